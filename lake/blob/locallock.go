@@ -71,3 +71,41 @@ func (l *Local) lock(ctx context.Context, key string) (unlock func(), err error)
 		}
 	}
 }
+
+// TryHold takes the lock of that name in the store, if nobody holds it, and reports whether it did.
+// Release gives it back; the operating system does when the process dies, however that happens.
+// Known is false for stores that have no such locks. Locks of other names are not affected, nor are
+// writes. Wrappers are seen through by their method Unwrap() Store.
+func TryHold(s Store, name string) (release func(), held, known bool, err error) {
+	f, ok := AsLocalFiler(s)
+	l, local := f.(*Local)
+	if !ok || !local {
+		return nil, false, false, nil
+	}
+	locks := filepath.Join(l.dir, TmpDir, "locks")
+	if err := l.away(); err != nil {
+		return nil, false, true, err
+	}
+	if err := os.MkdirAll(locks, 0o777); err != nil {
+		return nil, false, true, err
+	}
+	file := filepath.Join(locks, name)
+	lock := flock.New(file, flock.SetPermissions(0o666))
+	if held, err = lock.TryLock(); !held {
+		lock.Close()
+		return nil, false, true, err
+	}
+	// The lock of a file that was removed meanwhile excludes nobody.
+	locked, err := lock.Stat()
+	if err == nil {
+		var now fs.FileInfo
+		if now, err = os.Stat(file); err == nil && os.SameFile(locked, now) {
+			return func() { lock.Unlock() }, true, true, nil
+		}
+	}
+	lock.Unlock()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return nil, false, true, err
+}

@@ -24,7 +24,7 @@
 //
 // # Garbage
 //
-// A pack is garbage when no registered ingest and no version names it. Nothing deletes packs yet.
+// A pack is garbage when no registered ingest and no version names it. Package gc deletes it then.
 package pack
 
 import (

@@ -25,11 +25,13 @@
 //
 // # A collection that dies
 //
-// The document of a sweep is renewed as long as the sweep lasts. Who has seen the same document for
-// the time that it states ends the sweep itself. A collection deletes only within half of that time
-// after it began the last renewal that succeeded, and gives up a deletion after a quarter. So no
-// two clocks are compared: only the lengths of times count, and a quarter of the time is left for a
-// request that is on its way when it is given up.
+// In a folder a sweep holds a lock that the operating system releases when the process dies. Who
+// gets the lock ends the sweep.
+//
+// Elsewhere the document of a sweep is renewed as long as the sweep lasts. Who has seen the same
+// document for the time that it states ends the sweep. A collection deletes only within a quarter
+// of that time after it began the last renewal that succeeded. No two clocks are compared: only the
+// lengths of times count. See docs/formats/trash.md for a process that is frozen in between.
 package trash
 
 import (
@@ -54,19 +56,32 @@ const (
 	sweepFormat = 1
 
 	// DefaultTimeout is how long a sweep's document may stay unchanged until others end the sweep.
-	DefaultTimeout = 2 * time.Minute
-	// minTimeout keeps tests from times that a slow machine cannot keep.
-	minTimeout = 20 * time.Millisecond
+	// What a collection may delete after the last renewal that it knows of, it asks S3 for within a
+	// quarter and a twentieth of that time. S3 refuses requests that are 15 minutes older than its
+	// own clock, which may differ by as much from the one by which the request is signed.
+	DefaultTimeout = 45 * time.Minute
+	minTimeout     = 20 * time.Millisecond
+	maxTimeout     = 24 * time.Hour
+
+	// Parts of the timeout: between two renewals; until when deletions may begin after the begin of
+	// a renewal; for one deletion.
+	renewPart, deletePart, requestPart = 32, 4, 20
+
+	// maxAwait is how long Await waits. A step that fails then is repeated, and says why it waits.
+	maxAwait = time.Minute
 
 	firstPause, lastPause = 10 * time.Millisecond, 500 * time.Millisecond // of who waits
+
+	lockName = "sweep"
 )
 
 var (
 	// ErrLost means that a sweep was ended by others, because its document was not renewed in time
 	// or was changed. Nothing more may be deleted in it.
 	ErrLost = errors.New("the sweep was ended by another process")
-	// ErrOpen means that another collection is deleting.
-	ErrOpen = errors.New("another garbage collection is deleting")
+	// ErrOpen means that a collection is deleting, so that others have to wait, or that one has died
+	// while it did.
+	ErrOpen = errors.New("a garbage collection is deleting")
 )
 
 // document is the document at SweepKey.
@@ -92,8 +107,8 @@ func (d *document) check() error {
 		return codec.Corrupt(SweepKey, "format", -1, sweepFormat, d.Format)
 	case d.Epoch == 0:
 		return codec.Corrupt(SweepKey, "epoch", -1, "at least 1", d.Epoch)
-	case d.timeout() < minTimeout || d.timeout() > time.Hour:
-		return codec.Corrupt(SweepKey, "timeout_ms", -1, "20 to 3600000", d.Timeout)
+	case d.timeout() < minTimeout || d.timeout() > maxTimeout:
+		return codec.Corrupt(SweepKey, "timeout_ms", -1, "20 to 86400000", d.Timeout)
 	}
 	return nil
 }
@@ -155,14 +170,13 @@ func Last(ctx context.Context, store blob.Store) (epoch uint64, err error) {
 }
 
 // Await returns when sweep number epoch has ended. 0 stands for none. Callers have read the number
-// in the document that they are about to replace. A sweep whose process has died is ended after its
-// timeout.
+// in the document that they are about to replace. The error is ErrOpen if it has not ended after a
+// minute: the caller's step is to be repeated.
 func Await(ctx context.Context, store blob.Store, epoch uint64) error {
 	if epoch == 0 {
 		return nil
 	}
-	var seen document
-	var since time.Time
+	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		d, etag, ok, err := read(ctx, store)
 		if err != nil {
@@ -174,21 +188,68 @@ func Await(ctx context.Context, store blob.Store, epoch uint64) error {
 		if !ok || d.Epoch < epoch { // lost: whether the sweep has ended is not known
 			d = document{Epoch: epoch, Open: true, Timeout: DefaultTimeout.Milliseconds()}
 		}
-		if since.IsZero() || d != seen {
-			seen, since = d, time.Now()
-		} else if time.Since(since) >= d.timeout() {
-			d.Open = false
-			if _, err := put(ctx, store, d, etag); err != nil && !errors.Is(err, blob.ErrPrecondition) {
-				return fmt.Errorf("end an abandoned garbage collection: %w", err)
-			}
+		ended, left, err := endAbandoned(ctx, store, d, etag)
+		if err != nil {
+			return fmt.Errorf("end an abandoned garbage collection: %w", err)
+		}
+		if ended {
 			continue
+		}
+		if time.Since(began) > maxAwait {
+			return fmt.Errorf("%w; if its process has died, others go on after %v", ErrOpen, left.Round(time.Second))
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for garbage collection: %w", context.Cause(ctx))
-		case <-time.After(min(pause, d.timeout()/4)):
+		case <-time.After(min(pause, d.timeout()/renewPart)):
 		}
 	}
+}
+
+// seen has, for each lake, the document of an open sweep that this process has seen last, and when
+// it saw that first.
+var seen sync.Map // of sighting by URL
+
+type sighting struct {
+	document
+	since time.Time
+}
+
+// endAbandoned ends a sweep if its process has died, and reports whether that has to be looked at
+// again. Left is how long the sweep is waited for at most, if its process has died. d is the sweep's
+// document and etag that of what is in the store.
+func endAbandoned(ctx context.Context, store blob.Store, d document, etag string) (ended bool, left time.Duration, err error) {
+	release, held, known, err := blob.TryHold(store, lockName)
+	if err != nil {
+		return false, 0, err
+	}
+	if known && !held {
+		return false, 0, nil // the process lives
+	}
+	if known {
+		defer release()
+		// The sweep may have ended, and another begun, before the lock was taken.
+		now, _, ok, err := read(ctx, store)
+		if err != nil || ok && now != d {
+			return err == nil, 0, err
+		}
+	} else {
+		s, ok := seen.Load(store.URL())
+		if first, _ := s.(sighting); ok && first.document == d {
+			left = d.timeout() - time.Since(first.since)
+		} else {
+			seen.Store(store.URL(), sighting{d, time.Now()})
+			left = d.timeout()
+		}
+		if left > 0 {
+			return false, left, nil
+		}
+	}
+	d.Open = false
+	if _, err := put(ctx, store, d, etag); err != nil && !errors.Is(err, blob.ErrPrecondition) {
+		return false, 0, err
+	}
+	return true, 0, nil
 }
 
 // Sweep is a sweep that this process has begun.
@@ -200,13 +261,14 @@ type Sweep struct {
 	etag    string
 	renewed time.Time // when the last renewal that succeeded began
 	lost    error
+	release func() // gives back the lock
 
 	stop func()
 	done chan struct{}
 }
 
 // Begin begins a sweep, and renews it until End. Timeout is 0 for DefaultTimeout. If another sweep
-// lasts, the error is ErrOpen; one whose process has died is ended first, which takes its timeout.
+// has not ended after a minute, the error is ErrOpen.
 func Begin(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep, error) {
 	if timeout == 0 {
 		timeout = DefaultTimeout
@@ -220,44 +282,47 @@ func Begin(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep
 	if err := next.check(); err != nil {
 		return nil, err
 	}
-	var seen document
-	var since time.Time
-	for {
+	for tries := 0; ; tries++ {
 		d, etag, ok, err := read(ctx, store)
+		if err == nil && !ok && etag != "" {
+			err = codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one")
+		}
+		if err == nil && d.Open {
+			if err = Await(ctx, store, d.Epoch); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("begin to delete: %w", err)
 		}
-		if !ok && etag != "" {
-			return nil, fmt.Errorf("begin to delete: %w",
-				codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one"))
-		}
-		if d.Open {
-			if d != seen {
-				if !since.IsZero() { // it was renewed
-					return nil, ErrOpen
-				}
-				seen, since = d, time.Now()
-			}
-			if time.Since(since) < d.timeout() {
-				select {
-				case <-ctx.Done():
-					return nil, context.Cause(ctx)
-				case <-time.After(min(d.timeout()/8, lastPause/2)):
-				}
+		release, held, known, err := blob.TryHold(store, lockName)
+		if err == nil && known && !held { // somebody else begins, or looks
+			if tries < 100 {
+				time.Sleep(firstPause)
 				continue
 			}
+			err = ErrOpen
+		}
+		if err != nil {
+			return nil, fmt.Errorf("begin to delete: %w", err)
+		}
+		if !known {
+			release = func() {}
 		}
 		next.Epoch = d.Epoch + 1
 		began := time.Now()
 		etag, err = put(ctx, store, next, etag)
-		if errors.Is(err, blob.ErrPrecondition) {
-			return nil, ErrOpen
-		}
 		if err != nil {
+			release()
+			if errors.Is(err, blob.ErrPrecondition) && tries < 100 {
+				continue
+			}
 			return nil, fmt.Errorf("begin to delete: %w", err)
 		}
 		renewCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
-		s := &Sweep{store: store, doc: next, etag: etag, renewed: began, stop: stop, done: make(chan struct{})}
+		s := &Sweep{
+			store: store, doc: next, etag: etag, renewed: began, release: release, stop: stop, done: make(chan struct{}),
+		}
 		go s.renew(renewCtx)
 		return s, nil
 	}
@@ -269,7 +334,7 @@ func (s *Sweep) Epoch() uint64 { return s.doc.Epoch }
 // renew renews the document until the context ends or the sweep is lost.
 func (s *Sweep) renew(ctx context.Context) {
 	defer close(s.done)
-	every := s.doc.timeout() / 8
+	every := s.doc.timeout() / renewPart
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -283,7 +348,7 @@ func (s *Sweep) renew(ctx context.Context) {
 		next, etag := s.doc, s.etag
 		s.mu.Unlock()
 		next.Renewals++
-		putCtx, cancel := context.WithTimeout(ctx, next.timeout()/4)
+		putCtx, cancel := context.WithTimeout(ctx, next.timeout()/requestPart)
 		etag, err := put(putCtx, s.store, next, etag)
 		cancel()
 		s.mu.Lock()
@@ -305,7 +370,7 @@ func (s *Sweep) renew(ctx context.Context) {
 // error some of the objects may be deleted.
 func (s *Sweep) Delete(ctx context.Context, keys ...string) error {
 	s.mu.Lock()
-	lost, left := s.lost, s.doc.timeout()/2-time.Since(s.renewed)
+	lost, left := s.lost, s.doc.timeout()/deletePart-time.Since(s.renewed)
 	s.mu.Unlock()
 	if lost == nil && left <= 0 {
 		lost = fmt.Errorf("%w: it could not be renewed in time", ErrLost)
@@ -313,7 +378,7 @@ func (s *Sweep) Delete(ctx context.Context, keys ...string) error {
 	if lost != nil {
 		return lost
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.doc.timeout()/4)
+	ctx, cancel := context.WithTimeout(ctx, s.doc.timeout()/requestPart)
 	defer cancel()
 	return s.store.Delete(ctx, keys...)
 }
@@ -322,6 +387,7 @@ func (s *Sweep) Delete(ctx context.Context, keys ...string) error {
 func (s *Sweep) End(ctx context.Context) error {
 	s.stop()
 	<-s.done
+	defer s.release()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost != nil {
@@ -329,7 +395,7 @@ func (s *Sweep) End(ctx context.Context) error {
 	}
 	next := s.doc
 	next.Open = false
-	ctx, cancel := context.WithTimeout(ctx, next.timeout())
+	ctx, cancel := context.WithTimeout(ctx, next.timeout()/requestPart)
 	defer cancel()
 	_, err := put(ctx, s.store, next, s.etag)
 	if errors.Is(err, blob.ErrPrecondition) {
