@@ -79,8 +79,8 @@ var (
 	// ErrLost means that a sweep was ended by others, because its document was not renewed in time
 	// or was changed. Nothing more may be deleted in it.
 	ErrLost = errors.New("the sweep was ended by another process")
-	// ErrOpen means that a collection is deleting, so that others have to wait, or that one has died
-	// while it did.
+	// ErrOpen means that a collection is deleting, so that others have to wait, or that one has
+	// died while it did.
 	ErrOpen = errors.New("a garbage collection is deleting")
 )
 
@@ -215,9 +215,9 @@ type sighting struct {
 	since time.Time
 }
 
-// endAbandoned ends a sweep if its process has died, and reports whether that has to be looked at
-// again. Left is how long the sweep is waited for at most, if its process has died. d is the sweep's
-// document and etag that of what is in the store.
+// endAbandoned ends a sweep if its process has died, and reports whether the caller has to look
+// again. Left is how long the sweep is waited for at most, if its process has died. d is the
+// sweep's document and etag that of what is in the store.
 func endAbandoned(ctx context.Context, store blob.Store, d document, etag string) (ended bool, left time.Duration, err error) {
 	release, held, known, err := blob.TryHold(store, lockName)
 	if err != nil {

@@ -140,8 +140,8 @@ func TestDeadSweepEndsAfterItsTimeout(t *testing.T) {
 	})
 }
 
-// As long as a sweep is renewed, nobody ends it. When it cannot be renewed, it deletes nothing after
-// a part of its timeout.
+// As long as a sweep is renewed, nobody ends it. When it cannot be renewed, it deletes nothing
+// after a part of its timeout.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := blob.NewMemory()
