@@ -301,6 +301,40 @@ func TestLostReply(t *testing.T) {
 			end(t, h)
 		})
 	}
+	t.Run("then an outage", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			faulty := blobtest.NewFaulty(blob.NewMemory())
+			h, _ := hold(t, faulty, Options{})
+			set(t, h, v1, v2)
+			faulty.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true}, blobtest.Fault{Op: blob.OpGet})
+			for _, versions := range [][]string{{v1}, {v1, v2}} {
+				if err := h.Set(t.Context(), versions); err == nil {
+					t.Fatal("no error")
+				}
+			}
+			// The first of the two has removed v2, the second has not added it.
+			if got := h.Status().Versions; !slices.Equal(got, []string{v1}) {
+				t.Errorf("status names %v", got)
+			}
+			end(t, h)
+		})
+	})
+	t.Run("of the first write, then Close", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := blob.NewMemory()
+			faulty := blobtest.NewFaulty(store)
+			h, _ := hold(t, faulty, Options{})
+			faulty.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true})
+			if err := h.Set(t.Context(), []string{v1}); err == nil {
+				t.Fatal("no error")
+			}
+			one(t, store)
+			end(t, h)
+			if list := all(t, store); len(list) != 0 {
+				t.Errorf("after Close: %+v", list)
+			}
+		})
+	})
 	t.Run("seen as a failed condition", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := blob.NewMemory()
@@ -416,6 +450,50 @@ func TestExpiredLeaseIsNotRenewed(t *testing.T) {
 		if len(all(t, store)) != 0 {
 			t.Error("a lease is left")
 		}
+	})
+	t.Run("the old one stays", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := blob.NewMemory()
+			faulty := blobtest.NewFaulty(store)
+			jump := time.Duration(0)
+			h, _ := hold(t, faulty, Options{Now: func() time.Time { return time.Now().Add(jump) }})
+			set(t, h, v1)
+			jump = time.Hour
+			faulty.Inject(blobtest.Fault{Op: blob.OpDelete, Nth: 1})
+			set(t, h, v1)
+			if n := len(all(t, store)); n != 2 {
+				t.Fatalf("%d leases, want the expired one and its successor", n)
+			}
+			end(t, h)
+			if n := len(all(t, store)); n != 0 {
+				t.Errorf("%d leases are left", n)
+			}
+		})
+	})
+}
+
+// slow is a store whose writes take a second.
+type slow struct{ blob.Store }
+
+func (s slow) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
+	time.Sleep(time.Second)
+	return s.Store.Put(ctx, key, data, cond)
+}
+
+// A renewal that becomes due while Set writes the lease is not made.
+func TestSetReplacesRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counting := blob.NewCounting(slow{blob.NewMemory()})
+		h, _ := hold(t, counting, Options{TTL: time.Minute})
+		set(t, h, v1)
+		time.Sleep(20*time.Second - time.Second/2)
+		set(t, h, v2)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := counting.Count(blob.OpPut).Requests; n != 2 {
+			t.Errorf("%d writes, want 2", n)
+		}
+		end(t, h)
 	})
 }
 
