@@ -35,7 +35,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,15 +90,6 @@ type Lease struct {
 // when to stop heeding it.
 func (l *Lease) Live(now time.Time, skew time.Duration) bool {
 	return l.Err != nil || l.Expires.Add(skew).After(now)
-}
-
-// Names reports whether the lease names the version. A lease with an Err names every version.
-func (l *Lease) Names(version string) bool {
-	if l.Err != nil {
-		return true
-	}
-	_, ok := slices.BinarySearch(l.Versions, version)
-	return ok
 }
 
 // Key is the key of the lease of a holder.

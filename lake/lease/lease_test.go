@@ -91,9 +91,6 @@ func TestLeaseNamesVersionsUntilClose(t *testing.T) {
 			!l.Renewed.Equal(start) || !l.Expires.Equal(start.Add(DefaultTTL)) || l.Object.Key != Key(l.Holder) {
 			t.Errorf("got %+v at %v", l, start)
 		}
-		if !l.Names(v1) || l.Names(v1+"0") {
-			t.Error("Names is wrong")
-		}
 		last := l.Expires.Add(MaxSkew)
 		if !l.Live(last.Add(-1), MaxSkew) || l.Live(last, MaxSkew) {
 			t.Error("Live ends at another time than at Expires and the skew")
@@ -125,7 +122,7 @@ func TestLeaseIsRenewedAfterAThirdOfItsTime(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
 			l := one(t, store)
-			if !l.Expires.Equal(before.Expires.Add(20*time.Second)) || l.Holder != before.Holder || !l.Names(v1) {
+			if !l.Expires.Equal(before.Expires.Add(20*time.Second)) || l.Holder != before.Holder || !slices.Contains(l.Versions, v1) {
 				t.Fatalf("before %+v, after %+v", before, l)
 			}
 		}
@@ -200,7 +197,7 @@ func TestFailedWritesLeaveNothing(t *testing.T) {
 		faulty.Heal()
 		time.Sleep(retryPause)
 		synctest.Wait()
-		if l := one(t, store); !l.Names(v1) || !l.Live(time.Now(), 0) {
+		if l := one(t, store); !slices.Contains(l.Versions, v1) || !l.Live(time.Now(), 0) {
 			t.Errorf("%+v", l)
 		}
 		end(t, h)
@@ -301,6 +298,40 @@ func TestLostReply(t *testing.T) {
 			end(t, h)
 		})
 	}
+	t.Run("then an outage", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			faulty := blobtest.NewFaulty(blob.NewMemory())
+			h, _ := hold(t, faulty, Options{})
+			set(t, h, v1, v2)
+			faulty.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true}, blobtest.Fault{Op: blob.OpGet})
+			for _, versions := range [][]string{{v1}, {v1, v2}} {
+				if err := h.Set(t.Context(), versions); err == nil {
+					t.Fatal("no error")
+				}
+			}
+			// The first of the two has removed v2, the second has not added it.
+			if got := h.Status().Versions; !slices.Equal(got, []string{v1}) {
+				t.Errorf("status names %v", got)
+			}
+			end(t, h)
+		})
+	})
+	t.Run("of the first write, then Close", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := blob.NewMemory()
+			faulty := blobtest.NewFaulty(store)
+			h, _ := hold(t, faulty, Options{})
+			faulty.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true})
+			if err := h.Set(t.Context(), []string{v1}); err == nil {
+				t.Fatal("no error")
+			}
+			one(t, store)
+			end(t, h)
+			if list := all(t, store); len(list) != 0 {
+				t.Errorf("after Close: %+v", list)
+			}
+		})
+	})
 	t.Run("seen as a failed condition", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := blob.NewMemory()
@@ -308,7 +339,7 @@ func TestLostReply(t *testing.T) {
 			faulty.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: blob.ErrPrecondition})
 			h, _ := hold(t, faulty, Options{})
 			set(t, h, v1)
-			if l := one(t, store); !l.Names(v1) || faulty.Changes() != 1 {
+			if l := one(t, store); !slices.Contains(l.Versions, v1) || faulty.Changes() != 1 {
 				t.Errorf("%+v after %d changes", l, faulty.Changes())
 			}
 			end(t, h)
@@ -375,7 +406,7 @@ func TestLostLeaseIsWrittenAgain(t *testing.T) {
 		}
 		time.Sleep(DefaultTTL / 3)
 		synctest.Wait()
-		if l := one(t, store); !l.Names(v1) || log.Len() > 0 {
+		if l := one(t, store); !slices.Contains(l.Versions, v1) || log.Len() > 0 {
 			t.Errorf("%+v, logged %s", l, log)
 		}
 		if _, err := store.Put(t.Context(), key, []byte("damage"), blob.Condition{}); err != nil {
@@ -383,7 +414,7 @@ func TestLostLeaseIsWrittenAgain(t *testing.T) {
 		}
 		time.Sleep(DefaultTTL / 3)
 		synctest.Wait()
-		if l := one(t, store); !l.Names(v1) || log.Len() > 0 {
+		if l := one(t, store); !slices.Contains(l.Versions, v1) || log.Len() > 0 {
 			t.Errorf("%+v, logged %s", l, log)
 		}
 		end(t, h)
@@ -417,6 +448,50 @@ func TestExpiredLeaseIsNotRenewed(t *testing.T) {
 			t.Error("a lease is left")
 		}
 	})
+	t.Run("the old one stays", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := blob.NewMemory()
+			faulty := blobtest.NewFaulty(store)
+			jump := time.Duration(0)
+			h, _ := hold(t, faulty, Options{Now: func() time.Time { return time.Now().Add(jump) }})
+			set(t, h, v1)
+			jump = time.Hour
+			faulty.Inject(blobtest.Fault{Op: blob.OpDelete, Nth: 1})
+			set(t, h, v1)
+			if n := len(all(t, store)); n != 2 {
+				t.Fatalf("%d leases, want the expired one and its successor", n)
+			}
+			end(t, h)
+			if n := len(all(t, store)); n != 0 {
+				t.Errorf("%d leases are left", n)
+			}
+		})
+	})
+}
+
+// slow is a store whose writes take a second.
+type slow struct{ blob.Store }
+
+func (s slow) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
+	time.Sleep(time.Second)
+	return s.Store.Put(ctx, key, data, cond)
+}
+
+// A renewal that becomes due while Set writes the lease is not made.
+func TestSetReplacesRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counting := blob.NewCounting(slow{blob.NewMemory()})
+		h, _ := hold(t, counting, Options{TTL: time.Minute})
+		set(t, h, v1)
+		time.Sleep(20*time.Second - time.Second/2)
+		set(t, h, v2)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := counting.Count(blob.OpPut).Requests; n != 2 {
+			t.Errorf("%d writes, want 2", n)
+		}
+		end(t, h)
+	})
 }
 
 func TestDamagedLeaseHoldsEverything(t *testing.T) {
@@ -434,7 +509,7 @@ func TestDamagedLeaseHoldsEverything(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := all(t, store)
-			if len(l) != 1 || !errors.Is(l[0].Err, codec.ErrCorrupt) || !l[0].Names("anything") || l[0].Object.Key != info.Key ||
+			if len(l) != 1 || !errors.Is(l[0].Err, codec.ErrCorrupt) || len(l[0].Versions) != 0 || l[0].Object.Key != info.Key ||
 				!l[0].Live(time.Now().Add(1000*time.Hour), 0) {
 				t.Errorf("%s: %+v", what, l)
 			}
@@ -475,7 +550,7 @@ func TestDamagedLeaseHoldsEverything(t *testing.T) {
 		if _, err := store.Put(t.Context(), info.Key, good, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
-		if l := one(t, store); !l.Names(v1) || l.Names("anything") {
+		if l := one(t, store); !slices.Equal(l.Versions, []string{v1, v2}) {
 			t.Errorf("%+v", l)
 		}
 		if _, err := store.Put(t.Context(), Root+"~something", []byte("else"), blob.Condition{}); err != nil {

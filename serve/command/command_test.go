@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -141,7 +142,7 @@ func TestServeFollowsLakeFromFirstVersion(t *testing.T) {
 				t.Fatalf("copies of mapped files in the cache: %v", copies)
 			}
 			leases, err := lease.All(t.Context(), store)
-			if err != nil || len(leases) != 1 || !leases[0].Names(fmt.Sprint(answer["version"])) ||
+			if err != nil || len(leases) != 1 || !slices.Contains(leases[0].Versions, fmt.Sprint(answer["version"])) ||
 				!strings.HasPrefix(leases[0].Program, "serve ") {
 				t.Fatalf("leases of a running server: %+v, %v", leases, err)
 			}

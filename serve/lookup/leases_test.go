@@ -131,7 +131,7 @@ func collect(t testing.TB, store blob.Store, ids ...string) bool {
 	}
 	for _, l := range all {
 		for _, id := range ids {
-			if l.Live(time.Now(), lease.MaxSkew) && l.Names(id) {
+			if l.Live(time.Now(), lease.MaxSkew) && (l.Err != nil || slices.Contains(l.Versions, id)) {
 				return false
 			}
 		}
@@ -279,6 +279,16 @@ func TestVersionDroppedWhileItIsLeasedIsGone(t *testing.T) {
 	if n := faulty.Fired(); n != 1 {
 		t.Errorf("%d faults happened: the version was read", n)
 	}
+	becomesLeased(t, store, "after a version that is gone", h.versions[3])
+	faulty.Heal()
+	// So does one that cannot be opened.
+	faulty.Inject(blobtest.Fault{Key: func(key string) bool { return key == manifest.VersionKey(h.versions[0]) }, Do: func() {
+		wantLeased(t, store, "while a version is opened", h.versions[0], h.versions[3])
+	}, Err: errors.New("no answer")})
+	if _, err := s.Acquire(t.Context(), h.versions[0]); err == nil || faulty.Fired() != 2 {
+		t.Errorf("a version that cannot be read: %v after %d faults", err, faulty.Fired())
+	}
+	becomesLeased(t, store, "after a version that cannot be opened", h.versions[3])
 	faulty.Heal()
 	// The same for the version that becomes the current one. Refresh opens the one after it.
 	next := func(batch string) string {
@@ -293,7 +303,7 @@ func TestVersionDroppedWhileItIsLeasedIsGone(t *testing.T) {
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if got := s.Status().Version; got != current || current == "" || faulty.Fired() != 2 {
+	if got := s.Status().Version; got != current || current == "" || faulty.Fired() != 3 {
 		t.Errorf("the current version is %s, want %s; %d faults", got, current, faulty.Fired())
 	}
 }
