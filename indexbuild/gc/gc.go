@@ -25,6 +25,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
@@ -233,10 +234,7 @@ func (c *collection) renewGrace(expired []manifest.VersionRef) error {
 	}
 	refs := r.done()
 	for _, ref := range lists {
-		l, err := ref.Read(c.ctx, c.store)
-		if errors.Is(err, blob.ErrNotExist) {
-			continue // another collection is done with it
-		}
+		l, err := c.read(ref)
 		if err != nil {
 			return err
 		}
@@ -364,6 +362,22 @@ func each(all []trash.Object) func(yield func(trash.Object, error) bool) {
 	}
 }
 
+// read reads a list. It is empty if another collection is done with it, and if it is damaged: what
+// it named is found again.
+func (c *collection) read(ref trash.Ref) (*trash.List, error) {
+	l, err := ref.Read(c.ctx, c.store)
+	if errors.Is(err, blob.ErrNotExist) {
+		return &trash.List{}, nil
+	}
+	if errors.Is(err, codec.ErrCorrupt) {
+		if err = nil; !c.opt.DryRun {
+			err = c.store.Delete(c.ctx, ref.Key)
+		}
+		return &trash.List{}, err
+	}
+	return l, err
+}
+
 // known returns hashes of the keys that are written down.
 func (c *collection) known() (map[uint64]bool, error) {
 	known := map[uint64]bool{}
@@ -372,10 +386,7 @@ func (c *collection) known() (map[uint64]bool, error) {
 		return nil, err
 	}
 	for _, ref := range lists {
-		l, err := ref.Read(c.ctx, c.store)
-		if errors.Is(err, blob.ErrNotExist) {
-			continue
-		}
+		l, err := c.read(ref)
 		if err != nil {
 			return nil, err
 		}
@@ -406,10 +417,7 @@ func (c *collection) sweep(refs *references) error {
 		if until := ref.Created.Add(c.opt.Grace); c.out.Next == nil || until.Before(*c.out.Next) {
 			c.out.Next = &until
 		}
-		l, err := ref.Read(c.ctx, c.store)
-		if errors.Is(err, blob.ErrNotExist) {
-			continue
-		}
+		l, err := c.read(ref)
 		if err != nil {
 			return err
 		}
@@ -431,6 +439,13 @@ func (c *collection) sweep(refs *references) error {
 func (c *collection) sweepOnce(due []trash.Ref, refs *references) (left []trash.Ref, err error) {
 	var s *trash.Sweep
 	if !c.opt.DryRun {
+		m, _, err := manifest.Read(c.ctx, c.store)
+		if err == nil {
+			err = trash.Await(c.ctx, c.store, m.Swept) // also if the document of that sweep is lost
+		}
+		if err != nil {
+			return nil, err
+		}
 		if s, err = trash.Begin(c.ctx, c.store, c.opt.Timeout); err != nil {
 			return nil, err
 		}
@@ -473,10 +488,7 @@ func (c *collection) announced(epoch uint64) (*references, error) {
 
 // sweepList deletes what a list names, and then the list. S is nil in a dry run.
 func (c *collection) sweepList(s *trash.Sweep, refs *references, ref trash.Ref) error {
-	l, err := ref.Read(c.ctx, c.store)
-	if errors.Is(err, blob.ErrNotExist) {
-		return nil // another collection is done with it
-	}
+	l, err := c.read(ref)
 	if err != nil {
 		return err
 	}

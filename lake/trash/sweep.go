@@ -155,6 +155,12 @@ func put(ctx context.Context, store blob.Store, d document, etag string) (string
 	return "", err
 }
 
+// damaged is the error about a document whose number is not known.
+func damaged() error {
+	return fmt.Errorf("%w; delete it when no garbage collection has run for an hour",
+		codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one"))
+}
+
 // Last returns the number of the last sweep, 0 if there was none, after that has ended. It is for
 // those who write a document that makes objects live in the place of one that is lost.
 func Last(ctx context.Context, store blob.Store) (epoch uint64, err error) {
@@ -163,8 +169,7 @@ func Last(ctx context.Context, store blob.Store) (epoch uint64, err error) {
 		return 0, err
 	}
 	if !ok { // damaged: the number is not known
-		return 0, fmt.Errorf("%w; delete it when no garbage collection has run for an hour",
-			codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one"))
+		return 0, damaged()
 	}
 	return d.Epoch, Await(ctx, store, d.Epoch)
 }
@@ -285,7 +290,7 @@ func Begin(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep
 	for tries := 0; ; tries++ {
 		d, etag, ok, err := read(ctx, store)
 		if err == nil && !ok && etag != "" {
-			err = codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one")
+			err = damaged()
 		}
 		if err == nil && d.Open {
 			if err = Await(ctx, store, d.Epoch); err == nil {
