@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -288,6 +289,57 @@ func TestVerbs(t *testing.T) {
 				strings.Contains(out, "\nEverything") {
 				t.Errorf("%q", out)
 			}
+		}
+	})
+
+	t.Run("gc drops old versions and deletes what they had", func(t *testing.T) {
+		files := func() (n int) {
+			for _, folder := range []string{"urls", "batches", "index/versions", "index/segments"} {
+				err := filepath.WalkDir(filepath.Join(dir, "lake", filepath.FromSlash(folder)), func(_ string, d fs.DirEntry, err error) error {
+					if err == nil && !d.IsDir() {
+						n++
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			return n
+		}
+		type amounts map[string]struct{ Objects, Bytes int64 }
+		var said, did, again struct {
+			DryRun  bool     `json:"dry_run"`
+			Dropped []string `json:"dropped_versions"`
+			Kept    int      `json:"kept_versions"`
+			Found   amounts
+			Deleted amounts
+		}
+		before := files()
+		gc := []string{"gc", "--lake", lake, "--keep", "1", "--grace", "0s", "--json"}
+		u.starterJSON(t, &said, append(gc, "--dry-run")...)
+		if n := files(); n != before || !said.DryRun || len(said.Dropped) == 0 {
+			t.Errorf("a dry run leaves %d of %d files: %+v", n, before, said)
+		}
+		u.starterJSON(t, &did, gc...)
+		said.DryRun = false
+		if diff := gocmp.Diff(said, did); diff != "" || did.Kept != 1 {
+			t.Errorf("what a dry run says and gc does:\n%s", diff)
+		}
+		gone := int64(0)
+		for _, kind := range []string{"parts", "batch records", "postings", "versions", "segments", "segment files"} {
+			gone += did.Deleted[kind].Objects
+		}
+		if n := files(); int64(before-n) != gone || gone == 0 {
+			t.Errorf("%d of %d files are left, gc says that it deleted %d", n, before, gone)
+		}
+		out, errs, code := u.starter(t, "gc", "--lake", lake, "--keep", "1", "--grace", "0s")
+		if code != 0 || !strings.Contains(out, "Dropped 0 versions, kept 1 version") || !strings.Contains(out, "Deleted nothing") {
+			t.Errorf("exit %d\n%s%s", code, out, errs)
+		}
+		u.starterJSON(t, &again, "ingest", "--lake", lake, "--dataset", "lists", "--batch", "after-gc", "--wait", "--json", list)
+		if _, _, code := u.starter(t, "watch", "gc@"+lake); code != 0 {
+			t.Errorf("watch: exit %d", code)
 		}
 	})
 
