@@ -291,6 +291,37 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
+	t.Run("a retired batch leaves the lake, and comes back", func(t *testing.T) {
+		var counts struct {
+			Version string
+			Counts  struct{ Batches, Rows int64 }
+		}
+		u.starterJSON(t, new(ingestAnswer), "ingest", "--lake", lake, "--dataset", "gone", "--batch", "b", "--wait", "--json",
+			write(t, in, "gone.txt", "http://a.test/\nhttp://b.test/\nhttp://c.test/\n"))
+		u.starterJSON(t, &counts, "status", "--lake", lake, "--json")
+		before := counts
+		var res struct {
+			Dataset, Version string
+			Batches          []struct{ Batch string }
+			Rows             int64
+		}
+		args := []string{"--lake", lake, "--dataset", "gone", "--wait"}
+		u.starterJSON(t, &res, append([]string{"retire", "--json"}, args...)...)
+		u.starterJSON(t, &counts, "status", "--lake", lake, "--json")
+		if res.Dataset != "gone" || res.Rows != 3 || len(res.Batches) != 1 || res.Version == "" || res.Version != counts.Version ||
+			counts.Version == before.Version || counts.Counts.Batches != before.Counts.Batches-1 || counts.Counts.Rows != before.Counts.Rows-3 {
+			t.Errorf("%+v, status %+v after %+v", res, counts, before)
+		}
+		out, errs, code := u.starter(t, append([]string{"restore"}, args...)...)
+		if code != 0 || !strings.Contains(out, "Restored 1 batch of gone: 3 rows") || !strings.Contains(out, "In version ") {
+			t.Errorf("exit %d: %s%s", code, out, errs)
+		}
+		u.starterJSON(t, &counts, "status", "--lake", lake, "--json")
+		if counts.Counts != before.Counts {
+			t.Errorf("%+v, before %+v", counts, before)
+		}
+	})
+
 	t.Run("wrong usage exits 2", func(t *testing.T) {
 		for _, args := range [][]string{{"ingest"}, {"ingest", "--lake", lake, list}, {"status"}, {"nonsense"}, {"ingest", "--nonsense"},
 			{"ingest", "--lake", lake, "--dataset", "a/b", list}, {"ingest", "--lake", lake, "--dataset", "a", "--batch", "..", list}} {
