@@ -322,6 +322,35 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
+	t.Run("the result says what an ingest did", func(t *testing.T) {
+		file := write(t, in, "twice.txt", "http://a.test/\nhttp://b.test/\n")
+		run := func(want string, args ...string) string {
+			t.Helper()
+			out, errs, code := u.starter(t, append(append([]string{"ingest", "--lake", lake, "--dataset", "twice", "--wait"}, args...), file)...)
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("exit %d, no %q in %s%s", code, want, out, errs)
+			}
+			return out
+		}
+		run("The batch is new; the dataset has no other batch.\n", "--batch", "one", "--no-publish")
+		out := run("The batch is new; the dataset has 2 rows in 1 other batch.\n", "--batch", "two")
+		if want := "Warning: batch one was made from 1 input of the same name and size"; !strings.Contains(out, want) ||
+			!strings.Contains(out, "retire --dataset twice --batch one") {
+			t.Errorf("no %q in %s", want, out)
+		}
+		write(t, in, "twice.txt", "http://a.test/\nhttp://b.test/\nhttp://c.test/\n")
+		out = run("It replaces an earlier ingest of the batch with 2 rows; the dataset has 2 rows in 1 other batch.\n", "--batch", "two")
+		if strings.Contains(out, "Warning") {
+			t.Errorf("a file of another size is not the same: %s", out)
+		}
+		for _, batch := range []string{"one", "two"} {
+			if _, errs, code := u.starter(t, "retire", "--lake", lake, "--dataset", "twice", "--batch", batch, "--wait"); code != 0 {
+				t.Error(errs)
+			}
+		}
+		run("The batch was retired, and is back; the dataset has no other batch.\n", "--batch", "two")
+	})
+
 	t.Run("wrong usage exits 2", func(t *testing.T) {
 		for _, args := range [][]string{{"ingest"}, {"ingest", "--lake", lake, list}, {"status"}, {"nonsense"}, {"ingest", "--nonsense"},
 			{"ingest", "--lake", lake, "--dataset", "a/b", list}, {"ingest", "--lake", lake, "--dataset", "a", "--batch", "..", list}} {

@@ -68,10 +68,13 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
-		"lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/effect",
+		"lake/ingest/inventory", "lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
 		"lake/rowsort", "lake/seekable", "lake/urlnorm",
+	},
+	"lake/ingest/effect": {
+		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry",
 	},
 	"lake/ingest/many": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/pieces", "lake/registry",
@@ -133,10 +136,14 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"indexbuild", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake",
-		"lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
+		"lake/blob", "lake/codec", "lake/ingest", "lake/ingest/effect", "lake/ingest/many",
+		"lake/registry", "lake/remedy",
 	},
-	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
-	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
+	"workflows": {
+		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/effect",
+		"lake/ingest/many",
+	},
+	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
@@ -148,9 +155,10 @@ var allowed = map[string][]string{
 		"indexbuild/publish", "indexbuild/segment", "internal/cli", "internal/dial",
 		"internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/retire",
-		"starter/versiondiff", "starter/versionlist", "workflows",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/ingestreport",
+		"starter/retire", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
+	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
