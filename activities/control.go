@@ -86,9 +86,12 @@ func (c *Control) FinishIngest(
 	}
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Finished, error) {
 		r, err := ingest.Finish(ctx, c.Store, run, postings, domains)
-		if err != nil || ask == nil {
-			return Finished{FinishResult: r}, err
+		if err != nil {
+			return Finished{}, err
 		}
-		return Finished{r, askFor(ctx, c.Temporal, lakeURL, *ask, r)}, nil
+		// A publish makes the registry forget that the batch was retired.
+		r.Effect = effectOf(ctx, c.Store, run, r.BatchKey)
+		asked := ask != nil && askFor(ctx, c.Temporal, lakeURL, *ask, r)
+		return Finished{r, asked}, ctx.Err()
 	})
 }

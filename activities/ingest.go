@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/effect"
 )
 
 // Normalize is the pool that reads raw objects.
@@ -40,10 +41,27 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string, deaths
 		return ingest.SmallResult{}, err
 	}
 	s := step{run: run, name: "small", deaths: deaths}
-	return withPages(ctx, &n.Lake, s, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SmallResult, error) {
+	r, err := withPages(ctx, &n.Lake, s, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SmallResult, error) {
 		return ingest.IngestSmall(ctx, store, run, n.TempDir, postings.CollectInMemory, postings.Collect(n.TempDir),
 			func(p ingest.Progress) { report(p) })
 	})
+	if err != nil {
+		return ingest.SmallResult{}, err
+	}
+	return withHeartbeat(ctx, n.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.SmallResult, error) {
+		r.Finish.Effect = effectOf(ctx, n.Store, run, r.Finish.BatchKey)
+		return r, ctx.Err()
+	})
+}
+
+// effectOf returns what the ingest of a run did to its dataset. It is only told, so what cannot be
+// read is no reason to repeat a step: the result is nil then.
+func effectOf(ctx context.Context, store blob.Store, run, key string) *effect.Effect {
+	e, err := effect.Of(ctx, store, run, key)
+	if err != nil {
+		return nil
+	}
+	return e
 }
 
 // FinishedSmall is the result of IngestSmallAndAsk.

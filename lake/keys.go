@@ -17,6 +17,7 @@
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
 //	batches/packs/{digest}.pack                           the last three of many small batches (package pack)
 //	batches/dataset_id={id}/{batch}/{digest}.withdrawn    mark of a record that was withdrawn
+//	batches/dataset_id={id}/{batch}/{digest}.retired      mark of a record whose batch is retired
 //	reports/{run}/{round}.ndjson.zst                      outcomes of an ingest of many datasets
 //	staging/{run}/…                                       between the steps of a run; then removed
 //	index/…                                               segments, versions, manifest
@@ -115,6 +116,14 @@ func WithdrawnKey(dataset uint32, batch, digest string) string {
 }
 
 const WithdrawnSuffix = ".withdrawn"
+
+// RetiredKey is the key of the mark that the batch was retired when the ingest with that record was
+// one of those it could return to. A registry that is restored from records retires it again.
+func RetiredKey(dataset uint32, batch, digest string) string {
+	return BatchPrefix(dataset, batch) + digest + RetiredSuffix
+}
+
+const RetiredSuffix = ".retired"
 
 // RejectsKey is the key of the list of a batch's rejected records.
 func RejectsKey(dataset uint32, batch, digest string) string {

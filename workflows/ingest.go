@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/effect"
 )
 
 // IngestInput describes the ingest of one batch of one dataset. People type it as JSON.
@@ -172,6 +173,9 @@ type IngestResult struct {
 	// Superseded means that an ingest of the same batch that was registered later finished first.
 	// The batch keeps that ingest's content.
 	Superseded bool `json:"superseded,omitempty"`
+	// Effect says whether the batch is new in the dataset or took the place of an earlier ingest,
+	// and what the dataset has besides. It is nil if that could not be read.
+	Effect *effect.Effect `json:"effect,omitempty"`
 	// Version is the version that holds the batch. It is empty with NoPublish.
 	Version string `json:"version,omitempty"`
 }
@@ -517,7 +521,7 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 		Rejected: p.Rejected, RejectsKey: r.RejectsKey, ListedRejects: r.Listed,
 		Examples: r.Examples, WorstFiles: r.Worst, Groups: r.Groups, GroupCount: r.GroupCount,
 		Unread: r.Unread, UnreadCount: r.UnreadCount, Unwrapped: r.Unwrapped, Notes: r.Notes,
-		Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current,
+		Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current, Effect: r.Effect,
 	}
 }
 

@@ -38,6 +38,8 @@ type PublishResult struct {
 	Version string `json:"version"`
 	// Batches is how many batches this run added to versions. It is 0 if there was nothing new.
 	Batches int `json:"batches"`
+	// Removed is how many retired batches this run took out of versions.
+	Removed int `json:"removed,omitempty"`
 	// Rounds is the number of versions that this run made.
 	Rounds int `json:"rounds"`
 	// Skipped are finished batches that the version lacks because they are damaged: the first of
@@ -398,6 +400,7 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	f.progress.Rounds++
 	f.result.Rounds++
 	f.result.Batches += plan.Batches
+	f.result.Removed += plan.Removed
 	f.result.Version = committed.Version
 	return false, setAttributes(ctx, plan.Searchable,
 		activities.AttributeLake, f.Lake, activities.AttributeVersion, committed.Version)

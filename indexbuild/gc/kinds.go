@@ -33,7 +33,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"versions", "segments", "segment files", "version pieces", "packs", "batch records", "withdrawal marks",
+	"versions", "segments", "segment files", "version pieces", "packs", "batch records", "marks",
 	"postings", "rejects", "parts", "registry pieces",
 }
 
@@ -51,7 +51,7 @@ const (
 type object struct {
 	kind Kind
 	// name is the id of the version or segment, the name of the pack, or the digest of the record
-	// that is withdrawn.
+	// that is withdrawn or retired.
 	name string
 	// batch is that of a record, mark, part, or of postings or rejects.
 	batch registry.BatchID
@@ -59,7 +59,7 @@ type object struct {
 
 var (
 	recordForm   = regexp.MustCompile(`^[0-9a-f]{32}\.json$`)
-	markForm     = regexp.MustCompile(`^([0-9a-f]{32})` + regexp.QuoteMeta(lake.WithdrawnSuffix) + `$`)
+	markForm     = regexp.MustCompile(`^([0-9a-f]{32})(` + regexp.QuoteMeta(lake.WithdrawnSuffix) + `|` + regexp.QuoteMeta(lake.RetiredSuffix) + `)$`)
 	postingsForm = regexp.MustCompile(`^postings-[0-9a-f]{32}\.zst$`)
 	rejectsForm  = regexp.MustCompile(`^(.+)-[0-9a-f]{32}\.ndjson\.zst$`)
 	partForm     = regexp.MustCompile(`^domain_prefix=[^/]+/part-(.+)-[0-9a-f]{32}-[0-9]+\.parquet$`)

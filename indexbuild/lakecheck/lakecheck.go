@@ -418,6 +418,9 @@ func (c *checker) ledger(v *manifest.Version) error {
 		}
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(current), manifest.CompareNames) {
+		if current[name] == "" {
+			continue // retired
+		}
 		ref := segment.BatchRef{DatasetID: name.DatasetID, Batch: name.Batch, Digest: current[name]}
 		if c.done[ref.Key()] {
 			continue

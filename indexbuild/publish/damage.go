@@ -145,10 +145,10 @@ func addDamage(ctx context.Context, store blob.Store, planKey string, found []da
 	return added, err
 }
 
-// publishable returns the finished batches that can be published, and by digest the records of
-// those that base lacks. It calls skip with each other batch and the reason; waits tells that the
-// batch is sound, but cannot be published before another is mended. known has the damaged batches
-// that builds of this run have found.
+// publishable returns the finished batches that can be published, or removed if they are retired,
+// and by digest the records of those that base lacks. It calls skip with each other batch and the
+// reason; waits tells that the batch is sound, but cannot be published before another is mended.
+// known has the damaged batches that builds of this run have found.
 func publishable(
 	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
 	live map[manifest.BatchName]manifest.Batch, known map[segment.BatchRef]string, skip func(b planned, reason string, waits bool),
@@ -158,7 +158,7 @@ func publishable(
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
 	for i, b := range finished {
-		if live[b.name()].Digest == b.Digest {
+		if live[b.name()].Digest == b.Digest || b.retired {
 			continue
 		}
 		ref := b.ref()
@@ -179,11 +179,11 @@ func publishable(
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	// A segment with an unreadable batch cannot be built again, unless that batch is replaced
-	// itself.
+	// A segment with an unreadable batch cannot be built again, unless that batch is replaced, or
+	// retired, itself.
 	replaced := map[manifest.BatchName]bool{}
 	for i, b := range finished {
-		if read[i] != nil {
+		if read[i] != nil || b.retired {
 			replaced[b.name()] = true
 		}
 	}
@@ -194,13 +194,13 @@ func publishable(
 	blocked := map[string]string{} // reasons, by segment
 	for _, b := range damaged {
 		if !replaced[b.BatchName] {
-			blocked[b.Segment] = fmt.Sprintf("the segment of the batch that it replaces cannot be built again: "+
+			blocked[b.Segment] = fmt.Sprintf("the segment of the batch of the version cannot be built again: "+
 				"that segment also has batch %s of dataset %d, which is damaged", b.Batch, b.DatasetID)
 		}
 	}
 	again, covered := map[string]bool{}, int64(0) // segments with a replaced batch; batches of the plan
 	for i, b := range finished {
-		if was, ok := live[b.name()]; read[i] != nil && ok {
+		if was, ok := live[b.name()]; (read[i] != nil || b.retired) && ok {
 			again[was.Segment] = true
 		} else if read[i] != nil {
 			covered++
@@ -215,7 +215,7 @@ func publishable(
 		if n := base.CountIn(id); again[id] && covered+n <= maxPlanned {
 			covered += n
 		} else if again[id] && blocked[id] == "" {
-			blocked[id] = fmt.Sprintf("the segment of the batch that it replaces has %d batches, and one publish covers at most %d",
+			blocked[id] = fmt.Sprintf("the segment of the batch of the version has %d batches, and one publish covers at most %d",
 				n, maxPlanned)
 		}
 	}

@@ -21,7 +21,8 @@ type Found struct {
 	// Published tells that the current version has the batch, with the digest asked for or with
 	// that of a later ingest.
 	Published bool `json:"published"`
-	// Damage says why no publish can include the batch, "" if it is intact.
+	// Damage says why no publish can include the batch, "" if it is intact: it is damaged, or was
+	// retired since.
 	Damage string `json:"damage,omitempty"`
 }
 
@@ -67,7 +68,14 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 			out.Published = batch.Digest == "" || live.Digest == batch.Digest || later[live.Digest]
 		}
 	}
-	if out.Published || batch.Digest == "" {
+	if out.Published {
+		return out, nil
+	}
+	if at, retired := retiredAt(ingests); retired && at >= first {
+		out.Damage = `the batch was retired meanwhile; "starter restore" brings it back`
+		return out, nil
+	}
+	if batch.Digest == "" {
 		return out, nil
 	}
 	packs := pack.NewView(store)
@@ -81,6 +89,16 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		out.Damage, err = lakecheck.Reason(ctx, store, batch, err), nil
 	}
 	return out, err
+}
+
+// retiredAt returns the index of the entry that retires a batch, and whether the batch is retired.
+func retiredAt(ingests []registry.Ingest) (at int, retired bool) {
+	for at = len(ingests) - 1; at >= 0; at-- {
+		if ingests[at].Finished() {
+			return at, ingests[at].Retired
+		}
+	}
+	return -1, false
 }
 
 // lastWith returns the index of the last ingest that finished with the record of that digest, -1 if

@@ -9,7 +9,7 @@
 //
 // A publish costs what its new batches cost, whatever the size of the lake: they become one new
 // segment beside the others. An older segment is built again only if one of its batches was
-// replaced, or by compaction, which keeps the number of segments that a query reads at
+// replaced or retired, or by compaction, which keeps the number of segments that a query reads at
 // TargetSegments.
 package publish
 
@@ -37,10 +37,12 @@ const (
 	TargetSegments = 8
 
 	// planFormat is the format version of plans, flipFormat that of plans that change the public
-	// suffix list of the lake, which earlier builds do not know. A plan lives as long as one
-	// publish, but a worker of another build may run the next step.
-	planFormat = 1
-	flipFormat = 2
+	// suffix list of the lake, and removeFormat that of plans that remove batches, which earlier
+	// builds do not know. A plan lives as long as one publish, but a worker of another build may
+	// run the next step.
+	planFormat   = 1
+	flipFormat   = 2
+	removeFormat = 3
 
 	// reads is the most registry documents or batch records that are read concurrently.
 	reads = 32
@@ -69,6 +71,9 @@ type Summary struct {
 	// Moved is the number of batches of the current version that get another record because the
 	// lake's public suffix list has changed. They count as neither of the above.
 	Moved int `json:"moved,omitempty"`
+	// Removed is the number of batches of the current version that the next one does not have,
+	// since they were retired.
+	Removed int `json:"removed,omitempty"`
 	// Covered is the number of batches that the new segments cover, Segments the number of older
 	// segments that they replace.
 	Covered  int `json:"covered"`
@@ -142,6 +147,9 @@ type plan struct {
 	// another public suffix list, in the order of Base. The new segments take their places, so that
 	// the rows of a domain stay in the order that they had.
 	Again []rebuilt `json:"again,omitempty"`
+	// Removes lists the batches of Base that were retired, by dataset and name. Replaces is what
+	// Base has of each.
+	Removes []planned `json:"removes,omitempty"`
 }
 
 // rebuilt is a segment that is built again over the same batches, some of which have other records.
@@ -166,6 +174,8 @@ type planned struct {
 	Moved bool `json:"moved,omitempty"`
 	// Pack names the pack that holds what the ingest of the batch finished with, "" for none.
 	Pack string `json:"pack,omitempty"`
+
+	retired bool // the batch is to be removed
 }
 
 // RulesError says that a batch was made by other URL rules than the version's batches. One version
@@ -293,7 +303,8 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			s.Batches++
 		}
 	}
-	if s.Batches == 0 && s.Moved == 0 && !c.flips() {
+	s.Removed = len(p.Removes)
+	if s.Batches == 0 && s.Moved == 0 && s.Removed == 0 && !c.flips() {
 		s.Nothing = true
 		return s, published.Settle(ctx, store)
 	}
@@ -362,23 +373,25 @@ func waitingBatches(
 	return plannedOf(pending), all, nil
 }
 
-// finishedBatches returns all finished batches. It calls damaged with the damage of the registry
-// that hides others.
+// finishedBatches returns all finished batches that are not retired. It calls damaged with the
+// damage of the registry that hides others.
 func finishedBatches(ctx context.Context, store blob.Store, damaged func(err error)) ([]planned, error) {
 	all, err := registry.AllBatches(ctx, store, func(_ int, err error) { damaged(err) })
+	all = slices.DeleteFunc(all, func(b registry.Pending) bool { return b.Retired })
 	return plannedOf(all), err
 }
 
 func plannedOf(batches []registry.Pending) []planned {
 	out := make([]planned, len(batches))
 	for i, b := range batches {
-		out[i] = planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack}
+		out[i] = planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack, retired: b.Retired}
 	}
 	return out
 }
 
-// dropLive returns the batches without those that the version has, and tells the registry about
-// these: whoever published them has ended before. If the batches are all, the registry is also told
+// dropLive returns the batches without those that the version has as they are, and tells the
+// registry about these: whoever published them has ended before. A retired batch is one of them if
+// the version lacks it. If the batches are all, the registry is also told
 // which of them the version lacks, although a lost version had them.
 func dropLive(
 	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
@@ -391,7 +404,9 @@ func dropLive(
 			waiting = append(waiting, b)
 		}
 		if all || has == b.Digest {
-			published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: has})
+			published = append(published, registry.Pending{
+				DatasetID: b.DatasetID, Batch: b.Batch, Digest: has, Retired: b.retired && has == "",
+			})
 		}
 	}
 	if len(published) == 0 {
@@ -459,8 +474,8 @@ func sameNames(ctx context.Context, v *manifest.Version, registered []lake.Datas
 }
 
 // compare plans the batches that base lacks, and the batches of base that share a segment with a
-// replaced one. If the version flips to another public suffix list, each segment with a replaced
-// batch is built again by itself.
+// replaced or retired one. If the version flips to another public suffix list, each segment with a
+// replaced batch is built again by itself.
 func (c *chooser) compare(good []planned) (*plan, error) {
 	p := &plan{Format: planFormat, Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{}}
 	base := c.base
@@ -474,7 +489,7 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 		if ok && live.Digest == b.Digest {
 			continue
 		}
-		b.New = true
+		b.New = !b.retired
 		if ok {
 			b.Replaces = live.Digest
 			replaced[live.Segment] = append(replaced[live.Segment], b)
@@ -485,6 +500,15 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 	if c.flips() {
 		p.Format = flipFormat
 	}
+	for _, batches := range replaced {
+		for _, b := range batches {
+			if b.retired {
+				p.Format = removeFormat
+				p.Removes = append(p.Removes, b)
+			}
+		}
+	}
+	sortPlanned(p.Removes)
 	for _, s := range base.Segments {
 		if replaced[s.ID] == nil {
 			continue
@@ -493,7 +517,7 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.flips() {
+		if c.flips() && len(again) > 0 {
 			p.Again = append(p.Again, rebuilt{Replaces: s.ID, Batches: sortPlanned(again)})
 		} else {
 			p.Replaces = append(p.Replaces, s.ID)
@@ -503,7 +527,8 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 	return p, nil
 }
 
-// carry returns replaced and the other batches of one of base's segments.
+// carry returns replaced and the other batches of one of base's segments, without those that are
+// retired.
 func carry(ctx context.Context, base *manifest.Version, segment string, replaced []planned) ([]planned, error) {
 	names := map[manifest.BatchName]bool{}
 	for i := range replaced {
@@ -520,7 +545,7 @@ func carry(ctx context.Context, base *manifest.Version, segment string, replaced
 			})
 		}
 	}
-	return replaced, nil
+	return slices.DeleteFunc(slices.Clone(replaced), func(b planned) bool { return b.retired }), nil
 }
 
 // sortPlanned sorts batches by dataset and name.
@@ -547,7 +572,7 @@ func (p *plan) describe(
 	ctx context.Context, records map[string]*lake.Batch, base *manifest.Version, rules lake.Rules,
 ) error {
 	p.CanonicalForm, p.PublicSuffix = rules.CanonicalForm, rules.PublicSuffix
-	replaced := 0
+	replaced := len(p.Removes)
 	describe := func(batches []planned) error {
 		for i := range batches {
 			b := &batches[i]
@@ -638,8 +663,8 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 	if err := codec.Unseal(data, key, p); err != nil {
 		return nil, "", err
 	}
-	if p.Format != planFormat && p.Format != flipFormat {
-		return nil, "", codec.Corrupt(key, "format", -1, flipFormat, p.Format)
+	if p.Format < planFormat || p.Format > removeFormat {
+		return nil, "", codec.Corrupt(key, "format", -1, removeFormat, p.Format)
 	}
 	return p, lake.Digest(data), nil
 }

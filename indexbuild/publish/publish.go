@@ -138,7 +138,7 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) 
 // Commit makes the version in which the plan's segments take the places of those that they replace,
 // and removes the plan. If another version came first, the plan is applied to that one, provided
 // that its inputs are still live there; else the result is Stale. So is that of a plan with a batch
-// whose ingest was withdrawn since.
+// whose ingest was withdrawn since, and of one that removes a batch which was restored since.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -150,7 +150,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
-			if gone, err := p.withdrawn(ctx, store); err != nil || gone {
+			if gone, err := p.overtaken(ctx, store); err != nil || gone {
 				return nil, cmp.Or(err, errStale)
 			}
 			return p.after(ctx, parent, &built)
@@ -188,6 +188,9 @@ func (p *plan) settle(ctx context.Context, store blob.Store, version string) err
 		if b.New || b.Moved {
 			published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
 		}
+	}
+	for _, b := range p.Removes {
+		published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Retired: true})
 	}
 	err := registry.Settle(ctx, store, version, published)
 	if errors.Is(err, codec.ErrCorrupt) {
@@ -321,6 +324,16 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 		case !ok:
 			continue
 		case b.New && have.Digest != b.Replaces, !b.New && have.Digest != b.Digest, !replaced[have.Segment]:
+			return errStale
+		}
+		known++
+	}
+	removed, err := parent.FindBatches(ctx, namesOf(p.Removes))
+	if err != nil {
+		return err
+	}
+	for _, b := range p.Removes {
+		if have, ok := removed[b.name()]; !ok || have.Digest != b.Replaces || !replaced[have.Segment] {
 			return errStale
 		}
 		known++

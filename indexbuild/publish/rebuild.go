@@ -37,7 +37,8 @@ type Rebuilt struct {
 	// urlake made them. A new version has new segments over the same batches instead.
 	Replaced []string `json:"replaced,omitempty"`
 	// Registries lists the keys of the registry documents that were restored. Found lists the
-	// batches that only their records still knew; they wait to be published.
+	// batches that only their records still knew, which wait to be published, and those that are
+	// retired.
 	Registries []string `json:"registries,omitempty"`
 	Found      []string `json:"found,omitempty"`
 	// Pieces lists the keys of the pieces of versions that were restored.
@@ -498,12 +499,16 @@ func (r *rebuilder) ledger(shard int, base *manifest.Version, replaced map[strin
 	}
 	restored, err := registry.RestoreShard(r.ctx, r.store, shard, live, replaced)
 	addLines(&r.out.Registries, restored.Keys...)
-	names, namesErr := registry.FindDatasets(r.ctx, r.store, datasetsIn(restored.Found))
+	names, namesErr := registry.FindDatasets(r.ctx, r.store, datasetsIn(slices.Concat(restored.Found, restored.Retired)))
 	if err := r.unmended(namesErr); err != nil {
 		return err
 	}
 	for _, b := range restored.Found {
 		addLines(&r.out.Found, fmt.Sprintf("batch %s of %s: it was finished and waits to be published",
+			b.Batch, names[b.DatasetID].Name))
+	}
+	for _, b := range restored.Retired {
+		addLines(&r.out.Found, fmt.Sprintf(`batch %s of %s: it is retired; "starter restore" brings it back`,
 			b.Batch, names[b.DatasetID].Name))
 	}
 	addLines(&r.out.Unmended, restored.Unclear...)

@@ -153,9 +153,9 @@ func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, bat
 	return err
 }
 
-// withdrawn reports whether an ingest whose batch is new in the plan was withdrawn since the plan
-// was made.
-func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
+// overtaken reports whether an ingest whose batch is new in the plan was withdrawn since the plan
+// was made, or a batch that it removes is no longer retired.
+func (p *plan) overtaken(ctx context.Context, store blob.Store) (bool, error) {
 	var added []planned
 	var ids []registry.BatchID
 	for _, b := range p.all() {
@@ -164,9 +164,17 @@ func (p *plan) withdrawn(ctx context.Context, store blob.Store) (bool, error) {
 			ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
 		}
 	}
+	for _, b := range p.Removes {
+		ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
+	}
 	ingests, err := registry.IngestsOf(ctx, store, ids)
 	if err != nil {
 		return false, err
+	}
+	for _, id := range ids[len(added):] {
+		if _, retired := retiredAt(ingests[id]); !retired {
+			return true, nil
+		}
 	}
 	for i, b := range added {
 		if !slices.ContainsFunc(ingests[ids[i]], func(in registry.Ingest) bool { return in.Digest == b.Digest }) {

@@ -292,6 +292,66 @@ func TestVerbs(t *testing.T) {
 		}
 	})
 
+	t.Run("a retired batch leaves the lake, and comes back", func(t *testing.T) {
+		var counts struct {
+			Version string
+			Counts  struct{ Batches, Rows int64 }
+		}
+		u.starterJSON(t, new(ingestAnswer), "ingest", "--lake", lake, "--dataset", "gone", "--batch", "b", "--wait", "--json",
+			write(t, in, "gone.txt", "http://a.test/\nhttp://b.test/\nhttp://c.test/\n"))
+		u.starterJSON(t, &counts, "status", "--lake", lake, "--json")
+		before := counts
+		var res struct {
+			Dataset, Version string
+			Batches          []struct{ Batch string }
+			Rows             int64
+		}
+		args := []string{"--lake", lake, "--dataset", "gone", "--wait"}
+		u.starterJSON(t, &res, append([]string{"retire", "--json"}, args...)...)
+		u.starterJSON(t, &counts, "status", "--lake", lake, "--json")
+		if res.Dataset != "gone" || res.Rows != 3 || len(res.Batches) != 1 || res.Version == "" || res.Version != counts.Version ||
+			counts.Version == before.Version || counts.Counts.Batches != before.Counts.Batches-1 || counts.Counts.Rows != before.Counts.Rows-3 {
+			t.Errorf("%+v, status %+v after %+v", res, counts, before)
+		}
+		out, errs, code := u.starter(t, append([]string{"restore"}, args...)...)
+		if code != 0 || !strings.Contains(out, "Restored 1 batch of gone: 3 rows") || !strings.Contains(out, "In version ") {
+			t.Errorf("exit %d: %s%s", code, out, errs)
+		}
+		u.starterJSON(t, &counts, "status", "--lake", lake, "--json")
+		if counts.Counts != before.Counts {
+			t.Errorf("%+v, before %+v", counts, before)
+		}
+	})
+
+	t.Run("the result says what an ingest did", func(t *testing.T) {
+		file := write(t, in, "twice.txt", "http://a.test/\nhttp://b.test/\n")
+		run := func(want string, args ...string) string {
+			t.Helper()
+			out, errs, code := u.starter(t, append(append([]string{"ingest", "--lake", lake, "--dataset", "twice", "--wait"}, args...), file)...)
+			if code != 0 || !strings.Contains(out, want) {
+				t.Errorf("exit %d, no %q in %s%s", code, want, out, errs)
+			}
+			return out
+		}
+		run("The batch is new; the dataset has no other batch.\n", "--batch", "one", "--no-publish")
+		out := run("The batch is new; the dataset has 2 rows in 1 other batch.\n", "--batch", "two")
+		if want := "Warning: batch one was made from 1 input of the same name and size"; !strings.Contains(out, want) ||
+			!strings.Contains(out, "retire --dataset twice --batch one") {
+			t.Errorf("no %q in %s", want, out)
+		}
+		write(t, in, "twice.txt", "http://a.test/\nhttp://b.test/\nhttp://c.test/\n")
+		out = run("It replaces an earlier ingest of the batch with 2 rows; the dataset has 2 rows in 1 other batch.\n", "--batch", "two")
+		if strings.Contains(out, "Warning") {
+			t.Errorf("a file of another size is not the same: %s", out)
+		}
+		for _, batch := range []string{"one", "two"} {
+			if _, errs, code := u.starter(t, "retire", "--lake", lake, "--dataset", "twice", "--batch", batch, "--wait"); code != 0 {
+				t.Error(errs)
+			}
+		}
+		run("The batch was retired, and is back; the dataset has no other batch.\n", "--batch", "two")
+	})
+
 	t.Run("gc drops old versions and deletes what they had", func(t *testing.T) {
 		files := func() (n int) {
 			for _, folder := range []string{"urls", "batches", "index/versions", "index/segments"} {

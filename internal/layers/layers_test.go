@@ -68,10 +68,13 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
-		"lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/effect",
+		"lake/ingest/inventory", "lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
 		"lake/rowsort", "lake/seekable", "lake/urlnorm",
+	},
+	"lake/ingest/effect": {
+		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry",
 	},
 	"lake/ingest/many": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/pieces", "lake/registry",
@@ -139,11 +142,15 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/gc", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "lake",
-		"lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/registry", "lake/remedy",
+		"indexbuild", "indexbuild/gc", "indexbuild/postings", "indexbuild/publish",
+		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"lake/ingest/effect", "lake/ingest/many", "lake/registry", "lake/remedy",
 	},
-	"workflows": {"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/many"},
-	"worker":    {"internal/cli", "lake/blob/s3blob", "worker/command"},
+	"workflows": {
+		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/effect",
+		"lake/ingest/many",
+	},
+	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
@@ -156,7 +163,12 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/gcreport",
-		"starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/ingestreport", "starter/retire", "starter/versiondiff", "starter/versionlist", "workflows",
+	},
+	"starter/ingestreport": {"internal/cli", "workflows"},
+	"starter/retire": {
+		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
+		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
 	},
 	"starter/gcreport":    {"activities", "internal/cli"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},

@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -38,6 +39,8 @@ type FinishResult struct {
 	// Current reports that this is the batch's content now. It is false if a run that was
 	// registered later has already finished.
 	Current bool `json:"current"`
+	// Effect is what the ingest did to the dataset. The caller sets it, nil if it is not known.
+	Effect *effect.Effect `json:"effect,omitempty"`
 	// Examples are up to maxExamples of the first rejects, Worst the files with the most rejects.
 	Examples []Reject      `json:"examples,omitempty"`
 	Worst    []FileRejects `json:"worst_files,omitempty"`

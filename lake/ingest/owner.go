@@ -175,9 +175,9 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 	last, unfinished := map[string]registry.Ingest{}, false
 	for name, all := range ingests {
 		last[name] = all[len(all)-1]
-		unfinished = unfinished || last[name].Digest == ""
+		unfinished = unfinished || !last[name].Finished()
 	}
-	if !unfinished || spec.Batch != "" && (last[spec.Batch].Run == "" || last[spec.Batch].Digest != "") {
+	if !unfinished || spec.Batch != "" && (last[spec.Batch].Run == "" || last[spec.Batch].Finished()) {
 		return "", nil
 	}
 	sel, err := newSelection(spec.Include, spec.Exclude)
@@ -194,7 +194,7 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 		batch = defaultBatch(objects)
 	}
 	run := last[batch].Run
-	if run == "" || last[batch].Digest != "" || !runName.MatchString(run) {
+	if run == "" || last[batch].Finished() || !runName.MatchString(run) {
 		return "", nil
 	}
 	var p plan

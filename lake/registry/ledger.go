@@ -35,9 +35,9 @@ type Finish struct {
 type Outcome struct {
 	// Seq is the ingest's number in the order of ingests.
 	Seq int64
-	// Current is false if a run that registered later has finished the batch before. It is set by
-	// FinishIngests.
-	Current bool
+	// Current is false if a run that registered later has finished the batch before, or if the
+	// batch was retired since the run registered; then Retired is set. FinishIngests sets them.
+	Current, Retired bool
 	// Err is why nothing was done for this ingest, nil if it was.
 	Err error
 }
@@ -50,9 +50,20 @@ type Pending struct {
 	DatasetID uint32
 	Batch     string
 	Seq       int64
+	Run       string
 	Digest    string
 	Pack      string // of the record, "" for none
+	// Retired tells that the batch is retired: no version is to have it. It has no record then.
+	Retired bool
 }
+
+// pendingOf returns the current entry of a batch.
+func pendingOf(id BatchID, in Ingest) Pending {
+	return Pending{id.DatasetID, id.Batch, in.Seq, in.Run, in.Digest, in.Pack, in.Retired}
+}
+
+// settled is what Settle keeps of it.
+func (p *Pending) settled() string { return Ingest{Digest: p.Digest, Retired: p.Retired}.settled() }
 
 // eachShard calls do concurrently for each shard that has one of n items, with the indexes of those
 // items. It returns the errors by index.
@@ -102,7 +113,7 @@ func RegisterIngests(ctx context.Context, store blob.Store, ingests []IngestID) 
 				if out[i].Err != nil {
 					continue
 				}
-				if own := slices.IndexFunc(o.Ingests, func(e Ingest) bool { return e.Run == in.Run }); own >= 0 {
+				if own := slices.IndexFunc(o.Ingests, func(e Ingest) bool { return e.Run == in.Run && !e.Retired }); own >= 0 {
 					out[i].Seq = o.Ingests[own].Seq
 					continue
 				}
@@ -129,9 +140,10 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 }
 
 // FinishIngests records the digests of the batch records of runs' ingests. The records must be in
-// the store already. A run that has not registered the batch gets ErrUnknownRun. The mark of an
-// earlier ingest that was withdrawn with the same record is removed. If a run is repeated with the
-// same record in another pack, the last pack is kept. One that fails keeps none of the others back.
+// the store already. A run that has not registered the batch gets ErrUnknownRun. The mark that an
+// earlier ingest with the same record was withdrawn, or retired, is removed. If a run is repeated
+// with the same record in another pack, the last pack is kept. One that fails keeps none of the
+// others back.
 func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []Outcome {
 	out := make([]Outcome, len(finished))
 	errs := eachShard(len(finished), func(i int) uint32 { return finished[i].DatasetID }, func(n int, at []int) error {
@@ -142,7 +154,7 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 		if err := edit(ctx, store, n, ids, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
 			for _, i := range at {
 				f, o := finished[i], orders[finished[i].id()]
-				own := slices.IndexFunc(o.Ingests, func(e Ingest) bool { return e.Run == f.Run })
+				own := slices.IndexFunc(o.Ingests, func(e Ingest) bool { return e.Run == f.Run && !e.Retired })
 				if own < 0 {
 					out[i] = Outcome{Err: fmt.Errorf("%w: run %q", ErrUnknownRun, f.Run)}
 					continue
@@ -154,7 +166,8 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 				if e.Pack != f.Pack {
 					e.Pack, changed = f.Pack, true
 				}
-				out[i] = Outcome{Seq: e.Seq, Current: o.current() == own}
+				current := o.current()
+				out[i] = Outcome{Seq: e.Seq, Current: current == own, Retired: o.Ingests[current].Retired}
 			}
 			return changed, nil
 		}); err != nil {
@@ -162,8 +175,12 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 		}
 		var marks []string
 		for _, i := range at {
+			f := finished[i]
 			if out[i].Err == nil {
-				marks = append(marks, lake.WithdrawnKey(finished[i].DatasetID, finished[i].Batch, finished[i].Digest))
+				marks = append(marks, lake.WithdrawnKey(f.DatasetID, f.Batch, f.Digest))
+				if !out[i].Retired {
+					marks = append(marks, lake.RetiredKey(f.DatasetID, f.Batch, f.Digest))
+				}
 			}
 		}
 		return store.Delete(ctx, marks...)
@@ -207,7 +224,7 @@ func AbandonIngests(ctx context.Context, store blob.Store, ingests []IngestID) e
 			for _, i := range at {
 				o := orders[ingests[i].id()]
 				n := len(o.Ingests)
-				o.Ingests = slices.DeleteFunc(o.Ingests, func(e Ingest) bool { return e.Run == ingests[i].Run && e.Digest == "" })
+				o.Ingests = slices.DeleteFunc(o.Ingests, func(e Ingest) bool { return e.Run == ingests[i].Run && !e.Finished() })
 				changed = changed || len(o.Ingests) < n
 			}
 			return changed, nil
@@ -294,7 +311,7 @@ func ReplaceRecord(
 ) (current bool, err error) {
 	err = change(ctx, store, BatchID{dataset, batch}, func(_ *shard, o *order) bool {
 		at := o.current()
-		current = at >= 0 && (o.Ingests[at].Digest == from || o.Ingests[at].Digest == to)
+		current = at >= 0 && !o.Ingests[at].Retired && (o.Ingests[at].Digest == from || o.Ingests[at].Digest == to)
 		if !current || o.Ingests[at].Digest == to {
 			return false
 		}
@@ -375,8 +392,8 @@ func Ingests(ctx context.Context, store blob.Store, dataset uint32) (map[string]
 	return all, nil
 }
 
-// CurrentRecords returns the current record of each finished batch of a dataset, by the name of the
-// batch: that of the finished ingest that registered last.
+// CurrentRecords returns the current record of each finished batch of a dataset that is not
+// retired, by the name of the batch: that of the finished ingest that registered last.
 func CurrentRecords(ctx context.Context, store blob.Store, dataset uint32) (map[string]Record, error) {
 	s, err := readShard(ctx, store, ShardOf(dataset))
 	if err != nil {
@@ -387,8 +404,8 @@ func CurrentRecords(ctx context.Context, store blob.Store, dataset uint32) (map[
 		if err != nil {
 			return nil, err
 		}
-		if at := o.current(); at >= 0 {
-			records[o.Batch] = Record{o.Ingests[at].Digest, o.Ingests[at].Pack}
+		if r, ok := o.record(); ok {
+			records[o.Batch] = r
 		}
 	}
 	return records, nil
@@ -408,8 +425,9 @@ func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[
 }
 
 // PendingBatches returns the current ingest of each batch that has finished and is not settled, by
-// dataset and name, and the number of settled batches. It calls damaged with each shard that it
-// cannot read because of damage.
+// dataset and name, and the number of batches with a settled record. Batches that were retired, and
+// of which it is not settled that a version lacks them, are among them. It calls damaged with each
+// shard that it cannot read because of damage.
 func PendingBatches(
 	ctx context.Context, store blob.Store, damaged func(shard int, err error),
 ) (pending []Pending, settled int64, err error) {
@@ -435,12 +453,12 @@ func pendingBatches(
 		}
 		last := map[BatchID]Ingest{}
 		for _, o := range s.Open { // by number
-			if o.Digest != "" {
+			if o.Finished() {
 				last[o.id()] = o.Ingest
 			}
 		}
 		for id, in := range last {
-			pending = append(pending, Pending{id.DatasetID, id.Batch, in.Seq, in.Digest, in.Pack})
+			pending = append(pending, pendingOf(id, in))
 		}
 	}
 	sortPending(pending)
@@ -473,7 +491,7 @@ func Running(ctx context.Context, store blob.Store) (map[uint32]int, error) {
 			continue
 		}
 		for i := range s.Open {
-			if s.Open[i].Digest == "" {
+			if !s.Open[i].Finished() {
 				running[s.Open[i].DatasetID]++
 			}
 		}
@@ -481,7 +499,8 @@ func Running(ctx context.Context, store blob.Store) (map[uint32]int, error) {
 	return running, nil
 }
 
-// CurrentRecordsOf returns the current records of some batches. One that has none is left out.
+// CurrentRecordsOf returns the current records of some batches. One that has none, or is retired, is
+// left out.
 func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) (map[BatchID]Record, error) {
 	all, err := IngestsOf(ctx, store, batches)
 	if err != nil {
@@ -490,20 +509,22 @@ func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) 
 	records := map[BatchID]Record{}
 	for id, ingests := range all {
 		o := order{Ingests: ingests}
-		if at := o.current(); at >= 0 {
-			records[id] = Record{o.Ingests[at].Digest, o.Ingests[at].Pack}
+		if r, ok := o.record(); ok {
+			records[id] = r
 		}
 	}
 	return records, nil
 }
 
-// CurrentRecord returns the current record of a batch. It is zero if the batch has none.
+// CurrentRecord returns the current record of a batch. It is zero if the batch has none, or is
+// retired.
 func CurrentRecord(ctx context.Context, store blob.Store, b BatchID) (Record, error) {
 	records, err := CurrentRecordsOf(ctx, store, []BatchID{b})
 	return records[b], err
 }
 
-// AllBatches is PendingBatches for all finished batches, settled or not. It reads the whole ledger.
+// AllBatches is PendingBatches for all finished and all retired batches, settled or not. It reads
+// the whole ledger.
 func AllBatches(ctx context.Context, store blob.Store, damaged func(shard int, err error)) ([]Pending, error) {
 	shards, err := readShards(ctx, store, damaged)
 	if err != nil {
@@ -523,8 +544,7 @@ func AllBatches(ctx context.Context, store blob.Store, damaged func(shard int, e
 				return nil, err
 			}
 			if at := o.current(); at >= 0 {
-				in := o.Ingests[at]
-				all = append(all, Pending{o.DatasetID, o.Batch, in.Seq, in.Digest, in.Pack})
+				all = append(all, pendingOf(o.BatchID, o.Ingests[at]))
 			}
 		}
 	}
@@ -580,8 +600,8 @@ func Settle(ctx context.Context, store blob.Store, version string, published []P
 }
 
 // SettleAll is Settle for all finished batches, after a later version was lost: it also replaces
-// what was told of that one. Without a digest it records that the version has no ingest of the
-// batch.
+// what was told of that one. A batch without a digest that is not retired is one that the version
+// lacks.
 func SettleAll(ctx context.Context, store blob.Store, version string, all []Pending) error {
 	return settle(ctx, store, version, all, true)
 }
@@ -600,8 +620,8 @@ func settle(ctx context.Context, store blob.Store, version string, published []P
 			s.Version = version
 			for k, i := range at {
 				o := orders[ids[k]]
-				if o.Settled != published[i].Digest && len(o.Ingests) > 0 {
-					o.Settled, changed = published[i].Digest, true
+				if is := published[i].settled(); o.Settled != is && len(o.Ingests) > 0 {
+					o.Settled, changed = is, true
 				}
 			}
 			return changed, nil

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,11 +25,20 @@ type modelLedger struct {
 
 func (m *modelLedger) current(b registry.BatchID) (in registry.Ingest) {
 	for _, i := range m.ingests[b] {
-		if i.Digest != "" {
+		if i.Digest != "" || i.Retired {
 			in = i
 		}
 	}
 	return in
+}
+
+// state is what a version is to have of a batch: a digest, "retired", or "" for nothing known.
+func (m *modelLedger) state(b registry.BatchID) string {
+	if in := m.current(b); in.Retired {
+		return "retired"
+	} else {
+		return in.Digest
+	}
 }
 
 func (m *modelLedger) at(b registry.BatchID, run string) *registry.Ingest {
@@ -43,7 +53,7 @@ func (m *modelLedger) at(b registry.BatchID, run string) *registry.Ingest {
 func (m *modelLedger) pending() map[registry.BatchID]string {
 	pending := map[registry.BatchID]string{}
 	for b := range m.ingests {
-		if d := m.current(b).Digest; d != "" && d != m.settled[b] {
+		if d := m.state(b); d != "" && d != m.settled[b] {
 			pending[b] = d
 		}
 	}
@@ -69,7 +79,7 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 			digest := fmt.Sprintf("%s/%d", b.Batch, r.IntN(3))
 			own := m.at(b, run)
 			var err error
-			switch r.IntN(8) {
+			switch r.IntN(10) {
 			case 0, 1:
 				_, err = registry.RegisterIngest(ctx, store, b.DatasetID, b.Batch, run)
 				if own == nil {
@@ -88,7 +98,7 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 				if !own.Is(digest) {
 					own.Digest, own.MovedFrom = digest, ""
 				}
-				if want := m.current(b).Run == run; current != want {
+				if want := m.current(b).Run == run; current != want { // else a later one, or it is retired
 					t.Fatalf("seed %d, step %d: current %v, want %v", seed, step, current, want)
 				}
 			case 4:
@@ -102,6 +112,9 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run })
 			case 6:
 				in := m.current(b)
+				if in.Retired {
+					digest = "moved" // which no record of the batch has
+				}
 				var current bool
 				current, err = registry.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, in.Digest, digest)
 				if current != (in.Digest != "") {
@@ -119,14 +132,67 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 				var published []registry.Pending
 				for b, d := range m.pending() {
 					if r.IntN(2) == 0 {
-						published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: d})
+						in := registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: d}
+						if d == "retired" {
+							in.Digest, in.Retired = "", true
+						}
+						published = append(published, in)
 						m.settled[b] = d
 					}
 				}
 				err = registry.Settle(ctx, store, "v1", published)
+			case 8:
+				before := m.current(b)
+				out := registry.RetireBatches(ctx, store, fmt.Sprint("retire", step), []registry.BatchID{b})[0]
+				switch {
+				case before.Retired:
+					if !out.Already || out.Err != nil {
+						t.Fatalf("seed %d, step %d: %+v", seed, step, out)
+					}
+				case before.Digest == "":
+					if !errors.Is(out.Err, registry.ErrNoIngest) {
+						t.Fatalf("seed %d, step %d: %+v", seed, step, out)
+					}
+				default:
+					m.ingests[b] = append(m.ingests[b], registry.Ingest{Run: fmt.Sprint("retire", step), Retired: true})
+					if err = out.Err; out.Ingest.Digest != before.Digest || out.Already {
+						t.Fatalf("seed %d, step %d: %+v", seed, step, out)
+					}
+				}
+			case 9:
+				retired := m.current(b).Retired
+				var rest []registry.Ingest
+				for n, in := range m.ingests[b] {
+					if !in.Retired || slices.ContainsFunc(m.ingests[b][n:], func(i registry.Ingest) bool { return i.Digest != "" }) {
+						rest = append(rest, in)
+					}
+				}
+				out := registry.RestoreBatches(ctx, store, []registry.BatchID{b})[0]
+				back := (&modelLedger{ingests: map[registry.BatchID][]registry.Ingest{b: rest}}).current(b)
+				switch {
+				case back.Digest == "": // what finished was withdrawn
+					if !errors.Is(out.Err, registry.ErrNoIngest) {
+						t.Fatalf("seed %d, step %d: %+v", seed, step, out)
+					}
+				case !retired:
+					if !errors.Is(out.Err, registry.ErrNotRetired) {
+						t.Fatalf("seed %d, step %d: %+v", seed, step, out)
+					}
+				default:
+					m.ingests[b], m.settled[b] = rest, ""
+					if err = out.Err; out.Ingest.Digest != back.Digest {
+						t.Fatalf("seed %d, step %d: %+v", seed, step, out)
+					}
+				}
 			}
 			if err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+			// Once a version has an ingest, an earlier entry that retired the batch has no say.
+			for b, digest := range m.settled {
+				if digest != "" && m.current(b).Digest == digest {
+					m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Retired })
+				}
 			}
 			if step%10 == 0 {
 				compareLedger(t, store, &m)
@@ -146,14 +212,14 @@ func compareLedger(t *testing.T, store blob.Store, m *modelLedger) {
 	}
 	got := map[registry.BatchID]string{}
 	for _, p := range pending {
-		got[registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch}] = p.Digest
+		got[registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch}] = stateOf(p)
 	}
 	if d := cmp.Diff(m.pending(), got); d != "" {
 		t.Errorf("pending: %s", d)
 	}
 	want := int64(0)
 	for _, d := range m.settled {
-		if d != "" {
+		if d != "" && d != "retired" {
 			want++
 		}
 	}
@@ -171,17 +237,18 @@ func compareLedger(t *testing.T, store blob.Store, m *modelLedger) {
 	}
 	finished := map[registry.BatchID]string{}
 	for _, p := range all {
-		finished[registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch}] = p.Digest
+		finished[registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch}] = stateOf(p)
 	}
 	wantAll := map[registry.BatchID]string{}
 	for b := range m.ingests {
-		if d := m.current(b).Digest; d != "" {
+		if d := m.state(b); d != "" {
 			wantAll[b] = d
 		}
 	}
 	if d := cmp.Diff(wantAll, finished); d != "" {
 		t.Errorf("all: %s", d)
 	}
+	compareStates(t, store, m)
 	ids := slices.Collect(maps.Keys(m.ingests))
 	found, err := registry.IngestsOf(t.Context(), store, ids)
 	if err != nil {
@@ -200,6 +267,46 @@ func compareLedger(t *testing.T, store blob.Store, m *modelLedger) {
 			if len(have)+len(want) > 0 && !slices.Equal(have, want) {
 				t.Errorf("%v: %+v, want %+v", b, have, want)
 			}
+		}
+	}
+}
+
+func stateOf(p registry.Pending) string {
+	if p.Retired {
+		return "retired"
+	}
+	return p.Digest
+}
+
+// compareStates compares what the ledger says of the batches of each dataset, and that its
+// documents have the format that earlier builds read as soon as no batch of them is retired.
+func compareStates(t *testing.T, store blob.Store, m *modelLedger) {
+	t.Helper()
+	retired := map[int]bool{}
+	for b, all := range m.ingests {
+		states, err := registry.BatchStates(t.Context(), store, b.DatasetID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(states, func(s registry.BatchState) bool { return s.Batch == b.Batch })
+		finished := slices.ContainsFunc(all, func(i registry.Ingest) bool { return i.Digest != "" })
+		if finished != (at >= 0) || finished && states[at].Retired != m.current(b).Retired {
+			t.Errorf("%v: states %+v, want %+v", b, states, all)
+		}
+		records, err := registry.CurrentRecords(t.Context(), store, b.DatasetID)
+		if err != nil || records[b.Batch].Digest != m.current(b).Digest {
+			t.Errorf("%v: record %+v, %v, want %+v", b, records[b.Batch], err, m.current(b))
+		}
+		shard := registry.ShardOf(b.DatasetID)
+		retired[shard] = retired[shard] || slices.ContainsFunc(all, func(i registry.Ingest) bool { return i.Retired })
+	}
+	for shard, is := range retired {
+		data, _, err := store.Get(t.Context(), registry.ShardKey(shard))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if old := strings.Contains(string(data), "\"format\": 1,"); !is && !old {
+			t.Errorf("shard %d without retired batches has another format than 1: %.40s", shard, data)
 		}
 	}
 }

@@ -150,6 +150,8 @@ type RestoredShard struct {
 	Keys []string
 	// Found are the batches that only their records still knew: finished, but in no version.
 	Found []BatchID
+	// Retired are batches that are retired again.
+	Retired []BatchID
 	// Unclear says for which batches it is not known which ingest is the newest, and which records
 	// cannot be read: one line each.
 	Unclear []string
@@ -159,7 +161,8 @@ type RestoredShard struct {
 // of it stays. For the rest a version is asked first: live returns the records of the batches that
 // it has of the shard's datasets. A batch that the version lacks is restored from its record if it
 // has one only; older has the digests of records that other versions contain, which were replaced.
-// Runs that the lost shard has registered fail with ErrUnknownRun.
+// A batch whose records were marked when it was retired is retired again, whether the version has
+// it or not. Runs that the lost shard has registered fail with ErrUnknownRun.
 func RestoreShard(
 	ctx context.Context, store blob.Store, n int, live func() (map[BatchID]Record, error), older map[string]bool,
 ) (out RestoredShard, err error) {
@@ -190,16 +193,20 @@ func RestoreShard(
 	if err != nil {
 		return out, err
 	}
-	records, withdrawn, err := recordsOf(ctx, store, n, &out)
+	records, marks, err := recordsOf(ctx, store, n, &out)
 	if err != nil {
 		return out, err
 	}
+	withdrawn := marks.withdrawn
 	for _, id := range sortedIDs(batches, records) {
 		if o := orders[id]; o != nil && o.current() >= 0 {
 			continue
 		}
 		record, published := batches[id]
-		others := records[id].newest(func(d string) bool { return d == record.Digest || older[d] })
+		retired := marks.retired[id]
+		others := records[id].newest(func(d string) bool {
+			return d == record.Digest || older[d] || retired[d] != ""
+		})
 		others = slices.DeleteFunc(others, func(d string) bool {
 			if withdrawn[lake.WithdrawnKey(id.DatasetID, id.Batch, d)] {
 				out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: the ingest with the record %s was "+
@@ -208,7 +215,16 @@ func RestoreShard(
 			}
 			return false
 		})
+		retire := len(others) == 0 && len(retired) > 0 && (!published || retired[record.Digest] != "")
 		switch {
+		case retire:
+			if !published {
+				record = records[id].markedBy(retired)
+			}
+			if record.Digest == "" {
+				continue // nothing is left to which the batch could return
+			}
+			out.Retired = append(out.Retired, id)
 		case len(others) == 0 && !published:
 			continue
 		case len(others) == 0:
@@ -236,6 +252,10 @@ func RestoreShard(
 			in.MovedFrom = first
 		}
 		o.insert(in)
+		if retire {
+			o.insert(Ingest{Seq: next.NextSeq, Run: restoredRun, Retired: true})
+			next.NextSeq++
+		}
 	}
 	if err := next.set(ctx, store, orders, nil); err != nil {
 		return out, err
@@ -316,23 +336,54 @@ func (r batchRecords) newest(known func(digest string) bool) []string {
 	return list
 }
 
-// recordsOf returns the intact records of the datasets of a shard, and the keys of the marks of
-// withdrawn ones.
+// markedBy returns the record that was the batch's before it was retired, by the marks of its
+// records. It is zero if that is lost.
+func (r batchRecords) markedBy(marks map[string]string) Record {
+	for _, digest := range slices.Sorted(maps.Values(marks)) {
+		if in, ok := r[digest]; ok {
+			return Record{digest, in.Pack}
+		}
+	}
+	return Record{}
+}
+
+// recordMarks are the marks beside the records of a shard.
+type recordMarks struct {
+	withdrawn map[string]bool // by key
+	// retired has for each record of a retired batch the digest of the one that was current.
+	retired map[BatchID]map[string]string
+}
+
+// add reads a mark of a retired batch. One that cannot be read stands for its own record.
+func (m *recordMarks) add(ctx context.Context, store blob.Store, key string, id BatchID, digest string) error {
+	mark, _, err := read[retiredMark](ctx, store, key)
+	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return err
+	}
+	if m.retired[id] == nil {
+		m.retired[id] = map[string]string{}
+	}
+	m.retired[id][digest] = cmp.Or(mark.Digest, digest)
+	return nil
+}
+
+// recordsOf returns the intact records of the datasets of a shard, and the marks beside them.
 func recordsOf(
 	ctx context.Context, store blob.Store, n int, out *RestoredShard,
-) (records map[BatchID]batchRecords, withdrawn map[string]bool, err error) {
+) (records map[BatchID]batchRecords, marks recordMarks, err error) {
 	const root = "batches/"
-	records, withdrawn = map[BatchID]batchRecords{}, map[string]bool{}
-	// batchOf returns the batch and the digest in the key of a record of the shard.
-	batchOf := func(key string) (id BatchID, digest string, ok bool) {
+	records, marks = map[BatchID]batchRecords{}, recordMarks{map[string]bool{}, map[BatchID]map[string]string{}}
+	// named returns the batch and the digest in the key of a record of the shard, or of its mark.
+	named := func(key, suffix string) (id BatchID, digest string, ok bool) {
 		dataset, ok := datasetOf(key, root)
 		folders := strings.Split(key, "/")
 		if !ok || ShardOf(dataset) != n || len(folders) != 4 {
 			return id, "", false
 		}
-		digest, ok = strings.CutSuffix(folders[3], ".json")
+		digest, ok = strings.CutSuffix(folders[3], suffix)
 		return BatchID{dataset, folders[2]}, digest, ok
 	}
+	batchOf := func(key string) (id BatchID, digest string, ok bool) { return named(key, ".json") }
 	add := func(key, pack string, data []byte, err error) error {
 		id, digest, ok := batchOf(key)
 		if key != "" && !ok {
@@ -357,7 +408,13 @@ func recordsOf(
 	}
 	for info, err := range store.List(ctx, root) {
 		if err == nil && strings.HasSuffix(info.Key, lake.WithdrawnSuffix) {
-			withdrawn[info.Key] = true
+			marks.withdrawn[info.Key] = true
+			continue
+		}
+		if id, digest, ok := named(info.Key, lake.RetiredSuffix); err == nil && ok {
+			if err := marks.add(ctx, store, info.Key, id, digest); err != nil {
+				return nil, marks, err
+			}
 			continue
 		}
 		var data []byte
@@ -365,15 +422,15 @@ func recordsOf(
 			data, _, err = store.Get(ctx, info.Key)
 		}
 		if err := add(info.Key, "", data, err); err != nil {
-			return nil, nil, err
+			return nil, marks, err
 		}
 	}
 	for o, err := range pack.All(ctx, store) {
 		if err := add(o.Key, o.Pack, o.Data, err); err != nil {
-			return nil, nil, err
+			return nil, marks, err
 		}
 	}
-	return records, withdrawn, nil
+	return records, marks, nil
 }
 
 // readLost reads a registry document to see whether it has to be restored, and the condition under

@@ -20,9 +20,11 @@ const (
 	// independently, and a publish reads all of them.
 	Shards = 8
 
-	// shardFormat is the version of these documents.
+	// shardFormat is the newest version of these documents.
 	// 1: first.
-	shardFormat = 1
+	// 2: has retired batches. A shard without them is written in format 1.
+	shardFormat     = 2
+	unretiredFormat = 1
 
 	// keepUnfinished is the number of ingests without an end that stay registered: the newest ones
 	// of a shard. It is far more than run at once. AbandonIngest removes those that fail or are
@@ -68,6 +70,9 @@ type shard struct {
 	NextSeq int64 `json:"next_seq"`
 	// Settled is the number of batches with a settled record.
 	Settled int64 `json:"settled"`
+	// Retired is the number of batches with an entry that retires them, whether it is the current
+	// one or not. It is 0 in format 1.
+	Retired int64 `json:"retired,omitempty"`
 	// Version is the id of the version of which Settle was told last, "" for none.
 	Version string `json:"version,omitempty"`
 	// Swept is the number of the last sweep of a garbage collection (package lake/trash), 0 for
@@ -88,18 +93,37 @@ type openIngest struct {
 
 func (o *openIngest) id() BatchID { return BatchID{o.DatasetID, o.Batch} }
 
-// Ingest is one registered ingest of a batch.
+// Ingest is one registered ingest of a batch, or an entry that retires the batch.
 type Ingest struct {
 	// Seq is its number in the order of its shard's ingests, from 1. A restored one may have 0.
 	Seq int64  `json:"seq"`
 	Run string `json:"run"`
-	// Digest names the batch's record. It is "" until the ingest has finished.
+	// Digest names the batch's record. It is "" until the ingest has finished, and in entries that
+	// retire the batch.
 	Digest string `json:"digest,omitempty"`
 	// MovedFrom is the digest that the ingest finished with, if the batch was moved to another
 	// public suffix list since; else "".
 	MovedFrom string `json:"moved_from,omitempty"`
 	// Pack names the pack that holds what the ingest finished with, "" for none.
 	Pack string `json:"pack,omitempty"`
+	// Retired tells that this is no ingest: it takes the batch out of the lake, in the place that
+	// an ingest of that number would have in the order. Run names who did it.
+	Retired bool `json:"retired,omitempty"`
+}
+
+// Finished reports whether the entry can be the current one of its batch: it is an ingest that has
+// finished, or retires the batch.
+func (i Ingest) Finished() bool { return i.Digest != "" || i.Retired }
+
+// settledRetired is what an order has as Settled if a version is known to lack the retired batch.
+const settledRetired = "retired"
+
+// settled is what an order has as Settled when a version agrees with the entry.
+func (i Ingest) settled() string {
+	if i.Retired {
+		return settledRetired
+	}
+	return i.Digest
 }
 
 // Is reports whether the ingest finished with the record of that digest, moved since or not.
@@ -108,12 +132,15 @@ func (i Ingest) Is(digest string) bool {
 }
 
 func newShard(n int) *shard {
-	return &shard{Format: shardFormat, Shard: n, NextSeq: 1, Open: []openIngest{}}
+	return &shard{Format: unretiredFormat, Shard: n, NextSeq: 1, Open: []openIngest{}}
 }
 
 func (s *shard) check(key string) error {
-	if s.Format != shardFormat {
+	if s.Format != shardFormat && s.Format != unretiredFormat {
 		return codec.Corrupt(key, "format", -1, shardFormat, s.Format)
+	}
+	if (s.Retired > 0) != (s.Format == shardFormat) {
+		return codec.Corrupt(key, "retired", -1, "retired batches in format 2 alone", s.Retired)
 	}
 	if ShardKey(s.Shard) != key {
 		return codec.Corrupt(key, "shard", -1, "that of the key", s.Shard)
@@ -121,6 +148,9 @@ func (s *shard) check(key string) error {
 	for _, o := range s.Open {
 		if ShardOf(o.DatasetID) != s.Shard {
 			return codec.Corrupt(key, "open", -1, "datasets of the shard", o.DatasetID)
+		}
+		if o.Retired && (s.Format != shardFormat || o.Digest != "") {
+			return codec.Corrupt(key, "open", -1, "retired batches in format 2, without a record", o.Digest)
 		}
 	}
 	return s.Batches.Check(key)
@@ -164,7 +194,8 @@ func missingShard(ctx context.Context, store blob.Store, n int) (*shard, error) 
 // order is the order of the ingests of one batch.
 type order struct {
 	BatchID
-	// Settled is the digest of the record that a version has by what Settle was told, "" for none.
+	// Settled is the digest of the record that a version has by what Settle was told, "" for none,
+	// or settledRetired.
 	Settled string
 	// Ingests are by number.
 	Ingests []Ingest
@@ -178,21 +209,39 @@ type storedOrder struct {
 	Ingests []Ingest `json:"ingests,omitempty"`
 }
 
-// current returns the index of the current ingest: of the finished ones the last. It is -1 if none
+// current returns the index of the current entry: of the finished ones the last. It is -1 if none
 // has finished.
 func (o *order) current() int {
 	for i := len(o.Ingests) - 1; i >= 0; i-- {
-		if o.Ingests[i].Digest != "" {
+		if o.Ingests[i].Finished() {
 			return i
 		}
 	}
 	return -1
 }
 
+// record returns the record of the current ingest. Ok is false if none has finished, or if the
+// batch is retired.
+func (o *order) record() (r Record, ok bool) {
+	at := o.current()
+	if at < 0 || o.Ingests[at].Retired {
+		return Record{}, false
+	}
+	return Record{o.Ingests[at].Digest, o.Ingests[at].Pack}, true
+}
+
+// hasSettledRecord reports whether a version has a record of the batch by what Settle was told.
+func (o *order) hasSettledRecord() bool { return o.Settled != "" && o.Settled != settledRetired }
+
+// hasRetired reports whether an entry of the order retires the batch.
+func (o *order) hasRetired() bool {
+	return slices.ContainsFunc(o.Ingests, func(i Ingest) bool { return i.Retired })
+}
+
 // find returns the index of a run's ingest, or, in a restored ledger, which does not know its runs,
 // of the restored ingest with that digest. It is -1 if there is none.
 func (o *order) find(run, digest string) int {
-	at := slices.IndexFunc(o.Ingests, func(i Ingest) bool { return i.Run == run })
+	at := slices.IndexFunc(o.Ingests, func(i Ingest) bool { return i.Run == run && !i.Retired })
 	if at < 0 {
 		at = slices.IndexFunc(o.Ingests, func(i Ingest) bool { return i.Run == restoredRun && i.Is(digest) })
 	}
@@ -205,26 +254,33 @@ func (o *order) insert(in Ingest) {
 	o.Ingests = slices.Insert(o.Ingests, at, in)
 }
 
-// divide returns what of the order is in pieces, nil for nothing, and what is open.
-func (o *order) divide() (stored []byte, open []openIngest, err error) {
-	var s storedOrder
+// divide returns what of the order is in pieces, nil for nothing, and what is open. Retired tells
+// that some of it retires the batch.
+func (o *order) divide() (stored []byte, open []openIngest, retired bool, err error) {
+	s := storedOrder{Settled: o.Settled}
 	current := o.current()
-	s.Settled = o.Settled
+	// If a version has the current ingest, that cannot be withdrawn. So no earlier entry that
+	// retires the batch becomes current again, and none is kept.
+	published := o.hasSettledRecord() && current >= 0 && o.Ingests[current].Digest == o.Settled
 	for i, in := range o.Ingests {
-		if in.Digest == "" || i == current && in.Digest != o.Settled {
+		switch {
+		case in.Retired && published:
+		case !in.Finished() || i == current && in.settled() != o.Settled:
 			open = append(open, openIngest{o.DatasetID, o.Batch, in})
-		} else {
+			retired = retired || in.Retired
+		default:
 			s.Ingests = append(s.Ingests, in)
 		}
 	}
 	if n := len(s.Ingests) - keepSuperseded; n > 0 {
 		s.Ingests = s.Ingests[n:]
 	}
+	retired = retired || slices.ContainsFunc(s.Ingests, func(i Ingest) bool { return i.Retired })
 	if s.Settled == "" && len(s.Ingests) == 0 {
-		return nil, open, nil
+		return nil, open, retired, nil
 	}
 	stored, err = json.Marshal(s)
-	return stored, open, err
+	return stored, open, retired, err
 }
 
 func decodeOrder(key, value []byte) (*order, error) {
@@ -333,13 +389,28 @@ func (s *shard) all(ctx context.Context, store blob.Store, dataset uint32) iter.
 	}
 }
 
-// set writes orders that find has returned and that were changed since. Settled tells of each
-// whether it had a settled record before.
-func (s *shard) set(ctx context.Context, store blob.Store, orders map[BatchID]*order, settled map[BatchID]bool) error {
+// counted is how an order counts in its shard.
+type counted struct{ settled, retired bool }
+
+func (o *order) counted() counted { return counted{o.hasSettledRecord(), o.hasRetired()} }
+
+// add adds n times an order that counts so.
+func (s *shard) add(n int64, c counted) {
+	if c.settled {
+		s.Settled += n
+	}
+	if c.retired {
+		s.Retired += n
+	}
+}
+
+// set writes orders that find has returned and that were changed since. Before tells how each was
+// counted before.
+func (s *shard) set(ctx context.Context, store blob.Store, orders map[BatchID]*order, before map[BatchID]counted) error {
 	s.Open = slices.DeleteFunc(s.Open, func(o openIngest) bool { return orders[o.id()] != nil })
 	var edits []pieces.Edit
 	for id, o := range orders {
-		stored, open, err := o.divide()
+		stored, open, retired, err := o.divide()
 		if err != nil {
 			return err
 		}
@@ -347,12 +418,12 @@ func (s *shard) set(ctx context.Context, store blob.Store, orders map[BatchID]*o
 		if !bytes.Equal(stored, o.stored) {
 			edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: id.key(), Value: stored}, Delete: stored == nil})
 		}
-		if o.Settled != "" {
-			s.Settled++
-		}
-		if settled[id] {
-			s.Settled--
-		}
+		s.add(1, counted{o.hasSettledRecord(), retired})
+		s.add(-1, before[id])
+	}
+	s.Format = unretiredFormat
+	if s.Retired > 0 {
+		s.Format = shardFormat
 	}
 	slices.SortFunc(s.Open, func(a, b openIngest) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), compareIDs(a.id(), b.id()))
@@ -372,12 +443,12 @@ func (s *shard) set(ctx context.Context, store blob.Store, orders map[BatchID]*o
 func (s *shard) dropUnfinished() {
 	n := 0
 	for i := range s.Open {
-		if s.Open[i].Digest == "" {
+		if !s.Open[i].Finished() {
 			n++
 		}
 	}
 	s.Open = slices.DeleteFunc(s.Open, func(o openIngest) bool {
-		if n <= keepUnfinished || o.Digest != "" {
+		if n <= keepUnfinished || o.Finished() {
 			return false
 		}
 		n--
@@ -403,15 +474,15 @@ func edit(
 			if err != nil {
 				return false, err
 			}
-			settled := map[BatchID]bool{}
+			before := map[BatchID]counted{}
 			for id, o := range orders {
-				settled[id] = o.Settled != ""
+				before[id] = o.counted()
 			}
 			changed, err := change(s, orders)
 			if err != nil || !changed {
 				return false, err
 			}
-			return true, s.set(ctx, store, orders, settled)
+			return true, s.set(ctx, store, orders, before)
 		})
 	return err
 }

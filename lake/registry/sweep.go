@@ -16,6 +16,8 @@ import (
 func (h *head) sweep() uint64  { return h.Swept }
 func (s *shard) sweep() uint64 { return s.Swept }
 
+func (m *retiredMark) sweep() uint64 { return 0 }
+
 // Announce writes the number of a sweep of a garbage collection into all documents of the registry,
 // so that updates that are in flight begin again and wait for the end of the sweep (package trash).
 // Damaged and missing documents are an error, and so is a registry of an earlier build, which lists
@@ -83,13 +85,13 @@ type Order struct {
 //
 // As long as the current record is not settled, its ingest may be withdrawn, and an earlier one is
 // current again. So the settled record and all later ones are kept then, and all if none is
-// settled.
+// settled. Of a batch that is retired, and that a version is known to lack, nothing is kept.
 func (o *Order) Keeps() (records []Record, running bool) {
 	own := order{Ingests: o.Ingests}
 	current, from := own.current(), 0
 	for i, in := range o.Ingests {
-		running = running || in.Digest == ""
-		if in.Digest != "" && in.Digest == o.Settled {
+		running = running || !in.Finished()
+		if in.Finished() && in.settled() == o.Settled {
 			from = i
 		}
 	}

@@ -107,37 +107,42 @@ func pagedDiff(t *testing.T, before, after *Snapshot, q DiffQuery) (list []diffe
 // Between any two versions, in either direction, whole or a page at a time.
 func TestDiffEqualsBruteForce(t *testing.T) {
 	stores(t, func(t *testing.T, store blob.Store) {
-		h := build(t, store)
-		s := serve(t, store, Options{})
-		for i := range h.versions {
-			for j := range h.versions {
-				before, after := acquire(t, s, h.versions[i]), acquire(t, s, h.versions[j])
-				want := h.oracles[i].diff(h.oracles[j])
-				if (len(want) == 0) != (i == j) {
-					t.Fatalf("versions %d and %d have %d differences", i, j, len(want))
+		build(t, store).checkDiffs(t, store)
+	})
+}
+
+// checkDiffs compares the differences between any two versions with those of the oracles.
+func (h *history) checkDiffs(t *testing.T, store blob.Store) {
+	t.Helper()
+	s := serve(t, store, Options{})
+	for i := range h.versions {
+		for j := range h.versions {
+			before, after := acquire(t, s, h.versions[i]), acquire(t, s, h.versions[j])
+			want := h.oracles[i].diff(h.oracles[j])
+			if (len(want) == 0) != (i == j) {
+				t.Fatalf("versions %d and %d have %d differences", i, j, len(want))
+			}
+			for _, limit := range []int{MaxLimit, 1 + len(want)/3, 1} {
+				got, _ := pagedDiff(t, before, after, DiffQuery{Limit: limit})
+				if diff := gocmp.Diff(want, got); diff != "" {
+					t.Fatalf("versions %d and %d, limit %d (-brute force +served):\n%.3000s", i, j, limit, diff)
 				}
-				for _, limit := range []int{MaxLimit, 1 + len(want)/3, 1} {
-					got, _ := pagedDiff(t, before, after, DiffQuery{Limit: limit})
-					if diff := gocmp.Diff(want, got); diff != "" {
-						t.Fatalf("versions %d and %d, limit %d (-brute force +served):\n%.3000s", i, j, limit, diff)
+			}
+			for id := uint32(1); id <= 4; id++ {
+				dataset, ok := after.Dataset(id)
+				if !ok {
+					if dataset, ok = before.Dataset(id); !ok {
+						continue
 					}
 				}
-				for id := uint32(1); id <= 4; id++ {
-					dataset, ok := after.Dataset(id)
-					if !ok {
-						if dataset, ok = before.Dataset(id); !ok {
-							continue
-						}
-					}
-					want := slices.DeleteFunc(slices.Clone(want), func(d difference) bool { return d.Dataset != dataset.Name })
-					got, _ := pagedDiff(t, before, after, DiffQuery{Dataset: id, OneDataset: true, Limit: 50})
-					if diff := gocmp.Diff(want, got); diff != "" {
-						t.Fatalf("versions %d and %d, %s (-brute force +served):\n%.3000s", i, j, dataset.Name, diff)
-					}
+				want := slices.DeleteFunc(slices.Clone(want), func(d difference) bool { return d.Dataset != dataset.Name })
+				got, _ := pagedDiff(t, before, after, DiffQuery{Dataset: id, OneDataset: true, Limit: 50})
+				if diff := gocmp.Diff(want, got); diff != "" {
+					t.Fatalf("versions %d and %d, %s (-brute force +served):\n%.3000s", i, j, dataset.Name, diff)
 				}
 			}
 		}
-	})
+	}
 }
 
 // A page that is late ends where the next one begins. What did not change is not listed, although

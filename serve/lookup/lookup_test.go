@@ -22,9 +22,11 @@ import (
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -377,6 +379,81 @@ func TestEveryVersionEqualsBruteForce(t *testing.T) {
 			t.Fatalf("current is %s", cur.Version().ID)
 		}
 	})
+}
+
+// Retired batches are in the versions before, and in those after they are restored. A version may
+// have nothing at all.
+func TestVersionsWithoutRetiredBatches(t *testing.T) {
+	store := blob.NewMemory()
+	h := build(t, store)
+	o := h.oracles[len(h.oracles)-1].clone()
+	all := map[[2]string][]row{} // of each batch
+	for dataset, rows := range o {
+		for _, r := range rows {
+			all[[2]string{dataset, r.Batch}] = append(all[[2]string{dataset, r.Batch}], r)
+		}
+	}
+	registered, err := registry.Datasets(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		retire, restore [][2]string
+	}{
+		{retire: [][2]string{{"gamma", "b1"}, {"alpha", "b2"}}},
+		{retire: [][2]string{{"alpha", "b1"}, {"alpha", "b3"}, {"beta", "b1"}, {"delta", "only"}}},
+		{restore: [][2]string{{"beta", "b1"}, {"gamma", "b1"}}},
+	} {
+		ids := func(batches [][2]string) (ids []registry.BatchID) {
+			for _, b := range batches {
+				at := slices.IndexFunc(registered, func(d lake.Dataset) bool { return d.Name == b[0] })
+				ids = append(ids, registry.BatchID{DatasetID: registered[at].ID, Batch: b[1]})
+			}
+			return ids
+		}
+		for _, b := range step.retire {
+			o.replace(b[0], b[1], nil)
+		}
+		for _, b := range step.restore {
+			o[b[0]] = append(slices.Clone(o[b[0]]), all[b]...)
+		}
+		for _, r := range slices.Concat(
+			registry.RetireBatches(t.Context(), store, "retire", ids(step.retire)),
+			registry.RestoreBatches(t.Context(), store, ids(step.restore)),
+		) {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		h.versions = append(h.versions, testlake.Publish(t, store).Version)
+		h.oracles = append(h.oracles, o.clone())
+	}
+	s := serve(t, store, Options{})
+	for i, version := range h.versions {
+		snap := acquire(t, s, version)
+		h.oracles[i].check(t, snap, append(h.oracles[3].domains(), "site999.test"))
+		want := []string{}
+		for name, rows := range h.oracles[i] {
+			if len(rows) > 0 {
+				want = append(want, name)
+			}
+		}
+		slices.Sort(want)
+		page, err := snap.Datasets("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{}
+		for i := range page.Datasets {
+			got = append(got, page.Datasets[i].Name)
+		}
+		slices.Sort(got)
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Errorf("version %d: datasets (-brute force +served):\n%s", i, diff)
+		}
+	}
+	h.versions, h.oracles = h.versions[3:], h.oracles[3:]
+	h.checkDiffs(t, store)
 }
 
 func TestOneBatchIsListedInPartOrder(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -283,7 +284,7 @@ func addOne(cmd *cobra.Command, c client.Client, in workflows.IngestInput) (*wor
 		defer stop()
 		switch ended := run.Get(ctx, &res); {
 		case ended == nil:
-			report(cmd.OutOrStdout(), &res, 0)
+			ingestreport.Print(cmd.OutOrStdout(), &res, 0)
 			return nil, errors.New("stopped; the ingest had ended already")
 		case ctx.Err() != nil:
 			return nil, err
@@ -293,7 +294,7 @@ func addOne(cmd *cobra.Command, c client.Client, in workflows.IngestInput) (*wor
 	if err != nil {
 		return nil, err
 	}
-	report(cmd.OutOrStdout(), &res, duration(ctx, c, run))
+	ingestreport.Print(cmd.OutOrStdout(), &res, duration(ctx, c, run))
 	return &res, nil
 }
 

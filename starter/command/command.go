@@ -36,9 +36,10 @@ inspects it.
 A lake is a folder or an S3 prefix that holds everything. For S3 set the AWS SDK's
 variables: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
 
-Ingest, publish, watch, schedule and rules update work through Temporal. They need a Temporal
-server (TEMPORAL_ADDRESS, default 127.0.0.1:7233; TEMPORAL_NAMESPACE and the other
-variables of Temporal's SDK apply too), and workers of the lake: worker --lake URL.
+Ingest, publish, retire, restore, watch, schedule and rules update work through
+Temporal. They need a Temporal server (TEMPORAL_ADDRESS, default 127.0.0.1:7233;
+TEMPORAL_NAMESPACE and the other variables of Temporal's SDK apply too), and workers of
+the lake: worker --lake URL.
 The other verbs need neither.
 
 The help of a verb shows in brackets the variable that also sets a flag.
@@ -57,7 +58,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g),
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
-		tagCommand(&g), gcCommand(&g), verifyCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
+		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), gcCommand(&g), verifyCommand(&g),
+		rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
+	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -251,7 +252,7 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 		if err != nil {
 			return "", err
 		}
-		report(d.out, &res, duration(ctx, c, run))
+		ingestreport.Print(d.out, &res, duration(ctx, c, run))
 		cli.Fprintf(d.out, "\n")
 		version = res.Version
 	}

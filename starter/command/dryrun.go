@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -116,7 +115,7 @@ func printPreview(w io.Writer, p *ingest.Preview) error {
 	}
 	if len(p.Rejected) > 0 {
 		cli.Fprintf(w, "  rejected of the first %s: %s; the first: %s\n", plural(p.Records, "record"),
-			countsByReason(p.Rejected), p.First)
+			ingestreport.CountsByReason(p.Rejected), p.First)
 	}
 	for _, n := range p.Notes {
 		cli.Fprintf(w, "  note: %s\n", n)
@@ -145,13 +144,4 @@ func printSample(w io.Writer, sample []ingest.PreviewRow) error {
 		cli.Fprintf(w, "    %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	return nil
-}
-
-// countsByReason lists counts of rejects: "host 3, no_url 1,204".
-func countsByReason(counts map[string]int64) string {
-	var s []string
-	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		s = append(s, fmt.Sprintf("%s %s", reason, count(counts[reason])))
-	}
-	return strings.Join(s, ", ")
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -125,7 +126,7 @@ func TestReportEscapesMemberNames(t *testing.T) {
 		t.Fatalf("no rejects or no notes: %+v", done)
 	}
 	var out bytes.Buffer
-	report(&out, &workflows.IngestResult{Dataset: "d", Batch: "b", WorstFiles: done.Worst, Notes: done.Notes,
+	ingestreport.Print(&out, &workflows.IngestResult{Dataset: "d", Batch: "b", WorstFiles: done.Worst, Notes: done.Notes,
 		Groups: done.Groups, GroupCount: 2, UnreadCount: 1, Unread: []lake.Unread{{Name: hostile, Reason: hostile}},
 	}, time.Second)
 	checkPrintable(t, "the report", out.String())

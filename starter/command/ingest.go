@@ -6,12 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	enums "go.temporal.io/api/enums/v1"
@@ -181,7 +179,9 @@ records of every file from this machine, and needs neither a lake nor Temporal.
 
 Ingesting a batch again replaces it. If the content is unchanged, the same objects are
 written again, which repairs damaged ones, and the result says so. Without --batch a
-changed input becomes another batch and adds to the dataset.
+changed input becomes another batch and adds to the dataset. The result says whether the
+batch was replaced or is new, and how many rows the dataset has besides; it warns if
+another batch was made from an input of the same name and size.
 
 With --datasets-from files each file is a dataset named after it, without extensions; with
 --datasets-from folders each folder directly below an input. All of them are one workflow
@@ -289,80 +289,4 @@ var errIngesting = errors.New("is being ingested already")
 // ingestID is the workflow id of the ingest of a batch.
 func ingestID(in workflows.IngestInput, batch string) string {
 	return fmt.Sprintf("ingest:%s:%s@%s", in.Dataset, batch, in.Lake)
-}
-
-// minRatedBytes is the size of the inputs from which a report has a rate. Smaller ones are read in
-// less than a second, so that a rate would measure Temporal, or the wait for a worker.
-const minRatedBytes = 4 << 20
-
-// report prints the result of an ingest for people.
-func report(w io.Writer, r *workflows.IngestResult, took time.Duration) {
-	cli.Fprintf(w, "Dataset %s (id %d), batch %s\n", r.Dataset, r.DatasetID, r.Batch)
-	cli.Fprintf(w, "  read      %12s records, %s in %s\n", count(r.Records), size(r.Bytes), plural(int64(r.Objects), "object"))
-	for _, group := range r.Groups {
-		if r.GroupCount == 1 {
-			cli.Fprintf(w, "    as %s\n", group.Choice)
-			break
-		}
-		cli.Fprintf(w, "    %s as %s; the first: %s\n", plural(int64(group.Objects), "object"), group.Choice, group.First)
-	}
-	if more := r.GroupCount - len(r.Groups); more > 0 {
-		cli.Fprintf(w, "    and objects of %s\n", plural(int64(more), "other kind"))
-	}
-	if r.UnreadCount > 0 {
-		cli.Fprintf(w, "  unread    %12s, named in the record of the batch\n", plural(r.UnreadCount, "file"))
-	}
-	for _, u := range r.Unread {
-		cli.Fprintf(w, "    %s: %s\n", u.Name, u.Reason)
-	}
-	row := strings.TrimLeft(plural(r.Rows, "row"), "0123456789,") // the number has a column of its own
-	cli.Fprintf(w, "  kept      %12s%s of %s\n", count(r.Rows), row, plural(r.Domains, "domain"))
-	if r.Unwrapped > 0 {
-		cli.Fprintf(w, "  unwrapped %12s URLs of archives' copies\n", count(r.Unwrapped))
-	}
-	cli.Fprintf(w, "  merged    %12s equal to a kept row\n", count(r.Merged))
-	reportRejects(w, r)
-	perRow := float64(r.PartBytes) / float64(max(1, r.Rows))
-	cli.Fprintf(w, "  written   %12s of Parquet, %.1f bytes a row\n", size(r.PartBytes), perRow)
-	for _, n := range r.Notes {
-		cli.Fprintf(w, "  note: %s\n", n)
-	}
-	switch {
-	case r.Superseded:
-		cli.Fprintf(w, "A later ingest of this batch finished first; its content is kept.\n")
-	case r.Unchanged:
-		cli.Fprintf(w, "The content of the batch is unchanged; its objects were written again.\n")
-	}
-	after := ""
-	if took > 0 {
-		after = fmt.Sprintf(" after %s", took.Round(100*time.Millisecond))
-		if took >= 5*time.Second && r.Bytes >= minRatedBytes {
-			after += fmt.Sprintf(", %s records a second", count(int64(float64(r.Records)/took.Seconds())))
-		}
-	}
-	if r.Version != "" {
-		cli.Fprintf(w, "In version %s%s\n", r.Version, after)
-	} else {
-		cli.Fprintf(w, "Finished%s; the next publish adds the batch to a version\n", after)
-	}
-}
-
-// reportRejects prints how many records were rejected, and the files with the most.
-func reportRejects(w io.Writer, r *workflows.IngestResult) {
-	var rejected int64
-	for _, n := range r.Rejected {
-		rejected += n
-	}
-	cli.Fprintf(w, "  rejected  %12s", count(rejected))
-	if rejected > 0 {
-		listed := "listed"
-		if r.ListedRejects > 0 {
-			listed = "the first " + count(r.ListedRejects) + " are listed"
-		}
-		cli.Fprintf(w, " (%s); %s in %s (%s)", countsByReason(r.Rejected), listed, r.RejectsKey, cli.Typed("starter rejects"))
-	}
-	cli.Fprintf(w, "\n")
-	for i := range r.WorstFiles {
-		cli.Fprintf(w, "    %s\n", &r.WorstFiles[i])
-	}
 }

@@ -119,14 +119,17 @@ type lakeStatus struct {
 	TemporalError    string    `json:"temporal_error,omitempty"`
 }
 
-// unpublished is a finished batch that the current version lacks. If the order of a dataset's
-// ingests is damaged, it is not known which batches those are, and Batch is "".
+// unpublished is a finished batch that the current version lacks, or a retired one that it has. If
+// the order of a dataset's ingests is damaged, it is not known which batches those are, and Batch
+// is "".
 type unpublished struct {
 	Dataset string `json:"dataset"`
 	Batch   string `json:"batch"`
 	Digest  string `json:"digest"`
 	// Damage says why no publish can include the batch.
 	Damage string `json:"damage,omitempty"`
+	// Retired tells that the version has the batch, and the next one will not.
+	Retired bool `json:"retired,omitempty"`
 	// pack holds the batch's objects; "" for none.
 	pack string
 	id   uint32 // of the dataset
@@ -138,8 +141,8 @@ func statusCommand(g *global) *cobra.Command {
 		Use:   "status --lake URL",
 		Short: "Show the current version, what waits to be published, and the task queues",
 		Long: `Status prints the current version and how much it holds, the finished batches that
-the next "starter publish" adds to it, and the names of the lake's task queues in
-Temporal. If Temporal answers, it also says how many ingests and publishes of the lake
+the next "starter publish" adds to it, the retired ones that it takes out, and the
+names of the lake's task queues in Temporal. If Temporal answers, it also says how many ingests and publishes of the lake
 are running, how many of them wait, and which pools have no worker. With --running it
 names them, and what they wait for since when, even if the lake cannot be read; then
 Temporal has to answer.`,
@@ -280,6 +283,8 @@ func (s *lakeStatus) printWaiting(out io.Writer) {
 	for _, u := range waiting[:min(len(waiting), shownWaiting)] {
 		if u.Damage != "" {
 			cli.Fprintf(out, "            %s %s is damaged: %s\n", u.Dataset, u.Batch, u.Damage)
+		} else if u.Retired {
+			cli.Fprintf(out, "            %s %s is retired\n", u.Dataset, u.Batch)
 		} else {
 			cli.Fprintf(out, "            %s %s\n", u.Dataset, u.Batch)
 		}
@@ -346,7 +351,11 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 		if !named {
 			continue
 		}
-		u := unpublished{Dataset: d.Name, Batch: b.Batch, Digest: b.Digest, id: d.ID, pack: b.Pack}
+		u := unpublished{Dataset: d.Name, Batch: b.Batch, Digest: b.Digest, Retired: b.Retired, id: d.ID, pack: b.Pack}
+		if b.Retired {
+			found = append(found, u)
+			continue
+		}
 		var damage *postings.DamageError
 		ref := segment.BatchRef{DatasetID: d.ID, Batch: b.Batch, Digest: b.Digest}
 		packed.Add(d.ID, b.Batch, b.Pack)
@@ -369,6 +378,8 @@ const (
 	stateWaiting = "waiting"
 	// stateRunning is a dataset without a finished batch, whose first ingest runs.
 	stateRunning = "running"
+	// stateRetired is a dataset whose batches are all retired.
+	stateRetired = "retired"
 	// stateDamaged is a dataset of which nothing is published and the order of whose ingests is
 	// damaged.
 	stateDamaged = "damaged"
@@ -405,7 +416,11 @@ func datasetsCommand(g *global) *cobra.Command {
 			return err
 		}
 		for _, b := range waiting {
-			finished[b.DatasetID] = true
+			finished[b.DatasetID] = finished[b.DatasetID] || !b.Retired
+		}
+		retired, err := registry.RetiredDatasets(cmd.Context(), store)
+		if err != nil {
+			return err
 		}
 		running, err := registry.Running(cmd.Context(), store)
 		if err != nil {
@@ -424,6 +439,8 @@ func datasetsCommand(g *global) *cobra.Command {
 				row.State = stateDamaged
 			case finished[d.ID]:
 				row.State = stateWaiting
+			case retired[d.ID]:
+				row.State = stateRetired
 			case running[d.ID] == 0:
 				continue // an ingest has failed, and left nothing but the name
 			}
@@ -446,6 +463,7 @@ is one of
   published   the current version holds it
   waiting     it has finished batches, which the next publish includes
   running     its first ingest runs
+  retired     "starter retire" took all its batches out of the lake
   damaged     the order of its ingests is damaged; "starter publish --rebuild" restores it
 
 A dataset whose first ingest has failed is not listed. The read server lists published

@@ -23,7 +23,7 @@ func publishCommand(g *global) *cobra.Command {
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
 		Long: `Publish makes a version that holds what the current version holds and every finished
-batch that it lacks, and waits until the version is published. An ingest publishes at
+batch that it lacks, but no retired one, and waits until the version is published. An ingest publishes at
 its end too, unless --no-publish is given.
 
 A finished batch whose record or postings are damaged is left out and named. If the
@@ -145,9 +145,13 @@ func printPublish(out io.Writer, res *workflows.PublishResult) {
 	if more := res.SkippedBatches - len(res.Skipped); more > 0 {
 		cli.Fprintf(out, "Left out: %d more damaged batches\n", more)
 	}
-	switch {
+	switch removed := plural(int64(res.Removed), "retired batch"); {
+	case res.Batches > 0 && res.Removed > 0:
+		cli.Fprintf(out, "Published %s, which adds %s, without %s\n", res.Version, plural(int64(res.Batches), "batch"), removed)
 	case res.Batches > 0:
 		cli.Fprintf(out, "Published %s, which adds %s\n", res.Version, plural(int64(res.Batches), "batch"))
+	case res.Removed > 0:
+		cli.Fprintf(out, "Published %s, without %s\n", res.Version, removed)
 	case res.Moved != nil && res.Rounds > 0:
 		cli.Fprintf(out, "Published %s, which follows the lake's public suffix list\n", res.Version)
 	case res.Version == "" && res.SkippedBatches == 0:

@@ -18,6 +18,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -85,7 +86,7 @@ func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.Work
 	if g.json {
 		return printJSON(cmd.OutOrStdout(), res)
 	}
-	report(cmd.OutOrStdout(), &res, duration(cmd.Context(), c, run))
+	ingestreport.Print(cmd.OutOrStdout(), &res, duration(cmd.Context(), c, run))
 	return nil
 }
 

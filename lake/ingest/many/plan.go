@@ -241,10 +241,11 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 	return lists, nil
 }
 
-// currentOf returns the current ingest of a batch: the last one that has finished.
+// currentOf returns the current entry of a batch: the last ingest that has finished, or, without a
+// record, what retired the batch after that.
 func currentOf(ingests []registry.Ingest) (current registry.Ingest) {
 	for _, i := range ingests {
-		if i.Digest != "" {
+		if i.Finished() {
 			current = i
 		}
 	}

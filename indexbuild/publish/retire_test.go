@@ -1,0 +1,442 @@
+package publish_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+// batchID is a batch named as live names it.
+func batchID(name string) (id registry.BatchID) {
+	fmt.Sscanf(strings.Replace(name, "/", " ", 1), "%d %s", &id.DatasetID, &id.Batch)
+	return id
+}
+
+func batchIDs(names []string) (ids []registry.BatchID) {
+	for _, name := range names {
+		ids = append(ids, batchID(name))
+	}
+	return ids
+}
+
+func retire(t testing.TB, store blob.Store, names ...string) {
+	t.Helper()
+	for _, r := range registry.RetireBatches(t.Context(), store, testlake.Run(), batchIDs(names)) {
+		if r.Err != nil || r.Already {
+			t.Fatalf("%+v", r)
+		}
+	}
+}
+
+func restore(t testing.TB, store blob.Store, names ...string) {
+	t.Helper()
+	for _, r := range registry.RestoreBatches(t.Context(), store, batchIDs(names)) {
+		if r.Err != nil {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if err := manifest.Touch(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkLake reads the whole lake as "starter verify --all" does.
+func checkLake(t testing.TB, store blob.Store) *lakecheck.Report {
+	t.Helper()
+	report, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{AllVersions: true, Deep: true, TempDir: t.TempDir()})
+	if err != nil || len(report.Problems) > 0 {
+		t.Fatalf("%v, %q", err, report.Problems)
+	}
+	return report
+}
+
+// Versions hold the batches that a map holds, whatever is ingested, replaced, retired, restored and
+// published in whatever order, also if the ledger is lost in between; earlier versions stay as they
+// are.
+func TestRetiredBatchesAreAsTheirModel(t *testing.T) {
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(seed, 17))
+		store := blob.NewMemory()
+		type state struct {
+			rows    int64
+			retired bool
+		}
+		model := map[string]state{}
+		waits := map[string]bool{} // batches with an ingest that no version has
+		publishAll := func() {
+			testlake.Publish(t, store)
+			for name := range waits {
+				if !model[name].retired {
+					delete(waits, name)
+				}
+			}
+		}
+		versions := map[string]map[string]int64{}
+		id := func() string { return fmt.Sprintf("%d/b%d", 1+r.IntN(2), r.IntN(3)) }
+		for _, name := range []string{"one", "two"} { // their ids are 1 and 2
+			if _, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for step := range 60 {
+			name := id()
+			was, known := model[name]
+			switch r.IntN(5) {
+			case 0, 1:
+				if waits[name] && !was.retired {
+					publishAll() // a lost order does not tell which of two unpublished ingests is the last
+				}
+				waits[name] = true
+				n := 1 + r.IntN(20)
+				b := batchID(name)
+				testlake.Ingest(t, store, []string{"one", "two"}[b.DatasetID-1], b.Batch, records(fmt.Sprint(name, n), n))
+				model[name] = state{rows: int64(n)}
+			case 2:
+				if known && !was.retired {
+					retire(t, store, name)
+					model[name] = state{was.rows, true}
+				}
+			case 3:
+				if known && was.retired {
+					restore(t, store, name)
+					model[name] = state{was.rows, false}
+				}
+			case 4:
+				publishAll()
+				want := map[string]int64{}
+				for name, s := range model {
+					if !s.retired {
+						want[name] = s.rows
+					}
+				}
+				if v := expectLive(t, store, want); v != nil {
+					versions[v.ID] = want
+				}
+				if pending, _, err := registry.PendingBatches(t.Context(), store, func(_ int, err error) { t.Error(err) }); err != nil || len(pending) > 0 {
+					t.Fatalf("seed %d, step %d: %+v wait, %v", seed, step, pending, err)
+				}
+				if r.IntN(3) == 0 { // the order of ingests is lost
+					for shard := range registry.Shards {
+						if err := store.Delete(t.Context(), registry.ShardKey(shard)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					rebuilt, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+					if err != nil || len(rebuilt.Unmended) > 0 {
+						t.Fatalf("seed %d, step %d: %+v, %v", seed, step, rebuilt, err)
+					}
+					testlake.Publish(t, store)
+					expectLive(t, store, want)
+				}
+			}
+		}
+		if len(versions) < 3 {
+			t.Fatalf("seed %d: %d versions", seed, len(versions))
+		}
+		m, _, err := manifest.Read(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, want := range versions {
+			ref, err := m.Version(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := manifest.ReadVersion(t.Context(), store, ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, live(v)); diff != "" {
+				t.Errorf("seed %d, version %s (-want +got):\n%s", seed, id, diff)
+			}
+		}
+		checkLake(t, store)
+	}
+}
+
+// A version may have nothing. Its lake is sound, and goes on from there.
+func TestRetireAll(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+	testlake.Publish(t, store)
+	testlake.Ingest(t, store, "alpha", "b2", records("c", 30))
+	testlake.Publish(t, store)
+	before := current(t, store)
+	retire(t, store, "1/b1", "1/b2", "2/b1")
+	s, err := publish.Plan(t.Context(), store, testlake.Run(), 0)
+	if err != nil || s.Removed != 3 || s.Batches != 0 || s.Covered != 0 || s.Segments != 2 || s.Nothing {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	testlake.Publish(t, store)
+	empty := expectLive(t, store, map[string]int64{})
+	if len(empty.Segments) != 0 || empty.Counts != (manifest.Counts{}) {
+		t.Fatalf("%+v", empty.Counts)
+	}
+	for d, err := range empty.Datasets(t.Context(), 0) { //nolint:staticcheck // none is expected
+		t.Fatalf("%+v, %v", d, err)
+	}
+	checkLake(t, store)
+	if again := testlake.Publish(t, store); !again.Existed || again.Version != empty.ID {
+		t.Fatalf("%+v", again)
+	}
+	if r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir()); err != nil ||
+		len(slices.Concat(r.Unmended, r.Found, r.Lost, r.Registries)) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	// A lost manifest leads to the empty version too.
+	if err := store.Delete(t.Context(), manifest.Key); err != nil {
+		t.Fatal(err)
+	}
+	if again := testlake.Publish(t, store); again.Version != empty.ID {
+		t.Fatalf("%+v", again)
+	}
+	restore(t, store, "1/b1", "1/b2", "2/b1")
+	testlake.Publish(t, store)
+	v := expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 30, "2/b1": 20})
+	if nameOf(t, v, 2) != "beta" || v.Counts.Rows != before.Counts.Rows || v.Counts.Datasets != 2 {
+		t.Fatalf("%+v", v.Counts)
+	}
+	checkLake(t, store)
+}
+
+// What shares a segment with a retired batch stays. The other segments are not built again.
+func TestRetireLeavesTheOthers(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+	testlake.Publish(t, store)
+	testlake.Ingest(t, store, "gamma", "b1", records("c", 30))
+	testlake.Publish(t, store)
+	before := current(t, store)
+	retire(t, store, "2/b1")
+	testlake.Ingest(t, store, "gamma", "b2", records("d", 5))
+	testlake.Publish(t, store)
+	v := expectLive(t, store, map[string]int64{"1/b1": 10, "3/b1": 30, "3/b2": 5})
+	if len(v.Segments) != 2 || v.Segments[0] != before.Segments[1] {
+		t.Fatalf("%+v", v.Segments)
+	}
+	if found, err := v.FindDatasets(t.Context(), []uint32{1, 2, 3}); err != nil || len(found) != 2 || found[2].Name != "" {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	// Restored before anything is published, it is as if nothing was.
+	retire(t, store, "1/b1")
+	restore(t, store, "1/b1")
+	if again := testlake.Publish(t, store); again.Version != v.ID {
+		t.Fatalf("%+v", again)
+	}
+}
+
+// An ingest that registered before does not bring a retired batch back; one that registers later
+// does, also with the same content. A waiting ingest is told.
+func TestIngestsBesideARetirement(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Publish(t, store)
+	live, _ := findLive(t, current(t, store), 1, "b1")
+	if _, err := registry.RegisterIngest(t.Context(), store, 1, "b1", "slow"); err != nil {
+		t.Fatal(err)
+	}
+	retire(t, store, "1/b1")
+	out := registry.FinishIngests(t.Context(), store, []registry.Finish{
+		{IngestID: registry.IngestID{DatasetID: 1, Batch: "b1", Run: "slow"}, Digest: live.Digest},
+	})
+	if out[0].Err != nil || out[0].Current || !out[0].Retired {
+		t.Fatalf("%+v", out)
+	}
+	testlake.Publish(t, store)
+	v := expectLive(t, store, map[string]int64{})
+	for _, digest := range []string{"", live.Digest} {
+		ref := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: digest}
+		if f, err := publish.Find(t.Context(), store, ref, ""); err != nil || f.Published || !strings.Contains(f.Damage, "retired") || f.Current != v.ID {
+			t.Fatalf("%q: %+v, %v", digest, f, err)
+		}
+	}
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Publish(t, store)
+	expectLive(t, store, map[string]int64{"1/b1": 10})
+	for info, err := range store.List(t.Context(), lake.BatchPrefix(1, "b1")) {
+		if err != nil || strings.HasSuffix(info.Key, lake.RetiredSuffix) {
+			t.Errorf("%s, %v: the mark stays", info.Key, err)
+		}
+	}
+}
+
+// A batch that is damaged can be retired, which sets its segment free; one that shares a segment
+// with a damaged batch waits, and is named.
+func TestRetireBesideDamage(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+	testlake.Ingest(t, store, "gamma", "b1", records("c", 30))
+	testlake.Publish(t, store)
+	v := current(t, store)
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(info.Key, lake.BatchPrefix(1, "b1")) || strings.Contains(info.Key, "part-b1-") && strings.Contains(info.Key, "dataset_id=1/") {
+			if err := store.Delete(t.Context(), info.Key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	retire(t, store, "2/b1")
+	done := testlake.Publish(t, store)
+	if done.Version != v.ID || len(done.Skipped) != 1 || done.Skipped[0].Dataset != "beta" || !strings.Contains(done.Skipped[0].Reason, "damaged") {
+		t.Fatalf("%+v", done)
+	}
+	retire(t, store, "1/b1")
+	testlake.Publish(t, store)
+	expectLive(t, store, map[string]int64{"3/b1": 30})
+}
+
+// A restoration while the version without the batch is being committed makes that plan stale.
+func TestRestoreDuringACommit(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+	testlake.Publish(t, store)
+	v := current(t, store)
+	retire(t, store, "1/b1")
+	slow := begin(t, store)
+	restore(t, store, "1/b1")
+	if done := slow.commit(t, store); !done.Stale {
+		t.Fatalf("%+v", done)
+	}
+	if again := testlake.Publish(t, store); again.Version != v.ID {
+		t.Fatalf("%+v", again)
+	}
+	// The commit comes first, and its publisher dies before it tells the registry, or after the
+	// batch is back.
+	retire(t, store, "1/b1")
+	gone := begin(t, store).commit(t, store).Version
+	restore(t, store, "1/b1")
+	if err := registry.Settle(t.Context(), store, gone, []registry.Pending{{DatasetID: 1, Batch: "b1", Retired: true}}); err != nil {
+		t.Fatal(err)
+	}
+	testlake.Publish(t, store)
+	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
+}
+
+// A publish of a retirement can end at each change of the store: readers see the old version or the
+// new one, and the next publish completes it. So does a repeated retirement, or restoration.
+func TestRetirementEndsAnywhere(t *testing.T) {
+	start := func(t *testing.T) *blobtest.Faulty {
+		store := blobtest.NewFaulty(blob.NewMemory())
+		testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+		testlake.Publish(t, store)
+		return store
+	}
+	before, after := map[string]int64{"1/b1": 10, "2/b1": 20}, map[string]int64{"2/b1": 20}
+	points := 0
+	for n := 0; ; n++ {
+		store := start(t)
+		store.CrashAfter(n)
+		do := func() error {
+			r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
+			if r[0].Err != nil {
+				return r[0].Err
+			}
+			if _, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir()); err != nil {
+				return err
+			}
+			if r := registry.RestoreBatches(t.Context(), store, []registry.BatchID{{DatasetID: 1, Batch: "b1"}}); r[0].Err != nil {
+				return r[0].Err
+			}
+			if err := manifest.Touch(t.Context(), store); err != nil {
+				return err
+			}
+			_, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
+			return err
+		}
+		err := do()
+		crashed := store.Crashed()
+		if crashed != (err != nil) {
+			t.Fatalf("after %d changes: %v", n, err)
+		}
+		store.Heal()
+		if got := live(current(t, store)); !cmp.Equal(got, before) && !cmp.Equal(got, after) {
+			t.Fatalf("after %d changes: %v", n, got)
+		}
+		if !crashed {
+			break
+		}
+		points++
+		// Whatever was done, all of it is done by doing it again.
+		r := registry.RetireBatches(t.Context(), store, "retire-again", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
+		if r[0].Err != nil {
+			t.Fatalf("after %d changes: %+v", n, r)
+		}
+		testlake.Publish(t, store)
+		expectLive(t, store, after)
+		restore(t, store, "1/b1")
+		testlake.Publish(t, store)
+		expectLive(t, store, before)
+		checkLake(t, store)
+	}
+	if points < 20 {
+		t.Fatalf("%d crash points", points)
+	}
+	t.Logf("%d crash points", points)
+}
+
+// A batch that is retired while the lake gets another public suffix list leaves with the move, and
+// follows the new list when it is restored.
+func TestRetireBesideAChangeOfTheList(t *testing.T) {
+	moved, fresh := blob.NewMemory(), blob.NewMemory()
+	_, to, batches := movableLake(t, moved)
+	testlake.Publish(t, moved)
+	var hosts []string
+	for _, b := range batches {
+		for i := range b.rows {
+			hosts = append(hosts, b.rows[i].Host)
+		}
+	}
+	slices.Sort(hosts)
+	hosts = slices.Compact(hosts)
+	list := testlake.SetList(t, fresh, to)
+	for i := range batches {
+		batches[i].add(t, fresh, list)
+		if i == 1 || i == 2 {
+			testlake.Publish(t, fresh)
+		}
+	}
+	testlake.Publish(t, fresh)
+	testlake.SetList(t, moved, to)
+	// Of the first segment a batch stays, of the second none.
+	for _, store := range []blob.Store{moved, fresh} {
+		retire(t, store, "1/b1", "1/b0")
+		testlake.Publish(t, store)
+	}
+	v := current(t, moved)
+	if len(v.Segments) != 2 || v.Counts.Batches != 2 || v.PublicSuffix != list.Identity() {
+		t.Fatalf("%+v", v)
+	}
+	if diff := cmp.Diff(answers(t, fresh, hosts, ""), answers(t, moved, hosts, "")); diff != "" {
+		t.Fatalf("a lake of the new list answers (-), the moved lake (+):\n%s", diff)
+	}
+	for _, store := range []blob.Store{moved, fresh} {
+		restore(t, store, "1/b1", "1/b0")
+		testlake.Publish(t, store)
+		checkLake(t, store)
+	}
+	if diff := cmp.Diff(answers(t, fresh, hosts, ""), answers(t, moved, hosts, "")); diff != "" {
+		t.Fatalf("restored: a lake of the new list answers (-), the moved lake (+):\n%s", diff)
+	}
+}

@@ -1,0 +1,161 @@
+package effect_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/effect"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+// runOf returns the run of the last ingest of a batch.
+func runOf(t *testing.T, store blob.Store, dataset uint32, batch string) string {
+	t.Helper()
+	all, err := registry.Ingests(t.Context(), store, dataset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[batch][len(all[batch])-1].Run
+}
+
+// What is said of each ingest is what a map of the batches says, whatever of it is published.
+func TestEffectIsAsItsModel(t *testing.T) {
+	for seed := range uint64(4) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		store, dir := blob.NewMemory(), t.TempDir()
+		type batch struct {
+			rows    int64
+			files   []string
+			retired bool
+		}
+		model := map[string]map[string]*batch{"alpha": {}, "beta": {}}
+		for i := range 6 { // files of 1, 2, … rows; each is of another size
+			text := ""
+			for n := range i + 1 {
+				text += fmt.Sprintf("https://site.test/%d/%d\n", i, n)
+			}
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for step := range 40 {
+			dataset, name := []string{"alpha", "beta"}[r.IntN(2)], fmt.Sprint("b", r.IntN(4))
+			was := model[dataset][name]
+			switch r.IntN(6) {
+			case 0:
+				testlake.Publish(t, store)
+				continue
+			case 1:
+				if was == nil || was.retired {
+					continue
+				}
+				found, err := registry.DatasetsNamed(t.Context(), store, dataset)
+				if err != nil {
+					t.Fatal(err)
+				}
+				id := registry.BatchID{DatasetID: found[dataset].ID, Batch: name}
+				if r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{id}); r[0].Err != nil {
+					t.Fatal(r[0].Err)
+				}
+				was.retired = true
+				continue
+			}
+			now := &batch{}
+			var inputs []string
+			for i := range 6 {
+				if r.IntN(3) == 0 || i == 5 && len(inputs) == 0 {
+					now.files, now.rows = append(now.files, fmt.Sprint(i)), now.rows+int64(i)+1
+					inputs = append(inputs, filepath.Join(dir, fmt.Sprint(i)))
+				}
+			}
+			done := testlake.IngestSpec(t, store, ingest.Spec{Lake: store.URL(), Dataset: dataset, Batch: name, Inputs: inputs})
+			found, err := registry.DatasetsNamed(t.Context(), store, dataset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The publish was faster. A ledger that knows of it has forgotten a retirement.
+			if r.IntN(4) == 0 && (was == nil || !was.retired) {
+				testlake.Publish(t, store)
+			}
+			got, err := effect.Of(t.Context(), store, runOf(t, store, found[dataset].ID, name), done.BatchKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := &effect.Effect{}
+			if was != nil {
+				want.Replaced, want.Returned = !was.retired, was.retired
+				if want.Replaced {
+					want.ReplacedRows = was.rows
+				}
+			}
+			for _, other := range []string{"b0", "b1", "b2", "b3"} {
+				b := model[dataset][other]
+				if other == name || b == nil || b.retired {
+					continue
+				}
+				want.OtherRows += b.rows
+				want.OtherBatches++
+				same := 0
+				for _, f := range b.files {
+					if strings.Contains(strings.Join(now.files, ""), f) {
+						same++
+					}
+				}
+				if same > 0 {
+					want.Shared = append(want.Shared, effect.Shared{Batch: other, Inputs: same})
+					want.SharedBatches++
+				}
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Fatalf("seed %d, step %d, %s %s (-want +got):\n%s", seed, step, dataset, name, d)
+			}
+			model[dataset][name] = now
+		}
+	}
+}
+
+// An ingest that a later one, or a retirement, has overtaken did nothing. Damage of other records
+// is not in the way.
+func TestEffectOfWhatWasOvertaken(t *testing.T) {
+	store := blob.NewMemory()
+	one := testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://a.test/"}})
+	first := runOf(t, store, 1, "b")
+	two := testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://b.test/"}})
+	second := runOf(t, store, 1, "b")
+	if e, err := effect.Of(t.Context(), store, first, one.BatchKey); e != nil || err != nil {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if err := store.Delete(t.Context(), one.BatchKey); err != nil {
+		t.Fatal(err)
+	}
+	e, err := effect.Of(t.Context(), store, second, two.BatchKey)
+	if d := cmp.Diff(&effect.Effect{Replaced: true, ReplacedRows: -1}, e); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	if r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b"}}); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	e, err = effect.Of(t.Context(), store, second, two.BatchKey)
+	if d := cmp.Diff(&effect.Effect{Retired: true}, e); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	other := testlake.Ingest(t, store, "alpha", "c", []testlake.Record{{URL: "https://b.test/"}})
+	testlake.Publish(t, store)
+	last := testlake.Ingest(t, store, "alpha", "d", []testlake.Record{{URL: "https://b.test/"}})
+	if err := store.Delete(t.Context(), other.BatchKey); err != nil {
+		t.Fatal(err)
+	}
+	e, err = effect.Of(t.Context(), store, runOf(t, store, 1, "d"), last.BatchKey)
+	if d := cmp.Diff(&effect.Effect{OtherRows: 1, OtherBatches: 1, Uncompared: 1}, e); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+}

@@ -1,0 +1,300 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+var (
+	// ErrNoIngest: no ingest of the batch has finished, so there is nothing to retire or restore.
+	ErrNoIngest = errors.New("no ingest of the batch has finished")
+	// ErrNotRetired: the batch is not retired.
+	ErrNotRetired = errors.New("the batch is not retired")
+)
+
+// Retirement is what became of one batch of RetireBatches or RestoreBatches.
+type Retirement struct {
+	BatchID
+	// Ingest is the ingest whose rows the batch had before it was retired, or has again.
+	Ingest Ingest
+	// Ingests are all registered ingests of the batch that have finished.
+	Ingests []Ingest
+	// Already tells that the batch was retired before.
+	Already bool
+	// Err is ErrNoIngest, ErrNotRetired, or why the ledger could not be changed.
+	Err error
+}
+
+// RetireBatches takes batches out of the lake: the next publish makes a version without them. It
+// appends an entry to the order of ingests of each. Ingests that registered before, finished or
+// not, no longer win; one that registers later does. Run names the call, which may be repeated. All
+// batches of a dataset are retired at once. One that fails keeps none of the others back.
+//
+// Marks beside the records keep a lost ledger from bringing the batches back. They are written
+// first: what was to be retired when the ledger was lost is then retired by its restoration.
+func RetireBatches(ctx context.Context, store blob.Store, run string, batches []BatchID) []Retirement {
+	before, err := IngestsOf(ctx, store, batches)
+	if err == nil {
+		err = markRetired(ctx, store, run, before)
+	}
+	if err != nil {
+		return failed("retire", batches, err)
+	}
+	out := retire(ctx, store, run, batches)
+	missed := map[BatchID][]Ingest{} // what has finished or was moved meanwhile
+	for i := range out {
+		r := &out[i]
+		if r.Err != nil || r.Already {
+			continue
+		}
+		if !slices.Equal(finishedOf(before[r.BatchID]), r.Ingests) {
+			missed[r.BatchID] = r.Ingests
+		}
+	}
+	if err := markRetired(ctx, store, run, missed); err != nil {
+		return failed("retire", batches, err)
+	}
+	return out
+}
+
+func retire(ctx context.Context, store blob.Store, run string, batches []BatchID) []Retirement {
+	return retirements(ctx, store, batches, "retire", func(s *shard, o *order, r *Retirement) (changed bool) {
+		at := o.current()
+		if at < 0 || o.Ingests[at].Retired {
+			if r.Already = at >= 0 && o.Ingests[at].Run != run; at < 0 {
+				r.Err = ErrNoIngest
+			}
+			return false
+		}
+		o.insert(Ingest{Seq: s.NextSeq, Run: run, Retired: true})
+		s.NextSeq++
+		return true
+	})
+}
+
+// RestoreBatches puts retired batches back: the ingest that was current before is current again,
+// and the next publish makes a version with it. All batches of a dataset are restored at once. One
+// that fails keeps none of the others back.
+//
+// Calls may be repeated; only the first finds the batches retired. The mark of the record that
+// becomes current is removed first, so that a ledger that is lost meanwhile comes back with the
+// batch. The marks of earlier records stay: the batch does not return to them.
+func RestoreBatches(ctx context.Context, store blob.Store, batches []BatchID) []Retirement {
+	before, err := IngestsOf(ctx, store, batches)
+	if err == nil {
+		var marks []string
+		for id, ingests := range before {
+			if finished := finishedOf(ingests); len(finished) > 0 {
+				marks = append(marks, markKeys(id, finished[len(finished)-1:])...)
+			}
+		}
+		err = store.Delete(ctx, marks...)
+	}
+	if err != nil {
+		return failed("restore", batches, err)
+	}
+	restored := map[BatchID]bool{}
+	return retirements(ctx, store, batches, "restore", func(_ *shard, o *order, r *Retirement) (changed bool) {
+		at := o.current()
+		earlier := slices.ContainsFunc(o.Ingests, func(i Ingest) bool { return i.Digest != "" })
+		switch {
+		case !earlier:
+			r.Err = ErrNoIngest
+			return false
+		case !o.Ingests[at].Retired:
+			if !restored[o.BatchID] { // else only the reply of the put was lost
+				r.Err = ErrNotRetired
+			}
+			return false
+		}
+		for ; o.Ingests[at].Digest == ""; at-- {
+			if o.Ingests[at].Retired {
+				o.Ingests = slices.Delete(o.Ingests, at, at+1)
+			}
+		}
+		o.Settled = "" // the next publish looks whether its version has the batch
+		restored[o.BatchID] = true
+		return true
+	})
+}
+
+// retirements calls do with the order of each batch.
+func retirements(
+	ctx context.Context, store blob.Store, batches []BatchID, verb string, do func(s *shard, o *order, r *Retirement) (changed bool),
+) []Retirement {
+	out := make([]Retirement, len(batches))
+	errs := eachShard(len(batches), func(i int) uint32 { return batches[i].DatasetID }, func(n int, at []int) error {
+		ids := make([]BatchID, len(at))
+		for k, i := range at {
+			ids[k] = batches[i]
+		}
+		return edit(ctx, store, n, ids, func(s *shard, orders map[BatchID]*order) (changed bool, err error) {
+			for _, i := range at {
+				o, r := orders[batches[i]], &out[i]
+				*r = Retirement{BatchID: batches[i]}
+				changed = do(s, o, r) || changed
+				if r.Ingests = finishedOf(o.Ingests); len(r.Ingests) > 0 {
+					r.Ingest = r.Ingests[len(r.Ingests)-1]
+				}
+			}
+			return changed, nil
+		})
+	})
+	for i, err := range errs {
+		if err := cmp.Or(out[i].Err, err); err != nil {
+			out[i].BatchID = batches[i]
+			out[i].Err = fmt.Errorf("%s batch %q of dataset %d: %w", verb, batches[i].Batch, batches[i].DatasetID, err)
+		}
+	}
+	return out
+}
+
+// failed is the result for batches about which nothing could be done.
+func failed(verb string, batches []BatchID, err error) []Retirement {
+	out := make([]Retirement, len(batches))
+	for i, id := range batches {
+		out[i] = Retirement{BatchID: id, Err: fmt.Errorf("%s batch %q of dataset %d: %w", verb, id.Batch, id.DatasetID, err)}
+	}
+	return out
+}
+
+// finishedOf returns the ingests with a record.
+func finishedOf(ingests []Ingest) (finished []Ingest) {
+	for _, in := range ingests {
+		if in.Digest != "" {
+			finished = append(finished, in)
+		}
+	}
+	return finished
+}
+
+// markFormat is the format version of the marks of retired batches.
+const markFormat = 1
+
+// retiredMark is the document at lake.RetiredKey of each record of a retired batch.
+type retiredMark struct {
+	Format int    `json:"format"`
+	Run    string `json:"run"` // that retired the batch
+	// Digest is that of the record that was the batch's before.
+	Digest string `json:"digest"`
+}
+
+func (m *retiredMark) check(key string) error {
+	if m.Format != markFormat {
+		return codec.Corrupt(key, "format", -1, markFormat, m.Format)
+	}
+	return nil
+}
+
+// markKeys returns the keys of the marks of a batch with these ingests: one for each record, since
+// a restoration that finds another record without a mark would take that.
+func markKeys(id BatchID, ingests []Ingest) (keys []string) {
+	for _, in := range ingests {
+		for _, digest := range []string{in.Digest, in.MovedFrom} {
+			if digest != "" {
+				keys = append(keys, lake.RetiredKey(id.DatasetID, id.Batch, digest))
+			}
+		}
+	}
+	return keys
+}
+
+// marksAtOnce is how many marks are written concurrently.
+const marksAtOnce = 32
+
+// markRetired writes the marks of batches that are to be retired. Batches that are retired already
+// have theirs.
+func markRetired(ctx context.Context, store blob.Store, run string, batches map[BatchID][]Ingest) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(marksAtOnce)
+	for id, ingests := range batches {
+		o := order{Ingests: ingests}
+		record, ok := o.record()
+		if !ok {
+			continue
+		}
+		data, err := codec.Seal(retiredMark{markFormat, run, record.Digest})
+		if err != nil {
+			return err
+		}
+		for _, key := range markKeys(id, ingests) {
+			g.Go(func() error {
+				_, err := store.Put(ctx, key, data, blob.Condition{})
+				return err
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// RetiredDatasets returns the datasets with a batch that is retired. It reads the whole shards that
+// have retired batches, and nothing of the others. Damaged shards are left out.
+func RetiredDatasets(ctx context.Context, store blob.Store) (map[uint32]bool, error) {
+	shards, err := readShards(ctx, store, func(int, error) {})
+	if err != nil {
+		return nil, err
+	}
+	datasets := map[uint32]bool{}
+	for _, s := range shards {
+		if s == nil || s.Retired == 0 {
+			continue
+		}
+		for o, err := range s.all(ctx, store, 0) {
+			if errors.Is(err, codec.ErrCorrupt) {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			if at := o.current(); at >= 0 && o.Ingests[at].Retired {
+				datasets[o.DatasetID] = true
+			}
+		}
+	}
+	return datasets, nil
+}
+
+// BatchState is what the ledger has of a batch of which an ingest has finished.
+type BatchState struct {
+	Batch string
+	// Ingest is the current ingest, or that to which RestoreBatches would return.
+	Ingest  Ingest
+	Retired bool
+}
+
+// BatchStates returns the batches of a dataset of which an ingest has finished, by name, those that
+// are retired among them.
+func BatchStates(ctx context.Context, store blob.Store, dataset uint32) ([]BatchState, error) {
+	s, err := readShard(ctx, store, ShardOf(dataset))
+	if err != nil {
+		return nil, err
+	}
+	var states []BatchState
+	for o, err := range s.all(ctx, store, dataset) {
+		if err != nil {
+			return nil, err
+		}
+		state := BatchState{Batch: o.Batch}
+		for _, in := range o.Ingests {
+			switch {
+			case in.Digest != "":
+				state.Ingest, state.Retired = in, false
+			case in.Retired:
+				state.Retired = true
+			}
+		}
+		if state.Ingest.Digest != "" {
+			states = append(states, state)
+		}
+	}
+	return states, nil
+}

@@ -1,0 +1,351 @@
+// Package retire takes batches out of a lake, and brings them back: what "starter retire" and
+// "starter restore" do to the ledger, and what they print. The publish that follows is the
+// caller's.
+package retire
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+// reads is how many batch records are read concurrently.
+const reads = 16
+
+// Options select batches.
+type Options struct {
+	Dataset string
+	// Batches are names; none stands for all batches of the dataset.
+	Batches []string
+	// Restore brings retired batches back instead of retiring them.
+	Restore bool
+	// DryRun changes nothing. NoPublish asks for no publish, Wait waits for it. Deadline is how
+	// long it may take, as in ingest.Spec. They are the caller's.
+	DryRun, NoPublish, Wait bool
+	Deadline                string
+}
+
+// Batch is a selected batch.
+type Batch struct {
+	Batch string `json:"batch"`
+	// Digest names its record.
+	Digest string `json:"digest"`
+	// Rows, and the Bytes of their Parquet, are 0 if the record is damaged, and no version has the
+	// batch.
+	Rows  int64 `json:"rows"`
+	Bytes int64 `json:"bytes"`
+	// Published tells that the current version has the batch, from this ingest or an earlier one.
+	Published bool `json:"published"`
+	// Already tells that the batch was retired before.
+	Already bool `json:"already,omitempty"`
+
+	pack string
+}
+
+// Selection are batches of one dataset, and what is done about them. It is what --json prints.
+type Selection struct {
+	Dataset   string  `json:"dataset"`
+	DatasetID uint32  `json:"dataset_id"`
+	Batches   []Batch `json:"batches"`
+	// Rows and Bytes are the sums of those batches that are not retired already.
+	Rows  int64 `json:"rows"`
+	Bytes int64 `json:"bytes"`
+	// DryRun tells that nothing was changed.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Version is the version that follows the change, "" if the command did not wait for it.
+	Version string `json:"version,omitempty"`
+	// Workflow is the publisher that was asked.
+	Workflow string `json:"workflow_id,omitempty"`
+
+	restore bool
+}
+
+// Select finds the batches that the options name. It changes nothing.
+func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, error) {
+	d, err := findDataset(ctx, store, o.Dataset)
+	if err != nil {
+		return nil, err
+	}
+	states, err := registry.BatchStates(ctx, store, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	s := &Selection{Dataset: d.Name, DatasetID: d.ID, Batches: []Batch{}, DryRun: o.DryRun, restore: o.Restore}
+	for _, name := range o.Batches {
+		at := slices.IndexFunc(states, func(b registry.BatchState) bool { return b.Batch == name })
+		if at < 0 {
+			return nil, unknownBatch(d.Name, name, states)
+		}
+		if o.Restore && !states[at].Retired {
+			return nil, fmt.Errorf("batch %s of %s is not retired", name, d.Name)
+		}
+	}
+	for _, state := range states {
+		if len(o.Batches) > 0 && !slices.Contains(o.Batches, state.Batch) || o.Restore && !state.Retired {
+			continue
+		}
+		s.Batches = append(s.Batches, Batch{
+			Batch: state.Batch, Digest: state.Ingest.Digest, Already: !o.Restore && state.Retired, pack: state.Ingest.Pack,
+		})
+	}
+	switch {
+	case len(s.Batches) == 0 && o.Restore:
+		return nil, fmt.Errorf("no batch of %s is retired", d.Name)
+	case len(s.Batches) == 0:
+		return nil, fmt.Errorf("dataset %s has no finished batch", d.Name)
+	}
+	if err := s.measure(ctx, store); err != nil {
+		return nil, err
+	}
+	for i := range s.Batches {
+		if b := &s.Batches[i]; !b.Already {
+			s.Rows += b.Rows
+			s.Bytes += b.Bytes
+		}
+	}
+	return s, nil
+}
+
+// findDataset returns the dataset of a name.
+func findDataset(ctx context.Context, store blob.Store, name string) (lake.Dataset, error) {
+	found, err := registry.DatasetsNamed(ctx, store, name)
+	if err != nil {
+		return lake.Dataset{}, err
+	}
+	if d, ok := found[name]; ok {
+		return d, nil
+	}
+	all, err := registry.Datasets(ctx, store)
+	if err != nil {
+		return lake.Dataset{}, err
+	}
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	if meant, ok := cli.Nearest(name, names); ok {
+		return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; did you mean %q?", name, meant)
+	}
+	return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; %s lists them", name, cli.Typed("starter datasets"))
+}
+
+// unknownBatch is the error for a name that no finished batch has.
+func unknownBatch(dataset, name string, states []registry.BatchState) error {
+	names := make([]string, len(states))
+	for i := range states {
+		names[i] = states[i].Batch
+	}
+	if meant, ok := cli.Nearest(name, names); ok {
+		return fmt.Errorf("dataset %s has no finished batch %q; did you mean %q?", dataset, name, meant)
+	}
+	return fmt.Errorf("dataset %s has no finished batch %q", dataset, name)
+}
+
+// measure finds rows and bytes of the batches: those of the version, or of their records. A batch
+// that is to be restored must be intact.
+func (s *Selection) measure(ctx context.Context, store blob.Store) error {
+	live, err := s.live(ctx, store)
+	if err != nil {
+		return err
+	}
+	view := pack.NewView(store)
+	for _, b := range s.Batches {
+		view.Add(s.DatasetID, b.Batch, b.pack)
+	}
+	lost := make([]error, len(s.Batches))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(reads)
+	for i := range s.Batches {
+		b := &s.Batches[i]
+		have, ok := live[s.name(b)]
+		if b.Published = ok; ok && !s.restore {
+			b.Rows, b.Bytes = have.Rows, have.Bytes
+			continue
+		}
+		g.Go(func() error {
+			ref := segment.BatchRef{DatasetID: s.DatasetID, Batch: b.Batch, Digest: b.Digest}
+			record, err := lakecheck.Batch(ctx, view, ref)
+			var d *postings.DamageError
+			if errors.As(err, &d) {
+				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, view, ref, err))
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			b.Rows = record.Rows
+			for _, p := range record.Parts {
+				b.Bytes += p.Bytes
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil || !s.restore {
+		return err
+	}
+	if err := cmp.Or(lost...); err != nil {
+		return fmt.Errorf("nothing is restored, since not all of it is left: %w", err)
+	}
+	return nil
+}
+
+func (s *Selection) name(b *Batch) manifest.BatchName {
+	return manifest.BatchName{DatasetID: s.DatasetID, Batch: b.Batch}
+}
+
+// live returns those of the batches that the current version has.
+func (s *Selection) live(ctx context.Context, store blob.Store) (map[manifest.BatchName]manifest.Batch, error) {
+	state, err := manifest.Look(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]manifest.BatchName, len(s.Batches))
+	for i := range s.Batches {
+		names[i] = s.name(&s.Batches[i])
+	}
+	return state.Current.FindBatches(ctx, names)
+}
+
+// Apply retires or restores the batches in the ledger. That is durable when it returns; the next
+// publish makes a version of it.
+func (s *Selection) Apply(ctx context.Context, store blob.Store) error {
+	ids := make([]registry.BatchID, len(s.Batches))
+	for i, b := range s.Batches {
+		ids[i] = registry.BatchID{DatasetID: s.DatasetID, Batch: b.Batch}
+	}
+	var out []registry.Retirement
+	if s.restore {
+		out = registry.RestoreBatches(ctx, store, ids)
+	} else {
+		out = registry.RetireBatches(ctx, store, newRun(), ids)
+	}
+	for _, r := range out {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	if !s.restore {
+		return nil
+	}
+	// From now on no garbage collection takes the batches, but one may have, since they were looked
+	// at.
+	if err := s.measure(ctx, store); err != nil {
+		for _, r := range registry.RetireBatches(ctx, store, newRun(), ids) {
+			err = errors.Join(err, r.Err)
+		}
+		return err
+	}
+	// A commit that is in flight may have looked whether they are retired.
+	return manifest.Touch(ctx, store)
+}
+
+// newRun names a call of RetireBatches.
+func newRun() string {
+	var run [8]byte
+	rand.Read(run[:])
+	return "retire-" + hex.EncodeToString(run[:])
+}
+
+// Check finds the version in which the change is published. Skipped are the batches that the
+// publish left out. If the version does not agree with the change, an error says why.
+func (s *Selection) Check(ctx context.Context, store blob.Store, skipped []publish.Skipped) error {
+	state, err := manifest.Look(ctx, store)
+	if err != nil {
+		return err
+	}
+	live, err := s.live(ctx, store)
+	if err != nil {
+		return err
+	}
+	for i := range s.Batches {
+		b := &s.Batches[i]
+		if _, has := live[s.name(b)]; has == s.restore {
+			continue
+		}
+		reason := fmt.Sprintf("another ingest, or another command, was later; see %s", cli.Typed("starter status"))
+		for _, skip := range skipped {
+			if skip.Covers(s.DatasetID, b.Batch) {
+				reason = skip.Reason
+			}
+		}
+		if s.restore {
+			return fmt.Errorf("batch %s of %s is restored, but no version has it: %s", b.Batch, s.Dataset, reason)
+		}
+		return fmt.Errorf("batch %s of %s is retired, but the version still has it: %s", b.Batch, s.Dataset, reason)
+	}
+	if state.Current != nil {
+		s.Version = state.Current.ID
+	}
+	return nil
+}
+
+// shown is how many batches a text lists.
+const shown = 10
+
+// Print prints the selection for people.
+func (s *Selection) Print(w io.Writer) {
+	var changed, already []string
+	for _, b := range s.Batches {
+		if b.Already {
+			already = append(already, b.Batch)
+		} else {
+			changed = append(changed, fmt.Sprintf("%s (%s)", b.Batch, cli.Plural(b.Rows, "row")))
+		}
+	}
+	verb := "Retired"
+	switch {
+	case s.restore && s.DryRun:
+		verb = "Would restore"
+	case s.restore:
+		verb = "Restored"
+	case s.DryRun:
+		verb = "Would retire"
+	}
+	if len(changed) > 0 {
+		cli.Fprintf(w, "%s %s of %s: %s, %s of Parquet\n", verb, cli.Plural(int64(len(changed)), "batch"), s.Dataset,
+			cli.Plural(s.Rows, "row"), cli.Size(s.Bytes))
+		printList(w, changed)
+	}
+	if len(already) > 0 {
+		cli.Fprintf(w, "Retired already: %s of %s\n", cli.Plural(int64(len(already)), "batch"), s.Dataset)
+		printList(w, already)
+	}
+	switch {
+	case s.DryRun:
+	case s.Version == "" && s.Workflow == "":
+		cli.Fprintf(w, "The next publish makes a version of it.\n")
+	case s.Version == "":
+		cli.Fprintf(w, "A publish was asked for. To watch it: %s\n", cli.Typed("starter watch '"+s.Workflow+"'"))
+	case s.restore:
+		cli.Fprintf(w, "In version %s\n", s.Version)
+	default:
+		cli.Fprintf(w, "Not in version %s; versions before it answer as they did\n", s.Version)
+	}
+}
+
+func printList(w io.Writer, names []string) {
+	more := ""
+	if n := len(names) - shown; n > 0 {
+		names, more = names[:shown], fmt.Sprintf(" and %d more", n)
+	}
+	cli.Fprintf(w, "  %s%s\n", strings.Join(names, ", "), more)
+}
