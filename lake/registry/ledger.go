@@ -499,8 +499,8 @@ func Running(ctx context.Context, store blob.Store) (map[uint32]int, error) {
 	return running, nil
 }
 
-// CurrentRecordsOf returns the current records of some batches. One that has none, or is retired, is
-// left out.
+// CurrentRecordsOf returns the current records of some batches. One that has none, or is retired,
+// is left out.
 func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) (map[BatchID]Record, error) {
 	all, err := IngestsOf(ctx, store, batches)
 	if err != nil {
