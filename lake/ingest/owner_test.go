@@ -3,6 +3,7 @@ package ingest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/registry"
@@ -269,5 +271,66 @@ func TestSweepRemovesWhatNobodyContinues(t *testing.T) {
 	}
 	if want := []string{"staging/live/plan.json", "staging/sweep.json"}; !slices.Equal(left, want) {
 		t.Errorf("left %v, want %v", left, want)
+	}
+}
+
+// TestSweepAbandonsIngestsWithoutStaging sweeps a ledger with ingests that have no end. Those whose
+// run has staging stay, also the large lists of a run of many.
+func TestSweepAbandonsIngestsWithoutStaging(t *testing.T) {
+	ctx := t.Context()
+	store := blob.NewMemory()
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
+		t.Fatal(err)
+	}
+	for i, run := range []string{"live", "over", "lost", "staged", "staged.000003", "done"} {
+		batch := fmt.Sprint("b", i)
+		if _, err := registry.RegisterIngest(ctx, store, 1, batch, run); err != nil {
+			t.Fatal(err)
+		}
+		if run == "done" {
+			if _, err := registry.FinishIngest(ctx, store, 1, batch, run, strings.Repeat("0", 32)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := store.Put(ctx, "staging/staged/owner.json", []byte("x"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]ingest.RunState{"live": ingest.RunLive, "over": ingest.RunOver, "staged": ingest.RunLive}
+	start := time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
+	sweep := func(after time.Duration, dry bool) int {
+		t.Helper()
+		out, err := ingest.Sweep(ctx, store, start.Add(after), ingest.SweepOptions{DryRun: dry},
+			func(_ context.Context, run string, _ ingest.Owner, _ bool) (ingest.RunState, error) { return states[run], nil }, ingest.Cleanup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Abandoned
+	}
+	left := func() (runs []string) {
+		t.Helper()
+		all, err := registry.Unfinished(ctx, store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range all {
+			runs = append(runs, in.Run)
+		}
+		return runs
+	}
+	for _, step := range []struct {
+		after time.Duration
+		dry   bool
+		n     int
+		left  string
+	}{
+		{0, true, 1, "[live over lost staged staged.000003]"},
+		{0, false, 1, "[live lost staged staged.000003]"},
+		{6 * 24 * time.Hour, false, 0, "[live lost staged staged.000003]"},
+		{7 * 24 * time.Hour, false, 1, "[live staged staged.000003]"},
+	} {
+		if n := sweep(step.after, step.dry); n != step.n || fmt.Sprint(left()) != step.left {
+			t.Errorf("after %v: abandoned %d, want %d; left %v, want %s", step.after, n, step.n, left(), step.left)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 const (
@@ -60,6 +61,10 @@ type Swept struct {
 	// Runs are those whose staging was removed, Kept is the number of others.
 	Runs []string `json:"runs,omitempty"`
 	Kept int      `json:"kept"`
+	// Abandoned is how many ingests were taken out of the order of ingests, since their runs have
+	// neither an end nor staging, and nobody will continue them. They keep the objects of their
+	// batches from being collected.
+	Abandoned int `json:"abandoned_ingests,omitempty"`
 	// Objects and Bytes count what was removed.
 	Objects int64 `json:"objects,omitempty"`
 	Bytes   int64 `json:"bytes,omitempty"`
@@ -139,10 +144,64 @@ func Sweep(
 		out.Runs = append(out.Runs, f.run)
 		out.Objects, out.Bytes = out.Objects+f.count, out.Bytes+f.bytes
 	}
-	if opt.DryRun {
-		return out, nil
+	staged := map[string]bool{}
+	for _, f := range found {
+		staged[f.run] = true
+	}
+	if err := sweepOrder(ctx, store, opt, staged, state, &last, &next, &out); err != nil || opt.DryRun {
+		return out, err
 	}
 	return out, save(ctx, store, sweepKey, &next)
+}
+
+// sweepOrder takes ingests out of the order of ingests that have no end, and whose runs have no
+// staging and will not be continued: a run claims its staging before it registers anything.
+func sweepOrder(
+	ctx context.Context, store blob.Store, opt SweepOptions, staged map[string]bool,
+	state func(ctx context.Context, run string, owner Owner, ok bool) (RunState, error),
+	last, next *sweepRecord, out *Swept,
+) error {
+	all, err := registry.Unfinished(ctx, store)
+	if err != nil {
+		if errors.Is(err, codec.ErrCorrupt) {
+			return nil
+		}
+		return err
+	}
+	over := map[string]bool{} // by run
+	var dead []registry.IngestID
+	for _, in := range all {
+		// The run of a large list of many is named after that of all lists.
+		run, _, _ := strings.Cut(in.Run, ".")
+		if staged[run] || staged[in.Run] || checkRun(run) != nil {
+			continue
+		}
+		isOver, asked := over[run]
+		if !asked {
+			s, err := state(ctx, run, Owner{}, false)
+			if err != nil {
+				return err
+			}
+			if isOver = s == RunOver; s == RunUnknown {
+				seen := last.Unknown[run]
+				if seen.Objects != 0 || seen.Since.IsZero() {
+					seen = sighting{Since: next.Swept}
+				}
+				next.Unknown[run] = seen
+				isOver = next.Swept.Sub(seen.Since) >= unknownGrace
+			}
+			over[run] = isOver
+		}
+		if isOver {
+			dead = append(dead, in)
+			delete(next.Unknown, run)
+		}
+	}
+	out.Abandoned = len(dead)
+	if len(dead) == 0 || opt.DryRun {
+		return nil
+	}
+	return registry.AbandonIngests(ctx, store, dead)
 }
 
 // stagedRun is a run with objects in staging.

@@ -499,6 +499,26 @@ func Running(ctx context.Context, store blob.Store) (map[uint32]int, error) {
 	return running, nil
 }
 
+// Unfinished returns the ingests without an end, by shard and number. Damaged shards are left out.
+func Unfinished(ctx context.Context, store blob.Store) ([]IngestID, error) {
+	shards, err := readShards(ctx, store, func(int, error) {})
+	if err != nil {
+		return nil, err
+	}
+	var all []IngestID
+	for _, s := range shards {
+		if s == nil {
+			continue
+		}
+		for i := range s.Open {
+			if o := &s.Open[i]; !o.Finished() {
+				all = append(all, IngestID{o.DatasetID, o.Batch, o.Run})
+			}
+		}
+	}
+	return all, nil
+}
+
 // CurrentRecordsOf returns the current records of some batches. One that has none, or is retired,
 // is left out.
 func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) (map[BatchID]Record, error) {
