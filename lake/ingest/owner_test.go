@@ -301,7 +301,9 @@ func TestSweepAbandonsIngestsWithoutStaging(t *testing.T) {
 	sweep := func(after time.Duration, dry bool) int {
 		t.Helper()
 		out, err := ingest.Sweep(ctx, store, start.Add(after), ingest.SweepOptions{DryRun: dry},
-			func(_ context.Context, run string, _ ingest.Owner, _ bool) (ingest.RunState, error) { return states[run], nil }, ingest.Cleanup)
+			func(_ context.Context, run string, _ ingest.Owner, _ bool) (ingest.RunState, error) {
+				return states[run], nil
+			}, ingest.Cleanup)
 		if err != nil {
 			t.Fatal(err)
 		}
