@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // Options say how much of a lake is read.
@@ -166,6 +167,9 @@ func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, e
 	}
 	if m == nil {
 		return nil, nil, nil
+	}
+	if err := c.add(trash.Check(c.ctx, c.store, m.Swept)); err != nil {
+		return nil, nil, err
 	}
 	want, err := m.Version(c.opt.Version)
 	if err != nil {

@@ -43,6 +43,10 @@ func Of(lakeURL, key string) string {
 	case strings.HasPrefix(key, "batches/packs/"):
 		return "restore the postings in it with: " + rebuild + ", and ingest its batches again (" + starter() + " ingest --lake " +
 			lakeURL + " --datasets-from … --again, if they were ingested so)"
+	case key == "index/trash/sweep.json":
+		return "the next ingest or publish writes it again, on S3 after it has waited for 45 minutes"
+	case strings.HasPrefix(key, "index/trash/"):
+		return "mend it with: " + starter() + " gc --lake " + lakeURL
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
 		return "mend it with: " + rebuild
 	case strings.HasPrefix(key, "rules/"):

@@ -161,6 +161,21 @@ func damaged() error {
 		codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one"))
 }
 
+// Check returns a *codec.CorruptError if the document of the last sweep is damaged, or missing
+// although swept, which the manifest names, is not 0.
+func Check(ctx context.Context, store blob.Store, swept uint64) error {
+	d, etag, ok, err := read(ctx, store)
+	switch {
+	case err != nil:
+		return err
+	case !ok && etag != "":
+		return codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one")
+	case d.Epoch < swept:
+		return codec.Corrupt(SweepKey, "epoch", -1, fmt.Sprintf("at least %d, which the manifest names", swept), d.Epoch)
+	}
+	return nil
+}
+
 // Last returns the number of the last sweep, 0 if there was none, after that has ended. It is for
 // those who write a document that makes objects live in the place of one that is lost.
 func Last(ctx context.Context, store blob.Store) (epoch uint64, err error) {

@@ -235,6 +235,12 @@ func TestLostSweep(t *testing.T) {
 		if _, err := store.Put(t.Context(), SweepKey, data, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
+		if err := Check(t.Context(), store, 0); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("damaged: %v", err)
+		}
+		if err := Check(t.Context(), blob.NewMemory(), 7); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("missing: %v", err)
+		}
 		if _, err := Last(t.Context(), store); !errors.Is(err, codec.ErrCorrupt) {
 			t.Errorf("damaged: %v", err)
 		}
