@@ -9,6 +9,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/deadline"
 )
 
 // GarbageSpec says what a garbage collection keeps.
@@ -36,7 +37,7 @@ func (s *GarbageSpec) Options() (gc.Options, error) {
 	if s.Grace == "" {
 		return opt, nil
 	}
-	grace, err := ingest.ParseDuration(s.Grace)
+	grace, err := deadline.ParseDuration(s.Grace)
 	if err != nil {
 		return opt, fmt.Errorf("grace: %w", err)
 	}

@@ -20,7 +20,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/lake/ingest"
+	limits "github.com/urlake/urlake/lake/ingest/deadline"
 )
 
 // checkQueue returns an error if the workflow was started on the queue of another lake, or of the
@@ -66,7 +66,7 @@ type steps struct {
 // newSteps returns the steps of a workflow that has a deadline. After a reset each step has that
 // time for itself, since the reset workflow keeps the start time of the one that failed.
 func newSteps(ctx workflow.Context, lake, deadline string, outages workflow.Version) (steps, error) {
-	limit, err := ingest.ParseDeadline(deadline)
+	limit, err := limits.Parse(deadline)
 	if err != nil {
 		return steps{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrInput, nil)
 	}

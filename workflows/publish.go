@@ -11,7 +11,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/deadline"
 )
 
 // PublishInput names the lake whose finished batches are to be published.
@@ -201,12 +201,12 @@ func (f *publishFlow) limit() time.Duration {
 	var limit time.Duration
 	for _, req := range f.answering {
 		asked := cmp.Or(req.Deadline, f.Deadline)
-		if d, err := ingest.ParseDeadline(asked); err == nil {
+		if d, err := deadline.Parse(asked); err == nil {
 			limit = max(limit, d)
 		}
 	}
 	if limit == 0 {
-		limit, _ = ingest.ParseDeadline(f.Deadline) // newSteps has checked it
+		limit, _ = deadline.Parse(f.Deadline) // newSteps has checked it
 	}
 	return limit
 }

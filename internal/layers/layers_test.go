@@ -68,8 +68,9 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/effect",
-		"lake/ingest/inventory", "lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/deadline",
+		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
+		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
 		"lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
@@ -81,6 +82,7 @@ var allowed = map[string][]string{
 		"lake/seekable",
 	},
 	"lake/ingest/allow":      {},
+	"lake/ingest/deadline":   {},
 	"lake/ingest/inventory":  {"lake/raw", "lake/raw/reader"},
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
 	"lake/ingest/selection":  {},
@@ -145,11 +147,12 @@ var allowed = map[string][]string{
 	"activities": {
 		"indexbuild", "indexbuild/gc", "indexbuild/postings", "indexbuild/publish",
 		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest",
-		"lake/ingest/effect", "lake/ingest/many", "lake/registry", "lake/remedy",
+		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
+		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/effect",
-		"lake/ingest/many",
+		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/deadline",
+		"lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
@@ -161,8 +164,8 @@ var allowed = map[string][]string{
 	"starter/command": {
 		"activities", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
-		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob", "lake/codec", "lake/ingest",
-		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
+		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
+		"lake/codec", "lake/ingest", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/gcreport",
 		"starter/ingestreport", "starter/retire", "starter/versiondiff", "starter/versionlist", "workflows",
 	},

@@ -172,7 +172,7 @@ type Spec struct {
 	Manifests []string `json:"manifests,omitempty"`
 
 	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
-	// the publisher included: a duration such as "36h" or "7d". It is DefaultDeadline if empty.
+	// the publisher included: a duration such as "36h" or "7d". It is deadline.Default if empty.
 	Deadline string `json:"deadline,omitempty"`
 
 	// Include and Exclude are globs (of package path, and ** for any number of folders). Files that

@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
@@ -126,7 +127,7 @@ func (s *Spec) Check() error {
 	if len(s.Inputs)+len(s.Manifests) == 0 {
 		return &InputError{Reason: "no inputs"}
 	}
-	if _, err := s.Limit(); err != nil {
+	if _, err := deadline.Parse(s.Deadline); err != nil {
 		return bad(err)
 	}
 	if s.MaxRejectRate > 1 {

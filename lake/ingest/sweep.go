@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -21,7 +23,7 @@ const (
 	// unknownGrace is how long the staging of a run that Temporal does not know must stay
 	// unchanged until it is removed. It may be that of a run of another Temporal, which may wait
 	// for something until its deadline.
-	unknownGrace = DefaultDeadline
+	unknownGrace = deadline.Default
 )
 
 // RunState is what Temporal knows of the workflow that a run belongs to.
@@ -54,6 +56,17 @@ type sighting struct {
 	Since time.Time `json:"since"`
 	// Objects is a hash of all keys and ETags.
 	Objects uint64 `json:"objects"`
+}
+
+// see notes a run that Temporal does not know, with a hash of its objects, and reports whether it
+// has been so for unknownGrace.
+func (r *sweepRecord) see(last *sweepRecord, run string, objects uint64) bool {
+	seen := last.Unknown[run]
+	if seen.Objects != objects || seen.Since.IsZero() {
+		seen = sighting{Since: r.Swept, Objects: objects}
+	}
+	r.Unknown[run] = seen
+	return r.Swept.Sub(seen.Since) >= unknownGrace
 }
 
 // Swept is the result of Sweep.
@@ -112,12 +125,7 @@ func Sweep(
 			}
 		}
 		if s == RunUnknown {
-			seen := last.Unknown[f.run]
-			if seen.Objects != f.objects || seen.Since.IsZero() {
-				seen = sighting{Since: next.Swept, Objects: f.objects}
-			}
-			next.Unknown[f.run] = seen
-			if next.Swept.Sub(seen.Since) >= unknownGrace {
+			if next.see(&last, f.run, f.objects) {
 				s = RunOver
 			}
 		}
@@ -144,11 +152,7 @@ func Sweep(
 		out.Runs = append(out.Runs, f.run)
 		out.Objects, out.Bytes = out.Objects+f.count, out.Bytes+f.bytes
 	}
-	staged := map[string]bool{}
-	for _, f := range found {
-		staged[f.run] = true
-	}
-	if err := sweepOrder(ctx, store, opt, staged, state, &last, &next, &out); err != nil || opt.DryRun {
+	if err := sweepOrder(ctx, store, opt, found, state, &last, &next, &out); err != nil || opt.DryRun {
 		return out, err
 	}
 	return out, save(ctx, store, sweepKey, &next)
@@ -157,23 +161,22 @@ func Sweep(
 // sweepOrder takes ingests out of the order of ingests that have no end, and whose runs have no
 // staging and will not be continued: a run claims its staging before it registers anything.
 func sweepOrder(
-	ctx context.Context, store blob.Store, opt SweepOptions, staged map[string]bool,
+	ctx context.Context, store blob.Store, opt SweepOptions, staged []stagedRun,
 	state func(ctx context.Context, run string, owner Owner, ok bool) (RunState, error),
 	last, next *sweepRecord, out *Swept,
 ) error {
 	all, err := registry.Unfinished(ctx, store)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
 	if err != nil {
-		if errors.Is(err, codec.ErrCorrupt) {
-			return nil
-		}
 		return err
 	}
-	over := map[string]bool{} // by run
-	var dead []registry.IngestID
-	for _, in := range all {
-		// The run of a large list of many is named after that of all lists.
+	over, dead := map[string]bool{}, []registry.IngestID{}
+	for _, in := range all { // the run of a large list of many is named after that of all lists
 		run, _, _ := strings.Cut(in.Run, ".")
-		if staged[run] || staged[in.Run] || checkRun(run) != nil {
+		hasStaging := slices.ContainsFunc(staged, func(s stagedRun) bool { return s.run == run || s.run == in.Run })
+		if hasStaging || checkRun(run) != nil {
 			continue
 		}
 		isOver, asked := over[run]
@@ -182,14 +185,7 @@ func sweepOrder(
 			if err != nil {
 				return err
 			}
-			if isOver = s == RunOver; s == RunUnknown {
-				seen := last.Unknown[run]
-				if seen.Objects != 0 || seen.Since.IsZero() {
-					seen = sighting{Since: next.Swept}
-				}
-				next.Unknown[run] = seen
-				isOver = next.Swept.Sub(seen.Since) >= unknownGrace
-			}
+			isOver = s == RunOver || s == RunUnknown && next.see(last, run, 0)
 			over[run] = isOver
 		}
 		if isOver {

@@ -13,7 +13,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest"
+	limits "github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -45,7 +45,7 @@ named with the command that does, and the exit code is 1.`,
 			if err != nil {
 				return err
 			}
-			if _, err := ingest.ParseDeadline(deadline); err != nil {
+			if _, err := limits.Parse(deadline); err != nil {
 				return &cli.UsageError{Err: err}
 			}
 			c, err := connect(cmd.Context())

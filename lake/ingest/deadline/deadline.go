@@ -1,4 +1,5 @@
-package ingest
+// Package deadline parses how long an ingest, a publish or a garbage collection may take.
+package deadline
 
 import (
 	"fmt"
@@ -7,15 +8,15 @@ import (
 	"time"
 )
 
-// DefaultDeadline is how long an ingest or a publish may take if nothing else is said. An outage
+// Default is how long an ingest or a publish may take if nothing else is said. An outage
 // over a weekend, and a Monday to mend it, fit.
-const DefaultDeadline = 7 * 24 * time.Hour
+const Default = 7 * 24 * time.Hour
 
-// ParseDeadline returns the duration that s stands for: one of Go's, such as 90m or 36h, or whole
-// days, such as 7d. Empty is DefaultDeadline.
-func ParseDeadline(s string) (time.Duration, error) {
+// Parse returns the duration that s stands for: one of Go's, such as 90m or 36h, or whole
+// days, such as 7d. Empty is Default.
+func Parse(s string) (time.Duration, error) {
 	if s == "" {
-		return DefaultDeadline, nil
+		return Default, nil
 	}
 	d, err := ParseDuration(s)
 	if err != nil || d == 0 {
@@ -41,6 +42,3 @@ func ParseDuration(s string) (time.Duration, error) {
 	}
 	return d, nil
 }
-
-// Limit returns the duration of the spec's deadline.
-func (s *Spec) Limit() (time.Duration, error) { return ParseDeadline(s.Deadline) }
