@@ -86,14 +86,23 @@ func input(tb testing.TB, records []Record) string {
 // Ingest ingests records as one batch of a dataset, without publishing it.
 func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.FinishResult {
 	tb.Helper()
-	done, err := Steps(tb.Context(), store, ingest.Spec{
+	return IngestSpec(tb, store, specOf(tb, store, dataset, batch, records))
+}
+
+// Replace is Ingest of a batch that becomes the dataset's only one.
+func Replace(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.FinishResult {
+	tb.Helper()
+	spec := specOf(tb, store, dataset, batch, records)
+	spec.Replace = true
+	return IngestSpec(tb, store, spec)
+}
+
+func specOf(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.Spec {
+	tb.Helper()
+	return ingest.Spec{
 		Lake: store.URL(), Dataset: dataset, Batch: batch, Inputs: []string{input(tb, records)},
 		Format: "jsonl", URLColumn: "url", TSColumn: "ts", SizeField: "size", MaxRejectRate: 1,
-	}, tb.TempDir())
-	if err != nil {
-		tb.Fatal(err)
 	}
-	return done
 }
 
 // Pack moves the records, postings and lists of rejects of batches into packs that they share, as
