@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
@@ -334,6 +335,7 @@ func (c *chooser) flips() bool {
 // other finished batches. If a batch of base cannot be moved, the error is a *MoveError, once
 // nothing else is left to move.
 func (c *chooser) choose(finished []planned) (good []planned, records map[string]*lake.Batch, need []toMove, err error) {
+	waiting := finished
 	if finished, err = c.withMoved(finished); err != nil {
 		return nil, nil, nil, err
 	}
@@ -359,6 +361,9 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 			}
 		}
 		good = append(good, b)
+	}
+	good = c.together(waiting, good)
+	for _, b := range good {
 		chosen[b.name()] = b.Digest
 	}
 	if !c.flips() {
@@ -410,6 +415,46 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		records[digest] = r
 	}
 	return append(good, more...), records, nil, nil
+}
+
+// together returns the good ones of the waiting batches without those that have to wait for others:
+// a version that has a batch which replaces the others of its dataset lacks those, and no version
+// lacks them before. It calls skip for those that wait.
+func (c *chooser) together(waiting, good []planned) []planned {
+	left := map[manifest.BatchName]bool{} // that stay out of the next version
+	for _, b := range waiting {
+		left[b.name()] = true
+	}
+	for _, b := range good {
+		delete(left, b.name())
+	}
+	for {
+		n := len(good)
+		blocked := map[manifest.BatchName]string{} // the batches that cannot be removed yet, by what takes their place
+		for _, b := range waiting {
+			if b.retired && b.by != "" && left[b.name()] {
+				blocked[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.by}] = b.Batch
+			}
+		}
+		good = slices.DeleteFunc(good, func(b planned) bool {
+			reason := ""
+			if other, ok := blocked[b.name()]; ok && !b.retired {
+				reason = fmt.Sprintf("it takes the place of batch %s, which cannot be taken out of the version", other)
+			}
+			if b.retired && b.by != "" && left[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.by}] {
+				reason = fmt.Sprintf("batch %s, which takes its place, cannot be published", b.by)
+			}
+			if reason == "" {
+				return false
+			}
+			left[b.name()] = true
+			c.skip(b, reason, true)
+			return true
+		})
+		if len(good) == n {
+			return good
+		}
+	}
 }
 
 // withMoved returns the finished batches with the digests of their moved records. The registry may

@@ -175,7 +175,8 @@ type planned struct {
 	// Pack names the pack that holds what the ingest of the batch finished with, "" for none.
 	Pack string `json:"pack,omitempty"`
 
-	retired bool // the batch is to be removed
+	retired bool   // the batch is to be removed
+	by      string // the batch of the dataset that takes its place, "" for none
 }
 
 // RulesError says that a batch was made by other URL rules than the version's batches. One version
@@ -384,7 +385,7 @@ func finishedBatches(ctx context.Context, store blob.Store, damaged func(err err
 func plannedOf(batches []registry.Pending) []planned {
 	out := make([]planned, len(batches))
 	for i, b := range batches {
-		out[i] = planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack, retired: b.Retired}
+		out[i] = planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack, retired: b.Retired, by: b.By}
 	}
 	return out
 }

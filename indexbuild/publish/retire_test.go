@@ -2,7 +2,10 @@ package publish_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 )
@@ -95,15 +99,25 @@ func TestRetiredBatchesAreAsTheirModel(t *testing.T) {
 		for step := range 60 {
 			name := id()
 			was, known := model[name]
-			switch r.IntN(5) {
-			case 0, 1:
+			switch r.IntN(6) {
+			case 0, 1, 5:
 				if waits[name] && !was.retired {
 					publishAll() // a lost order does not tell which of two unpublished ingests is the last
 				}
 				waits[name] = true
 				n := 1 + r.IntN(20)
 				b := batchID(name)
-				testlake.Ingest(t, store, []string{"one", "two"}[b.DatasetID-1], b.Batch, records(fmt.Sprint(name, n), n))
+				dataset := []string{"one", "two"}[b.DatasetID-1]
+				if r.IntN(4) == 0 {
+					testlake.Replace(t, store, dataset, b.Batch, records(fmt.Sprint(name, n), n))
+					for other, s := range model {
+						if batchID(other).DatasetID == b.DatasetID {
+							model[other] = state{s.rows, true}
+						}
+					}
+				} else {
+					testlake.Ingest(t, store, dataset, b.Batch, records(fmt.Sprint(name, n), n))
+				}
 				model[name] = state{rows: int64(n)}
 			case 2:
 				if known && !was.retired {
@@ -438,5 +452,272 @@ func TestRetireBesideAChangeOfTheList(t *testing.T) {
 	}
 	if diff := cmp.Diff(answers(t, fresh, hosts, ""), answers(t, moved, hosts, "")); diff != "" {
 		t.Fatalf("restored: a lake of the new list answers (-), the moved lake (+):\n%s", diff)
+	}
+}
+
+// replaceable returns a lake with a dataset of two published batches and one that waits, and
+// another dataset in the segment of the first.
+func replaceable(t testing.TB, store blob.Store) {
+	t.Helper()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+	testlake.Publish(t, store)
+	testlake.Ingest(t, store, "alpha", "b2", records("c", 30))
+	testlake.Publish(t, store)
+}
+
+// A batch that replaces its dataset is in the version in which the others are not, wherever its
+// ingest or its publish ends: no version has both or neither.
+func TestReplacedDatasetFlipsOnce(t *testing.T) {
+	before, after := map[string]int64{"1/b1": 10, "1/b2": 30, "2/b1": 20}, map[string]int64{"1/b4": 7, "2/b1": 20}
+	points := 0
+	for n := 0; ; n++ {
+		store := blobtest.NewFaulty(blob.NewMemory())
+		replaceable(t, store)
+		// Neither is an ingest that waits: it is replaced, too.
+		testlake.Ingest(t, store, "alpha", "b3", records("waits", 3))
+		spec := ingest.Spec{
+			Lake: store.URL(), Dataset: "alpha", Batch: "b4", Replace: true, Format: "lines", Inputs: []string{sevenURLs(t)},
+		}
+		store.CrashAfter(n)
+		_, err := testlake.Steps(t.Context(), store, spec, t.TempDir())
+		if err == nil {
+			_, err = publish.All(t.Context(), store, testlake.Run(), t.TempDir())
+		}
+		crashed := store.Crashed()
+		if crashed != (err != nil) {
+			t.Fatalf("after %d changes: %v", n, err)
+		}
+		store.Heal()
+		if got := live(current(t, store)); !cmp.Equal(got, before) && !cmp.Equal(got, after) {
+			t.Fatalf("after %d changes: %v", n, got)
+		}
+		if !crashed {
+			break
+		}
+		points++
+		// A publish meanwhile has the old state, with what waited, or the new one.
+		testlake.Publish(t, store)
+		old := maps.Clone(before)
+		old["1/b3"] = 3
+		if got := live(current(t, store)); !cmp.Equal(got, old) && !cmp.Equal(got, after) {
+			t.Fatalf("after %d changes and a publish: %v", n, got)
+		}
+		testlake.IngestSpec(t, store, spec)
+		testlake.Publish(t, store)
+		expectLive(t, store, after)
+		for _, id := range versions(t, store) {
+			m, _, err := manifest.Read(t.Context(), store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref, err := m.Version(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := manifest.ReadVersion(t.Context(), store, ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			has := live(v)
+			if (has["1/b4"] > 0) == (has["1/b1"] > 0) {
+				t.Fatalf("after %d changes: version %s has %v", n, id, has)
+			}
+		}
+		checkLake(t, store)
+	}
+	if points < 20 {
+		t.Fatalf("%d crash points", points)
+	}
+	t.Logf("%d crash points", points)
+}
+
+func sevenURLs(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "seven.txt")
+	var text strings.Builder
+	for i := range 7 {
+		fmt.Fprintf(&text, "https://seven.test/%d\n", i)
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// If the replacing batch is damaged, or a replaced one cannot be taken out, the version stays as it
+// is, and both are named.
+func TestReplacementWaitsAsAWhole(t *testing.T) {
+	lose := func(t *testing.T, store blob.Store, dataset int, batch string) {
+		t.Helper()
+		for info, err := range store.List(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			part := strings.Contains(info.Key, "part-"+batch+"-") && strings.Contains(info.Key, fmt.Sprintf("dataset_id=%d/", dataset))
+			if part || strings.HasPrefix(info.Key, lake.BatchPrefix(uint32(dataset), batch)) && strings.Contains(info.Key, "postings-") {
+				if err := store.Delete(t.Context(), info.Key); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	skipped := func(done publish.Committed) (names []string) {
+		for _, s := range done.Skipped {
+			names = append(names, fmt.Sprintf("%d/%s", s.DatasetID, s.Batch))
+		}
+		slices.Sort(names)
+		return names
+	}
+	before := map[string]int64{"1/b1": 10, "1/b2": 30, "2/b1": 20}
+	t.Run("damaged", func(t *testing.T) {
+		store := blob.NewMemory()
+		replaceable(t, store)
+		testlake.Replace(t, store, "alpha", "b4", records("d", 7))
+		lose(t, store, 1, "b4")
+		done := testlake.Publish(t, store)
+		if diff := cmp.Diff([]string{"1/b1", "1/b2", "1/b4"}, skipped(done)); diff != "" {
+			t.Errorf("skipped: %s", diff)
+		}
+		expectLive(t, store, before)
+		testlake.Ingest(t, store, "alpha", "b4", records("d", 7)) // which mends it
+		testlake.Publish(t, store)
+		expectLive(t, store, map[string]int64{"1/b4": 7, "2/b1": 20})
+	})
+	t.Run("blocked", func(t *testing.T) {
+		store := blob.NewMemory()
+		replaceable(t, store)
+		lose(t, store, 2, "b1")
+		testlake.Replace(t, store, "alpha", "b4", records("d", 7))
+		done := testlake.Publish(t, store)
+		if names := skipped(done); !slices.Contains(names, "1/b1") || !slices.Contains(names, "1/b4") {
+			t.Errorf("skipped %v", names)
+		}
+		expectLive(t, store, before)
+		retire(t, store, "2/b1") // which sets the segment free
+		testlake.Publish(t, store)
+		expectLive(t, store, map[string]int64{"1/b4": 7})
+	})
+}
+
+// An ingest that registers after the replacing one stays, whichever finishes first. One that is
+// cancelled brings back what it has replaced.
+func TestReplacementInTheOrderOfIngests(t *testing.T) {
+	store := blob.NewMemory()
+	replaceable(t, store)
+	for _, in := range []registry.IngestID{{DatasetID: 1, Batch: "b1", Run: "before"}, {DatasetID: 1, Batch: "b4", Run: "replacing"}} {
+		if out := registry.RegisterIngests(t.Context(), store, []registry.IngestID{in}); out[0].Err != nil {
+			t.Fatal(out[0].Err)
+		}
+	}
+	later := testlake.Ingest(t, store, "alpha", "b2", records("c", 30)) // the same content
+	done := testlake.Ingest(t, store, "alpha", "b4", records("d", 7))
+	all, err := registry.Ingests(t.Context(), store, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The record is that of the run that registered first.
+	if _, _, err := registry.WithdrawIngest(t.Context(), store, 1, "b4", all["b4"][1].Run, done.Digest); err != nil {
+		t.Fatal(err)
+	}
+	finish := func(batch, run, digest string, replace bool) registry.Outcome {
+		t.Helper()
+		id := registry.IngestID{DatasetID: 1, Batch: batch, Run: run}
+		out := registry.FinishIngests(t.Context(), store, []registry.Finish{{IngestID: id, Digest: digest, Replace: replace}})
+		if out[0].Err != nil {
+			t.Fatal(out[0].Err)
+		}
+		return out[0]
+	}
+	if out := finish("b4", "replacing", done.Digest, true); !out.Current {
+		t.Fatalf("%+v", out)
+	}
+	one, _ := findLive(t, current(t, store), 1, "b1")
+	if out := finish("b1", "before", one.Digest, false); out.Current || !out.Retired {
+		t.Errorf("one that registered before: %+v", out)
+	}
+	pending, _, err := registry.PendingBatches(t.Context(), store, func(_ int, err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range pending {
+		got[p.Batch] = fmt.Sprint(p.Retired, " ", p.By)
+	}
+	if diff := cmp.Diff(map[string]string{"b1": "true b4", "b4": "false "}, got); diff != "" {
+		t.Errorf("pending: %s", diff)
+	}
+	if v, err := publish.Withdraw(t.Context(), store, 1, "b4", "replacing", done.Digest); err != nil || v != "" {
+		t.Fatalf("%q, %v", v, err)
+	}
+	testlake.Publish(t, store)
+	v := expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 30, "2/b1": 20})
+	if two, _ := findLive(t, v, 1, "b2"); two.Digest != later.Digest {
+		t.Errorf("%+v", two)
+	}
+	for info, err := range store.List(t.Context(), "batches/") {
+		if err != nil || strings.HasSuffix(info.Key, lake.RetiredSuffix) {
+			t.Errorf("%s stays, %v", info.Key, err)
+		}
+	}
+}
+
+// A replacing ingest that is cancelled during the commit that publishes it stays, with all that it
+// has replaced, also if the cancellation has to be repeated.
+func TestReplacementCancelledDuringItsCommit(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		inner := blob.NewMemory()
+		replaceable(t, inner)
+		done := testlake.Replace(t, inner, "alpha", "b4", records("d", 7))
+		all, err := registry.Ingests(t.Context(), inner, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := all["b4"][0].Run
+		late := begin(t, inner)
+
+		looked, withdrawn, committed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		first := blobtest.NewFaulty(inner)
+		first.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == manifest.Key }, Nth: 1, Do: func() {
+			close(looked)
+			<-withdrawn
+		}})
+		go func() {
+			defer close(committed)
+			if _, err := publish.Commit(t.Context(), first, late.key, late.built); err != nil {
+				t.Error(err)
+			}
+		}()
+		<-looked
+		second := blobtest.NewFaulty(inner)
+		isOrder := func(key string) bool { return key == registry.ShardKey(registry.ShardOf(1)) }
+		second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 1, After: true, Do: func() {
+			close(withdrawn)
+			<-committed
+		}})
+		if dies {
+			second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 2})
+		}
+		version, err := publish.Withdraw(t.Context(), second, 1, "b4", run, done.Digest)
+		if dies {
+			if err == nil {
+				t.Error("the fault did not happen")
+			}
+			version, err = publish.Withdraw(t.Context(), inner, 1, "b4", run, done.Digest)
+		}
+		if want := current(t, inner).ID; err != nil || version != want {
+			t.Errorf("withdrawn from version %q, want %q: %v", version, want, err)
+		}
+		testlake.Publish(t, inner)
+		expectLive(t, inner, map[string]int64{"1/b4": 7, "2/b1": 20})
+		states, err := registry.BatchStates(t.Context(), inner, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range states {
+			if s.Retired != (s.Batch != "b4") {
+				t.Errorf("%+v", s)
+			}
+		}
 	}
 }

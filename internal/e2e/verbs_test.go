@@ -350,6 +350,17 @@ func TestVerbs(t *testing.T) {
 			}
 		}
 		run("The batch was retired, and is back; the dataset has no other batch.\n", "--batch", "two")
+		run("It replaces the dataset: 1 other batch with 3 rows retired with it.\n", "--batch", "three", "--replace")
+		var datasets []struct {
+			Name    string
+			Batches int
+		}
+		u.starterJSON(t, &datasets, "datasets", "--lake", lake, "--json")
+		for _, d := range datasets {
+			if d.Name == "twice" && d.Batches != 1 {
+				t.Errorf("%+v", d)
+			}
+		}
 	})
 
 	t.Run("gc drops old versions and deletes what they had", func(t *testing.T) {

@@ -89,6 +89,14 @@ func Ingest(tb testing.TB, store blob.Store, dataset, batch string, records []Re
 	return IngestSpec(tb, store, Spec(tb, store, dataset, batch, records))
 }
 
+// Replace is Ingest of a batch that becomes the dataset's only one.
+func Replace(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.FinishResult {
+	tb.Helper()
+	spec := Spec(tb, store, dataset, batch, records)
+	spec.Replace = true
+	return IngestSpec(tb, store, spec)
+}
+
 // Spec returns the spec with which Ingest ingests records.
 func Spec(tb testing.TB, store blob.Store, dataset, batch string, records []Record) ingest.Spec {
 	tb.Helper()

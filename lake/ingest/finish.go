@@ -116,8 +116,15 @@ func finish(
 	if _, err := store.Put(ctx, out.BatchKey, data, blob.Condition{}); err != nil {
 		return FinishResult{}, err
 	}
-	out.Current, err = registry.FinishIngest(ctx, store, p.DatasetID, p.Batch, run, out.Digest)
+	out.Current, err = register(ctx, store, p, run, out.Digest)
 	return out, err
+}
+
+// register finishes the ingest of a run in the registry.
+func register(ctx context.Context, store blob.Store, p *plan, run, digest string) (current bool, err error) {
+	id := registry.IngestID{DatasetID: p.DatasetID, Batch: p.Batch, Run: run}
+	out := registry.FinishIngests(ctx, store, []registry.Finish{{IngestID: id, Digest: digest, Replace: p.Spec.Replace}})
+	return out[0].Current, out[0].Err
 }
 
 // describe makes the batch record from the results of all steps, and writes the list of rejects

@@ -202,6 +202,10 @@ type Spec struct {
 	// of the copy if the record has no other.
 	Unwrap bool `json:"unwrap,omitempty"`
 
+	// Replace makes the batch the dataset's only one: when it finishes, all other batches whose
+	// ingests registered before are retired, and one version has the one and lacks the others.
+	Replace bool `json:"replace,omitempty"`
+
 	// KeepRaw also stores a record's original URL, without user info, if the canonical form
 	// differs.
 	KeepRaw bool `json:"keep_raw,omitempty"`

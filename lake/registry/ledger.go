@@ -29,6 +29,8 @@ type Finish struct {
 	IngestID
 	Digest string
 	Pack   string
+	// Replace retires all other batches of the dataset whose ingests registered before.
+	Replace bool
 }
 
 // Outcome is what became of one ingest of a call.
@@ -53,13 +55,16 @@ type Pending struct {
 	Run       string
 	Digest    string
 	Pack      string // of the record, "" for none
-	// Retired tells that the batch is retired: no version is to have it. It has no record then.
+	// Retired tells that the batch is retired: no version is to have it. It has no record then. By
+	// is the batch that took its place: a version has to have what is current of that one. It is ""
+	// for none.
 	Retired bool
+	By      string
 }
 
 // pendingOf returns the current entry of a batch.
 func pendingOf(id BatchID, in Ingest) Pending {
-	return Pending{id.DatasetID, id.Batch, in.Seq, in.Run, in.Digest, in.Pack, in.Retired}
+	return Pending{id.DatasetID, id.Batch, in.Seq, in.Run, in.Digest, in.Pack, in.Retired, in.By}
 }
 
 // settled is what Settle keeps of it.
@@ -143,7 +148,8 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 // the store already. A run that has not registered the batch gets ErrUnknownRun. The mark that an
 // earlier ingest with the same record was withdrawn, or retired, is removed. If a run is repeated
 // with the same record in another pack, the last pack is kept. One that fails keeps none of the
-// others back.
+// others back. A batch that replaces the others of its dataset is finished in the same update in
+// which those are retired, so that one version has the one and lacks the others.
 func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []Outcome {
 	out := make([]Outcome, len(finished))
 	errs := eachShard(len(finished), func(i int) uint32 { return finished[i].DatasetID }, func(n int, at []int) error {
@@ -151,7 +157,19 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 		for k, i := range at {
 			ids[k] = finished[i].id()
 		}
-		if err := edit(ctx, store, n, ids, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
+		// Which datasets get only one batch, and what they have.
+		replacing := func(orders map[BatchID]*order) (datasets []uint32) {
+			for _, i := range at {
+				if f := finished[i]; f.Replace && orders[f.id()].begun(f.Run) {
+					datasets = append(datasets, f.DatasetID)
+				}
+			}
+			return datasets
+		}
+		if err := markReplaced(ctx, store, finished, at); err != nil {
+			return err
+		}
+		if err := editAll(ctx, store, n, ids, replacing, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
 			for _, i := range at {
 				f, o := finished[i], orders[finished[i].id()]
 				own := slices.IndexFunc(o.Ingests, func(e Ingest) bool { return e.Run == f.Run && !e.Retired })
@@ -160,6 +178,10 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 					continue
 				}
 				e := &o.Ingests[own]
+				if f.Replace && e.Digest == "" {
+					e.Replaces = true
+					replaceOthers(orders, o.BatchID, *e)
+				}
 				if !e.Is(f.Digest) {
 					e.Digest, e.MovedFrom, changed = f.Digest, "", true
 				}
@@ -199,7 +221,7 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 func FinishPacked(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run string, record Record,
 ) (current bool, err error) {
-	out := FinishIngests(ctx, store, []Finish{{IngestID{dataset, batch, run}, record.Digest, record.Pack}})
+	out := FinishIngests(ctx, store, []Finish{{IngestID: IngestID{dataset, batch, run}, Digest: record.Digest, Pack: record.Pack}})
 	return out[0].Current, out[0].Err
 }
 
@@ -251,25 +273,39 @@ func change(ctx context.Context, store blob.Store, b BatchID, do func(s *shard, 
 }
 
 // WithdrawIngest removes a run's ingest of a batch from the order of ingests, finished or not. The
-// batch is then as if the run had not been: an earlier finished ingest is current again. It returns
-// the ingest and whether it was registered. The run cannot finish afterwards, even if one of its
-// steps is still running. Digest is as for FindIngest.
+// batch is then as if the run had not been: an earlier finished ingest is current again, and
+// batches that the ingest has retired are back. It returns the ingest and whether it was
+// registered. The run cannot finish afterwards, even if one of its steps is still running. Digest
+// is as for FindIngest.
 //
 // Calls may be repeated and concurrent; only the first finds the ingest registered.
 func WithdrawIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (in Ingest, registered bool, err error) {
-	err = change(ctx, store, BatchID{dataset, batch}, func(_ *shard, o *order) bool {
+	id := BatchID{dataset, batch}
+	if err := unmarkReplaced(ctx, store, id, run, digest); err != nil {
+		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
+	}
+	err = editAll(ctx, store, ShardOf(dataset), []BatchID{id}, func(orders map[BatchID]*order) []uint32 {
+		if o := orders[id]; o.find(run, digest) < 0 || !o.Ingests[o.find(run, digest)].Replaces {
+			return nil
+		}
+		return []uint32{dataset}
+	}, func(_ *shard, orders map[BatchID]*order) (bool, error) {
+		o := orders[id]
 		at := o.find(run, digest)
 		if at < 0 {
-			return false
+			return false, nil
 		}
 		in, registered = o.Ingests[at], true
 		o.Ingests = slices.Delete(o.Ingests, at, at+1)
 		if in.Digest == o.Settled {
 			o.Settled = "" // if it returns, the next publish looks for it
 		}
-		return true
+		if in.Replaces {
+			returnOthers(orders, id, in)
+		}
+		return true, nil
 	})
 	if err != nil {
 		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
@@ -280,9 +316,16 @@ func WithdrawIngest(
 // ReturnIngest puts an ingest that was withdrawn back in its place in the order, unless it is
 // there. Ingests that registered after it still win.
 func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
-	err := change(ctx, store, BatchID{dataset, batch}, func(s *shard, o *order) bool {
+	id := BatchID{dataset, batch}
+	err := editAll(ctx, store, ShardOf(dataset), []BatchID{id}, func(map[BatchID]*order) []uint32 {
+		if in.Replaces {
+			return []uint32{dataset}
+		}
+		return nil
+	}, func(s *shard, orders map[BatchID]*order) (bool, error) {
+		o := orders[id]
 		if o.find(in.Run, in.Digest) >= 0 {
-			return false
+			return false, nil
 		}
 		back := in
 		taken := slices.ContainsFunc(o.Ingests, func(e Ingest) bool { return e.Seq == back.Seq })
@@ -291,8 +334,14 @@ func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch s
 			s.NextSeq++
 		}
 		o.insert(back)
-		return true
+		if in.Replaces {
+			replaceOthers(orders, id, back)
+		}
+		return true, nil
 	})
+	if err == nil && in.Replaces {
+		err = remark(ctx, store, id, in)
+	}
 	if err != nil {
 		return fmt.Errorf("return ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}

@@ -19,8 +19,28 @@ import (
 // modelLedger is the ledger as one list of ingests in the order of registration. It keeps every
 // ingest.
 type modelLedger struct {
-	ingests map[registry.BatchID][]registry.Ingest // without numbers
+	ingests map[registry.BatchID][]registry.Ingest
 	settled map[registry.BatchID]string
+	last    map[int]int64 // numbers, by shard
+}
+
+// next returns the next number of a shard.
+func (m *modelLedger) next(dataset uint32) int64 {
+	m.last[registry.ShardOf(dataset)]++
+	return m.last[registry.ShardOf(dataset)]
+}
+
+// replace retires the other batches of a dataset as of the number of an ingest.
+func (m *modelLedger) replace(own registry.BatchID, in registry.Ingest) {
+	for b, all := range m.ingests {
+		at := 0
+		for at < len(all) && all[at].Seq < in.Seq {
+			at++
+		}
+		if b.DatasetID == own.DatasetID && b != own && at > 0 && !all[at-1].Retired {
+			m.ingests[b] = slices.Insert(slices.Clone(all), at, registry.Ingest{Seq: in.Seq, Run: in.Run, Retired: true, By: own.Batch})
+		}
+	}
 }
 
 func (m *modelLedger) current(b registry.BatchID) (in registry.Ingest) {
@@ -43,7 +63,7 @@ func (m *modelLedger) state(b registry.BatchID) string {
 
 func (m *modelLedger) at(b registry.BatchID, run string) *registry.Ingest {
 	for i := range m.ingests[b] {
-		if m.ingests[b][i].Run == run {
+		if m.ingests[b][i].Run == run && !m.ingests[b][i].Retired {
 			return &m.ingests[b][i]
 		}
 	}
@@ -68,7 +88,7 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 		if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "one"}); err != nil {
 			t.Fatal(err)
 		}
-		m := modelLedger{map[registry.BatchID][]registry.Ingest{}, map[registry.BatchID]string{}}
+		m := modelLedger{map[registry.BatchID][]registry.Ingest{}, map[registry.BatchID]string{}, map[int]int64{}}
 		// Two datasets share a shard. No batch is ingested so often that an ingest is forgotten.
 		datasets := []uint32{1, 2, 1 + registry.Shards}
 		one := func() (registry.BatchID, string) {
@@ -83,11 +103,14 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 			case 0, 1:
 				_, err = registry.RegisterIngest(ctx, store, b.DatasetID, b.Batch, run)
 				if own == nil {
-					m.ingests[b] = append(m.ingests[b], registry.Ingest{Run: run})
+					m.ingests[b] = append(m.ingests[b], registry.Ingest{Seq: m.next(b.DatasetID), Run: run})
 				}
 			case 2, 3:
+				f := registry.Finish{IngestID: registry.IngestID{DatasetID: b.DatasetID, Batch: b.Batch, Run: run}, Digest: digest}
+				f.Replace = r.IntN(3) == 0
+				out := registry.FinishIngests(ctx, store, []registry.Finish{f})[0]
 				var current bool
-				current, err = registry.FinishIngest(ctx, store, b.DatasetID, b.Batch, run, digest)
+				current, err = out.Current, out.Err
 				if own == nil {
 					if !errors.Is(err, registry.ErrUnknownRun) {
 						t.Fatalf("seed %d, step %d: %v", seed, step, err)
@@ -95,21 +118,34 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 					err = nil
 					break
 				}
+				if f.Replace && own.Digest == "" {
+					own.Replaces = true
+					m.replace(b, *own)
+				}
 				if !own.Is(digest) {
 					own.Digest, own.MovedFrom = digest, ""
 				}
-				if want := m.current(b).Run == run; current != want { // else a later one, or it is retired
-					t.Fatalf("seed %d, step %d: current %v, want %v", seed, step, current, want)
+				if in := m.current(b); current != (in.Run == run && !in.Retired) { // else a later one, or it is retired
+					t.Fatalf("seed %d, step %d: current %v, want %+v", seed, step, current, in)
 				}
 			case 4:
 				err = registry.AbandonIngest(ctx, store, b.DatasetID, b.Batch, run)
-				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run && i.Digest == "" })
+				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run && !i.Finished() })
 			case 5:
 				_, _, err = registry.WithdrawIngest(ctx, store, b.DatasetID, b.Batch, run, "")
 				if own != nil && own.Digest == m.settled[b] {
 					m.settled[b] = ""
 				}
-				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run })
+				for other, all := range m.ingests {
+					if own == nil || !own.Replaces || other.DatasetID != b.DatasetID {
+						continue
+					}
+					rest := slices.DeleteFunc(slices.Clone(all), func(i registry.Ingest) bool { return i.By == b.Batch && i.Run == run })
+					if len(rest) < len(all) {
+						m.ingests[other], m.settled[other] = rest, ""
+					}
+				}
+				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run && !i.Retired })
 			case 6:
 				in := m.current(b)
 				if in.Retired {
@@ -154,7 +190,9 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 						t.Fatalf("seed %d, step %d: %+v", seed, step, out)
 					}
 				default:
-					m.ingests[b] = append(m.ingests[b], registry.Ingest{Run: fmt.Sprint("retire", step), Retired: true})
+					m.ingests[b] = append(m.ingests[b], registry.Ingest{
+						Seq: m.next(b.DatasetID), Run: fmt.Sprint("retire", step), Retired: true,
+					})
 					if err = out.Err; out.Ingest.Digest != before.Digest || out.Already {
 						t.Fatalf("seed %d, step %d: %+v", seed, step, out)
 					}
@@ -192,6 +230,9 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 			for b, digest := range m.settled {
 				if digest != "" && m.current(b).Digest == digest {
 					m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Retired })
+					for i := range m.ingests[b] {
+						m.ingests[b][i].Replaces = false
+					}
 				}
 			}
 			if step%10 == 0 {
@@ -260,10 +301,6 @@ func compareLedger(t *testing.T, store blob.Store, m *modelLedger) {
 			t.Fatal(err)
 		}
 		for _, have := range [][]registry.Ingest{found[b], of[b.Batch]} {
-			have = slices.Clone(have)
-			for i := range have {
-				have[i].Seq = 0
-			}
 			if len(have)+len(want) > 0 && !slices.Equal(have, want) {
 				t.Errorf("%v: %+v, want %+v", b, have, want)
 			}
@@ -298,7 +335,7 @@ func compareStates(t *testing.T, store blob.Store, m *modelLedger) {
 			t.Errorf("%v: record %+v, %v, want %+v", b, records[b.Batch], err, m.current(b))
 		}
 		shard := registry.ShardOf(b.DatasetID)
-		retired[shard] = retired[shard] || slices.ContainsFunc(all, func(i registry.Ingest) bool { return i.Retired })
+		retired[shard] = retired[shard] || slices.ContainsFunc(all, func(i registry.Ingest) bool { return i.Retired || i.Replaces })
 	}
 	for shard, is := range retired {
 		data, _, err := store.Get(t.Context(), registry.ShardKey(shard))

@@ -167,6 +167,129 @@ func failed(verb string, batches []BatchID, err error) []Retirement {
 	return out
 }
 
+// begun reports whether a run has registered and not finished.
+func (o *order) begun(run string) bool {
+	return slices.ContainsFunc(o.Ingests, func(i Ingest) bool { return i.Run == run && !i.Finished() })
+}
+
+// replaceOthers retires the other batches of the dataset in the place that an ingest has in the
+// order. Orders has all of them.
+func replaceOthers(orders map[BatchID]*order, own BatchID, in Ingest) {
+	for id, o := range orders {
+		if id.DatasetID == own.DatasetID && id != own && o.before(in.Seq) {
+			o.insert(Ingest{Seq: in.Seq, Run: in.Run, Retired: true, By: own.Batch})
+		}
+	}
+}
+
+// before reports whether the order has an ingest with a lower number that is not retired in that
+// place, finished or not.
+func (o *order) before(seq int64) bool {
+	found := false
+	for _, in := range o.Ingests {
+		if in.Seq < seq {
+			found = !in.Retired
+		}
+	}
+	return found
+}
+
+// returnOthers takes back what replaceOthers did.
+func returnOthers(orders map[BatchID]*order, own BatchID, in Ingest) {
+	for id, o := range orders {
+		if id.DatasetID != own.DatasetID || id == own {
+			continue
+		}
+		n := len(o.Ingests)
+		o.Ingests = slices.DeleteFunc(o.Ingests, func(e Ingest) bool {
+			return e.Retired && e.By == own.Batch && e.Run == in.Run
+		})
+		if len(o.Ingests) < n {
+			o.Settled = "" // the next publish looks whether its version has the batch
+		}
+	}
+}
+
+// markReplaced writes the marks of batches that ingests are about to retire: those at of finished.
+func markReplaced(ctx context.Context, store blob.Store, finished []Finish, at []int) error {
+	for _, i := range at {
+		f := finished[i]
+		if !f.Replace {
+			continue
+		}
+		all, err := Ingests(ctx, store, f.DatasetID)
+		if err != nil {
+			return err
+		}
+		own := slices.IndexFunc(all[f.Batch], func(in Ingest) bool { return in.Run == f.Run && !in.Retired })
+		if own < 0 || all[f.Batch][own].Finished() {
+			continue
+		}
+		marked := map[BatchID][]Ingest{}
+		for batch, ingests := range all {
+			o := order{Ingests: ingests}
+			if at := o.current(); batch != f.Batch && at >= 0 && ingests[at].Seq < all[f.Batch][own].Seq {
+				marked[BatchID{f.DatasetID, batch}] = ingests
+			}
+		}
+		if err := markRetired(ctx, store, f.Run, marked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replacedBy returns the ingests of the batches that an ingest has retired.
+func replacedBy(ctx context.Context, store blob.Store, own BatchID, in Ingest) (map[BatchID][]Ingest, error) {
+	all, err := Ingests(ctx, store, own.DatasetID)
+	found := map[BatchID][]Ingest{}
+	for batch, ingests := range all {
+		if slices.ContainsFunc(ingests, func(e Ingest) bool { return e.Retired && e.By == own.Batch && e.Run == in.Run }) {
+			found[BatchID{own.DatasetID, batch}] = ingests
+		}
+	}
+	return found, err
+}
+
+// unmarkReplaced removes the marks of batches that an ingest has retired, before it is withdrawn.
+// The marks of what other entries retired, too, stay.
+func unmarkReplaced(ctx context.Context, store blob.Store, own BatchID, run, digest string) error {
+	in, _, err := FindIngest(ctx, store, own.DatasetID, own.Batch, run, digest)
+	if err != nil || !in.Replaces {
+		return err
+	}
+	replaced, err := replacedBy(ctx, store, own, in)
+	var marks []string
+	for id, ingests := range replaced {
+		rest := slices.DeleteFunc(ingests, func(e Ingest) bool { return e.Retired && e.By == own.Batch && e.Run == in.Run })
+		o := order{Ingests: rest}
+		if at := o.current(); at >= 0 && !rest[at].Retired {
+			marks = append(marks, markKeys(id, rest[at:at+1])...)
+		}
+	}
+	if err == nil {
+		err = store.Delete(ctx, marks...)
+	}
+	return err
+}
+
+// remark writes the marks again that unmarkReplaced has removed, when the ingest was returned.
+func remark(ctx context.Context, store blob.Store, own BatchID, in Ingest) error {
+	replaced, err := replacedBy(ctx, store, own, in)
+	if err != nil {
+		return err
+	}
+	for id, ingests := range replaced {
+		o := order{Ingests: ingests}
+		if at := o.current(); at < 0 || !ingests[at].Retired {
+			delete(replaced, id)
+			continue
+		}
+		replaced[id] = finishedOf(ingests)
+	}
+	return markRetired(ctx, store, in.Run, replaced)
+}
+
 // finishedOf returns the ingests with a record.
 func finishedOf(ingests []Ingest) (finished []Ingest) {
 	for _, in := range ingests {

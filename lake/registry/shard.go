@@ -70,8 +70,8 @@ type shard struct {
 	NextSeq int64 `json:"next_seq"`
 	// Settled is the number of batches with a settled record.
 	Settled int64 `json:"settled"`
-	// Retired is the number of batches with an entry that retires them, whether it is the current
-	// one or not. It is 0 in format 1.
+	// Retired is the number of batches with an entry that retires them, or others of their dataset,
+	// whether it is the current one or not. It is 0 in format 1.
 	Retired int64 `json:"retired,omitempty"`
 	// Version is the id of the version of which Settle was told last, "" for none.
 	Version string `json:"version,omitempty"`
@@ -107,9 +107,18 @@ type Ingest struct {
 	// Pack names the pack that holds what the ingest finished with, "" for none.
 	Pack string `json:"pack,omitempty"`
 	// Retired tells that this is no ingest: it takes the batch out of the lake, in the place that
-	// an ingest of that number would have in the order. Run names who did it.
-	Retired bool `json:"retired,omitempty"`
+	// an ingest of that number would have in the order. Run names who did it. If that was an ingest
+	// of another batch, which is the dataset's only one from its place in the order on, By is that
+	// batch and Seq its number. No version then lacks this batch before it has the other.
+	Retired bool   `json:"retired,omitempty"`
+	By      string `json:"by,omitempty"`
+	// Replaces tells that the ingest has retired the other batches of its dataset. It is dropped
+	// when a version has the ingest.
+	Replaces bool `json:"replaces,omitempty"`
 }
+
+// new tells that earlier builds do not know what the entry is.
+func (i Ingest) new() bool { return i.Retired || i.Replaces }
 
 // Finished reports whether the entry can be the current one of its batch: it is an ingest that has
 // finished, or retires the batch.
@@ -149,7 +158,7 @@ func (s *shard) check(key string) error {
 		if ShardOf(o.DatasetID) != s.Shard {
 			return codec.Corrupt(key, "open", -1, "datasets of the shard", o.DatasetID)
 		}
-		if o.Retired && (s.Format != shardFormat || o.Digest != "") {
+		if o.new() && s.Format != shardFormat || o.Retired && o.Digest != "" {
 			return codec.Corrupt(key, "open", -1, "retired batches in format 2, without a record", o.Digest)
 		}
 	}
@@ -233,10 +242,8 @@ func (o *order) record() (r Record, ok bool) {
 // hasSettledRecord reports whether a version has a record of the batch by what Settle was told.
 func (o *order) hasSettledRecord() bool { return o.Settled != "" && o.Settled != settledRetired }
 
-// hasRetired reports whether an entry of the order retires the batch.
-func (o *order) hasRetired() bool {
-	return slices.ContainsFunc(o.Ingests, func(i Ingest) bool { return i.Retired })
-}
+// hasNew reports whether an entry of the order retires the batch, or others.
+func (o *order) hasNew() bool { return slices.ContainsFunc(o.Ingests, Ingest.new) }
 
 // find returns the index of a run's ingest, or, in a restored ledger, which does not know its runs,
 // of the restored ingest with that digest. It is -1 if there is none.
@@ -255,7 +262,7 @@ func (o *order) insert(in Ingest) {
 }
 
 // divide returns what of the order is in pieces, nil for nothing, and what is open. Retired tells
-// that some of it retires the batch.
+// that some of it retires the batch, or others.
 func (o *order) divide() (stored []byte, open []openIngest, retired bool, err error) {
 	s := storedOrder{Settled: o.Settled}
 	current := o.current()
@@ -263,11 +270,14 @@ func (o *order) divide() (stored []byte, open []openIngest, retired bool, err er
 	// retires the batch becomes current again, and none is kept.
 	published := o.hasSettledRecord() && current >= 0 && o.Ingests[current].Digest == o.Settled
 	for i, in := range o.Ingests {
+		if published {
+			in.Replaces = false
+		}
 		switch {
 		case in.Retired && published:
 		case !in.Finished() || i == current && in.settled() != o.Settled:
 			open = append(open, openIngest{o.DatasetID, o.Batch, in})
-			retired = retired || in.Retired
+			retired = retired || in.new()
 		default:
 			s.Ingests = append(s.Ingests, in)
 		}
@@ -275,7 +285,7 @@ func (o *order) divide() (stored []byte, open []openIngest, retired bool, err er
 	if n := len(s.Ingests) - keepSuperseded; n > 0 {
 		s.Ingests = s.Ingests[n:]
 	}
-	retired = retired || slices.ContainsFunc(s.Ingests, func(i Ingest) bool { return i.Retired })
+	retired = retired || slices.ContainsFunc(s.Ingests, Ingest.new)
 	if s.Settled == "" && len(s.Ingests) == 0 {
 		return nil, open, retired, nil
 	}
@@ -392,7 +402,7 @@ func (s *shard) all(ctx context.Context, store blob.Store, dataset uint32) iter.
 // counted is how an order counts in its shard.
 type counted struct{ settled, retired bool }
 
-func (o *order) counted() counted { return counted{o.hasSettledRecord(), o.hasRetired()} }
+func (o *order) counted() counted { return counted{o.hasSettledRecord(), o.hasNew()} }
 
 // add adds n times an order that counts so.
 func (s *shard) add(n int64, c counted) {
@@ -462,6 +472,15 @@ func edit(
 	ctx context.Context, store blob.Store, n int, ids []BatchID,
 	change func(s *shard, orders map[BatchID]*order) (bool, error),
 ) error {
+	return editAll(ctx, store, n, ids, nil, change)
+}
+
+// editAll is edit, also for all batches of the datasets that more returns, which may be nil. More
+// is called with the orders of the batches ids.
+func editAll(
+	ctx context.Context, store blob.Store, n int, ids []BatchID, more func(orders map[BatchID]*order) []uint32,
+	change func(s *shard, orders map[BatchID]*order) (bool, error),
+) error {
 	missing := func() (*shard, error) {
 		if err := leaveLists(ctx, store); err != nil {
 			return nil, err
@@ -471,6 +490,9 @@ func edit(
 	_, err := update(ctx, store, ShardKey(n), missing,
 		func(s *shard) (bool, error) {
 			orders, err := s.find(ctx, store, ids)
+			if err == nil && more != nil {
+				err = s.addAll(ctx, store, orders, more(orders))
+			}
 			if err != nil {
 				return false, err
 			}
@@ -485,4 +507,19 @@ func edit(
 			return true, s.set(ctx, store, orders, before)
 		})
 	return err
+}
+
+// addAll adds the orders of all batches of datasets.
+func (s *shard) addAll(ctx context.Context, store blob.Store, orders map[BatchID]*order, datasets []uint32) error {
+	for _, dataset := range datasets {
+		for o, err := range s.all(ctx, store, dataset) {
+			if err != nil {
+				return err
+			}
+			if orders[o.BatchID] == nil {
+				orders[o.BatchID] = o
+			}
+		}
+	}
+	return nil
 }

@@ -48,6 +48,8 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.StringVar(&f.spec.Batch, "batch", "",
 		"`NAME` of the batch, e.g. a date; replaces the batch of that name "+
 			"(default: a hash of the inputs' names, sizes and ETags)")
+	fs.BoolVar(&f.spec.Replace, "replace", false,
+		"make the batch the dataset's only content: one version has it and lacks all other batches, which are retired")
 	fs.StringSliceVar(&f.spec.Include, "include", nil,
 		"read only files that match a `GLOB`: by name or, with a slash in it, by path below the input; "+
 			"hidden names (. or _ first) are read only if a glob names them explicitly")
@@ -182,6 +184,10 @@ written again, which repairs damaged ones, and the result says so. Without --bat
 changed input becomes another batch and adds to the dataset. The result says whether the
 batch was replaced or is new, and how many rows the dataset has besides; it warns if
 another batch was made from an input of the same name and size.
+
+With --replace the batch becomes the dataset's only content, in one version: all other
+batches whose ingests began before are retired with it. "starter restore" brings them
+back. If the batch turns out damaged, the version keeps the others.
 
 With --datasets-from files each file is a dataset named after it, without extensions; with
 --datasets-from folders each folder directly below an input. All of them are one workflow

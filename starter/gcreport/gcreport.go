@@ -35,8 +35,14 @@ func Print(out io.Writer, res *activities.Garbage) {
 		kept += fmt.Sprintf(", %d of them for their tags", res.Tagged)
 	}
 	cli.Fprintf(out, "%s %s, %s\n", dropped, cli.Plural(int64(len(res.Dropped)), "version"), kept)
-	for _, h := range res.Held {
-		cli.Fprintf(out, "Held: version %s, by %s until %s or longer\n", h.Version, h.Holder, h.Until.Local().Format(time.DateTime))
+	for rest := res.Held; len(rest) > 0; {
+		h, n := rest[0], 0 // by holder
+		for n < len(rest) && rest[n].Holder == h.Holder {
+			n++
+		}
+		cli.Fprintf(out, "Held: %s that %s still reads; if it has died, until %s\n",
+			cli.Plural(int64(n), "dropped version"), h.Holder, h.Until.Local().Format(time.DateTime))
+		rest = rest[n:]
 	}
 	if n := res.Deleted.Total(); n.Objects > 0 {
 		cli.Fprintf(out, "%s %s, %s\n", deleted, cli.Plural(n.Objects, "object"), cli.Size(n.Bytes))

@@ -117,6 +117,10 @@ func printEffect(w io.Writer, r *workflows.IngestResult) {
 	default:
 		cli.Fprintf(w, "The batch is new; %s.\n", rest)
 	}
+	if e.Displaced > 0 {
+		cli.Fprintf(w, "It replaces the dataset: %s with %s retired with it.\n",
+			cli.Plural(e.Displaced, "other batch"), cli.Plural(e.DisplacedRows, "row"))
+	}
 	for _, s := range e.Shared {
 		cli.Fprintf(w, "Warning: batch %s was made from %s of the same name and size; if the content is the same, "+
 			"its rows count twice; to take them out: %s\n", s.Batch, cli.Plural(int64(s.Inputs), "input"),

@@ -41,6 +41,10 @@ type Effect struct {
 	Replaced     bool  `json:"replaced"`
 	ReplacedRows int64 `json:"replaced_rows,omitempty"`
 	Returned     bool  `json:"returned,omitempty"`
+	// Displaced is how many other batches of the current version the ingest has retired, since it
+	// replaces the dataset, and DisplacedRows how many rows they have.
+	Displaced     int64 `json:"displaced_batches,omitempty"`
+	DisplacedRows int64 `json:"displaced_rows,omitempty"`
 	// OtherRows is how many rows the dataset has in OtherBatches batches besides this one.
 	OtherRows    int64 `json:"other_rows"`
 	OtherBatches int64 `json:"other_batches"`
@@ -102,7 +106,7 @@ func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error)
 			return nil, err
 		}
 	}
-	others, err := e.others(ctx, view, id)
+	others, err := e.others(ctx, view, id, run)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +134,7 @@ type other struct {
 
 // others counts the other batches of the dataset: those of the version, with what is not published
 // yet. It returns the records of the first ones.
-func (e *Effect) others(ctx context.Context, view *pack.View, own registry.BatchID) (all []other, err error) {
+func (e *Effect) others(ctx context.Context, view *pack.View, own registry.BatchID, run string) (all []other, err error) {
 	// The ledger is read first: what is published meanwhile is found in both, and counts once.
 	pending, _, err := registry.PendingBatches(ctx, view, func(int, error) {})
 	if err != nil {
@@ -150,8 +154,12 @@ func (e *Effect) others(ctx context.Context, view *pack.View, own registry.Batch
 	}
 	e.OtherRows, e.OtherBatches = datasets[own.DatasetID].Rows, int64(datasets[own.DatasetID].Batches)
 	later := map[string]bool{own.Batch: true} // what the version has of these does not count
+	displaced := map[string]bool{}
 	for _, p := range pending {
 		later[p.Batch] = true
+		if p.Retired && p.By == own.Batch && p.Run == run {
+			displaced[p.Batch] = true
+		}
 		if !p.Retired {
 			view.Add(p.DatasetID, p.Batch, p.Pack)
 			all = append(all, other{p.Batch, lake.BatchKey(p.DatasetID, p.Batch, p.Digest), true})
@@ -169,6 +177,10 @@ func (e *Effect) others(ctx context.Context, view *pack.View, own registry.Batch
 	for _, b := range live {
 		e.OtherRows -= b.Rows
 		e.OtherBatches--
+		if displaced[b.Batch] {
+			e.Displaced++
+			e.DisplacedRows += b.Rows
+		}
 	}
 	if len(all) > maxBatches {
 		e.OtherRows = -1

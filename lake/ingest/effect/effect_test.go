@@ -47,12 +47,24 @@ func TestEffectIsAsItsModel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for step := range 40 {
+		published := map[string]int64{} // rows by dataset and batch
+		publish := func() {
+			testlake.Publish(t, store)
+			published = map[string]int64{}
+			for dataset, batches := range model {
+				for name, b := range batches {
+					if !b.retired {
+						published[dataset+name] = b.rows
+					}
+				}
+			}
+		}
+		for step := range 80 {
 			dataset, name := []string{"alpha", "beta"}[r.IntN(2)], fmt.Sprint("b", r.IntN(4))
 			was := model[dataset][name]
 			switch r.IntN(6) {
 			case 0:
-				testlake.Publish(t, store)
+				publish()
 				continue
 			case 1:
 				if was == nil || was.retired {
@@ -77,14 +89,22 @@ func TestEffectIsAsItsModel(t *testing.T) {
 					inputs = append(inputs, filepath.Join(dir, fmt.Sprint(i)))
 				}
 			}
-			done := testlake.IngestSpec(t, store, ingest.Spec{Lake: store.URL(), Dataset: dataset, Batch: name, Inputs: inputs})
+			spec := ingest.Spec{Lake: store.URL(), Dataset: dataset, Batch: name, Inputs: inputs, Replace: r.IntN(4) == 0}
+			version := published
+			done := testlake.IngestSpec(t, store, spec)
 			found, err := registry.DatasetsNamed(t.Context(), store, dataset)
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The publish was faster. A ledger that knows of it has forgotten a retirement.
-			if r.IntN(4) == 0 && (was == nil || !was.retired) {
-				testlake.Publish(t, store)
+			// The publish was faster. A ledger that knows of it has forgotten what was retired
+			// before.
+			if r.IntN(4) == 0 && (was == nil || !was.retired) && !spec.Replace {
+				model[dataset][name] = now
+				publish()
+				model[dataset][name] = was
+				if was == nil {
+					delete(model[dataset], name)
+				}
 			}
 			got, err := effect.Of(t.Context(), store, runOf(t, store, found[dataset].ID, name), done.BatchKey)
 			if err != nil {
@@ -100,6 +120,14 @@ func TestEffectIsAsItsModel(t *testing.T) {
 			for _, other := range []string{"b0", "b1", "b2", "b3"} {
 				b := model[dataset][other]
 				if other == name || b == nil || b.retired {
+					continue
+				}
+				if spec.Replace {
+					b.retired = true
+					if rows := version[dataset+other]; rows > 0 {
+						want.Displaced++
+						want.DisplacedRows += rows
+					}
 					continue
 				}
 				want.OtherRows += b.rows

@@ -76,7 +76,7 @@ func Finish(ctx context.Context, store blob.Store, run string, round Round) (Fin
 	if err != nil {
 		return Finished{}, err
 	}
-	if err := finishGroups(ctx, store, run, p.Spec.batch(), all); err != nil {
+	if err := finishGroups(ctx, store, run, &p.Spec, all); err != nil {
 		return Finished{}, err
 	}
 	for _, o := range round.Large {
@@ -170,18 +170,18 @@ func (r *Run) ended(ctx context.Context, store blob.Store, round Round) (groups 
 
 // finishGroups finishes the ingests of the lists of groups, and abandons those that failed. An
 // ingest that was withdrawn meanwhile has failed, too.
-func finishGroups(ctx context.Context, store blob.Store, run, batch string, all []Outcome) error {
+func finishGroups(ctx context.Context, store blob.Store, run string, spec *Spec, all []Outcome) error {
 	var done []registry.Finish
 	var at []int
 	var failed []registry.IngestID
 	for i, o := range all {
-		id := registry.IngestID{DatasetID: o.DatasetID, Batch: batch, Run: run}
+		id := registry.IngestID{DatasetID: o.DatasetID, Batch: spec.batch(), Run: run}
 		switch {
 		case o.DatasetID == 0: // refused
 		case o.Error != "":
 			failed = append(failed, id)
 		default:
-			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Pack: o.Pack}), append(at, i)
+			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Pack: o.Pack, Replace: spec.Replace}), append(at, i)
 		}
 	}
 	if err := registry.AbandonIngests(ctx, store, failed); err != nil {

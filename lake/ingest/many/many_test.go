@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // writeLists writes files below a new folder, which it returns.
@@ -219,6 +221,40 @@ func TestASecondRunTakesUpWhatChanged(t *testing.T) {
 	other.Again = true
 	if plan, out = takeUp(t, store, other); plan.Unchanged != 0 || len(out) != 5 || !out[4].Unchanged {
 		t.Errorf("again: %+v, %+v", plan, out)
+	}
+}
+
+// A run that replaces leaves one batch to each of its datasets, also to those whose lists have not
+// changed, and takes up none that has no other.
+func TestARunReplacesItsDatasets(t *testing.T) {
+	store := blob.NewMemory()
+	dir := writeLists(t, map[string]string{
+		"one.txt": "http://a.example/\n", "two.txt": "http://b.example/\n", "three.txt": "http://c.example/\n",
+	})
+	spec := specOf(store, many.FromFiles, dir)
+	spec.Batch = "old"
+	takeUp(t, store, spec)
+	spec.Batch = "new"
+	takeUp(t, store, spec)
+	spec.Replace = true
+	if plan, out := takeUp(t, store, spec); plan.Unchanged != 0 || len(out) != 3 {
+		t.Fatalf("%+v, %+v", plan, out)
+	}
+	if plan, out := takeUp(t, store, spec); plan.Unchanged != 3 || len(out) != 0 {
+		t.Fatalf("again: %+v, %+v", plan, out)
+	}
+	for id := uint32(1); id <= 3; id++ {
+		states, err := registry.BatchStates(t.Context(), store, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, s := range states {
+			got[s.Batch] = s.Retired
+		}
+		if !maps.Equal(got, map[string]bool{"new": false, "old": true}) {
+			t.Errorf("dataset %d: retired %v", id, got)
+		}
 	}
 }
 

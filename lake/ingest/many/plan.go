@@ -170,7 +170,7 @@ func firstOf(names []string) string {
 // optionsOf returns the options of a Spec that decide what becomes of its objects.
 func optionsOf(s ingest.Spec) []byte {
 	s.Lake, s.Dataset, s.Batch, s.Inputs, s.Deadline, s.Include, s.Exclude = "", "", "", nil, "", nil, nil
-	s.Manifests = nil
+	s.Manifests, s.Replace = nil, false
 	s.MaxRejectRate, s.Title, s.Source, s.Licence = 0, "", "", ""
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -218,6 +218,10 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 	if err != nil {
 		return nil, err
 	}
+	crowded, err := p.crowded(ctx, store)
+	if err != nil {
+		return nil, err
+	}
 	unchanged := map[string]bool{}
 	for i := range lists {
 		l := &lists[i]
@@ -228,7 +232,7 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		current := currentOf(ingests[id])
 		l.Current = current.Digest
 		was := before[id]
-		if was.Fingerprint == l.Fingerprint && current.Is(was.Digest) && !p.Spec.Again {
+		if was.Fingerprint == l.Fingerprint && current.Is(was.Digest) && !p.Spec.Again && !crowded[l.DatasetID] {
 			unchanged[l.Dataset] = true
 		}
 	}
@@ -239,6 +243,22 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		p.Bytes += lists[i].bytes()
 	}
 	return lists, nil
+}
+
+// crowded returns the datasets that have another batch than that of the ingest, if that is to be
+// their only one.
+func (p *plan) crowded(ctx context.Context, store blob.Store) (map[uint32]bool, error) {
+	if !p.Spec.Replace {
+		return nil, nil
+	}
+	all, err := registry.AllBatches(ctx, store, func(int, error) {})
+	datasets := map[uint32]bool{}
+	for _, b := range all {
+		if !b.Retired && b.Batch != p.Spec.batch() {
+			datasets[b.DatasetID] = true
+		}
+	}
+	return datasets, err
 }
 
 // currentOf returns the current entry of a batch: the last ingest that has finished, or, without a
