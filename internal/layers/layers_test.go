@@ -162,11 +162,11 @@ var allowed = map[string][]string{
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
-		"activities", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/move",
+		"activities", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/gcreport",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/garbage",
 		"starter/ingestreport", "starter/retire", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/ingestreport": {"internal/cli", "workflows"},
@@ -174,7 +174,7 @@ var allowed = map[string][]string{
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
 	},
-	"starter/gcreport":    {"activities", "internal/cli"},
+	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "workflows"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},
 

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/deadline"
@@ -106,32 +105,35 @@ func Sweep(
 	if age := now.Sub(last.Swept); age >= 0 && age < opt.Interval {
 		return Swept{}, nil
 	}
-	found, err := stagingRuns(ctx, store)
+	found, err := lake.StagedRuns(ctx, store)
 	if err != nil {
 		return Swept{}, err
 	}
 	next := sweepRecord{Swept: now.UTC(), Unknown: map[string]sighting{}}
 	var out Swept
 	for _, f := range found {
-		owner, ok, err := ReadOwner(ctx, store, f.run)
+		if checkRun(f.Run) != nil {
+			continue
+		}
+		owner, ok, err := ReadOwner(ctx, store, f.Run)
 		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			return out, err
 		}
 		s := RunOver
 		begun := ok && owner == (Owner{}) // an earlier sweep began to remove it
 		if !begun {
-			if s, err = state(ctx, f.run, owner, ok); err != nil {
+			if s, err = state(ctx, f.Run, owner, ok); err != nil {
 				return out, err
 			}
 		}
 		if s == RunUnknown {
-			if next.see(&last, f.run, f.objects) {
+			if next.see(&last, f.Run, f.Hash) {
 				s = RunOver
 			}
 		}
 		// A workflow may have claimed the run since its state was asked for.
 		if s == RunOver && ok && !begun && !opt.DryRun {
-			removable, err := disown(ctx, store, f.run, owner)
+			removable, err := disown(ctx, store, f.Run, owner)
 			if err != nil && !errors.Is(err, blob.ErrNotExist) && !errors.Is(err, codec.ErrCorrupt) {
 				return out, err
 			}
@@ -144,13 +146,13 @@ func Sweep(
 			continue
 		}
 		if !opt.DryRun {
-			if err := cleanUp(ctx, store, f.run); err != nil {
+			if err := cleanUp(ctx, store, f.Run); err != nil {
 				return out, err
 			}
 		}
-		delete(next.Unknown, f.run)
-		out.Runs = append(out.Runs, f.run)
-		out.Objects, out.Bytes = out.Objects+f.count, out.Bytes+f.bytes
+		delete(next.Unknown, f.Run)
+		out.Runs = append(out.Runs, f.Run)
+		out.Objects, out.Bytes = out.Objects+f.Objects, out.Bytes+f.Bytes
 	}
 	if err := sweepOrder(ctx, store, opt, found, state, &last, &next, &out); err != nil || opt.DryRun {
 		return out, err
@@ -161,7 +163,7 @@ func Sweep(
 // sweepOrder takes ingests out of the order of ingests that have no end, and whose runs have no
 // staging and will not be continued: a run claims its staging before it registers anything.
 func sweepOrder(
-	ctx context.Context, store blob.Store, opt SweepOptions, staged []stagedRun,
+	ctx context.Context, store blob.Store, opt SweepOptions, staged []lake.StagedRun,
 	state func(ctx context.Context, run string, owner Owner, ok bool) (RunState, error),
 	last, next *sweepRecord, out *Swept,
 ) error {
@@ -175,7 +177,7 @@ func sweepOrder(
 	over, dead := map[string]bool{}, []registry.IngestID{}
 	for _, in := range all { // the run of a large list of many is named after that of all lists
 		run, _, _ := strings.Cut(in.Run, ".")
-		hasStaging := slices.ContainsFunc(staged, func(s stagedRun) bool { return s.run == run || s.run == in.Run })
+		hasStaging := slices.ContainsFunc(staged, func(s lake.StagedRun) bool { return s.Run == run || s.Run == in.Run })
 		if hasStaging || checkRun(run) != nil {
 			continue
 		}
@@ -198,43 +200,4 @@ func sweepOrder(
 		return nil
 	}
 	return registry.AbandonIngests(ctx, store, dead)
-}
-
-// stagedRun is a run with objects in staging.
-type stagedRun struct {
-	run     string
-	objects uint64 // hash of keys and ETags
-	count   int64
-	bytes   int64
-}
-
-// stagingRuns lists the runs that have objects in staging.
-func stagingRuns(ctx context.Context, store blob.Store) ([]stagedRun, error) {
-	const root = "staging/"
-	var runs []stagedRun
-	hash := xxh3.New()
-	end := func() {
-		if len(runs) > 0 {
-			runs[len(runs)-1].objects = hash.Sum64()
-		}
-		hash.Reset()
-	}
-	for info, err := range store.List(ctx, root) {
-		if err != nil {
-			return nil, err
-		}
-		run, _, folder := strings.Cut(strings.TrimPrefix(info.Key, root), "/")
-		if !folder || checkRun(run) != nil {
-			continue
-		}
-		if len(runs) == 0 || runs[len(runs)-1].run != run {
-			end()
-			runs = append(runs, stagedRun{run: run})
-		}
-		hash.WriteString(info.Key + "\x00" + info.ETag + "\x00")
-		runs[len(runs)-1].count++
-		runs[len(runs)-1].bytes += info.Size
-	}
-	end()
-	return runs, nil
 }

@@ -1,0 +1,142 @@
+// Package garbage is what the verb gc of the starter starts and prints.
+package garbage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/gc"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/workflows"
+)
+
+// NewCommand returns the verb, without what runs it and without --lake, and what its flags say.
+func NewCommand() (*cobra.Command, *workflows.GCInput) {
+	in := &workflows.GCInput{}
+	cmd := &cobra.Command{
+		Use:   "gc --lake URL",
+		Short: "Drop old versions and delete what nothing needs any more",
+		Long: `Gc drops the versions beyond the newest ones, but keeps those with a tag. It then writes
+down every object that no kept version, no finished or running ingest, no publish and no
+server needs, and deletes what it or an earlier gc wrote down at least --grace ago. So
+space is free after the second run, or at once with --grace 0s. It also removes what
+ingests that failed, or were terminated, have left in staging.
+
+Gc may run beside ingests, publishes, servers and another gc. Requests that begin or end
+an ingest wait while it deletes, for some seconds. Servers that can write to the lake
+hold what they read; for others, and for readers of Parquet files, the time of grace
+must be longer than they take. Run it from time to time, for example after the nightly
+publish.`,
+		Example: `  starter gc --lake s3://b/lake
+  starter gc --lake s3://b/lake --keep 30 --grace 3d
+  starter gc --lake s3://b/lake --dry-run`,
+		Args: cli.Args(cobra.NoArgs),
+	}
+	f := cmd.Flags()
+	f.IntVar(&in.Keep, "keep", gc.DefaultKeep, "keep the newest `N` versions, and those with a tag")
+	f.StringVar(&in.Grace, "grace", "24h",
+		"delete what was found unused at least this `DURATION` ago, e.g. 36h, 3d or 0s")
+	f.BoolVar(&in.DryRun, "dry-run", false, "only say what would be dropped and deleted")
+	f.StringVar(&in.Deadline, "deadline", "", "give up after this `DURATION`, e.g. 6h (default: 7d)")
+	return cmd, in
+}
+
+// Check returns an error for wrong usage.
+func Check(in *workflows.GCInput) error {
+	if in.Keep < 1 {
+		return cli.Usagef("--keep %d: want at least 1", in.Keep)
+	}
+	if _, err := in.Options(); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	return nil
+}
+
+// Start starts the workflow, unless one of the lake is running.
+func Start(ctx context.Context, c client.Client, in *workflows.GCInput) (client.WorkflowRun, error) {
+	id := "gc@" + in.Lake
+	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: id, TaskQueue: activities.TaskQueue(in.Lake, activities.PoolControl),
+		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		Memo:                                     map[string]any{"lake": in.Lake},
+	}, workflows.GCWorkflow, in)
+	var started *serviceerror.WorkflowExecutionAlreadyStarted
+	if errors.As(err, &started) {
+		return nil, fmt.Errorf("a garbage collection of this lake is under way; to watch it: %s '%s'",
+			cli.Typed("starter watch"), id)
+	}
+	return run, err
+}
+
+// Print prints the result of a garbage collection for people.
+func Print(out io.Writer, res *activities.Garbage) {
+	dropped, deleted, removed := "Dropped", "Deleted", "Removed"
+	if res.DryRun {
+		dropped, deleted, removed = "Would drop", "Would delete", "Would remove"
+	}
+	if s := res.Staging; len(s.Runs) > 0 {
+		cli.Fprintf(out, "%s the staging of %s that nobody continues: %s, %s\n", removed,
+			cli.Plural(int64(len(s.Runs)), "run"), cli.Plural(s.Objects, "object"), cli.Size(s.Bytes))
+	}
+	if n := res.Staging.Abandoned; n > 0 {
+		cli.Fprintf(out, "%s %s from the order of ingests that never ended\n", removed, cli.Plural(int64(n), "ingest"))
+	}
+	if res.Nothing {
+		cli.Fprintf(out, "Nothing was ever published in this lake, so nothing is collected\n")
+		return
+	}
+	kept := "kept " + cli.Plural(int64(res.Kept), "version")
+	if res.Tagged > 0 {
+		kept += fmt.Sprintf(", %d of them for their tags", res.Tagged)
+	}
+	cli.Fprintf(out, "%s %s, %s\n", dropped, cli.Plural(int64(len(res.Dropped)), "version"), kept)
+	for rest := res.Held; len(rest) > 0; {
+		h, n := rest[0], 0 // by holder
+		for n < len(rest) && rest[n].Holder == h.Holder {
+			n++
+		}
+		cli.Fprintf(out, "Held: %s that %s still reads; if it has died, until %s\n",
+			cli.Plural(int64(n), "dropped version"), h.Holder, h.Until.Local().Format(time.DateTime))
+		rest = rest[n:]
+	}
+	if n := res.Deleted.Total(); n.Objects > 0 {
+		cli.Fprintf(out, "%s %s, %s\n", deleted, cli.Plural(n.Objects, "object"), cli.Size(n.Bytes))
+		names := slices.SortedFunc(maps.Keys(res.Deleted), func(a, b string) int {
+			return cmp.Or(cmp.Compare(res.Deleted[b].Bytes, res.Deleted[a].Bytes), cmp.Compare(a, b))
+		})
+		for _, name := range names {
+			n := res.Deleted[name]
+			cli.Fprintf(out, "  %-17s %10s  %10s\n", name, cli.Count(n.Objects), cli.Size(n.Bytes))
+		}
+	} else {
+		cli.Fprintf(out, "%s nothing\n", deleted)
+	}
+	if res.Spared.Objects > 0 {
+		cli.Fprintf(out, "Needed again: %s, %s\n", cli.Plural(res.Spared.Objects, "object"), cli.Size(res.Spared.Bytes))
+	}
+	if n := res.Found.Total(); res.DryRun && n.Objects > 0 && res.Deleted.Total().Objects == 0 {
+		cli.Fprintf(out, "Would write down %s, %s, to be deleted after the time of grace\n",
+			cli.Plural(n.Objects, "object"), cli.Size(n.Bytes))
+	}
+	if n := res.Waiting; n.Objects > 0 {
+		cli.Fprintf(out, "Waiting for the end of their time of grace: %s, %s; run gc again after %s\n",
+			cli.Plural(n.Objects, "object"), cli.Size(n.Bytes), res.Next.Local().Format(time.DateTime))
+	}
+	for _, line := range res.Unreadable {
+		cli.Fprintf(out, "Left alone, since it cannot be read: %s\n", line)
+	}
+}
