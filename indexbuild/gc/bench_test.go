@@ -1,0 +1,115 @@
+package gc_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urlake/urlake/indexbuild/gc"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// day makes the URLs of a daily batch: those of a few sites that many days have.
+func day(d, n int) []testlake.Record {
+	rng := rand.New(rand.NewPCG(7, uint64(d)))
+	var list []testlake.Record
+	for range n {
+		site := int(5000 * rng.Float64() * rng.Float64() * rng.Float64())
+		list = append(list, testlake.Record{URL: fmt.Sprintf("https://www.site%d.example/%d/%d/page.html", site, d, rng.IntN(1e6))})
+	}
+	return list
+}
+
+// months makes a lake of daily batches, each of which is published by itself, and one in thirty of
+// which is replaced a day later; and a lake that gets the same batches at once.
+func months(t testing.TB, used, fresh blob.Store, days, urls int) {
+	t.Helper()
+	content := func(d int) []testlake.Record {
+		if d%30 == 28 {
+			return day(d+1000, urls)
+		}
+		return day(d, urls)
+	}
+	name := func(d int) string { return fmt.Sprintf("d%03d", d) }
+	for d := range days {
+		testlake.Ingest(t, used, "crawl", name(d), day(d, urls))
+		testlake.Publish(t, used)
+		if d > 0 && (d-1)%30 == 28 {
+			testlake.Ingest(t, used, "crawl", name(d-1), content(d-1))
+			testlake.Publish(t, used)
+		}
+		testlake.Ingest(t, fresh, "crawl", name(d), content(d))
+	}
+	testlake.Publish(t, fresh)
+	// What a fresh lake has of replaced pieces is garbage too.
+	collect(t, fresh, now())
+}
+
+// measure returns the objects of a lake and their bytes, without staging, and what segments have of
+// them.
+func measure(t testing.TB, store blob.Store) (n, bytes, segments int64) {
+	t.Helper()
+	for key, size := range objects(t, store, "registry/", "rules/", "batches/", "rejects/", "urls/", "index/") {
+		n, bytes = n+1, bytes+size
+		if strings.HasPrefix(key, "index/segments/") {
+			segments += size
+		}
+	}
+	return n, bytes, segments
+}
+
+// After a collection a lake takes at most a twentieth more than one that has had its batches at
+// once, but for segments: it has up to eight, which share domains, where the other one has one.
+func TestUsedLakeIsAsSmallAsAFreshOne(t *testing.T) {
+	used, fresh := blob.NewMemory(), blob.NewMemory()
+	months(t, used, fresh, 40, 500)
+	size := func(store blob.Store) int64 {
+		_, bytes, segments := measure(t, store)
+		return bytes - segments
+	}
+	before := size(used)
+	collect(t, used, now())
+	if after, want := size(used), size(fresh); after*20 > want*21 || before < want*5/4 {
+		t.Errorf("%d bytes before, %d after, a fresh lake %d", before, after, want)
+	}
+	sound(t, used)
+}
+
+// BenchmarkYear collects the garbage of a year of daily batches, in a folder.
+func BenchmarkYear(b *testing.B) {
+	open := func() blob.Store {
+		store, err := blob.Open(b.Context(), "file://"+b.TempDir())
+		if err != nil {
+			b.Fatal(err)
+		}
+		return store
+	}
+	report := func(name string, store blob.Store) {
+		n, bytes, segments := measure(b, store)
+		b.ReportMetric(float64(n), name+"-objects")
+		b.ReportMetric(float64(bytes)/1e6, name+"-MB")
+		b.ReportMetric(float64(segments)/1e6, name+"-segments-MB")
+	}
+	for b.Loop() {
+		used, fresh := open(), open()
+		months(b, used, fresh, 365, 2000)
+		report("before", used)
+		run := func(name string) {
+			store := blob.NewCounting(used)
+			began := time.Now()
+			if _, err := gc.Collect(b.Context(), store, gc.Options{Keep: 1}); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(time.Since(began).Seconds(), name+"-s")
+			b.ReportMetric(float64(store.Reads().Requests), name+"-reads")
+			b.ReportMetric(float64(store.Writes().Requests), name+"-writes")
+		}
+		run("first")
+		report("after", used)
+		run("second")
+		report("fresh", fresh)
+	}
+}
