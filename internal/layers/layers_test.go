@@ -69,8 +69,8 @@ var allowed = map[string][]string{
 
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/effect",
-		"lake/ingest/inventory", "lake/ingest/selection", "lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
-		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
+		"lake/ingest/inventory", "lake/ingest/selection", "lake/ingest/unwrap",
+		"lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
 		"lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {

@@ -225,6 +225,14 @@ func FinishPacked(
 	return out[0].Current, out[0].Err
 }
 
+// FinishReplacing is FinishIngest, and retires the other batches of the dataset if replace is set.
+func FinishReplacing(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string, replace bool,
+) (current bool, err error) {
+	out := FinishIngests(ctx, store, []Finish{{IngestID: IngestID{dataset, batch, run}, Digest: digest, Replace: replace}})
+	return out[0].Current, out[0].Err
+}
+
 // FinishIngest is FinishPacked for a record that is an object of its own.
 func FinishIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
