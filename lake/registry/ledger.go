@@ -229,7 +229,10 @@ func FinishPacked(
 func FinishReplacing(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string, replace bool,
 ) (current bool, err error) {
-	out := FinishIngests(ctx, store, []Finish{{IngestID: IngestID{dataset, batch, run}, Digest: digest, Replace: replace}})
+	if !replace {
+		return FinishIngest(ctx, store, dataset, batch, run, digest)
+	}
+	out := FinishIngests(ctx, store, []Finish{{IngestID: IngestID{dataset, batch, run}, Digest: digest, Replace: true}})
 	return out[0].Current, out[0].Err
 }
 
