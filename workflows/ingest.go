@@ -176,6 +176,10 @@ type IngestResult struct {
 	// Effect says whether the batch is new in the dataset or took the place of an earlier ingest,
 	// and what the dataset has besides. It is nil if that could not be read.
 	Effect *effect.Effect `json:"effect,omitempty"`
+	// Known is how many objects were left out with NewOnly, since other batches of the dataset have
+	// read them. Nothing tells that these are all: there is no batch.
+	Known   int  `json:"known,omitempty"`
+	Nothing bool `json:"nothing,omitempty"`
 	// Version is the version that holds the batch. It is empty with NoPublish.
 	Version string `json:"version,omitempty"`
 }
@@ -257,7 +261,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 			return nil, err
 		}
 	}
-	if in.NoPublish {
+	if in.NoPublish || f.Result.Nothing {
 		tidied()
 		p.enter(ctx, StageDone)
 		return f.Result, nil
@@ -339,6 +343,9 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 	if p.Stage == StagePlan {
 		if err := f.plan(ctx); err != nil {
 			return nil, err
+		}
+		if f.Plan.Nothing { // plans of older builds are never so
+			return &IngestResult{Dataset: f.Dataset, Nothing: true, Known: f.Plan.Known}, nil
 		}
 		p.enter(ctx, StageNormalize)
 		p.DatasetID, p.Batch = f.Plan.DatasetID, f.Plan.Batch
@@ -522,6 +529,7 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 		Examples: r.Examples, WorstFiles: r.Worst, Groups: r.Groups, GroupCount: r.GroupCount,
 		Unread: r.Unread, UnreadCount: r.UnreadCount, Unwrapped: r.Unwrapped, Notes: r.Notes,
 		Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current, Effect: r.Effect,
+		Known: f.Plan.Known,
 	}
 }
 

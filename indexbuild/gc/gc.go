@@ -439,11 +439,7 @@ func (c *collection) sweep(refs *references) error {
 func (c *collection) sweepOnce(due []trash.Ref, refs *references) (left []trash.Ref, err error) {
 	var s *trash.Sweep
 	if !c.opt.DryRun {
-		m, _, err := manifest.Read(c.ctx, c.store)
-		if err == nil {
-			err = trash.Await(c.ctx, c.store, m.Swept) // also if the document of that sweep is lost
-		}
-		if err != nil {
+		if err := c.awaitLast(); err != nil {
 			return nil, err
 		}
 		if s, err = trash.Begin(c.ctx, c.store, c.opt.Timeout); err != nil {
@@ -468,6 +464,15 @@ func (c *collection) sweepOnce(due []trash.Ref, refs *references) (left []trash.
 		}
 	}
 	return nil, nil
+}
+
+// awaitLast waits until the last sweep has ended, also if its document is lost.
+func (c *collection) awaitLast() error {
+	m, _, err := manifest.Read(c.ctx, c.store)
+	if err != nil {
+		return err
+	}
+	return trash.Await(c.ctx, c.store, m.Swept)
 }
 
 // announced announces a sweep to all writers, and returns the references that they have written

@@ -201,7 +201,7 @@ func TestRetireAll(t *testing.T) {
 	if len(empty.Segments) != 0 || empty.Counts != (manifest.Counts{}) {
 		t.Fatalf("%+v", empty.Counts)
 	}
-	for d, err := range empty.Datasets(t.Context(), 0) { //nolint:staticcheck // none is expected
+	for d, err := range empty.Datasets(t.Context(), 0) {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	checkLake(t, store)

@@ -351,6 +351,9 @@ func TestVerbs(t *testing.T) {
 		}
 		run("The batch was retired, and is back; the dataset has no other batch.\n", "--batch", "two")
 		run("It replaces the dataset: 1 other batch with 3 rows retired with it.\n", "--batch", "three", "--replace")
+		if out := run("Nothing is new: other batches of twice have read 1 object of these names and sizes\n", "--new-only"); strings.Contains(out, "In version") {
+			t.Error(out)
+		}
 		var datasets []struct {
 			Name    string
 			Batches int

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,15 +117,8 @@ func finish(
 	if _, err := store.Put(ctx, out.BatchKey, data, blob.Condition{}); err != nil {
 		return FinishResult{}, err
 	}
-	out.Current, err = register(ctx, store, p, run, out.Digest)
+	out.Current, err = registry.FinishReplacing(ctx, store, p.DatasetID, p.Batch, run, out.Digest, p.Spec.Replace)
 	return out, err
-}
-
-// register finishes the ingest of a run in the registry.
-func register(ctx context.Context, store blob.Store, p *plan, run, digest string) (current bool, err error) {
-	id := registry.IngestID{DatasetID: p.DatasetID, Batch: p.Batch, Run: run}
-	out := registry.FinishIngests(ctx, store, []registry.Finish{{IngestID: id, Digest: digest, Replace: p.Spec.Replace}})
-	return out[0].Current, out[0].Err
 }
 
 // describe makes the batch record from the results of all steps, and writes the list of rejects
@@ -285,13 +279,7 @@ func readAllMerged(ctx context.Context, store blob.Store, run string, tasks int)
 // reasons formats counts by reason, the largest first.
 func reasons(counts map[string]int64) string {
 	keys := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		if counts[a] != counts[b] {
-			if counts[a] > counts[b] {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
 	})
 	var s []string
 	for _, k := range keys {

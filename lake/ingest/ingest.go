@@ -205,6 +205,9 @@ type Spec struct {
 	// Replace makes the batch the dataset's only one: when it finishes, all other batches whose
 	// ingests registered before are retired, and one version has the one and lacks the others.
 	Replace bool `json:"replace,omitempty"`
+	// NewOnly leaves out objects that other finished batches of the dataset have read, retired ones
+	// left aside: objects of the same names and sizes. If nothing is left, nothing is ingested.
+	NewOnly bool `json:"new_only,omitempty"`
 
 	// KeepRaw also stores a record's original URL, without user info, if the canonical form
 	// differs.

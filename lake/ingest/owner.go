@@ -189,6 +189,9 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 	if err != nil {
 		return "", err
 	}
+	if objects, err = onlyNew(ctx, store, &spec, objects); err != nil || len(objects) == 0 {
+		return "", err
+	}
 	batch := spec.Batch
 	if batch == "" {
 		batch = defaultBatch(objects)

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
@@ -34,6 +35,8 @@ type plan struct {
 	Rules     lake.Rules `json:"rules"`
 	Objects   int        `json:"objects"`
 	Bytes     int64      `json:"bytes"`
+	// Known is how many objects Spec.NewOnly has left out.
+	Known int `json:"known,omitempty"`
 	// RawRules are the rules of package raw by which the inputs are recognised; 0 stands for
 	// raw.RulesLists, by which runs began before plans had them.
 	RawRules int `json:"raw_rules,omitempty"`
@@ -55,6 +58,10 @@ type PlanSummary struct {
 	// Bytes is the stored size of all Objects.
 	Bytes   int64 `json:"bytes"`
 	Objects int   `json:"objects"`
+	// Known is how many objects NewOnly has left out. Nothing tells that these are all: there is no
+	// plan, and no ingest is registered.
+	Known   int  `json:"known,omitempty"`
+	Nothing bool `json:"nothing,omitempty"`
 	// Searchable tells a workflow that it may set search attributes. MakePlan leaves it to the
 	// caller, who knows Temporal.
 	Searchable bool `json:"searchable,omitempty"`
@@ -80,8 +87,8 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 		return PlanSummary{}, err
 	}
 	if !ok {
-		if p, err = newPlan(ctx, store, run, spec, lim); err != nil {
-			return PlanSummary{}, err
+		if p, err = newPlan(ctx, store, run, spec, lim); err != nil || p.Objects == 0 {
+			return PlanSummary{Known: p.Known, Nothing: err == nil}, err
 		}
 		if err := saveFirst(ctx, store, planKey(run), &p); err != nil {
 			return PlanSummary{}, err
@@ -98,7 +105,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 		return PlanSummary{}, &InputError{
 			Reason: fmt.Sprintf("run %s was planned for another spec; give it another name", run)}
 	}
-	return PlanSummary{DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects}, nil
+	return PlanSummary{DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects, Known: p.Known}, nil
 }
 
 // sameSpec compares specs by their JSON, in which an empty list equals none. Deadlines may differ.
@@ -126,6 +133,9 @@ func (s *Spec) Check() error {
 	}
 	if len(s.Inputs)+len(s.Manifests) == 0 {
 		return &InputError{Reason: "no inputs"}
+	}
+	if s.NewOnly && s.Replace {
+		return &InputError{Reason: "new_only and replace exclude each other: what is left out would be gone"}
 	}
 	if _, err := deadline.Parse(s.Deadline); err != nil {
 		return bad(err)
@@ -162,6 +172,11 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
+	known := len(objects)
+	objects, err = onlyNew(ctx, store, &spec, objects)
+	if known -= len(objects); err != nil || len(objects) == 0 {
+		return plan{Known: known}, err
+	}
 	batch := spec.Batch
 	if batch == "" {
 		batch = defaultBatch(objects)
@@ -192,7 +207,11 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: rules,
-		RawRules: raw.LatestRules, Objects: len(objects), Notes: sel.Notes()}
+		RawRules: raw.LatestRules, Objects: len(objects), Known: known, Notes: sel.Notes()}
+	if known > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d objects are left out, since other batches of the dataset have read "+
+			"objects of these names and sizes", known, known+len(objects)))
+	}
 	for _, o := range objects {
 		p.Bytes += o.Bytes
 	}
@@ -203,6 +222,15 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	}
 	p.Splits, err = writeSplits(ctx, store, run, splits)
 	return p, err
+}
+
+// onlyNew returns the objects without those that Spec.NewOnly leaves out.
+func onlyNew(ctx context.Context, store blob.Store, spec *Spec, objects []object) ([]object, error) {
+	if !spec.NewOnly {
+		return objects, nil
+	}
+	read, err := effect.Inputs(ctx, store, spec.Dataset, spec.Batch)
+	return slices.DeleteFunc(objects, func(o object) bool { return read[effect.Input{Name: o.Name, Bytes: o.Bytes}] }), err
 }
 
 // defaultBatch names a batch by a hash of its objects.

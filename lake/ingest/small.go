@@ -6,6 +6,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
 )
 
 // smallBatch is the stored size of the inputs up to which a batch of one split is small. Such a
@@ -61,7 +62,7 @@ func ingestSmall(
 		return SmallResult{}, err
 	}
 	// The result is stored before it is registered, so that a repetition returns the same.
-	done.Finish.Current, err = register(ctx, store, p, run, done.Finish.Digest)
+	done.Finish.Current, err = registry.FinishReplacing(ctx, store, p.DatasetID, p.Batch, run, done.Finish.Digest, p.Spec.Replace)
 	return done.SmallResult, err
 }
 

@@ -225,6 +225,17 @@ func FinishPacked(
 	return out[0].Current, out[0].Err
 }
 
+// FinishReplacing is FinishIngest, and retires the other batches of the dataset if replace is set.
+func FinishReplacing(
+	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string, replace bool,
+) (current bool, err error) {
+	if !replace {
+		return FinishIngest(ctx, store, dataset, batch, run, digest)
+	}
+	out := FinishIngests(ctx, store, []Finish{{IngestID: IngestID{dataset, batch, run}, Digest: digest, Replace: true}})
+	return out[0].Current, out[0].Err
+}
+
 // FinishIngest is FinishPacked for a record that is an object of its own.
 func FinishIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,

@@ -50,6 +50,8 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 			"(default: a hash of the inputs' names, sizes and ETags)")
 	fs.BoolVar(&f.spec.Replace, "replace", false,
 		"make the batch the dataset's only content: one version has it and lacks all other batches, which are retired")
+	fs.BoolVar(&f.spec.NewOnly, "new-only", false,
+		"take only objects that no other batch of the dataset has read, by name and size; retired batches do not count")
 	fs.StringSliceVar(&f.spec.Include, "include", nil,
 		"read only files that match a `GLOB`: by name or, with a slash in it, by path below the input; "+
 			"hidden names (. or _ first) are read only if a glob names them explicitly")
@@ -188,6 +190,11 @@ another batch was made from an input of the same name and size.
 With --replace the batch becomes the dataset's only content, in one version: all other
 batches whose ingests began before are retired with it. "starter restore" brings them
 back. If the batch turns out damaged, the version keeps the others.
+
+With --new-only, objects that another batch of the dataset was made from are left out,
+so that a folder that grows is not read twice. They are known by name and size: a file
+that was changed and kept its size is left out, too. If nothing is new, nothing is
+ingested, and the exit code is 0.
 
 With --datasets-from files each file is a dataset named after it, without extensions; with
 --datasets-from folders each folder directly below an input. All of them are one workflow

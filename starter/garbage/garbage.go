@@ -73,7 +73,7 @@ func Start(ctx context.Context, c client.Client, in *workflows.GCInput) (client.
 		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		Memo:                                     map[string]any{"lake": in.Lake},
-	}, workflows.GCWorkflow, in)
+	}, workflows.GCWorkflow, *in)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) {
 		return nil, fmt.Errorf("a garbage collection of this lake is under way; to watch it: %s '%s'",

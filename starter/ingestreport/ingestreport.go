@@ -19,6 +19,11 @@ const MinRatedBytes = 4 << 20
 
 // Print prints the result of an ingest for people.
 func Print(w io.Writer, r *workflows.IngestResult, took time.Duration) {
+	if r.Nothing {
+		cli.Fprintf(w, "Nothing is new: other batches of %s have read %s of these names and sizes\n", r.Dataset,
+			cli.Plural(int64(r.Known), "object"))
+		return
+	}
 	cli.Fprintf(w, "Dataset %s (id %d), batch %s\n", r.Dataset, r.DatasetID, r.Batch)
 	cli.Fprintf(w, "  read      %12s records, %s in %s\n", cli.Count(r.Records), cli.Size(r.Bytes), cli.Plural(int64(r.Objects), "object"))
 	for _, group := range r.Groups {

@@ -203,13 +203,9 @@ func (e *Effect) others(ctx context.Context, view *pack.View, own registry.Batch
 
 // compare finds the batches that were made from the same inputs as a record.
 func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Batch, others []other) error {
-	type input struct {
-		name  string
-		bytes int64
-	}
-	inputs := map[input]bool{}
+	inputs := map[Input]bool{}
 	for _, in := range record.Inputs {
-		inputs[input{in.Name, in.Bytes}] = true
+		inputs[Input{in.Name, in.Bytes}] = true
 	}
 	var mu sync.Mutex
 	compared, bytes, unknown := int64(0), 0, e.OtherRows < 0
@@ -237,7 +233,7 @@ func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Bat
 			}
 			same := 0
 			for _, in := range b.Inputs {
-				if inputs[input{in.Name, in.Bytes}] {
+				if inputs[Input{in.Name, in.Bytes}] {
 					same++
 				}
 			}

@@ -71,6 +71,9 @@ func (s *Spec) Check() error {
 	if s.DatasetsFrom != FromFiles && s.DatasetsFrom != FromFolders {
 		return inputError("datasets_from is %q; use %s or %s", s.DatasetsFrom, FromFiles, FromFolders)
 	}
+	if s.NewOnly {
+		return inputError("new_only is for one dataset; of many, only what has changed is taken up anyway")
+	}
 	if s.Dataset != "" {
 		return inputError("datasets are named after %s; leave dataset %q out", s.DatasetsFrom, s.Dataset)
 	}
