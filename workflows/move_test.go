@@ -95,7 +95,8 @@ func TestFailedMoveEndsTheRound(t *testing.T) {
 	if len(p.answers) != 0 || p.builds > 0 {
 		t.Errorf("answers %+v, %d builds", p.answers, p.builds)
 	}
-	if n := len(m.tasks["moves-500"]); n > 2*window || m.running > 0 {
+	// While the failure is on its way, tasks that end still make room for others.
+	if n := len(m.tasks["moves-500"]); n > 4*window || m.running > 0 {
 		t.Errorf("%d tasks were started, %d are running", n, m.running)
 	}
 }
