@@ -101,7 +101,14 @@ func (l *lister) countBatch(_ string, _ int64, o object) error {
 // clean reports whether all objects of a batch belong to its one record.
 func (l *lister) clean(b registry.BatchID) bool {
 	recs, n := l.refs.of(b), l.count[hashOf(b)]
-	return len(recs) == 1 && recs[0].parts == n.parts && n.records <= 1 && n.postings <= 1 && n.rejects <= 1
+	if len(recs) != 1 || recs[0].parts != n.parts {
+		return false
+	}
+	most := int32(1)
+	if recs[0].pack >= 0 {
+		most = 0
+	}
+	return n.records <= most && n.postings <= most && n.rejects <= most
 }
 
 // look keeps an object that nothing refers to.
