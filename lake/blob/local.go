@@ -341,7 +341,9 @@ func (l *Local) place(t *temp, key string) error {
 			if errors.Is(err, syscall.ENOTDIR) {
 				return fmt.Errorf("%w: one of its folders is an object", ErrInvalidKey)
 			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			// A folder that a deleter removes between two calls of MkdirAll exists for the first of
+			// them and not for the second: that is either error.
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 				return err
 			}
 			continue
