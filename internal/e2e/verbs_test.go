@@ -401,7 +401,7 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("what a dry run says and gc does:\n%s", diff)
 		}
 		gone := int64(0)
-		for _, kind := range []string{"parts", "batch records", "postings", "versions", "segments", "segment files"} {
+		for _, kind := range []string{"parts", "batch records", "postings", "versions", "segments", "segment files", "marks", "packs"} {
 			gone += did.Deleted[kind].Objects
 		}
 		if n := files(); int64(before-n) != gone || gone == 0 {
