@@ -19,6 +19,11 @@ type document[T any] interface {
 	// check returns a *codec.CorruptError, which names key, if a decoded document is not one of
 	// this key.
 	check(key string) error
+}
+
+// live is a document that makes objects live.
+type live[T any] interface {
+	document[T]
 	// sweep is the number of the last sweep of a garbage collection that the document names.
 	sweep() uint64
 }
@@ -55,7 +60,7 @@ const (
 //
 // Before that it waits for the end of the sweep that the document names (package trash): what the
 // new document refers to, pieces among it, is not deleted between here and the put.
-func update[T any, D document[T]](
+func update[T any, D live[T]](
 	ctx context.Context, store blob.Store, key string, missing func() (D, error), change func(D) (bool, error),
 ) (D, error) {
 	return replace(ctx, store, key, missing, func(doc D) (bool, error) {

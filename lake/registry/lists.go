@@ -156,5 +156,3 @@ func removeLists(ctx context.Context, store blob.Store) error {
 	}
 	return store.Delete(ctx, keys...)
 }
-
-func (l *listedOrder) sweep() uint64 { return 0 }

@@ -16,8 +16,6 @@ import (
 func (h *head) sweep() uint64  { return h.Swept }
 func (s *shard) sweep() uint64 { return s.Swept }
 
-func (m *retiredMark) sweep() uint64 { return 0 }
-
 // Announce writes the number of a sweep of a garbage collection into all documents of the registry,
 // so that updates that are in flight begin again and wait for the end of the sweep (package trash).
 // Damaged and missing documents are an error, and so is a registry of an earlier build, which lists
