@@ -19,8 +19,8 @@ const (
 	listRoot   = Root + "lists/"
 	timeLayout = "20060102T150405.000Z"
 
-	// MaxObjects is the most objects of a list.
-	MaxObjects = 50_000
+	// MaxObjects is the most objects of a list. A sweep may end after each.
+	MaxObjects = 10_000
 )
 
 // Object is an object that nothing referred to when its list was written.
