@@ -15,7 +15,7 @@ func NewCommand(restore bool) (*cobra.Command, *Options) {
 		Short: "Take batches of a dataset, or all of it, out of the lake",
 		Long: `Retire takes batches out of the lake: versions from the next one on do not have them,
 and a dataset of which nothing is left is not in them. Versions before answer as they
-did. Nothing is deleted; "starter restore" brings the batches back.
+did. "starter restore" brings the batches back until "starter gc" deletes them.
 
 The batches are retired when the command has said so, even if the publish that it asks
 for fails; the next one makes the version. An ingest of a retired batch that begins
