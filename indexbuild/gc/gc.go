@@ -284,7 +284,7 @@ func (c *collection) held(m *manifest.Manifest) (held []string, err error) {
 	for i := range leases {
 		l := &leases[i]
 		if l.Err != nil {
-			return nil, fmt.Errorf("%w; it may hold any version: delete it when the server that wrote it has ended", l.Err)
+			return nil, fmt.Errorf("%w; it may hold any version", l.Err)
 		}
 		if !l.Live(c.opt.Now(), lease.MaxSkew) {
 			c.dead = append(c.dead, l.Object)

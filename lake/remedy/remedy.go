@@ -45,6 +45,8 @@ func Of(lakeURL, key string) string {
 			lakeURL + " --datasets-from … --again, if they were ingested so)"
 	case key == "index/trash/sweep.json":
 		return "the next ingest or publish writes it again, on S3 after it has waited for 45 minutes"
+	case strings.HasPrefix(key, "index/leases/"):
+		return "delete it when the server that wrote it has ended"
 	case strings.HasPrefix(key, "index/trash/"):
 		return "mend it with: " + starter() + " gc --lake " + lakeURL
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):

@@ -68,7 +68,7 @@ const (
 	renewPart, deletePart, requestPart = 32, 4, 20
 
 	// maxAwait is how long Await waits. A step that fails then is repeated, and says why it waits.
-	maxAwait = time.Minute
+	maxAwait = 15 * time.Second
 
 	firstPause, lastPause = 10 * time.Millisecond, 500 * time.Millisecond // of who waits
 
@@ -190,8 +190,8 @@ func Last(ctx context.Context, store blob.Store) (epoch uint64, err error) {
 }
 
 // Await returns when sweep number epoch has ended. 0 stands for none. Callers have read the number
-// in the document that they are about to replace. The error is ErrOpen if it has not ended after a
-// minute: the caller's step is to be repeated.
+// in the document that they are about to replace. The error is ErrOpen if it has not ended after
+// maxAwait: the caller's step is to be repeated.
 func Await(ctx context.Context, store blob.Store, epoch uint64) error {
 	if epoch == 0 {
 		return nil
@@ -288,7 +288,7 @@ type Sweep struct {
 }
 
 // Begin begins a sweep, and renews it until End. Timeout is 0 for DefaultTimeout. If another sweep
-// has not ended after a minute, the error is ErrOpen.
+// has not ended after maxAwait, the error is ErrOpen.
 func Begin(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep, error) {
 	if timeout == 0 {
 		timeout = DefaultTimeout

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"context"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -18,6 +19,13 @@ func gcCommand(g *global) *cobra.Command {
 			return err
 		}
 		if err := garbage.Check(in); err != nil {
+			return err
+		}
+		store, url, err := g.store(cmd.Context())
+		if err == nil {
+			err = requireLake(cmd.Context(), store, url)
+		}
+		if err != nil {
 			return err
 		}
 		c, err := connect(cmd.Context())
@@ -38,7 +46,8 @@ func gcCommand(g *global) *cobra.Command {
 // watchGC waits until a garbage collection ends and prints its result.
 func watchGC(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
 	var res activities.Garbage
-	if err := await(cmd, run, &res, false, c, nil, nil); err != nil {
+	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
+	if err := await(cmd, run, &res, false, c, nil, func(ctx context.Context) { waits.update(ctx, "") }); err != nil {
 		return err
 	}
 	if g.json {

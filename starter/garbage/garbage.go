@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	enums "go.temporal.io/api/enums/v1"
@@ -31,14 +30,14 @@ func NewCommand() (*cobra.Command, *workflows.GCInput) {
 		Long: `Gc drops the versions beyond the newest ones, but keeps those with a tag. It then writes
 down every object that no kept version, no finished or running ingest, no publish and no
 server needs, and deletes what it or an earlier gc wrote down at least --grace ago. So
-space is free after the second run, or at once with --grace 0s. It also removes what
-ingests that failed, or were terminated, have left in staging.
+space is free after the second run, or at once with --grace 0s, but for versions that a
+server has open: it lets go of them some seconds later. Gc also removes what ingests
+that failed, or were terminated, have left in staging.
 
-Gc may run beside ingests, publishes, servers and another gc. Requests that begin or end
-an ingest wait while it deletes, for some seconds. Servers that can write to the lake
-hold what they read; for others, and for readers of Parquet files, the time of grace
-must be longer than they take. Run it from time to time, for example after the nightly
-publish.`,
+Gc may run beside ingests, publishes and servers. Steps that begin or end an ingest wait
+while it deletes, for some seconds. Servers that can write to the lake hold what they
+read; for others, and for readers of Parquet files, the time of grace must be longer
+than they take. Run it from time to time, for example after the nightly publish.`,
 		Example: `  starter gc --lake s3://b/lake
   starter gc --lake s3://b/lake --keep 30 --grace 3d
   starter gc --lake s3://b/lake --dry-run`,
@@ -82,6 +81,9 @@ func Start(ctx context.Context, c client.Client, in *workflows.GCInput) (client.
 	return run, err
 }
 
+// timeFormat shows times of the local zone.
+const timeFormat = "2006-01-02 15:04:05 MST"
+
 // Print prints the result of a garbage collection for people.
 func Print(out io.Writer, res *activities.Garbage) {
 	dropped, deleted, removed := "Dropped", "Deleted", "Removed"
@@ -100,6 +102,9 @@ func Print(out io.Writer, res *activities.Garbage) {
 		return
 	}
 	kept := "kept " + cli.Plural(int64(res.Kept), "version")
+	if res.DryRun {
+		kept = "keep " + cli.Plural(int64(res.Kept), "version")
+	}
 	if res.Tagged > 0 {
 		kept += fmt.Sprintf(", %d of them for their tags", res.Tagged)
 	}
@@ -110,7 +115,7 @@ func Print(out io.Writer, res *activities.Garbage) {
 			n++
 		}
 		cli.Fprintf(out, "Held: %s that %s still reads; if it has died, until %s\n",
-			cli.Plural(int64(n), "dropped version"), h.Holder, h.Until.Local().Format(time.DateTime))
+			cli.Plural(int64(n), "dropped version"), h.Holder, h.Until.Local().Format(timeFormat))
 		rest = rest[n:]
 	}
 	if n := res.Deleted.Total(); n.Objects > 0 {
@@ -134,7 +139,7 @@ func Print(out io.Writer, res *activities.Garbage) {
 	}
 	if n := res.Waiting; n.Objects > 0 {
 		cli.Fprintf(out, "Waiting for the end of their time of grace: %s, %s; run gc again after %s\n",
-			cli.Plural(n.Objects, "object"), cli.Size(n.Bytes), res.Next.Local().Format(time.DateTime))
+			cli.Plural(n.Objects, "object"), cli.Size(n.Bytes), res.Next.Local().Format(timeFormat))
 	}
 	for _, line := range res.Unreadable {
 		cli.Fprintf(out, "Left alone, since it cannot be read: %s\n", line)

@@ -187,12 +187,16 @@ func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 			var d *postings.DamageError
 			if errors.As(err, &d) {
 				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, view, ref, err))
+				if _, statErr := view.Stat(ctx, ref.Key()); errors.Is(statErr, blob.ErrNotExist) {
+					lost[i] = fmt.Errorf("batch %s of %s was deleted by a garbage collection, or lost; ingest it again",
+						b.Batch, s.Dataset)
+				}
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			b.Rows = record.Rows
+			b.Rows, b.Bytes = record.Rows, 0
 			for _, p := range record.Parts {
 				b.Bytes += p.Bytes
 			}
@@ -203,7 +207,16 @@ func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 		return err
 	}
 	if err := cmp.Or(lost...); err != nil {
-		return fmt.Errorf("nothing is restored, since not all of it is left: %w", err)
+		left := ""
+		for i, b := range s.Batches {
+			if lost[i] == nil {
+				left += " --batch " + b.Batch
+			}
+		}
+		if left != "" {
+			left = "; what can be restored:" + left
+		}
+		return fmt.Errorf("nothing is restored, since not all of it is left: %w%s", err, left)
 	}
 	return nil
 }
