@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -102,7 +103,7 @@ func RestoreBatches(ctx context.Context, store blob.Store, batches []BatchID) []
 	if err != nil {
 		return failed("restore", batches, err)
 	}
-	restored := map[BatchID]bool{}
+	var restored sync.Map // of BatchID: the shards are edited concurrently
 	return retirements(ctx, store, batches, "restore", func(_ *shard, o *order, r *Retirement) (changed bool) {
 		at := o.current()
 		earlier := slices.ContainsFunc(o.Ingests, func(i Ingest) bool { return i.Digest != "" })
@@ -111,7 +112,7 @@ func RestoreBatches(ctx context.Context, store blob.Store, batches []BatchID) []
 			r.Err = ErrNoIngest
 			return false
 		case !o.Ingests[at].Retired:
-			if !restored[o.BatchID] { // else only the reply of the put was lost
+			if _, ok := restored.Load(o.BatchID); !ok { // else only the reply of the put was lost
 				r.Err = ErrNotRetired
 			}
 			return false
@@ -122,7 +123,7 @@ func RestoreBatches(ctx context.Context, store blob.Store, batches []BatchID) []
 			}
 		}
 		o.Settled = "" // the next publish looks whether its version has the batch
-		restored[o.BatchID] = true
+		restored.Store(o.BatchID, true)
 		return true
 	})
 }
