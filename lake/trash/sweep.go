@@ -274,7 +274,9 @@ func endAbandoned(ctx context.Context, store blob.Store, d document, etag string
 
 // Sweep is a sweep that this process has begun.
 type Sweep struct {
-	store blob.Store
+	store   blob.Store
+	epoch   uint64
+	timeout time.Duration
 
 	mu      sync.Mutex
 	doc     document
@@ -341,7 +343,8 @@ func Begin(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep
 		}
 		renewCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 		s := &Sweep{
-			store: store, doc: next, etag: etag, renewed: began, release: release, stop: stop, done: make(chan struct{}),
+			store: store, epoch: next.Epoch, timeout: next.timeout(), doc: next, etag: etag, renewed: began,
+			release: release, stop: stop, done: make(chan struct{}),
 		}
 		go s.renew(renewCtx)
 		return s, nil
@@ -349,13 +352,12 @@ func Begin(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep
 }
 
 // Epoch is the number of the sweep.
-func (s *Sweep) Epoch() uint64 { return s.doc.Epoch }
+func (s *Sweep) Epoch() uint64 { return s.epoch }
 
 // renew renews the document until the context ends or the sweep is lost.
 func (s *Sweep) renew(ctx context.Context) {
 	defer close(s.done)
-	every := s.doc.timeout() / renewPart
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(s.timeout / renewPart)
 	defer tick.Stop()
 	for {
 		select {
@@ -368,7 +370,7 @@ func (s *Sweep) renew(ctx context.Context) {
 		next, etag := s.doc, s.etag
 		s.mu.Unlock()
 		next.Renewals++
-		putCtx, cancel := context.WithTimeout(ctx, next.timeout()/requestPart)
+		putCtx, cancel := context.WithTimeout(ctx, s.timeout/requestPart)
 		etag, err := put(putCtx, s.store, next, etag)
 		cancel()
 		s.mu.Lock()
@@ -390,7 +392,7 @@ func (s *Sweep) renew(ctx context.Context) {
 // error some of the objects may be deleted.
 func (s *Sweep) Delete(ctx context.Context, keys ...string) error {
 	s.mu.Lock()
-	lost, left := s.lost, s.doc.timeout()/deletePart-time.Since(s.renewed)
+	lost, left := s.lost, s.timeout/deletePart-time.Since(s.renewed)
 	s.mu.Unlock()
 	if lost == nil && left <= 0 {
 		lost = fmt.Errorf("%w: it could not be renewed in time", ErrLost)
@@ -398,7 +400,7 @@ func (s *Sweep) Delete(ctx context.Context, keys ...string) error {
 	if lost != nil {
 		return lost
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.doc.timeout()/requestPart)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout/requestPart)
 	defer cancel()
 	return s.store.Delete(ctx, keys...)
 }
@@ -415,7 +417,7 @@ func (s *Sweep) End(ctx context.Context) error {
 	}
 	next := s.doc
 	next.Open = false
-	ctx, cancel := context.WithTimeout(ctx, next.timeout()/requestPart)
+	ctx, cancel := context.WithTimeout(ctx, s.timeout/requestPart)
 	defer cancel()
 	_, err := put(ctx, s.store, next, s.etag)
 	if errors.Is(err, blob.ErrPrecondition) {

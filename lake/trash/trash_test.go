@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,12 +154,12 @@ func TestRenewal(t *testing.T) {
 			}
 		}
 		put1(t, inner, "a")
-		store.fail = true
+		store.fail.Store(true)
 		time.Sleep(DefaultTimeout/deletePart + time.Second)
 		if err := s.Delete(t.Context(), "a"); !errors.Is(err, ErrLost) || !exists(t, inner, "a") {
 			t.Errorf("a sweep that could not be renewed deletes: %v", err)
 		}
-		store.fail = false
+		store.fail.Store(false)
 		time.Sleep(2 * DefaultTimeout / renewPart)
 		if err := s.Delete(t.Context(), "a"); err != nil || exists(t, inner, "a") {
 			t.Errorf("after another renewal: %v", err)
@@ -171,11 +172,11 @@ func TestRenewal(t *testing.T) {
 
 type failing struct {
 	blob.Store
-	fail bool
+	fail atomic.Bool
 }
 
 func (f *failing) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
-	if f.fail {
+	if f.fail.Load() {
 		return blob.Info{}, errors.New("the store is away")
 	}
 	return f.Store.Put(ctx, key, data, cond)
