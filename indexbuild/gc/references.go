@@ -2,6 +2,7 @@ package gc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -104,12 +105,7 @@ func newReader(ctx context.Context, store blob.Store) *reader {
 
 func (r *reader) done() *references {
 	slices.SortFunc(r.refs.records, func(a, b record) int {
-		switch {
-		case a.batch != b.batch:
-			return compare(a.batch, b.batch)
-		default:
-			return bytes.Compare(a.digest[:], b.digest[:])
-		}
+		return cmp.Or(cmp.Compare(a.batch, b.batch), bytes.Compare(a.digest[:], b.digest[:]))
 	})
 	// A record that is known twice, from a version and the registry, keeps the number of its parts.
 	all := r.refs.records[:0]
@@ -123,13 +119,6 @@ func (r *reader) done() *references {
 	r.refs.records = slices.Clip(all)
 	r.refs.packNames = r.packNames
 	return r.refs
-}
-
-func compare(a, b uint64) int {
-	if a < b {
-		return -1
-	}
-	return 1
 }
 
 // version adds what a version of the manifest refers to.

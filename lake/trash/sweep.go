@@ -320,7 +320,11 @@ func Begin(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep
 		release, held, known, err := blob.TryHold(store, lockName)
 		if err == nil && known && !held { // somebody else begins, or looks
 			if tries < 100 {
-				time.Sleep(firstPause)
+				select {
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				case <-time.After(firstPause):
+				}
 				continue
 			}
 			err = ErrOpen

@@ -3,6 +3,7 @@ package trash
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -200,7 +201,7 @@ func TestSweepsFollowEachOther(t *testing.T) {
 				errs <- errors.New("two sweeps at once")
 				return
 			}
-			time.Sleep(2 * time.Millisecond)
+			runtime.Gosched() // for the others to begin, too
 			<-open
 			errs <- s.End(context.Background())
 		}()
