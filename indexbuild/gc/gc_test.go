@@ -138,22 +138,6 @@ func objects(t testing.TB, store blob.Store, roots ...string) map[string]int64 {
 // content are the roots whose objects are named by content and batches alone.
 var content = []string{"urls/", "batches/", "rejects/", "index/segments/"}
 
-func copyAll(t testing.TB, from, to blob.Store) {
-	t.Helper()
-	for info, err := range from.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, _, err := from.Get(t.Context(), info.Key)
-		if err == nil {
-			_, err = to.Put(t.Context(), info.Key, data, blob.Condition{})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // used is a lake with a history: replaced batches, a failed ingest, one that waits to be published,
 // batches in packs.
 func used(t testing.TB, store blob.Store) (want map[string][][]testlake.Record) {
@@ -413,7 +397,7 @@ func TestCollectionDiesAnywhere(t *testing.T) {
 	prepared := blob.NewMemory()
 	want := used(t, prepared)
 	undisturbed := blob.NewMemory()
-	copyAll(t, prepared, undisturbed)
+	blobtest.Copy(t, prepared, undisturbed)
 	collect(t, undisturbed, now())
 	roots := append([]string{"index/versions/", "index/pieces/", "registry/pieces/"}, content...)
 	left := objects(t, undisturbed, roots...)
@@ -421,7 +405,7 @@ func TestCollectionDiesAnywhere(t *testing.T) {
 	opt.Timeout = 200 * time.Millisecond // the next one waits for so long
 	for n := 0; ; n++ {
 		inner := blob.NewMemory()
-		copyAll(t, prepared, inner)
+		blobtest.Copy(t, prepared, inner)
 		store := blobtest.NewFaulty(inner)
 		store.CrashAfter(n)
 		_, err := gc.Collect(t.Context(), store, opt)
@@ -469,7 +453,7 @@ func TestDamageDeletesNothing(t *testing.T) {
 			continue
 		}
 		store := blob.NewMemory()
-		copyAll(t, prepared, store)
+		blobtest.Copy(t, prepared, store)
 		data, _, err := store.Get(t.Context(), info.Key)
 		if err != nil {
 			t.Fatal(err)
@@ -483,7 +467,7 @@ func TestDamageDeletesNothing(t *testing.T) {
 		}
 		after := objects(t, store, content...)
 		sane := blob.NewMemory()
-		copyAll(t, prepared, sane)
+		blobtest.Copy(t, prepared, sane)
 		collect(t, sane, gc.Options{Keep: 10})
 		for key := range objects(t, sane, content...) {
 			if _, ok := after[key]; !ok {

@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/trash"
 	"github.com/urlake/urlake/starter/retire"
@@ -232,7 +233,7 @@ func interleave(
 	}
 	operations := func(do func(blob.Store) error) int {
 		store := blob.NewMemory()
-		copyAll(t, prepared, store)
+		blobtest.Copy(t, prepared, store)
 		a := act(t, store, 1<<30, do)
 		<-a.done
 		if a.err != nil {
@@ -252,7 +253,7 @@ func interleave(
 		i, j := pair/sweeps, pair%sweeps
 		for _, writerLast := range []bool{false, true} {
 			store := blob.NewMemory()
-			copyAll(t, prepared, store)
+			blobtest.Copy(t, prepared, store)
 			w := act(t, store, i, write)
 			w.reach()
 			g := act(t, store, j, sweep)

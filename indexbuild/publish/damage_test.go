@@ -312,13 +312,13 @@ func TestOtherDatasetOfTheSameIDIsRejected(t *testing.T) {
 	testlake.Publish(t, store)
 	other := blob.NewMemory()
 	testlake.Ingest(t, other, "beta", "b2", records("b", 20))
-	copyAll(t, other, store)
+	blobtest.Copy(t, other, store)
 	before := begin(t, other)
 	var c *codec.CorruptError
 	if _, err := publish.Plan(t.Context(), store, testlake.Run(), 0); !errors.As(err, &c) || c.File != lake.RegistryKey {
 		t.Errorf("plan: %v", err)
 	}
-	copyAll(t, other, store)
+	blobtest.Copy(t, other, store)
 	if _, err := publish.Commit(t.Context(), store, before.key, before.built); !errors.As(err, &c) || c.File != lake.RegistryKey {
 		t.Errorf("commit: %v", err)
 	}

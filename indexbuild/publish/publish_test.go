@@ -315,7 +315,7 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		}
 		// A third plan has the new batch alone, as if the other batch had not been finished yet.
 		other := blob.NewMemory()
-		copyAll(t, store, other)
+		blobtest.Copy(t, store, other)
 		if err := other.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		copyAll(t, other, store)
+		blobtest.Copy(t, other, store)
 		if _, err := store.Put(t.Context(), registry.ShardKey(registry.ShardOf(1)), ledger, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
@@ -401,22 +401,6 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 	})
 }
 
-func copyAll(t *testing.T, from, to blob.Store) {
-	t.Helper()
-	for info, err := range from.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, _, err := from.Get(t.Context(), info.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := to.Put(t.Context(), info.Key, data, blob.Condition{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // A publisher crashes after each number of changes. Readers see the old or the new version, and the
 // next publish completes the work.
 func TestReadersSeeOldOrNewWhereverAPublisherDies(t *testing.T) {
@@ -430,7 +414,7 @@ func TestReadersSeeOldOrNewWhereverAPublisherDies(t *testing.T) {
 	testlake.Ingest(t, prepared, "gamma", "b1", records("c", 5))
 	for n := 0; ; n++ {
 		inner := blob.NewMemory()
-		copyAll(t, prepared, inner)
+		blobtest.Copy(t, prepared, inner)
 		store := blobtest.NewFaulty(inner)
 		store.CrashAfter(n)
 		_, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())

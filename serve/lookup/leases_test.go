@@ -82,25 +82,8 @@ func settle(t testing.TB, s *Server) {
 func copied(t testing.TB, store blob.Store) *blob.Memory {
 	t.Helper()
 	m := blob.NewMemory()
-	overwrite(t, m, store)
+	blobtest.Copy(t, store, m)
 	return m
-}
-
-// overwrite writes all objects of a store to another.
-func overwrite(t testing.TB, to, from blob.Store) {
-	t.Helper()
-	for info, err := range from.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, _, err := from.Get(t.Context(), info.Key)
-		if err == nil {
-			_, err = to.Put(t.Context(), info.Key, data, blob.Condition{})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // unlist removes a version from the manifest, as the first step of a garbage collector does.
@@ -508,7 +491,7 @@ func TestLeaseCostOfAFlip(t *testing.T) {
 			t.Fatal(err)
 		}
 		snap.Release()
-		overwrite(t, store, next)
+		blobtest.Copy(t, next, store)
 		stats := counting.Count(blob.OpStat).Requests
 		reads, writes := counting.Reads().Requests, counting.Writes().Requests
 		if err := s.Refresh(t.Context()); err != nil {

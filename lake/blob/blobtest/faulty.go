@@ -473,6 +473,23 @@ func (f *Faulty) delete(ctx context.Context, keys []string) error {
 	return nil
 }
 
+// Copy writes all objects of a store to another, over those of the same keys.
+func Copy(t testing.TB, from, to blob.Store) {
+	t.Helper()
+	for info, err := range from.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := from.Get(t.Context(), info.Key)
+		if err == nil {
+			_, err = to.Put(t.Context(), info.Key, data, blob.Condition{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Contents is what a store holds, as "key=value " for each of its objects.
 func Contents(t *testing.T, s blob.Store) string {
 	t.Helper()
