@@ -149,7 +149,11 @@ func used(t testing.TB, store blob.Store) (want map[string][][]testlake.Record) 
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "alpha", "b1", a)
 	testlake.Publish(t, store)
-	testlake.Ingest(t, store, "alpha", "b2", records("older", 30))
+	rejected := testlake.Record{URL: "http:///"} // whose list goes with its batch
+	testlake.Ingest(t, store, "alpha", "b2", append(records("older", 30), rejected))
+	if len(objects(t, store, "rejects/")) == 0 {
+		t.Fatal("no list of rejects")
+	}
 	testlake.Ingest(t, store, "alpha", "b2", c)
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "gamma", "g", records("waits", 20))

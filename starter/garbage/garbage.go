@@ -120,13 +120,7 @@ func Print(out io.Writer, res *activities.Garbage) {
 	}
 	if n := res.Deleted.Total(); n.Objects > 0 {
 		cli.Fprintf(out, "%s %s, %s\n", deleted, cli.Plural(n.Objects, "object"), cli.Size(n.Bytes))
-		names := slices.SortedFunc(maps.Keys(res.Deleted), func(a, b string) int {
-			return cmp.Or(cmp.Compare(res.Deleted[b].Bytes, res.Deleted[a].Bytes), cmp.Compare(a, b))
-		})
-		for _, name := range names {
-			n := res.Deleted[name]
-			cli.Fprintf(out, "  %-17s %10s  %10s\n", name, cli.Count(n.Objects), cli.Size(n.Bytes))
-		}
+		printKinds(out, res.Deleted)
 	} else {
 		cli.Fprintf(out, "%s nothing\n", deleted)
 	}
@@ -136,6 +130,7 @@ func Print(out io.Writer, res *activities.Garbage) {
 	if n := res.Found.Total(); res.DryRun && n.Objects > 0 && res.Deleted.Total().Objects == 0 {
 		cli.Fprintf(out, "Would write down %s, %s, to be deleted after the time of grace\n",
 			cli.Plural(n.Objects, "object"), cli.Size(n.Bytes))
+		printKinds(out, res.Found)
 	}
 	if n := res.Waiting; n.Objects > 0 {
 		cli.Fprintf(out, "Waiting for the end of their time of grace: %s, %s; run gc again after %s\n",
@@ -143,5 +138,15 @@ func Print(out io.Writer, res *activities.Garbage) {
 	}
 	for _, line := range res.Unreadable {
 		cli.Fprintf(out, "Left alone, since it cannot be read: %s\n", line)
+	}
+}
+
+// printKinds prints amounts by kind, the largest first.
+func printKinds(out io.Writer, all gc.Amounts) {
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(all[b].Bytes, all[a].Bytes), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		cli.Fprintf(out, "  %-17s %10s  %10s\n", name, cli.Count(all[name].Objects), cli.Size(all[name].Bytes))
 	}
 }
