@@ -12,6 +12,9 @@ import (
 
 // Datasets returns the set of datasets that hold the domain with that ordinal. The caller owns it.
 func (s *Segment) Datasets(ordinal uint32) (set *roaring.Bitmap, err error) {
+	if s.member == nil {
+		return nil, errPostingsOnly
+	}
 	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.roar)
 	if int64(ordinal) >= s.info.Domains {
 		return nil, fmt.Errorf("segment %s: ordinal %d of %d", s.info.Segment, ordinal, s.info.Domains)

@@ -26,6 +26,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sort"
@@ -64,6 +65,9 @@ type Options struct {
 	WholeFiles bool
 	// Residency bounds the resident memory of mapped files; nil sets no bound.
 	Residency *mapped.Residency
+	// PostingsOnly opens no mapped files, which another store would have to copy as a whole. The
+	// segment then knows no ordinals and no sets of datasets: the methods that need them fail.
+	PostingsOnly bool
 }
 
 // Segment is an open segment. It is safe for concurrent use until Close.
@@ -126,8 +130,10 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 			return err
 		})
 	}
-	openMapped(&s.mphf, MPHFName)
-	openMapped(&s.roar, MembershipName)
+	if !opt.PostingsOnly {
+		openMapped(&s.mphf, MPHFName)
+		openMapped(&s.roar, MembershipName)
+	}
 	if f := info.File(FilesName); opt.WholeFiles || f.Format < filesVersion || f.Bytes <= smallFiles {
 		g.Go(func() (err error) {
 			s.files, err = readFiles(gctx, store, prefix+FilesName, info)
@@ -151,15 +157,13 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	} else if s.owners, err = fencedOwners(s.lines, info.Parts); err != nil {
 		return s, err
 	}
-	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.mphf, s.roar)
 	if err := checkDomainFrames(int64(s.domains.Len()), info.Domains, s.domains.key); err != nil {
 		return s, err
 	}
-	if s.table, err = openTable(s.mphf, info); err != nil {
-		return s, err
-	}
-	if s.member, err = membership.Open(s.roar, info.Domains); err != nil {
-		return s, err
+	if !opt.PostingsOnly {
+		if err := s.openTables(); err != nil {
+			return s, err
+		}
 	}
 	for i := range s.shards {
 		s.shards[i].want = expectation{
@@ -168,6 +172,19 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	}
 	return s, nil
 }
+
+// openTables opens the perfect hash and the sets of datasets.
+func (s *Segment) openTables() (err error) {
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.mphf, s.roar)
+	if s.table, err = openTable(s.mphf, s.info); err != nil {
+		return err
+	}
+	s.member, err = membership.Open(s.roar, s.info.Domains)
+	return err
+}
+
+// errPostingsOnly is the error of lookups that need a file which was not opened.
+var errPostingsOnly = errors.New("segment was opened for its postings only")
 
 // openTable opens the perfect hash.
 func openTable(f *mapped.File, info *Info) (*mph.Table, error) {
@@ -295,6 +312,9 @@ func (s *Segment) MemoryBytes() int64 {
 
 // Ordinal returns the ordinal of a domain, or false if the segment does not have the domain.
 func (s *Segment) Ordinal(k Key) (ordinal uint32, ok bool, err error) {
+	if s.table == nil {
+		return 0, false, errPostingsOnly
+	}
 	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.mphf)
 	s.mphf.Touch()
 	return s.table.Lookup(k.ID, k.Check)
@@ -303,6 +323,9 @@ func (s *Segment) Ordinal(k Key) (ordinal uint32, ok bool, err error) {
 // Ordinals sets ordinals[i] to the ordinal of keys[i], or to mph.Absent. It is faster than a call
 // of Ordinal for each key.
 func (s *Segment) Ordinals(keys []Key, ordinals []uint32) (err error) {
+	if s.table == nil {
+		return errPostingsOnly
+	}
 	defer mapped.Guard(debug.SetPanicOnFault(true), &err, s.mphf)
 	return s.table.LookupBatch(keys, ordinals)
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -44,6 +46,11 @@ type Commit struct {
 	// before anything referred to them. That error ends the commit. Later sweeps make the attempt
 	// fail.
 	Check func(ctx context.Context, swept uint64) error
+	// Cover is called in each attempt if the lake has takedowns, with the manifest that the commit
+	// replaces and the version that it adds. It returns the takedowns with the overlays of the
+	// version's segments, so that both are published by one put. A later change of the takedowns
+	// makes the attempt fail. Without Cover the version may only have segments that its parent has.
+	Cover func(ctx context.Context, m *Manifest, v *Version) (*takedown.Ref, error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -174,7 +181,7 @@ func (c Commit) find(m *Manifest) (Committed, bool) {
 // write builds and stores the version that follows the state's, and returns the manifest that
 // publishes it.
 func (c Commit) write(ctx context.Context, store blob.Store, s *State) (*Manifest, VersionRef, error) {
-	next := Manifest{TakedownEpoch: s.takedowns}
+	next := Manifest{TakedownEpoch: s.takedowns, Takedowns: s.takedownRef}
 	parent, last, parentID := s.Current, s.last, ""
 	var err error
 	if s.Manifest != nil {
@@ -195,6 +202,11 @@ func (c Commit) write(ctx context.Context, store blob.Store, s *State) (*Manifes
 	v, err := built.make(ctx, store, parent)
 	if err != nil {
 		return nil, VersionRef{}, fmt.Errorf("build version: %w", err)
+	}
+	if next.Takedowns != nil {
+		if next.Takedowns, err = c.cover(ctx, &next, parent, v); err != nil {
+			return nil, VersionRef{}, fmt.Errorf("apply the takedowns: %w", err)
+		}
 	}
 	now := time.Now
 	if c.Now != nil {
@@ -235,6 +247,19 @@ func (c Commit) write(ctx context.Context, store blob.Store, s *State) (*Manifes
 		next.Versions = append(next.Versions[:len(next.Versions):len(next.Versions)], ref)
 		return &next, ref, nil
 	}
+}
+
+// cover returns the takedowns of the manifest that publishes v.
+func (c Commit) cover(ctx context.Context, m *Manifest, parent, v *Version) (*takedown.Ref, error) {
+	if c.Cover != nil {
+		return c.Cover(ctx, m, v)
+	}
+	for i := range v.Segments {
+		if parent == nil || !slices.ContainsFunc(parent.Segments, func(s Segment) bool { return s.ID == v.Segments[i].ID }) {
+			return nil, fmt.Errorf("segment %s is new, and this program does not apply takedowns to it", v.Segments[i].ID)
+		}
+	}
+	return m.Takedowns, nil
 }
 
 // probed holds the URLs of the stores whose conditional puts have been checked.

@@ -28,6 +28,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 const (
@@ -37,8 +38,10 @@ const (
 	// 1: first.
 	// 2: has tags.
 	// 3: has swept, perhaps tags.
+	// 4: has takedowns, perhaps tags and swept.
 	// A manifest is written in the oldest format that has what it needs.
-	Format       = 3
+	Format       = 4
+	sweptFormat  = 3
 	taggedFormat = 2
 	firstFormat  = 1
 )
@@ -63,7 +66,8 @@ type Manifest struct {
 	Generation uint64 `json:"generation"`
 	// CurrentVersion is the id of the version that answers queries without version=.
 	CurrentVersion string `json:"current_version"`
-	// TakedownEpoch is the number of takedowns in force. They apply to all versions.
+	// TakedownEpoch grows by one whenever a takedown is added or lifted. It is 0 if there never was
+	// one. Takedowns apply to all versions.
 	TakedownEpoch uint64 `json:"takedown_epoch"`
 	// Versions lists the kept versions, oldest first.
 	Versions []VersionRef `json:"versions"`
@@ -72,6 +76,9 @@ type Manifest struct {
 	Swept uint64 `json:"swept,omitempty"`
 	// Tags are names for some of the versions, ascending.
 	Tags []Tag `json:"tags,omitempty"`
+	// Takedowns names the state of the takedowns, nil if there never was one. It covers all
+	// segments of all Versions.
+	Takedowns *takedown.Ref `json:"takedowns,omitempty"`
 }
 
 // VersionRef names a version's object and gives the size and hash of its bytes.
@@ -136,8 +143,10 @@ func (m *Manifest) encode() ([]byte, error) {
 // needs returns the oldest format that has what the manifest needs.
 func (m *Manifest) needs() int {
 	switch {
-	case m.Swept > 0:
+	case m.Takedowns != nil:
 		return Format
+	case m.Swept > 0:
+		return sweptFormat
 	case len(m.Tags) > 0:
 		return taggedFormat
 	}
@@ -163,6 +172,10 @@ func (m *Manifest) check() error {
 	}
 	c.that("current_version", current, "one of versions", m.CurrentVersion)
 	m.checkTags(&c)
+	c.that("takedowns", (m.Takedowns != nil) == (m.TakedownEpoch > 0), "those of the epoch", m.TakedownEpoch)
+	if c.err == nil && m.Takedowns != nil {
+		return m.Takedowns.Check(Key, m.TakedownEpoch)
+	}
 	return c.err
 }
 

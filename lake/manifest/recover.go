@@ -12,6 +12,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -32,7 +33,9 @@ type State struct {
 	cond         blob.Condition // under which the next manifest may be written
 	generation   uint64         // of the manifest in the store; 0 if that is not known
 	last         string         // the newest version id so far, "" for none
-	takedowns    uint64         // of the manifest in the store
+	// takedowns and takedownRef are of the manifest in the store, or of what was found in its place.
+	takedowns   uint64
+	takedownRef *takedown.Ref
 }
 
 // Recover reads the manifest and its current version. If one of them is lost, it takes what is
@@ -104,7 +107,8 @@ func Look(ctx context.Context, store blob.Store) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.generation, s.takedowns, s.last = m.Generation, m.TakedownEpoch, m.Versions[len(m.Versions)-1].ID
+	s.generation, s.last = m.Generation, m.Versions[len(m.Versions)-1].ID
+	s.takedowns, s.takedownRef = m.TakedownEpoch, m.Takedowns
 	at := slices.IndexFunc(m.Versions, func(v VersionRef) bool { return v.ID == m.CurrentVersion })
 	for i := at; i >= 0; i-- {
 		ref := m.Versions[i]
@@ -160,6 +164,10 @@ func isLost(err error) bool {
 // lost, the newest version before it takes its place.
 func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 	s.manifestLost = true
+	var err error
+	if s.takedownRef, s.takedowns, err = takedown.Newest(ctx, store); err != nil {
+		return err
+	}
 	var ids []string
 	for info, err := range store.List(ctx, versionRoot) {
 		if err != nil {
@@ -214,6 +222,7 @@ func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 	}
 	s.Manifest = &Manifest{
 		Generation: generation, CurrentVersion: s.Current.ID, Versions: refs,
+		TakedownEpoch: s.takedowns, Takedowns: s.takedownRef,
 	}
 	s.Manifest.Swept, err = trash.Last(ctx, store)
 	s.Manifest.Format = s.Manifest.needs()

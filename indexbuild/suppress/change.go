@@ -1,0 +1,417 @@
+package suppress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/takedown"
+)
+
+// ErrUnknown means that the lake has no rule in force with that id.
+var ErrUnknown = errors.New("no takedown in force with that id")
+
+// Options of a change.
+type Options struct {
+	// TempDir holds copies of index files while many rules are applied at once; "" is the system's.
+	TempDir string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+func (o *Options) now() time.Time {
+	if o.Now != nil {
+		return o.Now()
+	}
+	return time.Now()
+}
+
+// Result is what a change did.
+type Result struct {
+	ID    string `json:"id"`
+	Epoch uint64 `json:"epoch"`
+	// Rule is the rule in its canonical form.
+	Rule takedown.Rule `json:"rule"`
+	// Version is the current one, and Current what the rule matches there.
+	Version string           `json:"version"`
+	Current takedown.Matched `json:"current"`
+	// Versions and Datasets are what the rule matches, see takedown.Record.
+	Versions []takedown.Matched `json:"versions"`
+	Datasets []takedown.Matched `json:"datasets"`
+	// Segments is the number of segments that the versions have, Overlays of how many of them rows
+	// are hidden, by any rule.
+	Segments int `json:"segments"`
+	Overlays int `json:"overlays"`
+	// DryRun tells that nothing was changed.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// probes returns rules of which matches are counted: the rule, and the same without its times if it
+// has any.
+func probes(r *takedown.Rule) (probe, undated *takedown.Rules) {
+	probe = takedown.NewRules(*r)
+	if r.From != nil || r.To != nil {
+		always := *r
+		always.From, always.To = nil, nil
+		undated = takedown.NewRules(always)
+	}
+	return probe, undated
+}
+
+// Add adds a rule. When it returns, no reader that has read the manifest since shows a row that the
+// rule matches. Applying the same rule again changes nothing: the id is in the lake.
+func Add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options) (*Result, error) {
+	res, err := add(ctx, store, r, opt, false)
+	if err != nil {
+		return nil, fmt.Errorf("add takedown: %w", err)
+	}
+	return res, nil
+}
+
+// Preview returns what Add would do. It changes nothing.
+func Preview(ctx context.Context, store blob.Store, r takedown.Rule, opt Options) (*Result, error) {
+	res, err := add(ctx, store, r, opt, true)
+	if err != nil {
+		return nil, fmt.Errorf("look for what a takedown matches: %w", err)
+	}
+	return res, nil
+}
+
+func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dryRun bool) (*Result, error) {
+	a := newApplier(store, opt.TempDir)
+	var res *Result
+	change := func(ctx context.Context, m *manifest.Manifest) (*takedown.Ref, uint64, error) {
+		doc, err := takedown.Read(ctx, store, m.Takedowns)
+		if err != nil {
+			return nil, 0, err
+		}
+		rules, err := doc.Rules(ctx, store)
+		if err != nil {
+			return nil, 0, err
+		}
+		if _, ok := rules.Find(r.ID); ok && res != nil {
+			return nil, 0, nil // an earlier attempt made it, and its reply was lost
+		}
+		if rules.Len() == takedown.MaxRules {
+			return nil, 0, fmt.Errorf("the lake has %d takedowns, which is the most", rules.Len())
+		}
+		versions, err := a.readVersions(ctx, m)
+		if err != nil {
+			return nil, 0, err
+		}
+		probe, undated := probes(&r)
+		w := work{rules: rules.With(r), changed: probe, probe: probe, undated: undated}
+		target := store
+		if dryRun {
+			w.rules, a.store = takedown.NewRules(), noPuts{store}
+		}
+		segments := segmentsOf(versions)
+		done, err := a.apply(ctx, segments, doc.Find, w)
+		a.store = target
+		if err != nil {
+			return nil, 0, err
+		}
+		res = &Result{ID: r.ID, Rule: r, Version: m.CurrentVersion, Segments: len(segments), DryRun: dryRun}
+		res.count(versions, done)
+		if err := res.name(ctx, versions); err != nil {
+			return nil, 0, err
+		}
+		if dryRun {
+			res.ID, res.Rule.ID, res.Epoch = "", "", doc.Epoch
+			return nil, 0, nil
+		}
+		next, err := doc.Edit(ctx, store, &r, nil, takedown.NewRecord(&r, doc.Epoch+1, res.Versions, res.Datasets))
+		if err != nil {
+			return nil, 0, err
+		}
+		res.Epoch = next.Epoch
+		return finish(ctx, store, next, done)
+	}
+	if dryRun {
+		m, _, err := manifest.Read(ctx, store)
+		if err == nil {
+			_, _, err = change(ctx, m)
+		}
+		return res, err
+	}
+	if err := manifest.SetTakedowns(ctx, store, change); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// finish writes a document that covers the segments of done.
+func finish(
+	ctx context.Context, store blob.Store, doc *takedown.Document, done []applied,
+) (*takedown.Ref, uint64, error) {
+	doc.Segments = make([]takedown.Segment, len(done))
+	for i := range done {
+		doc.Segments[i] = done[i].Segment
+	}
+	ref, err := doc.Write(ctx, store)
+	return &ref, doc.Epoch, err
+}
+
+// count sets what was matched.
+func (r *Result) count(versions []*manifest.Version, done []applied) {
+	bySegment := map[string]map[uint32]*match{}
+	for i := range done {
+		bySegment[done[i].ID] = done[i].matched
+		if done[i].Overlay != nil {
+			r.Overlays++
+		}
+	}
+	r.Versions, r.Datasets = matches(versions, bySegment)
+	for _, v := range r.Versions {
+		if v.Version == r.Version {
+			r.Current = v
+		}
+	}
+	r.Current.Version = ""
+}
+
+// name sets the names of datasets: those in the newest version that has the dataset.
+func (r *Result) name(ctx context.Context, versions []*manifest.Version) error {
+	missing := map[uint32]*takedown.Matched{}
+	for i := range r.Datasets {
+		missing[r.Datasets[i].DatasetID] = &r.Datasets[i]
+	}
+	for i := len(versions) - 1; i >= 0 && len(missing) > 0; i-- {
+		ids := make([]uint32, 0, len(missing))
+		for id := range missing {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+		found, err := versions[i].FindDatasets(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for id, d := range found {
+			missing[id].Dataset = d.Name
+			delete(missing, id)
+		}
+	}
+	return nil
+}
+
+// Lift takes a rule out of force. When it returns, readers that have read the manifest since show
+// the rows again that no other rule hides, unless a compaction has dropped them.
+func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Options) (*Result, error) {
+	a := newApplier(store, opt.TempDir)
+	var res *Result
+	err := manifest.SetTakedowns(ctx, store, func(ctx context.Context, m *manifest.Manifest) (*takedown.Ref, uint64, error) {
+		doc, err := takedown.Read(ctx, store, m.Takedowns)
+		if err != nil {
+			return nil, 0, err
+		}
+		rules, err := doc.Rules(ctx, store)
+		if err != nil {
+			return nil, 0, err
+		}
+		r, ok := rules.Find(id)
+		if !ok && res != nil {
+			return nil, 0, nil // an earlier attempt did it, and its reply was lost
+		}
+		if !ok {
+			return nil, 0, fmt.Errorf("%w: %s", ErrUnknown, id)
+		}
+		rec, ok, err := doc.Record(ctx, store, id)
+		if err != nil {
+			return nil, 0, err
+		}
+		if !ok {
+			rec = takedown.NewRecord(&r, doc.Epoch, nil, nil)
+		}
+		now := opt.now().UTC().Truncate(time.Second)
+		rec.Lifted, rec.LiftedBy, rec.LiftReason = &now, by, reason
+		versions, err := a.readVersions(ctx, m)
+		if err != nil {
+			return nil, 0, err
+		}
+		probe, undated := probes(&r)
+		segments := segmentsOf(versions)
+		done, err := a.apply(ctx, segments, doc.Find,
+			work{rules: rules.Without(id), changed: probe, probe: probe, undated: undated})
+		if err != nil {
+			return nil, 0, err
+		}
+		res = &Result{ID: id, Rule: r, Version: m.CurrentVersion, Segments: len(segments)}
+		res.count(versions, done)
+		if err := res.name(ctx, versions); err != nil {
+			return nil, 0, err
+		}
+		next, err := doc.Edit(ctx, store, nil, &r, rec)
+		if err != nil {
+			return nil, 0, err
+		}
+		res.Epoch = next.Epoch
+		return finish(ctx, store, next, done)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lift takedown: %w", err)
+	}
+	return res, nil
+}
+
+// Repair makes all overlays of a lake again, from the rules and the segments. If the document that
+// the manifest names is lost, the newest one that is left takes its place. It returns how many
+// segments have hidden rows. A lake without takedowns needs none.
+func Repair(ctx context.Context, store blob.Store, opt Options) (overlays int, err error) {
+	a := newApplier(store, opt.TempDir)
+	err = manifest.SetTakedowns(ctx, store, func(ctx context.Context, m *manifest.Manifest) (*takedown.Ref, uint64, error) {
+		overlays = 0
+		if m.Takedowns == nil {
+			return nil, 0, nil
+		}
+		doc, err := a.document(ctx, m)
+		if err != nil {
+			return nil, 0, err
+		}
+		rules, err := doc.Rules(ctx, store)
+		if err != nil {
+			return nil, 0, err
+		}
+		versions, err := a.readVersions(ctx, m)
+		if err != nil {
+			return nil, 0, err
+		}
+		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
+		done, err := a.apply(ctx, segmentsOf(versions), none, work{rules: rules})
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range done {
+			if done[i].Overlay != nil {
+				overlays++
+			}
+		}
+		ref, epoch, err := finish(ctx, store, doc, done)
+		if err == nil && *ref == *m.Takedowns {
+			return nil, 0, nil // all objects have been written again
+		}
+		return ref, epoch, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("repair takedowns: %w", err)
+	}
+	return overlays, nil
+}
+
+// document returns the document of the manifest, or the newest one that is left, with an epoch that
+// is not lower than that of the manifest.
+func (a *applier) document(ctx context.Context, m *manifest.Manifest) (*takedown.Document, error) {
+	doc, err := takedown.Read(ctx, a.store, m.Takedowns)
+	if err == nil {
+		return doc, nil
+	}
+	ref, _, newestErr := takedown.Newest(ctx, a.store)
+	if newestErr != nil || ref == nil {
+		return nil, err
+	}
+	doc, newestErr = takedown.Read(ctx, a.store, ref)
+	if newestErr != nil {
+		return nil, err
+	}
+	doc.Epoch = max(doc.Epoch, m.TakedownEpoch)
+	return doc, nil
+}
+
+// Covering returns what applies the takedowns to the segments that a commit adds: the Cover of a
+// manifest.Commit. It keeps what it has made from one attempt to the next, unless the rules or the
+// last sweep of a garbage collection have changed.
+func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.Manifest, *manifest.Version) (*takedown.Ref, error) {
+	a := newApplier(store, tempDir)
+	made := map[string]applied{}
+	rulesOf, swept := "", uint64(0)
+	return func(ctx context.Context, m *manifest.Manifest, v *manifest.Version) (*takedown.Ref, error) {
+		doc, err := takedown.Read(ctx, store, m.Takedowns)
+		if err != nil {
+			return nil, err
+		}
+		if doc.RulePieces.Root != rulesOf || m.Swept != swept {
+			clear(made)
+			rulesOf, swept = doc.RulePieces.Root, m.Swept
+		}
+		var missing []manifest.Segment
+		for _, s := range v.Segments {
+			if _, ok := doc.Find(s.ID); !ok {
+				missing = append(missing, s)
+			}
+		}
+		if len(missing) == 0 {
+			return m.Takedowns, nil
+		}
+		rules, err := doc.Rules(ctx, store)
+		if err != nil {
+			return nil, err
+		}
+		var todo []manifest.Segment
+		for _, s := range missing {
+			if _, ok := made[s.ID]; !ok {
+				todo = append(todo, s)
+			}
+		}
+		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
+		done, err := a.apply(ctx, todo, none, work{rules: rules})
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range done {
+			made[d.ID] = d
+		}
+		next := *doc
+		next.Segments = slices.Clone(doc.Segments)
+		if len(doc.Segments) > looseSegments+len(v.Segments) {
+			if next.Segments, err = a.kept(ctx, m, doc); err != nil {
+				return nil, err
+			}
+		}
+		for _, s := range missing {
+			next.Segments = append(next.Segments, made[s.ID].Segment)
+		}
+		slices.SortFunc(next.Segments, func(a, b takedown.Segment) int { return strings.Compare(a.ID, b.ID) })
+		ref, err := next.Write(ctx, store)
+		return &ref, err
+	}
+}
+
+// kept returns the segments of a document that versions of the manifest have.
+func (a *applier) kept(ctx context.Context, m *manifest.Manifest, doc *takedown.Document) ([]takedown.Segment, error) {
+	versions, err := a.readVersions(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	var kept []takedown.Segment
+	for _, s := range segmentsOf(versions) {
+		if have, ok := doc.Find(s.ID); ok {
+			kept = append(kept, have)
+		}
+	}
+	return kept, nil
+}
+
+// InForce returns the rules that are in force, and the epoch. It is what a compaction needs to drop
+// rows for good: Rules.For(domain).Hides(row) tells which. A row that was dropped cannot come back,
+// so a compaction compares the epoch with that of the manifest that its commit replaces, and begins
+// again if a rule was lifted in between.
+func InForce(ctx context.Context, store blob.Store, m *manifest.Manifest) (*takedown.Rules, uint64, error) {
+	doc, err := takedown.Read(ctx, store, m.Takedowns)
+	if err != nil {
+		return nil, 0, err
+	}
+	rules, err := doc.Rules(ctx, store)
+	return rules, m.TakedownEpoch, err
+}
+
+// noPuts is a store that accepts and forgets puts.
+type noPuts struct{ blob.Store }
+
+// Put implements blob.Store.
+func (noPuts) Put(context.Context, string, []byte, blob.Condition) (blob.Info, error) {
+	return blob.Info{}, nil
+}

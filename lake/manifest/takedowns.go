@@ -1,0 +1,78 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/trash"
+)
+
+// SetTakedowns replaces the takedowns of the manifest. In each attempt it reads the manifest and
+// waits until the last sweep has ended. Then it calls change, which writes what its result refers
+// to and returns the document and its epoch, or nil if there is nothing to change. The put has the
+// condition that the manifest is the one that change was given; if it is not, another attempt
+// follows. After a put whose reply was lost, change is called again: it has to see in the manifest's
+// takedowns whether its change was made.
+func SetTakedowns(
+	ctx context.Context, store blob.Store,
+	change func(ctx context.Context, m *Manifest) (*takedown.Ref, uint64, error),
+) error {
+	if err := probe(ctx, store); err != nil {
+		return err
+	}
+	rejections, before := 0, ""
+	for {
+		m, etag, err := Read(ctx, store)
+		if err != nil {
+			return err
+		}
+		if etag != before {
+			rejections, before = 0, etag
+		}
+		if err := trash.Await(ctx, store, m.Swept); err != nil {
+			return err
+		}
+		ref, epoch, err := change(ctx, m)
+		if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
+			// What a later manifest refers to no longer may be collected while it is read.
+			if now, _, readErr := Read(ctx, store); readErr == nil && now.Generation != m.Generation {
+				continue
+			}
+		}
+		if err != nil || ref == nil {
+			return err
+		}
+		next := *m
+		next.Takedowns, next.TakedownEpoch = ref, epoch
+		next.Generation++
+		data, err := next.encode()
+		if err != nil {
+			return err
+		}
+		_, err = store.Put(ctx, Key, data, blob.Condition{IfMatch: etag})
+		if err == nil {
+			return nil
+		}
+		if now, _, readErr := Read(ctx, store); readErr == nil && now.Generation == m.Generation {
+			if !errors.Is(err, blob.ErrPrecondition) {
+				return err
+			}
+			if rejections++; rejections == maxRejections {
+				return fmt.Errorf("%w: %w", ErrBusy, err)
+			}
+		} else if readErr != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(rand.N(10 * time.Millisecond)): // spreads the retries
+		}
+	}
+}
