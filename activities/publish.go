@@ -75,7 +75,7 @@ func (p *Publish) CommitVersion(ctx context.Context, lakeURL, planKey string, bu
 		return Committed{}, err
 	}
 	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Committed, error) {
-		out, err := publish.Commit(ctx, p.Store, planKey, built)
+		out, err := publish.Commit(ctx, p.Store, planKey, built, p.TempDir)
 		if err != nil || out.Stale || len(a.Requests) == 0 {
 			return Committed{Committed: out}, err
 		}

@@ -388,7 +388,7 @@ func TestPublishOfACollectedBatchIsStale(t *testing.T) {
 	if _, err := store.Put(t.Context(), s.PlanKey, plan, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	done, err := publish.Commit(t.Context(), store, s.PlanKey, built)
+	done, err := publish.Commit(t.Context(), store, s.PlanKey, built, t.TempDir())
 	if err != nil || !done.Stale {
 		t.Errorf("%+v, %v", done, err)
 	}

@@ -43,7 +43,7 @@ func publishColliding(t *testing.T, store blob.Store) (skipped []publish.Skipped
 		if built.Damaged > 0 {
 			continue
 		}
-		if done, err := publish.Commit(t.Context(), store, plan.PlanKey, built); err != nil || done.Stale {
+		if done, err := publish.Commit(t.Context(), store, plan.PlanKey, built, t.TempDir()); err != nil || done.Stale {
 			t.Fatal(done, err)
 		}
 		return plan.Skipped

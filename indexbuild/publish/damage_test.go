@@ -319,7 +319,7 @@ func TestOtherDatasetOfTheSameIDIsRejected(t *testing.T) {
 		t.Errorf("plan: %v", err)
 	}
 	blobtest.Copy(t, other, store)
-	if _, err := publish.Commit(t.Context(), store, before.key, before.built); !errors.As(err, &c) || c.File != lake.RegistryKey {
+	if _, err := publish.Commit(t.Context(), store, before.key, before.built, t.TempDir()); !errors.As(err, &c) || c.File != lake.RegistryKey {
 		t.Errorf("commit: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -138,8 +139,10 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) 
 // Commit makes the version in which the plan's segments take the places of those that they replace,
 // and removes the plan. If another version came first, the plan is applied to that one, provided
 // that its inputs are still live there; else the result is Stale. So is that of a plan with a batch
-// whose ingest was withdrawn since, and of one that removes a batch which was restored since.
-func Commit(ctx context.Context, store blob.Store, planKey string, built Built) (Committed, error) {
+// whose ingest was withdrawn since, and of one that removes a batch which was restored since. Rows
+// that takedowns hide are hidden in the new segments from the beginning; temporary files are in
+// tempDir.
+func Commit(ctx context.Context, store blob.Store, planKey string, built Built, tempDir string) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {
 		return committed(ctx, store, planKey)
@@ -156,6 +159,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 			return p.after(ctx, parent, &built)
 		},
 		Check: func(ctx context.Context, swept uint64) error { return p.uncollected(ctx, store, swept, &built) },
+		Cover: suppress.Covering(store, tempDir),
 	}
 	out := Committed{Stale: true}
 	var done manifest.Committed
@@ -391,7 +395,7 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 			}
 			return Committed{}, err
 		}
-		done, err := Commit(ctx, store, plan.PlanKey, built)
+		done, err := Commit(ctx, store, plan.PlanKey, built, tempDir)
 		if err != nil || !done.Stale {
 			done.Skipped = plan.Skipped
 			return done, err

@@ -289,7 +289,7 @@ func begin(t *testing.T, store blob.Store) pending {
 
 func (b pending) commit(t *testing.T, store blob.Store) publish.Committed {
 	t.Helper()
-	done, err := publish.Commit(t.Context(), store, b.key, b.built)
+	done, err := publish.Commit(t.Context(), store, b.key, b.built, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -483,7 +483,7 @@ func TestPublishLeavesNothingInStaging(t *testing.T) {
 	}
 	// A commit that was stale is stale again when its reply was lost.
 	key := lake.StagingPrefix("run") + "publish-0-00000000000000000000000000000000.json"
-	done, err := publish.Commit(t.Context(), store, key, publish.Built{})
+	done, err := publish.Commit(t.Context(), store, key, publish.Built{}, t.TempDir())
 	if err != nil || !done.Stale {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -503,7 +503,7 @@ func TestDamagedPlanIsRejected(t *testing.T) {
 		if _, err := store.Put(t.Context(), b.key, bad, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := publish.Commit(t.Context(), store, b.key, b.built); err == nil {
+		if _, err := publish.Commit(t.Context(), store, b.key, b.built, t.TempDir()); err == nil {
 			t.Fatalf("byte %d changed: no error", i)
 		}
 	}

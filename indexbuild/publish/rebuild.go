@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -304,6 +305,7 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 			return withSegment(ctx, parent, old.ID, ref)
 		},
 		Check: func(ctx context.Context, _ uint64) error { return complete(ctx, r.store, ref) },
+		Cover: suppress.Covering(r.store, r.tempDir),
 	}
 	made, err := c.Apply(r.ctx, r.store)
 	if errors.Is(err, errStale) {

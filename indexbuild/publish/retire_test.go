@@ -684,7 +684,7 @@ func TestReplacementCancelledDuringItsCommit(t *testing.T) {
 		}})
 		go func() {
 			defer close(committed)
-			if _, err := publish.Commit(t.Context(), first, late.key, late.built); err != nil {
+			if _, err := publish.Commit(t.Context(), first, late.key, late.built, t.TempDir()); err != nil {
 				t.Error(err)
 			}
 		}()

@@ -164,7 +164,7 @@ func asBuiltBy(t *testing.T, store blob.Store, other segment.Builder) {
 	if built.Segment, err = indexbuild.BuildSegment(t.Context(), store, covered(t, store, info), indexbuild.Options{Builder: other}); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := publish.Commit(t.Context(), store, s.PlanKey, built); err != nil || done.Stale {
+	if done, err := publish.Commit(t.Context(), store, s.PlanKey, built, t.TempDir()); err != nil || done.Stale {
 		t.Fatal(done, err)
 	}
 }

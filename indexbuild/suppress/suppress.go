@@ -166,22 +166,23 @@ func (a *applier) apply(
 			if !covered {
 				todo.changed = nil
 			}
-			out[i], err = a.applyTo(ctx, &segments[i], have.Overlay, todo)
+			out[i], err = a.applyTo(ctx, &segments[i], have, todo)
 			return err
 		})
 	}
 	return out, group.Wait()
 }
 
-// applyTo applies the rules to one segment, whose overlay so far is old.
-func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, old *takedown.Overlay, w work) (applied, error) {
-	out := applied{Segment: takedown.Segment{ID: s.ID, Overlay: old}, matched: map[uint32]*match{}}
+// applyTo applies the rules to one segment. Have is what the rules before have made of it.
+func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, have takedown.Segment, w work) (applied, error) {
+	old := have.Overlay
+	out := applied{Segment: takedown.Segment{ID: s.ID, Overlay: old, Hidden: have.Hidden}, matched: map[uint32]*match{}}
 	names := w.rules.Names()
 	rules := w.rules
 	if w.changed != nil {
 		names, rules = w.changed.Names(), w.changed
 	} else {
-		old, out.Overlay = nil, nil
+		old, out.Overlay, out.Hidden = nil, nil, 0
 	}
 	if s.Rows == 0 || len(names) == 0 {
 		return out, nil
@@ -214,11 +215,11 @@ func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, old *takedow
 		b.again[d.key] = true
 	}
 	if old != nil {
-		have, err := overlay.Open(ctx, a.store, OverlayRef(old), nil)
+		before, err := overlay.Open(ctx, a.store, OverlayRef(old), nil)
 		if err != nil {
 			return fail(err)
 		}
-		end := b.merge(have.All(ctx))
+		end := b.merge(before.All(ctx))
 		defer end()
 	}
 	touched := w.changed == nil
@@ -258,6 +259,7 @@ func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, old *takedow
 	if err := b.finish(); err != nil {
 		return fail(err)
 	}
+	out.Hidden = b.Dead()
 	out.Overlay, err = a.write(ctx, s.ID, &b.Builder)
 	return out, err
 }

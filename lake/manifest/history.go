@@ -20,6 +20,8 @@ type Summary struct {
 	// The other fields of the version, see Version. Parent is "" for a lake's first.
 	Parent, Created, BuiltBy, CanonicalForm, PublicSuffix string
 	Counts                                                Counts
+	// Segments are the ids of the version's segments.
+	Segments []string
 	// Change is Counts less those of the parent. For a lake's first version it is Counts. It is nil
 	// if the manifest no longer lists the parent.
 	Change *Counts
@@ -97,8 +99,12 @@ func ReadSummary(ctx context.Context, store blob.Store, ref VersionRef) (Summary
 	if err != nil {
 		return Summary{}, err
 	}
+	segments := make([]string, len(v.Segments))
+	for i := range v.Segments {
+		segments[i] = v.Segments[i].ID
+	}
 	return Summary{
-		VersionRef: ref, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
+		Segments: segments, VersionRef: ref, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
 		CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: v.Counts,
 	}, nil
 }

@@ -57,8 +57,10 @@ type Overlay struct {
 // Segment is a segment that the rules were applied to.
 type Segment struct {
 	ID string `json:"id"`
-	// Overlay is nil if the rules hide nothing of the segment.
+	// Overlay is nil if the rules hide nothing of the segment, and Hidden the number of rows that
+	// they hide.
 	Overlay *Overlay `json:"overlay,omitempty"`
+	Hidden  int64    `json:"hidden,omitempty"`
 }
 
 // Document is the state of a lake's takedowns.
@@ -174,6 +176,9 @@ func (d *Document) check(key string) error {
 		if !segmentID.MatchString(s.ID) || i > 0 && d.Segments[i-1].ID >= s.ID {
 			return bad(section, "ascending ids", s.ID)
 		}
+		if (s.Overlay != nil) != (s.Hidden > 0) {
+			return bad(section, "hidden rows with an overlay", s.Hidden)
+		}
 		if o := s.Overlay; o != nil {
 			m := overlayKey.FindStringSubmatch(o.Object)
 			if m == nil || m[1] != s.ID || !hex16.MatchString(o.XXH64) || !hex16.MatchString(o.FooterXXH64) ||
@@ -286,6 +291,15 @@ func (d *Document) Find(id string) (Segment, bool) {
 		return Segment{}, false
 	}
 	return d.Segments[i], true
+}
+
+// Hidden is the number of rows that are hidden in segments, by their ids.
+func (d *Document) Hidden(segments []string) (rows int64) {
+	for _, id := range segments {
+		s, _ := d.Find(id)
+		rows += s.Hidden
+	}
+	return rows
 }
 
 // ruleKey is the key of a rule: the host with its labels in reverse, and the id, so that the rules

@@ -400,7 +400,7 @@ func (h *handler) datasets(r *request) error {
 		return err
 	}
 	defer snap.Release()
-	page, err := snap.Datasets(r.query.Get("cursor"))
+	page, err := snap.Datasets(r.Context(), r.query.Get("cursor"))
 	if err != nil {
 		return err
 	}
@@ -409,7 +409,7 @@ func (h *handler) datasets(r *request) error {
 	d.text("version", page.Version)
 	d.number("takedown_epoch", int64(page.TakedownEpoch))
 	d.number("total_datasets", int64(page.Total))
-	d.number("rows", snap.Version().Counts.Rows)
+	d.number("rows", page.Rows)
 	d.array("datasets")
 	for i := range page.Datasets {
 		s := &page.Datasets[i]

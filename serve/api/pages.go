@@ -55,11 +55,11 @@ func (h *handler) fill(r *request, page *ui.Page) error {
 }
 
 func fillStart(r *request, snap *lookup.Snapshot, page *ui.Page) error {
-	answer, err := snap.Datasets(r.query.Get("cursor"))
+	answer, err := snap.Datasets(r.Context(), r.query.Get("cursor"))
 	if err != nil {
 		return err
 	}
-	s := &ui.Start{Before: answer.Before, Total: answer.Total, Rows: snap.Version().Counts.Rows}
+	s := &ui.Start{Before: answer.Before, Total: answer.Total, Rows: answer.Rows}
 	for _, d := range answer.Datasets {
 		s.Datasets = append(s.Datasets, ui.Dataset{
 			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,

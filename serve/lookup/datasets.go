@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
@@ -11,8 +12,10 @@ import (
 // DatasetsPage is one page of the list of all datasets of a version.
 type DatasetsPage struct {
 	Version string
-	// TakedownEpoch is the number of takedowns that the answer takes into account.
+	// TakedownEpoch tells which takedowns the answer takes into account; see manifest.Manifest.
 	TakedownEpoch uint64
+	// Rows is the number of rows of the version, without those that takedowns hide.
+	Rows int64
 	// Total is the number of datasets in the version, Before that of those on earlier pages.
 	// Datasets are those of this page, by id. They belong to the snapshot and must not be changed.
 	Total, Before int
@@ -23,21 +26,25 @@ type DatasetsPage struct {
 
 // Datasets lists the datasets of the version, MaxDatasets a page, starting at cursorText. An empty
 // cursor starts at the beginning.
-func (s *Snapshot) Datasets(cursorText string) (*DatasetsPage, error) {
+func (s *Snapshot) Datasets(ctx context.Context, cursorText string) (*DatasetsPage, error) {
+	v, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
 	from := uint32(0)
 	if cursorText != "" {
-		var err error
 		if from, err = s.datasetAfter(cursorText, cursorAllDatasets, ""); err != nil {
 			return nil, err
 		}
 	}
-	all := s.datasets
+	all := v.datasets
 	first, _ := slices.BinarySearchFunc(all, from, func(d manifest.Dataset, id uint32) int {
 		return cmp.Compare(d.ID, id)
 	})
 	end := min(first+s.server.datasets, len(all))
 	page := &DatasetsPage{
-		Version: s.version.ID, TakedownEpoch: s.TakedownEpoch(), Total: len(all), Before: first, Datasets: all[first:end:end],
+		Version: s.version.ID, TakedownEpoch: v.takedowns.epoch, Rows: v.rows,
+		Total: len(all), Before: first, Datasets: all[first:end:end],
 	}
 	if end < len(all) {
 		page.Cursor = s.datasetCursor(cursorAllDatasets, "", all[end-1].ID)
@@ -45,7 +52,7 @@ func (s *Snapshot) Datasets(cursorText string) (*DatasetsPage, error) {
 	return page, nil
 }
 
-// Dataset returns the dataset with this id.
+// Dataset returns the dataset with this id, with the rows that it has without takedowns.
 func (s *Snapshot) Dataset(id uint32) (*manifest.Dataset, bool) {
 	i, ok := slices.BinarySearchFunc(s.datasets, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
 	if !ok {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -78,12 +79,21 @@ func (s *Snapshot) Diff(ctx context.Context, before *Snapshot, q DiffQuery) (*Di
 			return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, q.Dataset)
 		}
 	}
-	d := &differ{q: q, before: before, after: s, until: time.Now().Add(s.server.opt.Deadline)}
+	after, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Both versions are compared as the same takedowns leave them.
+	then, err := before.viewBy(ctx, after.takedowns)
+	if err != nil {
+		return nil, err
+	}
+	d := &differ{q: q, views: [2]*view{then, after}, before: before, after: s, until: time.Now().Add(s.server.opt.Deadline)}
 	if err := s.server.acquireDiff(ctx, d.until); err != nil {
 		return nil, err
 	}
 	defer s.server.diffs.Release(1)
-	d.page = &DiffPage{Before: before.version.ID, After: s.version.ID, TakedownEpoch: s.TakedownEpoch()}
+	d.page = &DiffPage{Before: before.version.ID, After: s.version.ID, TakedownEpoch: after.takedowns.epoch}
 	from := pair{}
 	if q.Cursor != "" {
 		c, err := s.parseCursor(q.Cursor, cursorDiff, d.name(), q.Dataset)
@@ -144,10 +154,17 @@ type differ struct {
 	until         time.Time
 	page          *DiffPage
 
-	scans []*diffScan        // of segments that one of the versions has
-	both  []*segment.Segment // that both have
+	views [2]*view    // of before and after
+	scans []*diffScan // of segments that one of the versions has
+	both  []overlaid  // that both have
 	// sources are those of the page's changes.
 	sources []changeSource
+}
+
+// overlaid is a segment with its overlay, which is nil if nothing is hidden.
+type overlaid struct {
+	*segment.Segment
+	overlay *overlay.Overlay
 }
 
 // changeSource is the key of a change's domain, and a segment that has the domain.
@@ -158,7 +175,7 @@ type changeSource struct {
 
 // diffScan reads a segment that only one of the versions has.
 type diffScan struct {
-	seg   *segment.Segment
+	seg   overlaid
 	scan  *segment.EntryScan
 	later bool           // the segment is one of the later version
 	next  *segment.Entry // nil at the end
@@ -174,16 +191,19 @@ func (d *differ) name() string {
 
 func (d *differ) open(from pair) {
 	has := func(s *Snapshot, seg *segment.Segment) bool { return slices.Contains(s.segments, seg) }
-	for _, seg := range d.before.segments {
+	for i, seg := range d.before.segments {
+		of := overlaid{seg, d.views[0].overlays[i]}
 		if has(d.after, seg) {
-			d.both = append(d.both, seg)
+			d.both = append(d.both, of)
 		} else {
-			d.scans = append(d.scans, &diffScan{seg: seg, scan: seg.ScanEntries(from.Key, from.dataset)})
+			d.scans = append(d.scans, &diffScan{seg: of, scan: seg.ScanEntries(from.Key, from.dataset)})
 		}
 	}
-	for _, seg := range d.after.segments {
+	for i, seg := range d.after.segments {
 		if !has(d.before, seg) {
-			d.scans = append(d.scans, &diffScan{seg: seg, scan: seg.ScanEntries(from.Key, from.dataset), later: true})
+			d.scans = append(d.scans, &diffScan{
+				seg: overlaid{seg, d.views[1].overlays[i]}, scan: seg.ScanEntries(from.Key, from.dataset), later: true,
+			})
 		}
 	}
 }
@@ -239,11 +259,15 @@ func (d *differ) compare(ctx context.Context, at pair) (err error) {
 		if sc.next == nil || sc.next.Key != at.Key || sc.next.Dataset != at.dataset {
 			continue
 		}
-		source = sc.seg
+		source = sc.seg.Segment
+		left, err := leftOf(ctx, sc.seg.overlay, sc.next)
+		if err != nil {
+			return err
+		}
 		if sc.later {
-			c.After.Add(sc.next.Totals)
+			c.After.Add(left)
 		} else {
-			c.Before.Add(sc.next.Totals)
+			c.Before.Add(left)
 		}
 		if sc.next, err = sc.scan.Next(ctx); err != nil {
 			return err
@@ -263,8 +287,12 @@ func (d *differ) compare(ctx context.Context, at pair) (err error) {
 			return err
 		}
 		if ok {
-			c.Before.Add(e.Totals)
-			c.After.Add(e.Totals)
+			left, err := leftOf(ctx, seg.overlay, &e)
+			if err != nil {
+				return err
+			}
+			c.Before.Add(left)
+			c.After.Add(left)
 		}
 	}
 	if c.Before == c.After { // the others have the same first and last times, or sizes beyond all sums
@@ -291,7 +319,7 @@ func (d *differ) nameDomains(ctx context.Context) error {
 		var keys []segment.Key
 		var changes []int
 		for i, source := range d.sources {
-			if source.segment == sc.seg {
+			if source.segment == sc.seg.Segment {
 				keys, changes = append(keys, source.Key), append(changes, i)
 			}
 		}

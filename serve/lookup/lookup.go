@@ -157,6 +157,9 @@ type Server struct {
 	leases   *leases             // nil if the server holds none
 
 	current atomic.Pointer[Snapshot]
+	// takedowns are those of the newest manifest read. loading is held while others are read.
+	takedowns atomic.Pointer[takedowns]
+	loading   sync.Mutex
 	// refreshing keeps two callers of Refresh from opening the same version twice.
 	refreshing sync.Mutex
 
@@ -268,8 +271,6 @@ func (s *Server) Refresh(ctx context.Context) error {
 			}
 			if cur := s.current.Load(); cur == nil || cur.version.ID != m.CurrentVersion {
 				err = s.advance(ctx, m)
-			} else {
-				cur.epoch.Store(m.TakedownEpoch)
 			}
 			s.dropUnlisted(m)
 			if !errors.Is(err, ErrGone) && !errors.Is(err, manifest.ErrUnknownVersion) {
@@ -284,10 +285,16 @@ func (s *Server) Refresh(ctx context.Context) error {
 	return err
 }
 
-// poll reads the manifest if it has changed, and returns the newest one read.
+// poll reads the manifest if it has changed, with its takedowns, and returns the newest one read.
+// From then on all requests are answered by these takedowns.
 func (s *Server) poll(ctx context.Context) (*manifest.Manifest, error) {
+	s.loading.Lock()
+	defer s.loading.Unlock()
 	m, _, err := s.follower.Poll(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.loadTakedowns(ctx, m); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -310,7 +317,6 @@ func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
 	if err != nil {
 		return err
 	}
-	snap.epoch.Store(m.TakedownEpoch)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -460,7 +466,6 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 	}
 	o := &opening{ref: ref, done: make(chan struct{})}
 	evicted := s.keep(o)
-	epoch := s.manifest.TakedownEpoch
 	s.mu.Unlock()
 	release(evicted)
 	go func() {
@@ -470,9 +475,6 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 			snap, err = s.open(context.WithoutCancel(ctx), ref)
 			return err
 		})
-		if err == nil {
-			snap.epoch.Store(epoch)
-		}
 		s.mu.Lock()
 		o.snap, o.err = snap, err
 		if err != nil {
@@ -575,7 +577,11 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
+	err = group.Wait()
+	if err == nil {
+		_, err = snap.view(ctx)
+	}
+	if err != nil {
 		for i := range v.Segments {
 			if opened[i] {
 				s.closeSegment(v.Segments[i].ID)
@@ -701,7 +707,13 @@ type Status struct {
 	Published     time.Time
 	Generation    uint64
 	TakedownEpoch uint64
-	Counts        manifest.Counts
+	// Takedowns is how many takedowns are in force. TakedownRefresh is how long it took to read them
+	// when they last changed, OverlayBytes the memory that they take.
+	Takedowns       int64
+	TakedownRefresh time.Duration
+	OverlayBytes    int64
+	// Counts are those of the version without what takedowns hide.
+	Counts manifest.Counts
 	// CanonicalForm and PublicSuffix are those of the version.
 	CanonicalForm, PublicSuffix string
 	// Polled is when the manifest was last read or found unchanged.
@@ -736,11 +748,18 @@ func (s *Server) Status() Status {
 		}
 	}
 	if s.manifest != nil {
-		st.Generation, st.TakedownEpoch = s.manifest.Generation, s.manifest.TakedownEpoch
+		st.Generation = s.manifest.Generation
+	}
+	if t := s.takedowns.Load(); t != nil {
+		st.TakedownEpoch, st.Takedowns, st.TakedownRefresh = t.epoch, t.rules, t.took
+		st.OverlayBytes = t.memoryBytes()
 	}
 	if cur := s.current.Load(); cur != nil {
 		v := cur.version
 		st.Version, st.Counts, st.CanonicalForm, st.PublicSuffix = v.ID, v.Counts, v.CanonicalForm, v.PublicSuffix
+		if view := cur.applied.Load(); view != nil {
+			st.Counts.Rows = view.rows
+		}
 		st.Published, _ = time.Parse(time.RFC3339, v.Created) // checked when the version was read
 		st.Open++
 	}
@@ -757,7 +776,8 @@ type Snapshot struct {
 	datasets []manifest.Dataset // of the version, by id
 	// suffixes is the public suffix list that the version follows, nil if the lake lacks it.
 	suffixes *urlnorm.SuffixList
-	epoch    atomic.Uint64
+	// applied is the version as the takedowns leave it; see view.
+	applied atomic.Pointer[view]
 	// pins counts the requests that use the version, plus one while the server keeps it open. At
 	// zero the version is closed.
 	pins atomic.Int64
@@ -792,9 +812,6 @@ func (s *Snapshot) Release() {
 
 // Version describes the version. The caller must not change it.
 func (s *Snapshot) Version() *manifest.Version { return s.version }
-
-// TakedownEpoch is the number of takedowns that answers take into account.
-func (s *Snapshot) TakedownEpoch() uint64 { return s.epoch.Load() }
 
 // LacksSuffixes reports whether the public suffix list that the version follows is not in the lake
 // and not this program's. If so, a query also looks up the other domains that its host could belong

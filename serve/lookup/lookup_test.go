@@ -439,7 +439,7 @@ func TestVersionsWithoutRetiredBatches(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		page, err := snap.Datasets("")
+		page, err := snap.Datasets(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -681,7 +681,7 @@ func TestDatasetsArePaged(t *testing.T) {
 		}
 		var all []manifest.Dataset
 		for cursorText, pages := "", 0; cursorText != "" || pages == 0; pages++ {
-			p, err := snap.Datasets(cursorText)
+			p, err := snap.Datasets(t.Context(), cursorText)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -699,11 +699,11 @@ func TestDatasetsArePaged(t *testing.T) {
 		"after the last id": snap.datasetCursor(cursorAllDatasets, "", 1<<32-1),
 		"of a domain":       snap.datasetCursor(cursorDatasets, "example.com", 1),
 	} {
-		if _, err := snap.Datasets(text); !errors.Is(err, ErrBadCursor) {
+		if _, err := snap.Datasets(t.Context(), text); !errors.Is(err, ErrBadCursor) {
 			t.Errorf("a cursor %s: %v", name, err)
 		}
 	}
-	p, err := snap.Datasets(snap.datasetCursor(cursorAllDatasets, "", n))
+	p, err := snap.Datasets(t.Context(), snap.datasetCursor(cursorAllDatasets, "", n))
 	if err != nil || len(p.Datasets) != 0 || p.Cursor != "" {
 		t.Errorf("after the last dataset: %+v, %v", p, err)
 	}

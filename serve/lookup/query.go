@@ -11,6 +11,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -71,26 +72,26 @@ type resolved struct {
 // or under the host itself. All of these names are looked up in the perfect hash, without reads of
 // the store. If the domain by this program's list does not exist, the longest name that does is
 // used. The other names that exist are returned as others.
-func (s *Snapshot) resolve(t Target) (resolved, error) {
+func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (resolved, error) {
 	list := cmp.Or(s.suffixes, urlnorm.BuiltinSuffixes())
 	domain := list.Domain(t.Host)
 	r := resolved{domain: domain, key: segment.KeyOf(domain)}
 	if t.singleLabel != nil {
-		if ok, err := s.contains(r.key); !ok || err != nil {
+		if ok, err := s.contains(ctx, v, r.key); !ok || err != nil {
 			return r, cmp.Or[error](err, t.singleLabel)
 		}
 	}
 	if !s.LacksSuffixes() || strings.HasPrefix(t.Host, "[") {
 		return r, nil
 	}
-	found, err := s.contains(r.key)
+	found, err := s.contains(ctx, v, r.key)
 	if err != nil {
 		return r, err
 	}
 	for name := t.Host; ; {
 		if name != domain {
 			key := segment.KeyOf(name)
-			exists, err := s.contains(key)
+			exists, err := s.contains(ctx, v, key)
 			switch {
 			case err != nil:
 				return r, err
@@ -109,11 +110,25 @@ func (s *Snapshot) resolve(t Target) (resolved, error) {
 	}
 }
 
-// contains reports whether any segment has the domain.
-func (s *Snapshot) contains(k segment.Key) (bool, error) {
-	for _, seg := range s.segments {
-		if _, ok, err := seg.Ordinal(k); ok || err != nil {
-			return ok, err
+// contains reports whether any segment has rows of the domain that are not hidden.
+func (s *Snapshot) contains(ctx context.Context, v *view, k segment.Key) (bool, error) {
+	for i, seg := range s.segments {
+		_, ok, err := seg.Ordinal(k)
+		if err != nil {
+			return false, err
+		}
+		if ok && v.overlays[i].May(k) {
+			set, err := s.members(i, k)
+			if err != nil {
+				return false, err
+			}
+			if set, _, err = v.left(ctx, i, k, set); err != nil {
+				return false, err
+			}
+			ok = set != nil
+		}
+		if ok {
+			return true, nil
 		}
 	}
 	return false, nil
@@ -133,7 +148,7 @@ type Answer struct {
 	Domain   string
 	DomainID uint64
 	Version  string
-	// TakedownEpoch is the number of takedowns that the answer takes into account.
+	// TakedownEpoch tells which takedowns the answer takes into account; see manifest.Manifest.
 	TakedownEpoch uint64
 	// OtherDomains are further domains of the version that the target's host could belong to. They
 	// exist only if the lake lacks the public suffix list that the version follows.
@@ -142,10 +157,10 @@ type Answer struct {
 	Cursor string
 }
 
-func (s *Snapshot) answer(r resolved) Answer {
+func (s *Snapshot) answer(v *view, r resolved) Answer {
 	return Answer{
 		Domain: r.domain, DomainID: r.key.ID, Version: s.version.ID,
-		TakedownEpoch: s.TakedownEpoch(), OtherDomains: r.others,
+		TakedownEpoch: v.takedowns.epoch, OtherDomains: r.others,
 	}
 }
 
@@ -168,7 +183,11 @@ type DatasetTotals struct {
 // Domain lists the datasets that contain the target's domain, MaxDatasets a page, starting at
 // cursorText. An empty cursor starts at the beginning.
 func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*DomainPage, error) {
-	r, err := s.resolve(t)
+	v, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.resolve(ctx, v, t)
 	if err != nil {
 		return nil, err
 	}
@@ -178,13 +197,23 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 			return nil, err
 		}
 	}
-	page := &DomainPage{Answer: s.answer(r)}
-	sets := make([]*roaring.Bitmap, len(s.segments))
+	page := &DomainPage{Answer: s.answer(v, r)}
+	full := make([]*roaring.Bitmap, len(s.segments)) // of the segments
+	sets := full                                     // of what is left of them
+	var left [][]overlay.Entry
+	if v.any {
+		sets, left = make([]*roaring.Bitmap, len(s.segments)), make([][]overlay.Entry, len(s.segments))
+	}
 	var all *roaring.Bitmap
 	shared := false // all is one of sets
 	for i := range s.segments {
-		if sets[i], err = s.members(i, r.key); err != nil {
+		if full[i], err = s.members(i, r.key); err != nil {
 			return nil, err
+		}
+		if v.any {
+			if sets[i], left[i], err = v.left(ctx, i, r.key, full[i]); err != nil {
+				return nil, err
+			}
 		}
 		switch {
 		case sets[i] == nil:
@@ -226,9 +255,9 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	found := make([][]segment.Entry, len(s.segments))
 	err = s.each(ctx, func(i int) bool { return sets[i] != nil }, func(ctx context.Context, i int) (err error) {
 		// Rank counts the ids up to and including its argument.
-		n := int(sets[i].Rank(last))
+		n := int(full[i].Rank(last))
 		if first > 0 {
-			n -= int(sets[i].Rank(first - 1))
+			n -= int(full[i].Rank(first - 1))
 		}
 		if n == 0 {
 			return nil
@@ -238,11 +267,14 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 		}
 		// Entries ascend. So if there are n of them and all are in the set, they are those of the
 		// set.
-		stray := func(e segment.Entry) bool { return e.Dataset > last || !sets[i].Contains(e.Dataset) }
+		stray := func(e segment.Entry) bool { return e.Dataset > last || !full[i].Contains(e.Dataset) }
 		if len(found[i]) != n || slices.ContainsFunc(found[i], stray) {
 			return s.disagree(i, r.key.ID)
 		}
-		return nil
+		if left != nil && left[i] != nil {
+			found[i], err = v.apply(i, found[i], left[i])
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -345,11 +377,15 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 	if _, ok := s.Dataset(q.Dataset); !ok {
 		return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, q.Dataset)
 	}
-	r, err := s.resolve(q.Target)
+	v, err := s.view(ctx)
 	if err != nil {
 		return nil, err
 	}
-	page := &URLsPage{Answer: s.answer(r), DatasetID: q.Dataset, Offset: q.Offset}
+	r, err := s.resolve(ctx, v, q.Target)
+	if err != nil {
+		return nil, err
+	}
+	page := &URLsPage{Answer: s.answer(v, r), DatasetID: q.Dataset, Offset: q.Offset}
 	var at *position
 	if q.Cursor != "" {
 		c, err := s.parseCursor(q.Cursor, cursorURLs, r.domain, q.Dataset)
@@ -362,7 +398,7 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 	// page.
 	early, cancel := context.WithTimeoutCause(ctx, s.server.opt.Deadline, ErrDeadline)
 	defer cancel()
-	pl, err := s.plan(early, r.key, q, at)
+	pl, err := s.plan(early, v, r.key, q, at)
 	if err != nil {
 		return nil, deadline(early, err)
 	}
@@ -403,40 +439,76 @@ type plan struct {
 	stopped       string // the cap that ended the plan, or empty
 }
 
-// piece is a run of rows in one row group.
+// piece is rows in one row group.
 type piece struct {
 	segment int
 	dataset uint32
-	tuple   segment.Tuple // limited to the rows of the page
+	tuple   segment.Tuple // from the first row of the page to the last
+	spans   []span        // of which these, in order
+}
+
+// span is a run of rows of a row group.
+type span struct{ first, rows int64 }
+
+// planned is what a plan knows of the rows of one segment.
+type planned struct {
+	entry segment.Entry // rows is 0 if the segment has no entry
+	has   bool
+	// overlaid tells that rows are hidden. Left are those that are not.
+	overlaid bool
+	left     overlay.Entry
+	rows     int64 // that are left
+	tuples   []segment.Tuple
+}
+
+// load reads where the rows are that are left.
+func (p *planned) load(ctx context.Context, seg *segment.Segment) (err error) {
+	if p.overlaid {
+		p.tuples, err = p.left.Tuples()
+	} else {
+		p.tuples, err = seg.Tuples(ctx, p.entry)
+	}
+	return err
 }
 
 // plan finds the rows of a page: up to q.Limit rows from the position at, or from q.Offset if at is
 // nil.
-func (s *Snapshot) plan(ctx context.Context, k segment.Key, q URLsQuery, at *position) (*plan, error) {
+func (s *Snapshot) plan(ctx context.Context, v *view, k segment.Key, q URLsQuery, at *position) (*plan, error) {
 	n := len(s.segments)
-	entries := make([]segment.Entry, n)
-	has := make([]bool, n)
+	of := make([]planned, n)
 	for i := range s.segments {
 		set, err := s.members(i, k)
 		if err != nil {
 			return nil, err
 		}
-		has[i] = set != nil && set.Contains(q.Dataset)
+		of[i].has = set != nil && set.Contains(q.Dataset)
 	}
-	err := s.each(ctx, func(i int) bool { return has[i] }, func(ctx context.Context, i int) error {
-		e, ok, err := s.segments[i].Entry(ctx, k, q.Dataset)
-		if err == nil && !ok {
-			err = s.disagree(i, k.ID)
+	err := s.each(ctx, func(i int) bool { return of[i].has }, func(ctx context.Context, i int) error {
+		p := &of[i]
+		var ok bool
+		var err error
+		if p.entry, ok, err = s.segments[i].Entry(ctx, k, q.Dataset); err != nil {
+			return err
 		}
-		entries[i] = e
-		return err
+		if !ok {
+			return s.disagree(i, k.ID)
+		}
+		p.rows = p.entry.Rows
+		if !v.overlays[i].May(k) {
+			return nil
+		}
+		if p.left, p.overlaid, err = v.overlays[i].Entry(ctx, k, q.Dataset); err != nil || !p.overlaid {
+			return err
+		}
+		p.rows = p.left.Rows
+		return v.fits(i, &p.entry, &p.left)
 	})
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{}
-	for _, e := range entries {
-		p.total += e.Rows // 0 if the segment has no entry
+	for i := range of {
+		p.total += of[i].rows
 	}
 
 	// Tuples are read of the segments from first on, and skip is how many rows of first come before
@@ -444,49 +516,58 @@ func (s *Snapshot) plan(ctx context.Context, k segment.Key, q URLsQuery, at *pos
 	// those rows are not counted when it is decided which further segments to read.
 	first, skip := 0, q.Offset
 	if at != nil {
-		if at.segment >= uint64(n) || !has[at.segment] {
+		if at.segment >= uint64(n) || !of[at.segment].has {
 			return nil, fmt.Errorf("%w: it starts in a segment without the domain", ErrBadCursor)
 		}
 		first, skip = int(at.segment), 0
-		for _, e := range entries[:first] {
-			p.offset += e.Rows
+		for i := range first {
+			p.offset += of[i].rows
 		}
 	} else {
 		p.offset = min(q.Offset, p.total)
-		for first < n && skip >= entries[first].Rows {
-			skip -= entries[first].Rows
+		for first < n && skip >= of[first].rows {
+			skip -= of[first].rows
 			first++
 		}
 	}
 	needed := make([]bool, n)
 	enough := int64(q.Limit)
 	for i := first; i < n && enough > 0; i++ {
-		needed[i] = has[i]
+		needed[i] = of[i].has
 		switch {
 		case i > first:
-			enough -= entries[i].Rows
+			enough -= of[i].rows
 		case at == nil:
-			enough -= entries[i].Rows - skip
+			enough -= of[i].rows - skip
 		}
 	}
-	tuples := make([][]segment.Tuple, n)
-	err = s.each(ctx, func(i int) bool { return needed[i] }, func(ctx context.Context, i int) (err error) {
-		tuples[i], err = s.segments[i].Tuples(ctx, entries[i])
-		return err
+	err = s.each(ctx, func(i int) bool { return needed[i] }, func(ctx context.Context, i int) error {
+		return of[i].load(ctx, s.segments[i])
 	})
 	if err != nil {
 		return nil, err
 	}
 	if at != nil {
-		if skip, err = at.rowsBefore(tuples[first]); err != nil {
+		// The rows before the cursor, and the one at it, may be hidden since it was made. So it is
+		// held against what the segment has.
+		whole := of[first].tuples
+		if of[first].overlaid {
+			if whole, err = s.segments[first].Tuples(ctx, of[first].entry); err != nil {
+				return nil, err
+			}
+		}
+		if skip, err = at.rowsBefore(whole); err != nil {
 			return nil, err
+		}
+		if of[first].overlaid {
+			skip = at.leftBefore(of[first].tuples)
 		}
 		p.offset += skip
 	}
 
-	left := int64(q.Limit)
+	left, groups := int64(q.Limit), 0
 	for i := first; i < n && left > 0; i++ {
-		for _, t := range tuples[i] {
+		for _, t := range of[i].tuples {
 			if skip >= t.Rows {
 				skip -= t.Rows
 				continue
@@ -494,14 +575,22 @@ func (s *Snapshot) plan(ctx context.Context, k segment.Key, q URLsQuery, at *pos
 			if left == 0 {
 				break
 			}
-			if len(p.pieces) == MaxRowGroups {
-				p.stopped = "row_groups"
-				return p, nil
-			}
 			t.FirstRow, t.Rows, skip = t.FirstRow+skip, t.Rows-skip, 0
 			t.Rows = min(t.Rows, left)
+			sp := span{t.FirstRow, t.Rows}
+			if k := len(p.pieces); k > 0 && p.pieces[k-1].segment == i && segment.CompareTuples(p.pieces[k-1].tuple, t) == 0 {
+				last := &p.pieces[k-1]
+				last.spans = append(last.spans, sp)
+				last.tuple.Rows = t.FirstRow + t.Rows - last.tuple.FirstRow
+			} else {
+				if groups == MaxRowGroups {
+					p.stopped = "row_groups"
+					return p, nil
+				}
+				groups++
+				p.pieces = append(p.pieces, piece{i, q.Dataset, t, []span{sp}})
+			}
 			left -= t.Rows
-			p.pieces = append(p.pieces, piece{i, q.Dataset, t})
 		}
 	}
 	return p, nil
@@ -520,4 +609,21 @@ func (p *position) rowsBefore(tuples []segment.Tuple) (int64, error) {
 		before += t.Rows
 	}
 	return 0, fmt.Errorf("%w: it starts at no row of the list", ErrBadCursor)
+}
+
+// leftBefore counts the rows of tuples before a position that rowsBefore has accepted. The tuples
+// are those of the rows that are left.
+func (p *position) leftBefore(tuples []segment.Tuple) (before int64) {
+	at := segment.Tuple{FileID: uint32(p.file), RowGroup: uint32(p.rowGroup)}
+	for _, t := range tuples {
+		switch c := segment.CompareTuples(t, at); {
+		case c < 0:
+			before += t.Rows
+		case c == 0 && uint64(t.FirstRow) < p.row:
+			before += min(t.Rows, int64(p.row)-t.FirstRow)
+		default:
+			return before
+		}
+	}
+	return before
 }

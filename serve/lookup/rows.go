@@ -198,15 +198,16 @@ func ofDomain(host, domain string) bool {
 	return ok && (below == "" || below[len(below)-1] == '.')
 }
 
-// run is a run of consecutive rows in one block of a page index, and the pages that contain them.
+// run is consecutive pages of one block of a page index, and the rows of them that are read.
 type run struct {
-	piece          int // index into the pieces of the plan
-	part           string
-	block          *part.PageIndexBlock
-	firstRow, rows int64
-	pages          []*rowPage
-	starts         []int64 // first row of each page, then the row after the last
-	err            error
+	piece  int // index into the pieces of the plan
+	part   string
+	block  *part.PageIndexBlock
+	spans  []span // none is in two pages
+	rows   int64  // of all spans
+	pages  []*rowPage
+	starts []int64 // first row of each page, then the row after the last
+	err    error
 }
 
 // read reads the rows of pieces into rows. It returns where the next page starts, and the cap that
@@ -251,17 +252,20 @@ func (s *Snapshot) read(
 			}
 			return end, "", r.err
 		}
-		for j, p := range r.pages {
-			lo := max(r.firstRow, r.starts[j]) - r.starts[j]
-			hi := min(r.firstRow+r.rows, r.starts[j+1]) - r.starts[j]
-			if err := rows.add(p, int(lo), int(hi), domain, r.part); err != nil {
+		j := 0
+		for _, sp := range r.spans {
+			for sp.first >= r.starts[j+1] {
+				j++
+			}
+			lo := sp.first - r.starts[j]
+			if err := rows.add(r.pages[j], int(lo), int(lo+sp.rows), domain, r.part); err != nil {
 				return end, "", err
 			}
 		}
-		pc := &pieces[r.piece]
+		pc, last := &pieces[r.piece], r.spans[len(r.spans)-1]
 		end = position{
 			segment: uint64(pc.segment), file: uint64(pc.tuple.FileID), rowGroup: uint64(pc.tuple.RowGroup),
-			row: uint64(r.firstRow + r.rows),
+			row: uint64(last.first + last.rows),
 		}
 	}
 	return end, stopped, nil
@@ -308,32 +312,41 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 	}
 	pages := 0
 	for i, pc := range pieces {
-		row, last := pc.tuple.FirstRow, pc.tuple.FirstRow+pc.tuple.Rows
-		for _, b := range blocks[i] {
-			r := run{piece: i, part: files[i].Path, block: b, firstRow: row}
-			for row < last && row < b.FirstRow+b.Rows() {
-				if pages == MaxPages {
-					stopped = "pages"
-					break
+		var r *run // the last one of the piece
+		for _, sp := range pc.spans {
+			row, last := sp.first, sp.first+sp.rows
+			for _, b := range blocks[i] {
+				for row < last && row >= b.FirstRow && row < b.FirstRow+b.Rows() {
+					first, end := b.Page(row)
+					known := r != nil && r.block == b && r.starts[len(r.starts)-1] == end
+					if !known && pages == MaxPages {
+						return finished(runs), "pages", nil
+					}
+					if !known && (r == nil || r.block != b || r.starts[len(r.starts)-1] != first) {
+						runs = append(runs, run{piece: i, part: files[i].Path, block: b, starts: []int64{first}})
+						r = &runs[len(runs)-1]
+					}
+					if !known {
+						r.starts = append(r.starts, end)
+						pages++
+					}
+					end = min(end, last)
+					r.spans = append(r.spans, span{row, end - row})
+					r.rows += end - row
+					row = end
 				}
-				first, end := b.Page(row)
-				if len(r.starts) == 0 {
-					r.starts = append(r.starts, first)
-				}
-				r.starts = append(r.starts, end)
-				row = min(end, last)
-				pages++
-			}
-			if r.rows = row - r.firstRow; r.rows > 0 {
-				r.pages = make([]*rowPage, len(r.starts)-1)
-				runs = append(runs, r)
-			}
-			if stopped != "" {
-				return runs, stopped, nil
 			}
 		}
 	}
-	return runs, "", nil
+	return finished(runs), "", nil
+}
+
+// finished allocates the pages of runs.
+func finished(runs []run) []run {
+	for i := range runs {
+		runs[i].pages = make([]*rowPage, len(runs[i].starts)-1)
+	}
+	return runs
 }
 
 // load gets the pages of a run from the cache. Missing ones are read from the part: the pages from

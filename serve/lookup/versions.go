@@ -119,8 +119,18 @@ func (s *Server) newest(ctx context.Context, id string) (*manifest.Manifest, err
 	return m, nil
 }
 
-// summary gets the summary of a version from the cache, or reads it when the gate admits that.
-func (s *Server) summary(ctx context.Context, ref manifest.VersionRef) (sum manifest.Summary, err error) {
+// summary gets the summary of a version from the cache, or reads it when the gate admits that. Rows
+// that takedowns hide are not counted.
+func (s *Server) summary(ctx context.Context, ref manifest.VersionRef) (manifest.Summary, error) {
+	sum, err := s.readSummary(ctx, ref)
+	if t := s.takedowns.Load(); t != nil && err == nil {
+		sum.Counts.Rows -= t.hidden(sum.Segments)
+	}
+	return sum, err
+}
+
+// readSummary is summary without takedowns.
+func (s *Server) readSummary(ctx context.Context, ref manifest.VersionRef) (sum manifest.Summary, err error) {
 	if v, ok := s.history.Get(ref); ok {
 		return v.(manifest.Summary), nil
 	}
@@ -134,7 +144,7 @@ func (s *Server) summary(ctx context.Context, ref manifest.VersionRef) (sum mani
 		return err
 	})
 	if err == nil {
-		s.history.Add(ref, sum, int64(summaryBytes+len(sum.BuiltBy)+len(sum.CanonicalForm)+len(sum.PublicSuffix)))
+		s.history.Add(ref, sum, int64(summaryBytes+48*len(sum.Segments)+len(sum.BuiltBy)+len(sum.CanonicalForm)+len(sum.PublicSuffix)))
 	}
 	return sum, err
 }

@@ -77,7 +77,12 @@ func bruteForce(t *testing.T, store blob.Store) []manifest.Summary {
 			t.Fatal(err)
 		}
 		c := v.Counts
+		var segments []string
+		for i := range v.Segments {
+			segments = append(segments, v.Segments[i].ID)
+		}
 		list = append(list, manifest.Summary{
+			Segments: segments,
 			VersionRef: ref, Current: ref.ID == m.CurrentVersion, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
 			CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: c,
 			Change: &manifest.Counts{

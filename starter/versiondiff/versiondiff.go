@@ -105,7 +105,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out io
 	defer before.Release()
 	q := lookup.DiffQuery{Limit: pageChanges}
 	if o.Dataset != "" {
-		if q.Dataset, err = findDataset(o.Dataset, after, before); err != nil {
+		if q.Dataset, err = findDataset(ctx, o.Dataset, after, before); err != nil {
 			return err
 		}
 		q.OneDataset = true
@@ -152,11 +152,11 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out io
 }
 
 // findDataset returns the id of the dataset with this name in one of the versions.
-func findDataset(name string, versions ...*lookup.Snapshot) (uint32, error) {
+func findDataset(ctx context.Context, name string, versions ...*lookup.Snapshot) (uint32, error) {
 	var names []string
 	for _, v := range versions {
 		for cursor := ""; ; {
-			page, err := v.Datasets(cursor)
+			page, err := v.Datasets(ctx, cursor)
 			if err != nil {
 				return 0, err
 			}

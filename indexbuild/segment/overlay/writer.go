@@ -147,6 +147,14 @@ func (b *Builder) flush() {
 // Len is the number of entries.
 func (b *Builder) Len() int64 { return b.entries }
 
+// Dead is the number of dead rows.
+func (b *Builder) Dead() (rows int64) {
+	for _, s := range b.sums {
+		rows += s.Rows
+	}
+	return rows
+}
+
 // Finish returns the bytes of the file. An overlay has at least one entry.
 func (b *Builder) Finish() ([]byte, seekable.File, error) {
 	b.flush()

@@ -1,0 +1,269 @@
+package lookup
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/takedown"
+)
+
+// overlaysAtOnce is how many overlays are opened at the same time.
+const overlaysAtOnce = 8
+
+// takedowns are those of one manifest. A request uses the ones that it began with.
+type takedowns struct {
+	epoch  uint64
+	object string // the document, "" if there never was a takedown
+	rules  int64
+	// segments are those that the rules were applied to, by id.
+	segments map[string]takedown.Segment
+	// took is how long it took to read them.
+	took time.Duration
+
+	mu       sync.Mutex
+	overlays map[string]*overlay.Overlay // those that are open, by object
+}
+
+// loadTakedowns reads the takedowns of a manifest, unless they are known, and opens the overlays of
+// all open segments before any request uses them. Overlays that did not change stay open. The caller
+// holds s.loading.
+func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error {
+	before := s.takedowns.Load()
+	object := ""
+	if m.Takedowns != nil {
+		object = m.Takedowns.Object
+	}
+	if before != nil && before.object == object {
+		return nil
+	}
+	started := time.Now()
+	doc, err := takedown.Read(ctx, s.store, m.Takedowns)
+	if err != nil {
+		return fmt.Errorf("takedowns: %w", err)
+	}
+	t := &takedowns{
+		epoch: m.TakedownEpoch, object: object, rules: doc.RulePieces.Entries,
+		segments: make(map[string]takedown.Segment, len(doc.Segments)), overlays: map[string]*overlay.Overlay{},
+	}
+	for _, seg := range doc.Segments {
+		t.segments[seg.ID] = seg
+	}
+	s.mu.Lock()
+	open := make([]string, 0, len(s.segments))
+	for id := range s.segments {
+		open = append(open, id)
+	}
+	s.mu.Unlock()
+	if before != nil {
+		before.mu.Lock()
+		for _, id := range open {
+			// A document leaves out the segments of versions that are no longer kept. What was true
+			// of them still is unless the rules have changed.
+			if old, ok := before.segments[id]; ok && before.epoch == t.epoch {
+				if _, covered := t.segments[id]; !covered {
+					t.segments[id] = old
+				}
+			}
+		}
+		for _, seg := range t.segments {
+			if seg.Overlay != nil && before.overlays[seg.Overlay.Object] != nil {
+				t.overlays[seg.Overlay.Object] = before.overlays[seg.Overlay.Object]
+			}
+		}
+		before.mu.Unlock()
+	}
+	group, groupCtx := newGroup(ctx)
+	group.SetLimit(overlaysAtOnce)
+	for _, id := range open {
+		group.Go(func() error {
+			if _, covered := t.segments[id]; !covered {
+				return nil // a version that is no longer kept has it
+			}
+			_, err := s.overlay(groupCtx, t, id)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("takedowns: %w", err)
+	}
+	t.took = time.Since(started)
+	s.takedowns.Store(t)
+	if object != "" {
+		s.opt.Log.LogAttrs(ctx, slog.LevelInfo, "takedowns read", slog.Uint64("epoch", t.epoch),
+			slog.Int64("takedowns", t.rules), slog.Int64("us", t.took.Microseconds()))
+	}
+	return nil
+}
+
+// overlay returns the overlay of a segment, nil if it has none. The error is ErrGone for a segment
+// that the rules were not applied to: no version that is kept has it.
+func (s *Server) overlay(ctx context.Context, t *takedowns, id string) (*overlay.Overlay, error) {
+	seg, ok := t.segments[id]
+	if !ok && t.rules > 0 {
+		return nil, fmt.Errorf("%w: takedowns have changed since", ErrGone)
+	}
+	if seg.Overlay == nil {
+		return nil, nil
+	}
+	t.mu.Lock()
+	o := t.overlays[seg.Overlay.Object]
+	t.mu.Unlock()
+	if o != nil {
+		return o, nil
+	}
+	o, err := overlay.Open(ctx, s.store, overlay.Ref(*seg.Overlay), s.frames)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	t.overlays[seg.Overlay.Object] = o
+	t.mu.Unlock()
+	return o, nil
+}
+
+// hidden is the number of rows that are hidden in segments. Those that the takedowns do not cover
+// count as shown: they are of versions that nobody can ask for.
+func (t *takedowns) hidden(segments []string) (rows int64) {
+	for _, id := range segments {
+		rows += t.segments[id].Hidden
+	}
+	return rows
+}
+
+func (t *takedowns) memoryBytes() (n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, o := range t.overlays {
+		n += o.MemoryBytes()
+	}
+	return n
+}
+
+// view is a version as the takedowns leave it. It is immutable.
+type view struct {
+	takedowns *takedowns
+	overlays  []*overlay.Overlay // of the snapshot's segments; nil where nothing is hidden
+	any       bool               // an overlay is not nil
+	datasets  []manifest.Dataset // with the rows that are left
+	rows      int64              // that are left
+}
+
+// view returns the version as the newest takedowns leave it. Each request calls it once, so that all
+// of its answer is of one epoch.
+func (s *Snapshot) view(ctx context.Context) (*view, error) {
+	t := s.server.takedowns.Load()
+	if v := s.applied.Load(); v != nil && v.takedowns == t {
+		return v, nil
+	}
+	return s.viewBy(ctx, t)
+}
+
+// viewBy is view for certain takedowns.
+func (s *Snapshot) viewBy(ctx context.Context, t *takedowns) (*view, error) {
+	v := &view{
+		takedowns: t, overlays: make([]*overlay.Overlay, len(s.segments)), datasets: s.datasets, rows: s.version.Counts.Rows,
+	}
+	gone := map[uint32]int64{}
+	for i := range s.version.Segments {
+		o, err := s.server.overlay(ctx, t, s.version.Segments[i].ID)
+		if err != nil {
+			return nil, fmt.Errorf("version %s: %w", s.version.ID, err)
+		}
+		if v.overlays[i] = o; o == nil {
+			continue
+		}
+		v.any = true
+		for _, sum := range o.Sums() {
+			gone[sum.Dataset] += sum.Rows
+			v.rows -= sum.Rows
+		}
+	}
+	if len(gone) > 0 {
+		v.datasets = slices.Clone(s.datasets)
+		for id, rows := range gone {
+			at, ok := slices.BinarySearchFunc(v.datasets, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
+			if !ok || v.datasets[at].Rows < rows {
+				return nil, codec.Corrupt(t.object, "sums", -1, fmt.Sprintf("rows of datasets of version %s", s.version.ID),
+					fmt.Sprintf("%d rows of dataset %d", rows, id))
+			}
+			v.datasets[at].Rows -= rows
+		}
+	}
+	s.applied.Store(v)
+	return v, nil
+}
+
+// left returns what is left of a domain in segment i: the set of datasets, nil if it is empty, and
+// the entries of the overlay. Set is what the segment has, and is not changed.
+func (v *view) left(ctx context.Context, i int, k segment.Key, set *roaring.Bitmap) (*roaring.Bitmap, []overlay.Entry, error) {
+	if set == nil || !v.overlays[i].May(k) {
+		return set, nil, nil
+	}
+	entries, err := v.overlays[i].Entries(ctx, k, 0, 1<<32-1)
+	if err != nil || len(entries) == 0 {
+		return set, nil, err
+	}
+	set = set.Clone()
+	for j := range entries {
+		if entries[j].Rows == 0 {
+			set.Remove(entries[j].Dataset)
+		}
+	}
+	if set.IsEmpty() {
+		set = nil
+	}
+	return set, entries, nil
+}
+
+// apply puts what is left in the place of the entries of a segment. Both ascend by dataset.
+func (v *view) apply(i int, entries []segment.Entry, left []overlay.Entry) ([]segment.Entry, error) {
+	out := entries[:0]
+	for _, e := range entries {
+		for len(left) > 0 && left[0].Dataset < e.Dataset {
+			left = left[1:]
+		}
+		if len(left) > 0 && left[0].Dataset == e.Dataset {
+			if err := v.fits(i, &e, &left[0]); err != nil {
+				return nil, err
+			}
+			if e.Totals = left[0].Totals; e.Rows == 0 {
+				continue
+			}
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// fits checks that an entry of an overlay is about the rows that the segment has.
+func (v *view) fits(i int, e *segment.Entry, left *overlay.Entry) error {
+	if left.Rows+left.Dead != e.Rows {
+		return codec.Corrupt(v.overlays[i].Ref().Object, "entries", -1,
+			fmt.Sprintf("%d rows of domain %016x in dataset %d", e.Rows, e.ID, e.Dataset), left.Rows+left.Dead)
+	}
+	return nil
+}
+
+// leftOf returns what is left of an entry of a segment, whose overlay o may be nil. It is zero if
+// nothing is left.
+func leftOf(ctx context.Context, o *overlay.Overlay, e *segment.Entry) (segment.Totals, error) {
+	if !o.May(e.Key) {
+		return e.Totals, nil
+	}
+	left, ok, err := o.Entry(ctx, e.Key, e.Dataset)
+	if err != nil || !ok {
+		return e.Totals, err
+	}
+	return left.Totals, nil
+}
