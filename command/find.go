@@ -187,7 +187,7 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 			"To restore it: urlake rules update --lake %s\n", url)
 	}
 	if o.urls != "" {
-		if err := hasDataset(snap, o.urls, name); err != nil {
+		if err := hasDataset(ctx, snap, o.urls, name); err != nil {
 			return err
 		}
 	}
@@ -216,10 +216,10 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 
 // hasDataset returns an error that names the nearest dataset if the version has none of this name.
 // A misspelt name is not a dataset without the URLs. LakeName is the lake as the user wrote it.
-func hasDataset(snap *lookup.Snapshot, dataset, lakeName string) error {
+func hasDataset(ctx context.Context, snap *lookup.Snapshot, dataset, lakeName string) error {
 	var names []string
 	for cursor := ""; ; {
-		page, err := snap.Datasets(cursor)
+		page, err := snap.Datasets(ctx, cursor)
 		if err != nil {
 			return err
 		}

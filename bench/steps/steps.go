@@ -291,7 +291,7 @@ func (b *Builder) Publish(ctx context.Context) (report verify.Report, err error)
 			return err
 		}},
 		{"commit", func(store blob.Store) (err error) {
-			done, err = publish.Commit(ctx, store, plan.PlanKey, seg, t.TempDir())
+			done, err = publish.Commit(ctx, store, plan.PlanKey, seg, "")
 			return err
 		}},
 	} {

@@ -49,6 +49,8 @@ type Result struct {
 	Overlays int `json:"overlays"`
 	// DryRun tells that nothing was changed.
 	DryRun bool `json:"dry_run,omitempty"`
+	// Existed tells that an equal rule was in force already, whose id this is.
+	Existed bool `json:"existed,omitempty"`
 }
 
 // probes returns rules of which matches are counted: the rule, and the same without its times if it
@@ -97,6 +99,16 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 		if _, ok := rules.Find(r.ID); ok && res != nil {
 			return nil, 0, nil // an earlier attempt made it, and its reply was lost
 		}
+		equal := slices.IndexFunc(rules.All(), func(have takedown.Rule) bool { return have.Same(&r) })
+		if equal >= 0 && !dryRun {
+			have := rules.All()[equal]
+			rec, _, err := doc.Record(ctx, store, have.ID)
+			res = &Result{
+				ID: have.ID, Rule: have, Epoch: m.TakedownEpoch, Version: m.CurrentVersion, Existed: true,
+				Versions: rec.Versions, Datasets: rec.Datasets,
+			}
+			return nil, 0, err
+		}
 		if rules.Len() == takedown.MaxRules {
 			return nil, 0, fmt.Errorf("the lake has %d takedowns, which is the most", rules.Len())
 		}
@@ -108,7 +120,7 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 		w := work{rules: rules.With(r), changed: probe, probe: probe, undated: undated}
 		target := store
 		if dryRun {
-			w.rules, a.store = takedown.NewRules(), noPuts{store}
+			a.store = noPuts{store}
 		}
 		segments := segmentsOf(versions)
 		done, err := a.apply(ctx, segments, doc.Find, w)
@@ -122,7 +134,7 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 			return nil, 0, err
 		}
 		if dryRun {
-			res.ID, res.Rule.ID, res.Epoch = "", "", doc.Epoch
+			res.ID, res.Rule.ID, res.Epoch = "", "", m.TakedownEpoch
 			return nil, 0, nil
 		}
 		next, err := doc.Edit(ctx, store, &r, nil, takedown.NewRecord(&r, doc.Epoch+1, res.Versions, res.Datasets))

@@ -52,7 +52,11 @@ func (r *rowReader) left(
 		}
 		return out, nil
 	}
-	parts, err := r.read(ctx, domain, e, m, probe, undated)
+	tuples, err := r.seg.Tuples(ctx, e)
+	if err != nil {
+		return remains{}, err
+	}
+	parts, _, err := r.read(ctx, domain, e.Dataset, tuples, m, probe, undated)
 	if err != nil {
 		return remains{}, err
 	}
@@ -84,27 +88,23 @@ type run struct {
 	firstRow, count int64
 }
 
-// read reads all rows of an entry, and returns what is left of each run of them, in order.
+// read reads rows of an entry, and returns what is left of each run of them, in order.
 func (r *rowReader) read(
-	ctx context.Context, domain string, e segment.Entry, m, probe, undated *takedown.Matcher,
-) ([]remains, error) {
-	tuples, err := r.seg.Tuples(ctx, e)
-	if err != nil {
-		return nil, err
-	}
+	ctx context.Context, domain string, dataset uint32, tuples []segment.Tuple, m, probe, undated *takedown.Matcher,
+) ([]remains, []run, error) {
 	var runs []run
 	for _, t := range tuples {
 		f, err := r.seg.File(ctx, t.FileID)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if f.DatasetID != e.Dataset {
-			return nil, codec.Corrupt(segment.Prefix(r.seg.Info().Segment)+segment.FilesName, fmt.Sprintf("line %d", t.FileID), -1,
-				fmt.Sprintf("a part of dataset %d, as the postings say", e.Dataset), f.DatasetID)
+		if f.DatasetID != dataset {
+			return nil, nil, codec.Corrupt(segment.Prefix(r.seg.Info().Segment)+segment.FilesName, fmt.Sprintf("line %d", t.FileID), -1,
+				fmt.Sprintf("a part of dataset %d, as the postings say", dataset), f.DatasetID)
 		}
 		blocks, err := r.seg.PageBlocks(ctx, t.FileID, t.RowGroup, t.FirstRow, t.Rows)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		row, last := t.FirstRow, t.FirstRow+t.Rows
 		for _, b := range blocks {
@@ -126,11 +126,11 @@ func (r *rowReader) read(
 	group.SetLimit(readsAtOnce)
 	for i := range runs {
 		group.Go(func() (err error) {
-			out[i], err = r.readRun(ctx, domain, e.Dataset, &runs[i], m, probe, undated)
+			out[i], err = r.readRun(ctx, domain, dataset, &runs[i], m, probe, undated)
 			return err
 		})
 	}
-	return out, group.Wait()
+	return out, runs, group.Wait()
 }
 
 // readRun reads the rows of a run.

@@ -21,12 +21,18 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Exit codes of all programs: success, failure, wrong usage.
+// Exit codes of all programs: success, failure, wrong usage, not yet.
 const (
 	ExitDone   = 0
 	ExitFailed = 1
 	ExitUsage  = 2
+	// ExitPending is for a question whose answer is "not yet": all was looked at, and a script may
+	// ask again later.
+	ExitPending = 3
 )
+
+// ErrPending ends a program with ExitPending. It prints nothing: the program has said what it found.
+var ErrPending = errors.New("not yet")
 
 // UsageError means that the command line is wrong. The exit code is ExitUsage.
 type UsageError struct{ Err error }
@@ -109,6 +115,9 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	c, err := cmd.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitDone
+	}
+	if errors.Is(err, ErrPending) {
+		return ExitPending
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.Name(), errorText(err))
 	var usage *UsageError

@@ -74,16 +74,21 @@ type Rule struct {
 	Created time.Time `json:"created"`
 }
 
-// ErrTarget means that a text names nothing that a rule can hide.
-var ErrTarget = errors.New("no target of a takedown")
+// TargetError says why a text names nothing that a rule can hide, and what to write instead.
+type TargetError struct {
+	Kind         Kind
+	Text, Detail string
+}
+
+func (e *TargetError) Error() string { return fmt.Sprintf("--%s %q: %s", e.Kind, e.Text, e.Detail) }
 
 var scheme = regexp.MustCompile(`(?i)^\s*(https?|ftp)[:]`)
 
 // ParseTarget makes the target of a kind from any spelling. The domain of a Domain is found by
-// list. A URL or Prefix without a scheme is meant with every scheme.
+// list. A URL or Prefix without a scheme is meant with every scheme. The error is a *TargetError.
 func ParseTarget(list *urlnorm.SuffixList, kind Kind, text string) (Target, error) {
 	bad := func(format string, args ...any) (Target, error) {
-		return Target{}, fmt.Errorf("%w: --%s %q: %s", ErrTarget, kind, text, fmt.Sprintf(format, args...))
+		return Target{}, &TargetError{kind, text, fmt.Sprintf(format, args...)}
 	}
 	text = strings.TrimSpace(text)
 	raw := text
@@ -119,7 +124,7 @@ func ParseTarget(list *urlnorm.SuffixList, kind Kind, text string) (Target, erro
 		return t, nil
 	case URL, Prefix:
 	default:
-		return Target{}, fmt.Errorf("%w: kind %q", ErrTarget, kind)
+		return bad("no such kind")
 	}
 	rest := text
 	if m := scheme.FindString(text); m != "" {
@@ -168,6 +173,12 @@ func (t Target) String() string {
 func (t Target) Digest() string {
 	sum := sha256.Sum256([]byte(string(t.Kind) + " " + t.String()))
 	return hex.EncodeToString(sum[:])
+}
+
+// Same reports whether two rules hide the same rows.
+func (r *Rule) Same(o *Rule) bool {
+	same := func(a, b *int64) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+	return r.Target == o.Target && r.DatasetID == o.DatasetID && same(r.From, o.From) && same(r.To, o.To)
 }
 
 // NewID returns an id for a rule that is added now.

@@ -1,0 +1,640 @@
+package suppress
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/lease"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/partreader"
+	"github.com/urlake/urlake/lake/seekable"
+	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// partsAtOnce is how many parts Inspect reads at the same time.
+const partsAtOnce = 4
+
+// Holding is an object of the lake that still holds something that a rule hides.
+type Holding struct {
+	// Kind is "part", for rows; or "index" or "postings", for the name of a domain.
+	Kind   string `json:"kind"`
+	Object string `json:"object"`
+	Bytes  int64  `json:"bytes,omitempty"`
+	// Rows are those that match, of a part.
+	Rows      int64  `json:"rows,omitempty"`
+	DatasetID uint32 `json:"dataset_id,omitempty"`
+	// Versions are the kept versions that have the object.
+	Versions []string `json:"versions,omitempty"`
+	// Leases are the programs that hold a version with the object that is no longer kept.
+	Leases []string `json:"leases,omitempty"`
+	// Listed is when a garbage collection found that nothing needs the object.
+	Listed *time.Time `json:"listed,omitempty"`
+	// Until says what ends it.
+	Until string `json:"until"`
+}
+
+// State is what Inspect found.
+type State struct {
+	takedown.Record
+	// Rule is nil if the rule is lifted.
+	Rule *takedown.Rule `json:"rule,omitempty"`
+	// TakedownEpoch is the epoch that was looked at.
+	TakedownEpoch uint64 `json:"takedown_epoch"`
+	// Versions are the kept versions, each with the rows that the rule matches and those of them
+	// that readers are shown, of which there must be none.
+	Kept []KeptVersion `json:"kept_versions"`
+	// Holdings are the objects that still hold something.
+	Holdings []Holding `json:"holdings"`
+	// PartsRead counts the parts that were read to look for rows, and Parts those of the lake.
+	PartsRead int `json:"parts_read"`
+	Parts     int `json:"parts"`
+	// Staging counts the objects in staging, which are not looked into.
+	Staging int `json:"staging_objects"`
+	// Unknown are damaged objects, and others that could not be looked into.
+	Unknown []string `json:"unknown,omitempty"`
+	// NotLookedAt names what is beyond the lake's objects.
+	NotLookedAt []string `json:"not_looked_at"`
+	// Gone tells that no object that was looked at holds anything.
+	Gone bool `json:"gone"`
+}
+
+// KeptVersion is a version of the manifest.
+type KeptVersion struct {
+	Version string `json:"version"`
+	// Rows match the rule, and Shown of them are not hidden.
+	Rows  int64 `json:"rows"`
+	Shown int64 `json:"shown"`
+}
+
+// notLookedAt are the places that Inspect cannot see.
+var notLookedAt = []string{
+	"older versions of objects, if the bucket keeps them",
+	"copies of the lake, and what other programs have read from it",
+	"memory and cache folders of servers: they show nothing that is hidden, and cache folders have no URLs",
+	"raw objects that were ingested",
+	"logs; servers and workers log no URLs",
+}
+
+// inspector looks for what a rule hides.
+type inspector struct {
+	*applier
+	rule  *takedown.Rule
+	probe *takedown.Rules
+	state *State
+	found map[string]*Holding // by object
+	seen  map[string]bool     // parts that a segment told of
+}
+
+// Inspect looks whether the lake still holds rows that a rule matches: by the index in the parts of
+// all versions that are kept or held by a server, and by reading all other parts in which they can
+// be. If deep is set, it reads every part, and trusts no index. For a domain, it also looks for
+// objects that have its name.
+func Inspect(ctx context.Context, store blob.Store, id string, deep bool) (*State, error) {
+	m, _, err := manifest.Read(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := takedown.Read(ctx, store, m.Takedowns)
+	if err != nil {
+		return nil, err
+	}
+	rec, ok, err := doc.Record(ctx, store, id)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w, and none was lifted: %s", ErrUnknown, id)
+	}
+	rules, err := doc.Rules(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	state := &State{
+		Record: rec, TakedownEpoch: m.TakedownEpoch, Kept: []KeptVersion{}, Holdings: []Holding{}, NotLookedAt: notLookedAt,
+	}
+	r, ok := rules.Find(id)
+	if !ok {
+		return state, nil
+	}
+	state.Rule = &r
+	in := &inspector{
+		applier: newApplier(store, ""), rule: &r, probe: takedown.NewRules(r), state: state,
+		found: map[string]*Holding{}, seen: map[string]bool{},
+	}
+	if err := in.kept(ctx, m, doc); err != nil {
+		return nil, err
+	}
+	if err := in.leased(ctx, m); err != nil {
+		return nil, err
+	}
+	if err := in.allParts(ctx, deep); err != nil {
+		return nil, err
+	}
+	if r.Kind == takedown.Domain {
+		if err := in.names(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, err := range store.List(ctx, "staging/") {
+		if err != nil {
+			return nil, err
+		}
+		state.Staging++
+	}
+	if err := in.finish(ctx); err != nil {
+		return nil, err
+	}
+	return state, nil
+}
+
+// holding returns the holding of an object.
+func (in *inspector) holding(kind, object string) *Holding {
+	h := in.found[object]
+	if h == nil {
+		h = &Holding{Kind: kind, Object: object}
+		in.found[object] = h
+	}
+	return h
+}
+
+// matchesIn is what a rule matches in a segment.
+type matchesIn struct {
+	rows, shown int64
+	parts       map[string]int64  // rows by part
+	datasets    map[string]uint32 // of parts
+	files       []string          // all parts of the segment
+}
+
+// kept looks into the versions of the manifest.
+func (in *inspector) kept(ctx context.Context, m *manifest.Manifest, doc *takedown.Document) error {
+	versions, err := in.readVersions(ctx, m)
+	if err != nil {
+		return err
+	}
+	bySegment := map[string]*matchesIn{}
+	for _, s := range segmentsOf(versions) {
+		covered, ok := doc.Find(s.ID)
+		if !ok {
+			return codec.Corrupt(m.Takedowns.Object, "segments", -1, "segment "+s.ID+", which a version has", "none")
+		}
+		if bySegment[s.ID], err = in.segment(ctx, &s, covered.Overlay); err != nil {
+			return err
+		}
+	}
+	for i := len(versions) - 1; i >= 0; i-- {
+		v := versions[i]
+		k := KeptVersion{Version: v.ID}
+		for _, s := range v.Segments {
+			got := bySegment[s.ID]
+			k.Rows += got.rows
+			k.Shown += got.shown
+			in.note(got, func(h *Holding) { h.Versions = append(h.Versions, v.ID) })
+		}
+		in.state.Kept = append(in.state.Kept, k)
+	}
+	return nil
+}
+
+// note adds the parts of a segment with matching rows to the holdings.
+func (in *inspector) note(got *matchesIn, each func(*Holding)) {
+	for _, key := range got.files {
+		in.seen[key] = true
+	}
+	for key, rows := range got.parts {
+		h := in.holding("part", key)
+		h.Rows, h.DatasetID = rows, got.datasets[key]
+		each(h)
+	}
+}
+
+// segment looks into a segment.
+func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *takedown.Overlay) (*matchesIn, error) {
+	out := &matchesIn{parts: map[string]int64{}, datasets: map[string]uint32{}}
+	if s.Rows == 0 {
+		return out, nil
+	}
+	seg, err := segment.Open(ctx, in.store, SegmentRef(s), segment.Options{
+		Cache: newCache(), PostingsOnly: true, WholeFiles: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer seg.Close()
+	for id := range seg.Files().Len() {
+		out.files = append(out.files, seg.Files().Info(uint32(id)).Path)
+	}
+	var hidden *overlay.Overlay
+	if covered != nil {
+		if hidden, err = overlay.Open(ctx, in.store, OverlayRef(covered), nil); err != nil {
+			return nil, err
+		}
+	}
+	names, err := in.namesIn(ctx, seg)
+	if err != nil {
+		return nil, err
+	}
+	domains, err := find(seg, names, true)
+	if err != nil {
+		return nil, err
+	}
+	r := rowReader{store: in.store, seg: seg}
+	for _, d := range domains {
+		entries, err := seg.Entries(ctx, d.key, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		m := in.probe.For(d.name)
+		for _, e := range entries {
+			if !m.May(e.Dataset) {
+				continue
+			}
+			tuples, err := seg.Tuples(ctx, e)
+			if err != nil {
+				return nil, err
+			}
+			left, runs, err := r.read(ctx, d.name, e.Dataset, tuples, m, nil, nil)
+			if err != nil {
+				return nil, err
+			}
+			dead := int64(0)
+			for i := range left {
+				dead += left[i].Dead
+				if left[i].Dead > 0 {
+					out.parts[runs[i].part] += left[i].Dead
+					out.datasets[runs[i].part] = e.Dataset
+				}
+			}
+			out.rows += dead
+			shown := tuples
+			if hidden != nil {
+				o, ok, err := hidden.Entry(ctx, e.Key, e.Dataset)
+				if err != nil {
+					return nil, err
+				}
+				if ok {
+					if shown, err = o.Tuples(); err != nil {
+						return nil, err
+					}
+				}
+			}
+			left, _, err = r.read(ctx, d.name, e.Dataset, shown, m, nil, nil)
+			if err != nil {
+				return nil, err
+			}
+			for i := range left {
+				out.shown += left[i].Dead
+			}
+		}
+	}
+	return out, nil
+}
+
+func (in *inspector) namesIn(ctx context.Context, seg *segment.Segment) ([]string, error) {
+	below, err := in.namesBelow(ctx, seg, in.probe.Domains())
+	return append(in.rule.Names(), below...), err
+}
+
+// leased looks into the versions that servers hold although the manifest lists them no longer.
+func (in *inspector) leased(ctx context.Context, m *manifest.Manifest) error {
+	leases, err := lease.All(ctx, in.store)
+	if err != nil {
+		return err
+	}
+	holders := map[string][]string{}
+	for _, l := range leases {
+		if !l.Live(time.Now(), lease.MaxSkew) {
+			continue
+		}
+		if l.Err != nil {
+			in.state.Unknown = append(in.state.Unknown, l.Object.Key+": "+l.Err.Error())
+			continue
+		}
+		for _, id := range l.Versions {
+			if _, err := m.Version(id); err != nil && manifest.ValidVersionID(id) {
+				holders[id] = append(holders[id], fmt.Sprintf("%s (%s), until %s if it is not renewed", l.Holder, l.Program,
+					l.Expires.Add(lease.MaxSkew).UTC().Format(time.RFC3339)))
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(holders)) {
+		data, _, err := in.store.Get(ctx, manifest.VersionKey(id))
+		if errors.Is(err, blob.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		v, err := manifest.DecodeVersion(in.store, data, manifest.VersionKey(id))
+		if err != nil {
+			in.state.Unknown = append(in.state.Unknown, err.Error())
+			continue
+		}
+		for i := range v.Segments {
+			got, err := in.segment(ctx, &v.Segments[i], nil)
+			if err != nil {
+				return err
+			}
+			in.note(got, func(h *Holding) {
+				for _, holder := range holders[id] {
+					if !slices.Contains(h.Leases, holder) {
+						h.Leases = append(h.Leases, holder)
+					}
+				}
+			})
+		}
+	}
+	return nil
+}
+
+var partKey = regexp.MustCompile(`^urls/dataset_id=([0-9]+)/domain_prefix=([^/]+)/.+\.parquet$`)
+
+// allParts reads the parts that no segment told of, or all if deep is set.
+func (in *inspector) allParts(ctx context.Context, deep bool) error {
+	var prefixes []string // hex digits of the ids of the domains that may have rows
+	for _, name := range in.rule.Names() {
+		prefixes = append(prefixes, urlnorm.FormatID(urlnorm.DomainID(name)))
+	}
+	type candidate struct {
+		info    blob.Info
+		dataset uint32
+	}
+	var todo []candidate
+	for info, err := range in.store.List(ctx, "urls/") {
+		if err != nil {
+			return err
+		}
+		m := partKey.FindStringSubmatch(info.Key)
+		if m == nil {
+			continue
+		}
+		in.state.Parts++
+		dataset, err := strconv.ParseUint(m[1], 10, 32)
+		if err != nil || in.rule.DatasetID != 0 && uint32(dataset) != in.rule.DatasetID {
+			continue
+		}
+		// A domain below the rule's can have any id.
+		may := m[2] == lake.AnyPrefix || in.rule.Kind == takedown.Domain ||
+			slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(p, m[2]) })
+		if may && (deep || !in.seen[info.Key]) {
+			todo = append(todo, candidate{info, uint32(dataset)})
+		}
+	}
+	in.state.PartsRead = len(todo)
+	rows := make([]int64, len(todo))
+	failed := make([]error, len(todo))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(partsAtOnce)
+	for i, c := range todo {
+		group.Go(func() error {
+			var err error
+			rows[i], err = in.part(groupCtx, c.info, c.dataset)
+			if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
+				failed[i] = err
+				return nil
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, c := range todo {
+		h := in.found[c.info.Key]
+		switch {
+		case errors.Is(failed[i], blob.ErrNotExist): // deleted meanwhile
+			continue
+		case failed[i] != nil:
+			in.state.Unknown = append(in.state.Unknown, failed[i].Error())
+			continue
+		case rows[i] > 0 && h == nil:
+			h = in.holding("part", c.info.Key)
+			h.Rows, h.DatasetID, h.Bytes = rows[i], c.dataset, c.info.Size
+		case h != nil && h.Rows != rows[i]:
+			in.state.Unknown = append(in.state.Unknown, fmt.Sprintf("%s: it has %d matching rows, its index says %d",
+				c.info.Key, rows[i], h.Rows))
+		}
+	}
+	return nil
+}
+
+// readerAt reads an object by ranges.
+type readerAt struct {
+	ctx   context.Context
+	store blob.Store
+	key   string
+}
+
+// ReadAt implements io.ReaderAt.
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
+	data, err := r.store.ReadRange(r.ctx, r.key, off, int64(len(p)))
+	return copy(p, data), err
+}
+
+// part counts the matching rows of a part by reading it.
+func (in *inspector) part(ctx context.Context, info blob.Info, dataset uint32) (rows int64, err error) {
+	blocks, err := part.BuildPageIndex(readerAt{ctx, in.store, info.Key}, info.Size, info.Key)
+	if err != nil {
+		return 0, err
+	}
+	matchers := map[string]*takedown.Matcher{}
+	for i := range blocks {
+		b := &blocks[i]
+		for from := 0; from < b.Pages(); from += pagesAtOnce {
+			first, end := b.PageStart(from), b.PageStart(min(from+pagesAtOnce, b.Pages()))
+			c, err := partreader.ReadColumns(ctx, in.store, info.Key, b, b.FirstRow+first, end-first, part.ColDomain, part.ColHost)
+			if err != nil {
+				return 0, err
+			}
+			may := false
+			for j := range c.Rows {
+				name := c.Domain[j]
+				if _, known := matchers[name]; !known {
+					if len(matchers) > 1<<16 {
+						clear(matchers)
+					}
+					name = strings.Clone(name)
+					matchers[name] = in.probe.For(name)
+				}
+				may = may || matchers[name].May(dataset)
+			}
+			if !may {
+				continue
+			}
+			more, err := partreader.ReadColumns(ctx, in.store, info.Key, b, b.FirstRow+first, end-first,
+				part.ColScheme, part.ColPort, part.ColTS, part.ColPathQuery)
+			if err != nil {
+				return 0, err
+			}
+			for j := range c.Rows {
+				row := takedown.Row{
+					Dataset: dataset, Scheme: more.Scheme[j], Host: c.Host[j], Path: more.PathQuery[j], Port: more.Port[j],
+					TS: more.TS[j], HasTS: more.HasTS[j],
+				}
+				if matchers[c.Domain[j]].Hides(&row) {
+					rows++
+				}
+			}
+		}
+	}
+	return rows, nil
+}
+
+var (
+	segmentKey  = regexp.MustCompile(`^index/segments/([0-9a-f]{32})/domains\.txt\.zst$`)
+	postingsKey = regexp.MustCompile(`^batches/dataset_id=([0-9]+)/[^/]+/postings-[0-9a-f]{32}\.zst$`)
+)
+
+// names looks for the name of a domain in the lists of domains of segments, also of those that no
+// version has.
+func (in *inspector) names(ctx context.Context) error {
+	for info, err := range in.store.List(ctx, "index/segments/") {
+		if err != nil {
+			return err
+		}
+		m := segmentKey.FindStringSubmatch(info.Key)
+		if m == nil {
+			continue
+		}
+		has, err := in.listHas(ctx, info)
+		if errors.Is(err, codec.ErrCorrupt) {
+			in.state.Unknown = append(in.state.Unknown, err.Error())
+			continue
+		}
+		if errors.Is(err, blob.ErrNotExist) || err == nil && !has {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		h := in.holding("index", info.Key)
+		h.Bytes = info.Size
+		for ref, v := range in.versions {
+			if slices.ContainsFunc(v.Segments, func(s manifest.Segment) bool { return s.ID == m[1] }) {
+				h.Versions = append(h.Versions, ref.ID)
+			}
+		}
+		slices.Sort(h.Versions)
+	}
+	// A batch's postings have the names of its domains in the order of its parts.
+	held := map[string]bool{}
+	for key, h := range in.found {
+		if h.Kind == "part" {
+			if m := partBatch.FindStringSubmatch(key); m != nil {
+				held["batches/dataset_id="+m[1]+"/"+m[2]+"/"] = true
+			}
+		}
+	}
+	for prefix := range held {
+		for info, err := range in.store.List(ctx, prefix) {
+			if err != nil {
+				return err
+			}
+			if postingsKey.MatchString(info.Key) {
+				h := in.holding("postings", info.Key)
+				h.Bytes = info.Size
+				h.Until = "it is kept with the parts of its batch"
+			}
+		}
+	}
+	return nil
+}
+
+var partBatch = regexp.MustCompile(`^urls/dataset_id=([0-9]+)/domain_prefix=[^/]+/part-(.+)-[0-9a-f]{32}-[0-9]+\.parquet$`)
+
+// finish sorts the holdings and says what ends them.
+func (in *inspector) finish(ctx context.Context) error {
+	listed := map[string]time.Time{}
+	lists, err := trash.Lists(ctx, in.store)
+	if err != nil {
+		return err
+	}
+	for _, ref := range lists {
+		l, err := ref.Read(ctx, in.store)
+		if errors.Is(err, blob.ErrNotExist) {
+			continue
+		}
+		if errors.Is(err, codec.ErrCorrupt) {
+			in.state.Unknown = append(in.state.Unknown, err.Error())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, o := range l.Objects {
+			if _, ok := listed[o.Key]; !ok {
+				listed[o.Key] = l.Created
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(in.found)) {
+		h := in.found[key]
+		at, isListed := listed[key]
+		switch {
+		case h.Until != "":
+		case len(h.Versions) > 0 && h.Kind == "index":
+			h.Until = "a version is kept that has this index; the versions after a compaction have another"
+		case len(h.Versions) > 0:
+			h.Until = "a version is kept that has this part; a compaction writes the parts of later versions without the rows"
+		case len(h.Leases) > 0:
+			h.Until = "a server reads a version that is no longer kept; then a garbage collection deletes it"
+		case isListed:
+			h.Listed = &at
+			h.Until = "the first garbage collection after its time of grace, counted from " + at.UTC().Format(time.RFC3339)
+		default:
+			h.Until = "a garbage collection, unless a finished or running ingest needs it"
+		}
+		in.state.Holdings = append(in.state.Holdings, *h)
+	}
+	slices.SortStableFunc(in.state.Holdings, func(a, b Holding) int { return cmp.Compare(b.Kind, a.Kind) })
+	shown := int64(0)
+	for _, k := range in.state.Kept {
+		shown += k.Shown
+	}
+	in.state.Gone = len(in.state.Holdings) == 0 && len(in.state.Unknown) == 0 && in.state.Staging == 0 && shown == 0
+	return nil
+}
+
+// listHas reports whether a list of domains has the rule's domain, or a name below it.
+func (in *inspector) listHas(ctx context.Context, info blob.Info) (bool, error) {
+	stream, err := in.store.Open(ctx, info.Key, 0, info.Size)
+	if err != nil {
+		return false, err
+	}
+	defer stream.Close()
+	dec, err := zstd.NewReader(stream, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(seekable.MaxFrame))
+	if err != nil {
+		return false, err
+	}
+	defer dec.Close()
+	lines := bufio.NewScanner(dec)
+	for lines.Scan() {
+		name := lines.Text()
+		if name == in.rule.Host || strings.HasSuffix(name, "."+in.rule.Host) {
+			return true, nil
+		}
+	}
+	if err := lines.Err(); err != nil && ctx.Err() == nil {
+		return false, codec.Corrupt(info.Key, "content", -1, "lines in zstd frames", err)
+	}
+	return false, ctx.Err()
+}

@@ -1,0 +1,171 @@
+package takedown
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// Program is what the verbs need of the program that has them.
+type Program struct {
+	// Open returns the lake that --lake names.
+	Open func(cmd *cobra.Command) (blob.Store, error)
+	// LakeFlag adds --lake to a verb.
+	LakeFlag func(cmd *cobra.Command)
+	// Explained adds the command that mends a damaged object to an error.
+	Explained func(err error) error
+	// JSON tells whether --json was given.
+	JSON *bool
+}
+
+// NewCommand returns "starter takedown" with its verbs.
+func NewCommand(p Program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "takedown",
+		Short: "Hide a site or a URL in every version of the lake",
+		Long: `Takedown hides a domain, a host, a URL or all URLs with a prefix, in every kept version
+at once and in what is ingested later. Counts, totals and lists of datasets are exact
+without the hidden rows. Servers follow with their next refresh.
+
+The rows are hidden, not deleted: they stay in the lake's Parquet files, which other
+programs can read, until those are deleted. "takedown status" says what still holds them.`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(cmd.ErrOrStderr())
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return cli.Usagef("no verb given; choose add, list, status, lift or repair")
+		},
+	}
+	cmd.AddCommand(p.add(), p.list(), p.status(), p.lift(), p.repair())
+	return cmd
+}
+
+// verb completes a verb with what it does.
+func (p Program) verb(cmd *cobra.Command, o *options, do func(ctx context.Context, store blob.Store, args []string, out io.Writer) error) *cobra.Command {
+	p.LakeFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.json = *p.JSON
+		store, err := p.Open(cmd)
+		if err != nil {
+			return err
+		}
+		return p.Explained(do(cmd.Context(), store, args, cmd.OutOrStdout()))
+	}
+	return cmd
+}
+
+func (p Program) add() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "add --lake URL (--domain D | --host H | --url U | --prefix P) --reason TEXT",
+		Short: "Hide rows in every version",
+		Long: `Add hides rows in every kept version with one change of the manifest, and those that are
+ingested later. It reads the rows of the domain in question, no others.
+
+  --domain  a registrable domain with all hosts below it, e.g. example.com
+  --host    one host with all its URLs, without the hosts below it
+  --url     one URL
+  --prefix  all URLs of one host that begin with this text
+
+Any spelling is taken to the canonical form that the lake has. A URL or a prefix without
+a scheme is meant with http, https and ftp. With --from or --to, rows without a time are
+not hidden; the command says how many there are.
+
+An equal takedown that is in force already is named, and nothing changes. The record of a
+takedown has no URL: when it is lifted, a digest of what it named stays.`,
+		Example: `  starter takedown add --lake /data/lake --domain example.com --reason "request 17" --dry-run
+  starter takedown add --lake /data/lake --domain example.com --reason "request 17"
+  starter takedown add --lake s3://b/lake --prefix https://example.org/user/ada/ --reason GDPR --by legal
+  starter takedown add --lake s3://b/lake --host a.example.org --dataset crawl --to 2020-01-01 --reason old`,
+		Args: cli.Args(cobra.NoArgs),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.domain, "domain", "", "hide this `DOMAIN` with all its hosts")
+	f.StringVar(&o.host, "host", "", "hide this `HOST`")
+	f.StringVar(&o.url, "url", "", "hide this `URL`")
+	f.StringVar(&o.prefix, "prefix", "", "hide all URLs that begin with this `TEXT`: a host, a slash, perhaps more")
+	f.StringVar(&o.dataset, "dataset", "", "only in the dataset of this `NAME` (default: in all)")
+	f.StringVar(&o.from, "from", "", "only rows of this `TIME` or later, e.g. 2024-11-20")
+	f.StringVar(&o.to, "to", "", "only rows before this `TIME`")
+	f.StringVar(&o.reason, "reason", "", "why, for the record; no URLs: it stays (`TEXT`)")
+	f.StringVar(&o.by, "by", userName(), "who asked for it, for the record (`NAME`)")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only say what would be hidden")
+	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, _ []string, out io.Writer) error {
+		return o.add(ctx, store, out)
+	})
+}
+
+func (p Program) list() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "list --lake URL",
+		Short: "List the takedowns",
+		Example: `  starter takedown list --lake /data/lake
+  starter takedown list --lake /data/lake --all --json`,
+		Args: cli.Args(cobra.NoArgs),
+	}
+	cmd.Flags().BoolVar(&o.all, "all", false, "also those that were lifted, without what they named")
+	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, _ []string, out io.Writer) error {
+		return o.list(ctx, store, out)
+	})
+}
+
+func (p Program) status() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "status ID --lake URL",
+		Short: "Look what still holds rows of a takedown",
+		Long: `Status looks at the objects of the lake: for each kept version, how many rows the
+takedown matches, and that none of them is shown; and which objects still hold such rows,
+or the name of the domain, and until when. It reads the parts of kept versions by their
+index, and the other parts, those of a failed ingest for example, as a whole. With --deep
+it reads all parts in which the rows can be.
+
+It ends with exit code 0 if nothing holds anything any more, and with 3 if something does,
+or if that is not known.`,
+		Example: `  starter takedown status 20261120-0f3c9a7152 --lake /data/lake`,
+		Args:    cli.Args(cobra.ExactArgs(1)),
+	}
+	cmd.Flags().BoolVar(&o.deep, "deep", false, "trust no index; read every part in which the rows can be")
+	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, args []string, out io.Writer) error {
+		return o.status(ctx, store, args[0], out)
+	})
+}
+
+func (p Program) lift() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "lift ID --lake URL",
+		Short: "End a takedown",
+		Long: `Lift ends a takedown. Its rows are shown again in all versions that still have them,
+unless another takedown hides them. The record of the takedown stays.`,
+		Example: `  starter takedown lift 20261120-0f3c9a7152 --lake /data/lake --reason "withdrawn"`,
+		Args:    cli.Args(cobra.ExactArgs(1)),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.reason, "reason", "", "why, for the record (`TEXT`)")
+	f.StringVar(&o.by, "by", userName(), "who asked for it, for the record (`NAME`)")
+	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, args []string, out io.Writer) error {
+		return o.lift(ctx, store, args[0], out)
+	})
+}
+
+func (p Program) repair() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "repair --lake URL",
+		Short: "Make damaged overlays of takedowns again",
+		Long: `Repair applies all takedowns again, to all segments of all kept versions, and writes what
+is missing or damaged. It needs the list of the takedowns and the segments.`,
+		Args: cli.Args(cobra.NoArgs),
+	}
+	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, _ []string, out io.Writer) error {
+		return o.repair(ctx, store, out)
+	})
+}

@@ -1,0 +1,417 @@
+// Package takedown is what "starter takedown" selects, does and prints.
+package takedown
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/user"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
+	rules "github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// options are the flags of all verbs.
+type options struct {
+	domain, host, url, prefix string
+	dataset, from, to         string
+	reason, by                string
+	dryRun, all, deep         bool
+	json                      bool
+}
+
+// target returns what the flags name.
+func (o *options) target(list *urlnorm.SuffixList) (rules.Target, error) {
+	var kind rules.Kind
+	var text string
+	n := 0
+	for _, f := range []struct {
+		kind rules.Kind
+		text string
+	}{{rules.Domain, o.domain}, {rules.Host, o.host}, {rules.URL, o.url}, {rules.Prefix, o.prefix}} {
+		if f.text != "" {
+			kind, text = f.kind, f.text
+			n++
+		}
+	}
+	if n != 1 {
+		return rules.Target{}, cli.Usagef("give one of --domain, --host, --url and --prefix")
+	}
+	t, err := rules.ParseTarget(list, kind, text)
+	if err != nil {
+		return t, &cli.UsageError{Err: err}
+	}
+	return t, nil
+}
+
+// timeForms are the spellings of a time, with how long the named span is.
+var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02", "2006-01", "2006"}
+
+// parseTime returns a time in milliseconds, nil for "".
+func parseTime(flag, text string) (*int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	for _, form := range timeForms {
+		if t, err := time.Parse(form, text); err == nil {
+			ms := t.UnixMilli()
+			return &ms, nil
+		}
+	}
+	return nil, cli.Usagef("--%s %q is no time; use e.g. 2024-11-20 or 2024-11-20T10:00:00Z", flag, text)
+}
+
+// rule makes the rule that the flags describe.
+func (o *options) rule(ctx context.Context, store blob.Store) (rules.Rule, error) {
+	r := rules.Rule{Reason: strings.TrimSpace(o.reason), By: o.by, Created: time.Now().UTC().Truncate(time.Second)}
+	if r.Reason == "" && !o.dryRun {
+		return r, cli.Usagef("no reason given; use --reason TEXT. It stays on record, so do not write URLs into it")
+	}
+	r.Reason = max(r.Reason, "-")
+	var err error
+	if r.From, err = parseTime("from", o.from); err != nil {
+		return r, err
+	}
+	if r.To, err = parseTime("to", o.to); err != nil {
+		return r, err
+	}
+	if r.From != nil && r.To != nil && *r.From >= *r.To {
+		return r, cli.Usagef("--from %s is not before --to %s", o.from, o.to)
+	}
+	list, err := suffixList(ctx, store)
+	if err != nil {
+		return r, err
+	}
+	if r.Target, err = o.target(list); err != nil {
+		return r, err
+	}
+	if o.dataset != "" {
+		d, err := findDataset(ctx, store, o.dataset)
+		if err != nil {
+			return r, err
+		}
+		r.Dataset, r.DatasetID = d.Name, d.ID
+	}
+	r.ID = rules.NewID(r.Created)
+	return r, nil
+}
+
+// suffixList returns the list that the current version follows, or that of this program.
+func suffixList(ctx context.Context, store blob.Store) (*urlnorm.SuffixList, error) {
+	m, _, err := manifest.Read(ctx, store)
+	if errors.Is(err, manifest.ErrNoVersion) {
+		return nil, fmt.Errorf("%w; takedowns are kept beside versions, so publish first", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ref, err := m.Version("")
+	if err != nil {
+		return nil, err
+	}
+	v, err := manifest.ReadVersion(ctx, store, ref)
+	if err != nil {
+		return nil, err
+	}
+	list, err := lake.LoadSuffixList(ctx, store, v.PublicSuffix)
+	var missing *lake.MissingListError
+	if errors.As(err, &missing) || errors.Is(err, codec.ErrCorrupt) {
+		return urlnorm.BuiltinSuffixes(), nil
+	}
+	return list, err
+}
+
+// findDataset returns the dataset of a name.
+func findDataset(ctx context.Context, store blob.Store, name string) (lake.Dataset, error) {
+	found, err := registry.DatasetsNamed(ctx, store, name)
+	if err != nil {
+		return lake.Dataset{}, err
+	}
+	if d, ok := found[name]; ok {
+		return d, nil
+	}
+	all, err := registry.Datasets(ctx, store)
+	if err != nil {
+		return lake.Dataset{}, err
+	}
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	if meant, ok := cli.Nearest(name, names); ok {
+		return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; did you mean %q?", name, meant)
+	}
+	return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; %s lists them", name, cli.Typed("starter datasets"))
+}
+
+// userName is who runs the program.
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}
+
+func (o *options) add(ctx context.Context, store blob.Store, out io.Writer) error {
+	r, err := o.rule(ctx, store)
+	if err != nil {
+		return err
+	}
+	do := suppress.Add
+	if o.dryRun {
+		do = suppress.Preview
+	}
+	res, err := do(ctx, store, r, suppress.Options{})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return cli.WriteJSON(out, res, true)
+	}
+	switch {
+	case res.Existed:
+		cli.Fprintf(out, "Takedown %s hides %s already.\n", res.ID, describe(&res.Rule))
+		return nil
+	case o.dryRun:
+		cli.Fprintf(out, "A takedown of %s would hide", describe(&res.Rule))
+	default:
+		cli.Fprintf(out, "Takedown %s of %s hides", res.ID, describe(&res.Rule))
+	}
+	o.matched(res, out)
+	if !o.dryRun {
+		cli.Fprintf(out, "It is epoch %d. Servers follow it with their next refresh, after 2 seconds by default.\n"+
+			"The rows are hidden, and still stored: %s\n", res.Epoch, cli.Typed("starter takedown status "+res.ID))
+	}
+	return nil
+}
+
+// matched prints what a rule matches.
+func (o *options) matched(res *suppress.Result, out io.Writer) {
+	if len(res.Versions) == 0 {
+		cli.Fprintf(out, " nothing that is in the lake now, and what is ingested later.\n")
+		return
+	}
+	cli.Fprintf(out, " %s", cli.Plural(res.Current.Rows, "row"))
+	if res.Current.Rows > 0 {
+		cli.Fprintf(out, " of %s in %s", cli.Plural(res.Current.Domains, "domain"), cli.Plural(res.Current.Datasets, "dataset"))
+	}
+	cli.Fprintf(out, " of the current version.\n")
+	older := len(res.Versions)
+	if res.Current.Rows > 0 || res.Current.Undated > 0 {
+		older--
+	}
+	if older > 0 {
+		cli.Fprintf(out, "%s kept before have rows of it too.\n", cli.Plural(int64(older), "version"))
+	}
+	if n := res.Current.Undated; n > 0 {
+		cli.Fprintf(out, "%s without a time cannot be told to be from that span, and are not hidden.\n", cli.Plural(n, "row"))
+	}
+	const most = 12
+	rows := [][]string{}
+	for _, d := range res.Datasets[:min(len(res.Datasets), most)] {
+		rows = append(rows, []string{d.Dataset, cli.Count(d.Rows)})
+	}
+	if n := len(res.Datasets) - most; n > 0 {
+		rows = append(rows, []string{fmt.Sprintf("… %d more", n), ""})
+	}
+	_ = cli.Table(out, "DATASET ROWS", rows)
+}
+
+// describe names what a rule hides.
+func describe(r *rules.Rule) string {
+	s := string(r.Kind) + " " + r.Target.String()
+	if r.Dataset != "" {
+		s += " in " + r.Dataset
+	}
+	if r.From != nil {
+		s += " from " + stamp(*r.From)
+	}
+	if r.To != nil {
+		s += " before " + stamp(*r.To)
+	}
+	return s
+}
+
+func stamp(ms int64) string {
+	t := time.UnixMilli(ms).UTC()
+	if t.Truncate(24 * time.Hour).Equal(t) {
+		return t.Format(time.DateOnly)
+	}
+	return t.Format(time.RFC3339)
+}
+
+// listed is a line of the list.
+type listed struct {
+	rules.Record
+	// Target is the text of a rule that is in force.
+	Target string `json:"target,omitempty"`
+}
+
+func (o *options) list(ctx context.Context, store blob.Store, out io.Writer) error {
+	m, _, err := manifest.Read(ctx, store)
+	if errors.Is(err, manifest.ErrNoVersion) {
+		m, err = &manifest.Manifest{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	doc, err := rules.Read(ctx, store, m.Takedowns)
+	if err != nil {
+		return err
+	}
+	inForce, err := doc.Rules(ctx, store)
+	if err != nil {
+		return err
+	}
+	texts := map[string]string{}
+	for _, r := range inForce.All() {
+		texts[r.ID] = describe(&r)
+	}
+	all := []listed{}
+	for rec, err := range doc.Records(ctx, store) {
+		if err != nil {
+			return err
+		}
+		if text, ok := texts[rec.ID]; ok || o.all {
+			all = append(all, listed{rec, text})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b listed) int { return a.Created.Compare(b.Created) })
+	if o.json {
+		return cli.WriteJSON(out, all, true)
+	}
+	if len(all) == 0 {
+		cli.Fprintf(out, "No takedown is in force.\n")
+		return nil
+	}
+	rows := make([][]string, len(all))
+	for i, l := range all {
+		what := l.Target
+		if l.Lifted != nil {
+			what = fmt.Sprintf("lifted %s; %s, sha256 %.12s…", l.Lifted.Format(time.DateOnly), l.Kind, l.Digest)
+		}
+		rows[i] = []string{l.ID, l.Created.Format(time.DateOnly), what, l.By, l.Reason}
+	}
+	return cli.Table(out, "ID ADDED HIDES BY REASON", rows)
+}
+
+func (o *options) lift(ctx context.Context, store blob.Store, id string, out io.Writer) error {
+	res, err := suppress.Lift(ctx, store, id, o.by, strings.TrimSpace(o.reason), suppress.Options{})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return cli.WriteJSON(out, res, true)
+	}
+	cli.Fprintf(out, "Takedown %s of %s is lifted, in epoch %d.\n", id, describe(&res.Rule), res.Epoch)
+	cli.Fprintf(out, "%s of it are in the current version; those that no other takedown hides are shown again.\n",
+		cli.Plural(res.Current.Rows, "row"))
+	return nil
+}
+
+func (o *options) repair(ctx context.Context, store blob.Store, out io.Writer) error {
+	n, err := suppress.Repair(ctx, store, suppress.Options{})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return cli.WriteJSON(out, struct {
+			Overlays int `json:"overlays"`
+		}{n}, true)
+	}
+	cli.Fprintf(out, "The takedowns are applied again: %s with hidden rows.\n", cli.Plural(int64(n), "segment"))
+	return nil
+}
+
+func (o *options) status(ctx context.Context, store blob.Store, id string, w io.Writer) error {
+	s, err := suppress.Inspect(ctx, store, id, o.deep)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(w)
+	if o.json {
+		err = cli.WriteJSON(out, s, true)
+	} else {
+		print(s, out)
+	}
+	if err := errors.Join(err, out.Flush()); err != nil {
+		return err
+	}
+	if s.Rule != nil && !s.Gone {
+		return cli.ErrPending
+	}
+	return nil
+}
+
+// mostHoldings is how many objects are listed for people.
+const mostHoldings = 20
+
+// print prints a state for people.
+func print(s *suppress.State, out io.Writer) {
+	if s.Rule == nil {
+		cli.Fprintf(out, "Takedown %s was lifted on %s", s.ID, s.Lifted.Format(time.DateOnly))
+		if s.LiftedBy != "" {
+			cli.Fprintf(out, " by %s", s.LiftedBy)
+		}
+		if s.LiftReason != "" {
+			cli.Fprintf(out, ": %s", s.LiftReason)
+		}
+		cli.Fprintf(out, ". It hides nothing.\n")
+		return
+	}
+	cli.Fprintf(out, "Takedown %s: %s, added %s by %s: %s\n\n", s.ID, describe(s.Rule), s.Created.Format(time.DateOnly), s.By, s.Reason)
+	rows := [][]string{}
+	for _, v := range s.Kept {
+		rows = append(rows, []string{v.Version, cli.Count(v.Rows), cli.Count(v.Shown)})
+	}
+	_ = cli.Table(out, "KEPT_VERSION STORED_ROWS SHOWN_ROWS", rows)
+	cli.Fprintf(out, "\n%s in the lake; %s read for rows that no index of a kept version knows.\n",
+		cli.Plural(int64(s.Parts), "part"), cli.Count(int64(s.PartsRead)))
+	if len(s.Holdings) == 0 {
+		cli.Fprintf(out, "No object that was looked at holds any of it.\n")
+	} else {
+		cli.Fprintf(out, "\n%s still hold something of it:\n", cli.Plural(int64(len(s.Holdings)), "object"))
+	}
+	for i, h := range s.Holdings {
+		if i == mostHoldings {
+			cli.Fprintf(out, "… %d more; --json lists all\n", len(s.Holdings)-i)
+			break
+		}
+		what := "the name of the domain"
+		if h.Kind == "part" {
+			what = cli.Plural(h.Rows, "row")
+		}
+		cli.Fprintf(out, "  %s: %s\n", h.Object, what)
+		cli.Fprintf(out, "    until %s", h.Until)
+		if n := len(h.Versions); n > 0 {
+			cli.Fprintf(out, " (%s: %s", cli.Plural(int64(n), "version"), h.Versions[0])
+			if n > 1 {
+				cli.Fprintf(out, " … %s", h.Versions[n-1])
+			}
+			cli.Fprintf(out, ")")
+		}
+		cli.Fprintf(out, "\n")
+		for _, l := range h.Leases {
+			cli.Fprintf(out, "    held by %s\n", l)
+		}
+	}
+	if s.Staging > 0 {
+		cli.Fprintf(out, "\n%s in staging, of ingests that run or failed, were not looked into.\n", cli.Plural(int64(s.Staging), "object"))
+	}
+	for _, u := range s.Unknown {
+		cli.Fprintf(out, "Not known: %s\n", u)
+	}
+	cli.Fprintf(out, "\nNot looked at: %s.\n", strings.Join(s.NotLookedAt, "; "))
+}
