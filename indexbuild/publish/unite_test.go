@@ -117,7 +117,7 @@ func TestCompactedLakeAnswersAlike(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				compact(t, compacted, rng.IntN(2) == 0)
 			}
-			if rng.IntN(6) == 0 {
+			if seed%2 == 1 && rng.IntN(6) == 0 {
 				suffixes, moved = randomSuffixes(rng), true
 				for _, s := range stores {
 					list = testlake.SetList(t, s, suffixes)
