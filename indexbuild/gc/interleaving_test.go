@@ -8,14 +8,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/starter/retire"
 )
 
@@ -218,6 +222,30 @@ func TestEveryInterleavingOfARestorationAndACollection(t *testing.T) {
 	if back == 0 || lost == 0 {
 		t.Error("one of the outcomes never was")
 	}
+}
+
+// A takedown is added whose overlays are garbage, since it was lifted before, while a collection
+// deletes them.
+func TestEveryInterleavingOfATakedownAndACollection(t *testing.T) {
+	prepared := blob.NewMemory()
+	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
+	testlake.Publish(t, prepared)
+	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Prefix, "site3.test/x/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := takedown.Rule{ID: "20261120-0123456789", Target: target, Reason: "test", Created: time.Unix(1_800_000_000, 0).UTC()}
+	add := func(store blob.Store) error {
+		_, err := suppress.Add(context.Background(), store, rule, suppress.Options{})
+		return err
+	}
+	if err := add(prepared); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := suppress.Lift(t.Context(), prepared, rule.ID, "", "", suppress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	interleave(t, prepared, add, func(string, error) bool { return false })
 }
 
 // interleave lets a writer and a collection work on copies of a lake. The writer is stopped at each

@@ -9,6 +9,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 // Kind is a kind of object that a collection deletes. Objects of other kinds stay.
@@ -22,6 +23,9 @@ const (
 	SegmentInfos
 	SegmentFiles
 	VersionPieces
+	Takedowns
+	TakedownPieces
+	Overlays
 	Packs
 	Records
 	Marks
@@ -33,7 +37,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"versions", "segments", "segment files", "version pieces", "packs", "batch records", "marks",
+	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "packs", "batch records", "marks",
 	"postings", "rejects", "parts", "registry pieces",
 }
 
@@ -84,6 +88,12 @@ func parse(key string) (o object, ok bool) {
 		return object{kind: VersionPieces}, pieceForm.MatchString(key[len(manifest.PiecesRoot):])
 	case strings.HasPrefix(key, registry.PiecesRoot):
 		return object{kind: RegistryPieces}, pieceForm.MatchString(key[len(registry.PiecesRoot):])
+	case strings.HasPrefix(key, takedown.DocumentRoot):
+		return object{kind: Takedowns}, takedown.IsDocument(key)
+	case strings.HasPrefix(key, takedown.PiecesRoot):
+		return object{kind: TakedownPieces}, pieceForm.MatchString(key[len(takedown.PiecesRoot):])
+	case strings.HasPrefix(key, takedown.OverlayRoot):
+		return object{kind: Overlays}, takedown.IsOverlay(key)
 	case strings.HasPrefix(key, pack.Prefix):
 		name, ok := pack.NameOf(key)
 		return object{kind: Packs, name: name}, ok

@@ -7,6 +7,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -38,7 +39,9 @@ type lister struct {
 var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 
 func (l *lister) list() error {
-	for _, root := range []string{versionRoot, segmentRoot, manifest.PiecesRoot, registry.PiecesRoot, pack.Prefix} {
+	for _, root := range []string{
+		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, registry.PiecesRoot, pack.Prefix,
+	} {
 		if err := l.each(root, true, l.look); err != nil {
 			return err
 		}

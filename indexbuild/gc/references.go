@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 // references is what must not be deleted: what versions, the registry and plans of publishes refer
@@ -29,6 +30,8 @@ type references struct {
 	segments map[string]bool // ids
 	pieces   map[string]bool // keys
 	packs    map[string]bool // names
+	// takedowns are the objects of the manifest's takedowns, by key.
+	takedowns map[string]bool
 	// records are the records, by batch.
 	records []record
 	// writing are batches whose objects are being written.
@@ -97,6 +100,9 @@ func readReferences(
 	if err := r.held(held); err != nil {
 		return nil, err
 	}
+	if err := r.takedowns(m); err != nil {
+		return nil, err
+	}
 	if err := r.registry(); err != nil {
 		return nil, err
 	}
@@ -111,7 +117,7 @@ func newReader(ctx context.Context, store blob.Store) *reader {
 		ctx: ctx, store: store, packAt: map[string]int32{}, maps: map[string]bool{},
 		refs: &references{
 			versions: map[string]bool{}, segments: map[string]bool{}, pieces: map[string]bool{},
-			packs: map[string]bool{}, writing: map[registry.BatchID]bool{}, view: pack.NewView(store),
+			packs: map[string]bool{}, takedowns: map[string]bool{}, writing: map[registry.BatchID]bool{}, view: pack.NewView(store),
 			exact: map[registry.BatchID]map[string]bool{}, unreadable: map[registry.BatchID]error{},
 		},
 	}
@@ -239,6 +245,25 @@ func (r *reader) add(b registry.BatchID, digest, packName string, parts int64, w
 	return nil
 }
 
+// takedowns adds what the manifest's takedowns refer to. Earlier ones are garbage.
+func (r *reader) takedowns(m *manifest.Manifest) error {
+	if m.Takedowns == nil {
+		return nil
+	}
+	r.refs.takedowns[m.Takedowns.Object] = true
+	doc, err := takedown.Read(r.ctx, r.store, m.Takedowns)
+	if err != nil {
+		return fmt.Errorf("takedowns: %w", err)
+	}
+	for key, err := range doc.Objects(r.ctx, r.store) {
+		if err != nil {
+			return fmt.Errorf("takedowns: %w", err)
+		}
+		r.refs.takedowns[key] = true
+	}
+	return nil
+}
+
 // registry adds what the registry refers to.
 func (r *reader) registry() error {
 	if err := registry.Pieces(r.ctx, r.store, func(key string) { r.refs.pieces[key] = true }); err != nil {
@@ -304,6 +329,8 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 		return r.segments[o.name], nil
 	case VersionPieces, RegistryPieces:
 		return r.pieces[key], nil
+	case Takedowns, TakedownPieces, Overlays:
+		return r.takedowns[key], nil
 	case Packs:
 		return r.hasPack(ctx, key, o.name)
 	}

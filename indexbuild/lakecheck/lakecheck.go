@@ -108,6 +108,8 @@ type checker struct {
 	packs  *packed
 	// unions has the members of the unions whose records were read, by key and name.
 	unions map[string]map[string]lake.Member
+	// manifest is the one that was read, nil if there is none or it is damaged.
+	manifest *manifest.Manifest
 }
 
 // add reports an error that is a *codec.CorruptError, unless the object has a problem already. It
@@ -148,6 +150,9 @@ func (c *checker) run() error {
 			return err
 		}
 	}
+	if err := c.takedowns(c.manifest, versions); err != nil {
+		return err
+	}
 	// A damaged registry is reported below.
 	if rules, err := registry.ReadRules(c.ctx, c.store); err == nil {
 		if err := c.suffixList(rules.PublicSuffix); err != nil {
@@ -182,6 +187,7 @@ func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, e
 	if other := c.add(err); other != nil {
 		return nil, nil, other
 	}
+	c.manifest = m
 	left := &manifest.State{}
 	if err != nil || m != nil {
 		if left, err = manifest.Look(c.ctx, c.store); err != nil {

@@ -49,6 +49,8 @@ func Of(lakeURL, key string) string {
 		return "delete it when the server that wrote it has ended"
 	case strings.HasPrefix(key, "index/trash/"):
 		return "mend it with: " + starter() + " gc --lake " + lakeURL
+	case strings.HasPrefix(key, "index/overlays/"), strings.HasPrefix(key, "index/takedowns/"):
+		return "mend it with: " + starter() + " takedown repair --lake " + lakeURL
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
 		return "mend it with: " + rebuild
 	case strings.HasPrefix(key, "rules/"):

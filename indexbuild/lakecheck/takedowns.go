@@ -1,0 +1,309 @@
+package lakecheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/partreader"
+	"github.com/urlake/urlake/lake/pieces"
+	"github.com/urlake/urlake/lake/takedown"
+)
+
+// takedowns checks the takedowns of a lake: the document, its pieces, that it covers all segments of
+// the versions, and the overlays. Deep also reads all rows of these segments, and works out by the
+// texts of the rules alone what the overlays have to say.
+func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) error {
+	if m == nil || m.Takedowns == nil {
+		return nil
+	}
+	doc, err := takedown.Read(c.ctx, c.store, m.Takedowns)
+	if err != nil {
+		return c.add(err)
+	}
+	sound := true
+	for _, ref := range []pieces.Ref{doc.RulePieces, doc.RecordPieces} {
+		for _, err := range pieces.Open(c.store, takedown.PiecesRoot, ref).Pieces(c.ctx) {
+			sound = sound && err == nil
+			if err := c.add(err); err != nil {
+				return err
+			}
+		}
+	}
+	if !sound {
+		return nil
+	}
+	rules, err := doc.Rules(c.ctx, c.store)
+	if err != nil {
+		return c.add(err)
+	}
+	for rec, err := range doc.Records(c.ctx, c.store) {
+		if err != nil {
+			return c.add(err)
+		}
+		if r, ok := rules.Find(rec.ID); ok && r.Digest() != rec.Digest {
+			err := codec.Corrupt(m.Takedowns.Object, "record "+rec.ID, -1, "digest "+r.Digest(), rec.Digest)
+			if err := c.add(err); err != nil {
+				return err
+			}
+		}
+	}
+	naive := newNaive(rules.All())
+	seen := map[string]bool{}
+	for _, v := range versions {
+		for _, s := range v.Segments {
+			if seen[s.ID] || rules.Len() == 0 {
+				continue
+			}
+			seen[s.ID] = true
+			covered, ok := doc.Find(s.ID)
+			if !ok {
+				err := codec.Corrupt(m.Takedowns.Object, "segments", -1, "segment "+s.ID+" of version "+v.ID, "none")
+				if err := c.add(err); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := c.add(c.overlay(&s, covered, naive)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// overlay checks what the takedowns say of a segment.
+func (c *checker) overlay(s *manifest.Segment, covered takedown.Segment, rules *naive) error {
+	object := "" // for errors about a segment that has no overlay and should have one
+	have := map[owner]overlay.Entry{}
+	hidden := int64(0)
+	if o := covered.Overlay; o != nil {
+		object = o.Object
+		opened, err := overlay.Open(c.ctx, c.store, overlay.Ref(*o), nil)
+		if errors.Is(err, blob.ErrNotExist) {
+			return codec.Corrupt(object, "object", -1, "one that exists, since the takedowns name it", "none")
+		}
+		if err != nil {
+			return err
+		}
+		for e, err := range opened.All(c.ctx) {
+			if err != nil {
+				return err
+			}
+			have[owner{e.Key, e.Dataset}] = e
+			hidden += e.Dead
+		}
+	}
+	if hidden != covered.Hidden {
+		return codec.Corrupt(object, "sums", -1, fmt.Sprintf("%d hidden rows", covered.Hidden), hidden)
+	}
+	if len(have) == 0 && !c.opt.Deep || s.Rows == 0 {
+		return nil
+	}
+	seg, err := segment.Open(c.ctx, c.store, SegmentRef(*s), segment.Options{PostingsOnly: true, WholeFiles: true})
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil // the check of the segment has reported it
+	}
+	if err != nil {
+		return err
+	}
+	defer seg.Close()
+	for o, e := range have {
+		entry, ok, err := seg.Entry(c.ctx, o.Key, o.dataset)
+		if errors.Is(err, codec.ErrCorrupt) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !ok || entry.Rows != e.Rows+e.Dead {
+			return codec.Corrupt(object, fmt.Sprintf("domain %016x in dataset %d", o.ID, o.dataset), -1,
+				fmt.Sprintf("%d rows as in the segment", entry.Rows), e.Rows+e.Dead)
+		}
+	}
+	if !c.opt.Deep {
+		return nil
+	}
+	want, err := recount(c.ctx, c.store, seg, rules)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if object == "" && len(want) > 0 {
+		return codec.Corrupt(takedown.OverlayRoot+s.ID, "object", -1, "an overlay, since rules hide rows of the segment", "none")
+	}
+	for o, w := range want {
+		e := have[o]
+		tuples, err := e.Tuples()
+		if err != nil {
+			return err
+		}
+		if e.Totals != w.left || e.Dead != w.dead || e.DeadSize != w.deadSize || !slices.Equal(tuples, w.tuples) {
+			return codec.Corrupt(object, fmt.Sprintf("domain %016x in dataset %d", o.ID, o.dataset), -1,
+				fmt.Sprintf("%d rows hidden and %d left, counted in the parts", w.dead, w.left.Rows),
+				fmt.Sprintf("%d and %d, or others", e.Dead, e.Rows))
+		}
+	}
+	if len(want) != len(have) {
+		return codec.Corrupt(object, "entries", -1, fmt.Sprintf("%d, counted in the parts", len(want)), len(have))
+	}
+	return nil
+}
+
+// owner is a domain in a dataset.
+type owner struct {
+	segment.Key
+	dataset uint32
+}
+
+// counted is what is left of a domain in a dataset.
+type counted struct {
+	left           segment.Totals
+	dead, deadSize int64
+	tuples         []segment.Tuple
+}
+
+// recountPages is how many pages are decoded at once.
+const recountPages = 8
+
+// recount reads all rows of a segment and returns what the rules leave of each domain of which they
+// hide something.
+func recount(ctx context.Context, store blob.Store, seg *segment.Segment, rules *naive) (map[owner]*counted, error) {
+	all := map[owner]*counted{}
+	columns := []part.Column{
+		part.ColDomain, part.ColHost, part.ColScheme, part.ColPort, part.ColPathQuery, part.ColTS, part.ColSize,
+	}
+	for p, err := range seg.Pages(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		file := seg.Files().Info(p.File)
+		for from := 0; from < p.Pages(); from += recountPages {
+			start, end := p.PageStart(from), p.PageStart(min(from+recountPages, p.Pages()))
+			c, err := partreader.ReadColumns(ctx, store, file.Path, p.PageIndexBlock, p.FirstRow+start, end-start, columns...)
+			if err != nil {
+				return nil, err
+			}
+			for i := range c.Rows {
+				if !rules.near(c.Domain[i]) {
+					continue
+				}
+				o := owner{segment.KeyOf(c.Domain[i]), file.DatasetID}
+				sum := all[o]
+				if sum == nil {
+					sum = &counted{}
+					all[o] = sum
+				}
+				sum.add(c, i, rules.hides(file.DatasetID, c, i),
+					segment.Tuple{FileID: p.File, RowGroup: uint32(p.RowGroup), FirstRow: p.FirstRow + start + int64(i), Rows: 1})
+			}
+		}
+	}
+	maps.DeleteFunc(all, func(_ owner, sum *counted) bool { return sum.dead == 0 })
+	return all, nil
+}
+
+func (s *counted) add(c *part.Columns, i int, hidden bool, at segment.Tuple) {
+	if hidden {
+		s.dead++
+		if s.deadSize += c.Size[i]; s.deadSize < 0 {
+			s.deadSize = math.MaxInt64
+		}
+		return
+	}
+	s.left.Add(segment.Totals{
+		Rows: 1, Size: c.Size[i], HasSize: c.HasSize[i], FirstTS: c.TS[i], LastTS: c.TS[i], HasTS: c.HasTS[i],
+	})
+	if n := len(s.tuples); n > 0 {
+		if last := &s.tuples[n-1]; segment.CompareTuples(*last, at) == 0 && last.FirstRow+last.Rows == at.FirstRow {
+			last.Rows++
+			return
+		}
+	}
+	s.tuples = append(s.tuples, at)
+}
+
+// naive decides by the texts of the rules, without package takedown's own way to match rows.
+type naive struct {
+	at map[string][]takedown.Rule // by the host or domain that they name
+	// above are the names above those of at: rows of such domains may be hidden too.
+	above map[string]bool
+}
+
+func newNaive(rules []takedown.Rule) *naive {
+	n := &naive{at: map[string][]takedown.Rule{}, above: map[string]bool{}}
+	for _, r := range rules {
+		n.at[r.Host] = append(n.at[r.Host], r)
+		for name := range names(r.Host) {
+			n.above[name] = true
+		}
+	}
+	return n
+}
+
+// names yields a host and all names above it.
+func names(host string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for yield(host) {
+			_, above, ok := strings.Cut(host, ".")
+			if !ok || strings.HasPrefix(host, "[") {
+				return
+			}
+			host = above
+		}
+	}
+}
+
+// near reports whether rules may hide rows of a domain.
+func (n *naive) near(domain string) bool {
+	if n.above[domain] {
+		return true
+	}
+	for name := range names(domain) {
+		if len(n.at[name]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *naive) hides(dataset uint32, c *part.Columns, i int) bool {
+	for name := range names(c.Host[i]) {
+		for _, r := range n.at[name] {
+			if name != c.Host[i] && r.Kind != takedown.Domain || r.DatasetID != 0 && r.DatasetID != dataset {
+				continue
+			}
+			if (r.From != nil || r.To != nil) && !c.HasTS[i] || r.From != nil && c.TS[i] < *r.From || r.To != nil && c.TS[i] >= *r.To {
+				continue
+			}
+			if r.Kind == takedown.Domain || r.Kind == takedown.Host {
+				return true
+			}
+			url := c.Host[i]
+			if r.Scheme != "" {
+				url = c.Scheme[i] + "://" + url
+			}
+			if c.Port[i] >= 0 {
+				url += ":" + strconv.Itoa(int(c.Port[i]))
+			}
+			url += c.PathQuery[i]
+			if text := r.String(); url == text || r.Kind == takedown.Prefix && strings.HasPrefix(url, text) {
+				return true
+			}
+		}
+	}
+	return false
+}
