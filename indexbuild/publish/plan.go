@@ -299,13 +299,15 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	written, err := readUnited(ctx, store, run)
-	if err != nil {
-		return Summary{}, err
-	}
-	if need := p.trim(c, written); len(need) > 0 {
-		s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
-		return s, err
+	if broken := p.brokenUnions(&c); len(broken) > 0 {
+		written, err := readUnited(ctx, store, run)
+		if err != nil {
+			return Summary{}, err
+		}
+		if need := p.trim(broken, rules, written); len(need) > 0 {
+			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+			return s, err
+		}
 	}
 	p.Swept = swept
 	covered := p.all()

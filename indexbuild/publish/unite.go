@@ -305,9 +305,8 @@ func (u *unionWritten) apply(batches []*planned) {
 	}
 }
 
-// trim replaces the unions that lose batches by unions of the others. It returns the unions that
-// have to be written before. written are those that the run has written.
-func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []uniteTask) {
+// brokenUnions returns the unions of the base version of which batches are replaced or retired.
+func (p *plan) brokenUnions(c *chooser) map[unionName]bool {
 	broken := map[unionName]bool{}
 	note := func(b *planned) {
 		if was, ok := c.live[b.name()]; ok && b.Replaces != "" && was.Union != "" && b.Union == "" {
@@ -318,9 +317,14 @@ func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []unite
 	for i := range p.Removes {
 		note(&p.Removes[i])
 	}
-	if len(broken) == 0 {
-		return nil
-	}
+	return broken
+}
+
+// trim gives the batches that are left of broken unions a union of their own. It returns the unions
+// that have to be written before. written are those that the run has written.
+func (p *plan) trim(
+	broken map[unionName]bool, rules lake.Rules, written map[unionName]unionWritten,
+) (need []uniteTask) {
 	left := map[unionName][]*planned{}
 	eachPlanned(p, func(b *planned) {
 		if name := (unionName{b.DatasetID, b.Union}); broken[name] {
@@ -333,7 +337,7 @@ func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []unite
 		for i := range batches {
 			values[i] = *batches[i]
 		}
-		job := newJob(values, c.rules.CanonicalForm, c.rules.PublicSuffix)
+		job := newJob(values, rules.CanonicalForm, rules.PublicSuffix)
 		if u, ok := written[unionName{name.dataset, job.Name()}]; ok && u.Damaged == "" {
 			u.apply(batches)
 		} else {
