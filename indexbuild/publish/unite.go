@@ -320,11 +320,32 @@ func (p *plan) brokenUnions(c *chooser) map[unionName]bool {
 	return broken
 }
 
-// trim gives the batches that are left of broken unions a union of their own. It returns the unions
-// that have to be written before. written are those that the run has written.
+// inUnions returns the new batches whose rows only a union still has.
+func (p *plan) inUnions() (all []*planned) {
+	eachPlanned(p, func(b *planned) {
+		if b.New && lake.IsUnionName(b.from.Batch) {
+			all = append(all, b)
+		}
+	})
+	return all
+}
+
+// trim gives the batches that are left of broken unions a union of their own, and each batch of
+// single too. It returns the unions that have to be written before. written are those that the run
+// has written.
 func (p *plan) trim(
-	broken map[unionName]bool, rules lake.Rules, written map[unionName]unionWritten,
+	broken map[unionName]bool, single []*planned, rules lake.Rules, written map[unionName]unionWritten,
 ) (need []uniteTask) {
+	for _, b := range single {
+		from := *b
+		from.Union, from.UnionDigest = b.from.Batch, b.from.Digest
+		job := newJob([]planned{from}, rules.CanonicalForm, rules.PublicSuffix)
+		if u, ok := written[unionName{b.DatasetID, job.Name()}]; ok && u.Damaged == "" {
+			u.apply([]*planned{b})
+		} else {
+			need = append(need, job)
+		}
+	}
 	left := map[unionName][]*planned{}
 	eachPlanned(p, func(b *planned) {
 		if name := (unionName{b.DatasetID, b.Union}); broken[name] {
