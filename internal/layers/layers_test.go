@@ -153,7 +153,7 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"indexbuild", "indexbuild/gc", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"indexbuild/segment", "indexbuild/unite", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
