@@ -227,6 +227,7 @@ func (l *life) event(n int) {
 		{"deploy", 4, l.deploy},
 		{"rules", 2, l.rules},
 		{"collect garbage", 14, l.collect},
+		{"compact", 10, l.compact},
 	}
 	total := 0
 	for _, k := range kinds {
@@ -509,6 +510,21 @@ func (l *life) collect() string {
 		l.t.Errorf("gc: %s", said)
 	}
 	return fmt.Sprintf("keep %s, grace %s: %s", keep, grace, said)
+}
+
+// compact compacts the lake beside whatever is under way.
+func (l *life) compact() string {
+	l.t.Helper()
+	args := []string{"compact", "--lake", l.lake, "--deadline", "3m"}
+	if l.rng.IntN(2) == 0 {
+		args = append(args, "--full")
+	}
+	out, errs, code := l.starter(l.t, args...)
+	said := strings.Join(strings.Split(strings.TrimSpace(out+errs), "\n"), "; ")
+	if code != 0 && !strings.Contains(said, "no Temporal at") && !strings.Contains(said, "is under way") {
+		l.t.Errorf("compact: %s", said)
+	}
+	return strings.Join(args[3:], " ") + ": " + said
 }
 
 // publish publishes, and returns what was printed.
