@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // unions mends the damaged unions of all versions, and returns the version that is current then.
@@ -89,15 +90,23 @@ func (r *rebuilder) union(v *manifest.Version, ref segment.BatchRef, batches []m
 	var from []planned
 	for _, b := range batches {
 		own := lakecheck.BatchRef(b)
-		source, _, err := lakecheck.Source(r.ctx, r.store, own, ref)
-		if err != nil {
-			return u, r.unmendedBatch(own, err)
+		source, _, sourceErr := lakecheck.Source(r.ctx, r.store, own, ref)
+		if errors.As(sourceErr, &d) {
+			lost := fmt.Errorf("batch %s of dataset %d: its union %s is damaged, and its own parts are not all left", b.Batch, b.DatasetID, ref.Batch)
+			r.addUnmended(lost, lost.Error()+"; "+remedy.Of(r.store.URL(), own.Key())+"; then mend the union with publish --rebuild")
+			continue
+		}
+		if sourceErr != nil {
+			return u, sourceErr
 		}
 		p := planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Bytes: 1}
 		if lake.IsUnionName(source.Batch) {
 			p.Union, p.UnionDigest = source.Batch, source.Digest
 		}
 		from = append(from, p)
+	}
+	if len(from) < len(batches) {
+		return u, nil
 	}
 	job := newJob(from, form, suffix)
 	run := "rebuild-" + ref.Digest

@@ -645,6 +645,7 @@ func (l *life) heal() string {
 		if strings.Contains(out+errs, "--rebuild") {
 			named++
 			printed := l.publish("--rebuild")
+			out += printed
 			did = append(did, "rebuilt")
 			for _, ln := range strings.Split(strings.TrimSpace(printed), "\n") {
 				l.say("      publish: %s", ln)
