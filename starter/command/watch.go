@@ -60,9 +60,9 @@ workflow succeeds and 1 if it fails.`,
 			case "PublishWorkflow":
 				return watchPublish(cmd, g, c, run)
 			case "GCWorkflow":
-				return watchMaintenance(cmd, g, c, run, garbage.Print)
+				return watchMaintenance(cmd, g, c, run, nil, garbage.Print)
 			case "CompactWorkflow":
-				return watchMaintenance(cmd, g, c, run, compaction.Print)
+				return watchMaintenance(cmd, g, c, run, compaction.Progress, compaction.Print)
 			default:
 				return fmt.Errorf("%s is a %s; only ingests, publishes, compactions and garbage collections can be watched", args[0], kind)
 			}
