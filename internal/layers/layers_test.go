@@ -68,7 +68,7 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/deadline",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/dated", "lake/ingest/deadline",
 		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
 		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
@@ -82,6 +82,7 @@ var allowed = map[string][]string{
 		"lake/seekable",
 	},
 	"lake/ingest/allow":      {},
+	"lake/ingest/dated":      {},
 	"lake/ingest/deadline":   {},
 	"lake/ingest/inventory":  {"lake/raw", "lake/raw/reader"},
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
@@ -151,8 +152,8 @@ var allowed = map[string][]string{
 		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/deadline",
-		"lake/ingest/effect", "lake/ingest/many",
+		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/dated",
+		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
