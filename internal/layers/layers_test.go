@@ -166,9 +166,9 @@ var allowed = map[string][]string{
 		"activities", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
+		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/garbage",
-		"starter/ingestreport", "starter/retire", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/ingestreport", "starter/retire", "starter/schedule", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/retire": {
@@ -176,6 +176,7 @@ var allowed = map[string][]string{
 		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
 	},
 	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "workflows"},
+	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},
 

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/starter/schedule"
 )
 
 // global holds the flags that all verbs share.
@@ -56,7 +57,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	}
 	cmd.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON instead of text for people")
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g),
+	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g), schedule.BackfillCommand(scheduler(&g)),
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), gcCommand(&g), verifyCommand(&g),
 		rulesCommand(&g), normalizeCommand(&g), demoCommand())

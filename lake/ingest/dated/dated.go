@@ -29,14 +29,9 @@ var layouts = []string{time.DateOnly, "2006-01-02T15"}
 // Parse returns the date that text says: 2026-11-20, or 2026-11-20T03 with an hour, as it is
 // written; or a time of RFC 3339, to which the offset is added, as it is in the zone. "" is UTC.
 func Parse(text, zone, offset string) (Date, error) {
-	for i, layout := range layouts {
-		if t, err := time.Parse(layout, text); err == nil {
-			return Date{t, i > 0}, nil
-		}
-	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return Date{}, fmt.Errorf("date %q: use one such as 2026-11-20, or 2026-11-20T03 with an hour", text)
+		return ParseDate(text)
 	}
 	location, err := Zone(zone)
 	if err != nil {
@@ -47,6 +42,16 @@ func Parse(text, zone, offset string) (Date, error) {
 		return Date{}, err
 	}
 	return Date{o.after(at.In(location)), true}, nil
+}
+
+// ParseDate returns the date that a person writes: 2026-11-20, or 2026-11-20T03 with an hour.
+func ParseDate(text string) (Date, error) {
+	for i, layout := range layouts {
+		if t, err := time.Parse(layout, text); err == nil {
+			return Date{t, i > 0}, nil
+		}
+	}
+	return Date{}, fmt.Errorf("date %q: use one such as 2026-11-20, or 2026-11-20T03 with an hour", text)
 }
 
 // Zone returns the time zone of that name, UTC for "". The zone of the machine is none: it would
