@@ -142,7 +142,11 @@ func (s Starter) createCommand(k Kind) *cobra.Command {
 		if replaced {
 			did = "Changed"
 		}
-		cli.Fprintf(out, "%s schedule %s: %s\n", did, d.Name, f.what())
+		what := f.what()
+		if f.spec == nil {
+			what = what + " of this lake"
+		}
+		cli.Fprintf(out, "%s schedule %s: %s\n", did, d.Name, what)
 		for _, next := range d.Next {
 			cli.Fprintf(out, "  due %s%s\n", next.Due.In(f.zone()).Format(timeFormat), batchText(next))
 		}

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,7 +37,8 @@ type Work struct {
 	// Lake is the lake's URL, Name the name of the schedule if the user gives none.
 	Lake, Name string
 	Workflow   any
-	Input      any
+	// Input points to the workflow's input.
+	Input any
 
 	// spec is that of an ingest, nil for other work.
 	spec   *ingest.Spec
@@ -93,7 +95,7 @@ func create(ctx context.Context, c client.Client, id string, w *Work, t *times, 
 	name := strings.TrimSuffix(id, "@"+w.Lake)
 	spec, policy := t.spec(), t.policies(w)
 	action := &client.ScheduleWorkflowAction{
-		ID: id, Workflow: w.Workflow, Args: []any{w.Input},
+		ID: id, Workflow: w.Workflow, Args: []any{reflect.ValueOf(w.Input).Elem().Interface()},
 		TaskQueue:     activities.TaskQueue(w.Lake, activities.PoolControl),
 		StaticSummary: fmt.Sprintf("%s into %s, by schedule %s", w, w.Lake, name),
 		Memo:          map[string]any{"lake": w.Lake, "schedule": name},

@@ -229,12 +229,11 @@ func (f *found) print(w io.Writer, d *Description) {
 	line("Runs", "%s", f.what())
 	line("When", "%s in %s", strings.Join(d.Cron, "; "), d.TimeZone)
 	if f.Dated() {
-		date := "the day on which it is due"
+		date := "that of the time at which it is due"
 		if f.spec.DateOffset != "" {
-			date = "the time at which it is due, and " + f.spec.DateOffset
+			date += " plus " + f.spec.DateOffset
 		}
-		zone := cmp.Or(f.spec.DateZone, "UTC")
-		line("Date", "%s, in %s", date, zone)
+		line("Date", "%s, in %s", date, cmp.Or(f.spec.DateZone, "UTC"))
 	}
 	if p := f.schedule.Policy; p != nil {
 		line("Overlap", "%s: %s", d.Overlap, policyOf(p.Overlap).does)
