@@ -241,6 +241,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 			for _, b := range batches {
 				live := manifest.Batch{
 					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Pack: b.Pack,
+					Union: b.Union, UnionDigest: b.UnionDigest,
 				}
 				if !yield(live, nil) {
 					return
@@ -378,33 +379,51 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 		if plan.Nothing {
 			return Committed{Version: plan.Current, Existed: true, Skipped: plan.Skipped}, nil
 		}
-		built, err := Build(ctx, store, plan.PlanKey, tempDir)
-		if err != nil {
-			return Committed{}, err
-		}
-		if built.Damaged > 0 {
-			continue
-		}
-		if err := Verify(ctx, store, built, tempDir); err != nil {
-			if errors.Is(err, codec.ErrCorrupt) && round < maxVerifications {
-				continue // Build finds the damage and builds the segment again
-			}
-			return Committed{}, err
-		}
-		done, err := Commit(ctx, store, plan.PlanKey, built)
-		if err != nil || !done.Stale {
+		done, again, err := buildAndCommit(ctx, store, plan.PlanKey, round, tempDir)
+		if err != nil || !again {
 			done.Skipped = plan.Skipped
 			return done, err
 		}
 	}
 }
 
+// buildAndCommit does what follows a plan. again tells that another plan is needed.
+func buildAndCommit(
+	ctx context.Context, store blob.Store, planKey string, round int, tempDir string,
+) (done Committed, again bool, err error) {
+	built, err := Build(ctx, store, planKey, tempDir)
+	if err != nil || built.Damaged > 0 {
+		return Committed{}, built.Damaged > 0, err
+	}
+	if err := Verify(ctx, store, built, tempDir); err != nil {
+		if errors.Is(err, codec.ErrCorrupt) && round < maxVerifications {
+			return Committed{}, true, nil // Build finds the damage and builds the segment again
+		}
+		return Committed{}, false, err
+	}
+	done, err = Commit(ctx, store, planKey, built)
+	return done, err == nil && done.Stale, err
+}
+
+// uniteTasks writes the unions that a plan needs first.
+func uniteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir string) error {
+	for task := range plan.UniteTasks {
+		if _, err := Unite(ctx, store, plan.UniteKey, task, tempDir, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // planAndMove plans a round and runs all moves that the plan needs first.
 func planAndMove(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
 	for {
 		plan, err := Plan(ctx, store, run, round)
-		if err != nil || plan.MoveTasks == 0 {
+		if err != nil || plan.MoveTasks+plan.UniteTasks == 0 {
 			return plan, err
+		}
+		if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {
+			return Summary{}, err
 		}
 		for task := range plan.MoveTasks {
 			if _, err := Move(ctx, store, plan.MoveKey, task, tempDir, nil); err != nil {

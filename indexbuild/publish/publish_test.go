@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testenv"
@@ -131,7 +132,8 @@ func expectLive(t testing.TB, store blob.Store, want map[string]int64) *manifest
 		if err != nil {
 			t.Fatal(err)
 		}
-		listed[b.Record()] = b.Segment
+		ref := lakecheck.StoredRef(b)
+		listed[ref.Key()] = b.Segment
 	}
 	if err := v.Check(t.Context()); err != nil {
 		t.Fatal(err)
