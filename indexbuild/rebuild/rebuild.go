@@ -93,7 +93,7 @@ func Plan(ctx context.Context, store blob.Store, run string) (Summary, error) {
 	}
 	v, ref, err := current(ctx, store)
 	if errors.Is(err, manifest.ErrNoVersion) {
-		return Summary{}, cmpError(manifest.CheckPresent(ctx, store))
+		return Summary{}, orLost(manifest.CheckPresent(ctx, store))
 	}
 	if err != nil {
 		return Summary{}, fmt.Errorf("plan a rebuild: %w", err)
@@ -103,30 +103,30 @@ func Plan(ctx context.Context, store blob.Store, run string) (Summary, error) {
 	for i, s := range v.Segments {
 		p.Segments = append(p.Segments, s.ID)
 		t := task{Segment: i}
-		bytes, n := int64(0), 0
+		bytes := int64(0)
 		end := func() {
 			if bytes > 0 {
 				p.Tasks = append(p.Tasks, t)
 			}
 			bytes = 0
 		}
-		for b, err := range v.BatchesIn(ctx, s.ID) {
-			if err != nil {
-				return Summary{}, fmt.Errorf("plan a rebuild: %w", err)
-			}
-			p.Summary.Batches++
-			p.Summary.Rows += b.Rows
-			p.Summary.Bytes += b.Bytes
-			if b.Bytes >= staged {
+		all, err := storedIn(ctx, v, s.ID)
+		if err != nil {
+			return Summary{}, fmt.Errorf("plan a rebuild: %w", err)
+		}
+		for n, b := range all {
+			p.Summary.Batches += b.batches
+			p.Summary.Rows += b.rows
+			p.Summary.Bytes += b.bytes
+			if b.bytes >= staged {
 				if bytes == 0 {
 					t.From = n
 				}
 				t.To = n + 1
-				if bytes += b.Bytes; bytes >= target {
+				if bytes += b.bytes; bytes >= target {
 					end()
 				}
 			}
-			n++
 		}
 		end()
 	}
@@ -139,8 +139,41 @@ func Plan(ctx context.Context, store blob.Store, run string) (Summary, error) {
 	return p.Summary, err
 }
 
-// cmpError is what a lake without a version is: new, or damaged.
-func cmpError(err error) error {
+// stored is a batch, or a union of batches, whose postings a segment is made of.
+type stored struct {
+	ref         segment.BatchRef
+	pack        string
+	batches     int
+	rows, bytes int64
+}
+
+// storedIn returns what a segment of a version is made of, in the order of the version.
+func storedIn(ctx context.Context, v *manifest.Version, id string) (all []stored, err error) {
+	at := map[segment.BatchRef]int{}
+	for b, err := range v.BatchesIn(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		ref := lakecheck.StoredRef(b)
+		i, ok := at[ref]
+		if !ok {
+			i = len(all)
+			at[ref] = i
+			all = append(all, stored{ref: ref})
+		}
+		s := &all[i]
+		s.batches++
+		s.rows += b.Rows
+		s.bytes += b.Bytes
+		if b.Union == "" {
+			s.pack = b.Pack
+		}
+	}
+	return all, nil
+}
+
+// orLost is the error of a lake without a version: nil if nothing was published yet.
+func orLost(err error) error {
 	if err != nil {
 		return fmt.Errorf("plan a rebuild: %w", err)
 	}
@@ -203,13 +236,14 @@ func open(ctx context.Context, store blob.Store, p *plan, n int, tempDir string)
 		return nil, nil
 	}
 	w := &work{ctx: ctx, store: pack.NewView(store), tempDir: tempDir, version: p.Version.ID, ref: lakecheck.SegmentRef(v.Segments[at])}
-	for b, err := range v.BatchesIn(ctx, w.ref.ID) {
-		if err != nil {
-			return nil, err
-		}
-		w.store.Add(b.DatasetID, b.Batch, b.Pack)
-		w.batches = append(w.batches, lakecheck.BatchRef(b))
-		w.large = append(w.large, b.Bytes >= staged)
+	all, err := storedIn(ctx, v, w.ref.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range all {
+		w.store.Add(b.ref.DatasetID, b.ref.Batch, b.pack)
+		w.batches = append(w.batches, b.ref)
+		w.large = append(w.large, b.bytes >= staged)
 	}
 	return w, nil
 }
@@ -250,8 +284,8 @@ type Rebuilt struct {
 	Equal int `json:"equal"`
 	// Superseded is how many the current version no longer had when their turn came.
 	Superseded int `json:"superseded,omitempty"`
-	// Rows, Domains and Parts count what was made again, Postings its postings objects.
-	Rows    int64 `json:"rows"`
+	// Again counts the rows that were indexed again, Domains the domains of all segments.
+	Again   int64 `json:"rows_again"`
 	Domains int64 `json:"domains"`
 	// Files are the files of segments, RestoredPostings the postings objects, that were damaged or
 	// missing, and were written again.
@@ -274,7 +308,7 @@ type Rebuilt struct {
 func (r *Rebuilt) Add(o Rebuilt) {
 	r.Equal += o.Equal
 	r.Superseded += o.Superseded
-	r.Rows += o.Rows
+	r.Again += o.Again
 	r.Domains += o.Domains
 	r.More += o.More
 	r.add(&r.Files, o.Files...)
@@ -343,7 +377,7 @@ func (w *work) segment(out *Rebuilt, run string) error {
 	if err := w.compare(out, view, recount); err != nil {
 		return err
 	}
-	out.Rows, out.Domains = w.ref.Rows, w.ref.Domains
+	out.Again, out.Domains = w.ref.Rows, w.ref.Domains
 	return nil
 }
 

@@ -135,6 +135,11 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
 		"lake/trash",
 	},
+	"indexbuild/rebuild": {
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
+		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
+	},
 	"indexbuild/gc": {
 		"indexbuild/publish", "lake", "lake/blob", "lake/codec", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/trash",
@@ -146,13 +151,14 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/gc", "indexbuild/postings", "indexbuild/publish",
+		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
+		"indexbuild/rebuild",
 		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/dated",
+		"activities", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
