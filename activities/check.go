@@ -9,13 +9,21 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
+// RebuildPlan is the result of PlanRebuild.
+type RebuildPlan struct {
+	rebuild.Summary
+	// Searchable tells the workflow that it may set search attributes.
+	Searchable bool `json:"searchable,omitempty"`
+}
+
 // PlanRebuild pins the current version, whose index is made again, and divides the work.
-func (p *Publish) PlanRebuild(ctx context.Context, lakeURL, run string) (rebuild.Summary, error) {
+func (p *Publish) PlanRebuild(ctx context.Context, lakeURL, run string) (RebuildPlan, error) {
 	if err := p.check(lakeURL); err != nil {
-		return rebuild.Summary{}, err
+		return RebuildPlan{}, err
 	}
-	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (rebuild.Summary, error) {
-		return rebuild.Plan(ctx, p.Store, run)
+	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (RebuildPlan, error) {
+		s, err := rebuild.Plan(ctx, p.Store, run)
+		return RebuildPlan{s, p.Search.Allowed(ctx)}, err
 	})
 }
 

@@ -75,10 +75,14 @@ func RebuildWorkflow(ctx workflow.Context, in RebuildInput) (*RebuildResult, err
 }
 
 func (s steps) rebuild(ctx workflow.Context, run string, p *RebuildProgress) (*RebuildResult, error) {
-	out := &RebuildResult{}
-	err := s.run(ctx, activities.PoolPublish, &out.Summary, (*activities.Publish)(nil).PlanRebuild, s.lake, run)
+	var plan activities.RebuildPlan
+	err := s.run(ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanRebuild, s.lake, run)
+	out := &RebuildResult{Summary: plan.Summary}
 	if err != nil || out.Version == "" {
 		return out, err
+	}
+	if err := setAttributes(ctx, plan.Searchable, activities.AttributeLake, s.lake, activities.AttributeVersion, out.Version); err != nil {
+		return nil, err
 	}
 	p.Stage, p.Tasks, p.Segments = "postings", out.Tasks, out.Segments
 	if err := all(ctx, p.Tasks, func(ctx workflow.Context, i int) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest/dated"
+	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/workflows"
@@ -28,10 +29,8 @@ func scheduler(g *global) schedule.Starter {
 
 // scheduleCommand returns the verb schedule. What can be scheduled is a line each.
 func scheduleCommand(g *global) *cobra.Command {
-	return schedule.NewCommand(scheduler(g),
-		ingestKind(g),
-		gcKind(),
-	)
+	kinds := []schedule.Kind{ingestKind(g), gcKind()}
+	return schedule.NewCommand(scheduler(g), append(kinds, check.Kinds()...)...)
 }
 
 // ingestKind schedules ingests.

@@ -25,10 +25,11 @@ import (
 func watchCommand(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch WORKFLOW_ID",
-		Short: "Show the progress of a started ingest or publish until it ends",
-		Long: `Watch follows a running ingest or publish and prints its result. It does not matter
-whether starter, Temporal's UI or a schedule started the workflow. "starter ingest"
-prints the workflow id, and Temporal's UI lists it.
+		Short: "Show the progress of a started ingest, publish or other workflow until it ends",
+		Long: `Watch follows a running ingest, publish, gc, rebuild or verify and prints its result. It
+does not matter whether starter, Temporal's UI or a schedule started the workflow.
+"starter ingest" and "starter schedule show" print workflow ids, and Temporal's UI lists
+them.
 
 Ctrl-C ends only the watching; the workflow continues. The exit code is 0 if the
 workflow succeeds and 1 if it fails.`,
@@ -59,8 +60,12 @@ workflow succeeds and 1 if it fails.`,
 				return watchPublish(cmd, g, c, run)
 			case "GCWorkflow":
 				return watchGC(cmd, g, c, run)
+			case "RebuildWorkflow":
+				return watchRebuild(cmd, g, c, run)
+			case "VerifyWorkflow":
+				return watchVerify(cmd, g, c, run)
 			default:
-				return fmt.Errorf("%s is a %s; only ingests, publishes and garbage collections can be watched", args[0], kind)
+				return fmt.Errorf("%s is a %s; only workflows of urlake can be watched", args[0], kind)
 			}
 		},
 	}
