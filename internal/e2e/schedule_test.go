@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -324,4 +325,145 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 			t.Errorf("exit %d: %s", code, errs)
 		}
 	})
+}
+
+// TestOverlapPolicies backfills three dates by each policy while no worker is there, so that the
+// first run goes on until one comes.
+func TestOverlapPolicies(t *testing.T) {
+	t.Parallel()
+	dir, in := t.TempDir(), t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
+	for _, date := range []string{"2026-11-01", "2026-11-02", "2026-11-03"} {
+		day(t, in, date, 1)
+	}
+	// How the three end, the oldest first, as far as they begin.
+	want := map[string]string{
+		"skip": "done", "buffer-one": "done done", "buffer-all": "done done done", "allow-all": "done done done",
+		"cancel-other": "cancelled done", "terminate-other": "terminated terminated done",
+	}
+	for policy := range want {
+		u.starterJSON(t, new(any), "schedule", "create", "ingest", "--lake", u.lake, "--dataset", policy, "--cron", "0 3 * * *",
+			"--overlap", policy, "--json", filepath.Join(in, "{date}"))
+		var b backfilled
+		u.starterJSON(t, &b, "backfill", "--lake", u.lake, "--json", "--from", "2026-11-01", "--to", "2026-11-03",
+			"--overlap", policy, "ingest:"+policy)
+		if len(b.Runs) != 3 {
+			t.Fatalf("%s: %+v", policy, b)
+		}
+		if s := u.show(t, "ingest:"+policy); s.Overlap != policy {
+			t.Errorf("%s: %+v", policy, s)
+		}
+	}
+	u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
+	for policy, statuses := range want {
+		var last []scheduledRun
+		untilWithin(t, 2*time.Minute, policy+" has run", func(context.Context) error {
+			last = u.show(t, "ingest:"+policy).Recent
+			var got []string
+			for _, r := range slices.Backward(last) {
+				got = append(got, r.Status)
+			}
+			if text := strings.Join(got, " "); text != statuses {
+				return fmt.Errorf("%s, want %s", text, statuses)
+			}
+			return nil
+		})
+		if n := strings.Count(statuses, " ") + 1; n < 3 && last[0].Batch == "2026-11-01" && policy == "cancel-other" {
+			t.Errorf("%s: %+v", policy, last)
+		}
+	}
+	// What a policy left out is said.
+	out, errs, code := u.starter(t, "backfill", "--lake", u.lake, "--from", "2026-11-01", "--to", "2026-11-02", "--overlap", "skip",
+		"--wait", "ingest:skip")
+	if code == 0 && strings.Contains(out, "2 of 2") {
+		return // the first run had ended before the second was due
+	}
+	if code != 1 || !strings.Contains(out, "left out") || !strings.Contains(errs, "1 batch not ingested") {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+}
+
+// TestScheduledRebuildAndVerify loses the whole index and all postings, and kills the worker at each
+// stage of the rebuild.
+func TestScheduledRebuildAndVerify(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir), nil)
+	worker := func() *exec.Cmd {
+		return u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
+	}
+	running := worker()
+	u.ingestAndPublish(t, sites(t, 600_000))
+	for _, kind := range []string{"rebuild", "verify"} {
+		u.starterJSON(t, new(any), "schedule", "create", kind, "--lake", u.lake, "--cron", "@daily", "--json")
+	}
+	// trigger runs a schedule and returns how its run ended.
+	trigger := func(kind string) (r scheduledRun) {
+		var started struct{ Run scheduledRun }
+		u.starterJSON(t, &started, "schedule", "trigger", "--lake", u.lake, "--json", kind)
+		untilWithin(t, 3*time.Minute, kind+" ends", func(context.Context) error {
+			r = u.show(t, kind).Recent[0]
+			if r.WorkflowID != started.Run.WorkflowID || r.Status == "running" {
+				return fmt.Errorf("%+v", r)
+			}
+			return nil
+		})
+		return r
+	}
+	before := objects(t, u.lake)
+	for _, kind := range []string{"rebuild", "verify"} {
+		if r := trigger(kind); r.Status != "done" {
+			t.Errorf("%s of an intact lake: %+v", kind, r)
+		}
+	}
+
+	lost := 0
+	for _, pattern := range []string{"index/segments/*/*.*", "index/segments/*/postings/*/*", "batches/*/*/postings-*"} {
+		files, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			lost++
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if r := trigger("verify"); r.Status != "failed" || !strings.Contains(r.Error, "mend it with: starter publish") {
+		t.Errorf("verify with damage: %+v", r)
+	}
+
+	done := make(chan int)
+	go func() {
+		killed := 0
+		defer func() { done <- killed }()
+		for _, stage := range []string{"staging/*/rebuild.json", "staging/*/rebuilt/batches/*/*/*", "index/segments/*/domains.mphf"} {
+			limit := time.Now().Add(2 * time.Minute)
+			for found := 0; found == 0 && time.Now().Before(limit); time.Sleep(2 * time.Millisecond) {
+				files, _ := filepath.Glob(filepath.Join(dir, filepath.FromSlash(stage)))
+				found = len(files)
+			}
+			running.Process.Signal(syscall.SIGKILL)
+			running.Wait()
+			killed++
+			running = worker()
+		}
+	}()
+	r := trigger("rebuild")
+	killed := <-done
+	out, errs, code := u.starter(t, "watch", r.WorkflowID)
+	if r.Status != "done" || code != 0 || !strings.Contains(out, "equal        ") {
+		t.Errorf("rebuild with %d objects lost and %d kills: %+v: %s%s", lost, killed, r, out, errs)
+	}
+	t.Logf("%d objects lost, killed %d times\n%s", lost, killed, out)
+	if diff := gocmp.Diff(before, objects(t, u.lake)); diff != "" {
+		t.Errorf("objects (-before +after):\n%s", diff)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "staging", "*", "*")); len(left) > 0 {
+		t.Errorf("staging was left: %v", left)
+	}
+	if r := trigger("verify"); r.Status != "done" {
+		t.Errorf("verify afterwards: %+v", r)
+	}
 }
