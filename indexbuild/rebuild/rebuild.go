@@ -45,7 +45,7 @@ const (
 	planFormat = 1
 	// staged is the bytes of Parquet from which the postings of a batch are staged. To extract those
 	// of smaller ones again costs less than to store them.
-	staged = 8 << 20
+	staged = 4 << 20
 	// taskBytes is about how many bytes of Parquet a task reads: some seconds of work.
 	taskBytes = 512 << 20
 	// maxTasks bounds the history of a workflow; tasks of larger lakes are larger.

@@ -383,8 +383,8 @@ func TestOverlapPolicies(t *testing.T) {
 	}
 }
 
-// TestScheduledRebuildAndVerify loses the whole index and all postings, and kills the worker at each
-// stage of the rebuild.
+// TestScheduledRebuildAndVerify loses the whole index and all postings, and kills the worker at
+// each stage of the rebuild.
 func TestScheduledRebuildAndVerify(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

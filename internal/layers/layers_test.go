@@ -182,7 +182,7 @@ var allowed = map[string][]string{
 		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
 	},
 	"starter/check":       {"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "workflows"},
-	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "workflows"},
+	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "workflows"},
 	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},

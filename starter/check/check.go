@@ -76,6 +76,29 @@ func Start(ctx context.Context, c client.Client, in *workflows.RebuildInput) (cl
 	return run, err
 }
 
+// Teller returns a function that prints how far a rebuild is, if that is news.
+func Teller(c client.Client, run client.WorkflowRun) func(context.Context, io.Writer) {
+	last := ""
+	return func(ctx context.Context, w io.Writer) {
+		var p workflows.RebuildProgress
+		v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
+		if err != nil || v.Get(&p) != nil {
+			return // no worker runs yet, for example
+		}
+		now := p.Stage
+		switch {
+		case p.Stage == "postings":
+			now = fmt.Sprintf("postings  %d of %s", p.TasksDone, cli.Plural(int64(p.Tasks), "task"))
+		case p.Stage == "segments":
+			now = fmt.Sprintf("segments  %d of %d", p.SegmentsDone, p.Segments)
+		}
+		if now != last {
+			last = now
+			cli.Fprintf(w, "%s\n", now)
+		}
+	}
+}
+
 // PrintRebuilt prints the result of a rebuild for people.
 func PrintRebuilt(w io.Writer, r *workflows.RebuildResult) {
 	if r.Version == "" {

@@ -3,11 +3,11 @@ package command
 import (
 	"bufio"
 	"context"
+	"io"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
 
-	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/starter/garbage"
 )
@@ -45,15 +45,29 @@ func gcCommand(g *global) *cobra.Command {
 
 // watchGC waits until a garbage collection ends and prints its result.
 func watchGC(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
-	var res activities.Garbage
+	return watchPlain(cmd, g, c, run, nil, garbage.Print)
+}
+
+// watchPlain waits until a workflow ends and prints its result. Tell, unless it is nil, tells
+// meanwhile how far it is.
+func watchPlain[T any](
+	cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun,
+	tell func(ctx context.Context, w io.Writer), show func(io.Writer, *T),
+) error {
+	var res T
 	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
-	if err := await(cmd, run, &res, false, c, nil, func(ctx context.Context) { waits.update(ctx, "") }); err != nil {
+	if err := await(cmd, run, &res, false, c, nil, func(ctx context.Context) {
+		waits.update(ctx, "")
+		if tell != nil && !g.json {
+			tell(ctx, cmd.ErrOrStderr())
+		}
+	}); err != nil {
 		return err
 	}
 	if g.json {
 		return printJSON(cmd.OutOrStdout(), res)
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	garbage.Print(out, &res)
+	show(out, &res)
 	return out.Flush()
 }

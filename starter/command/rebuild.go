@@ -1,16 +1,10 @@
 package command
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
 
-	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/starter/check"
-	"github.com/urlake/urlake/workflows"
 )
 
 func rebuildCommand(g *global) *cobra.Command {
@@ -44,51 +38,10 @@ func rebuildCommand(g *global) *cobra.Command {
 
 // watchRebuild waits until a rebuild ends and prints its result.
 func watchRebuild(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
-	var res workflows.RebuildResult
-	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
-	last := ""
-	if err := await(cmd, run, &res, false, c, nil, func(ctx context.Context) {
-		waits.update(ctx, "")
-		var p workflows.RebuildProgress
-		v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
-		if err != nil || v.Get(&p) != nil || g.json {
-			return
-		}
-		if now := rebuildText(p); now != last {
-			last = now
-			cli.Fprintf(cmd.ErrOrStderr(), "%s\n", now)
-		}
-	}); err != nil {
-		return err
-	}
-	if g.json {
-		return printJSON(cmd.OutOrStdout(), res)
-	}
-	check.PrintRebuilt(cmd.OutOrStdout(), &res)
-	return nil
-}
-
-// rebuildText is one line about a rebuild that goes on.
-func rebuildText(p workflows.RebuildProgress) string {
-	switch {
-	case p.Stage == "postings" && p.Tasks > 0:
-		return fmt.Sprintf("postings  %d of %s", p.TasksDone, plural(int64(p.Tasks), "task"))
-	case p.Stage == "segments":
-		return fmt.Sprintf("segments  %d of %d", p.SegmentsDone, p.Segments)
-	}
-	return p.Stage
+	return watchPlain(cmd, g, c, run, check.Teller(c, run), check.PrintRebuilt)
 }
 
 // watchVerify waits until a check ends and prints its result.
 func watchVerify(cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun) error {
-	var res activities.Verified
-	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
-	if err := await(cmd, run, &res, false, c, nil, func(ctx context.Context) { waits.update(ctx, "") }); err != nil {
-		return err
-	}
-	if g.json {
-		return printJSON(cmd.OutOrStdout(), res)
-	}
-	check.PrintVerified(cmd.OutOrStdout(), &res)
-	return nil
+	return watchPlain(cmd, g, c, run, nil, check.PrintVerified)
 }

@@ -29,7 +29,7 @@ func scheduler(g *global) schedule.Starter {
 
 // scheduleCommand returns the verb schedule. What can be scheduled is a line each.
 func scheduleCommand(g *global) *cobra.Command {
-	kinds := []schedule.Kind{ingestKind(g), gcKind()}
+	kinds := []schedule.Kind{ingestKind(g), garbage.Kind()}
 	return schedule.NewCommand(scheduler(g), append(kinds, check.Kinds()...)...)
 }
 
@@ -90,27 +90,6 @@ see --new-only and --replace.`,
 					w.Ingest(&many.Spec.Spec)
 				}
 				return w, nil
-			}
-		},
-	}
-}
-
-// gcKind schedules garbage collections.
-func gcKind() schedule.Kind {
-	return schedule.Kind{
-		Use:     "gc --lake URL --cron '0 5 * * *' [flags]",
-		Short:   "Collect garbage regularly",
-		Long:    `Each run does what "starter gc" does.`,
-		Example: `  starter schedule create gc --lake s3://b/lake --cron '0 5 * * *' --keep 30 --grace 36h`,
-		New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
-			once, in := garbage.NewCommand()
-			for _, name := range []string{"keep", "grace", "deadline"} {
-				cmd.Flags().AddFlag(once.Flags().Lookup(name))
-			}
-			cmd.Args = cli.Args(cobra.NoArgs)
-			return func(lake string, _ []string) (*schedule.Work, error) {
-				in.Lake = lake
-				return &schedule.Work{Kind: "gc", Lake: lake, Name: "gc", Workflow: workflows.GCWorkflow, Input: in}, garbage.Check(in)
 			}
 		},
 	}
