@@ -151,7 +151,7 @@ func find(ctx context.Context, c client.Client, lake, name string) (*found, erro
 		return nil, err
 	}
 	f := &found{id: id, handle: c.ScheduleClient().GetHandle(ctx, id)}
-	d, err := f.handle.Describe(ctx)
+	d, err := describePatiently(ctx, f.handle)
 	var missing *serviceerror.NotFound
 	if errors.As(err, &missing) {
 		return nil, fmt.Errorf("this lake has no schedule %q; %q lists them", strings.TrimSuffix(id, "@"+lake),
@@ -175,6 +175,22 @@ func find(ctx context.Context, c client.Client, lake, name string) (*found, erro
 		}
 	}
 	return f, nil
+}
+
+// describeLimit is how long Temporal may take to describe a schedule. While it waits for a run that
+// it cancels (cancel-other), it answers only now and then.
+const describeLimit = time.Minute
+
+// describePatiently describes a schedule, and asks again if Temporal does not answer in time.
+func describePatiently(ctx context.Context, handle client.ScheduleHandle) (*client.ScheduleDescription, error) {
+	for began := time.Now(); ; {
+		d, err := handle.Describe(ctx)
+		var late *serviceerror.DeadlineExceeded
+		timedOut := errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late)
+		if !timedOut || ctx.Err() != nil || time.Since(began) > describeLimit {
+			return d, err
+		}
+	}
 }
 
 // readInput takes what is known of an ingest from its input.
