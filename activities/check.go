@@ -54,8 +54,8 @@ func (x *Index) RebuildSegment(ctx context.Context, lakeURL, run string, number,
 // VerifySpec says what of a lake is checked.
 type VerifySpec struct {
 	Lake string `json:"lake"`
-	// Version is the version that is checked, "" for the current one. Deep and AllVersions are those
-	// of lakecheck.Options.
+	// Version is the version that is checked, "" for the current one. Deep and AllVersions are
+	// those of lakecheck.Options.
 	Version     string `json:"version,omitempty"`
 	Deep        bool   `json:"deep,omitempty"`
 	AllVersions bool   `json:"all_versions,omitempty"`

@@ -93,7 +93,11 @@ func UnderWay(ctx context.Context, store blob.Store) (*Working, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch name := path.Base(info.Key); {
+		name := path.Base(info.Key)
+		if strings.Count(info.Key, "/") != strings.Count(lake.StagingPrefix("run"), "/") {
+			name = "" // below a folder of the run are what its steps have done
+		}
+		switch {
 		case strings.HasPrefix(name, "publish-") && strings.HasSuffix(name, ".json"):
 			p, _, err := readPlan(ctx, store, info.Key)
 			if gone(err) {

@@ -40,6 +40,8 @@ type Committed struct {
 	// Version is the id of the version that has the plan's batches.
 	Version    string `json:"version"`
 	Generation uint64 `json:"generation"`
+	// Segments is the number of segments that the version has, 0 if an earlier attempt made it.
+	Segments int `json:"segments,omitempty"`
 	// Existed tells that an earlier attempt had made the version.
 	Existed bool `json:"existed,omitempty"`
 	// Stale tells that another publish came first and changed the plan's inputs. Nothing was
@@ -147,13 +149,18 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit version: %w", err)
 	}
+	segments := 0
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
 			if gone, err := p.overtaken(ctx, store); err != nil || gone {
 				return nil, cmp.Or(err, errStale)
 			}
-			return p.after(ctx, parent, &built)
+			next, err := p.after(ctx, parent, &built)
+			if err == nil {
+				segments = len(next.Segments)
+			}
+			return next, err
 		},
 		Check: func(ctx context.Context, swept uint64) error { return p.uncollected(ctx, store, swept, &built) },
 	}
@@ -165,7 +172,9 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	})
 	switch {
 	case err == nil:
-		out = Committed{Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed}
+		out = Committed{
+			Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed, Segments: segments,
+		}
 	case !errors.Is(err, errStale):
 		return Committed{}, err
 	}

@@ -152,8 +152,8 @@ type United struct {
 	// source is damaged. The next plan leaves their batches as they are.
 	Unions  int `json:"unions"`
 	Damaged int `json:"damaged,omitempty"`
-	// Rows, Parts and Bytes count what the unions have. From is the size of the parts that they were
-	// made of.
+	// Rows, Parts and Bytes count what the unions have. From is the size of the parts that they
+	// were made of.
 	Rows  int64 `json:"rows"`
 	Parts int64 `json:"parts"`
 	Bytes int64 `json:"bytes"`
@@ -305,9 +305,8 @@ func (u *unionWritten) apply(batches []*planned) {
 	}
 }
 
-// trim replaces the unions that lose batches by unions of the others. It returns the unions that
-// have to be written before. written are those that the run has written.
-func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []uniteTask) {
+// brokenUnions returns the unions of the base version of which batches are replaced or retired.
+func (p *plan) brokenUnions(c *chooser) map[unionName]bool {
 	broken := map[unionName]bool{}
 	note := func(b *planned) {
 		if was, ok := c.live[b.name()]; ok && b.Replaces != "" && was.Union != "" && b.Union == "" {
@@ -318,8 +317,34 @@ func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []unite
 	for i := range p.Removes {
 		note(&p.Removes[i])
 	}
-	if len(broken) == 0 {
-		return nil
+	return broken
+}
+
+// inUnions returns the new batches whose rows only a union still has.
+func (p *plan) inUnions() (all []*planned) {
+	eachPlanned(p, func(b *planned) {
+		if b.New && lake.IsUnionName(b.from.Batch) {
+			all = append(all, b)
+		}
+	})
+	return all
+}
+
+// trim gives the batches that are left of broken unions a union of their own, and each batch of
+// single too. It returns the unions that have to be written before. written are those that the run
+// has written.
+func (p *plan) trim(
+	broken map[unionName]bool, single []*planned, rules lake.Rules, written map[unionName]unionWritten,
+) (need []uniteTask) {
+	for _, b := range single {
+		from := *b
+		from.Union, from.UnionDigest = b.from.Batch, b.from.Digest
+		job := newJob([]planned{from}, rules.CanonicalForm, rules.PublicSuffix)
+		if u, ok := written[unionName{b.DatasetID, job.Name()}]; ok && u.Damaged == "" {
+			u.apply([]*planned{b})
+		} else {
+			need = append(need, job)
+		}
 	}
 	left := map[unionName][]*planned{}
 	eachPlanned(p, func(b *planned) {
@@ -333,7 +358,7 @@ func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []unite
 		for i := range batches {
 			values[i] = *batches[i]
 		}
-		job := newJob(values, c.rules.CanonicalForm, c.rules.PublicSuffix)
+		job := newJob(values, rules.CanonicalForm, rules.PublicSuffix)
 		if u, ok := written[unionName{name.dataset, job.Name()}]; ok && u.Damaged == "" {
 			u.apply(batches)
 		} else {

@@ -327,8 +327,8 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 	})
 }
 
-// TestOverlapPolicies lets three dates be due, by each policy, while no worker is there, so that the
-// first run goes on until one comes.
+// TestOverlapPolicies lets three dates be due, by each policy, while no worker is there, so that
+// the first run goes on until one comes.
 func TestOverlapPolicies(t *testing.T) {
 	t.Parallel()
 	dir, in := t.TempDir(), t.TempDir()

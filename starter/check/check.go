@@ -4,20 +4,18 @@ package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
-	enums "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	limits "github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/starter/schedule"
+	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -51,8 +49,8 @@ func deadlineFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "deadline", "", "give up after this `DURATION`, e.g. 6h (default: 7d)")
 }
 
-// CheckDeadline returns a *cli.UsageError for a deadline that is none.
-func CheckDeadline(text string) error {
+// Deadline returns a *cli.UsageError for a deadline that is none.
+func Deadline(text string) error {
 	if _, err := limits.Parse(text); err != nil {
 		return &cli.UsageError{Err: err}
 	}
@@ -61,23 +59,14 @@ func CheckDeadline(text string) error {
 
 // Start starts a rebuild, unless one of the lake is running.
 func Start(ctx context.Context, c client.Client, in *workflows.RebuildInput) (client.WorkflowRun, error) {
-	id := "rebuild@" + in.Lake
-	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: id, TaskQueue: activities.TaskQueue(in.Lake, activities.PoolControl),
-		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
-		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		Memo:                                     map[string]any{"lake": in.Lake},
-		StaticSummary:                            "rebuild the index of " + in.Lake,
-	}, workflows.RebuildWorkflow, *in)
-	var started *serviceerror.WorkflowExecutionAlreadyStarted
-	if errors.As(err, &started) {
-		return nil, fmt.Errorf("a rebuild of this lake is under way; to watch it: %s '%s'", cli.Typed("starter watch"), id)
-	}
-	return run, err
+	return single.Start(ctx, c, "rebuild@"+in.Lake, "rebuild", in.Lake, workflows.RebuildWorkflow, *in)
 }
 
-// Teller returns a function that prints how far a rebuild is, if that is news.
-func Teller(c client.Client, run client.WorkflowRun) func(context.Context, io.Writer) {
+// Tell prints how far a workflow is, if that is news.
+type Tell func(context.Context, io.Writer)
+
+// Teller tells how far a rebuild is.
+func Teller(c client.Client, run client.WorkflowRun) Tell {
 	last := ""
 	return func(ctx context.Context, w io.Writer) {
 		var p workflows.RebuildProgress
@@ -184,7 +173,7 @@ alone, compares it with the published one, and mends what is damaged.`,
 				return func(lake string, _ []string) (*schedule.Work, error) {
 					in.Lake = lake
 					return &schedule.Work{Kind: "rebuild", Lake: lake, Name: "rebuild", Workflow: workflows.RebuildWorkflow, Input: in},
-						CheckDeadline(in.Deadline)
+						Deadline(in.Deadline)
 				}
 			},
 		},
@@ -203,7 +192,7 @@ and names it with the command that mends it; --pause-on-failure then stops the s
 				return func(lake string, _ []string) (*schedule.Work, error) {
 					in.Lake = lake
 					return &schedule.Work{Kind: "verify", Lake: lake, Name: "verify", Workflow: workflows.VerifyWorkflow, Input: in},
-						CheckDeadline(in.Deadline)
+						Deadline(in.Deadline)
 				}
 			},
 		},

@@ -9,6 +9,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest/dated"
 	"github.com/urlake/urlake/starter/check"
+	"github.com/urlake/urlake/starter/compaction"
 	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/workflows"
@@ -29,7 +30,7 @@ func scheduler(g *global) schedule.Starter {
 
 // scheduleCommand returns the verb schedule. What can be scheduled is a line each.
 func scheduleCommand(g *global) *cobra.Command {
-	kinds := []schedule.Kind{ingestKind(g), garbage.Kind()}
+	kinds := []schedule.Kind{ingestKind(g), compaction.Kind(), garbage.Kind()}
 	return schedule.NewCommand(scheduler(g), append(kinds, check.Kinds()...)...)
 }
 

@@ -18,6 +18,9 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/check"
+	"github.com/urlake/urlake/starter/compaction"
+	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
@@ -59,11 +62,13 @@ workflow succeeds and 1 if it fails.`,
 			case "PublishWorkflow":
 				return watchPublish(cmd, g, c, run)
 			case "GCWorkflow":
-				return watchGC(cmd, g, c, run)
+				return watchMaintenance(cmd, g, c, run, garbage.Print)
+			case "CompactWorkflow":
+				return watchMaintenance(cmd, g, c, run, compaction.Print)
 			case "RebuildWorkflow":
-				return watchRebuild(cmd, g, c, run)
+				return watchMaintenance(cmd, g, c, run, check.PrintRebuilt, check.Teller(c, run))
 			case "VerifyWorkflow":
-				return watchVerify(cmd, g, c, run)
+				return watchMaintenance(cmd, g, c, run, check.PrintVerified)
 			default:
 				return fmt.Errorf("%s is a %s; only workflows of urlake can be watched", args[0], kind)
 			}

@@ -1,0 +1,103 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/check"
+	"github.com/urlake/urlake/starter/compaction"
+	"github.com/urlake/urlake/starter/garbage"
+)
+
+// Verbs that start a workflow of the lake, wait for it and print its result.
+
+func gcCommand(g *global) *cobra.Command {
+	cmd, in := garbage.NewCommand()
+	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+		return garbage.Start(ctx, c, in)
+	}, func() error { return garbage.Check(in) }, garbage.Print)
+}
+
+func compactCommand(g *global) *cobra.Command {
+	cmd, in := compaction.NewCommand()
+	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+		return compaction.Start(ctx, c, in)
+	}, nil, compaction.Print)
+}
+
+func rebuildCommand(g *global) *cobra.Command {
+	cmd, in := check.RebuildCommand()
+	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+		return check.Start(ctx, c, in)
+	}, func() error { return check.Deadline(in.Deadline) }, check.PrintRebuilt, check.Teller)
+}
+
+// maintain completes a verb whose input has the lake at lake. wrong, which may be nil, returns an
+// error for wrong usage. tellers tell meanwhile how far the workflow is.
+func maintain[R any](
+	g *global, cmd *cobra.Command, lake *string, start func(context.Context, client.Client) (client.WorkflowRun, error),
+	wrong func() error, print func(io.Writer, *R), tellers ...func(client.Client, client.WorkflowRun) check.Tell,
+) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if *lake, err = cli.LakeURL(g.lake); err != nil {
+			return err
+		}
+		if wrong != nil {
+			if err := wrong(); err != nil {
+				return err
+			}
+		}
+		store, url, err := g.store(cmd.Context())
+		if err == nil {
+			err = requireLake(cmd.Context(), store, url)
+		}
+		if err != nil {
+			return err
+		}
+		c, err := connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		run, err := start(cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		var tells []check.Tell
+		for _, teller := range tellers {
+			tells = append(tells, teller(c, run))
+		}
+		return watchMaintenance(cmd, g, c, run, print, tells...)
+	}
+	g.lakeFlag(cmd)
+	return cmd
+}
+
+// watchMaintenance waits until the workflow ends and prints its result.
+func watchMaintenance[R any](
+	cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, print func(io.Writer, *R), tells ...check.Tell,
+) error {
+	var res R
+	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
+	if err := await(cmd, run, &res, false, c, nil, func(ctx context.Context) {
+		waits.update(ctx, "")
+		for _, tell := range tells {
+			if !g.json {
+				tell(ctx, cmd.ErrOrStderr())
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if g.json {
+		return printJSON(cmd.OutOrStdout(), res)
+	}
+	out := bufio.NewWriter(cmd.OutOrStdout())
+	print(out, &res)
+	return out.Flush()
+}
