@@ -40,12 +40,13 @@ import (
 	"github.com/urlake/urlake/lake/remedy"
 )
 
+// staged is the bytes of Parquet from which the postings of a batch are staged. To extract those of
+// smaller ones again costs less than to store them. Tests set it lower.
+var staged int64 = 4 << 20
+
 const (
 	// planFormat is the version of the plan.
 	planFormat = 1
-	// staged is the bytes of Parquet from which the postings of a batch are staged. To extract
-	// those of smaller ones again costs less than to store them.
-	staged = 4 << 20
 	// taskBytes is about how many bytes of Parquet a task reads: some seconds of work.
 	taskBytes = 512 << 20
 	// maxTasks bounds the history of a workflow; tasks of larger lakes are larger.

@@ -9,15 +9,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/rebuild"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
@@ -94,7 +99,7 @@ func objects(t *testing.T, store blob.Store) map[string][]byte {
 	return all
 }
 
-func segments(t *testing.T, store blob.Store) (n int) {
+func current(t *testing.T, store blob.Store) *manifest.Version {
 	t.Helper()
 	m, _, err := manifest.Read(t.Context(), store)
 	if err != nil {
@@ -108,8 +113,10 @@ func segments(t *testing.T, store blob.Store) (n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(v.Segments)
+	return v
 }
+
+func segments(t *testing.T, store blob.Store) int { return len(current(t, store).Segments) }
 
 func put(t *testing.T, store blob.Store, key string, data []byte) {
 	t.Helper()
@@ -208,6 +215,7 @@ func TestDamageToAnyObject(t *testing.T) {
 // A rebuild that dies at any operation of the store is continued by repeating its steps, and what
 // it leaves is the lake as it was.
 func TestCrashAnywhere(t *testing.T) {
+	rebuild.StageFrom(t, 1)
 	store := newLake(t)
 	before := objects(t, store)
 	damage := func() {
@@ -239,6 +247,9 @@ func TestCrashAnywhere(t *testing.T) {
 	if points < 3 {
 		t.Errorf("%d points", points)
 	}
+	if s, err := rebuild.Plan(t.Context(), store, "another"); err != nil || s.Tasks != s.Segments {
+		t.Errorf("a task for each segment: %+v, %v", s, err)
+	}
 	t.Logf("%d points", points)
 }
 
@@ -264,6 +275,89 @@ func TestASegmentThatIsGone(t *testing.T) {
 	}
 	if out.Superseded != s.Segments || out.Equal != 0 {
 		t.Errorf("%+v of %+v", out, s)
+	}
+}
+
+// After a compaction the batches of a segment are in unions.
+func TestUnions(t *testing.T) {
+	for _, stageFrom := range []int64{1, 1 << 30} {
+		rebuild.StageFrom(t, stageFrom)
+		store := newLake(t)
+		if _, err := publish.CompactAll(t.Context(), store, "compact", publish.Compaction{Full: true}, t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		before := objects(t, store)
+		lost := 0
+		for key := range before {
+			if strings.HasPrefix(key, "index/segments/") || strings.HasPrefix(key, "batches/dataset_id=") && strings.HasSuffix(key, ".zst") {
+				lost++
+				if err := store.Delete(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		s, out := run(t, store, "run-1")
+		if out.Equal != 1 || s.Segments != 1 || s.Batches != 4 || s.Rows != 483 || out.Again != 483 || len(out.Unmended) > 0 {
+			t.Errorf("%+v, %+v", s, out)
+		}
+		// What only the earlier version needs is not made again.
+		after := objects(t, store)
+		for key := range after {
+			if !bytes.Equal(before[key], after[key]) {
+				t.Errorf("%s has changed", key)
+			}
+		}
+		if missing := len(before) - len(after); missing <= 0 || missing >= lost {
+			t.Errorf("%d objects lost, %d are still missing", lost, missing)
+		}
+	}
+}
+
+// A segment that another build made, and that this one makes with other bytes, is replaced in a new
+// version with the same answers.
+func TestAnotherBuildsSegment(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "a", "1", records(1, 400))
+	testlake.Publish(t, store)
+	v := current(t, store)
+	refs, err := lakecheck.StoredIn(t.Context(), v, v.Segments[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Another build with other bytes: its file says so, and segment.json has the file's hash.
+	other, err := indexbuild.BuildSegment(t.Context(), store, refs, indexbuild.Options{TempDir: t.TempDir(), Builder: "0123456789abcdef"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := segment.ReadInfo(t.Context(), store, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range info.Files {
+		if strings.HasPrefix(f.Name, "built-by/") {
+			data := []byte("another build\n")
+			put(t, store, segment.Prefix(other.ID)+f.Name, data)
+			info.Files[i].Bytes, info.Files[i].XXH64 = int64(len(data)), fmt.Sprintf("%016x", xxhash.Sum64(data))
+		}
+	}
+	data, err := codec.Seal(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, store, segment.Prefix(other.ID)+segment.InfoName, data)
+	other.XXH64, other.Bytes = fmt.Sprintf("%016x", xxhash.Sum64(data)), info.Bytes()+int64(len(data))
+	if version, err := publish.ReplaceSegment(t.Context(), store, v.ID, v.Segments[0].ID, other); err != nil || version == "" {
+		t.Fatalf("%q, %v", version, err)
+	}
+
+	_, out := run(t, store, "run-1")
+	now := current(t, store)
+	if out.Equal != 0 || len(out.Replaced) != 1 || out.NewVersion != now.ID || now.Segments[0].ID != v.Segments[0].ID ||
+		now.Counts.Rows != v.Counts.Rows || !strings.Contains(out.Replaced[0], other.ID) {
+		t.Errorf("%+v, current %+v", out, now.Segments)
+	}
+	if _, again := run(t, store, "run-2"); again.Equal != 1 || again.NewVersion != "" {
+		t.Errorf("again: %+v", again)
 	}
 }
 

@@ -47,7 +47,7 @@ func namespace() string {
 func NewCommand(s Starter, kinds ...Kind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schedule",
-		Short: "Run ingests, gc, rebuild and verify regularly, e.g. every night",
+		Short: "Run ingests, compact, gc, rebuild and verify regularly, e.g. every night",
 		Long: `Schedules are Temporal's own: they go on without this program, and Temporal's UI and
 "temporal schedule" show and change them too. A lake has any number of schedules, and
 so has a dataset; each has a name.
