@@ -251,6 +251,19 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 			}
 			return nil
 		})
+		var status struct {
+			Schedules struct {
+				Schedules, Paused int
+				Next              string
+			}
+		}
+		u.starterJSON(t, &status, "status", "--lake", u.lake, "--json")
+		if s := status.Schedules; s.Schedules != 4 || s.Paused != 1 || s.Next != "gc" && s.Next != "ingest:crawl" && s.Next != "crawl-monthly" {
+			t.Errorf("status: %+v", s)
+		}
+		if out, _, _ := u.starter(t, "status", "--lake", u.lake); !strings.Contains(out, "\nSchedules   4 schedules, 1 of them paused; next ") {
+			t.Errorf("status: %s", out)
+		}
 		if len(list[1].Next) != 1 || len(list[1].Next[0].Batch) != len("2026-12") {
 			t.Errorf("a batch of each month: %+v", list[1])
 		}
@@ -375,7 +388,21 @@ func TestOverlapPolicies(t *testing.T) {
 			}
 		}
 	}
+	// A backfill says what a policy has left out, when it is clear that it has.
+	waited := make(chan string)
+	go func() {
+		out, errs, code := u.starter(t, "backfill", "--lake", u.lake, "--from", dates[1], "--to", dates[2], "--overlap", "skip", "--wait", "ingest:skip")
+		waited <- fmt.Sprintf("exit %d: %s%s", code, out, errs)
+	}()
 	u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
+	out := <-waited
+	if !strings.HasPrefix(out, "exit 1: 2026-11-02  left out: another run went on\n2026-11-03  left out: another run went on\n0 of 2 batches ingested\n") &&
+		!strings.HasPrefix(out, "exit 0: ") { // the worker was faster
+		t.Error(out)
+	}
+	if strings.HasPrefix(out, "exit 0: ") {
+		want["skip"] = "done done done"
+	}
 	for policy := range want {
 		untilWithin(t, 2*time.Minute, policy+" has run", func(context.Context) error {
 			if got := statuses(policy); got != want[policy] {

@@ -30,7 +30,7 @@ func watchCommand(g *global) *cobra.Command {
 		Use:   "watch WORKFLOW_ID",
 		Short: "Show the progress of a started ingest, publish or other workflow until it ends",
 		Long: `Watch follows a running ingest, publish, compact, gc, rebuild or verify and prints its
-result. It does not matter whether starter, Temporal's UI or a schedule started the workflow.
+result. It does not matter whether starter, Temporal's UI or a schedule started it.
 "starter ingest" and "starter schedule show" print workflow ids, and Temporal's UI lists
 them.
 

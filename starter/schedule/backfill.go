@@ -161,6 +161,7 @@ func (b *backfill) wait(ctx context.Context, c client.Client, each func(*Run)) e
 			if len(f.info.RunningWorkflows) == 0 {
 				for _, i := range open {
 					b.runs[i].Status, b.runs[i].RunID = "left out", ""
+					b.runs[i].Error = "another run went on"
 					each(&b.runs[i])
 				}
 				return nil
