@@ -89,19 +89,21 @@ type Verified struct {
 const maxProblems = 100
 
 // VerifyLake checks a lake. Damage is part of the result.
-func (x *Index) VerifyLake(ctx context.Context, spec VerifySpec) (Verified, error) {
+func (x *Index) VerifyLake(ctx context.Context, spec VerifySpec, deaths int) (Verified, error) {
 	if err := x.check(spec.Lake); err != nil {
 		return Verified{}, err
 	}
-	return withHeartbeat(ctx, x.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (Verified, error) {
+	s := publishStep(ctx, "verify-lake", deaths)
+	return contained(ctx, &x.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (Verified, error) {
 		opt := spec.Options()
 		opt.TempDir = x.TempDir
-		r, err := lakecheck.Lake(ctx, x.Store, opt)
+		r, err := lakecheck.Lake(ctx, store, opt)
 		if err != nil {
 			return Verified{}, err
 		}
-		out := Verified{Deep: spec.Deep, AllVersions: spec.AllVersions, Version: r.Version, Segments: len(r.Segments), Batches: r.Batches, Parts: r.Parts,
-			Rows: r.Rows, Unpublished: r.Unpublished, Found: len(r.Problems), Problems: r.Problems[:min(maxProblems, len(r.Problems))]}
+		out := Verified{Deep: spec.Deep, AllVersions: spec.AllVersions, Version: r.Version, Segments: len(r.Segments),
+			Batches: r.Batches, Parts: r.Parts, Rows: r.Rows, Unpublished: r.Unpublished,
+			Found: len(r.Problems), Problems: r.Problems[:min(maxProblems, len(r.Problems))]}
 		for _, s := range r.Segments {
 			out.Domains += s.Domains
 		}

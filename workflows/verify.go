@@ -33,7 +33,7 @@ func VerifyWorkflow(ctx workflow.Context, in VerifyInput) (*activities.Verified,
 		return nil, err
 	}
 	var out activities.Verified
-	if err := s.run(ctx, activities.PoolIndex, &out, (*activities.Index)(nil).VerifyLake, in.VerifySpec); err != nil {
+	if err := s.move(ctx, activities.PoolIndex, &out, (*activities.Index)(nil).VerifyLake, in.VerifySpec); err != nil {
 		return nil, err
 	}
 	if out.Found > 0 {

@@ -261,7 +261,7 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 		if s := status.Schedules; s.Schedules != 4 || s.Paused != 1 || s.Next != "gc" && s.Next != "ingest:crawl" && s.Next != "crawl-monthly" {
 			t.Errorf("status: %+v", s)
 		}
-		if out, _, _ := u.starter(t, "status", "--lake", u.lake); !strings.Contains(out, "\nSchedules   4 schedules, 1 of them paused; next ") {
+		if out, _, _ := u.starter(t, "status", "--lake", u.lake); !strings.Contains(out, "\nSchedules   4, of which 1 is paused; next ") {
 			t.Errorf("status: %s", out)
 		}
 		if len(list[1].Next) != 1 || len(list[1].Next[0].Batch) != len("2026-12") {

@@ -65,6 +65,12 @@ has the date at which it was due. A date that is ingested again replaces its bat
 			return cli.Usagef("no verb given; choose one of the commands above, e.g. %s", cli.Typed("starter schedule create ingest"))
 		},
 	}
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if c == cmd { // as builds before typed it: starter schedule --lake …
+			return cli.Usagef("%w; schedules are made by %s", err, cli.Typed("starter schedule create ingest"))
+		}
+		return c.Root().FlagErrorFunc()(c, err)
+	})
 	create := &cobra.Command{
 		Use:   "create",
 		Short: "Create a schedule, or change one",
@@ -157,6 +163,10 @@ func (s Starter) createCommand(k Kind) *cobra.Command {
 			cli.Fprintf(out, "It is never due: no time matches %q\n", cronLines(f.schedule.Spec))
 		default:
 			cli.Fprintf(out, "To run it now: %s\n", s.typed("trigger", f))
+		}
+		if f.Dated() {
+			cli.Fprintf(out, "To ingest other dates: %s\n",
+				cli.Typed(fmt.Sprintf("starter backfill --lake %s %s --from DATE --to DATE", cli.ShellWord(f.Lake), f.Name)))
 		}
 		return s.Idle(ctx, c, lake, cmd)
 	}

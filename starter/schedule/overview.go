@@ -53,9 +53,9 @@ func Look(ctx context.Context, c client.Client, lake string) (*Overview, error) 
 
 // String is one line for people.
 func (o *Overview) String() string {
-	text := cli.Plural(int64(o.Schedules), "schedule")
+	text := cli.Count(int64(o.Schedules))
 	if o.Paused > 0 {
-		text += fmt.Sprintf(", %d of them paused", o.Paused)
+		text += fmt.Sprintf(", of which %d %s paused", o.Paused, map[bool]string{true: "is", false: "are"}[o.Paused == 1])
 	}
 	if o.Next != "" {
 		text += fmt.Sprintf("; next %s at %s", o.Next, o.Due.Local().Format(timeFormat))

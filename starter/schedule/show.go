@@ -217,7 +217,7 @@ func printList(w io.Writer, all []*found, descriptions []*Description) error {
 		}
 		rows = append(rows, []string{d.Name, all[i].String(), strings.Join(d.Cron, "; ") + " " + d.TimeZone, next, last})
 	}
-	return cli.Table(w, "name runs when next last", rows)
+	return cli.Table(w, "NAME RUNS WHEN NEXT LAST", rows)
 }
 
 // print prints a schedule for people.
