@@ -181,7 +181,8 @@ func TestEveryInterleavingOfAWriterAndACollection(t *testing.T) {
 	}, func(string, error) bool { return false })
 }
 
-// A compaction writes a union that the lake has had and that is garbage, while a collection deletes.
+// A compaction writes a union that the lake has had and that is garbage, while a collection
+// deletes.
 func TestEveryInterleavingOfACompactionAndACollection(t *testing.T) {
 	prepared, temp := blob.NewMemory(), t.TempDir()
 	compact := func(store blob.Store) error {

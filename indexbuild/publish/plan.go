@@ -64,10 +64,11 @@ type Summary struct {
 	// before the next Plan of the same round. Then there is no other plan yet.
 	MoveTasks int    `json:"move_tasks,omitempty"`
 	MoveKey   string `json:"move_key,omitempty"`
-	// UniteTasks is the number of tasks of the list of unions at UniteKey, which are to be run with
-	// Unite before the next Plan of the same round. Then there is no other plan yet.
-	UniteTasks int    `json:"unite_tasks,omitempty"`
-	UniteKey   string `json:"unite_key,omitempty"`
+	// UniteSplits has an element for each task of the list of unions at UniteKey, which are to be
+	// run with Unite before the next Plan of the same round. Then there is no other plan yet. It is
+	// the number of splits of a large union, which several workers may share, else 0.
+	UniteSplits []int  `json:"unite_splits,omitempty"`
+	UniteKey    string `json:"unite_key,omitempty"`
 	// Batches is the number of batches that the current version lacks, Replaced the number of those
 	// that take the place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
@@ -306,7 +307,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			return Summary{}, err
 		}
 		if need := p.trim(broken, single, rules, written); len(need) > 0 {
-			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+			s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
 			return s, err
 		}
 	}

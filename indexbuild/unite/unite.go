@@ -39,16 +39,16 @@ const (
 	// arena is the memory for rows of one Shuffle or Whole, in bytes.
 	arena = rowmerge.Arena
 
-	// splitBytes is the size of the parts of a split, some seconds of work. A job of one split is
-	// done by Whole.
-	splitBytes = 128 << 20
-
 	// readRows is how many rows are read at once: four pages.
 	readRows = 4 * part.PageRows
 
 	// stagingFormat is the version of the documents in staging.
 	stagingFormat = 1
 )
+
+// splitBytes is the size of the parts of a split, some seconds of work. A job of one split is done
+// by Whole.
+var splitBytes = int64(128 << 20)
 
 // Job is a union that is to be written.
 type Job struct {

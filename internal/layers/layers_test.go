@@ -158,9 +158,9 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/rebuild",
-		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
+		"indexbuild/publish", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
+		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
