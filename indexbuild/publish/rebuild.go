@@ -302,23 +302,34 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 	if err := Verify(r.ctx, r.store, Built{Segment: ref}, r.tempDir); err != nil {
 		return err
 	}
-	c := manifest.Commit{
-		ID:      lake.Digest(fmt.Appendf(nil, "replace segment %s of version %s by %s %s", old.ID, v.ID, ref.ID, ref.XXH64)),
-		BuiltBy: builder(),
-		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
-			return withSegment(ctx, parent, old.ID, ref)
-		},
-		Check: func(ctx context.Context, _ uint64) error { return complete(ctx, r.store, ref) },
-	}
-	made, err := c.Apply(r.ctx, r.store)
-	if errors.Is(err, errStale) {
-		return nil // another publish has replaced the segment
-	}
-	if err != nil {
+	made, err := ReplaceSegment(r.ctx, r.store, v.ID, old.ID, ref)
+	if err != nil || made == "" { // another publish has replaced the segment
 		return err
 	}
-	addLines(&r.out.Replaced, fmt.Sprintf("segment %s: %s takes its place in version %s", old.ID, ref.ID, made.Version.ID))
+	addLines(&r.out.Replaced, fmt.Sprintf("segment %s: %s takes its place in version %s", old.ID, ref.ID, made))
 	return nil
+}
+
+// ReplaceSegment commits a version that has a segment in the place of another one over the same
+// batches, and returns its id. It is "" if the current version does not have the old one. Version
+// is the version in which it was found.
+func ReplaceSegment(ctx context.Context, store blob.Store, version, old string, ref segment.Ref) (string, error) {
+	c := manifest.Commit{
+		ID:      lake.Digest(fmt.Appendf(nil, "replace segment %s of version %s by %s %s", old, version, ref.ID, ref.XXH64)),
+		BuiltBy: builder(),
+		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
+			return withSegment(ctx, parent, old, ref)
+		},
+		Check: func(ctx context.Context, _ uint64) error { return complete(ctx, store, ref) },
+	}
+	made, err := c.Apply(ctx, store)
+	if errors.Is(err, errStale) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return made.Version.ID, nil
 }
 
 // withSegment returns what a version holds that is like parent, with another segment over the

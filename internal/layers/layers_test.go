@@ -71,7 +71,7 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/deadline",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/dated", "lake/ingest/deadline",
 		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
 		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
@@ -85,6 +85,7 @@ var allowed = map[string][]string{
 		"lake/seekable",
 	},
 	"lake/ingest/allow":      {},
+	"lake/ingest/dated":      {},
 	"lake/ingest/deadline":   {},
 	"lake/ingest/inventory":  {"lake/raw", "lake/raw/reader"},
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
@@ -141,6 +142,11 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
 		"lake/trash",
 	},
+	"indexbuild/rebuild": {
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
+		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
+	},
 	"indexbuild/gc": {
 		"indexbuild/publish", "lake", "lake/blob", "lake/codec", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/trash",
@@ -152,18 +158,19 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/gc", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "indexbuild/unite", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
+		"indexbuild/publish", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
+		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/deadline",
-		"lake/ingest/effect", "lake/ingest/many",
+		"activities", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
+		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
-		"activities", "indexbuild/publish", "internal/cli", "internal/dial", "internal/processors",
+		"activities", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "workflows",
 	},
@@ -172,17 +179,23 @@ var allowed = map[string][]string{
 		"activities", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/compaction", "starter/garbage",
-		"starter/ingestreport", "starter/retire", "starter/versiondiff", "starter/versionlist", "workflows",
+		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/check", "starter/compaction", "starter/garbage",
+		"starter/ingestreport", "starter/retire", "starter/schedule", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
 	},
-	"starter/compaction":  {"activities", "internal/cli", "starter/single", "workflows"},
-	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/single", "workflows"},
+	"starter/check": {
+		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
+	},
+	"starter/compaction": {
+		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
+	},
+	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
+	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/single":      {"activities", "internal/cli"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/compaction"
 	"github.com/urlake/urlake/starter/garbage"
 )
@@ -30,20 +31,29 @@ func compactCommand(g *global) *cobra.Command {
 	}, nil, compaction.Progress, compaction.Print)
 }
 
+func rebuildCommand(g *global) *cobra.Command {
+	cmd, in := check.RebuildCommand()
+	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+		return check.Start(ctx, c, in)
+	}, func() error { return check.Deadline(in.Deadline) }, nil, check.PrintRebuilt, check.Teller)
+}
+
 // progressOf tells how far a workflow is: see compaction.Progress.
 type progressOf func(context.Context, client.Client, client.WorkflowRun) (share float64, stage, line string, ok bool)
 
-// maintain completes a verb whose input has the lake at lake. check and progress may be nil.
+// maintain completes a verb whose input has the lake at lake. wrong, which may be nil, returns an
+// error for wrong usage. progress, which may be nil, tells a bar how far the workflow is, tellers
+// print lines about it.
 func maintain[R any](
 	g *global, cmd *cobra.Command, lake *string, start func(context.Context, client.Client) (client.WorkflowRun, error),
-	check func() error, progress progressOf, print func(io.Writer, *R),
+	wrong func() error, progress progressOf, print func(io.Writer, *R), tellers ...func(client.Client, client.WorkflowRun) check.Tell,
 ) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if *lake, err = cli.LakeURL(g.lake); err != nil {
 			return err
 		}
-		if check != nil {
-			if err := check(); err != nil {
+		if wrong != nil {
+			if err := wrong(); err != nil {
 				return err
 			}
 		}
@@ -63,7 +73,11 @@ func maintain[R any](
 		if err != nil {
 			return err
 		}
-		return watchMaintenance(cmd, g, c, run, progress, print)
+		var tells []check.Tell
+		for _, teller := range tellers {
+			tells = append(tells, teller(c, run))
+		}
+		return watchMaintenance(cmd, g, c, run, progress, print, tells...)
 	}
 	g.lakeFlag(cmd)
 	return cmd
@@ -72,6 +86,7 @@ func maintain[R any](
 // watchMaintenance waits until the workflow ends and prints its result.
 func watchMaintenance[R any](
 	cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, progress progressOf, print func(io.Writer, *R),
+	tells ...check.Tell,
 ) error {
 	var res R
 	var b *bar // shows nothing
@@ -86,6 +101,11 @@ func watchMaintenance[R any](
 			}
 		}
 		waits.update(ctx, "")
+		for _, tell := range tells {
+			if !g.json {
+				tell(ctx, cmd.ErrOrStderr())
+			}
+		}
 	})
 	b.finish(err)
 	if err != nil {

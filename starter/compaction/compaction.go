@@ -1,4 +1,5 @@
-// Package compaction is what the verb compact of the starter starts and prints.
+// Package compaction is what the verb compact of the starter starts and prints, and how it is
+// scheduled.
 package compaction
 
 import (
@@ -12,6 +13,8 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
 )
@@ -39,6 +42,29 @@ files stay until "starter gc" deletes them.`,
 	f.BoolVar(&in.Full, "full", false, "merge all segments, and all small batches of each dataset")
 	f.StringVar(&in.Deadline, "deadline", "", "give up after this `DURATION`, e.g. 6h (default: 7d)")
 	return cmd, in
+}
+
+// Kind schedules compactions.
+func Kind() schedule.Kind {
+	return schedule.Kind{
+		Use:     "compact --lake URL --cron '0 4 * * 0' [flags]",
+		Short:   "Compact the lake regularly",
+		Long:    `Each run does what "starter compact" does.`,
+		Example: `  starter schedule create compact --lake s3://b/lake --cron '0 4 * * 0' --full`,
+		New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
+			once, in := NewCommand()
+			cmd.Flags().AddFlagSet(once.Flags())
+			cmd.Args = cli.Args(cobra.NoArgs)
+			return func(lake string, _ []string) (*schedule.Work, error) {
+				in.Lake = lake
+				w := &schedule.Work{Kind: "compact", Lake: lake, Name: "compact", Workflow: workflows.CompactWorkflow, Input: in}
+				if _, err := deadline.Parse(in.Deadline); err != nil {
+					return nil, &cli.UsageError{Err: err}
+				}
+				return w, nil
+			}
+		},
+	}
 }
 
 // Start starts the workflow, unless one of the lake is running.
