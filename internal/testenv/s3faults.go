@@ -27,8 +27,8 @@ const (
 	ResetBefore
 	// LostReply breaks the connection after the server has done what it was asked for.
 	LostReply
-	// ResetInBody breaks the connection after half of the body of the reply.
-	ResetInBody
+	// ResetBody breaks the connection after half of the body of the reply.
+	ResetBody
 	// ShortBody leaves out the second half of an object, with a Content-Length that agrees.
 	ShortBody
 	// FlipDown and FlipUp flip a bit of an object in a reply and in a request.
@@ -73,7 +73,9 @@ type S3Faults struct {
 	rate     float64
 	kinds    []S3Fault
 	only     func(*http.Request) bool
+	apart    int // the fewest requests from one fault to the next
 	requests int
+	last     int // the last request that failed
 	happened map[S3Fault]int
 	lists    map[string][][]byte
 }
@@ -114,6 +116,13 @@ func (f *S3Faults) Inject(rate float64, only func(*http.Request) bool, kinds ...
 	f.rate, f.only, f.kinds = rate, only, kinds
 }
 
+// Space keeps faults at least so many requests apart.
+func (f *S3Faults) Space(apart int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.apart = apart
+}
+
 // Heal ends all faults.
 func (f *S3Faults) Heal() { f.Inject(0, nil) }
 
@@ -141,7 +150,7 @@ func (k S3Fault) can(r *http.Request, body []byte) bool {
 	switch k {
 	case ShortBody, FlipDown:
 		return object
-	case ResetInBody:
+	case ResetBody:
 		return r.Method == http.MethodGet
 	case FlipUp:
 		return r.Method == http.MethodPut && len(body) > 0
@@ -161,7 +170,7 @@ func (f *S3Faults) choose(r *http.Request, body []byte) (k S3Fault, n int, ok bo
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.requests++
-	if f.rate == 0 || f.random.Float64() >= f.rate || f.only != nil && !f.only(r) {
+	if f.requests-f.last < f.apart || f.rate == 0 || f.random.Float64() >= f.rate || f.only != nil && !f.only(r) {
 		return 0, 0, false
 	}
 	var may []S3Fault
@@ -173,6 +182,7 @@ func (f *S3Faults) choose(r *http.Request, body []byte) (k S3Fault, n int, ok bo
 	if len(may) == 0 {
 		return 0, 0, false
 	}
+	f.last = f.requests
 	return may[f.random.IntN(len(may))], f.random.IntN(1 << 30), true
 }
 
@@ -228,7 +238,7 @@ func (f *S3Faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case kind == LostReply:
 			f.note(kind)
 			panic(http.ErrAbortHandler)
-		case kind == ResetInBody:
+		case kind == ResetBody:
 			f.note(kind)
 			data = data[:len(data)/2]
 		case kind == ShortBody && len(data) > 0:
