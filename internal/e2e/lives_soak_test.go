@@ -39,7 +39,7 @@ import (
 // URLAKE_SOAK_SCALE scales the number of events, 200 by default. URLAKE_SOAK_SEED repeats the
 // choices of a run that failed; timing is not repeated.
 func TestLivesThrough(t *testing.T) {
-	events := scaled(t, 200, 20)
+	events := testenv.Scaled(t, 200, 20)
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("URLAKE_SOAK_SEED"); text != "" {
 		var err error
