@@ -30,13 +30,11 @@ import (
 	"github.com/urlake/urlake/starter/retire"
 )
 
-// How many versions TestFlipsUnderLoad publishes, and its lakes. The build tag soak has more.
-var (
-	flips     = func(*testing.T) int { return 200 / testenv.Every(4) }
-	flipLakes = map[string]func(*testing.T) blob.Store{
-		"memory": func(*testing.T) blob.Store { return blob.NewMemory() },
-	}
-)
+// flipLakes are the lakes of TestFlipsUnderLoad, and how many versions it publishes in each. The
+// build tag soak has more.
+var flipLakes = map[string]func(t *testing.T) (store blob.Store, flips int){
+	"memory": func(*testing.T) (blob.Store, int) { return blob.NewMemory(), 200 / testenv.Every(4) },
+}
 
 const (
 	flipReaders = 3
@@ -62,7 +60,8 @@ type flipper struct {
 	done    map[string]int
 
 	mu       sync.Mutex
-	versions map[string]held
+	versions map[string]held // the newest
+	order    []string        // of versions
 	changed  *sync.Cond
 	begun    [flipReaders]int // the flip at which each reader began its walk
 	flip     int
@@ -155,8 +154,15 @@ func (f *flipper) publish() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.versions[done.Version] == nil {
+		f.flip++
+		f.order = append(f.order, done.Version)
+	}
 	f.versions[done.Version] = state
-	f.flip++
+	if len(f.order) > 10*flipKeep { // nobody asks for it any more
+		delete(f.versions, f.order[0])
+		f.order = f.order[1:]
+	}
 	f.changed.Broadcast()
 	for !f.ended && slices.ContainsFunc(f.begun[:], func(at int) bool { return at < f.flip-flipLag }) {
 		f.changed.Wait()
@@ -271,8 +277,7 @@ func (f *flipper) linger(get func(path string, v any) error) (gone bool, err err
 // footprint is what must not grow with the number of versions.
 type footprint struct{ goroutines, files, maps, leased, open, heapMB int }
 
-func measureFootprint(t *testing.T, s *lookup.Server, cache string) (p footprint) {
-	t.Helper()
+func measureFootprint(s *lookup.Server) (p footprint) {
 	runtime.GC()
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
@@ -283,7 +288,7 @@ func measureFootprint(t *testing.T, s *lookup.Server, cache string) (p footprint
 		p.files = len(fds)
 	}
 	if data, err := os.ReadFile("/proc/self/maps"); err == nil {
-		p.maps = strings.Count(string(data), cache)
+		p.maps = strings.Count(string(data), ".mphf\n")
 	}
 	return p
 }
@@ -294,7 +299,10 @@ func measureFootprint(t *testing.T, s *lookup.Server, cache string) (p footprint
 // versions.
 func TestFlipsUnderLoad(t *testing.T) {
 	for name, open := range flipLakes {
-		t.Run(name, func(t *testing.T) { flipUnderLoad(t, open(t), flips(t)) })
+		t.Run(name, func(t *testing.T) {
+			store, flips := open(t)
+			flipUnderLoad(t, store, flips)
+		})
 	}
 }
 
@@ -314,10 +322,9 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 		t.Fatal(err)
 	}
 	goroutines := runtime.NumGoroutine()
-	cache := t.TempDir()
 	counting := blob.NewCounting(f.store)
 	server := lookup.NewServer(counting, lookup.Options{
-		CacheDir: cache, Poll: 5 * time.Millisecond, LeaseTTL: lease.DefaultTTL, Program: "test",
+		CacheDir: t.TempDir(), Poll: 5 * time.Millisecond, LeaseTTL: lease.DefaultTTL, Program: "test",
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err := server.Refresh(t.Context()); err != nil {
@@ -387,7 +394,7 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 
 	var early footprint
 	began := time.Now()
-	for i := 0; len(f.versions) < flips && !t.Failed(); i++ {
+	for i := 0; f.flip < flips && !t.Failed(); i++ {
 		var err error
 		switch n := f.rng.IntN(10); {
 		case n < 6:
@@ -403,16 +410,22 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 		if err != nil {
 			t.Errorf("flip %d: %v", i, err)
 		}
-		if early.goroutines == 0 && len(f.versions) > flips/4 {
-			early = measureFootprint(t, server, cache)
+		if early.goroutines == 0 && f.flip > flips/4 {
+			early = measureFootprint(server)
 		}
 	}
-	late := measureFootprint(t, server, cache)
+	late := measureFootprint(server)
 	f.end()
 	stop()
 	background.Wait()
-	t.Logf("%d versions in %v, %d walks, %d collections of %d objects, %d slow readers too late, %v", len(f.versions), time.Since(began).Round(time.Millisecond),
+	t.Logf("%d versions in %v, %d walks, %d collections of %d objects, %d slow readers too late, %v", f.flip, time.Since(began).Round(time.Millisecond),
 		walks.Load(), collections.Load(), deleted.Load(), late410.Load(), f.done)
+	roots := map[string]int{}
+	for info := range f.store.List(t.Context(), "") {
+		root, _, _ := strings.Cut(strings.TrimPrefix(info.Key, "index/"), "/")
+		roots[root]++
+	}
+	t.Log(roots)
 	t.Logf("after a quarter %+v, in the end %+v", early, late)
 	if t.Failed() {
 		return
@@ -440,10 +453,10 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 	web.Close()
 	client.CloseIdleConnections()
 	server.Close()
-	left := measureFootprint(t, server, cache)
+	left := measureFootprint(server)
 	for until := time.Now().Add(10 * time.Second); (left.goroutines > goroutines || left.maps > 0) && time.Now().Before(until); {
 		time.Sleep(10 * time.Millisecond)
-		left = measureFootprint(t, server, cache)
+		left = measureFootprint(server)
 	}
 	if left.maps > 0 || left.open > 0 || left.goroutines > goroutines {
 		t.Errorf("after the end of the server: %+v, %d goroutines before", left, goroutines)

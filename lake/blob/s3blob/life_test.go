@@ -189,7 +189,12 @@ func (l *life) query() {
 func (l *life) collect() gc.Result {
 	l.t.Helper()
 	var out gc.Result
-	l.step("gc", func(ctx context.Context) (err error) {
+	l.step("gc", func(ctx context.Context) error {
+		over := func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) { return ingest.RunOver, nil }
+		_, err := ingest.Sweep(ctx, l.store, time.Now(), ingest.SweepOptions{}, over, ingest.Cleanup)
+		if err != nil {
+			return err
+		}
 		out, err = gc.Collect(ctx, l.store, gc.Options{Keep: 1, Timeout: time.Minute})
 		return err
 	})
