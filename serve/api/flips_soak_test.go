@@ -27,7 +27,7 @@ func init() {
 		return open(t, "file://"+filepath.ToSlash(t.TempDir())), testenv.Scaled(t, 2000, 50)
 	}
 	flipLakes["S3"] = func(t *testing.T) (blob.Store, int) {
-		return open(t, testenv.S3(t)), testenv.Scaled(t, 1000, 50)
+		return open(t, testenv.S3(t)), testenv.Scaled(t, 300, 50)
 	}
 	// What the store tries again is no error of a reader or a writer.
 	flipLakes["S3 over a bad network"] = func(t *testing.T) (blob.Store, int) {

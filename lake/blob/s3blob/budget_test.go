@@ -206,6 +206,32 @@ func TestS3GetReadsDamageAgain(t *testing.T) {
 	}
 }
 
+// TestS3GetOfADocumentThatIsReplaced breaks replies off while the object is replaced again and again.
+// Get returns one of its states, and never that it has changed.
+func TestS3GetOfADocumentThatIsReplaced(t *testing.T) {
+	s, network := badNetwork(t)
+	put := func(n int) {
+		if _, err := s.Put(t.Context(), "k", bytes.Repeat([]byte{byte(n)}, 5000), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(0)
+	for n := range 20 {
+		broken := false
+		network.set(func(w http.ResponseWriter, r *http.Request, gateway http.Handler) {
+			if r.Method == http.MethodGet && !broken {
+				broken = true
+				w = &cutWriter{ResponseWriter: w, left: 2000, end: func() { put(n + 1); hangUp() }}
+			}
+			gateway.ServeHTTP(w, r)
+		})
+		got, _, err := s.Get(t.Context(), "k")
+		if err != nil || !broken || !bytes.Equal(got, bytes.Repeat([]byte{byte(n + 1)}, 5000)) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	}
+}
+
 // TestS3UploadsInPartsOverABadNetwork writes objects of several parts and reads them back.
 func TestS3UploadsInPartsOverABadNetwork(t *testing.T) {
 	store, faults := faultyStore(t, 3)

@@ -264,10 +264,16 @@ func (s *store) Get(ctx context.Context, key string) ([]byte, blob.Info, error) 
 	var before []byte
 	for left := s.attempts; ; {
 		b, r, err := s.get(ctx, key, left)
+		if r != nil {
+			left -= r.tried
+		}
+		if errors.Is(err, blob.ErrChanged) && left > 0 {
+			before = nil // its reply broke off, and the rest would be that of the new object
+			continue
+		}
 		if err != nil {
 			return nil, blob.Info{}, err
 		}
-		left -= r.tried
 		intact := r.intact(b)
 		if intact && r.md5 {
 			s.md5.Store(true)
@@ -281,7 +287,8 @@ func (s *store) Get(ctx context.Context, key string) ([]byte, blob.Info, error) 
 	}
 }
 
-// get reads a whole object in one stream of at most so many attempts without a byte.
+// get reads a whole object in one stream of at most so many attempts without a byte. The stream is
+// nil if it could not be opened.
 func (s *store) get(ctx context.Context, key string, attempts int) ([]byte, *stream, error) {
 	r, size, err := s.openStream(ctx, "get", key, 0, -1, attempts)
 	if err != nil {
@@ -290,11 +297,11 @@ func (s *store) get(ctx context.Context, key string, attempts int) ([]byte, *str
 	defer r.Close()
 	if size > blob.MaxSmall {
 		err := fmt.Errorf("%w: %d bytes, at most %d", blob.ErrTooLarge, size, blob.MaxSmall)
-		return nil, nil, blob.OpError("get", s.url, key, err)
+		return nil, r, blob.OpError("get", s.url, key, err)
 	}
 	b := make([]byte, size)
 	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, nil, err
+		return nil, r, err
 	}
 	return b, r, nil
 }
