@@ -37,11 +37,14 @@ var flipLakes = map[string]func(t *testing.T) (store blob.Store, flips int){
 }
 
 const (
-	flipReaders = 3
+	flipReaders = 2
 	// flipKeep is how many versions collections keep. Publishes wait for a reader that reads a
 	// version flipLag versions old, so that a version is kept as long as somebody pages through it.
 	flipKeep, flipLag = 6, 3
 	flipDomains       = 4
+	// walksAFlip is the most walks of a reader between two publishes, so that readers leave the
+	// processors to the writers.
+	walksAFlip = 6
 )
 
 // held is what a version holds: the URLs of each domain by the number of the dataset.
@@ -64,6 +67,7 @@ type flipper struct {
 	order    []string        // of versions
 	changed  *sync.Cond
 	begun    [flipReaders]int // the flip at which each reader began its walk
+	walked   [flipReaders]int // how many it has begun at that flip
 	flip     int
 	ended    bool
 }
@@ -184,6 +188,13 @@ func (f *flipper) wait(version string) held {
 func (f *flipper) begin(reader int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for f.walked[reader] == walksAFlip && f.begun[reader] == f.flip && !f.ended {
+		f.changed.Wait()
+	}
+	if f.begun[reader] != f.flip {
+		f.walked[reader] = 0
+	}
+	f.walked[reader]++
 	f.begun[reader] = f.flip
 	f.changed.Broadcast()
 	return !f.ended
@@ -217,7 +228,7 @@ func (f *flipper) walk(get func(path string, v any) error, rng *rand.Rand) error
 		}
 	}
 	dataset := 1 + rng.IntN(len(flipDatasets))
-	path := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=%d", domain, dataset, 1+rng.IntN(9))
+	path := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=%d", domain, dataset, 3+rng.IntN(30))
 	version := ""
 	var got []string
 	for {
@@ -394,7 +405,7 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 			deleted.Add(res.Deleted.Total().Objects)
 			select {
 			case <-ctx.Done():
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(100 * time.Millisecond):
 			}
 		}
 	})
