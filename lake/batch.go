@@ -8,8 +8,11 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// BatchFormat is the version of batch records.
-const BatchFormat = 1
+// BatchFormat is the version of batch records, UnionFormat that of records of unions.
+const (
+	BatchFormat = 1
+	UnionFormat = 2
+)
 
 // Object is the key of an immutable object, with the size and the hash that its bytes must have.
 type Object struct {
@@ -91,6 +94,9 @@ type Batch struct {
 	// MovedFrom is the digest of the record of the same ingest under an earlier public suffix list,
 	// from whose objects this one was made. It is empty if an ingest wrote the record.
 	MovedFrom string `json:"moved_from,omitempty"`
+	// Members are, in the record of a union, the batches whose rows its parts hold, by name. Batch
+	// is then UnionName, and the record has no inputs and no rejects: those of the members do.
+	Members []Member `json:"members,omitempty"`
 
 	Inputs []Input `json:"inputs"`
 	// Records = Rows + Merged + the sum of Rejected.
@@ -112,8 +118,25 @@ type Batch struct {
 	Unwrapped   int64    `json:"unwrapped,omitempty"` // records whose URL was within another
 }
 
+// Member is a batch of a union.
+type Member struct {
+	Batch  string `json:"batch"`
+	Digest string `json:"digest"` // of its own record
+	Rows   int64  `json:"rows"`
+}
+
+// UnionDigest is a digest of the members of a union, from which UnionName makes its name.
+func UnionDigest(members []Member) string {
+	var text []byte
+	for _, m := range members {
+		text = fmt.Appendf(text, "%s\t%s\n", m.Batch, m.Digest)
+	}
+	return Digest(text)
+}
+
 // Encode returns the record's bytes and their digest, which BatchKey takes.
 func (b *Batch) Encode() (data []byte, digest string, err error) {
+	b.Format = b.format()
 	data, err = codec.Seal(b)
 	if err != nil {
 		return nil, "", fmt.Errorf("batch record: %w", err)
@@ -128,11 +151,42 @@ func DecodeBatch(data []byte, key string) (*Batch, error) {
 	if err := codec.Unseal(data, key, &b); err != nil {
 		return nil, err
 	}
-	if b.Format != BatchFormat {
-		return nil, codec.Corrupt(key, "format", -1, BatchFormat, b.Format)
+	if want := b.format(); b.Format != want {
+		return nil, codec.Corrupt(key, "format", -1, want, b.Format)
+	}
+	if err := b.checkMembers(key); err != nil {
+		return nil, err
 	}
 	if want := BatchKey(b.DatasetID, b.Batch, Digest(data)); want != key {
 		return nil, codec.Corrupt(key, "key", -1, want, key)
 	}
 	return &b, nil
+}
+
+// format returns the format version that a record with these members has.
+func (b *Batch) format() int {
+	if len(b.Members) > 0 {
+		return UnionFormat
+	}
+	return BatchFormat
+}
+
+// checkMembers checks the members of a union against its name and its rows.
+func (b *Batch) checkMembers(key string) error {
+	rows := int64(0)
+	for i, m := range b.Members {
+		if CheckBatchName(m.Batch) != nil || i > 0 && b.Members[i-1].Batch >= m.Batch || m.Rows < 0 {
+			return codec.Corrupt(key, "members", -1, "batches with rows, ascending by name", m.Batch)
+		}
+		rows += m.Rows
+	}
+	switch union := IsUnionName(b.Batch); {
+	case union != (len(b.Members) > 0):
+		return codec.Corrupt(key, "members", -1, "members in the record of a union alone", b.Batch)
+	case union && rows != b.Rows:
+		return codec.Corrupt(key, "rows", -1, rows, b.Rows)
+	case union && UnionName(UnionDigest(b.Members)) != b.Batch:
+		return codec.Corrupt(key, "batch", -1, UnionName(UnionDigest(b.Members)), b.Batch)
+	}
+	return nil
 }

@@ -67,6 +67,23 @@ func CheckBatchName(name string) error {
 	return nil
 }
 
+var unionName = regexp.MustCompile(`^~[0-9a-f]{16}$`)
+
+// UnionName is the name under which the record and the objects of a union are kept, in the place of
+// a batch's name. members is Batch.UnionDigest.
+func UnionName(members string) string { return "~" + members[:16] }
+
+// IsUnionName reports whether name is one that UnionName returns. No batch has such a name.
+func IsUnionName(name string) bool { return unionName.MatchString(name) }
+
+// CheckStoredName rejects what names neither a batch nor a union.
+func CheckStoredName(name string) error {
+	if IsUnionName(name) {
+		return nil
+	}
+	return CheckBatchName(name)
+}
+
 // CheckDatasetName rejects names that do not print well in keys, tables and task queues.
 func CheckDatasetName(name string) error {
 	if !datasetName.MatchString(name) {

@@ -497,7 +497,7 @@ func TestRoundOfAnOlderBuildRemovesItsStaging(t *testing.T) {
 	p.damaged = 1
 	p.env.SetContinueAsNewSuggested(true)
 	p.env.OnGetVersion("keep-staging", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
-	p.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(fewerSteps)).Return(workflow.Version(1))
+	p.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(compactions)).Return(workflow.Version(1))
 	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
 	if next := continued[PublishInput](t, p.env.GetWorkflowError()); next.Staging != "" || len(p.cleaned) != 1 {
 		t.Errorf("continues with %q, cleaned %q", next.Staging, p.cleaned)

@@ -44,10 +44,14 @@ const heartbeatTimeout = 25 * time.Second
 //
 // The same series has the next change: since fewerSteps, neighbouring steps are one activity, and
 // nobody waits for steps that only tidy up.
-func outages(ctx workflow.Context) workflow.Version { return changed(ctx, "outages", fewerSteps) }
+func outages(ctx workflow.Context) workflow.Version { return changed(ctx, "outages", compactions) }
 
-// fewerSteps is the version of outages since which workflows take fewer steps.
-const fewerSteps = 2
+const (
+	// fewerSteps is the version of outages since which workflows take fewer steps.
+	fewerSteps = 2
+	// compactions is the version of outages since which publishers start compactions.
+	compactions = 3
+)
 
 // steps schedules the activities of one workflow. All of them have to end before the deadline;
 // until then they are retried, however often they fail for a reason that a person or time may mend.
@@ -61,6 +65,8 @@ type steps struct {
 	// outages is false in a workflow that an older build started. So is fewer, which says that
 	// neighbouring steps are one activity.
 	outages, fewer bool
+	// compacts says that a publisher starts compactions.
+	compacts bool
 }
 
 // newSteps returns the steps of a workflow that has a deadline. After a reset each step has that
@@ -70,7 +76,7 @@ func newSteps(ctx workflow.Context, lake, deadline string, outages workflow.Vers
 	if err != nil {
 		return steps{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrInput, nil)
 	}
-	s := steps{lake: lake, limit: limit, outages: outages > 0, fewer: outages >= fewerSteps}
+	s := steps{lake: lake, limit: limit, outages: outages > 0, fewer: outages >= fewerSteps, compacts: outages >= compactions}
 	// The test environment of the SDK has no id of the original run.
 	if info := workflow.GetInfo(ctx); cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID) == info.WorkflowExecution.RunID {
 		s.until = info.WorkflowStartTime.Add(limit)

@@ -58,7 +58,7 @@ type PublishResult struct {
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // rebuild, plan, move, build, verify, commit
+	Stage   string `json:"stage"` // rebuild, plan, move, unite, build, verify, commit
 	Batches int    `json:"batches"`
 	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
@@ -402,6 +402,7 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	f.result.Batches += plan.Batches
 	f.result.Removed += plan.Removed
 	f.result.Version = committed.Version
+	f.compactAfter(ctx, committed.Segments)
 	return false, setAttributes(ctx, plan.Searchable,
 		activities.AttributeLake, f.Lake, activities.AttributeVersion, committed.Version)
 }

@@ -190,7 +190,7 @@ func (s *fakes) ingestSmall(deaths int) (ingest.SmallResult, error) {
 
 // startedBefore makes the workflow one that an older build started, before it took fewer steps.
 func (s *fakes) startedBefore() {
-	s.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(fewerSteps)).Return(workflow.Version(1)).Maybe()
+	s.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(compactions)).Return(workflow.Version(1)).Maybe()
 }
 
 func input() IngestInput {
@@ -213,7 +213,7 @@ func testIngest(t *testing.T, mergePostings, oldWorkflow bool) {
 	s := newFakes(t)
 	s.mergePostings = mergePostings
 	if oldWorkflow {
-		s.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(fewerSteps)).Return(workflow.Version(1))
+		s.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(compactions)).Return(workflow.Version(1))
 		s.env.OnGetVersion("merge-postings", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion).Maybe()
 	}
 	s.env.ExecuteWorkflow(IngestWorkflow, input())

@@ -125,7 +125,7 @@ func parse(key string) (o object, ok bool) {
 				return o, false
 			}
 		}
-		return o, lake.CheckBatchName(o.batch.Batch) == nil
+		return o, lake.CheckStoredName(o.batch.Batch) == nil
 	}
 	return o, false
 }

@@ -48,7 +48,21 @@ type record struct {
 	digest [16]byte
 	pack   int32 // index in packNames, -1 for none
 	parts  int32 // -1 if that is not known
+	hold   hold
 }
+
+// hold says why a record is kept. The strongest one counts.
+type hold int8
+
+const (
+	// inLedger: the ledger names it. All its objects are kept, unless a version has the batch in a
+	// union.
+	inLedger hold = iota
+	// inUnion: a version has the batch in a union. Parts and postings are those of the union.
+	inUnion
+	// itself: a version or a publish needs all its objects.
+	itself
+)
 
 // exactBatches is of how many batches the objects are kept in memory.
 const exactBatches = 4096
@@ -112,11 +126,21 @@ func (r *reader) done() *references {
 	for _, rec := range r.refs.records {
 		if n := len(all); n > 0 && all[n-1].batch == rec.batch && all[n-1].digest == rec.digest && all[n-1].pack == rec.pack {
 			all[n-1].parts = max(all[n-1].parts, rec.parts)
+			all[n-1].hold = max(all[n-1].hold, rec.hold)
 			continue
 		}
 		all = append(all, rec)
 	}
 	r.refs.records = slices.Clip(all)
+	for from := 0; from < len(all); { // of one record, in several packs
+		to, strongest := from, inLedger
+		for ; to < len(all) && all[to].batch == all[from].batch && all[to].digest == all[from].digest; to++ {
+			strongest = max(strongest, all[to].hold)
+		}
+		for ; from < to; from++ {
+			all[from].hold = strongest
+		}
+	}
 	r.refs.packNames = r.packNames
 	return r.refs
 }
@@ -177,8 +201,7 @@ func (r *reader) contents(v *manifest.Version) error {
 			if err != nil {
 				return fmt.Errorf("version %s: %w", v.ID, err)
 			}
-			id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
-			if err := r.add(id, b.Digest, b.Pack, b.Parts); err != nil {
+			if err := r.batch(&b); err != nil {
 				return err
 			}
 		}
@@ -186,9 +209,21 @@ func (r *reader) contents(v *manifest.Version) error {
 	return nil
 }
 
+// batch adds what a version refers to for a batch.
+func (r *reader) batch(b *manifest.Batch) error {
+	id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
+	if b.Union == "" {
+		return r.add(id, b.Digest, b.Pack, b.Parts, itself)
+	}
+	if err := r.add(id, b.Digest, b.Pack, -1, inUnion); err != nil {
+		return err
+	}
+	return r.add(registry.BatchID{DatasetID: b.DatasetID, Batch: b.Union}, b.UnionDigest, "", -1, itself)
+}
+
 // add adds a record. Parts is -1 if their number is not known.
-func (r *reader) add(b registry.BatchID, digest, packName string, parts int64) error {
-	rec := record{batch: hashOf(b), pack: -1, parts: int32(min(parts, 1<<30))}
+func (r *reader) add(b registry.BatchID, digest, packName string, parts int64, why hold) error {
+	rec := record{batch: hashOf(b), pack: -1, parts: int32(min(parts, 1<<30)), hold: why}
 	if n, err := hex.Decode(rec.digest[:], []byte(digest)); err != nil || n != len(rec.digest) {
 		return fmt.Errorf("batch %s of dataset %d: record %q: want 32 hex digits", b.Batch, b.DatasetID, digest)
 	}
@@ -215,7 +250,7 @@ func (r *reader) registry() error {
 			r.refs.writing[o.BatchID] = true
 		}
 		for _, rec := range records {
-			if err := r.add(o.BatchID, rec.Digest, rec.Pack, -1); err != nil {
+			if err := r.add(o.BatchID, rec.Digest, rec.Pack, -1, inLedger); err != nil {
 				return err
 			}
 		}
@@ -231,7 +266,7 @@ func (r *reader) publishes() error {
 	}
 	for _, b := range work.Batches {
 		id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
-		if err := r.add(id, b.Digest, b.Pack, -1); err != nil {
+		if err := r.add(id, b.Digest, b.Pack, -1, itself); err != nil {
 			return err
 		}
 	}
@@ -357,11 +392,13 @@ func (r *references) objects(ctx context.Context, b registry.BatchID) (map[strin
 			return nil, err
 		}
 		all[key] = true
-		for _, p := range batch.Parts {
-			all[p.Key] = true
-		}
-		for _, p := range batch.Postings {
-			all[p.Key] = true
+		if rec.hold != inUnion {
+			for _, p := range batch.Parts {
+				all[p.Key] = true
+			}
+			for _, p := range batch.Postings {
+				all[p.Key] = true
+			}
 		}
 		if batch.Rejects != nil {
 			all[batch.Rejects.Key] = true

@@ -59,7 +59,7 @@ type Report struct {
 func Lake(ctx context.Context, store blob.Store, opt Options) (*Report, error) {
 	c := &checker{
 		ctx: ctx, store: store, opt: opt, report: &Report{Segments: []verify.Report{}, Problems: []string{}},
-		seen: map[string]bool{}, done: map[string]bool{},
+		seen: map[string]bool{}, done: map[string]bool{}, unions: map[string]map[string]lake.Member{},
 	}
 	return c.report, c.run()
 }
@@ -67,6 +67,30 @@ func Lake(ctx context.Context, store blob.Store, opt Options) (*Report, error) {
 // SegmentRef returns the reference by which a version vouches for a segment.
 func SegmentRef(s manifest.Segment) segment.Ref {
 	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
+}
+
+// StoredRef returns the reference of what has the rows of a version's batch: the batch, or a union.
+func StoredRef(b manifest.Batch) segment.BatchRef {
+	name, digest := b.Stored()
+	return segment.BatchRef{DatasetID: b.DatasetID, Batch: name, Digest: digest}
+}
+
+// StoredIn returns the references of what has the rows of the batches of a segment of a version.
+func StoredIn(ctx context.Context, v *manifest.Version, id string) (refs []segment.BatchRef, err error) {
+	unions := map[segment.BatchRef]bool{}
+	for b, err := range v.BatchesIn(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		ref := StoredRef(b)
+		if b.Union == "" || !unions[ref] {
+			refs = append(refs, ref)
+		}
+		if b.Union != "" {
+			unions[ref] = true
+		}
+	}
+	return refs, nil
 }
 
 // BatchRef returns the reference of a version's batch.
@@ -82,6 +106,8 @@ type checker struct {
 	seen   map[string]bool // keys of damaged objects
 	done   map[string]bool // ids of the segments and keys of the batch records that were checked
 	packs  *packed
+	// unions has the members of the unions whose records were read, by key and name.
+	unions map[string]map[string]lake.Member
 }
 
 // add reports an error that is a *codec.CorruptError, unless the object has a problem already. It
@@ -254,14 +280,19 @@ func (c *checker) batches(v *manifest.Version, segment string, counted bool) err
 			continue
 		}
 		c.done[key] = true
-		b, err := c.batch(BatchRef(live), true)
+		b, err := c.batch(BatchRef(live), true, live.Union != "")
 		if err != nil {
 			return err
+		}
+		if live.Union != "" {
+			if err := c.union(v, live, counted); err != nil {
+				return err
+			}
 		}
 		if b == nil {
 			continue
 		}
-		if counted {
+		if counted && live.Union == "" {
 			c.report.Parts += int64(len(b.Parts))
 			c.report.Rows += b.Rows
 		}
@@ -271,6 +302,34 @@ func (c *checker) batches(v *manifest.Version, segment string, counted bool) err
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// union checks the union of a batch, if it was not checked before, and that it has the batch.
+func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) error {
+	ref := StoredRef(live)
+	key := ref.Key()
+	if !c.done[key] {
+		c.done[key] = true
+		u, err := c.batch(ref, true, false)
+		if err != nil || u == nil {
+			return err
+		}
+		if counted {
+			c.report.Parts += int64(len(u.Parts))
+			c.report.Rows += u.Rows
+		}
+		members := map[string]lake.Member{}
+		for _, m := range u.Members {
+			members[m.Batch] = m
+		}
+		c.unions[key] = members
+	}
+	members, sound := c.unions[key]
+	want := lake.Member{Batch: live.Batch, Digest: live.Digest, Rows: live.Rows}
+	if got := members[live.Batch]; sound && got != want {
+		return c.add(codec.Corrupt(key, "members", -1, fmt.Sprintf("%+v as in version %s", want, v.ID), got))
 	}
 	return nil
 }
@@ -304,8 +363,9 @@ func (c *checker) segment(ref segment.Ref) error {
 }
 
 // batch checks a batch's record, parts, postings and rejects, and returns the record, or nil if
-// that is damaged. Indexed says that the check of a segment has read the parts.
-func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error) {
+// that is damaged. Indexed says that the check of a segment has read the parts. The parts of a
+// batch in a union may be gone.
+func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batch, error) {
 	key := ref.Key()
 	b, err := codec.Confirm(func() (*lake.Batch, error) {
 		data, _, err := c.store.Get(c.ctx, key)
@@ -319,6 +379,10 @@ func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error)
 	}
 	rows := int64(0)
 	for _, p := range b.Parts {
+		if inUnion {
+			rows += p.Rows
+			continue
+		}
 		if err := c.add(Object(c.ctx, c.store, p.Object, c.opt.Deep && !indexed)); err != nil {
 			return nil, err
 		}
@@ -333,6 +397,9 @@ func (c *checker) batch(ref segment.BatchRef, indexed bool) (*lake.Batch, error)
 		if err := c.add(Object(c.ctx, c.store, *b.Rejects, c.opt.Deep)); err != nil {
 			return nil, err
 		}
+	}
+	if inUnion {
+		return b, nil
 	}
 	for _, o := range b.Postings {
 		if err := c.add(Object(c.ctx, c.store, o.Object, c.opt.Deep)); err != nil {
@@ -437,7 +504,7 @@ func (c *checker) ledger(v *manifest.Version) error {
 		}
 		c.done[ref.Key()] = true
 		c.report.Unpublished++
-		if _, err := c.batch(ref, false); err != nil {
+		if _, err := c.batch(ref, false, false); err != nil {
 			return err
 		}
 	}

@@ -63,7 +63,7 @@ func (h *hostScan) run() error {
 	for _, o := range h.objects {
 		for n, p := range o.Parts() {
 			pages := pageReader{mover: h.mover, key: p.Key, want: hostColumns, load: func() ([]*part.PageIndexBlock, error) {
-				return h.pageIndex(o, n)
+				return o.Pages(h.ctx, n)
 			}}
 			for d, err := range o.PartDomains(h.ctx, n) {
 				if err != nil {

@@ -349,7 +349,7 @@ func (p *partition) write(moved int64) error {
 // addPart adds the rows of a part that stay in their domains to the buffer and returns their
 // number.
 func (p *partition) addPart(n int) (stay int64, err error) {
-	blocks, err := p.pageIndex(p.object, n)
+	blocks, err := p.object.Pages(p.ctx, n)
 	if err != nil {
 		return 0, err
 	}
@@ -358,7 +358,7 @@ func (p *partition) addPart(n int) (stay int64, err error) {
 	var domain, host string
 	var affected, moves bool
 	number, hasNumber := uint32(0), false
-	for r, err := range scan.Scan(p.ctx, blocks, readRows, rowColumns) {
+	for r, err := range scan.Scan(p.ctx, blocks, readRows, p.columns()) {
 		if err != nil {
 			return 0, err
 		}

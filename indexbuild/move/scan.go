@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
@@ -25,6 +26,14 @@ const checkpointObjects = 32
 var rowColumns = []part.Column{
 	part.ColScheme, part.ColPort, part.ColDomain, part.ColHost, part.ColTS, part.ColSize, part.ColPathQuery,
 	part.ColRawURL, part.ColExtras,
+}
+
+// columns returns the columns that a row is written again from; those of a union have a batch each.
+func (m *mover) columns() []part.Column {
+	if lake.IsUnionName(m.ref.Batch) {
+		return append(slices.Clone(rowColumns), part.ColBatch)
+	}
+	return rowColumns
 }
 
 // scan finds the rows that move, writes them to shuffle files, and finds out which parts they
@@ -104,8 +113,8 @@ func (sc *scanner) object(o *postings.Reader) error {
 	domains := int64(0)
 	var last []byte // domain of the part before
 	for n, p := range o.Parts() {
-		pages := pageReader{mover: sc.mover, key: p.Key, want: rowColumns, load: func() ([]*part.PageIndexBlock, error) {
-			return sc.pageIndex(o, n)
+		pages := pageReader{mover: sc.mover, key: p.Key, want: sc.columns(), load: func() ([]*part.PageIndexBlock, error) {
+			return o.Pages(sc.ctx, n)
 		}}
 		before, number := sc.moved, 0
 		for d, err := range o.PartDomains(sc.ctx, n) {
@@ -190,42 +199,15 @@ func (sc *scanner) row(c *part.Columns, i int) error {
 
 // addRow adds a row to a buffer, as one of the host with this number.
 func addRow(b *rowsort.Buffer, host uint32, c *part.Columns, i int) error {
+	batch := ""
+	if len(c.Batch) > 0 { // the batch is a union
+		batch = c.Batch[i]
+	}
 	s := row.Suffix{
 		Scheme: c.Scheme[i], Port: c.Port[i], TS: c.TS[i], HasTS: c.HasTS[i], Size: c.Size[i], HasSize: c.HasSize[i],
-		Extras: c.Extras[i], RawURL: c.RawURL[i],
+		Extras: c.Extras[i], RawURL: c.RawURL[i], Batch: batch,
 	}
 	return b.Add(host, []byte(c.PathQuery[i]), &s)
-}
-
-// pageIndex reads the page index of part n of a postings object. Its blocks must cover the row
-// groups of the part, in order and without gaps.
-func (m *mover) pageIndex(o *postings.Reader, n int) ([]*part.PageIndexBlock, error) {
-	encoded, err := o.PageIndex(m.ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	blocks := make([]*part.PageIndexBlock, len(encoded))
-	var groups []int64
-	for i, data := range encoded {
-		b, err := part.DecodePageIndexBlock(data, o.Key())
-		if err != nil {
-			return nil, err
-		}
-		if b.RowGroup == len(groups) {
-			groups = append(groups, 0)
-		}
-		if b.RowGroup != len(groups)-1 || b.FirstRow != groups[b.RowGroup] {
-			return nil, codec.Corrupt(o.Key(), "page index of "+o.Parts()[n].Key, -1, "consecutive row groups and rows",
-				fmt.Sprintf("row %d of row group %d", b.FirstRow, b.RowGroup))
-		}
-		groups[b.RowGroup] += b.Rows()
-		blocks[i] = b
-	}
-	if !slices.Equal(groups, o.Parts()[n].Groups) {
-		return nil, codec.Corrupt(o.Key(), "page index of "+o.Parts()[n].Key, -1,
-			fmt.Sprintf("row groups of %d rows", o.Parts()[n].Groups), groups)
-	}
-	return blocks, nil
 }
 
 // readerOf returns what reads ranges of an object.

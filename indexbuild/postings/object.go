@@ -20,6 +20,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
@@ -377,4 +378,35 @@ func (r *Reader) PageIndex(ctx context.Context, n int) ([][]byte, error) {
 	}
 	blocks, err := r.frames.Read(ctx, r.read, at, at+parts[n].indexFrames)
 	return blocks, Damaged(r.batch, err)
+}
+
+// Pages reads and decodes the page index of part n. Its blocks must cover the row groups of the
+// part, in order and without gaps.
+func (r *Reader) Pages(ctx context.Context, n int) ([]*part.PageIndexBlock, error) {
+	encoded, err := r.PageIndex(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	p := &r.dir.parts[n]
+	blocks := make([]*part.PageIndexBlock, len(encoded))
+	var groups []int64
+	for i, data := range encoded {
+		b, err := part.DecodePageIndexBlock(data, r.key)
+		if err != nil {
+			return nil, err
+		}
+		if b.RowGroup == len(groups) {
+			groups = append(groups, 0)
+		}
+		if b.RowGroup != len(groups)-1 || b.FirstRow != groups[b.RowGroup] {
+			return nil, codec.Corrupt(r.key, "page index of "+p.Key, -1, "consecutive row groups and rows",
+				fmt.Sprintf("row %d of row group %d", b.FirstRow, b.RowGroup))
+		}
+		groups[b.RowGroup] += b.Rows()
+		blocks[i] = b
+	}
+	if !slices.Equal(groups, p.Groups) {
+		return nil, codec.Corrupt(r.key, "page index of "+p.Key, -1, fmt.Sprintf("row groups of %d rows", p.Groups), groups)
+	}
+	return blocks, nil
 }

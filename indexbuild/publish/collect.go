@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/registry"
@@ -102,6 +103,10 @@ func UnderWay(ctx context.Context, store blob.Store) (*Working, error) {
 				return nil, err
 			}
 			w.add(p)
+		case strings.HasPrefix(name, "unite-") && strings.HasSuffix(name, ".json"):
+			if err := w.unites(ctx, store, info.Key); err != nil {
+				return nil, err
+			}
 		case strings.HasPrefix(name, "move-") && strings.HasSuffix(name, ".json"):
 			var m movePlan
 			err := readStaged(ctx, store, info.Key, &m)
@@ -138,6 +143,11 @@ func (w *Working) add(p *plan) {
 			w.Batches = append(w.Batches, registry.Pending{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack,
 			})
+		}
+		for _, ref := range all {
+			if lake.IsUnionName(ref.Batch) {
+				w.Batches = append(w.Batches, registry.Pending{DatasetID: ref.DatasetID, Batch: ref.Batch, Digest: ref.Digest})
+			}
 		}
 		if len(all) > 0 && segment.SortBatches(all) == nil {
 			w.Segments = append(w.Segments, segment.ID(all, ""))

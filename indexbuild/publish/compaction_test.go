@@ -3,7 +3,8 @@ package publish
 import (
 	"context"
 	"fmt"
-	"slices"
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -13,35 +14,76 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// A thousand publishes of 100,000 rows go into lakes of several sizes. Most build only their own
-// rows, and on average a row is built at most seven times, whatever the size of the lake.
-func TestCompactionIsCheap(t *testing.T) {
-	t.Parallel()
-	for _, before := range []int64{0, 1e6, 1e7, 1e8, 1e9} {
-		t.Run(fmt.Sprintf("%d rows", before), func(t *testing.T) {
-			t.Parallel()
-			compactionIsCheap(t, before)
-		})
+// A compaction after each publish writes a row again a number of times that grows with the logarithm
+// of the lake, and keeps the number of segments small. docs/scale.md has the figures, which this
+// test logs.
+func TestWriteAmplification(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, c := range []struct {
+		name string
+		size func() int64
+	}{
+		{"equal", func() int64 { return 1000 }},
+		{"1 to 32768", func() int64 { return 1 << rng.IntN(16) }},
+		{"one large, then equal", func() int64 { return 1000 }},
+	} {
+		for _, publishes := range []int{365, 10_000, 1_000_000 / testenv.Every(10)} {
+			var segments []int64
+			if c.name == "one large, then equal" {
+				segments = append(segments, 1e12)
+			}
+			published, written, compactions, most, sum := int64(0), int64(0), 0, 0, 0
+			for range publishes {
+				rows := c.size()
+				published += rows
+				segments = append(segments, rows)
+				most, sum = max(most, len(segments)), sum+len(segments)
+				chosen := ChooseSegments(segments)
+				if len(chosen) == 0 {
+					continue
+				}
+				merged := int64(0)
+				for _, i := range chosen {
+					merged += segments[i]
+					segments[i] = -1
+				}
+				left := segments[:0]
+				for _, rows := range segments {
+					if rows >= 0 {
+						left = append(left, rows)
+					}
+				}
+				segments = append(left, merged)
+				written += merged
+				compactions++
+			}
+			amplification := float64(written) / float64(published)
+			t.Logf("%s: %d publishes: each row written %.1f times by %d compactions; segments: at most %d, mean %.1f",
+				c.name, publishes, amplification, compactions, most, float64(sum)/float64(publishes))
+			if limit := 0.6 * math.Log2(float64(publishes)); amplification > limit || most > mostSegments+1 {
+				t.Errorf("%s: %d publishes: rows are written %.1f times, want at most %.1f; %d segments",
+					c.name, publishes, amplification, limit, most)
+			}
+		}
 	}
 }
 
-// compactionIsCheap publishes into a lake that had rows before.
-func compactionIsCheap(t *testing.T, before int64) {
+// Publishes without compactions leave no more segments than a version may have.
+func TestPublishesMakeRoom(t *testing.T) {
 	store := blob.NewMemory()
-	publishes := 0
-	add := func(rows int64) (built int64) {
-		publishes++
+	for publishes := 1; publishes < 3*manifest.MaxSegments; publishes++ {
 		id := lake.Digest(fmt.Append(nil, publishes))
 		commit := manifest.Commit{ID: id, Build: func(ctx context.Context, base *manifest.Version) (*manifest.Next, error) {
 			p := &plan{CanonicalForm: "form", PublicSuffix: "list", Replaces: []string{}, Batches: []planned{
-				{DatasetID: 1, Batch: fmt.Sprintf("b%05d", publishes), Digest: id, Rows: rows, New: true},
+				{DatasetID: 1, Batch: fmt.Sprintf("b%05d", publishes), Digest: id, Rows: 10, New: true},
 			}, Datasets: []lake.Dataset{{ID: 1, Name: "d"}}}
 			if base != nil {
 				p.Base = base.ID
 			}
-			if err := p.compact(ctx, base, nil); err != nil {
+			if err := p.makeRoom(ctx, base, nil); err != nil {
 				return nil, err
 			}
+			built := int64(0)
 			for _, b := range p.Batches {
 				built += b.Rows
 			}
@@ -51,27 +93,9 @@ func compactionIsCheap(t *testing.T, before int64) {
 			t.Fatal(err)
 		}
 		v, err := currentVersion(t.Context(), store)
-		if err != nil || len(v.Segments) > TargetSegments || v.Counts.Batches != publishes {
+		want := min(publishes, manifest.MaxSegments)
+		if err != nil || len(v.Segments) != want || v.Counts.Batches != publishes {
 			t.Fatalf("%+v after %d publishes, %v", v, publishes, err)
 		}
-		return built
-	}
-	if before > 0 {
-		add(before)
-	}
-	const rows = 100_000
-	n := int64(1000 / testenv.Every(5))
-	var all []int64
-	sum := int64(0)
-	for range n {
-		built := add(rows)
-		all = append(all, built)
-		sum += built
-	}
-	slices.Sort(all)
-	t.Logf("lake of %d rows: rows built for each new one: mean %.1f, median %d, 90th percentile %d, maximum %d", before,
-		float64(sum)/float64(n*rows), all[n/2]/rows, all[n*9/10]/rows, all[n-1]/rows)
-	if all[n/2] != rows || sum > 7*n*rows {
-		t.Errorf("lake of %d rows: median %d, sum %d", before, all[n/2], sum)
 	}
 }

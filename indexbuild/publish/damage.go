@@ -70,10 +70,11 @@ func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, e
 }
 
 // noteDamage finds the plan's damaged batches, after a build met one, and adds them to the run's
-// list. It reads all bytes from which the plan's segment is built. It returns how many batches it
-// added.
+// list; of a damaged union, all its batches. It reads all bytes from which the plan's segment is
+// built. It returns how many batches it added.
 func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) (int, error) {
-	refs := refs(p.all())
+	all := p.all()
+	refs := refs(all)
 	var found []damagedBatch
 	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
@@ -88,7 +89,11 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 			reason := lakecheck.Reason(gctx, store, ref, err)
 			mu.Lock()
 			defer mu.Unlock()
-			found = append(found, damagedBatch{ref, reason})
+			for i := range all {
+				if all[i].stored() == ref {
+					found = append(found, damagedBatch{all[i].ref(), reason})
+				}
+			}
 			return nil
 		})
 	}
@@ -109,7 +114,7 @@ func noteCollision(
 	var blamed *planned
 	all := p.all()
 	for i := range all {
-		if b := &all[i]; has(b.ref()) && (blamed == nil || b.New || !blamed.New) {
+		if b := &all[i]; has(b.stored()) && (blamed == nil || b.New || !blamed.New) {
 			blamed = b
 		}
 	}

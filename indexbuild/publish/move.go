@@ -299,7 +299,7 @@ func moveBatch(
 		o.Damaged = lakecheck.Reason(ctx, store, b.BatchRef, err)
 		return o, nil
 	}
-	if o.To = o.Result.Digest; err != nil || o.To == b.Digest {
+	if o.To = o.Result.Digest; err != nil || o.To == b.Digest || lake.IsUnionName(b.Batch) {
 		return o, err
 	}
 	// A registry that is lost does not stop the batches of the version. When it is restored, the
@@ -373,7 +373,9 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		return &MoveError{b.DatasetID, b.Batch, c.base.ID, c.rules.PublicSuffix, reason}
 	}
 	var stopped error
-	var extra []planned // batches of base that no finished batch replaces
+	var extra []planned                   // batches of base that no finished batch replaces
+	var united []planned                  // those of them that are in unions
+	unions := map[segment.BatchRef]bool{} // that were looked at
 	for live, err := range c.base.Batches(c.ctx) {
 		if err != nil {
 			return nil, nil, nil, err
@@ -384,14 +386,30 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		if ok && digest != live.Digest {
 			continue
 		}
-		switch o, known := c.moved[b.ref()]; {
+		stored := lakecheck.StoredRef(live)
+		switch o, known := c.moved[stored]; {
+		case !known && live.Union != "":
+			if !unions[stored] {
+				need = append(need, toMove{stored, c.base.PublicSuffix, live.Rows, ""})
+			}
+			unions[stored] = true
 		case !known:
-			need = append(need, toMove{b.ref(), c.base.PublicSuffix, live.Rows, live.Pack})
+			need = append(need, toMove{stored, c.base.PublicSuffix, live.Rows, live.Pack})
 		case o.Damaged != "":
 			if stopped == nil {
 				stopped = blocked(b, o.Damaged)
 			}
-		case o.To != live.Digest:
+		case o.To != stored.Digest && live.Union != "":
+			b.Rows, b.Union, b.UnionDigest = live.Rows, live.Union, o.To
+			c.live[b.name()] = live
+			if !unions[stored] {
+				if b.Parts, b.Bytes, err = partsOf(c.ctx, c.store, b.stored()); err != nil {
+					return nil, nil, nil, err
+				}
+			}
+			unions[stored] = true
+			united = append(united, b)
+		case o.To != stored.Digest:
 			b.Digest = o.To
 			c.live[b.name()] = live
 			extra = append(extra, b)
@@ -414,7 +432,23 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	for digest, r := range moreRecords {
 		records[digest] = r
 	}
-	return append(good, more...), records, nil, nil
+	return slices.Concat(good, more, united), records, nil, nil
+}
+
+// partsOf returns the number and the size of the parts that a record names.
+func partsOf(ctx context.Context, store blob.Store, ref segment.BatchRef) (parts, bytes int64, err error) {
+	data, _, err := store.Get(ctx, ref.Key())
+	if err != nil {
+		return 0, 0, err
+	}
+	record, err := lake.DecodeBatch(data, ref.Key())
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, p := range record.Parts {
+		bytes += p.Bytes
+	}
+	return int64(len(record.Parts)), bytes, nil
 }
 
 // together returns the good ones of the waiting batches without those that have to wait for others:

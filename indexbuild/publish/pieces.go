@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
@@ -45,30 +46,73 @@ func mendBatches(
 	return lost, v.RestoreBatches(ctx, store, s.ID, coveredBatches(ctx, store, s))
 }
 
-// coveredBatches yields the batches that a segment lists, with the packs that the registry names.
+// coveredBatches yields the batches that a segment lists, and in the place of a union those of the
+// union, with the packs that the registry names.
 func coveredBatches(ctx context.Context, store blob.Store, s manifest.Segment) iter.Seq2[manifest.Batch, error] {
 	return func(yield func(manifest.Batch, error) bool) {
-		var ingests map[string][]registry.Ingest
-		dataset := uint32(0)
-		for b, err := range segment.ReadBatches(ctx, store, lakecheck.SegmentRef(s)) {
-			if err == nil && (ingests == nil || b.DatasetID != dataset) {
-				dataset = b.DatasetID
-				ingests, err = registry.Ingests(ctx, store, dataset)
+		var batches []manifest.Batch // of a dataset
+		flush := func() bool {
+			slices.SortFunc(batches, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })
+			var ingests map[string][]registry.Ingest
+			var err error
+			if len(batches) > 0 {
+				ingests, err = registry.Ingests(ctx, store, batches[0].DatasetID)
 			}
-			live := manifest.Batch{
-				BatchName: manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch},
-				Digest:    b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
-			}
-			for _, i := range ingests[b.Batch] {
-				if i.Digest == b.Digest {
-					live.Pack = i.Pack
+			for _, live := range batches {
+				for _, i := range ingests[live.Batch] {
+					if i.Digest == live.Digest {
+						live.Pack = i.Pack
+					}
+				}
+				if !yield(live, err) || err != nil {
+					return false
 				}
 			}
-			if !yield(live, err) || err != nil {
+			batches = batches[:0]
+			return true
+		}
+		for b, err := range segment.ReadBatches(ctx, store, lakecheck.SegmentRef(s)) {
+			if err == nil && len(batches) > 0 && batches[0].DatasetID != b.DatasetID && !flush() {
 				return
 			}
+			live := []manifest.Batch{{
+				BatchName: manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch},
+				Digest:    b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
+			}}
+			if err == nil && lake.IsUnionName(b.Batch) {
+				live, err = membersOf(ctx, store, live[0])
+			}
+			if err != nil {
+				yield(manifest.Batch{}, err)
+				return
+			}
+			batches = append(batches, live...)
 		}
+		flush()
 	}
+}
+
+// membersOf returns the batches of a union, which is given as a batch, as a version has them.
+func membersOf(ctx context.Context, store blob.Store, union manifest.Batch) (batches []manifest.Batch, err error) {
+	data, _, err := store.Get(ctx, union.Record())
+	if err != nil {
+		return nil, err
+	}
+	record, err := lake.DecodeBatch(data, union.Record())
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range record.Members {
+		b := manifest.Batch{
+			BatchName: manifest.BatchName{DatasetID: union.DatasetID, Batch: m.Batch},
+			Digest:    m.Digest, Rows: m.Rows, Union: union.Batch, UnionDigest: union.Digest,
+		}
+		if i == 0 {
+			b.Parts, b.Bytes = union.Parts, union.Bytes
+		}
+		batches = append(batches, b)
+	}
+	return batches, nil
 }
 
 // mendDatasets writes the lost pieces of the datasets of v again, as mendBatches does for batches.

@@ -9,8 +9,8 @@
 //
 // A publish costs what its new batches cost, whatever the size of the lake: they become one new
 // segment beside the others. An older segment is built again only if one of its batches was
-// replaced or retired, or by compaction, which keeps the number of segments that a query reads at
-// TargetSegments.
+// replaced or retired, or by a compaction (PlanCompaction), which keeps small the number of segments
+// that a query reads, and unites the small parts of a dataset.
 package publish
 
 import (
@@ -31,9 +31,8 @@ import (
 )
 
 const (
-	// TargetSegments is the most segments that a publish leaves, unless damage keeps it from
-	// building some of them again. A lookup reads each segment, and eight fit in one round of
-	// requests.
+	// TargetSegments is the number of segments up to which a compaction has nothing to do. A lookup
+	// reads each segment, and eight fit in one round of requests.
 	TargetSegments = 8
 
 	// planFormat is the format version of plans, flipFormat that of plans that change the public
@@ -43,6 +42,7 @@ const (
 	planFormat   = 1
 	flipFormat   = 2
 	removeFormat = 3
+	unionFormat  = 4 // plans with batches in unions
 
 	// reads is the most registry documents or batch records that are read concurrently.
 	reads = 32
@@ -64,6 +64,10 @@ type Summary struct {
 	// before the next Plan of the same round. Then there is no other plan yet.
 	MoveTasks int    `json:"move_tasks,omitempty"`
 	MoveKey   string `json:"move_key,omitempty"`
+	// UniteTasks is the number of tasks of the list of unions at UniteKey, which are to be run with
+	// Unite before the next Plan of the same round. Then there is no other plan yet.
+	UniteTasks int    `json:"unite_tasks,omitempty"`
+	UniteKey   string `json:"unite_key,omitempty"`
 	// Batches is the number of batches that the current version lacks, Replaced the number of those
 	// that take the place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
@@ -85,6 +89,8 @@ type Summary struct {
 	// stays.
 	Skipped        []Skipped `json:"skipped,omitempty"`
 	SkippedBatches int       `json:"skipped_batches,omitempty"`
+	// Unions is the number of unions that a compaction has made.
+	Unions int `json:"unions,omitempty"`
 	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller,
 	// who knows Temporal.
 	Searchable bool `json:"searchable,omitempty"`
@@ -174,6 +180,9 @@ type planned struct {
 	Moved bool `json:"moved,omitempty"`
 	// Pack names the pack that holds what the ingest of the batch finished with, "" for none.
 	Pack string `json:"pack,omitempty"`
+	// Union and UnionDigest are those of manifest.Batch.
+	Union       string `json:"union,omitempty"`
+	UnionDigest string `json:"union_digest,omitempty"`
 
 	retired bool   // the batch is to be removed
 	by      string // the batch of the dataset that takes its place, "" for none
@@ -290,6 +299,16 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
+	if broken := p.brokenUnions(&c); len(broken) > 0 {
+		written, err := readUnited(ctx, store, run)
+		if err != nil {
+			return Summary{}, err
+		}
+		if need := p.trim(broken, rules, written); len(need) > 0 {
+			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+			return s, err
+		}
+	}
 	p.Swept = swept
 	covered := p.all()
 	for _, b := range covered {
@@ -314,7 +333,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	}
 	frozen, err := frozen(ctx, base, known)
 	if err == nil {
-		err = p.compact(ctx, base, frozen)
+		err = p.makeRoom(ctx, base, frozen)
 	}
 	if err != nil {
 		return Summary{}, err
@@ -328,16 +347,25 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	}
 	p.Datasets = datasetsOf(covered, datasets)
 	s.Covered, s.Segments = len(covered), len(p.Replaces)+len(p.Again)
+	s.PlanKey, err = p.write(ctx, store, run, round)
+	return s, err
+}
+
+// write writes the plan and returns its key.
+func (p *plan) write(ctx context.Context, store blob.Store, run string, round int) (key string, err error) {
+	eachPlanned(p, func(b *planned) {
+		if b.Union != "" {
+			p.Format = unionFormat
+		}
+	})
 	data, err := codec.Seal(p)
 	if err != nil {
-		return Summary{}, err
+		return "", err
 	}
 	// Two attempts may see different batches. The digest gives each plan its own key.
-	s.PlanKey = fmt.Sprintf("%spublish-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
-	if _, err := store.Put(ctx, s.PlanKey, data, blob.Condition{}); err != nil {
-		return Summary{}, err
-	}
-	return s, nil
+	key = fmt.Sprintf("%spublish-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
+	_, err = store.Put(ctx, key, data, blob.Condition{})
+	return key, err
 }
 
 // waitingBatches returns the finished batches that base may lack. These are the ones that the
@@ -487,7 +515,7 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 	replaced := map[string][]planned{} // by segment
 	for _, b := range good {
 		live, ok := c.live[b.name()]
-		if ok && live.Digest == b.Digest {
+		if ok && live.Digest == b.Digest && (b.Union == "" || b.UnionDigest == live.UnionDigest) {
 			continue
 		}
 		b.New = !b.retired
@@ -542,7 +570,7 @@ func carry(ctx context.Context, base *manifest.Version, segment string, replaced
 		if !names[b.BatchName] {
 			replaced = append(replaced, planned{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
-				Pack: b.Pack,
+				Pack: b.Pack, Union: b.Union, UnionDigest: b.UnionDigest,
 			})
 		}
 	}
@@ -583,6 +611,10 @@ func (p *plan) describe(
 			if !b.New {
 				continue
 			}
+			if b.Union != "" { // a batch of the version whose union was moved
+				b.Moved = true
+				continue
+			}
 			r := records[b.Digest]
 			b.Rows, b.Parts, b.Moved = r.Rows, int64(len(r.Parts)), b.movedFrom(records)
 			for _, part := range r.Parts {
@@ -613,12 +645,10 @@ func (p *plan) describe(
 	return nil
 }
 
-// compact adds the batches of small segments to the new one, smallest segment first, while there
-// would be more than TargetSegments. Once begun, it goes on while the next segment has no more rows
-// than the new one so far. A row is therefore built again a number of times that grows with the
-// logarithm of the lake, not with the number of publishes. It ends at maxPlanned batches. Segments
-// in frozen cannot be built again and stay.
-func (p *plan) compact(ctx context.Context, base *manifest.Version, frozen map[string]string) error {
+// makeRoom adds the batches of the smallest segments to the new one if the version would have more
+// than manifest.MaxSegments otherwise. That happens only if no compaction runs. Segments in frozen
+// cannot be built again and stay.
+func (p *plan) makeRoom(ctx context.Context, base *manifest.Version, frozen map[string]string) error {
 	if base != nil && len(p.Batches) > 0 {
 		again := func(id string) bool {
 			return slices.ContainsFunc(p.Again, func(r rebuilt) bool { return r.Replaces == id })
@@ -630,14 +660,9 @@ func (p *plan) compact(ctx context.Context, base *manifest.Version, frozen map[s
 			}
 		}
 		slices.SortStableFunc(rest, func(a, b manifest.Segment) int { return cmp.Compare(a.Rows, b.Rows) })
-		size := int64(0)
-		for _, b := range p.Batches {
-			size += b.Rows
-		}
 		left := len(base.Segments) - len(p.Replaces) + 1
-		for i := 0; left > TargetSegments && i < len(rest); i++ {
-			if left-i <= TargetSegments && rest[i].Rows > size ||
-				int64(len(p.Batches))+base.CountIn(rest[i].ID) > maxPlanned {
+		for i := 0; left > manifest.MaxSegments && i < len(rest); i++ {
+			if int64(len(p.Batches))+base.CountIn(rest[i].ID) > maxPlanned {
 				break
 			}
 			p.Replaces = append(p.Replaces, rest[i].ID)
@@ -646,7 +671,7 @@ func (p *plan) compact(ctx context.Context, base *manifest.Version, frozen map[s
 				return err
 			}
 			p.Batches = append(p.Batches, merged...)
-			size += rest[i].Rows
+			left--
 		}
 	}
 	slices.Sort(p.Replaces)
@@ -664,24 +689,41 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 	if err := codec.Unseal(data, key, p); err != nil {
 		return nil, "", err
 	}
-	if p.Format < planFormat || p.Format > removeFormat {
-		return nil, "", codec.Corrupt(key, "format", -1, removeFormat, p.Format)
+	if p.Format < planFormat || p.Format > unionFormat {
+		return nil, "", codec.Corrupt(key, "format", -1, unionFormat, p.Format)
 	}
 	return p, lake.Digest(data), nil
 }
 
-// refs returns batches as the index builder names them.
+// refs returns what holds the rows of batches, as the index builder names it: batches and unions.
 func refs(batches []planned) []segment.BatchRef {
 	refs := make([]segment.BatchRef, 0, len(batches))
-	for _, b := range batches {
-		refs = append(refs, b.ref())
+	unions := map[segment.BatchRef]bool{}
+	for i := range batches {
+		ref := batches[i].stored()
+		if batches[i].Union != "" {
+			if unions[ref] {
+				continue
+			}
+			unions[ref] = true
+		}
+		refs = append(refs, ref)
 	}
 	return refs
 }
 
-// movedFrom reports whether the record of the batch was made from the one that it replaces.
+// stored returns what holds the rows of the batch: itself, or a union.
+func (b *planned) stored() segment.BatchRef {
+	if b.Union != "" {
+		return segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Union, Digest: b.UnionDigest}
+	}
+	return b.ref()
+}
+
+// movedFrom reports whether the record of the batch, or of its union, was made from the one that it
+// replaces.
 func (b *planned) movedFrom(records map[string]*lake.Batch) bool {
-	return b.Replaces != "" && records[b.Digest].MovedFrom == b.Replaces
+	return b.Replaces != "" && (b.Union != "" || records[b.Digest].MovedFrom == b.Replaces)
 }
 
 // name returns the batch as versions name it.

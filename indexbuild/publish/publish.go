@@ -40,6 +40,8 @@ type Committed struct {
 	// Version is the id of the version that has the plan's batches.
 	Version    string `json:"version"`
 	Generation uint64 `json:"generation"`
+	// Segments is the number of segments that the version has, 0 if an earlier attempt made it.
+	Segments int `json:"segments,omitempty"`
 	// Existed tells that an earlier attempt had made the version.
 	Existed bool `json:"existed,omitempty"`
 	// Stale tells that another publish came first and changed the plan's inputs. Nothing was
@@ -147,13 +149,18 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit version: %w", err)
 	}
+	segments := 0
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
 			if gone, err := p.overtaken(ctx, store); err != nil || gone {
 				return nil, cmp.Or(err, errStale)
 			}
-			return p.after(ctx, parent, &built)
+			next, err := p.after(ctx, parent, &built)
+			if err == nil {
+				segments = len(next.Segments)
+			}
+			return next, err
 		},
 		Check: func(ctx context.Context, swept uint64) error { return p.uncollected(ctx, store, swept, &built) },
 	}
@@ -165,7 +172,9 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built) 
 	})
 	switch {
 	case err == nil:
-		out = Committed{Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed}
+		out = Committed{
+			Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed, Segments: segments,
+		}
 	case !errors.Is(err, errStale):
 		return Committed{}, err
 	}
@@ -241,6 +250,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 			for _, b := range batches {
 				live := manifest.Batch{
 					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Pack: b.Pack,
+					Union: b.Union, UnionDigest: b.UnionDigest,
 				}
 				if !yield(live, nil) {
 					return
@@ -378,33 +388,51 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 		if plan.Nothing {
 			return Committed{Version: plan.Current, Existed: true, Skipped: plan.Skipped}, nil
 		}
-		built, err := Build(ctx, store, plan.PlanKey, tempDir)
-		if err != nil {
-			return Committed{}, err
-		}
-		if built.Damaged > 0 {
-			continue
-		}
-		if err := Verify(ctx, store, built, tempDir); err != nil {
-			if errors.Is(err, codec.ErrCorrupt) && round < maxVerifications {
-				continue // Build finds the damage and builds the segment again
-			}
-			return Committed{}, err
-		}
-		done, err := Commit(ctx, store, plan.PlanKey, built)
-		if err != nil || !done.Stale {
+		done, again, err := buildAndCommit(ctx, store, plan.PlanKey, round, tempDir)
+		if err != nil || !again {
 			done.Skipped = plan.Skipped
 			return done, err
 		}
 	}
 }
 
+// buildAndCommit does what follows a plan. again tells that another plan is needed.
+func buildAndCommit(
+	ctx context.Context, store blob.Store, planKey string, round int, tempDir string,
+) (done Committed, again bool, err error) {
+	built, err := Build(ctx, store, planKey, tempDir)
+	if err != nil || built.Damaged > 0 {
+		return Committed{}, built.Damaged > 0, err
+	}
+	if err := Verify(ctx, store, built, tempDir); err != nil {
+		if errors.Is(err, codec.ErrCorrupt) && round < maxVerifications {
+			return Committed{}, true, nil // Build finds the damage and builds the segment again
+		}
+		return Committed{}, false, err
+	}
+	done, err = Commit(ctx, store, planKey, built)
+	return done, err == nil && done.Stale, err
+}
+
+// uniteTasks writes the unions that a plan needs first.
+func uniteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir string) error {
+	for task := range plan.UniteTasks {
+		if _, err := Unite(ctx, store, plan.UniteKey, task, tempDir, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // planAndMove plans a round and runs all moves that the plan needs first.
 func planAndMove(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
 	for {
 		plan, err := Plan(ctx, store, run, round)
-		if err != nil || plan.MoveTasks == 0 {
+		if err != nil || plan.MoveTasks+plan.UniteTasks == 0 {
 			return plan, err
+		}
+		if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {
+			return Summary{}, err
 		}
 		for task := range plan.MoveTasks {
 			if _, err := Move(ctx, store, plan.MoveKey, task, tempDir, nil); err != nil {

@@ -160,8 +160,14 @@ func note(ctx context.Context, store blob.Store, planKey string, p *plan, err er
 		// Another task of the build, or an attempt whose result was lost, may have noted them.
 		var list *damage
 		if list, nerr = readDamageAt(ctx, store, damageKey(path.Dir(planKey)+"/")); nerr == nil {
-			for _, b := range list.Batches {
-				if slices.Contains(blamed, b.BatchRef) {
+			var known []planned // with the unions that stand for them
+			for _, b := range p.all() {
+				if slices.ContainsFunc(list.Batches, func(d damagedBatch) bool { return d.BatchRef == b.ref() }) {
+					known = append(known, b)
+				}
+			}
+			for _, b := range known {
+				if slices.Contains(blamed, b.stored()) {
 					n++
 				}
 			}

@@ -263,12 +263,9 @@ func (r *rebuilder) suffixLists(versions []*manifest.Version) error {
 // segment mends a segment of a version.
 func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current bool) error {
 	r.out.Checked++
-	var batches []segment.BatchRef
-	for b, err := range v.BatchesIn(r.ctx, s.ID) {
-		if err != nil {
-			return err
-		}
-		batches = append(batches, lakecheck.BatchRef(b))
+	batches, err := lakecheck.StoredIn(r.ctx, v, s.ID)
+	if err != nil {
+		return err
 	}
 	done, err := repair.RebuildSegment(r.ctx, r.store, lakecheck.SegmentRef(s), batches, r.tempDir)
 	if r.out.Postings += done.Postings; len(done.Files) > 0 {
@@ -370,7 +367,7 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 				}
 				break
 			}
-			add(lakecheck.BatchRef(b))
+			add(lakecheck.StoredRef(b))
 		}
 		if i == 0 {
 			needed = len(refs)

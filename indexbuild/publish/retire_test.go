@@ -99,7 +99,12 @@ func TestRetiredBatchesAreAsTheirModel(t *testing.T) {
 		for step := range 60 {
 			name := id()
 			was, known := model[name]
-			switch r.IntN(6) {
+			switch r.IntN(7) {
+			case 6:
+				full := publish.Compaction{Full: r.IntN(2) == 0}
+				if _, err := publish.CompactAll(t.Context(), store, testlake.Run(), full, t.TempDir()); err != nil {
+					t.Fatalf("seed %d, step %d: %v", seed, step, err)
+				}
 			case 0, 1, 5:
 				if waits[name] && !was.retired {
 					publishAll() // a lost order does not tell which of two unpublished ingests is the last

@@ -144,7 +144,7 @@ func parseBatch(line string) (b BatchRef, ok bool) {
 	}
 	dataset, err := strconv.ParseUint(columns[0], 10, 32)
 	b = BatchRef{DatasetID: uint32(dataset), Batch: columns[1], Digest: columns[2]}
-	ok = err == nil && lake.CheckBatchName(b.Batch) == nil && isHex(b.Digest, idDigits)
+	ok = err == nil && lake.CheckStoredName(b.Batch) == nil && isHex(b.Digest, idDigits)
 	return b, ok && string(b.append(nil)) == line
 }
 

@@ -133,7 +133,7 @@ func parseFile(line string) (FileInfo, bool) {
 	if err1 != nil || err2 != nil || err3 != nil || size < 0 || rows < 0 {
 		return FileInfo{}, false
 	}
-	if c[3] == "" || lake.CheckBatchName(c[4]) != nil {
+	if c[3] == "" || lake.CheckStoredName(c[4]) != nil {
 		return FileInfo{}, false
 	}
 	return FileInfo{

@@ -74,6 +74,7 @@ func (v *verifier) records() error {
 	files := v.seg.Files()
 	name := v.key(segment.FilesName)
 	mismatch := false
+	v.unions = map[unionOf]*unionRows{}
 	v.report.Parts = int64(files.Len())
 	type read struct {
 		batch *lake.Batch
@@ -110,6 +111,13 @@ func (v *verifier) records() error {
 		if b.CanonicalForm != v.info.CanonicalForm || i == 0 && b.PublicSuffix != v.info.PublicSuffix {
 			v.wrong(ref.Key(), "rules", v.info.CanonicalForm+" with "+v.info.PublicSuffix,
 				b.CanonicalForm+" with "+b.PublicSuffix)
+		}
+		if len(b.Members) > 0 {
+			u := &unionRows{ref.Key(), map[string]int64{}}
+			for _, m := range b.Members {
+				u.left[m.Batch] = m.Rows
+			}
+			v.unions[unionOf{b.DatasetID, b.Batch}] = u
 		}
 		for _, p := range b.Parts {
 			id := len(v.parts)

@@ -59,6 +59,14 @@ func (v *verifier) recount() error {
 			return err
 		}
 	}
+	for of, u := range v.unions {
+		for _, batch := range slices.Sorted(maps.Keys(u.left)) {
+			if n := u.left[batch]; n != 0 && !v.uncounted[of.dataset] {
+				v.wrong(u.key, "members", "as many rows of batch "+batch+" as its parts have", fmt.Sprintf("%d more", n))
+				break
+			}
+		}
+	}
 	return v.compare(s)
 }
 
@@ -125,7 +133,7 @@ func (v *verifier) countPart(id uint32, blocks []*part.PageIndexBlock, s *keysor
 	}}
 	for r, err := range scanner.Scan(v.ctx, blocks, scanRows, allColumns()) {
 		if err == nil {
-			err = checkRows(r, p.Key, dataset, batch)
+			err = checkRows(r, p.Key, dataset, batch, v.unions[unionOf{dataset, batch}])
 		}
 		if err == nil {
 			err = counter.Add(r)
@@ -141,9 +149,17 @@ func (v *verifier) countPart(id uint32, blocks []*part.PageIndexBlock, s *keysor
 	return nil
 }
 
-// checkRows checks the columns that say where a row belongs.
-func checkRows(r postings.Rows, part string, dataset uint32, batch string) error {
+// checkRows checks the columns that say where a row belongs. Rows of a union, which is nil for a
+// batch, are each of one of its batches.
+func checkRows(r postings.Rows, part string, dataset uint32, batch string, union *unionRows) error {
 	for i := range r.Rows {
+		if union != nil {
+			batch = "one of the union"
+			if left, ok := union.left[r.Batch[i]]; ok {
+				batch = r.Batch[i]
+				union.left[batch] = left - 1
+			}
+		}
 		id := xxh3.HashString(r.Domain[i])
 		if r.DatasetID[i] != dataset || r.Batch[i] != batch || r.DomainID[i] != id {
 			return codec.Corrupt(part, fmt.Sprintf("row %d of row group %d", r.FirstRow+int64(i), r.Group), -1,

@@ -92,6 +92,8 @@ type verifier struct {
 	info   *segment.Info
 	parts  []lake.Part  // of the files, from the batch records
 	groups [][]rowGroup // of the files, from the page indexes
+	// unions are those of the segment, by dataset and name as in files.tsv.
+	unions map[unionOf]*unionRows
 
 	// partial says what could not be read completely, so that its sums are not compared.
 	partial struct{ records, pages, domains, postings bool }
@@ -100,6 +102,19 @@ type verifier struct {
 	// sets is the sum of mixSet over all domains with their sets of datasets; valid if setsKnown.
 	sets      uint64
 	setsKnown bool
+}
+
+// unionOf names a union.
+type unionOf struct {
+	dataset uint32
+	name    string
+}
+
+// unionRows has the numbers of rows of the batches of a union, by their names, less those that were
+// counted.
+type unionRows struct {
+	key  string // of the record
+	left map[string]int64
 }
 
 // rowGroup is a row group of a part.

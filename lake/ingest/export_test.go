@@ -30,7 +30,7 @@ func (l Limits) limits() limits {
 		to   *int64
 		from int64
 	}{{&out.arena, l.Arena}, {&out.mergeArena, l.MergeArena}, {&out.split, l.Split}, {&out.object,
-		l.Object}, {&out.anyPrefix, l.AnyPrefix}, {&out.oneDigit, l.OneDigit}, {&out.task, l.Task}, {&out.rejects.lines, l.RejectLines},
+		l.Object}, {&out.merge.AnyPrefix, l.AnyPrefix}, {&out.merge.OneDigit, l.OneDigit}, {&out.merge.Task, l.Task}, {&out.rejects.lines, l.RejectLines},
 		{&out.rejects.bytes, l.RejectBytes}, {&out.hopeless, l.Hopeless}} {
 		if f.from != 0 {
 			*f.to = f.from

@@ -75,6 +75,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/rowmerge"
 )
 
 const (
@@ -122,11 +123,7 @@ type limits struct {
 	// object is the least that an object counts towards a split: opening one takes as long as
 	// reading this many bytes.
 	object int64
-	// anyPrefix and oneDigit are the key bytes from which a batch is partitioned by one hex digit
-	// and by two.
-	anyPrefix, oneDigit int64
-	// task is the size of a merge task in key bytes.
-	task int64
+	merge  rowmerge.Limits
 	// objects is the largest number of objects in a batch.
 	objects int
 	// rejects bounds the lists of rejects.
@@ -138,14 +135,12 @@ type limits struct {
 
 var defaultLimits = limits{
 	arena:      WorkerMemory * 5 / 16,
-	mergeArena: 192 << 20,
+	mergeArena: rowmerge.Arena,
 	split:      128 << 20,
 	whole:      384 << 20,
 	splits:     4096,
 	object:     64 << 10,
-	anyPrefix:  64 << 20,
-	oneDigit:   1 << 30,
-	task:       64 << 20,
+	merge:      rowmerge.DefaultLimits,
 	objects:    maxObjects,
 	rejects:    rejectLimits{lines: 1_000_000, bytes: 128 << 20},
 	hopeless:   50_000_000,

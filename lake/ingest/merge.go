@@ -1,11 +1,9 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,6 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/row"
+	"github.com/urlake/urlake/lake/rowmerge"
 	"github.com/urlake/urlake/lake/rowsort"
 	"github.com/urlake/urlake/lake/seekable"
 )
@@ -37,16 +36,8 @@ type MergeSummary struct {
 type mergePlan struct {
 	header
 	MergeSummary
-	TaskList []task                `json:"task_list"`
+	TaskList []rowmerge.Task       `json:"task_list"`
 	Shuffled []rowsort.ShuffleFile `json:"shuffled"`
-}
-
-// task is the work of one Merge.
-type task struct {
-	// Prefixes are the domain_prefixes with rows, in ascending order.
-	Prefixes []string `json:"prefixes"`
-	Rows     int64    `json:"rows"` // before equal rows are merged
-	KeyBytes int64    `json:"key_bytes"`
 }
 
 // PlanMerge chooses the width by which the batch is partitioned and groups its partitions into
@@ -85,7 +76,7 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 // newMergePlan plans the merge of all splits.
 func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) {
 	m := mergePlan{MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
-	var parts [row.Partitions]partition
+	var parts [row.Partitions]rowmerge.Partition
 	for i, s := range splits {
 		m.Records += s.Records
 		m.Kept += s.Kept
@@ -104,7 +95,7 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 	if err := refuse(p, m.MergeSummary, splits); err != nil {
 		return mergePlan{}, err
 	}
-	m.Width, m.TaskList = planTasks(parts, lim)
+	m.Width, m.TaskList = rowmerge.Plan(&parts, lim.merge)
 	m.Tasks = len(m.TaskList)
 	return m, nil
 }
@@ -147,41 +138,6 @@ func refuse(p *plan, m MergeSummary, splits []splitRecord) error {
 	return e
 }
 
-// planTasks chooses the width of prefixes and groups those with rows, in order, into tasks.
-func planTasks(parts [row.Partitions]partition, lim limits) (width int, tasks []task) {
-	var total int64
-	for _, p := range parts {
-		total += p.KeyBytes
-	}
-	switch {
-	case total < lim.anyPrefix:
-		width = 0
-	case total < lim.oneDigit:
-		width = 1
-	default:
-		width = 2
-	}
-	size := row.Partitions >> (4 * width)
-	for first := 0; first < row.Partitions; first += size {
-		var rows, bytes int64
-		for _, p := range parts[first : first+size] {
-			rows += p.Rows
-			bytes += p.KeyBytes
-		}
-		if rows == 0 {
-			continue
-		}
-		if n := len(tasks); n == 0 || tasks[n-1].KeyBytes+bytes > lim.task {
-			tasks = append(tasks, task{})
-		}
-		t := &tasks[len(tasks)-1]
-		t.Prefixes = append(t.Prefixes, rowsort.PrefixOf(first, width))
-		t.Rows += rows
-		t.KeyBytes += bytes
-	}
-	return width, tasks
-}
-
 // readSplits reads the results of all splits.
 func readSplits(ctx context.Context, store blob.Store, p *plan) ([]splitRecord, error) {
 	splits := make([]splitRecord, p.Count)
@@ -207,12 +163,9 @@ type MergeResult struct {
 	Domains  int64            `json:"domains,omitempty"`
 }
 
-// PostingsWriter builds the postings object of the parts that a merge writes, while they are
-// written. It is not safe for concurrent use.
+// PostingsWriter builds the postings object of the parts that a merge writes.
 type PostingsWriter interface {
-	part.DomainSink
-	// Finish writes the object and returns it with its number of domains.
-	Finish(ctx context.Context, store blob.Store) (lake.FrameObject, int64, error)
+	rowmerge.Postings
 	// Close releases what the writer holds. Without a Finish before it, nothing is written.
 	Close()
 }
@@ -285,146 +238,46 @@ func mergeShuffled(
 	ctx context.Context, store blob.Store, p *plan, m *mergePlan, task int, tempDir string,
 	postings NewPostings, progress func(Progress), lim limits,
 ) (mergedRecord, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends prefetches that were not used
-	shuffle, err := rowsort.OpenShuffle(ctx, store, m.Shuffled)
+	t := m.TaskList[task]
+	source, release, err := rowmerge.FromShuffle(ctx, store, m.Shuffled, lim.mergeArena, t.Prefixes,
+		func(prefix string, pass, n int) string { return spillKey(p.Run, task, prefix, pass, n) })
 	if err != nil {
 		return mergedRecord{}, err
 	}
-	buffer := rowsort.NewBuffer(lim.mergeArena)
-	defer buffer.Release()
-	prefixes := m.TaskList[task].Prefixes
-	rows := func(prefix string, first, last byte, sink row.Sink) error {
-		var runs []rowsort.Run
-		spill := func() error {
-			r, err := buffer.WriteRun(ctx, store, spillKey(p.Run, task, prefix, 0, len(runs)))
-			runs = append(runs, r)
-			return err
-		}
-		if err := buffer.Load(ctx, shuffle, first, last, spill); err != nil {
-			return err
-		}
-		if len(runs) == 0 {
-			if next := slices.Index(prefixes, prefix) + 1; next < len(prefixes) {
-				if first, last, err := rowsort.PartitionsOf(prefixes[next]); err == nil { // an error is returned at their turn
-					buffer.Prefetch(ctx, shuffle, first, last)
-				}
-			}
-			defer buffer.Empty()
-			return buffer.Rows(ctx, first, last, sink)
-		}
-		if err := spill(); err != nil {
-			return err
-		}
-		buffer.Shrink() // MergeRuns allocates its own memory
-		return rowsort.MergeRuns(ctx, store, runs,
-			func(pass, n int) string { return spillKey(p.Run, task, prefix, 1+pass, n) }, sink)
-	}
-	return mergeTask(ctx, store, p, task, m.TaskList[task], rows, tempDir, postings, progress)
+	defer release()
+	return mergeTask(ctx, store, p, task, t, source, tempDir, postings, progress)
 }
-
-// rowSource passes the rows of a range of partitions to sink, sorted and without duplicates.
-type rowSource func(prefix string, first, last byte, sink row.Sink) error
 
 // mergeTask does one task with the rows of source.
 func mergeTask(
-	ctx context.Context, store blob.Store, p *plan, number int, t task, source rowSource,
+	ctx context.Context, store blob.Store, p *plan, number int, t rowmerge.Task, source rowmerge.Source,
 	tempDir string, postings NewPostings, progress func(Progress),
 ) (mergedRecord, error) {
-	state := Progress{Records: t.Rows}
-	report := func() error {
+	report := func(rows int64) error {
 		if progress != nil {
-			progress(state)
+			progress(Progress{Records: t.Rows, Kept: rows})
 		}
 		return ctx.Err()
 	}
-	var writer PostingsWriter
-	opt := partwriter.Options{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
+	var writer rowmerge.Postings
 	if postings != nil {
-		writer = postings(p.DatasetID, p.Batch)
-		defer writer.Close()
-		opt.Domains = writer
+		w := postings(p.DatasetID, p.Batch)
+		defer w.Close()
+		writer = w
 	}
-	written := make([][]part.Written, len(t.Prefixes))
-	// Storing a part is mostly waiting, so the rows of the next one are sorted meanwhile. At most
-	// one part is being stored, because it is held in memory.
-	storing, within := errgroup.WithContext(ctx)
-	storing.SetLimit(1)
-	var err error
-	for i, prefix := range t.Prefixes {
-		if within.Err() != nil {
-			break
-		}
-		opt.Prefix = prefix
-		var w *partwriter.Writer
-		if w, err = mergePrefix(within, store, p, source, opt, &state.Kept, report); err != nil {
-			break
-		}
-		storing.Go(func() (err error) {
-			defer w.Abort()
-			written[i], err = w.Finish()
-			return err
-		})
-	}
-	out := mergedRecord{Rows: state.Kept, Merged: t.Rows - state.Kept}
-	if err == nil && writer != nil {
-		out.Postings, out.Domains, err = writer.Finish(within, store)
-	}
-	// If a part could not be stored, other errors follow from that.
-	if err := cmp.Or(storing.Wait(), err); err != nil {
+	opt := partwriter.Options{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
+	written, err := rowmerge.Write(ctx, store, t.Prefixes, source, opt, writer, report)
+	if err != nil {
 		return mergedRecord{}, err
 	}
-	parts := slices.Concat(written...)
-	if err := report(); err != nil {
-		return mergedRecord{}, err
-	}
-	for _, w := range parts {
+	out := mergedRecord{Rows: written.Rows, Merged: t.Rows - written.Rows, Postings: written.Postings, Domains: written.Domains}
+	for _, w := range written.Parts {
 		out.Parts = append(out.Parts, w.Part)
 	}
 	if writer == nil {
-		out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), parts)
+		out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), written.Parts)
 	}
 	return out, err
-}
-
-// mergePrefix writes the rows of one domain_prefix to parts. The caller finishes the returned
-// writer, which stores the last of them. It adds the number of rows to kept and calls report at
-// intervals.
-func mergePrefix(
-	ctx context.Context, store blob.Store, p *plan, source rowSource, opt partwriter.Options,
-	kept *int64, report func() error,
-) (*partwriter.Writer, error) {
-	first, last, err := rowsort.PartitionsOf(opt.Prefix)
-	if err != nil {
-		return nil, codec.Corrupt(mergeKey(p.Run), "prefixes", -1, "a domain prefix", err)
-	}
-	w := partwriter.New(ctx, store, opt)
-	err = source(opt.Prefix, first, last, &countedRows{w, kept, report})
-	if err == nil {
-		err = w.End()
-	}
-	if err != nil {
-		w.Abort()
-		return nil, err
-	}
-	return w, nil
-}
-
-// countedRows counts rows and calls report every progressEvery rows.
-type countedRows struct {
-	*partwriter.Writer
-	kept   *int64
-	report func() error
-}
-
-func (c *countedRows) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records int, err error) {
-	records, err = c.Writer.Rows(hosts, rows)
-	before := *c.kept
-	*c.kept += int64(records)
-	if err == nil && *c.kept/progressEvery > before/progressEvery {
-		err = c.report()
-	}
-	return records, err
 }
 
 // writePages writes the page indexes of parts, one frame for each part.

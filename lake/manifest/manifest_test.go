@@ -192,7 +192,7 @@ func TestInconsistentVersionIsRejected(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(d *document){
-		"format":          func(d *document) { d.Format++ },
+		"format":          func(d *document) { d.Format = VersionFormat + 1 },
 		"format 1":        func(d *document) { d.Format = 1 },
 		"other id":        func(d *document) { d.ID = NextVersionID(d.ID, time.Time{}, d.Commit) },
 		"no canonical":    func(d *document) { d.CanonicalForm = "" },

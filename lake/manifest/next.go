@@ -38,7 +38,7 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		parent = &Version{}
 	}
 	v := &Version{
-		Format: VersionFormat, CanonicalForm: n.CanonicalForm, PublicSuffix: n.PublicSuffix,
+		Format: piecesFormat, CanonicalForm: n.CanonicalForm, PublicSuffix: n.PublicSuffix,
 		Segments: slices.Clone(n.Segments), batches: map[string]*pieces.Map{},
 	}
 	if v.Segments == nil {
@@ -56,6 +56,11 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		v.Counts.Parts += int64(times) * b.Parts
 		v.Counts.PartBytes += int64(times) * b.Bytes
 	}
+	unions := func(b *Batch) {
+		if b.Union != "" {
+			v.Format = VersionFormat
+		}
+	}
 	had := map[string]pieces.Ref{}
 	for i := range parent.Segments {
 		had[parent.Segments[i].ID] = parent.Segments[i].BatchPieces
@@ -64,9 +69,12 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		s := &v.Segments[i]
 		ref, kept := had[s.ID]
 		delete(had, s.ID)
+		if kept {
+			v.Format = max(v.Format, parent.Format)
+		}
 		switch {
 		case kept && n.Batches[s.ID] != nil:
-			m, _, err := buildBatches(ctx, store, n.Batches[s.ID], nil)
+			m, _, err := buildBatches(ctx, store, n.Batches[s.ID], unions)
 			if err != nil {
 				return nil, err
 			}
@@ -84,7 +92,7 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 			if batches == nil {
 				return nil, fmt.Errorf("segment %s without its batches", s.ID)
 			}
-			m, rows, err := buildBatches(ctx, store, batches, func(b *Batch) { count(1, b) })
+			m, rows, err := buildBatches(ctx, store, batches, func(b *Batch) { count(1, b); unions(b) })
 			if err != nil {
 				return nil, err
 			}

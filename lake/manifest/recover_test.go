@@ -241,7 +241,7 @@ func TestOtherFormatsAreNotLost(t *testing.T) {
 	if err := codec.Unseal(get(t, store, VersionKey(v.ID)), VersionKey(v.ID), &d); err != nil {
 		t.Fatal(err)
 	}
-	d.Format++
+	d.Format = VersionFormat + 1
 	data, err := codec.Seal(&d)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/pieces"
 )
 
-// The maps of a version of format 2. docs/formats/version.md describes their keys and values.
+// The maps of a version from format 2 on. docs/formats/version.md describes their keys and values.
 
 const (
 	// maxCount bounds rows, parts and bytes, so that sums do not overflow.
@@ -30,6 +31,9 @@ const (
 	// findAtOnce is how many batches are looked for in one pass, which bounds memory.
 	findAtOnce = 1 << 14
 )
+
+// noPack stands for no pack in the entry of a batch of a union.
+var noPack [digestBytes]byte
 
 func datasetKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 
@@ -53,14 +57,34 @@ func batchEntry(b *Batch) (pieces.Entry, error) {
 			err = fmt.Errorf("count %d", n)
 		}
 	}
-	if err != nil {
+	union, unionErr := unionBytes(b)
+	if err = cmp.Or(err, unionErr); err != nil {
 		return pieces.Entry{}, fmt.Errorf("batch %q of dataset %d with digest %q: %w", b.Batch, b.DatasetID, b.Digest, err)
 	}
 	value := digest
 	for _, n := range []int64{b.Rows, b.Parts, b.Bytes} {
 		value = codec.AppendUvarint(value, uint64(n))
 	}
-	return pieces.Entry{Key: batchKey(b.BatchName), Value: append(value, pack...)}, nil
+	if union != nil && len(pack) == 0 {
+		pack = make([]byte, digestBytes)
+	}
+	return pieces.Entry{Key: batchKey(b.BatchName), Value: append(append(value, pack...), union...)}, nil
+}
+
+// unionIDBytes is the size of what tells the name of a union from others.
+const unionIDBytes = 8
+
+// unionBytes returns the union of a batch: the digits of its name, and its digest. It is nil for
+// none.
+func unionBytes(b *Batch) ([]byte, error) {
+	if b.Union == "" && b.UnionDigest == "" {
+		return nil, nil
+	}
+	union, err := hex.DecodeString(strings.TrimPrefix(b.Union, "~") + b.UnionDigest)
+	if err != nil || !lake.IsUnionName(b.Union) || len(union) != unionIDBytes+digestBytes {
+		return nil, fmt.Errorf("union %q with digest %q", b.Union, b.UnionDigest)
+	}
+	return union, nil
 }
 
 // decodeBatch is the reverse of batchEntry. The errors name the document of the version.
@@ -70,7 +94,13 @@ func (v *Version) decodeBatch(e pieces.Entry, segment string) (Batch, error) {
 	b.Digest = hex.EncodeToString(d.Bytes(digestBytes))
 	b.Rows, b.Parts, b.Bytes = int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1))
 	if d.Err() == nil && d.Len() > 0 {
-		b.Pack = hex.EncodeToString(d.Bytes(digestBytes))
+		if pack := d.Bytes(digestBytes); !bytes.Equal(pack, noPack[:]) || d.Len() == 0 {
+			b.Pack = hex.EncodeToString(pack)
+		}
+	}
+	if d.Err() == nil && d.Len() > 0 {
+		b.Union = "~" + hex.EncodeToString(d.Bytes(unionIDBytes))
+		b.UnionDigest = hex.EncodeToString(d.Bytes(digestBytes))
 	}
 	if d.Err() == nil && (len(e.Key) < 4 || lake.CheckBatchName(string(e.Key[4:])) != nil) {
 		d.Fail("a key of dataset and batch", fmt.Sprintf("%x", e.Key))

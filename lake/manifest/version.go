@@ -19,7 +19,9 @@ const (
 	// VersionFormat is the format version of version documents.
 	// 1: first. The document lists all datasets and batches.
 	// 2: datasets and batches are in pieces.
-	VersionFormat = 2
+	// 3: batches may be in unions.
+	VersionFormat = 3
+	piecesFormat  = 2
 	listsFormat   = 1
 
 	// PiecesRoot is the folder of the pieces (package pieces) that versions name.
@@ -152,6 +154,10 @@ type Batch struct {
 	// Pack names the pack that holds what the ingest of the batch finished with (package
 	// lake/pack). It is "" if those are objects of their own.
 	Pack string
+	// Union is the name of the union that has the batch's rows, UnionDigest that of its record. They
+	// are "" if the batch has parts of its own. All batches of a union are in one segment. Parts and
+	// Bytes of a union are those of the first of its batches; the others have none.
+	Union, UnionDigest string
 }
 
 // BatchName names a batch of a dataset.
@@ -167,6 +173,15 @@ func CompareNames(a, b BatchName) int {
 
 // Record is the key of the batch's record.
 func (b *Batch) Record() string { return lake.BatchKey(b.DatasetID, b.Batch, b.Digest) }
+
+// Stored returns the name and the digest of the record that has the parts with the batch's rows:
+// its own, or that of its union.
+func (b *Batch) Stored() (name, digest string) {
+	if b.Union != "" {
+		return b.Union, b.UnionDigest
+	}
+	return b.Batch, b.Digest
+}
 
 // VersionKey is the key of a version's object.
 func VersionKey(id string) string { return versionRoot + id + ".json" }
@@ -216,7 +231,7 @@ func DecodeVersion(store blob.Store, data []byte, key string) (*Version, error) 
 	return v, nil
 }
 
-// open opens the pieces of a version of format 2.
+// open opens the pieces of a version.
 func (v *Version) open(store blob.Store, datasets pieces.Ref) {
 	v.datasets = pieces.Open(store, PiecesRoot, datasets)
 	v.batches = map[string]*pieces.Map{}
@@ -226,7 +241,7 @@ func (v *Version) open(store blob.Store, datasets pieces.Ref) {
 	}
 }
 
-// encode returns the bytes of a version of format 2, of which all but the document is written.
+// encode returns the bytes of a version of which all but the document is written.
 func (v *Version) encode(key string) ([]byte, error) {
 	ref := v.datasets.Ref()
 	d := document{Version: *v, DatasetPieces: &ref}
@@ -240,7 +255,7 @@ func (v *Version) encode(key string) ([]byte, error) {
 func (d *document) check(key string) error {
 	v := &d.Version
 	c := checker{file: key}
-	c.that("format", v.Format == listsFormat || v.Format == VersionFormat, VersionFormat, v.Format)
+	c.that("format", listsFormat <= v.Format && v.Format <= VersionFormat, VersionFormat, v.Format)
 	c.that("id", ValidVersionID(v.ID), "a version id", v.ID)
 	c.equal("key", VersionKey(v.ID), key)
 	c.that("parent", v.Parent == "" || (ValidVersionID(v.Parent) && v.Parent < v.ID), "an id before "+v.ID, v.Parent)
@@ -252,8 +267,8 @@ func (d *document) check(key string) error {
 	c.that("public_suffix_list", v.PublicSuffix != "", "a name", v.PublicSuffix)
 	c.that("segments", len(v.Segments) <= MaxSegments, fmt.Sprintf("at most %d", MaxSegments), len(v.Segments))
 	lists := v.Format == listsFormat
-	c.that("dataset_pieces", lists == (d.DatasetPieces == nil), "pieces in format 2 alone", d.DatasetPieces)
-	c.that("datasets", lists || len(d.Datasets)+len(d.Batches) == 0, "no lists in format 2", "lists")
+	c.that("dataset_pieces", lists == (d.DatasetPieces == nil), "pieces from format 2 on", d.DatasetPieces)
+	c.that("datasets", lists || len(d.Datasets)+len(d.Batches) == 0, "lists in format 1 alone", "lists")
 
 	seen := map[string]bool{}
 	sum := Counts{Segments: len(v.Segments)}
@@ -269,7 +284,7 @@ func (d *document) check(key string) error {
 		want.BatchPieces = s.BatchPieces
 		c.equal(section, want, *s)
 		c.that(section+".id", !seen[s.ID], "an id of its own", s.ID)
-		c.that(section+".batch_pieces", lists == (s.BatchPieces == pieces.Ref{}), "pieces in format 2 alone", s.BatchPieces)
+		c.that(section+".batch_pieces", lists == (s.BatchPieces == pieces.Ref{}), "pieces from format 2 on", s.BatchPieces)
 		seen[s.ID] = true
 		sum.Rows, sum.IndexBytes = sum.Rows+s.Rows, sum.IndexBytes+s.Bytes
 		if !lists && c.err == nil {

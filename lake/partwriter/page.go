@@ -48,7 +48,9 @@ func (w *Writer) endPage() error {
 		return errUTF8
 	}
 	w.addLastID()
-	w.texts[part.ColBatch].set(0, w.opt.Batch)
+	if !w.union {
+		w.texts[part.ColBatch].set(0, w.opt.Batch)
+	}
 	raw, err := w.measurePage()
 	if err != nil {
 		return err
@@ -100,11 +102,11 @@ func (w *Writer) endPage() error {
 // measurePage returns the size of the open page before compression, in all columns and without
 // headers, and checks its text but for paths.
 func (w *Writer) measurePage() (int64, error) {
-	raw := w.rows*(4+4+len(w.opt.Batch)) + w.path.plain + len(w.ids)
+	raw := 4*w.rows + w.path.plain + len(w.ids)
 	for col := range part.Column(part.NumColumns) {
 		var nulls int
 		switch {
-		case col == part.ColPathQuery || col == part.ColURLID || col == part.ColBatch || col == part.ColDatasetID:
+		case col == part.ColPathQuery || col == part.ColURLID || col == part.ColDatasetID:
 			continue // counted above
 		case col.Type() == format.ByteArray:
 			if !w.texts[col].valid() {

@@ -93,7 +93,7 @@ var usualSchemes = [row.OwnSuffix]struct {
 // row has to be added by addRow.
 func (w *Writer) addUsualRows(rows []row.SortedRow) (done, added int, err error) {
 	suffix := rows[0].Suffix
-	if !hasPathRows || w.rows == 0 || !isUsual(suffix) || suffix != w.suffix && w.hostRows > 0 {
+	if !hasPathRows || w.union || w.rows == 0 || !isUsual(suffix) || suffix != w.suffix && w.hostRows > 0 {
 		return 0, 0, nil
 	}
 	scheme := &usualSchemes[row.HTTPSSuffix]

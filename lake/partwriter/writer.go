@@ -22,7 +22,7 @@ import (
 // Options say what a Writer writes.
 type Options struct {
 	// Dataset, Batch and Prefix are in the keys of the parts. Dataset and Batch are also in every
-	// row.
+	// row, unless Batch names a union (lake.UnionName): then each row has the batch of its suffix.
 	Dataset uint32
 	Batch   string
 	// Prefix is lake.AnyPrefix or the first one or two hex digits of the domain ids of all rows.
@@ -51,6 +51,8 @@ type Writer struct {
 	store blob.Store
 	opt   Options
 	lim   part.Limits
+	// union tells that rows have batches of their own.
+	union bool
 	// A domain_id belongs to the partition if domain_id >> shift == want.
 	shift uint
 	want  uint64
@@ -66,10 +68,11 @@ type Writer struct {
 	// of an earlier page or call; the other fields are copies.
 	suffix         *row.Suffix
 	scheme, extras []byte
+	batch          []byte // "" unless the parts are of a union
 	port           int32
 	ts, size       int64
 	hasTS, hasSize bool
-	bare           bool // has no timestamp, size, extras or raw URL
+	bare           bool // has no timestamp, size, extras, raw URL or batch
 	suffixText     int  // bytes of scheme, extras and raw URL
 	rawURLPlain    int  // size of the raw URL as PLAIN
 	extrasPlain    int  // size of the extras as PLAIN
@@ -160,7 +163,8 @@ func (w *Writer) checkOptions() error {
 	if w.opt.Dataset == 0 {
 		return errors.New("write part: no dataset id")
 	}
-	if err := lake.CheckBatchName(w.opt.Batch); err != nil {
+	w.union = lake.IsUnionName(w.opt.Batch)
+	if err := lake.CheckBatchName(w.opt.Batch); err != nil && !w.union {
 		return fmt.Errorf("write part: %w", err)
 	}
 	if w.opt.Prefix == lake.AnyPrefix {
@@ -192,6 +196,7 @@ func MaxPlainBytes(batch string, rows, keyBytes int64) int64 {
 var (
 	errRowCount = errors.New("the hosts have another number of rows than there are")
 	errUTF8     = errors.New("text is not UTF-8")
+	errBatch    = errors.New("rows of a union have a batch each, and others have none")
 )
 
 // noSuffix is the address of the suffix of no row.
@@ -342,6 +347,9 @@ func (w *Writer) addRow(path []byte, suffix *row.Suffix) (records int, err error
 		return 0, row.ErrOrder
 	}
 	if suffix != w.suffix {
+		if (suffix.Batch != "") != w.union {
+			return 0, errBatch
+		}
 		w.setSuffix(suffix)
 	}
 	n := len(w.texts[part.ColDomain].last) + len(w.texts[part.ColHost].last) + w.suffixText + len(path)
@@ -387,7 +395,7 @@ func (w *Writer) addLastID() {
 func (w *Writer) compareSuffix(s *row.Suffix) int {
 	return cmp.Or(strings.Compare(s.Scheme, row.View(w.scheme)), cmp.Compare(s.Port, w.port),
 		compareOptional(s.TS, s.HasTS, w.ts, w.hasTS), compareOptional(s.Size, s.HasSize, w.size, w.hasSize),
-		strings.Compare(s.Extras, row.View(w.extras)))
+		strings.Compare(s.Extras, row.View(w.extras)), strings.Compare(s.Batch, row.View(w.batch)))
 }
 
 // compareOptional compares two numbers. No number is less than any.
@@ -421,7 +429,7 @@ func (w *Writer) setSuffix(s *row.Suffix) {
 	}
 	w.suffix = s
 	w.suffixText = len(s.Scheme) + len(s.Extras) + len(s.RawURL)
-	bare := !s.HasTS && !s.HasSize && s.Extras == "" && s.RawURL == ""
+	bare := !s.HasTS && !s.HasSize && s.Extras == "" && s.RawURL == "" && !w.union
 	if bare && w.bare && !first {
 		return
 	}
@@ -431,6 +439,10 @@ func (w *Writer) setSuffix(s *row.Suffix) {
 	w.rawURLPlain = w.texts[part.ColRawURL].setOptional(w.rows, s.RawURL)
 	w.extrasPlain = w.texts[part.ColExtras].setOptional(w.rows, s.Extras)
 	w.extras = append(w.extras[:0], s.Extras...)
+	if w.union {
+		w.texts[part.ColBatch].set(w.rows, s.Batch)
+		w.batch = append(w.batch[:0], s.Batch...)
+	}
 	w.ts, w.hasTS, w.size, w.hasSize = s.TS, s.HasTS, s.Size, s.HasSize
 }
 

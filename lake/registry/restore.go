@@ -377,7 +377,7 @@ func recordsOf(
 	named := func(key, suffix string) (id BatchID, digest string, ok bool) {
 		dataset, ok := datasetOf(key, root)
 		folders := strings.Split(key, "/")
-		if !ok || ShardOf(dataset) != n || len(folders) != 4 {
+		if !ok || ShardOf(dataset) != n || len(folders) != 4 || lake.IsUnionName(folders[2]) {
 			return id, "", false
 		}
 		digest, ok = strings.CutSuffix(folders[3], suffix)

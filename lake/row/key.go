@@ -12,7 +12,7 @@ import (
 // A row's key is its fields in sort order, encoded so that comparing keys as bytes compares rows
 // field by field, absent fields first:
 //
-//	domain 00 host 00 path_query 00 scheme 00 port ts size extras 00 raw_url
+//	domain 00 host 00 path_query 00 scheme 00 port ts size extras [01 batch] 00 raw_url
 //
 // Strings end with a zero byte. None contains one but raw_url, which is last and ends with the key.
 // Port is 00 for none, else 01 and a big-endian u16. Ts and size are 00 for none, else 01 and a
@@ -25,6 +25,9 @@ const keySign = 1 << 63
 // URL has at most 16 KiB and a raw one 64 KiB; it is eight times the longest line that is read by
 // default. A merge holds one key of every run in memory.
 const MaxKey = 8 << 20
+
+// maxBatch is the most that a batch adds to a key.
+const maxBatch = 1 + 64
 
 // The fields of a key in their order. The raw URL follows the last one.
 const (
@@ -70,7 +73,7 @@ func (k *Key) Next(key []byte) error { return k.Follow(key, codec.CommonPrefix(k
 // Follow is Next for a caller that knows the length of the longest common prefix of key and the
 // previous key.
 func (k *Key) Follow(key []byte, shared int) error {
-	if len(key) > MaxKey {
+	if len(key) > MaxKey+maxBatch {
 		return fmt.Errorf("%w: key of %d bytes, at most %d are allowed", ErrRowTooLarge, len(key), MaxKey)
 	}
 	if shared < len(k.key) && (shared == len(key) || k.key[shared] > key[shared]) {
@@ -163,8 +166,9 @@ func (k *Key) Pass(sink Sink) error {
 	}
 	s := &k.suffixes[k.rows&1]
 	*s = Suffix{
-		Scheme: View(k.text(keyScheme)), Port: k.port(), Extras: View(k.text(keyExtras)), RawURL: View(k.rawURL()),
+		Scheme: View(k.text(keyScheme)), Port: k.port(), RawURL: View(k.rawURL()),
 	}
+	s.Extras, s.Batch = splitExtras(View(k.text(keyExtras)))
 	s.TS, s.HasTS = k.number(keyTS)
 	s.Size, s.HasSize = k.number(keySize)
 	k.host[0] = SortedHost{Domain: domain, Host: View(k.text(keyHost)), DomainID: k.domainID, Rows: 1}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -20,7 +21,14 @@ type Suffix struct {
 	HasSize bool
 	// Extras is RFC 8785 JSON, RawURL the URL as it is in the input; empty means none.
 	Extras, RawURL string
+	// Batch is the row's batch if rows of several batches are sorted together, else empty. It is
+	// part of the record: equal rows of two batches stay two rows.
+	Batch string
 }
+
+// batchMark is the byte between extras and batch in a key. JSON does not contain it, and it is less
+// than all bytes that JSON has.
+const batchMark = 1
 
 // Kinds of suffixes. Most rows of URL lists have a suffix of the first two kinds, with a scheme and
 // nothing else, so it takes no memory of its own.
@@ -48,7 +56,7 @@ var (
 
 // Kind returns the suffix's kind.
 func (s *Suffix) Kind() int {
-	if s.Port < 0 && !s.HasTS && !s.HasSize && s.Extras == "" && s.RawURL == "" {
+	if s.Port < 0 && !s.HasTS && !s.HasSize && s.Extras == "" && s.RawURL == "" && s.Batch == "" {
 		switch s.Scheme {
 		case "https":
 			return HTTPSSuffix
@@ -69,8 +77,11 @@ func (s *Suffix) AppendKey(dst []byte) []byte {
 	}
 	dst = appendOptional(dst, s.TS, s.HasTS)
 	dst = appendOptional(dst, s.Size, s.HasSize)
-	dst = append(append(dst, s.Extras...), 0)
-	return append(dst, s.RawURL...)
+	dst = append(dst, s.Extras...)
+	if s.Batch != "" {
+		dst = append(append(dst, batchMark), s.Batch...)
+	}
+	return append(append(dst, 0), s.RawURL...)
 }
 
 func appendOptional(dst []byte, v int64, ok bool) []byte {
@@ -92,7 +103,18 @@ func (s *Suffix) KeySize() int {
 	if s.HasSize {
 		n += 8
 	}
+	if s.Batch != "" {
+		n += 1 + len(s.Batch)
+	}
 	return n
+}
+
+// splitExtras splits the text of a key from extras to batch.
+func splitExtras(text string) (extras, batch string) {
+	if len(text) > 0 {
+		extras, batch, _ = strings.Cut(text, string(rune(batchMark)))
+	}
+	return extras, batch
 }
 
 // Parse sets s to the suffix of which AppendKey makes key. The strings of s are views into key.
@@ -150,9 +172,11 @@ func (s *Suffix) Parse(key []byte) error {
 	if s.Size = 0; s.HasSize {
 		s.Size = int64(v ^ keySign)
 	}
-	if s.Extras, ok = text(); !ok {
+	extras, ok := text()
+	if !ok {
 		return bad(at, "extras", "a zero byte after it", "none")
 	}
+	s.Extras, s.Batch = splitExtras(extras)
 	s.RawURL = View(key[at:])
 	return nil
 }

@@ -58,7 +58,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g),
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
-		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), gcCommand(&g), verifyCommand(&g),
+		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), compactCommand(&g), gcCommand(&g),
+		verifyCommand(&g),
 		rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd

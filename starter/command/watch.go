@@ -18,6 +18,8 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/compaction"
+	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
@@ -58,9 +60,11 @@ workflow succeeds and 1 if it fails.`,
 			case "PublishWorkflow":
 				return watchPublish(cmd, g, c, run)
 			case "GCWorkflow":
-				return watchGC(cmd, g, c, run)
+				return watchMaintenance(cmd, g, c, run, garbage.Print)
+			case "CompactWorkflow":
+				return watchMaintenance(cmd, g, c, run, compaction.Print)
 			default:
-				return fmt.Errorf("%s is a %s; only ingests, publishes and garbage collections can be watched", args[0], kind)
+				return fmt.Errorf("%s is a %s; only ingests, publishes, compactions and garbage collections can be watched", args[0], kind)
 			}
 		},
 	}

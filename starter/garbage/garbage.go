@@ -4,20 +4,18 @@ package garbage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 
 	"github.com/spf13/cobra"
-	enums "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -65,20 +63,7 @@ func Check(in *workflows.GCInput) error {
 
 // Start starts the workflow, unless one of the lake is running.
 func Start(ctx context.Context, c client.Client, in *workflows.GCInput) (client.WorkflowRun, error) {
-	id := "gc@" + in.Lake
-	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: id, TaskQueue: activities.TaskQueue(in.Lake, activities.PoolControl),
-		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
-		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		Memo:                                     map[string]any{"lake": in.Lake},
-	}, workflows.GCWorkflow, *in)
-	var started *serviceerror.WorkflowExecutionAlreadyStarted
-	if errors.As(err, &started) {
-		return nil, fmt.Errorf("a garbage collection of this lake is under way; to watch it: %s '%s'",
-			cli.Typed("starter watch"), id)
-	}
-	return run, err
+	return single.Start(ctx, c, "gc@"+in.Lake, "garbage collection", in.Lake, workflows.GCWorkflow, *in)
 }
 
 // timeFormat shows times of the local zone.

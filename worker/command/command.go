@@ -264,6 +264,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			w.RegisterWorkflow(workflows.IngestManyWorkflow)
 			w.RegisterWorkflow(workflows.PublishWorkflow)
 			w.RegisterWorkflow(workflows.GCWorkflow)
+			w.RegisterWorkflow(workflows.CompactWorkflow)
 			if err := search.Register(ctx); err != nil {
 				cli.Fprintf(stderr, "worker: %v\n", err)
 			}

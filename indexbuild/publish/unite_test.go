@@ -1,0 +1,195 @@
+package publish_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/indexbuild/indextest"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+func compact(t testing.TB, store blob.Store, full bool) publish.Committed {
+	t.Helper()
+	done, err := publish.CompactAll(t.Context(), store, testlake.Run(), publish.Compaction{Full: full}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+// unordered returns answers without the order of URLs, which a compaction changes.
+func unordered(answers map[string][]string) map[string][]string {
+	out := map[string][]string{}
+	for host, lines := range answers {
+		var all []string
+		dataset := ""
+		for _, line := range lines {
+			if at, url, ok := strings.Cut(line, ": "); ok && strings.Contains(at, " of ") {
+				_, total, _ := strings.Cut(at, " of ")
+				line = dataset + " of " + total + ": " + url
+			} else {
+				dataset, _, _ = strings.Cut(line, " ")
+			}
+			all = append(all, line)
+		}
+		slices.Sort(all)
+		out[host] = all
+	}
+	return out
+}
+
+// randomBatches returns batches of two datasets with many rows in common. Some have a partition of
+// their own for each prefix.
+func randomBatches(rng *rand.Rand, n int) (batches []madeBatch) {
+	rows := randomRows(rng, 300)
+	for i := range n {
+		b := madeBatch{dataset: []string{"one", "two"}[rng.IntN(2)], name: fmt.Sprintf("b%02d", i)}
+		for _, r := range rows {
+			if rng.IntN(4) == 0 {
+				if r.HasSize = rng.IntN(2) == 0; r.HasSize {
+					r.Size = rng.Int64N(3)
+				}
+				if rng.IntN(4) == 0 {
+					r.Extras = fmt.Sprintf(`{"n":%d}`, rng.IntN(2))
+				}
+				b.rows = append(b.rows, r)
+			}
+		}
+		b.options.Width, b.options.Limits = rng.IntN(3), indextest.TinyParts
+		batches = append(batches, b)
+	}
+	return batches
+}
+
+// A lake that is compacted now and then answers like one that is not, whatever is ingested,
+// replaced and retired, also when the public suffix list changes; and it has the same bytes as a
+// lake that gets the same batches at once.
+func TestCompactedLakeAnswersAlike(t *testing.T) {
+	same := 0
+	for seed := range uint64(4) {
+		rng := rand.New(rand.NewPCG(seed, 23))
+		plain, compacted := blob.NewMemory(), blob.NewMemory()
+		stores := []blob.Store{plain, compacted}
+		var list *urlnorm.SuffixList
+		suffixes := randomSuffixes(rng)
+		for _, s := range stores {
+			list = testlake.SetList(t, s, suffixes)
+		}
+		batches := randomBatches(rng, 14)
+		hosts := hostsOf(batches)
+		hosts = hosts[:min(len(hosts), 25)]
+		moved := false // to another list, after which a batch and a union have other records
+		var names []string
+		live := map[string]bool{}
+		for i := range batches {
+			b := &batches[i]
+			if rng.IntN(5) == 0 && i > 0 { // another ingest of an earlier batch
+				b.dataset, b.name = batches[0].dataset, batches[0].name
+			}
+			for _, s := range stores {
+				b.add(t, s, list)
+				testlake.Publish(t, s)
+			}
+			id := fmt.Sprintf("%d/%s", map[string]int{batches[0].dataset: 1}[b.dataset]+map[bool]int{true: 0, false: 2}[b.dataset == batches[0].dataset], b.name)
+			if !live[id] {
+				names, live[id] = append(names, id), true
+			}
+			if rng.IntN(4) == 0 {
+				gone := names[rng.IntN(len(names))]
+				if live[gone] {
+					for _, s := range stores {
+						retire(t, s, gone)
+						testlake.Publish(t, s)
+					}
+					delete(live, gone)
+					names = slices.DeleteFunc(names, func(n string) bool { return n == gone })
+				}
+			}
+			if rng.IntN(3) == 0 {
+				compact(t, compacted, rng.IntN(2) == 0)
+			}
+			if seed%2 == 1 && rng.IntN(6) == 0 {
+				suffixes, moved = randomSuffixes(rng), true
+				for _, s := range stores {
+					list = testlake.SetList(t, s, suffixes)
+					testlake.Publish(t, s)
+				}
+			}
+			want, got := answers(t, plain, hosts, ""), answers(t, compacted, hosts, "")
+			if diff := cmp.Diff(unordered(want), unordered(got)); diff != "" {
+				t.Fatalf("seed %d, batch %d (-plain +compacted):\n%s", seed, i, diff)
+			}
+		}
+		compact(t, compacted, true)
+		v := current(t, compacted)
+		if v.Counts.Segments != 1 || v.Counts.Batches != len(live) || v.Counts.Parts > 2*16 {
+			t.Fatalf("seed %d: %+v", seed, v.Counts)
+		}
+		if again := compact(t, compacted, true); !again.Existed {
+			t.Fatalf("seed %d: compacted again: %+v", seed, again)
+		}
+		checkLake(t, compacted)
+		if moved {
+			continue
+		}
+		same++
+		compact(t, plain, true)
+		if diff := cmp.Diff(current(t, plain).Segments[0], v.Segments[0]); diff != "" {
+			t.Errorf("seed %d: compacted at once (-) and step by step (+):\n%s", seed, diff)
+		}
+	}
+	if same == 0 || same == 4 {
+		t.Errorf("%d of 4 lakes kept their list", same)
+	}
+}
+
+// A compaction that stops at any of its operations leaves the lake as it was, and the next one makes
+// what an undisturbed one makes.
+func TestCompactionStopsAnywhere(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	source := blob.NewMemory()
+	list := testlake.SetList(t, source, "x y a.x b.y")
+	batches := randomBatches(rng, 5)
+	for i := range batches {
+		batches[i].add(t, source, list)
+		testlake.Publish(t, source)
+	}
+	hosts := hostsOf(batches)[:20]
+	want := unordered(answers(t, source, hosts, ""))
+	undisturbed := blob.NewMemory()
+	blobtest.Copy(t, source, undisturbed)
+	compact(t, undisturbed, true)
+	segments := current(t, undisturbed).Segments
+	points := 0
+	for n := 0; ; n++ {
+		store := blob.NewMemory()
+		blobtest.Copy(t, source, store)
+		faults := blobtest.NewFaulty(store)
+		faults.CrashAfter(n)
+		_, err := publish.CompactAll(t.Context(), faults, testlake.Run(), publish.Compaction{Full: true}, t.TempDir())
+		if err == nil {
+			break
+		}
+		points++
+		if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Fatalf("stopped at %d:\n%s", n, diff)
+		}
+		compact(t, store, true)
+		if diff := cmp.Diff(segments, current(t, store).Segments); diff != "" {
+			t.Fatalf("after a stop at %d (-undisturbed +got):\n%s", n, diff)
+		}
+	}
+	if points < 20 {
+		t.Errorf("%d points", points)
+	}
+	t.Logf("%d points", points)
+}
