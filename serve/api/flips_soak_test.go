@@ -36,6 +36,6 @@ func init() {
 		t.Setenv("AWS_ENDPOINT_URL_S3", faults.Endpoint)
 		faults.Inject(0.005, nil, testenv.ServerError, testenv.SlowDown, testenv.ResetBefore, testenv.LostReply, testenv.ResetBody)
 		t.Cleanup(func() { t.Logf("%d requests, %v", faults.Requests(), faults.Happened()) })
-		return open(t, url), testenv.Scaled(t, 200, 50)
+		return open(t, url), testenv.Scaled(t, 100, 20)
 	}
 }
