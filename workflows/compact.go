@@ -53,9 +53,9 @@ type CompactProgress struct {
 }
 
 // CompactWorkflow merges the small segments of a lake, and the small parts of its datasets, until
-// there is nothing more to merge by the rule of publish.ChooseSegments; or all of them, once, if the
-// input asks for that. It runs beside ingests, publishes, readers and garbage collections: when a
-// publish comes first with something that the compaction was to replace, it plans again.
+// there is nothing more to merge by the rule of publish.ChooseSegments; or all of them, once, if
+// the input asks for that. It runs beside ingests, publishes, readers and garbage collections: when
+// a publish comes first with something that the compaction was to replace, it plans again.
 func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, error) {
 	if in.Lake == "" {
 		return nil, temporal.NewNonRetryableApplicationError("a compaction needs a lake", activities.ErrInput, nil)

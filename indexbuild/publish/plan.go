@@ -9,8 +9,8 @@
 //
 // A publish costs what its new batches cost, whatever the size of the lake: they become one new
 // segment beside the others. An older segment is built again only if one of its batches was
-// replaced or retired, or by a compaction (PlanCompaction), which keeps small the number of segments
-// that a query reads, and unites the small parts of a dataset.
+// replaced or retired, or by a compaction (PlanCompaction), which keeps small the number of
+// segments that a query reads, and unites the small parts of a dataset.
 package publish
 
 import (

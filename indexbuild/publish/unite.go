@@ -152,8 +152,8 @@ type United struct {
 	// source is damaged. The next plan leaves their batches as they are.
 	Unions  int `json:"unions"`
 	Damaged int `json:"damaged,omitempty"`
-	// Rows, Parts and Bytes count what the unions have. From is the size of the parts that they were
-	// made of.
+	// Rows, Parts and Bytes count what the unions have. From is the size of the parts that they
+	// were made of.
 	Rows  int64 `json:"rows"`
 	Parts int64 `json:"parts"`
 	Bytes int64 `json:"bytes"`

@@ -152,8 +152,8 @@ func TestCompactedLakeAnswersAlike(t *testing.T) {
 	}
 }
 
-// A compaction that stops at any of its operations leaves the lake as it was, and the next one makes
-// what an undisturbed one makes.
+// A compaction that stops at any of its operations leaves the lake as it was, and the next one
+// makes what an undisturbed one makes.
 func TestCompactionStopsAnywhere(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	source := blob.NewMemory()

@@ -6,9 +6,9 @@
 //
 // A Job names the sources: batches, and unions of which some or all batches are taken. It is done
 // like an ingest whose raw objects are parts. Shuffle reads the parts of a split and writes their
-// rows by partition, PlanMerge divides the partitions into tasks, Merge sorts the rows of a task and
-// writes parts and postings, and Finish writes the record of the union. A job whose rows fit into
-// memory is one step, Whole, without shuffle files.
+// rows by partition, PlanMerge divides the partitions into tasks, Merge sorts the rows of a task
+// and writes parts and postings, and Finish writes the record of the union. A job whose rows fit
+// into memory is one step, Whole, without shuffle files.
 //
 // The same members have the same bytes, whatever the sources they are taken from, the splits and
 // the workers. Every step may be repeated, run twice at once, and stop anywhere. The caller is

@@ -38,6 +38,9 @@ var allowed = map[string][]string{
 	"lake/rowsort": {
 		"lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
 	},
+	"lake/rowmerge": {
+		"lake", "lake/blob", "lake/part", "lake/partwriter", "lake/row", "lake/rowsort",
+	},
 	"lake/part": {"internal/thrift", "lake", "lake/codec"},
 	"lake/part/parttest": {
 		"internal/testenv", "lake/blob", "lake/part", "lake/row", "lake/urlnorm",
@@ -72,7 +75,7 @@ var allowed = map[string][]string{
 		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
 		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
-		"lake/rowsort", "lake/seekable", "lake/urlnorm",
+		"lake/rowmerge", "lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {
 		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry",
@@ -128,8 +131,12 @@ var allowed = map[string][]string{
 		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
+	"indexbuild/unite": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
+		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/urlnorm",
+	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
+		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
 		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
 		"lake/trash",
@@ -166,7 +173,7 @@ var allowed = map[string][]string{
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/garbage",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/compaction", "starter/garbage",
 		"starter/ingestreport", "starter/retire", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/ingestreport": {"internal/cli", "workflows"},
@@ -174,7 +181,9 @@ var allowed = map[string][]string{
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
 	},
-	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "workflows"},
+	"starter/compaction":  {"activities", "internal/cli", "starter/single", "workflows"},
+	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/single", "workflows"},
+	"starter/single":      {"activities", "internal/cli"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},
 
