@@ -26,6 +26,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/lease"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/starter/retire"
 )
@@ -45,6 +46,9 @@ const (
 	// walksAFlip is the most walks of a reader between two publishes, so that readers leave the
 	// processors to the writers.
 	walksAFlip = 6
+	// compactEvery is how many publishes there are from the end of a compaction to the begin of the
+	// next.
+	compactEvery = 12
 )
 
 // held is what a version holds: the URLs of each domain by the number of the dataset.
@@ -70,6 +74,8 @@ type flipper struct {
 	walked   [flipReaders]int // how many it has begun at that flip
 	flip     int
 	ended    bool
+
+	compactions int // that made a version
 }
 
 var flipDatasets = []string{"alpha", "beta", "gamma"}
@@ -160,16 +166,47 @@ func (f *flipper) publish() error {
 	defer f.mu.Unlock()
 	if f.versions[done.Version] == nil {
 		f.flip++
-		f.order = append(f.order, done.Version)
 	}
-	f.versions[done.Version] = state
+	f.published(done.Version, state)
+	for !f.ended && slices.ContainsFunc(f.begun[:], func(at int) bool { return at < f.flip-flipLag }) {
+		f.changed.Wait()
+	}
+	return nil
+}
+
+// published notes what a version holds. The caller holds f.mu.
+func (f *flipper) published(version string, state held) {
+	if f.versions[version] == nil {
+		f.order = append(f.order, version)
+	}
+	f.versions[version] = state
 	if len(f.order) > 10*flipKeep { // nobody asks for it any more
 		delete(f.versions, f.order[0])
 		f.order = f.order[1:]
 	}
 	f.changed.Broadcast()
-	for !f.ended && slices.ContainsFunc(f.begun[:], func(at int) bool { return at < f.flip-flipLag }) {
-		f.changed.Wait()
+}
+
+// compact makes a version with the contents of the one before.
+func (f *flipper) compact(full bool) error {
+	done, err := publish.CompactAll(f.t.Context(), f.store, testlake.Run(), publish.Compaction{Full: full}, f.t.TempDir())
+	if err != nil || done.Existed {
+		return err
+	}
+	data, _, err := f.store.Get(f.t.Context(), manifest.VersionKey(done.Version))
+	if err != nil {
+		return err
+	}
+	v, err := manifest.DecodeVersion(f.store, data, manifest.VersionKey(done.Version))
+	if err != nil {
+		return err
+	}
+	state := f.wait(v.Parent)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if state != nil {
+		f.published(done.Version, state)
+		f.compactions++
 	}
 	return nil
 }
@@ -280,11 +317,7 @@ func (f *flipper) linger(get func(path string, v any) error) (gone bool, err err
 	if err := get("/v1/domain/"+flipDomain(0)+"/datasets/1/urls?limit=1", &first); err != nil || first.Next == nil {
 		return false, nil // no batch of the dataset is left
 	}
-	f.mu.Lock()
-	for until := f.flip + flipKeep + 3; f.flip < until && !f.ended; {
-		f.changed.Wait()
-	}
-	f.mu.Unlock()
+	f.sleep(flipKeep + 3)
 	err = get(*first.Next, &next)
 	if err != nil && strings.Contains(err.Error(), "410") {
 		return true, nil
@@ -293,6 +326,16 @@ func (f *flipper) linger(get func(path string, v any) error) (gone bool, err err
 		err = fmt.Errorf("a page of version %s after one of %s", next.Version, first.Version)
 	}
 	return false, err
+}
+
+// sleep returns after so many flips, or reports that there are no more.
+func (f *flipper) sleep(flips int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for until := f.flip + flips; f.flip < until && !f.ended; {
+		f.changed.Wait()
+	}
+	return !f.ended
 }
 
 // footprint is what must not grow with the number of versions.
@@ -322,8 +365,8 @@ func measureFootprint(s *lookup.Server) (p footprint) {
 }
 
 // TestFlipsUnderLoad publishes versions with batches that are ingested, replaced, retired and
-// restored, while collections run one after the other and clients page through answers. Every client
-// sees one version from its first page to the last, and no error. Nothing grows with the number of
+// restored, while compactions and collections run one after the other and clients page through
+// answers. Every client sees one version from its first page to the last, and no error. Nothing grows with the number of
 // versions.
 func TestFlipsUnderLoad(t *testing.T) {
 	for name, open := range flipLakes {
@@ -393,6 +436,14 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 		})
 	}
 	background.Go(func() {
+		for n := 1; f.sleep(compactEvery); n++ {
+			if err := f.compact(n%2 == 0); err != nil && ctx.Err() == nil {
+				t.Errorf("compaction %d: %v", n, err)
+				f.end()
+			}
+		}
+	})
+	background.Go(func() {
 		for ctx.Err() == nil && !t.Failed() {
 			gone, err := f.linger(get)
 			if err != nil && ctx.Err() == nil {
@@ -446,8 +497,8 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 	f.end()
 	stop()
 	background.Wait()
-	t.Logf("%d versions in %v, %d walks, %d collections of %d objects, %d slow readers too late, %v", f.flip, time.Since(began).Round(time.Millisecond),
-		walks.Load(), collections.Load(), deleted.Load(), late410.Load(), f.done)
+	t.Logf("%d versions in %v, %d walks, %d collections of %d objects, %d compactions, %d slow readers too late, %v", f.flip, time.Since(began).Round(time.Millisecond),
+		walks.Load(), collections.Load(), deleted.Load(), f.compactions, late410.Load(), f.done)
 	roots := map[string]int{}
 	for info := range f.store.List(t.Context(), "") {
 		root, _, _ := strings.Cut(strings.TrimPrefix(info.Key, "index/"), "/")
@@ -458,7 +509,7 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 	if t.Failed() {
 		return
 	}
-	if walks.Load() < int64(flips) || deleted.Load() < int64(flips) || f.done["restored"] == 0 || late410.Load() == 0 {
+	if walks.Load() < int64(flips) || deleted.Load() < int64(flips) || f.done["restored"] == 0 || late410.Load() == 0 || f.compactions == 0 {
 		t.Error("too little has happened")
 	}
 	// A flip opens a version beside those that are open.
