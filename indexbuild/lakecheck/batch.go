@@ -94,6 +94,11 @@ func Source(
 // Object checks that an object exists with its size. If whole is set, and for a small object
 // always, it checks the hash too. A *codec.CorruptError says what is wrong.
 func Object(ctx context.Context, store blob.Store, o lake.Object, whole bool) error {
+	_, err := codec.Confirm(func() (struct{}, error) { return struct{}{}, object(ctx, store, o, whole) })
+	return err
+}
+
+func object(ctx context.Context, store blob.Store, o lake.Object, whole bool) error {
 	if !whole && o.Bytes > smallObject {
 		info, err := store.Stat(ctx, o.Key)
 		if err == nil && info.Size != o.Bytes {
