@@ -51,3 +51,48 @@ func TestBatchRecordIsAsItsPageShows(t *testing.T) {
 		}
 	}
 }
+
+func TestUnionIsAsItsPageShows(t *testing.T) {
+	members := []lake.Member{{Batch: "2024-11", Digest: lake.Digest([]byte("a")), Rows: 1400}, {Batch: "2024-12", Digest: lake.Digest([]byte("b")), Rows: 2000}}
+	name := lake.UnionName(lake.UnionDigest(members))
+	digest := lake.Digest([]byte("content"))
+	object := func(key string) lake.Object { return lake.Object{Key: key, Bytes: 9422, XXH64: "0123456789abcdef"} }
+	union := func() *lake.Batch {
+		return &lake.Batch{
+			DatasetID: 1, Batch: name, CanonicalForm: "urlake-1", PublicSuffix: lake.CurrentRules().PublicSuffix,
+			Members: members, Inputs: []lake.Input{}, Records: 3400, Rows: 3400, Rejected: map[string]int64{}, Domains: 400,
+			Parts:    []lake.Part{{Object: object(lake.PartKey(1, lake.AnyPrefix, name, digest, 0)), DomainPrefix: lake.AnyPrefix, Rows: 3400, RowGroups: 1}},
+			Postings: []lake.FrameObject{{Object: object(lake.PostingsKey(1, name, digest)), FooterBytes: 100, FooterXXH64: "fedcba9876543210"}},
+		}
+	}
+	data, digest, err := union().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Shows(t, "batch.md", "json union", string(data))
+	if _, err := lake.DecodeBatch(data, lake.BatchKey(1, name, digest)); err != nil {
+		t.Error(err)
+	}
+	for what, change := range map[string]func(b *lake.Batch){
+		"other rows":       func(b *lake.Batch) { b.Rows++ },
+		"another name":     func(b *lake.Batch) { b.Batch = "~0123456789abcdef" },
+		"a batch's name":   func(b *lake.Batch) { b.Batch = "2024" },
+		"no members":       func(b *lake.Batch) { b.Members = nil },
+		"another order":    func(b *lake.Batch) { b.Members = []lake.Member{members[1], members[0]} },
+		"a member's name":  func(b *lake.Batch) { b.Members = []lake.Member{members[0], {Batch: "../x", Rows: 2000}} },
+		"a negative count": func(b *lake.Batch) { b.Members = []lake.Member{{Batch: "a", Rows: -1}, {Batch: "b", Rows: 3401}} },
+	} {
+		b := union()
+		change(b)
+		if len(b.Members) > 0 && what != "another name" && what != "a batch's name" {
+			b.Batch = lake.UnionName(lake.UnionDigest(b.Members))
+		}
+		data, digest, err := b.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lake.DecodeBatch(data, lake.BatchKey(1, b.Batch, digest)); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -116,6 +116,9 @@ func BatchPrefix(dataset uint32, batch string) string {
 	return fmt.Sprintf("batches/dataset_id=%d/%s/", dataset, batch)
 }
 
+// UnionPrefix begins the keys of the records and postings of all unions of a dataset.
+func UnionPrefix(dataset uint32) string { return strings.TrimSuffix(BatchPrefix(dataset, "~"), "/") }
+
 // BatchKey is the key of the record of a finished ingest.
 func BatchKey(dataset uint32, batch, digest string) string {
 	return BatchPrefix(dataset, batch) + digest + ".json"

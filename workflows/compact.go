@@ -53,9 +53,9 @@ type CompactProgress struct {
 }
 
 // CompactWorkflow merges the small segments of a lake, and the small parts of its datasets, until
-// there is nothing more to merge by the rule of publish.ChooseSegments; or all of them, once, if the
-// input asks for that. It runs beside ingests, publishes, readers and garbage collections: when a
-// publish comes first with something that the compaction was to replace, it plans again.
+// there is nothing more to merge by the rule of publish.ChooseSegments; or all of them, once, if
+// the input asks for that. It runs beside ingests, publishes, readers and garbage collections: when
+// a publish comes first with something that the compaction was to replace, it plans again.
 func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, error) {
 	if in.Lake == "" {
 		return nil, temporal.NewNonRetryableApplicationError("a compaction needs a lake", activities.ErrInput, nil)
@@ -98,7 +98,7 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 		if plan.Nothing {
 			return out, nil
 		}
-		if plan.UniteTasks > 0 {
+		if len(plan.UniteSplits) > 0 {
 			if err := f.unite(ctx, &plan, &unions); err != nil {
 				return nil, err
 			}
@@ -153,11 +153,18 @@ func (f *publishFlow) buildAndCommit(ctx workflow.Context, plan *publish.Summary
 	return committed, err
 }
 
-// unite runs all tasks of a list of unions.
+// unite runs all tasks of a list of unions. If the history becomes long, it may leave some; the
+// next plan asks for them again.
 func (f *publishFlow) unite(ctx workflow.Context, plan *publish.Summary, sum *publish.United) error {
-	f.progress.Stage, f.progress.Tasks, f.progress.Done = "unite", plan.UniteTasks, 0
+	f.progress.Stage, f.progress.Tasks, f.progress.Done = "unite", len(plan.UniteSplits), 0
 	defer func() { f.progress.Tasks, f.progress.Done = 0, 0 }()
-	_, err := fanOut(ctx, 0, plan.UniteTasks, func(ctx workflow.Context, task int) error {
+	_, err := fanOut(ctx, 0, len(plan.UniteSplits), func(ctx workflow.Context, task int) error {
+		if n := plan.UniteSplits[task]; n > 0 {
+			f.progress.Tasks += n
+			if err := f.uniteLarge(ctx, plan.UniteKey, task, n); err != nil {
+				return err
+			}
+		}
 		var u publish.United
 		err := f.steps.move(ctx, activities.PoolWrite, &u, (*activities.Write)(nil).UniteBatches, f.Lake, plan.UniteKey, task)
 		if err != nil {
@@ -167,6 +174,34 @@ func (f *publishFlow) unite(ctx workflow.Context, plan *publish.Summary, sum *pu
 		sum.Parts, sum.Bytes, sum.From = sum.Parts+u.Parts, sum.Bytes+u.Bytes, sum.From+u.From
 		return nil
 	})
+	return err
+}
+
+// uniteLarge does the work on a large union that workers can share. What is left, also if a source
+// is damaged or the history becomes long, is done by UniteBatches.
+func (f *publishFlow) uniteLarge(ctx workflow.Context, key string, task, splits int) error {
+	damaged := false
+	step := func(activity any, n int) (done bool, err error) {
+		next, err := fanOut(ctx, 0, n, func(ctx workflow.Context, i int) error {
+			var found bool
+			err := f.steps.move(ctx, activities.PoolWrite, &found, activity, f.Lake, key, task, i)
+			f.progress.Done++
+			damaged = damaged || found
+			return err
+		})
+		return next == n && !damaged, err
+	}
+	if done, err := step((*activities.Write)(nil).UniteShuffle, splits); err != nil || !done {
+		return err
+	}
+	var merges int
+	if err := f.steps.run(
+		ctx, activities.PoolWrite, &merges, (*activities.Write)(nil).UniteMerges, f.Lake, key, task,
+	); err != nil {
+		return err
+	}
+	f.progress.Tasks += merges
+	_, err := step((*activities.Write)(nil).UniteMerge, merges)
 	return err
 }
 

@@ -213,6 +213,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
+	takeDate(ctx, &in.Spec)
 	s, err := newSteps(ctx, in.Lake, in.Deadline, outages(ctx))
 	if err != nil {
 		return nil, err

@@ -68,6 +68,24 @@ func (in *GCInput) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// UnmarshalJSON is as for IngestInput.
+func (in *RebuildInput) UnmarshalJSON(data []byte) error {
+	type plain RebuildInput // without this method
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	in.problem = problemOf(d.Decode((*plain)(in)))
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *VerifyInput) UnmarshalJSON(data []byte) error {
+	type plain VerifyInput // without this method
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	in.problem = problemOf(d.Decode((*plain)(in)))
+	return nil
+}
+
 // problemOf says what is wrong with an input's JSON, "" if nothing is.
 func problemOf(err error) string {
 	var typ *json.UnmarshalTypeError

@@ -128,6 +128,7 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
+	takeDate(ctx, &in.Spec.Spec)
 	s, err := newSteps(ctx, in.Lake, in.Deadline, 1+changed(ctx, "fewer-steps", 1))
 	if err != nil {
 		return nil, err
@@ -174,7 +175,7 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 		p.Datasets, p.Unchanged = f.Plan.Datasets-f.Plan.Unchanged, f.Plan.Unchanged
 		p.Objects, p.BytesTotal = f.Plan.Objects, f.Plan.Bytes
 		if err := setAttributes(ctx, f.Plan.Searchable, activities.AttributeLake, f.Lake,
-			activities.AttributeBatch, cmp.Or(f.Batch, many.DefaultBatch)); err != nil {
+			activities.AttributeBatch, cmp.Or(f.Plan.Batch, f.Batch, many.DefaultBatch)); err != nil {
 			return nil, err
 		}
 	}

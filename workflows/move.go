@@ -30,10 +30,10 @@ func (f *publishFlow) planRound(ctx workflow.Context, run string) (publish.Summa
 		var plan publish.Summary
 		if err := f.steps.run(
 			ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanPublish, f.Lake, run, f.progress.Rounds,
-		); err != nil || plan.MoveTasks+plan.UniteTasks == 0 {
+		); err != nil || plan.MoveTasks+len(plan.UniteSplits) == 0 {
 			return plan, err
 		}
-		if plan.UniteTasks > 0 {
+		if len(plan.UniteSplits) > 0 {
 			if err := f.unite(ctx, &plan, &publish.United{}); err != nil {
 				return publish.Summary{}, err
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/indexbuild/gc"
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -78,6 +79,51 @@ func TestUsedLakeIsAsSmallAsAFreshOne(t *testing.T) {
 	sound(t, used)
 }
 
+// compacted compacts a lake and collects its garbage.
+func compacted(t testing.TB, store blob.Store) {
+	t.Helper()
+	if _, err := publish.CompactAll(t.Context(), store, testlake.Run(), publish.Compaction{Full: true}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, store, now())
+}
+
+// whole makes a lake with one batch of all rows that the lakes of months have.
+func whole(t testing.TB, store blob.Store, days, urls int) {
+	t.Helper()
+	var all []testlake.Record
+	for d := range days {
+		if d%30 == 28 && d+1 < days {
+			all = append(all, day(d+1000, urls)...)
+		} else {
+			all = append(all, day(d, urls)...)
+		}
+	}
+	testlake.Ingest(t, store, "crawl", "all", all)
+	testlake.Publish(t, store)
+}
+
+// After a compaction and a collection a lake of daily batches has as many parts as one that has had
+// all rows in one batch, and takes less than one that has had the batches at once.
+func TestCompactedLakeIsAsSmallAsOneBatch(t *testing.T) {
+	used, fresh, one := blob.NewMemory(), blob.NewMemory(), blob.NewMemory()
+	months(t, used, fresh, 40, 500)
+	whole(t, one, 40, 500)
+	compacted(t, used)
+	sound(t, used)
+	parts := func(store blob.Store) (n int) { return len(objects(t, store, "urls/")) }
+	if got, want := parts(used), parts(one); got != want {
+		t.Errorf("%d parts, want %d", got, want)
+	}
+	n, got, _ := measure(t, used)
+	_, atOnce, _ := measure(t, fresh)
+	_, want, _ := measure(t, one)
+	t.Logf("compacted: %d objects, %d bytes; all batches at once: %d; one batch: %d", n, got, atOnce, want)
+	if got > atOnce {
+		t.Errorf("%d bytes, more than the %d of all batches at once", got, atOnce)
+	}
+}
+
 // BenchmarkYear collects the garbage of a year of daily batches, in a folder.
 func BenchmarkYear(b *testing.B) {
 	open := func() blob.Store {
@@ -111,5 +157,10 @@ func BenchmarkYear(b *testing.B) {
 		report("after", used)
 		run("second")
 		report("fresh", fresh)
+		compacted(b, used)
+		report("compacted", used)
+		one := open()
+		whole(b, one, 365, 2000)
+		report("one", one)
 	}
 }

@@ -161,7 +161,7 @@ func (a *actor) reach() {
 }
 
 // everyInterleaving is set by the build tag soak. Otherwise about somePairs of all pairs of stops
-// are taken.
+// are taken, or fewer.
 var everyInterleaving bool
 
 const somePairs = 100
@@ -176,13 +176,37 @@ func TestEveryInterleavingOfAWriterAndACollection(t *testing.T) {
 	testlake.Ingest(t, prepared, "alpha", "b1", y)
 	testlake.Publish(t, prepared)
 	spec, temp := testlake.Spec(t, prepared, "alpha", "b1", x), t.TempDir()
-	interleave(t, prepared, func(store blob.Store) error {
+	interleave(t, prepared, somePairs, func(store blob.Store) error {
 		if _, err := testlake.Steps(context.Background(), store, spec, temp); err != nil {
 			return err
 		}
 		_, err := publish.All(context.Background(), store, testlake.Run(), temp)
 		return err
 	}, func(string, error) bool { return false })
+}
+
+// A compaction writes a union that the lake has had and that is garbage, while a collection
+// deletes.
+func TestEveryInterleavingOfACompactionAndACollection(t *testing.T) {
+	prepared, temp := blob.NewMemory(), t.TempDir()
+	compact := func(store blob.Store) error {
+		_, err := publish.CompactAll(context.Background(), store, testlake.Run(), publish.Compaction{Full: true}, temp)
+		return err
+	}
+	for i, batch := range []string{"b1", "b2", "b3", "b1", "b1"} {
+		tag := batch
+		if i == 3 {
+			tag = "other"
+		}
+		testlake.Ingest(t, prepared, "alpha", batch, records(tag, 9))
+		testlake.Publish(t, prepared)
+		if i == 2 {
+			if err := compact(prepared); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	interleave(t, prepared, somePairs/4, compact, func(string, error) bool { return false })
 }
 
 // A batch that was retired, and that no version has, is restored while a collection deletes it.
@@ -199,7 +223,7 @@ func TestEveryInterleavingOfARestorationAndACollection(t *testing.T) {
 	}
 	testlake.Publish(t, prepared)
 	temp, back, lost := t.TempDir(), 0, 0
-	interleave(t, prepared, func(store blob.Store) error {
+	interleave(t, prepared, somePairs, func(store blob.Store) error {
 		opt := retire.Options{Dataset: "alpha", Batches: []string{"b1"}, Restore: true}
 		s, err := opt.Select(context.Background(), store)
 		if err == nil {
@@ -253,7 +277,7 @@ func TestEveryInterleavingOfATakedownAndACollection(t *testing.T) {
 // far as it gets, and then the other. After each run the lake must be sound. Expected is called
 // with the result of the writer, and reports whether an error may be.
 func interleave(
-	t *testing.T, prepared blob.Store, write func(blob.Store) error, expected func(name string, err error) bool,
+	t *testing.T, prepared blob.Store, some int, write func(blob.Store) error, expected func(name string, err error) bool,
 ) {
 	sweep := func(store blob.Store) error {
 		_, err := gc.Collect(context.Background(), store, now())
@@ -274,7 +298,7 @@ func interleave(
 	pairs := writes * sweeps
 	step := 1
 	if !everyInterleaving {
-		step = pairs/somePairs + 1
+		step = pairs/some + 1
 	}
 	runs := 0
 	for pair := 0; pair < pairs; pair += step {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
@@ -46,9 +49,56 @@ func Batch(ctx context.Context, store blob.Store, ref segment.BatchRef) (*lake.B
 	return b, nil
 }
 
+// Source checks a finished batch as Batch does, and returns what has its rows: the batch, or, if
+// not all of its own objects are left, a union that is. A compaction leaves the parts of the
+// batches of a union to garbage collections; a batch that was retired since may come back. The
+// record of a batch that a union has is that of the union, as far as the batch is concerned. Unions
+// in not are passed over.
+func Source(
+	ctx context.Context, store blob.Store, ref segment.BatchRef, not ...segment.BatchRef,
+) (segment.BatchRef, *lake.Batch, error) {
+	record, err := Batch(ctx, store, ref)
+	var d *postings.DamageError
+	if !errors.As(err, &d) {
+		return ref, record, err
+	}
+	for info, listErr := range store.List(ctx, lake.UnionPrefix(ref.DatasetID)) {
+		if listErr != nil {
+			return ref, nil, listErr
+		}
+		folder, file := path.Split(info.Key)
+		digest, ok := strings.CutSuffix(file, ".json")
+		union := segment.BatchRef{DatasetID: ref.DatasetID, Batch: path.Base(folder), Digest: digest}
+		if !ok || union.Key() != info.Key || slices.Contains(not, union) {
+			continue
+		}
+		u, unionErr := Batch(ctx, store, union)
+		switch {
+		case errors.As(unionErr, &d):
+			continue
+		case unionErr != nil:
+			return ref, nil, unionErr
+		}
+		for _, m := range u.Members {
+			if m.Batch == ref.Batch && m.Digest == ref.Digest {
+				return union, &lake.Batch{
+					Format: lake.BatchFormat, DatasetID: ref.DatasetID, Batch: ref.Batch, Rows: m.Rows,
+					CanonicalForm: u.CanonicalForm, PublicSuffix: u.PublicSuffix,
+				}, nil
+			}
+		}
+	}
+	return ref, nil, err
+}
+
 // Object checks that an object exists with its size. If whole is set, and for a small object
 // always, it checks the hash too. A *codec.CorruptError says what is wrong.
 func Object(ctx context.Context, store blob.Store, o lake.Object, whole bool) error {
+	_, err := codec.Confirm(func() (struct{}, error) { return struct{}{}, object(ctx, store, o, whole) })
+	return err
+}
+
+func object(ctx context.Context, store blob.Store, o lake.Object, whole bool) error {
 	if !whole && o.Bytes > smallObject {
 		info, err := store.Stat(ctx, o.Key)
 		if err == nil && info.Size != o.Bytes {

@@ -93,7 +93,11 @@ func UnderWay(ctx context.Context, store blob.Store) (*Working, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch name := path.Base(info.Key); {
+		dir, name := path.Split(info.Key)
+		if dir != lake.StagingPrefix(path.Base(dir)) || info.Key == damageKey(dir) {
+			continue // no plan, but what a step has done, or at what it died
+		}
+		switch {
 		case strings.HasPrefix(name, "publish-") && strings.HasSuffix(name, ".json"):
 			p, _, err := readPlan(ctx, store, info.Key)
 			if gone(err) {

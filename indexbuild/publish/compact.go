@@ -125,7 +125,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	}
 	need, applied := p.unite(written)
 	if len(need) > 0 {
-		s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+		s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
 		return s, err
 	}
 	if len(p.Replaces) < 2 && applied == 0 {
@@ -230,7 +230,7 @@ func CompactAll(ctx context.Context, store blob.Store, run string, c Compaction,
 		if plan.Nothing {
 			return Committed{Version: plan.Current, Existed: true}, nil
 		}
-		if plan.UniteTasks > 0 {
+		if len(plan.UniteSplits) > 0 {
 			if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {
 				return Committed{}, err
 			}

@@ -14,9 +14,9 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// A compaction after each publish writes a row again a number of times that grows with the logarithm
-// of the lake, and keeps the number of segments small. docs/scale.md has the figures, which this
-// test logs.
+// A compaction after each publish writes a row again a number of times that grows with the
+// logarithm of the lake, and keeps the number of segments small. docs/scale.md has the figures,
+// which this test logs.
 func TestWriteAmplification(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, c := range []struct {

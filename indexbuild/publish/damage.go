@@ -172,7 +172,10 @@ func publishable(
 			continue
 		}
 		g.Go(func() (err error) {
-			read[i], err = lakecheck.Batch(gctx, store, ref)
+			finished[i].from, read[i], err = lakecheck.Source(gctx, store, ref)
+			if read[i] != nil {
+				finished[i].Rows = read[i].Rows
+			}
 			var d *postings.DamageError
 			if errors.As(err, &d) {
 				reasons[i] = lakecheck.Reason(gctx, store, ref, err)

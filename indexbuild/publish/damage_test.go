@@ -175,13 +175,14 @@ func TestDamagedReplacementLeavesThePublishedBatch(t *testing.T) {
 func TestLostPostingsStopNoPublish(t *testing.T) {
 	store := blob.NewMemory()
 	want := map[string]int64{}
-	for i := range 2 * publish.TargetSegments {
+	for i := range 3 * publish.TargetSegments {
 		name := string(rune('a' + i))
 		res := testlake.Ingest(t, store, "alpha", name, records(name, 5+i))
 		want["1/"+name] = int64(5 + i)
 		if done := testlake.Publish(t, store); len(done.Skipped) > 0 {
 			t.Fatalf("%d: %+v", i, done.Skipped)
 		}
+		compact(t, store, false)
 		v := expectLive(t, store, want)
 		if len(v.Segments) > publish.TargetSegments+1 {
 			t.Fatalf("%d segments", len(v.Segments))

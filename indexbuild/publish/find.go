@@ -83,7 +83,7 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		packs.Add(batch.DatasetID, batch.Batch, i.Pack)
 	}
 	store = packs
-	_, err = lakecheck.Batch(ctx, store, batch)
+	_, _, err = lakecheck.Source(ctx, store, batch)
 	var d *postings.DamageError
 	if errors.As(err, &d) {
 		out.Damage, err = lakecheck.Reason(ctx, store, batch, err), nil

@@ -400,7 +400,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 				stopped = blocked(b, o.Damaged)
 			}
 		case o.To != stored.Digest && live.Union != "":
-			b.Rows, b.Union, b.UnionDigest = live.Rows, live.Union, o.To
+			b.Rows, b.Union, b.UnionDigest, b.Moved = live.Rows, live.Union, o.To, true
 			c.live[b.name()] = live
 			if !unions[stored] {
 				if b.Parts, b.Bytes, err = partsOf(c.ctx, c.store, b.stored()); err != nil {

@@ -9,8 +9,8 @@
 //
 // A publish costs what its new batches cost, whatever the size of the lake: they become one new
 // segment beside the others. An older segment is built again only if one of its batches was
-// replaced or retired, or by a compaction (PlanCompaction), which keeps small the number of segments
-// that a query reads, and unites the small parts of a dataset.
+// replaced or retired, or by a compaction (PlanCompaction), which keeps small the number of
+// segments that a query reads, and unites the small parts of a dataset.
 package publish
 
 import (
@@ -64,10 +64,11 @@ type Summary struct {
 	// before the next Plan of the same round. Then there is no other plan yet.
 	MoveTasks int    `json:"move_tasks,omitempty"`
 	MoveKey   string `json:"move_key,omitempty"`
-	// UniteTasks is the number of tasks of the list of unions at UniteKey, which are to be run with
-	// Unite before the next Plan of the same round. Then there is no other plan yet.
-	UniteTasks int    `json:"unite_tasks,omitempty"`
-	UniteKey   string `json:"unite_key,omitempty"`
+	// UniteSplits has an element for each task of the list of unions at UniteKey, which are to be
+	// run with Unite before the next Plan of the same round. Then there is no other plan yet. It is
+	// the number of splits of a large union, which several workers may share, else 0.
+	UniteSplits []int  `json:"unite_splits,omitempty"`
+	UniteKey    string `json:"unite_key,omitempty"`
 	// Batches is the number of batches that the current version lacks, Replaced the number of those
 	// that take the place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
@@ -184,8 +185,9 @@ type planned struct {
 	Union       string `json:"union,omitempty"`
 	UnionDigest string `json:"union_digest,omitempty"`
 
-	retired bool   // the batch is to be removed
-	by      string // the batch of the dataset that takes its place, "" for none
+	from    segment.BatchRef // what has the rows of a batch that base lacks: the batch, or a union
+	retired bool             // the batch is to be removed
+	by      string           // the batch of the dataset that takes its place, "" for none
 }
 
 // RulesError says that a batch was made by other URL rules than the version's batches. One version
@@ -299,13 +301,15 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	written, err := readUnited(ctx, store, run)
-	if err != nil {
-		return Summary{}, err
-	}
-	if need := p.trim(c, written); len(need) > 0 {
-		s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
-		return s, err
+	if broken, single := p.brokenUnions(&c), p.inUnions(); len(broken)+len(single) > 0 {
+		written, err := readUnited(ctx, store, run)
+		if err != nil {
+			return Summary{}, err
+		}
+		if need := p.trim(broken, single, rules, written); len(need) > 0 {
+			s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
+			return s, err
+		}
 	}
 	p.Swept = swept
 	covered := p.all()
@@ -609,8 +613,7 @@ func (p *plan) describe(
 			if !b.New {
 				continue
 			}
-			if b.Union != "" { // a batch of the version whose union was moved
-				b.Moved = true
+			if b.Union != "" { // the plan has set what follows from the union
 				continue
 			}
 			r := records[b.Digest]
@@ -721,7 +724,7 @@ func (b *planned) stored() segment.BatchRef {
 // movedFrom reports whether the record of the batch, or of its union, was made from the one that it
 // replaces.
 func (b *planned) movedFrom(records map[string]*lake.Batch) bool {
-	return b.Replaces != "" && (b.Union != "" || records[b.Digest].MovedFrom == b.Replaces)
+	return b.Moved || b.Replaces != "" && records[b.Digest].MovedFrom == b.Replaces
 }
 
 // name returns the batch as versions name it.

@@ -420,7 +420,7 @@ func buildAndCommit(
 
 // uniteTasks writes the unions that a plan needs first.
 func uniteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir string) error {
-	for task := range plan.UniteTasks {
+	for task := range plan.UniteSplits {
 		if _, err := Unite(ctx, store, plan.UniteKey, task, tempDir, nil); err != nil {
 			return err
 		}
@@ -432,7 +432,7 @@ func uniteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir st
 func planAndMove(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
 	for {
 		plan, err := Plan(ctx, store, run, round)
-		if err != nil || plan.MoveTasks+plan.UniteTasks == 0 {
+		if err != nil || plan.MoveTasks+len(plan.UniteSplits) == 0 {
 			return plan, err
 		}
 		if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {

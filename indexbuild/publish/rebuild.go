@@ -37,6 +37,8 @@ type Rebuilt struct {
 	// Replaced lists the segments that could not get their bytes back, since another build of
 	// urlake made them. A new version has new segments over the same batches instead.
 	Replaced []string `json:"replaced,omitempty"`
+	// Unions lists the keys of the records of unions that were written again from their batches.
+	Unions []string `json:"unions,omitempty"`
 	// Registries lists the keys of the registry documents that were restored. Found lists the
 	// batches that only their records still knew, which wait to be published, and those that are
 	// retired.
@@ -64,7 +66,7 @@ func (r *Rebuilt) Add(o Rebuilt) {
 		to   *[]string
 		from []string
 	}{
-		{&r.Pieces, o.Pieces},
+		{&r.Pieces, o.Pieces}, {&r.Unions, o.Unions},
 		{&r.Segments, o.Segments}, {&r.Replaced, o.Replaced}, {&r.Registries, o.Registries},
 		{&r.Found, o.Found}, {&r.Lost, o.Lost}, {&r.Unmended, o.Unmended},
 		{&r.Earlier, o.Earlier},
@@ -87,6 +89,7 @@ func addLines(to *[]string, lines ...string) {
 //
 //   - damaged and missing files of segments, of all versions that the manifest lists
 //   - damaged and missing postings, from parts
+//   - damaged and missing parts and records of unions, from the parts of their batches
 //   - the registry's datasets, from its copy and the version; the ledger, from the version and the
 //     batch records
 //   - the manifest, from the versions; pieces of versions, from segments and the registry.
@@ -179,6 +182,11 @@ func (r *rebuilder) run(which string) error {
 	}
 	if finished, err := finishedBatches(r.ctx, r.store, func(error) {}); err == nil {
 		addPlanned(r.packs, finished)
+	}
+	if which == RebuildAll {
+		if base, err = r.unions(base, older); err != nil {
+			return err
+		}
 	}
 	done := map[string]bool{}
 	for i, v := range append([]*manifest.Version{base}, older...) {
@@ -295,24 +303,35 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 	if err := Verify(r.ctx, r.store, Built{Segment: ref}, r.tempDir); err != nil {
 		return err
 	}
-	c := manifest.Commit{
-		ID:      lake.Digest(fmt.Appendf(nil, "replace segment %s of version %s by %s %s", old.ID, v.ID, ref.ID, ref.XXH64)),
-		BuiltBy: builder(),
-		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
-			return withSegment(ctx, parent, old.ID, ref)
-		},
-		Check: func(ctx context.Context, _ uint64) error { return complete(ctx, r.store, ref) },
-		Cover: suppress.Covering(r.store, r.tempDir),
-	}
-	made, err := c.Apply(r.ctx, r.store)
-	if errors.Is(err, errStale) {
-		return nil // another publish has replaced the segment
-	}
-	if err != nil {
+	made, err := ReplaceSegment(r.ctx, r.store, v.ID, old.ID, ref)
+	if err != nil || made == "" { // another publish has replaced the segment
 		return err
 	}
-	addLines(&r.out.Replaced, fmt.Sprintf("segment %s: %s takes its place in version %s", old.ID, ref.ID, made.Version.ID))
+	addLines(&r.out.Replaced, fmt.Sprintf("segment %s: %s takes its place in version %s", old.ID, ref.ID, made))
 	return nil
+}
+
+// ReplaceSegment commits a version that has a segment in the place of another one over the same
+// batches, and returns its id. It is "" if the current version does not have the old one. Version
+// is the version in which it was found.
+func ReplaceSegment(ctx context.Context, store blob.Store, version, old string, ref segment.Ref) (string, error) {
+	c := manifest.Commit{
+		ID:      lake.Digest(fmt.Appendf(nil, "replace segment %s of version %s by %s %s", old, version, ref.ID, ref.XXH64)),
+		BuiltBy: builder(),
+		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
+			return withSegment(ctx, parent, old, ref)
+		},
+		Check: func(ctx context.Context, _ uint64) error { return complete(ctx, store, ref) },
+		Cover: suppress.Covering(store, ""),
+	}
+	made, err := c.Apply(ctx, store)
+	if errors.Is(err, errStale) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return made.Version.ID, nil
 }
 
 // withSegment returns what a version holds that is like parent, with another segment over the
@@ -357,8 +376,19 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 	if err := r.unmended(err); err != nil {
 		return err
 	}
+	united := map[segment.BatchRef]bool{} // batches that need no parts of their own
+	for b, err := range base.Batches(r.ctx) {
+		if err != nil {
+			break // listed below
+		}
+		if b.Union != "" {
+			united[lakecheck.BatchRef(b)] = true
+		}
+	}
 	for i := range finished {
-		add(finished[i].ref())
+		if ref := finished[i].ref(); !united[ref] {
+			add(ref)
+		}
 	}
 	needed := 0
 	for i, v := range append([]*manifest.Version{base}, older...) {

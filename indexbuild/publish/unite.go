@@ -101,10 +101,10 @@ func readUnitedAt(ctx context.Context, store blob.Store, key string) (*united, e
 	return d, nil
 }
 
-// writeUnitePlan divides unions into tasks and writes the list.
+// writeUnitePlan divides unions into tasks and writes the list. It returns Summary.UniteSplits.
 func writeUnitePlan(
 	ctx context.Context, store blob.Store, run string, round int, jobs []uniteTask,
-) (key string, tasks int, err error) {
+) (key string, splits []int, err error) {
 	p := unitePlan{Format: uniteFormat, Run: run}
 	all, bytes := int64(0), int64(0)
 	for i := range jobs {
@@ -113,7 +113,10 @@ func writeUnitePlan(
 	mostBytes, mostJobs := max(uniteBytes, all/maxTasks), max(uniteJobs, len(jobs)/maxTasks)
 	for i := range jobs {
 		n := len(p.Tasks)
-		if n == 0 || bytes+jobs[i].Bytes() > mostBytes || len(p.Tasks[n-1]) >= mostJobs {
+		// A union of several splits is a task by itself, which workers may share.
+		large := func(j *uniteTask) bool { return j.Splits() > 1 }
+		if n == 0 || bytes+jobs[i].Bytes() > mostBytes || len(p.Tasks[n-1]) >= mostJobs || large(&jobs[i]) ||
+			large(&p.Tasks[n-1][0]) {
 			p.Tasks, bytes = append(p.Tasks, nil), 0
 			n++
 		}
@@ -122,11 +125,11 @@ func writeUnitePlan(
 	}
 	data, err := codec.Seal(p)
 	if err != nil {
-		return "", 0, err
+		return "", nil, err
 	}
 	key = fmt.Sprintf("%sunite-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
 	if _, err = store.Put(ctx, key, data, blob.Condition{}); err != nil {
-		return "", 0, err
+		return "", nil, err
 	}
 	// From now on a garbage collection leaves the unions and their sources alone. One that has not
 	// seen the list has to end before they are written.
@@ -134,7 +137,14 @@ func writeUnitePlan(
 	if err == nil {
 		err = trash.Await(ctx, store, m.Swept)
 	}
-	return key, len(p.Tasks), err
+	for _, jobs := range p.Tasks {
+		if n := jobs[0].Splits(); n > 1 {
+			splits = append(splits, n)
+		} else {
+			splits = append(splits, 0)
+		}
+	}
+	return key, splits, err
 }
 
 // UniteProgress says how far a Unite is.
@@ -152,8 +162,8 @@ type United struct {
 	// source is damaged. The next plan leaves their batches as they are.
 	Unions  int `json:"unions"`
 	Damaged int `json:"damaged,omitempty"`
-	// Rows, Parts and Bytes count what the unions have. From is the size of the parts that they were
-	// made of.
+	// Rows, Parts and Bytes count what the unions have. From is the size of the parts that they
+	// were made of.
 	Rows  int64 `json:"rows"`
 	Parts int64 `json:"parts"`
 	Bytes int64 `json:"bytes"`
@@ -172,18 +182,84 @@ func Unite(
 	return out, nil
 }
 
+// A large union is a task by itself and may be written by several workers. Summary.UniteSplits says
+// how many splits it has for UniteShuffle, UniteMerges how many tasks of UniteMerge follow. A Unite
+// at last finds what they have staged.
+
+// UniteShuffle shuffles a split of a large union.
+func UniteShuffle(ctx context.Context, store blob.Store, key string, task, split int, opt unite.Options) error {
+	return largeUnion(ctx, store, key, task, func(store blob.Store, run string, j *unite.Job) error {
+		return unite.Shuffle(ctx, store, run, j, split, opt)
+	})
+}
+
+// UniteMerges divides the rest of the work on a large union into tasks of UniteMerge, after all
+// tasks of UniteShuffle.
+func UniteMerges(ctx context.Context, store blob.Store, key string, task int) (tasks int, err error) {
+	err = largeUnion(ctx, store, key, task, func(store blob.Store, run string, j *unite.Job) (err error) {
+		tasks, err = unite.PlanMerge(ctx, store, run, j, unite.Options{})
+		return err
+	})
+	return tasks, err
+}
+
+// UniteMerge writes the parts of some partitions of a large union.
+func UniteMerge(ctx context.Context, store blob.Store, key string, task, merge int, opt unite.Options) error {
+	return largeUnion(ctx, store, key, task, func(store blob.Store, run string, j *unite.Job) error {
+		return unite.Merge(ctx, store, run, j, merge, opt)
+	})
+}
+
+// ErrDamagedUnion says that a source of a union is damaged. Unite says which.
+var ErrDamagedUnion = errors.New("a source of the union is damaged")
+
+func largeUnion(
+	ctx context.Context, store blob.Store, key string, task int, do func(store blob.Store, run string, j *unite.Job) error,
+) error {
+	run, jobs, err := readUnitePlan(ctx, store, key, task)
+	if err != nil {
+		return fmt.Errorf("unite batches: %w", err)
+	}
+	err = do(jobs[0].view(store), run, &jobs[0].Job)
+	var d *postings.DamageError
+	if errors.As(err, &d) {
+		return fmt.Errorf("%w: %w", ErrDamagedUnion, err)
+	}
+	return err
+}
+
+// readUnitePlan reads the list at key and returns its run and the unions of a task.
+func readUnitePlan(ctx context.Context, store blob.Store, key string, task int) (run string, jobs []uniteTask, err error) {
+	var p unitePlan
+	if err := readStaged(ctx, store, key, &p); err != nil {
+		return "", nil, err
+	}
+	if p.Format != uniteFormat || task < 0 || task >= len(p.Tasks) {
+		return "", nil, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, uniteFormat),
+			fmt.Sprintf("%d tasks in format %d", len(p.Tasks), p.Format))
+	}
+	return p.Run, p.Tasks[task], nil
+}
+
+// view returns the store in which the sources can be read.
+func (t *uniteTask) view(store blob.Store) blob.Store {
+	view := pack.NewView(store)
+	for i, s := range t.Sources {
+		if t.Packs != nil {
+			view.Add(t.DatasetID, s.Batch, t.Packs[i])
+		}
+	}
+	return view
+}
+
 func uniteAll(
 	ctx context.Context, store blob.Store, key string, task int, tempDir string, progress func(UniteProgress),
 ) (out United, err error) {
-	var p unitePlan
-	if err := readStaged(ctx, store, key, &p); err != nil {
+	run, jobs, err := readUnitePlan(ctx, store, key, task)
+	if err != nil {
 		return out, err
 	}
-	if p.Format != uniteFormat || task < 0 || task >= len(p.Tasks) {
-		return out, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, uniteFormat),
-			fmt.Sprintf("%d tasks in format %d", len(p.Tasks), p.Format))
-	}
-	unitedKey := fmt.Sprintf("%s%s-%06d.json", unitedPrefix(p.Run), strings.TrimSuffix(path.Base(key), ".json"), task)
+	unitedKey := fmt.Sprintf("%s%s-%06d.json", unitedPrefix(run), strings.TrimSuffix(path.Base(key), ".json"), task)
 	done, err := readUnitedAt(ctx, store, unitedKey)
 	if errors.Is(err, blob.ErrNotExist) {
 		done, err = &united{Format: uniteFormat}, nil
@@ -191,11 +267,10 @@ func uniteAll(
 	if err != nil {
 		return out, err
 	}
-	jobs := p.Tasks[task]
 	for i := range jobs {
 		j := &jobs[i]
 		if i >= len(done.Unions) {
-			u, err := uniteOne(ctx, store, p.Run, key, j, unite.Options{TempDir: tempDir, Progress: func(rows int64) {
+			u, err := uniteOne(ctx, store, run, key, j, unite.Options{TempDir: tempDir, Progress: func(rows int64) {
 				if progress != nil {
 					progress(UniteProgress{Done: i, Unions: len(jobs), Rows: rows})
 				}
@@ -226,12 +301,7 @@ func uniteAll(
 func uniteOne(
 	ctx context.Context, store blob.Store, run, key string, t *uniteTask, opt unite.Options,
 ) (unionWritten, error) {
-	view := pack.NewView(store)
-	for i, s := range t.Sources {
-		if t.Packs != nil {
-			view.Add(t.DatasetID, s.Batch, t.Packs[i])
-		}
-	}
+	view := t.view(store)
 	j := &t.Job
 	u := unionWritten{DatasetID: j.DatasetID}
 	r, err := unite.Do(ctx, view, run, j, opt)
@@ -305,9 +375,8 @@ func (u *unionWritten) apply(batches []*planned) {
 	}
 }
 
-// trim replaces the unions that lose batches by unions of the others. It returns the unions that
-// have to be written before. written are those that the run has written.
-func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []uniteTask) {
+// brokenUnions returns the unions of the base version of which batches are replaced or retired.
+func (p *plan) brokenUnions(c *chooser) map[unionName]bool {
 	broken := map[unionName]bool{}
 	note := func(b *planned) {
 		if was, ok := c.live[b.name()]; ok && b.Replaces != "" && was.Union != "" && b.Union == "" {
@@ -318,8 +387,34 @@ func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []unite
 	for i := range p.Removes {
 		note(&p.Removes[i])
 	}
-	if len(broken) == 0 {
-		return nil
+	return broken
+}
+
+// inUnions returns the new batches whose rows only a union still has.
+func (p *plan) inUnions() (all []*planned) {
+	eachPlanned(p, func(b *planned) {
+		if b.New && lake.IsUnionName(b.from.Batch) {
+			all = append(all, b)
+		}
+	})
+	return all
+}
+
+// trim gives the batches that are left of broken unions a union of their own, and each batch of
+// single too. It returns the unions that have to be written before. written are those that the run
+// has written.
+func (p *plan) trim(
+	broken map[unionName]bool, single []*planned, rules lake.Rules, written map[unionName]unionWritten,
+) (need []uniteTask) {
+	for _, b := range single {
+		from := *b
+		from.Union, from.UnionDigest = b.from.Batch, b.from.Digest
+		job := newJob([]planned{from}, rules.CanonicalForm, rules.PublicSuffix)
+		if u, ok := written[unionName{b.DatasetID, job.Name()}]; ok && u.Damaged == "" {
+			u.apply([]*planned{b})
+		} else {
+			need = append(need, job)
+		}
 	}
 	left := map[unionName][]*planned{}
 	eachPlanned(p, func(b *planned) {
@@ -333,7 +428,7 @@ func (p *plan) trim(c chooser, written map[unionName]unionWritten) (need []unite
 		for i := range batches {
 			values[i] = *batches[i]
 		}
-		job := newJob(values, c.rules.CanonicalForm, c.rules.PublicSuffix)
+		job := newJob(values, rules.CanonicalForm, rules.PublicSuffix)
 		if u, ok := written[unionName{name.dataset, job.Name()}]; ok && u.Damaged == "" {
 			u.apply(batches)
 		} else {

@@ -9,12 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/urlnorm"
+	retirepkg "github.com/urlake/urlake/starter/retire"
 )
 
 func compact(t testing.TB, store blob.Store, full bool) publish.Committed {
@@ -152,8 +154,8 @@ func TestCompactedLakeAnswersAlike(t *testing.T) {
 	}
 }
 
-// A compaction that stops at any of its operations leaves the lake as it was, and the next one makes
-// what an undisturbed one makes.
+// A compaction that stops at any of its operations leaves the lake as it was, and the next one
+// makes what an undisturbed one makes.
 func TestCompactionStopsAnywhere(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	source := blob.NewMemory()
@@ -192,4 +194,125 @@ func TestCompactionStopsAnywhere(t *testing.T) {
 		t.Errorf("%d points", points)
 	}
 	t.Logf("%d points", points)
+}
+
+// A batch whose parts were collected, because a union has its rows, returns after it was retired:
+// before the next publish, and later as long as a version has the union.
+func TestRestoredFromAUnion(t *testing.T) {
+	store := blob.NewMemory()
+	for i, batch := range []string{"b1", "b2", "b3"} {
+		testlake.Ingest(t, store, "alpha", batch, records(batch, 10+i))
+		testlake.Publish(t, store)
+	}
+	hosts := []string{"site0.test", "site3.test", "site6.test"}
+	want := unordered(answers(t, store, hosts, ""))
+	compact(t, store, true)
+	collect := func() {
+		t.Helper()
+		if _, err := gc.Collect(t.Context(), store, gc.Options{Keep: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	collect()
+	for info, err := range store.List(t.Context(), "urls/") {
+		if err != nil || !strings.Contains(info.Key, "/part-~") {
+			t.Fatalf("%s is left, %v", info.Key, err)
+		}
+	}
+	all := map[string]int64{"1/b1": 10, "1/b2": 11, "1/b3": 12}
+	back := func() {
+		t.Helper()
+		opt := retirepkg.Options{Dataset: "alpha", Batches: []string{"b1"}, Restore: true}
+		s, err := opt.Select(t.Context(), store)
+		if err == nil {
+			err = s.Apply(t.Context(), store)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done := testlake.Publish(t, store); len(done.Skipped) > 0 {
+			t.Fatalf("%+v", done)
+		}
+		expectLive(t, store, all)
+		if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+		checkLake(t, store)
+	}
+	retire(t, store, "1/b1")
+	back()
+	retire(t, store, "1/b1")
+	testlake.Publish(t, store)
+	expectLive(t, store, map[string]int64{"1/b2": 11, "1/b3": 12})
+	back()
+	collect()
+	checkLake(t, store)
+	retire(t, store, "1/b1")
+	testlake.Publish(t, store)
+	collect()
+	opt := retirepkg.Options{Dataset: "alpha", Batches: []string{"b1"}, Restore: true}
+	s, err := opt.Select(t.Context(), store)
+	if err == nil {
+		err = s.Apply(t.Context(), store)
+	}
+	if err == nil || !strings.Contains(err.Error(), "not all of it is left") {
+		t.Errorf("a collected batch: %v", err)
+	}
+}
+
+// Whatever is lost or changed of a union, a rebuild gives it its bytes back, as long as its batches
+// have parts of their own. If those were collected, it names the batches, and when they are
+// ingested again, it can.
+func TestDamagedUnions(t *testing.T) {
+	prepared := blob.NewMemory()
+	for i, batch := range []string{"b1", "b2", "b3"} {
+		testlake.Ingest(t, prepared, "alpha", batch, records(batch, 10+i))
+		testlake.Publish(t, prepared)
+	}
+	compact(t, prepared, true)
+	collected := blob.NewMemory()
+	blobtest.Copy(t, prepared, collected)
+	if _, err := gc.Collect(t.Context(), collected, gc.Options{Keep: 1}); err != nil {
+		t.Fatal(err)
+	}
+	hosts := []string{"site0.test", "site3.test", "site6.test"}
+	want := answers(t, prepared, hosts, "")
+	for key := range stored(t, collected) {
+		if !strings.Contains(key, "~") {
+			continue
+		}
+		for _, how := range []string{"missing", "flipped"} {
+			for name, from := range map[string]blob.Store{"own parts": prepared, "collected": collected} {
+				store := blob.NewMemory()
+				blobtest.Copy(t, from, store)
+				damage(t, store, key, how)
+				rebuild := func() publish.Rebuilt {
+					t.Helper()
+					r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+					if err != nil {
+						t.Fatalf("%s %s, %s: %v", key, how, name, err)
+					}
+					return r
+				}
+				r := rebuild()
+				postings := strings.Contains(key, "/postings-")
+				if name == "collected" && !postings {
+					if text := strings.Join(r.Unmended, "; "); !strings.Contains(text, "ingest batch b1 of dataset 1 again") {
+						t.Errorf("%s %s, %s: %q", key, how, name, r.Unmended)
+					}
+					for i, batch := range []string{"b1", "b2", "b3"} {
+						testlake.Ingest(t, store, "alpha", batch, records(batch, 10+i))
+					}
+					r = rebuild()
+				}
+				if len(r.Unmended) > 0 || !postings && len(r.Unions) != 1 {
+					t.Errorf("%s %s, %s: %+v", key, how, name, r)
+				}
+				if diff := cmp.Diff(want, answers(t, store, hosts, "")); diff != "" {
+					t.Errorf("%s %s, %s:\n%s", key, how, name, diff)
+				}
+				checkLake(t, store)
+			}
+		}
+	}
 }

@@ -5,7 +5,7 @@
 // name or the hash that it had: repair either writes back the same bytes or returns an error.
 // Intact objects are left alone, and readers may have them open meanwhile.
 //
-// The caller is package publish, for publish --rebuild.
+// The callers are package publish, for publish --rebuild, and package rebuild.
 package repair
 
 import (
@@ -98,7 +98,7 @@ func rebuild(
 	}
 	// As in any build, segment.json is written last.
 	for _, f := range info.Files {
-		wrote, err := replaceDamaged(ctx, store, local, lake.Object{
+		wrote, err := ReplaceDamaged(ctx, store, local, lake.Object{
 			Key: overlaid.prefix + f.Name, Bytes: f.Bytes, XXH64: f.XXH64,
 		})
 		if err != nil {
@@ -108,7 +108,7 @@ func rebuild(
 			out.Files = append(out.Files, f.Name)
 		}
 	}
-	wrote, err := replaceDamaged(ctx, store, local, lake.Object{
+	wrote, err := ReplaceDamaged(ctx, store, local, lake.Object{
 		Key: overlaid.prefix + segment.InfoName, Bytes: ref.Bytes - info.Bytes(), XXH64: ref.XXH64,
 	})
 	if err != nil {
@@ -141,8 +141,9 @@ func RestoreDamaged(
 	return restored, nil
 }
 
-// replaceDamaged copies an object from one store to the other, unless it is intact there.
-func replaceDamaged(ctx context.Context, to, from blob.Store, o lake.Object) (wrote bool, err error) {
+// ReplaceDamaged copies an object from one store to the other, unless it is intact there, and
+// reports whether it did.
+func ReplaceDamaged(ctx context.Context, to, from blob.Store, o lake.Object) (wrote bool, err error) {
 	if intact, err := isIntact(ctx, to, o); intact || err != nil {
 		return false, err
 	}

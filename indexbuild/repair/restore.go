@@ -1,10 +1,12 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 
@@ -55,7 +57,12 @@ func RestorePostings(
 	}
 	parts := slices.DeleteFunc(slices.Clone(record.Parts), func(p lake.Part) bool { return covered[p.Key] })
 	for i, o := range lost {
-		n, err := restore(ctx, store, record, o, parts, i == len(lost)-1, tempDir)
+		bytes := int64(0)
+		for _, rest := range lost[i:] {
+			bytes += rest.Bytes
+		}
+		share := float64(o.Bytes) / float64(max(1, bytes))
+		n, err := restore(ctx, store, record, o, parts, i == len(lost)-1, share, tempDir)
 		if err != nil {
 			return restored, fmt.Errorf("restore %s: %w", o.Key, err)
 		}
@@ -89,23 +96,29 @@ func isIntact(ctx context.Context, store blob.Store, o lake.Object) (bool, error
 var errOtherKey = errors.New("another object")
 
 // restore writes one lost postings object from the first of parts, and returns the number of parts
-// that it covers. An object covers one or more whole partitions, and how many is not known. So
-// restore tries one partition more each time, until the object comes out with its name, which is a
-// digest of its content. The last lost object covers all parts that are left.
+// that it covers. An object covers one or more whole partitions, and how many is not known: those
+// with which the object comes out with its name, which is a digest of its content. Share is about
+// what part of the rows of parts the object has; restore tries the number of partitions first that
+// comes closest to it. The last lost object covers all parts that are left.
 func restore(
 	ctx context.Context, store blob.Store, record *lake.Batch, o lake.FrameObject, parts []lake.Part, last bool,
-	tempDir string,
+	share float64, tempDir string,
 ) (int, error) {
-	task := &ingest.MergedTask{DatasetID: record.DatasetID, Batch: record.Batch}
-	for n := 0; n < len(parts); {
-		for more := true; more; more = n < len(parts) && (last || parts[n].DomainPrefix == parts[n-1].DomainPrefix) {
-			p, err := writtenPart(ctx, store, parts[n], tempDir)
-			if err != nil {
-				return 0, err
+	var written []part.Written
+	var unread error // what a part before which all are read has
+	for _, n := range candidates(parts, last, share) {
+		for len(written) < n && unread == nil {
+			p, err := writtenPart(ctx, store, parts[len(written)], tempDir)
+			if unread = err; err == nil {
+				written = append(written, p)
 			}
-			task.Parts = append(task.Parts, p)
-			task.Rows += p.Part.Rows
-			n++
+		}
+		if len(written) < n {
+			continue
+		}
+		task := &ingest.MergedTask{DatasetID: record.DatasetID, Batch: record.Batch, Parts: written[:n]}
+		for i := range task.Parts {
+			task.Rows += task.Parts[i].Part.Rows
 		}
 		made, _, err := postings.ExtractTask(ctx, store, task, tempDir, func(key string) error {
 			if key != o.Key {
@@ -121,7 +134,31 @@ func restore(
 		}
 		return n, err
 	}
+	if unread != nil {
+		return 0, unread
+	}
 	return 0, codec.Corrupt(o.Key, "object", -1, "the postings of the batch's parts", errOtherKey)
+}
+
+// candidates returns how many of parts an object may cover: whole partitions, the most likely
+// number first.
+func candidates(parts []lake.Part, last bool, share float64) (ends []int) {
+	if last {
+		if len(parts) == 0 {
+			return nil
+		}
+		return []int{len(parts)}
+	}
+	rows := make([]float64, len(parts)+1) // of the first parts
+	for i, p := range parts {
+		rows[i+1] = rows[i] + float64(p.Rows)
+		if i+1 == len(parts) || parts[i+1].DomainPrefix != p.DomainPrefix {
+			ends = append(ends, i+1)
+		}
+	}
+	want := share * rows[len(parts)]
+	slices.SortStableFunc(ends, func(a, b int) int { return cmp.Compare(math.Abs(rows[a]-want), math.Abs(rows[b]-want)) })
+	return ends
 }
 
 // writtenPart checks a part against its batch record and reads its page index.

@@ -6,9 +6,9 @@
 //
 // A Job names the sources: batches, and unions of which some or all batches are taken. It is done
 // like an ingest whose raw objects are parts. Shuffle reads the parts of a split and writes their
-// rows by partition, PlanMerge divides the partitions into tasks, Merge sorts the rows of a task and
-// writes parts and postings, and Finish writes the record of the union. A job whose rows fit into
-// memory is one step, Whole, without shuffle files.
+// rows by partition, PlanMerge divides the partitions into tasks, Merge sorts the rows of a task
+// and writes parts and postings, and Finish writes the record of the union. A job whose rows fit
+// into memory is one step, Whole, without shuffle files.
 //
 // The same members have the same bytes, whatever the sources they are taken from, the splits and
 // the workers. Every step may be repeated, run twice at once, and stop anywhere. The caller is
@@ -39,16 +39,16 @@ const (
 	// arena is the memory for rows of one Shuffle or Whole, in bytes.
 	arena = rowmerge.Arena
 
-	// splitBytes is the size of the parts of a split, some seconds of work. A job of one split is
-	// done by Whole.
-	splitBytes = 128 << 20
-
 	// readRows is how many rows are read at once: four pages.
 	readRows = 4 * part.PageRows
 
 	// stagingFormat is the version of the documents in staging.
 	stagingFormat = 1
 )
+
+// splitBytes is the size of the parts of a split, some seconds of work. A job of one split is done
+// by Whole.
+var splitBytes = int64(128 << 20)
 
 // Job is a union that is to be written.
 type Job struct {

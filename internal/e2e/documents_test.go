@@ -512,8 +512,15 @@ func TestDocumentedFlagsExist(t *testing.T) {
 				help = exec.Command(testenv.Program(t, "temporal"), append(args, "--help")...)
 			case "starter", "urlake":
 				help = exec.Command(filepath.Join(bin, fields[0]), fields[1], "--help")
-				if len(fields) > 2 && fields[1] == "rules" && !strings.HasPrefix(fields[2], "-") {
-					help = exec.Command(filepath.Join(bin, "starter"), fields[1], fields[2], "--help")
+				if fields[1] == "rules" || fields[1] == "schedule" { // which have verbs of their own
+					verbs := []string{}
+					for _, f := range fields[1:] {
+						if strings.HasPrefix(f, "-") {
+							break
+						}
+						verbs = append(verbs, f)
+					}
+					help = exec.Command(filepath.Join(bin, "starter"), append(verbs, "--help")...)
 				}
 			default:
 				help = exec.Command(filepath.Join(bin, fields[0]), "--help")

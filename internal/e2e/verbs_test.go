@@ -381,6 +381,23 @@ func TestVerbs(t *testing.T) {
 			}
 			return n
 		}
+		type sums []struct {
+			Name          string
+			Batches, Rows int64
+		}
+		var before, after sums
+		u.starterJSON(t, &before, "datasets", "--lake", lake, "--json")
+		out, errs, code := u.starter(t, "compact", "--lake", lake, "--full")
+		if code != 0 || !strings.Contains(out, "Merged ") || !strings.Contains(out, "Version: ") {
+			t.Errorf("compact: exit %d\n%s%s", code, out, errs)
+		}
+		u.starterJSON(t, &after, "datasets", "--lake", lake, "--json")
+		if diff := gocmp.Diff(before, after); diff != "" || len(before) == 0 {
+			t.Errorf("%d datasets (-before +after the compaction):\n%s", len(before), diff)
+		}
+		if out, _, code := u.starter(t, "compact", "--lake", lake); code != 0 || !strings.Contains(out, "Nothing to compact") {
+			t.Errorf("compact again: exit %d\n%s", code, out)
+		}
 		type amounts map[string]struct{ Objects, Bytes int64 }
 		var said, did, again struct {
 			DryRun  bool     `json:"dry_run"`
@@ -389,11 +406,11 @@ func TestVerbs(t *testing.T) {
 			Found   amounts
 			Deleted amounts
 		}
-		before := files()
+		had := files()
 		gc := []string{"gc", "--lake", lake, "--keep", "1", "--grace", "0s", "--json"}
 		u.starterJSON(t, &said, append(gc, "--dry-run")...)
-		if n := files(); n != before || !said.DryRun || len(said.Dropped) == 0 {
-			t.Errorf("a dry run leaves %d of %d files: %+v", n, before, said)
+		if n := files(); n != had || !said.DryRun || len(said.Dropped) == 0 {
+			t.Errorf("a dry run leaves %d of %d files: %+v", n, had, said)
 		}
 		u.starterJSON(t, &did, gc...)
 		said.DryRun = false
@@ -404,10 +421,10 @@ func TestVerbs(t *testing.T) {
 		for _, kind := range []string{"parts", "batch records", "postings", "versions", "segments", "segment files", "marks", "packs"} {
 			gone += did.Deleted[kind].Objects
 		}
-		if n := files(); int64(before-n) != gone || gone == 0 {
-			t.Errorf("%d of %d files are left, gc says that it deleted %d", n, before, gone)
+		if n := files(); int64(had-n) != gone || gone == 0 {
+			t.Errorf("%d of %d files are left, gc says that it deleted %d", n, had, gone)
 		}
-		out, errs, code := u.starter(t, "gc", "--lake", lake, "--keep", "1", "--grace", "0s")
+		out, errs, code = u.starter(t, "gc", "--lake", lake, "--keep", "1", "--grace", "0s")
 		if code != 0 || !strings.Contains(out, "Dropped 0 versions, kept 1 version") || !strings.Contains(out, "Deleted nothing") {
 			t.Errorf("exit %d\n%s%s", code, out, errs)
 		}

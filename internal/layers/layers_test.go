@@ -38,6 +38,9 @@ var allowed = map[string][]string{
 	"lake/rowsort": {
 		"lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
 	},
+	"lake/rowmerge": {
+		"lake", "lake/blob", "lake/part", "lake/partwriter", "lake/row", "lake/rowsort",
+	},
 	"lake/part": {"internal/thrift", "lake", "lake/codec"},
 	"lake/part/parttest": {
 		"internal/testenv", "lake/blob", "lake/part", "lake/row", "lake/urlnorm",
@@ -68,11 +71,11 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/deadline",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/dated", "lake/ingest/deadline",
 		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
 		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
-		"lake/rowsort", "lake/seekable", "lake/urlnorm",
+		"lake/rowmerge", "lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {
 		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry",
@@ -82,6 +85,7 @@ var allowed = map[string][]string{
 		"lake/seekable",
 	},
 	"lake/ingest/allow":      {},
+	"lake/ingest/dated":      {},
 	"lake/ingest/deadline":   {},
 	"lake/ingest/inventory":  {"lake/raw", "lake/raw/reader"},
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
@@ -128,11 +132,20 @@ var allowed = map[string][]string{
 		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
+	"indexbuild/unite": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
+		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/urlnorm",
+	},
 	"indexbuild/publish": {
-		"indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
+		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
 		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
 		"lake/trash",
+	},
+	"indexbuild/rebuild": {
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
+		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
 		"indexbuild/publish", "lake", "lake/blob", "lake/codec", "lake/lease",
@@ -145,18 +158,19 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/gc", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest",
+		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
+		"indexbuild/publish", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
+		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/deadline",
-		"lake/ingest/effect", "lake/ingest/many",
+		"activities", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
+		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
-		"activities", "internal/cli", "internal/dial", "internal/processors",
+		"activities", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "workflows",
 	},
@@ -165,16 +179,24 @@ var allowed = map[string][]string{
 		"activities", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/garbage",
-		"starter/ingestreport", "starter/retire", "starter/versiondiff", "starter/versionlist", "workflows",
+		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/check", "starter/compaction", "starter/garbage",
+		"starter/ingestreport", "starter/retire", "starter/schedule", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
 	},
-	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "workflows"},
+	"starter/check": {
+		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
+	},
+	"starter/compaction": {
+		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
+	},
+	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
+	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
+	"starter/single":      {"activities", "internal/cli"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},
 

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
@@ -32,22 +33,37 @@ func (b batch) of(args []any) batch {
 	}
 	switch in := args[0].(type) {
 	case workflows.IngestInput:
-		b = batch{in.Lake, in.Dataset, in.Batch}
+		b = batch{in.Lake, in.Dataset, batchOf(in.Spec)}
 		if in.Resume != nil {
 			b.Batch = in.Resume.Plan.Batch
 		}
 	case workflows.IngestManyInput:
-		return batch{Lake: in.Lake, Batch: in.Batch}
+		return batch{Lake: in.Lake, Batch: batchOf(in.Spec.Spec)}
 	case many.Spec:
-		return batch{Lake: in.Lake, Batch: in.Batch}
+		return batch{Lake: in.Lake, Batch: batchOf(in.Spec)}
 	case ingest.Spec:
-		return batch{in.Lake, in.Dataset, in.Batch}
+		return batch{in.Lake, in.Dataset, batchOf(in)}
 	case workflows.PublishInput:
+		b.Lake = in.Lake
+	case workflows.RebuildInput:
+		b.Lake = in.Lake
+	case workflows.VerifyInput:
+		b.Lake = in.Lake
+	case activities.VerifySpec:
 		b.Lake = in.Lake
 	case string:
 		b.Lake = in
 	}
 	return b
+}
+
+// batchOf returns the batch that a spec names, "" if that is not known yet: its schedule says it.
+func batchOf(s ingest.Spec) string {
+	on, err := s.OnDate()
+	if err != nil {
+		return ""
+	}
+	return on.Batch
 }
 
 func (b batch) annotate(span trace.Span) {

@@ -11,48 +11,8 @@ import (
 	"github.com/urlake/urlake/lake/raw"
 )
 
-// Choice is how objects were read: their format, and the columns that were chosen or named. A
-// column is its name, or its number where it has none; "" means none.
-type Choice struct {
-	// Format is the format, whatever its compression: "csv"; "empty" for an object without bytes.
-	Format string `json:"format"`
-	URL    string `json:"url_column,omitempty"`
-	TS     string `json:"ts_column,omitempty"`
-	Size   string `json:"size_field,omitempty"`
-}
-
-// choiceOf returns the choice of a plan.
-func choiceOf(p raw.Plan) Choice {
-	c := Choice{Format: p.Format}
-	if p.Members != nil || p.Format == raw.Lines { // members of an archive have choices of their own
-		return c
-	}
-	c.URL = columnName(&p.URL)
-	c.TS = columnName(p.TS)
-	c.Size = columnName(p.Size)
-	return c
-}
-
-func columnName(c *raw.Column) string {
-	switch {
-	case c == nil:
-		return ""
-	case c.Name == "" && c.Number > 0:
-		return fmt.Sprint(c.Number)
-	}
-	return shortened(c.Name)
-}
-
-// String describes a choice for people.
-func (c Choice) String() string {
-	var s []string
-	for _, f := range []struct{ what, column string }{{"URL", c.URL}, {"time", c.TS}, {"size", c.Size}} {
-		if f.column != "" {
-			s = append(s, fmt.Sprintf("%s in %q", f.what, f.column))
-		}
-	}
-	return strings.Join(append([]string{c.Format}, s...), ", ")
-}
+// Choice is how objects were read.
+type Choice = raw.Choice
 
 // Group are the objects of a batch that were read alike.
 type Group struct {

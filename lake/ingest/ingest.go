@@ -166,6 +166,16 @@ type Spec struct {
 	// read, or text with an input a line.
 	Manifests []string `json:"manifests,omitempty"`
 
+	// Date makes {date}, {yyyy}, {mm}, {dd} and {hh} in Batch, Inputs, Manifests, Include and
+	// Exclude stand for parts of a date: 2026-11-20, 2026-11-20T03, or dated.Scheduled, for which a
+	// scheduler puts the time at which its schedule was due, in RFC 3339. Without a Batch the date
+	// names it. DateZone is the time zone of that time, UTC if empty, and DateOffset is added to
+	// it, as -1d for the data of the day before; a date that is given as such is taken as it is. If
+	// Date is empty, braces are themselves.
+	Date       string `json:"date,omitempty"`
+	DateZone   string `json:"date_zone,omitempty"`
+	DateOffset string `json:"date_offset,omitempty"`
+
 	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
 	// the publisher included: a duration such as "36h" or "7d". It is deadline.Default if empty.
 	Deadline string `json:"deadline,omitempty"`
@@ -262,19 +272,8 @@ type Reject struct {
 	Value string `json:"value,omitempty"`
 }
 
-// maxText is how many bytes of a name, a note or a reason are in results and errors. Members of
-// archives can have names of a megabyte, with which Temporal would deliver neither. The list of
-// rejects has the whole names.
-const maxText = 4096
-
-// shortened returns text without its middle if it is longer than maxText.
-func shortened(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	const half = (maxText - len("…")) / 2
-	return strings.ToValidUTF8(text[:half], "") + "…" + strings.ToValidUTF8(text[len(text)-half:], "")
-}
+// shortened bounds a name, a note or a reason. The list of rejects has the whole names.
+var shortened = raw.Shortened
 
 func (r Reject) String() string {
 	reason := r.Reason

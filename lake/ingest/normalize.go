@@ -264,7 +264,8 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 	}
 	notes := r.Notes()
 	if p.Range == nil || p.Range.From == 0 {
-		n.out.Findings.chose(choiceOf(r.Plan()), o.Name, o.Bytes)
+		p := r.Plan()
+		n.out.Findings.chose(p.Choice(), o.Name, o.Bytes)
 	} else {
 		notes = notes[len(r.Plan().Notes):] // the first range has those of the plan
 	}

@@ -54,6 +54,10 @@ func Claim(
 	if err := spec.Check(); err != nil {
 		return "", err
 	}
+	spec, err := spec.OnDate()
+	if err != nil {
+		return "", err
+	}
 	now, planned, err := ReadOwner(ctx, store, run)
 	if err != nil {
 		return "", err

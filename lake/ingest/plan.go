@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest/dated"
 	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/ingest/selection"
@@ -80,6 +81,10 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	if err := spec.Check(); err != nil {
 		return PlanSummary{}, err
 	}
+	spec, err := spec.OnDate()
+	if err != nil {
+		return PlanSummary{}, err
+	}
 	spec.Deadline = "" // another deadline is no other batch
 	var p plan
 	ok, err := load(ctx, store, planKey(run), &p)
@@ -123,6 +128,18 @@ func sameSpec(a, b Spec) (bool, error) {
 // options or patterns. MakePlan reports the same errors.
 func (s *Spec) Check() error {
 	bad := func(err error) error { return &InputError{Reason: err.Error(), Err: err} }
+	if s.Date != "" {
+		some := *s
+		some.Date = dated.OrAny(s.Date)
+		some, err := some.OnDate()
+		if err != nil {
+			return err
+		}
+		return some.Check()
+	}
+	if s.DateZone != "" || s.DateOffset != "" {
+		return &InputError{Reason: "date_zone and date_offset are for the date of a schedule; set date to scheduled"}
+	}
 	if err := lake.CheckDatasetName(s.Dataset); err != nil {
 		return bad(err)
 	}

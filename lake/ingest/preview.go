@@ -77,6 +77,10 @@ type PreviewTotals struct {
 // writes nothing. The error is the one with which an ingest would fail before it looks at any
 // object, or that of each.
 func Previews(ctx context.Context, spec Spec, each func(*Preview) error) (PreviewTotals, error) {
+	spec, err := spec.OnDate()
+	if err != nil {
+		return PreviewTotals{}, err
+	}
 	sel, err := newSelection(spec.Include, spec.Exclude)
 	if err != nil {
 		return PreviewTotals{}, err
@@ -165,12 +169,12 @@ func (in *inputs) preview(ctx context.Context, o object, spec *Spec) (*Preview, 
 // look reads the first records.
 func (p *Preview) look(o object, r *reader.Reader, spec *Spec) error {
 	plan := r.Plan()
-	p.Choice, p.Notes = choiceOf(plan), r.Notes()
+	p.Choice, p.Notes = plan.Choice(), r.Notes()
 	if plan.AllExtras {
 		p.Extras = []string{"*"}
 	}
 	for i := range plan.Extras {
-		p.Extras = append(p.Extras, columnName(&plan.Extras[i]))
+		p.Extras = append(p.Extras, plan.Extras[i].Label())
 	}
 	norm, err := urlnorm.New(urlnorm.BuiltinSuffixes(), urlnorm.Options{StripParams: spec.StripParams})
 	if err != nil {
@@ -179,7 +183,7 @@ func (p *Preview) look(o object, r *reader.Reader, spec *Spec) error {
 	var urls [][]byte
 	for p.Records < previewRecords && r.Offset() < previewBytes {
 		if name, member, ok := r.Member(); ok && (len(p.Members) == 0 || p.Members[len(p.Members)-1].Name != name) {
-			p.Members = append(p.Members, PreviewMember{Name: shortened(name), Choice: choiceOf(member)})
+			p.Members = append(p.Members, PreviewMember{Name: shortened(name), Choice: member.Choice()})
 		}
 		rec, rej, err := r.Next()
 		if err == io.EOF {

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/starter/schedule"
 )
 
 // global holds the flags that all verbs share.
@@ -36,8 +37,8 @@ inspects it.
 A lake is a folder or an S3 prefix that holds everything. For S3 set the AWS SDK's
 variables: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
 
-Ingest, publish, retire, restore, gc, watch, schedule and rules update work through
-Temporal. They need a Temporal server (TEMPORAL_ADDRESS, default 127.0.0.1:7233;
+Ingest, publish, retire, restore, gc, rebuild, watch, schedule, backfill and rules update
+work through Temporal. They need a Temporal server (TEMPORAL_ADDRESS, default 127.0.0.1:7233;
 TEMPORAL_NAMESPACE and the other variables of Temporal's SDK apply too), and workers of
 the lake: worker --lake URL.
 The other verbs need neither.
@@ -56,11 +57,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	}
 	cmd.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON instead of text for people")
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g),
+	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g), schedule.BackfillCommand(scheduler(&g)),
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
-		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedownCommand(&g), compactCommand(&g),
-		gcCommand(&g), verifyCommand(&g),
-		rulesCommand(&g), normalizeCommand(&g), demoCommand())
+		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedownCommand(&g),
+		compactCommand(&g), gcCommand(&g),
+		verifyCommand(&g), rebuildCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/dated"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
 )
@@ -129,6 +130,11 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	}
 	if in.Manifests, err = absolute(in.Manifests); err != nil {
 		return in, err
+	}
+	if in.Date != "" && in.Date != dated.Scheduled {
+		if in.Spec, err = in.OnDate(); err != nil {
+			return in, &cli.UsageError{Err: err}
+		}
 	}
 	// Reject here what every worker would reject, before anything is started.
 	checked := in
@@ -261,6 +267,8 @@ prints on standard output what was read, kept, merged, rejected and written.`,
 	f.register(g, cmd)
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false,
 		"only look at the inputs, from this machine: print the format, columns and first rows of each; exit code 1 if one is refused")
+	cmd.Flags().StringVar(&f.spec.Date, "date", "",
+		"put this `DATE`, e.g. 2026-11-20 or 2026-11-20T03, in the place of {date}, {yyyy}, {mm}, {dd} and {hh} in names")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until the ingest ends, show its progress and print its result")
 	cmd.Flags().BoolVar(&f.cancel, "cancel-on-interrupt", false,
 		"with --wait: Ctrl-C cancels the ingest instead of leaving it running")

@@ -29,6 +29,7 @@ import (
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/versionlist"
 )
 
@@ -117,6 +118,8 @@ type lakeStatus struct {
 	RunningWorkflows int64     `json:"running_workflows,omitempty"`
 	IdlePools        []string  `json:"idle_pools,omitempty"`
 	TemporalError    string    `json:"temporal_error,omitempty"`
+	// Schedules is nil if the lake has none, or if that is not known.
+	Schedules *schedule.Overview `json:"schedules,omitempty"`
 }
 
 // unpublished is a finished batch that the current version lacks, or a retired one that it has. If
@@ -142,10 +145,10 @@ func statusCommand(g *global) *cobra.Command {
 		Short: "Show the current version, what waits to be published, and the task queues",
 		Long: `Status prints the current version and how much it holds, the finished batches that
 the next "starter publish" adds to it, the retired ones that it takes out, and the
-names of the lake's task queues in Temporal. If Temporal answers, it also says how many ingests and publishes of the lake
-are running, how many of them wait, and which pools have no worker. With --running it
-names them, and what they wait for since when, even if the lake cannot be read; then
-Temporal has to answer.`,
+names of the lake's task queues in Temporal. If Temporal answers, it also says how many
+workflows of the lake are running, how many of them wait, which pools have no worker, and
+which schedule is due next. With --running it names the workflows, and what they wait for
+since when, even if the lake cannot be read; then Temporal has to answer.`,
 		Example: `  starter status --lake /data/lake
   starter status --lake s3://b/lake --running --json`,
 		Args: cli.Args(cobra.NoArgs),
@@ -215,6 +218,9 @@ func (s *lakeStatus) print(out io.Writer, read, showRunning bool) {
 	}
 	cli.Fprintf(out, "Task queues %s\n", activities.TaskQueue(s.Lake, "{"+strings.Join(activities.Pools, ",")+"}"))
 	s.printRunning(out, showRunning)
+	if s.Schedules != nil {
+		cli.Fprintf(out, "Schedules   %s\n", s.Schedules)
+	}
 }
 
 // askTimeout is how long status waits for a Temporal that it does not need.
@@ -230,6 +236,9 @@ func (s *lakeStatus) ask(ctx context.Context) error {
 	}
 	defer c.Close()
 	if s.Running, s.RunningWorkflows, err = findRunning(ctx, c, s.Lake); err != nil {
+		return err
+	}
+	if s.Schedules, err = schedule.Look(ctx, c, s.Lake); err != nil {
 		return err
 	}
 	s.IdlePools, err = idlePools(ctx, c, s.Lake)

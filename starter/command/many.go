@@ -49,11 +49,17 @@ func startMany(ctx context.Context, c client.Client, in workflows.IngestManyInpu
 
 // manyID returns the workflow id of an ingest of many datasets.
 func manyID(in workflows.IngestManyInput) (string, error) {
+	name, err := manyName(in)
+	return name + "@" + in.Lake, err
+}
+
+// manyName names an ingest of many datasets by its inputs.
+func manyName(in workflows.IngestManyInput) (string, error) {
 	data, err := json.Marshal([]any{in.Inputs, in.Manifests, in.Include, in.Exclude, in.Batch})
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("ingest-%s:%s@%s", in.DatasetsFrom, lake.Digest(data)[:12], in.Lake), nil
+	return fmt.Sprintf("ingest-%s:%s", in.DatasetsFrom, lake.Digest(data)[:12]), nil
 }
 
 // watchMany shows the progress of an ingest of many datasets until it ends, and prints its result.

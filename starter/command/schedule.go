@@ -1,171 +1,97 @@
 package command
 
 import (
-	"errors"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
-	_ "time/tzdata" // so that --time-zone is checked alike on machines without a time zone database
+	"context"
 
 	"github.com/spf13/cobra"
-	enums "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
 
-	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/ingest/dated"
+	"github.com/urlake/urlake/starter/check"
+	"github.com/urlake/urlake/starter/compaction"
+	"github.com/urlake/urlake/starter/garbage"
+	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/workflows"
 )
 
-func scheduleCommand(g *global) *cobra.Command {
-	var f ingestFlags
-	var cron, zone string
-	cmd := &cobra.Command{
-		Use:   "schedule --lake URL --dataset NAME --cron '0 3 * * *' [flags] INPUT…",
-		Short: "Ingest a dataset regularly, e.g. every night",
-		Long: `Schedule creates a Temporal schedule that starts an ingest at the times of --cron. Each
-run lists the inputs again. Without --batch the batch is named by what is found, so
-that unchanged inputs change nothing.
-
-A dataset has one schedule; scheduling it again replaces the schedule. With
---datasets-from the same inputs have one. Temporal's UI and "temporal schedule" show,
-pause, trigger, backfill and delete it.`,
-		Example: `  starter schedule --lake s3://b/lake --dataset crawl --cron '0 3 * * *' s3://raw/crawl/latest/`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := f.input(g, args)
-			if err != nil {
-				return err
-			}
-			if cron == "" {
-				return cli.Usagef("no time given; use --cron with five fields as in crontab, e.g. --cron '0 3 * * *'")
-			}
-			if err := checkCron(cron); err != nil {
-				return err
-			}
-			if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
-				return cli.Usagef("--time-zone %q: unknown time zone; use e.g. Europe/Berlin or UTC", zone)
-			}
-			c, err := connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			id := fmt.Sprintf("ingest:%s@%s", in.Dataset, in.Lake)
-			var workflow, input any = workflows.IngestWorkflow, in
-			if f.datasetsFrom != "" {
-				many := f.many(in)
-				workflow, input = workflows.IngestManyWorkflow, many
-				if id, err = manyID(*many); err != nil {
-					return err
-				}
-			}
-			spec := client.ScheduleSpec{CronExpressions: []string{cron}, TimeZoneName: zone}
-			action := &client.ScheduleWorkflowAction{
-				ID:        id,
-				Workflow:  workflow,
-				Args:      []any{input},
-				TaskQueue: activities.TaskQueue(in.Lake, activities.PoolControl),
-			}
-			_, err = c.ScheduleClient().Create(cmd.Context(), client.ScheduleOptions{
-				ID: id, Spec: spec, Action: action,
-				// The schedule runs one ingest at a time. If ticks pass meanwhile, it runs once
-				// more afterwards.
-				Overlap: enums.SCHEDULE_OVERLAP_POLICY_BUFFER_ONE,
-			})
-			if errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
-				handle := c.ScheduleClient().GetHandle(cmd.Context(), id)
-				err = handle.Update(cmd.Context(), client.ScheduleUpdateOptions{
-					DoUpdate: func(u client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
-						s := u.Description.Schedule
-						s.Spec, s.Action = &spec, action
-						return &client.ScheduleUpdate{Schedule: &s}, nil
-					},
-				})
-			}
-			var invalid *serviceerror.InvalidArgument
-			if errors.As(err, &invalid) {
-				return cli.Usagef("Temporal rejects --cron %q with --time-zone %q: %s", cron, zone, invalid.Message)
-			}
-			if err != nil {
-				return fmt.Errorf("schedule %s: %w", id, err)
-			}
-			d, err := c.ScheduleClient().GetHandle(cmd.Context(), id).Describe(cmd.Context())
-			if err != nil {
-				return fmt.Errorf("schedule %s: %w", id, err)
-			}
-			next := ""
-			if len(d.Info.NextActionTimes) > 0 {
-				next = d.Info.NextActionTimes[0].Format(time.RFC3339)
-			}
-			if g.json {
-				return printJSON(cmd.OutOrStdout(), map[string]string{"schedule_id": id, "next": next})
-			}
-			cli.Fprintf(cmd.OutOrStdout(), "Scheduled %s, next at %s\n"+
-				"To run it now: temporal schedule trigger --schedule-id '%s'\n", id, next, id)
-			return nil
+// scheduler is what schedule and backfill take from this program.
+func scheduler(g *global) schedule.Starter {
+	return schedule.Starter{
+		LakeFlag: g.lakeFlag,
+		Lake:     func() (string, error) { return cli.LakeURL(g.lake) },
+		JSON:     func() bool { return g.json },
+		Connect:  connect,
+		Idle: func(ctx context.Context, c client.Client, lake string, cmd *cobra.Command) error {
+			return warnIdlePools(ctx, c, lake, cmd.ErrOrStderr())
 		},
 	}
-	f.register(g, cmd)
-	cmd.Flags().StringVar(&cron, "cron", "",
-		"when to run: the `FIELDS` minute, hour, day of month, month and day of week as in crontab, or e.g. @daily")
-	cmd.Flags().StringVar(&zone, "time-zone", "UTC", "time `ZONE` of the fields of --cron, e.g. Europe/Berlin")
-	return cmd
 }
 
-// cronFields are the fields of a crontab line: their ranges, and the names that stand for numbers.
-var cronFields = []struct {
-	name        string
-	first, last int
-	names       []string // of first, first+1, …
-}{
-	{"minute", 0, 59, nil},
-	{"hour", 0, 23, nil},
-	{"day of month", 1, 31, nil},
-	{"month", 1, 12, strings.Fields("jan feb mar apr may jun jul aug sep oct nov dec")},
-	{"day of week", 0, 7, strings.Fields("sun mon tue wed thu fri sat")},
+// scheduleCommand returns the verb schedule. What can be scheduled is a line each.
+func scheduleCommand(g *global) *cobra.Command {
+	kinds := []schedule.Kind{ingestKind(g), compaction.Kind(), garbage.Kind()}
+	return schedule.NewCommand(scheduler(g), append(kinds, check.Kinds()...)...)
 }
 
-// checkCron returns a *cli.UsageError if cron is not a crontab line. It leaves the forms that begin
-// with @ to Temporal.
-func checkCron(cron string) error {
-	if strings.HasPrefix(cron, "@") {
-		return nil
-	}
-	fields := strings.Fields(cron)
-	if len(fields) != len(cronFields) {
-		return cli.Usagef("--cron %q has %d fields instead of 5: minute, hour, day of month, month, day of week; "+
-			"use e.g. '0 3 * * *'", cron, len(fields))
-	}
-	for i, field := range fields {
-		f := cronFields[i]
-		number := func(s string) (int, bool) {
-			if n := slices.Index(f.names, strings.ToLower(s)); n >= 0 {
-				return f.first + n, true
-			}
-			n, err := strconv.ParseUint(s, 10, 8)
-			return int(n), err == nil && int(n) >= f.first && int(n) <= f.last
-		}
-		for _, item := range strings.Split(field, ",") {
-			item, step, stepped := strings.Cut(item, "/")
-			n, err := strconv.Atoi(step)
-			ok := !stepped || err == nil && n > 0
-			if item != "*" && item != "?" {
-				from, to, isRange := strings.Cut(item, "-")
-				a, okA := number(from)
-				ok = ok && okA
-				if isRange {
-					b, okB := number(to)
-					ok = ok && okB && a <= b
+// ingestKind schedules ingests.
+func ingestKind(g *global) schedule.Kind {
+	return schedule.Kind{
+		Use:   "ingest --lake URL --dataset NAME --cron '0 3 * * *' [flags] INPUT…",
+		Short: "Ingest a dataset regularly, with the date in the names of the inputs or without",
+		Long: `Each run lists the inputs again. The flags are those of "starter ingest".
+
+Inputs, --manifest, --include, --exclude and --batch may have placeholders for the date
+of a run:
+
+  {date}  2026-11-20          {yyyy}  2026      {mm}  11      {dd}  20      {hh}  03
+
+The date is that at which the run is due, in the zone of --time-zone, and not that at
+which it starts: a run that is late, repeated or made up for by "starter backfill" has
+its own date. --offset is added to it: with -1d (or -24h) the run of every day reads
+what the day before has left. Days are days of the calendar, also where clocks change.
+
+Each date is a batch, which a repetition replaces. Without --batch its name is the date,
+as finely as the placeholders divide it: 2026-11, 2026-11-20 or 2026-11-20T03.
+
+Without placeholders --batch NAME keeps one copy, which each run replaces. Without
+--batch unchanged inputs change nothing, and changed inputs are added as another batch;
+see --new-only and --replace.`,
+		Example: `  starter schedule create ingest --lake s3://b/lake --dataset crawl --cron '0 3 * * *' --offset -1d 's3://raw/crawl/{date}/'
+  starter schedule create ingest --lake s3://b/lake --dataset logs --name logs-hourly --cron '10 * * * *' --offset -1h \
+    's3://raw/logs/{yyyy}/{mm}/{dd}/{hh}.cdx.gz'
+  starter schedule create ingest --lake s3://b/lake --dataset seeds --batch latest --cron @daily s3://raw/seeds.txt`,
+		New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
+			var f ingestFlags
+			var offset string
+			f.register(g, cmd)
+			cmd.Flags().StringVar(&offset, "offset", "",
+				"`DURATION` to add to the time at which a run is due, for the date: e.g. -1d for the day before, or -1h")
+			return func(lake string, args []string) (*schedule.Work, error) {
+				named := f.spec
+				named.Inputs = args
+				switch {
+				case schedule.HasPlaceholders(&named):
+					f.spec.Date, f.spec.DateOffset = dated.Scheduled, offset
+				case offset != "":
+					return nil, cli.Usagef("--offset %s: no input has a placeholder such as {date}", offset)
 				}
+				in, err := f.input(g, args)
+				if err != nil {
+					return nil, err
+				}
+				w := &schedule.Work{Kind: "ingest", Lake: lake, Name: "ingest:" + in.Dataset, Workflow: workflows.IngestWorkflow, Input: &in}
+				w.Ingest(&in.Spec)
+				if f.datasetsFrom != "" {
+					many := f.many(in)
+					if w.Name, err = manyName(*many); err != nil {
+						return nil, err
+					}
+					w.Workflow, w.Input = workflows.IngestManyWorkflow, many
+					w.Ingest(&many.Spec.Spec)
+				}
+				return w, nil
 			}
-			if !ok {
-				return cli.Usagef("--cron %q: %q is not a valid %s; use %d to %d, *, a-b, */n, or several separated by commas",
-					cron, field, f.name, f.first, f.last)
-			}
-		}
+		},
 	}
-	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/compaction"
 	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/starter/ingestreport"
@@ -27,10 +28,11 @@ import (
 func watchCommand(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch WORKFLOW_ID",
-		Short: "Show the progress of a started ingest or publish until it ends",
-		Long: `Watch follows a running ingest or publish and prints its result. It does not matter
-whether starter, Temporal's UI or a schedule started the workflow. "starter ingest"
-prints the workflow id, and Temporal's UI lists it.
+		Short: "Show the progress of a started ingest, publish or other workflow until it ends",
+		Long: `Watch follows a running ingest, publish, compact, gc, rebuild or verify and prints its
+result. It does not matter whether starter, Temporal's UI or a schedule started it.
+"starter ingest" and "starter schedule show" print workflow ids, and Temporal's UI lists
+them.
 
 Ctrl-C ends only the watching; the workflow continues. The exit code is 0 if the
 workflow succeeds and 1 if it fails.`,
@@ -60,11 +62,15 @@ workflow succeeds and 1 if it fails.`,
 			case "PublishWorkflow":
 				return watchPublish(cmd, g, c, run)
 			case "GCWorkflow":
-				return watchMaintenance(cmd, g, c, run, garbage.Print)
+				return watchMaintenance(cmd, g, c, run, nil, garbage.Print)
 			case "CompactWorkflow":
-				return watchMaintenance(cmd, g, c, run, compaction.Print)
+				return watchMaintenance(cmd, g, c, run, compaction.Progress, compaction.Print)
+			case "RebuildWorkflow":
+				return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
+			case "VerifyWorkflow":
+				return watchMaintenance(cmd, g, c, run, nil, check.PrintVerified)
 			default:
-				return fmt.Errorf("%s is a %s; only ingests, publishes, compactions and garbage collections can be watched", args[0], kind)
+				return fmt.Errorf("%s is a %s; only workflows of urlake can be watched", args[0], kind)
 			}
 		},
 	}

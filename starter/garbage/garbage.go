@@ -1,4 +1,4 @@
-// Package garbage is what the verb gc of the starter starts and prints.
+// Package garbage is what the verb gc of the starter starts and prints, and how it is scheduled.
 package garbage
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
 )
@@ -59,6 +60,27 @@ func Check(in *workflows.GCInput) error {
 		return &cli.UsageError{Err: err}
 	}
 	return nil
+}
+
+// Kind schedules garbage collections.
+func Kind() schedule.Kind {
+	return schedule.Kind{
+		Use:     "gc --lake URL --cron '0 5 * * *' [flags]",
+		Short:   "Collect garbage regularly",
+		Long:    `Each run does what "starter gc" does.`,
+		Example: `  starter schedule create gc --lake s3://b/lake --cron '0 5 * * *' --keep 30 --grace 36h`,
+		New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
+			once, in := NewCommand()
+			for _, name := range []string{"keep", "grace", "deadline"} {
+				cmd.Flags().AddFlag(once.Flags().Lookup(name))
+			}
+			cmd.Args = cli.Args(cobra.NoArgs)
+			return func(lake string, _ []string) (*schedule.Work, error) {
+				in.Lake = lake
+				return &schedule.Work{Kind: "gc", Lake: lake, Name: "gc", Workflow: workflows.GCWorkflow, Input: in}, Check(in)
+			}
+		},
+	}
 }
 
 // Start starts the workflow, unless one of the lake is running.

@@ -183,7 +183,7 @@ func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 		}
 		g.Go(func() error {
 			ref := segment.BatchRef{DatasetID: s.DatasetID, Batch: b.Batch, Digest: b.Digest}
-			record, err := lakecheck.Batch(ctx, view, ref)
+			_, record, err := lakecheck.Source(ctx, view, ref)
 			var d *postings.DamageError
 			if errors.As(err, &d) {
 				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, view, ref, err))

@@ -265,6 +265,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			w.RegisterWorkflow(workflows.PublishWorkflow)
 			w.RegisterWorkflow(workflows.GCWorkflow)
 			w.RegisterWorkflow(workflows.CompactWorkflow)
+			w.RegisterWorkflow(workflows.RebuildWorkflow)
+			w.RegisterWorkflow(workflows.VerifyWorkflow)
 			if err := search.Register(ctx); err != nil {
 				cli.Fprintf(stderr, "worker: %v\n", err)
 			}

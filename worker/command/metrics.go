@@ -15,6 +15,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
@@ -40,6 +42,8 @@ type metrics struct {
 	records   *prometheus.CounterVec
 	// readBytes counts input as stored, rows and partBytes what was written of it.
 	readBytes, rows, partBytes prometheus.Counter
+	// damaged counts what checks and rebuilds found damaged, restored what rebuilds wrote again.
+	damaged, restored prometheus.Counter
 
 	memory *activities.Memory
 
@@ -78,13 +82,15 @@ func newMetrics(lakeURL string, store *blob.Counting, memory *activities.Memory)
 		readBytes: one("input_read_bytes_total", "Bytes of input, as stored, that completed steps read."),
 		rows:      one("rows_written_total", "Rows that completed steps wrote to Parquet."),
 		partBytes: one("parquet_written_bytes_total", "Bytes of Parquet that completed steps wrote."),
+		damaged:   one("damaged_objects_total", "Damaged objects of the lake that checks named, and that rebuilds could not make again."),
+		restored:  one("restored_objects_total", "Objects of the index that rebuilds wrote again."),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "urlake_worker_info", Help: "Always 1; the labels are the worker's lake and build.",
 		ConstLabels: prometheus.Labels{"lake": lakeURL, "version": cli.Version()},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m, m.sdk, m.durations, m.failures, m.records, m.readBytes, m.rows, m.partBytes, info,
+	m.registry.MustRegister(m, m.sdk, m.durations, m.failures, m.records, m.readBytes, m.rows, m.partBytes, m.damaged, m.restored, info,
 		storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
@@ -207,11 +213,19 @@ func (m *metrics) add(result any) {
 	case ingest.MergeResult:
 		m.rows.Add(float64(r.Rows))
 		m.partBytes.Add(float64(r.Bytes))
+	case publish.United:
+		m.rows.Add(float64(r.Rows))
+		m.partBytes.Add(float64(r.Bytes))
 	case ingest.SmallResult:
 		m.add(r.Split)
 		m.add(r.Merge)
 	case activities.FinishedSmall:
 		m.add(r.SmallResult)
+	case activities.Verified:
+		m.damaged.Add(float64(r.Found))
+	case rebuild.Rebuilt:
+		m.damaged.Add(float64(len(r.Unmended)))
+		m.restored.Add(float64(len(r.Files) + len(r.RestoredPostings)))
 	case activities.Crew:
 		p := r.Progress
 		m.add(ingest.SplitResult{Bytes: p.BytesRead, Records: p.Records, Kept: p.Records - p.Rejected})

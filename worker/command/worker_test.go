@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 )
@@ -200,5 +201,14 @@ func TestWorkflowCacheHasMemoryOfItsOwn(t *testing.T) {
 		if process := debug.SetMemoryLimit(-1) / mib; steps != c.steps || process != c.process {
 			t.Errorf("%+v: %d MiB for steps, %d MiB for the process", c, steps, process)
 		}
+	}
+}
+
+func TestWhatChecksAndRebuildsFoundIsCounted(t *testing.T) {
+	m := newMetrics("mem://lake", blob.NewCounting(blob.NewMemory()), nil)
+	m.add(activities.Verified{Found: 3, Problems: []string{"a"}})
+	m.add(rebuild.Rebuilt{Unmended: []string{"b"}, Files: []string{"c", "d"}, RestoredPostings: []string{"e"}})
+	if damaged, restored := testutil.ToFloat64(m.damaged), testutil.ToFloat64(m.restored); damaged != 4 || restored != 3 {
+		t.Errorf("%v damaged, %v restored", damaged, restored)
 	}
 }

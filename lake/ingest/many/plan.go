@@ -65,6 +65,8 @@ type Summary struct {
 	// share the groups. Plan leaves both to the caller.
 	Searchable bool `json:"searchable,omitempty"`
 	Crews      int  `json:"crews,omitempty"`
+	// Batch is the batch of every dataset, if a date names it.
+	Batch string `json:"batch,omitempty"`
 }
 
 // Plan lists the inputs, names the datasets, registers those that have changed, and stores the plan
@@ -114,6 +116,15 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 
 // list makes the lists of all datasets in the inputs.
 func (p *plan) list(ctx context.Context, spec Spec) ([]list, error) {
+	dated, err := spec.OnDate()
+	if err != nil {
+		return nil, err
+	}
+	batch := ""
+	if spec.Date != "" {
+		batch = dated.Batch
+	}
+	spec.Spec = dated
 	listed, notes, err := ingest.ListInputs(ctx, &spec.Spec, maxObjects)
 	if err != nil {
 		return nil, err
@@ -131,7 +142,7 @@ func (p *plan) list(ctx context.Context, spec Spec) ([]list, error) {
 		lists[i].Fingerprint = fingerprint(options, lists[i].Objects)
 	}
 	p.Spec = spec
-	p.Summary = Summary{Datasets: len(lists), Notes: notes}
+	p.Summary = Summary{Datasets: len(lists), Notes: notes, Batch: batch}
 	return lists, nil
 }
 

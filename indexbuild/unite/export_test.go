@@ -1,0 +1,4 @@
+package unite
+
+// SplitBytes is the size of the parts of a split.
+var SplitBytes = &splitBytes

@@ -1,0 +1,247 @@
+// Package dated puts dates into names: s3://raw/crawl/{date}/ becomes s3://raw/crawl/2026-11-20/.
+// It is pure: the same time, zone and offset give the same names everywhere.
+package dated
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	_ "time/tzdata" // so that zones are known alike on machines without a time zone database
+)
+
+// Scheduled is the date of an ingest that takes it from its schedule: the time at which the
+// schedule was due, which is not that at which the ingest starts.
+const Scheduled = "scheduled"
+
+// A Date is the date, and the hour, that names are made of.
+type Date struct {
+	t time.Time
+	// hour tells that the hour is known.
+	hour bool
+}
+
+// layouts are how a person writes a date. Only the second says an hour.
+var layouts = []string{time.DateOnly, "2006-01-02T15"}
+
+// Parse returns the date that text says: 2026-11-20, or 2026-11-20T03 with an hour, as it is
+// written; or a time of RFC 3339, to which the offset is added, as it is in the zone. "" is UTC.
+func Parse(text, zone, offset string) (Date, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return ParseDate(text)
+	}
+	location, err := Zone(zone)
+	if err != nil {
+		return Date{}, err
+	}
+	o, err := ParseOffset(offset)
+	if err != nil {
+		return Date{}, err
+	}
+	return Date{o.after(at.In(location)), true}, nil
+}
+
+// ParseDate returns the date that a person writes: 2026-11-20, or 2026-11-20T03 with an hour.
+func ParseDate(text string) (Date, error) {
+	for i, layout := range layouts {
+		if t, err := time.Parse(layout, text); err == nil {
+			return Date{t, i > 0}, nil
+		}
+	}
+	return Date{}, fmt.Errorf("date %q: use one such as 2026-11-20, or 2026-11-20T03 with an hour", text)
+}
+
+// Zone returns the time zone of that name, UTC for "". The zone of the machine is none: it would
+// differ from worker to worker.
+func Zone(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	location, err := time.LoadLocation(name)
+	if err != nil || name == "Local" {
+		return nil, fmt.Errorf("%q: unknown time zone; use e.g. Europe/Berlin or UTC", name)
+	}
+	return location, nil
+}
+
+// An Offset is a number of days of the calendar and of hours, which may be negative. A day of the
+// calendar has 23 or 25 hours where clocks change.
+type Offset struct {
+	days int
+	rest time.Duration
+}
+
+// maxOffset is the largest offset. Data that is later than that is not scheduled.
+const maxOffset = 10 * 366 * 24 * time.Hour
+
+// ParseOffset returns the offset that s stands for: a number of days such as -1d, a duration of Go
+// such as -24h or -90m, or "" for none. Whole days of a duration are days of the calendar.
+func ParseOffset(s string) (Offset, error) {
+	if s == "" {
+		return Offset{}, nil
+	}
+	d, err := time.ParseDuration(s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		var n int
+		n, err = strconv.Atoi(days)
+		if n = min(max(n, -4000), 4000); err == nil {
+			d = time.Duration(n) * 24 * time.Hour
+		}
+	}
+	if err != nil || d.Abs() > maxOffset {
+		return Offset{}, fmt.Errorf("offset %q: use days or hours, such as -1d or -6h, at most 3660d", s)
+	}
+	return Offset{int(d / (24 * time.Hour)), d % (24 * time.Hour)}, nil
+}
+
+// after returns the time that is o after t, in the zone of t.
+func (o Offset) after(t time.Time) time.Time { return t.AddDate(0, 0, o.days).Add(o.rest) }
+
+// Ticks returns the times between which a schedule is due whose date, with the offset, is from
+// first to last, as Parse reads them. A last without an hour is the whole day. The range is some
+// hours wider at both ends; the caller compares dates.
+func (o Offset) Ticks(first, last Date, location *time.Location) (from, to time.Time) {
+	local := func(t time.Time) time.Time {
+		return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), 0, 0, 0, location)
+	}
+	opposite := Offset{-o.days, -o.rest}
+	end := last.t.Add(time.Hour)
+	if !last.hour {
+		end = last.t.AddDate(0, 0, 1)
+	}
+	const margin = 3 * time.Hour // clocks change by an hour or two
+	return opposite.after(local(first.t)).Add(-margin), opposite.after(local(end)).Add(margin)
+}
+
+// Compare compares the days of two dates, and their hours if both have one.
+func (d Date) Compare(o Date) int {
+	layout := time.DateOnly
+	if d.hour && o.hour {
+		layout = layouts[1]
+	}
+	return strings.Compare(d.t.Format(layout), o.t.Format(layout))
+}
+
+// placeholder is what stands for a part of a date in a name. Other braces are themselves.
+var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
+
+// unit is how finely a placeholder divides time.
+type unit int
+
+const (
+	year unit = iota
+	month
+	day
+	hour
+)
+
+// placeholders are the known placeholders, with Go's layout.
+var placeholders = map[string]struct {
+	layout string
+	unit   unit
+}{
+	"{date}": {time.DateOnly, day},
+	"{yyyy}": {"2006", year},
+	"{mm}":   {"01", month},
+	"{dd}":   {"02", day},
+	"{hh}":   {"15", hour},
+}
+
+// batchLayouts name a batch by unit.
+var batchLayouts = [...]string{year: "2006", month: "2006-01", day: time.DateOnly, hour: layouts[1]}
+
+// Has reports whether a name has a known placeholder.
+func Has(name string) bool {
+	return slices.ContainsFunc(placeholder.FindAllString(name, -1), func(p string) bool {
+		_, ok := placeholders[p]
+		return ok
+	})
+}
+
+// HasHours reports whether one of names differs from hour to hour.
+func HasHours(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "{hh}") })
+}
+
+// Expand replaces the placeholders of a name.
+func (d Date) Expand(name string) (string, error) {
+	var err error
+	out := placeholder.ReplaceAllStringFunc(name, func(p string) string {
+		known, ok := placeholders[p]
+		switch {
+		case !ok:
+			err = fmt.Errorf("%q: %s is no placeholder; there are {date}, {yyyy}, {mm}, {dd} and {hh}", name, p)
+		case known.unit == hour && !d.hour:
+			err = fmt.Errorf("%q needs an hour; use a date such as %sT03", name, d.t.Format(time.DateOnly))
+		}
+		return d.t.Format(known.layout)
+	})
+	return out, err
+}
+
+// Batch names the batch of what names stand for on the date: a day, such as 2026-11-20, or what the
+// finest placeholder in names divides time into.
+func (d Date) Batch(names ...string) string {
+	finest, found := year, false
+	for _, name := range names {
+		for _, p := range placeholder.FindAllString(name, -1) {
+			if known, ok := placeholders[p]; ok {
+				finest, found = max(finest, known.unit), true
+			}
+		}
+	}
+	if !found {
+		finest = day
+	}
+	return d.t.Format(batchLayouts[finest])
+}
+
+// OrAny returns text, or any time in the place of Scheduled, for checks.
+func OrAny(text string) string {
+	if text == Scheduled {
+		return time.Unix(0, 0).UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+// Expand replaces the placeholders of all names in lists, which it copies, and of a batch, by the
+// date of Parse. An empty batch is named by the date.
+func Expand(text, zone, offset string, batch *string, lists ...*[]string) error {
+	if text == Scheduled {
+		return fmt.Errorf("date is %q, and no schedule has started this; use a date such as 2026-11-20", text)
+	}
+	d, err := Parse(text, zone, offset)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, list := range lists {
+		names = append(names, *list...)
+		*list = slices.Clone(*list)
+		for i, name := range *list {
+			if (*list)[i], err = d.Expand(name); err != nil {
+				return err
+			}
+		}
+	}
+	if *batch == "" {
+		*batch = d.Batch(names...)
+		return nil
+	}
+	*batch, err = d.Expand(*batch)
+	return err
+}
+
+// String returns the date, with the hour if it is known.
+func (d Date) String() string {
+	if d.hour {
+		return d.t.Format(layouts[1])
+	}
+	return d.t.Format(layouts[0])
+}
+
+// Day returns the date without its hour.
+func (d Date) Day() string { return d.t.Format(time.DateOnly) }
