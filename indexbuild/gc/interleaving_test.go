@@ -269,7 +269,7 @@ func TestEveryInterleavingOfATakedownAndACollection(t *testing.T) {
 	if _, err := suppress.Lift(t.Context(), prepared, rule.ID, "", "", suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	interleave(t, prepared, add, func(string, error) bool { return false })
+	interleave(t, prepared, somePairs, add, func(string, error) bool { return false })
 }
 
 // interleave lets a writer and a collection work on copies of a lake. The writer is stopped at each

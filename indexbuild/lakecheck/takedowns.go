@@ -21,9 +21,9 @@ import (
 	"github.com/urlake/urlake/lake/takedown"
 )
 
-// takedowns checks the takedowns of a lake: the document, its pieces, that it covers all segments of
-// the versions, and the overlays. Deep also reads all rows of these segments, and works out by the
-// texts of the rules alone what the overlays have to say.
+// takedowns checks the takedowns of a lake: the document, its pieces, that it covers all segments
+// of the versions, and the overlays. Deep also reads all rows of these segments, and works out by
+// the texts of the rules alone what the overlays have to say.
 func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) error {
 	if m == nil || m.Takedowns == nil {
 		return nil

@@ -1,13 +1,14 @@
 // Package suppress makes takedowns hold: it finds the rows that the rules of package takedown hide,
 // and writes the overlays of the segments that have them (package overlay).
 //
-// Add and Lift change the rules of a lake. They apply the new rules to all segments of all versions
-// that the manifest lists, and then replace the manifest once. So the rows vanish from every version
-// at the same moment. Cover applies the rules to the segments that a publish adds, in the put that
-// publishes them. Rows that are ingested after a takedown are hidden from the beginning.
+// Add and Lift change the rules of a lake. They apply the new rules to all segments of all
+// versions that the manifest lists, and then replace the manifest once. So the rows vanish from
+// every version at the same moment. Covering applies the rules to the segments that a publish adds,
+// in the put that publishes them. Rows that are ingested after a takedown are hidden from the
+// beginning.
 //
-// An overlay is always made of its segment and the rules alone. What one of two changes that come at
-// the same time has made is thrown away, and made again on what the other has left.
+// An overlay is always made of its segment and the rules alone. What one of two changes that come
+// at the same time has made is thrown away, and made again on what the other has left.
 package suppress
 
 import (

@@ -31,7 +31,8 @@ const (
 	ExitPending = 3
 )
 
-// ErrPending ends a program with ExitPending. It prints nothing: the program has said what it found.
+// ErrPending ends a program with ExitPending. It prints nothing: the program has said what it
+// found.
 var ErrPending = errors.New("not yet")
 
 // UsageError means that the command line is wrong. The exit code is ExitUsage.

@@ -92,7 +92,8 @@ var allowed = map[string][]string{
 	"lake/ingest/selection":  {},
 	"lake/ingest/unwrap":     {},
 	"lake/lease":             {"lake/blob", "lake/codec"},
-	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash"},
+	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/takedown", "lake/trash"},
+	"lake/takedown":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/urlnorm"},
 	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/pieces", "lake/trash", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
 	"lake/trash":             {"lake", "lake/blob", "lake/codec"},
@@ -122,10 +123,17 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
+	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
+	"indexbuild/suppress": {
+		"indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/seekable",
+		"lake/takedown", "lake/trash", "lake/urlnorm",
+	},
 	"indexbuild/lakecheck": {
-		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
-		"lake/trash",
+		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
+		"indexbuild/verify", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
+		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
+		"lake/takedown", "lake/trash",
 	},
 	"indexbuild/move": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -138,8 +146,9 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/publish": {
 		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
-		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy", "lake/suffixchange",
+		"indexbuild/repair", "indexbuild/segment", "indexbuild/suppress", "indexbuild/verify", "lake",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
+		"lake/suffixchange",
 		"lake/trash",
 	},
 	"indexbuild/rebuild": {
@@ -149,7 +158,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/gc": {
 		"indexbuild/publish", "lake", "lake/blob", "lake/codec", "lake/lease",
-		"lake/manifest", "lake/pack", "lake/registry", "lake/trash",
+		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -181,7 +190,11 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/check", "starter/compaction", "starter/garbage",
-		"starter/ingestreport", "starter/retire", "starter/schedule", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/ingestreport", "starter/retire", "starter/schedule", "starter/takedown", "starter/versiondiff", "starter/versionlist", "workflows",
+	},
+	"starter/takedown": {
+		"indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"lake/registry", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
 	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/retire": {
@@ -201,8 +214,8 @@ var allowed = map[string][]string{
 	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},
 
 	"serve/lookup": {
-		"indexbuild/segment", "internal/mapped", "lake", "lake/blob", "lake/codec",
-		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/urlnorm",
+		"indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/blob", "lake/codec",
+		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",

@@ -33,7 +33,7 @@ type State struct {
 	cond         blob.Condition // under which the next manifest may be written
 	generation   uint64         // of the manifest in the store; 0 if that is not known
 	last         string         // the newest version id so far, "" for none
-	// takedowns and takedownRef are of the manifest in the store, or of what was found in its place.
+	// takedowns and takedownRef are of the manifest in the store, or what was found in its place.
 	takedowns   uint64
 	takedownRef *takedown.Ref
 }

@@ -16,9 +16,9 @@ import (
 // SetTakedowns replaces the takedowns of the manifest. In each attempt it reads the manifest and
 // waits until the last sweep has ended. Then it calls change, which writes what its result refers
 // to and returns the document and its epoch, or nil if there is nothing to change. The put has the
-// condition that the manifest is the one that change was given; if it is not, another attempt
-// follows. After a put whose reply was lost, change is called again: it has to see in the manifest's
-// takedowns whether its change was made.
+// condition that the manifest is the one that change was given. If it is not, another attempt
+// follows. After a put whose reply was lost, change is called again: it has to see in the
+// manifest's takedowns whether its change was made.
 func SetTakedowns(
 	ctx context.Context, store blob.Store,
 	change func(ctx context.Context, m *Manifest) (*takedown.Ref, uint64, error),

@@ -707,8 +707,8 @@ type Status struct {
 	Published     time.Time
 	Generation    uint64
 	TakedownEpoch uint64
-	// Takedowns is how many takedowns are in force. TakedownRefresh is how long it took to read them
-	// when they last changed, OverlayBytes the memory that they take.
+	// Takedowns is how many takedowns are in force. TakedownRefresh is how long it took to read
+	// them when they last changed, OverlayBytes the memory that they take.
 	Takedowns       int64
 	TakedownRefresh time.Duration
 	OverlayBytes    int64

@@ -36,8 +36,8 @@ type takedowns struct {
 }
 
 // loadTakedowns reads the takedowns of a manifest, unless they are known, and opens the overlays of
-// all open segments before any request uses them. Overlays that did not change stay open. The caller
-// holds s.loading.
+// all open segments before any request uses them. Overlays that did not change stay open. The
+// caller holds s.loading.
 func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error {
 	before := s.takedowns.Load()
 	object := ""
@@ -159,8 +159,8 @@ type view struct {
 	rows      int64              // that are left
 }
 
-// view returns the version as the newest takedowns leave it. Each request calls it once, so that all
-// of its answer is of one epoch.
+// view returns the version as the newest takedowns leave it. Each request calls it once, so that
+// all of its answer is of one epoch.
 func (s *Snapshot) view(ctx context.Context) (*view, error) {
 	t := s.server.takedowns.Load()
 	if v := s.applied.Load(); v != nil && v.takedowns == t {

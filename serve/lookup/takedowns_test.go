@@ -390,8 +390,8 @@ func TestManyRunsOfOneRowGroup(t *testing.T) {
 	}
 }
 
-// TestDroppedVersionIsGoneAfterATakedown: the takedowns of a manifest do not cover a version that it
-// no longer lists, so a server that has it open must not answer from it.
+// The takedowns of a manifest do not cover a version that it no longer lists, so a server that has
+// it open must not answer from it.
 func TestDroppedVersionIsGoneAfterATakedown(t *testing.T) {
 	store := blob.NewMemory()
 	for b := range 2 {

@@ -82,7 +82,7 @@ func bruteForce(t *testing.T, store blob.Store) []manifest.Summary {
 			segments = append(segments, v.Segments[i].ID)
 		}
 		list = append(list, manifest.Summary{
-			Segments: segments,
+			Segments:   segments,
 			VersionRef: ref, Current: ref.ID == m.CurrentVersion, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
 			CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: c,
 			Change: &manifest.Counts{

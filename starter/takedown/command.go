@@ -8,16 +8,16 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // Program is what the verbs need of the program that has them.
 type Program struct {
-	// Open returns the lake that --lake names.
-	Open func(cmd *cobra.Command) (blob.Store, error)
+	// Open returns the lake that --lake names, and its URL. Check fails if there is none.
+	Open  func(ctx context.Context) (blob.Store, string, error)
+	Check func(ctx context.Context, store blob.Store, url string) error
 	// LakeFlag adds --lake to a verb.
 	LakeFlag func(cmd *cobra.Command)
-	// Explained adds the command that mends a damaged object to an error.
-	Explained func(err error) error
 	// JSON tells whether --json was given.
 	JSON *bool
 }
@@ -51,11 +51,14 @@ func (p Program) verb(cmd *cobra.Command, o *options, do func(ctx context.Contex
 	p.LakeFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.json = *p.JSON
-		store, err := p.Open(cmd)
+		store, url, err := p.Open(cmd.Context())
+		if err == nil {
+			err = p.Check(cmd.Context(), store, url)
+		}
 		if err != nil {
 			return err
 		}
-		return p.Explained(do(cmd.Context(), store, args, cmd.OutOrStdout()))
+		return remedy.Explained(url, do(cmd.Context(), store, args, cmd.OutOrStdout()))
 	}
 	return cmd
 }

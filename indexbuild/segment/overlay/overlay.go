@@ -1,7 +1,7 @@
-// Package overlay is the file that says which rows of a segment are left: an immutable, sorted table
-// over the entries of the segment's postings that have lost rows. A reader looks into the overlay of
-// a segment first; an entry there takes the place of the segment's own. Its totals and tuples are
-// those of the rows that are left, and an entry of which nothing is left has none.
+// Package overlay is the file that says which rows of a segment are left: an immutable, sorted
+// table over the entries of the segment's postings that have lost rows. A reader looks into the
+// overlay of a segment first; an entry there takes the place of the segment's own. Its totals and
+// tuples are those of the rows that are left, and an entry of which nothing is left has none.
 //
 // A segment is never changed, so rows that are to vanish at once, such as those of a takedown, are
 // taken out this way. An overlay knows nothing of why rows are dead.
