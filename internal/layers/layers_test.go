@@ -193,7 +193,7 @@ var allowed = map[string][]string{
 		"starter/ingestreport", "starter/retire", "starter/schedule", "starter/takedown", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/takedown": {
-		"indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"indexbuild/segment/overlay", "indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/registry", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
 	"starter/ingestreport": {"internal/cli", "workflows"},
@@ -211,7 +211,7 @@ var allowed = map[string][]string{
 	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/single":      {"activities", "internal/cli"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
-	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest"},
+	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest", "lake/takedown"},
 
 	"serve/lookup": {
 		"indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/blob", "lake/codec",

@@ -80,6 +80,13 @@ func TestSummariesSayWhatChanged(t *testing.T) {
 				before.PartBytes + change.PartBytes, before.IndexBytes + change.IndexBytes,
 			}
 		}
+		v, err := ReadVersion(t.Context(), store, s.VersionRef)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range v.Segments {
+			s.Segments = append(s.Segments, v.Segments[i].ID)
+		}
 		want = append(want, s)
 	}
 	want[4].Current = true

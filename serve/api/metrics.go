@@ -94,6 +94,11 @@ var (
 	manifestRead       = desc("manifest_read_timestamp_seconds", "When the manifest was last read or found unchanged.")
 	manifestFollowed   = desc("manifest_followed", "1 while the newest manifest is served, 0 while it cannot be.")
 
+	takedownEpoch = desc("takedown_epoch", "Grows by one whenever a takedown is added or lifted, as far as this server has seen.")
+	takedownRules = desc("takedowns", "Takedowns in force.")
+	takedownRead  = desc("takedown_refresh_seconds", "How long it took to read the takedowns when they last changed.")
+	overlayBytes  = desc("overlay_bytes", "Memory of the overlays that say what is hidden.")
+
 	cacheHits    = desc("cache_hits_total", "Values found in a cache.", "cache")
 	cacheMisses  = desc("cache_misses_total", "Values not found in a cache.", "cache")
 	cacheEntries = desc("cache_entries", "Values in a cache.", "cache")
@@ -144,5 +149,9 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 		gauge(cacheBytes, float64(c.Bytes), name)
 	}
 	gauge(indexBytes, float64(st.IndexBytes))
+	gauge(takedownEpoch, float64(st.TakedownEpoch))
+	gauge(takedownRules, float64(st.Takedowns))
+	gauge(takedownRead, st.TakedownRefresh.Seconds())
+	gauge(overlayBytes, float64(st.OverlayBytes))
 	gauge(mappedBytes, float64(st.MappedBytes))
 }

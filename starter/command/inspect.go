@@ -30,6 +30,7 @@ import (
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/schedule"
+	"github.com/urlake/urlake/starter/takedown"
 	"github.com/urlake/urlake/starter/versionlist"
 )
 
@@ -205,6 +206,9 @@ func (s *lakeStatus) read(ctx context.Context, store blob.Store) error {
 		return err
 	case v != nil:
 		s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
+		if err := takedown.Subtract(ctx, store, m, v); err != nil {
+			return err
+		}
 	}
 	s.Unpublished, err = findUnpublished(ctx, store, v)
 	return err
@@ -407,8 +411,12 @@ func datasetsCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, v, err := openVersion(cmd.Context(), store, "")
+		m, v, err := openVersion(cmd.Context(), store, "")
 		if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+			return err
+		}
+		hidden, err := takedown.Hidden(cmd.Context(), store, m, v)
+		if err != nil {
 			return err
 		}
 		ids := make([]uint32, len(registered))
@@ -438,6 +446,7 @@ func datasetsCommand(g *global) *cobra.Command {
 		all := make([]listed, 0, len(registered))
 		for _, d := range registered {
 			if live, ok := published[d.ID]; ok {
+				live.Rows -= hidden[d.ID]
 				all = append(all, listed{live, statePublished})
 				continue
 			}

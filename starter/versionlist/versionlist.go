@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 // Document is what "versions --json" prints: the manifest, and of each version what its
@@ -41,8 +42,14 @@ type Version struct {
 
 // Print prints the versions of the manifest, as JSON or for people.
 func Print(ctx context.Context, out io.Writer, store blob.Store, m *manifest.Manifest, asJSON bool) error {
+	hidden, err := takedown.Read(ctx, store, m.Takedowns)
+	if err != nil {
+		return err
+	}
 	list, err := m.Summaries(ctx, 0, len(m.Versions), func(ctx context.Context, ref manifest.VersionRef) (manifest.Summary, error) {
-		return manifest.ReadSummary(ctx, store, ref)
+		s, err := manifest.ReadSummary(ctx, store, ref)
+		s.Counts.Rows -= hidden.Hidden(s.Segments)
+		return s, err
 	})
 	if err != nil {
 		return err

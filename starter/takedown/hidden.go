@@ -1,0 +1,46 @@
+package takedown
+
+import (
+	"context"
+
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+	rules "github.com/urlake/urlake/lake/takedown"
+)
+
+// Hidden returns how many rows takedowns hide in a version, by dataset. The version may be nil.
+func Hidden(ctx context.Context, store blob.Store, m *manifest.Manifest, v *manifest.Version) (map[uint32]int64, error) {
+	if m == nil || v == nil || m.Takedowns == nil {
+		return nil, nil
+	}
+	doc, err := rules.Read(ctx, store, m.Takedowns)
+	if err != nil {
+		return nil, err
+	}
+	hidden := map[uint32]int64{}
+	for i := range v.Segments {
+		s, _ := doc.Find(v.Segments[i].ID)
+		if s.Overlay == nil {
+			continue
+		}
+		o, err := overlay.Open(ctx, store, suppress.OverlayRef(s.Overlay), nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, sum := range o.Sums() {
+			hidden[sum.Dataset] += sum.Rows
+		}
+	}
+	return hidden, nil
+}
+
+// Subtract takes the rows that takedowns hide out of the counts of a version.
+func Subtract(ctx context.Context, store blob.Store, m *manifest.Manifest, v *manifest.Version) error {
+	hidden, err := Hidden(ctx, store, m, v)
+	for _, rows := range hidden {
+		v.Counts.Rows -= rows
+	}
+	return err
+}
