@@ -475,3 +475,36 @@ func TestRecordHasNoURL(t *testing.T) {
 		}
 	}
 }
+
+// A compaction makes other segments, parts and row groups of the same rows. What was hidden stays
+// so, and a lift afterwards brings it back.
+func TestTakedownsHoldAfterACompaction(t *testing.T) {
+	store := blob.NewMemory()
+	for b := range 4 {
+		testlake.Ingest(t, store, "alpha", fmt.Sprint("b", b), records(fmt.Sprint("x", b), 12))
+		testlake.Publish(t, store)
+	}
+	whole, _ := shown(t, store, "")
+	r := rule(t, 1, takedown.Host, "h1.site1.test")
+	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := shown(t, store, "")
+	before := current(t, store).CurrentVersion
+	done, err := publish.CompactAll(t.Context(), store, testlake.Run(), publish.Compaction{Full: true}, t.TempDir())
+	if err != nil || done.Version == before {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	for _, version := range []string{"", before} {
+		if got, epoch := shown(t, store, version); !slices.Equal(got, left) || epoch != 1 || len(left) != len(whole)-8 {
+			t.Fatalf("version %q shows %d URLs of %d, want %d", version, len(got), len(whole), len(left))
+		}
+	}
+	sound(t, store, "compacted")
+	if _, err := suppress.Lift(t.Context(), store, r.ID, "", "", suppress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := shown(t, store, ""); !slices.Equal(got, whole) {
+		t.Fatalf("%d URLs are shown, want %d", len(got), len(whole))
+	}
+}
