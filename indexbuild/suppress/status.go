@@ -23,6 +23,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/seekable"
@@ -544,6 +545,12 @@ func (in *inspector) names(ctx context.Context) error {
 			}
 		}
 	}
+	if len(held) == 0 {
+		return nil
+	}
+	if err := in.packs(ctx, held); err != nil {
+		return err
+	}
 	for prefix := range held {
 		for info, err := range in.store.List(ctx, prefix) {
 			if err != nil {
@@ -553,6 +560,41 @@ func (in *inspector) names(ctx context.Context) error {
 				h := in.holding("postings", info.Key)
 				h.Bytes = info.Size
 				h.Until = "it is kept with the parts of its batch"
+			}
+		}
+	}
+	return nil
+}
+
+// packs looks for the postings of batches in packs. Held are the folders of the batches.
+func (in *inspector) packs(ctx context.Context, held map[string]bool) error {
+	for info, err := range in.store.List(ctx, pack.Prefix) {
+		if err != nil {
+			return err
+		}
+		if _, ok := pack.NameOf(info.Key); !ok {
+			continue
+		}
+		data, _, err := in.store.Get(ctx, info.Key)
+		if errors.Is(err, blob.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p, err := pack.Decode(data, info.Key)
+		if errors.Is(err, codec.ErrCorrupt) {
+			in.state.Unknown = append(in.state.Unknown, err.Error())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range p.Entries() {
+			if postingsKey.MatchString(e.Key) && held[e.Key[:strings.LastIndexByte(e.Key, '/')+1]] {
+				h := in.holding("postings", info.Key)
+				h.Bytes = info.Size
+				h.Until = "it is kept with the parts of its batches"
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
@@ -506,5 +507,36 @@ func TestTakedownsHoldAfterACompaction(t *testing.T) {
 	}
 	if got, _ := shown(t, store, ""); !slices.Equal(got, whole) {
 		t.Fatalf("%d URLs are shown, want %d", len(got), len(whole))
+	}
+}
+
+// Status of a domain also names the indexes and the postings, in packs too, that have its name.
+func TestStatusOfADomainNamesIndexes(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		store := blob.NewMemory()
+		testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
+		testlake.Ingest(t, store, "beta", "b1", []testlake.Record{{URL: "https://elsewhere.test/"}})
+		if packed {
+			testlake.Pack(t, store, func(lake.Dataset, string) bool { return true })
+		}
+		testlake.Publish(t, store)
+		r := rule(t, 1, takedown.Domain, "site1.test")
+		if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := suppress.Inspect(t.Context(), store, r.ID, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := map[string]int{}
+		for _, h := range s.Holdings {
+			kinds[h.Kind]++
+			if want := map[bool]string{true: "batches/packs/", false: "batches/dataset_id=1/b1/"}[packed]; h.Kind == "postings" && !strings.HasPrefix(h.Object, want) {
+				t.Errorf("packed %v: %s", packed, h.Object)
+			}
+		}
+		if kinds["part"] != 1 || kinds["index"] != 1 || kinds["postings"] != 1 || len(s.Holdings) != 3 {
+			t.Errorf("packed %v: %+v", packed, s.Holdings)
+		}
 	}
 }

@@ -271,6 +271,8 @@ func (s *Server) Refresh(ctx context.Context) error {
 			}
 			if cur := s.current.Load(); cur == nil || cur.version.ID != m.CurrentVersion {
 				err = s.advance(ctx, m)
+			} else {
+				_, err = cur.view(ctx) // before a request needs it
 			}
 			s.dropUnlisted(m)
 			if !errors.Is(err, ErrGone) && !errors.Is(err, manifest.ErrUnknownVersion) {
