@@ -218,10 +218,13 @@ func TestCrashAnywhere(t *testing.T) {
 	rebuild.StageFrom(t, 1)
 	store := newLake(t)
 	before := objects(t, store)
+	damaged := 0
 	damage := func() {
+		damaged = 0
 		for key, data := range before {
 			if strings.HasPrefix(key, "index/segments/") && strings.Contains(key, "postings") || strings.HasSuffix(key, ".zst") && strings.HasPrefix(key, "batches/dataset") {
 				put(t, store, key, data[1:])
+				damaged++
 			}
 		}
 	}
@@ -239,7 +242,9 @@ func TestCrashAnywhere(t *testing.T) {
 			t.Fatalf("after %d writes: %v", n, err)
 		}
 		points++
-		run(t, store, id)
+		if _, out := run(t, store, id); len(out.Files)+len(out.RestoredPostings) != damaged {
+			t.Fatalf("after %d writes: %d objects were damaged: %+v", n, damaged, out)
+		}
 		if d := cmp.Diff(before, objects(t, store)); d != "" {
 			t.Fatalf("after %d writes: the lake has changed: %s", n, d)
 		}
