@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -82,10 +83,13 @@ func heartbeat[T any](
 			return out, err
 		}
 		defer release()
-		return step(ctx, func(p any) {
-			mu.Lock()
-			last = p
-			mu.Unlock()
+		// An error about damage is final, so the step has to find it twice.
+		return codec.Confirm(func() (T, error) {
+			return step(ctx, func(p any) {
+				mu.Lock()
+				last = p
+				mu.Unlock()
+			})
 		})
 	}()
 	stop()

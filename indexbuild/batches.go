@@ -19,6 +19,10 @@ import (
 // record. If deep, it reads all bytes that a segment is built from. If the batch cannot be indexed,
 // the error is a *postings.DamageError.
 func CheckBatch(ctx context.Context, store blob.Store, ref segment.BatchRef, deep bool) (*lake.Batch, error) {
+	return codec.Confirm(func() (*lake.Batch, error) { return checkBatch(ctx, store, ref, deep) })
+}
+
+func checkBatch(ctx context.Context, store blob.Store, ref segment.BatchRef, deep bool) (*lake.Batch, error) {
 	b := &build{ctx: ctx, store: store, batches: []segment.BatchRef{ref}}
 	if err := b.readBatches(); err != nil {
 		return nil, err

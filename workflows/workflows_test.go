@@ -755,13 +755,14 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 32 {
+	if len(files) < 36 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()
 	r.RegisterWorkflow(IngestWorkflow)
 	r.RegisterWorkflow(IngestManyWorkflow)
 	r.RegisterWorkflow(PublishWorkflow)
+	r.RegisterWorkflow(CompactWorkflow)
 	r.RegisterWorkflow(GCWorkflow)
 	r.RegisterWorkflow(RebuildWorkflow)
 	r.RegisterWorkflow(VerifyWorkflow)

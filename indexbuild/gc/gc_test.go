@@ -647,3 +647,64 @@ func TestLeasesHoldVersions(t *testing.T) {
 		t.Errorf("with a damaged lease: %v", err)
 	}
 }
+
+// A collection whose clock is years ahead takes every lease for dead, and every time of grace for
+// over. It deletes what nothing refers to, and no more: a server is told that a version is gone, or
+// answers from what it has. One whose clock is years behind deletes nothing.
+func TestCollectionWithAWrongClock(t *testing.T) {
+	store := blob.NewMemory()
+	x, y := records("x", 300), records("y", 300)
+	testlake.Ingest(t, store, "alpha", "b1", x)
+	testlake.Publish(t, store)
+	server := lookup.NewServer(store, lookup.Options{
+		CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), LeaseTTL: lease.DefaultTTL,
+	})
+	defer server.Close()
+	if err := server.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := server.Acquire(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Release()
+	testlake.Ingest(t, store, "alpha", "b1", y)
+	testlake.Publish(t, store)
+	before := objects(t, store, content...)
+	at := func(years int) gc.Options {
+		opt := gc.Options{Keep: 1, Grace: time.Hour}
+		opt.Now = func() time.Time { return time.Now().AddDate(years, 0, 0) }
+		return opt
+	}
+	for range 2 {
+		collect(t, store, at(-5))
+		if !maps.Equal(objects(t, store, content...), before) {
+			t.Error("a clock that is behind deletes")
+		}
+	}
+	// What the clock that was behind wrote down is five years old by now.
+	if res := collect(t, store, at(5)); res.Deleted.Total().Objects == 0 || len(res.Held) != 0 {
+		t.Errorf("%+v", res)
+	}
+	expect(t, store, map[string][][]testlake.Record{"alpha": {y}})
+	for i := range 7 {
+		page, err := snap.URLs(t.Context(), lookup.URLsQuery{Target: lookup.Target{Host: fmt.Sprintf("site%d.test", i)}, Dataset: 1, Limit: 100})
+		if err != nil {
+			continue
+		}
+		for i := range page.Len() {
+			if !strings.Contains(string(page.URL(i)), "/x/") {
+				t.Fatalf("a row of another version: %s", page.URL(i))
+			}
+		}
+	}
+	// The lease is written again, since the server lives.
+	if err := server.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	res := collect(t, store, at(0))
+	if res.Deleted.Total().Objects != 0 {
+		t.Errorf("%+v", res)
+	}
+	expect(t, store, map[string][][]testlake.Record{"alpha": {y}})
+}

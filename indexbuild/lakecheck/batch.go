@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -51,8 +52,11 @@ func Batch(ctx context.Context, store blob.Store, ref segment.BatchRef) (*lake.B
 // Source checks a finished batch as Batch does, and returns what has its rows: the batch, or, if
 // not all of its own objects are left, a union that is. A compaction leaves the parts of the
 // batches of a union to garbage collections; a batch that was retired since may come back. The
-// record of a batch that a union has is that of the union, as far as the batch is concerned.
-func Source(ctx context.Context, store blob.Store, ref segment.BatchRef) (segment.BatchRef, *lake.Batch, error) {
+// record of a batch that a union has is that of the union, as far as the batch is concerned. Unions
+// in not are passed over.
+func Source(
+	ctx context.Context, store blob.Store, ref segment.BatchRef, not ...segment.BatchRef,
+) (segment.BatchRef, *lake.Batch, error) {
 	record, err := Batch(ctx, store, ref)
 	var d *postings.DamageError
 	if !errors.As(err, &d) {
@@ -65,7 +69,7 @@ func Source(ctx context.Context, store blob.Store, ref segment.BatchRef) (segmen
 		folder, file := path.Split(info.Key)
 		digest, ok := strings.CutSuffix(file, ".json")
 		union := segment.BatchRef{DatasetID: ref.DatasetID, Batch: path.Base(folder), Digest: digest}
-		if !ok || union.Key() != info.Key {
+		if !ok || union.Key() != info.Key || slices.Contains(not, union) {
 			continue
 		}
 		u, unionErr := Batch(ctx, store, union)
@@ -90,6 +94,11 @@ func Source(ctx context.Context, store blob.Store, ref segment.BatchRef) (segmen
 // Object checks that an object exists with its size. If whole is set, and for a small object
 // always, it checks the hash too. A *codec.CorruptError says what is wrong.
 func Object(ctx context.Context, store blob.Store, o lake.Object, whole bool) error {
+	_, err := codec.Confirm(func() (struct{}, error) { return struct{}{}, object(ctx, store, o, whole) })
+	return err
+}
+
+func object(ctx context.Context, store blob.Store, o lake.Object, whole bool) error {
 	if !whole && o.Bytes > smallObject {
 		info, err := store.Stat(ctx, o.Key)
 		if err == nil && info.Size != o.Bytes {

@@ -336,6 +336,10 @@ func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) 
 
 func (c *checker) segment(ref segment.Ref) error {
 	report, err := verify.Segment(c.ctx, c.store, ref, c.opt.Deep, c.opt.TempDir)
+	if len(report.Problems) > 0 || errors.Is(err, codec.ErrCorrupt) {
+		// What is damaged in the store is so the second time.
+		report, err = verify.Segment(c.ctx, c.store, ref, c.opt.Deep, c.opt.TempDir)
+	}
 	c.report.Segments = append(c.report.Segments, report)
 	if err != nil && len(report.Problems) == 0 {
 		var format *segment.FormatError
@@ -363,11 +367,13 @@ func (c *checker) segment(ref segment.Ref) error {
 // batch in a union may be gone.
 func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batch, error) {
 	key := ref.Key()
-	data, _, err := c.store.Get(c.ctx, key)
-	if err != nil {
-		return nil, c.add(missing(key, err))
-	}
-	b, err := lake.DecodeBatch(data, key)
+	b, err := codec.Confirm(func() (*lake.Batch, error) {
+		data, _, err := c.store.Get(c.ctx, key)
+		if err != nil {
+			return nil, missing(key, err)
+		}
+		return lake.DecodeBatch(data, key)
+	})
 	if err != nil {
 		return nil, c.add(err)
 	}

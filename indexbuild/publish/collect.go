@@ -93,9 +93,9 @@ func UnderWay(ctx context.Context, store blob.Store) (*Working, error) {
 		if err != nil {
 			return nil, err
 		}
-		name := path.Base(info.Key)
-		if strings.Count(info.Key, "/") != strings.Count(lake.StagingPrefix("run"), "/") {
-			name = "" // below a folder of the run are what its steps have done
+		dir, name := path.Split(info.Key)
+		if dir != lake.StagingPrefix(path.Base(dir)) || info.Key == damageKey(dir) {
+			continue // no plan, but what a step has done, or at what it died
 		}
 		switch {
 		case strings.HasPrefix(name, "publish-") && strings.HasSuffix(name, ".json"):

@@ -36,6 +36,8 @@ type Rebuilt struct {
 	// Replaced lists the segments that could not get their bytes back, since another build of
 	// urlake made them. A new version has new segments over the same batches instead.
 	Replaced []string `json:"replaced,omitempty"`
+	// Unions lists the keys of the records of unions that were written again from their batches.
+	Unions []string `json:"unions,omitempty"`
 	// Registries lists the keys of the registry documents that were restored. Found lists the
 	// batches that only their records still knew, which wait to be published, and those that are
 	// retired.
@@ -63,7 +65,7 @@ func (r *Rebuilt) Add(o Rebuilt) {
 		to   *[]string
 		from []string
 	}{
-		{&r.Pieces, o.Pieces},
+		{&r.Pieces, o.Pieces}, {&r.Unions, o.Unions},
 		{&r.Segments, o.Segments}, {&r.Replaced, o.Replaced}, {&r.Registries, o.Registries},
 		{&r.Found, o.Found}, {&r.Lost, o.Lost}, {&r.Unmended, o.Unmended},
 		{&r.Earlier, o.Earlier},
@@ -86,6 +88,7 @@ func addLines(to *[]string, lines ...string) {
 //
 //   - damaged and missing files of segments, of all versions that the manifest lists
 //   - damaged and missing postings, from parts
+//   - damaged and missing parts and records of unions, from the parts of their batches
 //   - the registry's datasets, from its copy and the version; the ledger, from the version and the
 //     batch records
 //   - the manifest, from the versions; pieces of versions, from segments and the registry.
@@ -178,6 +181,11 @@ func (r *rebuilder) run(which string) error {
 	}
 	if finished, err := finishedBatches(r.ctx, r.store, func(error) {}); err == nil {
 		addPlanned(r.packs, finished)
+	}
+	if which == RebuildAll {
+		if base, err = r.unions(base, older); err != nil {
+			return err
+		}
 	}
 	done := map[string]bool{}
 	for i, v := range append([]*manifest.Version{base}, older...) {
@@ -366,8 +374,19 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 	if err := r.unmended(err); err != nil {
 		return err
 	}
+	united := map[segment.BatchRef]bool{} // batches that need no parts of their own
+	for b, err := range base.Batches(r.ctx) {
+		if err != nil {
+			break // listed below
+		}
+		if b.Union != "" {
+			united[lakecheck.BatchRef(b)] = true
+		}
+	}
 	for i := range finished {
-		add(finished[i].ref())
+		if ref := finished[i].ref(); !united[ref] {
+			add(ref)
+		}
 	}
 	needed := 0
 	for i, v := range append([]*manifest.Version{base}, older...) {

@@ -259,3 +259,60 @@ func TestRestoredFromAUnion(t *testing.T) {
 		t.Errorf("a collected batch: %v", err)
 	}
 }
+
+// Whatever is lost or changed of a union, a rebuild gives it its bytes back, as long as its batches
+// have parts of their own. If those were collected, it names the batches, and when they are
+// ingested again, it can.
+func TestDamagedUnions(t *testing.T) {
+	prepared := blob.NewMemory()
+	for i, batch := range []string{"b1", "b2", "b3"} {
+		testlake.Ingest(t, prepared, "alpha", batch, records(batch, 10+i))
+		testlake.Publish(t, prepared)
+	}
+	compact(t, prepared, true)
+	collected := blob.NewMemory()
+	blobtest.Copy(t, prepared, collected)
+	if _, err := gc.Collect(t.Context(), collected, gc.Options{Keep: 1}); err != nil {
+		t.Fatal(err)
+	}
+	hosts := []string{"site0.test", "site3.test", "site6.test"}
+	want := answers(t, prepared, hosts, "")
+	for key := range stored(t, collected) {
+		if !strings.Contains(key, "~") {
+			continue
+		}
+		for _, how := range []string{"missing", "flipped"} {
+			for name, from := range map[string]blob.Store{"own parts": prepared, "collected": collected} {
+				store := blob.NewMemory()
+				blobtest.Copy(t, from, store)
+				damage(t, store, key, how)
+				rebuild := func() publish.Rebuilt {
+					t.Helper()
+					r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+					if err != nil {
+						t.Fatalf("%s %s, %s: %v", key, how, name, err)
+					}
+					return r
+				}
+				r := rebuild()
+				postings := strings.Contains(key, "/postings-")
+				if name == "collected" && !postings {
+					if text := strings.Join(r.Unmended, "; "); !strings.Contains(text, "ingest batch b1 of dataset 1 again") {
+						t.Errorf("%s %s, %s: %q", key, how, name, r.Unmended)
+					}
+					for i, batch := range []string{"b1", "b2", "b3"} {
+						testlake.Ingest(t, store, "alpha", batch, records(batch, 10+i))
+					}
+					r = rebuild()
+				}
+				if len(r.Unmended) > 0 || !postings && len(r.Unions) != 1 {
+					t.Errorf("%s %s, %s: %+v", key, how, name, r)
+				}
+				if diff := cmp.Diff(want, answers(t, store, hosts, "")); diff != "" {
+					t.Errorf("%s %s, %s:\n%s", key, how, name, diff)
+				}
+				checkLake(t, store)
+			}
+		}
+	}
+}

@@ -205,3 +205,30 @@ func TestDamagedSource(t *testing.T) {
 		t.Error("no flipped bit was found")
 	}
 }
+
+// BenchmarkUnite unites 100 batches with 20,000 rows each, in memory.
+func BenchmarkUnite(b *testing.B) {
+	l := &indextest.Lake{Store: blob.NewMemory()}
+	j := &unite.Job{DatasetID: 1, CanonicalForm: "urlake-1", PublicSuffix: "test"}
+	rng := rand.New(rand.NewPCG(1, 2))
+	from := int64(0)
+	for i := range 100 {
+		o := indextest.Options{Rows: 20_000, Domains: 5000, Times: true}
+		batch := l.AddBatch(b, 1, fmt.Sprintf("b%03d", i), indextest.RandomRows(rng, o), o)
+		ref := l.Batches[i]
+		j.Members = append(j.Members, lake.Member{Batch: batch.Batch, Digest: ref.Digest, Rows: batch.Rows})
+		j.Sources = append(j.Sources, sourceOf(batch, ref))
+		from += j.Sources[i].Bytes
+	}
+	rows := int64(0)
+	for b.Loop() {
+		r, err := unite.Do(b.Context(), l.Store, "run", j, unite.Options{TempDir: b.TempDir()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		rows = r.Rows
+		b.ReportMetric(float64(r.Bytes)/float64(rows), "B/row")
+	}
+	b.ReportMetric(float64(from)/float64(rows), "B/row-before")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(rows), "ns/row")
+}

@@ -100,7 +100,7 @@ const smallDisk = 128 << 20
 func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
 	mounts := exec.Command("unshare", "--map-root-user", "--mount", "sh", "-c",
 		`mount -t tmpfs -o size=1m tmpfs "$0"`, t.TempDir()).Run() == nil
-	n := scaled(t, 10_000_000, 50_000)
+	n := testenv.Scaled(t, 10_000_000, 50_000)
 	root := testenv.S3(t)
 	raw, err := blob.Open(t.Context(), root+"/raw")
 	if err != nil {
@@ -233,7 +233,7 @@ func watchPeak(measure func() int64) (peak func() int64) {
 // and so fills the row buffer of one step.
 func TestAnySizeListLargerThanTheMemory(t *testing.T) {
 	const limit = 768 // MiB
-	n := scaled(t, 20_000_000, 50_000)
+	n := testenv.Scaled(t, 20_000_000, 50_000)
 	in := t.TempDir()
 	plain, size := writeList(t, in, "list.txt", n, func(b []byte, i int) []byte { return mixedURL(b, i, n) })
 	compressed := filepath.Join(in, "list.txt.zst")

@@ -17,6 +17,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/registry"
@@ -25,19 +26,6 @@ import (
 // The tests named TestAnySize ingest something that is large in one way or another, through the
 // programs, and log the time and memory it took. URLAKE_SOAK_SCALE, 1 by default, multiplies the
 // sizes; use 0.01 for a quick run.
-
-// scaled returns n times URLAKE_SOAK_SCALE, but at least minimum.
-func scaled(t *testing.T, n, minimum int) int {
-	t.Helper()
-	scale := 1.0
-	if s := os.Getenv("URLAKE_SOAK_SCALE"); s != "" {
-		var err error
-		if scale, err = strconv.ParseFloat(s, 64); err != nil || scale <= 0 {
-			t.Fatalf("URLAKE_SOAK_SCALE=%q is not a positive number", s)
-		}
-	}
-	return max(minimum, int(float64(n)*scale))
-}
 
 // largeAnswer is what "ingest --wait --json" prints, as far as these tests need it.
 type largeAnswer struct {
@@ -175,7 +163,7 @@ func loneURL(i int) (domain, url string) {
 }
 
 func TestAnySizeAMillionDomainsOfOneURLEach(t *testing.T) {
-	n := scaled(t, 1_000_000, 1000)
+	n := testenv.Scaled(t, 1_000_000, 1000)
 	order := newPermutation(n)
 	path, size := writeList(t, t.TempDir(), "list.txt", n, func(b []byte, i int) []byte {
 		_, url := loneURL(order.at(i))
@@ -219,7 +207,7 @@ func TestAnySizeAMillionDomainsOfOneURLEach(t *testing.T) {
 func deepURL(i int) string { return fmt.Sprintf("https://one.example/a/%09d/page", i) }
 
 func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
-	n := scaled(t, 10_000_000, 10_000)
+	n := testenv.Scaled(t, 10_000_000, 10_000)
 	order := newPermutation(n)
 	path, size := writeList(t, t.TempDir(), "list.txt", n, func(b []byte, i int) []byte {
 		b = append(b, "https://one.example/a/"...)

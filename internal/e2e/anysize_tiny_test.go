@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
@@ -53,8 +54,8 @@ func tinyURLs(i int) []string {
 // a batch of a few rows with Temporal, and the others by the same steps in this process. Then it
 // publishes all and looks up domains.
 func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
-	n := scaled(t, 10_000, 60)
-	ordered := scaled(t, 100, 20)
+	n := testenv.Scaled(t, 10_000, 60)
+	ordered := testenv.Scaled(t, 100, 20)
 	in := t.TempDir()
 	rows := 0
 	shared := map[string]map[string][]item{} // by domain and dataset, for compare

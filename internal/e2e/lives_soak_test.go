@@ -32,14 +32,14 @@ import (
 )
 
 // TestLivesThrough lets a lake live through random events: ingests, cancellations, killed workers,
-// outages of Temporal and of the store, damaged objects, deployments and changes of the public
-// suffix list. It holds what a server answers against a model, which is a list of the lines that
-// each batch holds. The lake is on S3 behind a gate.
+// outages of Temporal and of the store, bad networks, damaged objects, deployments and changes of
+// the public suffix list. It holds what a server answers against a model, which is a list of the
+// lines that each batch holds. The lake is on S3 behind a gate.
 //
 // URLAKE_SOAK_SCALE scales the number of events, 200 by default. URLAKE_SOAK_SEED repeats the
 // choices of a run that failed; timing is not repeated.
 func TestLivesThrough(t *testing.T) {
-	events := scaled(t, 200, 20)
+	events := testenv.Scaled(t, 200, 20)
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("URLAKE_SOAK_SEED"); text != "" {
 		var err error
@@ -143,7 +143,8 @@ type life struct {
 	began time.Time
 	*urlake
 	gate     *gate
-	store    blob.Store // behind the gate
+	faults   *testenv.S3Faults // behind the gate
+	store    blob.Store        // behind the gate
 	temporal client.Client
 	workers  []*exec.Cmd
 	builds   []string // worker programs
@@ -161,7 +162,8 @@ type life struct {
 func newLife(t *testing.T, seed uint64) *life {
 	t.Helper()
 	s3 := testenv.NewS3Server(t)
-	g := newGate(t, s3.Endpoint)
+	faults := testenv.NewS3Faults(t, s3, seed)
+	g := newGate(t, faults.Endpoint)
 	for _, kv := range s3.Env() {
 		name, value, _ := strings.Cut(kv, "=")
 		t.Setenv(name, value)
@@ -173,7 +175,7 @@ func newLife(t *testing.T, seed uint64) *life {
 	}
 	t.Setenv("AWS_ENDPOINT_URL_S3", g.URL)
 	l := &life{
-		t: t, rng: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), urlake: start(t, bucket, nil), gate: g, store: store,
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), urlake: start(t, bucket, nil), gate: g, faults: faults, store: store,
 		model: lakeModel{}, ids: map[string]string{}, counts: map[string]int{},
 	}
 	t.Logf("seed %d, lake %s", seed, bucket)
@@ -223,10 +225,12 @@ func (l *life) event(n int) {
 		{"kill workers", 8, l.killWorkers},
 		{"restart Temporal", 5, l.killTemporal},
 		{"store away", 10, l.storeAway},
+		{"bad network", 8, l.badNetwork},
 		{"damage", 14, l.damage},
 		{"deploy", 4, l.deploy},
 		{"rules", 2, l.rules},
 		{"collect garbage", 14, l.collect},
+		{"compact", 10, l.compact},
 	}
 	total := 0
 	for _, k := range kinds {
@@ -463,6 +467,27 @@ func (l *life) storeAway() string {
 		away, after, key.dataset, key.batch, l.gate.refused.Load()-before)
 }
 
+// badNetwork lets requests to the store fail while an ingest runs: replies are lost, broken off and
+// damaged, and uploads arrive damaged.
+func (l *life) badNetwork() string {
+	key := l.free(l.rng.IntN(2) == 0)
+	before := l.faults.Happened()
+	l.faults.Space(20)
+	l.faults.Inject(0.2, nil, slices.DeleteFunc(testenv.S3FaultKinds(), func(k testenv.S3Fault) bool {
+		return k == testenv.Hang // takes a minute
+	})...)
+	l.ingest(key, l.lines(120))
+	took := l.pause(4 * time.Second)
+	l.faults.Heal()
+	happened := map[string]int{}
+	for kind, n := range l.faults.Happened() {
+		if n -= before[kind]; n > 0 {
+			happened[kind.String()] = n
+		}
+	}
+	return fmt.Sprintf("for %v during %s/%s: %v", took, key.dataset, key.batch, happened)
+}
+
 // deploy replaces all workers by another build, one after the other, while ingests run.
 func (l *life) deploy() string {
 	l.build = 1 - l.build
@@ -509,6 +534,21 @@ func (l *life) collect() string {
 		l.t.Errorf("gc: %s", said)
 	}
 	return fmt.Sprintf("keep %s, grace %s: %s", keep, grace, said)
+}
+
+// compact compacts the lake beside whatever is under way.
+func (l *life) compact() string {
+	l.t.Helper()
+	args := []string{"compact", "--lake", l.lake, "--deadline", "3m"}
+	if l.rng.IntN(2) == 0 {
+		args = append(args, "--full")
+	}
+	out, errs, code := l.starter(l.t, args...)
+	said := strings.Join(strings.Split(strings.TrimSpace(out+errs), "\n"), "; ")
+	if code != 0 && !strings.Contains(said, "no Temporal at") && !strings.Contains(said, "is under way") {
+		l.t.Errorf("compact: %s", said)
+	}
+	return strings.Join(args[3:], " ") + ": " + said
 }
 
 // publish publishes, and returns what was printed.
@@ -629,6 +669,7 @@ func (l *life) heal() string {
 		if strings.Contains(out+errs, "--rebuild") {
 			named++
 			printed := l.publish("--rebuild")
+			out += printed
 			did = append(did, "rebuilt")
 			for _, ln := range strings.Split(strings.TrimSpace(printed), "\n") {
 				l.say("      publish: %s", ln)

@@ -92,8 +92,8 @@ func (g *gate) shut(t *testing.T, state int32, what string, d time.Duration, mea
 // credentials of the store have expired for ten minutes. The ingest has to end by itself with the
 // objects of an undisturbed one. URLAKE_SOAK_SCALE scales lines and times.
 func TestOutage(t *testing.T) {
-	lines := scaled(t, 20_000_000, 800_000)
-	seconds := func(n int) time.Duration { return time.Duration(scaled(t, n, 15)) * time.Second }
+	lines := testenv.Scaled(t, 20_000_000, 800_000)
+	seconds := func(n int) time.Duration { return time.Duration(testenv.Scaled(t, n, 15)) * time.Second }
 	dir := t.TempDir()
 	const lists = 8
 	order := newPermutation(lines)

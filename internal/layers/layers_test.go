@@ -170,7 +170,7 @@ var allowed = map[string][]string{
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
-		"activities", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
+		"activities", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "workflows",
 	},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,9 +27,19 @@ const (
 	tempSuffix = ".tmp"
 )
 
+// ErrCache means that a copy could not be written to the cache directory. The error wraps the
+// system's.
+var ErrCache = errors.New("the cache folder")
+
 // fetch copies an object to path. The copy appears there whole and checked, or not at all.
 func fetch(ctx context.Context, store blob.Store, key string, want Sums, path string) (err error) {
 	dir := filepath.Dir(path)
+	defer func() {
+		var system *fs.PathError
+		if errors.As(err, &system) && strings.HasPrefix(system.Path, dir) {
+			err = fmt.Errorf("%w: %w", ErrCache, err)
+		}
+	}()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -21,6 +22,19 @@ func Every(n int) int {
 		return n
 	}
 	return 1
+}
+
+// Scaled returns n times URLAKE_SOAK_SCALE, which is 1 by default, but at least minimum.
+func Scaled(tb testing.TB, n, minimum int) int {
+	tb.Helper()
+	scale := 1.0
+	if s := os.Getenv("URLAKE_SOAK_SCALE"); s != "" {
+		var err error
+		if scale, err = strconv.ParseFloat(s, 64); err != nil || scale <= 0 {
+			tb.Fatalf("URLAKE_SOAK_SCALE=%q is not a positive number", s)
+		}
+	}
+	return max(minimum, int(float64(n)*scale))
 }
 
 // Root returns the root folder of the module.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
@@ -286,5 +287,35 @@ func TestLostManifestIsFollowedByAHigherGeneration(t *testing.T) {
 	}
 	if newest, err := Newest(t.Context(), blob.NewMemory()); err != nil || newest != "" {
 		t.Errorf("an empty lake: %q, %v", newest, err)
+	}
+}
+
+// A committer whose clock is wrong, or jumps, commits like any other: ids and generations ascend,
+// and readers follow.
+func TestCommitterWithAWrongClock(t *testing.T) {
+	store := blob.NewMemory()
+	f := NewFollower(store)
+	clock := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	last := Committed{}
+	for n, jump := range []time.Duration{0, time.Second, -5 * time.Hour, time.Second, 10 * 365 * 24 * time.Hour, -11 * 365 * 24 * time.Hour, 0} {
+		clock = clock.Add(jump)
+		c := addBatch(n)
+		c.Now = func() time.Time { return clock }
+		done := apply(t, store, c)
+		if done.Version.ID <= last.Version.ID || done.Generation != last.Generation+1 {
+			t.Errorf("%v after a jump of %v: version %s, generation %d; before %s, %d",
+				clock, jump, done.Version.ID, done.Generation, last.Version.ID, last.Generation)
+		}
+		m, changed, err := f.Poll(t.Context())
+		if err != nil || !changed || m.CurrentVersion != done.Version.ID || len(m.Versions) != n+1 {
+			t.Errorf("a reader after a jump of %v: %v, %v", jump, changed, err)
+		}
+		if again := apply(t, store, c); !again.Existed || again.Version != done.Version {
+			t.Errorf("the commit again after a jump of %v: %+v", jump, again)
+		}
+		last = done
+	}
+	if dropped, m, err := DropExpired(t.Context(), store, 2); err != nil || len(dropped) != 5 || m.CurrentVersion != last.Version.ID {
+		t.Errorf("kept %+v, %v", m, err)
 	}
 }

@@ -185,18 +185,27 @@ func Newest(ctx context.Context, store blob.Store) (string, error) {
 // Read fetches the manifest, and the ETag that a conditional put of the next one needs. It returns
 // ErrNoVersion if there is no manifest.
 func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
-	data, info, err := store.Get(ctx, Key)
+	m, etag, err := read(ctx, store)
 	if errors.Is(err, blob.ErrNotExist) {
 		return nil, "", ErrNoVersion
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	m, err := Decode(data)
-	if err != nil {
-		return nil, "", err
-	}
-	return m, info.ETag, nil
+	return m, etag, nil
+}
+
+// read fetches the manifest, and its ETag also if it is damaged.
+func read(ctx context.Context, store blob.Store) (m *Manifest, etag string, err error) {
+	m, err = codec.Confirm(func() (*Manifest, error) {
+		data, info, err := store.Get(ctx, Key)
+		if err != nil {
+			return nil, err
+		}
+		etag = info.ETag
+		return Decode(data)
+	})
+	return m, etag, err
 }
 
 // Sections of the errors about a version that has not the bytes that its reference vouches for.
@@ -207,6 +216,10 @@ const (
 
 // ReadVersion fetches and checks one version.
 func ReadVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Version, error) {
+	return codec.Confirm(func() (*Version, error) { return readVersion(ctx, store, ref) })
+}
+
+func readVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Version, error) {
 	data, _, err := store.Get(ctx, ref.Object)
 	if err != nil {
 		return nil, err

@@ -80,20 +80,16 @@ func (s *State) put(ctx context.Context, store blob.Store, m *Manifest) error {
 
 // Look is Recover without a write.
 func Look(ctx context.Context, store blob.Store) (*State, error) {
-	data, info, err := store.Get(ctx, Key)
-	switch {
-	case errors.Is(err, blob.ErrNotExist):
+	m, etag, err := read(ctx, store)
+	if errors.Is(err, blob.ErrNotExist) {
 		s := &State{missing: true, cond: blob.Condition{IfAbsent: true}}
 		if s.last, err = Newest(ctx, store); err != nil || s.last == "" {
 			return s, err
 		}
 		s.Lost = []string{Key + ": it is missing; versions in the store take its place, without the names that starter tag gave them"}
 		return s, s.fromVersions(ctx, store)
-	case err != nil:
-		return nil, err
 	}
-	s := &State{cond: blob.Condition{IfMatch: info.ETag}}
-	m, err := Decode(data)
+	s := &State{cond: blob.Condition{IfMatch: etag}}
 	if codec.IsUnsealed(err) {
 		if s.last, err = Newest(ctx, store); err != nil {
 			return nil, err
@@ -180,14 +176,16 @@ func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 		if parent != "" && id < parent {
 			s.Lost = append(s.Lost, VersionKey(parent)+": it is missing")
 		}
-		data, _, err := store.Get(ctx, VersionKey(id))
+		var data []byte
+		v, err := codec.Confirm(func() (v *Version, err error) {
+			if data, _, err = store.Get(ctx, VersionKey(id)); err != nil {
+				return nil, err
+			}
+			return DecodeVersion(store, data, VersionKey(id))
+		})
 		if errors.Is(err, blob.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return err
-		}
-		v, err := DecodeVersion(store, data, VersionKey(id))
 		if codec.IsUnsealed(err) {
 			s.Lost = append(s.Lost, VersionKey(id)+": it is damaged")
 			parent = ""

@@ -2,7 +2,9 @@ package manifest
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +62,63 @@ func TestIntactLakeHasLostNothing(t *testing.T) {
 	}
 	if s := recoverAll(t, blob.NewMemory()); s.Manifest != nil || s.Current != nil || len(s.Lost) > 0 {
 		t.Errorf("an empty lake: %+v", s)
+	}
+}
+
+// onTheWay is a store whose first reply with an object has a flipped bit.
+type onTheWay struct {
+	blob.Store
+	key     string
+	flipped bool
+}
+
+func (s *onTheWay) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	data, info, err := s.Store.Get(ctx, key)
+	if key == s.key && !s.flipped && err == nil {
+		s.flipped = true
+		data[len(data)/2] ^= 4
+	}
+	return data, info, err
+}
+
+// What is damaged on its way to the reader is not lost. A manifest that is written again would have
+// no tags, and no takedowns.
+func TestDamageOnTheWayIsNoLoss(t *testing.T) {
+	inner, m := published(t)
+	if _, _, err := SetTag(t.Context(), inner, "kept", m.Versions[0].ID, false); err != nil {
+		t.Fatal(err)
+	}
+	before := get(t, inner, Key)
+	for _, key := range []string{Key, m.Versions[3].Object, m.Versions[0].Object} {
+		for name, do := range map[string]func(store blob.Store) error{
+			"recover": func(store blob.Store) error {
+				s, err := Recover(t.Context(), store)
+				if err == nil && len(s.Lost) > 0 {
+					err = fmt.Errorf("lost %q", s.Lost)
+				}
+				return err
+			},
+			"drop lost": func(store blob.Store) error {
+				dropped, err := DropLost(t.Context(), store)
+				if err == nil && len(dropped) > 0 {
+					err = fmt.Errorf("dropped %q", dropped)
+				}
+				return err
+			},
+		} {
+			store := &onTheWay{Store: inner, key: key}
+			if err := do(store); err != nil {
+				t.Errorf("%s with %s: %v", name, key, err)
+			}
+			if !bytes.Equal(before, get(t, inner, Key)) {
+				t.Fatalf("%s with %s: the manifest changed", name, key)
+			}
+		}
+	}
+	store := &onTheWay{Store: inner, key: Key}
+	apply(t, store, addBatch(4))
+	if after, _ := current(t, inner); !store.flipped || len(after.Tags) != 1 || len(after.Versions) != len(m.Versions)+1 {
+		t.Errorf("a commit leaves %+v", after)
 	}
 }
 

@@ -439,7 +439,18 @@ func recordsOf(
 func readLost[T any, D document[T]](
 	ctx context.Context, store blob.Store, key string,
 ) (doc D, cond blob.Condition, lost bool, err error) {
-	data, info, err := store.Get(ctx, key)
+	var info blob.Info
+	doc, err = codec.Confirm(func() (D, error) {
+		var data []byte
+		if data, info, err = store.Get(ctx, key); err != nil {
+			return nil, err
+		}
+		doc := D(new(T))
+		if err := codec.Unseal(data, key, doc); err != nil {
+			return nil, err
+		}
+		return doc, doc.check(key)
+	})
 	if errors.Is(err, blob.ErrNotExist) {
 		err = nil
 		if key != CopyKey {
@@ -450,17 +461,17 @@ func readLost[T any, D document[T]](
 		}
 		return nil, blob.Condition{IfAbsent: true}, lost, err
 	}
-	if err != nil {
-		return nil, blob.Condition{}, false, err
-	}
 	cond = blob.Condition{IfMatch: info.ETag}
-	doc = new(T)
-	if err := codec.Unseal(data, key, doc); err != nil {
-		return nil, cond, codec.IsUnsealed(err), nil
-	}
-	var other *codec.CorruptError
-	if errors.As(doc.check(key), &other) {
-		return nil, cond, other.Section != "format", nil
+	var damage *codec.CorruptError
+	switch {
+	case codec.IsUnsealed(err):
+		return nil, cond, true, nil
+	case doc != nil && errors.As(err, &damage):
+		return nil, cond, damage.Section != "format", nil
+	case errors.Is(err, codec.ErrCorrupt):
+		return nil, cond, false, nil
+	case err != nil:
+		return nil, blob.Condition{}, false, err
 	}
 	return doc, cond, false, nil
 }

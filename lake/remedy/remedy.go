@@ -36,6 +36,9 @@ func Of(lakeURL, key string) string {
 	}
 	for _, form := range ingestedForms {
 		if m := form.FindStringSubmatch(key); m != nil {
+			if strings.HasPrefix(m[2], "~") { // a union, which is made again from its batches
+				return "mend it with: " + rebuild
+			}
 			return again(m[1], m[2])
 		}
 	}

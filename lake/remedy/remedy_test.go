@@ -30,6 +30,7 @@ func TestRemedies(t *testing.T) {
 		"index/versions/x.json":                rebuild,
 		"index/segments/x/a/b":                 rebuild,
 		lake.PostingsKey(3, "b", digest):       rebuild,
+		"urls/dataset_id=3/domain_prefix=any/part-~0123456789abcdef-" + digest + "-0.parquet": "mend it with: starter publish --lake s3://b/l --rebuild",
 		"batches/packs/" + digest + ".pack": "restore the postings in it with: starter publish --lake s3://b/l --rebuild, " +
 			"and ingest its batches again (starter ingest --lake s3://b/l --datasets-from … --again, if they were ingested so)",
 		lake.BatchKey(3, "b-1", digest):                 again(3, "b-1"),

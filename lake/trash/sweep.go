@@ -67,6 +67,10 @@ const (
 	// a renewal; for one deletion.
 	renewPart, deletePart, requestPart = 32, 4, 20
 
+	// lostRenewals is how many documents of its own a sweep finds in the place of the one that it
+	// knows. Renewals are conditional, so that of all that were given up on one can take effect.
+	lostRenewals = 4
+
 	// maxAwait is how long Await waits. A step that fails then is repeated, and says why it waits.
 	maxAwait = 15 * time.Second
 
@@ -375,7 +379,7 @@ func (s *Sweep) renew(ctx context.Context) {
 		s.mu.Unlock()
 		next.Renewals++
 		putCtx, cancel := context.WithTimeout(ctx, s.timeout/requestPart)
-		etag, err := put(putCtx, s.store, next, etag)
+		etag, err := s.replace(putCtx, next, etag)
 		cancel()
 		s.mu.Lock()
 		switch {
@@ -423,9 +427,29 @@ func (s *Sweep) End(ctx context.Context) error {
 	next.Open = false
 	ctx, cancel := context.WithTimeout(ctx, s.timeout/requestPart)
 	defer cancel()
-	_, err := put(ctx, s.store, next, s.etag)
+	_, err := s.replace(ctx, next, s.etag)
 	if errors.Is(err, blob.ErrPrecondition) {
 		return ErrLost
 	}
 	return err
+}
+
+// replace puts the next document of the sweep over the one with that ETag, or over a renewal of the
+// sweep that took effect although it was given up on, or its reply was lost.
+func (s *Sweep) replace(ctx context.Context, next document, etag string) (string, error) {
+	for range lostRenewals {
+		put, err := put(ctx, s.store, next, etag)
+		if !errors.Is(err, blob.ErrPrecondition) {
+			return put, err
+		}
+		d, found, ok, readErr := read(ctx, s.store)
+		if readErr != nil {
+			return "", readErr
+		}
+		if !ok || !d.Open || d.Epoch != s.epoch || d.Holder != next.Holder || found == etag {
+			return "", err
+		}
+		etag = found
+	}
+	return "", fmt.Errorf("%w: earlier renewals arrived again and again", blob.ErrPrecondition)
 }

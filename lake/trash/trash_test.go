@@ -183,6 +183,58 @@ func (f *failing) Put(ctx context.Context, key string, data []byte, cond blob.Co
 	return f.Store.Put(ctx, key, data, cond)
 }
 
+// A renewal that was given up on may have taken effect, or still do so: it is this sweep's, which
+// goes on and ends. Else writers would wait for it for all of its timeout.
+func TestRenewalThatWasGivenUpOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, renewals := range []int{0, 1} {
+			inner := blob.NewMemory()
+			store := &lostReplies{Store: inner}
+			s := begin(t, store, 0)
+			store.lose.Store(true)
+			time.Sleep(DefaultTimeout/renewPart + time.Second)
+			if store.lose.Swap(false); store.lost.Load() == 0 {
+				t.Fatal("no renewal")
+			}
+			time.Sleep(time.Duration(renewals) * DefaultTimeout / renewPart)
+			put1(t, inner, "a")
+			if err := s.Delete(t.Context(), "a"); err != nil {
+				t.Errorf("after %d more renewals: %v", renewals, err)
+			}
+			if err := s.End(t.Context()); err != nil {
+				t.Errorf("after %d more renewals: %v", renewals, err)
+			}
+			if err := Await(t.Context(), inner, s.Epoch()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// lostReplies is a store whose puts take effect without a reply, and that then cannot be read, as
+// for a caller whose time has passed.
+type lostReplies struct {
+	blob.Store
+	lose atomic.Bool
+	lost atomic.Int64
+}
+
+func (l *lostReplies) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
+	info, err := l.Store.Put(ctx, key, data, cond)
+	if l.lose.Load() {
+		l.lost.Add(1)
+		return blob.Info{}, context.DeadlineExceeded
+	}
+	return info, err
+}
+
+func (l *lostReplies) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	if l.lose.Load() {
+		return nil, blob.Info{}, context.DeadlineExceeded
+	}
+	return l.Store.Get(ctx, key)
+}
+
 // Of sweeps that begin at once one goes first, and the others after it.
 func TestSweepsFollowEachOther(t *testing.T) {
 	store := folder(t)

@@ -608,6 +608,7 @@ func benchmark(b *testing.B, column string, values []string) {
 		{"klauspost fastest", level(zstd.SpeedFastest)},
 		{"klauspost default", level(zstd.SpeedDefault)},
 		{"klauspost better", level(zstd.SpeedBetterCompression)},
+		{"klauspost best", level(zstd.SpeedBestCompression)},
 		{"huff0", func(dst []byte, p *page) []byte {
 			if out, _, err := huff0.Compress4X(p.text[:min(len(p.text), seekable.MaxRawBlock)], &h); err == nil {
 				return append(dst, out...)

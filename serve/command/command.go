@@ -153,8 +153,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		debug.SetMemoryLimit(opt.HeapBytes())
 	}
 	opt.CacheDir = lookup.CacheOf(o.cache, lakeURL)
-	if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
-		return fmt.Errorf("cache folder: %w", err)
+	if _, files := blob.AsLocalFiler(store); !files { // files are mapped where they are
+		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
+			return fmt.Errorf("cache folder: %w", err)
+		}
 	}
 	counted := blob.NewCounting(store)
 	server := lookup.NewServer(counted, opt)

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 )
 
 // benchLake returns a lake with 20,000 small domains and one domain of 20,000 rows a dataset, in
@@ -75,5 +77,64 @@ func BenchmarkFirstPage(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkCompacted asks lakes with the same rows: one of 365 daily batches, each published by
+// itself; the same, compacted; and one batch.
+func BenchmarkCompacted(b *testing.B) {
+	day := func(d int) (records []testlake.Record) {
+		for i := range 500 {
+			url := fmt.Sprintf("https://www.site%03d.test/%03d/%d.html", (i*i+d)%200, d, i)
+			records = append(records, testlake.Record{URL: url, TS: int64(d) * 86_400_000, HasTS: true})
+		}
+		return records
+	}
+	days, one := blob.NewMemory(), blob.NewMemory()
+	var all []testlake.Record
+	for d := range 365 {
+		testlake.Ingest(b, days, "crawl", fmt.Sprintf("d%03d", d), day(d))
+		testlake.Publish(b, days)
+		all = append(all, day(d)...)
+	}
+	testlake.Ingest(b, one, "crawl", "all", all)
+	testlake.Publish(b, one)
+	compacted := blob.NewMemory()
+	blobtest.Copy(b, days, compacted)
+	if _, err := publish.CompactAll(b.Context(), compacted, testlake.Run(), publish.Compaction{Full: true}, b.TempDir()); err != nil {
+		b.Fatal(err)
+	}
+	for _, lake := range []struct {
+		name  string
+		store blob.Store
+	}{{"days", days}, {"compacted", compacted}, {"one batch", one}} {
+		snap := acquire(b, serve(b, lake.store, Options{}), "")
+		q := URLsQuery{Target: target(b, "site077.test"), Dataset: 1, Limit: 100}
+		for _, cold := range []bool{false, true} {
+			name := lake.name + "/cached"
+			if cold {
+				name = lake.name + "/cold"
+			}
+			run := func(what string, ask func() error) {
+				b.Run(what+"/"+name, func(b *testing.B) {
+					for b.Loop() {
+						if cold {
+							snap.server.clearCaches(true, true)
+						}
+						if err := ask(); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+			run("domain", func() error {
+				_, err := snap.Domain(b.Context(), q.Target, "")
+				return err
+			})
+			run("100 rows", func() error {
+				_, err := snap.URLs(b.Context(), q)
+				return err
+			})
+		}
 	}
 }

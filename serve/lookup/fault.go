@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -59,6 +62,14 @@ func Reason(err error) string {
 	var corrupt *codec.CorruptError
 	if errors.As(err, &corrupt) {
 		return remedy.Explain("", corrupt)
+	}
+	if errors.Is(err, mapped.ErrCache) {
+		switch {
+		case errors.Is(err, syscall.ENOSPC):
+			return "the server's cache folder has no room; newer versions wait for it"
+		case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+			return "the server may not write to its cache folder; newer versions wait for it"
+		}
 	}
 	for _, kind := range []error{
 		errStarting, errClosed, manifest.ErrNoVersion, manifest.ErrGeneration,

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -20,28 +21,32 @@ func gcCommand(g *global) *cobra.Command {
 	cmd, in := garbage.NewCommand()
 	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
 		return garbage.Start(ctx, c, in)
-	}, func() error { return garbage.Check(in) }, garbage.Print)
+	}, func() error { return garbage.Check(in) }, nil, garbage.Print)
 }
 
 func compactCommand(g *global) *cobra.Command {
 	cmd, in := compaction.NewCommand()
 	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
 		return compaction.Start(ctx, c, in)
-	}, nil, compaction.Print)
+	}, nil, compaction.Progress, compaction.Print)
 }
 
 func rebuildCommand(g *global) *cobra.Command {
 	cmd, in := check.RebuildCommand()
 	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
 		return check.Start(ctx, c, in)
-	}, func() error { return check.Deadline(in.Deadline) }, check.PrintRebuilt, check.Teller)
+	}, func() error { return check.Deadline(in.Deadline) }, nil, check.PrintRebuilt, check.Teller)
 }
 
+// progressOf tells how far a workflow is: see compaction.Progress.
+type progressOf func(context.Context, client.Client, client.WorkflowRun) (share float64, stage, line string, ok bool)
+
 // maintain completes a verb whose input has the lake at lake. wrong, which may be nil, returns an
-// error for wrong usage. tellers tell meanwhile how far the workflow is.
+// error for wrong usage. progress, which may be nil, tells a bar how far the workflow is, tellers
+// print lines about it.
 func maintain[R any](
 	g *global, cmd *cobra.Command, lake *string, start func(context.Context, client.Client) (client.WorkflowRun, error),
-	wrong func() error, print func(io.Writer, *R), tellers ...func(client.Client, client.WorkflowRun) check.Tell,
+	wrong func() error, progress progressOf, print func(io.Writer, *R), tellers ...func(client.Client, client.WorkflowRun) check.Tell,
 ) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if *lake, err = cli.LakeURL(g.lake); err != nil {
@@ -72,7 +77,7 @@ func maintain[R any](
 		for _, teller := range tellers {
 			tells = append(tells, teller(c, run))
 		}
-		return watchMaintenance(cmd, g, c, run, print, tells...)
+		return watchMaintenance(cmd, g, c, run, progress, print, tells...)
 	}
 	g.lakeFlag(cmd)
 	return cmd
@@ -80,18 +85,30 @@ func maintain[R any](
 
 // watchMaintenance waits until the workflow ends and prints its result.
 func watchMaintenance[R any](
-	cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, print func(io.Writer, *R), tells ...check.Tell,
+	cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, progress progressOf, print func(io.Writer, *R),
+	tells ...check.Tell,
 ) error {
 	var res R
-	waits := newWaitLog(cmd.ErrOrStderr(), nil, c, run)
-	if err := await(cmd, run, &res, false, c, nil, func(ctx context.Context) {
+	var b *bar // shows nothing
+	if progress != nil {
+		b = newBar(cmd.ErrOrStderr(), g.json)
+	}
+	waits := newWaitLog(cmd.ErrOrStderr(), b, c, run)
+	err := await(cmd, run, &res, false, c, b, func(ctx context.Context) {
+		if progress != nil {
+			if share, stage, line, ok := progress(ctx, c, run); ok {
+				b.show(share, stage, time.Now(), func(func(int64) string) string { return line })
+			}
+		}
 		waits.update(ctx, "")
 		for _, tell := range tells {
 			if !g.json {
 				tell(ctx, cmd.ErrOrStderr())
 			}
 		}
-	}); err != nil {
+	})
+	b.finish(err)
+	if err != nil {
 		return err
 	}
 	if g.json {

@@ -103,7 +103,7 @@ func printPublish(out io.Writer, res *workflows.PublishResult) {
 		cli.Fprintf(out, "Checked %s: rewrote %s in %s, restored %s\n", plural(int64(r.Checked), "segment"),
 			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"),
 			plural(int64(r.Postings), "postings object"))
-		for _, key := range append(slices.Clone(r.Registries), r.Pieces...) {
+		for _, key := range slices.Concat(r.Registries, r.Pieces, r.Unions) {
 			cli.Fprintf(out, "Restored: %s\n", key)
 		}
 		for _, line := range r.Replaced {

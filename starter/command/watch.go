@@ -62,13 +62,13 @@ workflow succeeds and 1 if it fails.`,
 			case "PublishWorkflow":
 				return watchPublish(cmd, g, c, run)
 			case "GCWorkflow":
-				return watchMaintenance(cmd, g, c, run, garbage.Print)
+				return watchMaintenance(cmd, g, c, run, nil, garbage.Print)
 			case "CompactWorkflow":
-				return watchMaintenance(cmd, g, c, run, compaction.Print)
+				return watchMaintenance(cmd, g, c, run, compaction.Progress, compaction.Print)
 			case "RebuildWorkflow":
-				return watchMaintenance(cmd, g, c, run, check.PrintRebuilt, check.Teller(c, run))
+				return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
 			case "VerifyWorkflow":
-				return watchMaintenance(cmd, g, c, run, check.PrintVerified)
+				return watchMaintenance(cmd, g, c, run, nil, check.PrintVerified)
 			default:
 				return fmt.Errorf("%s is a %s; only workflows of urlake can be watched", args[0], kind)
 			}

@@ -4,7 +4,9 @@ package compaction
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -68,6 +70,48 @@ func Kind() schedule.Kind {
 // Start starts the workflow, unless one of the lake is running.
 func Start(ctx context.Context, c client.Client, in *workflows.CompactInput) (client.WorkflowRun, error) {
 	return single.Start(ctx, c, activities.CompactorID(in.Lake), "compaction", in.Lake, workflows.CompactWorkflow, *in)
+}
+
+// Progress asks a compaction how far it is: the share that is done, its stage and a line that
+// describes it. ok is false if it does not answer, for example since no worker runs.
+func Progress(ctx context.Context, c client.Client, run client.WorkflowRun) (share float64, stage, line string, ok bool) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	var p workflows.CompactProgress
+	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
+	if err != nil || v.Get(&p) != nil {
+		return 0, "", "", false
+	}
+	share, stage, line = describe(&p)
+	return share, stage, line, true
+}
+
+// describe returns what Progress does. Uniting takes most of the time, then building.
+func describe(p *workflows.CompactProgress) (share float64, stage, line string) {
+	of := 0.0
+	if p.Tasks > 0 {
+		of = float64(p.Done) / float64(p.Tasks)
+	}
+	tasks := ""
+	if p.Tasks > 1 {
+		tasks = fmt.Sprintf(", %s of %s done", cli.Count(int64(p.Done)), cli.Plural(int64(p.Tasks), "task"))
+	}
+	switch p.Stage {
+	case "unite":
+		share, line = 0.01+0.69*of, "uniting small parts"+tasks
+	case "build":
+		share, line = 0.70+0.20*of, "building a segment"+tasks
+	case "verify":
+		share, line = 0.90, "verifying the segment"
+	case "commit":
+		share, line = 0.98, "committing the version"
+	default:
+		line = "planning"
+	}
+	if p.Rounds > 0 {
+		line += fmt.Sprintf("; %s made so far", cli.Plural(int64(p.Rounds), "version"))
+	}
+	return share, p.Stage, line
 }
 
 // Print prints the result of a compaction for people.

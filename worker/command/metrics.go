@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/storemetrics"
@@ -210,6 +211,9 @@ func (m *metrics) add(result any) {
 		m.records.WithLabelValues("kept").Add(float64(r.Kept))
 		m.records.WithLabelValues("rejected").Add(float64(r.Records - r.Kept))
 	case ingest.MergeResult:
+		m.rows.Add(float64(r.Rows))
+		m.partBytes.Add(float64(r.Bytes))
+	case publish.United:
 		m.rows.Add(float64(r.Rows))
 		m.partBytes.Add(float64(r.Bytes))
 	case ingest.SmallResult:

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/smithy-go"
 
 	"github.com/urlake/urlake/lake/blob"
@@ -90,15 +92,32 @@ func brief(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return context.Canceled
 	}
+	_, status := apiError(err)
+	reply := fmt.Sprintf("HTTP %d", status)
+	var resp interface{ ServiceRequestID() string }
+	if errors.As(err, &resp) && resp.ServiceRequestID() != "" {
+		reply += ", request " + resp.ServiceRequestID()
+	}
+	tries := ""
+	var spent *retry.MaxAttemptsError
+	if errors.As(err, &spent) {
+		tries = fmt.Sprintf(", tried %d times", spent.Attempt)
+	}
 	var api smithy.APIError
 	if errors.As(err, &api) {
-		_, status := apiError(err)
-		text := fmt.Sprintf("%s: %s (HTTP %d)", api.ErrorCode(), api.ErrorMessage(), status)
-		var resp interface{ ServiceRequestID() string }
-		if errors.As(err, &resp) && resp.ServiceRequestID() != "" {
-			text = fmt.Sprintf("%s: %s (HTTP %d, request %s)", api.ErrorCode(), api.ErrorMessage(), status, resp.ServiceRequestID())
+		return &briefError{fmt.Sprintf("%s: %s (%s%s)", api.ErrorCode(), api.ErrorMessage(), reply, tries), err}
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		host := request.URL
+		if u, parseErr := url.Parse(request.URL); parseErr == nil {
+			host = u.Host
 		}
-		return &briefError{text, err}
+		return &briefError{fmt.Sprintf("no reply from %s%s: %v", host, tries, request.Err), err}
+	}
+	var broken *smithy.DeserializationError
+	if errors.As(err, &broken) {
+		return &briefError{fmt.Sprintf("the reply cannot be read (%s%s): %v", reply, tries, broken.Err), err}
 	}
 	var op *smithy.OperationError
 	if errors.As(err, &op) {

@@ -17,9 +17,19 @@
 // # Retries and limits
 //
 // A request is tried up to AWS_MAX_ATTEMPTS times, or 5, with the SDK's backoff. Timeouts,
-// throttling (429, 503), other 5xx and broken connections are retried. An attempt fails if the
-// reply does not begin within a minute. A download resumes if it breaks off or no byte arrives for
-// a minute, and fails after 5 consecutive resumes without a byte.
+// throttling (429, 503), other 5xx, broken connections, replies that cannot be parsed and bodies
+// that arrive damaged are retried. An attempt fails if the reply does not begin within a minute. A
+// download resumes if it breaks off or no byte arrives for a minute. As many consecutive attempts
+// without a byte end it, whether they failed before the body or in it. No other layer of a program
+// retries but net/http, which sends a read once more that a kept connection has not answered;
+// Temporal repeats whole steps.
+//
+// # Damage on the way
+//
+// S3 refuses an upload whose SHA-256 is not the signed one; it is sent again. A download of a whole
+// object by Get is compared with the ETag, if that is an MD5, and read again if the two differ,
+// within the same number of attempts. Ranges and streams, listings and headers have no checksum of
+// S3's: over https TLS protects them, and what the lake keeps has checksums that its readers check.
 //
 // An object of up to one part (8 MiB) is one PutObject, a larger one a multipart upload of at most
 // 10,000 parts and 5 TiB. Up to 4 parts of an object and 16 of a store are in flight, which takes
@@ -45,6 +55,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -54,6 +65,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -86,10 +99,12 @@ const (
 
 // store is a Store in a bucket, with or without a prefix.
 type store struct {
-	client *s3.Client
-	url    string
-	bucket string
-	prefix string // "" or ending in a slash
+	client   *s3.Client
+	url      string
+	bucket   string
+	prefix   string      // "" or ending in a slash
+	attempts int         // of a request
+	md5      atomic.Bool // the ETag of an object was its MD5
 
 	stall, resumeWait time.Duration
 
@@ -123,6 +138,7 @@ func open(ctx context.Context, rest string) (*store, error) {
 	}
 
 	opts := []func(*config.LoadOptions) error{
+		config.WithLogger(logging.Nop{}), // what fails is returned
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConns, t.MaxIdleConnsPerHost = idleConnections, idleConnections
 			t.ResponseHeaderTimeout = headerTimeout
@@ -141,7 +157,7 @@ func open(ctx context.Context, rest string) (*store, error) {
 	cfg.Region = cmp.Or(cfg.Region, "us-east-1")
 	attempts := cmp.Or(cfg.RetryMaxAttempts, defaultAttempts)
 	s := &store{
-		url: root, bucket: bucket, prefix: prefix,
+		url: root, bucket: bucket, prefix: prefix, attempts: attempts,
 		stall: stallTimeout, resumeWait: resumeWait, uploads: make(chan struct{}, storeParts),
 	}
 	s.client = s3.NewFromConfig(cfg, func(o *s3.Options) {
@@ -152,12 +168,28 @@ func open(ctx context.Context, rest string) (*store, error) {
 			// Retries are bounded for each request. The SDK's budget for all requests of a client
 			// would make hundreds of concurrent requests fail one another.
 			r.RateLimiter = ratelimit.None
-			r.Retryables = append(r.Retryables, retry.RetryableHTTPStatusCode{
-				Codes: map[int]struct{}{http.StatusTooManyRequests: {}},
-			})
+			r.Retryables = append(r.Retryables,
+				retry.RetryableHTTPStatusCode{Codes: map[int]struct{}{http.StatusTooManyRequests: {}}},
+				retry.RetryableErrorCode{Codes: damagedBody},
+				retry.IsErrorRetryableFunc(brokenReply))
 		})
 	})
 	return s, nil
+}
+
+// damagedBody are the codes of uploads whose body did not arrive as it was sent.
+var damagedBody = map[string]struct{}{
+	"BadDigest": {}, "IncompleteBody": {}, "XAmzContentSHA256Mismatch": {}, "XAmzContentChecksumMismatch": {},
+}
+
+// brokenReply makes the SDK retry a request whose reply cannot be parsed, which it does not by
+// itself: the connection broke within a listing, say.
+func brokenReply(err error) aws.Ternary {
+	var broken *smithy.DeserializationError
+	if _, status := apiError(err); errors.As(err, &broken) && status/100 == 2 {
+		return aws.TrueTernary
+	}
+	return aws.UnknownTernary
 }
 
 // validBucket reports whether a bucket can have that name. It accepts more names than Amazon does,
@@ -229,20 +261,49 @@ func (s *store) headError(ctx context.Context, name *string, err error) error {
 
 // Get implements Store.
 func (s *store) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
-	r, size, err := s.openStream(ctx, "get", key, 0, -1)
+	var before []byte
+	for left := s.attempts; ; {
+		b, r, err := s.get(ctx, key, left)
+		if r != nil {
+			left -= r.tried
+		}
+		if errors.Is(err, blob.ErrChanged) && left > 0 {
+			before = nil // its reply broke off, and the rest would be that of the new object
+			continue
+		}
+		if err != nil {
+			return nil, blob.Info{}, err
+		}
+		intact := r.intact(b)
+		if intact && r.md5 {
+			s.md5.Store(true)
+		}
+		// In a store where no ETag was an MD5 so far, equal bytes twice are the object. Without an
+		// attempt left the bytes are the caller's, who checks them too.
+		if intact || left <= 0 || !s.md5.Load() && before != nil && bytes.Equal(b, before) {
+			return b, blob.Info{Key: key, Size: int64(len(b)), ETag: r.etag}, nil
+		}
+		before = b
+	}
+}
+
+// get reads a whole object in one stream of at most so many attempts without a byte. The stream is
+// nil if it could not be opened.
+func (s *store) get(ctx context.Context, key string, attempts int) ([]byte, *stream, error) {
+	r, size, err := s.openStream(ctx, "get", key, 0, -1, attempts)
 	if err != nil {
-		return nil, blob.Info{}, err
+		return nil, nil, err
 	}
 	defer r.Close()
 	if size > blob.MaxSmall {
 		err := fmt.Errorf("%w: %d bytes, at most %d", blob.ErrTooLarge, size, blob.MaxSmall)
-		return nil, blob.Info{}, blob.OpError("get", s.url, key, err)
+		return nil, r, blob.OpError("get", s.url, key, err)
 	}
 	b := make([]byte, size)
 	if _, err := io.ReadFull(r, b); err != nil {
-		return nil, blob.Info{}, err
+		return nil, r, err
 	}
-	return b, blob.Info{Key: key, Size: size, ETag: r.etag}, nil
+	return b, r, nil
 }
 
 // ReadRange implements Store.
@@ -250,7 +311,7 @@ func (s *store) ReadRange(ctx context.Context, key string, off, n int64) ([]byte
 	if n < 0 {
 		return nil, blob.OpError("read", s.url, key, fmt.Errorf("%w: %d bytes", blob.ErrRange, n))
 	}
-	r, _, err := s.openStream(ctx, "read", key, off, n)
+	r, _, err := s.openStream(ctx, "read", key, off, n, s.attempts)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +325,7 @@ func (s *store) ReadRange(ctx context.Context, key string, off, n int64) ([]byte
 
 // Open implements Store.
 func (s *store) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	r, _, err := s.openStream(ctx, "open", key, off, n)
+	r, _, err := s.openStream(ctx, "open", key, off, n, s.attempts)
 	if err != nil {
 		return nil, err
 	}
@@ -401,7 +462,10 @@ func (s *store) Delete(ctx context.Context, keys ...string) error {
 			Bucket: &s.bucket, Delete: &types.Delete{Objects: ids, Quiet: aws.Bool(true)},
 		})
 		if err != nil {
-			what := batch[0] + " and " + strconv.Itoa(len(batch)-1) + " more"
+			what := batch[0]
+			if more := len(batch) - 1; more > 0 {
+				what += " and " + strconv.Itoa(more) + " more"
+			}
 			return errors.Join(append(errs, s.fail("delete", what, err))...)
 		}
 		for _, e := range out.Errors {

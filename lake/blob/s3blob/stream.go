@@ -1,8 +1,11 @@
 package s3blob
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/md5"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +13,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -19,16 +24,16 @@ const (
 	// stallTimeout ends a reply in which no byte arrives; the download is resumed.
 	stallTimeout = time.Minute
 
-	// maxResumes is the number of consecutive resumes of a download without a byte.
-	maxResumes = 5
-
 	// resumeWait is the wait before a download is resumed after a reply without a byte. It doubles.
 	resumeWait = 100 * time.Millisecond
 )
 
 // openStream opens a stream of n bytes from off, or of the rest if n is negative. The object has
-// all of them, and the reply to the first request has begun. Size is the size of the object.
-func (s *store) openStream(ctx context.Context, op, key string, off, n int64) (_ *stream, size int64, err error) {
+// all of them, and the reply to the first request has begun. Size is the size of the object. So many
+// consecutive attempts without a byte end the stream.
+func (s *store) openStream(
+	ctx context.Context, op, key string, off, n int64, attempts int,
+) (_ *stream, size int64, err error) {
 	name, err := s.name(ctx, op, key)
 	if err != nil {
 		return nil, 0, err
@@ -36,7 +41,7 @@ func (s *store) openStream(ctx context.Context, op, key string, off, n int64) (_
 	if err := blob.CheckRange(off, n); err != nil {
 		return nil, 0, blob.OpError(op, s.url, key, err)
 	}
-	r := &stream{ctx: ctx, s: s, key: key, name: name, off: off, end: off + n}
+	r := &stream{ctx: ctx, s: s, key: key, name: name, attempts: attempts, off: off, end: off + n}
 	if n != 0 {
 		if n < 0 {
 			r.end = -1
@@ -76,12 +81,15 @@ type stream struct {
 	name     *string
 	off, end int64 // the range that is still to be read; end is -1 if it is not known
 	etag     string
+	md5      bool // the ETag may be the MD5 of the object
 
-	body   io.ReadCloser // nil between attempts
-	cancel context.CancelFunc
-	stall  *time.Timer
-	broken int // consecutive attempts without a byte
-	err    error
+	body     io.ReadCloser // nil between attempts
+	cancel   context.CancelFunc
+	stall    *time.Timer
+	attempts int // the most attempts without a byte
+	broken   int // consecutive attempts without a byte
+	tried    int // all attempts
+	err      error
 }
 
 // request requests the range that is still to be read and returns the size of the object. If etag
@@ -98,11 +106,18 @@ func (r *stream) request(etag string) (size int64, err error) {
 		in.IfMatch = aws.String(quote(etag))
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
-	out, err := r.s.client.GetObject(ctx, in)
+	// What the SDK tries again and what is resumed are attempts of one read.
+	out, err := r.s.client.GetObject(ctx, in, func(o *s3.Options) { o.RetryMaxAttempts = r.attempts - r.broken })
 	if err != nil {
 		cancel()
 		return 0, err
 	}
+	tries := 1
+	if all, ok := retry.GetAttemptResults(out.ResultMetadata); ok {
+		tries = max(1, len(all.Results))
+	}
+	r.tried += tries
+	r.broken += tries - 1
 	reject := func(err error) (int64, error) {
 		out.Body.Close()
 		cancel()
@@ -120,9 +135,25 @@ func (r *stream) request(etag string) (size int64, err error) {
 	}
 	r.body, r.cancel = out.Body, cancel
 	r.etag = unquote(out.ETag)
+	// Objects that are encrypted by keys of KMS or of the client have other ETags.
+	r.md5 = out.SSECustomerAlgorithm == nil &&
+		(out.ServerSideEncryption == "" || out.ServerSideEncryption == types.ServerSideEncryptionAes256)
 	r.stall = time.AfterFunc(r.s.stall, cancel)
 	r.stall.Stop()
 	return size, nil
+}
+
+// intact reports whether b can be the whole object: unless its ETag is another MD5.
+func (r *stream) intact(b []byte) bool {
+	sum, err := hex.DecodeString(r.etag)
+	if err != nil || len(sum) != md5.Size {
+		r.md5 = false // the ETag of an upload in parts, say
+	}
+	if !r.md5 {
+		return true
+	}
+	got := md5.Sum(b)
+	return bytes.Equal(sum, got[:])
 }
 
 func (r *stream) Read(p []byte) (int, error) {
@@ -153,7 +184,7 @@ func (r *stream) Read(p []byte) (int, error) {
 			if r.ctx.Err() != nil {
 				r.err = r.ctx.Err()
 			} else if n == 0 {
-				if r.broken++; r.broken > maxResumes {
+				if r.broken++; r.broken >= r.attempts {
 					err := fmt.Errorf("broken off %d times at byte %d: %w",
 						r.broken, r.off, cmp.Or(noEOF(err), io.ErrUnexpectedEOF))
 					r.err = blob.OpError("read", r.s.url, r.key, err)

@@ -1,0 +1,5 @@
+//go:build soak
+
+package s3blob_test
+
+func init() { lives = 20 }

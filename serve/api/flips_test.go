@@ -1,0 +1,553 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/urlake/urlake/indexbuild/gc"
+	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/lease"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/starter/retire"
+)
+
+// flipLakes are the lakes of TestFlipsUnderLoad, and how many versions it publishes in each. The
+// build tag soak has more.
+var flipLakes = map[string]func(t *testing.T) (store blob.Store, flips int){
+	"memory": func(*testing.T) (blob.Store, int) { return blob.NewMemory(), 200 / testenv.Every(4) },
+}
+
+const (
+	flipReaders = 2
+	// flipKeep is how many versions collections keep. Publishes wait for a reader that reads a
+	// version flipLag versions old, so that a version is kept as long as somebody pages through it.
+	flipKeep, flipLag = 6, 3
+	flipDomains       = 4
+	// walksAFlip is the most walks of a reader between two publishes, so that readers leave the
+	// processors to the writers.
+	walksAFlip = 6
+	// compactEvery is how many publishes there are from the end of a compaction to the begin of the
+	// next.
+	compactEvery = 12
+)
+
+// held is what a version holds: the URLs of each domain by the number of the dataset.
+type held map[string]map[int][]string
+
+// flipper publishes versions.
+type flipper struct {
+	t     *testing.T
+	store blob.Store
+	temp  string
+	rng   *rand.Rand
+
+	live    map[string]map[string][]testlake.Record // dataset → batch
+	retired map[string]map[string][]testlake.Record
+	spec    int // makes the URLs of batches differ
+	done    map[string]int
+
+	mu       sync.Mutex
+	versions map[string]held // the newest
+	order    []string        // of versions
+	changed  *sync.Cond
+	begun    [flipReaders]int // the flip at which each reader began its walk
+	walked   [flipReaders]int // how many it has begun at that flip
+	flip     int
+	ended    bool
+
+	compactions int // that made a version
+}
+
+var flipDatasets = []string{"alpha", "beta", "gamma"}
+
+func flipDomain(i int) string { return fmt.Sprintf("site%d.test", i) }
+
+// ingest adds a batch of a dataset or replaces one.
+func (f *flipper) ingest(dataset string) error {
+	batch := fmt.Sprintf("b%d", f.rng.IntN(6))
+	f.spec++
+	var records []testlake.Record
+	for i := range 5 + f.rng.IntN(60) {
+		records = append(records, testlake.Record{
+			URL: fmt.Sprintf("https://%s/%s/%s/%d/%d", flipDomain(i%flipDomains), dataset, batch, f.spec, i),
+		})
+	}
+	spec := testlake.Spec(f.t, f.store, dataset, batch, records)
+	if _, err := testlake.Steps(f.t.Context(), f.store, spec, f.temp); err != nil {
+		return err
+	}
+	if f.live[dataset] == nil {
+		f.live[dataset], f.retired[dataset] = map[string][]testlake.Record{}, map[string][]testlake.Record{}
+	}
+	f.live[dataset][batch] = records
+	delete(f.retired[dataset], batch)
+	f.done["ingests"]++
+	return nil
+}
+
+// move retires a batch, or restores one unless a collection was faster.
+func (f *flipper) move(restore bool) error {
+	from, to, what := f.live, f.retired, "retired"
+	if restore {
+		from, to, what = f.retired, f.live, "restored"
+	}
+	dataset := flipDatasets[f.rng.IntN(len(flipDatasets))]
+	batches := slices.Sorted(maps.Keys(from[dataset]))
+	if len(batches) == 0 {
+		return nil
+	}
+	batch := batches[f.rng.IntN(len(batches))]
+	opt := retire.Options{Dataset: dataset, Batches: []string{batch}, Restore: restore}
+	s, err := opt.Select(f.t.Context(), f.store)
+	if err == nil {
+		err = s.Apply(f.t.Context(), f.store)
+	}
+	if err != nil && restore && strings.Contains(err.Error(), "not all of it is left") {
+		delete(from[dataset], batch)
+		f.done["collected first"]++
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s/%s: %w", what, dataset, batch, err)
+	}
+	to[dataset][batch] = from[dataset][batch]
+	delete(from[dataset], batch)
+	f.done[what]++
+	return nil
+}
+
+// publish makes the next version.
+func (f *flipper) publish() error {
+	state := held{}
+	for d, dataset := range flipDatasets {
+		for _, records := range f.live[dataset] {
+			for _, r := range records {
+				domain := strings.Split(r.URL, "/")[2]
+				if state[domain] == nil {
+					state[domain] = map[int][]string{}
+				}
+				state[domain][d+1] = append(state[domain][d+1], r.URL)
+			}
+		}
+	}
+	for _, datasets := range state {
+		for _, urls := range datasets {
+			slices.Sort(urls)
+		}
+	}
+	done, err := publish.All(f.t.Context(), f.store, testlake.Run(), f.temp)
+	if err == nil && len(done.Skipped) > 0 {
+		err = fmt.Errorf("skipped %+v", done.Skipped)
+	}
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.versions[done.Version] == nil {
+		f.flip++
+	}
+	f.published(done.Version, state)
+	for !f.ended && slices.ContainsFunc(f.begun[:], func(at int) bool { return at < f.flip-flipLag }) {
+		f.changed.Wait()
+	}
+	return nil
+}
+
+// published notes what a version holds. The caller holds f.mu.
+func (f *flipper) published(version string, state held) {
+	if f.versions[version] == nil {
+		f.order = append(f.order, version)
+	}
+	f.versions[version] = state
+	if len(f.order) > 10*flipKeep { // nobody asks for it any more
+		delete(f.versions, f.order[0])
+		f.order = f.order[1:]
+	}
+	f.changed.Broadcast()
+}
+
+// compact makes a version with the contents of the one before.
+func (f *flipper) compact(full bool) error {
+	done, err := publish.CompactAll(f.t.Context(), f.store, testlake.Run(), publish.Compaction{Full: full}, f.t.TempDir())
+	if err != nil || done.Existed {
+		return err
+	}
+	data, _, err := f.store.Get(f.t.Context(), manifest.VersionKey(done.Version))
+	if err != nil {
+		return err
+	}
+	v, err := manifest.DecodeVersion(f.store, data, manifest.VersionKey(done.Version))
+	if err != nil {
+		return err
+	}
+	state := f.wait(v.Parent)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if state != nil {
+		f.published(done.Version, state)
+		f.compactions++
+	}
+	return nil
+}
+
+// wait returns what a version holds, once its publisher knows that it has published it.
+func (f *flipper) wait(version string) held {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.versions[version] == nil && !f.ended {
+		f.changed.Wait()
+	}
+	return f.versions[version]
+}
+
+// kept reports whether a version is so new that no collection may have dropped it.
+func (f *flipper) kept(version string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.order[max(0, len(f.order)-flipKeep+1):], version)
+}
+
+// begin notes that a reader begins a walk, and reports whether there are more flips to come.
+func (f *flipper) begin(reader int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for f.walked[reader] == walksAFlip && f.begun[reader] == f.flip && !f.ended {
+		f.changed.Wait()
+	}
+	if f.begun[reader] != f.flip {
+		f.walked[reader] = 0
+	}
+	f.walked[reader]++
+	f.begun[reader] = f.flip
+	f.changed.Broadcast()
+	return !f.ended
+}
+
+func (f *flipper) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+	f.changed.Broadcast()
+}
+
+// walk asks for a domain and for all URLs of one of its datasets, page after page, and compares the
+// answers with what the version holds that the first page was of.
+func (f *flipper) walk(get func(path string, v any) error, rng *rand.Rand) error {
+	domain := flipDomain(rng.IntN(flipDomains))
+	var totals domainAnswer
+	if err := get("/v1/domain/"+domain, &totals); err != nil {
+		return err
+	}
+	want := f.wait(totals.Version)
+	if want == nil {
+		return nil // the test ends
+	}
+	if len(totals.Datasets) != len(want[domain]) {
+		return fmt.Errorf("version %s has %d datasets with %s, want %d", totals.Version, len(totals.Datasets), domain, len(want[domain]))
+	}
+	for _, d := range totals.Datasets {
+		if d.Count != len(want[domain][d.ID]) {
+			return fmt.Errorf("version %s: dataset %d has %d URLs, want %d", totals.Version, d.ID, d.Count, len(want[domain][d.ID]))
+		}
+	}
+	dataset := 1 + rng.IntN(len(flipDatasets))
+	path := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=%d", domain, dataset, 3+rng.IntN(30))
+	version := ""
+	var got []string
+	for {
+		var page urlsAnswer
+		if err := get(path, &page); err != nil {
+			if version == "" && strings.Contains(err.Error(), "404") {
+				return nil // no batch of the dataset is left
+			}
+			if strings.Contains(err.Error(), "410") && !f.kept(version) {
+				return nil // the server was so far behind the publisher
+			}
+			return fmt.Errorf("after %d URLs of version %q: %w", len(got), version, err)
+		}
+		if version == "" {
+			version = page.Version
+		}
+		if page.Version != version {
+			return fmt.Errorf("a page of version %s after one of %s", page.Version, version)
+		}
+		for _, item := range page.Items {
+			got = append(got, item.URL)
+		}
+		if page.Next == nil {
+			break
+		}
+		path = *page.Next
+	}
+	if want = f.wait(version); want == nil {
+		return nil
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want[domain][dataset]) {
+		return fmt.Errorf("version %s: %d URLs of %s in dataset %d, want %d", version, len(got), domain, dataset, len(want[domain][dataset]))
+	}
+	return nil
+}
+
+// linger asks for a page, waits until its version is kept no longer, and asks for the next page. The
+// answer is that of the version, or that it is gone.
+func (f *flipper) linger(get func(path string, v any) error) (gone bool, err error) {
+	var first, next urlsAnswer
+	if err := get("/v1/domain/"+flipDomain(0)+"/datasets/1/urls?limit=1", &first); err != nil || first.Next == nil {
+		return false, nil // no batch of the dataset is left
+	}
+	f.sleep(flipKeep + 3)
+	err = get(*first.Next, &next)
+	if err != nil && strings.Contains(err.Error(), "410") {
+		return true, nil
+	}
+	if err == nil && next.Version != first.Version {
+		err = fmt.Errorf("a page of version %s after one of %s", next.Version, first.Version)
+	}
+	return false, err
+}
+
+// sleep returns after so many flips, or reports that there are no more.
+func (f *flipper) sleep(flips int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for until := f.flip + flips; f.flip < until && !f.ended; {
+		f.changed.Wait()
+	}
+	return !f.ended
+}
+
+// footprint is what must not grow with the number of versions.
+type footprint struct{ goroutines, files, maps, leased, open, heapMB int }
+
+func measureFootprint(s *lookup.Server) (p footprint) {
+	runtime.GC()
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	p.heapMB = int(mem.HeapAlloc >> 20)
+	// Idle connections belong to the store, or to the tests' own proxy before it.
+	stacks := make([]byte, 4<<20)
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if !strings.Contains(stack, "net/http.(*persistConn)") && !strings.Contains(stack, "net/http.(*connReader)") {
+			p.goroutines++
+		}
+	}
+	st := s.Status()
+	p.leased, p.open = st.Leased, st.Open
+	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+		p.files = len(fds)
+	}
+	if data, err := os.ReadFile("/proc/self/maps"); err == nil {
+		p.maps = strings.Count(string(data), ".mphf\n")
+	}
+	return p
+}
+
+// TestFlipsUnderLoad publishes versions with batches that are ingested, replaced, retired and
+// restored, while compactions and collections run one after the other and clients page through
+// answers. Every client sees one version from its first page to the last, and no error. Nothing grows with the number of
+// versions.
+func TestFlipsUnderLoad(t *testing.T) {
+	for name, open := range flipLakes {
+		t.Run(name, func(t *testing.T) {
+			store, flips := open(t)
+			flipUnderLoad(t, store, flips)
+		})
+	}
+}
+
+func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
+	f := &flipper{
+		t: t, store: store, temp: t.TempDir(), rng: rand.New(rand.NewPCG(17, 4)),
+		live: map[string]map[string][]testlake.Record{}, retired: map[string]map[string][]testlake.Record{},
+		done: map[string]int{}, versions: map[string]held{},
+	}
+	f.changed = sync.NewCond(&f.mu)
+	for _, dataset := range flipDatasets { // in the order of their numbers
+		if err := f.ingest(dataset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.publish(); err != nil {
+		t.Fatal(err)
+	}
+	counting := blob.NewCounting(f.store)
+	server := lookup.NewServer(counting, lookup.Options{
+		CacheDir: t.TempDir(), Poll: 5 * time.Millisecond, LeaseTTL: lease.DefaultTTL, Program: "test",
+		Log: slog.New(slog.DiscardHandler),
+	})
+	goroutines := measureFootprint(server).goroutines
+	if err := server.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var background sync.WaitGroup
+	background.Go(func() { server.Run(ctx) })
+	web := httptest.NewServer(New(server, slog.New(slog.DiscardHandler), NewMetrics(server, counting)))
+	client := web.Client()
+	get := func(path string, v any) error {
+		reply, err := client.Get(web.URL + path)
+		if err != nil {
+			return err
+		}
+		defer reply.Body.Close()
+		data, err := io.ReadAll(reply.Body)
+		if err == nil && reply.StatusCode != http.StatusOK {
+			err = fmt.Errorf("GET %s: %d %s", path, reply.StatusCode, data)
+		}
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(data, v)
+	}
+
+	var walks, collections, deleted, late410 atomic.Int64
+	for reader := range flipReaders {
+		background.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(reader), 2))
+			for f.begin(reader) {
+				if err := f.walk(get, rng); err != nil {
+					t.Errorf("reader %d: %v", reader, err)
+					f.end()
+				}
+				walks.Add(1)
+			}
+		})
+	}
+	background.Go(func() {
+		for n := 1; f.sleep(compactEvery); n++ {
+			if err := f.compact(n%2 == 0); err != nil && ctx.Err() == nil {
+				t.Errorf("compaction %d: %v", n, err)
+				f.end()
+			}
+		}
+	})
+	background.Go(func() {
+		for ctx.Err() == nil && !t.Failed() {
+			gone, err := f.linger(get)
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("a slow reader: %v", err)
+				f.end()
+			}
+			if gone {
+				late410.Add(1)
+			}
+		}
+	})
+	background.Go(func() {
+		for ctx.Err() == nil && !t.Failed() {
+			res, err := gc.Collect(ctx, f.store, gc.Options{Keep: flipKeep})
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("collection %d: %v", collections.Load(), err)
+				f.end()
+			}
+			collections.Add(1)
+			deleted.Add(res.Deleted.Total().Objects)
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+
+	var early footprint
+	began := time.Now()
+	for i := 0; f.flip < flips && !t.Failed(); i++ {
+		var err error
+		switch n := f.rng.IntN(10); {
+		case n < 6:
+			err = f.ingest(flipDatasets[f.rng.IntN(len(flipDatasets))])
+		case n < 8:
+			err = f.move(false)
+		default:
+			err = f.move(true)
+		}
+		if err == nil {
+			err = f.publish()
+		}
+		if err != nil {
+			t.Errorf("flip %d: %v", i, err)
+		}
+		if early.goroutines == 0 && f.flip > flips/4 {
+			early = measureFootprint(server)
+		}
+	}
+	late := measureFootprint(server)
+	f.end()
+	stop()
+	background.Wait()
+	t.Logf("%d versions in %v, %d walks, %d collections of %d objects, %d compactions, %d slow readers too late, %v", f.flip, time.Since(began).Round(time.Millisecond),
+		walks.Load(), collections.Load(), deleted.Load(), f.compactions, late410.Load(), f.done)
+	roots := map[string]int{}
+	for info := range f.store.List(t.Context(), "") {
+		root, _, _ := strings.Cut(strings.TrimPrefix(info.Key, "index/"), "/")
+		roots[root]++
+	}
+	t.Log(roots)
+	t.Logf("after a quarter %+v, in the end %+v", early, late)
+	if t.Failed() {
+		return
+	}
+	if walks.Load() < int64(flips) || deleted.Load() < int64(flips) || f.done["restored"] == 0 || late410.Load() == 0 || f.compactions == 0 {
+		t.Error("too little has happened")
+	}
+	// A flip opens a version beside those that are open.
+	if most := lookup.DefaultKeepOpen + 3; late.open > most || late.leased > most {
+		t.Errorf("%d versions are open, and the lease names %d", late.open, late.leased)
+	}
+	for what, n := range map[string][2]int{
+		"goroutines": {early.goroutines, late.goroutines}, "open files": {early.files, late.files},
+		"mapped files": {early.maps, late.maps}, "MiB of heap": {early.heapMB, late.heapMB},
+	} {
+		if n[1] > 2*n[0]+20 {
+			t.Errorf("%s: %d after a quarter of the flips, %d in the end", what, n[0], n[1])
+		}
+	}
+	leases, err := lease.All(t.Context(), f.store)
+	if err != nil || len(leases) != 1 {
+		t.Errorf("%d leases, %v", len(leases), err)
+	}
+
+	web.Close()
+	client.CloseIdleConnections()
+	server.Close()
+	left := measureFootprint(server)
+	for until := time.Now().Add(10 * time.Second); (left.goroutines > goroutines || left.maps > 0) && time.Now().Before(until); {
+		time.Sleep(10 * time.Millisecond)
+		left = measureFootprint(server)
+	}
+	if left.maps > 0 || left.open > 0 || left.goroutines > goroutines {
+		t.Errorf("after the end of the server: %+v, %d goroutines before", left, goroutines)
+	}
+	if leases, err := lease.All(t.Context(), f.store); err != nil || len(leases) != 0 {
+		t.Errorf("%d leases after the end of the server, %v", len(leases), err)
+	}
+	if _, err := gc.Collect(t.Context(), f.store, gc.Options{Keep: 1}); err != nil {
+		t.Error(err)
+	}
+	report, err := lakecheck.Lake(t.Context(), f.store, lakecheck.Options{AllVersions: true, Deep: true, TempDir: f.temp})
+	if err != nil || len(report.Problems) > 0 {
+		t.Errorf("%v, %v", report.Problems, err)
+	}
+}
