@@ -33,8 +33,8 @@ func environment(id string) *testsuite.TestWorkflowEnvironment {
 	return env
 }
 
-// A workflow hands the time at which its schedule was due to the plan: that of the search attribute,
-// or else that of its id. What a person has typed stays.
+// A workflow hands the time at which its schedule was due to the plan: that of the search
+// attribute, or else that of its id. What a person has typed stays.
 func TestTheDateOfASchedule(t *testing.T) {
 	due := time.Date(2026, 11, 20, 3, 0, 0, 0, time.FixedZone("", 3600))
 	enough := temporal.NewNonRetryableApplicationError("enough", activities.ErrInput, nil)

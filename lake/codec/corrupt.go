@@ -41,8 +41,8 @@ func Corrupt(file, section string, offset int64, want, got any) error {
 	return &CorruptError{File: file, Section: section, Offset: offset, Want: fmt.Sprint(want), Got: fmt.Sprint(got)}
 }
 
-// Confirm returns the result of read. If that is damage (ErrCorrupt), it reads again and returns the
-// second result: bytes can be damaged on their way to this program. It belongs before whatever
+// Confirm returns the result of read. If that is damage (ErrCorrupt), it reads again and returns
+// the second result: bytes can be damaged on their way to this program. It belongs before whatever
 // replaces, drops or reports a damaged object, and around the reading alone.
 func Confirm[T any](read func() (T, error)) (T, error) {
 	out, err := read()

@@ -310,8 +310,8 @@ func (f *flipper) walk(get func(path string, v any) error, rng *rand.Rand) error
 	return nil
 }
 
-// linger asks for a page, waits until its version is kept no longer, and asks for the next page. The
-// answer is that of the version, or that it is gone.
+// linger asks for a page, waits until its version is kept no longer, and asks for the next page.
+// The answer is that of the version, or that it is gone.
 func (f *flipper) linger(get func(path string, v any) error) (gone bool, err error) {
 	var first, next urlsAnswer
 	if err := get("/v1/domain/"+flipDomain(0)+"/datasets/1/urls?limit=1", &first); err != nil || first.Next == nil {
@@ -366,8 +366,8 @@ func measureFootprint(s *lookup.Server) (p footprint) {
 
 // TestFlipsUnderLoad publishes versions with batches that are ingested, replaced, retired and
 // restored, while compactions and collections run one after the other and clients page through
-// answers. Every client sees one version from its first page to the last, and no error. Nothing grows with the number of
-// versions.
+// answers. Every client sees one version from its first page to the last, and no error. Nothing
+// grows with the number of versions.
 func TestFlipsUnderLoad(t *testing.T) {
 	for name, open := range flipLakes {
 		t.Run(name, func(t *testing.T) {

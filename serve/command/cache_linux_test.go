@@ -13,8 +13,8 @@ import (
 )
 
 // TestCacheThatCannotBeWritten gives a server of a lake on S3 a cache folder that is full, or that
-// is read-only. It says so, goes on with the version that it has, and serves the newest one when the
-// folder can be written again.
+// is read-only. It says so, goes on with the version that it has, and serves the newest one when
+// the folder can be written again.
 func TestCacheThatCannotBeWritten(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string

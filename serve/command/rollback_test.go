@@ -11,9 +11,9 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// TestManifestThatIsRolledBackIsRefused puts an earlier manifest over a server's lake, and takes the
-// manifest away. The server goes on with the version that it has, says why, and follows again when
-// the manifest is a newer one.
+// TestManifestThatIsRolledBackIsRefused puts an earlier manifest over a server's lake, and takes
+// the manifest away. The server goes on with the version that it has, says why, and follows again
+// when the manifest is a newer one.
 func TestManifestThatIsRolledBackIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	store, err := blob.Open(t.Context(), "file://"+filepath.ToSlash(dir))

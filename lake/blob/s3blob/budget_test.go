@@ -206,8 +206,8 @@ func TestS3GetReadsDamageAgain(t *testing.T) {
 	}
 }
 
-// TestS3GetOfADocumentThatIsReplaced breaks replies off while the object is replaced again and again.
-// Get returns one of its states, and never that it has changed.
+// TestS3GetOfADocumentThatIsReplaced breaks replies off while the object is replaced again and
+// again. Get returns one of its states, and never that it has changed.
 func TestS3GetOfADocumentThatIsReplaced(t *testing.T) {
 	s, network := badNetwork(t)
 	put := func(n int) {

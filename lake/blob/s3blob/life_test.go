@@ -32,8 +32,8 @@ type life struct {
 	temp  string
 	specs map[string]ingest.Spec
 
-	// repeat is how often a step may be repeated that has failed, as Temporal does. Repeated has the
-	// errors.
+	// repeat is how often a step may be repeated that has failed, as Temporal does. Repeated has
+	// the errors.
 	repeat   int
 	repeated []string
 	model    map[string]map[string][]string // dataset → batch → URLs
@@ -291,9 +291,9 @@ var badNetworks = map[string]struct {
 // lives is with how many seeds TestLifeOverABadNetwork runs.
 var lives = 1
 
-// TestLifeOverABadNetwork lets a lake live over networks that fail at random. Steps succeed, servers
-// answer nothing wrong, a publish leaves nothing out, and in the end the lake has the bytes of one
-// that nothing disturbed, and no others.
+// TestLifeOverABadNetwork lets a lake live over networks that fail at random. Steps succeed,
+// servers answer nothing wrong, a publish leaves nothing out, and in the end the lake has the bytes
+// of one that nothing disturbed, and no others.
 func TestLifeOverABadNetwork(t *testing.T) {
 	undisturbed := testenv.S3(t)
 	server := testenv.NewS3Server(t)

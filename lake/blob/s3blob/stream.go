@@ -29,8 +29,8 @@ const (
 )
 
 // openStream opens a stream of n bytes from off, or of the rest if n is negative. The object has
-// all of them, and the reply to the first request has begun. Size is the size of the object. So many
-// consecutive attempts without a byte end the stream.
+// all of them, and the reply to the first request has begun. Size is the size of the object. So
+// many consecutive attempts without a byte end the stream.
 func (s *store) openStream(
 	ctx context.Context, op, key string, off, n int64, attempts int,
 ) (_ *stream, size int64, err error) {
