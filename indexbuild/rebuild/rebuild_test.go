@@ -318,6 +318,36 @@ func TestUnions(t *testing.T) {
 	}
 }
 
+// Damaged Parquet of a union is named with the command that makes it again from its batches.
+func TestDamagedUnion(t *testing.T) {
+	store := newLake(t)
+	before := objects(t, store)
+	if _, err := publish.CompactAll(t.Context(), store, "compact", publish.Compaction{Full: true}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	united := ""
+	for key, data := range objects(t, store) {
+		if _, old := before[key]; !old && strings.HasSuffix(key, ".parquet") {
+			united = key
+			bad := bytes.Clone(data)
+			bad[len(bad)/2] ^= 1
+			put(t, store, key, bad)
+			break
+		}
+	}
+	_, out := run(t, store, "run-1")
+	if united == "" || out.Equal != 0 || len(out.Unmended) != 1 || !strings.Contains(out.Unmended[0], united) ||
+		!strings.Contains(out.Unmended[0], "publish --lake") {
+		t.Fatalf("%q: %+v", united, out)
+	}
+	if r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir()); err != nil || len(r.Unmended) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, out := run(t, store, "run-2"); out.Equal != segments(t, store) {
+		t.Errorf("mended: %+v", out)
+	}
+}
+
 // A segment that another build made, and that this one makes with other bytes, is replaced in a new
 // version with the same answers.
 func TestAnotherBuildsSegment(t *testing.T) {
