@@ -198,7 +198,7 @@ const timeFormat = "2006-01-02 15:04 MST"
 func printList(w io.Writer, all []*found, descriptions []*Description) error {
 	var rows [][]string
 	for i, d := range descriptions {
-		next := ""
+		var next string
 		switch {
 		case d.Paused:
 			next = "paused"
