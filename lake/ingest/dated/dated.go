@@ -270,6 +270,3 @@ func (d Date) String() string {
 	}
 	return d.t.Format(layouts[0])
 }
-
-// Day returns the date without its hour.
-func (d Date) Day() string { return d.t.Format(time.DateOnly) }
