@@ -6,10 +6,12 @@ package command
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
@@ -88,6 +90,7 @@ var programs = strings.NewReplacer(
 func rename(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		sub.Short, sub.Long, sub.Example = programs.Replace(sub.Short), programs.Replace(sub.Long), programs.Replace(sub.Example)
+		sub.Flags().VisitAll(func(f *pflag.Flag) { f.Usage = programs.Replace(f.Usage) })
 		rename(sub)
 	}
 }
@@ -102,6 +105,15 @@ func temporalSet() bool {
 	return false
 }
 
+// dueSuffix is the end of the id of a workflow that a schedule has started.
+var dueSuffix = regexp.MustCompile(`-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$`)
+
+// lakeOf returns the lake that the id of a workflow names, as in ingest:DATASET:BATCH@LAKE.
+func lakeOf(workflow string) string {
+	_, lake, _ := strings.Cut(workflow, "@")
+	return dueSuffix.ReplaceAllString(lake, "")
+}
+
 // useRunning makes a verb that works through Temporal use the one that "urlake up" runs for its
 // lake, unless the environment names one.
 func useRunning(cmd *cobra.Command) error {
@@ -113,7 +125,7 @@ func useRunning(cmd *cobra.Command) error {
 	case lake != nil:
 		name = lake.Value.String()
 	case cmd.Name() == "watch" && cmd.Flags().NArg() == 1:
-		_, name, _ = strings.Cut(cmd.Flags().Arg(0), "@") // as in ingest:DATASET:BATCH@LAKE
+		name = lakeOf(cmd.Flags().Arg(0))
 	}
 	url, err := cli.LakeURL(name)
 	if name == "" || err != nil {

@@ -53,8 +53,27 @@ func TestEverythingIsInOneProgram(t *testing.T) {
 			t.Errorf("%s has no help", other.Name())
 		}
 	}
+	for _, verb := range []string{"create", "create ingest", "create gc", "create compact", "create verify", "create rebuild", "list", "show", "pause"} {
+		out, errs, code := run(append(append([]string{"schedule"}, strings.Fields(verb)...), "--help")...)
+		if code != 0 || errs != "" || strings.Contains(out, "starter ") || !strings.Contains(out, "urlake schedule "+verb) {
+			t.Errorf("schedule %s: exit %d, %s%s", verb, code, errs, out)
+		}
+	}
 	if out, _, code := run("status", "--lake", t.TempDir(), "--json"); code != 1 || out != "" {
 		t.Errorf("status --json of no lake: exit %d, %q", code, out)
+	}
+}
+
+func TestLakeOfAWorkflow(t *testing.T) {
+	for id, want := range map[string]string{
+		"ingest:d:b@file:///lake":                   "file:///lake",
+		"ingest:d@s3://b/lake-2026-11-20T03:00:00Z": "s3://b/lake",
+		"gc@file:///lake-2026":                      "file:///lake-2026",
+		"5a1e0f6c-0000-4000-8000-000000000000":      "",
+	} {
+		if got := lakeOf(id); got != want {
+			t.Errorf("%s: %q, want %q", id, got, want)
+		}
 	}
 }
 

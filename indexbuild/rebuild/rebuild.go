@@ -16,6 +16,7 @@
 //
 //	staging/{run}/rebuild.json    sealed plan
 //	staging/{run}/rebuilt/{key}   the postings object of that key, made again
+//	staging/{run}/mended/{n}.json sealed: the keys of what the step of segment n writes again
 package rebuild
 
 import (
@@ -223,6 +224,7 @@ type work struct {
 	ref     segment.Ref
 	batches []segment.BatchRef
 	large   []bool // of batches: their postings are staged
+	mended  *mended
 }
 
 // open reads what a step needs of the segment n of a plan. It returns nil if the current version no
@@ -347,10 +349,69 @@ func Segment(ctx context.Context, store blob.Store, run string, n int, tempDir s
 		return Rebuilt{Superseded: 1}, nil
 	}
 	var out Rebuilt
+	if w.mended, err = readMended(ctx, store, mendedKey(run, n)); err != nil {
+		return out, err
+	}
 	if err := w.segment(&out, run); err != nil {
 		return out, fmt.Errorf("rebuild segment %s: %w", w.ref.ID, err)
 	}
+	for _, key := range w.mended.Keys {
+		if isPostings(key) {
+			out.add(&out.RestoredPostings, key)
+		} else {
+			out.add(&out.Files, key)
+		}
+	}
 	return out, nil
+}
+
+// mended is the document of what a segment's step writes again. It is written first, so that the
+// step says what it found damaged also if it is repeated.
+type mended struct {
+	Format int      `json:"format"`
+	Object string   `json:"object"`
+	Keys   []string `json:"keys"`
+}
+
+func mendedKey(run string, n int) string {
+	return fmt.Sprintf("%smended/%06d.json", lake.StagingPrefix(run), n)
+}
+
+func readMended(ctx context.Context, store blob.Store, key string) (*mended, error) {
+	m := &mended{Format: planFormat, Object: key}
+	data, _, err := store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := codec.Unseal(data, key, m); err != nil {
+		return nil, err
+	}
+	if m.Format != planFormat || m.Object != key {
+		return nil, codec.Corrupt(key, "format and object", -1, fmt.Sprintf("%d %s", planFormat, key), fmt.Sprintf("%d %s", m.Format, m.Object))
+	}
+	return m, nil
+}
+
+// mend writes an object of the lake again if it is damaged.
+func (w *work) mend(view *overlay, o lake.Object) error {
+	if intact, err := repair.Intact(w.ctx, w.store, o); intact || err != nil {
+		return err
+	}
+	if !slices.Contains(w.mended.Keys, o.Key) {
+		w.mended.Keys = append(w.mended.Keys, o.Key)
+		data, err := codec.Seal(w.mended)
+		if err != nil {
+			return err
+		}
+		if _, err := w.store.Put(w.ctx, w.mended.Object, data, blob.Condition{}); err != nil {
+			return err
+		}
+	}
+	_, err := repair.ReplaceDamaged(w.ctx, w.store, view, o)
+	return err
 }
 
 func (w *work) segment(out *Rebuilt, run string) error {
@@ -410,12 +471,8 @@ func (w *work) batch(out *Rebuilt, view *overlay, ref segment.BatchRef) (otherwi
 		return false, w.unmended(out, ref, err)
 	}
 	for _, o := range record.Postings {
-		wrote, err := repair.ReplaceDamaged(w.ctx, w.store, view, o.Object)
-		if err != nil {
+		if err := w.mend(view, o.Object); err != nil {
 			return false, err
-		}
-		if wrote {
-			out.add(&out.RestoredPostings, o.Key)
 		}
 	}
 	return false, nil
@@ -470,12 +527,8 @@ func (w *work) compare(out *Rebuilt, view *overlay, recount bool) error {
 	// As in any build, segment.json is written last.
 	objects = append(objects, lake.Object{Key: view.segment + segment.InfoName, Bytes: got.Bytes - info.Bytes(), XXH64: got.XXH64})
 	for _, o := range objects {
-		wrote, err := repair.ReplaceDamaged(w.ctx, w.store, view, o)
-		if err != nil {
+		if err := w.mend(view, o); err != nil {
 			return err
-		}
-		if wrote {
-			out.add(&out.Files, o.Key)
 		}
 	}
 	_, err = verify.Segment(w.ctx, w.store, got, recount, w.tempDir)

@@ -218,10 +218,13 @@ func TestCrashAnywhere(t *testing.T) {
 	rebuild.StageFrom(t, 1)
 	store := newLake(t)
 	before := objects(t, store)
+	damaged := 0
 	damage := func() {
+		damaged = 0
 		for key, data := range before {
 			if strings.HasPrefix(key, "index/segments/") && strings.Contains(key, "postings") || strings.HasSuffix(key, ".zst") && strings.HasPrefix(key, "batches/dataset") {
 				put(t, store, key, data[1:])
+				damaged++
 			}
 		}
 	}
@@ -239,7 +242,9 @@ func TestCrashAnywhere(t *testing.T) {
 			t.Fatalf("after %d writes: %v", n, err)
 		}
 		points++
-		run(t, store, id)
+		if _, out := run(t, store, id); len(out.Files)+len(out.RestoredPostings) != damaged {
+			t.Fatalf("after %d writes: %d objects were damaged: %+v", n, damaged, out)
+		}
 		if d := cmp.Diff(before, objects(t, store)); d != "" {
 			t.Fatalf("after %d writes: the lake has changed: %s", n, d)
 		}
@@ -310,6 +315,36 @@ func TestUnions(t *testing.T) {
 		if missing := len(before) - len(after); missing <= 0 || missing >= lost {
 			t.Errorf("%d objects lost, %d are still missing", lost, missing)
 		}
+	}
+}
+
+// Damaged Parquet of a union is named with the command that makes it again from its batches.
+func TestDamagedUnion(t *testing.T) {
+	store := newLake(t)
+	before := objects(t, store)
+	if _, err := publish.CompactAll(t.Context(), store, "compact", publish.Compaction{Full: true}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	united := ""
+	for key, data := range objects(t, store) {
+		if _, old := before[key]; !old && strings.HasSuffix(key, ".parquet") {
+			united = key
+			bad := bytes.Clone(data)
+			bad[len(bad)/2] ^= 1
+			put(t, store, key, bad)
+			break
+		}
+	}
+	_, out := run(t, store, "run-1")
+	if united == "" || out.Equal != 0 || len(out.Unmended) != 1 || !strings.Contains(out.Unmended[0], united) ||
+		!strings.Contains(out.Unmended[0], "publish --lake") {
+		t.Fatalf("%q: %+v", united, out)
+	}
+	if r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir()); err != nil || len(r.Unmended) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, out := run(t, store, "run-2"); out.Equal != segments(t, store) {
+		t.Errorf("mended: %+v", out)
 	}
 }
 

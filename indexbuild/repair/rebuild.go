@@ -144,7 +144,7 @@ func RestoreDamaged(
 // ReplaceDamaged copies an object from one store to the other, unless it is intact there, and
 // reports whether it did.
 func ReplaceDamaged(ctx context.Context, to, from blob.Store, o lake.Object) (wrote bool, err error) {
-	if intact, err := isIntact(ctx, to, o); intact || err != nil {
+	if intact, err := Intact(ctx, to, o); intact || err != nil {
 		return false, err
 	}
 	in, err := from.Open(ctx, o.Key, 0, -1)

@@ -39,7 +39,7 @@ func RestorePostings(
 	var lost []lake.FrameObject
 	covered := map[string]bool{}
 	for _, o := range record.Postings {
-		intact, err := isIntact(ctx, store, o.Object)
+		intact, err := Intact(ctx, store, o.Object)
 		if err != nil {
 			return 0, err
 		}
@@ -72,8 +72,8 @@ func RestorePostings(
 	return restored, nil
 }
 
-// isIntact reports whether an object exists with its size and hash.
-func isIntact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
+// Intact reports whether an object exists with its size and hash.
+func Intact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
 	r, err := store.Open(ctx, o.Key, 0, -1)
 	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) { // the latter in a pack
 		return false, nil

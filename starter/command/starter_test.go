@@ -91,7 +91,7 @@ func TestMissingArgumentsAreNamed(t *testing.T) {
 		{[]string{"schedule", "list"}, "--lake file:///dir"},
 		{[]string{"backfill", "--lake", lake}, "--from 2026-11-01"},
 		{[]string{"backfill", "--lake", lake, "--from", "2026-11-02", "--to", "2026-11-01"}, "after"},
-		{[]string{"backfill", "--lake", lake, "--from", "1.11.2026", "--to", "2026-11-01"}, "--from: date"},
+		{[]string{"backfill", "--lake", lake, "--from", "1.11.2026", "--to", "2026-11-01"}, "date \"1.11.2026\""},
 		{[]string{"backfill", "--lake", lake, "--from", "2026-11-02", "--to", "2026-11-03", "--overlap", "x"}, "buffer-all"},
 		{[]string{"watch"}, "no workflow given"},
 	} {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
@@ -90,7 +91,7 @@ func newBackfill(ctx context.Context, c client.Client, f *found, first, last dat
 	case len(b.runs) == 0 && b.late > 0:
 		return nil, fmt.Errorf("schedule %s is due for these dates only later", f.Name)
 	case len(b.runs) == 0:
-		return nil, fmt.Errorf("schedule %s (%s) is due for none of these dates", f.Name, cronLines(f.schedule.Spec))
+		return nil, fmt.Errorf("schedule %s (%s) is due for none of these dates", f.Name, strings.Join(cronLines(f.schedule.Spec), "; "))
 	}
 	return b, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -160,7 +161,7 @@ func (s Starter) createCommand(k Kind) *cobra.Command {
 		case d.Paused:
 			cli.Fprintf(out, "It is paused. To start it: %s\n", s.typed("unpause", f))
 		case len(d.Next) == 0:
-			cli.Fprintf(out, "It is never due: no time matches %q\n", cronLines(f.schedule.Spec))
+			cli.Fprintf(out, "It is never due: no time matches %s\n", strings.Join(cronLines(f.schedule.Spec), "; "))
 		default:
 			cli.Fprintf(out, "To run it now: %s\n", s.typed("trigger", f))
 		}
@@ -438,20 +439,12 @@ due while the first ingest runs.`,
 			if err != nil {
 				return err
 			}
-			var first, last dated.Date
-			for _, f := range []struct {
-				name, text string
-				date       *dated.Date
-			}{{"--from", from, &first}, {"--to", to, &last}} {
-				if f.text == "" {
-					return cli.Usagef("no dates given; use --from and --to, e.g. --from 2026-11-01 --to 2026-11-03")
-				}
-				if *f.date, err = dated.ParseDate(f.text); err != nil {
-					return cli.Usagef("%s: %w", f.name, err)
-				}
+			if from == "" || to == "" {
+				return cli.Usagef("no dates given; use --from and --to, e.g. --from 2026-11-01 --to 2026-11-03")
 			}
-			if last.Compare(first) < 0 {
-				return cli.Usagef("--from %s is after --to %s", from, to)
+			first, last, err := dated.ParseRange(from, to)
+			if err != nil {
+				return cli.Usagef("--from %s --to %s: %w", from, to, err)
 			}
 			if _, err := overlapOf(overlap, 0); err != nil {
 				return err
@@ -478,7 +471,7 @@ due while the first ingest runs.`,
 	}
 	s.LakeFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&from, "from", "", "first `DATE`, e.g. 2026-11-01, or 2026-11-01T06 of hourly batches")
+	f.StringVar(&from, "from", "", "first `DATE`, e.g. 2026-11-01, 2026-11 for a month, or 2026-11-01T06 of hourly batches")
 	f.StringVar(&to, "to", "", "last `DATE`, e.g. 2026-11-03")
 	f.StringVar(&overlap, "overlap", "", "`POLICY` for runs beside each other, as in \"starter schedule create\" "+
 		"(default: allow-all; buffer-all with --new-only and --replace)")

@@ -198,7 +198,7 @@ const timeFormat = "2006-01-02 15:04 MST"
 func printList(w io.Writer, all []*found, descriptions []*Description) error {
 	var rows [][]string
 	for i, d := range descriptions {
-		next := ""
+		var next string
 		switch {
 		case d.Paused:
 			next = "paused"
@@ -229,9 +229,9 @@ func (f *found) print(w io.Writer, d *Description) {
 	line("Runs", "%s", f.what())
 	line("When", "%s in %s", strings.Join(d.Cron, "; "), d.TimeZone)
 	if f.Dated() {
-		date := "that of the time at which it is due"
+		date := "that on which it is due"
 		if f.spec.DateOffset != "" {
-			date += " plus " + f.spec.DateOffset
+			date += ", with offset " + f.spec.DateOffset
 		}
 		line("Date", "%s, in %s", date, cmp.Or(f.spec.DateZone, "UTC"))
 	}

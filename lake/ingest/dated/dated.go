@@ -54,6 +54,34 @@ func ParseDate(text string) (Date, error) {
 	return Date{}, fmt.Errorf("date %q: use one such as 2026-11-20, or 2026-11-20T03 with an hour", text)
 }
 
+// ParseRange returns the first and the last date of a range, as ParseDate reads them; a month, such
+// as 2026-11, or a year stands for its first day in first, and for its last in last.
+func ParseRange(first, last string) (a, b Date, err error) {
+	whole := func(text string, end bool) (Date, error) {
+		for _, p := range []struct {
+			layout        string
+			years, months int
+		}{{"2006-01", 0, 1}, {"2006", 1, 0}} {
+			t, err := time.Parse(p.layout, text)
+			if err != nil {
+				continue
+			}
+			if end {
+				t = t.AddDate(p.years, p.months, -1)
+			}
+			return Date{t: t}, nil
+		}
+		return ParseDate(text)
+	}
+	if a, err = whole(first, false); err == nil {
+		b, err = whole(last, true)
+	}
+	if err == nil && b.Compare(a) < 0 {
+		err = fmt.Errorf("the first date, %s, is after the last, %s", a, b)
+	}
+	return a, b, err
+}
+
 // Zone returns the time zone of that name, UTC for "". The zone of the machine is none: it would
 // differ from worker to worker.
 func Zone(name string) (*time.Location, error) {
@@ -242,6 +270,3 @@ func (d Date) String() string {
 	}
 	return d.t.Format(layouts[0])
 }
-
-// Day returns the date without its hour.
-func (d Date) Day() string { return d.t.Format(time.DateOnly) }
