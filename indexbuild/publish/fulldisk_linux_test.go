@@ -62,7 +62,7 @@ func soundLake(t *testing.T, store blob.Store, when string) {
 }
 
 // TestDiskOfTheLakeIsFull lets the disk with a lake become full in the middle of an ingest, a
-// publish and a collection, a page later each time. The step fails with the reason, what was
+// publish, a compaction and a collection, two pages later each time. The step fails with the reason, what was
 // published is as it was, and when there is room again the same step leaves the same bytes.
 func TestDiskOfTheLakeIsFull(t *testing.T) {
 	dir := testenv.SmallDisk(t, 8<<20)
@@ -85,6 +85,9 @@ func TestDiskOfTheLakeIsFull(t *testing.T) {
 		}
 		if _, err := publish.All(t.Context(), store, testlake.Run(), temp); err != nil {
 			return fmt.Errorf("publish: %w", err)
+		}
+		if _, err := publish.CompactAll(t.Context(), store, testlake.Run(), publish.Compaction{Full: true}, temp); err != nil {
+			return fmt.Errorf("compact: %w", err)
 		}
 		// All runs are over, also those that failed.
 		over := func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) { return ingest.RunOver, nil }
