@@ -272,6 +272,49 @@ func TestEveryInterleavingOfATakedownAndACollection(t *testing.T) {
 	interleave(t, prepared, somePairs, add, func(string, error) bool { return false })
 }
 
+// A batch that only an earlier union still has is restored while a collection deletes that.
+func TestEveryInterleavingOfARestorationFromAUnion(t *testing.T) {
+	prepared, temp := blob.NewMemory(), t.TempDir()
+	for _, batch := range []string{"b1", "b2"} {
+		testlake.Ingest(t, prepared, "alpha", batch, records(batch, 9))
+		testlake.Publish(t, prepared)
+	}
+	compacted(t, prepared)
+	for _, r := range registry.RetireBatches(t.Context(), prepared, "retire-1", []registry.BatchID{{DatasetID: 1, Batch: "b1"}}) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	testlake.Publish(t, prepared)
+	back, lost := 0, 0
+	interleave(t, prepared, somePairs/4, func(store blob.Store) error {
+		opt := retire.Options{Dataset: "alpha", Batches: []string{"b1"}, Restore: true}
+		s, err := opt.Select(context.Background(), store)
+		if err == nil {
+			err = s.Apply(context.Background(), store)
+		}
+		if err != nil {
+			return err
+		}
+		done, err := publish.All(context.Background(), store, testlake.Run(), temp)
+		if err == nil && len(done.Skipped) > 0 {
+			err = fmt.Errorf("restored, and then lost: %+v", done.Skipped)
+		}
+		return err
+	}, func(name string, err error) bool {
+		if err == nil {
+			back++
+			return false
+		}
+		lost++
+		return strings.Contains(err.Error(), "not all of it is left")
+	})
+	t.Logf("restored %d times, lost %d times", back, lost)
+	if back == 0 || lost == 0 {
+		t.Error("one of the outcomes never was")
+	}
+}
+
 // interleave lets a writer and a collection work on copies of a lake. The writer is stopped at each
 // of its operations, then the collection at each of its own; then the one goes on to its end, or as
 // far as it gets, and then the other. After each run the lake must be sound. Expected is called

@@ -269,7 +269,8 @@ func (r *reader) registry() error {
 	if err := registry.Pieces(r.ctx, r.store, func(key string) { r.refs.pieces[key] = true }); err != nil {
 		return err
 	}
-	return registry.Orders(r.ctx, r.store, func(o *registry.Order) error {
+	waiting := map[uint32]map[lake.Member]bool{} // batches that no version may have, by dataset
+	err := registry.Orders(r.ctx, r.store, func(o *registry.Order) error {
 		records, running := o.Keeps()
 		if running {
 			r.refs.writing[o.BatchID] = true
@@ -278,9 +279,52 @@ func (r *reader) registry() error {
 			if err := r.add(o.BatchID, rec.Digest, rec.Pack, -1, inLedger); err != nil {
 				return err
 			}
+			if rec.Digest != o.Settled {
+				if waiting[o.DatasetID] == nil {
+					waiting[o.DatasetID] = map[lake.Member]bool{}
+				}
+				waiting[o.DatasetID][lake.Member{Batch: o.Batch, Digest: rec.Digest}] = true
+			}
 		}
 		return nil
 	})
+	for dataset, batches := range waiting {
+		if err == nil {
+			err = r.unionsOf(dataset, batches)
+		}
+	}
+	return err
+}
+
+// unionsOf adds the unions of a dataset that have any of these batches. One that was restored may
+// have no parts of its own any more (lakecheck.Source).
+func (r *reader) unionsOf(dataset uint32, batches map[lake.Member]bool) error {
+	for info, err := range r.store.List(r.ctx, lake.UnionPrefix(dataset)) {
+		if err != nil {
+			return err
+		}
+		o, ok := parse(info.Key)
+		if !ok || o.kind != Records {
+			continue
+		}
+		data, _, err := r.store.Get(r.ctx, info.Key)
+		var union *lake.Batch
+		if err == nil {
+			union, err = lake.DecodeBatch(data, info.Key)
+		}
+		if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(union.Members, func(m lake.Member) bool { return batches[lake.Member{Batch: m.Batch, Digest: m.Digest}] }) {
+			if err := r.add(o.batch, lake.Digest(data), "", -1, itself); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // publishes adds what publishes that are under way work on.

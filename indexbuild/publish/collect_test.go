@@ -23,9 +23,9 @@ func TestCollectionBesideStepsUnderWay(t *testing.T) {
 		}
 	}
 	store, run := blob.NewMemory(), testlake.Run()
-	done := testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://a.test/"}})
+	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://a.test/"}})
 	testlake.Publish(t, store)
-	done = testlake.Ingest(t, store, "alpha", "b2", []testlake.Record{{URL: "https://b.test/"}})
+	done := testlake.Ingest(t, store, "alpha", "b2", []testlake.Record{{URL: "https://b.test/"}})
 	plan, err := publish.Plan(t.Context(), store, run, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -62,8 +62,9 @@ func soundLake(t *testing.T, store blob.Store, when string) {
 }
 
 // TestDiskOfTheLakeIsFull lets the disk with a lake become full in the middle of an ingest, a
-// publish, a compaction and a collection, two pages later each time. The step fails with the reason, what was
-// published is as it was, and when there is room again the same step leaves the same bytes.
+// publish, a compaction and a collection, two pages later each time. The step fails with the
+// reason, what was published is as it was, and when there is room again the same step leaves the
+// same bytes.
 func TestDiskOfTheLakeIsFull(t *testing.T) {
 	dir := testenv.SmallDisk(t, 8<<20)
 	lakeDir := filepath.Join(dir, "lake")

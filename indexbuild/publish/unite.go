@@ -220,7 +220,7 @@ func largeUnion(
 	if err != nil {
 		return fmt.Errorf("unite batches: %w", err)
 	}
-	err = do(jobs[0].view(store), run, &jobs[0].Job)
+	_, err = codec.Confirm(func() (struct{}, error) { return struct{}{}, do(jobs[0].view(store), run, &jobs[0].Job) })
 	var d *postings.DamageError
 	if errors.As(err, &d) {
 		return fmt.Errorf("%w: %w", ErrDamagedUnion, err)
@@ -304,7 +304,7 @@ func uniteOne(
 	view := t.view(store)
 	j := &t.Job
 	u := unionWritten{DatasetID: j.DatasetID}
-	r, err := unite.Do(ctx, view, run, j, opt)
+	r, err := codec.Confirm(func() (unite.Result, error) { return unite.Do(ctx, view, run, j, opt) })
 	var d *postings.DamageError
 	if errors.As(err, &d) {
 		u.Name, u.Damaged = j.Name(), lakecheck.Reason(ctx, view, d.Batch, err)

@@ -407,19 +407,6 @@ func (a *applier) kept(ctx context.Context, m *manifest.Manifest, doc *takedown.
 	return kept, nil
 }
 
-// InForce returns the rules that are in force, and the epoch. It is what a compaction needs to drop
-// rows for good: Rules.For(domain).Hides(row) tells which. A row that was dropped cannot come back,
-// so a compaction compares the epoch with that of the manifest that its commit replaces, and begins
-// again if a rule was lifted in between.
-func InForce(ctx context.Context, store blob.Store, m *manifest.Manifest) (*takedown.Rules, uint64, error) {
-	doc, err := takedown.Read(ctx, store, m.Takedowns)
-	if err != nil {
-		return nil, 0, err
-	}
-	rules, err := doc.Rules(ctx, store)
-	return rules, m.TakedownEpoch, err
-}
-
 // noPuts is a store that accepts and forgets puts.
 type noPuts struct{ blob.Store }
 

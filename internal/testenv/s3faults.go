@@ -228,11 +228,11 @@ func (f *S3Faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			body[n%len(body)] ^= 1 << (n % 8)
 		}
 	}
-	reply, data, err := f.forward(r, body)
+	status, header, data, err := f.forward(r, body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	whole, good := len(data), reply.StatusCode/100 == 2
+	whole, good := len(data), status/100 == 2
 	if fails && good {
 		switch {
 		case kind == LostReply:
@@ -258,16 +258,16 @@ func (f *S3Faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			data, whole = late, len(late)
 		}
 	}
-	for name, values := range reply.Header {
+	for name, values := range header {
 		w.Header()[name] = values
 	}
 	if r.Method != http.MethodHead {
 		w.Header().Set("Content-Length", strconv.Itoa(whole))
 	}
-	w.WriteHeader(reply.StatusCode)
-	w.Write(data)
+	w.WriteHeader(status)
+	_, _ = w.Write(data)
 	if len(data) < whole {
-		http.NewResponseController(w).Flush()
+		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
 }
@@ -286,7 +286,7 @@ func (f *S3Faults) list(r *http.Request, data []byte, n int) (late []byte, ok bo
 }
 
 // forward sends a request on to the server and reads the whole reply.
-func (f *S3Faults) forward(r *http.Request, body []byte) (*http.Response, []byte, error) {
+func (f *S3Faults) forward(r *http.Request, body []byte) (status int, header http.Header, data []byte, err error) {
 	out := r.Clone(r.Context())
 	out.RequestURI = ""
 	out.URL.Scheme, out.URL.Host = "http", f.host
@@ -300,9 +300,9 @@ func (f *S3Faults) forward(r *http.Request, body []byte) (*http.Response, []byte
 	}
 	reply, err := http.DefaultTransport.RoundTrip(out)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
 	defer reply.Body.Close()
-	data, err := io.ReadAll(reply.Body)
-	return reply, data, err
+	data, err = io.ReadAll(reply.Body)
+	return reply.StatusCode, reply.Header, data, err
 }

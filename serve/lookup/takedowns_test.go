@@ -352,7 +352,11 @@ func mustRules(t testing.TB, store blob.Store) []takedown.Rule {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, _, err := suppress.InForce(t.Context(), store, m)
+	doc, err := takedown.Read(t.Context(), store, m.Takedowns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := doc.Rules(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
