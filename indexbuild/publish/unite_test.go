@@ -77,7 +77,7 @@ func randomBatches(rng *rand.Rand, n int) (batches []madeBatch) {
 // lake that gets the same batches at once.
 func TestCompactedLakeAnswersAlike(t *testing.T) {
 	same := 0
-	for seed := range uint64(4) {
+	for seed := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, 23))
 		plain, compacted := blob.NewMemory(), blob.NewMemory()
 		stores := []blob.Store{plain, compacted}
@@ -149,8 +149,8 @@ func TestCompactedLakeAnswersAlike(t *testing.T) {
 			t.Errorf("seed %d: compacted at once (-) and step by step (+):\n%s", seed, diff)
 		}
 	}
-	if same == 0 || same == 4 {
-		t.Errorf("%d of 4 lakes kept their list", same)
+	if same == 0 || same == 2 {
+		t.Errorf("%d of 2 lakes kept their list", same)
 	}
 }
 

@@ -235,12 +235,11 @@ func TestMetricsListen(t *testing.T) {
 
 func TestFlagsFromEnvironment(t *testing.T) {
 	t.Setenv("URLAKE_LAKE", "file://"+filepath.ToSlash(t.TempDir()))
-	t.Setenv("URLAKE_CACHE", filepath.Join(t.TempDir(), "from-environment"))
 	_, out, stop := program(t)
 	if code := stop(); code != cli.ExitDone {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
-	if _, err := os.Stat(os.Getenv("URLAKE_CACHE")); err != nil {
-		t.Fatal(err)
+	if !strings.Contains(out.String(), "lake="+os.Getenv("URLAKE_LAKE")) {
+		t.Fatalf("the lake of the environment is not served:\n%s", out)
 	}
 }
