@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,15 +89,20 @@ func TestTheDateOfASchedule(t *testing.T) {
 func rebuilding(segment func(n, deaths int) (rebuild.Rebuilt, error)) (env *testsuite.TestWorkflowEnvironment, tasks *int, cleaned *bool) {
 	env = environment("rebuild@" + testLake)
 	tasks, cleaned = new(int), new(bool)
+	var mu sync.Mutex // of what activities count
 	a := mock.Anything
 	env.OnActivity("PlanRebuild", a, a, a).Return(activities.RebuildPlan{
 		Summary: rebuild.Summary{Version: "v1", Tasks: 3, Segments: 2, Batches: 5, Rows: 70},
 	}, nil)
 	env.OnActivity("RebuildPostings", a, a, a, a, a).Return(func(context.Context, string, string, int, int) error {
+		mu.Lock()
+		defer mu.Unlock()
 		*tasks++
 		return nil
 	})
 	env.OnActivity("RebuildSegment", a, a, a, a, a).Return(func(_ context.Context, _, _ string, n, deaths int) (rebuild.Rebuilt, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		if *tasks != 3 {
 			return rebuild.Rebuilt{}, errors.New("not all postings are there")
 		}

@@ -153,6 +153,7 @@ type life struct {
 
 	model    lakeModel
 	suffixes []string
+	list     string            // the public suffix list that was set last, "" for that of the programs
 	ids      map[string]string // dataset id to name
 	pending  []*running
 	batches  int
@@ -515,7 +516,7 @@ func (l *life) rules() string {
 		l.t.Fatalf("rules update: exit %d\n%s%s", code, out, errs)
 	}
 	l.publish()
-	l.suffixes = next
+	l.suffixes, l.list = next, list
 	l.check("after the move to another list", 20)
 	return fmt.Sprintf("private suffixes are %v", next)
 }
@@ -674,6 +675,12 @@ func (l *life) heal() string {
 			for _, ln := range strings.Split(strings.TrimSpace(printed), "\n") {
 				l.say("      publish: %s", ln)
 			}
+		}
+		if strings.Contains(out, "Not repaired: rules/") && l.list != "" { // a list that the programs lack
+			file := write(l.t, l.t.TempDir(), "list.dat", l.list)
+			printed, errs, _ := l.starter(l.t, "rules", "update", "--lake", l.lake, "--psl", file)
+			did = append(did, "wrote the list again")
+			l.say("      rules update: %s%s", printed, errs)
 		}
 		lost := map[batchKey]bool{}
 		for _, m := range again.FindAllStringSubmatch(out+errs, -1) {
