@@ -37,6 +37,9 @@ func (f *publishFlow) planRound(ctx workflow.Context, run string) (publish.Summa
 			if err := f.unite(ctx, &plan, &publish.United{}); err != nil {
 				return publish.Summary{}, err
 			}
+			if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+				return publish.Summary{}, errLongHistory // unite may have left some
+			}
 			continue
 		}
 		f.progress.Stage = "move"

@@ -62,6 +62,8 @@ type unionWritten struct {
 	DatasetID uint32 `json:"dataset_id"`
 	unite.Result
 	Damaged string `json:"damaged,omitempty"`
+	// Found are the batches that the next plan leaves as they are, because of that.
+	Found []damagedBatch `json:"found,omitempty"`
 }
 
 // unionName names a union of a dataset.
@@ -270,7 +272,7 @@ func uniteAll(
 	for i := range jobs {
 		j := &jobs[i]
 		if i >= len(done.Unions) {
-			u, err := uniteOne(ctx, store, run, key, j, unite.Options{TempDir: tempDir, Progress: func(rows int64) {
+			u, err := uniteOne(ctx, store, run, j, unite.Options{TempDir: tempDir, Progress: func(rows int64) {
 				if progress != nil {
 					progress(UniteProgress{Done: i, Unions: len(jobs), Rows: rows})
 				}
@@ -286,6 +288,11 @@ func uniteAll(
 		u := &done.Unions[i]
 		out.Unions++
 		if u.Damaged != "" {
+			// Another task may have overwritten the list of damaged batches meanwhile. Without them in
+			// it, the next plan would ask for the same union again.
+			if _, err := addDamage(ctx, store, key, u.Found); err != nil {
+				return out, err
+			}
 			out.Damaged++
 			continue
 		}
@@ -297,9 +304,9 @@ func uniteAll(
 	return out, nil
 }
 
-// uniteOne writes a union. Damage of a source is noted for the next plan.
+// uniteOne writes a union. Damage of a source is in the result.
 func uniteOne(
-	ctx context.Context, store blob.Store, run, key string, t *uniteTask, opt unite.Options,
+	ctx context.Context, store blob.Store, run string, t *uniteTask, opt unite.Options,
 ) (unionWritten, error) {
 	view := t.view(store)
 	j := &t.Job
@@ -308,16 +315,19 @@ func uniteOne(
 	var d *postings.DamageError
 	if errors.As(err, &d) {
 		u.Name, u.Damaged = j.Name(), lakecheck.Reason(ctx, view, d.Batch, err)
-		var found []damagedBatch
-		for _, m := range membersOfSource(ctx, view, j, d.Batch) {
-			ref := segment.BatchRef{DatasetID: j.DatasetID, Batch: m.Batch, Digest: m.Digest}
-			found = append(found, damagedBatch{ref, u.Damaged})
-		}
-		_, err = addDamage(ctx, store, key, found)
-		return u, err
+		u.blame(membersOfSource(ctx, view, j, d.Batch))
+		return u, nil
 	}
 	u.Result = r
 	return u, err
+}
+
+// blame sets the batches that are left as they are.
+func (u *unionWritten) blame(members []lake.Member) {
+	for _, m := range members {
+		ref := segment.BatchRef{DatasetID: u.DatasetID, Batch: m.Batch, Digest: m.Digest}
+		u.Found = append(u.Found, damagedBatch{ref, u.Damaged})
+	}
 }
 
 // membersOfSource returns the members of a job that a damaged source has: all, if its record is
