@@ -27,14 +27,27 @@ func (p *Publish) PlanCompaction(
 	})
 }
 
-// UniteBatches writes the unions of a task of a list of unions.
+// UniteBatches writes the unions of a task of a list of unions. If it crashes again and again at
+// one union, it notes that union's batches as damaged and goes on when it is retried.
 func (w *Write) UniteBatches(ctx context.Context, lakeURL, uniteKey string, task, deaths int) (publish.United, error) {
 	if err := w.check(lakeURL); err != nil {
 		return publish.United{}, err
 	}
 	s := publishStep(ctx, fmt.Sprintf("%s-%06d", documentName(uniteKey), task), deaths)
-	return contained(ctx, &w.Lake, s, mergeMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.United, error) {
+	united, err := contained(ctx, &w.Lake, s, mergeMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.United, error) {
 		return publish.Unite(ctx, store, uniteKey, task, w.TempDir, func(p publish.UniteProgress) { report(p) })
+	})
+	_, reason, ok := crashOf(err)
+	if !ok {
+		return united, err
+	}
+	return withHeartbeat(ctx, w.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.United, error) {
+		if noted, noteErr := publish.NoteUniteCrash(ctx, w.Store, uniteKey, task, reason); noteErr != nil {
+			return publish.United{}, noteErr
+		} else if !noted {
+			return publish.United{}, err
+		}
+		return publish.United{}, retrySoon("a union that crashes is not written", "Noted")
 	})
 }
 
@@ -73,11 +86,15 @@ func (w *Write) uniteStep(
 		return false, err
 	}
 	s := publishStep(ctx, documentName(uniteKey)+"-"+name, deaths)
-	return contained(ctx, &w.Lake, s, mergeMemory, func(ctx context.Context, store blob.Store, report func(any)) (bool, error) {
+	damaged, err = contained(ctx, &w.Lake, s, mergeMemory, func(ctx context.Context, store blob.Store, report func(any)) (bool, error) {
 		err := do(ctx, store, unite.Options{TempDir: w.TempDir, Progress: func(rows int64) { report(rows) }})
 		if errors.Is(err, publish.ErrDamagedUnion) {
 			return true, nil
 		}
 		return false, err
 	})
+	if _, _, crashed := crashOf(err); crashed {
+		return true, nil // UniteBatches, which does the rest, finds out and notes it
+	}
+	return damaged, err
 }

@@ -17,12 +17,29 @@ func NoteCrash(ctx context.Context, store blob.Store, planKey, object, reason st
 	if err != nil {
 		return 0, err
 	}
+	var found []damagedBatch // several if the object is of a union
 	for _, b := range p.all() {
-		if strings.HasPrefix(object, lake.BatchPrefix(b.DatasetID, b.Batch)) {
-			return addDamage(ctx, store, planKey, []damagedBatch{{b.ref(), reason}})
+		if strings.HasPrefix(object, lake.BatchPrefix(b.DatasetID, b.stored().Batch)) {
+			found = append(found, damagedBatch{b.ref(), reason})
 		}
 	}
-	return 0, nil
+	return addDamage(ctx, store, planKey, found)
+}
+
+// NoteUniteCrash notes the batches of the next union of a task of a list as damaged, after writing
+// it killed workers or panicked. Unite then goes on behind it. It returns false if all unions of
+// the task are done.
+func NoteUniteCrash(ctx context.Context, store blob.Store, key string, task int, reason string) (bool, error) {
+	_, jobs, unitedKey, done, err := readUniteTask(ctx, store, key, task)
+	if err != nil || len(done.Unions) >= len(jobs) {
+		return false, err
+	}
+	j := &jobs[len(done.Unions)]
+	u := unionWritten{DatasetID: j.DatasetID, Damaged: reason}
+	u.Name = j.Name()
+	u.blame(j.Members)
+	done.Unions = append(done.Unions, u)
+	return true, writeStaged(ctx, store, unitedKey, done)
 }
 
 // NoteMoveCrash notes the next batch of a task of a move plan as damaged, after moves of it killed

@@ -243,6 +243,22 @@ func readUnitePlan(ctx context.Context, store blob.Store, key string, task int) 
 	return p.Run, p.Tasks[task], nil
 }
 
+// readUniteTask is readUnitePlan, and reads what became of the first unions of the task, at
+// unitedKey.
+func readUniteTask(
+	ctx context.Context, store blob.Store, key string, task int,
+) (run string, jobs []uniteTask, unitedKey string, done *united, err error) {
+	if run, jobs, err = readUnitePlan(ctx, store, key, task); err != nil {
+		return "", nil, "", nil, err
+	}
+	unitedKey = fmt.Sprintf("%s%s-%06d.json", unitedPrefix(run), strings.TrimSuffix(path.Base(key), ".json"), task)
+	done, err = readUnitedAt(ctx, store, unitedKey)
+	if errors.Is(err, blob.ErrNotExist) {
+		done, err = &united{Format: uniteFormat}, nil
+	}
+	return run, jobs, unitedKey, done, err
+}
+
 // view returns the store in which the sources can be read.
 func (t *uniteTask) view(store blob.Store) blob.Store {
 	view := pack.NewView(store)
@@ -257,15 +273,7 @@ func (t *uniteTask) view(store blob.Store) blob.Store {
 func uniteAll(
 	ctx context.Context, store blob.Store, key string, task int, tempDir string, progress func(UniteProgress),
 ) (out United, err error) {
-	run, jobs, err := readUnitePlan(ctx, store, key, task)
-	if err != nil {
-		return out, err
-	}
-	unitedKey := fmt.Sprintf("%s%s-%06d.json", unitedPrefix(run), strings.TrimSuffix(path.Base(key), ".json"), task)
-	done, err := readUnitedAt(ctx, store, unitedKey)
-	if errors.Is(err, blob.ErrNotExist) {
-		done, err = &united{Format: uniteFormat}, nil
-	}
+	run, jobs, unitedKey, done, err := readUniteTask(ctx, store, key, task)
 	if err != nil {
 		return out, err
 	}

@@ -334,8 +334,12 @@ func (s *Selection) Print(w io.Writer) {
 		verb = "Would retire"
 	}
 	if len(changed) > 0 {
-		cli.Fprintf(w, "%s %s of %s: %s, %s of Parquet\n", verb, cli.Plural(int64(len(changed)), "batch"), s.Dataset,
-			cli.Plural(s.Rows, "row"), cli.Size(s.Bytes))
+		parquet := ""
+		if s.Bytes > 0 { // else the rows are in parts with those of other batches
+			parquet = fmt.Sprintf(", %s of Parquet", cli.Size(s.Bytes))
+		}
+		cli.Fprintf(w, "%s %s of %s: %s%s\n", verb, cli.Plural(int64(len(changed)), "batch"), s.Dataset,
+			cli.Plural(s.Rows, "row"), parquet)
 		printList(w, changed)
 	}
 	if len(already) > 0 {
