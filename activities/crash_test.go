@@ -93,6 +93,42 @@ func TestCrashesOfOneBatchDoNotStopTheMove(t *testing.T) {
 	}
 }
 
+// TestCrashesOfOneUnionDoNotStopTheCompaction has a union whose writing kills workers. The others
+// are made, and the segments with its batches stay.
+func TestCrashesOfOneUnionDoNotStopTheCompaction(t *testing.T) {
+	fastMarkers(t)
+	const run = "default-test-run-id" // of the SDK's test environment
+	l := testLake()
+	l.URL, l.TempDir = l.Store.URL(), t.TempDir()
+	write, full := &Write{*l}, publish.Compaction{Full: true}
+	for _, dataset := range []string{"a-poison", "b-good"} {
+		for _, b := range []string{"1", "2"} {
+			testlake.Ingest(t, l.Store, dataset, b, []testlake.Record{{URL: "http://www.a.example/" + dataset + b}})
+			testlake.Publish(t, l.Store)
+		}
+	}
+	plan, err := publish.PlanCompaction(t.Context(), l.Store, run, 0, full)
+	if err != nil || len(plan.UniteSplits) != 1 {
+		t.Fatalf("%+v, %v", plan, err)
+	}
+	s := step{run: run, name: documentName(plan.UniteKey) + "-000000"}
+	if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: "urls/x"}); err != nil {
+		t.Fatal(err)
+	}
+	var app *temporal.ApplicationError
+	if _, err = do[publish.United](t, write.UniteBatches, l.URL, plan.UniteKey, 0, lastDeath); !errors.As(err, &app) || app.NonRetryable() {
+		t.Fatalf("%v, want a retry", err)
+	}
+	united, err := do[publish.United](t, write.UniteBatches, l.URL, plan.UniteKey, 0, lastDeath)
+	if err != nil || united.Unions != 2 || united.Damaged != 1 || united.Parts != 1 {
+		t.Fatalf("%+v, %v", united, err)
+	}
+	plan, err = publish.PlanCompaction(t.Context(), l.Store, run, 1, full)
+	if err != nil || plan.Unions != 1 || plan.Segments != 2 || plan.Covered != 2 {
+		t.Errorf("%+v, %v", plan, err)
+	}
+}
+
 // TestPanicNamesWhatWasReadLast holds that the object of a panic is the one that was read last, not
 // the one that was opened last.
 func TestPanicNamesWhatWasReadLast(t *testing.T) {

@@ -296,8 +296,8 @@ func uniteAll(
 		u := &done.Unions[i]
 		out.Unions++
 		if u.Damaged != "" {
-			// Another task may have overwritten the list of damaged batches meanwhile. Without them in
-			// it, the next plan would ask for the same union again.
+			// Another task may have overwritten the list of damaged batches meanwhile. Without them
+			// in it, the next plan would ask for the same union again.
 			if _, err := addDamage(ctx, store, key, u.Found); err != nil {
 				return out, err
 			}
