@@ -8,10 +8,12 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// BatchFormat is the version of batch records, UnionFormat that of records of unions.
+// BatchFormat is the version of batch records, UnionFormat that of records of unions, and
+// DropFormat that of records of unions which lack rows of their batches.
 const (
 	BatchFormat = 1
 	UnionFormat = 2
+	DropFormat  = 3
 )
 
 // Object is the key of an immutable object, with the size and the hash that its bytes must have.
@@ -97,6 +99,10 @@ type Batch struct {
 	// Members are, in the record of a union, the batches whose rows its parts hold, by name. Batch
 	// is then UnionName, and the record has no inputs and no rejects: those of the members do.
 	Members []Member `json:"members,omitempty"`
+	// Takedowns are, in the record of a union, the ids of the takedowns that were applied to its
+	// rows when it, or a union that it was made of, was written, ascending. Rows that they hid are
+	// not in its parts.
+	Takedowns []string `json:"takedowns,omitempty"`
 
 	Inputs []Input `json:"inputs"`
 	// Records = Rows + Merged + the sum of Rejected.
@@ -122,14 +128,21 @@ type Batch struct {
 type Member struct {
 	Batch  string `json:"batch"`
 	Digest string `json:"digest"` // of its own record
-	Rows   int64  `json:"rows"`
+	// Rows are those that the union has of the batch. Dropped is how many rows of the batch it
+	// lacks, because takedowns hid them when they were written. The batch's own record has the sum.
+	Rows    int64 `json:"rows"`
+	Dropped int64 `json:"dropped,omitempty"`
 }
 
-// UnionDigest is a digest of the members of a union, from which UnionName makes its name.
-func UnionDigest(members []Member) string {
+// UnionDigest is a digest of the members of a union, and of the takedowns that were applied to
+// their rows, from which UnionName makes its name. The takedowns are ascending.
+func UnionDigest(members []Member, takedowns []string) string {
 	var text []byte
 	for _, m := range members {
 		text = fmt.Appendf(text, "%s\t%s\n", m.Batch, m.Digest)
+	}
+	for _, id := range takedowns {
+		text = fmt.Appendf(text, "\t%s\n", id)
 	}
 	return Digest(text)
 }
@@ -165,7 +178,10 @@ func DecodeBatch(data []byte, key string) (*Batch, error) {
 
 // format returns the format version that a record with these members has.
 func (b *Batch) format() int {
-	if len(b.Members) > 0 {
+	switch {
+	case len(b.Takedowns) > 0:
+		return DropFormat
+	case len(b.Members) > 0:
 		return UnionFormat
 	}
 	return BatchFormat
@@ -178,15 +194,23 @@ func (b *Batch) checkMembers(key string) error {
 		if CheckBatchName(m.Batch) != nil || i > 0 && b.Members[i-1].Batch >= m.Batch || m.Rows < 0 {
 			return codec.Corrupt(key, "members", -1, "batches with rows, ascending by name", m.Batch)
 		}
+		if m.Dropped < 0 || m.Dropped > 0 && len(b.Takedowns) == 0 {
+			return codec.Corrupt(key, "members", -1, "rows that takedowns of the record hid", m.Dropped)
+		}
 		rows += m.Rows
+	}
+	for i, id := range b.Takedowns {
+		if id == "" || i > 0 && b.Takedowns[i-1] >= id || len(b.Members) == 0 {
+			return codec.Corrupt(key, "takedowns", -1, "ids, ascending, in the record of a union alone", id)
+		}
 	}
 	switch union := IsUnionName(b.Batch); {
 	case union != (len(b.Members) > 0):
 		return codec.Corrupt(key, "members", -1, "members in the record of a union alone", b.Batch)
 	case union && rows != b.Rows:
 		return codec.Corrupt(key, "rows", -1, rows, b.Rows)
-	case union && UnionName(UnionDigest(b.Members)) != b.Batch:
-		return codec.Corrupt(key, "batch", -1, UnionName(UnionDigest(b.Members)), b.Batch)
+	case union && UnionName(UnionDigest(b.Members, b.Takedowns)) != b.Batch:
+		return codec.Corrupt(key, "batch", -1, UnionName(UnionDigest(b.Members, b.Takedowns)), b.Batch)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func TestBatchRecordIsAsItsPageShows(t *testing.T) {
 
 func TestUnionIsAsItsPageShows(t *testing.T) {
 	members := []lake.Member{{Batch: "2024-11", Digest: lake.Digest([]byte("a")), Rows: 1400}, {Batch: "2024-12", Digest: lake.Digest([]byte("b")), Rows: 2000}}
-	name := lake.UnionName(lake.UnionDigest(members))
+	name := lake.UnionName(lake.UnionDigest(members, nil))
 	digest := lake.Digest([]byte("content"))
 	object := func(key string) lake.Object { return lake.Object{Key: key, Bytes: 9422, XXH64: "0123456789abcdef"} }
 	union := func() *lake.Batch {
@@ -85,7 +85,7 @@ func TestUnionIsAsItsPageShows(t *testing.T) {
 		b := union()
 		change(b)
 		if len(b.Members) > 0 && what != "another name" && what != "a batch's name" {
-			b.Batch = lake.UnionName(lake.UnionDigest(b.Members))
+			b.Batch = lake.UnionName(lake.UnionDigest(b.Members, b.Takedowns))
 		}
 		data, digest, err := b.Encode()
 		if err != nil {

@@ -52,8 +52,10 @@ func Batch(ctx context.Context, store blob.Store, ref segment.BatchRef) (*lake.B
 // Source checks a finished batch as Batch does, and returns what has its rows: the batch, or, if
 // not all of its own objects are left, a union that is. A compaction leaves the parts of the
 // batches of a union to garbage collections; a batch that was retired since may come back. The
-// record of a batch that a union has is that of the union, as far as the batch is concerned. Unions
-// in not are passed over.
+// record of a batch that a union has is that of the union, as far as the batch is concerned. Of
+// several unions it takes the one that lacks the fewest rows because of takedowns: what a takedown
+// hides stays hidden, and what it hid before it was lifted comes back if any union still has it.
+// Unions in not are passed over.
 func Source(
 	ctx context.Context, store blob.Store, ref segment.BatchRef, not ...segment.BatchRef,
 ) (segment.BatchRef, *lake.Batch, error) {
@@ -62,6 +64,7 @@ func Source(
 	if !errors.As(err, &d) {
 		return ref, record, err
 	}
+	best, dropped, found := ref, int64(0), (*lake.Batch)(nil)
 	for info, listErr := range store.List(ctx, lake.UnionPrefix(ref.DatasetID)) {
 		if listErr != nil {
 			return ref, nil, listErr
@@ -80,15 +83,22 @@ func Source(
 			return ref, nil, unionErr
 		}
 		for _, m := range u.Members {
-			if m.Batch == ref.Batch && m.Digest == ref.Digest {
-				return union, &lake.Batch{
+			if m.Batch == ref.Batch && m.Digest == ref.Digest && (found == nil || m.Dropped < dropped) {
+				best, dropped = union, m.Dropped
+				found = &lake.Batch{
 					Format: lake.BatchFormat, DatasetID: ref.DatasetID, Batch: ref.Batch, Rows: m.Rows,
 					CanonicalForm: u.CanonicalForm, PublicSuffix: u.PublicSuffix,
-				}, nil
+				}
 			}
 		}
+		if found != nil && dropped == 0 {
+			break
+		}
 	}
-	return ref, nil, err
+	if found == nil {
+		return ref, nil, err
+	}
+	return best, found, nil
 }
 
 // Object checks that an object exists with its size. If whole is set, and for a small object

@@ -290,8 +290,9 @@ func (c *checker) batches(v *manifest.Version, segment string, counted bool) err
 		if err != nil {
 			return err
 		}
+		dropped := int64(0)
 		if live.Union != "" {
-			if err := c.union(v, live, counted); err != nil {
+			if dropped, err = c.union(v, live, counted); err != nil {
 				return err
 			}
 		}
@@ -302,8 +303,8 @@ func (c *checker) batches(v *manifest.Version, segment string, counted bool) err
 			c.report.Parts += int64(len(b.Parts))
 			c.report.Rows += b.Rows
 		}
-		if b.Rows != live.Rows {
-			err := codec.Corrupt(key, "rows", -1, fmt.Sprintf("%d as in version %s", live.Rows, v.ID), b.Rows)
+		if b.Rows-dropped != live.Rows {
+			err := codec.Corrupt(key, "rows", -1, fmt.Sprintf("%d as in version %s", live.Rows+dropped, v.ID), b.Rows)
 			if err := c.add(err); err != nil {
 				return err
 			}
@@ -312,15 +313,16 @@ func (c *checker) batches(v *manifest.Version, segment string, counted bool) err
 	return nil
 }
 
-// union checks the union of a batch, if it was not checked before, and that it has the batch.
-func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) error {
+// union checks the union of a batch, if it was not checked before, and that it has the batch. It
+// returns how many rows of the batch the union lacks, because takedowns hid them.
+func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) (dropped int64, err error) {
 	ref := StoredRef(live)
 	key := ref.Key()
 	if !c.done[key] {
 		c.done[key] = true
 		u, err := c.batch(ref, true, false)
 		if err != nil || u == nil {
-			return err
+			return 0, err
 		}
 		if counted {
 			c.report.Parts += int64(len(u.Parts))
@@ -333,11 +335,12 @@ func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) 
 		c.unions[key] = members
 	}
 	members, sound := c.unions[key]
-	want := lake.Member{Batch: live.Batch, Digest: live.Digest, Rows: live.Rows}
-	if got := members[live.Batch]; sound && got != want {
-		return c.add(codec.Corrupt(key, "members", -1, fmt.Sprintf("%+v as in version %s", want, v.ID), got))
+	got := members[live.Batch]
+	want := lake.Member{Batch: live.Batch, Digest: live.Digest, Rows: live.Rows, Dropped: got.Dropped}
+	if sound && got != want {
+		return 0, c.add(codec.Corrupt(key, "members", -1, fmt.Sprintf("%+v as in version %s", want, v.ID), got))
 	}
-	return nil
+	return got.Dropped, nil
 }
 
 func (c *checker) segment(ref segment.Ref) error {

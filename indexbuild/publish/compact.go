@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/trash"
@@ -19,6 +20,7 @@ import (
 type Compaction struct {
 	// Full asks for one segment, with one union of all batches of each dataset. Without it, a
 	// compaction merges small segments, and does nothing if there are at most TargetSegments.
+	// Either way it builds the segments anew that have rows which takedowns hide, without them.
 	Full bool `json:"full,omitempty"`
 }
 
@@ -105,11 +107,27 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err != nil {
 		return Summary{}, err
 	}
+	drops, err := readDropping(ctx, store, m)
+	if err != nil {
+		return Summary{}, err
+	}
+	for i := range base.Segments {
+		seg := &base.Segments[i]
+		if _, ok := frozen[seg.ID]; ok {
+			continue
+		}
+		err := drops.add(ctx, store, seg)
+		if errors.Is(err, codec.ErrCorrupt) {
+			frozen[seg.ID] = err.Error() // its rows stay hidden
+		} else if err != nil {
+			return Summary{}, err
+		}
+	}
 	p := &plan{
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
 		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
 	}
-	for _, chosen := range c.choose(base, frozen) {
+	for _, chosen := range c.choose(base, frozen, drops.hides) {
 		batches, err := carry(ctx, base, chosen.ID, nil)
 		if err != nil {
 			return Summary{}, err
@@ -123,7 +141,10 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err != nil {
 		return Summary{}, err
 	}
-	need, applied := p.unite(written)
+	need, applied, err := p.unite(ctx, store, written, drops, &s)
+	if err != nil {
+		return Summary{}, err
+	}
 	if len(need) > 0 {
 		s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
 		return s, err
@@ -145,9 +166,11 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	return s, err
 }
 
-// choose returns the segments of base that are to become one. Segments in frozen cannot be built
-// again and stay. A plan covers at most maxPlanned batches.
-func (c *Compaction) choose(base *manifest.Version, frozen map[string]string) (chosen []manifest.Segment) {
+// choose returns the segments of base that are to become one, among them all with hidden rows.
+// Segments in frozen cannot be built again and stay. A plan covers at most maxPlanned batches.
+func (c *Compaction) choose(
+	base *manifest.Version, frozen map[string]string, hides func(segment string) bool,
+) (chosen []manifest.Segment) {
 	var sound []manifest.Segment
 	var rows []int64
 	for _, s := range base.Segments {
@@ -156,9 +179,20 @@ func (c *Compaction) choose(base *manifest.Version, frozen map[string]string) (c
 			rows = append(rows, s.Rows)
 		}
 	}
-	order := ChooseSegments(rows)
+	var order []int
+	for i := range sound {
+		if hides(sound[i].ID) {
+			order = append(order, i)
+		}
+	}
+	bySizes := ChooseSegments(rows)
 	if c.Full {
-		order = bySize(rows)
+		bySizes = bySize(rows)
+	}
+	for _, i := range bySizes {
+		if !hides(sound[i].ID) {
+			order = append(order, i)
+		}
 	}
 	batches := int64(0)
 	for _, i := range order {
@@ -170,39 +204,70 @@ func (c *Compaction) choose(base *manifest.Version, frozen map[string]string) (c
 	return chosen
 }
 
-// unite gives the batches of a dataset that has several sources a union, if it is written, and
-// returns the unions that are not. applied is the number of unions that were given.
-func (p *plan) unite(written map[unionName]unionWritten) (need []uniteTask, applied int) {
+// toUnite is a union that a plan asks for, and the batches that are to be in it.
+type toUnite struct {
+	uniteTask
+	batches []*planned
+}
+
+// newUnion returns the union of batches of a dataset, by name.
+func newUnion(batches []*planned, form, suffix string) *toUnite {
+	values := make([]planned, len(batches))
+	for i := range batches {
+		values[i] = *batches[i]
+	}
+	return &toUnite{newJob(values, form, suffix), batches}
+}
+
+// unite gives the batches of a dataset that has several sources, or hidden rows, a union, if it is
+// written, and returns the unions that are not. applied is the number of unions that were given. It
+// sets what the summary says of dropped rows.
+func (p *plan) unite(
+	ctx context.Context, store blob.Store, written map[unionName]unionWritten, drops *dropping, s *Summary,
+) (need []uniteTask, applied int, err error) {
+	var unions []*toUnite
+	var tasks []*uniteTask
 	for from := 0; from < len(p.Batches); {
 		to := from
 		for to < len(p.Batches) && p.Batches[to].DatasetID == p.Batches[from].DatasetID {
 			to++
 		}
-		batches := small(p.Batches[from:to])
+		for _, batches := range together(p.Batches[from:to], drops) {
+			u := newUnion(batches, p.CanonicalForm, p.PublicSuffix)
+			drops.drop(&u.uniteTask)
+			if len(u.Sources) > 1 || len(u.Rules) > 0 {
+				unions, tasks = append(unions, u), append(tasks, &u.uniteTask)
+			}
+		}
 		from = to
-		values := make([]planned, len(batches))
-		for i := range batches {
-			values[i] = *batches[i]
-		}
-		if len(refs(values)) < 2 {
-			continue
-		}
-		job := newJob(values, p.CanonicalForm, p.PublicSuffix)
-		u, ok := written[unionName{job.DatasetID, job.Name()}]
-		switch {
-		case !ok:
-			need = append(need, job)
-		case u.Damaged == "":
-			u.apply(batches)
-			applied++
+	}
+	if drops != nil {
+		if err := nameTakedowns(ctx, store, tasks); err != nil {
+			return nil, 0, err
 		}
 	}
-	return need, applied
+	for _, t := range unions {
+		u, ok := written[unionName{t.DatasetID, t.Name()}]
+		switch {
+		case !ok || u.Lifted:
+			need = append(need, t.uniteTask)
+		case u.Damaged == "":
+			u.apply(t.batches)
+			applied++
+			s.Dropped += u.Dropped
+			if len(t.Rules) > 0 {
+				p.Takedowns, p.Drops = drops.ref, append(p.Drops, t.Rules...)
+			}
+		}
+	}
+	slices.Sort(p.Drops)
+	p.Drops = slices.Compact(p.Drops)
+	return need, applied, nil
 }
 
-// small returns the batches, of one dataset, that are worth to be united: those without large
-// parts.
-func small(batches []planned) (out []*planned) {
+// together groups the batches of a dataset that are worth to be united: those without large parts.
+// What has large parts and hidden rows is written again by itself.
+func together(batches []planned, drops *dropping) (groups [][]*planned) {
 	type size struct{ parts, bytes int64 }
 	sizes := map[segment.BatchRef]size{}
 	for i := range batches {
@@ -210,12 +275,25 @@ func small(batches []planned) (out []*planned) {
 		s := sizes[ref]
 		sizes[ref] = size{s.parts + batches[i].Parts, s.bytes + batches[i].Bytes}
 	}
+	groups = [][]*planned{nil}
+	large := map[segment.BatchRef]int{} // group
 	for i := range batches {
-		if s := sizes[batches[i].stored()]; s.parts == 0 || s.bytes/s.parts < largeParts {
-			out = append(out, &batches[i])
+		ref := batches[i].stored()
+		s := sizes[ref]
+		switch at, ok := large[ref]; {
+		case s.parts == 0 || s.bytes/s.parts < largeParts:
+			groups[0] = append(groups[0], &batches[i])
+		case ok:
+			groups[at] = append(groups[at], &batches[i])
+		case drops.in(ref) != nil:
+			large[ref] = len(groups)
+			groups = append(groups, []*planned{&batches[i]})
 		}
 	}
-	return out
+	if len(groups[0]) == 0 {
+		return groups[1:]
+	}
+	return groups
 }
 
 // CompactAll compacts a lake in this process, with the steps that CompactWorkflow runs on workers,

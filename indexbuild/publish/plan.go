@@ -27,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -43,6 +44,7 @@ const (
 	flipFormat   = 2
 	removeFormat = 3
 	unionFormat  = 4 // plans with batches in unions
+	dropFormat   = 5 // plans that drop rows
 
 	// reads is the most registry documents or batch records that are read concurrently.
 	reads = 32
@@ -90,8 +92,10 @@ type Summary struct {
 	// stays.
 	Skipped        []Skipped `json:"skipped,omitempty"`
 	SkippedBatches int       `json:"skipped_batches,omitempty"`
-	// Unions is the number of unions that a compaction has made.
-	Unions int `json:"unions,omitempty"`
+	// Unions is the number of unions that a compaction has made, Dropped the number of rows that
+	// they lack because takedowns hide them.
+	Unions  int   `json:"unions,omitempty"`
+	Dropped int64 `json:"dropped,omitempty"`
 	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller,
 	// who knows Temporal.
 	Searchable bool `json:"searchable,omitempty"`
@@ -157,6 +161,10 @@ type plan struct {
 	// Removes lists the batches of Base that were retired, by dataset and name. Replaces is what
 	// Base has of each.
 	Removes []planned `json:"removes,omitempty"`
+	// Drops are the ids of the takedowns whose rows the new segments lack, Takedowns the document
+	// that had them when the plan was made.
+	Drops     []string      `json:"drops,omitempty"`
+	Takedowns *takedown.Ref `json:"takedowns,omitempty"`
 }
 
 // rebuilt is a segment that is built again over the same batches, some of which have other records.
@@ -306,7 +314,11 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		if err != nil {
 			return Summary{}, err
 		}
-		if need := p.trim(broken, single, rules, written); len(need) > 0 {
+		need, err := p.trim(ctx, store, broken, single, rules, written)
+		if err != nil {
+			return Summary{}, err
+		}
+		if len(need) > 0 {
 			s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
 			return s, err
 		}
@@ -360,6 +372,9 @@ func (p *plan) write(ctx context.Context, store blob.Store, run string, round in
 			p.Format = unionFormat
 		}
 	})
+	if len(p.Drops) > 0 {
+		p.Format = dropFormat
+	}
 	data, err := codec.Seal(p)
 	if err != nil {
 		return "", err
@@ -690,8 +705,8 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 	if err := codec.Unseal(data, key, p); err != nil {
 		return nil, "", err
 	}
-	if p.Format < planFormat || p.Format > unionFormat {
-		return nil, "", codec.Corrupt(key, "format", -1, unionFormat, p.Format)
+	if p.Format < planFormat || p.Format > dropFormat {
+		return nil, "", codec.Corrupt(key, "format", -1, dropFormat, p.Format)
 	}
 	return p, lake.Digest(data), nil
 }

@@ -141,9 +141,9 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) 
 // Commit makes the version in which the plan's segments take the places of those that they replace,
 // and removes the plan. If another version came first, the plan is applied to that one, provided
 // that its inputs are still live there; else the result is Stale. So is that of a plan with a batch
-// whose ingest was withdrawn since, and of one that removes a batch which was restored since. Rows
-// that takedowns hide are hidden in the new segments from the beginning; temporary files are in
-// tempDir.
+// whose ingest was withdrawn since, of one that removes a batch which was restored since, and of
+// one that drops the rows of a takedown which was lifted since. Rows that takedowns hide are hidden
+// in the new segments from the beginning; temporary files are in tempDir.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built, tempDir string) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -157,6 +157,9 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 		ID: id, BuiltBy: builder(),
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
 			if gone, err := p.overtaken(ctx, store); err != nil || gone {
+				return nil, cmp.Or(err, errStale)
+			}
+			if lifted, err := p.lifted(ctx, store); err != nil || lifted {
 				return nil, cmp.Or(err, errStale)
 			}
 			next, err := p.after(ctx, parent, &built)

@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -29,8 +30,10 @@ import (
 
 const (
 	// uniteFormat is the format version of lists of unions and of what Unite writes, which live as
-	// long as one publish.
+	// long as one publish, and dropsFormat that of lists with unions that drop rows, which earlier
+	// builds do not know.
 	uniteFormat = 1
+	dropsFormat = 2
 
 	// A task of a list ends at uniteBytes of parts or uniteJobs unions. It is larger if there would
 	// be more than about maxTasks.
@@ -46,9 +49,11 @@ type unitePlan struct {
 }
 
 // uniteTask is a union that is to be written. Packs are those that hold the records of its sources.
+// Document names the takedowns among which the rules of the job are.
 type uniteTask struct {
 	unite.Job
-	Packs []string `json:"packs,omitempty"`
+	Packs    []string      `json:"packs,omitempty"`
+	Document *takedown.Ref `json:"document,omitempty"`
 }
 
 // united is what Unite writes: the unions of a task, as far as they are written.
@@ -62,6 +67,8 @@ type unionWritten struct {
 	DatasetID uint32 `json:"dataset_id"`
 	unite.Result
 	Damaged string `json:"damaged,omitempty"`
+	// Lifted tells that it was not written because a takedown of the job is not in force any more.
+	Lifted bool `json:"lifted,omitempty"`
 	// Found are the batches that the next plan leaves as they are, because of that.
 	Found []damagedBatch `json:"found,omitempty"`
 }
@@ -111,6 +118,9 @@ func writeUnitePlan(
 	all, bytes := int64(0), int64(0)
 	for i := range jobs {
 		all += jobs[i].Bytes()
+		if len(jobs[i].Takedowns) > 0 {
+			p.Format = dropsFormat
+		}
 	}
 	mostBytes, mostJobs := max(uniteBytes, all/maxTasks), max(uniteJobs, len(jobs)/maxTasks)
 	for i := range jobs {
@@ -190,7 +200,14 @@ func Unite(
 
 // UniteShuffle shuffles a split of a large union.
 func UniteShuffle(ctx context.Context, store blob.Store, key string, task, split int, opt unite.Options) error {
-	return largeUnion(ctx, store, key, task, func(store blob.Store, run string, j *unite.Job) error {
+	return largeUnion(ctx, store, key, task, func(store blob.Store, run string, j *unite.Job) (err error) {
+		var all bool
+		if opt.Hide, all, err = hiding(ctx, store, j); err != nil {
+			return err
+		}
+		if !all {
+			return fmt.Errorf("%w: a takedown was lifted", ErrDamagedUnion)
+		}
 		return unite.Shuffle(ctx, store, run, j, split, opt)
 	})
 }
@@ -212,7 +229,8 @@ func UniteMerge(ctx context.Context, store blob.Store, key string, task, merge i
 	})
 }
 
-// ErrDamagedUnion says that a source of a union is damaged. Unite says which.
+// ErrDamagedUnion says that a source of a union is damaged, or that one of its takedowns was
+// lifted. Unite says which.
 var ErrDamagedUnion = errors.New("a source of the union is damaged")
 
 func largeUnion(
@@ -236,8 +254,8 @@ func readUnitePlan(ctx context.Context, store blob.Store, key string, task int) 
 	if err := readStaged(ctx, store, key, &p); err != nil {
 		return "", nil, err
 	}
-	if p.Format != uniteFormat || task < 0 || task >= len(p.Tasks) {
-		return "", nil, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, uniteFormat),
+	if p.Format < uniteFormat || p.Format > dropsFormat || task < 0 || task >= len(p.Tasks) {
+		return "", nil, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, dropsFormat),
 			fmt.Sprintf("%d tasks in format %d", len(p.Tasks), p.Format))
 	}
 	return p.Run, p.Tasks[task], nil
@@ -279,7 +297,7 @@ func uniteAll(
 	}
 	for i := range jobs {
 		j := &jobs[i]
-		if i >= len(done.Unions) {
+		if i >= len(done.Unions) || done.Unions[i].Lifted {
 			u, err := uniteOne(ctx, store, run, j, unite.Options{TempDir: tempDir, Progress: func(rows int64) {
 				if progress != nil {
 					progress(UniteProgress{Done: i, Unions: len(jobs), Rows: rows})
@@ -288,13 +306,20 @@ func uniteAll(
 			if err != nil {
 				return out, err
 			}
-			done.Unions = append(done.Unions, u)
+			if i < len(done.Unions) {
+				done.Unions[i] = u
+			} else {
+				done.Unions = append(done.Unions, u)
+			}
 			if err := writeStaged(ctx, store, unitedKey, done); err != nil {
 				return out, err
 			}
 		}
 		u := &done.Unions[i]
 		out.Unions++
+		if u.Lifted {
+			continue
+		}
 		if u.Damaged != "" {
 			// Another task may have overwritten the list of damaged batches meanwhile. Without them
 			// in it, the next plan would ask for the same union again.
@@ -319,6 +344,15 @@ func uniteOne(
 	view := t.view(store)
 	j := &t.Job
 	u := unionWritten{DatasetID: j.DatasetID}
+	hide, all, err := hiding(ctx, store, j)
+	if err != nil {
+		return u, err
+	}
+	if !all {
+		u.Name, u.Lifted = j.Name(), true
+		return u, nil
+	}
+	opt.Hide = hide
 	r, err := codec.Confirm(func() (unite.Result, error) { return unite.Do(ctx, view, run, j, opt) })
 	var d *postings.DamageError
 	if errors.As(err, &d) {
@@ -328,6 +362,14 @@ func uniteOne(
 	}
 	u.Result = r
 	return u, err
+}
+
+// hiding returns the rules of a job, and whether all of them are in force.
+func hiding(ctx context.Context, store blob.Store, j *unite.Job) (*takedown.Rules, bool, error) {
+	if len(j.Rules) == 0 {
+		return nil, true, nil
+	}
+	return inForce(ctx, store, j.Rules)
 }
 
 // blame sets the batches that are left as they are.
@@ -386,6 +428,9 @@ func newJob(batches []planned, form, suffix string) uniteTask {
 // apply gives batches, which are those of a job, the union that was written for it.
 func (u *unionWritten) apply(batches []*planned) {
 	for i, b := range batches {
+		if len(u.Members) == len(batches) {
+			b.Rows = u.Members[i].Rows
+		}
 		b.Union, b.UnionDigest, b.Parts, b.Bytes = u.Name, u.Digest, 0, 0
 		if i == 0 {
 			b.Parts, b.Bytes = u.Parts, u.Bytes
@@ -422,17 +467,16 @@ func (p *plan) inUnions() (all []*planned) {
 // single too. It returns the unions that have to be written before. written are those that the run
 // has written.
 func (p *plan) trim(
-	broken map[unionName]bool, single []*planned, rules lake.Rules, written map[unionName]unionWritten,
-) (need []uniteTask) {
+	ctx context.Context, store blob.Store, broken map[unionName]bool, single []*planned, rules lake.Rules,
+	written map[unionName]unionWritten,
+) (need []uniteTask, err error) {
+	var unions []*toUnite
 	for _, b := range single {
 		from := *b
 		from.Union, from.UnionDigest = b.from.Batch, b.from.Digest
-		job := newJob([]planned{from}, rules.CanonicalForm, rules.PublicSuffix)
-		if u, ok := written[unionName{b.DatasetID, job.Name()}]; ok && u.Damaged == "" {
-			u.apply([]*planned{b})
-		} else {
-			need = append(need, job)
-		}
+		u := newUnion([]*planned{&from}, rules.CanonicalForm, rules.PublicSuffix)
+		u.batches = []*planned{b}
+		unions = append(unions, u)
 	}
 	left := map[unionName][]*planned{}
 	eachPlanned(p, func(b *planned) {
@@ -440,21 +484,26 @@ func (p *plan) trim(
 			left[name] = append(left[name], b)
 		}
 	})
-	for name, batches := range left {
+	for _, batches := range left {
 		slices.SortFunc(batches, func(a, b *planned) int { return strings.Compare(a.Batch, b.Batch) })
-		values := make([]planned, len(batches))
-		for i := range batches {
-			values[i] = *batches[i]
-		}
-		job := newJob(values, rules.CanonicalForm, rules.PublicSuffix)
-		if u, ok := written[unionName{name.dataset, job.Name()}]; ok && u.Damaged == "" {
-			u.apply(batches)
+		unions = append(unions, newUnion(batches, rules.CanonicalForm, rules.PublicSuffix))
+	}
+	tasks := make([]*uniteTask, len(unions))
+	for i := range unions {
+		tasks[i] = &unions[i].uniteTask
+	}
+	if err := nameTakedowns(ctx, store, tasks); err != nil {
+		return nil, err
+	}
+	for _, t := range unions {
+		if u, ok := written[unionName{t.DatasetID, t.Name()}]; ok && u.Damaged == "" {
+			u.apply(t.batches)
 		} else {
-			need = append(need, job)
+			need = append(need, t.uniteTask)
 		}
 	}
 	slices.SortFunc(need, compareJobs)
-	return need
+	return need, nil
 }
 
 // compareJobs orders unions by dataset and name.

@@ -151,7 +151,8 @@ func Inspect(ctx context.Context, store blob.Store, id string, deep bool) (*Stat
 	if err := in.allParts(ctx, deep); err != nil {
 		return nil, err
 	}
-	if r.Kind == takedown.Domain {
+	// A takedown of some rows of a domain leaves its name to the others.
+	if r.Kind == takedown.Domain && r.DatasetID == 0 && r.From == nil && r.To == nil {
 		if err := in.names(ctx); err != nil {
 			return nil, err
 		}

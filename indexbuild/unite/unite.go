@@ -10,9 +10,13 @@
 // and writes parts and postings, and Finish writes the record of the union. A job whose rows fit
 // into memory is one step, Whole, without shuffle files.
 //
-// The same members have the same bytes, whatever the sources they are taken from, the splits and
-// the workers. Every step may be repeated, run twice at once, and stop anywhere. The caller is
-// package publish.
+// Rows that takedowns hide can be dropped on the way: the job names the rules, and how many rows of
+// each source they hide. The union says which rules were ever applied to its rows, and how many
+// rows it lacks of each batch.
+//
+// The same members with the same takedowns have the same bytes, whatever the sources they are taken
+// from, the splits and the workers. Every step may be repeated, run twice at once, and stop
+// anywhere. The caller is package publish.
 package unite
 
 import (
@@ -32,6 +36,7 @@ import (
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowmerge"
 	"github.com/urlake/urlake/lake/rowsort"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -56,8 +61,14 @@ type Job struct {
 	// CanonicalForm and PublicSuffix are the rules that the rows of all sources follow.
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
-	// Members are the batches of the union, by name.
+	// Members are the batches of the union, by name. If the job has Takedowns, the union counts
+	// their rows.
 	Members []lake.Member `json:"members"`
+	// Takedowns are those of the union's record: those of all sources, and Rules.
+	Takedowns []string `json:"takedowns,omitempty"`
+	// Rules are the ids of the takedowns that are applied to the rows, ascending. Options has the
+	// rules themselves.
+	Rules []string `json:"rules,omitempty"`
 	// Sources have the rows of the members, each in one of them.
 	Sources []Source `json:"sources"`
 }
@@ -67,10 +78,14 @@ type Source struct {
 	Batch  string `json:"batch"` // or the name of the union
 	Digest string `json:"digest"`
 	Bytes  int64  `json:"bytes"` // of its parts
+	// Hidden is how many of its rows the rules of the job hide.
+	Hidden int64 `json:"hidden,omitempty"`
 }
 
 // Name is the name of the union.
-func (j *Job) Name() string { return lake.UnionName(lake.UnionDigest(j.Members)) }
+func (j *Job) Name() string { return lake.UnionName(j.digest()) }
+
+func (j *Job) digest() string { return lake.UnionDigest(j.Members, j.Takedowns) }
 
 // Bytes is the size of the parts of all sources.
 func (j *Job) Bytes() (n int64) {
@@ -103,6 +118,8 @@ type Options struct {
 	// Progress, if not nil, is called from the caller's goroutine after some rows, with the number
 	// of rows read or written by the step so far.
 	Progress func(rows int64)
+	// Hide are the rules of the job, nil for none. Rows that they hide are dropped.
+	Hide *takedown.Rules
 	// Limits divide the work; only tests set them.
 	Limits rowmerge.Limits
 	Arena  int64
@@ -125,6 +142,10 @@ type Result struct {
 	Rows   int64  `json:"rows"`
 	Parts  int64  `json:"parts"`
 	Bytes  int64  `json:"bytes"` // of the parts
+	// Members are those of the record, if the job has takedowns. Dropped is how many rows this job
+	// has dropped.
+	Members []lake.Member `json:"members,omitempty"`
+	Dropped int64         `json:"dropped,omitempty"`
 }
 
 // work is one step of a job.
@@ -134,17 +155,17 @@ type work struct {
 	job     *Job
 	staging string
 	opt     Options
-	members map[string]bool
-	rows    int64 // so far
+	members map[string]int // indices in job.Members, by batch
+	rows    int64          // so far
 }
 
 // newWork starts a step of a job. run names the staging that its steps share.
 func newWork(ctx context.Context, store blob.Store, run string, j *Job, opt Options) *work {
 	opt.setDefaults()
-	w := &work{ctx: ctx, store: store, job: j, opt: opt, members: map[string]bool{}}
-	w.staging = fmt.Sprintf("%sunite/%d-%s/", lake.StagingPrefix(run), j.DatasetID, lake.UnionDigest(j.Members))
+	w := &work{ctx: ctx, store: store, job: j, opt: opt, members: map[string]int{}}
+	w.staging = fmt.Sprintf("%sunite/%d-%s/", lake.StagingPrefix(run), j.DatasetID, j.digest())
 	for i := range j.Members {
-		w.members[j.Members[i].Batch] = true
+		w.members[j.Members[i].Batch] = i
 	}
 	return w
 }
@@ -191,6 +212,9 @@ func (w *work) whole() (Result, error) {
 	buffer := rowsort.NewBuffer(w.opt.Arena)
 	defer buffer.Release()
 	s := shuffler{work: w, name: "whole", buffer: buffer}
+	if err := w.checkRules(); err != nil {
+		return Result{}, err
+	}
 	for _, source := range w.job.Sources {
 		if err := s.source(source); err != nil {
 			return Result{}, err
@@ -219,7 +243,33 @@ func (w *work) whole() (Result, error) {
 		}
 		done = append(done, m)
 	}
-	return w.finish(done)
+	return w.finish(done, &s.out.members)
+}
+
+// checkRules returns an error unless the options have the rules of the job.
+func (w *work) checkRules() error {
+	if w.opt.Hide == nil && len(w.job.Rules) == 0 {
+		return nil
+	}
+	if w.opt.Hide != nil {
+		if _, all := w.opt.Hide.Pick(w.job.Rules); all && w.opt.Hide.Len() == len(w.job.Rules) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the job has %d takedowns, and not the same are given", len(w.job.Rules))
+}
+
+// members counts the rows of the members of a union that has takedowns.
+type members struct {
+	// Members are those of the sources that were read, in any order.
+	Members []lake.Member `json:"members,omitempty"`
+	// Dropped is how many rows were dropped.
+	Dropped int64 `json:"dropped,omitempty"`
+}
+
+func (m *members) add(o *members) {
+	m.Members = append(m.Members, o.Members...)
+	m.Dropped += o.Dropped
 }
 
 // shuffled is shuffle-{split}.json: what a Shuffle has written.
@@ -228,6 +278,7 @@ type shuffled struct {
 	Rows       int64                              `json:"rows"`
 	Shuffled   []rowsort.ShuffleFile              `json:"shuffled"`
 	Partitions [row.Partitions]rowmerge.Partition `json:"partitions"`
+	members
 }
 
 // Shuffle writes the rows of a split to shuffle files.
@@ -244,6 +295,9 @@ func (w *work) shuffle(split int) error {
 	s := shuffler{work: w, name: fmt.Sprintf("shuffle-%06d", split), buffer: rowsort.NewBuffer(w.opt.Arena)}
 	defer s.buffer.Release()
 	if ok, err := w.load(s.name+".json", &s.out); ok || err != nil {
+		return err
+	}
+	if err := w.checkRules(); err != nil {
 		return err
 	}
 	for _, source := range groups[split] {
@@ -311,9 +365,9 @@ func (s *shuffler) source(from Source) error {
 	if err == nil {
 		record, err = lake.DecodeBatch(data, ref.Key())
 	}
-	want := int64(0)
+	var have []lake.Member
 	if err == nil {
-		want, err = s.membersRows(record)
+		have, err = s.membersOf(record)
 	}
 	if err != nil {
 		return postings.Damaged(ref, err)
@@ -322,43 +376,65 @@ func (s *shuffler) source(from Source) error {
 	if len(record.Members) > 0 {
 		read = append(slices.Clone(columns), part.ColBatch)
 	}
-	got := int64(0)
+	got, dropped := int64(0), make([]int64, len(s.job.Members))
 	for _, o := range record.Postings {
 		object, err := postings.Open(s.ctx, s.store, ref, o)
 		for n := 0; err == nil && n < len(object.Parts()); n++ {
 			var rows int64
-			rows, err = s.part(object, n, from.Batch, read)
+			rows, err = s.part(object, n, from.Batch, read, dropped)
 			got += rows
 		}
 		if err != nil {
 			return postings.Damaged(ref, err)
 		}
 	}
+	want, hidden := int64(0), int64(0)
+	for i := range have {
+		want += have[i].Rows
+		n := dropped[s.members[have[i].Batch]]
+		have[i].Rows, have[i].Dropped = have[i].Rows-n, have[i].Dropped+n
+		hidden += n
+	}
 	if got != want {
 		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, got))
+	}
+	if hidden != from.Hidden {
+		want := fmt.Sprintf("%d that takedowns hide, as the overlays say", from.Hidden)
+		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, hidden))
+	}
+	if len(s.job.Takedowns) > 0 {
+		s.out.add(&members{have, hidden})
 	}
 	return nil
 }
 
-// membersRows is the number of rows that a source has of members.
-func (s *shuffler) membersRows(record *lake.Batch) (rows int64, err error) {
+// membersOf returns the members of the job that a source has, as the source has them.
+func (s *shuffler) membersOf(record *lake.Batch) (have []lake.Member, err error) {
 	if len(record.Members) == 0 {
-		if !s.members[record.Batch] {
-			return 0, fmt.Errorf("batch %s is not to be in the union", record.Batch)
+		if _, ok := s.members[record.Batch]; !ok {
+			return nil, fmt.Errorf("batch %s is not to be in the union", record.Batch)
 		}
-		return record.Rows, nil
+		return []lake.Member{{Batch: record.Batch, Rows: record.Rows}}, nil
+	}
+	for _, id := range record.Takedowns {
+		if !slices.Contains(s.job.Takedowns, id) {
+			return nil, fmt.Errorf("takedown %s was applied to union %s, and is not one of the new union", id, record.Batch)
+		}
 	}
 	for _, m := range record.Members {
-		if s.members[m.Batch] {
-			rows += m.Rows
+		if _, ok := s.members[m.Batch]; ok {
+			have = append(have, m)
 		}
 	}
-	return rows, nil
+	return have, nil
 }
 
-// part adds the rows of members that a part has, and returns their number. batch is that of all its
-// rows, unless the columns have it.
-func (s *shuffler) part(o *postings.Reader, n int, batch string, read []part.Column) (rows int64, err error) {
+// part adds the rows of members that a part has, unless they are hidden, and returns their number.
+// It adds the number of those that are hidden to dropped, which has an element for each member.
+// batch is that of all rows of the part, unless the columns have it.
+func (s *shuffler) part(
+	o *postings.Reader, n int, batch string, read []part.Column, dropped []int64,
+) (rows int64, err error) {
 	pages, err := o.Pages(s.ctx, n)
 	if err != nil {
 		return 0, err
@@ -370,19 +446,36 @@ func (s *shuffler) part(o *postings.Reader, n int, batch string, read []part.Col
 	var domain, host string
 	var number uint32
 	hasNumber := false
+	var hides *takedown.Matcher // nil for a domain of which nothing is hidden
 	suffix := row.Suffix{Batch: batch}
+	member := s.members[batch]
 	for r, err := range scan.Scan(s.ctx, pages, readRows, read) {
 		if err != nil {
 			return 0, err
 		}
 		for i := range r.Rows {
 			if len(r.Batch) > 0 {
-				if suffix.Batch = r.Batch[i]; !s.members[suffix.Batch] {
+				var ok bool
+				suffix.Batch = r.Batch[i]
+				if member, ok = s.members[suffix.Batch]; !ok {
 					continue
 				}
 			}
 			if r.Host[i] != host || r.Domain[i] != domain {
+				if r.Domain[i] != domain {
+					if hides = s.opt.Hide.For(r.Domain[i]); !hides.May(s.job.DatasetID) {
+						hides = nil
+					}
+				}
 				domain, host, hasNumber = strings.Clone(r.Domain[i]), strings.Clone(r.Host[i]), false
+			}
+			if hides != nil && hides.Hides(&takedown.Row{
+				Dataset: s.job.DatasetID, Scheme: r.Scheme[i], Host: host, Path: r.PathQuery[i], Port: r.Port[i],
+				TS: r.TS[i], HasTS: r.HasTS[i],
+			}) {
+				dropped[member]++
+				rows++
+				continue
 			}
 			if !hasNumber {
 				if number, err = s.buffer.Host(domain, host, urlnorm.DomainID(domain)); err != nil {
@@ -424,6 +517,7 @@ type mergePlan struct {
 	header
 	Tasks    []rowmerge.Task       `json:"tasks"`
 	Shuffled []rowsort.ShuffleFile `json:"shuffled"`
+	members
 }
 
 // PlanMerge divides the partitions of a shuffled job into tasks, and returns their number.
@@ -444,6 +538,7 @@ func (w *work) planMerge() (p mergePlan, err error) {
 			return p, err
 		}
 		p.Shuffled = append(p.Shuffled, s.Shuffled...)
+		p.add(&s.members)
 		for i := range counts {
 			counts[i].Rows += s.Partitions[i].Rows
 			counts[i].KeyBytes += s.Partitions[i].KeyBytes
@@ -534,21 +629,27 @@ func (w *work) collect() (Result, error) {
 			return Result{}, err
 		}
 	}
-	return w.finish(done)
+	return w.finish(done, &p.members)
 }
 
 // finish writes the record over the parts of all tasks.
-func (w *work) finish(done []merged) (Result, error) {
+func (w *work) finish(done []merged, counted *members) (Result, error) {
 	j := w.job
 	b := lake.Batch{
 		DatasetID: j.DatasetID, Batch: j.Name(), CanonicalForm: j.CanonicalForm, PublicSuffix: j.PublicSuffix,
-		Members: j.Members, Inputs: []lake.Input{}, Rejected: map[string]int64{}, Parts: []lake.Part{}, Postings: []lake.FrameObject{},
-	}
-	want := int64(0)
-	for i := range j.Members {
-		want += j.Members[i].Rows
+		Members: slices.Clone(j.Members), Takedowns: j.Takedowns, Inputs: []lake.Input{}, Rejected: map[string]int64{}, Parts: []lake.Part{}, Postings: []lake.FrameObject{},
 	}
 	out := Result{Name: b.Batch}
+	if len(j.Takedowns) > 0 {
+		if err := count(b.Members, counted.Members); err != nil {
+			return Result{}, err
+		}
+		out.Members, out.Dropped = b.Members, counted.Dropped
+	}
+	want := int64(0)
+	for i := range b.Members {
+		want += b.Members[i].Rows
+	}
 	for i := range done {
 		b.Rows += done[i].Rows
 		b.Domains += done[i].Domains
@@ -570,6 +671,25 @@ func (w *work) finish(done []merged) (Result, error) {
 	out.Digest = digest
 	_, err = w.store.Put(w.ctx, lake.BatchKey(b.DatasetID, b.Batch, digest), data, blob.Condition{})
 	return out, err
+}
+
+// count sets the rows of members by those of the sources. Each has to be in one source.
+func count(all, counted []lake.Member) error {
+	by := make(map[string]lake.Member, len(counted))
+	for _, m := range counted {
+		if _, twice := by[m.Batch]; twice {
+			return fmt.Errorf("two sources have batch %s", m.Batch)
+		}
+		by[m.Batch] = m
+	}
+	for i := range all {
+		m, ok := by[all[i].Batch]
+		if !ok {
+			return fmt.Errorf("no source has batch %s", all[i].Batch)
+		}
+		all[i].Rows, all[i].Dropped = m.Rows, m.Dropped
+	}
+	return nil
 }
 
 // header begins every document in staging, with its own key.

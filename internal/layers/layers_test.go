@@ -142,13 +142,13 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/unite": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
-		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/urlnorm",
+		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/takedown", "lake/urlnorm",
 	},
 	"indexbuild/publish": {
 		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/suppress", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
-		"lake/suffixchange",
+		"lake/suffixchange", "lake/takedown",
 		"lake/trash",
 	},
 	"indexbuild/rebuild": {

@@ -64,6 +64,32 @@ func (s *Rules) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 // Domains returns the domains that rules of kind Domain name, ascending.
 func (s *Rules) Domains() []string { return slices.Sorted(maps.Keys(s.domains)) }
 
+// Pick returns the set of the rules with these ids, and whether it has all of them.
+func (s *Rules) Pick(ids []string) (picked *Rules, all bool) {
+	wanted := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	picked = NewRules()
+	for i := range s.all {
+		if wanted[s.all[i].ID] {
+			picked.add(s.all[i])
+		}
+	}
+	return picked, picked.Len() == len(wanted)
+}
+
+// IDs returns the ids of the rules that can hide rows of a domain in a dataset, ascending.
+func (s *Rules) IDs(domain string, dataset uint32) (ids []string) {
+	s.each(domain, func(r *Rule) {
+		if r.DatasetID == 0 || r.DatasetID == dataset {
+			ids = append(ids, r.ID)
+		}
+	})
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
 // For returns what tells which rows of a domain the rules hide, and nil if they hide none. Nil
 // Rules hide nothing.
 func (s *Rules) For(domain string) *Matcher {
@@ -71,12 +97,20 @@ func (s *Rules) For(domain string) *Matcher {
 		return nil
 	}
 	var m *Matcher
-	add := func(list []int) {
-		if m == nil && len(list) > 0 {
+	s.each(domain, func(r *Rule) {
+		if m == nil {
 			m = &Matcher{domain: domain}
 		}
+		m.add(r)
+	})
+	return m
+}
+
+// each calls do with the rules that can hide rows of a domain.
+func (s *Rules) each(domain string, do func(r *Rule)) {
+	add := func(list []int) {
 		for _, i := range list {
-			m.add(&s.all[i])
+			do(&s.all[i])
 		}
 	}
 	add(s.byName[domain])
@@ -90,7 +124,6 @@ func (s *Rules) For(domain string) *Matcher {
 			name = above
 		}
 	}
-	return m
 }
 
 // scope is where and when a rule holds.

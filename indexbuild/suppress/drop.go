@@ -1,0 +1,147 @@
+package suppress
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/takedown"
+)
+
+// Stored names what holds rows in a segment: a batch, or a union of batches.
+type Stored struct {
+	DatasetID uint32
+	Name      string
+}
+
+// Hidden is what takedowns hide of the rows of a batch or a union.
+type Hidden struct {
+	Rows int64
+	// Rules are the ids of the takedowns about the domains of these rows in the dataset, ascending.
+	// Those that hide the rows are among them.
+	Rules []string
+}
+
+// HiddenIn returns what takedowns hide in a segment, by what holds the rows. It looks into the
+// overlay, the postings and the list of parts, and reads no rows. Covered is the segment in the
+// document that has the rules.
+func HiddenIn(
+	ctx context.Context, store blob.Store, rules *takedown.Rules, s *manifest.Segment, covered takedown.Segment,
+) (map[Stored]*Hidden, error) {
+	all := map[Stored]*Hidden{}
+	if covered.Overlay == nil {
+		return all, nil
+	}
+	a := newApplier(store, "")
+	if err := a.hiddenIn(ctx, rules, s, covered, all); err != nil {
+		return nil, fmt.Errorf("segment %s: %w", s.ID, err)
+	}
+	return all, nil
+}
+
+func (a *applier) hiddenIn(
+	ctx context.Context, rules *takedown.Rules, s *manifest.Segment, covered takedown.Segment, all map[Stored]*Hidden,
+) error {
+	seg, err := segment.Open(ctx, a.store, SegmentRef(s), segment.Options{
+		Cache: newCache(), PostingsOnly: true, WholeFiles: true,
+	})
+	if err != nil {
+		return err
+	}
+	defer seg.Close()
+	below, err := a.namesBelow(ctx, seg, rules.Domains())
+	if err != nil {
+		return err
+	}
+	names := map[segment.Key]string{}
+	for _, name := range append(rules.Names(), below...) {
+		names[segment.KeyOf(name)] = name
+	}
+	o, err := overlay.Open(ctx, a.store, OverlayRef(covered.Overlay), nil)
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for e, err := range o.All(ctx) {
+		if err != nil {
+			return err
+		}
+		name, ok := names[e.Key]
+		ids := rules.IDs(name, e.Dataset)
+		if !ok || len(ids) == 0 {
+			return codec.Corrupt(covered.Overlay.Object, "entries", -1, "entries of domains that takedowns name",
+				fmt.Sprintf("domain %016x in dataset %d", e.ID, e.Dataset))
+		}
+		byFile, err := deadRows(ctx, seg, &e)
+		if err != nil {
+			return err
+		}
+		for id, rows := range byFile {
+			f := seg.Files().Info(id)
+			h := all[Stored{f.DatasetID, f.Batch}]
+			if h == nil {
+				h = &Hidden{}
+				all[Stored{f.DatasetID, f.Batch}] = h
+			}
+			h.Rows += rows
+			h.Rules = append(h.Rules, ids...)
+			total += rows
+		}
+	}
+	for _, h := range all {
+		slices.Sort(h.Rules)
+		h.Rules = slices.Compact(h.Rules)
+	}
+	if total != covered.Hidden {
+		return codec.Corrupt(covered.Overlay.Object, "entries", -1, fmt.Sprintf("%d dead rows", covered.Hidden), total)
+	}
+	return nil
+}
+
+// deadRows returns how many rows of each part an entry of an overlay takes away, by file id.
+func deadRows(ctx context.Context, seg *segment.Segment, e *overlay.Entry) (map[uint32]int64, error) {
+	bad := func(want, got any) error {
+		return codec.Corrupt(segment.Prefix(seg.Info().Segment)+segment.PostingsName(0),
+			"domain "+strconv.FormatUint(e.ID, 16), -1, want, got)
+	}
+	own, err := seg.Entries(ctx, e.Key, e.Dataset, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(own) == 0 || own[0].Dataset != e.Dataset || own[0].Rows != e.Rows+e.Dead {
+		return nil, bad(fmt.Sprintf("%d rows in dataset %d, as the overlay says", e.Rows+e.Dead, e.Dataset), own)
+	}
+	tuples, err := seg.Tuples(ctx, own[0])
+	if err != nil {
+		return nil, err
+	}
+	left, err := e.Tuples()
+	if err != nil {
+		return nil, err
+	}
+	dead := map[uint32]int64{}
+	for _, t := range tuples {
+		if int(t.FileID) >= seg.Files().Len() {
+			return nil, bad("a file_id of a part", t.FileID)
+		}
+		dead[t.FileID] += t.Rows
+	}
+	for _, t := range left {
+		dead[t.FileID] -= t.Rows
+	}
+	for id, rows := range dead {
+		switch {
+		case rows < 0 || int(id) >= seg.Files().Len():
+			return nil, bad("rows that the segment has", fmt.Sprintf("%d fewer in part %d", rows, id))
+		case rows == 0:
+			delete(dead, id)
+		}
+	}
+	return dead, nil
+}
