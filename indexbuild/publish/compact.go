@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -107,7 +108,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err != nil {
 		return Summary{}, err
 	}
-	drops, err := readDropping(ctx, store, m)
+	drops, err := suppress.ReadDropping(ctx, store, m)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -116,7 +117,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		if _, ok := frozen[seg.ID]; ok {
 			continue
 		}
-		err := drops.add(ctx, store, seg)
+		err := drops.Add(ctx, store, seg)
 		if errors.Is(err, codec.ErrCorrupt) {
 			frozen[seg.ID] = err.Error() // its rows stay hidden
 		} else if err != nil {
@@ -125,9 +126,9 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	}
 	p := &plan{
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
-		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
+		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{}, rid: map[manifest.BatchName]bool{},
 	}
-	for _, chosen := range c.choose(base, frozen, drops.hides) {
+	for _, chosen := range c.choose(base, frozen, drops.Hides) {
 		batches, err := carry(ctx, base, chosen.ID, nil)
 		if err != nil {
 			return Summary{}, err
@@ -150,13 +151,21 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return s, err
 	}
 	if len(p.Replaces) < 2 && applied == 0 {
-		s.Nothing = true
-		return s, nil
+		p.Replaces, p.Batches = []string{}, []planned{} // packs may be left
 	}
 	view := pack.NewView(store)
 	addPlanned(view, p.Batches)
 	if err := p.repack(ctx, view); err != nil {
 		return Summary{}, err
+	}
+	if drops != nil {
+		if err := p.leavePacks(ctx, store, base, c.Full); err != nil {
+			return Summary{}, err
+		}
+	}
+	if len(p.Batches)+len(p.Repacked) == 0 {
+		s.Nothing = true
+		return s, nil
 	}
 	for i := range p.Batches {
 		s.Rows += p.Batches[i].Rows
@@ -223,7 +232,7 @@ func newUnion(batches []*planned, form, suffix string) *toUnite {
 // written, and returns the unions that are not. applied is the number of unions that were given. It
 // sets what the summary says of dropped rows.
 func (p *plan) unite(
-	ctx context.Context, store blob.Store, written map[unionName]unionWritten, drops *dropping, s *Summary,
+	ctx context.Context, store blob.Store, written map[unionName]unionWritten, drops *suppress.Dropping, s *Summary,
 ) (need []uniteTask, applied int, err error) {
 	var unions []*toUnite
 	var tasks []*uniteTask
@@ -234,7 +243,7 @@ func (p *plan) unite(
 		}
 		for _, batches := range together(p.Batches[from:to], drops) {
 			u := newUnion(batches, p.CanonicalForm, p.PublicSuffix)
-			drops.drop(&u.uniteTask)
+			u.drop(drops)
 			if len(u.Sources) > 1 || len(u.Rules) > 0 {
 				unions, tasks = append(unions, u), append(tasks, &u.uniteTask)
 			}
@@ -256,7 +265,10 @@ func (p *plan) unite(
 			applied++
 			s.Dropped += u.Dropped
 			if len(t.Rules) > 0 {
-				p.Takedowns, p.Drops = drops.ref, append(p.Drops, t.Rules...)
+				p.Takedowns, p.Drops = drops.Ref, append(p.Drops, t.Rules...)
+				for _, b := range t.batches {
+					p.rid[b.name()] = true
+				}
 			}
 		}
 	}
@@ -267,7 +279,7 @@ func (p *plan) unite(
 
 // together groups the batches of a dataset that are worth to be united: those without large parts.
 // What has large parts and hidden rows is written again by itself.
-func together(batches []planned, drops *dropping) (groups [][]*planned) {
+func together(batches []planned, drops *suppress.Dropping) (groups [][]*planned) {
 	type size struct{ parts, bytes int64 }
 	sizes := map[segment.BatchRef]size{}
 	for i := range batches {
@@ -285,7 +297,7 @@ func together(batches []planned, drops *dropping) (groups [][]*planned) {
 			groups[0] = append(groups[0], &batches[i])
 		case ok:
 			groups[at] = append(groups[at], &batches[i])
-		case drops.in(ref) != nil:
+		case drops.In(suppress.Stored{DatasetID: ref.DatasetID, Name: ref.Batch}) != nil:
 			large[ref] = len(groups)
 			groups = append(groups, []*planned{&batches[i]})
 		}

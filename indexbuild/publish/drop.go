@@ -3,17 +3,17 @@ package publish
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/repack"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // A compaction drops the rows that takedowns hide: it writes unions without them, also of a single
@@ -22,75 +22,18 @@ import (
 // rows back. A takedown that is added meanwhile hides its rows in the new segment, as in any other
 // one, and the next compaction drops them.
 
-// dropping is what takedowns hide in the version that a compaction is planned on. Nil hides
-// nothing.
-type dropping struct {
-	ref   *takedown.Ref
-	doc   *takedown.Document
-	rules *takedown.Rules
-	// hidden is what they hide in the segments that the plan replaces.
-	hidden map[suppress.Stored]*suppress.Hidden
-}
-
-// readDropping returns what hides rows of a version, nil if nothing does.
-func readDropping(ctx context.Context, store blob.Store, m *manifest.Manifest) (*dropping, error) {
-	if m.Takedowns == nil {
-		return nil, nil
-	}
-	doc, err := takedown.Read(ctx, store, m.Takedowns)
-	if err != nil {
-		return nil, err
-	}
-	d := &dropping{ref: m.Takedowns, doc: doc, hidden: map[suppress.Stored]*suppress.Hidden{}}
-	d.rules, err = doc.Rules(ctx, store)
-	return d, err
-}
-
-// hides reports whether a segment has rows that are hidden.
-func (d *dropping) hides(segment string) bool {
-	if d == nil {
-		return false
-	}
-	s, ok := d.doc.Find(segment)
-	return ok && s.Hidden > 0
-}
-
-// add looks what is hidden in a segment that the plan is to replace.
-func (d *dropping) add(ctx context.Context, store blob.Store, s *manifest.Segment) error {
-	if !d.hides(s.ID) {
-		return nil
-	}
-	covered, _ := d.doc.Find(s.ID)
-	found, err := suppress.HiddenIn(ctx, store, d.rules, s, covered)
-	for stored, h := range found {
-		d.hidden[stored] = h
-	}
-	return err
-}
-
-// in returns what is hidden of the rows of a batch or a union, nil for nothing.
-func (d *dropping) in(ref segment.BatchRef) *suppress.Hidden {
-	if d == nil {
-		return nil
-	}
-	return d.hidden[suppress.Stored{DatasetID: ref.DatasetID, Name: ref.Batch}]
-}
-
 // drop makes a job drop what is hidden of its sources.
-func (d *dropping) drop(job *uniteTask) {
-	for i := range job.Sources {
-		s := &job.Sources[i]
-		h := d.in(segment.BatchRef{DatasetID: job.DatasetID, Batch: s.Batch, Digest: s.Digest})
-		if h != nil {
+func (t *uniteTask) drop(d *suppress.Dropping) {
+	for i := range t.Sources {
+		s := &t.Sources[i]
+		if h := d.In(suppress.Stored{DatasetID: t.DatasetID, Name: s.Batch}); h != nil {
 			s.Hidden = h.Rows
-			job.Rules = append(job.Rules, h.Rules...)
+			t.Rules = append(t.Rules, h.Rules...)
+			t.Document = d.Ref
 		}
 	}
-	slices.Sort(job.Rules)
-	job.Rules = slices.Compact(job.Rules)
-	if len(job.Rules) > 0 {
-		job.Document = d.ref
-	}
+	slices.Sort(t.Rules)
+	t.Rules = slices.Compact(t.Rules)
 }
 
 // nameTakedowns sets the takedowns of the unions that jobs are to write: those of the unions among
@@ -128,32 +71,6 @@ func nameTakedowns(ctx context.Context, store blob.Store, jobs []*uniteTask) err
 	return g.Wait()
 }
 
-// inForce returns the rules of a lake with these ids, and whether all of them are in force.
-func inForce(ctx context.Context, store blob.Store, ids []string) (*takedown.Rules, bool, error) {
-	for {
-		m, _, err := manifest.Read(ctx, store)
-		if err != nil {
-			return nil, false, err
-		}
-		doc, err := takedown.Read(ctx, store, m.Takedowns)
-		var rules *takedown.Rules
-		if err == nil {
-			rules, err = doc.Rules(ctx, store)
-		}
-		if errors.Is(err, codec.ErrCorrupt) {
-			// What a later manifest refers to no longer may be collected while it is read.
-			if now, _, readErr := manifest.Read(ctx, store); readErr == nil && now.Generation != m.Generation {
-				continue
-			}
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		picked, all := rules.Pick(ids)
-		return picked, all, nil
-	}
-}
-
 // lifted reports whether a takedown that the plan applies is not in force any more.
 func (p *plan) lifted(ctx context.Context, store blob.Store) (bool, error) {
 	if len(p.Drops) == 0 {
@@ -166,6 +83,78 @@ func (p *plan) lifted(ctx context.Context, store blob.Store) (bool, error) {
 	if m.Takedowns != nil && p.Takedowns != nil && *m.Takedowns == *p.Takedowns {
 		return false, nil
 	}
-	_, all, err := inForce(ctx, store, p.Drops)
+	_, all, err := suppress.InForce(ctx, store, p.Drops)
 	return !all, err
+}
+
+// repacked is a batch of a segment that stays, of which the version names another pack.
+type repacked struct {
+	DatasetID uint32 `json:"dataset_id"`
+	Batch     string `json:"batch"`
+	Digest    string `json:"digest"`
+	Pack      string `json:"pack"`
+}
+
+// leavePacks gives batches packs without the postings of batches of which the plan drops rows
+// (package repack). If all is set, it looks into all packs.
+func (p *plan) leavePacks(ctx context.Context, store blob.Store, base *manifest.Version, all bool) error {
+	opt := repack.Options{All: all, Drop: map[manifest.BatchName]string{}}
+	in := map[manifest.BatchName]bool{}
+	for i := range p.Batches {
+		name := p.Batches[i].name()
+		if in[name] = true; p.rid[name] {
+			opt.Drop[name] = p.Batches[i].Pack
+		}
+	}
+	packs, err := repack.Write(ctx, store, base, opt)
+	if err != nil || len(packs) == 0 {
+		return err
+	}
+	for i := range p.Batches {
+		if to, ok := packs.Of(p.Batches[i].name(), p.Batches[i].Pack); ok {
+			p.Batches[i].Pack = to
+		}
+	}
+	names := packs.Batches()
+	live, err := base.FindBatches(ctx, names)
+	for _, name := range names {
+		if to, ok := packs.Of(name, live[name].Pack); ok && !in[name] {
+			p.Repacked = append(p.Repacked, repacked{name.DatasetID, name.Batch, live[name].Digest, to})
+		}
+	}
+	return err
+}
+
+// repackedIn returns, by segment, the batches of a version of which the plan names other packs.
+func (p *plan) repackedIn(
+	ctx context.Context, parent *manifest.Version,
+) (map[string]iter.Seq2[manifest.Batch, error], error) {
+	all := map[string]iter.Seq2[manifest.Batch, error]{}
+	if len(p.Repacked) == 0 {
+		return all, nil
+	}
+	to := map[manifest.BatchName]repacked{}
+	names := make([]manifest.BatchName, len(p.Repacked))
+	for i, r := range p.Repacked {
+		names[i] = manifest.BatchName{DatasetID: r.DatasetID, Batch: r.Batch}
+		to[names[i]] = r
+	}
+	live, err := parent.FindBatches(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range live {
+		segment := b.Segment
+		all[segment] = func(yield func(manifest.Batch, error) bool) {
+			for b, err := range parent.BatchesIn(ctx, segment) {
+				if r, ok := to[b.BatchName]; ok && r.Digest == b.Digest {
+					b.Pack = r.Pack
+				}
+				if !yield(b, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+	return all, nil
 }

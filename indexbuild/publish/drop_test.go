@@ -1,17 +1,23 @@
 package publish_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
@@ -150,6 +156,138 @@ func TestCompactionDropsHiddenRows(t *testing.T) {
 			})
 		}
 	}
+}
+
+// holders returns the objects of a lake whose bytes have a text, also in zstd frames anywhere
+// within them: those of frame files, of pages of Parquet, of packs.
+func holders(t testing.TB, store blob.Store, text string) (keys []string) {
+	t.Helper()
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<28))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	has := func(data []byte) bool {
+		if bytes.Contains(data, []byte(text)) {
+			return true
+		}
+		for at := 0; ; at++ {
+			next := bytes.Index(data[at:], []byte{0x28, 0xb5, 0x2f, 0xfd})
+			if next < 0 {
+				return false
+			}
+			at += next
+			if err := dec.Reset(bytes.NewReader(data[at:])); err != nil {
+				t.Fatal(err)
+			}
+			inner, _ := io.ReadAll(dec) // until what is no zstd frame
+			if bytes.Contains(inner, []byte(text)) {
+				return true
+			}
+		}
+	}
+	for info, err := range store.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := store.Get(t.Context(), info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has(data) || strings.Contains(info.Key, text) {
+			keys = append(keys, info.Key)
+		}
+	}
+	return keys
+}
+
+// kinds returns the folders of keys.
+func kinds(keys []string) string {
+	all := map[string]bool{}
+	for _, key := range keys {
+		switch {
+		case strings.Contains(key, "/postings-"):
+			all["postings"] = true
+		case strings.Contains(key, ".pack"):
+			all["pack"] = true
+		default:
+			a, b, _ := strings.Cut(key, "/")
+			b, _, _ = strings.Cut(b, "/")
+			if a == "index" {
+				a += "/" + b
+			}
+			all[a] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(all)), " ")
+}
+
+// After a takedown, a compaction and a garbage collection no object of the lake has a byte of it,
+// but for the list of the rules in force; after the takedown is lifted, not even that.
+func TestNothingIsLeftOfATakedown(t *testing.T) {
+	const host, path = "qzxhost.kvwsite.test", "/qpathz"
+	store := blob.NewMemory()
+	with := func(tag string, n int) []testlake.Record {
+		all := records(tag, 5)
+		for i := range n {
+			all = append(all, testlake.Record{URL: fmt.Sprintf("https://%s%s/%s/%d", host, path, tag, i)})
+		}
+		return append(all, testlake.Record{URL: "no:url at " + host}) // is rejected
+	}
+	testlake.Ingest(t, store, "alpha", "b1", with("b1", 30))
+	testlake.Publish(t, store)
+	testlake.Ingest(t, store, "alpha", "b2", with("b2", 20))
+	testlake.Publish(t, store)
+	compact(t, store, true) // a union, older versions, and the batches' own parts
+	testlake.Ingest(t, store, "alpha", "b3", with("b3", 10))
+	for i := range 4 { // small batches that share a pack, one of which is in another segment and has none of it
+		testlake.Ingest(t, store, fmt.Sprintf("list%d", i), "b", with(fmt.Sprint("l", i), 3*i))
+	}
+	testlake.Ingest(t, store, "other", "b", records("o", 9))
+	testlake.Pack(t, store, func(d lake.Dataset, _ string) bool { return d.Name != "alpha" })
+	testlake.Publish(t, store)
+	testlake.Ingest(t, store, "other", "b2", records("o2", 9))
+	testlake.Publish(t, store)
+	testlake.Ingest(t, store, "alpha", "b1", with("again", 3)) // replaces b1
+	testlake.Publish(t, store)
+	testlake.Ingest(t, store, "alpha", "waits", with("w", 5)) // is not published yet
+	hosts := []string{"site0.test", "site1.test", "kvwsite.test"}
+	if got := kinds(append(holders(t, store, "kvwsite"), holders(t, store, "qpathz")...)); got != "index/segments pack postings urls" {
+		t.Fatalf("the test sees %q", got)
+	}
+	id := takeDown(t, store, takedown.Domain, "kvwsite.test", nil)
+	if s := status(t, store, id); s.Gone {
+		t.Fatal("gone too soon")
+	}
+	testlake.Publish(t, store)
+	want := unordered(answers(t, store, hosts, ""))
+	compact(t, store, false)
+	if s := status(t, store, id); s.Gone {
+		t.Fatal("gone before the garbage collection")
+	}
+	collectAll(t, store)
+	for _, text := range []string{"kvwsite", "qzxhost", "qpathz"} {
+		for _, key := range holders(t, store, text) {
+			if !strings.HasPrefix(key, takedown.Root) {
+				t.Errorf("%s has %q", key, text)
+			}
+		}
+	}
+	if s := status(t, store, id); !s.Gone {
+		t.Errorf("%+v", s)
+	}
+	if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+		t.Errorf("(-hidden +dropped):\n%s", diff)
+	}
+	checkLake(t, store)
+	lift(t, store, id)
+	collectAll(t, store)
+	for _, text := range []string{"kvwsite", "qzxhost", "qpathz"} {
+		if left := holders(t, store, text); len(left) > 0 {
+			t.Errorf("%q is in %q", text, left)
+		}
+	}
+	checkLake(t, store)
 }
 
 var _ = publish.Compaction{}

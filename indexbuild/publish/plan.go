@@ -165,6 +165,10 @@ type plan struct {
 	// that had them when the plan was made.
 	Drops     []string      `json:"drops,omitempty"`
 	Takedowns *takedown.Ref `json:"takedowns,omitempty"`
+	// Repacked are batches of other segments of Base that are in another pack now.
+	Repacked []repacked `json:"repacked,omitempty"`
+
+	rid map[manifest.BatchName]bool // batches of which the plan drops rows
 }
 
 // rebuilt is a segment that is built again over the same batches, some of which have other records.
@@ -372,7 +376,7 @@ func (p *plan) write(ctx context.Context, store blob.Store, run string, round in
 			p.Format = unionFormat
 		}
 	})
-	if len(p.Drops) > 0 {
+	if len(p.Drops)+len(p.Repacked) > 0 {
 		p.Format = dropFormat
 	}
 	data, err := codec.Seal(p)

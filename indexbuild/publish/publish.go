@@ -265,11 +265,18 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 			}
 		}
 	}
+	packs, err := p.repackedIn(ctx, parent)
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range parent.Segments {
 		if i := slices.IndexFunc(p.Again, func(r rebuilt) bool { return r.Replaces == s.ID }); i >= 0 {
 			add(built.Again[i], p.Again[i].Batches)
 		} else if !replaced[s.ID] {
 			next.Segments = append(next.Segments, s)
+			if packs[s.ID] != nil {
+				next.Batches[s.ID] = packs[s.ID]
+			}
 		}
 	}
 	if built.Segment.ID != "" {

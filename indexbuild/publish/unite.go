@@ -11,6 +11,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/unite"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -369,7 +370,7 @@ func hiding(ctx context.Context, store blob.Store, j *unite.Job) (*takedown.Rule
 	if len(j.Rules) == 0 {
 		return nil, true, nil
 	}
-	return inForce(ctx, store, j.Rules)
+	return suppress.InForce(ctx, store, j.Rules)
 }
 
 // blame sets the batches that are left as they are.

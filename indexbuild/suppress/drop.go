@@ -2,6 +2,7 @@ package suppress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -144,4 +145,85 @@ func deadRows(ctx context.Context, seg *segment.Segment, e *overlay.Entry) (map[
 		}
 	}
 	return dead, nil
+}
+
+// Dropping is what takedowns hide in a version, for a compaction that drops it. Nil hides nothing.
+type Dropping struct {
+	// Ref names the document that has the rules.
+	Ref *takedown.Ref
+
+	doc    *takedown.Document
+	rules  *takedown.Rules
+	hidden map[Stored]*Hidden
+}
+
+// ReadDropping returns what hides rows of the versions of a manifest, nil if nothing does.
+func ReadDropping(ctx context.Context, store blob.Store, m *manifest.Manifest) (*Dropping, error) {
+	if m.Takedowns == nil {
+		return nil, nil
+	}
+	doc, err := takedown.Read(ctx, store, m.Takedowns)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dropping{Ref: m.Takedowns, doc: doc, hidden: map[Stored]*Hidden{}}
+	d.rules, err = doc.Rules(ctx, store)
+	return d, err
+}
+
+// Hides reports whether a segment has rows that are hidden.
+func (d *Dropping) Hides(segment string) bool {
+	if d == nil {
+		return false
+	}
+	s, ok := d.doc.Find(segment)
+	return ok && s.Hidden > 0
+}
+
+// Add looks what is hidden in a segment.
+func (d *Dropping) Add(ctx context.Context, store blob.Store, s *manifest.Segment) error {
+	if !d.Hides(s.ID) {
+		return nil
+	}
+	covered, _ := d.doc.Find(s.ID)
+	found, err := HiddenIn(ctx, store, d.rules, s, covered)
+	for stored, h := range found {
+		d.hidden[stored] = h
+	}
+	return err
+}
+
+// In returns what is hidden of the rows of a batch or a union in the segments that were added, nil
+// for nothing.
+func (d *Dropping) In(s Stored) *Hidden {
+	if d == nil {
+		return nil
+	}
+	return d.hidden[s]
+}
+
+// InForce returns the rules of a lake with these ids, and whether all of them are in force.
+func InForce(ctx context.Context, store blob.Store, ids []string) (*takedown.Rules, bool, error) {
+	for {
+		m, _, err := manifest.Read(ctx, store)
+		if err != nil {
+			return nil, false, err
+		}
+		doc, err := takedown.Read(ctx, store, m.Takedowns)
+		var rules *takedown.Rules
+		if err == nil {
+			rules, err = doc.Rules(ctx, store)
+		}
+		if errors.Is(err, codec.ErrCorrupt) {
+			// What a later manifest refers to no longer may be collected while it is read.
+			if now, _, readErr := manifest.Read(ctx, store); readErr == nil && now.Generation != m.Generation {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		picked, all := rules.Pick(ids)
+		return picked, all, nil
+	}
 }

@@ -140,13 +140,15 @@ var allowed = map[string][]string{
 		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
+	"indexbuild/repack": {"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry"},
 	"indexbuild/unite": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
 		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/takedown", "lake/urlnorm",
 	},
 	"indexbuild/publish": {
 		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
-		"indexbuild/repair", "indexbuild/segment", "indexbuild/suppress", "indexbuild/verify", "lake",
+		"indexbuild/repack", "indexbuild/repair", "indexbuild/segment", "indexbuild/suppress",
+		"indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown",
 		"lake/trash",

@@ -51,6 +51,12 @@ func batchOf(key string) (b batchID, ok bool) {
 	return b, err == nil
 }
 
+// BatchOf returns the dataset and the name of the batch of an object that a pack may have.
+func BatchOf(key string) (dataset uint32, batch string, ok bool) {
+	b, ok := batchOf(key)
+	return b.dataset, b.name, ok
+}
+
 // View is a store in which objects that packs hold can be read under their own keys. Add says which
 // packs it knows. Everything else is the store's, also writes: what is written through a View is an
 // object of its own.
