@@ -2,7 +2,6 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 
@@ -10,9 +9,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/repack"
 	"github.com/urlake/urlake/indexbuild/suppress"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
@@ -36,37 +33,12 @@ func (t *uniteTask) drop(d *suppress.Dropping) {
 	t.Rules = slices.Compact(t.Rules)
 }
 
-// nameTakedowns sets the takedowns of the unions that jobs are to write: those of the unions among
-// their sources, and the ones that the jobs apply. They are a part of the unions' names. A source
-// whose record is damaged has none; whoever writes the union finds the damage.
+// nameTakedowns names the takedowns of the unions that jobs are to write.
 func nameTakedowns(ctx context.Context, store blob.Store, jobs []*uniteTask) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
 	for _, j := range jobs {
-		g.Go(func() error {
-			all := slices.Clone(j.Rules)
-			for _, s := range j.Sources {
-				if !lake.IsUnionName(s.Batch) {
-					continue
-				}
-				key := lake.BatchKey(j.DatasetID, s.Batch, s.Digest)
-				data, _, err := store.Get(ctx, key)
-				var record *lake.Batch
-				if err == nil {
-					record, err = lake.DecodeBatch(data, key)
-				}
-				switch {
-				case errors.Is(err, blob.ErrNotExist), errors.Is(err, codec.ErrCorrupt):
-				case err != nil:
-					return err
-				default:
-					all = append(all, record.Takedowns...)
-				}
-			}
-			slices.Sort(all)
-			j.Takedowns = slices.Compact(all)
-			return nil
-		})
+		g.Go(func() error { return j.NameTakedowns(ctx, store) })
 	}
 	return g.Wait()
 }

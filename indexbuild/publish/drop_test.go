@@ -2,11 +2,13 @@ package publish_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -290,4 +293,321 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	checkLake(t, store)
 }
 
-var _ = publish.Compaction{}
+// intruder is a store that lets somebody else do something before its nth operation.
+type intruder struct {
+	blob.Store
+	mu sync.Mutex
+	n  int
+	do func()
+}
+
+func (s *intruder) step() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n--; s.n == -1 {
+		s.do()
+	}
+}
+
+func (s *intruder) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	s.step()
+	return s.Store.Get(ctx, key)
+}
+
+func (s *intruder) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	s.step()
+	return s.Store.ReadRange(ctx, key, off, n)
+}
+
+func (s *intruder) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	s.step()
+	return s.Store.Open(ctx, key, off, n)
+}
+
+func (s *intruder) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
+	s.step()
+	return s.Store.Put(ctx, key, data, cond)
+}
+
+func (s *intruder) Delete(ctx context.Context, keys ...string) error {
+	s.step()
+	return s.Store.Delete(ctx, keys...)
+}
+
+// lakeWithHidden returns a lake with a union, single batches and a pack, and a takedown that hides
+// rows of all.
+func lakeWithHidden(t testing.TB) (store blob.Store, id string, hosts []string) {
+	t.Helper()
+	store = blob.NewMemory()
+	for i, b := range []string{"alpha/b1", "alpha/b2", "beta/b1", "gamma/b1", "delta/b1"} {
+		dataset, batch, _ := strings.Cut(b, "/")
+		testlake.Ingest(t, store, dataset, batch, records(batch, 14+i))
+		if i == 3 {
+			continue
+		}
+		testlake.Pack(t, store, func(d lake.Dataset, _ string) bool { return d.Name == "gamma" || d.Name == "delta" })
+		testlake.Publish(t, store)
+		if i == 1 {
+			compact(t, store, true)
+		}
+	}
+	return store, takeDown(t, store, takedown.Domain, "site3.test", nil), []string{"site0.test", "site3.test", "site5.test"}
+}
+
+// A compaction that drops rows, and stops at any of its operations, leaves the lake with the same
+// answers, and the next one makes what an undisturbed one makes. Nothing is left after a garbage
+// collection.
+func TestDroppingStopsAnywhere(t *testing.T) {
+	source, id, hosts := lakeWithHidden(t)
+	want := unordered(answers(t, source, hosts, ""))
+	undisturbed := blob.NewMemory()
+	blobtest.Copy(t, source, undisturbed)
+	compact(t, undisturbed, false)
+	segments := current(t, undisturbed).Segments
+	points := 0
+	for n := 0; ; n++ {
+		store := blob.NewMemory()
+		blobtest.Copy(t, source, store)
+		faults := blobtest.NewFaulty(store)
+		faults.CrashAfter(n)
+		run := testlake.Run()
+		if _, err := publish.CompactAll(t.Context(), faults, run, publish.Compaction{}, t.TempDir()); err == nil {
+			break
+		}
+		points++
+		if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Fatalf("stopped at %d:\n%s", n, diff)
+		}
+		checkLake(t, store)
+		if points%3 == 0 {
+			collectAll(t, store)
+		}
+		compact(t, store, false)
+		if diff := cmp.Diff(segments, current(t, store).Segments); diff != "" {
+			t.Fatalf("after a stop at %d (-undisturbed +got):\n%s", n, diff)
+		}
+		if err := lake.DeleteStaging(t.Context(), store, run); err != nil { // as a collection that asks Temporal
+			t.Fatal(err)
+		}
+		collectAll(t, store)
+		checkLake(t, store)
+		if s := status(t, store, id); !s.Gone {
+			t.Fatalf("after a stop at %d: %+v", n, s)
+		}
+	}
+	if points < 20 {
+		t.Errorf("%d points", points)
+	}
+	t.Logf("%d points", points)
+}
+
+// A takedown is lifted before any operation of a compaction that drops its rows. Unless the
+// compaction has ended, the rows come back.
+func TestLiftRacesWithACompaction(t *testing.T) {
+	source, id, hosts := lakeWithHidden(t)
+	hidden := unordered(answers(t, source, hosts, ""))
+	lifted := blob.NewMemory()
+	blobtest.Copy(t, source, lifted)
+	lift(t, lifted, id)
+	whole := unordered(answers(t, lifted, hosts, ""))
+	before := current(t, source).ID
+	back, ended := 0, 0
+	for n := 0; ; n++ {
+		store := blob.NewMemory()
+		blobtest.Copy(t, source, store)
+		want := whole
+		in := &intruder{Store: store, n: n, do: func() {
+			if current(t, store).ID != before { // the rows are gone
+				want = hidden
+				ended++
+			} else {
+				back++
+			}
+			lift(t, store, id)
+		}}
+		if _, err := publish.CompactAll(t.Context(), in, testlake.Run(), publish.Compaction{}, t.TempDir()); err != nil {
+			t.Fatalf("lifted before %d: %v", n, err)
+		}
+		if in.n >= 0 {
+			break
+		}
+		if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Fatalf("lifted before %d:\n%s", n, diff)
+		}
+		if n%7 == 0 {
+			checkLake(t, store)
+			collectAll(t, store)
+			checkLake(t, store)
+		}
+	}
+	t.Logf("the rows came back in %d cases, and were gone in %d", back, ended)
+	if back < 50 || ended == 0 {
+		t.Errorf("the rows came back in %d cases, and were gone in %d", back, ended)
+	}
+}
+
+// A takedown is added before any operation of a compaction that drops the rows of another. Its rows
+// are hidden when the compaction has ended, and the next one drops them.
+func TestAddRacesWithACompaction(t *testing.T) {
+	source, _, hosts := lakeWithHidden(t)
+	both := blob.NewMemory()
+	blobtest.Copy(t, source, both)
+	takeDown(t, both, takedown.Prefix, "site5.test/b1/", nil)
+	want := unordered(answers(t, both, hosts, ""))
+	left := 0
+	for n := 0; ; n++ {
+		store := blob.NewMemory()
+		blobtest.Copy(t, source, store)
+		id := ""
+		in := &intruder{Store: store, n: n, do: func() { id = takeDown(t, store, takedown.Prefix, "site5.test/b1/", nil) }}
+		if _, err := publish.CompactAll(t.Context(), in, testlake.Run(), publish.Compaction{}, t.TempDir()); err != nil {
+			t.Fatalf("added before %d: %v", n, err)
+		}
+		if id == "" {
+			break
+		}
+		if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Fatalf("added before %d:\n%s", n, diff)
+		}
+		if hiddenRows(t, store) > 0 {
+			left++
+			compact(t, store, false)
+		}
+		collectAll(t, store)
+		if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Fatalf("added before %d, dropped:\n%s", n, diff)
+		}
+		if s := status(t, store, id); !s.Gone {
+			t.Fatalf("added before %d: %+v", n, s)
+		}
+	}
+	if left < 50 {
+		t.Errorf("the rows were left to the next compaction in %d cases", left)
+	}
+}
+
+// A batch of which everything is dropped stays a batch, with 0 rows. It can be retired, restored
+// and replaced, and a lake of nothing else can be read and compacted.
+func TestAllRowsOfABatchAreDropped(t *testing.T) {
+	for _, others := range []bool{true, false} {
+		store := blob.NewMemory()
+		only := []testlake.Record{{URL: "https://a.gone.test/1"}, {URL: "https://b.gone.test/2"}}
+		want := map[string]int64{"1/b1": 0}
+		testlake.Ingest(t, store, "alpha", "b1", only)
+		testlake.Publish(t, store)
+		if others {
+			testlake.Ingest(t, store, "alpha", "b2", append(records("x", 7), only...))
+			testlake.Publish(t, store)
+			want["1/b2"] = 7
+		}
+		id := takeDown(t, store, takedown.Domain, "gone.test", nil)
+		compact(t, store, false)
+		expectLive(t, store, want)
+		collectAll(t, store)
+		checkLake(t, store)
+		if s := status(t, store, id); !s.Gone {
+			t.Errorf("%+v", s)
+		}
+		retire(t, store, "1/b1")
+		testlake.Publish(t, store)
+		delete(want, "1/b1")
+		expectLive(t, store, want)
+		checkLake(t, store)
+		restore(t, store, "1/b1")
+		if done := testlake.Publish(t, store); len(done.Skipped) > 0 {
+			t.Fatalf("%+v", done)
+		}
+		want["1/b1"] = 0
+		expectLive(t, store, want)
+		checkLake(t, store)
+		if others {
+			compact(t, store, true)
+			expectLive(t, store, want)
+		}
+		testlake.Ingest(t, store, "alpha", "b1", append(records("new", 3), only...))
+		testlake.Publish(t, store)
+		want["1/b1"] = 5
+		expectLive(t, store, want)
+		if n := hiddenRows(t, store); n != 2 {
+			t.Errorf("%d rows are hidden", n)
+		}
+		compact(t, store, false)
+		want["1/b1"] = 3
+		expectLive(t, store, want)
+		collectAll(t, store)
+		checkLake(t, store)
+		if s := status(t, store, id); !s.Gone {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// What is dropped stays dropped as long as the takedown is in force, whatever becomes of the union:
+// batches are retired, restored, replaced, ingested again with the same content, the public suffix
+// list changes. After it is lifted, an ingest brings the rows back.
+func TestDroppedRowsStayAway(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.SetList(t, store, "test")
+	for i, batch := range []string{"b1", "b2", "b3"} {
+		testlake.Ingest(t, store, "alpha", batch, records(batch, 14+i))
+		testlake.Publish(t, store)
+	}
+	hosts := []string{"site0.test", "site3.test", "site6.test"}
+	whole := unordered(answers(t, store, hosts, ""))
+	id := takeDown(t, store, takedown.Host, "site3.test", nil)
+	want := unordered(answers(t, store, hosts, ""))
+	rows := map[string]int64{"1/b1": 12, "1/b2": 13, "1/b3": 14}
+	compact(t, store, false)
+	same := func(what string) {
+		t.Helper()
+		if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Fatalf("%s:\n%s", what, diff)
+		}
+		checkLake(t, store)
+	}
+	expectLive(t, store, rows)
+	same("dropped")
+	for _, collected := range []bool{false, true} {
+		if collected {
+			collectAll(t, store)
+		}
+		retire(t, store, "1/b2")
+		testlake.Publish(t, store)
+		restore(t, store, "1/b2")
+		if done := testlake.Publish(t, store); len(done.Skipped) > 0 {
+			t.Fatalf("%+v", done)
+		}
+		same("retired and restored")
+		if compact(t, store, true); hiddenRows(t, store) != 0 {
+			t.Fatal("rows are hidden")
+		}
+		expectLive(t, store, rows)
+		same("compacted")
+	}
+	testlake.Ingest(t, store, "alpha", "b1", records("b1", 14)) // as before
+	testlake.Publish(t, store)
+	expectLive(t, store, rows)
+	same("ingested again")
+	testlake.SetList(t, store, "test site0.test")
+	testlake.Publish(t, store)
+	testlake.SetList(t, store, "test")
+	testlake.Publish(t, store)
+	expectLive(t, store, rows)
+	same("moved")
+	collectAll(t, store)
+	expectLive(t, store, rows)
+	same("collected")
+	if s := status(t, store, id); !s.Gone {
+		t.Errorf("%+v", s)
+	}
+	lift(t, store, id)
+	same("lifted")
+	for i, batch := range []string{"b1", "b2", "b3"} {
+		retire(t, store, "1/"+batch)
+		testlake.Publish(t, store)
+		testlake.Ingest(t, store, "alpha", batch, records(batch, 14+i))
+		testlake.Publish(t, store)
+	}
+	want = whole
+	same("ingested after the lift")
+}

@@ -10,12 +10,14 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/unite"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 // unions mends the damaged unions of all versions, and returns the version that is current then.
@@ -74,9 +76,12 @@ func (r *rebuilder) union(v *manifest.Version, ref segment.BatchRef, batches []m
 		r.out.Postings += n
 	}
 	form, suffix := v.CanonicalForm, v.PublicSuffix
+	known := r.record(ref)
+	if known != nil {
+		form, suffix = known.CanonicalForm, known.PublicSuffix
+	}
 	record, err := lakecheck.Batch(r.ctx, r.store, ref)
 	if err == nil {
-		form, suffix = record.CanonicalForm, record.PublicSuffix
 		for _, p := range record.Parts {
 			if err = lakecheck.Object(r.ctx, r.store, p.Object, true); err != nil {
 				break
@@ -90,7 +95,7 @@ func (r *rebuilder) union(v *manifest.Version, ref segment.BatchRef, batches []m
 	var from []planned
 	for _, b := range batches {
 		own := lakecheck.BatchRef(b)
-		source, _, sourceErr := lakecheck.Source(r.ctx, r.store, own, ref)
+		source, has, sourceErr := lakecheck.Source(r.ctx, r.store, own, ref)
 		if errors.As(sourceErr, &d) {
 			lost := fmt.Errorf("batch %s of dataset %d: its union %s is damaged, and its own parts are not all left", b.Batch, b.DatasetID, ref.Batch)
 			r.addUnmended(lost, lost.Error()+"; "+remedy.Of(r.store.URL(), own.Key())+"; then mend the union with publish --rebuild")
@@ -99,7 +104,7 @@ func (r *rebuilder) union(v *manifest.Version, ref segment.BatchRef, batches []m
 		if sourceErr != nil {
 			return u, sourceErr
 		}
-		p := planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Bytes: 1}
+		p := planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: has.Rows, Bytes: 1}
 		if lake.IsUnionName(source.Batch) {
 			p.Union, p.UnionDigest = source.Batch, source.Digest
 		}
@@ -109,16 +114,72 @@ func (r *rebuilder) union(v *manifest.Version, ref segment.BatchRef, batches []m
 		return u, nil
 	}
 	job := newJob(from, form, suffix)
+	hide, err := r.dropAgain(&job, known, batches)
+	if err != nil {
+		return u, r.unmended(err)
+	}
 	run := "rebuild-" + ref.Digest
 	defer func() { _ = lake.DeleteStaging(r.ctx, r.store, run) }()
 	u = unionWritten{DatasetID: ref.DatasetID}
-	if u.Result, err = unite.Do(r.ctx, r.store, run, &job.Job, unite.Options{TempDir: r.tempDir}); err != nil {
+	if u.Result, err = unite.Do(r.ctx, r.store, run, &job.Job, unite.Options{TempDir: r.tempDir, Hide: hide}); err != nil {
 		return unionWritten{}, r.unmended(err)
 	}
 	if u.Digest == ref.Digest {
 		addLines(&r.out.Unions, ref.Key())
 	}
+	if u.Members == nil {
+		u.Members = job.Members
+	}
+	u.rules = job.Rules
 	return u, nil
+}
+
+// record returns the record of a union, nil if it is damaged.
+func (r *rebuilder) record(ref segment.BatchRef) *lake.Batch {
+	data, _, err := r.store.Get(r.ctx, ref.Key())
+	if err != nil {
+		return nil
+	}
+	record, err := lake.DecodeBatch(data, ref.Key())
+	if err != nil {
+		return nil
+	}
+	return record
+}
+
+// dropAgain makes the job of a damaged union drop what the union lacked because of takedowns, as
+// far as these are in force, and returns them. Known is the union's record, nil if it is lost;
+// batches are those of the union as the version has them.
+func (r *rebuilder) dropAgain(
+	job *uniteTask, known *lake.Batch, batches []manifest.Batch,
+) (hide *takedown.Rules, err error) {
+	lacks := false
+	for i, m := range job.Members {
+		lacks = lacks || m.Rows != batches[i].Rows
+	}
+	if known != nil {
+		job.Takedowns = known.Takedowns
+	} else if err := job.NameTakedowns(r.ctx, r.store); err != nil {
+		return nil, err
+	}
+	if !lacks {
+		return nil, nil
+	}
+	rules, err := suppress.Rules(r.ctx, r.store)
+	if err != nil {
+		return nil, err
+	}
+	if known != nil {
+		rules, _ = rules.Pick(known.Takedowns)
+	}
+	if err := job.Hides(r.ctx, r.store, rules); err != nil {
+		return nil, err
+	}
+	hide, _ = rules.Pick(job.Rules)
+	job.Takedowns = slices.Concat(job.Takedowns, job.Rules)
+	slices.Sort(job.Takedowns)
+	job.Takedowns = slices.Compact(job.Takedowns)
+	return hide, nil
 }
 
 // replaceUnions commits a version that has other unions of the same batches in one of its segments.
@@ -140,6 +201,7 @@ func (r *rebuilder) replaceUnions(v *manifest.Version, id string, unions map[uni
 	})
 	for name, u := range unions {
 		u.apply(members[name])
+		p.Drops = append(p.Drops, u.rules...)
 	}
 	m, _, err := manifest.Read(r.ctx, r.store)
 	if err != nil {

@@ -202,12 +202,12 @@ func (d *Dropping) In(s Stored) *Hidden {
 	return d.hidden[s]
 }
 
-// InForce returns the rules of a lake with these ids, and whether all of them are in force.
-func InForce(ctx context.Context, store blob.Store, ids []string) (*takedown.Rules, bool, error) {
+// Rules returns the rules of a lake that are in force.
+func Rules(ctx context.Context, store blob.Store) (*takedown.Rules, error) {
 	for {
 		m, _, err := manifest.Read(ctx, store)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		doc, err := takedown.Read(ctx, store, m.Takedowns)
 		var rules *takedown.Rules
@@ -220,10 +220,16 @@ func InForce(ctx context.Context, store blob.Store, ids []string) (*takedown.Rul
 				continue
 			}
 		}
-		if err != nil {
-			return nil, false, err
-		}
-		picked, all := rules.Pick(ids)
-		return picked, all, nil
+		return rules, err
 	}
+}
+
+// InForce returns the rules of a lake with these ids, and whether all of them are in force.
+func InForce(ctx context.Context, store blob.Store, ids []string) (picked *takedown.Rules, all bool, err error) {
+	rules, err := Rules(ctx, store)
+	if err != nil {
+		return nil, false, err
+	}
+	picked, all = rules.Pick(ids)
+	return picked, all, nil
 }

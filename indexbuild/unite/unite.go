@@ -87,6 +87,34 @@ func (j *Job) Name() string { return lake.UnionName(j.digest()) }
 
 func (j *Job) digest() string { return lake.UnionDigest(j.Members, j.Takedowns) }
 
+// NameTakedowns sets the takedowns of the job: its rules, and those that were applied to the unions
+// among its sources. A union whose record is damaged has none; whoever writes the new union finds
+// the damage.
+func (j *Job) NameTakedowns(ctx context.Context, store blob.Store) error {
+	all := slices.Clone(j.Rules)
+	for _, s := range j.Sources {
+		if !lake.IsUnionName(s.Batch) {
+			continue
+		}
+		key := lake.BatchKey(j.DatasetID, s.Batch, s.Digest)
+		data, _, err := store.Get(ctx, key)
+		var record *lake.Batch
+		if err == nil {
+			record, err = lake.DecodeBatch(data, key)
+		}
+		switch {
+		case errors.Is(err, blob.ErrNotExist), errors.Is(err, codec.ErrCorrupt):
+		case err != nil:
+			return err
+		default:
+			all = append(all, record.Takedowns...)
+		}
+	}
+	slices.Sort(all)
+	j.Takedowns = slices.Compact(all)
+	return nil
+}
+
 // Bytes is the size of the parts of all sources.
 func (j *Job) Bytes() (n int64) {
 	for i := range j.Sources {
@@ -317,6 +345,29 @@ type shuffler struct {
 	name   string // of its shuffle files
 	buffer *rowsort.Buffer
 	out    shuffled
+
+	hidden int64           // rows of the last source
+	scan   map[string]bool // if not nil, rows are only looked at; the domains of hidden ones are added
+}
+
+// Hides sets how many rows of each source of a job the rules hide, and the ids of those about the
+// domains of these rows. It reads all sources. The caller sets the job's takedowns.
+func (j *Job) Hides(ctx context.Context, store blob.Store, rules *takedown.Rules) error {
+	w := newWork(ctx, store, "", j, Options{Hide: rules})
+	s := shuffler{work: w, scan: map[string]bool{}}
+	for i := range j.Sources {
+		if err := s.source(j.Sources[i]); err != nil {
+			return w.failed(err)
+		}
+		j.Sources[i].Hidden = s.hidden
+	}
+	j.Rules = nil
+	for domain := range s.scan {
+		j.Rules = append(j.Rules, rules.IDs(domain, j.DatasetID)...)
+	}
+	slices.Sort(j.Rules)
+	j.Rules = slices.Compact(j.Rules)
+	return nil
 }
 
 // count adds the rows in the buffer to the result.
@@ -398,7 +449,7 @@ func (s *shuffler) source(from Source) error {
 	if got != want {
 		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, got))
 	}
-	if hidden != from.Hidden {
+	if s.hidden = hidden; hidden != from.Hidden && s.scan == nil {
 		want := fmt.Sprintf("%d that takedowns hide, as the overlays say", from.Hidden)
 		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, hidden))
 	}
@@ -417,7 +468,7 @@ func (s *shuffler) membersOf(record *lake.Batch) (have []lake.Member, err error)
 		return []lake.Member{{Batch: record.Batch, Rows: record.Rows}}, nil
 	}
 	for _, id := range record.Takedowns {
-		if !slices.Contains(s.job.Takedowns, id) {
+		if s.scan == nil && !slices.Contains(s.job.Takedowns, id) {
 			return nil, fmt.Errorf("takedown %s was applied to union %s, and is not one of the new union", id, record.Batch)
 		}
 	}
@@ -474,6 +525,13 @@ func (s *shuffler) part(
 				TS: r.TS[i], HasTS: r.HasTS[i],
 			}) {
 				dropped[member]++
+				rows++
+				if s.scan != nil {
+					s.scan[domain] = true
+				}
+				continue
+			}
+			if s.scan != nil {
 				rows++
 				continue
 			}
