@@ -611,3 +611,66 @@ func TestDroppedRowsStayAway(t *testing.T) {
 	want = whole
 	same("ingested after the lift")
 }
+
+// Whatever is lost or changed of a union that lacks rows, a rebuild brings none of these rows back:
+// not from the batches' own parts, and not when the batches are ingested again.
+func TestDamagedUnionsStayWithoutDroppedRows(t *testing.T) {
+	prepared := blob.NewMemory()
+	for i, batch := range []string{"b1", "b2", "b3"} {
+		testlake.Ingest(t, prepared, "alpha", batch, records(batch, 14+i))
+		testlake.Publish(t, prepared)
+	}
+	id := takeDown(t, prepared, takedown.URL, "https://site3.test/b1/3", nil)
+	takeDown(t, prepared, takedown.Host, "site6.test", nil)
+	takeDown(t, prepared, takedown.Host, "site5.nowhere.test", nil)
+	compact(t, prepared, true)
+	collected := blob.NewMemory()
+	blobtest.Copy(t, prepared, collected)
+	collectAll(t, collected)
+	hosts := []string{"site0.test", "site3.test", "site6.test"}
+	want := unordered(answers(t, prepared, hosts, ""))
+	union := 0
+	for key := range stored(t, collected) {
+		if !strings.Contains(key, "~") {
+			continue
+		}
+		union++
+		for _, how := range []string{"missing", "flipped"} {
+			for name, from := range map[string]blob.Store{"own parts": prepared, "collected": collected} {
+				store := blob.NewMemory()
+				blobtest.Copy(t, from, store)
+				damage(t, store, key, how)
+				r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+				if err == nil && len(r.Unmended) > 0 {
+					for i, batch := range []string{"b1", "b2", "b3"} {
+						testlake.Ingest(t, store, "alpha", batch, records(batch, 14+i))
+					}
+					r, err = publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+				}
+				postings := strings.Contains(key, "/postings-")
+				if err != nil || len(r.Unmended) > 0 || !postings && len(r.Unions)+len(r.Replaced) != 1 {
+					t.Fatalf("%s %s, %s: %v, %+v", key, how, name, err, r)
+				}
+				if isRecord := strings.HasSuffix(key, ".json"); !isRecord && len(r.Replaced) > 0 {
+					t.Errorf("%s %s, %s: it did not get its bytes back: %+v", key, how, name, r)
+				}
+				expectLive(t, store, map[string]int64{"1/b1": 11, "1/b2": 13, "1/b3": 14})
+				if n := hiddenRows(t, store); n != 0 {
+					t.Errorf("%s %s, %s: %d rows are hidden, not dropped", key, how, name, n)
+				}
+				if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
+					t.Errorf("%s %s, %s:\n%s", key, how, name, diff)
+				}
+				checkLake(t, store)
+				collectAll(t, store)
+				checkLake(t, store)
+				if s := status(t, store, id); !s.Gone {
+					t.Errorf("%s %s, %s: %+v", key, how, name, s)
+				}
+			}
+		}
+	}
+	if union < 3 {
+		t.Errorf("%d objects of a union", union)
+	}
+}
