@@ -41,6 +41,8 @@ type CompactResult struct {
 	Parts  int64 `json:"parts"`
 	Bytes  int64 `json:"bytes"`
 	From   int64 `json:"from"`
+	// Dropped is the number of rows that the versions lack because takedowns hide them.
+	Dropped int64 `json:"dropped,omitempty"`
 }
 
 // CompactProgress answers the "progress" query.
@@ -53,9 +55,10 @@ type CompactProgress struct {
 }
 
 // CompactWorkflow merges the small segments of a lake, and the small parts of its datasets, until
-// there is nothing more to merge by the rule of publish.ChooseSegments; or all of them, once, if
-// the input asks for that. It runs beside ingests, publishes, readers and garbage collections: when
-// a publish comes first with something that the compaction was to replace, it plans again.
+// there is nothing more to merge by the rule of publish.ChooseSegments, and no segment has rows
+// that takedowns hide; or all of them, once, if the input asks for that. It runs beside ingests,
+// publishes, readers and garbage collections: when a publish comes first with something that the
+// compaction was to replace, it plans again.
 func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, error) {
 	if in.Lake == "" {
 		return nil, temporal.NewNonRetryableApplicationError("a compaction needs a lake", activities.ErrInput, nil)
@@ -124,6 +127,7 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 		out.Batches += plan.Covered
 		out.Rows += plan.Rows
 		out.Unions += plan.Unions
+		out.Dropped += plan.Dropped
 		out.Parts, out.Bytes, out.From = out.Parts+unions.Parts, out.Bytes+unions.Bytes, out.From+unions.From
 		unions = publish.United{}
 		if in.Full {

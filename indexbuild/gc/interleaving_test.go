@@ -14,8 +14,10 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
@@ -205,6 +207,36 @@ func TestEveryInterleavingOfACompactionAndACollection(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	interleave(t, prepared, somePairs/4, compact, func(string, error) bool { return false })
+}
+
+// A compaction drops rows, and writes a pack again, while a collection deletes. The lake has had
+// all that it writes before, and it is garbage.
+func TestEveryInterleavingOfADroppingCompactionAndACollection(t *testing.T) {
+	prepared, temp := blob.NewMemory(), t.TempDir()
+	compact := func(store blob.Store) error {
+		_, err := publish.CompactAll(context.Background(), store, testlake.Run(), publish.Compaction{}, temp)
+		return err
+	}
+	for _, dataset := range []string{"alpha", "beta"} {
+		testlake.Ingest(t, prepared, dataset, "b1", records("x", 9))
+	}
+	testlake.Pack(t, prepared, func(lake.Dataset, string) bool { return true })
+	testlake.Publish(t, prepared)
+	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "site3.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := takedown.Rule{ID: "20261120-0123456789", Target: target, Reason: "test", Created: time.Unix(1_800_000_000, 0).UTC()}
+	if _, err := suppress.Add(t.Context(), prepared, rule, suppress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	// A compaction that died before its commit has written all of it.
+	dead := blobtest.NewFaulty(prepared)
+	dead.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == manifest.Key }})
+	if err := compact(dead); err == nil {
+		t.Fatal("the compaction did not stop")
 	}
 	interleave(t, prepared, somePairs/4, compact, func(string, error) bool { return false })
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake"
@@ -37,7 +38,7 @@ const partsAtOnce = 4
 
 // Holding is an object of the lake that still holds something that a rule hides.
 type Holding struct {
-	// Kind is "part", for rows; or "index" or "postings", for the name of a domain.
+	// Kind is "part", for rows; or "index", "postings" or "pack", for the name of a domain.
 	Kind   string `json:"kind"`
 	Object string `json:"object"`
 	Bytes  int64  `json:"bytes,omitempty"`
@@ -94,16 +95,18 @@ var notLookedAt = []string{
 	"memory and cache folders of servers: they show nothing that is hidden, and cache folders have no URLs",
 	"raw objects that were ingested",
 	"logs; servers and workers log no URLs",
+	"the takedown itself: what it names is kept as long as it is in force, in index/takedowns/",
 }
 
 // inspector looks for what a rule hides.
 type inspector struct {
 	*applier
-	rule  *takedown.Rule
-	probe *takedown.Rules
-	state *State
-	found map[string]*Holding // by object
-	seen  map[string]bool     // parts that a segment told of
+	manifest *manifest.Manifest
+	rule     *takedown.Rule
+	probe    *takedown.Rules
+	state    *State
+	found    map[string]*Holding // by object
+	seen     map[string]bool     // parts that a segment told of
 }
 
 // Inspect looks whether the lake still holds rows that a rule matches: by the index in the parts of
@@ -139,7 +142,7 @@ func Inspect(ctx context.Context, store blob.Store, id string, deep bool) (*Stat
 	}
 	state.Rule = &r
 	in := &inspector{
-		applier: newApplier(store, ""), rule: &r, probe: takedown.NewRules(r), state: state,
+		applier: newApplier(store, ""), manifest: m, rule: &r, probe: takedown.NewRules(r), state: state,
 		found: map[string]*Holding{}, seen: map[string]bool{},
 	}
 	if err := in.kept(ctx, m, doc); err != nil {
@@ -546,10 +549,7 @@ func (in *inspector) names(ctx context.Context) error {
 			}
 		}
 	}
-	if len(held) == 0 {
-		return nil
-	}
-	if err := in.packs(ctx, held); err != nil {
+	if err := in.packs(ctx); err != nil {
 		return err
 	}
 	for prefix := range held {
@@ -558,48 +558,108 @@ func (in *inspector) names(ctx context.Context) error {
 				return err
 			}
 			if postingsKey.MatchString(info.Key) {
-				h := in.holding("postings", info.Key)
-				h.Bytes = info.Size
-				h.Until = "it is kept with the parts of its batch"
+				in.holding("postings", info.Key).Bytes = info.Size
 			}
 		}
 	}
 	return nil
 }
 
-// packs looks for the postings of batches in packs. Held are the folders of the batches.
-func (in *inspector) packs(ctx context.Context, held map[string]bool) error {
+// packs looks for the name of a domain in the postings of batches that are in packs.
+func (in *inspector) packs(ctx context.Context) error {
 	for info, err := range in.store.List(ctx, pack.Prefix) {
 		if err != nil {
 			return err
 		}
-		if _, ok := pack.NameOf(info.Key); !ok {
+		name, ok := pack.NameOf(info.Key)
+		if !ok {
 			continue
 		}
-		data, _, err := in.store.Get(ctx, info.Key)
-		if errors.Is(err, blob.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		p, err := pack.Decode(data, info.Key)
-		if errors.Is(err, codec.ErrCorrupt) {
+		has, err := in.packHas(ctx, name)
+		switch {
+		case errors.Is(err, blob.ErrNotExist): // deleted meanwhile
+		case errors.Is(err, codec.ErrCorrupt):
 			in.state.Unknown = append(in.state.Unknown, err.Error())
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			return err
-		}
-		for _, e := range p.Entries() {
-			if postingsKey.MatchString(e.Key) && held[e.Key[:strings.LastIndexByte(e.Key, '/')+1]] {
-				h := in.holding("postings", info.Key)
-				h.Bytes = info.Size
-				h.Until = "it is kept with the parts of its batches"
-			}
+		case has:
+			in.holding("pack", info.Key).Bytes = info.Size
 		}
 	}
 	return nil
+}
+
+// packHas reports whether postings in a pack have the rule's domain, or a name below it. Postings
+// in a pack without the record of their batch may have it.
+func (in *inspector) packHas(ctx context.Context, name string) (bool, error) {
+	data, _, err := in.store.Get(ctx, pack.Key(name))
+	if err != nil {
+		return false, err
+	}
+	p, err := pack.Decode(data, pack.Key(name))
+	if err != nil {
+		return false, err
+	}
+	view := pack.NewView(in.store)
+	todo := map[string]bool{}
+	for _, e := range p.Entries() {
+		if postingsKey.MatchString(e.Key) {
+			todo[e.Key] = true
+		}
+		if dataset, batch, ok := pack.BatchOf(e.Key); ok {
+			view.Add(dataset, batch, name)
+		}
+	}
+	for _, e := range p.Entries() {
+		if len(todo) == 0 || !strings.HasSuffix(e.Key, ".json") {
+			continue
+		}
+		object, _, err := p.Object(e.Key)
+		if err != nil {
+			return false, err
+		}
+		record, err := lake.DecodeBatch(object, e.Key)
+		if err != nil {
+			return false, err
+		}
+		ref := segment.BatchRef{DatasetID: record.DatasetID, Batch: record.Batch, Digest: lake.Digest(object)}
+		for _, o := range record.Postings {
+			if !todo[o.Key] {
+				continue
+			}
+			delete(todo, o.Key)
+			if has, err := in.postingsHave(ctx, view, ref, o); has || err != nil {
+				return has, err
+			}
+		}
+	}
+	return len(todo) > 0, nil
+}
+
+// postingsHave reports whether a postings object has the rule's domain, or a name below it.
+func (in *inspector) postingsHave(
+	ctx context.Context, store blob.Store, ref segment.BatchRef, o lake.FrameObject,
+) (bool, error) {
+	r, err := postings.Open(ctx, store, ref, o)
+	if err != nil {
+		return false, err
+	}
+	for n := range r.Parts() {
+		for d, err := range r.PartDomains(ctx, n) {
+			if err != nil {
+				return false, err
+			}
+			if in.covers(string(d.Name)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// covers reports whether a name is the rule's domain, or below it.
+func (in *inspector) covers(name string) bool {
+	return name == in.rule.Host || strings.HasSuffix(name, "."+in.rule.Host)
 }
 
 var partBatch = regexp.MustCompile(`^urls/dataset_id=([0-9]+)/domain_prefix=[^/]+/part-(.+)-[0-9a-f]{32}-[0-9]+\.parquet$`)
@@ -633,18 +693,21 @@ func (in *inspector) finish(ctx context.Context) error {
 		h := in.found[key]
 		at, isListed := listed[key]
 		switch {
-		case h.Until != "":
-		case len(h.Versions) > 0 && h.Kind == "index":
-			h.Until = "a version is kept that has this index; the versions after a compaction have another"
+		case h.Kind == "pack":
+			h.Until = `"starter compact" writes the pack again without the name, with --full if nothing else is to do, ` +
+				`and "starter gc" deletes this one`
+		case slices.Contains(h.Versions, in.manifest.CurrentVersion):
+			h.Until = `"starter compact" makes a version without it, and "starter gc" drops the earlier versions and deletes it`
 		case len(h.Versions) > 0:
-			h.Until = "a version is kept that has this part; a compaction writes the parts of later versions without the rows"
+			h.Until = `"starter gc" drops the versions that have it and deletes it` + in.tags(h.Versions)
 		case len(h.Leases) > 0:
-			h.Until = "a server reads a version that is no longer kept; then a garbage collection deletes it"
+			h.Until = `the server has gone on to a later version and "starter gc" deletes it`
 		case isListed:
 			h.Listed = &at
-			h.Until = "the first garbage collection after its time of grace, counted from " + at.UTC().Format(time.RFC3339)
+			h.Until = `"starter gc", after its --grace, counted from ` + at.UTC().Format(time.RFC3339)
 		default:
-			h.Until = "a garbage collection, unless a finished or running ingest needs it"
+			h.Until = `"starter gc" deletes it, unless an ingest that runs, or was not published yet, needs it; ` +
+				`then "starter publish" and "starter compact" come first`
 		}
 		in.state.Holdings = append(in.state.Holdings, *h)
 	}
@@ -655,6 +718,20 @@ func (in *inspector) finish(ctx context.Context) error {
 	}
 	in.state.Gone = len(in.state.Holdings) == 0 && len(in.state.Unknown) == 0 && in.state.Staging == 0 && shown == 0
 	return nil
+}
+
+// tags says which tags keep versions.
+func (in *inspector) tags(versions []string) string {
+	var names []string
+	for _, t := range in.manifest.Tags {
+		if slices.Contains(versions, t.Version) {
+			names = append(names, t.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(`; it keeps versions with a tag until "starter tag --remove" removes it: %s`, strings.Join(names, ", "))
 }
 
 // listHas reports whether a list of domains has the rule's domain, or a name below it.
@@ -672,7 +749,7 @@ func (in *inspector) listHas(ctx context.Context, info blob.Info) (bool, error) 
 	lines := bufio.NewScanner(dec)
 	for lines.Scan() {
 		name := lines.Text()
-		if name == in.rule.Host || strings.HasSuffix(name, "."+in.rule.Host) {
+		if in.covers(name) {
 			return true, nil
 		}
 	}

@@ -30,6 +30,11 @@ of the index into one, and the rows of their batches of one dataset into common 
 sorted as if they were one batch. Each row keeps its batch, which can still be
 retired or replaced, and all counts stay as they are.
 
+Rows that takedowns hide are dropped for good: batches that have any are written again
+without them, however few segments there are. Older versions still have the rows, until
+"starter gc" drops these versions. A takedown that is lifted later does not bring them
+back.
+
 A publish starts a compaction by itself when the version has many segments. With --full
 all segments become one, and all small batches of each dataset one set of parts; that
 writes most of the lake again. Ingests, publishes and servers go on meanwhile. The old
@@ -128,6 +133,10 @@ func Print(out io.Writer, res *workflows.CompactResult) {
 	if res.Unions > 0 {
 		cli.Fprintf(out, "United the small parts of %s: %s of %s in the place of %s\n", cli.Plural(int64(res.Unions), "dataset"),
 			cli.Plural(res.Parts, "part"), cli.Size(res.Bytes), cli.Size(res.From))
+	}
+	if res.Dropped > 0 {
+		cli.Fprintf(out, "Dropped %s that takedowns hide. Older versions still have them: %s\n",
+			cli.Plural(res.Dropped, "row"), cli.Typed("starter gc"))
 	}
 	cli.Fprintf(out, "Version: %s\n", res.Version)
 }

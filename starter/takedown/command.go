@@ -32,7 +32,9 @@ at once and in what is ingested later. Counts, totals and lists of datasets are 
 without the hidden rows. Servers follow with their next refresh.
 
 The rows are hidden, not deleted: they stay in the lake's Parquet files, which other
-programs can read, until those are deleted. "takedown status" says what still holds them.`,
+programs can read. "starter compact" writes the batches that have them again without
+them, and then "starter gc" deletes the old files. "takedown status" looks what still
+holds them.`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(cmd.ErrOrStderr())
@@ -126,7 +128,7 @@ func (p Program) status() *cobra.Command {
 		Short: "Look what still holds rows of a takedown",
 		Long: `Status looks at the objects of the lake: for each kept version, how many rows the
 takedown matches, and that none of them is shown; and which objects still hold such rows,
-or the name of the domain, and until when. It reads the parts of kept versions by their
+or the name of the domain, and which commands end that. It reads the parts of kept versions by their
 index, and the other parts, those of a failed ingest for example, as a whole. With --deep
 it reads all parts in which the rows can be.
 
@@ -147,7 +149,9 @@ func (p Program) lift() *cobra.Command {
 		Use:   "lift ID --lake URL",
 		Short: "End a takedown",
 		Long: `Lift ends a takedown. Its rows are shown again in all versions that still have them,
-unless another takedown hides them. The record of the takedown stays.`,
+unless another takedown hides them. Rows that a compaction has dropped do not come back:
+retire their batch, publish, and ingest it again. A compaction that has not ended drops
+nothing of a takedown that is lifted. The record of the takedown stays.`,
 		Example: `  starter takedown lift 20261120-0f3c9a7152 --lake /data/lake --reason "withdrawn"`,
 		Args:    cli.Args(cobra.ExactArgs(1)),
 	}

@@ -192,7 +192,9 @@ func (o *options) add(ctx context.Context, store blob.Store, out io.Writer) erro
 	o.matched(res, out)
 	if !o.dryRun {
 		cli.Fprintf(out, "It is epoch %d. Servers follow it with their next refresh, after 2 seconds by default.\n"+
-			"The rows are hidden, and still stored: %s\n", res.Epoch, cli.Typed("starter takedown status "+res.ID))
+			"The rows are hidden, and still stored. %s drops them, and then %s deletes them;\n"+
+			"%s looks what still holds them.\n", res.Epoch, cli.Typed("starter compact"), cli.Typed("starter gc"),
+			cli.Typed("starter takedown status "+res.ID))
 	}
 	return nil
 }
@@ -318,6 +320,8 @@ func (o *options) lift(ctx context.Context, store blob.Store, id string, out io.
 	cli.Fprintf(out, "Takedown %s of %s is lifted, in epoch %d.\n", id, describe(&res.Rule), res.Epoch)
 	cli.Fprintf(out, "%s of it are in the current version; those that no other takedown hides are shown again.\n",
 		cli.Plural(res.Current.Rows, "row"))
+	cli.Fprintf(out, "Rows that a compaction has dropped do not come back. To have them again, retire their batch, publish,\n"+
+		"and ingest it again.\n")
 	return nil
 }
 
@@ -358,6 +362,29 @@ func (o *options) status(ctx context.Context, store blob.Store, id string, w io.
 // mostHoldings is how many objects are listed for people.
 const mostHoldings = 20
 
+// kinds counts the objects that hold something, by kind.
+func kinds(holdings []suppress.Holding) string {
+	var names []string
+	counts := map[string]int64{}
+	for _, h := range holdings {
+		if counts[h.Kind] == 0 {
+			names = append(names, h.Kind)
+		}
+		counts[h.Kind]++
+	}
+	for i, name := range names {
+		switch name {
+		case "index":
+			names[i] = cli.Plural(counts[name], "list") + " of domains"
+		case "postings":
+			names[i] = cli.Plural(counts[name], "postings object")
+		default:
+			names[i] = cli.Plural(counts[name], name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // print prints a state for people.
 func print(s *suppress.State, out io.Writer) {
 	if s.Rule == nil {
@@ -382,7 +409,7 @@ func print(s *suppress.State, out io.Writer) {
 	if len(s.Holdings) == 0 {
 		cli.Fprintf(out, "No object that was looked at holds any of it.\n")
 	} else {
-		cli.Fprintf(out, "\n%s still hold something of it:\n", cli.Plural(int64(len(s.Holdings)), "object"))
+		cli.Fprintf(out, "\nSomething of it is still in %s:\n", kinds(s.Holdings))
 	}
 	for i, h := range s.Holdings {
 		if i == mostHoldings {
@@ -408,7 +435,8 @@ func print(s *suppress.State, out io.Writer) {
 		}
 	}
 	if s.Staging > 0 {
-		cli.Fprintf(out, "\n%s in staging, of ingests that run or failed, were not looked into.\n", cli.Plural(int64(s.Staging), "object"))
+		cli.Fprintf(out, "\n%s in staging were not looked into. Those of an ingest or a compaction go when it ends, those of a\n"+
+			"failed one with %s.\n", cli.Plural(int64(s.Staging), "object"), cli.Typed("starter gc"))
 	}
 	for _, u := range s.Unknown {
 		cli.Fprintf(out, "Not known: %s\n", u)
