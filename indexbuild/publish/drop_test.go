@@ -1,7 +1,6 @@
 package publish_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -161,49 +159,6 @@ func TestCompactionDropsHiddenRows(t *testing.T) {
 	}
 }
 
-// holders returns the objects of a lake whose bytes have a text, also in zstd frames anywhere
-// within them: those of frame files, of pages of Parquet, of packs.
-func holders(t testing.TB, store blob.Store, text string) (keys []string) {
-	t.Helper()
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<28))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dec.Close()
-	has := func(data []byte) bool {
-		if bytes.Contains(data, []byte(text)) {
-			return true
-		}
-		for at := 0; ; at++ {
-			next := bytes.Index(data[at:], []byte{0x28, 0xb5, 0x2f, 0xfd})
-			if next < 0 {
-				return false
-			}
-			at += next
-			if err := dec.Reset(bytes.NewReader(data[at:])); err != nil {
-				t.Fatal(err)
-			}
-			inner, _ := io.ReadAll(dec) // until what is no zstd frame
-			if bytes.Contains(inner, []byte(text)) {
-				return true
-			}
-		}
-	}
-	for info, err := range store.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, _, err := store.Get(t.Context(), info.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if has(data) || strings.Contains(info.Key, text) {
-			keys = append(keys, info.Key)
-		}
-	}
-	return keys
-}
-
 // kinds returns the folders of keys.
 func kinds(keys []string) string {
 	all := map[string]bool{}
@@ -255,7 +210,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "alpha", "waits", with("w", 5)) // is not published yet
 	hosts := []string{"site0.test", "site1.test", "kvwsite.test"}
-	if got := kinds(append(holders(t, store, "kvwsite"), holders(t, store, "qpathz")...)); got != "index/segments pack postings urls" {
+	if got := kinds(append(testlake.Holders(t, store, "kvwsite"), testlake.Holders(t, store, "qpathz")...)); got != "index/segments pack postings urls" {
 		t.Fatalf("the test sees %q", got)
 	}
 	id := takeDown(t, store, takedown.Domain, "kvwsite.test", nil)
@@ -270,7 +225,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	}
 	collectAll(t, store)
 	for _, text := range []string{"kvwsite", "qzxhost", "qpathz"} {
-		for _, key := range holders(t, store, text) {
+		for _, key := range testlake.Holders(t, store, text) {
 			if !strings.HasPrefix(key, takedown.Root) {
 				t.Errorf("%s has %q", key, text)
 			}
@@ -286,7 +241,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	lift(t, store, id)
 	collectAll(t, store)
 	for _, text := range []string{"kvwsite", "qzxhost", "qpathz"} {
-		if left := holders(t, store, text); len(left) > 0 {
+		if left := testlake.Holders(t, store, text); len(left) > 0 {
 			t.Errorf("%q is in %q", text, left)
 		}
 	}
@@ -673,4 +628,53 @@ func TestDamagedUnionsStayWithoutDroppedRows(t *testing.T) {
 	if union < 3 {
 		t.Errorf("%d objects of a union", union)
 	}
+}
+
+// Postings of a batch that is gone are in a pack that other batches keep. A full compaction writes
+// the pack again, also if there is nothing else to do, and also if the batches are in other
+// segments.
+func TestFullCompactionCleansPacks(t *testing.T) {
+	store := blob.NewMemory()
+	site := []testlake.Record{{URL: "https://a.kvwsite.test/1"}, {URL: "https://other.test/"}}
+	for i := range 3 {
+		testlake.Ingest(t, store, fmt.Sprint("list", i), "b", append(records(fmt.Sprint("l", i), 5), site[min(i, 1)]))
+	}
+	testlake.Pack(t, store, func(lake.Dataset, string) bool { return true })
+	testlake.Publish(t, store)
+	retire(t, store, "1/b")
+	testlake.Publish(t, store)
+	collectAll(t, store)
+	if left := kinds(testlake.Holders(t, store, "kvwsite")); left != "pack" {
+		t.Fatalf("it is in %q", left)
+	}
+	id := takeDown(t, store, takedown.Domain, "kvwsite.test", nil)
+	if s := status(t, store, id); len(s.Holdings) != 1 || s.Holdings[0].Kind != "pack" {
+		t.Fatalf("%+v", s)
+	}
+	if done := compact(t, store, false); !done.Existed {
+		t.Fatalf("%+v", done)
+	}
+	before := current(t, store)
+	if done := compact(t, store, true); done.Existed {
+		t.Fatalf("%+v", done)
+	}
+	after := current(t, store)
+	if before.Segments[0].ID != after.Segments[0].ID || before.Counts != after.Counts {
+		t.Errorf("%+v, before %+v", after, before)
+	}
+	collectAll(t, store)
+	if s := status(t, store, id); !s.Gone {
+		t.Errorf("%+v", s)
+	}
+	expectLive(t, store, map[string]int64{"2/b": 6, "3/b": 6})
+	checkLake(t, store)
+	if done := compact(t, store, true); !done.Existed {
+		t.Errorf("again: %+v", done)
+	}
+	// The batches can still be read by the pack that the ledger names.
+	testlake.Ingest(t, store, "list1", "b2", records("x", 3))
+	testlake.Publish(t, store)
+	compact(t, store, true)
+	expectLive(t, store, map[string]int64{"2/b": 6, "2/b2": 3, "3/b": 6})
+	checkLake(t, store)
 }

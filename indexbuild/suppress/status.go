@@ -160,11 +160,13 @@ func Inspect(ctx context.Context, store blob.Store, id string, deep bool) (*Stat
 			return nil, err
 		}
 	}
-	for _, err := range store.List(ctx, "staging/") {
+	for info, err := range store.List(ctx, "staging/") {
 		if err != nil {
 			return nil, err
 		}
-		state.Staging++
+		if strings.Count(info.Key, "/") > 1 { // of a run; others are about sweeping
+			state.Staging++
+		}
 	}
 	if err := in.finish(ctx); err != nil {
 		return nil, err

@@ -1,0 +1,55 @@
+package testlake
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// Holders returns the objects of a lake whose bytes have a text, also in zstd frames anywhere
+// within them: those of frame files, of pages of Parquet, of packs.
+func Holders(tb testing.TB, store blob.Store, text string) (keys []string) {
+	tb.Helper()
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<28))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer dec.Close()
+	has := func(data []byte) bool {
+		if bytes.Contains(data, []byte(text)) {
+			return true
+		}
+		for at := 0; ; at++ {
+			next := bytes.Index(data[at:], []byte{0x28, 0xb5, 0x2f, 0xfd})
+			if next < 0 {
+				return false
+			}
+			at += next
+			if err := dec.Reset(bytes.NewReader(data[at:])); err != nil {
+				tb.Fatal(err)
+			}
+			inner, _ := io.ReadAll(dec) // until what is no zstd frame
+			if bytes.Contains(inner, []byte(text)) {
+				return true
+			}
+		}
+	}
+	for info, err := range store.List(tb.Context(), "") {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		data, _, err := store.Get(tb.Context(), info.Key)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if has(data) || strings.Contains(info.Key, text) {
+			keys = append(keys, info.Key)
+		}
+	}
+	return keys
+}
