@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -146,7 +147,7 @@ func (r *repacker) pack(name string) error {
 	if err != nil {
 		return err
 	}
-	ingests, err := registry.IngestsOf(r.ctx, r.store, ids)
+	kept, err := registry.KeptRecordsOf(r.ctx, r.store, ids)
 	if err != nil {
 		return err
 	}
@@ -156,10 +157,17 @@ func (r *repacker) pack(name string) error {
 	sheds := false
 	for i, b := range batches {
 		named, current := live[b].Pack == name, true
-		for _, in := range ingests[ids[i]] {
-			if in.Pack == name {
-				named, current = true, current && in.Digest == live[b].Digest
+		for _, record := range kept[ids[i]] {
+			if record.Pack == name {
+				named, current = true, current && record.Digest == live[b].Digest
 			}
+		}
+		if !named {
+			// A batch that was retired can be restored until it is collected.
+			if named, err = r.hasParts(p, keys[b]); err != nil {
+				return err
+			}
+			current = false
 		}
 		_, drops := r.opt.Drop[b]
 		united := current && (drops || live[b].Union != "") // the rows are those of a union
@@ -190,6 +198,34 @@ func (r *repacker) pack(name string) error {
 		r.collectors, r.moves, r.own = append(r.collectors, collectors...), append(r.moves, moves...), append(r.own, copies...)
 	}
 	return nil
+}
+
+// hasParts reports whether the parts of a batch, which has these objects in a pack, are in the
+// store.
+func (r *repacker) hasParts(p *pack.Pack, keys []string) (bool, error) {
+	for _, key := range keys {
+		if !strings.HasSuffix(key, ".json") {
+			continue
+		}
+		data, _, err := p.Object(key)
+		if err != nil {
+			return false, err
+		}
+		record, err := lake.DecodeBatch(data, key)
+		if err != nil {
+			return false, err
+		}
+		for _, part := range record.Parts {
+			_, err := r.store.Stat(r.ctx, part.Key)
+			if err == nil {
+				return true, nil
+			}
+			if !errors.Is(err, blob.ErrNotExist) {
+				return false, err
+			}
+		}
+	}
+	return false, nil
 }
 
 // apply writes the packs and names them in the ledger.

@@ -140,7 +140,7 @@ var allowed = map[string][]string{
 		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
-	"indexbuild/repack": {"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry"},
+	"indexbuild/repack": {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry"},
 	"indexbuild/unite": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
 		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/takedown", "lake/urlnorm",

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -43,4 +44,29 @@ func Repack(ctx context.Context, store blob.Store, all []Repacked, write func(ct
 		return fmt.Errorf("name other packs of %d batches: %w", len(all), err)
 	}
 	return nil
+}
+
+// KeptRecordsOf returns the records of batches that a garbage collection keeps because of the
+// ledger: see Order.Keeps.
+func KeptRecordsOf(ctx context.Context, store blob.Store, ids []BatchID) (map[BatchID][]Record, error) {
+	var mu sync.Mutex
+	all := map[BatchID][]Record{}
+	errs := eachShard(len(ids), func(i int) uint32 { return ids[i].DatasetID }, func(n int, at []int) error {
+		s, err := readShard(ctx, store, n)
+		if err != nil {
+			return err
+		}
+		of := make([]BatchID, len(at))
+		for k, i := range at {
+			of[k] = ids[i]
+		}
+		orders, err := s.find(ctx, store, of)
+		mu.Lock()
+		defer mu.Unlock()
+		for id, o := range orders {
+			all[id], _ = (&Order{o.BatchID, o.Settled, o.Ingests}).Keeps()
+		}
+		return err
+	})
+	return all, cmp.Or(errs...)
 }
