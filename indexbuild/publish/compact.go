@@ -26,6 +26,9 @@ type Compaction struct {
 // be better: the parts of a partition end at part.PartBytes before compression.
 const largeParts = 64 << 20
 
+// worthDead: a compaction writes a segment again if one in so many of its rows is dead.
+const worthDead = 8
+
 // mostSegments is the number of segments that a compaction leaves at most, whatever their sizes.
 const mostSegments = 16
 
@@ -97,7 +100,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return Summary{}, err
 	}
 	s.Current = base.ID
-	known, err := readDamage(ctx, store, run)
+	known, _, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -109,7 +112,9 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
 		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
 	}
+	dead := false
 	for _, chosen := range c.choose(base, frozen) {
+		dead = dead || chosen.Dead != nil
 		batches, err := carry(ctx, base, chosen.ID, nil)
 		if err != nil {
 			return Summary{}, err
@@ -123,12 +128,16 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err != nil {
 		return Summary{}, err
 	}
-	need, applied := p.unite(written)
+	partial, err := p.partialUnions(ctx, store, base)
+	if err != nil {
+		return Summary{}, err
+	}
+	need, applied := p.unite(written, partial)
 	if len(need) > 0 {
 		s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
 		return s, err
 	}
-	if len(p.Replaces) < 2 && applied == 0 {
+	if len(p.Replaces) < 2 && applied == 0 && !dead {
 		s.Nothing = true
 		return s, nil
 	}
@@ -153,12 +162,17 @@ func (c *Compaction) choose(base *manifest.Version, frozen map[string]string) (c
 	for _, s := range base.Segments {
 		if _, ok := frozen[s.ID]; !ok {
 			sound = append(sound, s)
-			rows = append(rows, s.Rows)
+			rows = append(rows, s.Live())
 		}
 	}
 	order := ChooseSegments(rows)
 	if c.Full {
 		order = bySize(rows)
+	}
+	for i, s := range sound {
+		if dead := s.Rows - s.Live(); dead > 0 && dead >= s.Rows/worthDead && !slices.Contains(order, i) {
+			order = append(order, i)
+		}
 	}
 	batches := int64(0)
 	for _, i := range order {
@@ -171,20 +185,21 @@ func (c *Compaction) choose(base *manifest.Version, frozen map[string]string) (c
 }
 
 // unite gives the batches of a dataset that has several sources a union, if it is written, and
-// returns the unions that are not. applied is the number of unions that were given.
-func (p *plan) unite(written map[unionName]unionWritten) (need []uniteTask, applied int) {
+// returns the unions that are not. So it does for those of a partial union. applied is the number
+// of unions that were given.
+func (p *plan) unite(written map[unionName]unionWritten, partial map[unionName]bool) (need []uniteTask, applied int) {
 	for from := 0; from < len(p.Batches); {
 		to := from
 		for to < len(p.Batches) && p.Batches[to].DatasetID == p.Batches[from].DatasetID {
 			to++
 		}
-		batches := small(p.Batches[from:to])
+		batches := small(p.Batches[from:to], partial)
 		from = to
 		values := make([]planned, len(batches))
 		for i := range batches {
 			values[i] = *batches[i]
 		}
-		if len(refs(values)) < 2 {
+		if len(refs(values)) < 2 && (len(values) == 0 || !partial[unionName{values[0].DatasetID, values[0].Union}]) {
 			continue
 		}
 		job := newJob(values, p.CanonicalForm, p.PublicSuffix)
@@ -201,8 +216,8 @@ func (p *plan) unite(written map[unionName]unionWritten) (need []uniteTask, appl
 }
 
 // small returns the batches, of one dataset, that are worth to be united: those without large
-// parts.
-func small(batches []planned) (out []*planned) {
+// parts, and those of partial unions.
+func small(batches []planned, partial map[unionName]bool) (out []*planned) {
 	type size struct{ parts, bytes int64 }
 	sizes := map[segment.BatchRef]size{}
 	for i := range batches {
@@ -211,7 +226,8 @@ func small(batches []planned) (out []*planned) {
 		sizes[ref] = size{s.parts + batches[i].Parts, s.bytes + batches[i].Bytes}
 	}
 	for i := range batches {
-		if s := sizes[batches[i].stored()]; s.parts == 0 || s.bytes/s.parts < largeParts {
+		s := sizes[batches[i].stored()]
+		if s.parts == 0 || s.bytes/s.parts < largeParts || partial[unionName{batches[i].DatasetID, batches[i].Union}] {
 			out = append(out, &batches[i])
 		}
 	}

@@ -43,13 +43,23 @@ func mendBatches(
 	if err != nil || len(lost) == 0 {
 		return nil, err
 	}
-	return lost, v.RestoreBatches(ctx, store, s.ID, coveredBatches(ctx, store, s))
+	return lost, v.RestoreBatches(ctx, store, s.ID, coveredBatches(ctx, store, v, s))
 }
 
 // coveredBatches yields the batches that a segment lists, and in the place of a union those of the
-// union, with the packs that the registry names.
-func coveredBatches(ctx context.Context, store blob.Store, s manifest.Segment) iter.Seq2[manifest.Batch, error] {
+// union, with the packs that the registry names. Those that are dead in v are left out.
+func coveredBatches(
+	ctx context.Context, store blob.Store, v *manifest.Version, s manifest.Segment,
+) iter.Seq2[manifest.Batch, error] {
 	return func(yield func(manifest.Batch, error) bool) {
+		dead := map[manifest.BatchName]bool{}
+		for b, err := range v.DeadIn(ctx, s.ID) {
+			if err != nil {
+				yield(manifest.Batch{}, err)
+				return
+			}
+			dead[b.BatchName] = true
+		}
 		var batches []manifest.Batch // of a dataset
 		flush := func() bool {
 			slices.SortFunc(batches, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })
@@ -82,6 +92,7 @@ func coveredBatches(ctx context.Context, store blob.Store, s manifest.Segment) i
 			if err == nil && lake.IsUnionName(b.Batch) {
 				live, err = membersOf(ctx, store, live[0])
 			}
+			live = withoutDead(live, dead)
 			if err != nil {
 				yield(manifest.Batch{}, err)
 				return
@@ -90,6 +101,21 @@ func coveredBatches(ctx context.Context, store blob.Store, s manifest.Segment) i
 		}
 		flush()
 	}
+}
+
+// withoutDead returns the batches, of one union or one alone, that are not dead. What is counted
+// once for a union is counted for the first.
+func withoutDead(batches []manifest.Batch, dead map[manifest.BatchName]bool) []manifest.Batch {
+	var parts, bytes int64
+	for i := range batches {
+		parts, bytes = parts+batches[i].Parts, bytes+batches[i].Bytes
+		batches[i].Parts, batches[i].Bytes = 0, 0
+	}
+	batches = slices.DeleteFunc(batches, func(b manifest.Batch) bool { return dead[b.BatchName] })
+	if len(batches) > 0 {
+		batches[0].Parts, batches[0].Bytes = parts, bytes
+	}
+	return batches
 }
 
 // membersOf returns the batches of a union, which is given as a batch, as a version has them.
@@ -197,7 +223,7 @@ func (r *rebuilder) pieces(v *manifest.Version) (next *manifest.Version, err err
 		r.mended[s.BatchPieces.Root] = true
 		lost, err := mendBatches(r.ctx, r.store, v, s)
 		if err := note(lost, err, func() error {
-			like.Batches[s.ID] = coveredBatches(r.ctx, r.store, s)
+			like.Batches[s.ID] = coveredBatches(r.ctx, r.store, v, s)
 			return nil
 		}); err != nil {
 			return nil, err

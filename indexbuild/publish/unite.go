@@ -30,7 +30,7 @@ import (
 const (
 	// uniteFormat is the format version of lists of unions and of what Unite writes, which live as
 	// long as one publish.
-	uniteFormat = 1
+	uniteFormat = 2
 
 	// A task of a list ends at uniteBytes of parts or uniteJobs unions. It is larger if there would
 	// be more than about maxTasks.
@@ -376,6 +376,9 @@ func newJob(batches []planned, form, suffix string) uniteTask {
 			t.Packs = append(t.Packs, pack)
 		}
 		t.Sources[n].Bytes += b.Bytes
+		if b.Union != "" {
+			t.Sources[n].Take = append(t.Sources[n].Take, b.Batch)
+		}
 	}
 	if !slices.ContainsFunc(t.Packs, func(pack string) bool { return pack != "" }) {
 		t.Packs = nil

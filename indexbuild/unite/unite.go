@@ -67,6 +67,9 @@ type Source struct {
 	Batch  string `json:"batch"` // or the name of the union
 	Digest string `json:"digest"`
 	Bytes  int64  `json:"bytes"` // of its parts
+	// Take names the members that are taken from a union, by name. A union may also have rows of
+	// members that are dead there.
+	Take []string `json:"take,omitempty"`
 }
 
 // Name is the name of the union.
@@ -135,13 +138,14 @@ type work struct {
 	staging string
 	opt     Options
 	members map[string]bool
-	rows    int64 // so far
+	taken   map[string]bool // those that are taken from the source in work
+	rows    int64           // so far
 }
 
 // newWork starts a step of a job. run names the staging that its steps share.
 func newWork(ctx context.Context, store blob.Store, run string, j *Job, opt Options) *work {
 	opt.setDefaults()
-	w := &work{ctx: ctx, store: store, job: j, opt: opt, members: map[string]bool{}}
+	w := &work{ctx: ctx, store: store, job: j, opt: opt, members: map[string]bool{}, taken: map[string]bool{}}
 	w.staging = fmt.Sprintf("%sunite/%d-%s/", lake.StagingPrefix(run), j.DatasetID, lake.UnionDigest(j.Members))
 	for i := range j.Members {
 		w.members[j.Members[i].Batch] = true
@@ -313,7 +317,7 @@ func (s *shuffler) source(from Source) error {
 	}
 	want := int64(0)
 	if err == nil {
-		want, err = s.membersRows(record)
+		want, err = s.membersRows(record, from.Take)
 	}
 	if err != nil {
 		return postings.Damaged(ref, err)
@@ -340,16 +344,21 @@ func (s *shuffler) source(from Source) error {
 	return nil
 }
 
-// membersRows is the number of rows that a source has of members.
-func (s *shuffler) membersRows(record *lake.Batch) (rows int64, err error) {
+// membersRows is the number of rows that a source has of the members that are taken from it. It
+// sets which these are.
+func (s *shuffler) membersRows(record *lake.Batch, take []string) (rows int64, err error) {
+	clear(s.taken)
 	if len(record.Members) == 0 {
 		if !s.members[record.Batch] {
 			return 0, fmt.Errorf("batch %s is not to be in the union", record.Batch)
 		}
 		return record.Rows, nil
 	}
+	for _, name := range take {
+		s.taken[name] = s.members[name]
+	}
 	for _, m := range record.Members {
-		if s.members[m.Batch] {
+		if s.taken[m.Batch] {
 			rows += m.Rows
 		}
 	}
@@ -377,7 +386,7 @@ func (s *shuffler) part(o *postings.Reader, n int, batch string, read []part.Col
 		}
 		for i := range r.Rows {
 			if len(r.Batch) > 0 {
-				if suffix.Batch = r.Batch[i]; !s.members[suffix.Batch] {
+				if suffix.Batch = r.Batch[i]; !s.taken[suffix.Batch] {
 					continue
 				}
 			}

@@ -124,6 +124,10 @@ var allowed = map[string][]string{
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
 	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
+	"indexbuild/deadrows": {
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
+	},
 	"indexbuild/suppress": {
 		"indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/seekable",
@@ -145,8 +149,9 @@ var allowed = map[string][]string{
 		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/urlnorm",
 	},
 	"indexbuild/publish": {
-		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
-		"indexbuild/repair", "indexbuild/segment", "indexbuild/suppress", "indexbuild/verify", "lake",
+		"indexbuild/unite", "indexbuild", "indexbuild/deadrows", "indexbuild/lakecheck", "indexbuild/move",
+		"indexbuild/postings", "indexbuild/repair", "indexbuild/segment", "indexbuild/segment/overlay",
+		"indexbuild/suppress", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 		"lake/suffixchange",
 		"lake/trash",

@@ -279,6 +279,46 @@ func (o *Overlay) Entry(ctx context.Context, k segment.Key, dataset uint32) (Ent
 	return found[0], true, nil
 }
 
+// Scan reads the entries of an overlay in order, by way of the cache. It is for one goroutine.
+type Scan struct {
+	o        *Overlay
+	from     Entry
+	frame    int
+	entries  []Entry // the rest of the block before frame
+	position bool    // from is passed
+}
+
+// Scan returns a scan from an entry on.
+func (o *Overlay) Scan(k segment.Key, dataset uint32) *Scan {
+	var fence [fenceBytes]byte
+	putFence(&fence, k, dataset)
+	lo, _ := o.frames.Find(fence[:], fence[:])
+	return &Scan{o: o, from: Entry{Key: k, Dataset: dataset}, frame: max(lo, o.header)}
+}
+
+// Peek returns the next entry, nil after the last. It is valid until the next call.
+func (s *Scan) Peek(ctx context.Context) (*Entry, error) {
+	for len(s.entries) == 0 {
+		if s.frame >= s.o.frames.Len() {
+			return nil, nil
+		}
+		entries, err := s.o.block(ctx, s.frame)
+		if err != nil {
+			return nil, err
+		}
+		if s.frame++; !s.position {
+			at, _ := slices.BinarySearchFunc(entries, &s.from, func(e Entry, w *Entry) int { return Compare(&e, w) })
+			entries = entries[at:]
+			s.position = len(entries) > 0
+		}
+		s.entries = entries
+	}
+	return &s.entries[0], nil
+}
+
+// Skip passes the entry that Peek has returned.
+func (s *Scan) Skip() { s.entries = s.entries[1:] }
+
 // All yields all entries in order, without the cache. An error is the last thing that it yields. It
 // checks what the header says of them.
 func (o *Overlay) All(ctx context.Context) iter.Seq2[Entry, error] {
