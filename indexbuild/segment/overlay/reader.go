@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -78,8 +79,15 @@ func open(ctx context.Context, store blob.Store, ref Ref, cache segment.Cache) (
 		return nil, err
 	}
 	o := &Overlay{ref: ref, cache: cache}
+	read := func(ctx context.Context, off, n int64) ([]byte, error) {
+		data, err := store.ReadRange(ctx, ref.Object, off, n)
+		if errors.Is(err, blob.ErrRange) {
+			err = codec.Corrupt(ref.Object, "file", off, fmt.Sprintf("%d bytes", ref.Bytes), "fewer")
+		}
+		return data, err
+	}
 	if ref.Bytes <= wholeBytes {
-		data, err := store.ReadRange(ctx, ref.Object, 0, ref.Bytes)
+		data, err := read(ctx, 0, ref.Bytes)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +103,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, cache segment.Cache) (
 			}
 			return o.whole[off : off+n], nil
 		}
-		return store.ReadRange(ctx, ref.Object, off, n)
+		return read(ctx, off, n)
 	}
 	footer, err := strconv.ParseUint(ref.FooterXXH64, 16, 64)
 	if err != nil {
