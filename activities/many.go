@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -366,7 +366,7 @@ func (c *Control) WithdrawMany(ctx context.Context, lakeURL, run string, large [
 		}
 		var out Withdrawn
 		for _, l := range large {
-			version, err := publish.Withdraw(ctx, c.Store, l.DatasetID, l.Batch, l.Run, l.Digest)
+			version, err := published.Withdraw(ctx, c.Store, l.DatasetID, l.Batch, l.Run, l.Digest)
 			if err != nil {
 				return Withdrawn{}, err
 			}
@@ -419,7 +419,7 @@ func findReported(ctx context.Context, store blob.Store, reports, seen string) (
 			names = append(names, o.Dataset)
 		}
 	}
-	found, err := publish.FindAll(ctx, store, refs)
+	found, err := published.FindAll(ctx, store, refs)
 	if err != nil {
 		return Look{}, err
 	}
@@ -428,7 +428,7 @@ func findReported(ctx context.Context, store blob.Store, reports, seen string) (
 	for i, v := range found {
 		if v == "" {
 			// It may be another ingest's by now, or damaged.
-			f, err := publish.Find(ctx, store, refs[i], seen)
+			f, err := published.Find(ctx, store, refs[i], seen)
 			out.Seen = f.Current
 			switch {
 			case err != nil, !f.Published && f.Damage == "":

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -150,7 +151,7 @@ func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRe
 		return Look{}, err
 	}
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Look, error) {
-		found, err := publish.Find(ctx, c.Store, req.ref(), seen)
+		found, err := published.Find(ctx, c.Store, req.ref(), seen)
 		out := Look{Seen: found.Current, Error: found.Damage}
 		switch {
 		case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrRange):
@@ -210,7 +211,7 @@ func tell(ctx context.Context, store blob.Store, c client.Client, a Answers) err
 	for i := range a.Requests {
 		refs[i] = a.Requests[i].ref()
 	}
-	found, err := publish.FindAll(ctx, store, refs)
+	found, err := published.FindAll(ctx, store, refs)
 	if err != nil {
 		return err
 	}
@@ -258,6 +259,6 @@ func (c *Control) Withdraw(ctx context.Context, lakeURL string, dataset uint32, 
 		return "", err
 	}
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (string, error) {
-		return publish.Withdraw(ctx, c.Store, dataset, batch, run, digest)
+		return published.Withdraw(ctx, c.Store, dataset, batch, run, digest)
 	})
 }

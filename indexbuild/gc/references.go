@@ -30,7 +30,7 @@ type references struct {
 	segments map[string]bool // ids
 	pieces   map[string]bool // keys
 	packs    map[string]bool // names
-	// takedowns are the objects of the manifest's takedowns, by key.
+	// takedowns are the objects of the manifest's takedowns, and the overlays of dead rows, by key.
 	takedowns map[string]bool
 	// records are the records, by batch.
 	records []record
@@ -195,6 +195,12 @@ func (r *reader) contents(v *manifest.Version) error {
 	}
 	for _, s := range v.Segments {
 		r.refs.segments[s.ID] = true
+		if s.Dead != nil {
+			r.refs.takedowns[s.Dead.Overlay.Object] = true
+			if err := r.dead(v, s.ID); err != nil {
+				return err
+			}
+		}
 		// Versions share the lists of batches of the segments that they share. A version of format
 		// 1 has no such lists.
 		if root := s.BatchPieces.Root; root != "" {
@@ -210,6 +216,19 @@ func (r *reader) contents(v *manifest.Version) error {
 			if err := r.batch(&b); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// dead adds the dead batches of a segment, without which it cannot be built again.
+func (r *reader) dead(v *manifest.Version, id string) error {
+	for b, err := range v.DeadIn(r.ctx, id) {
+		if err != nil {
+			return fmt.Errorf("version %s: %w", v.ID, err)
+		}
+		if err := r.batch(&b); err != nil {
+			return err
 		}
 	}
 	return nil

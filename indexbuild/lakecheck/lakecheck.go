@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -75,19 +76,22 @@ func StoredRef(b manifest.Batch) segment.BatchRef {
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: name, Digest: digest}
 }
 
-// StoredIn returns the references of what has the rows of the batches of a segment of a version.
+// StoredIn returns the references of what a segment of a version was built of: what has the rows of
+// its batches, those that are dead too.
 func StoredIn(ctx context.Context, v *manifest.Version, id string) (refs []segment.BatchRef, err error) {
 	unions := map[segment.BatchRef]bool{}
-	for b, err := range v.BatchesIn(ctx, id) {
-		if err != nil {
-			return nil, err
-		}
-		ref := StoredRef(b)
-		if b.Union == "" || !unions[ref] {
-			refs = append(refs, ref)
-		}
-		if b.Union != "" {
-			unions[ref] = true
+	for _, batches := range []iter.Seq2[manifest.Batch, error]{v.BatchesIn(ctx, id), v.DeadIn(ctx, id)} {
+		for b, err := range batches {
+			if err != nil {
+				return nil, err
+			}
+			ref := StoredRef(b)
+			if b.Union == "" || !unions[ref] {
+				refs = append(refs, ref)
+			}
+			if b.Union != "" {
+				unions[ref] = true
+			}
 		}
 	}
 	return refs, nil
@@ -241,6 +245,15 @@ func (c *checker) version(v *manifest.Version, counted bool) error {
 			return err
 		}
 	}
+	for _, s := range v.Segments {
+		if s.Dead == nil || c.done[s.View()] {
+			continue
+		}
+		c.done[s.View()] = true
+		if err := c.add(c.deadRows(v, &s)); err != nil {
+			return err
+		}
+	}
 	sound := true
 	damage := func(err error) error {
 		sound = sound && err == nil
@@ -260,12 +273,17 @@ func (c *checker) version(v *manifest.Version, counted bool) error {
 			continue
 		}
 		c.done[name] = true
-		for _, err := range v.BatchPieces(c.ctx, s.ID) {
-			if err := damage(err); err != nil {
-				return err
+		for _, pieces := range []iter.Seq2[string, error]{v.BatchPieces(c.ctx, s.ID), v.DeadPieces(c.ctx, s.ID)} {
+			for _, err := range pieces {
+				if err := damage(err); err != nil {
+					return err
+				}
 			}
 		}
 		if err := damage(c.batches(v, s.ID, counted)); err != nil {
+			return err
+		}
+		if err := damage(c.dead(v, s.ID)); err != nil {
 			return err
 		}
 	}
@@ -301,13 +319,35 @@ func (c *checker) batches(v *manifest.Version, segment string, counted bool) err
 		}
 		if counted && live.Union == "" {
 			c.report.Parts += int64(len(b.Parts))
-			c.report.Rows += b.Rows
+		}
+		if counted {
+			c.report.Rows += live.Rows
 		}
 		if b.Rows-dropped != live.Rows {
 			err := codec.Corrupt(key, "rows", -1, fmt.Sprintf("%d as in version %s", live.Rows+dropped, v.ID), b.Rows)
 			if err := c.add(err); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// dead checks the dead batches of a segment of a version. A segment can be built again only with
+// them.
+func (c *checker) dead(v *manifest.Version, segment string) error {
+	for b, err := range v.DeadIn(c.ctx, segment) {
+		if err != nil {
+			return err
+		}
+		ref := StoredRef(b)
+		key := ref.Key()
+		if c.done[key] {
+			continue
+		}
+		c.done[key] = true
+		if _, err := c.batch(ref, true, false); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -326,7 +366,6 @@ func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) 
 		}
 		if counted {
 			c.report.Parts += int64(len(u.Parts))
-			c.report.Rows += u.Rows
 		}
 		members := map[string]lake.Member{}
 		for _, m := range u.Members {

@@ -63,11 +63,12 @@ func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) 
 	seen := map[string]bool{}
 	for _, v := range versions {
 		for _, s := range v.Segments {
-			if seen[s.ID] || rules.Len() == 0 {
+			view := s.View()
+			if seen[view] || rules.Len() == 0 {
 				continue
 			}
-			seen[s.ID] = true
-			covered, ok := doc.Find(s.ID)
+			seen[view] = true
+			covered, ok := doc.Find(view)
 			if !ok {
 				err := codec.Corrupt(m.Takedowns.Object, "segments", -1, "segment "+s.ID+" of version "+v.ID, "none")
 				if err := c.add(err); err != nil {
@@ -75,7 +76,7 @@ func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) 
 				}
 				continue
 			}
-			if err := c.add(c.overlay(&s, covered, naive)); err != nil {
+			if err := c.add(c.overlay(v, &s, covered, naive)); err != nil {
 				return err
 			}
 		}
@@ -84,7 +85,7 @@ func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) 
 }
 
 // overlay checks what the takedowns say of a segment.
-func (c *checker) overlay(s *manifest.Segment, covered takedown.Segment, rules *naive) error {
+func (c *checker) overlay(v *manifest.Version, s *manifest.Segment, covered takedown.Segment, rules *naive) error {
 	object := "" // for errors about a segment that has no overlay and should have one
 	have := map[owner]overlay.Entry{}
 	hidden := int64(0)
@@ -119,8 +120,22 @@ func (c *checker) overlay(s *manifest.Segment, covered takedown.Segment, rules *
 		return err
 	}
 	defer seg.Close()
+	dead, err := c.openDead(v, s)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil // reported too
+	}
+	if err != nil {
+		return err
+	}
 	for o, e := range have {
 		entry, ok, err := seg.Entry(c.ctx, o.Key, o.dataset)
+		if err == nil && ok {
+			var left overlay.Entry
+			var some bool
+			if left, some, err = dead.Entry(c.ctx, o.Key, o.dataset); some {
+				entry.Totals = left.Totals
+			}
+		}
 		if errors.Is(err, codec.ErrCorrupt) {
 			return nil
 		}
@@ -135,7 +150,15 @@ func (c *checker) overlay(s *manifest.Segment, covered takedown.Segment, rules *
 	if !c.opt.Deep {
 		return nil
 	}
-	want, err := recount(c.ctx, c.store, seg, rules)
+	want, err := recount(c.ctx, c.store, seg, func(dataset uint32, r *part.Columns, i int) fate {
+		switch {
+		case !rules.near(r.Domain[i]) || dead.batches[manifest.BatchName{DatasetID: dataset, Batch: r.Batch[i]}]:
+			return other
+		case rules.hides(dataset, r, i):
+			return goes
+		}
+		return stays
+	})
 	if errors.Is(err, codec.ErrCorrupt) {
 		return nil
 	}
@@ -143,8 +166,13 @@ func (c *checker) overlay(s *manifest.Segment, covered takedown.Segment, rules *
 		return err
 	}
 	if object == "" && len(want) > 0 {
-		return codec.Corrupt(takedown.OverlayRoot+s.ID, "object", -1, "an overlay, since rules hide rows of the segment", "none")
+		return codec.Corrupt(takedown.OverlayRoot+s.View(), "object", -1, "an overlay, since rules hide rows of the segment", "none")
 	}
+	return compare(object, want, have)
+}
+
+// compare compares what was counted with the entries of an overlay.
+func compare(object string, want map[owner]*counted, have map[owner]overlay.Entry) error {
 	for o, w := range want {
 		e := have[o]
 		tuples, err := e.Tuples()
@@ -153,7 +181,7 @@ func (c *checker) overlay(s *manifest.Segment, covered takedown.Segment, rules *
 		}
 		if e.Totals != w.left || e.Dead != w.dead || e.DeadSize != w.deadSize || !slices.Equal(tuples, w.tuples) {
 			return codec.Corrupt(object, fmt.Sprintf("domain %016x in dataset %d", o.ID, o.dataset), -1,
-				fmt.Sprintf("%d rows hidden and %d left, counted in the parts", w.dead, w.left.Rows),
+				fmt.Sprintf("%d rows gone and %d left, counted in the parts", w.dead, w.left.Rows),
 				fmt.Sprintf("%d and %d, or others", e.Dead, e.Rows))
 		}
 	}
@@ -161,6 +189,106 @@ func (c *checker) overlay(s *manifest.Segment, covered takedown.Segment, rules *
 		return codec.Corrupt(object, "entries", -1, fmt.Sprintf("%d, counted in the parts", len(want)), len(have))
 	}
 	return nil
+}
+
+// openDead opens the dead rows of a segment, which may have none.
+func (c *checker) openDead(v *manifest.Version, s *manifest.Segment) (*dead, error) {
+	d := &dead{batches: map[manifest.BatchName]bool{}, rows: map[uint32]int64{}}
+	if s.Dead == nil {
+		return d, nil
+	}
+	for b, err := range v.DeadIn(c.ctx, s.ID) {
+		if err != nil {
+			return nil, err
+		}
+		d.batches[b.BatchName] = true
+		d.rows[b.DatasetID] += b.Rows
+	}
+	var err error
+	d.Overlay, err = overlay.Open(c.ctx, c.store, overlay.Ref(s.Dead.Overlay), segment.NewFrameCache(deadCache))
+	if errors.Is(err, blob.ErrNotExist) {
+		return nil, codec.Corrupt(s.Dead.Overlay.Object, "object", -1, "one that exists, since version "+v.ID+" names it", "none")
+	}
+	return d, err
+}
+
+// deadCache is how many bytes of an overlay of dead rows are kept.
+const deadCache = 16 << 20
+
+// dead are the dead rows of a segment. The overlay may be nil.
+type dead struct {
+	*overlay.Overlay
+	batches map[manifest.BatchName]bool
+	rows    map[uint32]int64 // of the batches, by dataset
+}
+
+// deadRows checks the overlay of the dead rows of a segment.
+func (c *checker) deadRows(v *manifest.Version, s *manifest.Segment) error {
+	d, err := c.openDead(v, s)
+	if err != nil || d.Overlay == nil {
+		return err
+	}
+	object := s.Dead.Overlay.Object
+	seg, err := segment.Open(c.ctx, c.store, SegmentRef(*s), segment.Options{
+		Cache: segment.NewFrameCache(deadCache), PostingsOnly: true, WholeFiles: true,
+	})
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil // the check of the segment has reported it
+	}
+	if err != nil {
+		return err
+	}
+	defer seg.Close()
+	have := map[owner]overlay.Entry{}
+	for e, err := range d.All(c.ctx) {
+		if err != nil {
+			return err
+		}
+		entry, ok, err := seg.Entry(c.ctx, e.Key, e.Dataset)
+		if errors.Is(err, codec.ErrCorrupt) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !ok || entry.Rows != e.Rows+e.Dead {
+			return codec.Corrupt(object, fmt.Sprintf("domain %016x in dataset %d", e.ID, e.Dataset), -1,
+				fmt.Sprintf("%d rows as in the segment", entry.Rows), e.Rows+e.Dead)
+		}
+		if c.opt.Deep {
+			have[owner{e.Key, e.Dataset}] = e
+		}
+	}
+	for _, sum := range d.Sums() {
+		if d.rows[sum.Dataset] != sum.Rows {
+			return codec.Corrupt(object, "sums", -1, fmt.Sprintf("%d dead rows of dataset %d", d.rows[sum.Dataset], sum.Dataset), sum.Rows)
+		}
+		delete(d.rows, sum.Dataset)
+	}
+	for dataset, rows := range d.rows {
+		if rows > 0 {
+			return codec.Corrupt(object, "sums", -1, fmt.Sprintf("%d dead rows of dataset %d", rows, dataset), 0)
+		}
+	}
+	if !c.opt.Deep {
+		return nil
+	}
+	want, err := recount(c.ctx, c.store, seg, func(dataset uint32, r *part.Columns, i int) fate {
+		switch {
+		case d.batches[manifest.BatchName{DatasetID: dataset, Batch: r.Batch[i]}]:
+			return goes
+		case d.May(segment.KeyOf(r.Domain[i])):
+			return stays
+		}
+		return other
+	})
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return compare(object, want, have)
 }
 
 // owner is a domain in a dataset.
@@ -179,12 +307,24 @@ type counted struct {
 // recountPages is how many pages are decoded at once.
 const recountPages = 8
 
-// recount reads all rows of a segment and returns what the rules leave of each domain of which they
-// hide something.
-func recount(ctx context.Context, store blob.Store, seg *segment.Segment, rules *naive) (map[owner]*counted, error) {
+// fate is what becomes of a row.
+type fate uint8
+
+// Fates of rows. Other rows are not counted.
+const (
+	other fate = iota
+	stays
+	goes
+)
+
+// recount reads all rows of a segment and returns what is left of each domain of which something
+// goes.
+func recount(
+	ctx context.Context, store blob.Store, seg *segment.Segment, of func(dataset uint32, c *part.Columns, i int) fate,
+) (map[owner]*counted, error) {
 	all := map[owner]*counted{}
 	columns := []part.Column{
-		part.ColDomain, part.ColHost, part.ColScheme, part.ColPort, part.ColPathQuery, part.ColTS, part.ColSize,
+		part.ColBatch, part.ColDomain, part.ColHost, part.ColScheme, part.ColPort, part.ColPathQuery, part.ColTS, part.ColSize,
 	}
 	for p, err := range seg.Pages(ctx) {
 		if err != nil {
@@ -198,7 +338,8 @@ func recount(ctx context.Context, store blob.Store, seg *segment.Segment, rules 
 				return nil, err
 			}
 			for i := range c.Rows {
-				if !rules.near(c.Domain[i]) {
+				f := of(file.DatasetID, c, i)
+				if f == other {
 					continue
 				}
 				o := owner{segment.KeyOf(c.Domain[i]), file.DatasetID}
@@ -207,7 +348,7 @@ func recount(ctx context.Context, store blob.Store, seg *segment.Segment, rules 
 					sum = &counted{}
 					all[o] = sum
 				}
-				sum.add(c, i, rules.hides(file.DatasetID, c, i),
+				sum.add(c, i, f == goes,
 					segment.Tuple{FileID: p.File, RowGroup: uint32(p.RowGroup), FirstRow: p.FirstRow + start + int64(i), Rows: 1})
 			}
 		}

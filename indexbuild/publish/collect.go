@@ -29,6 +29,9 @@ func (p *plan) uncollected(ctx context.Context, store blob.Store, swept uint64, 
 			return err
 		}
 	}
+	if err := buriedThere(ctx, store, built.Dead); err != nil {
+		return err
+	}
 	// The parent of the version has the other batches. Of these the registry refers to current
 	// records alone.
 	var added []planned

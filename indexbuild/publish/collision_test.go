@@ -52,8 +52,8 @@ func publishColliding(t *testing.T, store blob.Store) (skipped []publish.Skipped
 	return nil
 }
 
-// published returns the batches of the current version.
-func published(t *testing.T, store blob.Store) []string {
+// liveNames returns the batches of the current version.
+func liveNames(t *testing.T, store blob.Store) []string {
 	t.Helper()
 	return slices.Sorted(maps.Keys(live(current(t, store))))
 }
@@ -74,7 +74,7 @@ func TestCollidingBatchIsLeftOut(t *testing.T) {
 	ingest(store, "gamma", "b", "c.test")
 	ingest(store, "self", "b", "evil.test", "good.test")
 	skipped := publishColliding(t, store)
-	if got := published(t, store); !slices.Equal(got, []string{"1/b", "3/b"}) || len(skipped) != 2 {
+	if got := liveNames(t, store); !slices.Equal(got, []string{"1/b", "3/b"}) || len(skipped) != 2 {
 		t.Fatalf("published %q, skipped %+v", got, skipped)
 	}
 	for _, s := range skipped {
@@ -84,7 +84,7 @@ func TestCollidingBatchIsLeftOut(t *testing.T) {
 	}
 	// Alone, the batch can be published: its segment has only one of the domains.
 	skipped = publishColliding(t, store)
-	if got := published(t, store); !slices.Equal(got, []string{"1/b", "2/b", "3/b"}) || len(skipped) != 1 {
+	if got := liveNames(t, store); !slices.Equal(got, []string{"1/b", "2/b", "3/b"}) || len(skipped) != 1 {
 		t.Fatalf("published %q, skipped %+v", got, skipped)
 	}
 	// Compaction cannot join the two segments, and goes on without one of them.
@@ -92,8 +92,8 @@ func TestCollidingBatchIsLeftOut(t *testing.T) {
 	for n := range 3 * publish.TargetSegments {
 		ingest(store, "more", fmt.Sprintf("b%02d", n), fmt.Sprintf("d%d.test", n))
 		publishColliding(t, store)
-		if want++; len(published(t, store)) != want {
-			t.Fatalf("after %d more batches: %q", n+1, published(t, store))
+		if want++; len(liveNames(t, store)) != want {
+			t.Fatalf("after %d more batches: %q", n+1, liveNames(t, store))
 		}
 	}
 }

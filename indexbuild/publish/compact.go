@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake"
@@ -28,6 +29,9 @@ type Compaction struct {
 // largeParts is the average size of the parts of a batch, in bytes, from which on a union would not
 // be better: the parts of a partition end at part.PartBytes before compression.
 const largeParts = 64 << 20
+
+// worthDead: a compaction writes a segment again if one in so many of its rows is dead.
+const worthDead = 8
 
 // mostSegments is the number of segments that a compaction leaves at most, whatever their sizes.
 const mostSegments = 16
@@ -95,12 +99,12 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err := trash.Await(ctx, store, m.Swept); err != nil {
 		return Summary{}, err
 	}
-	base, err := readVersion(ctx, store, m)
+	base, err := published.Version(ctx, store, m)
 	if err != nil {
 		return Summary{}, err
 	}
 	s.Current = base.ID
-	known, err := readDamage(ctx, store, run)
+	known, _, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -128,7 +132,9 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
 		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{}, rid: map[manifest.BatchName]bool{},
 	}
-	for _, chosen := range c.choose(base, frozen, drops.Hides) {
+	dead := false
+	for _, chosen := range c.choose(base, frozen, drops) {
+		dead = dead || chosen.Dead != nil
 		batches, err := carry(ctx, base, chosen.ID, nil)
 		if err != nil {
 			return Summary{}, err
@@ -142,7 +148,11 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err != nil {
 		return Summary{}, err
 	}
-	need, applied, err := p.unite(ctx, store, written, drops, &s)
+	partial, err := p.partialUnions(ctx, store, base)
+	if err != nil {
+		return Summary{}, err
+	}
+	need, applied, err := p.unite(ctx, store, written, drops, partial, &s)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -150,7 +160,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
 		return s, err
 	}
-	if len(p.Replaces) < 2 && applied == 0 {
+	if len(p.Replaces) < 2 && applied == 0 && !dead {
 		p.Replaces, p.Batches = []string{}, []planned{} // packs may be left
 	}
 	view := pack.NewView(store)
@@ -178,19 +188,19 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 // choose returns the segments of base that are to become one, among them all with hidden rows.
 // Segments in frozen cannot be built again and stay. A plan covers at most maxPlanned batches.
 func (c *Compaction) choose(
-	base *manifest.Version, frozen map[string]string, hides func(segment string) bool,
+	base *manifest.Version, frozen map[string]string, drops *suppress.Dropping,
 ) (chosen []manifest.Segment) {
 	var sound []manifest.Segment
 	var rows []int64
 	for _, s := range base.Segments {
 		if _, ok := frozen[s.ID]; !ok {
 			sound = append(sound, s)
-			rows = append(rows, s.Rows)
+			rows = append(rows, s.Live())
 		}
 	}
 	var order []int
 	for i := range sound {
-		if hides(sound[i].ID) {
+		if drops.Hides(&sound[i]) {
 			order = append(order, i)
 		}
 	}
@@ -199,7 +209,12 @@ func (c *Compaction) choose(
 		bySizes = bySize(rows)
 	}
 	for _, i := range bySizes {
-		if !hides(sound[i].ID) {
+		if !drops.Hides(&sound[i]) {
+			order = append(order, i)
+		}
+	}
+	for i, s := range sound {
+		if dead := s.Rows - s.Live(); dead > 0 && dead >= s.Rows/worthDead && !slices.Contains(order, i) {
 			order = append(order, i)
 		}
 	}
@@ -228,11 +243,12 @@ func newUnion(batches []*planned, form, suffix string) *toUnite {
 	return &toUnite{newJob(values, form, suffix), batches}
 }
 
-// unite gives the batches of a dataset that has several sources, or hidden rows, a union, if it is
-// written, and returns the unions that are not. applied is the number of unions that were given. It
-// sets what the summary says of dropped rows.
+// unite gives the batches of a dataset that has several sources, hidden rows or a partial union, a
+// union, if it is written, and returns the unions that are not. applied is the number of unions
+// that were given. It sets what the summary says of dropped rows.
 func (p *plan) unite(
-	ctx context.Context, store blob.Store, written map[unionName]unionWritten, drops *suppress.Dropping, s *Summary,
+	ctx context.Context, store blob.Store, written map[unionName]unionWritten, drops *suppress.Dropping,
+	partial map[unionName]bool, s *Summary,
 ) (need []uniteTask, applied int, err error) {
 	var unions []*toUnite
 	var tasks []*uniteTask
@@ -241,10 +257,10 @@ func (p *plan) unite(
 		for to < len(p.Batches) && p.Batches[to].DatasetID == p.Batches[from].DatasetID {
 			to++
 		}
-		for _, batches := range together(p.Batches[from:to], drops) {
+		for _, batches := range together(p.Batches[from:to], drops, partial) {
 			u := newUnion(batches, p.CanonicalForm, p.PublicSuffix)
 			u.drop(drops)
-			if len(u.Sources) > 1 || len(u.Rules) > 0 {
+			if len(u.Sources) > 1 || len(u.Rules) > 0 || partial[unionName{u.DatasetID, u.Sources[0].Batch}] {
 				unions, tasks = append(unions, u), append(tasks, &u.uniteTask)
 			}
 		}
@@ -278,8 +294,8 @@ func (p *plan) unite(
 }
 
 // together groups the batches of a dataset that are worth to be united: those without large parts.
-// What has large parts and hidden rows is written again by itself.
-func together(batches []planned, drops *suppress.Dropping) (groups [][]*planned) {
+// What has large parts is written again by itself if it has hidden rows, or is a partial union.
+func together(batches []planned, drops *suppress.Dropping, partial map[unionName]bool) (groups [][]*planned) {
 	type size struct{ parts, bytes int64 }
 	sizes := map[segment.BatchRef]size{}
 	for i := range batches {
@@ -297,7 +313,7 @@ func together(batches []planned, drops *suppress.Dropping) (groups [][]*planned)
 			groups[0] = append(groups[0], &batches[i])
 		case ok:
 			groups[at] = append(groups[at], &batches[i])
-		case drops.In(suppress.Stored{DatasetID: ref.DatasetID, Name: ref.Batch}) != nil:
+		case drops.In(suppress.Stored{DatasetID: ref.DatasetID, Name: ref.Batch}) != nil || partial[unionName{ref.DatasetID, ref.Batch}]:
 			large[ref] = len(groups)
 			groups = append(groups, []*planned{&batches[i]})
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
@@ -92,7 +93,7 @@ func TestPublishesMakeRoom(t *testing.T) {
 		if _, err := commit.Apply(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
-		v, err := currentVersion(t.Context(), store)
+		v, err := published.Current(t.Context(), store)
 		want := min(publishes, manifest.MaxSegments)
 		if err != nil || len(v.Segments) != want || v.Counts.Batches != publishes {
 			t.Fatalf("%+v after %d publishes, %v", v, publishes, err)

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"path"
 	"strings"
 
 	"github.com/urlake/urlake/lake"
@@ -23,7 +24,24 @@ func NoteCrash(ctx context.Context, store blob.Store, planKey, object, reason st
 			found = append(found, damagedBatch{b.ref(), reason})
 		}
 	}
-	return addDamage(ctx, store, planKey, found)
+	if n, err := addDamage(ctx, store, planKey, found); n > 0 || err != nil || len(p.Buried) == 0 {
+		return n, err
+	}
+	// It may have been read to take batches out of a segment.
+	_, unburied, err := readDamage(ctx, store, path.Base(path.Dir(planKey)))
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i := range p.Buried {
+		if id := p.Buried[i].Segment.ID; !unburied[id] {
+			n++
+			if err := noteUnburied(ctx, store, planKey, id); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
 }
 
 // NoteUniteCrash notes the batches of the next union of a task of a list as damaged, after writing

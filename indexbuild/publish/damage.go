@@ -29,6 +29,9 @@ const damageFormat = 1
 type damage struct {
 	Format  int            `json:"format"`
 	Batches []damagedBatch `json:"batches"`
+	// Unburied are segments out of which no batches could be taken, since something is damaged. The
+	// next plan builds them again.
+	Unburied []string `json:"unburied,omitempty"`
 }
 
 type damagedBatch struct {
@@ -38,17 +41,23 @@ type damagedBatch struct {
 
 func damageKey(staging string) string { return staging + "publish-damaged.json" }
 
-// readDamage reads why batches are damaged, from the list that the builds of a run have written.
-func readDamage(ctx context.Context, store blob.Store, run string) (map[segment.BatchRef]string, error) {
+// readDamage reads why batches are damaged, and out of which segments no batches can be taken, from
+// the list that the builds of a run have written.
+func readDamage(
+	ctx context.Context, store blob.Store, run string,
+) (known map[segment.BatchRef]string, unburied map[string]bool, err error) {
 	d, err := readDamageAt(ctx, store, damageKey(lake.StagingPrefix(run)))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	known := map[segment.BatchRef]string{}
+	known, unburied = map[segment.BatchRef]string{}, map[string]bool{}
 	for _, b := range d.Batches {
 		known[b.BatchRef] = b.Reason
 	}
-	return known, nil
+	for _, id := range d.Unburied {
+		unburied[id] = true
+	}
+	return known, unburied, nil
 }
 
 func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, error) {

@@ -48,13 +48,6 @@ func (p *plan) lifted(ctx context.Context, store blob.Store) (bool, error) {
 	if len(p.Drops) == 0 {
 		return false, nil
 	}
-	m, _, err := manifest.Read(ctx, store)
-	if err != nil {
-		return false, err
-	}
-	if m.Takedowns != nil && p.Takedowns != nil && *m.Takedowns == *p.Takedowns {
-		return false, nil
-	}
 	_, all, err := suppress.InForce(ctx, store, p.Drops)
 	return !all, err
 }

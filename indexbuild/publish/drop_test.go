@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
@@ -25,8 +24,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// takeDown adds a takedown and returns its id.
-func takeDown(t testing.TB, store blob.Store, kind takedown.Kind, text string, edit func(*takedown.Rule)) string {
+// addTakedown adds a takedown and returns its id.
+func addTakedown(t testing.TB, store blob.Store, kind takedown.Kind, text string, edit func(*takedown.Rule)) string {
 	t.Helper()
 	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
 	if err != nil {
@@ -63,16 +62,9 @@ func hiddenRows(t testing.TB, store blob.Store) (rows int64) {
 		t.Fatal(err)
 	}
 	for _, s := range current(t, store).Segments {
-		rows += doc.Hidden([]string{s.ID})
+		rows += doc.Hidden([]string{s.View()})
 	}
 	return rows
-}
-
-func collectAll(t testing.TB, store blob.Store) {
-	t.Helper()
-	if _, err := gc.Collect(t.Context(), store, gc.Options{Keep: 1}); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // status is what "takedown status" says.
@@ -122,7 +114,7 @@ func TestCompactionDropsHiddenRows(t *testing.T) {
 					compact(t, store, true)
 				}
 				before := current(t, store).Counts.Rows
-				id := takeDown(t, store, c.kind, c.text, c.edit)
+				id := addTakedown(t, store, c.kind, c.text, c.edit)
 				hidden := hiddenRows(t, store)
 				if hidden == 0 {
 					t.Fatal("nothing is hidden")
@@ -143,7 +135,7 @@ func TestCompactionDropsHiddenRows(t *testing.T) {
 				if again := compact(t, store, false); !again.Existed {
 					t.Errorf("again: %+v", again)
 				}
-				collectAll(t, store)
+				collect(t, store)
 				if s := status(t, store, id); !s.Gone {
 					t.Errorf("%+v", s)
 				}
@@ -213,7 +205,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	if got := kinds(append(testlake.Holders(t, store, "kvwsite"), testlake.Holders(t, store, "qpathz")...)); got != "index/segments pack postings urls" {
 		t.Fatalf("the test sees %q", got)
 	}
-	id := takeDown(t, store, takedown.Domain, "kvwsite.test", nil)
+	id := addTakedown(t, store, takedown.Domain, "kvwsite.test", nil)
 	if s := status(t, store, id); s.Gone {
 		t.Fatal("gone too soon")
 	}
@@ -223,7 +215,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	if s := status(t, store, id); s.Gone {
 		t.Fatal("gone before the garbage collection")
 	}
-	collectAll(t, store)
+	collect(t, store)
 	for _, text := range []string{"kvwsite", "qzxhost", "qpathz"} {
 		for _, key := range testlake.Holders(t, store, text) {
 			if !strings.HasPrefix(key, takedown.Root) {
@@ -239,7 +231,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	}
 	checkLake(t, store)
 	lift(t, store, id)
-	collectAll(t, store)
+	collect(t, store)
 	for _, text := range []string{"kvwsite", "qzxhost", "qpathz"} {
 		if left := testlake.Holders(t, store, text); len(left) > 0 {
 			t.Errorf("%q is in %q", text, left)
@@ -306,7 +298,7 @@ func lakeWithHidden(t testing.TB) (store blob.Store, id string, hosts []string) 
 			compact(t, store, true)
 		}
 	}
-	return store, takeDown(t, store, takedown.Domain, "site3.test", nil), []string{"site0.test", "site3.test", "site5.test"}
+	return store, addTakedown(t, store, takedown.Domain, "site3.test", nil), []string{"site0.test", "site3.test", "site5.test"}
 }
 
 // A compaction that drops rows, and stops at any of its operations, leaves the lake with the same
@@ -335,7 +327,7 @@ func TestDroppingStopsAnywhere(t *testing.T) {
 		}
 		checkLake(t, store)
 		if points%3 == 0 {
-			collectAll(t, store)
+			collect(t, store)
 		}
 		compact(t, store, false)
 		if diff := cmp.Diff(segments, current(t, store).Segments); diff != "" {
@@ -344,7 +336,7 @@ func TestDroppingStopsAnywhere(t *testing.T) {
 		if err := lake.DeleteStaging(t.Context(), store, run); err != nil { // as a collection that asks Temporal
 			t.Fatal(err)
 		}
-		collectAll(t, store)
+		collect(t, store)
 		checkLake(t, store)
 		if s := status(t, store, id); !s.Gone {
 			t.Fatalf("after a stop at %d: %+v", n, s)
@@ -391,7 +383,7 @@ func TestLiftRacesWithACompaction(t *testing.T) {
 		}
 		if n%7 == 0 {
 			checkLake(t, store)
-			collectAll(t, store)
+			collect(t, store)
 			checkLake(t, store)
 		}
 	}
@@ -407,14 +399,14 @@ func TestAddRacesWithACompaction(t *testing.T) {
 	source, _, hosts := lakeWithHidden(t)
 	both := blob.NewMemory()
 	blobtest.Copy(t, source, both)
-	takeDown(t, both, takedown.Prefix, "site5.test/b1/", nil)
+	addTakedown(t, both, takedown.Prefix, "site5.test/b1/", nil)
 	want := unordered(answers(t, both, hosts, ""))
 	left := 0
 	for n := 0; ; n++ {
 		store := blob.NewMemory()
 		blobtest.Copy(t, source, store)
 		id := ""
-		in := &intruder{Store: store, n: n, do: func() { id = takeDown(t, store, takedown.Prefix, "site5.test/b1/", nil) }}
+		in := &intruder{Store: store, n: n, do: func() { id = addTakedown(t, store, takedown.Prefix, "site5.test/b1/", nil) }}
 		if _, err := publish.CompactAll(t.Context(), in, testlake.Run(), publish.Compaction{}, t.TempDir()); err != nil {
 			t.Fatalf("added before %d: %v", n, err)
 		}
@@ -428,7 +420,7 @@ func TestAddRacesWithACompaction(t *testing.T) {
 			left++
 			compact(t, store, false)
 		}
-		collectAll(t, store)
+		collect(t, store)
 		if diff := cmp.Diff(want, unordered(answers(t, store, hosts, ""))); diff != "" {
 			t.Fatalf("added before %d, dropped:\n%s", n, diff)
 		}
@@ -455,10 +447,10 @@ func TestAllRowsOfABatchAreDropped(t *testing.T) {
 			testlake.Publish(t, store)
 			want["1/b2"] = 7
 		}
-		id := takeDown(t, store, takedown.Domain, "gone.test", nil)
+		id := addTakedown(t, store, takedown.Domain, "gone.test", nil)
 		compact(t, store, false)
 		expectLive(t, store, want)
-		collectAll(t, store)
+		collect(t, store)
 		checkLake(t, store)
 		if s := status(t, store, id); !s.Gone {
 			t.Errorf("%+v", s)
@@ -489,7 +481,7 @@ func TestAllRowsOfABatchAreDropped(t *testing.T) {
 		compact(t, store, false)
 		want["1/b1"] = 3
 		expectLive(t, store, want)
-		collectAll(t, store)
+		collect(t, store)
 		checkLake(t, store)
 		if s := status(t, store, id); !s.Gone {
 			t.Errorf("%+v", s)
@@ -509,7 +501,7 @@ func TestDroppedRowsStayAway(t *testing.T) {
 	}
 	hosts := []string{"site0.test", "site3.test", "site6.test"}
 	whole := unordered(answers(t, store, hosts, ""))
-	id := takeDown(t, store, takedown.Host, "site3.test", nil)
+	id := addTakedown(t, store, takedown.Host, "site3.test", nil)
 	want := unordered(answers(t, store, hosts, ""))
 	rows := map[string]int64{"1/b1": 12, "1/b2": 13, "1/b3": 14}
 	compact(t, store, false)
@@ -524,7 +516,7 @@ func TestDroppedRowsStayAway(t *testing.T) {
 	same("dropped")
 	for _, collected := range []bool{false, true} {
 		if collected {
-			collectAll(t, store)
+			collect(t, store)
 		}
 		retire(t, store, "1/b2")
 		testlake.Publish(t, store)
@@ -549,7 +541,7 @@ func TestDroppedRowsStayAway(t *testing.T) {
 	testlake.Publish(t, store)
 	expectLive(t, store, rows)
 	same("moved")
-	collectAll(t, store)
+	collect(t, store)
 	expectLive(t, store, rows)
 	same("collected")
 	if s := status(t, store, id); !s.Gone {
@@ -575,13 +567,13 @@ func TestDamagedUnionsStayWithoutDroppedRows(t *testing.T) {
 		testlake.Ingest(t, prepared, "alpha", batch, records(batch, 14+i))
 		testlake.Publish(t, prepared)
 	}
-	id := takeDown(t, prepared, takedown.URL, "https://site3.test/b1/3", nil)
-	takeDown(t, prepared, takedown.Host, "site6.test", nil)
-	takeDown(t, prepared, takedown.Host, "site5.nowhere.test", nil)
+	id := addTakedown(t, prepared, takedown.URL, "https://site3.test/b1/3", nil)
+	addTakedown(t, prepared, takedown.Host, "site6.test", nil)
+	addTakedown(t, prepared, takedown.Host, "site5.nowhere.test", nil)
 	compact(t, prepared, true)
 	collected := blob.NewMemory()
 	blobtest.Copy(t, prepared, collected)
-	collectAll(t, collected)
+	collect(t, collected)
 	hosts := []string{"site0.test", "site3.test", "site6.test"}
 	want := unordered(answers(t, prepared, hosts, ""))
 	union := 0
@@ -617,7 +609,7 @@ func TestDamagedUnionsStayWithoutDroppedRows(t *testing.T) {
 					t.Errorf("%s %s, %s:\n%s", key, how, name, diff)
 				}
 				checkLake(t, store)
-				collectAll(t, store)
+				collect(t, store)
 				checkLake(t, store)
 				if s := status(t, store, id); !s.Gone {
 					t.Errorf("%s %s, %s: %+v", key, how, name, s)
@@ -643,11 +635,11 @@ func TestFullCompactionCleansPacks(t *testing.T) {
 	testlake.Publish(t, store)
 	retire(t, store, "1/b")
 	testlake.Publish(t, store)
-	collectAll(t, store)
+	collect(t, store)
 	if left := kinds(testlake.Holders(t, store, "kvwsite")); left != "pack" {
 		t.Fatalf("it is in %q", left)
 	}
-	id := takeDown(t, store, takedown.Domain, "kvwsite.test", nil)
+	id := addTakedown(t, store, takedown.Domain, "kvwsite.test", nil)
 	if s := status(t, store, id); len(s.Holdings) != 1 || s.Holdings[0].Kind != "pack" {
 		t.Fatalf("%+v", s)
 	}
@@ -662,7 +654,7 @@ func TestFullCompactionCleansPacks(t *testing.T) {
 	if before.Segments[0].ID != after.Segments[0].ID || before.Counts != after.Counts {
 		t.Errorf("%+v, before %+v", after, before)
 	}
-	collectAll(t, store)
+	collect(t, store)
 	if s := status(t, store, id); !s.Gone {
 		t.Errorf("%+v", s)
 	}
@@ -677,4 +669,61 @@ func TestFullCompactionCleansPacks(t *testing.T) {
 	compact(t, store, true)
 	expectLive(t, store, map[string]int64{"2/b": 6, "2/b2": 3, "3/b": 6})
 	checkLake(t, store)
+}
+
+// Rows of batches that were retired are dead in a segment that stays. A compaction writes the
+// segment again if a takedown may match them, also if it hides nothing else; and what it drops of a
+// union whose other batches are dead is what the version shows of it.
+func TestDeadRowsOfATakedown(t *testing.T) {
+	defer burying(0)()
+	for _, liveToo := range []bool{false, true} {
+		store := blob.NewMemory()
+		site := func(n int) (all []testlake.Record) {
+			for i := range n {
+				all = append(all, testlake.Record{URL: fmt.Sprintf("https://qzxhost.kvwsite.test/%d", i)})
+			}
+			return all
+		}
+		live := site(0)
+		if liveToo {
+			live = site(7)
+		}
+		testlake.Ingest(t, store, "alpha", "b1", append(records("b1", 20), live...))
+		testlake.Ingest(t, store, "alpha", "b2", append(records("b2", 9), site(9)...))
+		testlake.Ingest(t, store, "alpha", "b3", records("b3", 40))
+		testlake.Ingest(t, store, "beta", "b1", records("b1", 160))
+		testlake.Publish(t, store)
+		compact(t, store, true)
+		retire(t, store, "1/b2")
+		testlake.Publish(t, store)
+		v := current(t, store)
+		if len(v.Segments) != 1 || v.Segments[0].Dead == nil {
+			t.Fatalf("%+v", v)
+		}
+		hosts := []string{"site0.test", "site1.test", "kvwsite.test"}
+		id := addTakedown(t, store, takedown.Domain, "kvwsite.test", nil)
+		if n := hiddenRows(t, store); n > 0 != liveToo {
+			t.Fatalf("%d rows are hidden", n)
+		}
+		answered := unordered(answers(t, store, hosts, ""))
+		collect(t, store)
+		if s := status(t, store, id); s.Gone {
+			t.Fatalf("%+v", s)
+		}
+		compact(t, store, false)
+		expectLive(t, store, map[string]int64{"1/b1": 20, "1/b3": 40, "2/b1": 160})
+		if diff := cmp.Diff(answered, unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Errorf("(-hidden +dropped):\n%s", diff)
+		}
+		checkLake(t, store)
+		collect(t, store)
+		if s := status(t, store, id); !s.Gone {
+			t.Errorf("%+v", s)
+		}
+		for _, key := range testlake.Holders(t, store, "kvwsite") {
+			if !strings.HasPrefix(key, takedown.Root) {
+				t.Errorf("it is left in %s", key)
+			}
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
@@ -30,32 +31,32 @@ func TestFindTellsWhatBecameOfABatch(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	first := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: ingests(t, store)[0].Digest}
-	find := func(ref segment.BatchRef, seen string) publish.Found {
+	find := func(ref segment.BatchRef, seen string) published.Found {
 		t.Helper()
-		found, err := publish.Find(t.Context(), store, ref, seen)
+		found, err := published.Find(t.Context(), store, ref, seen)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return found
 	}
-	if found := find(first, ""); found != (publish.Found{}) {
+	if found := find(first, ""); found != (published.Found{}) {
 		t.Errorf("before a publish: %+v", found)
 	}
 	testlake.Publish(t, store)
 	id := current(t, store).ID
-	if found := find(first, ""); found != (publish.Found{Current: id, Published: true}) {
+	if found := find(first, ""); found != (published.Found{Current: id, Published: true}) {
 		t.Errorf("published: %+v", found)
 	}
 	testlake.Ingest(t, store, "alpha", "b1", records("b", 5))
 	all := ingests(t, store)
 	second := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: all[len(all)-1].Digest}
-	if found := find(second, ""); found != (publish.Found{Current: id}) {
+	if found := find(second, ""); found != (published.Found{Current: id}) {
 		t.Errorf("the next ingest, before its publish: %+v", found)
 	}
 	testlake.Publish(t, store)
 	id = current(t, store).ID
 	for name, ref := range map[string]segment.BatchRef{"replaced": first, "new": second, "any": {DatasetID: 1, Batch: "b1"}} {
-		if found := find(ref, ""); found != (publish.Found{Current: id, Published: true}) {
+		if found := find(ref, ""); found != (published.Found{Current: id, Published: true}) {
 			t.Errorf("%s: %+v", name, found)
 		}
 	}
@@ -84,13 +85,13 @@ func TestFirstContentAgainIsPublished(t *testing.T) {
 	}
 	ref := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: again.Digest}
 	before := current(t, store).ID
-	if found, err := publish.Find(t.Context(), store, ref, ""); err != nil || found != (publish.Found{Current: before}) {
+	if found, err := published.Find(t.Context(), store, ref, ""); err != nil || found != (published.Found{Current: before}) {
 		t.Errorf("before its publish: %+v, %v", found, err)
 	}
 	testlake.Publish(t, store)
 	expectLive(t, store, map[string]int64{"1/b1": 10})
 	after := current(t, store).ID
-	if found, err := publish.Find(t.Context(), store, ref, ""); err != nil || found != (publish.Found{Current: after, Published: true}) {
+	if found, err := published.Find(t.Context(), store, ref, ""); err != nil || found != (published.Found{Current: after, Published: true}) {
 		t.Errorf("after its publish: %+v, %v", found, err)
 	}
 }
@@ -107,13 +108,13 @@ func TestFindIsCheapUntilThereIsAnotherVersion(t *testing.T) {
 	store := blobtest.NewFaulty(inner)
 	store.Inject(blobtest.Fault{Key: func(key string) bool { return key != manifest.Key }})
 	for range 2 {
-		if found, err := publish.Find(t.Context(), store, ref, id); err != nil || found != (publish.Found{Current: id}) {
+		if found, err := published.Find(t.Context(), store, ref, id); err != nil || found != (published.Found{Current: id}) {
 			t.Fatalf("%+v, %v", found, err)
 		}
 	}
 	testlake.Publish(t, inner)
-	found, err := publish.Find(t.Context(), inner, ref, id)
-	if want := (publish.Found{Current: current(t, inner).ID, Published: true}); err != nil || found != want {
+	found, err := published.Find(t.Context(), inner, ref, id)
+	if want := (published.Found{Current: current(t, inner).ID, Published: true}); err != nil || found != want {
 		t.Errorf("%+v, %v, want %+v", found, err, want)
 	}
 }
@@ -123,7 +124,7 @@ func TestFindIsCheapUntilThereIsAnotherVersion(t *testing.T) {
 func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 	withdraw := func(t *testing.T, store blob.Store) string {
 		t.Helper()
-		version, err := publish.Withdraw(t.Context(), store, 1, "b1", ingests(t, store)[0].Run, "")
+		version, err := published.Withdraw(t.Context(), store, 1, "b1", ingests(t, store)[0].Run, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +153,7 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := publish.Withdraw(t.Context(), store, 1, "b2", all["b2"][0].Run, ""); err != nil {
+		if _, err := published.Withdraw(t.Context(), store, 1, "b2", all["b2"][0].Run, ""); err != nil {
 			t.Fatal(err)
 		}
 		if err := store.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
@@ -222,7 +223,7 @@ func TestWithdrawalDuringACommit(t *testing.T) {
 	withdrawn := false
 	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == manifest.Key }, Nth: 1, Do: func() {
 		withdrawn = true
-		if version, err := publish.Withdraw(t.Context(), inner, 1, "b1", run, ""); err != nil || version != "" {
+		if version, err := published.Withdraw(t.Context(), inner, 1, "b1", run, ""); err != nil || version != "" {
 			t.Errorf("withdraw: version %q, %v", version, err)
 		}
 	}})
@@ -269,12 +270,12 @@ func TestWithdrawalOfWhatACommitPublishes(t *testing.T) {
 		if dies {
 			second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 2})
 		}
-		version, err := publish.Withdraw(t.Context(), second, 1, "b1", before[0].Run, digest)
+		version, err := published.Withdraw(t.Context(), second, 1, "b1", before[0].Run, digest)
 		if dies {
 			if err == nil {
 				t.Error("the fault did not happen")
 			}
-			version, err = publish.Withdraw(t.Context(), inner, 1, "b1", before[0].Run, digest)
+			version, err = published.Withdraw(t.Context(), inner, 1, "b1", before[0].Run, digest)
 		}
 		if want := current(t, inner).ID; err != nil || version != want {
 			t.Errorf("withdrawn from version %q, want %q: %v", version, want, err)
@@ -304,7 +305,7 @@ func TestWithdrawalWhileABatchMoves(t *testing.T) {
 	if before[0].MovedFrom != digest {
 		t.Fatalf("not moved: %+v", before)
 	}
-	version, err := publish.Withdraw(t.Context(), store, 1, "b1", before[0].Run, digest)
+	version, err := published.Withdraw(t.Context(), store, 1, "b1", before[0].Run, digest)
 	if want := current(t, store).ID; err != nil || version != want {
 		t.Errorf("withdrawn from version %q, want %q: %v", version, want, err)
 	}
@@ -328,7 +329,7 @@ func TestWithdrawalAfterARestoredRegistry(t *testing.T) {
 	if err != nil || len(r.Found) != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if version, err := publish.Withdraw(t.Context(), store, 1, "b1", run, digest); err != nil || version != "" {
+	if version, err := published.Withdraw(t.Context(), store, 1, "b1", run, digest); err != nil || version != "" {
 		t.Fatalf("withdrawn from version %q, %v", version, err)
 	}
 	if s, err := publish.Plan(t.Context(), store, testlake.Run(), 0); err != nil || !s.Nothing {

@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/internal/testenv"
@@ -492,10 +493,10 @@ func TestIngestInFlightWhileTheListChanges(t *testing.T) {
 	}
 	// Whoever waits for the batch by the digest of its ingest finds it.
 	ref := segment.BatchRef{DatasetID: 1, Batch: "b2", Digest: late.Digest}
-	if found, err := publish.Find(t.Context(), store, ref, flipped.ID); err != nil || !found.Published || found.Current != v.ID {
+	if found, err := published.Find(t.Context(), store, ref, flipped.ID); err != nil || !found.Published || found.Current != v.ID {
 		t.Errorf("found %+v, %v", found, err)
 	}
-	if found, err := publish.FindAll(t.Context(), store, []segment.BatchRef{ref}); err != nil || found[0] != v.ID {
+	if found, err := published.FindAll(t.Context(), store, []segment.BatchRef{ref}); err != nil || found[0] != v.ID {
 		t.Errorf("found %v, %v", found, err)
 	}
 	// The repetition of a Finish whose reply was lost changes nothing.

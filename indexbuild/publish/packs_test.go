@@ -11,6 +11,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -103,7 +104,7 @@ func TestPackedBatchesMakeTheSameIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if version, err := publish.Withdraw(t.Context(), store, 2, "b3", all["b3"][0].Run, all["b3"][0].Digest); err != nil || version != "" {
+		if version, err := published.Withdraw(t.Context(), store, 2, "b3", all["b3"][0].Run, all["b3"][0].Digest); err != nil || version != "" {
 			t.Fatal(version, err)
 		}
 		testlake.Publish(t, store)

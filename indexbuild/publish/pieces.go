@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -43,13 +44,23 @@ func mendBatches(
 	if err != nil || len(lost) == 0 {
 		return nil, err
 	}
-	return lost, v.RestoreBatches(ctx, store, s.ID, coveredBatches(ctx, store, s))
+	return lost, v.RestoreBatches(ctx, store, s.ID, coveredBatches(ctx, store, v, s))
 }
 
 // coveredBatches yields the batches that a segment lists, and in the place of a union those of the
-// union, with the packs that the registry names.
-func coveredBatches(ctx context.Context, store blob.Store, s manifest.Segment) iter.Seq2[manifest.Batch, error] {
+// union, with the packs that the registry names. Those that are dead in v are left out.
+func coveredBatches(
+	ctx context.Context, store blob.Store, v *manifest.Version, s manifest.Segment,
+) iter.Seq2[manifest.Batch, error] {
 	return func(yield func(manifest.Batch, error) bool) {
+		dead := map[manifest.BatchName]bool{}
+		for b, err := range v.DeadIn(ctx, s.ID) {
+			if err != nil {
+				yield(manifest.Batch{}, err)
+				return
+			}
+			dead[b.BatchName] = true
+		}
 		var batches []manifest.Batch // of a dataset
 		flush := func() bool {
 			slices.SortFunc(batches, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })
@@ -82,6 +93,7 @@ func coveredBatches(ctx context.Context, store blob.Store, s manifest.Segment) i
 			if err == nil && lake.IsUnionName(b.Batch) {
 				live, err = membersOf(ctx, store, live[0])
 			}
+			live = withoutDead(live, dead)
 			if err != nil {
 				yield(manifest.Batch{}, err)
 				return
@@ -90,6 +102,21 @@ func coveredBatches(ctx context.Context, store blob.Store, s manifest.Segment) i
 		}
 		flush()
 	}
+}
+
+// withoutDead returns the batches, of one union or one alone, that are not dead. What is counted
+// once for a union is counted for the first.
+func withoutDead(batches []manifest.Batch, dead map[manifest.BatchName]bool) []manifest.Batch {
+	var parts, bytes int64
+	for i := range batches {
+		parts, bytes = parts+batches[i].Parts, bytes+batches[i].Bytes
+		batches[i].Parts, batches[i].Bytes = 0, 0
+	}
+	batches = slices.DeleteFunc(batches, func(b manifest.Batch) bool { return dead[b.BatchName] })
+	if len(batches) > 0 {
+		batches[0].Parts, batches[0].Bytes = parts, bytes
+	}
+	return batches
 }
 
 // membersOf returns the batches of a union, which is given as a batch, as a version has them.
@@ -149,7 +176,7 @@ func withPieces(ctx context.Context, store blob.Store, do func() error) error {
 	if !errors.As(err, &c) || !strings.HasPrefix(c.File, manifest.PiecesRoot) {
 		return err
 	}
-	v, recoverErr := currentVersion(ctx, store)
+	v, recoverErr := published.Current(ctx, store)
 	if recoverErr != nil || v == nil {
 		return errors.Join(err, recoverErr)
 	}
@@ -197,7 +224,7 @@ func (r *rebuilder) pieces(v *manifest.Version) (next *manifest.Version, err err
 		r.mended[s.BatchPieces.Root] = true
 		lost, err := mendBatches(r.ctx, r.store, v, s)
 		if err := note(lost, err, func() error {
-			like.Batches[s.ID] = coveredBatches(r.ctx, r.store, s)
+			like.Batches[s.ID] = coveredBatches(r.ctx, r.store, v, s)
 			return nil
 		}); err != nil {
 			return nil, err
@@ -240,5 +267,5 @@ func (r *rebuilder) tellAnew(
 		addLines(&r.out.Lost, fmt.Sprintf("%s: it told datasets or batches as they were registered when version %s was made; "+
 			"version %s tells them as they are registered now", key, v.ID, made.Version.ID))
 	}
-	return currentVersion(r.ctx, r.store)
+	return published.Current(r.ctx, r.store)
 }

@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -44,7 +45,8 @@ const (
 	flipFormat   = 2
 	removeFormat = 3
 	unionFormat  = 4 // plans with batches in unions
-	dropFormat   = 5 // plans that drop rows
+	buryFormat   = 5 // plans that take batches out of segments that stay
+	dropFormat   = 6 // plans that drop rows
 
 	// reads is the most registry documents or batch records that are read concurrently.
 	reads = 32
@@ -82,9 +84,11 @@ type Summary struct {
 	// since they were retired.
 	Removed int `json:"removed,omitempty"`
 	// Covered is the number of batches that the new segments cover, Segments the number of older
-	// segments that they replace.
+	// segments that they replace. Buried is the number of older segments that stay without some of
+	// their batches.
 	Covered  int `json:"covered"`
 	Segments int `json:"segments"`
+	Buried   int `json:"buried,omitempty"`
 	// Rows is the number of rows that the new segments cover.
 	Rows int64 `json:"rows"`
 	// Skipped lists finished batches that are left out because they are damaged: the first
@@ -158,6 +162,8 @@ type plan struct {
 	// another public suffix list, in the order of Base. The new segments take their places, so that
 	// the rows of a domain stay in the order that they had.
 	Again []rebuilt `json:"again,omitempty"`
+	// Buried lists the segments of Base that stay without some of their batches.
+	Buried []buried `json:"buried,omitempty"`
 	// Removes lists the batches of Base that were retired, by dataset and name. Replaces is what
 	// Base has of each.
 	Removes []planned `json:"removes,omitempty"`
@@ -287,11 +293,11 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		view.Add(b.DatasetID, b.Batch, b.Pack)
 	}
 	store = view
-	known, err := readDamage(ctx, store, run)
+	known, unburied, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
 	}
-	c := chooser{ctx: ctx, store: store, view: view, base: base, live: live, rules: rules, known: known, skip: func(b planned, reason string, waits bool) {
+	c := chooser{ctx: ctx, store: store, view: view, base: base, live: live, rules: rules, known: known, unburied: unburied, skip: func(b planned, reason string, waits bool) {
 		damaged := b.Digest
 		if waits {
 			damaged = ""
@@ -313,7 +319,19 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	if broken, single := p.brokenUnions(&c), p.inUnions(); len(broken)+len(single) > 0 {
+	frozen, err := frozen(ctx, base, known)
+	if err == nil {
+		err = p.makeRoom(ctx, base, frozen)
+	}
+	if err != nil {
+		return Summary{}, err
+	}
+	broken, err := p.partialUnions(ctx, store, base)
+	if err != nil {
+		return Summary{}, err
+	}
+	maps.Copy(broken, p.brokenUnions(&c))
+	if single := p.inUnions(); len(broken)+len(single) > 0 {
 		written, err := readUnited(ctx, store, run)
 		if err != nil {
 			return Summary{}, err
@@ -349,13 +367,6 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err := p.describe(ctx, records, base, rules); err != nil {
 		return Summary{}, err
 	}
-	frozen, err := frozen(ctx, base, known)
-	if err == nil {
-		err = p.makeRoom(ctx, base, frozen)
-	}
-	if err != nil {
-		return Summary{}, err
-	}
 	if err := p.repack(ctx, store); err != nil {
 		return Summary{}, err
 	}
@@ -364,7 +375,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		s.Rows += b.Rows
 	}
 	p.Datasets = datasetsOf(covered, datasets)
-	s.Covered, s.Segments = len(covered), len(p.Replaces)+len(p.Again)
+	s.Covered, s.Segments, s.Buried = len(covered), len(p.Replaces)+len(p.Again), len(p.Buried)
 	s.PlanKey, err = p.write(ctx, store, run, round)
 	return s, err
 }
@@ -376,6 +387,9 @@ func (p *plan) write(ctx context.Context, store blob.Store, run string, round in
 			p.Format = unionFormat
 		}
 	})
+	if len(p.Buried) > 0 {
+		p.Format = buryFormat
+	}
 	if len(p.Drops)+len(p.Repacked) > 0 {
 		p.Format = dropFormat
 	}
@@ -524,8 +538,8 @@ func sameNames(ctx context.Context, v *manifest.Version, registered []lake.Datas
 }
 
 // compare plans the batches that base lacks, and the batches of base that share a segment with a
-// replaced or retired one. If the version flips to another public suffix list, each segment with a
-// replaced batch is built again by itself.
+// replaced or retired one, unless that one is taken out of its segment. If the version flips to
+// another public suffix list, each segment with a replaced batch is built again by itself.
 func (c *chooser) compare(good []planned) (*plan, error) {
 	p := &plan{Format: planFormat, Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{}}
 	base := c.base
@@ -563,6 +577,15 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 		if replaced[s.ID] == nil {
 			continue
 		}
+		if b, ok := c.bury(s, replaced[s.ID]); ok {
+			p.Buried = append(p.Buried, b)
+			for _, b := range replaced[s.ID] {
+				if !b.retired {
+					p.Batches = append(p.Batches, b)
+				}
+			}
+			continue
+		}
 		again, err := carry(c.ctx, base, s.ID, replaced[s.ID])
 		if err != nil {
 			return nil, err
@@ -589,13 +612,18 @@ func carry(ctx context.Context, base *manifest.Version, segment string, replaced
 			return nil, err
 		}
 		if !names[b.BatchName] {
-			replaced = append(replaced, planned{
-				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
-				Pack: b.Pack, Union: b.Union, UnionDigest: b.UnionDigest,
-			})
+			replaced = append(replaced, liveOf(&b))
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(replaced), func(b planned) bool { return b.retired }), nil
+}
+
+// liveOf returns a batch of a version.
+func liveOf(b *manifest.Batch) planned {
+	return planned{
+		DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
+		Pack: b.Pack, Union: b.Union, UnionDigest: b.UnionDigest,
+	}
 }
 
 // sortPlanned sorts batches by dataset and name.
@@ -675,11 +703,11 @@ func (p *plan) makeRoom(ctx context.Context, base *manifest.Version, frozen map[
 		}
 		var rest []manifest.Segment
 		for _, s := range base.Segments {
-			if _, ok := frozen[s.ID]; !ok && !slices.Contains(p.Replaces, s.ID) && !again(s.ID) {
+			if _, ok := frozen[s.ID]; !ok && !slices.Contains(p.Replaces, s.ID) && !again(s.ID) && p.buriedIn(s.ID) == nil {
 				rest = append(rest, s)
 			}
 		}
-		slices.SortStableFunc(rest, func(a, b manifest.Segment) int { return cmp.Compare(a.Rows, b.Rows) })
+		slices.SortStableFunc(rest, func(a, b manifest.Segment) int { return cmp.Compare(a.Live(), b.Live()) })
 		left := len(base.Segments) - len(p.Replaces) + 1
 		for i := 0; left > manifest.MaxSegments && i < len(rest); i++ {
 			if int64(len(p.Batches))+base.CountIn(rest[i].ID) > maxPlanned {

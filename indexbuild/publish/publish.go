@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/verify"
@@ -29,6 +30,8 @@ type Built struct {
 	Segment segment.Ref `json:"segment"`
 	// Again are the segments that were built again for that change, in the order of the plan.
 	Again []segment.Ref `json:"again,omitempty"`
+	// Dead are the overlays that were written for segments that stay, in the order of the plan.
+	Dead []manifest.Dead `json:"dead,omitempty"`
 	// Plan is the key of the plan, "" from an earlier build of urlake, which knows no packs.
 	Plan string `json:"plan,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
@@ -79,6 +82,16 @@ func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 	if n, err := note(ctx, store, planKey, p, err); n > 0 || err != nil {
 		return Built{Damaged: n}, err
 	}
+	return p.finish(ctx, store, planKey, built)
+}
+
+// finish writes the overlays of a plan whose segments are built.
+func (p *plan) finish(ctx context.Context, store blob.Store, planKey string, built Built) (Built, error) {
+	dead, damaged, err := p.overlays(ctx, store, planKey)
+	if err != nil || damaged > 0 {
+		return Built{Damaged: damaged}, err
+	}
+	built.Dead = dead
 	return built, nil
 }
 
@@ -237,7 +250,8 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
-	if len(built.Again) != len(p.Again) || (built.Segment.ID != "") != (len(p.Batches) > 0) {
+	if len(built.Again) != len(p.Again) || (built.Segment.ID != "") != (len(p.Batches) > 0) ||
+		len(built.Dead) != len(p.Buried) {
 		return nil, errors.New("commit version: another worker has built other segments than the plan has")
 	}
 	if err := p.fits(ctx, parent, built); err != nil {
@@ -248,7 +262,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	}
 	next := &manifest.Next{
 		CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix,
-		Batches: map[string]iter.Seq2[manifest.Batch, error]{},
+		Batches: map[string]iter.Seq2[manifest.Batch, error]{}, Died: map[string][]manifest.BatchName{},
 	}
 	replaced := p.replaced()
 	add := func(seg segment.Ref, batches []planned) {
@@ -272,6 +286,10 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	for _, s := range parent.Segments {
 		if i := slices.IndexFunc(p.Again, func(r rebuilt) bool { return r.Replaces == s.ID }); i >= 0 {
 			add(built.Again[i], p.Again[i].Batches)
+		} else if i := slices.IndexFunc(p.Buried, func(b buried) bool { return b.Segment.ID == s.ID }); i >= 0 {
+			s.Dead = &built.Dead[i]
+			next.Segments = append(next.Segments, s)
+			next.Died[s.ID] = namesOf(p.Buried[i].Batches)
 		} else if !replaced[s.ID] {
 			next.Segments = append(next.Segments, s)
 			if packs[s.ID] != nil {
@@ -315,9 +333,9 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 	if parent.Counts.Batches > 0 && (parent.CanonicalForm != p.CanonicalForm || parent.PublicSuffix != p.PublicSuffix) {
 		return errStale
 	}
-	live := map[string]bool{}
+	live, views := map[string]bool{}, map[string]bool{}
 	for _, s := range parent.Segments {
-		live[s.ID] = true
+		live[s.ID], views[s.View()] = true, true
 	}
 	replaced := p.replaced()
 	for id := range replaced {
@@ -325,9 +343,14 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		}
 	}
+	for i := range p.Buried {
+		if !views[p.Buried[i].Segment.View()] {
+			return errStale
+		}
+	}
 	added := built.segments()
 	for _, seg := range added {
-		if live[seg.ID] {
+		if live[seg.ID] && !replaced[seg.ID] {
 			return errStale
 		}
 	}
@@ -347,20 +370,28 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		case !ok:
 			continue
-		case b.New && have.Digest != b.Replaces, !b.New && have.Digest != b.Digest, !replaced[have.Segment]:
+		case b.New && have.Digest != b.Replaces, !b.New && have.Digest != b.Digest:
+			return errStale
+		case replaced[have.Segment]:
+			known++
+		case p.buriedIn(have.Segment) == nil:
 			return errStale
 		}
-		known++
 	}
 	removed, err := parent.FindBatches(ctx, namesOf(p.Removes))
 	if err != nil {
 		return err
 	}
 	for _, b := range p.Removes {
-		if have, ok := removed[b.name()]; !ok || have.Digest != b.Replaces || !replaced[have.Segment] {
+		have, ok := removed[b.name()]
+		switch {
+		case !ok || have.Digest != b.Replaces:
+			return errStale
+		case replaced[have.Segment]:
+			known++
+		case p.buriedIn(have.Segment) == nil:
 			return errStale
 		}
-		known++
 	}
 	for id := range replaced {
 		known -= parent.CountIn(id)
@@ -369,6 +400,37 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 		return errStale
 	}
 	return nil
+}
+
+// overtaken reports whether an ingest whose batch is new in the plan was withdrawn since the plan
+// was made, or a batch that it removes is no longer retired.
+func (p *plan) overtaken(ctx context.Context, store blob.Store) (bool, error) {
+	var added []planned
+	var ids []registry.BatchID
+	for _, b := range p.all() {
+		if b.New && !b.Moved { // a batch of the version cannot be withdrawn
+			added = append(added, b)
+			ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
+		}
+	}
+	for _, b := range p.Removes {
+		ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
+	}
+	ingests, err := registry.IngestsOf(ctx, store, ids)
+	if err != nil {
+		return false, err
+	}
+	for _, id := range ids[len(added):] {
+		if _, retired := published.RetiredAt(ingests[id]); !retired {
+			return true, nil
+		}
+	}
+	for i, b := range added {
+		if !slices.ContainsFunc(ingests[ids[i]], func(in registry.Ingest) bool { return in.Digest == b.Digest }) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // builder names this program, its version and its revision.

@@ -202,7 +202,7 @@ func FinishBuild(ctx context.Context, store blob.Store, planKey string, r Ranges
 			return Built{}, err
 		}
 	}
-	return built, nil
+	return p.finish(ctx, store, planKey, built)
 }
 
 // finishOne completes a segment by its split, or builds it if there is none.

@@ -9,9 +9,11 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/deadrows"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -283,10 +285,54 @@ func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current boo
 	}
 	var format *segment.FormatError
 	replaceable := errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) && format.Found < format.Known
-	if !current || !replaceable {
+	switch {
+	case err == nil:
+		return r.overlay(v, s)
+	case !current || !replaceable:
 		return err
+	case s.Dead != nil:
+		// Another segment over the same batches would number its rows anew.
+		return fmt.Errorf("%w; it has dead rows: compact the lake in full, which writes its other batches to another segment", err)
 	}
 	return r.replace(v, s, batches)
+}
+
+// overlay writes the overlay of a segment's dead rows again if it is lost. It follows from the dead
+// batches.
+func (r *rebuilder) overlay(v *manifest.Version, s manifest.Segment) error {
+	if s.Dead == nil {
+		return nil
+	}
+	o, err := overlay.Open(r.ctx, r.store, overlay.Ref(s.Dead.Overlay), nil)
+	if err == nil {
+		for _, err = range o.All(r.ctx) {
+			if err != nil {
+				break
+			}
+		}
+	}
+	if err == nil || !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
+		return err
+	}
+	var batches []planned
+	for b, err := range v.DeadIn(r.ctx, s.ID) {
+		if err != nil {
+			return err
+		}
+		batches = append(batches, liveOf(&b))
+	}
+	whole := s
+	whole.Dead = nil
+	dead, err := deadrows.Write(r.ctx, withPacks(r.store, batches), &whole, dying(batches))
+	if err != nil {
+		return err
+	}
+	if dead.Overlay != s.Dead.Overlay {
+		return codec.Corrupt(s.Dead.Overlay.Object, "file", -1, "what the dead batches give", dead.Overlay.Object)
+	}
+	addLines(&r.out.Segments, s.ID)
+	r.out.Files++
+	return nil
 }
 
 // replace builds a segment anew and commits a version that has it instead of the old one.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
@@ -60,7 +61,7 @@ func (r *rebuilder) unions(base *manifest.Version, older []*manifest.Version) (*
 				if err := r.replaceUnions(v, s.ID, changed); err != nil {
 					return nil, err
 				}
-				return currentVersion(r.ctx, r.store)
+				return published.Current(r.ctx, r.store)
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
@@ -281,7 +282,7 @@ func TestIngestsBesideARetirement(t *testing.T) {
 	v := expectLive(t, store, map[string]int64{})
 	for _, digest := range []string{"", live.Digest} {
 		ref := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: digest}
-		if f, err := publish.Find(t.Context(), store, ref, ""); err != nil || f.Published || !strings.Contains(f.Damage, "retired") || f.Current != v.ID {
+		if f, err := published.Find(t.Context(), store, ref, ""); err != nil || f.Published || !strings.Contains(f.Damage, "retired") || f.Current != v.ID {
 			t.Fatalf("%q: %+v, %v", digest, f, err)
 		}
 	}
@@ -652,7 +653,7 @@ func TestReplacementInTheOrderOfIngests(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"b1": "true b4", "b4": "false "}, got); diff != "" {
 		t.Errorf("pending: %s", diff)
 	}
-	if v, err := publish.Withdraw(t.Context(), store, 1, "b4", "replacing", done.Digest); err != nil || v != "" {
+	if v, err := published.Withdraw(t.Context(), store, 1, "b4", "replacing", done.Digest); err != nil || v != "" {
 		t.Fatalf("%q, %v", v, err)
 	}
 	testlake.Publish(t, store)
@@ -703,12 +704,12 @@ func TestReplacementCancelledDuringItsCommit(t *testing.T) {
 		if dies {
 			second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 2})
 		}
-		version, err := publish.Withdraw(t.Context(), second, 1, "b4", run, done.Digest)
+		version, err := published.Withdraw(t.Context(), second, 1, "b4", run, done.Digest)
 		if dies {
 			if err == nil {
 				t.Error("the fault did not happen")
 			}
-			version, err = publish.Withdraw(t.Context(), inner, 1, "b4", run, done.Digest)
+			version, err = published.Withdraw(t.Context(), inner, 1, "b4", run, done.Digest)
 		}
 		if want := current(t, inner).ID; err != nil || version != want {
 			t.Errorf("withdrawn from version %q, want %q: %v", version, want, err)

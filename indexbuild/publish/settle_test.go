@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -23,7 +24,7 @@ func TestReplacementInALostVersionIsPublishedAgain(t *testing.T) {
 	if err := store.Delete(t.Context(), manifest.Key, manifest.VersionKey(lost)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := publish.FindAll(t.Context(), store, nil); err != nil {
+	if _, err := published.FindAll(t.Context(), store, nil); err != nil {
 		t.Fatal(err)
 	}
 	expectLive(t, store, map[string]int64{"1/b1": 10})

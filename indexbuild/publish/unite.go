@@ -33,8 +33,8 @@ const (
 	// uniteFormat is the format version of lists of unions and of what Unite writes, which live as
 	// long as one publish, and dropsFormat that of lists with unions that drop rows, which earlier
 	// builds do not know.
-	uniteFormat = 1
-	dropsFormat = 2
+	uniteFormat = 2
+	dropsFormat = 3
 
 	// A task of a list ends at uniteBytes of parts or uniteJobs unions. It is larger if there would
 	// be more than about maxTasks.
@@ -421,6 +421,9 @@ func newJob(batches []planned, form, suffix string) uniteTask {
 			t.Packs = append(t.Packs, pack)
 		}
 		t.Sources[n].Bytes += b.Bytes
+		if b.Union != "" {
+			t.Sources[n].Take = append(t.Sources[n].Take, b.Batch)
+		}
 	}
 	if !slices.ContainsFunc(t.Packs, func(pack string) bool { return pack != "" }) {
 		t.Packs = nil

@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 
@@ -149,26 +150,29 @@ type stored struct {
 	rows, bytes int64
 }
 
-// storedIn returns what a segment of a version is made of, in the order of the version.
+// storedIn returns what a segment of a version is made of, in the order of the version: first what
+// has live batches, then what has none.
 func storedIn(ctx context.Context, v *manifest.Version, id string) (all []stored, err error) {
 	at := map[segment.BatchRef]int{}
-	for b, err := range v.BatchesIn(ctx, id) {
-		if err != nil {
-			return nil, err
-		}
-		ref := lakecheck.StoredRef(b)
-		i, ok := at[ref]
-		if !ok {
-			i = len(all)
-			at[ref] = i
-			all = append(all, stored{ref: ref})
-		}
-		s := &all[i]
-		s.batches++
-		s.rows += b.Rows
-		s.bytes += b.Bytes
-		if b.Union == "" {
-			s.pack = b.Pack
+	for _, batches := range []iter.Seq2[manifest.Batch, error]{v.BatchesIn(ctx, id), v.DeadIn(ctx, id)} {
+		for b, err := range batches {
+			if err != nil {
+				return nil, err
+			}
+			ref := lakecheck.StoredRef(b)
+			i, ok := at[ref]
+			if !ok {
+				i = len(all)
+				at[ref] = i
+				all = append(all, stored{ref: ref})
+			}
+			s := &all[i]
+			s.batches++
+			s.rows += b.Rows
+			s.bytes += b.Bytes
+			if b.Union == "" {
+				s.pack = b.Pack
+			}
 		}
 	}
 	return all, nil

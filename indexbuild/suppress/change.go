@@ -351,7 +351,7 @@ func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.
 		}
 		var missing []manifest.Segment
 		for _, s := range v.Segments {
-			if _, ok := doc.Find(s.ID); !ok {
+			if _, ok := doc.Find(s.View()); !ok {
 				missing = append(missing, s)
 			}
 		}
@@ -364,7 +364,7 @@ func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.
 		}
 		var todo []manifest.Segment
 		for _, s := range missing {
-			if _, ok := made[s.ID]; !ok {
+			if _, ok := made[s.View()]; !ok {
 				todo = append(todo, s)
 			}
 		}
@@ -384,7 +384,7 @@ func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.
 			}
 		}
 		for _, s := range missing {
-			next.Segments = append(next.Segments, made[s.ID].Segment)
+			next.Segments = append(next.Segments, made[s.View()].Segment)
 		}
 		slices.SortFunc(next.Segments, func(a, b takedown.Segment) int { return strings.Compare(a.ID, b.ID) })
 		ref, err := next.Write(ctx, store)
@@ -400,7 +400,7 @@ func (a *applier) kept(ctx context.Context, m *manifest.Manifest, doc *takedown.
 	}
 	var kept []takedown.Segment
 	for _, s := range segmentsOf(versions) {
-		if have, ok := doc.Find(s.ID); ok {
+		if have, ok := doc.Find(s.View()); ok {
 			kept = append(kept, have)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -29,28 +30,15 @@ type Hidden struct {
 	Rules []string
 }
 
-// HiddenIn returns what takedowns hide in a segment, by what holds the rows. It looks into the
-// overlay, the postings and the list of parts, and reads no rows. Covered is the segment in the
-// document that has the rules.
-func HiddenIn(
-	ctx context.Context, store blob.Store, rules *takedown.Rules, s *manifest.Segment, covered takedown.Segment,
-) (map[Stored]*Hidden, error) {
-	all := map[Stored]*Hidden{}
-	if covered.Overlay == nil {
-		return all, nil
-	}
-	a := newApplier(store, "")
-	if err := a.hiddenIn(ctx, rules, s, covered, all); err != nil {
-		return nil, fmt.Errorf("segment %s: %w", s.ID, err)
-	}
-	return all, nil
-}
-
-func (a *applier) hiddenIn(
-	ctx context.Context, rules *takedown.Rules, s *manifest.Segment, covered takedown.Segment, all map[Stored]*Hidden,
+// hiddenIn adds what takedowns hide in a segment of a version, by what holds the rows. It looks
+// into overlays, the postings and the list of parts, and reads no rows. Covered is the segment in
+// the document.
+func (d *Dropping) hiddenIn(
+	ctx context.Context, a *applier, s *manifest.Segment, covered takedown.Segment,
 ) error {
+	all, rules := d.hidden, d.rules
 	seg, err := segment.Open(ctx, a.store, SegmentRef(s), segment.Options{
-		Cache: newCache(), PostingsOnly: true, WholeFiles: true,
+		Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: true, WholeFiles: true,
 	})
 	if err != nil {
 		return err
@@ -63,6 +51,22 @@ func (a *applier) hiddenIn(
 	names := map[segment.Key]string{}
 	for _, name := range append(rules.Names(), below...) {
 		names[segment.KeyOf(name)] = name
+	}
+	r, err := newRowReader(ctx, a.store, seg, s.Dead)
+	if err != nil {
+		return err
+	}
+	for k, name := range names {
+		dead, err := r.dead.Entries(ctx, k, 0, math.MaxUint32)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(dead, func(e overlay.Entry) bool { return len(rules.IDs(name, e.Dataset)) > 0 }) {
+			d.dead[s.View()] = true
+		}
+	}
+	if covered.Overlay == nil {
+		return nil
 	}
 	o, err := overlay.Open(ctx, a.store, OverlayRef(covered.Overlay), nil)
 	if err != nil {
@@ -79,7 +83,7 @@ func (a *applier) hiddenIn(
 			return codec.Corrupt(covered.Overlay.Object, "entries", -1, "entries of domains that takedowns name",
 				fmt.Sprintf("domain %016x in dataset %d", e.ID, e.Dataset))
 		}
-		byFile, err := deadRows(ctx, seg, &e)
+		byFile, err := r.hiddenRows(ctx, &e)
 		if err != nil {
 			return err
 		}
@@ -105,20 +109,23 @@ func (a *applier) hiddenIn(
 	return nil
 }
 
-// deadRows returns how many rows of each part an entry of an overlay takes away, by file id.
-func deadRows(ctx context.Context, seg *segment.Segment, e *overlay.Entry) (map[uint32]int64, error) {
+// hiddenRows returns how many rows of each part an entry of an overlay of takedowns takes away, by
+// file id.
+func (r *rowReader) hiddenRows(ctx context.Context, e *overlay.Entry) (map[uint32]int64, error) {
+	seg := r.seg
 	bad := func(want, got any) error {
 		return codec.Corrupt(segment.Prefix(seg.Info().Segment)+segment.PostingsName(0),
 			"domain "+strconv.FormatUint(e.ID, 16), -1, want, got)
 	}
-	own, err := seg.Entries(ctx, e.Key, e.Dataset, 1)
+	all, err := r.entries(ctx, e.Key)
 	if err != nil {
 		return nil, err
 	}
-	if len(own) == 0 || own[0].Dataset != e.Dataset || own[0].Rows != e.Rows+e.Dead {
-		return nil, bad(fmt.Sprintf("%d rows in dataset %d, as the overlay says", e.Rows+e.Dead, e.Dataset), own)
+	at := slices.IndexFunc(all, func(own segment.Entry) bool { return own.Dataset == e.Dataset })
+	if at < 0 || all[at].Rows != e.Rows+e.Dead {
+		return nil, bad(fmt.Sprintf("%d rows in dataset %d, as the overlay says", e.Rows+e.Dead, e.Dataset), all)
 	}
-	tuples, err := seg.Tuples(ctx, own[0])
+	tuples, err := r.tuples(ctx, all[at])
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +162,9 @@ type Dropping struct {
 	doc    *takedown.Document
 	rules  *takedown.Rules
 	hidden map[Stored]*Hidden
+	// dead are the views of segments of which the version lacks rows that the takedowns may match:
+	// those of batches that were retired or replaced.
+	dead map[string]bool
 }
 
 // ReadDropping returns what hides rows of the versions of a manifest, nil if nothing does.
@@ -166,31 +176,34 @@ func ReadDropping(ctx context.Context, store blob.Store, m *manifest.Manifest) (
 	if err != nil {
 		return nil, err
 	}
-	d := &Dropping{Ref: m.Takedowns, doc: doc, hidden: map[Stored]*Hidden{}}
+	d := &Dropping{Ref: m.Takedowns, doc: doc, hidden: map[Stored]*Hidden{}, dead: map[string]bool{}}
 	d.rules, err = doc.Rules(ctx, store)
 	return d, err
 }
 
-// Hides reports whether a segment has rows that are hidden.
-func (d *Dropping) Hides(segment string) bool {
+// Hides reports whether a segment of the version has rows that are hidden; after Add, also whether
+// it has dead rows that may be.
+func (d *Dropping) Hides(s *manifest.Segment) bool {
 	if d == nil {
 		return false
 	}
-	s, ok := d.doc.Find(segment)
-	return ok && s.Hidden > 0
+	covered, ok := d.doc.Find(s.View())
+	return ok && covered.Hidden > 0 || d.dead[s.View()]
 }
 
-// Add looks what is hidden in a segment.
+// Add looks what is hidden in a segment of the version.
 func (d *Dropping) Add(ctx context.Context, store blob.Store, s *manifest.Segment) error {
-	if !d.Hides(s.ID) {
+	if d == nil {
 		return nil
 	}
-	covered, _ := d.doc.Find(s.ID)
-	found, err := HiddenIn(ctx, store, d.rules, s, covered)
-	for stored, h := range found {
-		d.hidden[stored] = h
+	covered, _ := d.doc.Find(s.View())
+	if covered.Overlay == nil && (s.Dead == nil || d.rules.Len() == 0) {
+		return nil
 	}
-	return err
+	if err := d.hiddenIn(ctx, newApplier(store, ""), s, covered); err != nil {
+		return fmt.Errorf("segment %s: %w", s.ID, err)
+	}
+	return nil
 }
 
 // In returns what is hidden of the rows of a batch or a union in the segments that were added, nil

@@ -3,7 +3,6 @@ package suppress
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -12,6 +11,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/takedown"
@@ -28,10 +28,60 @@ type remains struct {
 	probed, undated int64
 }
 
-// rowReader reads the rows of entries of a segment.
+// rowReader reads the rows of entries of what a version has of a segment.
 type rowReader struct {
 	store blob.Store
 	seg   *segment.Segment
+	dead  *overlay.Overlay // may be nil
+}
+
+func newRowReader(
+	ctx context.Context, store blob.Store, seg *segment.Segment, dead *manifest.Dead,
+) (*rowReader, error) {
+	o, err := openDead(ctx, store, dead)
+	return &rowReader{store: store, seg: seg, dead: o}, err
+}
+
+// openDead opens the overlay of dead rows, nil for none.
+func openDead(ctx context.Context, store blob.Store, dead *manifest.Dead) (*overlay.Overlay, error) {
+	if dead == nil {
+		return nil, nil
+	}
+	return overlay.Open(ctx, store, overlay.Ref(dead.Overlay), segment.NewFrameCache(cacheBytes))
+}
+
+// entries returns the entries of a domain, with the totals of the rows that are not dead.
+func (r *rowReader) entries(ctx context.Context, k segment.Key) ([]segment.Entry, error) {
+	all, err := r.seg.Entries(ctx, k, 0, 0)
+	if err != nil || !r.dead.May(k) {
+		return all, err
+	}
+	live := all[:0]
+	for _, e := range all {
+		left, ok, err := r.dead.Entry(ctx, k, e.Dataset)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			e.Totals = left.Totals
+		}
+		if e.Rows > 0 {
+			live = append(live, e)
+		}
+	}
+	return live, nil
+}
+
+// tuples returns where the rows of an entry are that are not dead.
+func (r *rowReader) tuples(ctx context.Context, e segment.Entry) ([]segment.Tuple, error) {
+	left, ok, err := r.dead.Entry(ctx, e.Key, e.Dataset)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		return left.Tuples()
+	}
+	return r.seg.Tuples(ctx, e)
 }
 
 // left finds out what m leaves of an entry of a domain. Rows are read only if that depends on them.
@@ -52,7 +102,7 @@ func (r *rowReader) left(
 		}
 		return out, nil
 	}
-	tuples, err := r.seg.Tuples(ctx, e)
+	tuples, err := r.tuples(ctx, e)
 	if err != nil {
 		return remains{}, err
 	}
@@ -64,7 +114,7 @@ func (r *rowReader) left(
 	for _, p := range parts {
 		sum.Totals.Add(p.Totals)
 		sum.Dead += p.Dead
-		sum.DeadSize = saturate(sum.DeadSize, p.DeadSize)
+		sum.DeadSize = overlay.AddSize(sum.DeadSize, p.DeadSize)
 		sum.tuples = append(sum.tuples, p.tuples...)
 		sum.probed += p.probed
 		sum.undated += p.undated
@@ -167,7 +217,7 @@ func (r *rowReader) readRun(
 		}
 		if m.Hides(&row) {
 			out.Dead++
-			out.DeadSize = saturate(out.DeadSize, c.Size[i])
+			out.DeadSize = overlay.AddSize(out.DeadSize, c.Size[i])
 			continue
 		}
 		one := segment.Totals{Rows: 1}
@@ -187,12 +237,4 @@ func (r *rowReader) readRun(
 		}
 	}
 	return out, nil
-}
-
-// saturate is a sum of sizes, 2^63-1 if it is that or more.
-func saturate(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
 }

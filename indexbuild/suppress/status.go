@@ -200,11 +200,11 @@ func (in *inspector) kept(ctx context.Context, m *manifest.Manifest, doc *takedo
 	}
 	bySegment := map[string]*matchesIn{}
 	for _, s := range segmentsOf(versions) {
-		covered, ok := doc.Find(s.ID)
+		covered, ok := doc.Find(s.View())
 		if !ok {
 			return codec.Corrupt(m.Takedowns.Object, "segments", -1, "segment "+s.ID+", which a version has", "none")
 		}
-		if bySegment[s.ID], err = in.segment(ctx, &s, covered.Overlay); err != nil {
+		if bySegment[s.View()], err = in.segment(ctx, &s, covered.Overlay); err != nil {
 			return err
 		}
 	}
@@ -212,7 +212,7 @@ func (in *inspector) kept(ctx context.Context, m *manifest.Manifest, doc *takedo
 		v := versions[i]
 		k := KeptVersion{Version: v.ID}
 		for _, s := range v.Segments {
-			got := bySegment[s.ID]
+			got := bySegment[s.View()]
 			k.Rows += got.rows
 			k.Shown += got.shown
 			in.note(got, func(h *Holding) { h.Versions = append(h.Versions, v.ID) })
@@ -241,7 +241,7 @@ func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *
 		return out, nil
 	}
 	seg, err := segment.Open(ctx, in.store, SegmentRef(s), segment.Options{
-		Cache: newCache(), PostingsOnly: true, WholeFiles: true,
+		Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: true, WholeFiles: true,
 	})
 	if err != nil {
 		return nil, err
@@ -250,12 +250,17 @@ func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *
 	for id := range seg.Files().Len() {
 		out.files = append(out.files, seg.Files().Info(uint32(id)).Path)
 	}
-	var hidden *overlay.Overlay
+	dead, err := openDead(ctx, in.store, s.Dead)
+	if err != nil {
+		return nil, err
+	}
+	var rules *overlay.Overlay
 	if covered != nil {
-		if hidden, err = overlay.Open(ctx, in.store, OverlayRef(covered), nil); err != nil {
+		if rules, err = overlay.Open(ctx, in.store, OverlayRef(covered), nil); err != nil {
 			return nil, err
 		}
 	}
+	hidden := overlay.NewStack(dead, rules)
 	names, err := in.namesIn(ctx, seg)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -48,6 +47,9 @@ const (
 	// looseSegments is how many segments a document may cover beyond those of the version that is
 	// published before those of versions that are no longer kept are left out.
 	looseSegments = 256
+
+	// cacheBytes is what is kept of the frames of a segment while rules are applied to it.
+	cacheBytes = 64 << 20
 )
 
 // applier applies rules to segments.
@@ -98,19 +100,19 @@ func (a *applier) readVersions(ctx context.Context, m *manifest.Manifest) ([]*ma
 	return list, group.Wait()
 }
 
-// segmentsOf returns the segments of versions, each once, by id.
+// segmentsOf returns what versions have of segments, each view once, in the order of the views.
 func segmentsOf(versions []*manifest.Version) []manifest.Segment {
 	all := map[string]manifest.Segment{}
 	for _, v := range versions {
 		for _, s := range v.Segments {
-			all[s.ID] = s
+			all[s.View()] = s
 		}
 	}
 	list := make([]manifest.Segment, 0, len(all))
 	for _, s := range all {
 		list = append(list, s)
 	}
-	slices.SortFunc(list, func(a, b manifest.Segment) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b manifest.Segment) int { return strings.Compare(a.View(), b.View()) })
 	return list
 }
 
@@ -162,7 +164,7 @@ func (a *applier) apply(
 	group.SetLimit(segmentsAtOnce)
 	for i := range segments {
 		group.Go(func() (err error) {
-			have, covered := old(segments[i].ID)
+			have, covered := old(segments[i].View())
 			todo := w
 			if !covered {
 				todo.changed = nil
@@ -177,7 +179,7 @@ func (a *applier) apply(
 // applyTo applies the rules to one segment. Have is what the rules before have made of it.
 func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, have takedown.Segment, w work) (applied, error) {
 	old := have.Overlay
-	out := applied{Segment: takedown.Segment{ID: s.ID, Overlay: old, Hidden: have.Hidden}, matched: map[uint32]*match{}}
+	out := applied{Segment: takedown.Segment{ID: s.View(), Overlay: old, Hidden: have.Hidden}, matched: map[uint32]*match{}}
 	names := w.rules.Names()
 	rules := w.rules
 	if w.changed != nil {
@@ -189,7 +191,7 @@ func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, have takedow
 		return out, nil
 	}
 	fail := func(err error) (applied, error) { return applied{}, fmt.Errorf("segment %s: %w", s.ID, err) }
-	opt := segment.Options{Cache: newCache(), PostingsOnly: len(names) <= fewNames}
+	opt := segment.Options{Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: len(names) <= fewNames}
 	if !opt.PostingsOnly {
 		dir, err := os.MkdirTemp(a.tempDir, "urlake-takedowns-")
 		if err != nil {
@@ -211,22 +213,26 @@ func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, have takedow
 	if err != nil {
 		return fail(err)
 	}
-	b := merger{again: map[segment.Key]bool{}}
+	var b overlay.Merger
+	again := map[segment.Key]bool{}
 	for _, d := range domains {
-		b.again[d.key] = true
+		again[d.key] = true
 	}
 	if old != nil {
 		before, err := overlay.Open(ctx, a.store, OverlayRef(old), nil)
 		if err != nil {
 			return fail(err)
 		}
-		end := b.merge(before.All(ctx))
+		end := b.Merge(before.All(ctx), func(e *overlay.Entry) bool { return again[e.Key] })
 		defer end()
 	}
 	touched := w.changed == nil
-	r := rowReader{store: a.store, seg: seg}
+	r, err := newRowReader(ctx, a.store, seg, s.Dead)
+	if err != nil {
+		return fail(err)
+	}
 	for _, d := range domains {
-		entries, err := seg.Entries(ctx, d.key, 0, 0)
+		entries, err := r.entries(ctx, d.key)
 		if err != nil {
 			return fail(err)
 		}
@@ -248,7 +254,7 @@ func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, have takedow
 				out.matched[e.Dataset].add(got)
 			}
 			if left.Dead > 0 {
-				if err := b.add(left.Entry, left.tuples); err != nil {
+				if err := b.Add(left.Entry, left.tuples); err != nil {
 					return fail(err)
 				}
 			}
@@ -257,68 +263,13 @@ func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, have takedow
 	if !touched {
 		return out, nil
 	}
-	if err := b.finish(); err != nil {
+	if err := b.Drain(); err != nil {
 		return fail(err)
 	}
 	out.Hidden = b.Dead()
-	out.Overlay, err = a.write(ctx, s.ID, &b.Builder)
+	out.Overlay, err = a.write(ctx, s.View(), &b.Builder)
 	return out, err
 }
-
-// merger is a builder that also takes the entries of another overlay, but for those of domains that
-// are made again.
-type merger struct {
-	overlay.Builder
-	again map[segment.Key]bool
-
-	next func() (overlay.Entry, error, bool)
-	head overlay.Entry
-	more bool
-}
-
-// merge begins to take the entries of an overlay. The result has to be called when the merger is
-// not needed any more.
-func (m *merger) merge(entries iter.Seq2[overlay.Entry, error]) (end func()) {
-	next, stop := iter.Pull2(entries)
-	m.next, m.more = next, true
-	return stop
-}
-
-// advance adds the entries before e, or all if e is nil.
-func (m *merger) advance(e *overlay.Entry) error {
-	for m.more {
-		if m.head.Dead == 0 { // there is none
-			head, err, ok := m.next()
-			if err != nil {
-				return err
-			}
-			if !ok {
-				m.more = false
-				return nil
-			}
-			m.head = head
-		}
-		if e != nil && overlay.Compare(&m.head, e) >= 0 && !m.again[m.head.Key] {
-			return nil
-		}
-		if !m.again[m.head.Key] {
-			if err := m.Keep(m.head); err != nil {
-				return err
-			}
-		}
-		m.head = overlay.Entry{}
-	}
-	return nil
-}
-
-func (m *merger) add(e overlay.Entry, tuples []segment.Tuple) error {
-	if err := m.advance(&e); err != nil {
-		return err
-	}
-	return m.Builder.Add(e, tuples)
-}
-
-func (m *merger) finish() error { return m.advance(nil) }
 
 // OverlayRef returns the reference of an overlay.
 func OverlayRef(o *takedown.Overlay) overlay.Ref { return overlay.Ref(*o) }
@@ -438,37 +389,6 @@ func (a *applier) suffixList(ctx context.Context, identity string) (*urlnorm.Suf
 	return list, nil
 }
 
-// cache keeps the frames of one segment while rules are applied to it.
-type cache struct {
-	mu    sync.Mutex
-	all   map[segment.CacheKey]any
-	bytes int64
-}
-
-// cacheBytes is what a cache holds before it is emptied.
-const cacheBytes = 64 << 20
-
-func newCache() *cache { return &cache{all: map[segment.CacheKey]any{}} }
-
-// Get implements segment.Cache.
-func (c *cache) Get(key segment.CacheKey) (any, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	v, ok := c.all[key]
-	return v, ok
-}
-
-// Add implements segment.Cache.
-func (c *cache) Add(key segment.CacheKey, value any, bytes int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.bytes += bytes; c.bytes > cacheBytes {
-		clear(c.all)
-		c.bytes = bytes
-	}
-	c.all[key] = value
-}
-
 // matches sums up what was matched: for each version, newest first, and for each dataset, as in the
 // newest version with matching rows of it.
 func matches(versions []*manifest.Version, bySegment map[string]map[uint32]*match) (
@@ -480,7 +400,7 @@ func matches(versions []*manifest.Version, bySegment map[string]map[uint32]*matc
 		datasets := map[uint32]*match{}
 		var total match
 		for _, s := range v.Segments {
-			for id, got := range bySegment[s.ID] {
+			for id, got := range bySegment[s.View()] {
 				if datasets[id] == nil {
 					datasets[id] = &match{}
 				}

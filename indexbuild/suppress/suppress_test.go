@@ -377,7 +377,7 @@ func TestRepairMendsOverlaysAndDocument(t *testing.T) {
 			if root == takedown.OverlayRoot && err != nil {
 				t.Fatal(err)
 			}
-			if root == takedown.PiecesRoot { // repair may not even have read it
+			if root == takedown.PiecesRoot { // which Repair may not even read
 				if _, err := store.Put(t.Context(), info.Key, good, blob.Condition{}); err != nil {
 					t.Fatal(err)
 				}

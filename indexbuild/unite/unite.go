@@ -78,7 +78,10 @@ type Source struct {
 	Batch  string `json:"batch"` // or the name of the union
 	Digest string `json:"digest"`
 	Bytes  int64  `json:"bytes"` // of its parts
-	// Hidden is how many of its rows the rules of the job hide.
+	// Take names the members that are taken from a union, by name. A union may also have rows of
+	// members that are dead there.
+	Take []string `json:"take,omitempty"`
+	// Hidden is how many of the rows that are taken the rules of the job hide.
 	Hidden int64 `json:"hidden,omitempty"`
 }
 
@@ -184,13 +187,14 @@ type work struct {
 	staging string
 	opt     Options
 	members map[string]int // indices in job.Members, by batch
+	taken   map[string]int // those that are taken from the union in work
 	rows    int64          // so far
 }
 
 // newWork starts a step of a job. run names the staging that its steps share.
 func newWork(ctx context.Context, store blob.Store, run string, j *Job, opt Options) *work {
 	opt.setDefaults()
-	w := &work{ctx: ctx, store: store, job: j, opt: opt, members: map[string]int{}}
+	w := &work{ctx: ctx, store: store, job: j, opt: opt, members: map[string]int{}, taken: map[string]int{}}
 	w.staging = fmt.Sprintf("%sunite/%d-%s/", lake.StagingPrefix(run), j.DatasetID, j.digest())
 	for i := range j.Members {
 		w.members[j.Members[i].Batch] = i
@@ -418,7 +422,7 @@ func (s *shuffler) source(from Source) error {
 	}
 	var have []lake.Member
 	if err == nil {
-		have, err = s.membersOf(record)
+		have, err = s.membersOf(record, from.Take)
 	}
 	if err != nil {
 		return postings.Damaged(ref, err)
@@ -459,8 +463,10 @@ func (s *shuffler) source(from Source) error {
 	return nil
 }
 
-// membersOf returns the members of the job that a source has, as the source has them.
-func (s *shuffler) membersOf(record *lake.Batch) (have []lake.Member, err error) {
+// membersOf returns the members of the job that are taken from a source, as the source has them. It
+// sets which these are.
+func (s *shuffler) membersOf(record *lake.Batch, take []string) (have []lake.Member, err error) {
+	clear(s.taken)
 	if len(record.Members) == 0 {
 		if _, ok := s.members[record.Batch]; !ok {
 			return nil, fmt.Errorf("batch %s is not to be in the union", record.Batch)
@@ -472,8 +478,13 @@ func (s *shuffler) membersOf(record *lake.Batch) (have []lake.Member, err error)
 			return nil, fmt.Errorf("takedown %s was applied to union %s, and is not one of the new union", id, record.Batch)
 		}
 	}
+	for _, name := range take {
+		if i, ok := s.members[name]; ok {
+			s.taken[name] = i
+		}
+	}
 	for _, m := range record.Members {
-		if _, ok := s.members[m.Batch]; ok {
+		if _, ok := s.taken[m.Batch]; ok {
 			have = append(have, m)
 		}
 	}
@@ -508,7 +519,7 @@ func (s *shuffler) part(
 			if len(r.Batch) > 0 {
 				var ok bool
 				suffix.Batch = r.Batch[i]
-				if member, ok = s.members[suffix.Batch]; !ok {
+				if member, ok = s.taken[suffix.Batch]; !ok {
 					continue
 				}
 			}

@@ -59,6 +59,9 @@ func sourceOf(b *lake.Batch, ref segment.BatchRef) unite.Source {
 	for _, p := range b.Parts {
 		s.Bytes += p.Bytes
 	}
+	for _, m := range b.Members {
+		s.Take = append(s.Take, m.Batch)
+	}
 	return s
 }
 

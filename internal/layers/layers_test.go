@@ -124,6 +124,10 @@ var allowed = map[string][]string{
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
 	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
+	"indexbuild/deadrows": {
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
+	},
 	"indexbuild/suppress": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/seekable",
@@ -145,10 +149,14 @@ var allowed = map[string][]string{
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
 		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/takedown", "lake/urlnorm",
 	},
+	"indexbuild/published": {
+		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
+		"lake/manifest", "lake/pack", "lake/registry",
+	},
 	"indexbuild/publish": {
-		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
-		"indexbuild/repack", "indexbuild/repair", "indexbuild/segment", "indexbuild/suppress",
-		"indexbuild/verify", "lake",
+		"indexbuild/unite", "indexbuild", "indexbuild/deadrows", "indexbuild/lakecheck", "indexbuild/move",
+		"indexbuild/postings", "indexbuild/published", "indexbuild/repack", "indexbuild/repair", "indexbuild/segment", "indexbuild/segment/overlay",
+		"indexbuild/suppress", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown",
 		"lake/trash",
@@ -170,7 +178,7 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
-		"indexbuild/publish", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
+		"indexbuild/publish", "indexbuild/published", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
 		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",

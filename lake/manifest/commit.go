@@ -255,7 +255,7 @@ func (c Commit) cover(ctx context.Context, m *Manifest, parent, v *Version) (*ta
 		return c.Cover(ctx, m, v)
 	}
 	for i := range v.Segments {
-		if parent == nil || !slices.ContainsFunc(parent.Segments, func(s Segment) bool { return s.ID == v.Segments[i].ID }) {
+		if parent == nil || !slices.ContainsFunc(parent.Segments, func(s Segment) bool { return s.View() == v.Segments[i].View() }) {
 			return nil, fmt.Errorf("segment %s is new, and this program does not apply takedowns to it", v.Segments[i].ID)
 		}
 	}

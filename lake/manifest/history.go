@@ -20,8 +20,8 @@ type Summary struct {
 	// The other fields of the version, see Version. Parent is "" for a lake's first.
 	Parent, Created, BuiltBy, CanonicalForm, PublicSuffix string
 	Counts                                                Counts
-	// Segments are the ids of the version's segments.
-	Segments []string
+	// Views name what the version has of its segments (Segment.View).
+	Views []string
 	// Change is Counts less those of the parent. For a lake's first version it is Counts. It is nil
 	// if the manifest no longer lists the parent.
 	Change *Counts
@@ -99,12 +99,12 @@ func ReadSummary(ctx context.Context, store blob.Store, ref VersionRef) (Summary
 	if err != nil {
 		return Summary{}, err
 	}
-	segments := make([]string, len(v.Segments))
+	views := make([]string, len(v.Segments))
 	for i := range v.Segments {
-		segments[i] = v.Segments[i].ID
+		views[i] = v.Segments[i].View()
 	}
 	return Summary{
-		Segments: segments, VersionRef: ref, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
+		Views: views, VersionRef: ref, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
 		CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: v.Counts,
 	}, nil
 }

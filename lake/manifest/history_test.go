@@ -85,7 +85,7 @@ func TestSummariesSayWhatChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range v.Segments {
-			s.Segments = append(s.Segments, v.Segments[i].ID)
+			s.Views = append(s.Views, v.Segments[i].View())
 		}
 		want = append(want, s)
 	}

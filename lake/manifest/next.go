@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -17,12 +18,16 @@ import (
 type Next struct {
 	CanonicalForm, PublicSuffix string
 	// Segments are all segments, in the order in which lists are served. Those that the parent has
-	// keep their batches. Their BatchPieces are set by Apply.
+	// keep their batches, but for those in Died. Their BatchPieces are set by Apply. One that the
+	// parent has with dead rows and that has none here is another segment: it is in Batches.
 	Segments []Segment
 	// Batches has the batches of each other segment, by dataset and name. Their Segment is not
 	// looked at. No batch may be in two segments. If it has those of a segment that the parent has,
 	// they are the same batches, whose pieces in the parent are lost.
 	Batches map[string]iter.Seq2[Batch, error]
+	// Died has the batches that become dead of segments that the parent has too. Dead of such a
+	// segment says, all but BatchPieces, what is dead then. Apply sets BatchPieces.
+	Died map[string][]BatchName
 	// Datasets describes datasets: ID, Name, Title, Source, Licence. Others are described as in the
 	// parent, but every dataset that the parent has no batch of has to be here. Datasets without
 	// live batches are left out of the version.
@@ -39,7 +44,7 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 	}
 	v := &Version{
 		Format: piecesFormat, CanonicalForm: n.CanonicalForm, PublicSuffix: n.PublicSuffix,
-		Segments: slices.Clone(n.Segments), batches: map[string]*pieces.Map{},
+		Segments: slices.Clone(n.Segments), batches: map[string]*pieces.Map{}, dead: map[string]*pieces.Map{},
 	}
 	if v.Segments == nil {
 		v.Segments = []Segment{}
@@ -58,21 +63,32 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 	}
 	unions := func(b *Batch) {
 		if b.Union != "" {
-			v.Format = VersionFormat
+			v.Format = max(v.Format, unionFormat)
 		}
 	}
-	had := map[string]pieces.Ref{}
+	had := map[string]*Segment{}
 	for i := range parent.Segments {
-		had[parent.Segments[i].ID] = parent.Segments[i].BatchPieces
+		had[parent.Segments[i].ID] = &parent.Segments[i]
 	}
 	for i := range v.Segments {
 		s := &v.Segments[i]
-		ref, kept := had[s.ID]
-		delete(had, s.ID)
+		was, kept := had[s.ID]
+		kept = kept && (was.Dead == nil || s.Dead != nil)
 		if kept {
-			v.Format = max(v.Format, parent.Format)
+			delete(had, s.ID)
+			v.Format = max(v.Format, min(parent.Format, unionFormat))
+		}
+		if s.Dead != nil {
+			v.Format = VersionFormat
+			if !kept {
+				return nil, fmt.Errorf("segment %s with dead rows is not one of version %s", s.ID, parent.ID)
+			}
 		}
 		switch {
+		case kept && n.Died[s.ID] != nil:
+			if err := v.bury(ctx, store, parent, s, n.Died[s.ID], count); err != nil {
+				return nil, err
+			}
 		case kept && n.Batches[s.ID] != nil:
 			m, _, err := buildBatches(ctx, store, n.Batches[s.ID], unions)
 			if err != nil {
@@ -80,7 +96,7 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 			}
 			v.batches[s.ID] = m
 		case kept && parent.lists == nil:
-			v.batches[s.ID] = pieces.Open(store, PiecesRoot, ref)
+			v.batches[s.ID] = pieces.Open(store, PiecesRoot, was.BatchPieces)
 		case kept:
 			m, _, err := buildBatches(ctx, store, parent.BatchesIn(ctx, s.ID), nil)
 			if err != nil {
@@ -101,10 +117,13 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 			}
 			v.batches[s.ID] = m
 		}
+		if s.Dead != nil && v.dead[s.ID] == nil {
+			v.dead[s.ID] = pieces.Open(store, PiecesRoot, was.Dead.BatchPieces)
+		}
 		s.BatchPieces = v.batches[s.ID].Ref()
 		v.Counts.Batches += int(s.BatchPieces.Entries)
-		v.Counts.Rows += s.Rows
-		v.Counts.IndexBytes += s.Bytes
+		v.Counts.Rows += s.Live()
+		v.Counts.IndexBytes += s.bytes()
 	}
 	for _, id := range slices.Sorted(maps.Keys(had)) {
 		for b, err := range parent.BatchesIn(ctx, id) {
@@ -119,6 +138,85 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 	}
 	v.Counts.Datasets = int(v.datasets.Len())
 	return v, nil
+}
+
+// bury makes batches of a segment of the parent dead. What is counted once for a union moves to
+// another of its batches.
+func (v *Version) bury(
+	ctx context.Context, store blob.Store, parent *Version, s *Segment, names []BatchName, count func(int, *Batch),
+) error {
+	died := map[BatchName]bool{}
+	for _, n := range names {
+		died[n] = true
+	}
+	type union struct {
+		dataset uint32
+		name    string
+	}
+	var live, dead []pieces.Edit
+	moves := map[union]*Batch{}
+	edit := func(to *[]pieces.Edit, b *Batch, remove bool) error {
+		e, err := batchEntry(b)
+		*to = append(*to, pieces.Edit{Entry: e, Delete: remove})
+		return err
+	}
+	var rest []Batch // of unions
+	for b, err := range parent.BatchesIn(ctx, s.ID) {
+		if err != nil {
+			return err
+		}
+		if !died[b.BatchName] {
+			if b.Union != "" {
+				rest = append(rest, b)
+			}
+			continue
+		}
+		delete(died, b.BatchName)
+		count(-1, &b)
+		if b.Union != "" && b.Parts > 0 {
+			moved := b
+			moves[union{b.DatasetID, b.Union}] = &moved
+			b.Parts, b.Bytes = 0, 0
+		}
+		if err := cmp.Or(edit(&live, &b, true), edit(&dead, &b, false)); err != nil {
+			return err
+		}
+	}
+	for n := range died {
+		return fmt.Errorf("segment %s of version %s has no batch %s of dataset %d", s.ID, parent.ID, n.Batch, n.DatasetID)
+	}
+	for i := range rest {
+		b := &rest[i]
+		if from := moves[union{b.DatasetID, b.Union}]; from != nil {
+			delete(moves, union{b.DatasetID, b.Union})
+			count(-1, b)
+			b.Parts, b.Bytes = from.Parts, from.Bytes
+			count(1, b)
+			if err := edit(&live, b, false); err != nil {
+				return err
+			}
+		}
+	}
+	was := pieces.Open(store, PiecesRoot, pieces.Ref{})
+	if parent.dead[s.ID] != nil {
+		was = parent.dead[s.ID]
+	}
+	var err error
+	if v.dead[s.ID], err = was.Apply(ctx, dead); err != nil {
+		return err
+	}
+	of := parent.batches[s.ID]
+	if parent.lists != nil {
+		if of, _, err = buildBatches(ctx, store, parent.BatchesIn(ctx, s.ID), nil); err != nil {
+			return err
+		}
+	}
+	if v.batches[s.ID], err = of.Apply(ctx, live); err != nil {
+		return err
+	}
+	ref := v.dead[s.ID].Ref()
+	s.Dead = &Dead{Overlay: s.Dead.Overlay, Rows: s.Dead.Rows, BatchPieces: ref}
+	return nil
 }
 
 // buildBatches writes the map of batches, and calls each with every one.

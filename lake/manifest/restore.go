@@ -28,16 +28,25 @@ func (v *Version) BatchPieces(ctx context.Context, segment string) iter.Seq2[str
 	return v.batches[segment].Pieces(ctx)
 }
 
+// DeadPieces is DatasetPieces for the dead batches of a segment of the version.
+func (v *Version) DeadPieces(ctx context.Context, segment string) iter.Seq2[string, error] {
+	if v == nil || v.dead[segment] == nil {
+		return func(func(string, error) bool) {}
+	}
+	return v.dead[segment].Pieces(ctx)
+}
+
 // PieceNames yields the key of every piece of the version, without reading the leaves of its maps.
 // An error, also that of a damaged piece, is the last thing that it yields.
 func (v *Version) PieceNames(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		maps := []*pieces.Map{v.datasets}
 		for i := range v.Segments {
-			maps = append(maps, v.batches[v.Segments[i].ID])
+			id := v.Segments[i].ID
+			maps = append(maps, v.batches[id], v.dead[id])
 		}
 		for _, m := range maps {
-			if m == nil { // of a version of format 1
+			if m == nil { // of a version of format 1, or of no dead batches
 				continue
 			}
 			for key, err := range m.Names(ctx) {
@@ -67,7 +76,7 @@ func (v *Version) RestoreBatches(
 // others, and the error is a *codec.CorruptError.
 func (v *Version) RestoreDatasets(ctx context.Context, store blob.Store, described []Dataset) error {
 	n := Next{Datasets: described, Anew: true}
-	next := &Version{Segments: slices.Clone(v.Segments), batches: v.batches}
+	next := &Version{Segments: slices.Clone(v.Segments), batches: v.batches, dead: v.dead}
 	if err := n.describe(ctx, store, v, next, map[uint32]*Dataset{}); err != nil {
 		return err
 	}

@@ -174,6 +174,15 @@ func (v *Version) BatchesIn(ctx context.Context, segment string) iter.Seq2[Batch
 	return v.inSegment(ctx, segment, nil, nil)
 }
 
+// DeadIn yields the batches that a segment of the version indexes and that the version does not
+// have, by dataset and name. An error is the last thing that it yields.
+func (v *Version) DeadIn(ctx context.Context, segment string) iter.Seq2[Batch, error] {
+	if v == nil {
+		return func(func(Batch, error) bool) {}
+	}
+	return v.rangeOf(ctx, v.dead[segment], segment, nil, nil)
+}
+
 // CountIn is the number of batches that BatchesIn yields. It reads nothing.
 func (v *Version) CountIn(segment string) int64 {
 	if v == nil {
@@ -193,11 +202,19 @@ func (v *Version) CountIn(segment string) int64 {
 
 // inSegment yields the batches of a segment with from <= key < to.
 func (v *Version) inSegment(ctx context.Context, segment string, from, to []byte) iter.Seq2[Batch, error] {
+	if v == nil {
+		return func(func(Batch, error) bool) {}
+	}
+	return v.rangeOf(ctx, v.batches[segment], segment, from, to)
+}
+
+// rangeOf yields those of the batches of a segment in m, which may be nil, with from <= key < to.
+func (v *Version) rangeOf(ctx context.Context, m *pieces.Map, segment string, from, to []byte) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		if v == nil || v.batches[segment] == nil {
+		if m == nil {
 			return
 		}
-		for e, err := range v.batches[segment].Range(ctx, from, to) {
+		for e, err := range m.Range(ctx, from, to) {
 			var b Batch
 			if err == nil {
 				b, err = v.decodeBatch(e, segment)
@@ -413,6 +430,14 @@ func (v *Version) Check(ctx context.Context) error {
 	for i := range v.Segments {
 		s := &v.Segments[i]
 		rows := int64(0)
+		dead := int64(0)
+		for b, err := range v.DeadIn(ctx, s.ID) {
+			if err != nil {
+				return err
+			}
+			dead += b.Rows
+		}
+		c.equal("dead rows of segment "+s.ID, dead, s.Rows-s.Live())
 		for b, err := range v.BatchesIn(ctx, s.ID) {
 			if err != nil {
 				return err
@@ -425,7 +450,7 @@ func (v *Version) Check(ctx context.Context) error {
 			total.Batches++
 			total.Parts, total.Rows, total.PartBytes = total.Parts+b.Parts, total.Rows+b.Rows, total.PartBytes+b.Bytes
 		}
-		c.equal("rows of segment "+s.ID, rows, s.Rows)
+		c.equal("rows of segment "+s.ID, rows, s.Live())
 	}
 	for d, err := range v.Datasets(ctx, 0) {
 		if err != nil {

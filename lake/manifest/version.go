@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/pieces"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 const (
@@ -20,7 +21,9 @@ const (
 	// 1: first. The document lists all datasets and batches.
 	// 2: datasets and batches are in pieces.
 	// 3: batches may be in unions.
-	VersionFormat = 3
+	// 4: segments may have dead rows.
+	VersionFormat = 4
+	unionFormat   = 3
 	piecesFormat  = 2
 	listsFormat   = 1
 
@@ -68,6 +71,7 @@ type Version struct {
 	lists    *lists                 // of format 1, else nil
 	datasets *pieces.Map            // by datasetKey
 	batches  map[string]*pieces.Map // of each segment, by batchKey
+	dead     map[string]*pieces.Map // of each segment with dead rows, by batchKey
 }
 
 // document is the JSON of a version of either format.
@@ -116,6 +120,45 @@ type Segment struct {
 	// BatchPieces has the live batches that the segment indexes. A version of format 1 has none: it
 	// lists them.
 	BatchPieces pieces.Ref `json:"batch_pieces,omitzero"`
+	// Dead is what the version takes out of the segment, nil for nothing.
+	Dead *Dead `json:"dead,omitempty"`
+}
+
+// Dead are batches that a segment indexes and that its version does not have, because they were
+// retired or replaced. Their objects stay until a later version has another segment in this one's
+// place: the segment can be checked, and built again, as it is.
+type Dead struct {
+	// Overlay is the file that says which rows are left (package indexbuild/segment/overlay).
+	Overlay takedown.Overlay `json:"overlay"`
+	// Rows is the number of rows that are not left.
+	Rows int64 `json:"rows"`
+	// BatchPieces has the batches.
+	BatchPieces pieces.Ref `json:"batch_pieces"`
+}
+
+// Live is the number of rows of the segment that the version has.
+func (s *Segment) Live() int64 {
+	if s.Dead == nil {
+		return s.Rows
+	}
+	return s.Rows - s.Dead.Rows
+}
+
+// View names what the version has of the segment: the id of the segment, or if rows are dead, a
+// digest of that and of the overlay. So versions with the same view have the same rows of it.
+func (s *Segment) View() string {
+	if s.Dead == nil {
+		return s.ID
+	}
+	return lake.Digest([]byte("what " + s.Dead.Overlay.Object + " leaves of segment " + s.ID))
+}
+
+// bytes is the size of the files.
+func (s *Segment) bytes() int64 {
+	if s.Dead == nil {
+		return s.Bytes
+	}
+	return s.Bytes + s.Dead.Overlay.Bytes
 }
 
 // NewSegment returns the description of a segment, with the keys of its files.
@@ -234,10 +277,13 @@ func DecodeVersion(store blob.Store, data []byte, key string) (*Version, error) 
 // open opens the pieces of a version.
 func (v *Version) open(store blob.Store, datasets pieces.Ref) {
 	v.datasets = pieces.Open(store, PiecesRoot, datasets)
-	v.batches = map[string]*pieces.Map{}
+	v.batches, v.dead = map[string]*pieces.Map{}, map[string]*pieces.Map{}
 	for i := range v.Segments {
 		s := &v.Segments[i]
 		v.batches[s.ID] = pieces.Open(store, PiecesRoot, s.BatchPieces)
+		if s.Dead != nil {
+			v.dead[s.ID] = pieces.Open(store, PiecesRoot, s.Dead.BatchPieces)
+		}
 	}
 }
 
@@ -281,12 +327,19 @@ func (d *document) check(key string) error {
 			c.that(section, 0 <= n && n <= math.MaxInt64/MaxSegments, "a count", n)
 		}
 		want := NewSegment(s.ID, s.SegmentXXH64, s.Bytes, s.Domains, s.Rows)
-		want.BatchPieces = s.BatchPieces
+		want.BatchPieces, want.Dead = s.BatchPieces, s.Dead
 		c.equal(section, want, *s)
+		if s.Dead != nil && c.err == nil {
+			c.that(section+".dead", v.Format >= VersionFormat && 0 < s.Dead.Rows && s.Dead.Rows < s.Rows &&
+				s.Dead.BatchPieces.Entries > 0 && s.BatchPieces.Entries > 0, "dead rows of a segment with others", s.Dead.Rows)
+			if c.err == nil {
+				c.err = cmp.Or(s.Dead.Overlay.Check(key, section+".dead", s.ID), s.Dead.BatchPieces.Check(key))
+			}
+		}
 		c.that(section+".id", !seen[s.ID], "an id of its own", s.ID)
 		c.that(section+".batch_pieces", lists == (s.BatchPieces == pieces.Ref{}), "pieces from format 2 on", s.BatchPieces)
 		seen[s.ID] = true
-		sum.Rows, sum.IndexBytes = sum.Rows+s.Rows, sum.IndexBytes+s.Bytes
+		sum.Rows, sum.IndexBytes = sum.Rows+s.Live(), sum.IndexBytes+s.bytes()
 		if !lists && c.err == nil {
 			c.err = s.BatchPieces.Check(key)
 			sum.Batches += int(s.BatchPieces.Entries)

@@ -54,8 +54,19 @@ type Overlay struct {
 	FooterXXH64 string `json:"footer_xxh64"`
 }
 
+// Check returns a *codec.CorruptError, which names file, if o cannot name an overlay of a segment.
+func (o *Overlay) Check(file, section, segment string) error {
+	m := overlayKey.FindStringSubmatch(o.Object)
+	if m == nil || m[1] != segment || !hex16.MatchString(o.XXH64) || !hex16.MatchString(o.FooterXXH64) ||
+		o.FooterBytes < 1 || o.Bytes <= o.FooterBytes {
+		return codec.Corrupt(file, section, -1, "an overlay of the segment", fmt.Sprintf("%+v", *o))
+	}
+	return nil
+}
+
 // Segment is a segment that the rules were applied to.
 type Segment struct {
+	// ID is that of the segment, or names what versions leave of it (manifest.Segment.View).
 	ID string `json:"id"`
 	// Overlay is nil if the rules hide nothing of the segment, and Hidden the number of rows that
 	// they hide.
@@ -180,10 +191,8 @@ func (d *Document) check(key string) error {
 			return bad(section, "hidden rows with an overlay", s.Hidden)
 		}
 		if o := s.Overlay; o != nil {
-			m := overlayKey.FindStringSubmatch(o.Object)
-			if m == nil || m[1] != s.ID || !hex16.MatchString(o.XXH64) || !hex16.MatchString(o.FooterXXH64) ||
-				o.FooterBytes < 1 || o.Bytes <= o.FooterBytes {
-				return bad(section, "an overlay of the segment", fmt.Sprintf("%+v", *o))
+			if err := o.Check(key, section, s.ID); err != nil {
+				return err
 			}
 		}
 	}

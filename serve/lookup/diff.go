@@ -156,15 +156,26 @@ type differ struct {
 
 	views [2]*view    // of before and after
 	scans []*diffScan // of segments that one of the versions has
-	both  []overlaid  // that both have
+	both  []shared    // of segments that both have
 	// sources are those of the page's changes.
 	sources []changeSource
 }
 
-// overlaid is a segment with its overlay, which is nil if nothing is hidden.
+// overlaid is a segment with its overlays.
 type overlaid struct {
 	*segment.Segment
-	overlay *overlay.Overlay
+	overlays overlay.Stack
+}
+
+// shared is a segment that both versions have, with the overlays of each.
+type shared struct {
+	*segment.Segment
+	before, after overlay.Stack
+}
+
+// entries are entries of a segment, ascending. Next returns nil after the last.
+type entries interface {
+	Next(ctx context.Context) (*segment.Entry, error)
 }
 
 // changeSource is the key of a change's domain, and a segment that has the domain.
@@ -173,10 +184,12 @@ type changeSource struct {
 	segment *segment.Segment
 }
 
-// diffScan reads a segment that only one of the versions has.
+// diffScan reads a segment that only one of the versions has, or those entries of a segment of
+// both of which one version lacks rows that the other may have.
 type diffScan struct {
 	seg   overlaid
-	scan  *segment.EntryScan
+	scan  entries
+	both  bool           // the segment is one of both versions
 	later bool           // the segment is one of the later version
 	next  *segment.Entry // nil at the end
 }
@@ -190,22 +203,76 @@ func (d *differ) name() string {
 }
 
 func (d *differ) open(from pair) {
-	has := func(s *Snapshot, seg *segment.Segment) bool { return slices.Contains(s.segments, seg) }
 	for i, seg := range d.before.segments {
 		of := overlaid{seg, d.views[0].overlays[i]}
-		if has(d.after, seg) {
-			d.both = append(d.both, of)
-		} else {
+		at := slices.Index(d.after.segments, seg)
+		switch {
+		case at < 0:
 			d.scans = append(d.scans, &diffScan{seg: of, scan: seg.ScanEntries(from.Key, from.dataset)})
+		case d.before.version.Segments[i].View() == d.after.version.Segments[at].View():
+			d.both = append(d.both, shared{seg, of.overlays, of.overlays})
+		default:
+			d.both = append(d.both, shared{seg, of.overlays, d.views[1].overlays[at]})
+			dead := []*overlay.Overlay{d.before.dead[i], d.after.dead[at]}
+			d.scans = append(d.scans, &diffScan{seg: of, scan: newDeadScan(seg, from, dead), both: true})
 		}
 	}
 	for i, seg := range d.after.segments {
-		if !has(d.before, seg) {
+		if !slices.Contains(d.before.segments, seg) {
 			d.scans = append(d.scans, &diffScan{
 				seg: overlaid{seg, d.views[1].overlays[i]}, scan: seg.ScanEntries(from.Key, from.dataset), later: true,
 			})
 		}
 	}
+}
+
+// deadScan reads those entries of a segment that one of some overlays has.
+type deadScan struct {
+	seg   *segment.Segment
+	scans []*overlay.Scan
+}
+
+func newDeadScan(seg *segment.Segment, from pair, overlays []*overlay.Overlay) *deadScan {
+	s := &deadScan{seg: seg}
+	for _, o := range overlays {
+		if o != nil {
+			s.scans = append(s.scans, o.Scan(from.Key, from.dataset))
+		}
+	}
+	return s
+}
+
+// Next implements entries.
+func (s *deadScan) Next(ctx context.Context) (*segment.Entry, error) {
+	var first *overlay.Entry
+	for _, scan := range s.scans {
+		e, err := scan.Peek(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if e != nil && (first == nil || overlay.Compare(e, first) < 0) {
+			first = e
+		}
+	}
+	if first == nil {
+		return nil, nil
+	}
+	at := *first
+	for _, scan := range s.scans {
+		e, err := scan.Peek(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if e != nil && overlay.Compare(e, &at) == 0 {
+			scan.Skip()
+		}
+	}
+	e, ok, err := s.seg.Entry(ctx, at.Key, at.Dataset)
+	if err == nil && !ok {
+		err = codec.Corrupt(segment.Prefix(s.seg.Info().Segment)+segment.PostingsName(0), "entries", -1,
+			fmt.Sprintf("domain %016x in dataset %d, which has dead rows", at.ID, at.Dataset), "none")
+	}
+	return &e, err
 }
 
 // looks is how many pairs are compared between two looks at the clock.
@@ -255,25 +322,29 @@ func (d *differ) run(ctx context.Context) (err error) {
 func (d *differ) compare(ctx context.Context, at pair) (err error) {
 	c := Change{DomainID: at.ID, Dataset: at.dataset}
 	var source *segment.Segment
+	both := false
 	for _, sc := range d.scans {
 		if sc.next == nil || sc.next.Key != at.Key || sc.next.Dataset != at.dataset {
 			continue
 		}
 		source = sc.seg.Segment
-		left, err := leftOf(ctx, sc.seg.overlay, sc.next)
+		left, err := leftOf(ctx, sc.seg.overlays, sc.next)
 		if err != nil {
 			return err
 		}
-		if sc.later {
+		switch {
+		case sc.both: // counted below
+			both = true
+		case sc.later:
 			c.After.Add(left)
-		} else {
+		default:
 			c.Before.Add(left)
 		}
 		if sc.next, err = sc.scan.Next(ctx); err != nil {
 			return err
 		}
 	}
-	if c.Before == c.After || d.q.OneDataset && at.dataset != d.q.Dataset {
+	if !both && c.Before == c.After || d.q.OneDataset && at.dataset != d.q.Dataset {
 		return nil
 	}
 	for _, seg := range d.both {
@@ -287,12 +358,16 @@ func (d *differ) compare(ctx context.Context, at pair) (err error) {
 			return err
 		}
 		if ok {
-			left, err := leftOf(ctx, seg.overlay, &e)
-			if err != nil {
-				return err
+			for _, of := range []struct {
+				overlays overlay.Stack
+				sum      *segment.Totals
+			}{{seg.before, &c.Before}, {seg.after, &c.After}} {
+				left, err := leftOf(ctx, of.overlays, &e)
+				if err != nil {
+					return err
+				}
+				of.sum.Add(left)
 			}
-			c.Before.Add(left)
-			c.After.Add(left)
 		}
 	}
 	if c.Before == c.After { // the others have the same first and last times, or sizes beyond all sums

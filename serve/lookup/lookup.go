@@ -32,6 +32,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -187,6 +188,9 @@ type sharedSegment struct {
 	done  chan struct{} // closed once seg or err is set
 	seg   *segment.Segment
 	err   error
+	// views are what open versions have of the segment (manifest.Segment.View), guarded by
+	// Server.mu. Those of versions that were closed may be among them.
+	views map[string]bool
 }
 
 // NewServer returns a server for the lake in store. It reads nothing before Refresh or Run.
@@ -555,6 +559,7 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 		return nil, err
 	}
 	snap := &Snapshot{server: s, ref: ref, version: v, segments: make([]*segment.Segment, len(v.Segments))}
+	snap.dead = make([]*overlay.Overlay, len(v.Segments))
 	if snap.suffixes, err = s.loadSuffixes(ctx, v); err != nil {
 		return nil, fmt.Errorf("open version %s: %w", ref.ID, err)
 	}
@@ -578,6 +583,12 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 			opened[i] = err == nil
 			return err
 		})
+		if dead := v.Segments[i].Dead; dead != nil {
+			group.Go(func() (err error) {
+				snap.dead[i], err = s.openDead(groupCtx, dead)
+				return err
+			})
+		}
 	}
 	err = group.Wait()
 	if err == nil {
@@ -615,10 +626,11 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 		s.mu.Lock()
 		shared, ok := s.segments[v.ID]
 		if !ok {
-			shared = &sharedSegment{done: make(chan struct{})}
+			shared = &sharedSegment{done: make(chan struct{}), views: map[string]bool{}}
 			s.segments[v.ID] = shared
 		}
 		shared.users++
+		shared.views[v.View()] = true
 		s.mu.Unlock()
 		if ok {
 			select {
@@ -656,6 +668,18 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 		}
 		return seg, nil
 	}
+}
+
+// openDead opens the overlay of dead rows of a segment, or shares that of the current version.
+func (s *Server) openDead(ctx context.Context, d *manifest.Dead) (*overlay.Overlay, error) {
+	if cur := s.current.Load(); cur != nil {
+		for _, o := range cur.dead {
+			if o != nil && o.Ref() == overlay.Ref(d.Overlay) {
+				return o, nil
+			}
+		}
+	}
+	return overlay.Open(ctx, s.store, overlay.Ref(d.Overlay), s.frames)
 }
 
 // closeSegment ends one use of a segment. The last call closes it.
@@ -775,6 +799,7 @@ type Snapshot struct {
 	ref      manifest.VersionRef
 	version  *manifest.Version
 	segments []*segment.Segment // as in version
+	dead     []*overlay.Overlay // of the segments; nil for those without dead rows
 	datasets []manifest.Dataset // of the version, by id
 	// suffixes is the public suffix list that the version follows, nil if the lake lacks it.
 	suffixes *urlnorm.SuffixList

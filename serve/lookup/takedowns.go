@@ -26,7 +26,8 @@ type takedowns struct {
 	epoch  uint64
 	object string // the document, "" if there never was a takedown
 	rules  int64
-	// segments are those that the rules were applied to, by id.
+	// segments are those that the rules were applied to, by what versions have of them
+	// (manifest.Segment.View).
 	segments map[string]takedown.Segment
 	// took is how long it took to read them.
 	took time.Duration
@@ -61,8 +62,10 @@ func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error 
 	}
 	s.mu.Lock()
 	open := make([]string, 0, len(s.segments))
-	for id := range s.segments {
-		open = append(open, id)
+	for _, shared := range s.segments {
+		for view := range shared.views {
+			open = append(open, view)
+		}
 	}
 	s.mu.Unlock()
 	if before != nil {
@@ -106,8 +109,8 @@ func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error 
 	return nil
 }
 
-// overlay returns the overlay of a segment, nil if it has none. The error is ErrGone for a segment
-// that the rules were not applied to: no version that is kept has it.
+// overlay returns the overlay of what a version has of a segment, nil if it has none. The error is
+// ErrGone for one that the rules were not applied to: no version that is kept has it.
 func (s *Server) overlay(ctx context.Context, t *takedowns, id string) (*overlay.Overlay, error) {
 	seg, ok := t.segments[id]
 	if !ok && t.rules > 0 {
@@ -132,10 +135,10 @@ func (s *Server) overlay(ctx context.Context, t *takedowns, id string) (*overlay
 	return o, nil
 }
 
-// hidden is the number of rows that are hidden in segments. Those that the takedowns do not cover
-// count as shown: they are of versions that nobody can ask for.
-func (t *takedowns) hidden(segments []string) (rows int64) {
-	for _, id := range segments {
+// hidden is the number of rows that are hidden in what a version has of segments. Those that the
+// takedowns do not cover count as shown: they are of versions that nobody can ask for.
+func (t *takedowns) hidden(views []string) (rows int64) {
+	for _, id := range views {
 		rows += t.segments[id].Hidden
 	}
 	return rows
@@ -150,11 +153,11 @@ func (t *takedowns) memoryBytes() (n int64) {
 	return n
 }
 
-// view is a version as the takedowns leave it. It is immutable.
+// view is a version as its dead rows and the takedowns leave it. It is immutable.
 type view struct {
 	takedowns *takedowns
-	overlays  []*overlay.Overlay // of the snapshot's segments; nil where nothing is hidden
-	any       bool               // an overlay is not nil
+	overlays  []overlay.Stack    // of the snapshot's segments; nil where all rows are left
+	any       bool               // a stack is not nil
 	datasets  []manifest.Dataset // with the rows that are left
 	rows      int64              // that are left
 }
@@ -172,18 +175,19 @@ func (s *Snapshot) view(ctx context.Context) (*view, error) {
 // viewBy is view for certain takedowns.
 func (s *Snapshot) viewBy(ctx context.Context, t *takedowns) (*view, error) {
 	v := &view{
-		takedowns: t, overlays: make([]*overlay.Overlay, len(s.segments)), datasets: s.datasets, rows: s.version.Counts.Rows,
+		takedowns: t, overlays: make([]overlay.Stack, len(s.segments)), datasets: s.datasets, rows: s.version.Counts.Rows,
 	}
 	gone := map[uint32]int64{}
 	for i := range s.version.Segments {
-		o, err := s.server.overlay(ctx, t, s.version.Segments[i].ID)
+		o, err := s.server.overlay(ctx, t, s.version.Segments[i].View())
 		if err != nil {
 			return nil, fmt.Errorf("version %s: %w", s.version.ID, err)
 		}
-		if v.overlays[i] = o; o == nil {
+		v.overlays[i] = overlay.NewStack(s.dead[i], o)
+		v.any = v.any || v.overlays[i] != nil
+		if o == nil { // the version counts no dead rows
 			continue
 		}
-		v.any = true
 		for _, sum := range o.Sums() {
 			gone[sum.Dataset] += sum.Rows
 			v.rows -= sum.Rows
@@ -249,15 +253,15 @@ func (v *view) apply(i int, entries []segment.Entry, left []overlay.Entry) ([]se
 // fits checks that an entry of an overlay is about the rows that the segment has.
 func (v *view) fits(i int, e *segment.Entry, left *overlay.Entry) error {
 	if left.Rows+left.Dead != e.Rows {
-		return codec.Corrupt(v.overlays[i].Ref().Object, "entries", -1,
+		return codec.Corrupt(v.overlays[i].Object(), "entries", -1,
 			fmt.Sprintf("%d rows of domain %016x in dataset %d", e.Rows, e.ID, e.Dataset), left.Rows+left.Dead)
 	}
 	return nil
 }
 
-// leftOf returns what is left of an entry of a segment, whose overlay o may be nil. It is zero if
+// leftOf returns what is left of an entry of a segment, as its overlays o say. It is zero if
 // nothing is left.
-func leftOf(ctx context.Context, o *overlay.Overlay, e *segment.Entry) (segment.Totals, error) {
+func leftOf(ctx context.Context, o overlay.Stack, e *segment.Entry) (segment.Totals, error) {
 	if !o.May(e.Key) {
 		return e.Totals, nil
 	}

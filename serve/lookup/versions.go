@@ -124,7 +124,7 @@ func (s *Server) newest(ctx context.Context, id string) (*manifest.Manifest, err
 func (s *Server) summary(ctx context.Context, ref manifest.VersionRef) (manifest.Summary, error) {
 	sum, err := s.readSummary(ctx, ref)
 	if t := s.takedowns.Load(); t != nil && err == nil {
-		sum.Counts.Rows -= t.hidden(sum.Segments)
+		sum.Counts.Rows -= t.hidden(sum.Views)
 	}
 	return sum, err
 }
@@ -144,7 +144,7 @@ func (s *Server) readSummary(ctx context.Context, ref manifest.VersionRef) (sum 
 		return err
 	})
 	if err == nil {
-		s.history.Add(ref, sum, int64(summaryBytes+48*len(sum.Segments)+len(sum.BuiltBy)+len(sum.CanonicalForm)+len(sum.PublicSuffix)))
+		s.history.Add(ref, sum, int64(summaryBytes+48*len(sum.Views)+len(sum.BuiltBy)+len(sum.CanonicalForm)+len(sum.PublicSuffix)))
 	}
 	return sum, err
 }

@@ -77,13 +77,12 @@ func bruteForce(t *testing.T, store blob.Store) []manifest.Summary {
 			t.Fatal(err)
 		}
 		c := v.Counts
-		var segments []string
+		var views []string
 		for i := range v.Segments {
-			segments = append(segments, v.Segments[i].ID)
+			views = append(views, v.Segments[i].View())
 		}
 		list = append(list, manifest.Summary{
-			Segments:   segments,
-			VersionRef: ref, Current: ref.ID == m.CurrentVersion, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
+			Views: views, VersionRef: ref, Current: ref.ID == m.CurrentVersion, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
 			CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: c,
 			Change: &manifest.Counts{
 				Segments: c.Segments - before.Segments, Datasets: c.Datasets - before.Datasets,

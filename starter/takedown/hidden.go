@@ -21,7 +21,7 @@ func Hidden(ctx context.Context, store blob.Store, m *manifest.Manifest, v *mani
 	}
 	hidden := map[uint32]int64{}
 	for i := range v.Segments {
-		s, _ := doc.Find(v.Segments[i].ID)
+		s, _ := doc.Find(v.Segments[i].View())
 		if s.Overlay == nil {
 			continue
 		}

@@ -48,7 +48,7 @@ func Print(ctx context.Context, out io.Writer, store blob.Store, m *manifest.Man
 	}
 	list, err := m.Summaries(ctx, 0, len(m.Versions), func(ctx context.Context, ref manifest.VersionRef) (manifest.Summary, error) {
 		s, err := manifest.ReadSummary(ctx, store, ref)
-		s.Counts.Rows -= hidden.Hidden(s.Segments)
+		s.Counts.Rows -= hidden.Hidden(s.Views)
 		return s, err
 	})
 	if err != nil {

@@ -248,8 +248,8 @@ func putFence(f *[fenceBytes]byte, k segment.Key, dataset uint32) {
 	binary.BigEndian.PutUint32(f[12:], dataset)
 }
 
-// addSize is a sum of sizes, 2^63-1 if it is that or more.
-func addSize(a, b int64) int64 {
+// AddSize is a sum of sizes, 2^63-1 if it is that or more.
+func AddSize(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}

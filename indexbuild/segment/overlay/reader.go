@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -78,8 +79,15 @@ func open(ctx context.Context, store blob.Store, ref Ref, cache segment.Cache) (
 		return nil, err
 	}
 	o := &Overlay{ref: ref, cache: cache}
+	read := func(ctx context.Context, off, n int64) ([]byte, error) {
+		data, err := store.ReadRange(ctx, ref.Object, off, n)
+		if errors.Is(err, blob.ErrRange) {
+			err = codec.Corrupt(ref.Object, "file", off, fmt.Sprintf("%d bytes", ref.Bytes), "fewer")
+		}
+		return data, err
+	}
 	if ref.Bytes <= wholeBytes {
-		data, err := store.ReadRange(ctx, ref.Object, 0, ref.Bytes)
+		data, err := read(ctx, 0, ref.Bytes)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +103,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, cache segment.Cache) (
 			}
 			return o.whole[off : off+n], nil
 		}
-		return store.ReadRange(ctx, ref.Object, off, n)
+		return read(ctx, off, n)
 	}
 	footer, err := strconv.ParseUint(ref.FooterXXH64, 16, 64)
 	if err != nil {
@@ -278,6 +286,46 @@ func (o *Overlay) Entry(ctx context.Context, k segment.Key, dataset uint32) (Ent
 	}
 	return found[0], true, nil
 }
+
+// Scan reads the entries of an overlay in order, by way of the cache. It is for one goroutine.
+type Scan struct {
+	o        *Overlay
+	from     Entry
+	frame    int
+	entries  []Entry // the rest of the block before frame
+	position bool    // from is passed
+}
+
+// Scan returns a scan from an entry on.
+func (o *Overlay) Scan(k segment.Key, dataset uint32) *Scan {
+	var fence [fenceBytes]byte
+	putFence(&fence, k, dataset)
+	lo, _ := o.frames.Find(fence[:], fence[:])
+	return &Scan{o: o, from: Entry{Key: k, Dataset: dataset}, frame: max(lo, o.header)}
+}
+
+// Peek returns the next entry, nil after the last. It is valid until the next call.
+func (s *Scan) Peek(ctx context.Context) (*Entry, error) {
+	for len(s.entries) == 0 {
+		if s.frame >= s.o.frames.Len() {
+			return nil, nil
+		}
+		entries, err := s.o.block(ctx, s.frame)
+		if err != nil {
+			return nil, err
+		}
+		if s.frame++; !s.position {
+			at, _ := slices.BinarySearchFunc(entries, &s.from, func(e Entry, w *Entry) int { return Compare(&e, w) })
+			entries = entries[at:]
+			s.position = len(entries) > 0
+		}
+		s.entries = entries
+	}
+	return &s.entries[0], nil
+}
+
+// Skip passes the entry that Peek has returned.
+func (s *Scan) Skip() { s.entries = s.entries[1:] }
 
 // All yields all entries in order, without the cache. An error is the last thing that it yields. It
 // checks what the header says of them.

@@ -111,7 +111,7 @@ func (b *Builder) add(e *Entry, packed []byte) error {
 
 func (s *Sums) add(e *Entry) {
 	s.Rows += e.Dead
-	s.Size = addSize(s.Size, e.DeadSize)
+	s.Size = AddSize(s.Size, e.DeadSize)
 	if e.Rows == 0 {
 		s.Domains++
 	}

@@ -1,4 +1,6 @@
-package publish
+// Package published tells what became of finished batches: whether a version has them (Find), or
+// that none shall ever have them (Withdraw).
+package published
 
 import (
 	"context"
@@ -56,7 +58,7 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		later[i.Digest] = i.Digest != ""
 	}
 	if m != nil {
-		v, err := readVersion(ctx, store, m)
+		v, err := Version(ctx, store, m)
 		if err != nil {
 			return Found{}, err
 		}
@@ -71,7 +73,7 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	if out.Published {
 		return out, nil
 	}
-	if at, retired := retiredAt(ingests); retired && at >= first {
+	if at, retired := RetiredAt(ingests); retired && at >= first {
 		out.Damage = `the batch was retired meanwhile; "starter restore" brings it back`
 		return out, nil
 	}
@@ -91,8 +93,8 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	return out, err
 }
 
-// retiredAt returns the index of the entry that retires a batch, and whether the batch is retired.
-func retiredAt(ingests []registry.Ingest) (at int, retired bool) {
+// RetiredAt returns the index of the entry that retires a batch, and whether the batch is retired.
+func RetiredAt(ingests []registry.Ingest) (at int, retired bool) {
 	for at = len(ingests) - 1; at >= 0; at-- {
 		if ingests[at].Finished() {
 			return at, ingests[at].Retired
@@ -116,7 +118,7 @@ func lastWith(ingests []registry.Ingest, digest string) int {
 // An empty digest stands for any.
 func FindAll(ctx context.Context, store blob.Store, batches []segment.BatchRef) ([]string, error) {
 	found := make([]string, len(batches))
-	v, err := currentVersion(ctx, store)
+	v, err := Current(ctx, store)
 	if err != nil || v == nil {
 		return found, err
 	}
@@ -156,9 +158,9 @@ func ingestsOf(ctx context.Context, store blob.Store, b segment.BatchRef) ([]reg
 	return all[id], err
 }
 
-// currentVersion reads the lake's current version, or what takes its place if that is lost. It is
+// Current reads the lake's current version, or what takes its place if that is lost. It is
 // nil if there is none.
-func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, error) {
+func Current(ctx context.Context, store blob.Store) (*manifest.Version, error) {
 	s, err := manifest.Recover(ctx, store)
 	if err != nil {
 		return nil, err
@@ -166,7 +168,8 @@ func currentVersion(ctx context.Context, store blob.Store) (*manifest.Version, e
 	return s.Current, nil
 }
 
-func readVersion(ctx context.Context, store blob.Store, m *manifest.Manifest) (*manifest.Version, error) {
+// Version reads the current version of a manifest.
+func Version(ctx context.Context, store blob.Store, m *manifest.Manifest) (*manifest.Version, error) {
 	ref, err := m.Version("")
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package publish
+package published
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 	// A version may have the record that the ingest finished with, although the registry names the
 	// one to which it is being moved.
 	holds := func() (string, error) {
-		v, err := currentVersion(ctx, store)
+		v, err := Current(ctx, store)
 		if err != nil || v == nil {
 			return "", err
 		}
@@ -109,11 +109,19 @@ func markKeys(dataset uint32, batch string, in registry.Ingest) (keys []string) 
 
 func mark(ctx context.Context, store blob.Store, dataset uint32, batch, run string, in registry.Ingest) error {
 	for _, key := range markKeys(dataset, batch, in) {
-		if err := writeStaged(ctx, store, key, withdrawnMark{markFormat, run, in}); err != nil {
+		if err := writeMark(ctx, store, key, withdrawnMark{markFormat, run, in}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func writeMark(ctx context.Context, store blob.Store, key string, m withdrawnMark) error {
+	data, err := codec.Seal(m)
+	if err == nil {
+		_, err = store.Put(ctx, key, data, blob.Condition{})
+	}
+	return err
 }
 
 func unmark(ctx context.Context, store blob.Store, dataset uint32, batch string, in registry.Ingest) error {
@@ -130,7 +138,11 @@ func markedIngest(
 		return unknown, nil
 	}
 	var m withdrawnMark
-	err := readStaged(ctx, store, lake.WithdrawnKey(dataset, batch, digest), &m)
+	key := lake.WithdrawnKey(dataset, batch, digest)
+	data, _, err := store.Get(ctx, key)
+	if err == nil {
+		err = codec.Unseal(data, key, &m)
+	}
 	switch {
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, codec.ErrCorrupt):
 		return unknown, nil
@@ -151,35 +163,4 @@ func unmarkUnlessGone(ctx context.Context, store blob.Store, dataset uint32, bat
 		err = unmark(ctx, store, dataset, batch, in)
 	}
 	return err
-}
-
-// overtaken reports whether an ingest whose batch is new in the plan was withdrawn since the plan
-// was made, or a batch that it removes is no longer retired.
-func (p *plan) overtaken(ctx context.Context, store blob.Store) (bool, error) {
-	var added []planned
-	var ids []registry.BatchID
-	for _, b := range p.all() {
-		if b.New && !b.Moved { // a batch of the version cannot be withdrawn
-			added = append(added, b)
-			ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
-		}
-	}
-	for _, b := range p.Removes {
-		ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
-	}
-	ingests, err := registry.IngestsOf(ctx, store, ids)
-	if err != nil {
-		return false, err
-	}
-	for _, id := range ids[len(added):] {
-		if _, retired := retiredAt(ingests[id]); !retired {
-			return true, nil
-		}
-	}
-	for i, b := range added {
-		if !slices.ContainsFunc(ingests[ids[i]], func(in registry.Ingest) bool { return in.Digest == b.Digest }) {
-			return true, nil
-		}
-	}
-	return false, nil
 }

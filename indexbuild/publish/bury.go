@@ -1,0 +1,163 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"path"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild/deadrows"
+	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+)
+
+// A batch that is retired or replaced is taken out of its segment by an overlay (package deadrows),
+// so that it costs what the batch costs. The segment stays, and so do the batch's own objects,
+// until a compaction has written the segment's other batches to another one. A segment of which
+// little would be left is built again at once.
+
+// LeastBuried is the least number of rows that have to be left of a segment whose rows are taken
+// out by an overlay. To build a smaller one again takes milliseconds, and frees the rows at once.
+// It is a variable for tests.
+var LeastBuried int64 = 64 << 10
+
+// buried is a segment of the base version that stays, and out of which batches are taken.
+type buried struct {
+	Segment manifest.Segment `json:"segment"`
+	Batches []planned        `json:"batches"` // as base has them, by dataset and name
+}
+
+// bury returns the segment without replaced, which are batches with other ingests or retired ones,
+// or false if it is to be built again.
+func (c *chooser) bury(s manifest.Segment, replaced []planned) (buried, bool) {
+	b := buried{Segment: s}
+	rows := s.Rows - s.Live()
+	for i := range replaced {
+		was := c.live[replaced[i].name()]
+		rows += was.Rows
+		b.Batches = append(b.Batches, liveOf(&was))
+	}
+	sortPlanned(b.Batches)
+	left := s.Rows - rows
+	ok := rows > 0 && left >= max(rows, LeastBuried, 1) && !c.flips() && !c.unburied[s.ID] &&
+		c.base.CountIn(s.ID) > int64(len(replaced))
+	return b, ok
+}
+
+// overlays writes the overlays of the plan, as Built.Dead has them.
+func (p *plan) overlays(ctx context.Context, store blob.Store, planKey string) (dead []manifest.Dead, damaged int, err error) {
+	for i := range p.Buried {
+		b := &p.Buried[i]
+		// The plan may have another ingest of such a batch, so this is a view of its own.
+		view := withPacks(store, b.Batches)
+		d, err := codec.Confirm(func() (manifest.Dead, error) { return deadrows.Write(ctx, view, &b.Segment, dying(b.Batches)) })
+		if deadrows.IsDamage(err) {
+			// The other batches of the segment may be sound.
+			return nil, 1, noteUnburied(ctx, store, planKey, b.Segment.ID)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		dead = append(dead, d)
+	}
+	return dead, 0, nil
+}
+
+// dying returns batches as deadrows names them.
+func dying(batches []planned) []deadrows.Batch {
+	out := make([]deadrows.Batch, len(batches))
+	for i := range batches {
+		b := &batches[i]
+		if out[i] = (deadrows.Batch{Stored: b.stored(), Rows: b.Rows}); b.Union != "" {
+			out[i].Member = b.Batch
+		}
+	}
+	return out
+}
+
+// noteUnburied adds a segment to those that the next plan of the run builds again.
+func noteUnburied(ctx context.Context, store blob.Store, planKey, id string) error {
+	key := damageKey(path.Dir(planKey) + "/")
+	list, err := readDamageAt(ctx, store, key)
+	if err != nil || slices.Contains(list.Unburied, id) {
+		return err
+	}
+	list.Unburied = append(list.Unburied, id)
+	return writeStaged(ctx, store, key, list)
+}
+
+// buriedIn returns the segment of the plan with that id, or nil.
+func (p *plan) buriedIn(id string) *buried {
+	for i := range p.Buried {
+		if p.Buried[i].Segment.ID == id {
+			return &p.Buried[i]
+		}
+	}
+	return nil
+}
+
+// buriedThere returns errStale unless the overlays that were built are there.
+func buriedThere(ctx context.Context, store blob.Store, dead []manifest.Dead) error {
+	for i := range dead {
+		o := &dead[i].Overlay
+		err := lakecheck.Object(ctx, store, lake.Object{Key: o.Object, Bytes: o.Bytes, XXH64: o.XXH64}, false)
+		if errors.Is(err, codec.ErrCorrupt) {
+			return errStale
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partialUnions returns the unions of the plan, of segments of base with dead rows, of which not
+// all batches are in the plan: the others are dead.
+func (p *plan) partialUnions(ctx context.Context, store blob.Store, base *manifest.Version) (map[unionName]bool, error) {
+	partial := map[unionName]bool{}
+	replaced := p.replaced()
+	if base == nil || !slices.ContainsFunc(base.Segments, func(s manifest.Segment) bool { return s.Dead != nil && replaced[s.ID] }) {
+		return partial, nil
+	}
+	count := map[unionName]int{}
+	var unions []segment.BatchRef
+	eachPlanned(p, func(b *planned) {
+		if name := (unionName{b.DatasetID, b.Union}); b.Union != "" {
+			if count[name]++; count[name] == 1 {
+				unions = append(unions, b.stored())
+			}
+		}
+	})
+	members := make([]int, len(unions))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(reads)
+	for i, ref := range unions {
+		g.Go(func() error {
+			data, _, err := store.Get(gctx, ref.Key())
+			if err != nil {
+				return err
+			}
+			record, err := lake.DecodeBatch(data, ref.Key())
+			if err == nil {
+				members[i] = len(record.Members)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for i, ref := range unions {
+		name := unionName{ref.DatasetID, ref.Batch}
+		if members[i] != count[name] {
+			partial[name] = true
+		}
+	}
+	return partial, nil
+}
