@@ -1,0 +1,99 @@
+package workflows
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/indexbuild/gc"
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// A compaction by the workflow and its real steps drops what takedowns hide. Before its commit one
+// of two takedowns is lifted, and another one is added. So it plans again, and drops the rows of
+// the two that are in force.
+func TestCompactionFollowsTakedowns(t *testing.T) {
+	store := blob.NewMemory()
+	var records []testlake.Record
+	for i := range 40 {
+		records = append(records, testlake.Record{URL: fmt.Sprintf("https://site%d.test/%d", i%5, i)})
+	}
+	for _, batch := range []string{"b1", "b2"} {
+		testlake.Ingest(t, store, "alpha", batch, records)
+		testlake.Publish(t, store)
+	}
+	add := func(host string) string {
+		target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now().UTC().Truncate(time.Second)
+		r := takedown.Rule{ID: takedown.NewID(now), Target: target, Reason: "test", Created: now}
+		if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		return r.ID
+	}
+	ids := []string{add("site1.test"), add("site2.test")}
+
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(20 * time.Second)
+	env.SetStartWorkflowOptions(client.StartWorkflowOptions{TaskQueue: activities.TaskQueue(testLake, activities.PoolControl)})
+	of := activities.Lake{Store: store, URL: testLake, TempDir: t.TempDir()}
+	env.RegisterActivity(&activities.Control{Lake: of})
+	env.RegisterActivity(&activities.Write{Lake: of})
+	env.RegisterActivity(&activities.Index{Lake: of})
+	env.RegisterActivity(&activities.Publish{Lake: of})
+	commits := 0
+	env.OnActivity("CommitVersion", mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything).
+		Return(func(_ context.Context, _, planKey string, built publish.Built, _ activities.Answers) (activities.Committed, error) {
+			if commits++; commits == 1 {
+				if _, err := suppress.Lift(t.Context(), store, ids[0], "me", "over", suppress.Options{}); err != nil {
+					return activities.Committed{}, err
+				}
+				ids = append(ids, add("site3.test"))
+			}
+			done, err := publish.Commit(t.Context(), store, planKey, built, t.TempDir())
+			return activities.Committed{Committed: done}, err
+		})
+	env.ExecuteWorkflow(CompactWorkflow, CompactInput{Lake: testLake})
+	var res CompactResult
+	if err := env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if res.Dropped != 32 || commits != 2 || res.Rounds != 1 {
+		t.Errorf("%d commits, %+v", commits, res)
+	}
+	if _, err := gc.Collect(t.Context(), store, gc.Options{Keep: 1}); err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := manifest.Read(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := manifest.ReadVersion(t.Context(), store, m.Versions[0])
+	if err != nil || v.Counts.Rows != 80-32 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	for _, id := range ids[1:] {
+		if s, err := suppress.Inspect(t.Context(), store, id, true); err != nil || !s.Gone {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+}
