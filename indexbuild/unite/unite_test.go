@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowmerge"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 // someBatches makes a lake with batches of dataset 1, partitioned in all ways, and the job of their
@@ -234,4 +235,101 @@ func BenchmarkUnite(b *testing.B) {
 	}
 	b.ReportMetric(float64(from)/float64(rows), "B/row-before")
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(rows), "ns/row")
+}
+
+// Rows that rules hide are dropped, by the same bytes whatever the steps, and step by step as at
+// once. The record says how many of which batch. A job that hides another number is refused.
+func TestHiddenRowsAreDropped(t *testing.T) {
+	l, j := someBatches(t, 4)
+	domain := l.Rows[1][len(l.Rows[1])/2].Domain
+	rule := takedown.Rule{ID: "20261120-0123456789", Target: takedown.Target{Kind: takedown.Domain, Host: domain}, Reason: "test"}
+	other := takedown.Rule{ID: "20261120-0123456780", Target: takedown.Target{Kind: takedown.Domain, Host: "nowhere.test"}, Reason: "test"}
+	left, hidden := map[string]int64{}, map[string]int64{}
+	var rows []row.Row
+	for _, r := range l.Rows[1] {
+		if r.Domain != domain {
+			rows = append(rows, r)
+		}
+	}
+	opt := unite.Options{TempDir: t.TempDir(), Limits: rowmerge.Limits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
+	if err := j.Hides(t.Context(), l.Store, takedown.NewRules(rule, other)); err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for i, s := range j.Sources {
+		total += s.Hidden
+		hidden[s.Batch], left[s.Batch] = s.Hidden, j.Members[i].Rows-s.Hidden
+	}
+	if total != int64(len(l.Rows[1])-len(rows)) || total == 0 || !slices.Equal(j.Rules, []string{rule.ID}) {
+		t.Fatalf("%d rows are hidden by %q, want %d", total, j.Rules, len(l.Rows[1])-len(rows))
+	}
+	if err := j.NameTakedowns(t.Context(), l.Store); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unite.Do(t.Context(), l.Store, "none", j, opt); err == nil {
+		t.Error("a job without its rules was done")
+	}
+	opt.Hide = takedown.NewRules(rule)
+	want, err := unite.Do(t.Context(), l.Store, "whole", j, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, ref := recordOf(t, l.Store, want)
+	if b.Rows != int64(len(rows)) || want.Dropped != total || !slices.Equal(b.Takedowns, []string{rule.ID}) {
+		t.Errorf("%+v", want)
+	}
+	for _, m := range b.Members {
+		if m.Rows != left[m.Batch] || m.Dropped != hidden[m.Batch] {
+			t.Errorf("%+v, want %d and %d", m, left[m.Batch], hidden[m.Batch])
+		}
+	}
+	l.Rows[1] = rows
+	seg, err := indexbuild.BuildSegment(t.Context(), l.Store, []segment.BatchRef{ref}, indexbuild.Options{TempDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.CompareSegment(t, seg)
+	if _, err := verify.Segment(t.Context(), l.Store, seg, true, t.TempDir()); err != nil {
+		t.Error(err)
+	}
+	// By steps, with little memory.
+	defer func(n int64) { *unite.SplitBytes = n }(*unite.SplitBytes)
+	*unite.SplitBytes = 1
+	steps := opt
+	steps.Arena = 16 << 10
+	got, err := unite.Do(t.Context(), l.Store, "steps", j, steps)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("by steps: %v\n%s", err, diff)
+	}
+	// First some batches, then all.
+	some := *j
+	some.Members, some.Sources = j.Members[:2], j.Sources[:2]
+	first, err := unite.Do(t.Context(), l.Store, "some", &some, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, union := recordOf(t, l.Store, first)
+	again := *j
+	source := sourceOf(record, union)
+	source.Take = []string{j.Members[0].Batch, j.Members[1].Batch}
+	again.Sources = append([]unite.Source{source}, j.Sources[2:]...)
+	if got, err = unite.Do(t.Context(), l.Store, "again", &again, opt); err != nil {
+		t.Fatal(err)
+	}
+	got.Dropped = want.Dropped // this job dropped less
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("step by step:\n%s", diff)
+	}
+	// A union without the takedowns of its sources would not say what it lacks.
+	again.Takedowns, again.Rules, again.Sources = nil, nil, []unite.Source{source}
+	again.Members = j.Members[:2]
+	if _, err := unite.Do(t.Context(), l.Store, "forgets", &again, unite.Options{TempDir: t.TempDir()}); err == nil {
+		t.Error("a union forgets the takedowns of its sources")
+	}
+	j.Sources = slices.Clone(j.Sources)
+	j.Sources[1].Hidden++
+	var d *postings.DamageError
+	if _, err := unite.Do(t.Context(), l.Store, "wrong", j, opt); !errors.As(err, &d) || d.Batch.Batch != j.Sources[1].Batch {
+		t.Errorf("another number of hidden rows: %v", err)
+	}
 }
