@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +18,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
@@ -24,6 +26,7 @@ import (
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 // records returns n records of some domains.
@@ -314,6 +317,39 @@ func TestUnions(t *testing.T) {
 		}
 		if missing := len(before) - len(after); missing <= 0 || missing >= lost {
 			t.Errorf("%d objects lost, %d are still missing", lost, missing)
+		}
+	}
+}
+
+// Rows that a compaction has dropped do not come back, also if the batches' own parts are there.
+func TestDroppedRowsAreNotRebuilt(t *testing.T) {
+	rebuild.StageFrom(t, 1)
+	store := newLake(t)
+	rule := takedown.Rule{
+		ID: "20261120-0123456789", Target: takedown.Target{Kind: takedown.Domain, Host: "site3.test"}, Reason: "test",
+		Created: time.Unix(1_800_000_000, 0).UTC(),
+	}
+	if _, err := suppress.Add(t.Context(), store, rule, suppress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publish.CompactAll(t.Context(), store, "compact", publish.Compaction{}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	before := objects(t, store)
+	for key := range before {
+		if strings.HasPrefix(key, "index/segments/") || strings.HasPrefix(key, "batches/dataset_id=") && strings.HasSuffix(key, ".zst") {
+			if err := store.Delete(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s, out := run(t, store, "run-1")
+	if s.Rows != out.Again || s.Rows >= 483 || s.Rows < 400 || out.Equal != s.Segments || len(out.Unmended) > 0 {
+		t.Errorf("%+v, %+v", s, out)
+	}
+	for key, data := range objects(t, store) {
+		if !bytes.Equal(before[key], data) {
+			t.Errorf("%s has changed", key)
 		}
 	}
 }
