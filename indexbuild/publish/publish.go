@@ -45,6 +45,8 @@ type Committed struct {
 	Generation uint64 `json:"generation"`
 	// Segments is the number of segments that the version has, 0 if an earlier attempt made it.
 	Segments int `json:"segments,omitempty"`
+	// Dead tells that so many rows of a segment are dead that a compaction writes it again.
+	Dead bool `json:"dead,omitempty"`
 	// Existed tells that an earlier attempt had made the version.
 	Existed bool `json:"existed,omitempty"`
 	// Stale tells that another publish came first and changed the plan's inputs. Nothing was
@@ -164,7 +166,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit version: %w", err)
 	}
-	segments := 0
+	segments, dead := 0, false
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
@@ -173,7 +175,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 			}
 			next, err := p.after(ctx, parent, &built)
 			if err == nil {
-				segments = len(next.Segments)
+				segments, dead = len(next.Segments), slices.ContainsFunc(next.Segments, manyDead)
 			}
 			return next, err
 		},
@@ -189,7 +191,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	switch {
 	case err == nil:
 		out = Committed{
-			Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed, Segments: segments,
+			Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed, Segments: segments, Dead: dead,
 		}
 	case !errors.Is(err, errStale):
 		return Committed{}, err
