@@ -210,10 +210,10 @@ func (f *publishFlow) uniteLarge(ctx workflow.Context, key string, task, splits 
 }
 
 // compactAfter starts the workflow that compacts the lake if a version has more segments than a
-// compaction would leave. It does not wait for it. A compaction that runs already goes on until
-// nothing is left to do.
-func (f *publishFlow) compactAfter(ctx workflow.Context, segments int) {
-	if segments <= publish.TargetSegments || !f.steps.compacts {
+// compaction would leave, or many dead rows. It does not wait for it. A compaction that runs
+// already goes on until nothing is left to do.
+func (f *publishFlow) compactAfter(ctx workflow.Context, c *publish.Committed) {
+	if c.Segments <= publish.TargetSegments && !c.Dead || !f.steps.compacts {
 		return
 	}
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{

@@ -402,7 +402,7 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	f.result.Batches += plan.Batches
 	f.result.Removed += plan.Removed
 	f.result.Version = committed.Version
-	f.compactAfter(ctx, committed.Segments)
+	f.compactAfter(ctx, &committed.Committed)
 	return false, setAttributes(ctx, plan.Searchable,
 		activities.AttributeLake, f.Lake, activities.AttributeVersion, committed.Version)
 }

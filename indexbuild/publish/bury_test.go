@@ -418,3 +418,44 @@ func TestBuryingBesideACompaction(t *testing.T) {
 		checkLake(t, store)
 	}
 }
+
+// BenchmarkRetire measures a publish that takes one batch of 20,000 rows out of a segment of a
+// million: by an overlay, and by building the segment again; as a batch of its own, and as one of a
+// union of all.
+func BenchmarkRetire(b *testing.B) {
+	const batches, rows = 50, 20_000
+	for _, union := range []bool{false, true} {
+		source := blob.NewMemory()
+		for i := range batches {
+			var records []testlake.Record
+			for n := range rows {
+				records = append(records, testlake.Record{
+					URL: fmt.Sprintf("http://www.site%d.example/page/%d?day=%d", n%5000, n/7, i%9), TS: int64(i*rows + n), HasTS: true,
+				})
+			}
+			testlake.Ingest(b, source, "crawl", fmt.Sprintf("day-%03d", i), records)
+		}
+		testlake.Publish(b, source)
+		if union {
+			compact(b, source, true)
+		}
+		for _, how := range []struct {
+			name  string
+			least int64
+		}{{"taken out", 0}, {"built again", math.MaxInt64}} {
+			for _, batch := range []string{"day-007", "day-049"} { // the second one has the last times
+				b.Run(fmt.Sprintf("union=%v/%s/%s", union, batch, how.name), func(b *testing.B) {
+					defer burying(how.least)()
+					for range b.N {
+						b.StopTimer()
+						store := blob.NewMemory()
+						blobtest.Copy(b, source, store)
+						retire(b, store, "1/"+batch)
+						b.StartTimer()
+						testlake.Publish(b, store)
+					}
+				})
+			}
+		}
+	}
+}

@@ -21,8 +21,9 @@ import (
 // Compaction says what a compaction is to do.
 type Compaction struct {
 	// Full asks for one segment, with one union of all batches of each dataset. Without it, a
-	// compaction merges small segments, and does nothing if there are at most TargetSegments.
-	// Either way it builds the segments anew that have rows which takedowns hide, without them.
+	// compaction merges small segments if there are more than TargetSegments, and writes segments
+	// with many dead rows again. Either way it writes those again that have rows which takedowns
+	// hide, without them.
 	Full bool `json:"full,omitempty"`
 }
 
@@ -32,6 +33,9 @@ const largeParts = 64 << 20
 
 // worthDead: a compaction writes a segment again if one in so many of its rows is dead.
 const worthDead = 8
+
+// manyDead reports whether so many rows of a segment are dead that a compaction writes it again.
+func manyDead(s manifest.Segment) bool { return s.Dead != nil && s.Dead.Rows >= s.Rows/worthDead }
 
 // mostSegments is the number of segments that a compaction leaves at most, whatever their sizes.
 const mostSegments = 16
@@ -214,7 +218,7 @@ func (c *Compaction) choose(
 		}
 	}
 	for i, s := range sound {
-		if dead := s.Rows - s.Live(); dead > 0 && dead >= s.Rows/worthDead && !slices.Contains(order, i) {
+		if manyDead(s) && !slices.Contains(order, i) {
 			order = append(order, i)
 		}
 	}

@@ -46,6 +46,8 @@ type Committed struct {
 	Generation uint64 `json:"generation"`
 	// Segments is the number of segments that the version has, 0 if an earlier attempt made it.
 	Segments int `json:"segments,omitempty"`
+	// Dead tells that so many rows of a segment are dead that a compaction writes it again.
+	Dead bool `json:"dead,omitempty"`
 	// Existed tells that an earlier attempt had made the version.
 	Existed bool `json:"existed,omitempty"`
 	// Stale tells that another publish came first and changed the plan's inputs. Nothing was
@@ -165,7 +167,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit version: %w", err)
 	}
-	segments := 0
+	segments, dead := 0, false
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
@@ -177,7 +179,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 			}
 			next, err := p.after(ctx, parent, &built)
 			if err == nil {
-				segments = len(next.Segments)
+				segments, dead = len(next.Segments), slices.ContainsFunc(next.Segments, manyDead)
 			}
 			return next, err
 		},
@@ -193,7 +195,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	switch {
 	case err == nil:
 		out = Committed{
-			Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed, Segments: segments,
+			Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed, Segments: segments, Dead: dead,
 		}
 	case !errors.Is(err, errStale):
 		return Committed{}, err
@@ -301,14 +303,9 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 		add(built.Segment, p.Batches)
 	}
 	for _, d := range p.Datasets {
-		next.Datasets = append(next.Datasets, described(d))
+		next.Datasets = append(next.Datasets, published.Described(d))
 	}
 	return next, nil
-}
-
-// described returns the description of a dataset in a version.
-func described(d lake.Dataset) manifest.Dataset {
-	return manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}
 }
 
 // replaced returns the segments that the plan replaces.

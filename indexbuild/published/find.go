@@ -1,5 +1,6 @@
 // Package published tells what became of finished batches: whether a version has them (Find), or
-// that none shall ever have them (Withdraw).
+// that none shall ever have them (Withdraw). It also tells again what lost pieces of a version had
+// of batches and datasets.
 package published
 
 import (

@@ -1,0 +1,4 @@
+package deadrows
+
+// WriteIn is Write with a bound on the domains in memory.
+var WriteIn = write

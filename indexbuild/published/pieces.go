@@ -1,0 +1,171 @@
+package published
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+
+	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+// The pieces of a version are kept elsewhere too: a segment lists its batches, the registry
+// describes the datasets. Pieces follow from their content alone, so they get their bytes back.
+
+// damagedPieces returns the keys of those of a map's pieces that are missing or damaged.
+func damagedPieces(pieces iter.Seq2[string, error]) (keys []string, err error) {
+	for key, err := range pieces {
+		switch {
+		case errors.Is(err, codec.ErrCorrupt):
+			keys = append(keys, key)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+// MendBatches writes the lost pieces of the batches of a segment of v again. It returns the keys of
+// those that were found lost; with them, pieces below them may have been lost. If the batches
+// cannot be told as v told them, the error is a *codec.CorruptError about v.
+func MendBatches(
+	ctx context.Context, store blob.Store, v *manifest.Version, s manifest.Segment,
+) (lost []string, err error) {
+	lost, err = damagedPieces(v.BatchPieces(ctx, s.ID))
+	if err != nil || len(lost) == 0 {
+		return nil, err
+	}
+	return lost, v.RestoreBatches(ctx, store, s.ID, CoveredBatches(ctx, store, v, s))
+}
+
+// CoveredBatches yields the batches that a segment lists, and in the place of a union those of the
+// union, with the packs that the registry names. Those that are dead in v are left out.
+func CoveredBatches(
+	ctx context.Context, store blob.Store, v *manifest.Version, s manifest.Segment,
+) iter.Seq2[manifest.Batch, error] {
+	return func(yield func(manifest.Batch, error) bool) {
+		dead := map[manifest.BatchName]bool{}
+		for b, err := range v.DeadIn(ctx, s.ID) {
+			if err != nil {
+				yield(manifest.Batch{}, err)
+				return
+			}
+			dead[b.BatchName] = true
+		}
+		var batches []manifest.Batch // of a dataset
+		flush := func() bool {
+			slices.SortFunc(batches, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })
+			var ingests map[string][]registry.Ingest
+			var err error
+			if len(batches) > 0 {
+				ingests, err = registry.Ingests(ctx, store, batches[0].DatasetID)
+			}
+			for _, live := range batches {
+				for _, i := range ingests[live.Batch] {
+					if i.Digest == live.Digest {
+						live.Pack = i.Pack
+					}
+				}
+				if !yield(live, err) || err != nil {
+					return false
+				}
+			}
+			batches = batches[:0]
+			return true
+		}
+		for b, err := range segment.ReadBatches(ctx, store, lakecheck.SegmentRef(s)) {
+			if err == nil && len(batches) > 0 && batches[0].DatasetID != b.DatasetID && !flush() {
+				return
+			}
+			live := []manifest.Batch{{
+				BatchName: manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch},
+				Digest:    b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
+			}}
+			if err == nil && lake.IsUnionName(b.Batch) {
+				live, err = membersOf(ctx, store, live[0])
+			}
+			live = withoutDead(live, dead)
+			if err != nil {
+				yield(manifest.Batch{}, err)
+				return
+			}
+			batches = append(batches, live...)
+		}
+		flush()
+	}
+}
+
+// withoutDead returns the batches, of one union or one alone, that are not dead. What is counted
+// once for a union is counted for the first.
+func withoutDead(batches []manifest.Batch, dead map[manifest.BatchName]bool) []manifest.Batch {
+	var parts, bytes int64
+	for i := range batches {
+		parts, bytes = parts+batches[i].Parts, bytes+batches[i].Bytes
+		batches[i].Parts, batches[i].Bytes = 0, 0
+	}
+	batches = slices.DeleteFunc(batches, func(b manifest.Batch) bool { return dead[b.BatchName] })
+	if len(batches) > 0 {
+		batches[0].Parts, batches[0].Bytes = parts, bytes
+	}
+	return batches
+}
+
+// membersOf returns the batches of a union, which is given as a batch, as a version has them.
+func membersOf(ctx context.Context, store blob.Store, union manifest.Batch) (batches []manifest.Batch, err error) {
+	data, _, err := store.Get(ctx, union.Record())
+	if err != nil {
+		return nil, err
+	}
+	record, err := lake.DecodeBatch(data, union.Record())
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range record.Members {
+		b := manifest.Batch{
+			BatchName: manifest.BatchName{DatasetID: union.DatasetID, Batch: m.Batch},
+			Digest:    m.Digest, Rows: m.Rows, Union: union.Batch, UnionDigest: union.Digest,
+		}
+		if i == 0 {
+			b.Parts, b.Bytes = union.Parts, union.Bytes
+		}
+		batches = append(batches, b)
+	}
+	return batches, nil
+}
+
+// MendDatasets writes the lost pieces of the datasets of v again, as MendBatches does for batches.
+func MendDatasets(ctx context.Context, store blob.Store, v *manifest.Version) (lost []string, err error) {
+	lost, err = damagedPieces(v.DatasetPieces(ctx))
+	if err != nil || len(lost) == 0 {
+		return nil, err
+	}
+	all, err := RegisteredDatasets(ctx, store)
+	if err != nil {
+		return lost, err
+	}
+	return lost, v.RestoreDatasets(ctx, store, all)
+}
+
+// RegisteredDatasets returns the descriptions of all registered datasets.
+func RegisteredDatasets(ctx context.Context, store blob.Store) ([]manifest.Dataset, error) {
+	registered, err := registry.Datasets(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]manifest.Dataset, 0, len(registered))
+	for _, d := range registered {
+		all = append(all, Described(d))
+	}
+	return all, nil
+}
+
+// Described returns the description of a dataset in a version.
+func Described(d lake.Dataset) manifest.Dataset {
+	return manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}
+}
