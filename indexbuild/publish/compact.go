@@ -29,7 +29,7 @@ type Compaction struct {
 
 // largeParts is the average size of the parts of a batch, in bytes, from which on a union would not
 // be better: the parts of a partition end at part.PartBytes before compression.
-const largeParts = 64 << 20
+var largeParts int64 = 64 << 20
 
 // worthDead: a compaction writes a segment again if one in so many of its rows is dead.
 const worthDead = 8
@@ -81,15 +81,24 @@ func bySize(rows []int64) []int {
 // come first at any time. If it has changed what the plan replaces, Commit says that the plan is
 // stale.
 func PlanCompaction(ctx context.Context, store blob.Store, run string, round int, c Compaction) (Summary, error) {
-	var s Summary
-	err := withPieces(ctx, store, func() (err error) {
-		s, err = planCompaction(ctx, store, run, round, c)
-		return err
-	})
-	if err != nil {
-		return Summary{}, fmt.Errorf("plan compaction: %w", err)
+	for {
+		var s Summary
+		before, _, _ := manifest.Read(ctx, store)
+		err := withPieces(ctx, store, func() (err error) {
+			s, err = planCompaction(ctx, store, run, round, c)
+			return err
+		})
+		if errors.Is(err, codec.ErrCorrupt) && before != nil {
+			// What a later manifest refers to no longer may be collected while it is read.
+			if now, _, readErr := manifest.Read(ctx, store); readErr == nil && now.Generation != before.Generation {
+				continue
+			}
+		}
+		if err != nil {
+			return Summary{}, fmt.Errorf("plan compaction: %w", err)
+		}
+		return s, nil
 	}
-	return s, nil
 }
 
 func planCompaction(ctx context.Context, store blob.Store, run string, round int, c Compaction) (s Summary, err error) {

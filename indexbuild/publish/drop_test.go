@@ -727,3 +727,37 @@ func TestDeadRowsOfATakedown(t *testing.T) {
 		}
 	}
 }
+
+// A batch with large parts is not united with others. If it has hidden rows, it is written again by
+// itself, and its neighbours stay as they are.
+func TestLargeBatchesAreDroppedByThemselves(t *testing.T) {
+	defer func(n int64) { *publish.LargeParts = n }(*publish.LargeParts)
+	store := blob.NewMemory()
+	for i, batch := range []string{"b1", "b2", "b3", "b4"} {
+		testlake.Ingest(t, store, "alpha", batch, records(batch, 14+i))
+		testlake.Publish(t, store)
+		if i == 1 {
+			compact(t, store, true)
+		}
+	}
+	*publish.LargeParts = 1
+	id := addTakedown(t, store, takedown.Prefix, "site3.test/b1/", nil)
+	addTakedown(t, store, takedown.Prefix, "site3.test/b3/", nil)
+	compact(t, store, false)
+	unions := map[string][]string{}
+	for b, err := range current(t, store).Batches(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		unions[b.Union] = append(unions[b.Union], b.Batch)
+	}
+	if len(unions) != 3 || !slices.Equal(unions[""], []string{"b4"}) {
+		t.Errorf("%v", unions)
+	}
+	expectLive(t, store, map[string]int64{"1/b1": 12, "1/b2": 15, "1/b3": 14, "1/b4": 17})
+	collect(t, store)
+	checkLake(t, store)
+	if s := status(t, store, id); !s.Gone {
+		t.Errorf("%+v", s)
+	}
+}

@@ -5,3 +5,6 @@ var BuildWith = build
 
 // MaxPlanned is the most batches that a plan covers.
 var MaxPlanned = &maxPlanned
+
+// LargeParts is the size of parts from which on batches are not united.
+var LargeParts = &largeParts
