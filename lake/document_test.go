@@ -96,3 +96,48 @@ func TestUnionIsAsItsPageShows(t *testing.T) {
 		}
 	}
 }
+
+func TestUnionThatLacksRowsIsAsItsPageShows(t *testing.T) {
+	ids := []string{"20261120-0f3c9a7152", "20261121-8ab0c51f09"}
+	members := []lake.Member{{Batch: "2024-11", Digest: lake.Digest([]byte("a")), Rows: 0, Dropped: 1400}}
+	union := func() *lake.Batch {
+		return &lake.Batch{
+			DatasetID: 1, Batch: lake.UnionName(lake.UnionDigest(members, ids)), CanonicalForm: "urlake-1",
+			PublicSuffix: lake.CurrentRules().PublicSuffix, Members: members, Takedowns: ids, Inputs: []lake.Input{},
+			Rejected: map[string]int64{}, Parts: []lake.Part{}, Postings: []lake.FrameObject{},
+		}
+	}
+	data, digest, err := union().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Shows(t, "batch.md", "json drops", string(data))
+	if _, err := lake.DecodeBatch(data, lake.BatchKey(1, union().Batch, digest)); err != nil {
+		t.Error(err)
+	}
+	for what, change := range map[string]func(b *lake.Batch){
+		"no takedowns":          func(b *lake.Batch) { b.Takedowns = nil },
+		"another order":         func(b *lake.Batch) { b.Takedowns = []string{ids[1], ids[0]} },
+		"one twice":             func(b *lake.Batch) { b.Takedowns = []string{ids[0], ids[0]} },
+		"an empty id":           func(b *lake.Batch) { b.Takedowns = []string{""} },
+		"fewer than none":       func(b *lake.Batch) { b.Members = []lake.Member{{Batch: "2024-11", Dropped: -1}} },
+		"of a batch":            func(b *lake.Batch) { b.Members = nil },
+		"the name without them": func(b *lake.Batch) { b.Batch = lake.UnionName(lake.UnionDigest(members, nil)) },
+	} {
+		b := union()
+		change(b)
+		if what != "the name without them" {
+			b.Batch = lake.UnionName(lake.UnionDigest(b.Members, b.Takedowns))
+		}
+		if what == "of a batch" {
+			b.Batch = "2024-11"
+		}
+		data, digest, err := b.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lake.DecodeBatch(data, lake.BatchKey(1, b.Batch, digest)); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
