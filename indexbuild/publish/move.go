@@ -118,7 +118,7 @@ func readMoved(ctx context.Context, store blob.Store, run string, round int, to 
 
 func readMovedAt(ctx context.Context, store blob.Store, key string) (*movedBatches, error) {
 	d := &movedBatches{Format: moveFormat}
-	if err := readStaged(ctx, store, key, d); err != nil {
+	if err := readStaged(ctx, store, key, moveFormat, d); err != nil {
 		return nil, err
 	}
 	if d.Format != moveFormat {
@@ -127,13 +127,13 @@ func readMovedAt(ctx context.Context, store blob.Store, key string) (*movedBatch
 	return d, nil
 }
 
-// readStaged reads a sealed document.
-func readStaged(ctx context.Context, store blob.Store, key string, v any) error {
+// readStaged reads a sealed document of a format up to newest.
+func readStaged(ctx context.Context, store blob.Store, key string, newest int, v any) error {
 	data, _, err := store.Get(ctx, key)
 	if err != nil {
 		return err
 	}
-	return codec.Unseal(data, key, v)
+	return codec.Unseal(data, key, newest, v)
 }
 
 // writeStaged writes a sealed document.
@@ -265,7 +265,7 @@ func moveTask(
 // readTask reads a move plan, and what became of the first batches of a task, at movedKey.
 func readTask(ctx context.Context, store blob.Store, key string, task int) (p *movePlan, movedKey string, done *movedBatches, err error) {
 	p = new(movePlan)
-	if err := readStaged(ctx, store, key, p); err != nil {
+	if err := readStaged(ctx, store, key, moveFormat, p); err != nil {
 		return nil, "", nil, err
 	}
 	if p.Format != moveFormat || task < 0 || task >= len(p.Tasks) {

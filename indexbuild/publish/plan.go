@@ -687,7 +687,7 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 		return nil, "", err
 	}
 	p = new(plan)
-	if err := codec.Unseal(data, key, p); err != nil {
+	if err := codec.Unseal(data, key, unionFormat, p); err != nil {
 		return nil, "", err
 	}
 	if p.Format < planFormat || p.Format > unionFormat {

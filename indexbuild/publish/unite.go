@@ -94,7 +94,7 @@ func readUnited(ctx context.Context, store blob.Store, run string) (map[unionNam
 
 func readUnitedAt(ctx context.Context, store blob.Store, key string) (*united, error) {
 	d := &united{Format: uniteFormat}
-	if err := readStaged(ctx, store, key, d); err != nil {
+	if err := readStaged(ctx, store, key, uniteFormat, d); err != nil {
 		return nil, err
 	}
 	if d.Format != uniteFormat {
@@ -233,7 +233,7 @@ func largeUnion(
 // readUnitePlan reads the list at key and returns its run and the unions of a task.
 func readUnitePlan(ctx context.Context, store blob.Store, key string, task int) (run string, jobs []uniteTask, err error) {
 	var p unitePlan
-	if err := readStaged(ctx, store, key, &p); err != nil {
+	if err := readStaged(ctx, store, key, uniteFormat, &p); err != nil {
 		return "", nil, err
 	}
 	if p.Format != uniteFormat || task < 0 || task >= len(p.Tasks) {
@@ -478,7 +478,7 @@ func eachPlanned(p *plan, do func(b *planned)) {
 // unitesOf adds to w what the list of unions at key works on.
 func (w *Working) unites(ctx context.Context, store blob.Store, key string) error {
 	var u unitePlan
-	err := readStaged(ctx, store, key, &u)
+	err := readStaged(ctx, store, key, uniteFormat, &u)
 	if gone(err) {
 		return nil
 	}

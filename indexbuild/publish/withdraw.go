@@ -130,7 +130,7 @@ func markedIngest(
 		return unknown, nil
 	}
 	var m withdrawnMark
-	err := readStaged(ctx, store, lake.WithdrawnKey(dataset, batch, digest), &m)
+	err := readStaged(ctx, store, lake.WithdrawnKey(dataset, batch, digest), markFormat, &m)
 	switch {
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, codec.ErrCorrupt):
 		return unknown, nil

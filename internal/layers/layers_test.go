@@ -231,9 +231,12 @@ var allowed = map[string][]string{
 		"lake/urlnorm", "serve/command", "serve/lookup", "starter/command", "worker/command",
 	},
 
-	"internal/cli":          {},
-	"internal/cpulevels":    {},
-	"internal/dial":         {},
+	"internal/cli":       {},
+	"internal/cpulevels": {},
+	"internal/dial":      {},
+	"internal/compat": {
+		"internal/cli", "internal/testenv", "lake/blob", "serve/api", "serve/lookup", "starter/command",
+	},
 	"internal/e2e":          {},
 	"internal/layers":       {},
 	"internal/mapped":       {"lake/blob", "lake/codec"},

@@ -19,6 +19,8 @@ type document[T any] interface {
 	// check returns a *codec.CorruptError, which names key, if a decoded document is not one of
 	// this key.
 	check(key string) error
+	// newest is the newest format that this program knows.
+	newest() int
 }
 
 // live is a document that makes objects live.
@@ -38,7 +40,7 @@ func read[T any, D document[T]](ctx context.Context, store blob.Store, key strin
 	if err != nil {
 		return doc, "", err
 	}
-	if err := codec.Unseal(data, key, doc); err != nil {
+	if err := codec.Unseal(data, key, doc.newest(), doc); err != nil {
 		return doc, "", err
 	}
 	return doc, info.ETag, doc.check(key)

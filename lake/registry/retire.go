@@ -312,6 +312,8 @@ type retiredMark struct {
 	Digest string `json:"digest"`
 }
 
+func (m *retiredMark) newest() int { return markFormat }
+
 func (m *retiredMark) check(key string) error {
 	if m.Format != markFormat {
 		return codec.Corrupt(key, "format", -1, markFormat, m.Format)

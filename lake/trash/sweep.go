@@ -127,7 +127,7 @@ func read(ctx context.Context, store blob.Store) (d document, etag string, ok bo
 	if err != nil {
 		return d, "", false, err
 	}
-	err = codec.Unseal(data, SweepKey, &d)
+	err = codec.Unseal(data, SweepKey, sweepFormat, &d)
 	if err == nil {
 		err = d.check()
 	}
