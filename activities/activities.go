@@ -131,7 +131,7 @@ func finalError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &format) && strings.HasPrefix(format.Key, "staging/"):
+	case errors.As(err, &format) && strings.HasPrefix(format.Key, "staging/") && (format.Found > format.Known || format.Member != ""):
 		return err // a worker of the version that wrote it may take the next attempt
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)

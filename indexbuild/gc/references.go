@@ -43,6 +43,8 @@ type references struct {
 	exact map[registry.BatchID]map[string]bool
 	// unreadable has an error for each batch whose record is damaged.
 	unreadable map[registry.BatchID]error
+	// unpublished are batches of which the ledger has a record that no version may have.
+	unpublished []registry.BatchID
 }
 
 // record is a batch record, in the order of batch, digest.
@@ -284,6 +286,7 @@ func (r *reader) registry() error {
 					waiting[o.DatasetID] = map[lake.Member]bool{}
 				}
 				waiting[o.DatasetID][lake.Member{Batch: o.Batch, Digest: rec.Digest}] = true
+				r.refs.unpublished = append(r.refs.unpublished, o.BatchID)
 			}
 		}
 		return nil
@@ -344,6 +347,16 @@ func (r *reader) publishes() error {
 	}
 	for _, id := range work.Segments {
 		r.refs.segments[id] = true
+	}
+	return nil
+}
+
+// readUnpublished reads the records of the batches that no version may have, which has would read.
+func (r *references) readUnpublished(ctx context.Context) error {
+	for _, b := range r.unpublished {
+		if _, err := r.objects(ctx, b); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -217,6 +218,18 @@ func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary
 	return s, nil
 }
 
+// checkTakedowns returns a *codec.FormatError if a newer urlake has written the takedowns, which
+// the commit applies to its segments: that is found before the work.
+func checkTakedowns(ctx context.Context, store blob.Store, m *manifest.Manifest) error {
+	if m == nil {
+		return nil
+	}
+	if _, err := takedown.Read(ctx, store, m.Takedowns); codec.IsFormat(err) {
+		return err
+	}
+	return nil
+}
+
 func makePlan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
 	published, err := manifest.Recover(ctx, store)
 	if err != nil {
@@ -228,6 +241,9 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		swept = published.Manifest.Swept
 	}
 	if err := trash.Await(ctx, store, swept); err != nil {
+		return Summary{}, err
+	}
+	if err := checkTakedowns(ctx, store, published.Manifest); err != nil {
 		return Summary{}, err
 	}
 	var s Summary

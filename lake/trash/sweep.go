@@ -180,6 +180,15 @@ func Check(ctx context.Context, store blob.Store, swept uint64) error {
 	return nil
 }
 
+// CheckFormat returns a *codec.FormatError if a newer urlake has written the sweep's document. A
+// change that begins with other writes calls it first, so that it changes nothing of such a lake.
+func CheckFormat(ctx context.Context, store blob.Store) error {
+	if _, _, _, err := read(ctx, store); codec.IsFormat(err) {
+		return err
+	}
+	return nil
+}
+
 // Last returns the number of the last sweep, 0 if there was none, after that has ended. It is for
 // those who write a document that makes objects live in the place of one that is lost.
 func Last(ctx context.Context, store blob.Store) (epoch uint64, err error) {
