@@ -148,8 +148,7 @@ var allowed = map[string][]string{
 		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move", "indexbuild/postings",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/suppress", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
-		"lake/suffixchange",
-		"lake/trash",
+		"lake/suffixchange", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/rebuild": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
