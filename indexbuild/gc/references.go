@@ -388,6 +388,8 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 		return r.pieces[key], nil
 	case Takedowns, TakedownPieces, Overlays:
 		return r.takedowns[key], nil
+	case Probes:
+		return false, nil
 	case Packs:
 		return r.hasPack(ctx, key, o.name)
 	}

@@ -418,6 +418,51 @@ func (a *Asker) List(path string) List {
 	return List{Path: path, Rows: len(lines), SHA256: hex.EncodeToString(sum[:])}
 }
 
+// Rows are the URLs of a version, with their times, sorted, by dataset.
+type Rows map[string][]string
+
+// Rows reads all rows of hosts in the current version, and holds that counts are those of lists.
+func (a *Asker) Rows(hosts []string) Rows {
+	a.tb.Helper()
+	all := Rows{}
+	for _, h := range hosts {
+		a.pages("/v1/domain/"+url.PathEscape(h), func(r Request, p *page) {
+			var counts struct {
+				Domain   string
+				Datasets []struct {
+					Rows int `json:"url_count_est"`
+				} `json:"datasets"`
+			}
+			if err := json.Unmarshal(r.Body, &counts); err != nil {
+				a.tb.Fatal(err)
+			}
+			if counts.Domain != h {
+				return // the domain of another host on the list, or of none
+			}
+			for i, d := range p.Datasets {
+				n := 0
+				a.pages(fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=1000", url.PathEscape(h), d.ID), func(_ Request, p *page) {
+					for _, it := range p.Items {
+						ts := ""
+						if it.TS != nil {
+							ts = *it.TS
+						}
+						all[d.Name] = append(all[d.Name], it.URL+" "+ts)
+						n++
+					}
+				})
+				if n != counts.Datasets[i].Rows {
+					a.tb.Errorf("%s in %s: %d rows, but the count is %d", h, d.Name, n, counts.Datasets[i].Rows)
+				}
+			}
+		})
+	}
+	for name := range all {
+		slices.Sort(all[name])
+	}
+	return all
+}
+
 // Record asks everything, and closes the server: all versions, their datasets, their domains, and
 // what each changed; all lists of URLs, with all pages for versions that have a tag and for the
 // current one; takedowns, rejects and more by starter. Limits of pages are small, so that there are

@@ -3,7 +3,6 @@ package compat
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/url"
 	"os"
@@ -93,59 +92,6 @@ func open(t *testing.T, lakeURL string) blob.Store {
 	return store
 }
 
-// rows are the URLs of a version, with their times, sorted, by dataset.
-type rows map[string][]string
-
-// rows reads all rows of hosts in the current version.
-func (a *Asker) rows(hosts []string) rows {
-	a.tb.Helper()
-	all := rows{}
-	for _, h := range hosts {
-		a.pages("/v1/domain/"+url.PathEscape(h), func(r Request, p *page) {
-			var counts struct {
-				Domain   string
-				Datasets []struct {
-					Rows int `json:"url_count_est"`
-				} `json:"datasets"`
-			}
-			if err := json.Unmarshal(r.Body, &counts); err != nil {
-				a.tb.Fatal(err)
-			}
-			if counts.Domain != h {
-				return // the domain of another host on the list, or of none
-			}
-			for i, d := range p.Datasets {
-				n := 0
-				a.pages(fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=1000", url.PathEscape(h), d.ID), func(_ Request, p *page) {
-					for _, it := range p.Items {
-						ts := ""
-						if it.TS != nil {
-							ts = *it.TS
-						}
-						all[d.Name] = append(all[d.Name], it.URL+" "+ts)
-						n++
-					}
-				})
-				if n != counts.Datasets[i].Rows {
-					a.tb.Errorf("%s in %s: %d rows, but the count is %d", h, d.Name, n, counts.Datasets[i].Rows)
-				}
-			}
-		})
-	}
-	for name := range all {
-		slices.Sort(all[name])
-	}
-	return all
-}
-
-func (r rows) clone() rows {
-	out := maps.Clone(r)
-	for name := range out {
-		out[name] = slices.Clone(out[name])
-	}
-	return out
-}
-
 // Today's code goes on with an earlier lake: everything that writes works on a copy of it, and
 // after each step the answers are those before it but for what the step was to change.
 func TestWritingOnEarlierLakes(t *testing.T) {
@@ -159,10 +105,10 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		asker := Ask(t, lakeURL)
 		ctx := context.WithoutCancel(t.Context())
 		hosts := answers.Hosts
-		check := func(step string, want rows) {
+		check := func(step string, want Rows) {
 			t.Helper()
 			asker.Refresh()
-			if diff := cmp.Diff(want, asker.rows(hosts)); diff != "" {
+			if diff := cmp.Diff(want, asker.Rows(hosts)); diff != "" {
 				t.Fatalf("after %s (-want +got):\n%s", step, diff)
 			}
 		}
@@ -193,7 +139,7 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 				t.Errorf("after %s: only %d answers of earlier versions to compare", step, compared)
 			}
 		}
-		before := asker.rows(hosts)
+		before := asker.Rows(hosts)
 		if len(before) < 5 {
 			t.Fatalf("the lake has rows of %d datasets", len(before))
 		}
@@ -201,7 +147,7 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		// What earlier code has finished is published by today's.
 		testlake.Publish(t, store)
 		asker.Refresh()
-		want := asker.rows(hosts)
+		want := asker.Rows(hosts)
 		if cmp.Equal(before, want) {
 			t.Error("the lake had nothing that waited to be published")
 		}
@@ -215,7 +161,7 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		testlake.Ingest(t, store, "today", "b", []testlake.Record{{URL: "https://site-1.example/today"}, {URL: "https://once.example/today"}})
 		testlake.Ingest(t, store, "forum", "only", []testlake.Record{{URL: "https://forum.example/today"}})
 		testlake.Publish(t, store)
-		want = want.clone()
+		want = maps.Clone(want)
 		want["today"] = []string{"https://once.example/today ", "https://site-1.example/today "}
 		want["forum"] = []string{"https://forum.example/today "}
 		check("an ingest that adds and one that replaces", want)
@@ -231,7 +177,7 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 			}
 		}
 		testlake.Publish(t, store)
-		gone := want.clone()
+		gone := maps.Clone(want)
 		delete(gone, "list-1")
 		check("a retirement", gone)
 		// Back comes what today's code has retired, and what earlier code has, also out of a union.
@@ -244,7 +190,7 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		}
 		testlake.Publish(t, store)
 		asker.Refresh()
-		all := asker.rows(hosts)
+		all := asker.Rows(hosts)
 		if !cmp.Equal(all["list-1"], want["list-1"]) || len(all["list-3"]) == 0 || len(all["crawl"]) <= len(want["crawl"]) {
 			t.Fatalf("after a restoration: list-1 %q, list-3 %q, crawl %d rows", all["list-1"], all["list-3"], len(all["crawl"]))
 		}
@@ -276,14 +222,14 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		}
 		run("takedown", "add", "--host", "once.example", "--reason", "test")
 		asker.Refresh()
-		for name, have := range asker.rows(hosts) {
+		for name, have := range asker.Rows(hosts) {
 			for _, row := range have {
 				if strings.Contains(row, "//once.example/") {
 					t.Errorf("%s still has %s", name, row)
 				}
 			}
 		}
-		hidden := asker.rows(hosts)
+		hidden := asker.Rows(hosts)
 		for range 2 { // lists that have to wait for their time of grace, then what they name
 			if _, err := gc.Collect(ctx, store, gc.Options{Keep: 1}); err != nil {
 				t.Fatal(err)
