@@ -128,6 +128,8 @@ func readMovedAt(ctx context.Context, store blob.Store, key string) (*movedBatch
 }
 
 // readStaged reads a sealed document of a format up to newest.
+//
+//nolint:unparam // all of its documents happen to be of format 1
 func readStaged(ctx context.Context, store blob.Store, key string, newest int, v any) error {
 	data, _, err := store.Get(ctx, key)
 	if err != nil {

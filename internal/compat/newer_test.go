@@ -514,3 +514,58 @@ func TestUnknownObjectsStay(t *testing.T) {
 		verifyDeep(t, store)
 	})
 }
+
+// A server that meets a newer manifest goes on with the version that it has, and says why.
+func TestServerGoesOnBesideANewerManifest(t *testing.T) {
+	each(t, func(t *testing.T, dir string) {
+		lakeURL := Unpack(t, dir)
+		asker := Ask(t, lakeURL)
+		store := open(t, lakeURL)
+		data, info, err := store.Get(t.Context(), manifest.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := asker.Get("/v1/domain/site-1.example")
+		if _, err := store.Put(t.Context(), manifest.Key, raise(t, most(data, manifest.Format)), blob.Condition{IfMatch: info.ETag}); err != nil {
+			t.Fatal(err)
+		}
+		text := manifest.Key + says(manifest.Format+1, manifest.Format)
+		if err := asker.server.Refresh(t.Context()); !codec.IsFormat(err) || !strings.Contains(err.Error(), text) {
+			t.Errorf("refresh: %v", err)
+		}
+		if got := asker.Get("/v1/domain/site-1.example"); got.Status != 200 || !bytes.Equal(got.Body, want.Body) {
+			t.Errorf("%d %s, want %s", got.Status, got.Body, want.Body)
+		}
+		if err := asker.server.Status().Err; err == nil || lookup.Reason(err) != text {
+			t.Errorf("the reason is %v, want %s", err, text)
+		}
+	})
+}
+
+// Verbs of starter say what is the matter, and name no command that would mend it.
+func TestVerbsOnANewerLake(t *testing.T) {
+	each(t, func(t *testing.T, dir string) {
+		lakeURL := Unpack(t, dir)
+		store := open(t, lakeURL)
+		for _, key := range []string{manifest.Key, lake.RegistryKey} {
+			data, info, err := store.Get(t.Context(), key)
+			if err == nil {
+				_, err = store.Put(t.Context(), key, raise(t, data), blob.Condition{IfMatch: info.ETag})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, args := range [][]string{
+			{"versions"}, {"versions", "--parts"}, {"datasets"}, {"tag"}, {"diff"}, {"rules"}, {"takedown", "list"}, {"takedown", "lift", "x", "--reason", "x"},
+			{"takedown", "add", "--domain", "site-1.example", "--reason", "x"}, {"takedown", "status", "20260101-0011223344"},
+			{"rejects", "--dataset", "forum"}, {"verify"}, {"tag", "current", "x"}, {"retire", "--dataset", "forum", "--no-publish"},
+			{"restore", "--dataset", "forum", "--no-publish"}, {"takedown", "repair"},
+		} {
+			out, errs, code := Starter(append(args, "--lake", lakeURL)...)
+			if code != 1 || !strings.Contains(errs+out, "it needs a newer urlake") || strings.Contains(errs+out, "mend it") {
+				t.Errorf("starter %s: exit %d: %s%s", strings.Join(args, " "), code, out, errs)
+			}
+		}
+	})
+}
