@@ -1,5 +1,5 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
-.PHONY: build tools demo test levels race soak check bench assembly profile fuzz clean
+.PHONY: build tools demo test levels race soak fixtures check bench assembly profile fuzz clean
 GO ?= go
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
@@ -18,7 +18,10 @@ test: build $(SERVICES) ; deploy/test
 # The tests of packages with assembly at each CPU level that the code can choose.
 levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)
 race: ; deploy/race $(TEST_FLAGS)
-soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad)' -v ./internal/e2e ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api
+soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|KilledOnceAStep|StarterKilled)' -v ./internal/e2e ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api
+# Writes testdata/lakes/FIXTURE, a lake for later versions to read: see docs/compatibility.md.
+fixtures: $(SERVICES) ; @test -n '$(FIXTURE)' || { echo 'give it a name: make fixtures FIXTURE=2-what-is-new'; exit 2; }
+	$(GO) test -count=1 -run 'TestFixture$$' ./internal/e2e -fixture '$(FIXTURE)'
 check: $(LINTERS) bin/workflowcheck ; deploy/check
 bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1x) ./... && $(GO) test -C bench ./... && $(GO) run -C bench ./compare
 # What each assembly routine saves. It takes minutes for every routine; ROUTINES chooses some.

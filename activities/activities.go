@@ -20,7 +20,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -128,10 +127,12 @@ func finalError(err error) error {
 	var list *lake.MissingListError
 	var mixed *publish.RulesError
 	var stays *publish.MoveError
-	var format *segment.FormatError
+	var format *codec.FormatError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &format) && strings.HasPrefix(format.Key, "staging/") && (format.Found > format.Known || format.Member != ""):
+		return err // a worker of the version that wrote it may take the next attempt
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	case errors.Is(err, registry.ErrUnknownRun):

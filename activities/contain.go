@@ -89,7 +89,7 @@ func readDocument(ctx context.Context, store blob.Store, key string, into any) (
 		return false, nil
 	}
 	if err == nil {
-		err = codec.Unseal(data, key, into)
+		err = codec.Unseal(data, key, suspectFormat, into)
 	}
 	return err == nil, err
 }

@@ -286,11 +286,12 @@ func openSplit(ctx context.Context, store blob.Store, key string, opt Options) (
 		return nil, nil, err
 	}
 	p := new(splitPlan)
-	if err := codec.Unseal(data, key, p); err != nil {
-		return nil, nil, err
-	}
-	if p.Format != splitFormat {
+	err = codec.Unseal(data, key, splitFormat, p)
+	if codec.IsFormat(err) || err == nil && p.Format != splitFormat {
 		return nil, nil, ErrOtherBuild
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	b, err := newBuild(ctx, store, p.Batches, opt)
 	if err != nil {
@@ -443,7 +444,11 @@ func (b *build) outcome(key string, into any) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return true, codec.Unseal(data, key, into)
+	err = codec.Unseal(data, key, splitFormat, into)
+	if codec.IsFormat(err) {
+		return false, ErrOtherBuild
+	}
+	return true, err
 }
 
 func (b *build) putOutcome(key string, doc any) error {

@@ -157,11 +157,12 @@ func (b *Batch) Encode() (data []byte, digest string, err error) {
 	return data, Digest(data), nil
 }
 
-// DecodeBatch decodes a record that was read from key. It is a *codec.CorruptError if the bytes,
-// the format or the key do not fit together.
+// DecodeBatch decodes a record that was read from key. The error is a
+// *codec.FormatError for a record of a newer urlake, and a *codec.CorruptError if bytes, format and
+// key do not fit together.
 func DecodeBatch(data []byte, key string) (*Batch, error) {
 	var b Batch
-	if err := codec.Unseal(data, key, &b); err != nil {
+	if err := codec.Unseal(data, key, UnionFormat, &b); err != nil {
 		return nil, err
 	}
 	if want := b.format(); b.Format != want {

@@ -91,6 +91,10 @@ func readSuffixList(ctx context.Context, store blob.Store, identity string) (*ur
 		return nil, err
 	}
 	list, err := urlnorm.DecodeSuffixList(data, identity)
+	var newer *urlnorm.ListFormatError
+	if errors.As(err, &newer) {
+		return nil, &codec.FormatError{Key: SuffixListKey(identity), Found: newer.Found, Known: newer.Known}
+	}
 	if err != nil {
 		return nil, codec.Corrupt(SuffixListKey(identity), "list", -1, identity, err) // package remedy says how to mend it
 	}

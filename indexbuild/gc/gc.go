@@ -171,14 +171,18 @@ func Collect(ctx context.Context, store blob.Store, opt Options) (Result, error)
 }
 
 func (c *collection) run() error {
+	if err := trash.CheckFormat(c.ctx, c.store); err != nil {
+		return err
+	}
 	c.opt.Progress(Progress{Step: "drop"})
-	m, err := c.drop()
+	m, refs, err := c.drop()
 	if err != nil {
 		return err
 	}
-	refs, err := c.references(m)
-	if err != nil {
-		return err
+	if refs == nil {
+		if refs, err = c.references(m); err != nil {
+			return err
+		}
 	}
 	if err := c.mark(refs); err != nil {
 		return err
@@ -189,23 +193,38 @@ func (c *collection) run() error {
 	return c.removeDead()
 }
 
-// drop drops expired versions, and returns the manifest without them.
-func (c *collection) drop() (*manifest.Manifest, error) {
-	m, _, err := manifest.Read(c.ctx, c.store)
-	if err != nil {
-		return nil, err
+// drop drops expired versions, and returns the manifest without them. If it has dropped any, it
+// returns what the others refer to, too: that is read before, so that an object that this program
+// does not understand ends the collection before it has changed anything.
+func (c *collection) drop() (m *manifest.Manifest, refs *references, err error) {
+	if m, _, err = manifest.Read(c.ctx, c.store); err != nil {
+		return nil, nil, err
 	}
 	expired := m.Expired(c.opt.Keep)
+	left := *m
+	left.Versions = slices.DeleteFunc(slices.Clone(m.Versions), func(v manifest.VersionRef) bool { return slices.Contains(expired, v) })
 	if c.opt.DryRun {
-		m.Versions = slices.DeleteFunc(m.Versions, func(v manifest.VersionRef) bool { return slices.Contains(expired, v) })
+		m = &left
 	} else if len(expired) > 0 {
+		if refs, err = c.references(&left); err != nil {
+			return nil, nil, err
+		}
+		if err := refs.readUnpublished(c.ctx); err != nil {
+			return nil, nil, err
+		}
+		if _, err := c.known(); err != nil {
+			return nil, nil, err
+		}
 		// What they refer to is in use up to now, so its time of grace begins now, even if an
 		// earlier collection has written it down.
 		if err := c.renewGrace(expired); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if expired, m, err = manifest.DropExpired(c.ctx, c.store, c.opt.Keep); err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		if !slices.Equal(m.Versions, left.Versions) {
+			refs = nil // somebody has published or dropped versions meanwhile
 		}
 	}
 	for _, v := range expired {
@@ -217,7 +236,7 @@ func (c *collection) drop() (*manifest.Manifest, error) {
 			c.out.Tagged++
 		}
 	}
-	return m, nil
+	return m, refs, nil
 }
 
 // renewGrace removes from all lists what versions refer to that are about to be dropped.

@@ -246,6 +246,39 @@ func TestGrace(t *testing.T) {
 	expect(t, store, want)
 }
 
+// A process that is killed while it probes the store leaves an object, which goes after an hour.
+// One that probes at this moment keeps it. What else is in the folder stays.
+func TestProbesOfTheDead(t *testing.T) {
+	store := blob.NewMemory()
+	want := used(t, store)
+	clock := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	put := func(name string) string {
+		key := manifest.ProbeRoot + name
+		if _, err := store.Put(t.Context(), key, []byte("other"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	old := put("20260102T020404Z-ISW2VIDF2X4QIPLWQXTORRFUY5")
+	stay := []string{
+		put("20260102T020406Z-ISW2VIDF2X4QIPLWQXTORRFUY5"), put("20260103T020405Z-ISW2VIDF2X4QIPLWQXTORRFUY5"),
+		put("ISW2VIDF2X4QIPLWQXTORRFUY5"), put("20260102T020404Z-colours"), put("20269902T020404Z-ISW2VIDF2X4QIPLWQXTORRFUY5"),
+	}
+	res := collect(t, store, gc.Options{Keep: 1, Now: func() time.Time { return clock }})
+	if got := res.Deleted["probes"]; got.Objects != 1 || got.Bytes != 5 {
+		t.Errorf("deleted %+v", res.Deleted)
+	}
+	if _, err := store.Stat(t.Context(), old); !errors.Is(err, blob.ErrNotExist) {
+		t.Errorf("%s: %v", old, err)
+	}
+	for _, key := range stay {
+		if _, err := store.Stat(t.Context(), key); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	expect(t, store, want)
+}
+
 // What was written down, referred to again, and dropped again gets its whole time of grace.
 func TestGraceBeginsAnew(t *testing.T) {
 	store := blob.NewMemory()

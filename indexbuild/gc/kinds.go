@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
@@ -33,12 +34,14 @@ const (
 	Rejects
 	Parts
 	RegistryPieces
+	// Probes are what processes have left that were killed while they checked conditional puts.
+	Probes
 	kinds
 )
 
 var kindNames = [kinds]string{
 	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "packs", "batch records", "marks",
-	"postings", "rejects", "parts", "registry pieces",
+	"postings", "rejects", "parts", "registry pieces", "probes",
 }
 
 func (k Kind) String() string { return kindNames[k] }
@@ -94,6 +97,9 @@ func parse(key string) (o object, ok bool) {
 		return object{kind: TakedownPieces}, pieceForm.MatchString(key[len(takedown.PiecesRoot):])
 	case strings.HasPrefix(key, takedown.OverlayRoot):
 		return object{kind: Overlays}, takedown.IsOverlay(key)
+	case strings.HasPrefix(key, manifest.ProbeRoot):
+		_, ok := blob.ProbeBegan(key[len(manifest.ProbeRoot):])
+		return object{kind: Probes}, ok
 	case strings.HasPrefix(key, pack.Prefix):
 		name, ok := pack.NameOf(key)
 		return object{kind: Packs, name: name}, ok

@@ -1,9 +1,12 @@
 package gc
 
 import (
+	"time"
+
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
@@ -35,12 +38,22 @@ type lister struct {
 	found []garbage
 }
 
+// probeAge is how old a probe is that nobody waits for any more: it takes seconds, by clocks that
+// may be some minutes off.
+const probeAge = time.Hour
+
+func probeBegan(key string) time.Time {
+	began, _ := blob.ProbeBegan(key[len(manifest.ProbeRoot):])
+	return began
+}
+
 // batchRoots are the folders of the objects of batches. The one with the records is the first.
 var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 
 func (l *lister) list() error {
 	for _, root := range []string{
 		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, registry.PiecesRoot, pack.Prefix,
+		manifest.ProbeRoot,
 	} {
 		if err := l.each(root, true, l.look); err != nil {
 			return err
@@ -126,6 +139,9 @@ func (l *lister) look(key string, bytes int64, o object) error {
 		if !l.records[xxh3.HashString(lake.BatchKey(o.batch.DatasetID, o.batch.Batch, o.name))] {
 			return nil
 		}
+	}
+	if o.kind == Probes && l.c.now.Sub(probeBegan(key)) < probeAge {
+		return nil
 	}
 	has, err := l.refs.has(l.c.ctx, key, o)
 	if has || err != nil {

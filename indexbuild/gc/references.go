@@ -43,6 +43,8 @@ type references struct {
 	exact map[registry.BatchID]map[string]bool
 	// unreadable has an error for each batch whose record is damaged.
 	unreadable map[registry.BatchID]error
+	// unpublished are batches of which the ledger has a record that no version may have.
+	unpublished []registry.BatchID
 }
 
 // record is a batch record, in the order of batch, digest.
@@ -303,6 +305,7 @@ func (r *reader) registry() error {
 					waiting[o.DatasetID] = map[lake.Member]bool{}
 				}
 				waiting[o.DatasetID][lake.Member{Batch: o.Batch, Digest: rec.Digest}] = true
+				r.refs.unpublished = append(r.refs.unpublished, o.BatchID)
 			}
 		}
 		return nil
@@ -367,6 +370,16 @@ func (r *reader) publishes() error {
 	return nil
 }
 
+// readUnpublished reads the records of the batches that no version may have, which has would read.
+func (r *references) readUnpublished(ctx context.Context) error {
+	for _, b := range r.unpublished {
+		if _, err := r.objects(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // of returns the records of a batch.
 func (r *references) of(b registry.BatchID) []record {
 	h := hashOf(b)
@@ -394,6 +407,8 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 		return r.pieces[key], nil
 	case Takedowns, TakedownPieces, Overlays:
 		return r.takedowns[key], nil
+	case Probes:
+		return false, nil
 	case Packs:
 		return r.hasPack(ctx, key, o.name)
 	}

@@ -390,7 +390,7 @@ func (c *checker) segment(ref segment.Ref) error {
 	}
 	c.report.Segments = append(c.report.Segments, report)
 	if err != nil && len(report.Problems) == 0 {
-		var format *segment.FormatError
+		var format *codec.FormatError
 		if errors.As(err, &format) {
 			c.report.Problems = append(c.report.Problems, format.Error())
 			return nil

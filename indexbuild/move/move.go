@@ -252,7 +252,7 @@ func (m *mover) load(name string, doc document) (bool, error) {
 		return false, nil
 	}
 	if err == nil {
-		err = codec.Unseal(data, key, doc)
+		err = codec.Unseal(data, key, stagingFormat, doc)
 	}
 	if err != nil {
 		return false, err

@@ -89,7 +89,7 @@ func noteUnburied(ctx context.Context, store blob.Store, planKey, id string) err
 		return err
 	}
 	list.Unburied = append(list.Unburied, id)
-	return writeStaged(ctx, store, key, list)
+	return lake.WriteSealed(ctx, store, key, list)
 }
 
 // buriedIn returns the segment of the plan with that id, or nil.

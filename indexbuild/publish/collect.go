@@ -116,7 +116,7 @@ func UnderWay(ctx context.Context, store blob.Store) (*Working, error) {
 			}
 		case strings.HasPrefix(name, "move-") && strings.HasSuffix(name, ".json"):
 			var m movePlan
-			err := readStaged(ctx, store, info.Key, &m)
+			err := lake.ReadSealed(ctx, store, info.Key, moveFormat, &m)
 			if gone(err) {
 				continue
 			}

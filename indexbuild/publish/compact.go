@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -110,6 +111,10 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return Summary{}, err
 	}
 	if err := trash.Await(ctx, store, m.Swept); err != nil {
+		return Summary{}, err
+	}
+	// The commit reads these. What keeps it from that is found before the work.
+	if err := errors.Join(registry.CheckFormats(ctx, store), checkTakedowns(ctx, store, m)); err != nil {
 		return Summary{}, err
 	}
 	base, err := published.Version(ctx, store, m)

@@ -57,7 +57,7 @@ func NoteUniteCrash(ctx context.Context, store blob.Store, key string, task int,
 	u.Name = j.Name()
 	u.blame(j.Members)
 	done.Unions = append(done.Unions, u)
-	return true, writeStaged(ctx, store, unitedKey, done)
+	return true, lake.WriteSealed(ctx, store, unitedKey, done)
 }
 
 // NoteMoveCrash notes the next batch of a task of a move plan as damaged, after moves of it killed
@@ -70,5 +70,5 @@ func NoteMoveCrash(ctx context.Context, store blob.Store, key string, task int, 
 	}
 	crashed := p.Tasks[task][len(done.Batches)].BatchRef
 	done.Batches = append(done.Batches, outcome{BatchRef: crashed, Damaged: reason})
-	return true, writeStaged(ctx, store, movedKey, done)
+	return true, lake.WriteSealed(ctx, store, movedKey, done)
 }

@@ -67,7 +67,7 @@ func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, e
 		return d, nil
 	}
 	if err == nil {
-		err = codec.Unseal(data, key, d)
+		err = codec.Unseal(data, key, damageFormat, d)
 	}
 	if err != nil {
 		return nil, err

@@ -118,31 +118,13 @@ func readMoved(ctx context.Context, store blob.Store, run string, round int, to 
 
 func readMovedAt(ctx context.Context, store blob.Store, key string) (*movedBatches, error) {
 	d := &movedBatches{Format: moveFormat}
-	if err := readStaged(ctx, store, key, d); err != nil {
+	if err := lake.ReadSealed(ctx, store, key, moveFormat, d); err != nil {
 		return nil, err
 	}
 	if d.Format != moveFormat {
 		return nil, codec.Corrupt(key, "format", -1, moveFormat, d.Format)
 	}
 	return d, nil
-}
-
-// readStaged reads a sealed document.
-func readStaged(ctx context.Context, store blob.Store, key string, v any) error {
-	data, _, err := store.Get(ctx, key)
-	if err != nil {
-		return err
-	}
-	return codec.Unseal(data, key, v)
-}
-
-// writeStaged writes a sealed document.
-func writeStaged(ctx context.Context, store blob.Store, key string, v any) error {
-	data, err := codec.Seal(v)
-	if err == nil {
-		_, err = store.Put(ctx, key, data, blob.Condition{})
-	}
-	return err
 }
 
 // writeMovePlan divides batches into tasks and writes the move plan.
@@ -244,7 +226,7 @@ func moveTask(
 				return out, err
 			}
 			done.Batches = append(done.Batches, o)
-			if err := writeStaged(ctx, store, movedKey, done); err != nil {
+			if err := lake.WriteSealed(ctx, store, movedKey, done); err != nil {
 				return out, err
 			}
 		}
@@ -265,7 +247,7 @@ func moveTask(
 // readTask reads a move plan, and what became of the first batches of a task, at movedKey.
 func readTask(ctx context.Context, store blob.Store, key string, task int) (p *movePlan, movedKey string, done *movedBatches, err error) {
 	p = new(movePlan)
-	if err := readStaged(ctx, store, key, p); err != nil {
+	if err := lake.ReadSealed(ctx, store, key, moveFormat, p); err != nil {
 		return nil, "", nil, err
 	}
 	if p.Format != moveFormat || task < 0 || task >= len(p.Tasks) {

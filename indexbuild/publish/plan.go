@@ -235,6 +235,18 @@ func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary
 	return s, nil
 }
 
+// checkTakedowns returns a *codec.FormatError if a newer urlake has written the takedowns, which
+// the commit applies to its segments: that is found before the work.
+func checkTakedowns(ctx context.Context, store blob.Store, m *manifest.Manifest) error {
+	if m == nil {
+		return nil
+	}
+	if _, err := takedown.Read(ctx, store, m.Takedowns); codec.IsFormat(err) {
+		return err
+	}
+	return nil
+}
+
 func makePlan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
 	published, err := manifest.Recover(ctx, store)
 	if err != nil {
@@ -246,6 +258,9 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		swept = published.Manifest.Swept
 	}
 	if err := trash.Await(ctx, store, swept); err != nil {
+		return Summary{}, err
+	}
+	if err := checkTakedowns(ctx, store, published.Manifest); err != nil {
 		return Summary{}, err
 	}
 	var s Summary
@@ -734,7 +749,7 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 		return nil, "", err
 	}
 	p = new(plan)
-	if err := codec.Unseal(data, key, p); err != nil {
+	if err := codec.Unseal(data, key, unionFormat, p); err != nil {
 		return nil, "", err
 	}
 	if p.Format < planFormat || p.Format > dropFormat {

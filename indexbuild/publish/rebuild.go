@@ -132,7 +132,7 @@ func (r *rebuilder) addUnmended(err error, explained string) {
 
 // unmended lists an error that no retry repairs, and returns any other.
 func (r *rebuilder) unmended(err error) error {
-	var format *segment.FormatError
+	var format *codec.FormatError
 	var collision *indexbuild.CollisionError
 	final := errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) ||
 		errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) || errors.As(err, &collision)
@@ -283,7 +283,7 @@ func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current boo
 		addLines(&r.out.Segments, s.ID)
 		r.out.Files += len(done.Files)
 	}
-	var format *segment.FormatError
+	var format *codec.FormatError
 	replaceable := errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) && format.Found < format.Known
 	switch {
 	case err == nil:

@@ -104,7 +104,7 @@ func readUnited(ctx context.Context, store blob.Store, run string) (map[unionNam
 
 func readUnitedAt(ctx context.Context, store blob.Store, key string) (*united, error) {
 	d := &united{Format: uniteFormat}
-	if err := readStaged(ctx, store, key, d); err != nil {
+	if err := lake.ReadSealed(ctx, store, key, uniteFormat, d); err != nil {
 		return nil, err
 	}
 	if d.Format != uniteFormat {
@@ -254,7 +254,7 @@ func largeUnion(
 // readUnitePlan reads the list at key and returns its run and the unions of a task.
 func readUnitePlan(ctx context.Context, store blob.Store, key string, task int) (run string, jobs []uniteTask, err error) {
 	var p unitePlan
-	if err := readStaged(ctx, store, key, &p); err != nil {
+	if err := lake.ReadSealed(ctx, store, key, dropsFormat, &p); err != nil {
 		return "", nil, err
 	}
 	if p.Format < uniteFormat || p.Format > dropsFormat || task < 0 || task >= len(p.Tasks) {
@@ -314,7 +314,7 @@ func uniteAll(
 			} else {
 				done.Unions = append(done.Unions, u)
 			}
-			if err := writeStaged(ctx, store, unitedKey, done); err != nil {
+			if err := lake.WriteSealed(ctx, store, unitedKey, done); err != nil {
 				return out, err
 			}
 		}
@@ -533,7 +533,7 @@ func eachPlanned(p *plan, do func(b *planned)) {
 // unitesOf adds to w what the list of unions at key works on.
 func (w *Working) unites(ctx context.Context, store blob.Store, key string) error {
 	var u unitePlan
-	err := readStaged(ctx, store, key, &u)
+	err := lake.ReadSealed(ctx, store, key, dropsFormat, &u)
 	if gone(err) {
 		return nil
 	}

@@ -109,19 +109,11 @@ func markKeys(dataset uint32, batch string, in registry.Ingest) (keys []string) 
 
 func mark(ctx context.Context, store blob.Store, dataset uint32, batch, run string, in registry.Ingest) error {
 	for _, key := range markKeys(dataset, batch, in) {
-		if err := writeMark(ctx, store, key, withdrawnMark{markFormat, run, in}); err != nil {
+		if err := lake.WriteSealed(ctx, store, key, withdrawnMark{markFormat, run, in}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func writeMark(ctx context.Context, store blob.Store, key string, m withdrawnMark) error {
-	data, err := codec.Seal(m)
-	if err == nil {
-		_, err = store.Put(ctx, key, data, blob.Condition{})
-	}
-	return err
 }
 
 func unmark(ctx context.Context, store blob.Store, dataset uint32, batch string, in registry.Ingest) error {
@@ -138,11 +130,7 @@ func markedIngest(
 		return unknown, nil
 	}
 	var m withdrawnMark
-	key := lake.WithdrawnKey(dataset, batch, digest)
-	data, _, err := store.Get(ctx, key)
-	if err == nil {
-		err = codec.Unseal(data, key, &m)
-	}
+	err := lake.ReadSealed(ctx, store, lake.WithdrawnKey(dataset, batch, digest), markFormat, &m)
 	switch {
 	case errors.Is(err, blob.ErrNotExist), errors.Is(err, codec.ErrCorrupt):
 		return unknown, nil

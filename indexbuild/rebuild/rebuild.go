@@ -192,7 +192,7 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 	if err != nil {
 		return p, err
 	}
-	if err := codec.Unseal(data, planKey(run), p); err != nil {
+	if err := codec.Unseal(data, planKey(run), planFormat, p); err != nil {
 		return p, err
 	}
 	if p.Format != planFormat || p.Object != planKey(run) {
@@ -390,7 +390,7 @@ func readMended(ctx context.Context, store blob.Store, key string) (*mended, err
 	if err != nil {
 		return nil, err
 	}
-	if err := codec.Unseal(data, key, m); err != nil {
+	if err := codec.Unseal(data, key, planFormat, m); err != nil {
 		return nil, err
 	}
 	if m.Format != planFormat || m.Object != key {

@@ -141,7 +141,7 @@ func FuzzInfo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		i, err := decodeInfo(fmt.Appendf(bytes.Clone(body), seal, xxhash.Sum64(body)), "segment.json", info.Segment)
 		if err != nil {
-			var other *FormatError
+			var other *codec.FormatError
 			if !errors.Is(err, codec.ErrCorrupt) && !errors.As(err, &other) {
 				t.Fatal(err)
 			}

@@ -179,28 +179,3 @@ func appendVersions(s []byte, versions map[string]int) []byte {
 	}
 	return s
 }
-
-// FormatError says that this build does not read a segment because another build of urlake wrote
-// it. Nothing is damaged.
-type FormatError struct {
-	Key   string // of segment.json
-	File  string // name of the file; "" for segment.json itself
-	Found int    // version of the file's format
-	Known int    // the version that this build reads; 0 if it does not know the file
-}
-
-func (e *FormatError) Error() string {
-	name := strings.TrimSuffix(e.Key, InfoName) + e.File
-	if e.File == "" {
-		name = e.Key
-	}
-	if e.Known == 0 {
-		const text = "%s: this build of urlake does not know the file (format %d); use a newer build"
-		return fmt.Sprintf(text, name, e.Found)
-	}
-	advice := "use a newer build"
-	if e.Found < e.Known {
-		advice = "use the build that wrote it"
-	}
-	return fmt.Sprintf("%s: format %d, but this build of urlake reads format %d; %s", name, e.Found, e.Known, advice)
-}

@@ -98,33 +98,33 @@ func TestFormatErrors(t *testing.T) {
 	id := newer().Segment
 	for _, c := range []struct {
 		change func(i *Info)
-		want   FormatError
+		want   codec.FormatError
 		says   string
 	}{
 		{func(i *Info) { i.File(MPHFName).Format = 2 },
-			FormatError{File: MPHFName, Found: 2, Known: 1}, id + "/domains.mphf: format 2, "},
+			codec.FormatError{File: MPHFName, Found: 2, Known: 1}, id + "/domains.mphf: format 2, "},
 		{func(i *Info) { f := i.File(PartsName); f.Format, f.Optional = 9, true },
-			FormatError{File: PartsName, Found: 9, Known: 2}, "parts.idx.zst: format 9, "},
+			codec.FormatError{File: PartsName, Found: 9, Known: 2}, "parts.idx.zst: format 9, "},
 		{func(i *Info) { i.File(hintsName).Optional = false },
-			FormatError{File: hintsName, Found: 7}, "hints.bin: this build of urlake does not know the file"},
-		{func(i *Info) { i.Format = 3 }, FormatError{Found: 3, Known: 2}, "segment.json: format 3, "},
-		{func(i *Info) { i.Format = 0 }, FormatError{Found: 0, Known: 2}, "segment.json: format 0, "},
+			codec.FormatError{File: hintsName, Found: 7}, "hints.bin: a kind of file (format 7) that this program does not know"},
+		{func(i *Info) { i.Format = 3 }, codec.FormatError{Found: 3, Known: 2}, "segment.json: format 3, "},
+		{func(i *Info) { i.Format = 0 }, codec.FormatError{Found: 0, Known: 2}, "segment.json: format 0, "},
 	} {
 		i := newer()
 		c.change(i)
 		c.want.Key = Prefix(id) + InfoName
 		err := openInfo(t, store, id, i)
-		var got *FormatError
+		var got *codec.FormatError
 		if !errors.As(err, &got) || *got != c.want || errors.Is(err, codec.ErrCorrupt) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v, want %+v that says %q", err, c.want, c.says)
 		}
 	}
 	// Members that only a newer build knows do not hide that it is newer.
-	var got *FormatError
+	var got *codec.FormatError
 	if err := openInfo(t, store, id, map[string]any{"format": Format + 1, "hints": true}); !errors.As(err, &got) {
 		t.Errorf("a newer segment.json with another member: %v", err)
 	}
-	if err := openInfo(t, store, id, map[string]any{"format": Format, "hints": true}); !errors.Is(err, codec.ErrCorrupt) {
+	if err := openInfo(t, store, id, map[string]any{"format": Format, "hints": true}); !errors.As(err, &got) || got.Member != "hints" {
 		t.Errorf("another member: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package segment
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -172,7 +171,7 @@ func isHex(s string, n int) bool {
 func (i *Info) check(key, id string, formats []fileFormat) error {
 	bad := func(section string, want, got any) error { return codec.Corrupt(key, section, -1, want, got) }
 	if i.Format != Format && i.Format != listFormat {
-		return &FormatError{Key: key, Found: i.Format, Known: Format}
+		return &codec.FormatError{Key: key, Found: i.Format, Known: Format}
 	}
 	if listed := i.Format == listFormat; listed != (i.BatchDigest == "") || listed && i.BatchCount != 0 ||
 		!listed && (i.BatchCount < 0 || i.Listed != nil || !isHex(i.BatchDigest, idDigits)) {
@@ -243,9 +242,9 @@ func (i *Info) checkFiles(key string, formats []fileFormat) (versions map[string
 		case f.Optional && (known == nil || known.optional):
 			err = f.checkSum()
 		case known == nil:
-			return nil, &FormatError{Key: key, File: f.Name, Found: f.Format}
+			return nil, &codec.FormatError{Key: key, File: f.Name, Found: f.Format}
 		default:
-			return nil, &FormatError{Key: key, File: f.Name, Found: f.Format, Known: known.version}
+			return nil, &codec.FormatError{Key: key, File: f.Name, Found: f.Format, Known: known.version}
 		}
 		if err != nil {
 			return nil, bad(f, err, "something else")
@@ -300,8 +299,8 @@ func (f *File) check(form fileForm) error {
 	return nil
 }
 
-// ReadInfo reads the segment.json of ref. It fails with a *FormatError if this build does not read
-// the segment.
+// ReadInfo reads the segment.json of ref. It fails with a *codec.FormatError if this build does not
+// read the segment.
 func ReadInfo(ctx context.Context, store blob.Store, ref Ref) (*Info, error) {
 	key := Prefix(ref.ID) + InfoName
 	if !isHex(ref.ID, idDigits) {
@@ -314,20 +313,12 @@ func ReadInfo(ctx context.Context, store blob.Store, ref Ref) (*Info, error) {
 	if got := formatSum(xxhash.Sum64(data)); got != ref.XXH64 {
 		return nil, codec.Corrupt(key, "file", -1, "xxh64 "+ref.XXH64, got)
 	}
-	// The reference vouches for these bytes, so a document that Unseal does not understand because
-	// its format is another one is not damaged.
-	var head struct {
-		Format int `json:"format"`
-	}
-	if json.Unmarshal(data, &head) == nil && head.Format > Format {
-		return nil, &FormatError{Key: key, Found: head.Format, Known: Format}
-	}
 	return decodeInfo(data, key, ref.ID)
 }
 
 func decodeInfo(data []byte, key, id string) (*Info, error) {
 	var i Info
-	if err := codec.Unseal(data, key, &i); err != nil {
+	if err := codec.Unseal(data, key, Format, &i); err != nil {
 		return nil, err
 	}
 	if err := i.check(key, id, fileFormats); err != nil {

@@ -158,8 +158,7 @@ var allowed = map[string][]string{
 		"indexbuild/postings", "indexbuild/published", "indexbuild/repack", "indexbuild/repair", "indexbuild/segment", "indexbuild/segment/overlay",
 		"indexbuild/suppress", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
-		"lake/suffixchange", "lake/takedown",
-		"lake/trash",
+		"lake/suffixchange", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/rebuild": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
@@ -241,9 +240,12 @@ var allowed = map[string][]string{
 		"lake/urlnorm", "serve/command", "serve/lookup", "starter/command", "worker/command",
 	},
 
-	"internal/cli":          {},
-	"internal/cpulevels":    {},
-	"internal/dial":         {},
+	"internal/cli":       {},
+	"internal/cpulevels": {},
+	"internal/dial":      {},
+	"internal/compat": {
+		"internal/cli", "internal/testenv", "lake/blob", "serve/api", "serve/lookup", "starter/command",
+	},
 	"internal/e2e":          {},
 	"internal/layers":       {},
 	"internal/mapped":       {"lake/blob", "lake/codec"},

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -92,6 +93,11 @@ func (s *S3Server) NewBucketURL(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	return "s3://" + bucket + "/lake"
+}
+
+// Folder is the folder that has the objects of a store, as files.
+func (s *S3Server) Folder(rawURL string) string {
+	return filepath.Join(s.data, filepath.FromSlash(strings.TrimPrefix(rawURL, "s3://")))
 }
 
 // NewBucket creates a bucket with that name.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"time"
 )
 
@@ -18,16 +19,35 @@ var ErrUnconditional = errors.New("store does not honour the conditions of a put
 // context.
 const probeCleanupTimeout = 30 * time.Second
 
+// probeTime is the form of the time in the name of a probe's object.
+const probeTime = "20060102T150405Z"
+
+var probeName = regexp.MustCompile(`^([0-9]{8}T[0-9]{6}Z)-[A-Z2-7]{26}$`)
+
+// ProbeBegan returns when the probe began whose object has that name, by the clock of its process.
+// Ok is false for other names.
+func ProbeBegan(name string) (began time.Time, ok bool) {
+	m := probeName.FindStringSubmatch(name)
+	if m == nil {
+		return began, false
+	}
+	began, err := time.Parse(probeTime, m[1])
+	return began, err == nil
+}
+
 // ProbeConditional finds out whether a store honours conditions, by puts whose conditions do not
 // hold: a second IfAbsent, an IfMatch with the ETag of a replaced object, and an IfMatch of a key
 // without an object. Each must fail and change nothing; otherwise the error matches
-// ErrUnconditional and names the put. The probe uses one object with a random name in folder ("" or
-// e.g. "index/probe") and removes it. Any number of probes may run at once.
+// ErrUnconditional and names the put.
+//
+// The probe uses one object in folder ("" or e.g. "index/probe"), whose name is a time and random,
+// and removes it. A process that is killed leaves it; ProbeBegan tells when that was. Any number of
+// probes may run at once.
 //
 // A probe cannot find out whether comparing and writing are one step. Only the races of the
 // conformance suite can.
 func ProbeConditional(ctx context.Context, s Store, folder string) (err error) {
-	key := path.Join(folder, rand.Text())
+	key := path.Join(folder, time.Now().UTC().Format(probeTime)+"-"+rand.Text())
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanupTimeout)
 		defer cancel()

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -253,6 +255,27 @@ func TestProbeIsNotDeceivedByLostReplies(t *testing.T) {
 			t.Errorf("reply %d lost: the probe left %q", nth, left)
 		}
 	}
+}
+
+// What a probe leaves that was killed has a name that says when it began.
+func TestProbesHaveATime(t *testing.T) {
+	m := blob.NewMemory()
+	f := blobtest.NewFaulty(m)
+	f.Inject(blobtest.Fault{Op: blob.OpDelete})
+	if err := blob.ProbeConditional(t.Context(), f, "probe"); !errors.Is(err, blobtest.ErrInjected) {
+		t.Fatal(err)
+	}
+	for info, err := range m.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, ok := blob.ProbeBegan(strings.TrimPrefix(info.Key, "probe/"))
+		if age := time.Since(began); !ok || age < 0 || age > time.Minute {
+			t.Errorf("%s began at %v, %t", info.Key, began, ok)
+		}
+		return
+	}
+	t.Error("the probe has left nothing")
 }
 
 func TestProbePassesOtherErrorsOn(t *testing.T) {

@@ -150,7 +150,8 @@ func (d *Decoder) String() string {
 	return string(d.Bytes(int(d.Uint(uint64(d.Len())))))
 }
 
-// Magic reads a four-byte magic and a u32 version. Any other version is a failure.
+// Magic reads a four-byte magic and a u32 version. A newer version is a *FormatError: the caller
+// has checked that the bytes are those that were written. Any other version is a *CorruptError.
 func (d *Decoder) Magic(magic string, version uint32) {
 	if got := d.Bytes(4); d.err == nil && string(got) != magic {
 		d.off -= 4
@@ -158,6 +159,10 @@ func (d *Decoder) Magic(magic string, version uint32) {
 	}
 	if v := d.U32(); d.err == nil && v != version {
 		d.off -= 4
+		if v > version {
+			d.err = &FormatError{Key: d.file, Found: int(v), Known: int(version)}
+			return
+		}
 		d.Fail(fmt.Sprintf("%s version %d", magic, version), v)
 	}
 }

@@ -117,13 +117,19 @@ func TestDecoderRefusesSecondFormsAndLargeNumbers(t *testing.T) {
 		t.Error("negative length: no error")
 	}
 	for name, b := range map[string][]byte{
-		"other magic":   codec.AppendMagic(nil, "ABCE", 1),
-		"other version": codec.AppendMagic(nil, "ABCD", 2),
+		"other magic":   codec.AppendMagic(nil, "ABCE", 2),
+		"older version": codec.AppendMagic(nil, "ABCD", 1),
 	} {
 		d := codec.NewDecoder(b, "f", "s")
-		if d.Magic("ABCD", 1); !isCorrupt(d.Err()) {
+		if d.Magic("ABCD", 2); !isCorrupt(d.Err()) {
 			t.Errorf("%s: %v", name, d.Err())
 		}
+	}
+	newer := codec.NewDecoder(codec.AppendMagic(nil, "ABCD", 3), "f", "s")
+	newer.Magic("ABCD", 2)
+	var format *codec.FormatError
+	if !errors.As(newer.Close(), &format) || *format != (codec.FormatError{Key: "f", Found: 3, Known: 2}) || isCorrupt(newer.Err()) {
+		t.Errorf("newer version: %v", newer.Err())
 	}
 }
 

@@ -42,10 +42,11 @@ func appendSeal(body []byte) []byte {
 	return fmt.Appendf(body, "%s%016x%s", sealKey, sum, sealEnd)
 }
 
-// Unseal checks a document that Seal made and decodes it into v. Errors are *CorruptErrors that
-// name file. Unknown members are an error, so that a document of a newer writer is not half
-// understood.
-func Unseal(data []byte, file string, v any) error {
+// Unseal checks a document that Seal made and decodes it into v. Newest is the newest format of the
+// document, its member "format", that the caller knows. A document of a newer one, and one with
+// members that v lacks, is a *FormatError, so that what a newer program wrote is neither half
+// understood nor taken for damage. Other errors are *CorruptErrors. All of them name file.
+func Unseal(data []byte, file string, newest int, v any) error {
 	n := len(data) - len(sealKey) - 16 - len(sealEnd)
 	if n < 0 {
 		return Corrupt(file, sealSection, int64(len(data)), "a sealed document", fmt.Sprintf("%d bytes", len(data)))
@@ -59,17 +60,23 @@ func Unseal(data []byte, file string, v any) error {
 	}
 	// The seal replaced the closing brace of the document.
 	doc := append(bytes.Clone(data[:n]), "\n}"...)
+	format := formatOf(doc)
+	if format > newest {
+		return &FormatError{Key: file, Found: format, Known: newest}
+	}
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
+		if member := unknownMember(err); member != "" {
+			return &FormatError{Key: file, Found: format, Known: newest, Member: member}
+		}
 		return Corrupt(file, "document", dec.InputOffset(), "a document of this format", err)
 	}
 	return nil
 }
 
 // IsUnsealed reports whether err says that the seal of a document is broken: its bytes are not
-// those that were written. Other errors of Unseal are about a document of another format, which is
-// intact.
+// those that were written. Other errors of Unseal are about a document that is intact.
 func IsUnsealed(err error) bool {
 	var c *CorruptError
 	return errors.As(err, &c) && c.Section == sealSection

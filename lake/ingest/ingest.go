@@ -404,11 +404,11 @@ func load(ctx context.Context, store blob.Store, key string, doc document) (ok b
 	if err != nil {
 		return false, err
 	}
-	if err := codec.Unseal(data, key, doc); err != nil {
+	if err := codec.Unseal(data, key, stagingFormat, doc); err != nil {
 		return false, err
 	}
 	if h := doc.head(); h.Format != stagingFormat {
-		return false, codec.Corrupt(key, "format", -1, stagingFormat, h.Format)
+		return false, &codec.FormatError{Key: key, Found: h.Format, Known: stagingFormat}
 	} else if h.Object != key {
 		return false, codec.Corrupt(key, "object", -1, key, h.Object)
 	}

@@ -114,7 +114,7 @@ func disown(ctx context.Context, store blob.Store, run string, found Owner) (ok 
 		return false, err
 	}
 	var doc ownership
-	if err := codec.Unseal(before, ownerKey(run), &doc); err != nil || doc.Owner != found {
+	if err := codec.Unseal(before, ownerKey(run), stagingFormat, &doc); err != nil || doc.Owner != found {
 		return false, err
 	}
 	return replaceOwner(ctx, store, run, before, info.ETag, Owner{})

@@ -63,7 +63,7 @@ func TestWorkerOfOtherRulesRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var doc map[string]any
-	if err := codec.Unseal(data, key, &doc); err != nil {
+	if err := codec.Unseal(data, key, 99, &doc); err != nil {
 		t.Fatal(err)
 	}
 	doc["rules"].(map[string]any)["public_suffix_list"] = "of another day"

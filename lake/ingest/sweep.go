@@ -116,6 +116,10 @@ func Sweep(
 			continue
 		}
 		owner, ok, err := ReadOwner(ctx, store, f.Run)
+		if codec.IsFormat(err) {
+			out.Kept++ // a newer program will sweep it
+			continue
+		}
 		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			return out, err
 		}

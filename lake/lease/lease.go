@@ -137,7 +137,7 @@ func (d *document) encode() ([]byte, error) {
 func decode(data []byte, info blob.Info) Lease {
 	l := Lease{Object: info, Holder: strings.TrimSuffix(strings.TrimPrefix(info.Key, Root), suffix)}
 	var d document
-	if l.Err = codec.Unseal(data, info.Key, &d); l.Err != nil {
+	if l.Err = codec.Unseal(data, info.Key, Format, &d); l.Err != nil {
 		return l
 	}
 	if l.Err = d.check(info.Key); l.Err != nil {

@@ -509,7 +509,7 @@ func TestDamagedLeaseHoldsEverything(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := all(t, store)
-			if len(l) != 1 || !errors.Is(l[0].Err, codec.ErrCorrupt) || len(l[0].Versions) != 0 || l[0].Object.Key != info.Key ||
+			if len(l) != 1 || !errors.Is(l[0].Err, codec.ErrCorrupt) && !codec.IsFormat(l[0].Err) || len(l[0].Versions) != 0 || l[0].Object.Key != info.Key ||
 				!l[0].Live(time.Now().Add(1000*time.Hour), 0) {
 				t.Errorf("%s: %+v", what, l)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -262,6 +263,10 @@ func (c Commit) cover(ctx context.Context, m *Manifest, parent, v *Version) (*ta
 	return m.Takedowns, nil
 }
 
+// ProbeRoot is the folder of the objects by which conditional puts are checked. Only processes that
+// were killed leave any.
+const ProbeRoot = "index/probe/"
+
 // probed holds the URLs of the stores whose conditional puts have been checked.
 var probed sync.Map
 
@@ -271,7 +276,7 @@ func probe(ctx context.Context, store blob.Store) error {
 	if _, ok := probed.Load(store.URL()); ok {
 		return nil
 	}
-	if err := blob.ProbeConditional(ctx, store, "index/probe"); err != nil {
+	if err := blob.ProbeConditional(ctx, store, strings.TrimSuffix(ProbeRoot, "/")); err != nil {
 		return err
 	}
 	probed.Store(store.URL(), true)

@@ -123,7 +123,7 @@ func (m *Manifest) FindCommit(commit string) (VersionRef, bool) {
 // Decode decodes and checks the bytes of a manifest.
 func Decode(data []byte) (*Manifest, error) {
 	var m Manifest
-	if err := codec.Unseal(data, Key, &m); err != nil {
+	if err := codec.Unseal(data, Key, Format, &m); err != nil {
 		return nil, err
 	}
 	if err := m.check(); err != nil {

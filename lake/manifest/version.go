@@ -259,7 +259,7 @@ func versionTime(id string) (uint64, error) {
 // DecodeVersion decodes and checks a version that was read from key of store.
 func DecodeVersion(store blob.Store, data []byte, key string) (*Version, error) {
 	var d document
-	if err := codec.Unseal(data, key, &d); err != nil {
+	if err := codec.Unseal(data, key, VersionFormat, &d); err != nil {
 		return nil, err
 	}
 	v := &d.Version

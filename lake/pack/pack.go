@@ -146,6 +146,10 @@ func Decode(data []byte, key string) (*Pack, error) {
 		return nil, codec.Corrupt(key, "header", 0, fmt.Sprintf("magic %q", magic), fmt.Sprintf("%q", got))
 	}
 	if got := d.U32(); d.Err() == nil && got != format {
+		// The checksum does not cover the format, but the name does.
+		if got > format && key == Key(digest(data)) {
+			return nil, &codec.FormatError{Key: key, Found: int(got), Known: format}
+		}
 		return nil, codec.Corrupt(key, "header", 4, fmt.Sprintf("format %d", format), got)
 	}
 	size := d.U32()

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -19,6 +21,8 @@ type document[T any] interface {
 	// check returns a *codec.CorruptError, which names key, if a decoded document is not one of
 	// this key.
 	check(key string) error
+	// newest is the newest format that this program knows.
+	newest() int
 }
 
 // live is a document that makes objects live.
@@ -38,7 +42,7 @@ func read[T any, D document[T]](ctx context.Context, store blob.Store, key strin
 	if err != nil {
 		return doc, "", err
 	}
-	if err := codec.Unseal(data, key, doc); err != nil {
+	if err := codec.Unseal(data, key, doc.newest(), doc); err != nil {
 		return doc, "", err
 	}
 	return doc, info.ETag, doc.check(key)
@@ -121,6 +125,34 @@ func replace[T any, D document[T]](
 		}
 	}
 	return nil, fmt.Errorf("%w: %s", ErrBusy, key)
+}
+
+// CheckFormats returns a *codec.FormatError if a newer urlake has written one of the documents that
+// changes of the registry read: its datasets, their copy, the ledger, and the last sweep. What
+// begins with other writes calls it first, so that it changes nothing of such a lake. Damage is
+// left to the change.
+func CheckFormats(ctx context.Context, store blob.Store) error {
+	checks := []func() error{
+		func() error { return trash.CheckFormat(ctx, store) },
+		func() error { return formatOf[head](ctx, store, lake.RegistryKey) },
+		func() error { return formatOf[head](ctx, store, CopyKey) },
+	}
+	for n := range Shards {
+		checks = append(checks, func() error { return formatOf[shard](ctx, store, ShardKey(n)) })
+	}
+	var g errgroup.Group
+	for _, check := range checks {
+		g.Go(check)
+	}
+	return g.Wait()
+}
+
+// formatOf returns the error of reading a document if it is a *codec.FormatError.
+func formatOf[T any, D document[T]](ctx context.Context, store blob.Store, key string) error {
+	if _, _, err := read[T, D](ctx, store, key); codec.IsFormat(err) {
+		return err
+	}
+	return nil
 }
 
 // manifestKey is manifest.Key, which this package does not import.

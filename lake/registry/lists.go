@@ -37,6 +37,8 @@ func listedKey(dataset uint32) string {
 	return fmt.Sprintf("%sdataset_id=%d.json", listBatchesRoot, dataset)
 }
 
+func (l *listedOrder) newest() int { return 1 }
+
 func (l *listedOrder) check(key string) error {
 	if l.Format != 1 || key != listedKey(l.DatasetID) {
 		return codec.Corrupt(key, "document", -1, "an order of ingests in format 1",

@@ -65,6 +65,8 @@ type head struct {
 	List []lake.Dataset `json:"datasets,omitempty"`
 }
 
+func (h *head) newest() int { return headFormat }
+
 func (h *head) check(key string) error {
 	switch h.Format {
 	case listFormat:

@@ -349,7 +349,7 @@ func TestLakeOfOtherCanonicalFormRejectsDatasets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var doc map[string]any
-	if err := codec.Unseal(data, lake.RegistryKey, &doc); err != nil {
+	if err := codec.Unseal(data, lake.RegistryKey, 99, &doc); err != nil {
 		t.Fatal(err)
 	}
 	doc["rules"].(map[string]any)["canonical_form"] = "urlake-0"

@@ -446,7 +446,7 @@ func readLost[T any, D document[T]](
 			return nil, err
 		}
 		doc := D(new(T))
-		if err := codec.Unseal(data, key, doc); err != nil {
+		if err := codec.Unseal(data, key, doc.newest(), doc); err != nil {
 			return nil, err
 		}
 		return doc, doc.check(key)

@@ -43,6 +43,10 @@ type Retirement struct {
 // Marks beside the records keep a lost ledger from bringing the batches back. They are written
 // first: what was to be retired when the ledger was lost is then retired by its restoration.
 func RetireBatches(ctx context.Context, store blob.Store, run string, batches []BatchID) []Retirement {
+	err := CheckFormats(ctx, store)
+	if err != nil {
+		return failed("retire", batches, err)
+	}
 	before, err := IngestsOf(ctx, store, batches)
 	if err == nil {
 		err = markRetired(ctx, store, run, before)
@@ -311,6 +315,8 @@ type retiredMark struct {
 	// Digest is that of the record that was the batch's before.
 	Digest string `json:"digest"`
 }
+
+func (m *retiredMark) newest() int { return markFormat }
 
 func (m *retiredMark) check(key string) error {
 	if m.Format != markFormat {

@@ -55,6 +55,9 @@ func LoadRules(ctx context.Context, store blob.Store) (lake.Rules, *urlnorm.Suff
 // Both lists are objects of the lake before the registry changes, unless the old one is neither
 // there nor this program's.
 func SetRules(ctx context.Context, store blob.Store, from lake.Rules, to *urlnorm.SuffixList) error {
+	if err := CheckFormats(ctx, store); err != nil {
+		return fmt.Errorf("set the lake's rules: %w", err)
+	}
 	// The object is written in any case: it may be damaged.
 	if _, err := store.Put(ctx, lake.SuffixListKey(to.Identity()), to.Encode(), blob.Condition{}); err != nil {
 		return err

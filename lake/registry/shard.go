@@ -144,6 +144,8 @@ func newShard(n int) *shard {
 	return &shard{Format: unretiredFormat, Shard: n, NextSeq: 1, Open: []openIngest{}}
 }
 
+func (s *shard) newest() int { return shardFormat }
+
 func (s *shard) check(key string) error {
 	if s.Format != shardFormat && s.Format != unretiredFormat {
 		return codec.Corrupt(key, "format", -1, shardFormat, s.Format)

@@ -202,7 +202,7 @@ func (d *Document) check(key string) error {
 // Decode decodes and checks the bytes of a document.
 func Decode(data []byte, key string) (*Document, error) {
 	var d Document
-	if err := codec.Unseal(data, key, &d); err != nil {
+	if err := codec.Unseal(data, key, format, &d); err != nil {
 		return nil, err
 	}
 	return &d, d.check(key)

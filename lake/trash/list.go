@@ -106,7 +106,7 @@ func (r Ref) Read(ctx context.Context, store blob.Store) (*List, error) {
 		return nil, err
 	}
 	var l List
-	if err := codec.Unseal(data, r.Key, &l); err != nil {
+	if err := codec.Unseal(data, r.Key, listFormat, &l); err != nil {
 		return nil, err
 	}
 	if l.Format != listFormat {

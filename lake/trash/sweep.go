@@ -127,7 +127,7 @@ func read(ctx context.Context, store blob.Store) (d document, etag string, ok bo
 	if err != nil {
 		return d, "", false, err
 	}
-	err = codec.Unseal(data, SweepKey, &d)
+	err = codec.Unseal(data, SweepKey, sweepFormat, &d)
 	if err == nil {
 		err = d.check()
 	}
@@ -176,6 +176,15 @@ func Check(ctx context.Context, store blob.Store, swept uint64) error {
 		return codec.Corrupt(SweepKey, "seal", -1, "an intact document", "a damaged one")
 	case d.Epoch < swept:
 		return codec.Corrupt(SweepKey, "epoch", -1, fmt.Sprintf("at least %d, which the manifest names", swept), d.Epoch)
+	}
+	return nil
+}
+
+// CheckFormat returns a *codec.FormatError if a newer urlake has written the sweep's document. A
+// change that begins with other writes calls it first, so that it changes nothing of such a lake.
+func CheckFormat(ctx context.Context, store blob.Store) error {
+	if _, _, _, err := read(ctx, store); codec.IsFormat(err) {
+		return err
 	}
 	return nil
 }

@@ -63,6 +63,10 @@ func Reason(err error) string {
 	if errors.As(err, &corrupt) {
 		return remedy.Explain("", corrupt)
 	}
+	var format *codec.FormatError
+	if errors.As(err, &format) {
+		return format.Error()
+	}
 	if errors.Is(err, mapped.ErrCache) {
 		switch {
 		case errors.Is(err, syscall.ENOSPC):

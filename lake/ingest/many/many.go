@@ -122,7 +122,7 @@ func loadTagged(ctx context.Context, store blob.Store, key string, doc document)
 	if err != nil {
 		return "", err
 	}
-	if err := codec.Unseal(data, key, doc); err != nil {
+	if err := codec.Unseal(data, key, documentFormat, doc); err != nil {
 		return "", err
 	}
 	if h := doc.head(); h.Format != documentFormat || h.Object != key {

@@ -54,7 +54,11 @@ func loadTaken(ctx context.Context, store blob.Store) (t taken, etag string, err
 	if err != nil {
 		return t, "", err
 	}
-	if err := codec.Unseal(data, takenKey, &t); err != nil || t.Format != documentFormat || t.Pieces.Check(takenKey) != nil {
+	err = codec.Unseal(data, takenKey, documentFormat, &t)
+	if codec.IsFormat(err) {
+		return t, "", err
+	}
+	if err != nil || t.Format != documentFormat || t.Pieces.Check(takenKey) != nil {
 		t = taken{}
 	}
 	return t, info.ETag, nil
