@@ -247,6 +247,7 @@ var allowed = map[string][]string{
 	"internal/e2e":          {},
 	"internal/layers":       {},
 	"internal/mapped":       {"lake/blob", "lake/codec"},
+	"internal/model":        {},
 	"internal/prefetch":     {},
 	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},
