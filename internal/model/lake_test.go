@@ -692,7 +692,7 @@ func (m *machine) damage() {
 		if err != nil {
 			m.Fatal(err)
 		}
-		if strings.Contains(info.Key, kind) && info.Size > 0 {
+		if strings.Contains(info.Key, kind) && info.Size > 0 && m.mended(info.Key) {
 			keys = append(keys, info.Key)
 		}
 	}
@@ -730,6 +730,26 @@ func (m *machine) damage() {
 		m.Fatalf("rebuild after damage of %s: %+v, %v", kind, r, err)
 	}
 	m.restart()
+}
+
+// mended reports whether a rebuild looks at an object: it passes over postings that only a retired
+// batch, or an earlier ingest, would need.
+func (m *machine) mended(key string) bool {
+	for id, o := range m.world.orders {
+		names := map[string]bool{}
+		for _, e := range o {
+			if !e.retired {
+				names[e.name] = true
+			}
+		}
+		_, retired := m.world.current(id)
+		prefix := fmt.Sprintf("batches/dataset_id=%d/", m.idOf(id.dataset))
+		own, union := strings.HasPrefix(key, prefix+id.batch+"/"), strings.HasPrefix(key, prefix+"~")
+		if (own || union) && (retired || len(names) > 1) {
+			return false
+		}
+	}
+	return true
 }
 
 // rebuildIndex makes the index again from the Parquet alone.

@@ -3,4 +3,4 @@
 package model
 
 // sequences and steps are how many sequences a test has, and how many steps one has on average.
-const sequences, steps = 20, 40
+const sequences, steps = 25, 30
