@@ -18,7 +18,7 @@ test: build $(SERVICES) ; deploy/test
 # The tests of packages with assembly at each CPU level that the code can choose.
 levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)
 race: ; deploy/race $(TEST_FLAGS)
-soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad)' -v ./internal/e2e ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api
+soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|LakeEqualsMap)' -v ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api
 check: $(LINTERS) bin/workflowcheck ; deploy/check
 bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1x) ./... && $(GO) test -C bench ./... && $(GO) run -C bench ./compare
 # What each assembly routine saves. It takes minutes for every routine; ROUTINES chooses some.

@@ -42,7 +42,7 @@ type machine struct {
 	world   *world
 	server  *lookup.Server
 	files   []*file
-	pending *pending
+	pending []*pending
 	lists   []*urlnorm.SuffixList
 	// published are the batches that any version has had.
 	published map[batchID]bool
@@ -151,14 +151,14 @@ func (m *machine) attempt(name string, change func(w *world), act func(store blo
 			m.done["crash in "+name]++
 		case fault == 1 && faulty.Fired() > 0:
 			m.done["lost reply"]++
-		case err != nil && !errors.Is(err, trash.ErrLost):
+		case err != nil && !lostSweep(err):
 			m.Fatalf("%s: %v", name, err)
 		}
 		if err == nil {
 			m.world = after
 			return
 		}
-		if !errors.Is(err, blobtest.ErrCrashed) && !errors.Is(err, blobtest.ErrInjected) && !errors.Is(err, trash.ErrLost) {
+		if !errors.Is(err, blobtest.ErrCrashed) && !errors.Is(err, blobtest.ErrInjected) && !lostSweep(err) {
 			m.Fatalf("%s, after a fault: %v", name, err)
 		}
 		old := m.agrees(before)
@@ -172,6 +172,12 @@ func (m *machine) attempt(name string, change func(w *world), act func(store blo
 		m.Fatalf("%s: %v", name, err)
 	}
 	m.world = after
+}
+
+// lostSweep reports whether a garbage collection was too slow for the short timeout that it has
+// here.
+func lostSweep(err error) bool {
+	return errors.Is(err, trash.ErrLost) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // uniform draws a number from 0 to n-1. The numbers of rapid are small ones more often.
@@ -405,10 +411,10 @@ func (m *machine) restore() {
 	})
 }
 
-// waits reports whether a batch waits for a publish, as far as the map knows.
-func (m *machine) waits(id batchID, c *content, retired bool) bool {
-	have := m.world.published()[id]
-	return !m.world.moved && !retired && (have == nil || have.name != c.name)
+// waits reports whether the last ingest of a batch waits for a publish.
+func (m *machine) waits(id batchID, _ *content, retired bool) bool {
+	o := m.world.orders[id]
+	return !m.world.moved && !retired && !o[len(o)-1].published
 }
 
 // withdraw cancels the last ingest of a batch, if that waits for a publish.
@@ -668,7 +674,7 @@ func (m *machine) sweep() {
 		m.Fatal(err)
 	}
 	for _, r := range runs {
-		if m.pending != nil && m.pending.run == r.Run {
+		if slices.ContainsFunc(m.pending, func(p *pending) bool { return p.run == r.Run }) {
 			continue
 		}
 		if err := ingest.Cleanup(m.Context(), m.store, r.Run); err != nil {

@@ -93,6 +93,9 @@ type entry struct {
 	number  int
 	retired bool
 	by      int
+	// published tells that a version had the content since the ingest has finished, so that the
+	// ingest has ended and nobody cancels it.
+	published bool
 }
 
 // version is a published version.
@@ -200,7 +203,8 @@ func (w *world) ids(keep func(id batchID, c *content, retired bool) bool) (ids [
 // ingest adds an ingest.
 func (w *world) ingest(id batchID, c *content, replace bool) {
 	w.numbers++
-	w.orders[id] = append(w.orders[id], entry{content: c, number: w.numbers})
+	have := w.published()[id]
+	w.orders[id] = append(w.orders[id], entry{content: c, number: w.numbers, published: have != nil && have.name == c.name})
 	if !replace {
 		return
 	}
@@ -270,6 +274,10 @@ func sameBatches(a, b map[batchID]*content) bool {
 // publish adds the version of all finished batches. It returns whether it differs from the newest.
 func (w *world) publish() bool {
 	live := w.live()
+	for id := range live {
+		o := w.orders[id]
+		o[len(o)-1].published = true
+	}
 	if v := w.newest(); sameBatches(live, w.published()) && (v == nil || v.list == w.list) {
 		return false
 	}

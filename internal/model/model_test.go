@@ -13,9 +13,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pending is a publish or a compaction that is built and not committed.
-type pending struct{ run string }
-
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
@@ -33,8 +30,10 @@ func setDefault(t *testing.T, name, value string) {
 	}
 }
 
-// TestLakeEqualsMap runs random sequences.
+// TestLakeEqualsMap runs random sequences. One that fails is made shorter, and is repeated with the
+// -rapid.seed that is printed.
 func TestLakeEqualsMap(t *testing.T) {
+	sequences, steps := size(t)
 	setDefault(t, "rapid.nofailfile", "true")
 	setDefault(t, "rapid.checks", strconv.Itoa(sequences))
 	setDefault(t, "rapid.steps", strconv.Itoa(steps))
@@ -76,12 +75,14 @@ func (m *machine) step(*rapid.T) {
 		{"withdraw", 2, len(w.ids(m.waits)) > 0, m.withdraw},
 		{"pack", 2, true, m.pack},
 		{"compact", 4, published, m.compact},
+		{"begin", 3, len(m.pending) < 2, m.begin},
+		{"commit", 4, len(m.pending) > 0, m.commit},
 		{"takedown", 3, published && len(w.rules) < 6, m.takedown},
 		{"lift", 2, len(w.rules) > 0, m.lift},
 		{"rules", 1, true, m.setRules},
 		{"tag", 1, published, m.tag},
 		{"collect", 3, true, m.collect},
-		{"damage", 2, published && m.pending == nil, m.damage},
+		{"damage", 2, published && len(m.pending) == 0, m.damage},
 		{"rebuild", 1, published, m.rebuildIndex},
 		{"restart", 1, true, m.restartServer},
 	} {
