@@ -318,6 +318,11 @@ func (m *machine) ingestAs(id batchID, c *content, spec ingest.Spec) {
 	}
 	if run == first {
 		m.checkEffect(before, id, run)
+	} else {
+		// The first run may have finished, too: cancelling the second would not bring back what was
+		// before.
+		o := m.world.orders[id]
+		o[len(o)-1].published = true
 	}
 }
 

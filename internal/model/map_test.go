@@ -278,7 +278,7 @@ func (w *world) publish() bool {
 		o := w.orders[id]
 		o[len(o)-1].published = true
 	}
-	if v := w.newest(); sameBatches(live, w.published()) && (v == nil || v.list == w.list) {
+	if v := w.newest(); sameBatches(live, w.published()) && (len(live) == 0 || v.list == w.list) {
 		return false
 	}
 	w.add(live, w.list)
