@@ -289,6 +289,15 @@ func (w *world) add(batches map[batchID]*content, list int) {
 	w.versions = append(w.versions, &version{list: list, batches: maps.Clone(batches)})
 }
 
+// again is the world with another version like the newest.
+func (w *world) again() *world {
+	c := w.clone()
+	if v := w.newest(); v != nil {
+		c.add(v.batches, v.list)
+	}
+	return c
+}
+
 // collect drops versions as a garbage collection does.
 func (w *world) collect(keep int) (dropped []string) {
 	first := len(w.versions) - keep
