@@ -349,11 +349,15 @@ func (m *machine) checkEffect(before *world, id batchID, run *ingesting) {
 		m.Fatalf("effect of the ingest of %v: %+v, %v", id, e, err)
 	}
 	c, retired := before.current(id)
-	rows, others := int64(0), int64(0)
+	rows, others, fewer := int64(0), int64(0), false
 	for other, c := range m.world.live() {
 		if other.dataset == id.dataset && other != id {
 			rows, others = rows+int64(len(c.rows)), others+1
+			fewer = fewer || c.dropped
 		}
+	}
+	if fewer { // a batch that was ingested again counts as it was read, until it is published
+		rows = e.OtherRows
 	}
 	if have := before.published()[id]; retired && have != nil && have.name == c.name {
 		retired = e.Returned // if the content is that of the version, the ledger forgets that it was retired
@@ -390,10 +394,15 @@ func (m *machine) apply(store blob.Store, opt retire.Options) error {
 	return err
 }
 
+// restorable reports whether it is known what a batch is if it is restored.
+func (m *machine) restorable(id batchID, c *content, retired bool) bool {
+	return retired && !m.world.lost(id, c)
+}
+
 // restore restores a retired batch. A garbage collection may have deleted it, unless a version that
 // is kept has its content.
 func (m *machine) restore() {
-	ids := m.world.ids(func(_ batchID, _ *content, retired bool) bool { return retired })
+	ids := m.world.ids(m.restorable)
 	id := one(ids).Draw(m.rt, "batch")
 	c, _ := m.world.current(id)
 	opt := retire.Options{Dataset: id.dataset, Batches: []string{id.batch}, Restore: true}
@@ -498,7 +507,7 @@ func (m *machine) maybeAnother() {
 func (m *machine) compact() {
 	full := uniform(4).Draw(m.rt, "full") > 0
 	m.count("compact")
-	m.attempt("compact", func(*world) {}, func(store blob.Store) error {
+	m.attempt("compact", func(w *world) { w.compact() }, func(store blob.Store) error {
 		_, err := publish.CompactAll(m.Context(), store, testlake.Run(), publish.Compaction{Full: full}, m.temp)
 		return err
 	})
@@ -655,8 +664,9 @@ func (m *machine) collect() {
 		m.Fatalf("after a dry run: %v", err)
 	}
 	var res gc.Result
-	crashed := m.done["crash"]
+	attempts := 0
 	m.attempt("garbage collection", func(w *world) { w.collect(keep) }, func(store blob.Store) (err error) {
+		attempts++
 		opt := opt
 		if store != m.store {
 			opt.Timeout = 200 * time.Millisecond // others wait for so long if this one dies
@@ -664,7 +674,7 @@ func (m *machine) collect() {
 		res, err = gc.Collect(m.Context(), store, opt)
 		return err
 	})
-	if crashed == m.done["crash"] && would.Deleted.Total() != res.Deleted.Total() {
+	if attempts == 1 && would.Deleted.Total() != res.Deleted.Total() {
 		m.Fatalf("dry run: would delete %+v; then %+v was deleted", would.Deleted, res.Deleted)
 	}
 }

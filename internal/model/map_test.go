@@ -49,6 +49,36 @@ type content struct {
 	name  string
 	files []*file
 	rows  []row
+	// dropped tells that rows are gone that the files have.
+	dropped bool
+}
+
+// compactionDrops tells whether a compaction drops the rows that takedowns hide. They are gone from
+// the version that it makes on, and stay in the versions before.
+const compactionDrops = false
+
+// without returns the content without the rows that rules hide: itself if they hide none.
+func (c *content) without(dataset string, rules []rule) *content {
+	left := *c
+	left.rows = slices.DeleteFunc(slices.Clone(c.rows), func(r row) bool {
+		return slices.ContainsFunc(rules, func(n rule) bool { return n.hides(dataset, &r) })
+	})
+	if len(left.rows) == len(c.rows) {
+		return c
+	}
+	left.dropped = true
+	return &left
+}
+
+// dropped returns batches after a compaction while rules are in force.
+func dropped(batches map[batchID]*content, rules []rule) map[batchID]*content {
+	left := maps.Clone(batches)
+	for id, c := range left {
+		if compactionDrops {
+			left[id] = c.without(id.dataset, rules)
+		}
+	}
+	return left
 }
 
 // file is an input.
@@ -157,13 +187,21 @@ type world struct {
 	// moved tells that the list was changed once. From then on equal content may have other
 	// records.
 	moved bool
+	// drops are the batches of which rows were dropped.
+	drops []drop
+}
+
+// drop is a batch of which rows were dropped while it had a content.
+type drop struct {
+	batchID
+	name string
 }
 
 func newWorld() *world { return &world{orders: map[batchID][]entry{}} }
 
 func (w *world) clone() *world {
 	c := *w
-	c.orders, c.versions, c.rules = map[batchID][]entry{}, nil, slices.Clone(w.rules)
+	c.orders, c.versions, c.rules, c.drops = map[batchID][]entry{}, nil, slices.Clone(w.rules), slices.Clone(w.drops)
 	for id, o := range w.orders {
 		c.orders[id] = slices.Clone(o)
 	}
@@ -240,12 +278,17 @@ func (w *world) restore(id batchID) {
 	w.orders[id] = o
 }
 
-// live are the batches that a publish has to publish.
+// live are the batches that a publish has to publish. What the current version has stays as it is
+// there.
 func (w *world) live() map[batchID]*content {
 	all := map[batchID]*content{}
+	published := w.published()
 	for id := range w.orders {
 		if c, retired := w.current(id); c != nil && !retired {
 			all[id] = c
+			if have := published[id]; have != nil && have.name == c.name {
+				all[id] = have
+			}
 		}
 	}
 	return all
@@ -287,6 +330,28 @@ func (w *world) publish() bool {
 
 func (w *world) add(batches map[batchID]*content, list int) {
 	w.versions = append(w.versions, &version{list: list, batches: maps.Clone(batches)})
+	for id, c := range batches {
+		if c.dropped {
+			w.drops = append(w.drops, drop{id, c.name})
+		}
+	}
+}
+
+// compact adds the version that a compaction has to make, if takedowns hide rows that it drops.
+func (w *world) compact() {
+	v := w.newest()
+	if v == nil {
+		return
+	}
+	if left := dropped(v.batches, w.rules); !maps.Equal(left, v.batches) {
+		w.add(left, v.list)
+	}
+}
+
+// lost reports whether a version lacks rows of the content of a batch that were dropped. Then it
+// depends on what garbage collections have left whether the rows come back with the batch.
+func (w *world) lost(id batchID, c *content) bool {
+	return slices.ContainsFunc(w.drops, func(d drop) bool { return d.batchID == id && d.name == c.name })
 }
 
 // again is the world with another version like the newest.

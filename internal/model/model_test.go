@@ -63,7 +63,6 @@ type action struct {
 func (m *machine) step(*rapid.T) {
 	w := m.world
 	any := func(batchID, *content, bool) bool { return true }
-	isRetired := func(_ batchID, _ *content, retired bool) bool { return retired }
 	published := w.newest() != nil
 	var can []action
 	for _, a := range []action{
@@ -71,7 +70,7 @@ func (m *machine) step(*rapid.T) {
 		{"publish", 7, true, m.publish},
 		{"ingest again", 2, len(w.ids(any)) > 0, m.ingestAgain},
 		{"retire", 3, len(w.ids(any)) > 0, m.retire},
-		{"restore", 3, len(w.ids(isRetired)) > 0, m.restore},
+		{"restore", 3, len(w.ids(m.restorable)) > 0, m.restore},
 		{"withdraw", 2, len(w.ids(m.waits)) > 0, m.withdraw},
 		{"pack", 2, true, m.pack},
 		{"compact", 4, published, m.compact},

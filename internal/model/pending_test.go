@@ -28,7 +28,7 @@ func (m *machine) begin() {
 	m.count(map[bool]string{false: "begin of a publish", true: "begin of a compaction"}[p.compaction])
 	p.before, p.after, p.list = m.world.published(), m.world.live(), m.world.list
 	if p.compaction {
-		p.after = p.before
+		p.after = dropped(p.before, m.world.rules)
 	}
 	p.step = m.steps
 	for id := range p.after {
@@ -111,7 +111,7 @@ func (m *machine) commit() {
 		next[id] = c
 	}
 	for id, c := range p.after {
-		if have := p.before[id]; have == nil || have.name != c.name {
+		if have := p.before[id]; have == nil || have.name != c.name || have != c && next[id] == have {
 			next[id] = c
 		}
 	}
