@@ -87,7 +87,7 @@ func (t tb) Errorf(format string, args ...any) { t.Fatalf(format, args...) }
 var errBusy = errors.New("not done")
 
 func newMachine(t *testing.T, rt *rapid.T, done map[string]int) *machine {
-	temp, err := os.MkdirTemp(t.TempDir(), "")
+	temp, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // removed when the sequence ends
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,6 +301,9 @@ func (m *machine) ingestAs(id batchID, c *content, spec ingest.Spec) {
 			return
 		}
 	}
+	if m.world.moved && m.world.lost(id, c) {
+		return // whether the record is that of the version, which lacks rows, depends on the lists
+	}
 	m.count(map[bool]string{false: "ingest", true: "replacing ingest"}[spec.Replace])
 	before := m.world
 	run := &ingesting{run: testlake.Run(), spec: spec, temp: m.temp}
@@ -421,10 +424,8 @@ func (m *machine) restore() {
 	id := one(ids).Draw(m.rt, "batch")
 	c, _ := m.world.current(id)
 	opt := retire.Options{Dataset: id.dataset, Batches: []string{id.batch}, Restore: true}
-	lost := false
 	if !m.world.reaches(id, c) || m.world.moved {
-		_, err := opt.Select(m.Context(), m.store)
-		if lost = err != nil && strings.Contains(err.Error(), "not all of it is left"); lost {
+		if _, err := opt.Select(m.Context(), m.store); err != nil && strings.Contains(err.Error(), "not all of it is left") {
 			m.count("restore of what is lost")
 			return
 		}

@@ -144,14 +144,13 @@ func (v *version) clone() *version {
 
 // rule is a takedown in force.
 type rule struct {
-	id         string
-	kind       string
-	host       string // of a domain, the domain
-	scheme     string // "" for all
-	path       string
-	dataset    string // "" for all
-	from, to   *int64
-	descriptor string
+	id       string
+	kind     string
+	host     string // of a domain, the domain
+	scheme   string // "" for all
+	path     string
+	dataset  string // "" for all
+	from, to *int64
 }
 
 func (n *rule) hides(dataset string, r *row) bool {

@@ -38,16 +38,18 @@ func TestLakeEqualsMap(t *testing.T) {
 	setDefault(t, "rapid.checks", strconv.Itoa(sequences))
 	setDefault(t, "rapid.steps", strconv.Itoa(steps))
 	done, began := map[string]int{}, time.Now()
+	defer func() {
+		for _, name := range slices.Sorted(maps.Keys(done)) {
+			t.Logf("%6d %s", done[name], name)
+		}
+		t.Logf("%d steps in %v", done["steps"], time.Since(began).Round(time.Second))
+	}()
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(t, rt, done)
 		defer m.close()
 		rt.Repeat(map[string]func(*rapid.T){"": m.check, "step": m.step})
 		m.verify()
 	})
-	for _, name := range slices.Sorted(maps.Keys(done)) {
-		t.Logf("%6d %s", done[name], name)
-	}
-	t.Logf("%d steps in %v", done["steps"], time.Since(began).Round(time.Second))
 }
 
 // action is something that can happen to a lake.
