@@ -162,7 +162,7 @@ func (b *Batch) Encode() (data []byte, digest string, err error) {
 // key do not fit together.
 func DecodeBatch(data []byte, key string) (*Batch, error) {
 	var b Batch
-	if err := codec.Unseal(data, key, UnionFormat, &b); err != nil {
+	if err := codec.Unseal(data, key, DropFormat, &b); err != nil {
 		return nil, err
 	}
 	if want := b.format(); b.Format != want {

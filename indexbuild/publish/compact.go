@@ -130,7 +130,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err != nil {
 		return Summary{}, err
 	}
-	drops, err := suppress.ReadDropping(ctx, store, m)
+	drops, err := suppress.ReadDropping(ctx, store, m, base)
 	if err != nil {
 		return Summary{}, err
 	}

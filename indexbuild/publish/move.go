@@ -328,6 +328,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		return nil, nil, nil, err
 	}
 	chosen := map[manifest.BatchName]string{} // digests
+	asked := map[segment.BatchRef]bool{}      // unions of batches that only these have
 	for _, b := range all {
 		if r := records[b.Digest]; r != nil && r.CanonicalForm != c.rules.CanonicalForm {
 			e := &RulesError{DatasetID: b.DatasetID, Batch: b.Batch, Want: c.rules.CanonicalForm, Got: r.CanonicalForm}
@@ -335,13 +336,21 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 			continue
 		}
 		if r := records[b.Digest]; r != nil && r.PublicSuffix != c.rules.PublicSuffix {
-			o, ok := c.moved[b.ref()]
-			if !ok {
-				need = append(need, toMove{b.ref(), r.PublicSuffix, r.Rows, b.Pack})
+			source, pack := b.ref(), b.Pack
+			if lake.IsUnionName(b.from.Batch) {
+				source, pack = b.from, ""
+			}
+			o, ok := c.moved[source]
+			if !ok && !asked[source] {
+				need = append(need, toMove{source, r.PublicSuffix, r.Rows, pack})
+				asked[source] = true
 			}
 			if o.Damaged != "" {
 				c.skip(b, o.Damaged, false)
 				continue
+			}
+			if ok && source == b.from {
+				b.from.Digest = o.To // the rows of the batch follow the list there
 			}
 		}
 		good = append(good, b)
@@ -373,7 +382,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		stored := lakecheck.StoredRef(live)
 		switch o, known := c.moved[stored]; {
 		case !known && live.Union != "":
-			if !unions[stored] {
+			if !unions[stored] && !asked[stored] {
 				need = append(need, toMove{stored, c.base.PublicSuffix, live.Rows, ""})
 			}
 			unions[stored] = true

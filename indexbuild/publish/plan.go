@@ -749,7 +749,7 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 		return nil, "", err
 	}
 	p = new(plan)
-	if err := codec.Unseal(data, key, unionFormat, p); err != nil {
+	if err := codec.Unseal(data, key, dropFormat, p); err != nil {
 		return nil, "", err
 	}
 	if p.Format < planFormat || p.Format > dropFormat {

@@ -11,6 +11,7 @@ import (
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/deadrows"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
@@ -423,16 +424,25 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 		return err
 	}
 	united := map[segment.BatchRef]bool{} // batches that need no parts of their own
+	live := map[segment.BatchRef]bool{}
 	for b, err := range base.Batches(r.ctx) {
 		if err != nil {
 			break // listed below
 		}
+		live[lakecheck.BatchRef(b)] = true
 		if b.Union != "" {
 			united[lakecheck.BatchRef(b)] = true
 		}
 	}
 	for i := range finished {
-		if ref := finished[i].ref(); !united[ref] {
+		ref := finished[i].ref()
+		if !live[ref] {
+			// A restored batch may be left in a union only, from which the next publish takes it.
+			if ref, _, err = lakecheck.Source(r.ctx, r.store, ref); err != nil && !errors.As(err, new(*postings.DamageError)) {
+				return err
+			}
+		}
+		if !united[ref] {
 			add(ref)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/indextest"
+	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
@@ -230,6 +231,13 @@ func TestRestoredFromAUnion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// Nothing is wrong with a batch that waits for a publish in a union.
+		if r, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{TempDir: t.TempDir()}); err != nil || len(r.Problems) > 0 {
+			t.Errorf("a check before the publish: %+v, %v", r.Problems, err)
+		}
+		if r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir()); err != nil || len(r.Unmended) > 0 {
+			t.Errorf("rebuild before the publish: %+v, %v", r, err)
+		}
 		if done := testlake.Publish(t, store); len(done.Skipped) > 0 {
 			t.Fatalf("%+v", done)
 		}
@@ -257,6 +265,59 @@ func TestRestoredFromAUnion(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "not all of it is left") {
 		t.Errorf("a collected batch: %v", err)
+	}
+}
+
+// A batch that only a union still has returns also if the public suffix list has changed meanwhile.
+func TestRestoredFromAUnionOfAnotherList(t *testing.T) {
+	lake := func(list string) (blob.Store, func(rules string)) {
+		store := blob.NewMemory()
+		setList := func(rules string) { testlake.SetList(t, store, rules) }
+		setList(list)
+		for i, batch := range []string{"b1", "b2", "b3"} {
+			list := records(batch, 10+i)
+			for j := range list {
+				list[j].URL = strings.Replace(list[j].URL, "//", "//www.", 1)
+			}
+			testlake.Ingest(t, store, "alpha", batch, list)
+			testlake.Publish(t, store)
+		}
+		return store, setList
+	}
+	want, _ := lake("test site3.test")
+	hosts := []string{"site0.test", "www.site0.test", "site3.test", "www.site3.test", "www.site6.test"}
+	for _, gone := range [][]string{{"1/b1"}, {"1/b1", "1/b3"}} {
+		store, setList := lake("test")
+		compact(t, store, true)
+		if _, err := gc.Collect(t.Context(), store, gc.Options{Keep: 1}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range gone {
+			retire(t, store, id)
+		}
+		testlake.Publish(t, store)
+		for _, id := range gone {
+			opt := retirepkg.Options{Dataset: "alpha", Batches: []string{strings.TrimPrefix(id, "1/")}, Restore: true}
+			s, err := opt.Select(t.Context(), store)
+			if err == nil {
+				err = s.Apply(t.Context(), store)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		setList("test site3.test")
+		if done := testlake.Publish(t, store); len(done.Skipped) > 0 {
+			t.Fatalf("%+v", done)
+		}
+		expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 11, "1/b3": 12})
+		if diff := cmp.Diff(unordered(answers(t, want, hosts, "")), unordered(answers(t, store, hosts, ""))); diff != "" {
+			t.Errorf("%q (-undisturbed +got):\n%s", gone, diff)
+		}
+		checkLake(t, store)
+		if again := testlake.Publish(t, store); !again.Existed {
+			t.Errorf("%q: %+v", gone, again)
+		}
 	}
 }
 

@@ -368,6 +368,7 @@ func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.
 				todo = append(todo, s)
 			}
 		}
+		a.follow(v)
 		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
 		done, err := a.apply(ctx, todo, none, work{rules: rules})
 		if err != nil {

@@ -44,7 +44,7 @@ func (d *Dropping) hiddenIn(
 		return err
 	}
 	defer seg.Close()
-	below, err := a.namesBelow(ctx, seg, rules.Domains())
+	below, err := a.namesBelow(ctx, seg, s.ID, rules.Domains())
 	if err != nil {
 		return err
 	}
@@ -159,16 +159,20 @@ type Dropping struct {
 	// Ref names the document that has the rules.
 	Ref *takedown.Ref
 
-	doc    *takedown.Document
-	rules  *takedown.Rules
-	hidden map[Stored]*Hidden
+	doc   *takedown.Document
+	rules *takedown.Rules
+	// follows is the public suffix list of the version.
+	follows string
+	hidden  map[Stored]*Hidden
 	// dead are the views of segments of which the version lacks rows that the takedowns may match:
 	// those of batches that were retired or replaced.
 	dead map[string]bool
 }
 
-// ReadDropping returns what hides rows of the versions of a manifest, nil if nothing does.
-func ReadDropping(ctx context.Context, store blob.Store, m *manifest.Manifest) (*Dropping, error) {
+// ReadDropping returns what hides rows of a version of a manifest, nil if nothing does.
+func ReadDropping(
+	ctx context.Context, store blob.Store, m *manifest.Manifest, v *manifest.Version,
+) (*Dropping, error) {
 	if m.Takedowns == nil {
 		return nil, nil
 	}
@@ -176,7 +180,7 @@ func ReadDropping(ctx context.Context, store blob.Store, m *manifest.Manifest) (
 	if err != nil {
 		return nil, err
 	}
-	d := &Dropping{Ref: m.Takedowns, doc: doc, hidden: map[Stored]*Hidden{}, dead: map[string]bool{}}
+	d := &Dropping{Ref: m.Takedowns, doc: doc, follows: v.PublicSuffix, hidden: map[Stored]*Hidden{}, dead: map[string]bool{}}
 	d.rules, err = doc.Rules(ctx, store)
 	return d, err
 }
@@ -200,7 +204,9 @@ func (d *Dropping) Add(ctx context.Context, store blob.Store, s *manifest.Segmen
 	if covered.Overlay == nil && (s.Dead == nil || d.rules.Len() == 0) {
 		return nil
 	}
-	if err := d.hiddenIn(ctx, newApplier(store, ""), s, covered); err != nil {
+	a := newApplier(store, "")
+	a.follows[s.ID] = d.follows
+	if err := d.hiddenIn(ctx, a, s, covered); err != nil {
 		return fmt.Errorf("segment %s: %w", s.ID, err)
 	}
 	return nil

@@ -261,7 +261,7 @@ func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *
 		}
 	}
 	hidden := overlay.NewStack(dead, rules)
-	names, err := in.namesIn(ctx, seg)
+	names, err := in.namesIn(ctx, seg, s.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -321,8 +321,8 @@ func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *
 	return out, nil
 }
 
-func (in *inspector) namesIn(ctx context.Context, seg *segment.Segment) ([]string, error) {
-	below, err := in.namesBelow(ctx, seg, in.probe.Domains())
+func (in *inspector) namesIn(ctx context.Context, seg *segment.Segment, id string) ([]string, error) {
+	below, err := in.namesBelow(ctx, seg, id, in.probe.Domains())
 	return append(in.rule.Names(), below...), err
 }
 
@@ -361,6 +361,7 @@ func (in *inspector) leased(ctx context.Context, m *manifest.Manifest) error {
 			in.state.Unknown = append(in.state.Unknown, err.Error())
 			continue
 		}
+		in.follow(v)
 		for i := range v.Segments {
 			got, err := in.segment(ctx, &v.Segments[i], nil)
 			if err != nil {

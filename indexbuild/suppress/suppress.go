@@ -60,12 +60,16 @@ type applier struct {
 	mu       sync.Mutex
 	versions map[manifest.VersionRef]*manifest.Version
 	suffixes map[string]*urlnorm.SuffixList // nil for one that the lake lacks
+	// follows has, by segment, the list that a version with the segment follows. A segment names
+	// that of its first batch, and a batch of which a change of the list moves nothing keeps the
+	// name of the older one.
+	follows map[string]string
 }
 
 func newApplier(store blob.Store, tempDir string) *applier {
 	return &applier{
 		store: store, tempDir: tempDir, versions: map[manifest.VersionRef]*manifest.Version{},
-		suffixes: map[string]*urlnorm.SuffixList{},
+		suffixes: map[string]*urlnorm.SuffixList{}, follows: map[string]string{},
 	}
 }
 
@@ -97,7 +101,22 @@ func (a *applier) readVersions(ctx context.Context, m *manifest.Manifest) ([]*ma
 			return nil
 		})
 	}
-	return list, group.Wait()
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for _, v := range list {
+		a.follow(v)
+	}
+	return list, nil
+}
+
+// follow notes which list the segments of a version follow.
+func (a *applier) follow(v *manifest.Version) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range v.Segments {
+		a.follows[v.Segments[i].ID] = v.PublicSuffix
+	}
 }
 
 // segmentsOf returns what versions have of segments, each view once, in the order of the views.
@@ -205,7 +224,7 @@ func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, have takedow
 		return applied{}, err
 	}
 	defer seg.Close()
-	below, err := a.namesBelow(ctx, seg, rules.Domains())
+	below, err := a.namesBelow(ctx, seg, s.ID, rules.Domains())
 	if err != nil {
 		return fail(err)
 	}
@@ -328,16 +347,23 @@ func find(seg *segment.Segment, names []string, all bool) ([]found, error) {
 	return have, nil
 }
 
-// namesBelow returns the domains of a segment that are below one of the given domains, which its
-// public suffix list has as public suffixes. Rules are made by the list that a lake follows; a kept
-// version can follow another one.
-func (a *applier) namesBelow(ctx context.Context, seg *segment.Segment, domains []string) (names []string, err error) {
+// namesBelow returns the domains of a segment that are below one of the given domains, which the
+// public suffix list of its versions has as public suffixes. Rules are made by the list that a lake
+// follows; a kept version can follow another one.
+func (a *applier) namesBelow(
+	ctx context.Context, seg *segment.Segment, id string, domains []string,
+) (names []string, err error) {
 	if len(domains) == 0 {
 		return nil, nil
 	}
-	list, err := a.suffixList(ctx, seg.Info().PublicSuffix)
-	if err != nil {
-		return nil, err
+	a.mu.Lock()
+	identity, known := a.follows[id]
+	a.mu.Unlock()
+	var list *urlnorm.SuffixList
+	if known {
+		if list, err = a.suffixList(ctx, identity); err != nil {
+			return nil, err
+		}
 	}
 	parents := map[string]bool{}
 	for _, d := range domains {

@@ -78,7 +78,8 @@ var allowed = map[string][]string{
 		"lake/rowmerge", "lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {
-		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry",
+		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/part", "lake/partreader",
+		"lake/registry",
 	},
 	"lake/ingest/many": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/pieces", "lake/registry",
@@ -249,6 +250,7 @@ var allowed = map[string][]string{
 	"internal/e2e":          {},
 	"internal/layers":       {},
 	"internal/mapped":       {"lake/blob", "lake/codec"},
+	"internal/model":        {},
 	"internal/prefetch":     {},
 	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},

@@ -190,8 +190,8 @@ records of every file from this machine, and needs neither a lake nor Temporal.
 Ingesting a batch again replaces it. If the content is unchanged, the same objects are
 written again, which repairs damaged ones, and the result says so. Without --batch a
 changed input becomes another batch and adds to the dataset. The result says whether the
-batch was replaced or is new, and how many rows the dataset has besides; it warns if
-another batch was made from an input of the same name and size.
+batch is new, how many rows the dataset has besides, and how many of the new ones it had
+already; it warns if another batch was made from an input of the same name and size.
 
 With --replace the batch becomes the dataset's only content, in one version: all other
 batches whose ingests began before are retired with it. "starter restore" brings them

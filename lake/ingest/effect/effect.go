@@ -1,6 +1,7 @@
 // Package effect tells what an ingest did to its dataset: whether its batch is new there or took
-// the place of an earlier ingest, what the dataset has besides, and which other batches were made
-// from the same inputs. It reads records and never rows.
+// the place of an earlier ingest, what the dataset has besides, how many of the rows it had
+// already, and which other batches were made from the same inputs. Of the rows it reads the ids of
+// their URLs only.
 package effect
 
 import (
@@ -48,6 +49,10 @@ type Effect struct {
 	// OtherRows is how many rows the dataset has in OtherBatches batches besides this one.
 	OtherRows    int64 `json:"other_rows"`
 	OtherBatches int64 `json:"other_batches"`
+	// KnownRows is how many rows of the batch have a URL that the dataset has in these other
+	// batches, too: they count once more. It is -1 if that was not counted, since there are too
+	// many rows, or since something is damaged.
+	KnownRows int64 `json:"known_rows"`
 	// Shared are the first of SharedBatches other batches that were made from inputs of the same
 	// names and sizes.
 	Shared        []Shared `json:"shared,omitempty"`
@@ -110,7 +115,10 @@ func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error)
 	if err != nil {
 		return nil, err
 	}
-	return e, e.compare(ctx, view, record, others)
+	if err := e.compare(ctx, view, record, others); err != nil {
+		return nil, err
+	}
+	return e, e.known(ctx, view, record, others)
 }
 
 // lost reports whether an error says that a record is missing or damaged.
@@ -129,7 +137,8 @@ func read(ctx context.Context, store blob.Store, key string) (*lake.Batch, error
 // other is the record of another batch of the dataset.
 type other struct {
 	batch, key string
-	counts     bool // its rows are not in OtherRows yet
+	union      string // the key of the record of the union that has its rows, "" for none
+	counts     bool   // its rows are not in OtherRows yet
 }
 
 // others counts the other batches of the dataset: those of the version, with what is not published
@@ -162,7 +171,7 @@ func (e *Effect) others(ctx context.Context, view *pack.View, own registry.Batch
 		}
 		if !p.Retired {
 			view.Add(p.DatasetID, p.Batch, p.Pack)
-			all = append(all, other{p.Batch, lake.BatchKey(p.DatasetID, p.Batch, p.Digest), true})
+			all = append(all, other{p.Batch, lake.BatchKey(p.DatasetID, p.Batch, p.Digest), "", true})
 			e.OtherBatches++
 		}
 	}
@@ -195,7 +204,12 @@ func (e *Effect) others(ctx context.Context, view *pack.View, own registry.Batch
 		}
 		if !later[b.Batch] {
 			view.Add(b.DatasetID, b.Batch, b.Pack)
-			all = append(all, other{b.Batch, b.Record(), false})
+			o := other{b.Batch, b.Record(), "", false}
+			if b.Union != "" {
+				name, digest := b.Stored()
+				o.union = lake.BatchKey(b.DatasetID, name, digest)
+			}
+			all = append(all, o)
 		}
 	}
 	return all, nil

@@ -1,0 +1,133 @@
+package model
+
+import (
+	"context"
+	"slices"
+
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+)
+
+// pending is a publish or a compaction that is built and not committed.
+type pending struct {
+	run        string
+	compaction bool
+	planKey    string
+	built      publish.Built
+	// before and after are the batches of the version of which it was planned, and those that it
+	// has to make of them.
+	before, after map[batchID]*content
+	list          int
+	step          int // in which it was begun
+}
+
+// begin does all of a publish, or of a compaction, but its commit. Other things happen before that.
+func (m *machine) begin() {
+	p := &pending{run: testlake.Run(), compaction: uniform(3).Draw(m.rt, "compaction") == 2}
+	m.count(map[bool]string{false: "begin of a publish", true: "begin of a compaction"}[p.compaction])
+	p.before, p.after, p.list = m.world.published(), m.world.live(), m.world.list
+	if p.compaction {
+		p.after = dropped(p.before, m.world.rules)
+	}
+	p.step = m.steps
+	for id := range p.after {
+		m.published[id] = true
+	}
+	for {
+		plan, err := p.plan(m)
+		if err != nil {
+			m.Fatalf("plan: %v", err)
+		}
+		if len(plan.Skipped) > 0 {
+			m.Fatalf("the plan leaves out %+v", plan.Skipped)
+		}
+		if plan.Nothing {
+			m.drop(p)
+			return
+		}
+		if len(plan.UniteSplits)+plan.MoveTasks == 0 {
+			p.planKey = plan.PlanKey
+			break
+		}
+		for task := range plan.UniteSplits {
+			if _, err := publish.Unite(m.Context(), m.store, plan.UniteKey, task, m.temp, nil); err != nil {
+				m.Fatalf("unite: %v", err)
+			}
+		}
+		for task := range plan.MoveTasks {
+			if _, err := publish.Move(m.Context(), m.store, plan.MoveKey, task, m.temp, nil); err != nil {
+				m.Fatalf("move: %v", err)
+			}
+		}
+	}
+	var err error
+	if p.built, err = publish.Build(m.Context(), m.store, p.planKey, m.temp); err != nil || p.built.Damaged > 0 {
+		m.Fatalf("build: %+v, %v", p.built, err)
+	}
+	m.pending = append(m.pending, p)
+}
+
+func (p *pending) plan(m *machine) (publish.Summary, error) {
+	if p.compaction {
+		return publish.PlanCompaction(m.Context(), m.store, p.run, 0, publish.Compaction{Full: true})
+	}
+	return publish.Plan(m.Context(), m.store, p.run, 0)
+}
+
+// drop removes what a publish or a compaction has in staging.
+func (m *machine) drop(p *pending) {
+	m.pending = slices.DeleteFunc(slices.Clone(m.pending), func(o *pending) bool { return o == p })
+	if err := lake.DeleteStaging(context.WithoutCancel(m.Context()), m.store, p.run); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// commit commits a publish or a compaction that was begun before. It may be stale if the version is
+// no longer the one of which it was planned, or if what it adds or removes is not what the ledger
+// has any more.
+func (m *machine) commit() {
+	p := m.pending[uniform(len(m.pending)).Draw(m.rt, "of")]
+	defer m.drop(p)
+	done, err := publish.Commit(m.Context(), m.store, p.planKey, p.built, m.temp)
+	if err != nil {
+		m.Fatalf("commit: %v", err)
+	}
+	if done.Stale {
+		m.count("stale commit")
+		if m.steps == p.step+1 {
+			m.Fatalf("a commit is stale, although nothing has happened since its plan")
+		}
+		return
+	}
+	if done.Existed {
+		m.count("commit of another's plan")
+		return
+	}
+	m.count("commit")
+	// What the plan adds or removes is done to the version that was the current one.
+	next := map[batchID]*content{}
+	for id, c := range m.world.published() {
+		next[id] = c
+	}
+	for id, c := range p.after {
+		if have := p.before[id]; have == nil || have.name != c.name || have != c && next[id] == have {
+			next[id] = c
+		}
+	}
+	for id := range p.before {
+		if p.after[id] == nil {
+			delete(next, id)
+		}
+	}
+	list := p.list
+	if v := m.world.newest(); v != nil && p.compaction {
+		list = v.list
+	}
+	m.world.add(next, list)
+	for id, c := range next {
+		if o := m.world.orders[id]; len(o) > 0 && !o[len(o)-1].retired && o[len(o)-1].name == c.name {
+			o[len(o)-1].published = true
+		}
+	}
+}

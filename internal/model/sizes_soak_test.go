@@ -1,0 +1,12 @@
+//go:build soak
+
+package model
+
+import (
+	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// size returns how many sequences a test has, and how many steps one has on average.
+func size(t *testing.T) (sequences, steps int) { return testenv.Scaled(t, 1000, 20), 60 }
