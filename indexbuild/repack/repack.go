@@ -70,7 +70,7 @@ type own struct {
 // Write writes packs without the postings of batches that base has in a union, or that are to be
 // dropped, and of batches that nothing refers to; and names them in the ledger. Until a version
 // names the new packs, these postings are objects of their own, as far as base needs them. A ledger
-// or a pack that is damaged stays as it is.
+// or a pack that is damaged stays as it is, and so does a pack of a newer urlake.
 func Write(ctx context.Context, store blob.Store, base *manifest.Version, opt Options) (Packs, error) {
 	r := &repacker{ctx: ctx, store: store, base: base, opt: opt}
 	names, err := r.packs()
@@ -81,7 +81,8 @@ func Write(ctx context.Context, store blob.Store, base *manifest.Version, opt Op
 		return nil, err
 	}
 	for _, name := range names {
-		if err := r.pack(name); err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
+		err := r.pack(name)
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) && !codec.IsFormat(err) {
 			return nil, err
 		}
 	}

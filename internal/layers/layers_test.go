@@ -221,7 +221,7 @@ var allowed = map[string][]string{
 	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/single":      {"activities", "internal/cli"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
-	"starter/versionlist": {"internal/cli", "lake/blob", "lake/manifest", "lake/takedown"},
+	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
 
 	"serve/lookup": {
 		"indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/blob", "lake/codec",

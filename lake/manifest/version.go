@@ -274,6 +274,17 @@ func DecodeVersion(store blob.Store, data []byte, key string) (*Version, error) 
 	return v, nil
 }
 
+// DeadRows is the number of rows of the version's segments that it does not have, and that of the
+// segments with such rows.
+func (v *Version) DeadRows() (rows int64, segments int) {
+	for i := range v.Segments {
+		if s := &v.Segments[i]; s.Dead != nil {
+			rows, segments = rows+s.Dead.Rows, segments+1
+		}
+	}
+	return rows, segments
+}
+
 // open opens the pieces of a version.
 func (v *Version) open(store blob.Store, datasets pieces.Ref) {
 	v.datasets = pieces.Open(store, PiecesRoot, datasets)

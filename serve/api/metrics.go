@@ -83,7 +83,9 @@ var (
 	versionRows      = desc("version_rows", "Rows of the current version.")
 	versionDatasets  = desc("version_datasets", "Datasets of the current version.")
 	versionSegments  = desc("version_segments", "Segments of the current version.")
-	openVersions     = desc("open_versions",
+	versionDeadRows  = desc("version_dead_rows",
+		"Rows of the segments that the current version does not have. A compaction drops them.")
+	openVersions = desc("open_versions",
 		"Open versions: the current one and those kept open for version= and cursors.")
 
 	leasedVersions = desc("leased_versions",
@@ -97,7 +99,7 @@ var (
 	takedownEpoch = desc("takedown_epoch", "Grows by one whenever a takedown is added or lifted, as far as this server has seen.")
 	takedownRules = desc("takedowns", "Takedowns in force.")
 	takedownRead  = desc("takedown_refresh_seconds", "How long it took to read the takedowns when they last changed.")
-	overlayBytes  = desc("overlay_bytes", "Memory of the overlays that say what is hidden.")
+	overlayBytes  = desc("overlay_bytes", "Memory of the overlays that say which rows are hidden or dead.")
 
 	cacheHits    = desc("cache_hits_total", "Values found in a cache.", "cache")
 	cacheMisses  = desc("cache_misses_total", "Values not found in a cache.", "cache")
@@ -130,6 +132,7 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 		gauge(versionRows, float64(st.Counts.Rows))
 		gauge(versionDatasets, float64(st.Counts.Datasets))
 		gauge(versionSegments, float64(st.Counts.Segments))
+		gauge(versionDeadRows, float64(st.DeadRows))
 		gauge(manifestGeneration, float64(st.Generation))
 		if st.Err == nil {
 			followed = 1

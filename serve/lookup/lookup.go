@@ -734,12 +734,15 @@ type Status struct {
 	Generation    uint64
 	TakedownEpoch uint64
 	// Takedowns is how many takedowns are in force. TakedownRefresh is how long it took to read
-	// them when they last changed, OverlayBytes the memory that they take.
+	// them when they last changed. OverlayBytes is the memory of overlays: theirs, and those of the
+	// current version's dead rows.
 	Takedowns       int64
 	TakedownRefresh time.Duration
 	OverlayBytes    int64
 	// Counts are those of the version without what takedowns hide.
 	Counts manifest.Counts
+	// DeadRows are rows of the version's segments that the version does not have.
+	DeadRows int64
 	// CanonicalForm and PublicSuffix are those of the version.
 	CanonicalForm, PublicSuffix string
 	// Polled is when the manifest was last read or found unchanged.
@@ -785,6 +788,12 @@ func (s *Server) Status() Status {
 		st.Version, st.Counts, st.CanonicalForm, st.PublicSuffix = v.ID, v.Counts, v.CanonicalForm, v.PublicSuffix
 		if view := cur.applied.Load(); view != nil {
 			st.Counts.Rows = view.rows
+		}
+		st.DeadRows, _ = v.DeadRows()
+		for _, o := range cur.dead {
+			if o != nil {
+				st.OverlayBytes += o.MemoryBytes()
+			}
 		}
 		st.Published, _ = time.Parse(time.RFC3339, v.Created) // checked when the version was read
 		st.Open++

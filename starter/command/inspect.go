@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/log"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
@@ -105,12 +103,15 @@ func noVersion(ctx context.Context, store blob.Store, err error) error {
 
 // lakeStatus is what "status --json" prints.
 type lakeStatus struct {
-	Lake        string            `json:"lake"`
-	Version     string            `json:"version,omitempty"`
-	Generation  uint64            `json:"generation,omitempty"`
-	Counts      *manifest.Counts  `json:"counts,omitempty"`
-	Unpublished []unpublished     `json:"unpublished"`
-	TaskQueues  map[string]string `json:"task_queues"`
+	Lake       string           `json:"lake"`
+	Version    string           `json:"version,omitempty"`
+	Generation uint64           `json:"generation,omitempty"`
+	Counts     *manifest.Counts `json:"counts,omitempty"`
+	// DeadRows are rows of DeadSegments of the version's segments that the version does not have.
+	DeadRows     int64             `json:"dead_rows,omitempty"`
+	DeadSegments int               `json:"dead_segments,omitempty"`
+	Unpublished  []unpublished     `json:"unpublished"`
+	TaskQueues   map[string]string `json:"task_queues"`
 	// Damage is set if the manifest or the current version is lost.
 	Damage string `json:"damage,omitempty"`
 	// Running are the first of RunningWorkflows workflows that have not ended. IdlePools are the
@@ -206,6 +207,7 @@ func (s *lakeStatus) read(ctx context.Context, store blob.Store) error {
 		return err
 	case v != nil:
 		s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
+		s.DeadRows, s.DeadSegments = v.DeadRows()
 		if err := takedown.Subtract(ctx, store, m, v); err != nil {
 			return err
 		}
@@ -261,6 +263,10 @@ func (s *lakeStatus) printLake(out io.Writer) {
 			plural(int64(c.Datasets), "dataset"), plural(int64(c.Batches), "batch"),
 			plural(c.Parts, "part"), size(c.PartBytes))
 		cli.Fprintf(out, "Index       %s, %s\n", plural(int64(c.Segments), "segment"), size(c.IndexBytes))
+		if s.DeadRows > 0 {
+			cli.Fprintf(out, "            %s of batches that were taken out stay in %s until a compaction\n",
+				plural(s.DeadRows, "row"), plural(int64(s.DeadSegments), "segment"))
+		}
 	}
 	s.printWaiting(out)
 }
@@ -508,17 +514,20 @@ func versionsCommand(g *global) *cobra.Command {
 		}
 		out := cmd.OutOrStdout()
 		if parts {
-			paths, err := partPaths(cmd.Context(), store, lakeURL, v)
-			if err != nil {
+			files, err := versionlist.ReadFiles(cmd.Context(), store, lakeURL, v)
+			switch {
+			case err != nil:
 				return err
-			}
-			if sql {
-				return writeView(cmd.Context(), out, v, paths)
+			case sql:
+				return files.WriteView(cmd.Context(), out, v)
+			case len(files.Dead) > 0:
+				cli.Fprintf(cmd.ErrOrStderr(), "Some of these files also hold rows of batches that were taken out since; "+
+					"the view of --sql leaves them out.\n")
 			}
 			if g.json {
-				return printJSON(out, paths)
+				return printJSON(out, files.Paths)
 			}
-			for _, p := range paths {
+			for _, p := range files.Paths {
 				cli.Fprintf(out, "%s\n", p)
 			}
 			return nil
@@ -536,7 +545,9 @@ and the sizes that its document names.
 With --parts it prints the Parquet files of one version instead, one per line. Give
 this list to a query engine: the folders also hold files of replaced batches and of
 batches that are not published. With --sql it prints SQL for DuckDB that makes a view
-urls of them, with the URL, the name of the dataset, and unsigned ids.`
+urls of them, with the URL, the name of the dataset, and unsigned ids. After a
+compaction a file can hold several batches, and until the next one also rows of
+batches that were taken out since; the view leaves those out.`
 	cmd.Example = `  starter versions --lake s3://b/lake
   starter versions --lake /data/lake --parts --json
   starter versions --lake /data/lake --parts --sql > urls.sql && duckdb -init urls.sql`
@@ -545,48 +556,4 @@ urls of them, with the URL, the name of the dataset, and unsigned ids.`
 	cmd.Flags().BoolVar(&sql, "sql", false, "with --parts: print a CREATE VIEW for DuckDB")
 	cmd.Flags().StringVar(&version, "version-id", "", "`VERSION` of --parts (default: the current one)")
 	return cmd
-}
-
-// partPaths lists the Parquet files of a version in the version's order, by the names that an
-// engine on this machine opens: paths of a local lake, URLs of others.
-func partPaths(ctx context.Context, store blob.Store, lakeURL string, v *manifest.Version) ([]string, error) {
-	root := lakeURL
-	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
-		root = u.Path
-	}
-	packed := pack.NewView(store)
-	perBatch := make([][]string, v.Counts.Batches)
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(16)
-	n := 0
-	for live, err := range v.Batches(ctx) {
-		if err != nil {
-			return nil, errors.Join(err, group.Wait())
-		}
-		packed.Add(live.DatasetID, live.Batch, live.Pack)
-		i := n
-		n++
-		group.Go(func() error {
-			data, _, err := packed.Get(ctx, live.Record())
-			if err != nil {
-				return fmt.Errorf("batch %s of dataset %d: %w", live.Batch, live.DatasetID, err)
-			}
-			b, err := lake.DecodeBatch(data, live.Record())
-			if err != nil {
-				return err
-			}
-			for _, p := range b.Parts {
-				perBatch[i] = append(perBatch[i], root+"/"+p.Key)
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	paths := []string{}
-	for _, p := range perBatch {
-		paths = append(paths, p...)
-	}
-	return paths, nil
 }
