@@ -48,7 +48,7 @@ const (
 )
 
 // Folder is where the lakes are, below the root of the source tree.
-const Folder = "testdata/lakes"
+const Folder = "internal/compat/testdata/lakes"
 
 // All returns the folders of all fixtures, the oldest first. That there is none fails the test.
 func All(tb testing.TB) []string {

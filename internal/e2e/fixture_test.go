@@ -16,7 +16,7 @@ import (
 )
 
 // fixture is the name of the lake that TestFixture writes: a new folder beside the earlier ones.
-var fixture = flag.String("fixture", "", "write testdata/lakes/`NAME` (make fixtures FIXTURE=NAME)")
+var fixture = flag.String("fixture", "", "write internal/compat/testdata/lakes/`NAME` (make fixtures FIXTURE=NAME)")
 
 // fixtureInputs is where the inputs of fixtures are, since records of batches name them.
 const fixtureInputs = "/tmp/urlake-fixture"
