@@ -41,7 +41,7 @@ func (c *checker) findPacks(versions []*manifest.Version) error {
 		c.packs.add(dataset, batch, name)
 	}
 	for _, v := range versions {
-		for b, err := range v.Batches(c.ctx) {
+		for b, err := range v.Needed(c.ctx) {
 			if errors.Is(err, codec.ErrCorrupt) {
 				break // it is reported where the version is checked
 			}

@@ -25,7 +25,7 @@ import (
 // LeastBuried is the least number of rows that have to be left of a segment whose rows are taken
 // out by an overlay. To build a smaller one again takes milliseconds, and frees the rows at once.
 // It is a variable for tests.
-var LeastBuried int64 = 64 << 10
+var LeastBuried int64 = 4 << 10
 
 // buried is a segment of the base version that stays, and out of which batches are taken.
 type buried struct {

@@ -162,6 +162,9 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	}
 	slices.Sort(p.Replaces)
 	sortPlanned(p.Batches)
+	if _, err := base.FindDatasets(ctx, idsOf(p.Batches)); err != nil { // the commit reads these, too
+		return Summary{}, err
+	}
 	written, err := readUnited(ctx, store, run)
 	if err != nil {
 		return Summary{}, err

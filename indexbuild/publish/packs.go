@@ -25,9 +25,9 @@ func addPlanned(view *pack.View, batches []planned) {
 	}
 }
 
-// addLive adds the packs of all batches of a version.
+// addLive adds the packs of all batches that a version needs.
 func addLive(ctx context.Context, view *pack.View, v *manifest.Version) error {
-	for b, err := range v.Batches(ctx) {
+	for b, err := range v.Needed(ctx) {
 		if err != nil {
 			return err
 		}

@@ -261,14 +261,14 @@ func newerKinds() []newer {
 	manifestReaders := except("ingest", "retire", "rules")
 	kinds := []newer{
 		document("manifest", `^index/manifest\.json$`, 5, 4, manifestReaders...),
-		document("version", `^index/versions/`, 4, 3, "gc", "takedown", "verify"),
+		document("version", `^index/versions/`, 5, 4, "gc", "takedown", "verify"),
 		{"current version", func(t *testing.T, c contents) (string, string) {
 			m, err := manifest.Decode(c[manifest.Key])
 			if err != nil {
 				t.Fatal(err)
 			}
 			key := manifest.VersionKey(m.CurrentVersion)
-			return c.replace(t, key, raise(t, c[key])), says(4, 3)
+			return c.replace(t, key, raise(t, c[key])), says(5, 4)
 		}, except("ingest", "retire", "rules", "tag"), false},
 		document("takedowns", `index/takedowns/documents/`, 2, 1, "serve", "publish", "compact", "gc", "takedown", "verify"),
 		document("registry", `^registry/datasets\.json$`, 3, 2, "ingest", "publish", "compact", "gc", "retire", "rebuild", "verify", "rules"),
@@ -276,10 +276,11 @@ func newerKinds() []newer {
 		document("ledger", `^registry/ledger/01\.json$`, 3, 2, "ingest", "publish", "gc", "retire", "rebuild", "verify"),
 		document("list of garbage", `^index/trash/lists/`, 2, 1, "gc"),
 		document("sweep", `^index/trash/sweep\.json$`, 2, 1, "ingest", "publish", "gc", "takedown", "retire", "rules"),
-		document("unpublished batch record", unpublished, 3, 2, "publish", "gc", "verify"),
+		document("unpublished batch record", unpublished, 4, 3, "publish", "gc", "verify"),
 		binaryFormat("unpublished pack", `^batches/packs/`, "PACK", "gc"),
 		rootOf("datasets of the current version", currentVersion, "dataset_pieces", "serve"),
 		rootOf("batches of the current version", currentVersion, "batch_pieces", "gc", "verify"),
+		rootOf("dead batches of the current version", currentVersion, `dead": \{.*?"batch_pieces`, "gc", "verify"),
 		rootOf("datasets of the registry", `^registry/datasets\.json$`, "dataset_pieces", "ingest", "verify", "rebuild"),
 		rootOf("names of the registry", `^registry/datasets\.json$`, "name_pieces", "ingest", "verify", "rebuild"),
 		rootOf("orders of the ledger", `^registry/ledger/01\.json$`, "batch_pieces", "gc", "verify", "rebuild", "retire"),
@@ -302,7 +303,7 @@ func newerKinds() []newer {
 				t.Fatal(err)
 			}
 			c[key] = data
-			return key, says(9, 4)
+			return key, says(9, 6)
 		}, []string{"gc"}, false},
 		{"public suffix list", func(t *testing.T, c contents) (string, string) {
 			m := regexp.MustCompile(`"public_suffix_list": "([^"]+)"`).FindSubmatch(c[lake.RegistryKey])

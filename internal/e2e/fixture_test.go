@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -189,6 +190,18 @@ func (f *fixtureLake) live() {
 	// passed, and batches that no version has yet.
 	f.do("compact")
 	f.crawl(9)
+	// Dead rows: a batch is taken out of a segment that is large enough to stay, and a takedown
+	// hides a row of those that are left.
+	var large strings.Builder
+	for i := range 4200 {
+		fmt.Fprintf(&large, "https://bulk.example/%d\n", i)
+	}
+	large.WriteString("https://site-1.example/large/7\nhttps://site-1.example/large/8\nhttps://once.example/large/9\n")
+	f.file("large/list-30.txt", large.String())
+	f.file("large/list-31.txt", "https://site-1.example/large/1\nhttps://once.example/large\n")
+	f.do("ingest", "--datasets-from", "files", "--wait", filepath.Join(f.in, "large"))
+	f.do("retire", "--dataset", "list-31", "--wait")
+	f.do("takedown", "add", "--url", "https://site-1.example/large/7", "--reason", "case 5", "--by", "tests")
 	f.do("gc", "--keep", "6", "--grace", "3d")
 	f.crawl(10, "--no-publish")
 	f.file("more/list-21.txt", "https://site-2.example/more\nhttps://once.example/more\n")
@@ -236,7 +249,8 @@ func (f *fixtureLake) complete(store blob.Store) {
 	}
 	// A manifest and a version have the newest format that there is.
 	if m.Format != manifest.Format || v.Format != manifest.VersionFormat || len(m.Tags) != 2 || len(m.Versions) < 6 ||
-		len(v.Segments) < 2 || m.Takedowns == nil || m.TakedownEpoch != 5 {
+		len(v.Segments) < 2 || m.Takedowns == nil || m.TakedownEpoch != 6 ||
+		!slices.ContainsFunc(v.Segments, func(s manifest.Segment) bool { return s.Dead != nil }) {
 		f.t.Errorf("manifest of format %d with %d versions, %d tags, epoch %d; version of format %d with %d segments",
 			m.Format, len(m.Versions), len(m.Tags), m.TakedownEpoch, v.Format, len(v.Segments))
 	}

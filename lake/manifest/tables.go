@@ -183,6 +183,26 @@ func (v *Version) DeadIn(ctx context.Context, segment string) iter.Seq2[Batch, e
 	return v.rangeOf(ctx, v.dead[segment], segment, nil, nil)
 }
 
+// Needed yields all batches whose objects the version needs: the live ones, then the dead ones. An
+// error is the last thing that it yields.
+func (v *Version) Needed(ctx context.Context) iter.Seq2[Batch, error] {
+	return func(yield func(Batch, error) bool) {
+		all := []iter.Seq2[Batch, error]{v.Batches(ctx)}
+		if v != nil {
+			for i := range v.Segments {
+				all = append(all, v.DeadIn(ctx, v.Segments[i].ID))
+			}
+		}
+		for _, batches := range all {
+			for b, err := range batches {
+				if !yield(b, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
 // CountIn is the number of batches that BatchesIn yields. It reads nothing.
 func (v *Version) CountIn(segment string) int64 {
 	if v == nil {
