@@ -83,7 +83,8 @@ func write(
 		if w.before, err = overlay.Open(ctx, store, overlay.Ref(s.Dead.Overlay), segment.NewFrameCache(cacheBytes)); err != nil {
 			return manifest.Dead{}, err
 		}
-		defer merged.Merge(w.before.All(ctx), func(e *overlay.Entry) bool { return w.replaced[owner{e.Key, e.Dataset}] })()
+		end := merged.Merge(w.before.All(ctx), func(e *overlay.Entry) bool { return w.replaced[owner{e.Key, e.Dataset}] })
+		defer end()
 		want += s.Dead.Rows
 	}
 	// A row has one domain, so there are at most as many domains as rows.
