@@ -349,7 +349,8 @@ func find(seg *segment.Segment, names []string, all bool) ([]found, error) {
 
 // namesBelow returns the domains of a segment that are below one of the given domains, which the
 // public suffix list of its versions has as public suffixes. Rules are made by the list that a lake
-// follows; a kept version can follow another one.
+// follows; a kept version can follow another one. If no version with the segment was read, all
+// domains that are below one of the given ones are returned, which may be more.
 func (a *applier) namesBelow(
 	ctx context.Context, seg *segment.Segment, id string, domains []string,
 ) (names []string, err error) {

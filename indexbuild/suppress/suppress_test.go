@@ -540,3 +540,57 @@ func TestStatusOfADomainNamesIndexes(t *testing.T) {
 		}
 	}
 }
+
+// A segment can have batches that name an older public suffix list, since a change of the list
+// moved none of their rows. A takedown of a domain that the newer list has as a public suffix hides
+// all rows below it in such a segment too, whether it is added before the change or after it.
+func TestTakedownOfADomainThatBecomesASuffix(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		store := blob.NewMemory()
+		testlake.SetList(t, store, "test")
+		testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://elsewhere.test/"}})
+		testlake.Ingest(t, store, "beta", "b1", records("x", 12))
+		testlake.Publish(t, store)
+		r := rule(t, 1, takedown.Domain, "site1.test")
+		add := func() {
+			t.Helper()
+			res, err := suppress.Add(t.Context(), store, r, suppress.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Current.Rows != 6 {
+				t.Errorf("added before the change %v: %+v", before, res.Current)
+			}
+		}
+		if before {
+			add()
+		}
+		testlake.SetList(t, store, "test site1.test")
+		testlake.Publish(t, store)
+		if !before {
+			add()
+		}
+		sound(t, store, fmt.Sprintf("added before the change %v", before))
+		s, err := suppress.Inspect(t.Context(), store, r.ID, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range s.Kept {
+			if k.Rows != 6 || k.Shown != 0 {
+				t.Errorf("added before the change %v: %+v", before, k)
+			}
+		}
+		// A compaction finds these rows, too.
+		if _, err := publish.CompactAll(t.Context(), store, testlake.Run(), publish.Compaction{}, t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		sound(t, store, fmt.Sprintf("added before the change %v, compacted", before))
+		s, err = suppress.Inspect(t.Context(), store, r.ID, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if newest := s.Kept[0]; newest.Rows != 0 || s.Kept[1].Rows != 6 {
+			t.Errorf("added before the change %v, compacted: %+v", before, s.Kept)
+		}
+	}
+}

@@ -55,7 +55,7 @@ type content struct {
 
 // compactionDrops tells whether a compaction drops the rows that takedowns hide. They are gone from
 // the version that it makes on, and stay in the versions before.
-const compactionDrops = false
+const compactionDrops = true
 
 // without returns the content without the rows that rules hide: itself if they hide none.
 func (c *content) without(dataset string, rules []rule) *content {
