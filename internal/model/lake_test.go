@@ -48,7 +48,7 @@ type machine struct {
 	// published are the batches that any version has had.
 	published map[batchID]bool
 	steps     int
-	did       string // the name of the last action
+	packed    bool // tells that packs were written
 	// done counts what happened in all sequences.
 	done map[string]int
 }
@@ -472,6 +472,7 @@ func (m *machine) withdraw() {
 func (m *machine) pack() {
 	share := 1 + uniform(7).Draw(m.rt, "which")
 	m.count("pack")
+	m.packed = true
 	testlake.Pack(m.tb, m.store, func(d lake.Dataset, batch string) bool {
 		id := batchID{d.Name, batch}
 		ingests := 0
@@ -737,8 +738,10 @@ func (m *machine) damage() {
 	slices.Sort(keys)
 	objects := 2
 	if kind == piecesOfVersions {
-		if objects = 1; len(m.world.versions) > 1 {
-			return // pieces that only earlier versions have may be lost
+		// Pieces that only earlier versions have may be lost, and so may those that name a pack
+		// which the ledger does not name any more.
+		if objects = 1; len(m.world.versions) > 1 || m.packed {
+			return
 		}
 	}
 	for range 1 + uniform(objects).Draw(m.rt, "objects") {

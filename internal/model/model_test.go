@@ -94,7 +94,6 @@ func (m *machine) step(*rapid.T) {
 		}
 	}
 	a := one(can).Draw(m.rt, "action")
-	m.did = a.name
 	a.do()
 }
 
