@@ -115,7 +115,7 @@ func write(
 	if err != nil {
 		return manifest.Dead{}, err
 	}
-	key := takedown.OverlayKey(s.ID, lake.Digest(data))
+	key := manifest.DeadKey(s.ID, lake.Digest(data))
 	if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
 		return manifest.Dead{}, err
 	}

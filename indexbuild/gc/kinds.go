@@ -97,6 +97,8 @@ func parse(key string) (o object, ok bool) {
 		return object{kind: TakedownPieces}, pieceForm.MatchString(key[len(takedown.PiecesRoot):])
 	case strings.HasPrefix(key, takedown.OverlayRoot):
 		return object{kind: Overlays}, takedown.IsOverlay(key)
+	case strings.HasPrefix(key, manifest.DeadRoot):
+		return object{kind: Overlays}, manifest.IsDead(key)
 	case strings.HasPrefix(key, manifest.ProbeRoot):
 		_, ok := blob.ProbeBegan(key[len(manifest.ProbeRoot):])
 		return object{kind: Probes}, ok

@@ -52,7 +52,7 @@ var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 
 func (l *lister) list() error {
 	for _, root := range []string{
-		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, registry.PiecesRoot, pack.Prefix,
+		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, manifest.DeadRoot, registry.PiecesRoot, pack.Prefix,
 		manifest.ProbeRoot,
 	} {
 		if err := l.each(root, true, l.look); err != nil {

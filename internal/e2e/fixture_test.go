@@ -33,7 +33,7 @@ var fixtureHas = []string{
 	`^batches/dataset_id=\d+/[^/]+/postings-`, `^batches/dataset_id=\d+/[^/]+/[0-9a-f]{32}\.retired$`,
 	`^batches/packs/`, `^rejects/`, `^reports/`,
 	`^index/manifest\.json$`, `^index/versions/`, `^index/pieces/`, `^index/segments/[0-9a-f]{32}/segment\.json$`,
-	`^index/takedowns/documents/`, `^index/takedowns/pieces/`, `^index/overlays/`,
+	`^index/takedowns/documents/`, `^index/takedowns/pieces/`, `^index/overlays/`, `^index/dead/`,
 	`^index/trash/lists/`, `^index/trash/sweep\.json$`,
 }
 

@@ -304,8 +304,10 @@ func (m *machine) ingestAs(id batchID, c *content, spec ingest.Spec) {
 			return
 		}
 	}
-	if m.world.moved && m.world.lost(id, c) {
-		return // whether the record is that of the version, which lacks rows, depends on the lists
+	if m.world.lost(id, c) {
+		// Whether the rows come back depends on whether the record is that of the version, which
+		// lacks them: on when a retirement was published, and on the lists.
+		return
 	}
 	m.count(map[bool]string{false: "ingest", true: "replacing ingest"}[spec.Replace])
 	before := m.world
@@ -719,7 +721,7 @@ const piecesOfVersions = "index/pieces/"
 
 // derived are the objects that can be made again from others without any loss. The ledger is none
 // of them: what waits for a publish, and what a retired batch returns to, may be lost with it.
-var derived = []string{"index/segments/", takedown.OverlayRoot, piecesOfVersions, "/postings-", "registry/datasets.json"}
+var derived = []string{"index/segments/", takedown.OverlayRoot, manifest.DeadRoot, piecesOfVersions, "/postings-", "registry/datasets.json"}
 
 // damage damages some objects of the index, and has them mended.
 func (m *machine) damage() {

@@ -30,6 +30,9 @@ const (
 	// PiecesRoot is the folder of the pieces (package pieces) that versions name.
 	PiecesRoot = "index/pieces/"
 
+	// DeadRoot is the folder of the overlays of dead rows (Dead).
+	DeadRoot = "index/dead/"
+
 	// MaxSegments is the most segments that a version may have: a lookup reads each of them.
 	MaxSegments = 32
 
@@ -135,6 +138,14 @@ type Dead struct {
 	// BatchPieces has the batches.
 	BatchPieces pieces.Ref `json:"batch_pieces"`
 }
+
+var deadKey = regexp.MustCompile(`^` + DeadRoot + `[0-9a-f]{32}-[0-9a-f]{32}\.zst$`)
+
+// DeadKey is the key of the overlay of dead rows of a segment with that digest.
+func DeadKey(segment, digest string) string { return DeadRoot + segment + "-" + digest + ".zst" }
+
+// IsDead reports whether a key is that of an overlay of dead rows.
+func IsDead(key string) bool { return deadKey.MatchString(key) }
 
 // Live is the number of rows of the segment that the version has.
 func (s *Segment) Live() int64 {
@@ -344,7 +355,7 @@ func (d *document) check(key string) error {
 			c.that(section+".dead", v.Format >= VersionFormat && 0 < s.Dead.Rows && s.Dead.Rows < s.Rows &&
 				s.Dead.BatchPieces.Entries > 0 && s.BatchPieces.Entries > 0, "dead rows of a segment with others", s.Dead.Rows)
 			if c.err == nil {
-				c.err = cmp.Or(s.Dead.Overlay.Check(key, section+".dead", s.ID), s.Dead.BatchPieces.Check(key))
+				c.err = cmp.Or(s.Dead.Overlay.Check(key, section+".dead", DeadRoot, s.ID), s.Dead.BatchPieces.Check(key))
 			}
 		}
 		c.that(section+".id", !seen[s.ID], "an id of its own", s.ID)

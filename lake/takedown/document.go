@@ -54,10 +54,11 @@ type Overlay struct {
 	FooterXXH64 string `json:"footer_xxh64"`
 }
 
-// Check returns a *codec.CorruptError, which names file, if o cannot name an overlay of a segment.
-func (o *Overlay) Check(file, section, segment string) error {
-	m := overlayKey.FindStringSubmatch(o.Object)
-	if m == nil || m[1] != segment || !hex16.MatchString(o.XXH64) || !hex16.MatchString(o.FooterXXH64) ||
+// Check returns a *codec.CorruptError, which names file, if o cannot name an overlay of a segment
+// below root.
+func (o *Overlay) Check(file, section, root, segment string) error {
+	rest, ok := strings.CutPrefix(o.Object, root+segment+"-")
+	if !ok || !overlayName.MatchString(rest) || !hex16.MatchString(o.XXH64) || !hex16.MatchString(o.FooterXXH64) ||
 		o.FooterBytes < 1 || o.Bytes <= o.FooterBytes {
 		return codec.Corrupt(file, section, -1, "an overlay of the segment", fmt.Sprintf("%+v", *o))
 	}
@@ -144,6 +145,7 @@ var (
 	hex16       = regexp.MustCompile(`^[0-9a-f]{16}$`)
 	segmentID   = regexp.MustCompile(`^[0-9a-f]{32}$`)
 	documentKey = regexp.MustCompile(`^` + DocumentRoot + `([0-9]{12})-[0-9a-f]{32}\.json$`)
+	overlayName = regexp.MustCompile(`^[0-9a-f]{32}\.zst$`)
 	overlayKey  = regexp.MustCompile(`^` + OverlayRoot + `([0-9a-f]{32})-[0-9a-f]{32}\.zst$`)
 )
 
@@ -191,7 +193,7 @@ func (d *Document) check(key string) error {
 			return bad(section, "hidden rows with an overlay", s.Hidden)
 		}
 		if o := s.Overlay; o != nil {
-			if err := o.Check(key, section, s.ID); err != nil {
+			if err := o.Check(key, section, OverlayRoot, s.ID); err != nil {
 				return err
 			}
 		}
