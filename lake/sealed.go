@@ -2,6 +2,8 @@ package lake
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -23,4 +25,61 @@ func WriteSealed(ctx context.Context, store blob.Store, key string, v any) error
 		_, err = store.Put(ctx, key, data, blob.Condition{})
 	}
 	return err
+}
+
+// KeyedHeader begins a sealed document that holds the key under which it is stored, so that a
+// document found under the key of another is noticed.
+type KeyedHeader struct {
+	Format int    `json:"format"`
+	Object string `json:"object"`
+}
+
+func (h *KeyedHeader) keyed() *KeyedHeader { return h }
+
+// Keyed is a document that begins with a KeyedHeader.
+type Keyed interface{ keyed() *KeyedHeader }
+
+// LoadKeyed reads a sealed document and returns its ETag, "" if there is none. One of another
+// format is a codec.FormatError, one of another key is damage. Both come with the ETag, so that
+// whoever can do without the document replaces it.
+func LoadKeyed(ctx context.Context, store blob.Store, key string, format int, doc Keyed) (etag string, err error) {
+	data, info, err := store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := codec.Unseal(data, key, format, doc); err != nil {
+		return info.ETag, err
+	}
+	switch h := doc.keyed(); {
+	case h.Format != format:
+		return info.ETag, &codec.FormatError{Key: key, Found: h.Format, Known: format}
+	case h.Object != key:
+		return info.ETag, codec.Corrupt(key, "object", -1, key, h.Object)
+	}
+	return info.ETag, nil
+}
+
+// RequireKeyed is LoadKeyed of a document that an earlier step of a run has written.
+func RequireKeyed(ctx context.Context, store blob.Store, key string, format int, doc Keyed) error {
+	etag, err := LoadKeyed(ctx, store, key, format, doc)
+	if err == nil && etag == "" {
+		err = fmt.Errorf("%s: %w; an earlier step has not finished, or the run was cleaned up", key, blob.ErrNotExist)
+	}
+	return err
+}
+
+// SaveKeyed sets the header of a document, writes it sealed and returns its ETag.
+func SaveKeyed(
+	ctx context.Context, store blob.Store, key string, format int, doc Keyed, cond blob.Condition,
+) (etag string, err error) {
+	*doc.keyed() = KeyedHeader{format, key}
+	data, err := codec.Seal(doc)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	info, err := store.Put(ctx, key, data, cond)
+	return info.ETag, err
 }

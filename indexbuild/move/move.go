@@ -19,7 +19,6 @@ package move
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
@@ -207,7 +206,7 @@ func (m *mover) report() error {
 
 // scanned is scan.json: what the scan has found in the first Next postings objects.
 type scanned struct {
-	header
+	lake.KeyedHeader
 	Next int `json:"next"`
 	// Lost lists, for each object, the numbers of its parts that lose rows. Domains is the number
 	// of its domains, before the move.
@@ -221,7 +220,7 @@ type scanned struct {
 
 // rewritten is object-{n}.json: what takes the place of a postings object and its parts.
 type rewritten struct {
-	header
+	lake.KeyedHeader
 	Parts []lake.Part `json:"parts"`
 	// Postings is zero if there are no parts.
 	Postings lake.FrameObject `json:"postings,omitzero"`
@@ -233,44 +232,15 @@ type rewritten struct {
 	Written int64 `json:"written"`
 }
 
-// header begins every document in staging, with its own key.
-type header struct {
-	Format int    `json:"format"`
-	Object string `json:"object"`
-}
-
-func (h *header) head() *header { return h }
-
-// document is a sealed object in staging.
-type document interface{ head() *header }
-
 // load reads a document of an earlier attempt. It returns false if there is none.
-func (m *mover) load(name string, doc document) (bool, error) {
-	key := m.staging + name
-	data, _, err := m.store.Get(m.ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return false, nil
-	}
-	if err == nil {
-		err = codec.Unseal(data, key, stagingFormat, doc)
-	}
-	if err != nil {
-		return false, err
-	}
-	if h := doc.head(); h.Format != stagingFormat || h.Object != key {
-		return false, codec.Corrupt(key, "header", -1, header{stagingFormat, key}, *h)
-	}
-	return true, nil
+func (m *mover) load(name string, doc lake.Keyed) (bool, error) {
+	etag, err := lake.LoadKeyed(m.ctx, m.store, m.staging+name, stagingFormat, doc)
+	return etag != "", err
 }
 
 // save writes a document.
-func (m *mover) save(name string, doc document) error {
-	*doc.head() = header{stagingFormat, m.staging + name}
-	data, err := codec.Seal(doc)
-	if err != nil {
-		return err
-	}
-	_, err = m.store.Put(m.ctx, m.staging+name, data, blob.Condition{})
+func (m *mover) save(name string, doc lake.Keyed) error {
+	_, err := lake.SaveKeyed(m.ctx, m.store, m.staging+name, stagingFormat, doc, blob.Condition{})
 	return err
 }
 

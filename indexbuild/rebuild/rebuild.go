@@ -59,8 +59,7 @@ const (
 
 // plan is rebuild.json.
 type plan struct {
-	Format   int                 `json:"format"`
-	Object   string              `json:"object"`
+	lake.KeyedHeader
 	Version  manifest.VersionRef `json:"version"`
 	Segments []string            `json:"segments"`
 	Tasks    []task              `json:"tasks"`
@@ -90,8 +89,8 @@ func stagedFolder(run string) string { return lake.StagingPrefix(run) + "rebuilt
 
 // Plan pins the current version and stores the plan of the run. A run that has a plan keeps it.
 func Plan(ctx context.Context, store blob.Store, run string) (Summary, error) {
-	p, err := readPlan(ctx, store, run)
-	if err == nil || !errors.Is(err, blob.ErrNotExist) {
+	p := &plan{}
+	if etag, err := lake.LoadKeyed(ctx, store, planKey(run), planFormat, p); err != nil || etag != "" {
 		return p.Summary, err
 	}
 	v, ref, err := current(ctx, store)
@@ -101,7 +100,7 @@ func Plan(ctx context.Context, store blob.Store, run string) (Summary, error) {
 	if err != nil {
 		return Summary{}, fmt.Errorf("plan a rebuild: %w", err)
 	}
-	p = &plan{Format: planFormat, Object: planKey(run), Version: ref, Summary: Summary{Version: v.ID, Segments: len(v.Segments)}}
+	p = &plan{Version: ref, Summary: Summary{Version: v.ID, Segments: len(v.Segments)}}
 	target := max(int64(taskBytes), v.Counts.PartBytes/maxTasks)
 	for i, s := range v.Segments {
 		p.Segments = append(p.Segments, s.ID)
@@ -134,11 +133,7 @@ func Plan(ctx context.Context, store blob.Store, run string) (Summary, error) {
 		end()
 	}
 	p.Summary.Tasks = len(p.Tasks)
-	data, err := codec.Seal(p)
-	if err != nil {
-		return Summary{}, err
-	}
-	_, err = store.Put(ctx, p.Object, data, blob.Condition{})
+	_, err = lake.SaveKeyed(ctx, store, planKey(run), planFormat, p, blob.Condition{})
 	return p.Summary, err
 }
 
@@ -188,18 +183,7 @@ func orLost(err error) error {
 
 func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) {
 	p := &plan{}
-	data, _, err := store.Get(ctx, planKey(run))
-	if err != nil {
-		return p, err
-	}
-	if err := codec.Unseal(data, planKey(run), planFormat, p); err != nil {
-		return p, err
-	}
-	if p.Format != planFormat || p.Object != planKey(run) {
-		return p, codec.Corrupt(planKey(run), "format and object", -1, fmt.Sprintf("%d %s", planFormat, planKey(run)),
-			fmt.Sprintf("%d %s", p.Format, p.Object))
-	}
-	return p, nil
+	return p, lake.RequireKeyed(ctx, store, planKey(run), planFormat, p)
 }
 
 // current reads the current version.
@@ -228,7 +212,9 @@ type work struct {
 	ref     segment.Ref
 	batches []segment.BatchRef
 	large   []bool // of batches: their postings are staged
-	mended  *mended
+	// mended is the document at mendedKey.
+	mended    mended
+	mendedKey string
 }
 
 // open reads what a step needs of the segment n of a plan. It returns nil if the current version no
@@ -268,7 +254,7 @@ func Extract(ctx context.Context, store blob.Store, run string, number int, temp
 		return err
 	}
 	folder := below{store, stagedFolder(run)}
-	view := &overlay{Store: w.store, local: folder, made: map[string]bool{}, through: map[string]bool{}}
+	view := newOverlay(w.store, folder, nil)
 	for i := t.From; i < min(t.To, len(w.batches)); i++ {
 		if !w.large[i] {
 			continue
@@ -353,7 +339,8 @@ func Segment(ctx context.Context, store blob.Store, run string, n int, tempDir s
 		return Rebuilt{Superseded: 1}, nil
 	}
 	var out Rebuilt
-	if w.mended, err = readMended(ctx, store, mendedKey(run, n)); err != nil {
+	w.mendedKey = mendedKey(run, n)
+	if _, err := lake.LoadKeyed(ctx, store, w.mendedKey, planFormat, &w.mended); err != nil {
 		return out, err
 	}
 	if err := w.segment(&out, run); err != nil {
@@ -372,31 +359,12 @@ func Segment(ctx context.Context, store blob.Store, run string, n int, tempDir s
 // mended is the document of what a segment's step writes again. It is written first, so that the
 // step says what it found damaged also if it is repeated.
 type mended struct {
-	Format int      `json:"format"`
-	Object string   `json:"object"`
-	Keys   []string `json:"keys"`
+	lake.KeyedHeader
+	Keys []string `json:"keys"`
 }
 
 func mendedKey(run string, n int) string {
 	return fmt.Sprintf("%smended/%06d.json", lake.StagingPrefix(run), n)
-}
-
-func readMended(ctx context.Context, store blob.Store, key string) (*mended, error) {
-	m := &mended{Format: planFormat, Object: key}
-	data, _, err := store.Get(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return m, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := codec.Unseal(data, key, planFormat, m); err != nil {
-		return nil, err
-	}
-	if m.Format != planFormat || m.Object != key {
-		return nil, codec.Corrupt(key, "format and object", -1, fmt.Sprintf("%d %s", planFormat, key), fmt.Sprintf("%d %s", m.Format, m.Object))
-	}
-	return m, nil
 }
 
 // mend writes an object of the lake again if it is damaged.
@@ -406,11 +374,7 @@ func (w *work) mend(view *overlay, o lake.Object) error {
 	}
 	if !slices.Contains(w.mended.Keys, o.Key) {
 		w.mended.Keys = append(w.mended.Keys, o.Key)
-		data, err := codec.Seal(w.mended)
-		if err != nil {
-			return err
-		}
-		if _, err := w.store.Put(w.ctx, w.mended.Object, data, blob.Condition{}); err != nil {
+		if _, err := lake.SaveKeyed(w.ctx, w.store, w.mendedKey, planFormat, &w.mended, blob.Condition{}); err != nil {
 			return err
 		}
 	}
@@ -428,7 +392,7 @@ func (w *work) segment(out *Rebuilt, run string) error {
 	if err != nil {
 		return err
 	}
-	view := &overlay{Store: w.store, local: local, staged: below{w.store, stagedFolder(run)}, made: map[string]bool{}, through: map[string]bool{}}
+	view := newOverlay(w.store, local, below{w.store, stagedFolder(run)})
 	recount := false
 	for _, ref := range w.batches {
 		otherwise, err := w.batch(out, view, ref)

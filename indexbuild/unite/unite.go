@@ -306,7 +306,7 @@ func (m *members) add(o *members) {
 
 // shuffled is shuffle-{split}.json: what a Shuffle has written.
 type shuffled struct {
-	header
+	lake.KeyedHeader
 	Rows       int64                              `json:"rows"`
 	Shuffled   []rowsort.ShuffleFile              `json:"shuffled"`
 	Partitions [row.Partitions]rowmerge.Partition `json:"partitions"`
@@ -583,7 +583,7 @@ func (w *work) report(rows int64) error {
 
 // mergePlan is merge.json.
 type mergePlan struct {
-	header
+	lake.KeyedHeader
 	Tasks    []rowmerge.Task       `json:"tasks"`
 	Shuffled []rowsort.ShuffleFile `json:"shuffled"`
 	members
@@ -619,7 +619,7 @@ func (w *work) planMerge() (p mergePlan, err error) {
 
 // merged is merged-{task}.json: what a Merge has written.
 type merged struct {
-	header
+	lake.KeyedHeader
 	Rows     int64            `json:"rows"`
 	Parts    []lake.Part      `json:"parts"`
 	Postings lake.FrameObject `json:"postings,omitzero"`
@@ -761,53 +761,19 @@ func count(all, counted []lake.Member) error {
 	return nil
 }
 
-// header begins every document in staging, with its own key.
-type header struct {
-	Format int    `json:"format"`
-	Object string `json:"object"`
-}
-
-func (h *header) head() *header { return h }
-
-// document is a sealed object in staging.
-type document interface{ head() *header }
-
 // load reads a document of an earlier attempt. It returns false if there is none.
-func (w *work) load(name string, doc document) (bool, error) {
-	key := w.staging + name
-	data, _, err := w.store.Get(w.ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return false, nil
-	}
-	if err == nil {
-		err = codec.Unseal(data, key, stagingFormat, doc)
-	}
-	if err != nil {
-		return false, err
-	}
-	if h := doc.head(); h.Format != stagingFormat || h.Object != key {
-		return false, codec.Corrupt(key, "header", -1, header{stagingFormat, key}, *h)
-	}
-	return true, nil
+func (w *work) load(name string, doc lake.Keyed) (bool, error) {
+	etag, err := lake.LoadKeyed(w.ctx, w.store, w.staging+name, stagingFormat, doc)
+	return etag != "", err
 }
 
 // require reads a document that an earlier step has written.
-func (w *work) require(name string, doc document) error {
-	ok, err := w.load(name, doc)
-	if err == nil && !ok {
-		err = fmt.Errorf("%s%s: %w; an earlier step has not finished, or the run was cleaned up", w.staging, name, blob.ErrNotExist)
-	}
-	return err
+func (w *work) require(name string, doc lake.Keyed) error {
+	return lake.RequireKeyed(w.ctx, w.store, w.staging+name, stagingFormat, doc)
 }
 
 // save writes a document.
-func (w *work) save(name string, doc document) error {
-	key := w.staging + name
-	*doc.head() = header{stagingFormat, key}
-	data, err := codec.Seal(doc)
-	if err != nil {
-		return err
-	}
-	_, err = w.store.Put(w.ctx, key, data, blob.Condition{})
+func (w *work) save(name string, doc lake.Keyed) error {
+	_, err := lake.SaveKeyed(w.ctx, w.store, w.staging+name, stagingFormat, doc, blob.Condition{})
 	return err
 }

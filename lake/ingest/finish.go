@@ -60,7 +60,7 @@ type FinishResult struct {
 
 // outcome is finish.json.
 type outcome struct {
-	header
+	lake.KeyedHeader
 	Existed bool `json:"existed"`
 }
 

@@ -66,14 +66,12 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/rowmerge"
 )
@@ -383,55 +381,20 @@ func pagesKey(run string, task int) string {
 	return fmt.Sprintf("%smerged/%06d.pages", lake.StagingPrefix(run), task)
 }
 
-// document is a sealed object in staging.
-type document interface{ head() *header }
-
-// header begins every document. It holds the document's own key, so that a document found under the
-// key of another is noticed.
-type header struct {
-	Format int    `json:"format"`
-	Object string `json:"object"`
-}
-
-func (h *header) head() *header { return h }
-
 // load reads a sealed document. ok is false if there is none.
-func load(ctx context.Context, store blob.Store, key string, doc document) (ok bool, err error) {
-	data, _, err := store.Get(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if err := codec.Unseal(data, key, stagingFormat, doc); err != nil {
-		return false, err
-	}
-	if h := doc.head(); h.Format != stagingFormat {
-		return false, &codec.FormatError{Key: key, Found: h.Format, Known: stagingFormat}
-	} else if h.Object != key {
-		return false, codec.Corrupt(key, "object", -1, key, h.Object)
-	}
-	return true, nil
+func load(ctx context.Context, store blob.Store, key string, doc lake.Keyed) (ok bool, err error) {
+	etag, err := lake.LoadKeyed(ctx, store, key, stagingFormat, doc)
+	return etag != "", err
 }
 
 // loadRequired reads a sealed document that an earlier step has written.
-func loadRequired(ctx context.Context, store blob.Store, key string, doc document) error {
-	ok, err := load(ctx, store, key, doc)
-	if err == nil && !ok {
-		err = fmt.Errorf("%s: %w; an earlier step has not finished, or the run was cleaned up", key, blob.ErrNotExist)
-	}
-	return err
+func loadRequired(ctx context.Context, store blob.Store, key string, doc lake.Keyed) error {
+	return lake.RequireKeyed(ctx, store, key, stagingFormat, doc)
 }
 
 // save writes a sealed document.
-func save(ctx context.Context, store blob.Store, key string, doc document) error {
-	*doc.head() = header{stagingFormat, key}
-	data, err := codec.Seal(doc)
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	_, err = store.Put(ctx, key, data, blob.Condition{})
+func save(ctx context.Context, store blob.Store, key string, doc lake.Keyed) error {
+	_, err := lake.SaveKeyed(ctx, store, key, stagingFormat, doc, blob.Condition{})
 	return err
 }
 
@@ -439,14 +402,9 @@ func save(ctx context.Context, store blob.Store, key string, doc document) error
 // stays, and doc is set to it.
 func saveFirst[T any, D interface {
 	*T
-	document
+	lake.Keyed
 }](ctx context.Context, store blob.Store, key string, doc D) error {
-	*doc.head() = header{stagingFormat, key}
-	data, err := codec.Seal(doc)
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	_, err = store.Put(ctx, key, data, blob.Condition{IfAbsent: true})
+	_, err := lake.SaveKeyed(ctx, store, key, stagingFormat, doc, blob.Condition{IfAbsent: true})
 	if err == nil {
 		return nil
 	}

@@ -34,7 +34,7 @@ type MergeSummary struct {
 
 // mergePlan is merge.json.
 type mergePlan struct {
-	header
+	lake.KeyedHeader
 	MergeSummary
 	TaskList []rowmerge.Task       `json:"task_list"`
 	Shuffled []rowsort.ShuffleFile `json:"shuffled"`
@@ -175,7 +175,7 @@ type NewPostings func(dataset uint32, batch string) PostingsWriter
 
 // mergedRecord is merged/{task}.json.
 type mergedRecord struct {
-	header
+	lake.KeyedHeader
 	Rows   int64       `json:"rows"`
 	Merged int64       `json:"merged"`
 	Parts  []lake.Part `json:"parts"`

@@ -43,7 +43,7 @@ type SplitResult struct {
 
 // splitRecord is splits/{split}.json.
 type splitRecord struct {
-	header
+	lake.KeyedHeader
 	SplitResult
 	// Objects are the split's, in order.
 	Objects []pieceRecord `json:"objects"`

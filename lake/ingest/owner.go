@@ -22,7 +22,7 @@ type Owner struct {
 
 // ownership is owner.json.
 type ownership struct {
-	header
+	lake.KeyedHeader
 	Owner
 }
 
@@ -123,7 +123,7 @@ func disown(ctx context.Context, store blob.Store, run string, found Owner) (ok 
 // replaceOwner makes owner the owner of a run whose document is before. ok is false if the document
 // was written again since.
 func replaceOwner(ctx context.Context, store blob.Store, run string, before []byte, etag string, owner Owner) (ok bool, err error) {
-	doc := ownership{header: header{stagingFormat, ownerKey(run)}, Owner: owner}
+	doc := ownership{KeyedHeader: lake.KeyedHeader{Format: stagingFormat, Object: ownerKey(run)}, Owner: owner}
 	data, err := codec.Seal(&doc)
 	if err != nil || bytes.Equal(data, before) {
 		return err == nil, err

@@ -28,7 +28,7 @@ import (
 
 // plan is plan.json, on which all steps of a run work.
 type plan struct {
-	header
+	lake.KeyedHeader
 	Run       string     `json:"run"`
 	Spec      Spec       `json:"spec"`
 	DatasetID uint32     `json:"dataset_id"`

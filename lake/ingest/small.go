@@ -27,7 +27,7 @@ type SmallResult struct {
 
 // smallRecord is small.json. It leaves out Finish.Current, which only the registry knows.
 type smallRecord struct {
-	header
+	lake.KeyedHeader
 	SmallResult
 }
 

@@ -42,7 +42,7 @@ const sweepKey = "staging/sweep.json"
 
 // sweepRecord is sweep.json.
 type sweepRecord struct {
-	header
+	lake.KeyedHeader
 	// Swept is when staging was last swept.
 	Swept time.Time `json:"swept"`
 	// Unknown has the runs in staging that Temporal did not know then.

@@ -13,7 +13,7 @@ import (
 
 // claim is claims/{group}.json: who works on a group. It is written once.
 type claim struct {
-	header
+	lake.KeyedHeader
 	// Crew is the number of the worker's activity.
 	Crew int `json:"crew"`
 }

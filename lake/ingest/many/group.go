@@ -62,7 +62,7 @@ func (o *outcomes) complete() bool {
 
 // outcomes is groups/{group}.json.
 type outcomes struct {
-	header
+	lake.KeyedHeader
 	// Lists are the outcomes of lists by their index in the group. Those that are not done have no
 	// dataset.
 	Lists []Outcome `json:"lists"`
@@ -158,7 +158,7 @@ func (r *Run) Group(
 // readOutcomes reads the outcomes of a group of n lists, none if the group has not begun, and their
 // ETag.
 func readOutcomes(ctx context.Context, store blob.Store, run string, group, n int) (done outcomes, tag string, err error) {
-	if tag, err = loadTagged(ctx, store, groupKey(run, group), &done); err != nil {
+	if tag, err = lake.LoadKeyed(ctx, store, groupKey(run, group), documentFormat, &done); err != nil {
 		return done, "", err
 	}
 	if len(done.Lists) != n {
@@ -326,7 +326,7 @@ func (g *grouped) save(ctx context.Context) error {
 		if g.tag == "" {
 			cond = blob.Condition{IfAbsent: true}
 		}
-		tag, err := saveTagged(ctx, g.store, key, &g.done, cond)
+		tag, err := lake.SaveKeyed(ctx, g.store, key, documentFormat, &g.done, cond)
 		if err == nil {
 			g.tag = tag
 		}

@@ -34,12 +34,10 @@ package many
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -97,56 +95,16 @@ func inputError(format string, args ...any) error {
 // documentFormat is the version of the documents in staging.
 const documentFormat = 1
 
-// header begins every document. It has the document's own key.
-type header struct {
-	Format int    `json:"format"`
-	Object string `json:"object"`
-}
-
-func (h *header) head() *header { return h }
-
-type document interface{ head() *header }
-
 // load reads a sealed document. ok is false if there is none.
-func load(ctx context.Context, store blob.Store, key string, doc document) (ok bool, err error) {
-	tag, err := loadTagged(ctx, store, key, doc)
-	return tag != "", err
-}
-
-// loadTagged is load with the ETag, which is "" if there is no document.
-func loadTagged(ctx context.Context, store blob.Store, key string, doc document) (tag string, err error) {
-	data, info, err := store.Get(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	if err := codec.Unseal(data, key, documentFormat, doc); err != nil {
-		return "", err
-	}
-	if h := doc.head(); h.Format != documentFormat || h.Object != key {
-		return "", codec.Corrupt(key, "format and object", -1, fmt.Sprintf("%d %s", documentFormat, key),
-			fmt.Sprintf("%d %s", h.Format, h.Object))
-	}
-	return info.ETag, nil
+func load(ctx context.Context, store blob.Store, key string, doc lake.Keyed) (ok bool, err error) {
+	etag, err := lake.LoadKeyed(ctx, store, key, documentFormat, doc)
+	return etag != "", err
 }
 
 // save writes a sealed document.
-func save(ctx context.Context, store blob.Store, key string, doc document, cond blob.Condition) error {
-	_, err := saveTagged(ctx, store, key, doc, cond)
+func save(ctx context.Context, store blob.Store, key string, doc lake.Keyed, cond blob.Condition) error {
+	_, err := lake.SaveKeyed(ctx, store, key, documentFormat, doc, cond)
 	return err
-}
-
-// saveTagged is save. It returns the ETag.
-func saveTagged(ctx context.Context, store blob.Store, key string, doc document, cond blob.Condition) (tag string, err error) {
-	*doc.head() = header{documentFormat, key}
-	data, err := codec.Seal(doc)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", key, err)
-	}
-	info, err := store.Put(ctx, key, data, cond)
-	return info.ETag, err
 }
 
 func planKey(run string) string { return lake.StagingPrefix(run) + "many.json" }
@@ -165,7 +123,7 @@ func listFolder(run string, group, n int) string {
 }
 
 // ReportPrefix is the folder of the reports of a run.
-func ReportPrefix(run string) string { return "reports/" + run + "/" }
+func ReportPrefix(run string) string { return ReportRoot + run + "/" }
 
 func reportKey(run string, round int) string {
 	return fmt.Sprintf("%s%06d.ndjson.zst", ReportPrefix(run), round)

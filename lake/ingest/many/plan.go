@@ -39,7 +39,7 @@ const (
 
 // plan is many.json.
 type plan struct {
-	header
+	lake.KeyedHeader
 	Summary
 	Spec  Spec       `json:"spec"`
 	Rules lake.Rules `json:"rules"`

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/pieces"
@@ -16,16 +17,16 @@ import (
 )
 
 const (
-	// takenKey is the key of what was taken up. If the object is lost, everything is taken up
+	// TakenKey is the key of what was taken up. If the object is lost, everything is taken up
 	// again.
-	takenKey = "registry/taken.json"
-	// takenRoot is the folder of its pieces.
-	takenRoot = "registry/taken/"
+	TakenKey = "registry/taken.json"
+	// TakenRoot is the folder of its pieces.
+	TakenRoot = "registry/taken/"
 )
 
-// taken is the document at takenKey: what was read, by dataset and batch.
+// taken is the document at TakenKey: what was read, by dataset and batch.
 type taken struct {
-	header
+	lake.KeyedHeader
 	// Pieces has the JSON of a takenBatch for each takenEntry.
 	Pieces pieces.Ref `json:"taken_pieces"`
 	// Batches is what builds before pieces have written, by "dataset id/batch".
@@ -47,21 +48,19 @@ func takenEntry(id registry.BatchID) []byte {
 
 // loadTaken reads the document of what was taken up. One that is damaged is as good as none.
 func loadTaken(ctx context.Context, store blob.Store) (t taken, etag string, err error) {
-	data, info, err := store.Get(ctx, takenKey)
-	if errors.Is(err, blob.ErrNotExist) {
-		return t, "", nil
+	etag, err = loadTakenStrict(ctx, store, &t)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return taken{}, etag, nil
 	}
-	if err != nil {
-		return t, "", err
+	return t, etag, err
+}
+
+// loadTakenStrict is loadTaken, but damage is an error.
+func loadTakenStrict(ctx context.Context, store blob.Store, t *taken) (etag string, err error) {
+	if etag, err = lake.LoadKeyed(ctx, store, TakenKey, documentFormat, t); err == nil {
+		err = t.Pieces.Check(TakenKey)
 	}
-	err = codec.Unseal(data, takenKey, documentFormat, &t)
-	if codec.IsFormat(err) {
-		return t, "", err
-	}
-	if err != nil || t.Format != documentFormat || t.Pieces.Check(takenKey) != nil {
-		t = taken{}
-	}
-	return t, info.ETag, nil
+	return etag, err
 }
 
 // earlier returns what a build before pieces has remembered.
@@ -87,7 +86,7 @@ func readTaken(ctx context.Context, store blob.Store, ids []registry.BatchID) (m
 	for i, id := range ids {
 		keys[i] = takenEntry(id)
 	}
-	entries, err := pieces.Open(store, takenRoot, t.Pieces).GetMany(ctx, keys)
+	entries, err := pieces.Open(store, TakenRoot, t.Pieces).GetMany(ctx, keys)
 	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 		return nil, err
 	}
@@ -115,9 +114,9 @@ func remember(ctx context.Context, store blob.Store, more map[registry.BatchID]t
 		if err != nil {
 			return err
 		}
-		next, err := pieces.Open(store, takenRoot, t.Pieces).Apply(ctx, edits)
+		next, err := pieces.Open(store, TakenRoot, t.Pieces).Apply(ctx, edits)
 		if errors.Is(err, codec.ErrCorrupt) {
-			next, err = pieces.Open(store, takenRoot, pieces.Ref{}).Apply(ctx, edits)
+			next, err = pieces.Open(store, TakenRoot, pieces.Ref{}).Apply(ctx, edits)
 		}
 		if err != nil {
 			return err
@@ -129,11 +128,11 @@ func remember(ctx context.Context, store blob.Store, more map[registry.BatchID]t
 		if etag == "" {
 			cond = blob.Condition{IfAbsent: true}
 		}
-		if err = save(ctx, store, takenKey, &taken{Pieces: next.Ref()}, cond); !errors.Is(err, blob.ErrPrecondition) {
+		if err = save(ctx, store, TakenKey, &taken{Pieces: next.Ref()}, cond); !errors.Is(err, blob.ErrPrecondition) {
 			return err
 		}
 	}
-	return fmt.Errorf("%s kept changing", takenKey)
+	return fmt.Errorf("%s kept changing", TakenKey)
 }
 
 // takenEdits returns the edits that add some batches, the later ones over the earlier ones.

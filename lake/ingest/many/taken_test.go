@@ -56,7 +56,7 @@ func TestRememberingCostsWhatIsNew(t *testing.T) {
 func TestTakenOfEarlierBuildsAndDamage(t *testing.T) {
 	store := blob.NewMemory()
 	one := takenBatch{Fingerprint: "f", Digest: "d"}
-	if err := save(t.Context(), store, takenKey, &taken{Batches: map[string]takenBatch{"7/b/1": one, "x": one}}, blob.Condition{}); err != nil {
+	if err := save(t.Context(), store, TakenKey, &taken{Batches: map[string]takenBatch{"7/b/1": one, "x": one}}, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	first, second := registry.BatchID{DatasetID: 7, Batch: "b/1"}, registry.BatchID{DatasetID: 8, Batch: "b"}
@@ -81,7 +81,7 @@ func TestTakenOfEarlierBuildsAndDamage(t *testing.T) {
 	check("earlier", first)
 	add(second)
 	check("in pieces", first, second)
-	for info, err := range store.List(t.Context(), takenRoot) {
+	for info, err := range store.List(t.Context(), TakenRoot) {
 		if err == nil {
 			err = store.Delete(t.Context(), info.Key)
 		}
