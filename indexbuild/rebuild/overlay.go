@@ -13,7 +13,7 @@ import (
 // overlay is a lake in which other stores hold the postings of batches, and the files of a segment.
 // The lake's own postings cannot be seen through it, unless they are let through.
 type overlay struct {
-	blob.Store
+	blob.Routed
 	// staged has the postings that earlier steps made, nil for none.
 	staged blob.Store
 	// local takes what is written, and has it.
@@ -29,6 +29,12 @@ type overlay struct {
 // isPostings reports whether an object is one of a batch's postings.
 func isPostings(key string) bool {
 	return strings.HasPrefix(key, "batches/dataset_id=") && strings.HasSuffix(key, ".zst")
+}
+
+func newOverlay(store, local, staged blob.Store) *overlay {
+	o := &overlay{local: local, staged: staged, made: map[string]bool{}, through: map[string]bool{}}
+	o.Routed = blob.Routed{Store: store, From: o.of, To: o.into}
+	return o
 }
 
 // let lets the lake's own postings of a batch through.
@@ -68,43 +74,6 @@ func (o *overlay) into(key string) blob.Store {
 	defer o.mu.Unlock()
 	o.made[key] = true
 	return o.local
-}
-
-func (o *overlay) Stat(ctx context.Context, key string) (blob.Info, error) {
-	return o.of(key).Stat(ctx, key)
-}
-
-func (o *overlay) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
-	return o.of(key).Get(ctx, key)
-}
-
-func (o *overlay) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
-	return o.of(key).ReadRange(ctx, key, off, n)
-}
-
-func (o *overlay) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	return o.of(key).Open(ctx, key, off, n)
-}
-
-func (o *overlay) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
-	return o.into(key).Put(ctx, key, data, cond)
-}
-
-func (o *overlay) Create(ctx context.Context, key string) (blob.Writer, error) {
-	return o.into(key).Create(ctx, key)
-}
-
-func (o *overlay) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
-	return o.of(prefix).List(ctx, prefix)
-}
-
-func (o *overlay) Delete(ctx context.Context, keys ...string) error {
-	for _, key := range keys {
-		if err := o.into(key).Delete(ctx, key); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // below is a store whose objects are below a folder of another.

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -84,7 +83,13 @@ func rebuild(
 	if err != nil {
 		return out, err
 	}
-	overlaid := &overlay{Store: store, prefix: segment.Prefix(ref.ID), folder: local}
+	prefix := segment.Prefix(ref.ID)
+	overlaid := &blob.Routed{Store: store, From: func(key string) blob.Store {
+		if strings.HasPrefix(key, prefix) {
+			return local
+		}
+		return store
+	}}
 	got, err := indexbuild.BuildSegment(ctx, overlaid, batches, indexbuild.Options{TempDir: tempDir, Builder: builder})
 	if err != nil {
 		return out, err
@@ -99,7 +104,7 @@ func rebuild(
 	// As in any build, segment.json is written last.
 	for _, f := range info.Files {
 		wrote, err := ReplaceDamaged(ctx, store, local, lake.Object{
-			Key: overlaid.prefix + f.Name, Bytes: f.Bytes, XXH64: f.XXH64,
+			Key: prefix + f.Name, Bytes: f.Bytes, XXH64: f.XXH64,
 		})
 		if err != nil {
 			return out, err
@@ -109,7 +114,7 @@ func rebuild(
 		}
 	}
 	wrote, err := ReplaceDamaged(ctx, store, local, lake.Object{
-		Key: overlaid.prefix + segment.InfoName, Bytes: ref.Bytes - info.Bytes(), XXH64: ref.XXH64,
+		Key: prefix + segment.InfoName, Bytes: ref.Bytes - info.Bytes(), XXH64: ref.XXH64,
 	})
 	if err != nil {
 		return out, err
@@ -162,56 +167,4 @@ func ReplaceDamaged(ctx context.Context, to, from blob.Store, o lake.Object) (wr
 	}
 	_, err = w.Finish()
 	return err == nil, err
-}
-
-// overlay is a store whose objects below a prefix are in another store.
-type overlay struct {
-	blob.Store
-	prefix string
-	folder blob.Store // of the objects below prefix
-}
-
-// storeOf returns the store of a key or prefix.
-func (o *overlay) storeOf(key string) blob.Store {
-	if strings.HasPrefix(key, o.prefix) {
-		return o.folder
-	}
-	return o.Store
-}
-
-func (o *overlay) Stat(ctx context.Context, key string) (blob.Info, error) {
-	return o.storeOf(key).Stat(ctx, key)
-}
-
-func (o *overlay) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
-	return o.storeOf(key).Get(ctx, key)
-}
-
-func (o *overlay) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
-	return o.storeOf(key).ReadRange(ctx, key, off, n)
-}
-
-func (o *overlay) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	return o.storeOf(key).Open(ctx, key, off, n)
-}
-
-func (o *overlay) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
-	return o.storeOf(key).Put(ctx, key, data, cond)
-}
-
-func (o *overlay) Create(ctx context.Context, key string) (blob.Writer, error) {
-	return o.storeOf(key).Create(ctx, key)
-}
-
-func (o *overlay) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
-	return o.storeOf(prefix).List(ctx, prefix)
-}
-
-func (o *overlay) Delete(ctx context.Context, keys ...string) error {
-	for _, key := range keys {
-		if err := o.storeOf(key).Delete(ctx, key); err != nil {
-			return err
-		}
-	}
-	return nil
 }
