@@ -33,6 +33,7 @@ type S3Server struct {
 	AccessKey, SecretKey, Region string
 
 	data    string // holds a folder for each bucket
+	meta    string // the sidecar folder, "" if metadata are in extended attributes
 	temp    string
 	process *os.Process
 	exited  chan struct{}
@@ -167,12 +168,17 @@ func tryS3(program, temp string, sidecar bool) (*S3Server, error) {
 		Endpoint: "http://" + addr, AccessKey: "urlake-test", SecretKey: "urlake-test-secret", Region: "us-east-1",
 		data: filepath.Join(temp, "data"), temp: temp, exited: make(chan struct{}),
 	}
-	args := []string{"--port", addr, "--keep-alive", "--quiet", "posix"}
+	versions := filepath.Join(temp, "versions")
+	if err := os.MkdirAll(versions, 0o777); err != nil {
+		return nil, err
+	}
+	args := []string{"--port", addr, "--keep-alive", "--quiet", "posix", "--versioning-dir", versions}
 	if sidecar {
 		meta := filepath.Join(temp, "meta")
 		if err := os.MkdirAll(meta, 0o777); err != nil {
 			return nil, err
 		}
+		s.meta = meta
 		args = append(args, "--sidecar", meta)
 	}
 	if err := os.MkdirAll(s.data, 0o777); err != nil {

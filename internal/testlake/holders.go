@@ -53,3 +53,27 @@ func Holders(tb testing.TB, store blob.Store, text string) (keys []string) {
 	}
 	return keys
 }
+
+// OlderVersions returns a store with the older versions of all objects of a bucket, under their
+// keys with their ids.
+func OlderVersions(tb testing.TB, store blob.Store) blob.Store {
+	tb.Helper()
+	versioned, ok := blob.AsVersioned(store)
+	if !ok {
+		tb.Fatal("the store keeps no versions")
+	}
+	out := blob.NewMemory()
+	for v, err := range versioned.OldVersions(tb.Context(), "") {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		data, _, err := versioned.AtVersion(v).Get(tb.Context(), v.Key)
+		if err == nil {
+			_, err = out.Put(tb.Context(), v.Key+"/"+v.ID, data, blob.Condition{})
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return out
+}

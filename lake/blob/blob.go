@@ -151,16 +151,19 @@ type LocalFiler interface {
 
 // AsLocalFiler returns s, or the first store inside it, that is a LocalFiler. Wrappers have a
 // method Unwrap() Store. Reads of the files bypass the wrappers.
-func AsLocalFiler(s Store) (LocalFiler, bool) {
+func AsLocalFiler(s Store) (LocalFiler, bool) { return as[LocalFiler](s) }
+
+// as returns s, or the first store inside it, that has the ability T.
+func as[T any](s Store) (able T, ok bool) {
 	for s != nil {
-		if l, ok := s.(LocalFiler); ok {
-			return l, true
+		if able, ok = s.(T); ok {
+			return able, true
 		}
 		w, ok := s.(interface{ Unwrap() Store })
 		if !ok {
-			return nil, false
+			break
 		}
 		s = w.Unwrap()
 	}
-	return nil, false
+	return able, false
 }

@@ -235,6 +235,8 @@ func TestS3GetOfADocumentThatIsReplaced(t *testing.T) {
 // TestS3UploadsInPartsOverABadNetwork writes objects of several parts and reads them back.
 func TestS3UploadsInPartsOverABadNetwork(t *testing.T) {
 	store, faults := faultyStore(t, 3)
+	s3blob.HurryReplies(store, time.Minute) // no fault here is a wait; a part on a slow disk is
+	faults.Space(2)                         // five faults in a row would end a request's attempts
 	data := make([]byte, 17<<20)
 	for i := range data {
 		data[i] = byte(i * i >> 9)

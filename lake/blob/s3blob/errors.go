@@ -23,7 +23,7 @@ func (s *store) fail(op, key string, err error) error {
 		return nil
 	}
 	switch code, status := apiError(err); {
-	case code == "NoSuchKey" || code == "NotFound":
+	case code == "NoSuchKey" || code == "NotFound" || code == "NoSuchVersion":
 		err = blob.ErrNotExist
 	case status == http.StatusRequestedRangeNotSatisfiable:
 		err = blob.ErrRange

@@ -34,7 +34,7 @@
 // An object of up to one part (8 MiB) is one PutObject, a larger one a multipart upload of at most
 // 10,000 parts and 5 TiB. Up to 4 parts of an object and 16 of a store are in flight, which takes
 // up to 32 and 128 MiB of memory while parts are 8 MiB. An upload whose process has died stays in
-// the bucket, invisible; a lifecycle rule (AbortIncompleteMultipartUpload) removes such uploads.
+// the bucket, invisible, until a garbage collection or a lifecycle rule aborts it.
 //
 // # Conditional puts
 //
@@ -209,6 +209,12 @@ func validBucket(name string) bool {
 // URL implements Store.
 func (s *store) URL() string { return s.url }
 
+// object is the current version of an object, or an older one.
+type object struct {
+	key     string
+	version *string // nil for the current one
+}
+
 // name returns the name of an object in the bucket. It fails if the key is invalid or the context
 // has ended. Op is the operation, for errors.
 func (s *store) name(ctx context.Context, op, key string) (*string, error) {
@@ -227,28 +233,34 @@ func (s *store) name(ctx context.Context, op, key string) (*string, error) {
 
 // Stat implements Store.
 func (s *store) Stat(ctx context.Context, key string) (blob.Info, error) {
-	name, err := s.name(ctx, "stat", key)
+	return s.stat(ctx, object{key: key})
+}
+
+func (s *store) stat(ctx context.Context, o object) (blob.Info, error) {
+	name, err := s.name(ctx, "stat", o.key)
 	if err != nil {
 		return blob.Info{}, err
 	}
-	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: name})
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket, Key: name, VersionId: o.version})
 	if err != nil {
-		return blob.Info{}, s.fail("stat", key, s.headError(ctx, name, err))
+		return blob.Info{}, s.fail("stat", o.key, s.headError(ctx, name, o.version, err))
 	}
 	if out.ContentLength == nil {
-		return blob.Info{}, s.fail("stat", key, errNoLength)
+		return blob.Info{}, s.fail("stat", o.key, errNoLength)
 	}
-	return blob.Info{Key: key, Size: *out.ContentLength, ETag: unquote(out.ETag)}, nil
+	return blob.Info{Key: o.key, Size: *out.ContentLength, ETag: unquote(out.ETag)}, nil
 }
 
 // headError returns the reason of a refused HEAD. A reply to HEAD has no body, and so no code that
 // tells expired credentials from a lack of permissions; the reply to a GET has.
-func (s *store) headError(ctx context.Context, name *string, err error) error {
+func (s *store) headError(ctx context.Context, name, version *string, err error) error {
 	_, status := apiError(err)
 	if status != http.StatusForbidden && status != http.StatusBadRequest {
 		return err
 	}
-	got, getErr := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: name, Range: aws.String("bytes=0-0")})
+	got, getErr := s.client.GetObject(ctx, &s3.GetObjectInput{
+		Bucket: &s.bucket, Key: name, VersionId: version, Range: aws.String("bytes=0-0"),
+	})
 	if getErr == nil {
 		got.Body.Close()
 		return err
@@ -261,9 +273,13 @@ func (s *store) headError(ctx context.Context, name *string, err error) error {
 
 // Get implements Store.
 func (s *store) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	return s.getWhole(ctx, object{key: key})
+}
+
+func (s *store) getWhole(ctx context.Context, o object) ([]byte, blob.Info, error) {
 	var before []byte
 	for left := s.attempts; ; {
-		b, r, err := s.get(ctx, key, left)
+		b, r, err := s.get(ctx, o, left)
 		if r != nil {
 			left -= r.tried
 		}
@@ -281,7 +297,7 @@ func (s *store) Get(ctx context.Context, key string) ([]byte, blob.Info, error) 
 		// In a store where no ETag was an MD5 so far, equal bytes twice are the object. Without an
 		// attempt left the bytes are the caller's, who checks them too.
 		if intact || left <= 0 || !s.md5.Load() && before != nil && bytes.Equal(b, before) {
-			return b, blob.Info{Key: key, Size: int64(len(b)), ETag: r.etag}, nil
+			return b, blob.Info{Key: o.key, Size: int64(len(b)), ETag: r.etag}, nil
 		}
 		before = b
 	}
@@ -289,15 +305,15 @@ func (s *store) Get(ctx context.Context, key string) ([]byte, blob.Info, error) 
 
 // get reads a whole object in one stream of at most so many attempts without a byte. The stream is
 // nil if it could not be opened.
-func (s *store) get(ctx context.Context, key string, attempts int) ([]byte, *stream, error) {
-	r, size, err := s.openStream(ctx, "get", key, 0, -1, attempts)
+func (s *store) get(ctx context.Context, o object, attempts int) ([]byte, *stream, error) {
+	r, size, err := s.openStream(ctx, "get", o, 0, -1, attempts)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer r.Close()
 	if size > blob.MaxSmall {
 		err := fmt.Errorf("%w: %d bytes, at most %d", blob.ErrTooLarge, size, blob.MaxSmall)
-		return nil, r, blob.OpError("get", s.url, key, err)
+		return nil, r, blob.OpError("get", s.url, o.key, err)
 	}
 	b := make([]byte, size)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -308,10 +324,14 @@ func (s *store) get(ctx context.Context, key string, attempts int) ([]byte, *str
 
 // ReadRange implements Store.
 func (s *store) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	return s.readRange(ctx, object{key: key}, off, n)
+}
+
+func (s *store) readRange(ctx context.Context, o object, off, n int64) ([]byte, error) {
 	if n < 0 {
-		return nil, blob.OpError("read", s.url, key, fmt.Errorf("%w: %d bytes", blob.ErrRange, n))
+		return nil, blob.OpError("read", s.url, o.key, fmt.Errorf("%w: %d bytes", blob.ErrRange, n))
 	}
-	r, _, err := s.openStream(ctx, "read", key, off, n, s.attempts)
+	r, _, err := s.openStream(ctx, "read", o, off, n, s.attempts)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +345,11 @@ func (s *store) ReadRange(ctx context.Context, key string, off, n int64) ([]byte
 
 // Open implements Store.
 func (s *store) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	r, _, err := s.openStream(ctx, "open", key, off, n, s.attempts)
+	return s.open(ctx, object{key: key}, off, n)
+}
+
+func (s *store) open(ctx context.Context, o object, off, n int64) (io.ReadCloser, error) {
+	r, _, err := s.openStream(ctx, "open", o, off, n, s.attempts)
 	if err != nil {
 		return nil, err
 	}

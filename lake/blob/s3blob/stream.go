@@ -32,16 +32,16 @@ const (
 // all of them, and the reply to the first request has begun. Size is the size of the object. So
 // many consecutive attempts without a byte end the stream.
 func (s *store) openStream(
-	ctx context.Context, op, key string, off, n int64, attempts int,
+	ctx context.Context, op string, o object, off, n int64, attempts int,
 ) (_ *stream, size int64, err error) {
-	name, err := s.name(ctx, op, key)
+	name, err := s.name(ctx, op, o.key)
 	if err != nil {
 		return nil, 0, err
 	}
 	if err := blob.CheckRange(off, n); err != nil {
-		return nil, 0, blob.OpError(op, s.url, key, err)
+		return nil, 0, blob.OpError(op, s.url, o.key, err)
 	}
-	r := &stream{ctx: ctx, s: s, key: key, name: name, attempts: attempts, off: off, end: off + n}
+	r := &stream{ctx: ctx, s: s, object: o, name: name, attempts: attempts, off: off, end: off + n}
 	if n != 0 {
 		if n < 0 {
 			r.end = -1
@@ -49,7 +49,7 @@ func (s *store) openStream(
 		size, err = r.request("")
 		if err == nil && r.end > size {
 			r.Close()
-			return nil, 0, blob.OpError(op, s.url, key, blob.RangeError(off, n, size))
+			return nil, 0, blob.OpError(op, s.url, o.key, blob.RangeError(off, n, size))
 		}
 		if err == nil {
 			if n < 0 {
@@ -58,16 +58,16 @@ func (s *store) openStream(
 			return r, size, nil
 		}
 		if n > 0 || !hasStatus(err, http.StatusRequestedRangeNotSatisfiable) {
-			return nil, 0, s.fail(op, key, err)
+			return nil, 0, s.fail(op, o.key, err)
 		}
 	}
 	// The range is empty. HTTP has no empty ranges.
-	info, err := s.Stat(ctx, key)
+	info, err := s.stat(ctx, o)
 	if err != nil {
 		return nil, 0, err
 	}
 	if off > info.Size {
-		return nil, 0, blob.OpError(op, s.url, key, blob.RangeError(off, n, info.Size))
+		return nil, 0, blob.OpError(op, s.url, o.key, blob.RangeError(off, n, info.Size))
 	}
 	r.end, r.etag = off, info.ETag
 	return r, info.Size, nil
@@ -77,7 +77,7 @@ func (s *store) openStream(
 type stream struct {
 	ctx      context.Context
 	s        *store
-	key      string
+	object   object
 	name     *string
 	off, end int64 // the range that is still to be read; end is -1 if it is not known
 	etag     string
@@ -95,7 +95,7 @@ type stream struct {
 // request requests the range that is still to be read and returns the size of the object. If etag
 // is not empty, the object must have that ETag.
 func (r *stream) request(etag string) (size int64, err error) {
-	in := &s3.GetObjectInput{Bucket: &r.s.bucket, Key: r.name}
+	in := &s3.GetObjectInput{Bucket: &r.s.bucket, Key: r.name, VersionId: r.object.version}
 	switch {
 	case r.end >= 0:
 		in.Range = aws.String(fmt.Sprintf("bytes=%d-%d", r.off, r.end-1))
@@ -187,7 +187,7 @@ func (r *stream) Read(p []byte) (int, error) {
 				if r.broken++; r.broken >= r.attempts {
 					err := fmt.Errorf("broken off %d times at byte %d: %w",
 						r.broken, r.off, cmp.Or(noEOF(err), io.ErrUnexpectedEOF))
-					r.err = blob.OpError("read", r.s.url, r.key, err)
+					r.err = blob.OpError("read", r.s.url, r.object.key, err)
 				}
 			}
 		}
@@ -218,9 +218,9 @@ func (r *stream) resume() error {
 	}
 	_, err := r.request(r.etag)
 	if hasStatus(err, http.StatusPreconditionFailed) {
-		return blob.OpError("read", r.s.url, r.key, blob.ErrChanged)
+		return blob.OpError("read", r.s.url, r.object.key, blob.ErrChanged)
 	}
-	return r.s.fail("read", r.key, err)
+	return r.s.fail("read", r.object.key, err)
 }
 
 // hangUp ends the current reply, if there is one.
@@ -241,7 +241,7 @@ func (r *stream) Close() error {
 	}
 	r.hangUp()
 	if r.err == nil {
-		r.err = blob.OpError("read", r.s.url, r.key, errors.New("stream is closed"))
+		r.err = blob.OpError("read", r.s.url, r.object.key, errors.New("stream is closed"))
 	}
 	return nil
 }
