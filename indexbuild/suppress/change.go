@@ -1,6 +1,7 @@
 package suppress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,9 @@ import (
 
 // ErrUnknown means that the lake has no rule in force with that id.
 var ErrUnknown = errors.New("no takedown in force with that id")
+
+// ErrTaken means that another rule has or had that id. Its record must not be overwritten.
+var ErrTaken = errors.New("the id is that of another takedown")
 
 // Options of a change.
 type Options struct {
@@ -66,7 +70,9 @@ func probes(r *takedown.Rule) (probe, undated *takedown.Rules) {
 }
 
 // Add adds a rule. When it returns, no reader that has read the manifest since shows a row that the
-// rule matches. Applying the same rule again changes nothing: the id is in the lake.
+// rule matches, unless somebody else has lifted it since. If an equal rule is in force, nothing
+// changes, and the result says so; of two callers that add equal rules at once, one adds it. The
+// error is ErrTaken if the id is not new.
 func Add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options) (*Result, error) {
 	res, err := add(ctx, store, r, opt, false)
 	if err != nil {
@@ -96,8 +102,13 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 		if err != nil {
 			return nil, 0, err
 		}
-		if _, ok := rules.Find(r.ID); ok && res != nil {
-			return nil, 0, nil // an earlier attempt made it, and its reply was lost
+		rec, taken, err := doc.Record(ctx, store, r.ID)
+		if err != nil {
+			return nil, 0, err
+		}
+		if taken && res != nil && rec.Epoch == res.Epoch {
+			// An earlier attempt made it, and its reply was lost. It may have been lifted since.
+			return nil, 0, nil
 		}
 		equal := slices.IndexFunc(rules.All(), func(have takedown.Rule) bool { return have.Same(&r) })
 		if equal >= 0 && !dryRun {
@@ -108,6 +119,9 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 				Versions: rec.Versions, Datasets: rec.Datasets,
 			}
 			return nil, 0, err
+		}
+		if taken {
+			return nil, 0, fmt.Errorf("%w: %s", ErrTaken, r.ID)
 		}
 		if rules.Len() == takedown.MaxRules {
 			return nil, 0, fmt.Errorf("the lake has %d takedowns, which is the most", rules.Len())
@@ -212,9 +226,11 @@ func (r *Result) name(ctx context.Context, versions []*manifest.Version) error {
 }
 
 // Lift takes a rule out of force. When it returns, readers that have read the manifest since show
-// the rows again that no other rule hides, unless a compaction has dropped them.
+// the rows again that no other rule hides, unless a compaction has dropped them. Of several callers
+// that lift one rule at once, one does, and the record names it. The others get ErrUnknown.
 func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Options) (*Result, error) {
 	a := newApplier(store, opt.TempDir)
+	now := opt.now().UTC().Truncate(time.Second)
 	var res *Result
 	err := manifest.SetTakedowns(ctx, store, func(ctx context.Context, m *manifest.Manifest) (*takedown.Ref, uint64, error) {
 		doc, err := takedown.Read(ctx, store, m.Takedowns)
@@ -225,21 +241,23 @@ func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Opti
 		if err != nil {
 			return nil, 0, err
 		}
-		r, ok := rules.Find(id)
-		if !ok && res != nil {
-			return nil, 0, nil // an earlier attempt did it, and its reply was lost
-		}
-		if !ok {
-			return nil, 0, fmt.Errorf("%w: %s", ErrUnknown, id)
-		}
-		rec, ok, err := doc.Record(ctx, store, id)
+		rec, recorded, err := doc.Record(ctx, store, id)
 		if err != nil {
 			return nil, 0, err
 		}
-		if !ok {
+		r, ok := rules.Find(id)
+		switch {
+		case ok && !recorded:
 			rec = takedown.NewRecord(&r, doc.Epoch, nil, nil)
+		case ok:
+		case !recorded || rec.Lifted == nil:
+			return nil, 0, fmt.Errorf("%w: %s", ErrUnknown, id)
+		case res != nil && rec.Lifted.Equal(now) && rec.LiftedBy == by && rec.LiftReason == reason:
+			return nil, 0, nil // an earlier attempt did it, and its reply was lost
+		default:
+			return nil, 0, fmt.Errorf("%w: %s, which %s lifted on %s", ErrUnknown, id, cmp.Or(rec.LiftedBy, "somebody"),
+				rec.Lifted.Format(time.RFC3339))
 		}
-		now := opt.now().UTC().Truncate(time.Second)
 		rec.Lifted, rec.LiftedBy, rec.LiftReason = &now, by, reason
 		versions, err := a.readVersions(ctx, m)
 		if err != nil {

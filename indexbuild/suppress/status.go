@@ -74,6 +74,8 @@ type State struct {
 	Staging int `json:"staging_objects"`
 	// Unknown are damaged objects, and others that could not be looked into.
 	Unknown []string `json:"unknown,omitempty"`
+	// ObjectVersions tells of the older versions of objects, if the store can keep them.
+	ObjectVersions *ObjectVersions `json:"object_versions,omitempty"`
 	// NotLookedAt names what is beyond the lake's objects.
 	NotLookedAt []string `json:"not_looked_at"`
 	// Gone tells that no object that was looked at holds anything.
@@ -90,10 +92,10 @@ type KeptVersion struct {
 
 // notLookedAt are the places that Inspect cannot see.
 var notLookedAt = []string{
-	"older versions of objects, if the bucket keeps them",
 	"copies of the lake, and what other programs have read from it",
 	"memory and cache folders of servers: they show nothing that is hidden, and cache folders have no URLs",
 	"raw objects that were ingested",
+	"names of inputs: batch records, lists of rejects and the registry keep them, and a URL can be in one",
 	"logs; servers and workers log no URLs",
 	"the takedown itself: what it names is kept as long as it is in force, in index/takedowns/",
 }
@@ -114,48 +116,23 @@ type inspector struct {
 // be. If deep is set, it reads every part, and trusts no index. For a domain, it also looks for
 // objects that have its name.
 func Inspect(ctx context.Context, store blob.Store, id string, deep bool) (*State, error) {
-	m, _, err := manifest.Read(ctx, store)
+	in, doc, err := newInspector(ctx, store, id)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := takedown.Read(ctx, store, m.Takedowns)
-	if err != nil {
+	if in.rule == nil {
+		return in.state, nil
+	}
+	if err := in.kept(ctx, in.manifest, doc); err != nil {
 		return nil, err
 	}
-	rec, ok, err := doc.Record(ctx, store, id)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return nil, fmt.Errorf("%w, and none was lifted: %s", ErrUnknown, id)
-	}
-	rules, err := doc.Rules(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	state := &State{
-		Record: rec, TakedownEpoch: m.TakedownEpoch, Kept: []KeptVersion{}, Holdings: []Holding{}, NotLookedAt: notLookedAt,
-	}
-	r, ok := rules.Find(id)
-	if !ok {
-		return state, nil
-	}
-	state.Rule = &r
-	in := &inspector{
-		applier: newApplier(store, ""), manifest: m, rule: &r, probe: takedown.NewRules(r), state: state,
-		found: map[string]*Holding{}, seen: map[string]bool{},
-	}
-	if err := in.kept(ctx, m, doc); err != nil {
-		return nil, err
-	}
-	if err := in.leased(ctx, m); err != nil {
+	if err := in.leased(ctx, in.manifest); err != nil {
 		return nil, err
 	}
 	if err := in.allParts(ctx, deep); err != nil {
 		return nil, err
 	}
-	// A takedown of some rows of a domain leaves its name to the others.
-	if r.Kind == takedown.Domain && r.DatasetID == 0 && r.From == nil && r.To == nil {
+	if in.namesGo() {
 		if err := in.names(ctx); err != nil {
 			return nil, err
 		}
@@ -164,14 +141,61 @@ func Inspect(ctx context.Context, store blob.Store, id string, deep bool) (*Stat
 		if err != nil {
 			return nil, err
 		}
-		if strings.Count(info.Key, "/") > 1 { // of a run; others are about sweeping
-			state.Staging++
+		if isStaged(info.Key) {
+			in.state.Staging++
 		}
+	}
+	if err := in.olderVersions(ctx); err != nil {
+		return nil, err
 	}
 	if err := in.finish(ctx); err != nil {
 		return nil, err
 	}
-	return state, nil
+	return in.state, nil
+}
+
+// isStaged reports whether a run has left an object in staging. Others there are about sweeping.
+func isStaged(key string) bool {
+	return strings.HasPrefix(key, "staging/") && strings.Count(key, "/") > 1
+}
+
+// newInspector reads the takedown that has an id. The inspector has no rule if it was lifted.
+func newInspector(ctx context.Context, store blob.Store, id string) (*inspector, *takedown.Document, error) {
+	m, _, err := manifest.Read(ctx, store)
+	if err != nil {
+		return nil, nil, err
+	}
+	doc, err := takedown.Read(ctx, store, m.Takedowns)
+	if err != nil {
+		return nil, nil, err
+	}
+	rec, ok, err := doc.Record(ctx, store, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !ok {
+		return nil, nil, fmt.Errorf("%w, and none was lifted: %s", ErrUnknown, id)
+	}
+	rules, err := doc.Rules(ctx, store)
+	if err != nil {
+		return nil, nil, err
+	}
+	state := &State{
+		Record: rec, TakedownEpoch: m.TakedownEpoch, Kept: []KeptVersion{}, Holdings: []Holding{}, NotLookedAt: notLookedAt,
+	}
+	in := &inspector{
+		applier: newApplier(store, ""), manifest: m, state: state, found: map[string]*Holding{}, seen: map[string]bool{},
+	}
+	if r, ok := rules.Find(id); ok {
+		state.Rule, in.rule, in.probe = &r, &r, takedown.NewRules(r)
+	}
+	return in, doc, nil
+}
+
+// namesGo reports whether the name of a domain has to go too: a takedown of some of its rows leaves
+// it to the others.
+func (in *inspector) namesGo() bool {
+	return in.rule.Kind == takedown.Domain && in.rule.DatasetID == 0 && in.rule.From == nil && in.rule.To == nil
 }
 
 // holding returns the holding of an object.
@@ -381,12 +405,28 @@ func (in *inspector) leased(ctx context.Context, m *manifest.Manifest) error {
 
 var partKey = regexp.MustCompile(`^urls/dataset_id=([0-9]+)/domain_prefix=([^/]+)/.+\.parquet$`)
 
+// partMay returns the dataset of a part, and whether rows that the rule matches can be in it. Ok is
+// false for other objects.
+func (in *inspector) partMay(key string) (dataset uint32, may, ok bool) {
+	m := partKey.FindStringSubmatch(key)
+	if m == nil {
+		return 0, false, false
+	}
+	n, err := strconv.ParseUint(m[1], 10, 32)
+	dataset = uint32(n)
+	if err != nil || in.rule.DatasetID != 0 && dataset != in.rule.DatasetID {
+		return dataset, false, true
+	}
+	// A domain below the rule's can have any id.
+	may = m[2] == lake.AnyPrefix || in.rule.Kind == takedown.Domain ||
+		slices.ContainsFunc(in.rule.Names(), func(name string) bool {
+			return strings.HasPrefix(urlnorm.FormatID(urlnorm.DomainID(name)), m[2])
+		})
+	return dataset, may, true
+}
+
 // allParts reads the parts that no segment told of, or all if deep is set.
 func (in *inspector) allParts(ctx context.Context, deep bool) error {
-	var prefixes []string // hex digits of the ids of the domains that may have rows
-	for _, name := range in.rule.Names() {
-		prefixes = append(prefixes, urlnorm.FormatID(urlnorm.DomainID(name)))
-	}
 	type candidate struct {
 		info    blob.Info
 		dataset uint32
@@ -396,20 +436,13 @@ func (in *inspector) allParts(ctx context.Context, deep bool) error {
 		if err != nil {
 			return err
 		}
-		m := partKey.FindStringSubmatch(info.Key)
-		if m == nil {
+		dataset, may, ok := in.partMay(info.Key)
+		if !ok {
 			continue
 		}
 		in.state.Parts++
-		dataset, err := strconv.ParseUint(m[1], 10, 32)
-		if err != nil || in.rule.DatasetID != 0 && uint32(dataset) != in.rule.DatasetID {
-			continue
-		}
-		// A domain below the rule's can have any id.
-		may := m[2] == lake.AnyPrefix || in.rule.Kind == takedown.Domain ||
-			slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(p, m[2]) })
 		if may && (deep || !in.seen[info.Key]) {
-			todo = append(todo, candidate{info, uint32(dataset)})
+			todo = append(todo, candidate{info, dataset})
 		}
 	}
 	in.state.PartsRead = len(todo)
@@ -420,7 +453,7 @@ func (in *inspector) allParts(ctx context.Context, deep bool) error {
 	for i, c := range todo {
 		group.Go(func() error {
 			var err error
-			rows[i], err = in.part(groupCtx, c.info, c.dataset)
+			rows[i], err = in.part(groupCtx, in.store, c.info, c.dataset)
 			if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
 				failed[i] = err
 				return nil
@@ -464,8 +497,8 @@ func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // part counts the matching rows of a part by reading it.
-func (in *inspector) part(ctx context.Context, info blob.Info, dataset uint32) (rows int64, err error) {
-	blocks, err := part.BuildPageIndex(readerAt{ctx, in.store, info.Key}, info.Size, info.Key)
+func (in *inspector) part(ctx context.Context, store blob.Store, info blob.Info, dataset uint32) (rows int64, err error) {
+	blocks, err := part.BuildPageIndex(readerAt{ctx, store, info.Key}, info.Size, info.Key)
 	if err != nil {
 		return 0, err
 	}
@@ -474,7 +507,7 @@ func (in *inspector) part(ctx context.Context, info blob.Info, dataset uint32) (
 		b := &blocks[i]
 		for from := 0; from < b.Pages(); from += pagesAtOnce {
 			first, end := b.PageStart(from), b.PageStart(min(from+pagesAtOnce, b.Pages()))
-			c, err := partreader.ReadColumns(ctx, in.store, info.Key, b, b.FirstRow+first, end-first, part.ColDomain, part.ColHost)
+			c, err := partreader.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first, part.ColDomain, part.ColHost)
 			if err != nil {
 				return 0, err
 			}
@@ -493,7 +526,7 @@ func (in *inspector) part(ctx context.Context, info blob.Info, dataset uint32) (
 			if !may {
 				continue
 			}
-			more, err := partreader.ReadColumns(ctx, in.store, info.Key, b, b.FirstRow+first, end-first,
+			more, err := partreader.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first,
 				part.ColScheme, part.ColPort, part.ColTS, part.ColPathQuery)
 			if err != nil {
 				return 0, err
@@ -528,7 +561,7 @@ func (in *inspector) names(ctx context.Context) error {
 		if m == nil {
 			continue
 		}
-		has, err := in.listHas(ctx, info)
+		has, err := in.listHas(ctx, in.store, info)
 		if errors.Is(err, codec.ErrCorrupt) {
 			in.state.Unknown = append(in.state.Unknown, err.Error())
 			continue
@@ -583,7 +616,7 @@ func (in *inspector) packs(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		has, err := in.packHas(ctx, name)
+		has, err := in.packHas(ctx, in.store, name)
 		switch {
 		case errors.Is(err, blob.ErrNotExist): // deleted meanwhile
 		case errors.Is(err, codec.ErrCorrupt):
@@ -599,8 +632,8 @@ func (in *inspector) packs(ctx context.Context) error {
 
 // packHas reports whether postings in a pack have the rule's domain, or a name below it. Postings
 // in a pack without the record of their batch may have it.
-func (in *inspector) packHas(ctx context.Context, name string) (bool, error) {
-	data, _, err := in.store.Get(ctx, pack.Key(name))
+func (in *inspector) packHas(ctx context.Context, store blob.Store, name string) (bool, error) {
+	data, _, err := store.Get(ctx, pack.Key(name))
 	if err != nil {
 		return false, err
 	}
@@ -608,7 +641,7 @@ func (in *inspector) packHas(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	view := pack.NewView(in.store)
+	view := pack.NewView(store)
 	todo := map[string]bool{}
 	for _, e := range p.Entries() {
 		if postingsKey.MatchString(e.Key) {
@@ -724,7 +757,8 @@ func (in *inspector) finish(ctx context.Context) error {
 	for _, k := range in.state.Kept {
 		shown += k.Shown
 	}
-	in.state.Gone = len(in.state.Holdings) == 0 && len(in.state.Unknown) == 0 && in.state.Staging == 0 && shown == 0
+	in.state.Gone = len(in.state.Holdings) == 0 && len(in.state.Unknown) == 0 && in.state.Staging == 0 && shown == 0 &&
+		(in.state.ObjectVersions == nil || len(in.state.ObjectVersions.Holdings) == 0)
 	return nil
 }
 
@@ -743,8 +777,8 @@ func (in *inspector) tags(versions []string) string {
 }
 
 // listHas reports whether a list of domains has the rule's domain, or a name below it.
-func (in *inspector) listHas(ctx context.Context, info blob.Info) (bool, error) {
-	stream, err := in.store.Open(ctx, info.Key, 0, info.Size)
+func (in *inspector) listHas(ctx context.Context, store blob.Store, info blob.Info) (bool, error) {
+	stream, err := store.Open(ctx, info.Key, 0, info.Size)
 	if err != nil {
 		return false, err
 	}

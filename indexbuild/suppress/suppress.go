@@ -9,6 +9,22 @@
 //
 // An overlay is always made of its segment and the rules alone. What one of two changes that come
 // at the same time has made is thrown away, and made again on what the other has left.
+//
+// # Older versions of objects
+//
+// A bucket with versioning keeps what is replaced or deleted as older versions of its objects. So
+// after a garbage collection the rows of a takedown are still in the bucket. Inspect looks for
+// them, and Purge deletes them.
+//
+// No reader, build or collection needs an older version of an object. All of them name objects by
+// key alone, and the store then answers with the current version, or with none. What an object was
+// before it was deleted or replaced is needed only by whoever undoes a deletion, and a takedown has
+// to prevent that. An object that is put again is a new current version, independent of the older
+// ones. So a collection, a compaction or a publish beside Purge can only add older versions, which
+// the next Purge finds. An older version never becomes current again, unless a person deletes what
+// is newer by its id. The one id that a current version can take over is blob.NullVersion, while
+// versioning is not enabled; Purge leaves that alone then. A read that goes on while its object is
+// deleted fails as it does after a collection without versioning.
 package suppress
 
 import (

@@ -227,6 +227,88 @@ func TestPublishRacesWithATakedown(t *testing.T) {
 	t.Run("takedown first", func(t *testing.T) { interleave(t, prepared, adds, publishes, check) })
 }
 
+// Two people lift a takedown at once. One of them is told that the other has done it, and the
+// record is that of the other.
+func TestLiftsRaceWithEachOther(t *testing.T) {
+	prepared := blob.NewMemory()
+	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
+	testlake.Publish(t, prepared)
+	r := rule(t, 1, takedown.Domain, "site0.test")
+	if _, err := suppress.Add(t.Context(), prepared, r, suppress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	done := map[string]error{}
+	var mu sync.Mutex
+	lift := func(by string) func(blob.Store) error {
+		return func(store blob.Store) error {
+			_, err := suppress.Lift(context.Background(), store, r.ID, by, "over", suppress.Options{})
+			mu.Lock()
+			defer mu.Unlock()
+			if done[by] = err; errors.Is(err, suppress.ErrUnknown) {
+				return nil
+			}
+			return err
+		}
+	}
+	interleave(t, prepared, lift("ada"), lift("bob"), func(store blob.Store, name string) {
+		m := current(t, store)
+		doc, err := takedown.Read(t.Context(), store, m.Takedowns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, ok, err := doc.Record(t.Context(), store, r.ID)
+		if err != nil || !ok || m.TakedownEpoch != 2 {
+			t.Fatalf("%s: epoch %d, %+v, %v", name, m.TakedownEpoch, rec, err)
+		}
+		other := map[string]string{"ada": "bob", "bob": "ada"}[rec.LiftedBy]
+		if err := done[other]; done[rec.LiftedBy] != nil || err == nil || !strings.Contains(err.Error(), rec.LiftedBy+" lifted") {
+			t.Fatalf("%s: lifted by %q: %v", name, rec.LiftedBy, done)
+		}
+	})
+}
+
+// lostReply is a store that loses the reply of the first put of the manifest, and runs do before
+// the writer hears of it.
+type lostReply struct {
+	blob.Store
+	do func()
+}
+
+func (s *lostReply) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
+	info, err := s.Store.Put(ctx, key, data, cond)
+	if key == manifest.Key && err == nil && s.do != nil {
+		do := s.do
+		s.do = nil
+		do()
+		return blob.Info{}, errors.New("the reply was lost")
+	}
+	return info, err
+}
+
+// A takedown is added, its reply is lost, and somebody lifts it. The retry does not add it again.
+func TestLiftBeforeTheReplyOfTheAddition(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
+	testlake.Publish(t, store)
+	r := rule(t, 1, takedown.Domain, "site0.test")
+	lossy := &lostReply{Store: store, do: func() {
+		if _, err := suppress.Lift(t.Context(), store, r.ID, "ada", "over", suppress.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}}
+	res, err := suppress.Add(t.Context(), lossy, r, suppress.Options{})
+	if err != nil || res.ID != r.ID || res.Epoch != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if m := current(t, store); m.TakedownEpoch != 2 {
+		t.Fatalf("epoch %d", m.TakedownEpoch)
+	}
+	s, err := suppress.Inspect(t.Context(), store, r.ID, false)
+	if err != nil || s.Rule != nil || s.LiftedBy != "ada" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+}
+
 // Two takedowns, and a lift, are made at once. None is lost.
 func TestChangesRaceWithEachOther(t *testing.T) {
 	prepared := blob.NewMemory()

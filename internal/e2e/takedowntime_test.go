@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func takedownReaches(t *testing.T, lake string) {
 	}
 	// rowsOf is how many rows a server shows of URL number i, in a version or in the current one.
 	rowsOf := func(ctx context.Context, server string, i int, version string) (n int, err error) {
-		path := fmt.Sprintf("%s/v1/domain/site%d.test/datasets/1/urls?limit=10000&version=%s", server, i%domains, version)
+		path := fmt.Sprintf("%s/v1/domain/site%d.test/datasets/1/urls?limit=10000&version=%s", server, i%domains, cmp.Or(version, "current"))
 		status, body, err := probe(ctx, path)
 		if err == nil && status != 200 && status != 404 {
 			err = errors.New(body)

@@ -96,6 +96,9 @@ func ParseTarget(list *urlnorm.SuffixList, kind Kind, text string) (Target, erro
 		if strings.ContainsAny(text, "/?#@ \\") || text == "" {
 			return bad("give a name alone, as in --%s example.com", kind)
 		}
+		if name, ok := strings.CutPrefix(text, "*."); ok {
+			return bad("patterns are not known; --domain %s hides a domain with all its hosts", name)
+		}
 		raw = "http://" + text + "/"
 	}
 	u, err := urlnorm.Parse(list, raw)

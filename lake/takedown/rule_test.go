@@ -18,6 +18,8 @@ func TestParseTarget(t *testing.T) {
 		{takedown.Domain, "192.0.2.7", "192.0.2.7"},
 		{takedown.Domain, "www.example.com", ""},
 		{takedown.Domain, "co.uk", ""},
+		{takedown.Domain, "*.example.com", ""},
+		{takedown.Host, "*.example.com", ""},
 		{takedown.Domain, "github.io", ""},
 		{takedown.Domain, "example.com/", ""},
 		{takedown.Domain, "http://example.com", ""},

@@ -93,6 +93,7 @@ func testTakedown(t *testing.T, url string) {
 		{"status", "6 rows", 0, 2, 4, 1},
 		{"takedown status ID", "Something of it is still in 2 parts", 3, 2, 4, 1},
 		{"takedown status ID --deep --json", `"gone": false`, 3, 2, 4, 1},
+		{"takedown purge ID", "in no bucket with versioning", 0, 2, 4, 1},
 		{"takedown status 20200101-0123456789", "no takedown in force with that id", 1, 2, 4, 1},
 		{"takedown add --domain example.com --reason x", "hides 6 rows", 0, 0, 0, 2},
 		{"takedown repair", "2 segments with hidden rows", 0, 0, 0, 2},
@@ -100,6 +101,7 @@ func testTakedown(t *testing.T, url string) {
 		{"takedown lift ID --reason z", "is lifted, in epoch 3", 0, 0, 0, 3},
 		{"takedown lift ID", "no takedown in force with that id", 1, 0, 0, 3},
 		{"takedown status ID", "It hides nothing", 0, 0, 0, 3},
+		{"takedown purge ID", "was lifted", 1, 0, 0, 3},
 		{"takedown list --all", "lifted", 0, 0, 0, 3},
 	} {
 		args := strings.Fields(strings.ReplaceAll(c.args, "ID", id))

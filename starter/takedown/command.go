@@ -33,18 +33,19 @@ without the hidden rows. Servers follow with their next refresh.
 
 The rows are hidden, not deleted: they stay in the lake's Parquet files, which other
 programs can read. "starter compact" writes the batches that have them again without
-them, and then "starter gc" deletes the old files. "takedown status" looks what still
-holds them.`,
+them, and then "starter gc" deletes the old files. A bucket with versioning keeps these
+as older versions; "takedown purge" deletes them. "takedown status" looks what still
+holds the rows.`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.SetOut(cmd.ErrOrStderr())
 			if err := cmd.Help(); err != nil {
 				return err
 			}
-			return cli.Usagef("no verb given; choose add, list, status, lift or repair")
+			return cli.Usagef("no verb given; choose add, list, status, purge, lift or repair")
 		},
 	}
-	cmd.AddCommand(p.add(), p.list(), p.status(), p.lift(), p.repair())
+	cmd.AddCommand(p.add(), p.list(), p.status(), p.purge(), p.lift(), p.repair())
 	return cmd
 }
 
@@ -130,7 +131,8 @@ func (p Program) status() *cobra.Command {
 takedown matches, and that none of them is shown; and which objects still hold such rows,
 or the name of the domain, and which commands end that. It reads the parts of kept versions by their
 index, and the other parts, those of a failed ingest for example, as a whole. With --deep
-it reads all parts in which the rows can be.
+it reads all parts in which the rows can be. In a bucket that keeps older versions of
+objects it reads those too.
 
 It ends with exit code 0 if nothing holds anything any more, and with 3 if something does,
 or if that is not known.`,
@@ -140,6 +142,30 @@ or if that is not known.`,
 	cmd.Flags().BoolVar(&o.deep, "deep", false, "trust no index; read every part in which the rows can be")
 	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, args []string, out io.Writer) error {
 		return o.status(ctx, store, args[0], out)
+	})
+}
+
+func (p Program) purge() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "purge ID --lake URL",
+		Short: "Delete older versions of objects that hold hidden rows",
+		Long: `Purge is for buckets with versioning, which keep what "starter gc" deletes. It deletes
+the older versions of objects that hold rows of a takedown, or the name of the domain, and
+no others, and never the current version of an object. Run it after "starter compact" and
+"starter gc", which make the versions older. No program that uses the lake needs an older
+version, so it may run beside all of them, be stopped, and be repeated.
+
+The role needs s3:ListBucketVersions, s3:GetObjectVersion and s3:DeleteObjectVersion. What
+it may not delete is named. The exit code is 3 if an older version is left that holds
+something, or could not be looked into.`,
+		Example: `  starter takedown purge 20261120-0f3c9a7152 --lake s3://b/lake --dry-run
+  starter takedown purge 20261120-0f3c9a7152 --lake s3://b/lake`,
+		Args: cli.Args(cobra.ExactArgs(1)),
+	}
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would be deleted")
+	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, args []string, out io.Writer) error {
+		return o.purge(ctx, store, args[0], out)
 	})
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	rules "github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/starter/find"
 )
 
 // options are the flags of all verbs.
@@ -98,7 +98,7 @@ func (o *options) rule(ctx context.Context, store blob.Store) (rules.Rule, error
 		return r, err
 	}
 	if o.dataset != "" {
-		d, err := findDataset(ctx, store, o.dataset)
+		d, err := find.Dataset(ctx, store, o.dataset)
 		if err != nil {
 			return r, err
 		}
@@ -112,6 +112,9 @@ func (o *options) rule(ctx context.Context, store blob.Store) (rules.Rule, error
 func suffixList(ctx context.Context, store blob.Store) (*urlnorm.SuffixList, error) {
 	m, _, err := manifest.Read(ctx, store)
 	if errors.Is(err, manifest.ErrNoVersion) {
+		if lost := manifest.CheckPresent(ctx, store); lost != nil {
+			return nil, lost
+		}
 		return nil, fmt.Errorf("%w; takedowns are kept beside versions, so publish first", err)
 	}
 	if err != nil {
@@ -131,29 +134,6 @@ func suffixList(ctx context.Context, store blob.Store) (*urlnorm.SuffixList, err
 		return urlnorm.BuiltinSuffixes(), nil
 	}
 	return list, err
-}
-
-// findDataset returns the dataset of a name.
-func findDataset(ctx context.Context, store blob.Store, name string) (lake.Dataset, error) {
-	found, err := registry.DatasetsNamed(ctx, store, name)
-	if err != nil {
-		return lake.Dataset{}, err
-	}
-	if d, ok := found[name]; ok {
-		return d, nil
-	}
-	all, err := registry.Datasets(ctx, store)
-	if err != nil {
-		return lake.Dataset{}, err
-	}
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].Name
-	}
-	if meant, ok := cli.Nearest(name, names); ok {
-		return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; did you mean %q?", name, meant)
-	}
-	return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; %s lists them", name, cli.Typed("starter datasets"))
 }
 
 // userName is who runs the program.
@@ -210,12 +190,18 @@ func (o *options) matched(res *suppress.Result, out io.Writer) {
 		cli.Fprintf(out, " of %s in %s", cli.Plural(res.Current.Domains, "domain"), cli.Plural(res.Current.Datasets, "dataset"))
 	}
 	cli.Fprintf(out, " of the current version.\n")
-	older := len(res.Versions)
-	if res.Current.Rows > 0 || res.Current.Undated > 0 {
-		older--
+	older := int64(0)
+	for _, v := range res.Versions {
+		if v.Rows > 0 && v.Version != res.Version {
+			older++
+		}
 	}
-	if older > 0 {
-		cli.Fprintf(out, "%s kept before have rows of it too.\n", cli.Plural(int64(older), "version"))
+	switch older {
+	case 0:
+	case 1:
+		cli.Fprintf(out, "1 version kept before has rows of it too.\n")
+	default:
+		cli.Fprintf(out, "%d versions kept before have rows of it too.\n", older)
 	}
 	if n := res.Current.Undated; n > 0 {
 		cli.Fprintf(out, "%s without a time cannot be told to be from that span, and are not hidden.\n", cli.Plural(n, "row"))
@@ -264,7 +250,7 @@ type listed struct {
 func (o *options) list(ctx context.Context, store blob.Store, out io.Writer) error {
 	m, _, err := manifest.Read(ctx, store)
 	if errors.Is(err, manifest.ErrNoVersion) {
-		m, err = &manifest.Manifest{}, nil
+		m, err = &manifest.Manifest{}, manifest.CheckPresent(ctx, store)
 	}
 	if err != nil {
 		return err
@@ -438,6 +424,7 @@ func print(s *suppress.State, out io.Writer) {
 		cli.Fprintf(out, "\n%s in staging were not looked into. Those of an ingest or a compaction go when it ends, those of a\n"+
 			"failed one with %s.\n", cli.Plural(int64(s.Staging), "object"), cli.Typed("starter gc"))
 	}
+	printVersions(s, out)
 	for _, u := range s.Unknown {
 		cli.Fprintf(out, "Not known: %s\n", u)
 	}
