@@ -3,14 +3,19 @@ package gc_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // day makes the URLs of a daily batch: those of a few sites that many days have.
@@ -121,6 +126,79 @@ func TestCompactedLakeIsAsSmallAsOneBatch(t *testing.T) {
 	t.Logf("compacted: %d objects, %d bytes; all batches at once: %d; one batch: %d", n, got, atOnce, want)
 	if got > atOnce {
 		t.Errorf("%d bytes, more than the %d of all batches at once", got, atOnce)
+	}
+}
+
+// A lake with months of replacements, retirements and takedowns takes at most a tenth more, once it
+// is compacted and collected, than a fresh lake that gets the rows that are left at once.
+func TestCompactedLifeIsAsSmallAsAFreshLake(t *testing.T) {
+	used, fresh := blob.NewMemory(), blob.NewMemory()
+	const days, urls = 40, 500
+	hidden := []string{"site0.example", "site1.example", "site7.example"}
+	batch := func(d int) string { return fmt.Sprintf("d%03d", d) }
+	for d := range days {
+		testlake.Ingest(t, used, "crawl", batch(d), day(d, urls))
+		testlake.Ingest(t, used, fmt.Sprintf("list%d", d%5), batch(d), day(d+500, urls/5))
+		testlake.Publish(t, used)
+		switch d % 4 {
+		case 1:
+			testlake.Ingest(t, used, "crawl", batch(d), day(d+1000, urls))
+		case 2:
+			for _, r := range registry.RetireBatches(t.Context(), used, testlake.Run(), []registry.BatchID{{DatasetID: 1, Batch: batch(d)}}) {
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+		}
+		if n := d / 10; d%10 == 5 && n < len(hidden) {
+			target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, hidden[n])
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := takedown.Rule{ID: takedown.NewID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
+			if _, err := suppress.Add(t.Context(), used, r, suppress.Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testlake.Publish(t, used)
+		if d == days/2 {
+			compacted(t, used)
+		}
+
+		left := func(all []testlake.Record) []testlake.Record {
+			return slices.DeleteFunc(all, func(r testlake.Record) bool {
+				return slices.ContainsFunc(hidden, func(name string) bool { return strings.Contains(r.URL, "."+name+"/") })
+			})
+		}
+		if d%4 != 2 {
+			n := d
+			if d%4 == 1 {
+				n += 1000
+			}
+			testlake.Ingest(t, fresh, "crawl", batch(d), left(day(n, urls)))
+		}
+		testlake.Ingest(t, fresh, fmt.Sprintf("list%d", d%5), batch(d), left(day(d+500, urls/5)))
+	}
+	testlake.Publish(t, fresh)
+	compacted(t, fresh)
+	_, before, _ := measure(t, used)
+	compacted(t, used)
+	sound(t, used)
+	n, got, _ := measure(t, used)
+	_, want, _ := measure(t, fresh)
+	t.Logf("%d bytes before, %d objects with %d bytes after, a fresh lake %d", before, n, got, want)
+	if got*10 > want*11 || before < want*5/4 {
+		t.Errorf("%d bytes, a fresh lake has %d", got, want)
+		byRoot := func(store blob.Store) map[string]int64 {
+			sum := map[string]int64{}
+			for key, size := range objects(t, store, "registry/", "rules/", "batches/", "rejects/", "urls/", "index/") {
+				root, rest, _ := strings.Cut(key, "/")
+				folder, _, _ := strings.Cut(rest, "/")
+				sum[root+"/"+folder] += size
+			}
+			return sum
+		}
+		t.Errorf("%v\nfresh: %v", byRoot(used), byRoot(fresh))
 	}
 }
 

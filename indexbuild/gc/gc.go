@@ -40,6 +40,11 @@ const (
 	DefaultKeep  = 10
 	DefaultGrace = 24 * time.Hour
 
+	// reportLife is how long the report of an ingest of many datasets stays, at least, after a
+	// collection has found that its run is over. Until then the starter prints it, a publish says
+	// whose batches it has, and a withdrawal reads what to withdraw.
+	reportLife = 30 * 24 * time.Hour
+
 	// sweepTime is about how long one sweep lasts: ingests that begin or end, and commits, wait for
 	// its end. Another sweep deletes what is left.
 	sweepTime = 20 * time.Second
@@ -121,6 +126,8 @@ type Result struct {
 	// until Next.
 	Waiting Amount     `json:"waiting"`
 	Next    *time.Time `json:"next,omitempty"`
+	// Uploads is nil for a store without uploads in parts.
+	Uploads *Uploads `json:"uploads,omitempty"`
 	// Unreadable says which batch records could not be read: all objects of these batches stay.
 	Unreadable []string `json:"unreadable,omitempty"`
 }
@@ -163,6 +170,9 @@ func Collect(ctx context.Context, store blob.Store, opt Options) (Result, error)
 		if err = manifest.CheckPresent(ctx, store); err == nil {
 			c.out.Nothing = true
 		}
+	}
+	if err == nil {
+		err = c.abortUploads()
 	}
 	if err != nil {
 		return c.out, fmt.Errorf("collect garbage: %w", err)
@@ -357,7 +367,9 @@ func (c *collection) mark(refs *references) error {
 	if c.opt.DryRun {
 		if c.opt.Grace == 0 {
 			for name, n := range c.out.Found {
-				c.out.Deleted[name] = n
+				if name != Reports.String() {
+					c.out.Deleted[name] = n
+				}
 			}
 		}
 		return nil
@@ -416,9 +428,25 @@ func (c *collection) known() (map[uint64]bool, error) {
 	return known, nil
 }
 
-// due reports whether the time of grace of a list has passed. By a clock that was set back it has
-// not.
-func (c *collection) due(l trash.Ref) bool { return c.now.Sub(l.Created) >= c.opt.Grace }
+// grace returns how long an object of a kind stays after it was written down.
+func (c *collection) grace(k Kind) time.Duration {
+	if k == Reports {
+		return max(c.opt.Grace, reportLife)
+	}
+	return c.opt.Grace
+}
+
+// due reports whether the time of grace of an object of a list has passed. By a clock that was set
+// back it has not.
+func (c *collection) due(l trash.Ref, k Kind) bool { return c.now.Sub(l.Created) >= c.grace(k) }
+
+// wait counts an object that stays until then.
+func (c *collection) wait(o trash.Object, until time.Time) {
+	c.out.Waiting.add(o.Bytes)
+	if c.out.Next == nil || until.Before(*c.out.Next) {
+		c.out.Next = &until
+	}
+}
 
 // sweep deletes what was written down long enough ago. Refs are for a dry run; else they are read
 // again.
@@ -429,19 +457,20 @@ func (c *collection) sweep(refs *references) error {
 	}
 	var due []trash.Ref
 	for _, ref := range lists {
-		if c.due(ref) {
-			due = append(due, ref)
-			continue
-		}
-		if until := ref.Created.Add(c.opt.Grace); c.out.Next == nil || until.Before(*c.out.Next) {
-			c.out.Next = &until
-		}
 		l, err := c.read(ref)
 		if err != nil {
 			return err
 		}
+		some := len(l.Objects) == 0
 		for _, o := range l.Objects {
-			c.out.Waiting.add(o.Bytes)
+			if k := kindOf(o); c.due(ref, k) {
+				some = true
+			} else {
+				c.wait(o, ref.Created.Add(c.grace(k)))
+			}
+		}
+		if some {
+			due = append(due, ref)
 		}
 	}
 	for len(due) > 0 {
@@ -532,10 +561,15 @@ func (c *collection) sweepList(s *trash.Sweep, refs *references, ref trash.Ref) 
 		c.opt.Progress(Progress{Step: "sweep", Objects: c.out.Deleted.Total().Objects})
 		return nil
 	}
+	var early []trash.Object
 	for _, o := range l.Objects {
 		p, ok := parse(o.Key)
 		if !ok {
 			continue // a later build wrote the list
+		}
+		if !c.due(ref, p.kind) {
+			early = append(early, o)
+			continue
 		}
 		has, err := refs.has(c.ctx, o.Key, p)
 		if err != nil {
@@ -555,6 +589,11 @@ func (c *collection) sweepList(s *trash.Sweep, refs *references, ref trash.Ref) 
 	}
 	if err := flush(); err != nil || s == nil {
 		return err
+	}
+	if len(early) > 0 {
+		if _, err := trash.Write(c.ctx, c.store, ref.Created, each(early)); err != nil {
+			return err
+		}
 	}
 	return c.store.Delete(c.ctx, ref.Key)
 }

@@ -7,10 +7,13 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // Kind is a kind of object that a collection deletes. Objects of other kinds stay.
@@ -34,6 +37,10 @@ const (
 	Rejects
 	Parts
 	RegistryPieces
+	// TakenPieces are pieces of what ingests of many datasets have read.
+	TakenPieces
+	// Reports are the outcomes of ingests of many datasets. They stay for reportLife.
+	Reports
 	// Probes are what processes have left that were killed while they checked conditional puts.
 	Probes
 	kinds
@@ -41,7 +48,7 @@ const (
 
 var kindNames = [kinds]string{
 	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "packs", "batch records", "marks",
-	"postings", "rejects", "parts", "registry pieces", "probes",
+	"postings", "rejects", "parts", "registry pieces", "pieces of inputs", "reports", "probes",
 }
 
 func (k Kind) String() string { return kindNames[k] }
@@ -54,11 +61,55 @@ const (
 	rejectRoot  = "rejects/dataset_id="
 )
 
+// others are the keys of a lake that a collection does not delete as garbage, with the reason. With
+// the kinds they are all keys that a lake can have.
+var others = []struct {
+	name string
+	form *regexp.Regexp
+	why  string
+}{
+	{"manifest", form(manifest.Key), "there is one, which is replaced"},
+	{"registry", form(lake.RegistryKey), "there is one, which is replaced"},
+	{"copy of the registry", form(registry.CopyKey), "there is one, which is replaced"},
+	{"ledger", regexp.MustCompile(`^registry/ledger/[0-9]{2}\.json$`), "there are as many as registry.Shards, which are replaced"},
+	{"inputs of many datasets", form(many.TakenKey), "there is one, which is replaced"},
+	{
+		"public suffix lists", regexp.MustCompile(`^rules/public-suffix-[0-9a-f]{32}\.txt$`),
+		"records of batches name the list that they were made with, also when the lake follows another one; " +
+			"only reading all records would show that none does",
+	},
+	{"leases", regexp.MustCompile("^" + lease.Root + `[^/]+\.json$`), "a collection removes those of dead holders when it ends"},
+	{"sweep", form(trash.SweepKey), "there is one, which is replaced"},
+	{"lists of garbage", regexp.MustCompile("^" + trash.Root + `lists/[^/]+\.json$`), "a collection deletes them with what they list"},
+	{"staging", regexp.MustCompile("^" + lake.StagingPrefix(".+")), "ingest.Sweep removes it, since only Temporal knows which runs are dead"},
+	{"time of the last removal of staging", regexp.MustCompile(`^staging/sweep\.json$`), "there is one, which is replaced"},
+	{
+		"lists of batches of earlier builds", regexp.MustCompile(`^registry/(batches|datasets)/[^/]+\.json$`),
+		"the first write of the registry by this build removes them",
+	},
+}
+
+func form(key string) *regexp.Regexp { return regexp.MustCompile("^" + regexp.QuoteMeta(key) + "$") }
+
+// KindOf returns the name of the kind of a key of a lake, and for a kind that a collection does not
+// delete as garbage why that is so. Ok is false for a key that no lake has.
+func KindOf(key string) (name, whyKept string, ok bool) {
+	if o, ok := parse(key); ok {
+		return o.kind.String(), "", true
+	}
+	for _, k := range others {
+		if k.form.MatchString(key) {
+			return k.name, k.why, true
+		}
+	}
+	return "", "", false
+}
+
 // object is what the key of an object says.
 type object struct {
 	kind Kind
-	// name is the id of the version or segment, the name of the pack, or the digest of the record
-	// that is withdrawn or retired.
+	// name is the id of the version or segment, the name of the pack, the run of the report, or the
+	// digest of the record that is withdrawn or retired.
 	name string
 	// batch is that of a record, mark, part, or of postings or rejects.
 	batch registry.BatchID
@@ -91,6 +142,11 @@ func parse(key string) (o object, ok bool) {
 		return object{kind: VersionPieces}, pieceForm.MatchString(key[len(manifest.PiecesRoot):])
 	case strings.HasPrefix(key, registry.PiecesRoot):
 		return object{kind: RegistryPieces}, pieceForm.MatchString(key[len(registry.PiecesRoot):])
+	case strings.HasPrefix(key, many.TakenRoot):
+		return object{kind: TakenPieces}, pieceForm.MatchString(key[len(many.TakenRoot):])
+	case strings.HasPrefix(key, many.ReportRoot):
+		run, ok := many.ReportRun(key)
+		return object{kind: Reports, name: run}, ok
 	case strings.HasPrefix(key, takedown.DocumentRoot):
 		return object{kind: Takedowns}, takedown.IsDocument(key)
 	case strings.HasPrefix(key, takedown.PiecesRoot):

@@ -7,6 +7,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
@@ -53,7 +54,7 @@ var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 func (l *lister) list() error {
 	for _, root := range []string{
 		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, manifest.DeadRoot, registry.PiecesRoot, pack.Prefix,
-		manifest.ProbeRoot,
+		many.TakenRoot, many.ReportRoot, manifest.ProbeRoot,
 	} {
 		if err := l.each(root, true, l.look); err != nil {
 			return err

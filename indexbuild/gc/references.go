@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
@@ -32,6 +33,8 @@ type references struct {
 	packs    map[string]bool // names
 	// takedowns are the objects of the manifest's takedowns, and the overlays of dead rows, by key.
 	takedowns map[string]bool
+	// anyTaken tells that it is not known which pieces of inputs are needed.
+	anyTaken bool
 	// records are the records, by batch.
 	records []record
 	// writing are batches whose objects are being written.
@@ -290,8 +293,16 @@ func (r *reader) registry() error {
 	if err := registry.Pieces(r.ctx, r.store, func(key string) { r.refs.pieces[key] = true }); err != nil {
 		return err
 	}
+	taken, ok, err := many.TakenPieces(r.ctx, r.store)
+	if err != nil {
+		return err
+	}
+	r.refs.anyTaken = !ok
+	for _, key := range taken {
+		r.refs.pieces[key] = true
+	}
 	waiting := map[uint32]map[lake.Member]bool{} // batches that no version may have, by dataset
-	err := registry.Orders(r.ctx, r.store, func(o *registry.Order) error {
+	err = registry.Orders(r.ctx, r.store, func(o *registry.Order) error {
 		records, running := o.Keeps()
 		if running {
 			r.refs.writing[o.BatchID] = true
@@ -407,6 +418,10 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 		return r.pieces[key], nil
 	case Takedowns, TakedownPieces, Overlays:
 		return r.takedowns[key], nil
+	case TakenPieces:
+		return r.anyTaken || r.pieces[key], nil
+	case Reports:
+		return many.Running(ctx, r.view.Store, o.name)
 	case Probes:
 		return false, nil
 	case Packs:

@@ -336,14 +336,16 @@ func (w *world) add(batches map[batchID]*content, list int) {
 	}
 }
 
+// hides reports whether a compaction drops rows of the current version.
+func (w *world) hides() bool {
+	return !maps.Equal(dropped(w.published(), w.rules), w.published())
+}
+
 // compact adds the version that a compaction has to make, if takedowns hide rows that it drops.
 func (w *world) compact() {
-	v := w.newest()
-	if v == nil {
-		return
-	}
-	if left := dropped(v.batches, w.rules); !maps.Equal(left, v.batches) {
-		w.add(left, v.list)
+	if w.hides() {
+		v := w.newest()
+		w.add(dropped(v.batches, w.rules), v.list)
 	}
 }
 

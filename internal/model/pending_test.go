@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -25,6 +26,9 @@ type pending struct {
 // begin does all of a publish, or of a compaction, but its commit. Other things happen before that.
 func (m *machine) begin() {
 	p := &pending{run: testlake.Run(), compaction: uniform(3).Draw(m.rt, "compaction") == 2}
+	if p.compaction && m.ahead && m.world.hides() {
+		return
+	}
 	m.count(map[bool]string{false: "begin of a publish", true: "begin of a compaction"}[p.compaction])
 	p.before, p.after, p.list = m.world.published(), m.world.live(), m.world.list
 	if p.compaction {
@@ -56,6 +60,7 @@ func (m *machine) begin() {
 			}
 		}
 		for task := range plan.MoveTasks {
+			m.ahead = true
 			if _, err := publish.Move(m.Context(), m.store, plan.MoveKey, task, m.temp, nil); err != nil {
 				m.Fatalf("move: %v", err)
 			}
@@ -89,6 +94,9 @@ func (m *machine) drop(p *pending) {
 func (m *machine) commit() {
 	p := m.pending[uniform(len(m.pending)).Draw(m.rt, "of")]
 	defer m.drop(p)
+	if p.compaction && m.ahead && !maps.Equal(p.before, p.after) {
+		return
+	}
 	done, err := publish.Commit(m.Context(), m.store, p.planKey, p.built, m.temp)
 	if err != nil {
 		m.Fatalf("commit: %v", err)
@@ -105,6 +113,7 @@ func (m *machine) commit() {
 		return
 	}
 	m.count("commit")
+	m.ahead = m.ahead && p.compaction
 	// What the plan adds or removes is done to the version that was the current one.
 	next := map[batchID]*content{}
 	for id, c := range m.world.published() {

@@ -31,7 +31,9 @@ down every object that no kept version, no finished or running ingest, no publis
 server needs, and deletes what it or an earlier gc wrote down at least --grace ago. So
 space is free after the second run, or at once with --grace 0s, but for versions that a
 server has open: it lets go of them some seconds later. Gc also removes what ingests
-that failed, or were terminated, have left in staging.
+that failed, or were terminated, have left in staging, and on S3 the parts of uploads
+that were begun more than 7 days and --grace ago and never completed. Reports of ingests
+of many datasets stay for 30 days.
 
 Gc may run beside ingests, publishes and servers. Steps that begin or end an ingest wait
 while it deletes, for some seconds. Servers that can write to the lake hold what they
@@ -103,6 +105,18 @@ func Print(out io.Writer, res *activities.Garbage) {
 	}
 	if n := res.Staging.Abandoned; n > 0 {
 		cli.Fprintf(out, "%s %s from the order of ingests that never ended\n", removed, cli.Plural(int64(n), "ingest"))
+	}
+	if u := res.Uploads; u != nil {
+		aborted := "Aborted"
+		if res.DryRun {
+			aborted = "Would abort"
+		}
+		if u.Aborted > 0 {
+			cli.Fprintf(out, "%s %s never completed: their parts were stored\n", aborted, cli.Plural(u.Aborted, "upload"))
+		}
+		if u.Denied != "" {
+			cli.Fprintf(out, "Note: %s\n", u.Denied)
+		}
 	}
 	if res.Nothing {
 		cli.Fprintf(out, "Nothing was ever published in this lake, so nothing is collected\n")
