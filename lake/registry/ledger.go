@@ -146,10 +146,11 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 
 // FinishIngests records the digests of the batch records of runs' ingests. The records must be in
 // the store already. A run that has not registered the batch gets ErrUnknownRun. The mark that an
-// earlier ingest with the same record was withdrawn, or retired, is removed. If a run is repeated
-// with the same record in another pack, the last pack is kept. One that fails keeps none of the
-// others back. A batch that replaces the others of its dataset is finished in the same update in
-// which those are retired, so that one version has the one and lacks the others.
+// earlier ingest with the same record was withdrawn, or retired, is removed. If the batch was
+// retired since the run registered, the record is marked. If a run is repeated with the same record
+// in another pack, the last pack is kept. One that fails keeps none of the others back. A batch
+// that replaces the others of its dataset is finished in the same update in which those are
+// retired, so that one version has the one and lacks the others.
 func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []Outcome {
 	out := make([]Outcome, len(finished))
 	errs := eachShard(len(finished), func(i int) uint32 { return finished[i].DatasetID }, func(n int, at []int) error {
@@ -198,11 +199,18 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 		var marks []string
 		for _, i := range at {
 			f := finished[i]
-			if out[i].Err == nil {
-				marks = append(marks, lake.WithdrawnKey(f.DatasetID, f.Batch, f.Digest))
-				if !out[i].Retired {
-					marks = append(marks, lake.RetiredKey(f.DatasetID, f.Batch, f.Digest))
-				}
+			if out[i].Err != nil {
+				continue
+			}
+			marks = append(marks, lake.WithdrawnKey(f.DatasetID, f.Batch, f.Digest))
+			if !out[i].Retired {
+				marks = append(marks, lake.RetiredKey(f.DatasetID, f.Batch, f.Digest))
+				continue
+			}
+			// The ledger did not have this record when the batch was retired.
+			late := map[BatchID][]Ingest{f.id(): {{Digest: f.Digest, Pack: f.Pack}}}
+			if err := markRetired(ctx, store, f.Run, late); err != nil {
+				return err
 			}
 		}
 		return store.Delete(ctx, marks...)
@@ -285,9 +293,9 @@ func change(ctx context.Context, store blob.Store, b BatchID, do func(s *shard, 
 
 // WithdrawIngest removes a run's ingest of a batch from the order of ingests, finished or not. The
 // batch is then as if the run had not been: an earlier finished ingest is current again, and
-// batches that the ingest has retired are back. It returns the ingest and whether it was
-// registered. The run cannot finish afterwards, even if one of its steps is still running. Digest
-// is as for FindIngest.
+// batches that the ingest has retired are back, unless another one replaces them, too. It returns
+// the ingest and whether it was registered. The run cannot finish afterwards, even if one of its
+// steps is still running. Digest is as for FindIngest.
 //
 // Calls may be repeated and concurrent; only the first finds the ingest registered.
 func WithdrawIngest(
@@ -297,6 +305,7 @@ func WithdrawIngest(
 	if err := unmarkReplaced(ctx, store, id, run, digest); err != nil {
 		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}
+	var kept map[BatchID][]Ingest
 	err = editAll(ctx, store, ShardOf(dataset), []BatchID{id}, func(orders map[BatchID]*order) []uint32 {
 		if o := orders[id]; o.find(run, digest) < 0 || !o.Ingests[o.find(run, digest)].Replaces {
 			return nil
@@ -314,10 +323,13 @@ func WithdrawIngest(
 			o.Settled = "" // if it returns, the next publish looks for it
 		}
 		if in.Replaces {
-			returnOthers(orders, id, in)
+			kept = returnOthers(orders, id, in)
 		}
 		return true, nil
 	})
+	if err == nil {
+		err = markRetired(ctx, store, in.Run, kept) // what was retired again after unmarkReplaced
+	}
 	if err != nil {
 		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}

@@ -32,13 +32,39 @@ func (m *modelLedger) next(dataset uint32) int64 {
 
 // replace retires the other batches of a dataset as of the number of an ingest.
 func (m *modelLedger) replace(own registry.BatchID, in registry.Ingest) {
+	for b := range m.ingests {
+		m.replaceOne(b, own, in)
+	}
+}
+
+func (m *modelLedger) replaceOne(b, own registry.BatchID, in registry.Ingest) {
+	all, at := m.ingests[b], 0
+	for at < len(all) && all[at].Seq < in.Seq {
+		at++
+	}
+	if b.DatasetID == own.DatasetID && b != own && at > 0 && !all[at-1].Retired {
+		m.ingests[b] = slices.Insert(slices.Clone(all), at, registry.Ingest{Seq: in.Seq, Run: in.Run, Retired: true, By: own.Batch})
+	}
+}
+
+// replaceAgain retires batches that are no longer replaced by an ingest, and are by others.
+func (m *modelLedger) replaceAgain(dataset uint32, returned []registry.BatchID) {
+	by := map[registry.Ingest]registry.BatchID{}
 	for b, all := range m.ingests {
-		at := 0
-		for at < len(all) && all[at].Seq < in.Seq {
-			at++
+		for _, in := range all {
+			switch {
+			case b.DatasetID != dataset:
+			case in.By != "":
+				by[registry.Ingest{Seq: in.Seq, Run: in.Run}] = registry.BatchID{DatasetID: dataset, Batch: in.By}
+			case in.Replaces && in.Digest != "":
+				by[registry.Ingest{Seq: in.Seq, Run: in.Run}] = b
+			}
 		}
-		if b.DatasetID == own.DatasetID && b != own && at > 0 && !all[at-1].Retired {
-			m.ingests[b] = slices.Insert(slices.Clone(all), at, registry.Ingest{Seq: in.Seq, Run: in.Run, Retired: true, By: own.Batch})
+	}
+	inOrder := slices.SortedFunc(maps.Keys(by), func(a, b registry.Ingest) int { return int(a.Seq - b.Seq) })
+	for _, b := range returned {
+		for _, in := range inOrder {
+			m.replaceOne(b, by[in], in)
 		}
 	}
 }
@@ -132,6 +158,7 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 				err = registry.AbandonIngest(ctx, store, b.DatasetID, b.Batch, run)
 				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run && !i.Finished() })
 			case 5:
+				var returned []registry.BatchID
 				_, _, err = registry.WithdrawIngest(ctx, store, b.DatasetID, b.Batch, run, "")
 				if own != nil && own.Digest == m.settled[b] {
 					m.settled[b] = ""
@@ -143,9 +170,11 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 					rest := slices.DeleteFunc(slices.Clone(all), func(i registry.Ingest) bool { return i.By == b.Batch && i.Run == run })
 					if len(rest) < len(all) {
 						m.ingests[other], m.settled[other] = rest, ""
+						returned = append(returned, other)
 					}
 				}
 				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run && !i.Retired })
+				m.replaceAgain(b.DatasetID, returned)
 			case 6:
 				in := m.current(b)
 				if in.Retired {

@@ -199,20 +199,47 @@ func (o *order) before(seq int64) bool {
 	return found
 }
 
-// returnOthers takes back what replaceOthers did.
-func returnOthers(orders map[BatchID]*order, own BatchID, in Ingest) {
+// returnOthers takes back what replaceOthers did. A batch that another ingest replaces, too, stays
+// retired, by that one. Kept has what finished of these. The orders lack the ingest itself.
+func returnOthers(orders map[BatchID]*order, own BatchID, in Ingest) (kept map[BatchID][]Ingest) {
+	var returned []*order
+	var replacing []Ingest // what replaceOthers inserts for the other ingests
 	for id, o := range orders {
-		if id.DatasetID != own.DatasetID || id == own {
+		if id.DatasetID != own.DatasetID {
 			continue
 		}
 		n := len(o.Ingests)
-		o.Ingests = slices.DeleteFunc(o.Ingests, func(e Ingest) bool {
-			return e.Retired && e.By == own.Batch && e.Run == in.Run
-		})
+		if id != own {
+			o.Ingests = slices.DeleteFunc(o.Ingests, func(e Ingest) bool {
+				return e.Retired && e.By == own.Batch && e.Run == in.Run
+			})
+		}
 		if len(o.Ingests) < n {
 			o.Settled = "" // the next publish looks whether its version has the batch
+			returned = append(returned, o)
+		}
+		for _, e := range o.Ingests {
+			switch {
+			case e.Retired && e.By != "": // also of an ingest that a version has, which no longer Replaces
+				replacing = append(replacing, e)
+			case e.Replaces && e.Finished():
+				replacing = append(replacing, Ingest{Seq: e.Seq, Run: e.Run, Retired: true, By: o.Batch})
+			}
 		}
 	}
+	slices.SortFunc(replacing, func(a, b Ingest) int { return cmp.Compare(a.Seq, b.Seq) })
+	kept = map[BatchID][]Ingest{}
+	for _, o := range returned {
+		for _, e := range replacing {
+			if e.By != o.Batch && o.before(e.Seq) {
+				o.insert(e)
+			}
+		}
+		if at := o.current(); at >= 0 && o.Ingests[at].Retired {
+			kept[o.BatchID] = finishedOf(o.Ingests)
+		}
+	}
+	return kept
 }
 
 // markReplaced writes the marks of batches that ingests are about to retire: those at of finished.
@@ -256,26 +283,34 @@ func replacedBy(ctx context.Context, store blob.Store, own BatchID, in Ingest) (
 	return found, err
 }
 
-// unmarkReplaced removes the marks of batches that an ingest has retired, before it is withdrawn.
-// The marks of what other entries retired, too, stay.
+// unmarkReplaced removes the marks of batches that come back when an ingest is withdrawn, before it
+// is. The marks of batches that other entries retired, too, stay.
 func unmarkReplaced(ctx context.Context, store blob.Store, own BatchID, run, digest string) error {
 	in, _, err := FindIngest(ctx, store, own.DatasetID, own.Batch, run, digest)
 	if err != nil || !in.Replaces {
 		return err
 	}
-	replaced, err := replacedBy(ctx, store, own, in)
+	all, err := Ingests(ctx, store, own.DatasetID)
+	if err != nil {
+		return err
+	}
+	orders := map[BatchID]*order{}
+	for batch, ingests := range all {
+		id := BatchID{own.DatasetID, batch}
+		orders[id] = &order{BatchID: id, Ingests: slices.Clone(ingests)}
+	}
+	if o := orders[own]; o != nil {
+		o.Ingests = slices.DeleteFunc(o.Ingests, func(e Ingest) bool { return e == in })
+	}
+	returnOthers(orders, own, in)
 	var marks []string
-	for id, ingests := range replaced {
-		rest := slices.DeleteFunc(ingests, func(e Ingest) bool { return e.Retired && e.By == own.Batch && e.Run == in.Run })
-		o := order{Ingests: rest}
-		if at := o.current(); at >= 0 && !rest[at].Retired {
-			marks = append(marks, markKeys(id, rest[at:at+1])...)
+	for id, o := range orders {
+		at := o.current()
+		if len(o.Ingests) < len(all[id.Batch]) && id != own && at >= 0 && !o.Ingests[at].Retired {
+			marks = append(marks, markKeys(id, o.Ingests[at:at+1])...)
 		}
 	}
-	if err == nil {
-		err = store.Delete(ctx, marks...)
-	}
-	return err
+	return store.Delete(ctx, marks...)
 }
 
 // remark writes the marks again that unmarkReplaced has removed, when the ingest was returned.
@@ -329,13 +364,17 @@ func (m *retiredMark) check(key string) error {
 // a restoration that finds another record without a mark would take that.
 func markKeys(id BatchID, ingests []Ingest) (keys []string) {
 	for _, in := range ingests {
-		for _, digest := range []string{in.Digest, in.MovedFrom} {
-			if digest != "" {
-				keys = append(keys, lake.RetiredKey(id.DatasetID, id.Batch, digest))
-			}
+		for _, digest := range in.records() {
+			keys = append(keys, lake.RetiredKey(id.DatasetID, id.Batch, digest))
 		}
 	}
 	return keys
+}
+
+// records returns the digests of the records of a finished ingest: that of today, and that of
+// before its batch was moved to another list.
+func (in *Ingest) records() []string {
+	return slices.DeleteFunc([]string{in.Digest, in.MovedFrom}, func(digest string) bool { return digest == "" })
 }
 
 // marksAtOnce is how many marks are written concurrently.
@@ -356,11 +395,21 @@ func markRetired(ctx context.Context, store blob.Store, run string, batches map[
 		if err != nil {
 			return err
 		}
-		for _, key := range markKeys(id, ingests) {
-			g.Go(func() error {
-				_, err := store.Put(ctx, key, data, blob.Condition{})
-				return err
-			})
+		for _, in := range ingests {
+			for _, digest := range in.records() {
+				g.Go(func() error {
+					if in.Pack == "" {
+						// The mark of a record that was collected would stay for good. If that is
+						// not known, the mark is written.
+						_, err := store.Stat(ctx, lake.BatchKey(id.DatasetID, id.Batch, digest))
+						if errors.Is(err, blob.ErrNotExist) {
+							return nil
+						}
+					}
+					_, err := store.Put(ctx, lake.RetiredKey(id.DatasetID, id.Batch, digest), data, blob.Condition{})
+					return err
+				})
+			}
 		}
 	}
 	return g.Wait()
