@@ -341,39 +341,49 @@ func (c *checker) dead(v *manifest.Version, segment string) error {
 		if err != nil {
 			return err
 		}
-		ref := StoredRef(b)
-		key := ref.Key()
-		if c.done[key] {
-			continue
-		}
-		c.done[key] = true
-		if _, err := c.batch(ref, true, false); err != nil {
+		if _, err := c.stored(b); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// union checks the union of a batch, if it was not checked before, and that it has the batch. It
-// returns how many rows of the batch the union lacks, because takedowns hid them.
-func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) (dropped int64, err error) {
-	ref := StoredRef(live)
+// stored checks what has the rows of a version's batch, and keeps the members of a union: the batch
+// may be alive in another version. It returns the record, or nil if that was checked before or is
+// damaged.
+func (c *checker) stored(b manifest.Batch) (*lake.Batch, error) {
+	ref := StoredRef(b)
 	key := ref.Key()
-	if !c.done[key] {
-		c.done[key] = true
-		u, err := c.batch(ref, true, false)
-		if err != nil || u == nil {
-			return 0, err
-		}
-		if counted {
-			c.report.Parts += int64(len(u.Parts))
-		}
+	if c.done[key] {
+		return nil, nil
+	}
+	c.done[key] = true
+	record, err := c.batch(ref, true, false)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if b.Union != "" {
 		members := map[string]lake.Member{}
-		for _, m := range u.Members {
+		for _, m := range record.Members {
 			members[m.Batch] = m
 		}
 		c.unions[key] = members
 	}
+	return record, nil
+}
+
+// union checks the union of a batch, if it was not checked before, and that it has the batch. It
+// returns how many rows of the batch the union lacks, because takedowns hid them.
+func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) (dropped int64, err error) {
+	u, err := c.stored(live)
+	if err != nil {
+		return 0, err
+	}
+	if u != nil && counted {
+		c.report.Parts += int64(len(u.Parts))
+	}
+	ref := StoredRef(live)
+	key := ref.Key()
 	members, sound := c.unions[key]
 	got := members[live.Batch]
 	want := lake.Member{Batch: live.Batch, Digest: live.Digest, Rows: live.Rows, Dropped: got.Dropped}

@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
@@ -246,6 +247,41 @@ func buriable(t testing.TB) (store blob.Store, hosts []string) {
 	return store, hostsOf(batches)[:15]
 }
 
+// Nothing is wrong with an earlier version whose batches are all dead in the current one, and lack
+// the rows that a takedown hid when they were united.
+func TestCheckOfAnEarlierVersionOfADeadUnion(t *testing.T) {
+	store, hosts := buriable(t)
+	for _, host := range hosts[:3] {
+		takeDown(t, store, takedown.Target{Kind: takedown.Host, Host: host})
+	}
+	compact(t, store, true)
+	collect(t, store) // no version is left that has the batches outside of unions
+	retire(t, store, "2/b5", "2/b6", "2/b7")
+	testlake.Publish(t, store)
+	v, dropped := current(t, store), int64(0)
+	for b, err := range v.DeadIn(t.Context(), v.Segments[0].ID) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := lakecheck.StoredRef(b).Key()
+		data, _, err := store.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		union, err := lake.DecodeBatch(data, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range union.Members {
+			dropped += m.Dropped
+		}
+	}
+	if dropped == 0 {
+		t.Fatal("no dead union lacks rows")
+	}
+	checkLake(t, store)
+}
+
 // A publish that takes batches out of segments, and stops at any of its operations, leaves the lake
 // as it was, and the next one makes what an undisturbed one makes. A collection leaves nothing
 // behind.
@@ -351,7 +387,20 @@ func TestLostDeadRowsAreRestored(t *testing.T) {
 	retire(t, store, "1/b2")
 	testlake.Publish(t, store)
 	v, want := current(t, store), answers(t, store, hosts, "")
-	for _, s := range v.Segments {
+	// A segment of the version before has other dead rows.
+	data, _, err := store.Get(t.Context(), manifest.VersionKey(v.Parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := manifest.DecodeVersion(store, data, manifest.VersionKey(v.Parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments := slices.Concat(v.Segments, before.Segments)
+	if views := len(slices.CompactFunc(slices.Clone(segments), func(a, b manifest.Segment) bool { return a.View() == b.View() })); views < 2 {
+		t.Fatalf("%d different segments", views)
+	}
+	for _, s := range segments {
 		if s.Dead == nil {
 			t.Fatalf("segment %s has no dead rows", s.ID)
 		}
@@ -359,7 +408,7 @@ func TestLostDeadRowsAreRestored(t *testing.T) {
 		for _, object := range objects {
 			for _, how := range []string{"missing", "flipped", "truncated"} {
 				damage(t, store, object, how)
-				report, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{TempDir: t.TempDir()})
+				report, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{AllVersions: true, TempDir: t.TempDir()})
 				if err != nil || len(report.Problems) == 0 || !strings.Contains(report.Problems[0], object) {
 					t.Fatalf("%s %s: %v, %q", object, how, err, report.Problems)
 				}

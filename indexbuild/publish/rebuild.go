@@ -191,15 +191,22 @@ func (r *rebuilder) run(which string) error {
 			return err
 		}
 	}
-	done := map[string]bool{}
+	done := map[string]bool{}     // segments
+	overlaid := map[string]bool{} // what versions have of segments: each may have dead rows of its own
 	for i, v := range append([]*manifest.Version{base}, older...) {
 		for _, s := range v.Segments {
-			if done[s.ID] || which != RebuildAll && which != s.ID {
+			if overlaid[s.View()] || which != RebuildAll && which != s.ID {
 				continue
 			}
-			done[s.ID] = true
+			overlaid[s.View()] = true
 			r.earlier = i > 0
-			if err := r.unmended(r.segment(v, s, i == 0)); err != nil {
+			if !done[s.ID] {
+				done[s.ID] = true
+				err = r.segment(v, s, i == 0)
+			} else {
+				err = r.overlay(v, s)
+			}
+			if err := r.unmended(err); err != nil {
 				return err
 			}
 		}

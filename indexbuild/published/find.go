@@ -75,7 +75,11 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 		return out, nil
 	}
 	if at, retired := RetiredAt(ingests); retired && at >= first {
-		out.Damage = `the batch was retired meanwhile; "starter restore" brings it back`
+		out.Damage = "the batch was retired meanwhile"
+		if by := ingests[at].By; by != "" {
+			out.Damage += ", since batch " + by + " replaces the dataset"
+		}
+		out.Damage += `; "starter restore" brings it back`
 		return out, nil
 	}
 	if batch.Digest == "" {
