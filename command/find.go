@@ -173,6 +173,9 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 	server := lookup.NewServer(store, opt)
 	defer server.Close()
 	if err := server.Refresh(ctx); errors.Is(err, manifest.ErrNoVersion) {
+		if lost := manifest.CheckPresent(ctx, store); lost != nil {
+			return lost
+		}
 		return fmt.Errorf("nothing is published in %s yet; to ingest: urlake add %s FILE…", url, name)
 	} else if err != nil {
 		return err

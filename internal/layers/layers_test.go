@@ -167,7 +167,7 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
-		"indexbuild/publish", "lake", "lake/blob", "lake/codec", "lake/lease",
+		"indexbuild/publish", "lake", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
@@ -200,16 +200,17 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/check", "starter/compaction", "starter/garbage",
-		"starter/ingestreport", "starter/retire", "starter/schedule", "starter/takedown", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/find", "starter/ingestreport", "starter/retire", "starter/schedule", "starter/takedown", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/takedown": {
 		"indexbuild/segment/overlay", "indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/registry", "lake/remedy", "lake/takedown", "lake/urlnorm",
+		"lake/remedy", "lake/takedown", "lake/urlnorm", "starter/find",
 	},
+	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
 	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
-		"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/registry",
+		"internal/cli", "lake/blob", "lake/manifest", "lake/pack", "lake/registry", "starter/find",
 	},
 	"starter/check": {
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",

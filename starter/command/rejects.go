@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/starter/find"
 	"github.com/urlake/urlake/starter/ingestreport"
 )
 
@@ -105,13 +106,9 @@ records. docs/sources.md explains the reasons.`,
 // readBatchRejects reads the rejects of a batch, or of all batches of a dataset in the order of
 // their names.
 func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch string, places int) ([]batchRejects, error) {
-	datasets, err := registry.DatasetsNamed(ctx, store, dataset)
+	d, err := find.Dataset(ctx, store, dataset)
 	if err != nil {
 		return nil, err
-	}
-	d, ok := datasets[dataset]
-	if !ok {
-		return nil, fmt.Errorf("the lake has no dataset %s; %s lists them", dataset, cli.Typed("starter datasets"))
 	}
 	current, err := registry.CurrentRecords(ctx, store, d.ID)
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/starter/find"
 )
 
 // reads is how many batch records are read concurrently.
@@ -81,7 +81,7 @@ type Selection struct {
 
 // Select finds the batches that the options name. It changes nothing.
 func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, error) {
-	d, err := findDataset(ctx, store, o.Dataset)
+	d, err := find.Dataset(ctx, store, o.Dataset)
 	if err != nil {
 		return nil, err
 	}
@@ -123,29 +123,6 @@ func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, err
 		}
 	}
 	return s, nil
-}
-
-// findDataset returns the dataset of a name.
-func findDataset(ctx context.Context, store blob.Store, name string) (lake.Dataset, error) {
-	found, err := registry.DatasetsNamed(ctx, store, name)
-	if err != nil {
-		return lake.Dataset{}, err
-	}
-	if d, ok := found[name]; ok {
-		return d, nil
-	}
-	all, err := registry.Datasets(ctx, store)
-	if err != nil {
-		return lake.Dataset{}, err
-	}
-	names := make([]string, len(all))
-	for i := range all {
-		names[i] = all[i].Name
-	}
-	if meant, ok := cli.Nearest(name, names); ok {
-		return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; did you mean %q?", name, meant)
-	}
-	return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; %s lists them", name, cli.Typed("starter datasets"))
 }
 
 // unknownBatch is the error for a name that no finished batch has.

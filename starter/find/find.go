@@ -1,0 +1,36 @@
+// Package find looks up what the user names. A name that the lake does not have is an error that
+// says which one may be meant.
+package find
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/registry"
+)
+
+// Dataset returns the dataset of a name.
+func Dataset(ctx context.Context, store blob.Store, name string) (lake.Dataset, error) {
+	found, err := registry.DatasetsNamed(ctx, store, name)
+	if err != nil {
+		return lake.Dataset{}, err
+	}
+	if d, ok := found[name]; ok {
+		return d, nil
+	}
+	all, err := registry.Datasets(ctx, store)
+	if err != nil {
+		return lake.Dataset{}, err
+	}
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	if meant, ok := cli.Nearest(name, names); ok {
+		return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; did you mean %q?", name, meant)
+	}
+	return lake.Dataset{}, fmt.Errorf("the lake has no dataset %q; %s lists them", name, cli.Typed("starter datasets"))
+}
