@@ -206,11 +206,23 @@ func (r *request) explain() (context.Context, *blob.Trace) {
 	return blob.WithTrace(r.Context(), trace), trace
 }
 
+// version returns a parameter that names a version, "" if it is not there. One that is empty is an
+// error: a script whose variable is not set must not get the default version.
+func (r *request) version(name string) (string, error) {
+	v := r.query.Get(name)
+	if v == "" && r.query.Has(name) {
+		return "", badParameter(name, "is empty; name a version, or leave it out")
+	}
+	return v, nil
+}
+
 // pin acquires the version that version= or the cursor names, or else the current one.
 func (h *handler) pin(ctx context.Context, r *request) (*lookup.Snapshot, error) {
-	version := r.query.Get("version")
+	version, err := r.version("version")
+	if err != nil {
+		return nil, err
+	}
 	if c := r.query.Get("cursor"); c != "" && version == "" {
-		var err error
 		if version, err = lookup.CursorVersion(c); err != nil {
 			return nil, err
 		}

@@ -280,6 +280,8 @@ func TestProblems(t *testing.T) {
 		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=%zz", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?lmit=1", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com/datasets/1/urls?limit=1&limit=2", 400, "bad-parameter"},
+		{"GET", "/v1/domain/example.com?version=", 400, "bad-parameter"},
+		{"GET", "/v1/diff?from=", 400, "bad-parameter"},
 		{"GET", "/v1/domain/example.com?offset=1", 400, "bad-parameter"},
 		{"GET", "/v1/datasets?limit=1", 400, "bad-parameter"},
 		{"GET", "/v1/datasets?cursor=" + cursor, 400, "bad-cursor"},

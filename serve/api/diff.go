@@ -81,7 +81,14 @@ func (h *handler) diff(r *request) error {
 // pinPair acquires the versions to compare: from= and to=, by default the current version and the
 // one that it followed. A cursor names the later one.
 func (h *handler) pinPair(ctx context.Context, r *request) (before, after *lookup.Snapshot, err error) {
-	to, from := r.query.Get("to"), r.query.Get("from")
+	to, err := r.version("to")
+	if err != nil {
+		return nil, nil, err
+	}
+	from, err := r.version("from")
+	if err != nil {
+		return nil, nil, err
+	}
 	if c := r.query.Get("cursor"); c != "" && to == "" {
 		if to, err = lookup.CursorVersion(c); err != nil {
 			return nil, nil, err

@@ -24,9 +24,11 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/starter/retire"
 )
@@ -51,8 +53,9 @@ const (
 	compactEvery = 12
 )
 
-// held is what a version holds: the URLs of each domain by the number of the dataset.
-type held map[string]map[int][]string
+// held is what a version holds, taken down or not: the rows of each domain by the number of the
+// dataset, in the order of their URLs.
+type held map[string]map[int][]testlake.Record
 
 // flipper publishes versions.
 type flipper struct {
@@ -63,10 +66,12 @@ type flipper struct {
 
 	live    map[string]map[string][]testlake.Record // dataset → batch
 	retired map[string]map[string][]testlake.Record
-	spec    int // makes the URLs of batches differ
 	done    map[string]int
 
+	takedowns flipTakedowns
+
 	mu       sync.Mutex
+	spec     int             // the serial number of the last ingest, which its URLs have
 	versions map[string]held // the newest
 	order    []string        // of versions
 	changed  *sync.Cond
@@ -85,11 +90,15 @@ func flipDomain(i int) string { return fmt.Sprintf("site%d.test", i) }
 // ingest adds a batch of a dataset or replaces one.
 func (f *flipper) ingest(dataset string) error {
 	batch := fmt.Sprintf("b%d", f.rng.IntN(6))
+	f.mu.Lock()
 	f.spec++
+	serial := f.spec
+	f.mu.Unlock()
 	var records []testlake.Record
 	for i := range 5 + f.rng.IntN(60) {
 		records = append(records, testlake.Record{
-			URL: fmt.Sprintf("https://%s/%s/%s/%d/%d", flipDomain(i%flipDomains), dataset, batch, f.spec, i),
+			URL: fmt.Sprintf("https://%s/%d/%d", flipHost(serial, i/flipDomains, flipDomain(i%flipDomains)), serial, i),
+			TS:  flipTime(serial, i), HasTS: true,
 		})
 	}
 	spec := testlake.Spec(f.t, f.store, dataset, batch, records)
@@ -142,17 +151,18 @@ func (f *flipper) publish() error {
 	for d, dataset := range flipDatasets {
 		for _, records := range f.live[dataset] {
 			for _, r := range records {
-				domain := strings.Split(r.URL, "/")[2]
+				host := strings.Split(r.URL, "/")[2]
+				domain := host[strings.LastIndex(host, "site"):]
 				if state[domain] == nil {
-					state[domain] = map[int][]string{}
+					state[domain] = map[int][]testlake.Record{}
 				}
-				state[domain][d+1] = append(state[domain][d+1], r.URL)
+				state[domain][d+1] = append(state[domain][d+1], r)
 			}
 		}
 	}
 	for _, datasets := range state {
-		for _, urls := range datasets {
-			slices.Sort(urls)
+		for _, rows := range datasets {
+			slices.SortFunc(rows, func(a, b testlake.Record) int { return strings.Compare(a.URL, b.URL) })
 		}
 	}
 	done, err := publish.All(f.t.Context(), f.store, testlake.Run(), f.temp)
@@ -189,6 +199,8 @@ func (f *flipper) published(version string, state held) {
 
 // compact makes a version with the contents of the one before.
 func (f *flipper) compact(full bool) error {
+	f.takedowns.undropped.Lock()
+	defer f.takedowns.undropped.Unlock()
 	done, err := publish.CompactAll(f.t.Context(), f.store, testlake.Run(), publish.Compaction{Full: full}, f.t.TempDir())
 	if err != nil || done.Existed {
 		return err
@@ -253,38 +265,54 @@ func (f *flipper) end() {
 
 // walk asks for a domain and for all URLs of one of its datasets, page after page, and compares the
 // answers with what the version holds that the first page was of.
-func (f *flipper) walk(get func(path string, v any) error, rng *rand.Rand) error {
+func (f *flipper) walk(get func(path string, v any) error, served func() int, rng *rand.Rand) error {
 	domain := flipDomain(rng.IntN(flipDomains))
 	var totals domainAnswer
+	least := served()
 	if err := get("/v1/domain/"+domain, &totals); err != nil {
 		return err
 	}
-	want := f.wait(totals.Version)
-	if want == nil {
+	stored := f.wait(totals.Version)
+	if stored == nil {
 		return nil // the test ends
 	}
-	if len(totals.Datasets) != len(want[domain]) {
-		return fmt.Errorf("version %s has %d datasets with %s, want %d", totals.Version, len(totals.Datasets), domain, len(want[domain]))
+	if totals.TakedownEpoch < least {
+		return fmt.Errorf("totals of epoch %d, and the server had %d before", totals.TakedownEpoch, least)
 	}
-	for _, d := range totals.Datasets {
-		if d.Count != len(want[domain][d.ID]) {
-			return fmt.Errorf("version %s: dataset %d has %d URLs, want %d", totals.Version, d.ID, d.Count, len(want[domain][d.ID]))
+	rules, err := f.takedowns.of(totals.TakedownEpoch)
+	if err != nil {
+		return err
+	}
+	want := map[int]int{}
+	for dataset, rows := range stored[domain] {
+		for _, row := range rows {
+			if !hides(rules, dataset, row) {
+				want[dataset]++
+			}
 		}
+	}
+	got := map[int]int{}
+	for _, d := range totals.Datasets {
+		got[d.ID] = d.Count
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("version %s, epoch %d: URLs of %s by dataset: %v, want %v", totals.Version, totals.TakedownEpoch, domain, got, want)
 	}
 	dataset := 1 + rng.IntN(len(flipDatasets))
 	path := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=%d", domain, dataset, 3+rng.IntN(30))
 	version := ""
-	var got []string
+	seen := map[string]bool{}
+	var epochs [][]flipRule // of the pages
 	for {
-		var page urlsAnswer
-		if err := get(path, &page); err != nil {
+		page, rules, err := f.urls(get, served, path)
+		if err != nil {
 			if version == "" && strings.Contains(err.Error(), "404") {
 				return nil // no batch of the dataset is left
 			}
 			if strings.Contains(err.Error(), "410") && !f.kept(version) {
 				return nil // the server was so far behind the publisher
 			}
-			return fmt.Errorf("after %d URLs of version %q: %w", len(got), version, err)
+			return fmt.Errorf("after %d URLs of version %q: %w", len(seen), version, err)
 		}
 		if version == "" {
 			version = page.Version
@@ -292,34 +320,62 @@ func (f *flipper) walk(get func(path string, v any) error, rng *rand.Rand) error
 		if page.Version != version {
 			return fmt.Errorf("a page of version %s after one of %s", page.Version, version)
 		}
+		if stored = f.wait(version); stored == nil {
+			return nil
+		}
+		total := 0
+		for _, row := range stored[domain][dataset] {
+			if !hides(rules, dataset, row) {
+				total++
+			}
+		}
+		if page.Total != total {
+			return fmt.Errorf("version %s, epoch %d: %d URLs of %s in dataset %d, want %d", version, page.TakedownEpoch, page.Total, domain, dataset, total)
+		}
+		epochs = append(epochs, rules)
 		for _, item := range page.Items {
-			got = append(got, item.URL)
+			if seen[item.URL] {
+				return fmt.Errorf("version %s: %s is on two pages", version, item.URL)
+			}
+			seen[item.URL] = true
 		}
 		if page.Next == nil {
 			break
 		}
 		path = *page.Next
 	}
-	if want = f.wait(version); want == nil {
-		return nil
+	// A row that a page did not show was taken down when one of the pages was made.
+	found, hidden := 0, 0
+	for _, row := range stored[domain][dataset] {
+		down := slices.ContainsFunc(epochs, func(rules []flipRule) bool { return hides(rules, dataset, row) })
+		switch {
+		case seen[row.URL]:
+			found++
+		case !down:
+			return fmt.Errorf("version %s: %s of dataset %d is missing", version, row.URL, dataset)
+		}
+		if down {
+			hidden++
+		}
 	}
-	slices.Sort(got)
-	if !slices.Equal(got, want[domain][dataset]) {
-		return fmt.Errorf("version %s: %d URLs of %s in dataset %d, want %d", version, len(got), domain, dataset, len(want[domain][dataset]))
+	if found != len(seen) {
+		return fmt.Errorf("version %s: %d URLs of %s in dataset %d that were never ingested", version, len(seen)-found, domain, dataset)
 	}
+	f.takedowns.mu.Lock()
+	f.takedowns.hidden += hidden
+	f.takedowns.mu.Unlock()
 	return nil
 }
 
 // linger asks for a page, waits until its version is kept no longer, and asks for the next page.
 // The answer is that of the version, or that it is gone.
-func (f *flipper) linger(get func(path string, v any) error) (gone bool, err error) {
-	var first, next urlsAnswer
-	_ = get("/v1/domain/"+flipDomain(0)+"/datasets/1/urls?limit=1", &first)
+func (f *flipper) linger(get func(path string, v any) error, served func() int) (gone bool, err error) {
+	first, _, _ := f.urls(get, served, "/v1/domain/"+flipDomain(0)+"/datasets/1/urls?limit=1")
 	if first.Next == nil {
 		return false, nil // no batch of the dataset is left
 	}
 	f.sleep(flipKeep + 3)
-	err = get(*first.Next, &next)
+	next, _, err := f.urls(get, served, *first.Next)
 	if err != nil && strings.Contains(err.Error(), "410") {
 		return true, nil
 	}
@@ -366,9 +422,10 @@ func measureFootprint(s *lookup.Server) (p footprint) {
 }
 
 // TestFlipsUnderLoad publishes versions with batches that are ingested, replaced, retired and
-// restored, while compactions and collections run one after the other and clients page through
-// answers. Every client sees one version from its first page to the last, and no error. Nothing
-// grows with the number of versions.
+// restored, while takedowns come and go, compactions and collections run one after the other and
+// clients page through answers. Every client sees one version from its first page to the last, no
+// error, and nothing that is taken down when the page is made. Nothing grows with the number of
+// versions.
 func TestFlipsUnderLoad(t *testing.T) {
 	for name, open := range flipLakes {
 		t.Run(name, func(t *testing.T) {
@@ -383,6 +440,7 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 		t: t, store: store, temp: t.TempDir(), rng: rand.New(rand.NewPCG(17, 4)),
 		live: map[string]map[string][]testlake.Record{}, retired: map[string]map[string][]testlake.Record{},
 		done: map[string]int{}, versions: map[string]held{},
+		takedowns: flipTakedowns{rng: rand.New(rand.NewPCG(17, 5)), rules: make([][]flipRule, 1), added: map[takedown.Kind]int{}},
 	}
 	f.changed = sync.NewCond(&f.mu)
 	for _, dataset := range flipDatasets { // in the order of their numbers
@@ -423,12 +481,14 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 		return json.Unmarshal(data, v)
 	}
 
+	served := func() int { return int(server.Status().TakedownEpoch) }
+
 	var walks, collections, deleted, late410 atomic.Int64
 	for reader := range flipReaders {
 		background.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(reader), 2))
 			for f.begin(reader) {
-				if err := f.walk(get, rng); err != nil {
+				if err := f.walk(get, served, rng); err != nil {
 					t.Errorf("reader %d: %v", reader, err)
 					f.end()
 				}
@@ -436,6 +496,17 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 			}
 		})
 	}
+	background.Go(func() {
+		for n := 1; f.sleep(max(changeEvery, flips/mostChanges)); n++ {
+			if err := f.change(n, served); err != nil && ctx.Err() == nil {
+				t.Errorf("change %d of the takedowns: %v", n, err)
+				f.end()
+			}
+		}
+		if f.takedowns.lift != "" {
+			f.takedowns.undropped.Unlock()
+		}
+	})
 	background.Go(func() {
 		for n := 1; f.sleep(compactEvery); n++ {
 			if err := f.compact(n%2 == 0); err != nil && ctx.Err() == nil {
@@ -446,7 +517,7 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 	})
 	background.Go(func() {
 		for ctx.Err() == nil && !t.Failed() {
-			gone, err := f.linger(get)
+			gone, err := f.linger(get, served)
 			if err != nil && ctx.Err() == nil {
 				t.Errorf("a slow reader: %v", err)
 				f.end()
@@ -500,6 +571,9 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 	background.Wait()
 	t.Logf("%d versions in %v, %d walks, %d collections of %d objects, %d compactions, %d slow readers too late, %v", f.flip, time.Since(began).Round(time.Millisecond),
 		walks.Load(), collections.Load(), deleted.Load(), f.compactions, late410.Load(), f.done)
+	k := &f.takedowns
+	t.Logf("takedowns added: %v, lifted: %d, shown by the server after at most %v; walks met %d hidden rows",
+		k.added, k.lifted, k.slowest.Round(time.Millisecond), k.hidden)
 	roots := map[string]int{}
 	for info := range f.store.List(t.Context(), "") {
 		root, _, _ := strings.Cut(strings.TrimPrefix(info.Key, "index/"), "/")
@@ -510,7 +584,8 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 	if t.Failed() {
 		return
 	}
-	if walks.Load() < int64(flips) || deleted.Load() < int64(flips) || f.done["restored"] == 0 || late410.Load() == 0 || f.compactions == 0 {
+	if walks.Load() < int64(flips) || deleted.Load() < int64(flips) || f.done["restored"] == 0 || late410.Load() == 0 || f.compactions == 0 ||
+		len(k.added) < 4 || k.lifted == 0 || k.hidden < flips {
 		t.Error("too little has happened")
 	}
 	// A flip opens a version beside those that are open.
@@ -546,6 +621,16 @@ func flipUnderLoad(t *testing.T, store blob.Store, flips int) {
 	}
 	if _, err := gc.Collect(t.Context(), f.store, gc.Options{Keep: 1}); err != nil {
 		t.Error(err)
+	}
+	records := map[string]bool{}
+	for info, err := range f.store.List(t.Context(), "batches/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, mark := strings.CutSuffix(info.Key, lake.RetiredSuffix)
+		if records[info.Key] = true; mark && !records[record+".json"] { // which is listed before it
+			t.Errorf("%s is left, and its record is gone", info.Key)
+		}
 	}
 	report, err := lakecheck.Lake(t.Context(), f.store, lakecheck.Options{AllVersions: true, Deep: true, TempDir: f.temp})
 	if err != nil || len(report.Problems) > 0 {
