@@ -279,14 +279,22 @@ const shownWaiting = 20
 func (s *lakeStatus) printWaiting(out io.Writer) {
 	unknown := map[string][]string{} // datasets by damage
 	var waiting []unpublished
+	retired := int64(0)
 	for _, u := range s.Unpublished {
 		if u.Batch == "" {
 			unknown[u.Damage] = append(unknown[u.Damage], u.Dataset)
-		} else {
-			waiting = append(waiting, u)
+			continue
 		}
+		if u.Retired {
+			retired++
+		}
+		waiting = append(waiting, u)
 	}
-	cli.Fprintf(out, "Waiting     %s to be published\n", plural(int64(len(waiting)), "finished batch"))
+	cli.Fprintf(out, "Waiting     %s to be published", plural(int64(len(waiting))-retired, "finished batch"))
+	if retired > 0 {
+		cli.Fprintf(out, ", %s to be left out", plural(retired, "retired batch"))
+	}
+	cli.Fprintf(out, "\n")
 	for _, damage := range slices.Sorted(maps.Keys(unknown)) {
 		names := unknown[damage]
 		const most = 3

@@ -67,7 +67,7 @@ func TestRetireAndRestore(t *testing.T) {
 	out, _ = run(cli.ExitDone, "retire", "--dataset", "alpha", "--batch", "b2", "--no-publish")
 	has(out, "Retired 1 batch of alpha: 1 row, ", "b2 (1 row)", "The next publish makes a version of it.")
 	out, _ = run(cli.ExitDone, "status")
-	has(out, "alpha b2 is retired")
+	has(out, "0 finished batches to be published, 1 retired batch to be left out\n", "alpha b2 is retired")
 	testlake.Publish(t, store)
 	out, _ = run(cli.ExitDone, "retire", "--dataset", "alpha", "--no-publish")
 	has(out, "Retired 1 batch of alpha: 3 rows", "Retired already: 1 batch of alpha", "  b2\n")

@@ -139,9 +139,26 @@ func describeChange(s *manifest.Summary) string {
 		}
 	}
 	if changes == nil {
-		return "as many datasets, batches and rows as " + s.Parent
+		return "as many datasets, batches and rows as " + s.Parent + reordered(s)
 	}
 	return strings.Join(changes, ", ") + " since " + s.Parent
+}
+
+// reordered says what became of the segments and parts of the parent. A compaction changes nothing
+// else.
+func reordered(s *manifest.Summary) string {
+	text := ""
+	for _, c := range []struct {
+		after, change int64
+		thing         string
+	}{
+		{int64(s.Counts.Segments), int64(s.Change.Segments), "segment"}, {s.Counts.Parts, s.Change.Parts, "part"},
+	} {
+		if c.change != 0 {
+			text += fmt.Sprintf("; %s became %d", cli.Plural(c.after-c.change, c.thing), c.after)
+		}
+	}
+	return text
 }
 
 // shownTags is how many tags of a version its line names; --json and "starter tag" list all.
