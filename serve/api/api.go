@@ -25,7 +25,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/remedy"
-	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -230,110 +229,6 @@ func (h *handler) pin(ctx context.Context, r *request) (*lookup.Snapshot, error)
 	return h.server.Acquire(ctx, version)
 }
 
-func (h *handler) domain(r *request) error {
-	target, err := lookup.ParseTarget(r.PathValue("d"))
-	if err != nil {
-		return err
-	}
-	ctx, trace := r.explain()
-	snap, err := h.pin(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer snap.Release()
-	page, err := snap.Domain(ctx, target, r.query.Get("cursor"))
-	if err != nil {
-		return err
-	}
-	d := &r.doc
-	d.open('{')
-	r.describe(snap, &page.Answer)
-	d.number("total_datasets", int64(page.Total))
-	d.array("datasets")
-	for i := range page.Datasets {
-		t := &page.Datasets[i]
-		d.element()
-		d.number("dataset_id", int64(t.ID))
-		d.text("name", t.Name)
-		r.sums(&t.Totals)
-		d.close('}')
-	}
-	d.close(']')
-	r.end(len(page.Datasets), page.Cursor, page.Version)
-	r.trace(trace)
-	d.close('}')
-	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)),
-		slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
-	return nil
-}
-
-func (h *handler) urls(r *request) error {
-	target, err := lookup.ParseTarget(r.PathValue("d"))
-	if err != nil {
-		return err
-	}
-	id, err := strconv.ParseUint(r.PathValue("id"), 10, 32)
-	if err != nil {
-		return badParameter("id", "of a dataset must be an integer from 0 to 4294967295")
-	}
-	q := lookup.URLsQuery{Target: target, Dataset: uint32(id), Cursor: r.query.Get("cursor")}
-	if q.Offset, err = r.number("offset", 0, 0); err != nil {
-		return err
-	}
-	if q.Cursor != "" && r.query.Has("offset") {
-		return badParameter("offset", "cannot be combined with cursor; leave one out")
-	}
-	limit, err := r.number("limit", lookup.DefaultLimit, 1)
-	if err != nil {
-		return err
-	}
-	q.Limit = int(min(limit, lookup.MaxLimit))
-	ctx, trace := r.explain()
-	snap, err := h.pin(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer snap.Release()
-	page, err := snap.URLs(ctx, q)
-	if err != nil {
-		return err
-	}
-	if limit > lookup.MaxLimit && page.Cursor != "" && page.StoppedBy == "" {
-		page.StoppedBy = "limit"
-	}
-	d := &r.doc
-	d.open('{')
-	r.describe(snap, &page.Answer)
-	d.number("dataset_id", int64(page.DatasetID))
-	d.number("total_est", page.Total)
-	d.number("offset", page.Offset)
-	d.array("items")
-	n := page.Len()
-	for i := range n {
-		d.element()
-		d.id("url_id", page.ID(i))
-		d.key("url")
-		d.buf = codec.AppendJSONString(d.buf, page.URL(i))
-		d.comma = true
-		ms, ok := page.TS(i)
-		d.timeOrNull("ts", ms, ok)
-		d.close('}')
-	}
-	d.close(']')
-	d.number("returned", int64(n))
-	d.boolean("complete", page.Cursor == "")
-	d.textOrNull("stopped_by", page.StoppedBy)
-	d.numberOrNull("next_offset", page.Offset+int64(n), page.Cursor != "")
-	d.textOrNull("next_cursor", page.Cursor)
-	r.next(page.Cursor, page.Version, strconv.Itoa(q.Limit))
-	r.trace(trace)
-	d.close('}')
-	r.logged = append(r.logged,
-		slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Uint64("dataset_id", id), slog.Int("rows", n),
-		slog.Int64("offset", page.Offset), slog.Int64("total", page.Total))
-	return nil
-}
-
 // describe writes the members that name the domain and the version of an answer.
 func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	d := &r.doc
@@ -406,44 +301,6 @@ func (r *request) trace(t *blob.Trace) {
 	d.close('}')
 }
 
-func (h *handler) datasets(r *request) error {
-	snap, err := h.pin(r.Context(), r)
-	if err != nil {
-		return err
-	}
-	defer snap.Release()
-	page, err := snap.Datasets(r.Context(), r.query.Get("cursor"))
-	if err != nil {
-		return err
-	}
-	d := &r.doc
-	d.open('{')
-	d.text("version", page.Version)
-	d.number("takedown_epoch", int64(page.TakedownEpoch))
-	d.number("total_datasets", int64(page.Total))
-	d.number("rows", page.Rows)
-	d.array("datasets")
-	for i := range page.Datasets {
-		s := &page.Datasets[i]
-		d.element()
-		d.number("dataset_id", int64(s.ID))
-		d.text("name", s.Name)
-		d.textOrNull("title", s.Title)
-		d.textOrNull("source", s.Source)
-		d.textOrNull("licence", s.Licence)
-		d.number("rows", s.Rows)
-		d.number("batches", int64(s.Batches))
-		d.number("parts", s.Parts)
-		d.number("bytes", s.Bytes)
-		d.close('}')
-	}
-	d.close(']')
-	r.end(len(page.Datasets), page.Cursor, page.Version)
-	d.close('}')
-	r.logged = append(r.logged, slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
-	return nil
-}
-
 // other answers paths and methods that no other route serves.
 func (h *handler) other(r *request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -455,51 +312,4 @@ func (h *handler) other(r *request) error {
 		p.detail = "a URL in place of the domain must be percent-escaped, including its slashes"
 	}
 	return p
-}
-
-func (h *handler) healthz(r *request) error {
-	r.doc.open('{')
-	r.doc.text("status", "ok")
-	r.doc.close('}')
-	return nil
-}
-
-func (h *handler) readyz(r *request) error {
-	snap, err := h.server.Acquire(r.Context(), "")
-	if err != nil {
-		return err
-	}
-	defer snap.Release()
-	st := h.server.Status()
-	d := &r.doc
-	d.open('{')
-	d.text("status", "ready")
-	d.text("version", st.Version)
-	d.number("generation", int64(st.Generation))
-	d.number("takedown_epoch", int64(st.TakedownEpoch))
-	d.number("rows", st.Counts.Rows)
-	d.number("datasets", int64(st.Counts.Datasets))
-	d.number("segments", int64(st.Counts.Segments))
-	d.text("canonical_form", st.CanonicalForm)
-	d.text("public_suffix_list", st.PublicSuffix)
-	d.boolean("public_suffix_list_missing", snap.LacksSuffixes())
-	reason := "" // why a newer version is not served
-	if st.Err != nil {
-		reason = lookup.Reason(st.Err)
-	}
-	d.textOrNull("error", reason)
-	d.number("open_versions", int64(st.Open))
-	for _, c := range []struct {
-		name  string
-		stats lookup.CacheStats
-	}{{"frame_cache", st.Frames}, {"page_cache", st.Pages}} {
-		d.object(c.name)
-		d.number("hits", c.stats.Hits)
-		d.number("misses", c.stats.Misses)
-		d.number("entries", c.stats.Entries)
-		d.number("bytes", c.stats.Bytes)
-		d.close('}')
-	}
-	d.close('}')
-	return nil
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -14,13 +15,6 @@ import (
 // diff answers which domains of which datasets have other totals in one version than in another.
 func (h *handler) diff(r *request) error {
 	q := lookup.DiffQuery{Cursor: r.query.Get("cursor")}
-	if r.query.Has("dataset") {
-		id, err := strconv.ParseUint(r.query.Get("dataset"), 10, 32)
-		if err != nil {
-			return badParameter("dataset", "must be an integer from 0 to 4294967295")
-		}
-		q.Dataset, q.OneDataset = uint32(id), true
-	}
 	limit, err := r.number("limit", lookup.DefaultLimit, 1)
 	if err != nil {
 		return err
@@ -33,6 +27,15 @@ func (h *handler) diff(r *request) error {
 	}
 	defer before.Release()
 	defer after.Release()
+	if r.query.Has("dataset") {
+		q.OneDataset = true
+		if q.Dataset, err = datasetID(after, r.query.Get("dataset")); errors.Is(err, lookup.ErrUnknownDataset) {
+			q.Dataset, err = datasetID(before, r.query.Get("dataset")) // it may be gone since
+		}
+		if err != nil {
+			return err
+		}
+	}
 	page, err := after.Diff(ctx, before, q)
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func TestDiff(t *testing.T) {
 	for path, kind := range map[string]string{
 		"/v1/diff?to=" + first:                                    "bad-parameter", // the first version
 		"/v1/diff?limit=0":                                        "bad-parameter",
-		"/v1/diff?dataset=x":                                      "bad-parameter",
+		"/v1/diff?dataset=x":                                      "unknown-dataset",
 		"/v1/diff?version=" + first:                               "bad-parameter",
 		"/v1/diff?dataset=9":                                      "unknown-dataset",
 		"/v1/diff?from=1":                                         "bad-version",

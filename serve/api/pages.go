@@ -126,17 +126,17 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 
 func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.Page) error {
 	text := r.query.Get("dataset")
-	id, err := strconv.ParseUint(text, 10, 32)
+	id, err := datasetID(snap, text)
 	if err != nil {
-		return badParameter("dataset", "must be an integer from 0 to 4294967295")
+		return err
 	}
 	answer, err := snap.URLs(r.Context(), lookup.URLsQuery{
-		Target: target, Dataset: uint32(id), Limit: lookup.DefaultLimit, Cursor: r.query.Get("cursor"),
+		Target: target, Dataset: id, Limit: lookup.DefaultLimit, Cursor: r.query.Get("cursor"),
 	})
 	if err != nil {
 		return err
 	}
-	dataset, _ := snap.Dataset(uint32(id)) // URLs has checked that it exists
+	dataset, _ := snap.Dataset(id) // URLs has checked that it exists
 	u := &ui.URLs{
 		Name: answer.Domain, Dataset: dataset.Name, Total: answer.Total, Offset: answer.Offset,
 		Up: pagePath("domain", answer.Domain, "version", r.named(snap)),
@@ -146,7 +146,7 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 		u.Items = append(u.Items, ui.Item{URL: string(answer.URL(i)), Time: ui.Time(ms, ok)})
 	}
 	page.URLs = u
-	page.JSON = jsonPath("/v1/domain/"+url.PathEscape(answer.Domain)+"/datasets/"+text+"/urls", r.named(snap))
+	page.JSON = jsonPath("/v1/domain/"+url.PathEscape(answer.Domain)+"/datasets/"+url.PathEscape(text)+"/urls", r.named(snap))
 	if answer.Cursor != "" {
 		page.Next = pagePath("domain", page.Query, "dataset", text, "cursor", answer.Cursor, "version", answer.Version)
 	}

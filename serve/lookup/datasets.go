@@ -61,6 +61,15 @@ func (s *Snapshot) Dataset(id uint32) (*manifest.Dataset, bool) {
 	return &s.datasets[i], true
 }
 
+// DatasetNamed returns the dataset with this name, as Dataset does.
+func (s *Snapshot) DatasetNamed(name string) (*manifest.Dataset, bool) {
+	i, ok := s.names[name]
+	if !ok {
+		return nil, false
+	}
+	return &s.datasets[i], true
+}
+
 // datasetCursor is the cursor of a list of datasets whose next page starts after dataset last.
 func (s *Snapshot) datasetCursor(kind byte, domain string, last uint32) string {
 	c := cursor{

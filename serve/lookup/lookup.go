@@ -592,6 +592,10 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 	}
 	err = group.Wait()
 	if err == nil {
+		snap.names = make(map[string]int, len(snap.datasets))
+		for i := range snap.datasets {
+			snap.names[snap.datasets[i].Name] = i
+		}
 		_, err = snap.view(ctx)
 	}
 	if err != nil {
@@ -810,6 +814,7 @@ type Snapshot struct {
 	segments []*segment.Segment // as in version
 	dead     []*overlay.Overlay // of the segments; nil for those without dead rows
 	datasets []manifest.Dataset // of the version, by id
+	names    map[string]int     // of the datasets, to their indexes
 	// suffixes is the public suffix list that the version follows, nil if the lake lacks it.
 	suffixes *urlnorm.SuffixList
 	// applied is the version as the takedowns leave it; see view.

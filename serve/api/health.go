@@ -1,0 +1,52 @@
+package api
+
+import (
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+func (h *handler) healthz(r *request) error {
+	r.doc.open('{')
+	r.doc.text("status", "ok")
+	r.doc.close('}')
+	return nil
+}
+
+func (h *handler) readyz(r *request) error {
+	snap, err := h.server.Acquire(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	defer snap.Release()
+	st := h.server.Status()
+	d := &r.doc
+	d.open('{')
+	d.text("status", "ready")
+	d.text("version", st.Version)
+	d.number("generation", int64(st.Generation))
+	d.number("takedown_epoch", int64(st.TakedownEpoch))
+	d.number("rows", st.Counts.Rows)
+	d.number("datasets", int64(st.Counts.Datasets))
+	d.number("segments", int64(st.Counts.Segments))
+	d.text("canonical_form", st.CanonicalForm)
+	d.text("public_suffix_list", st.PublicSuffix)
+	d.boolean("public_suffix_list_missing", snap.LacksSuffixes())
+	reason := "" // why a newer version is not served
+	if st.Err != nil {
+		reason = lookup.Reason(st.Err)
+	}
+	d.textOrNull("error", reason)
+	d.number("open_versions", int64(st.Open))
+	for _, c := range []struct {
+		name  string
+		stats lookup.CacheStats
+	}{{"frame_cache", st.Frames}, {"page_cache", st.Pages}} {
+		d.object(c.name)
+		d.number("hits", c.stats.Hits)
+		d.number("misses", c.stats.Misses)
+		d.number("entries", c.stats.Entries)
+		d.number("bytes", c.stats.Bytes)
+		d.close('}')
+	}
+	d.close('}')
+	return nil
+}
