@@ -138,7 +138,8 @@ func unknownBatch(dataset, name string, states []registry.BatchState) error {
 }
 
 // measure finds rows and bytes of the batches: those of the version, or of their records. A batch
-// that is to be restored must be intact.
+// that is to be restored must be intact, with its record: a union may still have the rows of a batch
+// whose record was collected, but a version without the record of a batch is damaged.
 func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 	live, err := s.live(ctx, store)
 	if err != nil {
@@ -162,16 +163,20 @@ func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 			ref := segment.BatchRef{DatasetID: s.DatasetID, Batch: b.Batch, Digest: b.Digest}
 			_, record, err := lakecheck.Source(ctx, view, ref)
 			var d *postings.DamageError
-			if errors.As(err, &d) {
-				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, view, ref, err))
-				if _, statErr := view.Stat(ctx, ref.Key()); errors.Is(statErr, blob.ErrNotExist) {
-					lost[i] = fmt.Errorf("batch %s of %s was deleted by a garbage collection, or lost; ingest it again",
-						b.Batch, s.Dataset)
-				}
-				return nil
-			}
-			if err != nil {
+			damaged := errors.As(err, &d)
+			if err != nil && !damaged {
 				return err
+			}
+			if _, statErr := view.Stat(ctx, ref.Key()); errors.Is(statErr, blob.ErrNotExist) {
+				lost[i] = fmt.Errorf("batch %s of %s was deleted by a garbage collection, or lost; ingest it again",
+					b.Batch, s.Dataset)
+				return nil
+			} else if statErr != nil {
+				return statErr
+			}
+			if damaged {
+				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, view, ref, err))
+				return nil
 			}
 			b.Rows, b.Bytes = record.Rows, 0
 			for _, p := range record.Parts {
