@@ -271,8 +271,8 @@ func TestRestoredFromAUnion(t *testing.T) {
 	}
 }
 
-// A batch whose record was collected does not come back, although a union, which the plan of another
-// run can hold, still has its rows: a version without the record of a batch is damaged.
+// A batch whose record was collected does not come back, although a union, which the plan of
+// another run can hold, still has its rows: a version without the record of a batch is damaged.
 func TestCollectedRecordIsNotRestored(t *testing.T) {
 	store := blob.NewMemory()
 	for i, batch := range []string{"b1", "b2", "b3"} {
