@@ -87,9 +87,9 @@ func (m *machine) drop(p *pending) {
 	}
 }
 
-// rowsMayReturn reports whether rows that a compaction drops come back with the next publish, hidden
-// as long as the takedown is in force: with batches that were moved already, and with those that
-// were ingested again and have another record, which depends on the lists.
+// rowsMayReturn reports whether rows that a compaction drops come back with the next publish,
+// hidden as long as the takedown is in force: with batches that were moved already, and with those
+// that were ingested again and have another record, which depends on the lists.
 func (m *machine) rowsMayReturn(before, after map[batchID]*content) bool {
 	for id, c := range before {
 		o := m.world.orders[id]
