@@ -67,11 +67,12 @@ var (
 	principal = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@:|/+=~-]{0,254}$`)
 )
 
-// Public and None stand for all readers and for no reader where readers are named as text. They are
-// not names.
+// Words that stand for readers where these are text, so that nobody can have them as a name: for
+// everybody, for nobody, and for the readers of datasets that have none of their own.
 const (
-	Public = "public"
-	None   = "none"
+	Public  = "public"
+	None    = "none"
+	Default = "default"
 )
 
 // CheckName returns an error unless a principal can have this name.
@@ -80,9 +81,8 @@ func CheckName(name string) error {
 		return fmt.Errorf("%q is no name of a reader; use up to 255 letters, digits and . _ @ : | / + = ~ -, "+
 			"with a letter or a digit first", name)
 	}
-	if name == Public || name == None {
-		return fmt.Errorf("%q is no name of a reader: it stands for %s", name,
-			map[string]string{Public: "everybody", None: "nobody"}[name])
+	if name == Public || name == None || name == Default {
+		return fmt.Errorf("%q is no name of a reader: the word has a meaning of its own", name)
 	}
 	return nil
 }
