@@ -55,6 +55,17 @@ func authenticate(o options, store blob.Store, log *slog.Logger) (a authenticati
 	return a, nil
 }
 
+// address is where clients reach the server.
+func (o *options) address() string {
+	switch {
+	case o.listen != "":
+		return o.listen
+	case o.auth != authOff:
+		return authListen
+	}
+	return openListen
+}
+
 // handleProfiles adds the profiles of the process.
 func handleProfiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)

@@ -2,7 +2,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,11 +208,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	metrics := api.NewMetrics(server, counted)
 	handler := api.New(server, access, metrics, who.options...)
-	listen := cmp.Or(o.listen, openListen)
-	if o.listen == "" && who.follower != nil {
-		listen = authListen
-	}
-	endpoints := []*endpoint{{event: "listening", address: listen, mux: handler, certificate: certificate}}
+	endpoints := []*endpoint{{event: "listening", address: o.address(), mux: handler, certificate: certificate}}
 	switch {
 	case o.metrics == "" && who.follower == nil:
 		handler.Handle("GET /metrics", metrics.Handler())
