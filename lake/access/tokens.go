@@ -159,7 +159,7 @@ func NewToken(ctx context.Context, store blob.Store, name string, now time.Time,
 // Revoke ends tokens: those of a principal, or only the one with that id. It returns those that it
 // ended, or that the caller's earlier attempt did.
 func Revoke(ctx context.Context, store blob.Store, name, id string, now time.Time) (ended []Token, err error) {
-	now = now.UTC().Truncate(time.Second)
+	now = now.UTC().Round(0) // not of seconds, as it tells this call from others
 	err = changeTokens(ctx, store, now, func(t *Tokens) (changed bool, err error) {
 		ended = nil
 		for i := range t.Tokens {
