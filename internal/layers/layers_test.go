@@ -230,8 +230,9 @@ var allowed = map[string][]string{
 	},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/lookup", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/format", "serve/lookup", "serve/ui",
 	},
+	"serve/format":  {"lake/codec", "serve/lookup"},
 	"serve/ui":      {},
 	"serve/command": {"internal/cli", "lake/blob", "lake/lease", "serve/api", "serve/lookup"},
 	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/part"
@@ -21,6 +22,8 @@ const (
 	searchesAtOnce = 8
 	// readAhead is how many pages of a row group a scan reads at once.
 	readAhead = 8
+	// maxPrefix is the length of the longest canonical URL, in bytes.
+	maxPrefix = 16 << 10
 )
 
 // Selection says which rows of a domain a list has. The zero value selects all.
@@ -32,6 +35,71 @@ type Selection struct {
 	// From and To are the first millisecond since the epoch that is in the selection, and the first
 	// one after it. If one is set, rows without a time are left out.
 	From, To *int64
+}
+
+// SelectionError says which part of a selection is malformed or not of the domain: "host", "prefix",
+// "from" or "to". What completes a sentence that begins with it.
+type SelectionError struct{ Part, What string }
+
+func (e *SelectionError) Error() string { return e.Part + " " + e.What }
+
+// ParseSelection reads a selection; "" is a part that is not there. Host is any spelling of a host.
+// Prefix is compared with canonical URLs as it is, but for spaces and bytes that are not ASCII,
+// which these have percent-encoded. From and to are times of RFC 3339 or dates, which begin at
+// midnight UTC. The error is a *SelectionError.
+func ParseSelection(host, prefix, from, to string) (sel Selection, err error) {
+	if host != "" {
+		t, err := ParseTarget(host)
+		if err != nil || strings.ContainsAny(host, "/?#@") || host[0] != '[' && strings.Contains(host, ":") {
+			return sel, &SelectionError{"host", "is no name of a host; give it alone, as in www.example.com"}
+		}
+		sel.Host = t.Host
+	}
+	switch {
+	case prefix == "":
+	case prefix[0] != '/':
+		return sel, &SelectionError{"prefix", "is the beginning of a path and starts with a slash, as in /docs/"}
+	case strings.Contains(prefix, "#"):
+		return sel, &SelectionError{"prefix", "has a fragment, which no URL of a lake has"}
+	case len(prefix) > maxPrefix:
+		return sel, &SelectionError{"prefix", fmt.Sprintf("has %d bytes; no URL of a lake has more than %d", len(prefix), maxPrefix)}
+	default:
+		var b []byte
+		for _, c := range []byte(prefix) {
+			if c <= ' ' || c >= 0x7f {
+				b = fmt.Appendf(b, "%%%02X", c)
+			} else {
+				b = append(b, c)
+			}
+		}
+		sel.Prefix = string(b)
+	}
+	if sel.From, err = parseTime("from", from); err != nil {
+		return sel, err
+	}
+	if sel.To, err = parseTime("to", to); err != nil {
+		return sel, err
+	}
+	if sel.From != nil && sel.To != nil && *sel.From >= *sel.To {
+		return sel, &SelectionError{"from", "is not before to; to is the first moment after the span"}
+	}
+	return sel, nil
+}
+
+// parseTime reads a bound as milliseconds since the epoch. A time between two of them is rounded up,
+// since rows have whole ones.
+func parseTime(part, text string) (*int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		if t, err = time.Parse(time.DateOnly, text); err != nil {
+			return nil, &SelectionError{part, "is a date or a time of RFC 3339, such as 2026-11-20 or 2026-11-20T10:11:12Z"}
+		}
+	}
+	ms := t.Add(time.Millisecond - 1).UnixMilli()
+	return &ms, nil
 }
 
 func (s *Selection) empty() bool { return s.Host == "" && s.Prefix == "" && !s.timed() }

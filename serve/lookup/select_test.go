@@ -378,7 +378,8 @@ func TestScansEndAtTheirCaps(t *testing.T) {
 		t.Errorf("distinct URLs of %d parts: %v", MaxMerged+1, err)
 	}
 	q = URLsQuery{Target: target(t, "many.test"), Dataset: 1, Selection: Selection{Host: "example.com"}, Limit: 1}
-	if _, err := snap.URLs(t.Context(), q); !errors.Is(err, ErrHost) {
+	var of *SelectionError
+	if _, err := snap.URLs(t.Context(), q); !errors.As(err, &of) || of.Part != "host" {
 		t.Errorf("a host of another domain: %v", err)
 	}
 }
@@ -439,5 +440,43 @@ func TestSelectionsEndAtTheDeadline(t *testing.T) {
 	}
 	if _, err := snap.URLDatasets(t.Context(), u, ""); !errors.Is(err, ErrDeadline) {
 		t.Errorf("a URL: %v", err)
+	}
+}
+
+func TestParseSelection(t *testing.T) {
+	ms := func(n int64) *int64 { return &n }
+	for _, tc := range []struct {
+		host, prefix, from, to string
+		want                   Selection
+		bad                    string // the part that is malformed
+	}{
+		{},
+		{host: "WWW.Example.COM.", prefix: "/a b/ü?x", want: Selection{Host: "www.example.com", Prefix: "/a%20b/%C3%BC?x"}},
+		{host: "localhost", want: Selection{Host: "localhost"}},
+		{host: "[2001:DB8::1]", want: Selection{Host: "[2001:db8::1]"}},
+		{host: "bücher.example", want: Selection{Host: "xn--bcher-kva.example"}},
+		{from: "1970-01-02", to: "1970-01-02T00:00:00.0005Z", want: Selection{From: ms(86_400_000), To: ms(86_400_001)}},
+		{from: "1970-01-01T01:00:00+01:00", want: Selection{From: ms(0)}},
+		{from: "1969-12-31T23:59:59.9999Z", want: Selection{From: ms(0)}},
+		{host: "http://example.com/", bad: "host"}, {host: "example.com:80", bad: "host"}, {host: "a b", bad: "host"},
+		{host: "u@example.com", bad: "host"}, {prefix: "docs", bad: "prefix"}, {prefix: "/a#b", bad: "prefix"},
+		{prefix: "/" + strings.Repeat("a", maxPrefix), bad: "prefix"},
+		{from: "yesterday", bad: "from"}, {to: "2026-13-01", bad: "to"}, {to: "1700000000", bad: "to"},
+		{from: "2026-01-02", to: "2026-01-02", bad: "from"},
+	} {
+		got, err := ParseSelection(tc.host, tc.prefix, tc.from, tc.to)
+		var bad *SelectionError
+		switch {
+		case tc.bad != "":
+			if !errors.As(err, &bad) || bad.Part != tc.bad {
+				t.Errorf("%+v: %v", tc, err)
+			}
+		case err != nil:
+			t.Errorf("%+v: %v", tc, err)
+		default:
+			if diff := gocmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%+v (-want +got):\n%s", tc, diff)
+			}
+		}
 	}
 }

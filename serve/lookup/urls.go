@@ -52,13 +52,9 @@ type URLsPage struct {
 	StoppedBy string
 }
 
-var (
-	// ErrNotCounted means that a query has an offset, but the rows of its selection are not
-	// counted, so that no row is known to be at it.
-	ErrNotCounted = errors.New("offset needs a list whose rows are counted; leave it out and follow the cursor")
-	// ErrHost means that the host of a selection is not in the domain.
-	ErrHost = errors.New("host is outside of the domain")
-)
+// ErrNotCounted means that a query has an offset, but the rows of its selection are not counted, so
+// that no row is known to be at it.
+var ErrNotCounted = errors.New("no offset in a list whose rows are not counted")
 
 // URLs returns a page of the URLs of the target's domain in a dataset. The list is ordered by
 // segment and part, and within a part by row, unless it has distinct URLs.
@@ -135,7 +131,7 @@ func (s *Snapshot) list(ctx context.Context, q URLsQuery) (*List, error) {
 		return nil, err
 	}
 	if h := q.Selection.Host; h != "" && !ofDomain(h, r.domain) {
-		return nil, fmt.Errorf("%w: %s is not in %s", ErrHost, h, r.domain)
+		return nil, &SelectionError{"host", fmt.Sprintf("is %s, which is not of the domain %s", h, r.domain)}
 	}
 	l := &List{s: s, v: v, r: r, q: q}
 	if q.Cursor != "" {
