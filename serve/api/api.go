@@ -5,7 +5,8 @@
 // An answer is complete in memory before its first byte is sent. So a failure at any point is an
 // error with a status of its own and never a shorter answer with status 200. Lists of URLs can also
 // be streams of any length; a failure in the middle of one cuts the connection, so that no client
-// takes what it got for the whole. Errors are problem documents (RFC 9457). Logs contain domain_id, dataset_id and counts, never a URL.
+// takes what it got for the whole. Errors are problem documents (RFC 9457). Logs contain domain_id,
+// dataset_id and counts, never a URL.
 package api
 
 import (
@@ -273,8 +274,8 @@ func (r *request) end(returned int, cursor, version string) {
 	r.next(cursor, version, "")
 }
 
-// next writes the link to the next page, which is of the same version and has the same values of the
-// parameters keep. An empty cursor means that there is none; an empty limit is left out.
+// next writes the link to the next page, which is of the same version and has the same values of
+// the parameters keep. An empty cursor means that there is none; an empty limit is left out.
 func (r *request) next(cursor, version, limit string, keep ...string) {
 	if cursor == "" {
 		r.doc.null("next")

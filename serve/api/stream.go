@@ -75,7 +75,7 @@ var errClientGone = newProblem(statusClientGone, "client-gone", "The client has 
 // what it got for the whole.
 func (h *handler) finish(r *request, rt *route, err error, started time.Time) {
 	if err != nil {
-		r.fail(err)
+		_ = r.fail(err) // for the log: no problem document can follow the rows
 	}
 	h.record(r, rt.name+"_stream", rt.stream, r.stream.bytes, started)
 	if err != nil {

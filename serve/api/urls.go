@@ -10,8 +10,8 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-// urlsParameters are the parameters of lists of URLs, sorted. A link to the next page keeps those in
-// selecting.
+// urlsParameters are the parameters of lists of URLs, sorted. A link to the next page keeps those
+// in selecting.
 var (
 	urlsParameters = []string{
 		"cursor", "explain", "fields", "format", "from", "host", "limit", "offset", "prefix", "to", "unique", "version",
@@ -19,7 +19,8 @@ var (
 	selecting = []string{"fields", "format", "from", "host", "prefix", "to", "unique"}
 )
 
-// urlsQuery reads the parameters of a list of URLs, except the dataset. Limit is 0 if there is none.
+// urlsQuery reads the parameters of a list of URLs, except the dataset. Limit is 0 if there is
+// none.
 func (r *request) urlsQuery() (q lookup.URLsQuery, limit int64, err error) {
 	if q.Target, err = lookup.ParseTarget(r.PathValue("d")); err != nil {
 		return q, 0, err

@@ -190,6 +190,16 @@ func (f Fields) Names() []string {
 	return names
 }
 
+// Texts are the values of row i of page as text, "" where there is none.
+func (f Fields) Texts(page *lookup.URLsPage, i int) []string {
+	texts := make([]string, len(f))
+	for j := range f {
+		b, _ := f[j].append(nil, page, i)
+		texts[j] = string(b)
+	}
+	return texts
+}
+
 // AppendHeader appends what precedes the rows of a stream: the names of the fields in CSV.
 func AppendHeader(dst []byte, f Format, list Fields) []byte {
 	if f != CSV {

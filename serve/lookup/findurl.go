@@ -34,8 +34,8 @@ type URLTotals struct {
 	HasTS           bool
 }
 
-// URLDatasets lists the datasets that hold exactly this URL, starting at cursorText. An empty cursor
-// starts at the beginning. The URL is canonical.
+// URLDatasets lists the datasets that hold exactly this URL, starting at cursorText. An empty
+// cursor starts at the beginning. The URL is canonical.
 func (s *Snapshot) URLDatasets(ctx context.Context, u urlnorm.URL, cursorText string) (*URLDatasetsPage, error) {
 	early, cancel := context.WithTimeoutCause(ctx, s.server.opt.Deadline, ErrDeadline)
 	defer cancel()

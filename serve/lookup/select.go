@@ -15,8 +15,8 @@ import (
 
 const (
 	// MaxCounted is the maximum number of row groups in which both ends of a selection of one host
-	// are searched, so that its rows are counted. In a part of usual size a search reads up to eight
-	// pages.
+	// are searched, so that its rows are counted. In a part of usual size a search reads up to
+	// eight pages.
 	MaxCounted = 256
 	// searchesAtOnce is how many row groups of a list are searched at the same time.
 	searchesAtOnce = 8
@@ -37,8 +37,8 @@ type Selection struct {
 	From, To *int64
 }
 
-// SelectionError says which part of a selection is malformed or not of the domain: "host", "prefix",
-// "from" or "to". What completes a sentence that begins with it.
+// SelectionError says which part of a selection is malformed or not of the domain: "host",
+// "prefix", "from" or "to". What completes a sentence that begins with it.
 type SelectionError struct{ Part, What string }
 
 func (e *SelectionError) Error() string { return e.Part + " " + e.What }
@@ -86,8 +86,8 @@ func ParseSelection(host, prefix, from, to string) (sel Selection, err error) {
 	return sel, nil
 }
 
-// parseTime reads a bound as milliseconds since the epoch. A time between two of them is rounded up,
-// since rows have whole ones.
+// parseTime reads a bound as milliseconds since the epoch. A time between two of them is rounded
+// up, since rows have whole ones.
 func parseTime(part, text string) (*int64, error) {
 	if text == "" {
 		return nil, nil
@@ -280,8 +280,8 @@ func (g *pager) has(pc *piece, row int64) bool {
 	return g.in(pc) && row >= g.window.starts[0] && row < g.window.starts[len(g.window.pages)]
 }
 
-// at returns the page of a row of pc, and the page's first row. If it is not kept, up to ahead pages
-// are read from it on.
+// at returns the page of a row of pc, and the page's first row. If it is not kept, up to ahead
+// pages are read from it on.
 func (g *pager) at(ctx context.Context, pc *piece, row int64, ahead int) (*rowPage, int64, error) {
 	if !g.has(pc, row) {
 		if err := g.load(ctx, pc, row, ahead); err != nil {

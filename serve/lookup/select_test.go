@@ -119,7 +119,7 @@ func pages(ctx context.Context, snap *Snapshot, q URLsQuery, stream bool, limit 
 		if p.Cursor == "" {
 			if stream {
 				if p, err := l.Next(ctx, limit()); p != nil || err != nil {
-					return fmt.Errorf("a page after the last: %v, %v", p, err)
+					return fmt.Errorf("a page after the last: %v, %w", p, err)
 				}
 			}
 			return nil

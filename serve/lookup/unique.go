@@ -21,7 +21,8 @@ const (
 	mergedPages = 2 * MaxMerged
 )
 
-// TooManyPartsError means that distinct URLs would have to be merged from more than MaxMerged parts.
+// TooManyPartsError means that distinct URLs would have to be merged from more than MaxMerged
+// parts.
 type TooManyPartsError struct{ Parts int }
 
 func (e *TooManyPartsError) Error() string {
@@ -226,8 +227,8 @@ func (c *chain) load(ctx context.Context, sel *Selection, ahead int) error {
 	return nil
 }
 
-// mergeURL moves the chains of the heap past the first URL that they have, and adds up its rows that
-// the selection has.
+// mergeURL moves the chains of the heap past the first URL that they have, and adds up its rows
+// that the selection has.
 func (l *List) mergeURL(ctx context.Context, heap []*chain, ahead int, sum *urlTotals) ([]*chain, error) {
 	p, i := heap[0].p, heap[0].i
 	for len(heap) > 0 && compareURLs(heap[0].p, heap[0].i, p, i) == 0 {
@@ -287,15 +288,15 @@ type urlTotals struct {
 
 // add adds the rows [lo, hi) of pc as far as the selection has their times. All have the same URL,
 // so they are sorted by time, and those without one come first.
-func (t *urlTotals) add(ctx context.Context, g *pager, pc *piece, sel *Selection, lo, hi int64) (err error) {
+func (t *urlTotals) add(ctx context.Context, g *pager, pc *piece, sel *Selection, lo, hi int64) error {
 	from := func(least int64) func(p *rowPage, i int) bool {
 		return func(p *rowPage, i int) bool {
 			ms, ok := p.time(i)
 			return !ok || ms < least
 		}
 	}
-	timed := lo // the first row with a time
-	if timed, err = g.search(ctx, pc, lo, hi, func(p *rowPage, i int) bool { _, ok := p.time(i); return !ok }); err != nil {
+	timed, err := g.search(ctx, pc, lo, hi, func(p *rowPage, i int) bool { _, ok := p.time(i); return !ok })
+	if err != nil {
 		return err
 	}
 	if sel.timed() {

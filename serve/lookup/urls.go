@@ -79,16 +79,16 @@ type List struct {
 	v *view
 	r resolved
 	q URLsQuery
-	// cursor is where the next page starts, unless the walk knows it, nil for the beginning. That of
-	// a list of distinct URLs is at a row of the last one of the page before.
+	// cursor is where the next page starts, unless the walk knows it, nil for the beginning. That
+	// of a list of distinct URLs is at a row of the last one of the page before.
 	cursor *position
 	// walk has the rows that the selection may have. If they are counted it has those alone;
 	// otherwise notCounted says why not.
 	walk
 	counted    bool
 	notCounted string
-	// chains have the rows of a list of distinct URLs. Resume tells that they have to move to behind
-	// the URL at the cursor.
+	// chains have the rows of a list of distinct URLs. Resume tells that they have to move to
+	// behind the URL at the cursor.
 	chains []*chain
 	resume bool
 	done   bool
