@@ -210,7 +210,7 @@ var allowed = map[string][]string{
 	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
-		"internal/cli", "lake/blob", "lake/manifest", "lake/pack", "lake/registry", "starter/find",
+		"internal/cli", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "starter/find",
 	},
 	"starter/check": {
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
