@@ -4,9 +4,9 @@
 //
 // A Server follows the manifest and opens its versions. A Snapshot is one open version as one
 // principal may read it. It answers from its version until it is released, even if other versions
-// are published meanwhile. A new version is opened before it replaces the current one. An old version stays open
-// for the clients that page through it, until others have taken its place or the manifest no longer
-// lists it. It is closed when its last request has ended.
+// are published meanwhile. A new version is opened before it replaces the current one. An old
+// version stays open for the clients that page through it, until others have taken its place or the
+// manifest no longer lists it. It is closed when its last request has ended.
 //
 // A server can hold a lease (package lease) that names its open versions, so that a garbage
 // collector keeps what they refer to. Requests that find their version open do not touch it.
@@ -159,6 +159,7 @@ type Server struct {
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
+	merged   *semaphore.Weighted // pages of merges of distinct URLs
 	datasets int                 // on a page: MaxDatasets, fewer in tests
 	leases   *leases             // nil if the server holds none
 
@@ -208,6 +209,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
+		merged:   semaphore.NewWeighted(mergedPages),
 		segments: map[string]*sharedSegment{},
 	}
 	if opt.LeaseTTL > 0 {
