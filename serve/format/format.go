@@ -96,31 +96,54 @@ func acceptQuality(header, kind string) float64 {
 	return quality
 }
 
+// kind says which value a field has.
+type kind int
+
+const (
+	urlID kind = iota
+	theURL
+	ts
+	rows
+	firstTS
+	lastTS
+	domain
+	scheme
+	host
+	port
+	path
+	size
+	extras
+	rawURL
+	batch
+)
+
 // field is a column of the output.
 type field struct {
 	name    string
+	kind    kind
 	columns lookup.Columns // that it needs
 	// rows and unique tell in which lists it is.
 	rows, unique bool
-	text         bool // the value is text, which needs quotes
+	// quoted tells that its JSON is a string without characters that have to be escaped.
+	quoted bool
 }
 
 var fields = []field{
-	{name: "url_id", rows: true, unique: true, text: true},
-	{name: "url", rows: true, unique: true, text: true},
-	{name: "ts", rows: true, text: true},
-	{name: "rows", unique: true},
-	{name: "first_ts", unique: true, text: true},
-	{name: "last_ts", unique: true, text: true},
-	{name: "domain", rows: true, unique: true, text: true},
-	{name: "scheme", rows: true, unique: true, text: true},
-	{name: "host", rows: true, unique: true, text: true},
-	{name: "port", rows: true, unique: true},
-	{name: "path", rows: true, unique: true, text: true},
-	{name: "size", rows: true, columns: lookup.ColumnSize},
-	{name: "extras", rows: true, columns: lookup.ColumnExtras},
-	{name: "raw_url", rows: true, columns: lookup.ColumnRawURL, text: true},
-	{name: "batch", rows: true, columns: lookup.ColumnBatch, text: true},
+	{name: "url_id", kind: urlID, rows: true, unique: true, quoted: true},
+	{name: "url", kind: theURL, rows: true, unique: true},
+	{name: "ts", kind: ts, rows: true, quoted: true},
+	{name: "rows", kind: rows, unique: true},
+	{name: "first_ts", kind: firstTS, unique: true, quoted: true},
+	{name: "last_ts", kind: lastTS, unique: true, quoted: true},
+	{name: "domain", kind: domain, rows: true, unique: true},
+	{name: "scheme", kind: scheme, rows: true, unique: true, quoted: true},
+	{name: "host", kind: host, rows: true, unique: true},
+	{name: "port", kind: port, rows: true, unique: true},
+	{name: "path", kind: path, rows: true, unique: true},
+	{name: "size", kind: size, rows: true, columns: lookup.ColumnSize},
+	{name: "extras", kind: extras, rows: true, columns: lookup.ColumnExtras},
+	{name: "raw_url", kind: rawURL, rows: true, columns: lookup.ColumnRawURL},
+	{name: "batch", kind: batch, rows: true, columns: lookup.ColumnBatch, quoted: true},
 }
 
 // Fields are the columns that are written, in their order.
@@ -220,7 +243,11 @@ func Append(dst []byte, f Format, list Fields, page *lookup.URLsPage, i int) []b
 			}
 			start := len(dst)
 			dst, _ = list[j].append(dst, page, i)
-			dst = quoteCSV(dst, start)
+			switch list[j].kind {
+			case urlID, ts, rows, firstTS, lastTS, port, size: // never need quotes
+			default:
+				dst = quoteCSV(dst, start)
+			}
 		}
 		return append(dst, '\n')
 	}
@@ -240,27 +267,32 @@ func Append(dst []byte, f Format, list Fields, page *lookup.URLsPage, i int) []b
 
 // appendJSON appends the value of row i as JSON.
 func (f *field) appendJSON(dst []byte, page *lookup.URLsPage, i int) []byte {
-	switch f.name {
-	case "url":
+	switch f.kind {
+	case theURL:
 		return codec.AppendJSONString(dst, page.URL(i))
-	case "raw_url": // it may have any bytes
+	case rawURL: // it may have any bytes
 		if raw := page.RawURL(i); raw != "" {
 			return codec.AppendJSONString(dst, raw)
 		}
 		return append(dst, "null"...)
-	case "path":
-		_, _, _, path := parts(page.URL(i))
-		return codec.AppendJSONString(dst, path)
+	case path:
+		_, _, _, text := parts(page.URL(i))
+		return codec.AppendJSONString(dst, text)
+	case host:
+		_, text, _, _ := parts(page.URL(i))
+		return codec.AppendJSONString(dst, text)
+	case domain:
+		return codec.AppendJSONString(dst, page.Domain)
 	}
 	start := len(dst)
-	if f.text {
+	if f.quoted {
 		dst = append(dst, '"')
 	}
 	dst, ok := f.append(dst, page, i)
 	if !ok {
 		return append(dst[:start], "null"...)
 	}
-	if f.text {
+	if f.quoted {
 		dst = append(dst, '"')
 	}
 	return dst
@@ -268,55 +300,53 @@ func (f *field) appendJSON(dst []byte, page *lookup.URLsPage, i int) []byte {
 
 // append appends the value of row i as text. It appends nothing and returns false if there is none.
 func (f *field) append(dst []byte, page *lookup.URLsPage, i int) ([]byte, bool) {
-	switch f.name {
-	case "url_id":
+	switch f.kind {
+	case urlID:
 		return appendID(dst, page.ID(i)), true
-	case "url":
+	case theURL:
 		return append(dst, page.URL(i)...), true
-	case "ts", "first_ts":
-		return appendTime(dst, page.TS, i)
-	case "last_ts":
-		return appendTime(dst, func(i int) (int64, bool) {
-			_, last := page.Count(i)
-			_, ok := page.TS(i)
-			return last, ok
-		}, i)
-	case "rows":
-		rows, _ := page.Count(i)
-		return strconv.AppendInt(dst, rows, 10), true
-	case "domain":
+	case ts, firstTS:
+		ms, ok := page.TS(i)
+		return appendTime(dst, ms, ok)
+	case lastTS:
+		_, ok := page.TS(i)
+		_, ms := page.Count(i)
+		return appendTime(dst, ms, ok)
+	case rows:
+		n, _ := page.Count(i)
+		return strconv.AppendInt(dst, n, 10), true
+	case domain:
 		return append(dst, page.Domain...), true
-	case "size":
-		size, ok := page.Size(i)
+	case size:
+		n, ok := page.Size(i)
 		if !ok {
 			return dst, false
 		}
-		return strconv.AppendInt(dst, size, 10), true
-	case "extras":
+		return strconv.AppendInt(dst, n, 10), true
+	case extras:
 		return append(dst, page.Extras(i)...), page.Extras(i) != ""
-	case "raw_url":
+	case rawURL:
 		return append(dst, page.RawURL(i)...), page.RawURL(i) != ""
-	case "batch":
+	case batch:
 		return append(dst, page.Batch(i)...), true
 	}
-	scheme, host, port, path := parts(page.URL(i))
-	switch f.name {
-	case "scheme":
-		return append(dst, scheme...), true
-	case "host":
-		return append(dst, host...), true
-	case "port":
-		return append(dst, port...), len(port) > 0
+	theScheme, theHost, thePort, thePath := parts(page.URL(i))
+	switch f.kind {
+	case scheme:
+		return append(dst, theScheme...), true
+	case host:
+		return append(dst, theHost...), true
+	case port:
+		return append(dst, thePort...), len(thePort) > 0
 	}
-	return append(dst, path...), true
+	return append(dst, thePath...), true
 }
 
 // parts takes a canonical URL apart. Port is empty for that of the scheme.
 func parts(url []byte) (scheme, host, port, path []byte) {
-	scheme, rest, _ := bytes.Cut(url, []byte("://"))
-	host, path = rest, nil
-	if i := bytes.IndexByte(rest, '/'); i >= 0 {
-		host, path = rest[:i], rest[i:]
+	scheme, host, _ = bytes.Cut(url, []byte("://"))
+	if i := bytes.IndexByte(host, '/'); i >= 0 {
+		host, path = host[:i], host[i:]
 	}
 	if i := bytes.LastIndexByte(host, ':'); i > bytes.LastIndexByte(host, ']') {
 		host, port = host[:i], host[i+1:]
@@ -327,15 +357,21 @@ func parts(url []byte) (scheme, host, port, path []byte) {
 // quoteCSV puts what was appended to dst since start in quotes if it needs them (RFC 4180).
 func quoteCSV(dst []byte, start int) []byte {
 	value := dst[start:]
-	if len(value) == 0 || !bytes.ContainsAny(value, ",\"\r\n") && value[0] != ' ' {
+	plain := len(value) == 0 || value[0] != ' '
+	for _, c := range value {
+		if c == ',' || c == '"' || c == '\r' || c == '\n' {
+			plain = false
+			break
+		}
+	}
+	if plain {
 		return dst
 	}
 	value = bytes.ReplaceAll(value, []byte(`"`), []byte(`""`))
 	return append(append(append(dst[:start], '"'), value...), '"')
 }
 
-func appendTime(dst []byte, ts func(i int) (int64, bool), i int) ([]byte, bool) {
-	ms, ok := ts(i)
+func appendTime(dst []byte, ms int64, ok bool) ([]byte, bool) {
 	if !ok {
 		return dst, false
 	}

@@ -367,7 +367,7 @@ func CursorVersion(text string) (string, error) {
 // deadline returns ErrDeadline if the deadline of ctx caused err, and otherwise err. Stores have
 // various errors for requests that ended with their context.
 func deadline(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), ErrDeadline) && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
+	if err != nil && errors.Is(context.Cause(ctx), ErrDeadline) && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
 		return ErrDeadline
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -389,10 +390,9 @@ func TestListIsOfOneEpoch(t *testing.T) {
 	store := blob.NewMemory()
 	tg := large(t, store)
 	s := serve(t, store, Options{})
-	snap := acquire(t, s, "")
 	for _, q := range []URLsQuery{{}, {Unique: true}, {Selection: Selection{Prefix: "/b"}}, {Selection: Selection{Host: "www.big.example"}}} {
 		q.Target, q.Dataset = tg, 1
-		l, err := snap.List(t.Context(), q)
+		l, err := acquire(t, s, "").List(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -415,7 +415,7 @@ func TestListIsOfOneEpoch(t *testing.T) {
 				t.Fatalf("epoch %d, opened in %d", p.TakedownEpoch, epoch)
 			}
 		}
-		err = pages(t.Context(), snap, q, true, func() int { return 3000 }, func(p *URLsPage) error { left += p.Len(); return nil })
+		err = pages(t.Context(), acquire(t, s, ""), q, true, func() int { return 3000 }, func(p *URLsPage) error { left += p.Len(); return nil })
 		if err != nil || left >= n || n != 10_500-1000*int(epoch) {
 			t.Fatalf("%+v: %d rows, then %d, %v", q, n, left, err)
 		}
@@ -440,6 +440,82 @@ func TestSelectionsEndAtTheDeadline(t *testing.T) {
 	}
 	if _, err := snap.URLDatasets(t.Context(), u, ""); !errors.Is(err, ErrDeadline) {
 		t.Errorf("a URL: %v", err)
+	}
+	// From the nth read of parts on, the store does not answer.
+	slow := &late{Store: blob.NewMemory()}
+	var records []testlake.Record
+	for i := range 3000 { // 128 of them fill a page of a part
+		path := fmt.Sprintf("%06d%s", i, strings.Repeat("x", 2000))
+		records = append(records, testlake.Record{URL: "https://big.example/" + path, TS: int64(i), HasTS: true})
+	}
+	for d := range 12 {
+		testlake.Ingest(t, slow, fmt.Sprintf("d%02d", d), "b1", records[:1+d%2*2999])
+	}
+	testlake.Publish(t, slow)
+	s = serve(t, slow, Options{Deadline: 200 * time.Millisecond, PageBytes: 1})
+	snap = acquire(t, s, "")
+	var reads atomic.Int64
+	stuck := func(after int64) {
+		reads.Store(-after)
+		slow.is = func(key string) bool { return strings.HasPrefix(key, "urls/") && reads.Add(1) > 0 }
+	}
+	from := int64(0)
+	for _, q := range []URLsQuery{{Unique: true}, {Selection: Selection{From: &from}}, {Selection: Selection{Prefix: "/"}}} {
+		q.Target, q.Dataset, q.Limit = target(t, "big.example"), 2, MaxLimit
+		stuck(5 * int64(1+len(q.Selection.Prefix)))
+		l, err := snap.List(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := l.Next(t.Context(), MaxLimit)
+		if err != nil {
+			t.Fatalf("%+v: %v", q, err)
+		}
+		n := p.Len()
+		if p.StoppedBy != "deadline" || n == 0 || n >= len(records) || p.Cursor == "" {
+			t.Fatalf("%+v: %d rows, stopped by %q", q, n, p.StoppedBy)
+		}
+		if p, err = l.Next(t.Context(), MaxLimit); !errors.Is(err, ErrDeadline) {
+			t.Fatalf("a page of which nothing comes: %v", err)
+		}
+		slow.is = nil
+		for {
+			if p, err = l.Next(t.Context(), MaxLimit); err != nil || p == nil {
+				break
+			}
+			for i := range p.Len() {
+				if want := records[n+i].URL; string(p.URL(i)) != want {
+					t.Fatalf("row %d is %.40s, want %.40s", n+i, p.URL(i), want)
+				}
+			}
+			n += p.Len()
+		}
+		if err != nil || n != len(records) {
+			t.Fatalf("%+v: %d rows, %v", q, n, err)
+		}
+	}
+	if u, err = urlnorm.Parse(urlnorm.BuiltinSuffixes(), records[0].URL); err != nil {
+		t.Fatal(err)
+	}
+	searches := int64(0)
+	slow.is = func(key string) bool { searches = reads.Add(1); return false }
+	reads.Store(0)
+	whole, err := snap.URLDatasets(t.Context(), u, "")
+	if err != nil || len(whole.Datasets) != 12 {
+		t.Fatalf("%+v, %v", whole, err)
+	}
+	stuck(searches - 10)
+	part, err := snap.URLDatasets(t.Context(), u, "")
+	if err != nil || part.StoppedBy != "deadline" || len(part.Datasets) == 0 || part.Cursor == "" {
+		t.Fatalf("%+v, %v", part, err)
+	}
+	slow.is = nil
+	rest, err := snap.URLDatasets(t.Context(), u, part.Cursor)
+	if err != nil || rest.Cursor != "" {
+		t.Fatalf("%+v, %v", rest, err)
+	}
+	if diff := gocmp.Diff(whole.Datasets, append(part.Datasets, rest.Datasets...)); diff != "" {
+		t.Errorf("in two pages (-one page +two):\n%s", diff)
 	}
 }
 

@@ -52,9 +52,10 @@ func (w *walk) settle() bool {
 // chain is the rows of one part, which are sorted, and the page that has the next one.
 type chain struct {
 	walk
-	pg *pager
-	p  *rowPage // nil behind the last row
-	i  int
+	pg    *pager
+	ahead int      // pages to read at once
+	p     *rowPage // nil behind the last row
+	i     int
 }
 
 // openChains groups the pieces by their parts.
@@ -173,6 +174,7 @@ func (l *List) start(ctx context.Context, ahead int) ([]*chain, error) {
 					return err
 				}
 			}
+			c.ahead = 0 // few of the pages that were read ahead may be needed for this page
 			return c.load(groupCtx, &l.q.Selection, ahead)
 		})
 	}
@@ -208,11 +210,15 @@ func (c *chain) seek(ctx context.Context, p *rowPage, i int) error {
 	return nil
 }
 
-// load moves to the next row that has the host and the path of the selection, and gets its page.
+// load moves to the next row that has the host and the path of the selection, and gets its page. A
+// chain that is read on reads more pages at once, up to ahead.
 func (c *chain) load(ctx context.Context, sel *Selection, ahead int) error {
 	for c.p = nil; c.settle(); {
 		pc := &c.pieces[c.at]
-		p, first, err := c.pg.at(ctx, pc, c.row, ahead)
+		if !c.pg.has(pc, c.row) {
+			c.ahead = min(max(1, 2*c.ahead), ahead)
+		}
+		p, first, err := c.pg.at(ctx, pc, c.row, c.ahead)
 		if err != nil {
 			return err
 		}
