@@ -97,8 +97,8 @@ type request struct {
 	query  url.Values
 	doc    document
 	status int
-	// partial tells that whoever asks may not read all datasets, or that this is not known yet. Then
-	// the answer says nothing that depends on datasets that may not be read.
+	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
+	// Then the answer says nothing that depends on datasets that may not be read.
 	partial bool
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
 	stream *stream
