@@ -2,9 +2,10 @@
 // of versions, the changes between two versions, health and readiness, web pages, and metrics.
 // docs/api.md describes it for clients. The serve program calls it; lookup finds the answers.
 //
-// An answer is complete in memory before its first byte is sent. So a failure at any point is an
-// error with a status of its own and never a shorter answer with status 200. Errors are problem
-// documents (RFC 9457). Logs contain domain_id, dataset_id and counts, never a URL.
+// An answer is complete in memory before its first byte is sent, except for lists of domains, which
+// are answered while they are looked up. So a failure is an error with a status of its own, or it
+// cuts the connection, and never a shorter answer with status 200. Errors are problem documents
+// (RFC 9457). Logs contain domain_id, dataset_id and counts, never a URL.
 package api
 
 import (
@@ -31,6 +32,8 @@ import (
 type handler struct {
 	server *lookup.Server
 	log    *slog.Logger
+	mux    *http.ServeMux
+	bulks  chan struct{} // has room for the lists that may be in memory at once
 }
 
 // route is one kind of request: a set of paths with the same handler.
@@ -47,8 +50,8 @@ type route struct {
 // requests to log and counts them in metrics. explain=1 reports the reads that a *blob.Counting
 // traces, so the server's store should be one.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeMux {
-	h := &handler{server: server, log: log}
 	mux := http.NewServeMux()
+	h := &handler{server: server, log: log, mux: mux, bulks: make(chan struct{}, bulksAtOnce)}
 	handle := func(rt route, patterns ...string) {
 		rt.latency = metrics.route(rt.name)
 		for _, pattern := range patterns {
@@ -61,6 +64,8 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets},
 		"GET /v1/datasets")
+	handle(route{name: "bulk", parameters: []string{"dataset", "format", "matrix", "totals", "version"}, answer: h.bulk},
+		"POST /v1/domains:lookup")
 	handle(route{name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff},
 		"GET /v1/diff")
 	handle(route{name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions}, "GET /v1/versions")
@@ -75,10 +80,13 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 // request is one request and its answer.
 type request struct {
 	*http.Request
+	w      http.ResponseWriter
 	header http.Header
 	query  url.Values
 	doc    document
 	status int
+	// stream is the answer if it is sent while it is made, once its first byte is sent, or else nil.
+	stream *stream
 	// logged are the attributes that the handler adds to the line of the access log.
 	logged []slog.Attr
 }
@@ -99,16 +107,23 @@ const statusClientGone = 499
 func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	started := time.Now()
 	buf := buffers.Get().(*[]byte)
-	r := &request{Request: hr, header: w.Header(), status: http.StatusOK, doc: document{buf: (*buf)[:0]}}
+	r := &request{Request: hr, w: w, header: w.Header(), status: http.StatusOK, doc: document{buf: (*buf)[:0]}}
 	r.header.Set("Content-Type", "application/json")
 	r.header.Set("X-Content-Type-Options", "nosniff")
-	if err := rt.run(r); err != nil {
+	err := rt.run(r)
+	if err != nil {
 		p := r.fail(err)
-		r.header.Set("Content-Type", "application/problem+json")
-		r.doc = document{buf: r.doc.buf[:0]}
-		p.write(&r.doc)
+		if r.stream == nil {
+			r.header.Set("Content-Type", "application/problem+json")
+			r.doc = document{buf: r.doc.buf[:0]}
+			p.write(&r.doc)
+		}
 	}
-	if r.status != statusClientGone {
+	sent := int64(len(r.doc.buf))
+	switch {
+	case r.stream != nil:
+		sent = r.stream.sent
+	case r.status != statusClientGone:
 		r.header.Set("Content-Length", strconv.Itoa(len(r.doc.buf)))
 		w.WriteHeader(r.status)
 		// An error means that the client closed the connection.
@@ -123,12 +138,15 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	}
 	if h.log.Enabled(hr.Context(), level) {
 		attrs := append([]slog.Attr{slog.String("route", rt.name), slog.Int("status", r.status)}, r.logged...)
-		attrs = append(attrs, slog.Int("bytes", len(r.doc.buf)), slog.Int64("us", took.Microseconds()))
+		attrs = append(attrs, slog.Int64("bytes", sent), slog.Int64("us", took.Microseconds()))
 		h.log.LogAttrs(hr.Context(), level, "request", attrs...)
 	}
 	if cap(r.doc.buf) <= maxPooled {
 		*buf = r.doc.buf
 		buffers.Put(buf)
+	}
+	if err != nil && r.stream != nil {
+		panic(http.ErrAbortHandler) // cuts the connection
 	}
 }
 
@@ -303,9 +321,18 @@ func (r *request) trace(t *blob.Trace) {
 
 // other answers paths and methods that no other route serves.
 func (h *handler) other(r *request) error {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		r.header.Set("Allow", "GET, HEAD")
-		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "Only GET and HEAD are served", "")
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		ask := r.Request.Clone(r.Context())
+		ask.Method = method
+		if _, pattern := h.mux.Handler(ask); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) > 0 {
+		list := strings.Join(allowed, ", ")
+		r.header.Set("Allow", list)
+		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "The path takes other methods", "use "+list)
 	}
 	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "")
 	if strings.HasPrefix(r.URL.Path, "/v1/domain/") || strings.HasPrefix(r.URL.Path, "/domain/") {
