@@ -33,7 +33,9 @@ type handler struct {
 	server *lookup.Server
 	log    *slog.Logger
 	mux    *http.ServeMux
-	bulks  chan struct{} // has room for the lists that may be in memory at once
+	// bulks has room for the lists that may be in memory at once. The others wait for bulkWait.
+	bulks    chan struct{}
+	bulkWait time.Duration
 }
 
 // route is one kind of request: a set of paths with the same handler.
@@ -51,7 +53,7 @@ type route struct {
 // traces, so the server's store should be one.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeMux {
 	mux := http.NewServeMux()
-	h := &handler{server: server, log: log, mux: mux, bulks: make(chan struct{}, bulksAtOnce)}
+	h := &handler{server: server, log: log, mux: mux, bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait}
 	handle := func(rt route, patterns ...string) {
 		rt.latency = metrics.route(rt.name)
 		for _, pattern := range patterns {

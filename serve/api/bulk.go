@@ -26,6 +26,7 @@ const (
 	// bulksAtOnce is how many lists are in memory at once. The others wait for bulkWait.
 	bulksAtOnce = 2
 	bulkWait    = 10 * time.Second
+
 	// bulkReadTime is how long a client may take to send its list.
 	bulkReadTime = time.Minute
 )
@@ -197,7 +198,7 @@ func tooLarge(limit string, most int64, detail string) *problem {
 
 // bulkSlot waits until one more list may be in memory.
 func (h *handler) bulkSlot(ctx context.Context) (release func(), err error) {
-	timer := time.NewTimer(bulkWait)
+	timer := time.NewTimer(h.bulkWait)
 	defer timer.Stop()
 	select {
 	case h.bulks <- struct{}{}:
