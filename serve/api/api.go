@@ -1,5 +1,5 @@
-// Package api is the HTTP interface of the read server: the two queries, the lists of datasets and
-// of versions, the changes between two versions, health and readiness, web pages, and metrics.
+// Package api is the HTTP interface of the read server: the two queries, the lists of datasets, of
+// domains and of versions, the changes between two versions, health and readiness, web pages, and metrics.
 // docs/api.md describes it for clients. The serve program calls it; lookup finds the answers.
 //
 // An answer is complete in memory before its first byte is sent, except for lists of domains, which
@@ -68,6 +68,9 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 		"GET /v1/datasets")
 	handle(route{name: "bulk", parameters: []string{"dataset", "format", "matrix", "totals", "version"}, answer: h.bulk},
 		"POST /v1/domains:lookup")
+	handle(route{name: "dataset", parameters: []string{"version"}, answer: h.dataset}, "GET /v1/datasets/{id}")
+	handle(route{name: "domains", parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"}, answer: h.domains},
+		"GET /v1/domains")
 	handle(route{name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff},
 		"GET /v1/diff")
 	handle(route{name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions}, "GET /v1/versions")

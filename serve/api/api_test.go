@@ -110,6 +110,11 @@ type explained struct {
 
 type domainAnswer struct {
 	answer
+	Host     string      `json:"host"`
+	TotalsOf string      `json:"totals_of"`
+	Suffix   bool        `json:"public_suffix"`
+	Below    *int        `json:"domains_below"`
+	List     string      `json:"domains_below_list"`
 	Total    int         `json:"total_datasets"`
 	Datasets []datasetOf `json:"datasets"`
 }
@@ -176,6 +181,9 @@ func TestBothQueries(t *testing.T) {
 				{1, "alpha", 2, ptr(15), false, ptr("2020-09-13T12:26:40.000Z"), ptr("2023-11-14T22:13:20.123Z")},
 				{2, "beta", 1, nil, false, nil, nil},
 			},
+		}
+		if strings.Contains(path, "www.") {
+			want.Host, want.TotalsOf = "www.example.com", "domain"
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(domainAnswer{}, urlsAnswer{})); diff != "" {
 			t.Fatalf("%s (-want +got):\n%s", path, diff)

@@ -29,8 +29,9 @@ type cursor struct {
 }
 
 // position is where a page starts. Lists of URLs use segment, file, rowGroup and row, lists of
-// datasets only dataset, differences between versions dataset, domain and check, and the list of
-// versions none.
+// datasets only dataset, differences between versions dataset, domain and check, lists of
+// domains segment and row, which is the ordinal of the last domain of the page before, and the list
+// of versions none.
 type position struct {
 	segment        uint64 // index in the version's list
 	file, rowGroup uint64
@@ -45,6 +46,7 @@ const (
 	cursorAllDatasets = 'a' // all datasets of a version
 	cursorDiff        = 'c' // the changes between two versions
 	cursorVersions    = 'v' // the versions, after the cursor's version
+	cursorDomains     = 'n' // the domains of a version
 
 	// maxCursor is the maximum length of a cursor in characters. Longer text is rejected without
 	// decoding it.
@@ -52,7 +54,7 @@ const (
 )
 
 // cursorKinds are all kinds of cursors.
-var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets, cursorDiff, cursorVersions}
+var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets, cursorDiff, cursorVersions, cursorDomains}
 
 var cursorText = base64.RawURLEncoding.Strict()
 
@@ -79,6 +81,8 @@ func (p *position) fields(kind byte) []*uint64 {
 		return []*uint64{&p.domain, &p.check, &p.dataset}
 	case cursorVersions:
 		return nil
+	case cursorDomains:
+		return []*uint64{&p.segment, &p.row}
 	}
 	return []*uint64{&p.dataset}
 }

@@ -16,6 +16,8 @@ func sampleCursors() []*cursor {
 			at: position{dataset: 1<<32 - 1}},
 		{kind: cursorAllDatasets, fingerprint: fingerprint(cursorAllDatasets, "", 0), version: version,
 			at: position{dataset: 1000}},
+		{kind: cursorDomains, fingerprint: fingerprint(cursorDomains, "prefix", 0), version: version,
+			at: position{segment: 63, row: 1<<32 - 1}},
 		{kind: cursorVersions, fingerprint: fingerprint(cursorVersions, "", 0), version: version},
 	}
 }

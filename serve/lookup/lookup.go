@@ -154,8 +154,10 @@ type Server struct {
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
-	datasets int                 // on a page: MaxDatasets, fewer in tests
-	leases   *leases             // nil if the server holds none
+	// scans has one for each scan of a whole version, scansWaiting one for those that wait too.
+	scans, scansWaiting *semaphore.Weighted
+	datasets            int     // on a page: MaxDatasets, fewer in tests
+	leases              *leases // nil if the server holds none
 
 	current atomic.Pointer[Snapshot]
 	// takedowns are those of the newest manifest read. loading is held while others are read.
@@ -203,6 +205,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
+		scans:    semaphore.NewWeighted(scansAtOnce), scansWaiting: semaphore.NewWeighted(scansAtOnce + scansWaiting),
 		segments: map[string]*sharedSegment{},
 	}
 	if opt.LeaseTTL > 0 {
@@ -819,6 +822,8 @@ type Snapshot struct {
 	suffixes *urlnorm.SuffixList
 	// applied is the version as the takedowns leave it; see view.
 	applied atomic.Pointer[view]
+	// results are what scans of the version have found out.
+	results results
 	// pins counts the requests that use the version, plus one while the server keeps it open. At
 	// zero the version is closed.
 	pins atomic.Int64

@@ -38,7 +38,7 @@ type Target struct {
 	Host string
 	// singleLabel is the error for a host of one label, or nil for other hosts. Such text is not a
 	// host by itself, but it may be the name of a domain: that of http://intranet/ is "intranet".
-	// The error is returned only if the version has no such domain.
+	// The error is returned only if the version has no such domain and it is no public suffix.
 	singleLabel *urlnorm.RejectError
 }
 
@@ -108,7 +108,7 @@ func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (resolved, er
 	list := cmp.Or(s.suffixes, urlnorm.BuiltinSuffixes())
 	domain := list.Domain(t.Host)
 	r := resolved{domain: domain, key: segment.KeyOf(domain)}
-	if t.singleLabel != nil {
+	if t.singleLabel != nil && list.Rule(t.Host) == "" { // else it is a public suffix, such as uk
 		if ok, err := s.contains(ctx, v, r.key); !ok || err != nil {
 			return r, cmp.Or[error](err, t.singleLabel)
 		}
