@@ -416,13 +416,18 @@ func TestListsWaitForEachOther(t *testing.T) {
 	}
 }
 
-// faultyIndex is a store in which reads of postings fail once fail is set.
+// faultyIndex is a store in which reads of postings fail once fail is set, and those of the whole
+// index wait for hold once that is set.
 type faultyIndex struct {
 	blob.Store
 	fail atomic.Bool
+	hold atomic.Pointer[chan struct{}]
 }
 
 func (f *faultyIndex) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	if hold := f.hold.Load(); hold != nil && strings.HasPrefix(key, "index/segments/") {
+		<-*hold
+	}
 	if f.fail.Load() && strings.Contains(key, "/postings/") {
 		return nil, errors.New("the store is broken")
 	}
