@@ -15,7 +15,8 @@ type EntryRange struct {
 }
 
 const (
-	// windowFrames is about how many frames of postings.idx EntryRanges holds at a time: a megabyte.
+	// windowFrames is about how many frames of postings.idx EntryRanges holds at a time: a
+	// megabyte.
 	windowFrames = 64
 	// rangeReads is how many reads of one window are under way at once.
 	rangeReads = 8

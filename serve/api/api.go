@@ -1,6 +1,7 @@
 // Package api is the HTTP interface of the read server: the two queries, the lists of datasets, of
-// domains and of versions, the changes between two versions, health and readiness, web pages, and metrics.
-// docs/api.md describes it for clients. The serve program calls it; lookup finds the answers.
+// domains and of versions, the changes between two versions, health and readiness, web pages, and
+// metrics. docs/api.md describes it for clients. The serve program calls it; lookup finds the
+// answers.
 //
 // An answer is complete in memory before its first byte is sent, except for lists of domains, which
 // are answered while they are looked up. So a failure is an error with a status of its own, or it
@@ -90,7 +91,8 @@ type request struct {
 	query  url.Values
 	doc    document
 	status int
-	// stream is the answer if it is sent while it is made, once its first byte is sent, or else nil.
+	// stream is the answer if it is sent while it is made, once its first byte is sent, or else
+	// nil.
 	stream *stream
 	// logged are the attributes that the handler adds to the line of the access log.
 	logged []slog.Attr

@@ -66,7 +66,8 @@ func (h *handler) domains(r *request) error {
 	return nil
 }
 
-// domainSums writes domains with their totals, and with their numbers of datasets if counted is set.
+// domainSums writes domains with their totals, and with their numbers of datasets if counted is
+// set.
 func (r *request) domainSums(name string, list []lookup.DomainSum, counted bool) {
 	d := &r.doc
 	d.array(name)

@@ -15,6 +15,27 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
+type domainAnswer struct {
+	answer
+	Host     string      `json:"host"`
+	TotalsOf string      `json:"totals_of"`
+	Suffix   bool        `json:"public_suffix"`
+	Below    *int        `json:"domains_below"`
+	List     string      `json:"domains_below_list"`
+	Total    int         `json:"total_datasets"`
+	Datasets []datasetOf `json:"datasets"`
+}
+
+type datasetOf struct {
+	ID      int     `json:"dataset_id"`
+	Name    string  `json:"name"`
+	Count   int     `json:"url_count_est"`
+	Size    *int    `json:"size"`
+	Over    bool    `json:"size_overflow"`
+	FirstTS *string `json:"first_ts"`
+	LastTS  *string `json:"last_ts"`
+}
+
 type domainSum struct {
 	Domain   string  `json:"domain"`
 	ID       string  `json:"domain_id"`

@@ -85,9 +85,9 @@ func Detect(data []byte) Format {
 	return Lines
 }
 
-// Parse reads a list. Empty lines have no question, nor have lines that begin with # unless the list
-// is CSV. A line that cannot be read is a question with a Problem. The questions refer to data. The
-// error is a *LimitError.
+// Parse reads a list. Empty lines have no question, nor have lines that begin with # unless the
+// list is CSV. A line that cannot be read is a question with a Problem. The questions refer to
+// data. The error is a *LimitError.
 func Parse(data []byte, f Format, limits Limits) ([]Question, error) {
 	data = bytes.TrimPrefix(data, byteOrderMark)
 	if err := limits.checkLines(data); err != nil {

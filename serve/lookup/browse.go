@@ -46,8 +46,8 @@ type DomainsPage struct {
 }
 
 // Domains lists the domains that something is left of, in the order of their bytes. With a Prefix
-// only the domains that have it are read; with a Suffix all of them that have the prefix. Pages with
-// a Suffix are made like differences, few at a time.
+// only the domains that have it are read; with a Suffix all of them that have the prefix. Pages
+// with a Suffix are made like differences, few at a time.
 func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, error) {
 	if q.Limit < 1 || q.Limit > MaxLimit {
 		return nil, ErrRange
@@ -88,6 +88,7 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	if err != nil {
 		return nil, err
 	}
+	defer w.close()
 	page := &DomainsPage{Version: b.Version, TakedownEpoch: b.TakedownEpoch, Domains: []DomainSum{}}
 	for !w.done && len(page.Domains) < q.Limit && page.StoppedBy == "" {
 		names, err := w.next(ctx, min(q.Limit-len(page.Domains), bulkTexts), until)
@@ -138,44 +139,53 @@ func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAns
 // domainWalk goes through the domains of all segments in the order of their bytes.
 type domainWalk struct {
 	prefix, suffix []byte
-	scans          []*segment.DomainScan
-	heads          [][]byte // the next domain of each scan, nil at its end
+	scans          []*domainScan
+	heads          [][]byte // the next domain of each scan, nil at its end; see domainScan.domain
 	ordinals       []uint32 // of the heads
 	at             position // of the last domain that was passed
 	done           bool     // nothing is left
 }
 
-// walk begins a walk after a domain.
+// walk begins a walk after a domain. The caller has to close it.
 func (s *Snapshot) walk(ctx context.Context, prefix, suffix, after string) (*domainWalk, error) {
 	n := len(s.segments)
 	w := &domainWalk{
 		prefix: []byte(prefix), suffix: []byte(suffix),
-		scans: make([]*segment.DomainScan, n), heads: make([][]byte, n), ordinals: make([]uint32, n),
+		scans: make([]*domainScan, n), heads: make([][]byte, n), ordinals: make([]uint32, n),
 	}
 	start := w.prefix
 	if after != "" && after >= prefix {
 		start = append([]byte(after), 0)
 	}
+	whole := ctx // that of each ends before the walk
 	err := s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) (err error) {
 		from := uint32(0)
 		if len(start) > 0 {
-			if from, err = s.segments[i].SearchDomain(ctx, start); err != nil {
+			if from, err = searchDomain(ctx, s.segments[i], start); err != nil {
 				return err
 			}
 		}
-		w.scans[i] = s.segments[i].ScanDomains(from, suffix != "")
+		w.scans[i] = scanDomains(whole, s.segments[i], from, suffix != "")
 		return w.advance(ctx, i)
 	})
 	if err != nil {
+		w.close()
 		return nil, err
 	}
 	w.done = w.least() < 0
 	return w, nil
 }
 
+// close ends the walk.
+func (w *domainWalk) close() {
+	for _, scan := range w.scans {
+		scan.close()
+	}
+}
+
 // advance takes the next domain of a scan.
 func (w *domainWalk) advance(ctx context.Context, i int) (err error) {
-	w.heads[i], w.ordinals[i], err = w.scans[i].Next(ctx)
+	w.heads[i], w.ordinals[i], err = w.scans[i].domain(ctx)
 	if !bytes.HasPrefix(w.heads[i], w.prefix) {
 		w.heads[i] = nil
 	}
@@ -242,6 +252,7 @@ func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, erro
 		if err != nil {
 			return 0, err
 		}
+		defer w.close()
 		count := int64(0)
 		for !w.done {
 			names, err := w.next(ctx, bulkTexts, time.Now().Add(time.Hour))
@@ -262,8 +273,8 @@ func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, erro
 	})
 }
 
-// ValidNamePart reports whether text can be a part of the names that domains have in a lake. If not,
-// the error says why.
+// ValidNamePart reports whether text can be a part of the names that domains have in a lake. If
+// not, the error says why.
 func ValidNamePart(text string) error {
 	if len(text) > segment.MaxDomain {
 		return fmt.Errorf("has %d bytes; no domain has more than %d", len(text), segment.MaxDomain)

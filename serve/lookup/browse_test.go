@@ -20,7 +20,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// sums are the domains of the oracle with their totals, those of one dataset alone if it has a name.
+// sums are the domains of the oracle with their totals, those of one dataset alone if it has a
+// name.
 func (o oracle) sums(dataset string) []DomainSum {
 	list := []DomainSum{}
 	for _, name := range o.domains() {

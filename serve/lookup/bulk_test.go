@@ -18,8 +18,8 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// bulkLake makes a lake with several segments, takedowns and dead rows, and returns it with the rows
-// that are left in its current version.
+// bulkLake makes a lake with several segments, takedowns and dead rows, and returns it with the
+// rows that are left in its current version.
 func bulkLake(t testing.TB, store blob.Store, seed uint64) oracle {
 	t.Helper()
 	h := build(t, store)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ErrComputing means that an answer takes a scan of the version that is not done yet. It goes on, so
-// that the question can be asked again.
+// ErrComputing means that an answer takes a scan of the version that is not done yet. It goes on,
+// so that the question can be asked again.
 var ErrComputing = errors.New("the answer is being computed")
 
 const (
@@ -36,7 +36,7 @@ type result struct {
 	err       error
 }
 
-// compute returns what work returns for the version. Equal questions share one call of work, and its
+// compute returns what work returns for the version. Equal questions share one call of work, whose
 // result is kept. The error is ErrComputing if it takes longer than the deadline, or if too many
 // scans wait.
 func compute[T any](ctx context.Context, s *Snapshot, key string, work func(ctx context.Context) (T, error)) (none T, err error) {
@@ -69,7 +69,7 @@ func compute[T any](ctx context.Context, s *Snapshot, key string, work func(ctx 
 	return r.value.(T), nil
 }
 
-// start begins a scan, unless too many wait: then it returns nil. The caller holds s.results.mu, and
+// start begins a scan, unless too many wait: then it returns nil. The caller holds s.results.mu and
 // has the snapshot pinned.
 func (s *Snapshot) start(ctx context.Context, key string, t *takedowns, work func(ctx context.Context) (any, error)) *result {
 	if !s.server.scansWaiting.TryAcquire(1) {

@@ -175,8 +175,8 @@ func (s *Snapshot) members(i int, k segment.Key) (*roaring.Bitmap, error) {
 	return s.segments[i].Datasets(ordinal)
 }
 
-// appendMembers is members for a domain whose ordinal in segment i is known. It appends the datasets
-// to out, ascending.
+// appendMembers is members for a domain whose ordinal in segment i is known. It appends the
+// datasets to out, ascending.
 func (s *Snapshot) appendMembers(i int, ordinal uint32, out []uint32) ([]uint32, error) {
 	return s.segments[i].AppendDatasets(out, ordinal)
 }

@@ -1,5 +1,5 @@
-// Package lookup asks a lake about many domains without a server: the verb "starter lookup". It also
-// holds what "urlake find" shares with it.
+// Package lookup asks a lake about many domains without a server: the verb "starter lookup". It
+// also holds what "urlake find" shares with it.
 package lookup
 
 import (
