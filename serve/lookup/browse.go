@@ -240,10 +240,10 @@ func (w *domainWalk) next(ctx context.Context, most int, until time.Time) (names
 }
 
 // DomainsBelow counts the domains of the version that are below a public suffix. The first call
-// reads the names of all domains, and the result is kept; the error is ErrComputing if that takes
-// longer than the deadline.
+// reads the names of all domains, and the result is kept for all who may read the same; the error
+// is ErrComputing if that takes longer than the deadline.
 func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, error) {
-	return compute(ctx, s, "below "+suffix, func(ctx context.Context) (int64, error) {
+	return compute(ctx, s, "below "+suffix+" "+s.audience, func(ctx context.Context) (int64, error) {
 		b, err := s.Bulk(ctx, BulkQuery{PresenceOnly: true})
 		if err != nil {
 			return 0, err

@@ -287,7 +287,7 @@ func (b *Bulk) load(ctx context.Context, at int32) error {
 		}
 		from := len(b.set)
 		var err error
-		if b.set, err = b.s.appendMembers(i, ordinal, b.set); err != nil {
+		if b.set, err = b.s.appendAllMembers(i, ordinal, b.set); err != nil {
 			return err
 		}
 		full := b.set[from:len(b.set):len(b.set)]
@@ -339,10 +339,10 @@ func (b *Bulk) find(at int32, k segment.Key, full []uint32, left []overlay.Entry
 	return f
 }
 
-// appendVisible appends those datasets of full that were asked for and of which something is left.
-// All ascend.
+// appendVisible appends those datasets of full that were asked for, may be read, and of which
+// something is left. All ascend.
 func (b *Bulk) appendVisible(out, full []uint32, left []overlay.Entry) []uint32 {
-	if b.q.Datasets == nil && len(left) == 0 {
+	if b.q.Datasets == nil && len(left) == 0 && b.s.readable == nil {
 		return append(out, full...)
 	}
 	only := b.q.Datasets
@@ -354,6 +354,9 @@ func (b *Bulk) appendVisible(out, full []uint32, left []overlay.Entry) []uint32 
 			if len(only) == 0 || only[0] != id {
 				continue
 			}
+		}
+		if !b.s.mayRead(id) {
+			continue
 		}
 		for len(left) > 0 && left[0].Dataset < id {
 			left = left[1:]
