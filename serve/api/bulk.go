@@ -70,10 +70,10 @@ func (h *handler) bulk(r *request) error {
 	if q.Form == bulk.CSV {
 		contentType = "text/csv; charset=utf-8"
 	}
-	out := h.streamed(r, contentType)
+	out := &listWriter{r: r, contentType: contentType}
 	sums, err := bulk.Answers(r.Context(), snap, questions, q, out)
 	if err == nil {
-		err = out.end()
+		err = out.end(int64(len(questions)))
 	}
 	r.logged = append(r.logged, slog.Int("questions", len(questions)), slog.Int("found", sums.Found), slog.Int("invalid", sums.Invalid))
 	var wide *bulk.TooWideError
@@ -81,6 +81,43 @@ func (h *handler) bulk(r *request) error {
 		return badParameter("matrix", "is too wide: "+wide.Error()+" with dataset=")
 	}
 	return err
+}
+
+// listWriter sends the answers to a list. An error before its first piece is full is a problem like
+// any other.
+type listWriter struct {
+	r           *request
+	contentType string
+	buf         []byte
+}
+
+// Write implements io.Writer. It fails when the client has gone.
+func (w *listWriter) Write(p []byte) (int, error) {
+	if w.buf = append(w.buf, p...); len(w.buf) < streamPiece {
+		return len(p), nil
+	}
+	if err := w.begin(); err != nil {
+		return 0, err
+	}
+	err := w.r.stream.write(w.buf)
+	w.buf = w.buf[:0]
+	return len(p), err
+}
+
+func (w *listWriter) begin() error {
+	if w.r.stream != nil {
+		return nil
+	}
+	_, err := w.r.begin(w.contentType)
+	return err
+}
+
+// end sends what is left.
+func (w *listWriter) end(answers int64) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	return w.r.stream.end(w.buf, answers)
 }
 
 // bulkQuery reads the parameters but the datasets, which depend on the version.

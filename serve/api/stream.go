@@ -1,64 +1,84 @@
 package api
 
 import (
-	"context"
+	"errors"
 	"net/http"
+	"strconv"
 	"time"
 )
 
 const (
-	// streamPiece is how much of a stream is gathered before it is sent, in bytes.
+	// streamPiece is how much of a stream is written at once, in bytes.
 	streamPiece = 64 << 10
-	// streamPatience is how long a client may take to receive a piece.
-	streamPatience = time.Minute
+	// pieceTimeout is how long a client may take to receive a piece. A client that goes on reading
+	// may take any time for the whole.
+	pieceTimeout = time.Minute
+
+	// The trailers of a stream: the number of rows, and the cursor of what follows them.
+	rowsTrailer   = "Urlake-Rows"
+	cursorTrailer = "Urlake-Next-Cursor"
 )
 
-// stream is an answer that is sent while it is made. Its memory does not grow with its length. An
-// error after its first byte cuts the connection, so that no client takes the part for the whole.
+// stream is an answer whose length is not known when its header is sent.
 type stream struct {
-	r       *request
-	buf     []byte
+	w       http.ResponseWriter
 	control *http.ResponseController
-	sent    int64
-	err     error // the first failure to send
+	bytes   int64
+	cursor  string // of what follows the rows, "" if nothing does
 }
 
-// streamed begins an answer that is sent while it is made. The handler writes it and returns. An
-// error that it returns before the first byte is sent is a problem document like any other.
-func (h *handler) streamed(r *request, contentType string) *stream {
+// begin sends the header of a stream. A client has to notice when one is cut, so HTTP/1.0, which
+// ends an answer by closing the connection, has none.
+func (r *request) begin(contentType string) (*stream, error) {
+	if !r.ProtoAtLeast(1, 1) {
+		return nil, newProblem(http.StatusHTTPVersionNotSupported, "bad-request", "Streams need HTTP/1.1",
+			"HTTP/1.0 cannot tell a stream that was cut from a whole one; use HTTP/1.1, or format=json")
+	}
 	r.header.Set("Content-Type", contentType)
-	return &stream{r: r, buf: make([]byte, 0, streamPiece), control: http.NewResponseController(r.w)}
+	r.header.Set("Trailer", rowsTrailer+", "+cursorTrailer)
+	r.stream = &stream{w: r.w, control: http.NewResponseController(r.w)}
+	r.w.WriteHeader(http.StatusOK)
+	return r.stream, nil
 }
 
-// Write implements io.Writer. It fails when the client has gone.
-func (s *stream) Write(p []byte) (int, error) {
-	s.buf = append(s.buf, p...)
-	if len(s.buf) >= streamPiece {
-		if err := s.flush(); err != nil {
-			return 0, err
-		}
+// write sends a piece. An error means that the client has gone or does not read.
+func (s *stream) write(piece []byte) error {
+	err := s.control.SetWriteDeadline(time.Now().Add(pieceTimeout))
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return errors.Join(errClientGone, err)
 	}
-	return len(p), nil
+	n, err := s.w.Write(piece)
+	s.bytes += int64(n)
+	if err == nil {
+		err = s.control.Flush()
+	}
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return errors.Join(errClientGone, err)
+	}
+	return nil
 }
 
-func (s *stream) flush() error {
-	if s.err != nil {
-		return s.err
+// end sends the last piece, and the trailers after it.
+func (s *stream) end(piece []byte, rows int64) error {
+	h := s.w.Header()
+	h.Set(rowsTrailer, strconv.FormatInt(rows, 10))
+	if s.cursor != "" {
+		h.Set(cursorTrailer, s.cursor)
 	}
-	if s.r.stream == nil {
-		s.r.stream = s
-		s.r.w.WriteHeader(s.r.status)
-	}
-	// A writer without deadlines is no connection of a server, such as that of a test.
-	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience))
-	n, err := s.r.w.Write(s.buf)
-	s.sent += int64(n)
-	s.buf = s.buf[:0]
-	if err != nil { // the client is the only one who can cause this
-		s.err = context.Canceled
-	}
-	return s.err
+	return s.write(piece)
 }
 
-// end sends what is left of a complete answer.
-func (s *stream) end() error { return s.flush() }
+// errClientGone is the error of a stream that its client does not read.
+var errClientGone = newProblem(statusClientGone, "client-gone", "The client has gone", "")
+
+// finish records a stream. If it failed, the connection is cut, so that the client does not take
+// what it got for the whole.
+func (h *handler) finish(r *request, rt *route, err error, started time.Time) {
+	if err != nil {
+		_ = r.fail(err) // for the log: no problem document can follow the rows
+	}
+	h.record(r, rt.name+"_stream", rt.stream, r.stream.bytes, started)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}

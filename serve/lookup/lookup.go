@@ -159,6 +159,7 @@ type Server struct {
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
+	merged   *semaphore.Weighted // pages of merges of distinct URLs
 	// scans has one for each scan of a whole version, scansWaiting one for those that wait too.
 	scans, scansWaiting *semaphore.Weighted
 	datasets            int     // on a page: MaxDatasets, fewer in tests
@@ -211,6 +212,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
 		scans:    semaphore.NewWeighted(scansAtOnce), scansWaiting: semaphore.NewWeighted(scansAtOnce + scansWaiting),
+		merged:   semaphore.NewWeighted(mergedPages),
 		segments: map[string]*sharedSegment{},
 	}
 	if opt.LeaseTTL > 0 {
