@@ -65,18 +65,13 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 		return nil, err
 	}
 	name := fmt.Sprintf("%q %q %t", q.Prefix, q.Suffix, q.OneDataset) // distinguishes the query in cursors
-	after := ""
+	start := q.Prefix
 	if q.Cursor != "" {
 		c, err := s.parseCursor(q.Cursor, cursorDomains, name, q.Dataset)
 		if err != nil {
 			return nil, err
 		}
-		if c.at.segment >= uint64(len(s.segments)) || c.at.row >= uint64(s.version.Segments[c.at.segment].Domains) {
-			return nil, fmt.Errorf("%w: it starts at no domain", ErrBadCursor)
-		}
-		if after, err = s.segments[c.at.segment].Domain(ctx, uint32(c.at.row)); err != nil {
-			return nil, err
-		}
+		start = max(start, c.at.name)
 	}
 	if q.Suffix != "" {
 		if err := s.server.acquireDiff(ctx, until); err != nil {
@@ -84,19 +79,18 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 		}
 		defer s.server.diffs.Release(1)
 	}
-	w, err := s.walk(ctx, q.Prefix, q.Suffix, after)
+	w, err := s.walk(ctx, q.Prefix, q.Suffix, start)
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
 	page := &DomainsPage{Version: b.Version, TakedownEpoch: b.TakedownEpoch, Domains: []DomainSum{}}
-	for !w.done && len(page.Domains) < q.Limit && page.StoppedBy == "" {
-		names, err := w.next(ctx, min(q.Limit-len(page.Domains), bulkTexts), until)
+	// One more than the limit is looked for, so that the last page is known as such by what may be
+	// read alone.
+	for !w.done && len(page.Domains) <= q.Limit && page.StoppedBy == "" {
+		names, err := w.next(ctx, min(q.Limit+1-len(page.Domains), bulkTexts), until)
 		if err != nil {
 			return nil, err
-		}
-		if late := time.Now().After(until); late && !w.done {
-			page.StoppedBy = "deadline"
 		}
 		err = b.named(ctx, names, func(a *BulkAnswer) error {
 			if len(a.Datasets) == 0 {
@@ -112,16 +106,33 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 		if err != nil {
 			return nil, err
 		}
+		late := time.Now().After(until) && !w.done && len(page.Domains) <= q.Limit
+		if late && (len(page.Domains) > 0 || place(w.last) > start) {
+			page.StoppedBy = "deadline"
+		}
 	}
-	if len(page.Domains) == q.Limit {
-		page.StoppedBy = ""
+	next := ""
+	if len(page.Domains) > q.Limit {
+		page.Domains = page.Domains[:q.Limit]
+	} else if page.StoppedBy != "" {
+		next = place(w.last)
+	} else {
+		return page, nil
 	}
-	if !w.done {
-		c := cursor{kind: cursorDomains, fingerprint: fingerprint(cursorDomains, name, q.Dataset), version: s.version.ID, at: w.at}
-		page.Cursor = c.String()
+	if n := len(page.Domains); n > 0 {
+		next = max(next, page.Domains[n-1].Domain+"\x00")
 	}
+	c := cursor{
+		kind: cursorDomains, fingerprint: fingerprint(cursorDomains, name, q.Dataset), version: s.version.ID,
+		at: position{name: next},
+	}
+	page.Cursor = c.String()
 	return page, nil
 }
+
+// place is where a page that is late ends: the beginning of a name, which tells how far it came. The
+// name itself may be one that is hidden.
+func place(name string) string { return name[:min(len(name), 3)] }
 
 // named calls answer for each domain of some names.
 func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAnswer) error) error {
@@ -141,27 +152,22 @@ type domainWalk struct {
 	prefix, suffix []byte
 	scans          []*domainScan
 	heads          [][]byte // the next domain of each scan, nil at its end; see domainScan.domain
-	ordinals       []uint32 // of the heads
-	at             position // of the last domain that was passed
+	last           string   // the last domain that was passed
 	done           bool     // nothing is left
 }
 
-// walk begins a walk after a domain. The caller has to close it.
-func (s *Snapshot) walk(ctx context.Context, prefix, suffix, after string) (*domainWalk, error) {
+// walk begins a walk at the first domain that is not before start. The caller has to close it.
+func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string) (*domainWalk, error) {
 	n := len(s.segments)
 	w := &domainWalk{
 		prefix: []byte(prefix), suffix: []byte(suffix),
-		scans: make([]*domainScan, n), heads: make([][]byte, n), ordinals: make([]uint32, n),
-	}
-	start := w.prefix
-	if after != "" && after >= prefix {
-		start = append([]byte(after), 0)
+		scans: make([]*domainScan, n), heads: make([][]byte, n),
 	}
 	whole := ctx // that of each ends before the walk
 	err := s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) (err error) {
 		from := uint32(0)
 		if len(start) > 0 {
-			if from, err = searchDomain(ctx, s.segments[i], start); err != nil {
+			if from, err = searchDomain(ctx, s.segments[i], []byte(start)); err != nil {
 				return err
 			}
 		}
@@ -185,7 +191,7 @@ func (w *domainWalk) close() {
 
 // advance takes the next domain of a scan.
 func (w *domainWalk) advance(ctx context.Context, i int) (err error) {
-	w.heads[i], w.ordinals[i], err = w.scans[i].domain(ctx)
+	w.heads[i], err = w.scans[i].domain(ctx)
 	if !bytes.HasPrefix(w.heads[i], w.prefix) {
 		w.heads[i] = nil
 	}
@@ -212,9 +218,9 @@ func (w *domainWalk) next(ctx context.Context, most int, until time.Time) (names
 			return names, nil
 		}
 		name := w.heads[first]
-		w.at = position{segment: uint64(first), row: uint64(w.ordinals[first])}
+		w.last = string(name)
 		if bytes.HasSuffix(name, w.suffix) {
-			names = append(names, string(name))
+			names = append(names, w.last)
 		}
 		for i := len(w.heads) - 1; i >= 0; i-- { // name stays valid until its scan is advanced
 			if i != first && w.heads[i] != nil && bytes.Equal(w.heads[i], name) {

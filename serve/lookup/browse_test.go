@@ -16,6 +16,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -306,10 +307,10 @@ func TestBadListsOfDomains(t *testing.T) {
 		t.Fatal(err)
 	}
 	forged := cursor{kind: cursorDomains, fingerprint: fingerprint(cursorDomains, `"" "" false`, 0), version: snap.version.ID}
-	row := forged
-	row.at = position{row: 1 << 40}
-	seg := forged
-	seg.at = position{segment: 1 << 40}
+	forged.at.name = "zzz"
+	if page, err := snap.Domains(t.Context(), DomainsQuery{Limit: 1, Cursor: forged.String()}); err != nil || len(page.Domains) != 0 {
+		t.Errorf("a cursor behind all domains: %+v, %v", page, err)
+	}
 	for _, c := range []struct {
 		q    DomainsQuery
 		want error
@@ -318,8 +319,6 @@ func TestBadListsOfDomains(t *testing.T) {
 		{DomainsQuery{Limit: 1, OneDataset: true, Dataset: 99}, ErrUnknownDataset},
 		{DomainsQuery{Limit: 1, Prefix: "a", Cursor: page.Cursor}, ErrBadCursor},
 		{DomainsQuery{Limit: 1, OneDataset: true, Dataset: 1, Cursor: page.Cursor}, ErrBadCursor},
-		{DomainsQuery{Limit: 1, Cursor: row.String()}, ErrBadCursor},
-		{DomainsQuery{Limit: 1, Cursor: seg.String()}, ErrBadCursor},
 	} {
 		if _, err := snap.Domains(t.Context(), c.q); !errors.Is(err, c.want) {
 			t.Errorf("%+v: %v", c.q, err)
@@ -362,5 +361,55 @@ func TestPrefixReadsFewFrames(t *testing.T) {
 	all, _ := allDomains(t, snap, DomainsQuery{Prefix: "site2", Suffix: "9.test", Limit: 777})
 	if len(all) != 1000 || all[999].Domain != "site29999.test" {
 		t.Errorf("%d domains", len(all))
+	}
+}
+
+// Whoever may not read all datasets gets the answers of a lake without the others, from lists, from
+// scans and from what these have found out before.
+func TestReadersOfLists(t *testing.T) {
+	store := blob.NewMemory()
+	left := bulkLake(t, store, 4)
+	setReaders(t, store, map[string]string{"": "all", "alpha": "all,one,two", "beta": "all,two", "gamma": "all", "delta": "all"})
+	s := serve(t, store, Options{Access: access.NewFollower(store)})
+	for range 2 {
+		for name, readable := range map[string][]string{
+			"all": {"alpha", "beta", "gamma", "delta"}, "one": {"alpha"}, "two": {"alpha", "beta"}, "nobody": {},
+		} {
+			snap := acquireAs(t, s, name, "")
+			o := left.only(func(dataset string) bool { return slices.Contains(readable, dataset) })
+			var want []bulkAnswer
+			texts := append(left.domains(), "absent.example")
+			for i, domain := range texts {
+				want = append(want, bulkAnswer{Domain: domain, Datasets: o.totals(domain), Suffix: domain == "co.uk"})
+				texts[i] = spelling(domain)
+			}
+			if diff := gocmp.Diff(want, lookUp(t, snap, BulkQuery{}, texts)); diff != "" {
+				t.Fatalf("%s (-brute force +served):\n%.2000s", name, diff)
+			}
+			got, _ := allDomains(t, snap, DomainsQuery{Limit: 7, Suffix: "t"})
+			sums := slices.DeleteFunc(o.sums(""), func(d DomainSum) bool { return !strings.HasSuffix(d.Domain, "t") })
+			if diff := gocmp.Diff(sums, got); diff != "" {
+				t.Fatalf("%s (-brute force +served):\n%.2000s", name, diff)
+			}
+			below := int64(0)
+			for _, domain := range o.domains() {
+				if strings.HasSuffix(domain, ".test") {
+					below++
+				}
+			}
+			if n, err := snap.DomainsBelow(t.Context(), "test"); err != nil || n != below {
+				t.Errorf("%s: %d domains below test, want %d: %v", name, n, below, err)
+			}
+			for id := range uint32(5) {
+				d, ok := snap.Dataset(id)
+				if !ok {
+					if _, err := snap.TopOf(t.Context(), id); !errors.Is(err, ErrUnknownDataset) {
+						t.Errorf("%s: %v", name, err)
+					}
+					continue
+				}
+				checkTop(t, snap, o, d.Name)
+			}
+		}
 	}
 }

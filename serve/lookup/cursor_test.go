@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,7 +18,7 @@ func sampleCursors() []*cursor {
 		{kind: cursorAllDatasets, fingerprint: fingerprint(cursorAllDatasets, "", 0), version: version,
 			at: position{dataset: 1000}},
 		{kind: cursorDomains, fingerprint: fingerprint(cursorDomains, "prefix", 0), version: version,
-			at: position{segment: 63, row: 1<<32 - 1}},
+			at: position{name: strings.Repeat("a", 255) + "\x00"}},
 		{kind: cursorVersions, fingerprint: fingerprint(cursorVersions, "", 0), version: version},
 	}
 }

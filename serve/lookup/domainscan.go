@@ -55,21 +55,20 @@ func (s *domainScan) close() {
 	}
 }
 
-// domain returns the next domain and its ordinal, or nil at the end. It is valid until the next
-// call.
-func (s *domainScan) domain(ctx context.Context) (name []byte, ordinal uint32, err error) {
+// domain returns the next domain, or nil at the end. It is valid until the next call.
+func (s *domainScan) domain(ctx context.Context) (name []byte, err error) {
 	if s.next >= s.seg.Info().Domains {
-		return nil, 0, nil
+		return nil, nil
 	}
 	if s.at == len(s.frame.Ends) {
 		if err := s.read(ctx); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
-	name, ordinal = s.frame.Domain(s.at), uint32(s.next)
+	name = s.frame.Domain(s.at)
 	s.at++
 	s.next++
-	return name, ordinal, nil
+	return name, nil
 }
 
 // read reads the frame that has the next domain.
