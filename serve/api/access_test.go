@@ -380,6 +380,17 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 				}
 				compare(func(n names, _ func(string) string) string { return "/v1/datasets" + query(n) })
 				compare(func(n names, _ func(string) string) string { return "/" + query(n) })
+				for _, more := range [][]string{nil, {"prefix", "a"}, {"suffix", ".com"}, {"suffix", ".io", "prefix", "b"}} {
+					compare(func(n names, _ func(string) string) string {
+						return "/v1/domains" + query(n, append(more, "limit", "2")...)
+					})
+				}
+				for _, dataset := range append(closedDatasets, "never") {
+					compare(func(n names, _ func(string) string) string {
+						return "/v1/domains" + query(n, "dataset", dataset, "limit", "1")
+					})
+					compare(func(n names, _ func(string) string) string { return "/v1/datasets/" + dataset + query(n) })
+				}
 				for _, domain := range domains {
 					escaped := url.PathEscape(domain)
 					compare(func(n names, _ func(string) string) string { return "/v1/domain/" + escaped + query(n) })
