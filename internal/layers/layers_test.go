@@ -137,7 +137,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/lakecheck": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
-		"indexbuild/verify", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
+		"indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
 	},

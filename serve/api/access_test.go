@@ -72,9 +72,9 @@ func closedSteps() []step {
 	}
 	return []step{
 		{batches: []stepBatch{
-			{"secret", "b1", urls(5, "common.com", "secret-only.com", "below.github.io")},
+			{"secret", "b1", urls(5, "common.com", "secret-only.com", "below.github.io", "intranet")},
 			{"open", "b1", urls(3, "common.com", "open-only.com", "www.down.com")},
-			{"alpha", "b1", urls(7, "common.com", "www.common.com", "alpha-only.com", "alpha-beta.com")},
+			{"alpha", "b1", urls(7, "common.com", "www.common.com", "alpha-only.com", "alpha-beta.com", "wiki")},
 			{"beta", "b1", urls(4, "common.com", "beta-only.com", "alpha-beta.com", "www.down.com")},
 		}},
 		{batches: []stepBatch{
@@ -315,7 +315,7 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 	wholeNames := namesOf(t, store, versions)
 	domains := []string{
 		"common.com", "www.common.com", "secret-only.com", "a.secret-only.com", "open-only.com", "alpha-only.com", "alpha-beta.com",
-		"beta-only.com", "moved.com", "new-beta.com", "late-only.com", "down.com", "below.github.io", "github.io", "never-was.com", "mailto:x",
+		"beta-only.com", "moved.com", "new-beta.com", "late-only.com", "down.com", "below.github.io", "github.io", "never-was.com", "mailto:x", "intranet", "wiki", "nowhere",
 	}
 	for _, principal := range principals {
 		t.Run(principal, func(t *testing.T) {
