@@ -137,6 +137,9 @@ func pages(ctx context.Context, snap *Snapshot, q URLsQuery, stream bool, limit 
 func (o oracle) checkSelection(t testing.TB, snap *Snapshot, tg Target, d DatasetTotals, rows []row, all []item) {
 	t.Helper()
 	rng := selections
+	if len(rows) < 50 && rng.IntN(3) > 0 {
+		return // most domains are small, and tests check all of them again and again
+	}
 	sel := randomSelection(rng, rows)
 	limit := func() int { return 1 + rng.IntN(1+rng.IntN(len(rows)+10)) }
 	want := []item{}
