@@ -393,10 +393,9 @@ func TestListIsOfOneEpoch(t *testing.T) {
 	store := blob.NewMemory()
 	tg := large(t, store)
 	s := serve(t, store, Options{})
-	snap := acquire(t, s, "")
 	for _, q := range []URLsQuery{{}, {Unique: true}, {Selection: Selection{Prefix: "/b"}}, {Selection: Selection{Host: "www.big.example"}}} {
 		q.Target, q.Dataset = tg, 1
-		l, err := snap.List(t.Context(), q)
+		l, err := acquire(t, s, "").List(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -419,7 +418,7 @@ func TestListIsOfOneEpoch(t *testing.T) {
 				t.Fatalf("epoch %d, opened in %d", p.TakedownEpoch, epoch)
 			}
 		}
-		err = pages(t.Context(), snap, q, true, func() int { return 3000 }, func(p *URLsPage) error { left += p.Len(); return nil })
+		err = pages(t.Context(), acquire(t, s, ""), q, true, func() int { return 3000 }, func(p *URLsPage) error { left += p.Len(); return nil })
 		if err != nil || left >= n || n != 10_500-1000*int(epoch) {
 			t.Fatalf("%+v: %d rows, then %d, %v", q, n, left, err)
 		}

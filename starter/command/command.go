@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/starter/access"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/takedown"
 	"github.com/urlake/urlake/starter/urllist"
@@ -63,10 +64,16 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
 		urllist.NewCommand(urllist.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
+		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
 		compactCommand(&g), gcCommand(&g),
 		verifyCommand(&g), rebuildCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
+}
+
+// access is what the verbs about readers and tokens need.
+func (g *global) access() access.Program {
+	return access.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}
 }
 
 // lakeFlag adds --lake to a verb.
