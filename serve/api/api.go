@@ -50,6 +50,8 @@ type route struct {
 	name string
 	// parameters are the query parameters that a request may have, sorted. Nil allows any.
 	parameters []string
+	// repeated is the one that may be given more than once, "" for none.
+	repeated string
 	// unnamed routes answer the same to everybody, so nobody is asked who they are.
 	unnamed bool
 	answer  func(*request) error
@@ -75,7 +77,7 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...O
 	handle(route{name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain},
 		"GET /v1/domain/{d}", "GET /domain/{d}")
 	handle(route{name: "url", parameters: []string{"cursor", "explain", "url", "version"}, answer: h.url}, "GET /v1/url")
-	handle(route{name: "urls", parameters: urlsParameters, answer: h.urls, stream: metrics.route("urls_stream")},
+	handle(route{name: "urls", parameters: urlsParameters, repeated: "filter", answer: h.urls, stream: metrics.route("urls_stream")},
 		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets},
 		"GET /v1/datasets")
@@ -97,8 +99,8 @@ type request struct {
 	query  url.Values
 	doc    document
 	status int
-	// partial tells that whoever asks may not read all datasets, or that this is not known yet. Then
-	// the answer says nothing that depends on datasets that may not be read.
+	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
+	// Then the answer says nothing that depends on datasets that may not be read.
 	partial bool
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
 	stream *stream
@@ -205,7 +207,7 @@ func (rt *route) check(query url.Values) error {
 			}
 			return badParameter(name, "is unknown; "+known)
 		}
-		if len(query[name]) > 1 {
+		if len(query[name]) > 1 && name != rt.repeated {
 			return badParameter(name, "is given more than once")
 		}
 	}
@@ -326,7 +328,7 @@ func (r *request) next(cursor, version, limit string, keep ...string) {
 	}
 	for _, name := range keep {
 		if r.query.Has(name) {
-			v.Set(name, r.query.Get(name))
+			v[name] = r.query[name]
 		}
 	}
 	r.doc.text("next", r.URL.EscapedPath()+"?"+v.Encode())

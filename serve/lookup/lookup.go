@@ -4,9 +4,9 @@
 //
 // A Server follows the manifest and opens its versions. A Snapshot is one open version as one
 // principal may read it. It answers from its version until it is released, even if other versions
-// are published meanwhile. A new version is opened before it replaces the current one. An old version stays open
-// for the clients that page through it, until others have taken its place or the manifest no longer
-// lists it. It is closed when its last request has ended.
+// are published meanwhile. A new version is opened before it replaces the current one. An old
+// version stays open for the clients that page through it, until others have taken its place or the
+// manifest no longer lists it. It is closed when its last request has ended.
 //
 // A server can hold a lease (package lease) that names its open versions, so that a garbage
 // collector keeps what they refer to. Requests that find their version open do not touch it.
