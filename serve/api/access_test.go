@@ -395,6 +395,7 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 					escaped := url.PathEscape(domain)
 					compare(func(n names, _ func(string) string) string { return "/v1/domain/" + escaped + query(n) })
 					compare(func(n names, _ func(string) string) string { return "/" + query(n, "domain", domain) })
+					compare(func(n names, _ func(string) string) string { return "/v1/url" + query(n, "url", domain) })
 					compare(func(n names, _ func(string) string) string {
 						return "/v1/url" + query(n, "url", "https://"+domain+"/1")
 					})
@@ -404,6 +405,12 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 						})
 						compare(func(n names, id func(string) string) string {
 							return "/v1/domain/" + escaped + "/datasets/" + id(dataset) + "/urls" + query(n, "offset", "3")
+						})
+						compare(func(n names, _ func(string) string) string {
+							return "/v1/domain/" + escaped + "/datasets/" + dataset + "/urls" + query(n, "unique", "1", "limit", "3")
+						})
+						compare(func(n names, _ func(string) string) string {
+							return "/v1/domain/" + escaped + "/datasets/" + dataset + "/urls" + query(n, "host", domain, "limit", "3")
 						})
 						compare(func(n names, id func(string) string) string {
 							return "/" + query(n, "domain", domain, "dataset", id(dataset))

@@ -55,6 +55,8 @@ type route struct {
 	name string
 	// parameters are the query parameters that a request may have, sorted. Nil allows any.
 	parameters []string
+	// repeated is the one that may be given more than once, "" for none.
+	repeated string
 	// unnamed routes answer the same to everybody, so nobody is asked who they are.
 	unnamed bool
 	answer  func(*request) error
@@ -80,7 +82,7 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...O
 	handle(route{name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain},
 		"GET /v1/domain/{d}", "GET /domain/{d}")
 	handle(route{name: "url", parameters: []string{"cursor", "explain", "url", "version"}, answer: h.url}, "GET /v1/url")
-	handle(route{name: "urls", parameters: urlsParameters, answer: h.urls, stream: metrics.route("urls_stream")},
+	handle(route{name: "urls", parameters: urlsParameters, repeated: "filter", answer: h.urls, stream: metrics.route("urls_stream")},
 		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets},
 		"GET /v1/datasets")
@@ -215,7 +217,7 @@ func (rt *route) check(query url.Values) error {
 			}
 			return badParameter(name, "is unknown; "+known)
 		}
-		if len(query[name]) > 1 {
+		if len(query[name]) > 1 && name != rt.repeated {
 			return badParameter(name, "is given more than once")
 		}
 	}
@@ -336,7 +338,7 @@ func (r *request) next(cursor, version, limit string, keep ...string) {
 	}
 	for _, name := range keep {
 		if r.query.Has(name) {
-			v.Set(name, r.query.Get(name))
+			v[name] = r.query[name]
 		}
 	}
 	r.doc.text("next", r.URL.EscapedPath()+"?"+v.Encode())

@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strconv"
 
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/format"
 	"github.com/urlake/urlake/serve/lookup"
@@ -14,10 +16,13 @@ import (
 // in selecting.
 var (
 	urlsParameters = []string{
-		"cursor", "explain", "fields", "format", "from", "host", "limit", "offset", "prefix", "to", "unique", "version",
+		"cursor", "explain", "fields", "filter", "format", "from", "host", "limit", "offset", "prefix", "to", "unique", "version",
 	}
-	selecting = []string{"fields", "format", "from", "host", "prefix", "to", "unique"}
+	selecting = []string{"fields", "filter", "format", "from", "host", "prefix", "to", "unique"}
 )
+
+// maxFilters is how often filter may be given.
+const maxFilters = 16
 
 // urlsQuery reads the parameters of a list of URLs, except the dataset. Limit is 0 if there is
 // none.
@@ -47,8 +52,20 @@ func (r *request) urlsQuery() (q lookup.URLsQuery, limit int64, err error) {
 		return q, 0, badParameter("unique", "is 1 or 0")
 	}
 	get := r.query.Get
-	q.Selection, err = lookup.ParseSelection(get("host"), get("prefix"), get("from"), get("to"))
-	return q, limit, err
+	if q.Selection, err = lookup.ParseSelection(get("host"), get("prefix"), get("from"), get("to")); err != nil {
+		return q, 0, err
+	}
+	if filters := r.query["filter"]; len(filters) > maxFilters {
+		return q, 0, badParameter("filter", fmt.Sprintf("is given %d times, at most %d are allowed", len(filters), maxFilters))
+	}
+	for _, text := range r.query["filter"] {
+		f, err := lookup.ParseFilter(text)
+		if err != nil {
+			return q, 0, err
+		}
+		q.Selection.Filters = append(q.Selection.Filters, f)
+	}
+	return q, limit, nil
 }
 
 // format reads which format and which fields the client asks for.
@@ -141,7 +158,7 @@ func (h *handler) urls(r *request) error {
 // selection writes what the list has of the domain. It writes nothing if that is all rows.
 func (r *request) selection(q *lookup.URLsQuery) {
 	s := &q.Selection
-	if *s == (lookup.Selection{}) && !q.Unique {
+	if s.All() && !q.Unique {
 		return
 	}
 	timeOrNull := func(name string, ms *int64) {
@@ -157,6 +174,12 @@ func (r *request) selection(q *lookup.URLsQuery) {
 	d.textOrNull("prefix", s.Prefix)
 	timeOrNull("from", s.From)
 	timeOrNull("to", s.To)
+	d.array("filter")
+	for _, f := range s.Filters {
+		d.next()
+		d.buf = codec.AppendJSONString(d.buf, f.String())
+	}
+	d.close(']')
 	d.boolean("unique", q.Unique)
 	d.close('}')
 }

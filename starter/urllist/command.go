@@ -41,8 +41,8 @@ func NewCommand(p Program) *cobra.Command {
 server does, and reads the lake itself. DOMAIN is any spelling of a host or a URL; the
 list is for the registrable domain that it belongs to.
 
---host, --prefix, --from and --to select rows. A host, and a prefix within it, is found
-by binary search; a prefix of all hosts and a span of time are found by reading the rows.
+--host, --prefix, --from, --to and --filter select rows. A host, and a prefix within it,
+is found by binary search; everything else by reading the rows.
 --unique lists each URL once, sorted by host, path and query, scheme and port, with the
 number of its rows and their first and last time. It merges up to 64 parts; a dataset of
 more batches is to be compacted first.
@@ -103,6 +103,8 @@ fields docs/api.md describes.`,
 	f.StringVar(&o.Prefix, "prefix", "", "list the URLs whose path and query begin with this `TEXT`, e.g. /docs/")
 	f.StringVar(&o.From, "from", "", "list the rows with a time from this `TIME` on, a date or RFC 3339")
 	f.StringVar(&o.To, "to", "", "list the rows with a time before this `TIME`, a date or RFC 3339")
+	f.StringArrayVar(&o.Filters, "filter", nil,
+		"list the rows whose extras meet this `CONDITION`: status=404, status!=200 or mime~^image/; may be repeated")
 	f.BoolVar(&o.Unique, "unique", false, "list each URL once")
 	f.StringVar(&o.Fields, "fields", "", "print these `NAMES`, with commas between them (default: url_id,url,ts)")
 	f.StringVar(&form, "format", "", "`FORMAT`: table, ndjson, csv or text (default: table on a terminal, else ndjson)")

@@ -28,7 +28,9 @@ type Options struct {
 	Domain, Dataset string
 	// Host, Prefix, From and To are those of lookup.ParseSelection.
 	Host, Prefix, From, To string
-	Unique                 bool
+	// Filters are those of lookup.ParseFilter.
+	Filters []string
+	Unique  bool
 	// Fields are names with commas between them, "" for the default.
 	Fields string
 	Format format.Format
@@ -50,6 +52,13 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 	}
 	if q.Selection, err = lookup.ParseSelection(o.Host, o.Prefix, o.From, o.To); err != nil {
 		return cli.Usagef("--%w", err)
+	}
+	for _, text := range o.Filters {
+		f, err := lookup.ParseFilter(text)
+		if err != nil {
+			return cli.Usagef("--%w", err)
+		}
+		q.Selection.Filters = append(q.Selection.Filters, f)
 	}
 	fields, err := format.ParseFields(o.Fields, o.Unique)
 	if err != nil {
