@@ -2,12 +2,16 @@ package api
 
 import (
 	"log/slog"
+	"slices"
 	"strconv"
 
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
+
+// itemBytes is the length of an item in JSON without its URL, if nothing in the URL is escaped.
+const itemBytes = len(`,{"url_id":"0123456789abcdef","url":"","ts":"2024-06-14T00:00:00.000Z"}`)
 
 func (h *handler) urls(r *request) error {
 	target, err := lookup.ParseTarget(r.PathValue("d"))
@@ -25,7 +29,7 @@ func (h *handler) urls(r *request) error {
 	if err != nil {
 		return err
 	}
-	q.Limit = int(min(limit, lookup.MaxLimit))
+	q.Limit = r.shorten(min(limit, lookup.MaxLimit))
 	ctx, trace := r.explain()
 	snap, err := h.pin(ctx, r)
 	if err != nil {
@@ -42,14 +46,26 @@ func (h *handler) urls(r *request) error {
 	if limit > lookup.MaxLimit && page.Cursor != "" && page.StoppedBy == "" {
 		page.StoppedBy = "limit"
 	}
+	n := page.Len()
+	size := 0
+	for i := range n {
+		size += len(page.URL(i)) + itemBytes
+	}
+	// The rows themselves take about as much as the answer that has them.
+	if err := r.need(2 * int64(size)); err != nil {
+		return err
+	}
 	d := &r.doc
+	d.buf = slices.Grow(d.buf, size)
 	d.open('{')
 	r.describe(snap, &page.Answer)
+	if page.StoppedBy == "deadline" {
+		r.once()
+	}
 	d.number("dataset_id", int64(page.DatasetID))
 	d.number("total_est", page.Total)
 	d.number("offset", page.Offset)
 	d.array("items")
-	n := page.Len()
 	for i := range n {
 		d.element()
 		d.id("url_id", page.ID(i))

@@ -30,12 +30,23 @@ const (
 	// headerTimeout and idleTimeout bound how long a slow or idle client holds a connection.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
-	// sendTimeout is how long a client may take to receive an answer once it is ready.
-	sendTimeout = time.Minute
+	// sendTimeout is how long a client may take to receive a short answer once it is ready. Package
+	// api bounds how slowly long ones are received.
+	sendTimeout = 30 * time.Second
 	// maxHeader leaves enough space for the longest URL that {d} accepts, percent-escaped.
 	maxHeader = 256 << 10
 	// shutdownTimeout is how long requests in flight may continue after a signal.
 	shutdownTimeout = 30 * time.Second
+	// watchedTimeout is after which time without a look at /readyz nobody has to be told that the
+	// server stops.
+	watchedTimeout = time.Minute
+	// connectionBytes is the share of --memory-limit for each connection without --max-connections.
+	// One that is idle takes a third of that.
+	connectionBytes = 64 << 10
+	// metricsConnections is how many connections --metrics-listen serves, and metricsHeaders the
+	// memory for their headers.
+	metricsConnections = 64
+	metricsHeaders     = 1 << 20
 )
 
 const (
@@ -51,6 +62,7 @@ type options struct {
 	poll, deadline, leaseTTL      time.Duration
 	memory, frameCache, pageCache int64 // MiB
 	keepOpen                      int
+	admission                     admission
 	logFormat                     string
 	accessLog                     bool
 }
@@ -100,6 +112,7 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 	f.DurationVar(&o.leaseTTL, "lease-ttl", lookup.DefaultLeaseTTL,
 		"`TIME` after which a server that was killed stops holding its versions; 0 holds none")
 	f.IntVar(&o.keepOpen, "keep-open", lookup.DefaultKeepOpen, "how many `VERSIONS` stay open besides the current one")
+	o.admission.flags(f)
 	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT`: text or json")
 	f.BoolVar(&o.accessLog, "access-log", true, "log every request: ids and counts, never a URL")
 	cli.BindEnv(cmd)
@@ -124,6 +137,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return cli.Usagef("--lease-ttl is %s; use %s to %s, or 0 for no lease", o.leaseTTL, lease.MinTTL, lease.MaxTTL)
 	case o.cache == "":
 		return cli.Usagef("--cache is empty; name a folder")
+	}
+	if err := o.admission.check(); err != nil {
+		return err
 	}
 	log, err := newLogger(o.logFormat, stderr)
 	if err != nil {
@@ -167,14 +183,22 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		access = slog.New(slog.DiscardHandler)
 	}
 	metrics := api.NewMetrics(server, counted)
-	handler := api.New(server, access, metrics)
-	endpoints := []*endpoint{{event: "listening", address: o.listen, mux: handler}}
+	ready := &api.Readiness{}
+	room := opt.HeapBytes() - opt.CacheBytes()
+	connections := api.NewConnections(o.admission.connections(o.memory*mib), room/8)
+	metrics.Connections(connections)
+	handler := api.New(server, access, metrics, api.AnswerBytes(room/8*5), api.Ready(ready),
+		api.Origins(o.admission.origins), api.Proxies(o.admission.trusted))
+	endpoints := []*endpoint{{event: "listening", address: o.listen, mux: handler, connections: connections}}
 	if o.metrics == "" {
 		handler.Handle("GET /metrics", metrics.Handler())
 	} else {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", metrics.Handler())
-		endpoints = append(endpoints, &endpoint{event: "metrics", address: o.metrics, mux: mux})
+		endpoints = append(endpoints, &endpoint{
+			event: "metrics", address: o.metrics, mux: mux,
+			connections: api.NewConnections(metricsConnections, metricsHeaders),
+		})
 	}
 	defer func() {
 		for _, e := range endpoints {
@@ -194,7 +218,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	for _, e := range endpoints {
 		log.Info(e.event, "address", e.listener.Addr().String(), "lake", store.URL(), "version", cli.Version())
 	}
-	err = serve(ctx, endpoints, o.deadline+sendTimeout, log)
+	err = serve(ctx, endpoints, 2*o.deadline+sendTimeout, log, func() { o.admission.wait(ready, log) })
 	stop()
 	background.Wait()
 	return err
@@ -205,11 +229,12 @@ type endpoint struct {
 	event, address string
 	mux            *http.ServeMux
 	listener       net.Listener
+	connections    *api.Connections
 }
 
-// serve answers requests until ctx ends or a listener fails. Then it waits up to shutdownTimeout
-// for the requests in flight.
-func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duration, log *slog.Logger) error {
+// serve answers requests until ctx ends or a listener fails. When ctx has ended it calls drain
+// before it stops listening. Then it waits up to shutdownTimeout for the requests in flight.
+func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duration, log *slog.Logger, drain func()) error {
 	failed := make(chan error, len(endpoints))
 	var servers []*http.Server
 	for _, e := range endpoints {
@@ -217,15 +242,17 @@ func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duratio
 			Handler:           e.mux,
 			ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 			MaxHeaderBytes: maxHeader,
+			ConnState:      e.connections.State,
 			ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		}
 		servers = append(servers, server)
-		go func() { failed <- server.Serve(api.Listener(e.listener)) }()
+		go func() { failed <- server.Serve(e.connections.Listener(e.listener)) }()
 	}
 	var err error
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
+		drain()
 		log.Info("stopping; requests in flight are finished first")
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

@@ -154,6 +154,7 @@ type Server struct {
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
+	opens    *semaphore.Weighted // one for each older version that is being opened
 	datasets int                 // on a page: MaxDatasets, fewer in tests
 	leases   *leases             // nil if the server holds none
 
@@ -203,6 +204,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
+		opens:    semaphore.NewWeighted(MaxOpenings),
 		segments: map[string]*sharedSegment{},
 	}
 	if opt.LeaseTTL > 0 {
@@ -458,23 +460,36 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	if s.closed {
+	for admitted := false; ; admitted = true {
+		s.mu.Lock()
+		i := slices.IndexFunc(s.older, func(o *opening) bool { return o.ref == ref })
+		if admitted && (s.closed || i >= 0) { // another request has begun to open it
+			s.opens.Release(1)
+		}
+		if s.closed {
+			s.mu.Unlock()
+			return nil, &NotReadyError{errClosed}
+		}
+		if i >= 0 {
+			o := s.older[i]
+			s.older = append(slices.Delete(s.older, i, i+1), o)
+			s.mu.Unlock()
+			return o.wait(ctx)
+		}
+		if admitted {
+			break // with s.mu held
+		}
 		s.mu.Unlock()
-		return nil, &NotReadyError{errClosed}
-	}
-	i := slices.IndexFunc(s.older, func(o *opening) bool { return o.ref == ref })
-	if i >= 0 {
-		o := s.older[i]
-		s.older = append(slices.Delete(s.older, i, i+1), o)
-		s.mu.Unlock()
-		return o.wait(ctx)
+		if err := s.admitOpening(ctx); err != nil {
+			return nil, err
+		}
 	}
 	o := &opening{ref: ref, done: make(chan struct{})}
 	evicted := s.keep(o)
 	s.mu.Unlock()
 	release(evicted)
 	go func() {
+		defer s.opens.Release(1)
 		// Other requests may wait for this version, so the opening does not end with this request.
 		var snap *Snapshot
 		err := contain(func() (err error) {
