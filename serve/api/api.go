@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -30,8 +31,10 @@ type handler struct {
 	gates  gates
 	// answerBytes is the memory for answers.
 	answerBytes int64
-	// rate is how fast a client has to receive an answer, in bytes a second.
-	rate int
+	// rate is how fast a client has to receive an answer, in bytes a second, and grace how long it
+	// may take to begin.
+	rate  int
+	grace time.Duration
 	// origins are those whose scripts may read answers, proxies those who say for whom they ask.
 	origins []string
 	proxies []netip.Prefix
@@ -77,7 +80,7 @@ type route struct {
 // the reads that a *blob.Counting traces, so the server's store should be one.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *http.ServeMux {
 	h := &handler{
-		server: server, log: log, answerBytes: DefaultAnswerBytes, rate: DefaultRate,
+		server: server, log: log, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
 		ready: &Readiness{},
 	}
 	for _, set := range options {

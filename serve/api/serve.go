@@ -263,15 +263,15 @@ func (r *request) send(h *handler) (sent int64, err error) {
 	if len(body) == 0 {
 		return 0, nil
 	}
-	p := pace{rate: h.rate, control: http.NewResponseController(r.w), long: len(body) > sendPiece}
+	p := h.pace(r.w, len(body) > sendPiece)
 	_, err = p.write(r.w, body)
 	return p.sent, err
 }
 
 const (
-	// DefaultRate is how fast a client has to receive an answer, in bytes a second, once
-	// sendGrace is over.
-	DefaultRate = 16 << 10
+	// sendRate is how fast a client has to receive an answer, in bytes a second, once sendGrace is
+	// over.
+	sendRate = 16 << 10
 	// sendGrace is how long a client may take to begin.
 	sendGrace = 10 * time.Second
 	// sendPiece is how much is sent between two looks at the clock.
@@ -281,12 +281,17 @@ const (
 // pace bounds how slowly a client may receive an answer.
 type pace struct {
 	rate    int
+	grace   time.Duration
 	control *http.ResponseController
 	// long tells that the answer may take longer than the server allows to all.
 	long bool
 	// waited is how long all writes took, sent what they sent.
 	waited time.Duration
 	sent   int64
+}
+
+func (h *handler) pace(w http.ResponseWriter, long bool) pace {
+	return pace{rate: h.rate, grace: h.grace, control: http.NewResponseController(w), long: long}
 }
 
 // write writes all of data. The connection is cut if that takes longer than it should: the time
@@ -296,7 +301,7 @@ func (p *pace) write(w io.Writer, data []byte) (n int, err error) {
 		piece := data[:min(len(data), sendPiece)]
 		began := time.Now()
 		if p.long {
-			allowed := sendGrace + time.Duration((p.sent+int64(len(piece)))*int64(time.Second)/int64(p.rate))
+			allowed := p.grace + time.Duration((p.sent+int64(len(piece)))*int64(time.Second)/int64(p.rate))
 			// A writer without deadlines is no connection of this server, such as that of a test.
 			_ = p.control.SetWriteDeadline(began.Add(allowed - p.waited))
 		}

@@ -33,7 +33,7 @@ func (h *handler) streamed(r *request, contentType string) *stream {
 	r.header["Content-Type"] = []string{contentType}
 	r.stream = &stream{
 		r: r, buf: make([]byte, 0, streamPiece), name: encoding(r.Header["Accept-Encoding"]),
-		pace: pace{rate: h.rate, control: http.NewResponseController(r.w), long: true},
+		pace: h.pace(r.w, true),
 	}
 	if r.Method == http.MethodHead {
 		r.stream.err = errHeadOnly
