@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/http"
 	"net/netip"
 	"runtime"
 	"strings"
@@ -52,12 +51,18 @@ func newGates(answerBytes int64, deadline time.Duration, m *Metrics) gates {
 	}
 }
 
-// client is whom a request is from, as far as the gates tell clients apart. An IPv6 client is a
-// network of 64 bits, because that is what one client gets.
-type client struct{ addr netip.Addr }
+// client is whom a request is from, as far as the gates tell clients apart: a principal, or else an
+// address. An IPv6 client is a network of 64 bits, because that is what one client gets.
+type client struct {
+	principal string
+	addr      netip.Addr
+}
 
-// client finds out whom the request is from: its peer, or whom a trusted proxy names.
-func (h *handler) client(r *http.Request) client {
+// client finds out whom the request is from: the principal, its peer, or whom a trusted proxy names.
+func (h *handler) client(r *request) client {
+	if r.principal != "" {
+		return client{principal: r.principal}
+	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return client{}
@@ -79,7 +84,7 @@ func (h *handler) client(r *http.Request) client {
 		network, _ := addr.Prefix(64) // an IPv6 address has that many bits
 		addr = network.Addr()
 	}
-	return client{addr}
+	return client{addr: addr}
 }
 
 func (h *handler) trusts(addr netip.Addr) bool {
@@ -107,14 +112,14 @@ func rows(def, highest int64) func(*request) int64 {
 // always is the weight of a route whose answers have up to so many rows.
 func always(n int64) func(*request) int64 { return func(*request) int64 { return n } }
 
-// admit waits at the gate for a request whose answer has up to so many rows.
-func (h *handler) admit(r *request, rows int64) (err error) {
+// enter waits at the gate for a request whose answer has up to so many rows.
+func (h *handler) enter(r *request, rows int64) (err error) {
 	g := h.gates.light
 	if rows >= heavyRows {
 		g = h.gates.heavy
 	}
 	// Most answers are smaller than their estimate, so a few are made at once whatever that is.
-	r.ticket, err = g.acquire(r.Context(), h.client(r.Request), min(baseBytes+rows*rowBytes, g.budget/4))
+	r.ticket, err = g.acquire(r.Context(), h.client(r), min(baseBytes+rows*rowBytes, g.budget/4))
 	return err
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -40,6 +41,7 @@ type handler struct {
 	proxies []netip.Prefix
 	// ready is what /readyz tells.
 	ready *Readiness
+	auth  auth.Authenticator // nil if nobody is asked who they are
 }
 
 // Option is a setting of the handler.
@@ -58,18 +60,24 @@ func Proxies(list []netip.Prefix) Option { return func(h *handler) { h.proxies =
 // Ready connects /readyz with r.
 func Ready(r *Readiness) Option { return func(h *handler) { h.ready = r } }
 
+// WithAuth makes the handler find out who sends each request, and answer as that principal may read
+// the lake. The server needs Options.Access.
+func WithAuth(a auth.Authenticator) Option { return func(h *handler) { h.auth = a } }
+
 // route is one kind of request: a set of paths with the same handler.
 type route struct {
 	// name is the route's name in logs and metrics.
 	name string
 	// parameters are the query parameters that a request may have, sorted. Nil allows any.
 	parameters []string
-	answer     func(*request) error
+	// unnamed routes answer the same to everybody, so nobody is asked who they are.
+	unnamed bool
+	answer  func(*request) error
 	// weight is how many rows the answer can have, which chooses the gate and what the request
 	// reserves there. A route without it passes no gate: its answers are small and need no lake.
 	weight func(*request) int64
-	// versions are those that the answer will be of, if that is known without looking.
-	versions func(*request) (versions []string, epoch uint64, ok bool)
+	// states are what the answer will be made from, if that is known without looking.
+	states func(*request) ([]lookup.State, bool)
 	// long tells that an answer may take longer than the deadline, because it is a stream.
 	long     bool
 	measured *measured
@@ -96,29 +104,29 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...O
 	}
 	handle(route{
 		name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain,
-		weight: always(16), versions: h.oneVersion,
+		weight: always(16), states: h.oneVersion,
 	}, "GET /v1/domain/{d}", "GET /domain/{d}")
 	handle(route{
 		name: "urls", parameters: []string{"cursor", "explain", "limit", "offset", "version"}, answer: h.urls,
-		weight: rows(lookup.DefaultLimit, lookup.MaxLimit), versions: h.oneVersion,
+		weight: rows(lookup.DefaultLimit, lookup.MaxLimit), states: h.oneVersion,
 	}, "GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{
 		name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets,
-		weight: always(100), versions: h.oneVersion,
+		weight: always(100), states: h.oneVersion,
 	}, "GET /v1/datasets")
 	handle(route{
 		name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff,
-		weight: always(lookup.MaxLimit), versions: h.twoVersions,
+		weight: always(lookup.MaxLimit), states: h.twoVersions,
 	}, "GET /v1/diff")
 	handle(route{
 		name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions,
 		weight: rows(lookup.DefaultVersions, lookup.MaxVersions),
 	}, "GET /v1/versions")
-	handle(route{name: "healthz", parameters: []string{}, answer: h.healthz}, "GET /healthz")
+	handle(route{name: "healthz", parameters: []string{}, unnamed: true, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{
 		name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages,
-		weight: always(lookup.DefaultLimit), versions: h.oneVersion,
+		weight: always(lookup.DefaultLimit), states: h.oneVersion,
 	}, "GET /{$}")
 	handle(route{name: "other", answer: h.other}, "/")
 	return mux
@@ -154,9 +162,15 @@ func (r *request) number(name string, def, lowest int64) (int64, error) {
 	return v, nil
 }
 
+// explains reports whether explain=1 asks for a trace.
+func (r *request) explains() bool {
+	v := r.query.Get("explain")
+	return v != "" && v != "0" && v != "false"
+}
+
 // explain returns the context of the request, and its trace if explain=1 asks for one.
 func (r *request) explain() (context.Context, *blob.Trace) {
-	if v := r.query.Get("explain"); v == "" || v == "0" || v == "false" {
+	if !r.explains() {
 		return r.Context(), nil
 	}
 	trace := new(blob.Trace)
@@ -191,7 +205,7 @@ func (h *handler) pin(ctx context.Context, r *request) (*lookup.Snapshot, error)
 // makes the server open one after the other for it alone.
 func (h *handler) acquire(ctx context.Context, r *request, version string) (*lookup.Snapshot, error) {
 	if !h.server.IsOpen(version) {
-		t, err := h.gates.opening.acquire(ctx, h.client(r.Request), 0)
+		t, err := h.gates.opening.acquire(ctx, h.client(r), 0)
 		if err != nil {
 			return nil, err
 		}
@@ -203,7 +217,7 @@ func (h *handler) acquire(ctx context.Context, r *request, version string) (*loo
 // describe writes the members that name the domain and the version of an answer.
 func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	d := &r.doc
-	r.of(a.TakedownEpoch, a.Version)
+	r.of(a.TakedownEpoch, snap)
 	d.text("domain", a.Domain)
 	d.id("domain_id", a.DomainID)
 	d.text("version", a.Version)
@@ -246,7 +260,7 @@ func (r *request) next(cursor, version, limit string) {
 // link writes the path of another page as a member, and as the header Link too.
 func (r *request) link(name, path string) {
 	r.doc.text(name, path)
-	if !r.partial {
+	if !r.brief {
 		r.header["Link"] = append(r.header["Link"], "<"+path+">; rel=\""+name+"\"")
 	}
 }

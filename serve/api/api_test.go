@@ -765,7 +765,7 @@ func TestMalformedRequestsAreProblems(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	web := httptest.NewUnstartedServer(s.web)
 	connections := NewConnections(10, 1<<20)
-	web.Listener, web.Config.ConnState = connections.Listener(web.Listener), connections.State
+	web.Listener, web.Config.ConnState = connections.Listener(web.Listener, false), connections.State
 	web.Config.MaxHeaderBytes = 4 << 10
 	web.Start()
 	defer web.Close()

@@ -30,19 +30,23 @@ var build = sync.OnceValue(func() string {
 
 // of says from what the answer is made: its versions and the epoch of their takedowns. With the
 // request and the program they determine each byte, so they are its validator.
-func (r *request) of(epoch uint64, versions ...string) {
-	r.etag, r.stored = r.validator(epoch, versions...), true
+func (r *request) of(epoch uint64, snaps ...*lookup.Snapshot) {
+	states := make([]lookup.State, len(snaps))
+	for i, s := range snaps {
+		states[i] = lookup.State{Version: s.Version().ID, TakedownEpoch: epoch, Audience: s.Audience()}
+	}
+	r.etag, r.stored = r.validator(states...), true
 }
 
 // validator is an ETag without quotes and without the suffix for the encoding.
-func (r *request) validator(epoch uint64, versions ...string) string {
+func (r *request) validator(states ...lookup.State) string {
 	text := make([]byte, 0, 256)
 	part := func(s string) { text = append(append(text, s...), 0) }
 	part(build())
-	part(strconv.FormatUint(epoch, 10))
-	part(strconv.Itoa(len(versions)))
-	for _, v := range versions {
-		part(v)
+	for _, s := range states {
+		part(s.Version)
+		part(strconv.FormatUint(s.TakedownEpoch, 10))
+		part(s.Audience)
 	}
 	part(r.URL.EscapedPath())
 	part(r.URL.RawQuery)
@@ -57,14 +61,14 @@ func (r *request) once() { r.etag, r.stored = "", false }
 // unchanged reports whether the client has the answer that it would get, without making it: its
 // versions and takedowns are known, and the client names the validator.
 func (h *handler) unchanged(r *request, rt *route) bool {
-	if rt.versions == nil || len(r.Header["If-None-Match"]) == 0 {
+	if rt.states == nil || len(r.Header["If-None-Match"]) == 0 {
 		return false
 	}
-	versions, epoch, ok := rt.versions(r)
+	states, ok := rt.states(r)
 	if !ok {
 		return false
 	}
-	etag := r.validator(epoch, versions...)
+	etag := r.validator(states...)
 	if !r.matches(etag, false) {
 		return false
 	}
@@ -106,14 +110,19 @@ func (r *request) tag() string {
 }
 
 // caching says what caches may do. They may keep answers about the lake, but have to ask before
-// they use one: a takedown changes the answers of all versions.
+// they use one: a takedown changes the answers of all versions, and what a principal may read can
+// change too.
 func (r *request) caching() {
-	if r.stored && r.status < 400 {
-		r.header["Cache-Control"] = []string{"no-cache"}
-		r.vary("Accept-Encoding")
+	switch {
+	case !r.stored || r.status >= 400:
+		r.header["Cache-Control"] = []string{"no-store"}
 		return
+	case r.private:
+		r.header["Cache-Control"] = []string{"private, no-cache"}
+	default:
+		r.header["Cache-Control"] = []string{"no-cache"}
 	}
-	r.header["Cache-Control"] = []string{"no-store"}
+	r.vary("Accept-Encoding")
 }
 
 // vary names a header of the request that the answer depends on.
@@ -121,37 +130,36 @@ func (r *request) vary(name string) { r.header["Vary"] = append(r.header["Vary"]
 
 // oneVersion is the version that a request will be answered from, as far as the server knows
 // without looking.
-func (h *handler) oneVersion(r *request) (versions []string, epoch uint64, ok bool) {
-	version := r.query.Get("version")
-	if c := r.query.Get("cursor"); c != "" && version == "" {
-		var err error
-		if version, err = lookup.CursorVersion(c); err != nil {
-			return nil, 0, false
-		}
+func (h *handler) oneVersion(r *request) ([]lookup.State, bool) {
+	version, err := r.versionOrCursor("version")
+	if err != nil {
+		return nil, false
 	}
-	id, epoch, ok := h.server.Identify(version)
-	return []string{id}, epoch, ok
+	state, ok := h.server.Identify(r.Context(), version)
+	return []lookup.State{state}, ok
 }
 
 // twoVersions is oneVersion for a diff that names both.
-func (h *handler) twoVersions(r *request) (versions []string, epoch uint64, ok bool) {
-	from := r.query.Get("from")
-	if from == "" {
-		return nil, 0, false
+func (h *handler) twoVersions(r *request) ([]lookup.State, bool) {
+	to, err := r.versionOrCursor("to")
+	if err != nil || r.query.Get("from") == "" {
+		return nil, false
 	}
-	before, _, ok := h.server.Identify(from)
+	before, ok := h.server.Identify(r.Context(), r.query.Get("from"))
 	if !ok {
-		return nil, 0, false
+		return nil, false
 	}
-	to := r.query.Get("to")
-	if c := r.query.Get("cursor"); c != "" && to == "" {
-		var err error
-		if to, err = lookup.CursorVersion(c); err != nil {
-			return nil, 0, false
-		}
+	after, ok := h.server.Identify(r.Context(), to)
+	return []lookup.State{before, after}, ok
+}
+
+// versionOrCursor is the version that a parameter names, or else the cursor.
+func (r *request) versionOrCursor(name string) (string, error) {
+	version := r.query.Get(name)
+	if c := r.query.Get("cursor"); c != "" && version == "" {
+		return lookup.CursorVersion(c)
 	}
-	after, epoch, ok := h.server.Identify(to)
-	return []string{before, after}, epoch, ok
+	return version, nil
 }
 
 // ofContent takes the document itself as what the validator is of, for answers that are made from
@@ -165,7 +173,7 @@ func (r *request) ofContent() {
 // them from one row: errors are the same, and so is the validator.
 func (r *request) shorten(n int64) int {
 	if r.Method == http.MethodHead && n > 1 {
-		r.partial = true
+		r.brief = true
 		return 1
 	}
 	return int(n)

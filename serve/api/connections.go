@@ -43,12 +43,14 @@ func NewConnections(limit int, headers int64) *Connections {
 
 // Listener wraps l. Requests which net/http rejects before it calls a handler get a problem
 // document too. Such a request has e.g. an invalid percent-escape in the path, no Host header, or a
-// header that is too large.
-func (c *Connections) Listener(l net.Listener) net.Listener { return &listener{l, c} }
+// header that is too large. If TLS is spoken over the connections, nothing can be said on them from
+// here, and those that are refused are closed.
+func (c *Connections) Listener(l net.Listener, tls bool) net.Listener { return &listener{l, c, tls} }
 
 type listener struct {
 	net.Listener
 	all *Connections
+	tls bool
 }
 
 // Accept implements net.Listener.
@@ -62,7 +64,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !ok {
 			return c, nil
 		}
-		own := &conn{TCPConn: tcp, all: l.all}
+		own := &conn{TCPConn: tcp, all: l.all, tls: l.tls}
 		own.waiting.Store(true)
 		if l.all.add(own) {
 			return own, nil
@@ -182,6 +184,7 @@ func (c *Connections) stats() connectionStats {
 type conn struct {
 	*net.TCPConn
 	all *Connections
+	tls bool
 	// waiting tells that no request is being answered: what is read is a header.
 	waiting atomic.Bool
 

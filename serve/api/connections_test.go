@@ -24,7 +24,7 @@ func bounded(t *testing.T, limit int, headers int64) (*httptest.Server, *Connect
 	web := httptest.NewUnstartedServer(s.web)
 	// httptest follows connections too.
 	web.Config.ConnState = c.State
-	web.Listener = c.Listener(web.Listener)
+	web.Listener = c.Listener(web.Listener, false)
 	web.Config.ReadHeaderTimeout = time.Hour
 	web.Start()
 	t.Cleanup(func() {
@@ -61,8 +61,8 @@ func exchange(t *testing.T, c net.Conn, text string) *http.Response {
 	return resp
 }
 
-// closed waits until the server has closed a connection, and returns what it sent before.
-func closed(t *testing.T, c net.Conn) string {
+// hungUp waits until the server has closed a connection, and returns what it sent before.
+func hungUp(t *testing.T, c net.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	if resp := exchange(t, fourth, health); resp.StatusCode != 200 {
 		t.Fatalf("%d", resp.StatusCode)
 	}
-	if got := closed(t, second); got != "" {
+	if got := hungUp(t, second); got != "" {
 		t.Errorf("the second one was told %q", got)
 	}
 	for _, c := range []net.Conn{oldest, third, fourth} {
@@ -126,7 +126,7 @@ func TestHeadersAreCounted(t *testing.T) {
 	// There is no room for a third one.
 	third := dial(t, web)
 	_, _ = io.WriteString(third, big(90<<10)) // the server closes it meanwhile
-	closed(t, third)
+	hungUp(t, third)
 	if st := all.stats(); st.shed["headers"] != 1 || st.headers > 200<<10 {
 		t.Errorf("%+v", st)
 	}

@@ -44,7 +44,7 @@ func (h *handler) diff(r *request) error {
 		page.StoppedBy = "limit"
 	}
 	d := &r.doc
-	r.of(page.TakedownEpoch, page.Before, page.After)
+	r.of(page.TakedownEpoch, before, after)
 	if page.StoppedBy == "deadline" {
 		r.once()
 	}

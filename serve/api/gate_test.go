@@ -21,7 +21,7 @@ func testGate(budget int64, slots, queue int) *gate {
 	}
 }
 
-func clientNumber(n byte) client { return client{netip.AddrFrom4([4]byte{192, 0, 2, n})} }
+func clientNumber(n byte) client { return client{addr: netip.AddrFrom4([4]byte{192, 0, 2, n})} }
 
 // until waits until f is true of the gate's state.
 func (g *gate) until(t *testing.T, what string, f func(gateStats) bool) {

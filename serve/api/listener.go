@@ -19,7 +19,7 @@ const (
 // Write replaces a rejection by net/http with a problem document of the same status. It passes
 // everything else on unchanged.
 func (c *conn) Write(b []byte) (int, error) {
-	if len(b) > maxRejection || !bytes.HasPrefix(b, []byte(rejectionStart)) {
+	if c.tls || len(b) > maxRejection || !bytes.HasPrefix(b, []byte(rejectionStart)) {
 		return c.TCPConn.Write(b)
 	}
 	statusLine, text, ok := bytes.Cut(b, []byte(rejectionEnd))
@@ -42,6 +42,9 @@ func (c *conn) Write(b []byte) (int, error) {
 
 // refuse answers with a problem before a request is read. The caller closes the connection.
 func (c *conn) refuse(p *problem) {
+	if c.tls {
+		return
+	}
 	head := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nRetry-After: %s\r\n", p.status, http.StatusText(p.status), shedRetry())
 	// A client that does not take it gets none.
 	_ = c.SetWriteDeadline(time.Now().Add(refusalTimeout))

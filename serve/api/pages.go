@@ -60,7 +60,7 @@ func fillStart(r *request, snap *lookup.Snapshot, page *ui.Page) error {
 	if err != nil {
 		return err
 	}
-	r.of(answer.TakedownEpoch, answer.Version)
+	r.of(answer.TakedownEpoch, snap)
 	s := &ui.Start{Before: answer.Before, Total: answer.Total, Rows: answer.Rows}
 	for _, d := range answer.Datasets {
 		s.Datasets = append(s.Datasets, ui.Dataset{
@@ -109,7 +109,7 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 	if err != nil {
 		return err
 	}
-	r.of(answer.TakedownEpoch, answer.Version)
+	r.of(answer.TakedownEpoch, snap)
 	version := r.named(snap)
 	d := &ui.Domain{Name: answer.Domain, Total: answer.Total, Others: answer.OtherDomains}
 	for i := range answer.Datasets {
@@ -139,7 +139,7 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 	if err != nil {
 		return err
 	}
-	r.of(answer.TakedownEpoch, answer.Version)
+	r.of(answer.TakedownEpoch, snap)
 	if answer.StoppedBy == "deadline" {
 		r.once()
 	}

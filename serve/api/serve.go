@@ -33,7 +33,13 @@ type request struct {
 	etag string
 	// stored tells that caches may keep the answer if they ask before each use.
 	stored bool
-	// partial tells that the document is not what GET would answer, but shorter.
+	// brief tells that the document is not what GET would answer, but shorter.
+	brief bool
+	// principal is who asks, "" for nobody in particular. Private tells that it was asked.
+	principal string
+	private   bool
+	// partial tells that whoever asks may not read all datasets, or that this is not known yet. Then
+	// the answer says nothing that depends on datasets that may not be read.
 	partial bool
 	// ticket is what the request holds of its gate, nil if it passed none.
 	ticket *ticket
@@ -72,7 +78,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	r.header["X-Content-Type-Options"] = []string{"nosniff"}
 	h.allowOrigin(r)
 	defer r.release()
-	err := rt.parse(r)
+	err := h.prepare(r, rt)
 	switch {
 	case err != nil:
 	case h.unchanged(r, rt):
@@ -114,7 +120,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 // run waits at the gate and calls the handler.
 func (h *handler) run(r *request, rt *route) error {
 	if rt.weight != nil {
-		if err := h.admit(r, rt.weight(r)); err != nil {
+		if err := h.enter(r, rt.weight(r)); err != nil {
 			return err
 		}
 	}
@@ -186,24 +192,39 @@ func (h *handler) access(r *request, rt *route, id string, sent int64, cut bool,
 	h.log.LogAttrs(r.Request.Context(), level, "request", attrs...)
 }
 
-// parse checks the parameters.
-func (rt *route) parse(r *request) (err error) {
+// prepare finds out who asks and checks the parameters.
+func (h *handler) prepare(r *request, rt *route) (err error) {
+	defer contain(&err)
+	if h.auth != nil && !rt.unnamed {
+		if err := h.admit(r); err != nil {
+			return err
+		}
+	}
 	if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return badParameter("query", "string is malformed; check its percent-escapes and separators")
 	}
 	if rt.parameters != nil {
-		return rt.check(r.query)
+		if err := rt.check(r.query); err != nil {
+			return err
+		}
+	}
+	if r.partial && r.explains() {
+		return newProblem(http.StatusForbidden, "forbidden", "explain=1 is for those who may read all datasets",
+			"the reads of the store are of all datasets; leave explain out")
 	}
 	return nil
 }
 
+// contain makes a panic a *lookup.PanicError.
+func contain(err *error) {
+	if v := recover(); v != nil {
+		*err = &lookup.PanicError{Value: v, Stack: debug.Stack()}
+	}
+}
+
 // run calls the handler. A panic becomes a *lookup.PanicError.
 func (rt *route) run(r *request) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &lookup.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
+	defer contain(&err)
 	return rt.answer(r)
 }
 
@@ -222,6 +243,11 @@ func (r *request) fail(err error) *problem {
 		r.header.Set("Retry-After", shedRetry())
 	case p.status == http.StatusServiceUnavailable:
 		r.header.Set("Retry-After", retryAfter)
+	case p.status == http.StatusUnauthorized:
+		r.header.Set("WWW-Authenticate", `Bearer realm="urlake", error="invalid_token", error_description=`+strconv.Quote(p.detail))
+	}
+	if r.partial && p.status >= 500 && p.kind != "overloaded" {
+		p = &problem{status: p.status, kind: p.kind, title: p.title} // the rest can name objects
 	}
 	return p
 }
@@ -241,7 +267,7 @@ func (r *request) send(h *handler) (sent int64, err error) {
 		delete(r.header, "Content-Type")
 	case r.status == http.StatusNoContent:
 	case head:
-		if coding == "" && !r.partial { // otherwise the length of what GET sends is not known
+		if coding == "" && !r.brief { // otherwise the length of what GET sends is not known
 			r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
 		}
 		body = nil

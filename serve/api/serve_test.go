@@ -294,7 +294,7 @@ func TestClients(t *testing.T) {
 		{"[::ffff:192.0.2.1]:99", nil, "192.0.2.1"},
 		{"[fe80::1%eth0]:99", nil, "fe80::"},
 	} {
-		r := &http.Request{RemoteAddr: c.peer, Header: http.Header{}}
+		r := &request{Request: &http.Request{RemoteAddr: c.peer, Header: http.Header{}}}
 		if c.list != nil {
 			r.Header["X-Forwarded-For"] = c.list
 		}
@@ -302,7 +302,10 @@ func TestClients(t *testing.T) {
 			t.Errorf("%s for %q: %s, want %s", c.peer, c.list, got, c.want)
 		}
 	}
-	if got := h.client(&http.Request{RemoteAddr: "@"}); got != (client{}) {
+	if got := h.client(&request{Request: &http.Request{RemoteAddr: "10.0.0.1:1"}, principal: "ada"}); got != (client{principal: "ada"}) {
+		t.Errorf("a principal behind a proxy: %v", got)
+	}
+	if got := h.client(&request{Request: &http.Request{RemoteAddr: "@"}}); got != (client{}) {
 		t.Errorf("a peer without an address: %v", got)
 	}
 }
@@ -586,8 +589,13 @@ func streaming(t *testing.T, lines int, end error) *httptest.Server {
 	rt := &route{
 		name: "lines", measured: s.metrics.route("lines"), long: true, weight: always(1),
 		answer: func(r *request) error {
+			snap, err := h.acquire(r.Context(), r, "")
+			if err != nil {
+				return err
+			}
+			defer snap.Release()
+			r.of(7, snap)
 			out := h.streamed(r, "text/plain")
-			r.of(7, "version")
 			for i := range lines {
 				if _, err := fmt.Fprintf(out, "%08d\n", i); err != nil {
 					return err
