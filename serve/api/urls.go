@@ -2,6 +2,7 @@ package api
 
 import (
 	"log/slog"
+	"runtime"
 	"slices"
 	"strconv"
 
@@ -12,6 +13,9 @@ import (
 
 // itemBytes is the length of an item in JSON without its URL, if nothing in the URL is escaped.
 const itemBytes = len(`,{"url_id":"0123456789abcdef","url":"","ts":"2024-06-14T00:00:00.000Z"}`)
+
+// yieldRows is how many rows are written between two chances for other requests.
+const yieldRows = 256
 
 func (h *handler) urls(r *request) error {
 	target, err := lookup.ParseTarget(r.PathValue("d"))
@@ -67,6 +71,9 @@ func (h *handler) urls(r *request) error {
 	d.number("offset", page.Offset)
 	d.array("items")
 	for i := range n {
+		if i%yieldRows == yieldRows-1 {
+			runtime.Gosched() // a lookup that waits for a processor takes less than these rows
+		}
 		d.element()
 		d.id("url_id", page.ID(i))
 		d.key("url")
