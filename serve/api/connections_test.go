@@ -44,8 +44,8 @@ func dial(t *testing.T, web *httptest.Server) net.Conn {
 	return c
 }
 
-// exchange sends text and reads an answer, whose connection goes on.
-func exchange(t *testing.T, c net.Conn, text string) *http.Response {
+// exchange sends text, reads an answer, whose connection goes on, and returns its status.
+func exchange(t *testing.T, c net.Conn, text string) int {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func exchange(t *testing.T, c net.Conn, text string) *http.Response {
 	if _, err := io.ReadAll(resp.Body); err != nil {
 		t.Fatal(err)
 	}
-	return resp
+	return resp.StatusCode
 }
 
 // hungUp waits until the server has closed a connection, and returns what it sent before.
@@ -84,8 +84,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	third := dial(t, web)
 	eventually(t, "three are open", func() bool { return all.stats().open == 3 })
 	// A request makes a connection the youngest one.
-	if resp := exchange(t, oldest, health); resp.StatusCode != 200 {
-		t.Fatalf("%d", resp.StatusCode)
+	if status := exchange(t, oldest, health); status != 200 {
+		t.Fatalf("%d", status)
 	}
 	eventually(t, "it is idle again", func() bool { return all.stats().idle == 3 })
 	// A half-sent header is idle too.
@@ -93,15 +93,15 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	fourth := dial(t, web)
-	if resp := exchange(t, fourth, health); resp.StatusCode != 200 {
-		t.Fatalf("%d", resp.StatusCode)
+	if status := exchange(t, fourth, health); status != 200 {
+		t.Fatalf("%d", status)
 	}
 	if got := hungUp(t, second); got != "" {
 		t.Errorf("the second one was told %q", got)
 	}
 	for _, c := range []net.Conn{oldest, third, fourth} {
-		if resp := exchange(t, c, health); resp.StatusCode != 200 {
-			t.Errorf("another one: %d", resp.StatusCode)
+		if status := exchange(t, c, health); status != 200 {
+			t.Errorf("another one: %d", status)
 		}
 	}
 	if st := all.stats(); st.open != 3 || st.shed["idle"] != 1 || st.shed["full"] != 0 {
@@ -131,18 +131,18 @@ func TestHeadersAreCounted(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	// Usual headers need none.
-	if resp := exchange(t, dial(t, web), health); resp.StatusCode != 200 {
-		t.Errorf("a small header: %d", resp.StatusCode)
+	if status := exchange(t, dial(t, web), health); status != 200 {
+		t.Errorf("a small header: %d", status)
 	}
 	// A request gives its memory back when it is answered, and a connection when it ends.
-	if resp := exchange(t, open[0], "\r\n\r\n"); resp.StatusCode != 200 {
-		t.Errorf("a large header: %d", resp.StatusCode)
+	if status := exchange(t, open[0], "\r\n\r\n"); status != 200 {
+		t.Errorf("a large header: %d", status)
 	}
 	eventually(t, "one is free", func() bool { return all.stats().headers < 100<<10 })
 	open[1].Close()
 	eventually(t, "all are free", func() bool { return all.stats().headers == 0 })
-	if resp := exchange(t, dial(t, web), big(150<<10)+"\r\n\r\n"); resp.StatusCode != 200 {
-		t.Errorf("a larger header, when there is room: %d", resp.StatusCode)
+	if status := exchange(t, dial(t, web), big(150<<10)+"\r\n\r\n"); status != 200 {
+		t.Errorf("a larger header, when there is room: %d", status)
 	}
 }
 
@@ -165,8 +165,8 @@ func TestRefusal(t *testing.T) {
 	all.mu.Lock()
 	all.open--
 	all.mu.Unlock()
-	if resp := exchange(t, dial(t, web), health); resp.StatusCode != 200 {
-		t.Errorf("when there is room again: %d", resp.StatusCode)
+	if status := exchange(t, dial(t, web), health); status != 200 {
+		t.Errorf("when there is room again: %d", status)
 	}
 	if st := all.stats(); st.shed["full"] != 1 {
 		t.Errorf("%+v", st)

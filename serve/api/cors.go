@@ -13,15 +13,15 @@ func (h *handler) allowOrigin(r *request) {
 	if len(h.origins) == 0 {
 		return
 	}
-	any := slices.Contains(h.origins, "*")
-	if !any {
+	all := slices.Contains(h.origins, "*")
+	if !all {
 		r.vary("Origin")
 	}
 	origin := r.Header.Get("Origin")
 	switch {
 	case origin == "":
 		return
-	case any:
+	case all:
 		origin = "*"
 	case !slices.Contains(h.origins, origin):
 		return

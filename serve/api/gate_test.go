@@ -277,7 +277,7 @@ func TestGateHoldsItsBounds(t *testing.T) {
 		var done sync.WaitGroup
 		for _, w := range all {
 			done.Go(func() {
-				ticket, err := g.acquire(context.Background(), clientNumber(w.client), w.bytes) //nolint:usetesting // a rapid.T has no context
+				ticket, err := g.acquire(context.Background(), clientNumber(w.client), w.bytes)
 				if err != nil {
 					return
 				}
@@ -286,11 +286,11 @@ func TestGateHoldsItsBounds(t *testing.T) {
 				if w.pause {
 					ticket.pause()
 					check()
-					if err := ticket.resume(context.Background()); err != nil { //nolint:usetesting // a rapid.T has no context
+					if err := ticket.resume(context.Background()); err != nil {
 						t.Error(err)
 					}
 				}
-				if ticket.grow(context.Background(), w.grow) == nil { //nolint:usetesting // a rapid.T has no context
+				if ticket.grow(context.Background(), w.grow) == nil {
 					check()
 				}
 				ticket.made(w.bytes / 2)

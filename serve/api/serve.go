@@ -161,15 +161,15 @@ func (r *request) problem(err error) {
 	p.write(&r.doc)
 }
 
-// cut records why a stream has ended early. That its client has gone, or was too slow, is no error
-// of the server.
+// cut records why a stream has ended early, and has the status of that from here on in logs and
+// metrics. That its client has gone, or was too slow, is no error of the server.
 func (r *request) cut(err error) {
 	var network net.Error
 	if errors.Is(err, context.Canceled) || errors.As(err, &network) || errors.Is(err, syscall.EPIPE) {
 		r.status = statusClientGone
 		return
 	}
-	r.fail(err)
+	_ = r.fail(err) // the problem cannot be sent any more
 }
 
 // access writes the line of the access log.

@@ -629,7 +629,7 @@ func TestStreams(t *testing.T) {
 	web := streaming(t, lines, nil)
 	// Compression is asked for by hand, so that the client does not undo it.
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
-	get := func(method, base, accept string) *http.Response {
+	get := func(method, base, accept string) (status int, header http.Header, body []byte, err error) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, base+"/lines", nil)
 		if err != nil {
@@ -642,30 +642,32 @@ func TestStreams(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { resp.Body.Close() })
-		return resp
+		defer resp.Body.Close()
+		body, err = io.ReadAll(resp.Body)
+		return resp.StatusCode, resp.Header, body, err
 	}
 	for _, accept := range []string{"", "gzip", "zstd"} {
-		resp := get("GET", web.URL, accept)
-		if resp.Header.Get("Content-Encoding") != accept || resp.Header.Get("Etag") == "" || resp.Header.Get("Content-Type") != "text/plain" {
-			t.Errorf("%q: %v", accept, resp.Header)
+		status, header, body, err := get("GET", web.URL, accept)
+		if err != nil || status != 200 || header.Get("Content-Encoding") != accept || header.Get("Etag") == "" ||
+			header.Get("Content-Type") != "text/plain" {
+			t.Errorf("%q: %d %v, %v", accept, status, header, err)
 		}
-		if got := unpacked(t, accept, resp.Body); !bytes.Equal(got, want.Bytes()) {
+		if got := unpacked(t, accept, bytes.NewReader(body)); !bytes.Equal(got, want.Bytes()) {
 			t.Errorf("%q: %d bytes, want %d", accept, len(got), want.Len())
 		}
-		if resp := get("HEAD", web.URL, accept); resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/plain" {
-			t.Errorf("HEAD: %d %v", resp.StatusCode, resp.Header)
+		if status, header, _, err := get("HEAD", web.URL, accept); err != nil || status != 200 || header.Get("Content-Type") != "text/plain" {
+			t.Errorf("HEAD: %d %v, %v", status, header, err)
 		}
 	}
 	// An error before the first byte is a problem. A later one cuts the connection.
 	fault := badParameter("line", "is wrong")
-	if resp := get("GET", streaming(t, 0, fault).URL, ""); resp.StatusCode != 400 || resp.Header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("an early error: %d %v", resp.StatusCode, resp.Header)
+	if status, header, _, err := get("GET", streaming(t, 0, fault).URL, ""); err != nil || status != 400 ||
+		header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("an early error: %d %v, %v", status, header, err)
 	}
 	for _, accept := range []string{"", "gzip", "zstd"} {
-		resp := get("GET", streaming(t, lines, fault).URL, accept)
-		if _, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%q, a late error: %d, %v", accept, resp.StatusCode, err)
+		if status, _, _, err := get("GET", streaming(t, lines, fault).URL, accept); status != 200 || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%q, a late error: %d, %v", accept, status, err)
 		}
 	}
 }

@@ -38,8 +38,8 @@ const (
 	// shutdownTimeout is how long requests in flight may continue after a signal.
 	shutdownTimeout = 30 * time.Second
 	// watchedTimeout is after which time without a look at /readyz nobody has to be told that the
-	// server stops.
-	watchedTimeout = time.Minute
+	// server stops. Balancers look every ten seconds or more often.
+	watchedTimeout = 20 * time.Second
 	// connectionBytes is the share of --memory-limit for each connection without --max-connections.
 	// One that is idle takes a third of that.
 	connectionBytes = 64 << 10
@@ -106,7 +106,11 @@ While it runs, a server keeps a small object below index/leases/ of the lake, so
 collector deletes the versions that it reads. It works without permission to write as well.
 
 --memory-limit is divided: a quarter for mapped files, a quarter for decoded index frames, three
-sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.`,
+sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.
+Requests that find no room in time are shed with 503, or 429 if it is the client's own requests
+that took it, and with Retry-After. Small requests do not wait for large ones. Behind a proxy,
+--trusted-proxy tells clients apart. SIGTERM makes /readyz 503 for --drain, then requests in flight
+are finished.`,
 		Example: `  serve --lake file:///data/lake
   serve --lake s3://bucket/lake --listen :9000 --cache /var/cache/urlake
   serve --lake s3://bucket/lake --auth tokens --tls-cert web.pem --tls-key web.key --metrics-listen 127.0.0.1:9464`,
@@ -128,7 +132,7 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 	f.StringVar(&o.cache, "cache", lookup.DefaultCache(),
 		"`FOLDER` for copies of the mapped index files; a file:// lake is mapped in place")
 	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two checks for a new version")
-	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a page of URLs may take")
+	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a query may take; pages of URLs end with the rows found by then")
 	f.Int64Var(&o.memory, "memory-limit", lookup.DefaultMemoryBytes/mib, "`MIB` of resident memory to stay within")
 	f.Int64Var(&o.frameCache, "frame-cache", 0,
 		"`MIB` of decoded index frames to cache (default: a quarter of --memory-limit)")
