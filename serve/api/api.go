@@ -1,9 +1,12 @@
-// Package api is the HTTP interface of the read server: the two queries, the lists of datasets and
-// of versions, the changes between two versions, health and readiness, web pages, and metrics.
-// docs/api.md describes it for clients. The serve program calls it; lookup finds the answers.
+// Package api is the HTTP interface of the read server: the queries, the lists of datasets, of
+// domains and of versions, the changes between two versions, health and readiness, web pages, and
+// metrics. docs/api.md describes it for clients. The serve program calls it; lookup finds the
+// answers.
 //
 // An answer is complete in memory before its first byte is sent. So a failure at any point is an
-// error with a status of its own and never a shorter answer with status 200. Errors are problem
+// error with a status of its own and never a shorter answer with status 200. Lists of URLs can also
+// be streams of any length, and lists of domains are answered by one; a failure in the middle of
+// one cuts the connection, so that no client takes what it got for the whole. Errors are problem
 // documents (RFC 9457). Logs contain domain_id, dataset_id and counts, never a URL.
 package api
 
@@ -41,7 +44,11 @@ type handler struct {
 	proxies []netip.Prefix
 	// ready is what /readyz tells.
 	ready *Readiness
-	auth  auth.Authenticator // nil if nobody is asked who they are
+	mux    *http.ServeMux
+	// bulks has room for the lists that may be in memory at once. The others wait for bulkWait.
+	bulks    chan struct{}
+	bulkWait time.Duration
+	auth     auth.Authenticator // nil if nobody is asked who they are
 }
 
 // Option is a setting of the handler.
@@ -78,24 +85,27 @@ type route struct {
 	weight func(*request) int64
 	// states are what the answer will be made from, if that is known without looking.
 	states func(*request) ([]lookup.State, bool)
-	// long tells that an answer may take longer than the deadline, because it is a stream.
-	long     bool
+	// streams reports whether the answer will be a stream, which may take longer than the deadline.
+	// Nil stands for never.
+	streams  func(*request) bool
 	measured *measured
+	// streamed are the metrics of answers that are streams; nil if there are none.
+	streamed *measured
 }
 
 // New returns the handler of all paths. The caller may add paths of its own. The handler writes
 // requests to log and counts them in metrics, which are of this handler alone. explain=1 reports
 // the reads that a *blob.Counting traces, so the server's store should be one.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *http.ServeMux {
+	mux := http.NewServeMux()
 	h := &handler{
-		server: server, log: log, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
-		ready: &Readiness{},
+		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
+		ready: &Readiness{}, bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait,
 	}
 	for _, set := range options {
 		set(h)
 	}
 	h.gates = newGates(h.answerBytes, server.Deadline(), metrics)
-	mux := http.NewServeMux()
 	handle := func(rt route, patterns ...string) {
 		rt.measured = metrics.route(rt.name)
 		for _, pattern := range patterns {
@@ -107,13 +117,29 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...O
 		weight: always(16), states: h.oneVersion,
 	}, "GET /v1/domain/{d}", "GET /domain/{d}")
 	handle(route{
-		name: "urls", parameters: []string{"cursor", "explain", "limit", "offset", "version"}, answer: h.urls,
-		weight: rows(lookup.DefaultLimit, lookup.MaxLimit), states: h.oneVersion,
+		name: "url", parameters: []string{"cursor", "explain", "url", "version"}, answer: h.url,
+		weight: always(100), states: h.oneVersion,
+	}, "GET /v1/url")
+	handle(route{
+		name: "urls", parameters: urlsParameters, answer: h.urls, weight: urlsRows, states: h.oneVersion,
+		streams: streamsURLs, streamed: metrics.route("urls_stream"),
 	}, "GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{
 		name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets,
 		weight: always(100), states: h.oneVersion,
 	}, "GET /v1/datasets")
+	handle(route{
+		name: "bulk", parameters: []string{"dataset", "format", "matrix", "totals", "version"}, answer: h.bulk,
+		weight:  always(lookup.MaxLimit),
+		streams: func(*request) bool { return true }, streamed: metrics.route("bulk_stream"),
+	}, "POST /v1/domains:lookup")
+	handle(route{
+		name: "dataset", parameters: []string{"version"}, answer: h.dataset, weight: always(100), states: h.oneVersion,
+	}, "GET /v1/datasets/{id}")
+	handle(route{
+		name: "domains", parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"},
+		answer: h.domains, weight: rows(lookup.DefaultLimit, lookup.MaxLimit), states: h.oneVersion,
+	}, "GET /v1/domains")
 	handle(route{
 		name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff,
 		weight: always(lookup.MaxLimit), states: h.twoVersions,
@@ -122,6 +148,7 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...O
 		name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions,
 		weight: rows(lookup.DefaultVersions, lookup.MaxVersions),
 	}, "GET /v1/versions")
+	handle(route{name: "healthz", parameters: []string{}, unnamed: true, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "healthz", parameters: []string{}, unnamed: true, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{
@@ -243,9 +270,9 @@ func (r *request) end(returned int, cursor, version string) {
 	r.next(cursor, version, "")
 }
 
-// next writes the link to the next page, which is of the same version. An empty cursor means that
-// there is none; an empty limit is left out.
-func (r *request) next(cursor, version, limit string) {
+// next writes the link to the next page, which is of the same version and has the same values of
+// the parameters keep. An empty cursor means that there is none; an empty limit is left out.
+func (r *request) next(cursor, version, limit string, keep ...string) {
 	if cursor == "" {
 		r.doc.null("next")
 		return
@@ -253,6 +280,11 @@ func (r *request) next(cursor, version, limit string) {
 	v := url.Values{"cursor": {cursor}, "version": {version}}
 	if limit != "" {
 		v.Set("limit", limit)
+	}
+	for _, name := range keep {
+		if r.query.Has(name) {
+			v.Set(name, r.query.Get(name))
+		}
 	}
 	r.link("next", r.URL.EscapedPath()+"?"+v.Encode())
 }
@@ -302,9 +334,18 @@ func (h *handler) other(r *request) error {
 		h.preflight(r)
 		return nil
 	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		r.header.Set("Allow", "GET, HEAD")
-		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "Only GET and HEAD are served", "")
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		ask := r.Request.Clone(r.Context())
+		ask.Method = method
+		if _, pattern := h.mux.Handler(ask); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) > 0 {
+		list := strings.Join(allowed, ", ")
+		r.header.Set("Allow", list)
+		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "The path takes other methods", "use "+list)
 	}
 	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "")
 	if strings.HasPrefix(r.URL.Path, "/v1/domain/") || strings.HasPrefix(r.URL.Path, "/domain/") {

@@ -50,6 +50,7 @@ func (r *request) validator(states ...lookup.State) string {
 	}
 	part(r.URL.EscapedPath())
 	part(r.URL.RawQuery)
+	part(r.form) // by Accept
 	sum := xxh3.Hash128(text).Bytes()
 	return hex.EncodeToString(sum[:])
 }

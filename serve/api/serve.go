@@ -7,13 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/urlake/urlake/lake/codec"
@@ -29,6 +27,8 @@ type request struct {
 	query  url.Values
 	doc    document
 	status int
+	// form is the format that Accept chooses, "" if the path or the query does.
+	form string
 	// etag is the validator of the answer, "" if it has none.
 	etag string
 	// stored tells that caches may keep the answer if they ask before each use.
@@ -43,7 +43,7 @@ type request struct {
 	partial bool
 	// ticket is what the request holds of its gate, nil if it passed none.
 	ticket *ticket
-	// stream is the answer if it is sent while it is made, or else nil.
+	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
 	stream *stream
 	w      http.ResponseWriter
 	// logged are the attributes that the handler adds to the line of the access log.
@@ -88,30 +88,30 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 			r.validate()
 		}
 	}
-	if err != nil && r.stream != nil && !r.stream.begun && !errors.Is(err, errHeadOnly) {
-		r.stream = nil
-	}
 	if err != nil && r.stream == nil {
 		r.problem(err)
 	}
-	sent, failed := int64(0), error(nil)
+	name, measured, sent, cut := rt.name, rt.measured, int64(0), false
 	switch {
 	case r.stream != nil:
-		if sent, failed = r.stream.finish(err); failed != nil {
-			r.cut(failed)
+		r.stream.release()
+		name, measured, sent, cut = rt.name+"_stream", rt.streamed, r.stream.pace.sent, err != nil
+		if cut {
+			_ = r.fail(err) // for the log: no problem document can follow the rows
 		}
 	case r.status != statusClientGone:
 		r.caching()
-		sent, failed = r.send(h)
+		sent, err = r.send(h)
+		cut = err != nil
 	}
 	took := time.Since(started)
-	rt.measured.observe(r.status, took, sent, failed != nil)
-	h.access(r, rt, id, sent, failed != nil, took)
+	measured.observe(r.status, took, sent, cut)
+	h.access(r, name, id, sent, cut, took)
 	if cap(r.doc.buf) <= maxPooled {
 		*buf = r.doc.buf
 		buffers.Put(buf)
 	}
-	if r.stream != nil && failed != nil {
+	if r.stream != nil && cut {
 		// The client must not take what it has for the whole answer.
 		panic(http.ErrAbortHandler)
 	}
@@ -124,7 +124,7 @@ func (h *handler) run(r *request, rt *route) error {
 			return err
 		}
 	}
-	if rt.long {
+	if rt.streams != nil && rt.streams(r) {
 		return rt.run(r)
 	}
 	// Pages of URLs and diffs end by themselves at the deadline, with the rows that they have.
@@ -161,19 +161,8 @@ func (r *request) problem(err error) {
 	p.write(&r.doc)
 }
 
-// cut records why a stream has ended early, and has the status of that from here on in logs and
-// metrics. That its client has gone, or was too slow, is no error of the server.
-func (r *request) cut(err error) {
-	var network net.Error
-	if errors.Is(err, context.Canceled) || errors.As(err, &network) || errors.Is(err, syscall.EPIPE) {
-		r.status = statusClientGone
-		return
-	}
-	_ = r.fail(err) // the problem cannot be sent any more
-}
-
 // access writes the line of the access log.
-func (h *handler) access(r *request, rt *route, id string, sent int64, cut bool, took time.Duration) {
+func (h *handler) access(r *request, name, id string, sent int64, cut bool, took time.Duration) {
 	level := slog.LevelInfo
 	// lookup logs why no version is open, so 503 is no error of the request.
 	if r.status >= 500 && r.status != http.StatusServiceUnavailable {
@@ -183,7 +172,7 @@ func (h *handler) access(r *request, rt *route, id string, sent int64, cut bool,
 		return
 	}
 	attrs := append([]slog.Attr{
-		slog.String("route", rt.name), slog.Int("status", r.status), slog.String("request_id", id),
+		slog.String("route", name), slog.Int("status", r.status), slog.String("request_id", id),
 	}, r.logged...)
 	if cut {
 		attrs = append(attrs, slog.Bool("cut", true)) // the client did not take all of it
@@ -207,6 +196,9 @@ func (h *handler) prepare(r *request, rt *route) (err error) {
 		if err := rt.check(r.query); err != nil {
 			return err
 		}
+	}
+	if rt.streams != nil && !r.query.Has("format") {
+		r.form = string(r.wantedForm())
 	}
 	if r.partial && r.explains() {
 		return newProblem(http.StatusForbidden, "forbidden", "explain=1 is for those who may read all datasets",

@@ -3,130 +3,90 @@ package api
 import (
 	"errors"
 	"net/http"
+	"strconv"
 )
 
-// streamPiece is how much of a stream is gathered before it is sent, in bytes. It is also how much
-// is made between two turns of others.
-const streamPiece = 64 << 10
+const (
+	// streamPiece is how much of a stream is written at once, in bytes. It is also how much is made
+	// between two turns of others.
+	streamPiece = 64 << 10
 
-// errHeadOnly ends the writing of a stream that nobody asked to see: the request is HEAD.
-var errHeadOnly = errors.New("the request wants no body")
+	// The trailers of a stream: the number of rows, and the cursor of what follows them.
+	rowsTrailer   = "Urlake-Rows"
+	cursorTrailer = "Urlake-Next-Cursor"
+)
 
-// stream is an answer that is sent while it is made, compressed if the client wants that. Its
-// memory does not grow with its length. An error after its first byte cuts the connection, so that
-// no client takes the part for the whole. While a client lets it wait, it gives its slot at the
-// gate to others.
+// stream is an answer whose length is not known when its header is sent. It is compressed if the
+// client wants that. While a client lets it wait, it gives its slot at the gate to others.
 type stream struct {
 	r       *request
 	pace    pace
-	buf     []byte
-	begun   bool    // the headers are sent
-	name    string  // of the encoding, or ""
-	encoder encoder // nil if the stream is not compressed, or has not begun
-	err     error   // the first failure
+	cursor  string  // of what follows the rows, "" if nothing does
+	encoder encoder // nil if it is not compressed
+	coding  string  // of the encoder
 }
 
-// streamed begins an answer that is sent while it is made. The handler writes it and returns, with
-// the error of a write if there was one. An error before the headers are sent is a problem document
-// like any other.
-func (h *handler) streamed(r *request, contentType string) *stream {
-	r.header["Content-Type"] = []string{contentType}
-	r.stream = &stream{
-		r: r, buf: make([]byte, 0, streamPiece), name: encoding(r.Header["Accept-Encoding"]),
-		pace: h.pace(r.w, true),
+// begin sends the header of a stream. A client has to notice when one is cut, so HTTP/1.0, which
+// ends an answer by closing the connection, has none.
+func (h *handler) begin(r *request, contentType string) (*stream, error) {
+	if !r.ProtoAtLeast(1, 1) {
+		return nil, newProblem(http.StatusHTTPVersionNotSupported, "bad-request", "Streams need HTTP/1.1",
+			"HTTP/1.0 cannot tell a stream that was cut from a whole one; use HTTP/1.1, or format=json")
 	}
-	if r.Method == http.MethodHead {
-		r.stream.err = errHeadOnly
-	}
-	return r.stream
-}
-
-// Write implements io.Writer. It fails when the client has gone or receives too slowly, and for a
-// HEAD request.
-func (s *stream) Write(p []byte) (int, error) {
-	if s.err != nil {
-		return 0, s.err
-	}
-	s.buf = append(s.buf, p...)
-	if len(s.buf) >= streamPiece {
-		if s.begin(); s.pass() != nil {
-			return 0, s.err
-		}
-	}
-	return len(p), nil
-}
-
-// Flush sends what was written so far.
-func (s *stream) Flush() error {
-	if s.err != nil {
-		return s.err
-	}
-	s.begin()
-	if s.pass() == nil && s.encoder != nil {
-		s.err = s.encoder.Flush()
-	}
-	if s.err == nil {
-		s.err = s.pace.control.Flush()
-	}
-	return s.err
-}
-
-// pass hands what was gathered to the encoder or to the connection.
-func (s *stream) pass() error {
-	if s.encoder != nil {
-		_, s.err = s.encoder.Write(s.buf)
-	} else {
-		_, s.err = connection{s}.Write(s.buf)
-	}
-	s.buf = s.buf[:0]
-	return s.err
-}
-
-// begin sends the headers, once.
-func (s *stream) begin() {
-	if s.begun {
-		return
-	}
-	s.begun = true
-	r := s.r
+	s := &stream{r: r, pace: h.pace(r.w, true)}
+	r.header.Set("Content-Type", contentType)
+	r.header.Set("Trailer", rowsTrailer+", "+cursorTrailer)
 	r.caching()
-	if s.name != "" {
-		r.header["Content-Encoding"] = []string{s.name}
-		s.encoder = encoders[s.name].Get().(encoder)
+	if !r.stored {
+		r.vary("Accept-Encoding")
+	}
+	if s.coding = encoding(r.Header["Accept-Encoding"]); s.coding != "" && r.Method != http.MethodHead {
+		r.header["Content-Encoding"] = []string{s.coding}
+		s.encoder = encoders[s.coding].Get().(encoder)
 		s.encoder.Reset(connection{s})
 	}
 	if r.etag != "" {
 		r.header["Etag"] = []string{r.tag()}
 	}
-	r.w.WriteHeader(r.status)
+	r.stream = s
+	r.w.WriteHeader(http.StatusOK)
+	return s, nil
 }
 
-// finish sends the rest if the handler has had no error, and returns how much was sent in all and
-// why not everything was.
-func (s *stream) finish(err error) (int64, error) {
-	if errors.Is(err, errHeadOnly) {
-		s.begin()
-		return 0, nil
-	}
-	if err == nil && !s.begun && len(s.buf) < compressFrom {
-		s.name = ""
-	}
-	if err == nil {
-		err = s.err
-	}
-	if err == nil {
-		s.begin()
-		err = s.pass()
-	}
+// write sends a piece. An error means that the client has gone or does not read.
+func (s *stream) write(piece []byte) error {
 	if s.encoder != nil {
-		if err == nil {
-			err = s.encoder.Close()
-		}
-		s.encoder.Reset(nil)
-		encoders[s.name].Put(s.encoder)
+		_, err := s.encoder.Write(piece)
+		return err
 	}
-	return s.pace.sent, err
+	_, err := connection{s}.Write(piece)
+	return err
 }
+
+// end sends the last piece, and the trailers after it.
+func (s *stream) end(piece []byte, rows int64) error {
+	h := s.r.header
+	h.Set(rowsTrailer, strconv.FormatInt(rows, 10))
+	if s.cursor != "" {
+		h.Set(cursorTrailer, s.cursor)
+	}
+	if err := s.write(piece); err != nil || s.encoder == nil {
+		return err
+	}
+	return s.encoder.Close()
+}
+
+// release gives the encoder back.
+func (s *stream) release() {
+	if s.encoder != nil {
+		s.encoder.Reset(nil)
+		encoders[s.coding].Put(s.encoder)
+		s.encoder = nil
+	}
+}
+
+// errClientGone is the error of a stream that its client does not read.
+var errClientGone = newProblem(statusClientGone, "client-gone", "The client has gone", "")
 
 // connection is where a stream is sent.
 type connection struct{ *stream }
@@ -137,8 +97,17 @@ func (c connection) Write(p []byte) (int, error) {
 		t.pause()
 	}
 	n, err := c.pace.write(c.r.w, p)
-	if t := c.r.ticket; t != nil && err == nil {
-		err = t.resume(c.r.Context())
+	if err == nil {
+		err = c.pace.control.Flush()
 	}
-	return n, err
+	// A writer that cannot flush is no connection of a server, such as that of a test.
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return n, errors.Join(errClientGone, err)
+	}
+	if t := c.r.ticket; t != nil {
+		if err := t.resume(c.r.Context()); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -37,26 +38,57 @@ type Target struct {
 	Host string
 	// singleLabel is the error for a host of one label, or nil for other hosts. Such text is not a
 	// host by itself, but it may be the name of a domain: that of http://intranet/ is "intranet".
-	// The error is returned only if the version has no such domain.
+	// The error is returned only if the version has no such domain and it is no public suffix.
 	singleLabel *urlnorm.RejectError
 }
 
 // ParseTarget parses any spelling of a host or URL. The error for other text is a
 // *urlnorm.RejectError.
 func ParseTarget(text string) (Target, error) {
-	list := urlnorm.BuiltinSuffixes() // the host is the same by every list
-	u, err := urlnorm.Parse(list, text)
-	var singleLabel *urlnorm.RejectError
-	if errors.As(err, &singleLabel) && singleLabel.Reason == urlnorm.RejectNoHost &&
-		text != "" && !strings.ContainsAny(text, "/?#@: ") {
-		u, err = urlnorm.Parse(list, "http://"+text+"/")
-	} else {
-		singleLabel = nil
+	n, err := urlnorm.New(urlnorm.BuiltinSuffixes(), urlnorm.Options{}) // the host is the same by every list
+	if err != nil {
+		return Target{}, err
 	}
+	u, singleLabel, err := parseHost(n, []byte(text))
 	if err != nil {
 		return Target{}, err
 	}
 	return Target{Host: strings.Clone(u.Host), singleLabel: singleLabel}, nil
+}
+
+// parseHost parses any spelling of a host or URL. SingleLabel is as in Target. The error for other
+// text is a *urlnorm.RejectError. The strings of the URL are valid until the next use of n,
+// and only while text does not change.
+func parseHost(n *urlnorm.Normalizer, text []byte) (u urlnorm.URL, singleLabel *urlnorm.RejectError, err error) {
+	if u, err = n.Parse(text); err == nil {
+		return u, nil, nil
+	}
+	if errors.As(err, &singleLabel) && singleLabel.Reason == urlnorm.RejectNoHost &&
+		len(text) > 0 && !bytes.ContainsAny(text, "/?#@: ") {
+		if u, err = n.Parse(slices.Concat([]byte("http://"), text, []byte("/"))); err == nil {
+			return u, singleLabel, nil
+		}
+	}
+	var reject *urlnorm.RejectError
+	if errors.As(err, &reject) && bytes.ContainsAny(bytes.TrimSpace(text), ",; \t|") && !bytes.Contains(text, []byte("://")) {
+		err = &urlnorm.RejectError{Reason: reject.Reason, Detail: reject.Detail + "; " + oneAtATime}
+	}
+	return urlnorm.URL{}, nil, err
+}
+
+// oneAtATime is the advice for text that looks like several domains.
+const oneAtATime = "ask for one domain at a time"
+
+// several returns the error for a host that no version has and that is likely a list of domains: it
+// has characters that names of hosts do not have, although the rules for URLs allow them. It is nil
+// for other hosts.
+func (t Target) several() error {
+	for _, r := range t.Host {
+		if !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_[]:", r)) {
+			return &urlnorm.RejectError{Reason: urlnorm.RejectHost, Detail: "no name of a host; " + oneAtATime}
+		}
+	}
+	return nil
 }
 
 // resolved is the domain of a version that a query answers for.
@@ -76,7 +108,7 @@ func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (resolved, er
 	list := cmp.Or(s.suffixes, urlnorm.BuiltinSuffixes())
 	domain := list.Domain(t.Host)
 	r := resolved{domain: domain, key: segment.KeyOf(domain)}
-	if t.singleLabel != nil {
+	if t.singleLabel != nil && list.Rule(t.Host) == "" { // else it is a public suffix, such as uk
 		if ok, err := s.contains(ctx, v, r.key); !ok || err != nil {
 			return r, cmp.Or[error](err, t.singleLabel)
 		}
@@ -151,6 +183,12 @@ func (s *openVersion) allMembers(i int, k segment.Key) (*roaring.Bitmap, error) 
 	return s.segments[i].Datasets(ordinal)
 }
 
+// appendAllMembers is allMembers for a domain whose ordinal in segment i is known. It appends the
+// datasets to out, ascending.
+func (s *openVersion) appendAllMembers(i int, ordinal uint32, out []uint32) ([]uint32, error) {
+	return s.segments[i].AppendDatasets(out, ordinal)
+}
+
 // Answer has the fields that the answers to both queries share.
 type Answer struct {
 	Domain   string
@@ -189,7 +227,8 @@ type DatasetTotals struct {
 }
 
 // Domain lists the datasets that contain the target's domain, MaxDatasets a page, starting at
-// cursorText. An empty cursor starts at the beginning.
+// cursorText. An empty cursor starts at the beginning. The error is a *urlnorm.RejectError if there
+// are none and the target is no name of a host, but likely a list of them.
 func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*DomainPage, error) {
 	v, err := s.view(ctx)
 	if err != nil {
@@ -205,7 +244,18 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 			return nil, err
 		}
 	}
-	page := &DomainPage{Answer: s.answer(v, r)}
+	page, err := s.domainPage(ctx, v, r, from)
+	if err == nil && page.Total == 0 {
+		if err := t.several(); err != nil {
+			return nil, err
+		}
+	}
+	return page, err
+}
+
+// domainPage lists the datasets that contain a domain, from an id on.
+func (s *Snapshot) domainPage(ctx context.Context, v *view, r resolved, from uint32) (page *DomainPage, err error) {
+	page = &DomainPage{Answer: s.answer(v, r)}
 	full := make([]*roaring.Bitmap, len(s.segments)) // of the segments
 	sets := full                                     // of what is left of them and may be read
 	var left [][]overlay.Entry
@@ -359,89 +409,10 @@ func CursorVersion(text string) (string, error) {
 	return "", err
 }
 
-// URLsQuery selects a page of the URLs of a domain in a dataset.
-type URLsQuery struct {
-	Target  Target
-	Dataset uint32
-	// Offset is the number of rows of the list before the page. It must be 0 with a Cursor.
-	Offset int64
-	// Limit is 1 to MaxLimit.
-	Limit int
-	// Cursor is the one of the page before, or empty.
-	Cursor string
-}
-
-// URLsPage is one page of a list of URLs.
-type URLsPage struct {
-	Answer
-	DatasetID uint32
-	// Total is the number of rows in the list, Offset the number of rows before this page.
-	Total, Offset int64
-	Rows
-	// StoppedBy names the cap that ended the page before its limit: "row_groups", "pages" or
-	// "deadline". The page is complete up to Cursor. Empty means that no cap applied.
-	StoppedBy string
-}
-
-// URLs returns a page of the URLs of the target's domain in a dataset. The list is ordered by
-// segment and part, and within a part by row.
-func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
-	if q.Limit < 1 || q.Limit > MaxLimit || q.Offset < 0 || (q.Offset > 0 && q.Cursor != "") {
-		return nil, ErrRange
-	}
-	if _, ok := s.Dataset(q.Dataset); !ok {
-		return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, q.Dataset)
-	}
-	v, err := s.view(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.resolve(ctx, v, q.Target)
-	if err != nil {
-		return nil, err
-	}
-	page := &URLsPage{Answer: s.answer(v, r), DatasetID: q.Dataset, Offset: q.Offset}
-	var at *position
-	if q.Cursor != "" {
-		c, err := s.parseCursor(q.Cursor, cursorURLs, r.domain, q.Dataset)
-		if err != nil {
-			return nil, err
-		}
-		at = &c.at
-	}
-	// Rows that are late at the deadline are left for the next page. Without the index there is no
-	// page.
-	early, cancel := context.WithTimeoutCause(ctx, s.server.opt.Deadline, ErrDeadline)
-	defer cancel()
-	pl, err := s.plan(early, v, r.key, q, at)
-	if err != nil {
-		return nil, deadline(early, err)
-	}
-	page.Total, page.Offset, page.StoppedBy = pl.total, pl.offset, pl.stopped
-	if len(pl.pieces) == 0 {
-		return page, nil
-	}
-	end, stopped, err := s.read(early, r.domain, pl.pieces, &page.Rows)
-	if err != nil {
-		return nil, deadline(early, err)
-	}
-	if stopped != "" {
-		page.StoppedBy = stopped
-	}
-	if page.Offset+int64(page.Len()) < page.Total {
-		c := cursor{
-			kind: cursorURLs, fingerprint: fingerprint(cursorURLs, r.domain, q.Dataset),
-			version: s.version.ID, at: end,
-		}
-		page.Cursor = c.String()
-	}
-	return page, nil
-}
-
 // deadline returns ErrDeadline if the deadline of ctx caused err, and otherwise err. Stores have
 // various errors for requests that ended with their context.
 func deadline(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), ErrDeadline) && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
+	if err != nil && errors.Is(context.Cause(ctx), ErrDeadline) && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
 		return ErrDeadline
 	}
 	return err
@@ -486,23 +457,21 @@ func (p *planned) load(ctx context.Context, seg *segment.Segment) (err error) {
 	return err
 }
 
-// plan finds the rows of a page: up to q.Limit rows from the position at, or from q.Offset if at is
-// nil.
-func (s *Snapshot) plan(ctx context.Context, v *view, k segment.Key, q URLsQuery, at *position) (*plan, error) {
-	n := len(s.segments)
-	of := make([]planned, n)
+// planned looks up the rows that each segment has of a domain in a dataset.
+func (s *Snapshot) planned(ctx context.Context, v *view, k segment.Key, dataset uint32) ([]planned, error) {
+	of := make([]planned, len(s.segments))
 	for i := range s.segments {
 		set, err := s.members(i, k)
 		if err != nil {
 			return nil, err
 		}
-		of[i].has = set != nil && set.Contains(q.Dataset)
+		of[i].has = set != nil && set.Contains(dataset)
 	}
 	err := s.each(ctx, func(i int) bool { return of[i].has }, func(ctx context.Context, i int) error {
 		p := &of[i]
 		var ok bool
 		var err error
-		if p.entry, ok, err = s.segments[i].Entry(ctx, k, q.Dataset); err != nil {
+		if p.entry, ok, err = s.segments[i].Entry(ctx, k, dataset); err != nil {
 			return err
 		}
 		if !ok {
@@ -512,15 +481,23 @@ func (s *Snapshot) plan(ctx context.Context, v *view, k segment.Key, q URLsQuery
 		if !v.overlays[i].May(k) {
 			return nil
 		}
-		if p.left, p.overlaid, err = v.overlays[i].Entry(ctx, k, q.Dataset); err != nil || !p.overlaid {
+		if p.left, p.overlaid, err = v.overlays[i].Entry(ctx, k, dataset); err != nil || !p.overlaid {
 			return err
 		}
 		p.rows = p.left.Rows
 		return v.fits(i, &p.entry, &p.left)
 	})
+	return of, err
+}
+
+// plan finds the rows of a page: up to q.Limit rows from the position at, or from q.Offset if at is
+// nil.
+func (s *Snapshot) plan(ctx context.Context, v *view, k segment.Key, q URLsQuery, at *position) (*plan, error) {
+	of, err := s.planned(ctx, v, k, q.Dataset)
 	if err != nil {
 		return nil, err
 	}
+	n := len(of)
 	p := &plan{}
 	for i := range of {
 		p.total += of[i].rows
