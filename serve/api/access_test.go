@@ -555,6 +555,7 @@ func TestHiddenIsUnknown(t *testing.T) {
 				body := strings.ReplaceAll(want.Body.String(), never, hidden)
 				wantHeader := want.Header().Clone()
 				wantHeader.Set("Content-Length", fmt.Sprint(len(body)))
+				wantHeader.Set("X-Request-Id", got.Header().Get("X-Request-Id"))
 				if got.Code != 404 || got.Code != want.Code || got.Body.String() != body || !maps.EqualFunc(got.Header(), wantHeader, slices.Equal) {
 					t.Errorf("%s: %d %s %v\nnever was: %d %s %v", form, got.Code, got.Body, got.Header(), want.Code, body, wantHeader)
 				}
@@ -580,6 +581,7 @@ func TestFilledCache(t *testing.T) {
 		paths = append(paths, "/v1/datasets?version="+version, "/?version="+version)
 	}
 	paths = append(paths, "/v1/diff", "/v1/versions", "/readyz")
+	tagged := map[string]string{}
 	fresh := map[string]string{}
 	for _, principal := range []string{"", "ada", "bea"} {
 		c := startClosed(t, store)
@@ -598,8 +600,30 @@ func TestFilledCache(t *testing.T) {
 				if got := w.Header().Get("Vary"); got != "Authorization" {
 					t.Fatalf("%s: Vary is %q", path, got)
 				}
-				if got := w.Header().Get("Cache-Control"); !strings.Contains(got, "private") || !strings.Contains(got, "no-cache") {
+				if got := w.Header().Get("Cache-Control"); got != "private, no-cache" && got != "no-store" {
 					t.Fatalf("%s: Cache-Control is %q", path, got)
+				}
+				// Equal ETags are of equal answers, and nobody is told that an answer which only
+				// others get has not changed.
+				tag := w.Header().Get("ETag")
+				if tag == "" {
+					continue
+				}
+				if body, ok := tagged[path+tag]; ok && body != w.Body.String() {
+					t.Fatalf("%s: two answers have the ETag %s", path, tag)
+				}
+				tagged[path+tag] = w.Body.String()
+				for _, other := range principals {
+					r := httptest.NewRequest("GET", path, nil)
+					r.Header.Set("If-None-Match", tag)
+					if other != "" {
+						r.Header.Set("Authorization", "Bearer "+c.tokens[other])
+					}
+					again := httptest.NewRecorder()
+					c.web.ServeHTTP(again, r)
+					if same := c.as(other, path).Header().Get("ETag") == tag; (again.Code == 304) != same {
+						t.Fatalf("%s: %q has %d for the ETag of %q", path, other, again.Code, principal)
+					}
 				}
 			}
 		}
