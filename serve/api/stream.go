@@ -41,6 +41,18 @@ func (r *request) begin(contentType string) (*stream, error) {
 	return r.stream, nil
 }
 
+// writeAll sends text in pieces.
+func (s *stream) writeAll(text []byte) error {
+	for len(text) > 0 {
+		n := min(len(text), streamPiece)
+		if err := s.write(text[:n]); err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
 // write sends a piece. An error means that the client has gone or does not read.
 func (s *stream) write(piece []byte) error {
 	err := s.control.SetWriteDeadline(time.Now().Add(pieceTimeout))
@@ -58,14 +70,14 @@ func (s *stream) write(piece []byte) error {
 	return nil
 }
 
-// end sends the last piece, and the trailers after it.
-func (s *stream) end(piece []byte, rows int64) error {
+// end sends the rest, and the trailers after it.
+func (s *stream) end(rest []byte, rows int64) error {
 	h := s.w.Header()
 	h.Set(rowsTrailer, strconv.FormatInt(rows, 10))
 	if s.cursor != "" {
 		h.Set(cursorTrailer, s.cursor)
 	}
-	return s.write(piece)
+	return s.writeAll(rest)
 }
 
 // errClientGone is the error of a stream that its client does not read.
