@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -157,6 +158,11 @@ func (c *checker) run() error {
 	}
 	if err := c.takedowns(c.manifest, versions); err != nil {
 		return err
+	}
+	for _, err := range access.Check(c.ctx, c.store) {
+		if err := c.add(err); err != nil {
+			return err
+		}
 	}
 	// A damaged registry is reported below.
 	if rules, err := registry.ReadRules(c.ctx, c.store); err == nil {

@@ -262,6 +262,28 @@ func load(ctx context.Context, store blob.Store) (l *List, etag string, err erro
 	return l, etag, l.check(ListKey)
 }
 
+// Check reads all documents and returns what is wrong with each.
+func Check(ctx context.Context, store blob.Store) (problems []error) {
+	_, err := Load(ctx, store)
+	_, _, copied := loadCopy(ctx, store)
+	_, tokens := LoadTokens(ctx, store)
+	for _, err := range []error{err, copied, tokens} {
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
+}
+
+// loadCopy reads the copy of the list. Its ETag is "" if there is none.
+func loadCopy(ctx context.Context, store blob.Store) (l *List, etag string, err error) {
+	l = new(List)
+	if etag, err = lake.LoadKeyed(ctx, store, CopyKey, format, l); err == nil && etag != "" {
+		err = l.check(CopyKey)
+	}
+	return l, etag, err
+}
+
 // Edit is a change of a List.
 type Edit struct {
 	// Default replaces the readers of datasets that have none of their own, unless it is nil.
@@ -331,15 +353,11 @@ func Repair(ctx context.Context, store blob.Store) (l *List, fromCopy bool, err 
 	if !errors.Is(err, codec.ErrCorrupt) {
 		return nil, false, err
 	}
-	l = new(List)
-	_, err = lake.LoadKeyed(ctx, store, CopyKey, format, l)
-	if err == nil {
-		err = l.check(CopyKey)
+	l, copied, err := loadCopy(ctx, store)
+	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return nil, false, err
 	}
-	if fromCopy = err == nil; !fromCopy {
-		if !errors.Is(err, codec.ErrCorrupt) {
-			return nil, false, err
-		}
+	if fromCopy = err == nil && copied != ""; !fromCopy {
 		l = &List{Datasets: []Dataset{}}
 	}
 	l.Generation++
@@ -356,8 +374,7 @@ func keepCopy(ctx context.Context, store blob.Store, l *List) error {
 		return nil
 	}
 	return update(ctx, CopyKey, func() (bool, error) {
-		have := new(List)
-		etag, err := lake.LoadKeyed(ctx, store, CopyKey, format, have)
+		have, etag, err := loadCopy(ctx, store)
 		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			return false, err
 		}

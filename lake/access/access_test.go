@@ -379,14 +379,27 @@ func TestRepair(t *testing.T) {
 	if l, fromCopy, err = access.Repair(t.Context(), store); err != nil || !fromCopy || l.May("", "crawl") {
 		t.Errorf("from the copy: %+v, %v", l, err)
 	}
-	spoil(store, access.ListKey, access.CopyKey)
+	if found := access.Check(t.Context(), store); len(found) != 0 {
+		t.Errorf("an intact lake: %v", found)
+	}
+	// A list that is damaged and has no copy at all lets nobody read anything either.
+	spoil(store, access.ListKey)
+	if err := store.Delete(t.Context(), access.CopyKey); err != nil {
+		t.Fatal(err)
+	}
+	if l, fromCopy, err = access.Repair(t.Context(), store); err != nil || fromCopy || l.May("", "other") {
+		t.Errorf("without any copy: %+v, %v", l, err)
+	}
+	spoil(store, access.ListKey, access.CopyKey, access.TokensKey)
+	if found := access.Check(t.Context(), store); len(found) != 3 {
+		t.Errorf("three damaged documents: %v", found)
+	}
 	if l, fromCopy, err = access.Repair(t.Context(), store); err != nil || fromCopy || l.May("", "other") || l.May("ada", "crawl") {
 		t.Errorf("without a copy: %+v, %v", l, err)
 	}
 	if l, err = access.Load(t.Context(), store); err != nil || l.May("", "other") {
 		t.Errorf("%+v, %v", l, err)
 	}
-	spoil(store, access.TokensKey)
 	if _, _, err := access.NewToken(t.Context(), store, "ada", now, nil); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("a token among damaged ones: %v", err)
 	}

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -57,7 +58,7 @@ func (s *Server) readerNamed(name string) (Reader, error) {
 	}
 	list, err := s.opt.Access.List()
 	if err != nil {
-		if err == access.ErrNotRead {
+		if errors.Is(err, access.ErrNotRead) {
 			err = s.notReady()
 		}
 		return Reader{}, err
@@ -178,6 +179,8 @@ func (v *view) only(readable *roaring.Bitmap) *view {
 
 // view returns the version as it was acquired: without what takedowns hide and without datasets
 // that may not be read.
+//
+// nolint:unparam // the error is that of the shared version's method, which this one stands before
 func (s *Snapshot) view(context.Context) (*view, error) { return s.seen, nil }
 
 // at is view with other takedowns than those that the snapshot was acquired with.

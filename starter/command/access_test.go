@@ -59,6 +59,9 @@ func TestACL(t *testing.T) {
 	if err := os.WriteFile(path, []byte("damaged"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	if stdout, stderr, code := starter(t, "verify", "--lake", url); code != 1 || !strings.Contains(stdout+stderr, access.ListKey) {
+		t.Errorf("verify: exit %d: %s%s", code, stdout, stderr)
+	}
 	if _, stderr, code := starter(t, "acl", "--lake", url); code != 1 || !strings.Contains(stderr, "acl --lake "+url+" --repair") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
