@@ -53,6 +53,18 @@ func (h *handler) begin(r *request, contentType string) (*stream, error) {
 	return s, nil
 }
 
+// writeAll sends text in pieces.
+func (s *stream) writeAll(text []byte) error {
+	for len(text) > 0 {
+		n := min(len(text), streamPiece)
+		if err := s.write(text[:n]); err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
 // write sends a piece. An error means that the client has gone or does not read.
 func (s *stream) write(piece []byte) error {
 	if s.encoder != nil {
@@ -63,14 +75,14 @@ func (s *stream) write(piece []byte) error {
 	return err
 }
 
-// end sends the last piece, and the trailers after it.
-func (s *stream) end(piece []byte, rows int64) error {
+// end sends the rest, and the trailers after it.
+func (s *stream) end(rest []byte, rows int64) error {
 	h := s.r.header
 	h.Set(rowsTrailer, strconv.FormatInt(rows, 10))
 	if s.cursor != "" {
 		h.Set(cursorTrailer, s.cursor)
 	}
-	if err := s.write(piece); err != nil || s.encoder == nil {
+	if err := s.writeAll(rest); err != nil || s.encoder == nil {
 		return err
 	}
 	return s.encoder.Close()

@@ -237,14 +237,11 @@ func (h *handler) streamURLs(
 	if err != nil {
 		return err
 	}
-	buf := format.AppendHeader(nil, form, fields)
+	encoder, buf := format.NewStream(form, fields)
 	for err == nil && r.Method != "HEAD" {
-		for i := range page.Len() {
-			buf = format.Append(buf, form, fields, page, i)
-			if len(buf) >= streamPiece {
-				if err = out.write(buf); err != nil {
-					break
-				}
+		for i := 0; i < page.Len() && err == nil; i++ {
+			if buf, err = encoder.Append(buf, page, i); err == nil && len(buf) >= streamPiece {
+				err = out.writeAll(buf)
 				buf = buf[:0]
 			}
 		}
@@ -256,7 +253,9 @@ func (h *handler) streamURLs(
 		page, err = list.Next(ctx, size())
 	}
 	if err == nil {
-		err = out.end(buf, rows)
+		if buf, err = encoder.End(buf); err == nil {
+			err = out.end(buf, rows)
+		}
 	}
 	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(domainID)), slog.Uint64("dataset_id", uint64(q.Dataset)),
 		slog.String("format", string(form)), slog.Int64("rows", rows))

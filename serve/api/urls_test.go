@@ -170,6 +170,11 @@ func TestSelectionsInEveryFormat(t *testing.T) {
 				t.Fatalf("%s: row %d is %q, want %v", tc.query, i, row, it)
 			}
 		}
+		body, header, trailer = fetch(t, web.URL+path, "application/vnd.apache.parquet")
+		if !strings.HasPrefix(body, "PAR1") || !strings.HasSuffix(body, "PAR1") || trailer.Get("Urlake-Rows") != strconv.Itoa(len(want)) ||
+			header.Get("Content-Type") != "application/vnd.apache.parquet" {
+			t.Errorf("%s as Parquet: %d bytes, header %v, trailer %v", tc.query, len(body), header, trailer)
+		}
 		body, _, trailer = fetch(t, web.URL+listPath+"?format=text&limit=5&"+tc.query, "")
 		wantText := ""
 		for _, it := range want[:min(5, len(want))] {

@@ -88,11 +88,13 @@ func New() *cobra.Command {
   GET /v1/domain/{domain}/datasets/{id}/urls    its URLs in one dataset (?offset= &limit= &cursor=)
 
 The second selects rows by ?host= &prefix= &from= &to= &filter=, or distinct URLs by &unique=1, and
-streams any number of them by &format=ndjson, csv or text. GET /v1/url?url= says which datasets hold
-one URL. POST /v1/domains:lookup answers the first one for a list of up to 100,000 domains.
+streams any number of them by &format=ndjson, csv, text or parquet. GET /v1/url?url= says which
+datasets hold one URL. POST /v1/domains:lookup answers the first one for a list of up to 100,000
+domains.
+
 It also serves /v1/domains, /v1/datasets, /v1/datasets/{id}, /v1/versions, /v1/diff between two
-versions, /healthz, /readyz,
-/metrics for Prometheus, and web pages at /. {domain} may be any spelling of a host or URL.
+versions, /healthz, /readyz, /metrics for Prometheus, and web pages at /. {domain} may be any
+spelling of a host or URL.
 version= selects an older version, and explain=1 lists the reads of the store.
 
 A server keeps no state of its own. It needs the lake's store and a cache folder, and it serves

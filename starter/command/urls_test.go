@@ -59,6 +59,10 @@ a.example.com,"/p/0?a=1,2",1970-01-03T00:00:00.000Z
 			t.Errorf("%s: exit %d, %q (-want +got):\n%s", tc.flags, code, stderr, diff)
 		}
 	}
+	file, _, code := starter(t, "urls", "example.com", "--lake", url, "--dataset", "news", "--format", "parquet")
+	if !strings.HasPrefix(file, "PAR1") || !strings.HasSuffix(file, "PAR1") || code != 0 {
+		t.Errorf("Parquet: exit %d, %d bytes", code, len(file))
+	}
 	byID, _, code := starter(t, "urls", "www.example.com", "--lake", url, "--dataset", "1", "--format", "text")
 	if strings.Count(byID, "\n") != 12 || code != 0 {
 		t.Errorf("exit %d: %s", code, byID)
@@ -82,7 +86,7 @@ func TestURLsMistakes(t *testing.T) {
 		{[]string{"example.com", "--dataset", "news", "--from", "now"}, 2, "--from is a date"},
 		{[]string{"example.com", "--dataset", "news", "--filter", "x"}, 2, "--filter is the name of a member"},
 		{[]string{"example.com", "--dataset", "news", "--fields", "nope"}, 2, `--fields has "nope"`},
-		{[]string{"example.com", "--dataset", "news", "--format", "json"}, 2, "use table, ndjson, csv or text"},
+		{[]string{"example.com", "--dataset", "news", "--format", "json"}, 2, "use table, ndjson, csv, text or parquet"},
 		{[]string{"example.com", "--dataset", "news", "--format", "text", "--fields", "url"}, 2, "--fields is not for text"},
 		{[]string{"example.com", "--dataset", "news", "--format", "csv", "--json"}, 2, "leave out --format csv"},
 		{[]string{"example.com", "--dataset", "news", "--limit", "-1"}, 2, "--limit is -1"},

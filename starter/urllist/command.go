@@ -71,8 +71,11 @@ fields docs/api.md describes.`,
 			default:
 				var err error
 				if o.Format, err = format.Parse(form); err != nil || o.Format == format.JSON {
-					return cli.Usagef("--format is %q; use table, ndjson, csv or text", form)
+					return cli.Usagef("--format is %q; use table, ndjson, csv, text or parquet", form)
 				}
+			}
+			if o.Format == format.Parquet && terminal {
+				return cli.Usagef("a Parquet file is not for a terminal; redirect it, as in > urls.parquet")
 			}
 			if o.Format == format.Text && o.Fields != "" {
 				return cli.Usagef("--fields is not for text, which has a URL a line; use csv or ndjson")
@@ -107,7 +110,7 @@ fields docs/api.md describes.`,
 		"list the rows whose extras meet this `CONDITION`: status=404, status!=200 or mime~^image/; may be repeated")
 	f.BoolVar(&o.Unique, "unique", false, "list each URL once")
 	f.StringVar(&o.Fields, "fields", "", "print these `NAMES`, with commas between them (default: url_id,url,ts)")
-	f.StringVar(&form, "format", "", "`FORMAT`: table, ndjson, csv or text (default: table on a terminal, else ndjson)")
+	f.StringVar(&form, "format", "", "`FORMAT`: table, ndjson, csv, text or parquet (default: table on a terminal, else ndjson)")
 	f.Int64Var(&o.Limit, "limit", 0, "print at most so many `ROWS`; 0 is all (default: 100 on a terminal, else all)")
 	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd

@@ -103,11 +103,8 @@ func (o Options) print(ctx context.Context, list *lookup.List, fields format.Fie
 	if limit == 0 {
 		limit = math.MaxInt64
 	}
-	if _, err := out.Write(format.AppendHeader(nil, o.Format, fields)); err != nil {
-		return err
-	}
+	encoder, buf := format.NewStream(o.Format, fields)
 	rows := int64(0)
-	var buf []byte
 	for {
 		page, err := list.Next(ctx, int(min(limit-rows, lookup.MaxLimit)))
 		if err != nil {
@@ -117,16 +114,22 @@ func (o Options) print(ctx context.Context, list *lookup.List, fields format.Fie
 			if err := printTable(out, page, fields); err != nil {
 				return err
 			}
-		} else if o.Format != Table {
-			buf = buf[:0]
-			for i := range page.Len() {
-				buf = format.Append(buf, o.Format, fields, page, i)
-			}
-			if _, err := out.Write(buf); err != nil {
+		}
+		for i := 0; i < page.Len() && o.Format != Table; i++ {
+			if buf, err = encoder.Append(buf, page, i); err != nil {
 				return err
 			}
 		}
-		if page.Cursor != "" && rows < limit {
+		last := page.Cursor == "" || rows == limit
+		if last {
+			if buf, err = encoder.End(buf); err != nil {
+				return err
+			}
+		}
+		if _, err := out.Write(buf); err != nil {
+			return err
+		}
+		if buf = buf[:0]; !last {
 			continue
 		}
 		switch {
