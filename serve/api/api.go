@@ -287,14 +287,14 @@ func (r *request) next(cursor, version, limit string, keep ...string) {
 			v[name] = r.query[name]
 		}
 	}
-	r.link("next", r.URL.EscapedPath()+"?"+v.Encode())
+	r.nextLink(r.URL.EscapedPath()+"?"+v.Encode())
 }
 
-// link writes the path of another page as a member, and as the header Link too.
-func (r *request) link(name, path string) {
-	r.doc.text(name, path)
+// nextLink writes the path of the next page as a member, and as the header Link too.
+func (r *request) nextLink(path string) {
+	r.doc.text("next", path)
 	if !r.brief {
-		r.header["Link"] = append(r.header["Link"], "<"+path+">; rel=\""+name+"\"")
+		r.header["Link"] = append(r.header["Link"], "<"+path+">; rel=\"next\"")
 	}
 }
 

@@ -479,8 +479,8 @@ func TestListsOfClientsThatLeave(t *testing.T) {
 	gone := &goneWriter{header: http.Header{}, cancel: cancel}
 	func() {
 		defer func() {
-			if v := recover(); v != http.ErrAbortHandler {
-				t.Errorf("ended with %v", v)
+			if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				t.Errorf("ended with %v", err)
 			}
 		}()
 		s.web.ServeHTTP(gone, r)

@@ -74,7 +74,7 @@ func (h *handler) versions(r *request) error {
 	if next == "" {
 		d.null("next")
 	} else {
-		r.link("next", next)
+		r.nextLink(next)
 	}
 	d.close('}')
 	r.ofContent()
