@@ -93,7 +93,7 @@ func (s *services) start(ctx context.Context) (err error) {
 	}
 	if s.listen != "" {
 		all = append(all, supervise.Program{Name: nameServer, Path: self, Env: env,
-			Args: []string{"serve", "--lake", s.lake, "--listen", s.listen, "--access-log=false"}})
+			Args: []string{"serve", "--lake", s.lake, "--listen", s.listen, "--access-log=false", "--drain", "0s"}})
 	}
 	for _, p := range all {
 		if err := s.group.Add(p); err != nil {

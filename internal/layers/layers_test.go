@@ -242,7 +242,7 @@ var allowed = map[string][]string{
 		"lake/remedy", "lake/urlnorm", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/ui",
 	},
 	"serve/auth":    {"lake/access"},
-	"serve/format":  {"lake/codec", "serve/lookup"},
+	"serve/format":  {"internal/cli", "lake/codec", "serve/lookup"},
 	"serve/ui":      {},
 	"serve/command": {"internal/cli", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
 	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},

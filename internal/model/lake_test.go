@@ -384,7 +384,7 @@ func (m *machine) checkEffect(before *world, id batchID, run *ingesting) {
 	if !fewer && e.KnownRows != known && e.KnownRows != -1 {
 		m.Fatalf("effect of the ingest of %v: %+v, want %d known rows", id, e, known)
 	}
-	if have := before.published()[id]; retired && have != nil && have.name == c.name {
+	if have := before.published()[id]; retired && have != nil && (have.name == c.name || have.name == own.name) {
 		retired = e.Returned // if the content is that of the version, the ledger forgets that it was retired
 	}
 	if e.OtherRows != rows || e.OtherBatches != others || e.Replaced != (c != nil && !retired) || e.Returned != (c != nil && retired) {

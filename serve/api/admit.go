@@ -11,8 +11,8 @@ func (h *handler) admit(r *request) error {
 	r.partial = true // until it is known
 	// An answer belongs to whoever asked. A cache may keep it for them, and has to ask each time
 	// whether it still holds: what they may read can change.
-	r.header.Add("Vary", "Authorization")
-	r.header.Set("Cache-Control", "private, no-cache")
+	r.vary("Authorization")
+	r.private = true
 	name, err := h.auth.Principal(r.Request)
 	if err != nil {
 		return err
@@ -21,7 +21,7 @@ func (h *handler) admit(r *request) error {
 	if err != nil {
 		return err
 	}
-	r.Request, r.partial = r.WithContext(ctx), !reader.All()
+	r.ctx, r.partial, r.principal = ctx, !reader.All(), name
 	if name != "" {
 		r.logged = append(r.logged, slog.String("principal", name))
 	}

@@ -12,22 +12,19 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -35,15 +32,40 @@ import (
 type handler struct {
 	server *lookup.Server
 	log    *slog.Logger
-	mux    *http.ServeMux
+	gates  gates
+	// answerBytes is the memory for answers.
+	answerBytes int64
+	// rate is how fast a client has to receive an answer, in bytes a second, and grace how long it
+	// may take to begin.
+	rate  int
+	grace time.Duration
+	// origins are those whose scripts may read answers, proxies those who say for whom they ask.
+	origins []string
+	proxies []netip.Prefix
+	// ready is what /readyz tells.
+	ready *Readiness
+	mux   *http.ServeMux
 	// bulks has room for the lists that may be in memory at once. The others wait for bulkWait.
 	bulks    chan struct{}
 	bulkWait time.Duration
 	auth     auth.Authenticator // nil if nobody is asked who they are
 }
 
-// Option changes what New returns.
+// Option is a setting of the handler.
 type Option func(*handler)
+
+// AnswerBytes sets the memory that answers may take, from before they are made until their clients
+// have received them. Requests beyond that wait, and then are shed with 503 or 429.
+func AnswerBytes(n int64) Option { return func(h *handler) { h.answerBytes = n } }
+
+// Origins lets scripts of these web origins read answers; "*" stands for all.
+func Origins(list []string) Option { return func(h *handler) { h.origins = list } }
+
+// Proxies names the networks of proxies whose X-Forwarded-For says who the client is.
+func Proxies(list []netip.Prefix) Option { return func(h *handler) { h.proxies = list } }
+
+// Ready connects /readyz with r.
+func Ready(r *Readiness) Option { return func(h *handler) { h.ready = r } }
 
 // WithAuth makes the handler find out who sends each request, and answer as that principal may read
 // the lake. The server needs Options.Access.
@@ -55,153 +77,87 @@ type route struct {
 	name string
 	// parameters are the query parameters that a request may have, sorted. Nil allows any.
 	parameters []string
+	// repeated is the one that may be given more than once, "" for none.
+	repeated string
 	// unnamed routes answer the same to everybody, so nobody is asked who they are.
 	unnamed bool
 	answer  func(*request) error
-	latency *latency
-	stream  *latency // of answers that are streams; nil if there are none
+	// weight is how many rows the answer can have, which chooses the gate and what the request
+	// reserves there. A route without it passes no gate: its answers are small and need no lake.
+	weight func(*request) int64
+	// states are what the answer will be made from, if that is known without looking.
+	states func(*request) ([]lookup.State, bool)
+	// streams reports whether the answer will be a stream, which may take longer than the deadline.
+	// Nil stands for never.
+	streams  func(*request) bool
+	measured *measured
+	// streamed are the metrics of answers that are streams; nil if there are none.
+	streamed *measured
 }
 
 // New returns the handler of all paths. The caller may add paths of its own. The handler writes
-// requests to log and counts them in metrics. explain=1 reports the reads that a *blob.Counting
-// traces, so the server's store should be one.
+// requests to log and counts them in metrics, which are of this handler alone. explain=1 reports
+// the reads that a *blob.Counting traces, so the server's store should be one.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *http.ServeMux {
 	mux := http.NewServeMux()
-	h := &handler{server: server, log: log, mux: mux, bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait}
+	h := &handler{
+		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
+		ready: &Readiness{}, bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait,
+	}
 	for _, set := range options {
 		set(h)
 	}
+	h.gates = newGates(h.answerBytes, server.Deadline(), metrics)
 	handle := func(rt route, patterns ...string) {
-		rt.latency = metrics.route(rt.name)
+		rt.measured = metrics.route(rt.name)
 		for _, pattern := range patterns {
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, &rt) })
 		}
 	}
-	handle(route{name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain},
-		"GET /v1/domain/{d}", "GET /domain/{d}")
-	handle(route{name: "url", parameters: []string{"cursor", "explain", "url", "version"}, answer: h.url}, "GET /v1/url")
-	handle(route{name: "urls", parameters: urlsParameters, answer: h.urls, stream: metrics.route("urls_stream")},
-		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
-	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets},
-		"GET /v1/datasets")
-	handle(route{name: "bulk", parameters: []string{"dataset", "format", "matrix", "totals", "version"}, answer: h.bulk, stream: metrics.route("bulk_stream")},
-		"POST /v1/domains:lookup")
-	handle(route{name: "dataset", parameters: []string{"version"}, answer: h.dataset}, "GET /v1/datasets/{id}")
-	handle(route{name: "domains", parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"}, answer: h.domains},
-		"GET /v1/domains")
-	handle(route{name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff},
-		"GET /v1/diff")
-	handle(route{name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions}, "GET /v1/versions")
+	handle(route{
+		name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain,
+		weight: always(16), states: h.oneVersion,
+	}, "GET /v1/domain/{d}", "GET /domain/{d}")
+	handle(route{
+		name: "url", parameters: []string{"cursor", "explain", "url", "version"}, answer: h.url,
+		weight: always(100), states: h.oneVersion,
+	}, "GET /v1/url")
+	handle(route{
+		name: "urls", parameters: urlsParameters, repeated: "filter", answer: h.urls, weight: urlsRows, states: h.oneVersion,
+		streams: streamsURLs, streamed: metrics.route("urls_stream"),
+	}, "GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
+	handle(route{
+		name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets,
+		weight: always(100), states: h.oneVersion,
+	}, "GET /v1/datasets")
+	handle(route{
+		name: "bulk", parameters: []string{"dataset", "format", "matrix", "totals", "version"}, answer: h.bulk,
+		weight:  always(lookup.MaxLimit),
+		streams: func(*request) bool { return true }, streamed: metrics.route("bulk_stream"),
+	}, "POST /v1/domains:lookup")
+	handle(route{
+		name: "dataset", parameters: []string{"version"}, answer: h.dataset, weight: always(100), states: h.oneVersion,
+	}, "GET /v1/datasets/{id}")
+	handle(route{
+		name: "domains", parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"},
+		answer: h.domains, weight: rows(lookup.DefaultLimit, lookup.MaxLimit), states: h.oneVersion,
+	}, "GET /v1/domains")
+	handle(route{
+		name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff,
+		weight: always(lookup.MaxLimit), states: h.twoVersions,
+	}, "GET /v1/diff")
+	handle(route{
+		name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions,
+		weight: rows(lookup.DefaultVersions, lookup.MaxVersions),
+	}, "GET /v1/versions")
 	handle(route{name: "healthz", parameters: []string{}, unnamed: true, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
-	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages},
-		"GET /{$}")
+	handle(route{
+		name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages,
+		weight: always(lookup.DefaultLimit), states: h.oneVersion,
+	}, "GET /{$}")
 	handle(route{name: "other", answer: h.other}, "/")
 	return mux
-}
-
-// request is one request and its answer.
-type request struct {
-	*http.Request
-	header http.Header
-	query  url.Values
-	doc    document
-	status int
-	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
-	// Then the answer says nothing that depends on datasets that may not be read.
-	partial bool
-	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
-	stream *stream
-	w      http.ResponseWriter
-	// logged are the attributes that the handler adds to the line of the access log.
-	logged []slog.Attr
-}
-
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 32<<10); return &b }}
-
-// maxPooled is the largest buffer, in bytes, that is returned to the pool.
-const maxPooled = 1 << 20
-
-// retryAfter is the Retry-After of 503 answers, in seconds.
-const retryAfter = "2"
-
-// statusClientGone is the status in logs and metrics when the client closed the connection before
-// the answer was ready. It is never sent.
-const statusClientGone = 499
-
-// serve runs one handler, turns its error or panic into a problem, sends the answer, and logs it.
-func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
-	started := time.Now()
-	buf := buffers.Get().(*[]byte)
-	r := &request{Request: hr, w: w, header: w.Header(), status: http.StatusOK, doc: document{buf: (*buf)[:0]}}
-	r.header.Set("Content-Type", "application/json")
-	r.header.Set("X-Content-Type-Options", "nosniff")
-	err := h.run(rt, r)
-	if r.stream != nil {
-		h.finish(r, rt, err, started)
-		return
-	}
-	if err != nil {
-		p := r.fail(err)
-		r.header.Set("Content-Type", "application/problem+json")
-		r.doc = document{buf: r.doc.buf[:0]}
-		p.write(&r.doc)
-	}
-	if r.status != statusClientGone {
-		r.header.Set("Content-Length", strconv.Itoa(len(r.doc.buf)))
-		w.WriteHeader(r.status)
-		// An error means that the client closed the connection.
-		_, _ = w.Write(r.doc.buf)
-	}
-	h.record(r, rt.name, rt.latency, int64(len(r.doc.buf)), started)
-	if cap(r.doc.buf) <= maxPooled {
-		*buf = r.doc.buf
-		buffers.Put(buf)
-	}
-}
-
-// record counts a request whose answer has ended, and writes it to the access log.
-func (h *handler) record(r *request, name string, latency *latency, bytes int64, started time.Time) {
-	took := time.Since(started)
-	latency.observe(r.status, took)
-	level := slog.LevelInfo
-	// lookup logs why no version is open, so 503 is no error of the request.
-	if r.status >= 500 && r.status != http.StatusServiceUnavailable {
-		level = slog.LevelError
-	}
-	if h.log.Enabled(r.Context(), level) {
-		attrs := append([]slog.Attr{slog.String("route", name), slog.Int("status", r.status)}, r.logged...)
-		attrs = append(attrs, slog.Int64("bytes", bytes), slog.Int64("us", took.Microseconds()))
-		h.log.LogAttrs(r.Context(), level, "request", attrs...)
-	}
-}
-
-// run finds out who asks, checks the parameters and calls the handler. A panic becomes a
-// *lookup.PanicError.
-func (h *handler) run(rt *route, r *request) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &lookup.PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	if h.auth != nil && !rt.unnamed {
-		if err := h.admit(r); err != nil {
-			return err
-		}
-	}
-	if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		return badParameter("query", "string is malformed; check its percent-escapes and separators")
-	}
-	if rt.parameters != nil {
-		if err := rt.check(r.query); err != nil {
-			return err
-		}
-	}
-	if r.partial && r.explains() {
-		return newProblem(http.StatusForbidden, "forbidden", "explain=1 is for those who may read all datasets",
-			"the reads of the store are of all datasets; leave explain out")
-	}
-	return rt.answer(r)
 }
 
 // check rejects parameters that are unknown or given twice, because a misspelt limit must not be
@@ -215,33 +171,11 @@ func (rt *route) check(query url.Values) error {
 			}
 			return badParameter(name, "is unknown; "+known)
 		}
-		if len(query[name]) > 1 {
+		if len(query[name]) > 1 && name != rt.repeated {
 			return badParameter(name, "is given more than once")
 		}
 	}
 	return nil
-}
-
-// fail records err as the outcome of the request and returns the problem to send.
-func (r *request) fail(err error) *problem {
-	p := asProblem(err)
-	r.status = p.status
-	if p.status >= 500 {
-		r.logged = append(r.logged, slog.String("error", remedy.Explain("", err)))
-	}
-	if p := (*lookup.PanicError)(nil); errors.As(err, &p) {
-		r.logged = append(r.logged, slog.String("stack", string(p.Stack)))
-	}
-	if p.status == http.StatusServiceUnavailable {
-		r.header.Set("Retry-After", retryAfter)
-	}
-	if p.status == http.StatusUnauthorized {
-		r.header.Set("WWW-Authenticate", `Bearer realm="urlake", error="invalid_token", error_description=`+strconv.Quote(p.detail))
-	}
-	if r.partial && p.status >= 500 {
-		p = &problem{status: p.status, kind: p.kind, title: p.title} // the rest can name objects
-	}
-	return p
 }
 
 // number returns the named parameter, an integer of at least lowest, or def if it is absent.
@@ -292,12 +226,26 @@ func (h *handler) pin(ctx context.Context, r *request) (*lookup.Snapshot, error)
 			return nil, err
 		}
 	}
+	return h.acquire(ctx, r, version)
+}
+
+// acquire pins a version. Requests that need one that is not open take turns, so that no client
+// makes the server open one after the other for it alone.
+func (h *handler) acquire(ctx context.Context, r *request, version string) (*lookup.Snapshot, error) {
+	if !h.server.IsOpen(version) {
+		t, err := h.gates.opening.acquire(ctx, h.client(r), 0)
+		if err != nil {
+			return nil, err
+		}
+		defer t.release()
+	}
 	return h.server.Acquire(ctx, version)
 }
 
 // describe writes the members that name the domain and the version of an answer.
 func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	d := &r.doc
+	r.of(a.TakedownEpoch, snap)
 	d.text("domain", a.Domain)
 	d.id("domain_id", a.DomainID)
 	d.text("version", a.Version)
@@ -336,10 +284,18 @@ func (r *request) next(cursor, version, limit string, keep ...string) {
 	}
 	for _, name := range keep {
 		if r.query.Has(name) {
-			v.Set(name, r.query.Get(name))
+			v[name] = r.query[name]
 		}
 	}
-	r.doc.text("next", r.URL.EscapedPath()+"?"+v.Encode())
+	r.link("next", r.URL.EscapedPath()+"?"+v.Encode())
+}
+
+// link writes the path of another page as a member, and as the header Link too.
+func (r *request) link(name, path string) {
+	r.doc.text(name, path)
+	if !r.brief {
+		r.header["Link"] = append(r.header["Link"], "<"+path+">; rel=\""+name+"\"")
+	}
 }
 
 // trace writes the reads of the store. It writes nothing if t is nil.
@@ -347,6 +303,7 @@ func (r *request) trace(t *blob.Trace) {
 	if t == nil {
 		return
 	}
+	r.once()
 	d := &r.doc
 	list := t.Accesses()
 	bytes := int64(0)
@@ -374,6 +331,10 @@ func (r *request) trace(t *blob.Trace) {
 
 // other answers paths and methods that no other route serves.
 func (h *handler) other(r *request) error {
+	if r.Method == http.MethodOptions && len(h.origins) > 0 {
+		h.preflight(r)
+		return nil
+	}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
 		ask := r.Request.Clone(r.Context())

@@ -301,7 +301,7 @@ func TestProblems(t *testing.T) {
 		t.Errorf("reason %q", p.Reason)
 	}
 	s.get("/v1/domain/example.com/datasets/1/urls?lmit=1", &p)
-	if p.Parameter != "lmit" || !strings.Contains(p.Detail, "cursor, explain, fields, format, from, host, limit, offset, prefix, to, unique, version") {
+	if p.Parameter != "lmit" || !strings.Contains(p.Detail, "cursor, explain, fields, filter, format, from, host, limit, offset, prefix, to, unique, version") {
 		t.Errorf("unknown parameter: %+v", p)
 	}
 }
@@ -700,8 +700,8 @@ func TestPanicIsAProblem(t *testing.T) {
 	check("/v1/domain/example.com/datasets/1/urls", "ReadRange")
 	s.web.HandleFunc("GET /panic", func(w http.ResponseWriter, r *http.Request) {
 		h := &handler{server: s.server, log: slog.New(slog.NewTextHandler(&s.log, nil))}
-		latency := NewMetrics(s.server, blob.NewCounting(inner)).route("test")
-		h.serve(w, r, &route{name: "test", latency: latency, answer: func(r *request) error {
+		measured := NewMetrics(s.server, blob.NewCounting(inner)).route("test")
+		h.serve(w, r, &route{name: "test", measured: measured, answer: func(r *request) error {
 			r.doc.open('{')
 			panic("fault in a handler")
 		}})
@@ -751,7 +751,8 @@ func TestProblemsDiscloseNoPaths(t *testing.T) {
 func TestMalformedRequestsAreProblems(t *testing.T) {
 	s := start(t, small(t), lookup.Options{})
 	web := httptest.NewUnstartedServer(s.web)
-	web.Listener = Listener(web.Listener)
+	connections := NewConnections(10, 1<<20)
+	web.Listener, web.Config.ConnState = connections.Listener(web.Listener, false), connections.State
 	web.Config.MaxHeaderBytes = 4 << 10
 	web.Start()
 	defer web.Close()
@@ -878,6 +879,6 @@ func BenchmarkObserve(b *testing.B) {
 	l := NewMetrics(server, blob.NewCounting(blob.NewMemory())).route("domain")
 	b.ReportAllocs()
 	for b.Loop() {
-		l.observe(200, 20*time.Microsecond)
+		l.observe(200, 20*time.Microsecond, 200, false)
 	}
 }

@@ -20,7 +20,7 @@ func (h *handler) domains(r *request) error {
 	if err != nil {
 		return err
 	}
-	q.Limit = int(min(limit, lookup.MaxLimit))
+	q.Limit = r.shorten(min(limit, lookup.MaxLimit))
 	ctx, trace := r.explain()
 	snap, err := h.pin(ctx, r)
 	if err != nil {
@@ -41,6 +41,10 @@ func (h *handler) domains(r *request) error {
 		page.StoppedBy = "limit"
 	}
 	d := &r.doc
+	r.of(page.TakedownEpoch, snap)
+	if page.StoppedBy == "deadline" {
+		r.once()
+	}
 	d.open('{')
 	d.text("version", page.Version)
 	d.number("takedown_epoch", int64(page.TakedownEpoch))
@@ -58,7 +62,7 @@ func (h *handler) domains(r *request) error {
 				v.Set(name, r.query.Get(name))
 			}
 		}
-		d.text("next", r.URL.EscapedPath()+"?"+v.Encode())
+		r.link("next", r.URL.EscapedPath()+"?"+v.Encode())
 	}
 	r.trace(trace)
 	d.close('}')
@@ -102,6 +106,7 @@ func (h *handler) dataset(r *request) error {
 	}
 	s, _ := snap.Dataset(id) // TopOf has found it
 	d := &r.doc
+	r.of(top.TakedownEpoch, snap)
 	d.open('{')
 	d.text("version", snap.Version().ID)
 	d.number("takedown_epoch", int64(top.TakedownEpoch))

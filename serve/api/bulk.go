@@ -46,6 +46,9 @@ func (h *handler) bulk(r *request) error {
 	if r.ContentLength > maxBulkBody {
 		return tooLarge("body_bytes", maxBulkBody, fmt.Sprintf("the body has %d bytes", r.ContentLength))
 	}
+	if r.ticket != nil {
+		r.ticket.pause() // others are answered while it waits for its turn and for the list
+	}
 	release, err := h.bulkSlot(r.Context())
 	if err != nil {
 		return err
@@ -54,6 +57,11 @@ func (h *handler) bulk(r *request) error {
 	questions, err := r.list(format)
 	if err != nil {
 		return err
+	}
+	if r.ticket != nil {
+		if err := r.ticket.resume(r.Context()); err != nil {
+			return err
+		}
 	}
 	snap, err := h.pin(r.Context(), r)
 	if err != nil {
@@ -70,7 +78,7 @@ func (h *handler) bulk(r *request) error {
 	if q.Form == bulk.CSV {
 		contentType = "text/csv; charset=utf-8"
 	}
-	out := &listWriter{r: r, contentType: contentType}
+	out := &listWriter{h: h, r: r, contentType: contentType}
 	sums, err := bulk.Answers(r.Context(), snap, questions, q, out)
 	if err == nil {
 		err = out.end(int64(len(questions)))
@@ -86,6 +94,7 @@ func (h *handler) bulk(r *request) error {
 // listWriter sends the answers to a list. An error before its first piece is full is a problem like
 // any other.
 type listWriter struct {
+	h           *handler
 	r           *request
 	contentType string
 	buf         []byte
@@ -108,7 +117,7 @@ func (w *listWriter) begin() error {
 	if w.r.stream != nil {
 		return nil
 	}
-	_, err := w.r.begin(w.contentType)
+	_, err := w.h.begin(w.r, w.contentType)
 	return err
 }
 

@@ -19,6 +19,7 @@ func (h *handler) datasets(r *request) error {
 		return err
 	}
 	d := &r.doc
+	r.of(page.TakedownEpoch, snap)
 	d.open('{')
 	d.text("version", page.Version)
 	d.number("takedown_epoch", int64(page.TakedownEpoch))

@@ -19,7 +19,7 @@ func (h *handler) diff(r *request) error {
 	if err != nil {
 		return err
 	}
-	q.Limit = int(min(limit, lookup.MaxLimit))
+	q.Limit = r.shorten(min(limit, lookup.MaxLimit))
 	ctx, trace := r.explain()
 	before, after, err := h.pinPair(ctx, r)
 	if err != nil {
@@ -44,6 +44,10 @@ func (h *handler) diff(r *request) error {
 		page.StoppedBy = "limit"
 	}
 	d := &r.doc
+	r.of(page.TakedownEpoch, before, after)
+	if page.StoppedBy == "deadline" {
+		r.once()
+	}
 	d.open('{')
 	d.text("from", page.Before)
 	d.text("to", page.After)
@@ -73,7 +77,7 @@ func (h *handler) diff(r *request) error {
 		if q.OneDataset {
 			v.Set("dataset", r.query.Get("dataset"))
 		}
-		d.text("next", r.URL.EscapedPath()+"?"+v.Encode())
+		r.link("next", r.URL.EscapedPath()+"?"+v.Encode())
 	}
 	r.trace(trace)
 	d.close('}')
@@ -97,7 +101,7 @@ func (h *handler) pinPair(ctx context.Context, r *request) (before, after *looku
 			return nil, nil, err
 		}
 	}
-	if after, err = h.server.Acquire(ctx, to); err != nil {
+	if after, err = h.acquire(ctx, r, to); err != nil {
 		return nil, nil, err
 	}
 	if from == "" {
@@ -106,7 +110,7 @@ func (h *handler) pinPair(ctx context.Context, r *request) (before, after *looku
 	if from == "" {
 		err = badParameter("from", fmt.Sprintf("is missing, and version %s is the first", after.Version().ID))
 	} else {
-		before, err = h.server.Acquire(ctx, from)
+		before, err = h.acquire(ctx, r, from)
 	}
 	if err != nil {
 		after.Release()

@@ -39,6 +39,9 @@ func (h *handler) domain(r *request) error {
 		d.text("host", target.Host)
 		d.text("totals_of", "domain")
 	}
+	if suffix && !counted {
+		r.once() // they are being counted
+	}
 	if suffix {
 		d.boolean("public_suffix", true)
 		d.numberOrNull("domains_below", below, counted)

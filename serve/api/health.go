@@ -1,8 +1,29 @@
 package api
 
 import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
 	"github.com/urlake/urlake/serve/lookup"
 )
+
+// Readiness is what /readyz tells those who send requests to several servers. The zero value is one
+// that does not stop.
+type Readiness struct {
+	stopping atomic.Bool
+	asked    atomic.Int64 // when /readyz was last asked, in nanoseconds
+}
+
+// Stop makes /readyz answer 503. Everything else goes on.
+func (r *Readiness) Stop() { r.stopping.Store(true) }
+
+// Watched reports whether anybody has asked /readyz within that time. If nobody has, nobody waits
+// to be told.
+func (r *Readiness) Watched(within time.Duration) bool {
+	asked := r.asked.Load()
+	return asked > 0 && time.Since(time.Unix(0, asked)) < within
+}
 
 func (h *handler) healthz(r *request) error {
 	r.doc.open('{')
@@ -12,6 +33,10 @@ func (h *handler) healthz(r *request) error {
 }
 
 func (h *handler) readyz(r *request) error {
+	h.ready.asked.Store(time.Now().UnixNano())
+	if h.ready.stopping.Load() {
+		return newProblem(http.StatusServiceUnavailable, "stopping", "The server is about to stop", "ask another one")
+	}
 	snap, err := h.server.Acquire(r.Context(), "")
 	if err != nil {
 		return err

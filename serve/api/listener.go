@@ -2,27 +2,11 @@ package api
 
 import (
 	"bytes"
-	"net"
+	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 )
-
-// Listener wraps l so that requests which net/http rejects before it calls a handler also get a
-// problem document. Such a request has e.g. an invalid percent-escape in the path, no Host header,
-// or a header that is too large.
-func Listener(l net.Listener) net.Listener { return listener{l} }
-
-type listener struct{ net.Listener }
-
-func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if tcp, ok := c.(*net.TCPConn); ok {
-		return conn{tcp}, err
-	}
-	return c, err
-}
-
-type conn struct{ *net.TCPConn }
 
 // net/http writes its own rejections in one call of Write with at most maxRejection bytes: a status
 // line, rejectionEnd, and a text. Answers of handlers have further header fields.
@@ -34,8 +18,8 @@ const (
 
 // Write replaces a rejection by net/http with a problem document of the same status. It passes
 // everything else on unchanged.
-func (c conn) Write(b []byte) (int, error) {
-	if len(b) > maxRejection || !bytes.HasPrefix(b, []byte(rejectionStart)) {
+func (c *conn) Write(b []byte) (int, error) {
+	if c.tls || len(b) > maxRejection || !bytes.HasPrefix(b, []byte(rejectionStart)) {
 		return c.TCPConn.Write(b)
 	}
 	statusLine, text, ok := bytes.Cut(b, []byte(rejectionEnd))
@@ -49,14 +33,32 @@ func (c conn) Write(b []byte) (int, error) {
 	} else if status == http.StatusBadRequest {
 		p.detail = "in the path, write a percent sign as %25 and a space as %20"
 	}
-	var d document
-	p.write(&d)
-	answer := append(bytes.Clone(statusLine),
-		"\r\nContent-Type: application/problem+json\r\nConnection: close\r\nContent-Length: "...)
-	answer = strconv.AppendInt(answer, int64(len(d.buf)), 10)
-	answer = append(append(answer, "\r\n\r\n"...), d.buf...)
-	if _, err := c.TCPConn.Write(answer); err != nil {
+	head := append(bytes.Clone(statusLine[:len(statusLine):len(statusLine)]), "\r\n"...)
+	if err := c.answer(head, p); err != nil {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// refuse answers with a problem before a request is read. The caller closes the connection.
+func (c *conn) refuse(p *problem) {
+	if c.tls {
+		return
+	}
+	head := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nRetry-After: %s\r\n", p.status, http.StatusText(p.status), shedRetry())
+	// A client that does not take it gets none.
+	_ = c.SetWriteDeadline(time.Now().Add(refusalTimeout))
+	_ = c.answer(head, p)
+}
+
+// answer writes a problem after the status line and the headers in head, as the last answer of the
+// connection.
+func (c *conn) answer(head []byte, p *problem) error {
+	var d document
+	p.write(&d)
+	answer := append(head, "Content-Type: application/problem+json\r\nConnection: close\r\nContent-Length: "...)
+	answer = strconv.AppendInt(answer, int64(len(d.buf)), 10)
+	answer = append(append(answer, "\r\n\r\n"...), d.buf...)
+	_, err := c.TCPConn.Write(answer)
+	return err
 }

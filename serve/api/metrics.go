@@ -19,6 +19,10 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
+	sent     *prometheus.CounterVec
+	cut      *prometheus.CounterVec
+	waits    *prometheus.HistogramVec
+	state    *state
 }
 
 // buckets are upper bounds in seconds. A warm lookup takes tens of microseconds, a cold page over a
@@ -39,8 +43,19 @@ func NewMetrics(server *lookup.Server, store *blob.Counting) *Metrics {
 				"by route and status. 499: the client closed the connection first.",
 			Buckets: buckets,
 		}, []string{"route", "status"}),
+		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "urlake_http_sent_bytes_total", Help: "Bytes of answers sent, as compressed, without headers.",
+		}, []string{"route"}),
+		cut: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "urlake_http_cut_total",
+			Help: "Answers that were not sent to their end: the client went, or received too slowly, or a stream failed.",
+		}, []string{"route"}),
+		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "urlake_http_wait_seconds", Help: "How long admitted requests waited at their gate.", Buckets: buckets,
+		}, []string{"gate"}),
+		state: &state{server: server},
 	}
-	m.registry.MustRegister(m.requests, &state{server}, storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
+	m.registry.MustRegister(m.requests, m.sent, m.cut, m.waits, m.state, storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
 }
@@ -50,28 +65,51 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// latency holds the histograms of one route. The one of status 200 is kept apart, because finding
+// measured are the metrics of one route. The histogram of status 200 is kept apart, because finding
 // it by its label costs as much as hashing a domain.
-type latency struct {
+type measured struct {
 	ok    prometheus.Observer
 	other prometheus.ObserverVec
+	sent  prometheus.Counter
+	cut   prometheus.Counter
 }
 
-func (m *Metrics) route(name string) *latency {
+func (m *Metrics) route(name string) *measured {
 	vec := m.requests.MustCurryWith(prometheus.Labels{"route": name})
-	return &latency{ok: vec.WithLabelValues("200"), other: vec}
+	return &measured{
+		ok: vec.WithLabelValues("200"), other: vec, sent: m.sent.WithLabelValues(name), cut: m.cut.WithLabelValues(name),
+	}
 }
 
-func (l *latency) observe(status int, took time.Duration) {
+func (l *measured) observe(status int, took time.Duration, sent int64, cut bool) {
 	observer := l.ok
 	if status != http.StatusOK {
 		observer = l.other.WithLabelValues(strconv.Itoa(status))
 	}
 	observer.Observe(took.Seconds())
+	l.sent.Add(float64(sent))
+	if cut {
+		l.cut.Inc()
+	}
 }
 
+// gate makes a gate ready and measures it.
+func (m *Metrics) gate(g *gate) *gate {
+	g.holders = map[client]*holder{}
+	g.waits = m.waits.WithLabelValues(g.name)
+	m.state.gates = append(m.state.gates, g)
+	return g
+}
+
+// Connections measures those of a server.
+func (m *Metrics) Connections(c *Connections) { m.state.connections = c }
+
 // state collects the values that the server counts itself.
-type state struct{ server *lookup.Server }
+type state struct {
+	server      *lookup.Server
+	gates       []*gate
+	connections *Connections // nil if they are not counted
+}
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("urlake_"+name, help, labels, nil)
@@ -100,6 +138,21 @@ var (
 	takedownRules = desc("takedowns", "Takedowns in force.")
 	takedownRead  = desc("takedown_refresh_seconds", "How long it took to read the takedowns when they last changed.")
 	overlayBytes  = desc("overlay_bytes", "Memory of the overlays that say which rows are hidden or dead.")
+
+	gateInFlight = desc("http_in_flight", "Requests that passed the gate and whose answers are not sent yet.", "gate")
+	gateWorking  = desc("http_working", "Answers that are being made.", "gate")
+	gateWaiting  = desc("http_waiting", "Requests that wait at the gate.", "gate")
+	gateBytes    = desc("http_answer_bytes", "Memory that answers take or are expected to take until they are sent.", "gate")
+	gateBudget   = desc("http_answer_limit_bytes", "Memory for answers.", "gate")
+	gateShed     = desc("http_shed_total",
+		"Requests that were shed. full: no room at the gate, 503. client: the client's own requests took it, 429.", "gate", "reason")
+
+	connectionsNow   = desc("connections", "Connections of clients. idle: between two requests, or before the first.", "state")
+	connectionsLimit = desc("connections_limit", "The highest number of connections (--max-connections).")
+	connectionsShed  = desc("connections_shed_total",
+		"Connections that were closed. idle: to make room for a new one. full: new ones, as none was idle. headers: their headers were too large for the memory left.",
+		"reason")
+	headerBytes = desc("header_bytes", "Memory of large headers of requests.")
 
 	cacheHits    = desc("cache_hits_total", "Values found in a cache.", "cache")
 	cacheMisses  = desc("cache_misses_total", "Values not found in a cache.", "cache")
@@ -157,4 +210,25 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	gauge(takedownRead, st.TakedownRefresh.Seconds())
 	gauge(overlayBytes, float64(st.OverlayBytes))
 	gauge(mappedBytes, float64(st.MappedBytes))
+	for _, g := range s.gates {
+		st := g.stats()
+		gauge(gateInFlight, float64(st.admitted), g.name)
+		gauge(gateWorking, float64(st.working), g.name)
+		gauge(gateWaiting, float64(st.waiting), g.name)
+		gauge(gateBytes, float64(st.used), g.name)
+		gauge(gateBudget, float64(st.budget), g.name)
+		for reason := range shedReasons {
+			counter(gateShed, g.shed[reason].Load(), g.name, reason.String())
+		}
+	}
+	if c := s.connections; c != nil {
+		st := c.stats()
+		gauge(connectionsNow, float64(st.idle), "idle")
+		gauge(connectionsNow, float64(st.open-st.idle), "active")
+		gauge(connectionsLimit, float64(c.limit))
+		gauge(headerBytes, float64(st.headers))
+		for reason, n := range st.shed {
+			counter(connectionsShed, n, reason)
+		}
+	}
 }

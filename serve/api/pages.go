@@ -12,8 +12,9 @@ import (
 // of the domain in that dataset. An error is a page with the status of its problem.
 func (h *handler) pages(r *request) error {
 	page := &ui.Page{Query: r.query.Get("domain")}
-	err := h.fill(r, page)
+	err := r.late(h.fill(r, page))
 	if err != nil {
+		r.once()
 		p := r.fail(err)
 		page.Fault, page.Detail = p.title, p.detail
 	}
@@ -59,6 +60,7 @@ func fillStart(r *request, snap *lookup.Snapshot, page *ui.Page) error {
 	if err != nil {
 		return err
 	}
+	r.of(answer.TakedownEpoch, snap)
 	s := &ui.Start{Before: answer.Before, Total: answer.Total, Rows: answer.Rows}
 	for _, d := range answer.Datasets {
 		s.Datasets = append(s.Datasets, ui.Dataset{
@@ -107,6 +109,7 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 	if err != nil {
 		return err
 	}
+	r.of(answer.TakedownEpoch, snap)
 	version := r.named(snap)
 	d := &ui.Domain{Name: answer.Domain, Total: answer.Total, Others: answer.OtherDomains}
 	for i := range answer.Datasets {
@@ -135,6 +138,10 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 	})
 	if err != nil {
 		return err
+	}
+	r.of(answer.TakedownEpoch, snap)
+	if answer.StoppedBy == "deadline" {
+		r.once()
 	}
 	dataset, _ := snap.Dataset(id) // URLs has checked that it exists
 	u := &ui.URLs{

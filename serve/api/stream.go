@@ -4,81 +4,122 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"time"
 )
 
 const (
-	// streamPiece is how much of a stream is written at once, in bytes.
+	// streamPiece is how much of a stream is written at once, in bytes. It is also how much is made
+	// between two turns of others.
 	streamPiece = 64 << 10
-	// pieceTimeout is how long a client may take to receive a piece. A client that goes on reading
-	// may take any time for the whole.
-	pieceTimeout = time.Minute
 
 	// The trailers of a stream: the number of rows, and the cursor of what follows them.
 	rowsTrailer   = "Urlake-Rows"
 	cursorTrailer = "Urlake-Next-Cursor"
 )
 
-// stream is an answer whose length is not known when its header is sent.
+// stream is an answer whose length is not known when its header is sent. It is compressed if the
+// client wants that. While a client lets it wait, it gives its slot at the gate to others.
 type stream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	bytes   int64
-	cursor  string // of what follows the rows, "" if nothing does
+	r       *request
+	pace    pace
+	cursor  string  // of what follows the rows, "" if nothing does
+	encoder encoder // nil if it is not compressed
+	coding  string  // of the encoder
 }
 
 // begin sends the header of a stream. A client has to notice when one is cut, so HTTP/1.0, which
 // ends an answer by closing the connection, has none.
-func (r *request) begin(contentType string) (*stream, error) {
+func (h *handler) begin(r *request, contentType string) (*stream, error) {
 	if !r.ProtoAtLeast(1, 1) {
 		return nil, newProblem(http.StatusHTTPVersionNotSupported, "bad-request", "Streams need HTTP/1.1",
 			"HTTP/1.0 cannot tell a stream that was cut from a whole one; use HTTP/1.1, or format=json")
 	}
+	s := &stream{r: r, pace: h.pace(r.w, true)}
 	r.header.Set("Content-Type", contentType)
 	r.header.Set("Trailer", rowsTrailer+", "+cursorTrailer)
-	r.stream = &stream{w: r.w, control: http.NewResponseController(r.w)}
+	r.caching()
+	if !r.stored {
+		r.vary("Accept-Encoding")
+	}
+	if s.coding = encoding(r.Header["Accept-Encoding"]); s.coding != "" && r.Method != http.MethodHead {
+		r.header["Content-Encoding"] = []string{s.coding}
+		s.encoder = encoders[s.coding].Get().(encoder)
+		s.encoder.Reset(connection{s})
+	}
+	if r.etag != "" {
+		r.header["Etag"] = []string{r.tag()}
+	}
+	r.stream = s
 	r.w.WriteHeader(http.StatusOK)
-	return r.stream, nil
+	return s, nil
 }
 
-// write sends a piece. An error means that the client has gone or does not read.
-func (s *stream) write(piece []byte) error {
-	err := s.control.SetWriteDeadline(time.Now().Add(pieceTimeout))
-	if err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return errors.Join(errClientGone, err)
-	}
-	n, err := s.w.Write(piece)
-	s.bytes += int64(n)
-	if err == nil {
-		err = s.control.Flush()
-	}
-	if err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return errors.Join(errClientGone, err)
+// writeAll sends text in pieces.
+func (s *stream) writeAll(text []byte) error {
+	for len(text) > 0 {
+		n := min(len(text), streamPiece)
+		if err := s.write(text[:n]); err != nil {
+			return err
+		}
+		text = text[n:]
 	}
 	return nil
 }
 
-// end sends the last piece, and the trailers after it.
-func (s *stream) end(piece []byte, rows int64) error {
-	h := s.w.Header()
+// write sends a piece. An error means that the client has gone or does not read.
+func (s *stream) write(piece []byte) error {
+	if s.encoder != nil {
+		_, err := s.encoder.Write(piece)
+		return err
+	}
+	_, err := connection{s}.Write(piece)
+	return err
+}
+
+// end sends the rest, and the trailers after it.
+func (s *stream) end(rest []byte, rows int64) error {
+	h := s.r.header
 	h.Set(rowsTrailer, strconv.FormatInt(rows, 10))
 	if s.cursor != "" {
 		h.Set(cursorTrailer, s.cursor)
 	}
-	return s.write(piece)
+	if err := s.writeAll(rest); err != nil || s.encoder == nil {
+		return err
+	}
+	return s.encoder.Close()
+}
+
+// release gives the encoder back.
+func (s *stream) release() {
+	if s.encoder != nil {
+		s.encoder.Reset(nil)
+		encoders[s.coding].Put(s.encoder)
+		s.encoder = nil
+	}
 }
 
 // errClientGone is the error of a stream that its client does not read.
 var errClientGone = newProblem(statusClientGone, "client-gone", "The client has gone", "")
 
-// finish records a stream. If it failed, the connection is cut, so that the client does not take
-// what it got for the whole.
-func (h *handler) finish(r *request, rt *route, err error, started time.Time) {
-	if err != nil {
-		_ = r.fail(err) // for the log: no problem document can follow the rows
+// connection is where a stream is sent.
+type connection struct{ *stream }
+
+// Write implements io.Writer.
+func (c connection) Write(p []byte) (int, error) {
+	if t := c.r.ticket; t != nil {
+		t.pause()
 	}
-	h.record(r, rt.name+"_stream", rt.stream, r.stream.bytes, started)
-	if err != nil {
-		panic(http.ErrAbortHandler)
+	n, err := c.pace.write(c.r.w, p)
+	if err == nil {
+		err = c.pace.control.Flush()
 	}
+	// A writer that cannot flush is no connection of a server, such as that of a test.
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return n, errors.Join(errClientGone, err)
+	}
+	if t := c.r.ticket; t != nil {
+		if err := t.resume(c.r.Context()); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }

@@ -47,7 +47,7 @@ func BenchmarkStream(b *testing.B) {
 		}
 		web := New(server, slog.New(slog.DiscardHandler), NewMetrics(server, blob.NewCounting(store)))
 		for _, query := range []string{
-			"format=text", "format=ndjson", "format=csv", "format=text&from=1970-01-01", "format=text&unique=1",
+			"format=text", "format=ndjson", "format=csv", "format=parquet", "format=text&from=1970-01-01", "format=text&unique=1",
 		} {
 			b.Run(fmt.Sprintf("%s/cached=%v", query, cached), func(b *testing.B) {
 				for b.Loop() {

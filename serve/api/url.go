@@ -31,6 +31,9 @@ func (h *handler) url(r *request) error {
 	d.text("url", page.URL)
 	d.id("url_id", page.URLID)
 	r.describe(snap, &page.Answer)
+	if page.StoppedBy == "deadline" {
+		r.once()
+	}
 	d.array("datasets")
 	for i := range page.Datasets {
 		t := &page.Datasets[i]

@@ -2,22 +2,36 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime"
+	"slices"
 	"strconv"
 
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/format"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
+// itemBytes is the length of an item in JSON without its URL and further fields, if nothing in the
+// URL is escaped.
+const itemBytes = len(`,{"url_id":"0123456789abcdef","url":"","ts":"2024-06-14T00:00:00.000Z"}`)
+
+// yieldRows is how many rows are written between two chances for other requests.
+const yieldRows = 256
+
 // urlsParameters are the parameters of lists of URLs, sorted. A link to the next page keeps those
 // in selecting.
 var (
 	urlsParameters = []string{
-		"cursor", "explain", "fields", "format", "from", "host", "limit", "offset", "prefix", "to", "unique", "version",
+		"cursor", "explain", "fields", "filter", "format", "from", "host", "limit", "offset", "prefix", "to", "unique", "version",
 	}
-	selecting = []string{"fields", "format", "from", "host", "prefix", "to", "unique"}
+	selecting = []string{"fields", "filter", "format", "from", "host", "prefix", "to", "unique"}
 )
+
+// maxFilters is how often filter may be given.
+const maxFilters = 16
 
 // urlsQuery reads the parameters of a list of URLs, except the dataset. Limit is 0 if there is
 // none.
@@ -47,8 +61,20 @@ func (r *request) urlsQuery() (q lookup.URLsQuery, limit int64, err error) {
 		return q, 0, badParameter("unique", "is 1 or 0")
 	}
 	get := r.query.Get
-	q.Selection, err = lookup.ParseSelection(get("host"), get("prefix"), get("from"), get("to"))
-	return q, limit, err
+	if q.Selection, err = lookup.ParseSelection(get("host"), get("prefix"), get("from"), get("to")); err != nil {
+		return q, 0, err
+	}
+	if filters := r.query["filter"]; len(filters) > maxFilters {
+		return q, 0, badParameter("filter", fmt.Sprintf("is given %d times, at most %d are allowed", len(filters), maxFilters))
+	}
+	for _, text := range r.query["filter"] {
+		f, err := lookup.ParseFilter(text)
+		if err != nil {
+			return q, 0, err
+		}
+		q.Selection.Filters = append(q.Selection.Filters, f)
+	}
+	return q, limit, nil
 }
 
 // format reads which format and which fields the client asks for.
@@ -93,12 +119,12 @@ func (h *handler) urls(r *request) error {
 		return err
 	}
 	if form != format.JSON {
-		return r.streamURLs(ctx, snap, q, limit, form, fields)
+		return h.streamURLs(ctx, r, snap, q, limit, form, fields)
 	}
 	if limit == 0 {
 		limit = lookup.DefaultLimit
 	}
-	q.Limit = int(min(limit, lookup.MaxLimit))
+	q.Limit = r.shorten(min(limit, lookup.MaxLimit))
 	page, err := snap.URLs(ctx, q)
 	if err != nil {
 		return err
@@ -106,9 +132,22 @@ func (h *handler) urls(r *request) error {
 	if limit > lookup.MaxLimit && page.Cursor != "" && page.StoppedBy == "" {
 		page.StoppedBy = "limit"
 	}
+	n := page.Len()
+	size := 0
+	for i := range n {
+		size += len(page.URL(i)) + itemBytes
+	}
+	// The rows themselves take about as much as the answer that has them.
+	if err := r.need(2 * int64(size)); err != nil {
+		return err
+	}
 	d := &r.doc
+	d.buf = slices.Grow(d.buf, size)
 	d.open('{')
 	r.describe(snap, &page.Answer)
+	if page.StoppedBy == "deadline" {
+		r.once()
+	}
 	d.number("dataset_id", int64(page.DatasetID))
 	r.selection(&q)
 	counted := page.NotCounted == ""
@@ -118,8 +157,10 @@ func (h *handler) urls(r *request) error {
 	}
 	d.numberOrNull("offset", page.Offset, counted)
 	d.array("items")
-	n := page.Len()
 	for i := range n {
+		if i%yieldRows == yieldRows-1 {
+			runtime.Gosched() // a lookup that waits for a processor takes less than these rows
+		}
 		d.next()
 		d.buf = format.Append(d.buf, form, fields, page, i)
 	}
@@ -141,7 +182,7 @@ func (h *handler) urls(r *request) error {
 // selection writes what the list has of the domain. It writes nothing if that is all rows.
 func (r *request) selection(q *lookup.URLsQuery) {
 	s := &q.Selection
-	if *s == (lookup.Selection{}) && !q.Unique {
+	if s.All() && !q.Unique {
 		return
 	}
 	timeOrNull := func(name string, ms *int64) {
@@ -157,13 +198,19 @@ func (r *request) selection(q *lookup.URLsQuery) {
 	d.textOrNull("prefix", s.Prefix)
 	timeOrNull("from", s.From)
 	timeOrNull("to", s.To)
+	d.array("filter")
+	for _, f := range s.Filters {
+		d.next()
+		d.buf = codec.AppendJSONString(d.buf, f.String())
+	}
+	d.close(']')
 	d.boolean("unique", q.Unique)
 	d.close('}')
 }
 
 // streamURLs writes the rows of a list, at most limit, unless that is 0.
-func (r *request) streamURLs(
-	ctx context.Context, snap *lookup.Snapshot, q lookup.URLsQuery, limit int64, form format.Format, fields format.Fields,
+func (h *handler) streamURLs(
+	ctx context.Context, r *request, snap *lookup.Snapshot, q lookup.URLsQuery, limit int64, form format.Format, fields format.Fields,
 ) error {
 	list, err := snap.List(ctx, q)
 	if err != nil {
@@ -181,22 +228,20 @@ func (r *request) streamURLs(
 		return err
 	}
 	domainID := page.DomainID
+	r.of(page.TakedownEpoch, snap)
 	r.header.Set("Urlake-Version", page.Version)
 	if page.NotCounted == "" {
 		r.header.Set("Urlake-Total", strconv.FormatInt(page.Total, 10))
 	}
-	out, err := r.begin(form.ContentType())
+	out, err := h.begin(r, form.ContentType())
 	if err != nil {
 		return err
 	}
-	buf := format.AppendHeader(nil, form, fields)
+	encoder, buf := format.NewStream(form, fields)
 	for err == nil && r.Method != "HEAD" {
-		for i := range page.Len() {
-			buf = format.Append(buf, form, fields, page, i)
-			if len(buf) >= streamPiece {
-				if err = out.write(buf); err != nil {
-					break
-				}
+		for i := 0; i < page.Len() && err == nil; i++ {
+			if buf, err = encoder.Append(buf, page, i); err == nil && len(buf) >= streamPiece {
+				err = out.writeAll(buf)
 				buf = buf[:0]
 			}
 		}
@@ -208,9 +253,31 @@ func (r *request) streamURLs(
 		page, err = list.Next(ctx, size())
 	}
 	if err == nil {
-		err = out.end(buf, rows)
+		if buf, err = encoder.End(buf); err == nil {
+			err = out.end(buf, rows)
+		}
 	}
 	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(domainID)), slog.Uint64("dataset_id", uint64(q.Dataset)),
 		slog.String("format", string(form)), slog.Int64("rows", rows))
 	return err
+}
+
+// wantedForm is the format that the client asks for, as far as that is known without looking at the
+// other parameters.
+func (r *request) wantedForm() format.Format {
+	if name := r.query.Get("format"); name != "" {
+		return format.Format(name)
+	}
+	return format.Accepted(r.Header.Get("Accept"))
+}
+
+// streamsURLs reports whether the answer will be a stream.
+func streamsURLs(r *request) bool { return r.wantedForm() != format.JSON }
+
+// urlsRows is the weight of a list of URLs: of a page, or of what a stream has in memory.
+func urlsRows(r *request) int64 {
+	if streamsURLs(r) {
+		return rows(lookup.MaxLimit, lookup.MaxLimit)(r)
+	}
+	return rows(lookup.DefaultLimit, lookup.MaxLimit)(r)
 }

@@ -57,11 +57,12 @@ type selectedAnswer struct {
 	answer
 	DatasetID int `json:"dataset_id"`
 	Selection *struct {
-		Host   *string `json:"host"`
-		Prefix *string `json:"prefix"`
-		From   *string `json:"from"`
-		To     *string `json:"to"`
-		Unique bool    `json:"unique"`
+		Host   *string  `json:"host"`
+		Prefix *string  `json:"prefix"`
+		From   *string  `json:"from"`
+		To     *string  `json:"to"`
+		Filter []string `json:"filter"`
+		Unique bool     `json:"unique"`
 	} `json:"selection"`
 	Total      *int             `json:"total_est"`
 	Unknown    string           `json:"total_unknown"`
@@ -119,6 +120,8 @@ func TestSelectionsInEveryFormat(t *testing.T) {
 		{"from=2026-11-05&to=2026-11-07T00:00:00Z", func(it map[string]any) bool {
 			return text(it, "ts") >= "2026-11-05" && text(it, "ts") < "2026-11-07T00:00:00.000Z"
 		}, true},
+		{"filter=n~7$&filter=mime!=image/png&filter=absent!=x", func(it map[string]any) bool { return int(it["size"].(float64))%10 == 7 }, true},
+		{"host=a.example.com&filter=n=8", func(it map[string]any) bool { return it["size"] == 8.0 }, true},
 	} {
 		var want []map[string]any
 		for _, it := range everything {
@@ -167,6 +170,11 @@ func TestSelectionsInEveryFormat(t *testing.T) {
 				t.Fatalf("%s: row %d is %q, want %v", tc.query, i, row, it)
 			}
 		}
+		body, header, trailer = fetch(t, web.URL+path, "application/vnd.apache.parquet")
+		if !strings.HasPrefix(body, "PAR1") || !strings.HasSuffix(body, "PAR1") || trailer.Get("Urlake-Rows") != strconv.Itoa(len(want)) ||
+			header.Get("Content-Type") != "application/vnd.apache.parquet" {
+			t.Errorf("%s as Parquet: %d bytes, header %v, trailer %v", tc.query, len(body), header, trailer)
+		}
 		body, _, trailer = fetch(t, web.URL+listPath+"?format=text&limit=5&"+tc.query, "")
 		wantText := ""
 		for _, it := range want[:min(5, len(want))] {
@@ -190,6 +198,16 @@ func TestSelectionsInEveryFormat(t *testing.T) {
 		if it["rows"] != 2.0 || i > 0 && text(it, "url") <= text(distinct[i-1], "url") || text(it, "first_ts") >= text(it, "last_ts") {
 			t.Fatalf("distinct URL %d: %v", i, it)
 		}
+	}
+	// Of the URLs with rows 4k and 4k+1 some have one of them.
+	odd := s.all(listPath + "?unique=1&limit=30&filter=n~[13579]$&fields=url,rows,first_ts,last_ts")
+	for _, it := range odd {
+		if it["rows"] != 1.0 || it["first_ts"] != it["last_ts"] {
+			t.Fatalf("distinct URL of odd rows: %v", it)
+		}
+	}
+	if len(odd) != 200 {
+		t.Fatalf("%d distinct URLs of odd rows", len(odd))
 	}
 	body, _, trailer := fetch(t, web.URL+listPath+"?unique=1&format=text", "")
 	if strings.Count(body, "\n") != 200 || trailer.Get("Urlake-Rows") != "200" {
@@ -227,6 +245,8 @@ func TestBadSelections(t *testing.T) {
 		"format=xml": "format", "format=": "format", "fields=": "fields", "fields=nope": "fields", "fields=ts&unique=1": "fields",
 		"fields=url&format=text": "fields", "format=csv&explain=1": "explain", "prefix=/&offset=1": "offset",
 		"unique=1&offset=1": "offset", "from=2020-01-01&host=example.com&offset=1": "offset", "format=csv&limit=0": "limit",
+		"filter=x": "filter", "filter=": "filter", "filter=mime~(": "filter", "host=a.com&host=b.com": "host",
+		strings.Repeat("filter=a=1&", 17) + "format=csv": "filter",
 	} {
 		var p problemDocument
 		status := s.get("/v1/domain/example.com/datasets/1/urls?"+query, &p)
@@ -247,7 +267,7 @@ func TestBadSelections(t *testing.T) {
 	testlake.Publish(t, store)
 	var p problemDocument
 	status := start(t, store, lookup.Options{}).get(listPath+"?unique=1&format=csv", &p)
-	if status != 422 || p.Type != "urn:urlake:problem:too-many-parts" || !strings.Contains(p.Detail, "without unique") {
+	if status != 422 || !strings.Contains(p.Detail, "from 64 at most") || p.Type != "urn:urlake:problem:too-many-parts" || !strings.Contains(p.Detail, "without unique") {
 		t.Errorf("too many parts: %d %+v", status, p)
 	}
 }

@@ -71,8 +71,13 @@ func (h *handler) versions(r *request) error {
 	}
 	d.textOrNull("stopped_by", stopped)
 	d.textOrNull("next_cursor", page.Cursor)
-	d.textOrNull("next", next)
+	if next == "" {
+		d.null("next")
+	} else {
+		r.link("next", next)
+	}
 	d.close('}')
+	r.ofContent()
 	r.logged = append(r.logged, slog.Int("versions", len(page.Versions)), slog.Int("total", page.Total))
 	return nil
 }

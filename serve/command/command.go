@@ -30,12 +30,23 @@ const (
 	// headerTimeout and idleTimeout bound how long a slow or idle client holds a connection.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
-	// sendTimeout is how long a client may take to receive an answer once it is ready.
-	sendTimeout = time.Minute
+	// sendTimeout is how long a client may take to receive a short answer once it is ready. Package
+	// api bounds how slowly long ones are received.
+	sendTimeout = 30 * time.Second
 	// maxHeader leaves enough space for the longest URL that {d} accepts, percent-escaped.
 	maxHeader = 256 << 10
 	// shutdownTimeout is how long requests in flight may continue after a signal.
 	shutdownTimeout = 30 * time.Second
+	// watchedTimeout is after which time without a look at /readyz nobody has to be told that the
+	// server stops. Balancers look every ten seconds or more often.
+	watchedTimeout = 20 * time.Second
+	// connectionBytes is the share of --memory-limit for each connection without --max-connections.
+	// One that is idle takes a third of that.
+	connectionBytes = 64 << 10
+	// metricsConnections is how many connections --metrics-listen serves, and metricsHeaders the
+	// memory for their headers.
+	metricsConnections = 64
+	metricsHeaders     = 1 << 20
 )
 
 // Where the server listens unless told otherwise: without authentication only where programs of the
@@ -58,6 +69,7 @@ type options struct {
 	poll, deadline, leaseTTL      time.Duration
 	memory, frameCache, pageCache int64 // MiB
 	keepOpen                      int
+	admission                     admission
 	logFormat                     string
 	accessLog, pprof              bool
 	auth, issuer, audience        string
@@ -75,11 +87,14 @@ func New() *cobra.Command {
   GET /v1/domain/{domain}                       datasets that contain the domain, with URL counts
   GET /v1/domain/{domain}/datasets/{id}/urls    its URLs in one dataset (?offset= &limit= &cursor=)
 
-The second selects rows by ?host= &prefix= &from= &to=, or distinct URLs by &unique=1, and streams
-any number of them by &format=ndjson, csv or text. GET /v1/url?url= says which datasets hold one URL.
-POST /v1/domains:lookup answers the first one for a list of up to 100,000 domains.
-It also serves /v1/domains, /v1/datasets, /v1/datasets/{id}, /v1/versions, /v1/diff between two versions, /healthz, /readyz,
-/metrics for Prometheus, and web pages at /. {domain} may be any spelling of a host or URL.
+The second selects rows by ?host= &prefix= &from= &to= &filter=, or distinct URLs by &unique=1, and
+streams any number of them by &format=ndjson, csv, text or parquet. GET /v1/url?url= says which
+datasets hold one URL. POST /v1/domains:lookup answers the first one for a list of up to 100,000
+domains.
+
+It also serves /v1/domains, /v1/datasets, /v1/datasets/{id}, /v1/versions, /v1/diff between two
+versions, /healthz, /readyz, /metrics for Prometheus, and web pages at /. {domain} may be any
+spelling of a host or URL.
 version= selects an older version, and explain=1 lists the reads of the store.
 
 A server keeps no state of its own. It needs the lake's store and a cache folder, and it serves
@@ -97,7 +112,11 @@ While it runs, a server keeps a small object below index/leases/ of the lake, so
 collector deletes the versions that it reads. It works without permission to write as well.
 
 --memory-limit is divided: a quarter for mapped files, a quarter for decoded index frames, three
-sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.`,
+sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.
+Requests that find no room in time are shed with 503, or 429 if it is the client's own requests
+that took it, and with Retry-After. Small requests do not wait for large ones. Behind a proxy,
+--trusted-proxy tells clients apart. SIGTERM makes /readyz 503 for --drain, then requests in flight
+are finished.`,
 		Example: `  serve --lake file:///data/lake
   serve --lake s3://bucket/lake --listen :9000 --cache /var/cache/urlake
   serve --lake s3://bucket/lake --auth tokens --tls-cert web.pem --tls-key web.key --metrics-listen 127.0.0.1:9464`,
@@ -119,7 +138,7 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 	f.StringVar(&o.cache, "cache", lookup.DefaultCache(),
 		"`FOLDER` for copies of the mapped index files; a file:// lake is mapped in place")
 	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two checks for a new version")
-	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a page of URLs may take")
+	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a query may take; pages of URLs end with the rows found by then")
 	f.Int64Var(&o.memory, "memory-limit", lookup.DefaultMemoryBytes/mib, "`MIB` of resident memory to stay within")
 	f.Int64Var(&o.frameCache, "frame-cache", 0,
 		"`MIB` of decoded index frames to cache (default: a quarter of --memory-limit)")
@@ -128,6 +147,7 @@ sixteenths for decoded rows, and the rest for requests. docs/operation.md says h
 	f.DurationVar(&o.leaseTTL, "lease-ttl", lookup.DefaultLeaseTTL,
 		"`TIME` after which a server that was killed stops holding its versions; 0 holds none")
 	f.IntVar(&o.keepOpen, "keep-open", lookup.DefaultKeepOpen, "how many `VERSIONS` stay open besides the current one")
+	o.admission.flags(f)
 	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT`: text or json")
 	f.BoolVar(&o.accessLog, "access-log", true, "log every request: ids and counts, never a URL")
 	cli.BindEnv(cmd)
@@ -156,6 +176,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return cli.Usagef("--tls-cert and --tls-key belong together; give both")
 	case o.pprof && o.metrics == "":
 		return cli.Usagef("--pprof needs --metrics-listen: profiles are not for the address that clients use")
+	}
+	if err := o.admission.check(); err != nil {
+		return err
 	}
 	log, err := newLogger(o.logFormat, stderr)
 	if err != nil {
@@ -210,8 +233,15 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		access = slog.New(slog.DiscardHandler)
 	}
 	metrics := api.NewMetrics(server, counted)
-	handler := api.New(server, access, metrics, who.options...)
-	endpoints := []*endpoint{{event: "listening", address: o.address(), mux: handler, certificate: certificate}}
+	ready := &api.Readiness{}
+	room := opt.HeapBytes() - opt.CacheBytes()
+	connections := api.NewConnections(o.admission.connections(o.memory*mib), room/8)
+	metrics.Connections(connections)
+	handler := api.New(server, access, metrics, append(who.options, api.AnswerBytes(room/8*5), api.Ready(ready),
+		api.Origins(o.admission.origins), api.Proxies(o.admission.trusted))...)
+	endpoints := []*endpoint{{
+		event: "listening", address: o.address(), mux: handler, certificate: certificate, connections: connections,
+	}}
 	switch {
 	case o.metrics == "" && who.follower == nil:
 		handler.Handle("GET /metrics", metrics.Handler())
@@ -221,7 +251,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		if o.pprof {
 			handleProfiles(mux)
 		}
-		endpoints = append(endpoints, &endpoint{event: "metrics", address: o.metrics, mux: mux})
+		endpoints = append(endpoints, &endpoint{
+			event: "metrics", address: o.metrics, mux: mux,
+			connections: api.NewConnections(metricsConnections, metricsHeaders),
+		})
 	}
 	defer func() {
 		for _, e := range endpoints {
@@ -244,7 +277,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	for _, e := range endpoints {
 		log.Info(e.event, "address", e.listener.Addr().String(), "lake", store.URL(), "version", cli.Version())
 	}
-	err = serve(ctx, endpoints, o.deadline+sendTimeout, log)
+	err = serve(ctx, endpoints, 2*o.deadline+sendTimeout, log, func() { o.admission.wait(ready, log) })
 	stop()
 	background.Wait()
 	return err
@@ -255,12 +288,13 @@ type endpoint struct {
 	event, address string
 	mux            *http.ServeMux
 	listener       net.Listener
+	connections    *api.Connections
 	certificate    *certificate // nil without TLS
 }
 
-// serve answers requests until ctx ends or a listener fails. Then it waits up to shutdownTimeout
-// for the requests in flight.
-func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duration, log *slog.Logger) error {
+// serve answers requests until ctx ends or a listener fails. When ctx has ended it calls drain
+// before it stops listening. Then it waits up to shutdownTimeout for the requests in flight.
+func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duration, log *slog.Logger, drain func()) error {
 	failed := make(chan error, len(endpoints))
 	var servers []*http.Server
 	for _, e := range endpoints {
@@ -268,20 +302,25 @@ func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duratio
 			Handler:           e.mux,
 			ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 			MaxHeaderBytes: maxHeader,
+			ConnState:      e.connections.State,
 			ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		}
 		servers = append(servers, server)
 		if e.certificate != nil {
 			server.TLSConfig = e.certificate.config()
-			go func() { failed <- server.ServeTLS(e.listener, "", "") }()
+			// Over HTTP/2 one connection has many requests, whose headers nobody counts.
+			server.Protocols = &http.Protocols{}
+			server.Protocols.SetHTTP1(true)
+			go func() { failed <- server.ServeTLS(e.connections.Listener(e.listener, true), "", "") }()
 		} else {
-			go func() { failed <- server.Serve(api.Listener(e.listener)) }()
+			go func() { failed <- server.Serve(e.connections.Listener(e.listener, false)) }()
 		}
 	}
 	var err error
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
+		drain()
 		log.Info("stopping; requests in flight are finished first")
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

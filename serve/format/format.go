@@ -1,5 +1,5 @@
-// Package format writes rows of lists of URLs as JSON, NDJSON, CSV and plain text, for the server
-// and for starter urls. docs/api.md describes the formats for clients.
+// Package format writes rows of lists of URLs as JSON, NDJSON, CSV, plain text and Parquet, for
+// the server and for starter urls. docs/api.md describes the formats for clients.
 package format
 
 import (
@@ -23,17 +23,19 @@ const (
 	NDJSON Format = "ndjson"
 	CSV    Format = "csv"
 	Text   Format = "text"
+	// Parquet is a file whose end is written last: without it, nothing of it can be read.
+	Parquet Format = "parquet"
 )
 
 // All are all formats, by preference.
-var All = []Format{JSON, NDJSON, CSV, Text}
+var All = []Format{JSON, NDJSON, CSV, Text, Parquet}
 
 // Parse returns the format with this name.
 func Parse(name string) (Format, error) {
 	if f := Format(name); slices.Contains(All, f) {
 		return f, nil
 	}
-	return "", fmt.Errorf("is %q; use json, ndjson, csv or text", name)
+	return "", fmt.Errorf("is %q; use json, ndjson, csv, text or parquet", name)
 }
 
 // ContentType is the media type of the format.
@@ -45,6 +47,8 @@ func (f Format) ContentType() string {
 		return "text/csv; charset=utf-8; header=present"
 	case Text:
 		return "text/plain; charset=utf-8"
+	case Parquet:
+		return "application/vnd.apache.parquet"
 	}
 	return "application/json"
 }
@@ -223,12 +227,41 @@ func (f Fields) Texts(page *lookup.URLsPage, i int) []string {
 	return texts
 }
 
-// AppendHeader appends what precedes the rows of a stream: the names of the fields in CSV.
-func AppendHeader(dst []byte, f Format, list Fields) []byte {
-	if f != CSV {
-		return dst
+// Stream writes the rows of a list in one of the formats, except JSON.
+type Stream struct {
+	format  Format
+	fields  Fields
+	parquet *parquetFile
+}
+
+// NewStream returns a stream of rows with these fields, and what precedes the rows.
+func NewStream(f Format, list Fields) (*Stream, []byte) {
+	s := &Stream{format: f, fields: list}
+	switch f {
+	case CSV:
+		return s, []byte(strings.Join(list.Names(), ",") + "\n")
+	case Parquet:
+		s.parquet = newParquet(list)
 	}
-	return append(append(dst, strings.Join(list.Names(), ",")...), '\n')
+	return s, nil
+}
+
+// Append appends what can be sent when row i of page has been added. Parquet has row groups, so
+// most rows add nothing.
+func (s *Stream) Append(dst []byte, page *lookup.URLsPage, i int) ([]byte, error) {
+	if s.parquet == nil {
+		return Append(dst, s.format, s.fields, page, i), nil
+	}
+	err := s.parquet.append(page, i)
+	return s.parquet.take(dst), err
+}
+
+// End appends what follows the last row.
+func (s *Stream) End(dst []byte) ([]byte, error) {
+	if s.parquet == nil {
+		return dst, nil
+	}
+	return s.parquet.end(dst)
 }
 
 // Append appends row i of page: with the end of its line, or in JSON as an object.

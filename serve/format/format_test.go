@@ -1,12 +1,19 @@
 package format
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testlake"
@@ -76,7 +83,7 @@ func TestFormatsAgree(t *testing.T) {
 		{URL: `https://a",b.example.com/"`},
 	})
 	testlake.Publish(t, store)
-	s := lookup.NewServer(store, lookup.Options{CacheDir: t.TempDir()})
+	s := lookup.NewServer(store, lookup.Options{CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(s.Close)
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
@@ -103,10 +110,20 @@ func TestFormatsAgree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := AppendHeader(nil, CSV, list)
-			for i := range page.Len() {
-				text = Append(text, CSV, list, page, i)
+			written := func(f Format) []byte {
+				stream, text := NewStream(f, list)
+				for i := range page.Len() {
+					if text, err = stream.Append(text, page, i); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if text, err = stream.End(text); err != nil {
+					t.Fatal(err)
+				}
+				return text
 			}
+			text := written(CSV)
+			records := readParquet(t, written(Parquet))
 			table, err := csv.NewReader(strings.NewReader(string(text))).ReadAll()
 			if err != nil || len(table) != 1+page.Len() {
 				t.Fatalf("%s\n%v", text, err)
@@ -153,6 +170,14 @@ func TestFormatsAgree(t *testing.T) {
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
+				id, err := strconv.ParseUint(want["url_id"].(string), 16, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want["url_id"] = float64(int64(id))
+				if diff := cmp.Diff(want, records[i]); diff != "" {
+					t.Errorf("Parquet (-want +got):\n%s", diff)
+				}
 				for j, name := range table[0] {
 					cell, _ := json.Marshal(table[1+i][j])
 					if value, _ := json.Marshal(got[name]); string(value) != string(cell) && string(value) != table[1+i][j] &&
@@ -166,6 +191,39 @@ func TestFormatsAgree(t *testing.T) {
 	if rows != 10 {
 		t.Errorf("%d rows", rows)
 	}
+}
+
+// readParquet reads a file by another library than the one that wrote it.
+func readParquet(t *testing.T, data []byte) (records []map[string]any) {
+	t.Helper()
+	r, err := file.NewParquetReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	fr, err := pqarrow.NewFileReader(r, pqarrow.ArrowReadProperties{}, memory.DefaultAllocator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := fr.ReadTable(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Release()
+	batches := array.NewTableReader(table, -1)
+	defer batches.Release()
+	for batches.Next() {
+		text, err := batches.RecordBatch().MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var some []map[string]any
+		if err := json.Unmarshal(text, &some); err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, some...)
+	}
+	return records
 }
 
 func TestQuoteCSV(t *testing.T) {

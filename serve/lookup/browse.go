@@ -130,8 +130,8 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	return page, nil
 }
 
-// place is where a page that is late ends: the beginning of a name, which tells how far it came. The
-// name itself may be one that is hidden.
+// place is where a page that is late ends: the beginning of a name, which tells how far it came.
+// The name itself may be one that is hidden.
 func place(name string) string { return name[:min(len(name), 3)] }
 
 // named calls answer for each domain of some names.

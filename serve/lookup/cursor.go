@@ -18,10 +18,10 @@ var ErrBadCursor = errors.New("bad cursor")
 //
 //	u8 kind | u64 fingerprint | varint length, version id | position | u32 CRC-32C
 //
-// in unpadded base64url. The position is varints, or for lists of domains a varint length and a name. The fingerprint is the xxh3_64 of kind, domain and dataset, and of the
-// selection or the URL where there is one, so a query rejects the cursors of other queries. Clients
-// can forge cursors: the position is looked up in the index and rejected if the query has no row
-// there.
+// in unpadded base64url. The position is varints, or for lists of domains a varint length and a
+// name. The fingerprint is the xxh3_64 of kind, domain and dataset, and of the selection or the URL
+// where there is one, so a query rejects the cursors of other queries. Clients can forge cursors:
+// the position is looked up in the index and rejected if the query has no row there.
 type cursor struct {
 	kind        byte
 	fingerprint uint64

@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // damaged is a store in which the object key has the bytes data.
@@ -80,6 +81,15 @@ func readAll(t *testing.T, store blob.Store, cacheDir string, domains []string) 
 	}
 	defer snap.Release()
 	for _, domain := range domains {
+		u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), spelling(domain)+"p1/")
+		if err != nil {
+			return nil, err
+		}
+		of, err := snap.URLDatasets(t.Context(), u.Clone(), "")
+		if err != nil {
+			return nil, err
+		}
+		answers = append(answers, fmt.Sprintf("%+v", of.Datasets))
 		tg := target(t, spelling(domain))
 		page, err := snap.Domain(t.Context(), tg, "")
 		if err != nil {
@@ -87,6 +97,21 @@ func readAll(t *testing.T, store blob.Store, cacheDir string, domains []string) 
 		}
 		answers = append(answers, fmt.Sprintf("%s %+v", domain, page.Datasets))
 		for _, d := range page.Datasets {
+			for _, sel := range []Selection{{Host: tg.Host}, {Host: tg.Host, Prefix: "/p1"}, {Prefix: "/p"}, {From: new(int64)}, {}} {
+				for _, unique := range []bool{false, true} {
+					if sel.All() && !unique {
+						continue // below
+					}
+					q := URLsQuery{Target: tg, Dataset: d.ID, Selection: sel, Unique: unique, Columns: ColumnSize | ColumnExtras}
+					err := pages(t.Context(), snap, q, false, func() int { return 7 }, func(p *URLsPage) error {
+						answers = append(answers, fmt.Sprintf("%d %s %d %v", p.Total, p.text, p.Rows.ts, p.count))
+						return nil
+					})
+					if err != nil {
+						return nil, err
+					}
+				}
+			}
 			items, err := wholeList(t.Context(), snap, tg, d.ID, func() int { return 1000 })
 			if err != nil {
 				return nil, err

@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -159,6 +158,7 @@ type Server struct {
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
+	opens    *semaphore.Weighted // one for each older version that is being opened
 	merged   *semaphore.Weighted // pages of merges of distinct URLs
 	// scans has one for each scan of a whole version, scansWaiting one for those that wait too.
 	scans, scansWaiting *semaphore.Weighted
@@ -211,6 +211,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
+		opens:    semaphore.NewWeighted(MaxOpenings),
 		scans:    semaphore.NewWeighted(scansAtOnce), scansWaiting: semaphore.NewWeighted(scansAtOnce + scansWaiting),
 		merged:   semaphore.NewWeighted(mergedPages),
 		segments: map[string]*sharedSegment{},
@@ -219,37 +220,6 @@ func NewServer(store blob.Store, opt Options) *Server {
 		s.leases = newLeases(s, store)
 	}
 	return s
-}
-
-// objects is the store of a lake's immutable objects. The index has their sizes, so a range outside
-// of an object means that the object is truncated. Readers call ReadRange from goroutines of their
-// own, so a panic in it is turned into an error here.
-type objects struct{ blob.Store }
-
-// ReadRange implements blob.Store.
-func (o objects) ReadRange(ctx context.Context, key string, off, n int64) (data []byte, err error) {
-	err = contain(func() (err error) {
-		data, err = o.Store.ReadRange(ctx, key, off, n)
-		return err
-	})
-	return data, truncated(err, key, off, n)
-}
-
-// Open implements blob.Store.
-func (o objects) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	r, err := o.Store.Open(ctx, key, off, n)
-	return r, truncated(err, key, off, n)
-}
-
-// Unwrap gives access to the files of a local store.
-func (o objects) Unwrap() blob.Store { return o.Store }
-
-// truncated turns blob.ErrRange into a *codec.CorruptError and returns other errors unchanged.
-func truncated(err error, key string, off, n int64) error {
-	if errors.Is(err, blob.ErrRange) {
-		return codec.Corrupt(key, "object", off, fmt.Sprintf("%d bytes", n), "the end before them")
-	}
-	return err
 }
 
 // Run follows the manifest until ctx ends. After a failure the server keeps its current version and
@@ -492,23 +462,36 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*openVersion, err
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	if s.closed {
+	for admitted := false; ; admitted = true {
+		s.mu.Lock()
+		i := slices.IndexFunc(s.older, func(o *opening) bool { return o.ref == ref })
+		if admitted && (s.closed || i >= 0) { // another request has begun to open it
+			s.opens.Release(1)
+		}
+		if s.closed {
+			s.mu.Unlock()
+			return nil, &NotReadyError{errClosed}
+		}
+		if i >= 0 {
+			o := s.older[i]
+			s.older = append(slices.Delete(s.older, i, i+1), o)
+			s.mu.Unlock()
+			return o.wait(ctx)
+		}
+		if admitted {
+			break // with s.mu held
+		}
 		s.mu.Unlock()
-		return nil, &NotReadyError{errClosed}
-	}
-	i := slices.IndexFunc(s.older, func(o *opening) bool { return o.ref == ref })
-	if i >= 0 {
-		o := s.older[i]
-		s.older = append(slices.Delete(s.older, i, i+1), o)
-		s.mu.Unlock()
-		return o.wait(ctx)
+		if err := s.admitOpening(ctx); err != nil {
+			return nil, err
+		}
 	}
 	o := &opening{ref: ref, done: make(chan struct{})}
 	evicted := s.keep(o)
 	s.mu.Unlock()
 	release(evicted)
 	go func() {
+		defer s.opens.Release(1)
 		// Other requests may wait for this version, so the opening does not end with this request.
 		var snap *openVersion
 		err := contain(func() (err error) {

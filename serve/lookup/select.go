@@ -35,6 +35,8 @@ type Selection struct {
 	// From and To are the first millisecond since the epoch that is in the selection, and the first
 	// one after it. If one is set, rows without a time are left out.
 	From, To *int64
+	// Filters are conditions that all have to hold. They need ColumnExtras, which they add.
+	Filters []*Filter
 }
 
 // SelectionError says which part of a selection is malformed or not of the domain: "host",
@@ -102,12 +104,23 @@ func parseTime(part, text string) (*int64, error) {
 	return &ms, nil
 }
 
-func (s *Selection) empty() bool { return s.Host == "" && s.Prefix == "" && !s.timed() }
+// All reports whether all rows are selected.
+func (s *Selection) All() bool {
+	return s.Host == "" && s.Prefix == "" && !s.timed() && len(s.Filters) == 0
+}
+
+// columns are those that the selection needs.
+func (s *Selection) columns() Columns {
+	if len(s.Filters) > 0 {
+		return ColumnExtras
+	}
+	return 0
+}
 
 func (s *Selection) timed() bool { return s.From != nil || s.To != nil }
 
-// text names the selection. No two selections have the same text: hosts have no zero byte, and
-// neither have prefixes that select anything.
+// text names the selection. No two selections have the same text: hosts and filters have no zero
+// byte, and neither have prefixes that select anything.
 func (s *Selection) text() string {
 	bound := func(t *int64) string {
 		if t == nil {
@@ -115,7 +128,11 @@ func (s *Selection) text() string {
 		}
 		return fmt.Sprint(*t)
 	}
-	return strings.Join([]string{s.Host, s.Prefix, bound(s.From), bound(s.To)}, "\x00")
+	parts := []string{s.Host, s.Prefix, bound(s.From), bound(s.To)}
+	for _, f := range s.Filters {
+		parts = append(parts, f.text)
+	}
+	return strings.Join(parts, "\x00")
 }
 
 // overlaps reports whether rows with these totals may have a time of the selection.
@@ -149,7 +166,15 @@ func (s *Selection) has(p *rowPage, i int) bool {
 			return false
 		}
 	}
-	return s.Host == "" && s.Prefix == "" || s.place(p, i) == 0
+	if (s.Host != "" || s.Prefix != "") && s.place(p, i) != 0 {
+		return false
+	}
+	for _, f := range s.Filters {
+		if !f.passes(p.extras[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // end is the row behind the last one of the piece.

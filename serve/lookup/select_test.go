@@ -137,6 +137,9 @@ func pages(ctx context.Context, snap *Snapshot, q URLsQuery, stream bool, limit 
 func (o oracle) checkSelection(t testing.TB, snap *Snapshot, tg Target, d DatasetTotals, rows []row, all []item) {
 	t.Helper()
 	rng := selections
+	if len(rows) < 50 && rng.IntN(3) > 0 {
+		return // most domains are small, and tests check all of them again and again
+	}
 	sel := randomSelection(rng, rows)
 	limit := func() int { return 1 + rng.IntN(1+rng.IntN(len(rows)+10)) }
 	want := []item{}
@@ -153,7 +156,7 @@ func (o oracle) checkSelection(t testing.TB, snap *Snapshot, tg Target, d Datase
 			if p.NotCounted == "" && (p.Offset != int64(len(got)) || p.Total != int64(len(want))) {
 				return fmt.Errorf("offset %d of %d, after %d rows of %d", p.Offset, p.Total, len(got), len(want))
 			}
-			if counted := sel.Host != "" && !sel.timed() || sel.empty(); counted != (p.NotCounted == "") {
+			if counted := sel.Host != "" && !sel.timed() || sel.All(); counted != (p.NotCounted == "") {
 				return fmt.Errorf("not counted: %q", p.NotCounted)
 			}
 			got = append(got, pageItems(p)...)
@@ -168,7 +171,7 @@ func (o oracle) checkSelection(t testing.TB, snap *Snapshot, tg Target, d Datase
 	}
 	q.Offset, q.Limit = int64(rng.IntN(len(want)+2)), limit()
 	p, err := snap.URLs(t.Context(), q)
-	switch counted := sel.Host != "" && !sel.timed() || sel.empty(); {
+	switch counted := sel.Host != "" && !sel.timed() || sel.All(); {
 	case !counted && q.Offset > 0:
 		if !errors.Is(err, ErrNotCounted) {
 			t.Fatalf("%+v with an offset: %v", sel, err)
@@ -475,7 +478,7 @@ func TestSelectionsEndAtTheDeadline(t *testing.T) {
 		if p.StoppedBy != "deadline" || n == 0 || n >= len(records) || p.Cursor == "" {
 			t.Fatalf("%+v: %d rows, stopped by %q", q, n, p.StoppedBy)
 		}
-		if p, err = l.Next(t.Context(), MaxLimit); !errors.Is(err, ErrDeadline) {
+		if _, err = l.Next(t.Context(), MaxLimit); !errors.Is(err, ErrDeadline) {
 			t.Fatalf("a page of which nothing comes: %v", err)
 		}
 		slow.is = nil
@@ -553,6 +556,40 @@ func TestParseSelection(t *testing.T) {
 			if diff := gocmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%+v (-want +got):\n%s", tc, diff)
 			}
+		}
+	}
+}
+
+func TestFilters(t *testing.T) {
+	extras := `{"n":7,"status":"404","mime":"text/html; charset=x","none":null,"list":[1,2],"ok":true,"a b":"x"}`
+	for text, want := range map[string]bool{
+		"status=404": true, "status=40": false, "status!=404": false, "status!=200": true, "n=7": true, "n!=7": false, "n~^[0-9]$": true,
+		"mime~html": true, "mime~^html": false, "mime~(?i)HTML": true, "absent=": false, "absent!=x": true, "absent~.*": false,
+		"none=null": false, "none!=null": true, "list=[1,2]": true, "ok=true": true, "a b=x": true, "status~": true, "status=": false,
+	} {
+		f, err := ParseFilter(text)
+		if err != nil || f.String() != text {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		for range 2 {
+			if got := f.passes(extras); got != want {
+				t.Errorf("%s: %v", text, got)
+			}
+		}
+		if got := f.passes(""); got != strings.Contains(text, "!=") {
+			t.Errorf("%s without extras: %v", text, got)
+		}
+	}
+	for _, text := range []string{"", "status", "=404", "~x", "!=x", "a!b", "mime~(", "x=\x00", "x=" + strings.Repeat("y", maxFilter)} {
+		var bad *SelectionError
+		if _, err := ParseFilter(text); !errors.As(err, &bad) || bad.Part != "filter" {
+			t.Errorf("%.20q: %v", text, err)
+		}
+	}
+	for _, object := range []string{"{", "[]", "x"} {
+		if _, ok := memberOf(object, "a"); ok {
+			t.Errorf("%s has a member", object)
 		}
 	}
 }

@@ -21,12 +21,12 @@ const (
 	mergedPages = 2 * MaxMerged
 )
 
-// TooManyPartsError means that distinct URLs would have to be merged from more than MaxMerged
-// parts.
-type TooManyPartsError struct{ Parts int }
+// TooManyPartsError means that distinct URLs would have to be merged from more than Max parts. That
+// is MaxMerged, or less with filters, since pages with extras are larger.
+type TooManyPartsError struct{ Parts, Max int }
 
 func (e *TooManyPartsError) Error() string {
-	return fmt.Sprintf("the rows of the domain are in %d parts, and distinct URLs are merged from %d at most", e.Parts, MaxMerged)
+	return fmt.Sprintf("the rows of the domain are in %d parts, and distinct URLs are merged from %d at most", e.Parts, e.Max)
 }
 
 // walk goes through the rows of pieces. The next one is row of pieces[at], or the first one behind
@@ -69,10 +69,10 @@ func (l *List) openChains() error {
 				continue
 			}
 		}
-		l.chains = append(l.chains, &chain{walk: walk{pieces: []piece{*pc}}, pg: newPager(l.s, 0)})
+		l.chains = append(l.chains, &chain{walk: walk{pieces: []piece{*pc}}, pg: newPager(l.s, l.q.Columns)})
 	}
-	if len(l.chains) > MaxMerged {
-		return &TooManyPartsError{len(l.chains)}
+	if most := MaxMerged / int(l.q.Columns.cost()); len(l.chains) > most {
+		return &TooManyPartsError{len(l.chains), most}
 	}
 	return nil
 }
@@ -93,8 +93,9 @@ func (l *List) merge(ctx context.Context, page *URLsPage) (*position, error) {
 	if len(l.chains) == 0 {
 		return nil, nil
 	}
-	ahead := max(1, min(readAhead, MaxMerged/2/len(l.chains)))
-	held := int64(ahead * len(l.chains))
+	cost := int(l.q.Columns.cost())
+	ahead := max(1, min(readAhead, MaxMerged/2/cost/len(l.chains)))
+	held := int64(ahead * len(l.chains) * cost)
 	if err := l.s.server.merged.Acquire(ctx, held); err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (l *List) merge(ctx context.Context, page *URLsPage) (*position, error) {
 	moved := false
 	before := l.pagesRead()
 	for len(heap) > 0 && page.Len() < l.q.Limit {
-		if moved && l.pagesRead()-before >= MaxPages {
+		if moved && l.pagesRead()-before >= int64(l.q.Columns.maxPages()) {
 			page.StoppedBy = "pages"
 			break
 		}
@@ -292,9 +293,12 @@ type urlTotals struct {
 	hasTS       bool
 }
 
-// add adds the rows [lo, hi) of pc as far as the selection has their times. All have the same URL,
-// so they are sorted by time, and those without one come first.
+// add adds the rows [lo, hi) of pc as far as the selection has them; it has their host and path.
+// All have the same URL, so they are sorted by time, and those without one come first.
 func (t *urlTotals) add(ctx context.Context, g *pager, pc *piece, sel *Selection, lo, hi int64) error {
+	if len(sel.Filters) > 0 {
+		return t.addEach(ctx, g, pc, sel, lo, hi)
+	}
 	from := func(least int64) func(p *rowPage, i int) bool {
 		return func(p *rowPage, i int) bool {
 			ms, ok := p.time(i)
@@ -328,13 +332,34 @@ func (t *urlTotals) add(ctx context.Context, g *pager, pc *piece, sel *Selection
 		if err != nil {
 			return err
 		}
-		ms, _ := p.time(int(row - at))
-		if !t.hasTS {
-			t.first, t.last, t.hasTS = ms, ms, true
-		}
-		t.first, t.last = min(t.first, ms), max(t.last, ms)
+		t.addTime(p.time(int(row - at)))
 	}
 	return nil
+}
+
+// addEach is add for a selection that has to look at each row.
+func (t *urlTotals) addEach(ctx context.Context, g *pager, pc *piece, sel *Selection, lo, hi int64) error {
+	for row, ok := pc.next(lo); ok && row < hi; row, ok = pc.next(row + 1) {
+		p, first, err := g.at(ctx, pc, row, 1)
+		if err != nil {
+			return err
+		}
+		if i := int(row - first); sel.has(p, i) {
+			t.rows++
+			t.addTime(p.time(i))
+		}
+	}
+	return nil
+}
+
+func (t *urlTotals) addTime(ms int64, ok bool) {
+	switch {
+	case !ok:
+	case !t.hasTS:
+		t.first, t.last, t.hasTS = ms, ms, true
+	default:
+		t.first, t.last = min(t.first, ms), max(t.last, ms)
+	}
 }
 
 // addURL appends the URL of row i of page p, and its totals.

@@ -30,7 +30,7 @@ type URLsQuery struct {
 
 // name is what a cursor belongs to, besides the dataset.
 func (q *URLsQuery) name(domain string) string {
-	if q.Selection.empty() && !q.Unique {
+	if q.Selection.All() && !q.Unique {
 		return domain
 	}
 	return fmt.Sprintf("%s\x00%s\x00%v", domain, q.Selection.text(), q.Unique)
@@ -41,8 +41,8 @@ type URLsPage struct {
 	Answer
 	DatasetID uint32
 	// Total is the number of rows in the list, Offset the number of rows before this page. They are
-	// 0 if they are not known without reading all rows. NotCounted says why: "from_to", "prefix",
-	// "row_groups" or "unique". It is empty if they are known.
+	// 0 if they are not known without reading all rows. NotCounted says why: "from_to", "filter",
+	// "prefix", "row_groups" or "unique". It is empty if they are known.
 	Total, Offset int64
 	NotCounted    string
 	Rows
@@ -133,6 +133,9 @@ func (s *Snapshot) list(ctx context.Context, q URLsQuery) (*List, error) {
 	if h := q.Selection.Host; h != "" && !ofDomain(h, r.domain) {
 		return nil, &SelectionError{"host", fmt.Sprintf("is %s, which is not of the domain %s", h, r.domain)}
 	}
+	if q.Columns |= q.Selection.columns(); q.Unique {
+		q.Columns = q.Selection.columns()
+	}
 	l := &List{s: s, v: v, r: r, q: q}
 	if q.Cursor != "" {
 		c, err := s.parseCursor(q.Cursor, cursorURLs, q.name(r.domain), q.Dataset)
@@ -141,7 +144,7 @@ func (s *Snapshot) list(ctx context.Context, q URLsQuery) (*List, error) {
 		}
 		l.cursor = &c.at
 	}
-	if q.Selection.empty() && !q.Unique {
+	if q.Selection.All() && !q.Unique {
 		return l, nil
 	}
 	return l, l.open(ctx)
@@ -157,7 +160,7 @@ func (l *List) next(ctx context.Context, limit int) (page *URLsPage, err error) 
 	switch {
 	case l.q.Unique:
 		end, err = l.merge(ctx, page)
-	case l.q.Selection.empty():
+	case l.q.Selection.All():
 		end, err = l.all(ctx, page)
 	case l.counted:
 		end, err = l.slice(ctx, page)
@@ -249,6 +252,8 @@ func (l *List) open(ctx context.Context) error {
 		return l.openChains()
 	case q.Selection.timed():
 		l.notCounted = "from_to"
+	case len(q.Selection.Filters) > 0:
+		l.notCounted = "filter"
 	case q.Selection.Host == "":
 		l.notCounted = "prefix"
 	case len(l.pieces) > MaxCounted:

@@ -125,7 +125,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 	} else if err := supervise.CheckFree(listen); err != nil {
 		return fmt.Errorf("the demo serves on %s: %w; stop what listens there, or use --once", listen, err)
 	}
-	err = d.start(dir, "serve", supervise.Sibling("serve"), "--lake", lakeURL, "--listen", listen, "--cache", filepath.Join(dir, "cache"))
+	err = d.start(dir, "serve", supervise.Sibling("serve"), "--lake", lakeURL, "--listen", listen, "--cache", filepath.Join(dir, "cache"),
+		"--drain", "0s")
 	if err != nil {
 		return err
 	}

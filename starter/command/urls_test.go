@@ -50,12 +50,18 @@ a.example.com,"/p/0?a=1,2",1970-01-03T00:00:00.000Z
 		{"--unique --json --fields url --limit 1", `{"url":"https://a.example.com/p/0?a=1,2"}` + "\n",
 			"These are the first 1; more may follow. All of them: --limit 0\n"},
 		{"--prefix /none", "", "example.com: the dataset has no such URL.\n"},
+		{"--filter mime=x", "", "example.com: the dataset has no such URL.\n"},
+		{"--filter mime!=x --format text --limit 1", "https://a.example.com/p/0?a=1,2\n", "These are the first 1; more may follow. All of them: --limit 0\n"},
 		{"--format table --prefix /none", "", "example.com: the dataset has no such URL.\n"},
 	} {
 		stdout, stderr, code := starter(t, append([]string{"urls", "example.com", "--lake", url, "--dataset", "news"}, strings.Fields(tc.flags)...)...)
 		if diff := cmp.Diff(tc.stdout, stdout); diff != "" || stderr != tc.stderr || code != 0 {
 			t.Errorf("%s: exit %d, %q (-want +got):\n%s", tc.flags, code, stderr, diff)
 		}
+	}
+	file, _, code := starter(t, "urls", "example.com", "--lake", url, "--dataset", "news", "--format", "parquet")
+	if !strings.HasPrefix(file, "PAR1") || !strings.HasSuffix(file, "PAR1") || code != 0 {
+		t.Errorf("Parquet: exit %d, %d bytes", code, len(file))
 	}
 	byID, _, code := starter(t, "urls", "www.example.com", "--lake", url, "--dataset", "1", "--format", "text")
 	if strings.Count(byID, "\n") != 12 || code != 0 {
@@ -78,8 +84,9 @@ func TestURLsMistakes(t *testing.T) {
 		{[]string{"example.com", "--dataset", "news", "--host", "example.org"}, 1, "host is example.org, which is not of the domain example.com"},
 		{[]string{"example.com", "--dataset", "news", "--host", "a/b"}, 2, "--host is no name of a host"},
 		{[]string{"example.com", "--dataset", "news", "--from", "now"}, 2, "--from is a date"},
+		{[]string{"example.com", "--dataset", "news", "--filter", "x"}, 2, "--filter is the name of a member"},
 		{[]string{"example.com", "--dataset", "news", "--fields", "nope"}, 2, `--fields has "nope"`},
-		{[]string{"example.com", "--dataset", "news", "--format", "json"}, 2, "use table, ndjson, csv or text"},
+		{[]string{"example.com", "--dataset", "news", "--format", "json"}, 2, "use table, ndjson, csv, text or parquet"},
 		{[]string{"example.com", "--dataset", "news", "--format", "text", "--fields", "url"}, 2, "--fields is not for text"},
 		{[]string{"example.com", "--dataset", "news", "--format", "csv", "--json"}, 2, "leave out --format csv"},
 		{[]string{"example.com", "--dataset", "news", "--limit", "-1"}, 2, "--limit is -1"},

@@ -41,8 +41,8 @@ func NewCommand(p Program) *cobra.Command {
 server does, and reads the lake itself. DOMAIN is any spelling of a host or a URL; the
 list is for the registrable domain that it belongs to.
 
---host, --prefix, --from and --to select rows. A host, and a prefix within it, is found
-by binary search; a prefix of all hosts and a span of time are found by reading the rows.
+--host, --prefix, --from, --to and --filter select rows. A host, and a prefix within it,
+is found by binary search; everything else by reading the rows.
 --unique lists each URL once, sorted by host, path and query, scheme and port, with the
 number of its rows and their first and last time. It merges up to 64 parts; a dataset of
 more batches is to be compacted first.
@@ -71,8 +71,11 @@ fields docs/api.md describes.`,
 			default:
 				var err error
 				if o.Format, err = format.Parse(form); err != nil || o.Format == format.JSON {
-					return cli.Usagef("--format is %q; use table, ndjson, csv or text", form)
+					return cli.Usagef("--format is %q; use table, ndjson, csv, text or parquet", form)
 				}
+			}
+			if o.Format == format.Parquet && terminal {
+				return cli.Usagef("a Parquet file is not for a terminal; redirect it, as in > urls.parquet")
 			}
 			if o.Format == format.Text && o.Fields != "" {
 				return cli.Usagef("--fields is not for text, which has a URL a line; use csv or ndjson")
@@ -103,9 +106,11 @@ fields docs/api.md describes.`,
 	f.StringVar(&o.Prefix, "prefix", "", "list the URLs whose path and query begin with this `TEXT`, e.g. /docs/")
 	f.StringVar(&o.From, "from", "", "list the rows with a time from this `TIME` on, a date or RFC 3339")
 	f.StringVar(&o.To, "to", "", "list the rows with a time before this `TIME`, a date or RFC 3339")
+	f.StringArrayVar(&o.Filters, "filter", nil,
+		"list the rows whose extras meet this `CONDITION`: status=404, status!=200 or mime~^image/; may be repeated")
 	f.BoolVar(&o.Unique, "unique", false, "list each URL once")
 	f.StringVar(&o.Fields, "fields", "", "print these `NAMES`, with commas between them (default: url_id,url,ts)")
-	f.StringVar(&form, "format", "", "`FORMAT`: table, ndjson, csv or text (default: table on a terminal, else ndjson)")
+	f.StringVar(&form, "format", "", "`FORMAT`: table, ndjson, csv, text or parquet (default: table on a terminal, else ndjson)")
 	f.Int64Var(&o.Limit, "limit", 0, "print at most so many `ROWS`; 0 is all (default: 100 on a terminal, else all)")
 	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd

@@ -28,7 +28,9 @@ type Options struct {
 	Domain, Dataset string
 	// Host, Prefix, From and To are those of lookup.ParseSelection.
 	Host, Prefix, From, To string
-	Unique                 bool
+	// Filters are those of lookup.ParseFilter.
+	Filters []string
+	Unique  bool
 	// Fields are names with commas between them, "" for the default.
 	Fields string
 	Format format.Format
@@ -50,6 +52,13 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 	}
 	if q.Selection, err = lookup.ParseSelection(o.Host, o.Prefix, o.From, o.To); err != nil {
 		return cli.Usagef("--%w", err)
+	}
+	for _, text := range o.Filters {
+		f, err := lookup.ParseFilter(text)
+		if err != nil {
+			return cli.Usagef("--%w", err)
+		}
+		q.Selection.Filters = append(q.Selection.Filters, f)
 	}
 	fields, err := format.ParseFields(o.Fields, o.Unique)
 	if err != nil {
@@ -94,11 +103,8 @@ func (o Options) print(ctx context.Context, list *lookup.List, fields format.Fie
 	if limit == 0 {
 		limit = math.MaxInt64
 	}
-	if _, err := out.Write(format.AppendHeader(nil, o.Format, fields)); err != nil {
-		return err
-	}
+	encoder, buf := format.NewStream(o.Format, fields)
 	rows := int64(0)
-	var buf []byte
 	for {
 		page, err := list.Next(ctx, int(min(limit-rows, lookup.MaxLimit)))
 		if err != nil {
@@ -108,16 +114,22 @@ func (o Options) print(ctx context.Context, list *lookup.List, fields format.Fie
 			if err := printTable(out, page, fields); err != nil {
 				return err
 			}
-		} else if o.Format != Table {
-			buf = buf[:0]
-			for i := range page.Len() {
-				buf = format.Append(buf, o.Format, fields, page, i)
-			}
-			if _, err := out.Write(buf); err != nil {
+		}
+		for i := 0; i < page.Len() && o.Format != Table; i++ {
+			if buf, err = encoder.Append(buf, page, i); err != nil {
 				return err
 			}
 		}
-		if page.Cursor != "" && rows < limit {
+		last := page.Cursor == "" || rows == limit
+		if last {
+			if buf, err = encoder.End(buf); err != nil {
+				return err
+			}
+		}
+		if _, err := out.Write(buf); err != nil {
+			return err
+		}
+		if buf = buf[:0]; !last {
 			continue
 		}
 		switch {

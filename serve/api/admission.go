@@ -1,0 +1,134 @@
+package api
+
+import (
+	"net/netip"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+const (
+	// DefaultAnswerBytes is the memory of answers without AnswerBytes.
+	DefaultAnswerBytes = 48 << 20
+	// heavyRows is the number of rows from which a request is heavy.
+	heavyRows = 500
+	// baseBytes and rowBytes are what an answer is taken to need before it is made: for itself, and
+	// for each row, once as it is found and once as it is sent. What it takes in fact is counted
+	// when the rows are known.
+	baseBytes = 16 << 10
+	rowBytes  = 512
+	// queueWait is how long a request waits at a gate. Who waits longer asks again better.
+	queueWait = time.Second
+	// lightSlots is how many light answers are made at once. They are many, because those that
+	// are not cached wait for the store.
+	lightSlots = 256
+	// lightQueue and heavyQueue are how many requests wait at each gate.
+	lightQueue = 1024
+	heavyQueue = 64
+	// openQueue is how many requests wait for a turn to open an old version.
+	openQueue = 16
+)
+
+// gates are the gates of a handler. Requests at one do not wait for those at another.
+type gates struct {
+	// light is for what takes little: one domain, pages of few rows, the lists of datasets and of
+	// versions. Heavy is for large pages and for diffs.
+	light, heavy *gate
+	// opening is for requests whose version is not open. It counts versions, not bytes.
+	opening *gate
+}
+
+// newGates divides the memory for answers: a fifth is for light ones. The deadline bounds how long
+// a request waits for its turn to open a version.
+func newGates(answerBytes int64, deadline time.Duration, m *Metrics) gates {
+	procs := runtime.GOMAXPROCS(0)
+	return gates{
+		light:   m.gate(&gate{name: "light", budget: answerBytes / 5, slots: lightSlots, queue: lightQueue, wait: queueWait}),
+		heavy:   m.gate(&gate{name: "heavy", budget: answerBytes / 5 * 4, slots: max(4, 2*procs), queue: heavyQueue, wait: queueWait}),
+		opening: m.gate(&gate{name: "opening", slots: lookup.MaxOpenings, queue: openQueue, wait: deadline}),
+	}
+}
+
+// client is whom a request is from, as far as the gates tell clients apart: a principal, or else an
+// address. An IPv6 client is a network of 64 bits, because that is what one client gets.
+type client struct {
+	principal string
+	addr      netip.Addr
+}
+
+// client finds out whom the request is from: the principal, its peer, or whom a trusted proxy
+// names.
+func (h *handler) client(r *request) client {
+	if r.principal != "" {
+		return client{principal: r.principal}
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return client{}
+	}
+	addr := peer.Addr().Unmap().WithZone("")
+	if h.trusts(addr) {
+		// Each proxy has appended its peer. Names before the first one that is no trusted proxy may
+		// be invented.
+		list := strings.Split(strings.Join(r.Header["X-Forwarded-For"], ","), ",")
+		for i := len(list) - 1; i >= 0 && h.trusts(addr); i-- {
+			before, err := netip.ParseAddr(strings.TrimSpace(list[i]))
+			if err != nil {
+				break
+			}
+			addr = before.Unmap().WithZone("")
+		}
+	}
+	if addr.Is6() {
+		network, _ := addr.Prefix(64) // an IPv6 address has that many bits
+		addr = network.Addr()
+	}
+	return client{addr: addr}
+}
+
+func (h *handler) trusts(addr netip.Addr) bool {
+	for _, p := range h.proxies {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// rows is the weight of a route whose answers have up to limit= rows, def without it, and at most
+// highest.
+func rows(def, highest int64) func(*request) int64 {
+	return func(r *request) int64 {
+		// A limit that is no number is an error soon.
+		limit, err := r.number("limit", def, 1)
+		if err != nil {
+			return 0
+		}
+		return min(limit, highest)
+	}
+}
+
+// always is the weight of a route whose answers have up to so many rows.
+func always(n int64) func(*request) int64 { return func(*request) int64 { return n } }
+
+// enter waits at the gate for a request whose answer has up to so many rows.
+func (h *handler) enter(r *request, rows int64) (err error) {
+	g := h.gates.light
+	if rows >= heavyRows {
+		g = h.gates.heavy
+	}
+	// Most answers are smaller than their estimate, so a few are made at once whatever that is.
+	r.ticket, err = g.acquire(r.Context(), h.client(r), min(baseBytes+rows*rowBytes, g.budget/4))
+	return err
+}
+
+// need waits until the gate has room for an answer that takes so many bytes of memory, now that
+// this is known. It must be called before these are allocated.
+func (r *request) need(bytes int64) error {
+	if r.ticket == nil {
+		return nil
+	}
+	return r.ticket.grow(r.Context(), bytes)
+}

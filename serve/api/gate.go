@@ -1,0 +1,385 @@
+package api
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// gate admits the requests of one kind. It bounds the memory that their answers take, from before
+// they are made until they are sent, and how many are made at once. What does not fit waits in a
+// queue that is bounded too, in length and in time. Clients with waiting requests take turns, and
+// no client has more than half of the gate.
+type gate struct {
+	name string
+	// budget is the memory in bytes, slots how many answers are made at once, queue how many
+	// requests wait at most, and wait for how long.
+	budget int64
+	slots  int
+	queue  int
+	wait   time.Duration
+	// waits observes how long admitted requests have waited, in seconds.
+	waits prometheus.Observer
+	shed  [shedReasons]atomic.Int64
+
+	mu      sync.Mutex
+	used    int64 // of budget
+	working int   // of slots
+	waiting int
+	holders map[client]*holder
+	// urgent are requests that were admitted before and need more. They go first.
+	urgent []*waiter
+	// turns are the clients whose requests wait, in the order of their turns.
+	turns []*holder
+}
+
+// holder is a client with requests at a gate, admitted or waiting.
+type holder struct {
+	client   client
+	used     int64
+	working  int
+	admitted int
+	waiting  []*waiter
+}
+
+// waiter is a request that waits for bytes, for a slot, or for both.
+type waiter struct {
+	holder *holder
+	bytes  int64
+	slot   bool
+	// ready is closed when the request is admitted, or else evicted.
+	ready   chan struct{}
+	evicted bool
+}
+
+// The reasons to shed a request.
+type shedReason int
+
+const (
+	// shedFull: no room in the queue, or none at the gate within the time.
+	shedFull shedReason = iota
+	// shedClient: it was the client's own requests that left no room.
+	shedClient
+	shedReasons
+)
+
+func (s shedReason) String() string { return [...]string{"full", "client"}[s] }
+
+// ticket is an admitted request. It holds bytes of the gate, and a slot while the answer is made.
+type ticket struct {
+	gate    *gate
+	holder  *holder
+	bytes   int64
+	working bool
+}
+
+// shedProblem is the answer to a shed request.
+func shedProblem(reason shedReason) *problem {
+	if reason == shedClient {
+		return newProblem(http.StatusTooManyRequests, "too-many-requests", "This client has too many requests in flight",
+			"wait for answers before you ask for more, read them faster, or ask for smaller pages; retry after the time in Retry-After")
+	}
+	return newProblem(http.StatusServiceUnavailable, "overloaded", "The server has no room for this request now",
+		"retry after the time in Retry-After; smaller pages find room sooner")
+}
+
+// shedRetry is the Retry-After of a shed request, in seconds. It varies, so that what was shed
+// together does not come back together.
+func shedRetry() string { return strconv.Itoa(1 + rand.IntN(3)) }
+
+// acquire admits a request for an answer that takes the given memory, at once or when there is
+// room. The error is a problem if there is none in time, or that of ctx.
+func (g *gate) acquire(ctx context.Context, c client, bytes int64) (*ticket, error) {
+	g.mu.Lock()
+	h := g.holders[c]
+	if h == nil {
+		h = &holder{client: c}
+		g.holders[c] = h
+	}
+	if len(g.turns) == 0 && len(g.urgent) == 0 && g.fits(bytes, true) && g.fitsClient(h, bytes) {
+		g.take(h, bytes, true)
+		h.admitted++
+		g.mu.Unlock()
+		g.waits.Observe(0)
+		return &ticket{g, h, bytes, true}, nil
+	}
+	w := &waiter{holder: h, bytes: bytes, slot: true, ready: make(chan struct{})}
+	if reason, ok := g.enqueue(w); !ok {
+		g.forget(h)
+		g.mu.Unlock()
+		g.shed[reason].Add(1)
+		return nil, shedProblem(reason)
+	}
+	g.dispatch()
+	g.mu.Unlock()
+	started := time.Now()
+	if err := g.await(ctx, w); err != nil {
+		return nil, err
+	}
+	g.waits.Observe(time.Since(started).Seconds())
+	return &ticket{g, h, bytes, true}, nil
+}
+
+// enqueue puts w at the end of its client's queue. If the queue of the gate is full, the client
+// with the longest one loses its last request.
+func (g *gate) enqueue(w *waiter) (reason shedReason, ok bool) {
+	h := w.holder
+	if len(h.waiting) >= max(1, g.queue/2) {
+		return shedClient, false
+	}
+	if g.waiting >= g.queue {
+		longest := h
+		for _, other := range g.turns {
+			if len(other.waiting) > len(longest.waiting)+1 {
+				longest = other
+			}
+		}
+		switch {
+		case longest != h:
+			last := longest.waiting[len(longest.waiting)-1]
+			g.leave(last)
+			last.evicted = true
+			close(last.ready)
+		case len(h.waiting) > 0:
+			return shedClient, false
+		default:
+			return shedFull, false
+		}
+	}
+	if len(h.waiting) == 0 {
+		g.turns = append(g.turns, h)
+	}
+	h.waiting = append(h.waiting, w)
+	g.waiting++
+	return 0, true
+}
+
+// leave takes w out of the queue, and reports whether it was there.
+func (g *gate) leave(w *waiter) bool {
+	if i := slices.Index(g.urgent, w); i >= 0 {
+		g.urgent = slices.Delete(g.urgent, i, i+1)
+		return true
+	}
+	h := w.holder
+	i := slices.Index(h.waiting, w)
+	if i < 0 {
+		return false
+	}
+	h.waiting = slices.Delete(h.waiting, i, i+1)
+	g.waiting--
+	if len(h.waiting) == 0 {
+		i = slices.Index(g.turns, h)
+		g.turns = slices.Delete(g.turns, i, i+1)
+	}
+	g.forget(h)
+	return true
+}
+
+// await waits until w is admitted.
+func (g *gate) await(ctx context.Context, w *waiter) error {
+	timer := time.NewTimer(g.wait)
+	defer timer.Stop()
+	select {
+	case <-w.ready:
+	case <-timer.C:
+		if reason, left := g.giveUp(w); left {
+			g.shed[reason].Add(1)
+			return shedProblem(reason)
+		}
+	case <-ctx.Done():
+		if _, left := g.giveUp(w); left {
+			return context.Cause(ctx)
+		}
+	}
+	if w.evicted {
+		g.shed[shedClient].Add(1)
+		return shedProblem(shedClient)
+	}
+	return nil
+}
+
+// giveUp takes w out of its queue, and says what was in its way. It reports false if w was not
+// there any more: it was admitted or evicted.
+func (g *gate) giveUp(w *waiter) (reason shedReason, left bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fits(w.bytes, w.slot) {
+		reason = shedClient // only its own requests
+	}
+	left = g.leave(w)
+	g.dispatch() // it may have been in the way of others
+	return reason, left
+}
+
+// fits reports whether the gate has room. One request that is larger than the gate fits alone.
+func (g *gate) fits(bytes int64, slot bool) bool {
+	return (bytes == 0 || g.used == 0 || g.used+bytes <= g.budget) && (!slot || g.working < g.slots)
+}
+
+// fitsClient reports whether a client may have that much more of the gate.
+func (g *gate) fitsClient(h *holder, bytes int64) bool {
+	return (h.used == 0 || h.used+bytes <= g.budget/2) && h.working < max(1, g.slots/2)
+}
+
+func (g *gate) take(h *holder, bytes int64, slot bool) {
+	g.used += bytes
+	h.used += bytes
+	if slot {
+		g.working++
+		h.working++
+	}
+}
+
+// forget removes a client that has nothing at the gate.
+func (g *gate) forget(h *holder) {
+	if h.admitted == 0 && len(h.waiting) == 0 {
+		delete(g.holders, h.client)
+	}
+}
+
+// dispatch admits the requests that fit now.
+func (g *gate) dispatch() {
+	for len(g.urgent) > 0 {
+		w := g.urgent[0]
+		if !g.fits(w.bytes, w.slot) {
+			return // nobody else may take what it waits for
+		}
+		g.urgent = slices.Delete(g.urgent, 0, 1)
+		g.take(w.holder, w.bytes, w.slot)
+		close(w.ready)
+	}
+	for skipped := 0; skipped < len(g.turns); {
+		h := g.turns[0]
+		w := h.waiting[0]
+		if !g.fits(w.bytes, true) {
+			return // a large request is not overtaken for ever by small ones
+		}
+		g.turns = g.turns[1:]
+		if !g.fitsClient(h, w.bytes) {
+			g.turns = append(g.turns, h)
+			skipped++
+			continue
+		}
+		skipped = 0
+		h.waiting = slices.Delete(h.waiting, 0, 1)
+		g.waiting--
+		if len(h.waiting) > 0 {
+			g.turns = append(g.turns, h)
+		}
+		g.take(h, w.bytes, true)
+		h.admitted++
+		close(w.ready)
+	}
+}
+
+// grow makes the ticket hold at least the given memory. It waits like acquire.
+func (t *ticket) grow(ctx context.Context, bytes int64) error {
+	g := t.gate
+	g.mu.Lock()
+	more := bytes - t.bytes
+	if more <= 0 {
+		g.mu.Unlock()
+		return nil
+	}
+	// What is larger than the gate waits until nobody else has anything.
+	if bytes > g.budget {
+		more = max(0, g.budget-t.bytes)
+	}
+	w := &waiter{holder: t.holder, bytes: more, ready: make(chan struct{})}
+	g.urgent = append(g.urgent, w)
+	g.dispatch()
+	g.mu.Unlock()
+	if err := g.await(ctx, w); err != nil {
+		return err
+	}
+	t.bytes += more
+	return nil
+}
+
+// pause gives the slot to others while the answer waits for its client.
+func (t *ticket) pause() {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.stop()
+	g.dispatch()
+}
+
+// stop ends the work on the answer. The caller holds gate.mu.
+func (t *ticket) stop() {
+	if t.working {
+		t.working = false
+		t.gate.working--
+		t.holder.working--
+	}
+}
+
+// resume takes a slot again, as soon as one is free.
+func (t *ticket) resume(ctx context.Context) error {
+	g := t.gate
+	w := &waiter{holder: t.holder, slot: true, ready: make(chan struct{})}
+	g.mu.Lock()
+	g.urgent = append(g.urgent, w)
+	g.dispatch()
+	g.mu.Unlock()
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		g.mu.Lock()
+		left := g.leave(w)
+		g.mu.Unlock()
+		if left {
+			return context.Cause(ctx)
+		}
+	}
+	t.working = true
+	return nil
+}
+
+// made ends the work on the answer, which takes the given memory until it is sent.
+func (t *ticket) made(bytes int64) {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.stop()
+	g.used += bytes - t.bytes
+	t.holder.used += bytes - t.bytes
+	t.bytes = bytes
+	g.dispatch()
+}
+
+// release ends the request.
+func (t *ticket) release() {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.stop()
+	g.used -= t.bytes
+	t.holder.used -= t.bytes
+	t.bytes = 0
+	t.holder.admitted--
+	g.forget(t.holder)
+	g.dispatch()
+}
+
+// gateStats are the state of a gate for metrics.
+type gateStats struct {
+	used, budget, admitted, working, waiting int64
+}
+
+func (g *gate) stats() (s gateStats) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, h := range g.holders {
+		s.admitted += int64(h.admitted)
+	}
+	s.used, s.budget, s.working, s.waiting = g.used, g.budget, int64(g.working), int64(g.waiting+len(g.urgent))
+	return s
+}

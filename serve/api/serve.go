@@ -1,0 +1,361 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+// request is one request and its answer.
+type request struct {
+	*http.Request
+	ctx    context.Context
+	header http.Header
+	query  url.Values
+	doc    document
+	status int
+	// form is the format that Accept chooses, "" if the path or the query does.
+	form string
+	// etag is the validator of the answer, "" if it has none.
+	etag string
+	// stored tells that caches may keep the answer if they ask before each use.
+	stored bool
+	// brief tells that the document is not what GET would answer, but shorter.
+	brief bool
+	// principal is who asks, "" for nobody in particular. Private tells that it was asked.
+	principal string
+	private   bool
+	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
+	// Then the answer says nothing that depends on datasets that may not be read.
+	partial bool
+	// ticket is what the request holds of its gate, nil if it passed none.
+	ticket *ticket
+	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
+	stream *stream
+	w      http.ResponseWriter
+	// logged are the attributes that the handler adds to the line of the access log.
+	logged []slog.Attr
+}
+
+// Context ends when the client goes or the time for the request is over.
+func (r *request) Context() context.Context { return r.ctx }
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 32<<10); return &b }}
+
+// maxPooled is the largest buffer, in bytes, that is returned to the pool.
+const maxPooled = 1 << 20
+
+// retryAfter is the Retry-After of 503 answers, in seconds.
+const retryAfter = "2"
+
+// statusClientGone is the status in logs and metrics when the client closed the connection before
+// the answer was ready. It is never sent.
+const statusClientGone = 499
+
+// serve runs one handler, turns its error or panic into a problem, sends the answer, and logs it.
+func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
+	started := time.Now()
+	buf := buffers.Get().(*[]byte)
+	r := &request{
+		Request: hr, ctx: hr.Context(), header: w.Header(), w: w, status: http.StatusOK, doc: document{buf: (*buf)[:0]},
+	}
+	id := requestID(hr)
+	r.header["X-Request-Id"] = []string{id}
+	r.header["Content-Type"] = []string{"application/json"}
+	r.header["X-Content-Type-Options"] = []string{"nosniff"}
+	h.allowOrigin(r)
+	defer r.release()
+	err := h.prepare(r, rt)
+	switch {
+	case err != nil:
+	case h.unchanged(r, rt):
+		r.status = http.StatusNotModified
+	default:
+		if err = h.run(r, rt); err == nil {
+			r.validate()
+		}
+	}
+	if err != nil && r.stream == nil {
+		r.problem(err)
+	}
+	name, measured, sent, cut := rt.name, rt.measured, int64(0), false
+	switch {
+	case r.stream != nil:
+		r.stream.release()
+		name, measured, sent, cut = rt.name+"_stream", rt.streamed, r.stream.pace.sent, err != nil
+		if cut {
+			_ = r.fail(err) // for the log: no problem document can follow the rows
+		}
+	case r.status != statusClientGone:
+		r.caching()
+		sent, err = r.send(h)
+		cut = err != nil
+	}
+	took := time.Since(started)
+	measured.observe(r.status, took, sent, cut)
+	h.access(r, name, id, sent, cut, took)
+	if cap(r.doc.buf) <= maxPooled {
+		*buf = r.doc.buf
+		buffers.Put(buf)
+	}
+	if r.stream != nil && cut {
+		// The client must not take what it has for the whole answer.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// run waits at the gate and calls the handler.
+func (h *handler) run(r *request, rt *route) error {
+	if rt.weight != nil {
+		if err := h.enter(r, rt.weight(r)); err != nil {
+			return err
+		}
+	}
+	if rt.streams != nil && rt.streams(r) {
+		return rt.run(r)
+	}
+	// Pages of URLs and diffs end by themselves at the deadline, with the rows that they have.
+	ctx, cancel := context.WithTimeoutCause(r.ctx, h.server.Deadline()/4*5, lookup.ErrDeadline)
+	defer cancel()
+	r.ctx = ctx
+	return r.late(rt.run(r))
+}
+
+// release ends what the request holds.
+func (r *request) release() {
+	if t := r.ticket; t != nil {
+		r.ticket = nil
+		t.release()
+	}
+}
+
+// late returns lookup.ErrDeadline if err is there because the time of the request is over, and
+// otherwise err. Stores have various errors for requests that ended with their context.
+func (r *request) late(err error) error {
+	if err != nil && errors.Is(context.Cause(r.ctx), lookup.ErrDeadline) && !errors.Is(err, codec.ErrCorrupt) &&
+		asProblem(err).status >= statusClientGone {
+		return lookup.ErrDeadline
+	}
+	return err
+}
+
+// problem makes the answer that of an error.
+func (r *request) problem(err error) {
+	p := r.fail(err)
+	r.etag = ""
+	r.header["Content-Type"] = []string{"application/problem+json"}
+	r.doc = document{buf: r.doc.buf[:0]}
+	p.write(&r.doc)
+}
+
+// access writes the line of the access log.
+func (h *handler) access(r *request, name, id string, sent int64, cut bool, took time.Duration) {
+	level := slog.LevelInfo
+	// lookup logs why no version is open, so 503 is no error of the request.
+	if r.status >= 500 && r.status != http.StatusServiceUnavailable {
+		level = slog.LevelError
+	}
+	if !h.log.Enabled(r.Request.Context(), level) {
+		return
+	}
+	attrs := append([]slog.Attr{
+		slog.String("route", name), slog.Int("status", r.status), slog.String("request_id", id),
+	}, r.logged...)
+	if cut {
+		attrs = append(attrs, slog.Bool("cut", true)) // the client did not take all of it
+	}
+	attrs = append(attrs, slog.Int64("bytes", sent), slog.Int64("us", took.Microseconds()))
+	h.log.LogAttrs(r.Request.Context(), level, "request", attrs...)
+}
+
+// prepare finds out who asks and checks the parameters.
+func (h *handler) prepare(r *request, rt *route) (err error) {
+	defer contain(&err)
+	if h.auth != nil && !rt.unnamed {
+		if err := h.admit(r); err != nil {
+			return err
+		}
+	}
+	if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		return badParameter("query", "string is malformed; check its percent-escapes and separators")
+	}
+	if rt.parameters != nil {
+		if err := rt.check(r.query); err != nil {
+			return err
+		}
+	}
+	if rt.streams != nil && !r.query.Has("format") {
+		r.form = string(r.wantedForm())
+	}
+	if r.partial && r.explains() {
+		return newProblem(http.StatusForbidden, "forbidden", "explain=1 is for those who may read all datasets",
+			"the reads of the store are of all datasets; leave explain out")
+	}
+	return nil
+}
+
+// contain makes a panic a *lookup.PanicError.
+func contain(err *error) {
+	if v := recover(); v != nil {
+		*err = &lookup.PanicError{Value: v, Stack: debug.Stack()}
+	}
+}
+
+// run calls the handler. A panic becomes a *lookup.PanicError.
+func (rt *route) run(r *request) (err error) {
+	defer contain(&err)
+	return rt.answer(r)
+}
+
+// fail records err as the outcome of the request and returns the problem to send.
+func (r *request) fail(err error) *problem {
+	p := asProblem(err)
+	r.status = p.status
+	if p.status >= 500 {
+		r.logged = append(r.logged, slog.String("error", remedy.Explain("", err)))
+	}
+	if p := (*lookup.PanicError)(nil); errors.As(err, &p) {
+		r.logged = append(r.logged, slog.String("stack", string(p.Stack)))
+	}
+	switch {
+	case p.kind == "overloaded" || p.status == http.StatusTooManyRequests:
+		r.header.Set("Retry-After", shedRetry())
+	case p.status == http.StatusServiceUnavailable:
+		r.header.Set("Retry-After", retryAfter)
+	case p.status == http.StatusUnauthorized:
+		r.header.Set("WWW-Authenticate", `Bearer realm="urlake", error="invalid_token", error_description=`+strconv.Quote(p.detail))
+	}
+	if r.partial && p.status >= 500 && p.kind != "overloaded" {
+		p = &problem{status: p.status, kind: p.kind, title: p.title} // the rest can name objects
+	}
+	return p
+}
+
+// send sends the document, compressed if that is wanted, within the time that a client has for it.
+// The gate counts its memory until then.
+func (r *request) send(h *handler) (sent int64, err error) {
+	body := r.doc.buf
+	head := r.Method == http.MethodHead
+	coding := ""
+	if len(body) >= compressFrom {
+		coding = encoding(r.Header["Accept-Encoding"])
+	}
+	switch {
+	case r.status == http.StatusNotModified:
+		body = nil
+		delete(r.header, "Content-Type")
+	case r.status == http.StatusNoContent:
+	case head:
+		if coding == "" && !r.brief { // otherwise the length of what GET sends is not known
+			r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
+		}
+		body = nil
+	case coding != "":
+		r.header["Content-Encoding"] = []string{coding}
+		body = compress(coding, body)
+		r.doc.buf = nil // is not needed while the client reads
+		fallthrough
+	default:
+		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	}
+	if r.ticket != nil {
+		r.ticket.made(int64(cap(body)))
+	}
+	if r.etag != "" {
+		r.header["Etag"] = []string{r.tag()}
+	}
+	r.w.WriteHeader(r.status)
+	if len(body) == 0 {
+		return 0, nil
+	}
+	p := h.pace(r.w, len(body) > sendPiece)
+	_, err = p.write(r.w, body)
+	return p.sent, err
+}
+
+const (
+	// sendRate is how fast a client has to receive an answer, in bytes a second, once sendGrace is
+	// over.
+	sendRate = 16 << 10
+	// sendGrace is how long a client may take to begin.
+	sendGrace = 10 * time.Second
+	// sendPiece is how much is sent between two looks at the clock.
+	sendPiece = 64 << 10
+)
+
+// pace bounds how slowly a client may receive an answer.
+type pace struct {
+	rate    int
+	grace   time.Duration
+	control *http.ResponseController
+	// long tells that the answer may take longer than the server allows to all.
+	long bool
+	// waited is how long all writes took, sent what they sent.
+	waited time.Duration
+	sent   int64
+}
+
+func (h *handler) pace(w http.ResponseWriter, long bool) pace {
+	return pace{rate: h.rate, grace: h.grace, control: http.NewResponseController(w), long: long}
+}
+
+// write writes all of data. The connection is cut if that takes longer than it should: the time
+// counts that the client has let the server wait.
+func (p *pace) write(w io.Writer, data []byte) (n int, err error) {
+	for len(data) > 0 && err == nil {
+		piece := data[:min(len(data), sendPiece)]
+		began := time.Now()
+		if p.long {
+			allowed := p.grace + time.Duration((p.sent+int64(len(piece)))*int64(time.Second)/int64(p.rate))
+			// A writer without deadlines is no connection of this server, such as that of a test.
+			_ = p.control.SetWriteDeadline(began.Add(allowed - p.waited))
+		}
+		var m int
+		m, err = w.Write(piece)
+		p.waited += time.Since(began)
+		p.sent += int64(m)
+		n += m
+		data = data[len(piece):]
+	}
+	return n, err
+}
+
+// requestID is the id that the client or a proxy has given the request, or a new one.
+func requestID(hr *http.Request) string {
+	if given := hr.Header["X-Request-Id"]; len(given) == 1 && saneID(given[0]) {
+		return given[0]
+	}
+	var raw [8]byte
+	for i, n := 0, rand.Uint64(); i < len(raw); i++ {
+		raw[i] = byte(n >> (8 * i))
+	}
+	return hex.EncodeToString(raw[:])
+}
+
+// saneID reports whether an id may go into headers and logs as it is: it is short, and has no
+// characters that a log or a URL could need.
+func saneID(id string) bool {
+	if len(id) == 0 || len(id) > 64 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
