@@ -180,7 +180,7 @@ func (v *view) only(readable *roaring.Bitmap) *view {
 // view returns the version as it was acquired: without what takedowns hide and without datasets
 // that may not be read.
 //
-// nolint:unparam // the error is that of the shared version's method, which this one stands before
+//nolint:unparam // the error is that of the shared version's method, which this one stands before
 func (s *Snapshot) view(context.Context) (*view, error) { return s.seen, nil }
 
 // at is view with other takedowns than those that the snapshot was acquired with.
