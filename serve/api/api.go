@@ -47,11 +47,19 @@ type route struct {
 // requests to log and counts them in metrics. explain=1 reports the reads that a *blob.Counting
 // traces, so the server's store should be one.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeMux {
+	mux, _ := routes(server, log, metrics)
+	return mux
+}
+
+// routes is New, and returns the route of each pattern too: what openapi.yaml has to describe.
+func routes(server *lookup.Server, log *slog.Logger, metrics *Metrics) (*http.ServeMux, map[string]*route) {
 	h := &handler{server: server, log: log}
 	mux := http.NewServeMux()
+	served := map[string]*route{}
 	handle := func(rt route, patterns ...string) {
 		rt.latency = metrics.route(rt.name)
 		for _, pattern := range patterns {
+			served[pattern] = &rt
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, &rt) })
 		}
 	}
@@ -68,8 +76,11 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeM
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages},
 		"GET /{$}")
+	handle(route{name: "openapi", parameters: []string{}, answer: h.openapi}, "GET /openapi.json")
+	handle(route{name: "reference", parameters: []string{}, answer: h.reference}, "GET /api")
+	handle(route{name: "problem", parameters: []string{}, answer: h.problem}, "GET /problems/{kind}")
 	handle(route{name: "other", answer: h.other}, "/")
-	return mux
+	return mux, served
 }
 
 // request is one request and its answer.

@@ -10,13 +10,14 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/api/openapi"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
 // problem is an error answer: a problem document of RFC 9457.
 type problem struct {
 	status int
-	// kind is the last part of the type URI.
+	// kind is the last part of the type, and the name of one of problemKinds.
 	kind, title, detail string
 	// members are the additional members of this kind.
 	members []member
@@ -28,7 +29,7 @@ func (p *problem) Error() string { return p.title + ": " + p.detail }
 
 func (p *problem) write(d *document) {
 	d.open('{')
-	d.text("type", "urn:urlake:problem:"+p.kind)
+	d.text("type", openapi.ProblemPath+p.kind)
 	d.text("title", p.title)
 	d.number("status", int64(p.status))
 	if p.detail != "" {
