@@ -230,11 +230,12 @@ var allowed = map[string][]string{
 	},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/lookup", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/lookup", "serve/ui",
 	},
-	"serve/ui":      {},
-	"serve/command": {"internal/cli", "lake/blob", "lake/lease", "serve/api", "serve/lookup"},
-	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},
+	"serve/api/openapi": {"lake/codec", "serve/ui"},
+	"serve/ui":          {},
+	"serve/command":     {"internal/cli", "lake/blob", "lake/lease", "serve/api", "serve/lookup"},
+	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
 	"command": {
