@@ -1,6 +1,7 @@
 // Package ui renders the server's web pages: a form, the datasets of the current version, the
-// answers to the two queries, and what describes the HTTP interface and its errors. The pages work without scripts and on narrow screens, and follow the
-// system's light or dark colour scheme. Package api fills in what they show and renders them.
+// answers to the two queries, and what describes the HTTP interface and its errors. The pages work
+// without scripts and on narrow screens, and follow the system's light or dark colour scheme.
+// Package api fills in what they show and renders them.
 package ui
 
 import (

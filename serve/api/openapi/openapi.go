@@ -1,6 +1,6 @@
-// Package openapi is the description of the read server's HTTP interface: openapi.yaml, completed to
-// an OpenAPI 3.1 document and to what the page about the interface shows. Package api serves both.
-// Tests of package api hold its requests and answers against the document.
+// Package openapi is the description of the read server's HTTP interface: openapi.yaml, completed
+// to an OpenAPI 3.1 document and to what the page about the interface shows. Package api serves
+// both. Tests of package api hold its requests and answers against the document.
 package openapi
 
 import (
