@@ -237,6 +237,8 @@ var allowed = map[string][]string{
 	"serve/command":     {"internal/cli", "lake/blob", "lake/lease", "serve/api", "serve/lookup"},
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
+	"client": {},
+
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
 	"command": {
 		"internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
