@@ -242,15 +242,16 @@ type Version struct {
 	Commit           string `json:"commit"`
 	CanonicalForm    string `json:"canonical_form"`
 	PublicSuffixList string `json:"public_suffix_list"`
-	Datasets         int64  `json:"datasets"`
-	Batches          int64  `json:"batches"`
-	Parts            int64  `json:"parts"`
-	Rows             int64  `json:"rows"`
-	PartBytes        int64  `json:"part_bytes"`
-	Segments         int64  `json:"segments"`
-	IndexBytes       int64  `json:"index_bytes"`
+	// The counts are nil for those who may not read all datasets.
+	Datasets   *int64 `json:"datasets"`
+	Batches    *int64 `json:"batches"`
+	Parts      *int64 `json:"parts"`
+	Rows       *int64 `json:"rows"`
+	PartBytes  *int64 `json:"part_bytes"`
+	Segments   *int64 `json:"segments"`
+	IndexBytes *int64 `json:"index_bytes"`
 	// DatasetsAdded, BatchesAdded and RowsAdded are the counts less the parent's. They are nil if
-	// the parent is no longer kept.
+	// the parent is no longer kept, too.
 	DatasetsAdded *int64 `json:"datasets_added"`
 	BatchesAdded  *int64 `json:"batches_added"`
 	RowsAdded     *int64 `json:"rows_added"`
@@ -323,15 +324,18 @@ func (c *Client) DiffPages(ctx context.Context, opt DiffOptions) iter.Seq2[*Diff
 // Ready is what a server serves.
 type Ready struct {
 	Version          string `json:"version"`
-	Generation       int64  `json:"generation"`
 	TakedownEpoch    int64  `json:"takedown_epoch"`
 	Rows             int64  `json:"rows"`
 	Datasets         int64  `json:"datasets"`
-	Segments         int64  `json:"segments"`
 	CanonicalForm    string `json:"canonical_form"`
 	PublicSuffixList string `json:"public_suffix_list"`
 	// PublicSuffixListMissing means that the lake lacks the list, so that domains are guessed.
 	PublicSuffixListMissing bool `json:"public_suffix_list_missing"`
+
+	// The rest is zero for those who may not read all datasets.
+
+	Generation int64 `json:"generation"`
+	Segments   int64 `json:"segments"`
 	// Err is why a newer version is not served, empty if there is none.
 	Err          string `json:"error"`
 	OpenVersions int64  `json:"open_versions"`

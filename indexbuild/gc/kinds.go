@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/lease"
@@ -78,6 +79,9 @@ var others = []struct {
 		"records of batches name the list that they were made with, also when the lake follows another one; " +
 			"only reading all records would show that none does",
 	},
+	{"readers of datasets", form(access.ListKey), "there is one, which is replaced"},
+	{"copy of the readers of datasets", form(access.CopyKey), "there is one, which is replaced"},
+	{"tokens", form(access.TokensKey), "there is one, which is replaced; tokens that ended leave it after a while"},
 	{"leases", regexp.MustCompile("^" + lease.Root + `[^/]+\.json$`), "a collection removes those of dead holders when it ends"},
 	{"sweep", form(trash.SweepKey), "there is one, which is replaced"},
 	{"lists of garbage", regexp.MustCompile("^" + trash.Root + `lists/[^/]+\.json$`), "a collection deletes them with what they list"},

@@ -13,9 +13,12 @@ import (
 	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 	retirepkg "github.com/urlake/urlake/starter/retire"
 )
@@ -266,6 +269,46 @@ func TestRestoredFromAUnion(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "not all of it is left") {
 		t.Errorf("a collected batch: %v", err)
 	}
+}
+
+// A batch whose record was collected does not come back, although a union, which the plan of
+// another run can hold, still has its rows: a version without the record of a batch is damaged.
+func TestCollectedRecordIsNotRestored(t *testing.T) {
+	store := blob.NewMemory()
+	for i, batch := range []string{"b1", "b2", "b3"} {
+		testlake.Ingest(t, store, "alpha", batch, records(batch, 10+i))
+		testlake.Publish(t, store)
+	}
+	compact(t, store, true)
+	collect(t, store) // from now on only the union has the rows
+	retire(t, store, "1/b1")
+	testlake.Publish(t, store)
+	b1 := ingestOf(t, store, "b1")
+	if err := store.Delete(t.Context(), b1.Key(), lake.RetiredKey(1, "b1", b1.Digest)); err != nil {
+		t.Fatal(err)
+	}
+	_, source, err := lakecheck.Source(t.Context(), store, b1)
+	if err != nil || source.Rows != 10 {
+		t.Fatalf("no union has the rows of the retired batch: %v", err)
+	}
+	opt := retirepkg.Options{Dataset: "alpha", Batches: []string{"b1"}, Restore: true}
+	if _, err := opt.Select(t.Context(), store); err == nil || !strings.Contains(err.Error(), "deleted by a garbage collection") {
+		t.Errorf("restored: %v", err)
+	}
+}
+
+// ingestOf returns the finished ingest of a batch of dataset 1.
+func ingestOf(t *testing.T, store blob.Store, batch string) segment.BatchRef {
+	t.Helper()
+	states, err := registry.BatchStates(t.Context(), store, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(states, func(s registry.BatchState) bool { return s.Batch == batch })
+	if at < 0 {
+		t.Fatalf("no batch %s", batch)
+	}
+	return segment.BatchRef{DatasetID: 1, Batch: batch, Digest: states[at].Ingest.Digest}
 }
 
 // A batch that only a union still has returns also if the public suffix list has changed meanwhile.

@@ -92,6 +92,7 @@ var allowed = map[string][]string{
 	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
 	"lake/ingest/selection":  {},
 	"lake/ingest/unwrap":     {},
+	"lake/access":            {"lake", "lake/blob", "lake/codec"},
 	"lake/lease":             {"lake/blob", "lake/codec"},
 	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/takedown", "lake/trash"},
 	"lake/takedown":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/urlnorm"},
@@ -167,7 +168,7 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
-		"indexbuild/publish", "lake", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
+		"indexbuild/publish", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
@@ -199,8 +200,11 @@ var allowed = map[string][]string{
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/check", "starter/compaction", "starter/garbage",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/garbage",
 		"starter/find", "starter/ingestreport", "starter/retire", "starter/schedule", "starter/takedown", "starter/versiondiff", "starter/versionlist", "workflows",
+	},
+	"starter/access": {
+		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",
 	},
 	"starter/takedown": {
 		"indexbuild/segment/overlay", "indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
@@ -210,7 +214,7 @@ var allowed = map[string][]string{
 	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
-		"internal/cli", "lake/blob", "lake/manifest", "lake/pack", "lake/registry", "starter/find",
+		"internal/cli", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "starter/find",
 	},
 	"starter/check": {
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
@@ -225,16 +229,17 @@ var allowed = map[string][]string{
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
 
 	"serve/lookup": {
-		"indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/blob", "lake/codec",
+		"indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/lookup", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/lookup", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
+	"serve/auth":        {"lake/access"},
 	"serve/ui":          {},
-	"serve/command":     {"internal/cli", "lake/blob", "lake/lease", "serve/api", "serve/lookup"},
+	"serve/command":     {"internal/cli", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
 	"client": {},

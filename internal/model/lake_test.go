@@ -50,8 +50,6 @@ type machine struct {
 	steps     int
 	packed    bool // tells that packs were written
 	// ahead tells that a publish has moved batches to another list, and none is committed since.
-	// The rows that a compaction would drop meanwhile come back with those batches, hidden as long
-	// as the takedown is in force. So no compaction drops rows then.
 	ahead bool
 	// done counts what happened in all sequences.
 	done map[string]int
@@ -533,7 +531,7 @@ func (m *machine) maybeAnother() {
 // compact compacts the lake.
 func (m *machine) compact() {
 	full := uniform(4).Draw(m.rt, "full") > 0
-	if m.ahead && m.world.hides() {
+	if m.rowsMayReturn(m.world.published(), dropped(m.world.published(), m.world.rules)) {
 		return
 	}
 	m.count("compact")

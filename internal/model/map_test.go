@@ -126,6 +126,9 @@ type entry struct {
 	// published tells that a version had the content since the ingest has finished, so that the
 	// ingest has ended and nobody cancels it.
 	published bool
+	// again tells that a version had the content already. The record can be another one, as it
+	// names the list of its ingest; then the next publish puts it in the place of the first.
+	again bool
 }
 
 // version is a published version.
@@ -241,7 +244,8 @@ func (w *world) ids(keep func(id batchID, c *content, retired bool) bool) (ids [
 func (w *world) ingest(id batchID, c *content, replace bool) {
 	w.numbers++
 	have := w.published()[id]
-	w.orders[id] = append(w.orders[id], entry{content: c, number: w.numbers, published: have != nil && have.name == c.name})
+	again := have != nil && have.name == c.name
+	w.orders[id] = append(w.orders[id], entry{content: c, number: w.numbers, published: again, again: again})
 	if !replace {
 		return
 	}
@@ -318,7 +322,7 @@ func (w *world) publish() bool {
 	live := w.live()
 	for id := range live {
 		o := w.orders[id]
-		o[len(o)-1].published = true
+		o[len(o)-1].published, o[len(o)-1].again = true, false
 	}
 	if v := w.newest(); sameBatches(live, w.published()) && (len(live) == 0 || v.list == w.list) {
 		return false

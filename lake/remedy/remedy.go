@@ -54,6 +54,10 @@ func Of(lakeURL, key string) string {
 		return "mend it with: " + starter() + " gc --lake " + lakeURL
 	case strings.HasPrefix(key, "index/overlays/"), strings.HasPrefix(key, "index/takedowns/"):
 		return "mend it with: " + starter() + " takedown repair --lake " + lakeURL
+	case key == "access/tokens.json":
+		return "make new tokens after: " + starter() + " token revoke --lake " + lakeURL + " --all"
+	case strings.HasPrefix(key, "access/"):
+		return "mend it with: " + starter() + " acl --lake " + lakeURL + " --repair"
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
 		return "mend it with: " + rebuild
 	case strings.HasPrefix(key, "rules/"):

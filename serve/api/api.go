@@ -25,13 +25,22 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
 type handler struct {
 	server *lookup.Server
 	log    *slog.Logger
+	auth   auth.Authenticator // nil if nobody is asked who they are
 }
+
+// Option changes what New returns.
+type Option func(*handler)
+
+// WithAuth makes the handler find out who sends each request, and answer as that principal may read
+// the lake. The server needs Options.Access.
+func WithAuth(a auth.Authenticator) Option { return func(h *handler) { h.auth = a } }
 
 // route is one kind of request: a set of paths with the same handler.
 type route struct {
@@ -39,21 +48,28 @@ type route struct {
 	name string
 	// parameters are the query parameters that a request may have, sorted. Nil allows any.
 	parameters []string
-	answer     func(*request) error
-	latency    *latency
+	// unnamed routes answer the same to everybody, so nobody is asked who they are.
+	unnamed bool
+	answer  func(*request) error
+	latency *latency
 }
 
 // New returns the handler of all paths. The caller may add paths of its own. The handler writes
 // requests to log and counts them in metrics. explain=1 reports the reads that a *blob.Counting
 // traces, so the server's store should be one.
-func New(server *lookup.Server, log *slog.Logger, metrics *Metrics) *http.ServeMux {
-	mux, _ := routes(server, log, metrics)
+func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *http.ServeMux {
+	mux, _ := routes(server, log, metrics, options...)
 	return mux
 }
 
 // routes is New, and returns the route of each pattern too: what openapi.yaml has to describe.
-func routes(server *lookup.Server, log *slog.Logger, metrics *Metrics) (*http.ServeMux, map[string]*route) {
+func routes(
+	server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option,
+) (*http.ServeMux, map[string]*route) {
 	h := &handler{server: server, log: log}
+	for _, set := range options {
+		set(h)
+	}
 	mux := http.NewServeMux()
 	served := map[string]*route{}
 	handle := func(rt route, patterns ...string) {
@@ -72,13 +88,13 @@ func routes(server *lookup.Server, log *slog.Logger, metrics *Metrics) (*http.Se
 	handle(route{name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff},
 		"GET /v1/diff")
 	handle(route{name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions}, "GET /v1/versions")
-	handle(route{name: "healthz", parameters: []string{}, answer: h.healthz}, "GET /healthz")
+	handle(route{name: "healthz", parameters: []string{}, unnamed: true, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages},
 		"GET /{$}")
-	handle(route{name: "openapi", parameters: []string{}, answer: h.openapi}, "GET /openapi.json")
-	handle(route{name: "reference", parameters: []string{}, answer: h.reference}, "GET /api")
-	handle(route{name: "problem", parameters: []string{}, answer: h.problem}, "GET /problems/{kind}")
+	handle(route{name: "openapi", parameters: []string{}, unnamed: true, answer: h.openapi}, "GET /openapi.json")
+	handle(route{name: "reference", parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
+	handle(route{name: "problem", parameters: []string{}, unnamed: true, answer: h.problem}, "GET /problems/{kind}")
 	handle(route{name: "other", answer: h.other}, "/")
 	return mux, served
 }
@@ -90,6 +106,9 @@ type request struct {
 	query  url.Values
 	doc    document
 	status int
+	// partial tells that whoever asks may not read all datasets, or that this is not known yet. Then
+	// the answer says nothing that depends on datasets that may not be read.
+	partial bool
 	// logged are the attributes that the handler adds to the line of the access log.
 	logged []slog.Attr
 }
@@ -113,7 +132,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	r := &request{Request: hr, header: w.Header(), status: http.StatusOK, doc: document{buf: (*buf)[:0]}}
 	r.header.Set("Content-Type", "application/json")
 	r.header.Set("X-Content-Type-Options", "nosniff")
-	if err := rt.run(r); err != nil {
+	if err := h.run(rt, r); err != nil {
 		p := r.fail(err)
 		r.header.Set("Content-Type", "application/problem+json")
 		r.doc = document{buf: r.doc.buf[:0]}
@@ -143,13 +162,19 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	}
 }
 
-// run checks the parameters and calls the handler. A panic becomes a *lookup.PanicError.
-func (rt *route) run(r *request) (err error) {
+// run finds out who asks, checks the parameters and calls the handler. A panic becomes a
+// *lookup.PanicError.
+func (h *handler) run(rt *route, r *request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &lookup.PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
+	if h.auth != nil && !rt.unnamed {
+		if err := h.admit(r); err != nil {
+			return err
+		}
+	}
 	if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return badParameter("query", "string is malformed; check its percent-escapes and separators")
 	}
@@ -157,6 +182,10 @@ func (rt *route) run(r *request) (err error) {
 		if err := rt.check(r.query); err != nil {
 			return err
 		}
+	}
+	if r.partial && r.explains() {
+		return newProblem(http.StatusForbidden, "forbidden", "explain=1 is for those who may read all datasets",
+			"the reads of the store are of all datasets; leave explain out")
 	}
 	return rt.answer(r)
 }
@@ -192,6 +221,12 @@ func (r *request) fail(err error) *problem {
 	if p.status == http.StatusServiceUnavailable {
 		r.header.Set("Retry-After", retryAfter)
 	}
+	if p.status == http.StatusUnauthorized {
+		r.header.Set("WWW-Authenticate", `Bearer realm="urlake", error="invalid_token", error_description=`+strconv.Quote(p.detail))
+	}
+	if r.partial && p.status >= 500 {
+		p = &problem{status: p.status, kind: p.kind, title: p.title} // the rest can name objects
+	}
 	return p
 }
 
@@ -207,9 +242,15 @@ func (r *request) number(name string, def, lowest int64) (int64, error) {
 	return v, nil
 }
 
+// explains reports whether explain=1 asks for a trace.
+func (r *request) explains() bool {
+	v := r.query.Get("explain")
+	return v != "" && v != "0" && v != "false"
+}
+
 // explain returns the context of the request, and its trace if explain=1 asks for one.
 func (r *request) explain() (context.Context, *blob.Trace) {
-	if v := r.query.Get("explain"); v == "" || v == "0" || v == "false" {
+	if !r.explains() {
 		return r.Context(), nil
 	}
 	trace := new(blob.Trace)

@@ -130,7 +130,7 @@ func (c *contract) check(pattern string, r *http.Request, w *httptest.ResponseRe
 		}
 	}
 	if pattern == "/" { // what no operation is for
-		if o.kind != "no-such-path" && o.kind != "method-not-allowed" && o.kind != "bad-parameter" {
+		if !slices.Contains([]string{"no-such-path", "method-not-allowed", "bad-parameter", "unauthorized", "not-ready"}, o.kind) {
 			return o, fmt.Errorf("a path that is not served has %d %s", w.Code, body)
 		}
 		return o, nil
@@ -233,8 +233,12 @@ func (c *contract) request(p, method string, r *http.Request) error {
 // headers checks that a response has the documented header fields and no others.
 func (c *contract) headers(response any, where []string, header http.Header) error {
 	documented, _ := at(response, "headers").(map[string]any)
+	known := []string{"Content-Type", "Content-Length"}
+	for name := range documented {
+		known = append(known, http.CanonicalHeaderKey(name))
+	}
 	for name := range header {
-		if name != "Content-Type" && name != "Content-Length" && documented[name] == nil {
+		if !slices.Contains(known, name) {
 			return fmt.Errorf("openapi.yaml lacks the header %s: %s", name, header.Get(name))
 		}
 	}

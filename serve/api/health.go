@@ -17,6 +17,9 @@ func (h *handler) readyz(r *request) error {
 		return err
 	}
 	defer snap.Release()
+	if r.partial {
+		return r.readyPart(snap)
+	}
 	st := h.server.Status()
 	d := &r.doc
 	d.open('{')
@@ -47,6 +50,27 @@ func (h *handler) readyz(r *request) error {
 		d.number("bytes", c.stats.Bytes)
 		d.close('}')
 	}
+	d.close('}')
+	return nil
+}
+
+// readyPart is readyz for those who may not read all datasets: without what counts all of them, or
+// tells what others have asked.
+func (r *request) readyPart(snap *lookup.Snapshot) error {
+	page, err := snap.Datasets(r.Context(), "")
+	if err != nil {
+		return err
+	}
+	d := &r.doc
+	d.open('{')
+	d.text("status", "ready")
+	d.text("version", page.Version)
+	d.number("takedown_epoch", int64(page.TakedownEpoch))
+	d.number("rows", page.Rows)
+	d.number("datasets", int64(page.Total))
+	d.text("canonical_form", snap.Version().CanonicalForm)
+	d.text("public_suffix_list", snap.Version().PublicSuffix)
+	d.boolean("public_suffix_list_missing", snap.LacksSuffixes())
 	d.close('}')
 	return nil
 }

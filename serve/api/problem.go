@@ -11,6 +11,7 @@ import (
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/api/openapi"
+	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -60,9 +61,16 @@ func asProblem(err error) *problem {
 	var notReady *lookup.NotReadyError
 	var panicked *lookup.PanicError
 	var corrupt *codec.CorruptError
+	var refused *auth.RefusedError
+	var unavailable *auth.UnavailableError
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &refused):
+		return unauthorized(refused.Reason)
+	case errors.As(err, &unavailable):
+		return newProblem(http.StatusServiceUnavailable, "not-ready", "The server cannot answer yet",
+			"credentials cannot be checked now")
 	case errors.As(err, &reject):
 		return newProblem(http.StatusBadRequest, "not-a-host", "Not a host or URL", reject.Detail,
 			member{"reason", string(reject.Reason)})

@@ -44,8 +44,19 @@ var problemKinds = []openapi.Kind{
 			"HTTP/1.1 or 1.0.",
 	},
 	{
+		Name: "unauthorized", Statuses: []int{401}, Title: "The credentials are not taken",
+		Meaning: "The header Authorization has no token that the server takes. detail says why.",
+		Remedy: "Send the token as Authorization: Bearer TOKEN. Those who run the server make one with starter " +
+			"token. A request without the header reads what is public.",
+	},
+	{
+		Name: "forbidden", Statuses: []int{403}, Title: "explain=1 is for those who may read all datasets",
+		Meaning: "The reads of the store tell of all datasets, and some are not for you.",
+		Remedy:  "Leave explain out.",
+	},
+	{
 		Name: "unknown-dataset", Statuses: []int{404}, Title: "The version has no such dataset",
-		Meaning: "No dataset of the version has this id or name.",
+		Meaning: "No dataset of the version that you may read has this id or name.",
 		Remedy:  "Take dataset_id or name from /v1/datasets.",
 	},
 	{
@@ -92,7 +103,7 @@ var problemKinds = []openapi.Kind{
 	},
 	{
 		Name: "not-ready", Statuses: []int{503}, Title: "The server cannot answer yet",
-		Meaning: "No version is open, for example because none was published yet.",
+		Meaning: "No version is open, for example because none was published yet, or credentials cannot be checked now.",
 		Remedy:  "Ask again after the seconds that the header Retry-After names.",
 	},
 	{

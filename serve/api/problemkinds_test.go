@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -108,6 +109,17 @@ func replaced(text, by string) func(u *url.URL) {
 func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 	sound := start(t, exampleLake(t), lookup.Options{})
 	empty := start(t, blob.NewMemory(), lookup.Options{})
+	guarded := startClosed(t, exampleLake(t))
+	nobody, err := access.ParseReaders("none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := access.Change(t.Context(), guarded.store, access.Edit{Dataset: "smallweb", Readers: &nobody}); err != nil {
+		t.Fatal(err)
+	}
+	if err := guarded.server.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	seen := map[string]bool{}
 	c := mustContract(t)
 	c.operations(func(method, p string, operation map[string]any) {
@@ -126,6 +138,11 @@ func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 					change(u)
 				} else if kind == "not-ready" {
 					s = empty
+				} else if kind == "unauthorized" || kind == "forbidden" {
+					s = guarded.service
+					if kind == "forbidden" {
+						with("explain", "1")(u)
+					}
 				} else if trouble := troubles[kind]; trouble != nil {
 					if kind == "panic" && !reads(responses) {
 						continue
@@ -146,7 +163,11 @@ func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 					with("dataset", "captures")(u) // only pages of URLs have one
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // so that a defect does not hang the test
-				w, o := s.send(httptest.NewRequestWithContext(ctx, strings.ToUpper(method), u.String(), nil))
+				r := httptest.NewRequestWithContext(ctx, strings.ToUpper(method), u.String(), nil)
+				if kind == "unauthorized" {
+					r.Header.Set("Authorization", "Bearer forged")
+				}
+				w, o := s.send(r)
 				cancel()
 				page := strings.HasPrefix(w.Header().Get("Content-Type"), "text/html")
 				if strconv.Itoa(w.Code) != code || o.kind != kind && !page {

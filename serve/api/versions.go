@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -42,23 +43,20 @@ func (h *handler) versions(r *request) error {
 		d.text("commit", v.Commit)
 		d.text("canonical_form", v.CanonicalForm)
 		d.text("public_suffix_list", v.PublicSuffix)
-		c := &v.Counts
-		d.number("datasets", int64(c.Datasets))
-		d.number("batches", int64(c.Batches))
-		d.number("parts", c.Parts)
-		d.number("rows", c.Rows)
-		d.number("part_bytes", c.PartBytes)
-		d.number("segments", int64(c.Segments))
-		d.number("index_bytes", c.IndexBytes)
-		if c = v.Change; c == nil {
-			d.null("datasets_added")
-			d.null("batches_added")
-			d.null("rows_added")
-		} else {
-			d.number("datasets_added", int64(c.Datasets))
-			d.number("batches_added", int64(c.Batches))
-			d.number("rows_added", c.Rows)
+		c, counted := &v.Counts, !page.Uncounted
+		d.numberOrNull("datasets", int64(c.Datasets), counted)
+		d.numberOrNull("batches", int64(c.Batches), counted)
+		d.numberOrNull("parts", c.Parts, counted)
+		d.numberOrNull("rows", c.Rows, counted)
+		d.numberOrNull("part_bytes", c.PartBytes, counted)
+		d.numberOrNull("segments", int64(c.Segments), counted)
+		d.numberOrNull("index_bytes", c.IndexBytes, counted)
+		if c, counted = v.Change, v.Change != nil; !counted {
+			c = new(manifest.Counts)
 		}
+		d.numberOrNull("datasets_added", int64(c.Datasets), counted)
+		d.numberOrNull("batches_added", int64(c.Batches), counted)
+		d.numberOrNull("rows_added", c.Rows, counted)
 		d.close('}')
 	}
 	d.close(']')

@@ -38,6 +38,13 @@ const (
 	shutdownTimeout = 30 * time.Second
 )
 
+// Where the server listens unless told otherwise: without authentication only where programs of the
+// same machine reach it.
+const (
+	openListen = "127.0.0.1:8080"
+	authListen = ":8080"
+)
+
 const (
 	mib = 1 << 20
 	// minMemory fits the program itself and small caches. maxMemory does not overflow an int64 of
@@ -52,7 +59,9 @@ type options struct {
 	memory, frameCache, pageCache int64 // MiB
 	keepOpen                      int
 	logFormat                     string
-	accessLog                     bool
+	accessLog, pprof              bool
+	auth, issuer, audience        string
+	tlsCert, tlsKey               string
 }
 
 // New returns the program as a command.
@@ -74,20 +83,36 @@ A server keeps no state of its own. It needs the lake's store and a cache folder
 each new version soon after it is published. S3 settings come from the environment of the AWS SDK
 (AWS_ENDPOINT_URL_S3, keys, region). A lake that does not exist yet is waited for.
 
+Without --auth everybody who reaches the server may read everything, so it listens on
+127.0.0.1 unless --listen names another address. --auth tokens takes the tokens of
+"starter token", --auth jwks=URL the JSON Web Tokens of an identity provider, signed by RS256,
+ES256 or EdDSA, from --auth-issuer and for --auth-audience. "starter acl" says who may read
+which dataset; who sends no token reads what is public. With --auth, /metrics is on
+--metrics-listen only. docs/security.md has the rest.
+
 While it runs, a server keeps a small object below index/leases/ of the lake, so that no garbage
 collector deletes the versions that it reads. It works without permission to write as well.
 
 --memory-limit is divided: a quarter for mapped files, a quarter for decoded index frames, three
 sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.`,
 		Example: `  serve --lake file:///data/lake
-  serve --lake s3://bucket/lake --listen 127.0.0.1:9000 --cache /var/cache/urlake`,
+  serve --lake s3://bucket/lake --listen :9000 --cache /var/cache/urlake
+  serve --lake s3://bucket/lake --auth tokens --tls-cert web.pem --tls-key web.key --metrics-listen 127.0.0.1:9464`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o, cmd.ErrOrStderr()) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.lake, "lake", "", "the lake's `URL`: file:///dir, a path, or s3://bucket/prefix")
-	f.StringVar(&o.listen, "listen", ":8080", "`ADDRESS` to listen on; port 0 picks a free port")
-	f.StringVar(&o.metrics, "metrics-listen", "", "separate `ADDRESS` for /metrics (default: /metrics is on --listen)")
+	f.StringVar(&o.listen, "listen", "",
+		"`ADDRESS` to listen on; port 0 picks a free port (default "+openListen+", or "+authListen+" with --auth)")
+	f.StringVar(&o.metrics, "metrics-listen", "",
+		"separate `ADDRESS` for /metrics (default: /metrics is on --listen, and with --auth nowhere)")
+	f.BoolVar(&o.pprof, "pprof", false, "profiles of the process at /debug/pprof/ on --metrics-listen")
+	f.StringVar(&o.auth, "auth", authOff, "who may ask: `HOW` is off, tokens, or jwks=URL of an identity provider's keys")
+	f.StringVar(&o.issuer, "auth-issuer", "", "`ISSUER` (iss) of the JSON Web Tokens, with --auth jwks=URL")
+	f.StringVar(&o.audience, "auth-audience", "", "`AUDIENCE` (aud) of the JSON Web Tokens, with --auth jwks=URL")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "`FILE` of the certificate chain for --listen, PEM; it is read again when it changes")
+	f.StringVar(&o.tlsKey, "tls-key", "", "`FILE` of the certificate's private key, PEM")
 	f.StringVar(&o.cache, "cache", lookup.DefaultCache(),
 		"`FOLDER` for copies of the mapped index files; a file:// lake is mapped in place")
 	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two checks for a new version")
@@ -124,6 +149,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return cli.Usagef("--lease-ttl is %s; use %s to %s, or 0 for no lease", o.leaseTTL, lease.MinTTL, lease.MaxTTL)
 	case o.cache == "":
 		return cli.Usagef("--cache is empty; name a folder")
+	case (o.tlsCert == "") != (o.tlsKey == ""):
+		return cli.Usagef("--tls-cert and --tls-key belong together; give both")
+	case o.pprof && o.metrics == "":
+		return cli.Usagef("--pprof needs --metrics-listen: profiles are not for the address that clients use")
 	}
 	log, err := newLogger(o.logFormat, stderr)
 	if err != nil {
@@ -159,6 +188,17 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 	}
 	counted := blob.NewCounting(store)
+	who, err := authenticate(o, counted, log)
+	if err != nil {
+		return err
+	}
+	opt.Access = who.follower
+	var certificate *certificate
+	if o.tlsCert != "" {
+		if certificate, err = newCertificate(o.tlsCert, o.tlsKey, log); err != nil {
+			return err
+		}
+	}
 	server := lookup.NewServer(counted, opt)
 	defer server.Close()
 
@@ -167,13 +207,17 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		access = slog.New(slog.DiscardHandler)
 	}
 	metrics := api.NewMetrics(server, counted)
-	handler := api.New(server, access, metrics)
-	endpoints := []*endpoint{{event: "listening", address: o.listen, mux: handler}}
-	if o.metrics == "" {
+	handler := api.New(server, access, metrics, who.options...)
+	endpoints := []*endpoint{{event: "listening", address: o.address(), mux: handler, certificate: certificate}}
+	switch {
+	case o.metrics == "" && who.follower == nil:
 		handler.Handle("GET /metrics", metrics.Handler())
-	} else {
+	case o.metrics != "":
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", metrics.Handler())
+		if o.pprof {
+			handleProfiles(mux)
+		}
 		endpoints = append(endpoints, &endpoint{event: "metrics", address: o.metrics, mux: mux})
 	}
 	defer func() {
@@ -191,6 +235,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	following, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { server.Run(following) })
+	if who.run != nil {
+		background.Go(func() { who.run(following) })
+	}
 	for _, e := range endpoints {
 		log.Info(e.event, "address", e.listener.Addr().String(), "lake", store.URL(), "version", cli.Version())
 	}
@@ -205,6 +252,7 @@ type endpoint struct {
 	event, address string
 	mux            *http.ServeMux
 	listener       net.Listener
+	certificate    *certificate // nil without TLS
 }
 
 // serve answers requests until ctx ends or a listener fails. Then it waits up to shutdownTimeout
@@ -220,7 +268,12 @@ func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duratio
 			ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		}
 		servers = append(servers, server)
-		go func() { failed <- server.Serve(api.Listener(e.listener)) }()
+		if e.certificate != nil {
+			server.TLSConfig = e.certificate.config()
+			go func() { failed <- server.ServeTLS(e.listener, "", "") }()
+		} else {
+			go func() { failed <- server.Serve(api.Listener(e.listener)) }()
+		}
 	}
 	var err error
 	select {

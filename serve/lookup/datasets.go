@@ -16,7 +16,7 @@ type DatasetsPage struct {
 	TakedownEpoch uint64
 	// Rows is the number of rows of the version, without those that takedowns hide.
 	Rows int64
-	// Total is the number of datasets in the version, Before that of those on earlier pages.
+	// Total is the number of datasets in the version that the reader may read, Before that of those on earlier pages.
 	// Datasets are those of this page, by id. They belong to the snapshot and must not be changed.
 	Total, Before int
 	Datasets      []manifest.Dataset
@@ -52,22 +52,23 @@ func (s *Snapshot) Datasets(ctx context.Context, cursorText string) (*DatasetsPa
 	return page, nil
 }
 
-// Dataset returns the dataset with this id, with the rows that it has without takedowns.
+// Dataset returns the dataset with this id, with the rows that it has without takedowns. One that
+// the reader may not read is not there.
 func (s *Snapshot) Dataset(id uint32) (*manifest.Dataset, bool) {
-	i, ok := slices.BinarySearchFunc(s.datasets, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
-	if !ok {
+	i, ok := slices.BinarySearchFunc(s.every, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
+	if !ok || !s.mayRead(id) {
 		return nil, false
 	}
-	return &s.datasets[i], true
+	return &s.every[i], true
 }
 
 // DatasetNamed returns the dataset with this name, as Dataset does.
 func (s *Snapshot) DatasetNamed(name string) (*manifest.Dataset, bool) {
-	i, ok := s.names[name]
-	if !ok {
+	i, ok := s.named[name]
+	if !ok || !s.mayRead(s.every[i].ID) {
 		return nil, false
 	}
-	return &s.datasets[i], true
+	return &s.every[i], true
 }
 
 // datasetCursor is the cursor of a list of datasets whose next page starts after dataset last.

@@ -84,7 +84,7 @@ func (s *Snapshot) Diff(ctx context.Context, before *Snapshot, q DiffQuery) (*Di
 		return nil, err
 	}
 	// Both versions are compared as the same takedowns leave them.
-	then, err := before.viewBy(ctx, after.takedowns)
+	then, err := before.at(ctx, after.takedowns)
 	if err != nil {
 		return nil, err
 	}
@@ -307,6 +307,7 @@ func (d *differ) run(ctx context.Context) (err error) {
 				d.page.StoppedBy = "deadline"
 			}
 			// If nothing follows, the next page is empty.
+			at = d.disclosed(at)
 			c := cursor{kind: cursorDiff, fingerprint: fingerprint(cursorDiff, d.name(), d.q.Dataset),
 				version: d.page.After, at: position{domain: at.ID, check: uint64(at.Check), dataset: uint64(at.dataset)}}
 			d.page.Cursor = c.String()
@@ -316,6 +317,37 @@ func (d *differ) run(ctx context.Context) (err error) {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// visible reports whether the reader may read a dataset of one of the versions.
+func (d *differ) visible(dataset uint32) bool {
+	if d.before.readable == nil && d.after.readable == nil {
+		return true
+	}
+	_, then := d.before.Dataset(dataset)
+	_, now := d.after.Dataset(dataset)
+	return then || now
+}
+
+// coarse are the bits of a domain's id that a cursor leaves out if the page ended at a pair that the
+// reader may not know of. What is left is one of 65,536 places in the order of hashes, which says
+// how far the page came and nothing about the domain.
+const coarse = 1<<48 - 1
+
+// disclosed is where the next page starts after a page that ended at a pair. If that is hidden, the
+// page starts a little earlier, at a place that names no domain, but after the page's last change.
+func (d *differ) disclosed(at pair) pair {
+	if d.visible(at.dataset) {
+		return at
+	}
+	at = pair{Key: segment.Key{ID: at.ID &^ coarse}}
+	if n := len(d.page.Changes); n > 0 {
+		last := pair{d.sources[n-1].Key, d.page.Changes[n-1].Dataset}
+		if comparePairs(last, at) > 0 {
+			return last
+		}
+	}
+	return at
 }
 
 // compare compares the totals of a pair, which is the next one of some scans, and lets these go on.
@@ -344,7 +376,7 @@ func (d *differ) compare(ctx context.Context, at pair) (err error) {
 			return err
 		}
 	}
-	if !both && c.Before == c.After || d.q.OneDataset && at.dataset != d.q.Dataset {
+	if !both && c.Before == c.After || d.q.OneDataset && at.dataset != d.q.Dataset || !d.visible(at.dataset) {
 		return nil
 	}
 	for _, seg := range d.both {

@@ -2,9 +2,9 @@
 // its URLs a dataset contains. It needs only the lake's store and a cache directory. Package api
 // calls it for every request.
 //
-// A Server follows the manifest and opens its versions. A Snapshot is one open version. A pinned
-// snapshot answers from its version until it is released, even if other versions are published
-// meanwhile. A new version is opened before it replaces the current one. An old version stays open
+// A Server follows the manifest and opens its versions. A Snapshot is one open version as one
+// principal may read it. It answers from its version until it is released, even if other versions
+// are published meanwhile. A new version is opened before it replaces the current one. An old version stays open
 // for the clients that page through it, until others have taken its place or the manifest no longer
 // lists it. It is closed when its last request has ended.
 //
@@ -35,6 +35,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -81,6 +82,10 @@ type Options struct {
 	LeaseAll bool
 	// Program is the program and build that the lease names.
 	Program string
+	// Access says who may read which dataset. It is polled with the manifest. Without it everybody
+	// reads everything. With it the server answers a context that is of no principal (Server.As) as
+	// one who says no name.
+	Access *access.Follower
 	// Log receives events outside of requests. The default is slog's default logger.
 	Log *slog.Logger
 }
@@ -157,7 +162,7 @@ type Server struct {
 	datasets int                 // on a page: MaxDatasets, fewer in tests
 	leases   *leases             // nil if the server holds none
 
-	current atomic.Pointer[Snapshot]
+	current atomic.Pointer[openVersion]
 	// takedowns are those of the newest manifest read. loading is held while others are read.
 	takedowns atomic.Pointer[takedowns]
 	loading   sync.Mutex
@@ -177,7 +182,7 @@ type Server struct {
 type opening struct {
 	ref  manifest.VersionRef
 	done chan struct{} // closed once snap or err is set
-	snap *Snapshot
+	snap *openVersion
 	err  error
 }
 
@@ -296,6 +301,11 @@ func (s *Server) Refresh(ctx context.Context) error {
 func (s *Server) poll(ctx context.Context) (*manifest.Manifest, error) {
 	s.loading.Lock()
 	defer s.loading.Unlock()
+	if s.opt.Access != nil {
+		if err := s.opt.Access.Poll(ctx); err != nil {
+			return nil, fmt.Errorf("access: %w", err)
+		}
+	}
 	m, _, err := s.follower.Poll(ctx)
 	if err != nil {
 		return nil, err
@@ -402,9 +412,28 @@ func (s *Server) dropUnlisted(m *manifest.Manifest) {
 	release(dropped)
 }
 
-// Acquire pins a version, an id or a tag, and opens it if necessary. manifest.Current and "" stand
-// for the current one. The caller must call Release on the snapshot.
+// Acquire pins a version, an id or a tag, as the newest takedowns leave it and as the principal of
+// ctx may read it (Server.As), and opens it if necessary. manifest.Current and "" stand for the
+// current one. The caller must call Release on the snapshot.
 func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error) {
+	reader, err := s.readerOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	open, err := s.acquire(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	snap, err := open.as(ctx, reader)
+	if err != nil {
+		open.Release()
+		return nil, err
+	}
+	return snap, nil
+}
+
+// acquire is Acquire without regard to who asks.
+func (s *Server) acquire(ctx context.Context, version string) (*openVersion, error) {
 	if version == manifest.Current {
 		version = ""
 	}
@@ -453,7 +482,7 @@ func (e *NotReadyError) Error() string { return "not ready: " + e.Err.Error() }
 func (e *NotReadyError) Unwrap() error { return e.Err }
 
 // acquireOlder pins a version that is not the current one, and opens it if necessary.
-func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error) {
+func (s *Server) acquireOlder(ctx context.Context, id string) (*openVersion, error) {
 	ref, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
@@ -476,7 +505,7 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 	release(evicted)
 	go func() {
 		// Other requests may wait for this version, so the opening does not end with this request.
-		var snap *Snapshot
+		var snap *openVersion
 		err := contain(func() (err error) {
 			snap, err = s.open(context.WithoutCancel(ctx), ref)
 			return err
@@ -494,7 +523,7 @@ func (s *Server) acquireOlder(ctx context.Context, id string) (*Snapshot, error)
 
 // wait waits until the version is open and pins it. The error is errEvicted if the version was
 // closed again before that.
-func (o *opening) wait(ctx context.Context) (*Snapshot, error) {
+func (o *opening) wait(ctx context.Context) (*openVersion, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -541,8 +570,8 @@ func listed(m *manifest.Manifest, id string) (manifest.VersionRef, error) {
 	return ref, err
 }
 
-// open opens a version. The returned snapshot has one pin, which belongs to the caller.
-func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, error) {
+// open opens a version. It has one pin, which belongs to the caller.
+func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*openVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := s.claim(ctx, ref); err != nil {
@@ -558,7 +587,7 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 	if err != nil {
 		return nil, err
 	}
-	snap := &Snapshot{server: s, ref: ref, version: v, segments: make([]*segment.Segment, len(v.Segments))}
+	snap := &openVersion{server: s, ref: ref, version: v, segments: make([]*segment.Segment, len(v.Segments))}
 	snap.dead = make([]*overlay.Overlay, len(v.Segments))
 	if snap.suffixes, err = s.loadSuffixes(ctx, v); err != nil {
 		return nil, fmt.Errorf("open version %s: %w", ref.ID, err)
@@ -572,7 +601,7 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 			if err != nil {
 				return err
 			}
-			snap.datasets = append(snap.datasets, d)
+			snap.every = append(snap.every, d)
 		}
 		return nil
 	})
@@ -592,9 +621,9 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*Snapshot, 
 	}
 	err = group.Wait()
 	if err == nil {
-		snap.names = make(map[string]int, len(snap.datasets))
-		for i := range snap.datasets {
-			snap.names[snap.datasets[i].Name] = i
+		snap.named = make(map[string]int, len(snap.every))
+		for i := range snap.every {
+			snap.named[snap.every[i].Name] = i
 		}
 		_, err = snap.view(ctx)
 	}
@@ -805,27 +834,28 @@ func (s *Server) Status() Status {
 	return st
 }
 
-// Snapshot is one open version. A snapshot from Acquire is valid until its Release. Its methods are
-// safe for concurrent use.
-type Snapshot struct {
+// openVersion is one open version, which the requests of all principals share.
+type openVersion struct {
 	server   *Server
 	ref      manifest.VersionRef
 	version  *manifest.Version
 	segments []*segment.Segment // as in version
 	dead     []*overlay.Overlay // of the segments; nil for those without dead rows
-	datasets []manifest.Dataset // of the version, by id
-	names    map[string]int     // of the datasets, to their indexes
+	every    []manifest.Dataset // of the version, by id, for whoever may read them
+	named    map[string]int     // their names, to their indexes
 	// suffixes is the public suffix list that the version follows, nil if the lake lacks it.
 	suffixes *urlnorm.SuffixList
 	// applied is the version as the takedowns leave it; see view.
 	applied atomic.Pointer[view]
+	// visible is what principals may read of it.
+	visible visibleCache
 	// pins counts the requests that use the version, plus one while the server keeps it open. At
 	// zero the version is closed.
 	pins atomic.Int64
 }
 
-// retain pins the snapshot, unless it is closed, and reports whether it did.
-func (s *Snapshot) retain() bool {
+// retain pins the version, unless it is closed, and reports whether it did.
+func (s *openVersion) retain() bool {
 	for {
 		n := s.pins.Load()
 		if n == 0 {
@@ -839,7 +869,7 @@ func (s *Snapshot) retain() bool {
 
 // Release ends one use of the snapshot. The caller must not use anything that points into the
 // snapshot afterwards.
-func (s *Snapshot) Release() {
+func (s *openVersion) Release() {
 	switch n := s.pins.Add(-1); {
 	case n == 0:
 		for i := range s.version.Segments {
@@ -852,9 +882,9 @@ func (s *Snapshot) Release() {
 }
 
 // Version describes the version. The caller must not change it.
-func (s *Snapshot) Version() *manifest.Version { return s.version }
+func (s *openVersion) Version() *manifest.Version { return s.version }
 
 // LacksSuffixes reports whether the public suffix list that the version follows is not in the lake
 // and not this program's. If so, a query also looks up the other domains that its host could belong
 // to; see Answer.OtherDomains.
-func (s *Snapshot) LacksSuffixes() bool { return s.suffixes == nil }
+func (s *openVersion) LacksSuffixes() bool { return s.suffixes == nil }

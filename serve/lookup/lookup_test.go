@@ -691,7 +691,7 @@ func TestDatasetsArePaged(t *testing.T) {
 			all = append(all, p.Datasets...)
 			cursorText = p.Cursor
 		}
-		if diff := gocmp.Diff(snap.datasets, all); diff != "" {
+		if diff := gocmp.Diff(snap.every, all); diff != "" {
 			t.Fatalf("pages of %d (-version +pages):\n%s", size, diff)
 		}
 	}

@@ -117,7 +117,7 @@ func (s *Snapshot) contains(ctx context.Context, v *view, k segment.Key) (bool, 
 		if err != nil {
 			return false, err
 		}
-		if ok && v.overlays[i].May(k) {
+		if ok && (s.readable != nil || v.overlays[i].May(k)) {
 			set, err := s.members(i, k)
 			if err != nil {
 				return false, err
@@ -134,8 +134,16 @@ func (s *Snapshot) contains(ctx context.Context, v *view, k segment.Key) (bool, 
 	return false, nil
 }
 
-// members returns the datasets that contain the domain in segment i. It is nil if there are none.
+// members returns the datasets that the reader may read and that contain the domain in segment i.
+// It is nil if there are none.
 func (s *Snapshot) members(i int, k segment.Key) (*roaring.Bitmap, error) {
+	set, err := s.allMembers(i, k)
+	return s.visibleOf(set), err
+}
+
+// allMembers is members for whoever may read all datasets. It is for counting what the segment has
+// stored.
+func (s *openVersion) allMembers(i int, k segment.Key) (*roaring.Bitmap, error) {
 	ordinal, ok, err := s.segments[i].Ordinal(k)
 	if !ok || err != nil {
 		return nil, err
@@ -199,19 +207,23 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	}
 	page := &DomainPage{Answer: s.answer(v, r)}
 	full := make([]*roaring.Bitmap, len(s.segments)) // of the segments
-	sets := full                                     // of what is left of them
+	sets := full                                     // of what is left of them and may be read
 	var left [][]overlay.Entry
+	if v.any || s.readable != nil {
+		sets = make([]*roaring.Bitmap, len(s.segments))
+	}
 	if v.any {
-		sets, left = make([]*roaring.Bitmap, len(s.segments)), make([][]overlay.Entry, len(s.segments))
+		left = make([][]overlay.Entry, len(s.segments))
 	}
 	var all *roaring.Bitmap
 	shared := false // all is one of sets
 	for i := range s.segments {
-		if full[i], err = s.members(i, r.key); err != nil {
+		if full[i], err = s.allMembers(i, r.key); err != nil {
 			return nil, err
 		}
+		sets[i] = s.visibleOf(full[i])
 		if v.any {
-			if sets[i], left[i], err = v.left(ctx, i, r.key, full[i]); err != nil {
+			if sets[i], left[i], err = v.left(ctx, i, r.key, sets[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -270,6 +282,9 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 		stray := func(e segment.Entry) bool { return e.Dataset > last || !full[i].Contains(e.Dataset) }
 		if len(found[i]) != n || slices.ContainsFunc(found[i], stray) {
 			return s.disagree(i, r.key.ID)
+		}
+		if s.readable != nil {
+			found[i] = slices.DeleteFunc(found[i], func(e segment.Entry) bool { return !s.mayRead(e.Dataset) })
 		}
 		if left != nil && left[i] != nil {
 			found[i], err = v.apply(i, found[i], left[i])

@@ -160,11 +160,12 @@ type view struct {
 	any       bool               // a stack is not nil
 	datasets  []manifest.Dataset // with the rows that are left
 	rows      int64              // that are left
+	// whole is the version for whoever may read all of it.
+	whole *Snapshot
 }
 
-// view returns the version as the newest takedowns leave it. Each request calls it once, so that
-// all of its answer is of one epoch.
-func (s *Snapshot) view(ctx context.Context) (*view, error) {
+// view returns the version as the newest takedowns leave it, with all datasets.
+func (s *openVersion) view(ctx context.Context) (*view, error) {
 	t := s.server.takedowns.Load()
 	if v := s.applied.Load(); v != nil && v.takedowns == t {
 		return v, nil
@@ -173,9 +174,9 @@ func (s *Snapshot) view(ctx context.Context) (*view, error) {
 }
 
 // viewBy is view for certain takedowns.
-func (s *Snapshot) viewBy(ctx context.Context, t *takedowns) (*view, error) {
+func (s *openVersion) viewBy(ctx context.Context, t *takedowns) (*view, error) {
 	v := &view{
-		takedowns: t, overlays: make([]overlay.Stack, len(s.segments)), datasets: s.datasets, rows: s.version.Counts.Rows,
+		takedowns: t, overlays: make([]overlay.Stack, len(s.segments)), datasets: s.every, rows: s.version.Counts.Rows,
 	}
 	gone := map[uint32]int64{}
 	for i := range s.version.Segments {
@@ -194,7 +195,7 @@ func (s *Snapshot) viewBy(ctx context.Context, t *takedowns) (*view, error) {
 		}
 	}
 	if len(gone) > 0 {
-		v.datasets = slices.Clone(s.datasets)
+		v.datasets = slices.Clone(s.every)
 		for id, rows := range gone {
 			at, ok := slices.BinarySearchFunc(v.datasets, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
 			if !ok || v.datasets[at].Rows < rows {
@@ -204,6 +205,7 @@ func (s *Snapshot) viewBy(ctx context.Context, t *takedowns) (*view, error) {
 			v.datasets[at].Rows -= rows
 		}
 	}
+	v.whole = &Snapshot{openVersion: s, seen: v}
 	s.applied.Store(v)
 	return v, nil
 }

@@ -34,8 +34,10 @@ type VersionsPage struct {
 	Current string
 	// Total is the number of versions that the manifest lists.
 	Total int
-	// Versions are those of this page, newest first.
-	Versions []manifest.Summary
+	// Versions are those of this page, newest first. If Uncounted is set, they are without counts,
+	// as these are of all datasets and the reader may not read all.
+	Versions  []manifest.Summary
+	Uncounted bool
 	// Cursor is where the next page starts. It is empty on the last page.
 	Cursor string
 }
@@ -60,6 +62,10 @@ func (s *Server) Versions(ctx context.Context, limit int, cursorText string) (*V
 			return nil, err
 		}
 		after = c.version
+	}
+	reader, err := s.readerOf(ctx)
+	if err != nil {
+		return nil, err
 	}
 	m, err := s.newest(ctx, after)
 	if err != nil {
@@ -95,6 +101,11 @@ func (s *Server) Versions(ctx context.Context, limit int, cursorText string) (*V
 	}
 	slices.Reverse(list)
 	page := &VersionsPage{Current: m.CurrentVersion, Total: len(m.Versions), Versions: list}
+	if page.Uncounted = !reader.All(); page.Uncounted {
+		for i := range list {
+			list[i].Counts, list[i].Change = manifest.Counts{}, nil
+		}
+	}
 	if from > 0 {
 		c := cursor{
 			kind: cursorVersions, fingerprint: fingerprint(cursorVersions, "", 0), version: m.Versions[from].ID,

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/starter/access"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/takedown"
 )
@@ -61,10 +62,16 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g), schedule.BackfillCommand(scheduler(&g)),
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
+		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
 		compactCommand(&g), gcCommand(&g),
 		verifyCommand(&g), rebuildCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
+}
+
+// access is what the verbs about readers and tokens need.
+func (g *global) access() access.Program {
+	return access.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}
 }
 
 // lakeFlag adds --lake to a verb.

@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
@@ -138,7 +139,8 @@ func unknownBatch(dataset, name string, states []registry.BatchState) error {
 }
 
 // measure finds rows and bytes of the batches: those of the version, or of their records. A batch
-// that is to be restored must be intact.
+// that is to be restored must be intact, with its record: a union may still have the rows of a
+// batch whose record was collected, but a version without the record of a batch is damaged.
 func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 	live, err := s.live(ctx, store)
 	if err != nil {
@@ -162,16 +164,24 @@ func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 			ref := segment.BatchRef{DatasetID: s.DatasetID, Batch: b.Batch, Digest: b.Digest}
 			_, record, err := lakecheck.Source(ctx, view, ref)
 			var d *postings.DamageError
-			if errors.As(err, &d) {
-				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, view, ref, err))
-				if _, statErr := view.Stat(ctx, ref.Key()); errors.Is(statErr, blob.ErrNotExist) {
-					lost[i] = fmt.Errorf("batch %s of %s was deleted by a garbage collection, or lost; ingest it again",
-						b.Batch, s.Dataset)
-				}
-				return nil
-			}
-			if err != nil {
+			damaged := errors.As(err, &d)
+			if err != nil && !damaged {
 				return err
+			}
+			_, statErr := view.Stat(ctx, ref.Key())
+			switch {
+			case errors.Is(statErr, blob.ErrNotExist):
+				lost[i] = fmt.Errorf("batch %s of %s was deleted by a garbage collection, or lost; ingest it again",
+					b.Batch, s.Dataset)
+				return nil
+			case damaged:
+				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, view, ref, err))
+				return nil
+			case errors.Is(statErr, codec.ErrCorrupt): // its pack is lost
+				lost[i] = fmt.Errorf("batch %s of %s: %w", b.Batch, s.Dataset, statErr)
+				return nil
+			case statErr != nil:
+				return statErr
 			}
 			b.Rows, b.Bytes = record.Rows, 0
 			for _, p := range record.Parts {

@@ -72,6 +72,7 @@ func Load(kinds []Kind) (*Document, error) {
 			if err != nil {
 				return nil, fmt.Errorf("openapi.yaml: %s %s: %w", method, path, err)
 			}
+			addAccess(op)
 			shown, err := operation(op)
 			if err != nil {
 				return nil, fmt.Errorf("openapi.yaml: %s %s: %w", method, path, err)
@@ -324,12 +325,36 @@ func headersOf(status int, pages bool) *yaml.Node {
 		set(headers, "Retry-After", object("required", true, "description", "Seconds after which to ask again.",
 			"schema", object("type", "integer", "minimum", 0)))
 	}
+	if status == http.StatusUnauthorized {
+		set(headers, "WWW-Authenticate", object("required", true, "schema", object("type", "string")))
+	}
 	if pages {
 		of := func(schema *yaml.Node) *yaml.Node { return object("description", "Of pages.", "schema", schema) }
 		set(headers, "Content-Security-Policy", of(object("type", "string")))
 		set(headers, "Referrer-Policy", of(object("const", "no-referrer")))
 	}
 	return headers
+}
+
+// addAccess adds to the answers of an operation the header fields that a server with authentication
+// sends. An operation with security of its own, which is none, has the same answer for everybody.
+func addAccess(op *yaml.Node) {
+	if find(op, "security") != nil {
+		return
+	}
+	for _, answer := range pairs(find(op, "responses")) {
+		headers := find(answer, "headers")
+		own := object()
+		for name, value := range pairs(headers) { // which other operations can share
+			set(own, name, value)
+		}
+		of := func(value string) *yaml.Node {
+			return object("description", "With authentication.", "schema", object("const", value))
+		}
+		set(own, "Vary", of("Authorization"))
+		set(own, "Cache-Control", of("private, no-cache"))
+		set(answer, "headers", own)
+	}
 }
 
 // operation returns what the page shows of an operation.
