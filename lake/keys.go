@@ -10,6 +10,7 @@
 //	registry/pieces/{hh}/{digest}                         what grows of these (package pieces)
 //	registry/taken.json, registry/taken/{hh}/{digest}     what ingests of many datasets have read
 //	rules/public-suffix-{digest}.txt                      public suffix lists
+//	access/…                                              readers of datasets, tokens (package access)
 //	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet
 //	                                                      rows
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments

@@ -201,7 +201,7 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/garbage",
-		"starter/find", "starter/ingestreport", "starter/retire", "starter/schedule", "starter/takedown", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/find", "starter/ingestreport", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/access": {
 		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",
@@ -225,6 +225,7 @@ var allowed = map[string][]string{
 	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
 	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/single":      {"activities", "internal/cli"},
+	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "serve/format", "serve/lookup"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
 
@@ -234,10 +235,11 @@ var allowed = map[string][]string{
 	},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/lookup", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/format", "serve/lookup", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},
+	"serve/format":      {"lake/codec", "serve/lookup"},
 	"serve/ui":          {},
 	"serve/command":     {"internal/cli", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},

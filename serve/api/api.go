@@ -1,10 +1,12 @@
-// Package api is the HTTP interface of the read server: the two queries, the lists of datasets and
+// Package api is the HTTP interface of the read server: the queries, the lists of datasets and
 // of versions, the changes between two versions, health and readiness, web pages, and metrics.
 // docs/api.md describes it for clients. The serve program calls it; lookup finds the answers.
 //
 // An answer is complete in memory before its first byte is sent. So a failure at any point is an
-// error with a status of its own and never a shorter answer with status 200. Errors are problem
-// documents (RFC 9457). Logs contain domain_id, dataset_id and counts, never a URL.
+// error with a status of its own and never a shorter answer with status 200. Lists of URLs can also
+// be streams of any length; a failure in the middle of one cuts the connection, so that no client
+// takes what it got for the whole. Errors are problem documents (RFC 9457). Logs contain domain_id,
+// dataset_id and counts, never a URL.
 package api
 
 import (
@@ -52,6 +54,7 @@ type route struct {
 	unnamed bool
 	answer  func(*request) error
 	latency *latency
+	stream  *latency // of answers that are streams; nil if there are none
 }
 
 // New returns the handler of all paths. The caller may add paths of its own. The handler writes
@@ -81,7 +84,8 @@ func routes(
 	}
 	handle(route{name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain},
 		"GET /v1/domain/{d}", "GET /domain/{d}")
-	handle(route{name: "urls", parameters: []string{"cursor", "explain", "limit", "offset", "version"}, answer: h.urls},
+	handle(route{name: "url", parameters: []string{"cursor", "explain", "url", "version"}, answer: h.url}, "GET /v1/url")
+	handle(route{name: "urls", parameters: urlsParameters, answer: h.urls, stream: metrics.route("urls_stream")},
 		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets},
 		"GET /v1/datasets")
@@ -109,6 +113,9 @@ type request struct {
 	// partial tells that whoever asks may not read all datasets, or that this is not known yet. Then
 	// the answer says nothing that depends on datasets that may not be read.
 	partial bool
+	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
+	stream *stream
+	w      http.ResponseWriter
 	// logged are the attributes that the handler adds to the line of the access log.
 	logged []slog.Attr
 }
@@ -129,10 +136,15 @@ const statusClientGone = 499
 func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	started := time.Now()
 	buf := buffers.Get().(*[]byte)
-	r := &request{Request: hr, header: w.Header(), status: http.StatusOK, doc: document{buf: (*buf)[:0]}}
+	r := &request{Request: hr, w: w, header: w.Header(), status: http.StatusOK, doc: document{buf: (*buf)[:0]}}
 	r.header.Set("Content-Type", "application/json")
 	r.header.Set("X-Content-Type-Options", "nosniff")
-	if err := h.run(rt, r); err != nil {
+	err := h.run(rt, r)
+	if r.stream != nil {
+		h.finish(r, rt, err, started)
+		return
+	}
+	if err != nil {
 		p := r.fail(err)
 		r.header.Set("Content-Type", "application/problem+json")
 		r.doc = document{buf: r.doc.buf[:0]}
@@ -144,21 +156,26 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 		// An error means that the client closed the connection.
 		_, _ = w.Write(r.doc.buf)
 	}
+	h.record(r, rt.name, rt.latency, int64(len(r.doc.buf)), started)
+	if cap(r.doc.buf) <= maxPooled {
+		*buf = r.doc.buf
+		buffers.Put(buf)
+	}
+}
+
+// record counts a request whose answer has ended, and writes it to the access log.
+func (h *handler) record(r *request, name string, latency *latency, bytes int64, started time.Time) {
 	took := time.Since(started)
-	rt.latency.observe(r.status, took)
+	latency.observe(r.status, took)
 	level := slog.LevelInfo
 	// lookup logs why no version is open, so 503 is no error of the request.
 	if r.status >= 500 && r.status != http.StatusServiceUnavailable {
 		level = slog.LevelError
 	}
-	if h.log.Enabled(hr.Context(), level) {
-		attrs := append([]slog.Attr{slog.String("route", rt.name), slog.Int("status", r.status)}, r.logged...)
-		attrs = append(attrs, slog.Int("bytes", len(r.doc.buf)), slog.Int64("us", took.Microseconds()))
-		h.log.LogAttrs(hr.Context(), level, "request", attrs...)
-	}
-	if cap(r.doc.buf) <= maxPooled {
-		*buf = r.doc.buf
-		buffers.Put(buf)
+	if h.log.Enabled(r.Context(), level) {
+		attrs := append([]slog.Attr{slog.String("route", name), slog.Int("status", r.status)}, r.logged...)
+		attrs = append(attrs, slog.Int64("bytes", bytes), slog.Int64("us", took.Microseconds()))
+		h.log.LogAttrs(r.Context(), level, "request", attrs...)
 	}
 }
 
@@ -309,9 +326,9 @@ func (r *request) end(returned int, cursor, version string) {
 	r.next(cursor, version, "")
 }
 
-// next writes the link to the next page, which is of the same version. An empty cursor means that
-// there is none; an empty limit is left out.
-func (r *request) next(cursor, version, limit string) {
+// next writes the link to the next page, which is of the same version and has the same values of
+// the parameters keep. An empty cursor means that there is none; an empty limit is left out.
+func (r *request) next(cursor, version, limit string, keep ...string) {
 	if cursor == "" {
 		r.doc.null("next")
 		return
@@ -319,6 +336,11 @@ func (r *request) next(cursor, version, limit string) {
 	v := url.Values{"cursor": {cursor}, "version": {version}}
 	if limit != "" {
 		v.Set("limit", limit)
+	}
+	for _, name := range keep {
+		if r.query.Has(name) {
+			v.Set(name, r.query.Get(name))
+		}
 	}
 	r.doc.text("next", r.URL.EscapedPath()+"?"+v.Encode())
 }

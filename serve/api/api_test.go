@@ -314,7 +314,7 @@ func TestProblems(t *testing.T) {
 		t.Errorf("reason %q", p.Reason)
 	}
 	s.get("/v1/domain/example.com/datasets/1/urls?lmit=1", &p)
-	if p.Parameter != "lmit" || !strings.Contains(p.Detail, "cursor, explain, limit, offset, version") {
+	if p.Parameter != "lmit" || !strings.Contains(p.Detail, "cursor, explain, fields, format, from, host, limit, offset, prefix, to, unique, version") {
 		t.Errorf("unknown parameter: %+v", p)
 	}
 }

@@ -2,9 +2,9 @@ package api
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/serve/format"
 )
 
 // document is a JSON document under construction. Its methods append to buf, and the caller pairs
@@ -101,7 +101,7 @@ func (d *document) timeOrNull(name string, ms int64, ok bool) {
 		return
 	}
 	d.key(name)
-	d.buf = append(appendTime(append(d.buf, '"'), ms), '"')
+	d.buf = append(format.AppendTime(append(d.buf, '"'), ms), '"')
 	d.comma = true
 }
 
@@ -121,31 +121,4 @@ func (d *document) object(name string) {
 func (d *document) element() {
 	d.next()
 	d.open('{')
-}
-
-// appendTime appends ms, milliseconds since the epoch, as 2006-01-02T15:04:05.000Z.
-func appendTime(dst []byte, ms int64) []byte {
-	t := time.UnixMilli(ms).UTC()
-	year, month, day := t.Date()
-	if year < 0 || year > 9999 {
-		return t.AppendFormat(dst, "2006-01-02T15:04:05.000Z")
-	}
-	hour, minute, second := t.Clock()
-	two := func(v int) { dst = append(dst, byte('0'+v/10), byte('0'+v%10)) }
-	two(year / 100)
-	two(year % 100)
-	dst = append(dst, '-')
-	two(int(month))
-	dst = append(dst, '-')
-	two(day)
-	dst = append(dst, 'T')
-	two(hour)
-	dst = append(dst, ':')
-	two(minute)
-	dst = append(dst, ':')
-	two(second)
-	milli := t.Nanosecond() / 1e6
-	dst = append(dst, '.', byte('0'+milli/100))
-	two(milli % 100)
-	return append(dst, 'Z')
 }

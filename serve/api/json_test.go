@@ -3,19 +3,7 @@ package api
 import (
 	"bytes"
 	"testing"
-	"time"
 )
-
-func TestAppendTime(t *testing.T) {
-	for _, ms := range []int64{
-		0, -1, 1, 999, 1_700_000_000_123, -62_135_596_800_000, 253_402_300_799_999, -62_167_219_200_000,
-	} {
-		want := time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
-		if got := string(appendTime(nil, ms)); got != want {
-			t.Errorf("%d: got %s, want %s", ms, got, want)
-		}
-	}
-}
 
 func TestDocument(t *testing.T) {
 	var d document

@@ -60,6 +60,8 @@ func asProblem(err error) *problem {
 	var reject *urlnorm.RejectError
 	var notReady *lookup.NotReadyError
 	var panicked *lookup.PanicError
+	var selection *lookup.SelectionError
+	var parts *lookup.TooManyPartsError
 	var corrupt *codec.CorruptError
 	var refused *auth.RefusedError
 	var unavailable *auth.UnavailableError
@@ -80,6 +82,14 @@ func asProblem(err error) *problem {
 		return newProblem(http.StatusBadRequest, "bad-version", "Not a version id", err.Error())
 	case errors.Is(err, lookup.ErrRange):
 		return newProblem(http.StatusBadRequest, "bad-parameter", "Invalid parameter", err.Error())
+	case errors.As(err, &selection):
+		return badParameter(selection.Part, selection.What)
+	case errors.Is(err, lookup.ErrNotCounted):
+		return badParameter("offset",
+			"needs a list whose rows are counted: of one host, and without from, to and unique; leave it out and follow next")
+	case errors.As(err, &parts):
+		return newProblem(http.StatusUnprocessableEntity, "too-many-parts", "Too many parts for a list of distinct URLs",
+			err.Error()+"; read the rows without unique and drop those whose url_id was there, or have the dataset compacted")
 	case errors.Is(err, lookup.ErrUnknownDataset):
 		return newProblem(http.StatusNotFound, "unknown-dataset", "The version has no such dataset", err.Error())
 	case errors.Is(err, manifest.ErrUnknownVersion):

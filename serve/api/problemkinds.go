@@ -39,9 +39,9 @@ var problemKinds = []openapi.Kind{
 	{
 		Name: "bad-request", Statuses: []int{400, 431, 501, 505}, Title: "Malformed request",
 		Meaning: "The request is not proper HTTP: it has, for example, an invalid percent-escape or headers that " +
-			"are too large. The server closes the connection.",
+			"are too large, or asks for a stream by HTTP/1.0. The server closes the connection.",
 		Remedy: "In the path, write a percent sign as %25 and a space as %20; send less than 256 KiB of headers, by " +
-			"HTTP/1.1 or 1.0.",
+			"HTTP/1.1.",
 	},
 	{
 		Name: "unauthorized", Statuses: []int{401}, Title: "The credentials are not taken",
@@ -80,6 +80,12 @@ var problemKinds = []openapi.Kind{
 		Title:   "The version is no longer kept; start again without version and cursor",
 		Meaning: "The version was published once and has been deleted since.",
 		Remedy:  "Start again without version and cursor. /v1/versions lists the versions that are kept.",
+	},
+	{
+		Name: "too-many-parts", Statuses: []int{422}, Title: "Too many parts for a list of distinct URLs",
+		Meaning: "The domain has rows in more parts of the dataset than unique=1 merges.",
+		Remedy: "Leave out unique, and drop the rows whose url_id was there. Those who run the server can compact the " +
+			"dataset, which makes few parts of many.",
 	},
 	{
 		Name: "corrupt", Statuses: []int{500}, Title: "An object of the lake is damaged",

@@ -1,32 +1,89 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"strconv"
 
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/format"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-func (h *handler) urls(r *request) error {
-	target, err := lookup.ParseTarget(r.PathValue("d"))
-	if err != nil {
-		return err
+// urlsParameters are the parameters of lists of URLs, sorted. A link to the next page keeps those
+// in selecting.
+var (
+	urlsParameters = []string{
+		"cursor", "explain", "fields", "format", "from", "host", "limit", "offset", "prefix", "to", "unique", "version",
 	}
-	q := lookup.URLsQuery{Target: target, Cursor: r.query.Get("cursor")}
+	selecting = []string{"fields", "format", "from", "host", "prefix", "to", "unique"}
+)
+
+// urlsQuery reads the parameters of a list of URLs, except the dataset. Limit is 0 if there is
+// none.
+func (r *request) urlsQuery() (q lookup.URLsQuery, limit int64, err error) {
+	if q.Target, err = lookup.ParseTarget(r.PathValue("d")); err != nil {
+		return q, 0, err
+	}
 	if q.Offset, err = r.number("offset", 0, 0); err != nil {
-		return err
+		return q, 0, err
 	}
-	if q.Cursor != "" && r.query.Has("offset") {
-		return badParameter("offset", "cannot be combined with cursor; leave one out")
+	if q.Cursor = r.query.Get("cursor"); q.Cursor != "" && r.query.Has("offset") {
+		return q, 0, badParameter("offset", "cannot be combined with cursor; leave one out")
 	}
-	limit, err := r.number("limit", lookup.DefaultLimit, 1)
+	if limit, err = r.number("limit", 0, 1); err != nil {
+		return q, 0, err
+	}
+	for _, name := range selecting {
+		if name != "unique" && r.query.Has(name) && r.query.Get(name) == "" {
+			return q, 0, badParameter(name, "is empty; give it a value, or leave it out")
+		}
+	}
+	switch v := r.query.Get("unique"); v {
+	case "1", "true":
+		q.Unique = true
+	case "", "0", "false":
+	default:
+		return q, 0, badParameter("unique", "is 1 or 0")
+	}
+	get := r.query.Get
+	q.Selection, err = lookup.ParseSelection(get("host"), get("prefix"), get("from"), get("to"))
+	return q, limit, err
+}
+
+// format reads which format and which fields the client asks for.
+func (r *request) format(unique bool) (f format.Format, fields format.Fields, err error) {
+	r.header.Add("Vary", "Accept")
+	if name := r.query.Get("format"); name == "" {
+		f = format.Accepted(r.Header.Get("Accept"))
+	} else if f, err = format.Parse(name); err != nil {
+		return "", nil, badParameter("format", err.Error())
+	}
+	if f == format.Text && r.query.Has("fields") {
+		return "", nil, badParameter("fields", "is not for text, which has a URL a line; use csv or ndjson")
+	}
+	if fields, err = format.ParseFields(r.query.Get("fields"), unique); err != nil {
+		return "", nil, badParameter("fields", err.Error())
+	}
+	return f, fields, nil
+}
+
+func (h *handler) urls(r *request) error {
+	q, limit, err := r.urlsQuery()
 	if err != nil {
 		return err
 	}
-	q.Limit = int(min(limit, lookup.MaxLimit))
+	form, fields, err := r.format(q.Unique)
+	if err != nil {
+		return err
+	}
+	if form != format.Text {
+		q.Columns = fields.Columns()
+	}
 	ctx, trace := r.explain()
+	if trace != nil && form != format.JSON {
+		return badParameter("explain", "is for format=json, whose answer says what was read")
+	}
 	snap, err := h.pin(ctx, r)
 	if err != nil {
 		return err
@@ -35,6 +92,13 @@ func (h *handler) urls(r *request) error {
 	if q.Dataset, err = datasetID(snap, r.PathValue("id")); err != nil {
 		return err
 	}
+	if form != format.JSON {
+		return r.streamURLs(ctx, snap, q, limit, form, fields)
+	}
+	if limit == 0 {
+		limit = lookup.DefaultLimit
+	}
+	q.Limit = int(min(limit, lookup.MaxLimit))
 	page, err := snap.URLs(ctx, q)
 	if err != nil {
 		return err
@@ -46,31 +110,109 @@ func (h *handler) urls(r *request) error {
 	d.open('{')
 	r.describe(snap, &page.Answer)
 	d.number("dataset_id", int64(page.DatasetID))
-	d.number("total_est", page.Total)
-	d.number("offset", page.Offset)
+	r.selection(&q)
+	counted := page.NotCounted == ""
+	d.numberOrNull("total_est", page.Total, counted)
+	if !counted {
+		d.text("total_unknown", page.NotCounted)
+	}
+	d.numberOrNull("offset", page.Offset, counted)
 	d.array("items")
 	n := page.Len()
 	for i := range n {
-		d.element()
-		d.id("url_id", page.ID(i))
-		d.key("url")
-		d.buf = codec.AppendJSONString(d.buf, page.URL(i))
-		d.comma = true
-		ms, ok := page.TS(i)
-		d.timeOrNull("ts", ms, ok)
-		d.close('}')
+		d.next()
+		d.buf = format.Append(d.buf, form, fields, page, i)
 	}
 	d.close(']')
 	d.number("returned", int64(n))
 	d.boolean("complete", page.Cursor == "")
 	d.textOrNull("stopped_by", page.StoppedBy)
-	d.numberOrNull("next_offset", page.Offset+int64(n), page.Cursor != "")
+	d.numberOrNull("next_offset", page.Offset+int64(n), counted && page.Cursor != "")
 	d.textOrNull("next_cursor", page.Cursor)
-	r.next(page.Cursor, page.Version, strconv.Itoa(q.Limit))
+	r.next(page.Cursor, page.Version, strconv.Itoa(q.Limit), selecting...)
 	r.trace(trace)
 	d.close('}')
 	r.logged = append(r.logged,
 		slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Uint64("dataset_id", uint64(q.Dataset)), slog.Int("rows", n),
 		slog.Int64("offset", page.Offset), slog.Int64("total", page.Total))
 	return nil
+}
+
+// selection writes what the list has of the domain. It writes nothing if that is all rows.
+func (r *request) selection(q *lookup.URLsQuery) {
+	s := &q.Selection
+	if *s == (lookup.Selection{}) && !q.Unique {
+		return
+	}
+	timeOrNull := func(name string, ms *int64) {
+		if ms == nil {
+			r.doc.null(name)
+			return
+		}
+		r.doc.timeOrNull(name, *ms, true)
+	}
+	d := &r.doc
+	d.object("selection")
+	d.textOrNull("host", s.Host)
+	d.textOrNull("prefix", s.Prefix)
+	timeOrNull("from", s.From)
+	timeOrNull("to", s.To)
+	d.boolean("unique", q.Unique)
+	d.close('}')
+}
+
+// streamURLs writes the rows of a list, at most limit, unless that is 0.
+func (r *request) streamURLs(
+	ctx context.Context, snap *lookup.Snapshot, q lookup.URLsQuery, limit int64, form format.Format, fields format.Fields,
+) error {
+	list, err := snap.List(ctx, q)
+	if err != nil {
+		return err
+	}
+	rows := int64(0)
+	size := func() int {
+		if limit == 0 {
+			return lookup.MaxLimit
+		}
+		return int(min(limit-rows, lookup.MaxLimit))
+	}
+	page, err := list.Next(ctx, size())
+	if err != nil {
+		return err
+	}
+	domainID := page.DomainID
+	r.header.Set("Urlake-Version", page.Version)
+	if page.NotCounted == "" {
+		r.header.Set("Urlake-Total", strconv.FormatInt(page.Total, 10))
+	}
+	out, err := r.begin(form.ContentType())
+	if err != nil {
+		r.header.Del("Urlake-Version")
+		r.header.Del("Urlake-Total")
+		return err
+	}
+	buf := format.AppendHeader(nil, form, fields)
+	for err == nil && r.Method != "HEAD" {
+		for i := range page.Len() {
+			buf = format.Append(buf, form, fields, page, i)
+			if len(buf) >= streamPiece {
+				if err = out.write(buf); err != nil {
+					break
+				}
+				buf = buf[:0]
+			}
+		}
+		rows += int64(page.Len())
+		out.cursor = page.Cursor
+		if err != nil || page.Cursor == "" || limit > 0 && rows == limit {
+			break
+		}
+		page, err = list.Next(ctx, size())
+	}
+	if err == nil {
+		err = out.end(buf, rows)
+	}
+	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(domainID)), slog.Uint64("dataset_id", uint64(q.Dataset)),
+		slog.String("format", string(form)), slog.Int64("rows", rows))
+	return err
 }

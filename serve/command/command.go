@@ -75,6 +75,8 @@ func New() *cobra.Command {
   GET /v1/domain/{domain}                       datasets that contain the domain, with URL counts
   GET /v1/domain/{domain}/datasets/{id}/urls    its URLs in one dataset (?offset= &limit= &cursor=)
 
+The second selects rows by ?host= &prefix= &from= &to=, or distinct URLs by &unique=1, and streams
+any number of them by &format=ndjson, csv or text. GET /v1/url?url= says which datasets hold one URL.
 It also serves /v1/datasets, /v1/versions, /v1/diff between two versions, /healthz, /readyz,
 /metrics for Prometheus, and web pages at /. {domain} may be any spelling of a host or URL.
 version= selects an older version, and explain=1 lists the reads of the store.

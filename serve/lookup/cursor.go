@@ -18,9 +18,10 @@ var ErrBadCursor = errors.New("bad cursor")
 //
 //	u8 kind | u64 fingerprint | varint length, version id | varints of the position | u32 CRC-32C
 //
-// in unpadded base64url. The fingerprint is the xxh3_64 of kind, domain and dataset, so a query
-// rejects the cursors of other queries. Clients can forge cursors: the position is looked up in the
-// index and rejected if the query has no row there.
+// in unpadded base64url. The fingerprint is the xxh3_64 of kind, domain and dataset, and of the
+// selection or the URL where there is one, so a query rejects the cursors of other queries. Clients
+// can forge cursors: the position is looked up in the index and rejected if the query has no row
+// there.
 type cursor struct {
 	kind        byte
 	fingerprint uint64
@@ -42,6 +43,7 @@ type position struct {
 const (
 	cursorURLs        = 'u'
 	cursorDatasets    = 'd' // the datasets that contain a domain
+	cursorURL         = 'l' // the datasets that hold a URL
 	cursorAllDatasets = 'a' // all datasets of a version
 	cursorDiff        = 'c' // the changes between two versions
 	cursorVersions    = 'v' // the versions, after the cursor's version
@@ -52,7 +54,7 @@ const (
 )
 
 // cursorKinds are all kinds of cursors.
-var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorAllDatasets, cursorDiff, cursorVersions}
+var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorURL, cursorAllDatasets, cursorDiff, cursorVersions}
 
 var cursorText = base64.RawURLEncoding.Strict()
 

@@ -159,6 +159,7 @@ type Server struct {
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
+	merged   *semaphore.Weighted // pages of merges of distinct URLs
 	datasets int                 // on a page: MaxDatasets, fewer in tests
 	leases   *leases             // nil if the server holds none
 
@@ -208,6 +209,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
+		merged:   semaphore.NewWeighted(mergedPages),
 		segments: map[string]*sharedSegment{},
 	}
 	if opt.LeaseTTL > 0 {

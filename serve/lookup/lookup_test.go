@@ -330,8 +330,10 @@ func (o oracle) check(t testing.TB, snap *Snapshot, domains []string) {
 			if diff := gocmp.Diff(sorted(items(o.rows(d.Name, domain))), sorted(all)); diff != "" {
 				t.Fatalf("%s in %s (-brute force +served):\n%.3000s", domain, d.Name, diff)
 			}
+			o.checkSelection(t, snap, tg, d, o.rows(d.Name, domain), all)
 		}
 	}
+	o.checkURL(t, snap)
 }
 
 // history lists the versions of a lake, each with an oracle of its rows.

@@ -205,7 +205,12 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 			return nil, err
 		}
 	}
-	page := &DomainPage{Answer: s.answer(v, r)}
+	return s.domainPage(ctx, v, r, from)
+}
+
+// domainPage lists the datasets that contain a domain, from an id on.
+func (s *Snapshot) domainPage(ctx context.Context, v *view, r resolved, from uint32) (page *DomainPage, err error) {
+	page = &DomainPage{Answer: s.answer(v, r)}
 	full := make([]*roaring.Bitmap, len(s.segments)) // of the segments
 	sets := full                                     // of what is left of them and may be read
 	var left [][]overlay.Entry
@@ -359,89 +364,10 @@ func CursorVersion(text string) (string, error) {
 	return "", err
 }
 
-// URLsQuery selects a page of the URLs of a domain in a dataset.
-type URLsQuery struct {
-	Target  Target
-	Dataset uint32
-	// Offset is the number of rows of the list before the page. It must be 0 with a Cursor.
-	Offset int64
-	// Limit is 1 to MaxLimit.
-	Limit int
-	// Cursor is the one of the page before, or empty.
-	Cursor string
-}
-
-// URLsPage is one page of a list of URLs.
-type URLsPage struct {
-	Answer
-	DatasetID uint32
-	// Total is the number of rows in the list, Offset the number of rows before this page.
-	Total, Offset int64
-	Rows
-	// StoppedBy names the cap that ended the page before its limit: "row_groups", "pages" or
-	// "deadline". The page is complete up to Cursor. Empty means that no cap applied.
-	StoppedBy string
-}
-
-// URLs returns a page of the URLs of the target's domain in a dataset. The list is ordered by
-// segment and part, and within a part by row.
-func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
-	if q.Limit < 1 || q.Limit > MaxLimit || q.Offset < 0 || (q.Offset > 0 && q.Cursor != "") {
-		return nil, ErrRange
-	}
-	if _, ok := s.Dataset(q.Dataset); !ok {
-		return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, q.Dataset)
-	}
-	v, err := s.view(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r, err := s.resolve(ctx, v, q.Target)
-	if err != nil {
-		return nil, err
-	}
-	page := &URLsPage{Answer: s.answer(v, r), DatasetID: q.Dataset, Offset: q.Offset}
-	var at *position
-	if q.Cursor != "" {
-		c, err := s.parseCursor(q.Cursor, cursorURLs, r.domain, q.Dataset)
-		if err != nil {
-			return nil, err
-		}
-		at = &c.at
-	}
-	// Rows that are late at the deadline are left for the next page. Without the index there is no
-	// page.
-	early, cancel := context.WithTimeoutCause(ctx, s.server.opt.Deadline, ErrDeadline)
-	defer cancel()
-	pl, err := s.plan(early, v, r.key, q, at)
-	if err != nil {
-		return nil, deadline(early, err)
-	}
-	page.Total, page.Offset, page.StoppedBy = pl.total, pl.offset, pl.stopped
-	if len(pl.pieces) == 0 {
-		return page, nil
-	}
-	end, stopped, err := s.read(early, r.domain, pl.pieces, &page.Rows)
-	if err != nil {
-		return nil, deadline(early, err)
-	}
-	if stopped != "" {
-		page.StoppedBy = stopped
-	}
-	if page.Offset+int64(page.Len()) < page.Total {
-		c := cursor{
-			kind: cursorURLs, fingerprint: fingerprint(cursorURLs, r.domain, q.Dataset),
-			version: s.version.ID, at: end,
-		}
-		page.Cursor = c.String()
-	}
-	return page, nil
-}
-
 // deadline returns ErrDeadline if the deadline of ctx caused err, and otherwise err. Stores have
 // various errors for requests that ended with their context.
 func deadline(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), ErrDeadline) && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
+	if err != nil && errors.Is(context.Cause(ctx), ErrDeadline) && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, ErrBadCursor) {
 		return ErrDeadline
 	}
 	return err
@@ -486,23 +412,21 @@ func (p *planned) load(ctx context.Context, seg *segment.Segment) (err error) {
 	return err
 }
 
-// plan finds the rows of a page: up to q.Limit rows from the position at, or from q.Offset if at is
-// nil.
-func (s *Snapshot) plan(ctx context.Context, v *view, k segment.Key, q URLsQuery, at *position) (*plan, error) {
-	n := len(s.segments)
-	of := make([]planned, n)
+// planned looks up the rows that each segment has of a domain in a dataset.
+func (s *Snapshot) planned(ctx context.Context, v *view, k segment.Key, dataset uint32) ([]planned, error) {
+	of := make([]planned, len(s.segments))
 	for i := range s.segments {
 		set, err := s.members(i, k)
 		if err != nil {
 			return nil, err
 		}
-		of[i].has = set != nil && set.Contains(q.Dataset)
+		of[i].has = set != nil && set.Contains(dataset)
 	}
 	err := s.each(ctx, func(i int) bool { return of[i].has }, func(ctx context.Context, i int) error {
 		p := &of[i]
 		var ok bool
 		var err error
-		if p.entry, ok, err = s.segments[i].Entry(ctx, k, q.Dataset); err != nil {
+		if p.entry, ok, err = s.segments[i].Entry(ctx, k, dataset); err != nil {
 			return err
 		}
 		if !ok {
@@ -512,15 +436,23 @@ func (s *Snapshot) plan(ctx context.Context, v *view, k segment.Key, q URLsQuery
 		if !v.overlays[i].May(k) {
 			return nil
 		}
-		if p.left, p.overlaid, err = v.overlays[i].Entry(ctx, k, q.Dataset); err != nil || !p.overlaid {
+		if p.left, p.overlaid, err = v.overlays[i].Entry(ctx, k, dataset); err != nil || !p.overlaid {
 			return err
 		}
 		p.rows = p.left.Rows
 		return v.fits(i, &p.entry, &p.left)
 	})
+	return of, err
+}
+
+// plan finds the rows of a page: up to q.Limit rows from the position at, or from q.Offset if at is
+// nil.
+func (s *Snapshot) plan(ctx context.Context, v *view, k segment.Key, q URLsQuery, at *position) (*plan, error) {
+	of, err := s.planned(ctx, v, k, q.Dataset)
 	if err != nil {
 		return nil, err
 	}
+	n := len(of)
 	p := &plan{}
 	for i := range of {
 		p.total += of[i].rows

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,12 +17,18 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// Rows are the URLs of one page and their times.
+// Rows are the URLs of one page and their times, and what else was asked for.
 type Rows struct {
 	text  []byte // all URLs, without separators
 	ends  []int  // end of each URL in text
 	ts    []int64
 	hasTS []bool
+
+	size                  []int64 // these five with ColumnSize, ColumnExtras, …
+	hasSize               []bool
+	extras, rawURL, batch []string
+
+	count, last []int64 // of distinct URLs: rows, and last time, if hasTS
 }
 
 // Len is the number of rows.
@@ -41,6 +49,60 @@ func (r *Rows) ID(i int) uint64 { return urlnorm.URLID(r.URL(i)) }
 // TS is the time of row i in milliseconds since the epoch, if it has one.
 func (r *Rows) TS(i int) (ms int64, ok bool) { return r.ts[i], r.hasTS[i] }
 
+// Size is the size of row i, if it has one. The query asked for ColumnSize.
+func (r *Rows) Size(i int) (size int64, ok bool) { return r.size[i], r.hasSize[i] }
+
+// Extras is the JSON text of the extras of row i, "" if it has none. The query asked for
+// ColumnExtras.
+func (r *Rows) Extras(i int) string { return r.extras[i] }
+
+// RawURL is the URL of row i as it was in the input, "" if it was not kept. The query asked for
+// ColumnRawURL.
+func (r *Rows) RawURL(i int) string { return r.rawURL[i] }
+
+// Batch is the batch of row i. The query asked for ColumnBatch.
+func (r *Rows) Batch(i int) string { return r.batch[i] }
+
+// Count is the number of rows of distinct URL i. TS is the first of their times, and last the last.
+func (r *Rows) Count(i int) (rows, last int64) { return r.count[i], r.last[i] }
+
+// Columns are columns that Rows have besides the URL and the time.
+type Columns uint8
+
+// The columns that a query may ask for.
+const (
+	ColumnSize Columns = 1 << iota
+	ColumnExtras
+	ColumnRawURL
+	ColumnBatch
+)
+
+// list are the columns of a part to read.
+func (c Columns) list() []part.Column {
+	if c == 0 {
+		return columns
+	}
+	list := slices.Clone(columns)
+	for i, col := range []part.Column{part.ColSize, part.ColExtras, part.ColRawURL, part.ColBatch} {
+		if c>>i&1 != 0 {
+			list = append(list, col)
+		}
+	}
+	return list
+}
+
+// cost is how many times the memory of a page without these columns one with them may take. Extras
+// and raw URLs take up to part.PageColumnBytes each.
+func (c Columns) cost() int64 {
+	if c&(ColumnExtras|ColumnRawURL) != 0 {
+		return 8
+	}
+	return 1
+}
+
+// maxPages is how many pages with these columns one page of an answer decodes.
+func (c Columns) maxPages() int { return MaxPages / int(c.cost()) }
+
 // columns are the columns of a URL and its time. They are read in four ranges, because scheme and
 // port are adjacent.
 var columns = []part.Column{part.ColScheme, part.ColPort, part.ColHost, part.ColTS, part.ColPathQuery}
@@ -50,6 +112,7 @@ type pageKey struct {
 	part     string
 	rowGroup int
 	firstRow int64
+	wide     Columns
 }
 
 // rowPage holds the decoded columns of one page of a part, in the compact form that is cached:
@@ -65,6 +128,10 @@ type rowPage struct {
 	pathEnds []uint32
 	ts       []int64 // nil if no row has one
 	hasTS    []bool
+
+	size                  []int64 // these five as far as they were asked for
+	hasSize               []bool
+	extras, rawURL, batch []string
 }
 
 // newRowPage packs rows [lo, hi) of c. The name of the part is for errors.
@@ -102,7 +169,19 @@ func newRowPage(c *part.Columns, lo, hi int, part string) (*rowPage, error) {
 			p.ts[i-lo], p.hasTS[i-lo] = c.TS[i], c.HasTS[i]
 		}
 	}
+	if c.Size != nil {
+		p.size, p.hasSize = slices.Clone(c.Size[lo:hi]), slices.Clone(c.HasSize[lo:hi])
+	}
+	p.extras, p.rawURL, p.batch = cut(c.Extras, lo, hi), cut(c.RawURL, lo, hi), cut(c.Batch, lo, hi)
 	return p, nil
+}
+
+// cut copies values [lo, hi) of a column, which is nil if it was not read.
+func cut(column []string, lo, hi int) []string {
+	if column == nil {
+		return nil
+	}
+	return slices.Clone(column[lo:hi])
 }
 
 // addScheme stores the scheme of a row of a page with the given number of rows. It reports false if
@@ -134,16 +213,59 @@ func (p *rowPage) memoryBytes() int64 {
 	for _, h := range p.hosts {
 		n += len(h)
 	}
+	n += 9 * len(p.size)
+	for _, column := range [][]string{p.extras, p.rawURL, p.batch} {
+		n += 16 * len(column)
+		for i, v := range column {
+			if i == 0 || v != column[i-1] { // equal neighbours share their bytes
+				n += len(v)
+			}
+		}
+	}
 	return int64(n)
+}
+
+// host is the host of row i.
+func (p *rowPage) host(i int) string {
+	if len(p.hosts) == 1 {
+		return p.hosts[0]
+	}
+	return p.hosts[sort.Search(len(p.hostEnds), func(j int) bool { return int(p.hostEnds[j]) > i })]
+}
+
+// path is the path and query of row i.
+func (p *rowPage) path(i int) []byte {
+	start := uint32(0)
+	if i > 0 {
+		start = p.pathEnds[i-1]
+	}
+	return p.paths[start:p.pathEnds[i]]
+}
+
+// origin is the scheme of row i, and its port, or -1.
+func (p *rowPage) origin(i int) (scheme string, port int32) {
+	scheme, port = p.schemes[0], -1
+	if p.scheme != nil {
+		scheme = p.schemes[p.scheme[i]]
+	}
+	if p.port != nil {
+		port = p.port[i]
+	}
+	return scheme, port
+}
+
+// time is the time of row i.
+func (p *rowPage) time(i int) (ms int64, ok bool) {
+	if p.ts == nil {
+		return 0, false
+	}
+	return p.ts[i], p.hasTS[i]
 }
 
 // add appends rows [lo, hi) of the page. A host outside of the domain is a *codec.CorruptError of
 // part.
 func (r *Rows) add(p *rowPage, lo, hi int, domain, part string) error {
-	run := 0
-	for run < len(p.hostEnds) && int(p.hostEnds[run]) <= lo {
-		run++
-	}
+	run := sort.Search(len(p.hostEnds), func(j int) bool { return int(p.hostEnds[j]) > lo })
 	checked := -1
 	for i := lo; i < hi; i++ {
 		for int(p.hostEnds[run]) <= i {
@@ -157,28 +279,33 @@ func (r *Rows) add(p *rowPage, lo, hi int, domain, part string) error {
 			}
 			checked = run
 		}
-		scheme := p.schemes[0]
-		if p.scheme != nil {
-			scheme = p.schemes[p.scheme[i]]
-		}
-		start := uint32(0)
-		if i > 0 {
-			start = p.pathEnds[i-1]
-		}
+		scheme, port := p.origin(i)
 		r.text = append(r.text, scheme...)
 		r.text = append(r.text, "://"...)
 		r.text = append(r.text, host...)
-		if p.port != nil && p.port[i] >= 0 {
+		if port >= 0 {
 			r.text = append(r.text, ':')
-			r.text = strconv.AppendInt(r.text, int64(p.port[i]), 10)
+			r.text = strconv.AppendInt(r.text, int64(port), 10)
 		}
-		r.text = append(r.text, p.paths[start:p.pathEnds[i]]...)
+		r.text = append(r.text, p.path(i)...)
 		r.ends = append(r.ends, len(r.text))
 		if p.ts != nil {
 			r.ts, r.hasTS = append(r.ts, p.ts[i]), append(r.hasTS, p.hasTS[i])
 		} else {
 			r.ts, r.hasTS = append(r.ts, 0), append(r.hasTS, false)
 		}
+	}
+	if p.size != nil {
+		r.size, r.hasSize = append(r.size, p.size[lo:hi]...), append(r.hasSize, p.hasSize[lo:hi]...)
+	}
+	if p.extras != nil {
+		r.extras = append(r.extras, p.extras[lo:hi]...)
+	}
+	if p.rawURL != nil {
+		r.rawURL = append(r.rawURL, p.rawURL[lo:hi]...)
+	}
+	if p.batch != nil {
+		r.batch = append(r.batch, p.batch[lo:hi]...)
 	}
 	return nil
 }
@@ -205,6 +332,7 @@ type run struct {
 	block  *part.PageIndexBlock
 	spans  []span // none is in two pages
 	rows   int64  // of all spans
+	wide   Columns
 	pages  []*rowPage
 	starts []int64 // first row of each page, then the row after the last
 	err    error
@@ -213,9 +341,9 @@ type run struct {
 // read reads the rows of pieces into rows. It returns where the next page starts, and the cap that
 // ended this page early, or "".
 func (s *Snapshot) read(
-	ctx context.Context, domain string, pieces []piece, rows *Rows,
+	ctx context.Context, domain string, pieces []piece, wide Columns, rows *Rows,
 ) (end position, stopped string, err error) {
-	runs, stopped, err := s.runs(ctx, pieces)
+	runs, stopped, err := s.runs(ctx, pieces, wide)
 	if err != nil {
 		return end, "", err
 	}
@@ -271,9 +399,9 @@ func (s *Snapshot) read(
 	return end, stopped, nil
 }
 
-// runs looks up the pages of the pieces in the page index, up to MaxPages pages. If there are more,
-// stopped is "pages".
-func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stopped string, err error) {
+// runs looks up the pages of the pieces in the page index, up to the most pages of an answer. If
+// there are more, stopped is "pages".
+func (s *Snapshot) runs(ctx context.Context, pieces []piece, wide Columns) (runs []run, stopped string, err error) {
 	blocks := make([][]*part.PageIndexBlock, len(pieces))
 	files := make([]segment.FileInfo, len(pieces))
 	lookUp := func(ctx context.Context, i int) (err error) {
@@ -282,12 +410,7 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 		return err
 	}
 	name := func(ctx context.Context, i int) (err error) {
-		pc := &pieces[i]
-		files[i], err = s.segments[pc.segment].File(ctx, pc.tuple.FileID)
-		if got := files[i].DatasetID; err == nil && got != pc.dataset {
-			err = codec.Corrupt(s.version.Segments[pc.segment].FilesTSV, fmt.Sprintf("line %d", pc.tuple.FileID), -1,
-				fmt.Sprintf("a part of dataset %d, as the postings say", pc.dataset), got)
-		}
+		files[i], err = s.file(ctx, &pieces[i])
 		return err
 	}
 	atHand := func(i int) bool { return s.segments[pieces[i].segment].Files() != nil } // no read
@@ -319,11 +442,11 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 				for row < last && row >= b.FirstRow && row < b.FirstRow+b.Rows() {
 					first, end := b.Page(row)
 					known := r != nil && r.block == b && r.starts[len(r.starts)-1] == end
-					if !known && pages == MaxPages {
+					if !known && pages == wide.maxPages() {
 						return finished(runs), "pages", nil
 					}
 					if !known && (r == nil || r.block != b || r.starts[len(r.starts)-1] != first) {
-						runs = append(runs, run{piece: i, part: files[i].Path, block: b, starts: []int64{first}})
+						runs = append(runs, run{piece: i, part: files[i].Path, block: b, wide: wide, starts: []int64{first}})
 						r = &runs[len(runs)-1]
 					}
 					if !known {
@@ -339,6 +462,16 @@ func (s *Snapshot) runs(ctx context.Context, pieces []piece) (runs []run, stoppe
 		}
 	}
 	return finished(runs), "", nil
+}
+
+// file returns the part that a piece is in.
+func (s *Snapshot) file(ctx context.Context, pc *piece) (f segment.FileInfo, err error) {
+	f, err = s.segments[pc.segment].File(ctx, pc.tuple.FileID)
+	if got := f.DatasetID; err == nil && got != pc.dataset {
+		err = codec.Corrupt(s.version.Segments[pc.segment].FilesTSV, fmt.Sprintf("line %d", pc.tuple.FileID), -1,
+			fmt.Sprintf("a part of dataset %d, as the postings say", pc.dataset), got)
+	}
+	return f, err
 }
 
 // finished allocates the pages of runs.
@@ -365,12 +498,13 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	if first >= last {
 		return nil
 	}
-	if err := s.server.gate.Acquire(ctx, int64(last-first)); err != nil {
+	weight := int64(last-first) * r.wide.cost()
+	if err := s.server.gate.Acquire(ctx, weight); err != nil {
 		return err
 	}
-	defer s.server.gate.Release(int64(last - first))
+	defer s.server.gate.Release(weight)
 	from := r.starts[first]
-	c, err := partreader.ReadColumns(ctx, s.server.store, r.part, r.block, from, r.starts[last]-from, columns...)
+	c, err := partreader.ReadColumns(ctx, s.server.store, r.part, r.block, from, r.starts[last]-from, r.wide.list()...)
 	if err != nil {
 		return err
 	}
@@ -389,4 +523,4 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 }
 
 // key is the cache key of page i.
-func (r *run) key(i int) pageKey { return pageKey{r.part, r.block.RowGroup, r.starts[i]} }
+func (r *run) key(i int) pageKey { return pageKey{r.part, r.block.RowGroup, r.starts[i], r.wide} }

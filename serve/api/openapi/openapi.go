@@ -351,7 +351,8 @@ func addAccess(op *yaml.Node) {
 		of := func(value string) *yaml.Node {
 			return object("description", "With authentication.", "schema", object("const", value))
 		}
-		set(own, "Vary", of("Authorization"))
+		set(own, "Vary", object("description", "Authorization with authentication, Accept where it chooses the form.",
+			"schema", object("type", "string")))
 		set(own, "Cache-Control", of("private, no-cache"))
 		set(answer, "headers", own)
 	}

@@ -1,0 +1,92 @@
+package command
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// urlsLake returns the URL of a lake whose dataset news has a few captures of example.com.
+func urlsLake(t *testing.T) string {
+	t.Helper()
+	url := "file://" + t.TempDir()
+	store, err := blob.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var records []testlake.Record
+	for i := range 12 {
+		records = append(records, testlake.Record{
+			URL: fmt.Sprintf("https://%s.example.com/p/%d?a=1,2", []string{"a", "b"}[i%2], i/4),
+			TS:  int64(i) * 86_400_000, HasTS: true, Size: int64(i), HasSize: true,
+		})
+	}
+	testlake.Ingest(t, store, "news", "1", records)
+	testlake.Publish(t, store)
+	return url
+}
+
+func TestURLs(t *testing.T) {
+	url := urlsLake(t)
+	for _, tc := range []struct{ flags, stdout, stderr string }{
+		{"--format table --fields url,size --host a.example.com --prefix /p/1", `URL                              SIZE
+https://a.example.com/p/1?a=1,2     4
+https://a.example.com/p/1?a=1,2     6
+`, ""},
+		{"--format text --from 1970-01-10 --to 1970-01-12T00:00:00Z", "https://a.example.com/p/2?a=1,2\nhttps://b.example.com/p/2?a=1,2\n", ""},
+		{"--format csv --fields host,path,ts --limit 2", `host,path,ts
+a.example.com,"/p/0?a=1,2",1970-01-01T00:00:00.000Z
+a.example.com,"/p/0?a=1,2",1970-01-03T00:00:00.000Z
+`, "2 rows of 12. All of them: --limit 0\n"},
+		{"--unique --fields url,rows,first_ts --host b.example.com", `{"url":"https://b.example.com/p/0?a=1,2","rows":2,"first_ts":"1970-01-02T00:00:00.000Z"}
+{"url":"https://b.example.com/p/1?a=1,2","rows":2,"first_ts":"1970-01-06T00:00:00.000Z"}
+{"url":"https://b.example.com/p/2?a=1,2","rows":2,"first_ts":"1970-01-10T00:00:00.000Z"}
+`, ""},
+		{"--unique --json --fields url --limit 1", `{"url":"https://a.example.com/p/0?a=1,2"}` + "\n",
+			"These are the first 1; more may follow. All of them: --limit 0\n"},
+		{"--prefix /none", "", "example.com: the dataset has no such URL.\n"},
+		{"--format table --prefix /none", "", "example.com: the dataset has no such URL.\n"},
+	} {
+		stdout, stderr, code := starter(t, append([]string{"urls", "example.com", "--lake", url, "--dataset", "news"}, strings.Fields(tc.flags)...)...)
+		if diff := cmp.Diff(tc.stdout, stdout); diff != "" || stderr != tc.stderr || code != 0 {
+			t.Errorf("%s: exit %d, %q (-want +got):\n%s", tc.flags, code, stderr, diff)
+		}
+	}
+	byID, _, code := starter(t, "urls", "www.example.com", "--lake", url, "--dataset", "1", "--format", "text")
+	if strings.Count(byID, "\n") != 12 || code != 0 {
+		t.Errorf("exit %d: %s", code, byID)
+	}
+}
+
+func TestURLsMistakes(t *testing.T) {
+	url := urlsLake(t)
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"mailto:x", "--dataset", "news"}, 2, "mailto"},
+		{[]string{"example.com"}, 2, "--dataset is missing"},
+		{[]string{"example.com", "--dataset", "new"}, 1, `did you mean "news"?`},
+		{[]string{"example.com", "--dataset", "something"}, 1, "starter datasets lists them"},
+		{[]string{"example.com", "--dataset", "77"}, 1, "unknown dataset: 77"},
+		{[]string{"example.com", "--dataset", "news", "--host", "example.org"}, 1, "host is example.org, which is not of the domain example.com"},
+		{[]string{"example.com", "--dataset", "news", "--host", "a/b"}, 2, "--host is no name of a host"},
+		{[]string{"example.com", "--dataset", "news", "--from", "now"}, 2, "--from is a date"},
+		{[]string{"example.com", "--dataset", "news", "--fields", "nope"}, 2, `--fields has "nope"`},
+		{[]string{"example.com", "--dataset", "news", "--format", "json"}, 2, "use table, ndjson, csv or text"},
+		{[]string{"example.com", "--dataset", "news", "--format", "text", "--fields", "url"}, 2, "--fields is not for text"},
+		{[]string{"example.com", "--dataset", "news", "--format", "csv", "--json"}, 2, "leave out --format csv"},
+		{[]string{"example.com", "--dataset", "news", "--limit", "-1"}, 2, "--limit is -1"},
+	} {
+		stdout, stderr, code := starter(t, append([]string{"urls", "--lake", url}, tc.args...)...)
+		if code != tc.code || stdout != "" || !strings.Contains(stderr, tc.want) {
+			t.Errorf("%q: exit %d, %q, %q; want %d, %q", tc.args, code, stdout, stderr, tc.code, tc.want)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+// Package urllist prints the URLs of a domain in a dataset, as the read server lists them: the verb
+// "starter urls".
+package urllist
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/serve/format"
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+// Table is the format for people. The others are those of package format, except JSON.
+const Table format.Format = "table"
+
+// Options say what to list.
+type Options struct {
+	// Domain is any spelling of a host or a URL, Dataset a name or an id.
+	Domain, Dataset string
+	// Host, Prefix, From and To are those of lookup.ParseSelection.
+	Host, Prefix, From, To string
+	Unique                 bool
+	// Fields are names with commas between them, "" for the default.
+	Fields string
+	Format format.Format
+	// Limit is the largest number of rows, 0 for all.
+	Limit int64
+	// Cache is a folder for copies of the mapped index files of an S3 lake.
+	Cache string
+}
+
+// pageTime is how long finding the next rows may take.
+const pageTime = time.Minute
+
+// Print lists URLs of the lake in store, whose URL is url. What is no row goes to notes.
+func (o Options) Print(ctx context.Context, store blob.Store, url string, out, notes io.Writer) error {
+	q := lookup.URLsQuery{Unique: o.Unique}
+	var err error
+	if q.Target, err = lookup.ParseTarget(o.Domain); err != nil {
+		return cli.Usagef("%q: %w", o.Domain, err)
+	}
+	if q.Selection, err = lookup.ParseSelection(o.Host, o.Prefix, o.From, o.To); err != nil {
+		return cli.Usagef("--%w", err)
+	}
+	fields, err := format.ParseFields(o.Fields, o.Unique)
+	if err != nil {
+		return cli.Usagef("--fields %w", err)
+	}
+	if o.Format != format.Text {
+		q.Columns = fields.Columns()
+	}
+	opt := lookup.Options{
+		Log: slog.New(slog.DiscardHandler), Deadline: pageTime,
+		LeaseTTL: lookup.DefaultLeaseTTL, LeaseAll: true, Program: "starter urls " + cli.Version(),
+	}
+	if strings.HasPrefix(url, "s3:") {
+		opt.CacheDir = lookup.CacheOf(o.Cache, url)
+		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
+			return fmt.Errorf("cache folder: %w", err)
+		}
+	}
+	server := lookup.NewServer(store, opt)
+	defer server.Close()
+	if err := server.Refresh(ctx); err != nil {
+		return fmt.Errorf("lake %s: %w", url, err)
+	}
+	snap, err := server.Acquire(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer snap.Release()
+	if q.Dataset, err = findDataset(ctx, snap, o.Dataset); err != nil {
+		return err
+	}
+	list, err := snap.List(ctx, q)
+	if err != nil {
+		return err
+	}
+	return o.print(ctx, list, fields, out, notes)
+}
+
+// print prints the rows of a list.
+func (o Options) print(ctx context.Context, list *lookup.List, fields format.Fields, out, notes io.Writer) error {
+	limit := o.Limit
+	if limit == 0 {
+		limit = math.MaxInt64
+	}
+	if _, err := out.Write(format.AppendHeader(nil, o.Format, fields)); err != nil {
+		return err
+	}
+	rows := int64(0)
+	var buf []byte
+	for {
+		page, err := list.Next(ctx, int(min(limit-rows, lookup.MaxLimit)))
+		if err != nil {
+			return err
+		}
+		if rows += int64(page.Len()); o.Format == Table && page.Len() > 0 {
+			if err := printTable(out, page, fields); err != nil {
+				return err
+			}
+		} else if o.Format != Table {
+			buf = buf[:0]
+			for i := range page.Len() {
+				buf = format.Append(buf, o.Format, fields, page, i)
+			}
+			if _, err := out.Write(buf); err != nil {
+				return err
+			}
+		}
+		if page.Cursor != "" && rows < limit {
+			continue
+		}
+		switch {
+		case page.Cursor != "" && page.NotCounted == "":
+			cli.Fprintf(notes, "%s of %s. All of them: --limit 0\n", cli.Plural(rows, "row"), cli.Count(page.Total))
+		case page.Cursor != "":
+			cli.Fprintf(notes, "These are the first %s; more may follow. All of them: --limit 0\n", cli.Count(rows))
+		case rows == 0:
+			cli.Fprintf(notes, "%s: the dataset has no such URL.\n", page.Domain)
+		}
+		if len(page.OtherDomains) > 0 {
+			cli.Fprintf(notes, "%s may also belong to %s.\n", o.Domain, strings.Join(page.OtherDomains, ", "))
+		}
+		return nil
+	}
+}
+
+// printTable prints the rows of a page for people.
+func printTable(out io.Writer, page *lookup.URLsPage, fields format.Fields) error {
+	names := fields.Names()
+	for i := range names {
+		if names[i] == "rows" || names[i] == "size" || names[i] == "port" {
+			names[i] = ">" + names[i]
+		}
+	}
+	rows := make([][]string, page.Len())
+	for i := range rows {
+		rows[i] = fields.Texts(page, i)
+	}
+	return cli.Table(out, strings.ToUpper(strings.Join(names, " ")), rows)
+}
+
+// findDataset returns the id of a dataset of the version, which is named by its id or its name.
+func findDataset(ctx context.Context, snap *lookup.Snapshot, name string) (uint32, error) {
+	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(id), nil
+	}
+	if d, ok := snap.DatasetNamed(name); ok {
+		return d.ID, nil
+	}
+	var names []string
+	for cursor := ""; ; {
+		page, err := snap.Datasets(ctx, cursor)
+		if err != nil {
+			return 0, err
+		}
+		for i := range page.Datasets {
+			names = append(names, page.Datasets[i].Name)
+		}
+		if cursor = page.Cursor; cursor == "" {
+			break
+		}
+	}
+	if meant, ok := cli.Nearest(name, names); ok {
+		return 0, fmt.Errorf("--dataset: the version has no dataset %q; did you mean %q?", name, meant)
+	}
+	return 0, fmt.Errorf("--dataset: the version has no dataset %q; %s lists them", name, cli.Typed("starter datasets"))
+}
