@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +18,9 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/serve/bulk"
 	"github.com/urlake/urlake/serve/lookup"
+	shared "github.com/urlake/urlake/starter/lookup"
 )
 
 type find struct {
@@ -38,9 +39,10 @@ the sum of their sizes, and their first and last time, as far as the dataset has
 and times. It reads the lake itself and needs no server.
 
 A domain may be any spelling of a host or a URL: the answer is for the registrable
-domain that it belongs to, so www.cdc.gov is answered for cdc.gov. --file reads a list,
-one domain a line; "-" is standard input. Empty lines and lines that begin with # are
-left out. Answers are in the order of the questions.
+domain that it belongs to, so www.cdc.gov is answered for cdc.gov. --file reads a list:
+a domain a line; CSV, whose first column is read, or one named domain, host or url; or
+NDJSON. "-" is standard input. Empty lines and lines that begin with # are left out.
+Answers are in the order of the questions.
 
 With --urls DATASET it lists the URLs of the domains in one dataset instead.`,
 		Example: `  urlake find ./lake cdc.gov nasa.gov
@@ -57,7 +59,7 @@ With --urls DATASET it lists the URLs of the domains in one dataset instead.`,
 			case o.limit < 0:
 				return cli.Usagef("--limit is %d; use a number of URLs, or 0 for all", o.limit)
 			}
-			asked, err := o.questions(names, cmd.InOrStdin())
+			asked, err := shared.Questions(names, o.file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -65,7 +67,7 @@ With --urls DATASET it lists the URLs of the domains in one dataset instead.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.file, "file", "", "`LIST` of domains, one a line; - is standard input")
+	f.StringVar(&o.file, "file", "", "`LIST` of domains; - is standard input")
 	f.BoolVar(&o.csv, "csv", false, "print CSV instead of a table for people")
 	f.BoolVar(&o.json, "json", false, "print JSON instead of a table for people")
 	f.StringVar(&o.urls, "urls", "", "list the URLs that this `DATASET` has of the domains")
@@ -74,68 +76,18 @@ With --urls DATASET it lists the URLs of the domains in one dataset instead.`,
 	return cmd
 }
 
-// question is one domain that was asked about.
-type question struct {
-	text string
-	line int // in the list, from 1; 0 for an argument
-}
-
-// String names the question in a message.
-func (q question) String() string {
-	if q.line > 0 {
-		return fmt.Sprintf("line %d: %s", q.line, q.text)
+// String names the question of an answer in a message.
+func (a *answer) String() string {
+	if a.line > 0 {
+		return fmt.Sprintf("line %d: %s", a.line, a.text)
 	}
-	return q.text
-}
-
-// maxLine is the longest line of a list, in bytes: longer than the longest URL.
-const maxLine = 1 << 20
-
-// questions returns the arguments and then the lines of the list.
-func (o *find) questions(names []string, stdin io.Reader) (all []question, err error) {
-	for _, n := range names {
-		all = append(all, question{text: n})
-	}
-	if o.file == "" {
-		if len(all) == 0 {
-			return nil, cli.Usagef("which domain? Add one, as in example.com, or --file LIST")
-		}
-		return all, nil
-	}
-	in := stdin
-	if o.file != "-" {
-		f, err := os.Open(o.file)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxLine)
-	n := 0
-	for lines.Scan() {
-		n++
-		text := lines.Text()
-		if n == 1 {
-			text = strings.TrimPrefix(text, "\ufeff")
-		}
-		if text = strings.TrimSpace(text); text != "" && text[0] != '#' {
-			all = append(all, question{text, n})
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s, line %d: %w", o.file, n+1, err)
-	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no domains", o.file)
-	}
-	return all, nil
+	return a.text
 }
 
 // answer is what the lake says about one question.
 type answer struct {
-	question
+	text string
+	line int // in the list, from 1; 0 for an argument
 	lookup.Answer
 	datasets []lookup.DatasetTotals
 	suffix   bool   // the host is a public suffix
@@ -155,22 +107,15 @@ type foundURL struct {
 // chunk is how many questions are answered before the answers are printed.
 const chunk = 5000
 
-func (o *find) run(ctx context.Context, url, name string, asked []question, stdout, stderr io.Writer) error {
+func (o *find) run(ctx context.Context, url, name string, asked []bulk.Question, stdout, stderr io.Writer) error {
 	store, err := blob.Open(ctx, url)
 	if err != nil {
 		return err
 	}
-	opt := lookup.Options{
-		Log:      slog.New(slog.DiscardHandler),
-		LeaseTTL: lookup.DefaultLeaseTTL, LeaseAll: true, Program: "urlake find " + cli.Version(),
+	server, err := shared.Open(store, url, o.cache, "urlake find")
+	if err != nil {
+		return err
 	}
-	if strings.HasPrefix(url, "s3:") {
-		opt.CacheDir = lookup.CacheOf(o.cache, url)
-		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
-			return fmt.Errorf("cache folder: %w", err)
-		}
-	}
-	server := lookup.NewServer(store, opt)
 	defer server.Close()
 	if err := server.Refresh(ctx); errors.Is(err, manifest.ErrNoVersion) {
 		if lost := manifest.CheckPresent(ctx, store); lost != nil {
@@ -220,21 +165,12 @@ func (o *find) run(ctx context.Context, url, name string, asked []question, stdo
 // hasDataset returns an error that names the nearest dataset if the version has none of this name.
 // A misspelt name is not a dataset without the URLs. LakeName is the lake as the user wrote it.
 func hasDataset(ctx context.Context, snap *lookup.Snapshot, dataset, lakeName string) error {
-	var names []string
-	for cursor := ""; ; {
-		page, err := snap.Datasets(ctx, cursor)
-		if err != nil {
-			return err
-		}
-		for i := range page.Datasets {
-			if page.Datasets[i].Name == dataset {
-				return nil
-			}
-			names = append(names, page.Datasets[i].Name)
-		}
-		if cursor = page.Cursor; cursor == "" {
-			break
-		}
+	if _, ok := snap.DatasetNamed(dataset); ok {
+		return nil
+	}
+	names, err := shared.DatasetNames(ctx, snap)
+	if err != nil {
+		return err
 	}
 	meant := ""
 	if name, ok := cli.Nearest(dataset, names); ok {
@@ -245,63 +181,47 @@ func hasDataset(ctx context.Context, snap *lookup.Snapshot, dataset, lakeName st
 }
 
 // answers asks several questions at once and returns the answers in their order.
-func (o *find) answers(ctx context.Context, snap *lookup.Snapshot, asked []question) ([]answer, error) {
-	all := make([]answer, len(asked))
+func (o *find) answers(ctx context.Context, snap *lookup.Snapshot, asked []bulk.Question) ([]answer, error) {
+	b, err := snap.Bulk(ctx, lookup.BulkQuery{})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]answer, 0, len(asked))
+	err = bulk.Each(ctx, b, asked, func(q *bulk.Question, found *lookup.BulkAnswer) error {
+		a := answer{text: string(q.Text), line: q.Line, suffix: found.PublicSuffix, datasets: slices.Clone(found.Datasets)}
+		if found.Reject != nil {
+			a.problem = found.Reject.Error()
+		} else {
+			a.Answer = lookup.Answer{Domain: found.Domain, DomainID: found.DomainID, Version: b.Version,
+				TakedownEpoch: b.TakedownEpoch, OtherDomains: found.OtherDomains}
+		}
+		all = append(all, a)
+		return nil
+	})
+	if err != nil || o.urls == "" {
+		return all, err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	const share = 64 // questions that one goroutine asks
-	for from := 0; from < len(asked); from += share {
+	for i := range all {
+		a := &all[i]
+		at := slices.IndexFunc(a.datasets, func(d lookup.DatasetTotals) bool { return d.Name == o.urls })
+		if at < 0 {
+			continue
+		}
+		a.total = a.datasets[at].Rows
 		group.Go(func() error {
-			for i := from; i < min(from+share, len(asked)); i++ {
-				all[i].question = asked[i]
-				if err := o.ask(ctx, snap, &all[i]); err != nil {
-					return fmt.Errorf("%s: %w", asked[i], err)
-				}
+			target, err := lookup.ParseTarget(a.text)
+			if err == nil {
+				err = o.list(ctx, snap, target, a.datasets[at].ID, a)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", a, err)
 			}
 			return nil
 		})
 	}
 	return all, group.Wait()
-}
-
-// ask answers one question.
-func (o *find) ask(ctx context.Context, snap *lookup.Snapshot, a *answer) error {
-	target, err := lookup.ParseTarget(a.text)
-	if err != nil {
-		a.problem = err.Error()
-		return nil //nolint:nilerr // the answer says so, and the other questions are asked
-	}
-	a.suffix = snap.IsPublicSuffix(target)
-	for cursor := ""; ; {
-		page, err := snap.Domain(ctx, target, cursor)
-		if err != nil {
-			if isReject(err) {
-				a.problem = err.Error()
-				return nil
-			}
-			return err
-		}
-		a.Answer = page.Answer
-		a.datasets = append(a.datasets, page.Datasets...)
-		if cursor = page.Cursor; cursor == "" {
-			break
-		}
-	}
-	if len(a.datasets) == 0 && strings.ContainsFunc(target.Host, isOdd) {
-		// The rules for URLs allow such hosts, but this is more likely a list of domains.
-		a.Answer, a.problem = lookup.Answer{}, "no name of a host; give one domain at a time"
-		return nil
-	}
-	if o.urls == "" {
-		return nil
-	}
-	for _, d := range a.datasets {
-		if d.Name == o.urls {
-			a.total = d.Rows
-			return o.list(ctx, snap, target, d.ID, a)
-		}
-	}
-	return nil
 }
 
 // list reads the URLs of a domain in a dataset.
@@ -327,11 +247,6 @@ func (o *find) list(ctx context.Context, snap *lookup.Snapshot, target lookup.Ta
 	return nil
 }
 
-// isOdd reports whether names of hosts do not have a character, although the host of a URL may.
-func isOdd(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_[]:", r))
-}
-
 // maxNotes is how many notes of a kind are printed; further ones are counted.
 const maxNotes = 10
 
@@ -346,7 +261,7 @@ func (n *notes) add(a *answer, o *find) {
 	switch {
 	case a.problem != "":
 		if n.invalid++; n.invalid <= maxNotes {
-			cli.Fprintf(n.w, "%s: %s\n", a.question, a.problem)
+			cli.Fprintf(n.w, "%s: %s\n", a, a.problem)
 		}
 	case a.suffix:
 		if n.suffixes++; n.suffixes <= maxNotes {
@@ -376,7 +291,7 @@ func (n *notes) add(a *answer, o *find) {
 		}
 	}
 	if len(a.OtherDomains) > 0 {
-		cli.Fprintf(n.w, "%s may also belong to %s.\n", a.question, strings.Join(a.OtherDomains, ", "))
+		cli.Fprintf(n.w, "%s may also belong to %s.\n", a, strings.Join(a.OtherDomains, ", "))
 	}
 }
 

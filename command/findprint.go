@@ -3,7 +3,6 @@ package command
 import (
 	"bufio"
 	"encoding/csv"
-	"errors"
 	"io"
 	"slices"
 	"strconv"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/urlnorm"
-	"github.com/urlake/urlake/serve/lookup"
+	shared "github.com/urlake/urlake/starter/lookup"
 )
 
 // printer prints the answers of find.
@@ -29,13 +28,6 @@ func (o *find) printer(w *bufio.Writer) printer {
 	}
 	return &tablePrinter{find: o, w: w}
 }
-
-func isReject(err error) bool {
-	var reject *urlnorm.RejectError
-	return errors.As(err, &reject)
-}
-
-func day(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateOnly) }
 
 // moment formats a time exactly, in milliseconds as far as there are some.
 func moment(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.999Z07:00") }
@@ -60,64 +52,16 @@ func (p *tablePrinter) print(answers []answer) error {
 		}
 	}
 	p.printed = true
-	var asked, sizes, times bool
-	for _, a := range answers {
-		asked = asked || a.text != a.Domain
-		for _, d := range a.datasets {
-			sizes, times = sizes || d.HasSize, times || d.HasTS
+	rows := make([]shared.Row, 0, len(answers))
+	for i := range answers {
+		a := &answers[i]
+		r := shared.Row{Asked: a.text, Domain: a.Domain, Datasets: a.datasets}
+		if a.problem != "" {
+			r.Problem = "(invalid)"
 		}
+		rows = append(rows, r)
 	}
-	header := "DOMAIN DATASET >ROWS"
-	if asked {
-		header = "ASKED " + header
-	}
-	if sizes {
-		header += " >SIZE"
-	}
-	if times {
-		header += " FIRST LAST"
-	}
-	var rows [][]string
-	for _, a := range answers {
-		begin := []string{a.Domain}
-		if asked {
-			begin = []string{a.text, a.Domain}
-		}
-		add := func(dataset string, d *lookup.DatasetTotals) {
-			row := append(slices.Clone(begin), dataset)
-			cells := [4]string{}
-			if d != nil {
-				cells[0] = cli.Count(d.Rows)
-				if d.HasSize {
-					cells[1] = cli.Count(d.Size)
-				}
-				if d.SizeOverflows() {
-					cells[1] = "over " + cells[1]
-				}
-				if d.HasTS {
-					cells[2], cells[3] = day(d.FirstTS), day(d.LastTS)
-				}
-			}
-			row = append(row, cells[0])
-			if sizes {
-				row = append(row, cells[1])
-			}
-			if times {
-				row = append(row, cells[2:]...)
-			}
-			rows = append(rows, row)
-		}
-		for i := range a.datasets {
-			add(a.datasets[i].Name, &a.datasets[i])
-		}
-		switch {
-		case a.problem != "":
-			add("(invalid)", nil)
-		case len(a.datasets) == 0:
-			add("(none)", nil)
-		}
-	}
-	return cli.Table(p.w, header, rows)
+	return shared.Table(p.w, rows, false)
 }
 
 // printURLs prints a URL a line, after its time if any of them has one.

@@ -201,7 +201,7 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/garbage",
-		"starter/find", "starter/ingestreport", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/find", "starter/ingestreport", "starter/lookup", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/access": {
 		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",
@@ -209,6 +209,9 @@ var allowed = map[string][]string{
 	"starter/takedown": {
 		"indexbuild/segment/overlay", "indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/takedown", "lake/urlnorm", "starter/find",
+	},
+	"starter/lookup": {
+		"internal/cli", "lake/blob", "lake/remedy", "serve/bulk", "serve/lookup",
 	},
 	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
 	"starter/ingestreport": {"internal/cli", "workflows"},
@@ -230,12 +233,13 @@ var allowed = map[string][]string{
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
 
 	"serve/lookup": {
-		"indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/access", "lake/blob", "lake/codec",
+		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
+	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/format", "serve/lookup", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},
@@ -249,7 +253,7 @@ var allowed = map[string][]string{
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
 	"command": {
 		"internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
-		"lake/urlnorm", "serve/command", "serve/lookup", "starter/command", "worker/command",
+		"lake/urlnorm", "serve/bulk", "serve/command", "serve/lookup", "starter/command", "starter/lookup", "worker/command",
 	},
 
 	"internal/cli":       {},

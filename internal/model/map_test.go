@@ -123,6 +123,8 @@ type entry struct {
 	number  int
 	retired bool
 	by      int
+	// replaces tells that the ingest is to be the dataset's only content.
+	replaces bool
 	// published tells that a version had the content since the ingest has finished, so that the
 	// ingest has ended and nobody cancels it.
 	published bool
@@ -245,7 +247,7 @@ func (w *world) ingest(id batchID, c *content, replace bool) {
 	w.numbers++
 	have := w.published()[id]
 	again := have != nil && have.name == c.name
-	w.orders[id] = append(w.orders[id], entry{content: c, number: w.numbers, published: again, again: again})
+	w.orders[id] = append(w.orders[id], entry{content: c, number: w.numbers, replaces: replace, published: again, again: again})
 	if !replace {
 		return
 	}
@@ -256,13 +258,44 @@ func (w *world) ingest(id batchID, c *content, replace bool) {
 	}
 }
 
-// withdraw takes back the last entry of a batch, which is an ingest.
+// withdraw takes back the last entry of a batch, which is an ingest. A batch that another ingest
+// replaces, too, stays retired, by that one.
 func (w *world) withdraw(id batchID) {
 	o := w.orders[id]
 	last := o[len(o)-1]
 	w.orders[id] = o[:len(o)-1]
+	var returned []batchID
+	ingested, replacing := map[int]batchID{}, map[int]bool{} // by number
 	for other, o := range w.orders {
-		w.orders[other] = slices.DeleteFunc(o, func(e entry) bool { return e.retired && e.by == last.number })
+		if other.dataset != id.dataset {
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(o), func(e entry) bool { return e.retired && e.by == last.number })
+		if len(left) < len(o) {
+			returned = append(returned, other)
+		}
+		w.orders[other] = left
+		for _, e := range left {
+			switch {
+			case e.retired && e.by > 0:
+				replacing[e.by] = true
+			case !e.retired:
+				ingested[e.number] = other
+				replacing[e.number] = replacing[e.number] || e.replaces && !e.published
+			}
+		}
+	}
+	for _, number := range slices.Sorted(maps.Keys(replacing)) {
+		for _, other := range returned {
+			o := w.orders[other]
+			at := slices.IndexFunc(o, func(e entry) bool { return e.number > number })
+			if at < 0 {
+				at = len(o)
+			}
+			if replacing[number] && ingested[number] != other && at > 0 && !o[at-1].retired {
+				w.orders[other] = slices.Insert(slices.Clone(o), at, entry{number: number, retired: true, by: number})
+			}
+		}
 	}
 }
 

@@ -41,7 +41,8 @@ func NewFollower(store blob.Store) *Follower { return &Follower{store: store} }
 
 // Poll reads the documents that have changed. If the store does not answer, the error is returned
 // and all stays as it was. Damage and newer formats are not errors of Poll but of List and Tokens,
-// until the document is mended: what may have been forbidden is not allowed because nobody can tell.
+// until the document is mended: what may have been forbidden is not allowed because nobody can
+// tell.
 func (f *Follower) Poll(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -36,8 +36,8 @@ func TestRemedies(t *testing.T) {
 		lake.BatchKey(3, "b-1", digest):                 again(3, "b-1"),
 		lake.PartKey(34, "ab", "2026-11.x", digest, 12): again(34, "2026-11.x"),
 		lake.RejectsKey(3, "b-"+digest, digest):         again(3, "b-"+digest),
-		"access/datasets.json":                           "mend it with: starter acl --lake s3://b/l --repair",
-		"access/tokens.json":                             "make new tokens after: starter token revoke --lake s3://b/l --all",
+		"access/datasets.json":                          "mend it with: starter acl --lake s3://b/l --repair",
+		"access/tokens.json":                            "make new tokens after: starter token revoke --lake s3://b/l --all",
 		lake.StagingPrefix("run") + "plan.json":         "it is lost with its run: start the ingest or publish again",
 		"/home/me/input.csv":                            "",
 	} {

@@ -283,7 +283,7 @@ func (n *names) value(key string, v any) any {
 // too. Only their number is the same on every page.
 func (n *names) answerOf(t *testing.T, w *httptest.ResponseRecorder) (got any, next string, urls []string) {
 	t.Helper()
-	if strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+	if !strings.HasSuffix(w.Header().Get("Content-Type"), "json") { // a page for people, or a stream
 		lines := strings.Split(n.text(w.Body.String()), "\n")
 		slices.Sort(lines)
 		return []any{w.Code, lines}, "", nil
@@ -347,12 +347,9 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 					if pages > 200 {
 						t.Fatalf("%s has no end", path(wholeNames))
 					}
-					var got, want any
-					gotNext, wantNext := "", ""
-					var urls []string
-					got, gotNext, urls = wholeNames.answerOf(t, whole.as(principal, here))
+					got, gotNext, urls := wholeNames.answerOf(t, whole.as(principal, here))
 					gotURLs = append(gotURLs, urls...)
-					want, wantNext, urls = partNames.answerOf(t, part.do("GET", there))
+					want, wantNext, urls := partNames.answerOf(t, part.do("GET", there))
 					wantURLs = append(wantURLs, urls...)
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Fatalf("%s as %q (-lake without the rest, +got):\n%s", here, principal, diff)
@@ -382,10 +379,24 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 				}
 				compare(func(n names, _ func(string) string) string { return "/v1/datasets" + query(n) })
 				compare(func(n names, _ func(string) string) string { return "/" + query(n) })
+				for _, more := range [][]string{nil, {"prefix", "a"}, {"suffix", ".com"}, {"suffix", ".io", "prefix", "b"}} {
+					compare(func(n names, _ func(string) string) string {
+						return "/v1/domains" + query(n, append(more, "limit", "2")...)
+					})
+				}
+				for _, dataset := range append(closedDatasets, "never") {
+					compare(func(n names, _ func(string) string) string {
+						return "/v1/domains" + query(n, "dataset", dataset, "limit", "1")
+					})
+					compare(func(n names, _ func(string) string) string { return "/v1/datasets/" + dataset + query(n) })
+				}
 				for _, domain := range domains {
 					escaped := url.PathEscape(domain)
 					compare(func(n names, _ func(string) string) string { return "/v1/domain/" + escaped + query(n) })
 					compare(func(n names, _ func(string) string) string { return "/" + query(n, "domain", domain) })
+					compare(func(n names, _ func(string) string) string {
+						return "/v1/url" + query(n, "url", "https://"+domain+"/1")
+					})
 					for _, dataset := range append(closedDatasets, "never") {
 						compare(func(n names, _ func(string) string) string {
 							return "/v1/domain/" + escaped + "/datasets/" + dataset + "/urls" + query(n, "limit", "2")
@@ -396,6 +407,14 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 						compare(func(n names, id func(string) string) string {
 							return "/" + query(n, "domain", domain, "dataset", id(dataset))
 						})
+						for _, selected := range [][]string{
+							{"host", "www." + domain}, {"prefix", "/1"}, {"unique", "1", "limit", "2"}, {"format", "csv"}, {"format", "ndjson"},
+							{"format", "text", "unique", "1"}, {"from", "2023-01-01", "to", "2023-11-15", "limit", "2"},
+						} {
+							compare(func(n names, _ func(string) string) string {
+								return "/v1/domain/" + escaped + "/datasets/" + dataset + "/urls" + query(n, selected...)
+							})
+						}
 					}
 				}
 			}

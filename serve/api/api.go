@@ -1,12 +1,13 @@
-// Package api is the HTTP interface of the read server: the queries, the lists of datasets and
-// of versions, the changes between two versions, health and readiness, web pages, and metrics.
-// docs/api.md describes it for clients. The serve program calls it; lookup finds the answers.
+// Package api is the HTTP interface of the read server: the queries, the lists of datasets, of
+// domains and of versions, the changes between two versions, health and readiness, web pages, and
+// metrics. docs/api.md describes it for clients. The serve program calls it; lookup finds the
+// answers.
 //
 // An answer is complete in memory before its first byte is sent. So a failure at any point is an
 // error with a status of its own and never a shorter answer with status 200. Lists of URLs can also
-// be streams of any length; a failure in the middle of one cuts the connection, so that no client
-// takes what it got for the whole. Errors are problem documents (RFC 9457). Logs contain domain_id,
-// dataset_id and counts, never a URL.
+// be streams of any length, and lists of domains are answered by one; a failure in the middle of
+// one cuts the connection, so that no client takes what it got for the whole. Errors are problem
+// documents (RFC 9457). Logs contain domain_id, dataset_id and counts, never a URL.
 package api
 
 import (
@@ -34,7 +35,11 @@ import (
 type handler struct {
 	server *lookup.Server
 	log    *slog.Logger
-	auth   auth.Authenticator // nil if nobody is asked who they are
+	mux    *http.ServeMux
+	// bulks has room for the lists that may be in memory at once. The others wait for bulkWait.
+	bulks    chan struct{}
+	bulkWait time.Duration
+	auth     auth.Authenticator // nil if nobody is asked who they are
 }
 
 // Option changes what New returns.
@@ -69,11 +74,11 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...O
 func routes(
 	server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option,
 ) (*http.ServeMux, map[string]*route) {
-	h := &handler{server: server, log: log}
+	mux := http.NewServeMux()
+	h := &handler{server: server, log: log, mux: mux, bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait}
 	for _, set := range options {
 		set(h)
 	}
-	mux := http.NewServeMux()
 	served := map[string]*route{}
 	handle := func(rt route, patterns ...string) {
 		rt.latency = metrics.route(rt.name)
@@ -89,6 +94,11 @@ func routes(
 		"GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets},
 		"GET /v1/datasets")
+	handle(route{name: "bulk", parameters: []string{"dataset", "format", "matrix", "totals", "version"}, answer: h.bulk, stream: metrics.route("bulk_stream")},
+		"POST /v1/domains:lookup")
+	handle(route{name: "dataset", parameters: []string{"version"}, answer: h.dataset}, "GET /v1/datasets/{id}")
+	handle(route{name: "domains", parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"}, answer: h.domains},
+		"GET /v1/domains")
 	handle(route{name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff},
 		"GET /v1/diff")
 	handle(route{name: "versions", parameters: []string{"cursor", "limit"}, answer: h.versions}, "GET /v1/versions")
@@ -110,8 +120,8 @@ type request struct {
 	query  url.Values
 	doc    document
 	status int
-	// partial tells that whoever asks may not read all datasets, or that this is not known yet. Then
-	// the answer says nothing that depends on datasets that may not be read.
+	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
+	// Then the answer says nothing that depends on datasets that may not be read.
 	partial bool
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
 	stream *stream
@@ -377,9 +387,18 @@ func (r *request) trace(t *blob.Trace) {
 
 // other answers paths and methods that no other route serves.
 func (h *handler) other(r *request) error {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		r.header.Set("Allow", "GET, HEAD")
-		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "Only GET and HEAD are served", "")
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		ask := r.Request.Clone(r.Context())
+		ask.Method = method
+		if _, pattern := h.mux.Handler(ask); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) > 0 {
+		list := strings.Join(allowed, ", ")
+		r.header.Set("Allow", list)
+		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "The path takes other methods", "use "+list)
 	}
 	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "")
 	if strings.HasPrefix(r.URL.Path, "/v1/domain/") || strings.HasPrefix(r.URL.Path, "/domain/") {

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"errors"
 	"log/slog"
+	"net/url"
 
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
@@ -22,9 +24,27 @@ func (h *handler) domain(r *request) error {
 	if err != nil {
 		return err
 	}
+	below, counted := int64(0), false
+	suffix := snap.IsPublicSuffix(target)
+	if suffix {
+		below, err = snap.DomainsBelow(ctx, target.Host)
+		if counted = err == nil; err != nil && !errors.Is(err, lookup.ErrComputing) {
+			return err
+		}
+	}
 	d := &r.doc
 	d.open('{')
 	r.describe(snap, &page.Answer)
+	if target.Host != page.Answer.Domain {
+		d.text("host", target.Host)
+		d.text("totals_of", "domain")
+	}
+	if suffix {
+		d.boolean("public_suffix", true)
+		d.numberOrNull("domains_below", below, counted)
+		v := url.Values{"suffix": {"." + target.Host}, "version": {page.Version}}
+		d.text("domains_below_list", "/v1/domains?"+v.Encode())
+	}
 	d.number("total_datasets", int64(page.Total))
 	d.array("datasets")
 	for i := range page.Datasets {

@@ -106,6 +106,9 @@ func asProblem(err error) *problem {
 		return newProblem(http.StatusInternalServerError, "corrupt", "An object of the lake is damaged",
 			remedy.Explain("", corrupt), member{"file", corrupt.File}, member{"section", corrupt.Section},
 			member{"offset", strconv.FormatInt(corrupt.Offset, 10)})
+	case errors.Is(err, lookup.ErrComputing):
+		return newProblem(http.StatusServiceUnavailable, "computing", "The answer is being computed",
+			"it takes a scan of the version; ask again after the time in Retry-After")
 	case errors.Is(err, lookup.ErrDeadline):
 		return newProblem(http.StatusGatewayTimeout, "deadline", "The lake was too slow", err.Error())
 	case errors.Is(err, context.Canceled):

@@ -187,7 +187,7 @@ func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 		}
 	})
 	for _, k := range problemKinds {
-		// These are in TestProblems, TestMalformedRequestsAreProblems and the tests of lists of URLs.
+		// TestProblems, TestMalformedRequestsAreProblems and tests of lists have these.
 		if !seen[k.Name] && !slices.Contains([]string{"method-not-allowed", "bad-request", "too-many-parts"}, k.Name) {
 			t.Errorf("no operation gives problem %s: add it to the x-problems of those that do", k.Name)
 		}

@@ -342,8 +342,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestFailuresHaveNoURL holds that what is logged of a failing provider does not have its URL, which
-// can have a secret.
+// TestFailuresHaveNoURL holds that what is logged of a failing provider does not have its URL,
+// which can have a secret.
 func TestFailuresHaveNoURL(t *testing.T) {
 	p := provider(t)
 	p.server.Close()

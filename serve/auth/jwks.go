@@ -59,9 +59,9 @@ type Provider struct {
 	Log *slog.Logger
 }
 
-// JWKS authenticates by JSON Web Tokens. A token has to be signed by a key of the provider's set, by
-// RS256, ES256 or EdDSA, to name the issuer and the audience, and to expire; the subject is the name
-// of the principal.
+// JWKS authenticates by JSON Web Tokens. A token has to be signed by a key of the provider's set,
+// by RS256, ES256 or EdDSA, to name the issuer and the audience, and to expire; the subject is the
+// name of the principal.
 type JWKS struct {
 	p      Provider
 	parser *jwt.Parser
@@ -246,7 +246,8 @@ func (s *keySet) find(id, algorithm string) (any, bool) {
 var errUnknownKey = errors.New("unknown key")
 
 // key finds the key of a token whose header was read. A key that is unknown may be new, so the set
-// is fetched again, unless that was done just now or is being done: forged tokens cost no fetch each.
+// is fetched again, unless that was done just now or is being done: forged tokens cost no fetch
+// each.
 func (j *JWKS) key(ctx context.Context, t *jwt.Token) (any, error) {
 	id, ok := t.Header["kid"].(string)
 	if _, has := t.Header["kid"]; has && !ok {

@@ -77,7 +77,8 @@ func New() *cobra.Command {
 
 The second selects rows by ?host= &prefix= &from= &to=, or distinct URLs by &unique=1, and streams
 any number of them by &format=ndjson, csv or text. GET /v1/url?url= says which datasets hold one URL.
-It also serves /v1/datasets, /v1/versions, /v1/diff between two versions, /healthz, /readyz,
+POST /v1/domains:lookup answers the first one for a list of up to 100,000 domains.
+It also serves /v1/domains, /v1/datasets, /v1/datasets/{id}, /v1/versions, /v1/diff between two versions, /healthz, /readyz,
 /metrics for Prometheus, and web pages at /. {domain} may be any spelling of a host or URL.
 version= selects an older version, and explain=1 lists the reads of the store.
 

@@ -16,9 +16,9 @@ var ErrBadCursor = errors.New("bad cursor")
 
 // A cursor says where the next page of a list starts, in one version. It is opaque to clients:
 //
-//	u8 kind | u64 fingerprint | varint length, version id | varints of the position | u32 CRC-32C
+//	u8 kind | u64 fingerprint | varint length, version id | position | u32 CRC-32C
 //
-// in unpadded base64url. The fingerprint is the xxh3_64 of kind, domain and dataset, and of the
+// in unpadded base64url. The position is varints, or for lists of domains a varint length and a name. The fingerprint is the xxh3_64 of kind, domain and dataset, and of the
 // selection or the URL where there is one, so a query rejects the cursors of other queries. Clients
 // can forge cursors: the position is looked up in the index and rejected if the query has no row
 // there.
@@ -30,14 +30,15 @@ type cursor struct {
 }
 
 // position is where a page starts. Lists of URLs use segment, file, rowGroup and row, lists of
-// datasets only dataset, differences between versions dataset, domain and check, and the list of
-// versions none.
+// datasets only dataset, differences between versions dataset, domain and check, lists of
+// domains name, and the list of versions none.
 type position struct {
 	segment        uint64 // index in the version's list
 	file, rowGroup uint64
 	row            uint64 // within the row group: the first row of the next page
 	dataset        uint64 // id of the last dataset of the page before
 	domain, check  uint64 // the last domain of the page before: its id and its check bits
+	name           string // what the domains of the next page are not before
 }
 
 const (
@@ -47,14 +48,15 @@ const (
 	cursorAllDatasets = 'a' // all datasets of a version
 	cursorDiff        = 'c' // the changes between two versions
 	cursorVersions    = 'v' // the versions, after the cursor's version
+	cursorDomains     = 'n' // the domains of a version
 
 	// maxCursor is the maximum length of a cursor in characters. Longer text is rejected without
 	// decoding it.
-	maxCursor = 160
+	maxCursor = 480
 )
 
 // cursorKinds are all kinds of cursors.
-var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorURL, cursorAllDatasets, cursorDiff, cursorVersions}
+var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorURL, cursorAllDatasets, cursorDiff, cursorVersions, cursorDomains}
 
 var cursorText = base64.RawURLEncoding.Strict()
 
@@ -69,6 +71,9 @@ func (c *cursor) String() string {
 	for _, p := range c.at.fields(c.kind) {
 		b = codec.AppendUvarint(b, *p)
 	}
+	if c.kind == cursorDomains {
+		b = codec.AppendString(b, c.at.name)
+	}
 	return cursorText.EncodeToString(codec.AppendCRC32C(b))
 }
 
@@ -80,6 +85,8 @@ func (p *position) fields(kind byte) []*uint64 {
 	case cursorDiff:
 		return []*uint64{&p.domain, &p.check, &p.dataset}
 	case cursorVersions:
+		return nil
+	case cursorDomains:
 		return nil
 	}
 	return []*uint64{&p.dataset}
@@ -107,6 +114,9 @@ func parseCursor(text string, kind byte) (*cursor, error) {
 	c.version = d.String()
 	for _, p := range c.at.fields(kind) {
 		*p = d.Uvarint()
+	}
+	if kind == cursorDomains {
+		c.at.name = d.String()
 	}
 	if err := d.Close(); err != nil {
 		return nil, fmt.Errorf("%w: malformed fields", ErrBadCursor)

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +17,8 @@ func sampleCursors() []*cursor {
 			at: position{dataset: 1<<32 - 1}},
 		{kind: cursorAllDatasets, fingerprint: fingerprint(cursorAllDatasets, "", 0), version: version,
 			at: position{dataset: 1000}},
+		{kind: cursorDomains, fingerprint: fingerprint(cursorDomains, "prefix", 0), version: version,
+			at: position{name: strings.Repeat("a", 255) + "\x00"}},
 		{kind: cursorVersions, fingerprint: fingerprint(cursorVersions, "", 0), version: version},
 	}
 }

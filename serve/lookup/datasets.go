@@ -16,8 +16,9 @@ type DatasetsPage struct {
 	TakedownEpoch uint64
 	// Rows is the number of rows of the version, without those that takedowns hide.
 	Rows int64
-	// Total is the number of datasets in the version that the reader may read, Before that of those on earlier pages.
-	// Datasets are those of this page, by id. They belong to the snapshot and must not be changed.
+	// Total is the number of datasets in the version that the reader may read, Before that of those
+	// on earlier pages. Datasets are those of this page, by id. They belong to the snapshot and
+	// must not be changed.
 	Total, Before int
 	Datasets      []manifest.Dataset
 	// Cursor is where the next page starts. It is empty on the last page.

@@ -329,9 +329,9 @@ func (d *differ) visible(dataset uint32) bool {
 	return then || now
 }
 
-// coarse are the bits of a domain's id that a cursor leaves out if the page ended at a pair that the
-// reader may not know of. What is left is one of 65,536 places in the order of hashes, which says
-// how far the page came and nothing about the domain.
+// coarse are the bits of a domain's id that a cursor leaves out if the page ended at a pair that
+// the reader may not know of. What is left is one of 65,536 places in the order of hashes, which
+// says how far the page came and nothing about the domain.
 const coarse = 1<<48 - 1
 
 // disclosed is where the next page starts after a page that ended at a pair. If that is hidden, the

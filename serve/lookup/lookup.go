@@ -4,9 +4,9 @@
 //
 // A Server follows the manifest and opens its versions. A Snapshot is one open version as one
 // principal may read it. It answers from its version until it is released, even if other versions
-// are published meanwhile. A new version is opened before it replaces the current one. An old version stays open
-// for the clients that page through it, until others have taken its place or the manifest no longer
-// lists it. It is closed when its last request has ended.
+// are published meanwhile. A new version is opened before it replaces the current one. An old
+// version stays open for the clients that page through it, until others have taken its place or the
+// manifest no longer lists it. It is closed when its last request has ended.
 //
 // A server can hold a lease (package lease) that names its open versions, so that a garbage
 // collector keeps what they refer to. Requests that find their version open do not touch it.
@@ -160,8 +160,10 @@ type Server struct {
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
 	merged   *semaphore.Weighted // pages of merges of distinct URLs
-	datasets int                 // on a page: MaxDatasets, fewer in tests
-	leases   *leases             // nil if the server holds none
+	// scans has one for each scan of a whole version, scansWaiting one for those that wait too.
+	scans, scansWaiting *semaphore.Weighted
+	datasets            int     // on a page: MaxDatasets, fewer in tests
+	leases              *leases // nil if the server holds none
 
 	current atomic.Pointer[openVersion]
 	// takedowns are those of the newest manifest read. loading is held while others are read.
@@ -209,6 +211,7 @@ func NewServer(store blob.Store, opt Options) *Server {
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
+		scans:    semaphore.NewWeighted(scansAtOnce), scansWaiting: semaphore.NewWeighted(scansAtOnce + scansWaiting),
 		merged:   semaphore.NewWeighted(mergedPages),
 		segments: map[string]*sharedSegment{},
 	}
@@ -849,6 +852,8 @@ type openVersion struct {
 	suffixes *urlnorm.SuffixList
 	// applied is the version as the takedowns leave it; see view.
 	applied atomic.Pointer[view]
+	// results are what scans of the version have found out.
+	results results
 	// visible is what principals may read of it.
 	visible visibleCache
 	// pins counts the requests that use the version, plus one while the server keeps it open. At

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -37,26 +38,57 @@ type Target struct {
 	Host string
 	// singleLabel is the error for a host of one label, or nil for other hosts. Such text is not a
 	// host by itself, but it may be the name of a domain: that of http://intranet/ is "intranet".
-	// The error is returned only if the version has no such domain.
+	// The error is returned only if the version has no such domain and it is no public suffix.
 	singleLabel *urlnorm.RejectError
 }
 
 // ParseTarget parses any spelling of a host or URL. The error for other text is a
 // *urlnorm.RejectError.
 func ParseTarget(text string) (Target, error) {
-	list := urlnorm.BuiltinSuffixes() // the host is the same by every list
-	u, err := urlnorm.Parse(list, text)
-	var singleLabel *urlnorm.RejectError
-	if errors.As(err, &singleLabel) && singleLabel.Reason == urlnorm.RejectNoHost &&
-		text != "" && !strings.ContainsAny(text, "/?#@: ") {
-		u, err = urlnorm.Parse(list, "http://"+text+"/")
-	} else {
-		singleLabel = nil
+	n, err := urlnorm.New(urlnorm.BuiltinSuffixes(), urlnorm.Options{}) // the host is the same by every list
+	if err != nil {
+		return Target{}, err
 	}
+	u, singleLabel, err := parseHost(n, []byte(text))
 	if err != nil {
 		return Target{}, err
 	}
 	return Target{Host: strings.Clone(u.Host), singleLabel: singleLabel}, nil
+}
+
+// parseHost parses any spelling of a host or URL. SingleLabel is as in Target. The error for other
+// text is a *urlnorm.RejectError. The strings of the URL are valid until the next use of n,
+// and only while text does not change.
+func parseHost(n *urlnorm.Normalizer, text []byte) (u urlnorm.URL, singleLabel *urlnorm.RejectError, err error) {
+	if u, err = n.Parse(text); err == nil {
+		return u, nil, nil
+	}
+	if errors.As(err, &singleLabel) && singleLabel.Reason == urlnorm.RejectNoHost &&
+		len(text) > 0 && !bytes.ContainsAny(text, "/?#@: ") {
+		if u, err = n.Parse(slices.Concat([]byte("http://"), text, []byte("/"))); err == nil {
+			return u, singleLabel, nil
+		}
+	}
+	var reject *urlnorm.RejectError
+	if errors.As(err, &reject) && bytes.ContainsAny(bytes.TrimSpace(text), ",; \t|") && !bytes.Contains(text, []byte("://")) {
+		err = &urlnorm.RejectError{Reason: reject.Reason, Detail: reject.Detail + "; " + oneAtATime}
+	}
+	return urlnorm.URL{}, nil, err
+}
+
+// oneAtATime is the advice for text that looks like several domains.
+const oneAtATime = "ask for one domain at a time"
+
+// several returns the error for a host that no version has and that is likely a list of domains: it
+// has characters that names of hosts do not have, although the rules for URLs allow them. It is nil
+// for other hosts.
+func (t Target) several() error {
+	for _, r := range t.Host {
+		if !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_[]:", r)) {
+			return &urlnorm.RejectError{Reason: urlnorm.RejectHost, Detail: "no name of a host; " + oneAtATime}
+		}
+	}
+	return nil
 }
 
 // resolved is the domain of a version that a query answers for.
@@ -76,7 +108,7 @@ func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (resolved, er
 	list := cmp.Or(s.suffixes, urlnorm.BuiltinSuffixes())
 	domain := list.Domain(t.Host)
 	r := resolved{domain: domain, key: segment.KeyOf(domain)}
-	if t.singleLabel != nil {
+	if t.singleLabel != nil && list.Rule(t.Host) == "" { // else it is a public suffix, such as uk
 		if ok, err := s.contains(ctx, v, r.key); !ok || err != nil {
 			return r, cmp.Or[error](err, t.singleLabel)
 		}
@@ -151,6 +183,12 @@ func (s *openVersion) allMembers(i int, k segment.Key) (*roaring.Bitmap, error) 
 	return s.segments[i].Datasets(ordinal)
 }
 
+// appendAllMembers is allMembers for a domain whose ordinal in segment i is known. It appends the
+// datasets to out, ascending.
+func (s *openVersion) appendAllMembers(i int, ordinal uint32, out []uint32) ([]uint32, error) {
+	return s.segments[i].AppendDatasets(out, ordinal)
+}
+
 // Answer has the fields that the answers to both queries share.
 type Answer struct {
 	Domain   string
@@ -189,7 +227,8 @@ type DatasetTotals struct {
 }
 
 // Domain lists the datasets that contain the target's domain, MaxDatasets a page, starting at
-// cursorText. An empty cursor starts at the beginning.
+// cursorText. An empty cursor starts at the beginning. The error is a *urlnorm.RejectError if there
+// are none and the target is no name of a host, but likely a list of them.
 func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*DomainPage, error) {
 	v, err := s.view(ctx)
 	if err != nil {
@@ -205,7 +244,13 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 			return nil, err
 		}
 	}
-	return s.domainPage(ctx, v, r, from)
+	page, err := s.domainPage(ctx, v, r, from)
+	if err == nil && page.Total == 0 {
+		if err := t.several(); err != nil {
+			return nil, err
+		}
+	}
+	return page, err
 }
 
 // domainPage lists the datasets that contain a domain, from an id on.

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"sync"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -17,8 +18,8 @@ import (
 // three do not change until its Release; it is not valid afterwards. Requests share it, so it has
 // nothing of a request. Its methods are safe for concurrent use.
 //
-// What the principal may not read does not exist for the methods: members, Dataset, DatasetNamed and
-// the view leave it out, and everything else asks them.
+// What the principal may not read does not exist for the methods: members, Dataset, DatasetNamed
+// and the view leave it out, and everything else asks them.
 type Snapshot struct {
 	*openVersion
 	seen *view
@@ -41,8 +42,8 @@ func (r Reader) All() bool { return r.list == nil || r.list.All(r.group) }
 type readerKey struct{}
 
 // As returns a context whose requests are those of the principal of that name, "" for one who says
-// none, and what it may read. All requests of the context go by one list of readers, the newest that
-// the server has read. The error says why nobody can tell who may read what.
+// none, and what it may read. All requests of the context go by one list of readers, the newest
+// that the server has read. The error says why nobody can tell who may read what.
 func (s *Server) As(ctx context.Context, name string) (context.Context, Reader, error) {
 	r, err := s.readerNamed(name)
 	if err != nil || r.list == nil {
@@ -57,7 +58,7 @@ func (s *Server) readerNamed(name string) (Reader, error) {
 	}
 	list, err := s.opt.Access.List()
 	if err != nil {
-		if err == access.ErrNotRead {
+		if errors.Is(err, access.ErrNotRead) {
 			err = s.notReady()
 		}
 		return Reader{}, err
@@ -176,8 +177,10 @@ func (v *view) only(readable *roaring.Bitmap) *view {
 	return &seen
 }
 
-// view returns the version as it was acquired: without what takedowns hide and without datasets that
-// may not be read.
+// view returns the version as it was acquired: without what takedowns hide and without datasets
+// that may not be read.
+//
+// nolint:unparam // the error is that of the shared version's method, which this one stands before
 func (s *Snapshot) view(context.Context) (*view, error) { return s.seen, nil }
 
 // at is view with other takedowns than those that the snapshot was acquired with.
@@ -209,7 +212,8 @@ func (s *Snapshot) visibleOf(set *roaring.Bitmap) *roaring.Bitmap {
 	return set
 }
 
-// Audience tells apart the answers of principals who may read different datasets of the version: two
-// with the same audience get the same answers. It is "" for whoever may read all. What keeps answers,
-// or names them by an ETag, has to keep or name them by it. It says nothing about other datasets.
+// Audience tells apart the answers of principals who may read different datasets of the version:
+// two with the same audience get the same answers. It is "" for whoever may read all. What keeps
+// answers, or names them by an ETag, has to keep or name them by it. It says nothing about other
+// datasets.
 func (s *Snapshot) Audience() string { return s.audience }

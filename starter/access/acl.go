@@ -30,7 +30,8 @@ type Program struct {
 	JSON *bool
 }
 
-// run opens the lake and does what a verb does. Ahead lets it begin with a lake that has nothing yet.
+// run opens the lake and does what a verb does. Ahead lets it begin with a lake that has nothing
+// yet.
 func (p Program) run(cmd *cobra.Command, ahead bool, do func(ctx context.Context, store blob.Store, out io.Writer) error) error {
 	ctx := cmd.Context()
 	store, url, err := p.Open(ctx)

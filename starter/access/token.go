@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -125,10 +126,10 @@ func expiry(t *access.Token) string {
 
 // state says for people whether a token is taken.
 func state(t *access.Token, now time.Time) string {
-	switch t.Ended(now) {
-	case access.ErrRevoked:
+	switch err := t.Ended(now); {
+	case errors.Is(err, access.ErrRevoked):
 		return "revoked " + t.Revoked.Format(time.DateOnly)
-	case access.ErrExpired:
+	case errors.Is(err, access.ErrExpired):
 		return "expired " + t.Expires.Format(time.DateOnly)
 	}
 	return expiry(t)
@@ -208,7 +209,7 @@ damaged, too.`,
 				}
 			}
 			return p.run(cmd, false, func(ctx context.Context, store blob.Store, out io.Writer) error {
-				ended := 0
+				var ended int
 				var ids []string
 				if all {
 					var err error

@@ -277,6 +277,16 @@ func (r *Reader) Datasets(ordinal uint32) (*roaring.Bitmap, error) {
 	return r.bitmap(at[0], data)
 }
 
+// AppendDatasets appends the datasets of the domain with that ordinal, which is below the number of
+// domains, to out. They ascend.
+func (r *Reader) AppendDatasets(out []uint32, ordinal uint32) ([]uint32, error) {
+	var at [1]byteRange
+	if err := r.ranges(ordinal, at[:]); err != nil {
+		return nil, err
+	}
+	return r.appendDatasets(out, at[0])
+}
+
 // ranges fills out with the byte ranges of the bitmaps of len(out) domains from ordinal first on.
 func (r *Reader) ranges(first uint32, out []byteRange) error {
 	at := r.index + int64(first)*entryBytes

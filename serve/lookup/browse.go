@@ -1,0 +1,447 @@
+package lookup
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// DomainsQuery selects a page of the domains of a version.
+type DomainsQuery struct {
+	// Prefix and Suffix are what the names of the domains begin and end with.
+	Prefix, Suffix string
+	// Dataset is the only dataset that counts if OneDataset is set.
+	Dataset    uint32
+	OneDataset bool
+	// Limit is 1 to MaxLimit.
+	Limit int
+	// Cursor is the one of the page before, or empty.
+	Cursor string
+}
+
+// DomainSum sums up the rows of a domain.
+type DomainSum struct {
+	Domain   string
+	DomainID uint64
+	// Datasets is the number of datasets that have the domain.
+	Datasets int
+	segment.Totals
+}
+
+// DomainsPage is one page of the domains of a version, by name.
+type DomainsPage struct {
+	Version       string
+	TakedownEpoch uint64
+	Domains       []DomainSum
+	// StoppedBy is "deadline" if that ended the page before its limit, and otherwise empty.
+	StoppedBy string
+	// Cursor is where the next page starts. It is empty on the last page.
+	Cursor string
+}
+
+// Domains lists the domains that something is left of, in the order of their bytes. With a Prefix
+// only the domains that have it are read; with a Suffix all of them that have the prefix. Pages
+// with a Suffix are made like differences, few at a time.
+func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, error) {
+	if q.Limit < 1 || q.Limit > MaxLimit {
+		return nil, ErrRange
+	}
+	until := time.Now().Add(s.server.opt.Deadline)
+	var only []uint32
+	if q.OneDataset {
+		if _, ok := s.Dataset(q.Dataset); !ok {
+			return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, q.Dataset)
+		}
+		only = []uint32{q.Dataset}
+	}
+	b, err := s.Bulk(ctx, BulkQuery{Datasets: only})
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("%q %q %t", q.Prefix, q.Suffix, q.OneDataset) // distinguishes the query in cursors
+	start := q.Prefix
+	if q.Cursor != "" {
+		c, err := s.parseCursor(q.Cursor, cursorDomains, name, q.Dataset)
+		if err != nil {
+			return nil, err
+		}
+		start = max(start, c.at.name)
+	}
+	if q.Suffix != "" {
+		if err := s.server.acquireDiff(ctx, until); err != nil {
+			return nil, err
+		}
+		defer s.server.diffs.Release(1)
+	}
+	w, err := s.walk(ctx, q.Prefix, q.Suffix, start)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	page := &DomainsPage{Version: b.Version, TakedownEpoch: b.TakedownEpoch, Domains: []DomainSum{}}
+	// One more than the limit is looked for, so that the last page is known as such by what may be
+	// read alone.
+	for !w.done && len(page.Domains) <= q.Limit && page.StoppedBy == "" {
+		names, err := w.next(ctx, min(q.Limit+1-len(page.Domains), bulkTexts), until)
+		if err != nil {
+			return nil, err
+		}
+		err = b.named(ctx, names, func(a *BulkAnswer) error {
+			if len(a.Datasets) == 0 {
+				return nil
+			}
+			sum := DomainSum{Domain: a.Domain, DomainID: a.DomainID, Datasets: len(a.Datasets)}
+			for i := range a.Datasets {
+				sum.Add(a.Datasets[i].Totals)
+			}
+			page.Domains = append(page.Domains, sum)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		late := time.Now().After(until) && !w.done && len(page.Domains) <= q.Limit
+		if late && (len(page.Domains) > 0 || place(w.last) > start) {
+			page.StoppedBy = "deadline"
+		}
+	}
+	next := ""
+	if len(page.Domains) > q.Limit {
+		page.Domains = page.Domains[:q.Limit]
+	} else if page.StoppedBy != "" {
+		next = place(w.last)
+	} else {
+		return page, nil
+	}
+	if n := len(page.Domains); n > 0 {
+		next = max(next, page.Domains[n-1].Domain+"\x00")
+	}
+	c := cursor{
+		kind: cursorDomains, fingerprint: fingerprint(cursorDomains, name, q.Dataset), version: s.version.ID,
+		at: position{name: next},
+	}
+	page.Cursor = c.String()
+	return page, nil
+}
+
+// place is where a page that is late ends: the beginning of a name, which tells how far it came. The
+// name itself may be one that is hidden.
+func place(name string) string { return name[:min(len(name), 3)] }
+
+// named calls answer for each domain of some names.
+func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAnswer) error) error {
+	b.lines, b.domains, b.keys, b.group = b.lines[:0], b.domains[:0], b.keys[:0], 0
+	clear(b.index)
+	for _, name := range names {
+		b.lines = append(b.lines, bulkLine{domain: b.add(name, segment.KeyOf(name)), host: name})
+	}
+	if err := b.locate(); err != nil {
+		return err
+	}
+	return b.answer(ctx, func(_ int, a *BulkAnswer) error { return answer(a) })
+}
+
+// domainWalk goes through the domains of all segments in the order of their bytes.
+type domainWalk struct {
+	prefix, suffix []byte
+	scans          []*domainScan
+	heads          [][]byte // the next domain of each scan, nil at its end; see domainScan.domain
+	last           string   // the last domain that was passed
+	done           bool     // nothing is left
+}
+
+// walk begins a walk at the first domain that is not before start. The caller has to close it.
+func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string) (*domainWalk, error) {
+	n := len(s.segments)
+	w := &domainWalk{
+		prefix: []byte(prefix), suffix: []byte(suffix),
+		scans: make([]*domainScan, n), heads: make([][]byte, n),
+	}
+	whole := ctx // that of each ends before the walk
+	err := s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) (err error) {
+		from := uint32(0)
+		if len(start) > 0 {
+			if from, err = searchDomain(ctx, s.segments[i], []byte(start)); err != nil {
+				return err
+			}
+		}
+		w.scans[i] = scanDomains(whole, s.segments[i], from, suffix != "")
+		return w.advance(ctx, i)
+	})
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	w.done = w.least() < 0
+	return w, nil
+}
+
+// close ends the walk.
+func (w *domainWalk) close() {
+	for _, scan := range w.scans {
+		scan.close()
+	}
+}
+
+// advance takes the next domain of a scan.
+func (w *domainWalk) advance(ctx context.Context, i int) (err error) {
+	w.heads[i], err = w.scans[i].domain(ctx)
+	if !bytes.HasPrefix(w.heads[i], w.prefix) {
+		w.heads[i] = nil
+	}
+	return err
+}
+
+// least returns the scan with the first of the next domains, -1 if there is none.
+func (w *domainWalk) least() int {
+	best := -1
+	for i, head := range w.heads {
+		if head != nil && (best < 0 || bytes.Compare(head, w.heads[best]) < 0) {
+			best = i
+		}
+	}
+	return best
+}
+
+// next returns up to most domains that have the suffix, fewer if the walk ends or the time is up.
+func (w *domainWalk) next(ctx context.Context, most int, until time.Time) (names []string, err error) {
+	for passed := 1; len(names) < most; passed++ {
+		first := w.least()
+		if first < 0 {
+			w.done = true
+			return names, nil
+		}
+		name := w.heads[first]
+		w.last = string(name)
+		if bytes.HasSuffix(name, w.suffix) {
+			names = append(names, w.last)
+		}
+		for i := len(w.heads) - 1; i >= 0; i-- { // name stays valid until its scan is advanced
+			if i != first && w.heads[i] != nil && bytes.Equal(w.heads[i], name) {
+				if err := w.advance(ctx, i); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if err := w.advance(ctx, first); err != nil {
+			return nil, err
+		}
+		if passed%looks == 0 {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			if time.Now().After(until) {
+				break
+			}
+		}
+	}
+	w.done = w.least() < 0
+	return names, nil
+}
+
+// DomainsBelow counts the domains of the version that are below a public suffix. The first call
+// reads the names of all domains, and the result is kept for all who may read the same; the error
+// is ErrComputing if that takes longer than the deadline.
+func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, error) {
+	return compute(ctx, s, "below "+suffix+" "+s.audience, func(ctx context.Context) (int64, error) {
+		b, err := s.Bulk(ctx, BulkQuery{PresenceOnly: true})
+		if err != nil {
+			return 0, err
+		}
+		w, err := s.walk(ctx, "", "."+suffix, "")
+		if err != nil {
+			return 0, err
+		}
+		defer w.close()
+		count := int64(0)
+		for !w.done {
+			names, err := w.next(ctx, bulkTexts, time.Now().Add(time.Hour))
+			if err != nil {
+				return 0, err
+			}
+			err = b.named(ctx, names, func(a *BulkAnswer) error {
+				if len(a.Datasets) > 0 {
+					count++
+				}
+				return nil
+			})
+			if err != nil {
+				return 0, err
+			}
+		}
+		return count, nil
+	})
+}
+
+// ValidNamePart reports whether text can be a part of the names that domains have in a lake. If
+// not, the error says why.
+func ValidNamePart(text string) error {
+	if len(text) > segment.MaxDomain {
+		return fmt.Errorf("has %d bytes; no domain has more than %d", len(text), segment.MaxDomain)
+	}
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c >= 'A' && c <= 'Z':
+			return fmt.Errorf("has capital letters; domains are in lower case")
+		case c >= 0x80:
+			return fmt.Errorf("has letters outside of ASCII; domains are in punycode (xn--…)")
+		case c <= ' ' || strings.IndexByte("/?#@\\\x7f", c) >= 0:
+			return fmt.Errorf("has characters that domains do not have")
+		}
+	}
+	return nil
+}
+
+// Top are the largest domains of a dataset, and its sums.
+type Top struct {
+	// TakedownEpoch tells which takedowns the sums take into account.
+	TakedownEpoch uint64
+	segment.Totals
+	// Domains is the number of domains of which the dataset has rows.
+	Domains int64
+	// ByRows and BySize have up to TopDomains domains each, the largest first, and equal ones by
+	// domain_id. BySize has only those of which a row has a size.
+	ByRows, BySize []DomainSum
+}
+
+// TopDomains is how many domains a Top lists.
+const TopDomains = 20
+
+// TopOf returns the largest domains of a dataset. The first call reads all postings of the version,
+// and the result is kept; the error is ErrComputing if that takes longer than the deadline.
+func (s *Snapshot) TopOf(ctx context.Context, dataset uint32) (*Top, error) {
+	if _, ok := s.Dataset(dataset); !ok {
+		return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, dataset)
+	}
+	return compute(ctx, s, fmt.Sprint("top ", dataset), func(ctx context.Context) (*Top, error) { return s.topOf(ctx, dataset) })
+}
+
+// ranked is a domain that may be one of the largest. It has no name yet.
+type ranked struct {
+	segment.Key
+	segment.Totals
+	source int // a segment that has it
+}
+
+func (s *Snapshot) topOf(ctx context.Context, dataset uint32) (*Top, error) {
+	v, err := s.view(ctx)
+	if err != nil {
+		return nil, err
+	}
+	scans := make([]*segment.EntryScan, len(s.segments))
+	heads := make([]*segment.Entry, len(s.segments))
+	advance := func(i int) (err error) {
+		for looked := 1; ; looked++ {
+			if heads[i], err = scans[i].Next(ctx); err != nil || heads[i] == nil || heads[i].Dataset == dataset {
+				return err
+			}
+			if looked%looks == 0 && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	for i, seg := range s.segments {
+		scans[i] = seg.ScanEntries(segment.Key{}, 0)
+		if err := advance(i); err != nil {
+			return nil, err
+		}
+	}
+	top := &Top{TakedownEpoch: v.takedowns.epoch}
+	byRows := largest{more: func(a, b *ranked) bool {
+		return a.Rows > b.Rows || a.Rows == b.Rows && segment.CompareKeys(a.Key, b.Key) < 0
+	}}
+	bySize := largest{more: func(a, b *ranked) bool {
+		return a.Size > b.Size || a.Size == b.Size && segment.CompareKeys(a.Key, b.Key) < 0
+	}}
+	for {
+		first := -1
+		for i, e := range heads {
+			if e != nil && (first < 0 || segment.CompareKeys(e.Key, heads[first].Key) < 0) {
+				first = i
+			}
+		}
+		if first < 0 {
+			break
+		}
+		r := ranked{Key: heads[first].Key, source: first}
+		for i := range heads {
+			if heads[i] == nil || heads[i].Key != r.Key {
+				continue
+			}
+			left, err := leftOf(ctx, v.overlays[i], heads[i])
+			if err != nil {
+				return nil, err
+			}
+			if left.Rows > 0 {
+				r.Add(left)
+			}
+			if err := advance(i); err != nil {
+				return nil, err
+			}
+		}
+		if r.Rows == 0 {
+			continue
+		}
+		top.Domains++
+		top.Add(r.Totals)
+		byRows.add(r)
+		if r.HasSize {
+			bySize.add(r)
+		}
+	}
+	if top.ByRows, err = s.nameRanked(ctx, byRows.list); err != nil {
+		return nil, err
+	}
+	top.BySize, err = s.nameRanked(ctx, bySize.list)
+	return top, err
+}
+
+// largest are the TopDomains largest domains that were added, the largest first.
+type largest struct {
+	more func(a, b *ranked) bool
+	list []ranked
+}
+
+func (l *largest) add(r ranked) {
+	if n := len(l.list); n == TopDomains && !l.more(&r, &l.list[n-1]) {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(l.list, &r, func(have ranked, r *ranked) int {
+		if l.more(&have, r) {
+			return -1
+		}
+		return 1
+	})
+	l.list = slices.Insert(l.list, at, r)
+	l.list = l.list[:min(len(l.list), TopDomains)]
+}
+
+// nameRanked finds the names of domains.
+func (s *Snapshot) nameRanked(ctx context.Context, list []ranked) ([]DomainSum, error) {
+	sums := make([]DomainSum, 0, len(list))
+	for i := range list {
+		r := &list[i]
+		seg := s.segments[r.source]
+		ordinal, ok, err := seg.Ordinal(r.Key)
+		if err != nil {
+			return nil, err
+		}
+		name := ""
+		if ok {
+			if name, err = seg.Domain(ctx, ordinal); err != nil {
+				return nil, err
+			}
+		}
+		if segment.KeyOf(name) != r.Key {
+			return nil, s.disagree(r.source, r.ID)
+		}
+		sums = append(sums, DomainSum{Domain: name, DomainID: urlnorm.DomainID(name), Datasets: 1, Totals: r.Totals})
+	}
+	return sums, nil
+}
