@@ -116,6 +116,9 @@ func (c *contract) check(pattern string, r *http.Request, w *httptest.ResponseRe
 	if p := r.URL.EscapedPath(); w.Code/100 == 3 && p != path.Clean(p) {
 		return o, nil // the mux sends clients to the clean path
 	}
+	if r.Method == http.MethodHead || w.Code == http.StatusNotModified {
+		return o, nil // the rest is that of GET
+	}
 	// Streams have no Content-Length. They say what comes in trailers.
 	if header.Get("Content-Length") != strconv.Itoa(len(body)) && header.Get("Trailer") == "" {
 		return o, fmt.Errorf("Content-Length is %s for %d bytes", header.Get("Content-Length"), len(body))

@@ -37,6 +37,11 @@ var problemKinds = []openapi.Kind{
 		Remedy:  "Take an id or a tag of /v1/versions, or leave the version out to get the current one.",
 	},
 	{
+		Name: "bad-list", Statuses: []int{400}, Title: "The list could not be read",
+		Meaning: "The body broke off, or is not of the form that Content-Type says.",
+		Remedy:  "Send the whole list again, in the form that Content-Type names.",
+	},
+	{
 		Name: "bad-request", Statuses: []int{400, 431, 501, 505}, Title: "Malformed request",
 		Meaning: "The request is not proper HTTP: it has, for example, an invalid percent-escape or headers that " +
 			"are too large, or asks for a stream by HTTP/1.0. The server closes the connection.",
@@ -71,9 +76,14 @@ var problemKinds = []openapi.Kind{
 			"slashes.",
 	},
 	{
-		Name: "method-not-allowed", Statuses: []int{405}, Title: "Only GET and HEAD are served",
-		Meaning: "The server only reads.",
-		Remedy:  "Use GET. A lake is changed with the program starter.",
+		Name: "method-not-allowed", Statuses: []int{405}, Title: "The path takes other methods",
+		Meaning: "The server only reads: GET and HEAD, and POST for lists of domains. Allow names what the path takes.",
+		Remedy:  "Use one of these. A lake is changed with the program starter.",
+	},
+	{
+		Name: "not-acceptable", Statuses: []int{406}, Title: "The answer has no such form",
+		Meaning: "Accept, or format, names no form that the answer has.",
+		Remedy:  "Ask for one of those that detail names.",
 	},
 	{
 		Name: "version-gone", Statuses: []int{410},
@@ -82,10 +92,29 @@ var problemKinds = []openapi.Kind{
 		Remedy:  "Start again without version and cursor. /v1/versions lists the versions that are kept.",
 	},
 	{
+		Name: "too-large", Statuses: []int{413}, Title: "The list is too large",
+		Meaning: "The body of the request is over a limit.",
+		Remedy:  "Divide the list.",
+		Members: []openapi.Member{
+			{Name: "limit", Meaning: "lines, line_bytes or body_bytes"},
+			{Name: "maximum", Meaning: "the limit, as text"},
+		},
+	},
+	{
+		Name: "unsupported-media-type", Statuses: []int{415}, Title: "The body is of no known form",
+		Meaning: "Content-Type names no form of a list.",
+		Remedy:  "Use one of those that detail names, or leave Content-Type out.",
+	},
+	{
 		Name: "too-many-parts", Statuses: []int{422}, Title: "Too many parts for a list of distinct URLs",
 		Meaning: "The domain has rows in more parts of the dataset than unique=1 merges.",
 		Remedy: "Leave out unique, and drop the rows whose url_id was there. Those who run the server can compact the " +
 			"dataset, which makes few parts of many.",
+	},
+	{
+		Name: "too-many-requests", Statuses: []int{429}, Title: "This client has too many requests in flight",
+		Meaning: "Requests of the same client take as much of the server as one client may have.",
+		Remedy:  "Wait for answers before sending more, and ask again after the seconds that Retry-After names.",
 	},
 	{
 		Name: "corrupt", Statuses: []int{500}, Title: "An object of the lake is damaged",
@@ -111,6 +140,31 @@ var problemKinds = []openapi.Kind{
 		Name: "not-ready", Statuses: []int{503}, Title: "The server cannot answer yet",
 		Meaning: "No version is open, for example because none was published yet, or credentials cannot be checked now.",
 		Remedy:  "Ask again after the seconds that the header Retry-After names.",
+	},
+	{
+		Name: "overloaded", Statuses: []int{503}, Title: "The server has no room for this request now",
+		Meaning: "Answers that are under way take all the memory and time that the server has for such requests.",
+		Remedy:  "Ask again after the seconds that Retry-After names.",
+	},
+	{
+		Name: "too-many-connections", Statuses: []int{503}, Title: "The server has no room for this connection",
+		Meaning: "The server has as many connections as it may have, and closes this one.",
+		Remedy:  "Ask again after the seconds that Retry-After names, and use one connection for many requests.",
+	},
+	{
+		Name: "stopping", Statuses: []int{503}, Title: "The server is about to stop",
+		Meaning: "The server still answers, but is about to stop. Only /readyz says so.",
+		Remedy:  "Send further requests to another server.",
+	},
+	{
+		Name: "computing", Statuses: []int{503}, Title: "The answer is being computed",
+		Meaning: "The answer needs a scan that takes longer than a request may take. The scan goes on.",
+		Remedy:  "Ask again after the seconds that Retry-After names.",
+	},
+	{
+		Name: "busy", Statuses: []int{503}, Title: "Other lists are being answered",
+		Meaning: "The server answers as many lists as it has room for.",
+		Remedy:  "Send the list again after the seconds that Retry-After names.",
 	},
 	{
 		Name: "deadline", Statuses: []int{504}, Title: "The lake was too slow",

@@ -72,7 +72,6 @@ func Load(kinds []Kind) (*Document, error) {
 			if err != nil {
 				return nil, fmt.Errorf("openapi.yaml: %s %s: %w", method, path, err)
 			}
-			addAccess(op)
 			shown, err := operation(op)
 			if err != nil {
 				return nil, fmt.Errorf("openapi.yaml: %s %s: %w", method, path, err)
@@ -321,6 +320,9 @@ func problemContent(pages bool) *yaml.Node {
 func headersOf(status int, pages bool) *yaml.Node {
 	constant := func(value string) *yaml.Node { return object("required", true, "schema", object("const", value)) }
 	headers := object("X-Content-Type-Options", constant("nosniff"))
+	for _, name := range []string{"X-Request-Id", "Cache-Control", "Vary", "Link", "Content-Encoding", "Allow", "Urlake-Version"} {
+		set(headers, name, object("schema", object("type", "string")))
+	}
 	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		set(headers, "Retry-After", object("required", true, "description", "Seconds after which to ask again.",
 			"schema", object("type", "integer", "minimum", 0)))
@@ -336,33 +338,11 @@ func headersOf(status int, pages bool) *yaml.Node {
 	return headers
 }
 
-// addAccess adds to the answers of an operation the header fields that a server with authentication
-// sends. An operation with security of its own, which is none, has the same answer for everybody.
-func addAccess(op *yaml.Node) {
-	if find(op, "security") != nil {
-		return
-	}
-	for _, answer := range pairs(find(op, "responses")) {
-		headers := find(answer, "headers")
-		own := object()
-		for name, value := range pairs(headers) { // which other operations can share
-			set(own, name, value)
-		}
-		of := func(value string) *yaml.Node {
-			return object("description", "With authentication.", "schema", object("const", value))
-		}
-		set(own, "Vary", object("description", "Authorization with authentication, Accept where it chooses the form.",
-			"schema", object("type", "string")))
-		set(own, "Cache-Control", of("private, no-cache"))
-		set(answer, "headers", own)
-	}
-}
-
 // operation returns what the page shows of an operation.
 func operation(op *yaml.Node) (ui.Operation, error) {
 	o := ui.Operation{
 		ID: text(op, "operationId"), Summary: text(op, "summary"), Description: text(op, "description"),
-		Request: text(op, "x-request"),
+		Request: text(op, "x-request"), Body: text(op, "x-body"),
 	}
 	if list := find(op, "parameters"); list != nil {
 		for _, p := range list.Content {
