@@ -239,13 +239,16 @@ var allowed = map[string][]string{
 	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/ui",
 	},
-	"serve/auth":    {"lake/access"},
-	"serve/format":  {"internal/cli", "lake/codec", "serve/lookup"},
-	"serve/ui":      {},
-	"serve/command": {"internal/cli", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
-	"serve":         {"internal/cli", "lake/blob/s3blob", "serve/command"},
+	"serve/api/openapi": {"lake/codec", "serve/ui"},
+	"serve/auth":        {"lake/access"},
+	"serve/format":      {"internal/cli", "lake/codec", "serve/lookup"},
+	"serve/ui":          {},
+	"serve/command":     {"internal/cli", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
+	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
+
+	"client": {},
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
 	"command": {

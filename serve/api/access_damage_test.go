@@ -52,7 +52,7 @@ func TestDamageFailsClosed(t *testing.T) {
 				late := *c
 				follower := access.NewFollower(store)
 				late.service = start(t, store, lookup.Options{Access: follower})
-				late.web = New(late.server, slog.New(slog.NewJSONHandler(io.Discard, nil)), NewMetrics(late.server, blob.NewCounting(store)),
+				late.web, late.routes = routes(late.server, slog.New(slog.NewJSONHandler(io.Discard, nil)), NewMetrics(late.server, blob.NewCounting(store)),
 					WithAuth(auth.Tokens(follower, nil)))
 				return &late
 			}

@@ -195,7 +195,7 @@ func startClosed(t *testing.T, store blob.Store) *closed {
 		c.tokens[name] = token
 	}
 	c.service = start(t, store, lookup.Options{Access: c.follower})
-	c.web = New(c.server, slog.New(slog.NewJSONHandler(&c.log, nil)), NewMetrics(c.server, blob.NewCounting(store)),
+	c.web, c.routes = routes(c.server, slog.New(slog.NewJSONHandler(&c.log, nil)), NewMetrics(c.server, blob.NewCounting(store)),
 		WithAuth(auth.Tokens(c.follower, nil)))
 	return c
 }
@@ -212,8 +212,7 @@ func (c *closed) send(principal string, r *http.Request) *httptest.ResponseRecor
 	if principal != "" {
 		r.Header.Set("Authorization", "Bearer "+c.tokens[principal])
 	}
-	w := httptest.NewRecorder()
-	c.web.ServeHTTP(w, r)
+	w, _ := c.send(r)
 	return w
 }
 
@@ -691,7 +690,7 @@ func TestCountsOfAllAreForReadersOfAll(t *testing.T) {
 		}
 		for _, path := range []string{"/v1/domain/common.com?explain=1", "/v1/domain/common.com/datasets/open/urls?explain=1", "/v1/diff?explain=1"} {
 			w := c.as(principal, path)
-			if all != (w.Code == 200) || !all && (w.Code != 403 || !strings.Contains(w.Body.String(), "problem:forbidden")) {
+			if all != (w.Code == 200) || !all && (w.Code != 403 || !strings.Contains(w.Body.String(), "problems/forbidden")) {
 				t.Errorf("%s as %q: %d %s", path, principal, w.Code, w.Body)
 			}
 			if w := c.as(principal, strings.Replace(path, "explain=1", "explain=0", 1)); w.Code != 200 {
@@ -761,7 +760,7 @@ func TestAccessChanges(t *testing.T) {
 	for _, path := range []string{"/v1/datasets", next, "/readyz", "/v1/versions", "/", "/v1/nothing"} {
 		w := c.as("ada", path)
 		if w.Code != 401 || !strings.HasPrefix(w.Header().Get("WWW-Authenticate"), `Bearer realm="urlake"`) ||
-			w.Header().Get("Content-Type") != "application/problem+json" || !strings.Contains(w.Body.String(), "problem:unauthorized") ||
+			w.Header().Get("Content-Type") != "application/problem+json" || !strings.Contains(w.Body.String(), "problems/unauthorized") ||
 			!strings.Contains(w.Body.String(), "revoked") {
 			t.Errorf("%s with a revoked token: %d %v %s", path, w.Code, w.Header(), w.Body)
 		}
@@ -784,8 +783,7 @@ func TestBadCredentials(t *testing.T) {
 		for _, path := range []string{"/v1/datasets", "/v1/domain/common.com", "/", "/readyz", "/v1/versions", "/v1/diff", "/v1/nothing"} {
 			r := httptest.NewRequest("GET", path, nil)
 			r.Header.Set("Authorization", header)
-			w := httptest.NewRecorder()
-			c.web.ServeHTTP(w, r)
+			w, _ := c.send(r)
 			if w.Code != 401 || w.Header().Get("WWW-Authenticate") == "" {
 				t.Errorf("%s with %.30q: %d %s", path, header, w.Code, w.Body)
 			}
@@ -793,14 +791,13 @@ func TestBadCredentials(t *testing.T) {
 	}
 	r := httptest.NewRequest("GET", "/v1/datasets", nil)
 	r.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
-	w := httptest.NewRecorder()
-	if c.web.ServeHTTP(w, r); w.Code != 401 {
+	w, _ := c.send(r)
+	if w.Code != 401 {
 		t.Errorf("two headers: %d", w.Code)
 	}
 	r = httptest.NewRequest("GET", "/v1/datasets", nil)
 	r.Header.Set("Authorization", "bearer   "+good)
-	w = httptest.NewRecorder()
-	if c.web.ServeHTTP(w, r); w.Code != 200 {
+	if w, _ = c.send(r); w.Code != 200 {
 		t.Errorf("the scheme in lower case: %d", w.Code)
 	}
 }
@@ -822,7 +819,7 @@ func TestLogHasNoSecrets(t *testing.T) {
 	for _, header := range []string{"Bearer " + forged, "Basic " + forged, forged} {
 		r := httptest.NewRequest("GET", "/v1/domain/common.com?token="+forged, nil)
 		r.Header.Set("Authorization", header)
-		c.web.ServeHTTP(httptest.NewRecorder(), r)
+		c.send(r)
 	}
 	text := c.log.String()
 	for _, secret := range append(slices.Collect(maps.Values(c.tokens)), forged, "urlake_", "Bearer", "common.com", "alpha-only", "://", "cursor=", "/v1/") {

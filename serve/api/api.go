@@ -99,6 +99,14 @@ type route struct {
 // requests to log and counts them in metrics, which are of this handler alone. explain=1 reports
 // the reads that a *blob.Counting traces, so the server's store should be one.
 func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *http.ServeMux {
+	mux, _ := routes(server, log, metrics, options...)
+	return mux
+}
+
+// routes is New, and returns the route of each pattern too: what openapi.yaml has to describe.
+func routes(
+	server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option,
+) (*http.ServeMux, map[string]*route) {
 	mux := http.NewServeMux()
 	h := &handler{
 		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
@@ -108,9 +116,11 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...O
 		set(h)
 	}
 	h.gates = newGates(h.answerBytes, server.Deadline(), metrics)
+	served := map[string]*route{}
 	handle := func(rt route, patterns ...string) {
 		rt.measured = metrics.route(rt.name)
 		for _, pattern := range patterns {
+			served[pattern] = &rt
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, &rt) })
 		}
 	}
@@ -156,8 +166,11 @@ func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...O
 		name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages,
 		weight: always(lookup.DefaultLimit), states: h.oneVersion,
 	}, "GET /{$}")
+	handle(route{name: "openapi", parameters: []string{}, unnamed: true, answer: h.openapi}, "GET /openapi.json")
+	handle(route{name: "reference", parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
+	handle(route{name: "problem", parameters: []string{}, unnamed: true, answer: h.problem}, "GET /problems/{kind}")
 	handle(route{name: "other", answer: h.other}, "/")
-	return mux
+	return mux, served
 }
 
 // check rejects parameters that are unknown or given twice, because a misspelt limit must not be

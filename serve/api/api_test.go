@@ -42,6 +42,7 @@ type service struct {
 	server  *lookup.Server
 	metrics *Metrics
 	web     *http.ServeMux
+	routes  map[string]*route
 	log     bytes.Buffer
 }
 
@@ -57,14 +58,13 @@ func start(t *testing.T, store blob.Store, opt lookup.Options) *service {
 		t.Fatal(err)
 	}
 	s.metrics = NewMetrics(s.server, counting)
-	s.web = New(s.server, slog.New(slog.NewJSONHandler(&s.log, nil)), s.metrics)
+	s.web, s.routes = routes(s.server, slog.New(slog.NewJSONHandler(&s.log, nil)), s.metrics)
 	return s
 }
 
 func (s *service) do(method, path string) *httptest.ResponseRecorder {
 	s.t.Helper()
-	w := httptest.NewRecorder()
-	s.web.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	w, _ := s.send(httptest.NewRequest(method, path, nil))
 	return w
 }
 
@@ -291,7 +291,7 @@ func TestProblems(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 			t.Fatalf("%s: %v: %s", c.path, err, w.Body)
 		}
-		if w.Code != c.status || p.Status != c.status || p.Type != "urn:urlake:problem:"+c.kind || p.Title == "" ||
+		if w.Code != c.status || p.Status != c.status || p.Type != "/problems/"+c.kind || p.Title == "" ||
 			w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
 		}
@@ -328,7 +328,7 @@ func TestDamageIsAProblem(t *testing.T) {
 	s := start(t, store, lookup.Options{})
 	var p problemDocument
 	status := s.get("/v1/domain/example.com/datasets/2/urls", &p)
-	if status != 500 || p.Type != "urn:urlake:problem:corrupt" || p.File != part || p.Section == "" ||
+	if status != 500 || p.Type != "/problems/corrupt" || p.File != part || p.Section == "" ||
 		!strings.HasSuffix(p.Detail, remedy.Of("", part)) {
 		t.Fatalf("%d: %+v", status, p)
 	}
@@ -690,7 +690,7 @@ func TestPanicIsAProblem(t *testing.T) {
 		s.log.Reset()
 		var p problemDocument
 		status := s.get(path, &p)
-		if status != 500 || p.Type != "urn:urlake:problem:panic" || strings.Contains(fmt.Sprint(p), "fault in") {
+		if status != 500 || p.Type != "/problems/panic" || strings.Contains(fmt.Sprint(p), "fault in") {
 			t.Fatalf("%s: %d %+v", path, status, p)
 		}
 		if text := s.log.String(); !strings.Contains(text, frame) || !strings.Contains(text, "fault in") {
@@ -792,7 +792,7 @@ func TestMalformedRequestsAreProblems(t *testing.T) {
 		if err := json.Unmarshal(body, &p); err != nil {
 			t.Fatalf("%.40q: %v: %s", request, err, body)
 		}
-		if status != want || p.Status != want || p.Type != "urn:urlake:problem:bad-request" ||
+		if status != want || p.Status != want || p.Type != "/problems/bad-request" ||
 			header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%.40q: %d %s", request, status, body)
 		}

@@ -159,7 +159,7 @@ func TestRefusal(t *testing.T) {
 	defer resp.Body.Close()
 	var p problemDocument
 	if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || resp.StatusCode != 503 || p.Status != 503 ||
-		p.Type != "urn:urlake:problem:too-many-connections" || resp.Header.Get("Retry-After") == "" {
+		p.Type != "/problems/too-many-connections" || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%v, %d %+v", err, resp.StatusCode, p)
 	}
 	all.mu.Lock()

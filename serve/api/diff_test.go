@@ -119,7 +119,7 @@ func TestDiff(t *testing.T) {
 		"/v1/diff?from=" + second + "&to=" + first + "&" + cursor: "bad-cursor",
 		"/v1/datasets?" + cursor:                                  "bad-cursor",
 	} {
-		if w := s.do("GET", path); w.Code < 400 || w.Code >= 500 || !strings.Contains(w.Body.String(), "urn:urlake:problem:"+kind) {
+		if w := s.do("GET", path); w.Code < 400 || w.Code >= 500 || !strings.Contains(w.Body.String(), "/problems/"+kind) {
 			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, kind)
 		}
 	}

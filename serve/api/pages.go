@@ -18,7 +18,12 @@ func (h *handler) pages(r *request) error {
 		p := r.fail(err)
 		page.Fault, page.Detail = p.title, p.detail
 	}
-	html, err := page.Render()
+	return r.page(page)
+}
+
+// page answers with a web page. Browsers load nothing else for it and run no scripts.
+func (r *request) page(content interface{ Render() ([]byte, error) }) error {
+	html, err := content.Render()
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/api/openapi"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -17,7 +18,7 @@ import (
 // problem is an error answer: a problem document of RFC 9457.
 type problem struct {
 	status int
-	// kind is the last part of the type URI.
+	// kind is the last part of the type, and the name of one of problemKinds.
 	kind, title, detail string
 	// members are the additional members of this kind.
 	members []member
@@ -29,7 +30,7 @@ func (p *problem) Error() string { return p.title + ": " + p.detail }
 
 func (p *problem) write(d *document) {
 	d.open('{')
-	d.text("type", "urn:urlake:problem:"+p.kind)
+	d.text("type", openapi.ProblemPath+p.kind)
 	d.text("title", p.title)
 	d.number("status", int64(p.status))
 	if p.detail != "" {
@@ -70,7 +71,8 @@ func asProblem(err error) *problem {
 	case errors.As(err, &refused):
 		return unauthorized(refused.Reason)
 	case errors.As(err, &unavailable):
-		return newProblem(http.StatusServiceUnavailable, "not-ready", "The server cannot check credentials now", "")
+		return newProblem(http.StatusServiceUnavailable, "not-ready", "The server cannot answer yet",
+			"credentials cannot be checked now")
 	case errors.As(err, &reject):
 		return newProblem(http.StatusBadRequest, "not-a-host", "Not a host or URL", reject.Detail,
 			member{"reason", string(reject.Reason)})

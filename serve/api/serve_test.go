@@ -368,7 +368,7 @@ func TestEveryQueryHasADeadline(t *testing.T) {
 	} {
 		w := s.ask("GET", path)
 		var p problemDocument
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 504 || p.Type != "urn:urlake:problem:deadline" {
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 504 || p.Type != "/problems/deadline" {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
@@ -449,7 +449,7 @@ func TestLightAndHeavyDoNotWaitForEachOther(t *testing.T) {
 			w := s.ask("GET", path)
 			var p problemDocument
 			err := json.Unmarshal(w.Body.Bytes(), &p)
-			if err != nil || w.Code != 503 || p.Type != "urn:urlake:problem:overloaded" || w.Header().Get("Retry-After") == "" {
+			if err != nil || w.Code != 503 || p.Type != "/problems/overloaded" || w.Header().Get("Retry-After") == "" {
 				t.Errorf("%s at a full gate: %d %s", path, w.Code, w.Body)
 			}
 		}

@@ -30,7 +30,7 @@ type stream struct {
 // ends an answer by closing the connection, has none.
 func (h *handler) begin(r *request, contentType string) (*stream, error) {
 	if !r.ProtoAtLeast(1, 1) {
-		return nil, newProblem(http.StatusHTTPVersionNotSupported, "bad-request", "Streams need HTTP/1.1",
+		return nil, newProblem(http.StatusHTTPVersionNotSupported, "bad-request", "Malformed request",
 			"HTTP/1.0 cannot tell a stream that was cut from a whole one; use HTTP/1.1, or format=json")
 	}
 	s := &stream{r: r, pace: h.pace(r.w, true)}

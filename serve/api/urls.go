@@ -235,6 +235,8 @@ func (h *handler) streamURLs(
 	}
 	out, err := h.begin(r, form.ContentType())
 	if err != nil {
+		r.header.Del("Urlake-Version")
+		r.header.Del("Urlake-Total")
 		return err
 	}
 	encoder, buf := format.NewStream(form, fields)

@@ -250,13 +250,13 @@ func TestBadSelections(t *testing.T) {
 	} {
 		var p problemDocument
 		status := s.get("/v1/domain/example.com/datasets/1/urls?"+query, &p)
-		if status != 400 || p.Type != "urn:urlake:problem:bad-parameter" || p.Parameter != parameter {
+		if status != 400 || p.Type != "/problems/bad-parameter" || p.Parameter != parameter {
 			t.Errorf("%s: %d %+v", query, status, p)
 		}
 	}
 	for query, kind := range map[string]string{"cursor=x&format=csv": "bad-cursor", "cursor=x&unique=1": "bad-cursor"} {
 		var p problemDocument
-		if status := s.get("/v1/domain/example.com/datasets/1/urls?"+query, &p); status != 400 || p.Type != "urn:urlake:problem:"+kind {
+		if status := s.get("/v1/domain/example.com/datasets/1/urls?"+query, &p); status != 400 || p.Type != "/problems/"+kind {
 			t.Errorf("%s: %d %+v", query, status, p)
 		}
 	}
@@ -267,7 +267,7 @@ func TestBadSelections(t *testing.T) {
 	testlake.Publish(t, store)
 	var p problemDocument
 	status := start(t, store, lookup.Options{}).get(listPath+"?unique=1&format=csv", &p)
-	if status != 422 || !strings.Contains(p.Detail, "from 64 at most") || p.Type != "urn:urlake:problem:too-many-parts" || !strings.Contains(p.Detail, "without unique") {
+	if status != 422 || !strings.Contains(p.Detail, "from 64 at most") || p.Type != "/problems/too-many-parts" || !strings.Contains(p.Detail, "without unique") {
 		t.Errorf("too many parts: %d %+v", status, p)
 	}
 }
@@ -307,7 +307,7 @@ func TestFailedStreamIsCut(t *testing.T) {
 	s := start(t, faulty, lookup.Options{})
 	faulty.Inject(blobtest.Fault{Op: blob.OpReadRange, Key: func(k string) bool { return strings.HasPrefix(k, "urls/") }, Nth: 1})
 	var p problemDocument
-	if status := s.get(listPath+"?format=csv", &p); status != 502 || p.Type != "urn:urlake:problem:lake" {
+	if status := s.get(listPath+"?format=csv", &p); status != 502 || p.Type != "/problems/lake" {
 		t.Errorf("%d %+v", status, p)
 	}
 }
@@ -439,7 +439,7 @@ func TestDatasetsOfAURL(t *testing.T) {
 		"": "bad-parameter", "?url=": "bad-parameter", "?url=mailto:x": "not-a-host", "?url=http://a.com/&cursor=x": "bad-cursor", "?u=1": "bad-parameter",
 	} {
 		var p problemDocument
-		if status := s.get("/v1/url"+query, &p); status != 400 || p.Type != "urn:urlake:problem:"+kind {
+		if status := s.get("/v1/url"+query, &p); status != 400 || p.Type != "/problems/"+kind {
 			t.Errorf("%s: %d %+v", query, status, p)
 		}
 	}

@@ -260,7 +260,7 @@ func TestProblemsOfVersions(t *testing.T) {
 		"/v1/versions?limit=1&cursor=" + url.QueryEscape("'\"<>\x00"): "bad-cursor",
 	} {
 		var p problemDocument
-		if status := s.get(path, &p); status != 400 || p.Type != "urn:urlake:problem:"+kind {
+		if status := s.get(path, &p); status != 400 || p.Type != "/problems/"+kind {
 			t.Errorf("%s: %d %+v", path, status, p)
 		}
 	}
@@ -309,7 +309,7 @@ func TestDamagedVersionIsAProblem(t *testing.T) {
 			if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != want {
 				t.Fatalf("%s, limit %d: %d %s", damage, limit, w.Code, w.Body)
 			}
-			if want == 500 && (p.Type != "urn:urlake:problem:corrupt" || p.File != key ||
+			if want == 500 && (p.Type != "/problems/corrupt" || p.File != key ||
 				!strings.HasSuffix(p.Detail, remedy.Of("", key))) {
 				t.Errorf("%s, limit %d: %+v", damage, limit, p)
 			}
@@ -348,7 +348,7 @@ func TestVersionDroppedWhileItIsOpenedIsGone(t *testing.T) {
 	for _, when := range []string{"between lease and manifest", "later"} {
 		var p problemDocument
 		status := s.get("/v1/domain/example.com?version="+old, &p)
-		if status != http.StatusGone || p.Type != "urn:urlake:problem:version-gone" || faulty.Fired() != 1 {
+		if status != http.StatusGone || p.Type != "/problems/version-gone" || faulty.Fired() != 1 {
 			t.Errorf("dropped %s: %d %+v after %d faults", when, status, p, faulty.Fired())
 		}
 	}

@@ -29,7 +29,7 @@ func TestServerDrains(t *testing.T) {
 	go func() { code <- stop() }()
 	eventually(t, "it says that it stops", func() bool {
 		clear(ready)
-		return get(t, base+"/readyz", &ready) == 503 && ready["type"] == "urn:urlake:problem:stopping"
+		return get(t, base+"/readyz", &ready) == 503 && ready["type"] == "/problems/stopping"
 	})
 	var answer map[string]any
 	if status := get(t, base+"/v1/domain/example.com", &answer); status != 200 {

@@ -1,21 +1,22 @@
-// Package ui renders the server's web pages: a form, the datasets of the current version, and the
-// answers to the two queries. The pages work without scripts and on narrow screens, and follow the
-// system's light or dark colour scheme. Package api fills in a Page and renders it.
+// Package ui renders the server's web pages: a form, the datasets of the current version, the
+// answers to the two queries, and what describes the HTTP interface and its errors. The pages work
+// without scripts and on narrow screens, and follow the system's light or dark colour scheme.
+// Package api fills in what they show and renders them.
 package ui
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
 	"fmt"
 	"html/template"
 	"slices"
 	"time"
 )
 
-//go:embed page.html
-var pageHTML string
+//go:embed *.html
+var files embed.FS
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"count": formatCount}).Parse(pageHTML))
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"count": formatCount}).ParseFS(files, "*.html"))
 
 // Page is the content of one page. Exactly one of Start, Domain and URLs is not nil. If Fault is
 // set, all three are nil.
@@ -137,9 +138,11 @@ func formatCount(n any) string {
 }
 
 // Render returns the page as HTML.
-func (p *Page) Render() ([]byte, error) {
+func (p *Page) Render() ([]byte, error) { return render("page.html", p) }
+
+func render(name string, content any) ([]byte, error) {
 	var buf bytes.Buffer
-	if err := pageTemplate.Execute(&buf, p); err != nil {
+	if err := templates.ExecuteTemplate(&buf, name, content); err != nil {
 		return nil, err
 	}
 	return buf.Bytes(), nil
