@@ -203,11 +203,11 @@ func startClosed(t *testing.T, store blob.Store) *closed {
 // as sends a request of a principal.
 func (c *closed) as(principal, path string) *httptest.ResponseRecorder {
 	c.t.Helper()
-	return c.send(principal, httptest.NewRequest("GET", path, nil))
+	return c.sendAs(principal, httptest.NewRequest("GET", path, nil))
 }
 
-// send sends any request as a principal.
-func (c *closed) send(principal string, r *http.Request) *httptest.ResponseRecorder {
+// sendAs sends any request as a principal.
+func (c *closed) sendAs(principal string, r *http.Request) *httptest.ResponseRecorder {
 	c.t.Helper()
 	if principal != "" {
 		r.Header.Set("Authorization", "Bearer "+c.tokens[principal])
@@ -454,7 +454,7 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 					r.Header.Set("Content-Type", "text/plain")
 					return r
 				}
-				got, _, _ := wholeNames.answerOf(t, whole.send(principal, ask()))
+				got, _, _ := wholeNames.answerOf(t, whole.sendAs(principal, ask()))
 				w := httptest.NewRecorder()
 				part.web.ServeHTTP(w, ask())
 				want, _, _ := partNames.answerOf(t, w)

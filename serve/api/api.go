@@ -300,7 +300,7 @@ func (r *request) next(cursor, version, limit string, keep ...string) {
 			v[name] = r.query[name]
 		}
 	}
-	r.nextLink(r.URL.EscapedPath()+"?"+v.Encode())
+	r.nextLink(r.URL.EscapedPath() + "?" + v.Encode())
 }
 
 // nextLink writes the path of the next page as a member, and as the header Link too.

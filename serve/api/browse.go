@@ -62,7 +62,7 @@ func (h *handler) domains(r *request) error {
 				v.Set(name, r.query.Get(name))
 			}
 		}
-		r.nextLink(r.URL.EscapedPath()+"?"+v.Encode())
+		r.nextLink(r.URL.EscapedPath() + "?" + v.Encode())
 	}
 	r.trace(trace)
 	d.close('}')

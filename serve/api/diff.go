@@ -77,7 +77,7 @@ func (h *handler) diff(r *request) error {
 		if q.OneDataset {
 			v.Set("dataset", r.query.Get("dataset"))
 		}
-		r.nextLink(r.URL.EscapedPath()+"?"+v.Encode())
+		r.nextLink(r.URL.EscapedPath() + "?" + v.Encode())
 	}
 	r.trace(trace)
 	d.close('}')
