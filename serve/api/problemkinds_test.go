@@ -278,7 +278,7 @@ func TestEveryKindIsExplained(t *testing.T) {
 	}
 	documented := map[string][]int{}
 	code := regexp.MustCompile("`([a-z-]+)`")
-	for _, row := range regexp.MustCompile("(?m)^\\| ([0-9, ]+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(data), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| ([0-9, ]+) \| ([^|]*) \|`).FindAllStringSubmatch(string(data), -1) {
 		for _, kind := range code.FindAllStringSubmatch(row[2], -1) {
 			for _, status := range strings.Split(row[1], ", ") {
 				n, err := strconv.Atoi(status)
