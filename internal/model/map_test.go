@@ -258,7 +258,7 @@ func (w *world) ingest(id batchID, c *content, replace bool) {
 	}
 }
 
-// withdraw takes back the last entry of a batch, which is an ingest. A batch that another ingest
+// withdraw takes back the last entry of a batch, which is an ingest. A batch that a later ingest
 // replaces, too, stays retired, by that one.
 func (w *world) withdraw(id batchID) {
 	o := w.orders[id]
@@ -277,6 +277,7 @@ func (w *world) withdraw(id batchID) {
 		w.orders[other] = left
 		for _, e := range left {
 			switch {
+			case e.number <= last.number:
 			case e.retired && e.by > 0:
 				replacing[e.by] = true
 			case !e.retired:

@@ -47,13 +47,13 @@ func (m *modelLedger) replaceOne(b, own registry.BatchID, in registry.Ingest) {
 	}
 }
 
-// replaceAgain retires batches that are no longer replaced by an ingest, and are by others.
-func (m *modelLedger) replaceAgain(dataset uint32, returned []registry.BatchID) {
+// replaceAgain retires batches that are no longer replaced by an ingest, and are by later ones.
+func (m *modelLedger) replaceAgain(dataset uint32, after int64, returned []registry.BatchID) {
 	by := map[registry.Ingest]registry.BatchID{}
 	for b, all := range m.ingests {
 		for _, in := range all {
 			switch {
-			case b.DatasetID != dataset:
+			case b.DatasetID != dataset || in.Seq <= after:
 			case in.By != "":
 				by[registry.Ingest{Seq: in.Seq, Run: in.Run}] = registry.BatchID{DatasetID: dataset, Batch: in.By}
 			case in.Replaces && in.Digest != "":
@@ -174,7 +174,9 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 					}
 				}
 				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run && !i.Retired })
-				m.replaceAgain(b.DatasetID, returned)
+				if own != nil {
+					m.replaceAgain(b.DatasetID, own.Seq, returned)
+				}
 			case 6:
 				in := m.current(b)
 				if in.Retired {

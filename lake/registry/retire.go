@@ -199,8 +199,10 @@ func (o *order) before(seq int64) bool {
 	return found
 }
 
-// returnOthers takes back what replaceOthers did. A batch that another ingest replaces, too, stays
-// retired, by that one. Kept has what finished of these. The orders lack the ingest itself.
+// returnOthers takes back what replaceOthers did. A batch that a later ingest replaces, too, stays
+// retired, by that one: it found the batch retired already. What an earlier one did to a batch is in
+// the batch's order, unless the batch was restored since. Kept has what finished of those that stay
+// retired. The orders lack the ingest itself.
 func returnOthers(orders map[BatchID]*order, own BatchID, in Ingest) (kept map[BatchID][]Ingest) {
 	var returned []*order
 	var replacing []Ingest // what replaceOthers inserts for the other ingests
@@ -220,6 +222,7 @@ func returnOthers(orders map[BatchID]*order, own BatchID, in Ingest) (kept map[B
 		}
 		for _, e := range o.Ingests {
 			switch {
+			case e.Seq <= in.Seq:
 			case e.Retired && e.By != "": // also of an ingest that a version has, which no longer Replaces
 				replacing = append(replacing, e)
 			case e.Replaces && e.Finished():
