@@ -200,9 +200,9 @@ func (o *order) before(seq int64) bool {
 }
 
 // returnOthers takes back what replaceOthers did. A batch that a later ingest replaces, too, stays
-// retired, by that one: it found the batch retired already. What an earlier one did to a batch is in
-// the batch's order, unless the batch was restored since. Kept has what finished of those that stay
-// retired. The orders lack the ingest itself.
+// retired, by that one: it found the batch retired already. What an earlier one did to a batch is
+// in the batch's order, unless the batch was restored since. Kept has what finished of those that
+// stay retired. The orders lack the ingest itself.
 func returnOthers(orders map[BatchID]*order, own BatchID, in Ingest) (kept map[BatchID][]Ingest) {
 	var returned []*order
 	var replacing []Ingest // what replaceOthers inserts for the other ingests
