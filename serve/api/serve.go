@@ -197,8 +197,11 @@ func (h *handler) prepare(r *request, rt *route) (err error) {
 			return err
 		}
 	}
-	if rt.streams != nil && !r.query.Has("format") {
-		r.form = string(r.wantedForm())
+	if rt.streams != nil {
+		r.vary("Accept") // of an early 304 too
+		if !r.query.Has("format") {
+			r.form = string(r.wantedForm())
+		}
 	}
 	if r.partial && r.explains() {
 		return newProblem(http.StatusForbidden, "forbidden", "explain=1 is for those who may read all datasets",

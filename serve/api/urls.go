@@ -79,7 +79,6 @@ func (r *request) urlsQuery() (q lookup.URLsQuery, limit int64, err error) {
 
 // format reads which format and which fields the client asks for.
 func (r *request) format(unique bool) (f format.Format, fields format.Fields, err error) {
-	r.header.Add("Vary", "Accept")
 	if name := r.query.Get("format"); name == "" {
 		f = format.Accepted(r.Header.Get("Accept"))
 	} else if f, err = format.Parse(name); err != nil {
