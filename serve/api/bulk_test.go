@@ -461,6 +461,7 @@ func TestFailureInAListCutsTheConnection(t *testing.T) {
 	if answer.StatusCode != 200 || err == nil || len(body) == 0 || bytes.Contains(body, []byte("site1.test")) {
 		t.Fatalf("%d, %v after %d bytes", answer.StatusCode, err, len(body))
 	}
+	web.Close() // waits for the requests, which write the log
 	if !strings.Contains(s.log.String(), `"status":502`) || strings.Contains(s.log.String(), "site1") {
 		t.Error("the log does not have the failure, or has a domain")
 	}
