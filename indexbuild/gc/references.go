@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/trash"
 )
 
 // references is what must not be deleted: what versions, the registry and plans of publishes refer
@@ -156,9 +157,19 @@ func (r *reader) done() *references {
 	return r.refs
 }
 
-// version adds what a version of the manifest refers to.
+// version adds what a version of the manifest refers to. The error is trash.ErrOpen if another
+// collection has dropped and deleted the version since the manifest was read.
 func (r *reader) version(ref manifest.VersionRef) error {
 	v, err := manifest.ReadVersion(r.ctx, r.store, ref)
+	if errors.Is(err, blob.ErrNotExist) {
+		m, _, manifestErr := manifest.Read(r.ctx, r.store)
+		if manifestErr != nil {
+			return manifestErr
+		}
+		if _, kept := m.Version(ref.ID); kept != nil {
+			err = trash.ErrOpen
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("version %s: %w", ref.ID, err)
 	}

@@ -19,6 +19,9 @@ const (
 // PartSize is partSize.
 func PartSize(number int32) int { return partSize(number) }
 
+// WaitForParts waits until no part of a writer is on its way.
+func WaitForParts(w blob.Writer) { w.(*writer).wg.Wait() }
+
 // SetStallTimeout sets the maximum wait for the next byte of a download.
 func SetStallTimeout(s blob.Store, d time.Duration) { s.(*store).stall = d }
 
