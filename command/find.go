@@ -112,7 +112,7 @@ func (o *find) run(ctx context.Context, url, name string, asked []bulk.Question,
 	if err != nil {
 		return err
 	}
-	server, err := shared.Open(store, url, o.cache, "urlake find")
+	server, err := lookup.NewShortLived(store, url, o.cache, "urlake find "+cli.Version(), 0)
 	if err != nil {
 		return err
 	}

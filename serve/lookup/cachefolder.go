@@ -2,11 +2,33 @@ package lookup
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/lake/blob"
 )
+
+// NewShortLived returns a server of the lake in store, whose URL is url, for a program that asks a
+// few questions and ends. The lake has to be refreshed. Cache is a folder for copies of the mapped
+// index files of an S3 lake. Program is what the lease names. Deadline is as in Options.
+func NewShortLived(store blob.Store, url, cache, program string, deadline time.Duration) (*Server, error) {
+	opt := Options{
+		Log: slog.New(slog.DiscardHandler), Deadline: deadline,
+		LeaseTTL: DefaultLeaseTTL, LeaseAll: true, Program: program,
+	}
+	if strings.HasPrefix(url, "s3:") {
+		opt.CacheDir = CacheOf(cache, url)
+		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
+			return nil, fmt.Errorf("cache folder: %w", err)
+		}
+	}
+	return NewServer(store, opt), nil
+}
 
 // CacheOf is the folder of a lake in a folder of caches, for Options.CacheDir. Each lake has its
 // own, because a server removes the files that none of its versions needs.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -39,22 +38,6 @@ type Options struct {
 	Matrix, Presence bool
 	// Cache is a folder for copies of the mapped index files of an S3 lake.
 	Cache string
-}
-
-// Open returns a server of the lake in store for a program that ends soon. The lake has to be
-// refreshed. Cache is a folder for copies of the mapped index files of an S3 lake.
-func Open(store blob.Store, url, cache, program string) (*lookup.Server, error) {
-	opt := lookup.Options{
-		Log:      slog.New(slog.DiscardHandler),
-		LeaseTTL: lookup.DefaultLeaseTTL, LeaseAll: true, Program: program + " " + cli.Version(),
-	}
-	if strings.HasPrefix(url, "s3:") {
-		opt.CacheDir = lookup.CacheOf(cache, url)
-		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
-			return nil, fmt.Errorf("cache folder: %w", err)
-		}
-	}
-	return lookup.NewServer(store, opt), nil
 }
 
 // Questions returns the arguments and then what the list has. File is as in Options.
@@ -89,7 +72,7 @@ func Questions(names []string, file string, stdin io.Reader) (all []bulk.Questio
 
 // Print asks the lake in store, whose URL is url.
 func (o Options) Print(ctx context.Context, store blob.Store, url string, questions []bulk.Question, stdout, stderr io.Writer) error {
-	server, err := Open(store, url, o.Cache, "starter lookup")
+	server, err := lookup.NewShortLived(store, url, o.Cache, "starter lookup "+cli.Version(), 0)
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -67,17 +65,10 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 	if o.Format != format.Text {
 		q.Columns = fields.Columns()
 	}
-	opt := lookup.Options{
-		Log: slog.New(slog.DiscardHandler), Deadline: pageTime,
-		LeaseTTL: lookup.DefaultLeaseTTL, LeaseAll: true, Program: "starter urls " + cli.Version(),
+	server, err := lookup.NewShortLived(store, url, o.Cache, "starter urls "+cli.Version(), pageTime)
+	if err != nil {
+		return err
 	}
-	if strings.HasPrefix(url, "s3:") {
-		opt.CacheDir = lookup.CacheOf(o.Cache, url)
-		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
-			return fmt.Errorf("cache folder: %w", err)
-		}
-	}
-	server := lookup.NewServer(store, opt)
 	defer server.Close()
 	if err := server.Refresh(ctx); err != nil {
 		return fmt.Errorf("lake %s: %w", url, err)

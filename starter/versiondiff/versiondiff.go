@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -74,17 +72,10 @@ func (d *datasetDiff) add(c *lookup.Change) {
 
 // Print compares two versions of the lake in store, whose URL is url.
 func (o Options) Print(ctx context.Context, store blob.Store, url string, out io.Writer) error {
-	opt := lookup.Options{
-		Log: slog.New(slog.DiscardHandler), Deadline: pageTime,
-		LeaseTTL: lookup.DefaultLeaseTTL, LeaseAll: true, Program: "starter diff " + cli.Version(),
+	server, err := lookup.NewShortLived(store, url, o.Cache, "starter diff "+cli.Version(), pageTime)
+	if err != nil {
+		return err
 	}
-	if strings.HasPrefix(url, "s3:") {
-		opt.CacheDir = lookup.CacheOf(o.Cache, url)
-		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
-			return fmt.Errorf("cache folder: %w", err)
-		}
-	}
-	server := lookup.NewServer(store, opt)
 	defer server.Close()
 	if err := server.Refresh(ctx); err != nil {
 		return fmt.Errorf("lake %s: %w", url, err)
