@@ -136,7 +136,7 @@ var allowed = map[string][]string{
 		"lake/takedown", "lake/trash", "lake/urlnorm",
 	},
 	"indexbuild/lakecheck": {
-		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
+		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
 		"indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
@@ -168,7 +168,7 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
-		"indexbuild/publish", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
+		"export/domain64/numbers", "indexbuild/publish", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
