@@ -132,8 +132,8 @@ func below(a, b domain64.Numbers) bool {
 	return a[domain64.Path] == 0 || a == b
 }
 
-// Ranges of signed numbers hold exactly what is below a name, top-level domains from the highest bit
-// on included.
+// Ranges of signed numbers hold exactly what is below a name, top-level domains from the highest
+// bit on included.
 func TestRangesAgainstBruteForce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 64))
 	for _, l := range layouts {
