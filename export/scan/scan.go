@@ -45,8 +45,9 @@ type Options struct {
 	Version string
 	// Datasets are ids or names, none for all.
 	Datasets []string
-	// Domains are registrable domains in canonical form, none for all.
-	Domains []string
+	// Hosts are hosts in canonical form, whose registrable domains are read; none for all. The
+	// public suffix list of the version decides which these are.
+	Hosts []string
 }
 
 // Slice is the rows of a version that Options select.
@@ -57,6 +58,8 @@ type Slice struct {
 	// Datasets are those of the slice, by id, with the rows that they have in it. These are from the
 	// totals of the index, which know nothing of what Read does.
 	Datasets []Dataset
+	// Domains are those that Options.Hosts belong to, ascending.
+	Domains []string
 	// Tasks are the parts to read.
 	Tasks []Task
 
@@ -131,11 +134,16 @@ func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Optio
 	if s.rules, err = s.doc.Rules(ctx, store); err != nil {
 		return nil, err
 	}
-	for _, d := range opt.Domains {
-		if s.domains == nil {
-			s.domains = map[string]bool{}
+	if len(opt.Hosts) > 0 {
+		list, err := lake.LoadSuffixList(ctx, store, s.version.PublicSuffix)
+		if err != nil {
+			return nil, err
 		}
-		s.domains[d] = true
+		s.domains = map[string]bool{}
+		for _, host := range opt.Hosts {
+			s.domains[list.Domain(host)] = true
+		}
+		s.Domains = slices.Sorted(maps.Keys(s.domains))
 	}
 	if err := s.pick(ctx, opt.Datasets); err != nil {
 		return nil, err
@@ -244,7 +252,7 @@ func (s *Slice) countDomains(
 	}
 	defer seg.Close()
 	stack := overlay.NewStack(dead, hidden)
-	for domain := range s.domains {
+	for _, domain := range s.Domains {
 		key := segment.KeyOf(domain)
 		entries, err := seg.Entries(ctx, key, 0, 0)
 		if err != nil {
@@ -345,7 +353,7 @@ func (s *Slice) findRuns(ctx context.Context, at *manifest.Segment, here []*stor
 		return err
 	}
 	defer seg.Close()
-	for _, domain := range slices.Sorted(maps.Keys(s.domains)) {
+	for _, domain := range s.Domains {
 		entries, err := seg.Entries(ctx, segment.KeyOf(domain), 0, 0)
 		if err != nil {
 			return err
