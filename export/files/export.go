@@ -1,10 +1,10 @@
 // Package files writes a slice of a lake as Parquet or CSV files with compact keys: the key of each
 // URL (package urlkey) and, if wanted, the number of its host (package domain64).
 //
-// The files of a folder are complete when the document ManifestName is there, which lists them and is
-// written last, by a conditional put. The same slice of the same version makes the same files, and an
-// export that is there already is not written again. A folder has one export: a later one takes the
-// place of the earlier.
+// The files of a folder are complete when the document ManifestName is there, which lists them and
+// is written last, by a conditional put. The same slice of the same version makes the same files,
+// and an export that is there already is not written again. A folder has one export: a later one
+// takes the place of the earlier.
 package files
 
 import (
@@ -106,7 +106,8 @@ func (e *CountError) Error() string {
 		e.Version, e.Wrote, e.Dataset, e.Want)
 }
 
-// ErrTakedown means that takedowns have changed while an export read the lake. It has to begin again.
+// ErrTakedown means that takedowns have changed while an export read the lake. It has to begin
+// again.
 var ErrTakedown = errors.New("takedowns have changed while the lake was read; export again")
 
 // job is one export.
@@ -189,7 +190,8 @@ func (j *job) manifest() *Manifest {
 
 var fileName = regexp.MustCompile(`^urls-[0-9a-f]{16}-[0-9]{5,}-[0-9]{3,}\.(parquet|csv)$`)
 
-// ToFolder writes a slice into a folder, which is empty or has an earlier export. Written is false if the folder had this export already.
+// ToFolder writes a slice into a folder, which is empty or has an earlier export. Written is false
+// if the folder had this export already.
 func ToFolder(
 	ctx context.Context, store blob.Store, s *scan.Slice, out blob.Store, opt Options,
 ) (m *Manifest, written bool, err error) {
@@ -280,8 +282,8 @@ func readManifest(ctx context.Context, out blob.Store) (*Manifest, string, error
 	return &m, info.ETag, nil
 }
 
-// list returns the sizes of the files of a folder. A folder with anything else is refused, so that no
-// export gets among the files of somebody.
+// list returns the sizes of the files of a folder. A folder with anything else is refused, so that
+// no export gets among the files of somebody.
 func list(ctx context.Context, out blob.Store, exported bool) (map[string]int64, error) {
 	files := map[string]int64{}
 	for info, err := range out.List(ctx, "") {
@@ -489,8 +491,8 @@ func (h *hostRuns) next(c *part.Columns, i int) bool {
 	return true
 }
 
-// number returns the code of each run of rows of one host of some tasks, in their order. It reads the
-// hosts beforehand, so that all hosts of a group get their numbers in few commits.
+// number returns the code of each run of rows of one host of some tasks, in their order. It reads
+// the hosts beforehand, so that all hosts of a group get their numbers in few commits.
 func (j *job) number(ctx context.Context, tasks []int) ([]domain64.Code, error) {
 	codes := []domain64.Code{}
 	var names []domain64.Name

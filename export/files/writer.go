@@ -13,8 +13,8 @@ import (
 const (
 	// chunkRows is how many rows are encoded at once.
 	chunkRows = 4096
-	// groupRows and groupBytes end a row group, which is kept in memory until then, as values before
-	// compression.
+	// groupRows and groupBytes end a row group, which is kept in memory until then, as values
+	// before compression.
 	groupRows  = 1 << 20
 	groupBytes = 48 << 20
 )

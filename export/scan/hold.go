@@ -14,8 +14,8 @@ const releaseTime = 10 * time.Second
 
 // Hold keeps the objects of the slice from being deleted until release is called, by a lease on its
 // version. Program names the reader in it. A version that was dropped meanwhile is an error. A lake
-// that this program may not write to has no lease: there its time of grace has to be longer than the
-// export.
+// that this program may not write to has no lease: there its time of grace has to be longer than
+// the export.
 func (s *Slice) Hold(ctx context.Context, program string) (release func(), err error) {
 	h := lease.Hold(ctx, s.store.Store, lease.Options{Program: program})
 	release = func() {

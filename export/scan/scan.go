@@ -55,8 +55,8 @@ type Slice struct {
 	// Version is the id of the version, Epoch counts the changes of the takedowns.
 	Version string
 	Epoch   uint64
-	// Datasets are those of the slice, by id, with the rows that they have in it. These are from the
-	// totals of the index, which know nothing of what Read does.
+	// Datasets are those of the slice, by id, with the rows that they have in it. These are from
+	// the totals of the index, which know nothing of what Read does.
 	Datasets []Dataset
 	// Domains are those that Options.Hosts belong to, ascending.
 	Domains []string
@@ -459,8 +459,8 @@ func (r *Rows) BatchAt(at int) string {
 var filterColumns = []part.Column{part.ColScheme, part.ColPort, part.ColDomain, part.ColHost, part.ColTS, part.ColPathQuery}
 
 // Read yields some columns of the rows of a task, in the order of the part. It reads the columns by
-// which rows are chosen as well. Rows are valid until the next ones. An error is the last thing that
-// it yields.
+// which rows are chosen as well. Rows are valid until the next ones. An error is the last thing
+// that it yields.
 func (s *Slice) Read(ctx context.Context, task int, columns ...part.Column) iter.Seq2[Rows, error] {
 	return func(yield func(Rows, error) bool) {
 		t := &s.Tasks[task]

@@ -183,6 +183,15 @@ var allowed = map[string][]string{
 		"export/domain64", "lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash",
 	},
 
+	"export/scan": {
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/takedown",
+	},
+	"export/files": {
+		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "internal/cli", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/part", "lake/urlnorm", "serve/format",
+	},
+
 	"activities": {
 		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/published", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
@@ -206,8 +215,11 @@ var allowed = map[string][]string{
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/garbage",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
 		"starter/find", "starter/ingestreport", "starter/lookup", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+	},
+	"starter/export": {
+		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy", "serve/lookup",
 	},
 	"starter/access": {
 		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",

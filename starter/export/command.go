@@ -243,8 +243,8 @@ func (r *result) print(w io.Writer, asJSON bool) error {
 	return nil
 }
 
-// progress shows how far an export is: on a terminal one line that is written again, elsewhere a line
-// every plainInterval.
+// progress shows how far an export is: on a terminal one line that is written again, elsewhere a
+// line every plainInterval.
 type progress struct {
 	w        io.Writer
 	terminal bool
