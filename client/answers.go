@@ -15,8 +15,10 @@ type At struct {
 
 // Query is what all queries have.
 type Query struct {
-	// Version is the id or a tag of a version. Empty means the current one.
+	// Version is the id or a tag of a version. Empty means the one of Cursor, or the current one.
 	Version string
+	// Cursor continues a list with the same selection: the NextCursor of one of its pages.
+	Cursor string
 	// Explain asks for the reads of the store, which only those may see who may read all datasets.
 	Explain bool
 }

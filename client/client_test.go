@@ -31,8 +31,8 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-// served starts a server of a lake and returns a client of it.
-func served(t *testing.T, store blob.Store) *client.Client {
+// serve starts a server of a lake and returns its address.
+func serve(t testing.TB, store blob.Store) string {
 	t.Helper()
 	counting := blob.NewCounting(store)
 	server := lookup.NewServer(counting, lookup.Options{CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -40,9 +40,18 @@ func served(t *testing.T, store blob.Store) *client.Client {
 	if err := server.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewServer(api.New(server, slog.New(slog.DiscardHandler), api.NewMetrics(server, counting)))
+	metrics := api.NewMetrics(server, counting)
+	mux := api.New(server, slog.New(slog.DiscardHandler), metrics)
+	mux.Handle("GET /metrics", metrics.Handler())
+	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
-	return dial(t, web.URL, client.Options{HTTP: web.Client()})
+	return web.URL
+}
+
+// served is a client of a new server of a lake.
+func served(t *testing.T, store blob.Store) *client.Client {
+	t.Helper()
+	return dial(t, serve(t, store), client.Options{})
 }
 
 func dial(t *testing.T, base string, opt client.Options) *client.Client {
@@ -146,7 +155,7 @@ func TestAgainstALake(t *testing.T) {
 		break
 	}
 
-	datasets := collect(t, c.Datasets(t.Context(), client.At{}))
+	datasets := collect(t, c.Datasets(t.Context(), client.DatasetsOptions{}))
 	if len(datasets) != 2 || datasets[0].Name != "captures" || datasets[0].Rows != 25 || datasets[1].ID != 2 {
 		t.Errorf("datasets: %+v", datasets)
 	}
@@ -308,7 +317,7 @@ func TestRequestsAndOddAnswers(t *testing.T) {
 		transport := &answers{t: t, list: list}
 		opt.HTTP = &http.Client{Transport: transport}
 		var err error
-		for _, e := range dial(t, base, opt).Datasets(t.Context(), client.At{Version: "a b"}) {
+		for _, e := range dial(t, base, opt).Datasets(t.Context(), client.DatasetsOptions{At: client.At{Version: "a b"}}) {
 			err = e
 		}
 		return transport.requests, err
@@ -375,41 +384,65 @@ func TestTimesOfAllYears(t *testing.T) {
 	}
 }
 
-// The program in docs/api.md compiles, and prints what a lake holds.
-func TestDocumentedProgram(t *testing.T) {
+// Without Retry-After, the waits grow and differ, so that clients that were refused together do not
+// come back together. They stay below MaxWait.
+func TestWaitsWithoutRetryAfter(t *testing.T) {
+	refused := answer{503, "", "", ""}
+	for _, c := range []struct {
+		maxWait     time.Duration
+		least, most time.Duration
+	}{
+		{time.Minute, 1750 * time.Millisecond, 5250 * time.Millisecond}, // 0.5, 1 and 2 seconds, each by half
+		{120 * time.Millisecond, 120 * time.Millisecond, 360 * time.Millisecond},
+	} {
+		different := map[time.Duration]bool{}
+		for range 10 {
+			synctest.Test(t, func(t *testing.T) {
+				transport := &answers{t: t, list: []answer{refused, {503, "soon", "", ""}, refused, {200, "", "", ready}}}
+				started := time.Now()
+				_, err := dial(t, "http://lake.example", client.Options{HTTP: &http.Client{Transport: transport}, MaxWait: c.maxWait}).Ready(t.Context())
+				waited := time.Since(started)
+				different[waited] = true
+				if err != nil || waited < c.least || waited > c.most {
+					t.Errorf("waited %s, want %s to %s; %v", waited, c.least, c.most, err)
+				}
+			})
+		}
+		if len(different) < 2 {
+			t.Errorf("all waits are the same: %v", different)
+		}
+	}
+}
+
+// The programs in the documents compile, and print what a lake holds.
+func TestDocumentedPrograms(t *testing.T) {
 	root := testenv.Root(t)
-	doc, err := os.ReadFile(filepath.Join(root, "docs", "api.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(doc), "```go\n")
-	program, _, closed := strings.Cut(rest, "```")
-	if !ok || !closed {
-		t.Fatal("docs/api.md has no program in Go")
-	}
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "smallweb", "b1", []testlake.Record{{URL: "https://example.com/a"}, {URL: "https://example.com/b"}})
 	testlake.Publish(t, store)
-	counting := blob.NewCounting(store)
-	server := lookup.NewServer(counting, lookup.Options{CacheDir: t.TempDir()})
-	t.Cleanup(server.Close)
-	if err := server.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	web := httptest.NewServer(api.New(server, slog.New(slog.DiscardHandler), api.NewMetrics(server, counting)))
-	t.Cleanup(web.Close)
-	const address = "http://localhost:8080"
-	if strings.Count(program, address) != 1 {
-		t.Fatalf("the program does not ask %s:\n%s", address, program)
-	}
-	file := filepath.Join(t.TempDir(), "main.go")
-	if err := os.WriteFile(file, []byte(strings.Replace(program, address, web.URL, 1)), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "run", file)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if want := "smallweb 2\nhttps://example.com/a\nhttps://example.com/b\n"; err != nil || string(out) != want {
-		t.Errorf("%v, printed %q, want %q", err, out, want)
+	base := serve(t, store)
+	for name, want := range map[string]string{
+		"docs/api.md": "smallweb 2\nhttps://example.com/a\nhttps://example.com/b\n",
+		"README.md":   "https://example.com/a\nhttps://example.com/b\n",
+	} {
+		doc, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, ok := strings.Cut(string(doc), "```go\n")
+		program, _, closed := strings.Cut(rest, "```")
+		const address = "http://localhost:8080"
+		if !ok || !closed || strings.Count(program, address) != 1 {
+			t.Fatalf("%s has no program in Go that asks %s:\n%s", name, address, program)
+		}
+		file := filepath.Join(t.TempDir(), "main.go")
+		if err := os.WriteFile(file, []byte(strings.Replace(program, address, base, 1)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "go", "run", file)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("%s: %v, printed %q, want %q", name, err, out, want)
+		}
 	}
 }

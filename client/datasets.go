@@ -30,14 +30,21 @@ type DatasetPage struct {
 	Datasets []Dataset `json:"datasets"`
 }
 
+// DatasetsOptions are the settings of a list of datasets.
+type DatasetsOptions struct {
+	At
+	// Cursor continues a list: the NextCursor of one of its pages.
+	Cursor string
+}
+
 // Datasets yields the datasets of a version, by id.
-func (c *Client) Datasets(ctx context.Context, of At) iter.Seq2[Dataset, error] {
-	return elements(c.DatasetPages(ctx, of), func(p *DatasetPage) []Dataset { return p.Datasets })
+func (c *Client) Datasets(ctx context.Context, opt DatasetsOptions) iter.Seq2[Dataset, error] {
+	return elements(c.DatasetPages(ctx, opt), func(p *DatasetPage) []Dataset { return p.Datasets })
 }
 
 // DatasetPages yields the pages of Datasets.
-func (c *Client) DatasetPages(ctx context.Context, of At) iter.Seq2[*DatasetPage, error] {
-	return pages[DatasetPage](ctx, c, at("/v1/datasets", "version", of.Version))
+func (c *Client) DatasetPages(ctx context.Context, opt DatasetsOptions) iter.Seq2[*DatasetPage, error] {
+	return pages[DatasetPage](ctx, c, at("/v1/datasets", "version", opt.Version, "cursor", opt.Cursor))
 }
 
 // DatasetTop is one dataset of a version, with its largest domains. Title, Source and Licence may be

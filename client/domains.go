@@ -32,17 +32,17 @@ type Holding struct {
 	Totals
 }
 
-type domainPage struct {
+// DomainPage is one page of the datasets that contain a domain.
+type DomainPage struct {
 	Domain
 	Page
 }
 
 // Domain returns which datasets contain a domain. text is a domain, a host or a URL in any
-// spelling.
+// spelling. It collects all pages.
 func (c *Client) Domain(ctx context.Context, text string, q Query) (*Domain, error) {
 	var whole *Domain
-	path := at("/v1/domain/"+segment(text), "version", q.Version, "explain", q.explain())
-	for page, err := range pages[domainPage](ctx, c, path) {
+	for page, err := range c.DomainPages(ctx, text, q) {
 		if err != nil {
 			return nil, err
 		}
@@ -54,6 +54,12 @@ func (c *Client) Domain(ctx context.Context, text string, q Query) (*Domain, err
 		}
 	}
 	return whole, nil
+}
+
+// DomainPages yields the pages of Domain.
+func (c *Client) DomainPages(ctx context.Context, text string, q Query) iter.Seq2[*DomainPage, error] {
+	return pages[DomainPage](ctx, c, at("/v1/domain/"+segment(text),
+		"version", q.Version, "cursor", q.Cursor, "explain", q.explain()))
 }
 
 // Holders are the datasets that hold exactly one URL.
@@ -77,15 +83,16 @@ type Holder struct {
 	Last      *Time  `json:"last_ts"`
 }
 
-type holdersPage struct {
+// HoldersPage is one page of the datasets that hold a URL. It may be empty and not the last.
+type HoldersPage struct {
 	Holders
 	Page
 }
 
-// Holders returns which datasets hold exactly one URL, in any spelling.
+// Holders returns which datasets hold exactly one URL, in any spelling. It collects all pages.
 func (c *Client) Holders(ctx context.Context, url string, q Query) (*Holders, error) {
 	var whole *Holders
-	for page, err := range pages[holdersPage](ctx, c, at("/v1/url", "url", url, "version", q.Version, "explain", q.explain())) {
+	for page, err := range c.HoldersPages(ctx, url, q) {
 		if err != nil {
 			return nil, err
 		}
@@ -99,6 +106,12 @@ func (c *Client) Holders(ctx context.Context, url string, q Query) (*Holders, er
 	return whole, nil
 }
 
+// HoldersPages yields the pages of Holders.
+func (c *Client) HoldersPages(ctx context.Context, url string, q Query) iter.Seq2[*HoldersPage, error] {
+	return pages[HoldersPage](ctx, c, at("/v1/url",
+		"url", url, "version", q.Version, "cursor", q.Cursor, "explain", q.explain()))
+}
+
 // DomainsOptions select domains of a version. The zero value selects all.
 type DomainsOptions struct {
 	Query
@@ -110,8 +123,6 @@ type DomainsOptions struct {
 	Dataset string
 	// PageSize is the number of domains of a page, at most 10,000. 0 means the server's default.
 	PageSize int
-	// Cursor continues a list: the NextCursor of one of its pages.
-	Cursor string
 }
 
 // DomainSum is a domain with its totals over the datasets.

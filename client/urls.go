@@ -31,11 +31,8 @@ type Selection struct {
 type URLsOptions struct {
 	Query
 	Selection
-	// Offset is the number of rows to skip.
+	// Offset is the number of rows to skip. It cannot be combined with Cursor.
 	Offset int64
-	// Cursor continues a list with the same selection: the NextCursor of a page or a stream. It
-	// replaces Offset.
-	Cursor string
 	// PageSize is the number of rows of a page, at most 10,000. 0 means the server's default. Of a
 	// stream it is the number of rows of one answer, without an upper limit, and 0 means all.
 	PageSize int64
@@ -191,13 +188,14 @@ func each[T any](s *Stream, do func(*T) bool) (more bool, err error) {
 	lines := json.NewDecoder(s)
 	for n := int64(0); ; n++ {
 		var v T
-		switch err := lines.Decode(&v); {
+		err := lines.Decode(&v)
+		switch {
 		case err == io.EOF:
 			if n != s.Rows() {
 				return false, s.cut(fmt.Errorf("%d rows came, but the server sent %d", n, s.Rows()))
 			}
 			return true, nil
-		case s.err != nil && s.err != io.EOF: // which is clearer than what the decoder makes of it
+		case err != nil && s.err != nil && s.err != io.EOF: // which is clearer than what the decoder makes of it
 			return false, s.err
 		case err != nil:
 			return false, fmt.Errorf("urlake: %s: %w", s.request, err)
