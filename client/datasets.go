@@ -47,8 +47,8 @@ func (c *Client) DatasetPages(ctx context.Context, opt DatasetsOptions) iter.Seq
 	return pages[DatasetPage](ctx, c, at("/v1/datasets", "version", opt.Version, "cursor", opt.Cursor))
 }
 
-// DatasetTop is one dataset of a version, with its largest domains. Title, Source and Licence may be
-// empty.
+// DatasetTop is one dataset of a version, with its largest domains. Title, Source and Licence may
+// be empty.
 type DatasetTop struct {
 	Version       string `json:"version"`
 	TakedownEpoch int64  `json:"takedown_epoch"`

@@ -116,8 +116,8 @@ func (c *Client) HoldersPages(ctx context.Context, url string, q Query) iter.Seq
 type DomainsOptions struct {
 	Query
 	// Prefix is what the names begin with, Suffix what they end with: ".co.uk" selects the domains
-	// below a public suffix. A prefix is found by a search; with a suffix the server reads all names
-	// that have the prefix.
+	// below a public suffix. A prefix is found by a search; with a suffix the server reads all
+	// names that have the prefix.
 	Prefix, Suffix string
 	// Dataset is the id or name of the only dataset that counts. Empty means all.
 	Dataset string

@@ -605,8 +605,8 @@ func kindsAreAll(t *testing.T, c *client.Client, served map[string]*operation) {
 	}
 }
 
-// A list of more elements than a request takes is cut, and the answers keep their order, numbers and
-// version.
+// A list of more elements than a request takes is cut, and the answers keep their order, numbers
+// and version.
 func TestLongListsAreCut(t *testing.T) {
 	store, _, _ := tourLake(t, 4)
 	asked := &recorder{}

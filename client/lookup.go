@@ -23,8 +23,8 @@ type LookupOptions struct {
 	Datasets []string
 	// Presence asks only which datasets have a domain, which is faster.
 	Presence bool
-	// Matrix asks for a column for each dataset: those in Datasets, or else all that hold one of the
-	// domains of a request. A server makes up to 1,000 columns.
+	// Matrix asks for a column for each dataset: those in Datasets, or else all that hold one of
+	// the domains of a request. A server makes up to 1,000 columns.
 	Matrix bool
 }
 
@@ -38,8 +38,8 @@ type Found struct {
 	// Line is the number of the element in the list, from 1, Asked its text.
 	Line  int64  `json:"line"`
 	Asked string `json:"asked"`
-	// Reason says why the text is no host or URL: scheme, no_host, host, port, too_long or line, with
-	// Detail. Both are empty if it is one. Otherwise nothing of what follows is there.
+	// Reason says why the text is no host or URL: scheme, no_host, host, port, too_long or line,
+	// with Detail. Both are empty if it is one. Otherwise nothing of what follows is there.
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
 
@@ -58,8 +58,8 @@ type Found struct {
 	Total    int64     `json:"total_datasets,omitempty"`
 	Datasets []Holding `json:"datasets,omitempty"`
 
-	// Rows and Sizes are the columns of a matrix, by the name of the dataset. With Presence there is
-	// Present in their place.
+	// Rows and Sizes are the columns of a matrix, by the name of the dataset. With Presence there
+	// is Present in their place.
 	Rows    map[string]int64 `json:"url_count_est,omitempty"`
 	Sizes   map[string]Size  `json:"size,omitempty"`
 	Present map[string]bool  `json:"present,omitempty"`

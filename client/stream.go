@@ -39,8 +39,9 @@ func (f Format) mediaType() string {
 var ErrCut = errors.New("the answer was cut")
 
 // Stream is an answer that is read while the server sends it. Read returns io.EOF only after the
-// whole answer, and an error that wraps ErrCut if it breaks off. The end is known by a trailer field
-// of HTTP: behind a proxy that drops trailers, every stream is cut. A Stream is for one goroutine.
+// whole answer, and an error that wraps ErrCut if it breaks off. The end is known by a trailer
+// field of HTTP: behind a proxy that drops trailers, every stream is cut. A Stream is for one
+// goroutine.
 type Stream struct {
 	// Version is the version that is read.
 	Version string

@@ -20,8 +20,8 @@ type Selection struct {
 	// From and To are the first time that is selected and the first one after it, to the
 	// millisecond. Zero is no bound. With a bound, rows without a time are not selected.
 	From, To time.Time
-	// Filters are conditions on extras that all have to hold: NAME=TEXT, NAME!=TEXT, or NAME~PATTERN
-	// with a regular expression. At most 16.
+	// Filters are conditions on extras that all have to hold: NAME=TEXT, NAME!=TEXT, or
+	// NAME~PATTERN with a regular expression. At most 16.
 	Filters []string
 	// Unique asks for distinct URLs in place of rows, sorted.
 	Unique bool
@@ -71,8 +71,8 @@ func (opt *URLsOptions) path(text, dataset string, form Format) string {
 	return path + "?" + v.Encode()
 }
 
-// bound formats an end of a range of times. Rows have whole milliseconds: of a bound within one, the
-// next one is the first that is not before it.
+// bound formats an end of a range of times. Rows have whole milliseconds: of a bound within one,
+// the next one is the first that is not before it.
 func bound(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -137,8 +137,8 @@ type Selected struct {
 	Unique  bool     `json:"unique"`
 }
 
-// URLs yields the URLs of a domain in a dataset, which is an id or a name. It asks for pages; URLRows
-// is faster for long lists.
+// URLs yields the URLs of a domain in a dataset, which is an id or a name. It asks for pages;
+// URLRows is faster for long lists.
 func (c *Client) URLs(ctx context.Context, text, dataset string, opt URLsOptions) iter.Seq2[URL, error] {
 	return elements(c.URLPages(ctx, text, dataset, opt), func(p *URLPage) []URL { return p.Items })
 }
@@ -156,8 +156,8 @@ func (c *Client) URLStream(ctx context.Context, text, dataset string, form Forma
 }
 
 // URLRows yields the URLs of a domain in a dataset, which it reads from a stream. With PageSize it
-// asks for the next stream when one ends, of the same version, so that no answer takes very long; the
-// list is the same. A stream that breaks off is the error ErrCut, after the rows that came.
+// asks for the next stream when one ends, of the same version, so that no answer takes very long;
+// the list is the same. A stream that breaks off is the error ErrCut, after the rows that came.
 func (c *Client) URLRows(ctx context.Context, text, dataset string, opt URLsOptions) iter.Seq2[URL, error] {
 	return func(yield func(URL, error) bool) {
 		for {

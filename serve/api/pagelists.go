@@ -11,7 +11,8 @@ import (
 	"github.com/urlake/urlake/serve/ui"
 )
 
-// selectionForm reads the form of the page of URLs. Its fields are sent empty, which stands for all.
+// selectionForm reads the form of the page of URLs. Its fields are sent empty, which stands for
+// all.
 func (r *request) selectionForm(page *ui.Page) *ui.Selection {
 	get := func(name string) string { return strings.TrimSpace(r.query.Get(name)) }
 	s := &ui.Selection{

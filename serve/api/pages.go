@@ -18,9 +18,9 @@ var pageParameters = []string{
 	"cursor", "dataset", "domain", "filter", "from", "host", "prefix", "to", "unique", "url", "version",
 }
 
-// pages serves the web pages: the start page, the datasets of domain=, with dataset= the URLs of the
-// domain in that dataset, of dataset= alone the dataset, and who holds url=. An error is a page with
-// the status of its problem.
+// pages serves the web pages: the start page, the datasets of domain=, with dataset= the URLs of
+// the domain in that dataset, of dataset= alone the dataset, and who holds url=. An error is a page
+// with the status of its problem.
 func (h *handler) pages(r *request) error {
 	page := &ui.Page{Query: r.query.Get("domain")}
 	return h.pageOf(r, page, func(snap *lookup.Snapshot) error {

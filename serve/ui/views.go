@@ -13,13 +13,13 @@ type Domain struct {
 	// to its URLs, and Whole to the page of the domain.
 	Host  string
 	Whole string
-	// Exact leads to who holds exactly the URL that was asked for. Its path is empty unless that was
-	// a URL.
+	// Exact leads to who holds exactly the URL that was asked for. Its path is empty unless that
+	// was a URL.
 	Exact Link
 	// Suffix is not nil if names below this one are domains of their own.
 	Suffix *Suffix
-	// Browse leads to the list of the domains whose names begin like this one. It is empty unless no
-	// dataset has the domain.
+	// Browse leads to the list of the domains whose names begin like this one. It is empty unless
+	// no dataset has the domain.
 	Browse string
 }
 
@@ -109,7 +109,8 @@ func (u *URLs) HasTimes() bool {
 	return slices.ContainsFunc(u.Items, func(i Item) bool { return i.Time != "" })
 }
 
-// Item is one row, or one distinct URL with the number of its rows. Link leads to who holds the URL.
+// Item is one row, or one distinct URL with the number of its rows. Link leads to who holds the
+// URL.
 type Item struct {
 	URL, Time, Link string
 	Rows            int64
