@@ -66,7 +66,8 @@ type placeKey struct {
 // they come first.
 func arrange(names []domain64.Name) (*levels, error) {
 	l := &levels{of: make([]int32, len(names)), at: make([]domain64.Level, len(names))}
-	// Names that are sorted by level come in one run for each place, so nothing has to be looked up.
+	// Names that are sorted by level come in one run for each place, so nothing has to be looked
+	// up.
 	sorted := slices.IsSortedFunc(names, compareNames)
 	var known [domain64.Levels]map[placeKey]int32
 	for i := range known {
@@ -285,8 +286,8 @@ func (l *levels) assign(ctx context.Context, layout domain64.Layout, m *pieces.M
 	return sortEdits(edits), added, nil
 }
 
-// sortEdits sorts edits by their keys, whose first eight bytes behind the kind are a code: comparing
-// these first, as numbers, is what makes it fast. No two edits have the same key.
+// sortEdits sorts edits by their keys, whose first eight bytes behind the kind are a code:
+// comparing these first, as numbers, is what makes it fast. No two edits have the same key.
 func sortEdits(edits []pieces.Edit) []pieces.Edit {
 	type item struct {
 		code uint64

@@ -478,7 +478,7 @@ func BenchmarkAssign(b *testing.B) {
 		names = append(names, n)
 	}
 	slices.SortFunc(names, func(x, y domain64.Name) int {
-		return strings.Compare(x.TLD+" "+x.Domain+" "+x.Sub, y.TLD+" "+y.Domain+" "+y.Sub)
+		return cmp.Or(strings.Compare(x.TLD, y.TLD), strings.Compare(x.Domain, y.Domain), strings.Compare(x.Sub, y.Sub))
 	})
 	store := blob.NewMemory()
 	run := func(b *testing.B) {
