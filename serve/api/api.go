@@ -95,18 +95,35 @@ type route struct {
 	streamed *measured
 }
 
-// New returns the handler of all paths. The caller may add paths of its own. The handler writes
-// requests to log and counts them in metrics, which are of this handler alone. explain=1 reports
-// the reads that a *blob.Counting traces, so the server's store should be one.
-func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *http.ServeMux {
-	mux, _ := routes(server, log, metrics, options...)
-	return mux
+// Handler answers all requests. The caller may add paths of its own to the mux.
+type Handler struct {
+	*http.ServeMux
+	// pathless answers requests whose target is no path.
+	pathless http.HandlerFunc
+}
+
+// ServeHTTP implements http.Handler. A mux answers "GET *" and "CONNECT host:port" without saying
+// what is wrong.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.RequestURI == "*" || r.Method == http.MethodConnect && !strings.HasPrefix(r.URL.Path, "/") {
+		h.pathless(w, r)
+		return
+	}
+	h.ServeMux.ServeHTTP(w, r)
+}
+
+// New returns the handler of all paths. It writes requests to log and counts them in metrics, which
+// are of this handler alone. explain=1 reports the reads that a *blob.Counting traces, so the
+// server's store should be one.
+func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *Handler {
+	handler, _ := routes(server, log, metrics, options...)
+	return handler
 }
 
 // routes is New, and returns the route of each pattern too: what openapi.yaml has to describe.
 func routes(
 	server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option,
-) (*http.ServeMux, map[string]*route) {
+) (*Handler, map[string]*route) {
 	mux := http.NewServeMux()
 	h := &handler{
 		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
@@ -170,7 +187,7 @@ func routes(
 	handle(route{name: "reference", parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
 	handle(route{name: "problem", parameters: []string{}, unnamed: true, answer: h.problem}, "GET /problems/{kind}")
 	handle(route{name: "other", answer: h.other}, "/")
-	return mux, served
+	return &Handler{mux, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, served["/"]) }}, served
 }
 
 // check rejects parameters that are unknown or given twice, because a misspelt limit must not be
@@ -361,7 +378,7 @@ func (h *handler) other(r *request) error {
 		r.header.Set("Allow", list)
 		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "The path takes other methods", "use "+list)
 	}
-	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "")
+	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "/api lists the paths of this server")
 	if strings.HasPrefix(r.URL.Path, "/v1/domain/") || strings.HasPrefix(r.URL.Path, "/domain/") {
 		p.detail = "a URL in place of the domain must be percent-escaped, including its slashes"
 	}

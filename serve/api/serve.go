@@ -203,7 +203,7 @@ func (h *handler) prepare(r *request, rt *route) (err error) {
 			r.form = string(r.wantedForm())
 		}
 	}
-	if r.partial && r.explains() {
+	if r.partial && rt.parameters != nil && r.explains() {
 		return newProblem(http.StatusForbidden, "forbidden", "explain=1 is for those who may read all datasets",
 			"the reads of the store are of all datasets; leave explain out")
 	}

@@ -240,7 +240,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	handler := api.New(server, access, metrics, append(who.options, api.AnswerBytes(room/8*5), api.Ready(ready),
 		api.Origins(o.admission.origins), api.Proxies(o.admission.trusted))...)
 	endpoints := []*endpoint{{
-		event: "listening", address: o.address(), mux: handler, certificate: certificate, connections: connections,
+		event: "listening", address: o.address(), handler: handler, certificate: certificate, connections: connections,
 	}}
 	switch {
 	case o.metrics == "" && who.follower == nil:
@@ -252,7 +252,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			handleProfiles(mux)
 		}
 		endpoints = append(endpoints, &endpoint{
-			event: "metrics", address: o.metrics, mux: mux,
+			event: "metrics", address: o.metrics, handler: mux,
 			connections: api.NewConnections(metricsConnections, metricsHeaders),
 		})
 	}
@@ -286,7 +286,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 // endpoint is one address and its handler. event is the log message that reports the address.
 type endpoint struct {
 	event, address string
-	mux            *http.ServeMux
+	handler        http.Handler
 	listener       net.Listener
 	connections    *api.Connections
 	certificate    *certificate // nil without TLS
@@ -299,7 +299,7 @@ func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duratio
 	var servers []*http.Server
 	for _, e := range endpoints {
 		server := &http.Server{
-			Handler:           e.mux,
+			Handler:           e.handler,
 			ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 			MaxHeaderBytes: maxHeader,
 			ConnState:      e.connections.State,
