@@ -23,6 +23,9 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/serve/auth"
@@ -49,6 +52,7 @@ type handler struct {
 	bulks    chan struct{}
 	bulkWait time.Duration
 	auth     auth.Authenticator // nil if nobody is asked who they are
+	tracer   trace.Tracer       // nil if requests are not traced
 }
 
 // Option is a setting of the handler.
@@ -70,6 +74,9 @@ func Ready(r *Readiness) Option { return func(h *handler) { h.ready = r } }
 // WithAuth makes the handler find out who sends each request, and answer as that principal may read
 // the lake. The server needs Options.Access.
 func WithAuth(a auth.Authenticator) Option { return func(h *handler) { h.auth = a } }
+
+// Tracer traces requests, see the file trace.go. It does nothing if t is nil.
+func Tracer(t trace.Tracer) Option { return func(h *handler) { h.tracer = t } }
 
 // route is one kind of request: a set of paths with the same handler.
 type route struct {
@@ -261,15 +268,21 @@ func (h *handler) pin(ctx context.Context, r *request) (*lookup.Snapshot, error)
 
 // acquire pins a version. Requests that need one that is not open take turns, so that no client
 // makes the server open one after the other for it alone.
-func (h *handler) acquire(ctx context.Context, r *request, version string) (*lookup.Snapshot, error) {
+func (h *handler) acquire(ctx context.Context, r *request, version string) (snap *lookup.Snapshot, err error) {
 	if !h.server.IsOpen(version) {
+		var step spans.Step
+		ctx, step = spans.Start(ctx, "open version")
+		defer func() { step.End(err) }()
 		t, err := h.gates.opening.acquire(ctx, h.client(r), 0)
 		if err != nil {
 			return nil, err
 		}
 		defer t.release()
 	}
-	return h.server.Acquire(ctx, version)
+	if snap, err = h.server.Acquire(ctx, version); err == nil {
+		r.serves(snap.Version().ID)
+	}
+	return snap, err
 }
 
 // describe writes the members that name the domain and the version of an answer.
