@@ -113,7 +113,7 @@ func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (_ resolved, 
 	r := resolved{domain: domain, key: segment.KeyOf(domain)}
 	if t.singleLabel != nil && list.Rule(t.Host) == "" { // else it is a public suffix, such as uk
 		if ok, err := s.contains(ctx, v, r.key); !ok || err != nil {
-			return r, cmp.Or[error](err, t.singleLabel)
+			return r, cmp.Or[error](err, t.several(), t.singleLabel)
 		}
 	}
 	if !s.LacksSuffixes() || strings.HasPrefix(t.Host, "[") {
