@@ -1,7 +1,7 @@
 // Package spans divides the work of one request into the spans of its OpenTelemetry trace. A
-// context carries the request's trace, so whoever works for a request can add to it: steps, reads of
-// the store (Store), and what caches had. Without a trace in the context all of it does nothing and
-// allocates nothing.
+// context carries the request's trace, so whoever works for a request can add to it: steps, and
+// what caches had. Package storetrace adds the reads of a store. Without a trace in the context all
+// of it does nothing and allocates nothing.
 //
 // Spans have names, kinds and numbers that this program's code names, and nothing that a client
 // sends or a lake holds: no URL, domain, query or token, no object's key and no error's text.

@@ -1,6 +1,6 @@
-// Package storetrace traces the reads of a server's store: each request to the store for a request of a
-// client becomes a span of that (package internal/spans). Other requests, such as those that look
-// for a new version, are not traced.
+// Package storetrace traces the reads of a server's store: each request to the store for a request
+// of a client becomes a span of that (package internal/spans). Other requests, such as those that
+// look for a new version, are not traced.
 package storetrace
 
 import (

@@ -84,8 +84,8 @@ func TestReadsAreSpans(t *testing.T) {
 	}
 }
 
-// TestSpansOfARequestAreBounded holds that a request with very many reads has a bounded trace, which
-// says how many are missing.
+// TestSpansOfARequestAreBounded holds that a request with very many reads has a bounded trace,
+// which says how many are missing.
 func TestSpansOfARequestAreBounded(t *testing.T) {
 	inner := blob.NewMemory()
 	sent := tracetest.NewInMemoryExporter()

@@ -17,8 +17,8 @@ import (
 // Tracing sends the spans of a process. A nil *Tracing sends nothing.
 type Tracing struct{ sender *otlp.Sender }
 
-// Start starts tracing as the environment says. It returns nil if tracing is off. The parameters are
-// those of otlp.Start.
+// Start starts tracing as the environment says. It returns nil if tracing is off. The parameters
+// are those of otlp.Start.
 func Start(ctx context.Context, service, version string, report func(error)) (*Tracing, error) {
 	sender, err := otlp.Start(ctx, service, version, report, sdktrace.WithIDGenerator(idGenerator{}))
 	if sender == nil || err != nil {

@@ -26,7 +26,7 @@ func TestURLsOfAVersion(t *testing.T) {
 	id := first.Versions[len(first.Versions)-1].ID
 	testlake.Ingest(t, store, "news", "2", []testlake.Record{{URL: "https://c.example.com/new"}})
 	testlake.Publish(t, store)
-	if _, stderr, code := starter(t, "tag", "before", id, "--lake", url); code != 0 {
+	if _, stderr, code := starter(t, "tag", id, "before", "--lake", url); code != 0 {
 		t.Fatalf("exit %d, %s", code, stderr)
 	}
 	for at, want := range map[string]string{id: "", "before": "", "current": "https://c.example.com/new\n"} {

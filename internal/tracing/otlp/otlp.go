@@ -1,6 +1,6 @@
 // Package otlp sends the OpenTelemetry traces of a process to a collector. OpenTelemetry's standard
-// variables configure it. Without OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or
-// OTEL_TRACES_EXPORTER=otlp it does nothing.
+// variables configure it. Without OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
+// or OTEL_TRACES_EXPORTER=otlp it does nothing.
 package otlp
 
 import (
