@@ -67,11 +67,11 @@ func (s *Snapshot) urlDatasets(ctx context.Context, u urlnorm.URL, cursorText st
 		of, err := s.domainPage(ctx, v, r, from)
 		for at := 0; err == nil && at < len(of.Datasets) && groups < MaxSearched; {
 			some := of.Datasets[at:min(at+searchesAtOnce, len(of.Datasets))]
-			var searched int
-			if searched, err = s.searchDatasets(ctx, v, r, key, some, page); err == nil {
-				groups += searched
-				at += len(some)
-				from = some[len(some)-1].ID + 1
+			var done, searched int
+			done, searched, err = s.searchDatasets(ctx, v, r, key, some, page)
+			groups += searched
+			if at += done; done > 0 {
+				from = some[done-1].ID + 1
 			}
 		}
 		switch {
@@ -91,11 +91,12 @@ func (s *Snapshot) urlDatasets(ctx context.Context, u urlnorm.URL, cursorText st
 	}
 }
 
-// searchDatasets searches a URL in some datasets, adds those that hold it to page, and returns how
-// many row groups it searched.
+// searchDatasets searches a URL in some datasets at once, and adds those that hold it to page. It
+// returns how many datasets it has done, the first ones, and how many row groups these have. They
+// are fewer than all with an error.
 func (s *Snapshot) searchDatasets(
 	ctx context.Context, v *view, r resolved, key *rowPage, datasets []DatasetTotals, page *URLDatasetsPage,
-) (groups int, err error) {
+) (done, groups int, err error) {
 	lists := make([][]piece, len(datasets))
 	group, groupCtx := newGroup(ctx)
 	for i := range datasets {
@@ -105,31 +106,37 @@ func (s *Snapshot) searchDatasets(
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	all := slices.Concat(lists...)
-	found := make([]urlTotals, len(all))
+	found, searched := make([]urlTotals, len(all)), make([]bool, len(all))
 	group, groupCtx = newGroup(ctx)
 	group.SetLimit(searchesAtOnce)
 	for i := range all {
-		group.Go(func() error { return found[i].find(groupCtx, newPager(s, 0), &all[i], key) })
+		group.Go(func() error {
+			err := found[i].find(groupCtx, newPager(s, 0), &all[i], key)
+			searched[i] = err == nil
+			return err
+		})
 	}
-	if err := group.Wait(); err != nil {
-		return 0, err
-	}
+	err = group.Wait()
 	for i, d := range datasets {
-		var sum urlTotals
-		for range lists[i] {
-			sum.merge(&found[0])
-			found = found[1:]
+		n := len(lists[i])
+		if slices.Contains(searched[groups:groups+n], false) {
+			break
 		}
+		var sum urlTotals
+		for at := groups; at < groups+n; at++ {
+			sum.merge(&found[at])
+		}
+		done, groups = done+1, groups+n
 		if sum.rows > 0 {
 			page.Datasets = append(page.Datasets, URLTotals{
 				ID: d.ID, Name: d.Name, Rows: sum.rows, FirstTS: sum.first, LastTS: sum.last, HasTS: sum.hasTS,
 			})
 		}
 	}
-	return len(all), nil
+	return done, groups, err
 }
 
 // pieces returns the rows of a domain in a dataset.

@@ -61,6 +61,8 @@ type pager struct {
 	seg    int
 	index  *pieceIndex
 	window run
+	// fetched are pages that were read before they are needed.
+	fetched []run
 }
 
 func newPager(s *Snapshot, wide Columns) *pager { return &pager{s: s, wide: wide} }
@@ -102,9 +104,12 @@ func (g *pager) at(ctx context.Context, pc *piece, row int64, ahead int) (*rowPa
 		if err := g.open(ctx, pc); err != nil {
 			return nil, 0, err
 		}
-		r := g.index.run(row, pc.end(), ahead, g.wide)
-		if err := g.s.load(ctx, &r); err != nil {
-			return nil, 0, err
+		r, ok := g.fetchedRun(row)
+		if !ok {
+			r = g.index.run(row, pc.end(), ahead, g.wide)
+			if err := g.s.load(ctx, &r); err != nil {
+				return nil, 0, err
+			}
 		}
 		g.read += int64(len(r.pages))
 		g.window = r
@@ -114,6 +119,17 @@ func (g *pager) at(ctx context.Context, pc *piece, row int64, ahead int) (*rowPa
 		i++
 	}
 	return g.window.pages[i], g.window.starts[i], nil
+}
+
+// fetchedRun returns fetched pages with a row of the index, if there are any.
+func (g *pager) fetchedRun(row int64) (run, bool) {
+	b := g.index.Block(row)
+	for _, r := range g.fetched {
+		if r.block == b && r.part == g.index.part && row >= r.starts[0] && row < r.starts[len(r.pages)] && !slices.Contains(r.pages, nil) {
+			return r, true
+		}
+	}
+	return run{}, false
 }
 
 // run is the page of a row, and the pages behind it in its block that begin before row end, at most
@@ -201,9 +217,9 @@ func (g *pager) skip(ctx context.Context, pc *piece, sel *Selection, p *rowPage,
 	return g.search(ctx, pc, row+1, pc.end(), lower)
 }
 
-// fetch gets the pages with the ends of the rows between two bounds into the cache, and those with
-// the rows [from, until), all at once. So searches for the ends take one round of reads, not one
-// for each page. It does nothing if keys do not tell the pages.
+// fetch reads the pages with the ends of the rows between two bounds, and those with the rows
+// [from, until), all at once. So searches for the ends take one round of reads, not one for each
+// page. It does nothing if keys do not tell the pages.
 func (g *pager) fetch(ctx context.Context, pc *piece, lower, upper bound, from, until int64) error {
 	if err := g.open(ctx, pc); err != nil {
 		return err
@@ -224,6 +240,7 @@ func (g *pager) fetch(ctx context.Context, pc *piece, lower, upper bound, from, 
 	if len(runs) == 1 && len(runs[0].pages) == 1 {
 		return nil // the search reads it
 	}
+	g.fetched = runs
 	return g.s.loadAll(ctx, runs)
 }
 
@@ -306,20 +323,19 @@ func (l *List) expected(indexes []*pieceIndex, lower, upper bound) [][2]int64 {
 	return rows
 }
 
-// ahead gets the pages that a scan for the selection's host and prefix may read into the cache, all
-// at once, up to those with as many rows as the page is to have. It returns the indexes of the next
-// pieces, nil for those that it did not get: what fails is read, and fails, again when it is needed.
-func (l *List) ahead(ctx context.Context) []*pieceIndex {
+// ahead reads the pages that a scan for the selection's host and prefix may need, all at once, up to
+// those with as many rows as the page is to have. It also returns the indexes of the next pieces.
+// What it does not get is left out, or nil: it is read, and fails, again when it is needed.
+func (l *List) ahead(ctx context.Context) (indexes []*pieceIndex, runs []run) {
 	sel := l.q.Selection.keys()
 	if sel.All() {
-		return nil
+		return nil, nil
 	}
 	pieces := l.pieces[l.at:min(l.at+MaxRowGroups, len(l.pieces))]
 	indexes, err := l.s.indexes(ctx, pieces)
 	if err != nil {
-		return indexes
+		return indexes, nil
 	}
-	var runs []run
 	pages, rows := 0, int64(0)
 	for i, x := range indexes {
 		row := pieces[i].tuple.FirstRow
@@ -340,10 +356,10 @@ func (l *List) ahead(ctx context.Context) []*pieceIndex {
 		runs = append(runs, x.runs(list, l.q.Columns)...)
 	}
 	_ = l.s.loadAll(ctx, runs)
-	return indexes
+	return indexes, runs
 }
 
-// loadAll gets pages of runs into the cache, all at once.
+// loadAll gets the pages of runs, all at once.
 func (s *Snapshot) loadAll(ctx context.Context, runs []run) error {
 	if len(runs) == 1 {
 		return s.load(ctx, &runs[0])

@@ -396,7 +396,9 @@ func (l *List) scan(ctx context.Context, page *URLsPage) (*position, error) {
 	sel := &l.q.Selection
 	groups, moved := 0, false
 	ahead := 1
-	start, indexes := l.at, l.ahead(ctx)
+	start := l.at
+	var indexes []*pieceIndex
+	indexes, pg.fetched = l.ahead(ctx)
 	for l.settle() && page.Len() < l.q.Limit {
 		pc := &l.pieces[l.at]
 		if !pg.is(pc) {
