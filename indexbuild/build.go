@@ -67,6 +67,9 @@ type Options struct {
 	Ranges int
 	// KeyOf hashes domains; nil is postings.DomainKey. Tests make collisions with it.
 	KeyOf func(domain []byte) segment.Key
+	// SkipPageKeys leaves out the keys of pages, for which parts are read. It is for tests and
+	// benchmarks of batches without parts.
+	SkipPageKeys bool
 }
 
 // CollisionError says that two domains have the same domain_id and the same check bits, so that an
@@ -312,7 +315,7 @@ func (b *build) readPages(ctx context.Context, file int) (p partPages, err error
 		pages += int64(block.Pages())
 		return nil
 	})
-	if err == nil && pages > int64(len(o.Parts()[src.part].Groups)) {
+	if err == nil && pages > int64(len(o.Parts()[src.part].Groups)) && !b.opt.SkipPageKeys {
 		f := &b.files[file]
 		read := func(off, n int64) ([]byte, error) { return b.store.ReadRange(ctx, f.Path, off, n) }
 		p.keys, err = part.ReadPageKeys(read, f.Bytes, pages, f.Path)

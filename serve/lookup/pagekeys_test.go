@@ -135,8 +135,12 @@ func TestSelectionsByPageKeys(t *testing.T) {
 			path := []string{"", "a", "a/b", "a/b/c", "a?b", "z"}[rng.IntN(6)] + strings.Repeat("y", 600*rng.IntN(2))
 			path += fmt.Sprint(rng.IntN(400))
 			origin := []string{"https://", "http://"}[rng.IntN(2)] + host + []string{"", ":8080", ":81"}[rng.IntN(3)]
-			records = append(records, testlake.Record{URL: origin + "/" + path, TS: int64(i), HasTS: rng.IntN(4) > 0})
-			for rng.IntN(40) == 0 && len(records) < 4000 { // captures of one URL that fill pages
+			r := testlake.Record{URL: origin + "/" + path, TS: int64(i), HasTS: true}
+			if rng.IntN(4) == 0 {
+				r.TS, r.HasTS = 0, false
+			}
+			records = append(records, r)
+			for rng.IntN(400) == 0 && len(records) < 4000 { // captures of one URL that fill pages
 				for j := range 300 {
 					records = append(records, testlake.Record{
 						URL: "https://www.big.example/a" + strings.Repeat("q", 1500), TS: int64(1000*i + j), HasTS: true,
