@@ -114,4 +114,3 @@ func BenchmarkPageKeys(b *testing.B) {
 		b.ReportMetric(float64(size)/float64(len(rows)), "part-bytes/row")
 	}
 }
-
