@@ -27,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 type handler struct {
@@ -44,6 +45,8 @@ type handler struct {
 	proxies []netip.Prefix
 	// ready is what /readyz tells.
 	ready *Readiness
+	// turns are those of heavy requests at the processors.
+	turns *turns.Turns
 	mux   *http.ServeMux
 	// bulks has room for the lists that may be in memory at once. The others wait for bulkWait.
 	bulks    chan struct{}
@@ -110,7 +113,7 @@ func routes(
 	mux := http.NewServeMux()
 	h := &handler{
 		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
-		ready: &Readiness{}, bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait,
+		ready: &Readiness{}, turns: metrics.state.turns, bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait,
 	}
 	for _, set := range options {
 		set(h)

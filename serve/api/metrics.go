@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // Metrics are the measurements of one server, for Prometheus. Requests add to histograms. All other
@@ -53,7 +55,7 @@ func NewMetrics(server *lookup.Server, store *blob.Counting) *Metrics {
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "urlake_http_wait_seconds", Help: "How long admitted requests waited at their gate.", Buckets: buckets,
 		}, []string{"gate"}),
-		state: &state{server: server},
+		state: &state{server: server, turns: turns.New(runtime.GOMAXPROCS(0))},
 	}
 	m.registry.MustRegister(m.requests, m.sent, m.cut, m.waits, m.state, storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
@@ -108,6 +110,7 @@ func (m *Metrics) Connections(c *Connections) { m.state.connections = c }
 type state struct {
 	server      *lookup.Server
 	gates       []*gate
+	turns       *turns.Turns
 	connections *Connections // nil if they are not counted
 }
 
@@ -146,6 +149,10 @@ var (
 	gateBudget   = desc("http_answer_limit_bytes", "Memory for answers.", "gate")
 	gateShed     = desc("http_shed_total",
 		"Requests that were shed. full: no room at the gate, 503. client: the client's own requests took it, 429.", "gate", "reason")
+
+	turnWaits = desc("turn_waits_total",
+		"How often heavy work waited for its turn at the processors, of which one is left to light requests while these come.")
+	turnWaited = desc("turn_wait_seconds_total", "How long heavy work waited for its turns.")
 
 	connectionsNow   = desc("connections", "Connections of clients. idle: between two requests, or before the first.", "state")
 	connectionsLimit = desc("connections_limit", "The highest number of connections (--max-connections).")
@@ -221,6 +228,9 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 			counter(gateShed, g.shed[reason].Load(), g.name, reason.String())
 		}
 	}
+	waits := s.turns.Stats()
+	counter(turnWaits, waits.Waits)
+	ch <- prometheus.MustNewConstMetric(turnWaited, prometheus.CounterValue, waits.Waited.Seconds())
 	if c := s.connections; c != nil {
 		st := c.stats()
 		gauge(connectionsNow, float64(st.idle), "idle")

@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // request is one request and its answer.
@@ -41,6 +42,8 @@ type request struct {
 	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
 	// Then the answer says nothing that depends on datasets that may not be read.
 	partial bool
+	// turn is that of a heavy request at the processors, while its answer is made.
+	turn turns.Turn
 	// ticket is what the request holds of its gate, nil if it passed none.
 	ticket *ticket
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
@@ -119,9 +122,17 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 
 // run waits at the gate and calls the handler.
 func (h *handler) run(r *request, rt *route) error {
+	defer r.turn.Give()
 	if rt.weight != nil {
-		if err := h.enter(r, rt.weight(r)); err != nil {
+		rows := rt.weight(r)
+		if err := h.enter(r, rows); err != nil {
 			return err
+		}
+		if rows < heavyRows {
+			h.turns.Light()
+		} else {
+			r.ctx = turns.With(r.ctx, h.turns)
+			r.turn = turns.Of(r.ctx)
 		}
 	}
 	if rt.streams != nil && rt.streams(r) {
@@ -268,7 +279,7 @@ func (r *request) send(h *handler) (sent int64, err error) {
 		body = nil
 	case coding != "":
 		r.header["Content-Encoding"] = []string{coding}
-		body = compress(coding, body)
+		body = r.compress(coding)
 		r.doc.buf = nil // is not needed while the client reads
 		fallthrough
 	default:

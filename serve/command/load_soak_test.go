@@ -148,7 +148,8 @@ func (c *crowd) run() (out crowdReport) {
 	var clients sync.WaitGroup
 	for n := range c.Clients {
 		clients.Go(func() {
-			client := &http.Client{Transport: &http.Transport{}}
+			// One of four asks for a compressed page.
+			client := &http.Client{Transport: &http.Transport{DisableCompression: n%4 != 0}}
 			defer client.CloseIdleConnections()
 			rng := rand.New(rand.NewPCG(uint64(n), 1))
 			if len(paths) > 0 {

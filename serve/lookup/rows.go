@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // Rows are the URLs of one page and their times, and what else was asked for.
@@ -370,8 +371,18 @@ func (s *Snapshot) read(
 	for i := range runs {
 		total += int(runs[i].rows)
 	}
+	// Rows that are there at the deadline are the page, so the turn is waited for beyond it.
+	late := context.WithoutCancel(ctx)
+	turn := turns.Of(late)
+	if err := turn.Take(late); err != nil {
+		return end, "", err
+	}
+	defer turn.Give()
 	rows.allocate(total)
 	for i := range runs {
+		if err := turn.Yield(late); err != nil {
+			return end, "", err
+		}
 		r := &runs[i]
 		if r.err != nil {
 			// The rows before the first late one are the page.
@@ -504,13 +515,29 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	}
 	defer s.server.gate.Release(weight)
 	from := r.starts[first]
-	c, err := partreader.ReadColumns(ctx, s.server.store, r.part, r.block, from, r.starts[last]-from, r.wide.list()...)
+	plan, err := partreader.NewPlan(r.block, from, r.starts[last]-from, r.wide.list()...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.part, err)
+	}
+	data, err := plan.Read(ctx, s.server.store, r.part)
+	if err != nil {
+		return err
+	}
+	turn := turns.Of(ctx)
+	if err := turn.Take(ctx); err != nil {
+		return err
+	}
+	defer turn.Give()
+	c, err := plan.Decode(r.part, data)
 	if err != nil {
 		return err
 	}
 	for i := first; i < last; i++ {
 		if r.pages[i] != nil {
 			continue
+		}
+		if err := turn.Yield(ctx); err != nil {
+			return err
 		}
 		p, err := newRowPage(c, int(r.starts[i]-from), int(r.starts[i+1]-from), r.part)
 		if err != nil {
