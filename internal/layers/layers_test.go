@@ -234,13 +234,15 @@ var allowed = map[string][]string{
 
 	"serve/lookup": {
 		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/access", "lake/blob", "lake/codec",
-		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm", "serve/turns",
+		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm", "serve/hot", "serve/turns",
 	},
-	"serve/turns": {},
-	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
+	"serve/turns":   {},
+	"serve/answers": {},
+	"serve/hot":     {},
+	"serve/bulk":    {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/turns", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/turns", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},

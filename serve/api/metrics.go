@@ -12,6 +12,7 @@ import (
 
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -111,6 +112,7 @@ type state struct {
 	server      *lookup.Server
 	gates       []*gate
 	turns       *turns.Turns
+	answers     *answers.Cache
 	connections *Connections // nil if they are not counted
 }
 
@@ -205,7 +207,10 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	gauge(openVersions, float64(st.Open))
 	gauge(leasedVersions, float64(st.Leased))
 	counter(leaseFailures, st.LeaseFailures)
-	for name, c := range map[string]lookup.CacheStats{"frames": st.Frames, "pages": st.Pages} {
+	caches := map[string]lookup.CacheStats{
+		"frames": st.Frames, "pages": st.Pages, "answers": lookup.CacheStats(s.answers.Stats()),
+	}
+	for name, c := range caches {
 		counter(cacheHits, c.Hits, name)
 		counter(cacheMisses, c.Misses, name)
 		gauge(cacheEntries, float64(c.Entries), name)
