@@ -109,6 +109,14 @@ func (t *Turns) crowded() bool {
 	return t.taken > t.most()
 }
 
+// Detached returns parent with the turns of ctx, and nothing else of ctx.
+func Detached(parent, ctx context.Context) context.Context {
+	if t, ok := ctx.Value(key{}).(*Turns); ok {
+		return With(parent, t)
+	}
+	return parent
+}
+
 // Turn is that of one goroutine, which it has or has not. Whoever has one must not wait for
 // anything else, be it the network or another turn. The zero value is of light work, which needs
 // none.
