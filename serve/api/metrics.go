@@ -152,6 +152,14 @@ var (
 	gateShed     = desc("http_shed_total",
 		"Requests that were shed. full: no room at the gate, 503. client: the client's own requests took it, 429.", "gate", "reason")
 
+	hotNames = desc("hot_names", "Domains and lists whose requests are counted, to have them in the caches before a version is served.")
+	warmed   = desc("warm_total",
+		"What was asked for most and was to be read before a version was served. ok: it was. late: there was no time, or it could not be read.", "result")
+	warmTime  = desc("warm_seconds_total", "How long new versions waited for what is asked for most.")
+	readAhead = desc("read_ahead_total",
+		"Pages of lists before they were asked for. read: they were read. skipped: too many were being read. cancelled: nobody waited any more, or they failed.",
+		"result")
+
 	turnWaits = desc("turn_waits_total",
 		"How often heavy work waited for its turn at the processors, of which one is left to light requests while these come.")
 	turnWaited = desc("turn_wait_seconds_total", "How long heavy work waited for its turns.")
@@ -216,6 +224,14 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 		gauge(cacheEntries, float64(c.Entries), name)
 		gauge(cacheBytes, float64(c.Bytes), name)
 	}
+	ahead := &st.Ahead
+	gauge(hotNames, float64(ahead.Hot))
+	counter(warmed, ahead.Warmed, "ok")
+	counter(warmed, ahead.Late, "late")
+	ch <- prometheus.MustNewConstMetric(warmTime, prometheus.CounterValue, ahead.WarmTime.Seconds())
+	counter(readAhead, ahead.Pages, "read")
+	counter(readAhead, ahead.Skipped, "skipped")
+	counter(readAhead, ahead.Cancelled, "cancelled")
 	gauge(indexBytes, float64(st.IndexBytes))
 	gauge(takedownEpoch, float64(st.TakedownEpoch))
 	gauge(takedownRules, float64(st.Takedowns))
