@@ -35,6 +35,7 @@ func (r *request) of(epoch uint64, snaps ...*lookup.Snapshot) {
 		states[i] = lookup.State{Version: s.Version().ID, TakedownEpoch: epoch, Audience: s.Audience()}
 	}
 	r.etag, r.stored, r.states = r.validator(states), true, states
+	r.step("encode") // all is found
 }
 
 // validator is an ETag without quotes and without the suffix for the encoding.
@@ -58,6 +59,9 @@ func (r *request) unchanged(states []lookup.State) bool {
 		return false
 	}
 	r.etag, r.stored = etag, true
+	for _, s := range states {
+		r.serves(s.Version)
+	}
 	return true
 }
 

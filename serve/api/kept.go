@@ -57,6 +57,9 @@ func (h *handler) kept(r *request, rt *route, states []lookup.State) (ok bool, e
 		return false, err
 	}
 	h.turns.Light()
+	for _, state := range states {
+		r.serves(state.Version)
+	}
 	r.answer, r.etag, r.stored = a, a.ETag, true
 	if a.Link != nil {
 		r.header["Link"] = slices.Clone(a.Link)

@@ -33,7 +33,7 @@ func TestKeptAnswersAreThoseOfAServerWithoutACache(t *testing.T) {
 	counting := blob.NewCounting(store)
 	c := startClosed(t, counting)
 	metrics := NewMetrics(c.server, counting)
-	handler := func(m *Metrics, bytes int64) *http.ServeMux {
+	handler := func(m *Metrics, bytes int64) http.Handler {
 		return New(c.server, slog.New(slog.DiscardHandler), m, WithAuth(auth.Tokens(c.follower, nil)), AnswerCache(bytes))
 	}
 	keeps, plain := handler(metrics, 4<<20), handler(NewMetrics(c.server, counting), 0)
@@ -49,7 +49,7 @@ func TestKeptAnswersAreThoseOfAServerWithoutACache(t *testing.T) {
 		paths = append(paths, "/v1/datasets?"+version, "/v1/datasets/secret?"+version, "/v1/domains?limit=2"+version)
 	}
 	rng := rand.New(rand.NewPCG(1, 8))
-	answer := func(h *http.ServeMux, principal, path string, compressed bool) (int, string, http.Header) {
+	answer := func(h http.Handler, principal, path string, compressed bool) (int, string, http.Header) {
 		r := httptest.NewRequest("GET", path, nil)
 		if principal != "" {
 			r.Header.Set("Authorization", "Bearer "+c.tokens[principal])
