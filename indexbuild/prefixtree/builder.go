@@ -181,7 +181,7 @@ func (b *Builder) finish(ctx context.Context, out string) (stats Stats, err erro
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return Stats{}, err
 	}
-	if err := syncFolders(dir); err != nil {
+	if err := syncAll(ctx, dir); err != nil {
 		return Stats{}, err
 	}
 	// A rename would replace an empty folder that somebody has made meanwhile, and nothing else.
@@ -189,33 +189,6 @@ func (b *Builder) finish(ctx context.Context, out string) (stats Stats, err erro
 		return Stats{}, err
 	}
 	return stats, syncFolder(parent)
-}
-
-// syncFolders makes the names in dir and in the folders below it durable.
-func syncFolders(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			if err := syncFolders(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return syncFolder(dir)
-}
-
-func syncFolder(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // folders cannot be flushed there
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return closeFile(f, nil)
 }
 
 // sources returns all rows, sorted, and how many there are at most.

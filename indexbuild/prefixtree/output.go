@@ -2,12 +2,18 @@ package prefixtree
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/internal/mapped"
 )
@@ -97,7 +103,7 @@ func (c *column) flush() error {
 	return err
 }
 
-// close writes the rest and the header, and closes the file, which it flushes to the disk.
+// close writes the rest and the header, and closes the file.
 func (c *column) close() error {
 	err := c.flush()
 	if err == nil && c.layout.header {
@@ -106,15 +112,59 @@ func (c *column) close() error {
 	return closeFile(c.f, err)
 }
 
-// closeFile flushes a file to the disk, unless err says that it is useless, and closes it.
+// closeFile closes a file and returns err, or else the error of closing it.
 func closeFile(f *os.File, err error) error {
-	if err == nil {
-		err = f.Sync()
-	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	return err
+}
+
+// syncFile makes a file or folder durable.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return closeFile(f, f.Sync())
+}
+
+// concurrentSyncs is how many files are made durable at once. File systems do so for several in
+// hardly more time than for one.
+const concurrentSyncs = 32
+
+// syncAll makes a folder durable, with all files and folders in it.
+func syncAll(ctx context.Context, dir string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrentSyncs)
+	var folders []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			folders = append(folders, path)
+			return ctx.Err()
+		}
+		g.Go(func() error { return syncFile(path) })
+		return ctx.Err()
+	})
+	if err := errors.Join(err, g.Wait()); err != nil {
+		return err
+	}
+	for _, path := range folders {
+		if err := syncFolder(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // folders cannot be flushed there
+	}
+	return syncFile(dir)
 }
 
 // stream is a file that is written from its beginning to its end.
