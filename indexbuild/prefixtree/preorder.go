@@ -25,8 +25,8 @@ type Node struct {
 
 // Preorder turns folders in byte order into the nodes of their tree.
 type Preorder struct {
-	// Opened is called with each node in pre-order, when of its fields Position and Depth are known.
-	// Closed is called when it is complete: after all nodes below it. Both may keep neither.
+	// Opened is called with each node in pre-order, when its Position and Depth are known. Closed
+	// is called when it is complete: after all nodes below it. Both keep neither argument.
 	Opened, Closed func(prefix []byte, n *Node) error
 
 	path  []byte // the prefix of the node on top of the stack
