@@ -104,3 +104,148 @@ func BenchmarkBuild(b *testing.B) {
 		}
 	}
 }
+
+// randomPrefixes returns prefixes of nodes in random order.
+func randomPrefixes(b *testing.B, x *Index, n int) [][]byte {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(3, 3))
+	prefixes := make([][]byte, n)
+	for i := range prefixes {
+		var err error
+		if prefixes[i], err = x.AppendPrefix(nil, rng.Uint64N(x.Len())); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return prefixes
+}
+
+// BenchmarkLookup looks up random folders of an index of a million, after all its blocks were
+// checked.
+func BenchmarkLookup(b *testing.B) {
+	for _, format := range Formats() {
+		dir, _ := benchIndex(b, format, benchFolders)
+		x, err := Open(dir)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := x.Verify(context.Background(), nil); err != nil {
+			b.Fatal(err)
+		}
+		prefixes := randomPrefixes(b, x, 1<<16)
+		b.Run(string(format), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				if _, ok, err := x.Lookup(prefixes[i%len(prefixes)]); !ok || err != nil {
+					b.Fatal("not found", err)
+				}
+			}
+		})
+		b.Run(string(format)+"/sums", func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				pos, _, err := x.Lookup(prefixes[i%len(prefixes)])
+				if err == nil {
+					_, err = x.Node(pos)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		if err := x.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkOpen opens and closes an index of a million folders, and asks one question.
+func BenchmarkOpen(b *testing.B) {
+	for _, format := range Formats() {
+		dir, _ := benchIndex(b, format, benchFolders)
+		for name, first := range map[string]bool{"open": false, "first lookup": true} {
+			b.Run(fmt.Sprintf("%s/%s", format, name), func(b *testing.B) {
+				for b.Loop() {
+					x, err := Open(dir)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if first {
+						if _, ok, err := x.Lookup([]byte("logs/")); !ok || err != nil {
+							b.Fatal("not found", err)
+						}
+					}
+					if err := x.Close(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkChildren lists the children of nodes with as many children as its name says, among a
+// million folders: one page of a hundred with their sums, and the ten largest of all.
+func BenchmarkChildren(b *testing.B) {
+	builder, err := NewBuilder(Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer builder.Close()
+	c, err := builder.Collector()
+	if err != nil {
+		b.Fatal(err)
+	}
+	fanOuts := []int{10, 100, 1000, 100_000}
+	for _, n := range fanOuts {
+		for i := range n {
+			for k := range max(1, 200_000/n/2) {
+				if err := c.Add(fmt.Appendf(nil, "fan%d/child%06d/%04d/x", n, i, k), uint64(i*7919%n), NoTier); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	}
+	dir := filepath.Join(b.TempDir(), "index")
+	if _, err := builder.Finish(context.Background(), dir); err != nil {
+		b.Fatal(err)
+	}
+	x, err := Open(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer x.Close()
+	if err := x.Verify(context.Background(), nil); err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range fanOuts {
+		pos, ok, err := x.Lookup(fmt.Appendf(nil, "fan%d/", n))
+		if !ok || err != nil {
+			b.Fatal("not found", err)
+		}
+		b.Run(fmt.Sprintf("page/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				count := 0
+				err := x.EachChild(pos, func(Node) bool { count++; return count < 100 })
+				if err != nil || count != min(n, 100) {
+					b.Fatal(count, err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("count/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if l, err := x.Descendants(pos, 1); err != nil || l.Len() != uint64(n) {
+					b.Fatal(l.Len(), err)
+				}
+			}
+		})
+		b.Run(fmt.Sprintf("top10/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				l, err := x.Descendants(pos, 1)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if top, err := l.Top(context.Background(), 10, ByBytes, Filter{}); err != nil || len(top) != 10 {
+					b.Fatal(top, err)
+				}
+			}
+		})
+	}
+}

@@ -14,8 +14,14 @@ type Node struct {
 	// Depth is the number of slashes of the prefix. MaxDepth is the largest depth of the node and
 	// those below it.
 	Depth, MaxDepth uint32
-	// Sum is of all objects below the node. Tiers has it by tier.
+	// Sum is of all objects below the node.
 	Sum
+}
+
+// Folder is a node that Preorder has opened.
+type Folder struct {
+	Node
+	// Tiers is the node's Sum by tier.
 	Tiers [tiers]Sum
 
 	length int    // of the prefix
@@ -27,10 +33,10 @@ type Node struct {
 type Preorder struct {
 	// Opened is called with each node in pre-order, when its Position and Depth are known. Closed
 	// is called when it is complete: after all nodes below it. Both keep neither argument.
-	Opened, Closed func(prefix []byte, n *Node) error
+	Opened, Closed func(prefix []byte, n *Folder) error
 
-	path  []byte // the prefix of the node on top of the stack
-	stack []Node // the node that was opened last and those above it
+	path  []byte   // the prefix of the node on top of the stack
+	stack []Folder // the node that was opened last and those above it
 	count uint64
 }
 
@@ -95,7 +101,7 @@ func (p *Preorder) Finish() error {
 // Count is the number of nodes so far.
 func (p *Preorder) Count() uint64 { return p.count }
 
-func (p *Preorder) top() *Node { return &p.stack[len(p.stack)-1] }
+func (p *Preorder) top() *Folder { return &p.stack[len(p.stack)-1] }
 
 const (
 	fnvOffset = 0xcbf29ce484222325
@@ -123,7 +129,7 @@ func (p *Preorder) open(prefix []byte) error {
 	if p.count == MaxNodes {
 		return fmt.Errorf("more than %d folders", uint64(MaxNodes))
 	}
-	n := Node{Position: p.count, length: len(prefix), hash: fnvOffset, print: fnvOffset}
+	n := Folder{Node: Node{Position: p.count}, length: len(prefix), hash: fnvOffset, print: fnvOffset}
 	if len(p.stack) > 0 {
 		above := p.top()
 		n.Depth = above.Depth + 1

@@ -13,7 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// Node returns a node without its Tiers. A position that the index does not have is an error.
+// Node returns a node. A position that the index does not have is an error.
 func (x *Index) Node(pos uint64) (n Node, err error) {
 	defer mapped.Guard(debug.SetPanicOnFault(true), &err, x.files...)
 	return x.node(pos)

@@ -36,7 +36,7 @@ type writer struct {
 	blobSize                             uint64
 	keys                                 *stream
 	levels                               []uint64 // nodes of each depth
-	root                                 Node
+	root                                 Folder
 	files                                []string // that the manifest names
 	nodes, done, rows, collisions        uint64
 }
@@ -200,7 +200,7 @@ func (w *writer) tree(sources []*rowSource) (err error) {
 	return err
 }
 
-func (w *writer) opened(prefix []byte, n *Node) error {
+func (w *writer) opened(prefix []byte, n *Folder) error {
 	if int(n.Depth) == len(w.levels) {
 		w.levels = append(w.levels, 0)
 	}
@@ -239,7 +239,7 @@ func (w *writer) opened(prefix []byte, n *Node) error {
 	return err
 }
 
-func (w *writer) closed(_ []byte, n *Node) error {
+func (w *writer) closed(_ []byte, n *Folder) error {
 	if n.Position == 0 {
 		w.root = *n
 	}
