@@ -238,7 +238,7 @@ func namesOf(t *testing.T, store blob.Store, versions []string) names {
 var (
 	csvDataset  = regexp.MustCompile(`,(\d+),(?:` + strings.Join(closedDatasets, "|") + `),`)
 	cursorText  = regexp.MustCompile(`cursor=[A-Za-z0-9_-]+`)
-	datasetText = regexp.MustCompile(`(dataset(?:s/|=|: |_id":)|<option value="|<option selected value="|<tr><td class="n wide">)([0-9]+)`)
+	datasetText = regexp.MustCompile(`(dataset(?:s/|=|: |_id":)|<option value="|<option selected value="|name="dataset" value="|<tr><td class="n wide">)([0-9]+)`)
 )
 
 // text maps a text.
@@ -383,6 +383,9 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 				}
 				compare(func(n names, _ func(string) string) string { return "/v1/datasets" + query(n) })
 				compare(func(n names, _ func(string) string) string { return "/" + query(n) })
+				for _, more := range [][]string{nil, {"prefix", "a"}, {"suffix", ".com"}} {
+					compare(func(n names, _ func(string) string) string { return "/domains" + query(n, more...) })
+				}
 				for _, more := range [][]string{nil, {"prefix", "a"}, {"suffix", ".com"}, {"suffix", ".io", "prefix", "b"}} {
 					compare(func(n names, _ func(string) string) string {
 						return "/v1/domains" + query(n, append(more, "limit", "2")...)
@@ -393,11 +396,13 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 						return "/v1/domains" + query(n, "dataset", dataset, "limit", "1")
 					})
 					compare(func(n names, _ func(string) string) string { return "/v1/datasets/" + dataset + query(n) })
+					compare(func(n names, id func(string) string) string { return "/domains" + query(n, "dataset", id(dataset)) })
 				}
 				for _, domain := range domains {
 					escaped := url.PathEscape(domain)
 					compare(func(n names, _ func(string) string) string { return "/v1/domain/" + escaped + query(n) })
 					compare(func(n names, _ func(string) string) string { return "/" + query(n, "domain", domain) })
+					compare(func(n names, _ func(string) string) string { return "/" + query(n, "url", "https://"+domain+"/1") })
 					compare(func(n names, _ func(string) string) string { return "/v1/url" + query(n, "url", domain) })
 					compare(func(n names, _ func(string) string) string {
 						return "/v1/url" + query(n, "url", "https://"+domain+"/1")

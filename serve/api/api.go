@@ -163,9 +163,13 @@ func routes(
 	handle(route{name: "healthz", parameters: []string{}, unnamed: true, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{
-		name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages,
+		name: "pages", parameters: pageParameters, repeated: "filter", answer: h.pages,
 		weight: always(lookup.DefaultLimit), states: h.oneVersion,
 	}, "GET /{$}")
+	handle(route{
+		name: "domain_pages", parameters: []string{"cursor", "dataset", "prefix", "suffix", "version"}, answer: h.domainPages,
+		weight: always(lookup.DefaultLimit), states: h.oneVersion,
+	}, "GET /domains")
 	handle(route{name: "openapi", parameters: []string{}, unnamed: true, answer: h.openapi}, "GET /openapi.json")
 	handle(route{name: "reference", parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
 	handle(route{name: "problem", parameters: []string{}, unnamed: true, answer: h.problem}, "GET /problems/{kind}")

@@ -497,7 +497,7 @@ func TestWebPages(t *testing.T) {
 	}{
 		{"", 200, []string{"105 URLs in 3 datasets", "alpha", "beta"}, []string{"role=\"alert\""}},
 		{"?domain=https%3A%2F%2Fwww.EXAMPLE.com%2F", 200,
-			[]string{"<h2>example.com", "In 2 datasets", "alpha", "beta", "2020-09-13", "2023-11-14"},
+			[]string{"<h2>www.example.com", "A host of <a href=\"/?domain=example.com\">", "In 2 datasets", "alpha", "beta", "2020-09-13", "2023-11-14"},
 			[]string{"gamma"}},
 		{"?domain=many.test", 200, []string{"In 1 dataset.", ">101<"}, []string{"<th>first"}},
 		{"?domain=nothing.test", 200, []string{"No dataset has"}, []string{"<tbody>"}},

@@ -93,8 +93,8 @@ datasets hold one URL. POST /v1/domains:lookup answers the first one for a list 
 domains.
 
 It also serves /v1/domains, /v1/datasets, /v1/datasets/{id}, /v1/versions, /v1/diff between two
-versions, /healthz, /readyz, /metrics for Prometheus, and web pages at /. {domain} may be any
-spelling of a host or URL.
+versions, /healthz, /readyz, /metrics for Prometheus, and web pages at / and /domains. {domain} may
+be any spelling of a host or URL.
 version= selects an older version, and explain=1 lists the reads of the store.
 
 A server keeps no state of its own. It needs the lake's store and a cache folder, and it serves
