@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +21,8 @@ import (
 
 // Options are options of Build. The zero value is valid.
 type Options struct {
-	// Tree is passed to the builder. Build sets Collectors, Created and Progress.
+	// Tree is passed to the builder. Build sets Collectors, Created and Progress, and Dir, if it is
+	// empty, to the folder in which the index is.
 	Tree prefixtree.Options
 	// CSV says how files of CSV are read that no manifest describes.
 	CSV inventory.CSV
@@ -95,6 +97,9 @@ func Build(ctx context.Context, out string, inputs []string, opt Options) (Resul
 	}
 
 	opt.Tree.Created = created
+	if opt.Tree.Dir == "" {
+		opt.Tree.Dir = filepath.Dir(filepath.Clean(out))
+	}
 	// Files of CSV are decompressed and parsed by one goroutine each.
 	opt.Tree.Collectors = max(1, min(len(tasks), maxReaders(opt.Tree.Parallelism)))
 	c := &count{opt: opt, total: len(tasks)}

@@ -28,8 +28,8 @@ const (
 type Options struct {
 	// Format is the encoding; "" is Seed.
 	Format Format
-	// Dir is the folder of temporary files; "" is the one in which the index is built. They take
-	// about as much space as the index.
+	// Dir is the folder of temporary files, which take about as much space as the index; "" is the
+	// system's folder for temporary files.
 	Dir string
 	// Memory is how many bytes all Collectors hold together before they use a temporary file; 0 is
 	// 256 MiB. Everything else takes some 100 MB more.

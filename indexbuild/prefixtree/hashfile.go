@@ -2,7 +2,6 @@ package prefixtree
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"io"
@@ -123,7 +122,7 @@ func (w *writer) keyParts() (*keyParts, error) {
 	parts := bbhash.Parts(w.nodes)
 	k := &keyParts{
 		record: 12, bufs: make([][]byte, parts), extents: make([][]keysort.Extent, parts),
-		dir: cmp.Or(w.b.opt.Dir, w.dir),
+		dir: w.b.opt.Dir,
 	}
 	width := 8
 	if w.layout.prints != "" {

@@ -120,9 +120,9 @@ func closeFile(f *os.File, err error) error {
 	return err
 }
 
-// syncFile makes a file or folder durable.
+// syncFile makes a file durable.
 func syncFile(path string) error {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,11 @@ func syncFolder(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil // folders cannot be flushed there
 	}
-	return syncFile(dir)
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return closeFile(f, f.Sync())
 }
 
 // stream is a file that is written from its beginning to its end.
