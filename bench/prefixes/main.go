@@ -158,7 +158,7 @@ func run(keys int) error {
 		for i := range lookups {
 			pos, _, err := x.Lookup([]byte(at(i)))
 			if err == nil {
-				_, err = x.Node(pos)
+				_, err = x.Sums(pos)
 			}
 			if err != nil {
 				return err

@@ -47,11 +47,12 @@ func openArray(f mappedFile, l *layout, width uint64) (a array, err error) {
 		return a, codec.Corrupt(f.Name(), "file", -1, fmt.Sprintf("elements of %d bytes", width), fmt.Sprintf("%d bytes", f.Size()))
 	}
 	a.count, a.data = uint64(rest)/width, f.Data()[a.base:]
-	if !l.header {
+	// Nothing of a header is used. If the file has hashes, Verify compares it by them; reading all
+	// headers would take most of the time of Open.
+	if !l.header || f.lazy {
 		return a, nil
 	}
 	defer mapped.Guard(debug.SetPanicOnFault(true), &err, f.File)
-	// Each of its bytes is known, so that its block need not be hashed for it.
 	d := codec.NewDecoder(f.Data()[:headerSize], f.Name(), "header")
 	for _, field := range []struct {
 		name      string

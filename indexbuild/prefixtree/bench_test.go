@@ -143,7 +143,7 @@ func BenchmarkLookup(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				pos, _, err := x.Lookup(prefixes[i%len(prefixes)])
 				if err == nil {
-					_, err = x.Node(pos)
+					_, err = x.Sums(pos)
 				}
 				if err != nil {
 					b.Fatal(err)

@@ -168,6 +168,9 @@ func checkTree(t *testing.T, x *Index, want map[string]*expected) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if s, err := x.Sums(at); err != nil || s != n.Sum {
+			t.Fatalf("node %d has %+v, %v; want %+v", at, s, err, n.Sum)
+		}
 		got := expected{Prefix: p, Depth: n.Depth, MaxDepth: n.MaxDepth, Sum: n.Sum, Tiers: map[Tier]Sum{}}
 		all, err := x.Tiers(at)
 		if err != nil {
