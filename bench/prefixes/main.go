@@ -24,7 +24,7 @@ const folders = `
 create table folders as
 select prefix, count(*)::ubigint objects, sum(size)::ubigint bytes
 from (
-  select unnest(list_transform(range(0, len(parts)), n -> array_to_string(parts[1:n], '/') || if(n > 0, '/', ''))) prefix, size
+  select unnest(list_transform(range(0, len(parts)), n -> coalesce(array_to_string(parts[1:n], '/'), '') || if(n > 0, '/', ''))) prefix, size
   from (select string_split(Key, '/') parts, Size size from read_csv('%s', header = true))
 )
 group by prefix`
