@@ -90,7 +90,7 @@ func closedSteps() []step {
 
 // closedLake makes a lake with those datasets that may are for, and returns its versions and, for
 // each, the rows that an independent count finds: by dataset and host.
-func closedLake(t *testing.T, may func(dataset string) bool) (store blob.Store, versions []string, counts []map[string]map[string]int) {
+func closedLake(t testing.TB, may func(dataset string) bool) (store blob.Store, versions []string, counts []map[string]map[string]int) {
 	t.Helper()
 	store = blob.NewMemory()
 	rows := map[string]map[string][]string{} // by dataset and batch
@@ -167,7 +167,7 @@ type closed struct {
 }
 
 // setReaders gives a lake the readers of these tests.
-func setReaders(t *testing.T, store blob.Store) {
+func setReaders(t testing.TB, store blob.Store) {
 	t.Helper()
 	for name, text := range closedReaders {
 		r, err := access.ParseReaders(text)
@@ -181,7 +181,7 @@ func setReaders(t *testing.T, store blob.Store) {
 }
 
 // startClosed starts a service with readers and with a token for each principal.
-func startClosed(t *testing.T, store blob.Store) *closed {
+func startClosed(t testing.TB, store blob.Store) *closed {
 	t.Helper()
 	c := &closed{tokens: map[string]string{}, follower: access.NewFollower(store)}
 	for _, name := range principals {

@@ -37,16 +37,16 @@ import (
 
 // service is a server of one lake, its handler, and its log.
 type service struct {
-	t       *testing.T
+	t       testing.TB
 	store   blob.Store
 	server  *lookup.Server
 	metrics *Metrics
-	web     *http.ServeMux
+	web     *Handler
 	routes  map[string]*route
 	log     bytes.Buffer
 }
 
-func start(t *testing.T, store blob.Store, opt lookup.Options) *service {
+func start(t testing.TB, store blob.Store, opt lookup.Options) *service {
 	t.Helper()
 	s := &service{t: t, store: store}
 	opt.CacheDir = t.TempDir()
@@ -126,7 +126,7 @@ type urlItem struct {
 func ptr[T any](v T) *T { return &v }
 
 // small returns a lake of two datasets.
-func small(t *testing.T) blob.Store {
+func small(t testing.TB) blob.Store {
 	t.Helper()
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"net/url"
@@ -73,7 +74,8 @@ func (r *request) page(content interface{ Render() ([]byte, error) }) error {
 	r.header.Set("Content-Security-Policy",
 		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	r.header.Set("Referrer-Policy", "no-referrer")
-	r.doc.buf = append(r.doc.buf, html...)
+	// The page repeats what was asked for, which can be any bytes.
+	r.doc.buf = append(r.doc.buf, bytes.ToValidUTF8(html, []byte("\uFFFD"))...)
 	return nil
 }
 
