@@ -98,7 +98,8 @@ func readAll(x *Index, prefixes []string) (string, error) {
 	return s.String(), nil
 }
 
-// A flipped bit in any byte of any file is found by verify, and by queries unless the answers are right.
+// A flipped bit in any byte of any file is found by verify, and by queries unless their answers are
+// right.
 func TestFlippedBits(t *testing.T) {
 	for _, format := range Formats() {
 		dir, _ := build(t, Options{Format: format}, damageObjects)

@@ -398,7 +398,7 @@ func (w *writer) manifest(stats *Stats) (int64, error) {
 		return 0, err
 	}
 	slices.Sort(w.files)
-	all := make([]sums, len(w.files))
+	all := make([]sums, len(w.files)+1) // the last one is of blocksName
 	g, ctx := errgroup.WithContext(w.ctx)
 	g.SetLimit(w.b.opt.Parallelism)
 	for i, name := range w.files {
@@ -427,7 +427,8 @@ func (w *writer) manifest(stats *Stats) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	w.files, all = append(w.files, blocksName), append(all, s)
+	all[len(w.files)] = s
+	w.files = append(w.files, blocksName)
 
 	doc, err := encodeManifest(w.layout, w.b.opt.Created, stats, w.files, all)
 	if err != nil {
