@@ -259,13 +259,16 @@ var allowed = map[string][]string{
 	"serve/lookup": {
 		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
-		"serve/lookup/pagesearch",
+		"serve/hot", "serve/lookup/pagesearch", "serve/turns",
 	},
 	"serve/lookup/pagesearch": {"lake/part"},
+	"serve/turns":             {},
+	"serve/answers":           {},
+	"serve/hot":               {},
 	"serve/bulk":              {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/turns", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},
