@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/serve/auth"
 )
 
@@ -147,6 +148,7 @@ func BenchmarkPrincipal(b *testing.B) {
 		for _, again := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/again=%v", c.alg, again), func(b *testing.B) {
 				b.ReportAllocs()
+				started := indextest.ProcessorTime(b)
 				for b.Loop() {
 					if !again {
 						auth.Forget(j)
@@ -155,6 +157,7 @@ func BenchmarkPrincipal(b *testing.B) {
 						b.Fatal(name, err)
 					}
 				}
+				indextest.ReportPerEntry(b, started, 1)
 			})
 		}
 	}
