@@ -177,6 +177,12 @@ var allowed = map[string][]string{
 		"lake/urlnorm",
 	},
 
+	"export/urlkey":   {},
+	"export/domain64": {},
+	"export/domain64/numbers": {
+		"export/domain64", "lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash",
+	},
+
 	"activities": {
 		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/published", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
@@ -196,7 +202,7 @@ var allowed = map[string][]string{
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
-		"activities", "indexbuild/lakecheck", "indexbuild/move",
+		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
