@@ -398,14 +398,14 @@ func (p *planner) sum(
 // ranges returns the ranges of partitions for the largest sites and TLDs, and for large subdomains
 // of these sites.
 func (p *planner) ranges(sites, tlds []sized) ([]own, error) {
-	numbers, err := p.opt.Numbers(p.plan.Layout)
+	registry, err := p.plan.registry(p.store)
 	if err != nil {
 		return nil, err
 	}
-	l := numbers.Layout()
+	l := registry.Layout()
 	var ranges []own
 	add := func(n Name, level domain64.Level) error {
-		codes, err := numbers.Assign(p.ctx, []Name{n})
+		codes, err := assign(p.ctx, registry, []Name{n})
 		if err != nil {
 			return err
 		}

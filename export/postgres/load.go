@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
@@ -144,7 +145,7 @@ type source struct {
 	opt      Options
 	version  *manifest.Version
 	rules    *takedown.Rules
-	numbers  Numbers
+	registry *numbers.Registry
 	segments map[int]*segment.Segment
 	known    map[string]domain64.Code
 	missing  []Name
@@ -164,7 +165,7 @@ func newSource(ctx context.Context, store blob.Store, p *plan, opt Options) (*so
 	if s.rules, err = rulesOf(ctx, store, p.Takedowns); err != nil {
 		return nil, err
 	}
-	s.numbers, err = opt.Numbers(p.Layout)
+	s.registry, err = p.registry(store)
 	return s, err
 }
 
@@ -293,13 +294,13 @@ func (s *source) number(e *encoder, c *part.Columns) error {
 	if len(s.missing) == 0 {
 		return nil
 	}
-	numbers, err := s.numbers.Assign(s.ctx, s.missing)
+	codes, err := assign(s.ctx, s.registry, s.missing)
 	if err != nil {
 		return err
 	}
 	for i, n := range s.missing {
-		s.known[n.Host] = numbers[i]
-		s.hostRows = hostRow(s.hostRows, numbers[i], n)
+		s.known[n.Host] = codes[i]
+		s.hostRows = hostRow(s.hostRows, codes[i], n)
 	}
 	return nil
 }

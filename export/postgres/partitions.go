@@ -41,7 +41,9 @@ func (a bounds) values() string {
 }
 
 // check is the condition that proves that a table has rows of the range alone.
-func (a bounds) check() string { return fmt.Sprintf("domain64 BETWEEN %s AND %s", literal(a.Lo), literal(a.Hi)) }
+func (a bounds) check() string {
+	return fmt.Sprintf("domain64 BETWEEN %s AND %s", literal(a.Lo), literal(a.Hi))
+}
 
 // literal is a BIGINT in SQL. The smallest one has no literal of its own: a minus is an operator.
 func literal(n int64) string {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -134,6 +136,12 @@ type Planned struct {
 
 func planKey(run string) string { return "staging/" + run + "/postgres-export.json" }
 
+// registry is the registry of the plan's numbers.
+func (p *plan) registry(store blob.Store) (*numbers.Registry, error) {
+	l, err := domain64.ParseLayout(p.Layout)
+	return numbers.Open(store, l), err
+}
+
 func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) {
 	key := planKey(run)
 	data, _, err := store.Get(ctx, key)
@@ -146,8 +154,6 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 
 // Options are what all steps need besides the lake.
 type Options struct {
-	// Numbers is the registry of a layout's numbers.
-	Numbers func(layout string) (Numbers, error)
 	// CacheDir holds copies of index files of a lake in S3 while a plan is made.
 	CacheDir string
 	// Report, which may be nil, is called with how many rows a step has done.

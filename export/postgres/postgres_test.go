@@ -8,12 +8,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/urlkey"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
@@ -21,62 +19,20 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// counter is a registry of numbers in memory.
-type counter struct {
-	sync.Mutex
-	layout domain64.Layout
-	names  map[string]domain64.Code
-	last   map[domain64.Code]uint32
-}
-
-func newCounter(l domain64.Layout) *counter {
-	return &counter{layout: l, names: map[string]domain64.Code{}, last: map[domain64.Code]uint32{}}
-}
-
-func (c *counter) Layout() domain64.Layout { return c.layout }
-
-func (c *counter) Assign(_ context.Context, hosts []Name) ([]domain64.Code, error) {
-	c.Lock()
-	defer c.Unlock()
-	var out []domain64.Code
-	for _, h := range hosts {
-		n, err := domain64.SplitHost(h.Host, h.Domain)
-		if err != nil {
-			return nil, err
-		}
-		code := domain64.Code(0)
-		for at := domain64.TLD; at <= domain64.Sub && n.Label(at) != ""; at++ {
-			key := fmt.Sprint(code, n.Label(at))
-			if c.names[key] == 0 {
-				c.last[code]++
-				if c.last[code] > c.layout.Max(at) {
-					return nil, inputf("no number is left for the %s %s of %s", at, n.Label(at), h.Domain)
-				}
-				c.names[key] = c.layout.Child(code, at, c.last[code])
-			}
-			code = c.names[key]
-		}
-		out = append(out, code)
-	}
-	return out, nil
-}
-
 // setup is a lake and a database.
 type setup struct {
-	tb      testing.TB
-	server  *testenv.Postgres
-	store   blob.Store
-	dsn     string
-	numbers *counter
-	opt     Options
-	spec    Spec
-	runs    int
+	tb     testing.TB
+	server *testenv.Postgres
+	store  blob.Store
+	dsn    string
+	opt    Options
+	spec   Spec
+	runs   int
 }
 
 func newSetup(tb testing.TB) *setup {
-	s := &setup{tb: tb, server: testenv.NewPostgres(tb), store: blob.NewMemory(), numbers: newCounter(domain64.Document)}
+	s := &setup{tb: tb, server: testenv.NewPostgres(tb), store: blob.NewMemory()}
 	s.dsn = s.server.NewDatabase(tb)
-	s.opt.Numbers = func(string) (Numbers, error) { return s.numbers, nil }
 	s.spec = Spec{Lake: "file:///lake", DSN: s.dsn}
 	return s
 }

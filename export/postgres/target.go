@@ -159,10 +159,10 @@ const (
 
 // final are the codes, or classes of codes, that a retry does not mend.
 var final = []string{
-	"28",    // the user is refused
-	"3D",    // no such database
-	"42",    // a table, a column or a right that is missing: the schema was changed by hand
-	"3F000", // no such schema
+	"28",             // the user is refused
+	"3D",             // no such database
+	"42",             // a table, a column or a right that is missing: the schema was changed by hand
+	"3F000",          // no such schema
 	"22021", "22P05", // text that the database's encoding lacks
 }
 

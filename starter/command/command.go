@@ -67,7 +67,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		urllist.NewCommand(urllist.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
-		compactCommand(&g), gcCommand(&g),
+		compactCommand(&g), gcCommand(&g), exportCommand(&g),
 		verifyCommand(&g), rebuildCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd

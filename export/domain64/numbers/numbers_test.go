@@ -469,7 +469,9 @@ func BenchmarkAssign(b *testing.B) {
 		}
 		names = append(names, n)
 	}
-	slices.SortFunc(names, func(x, y domain64.Name) int { return strings.Compare(x.TLD+" "+x.Domain+" "+x.Sub, y.TLD+" "+y.Domain+" "+y.Sub) })
+	slices.SortFunc(names, func(x, y domain64.Name) int {
+		return strings.Compare(x.TLD+" "+x.Domain+" "+x.Sub, y.TLD+" "+y.Domain+" "+y.Sub)
+	})
 	store := blob.NewMemory()
 	run := func(b *testing.B) {
 		for b.Loop() {
