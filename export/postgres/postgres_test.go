@@ -3,6 +3,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -73,7 +74,7 @@ func (s *setup) export() Result {
 
 func (s *setup) connect() *pgx.Conn {
 	s.tb.Helper()
-	c, err := connect(s.tb.Context(), Target{s.dsn, DefaultSchema})
+	c, err := connect(s.tb.Context(), Target{s.dsn, cmp.Or(s.spec.Schema, DefaultSchema)})
 	if err != nil {
 		s.tb.Fatal(err)
 	}

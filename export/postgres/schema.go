@@ -28,6 +28,9 @@ var (
 // schemaLock is the advisory lock of those who create or change a schema.
 const schemaLock = "SELECT pg_advisory_xact_lock(hashtextextended('urlake ' || current_schema(), 0))"
 
+// simple sends several statements at once.
+const simple = pgx.QueryExecModeSimpleProtocol
+
 // prepare creates the schema if it is missing, and checks that it is as it was created.
 func prepare(ctx context.Context, c *pgx.Conn, schema string) error {
 	var number int
@@ -63,15 +66,22 @@ func prepare(ctx context.Context, c *pgx.Conn, schema string) error {
 		case !ours && tables > 0:
 			return inputf("the schema %s has tables that are not of an export; give --schema another name", schema)
 		case !ours:
-			if _, err := tx.Exec(ctx, schemaSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
+			if _, err := tx.Exec(ctx, schemaSQL, simple); err != nil {
 				return err
 			}
 		}
 		if err := checkTables(ctx, tx, schema); err != nil {
 			return err
 		}
-		// Functions hold nothing, so those of this build replace others.
-		_, err := tx.Exec(ctx, strings.ReplaceAll(functionsSQL, "@schema@", quote(schema)), pgx.QueryExecModeSimpleProtocol)
+		// Functions hold nothing, so those of this build replace others. A comment says which they are.
+		text := strings.ReplaceAll(functionsSQL, "@schema@", quote(schema))
+		comment := fmt.Sprintf("urlake %016x", xxh3.HashString(text))
+		var same bool
+		if err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(to_regprocedure(current_schema() || '.lookup(text)'), 'pg_proc') = $1, false)`, comment).
+			Scan(&same); err != nil || same {
+			return err
+		}
+		_, err := tx.Exec(ctx, text+"COMMENT ON FUNCTION lookup(text) IS "+quoteText(comment), simple)
 		return err
 	}))
 }

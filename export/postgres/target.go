@@ -173,7 +173,8 @@ func explain(what string, err error) error {
 	}
 	var e *pgconn.PgError
 	var input *InputError
-	if errors.As(err, &input) || !errors.As(err, &e) {
+	var told *serverError
+	if errors.As(err, &input) || errors.As(err, &told) || !errors.As(err, &e) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	text := fmt.Sprintf("%s: PostgreSQL: %s (SQLSTATE %s)", what, e.Message, e.Code)

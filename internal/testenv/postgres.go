@@ -196,7 +196,8 @@ func (p *Postgres) command(name string, args ...string) *exec.Cmd {
 func (p *Postgres) start() error {
 	p.exited, p.output = make(chan struct{}), bytes.Buffer{}
 	cmd := p.command("postgres", "-D", p.data(), "-k", p.temp, "-p", strconv.Itoa(postgresPort),
-		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "log_min_messages=fatal", "-c", "max_connections=40")
+		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "log_min_messages=fatal", "-c", "max_connections=40",
+		"-c", "autovacuum=off") // so that nothing but a test writes
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
 	started := make(chan error)
 	exited := p.exited
