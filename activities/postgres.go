@@ -26,7 +26,7 @@ func (p *Publish) PlanPostgres(ctx context.Context, spec postgres.Spec, run stri
 		return PostgresPlan{}, err
 	}
 	return withHeartbeat(ctx, p.Memory, exportMemory, func(ctx context.Context, _ func(any)) (PostgresPlan, error) {
-		plan, err := postgres.Plan(ctx, p.Store, spec, run, postgres.Options{CacheDir: p.TempDir})
+		plan, err := postgres.Plan(ctx, p.Store, spec, run, postgres.Options{TempDir: p.TempDir})
 		return PostgresPlan{plan, p.Search.Allowed(ctx)}, err
 	})
 }

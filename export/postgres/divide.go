@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -303,10 +304,15 @@ func (p *planner) large(most int64) (sites, tlds []sized, err error) {
 	bySite := map[segment.Key]int64{}
 	byTLD := map[string]int64{}
 	name := map[segment.Key]string{}
+	temp, err := os.MkdirTemp(p.opt.TempDir, "export-")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer os.RemoveAll(temp)
 	for i := range p.version.Segments {
 		s := &p.version.Segments[i]
 		ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-		seg, err := segment.Open(p.ctx, p.store, ref, segment.Options{Cache: segment.NewFrameCache(cacheBytes), CacheDir: p.opt.CacheDir})
+		seg, err := segment.Open(p.ctx, p.store, ref, segment.Options{Cache: segment.NewFrameCache(cacheBytes), CacheDir: temp})
 		if err != nil {
 			return nil, nil, err
 		}

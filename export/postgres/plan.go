@@ -154,8 +154,8 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 
 // Options are what all steps need besides the lake.
 type Options struct {
-	// CacheDir holds copies of index files of a lake in S3 while a plan is made.
-	CacheDir string
+	// TempDir holds copies of index files of a lake in S3 while a plan is made; "" is the system's.
+	TempDir string
 	// Report, which may be nil, is called with how many rows a step has done.
 	Report func(rows int64)
 	// LockTimeout is how long a statement waits for a lock of somebody else before it is tried

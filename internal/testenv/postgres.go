@@ -109,14 +109,12 @@ func (p *Postgres) DSN(database string) string {
 	return fmt.Sprintf("host=%s port=%d user=postgres dbname=%s", p.temp, postgresPort, database)
 }
 
-// Dir is a folder of the server's user, for tablespaces.
-func (p *Postgres) Dir(tb testing.TB, name string) string {
-	tb.Helper()
-	dir := filepath.Join(p.temp, name)
-	if err := p.mkdir(dir); err != nil {
-		tb.Fatal(err)
+// Own gives a folder to the server's user, for a tablespace.
+func (p *Postgres) Own(dir string) error {
+	if p.user == nil {
+		return nil
 	}
-	return dir
+	return os.Chown(dir, int(p.user.Uid), int(p.user.Gid))
 }
 
 // Crash ends the server as a power failure would, and starts it again: it recovers from its log.
@@ -168,14 +166,6 @@ func createPostgres(bin string) (*Postgres, error) {
 }
 
 func (p *Postgres) data() string { return filepath.Join(p.temp, "data") }
-
-func (p *Postgres) mkdir(dir string) error {
-	err := os.Mkdir(dir, 0o700)
-	if err == nil && p.user != nil {
-		err = os.Chown(dir, int(p.user.Uid), int(p.user.Gid))
-	}
-	return err
-}
 
 // command returns a command that runs a program of PostgreSQL as the server's user.
 func (p *Postgres) command(name string, args ...string) *exec.Cmd {
