@@ -766,6 +766,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	r.RegisterWorkflow(GCWorkflow)
 	r.RegisterWorkflow(RebuildWorkflow)
 	r.RegisterWorkflow(VerifyWorkflow)
+	r.RegisterWorkflow(PostgresExportWorkflow)
 	for _, f := range files {
 		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {
 			t.Errorf("%s: %v", f, err)

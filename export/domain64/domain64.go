@@ -249,8 +249,8 @@ type Range struct {
 }
 
 // Range returns the codes of a name and everything below it: of a top-level domain all its domains,
-// of a domain all subdomains and paths, of a subdomain its paths, of a path that alone. The range of
-// the zero code is everything.
+// of a domain all subdomains and paths, of a subdomain its paths, of a path that alone. The range
+// of the zero code is everything.
 func (l Layout) Range(c Code) Range {
 	at, ok := l.Level(c)
 	if !ok {
@@ -284,9 +284,9 @@ func (r Range) Len() uint64 {
 	return uint64(r.To) - uint64(r.From)
 }
 
-// Bounds returns the lower and the upper bound as PostgreSQL takes them in FOR VALUES FROM … TO …: a
-// quoted number, or MAXVALUE. PostgreSQL before 16 reads no hex numbers, and the smallest BIGINT is
-// one only in quotes.
+// Bounds returns the lower and the upper bound as PostgreSQL takes them in FOR VALUES FROM … TO …:
+// a quoted number, or MAXVALUE. PostgreSQL before 16 reads no hex numbers, and the smallest BIGINT
+// is one only in quotes.
 func (r Range) Bounds() (from, to string) {
 	from, to = "'"+strconv.FormatInt(r.From, 10)+"'", "MAXVALUE"
 	if !r.Open {

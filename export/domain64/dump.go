@@ -14,8 +14,8 @@ type Entry struct {
 	Name Name
 }
 
-// WriteJSON writes the tree of entries, which ascend by code and have every parent, as JSON: objects
-// by the hex digits of each number, so that sorting by key is sorting by code.
+// WriteJSON writes the tree of entries, which ascend by code and have every parent, as JSON:
+// objects by the hex digits of each number, so that sorting by key is sorting by code.
 //
 //	{"01": {"name": "com", "children": {"000001": {"name": "jadud", "children": {"01": "research"}}}}}
 //
@@ -25,8 +25,9 @@ func (l Layout) WriteJSON(w io.Writer, entries iter.Seq2[Entry, error]) error {
 	return l.write(w, entries, "", "")
 }
 
-// WriteJsonnet writes the same tree as Jsonnet, in the style of jsonnetfmt: it begins with a comment
-// that names the layout, and every member ends with a comma. The value is that of WriteJSON.
+// WriteJsonnet writes the same tree as Jsonnet, in the style of jsonnetfmt: it begins with a
+// comment that names the layout, and every member ends with a comma. The value is that of
+// WriteJSON.
 func (l Layout) WriteJsonnet(w io.Writer, entries iter.Seq2[Entry, error]) error {
 	return l.write(w, entries, "// domain64, layout "+l.String()+"\n", ",")
 }

@@ -23,9 +23,9 @@ type Name struct {
 // IPAddresses stands for the top-level domain of IP addresses. No host name can have it.
 const IPAddresses = "[ip]"
 
-// SplitHost returns the name of a host that belongs to a registrable domain, both in canonical form,
-// as rows of a lake have them. So a domain of the lake is one Domain here, whatever the public suffix
-// list says of its suffix.
+// SplitHost returns the name of a host that belongs to a registrable domain, both in canonical
+// form, as rows of a lake have them. So a domain of the lake is one Domain here, whatever the
+// public suffix list says of its suffix.
 func SplitHost(host, domain string) (Name, error) {
 	if isIP(host) {
 		return Name{TLD: IPAddresses, Domain: host}, nil

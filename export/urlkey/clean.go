@@ -10,11 +10,11 @@ import (
 var tracking = [...]string{"utm_source", "utm_medium", "utm_campaign", "utm_term", "utm_content", "utm_brand"}
 
 // CleanURL returns a URL as the scrape service stores it: without six tracking parameters
-// (utm_source, utm_medium, utm_campaign, utm_term, utm_content, utm_brand) and without the fragment,
-// and with its query encoded again. That sorts the parameters by name, writes a space as + and a
-// parameter without a value with =, and drops what net/url cannot read as a parameter, such as one
-// with a semicolon or a broken escape. So it is not urlake's canonical form, and the key of a
-// canonical URL can differ from that of the cleaned one.
+// (utm_source, utm_medium, utm_campaign, utm_term, utm_content, utm_brand) and without the
+// fragment, and with its query encoded again. That sorts the parameters by name, writes a space as
+// + and a parameter without a value with =, and drops what net/url cannot read as a parameter, such
+// as one with a semicolon or a broken escape. So it is not urlake's canonical form, and the key of
+// a canonical URL can differ from that of the cleaned one.
 //
 // The error is that of net/url for a text that is no URL.
 func CleanURL(raw string) (string, error) {

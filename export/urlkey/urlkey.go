@@ -71,7 +71,8 @@ func HostName(url string) string {
 	return s
 }
 
-// afterSlashes returns what follows "//" behind the scheme, if there is one, and "" without slashes.
+// afterSlashes returns what follows "//" behind the scheme, if there is one, and "" without
+// slashes.
 func afterSlashes(url string) string {
 	i := 0
 	for i < len(url) && schemeByte(url[i], i) {
@@ -100,7 +101,7 @@ func schemeByte(c byte, i int) bool {
 	return false
 }
 
-// ExpectedPairs is the number of pairs among n different URLs of one host sum whose keys are equal by
-// chance: n(n-1)/2 pairs, each equal with a probability of one in 2^HashBits. URLs of many hosts have
-// fewer, by a factor of up to 2^SumBits, which is how many sums there are.
+// ExpectedPairs is the number of pairs among n different URLs of one host sum whose keys are equal
+// by chance: n(n-1)/2 pairs, each equal with a probability of one in 2^HashBits. URLs of many hosts
+// have fewer, by a factor of up to 2^SumBits, which is how many sums there are.
 func ExpectedPairs(n float64) float64 { return n * (n - 1) / 2 / (low56 + 1) }

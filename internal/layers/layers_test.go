@@ -136,7 +136,7 @@ var allowed = map[string][]string{
 		"lake/takedown", "lake/trash", "lake/urlnorm",
 	},
 	"indexbuild/lakecheck": {
-		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
+		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
 		"indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
@@ -168,7 +168,7 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
-		"indexbuild/publish", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
+		"export/domain64/numbers", "indexbuild/publish", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
@@ -187,6 +187,14 @@ var allowed = map[string][]string{
 		"export/domain64", "export/domain64/numbers", "export/urlkey", "indexbuild/postings", "indexbuild/segment",
 		"indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec", "lake/lease", "lake/manifest", "lake/part",
 		"lake/partreader", "lake/takedown", "lake/urlnorm",
+	},
+	"export/scan": {
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/takedown",
+	},
+	"export/files": {
+		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "internal/cli", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/part", "lake/urlnorm", "serve/format",
 	},
 
 	"activities": {
@@ -212,8 +220,11 @@ var allowed = map[string][]string{
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/garbage",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
 		"starter/find", "starter/ingestreport", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+	},
+	"starter/export": {
+		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy", "serve/lookup",
 	},
 	"starter/access": {
 		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",

@@ -163,6 +163,7 @@ func (m *Map) Apply(ctx context.Context, edits []Edit) (*Map, error) {
 func prepare(edits []Edit) (changes []change, keys [][]byte, err error) {
 	sorted := slices.Clone(edits)
 	slices.SortStableFunc(sorted, func(a, b Edit) int { return bytes.Compare(a.Key, b.Key) })
+	changes, keys = make([]change, 0, len(sorted)), make([][]byte, 0, len(sorted))
 	for i, e := range sorted {
 		if err := check(e.Entry); err != nil {
 			return nil, nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/starter/access"
+	"github.com/urlake/urlake/starter/export"
 	"github.com/urlake/urlake/starter/lookup"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/takedown"
@@ -65,9 +66,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		lookup.NewCommand(lookup.Program{Open: g.store, Check: requireLake, Failed: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
 		urllist.NewCommand(urllist.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
+		export.NewCommand(export.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json},
+			exportPostgresCommand(&g)),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
-		compactCommand(&g), gcCommand(&g), exportCommand(&g),
+		compactCommand(&g), gcCommand(&g),
 		verifyCommand(&g), rebuildCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd

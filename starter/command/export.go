@@ -7,19 +7,7 @@ import (
 	"github.com/urlake/urlake/starter/pgexport"
 )
 
-func exportCommand(g *global) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "export",
-		Short: "Copy the URLs of a lake, or of a slice of it, elsewhere",
-		Args:  cli.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Usagef("say what to export to; %q lists it", cli.Typed("starter export --help"))
-		},
-	}
-	cmd.AddCommand(exportPostgresCommand(g))
-	return cmd
-}
-
+// exportPostgresCommand returns "starter export postgres".
 func exportPostgresCommand(g *global) *cobra.Command {
 	cmd, in := pgexport.NewCommand()
 	wait := false

@@ -232,7 +232,8 @@ func (r *Registry) Find(ctx context.Context, names []domain64.Name) ([]domain64.
 // least of all if names that are neighbours in order come in one batch. Memory is about 300 bytes a
 // name.
 //
-// The error is a *FullError, and nothing of that commit is assigned, if a parent has no number left.
+// The error is a *FullError, and nothing of that commit is assigned, if a parent has no number
+// left.
 func (r *Registry) Assign(ctx context.Context, names []domain64.Name) ([]domain64.Code, error) {
 	all := make([]domain64.Code, 0, len(names))
 	for some := range slices.Chunk(names, maxBatch) {
@@ -387,8 +388,8 @@ func (r *Registry) Names(ctx context.Context, codes []domain64.Code) ([]domain64
 }
 
 // All yields every name that has a code, ascending by code as an unsigned number, so that a name
-// comes before all below it. Below is the code of the part of the tree to yield, 0 for all. An error
-// is the last thing that it yields. It is one state of the registry.
+// comes before all below it. Below is the code of the part of the tree to yield, 0 for all. An
+// error is the last thing that it yields. It is one state of the registry.
 func (r *Registry) All(ctx context.Context, below domain64.Code) iter.Seq2[domain64.Entry, error] {
 	return func(yield func(domain64.Entry, error) bool) {
 		fail := func(err error) { yield(domain64.Entry{}, fmt.Errorf("domain64 numbers: %w", err)) }

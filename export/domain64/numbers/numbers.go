@@ -1,10 +1,10 @@
 // Package numbers keeps in a lake which number each name has at its place in the domain64 tree
-// (package domain64, docs/formats/domain64.md). A name gets the next number of its parent when it is
-// first assigned, 1 at first, and keeps it: numbers have no gaps, are never used again, and no two
-// writers give one of them twice.
+// (package domain64, docs/formats/domain64.md). A name gets the next number of its parent when it
+// is first assigned, 1 at first, and keeps it: numbers have no gaps, are never used again, and no
+// two writers give one of them twice.
 //
-// Each layout has numbers of its own. The lake is where they are decided. A database that has a copy
-// of them checks it against the lake's (Compare).
+// Each layout has numbers of its own. The lake is where they are decided. A database that has a
+// copy of them checks it against the lake's (Compare).
 //
 // # Objects
 //
@@ -239,8 +239,8 @@ func (r *Registry) replaced(ctx context.Context, etag string) bool {
 	return err == nil && info.ETag != etag
 }
 
-// read calls do with the map of the layout as it is now, and again if a garbage collection has taken
-// pieces of a document that was replaced meanwhile.
+// read calls do with the map of the layout as it is now, and again if a garbage collection has
+// taken pieces of a document that was replaced meanwhile.
 func (r *Registry) read(ctx context.Context, do func(t table, m *pieces.Map) error) error {
 	for {
 		doc, etag, err := load(ctx, r.store)
@@ -288,8 +288,8 @@ func Layouts(ctx context.Context, store blob.Store) (map[domain64.Layout]int64, 
 }
 
 // Announce writes the number of a sweep of a garbage collection into the document, so that commits
-// that are in flight begin again and wait for its end (package trash). A lake without numbers has no
-// document, and needs none: whoever writes the first one looks for a sweep after that.
+// that are in flight begin again and wait for its end (package trash). A lake without numbers has
+// no document, and needs none: whoever writes the first one looks for a sweep after that.
 func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
 	for range commitRounds {
 		doc, etag, err := load(ctx, store)

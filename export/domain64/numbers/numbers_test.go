@@ -39,8 +39,8 @@ func assign(t testing.TB, r *numbers.Registry, names ...domain64.Name) []domain6
 	return codes
 }
 
-// all returns the content of a registry, and checks that it has the order of codes, every parent, and
-// numbers without a gap.
+// all returns the content of a registry, and checks that it has the order of codes, every parent,
+// and numbers without a gap.
 func all(t testing.TB, r *numbers.Registry) map[domain64.Name]domain64.Code {
 	t.Helper()
 	got := map[domain64.Name]domain64.Code{}
@@ -251,8 +251,8 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-// Writers at once, each with a store that now and then loses the reply of a put or fails it, get the
-// same code for the same name, and leave no gap.
+// Writers at once, each with a store that now and then loses the reply of a put or fails it, get
+// the same code for the same name, and leave no gap.
 func TestWritersAtOnce(t *testing.T) {
 	memory := blob.NewMemory()
 	got := make([]map[domain64.Name]domain64.Code, 6)
@@ -328,7 +328,8 @@ func (f *flaky) Put(ctx context.Context, key string, data []byte, cond blob.Cond
 	return info, err
 }
 
-// A writer that dies after any number of changes has assigned all of a batch or nothing, and another goes on.
+// A writer that dies after any number of changes has assigned all of a batch or nothing, and
+// another goes on.
 func TestDeathAtEachChange(t *testing.T) {
 	batch := func(n int) (names []domain64.Name) {
 		for i := range 300 {
