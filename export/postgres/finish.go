@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
@@ -361,29 +362,40 @@ func (f *finisher) names() error {
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
-	if _, err := f.exec("INSERT INTO domain64 (number, level, host, domain) SELECT DISTINCT number, 0, host, domain FROM load_hosts ON CONFLICT DO NOTHING"); err != nil {
+	if f.p.Whole {
+		if _, err := f.exec("DELETE FROM domain64"); err != nil {
+			return err
+		}
+	}
+	layout, err := domain64.ParseLayout(f.p.Layout)
+	if err != nil {
 		return err
 	}
-	if f.p.Whole || len(f.p.Reloaded) > 0 {
-		// Hosts that takedowns hide are not told.
-		from := urlsTable
-		if f.p.Whole {
-			from = staged
+	// What a number keeps of the levels from the TLD, and from the domain on.
+	tld := layout.Child(0, domain64.TLD, layout.Max(domain64.TLD))
+	site := layout.Child(tld, domain64.Domain, layout.Max(domain64.Domain))
+	for _, sql := range []string{
+		`SELECT DISTINCT number, CASE WHEN number & $2 = number AND number & $1 = number THEN 1
+			WHEN number & $2 = number THEN 2 ELSE 3 END, host, domain FROM load_hosts`,
+		`SELECT DISTINCT number & $2, 2, domain, domain FROM load_hosts WHERE number & $2 <> number AND $1::bigint IS NOT NULL`,
+		`SELECT DISTINCT number & $1, 1, CASE WHEN host ~ '^\[|^[0-9.]+$' THEN '` + domain64.IPAddresses + `'
+			ELSE regexp_replace(domain, '^.*\.', '') END, '' FROM load_hosts WHERE number & $1 <> number AND $2::bigint IS NOT NULL`,
+	} {
+		if _, err := f.exec("INSERT INTO domain64 (number, level, host, domain) "+sql+" ON CONFLICT DO NOTHING",
+			tld.Signed(), site.Signed()); err != nil {
+			return err
 		}
-		if _, err := f.exec(`DELETE FROM domain64 d WHERE ($1::text[] IS NULL OR d.domain = ANY($1))
-			AND NOT EXISTS (SELECT 1 FROM `+from+` u WHERE u.domain64 = d.number)
-			AND NOT EXISTS (SELECT 1 FROM collisions u WHERE u.domain64 = d.number)`, f.reloaded()); err != nil {
+	}
+	if len(f.p.Reloaded) > 0 {
+		// Hosts that takedowns hide are not told.
+		if _, err := f.exec(`DELETE FROM domain64 d WHERE d.domain = ANY($1)
+			AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.domain64 BETWEEN d.number AND d.number | CASE d.level WHEN 2 THEN ~$2::bigint ELSE 0 END)
+			AND NOT EXISTS (SELECT 1 FROM collisions u WHERE u.domain64 BETWEEN d.number AND d.number | CASE d.level WHEN 2 THEN ~$2::bigint ELSE 0 END)`,
+			f.p.Reloaded, site.Signed()); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (f *finisher) reloaded() []string {
-	if f.p.Whole {
-		return nil
-	}
-	return f.p.Reloaded
 }
 
 // lists writes which batches and rules the tables have.

@@ -30,6 +30,22 @@ BEGIN
 END
 $$;
 
+-- The numbers of a TLD, a domain or a host, and of all that is below it, are those from
+-- first_number to last_number. Both are NULL for a name without a number.
+CREATE OR REPLACE FUNCTION first_number(name text) RETURNS bigint
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path = @schema@, pg_temp AS $$
+    SELECT d.number FROM domain64 d WHERE d.host = first_number.name ORDER BY d.number DESC LIMIT 1
+$$;
+
+CREATE OR REPLACE FUNCTION last_number(name text) RETURNS bigint
+LANGUAGE sql STABLE STRICT PARALLEL SAFE
+SET search_path = @schema@, pg_temp AS $$
+    SELECT d.number | ~((-1::bigint) << (64 - (
+        SELECT sum(b)::int FROM unnest(string_to_array(s.layout, '-')::int[]) WITH ORDINALITY AS t (b, n) WHERE n <= d.level)))
+    FROM domain64 d, state s WHERE d.host = last_number.name ORDER BY d.number DESC LIMIT 1
+$$;
+
 CREATE OR REPLACE FUNCTION lookup(url text)
 RETURNS TABLE (dataset_id integer, dataset text, canonical_url text, requested boolean, rows bigint,
                first_ts timestamptz, last_ts timestamptz, size bigint)

@@ -43,7 +43,7 @@ CREATE TABLE batches (
 
 CREATE TABLE domain64 (
     number bigint PRIMARY KEY,
-    level smallint NOT NULL CHECK (level BETWEEN 0 AND 3),
+    level smallint NOT NULL CHECK (level BETWEEN 1 AND 3),
     host text NOT NULL,
     domain text NOT NULL
 );
