@@ -44,7 +44,9 @@ func (x *Index) LoadPostgres(ctx context.Context, lakeURL, run string, chunk, de
 	}
 	s := step{run: run, name: fmt.Sprintf("load-postgres-%06d", chunk), deaths: deaths, ofLake: true}
 	return contained(ctx, &x.Lake, s, exportMemory, func(ctx context.Context, store blob.Store, report func(any)) (postgres.Loaded, error) {
-		return postgres.Load(ctx, store, run, chunk, postgres.Options{Report: func(rows int64) { report(PostgresLoading{rows}) }})
+		return postgres.Load(ctx, store, run, chunk, postgres.Options{
+			TempDir: x.TempDir, Report: func(rows int64) { report(PostgresLoading{rows}) },
+		})
 	})
 }
 

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -263,9 +262,4 @@ func hostRow(out []byte, code domain64.Code, n Name) []byte {
 		out = append(binary.BigEndian.AppendUint32(out, uint32(len(s))), s...)
 	}
 	return out
-}
-
-// copied is a complete COPY of rows.
-func copied(rows []byte) *bytes.Reader {
-	return bytes.NewReader(append(append(bytes.Clone(copyHeader), rows...), copyTrailer...))
 }

@@ -52,7 +52,7 @@ func (s *source) mapURLs(e *encoder, c *part.Columns, field string) error {
 		} else {
 			s.idMap.last = pair
 		}
-		out := binary.BigEndian.AppendUint16(s.mapRows, 6)
+		out := binary.BigEndian.AppendUint16(s.mapRows.buf, 6)
 		out = append64(out, urlkey.Key(requested))
 		out = append64(out, urlkey.Key(canonical))
 		out = append32(out, uint32(id))
@@ -60,9 +60,9 @@ func (s *source) mapURLs(e *encoder, c *part.Columns, field string) error {
 		for _, text := range []string{requested, canonical} {
 			out = append(binary.BigEndian.AppendUint32(out, uint32(len(text))), text...)
 		}
-		s.mapRows = out
+		s.mapRows.buf = out
 	}
-	return nil
+	return s.mapRows.flush()
 }
 
 // hidden reports whether takedowns hide a canonical URL in the dataset whatever its time.

@@ -105,12 +105,16 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 	}
 	for _, more := range []struct {
 		into string
-		rows []byte
-	}{{"load_hosts (number, host, domain)", s.hostRows}, {"load_id_map (" + idMapColumns + ")", s.mapRows}} {
-		if len(more.rows) == 0 {
+		rows *spool
+	}{{"load_hosts (number, host, domain)", &s.hostRows}, {"load_id_map (" + idMapColumns + ")", &s.mapRows}} {
+		if more.rows.empty() {
 			continue
 		}
-		if _, err := c.PgConn().CopyFrom(ctx, copied(more.rows), "COPY "+more.into+" FROM STDIN (FORMAT binary)"); err != nil {
+		r, err := more.rows.reader()
+		if err != nil {
+			return out, err
+		}
+		if _, err := c.PgConn().CopyFrom(ctx, r, "COPY "+more.into+" FROM STDIN (FORMAT binary)"); err != nil {
 			return out, err
 		}
 	}
@@ -149,15 +153,15 @@ type source struct {
 	segments map[int]*segment.Segment
 	known    map[string]domain64.Code
 	missing  []Name
-	hostRows []byte
-	mapRows  []byte
+	hostRows spool
+	mapRows  spool
 	idMap    *idMapper
 
 	rows, urls int64
 }
 
 func newSource(ctx context.Context, store blob.Store, p *plan, opt Options) (*source, error) {
-	s := &source{ctx: ctx, store: store, plan: p, opt: opt, segments: map[int]*segment.Segment{}, known: map[string]domain64.Code{}}
+	s := &source{hostRows: spool{dir: opt.TempDir}, mapRows: spool{dir: opt.TempDir}, ctx: ctx, store: store, plan: p, opt: opt, segments: map[int]*segment.Segment{}, known: map[string]domain64.Code{}}
 	var err error
 	if s.version, err = manifest.ReadVersion(ctx, store, p.Ref); err != nil {
 		return nil, err
@@ -173,6 +177,8 @@ func (s *source) close() {
 	for _, seg := range s.segments {
 		seg.Close()
 	}
+	s.hostRows.close()
+	s.mapRows.close()
 }
 
 // copy encodes the rows of a chunk.
@@ -300,9 +306,9 @@ func (s *source) number(e *encoder, c *part.Columns) error {
 	}
 	for i, n := range s.missing {
 		s.known[n.Host] = codes[i]
-		s.hostRows = hostRow(s.hostRows, codes[i], n)
+		s.hostRows.buf = hostRow(s.hostRows.buf, codes[i], n)
 	}
-	return nil
+	return s.hostRows.flush()
 }
 
 // canonical is the field of a dataset's extras that has canonical URLs, "" for none.

@@ -154,7 +154,8 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 
 // Options are what all steps need besides the lake.
 type Options struct {
-	// TempDir holds copies of index files of a lake in S3 while a plan is made; "" is the system's.
+	// TempDir holds copies of index files of a lake in S3 while a plan is made, and rows of the
+	// tables beside urls while a chunk is loaded; "" is the system's.
 	TempDir string
 	// Report, which may be nil, is called with how many rows a step has done.
 	Report func(rows int64)
@@ -214,7 +215,11 @@ func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Opti
 	if err := p.pin(); err != nil {
 		return Planned{}, err
 	}
-	var err error
+	release, err := hold(ctx, store, p.plan.Version)
+	if err != nil {
+		return Planned{}, err
+	}
+	defer release()
 	if p.c, err = connect(ctx, spec.target()); err != nil {
 		return Planned{}, err
 	}

@@ -227,7 +227,7 @@ func begin(ctx context.Context, c *pgx.Conn, p *plan) error {
 			return err
 		}
 		var before int64
-		err := tx.QueryRow(ctx, "SELECT load FROM load WHERE plan = $1", digest).Scan(&before)
+		err := tx.QueryRow(ctx, "SELECT load FROM load WHERE plan = $1 AND to_regclass('"+staged+"') IS NOT NULL", digest).Scan(&before)
 		if err == nil {
 			p.Load = before
 			return nil

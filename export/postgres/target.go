@@ -126,6 +126,7 @@ func connect(ctx context.Context, t Target) (*pgx.Conn, error) {
 	cfg.RuntimeParams["application_name"] = cmp.Or(cfg.RuntimeParams["application_name"], "urlake export")
 	cfg.RuntimeParams["search_path"] = t.Schema
 	cfg.RuntimeParams["timezone"] = "UTC"
+	cfg.RuntimeParams["statement_timeout"] = "0" // a step may take hours
 	for k, v := range keepalive {
 		if cfg.RuntimeParams[k] == "" {
 			cfg.RuntimeParams[k] = v

@@ -89,7 +89,7 @@ func ID(in *workflows.PostgresExportInput) string {
 
 // Start starts the workflow, unless one for the same schema is running.
 func Start(ctx context.Context, c client.Client, in *workflows.PostgresExportInput) (client.WorkflowRun, error) {
-	return single.Start(ctx, c, ID(in), "export to this schema", in.Lake, workflows.PostgresExportWorkflow, *in)
+	return single.Start(ctx, c, ID(in), "run of this export", in.Lake, workflows.PostgresExportWorkflow, *in)
 }
 
 // Progress asks an export how far it is: the share that is done, its stage and a line that describes
