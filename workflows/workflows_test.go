@@ -755,7 +755,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 36 {
+	if len(files) < 40 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()

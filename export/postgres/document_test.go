@@ -46,7 +46,8 @@ func TestDocumentedSQLRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			plan := strings.Join(lines, "\n")
-			if strings.Contains(sql, "'example.com'") && !strings.Contains(plan, "Subplans Removed") || strings.Contains(plan, "urls_01_000002") && !strings.Contains(plan, "never executed") {
+			if strings.Contains(sql, "('example.com')") &&
+				(!strings.Contains(plan, "Subplans Removed") || strings.Contains(plan, "urls_01_000002")) {
 				t.Errorf("block %d does not prune:\n%s", i, plan)
 			}
 			t.Logf("plan of block %d:\n%s", i, plan)
