@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/tracing"
+	"github.com/urlake/urlake/internal/tracing/otlp"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/starter/access"
 	"github.com/urlake/urlake/starter/export"
@@ -103,7 +104,7 @@ const connectTimeout = 5 * time.Second
 // connect connects to the Temporal server that Temporal's standard environment variables name. What
 // the client starts is traced if OpenTelemetry's variables ask for it, until the client is closed.
 func connect(ctx context.Context) (client.Client, error) {
-	traces, err := tracing.Start(ctx, "urlake-starter", cli.Version(), tracing.Reporter(cli.Printable(os.Stderr), "starter"))
+	traces, err := tracing.Start(ctx, "urlake-starter", cli.Version(), otlp.Reporter(cli.Printable(os.Stderr), "starter"))
 	if err != nil {
 		return nil, err
 	}
