@@ -149,7 +149,7 @@ func TestTakedownsRetirementsAndCompactions(t *testing.T) {
 	same(t, s.has(), w)
 }
 
-// crashes are places at which a step fails once.
+// A step fails once at each place, connections are cut and the server crashes; the export goes on.
 func TestKilledAnywhereGoesOn(t *testing.T) {
 	s := newSetup(t)
 	a := urlsOf("example.com", 3, 40)

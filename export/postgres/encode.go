@@ -17,10 +17,6 @@ const copyColumns = "domain64, key, first_ts, last_ts, size, rows, batch_id, dat
 
 const (
 	copyFields = 9
-	// fixedBytes are those of a row without times, sizes and URL: the number of fields, a length for
-	// each, and the values of fixed width.
-	fixedBytes = 2 + 4*copyFields + 3*8 + 2*4
-
 	// postgresEpoch is 2000-01-01 in milliseconds since 1970, where PostgreSQL's times begin.
 	postgresEpoch = 946684800_000
 	// minTS and maxTS bound what a timestamptz holds: from 4714 BC to 294276 AD.

@@ -139,8 +139,8 @@ func index(ctx context.Context, c *pgx.Conn, p *plan, table string, opt Options)
 }
 
 // resolve takes the rows of keys out of a table, adds up those of one URL and batch, and puts those
-// of the smallest URL of each key back. The others go to load_collisions. Which is the smallest does
-// not depend on the order in which rows were loaded.
+// of the smallest URL of each key back. The others go to load_collisions. Which is the smallest
+// does not depend on the order in which rows were loaded.
 func resolve(ctx context.Context, tx pgx.Tx, table, keys string) error {
 	for _, sql := range []string{
 		"CREATE TEMPORARY TABLE resolved ON COMMIT DROP AS " + keys,

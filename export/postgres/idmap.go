@@ -19,8 +19,8 @@ type idMapper struct {
 	last string // the last row that was written, without the numbers of its batch
 }
 
-// mapURLs encodes which canonical URL the extras of the picked rows have. A row without one, or with
-// one that is no URL, has no entry; neither has a row whose URL is its own canonical URL.
+// mapURLs encodes which canonical URL the extras of the picked rows have. A row without one, or
+// with one that is no URL, has no entry; neither has a row whose URL is its own canonical URL.
 func (s *source) mapURLs(e *encoder, c *part.Columns, field string) error {
 	if s.idMap == nil {
 		list, err := lake.LoadSuffixList(s.ctx, s.store, s.version.PublicSuffix)

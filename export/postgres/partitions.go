@@ -24,7 +24,7 @@ const (
 // bounds is a range of domain64 as PostgreSQL compares it: from lo on, and up to hi inclusive.
 type bounds struct{ Lo, Hi int64 }
 
-// of reports whether b is within a.
+// holds reports whether b is within a.
 func (a bounds) holds(b bounds) bool { return a.Lo <= b.Lo && b.Hi <= a.Hi }
 
 // values is the FOR VALUES clause. PostgreSQL's upper bounds are exclusive, and what follows the

@@ -20,7 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 )
 
-// plan returns the tables that PostgreSQL's plan of a query reads.
+// explained returns the tables that PostgreSQL's plan of a query reads.
 func explained(t *testing.T, c *pgx.Conn, sql string, args ...any) (read []string) {
 	t.Helper()
 	var text []byte
@@ -161,7 +161,8 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 	}
 }
 
-// TestDivideCoversEverything compares the partitions of random ranges with a search for each number.
+// TestDivideCoversEverything compares the partitions of random ranges with a search for each
+// number.
 func TestDivideCoversEverything(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	l := domain64.Document

@@ -25,15 +25,16 @@ import (
 const (
 	// planFormat is the version of plans.
 	planFormat = 1
-	// chunkRows is about how many rows one Load copies in its transaction: some seconds of work that
-	// a crash destroys. A chunk has at least one part.
+	// chunkRows is about how many rows one Load copies in its transaction: some seconds of work
+	// that a crash destroys. A chunk has at least one part.
 	chunkRows = 2 << 20
 	// maxChunks bounds the chunks of a plan, and so the history of its workflow.
 	maxChunks = 4000
 	// rebuildShare is the share of the batches' rows from which on a load of everything is faster
 	// than adding to tables with indexes.
 	rebuildShare = 2
-	// maxReloaded is how many domains are loaded again when takedowns change. Of more, everything is.
+	// maxReloaded is how many domains are loaded again when takedowns change. Of more, everything
+	// is.
 	maxReloaded = 10_000
 )
 

@@ -73,7 +73,8 @@ func prepare(ctx context.Context, c *pgx.Conn, schema string) error {
 		if err := checkTables(ctx, tx, schema); err != nil {
 			return err
 		}
-		// Functions hold nothing, so those of this build replace others. A comment says which they are.
+		// Functions hold nothing, so those of this build replace others. A comment says which they
+		// are.
 		text := strings.ReplaceAll(functionsSQL, "@schema@", quote(schema))
 		comment := fmt.Sprintf("urlake %016x", xxh3.HashString(text))
 		var same bool

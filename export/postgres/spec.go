@@ -92,7 +92,7 @@ func (s *Spec) domains(list *urlnorm.SuffixList) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// slice names what is exported, so that two exports of one schema can be compared.
+// sliceName names what is exported, so that two exports of one schema can be compared.
 func sliceName(datasets []uint32, domains, idMap []string) string {
 	if len(datasets)+len(domains)+len(idMap) == 0 {
 		return "everything"

@@ -22,8 +22,8 @@ import (
 // histories is a folder for the histories of the exports, which package workflows replays.
 var histories = flag.String("histories", "", "write the histories of exports to PostgreSQL to this `FOLDER`")
 
-// A lake goes to PostgreSQL through Temporal, with a worker that is killed while it copies rows, and
-// the database then answers as the lake does.
+// A lake goes to PostgreSQL through Temporal, with a worker that is killed in the middle of a step,
+// and the database then answers as the lake does.
 func TestExportToPostgres(t *testing.T) {
 	t.Parallel()
 	server := testenv.NewPostgres(t)

@@ -92,8 +92,8 @@ func Start(ctx context.Context, c client.Client, in *workflows.PostgresExportInp
 	return single.Start(ctx, c, ID(in), "run of this export", in.Lake, workflows.PostgresExportWorkflow, *in)
 }
 
-// Progress asks an export how far it is: the share that is done, its stage and a line that describes
-// it. ok is false if it does not answer, for example since no worker runs.
+// Progress asks an export how far it is: the share that is done, its stage and a line that
+// describes it. ok is false if it does not answer, for example since no worker runs.
 func Progress(ctx context.Context, c client.Client, run client.WorkflowRun) (share float64, stage, line string, ok bool) {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
 	defer stop()
