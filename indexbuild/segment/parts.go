@@ -179,8 +179,8 @@ func (s *Segment) PageBlocks(
 	return blocks, nil
 }
 
-// PartBlocks returns all page index blocks of a file, in the order of its rows. It makes at most one
-// read.
+// PartBlocks returns all page index blocks of a file, in the order of its rows. It makes at most
+// one read.
 func (s *Segment) PartBlocks(ctx context.Context, file uint32) ([]*part.PageIndexBlock, error) {
 	f, err := s.File(ctx, file)
 	if err != nil {
