@@ -109,7 +109,7 @@ var allowed = map[string][]string{
 	"indexbuild/keysort": {"indexbuild/segment", "internal/prefetch"},
 	"indexbuild/postings": {
 		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/part",
-		"lake/partreader", "lake/seekable",
+		"lake/partreader", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
@@ -259,8 +259,10 @@ var allowed = map[string][]string{
 	"serve/lookup": {
 		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
+		"serve/lookup/pagesearch",
 	},
-	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
+	"serve/lookup/pagesearch": {"lake/part"},
+	"serve/bulk":              {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/ui",

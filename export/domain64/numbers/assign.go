@@ -1,11 +1,14 @@
 package numbers
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/lake/codec"
@@ -63,12 +66,15 @@ type placeKey struct {
 // they come first.
 func arrange(names []domain64.Name) (*levels, error) {
 	l := &levels{of: make([]int32, len(names)), at: make([]domain64.Level, len(names))}
+	// Names that are sorted by level come in one run for each place, so nothing has to be looked
+	// up.
+	sorted := slices.IsSortedFunc(names, compareNames)
 	var known [domain64.Levels]map[placeKey]int32
 	for i := range known {
-		known[i] = map[placeKey]int32{}
+		if !sorted {
+			known[i] = map[placeKey]int32{}
+		}
 	}
-	known[domain64.Domain] = make(map[placeKey]int32, len(names)/2)
-	known[domain64.Sub] = make(map[placeKey]int32, len(names)/2)
 	var last domain64.Name
 	var lastAt [domain64.Levels]int32
 	for i, n := range names {
@@ -89,10 +95,15 @@ func arrange(names []domain64.Name) (*levels, error) {
 			if !same {
 				k := placeKey{parent, above, label}
 				var ok bool
-				if at, ok = known[level][k]; !ok {
+				if !sorted {
+					at, ok = known[level][k]
+				}
+				if !ok {
 					at = int32(len(l.places[level]))
 					l.places[level] = append(l.places[level], place{parent: l.pack(parent, above), label: label})
-					known[level][k] = at
+					if !sorted {
+						known[level][k] = at
+					}
 				}
 				lastAt[level] = at
 			}
@@ -102,6 +113,16 @@ func arrange(names []domain64.Name) (*levels, error) {
 		last = n
 	}
 	return l, nil
+}
+
+// compareNames orders names by their labels, from the top-level domain down.
+func compareNames(a, b domain64.Name) int {
+	for level := range domain64.Levels {
+		if c := strings.Compare(a.Label(level), b.Label(level)); c != 0 {
+			return c
+		}
+	}
+	return 0
 }
 
 // The parent of a path can be of any level above. Its level is kept in the two highest bits below
@@ -262,7 +283,32 @@ func (l *levels) assign(ctx context.Context, layout domain64.Layout, m *pieces.M
 		}
 		edits, added = append(edits, more...), added+n
 	}
-	return edits, added, nil
+	return sortEdits(edits), added, nil
+}
+
+// sortEdits sorts edits by their keys, whose first eight bytes behind the kind are a code:
+// comparing these first, as numbers, is what makes it fast. No two edits have the same key.
+func sortEdits(edits []pieces.Edit) []pieces.Edit {
+	type item struct {
+		code uint64
+		at   int32
+		kind byte
+	}
+	items := make([]item, len(edits))
+	for i, e := range edits {
+		items[i] = item{binary.BigEndian.Uint64(e.Key[1:]), int32(i), e.Key[0]}
+	}
+	slices.SortFunc(items, func(a, b item) int {
+		if c := cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.code, b.code)); c != 0 {
+			return c
+		}
+		return bytes.Compare(edits[a.at].Key, edits[b.at].Key)
+	})
+	sorted := make([]pieces.Edit, len(edits))
+	for i, x := range items {
+		sorted[i] = edits[x.at]
+	}
+	return sorted
 }
 
 // number gives numbers to the places of a level that have none.
