@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
+
+func TestMain(m *testing.M) { os.Exit(testenv.KeepPostgres(m)) }
 
 // setup is a lake and a database.
 type setup struct {

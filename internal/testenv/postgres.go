@@ -42,6 +42,7 @@ var postgresShared struct {
 	sync.Mutex
 	server    *Postgres
 	users     int
+	kept      bool
 	databases atomic.Int64
 }
 
@@ -62,6 +63,19 @@ func PostgresBin() string {
 func postgresMajor(path string) int {
 	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	return n
+}
+
+// KeepPostgres runs the tests of a binary, for its TestMain, and stops the PostgreSQL server after
+// all of them instead of after each. Making a cluster takes longer than most tests.
+func KeepPostgres(m *testing.M) (code int) {
+	postgresShared.kept = true
+	defer func() {
+		if s := postgresShared.server; s != nil {
+			s.stop()
+			os.RemoveAll(s.temp)
+		}
+	}()
+	return m.Run()
 }
 
 // NewPostgres returns the PostgreSQL server of the test binary and starts it if no test uses it
@@ -85,7 +99,7 @@ func NewPostgres(tb testing.TB) *Postgres {
 	tb.Cleanup(func() {
 		postgresShared.Lock()
 		defer postgresShared.Unlock()
-		if postgresShared.users--; postgresShared.users == 0 {
+		if postgresShared.users--; postgresShared.users == 0 && !postgresShared.kept {
 			postgresShared.server.stop()
 			os.RemoveAll(postgresShared.server.temp)
 			postgresShared.server = nil
