@@ -45,10 +45,9 @@ func BenchmarkExport(b *testing.B) {
 	writeList(b, list, n)
 	testlake.IngestSpec(b, s.store, ingest.Spec{Dataset: "bench", Batch: "1", Inputs: []string{"file://" + list}})
 	testlake.Publish(b, s.store)
-	run := s.run()
+	s.spec.Rebuild = true
 	for b.Loop() {
-		s.spec.Rebuild = true
-		run = s.run()
+		run := s.run()
 		planned, err := Plan(b.Context(), s.store, s.spec, run, s.opt)
 		if err != nil {
 			b.Fatal(err)

@@ -16,7 +16,9 @@ const idMapColumns = "requested_key, canonical_key, batch_id, dataset_id, reques
 // idMapper makes rows of id_map.
 type idMapper struct {
 	list *urlnorm.SuffixList
-	last string // the last row that was written, without the numbers of its batch
+	// last are the URLs of the last row that was written, and batch is its batch.
+	last  string
+	batch int32
 }
 
 // mapURLs encodes which canonical URL the extras of the picked rows have. A row without one, or
@@ -47,11 +49,11 @@ func (s *source) mapURLs(e *encoder, c *part.Columns, field string) error {
 		if canonical == requested || s.hidden(e, &u) {
 			continue
 		}
-		if pair := requested + "\n" + canonical; pair == s.idMap.last {
+		pair := requested + "\n" + canonical
+		if pair == s.idMap.last && id == s.idMap.batch {
 			continue
-		} else {
-			s.idMap.last = pair
 		}
+		s.idMap.last, s.idMap.batch = pair, id
 		out := binary.BigEndian.AppendUint16(s.mapRows.buf, 6)
 		out = append64(out, urlkey.Key(requested))
 		out = append64(out, urlkey.Key(canonical))

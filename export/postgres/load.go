@@ -72,7 +72,7 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 	if err != nil {
 		return out, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx))
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a Commit there is nothing to roll back
 	if err := fence(ctx, tx, p.Load); err != nil {
 		return out, err
 	}

@@ -195,7 +195,6 @@ type planner struct {
 	rules    *takedown.Rules
 	list     *urlnorm.SuffixList
 	scope    map[uint32]*exported // the datasets of the slice
-	only     map[uint32]bool      // nil for all datasets
 	domains  []string             // nil for all domains
 	segments []*segment.Segment
 }
