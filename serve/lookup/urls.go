@@ -69,7 +69,17 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 		return nil, deadline(early, err)
 	}
 	page, err := l.next(early, q.Limit)
-	return page, deadline(early, err)
+	if err != nil {
+		return nil, deadline(early, err)
+	}
+	if page.Total > 0 {
+		s.server.ahead.names.Note(hotName(l.r.domain, q.Dataset))
+	}
+	if q.Cursor != "" {
+		// Whoever follows a cursor likely follows the next one.
+		l.readAhead(ctx, s.server.ahead.ctx, q.Limit)
+	}
+	return page, nil
 }
 
 // List is a list of URLs that is read page by page. All pages hold what the takedowns left when the
@@ -113,6 +123,9 @@ func (l *List) Next(ctx context.Context, limit int) (*URLsPage, error) {
 	early, cancel := context.WithTimeoutCause(ctx, l.s.server.opt.Deadline, ErrDeadline)
 	defer cancel()
 	page, err := l.next(early, limit)
+	if err == nil {
+		l.readAhead(ctx, ctx, limit)
+	}
 	return page, deadline(early, err)
 }
 
