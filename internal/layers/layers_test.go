@@ -189,6 +189,11 @@ var allowed = map[string][]string{
 		"export/domain64", "lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash",
 	},
 
+	"export/postgres": {
+		"export/domain64", "export/domain64/numbers", "export/urlkey", "indexbuild/postings", "indexbuild/segment",
+		"indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec", "lake/lease", "lake/manifest", "lake/part",
+		"lake/partreader", "lake/takedown", "lake/urlnorm",
+	},
 	"export/scan": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/takedown",
@@ -199,19 +204,19 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
+		"export/postgres", "indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/published", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
 		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
+		"activities", "export/postgres", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
-		"activities", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
+		"activities", "export/postgres", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "workflows",
 	},
@@ -222,7 +227,7 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
-		"starter/find", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/find", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/export": {
 		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy", "serve/lookup",
@@ -251,6 +256,7 @@ var allowed = map[string][]string{
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
 	},
 	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
+	"starter/pgexport":    {"export/postgres", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows"},
 	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/single":      {"activities", "internal/cli"},
 	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "serve/format", "serve/lookup"},
