@@ -465,8 +465,8 @@ func (a *Asker) Rows(hosts []string) Rows {
 
 // Record asks everything, and closes the server: all versions, their datasets, their domains, and
 // what each changed; all lists of URLs, with all pages for versions that have a tag and for the
-// current one; searches, which are paths with parameters, of the current version; takedowns, rejects
-// and more by starter. Limits of pages are small, so that there are cursors.
+// current one; takedowns, rejects and more by starter. Limits of pages are small, so that there are
+// cursors. Searches are paths with parameters, asked of the current version.
 func (a *Asker) Record(hosts, searches []string) *Answers {
 	a.tb.Helper()
 	out := &Answers{Hosts: hosts}

@@ -92,7 +92,7 @@ var fixtureHosts = []string{
 	"xn--mnchen-3ya.example", "192.0.2.7", "[2001:db8::1]", "localhost", "absent.example",
 }
 
-// fixtureSearches are paths with which rows of a large domain are searched by the keys of its pages.
+// fixtureSearches are paths that search a large domain by the keys of its pages.
 var fixtureSearches = []string{
 	"/v1/domain/bulk.example/datasets/list-30/urls?limit=25&prefix=%2F77%2F",
 	"/v1/domain/bulk.example/datasets/list-30/urls?limit=25&prefix=%2F199%2F9&host=bulk.example",
