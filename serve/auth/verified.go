@@ -8,7 +8,7 @@ import (
 
 // maxVerified is how many tokens of each of two generations are remembered. A token takes about 150
 // bytes.
-const maxVerified = 8192
+const maxVerified = 4096
 
 // verified remembers which tokens a key set has verified. A signature costs tens of microseconds, a
 // multiple of a lookup. It belongs to one key set and ends with it, so the token of a key that the

@@ -115,7 +115,7 @@ func TestVerifiedTokensAreBounded(t *testing.T) {
 	var all sync.WaitGroup
 	for c := range clients {
 		all.Go(func() {
-			for i := range 3 * auth.MaxVerified / clients {
+			for i := range 9 * auth.MaxVerified / 4 / clients {
 				name := fmt.Sprintf("u%d-%d", c, i)
 				if err := errors.Join(ask(token(name), name), ask(often, "often")); err != nil {
 					t.Error(err)
