@@ -1,8 +1,5 @@
 package auth
 
-// MaxVerified is maxVerified, for tests of this package.
-const MaxVerified = maxVerified
-
 // Reason is reason, for tests of this package.
 func Reason(err error) string { return reason(err) }
 

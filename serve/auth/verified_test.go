@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -87,47 +86,6 @@ func TestVerifiedTokens(t *testing.T) {
 	var unavailable *auth.UnavailableError
 	if name, err := j.Principal(request("Bearer " + carl)); !errors.As(err, &unavailable) {
 		t.Fatalf("keys of more than an hour ago: %q, %v", name, err)
-	}
-}
-
-// TestVerifiedTokensAreBounded holds that a client with any number of tokens takes no more memory
-// than the limit, that a token in use stays, and that each keeps its own name.
-func TestVerifiedTokensAreBounded(t *testing.T) {
-	p := provider(t)
-	j, err := auth.NewJWKS(auth.Provider{Keys: p.server.URL + "/keys", Issuer: "i", Audience: "a"})
-	if err == nil {
-		err = j.Fetch(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := func(name string) string {
-		return p.sign("ed", "EdDSA", map[string]any{"iss": "i", "aud": "a", "sub": name, "exp": time.Now().Add(time.Hour).Unix()})
-	}
-	ask := func(token, want string) error {
-		if got, err := j.Principal(request("Bearer " + token)); got != want || err != nil {
-			return fmt.Errorf("%q, %v; want %q", got, err, want)
-		}
-		return nil
-	}
-	often := token("often")
-	const clients = 4
-	var all sync.WaitGroup
-	for c := range clients {
-		all.Go(func() {
-			for i := range 9 * auth.MaxVerified / 4 / clients {
-				name := fmt.Sprintf("u%d-%d", c, i)
-				if err := errors.Join(ask(token(name), name), ask(often, "often")); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	n, has := auth.Remembered(j, often)
-	if n > 2*auth.MaxVerified || n < auth.MaxVerified || !has {
-		t.Errorf("%d tokens are remembered, the one in use: %v", n, has)
 	}
 }
 
