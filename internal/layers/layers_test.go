@@ -237,9 +237,10 @@ var allowed = map[string][]string{
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
 	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
+	"serve/tree": {"lake/codec", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/tree", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},

@@ -260,7 +260,8 @@ func (l *List) open(ctx context.Context) error {
 		l.notCounted = "row_groups"
 	default:
 		l.counted = true
-		return l.narrow(ctx)
+		l.pieces, err = s.narrow(ctx, l.pieces, &q.Selection)
+		return err
 	}
 	if q.Offset > 0 {
 		return ErrNotCounted
@@ -309,15 +310,14 @@ func appendPieces(pieces []piece, seg int, dataset uint32, tuples []segment.Tupl
 	return pieces
 }
 
-// narrow reduces the pieces to the rows of a selection of one host.
-func (l *List) narrow(ctx context.Context) error {
+// narrow reduces pieces to the rows of a selection of one host.
+func (s *Snapshot) narrow(ctx context.Context, pieces []piece, sel *Selection) ([]piece, error) {
 	group, groupCtx := newGroup(ctx)
 	group.SetLimit(searchesAtOnce)
-	for i := range l.pieces {
+	for i := range pieces {
 		group.Go(func() error {
-			pc := &l.pieces[i]
-			pg := newPager(l.s, 0)
-			sel := &l.q.Selection
+			pc := &pieces[i]
+			pg := newPager(s, 0)
 			lo, err := pg.search(groupCtx, pc, pc.tuple.FirstRow, pc.end(), func(p *rowPage, i int) bool { return sel.place(p, i) < 0 })
 			if err != nil {
 				return err
@@ -328,10 +328,9 @@ func (l *List) narrow(ctx context.Context) error {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return nil, err
 	}
-	l.pieces = slices.DeleteFunc(l.pieces, func(pc piece) bool { return len(pc.spans) == 0 })
-	return nil
+	return slices.DeleteFunc(pieces, func(pc piece) bool { return len(pc.spans) == 0 }), nil
 }
 
 // slice makes a page of a selection whose rows are counted.

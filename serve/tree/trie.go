@@ -1,0 +1,216 @@
+package tree
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+)
+
+// sum is a sum of sizes that cannot overflow: each is below 2^63.
+type sum struct{ hi, lo uint64 }
+
+func (s *sum) add(b sum) {
+	var carry uint64
+	s.lo, carry = bits.Add64(s.lo, b.lo, 0)
+	s.hi, _ = bits.Add64(s.hi, b.hi, carry)
+}
+
+func (s *sum) sub(b sum) {
+	var borrow uint64
+	s.lo, borrow = bits.Sub64(s.lo, b.lo, 0)
+	s.hi, _ = bits.Sub64(s.hi, b.hi, borrow)
+}
+
+// size is the sum as answers have it: 2^63-1 if it is that or more, as in segment.Totals.
+func (s sum) size() int64 {
+	if s.hi > 0 || s.lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(s.lo)
+}
+
+// counts are those of the rows at a node or below it.
+type counts struct {
+	rows   int64
+	direct int64 // rows at the node itself
+	sized  int64 // rows that have a size
+	size   sum
+}
+
+func (c *counts) add(b *counts) {
+	c.rows, c.direct, c.sized = c.rows+b.rows, c.direct+b.direct, c.sized+b.sized
+	c.size.add(b.size)
+}
+
+func (c *counts) sub(b *counts) {
+	c.rows, c.direct, c.sized = c.rows-b.rows, c.direct-b.direct, c.sized-b.sized
+	c.size.sub(b.size)
+}
+
+// valid reports whether c can be the counts of rows.
+func (c *counts) valid() bool {
+	return c.rows >= 0 && 0 <= c.direct && c.direct <= c.rows && 0 <= c.sized && c.sized <= c.rows &&
+		c.size.hi < 1<<63 && (c.sized > 0 || c.size == sum{})
+}
+
+// node is a host or a directory of a trie.
+type node struct {
+	counts
+	path     string // from the domain on: "", "host/", "host/dir/"
+	level    int    // below the base
+	children int    // that are in the trie, or as an index says
+	kids     []*node
+}
+
+// trie has the nodes from a base down to some level, with exact counts. Rows are added by their
+// hosts and paths, and nodes with the counts of their subtrees.
+type trie struct {
+	base   string
+	levels int // below the base
+	most   int // nodes
+	// reserve is called before the trie takes that much memory in all, in bytes; nil for nobody.
+	reserve func(bytes int64) error
+	all     map[string]*node
+	root    *node
+
+	// The nodes of the row that was added last, from the root down; whole tells that the last of
+	// them is its directory.
+	host, dir string
+	stack     []*node
+	whole     bool
+	name      []byte
+}
+
+const (
+	// nodeBytes is about what a node takes with its name and its place in the map.
+	nodeBytes = 320
+	// reserveNodes is for how many nodes memory is reserved at once.
+	reserveNodes = 4096
+)
+
+// TooManyNodesError means that an answer takes more nodes than a trie may have.
+type TooManyNodesError struct{ Max int }
+
+func (e *TooManyNodesError) Error() string {
+	return fmt.Sprintf("the answer takes more than %d directories", e.Max)
+}
+
+func newTrie(base string, levels, most int) *trie {
+	t := &trie{base: base, levels: levels, most: most, all: map[string]*node{}}
+	t.root = &node{path: base}
+	t.all[base] = t.root
+	return t
+}
+
+// dirEnd is the length of the directory of a path and query: up to the last slash before the query.
+func dirEnd(path string) int {
+	if q := strings.IndexByte(path, '?'); q >= 0 {
+		path = path[:q]
+	}
+	return strings.LastIndexByte(path, '/') + 1
+}
+
+// node returns the node of a path at a level, which it makes if there is none. The path need not
+// stay valid.
+func (t *trie) node(path []byte, level int) (*node, error) {
+	n := t.all[string(path)]
+	if n == nil {
+		if len(t.all) >= t.most {
+			return nil, &TooManyNodesError{t.most}
+		}
+		if t.reserve != nil && len(t.all)%reserveNodes == 0 {
+			if err := t.reserve(int64(len(t.all)+reserveNodes) * nodeBytes); err != nil {
+				return nil, err
+			}
+		}
+		n = &node{path: string(path), level: level}
+		t.all[n.path] = n
+	}
+	return n, nil
+}
+
+// find sets the stack for rows of a host and a directory, which are below the base.
+func (t *trie) find(host, dir string) error {
+	if host == t.host && dir == t.dir && t.stack != nil {
+		return nil
+	}
+	t.host, t.dir = strings.Clone(host), strings.Clone(dir)
+	t.stack = append(t.stack[:0], t.root)
+	t.name = append(append(t.name[:0], host...), dir...)
+	t.whole = len(t.name) == len(t.base)
+	at := len(t.base)
+	for level := 1; level <= t.levels && at < len(t.name); level++ {
+		at += bytes.IndexByte(t.name[at:], '/') + 1
+		n, err := t.node(t.name[:at], level)
+		if err != nil {
+			return err
+		}
+		t.stack = append(t.stack, n)
+		t.whole = at == len(t.name)
+	}
+	return nil
+}
+
+// add adds a row, which is below the base.
+func (t *trie) add(host, path string, size int64, hasSize bool) error {
+	if err := t.find(host, path[:dirEnd(path)]); err != nil {
+		return err
+	}
+	for _, n := range t.stack {
+		n.rows++
+		if hasSize {
+			n.sized++
+			n.size.add(sum{lo: uint64(size)})
+		}
+	}
+	if t.whole {
+		t.stack[len(t.stack)-1].direct++
+	}
+	return nil
+}
+
+// remove takes a row away that is in the counts of its nodes. It reports false if a node is not
+// there.
+func (t *trie) remove(host, path string, size int64, hasSize bool) (bool, error) {
+	had := len(t.all)
+	if err := t.find(host, path[:dirEnd(path)]); err != nil {
+		return false, err
+	}
+	for _, n := range t.stack {
+		n.rows--
+		if hasSize {
+			n.sized--
+			n.size.sub(sum{lo: uint64(size)})
+		}
+	}
+	if t.whole {
+		t.stack[len(t.stack)-1].direct--
+	}
+	return len(t.all) == had, nil
+}
+
+// link gives nodes their children, without nodes of which no row is left, and counts them unless
+// the counts of an index stand. It reports false if counts are not those of rows.
+func (t *trie) link(counted bool) bool {
+	for _, n := range t.all {
+		if !n.valid() {
+			return false
+		}
+		if n.rows == 0 || n == t.root {
+			continue
+		}
+		parent := t.all[n.path[:strings.LastIndexByte(n.path[:len(n.path)-1], '/')+1]]
+		if parent == nil {
+			return false
+		}
+		parent.kids = append(parent.kids, n)
+	}
+	for _, n := range t.all {
+		if n.level < t.levels || !counted {
+			n.children = len(n.kids)
+		}
+	}
+	return true
+}
