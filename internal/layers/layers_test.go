@@ -125,6 +125,10 @@ var allowed = map[string][]string{
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
 	},
+	"indexbuild/segment/pathtree": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
+	"indexbuild/treebuild": {
+		"indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
+	},
 	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/deadrows": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
@@ -238,7 +242,7 @@ var allowed = map[string][]string{
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
 	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
-	"serve/tree": {"lake/codec", "serve/lookup"},
+	"serve/tree": {"indexbuild/segment/pathtree", "lake/codec", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/tree", "serve/ui",

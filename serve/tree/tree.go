@@ -28,7 +28,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -175,18 +174,6 @@ func (q *Query) check() error {
 	return nil
 }
 
-// Engine answers queries. It is safe for concurrent use.
-type Engine struct {
-	maxRows  int64
-	maxNodes int
-}
-
-// NewEngine returns an engine for the snapshots of one lake. An answer reads at most maxRows rows
-// and counts at most maxNodes nodes; 0 stands for DefaultMaxRows and DefaultMaxNodes.
-func NewEngine(maxRows int64, maxNodes int) *Engine {
-	return &Engine{cmp.Or(maxRows, DefaultMaxRows), cmp.Or(maxNodes, DefaultMaxNodes)}
-}
-
 // Answer returns a page of the nodes below the one that the query is for. A node that does not exist
 // has no rows.
 func (e *Engine) Answer(ctx context.Context, snap *lookup.Snapshot, q Query) (*Page, error) {
@@ -228,52 +215,21 @@ func (q *Query) name(domain, base string) string {
 	return fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%d\x00%d", domain, base, strings.Join(ids, ","), q.Sort, q.MinCount, q.MinBytes)
 }
 
-// count counts the nodes of a query.
-func (e *Engine) count(ctx context.Context, h *lookup.Holdings, q *Query, at place, page *Page) (*trie, error) {
-	t := newTrie(at.base, q.Depth+1, e.maxNodes)
-	t.reserve = q.Reserve
-	var shown []lookup.Holding
-	scanned := map[int]bool{}
-	for i := range h.All {
-		if one := &h.All[i]; one.Rows > 0 {
-			shown = append(shown, *one)
-			scanned[one.Segment] = true
-		}
-	}
-	page.Scanned = len(scanned)
-	var err error
-	page.RowsRead, err = h.Read(ctx, shown, false, at.lookup, e.maxRows, func(_ *lookup.Holding, p *lookup.Paths) error {
-		for i := range p.Len() {
-			if err := t.add(p.Row(i)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if !t.link(false) {
-		return nil, codec.Corrupt("rows of "+h.Domain, "counts", -1, "counts of rows", "others")
-	}
-	return t, nil
-}
-
 // compare orders siblings.
 func (s Sort) compare(a, b *node) int {
 	c := 0
 	switch s {
 	case ByRows:
-		c = cmp.Compare(b.rows, a.rows)
+		c = cmp.Compare(b.Rows, a.Rows)
 	case BySize:
-		c = cmp.Compare(b.size.size(), a.size.size())
+		c = cmp.Compare(b.Size.Size(), a.Size.Size())
 	}
 	return cmp.Or(c, strings.Compare(a.path, b.path))
 }
 
 // selected returns the children of a node that the query selects, in its order.
 func (q *Query) selected(n *node) []*node {
-	kids := slices.DeleteFunc(n.kids, func(k *node) bool { return k.rows < q.MinCount || k.size.size() < q.MinBytes })
+	kids := slices.DeleteFunc(n.kids, func(k *node) bool { return k.Rows < q.MinCount || k.Size.Size() < q.MinBytes })
 	slices.SortFunc(kids, q.Sort.compare)
 	return kids
 }
@@ -281,8 +237,8 @@ func (q *Query) selected(n *node) []*node {
 // view returns a node as answers have it, without nodes below it.
 func (n *node) view(parent string) Node {
 	return Node{
-		Name: n.path[len(parent):], Path: n.path, Rows: n.rows, Direct: n.direct,
-		Size: n.size.size(), HasSize: n.sized > 0, Children: n.children,
+		Name: n.path[len(parent):], Path: n.path, Rows: n.Rows, Direct: n.Direct,
+		Size: n.Size.Size(), HasSize: n.Sized > 0, Children: n.children,
 	}
 }
 
@@ -319,7 +275,7 @@ func (n *node) nodes(q *Query, depth, most int) int {
 	}
 	listed := 0
 	for _, k := range n.kids {
-		if k.rows < q.MinCount || k.size.size() < q.MinBytes {
+		if k.Rows < q.MinCount || k.Size.Size() < q.MinBytes {
 			continue
 		}
 		if listed++; listed > q.Limit || count >= most {
@@ -366,9 +322,9 @@ func (q *Query) position(root *node, kids []*node) *lookup.TreePosition {
 func (q *Query) value(n *node) uint64 {
 	switch q.Sort {
 	case ByRows:
-		return uint64(n.rows)
+		return uint64(n.Rows)
 	case BySize:
-		return uint64(n.size.size())
+		return uint64(n.Size.Size())
 	}
 	return 0
 }

@@ -3,61 +3,14 @@ package tree
 import (
 	"bytes"
 	"fmt"
-	"math"
-	"math/bits"
 	"strings"
+
+	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 )
-
-// sum is a sum of sizes that cannot overflow: each is below 2^63.
-type sum struct{ hi, lo uint64 }
-
-func (s *sum) add(b sum) {
-	var carry uint64
-	s.lo, carry = bits.Add64(s.lo, b.lo, 0)
-	s.hi, _ = bits.Add64(s.hi, b.hi, carry)
-}
-
-func (s *sum) sub(b sum) {
-	var borrow uint64
-	s.lo, borrow = bits.Sub64(s.lo, b.lo, 0)
-	s.hi, _ = bits.Sub64(s.hi, b.hi, borrow)
-}
-
-// size is the sum as answers have it: 2^63-1 if it is that or more, as in segment.Totals.
-func (s sum) size() int64 {
-	if s.hi > 0 || s.lo > math.MaxInt64 {
-		return math.MaxInt64
-	}
-	return int64(s.lo)
-}
-
-// counts are those of the rows at a node or below it.
-type counts struct {
-	rows   int64
-	direct int64 // rows at the node itself
-	sized  int64 // rows that have a size
-	size   sum
-}
-
-func (c *counts) add(b *counts) {
-	c.rows, c.direct, c.sized = c.rows+b.rows, c.direct+b.direct, c.sized+b.sized
-	c.size.add(b.size)
-}
-
-func (c *counts) sub(b *counts) {
-	c.rows, c.direct, c.sized = c.rows-b.rows, c.direct-b.direct, c.sized-b.sized
-	c.size.sub(b.size)
-}
-
-// valid reports whether c can be the counts of rows.
-func (c *counts) valid() bool {
-	return c.rows >= 0 && 0 <= c.direct && c.direct <= c.rows && 0 <= c.sized && c.sized <= c.rows &&
-		c.size.hi < 1<<63 && (c.sized > 0 || c.size == sum{})
-}
 
 // node is a host or a directory of a trie.
 type node struct {
-	counts
+	pathtree.Counts
 	path     string // from the domain on: "", "host/", "host/dir/"
 	level    int    // below the base
 	children int    // that are in the trie, or as an index says
@@ -104,14 +57,6 @@ func newTrie(base string, levels, most int) *trie {
 	return t
 }
 
-// dirEnd is the length of the directory of a path and query: up to the last slash before the query.
-func dirEnd(path string) int {
-	if q := strings.IndexByte(path, '?'); q >= 0 {
-		path = path[:q]
-	}
-	return strings.LastIndexByte(path, '/') + 1
-}
-
 // node returns the node of a path at a level, which it makes if there is none. The path need not
 // stay valid.
 func (t *trie) node(path []byte, level int) (*node, error) {
@@ -155,18 +100,18 @@ func (t *trie) find(host, dir string) error {
 
 // add adds a row, which is below the base.
 func (t *trie) add(host, path string, size int64, hasSize bool) error {
-	if err := t.find(host, path[:dirEnd(path)]); err != nil {
+	if err := t.find(host, path[:pathtree.DirEnd(path)]); err != nil {
 		return err
 	}
 	for _, n := range t.stack {
-		n.rows++
+		n.Rows++
 		if hasSize {
-			n.sized++
-			n.size.add(sum{lo: uint64(size)})
+			n.Sized++
+			n.Size.Add(pathtree.Sum{Lo: uint64(size)})
 		}
 	}
 	if t.whole {
-		t.stack[len(t.stack)-1].direct++
+		t.stack[len(t.stack)-1].Direct++
 	}
 	return nil
 }
@@ -175,18 +120,18 @@ func (t *trie) add(host, path string, size int64, hasSize bool) error {
 // there.
 func (t *trie) remove(host, path string, size int64, hasSize bool) (bool, error) {
 	had := len(t.all)
-	if err := t.find(host, path[:dirEnd(path)]); err != nil {
+	if err := t.find(host, path[:pathtree.DirEnd(path)]); err != nil {
 		return false, err
 	}
 	for _, n := range t.stack {
-		n.rows--
+		n.Rows--
 		if hasSize {
-			n.sized--
-			n.size.sub(sum{lo: uint64(size)})
+			n.Sized--
+			n.Size.Sub(pathtree.Sum{Lo: uint64(size)})
 		}
 	}
 	if t.whole {
-		t.stack[len(t.stack)-1].direct--
+		t.stack[len(t.stack)-1].Direct--
 	}
 	return len(t.all) == had, nil
 }
@@ -195,10 +140,10 @@ func (t *trie) remove(host, path string, size int64, hasSize bool) (bool, error)
 // the counts of an index stand. It reports false if counts are not those of rows.
 func (t *trie) link(counted bool) bool {
 	for _, n := range t.all {
-		if !n.valid() {
+		if !n.Valid() {
 			return false
 		}
-		if n.rows == 0 || n == t.root {
+		if n.Rows == 0 || n == t.root {
 			continue
 		}
 		parent := t.all[n.path[:strings.LastIndexByte(n.path[:len(n.path)-1], '/')+1]]
