@@ -162,7 +162,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild/unite", "indexbuild", "indexbuild/deadrows", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/published", "indexbuild/repack", "indexbuild/repair", "indexbuild/segment", "indexbuild/segment/overlay",
-		"indexbuild/suppress", "indexbuild/verify", "lake",
+		"indexbuild/suppress", "indexbuild/treebuild", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown", "lake/trash",
 	},
@@ -172,7 +172,7 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
-		"indexbuild/publish", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
+		"indexbuild/publish", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
@@ -232,7 +232,10 @@ var allowed = map[string][]string{
 	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
 	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/single":      {"activities", "internal/cli"},
-	"starter/tree":        {"internal/cli", "lake/blob", "lake/remedy", "serve/lookup", "serve/tree", "starter/lookup"},
+	"starter/tree": {
+		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob", "lake/manifest", "lake/remedy",
+		"serve/lookup", "serve/tree", "starter/lookup",
+	},
 	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "serve/format", "serve/lookup"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
@@ -242,7 +245,7 @@ var allowed = map[string][]string{
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
 	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
-	"serve/tree": {"indexbuild/segment/pathtree", "lake/codec", "serve/lookup"},
+	"serve/tree": {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/tree", "serve/ui",

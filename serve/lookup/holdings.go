@@ -151,51 +151,14 @@ func (h *Holdings) tuples(ctx context.Context, one *Holding, hidden bool) ([]seg
 	if err != nil {
 		return nil, err
 	}
-	return without(whole, left), nil
-}
-
-// without returns the rows of tuples that left does not have. Both ascend, and left has rows of
-// tuples alone.
-func without(tuples, left []segment.Tuple) (rest []segment.Tuple) {
-	for _, t := range tuples {
-		end := t.FirstRow + t.Rows
-		for len(left) > 0 && segment.CompareTuples(left[0], t) == 0 && left[0].FirstRow < end {
-			if before := left[0].FirstRow - t.FirstRow; before > 0 {
-				part := t
-				part.Rows = before
-				rest = append(rest, part)
-			}
-			t.FirstRow = left[0].FirstRow + left[0].Rows
-			left = left[1:]
-		}
-		if t.Rows = end - t.FirstRow; t.Rows > 0 {
-			rest = append(rest, t)
-		}
-	}
-	return rest
+	return overlay.Without(whole, left), nil
 }
 
 // Place is a host of a domain and what the path and query of its URLs begin with. The zero value is
 // all of a domain.
 type Place struct{ Host, Prefix string }
 
-// Paths are hosts, paths and sizes of rows of one part, in its order.
-type Paths struct {
-	c      *part.Columns
-	lo, hi int
-}
-
-// Len is the number of rows.
-func (p *Paths) Len() int { return p.hi - p.lo }
-
-// Row is the host of row i, its path and query, and its size if it has one. The strings are valid
-// until the end of the call that has p, and must be copied to be kept.
-func (p *Paths) Row(i int) (host, path string, size int64, hasSize bool) {
-	i += p.lo
-	return p.c.Host[i], p.c.PathQuery[i], p.c.Size[i], p.c.HasSize[i]
-}
-
-// pathColumns are the columns of Paths.
+// pathColumns are the columns that Read reads.
 var pathColumns = []part.Column{part.ColHost, part.ColPathQuery, part.ColSize}
 
 // TooManyRowsError means that an answer takes more rows than it may read. Rows are those at least
@@ -207,11 +170,11 @@ func (e *TooManyRowsError) Error() string {
 }
 
 // Read calls f for the rows of some holdings, those that are hidden or those that are shown, as far
-// as they are at a place. It reads several row groups at the same time, but calls of f do not
-// overlap. Within a row group they are in the order of its rows. It returns how many rows these
-// were. If there are more than most, the error is a *TooManyRowsError, and f may have been called.
+// as they are at a place: rows [lo, hi) of columns that have host, path and size. It reads several
+// row groups at the same time, but calls of f do not overlap. Within a row group they are in the
+// order of its rows. It returns how many rows these were. If there are more than most, the error is a *TooManyRowsError, and f may have been called.
 func (h *Holdings) Read(
-	ctx context.Context, holdings []Holding, hidden bool, at Place, most int64, f func(from *Holding, p *Paths) error,
+	ctx context.Context, holdings []Holding, hidden bool, at Place, most int64, f func(c *part.Columns, lo, hi int) error,
 ) (rows int64, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.s.server.opt.Deadline, ErrDeadline)
 	defer cancel()
@@ -250,10 +213,10 @@ func (h *Holdings) Read(
 	for i := range pieces {
 		for j := range pieces[i] {
 			group.Go(func() error {
-				return h.readPiece(groupCtx, &pieces[i][j], func(p *Paths) error {
+				return h.readPiece(groupCtx, &pieces[i][j], func(c *part.Columns, lo, hi int) error {
 					one.Lock()
 					defer one.Unlock()
-					return f(&holdings[i], p)
+					return f(c, lo, hi)
 				})
 			})
 		}
@@ -262,7 +225,7 @@ func (h *Holdings) Read(
 }
 
 // readPiece reads the rows of a piece, some pages at a time, past the cache of pages.
-func (h *Holdings) readPiece(ctx context.Context, pc *piece, f func(p *Paths) error) error {
+func (h *Holdings) readPiece(ctx context.Context, pc *piece, f func(c *part.Columns, lo, hi int) error) error {
 	file, err := h.s.file(ctx, pc)
 	if err != nil {
 		return err
@@ -289,7 +252,7 @@ func (h *Holdings) readPiece(ctx context.Context, pc *piece, f func(p *Paths) er
 
 // readPages reads rows [row, end) of a piece, which are on adjacent pages.
 func (h *Holdings) readPages(
-	ctx context.Context, pc *piece, b *part.PageIndexBlock, name string, row, end, pages int64, f func(p *Paths) error,
+	ctx context.Context, pc *piece, b *part.PageIndexBlock, name string, row, end, pages int64, f func(c *part.Columns, lo, hi int) error,
 ) error {
 	weight := min(pages, MaxPages)
 	if err := h.s.server.gate.Acquire(ctx, weight); err != nil {
@@ -311,7 +274,7 @@ func (h *Holdings) readPages(
 		if i := pc.spanAt(from); i < len(pc.spans) {
 			to = min(end, pc.spans[i].first+pc.spans[i].rows)
 		}
-		if err := f(&Paths{c, int(from - row), int(to - row)}); err != nil {
+		if err := f(c, int(from-row), int(to-row)); err != nil {
 			return err
 		}
 		from, ok = pc.next(to)

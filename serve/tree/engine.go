@@ -12,6 +12,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -106,9 +107,11 @@ func (e *Engine) sources(ctx context.Context, h *lookup.Holdings) ([]source, err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range all {
-		g.Go(func() (err error) {
-			all[i].index, err = e.index(ctx, h, h.Segment(all[i].segment))
-			return err
+		g.Go(func() error {
+			return lookup.Contain(func() (err error) {
+				all[i].index, err = e.index(ctx, h, h.Segment(all[i].segment))
+				return err
+			})
 		})
 	}
 	return all, g.Wait()
@@ -153,28 +156,29 @@ func (e *Engine) count(ctx context.Context, h *lookup.Holdings, q *Query, at pla
 	if err := e.lookUp(ctx, h, sources, t, counted); err != nil {
 		return nil, err
 	}
-	row := func(host, path string, size int64, hasSize bool) error { return t.add(host, path, size, hasSize) }
-	read := func(_ *lookup.Holding, p *lookup.Paths) error {
-		for i := range p.Len() {
-			if err := row(p.Row(i)); err != nil {
+	page.RowsRead, err = h.Read(ctx, hidden, true, at.lookup, e.maxRows, func(c *part.Columns, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			ok, err := t.remove(c.Host[i], c.PathQuery[i], c.Size[i], c.HasSize[i])
+			if err == nil && !ok {
+				err = codec.Corrupt(pathtree.InfoKey(h.Segment(hidden[0].Segment)), "nodes", -1, "those of all rows of the segment", "fewer")
+			}
+			if err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	added := row
-	row = func(host, path string, size int64, hasSize bool) error {
-		ok, err := t.remove(host, path, size, hasSize)
-		if err == nil && !ok {
-			err = codec.Corrupt(pathtree.InfoKey(h.Segment(hidden[0].Segment)), "nodes", -1, "those of all rows of the segment", "fewer")
-		}
-		return err
-	}
-	if page.RowsRead, err = h.Read(ctx, hidden, true, at.lookup, e.maxRows, read); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	row = added
-	rows, err := h.Read(ctx, shown, false, at.lookup, e.maxRows-page.RowsRead, read)
+	rows, err := h.Read(ctx, shown, false, at.lookup, e.maxRows-page.RowsRead, func(c *part.Columns, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			if err := t.add(c.Host[i], c.PathQuery[i], c.Size[i], c.HasSize[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	page.RowsRead += rows
 	var tooMany *lookup.TooManyRowsError
 	if errors.As(err, &tooMany) {
@@ -208,7 +212,7 @@ func (e *Engine) lookUp(ctx context.Context, h *lookup.Holdings, sources []sourc
 		if len(s.indexed) == 0 {
 			continue
 		}
-		g.Go(func() error {
+		look := func() error {
 			rows := int64(0)
 			err := s.index.Read(ctx, h.Key, ranges, func(j int, found *pathtree.Node) error {
 				var sum pathtree.Counts
@@ -250,7 +254,8 @@ func (e *Engine) lookUp(ctx context.Context, h *lookup.Holdings, sources []sourc
 				e.forget(h.Segment(s.segment))
 			}
 			return err
-		})
+		}
+		g.Go(func() error { return lookup.Contain(look) })
 	}
 	return g.Wait()
 }

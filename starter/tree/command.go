@@ -47,6 +47,9 @@ A directory is a part of a path that ends in a slash. Everything from a question
 belongs to the row, and scheme and port do not matter. Without a path the tree of a
 domain begins with its hosts, and that of another host with its directories.
 
+The rows of the domain are read, unless the lake has an index of trees: see
+"starter tree build".
+
 On a terminal it draws up to 20 children of each node; in a pipe it prints all as
 NDJSON, a node a line, each after its parent, and with --json one document.`,
 		Example: `  starter tree example.com --lake /data/lake --depth 2
@@ -109,5 +112,6 @@ NDJSON, a node a line, each after its parent, and with --json one document.`,
 	f.StringVar(&sort, "sort", "", "`ORDER` of the children of a node: name, rows or size (default: name, or rows with --top)")
 	f.StringVar(&o.Version, "at", "", "ask this `VERSION`, an id or a name, instead of the current one")
 	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
+	cmd.AddCommand(newBuildCommand(p))
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"sort"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/sync/errgroup"
@@ -89,10 +90,9 @@ func (r *Range) compare(level int, path []byte) int {
 	return bytes.Compare(path, r.Prefix)
 }
 
-// Read calls f for the nodes of some ranges of a domain, those of each range in their order. Calls
-// for one range do not overlap, but those of several may, and i tells the range. A node is valid
-// until the end of the call. Frames that are not in the cache are read in two rounds at most, if the
-// ranges are not larger than framesAtOnce.
+// Read calls f for the nodes of some ranges of a domain, one range after the other, and i tells the
+// range. A node is valid until the end of the call. Frames that are not in the cache are read in two
+// rounds, and in further ones of ranges that have more than framesAtOnce.
 func (x *Index) Read(ctx context.Context, k segment.Key, ranges []Range, f func(i int, n *Node) error) error {
 	var first, last [fenceBytes]byte
 	putFence(&first, k, 0)
@@ -108,11 +108,78 @@ func (x *Index) Read(ctx context.Context, k segment.Key, ranges []Range, f func(
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	runs := make([]run, len(ranges))
+	var panicked atomic.Value
+	g, gctx := errgroup.WithContext(ctx)
 	for i := range ranges {
-		g.Go(func() error { return x.readRange(ctx, k, lo, parts, i, &ranges[i], f) })
+		runs[i] = findRun(parts, &ranges[i])
+		g.Go(func() (err error) {
+			defer func() {
+				if v := recover(); v != nil {
+					panicked.Store(fmt.Sprint(v))
+					err = errPanic
+				}
+			}()
+			from, to := lo+runs[i].from, lo+min(runs[i].to, runs[i].from+framesAtOnce)
+			runs[i].data, err = x.frame(gctx, from, to)
+			return err
+		})
 	}
-	return g.Wait()
+	err = g.Wait()
+	if v := panicked.Load(); v != nil {
+		panic(v) // whoever calls may recover from it
+	}
+	if err != nil {
+		return err
+	}
+	for i := range ranges {
+		if err := x.readRun(ctx, k, lo, parts, &runs[i], &ranges[i], func(n *Node) error { return f(i, n) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errPanic = errors.New("panic")
+
+// run is the frames of a large domain that have a range, by their numbers in its directory.
+type run struct {
+	from, to int
+	data     [][]byte // of the first ones
+}
+
+// findRun finds the frames of a range. It begins in the last frame that begins before it, and ends
+// before the first one that begins behind it.
+func findRun(parts []directoryEntry, r *Range) run {
+	from := sort.Search(len(parts), func(j int) bool { return r.compare(parts[j].level, parts[j].first) >= 0 }) - 1
+	to := sort.Search(len(parts), func(j int) bool { return r.compare(parts[j].level, parts[j].first) > 0 })
+	return run{from: min(max(0, from), to), to: to}
+}
+
+// readRun calls f for the nodes of a range. The frames of its domain begin with frame lo.
+func (x *Index) readRun(
+	ctx context.Context, k segment.Key, lo int, parts []directoryEntry, at *run, r *Range, f func(n *Node) error,
+) (err error) {
+	for from := at.from; from < at.to; from += framesAtOnce {
+		data := at.data
+		if from > at.from {
+			if data, err = x.frame(ctx, lo+from, lo+min(at.to, from+framesAtOnce)); err != nil {
+				return err
+			}
+		}
+		for j := range data {
+			err := x.decodeNodes(lo+from+j, data[j], k, &parts[from+j], func(n *Node) error {
+				if r.compare(Level(n.Path), n.Path) != 0 {
+					return nil
+				}
+				return f(n)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // readShared is Read for a domain that frame i has if any has.
@@ -138,35 +205,6 @@ func (x *Index) readShared(ctx context.Context, k segment.Key, i int, ranges []R
 		}
 		return nil
 	})
-}
-
-// readRange is Read for one range of a large domain, whose frames begin with frame lo.
-func (x *Index) readRange(
-	ctx context.Context, k segment.Key, lo int, parts []directoryEntry, i int, r *Range, f func(i int, n *Node) error,
-) error {
-	// The range begins in the last frame that begins before it, and ends before the first one that
-	// begins behind it.
-	from := max(0, sort.Search(len(parts), func(j int) bool { return r.compare(parts[j].level, parts[j].first) >= 0 })-1)
-	to := sort.Search(len(parts), func(j int) bool { return r.compare(parts[j].level, parts[j].first) > 0 })
-	for ; from < to; from += framesAtOnce {
-		end := min(to, from+framesAtOnce)
-		data, err := x.frame(ctx, lo+from, lo+end)
-		if err != nil {
-			return err
-		}
-		for j := range data {
-			err := x.decodeNodes(lo+from+j, data[j], k, &parts[from+j], func(n *Node) error {
-				if r.compare(Level(n.Path), n.Path) != 0 {
-					return nil
-				}
-				return f(i, n)
-			})
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // frame returns the checked contents of the frames [lo, hi).
