@@ -444,9 +444,11 @@ func (x *Index) all(ctx context.Context, yield func(DomainNode, error) bool) err
 			if err := x.checkFence(i+j, k, j); err != nil {
 				return err
 			}
+			if j > 0 && Level(before) == parts[j].level && bytes.Compare(before, parts[j].first) >= 0 {
+				return codec.Corrupt(x.object, section(end-1), -1, "first nodes behind those of the frames before", "others")
+			}
 			err := x.decodeNodes(i+j, data[0], k, &parts[j], func(n *Node) error {
-				if before != nil && Compare(before, n.Path) >= 0 ||
-					j > 0 && before != nil && Level(before) == parts[j].level && bytes.Compare(before, parts[j].first) >= 0 {
+				if before != nil && Compare(before, n.Path) >= 0 {
 					return codec.Corrupt(x.object, section(i+j), -1, "ascending nodes", "others")
 				}
 				before = append(before[:0], n.Path...)
