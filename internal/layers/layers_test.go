@@ -118,7 +118,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/verify": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
-		"indexbuild/segment/membership", "lake", "lake/blob", "lake/codec", "lake/part",
+		"indexbuild/segment/membership", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec", "lake/part",
 		"lake/partreader", "lake/remedy",
 	},
 	"indexbuild/repair": {
@@ -229,9 +229,9 @@ var allowed = map[string][]string{
 	"starter/compaction": {
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
 	},
-	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
-	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
-	"starter/single":      {"activities", "internal/cli"},
+	"starter/garbage":  {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
+	"starter/schedule": {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
+	"starter/single":   {"activities", "internal/cli"},
 	"starter/tree": {
 		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob", "lake/manifest", "lake/remedy",
 		"serve/lookup", "serve/tree", "starter/lookup",
