@@ -1,22 +1,28 @@
-// Package client asks a urlake read server which datasets contain a domain, which URLs of the
-// domain a dataset holds, and what changed between two versions. It uses nothing else of urlake.
+// Package client asks a urlake read server: which datasets contain a domain, which URLs of the
+// domain a dataset holds, who holds exactly one URL, and what changed between two versions. It has
+// everything of the server's HTTP interface, and uses nothing else of urlake.
 //
 //	c, err := client.New("http://localhost:8080", client.Options{})
-//	domain, err := c.Domain(ctx, "example.com", client.At{})
+//	domain, err := c.Domain(ctx, "example.com", client.Query{})
 //	for u, err := range c.URLs(ctx, "example.com", "smallweb", client.URLsOptions{}) { … }
 //
-// Lists come as iterators that ask for page after page. All pages of a list are of one version,
-// also if another one is published meanwhile. An iterator ends after its first error: without one,
-// the list is complete.
+// Lists come as iterators that ask for page after page, or read streams. All pages of a list are of
+// one version, also if another one is published meanwhile. An iterator ends after its first error:
+// without one, the list is complete. A stream that breaks off is the error [ErrCut].
 //
-// An error answer of the server is a *Problem, whose Kind says what is wrong. A server that answers
-// 429 or 503 is asked again after the time that it names in Retry-After.
+// An error answer of the server is a [*Problem], whose [Kind] says what is wrong:
+//
+//	if errors.Is(err, client.UnknownDataset) { … }
+//
+// A server that answers 429 or 503 is asked again after the time that it names in Retry-After.
+// Nothing else is repeated.
 //
 // The server's page /api describes the interface, and docs/api.md what the answers mean. Members of
 // answers that this package does not know are ignored.
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +34,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cenkalti/backoff/v5"
 )
 
 const (
@@ -35,10 +43,9 @@ const (
 	DefaultAttempts = 5
 	DefaultMaxWait  = 30 * time.Second
 
-	// firstWait is the wait after a first 429 or 503 without Retry-After. It doubles each time.
+	// firstWait is the mean of the wait after a first 429 or 503 without Retry-After. It doubles
+	// each time.
 	firstWait = 500 * time.Millisecond
-	// maxProblem is how many bytes of an error answer are read.
-	maxProblem = 1 << 20
 )
 
 // Options are the settings of a Client. The zero value is usable.
@@ -52,7 +59,7 @@ type Options struct {
 	// retries.
 	Attempts int
 	// MaxWait is the longest wait before a retry. If the server asks for more, its answer is
-	// returned as a *Problem.
+	// returned as a *Problem. So a request waits at most Attempts-1 times MaxWait.
 	MaxWait time.Duration
 }
 
@@ -84,36 +91,6 @@ func New(base string, opt Options) (*Client, error) {
 	return &Client{base: u, opt: opt}, nil
 }
 
-// Problem is an error answer of the server: a problem document (RFC 9457). Kinds and what to do
-// about each are listed on the server's page /api.
-type Problem struct {
-	// Type is the URL of the server's explanation, Kind its last part, such as unknown-dataset.
-	// Both are empty if the answer was no problem document, as one of a proxy.
-	Type, Kind string
-	// Status is the HTTP status.
-	Status int
-	// Title is the same for all problems of a kind, Detail is about the request. It may be empty.
-	Title, Detail string
-	// Members are further members that are text, such as parameter, reason or file.
-	Members map[string]string
-	// RetryAfter is how long to wait before another attempt, 0 if the server named no time.
-	RetryAfter time.Duration
-}
-
-func (p *Problem) Error() string {
-	text := "urlake: " + strconv.Itoa(p.Status) + " " + p.Title
-	if p.Detail != "" {
-		text += ": " + p.Detail
-	}
-	return text
-}
-
-// IsKind reports whether err is or wraps a *Problem of that kind.
-func IsKind(err error, kind string) bool {
-	var p *Problem
-	return errors.As(err, &p) && p.Kind == kind
-}
-
 // segment escapes a domain, URL or name as one element of a path. A server would take . and .. for
 // steps in the path, if they were not escaped.
 func segment(text string) string {
@@ -138,111 +115,130 @@ func at(path string, parameters ...string) string {
 }
 
 // number formats n for a query, 0 as "".
-func number(n int64) string {
+func number[T int | int64](n T) string {
 	if n == 0 {
 		return ""
 	}
-	return strconv.FormatInt(n, 10)
+	return strconv.FormatInt(int64(n), 10)
 }
 
-// get asks for path, which begins with a slash, and decodes the answer into v.
+// flag formats a parameter that is there if it is set.
+func flag(set bool, text string) string {
+	if !set {
+		return ""
+	}
+	return text
+}
+
+// request is what is asked. Its path begins with a slash. Accept is the media type of the answer.
+type request struct {
+	path, accept string
+	// body is sent by POST, if contentType is not empty.
+	body        []byte
+	contentType string
+}
+
+func (q *request) String() string {
+	if q.contentType != "" {
+		return "POST " + q.path
+	}
+	return "GET " + q.path
+}
+
+// get asks for path and decodes the answer, a JSON document, into v.
 func (c *Client) get(ctx context.Context, path string, v any) error {
-	wait := firstWait
-	for attempt := 1; ; attempt++ {
-		err := c.ask(ctx, path, v)
-		var p *Problem
-		busy := errors.As(err, &p) && (p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable)
-		if !busy || attempt == c.opt.Attempts {
-			return err
-		}
-		pause := min(wait, c.opt.MaxWait)
-		if wait *= 2; p.RetryAfter > 0 {
-			pause = p.RetryAfter
-		}
-		if pause > c.opt.MaxWait {
-			return err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return fmt.Errorf("%w (while waiting after: %w)", context.Cause(ctx), err)
-		case <-timer.C:
-		}
+	q := &request{path: path, accept: "application/json"}
+	resp, err := c.send(ctx, q)
+	if err != nil {
+		return err
 	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+		return fmt.Errorf("urlake: %s: %w", q, err)
+	}
+	return nil
 }
 
-// ask sends one request and decodes its answer into v.
-func (c *Client) ask(ctx context.Context, path string, v any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.base.String(), "/")+path, nil)
+// text asks for path and returns the whole answer.
+func (c *Client) text(ctx context.Context, path, accept string) ([]byte, error) {
+	q := &request{path: path, accept: accept}
+	resp, err := c.send(ctx, q)
 	if err != nil {
-		return fmt.Errorf("urlake: %w", err)
+		return nil, err
 	}
-	r.Header.Set("Accept", "application/json, application/problem+json")
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("urlake: %s: %w", q, err)
+	}
+	return body, nil
+}
+
+// send asks until there is an answer that is not 429 or 503, as the options allow. The answer has
+// status 200 and is of the type that is accepted.
+func (c *Client) send(ctx context.Context, q *request) (*http.Response, error) {
+	waits := backoff.NewExponentialBackOff()
+	// A wait is up to half longer or shorter than the interval.
+	waits.Multiplier, waits.MaxInterval = 2, c.opt.MaxWait*2/3
+	waits.InitialInterval = min(firstWait, waits.MaxInterval)
+	var busy *Problem
+	resp, err := backoff.Retry(ctx, func() (*http.Response, error) {
+		resp, err := c.sendOnce(ctx, q)
+		busy = nil
+		var p *Problem
+		if !errors.As(err, &p) || p.Status != http.StatusTooManyRequests && p.Status != http.StatusServiceUnavailable ||
+			p.RetryAfter > c.opt.MaxWait {
+			return resp, backoff.Permanent(err)
+		}
+		if busy = p; p.RetryAfter > 0 {
+			return nil, errors.Join(err, &backoff.RetryAfterError{Duration: p.RetryAfter})
+		}
+		return nil, err
+	}, backoff.WithBackOff(waits), backoff.WithMaxTries(uint(c.opt.Attempts)), backoff.WithMaxElapsedTime(0))
+	var permanent *backoff.PermanentError // the last attempt's error comes as it is
+	switch {
+	case err == nil:
+		return resp, nil
+	case busy != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("%w (while waiting after: %w)", context.Cause(ctx), busy)
+	case busy != nil:
+		return nil, busy
+	case errors.As(err, &permanent):
+		return nil, permanent.Unwrap()
+	}
+	return nil, err
+}
+
+// sendOnce is send without retries.
+func (c *Client) sendOnce(ctx context.Context, q *request) (*http.Response, error) {
+	method, body := http.MethodGet, io.Reader(nil)
+	if q.contentType != "" {
+		method, body = http.MethodPost, bytes.NewReader(q.body)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.base.String(), "/")+q.path, body)
+	if err != nil {
+		return nil, fmt.Errorf("urlake: %w", err)
+	}
+	r.Header.Set("Accept", q.accept+", application/problem+json")
+	if q.contentType != "" {
+		r.Header.Set("Content-Type", q.contentType)
+	}
 	if c.opt.Token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.opt.Token)
 	}
 	resp, err := c.opt.HTTP.Do(r)
 	if err != nil {
-		return fmt.Errorf("urlake: %w", err)
+		return nil, fmt.Errorf("urlake: %w", err)
 	}
-	defer resp.Body.Close()
 	contentType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if resp.StatusCode != http.StatusOK {
-		return problem(resp, contentType)
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		err = problem(resp, contentType)
+	case contentType != q.accept:
+		err = fmt.Errorf("urlake: %s is %q, not %s; is %s a urlake server?", q, contentType, q.accept, c.base.Redacted())
+	default:
+		return resp, nil
 	}
-	if contentType != "application/json" {
-		return fmt.Errorf("urlake: GET %s is %q, not JSON; is %s a urlake server?", path, contentType, c.base)
-	}
-	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
-		return fmt.Errorf("urlake: GET %s: %w", path, err)
-	}
-	return nil
-}
-
-// problem reads an error answer.
-func problem(resp *http.Response, contentType string) error {
-	p := &Problem{Status: resp.StatusCode, Title: http.StatusText(resp.StatusCode), RetryAfter: retryAfter(resp.Header)}
-	if contentType != "application/problem+json" {
-		return p
-	}
-	var members map[string]any
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&members); err != nil {
-		return p // the status is what is known
-	}
-	for name, value := range members {
-		text, ok := value.(string)
-		if !ok {
-			continue
-		}
-		switch name {
-		case "type":
-			p.Type, p.Kind = text, text[strings.LastIndexByte(text, '/')+1:]
-			if u, err := resp.Request.URL.Parse(text); err == nil {
-				p.Type = u.String()
-			}
-		case "title":
-			p.Title = text
-		case "detail":
-			p.Detail = text
-		default:
-			if p.Members == nil {
-				p.Members = map[string]string{}
-			}
-			p.Members[name] = text
-		}
-	}
-	return p
-}
-
-// retryAfter is the time that a server asks to wait: seconds, or the time until a date.
-func retryAfter(header http.Header) time.Duration {
-	text := header.Get("Retry-After")
-	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	if date, err := http.ParseTime(text); err == nil {
-		return max(0, time.Until(date))
-	}
-	return 0
+	resp.Body.Close()
+	return nil, err
 }

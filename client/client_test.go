@@ -31,8 +31,8 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-// served starts a server of a lake and returns a client of it.
-func served(t *testing.T, store blob.Store) *client.Client {
+// serve starts a server of a lake and returns its address.
+func serve(t testing.TB, store blob.Store) string {
 	t.Helper()
 	counting := blob.NewCounting(store)
 	server := lookup.NewServer(counting, lookup.Options{CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
@@ -40,9 +40,18 @@ func served(t *testing.T, store blob.Store) *client.Client {
 	if err := server.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewServer(api.New(server, slog.New(slog.DiscardHandler), api.NewMetrics(server, counting)))
+	metrics := api.NewMetrics(server, counting)
+	mux := api.New(server, slog.New(slog.DiscardHandler), metrics)
+	mux.Handle("GET /metrics", metrics.Handler())
+	web := httptest.NewServer(mux)
 	t.Cleanup(web.Close)
-	return dial(t, web.URL, client.Options{HTTP: web.Client()})
+	return web.URL
+}
+
+// served is a client of a new server of a lake.
+func served(t *testing.T, store blob.Store) *client.Client {
+	t.Helper()
+	return dial(t, serve(t, store), client.Options{})
 }
 
 func dial(t *testing.T, base string, opt client.Options) *client.Client {
@@ -91,7 +100,7 @@ func TestAgainstALake(t *testing.T) {
 		t.Fatalf("%+v, %v", ready, err)
 	}
 	at := func(i int) *client.Time { return want[i].Time }
-	domain, err := c.Domain(t.Context(), "https://www.Example.com/a?b#c", client.At{})
+	domain, err := c.Domain(t.Context(), "https://www.Example.com/a?b#c", client.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +108,7 @@ func TestAgainstALake(t *testing.T) {
 		Answered: client.Answered{
 			Domain: "example.com", DomainID: client.ID(urlnorm.DomainID("example.com")), Version: second,
 		},
+		Host: "www.example.com", TotalsOf: "domain", Total: 2,
 		Datasets: []client.Holding{
 			{DatasetID: 1, Name: "captures", Totals: client.Totals{Rows: 25, Size: ptr(int64(250)), First: at(0), Last: at(24)}},
 			{DatasetID: 2, Name: "web_list-2.0", Totals: client.Totals{Rows: 1}},
@@ -107,16 +117,16 @@ func TestAgainstALake(t *testing.T) {
 	if diff := gocmp.Diff(wantDomain, domain); diff != "" {
 		t.Errorf("domain (-want +got):\n%s", diff)
 	}
-	if older, err := c.Domain(t.Context(), "example.com", client.At{Version: first}); err != nil || len(older.Datasets) != 1 ||
+	if older, err := c.Domain(t.Context(), "example.com", client.Query{Version: first}); err != nil || len(older.Datasets) != 1 ||
 		older.Version != first {
 		t.Errorf("in the first version: %+v, %v", older, err)
 	}
-	if none, err := c.Domain(t.Context(), "absent.test", client.At{}); err != nil || len(none.Datasets) != 0 {
+	if none, err := c.Domain(t.Context(), "absent.test", client.Query{}); err != nil || len(none.Datasets) != 0 {
 		t.Errorf("a domain that no dataset has: %+v, %v", none, err)
 	}
 
 	byURL := func(a, b client.URL) int { return cmp.Compare(a.URL, b.URL) }
-	for _, size := range []int{0, 1, 7, 100} {
+	for _, size := range []int64{0, 1, 7, 100} {
 		got := collect(t, c.URLs(t.Context(), "example.com", "captures", client.URLsOptions{PageSize: size}))
 		slices.SortFunc(got, byURL)
 		if diff := gocmp.Diff(want, got); diff != "" {
@@ -129,7 +139,7 @@ func TestAgainstALake(t *testing.T) {
 	}
 	sizes := []int{}
 	for page, err := range c.URLPages(t.Context(), "example.com", "1", client.URLsOptions{PageSize: 10}) {
-		if err != nil || page.Total != 25 || page.DatasetID != 1 || page.Complete != (page.NextCursor == "") {
+		if err != nil || *page.Total != 25 || page.DatasetID != 1 || page.Complete != (page.NextCursor == "") {
 			t.Fatalf("%+v, %v", page, err)
 		}
 		sizes = append(sizes, len(page.Items))
@@ -145,11 +155,11 @@ func TestAgainstALake(t *testing.T) {
 		break
 	}
 
-	datasets := collect(t, c.Datasets(t.Context(), client.At{}))
+	datasets := collect(t, c.Datasets(t.Context(), client.DatasetsOptions{}))
 	if len(datasets) != 2 || datasets[0].Name != "captures" || datasets[0].Rows != 25 || datasets[1].ID != 2 {
 		t.Errorf("datasets: %+v", datasets)
 	}
-	versions := collect(t, c.Versions(t.Context()))
+	versions := collect(t, c.Versions(t.Context(), client.VersionsOptions{}))
 	if len(versions) != 2 || versions[0].ID != second || !versions[0].Current || *versions[0].RowsAdded != 2 ||
 		versions[1].ID != first || versions[1].Parent != "" || versions[1].Created.IsZero() {
 		t.Errorf("versions: %+v", versions)
@@ -179,15 +189,15 @@ func TestProblemsAreTyped(t *testing.T) {
 		}
 		return nil
 	}
-	_, notAHost := c.Domain(t.Context(), "mailto:me", client.At{})
-	_, gone := c.Domain(t.Context(), "example.com", client.At{Version: "20200101T000000.000Z-00000000"})
-	for kind, err := range map[string]error{
-		"not-a-host": notAHost, "version-gone": gone,
-		"unknown-dataset": last(c.URLs(t.Context(), "example.com", "..", client.URLsOptions{})),
-		"bad-parameter":   last(c.URLs(t.Context(), "example.com", "1", client.URLsOptions{Offset: -1})),
+	_, notAHost := c.Domain(t.Context(), "mailto:me", client.Query{})
+	_, gone := c.Domain(t.Context(), "example.com", client.Query{Version: "20200101T000000.000Z-00000000"})
+	for kind, err := range map[client.Kind]error{
+		client.NotAHost: notAHost, client.VersionGone: gone,
+		client.UnknownDataset: last(c.URLs(t.Context(), "example.com", "..", client.URLsOptions{})),
+		client.BadParameter:   last(c.URLs(t.Context(), "example.com", "1", client.URLsOptions{Offset: -1})),
 	} {
 		var p *client.Problem
-		if !errors.As(err, &p) || !client.IsKind(err, kind) || p.Title == "" || p.Detail == "" || p.Status < 400 ||
+		if !errors.As(err, &p) || !errors.Is(err, kind) || p.Title == "" || p.Detail == "" || p.Status < 400 ||
 			!strings.HasPrefix(p.Type, "http://127.0.0.1") || !strings.Contains(err.Error(), p.Detail) {
 			t.Errorf("%s: %#v", kind, err)
 			continue
@@ -206,7 +216,7 @@ func TestProblemsAreTyped(t *testing.T) {
 	if errors.As(notAHost, &p); p.Members["reason"] != "scheme" {
 		t.Errorf("members: %v", p.Members)
 	}
-	if client.IsKind(errors.New("not-a-host"), "not-a-host") {
+	if errors.Is(errors.New("not-a-host"), client.NotAHost) || errors.Is(&client.Problem{Status: 502}, client.Kind("")) {
 		t.Error("any error is a problem")
 	}
 }
@@ -258,8 +268,6 @@ func TestRetriesWaitAsAsked(t *testing.T) {
 	}{
 		{"at once", []answer{{200, "", "", ready}}, client.Options{}, 0, 0},
 		{"in time", []answer{busy, {429, "3", problem, "{}"}, {200, "", "", ready}}, client.Options{}, 5 * time.Second, 0},
-		{"no time named", []answer{{503, "", "", ""}, {503, "soon", "", ""}, {200, "", "", ready}}, client.Options{},
-			1500 * time.Millisecond, 0},
 		{"given up", []answer{busy, busy, busy}, client.Options{Attempts: 3}, 4 * time.Second, 503},
 		{"no retries", []answer{busy}, client.Options{Attempts: 1}, 0, 503},
 		{"too long", []answer{{503, "31", problem, "{}"}}, client.Options{}, 0, 503},
@@ -309,7 +317,7 @@ func TestRequestsAndOddAnswers(t *testing.T) {
 		transport := &answers{t: t, list: list}
 		opt.HTTP = &http.Client{Transport: transport}
 		var err error
-		for _, e := range dial(t, base, opt).Datasets(t.Context(), client.At{Version: "a b"}) {
+		for _, e := range dial(t, base, opt).Datasets(t.Context(), client.DatasetsOptions{At: client.At{Version: "a b"}}) {
 			err = e
 		}
 		return transport.requests, err
@@ -376,41 +384,65 @@ func TestTimesOfAllYears(t *testing.T) {
 	}
 }
 
-// The program in docs/api.md compiles, and prints what a lake holds.
-func TestDocumentedProgram(t *testing.T) {
+// Without Retry-After, the waits grow and differ, so that clients that were refused together do not
+// come back together. They stay below MaxWait.
+func TestWaitsWithoutRetryAfter(t *testing.T) {
+	refused := answer{503, "", "", ""}
+	for _, c := range []struct {
+		maxWait     time.Duration
+		least, most time.Duration
+	}{
+		{time.Minute, 1750 * time.Millisecond, 5250 * time.Millisecond}, // 0.5, 1 and 2 seconds, each by half
+		{120 * time.Millisecond, 120 * time.Millisecond, 360 * time.Millisecond},
+	} {
+		different := map[time.Duration]bool{}
+		for range 10 {
+			synctest.Test(t, func(t *testing.T) {
+				transport := &answers{t: t, list: []answer{refused, {503, "soon", "", ""}, refused, {200, "", "", ready}}}
+				started := time.Now()
+				_, err := dial(t, "http://lake.example", client.Options{HTTP: &http.Client{Transport: transport}, MaxWait: c.maxWait}).Ready(t.Context())
+				waited := time.Since(started)
+				different[waited] = true
+				if err != nil || waited < c.least || waited > c.most {
+					t.Errorf("waited %s, want %s to %s; %v", waited, c.least, c.most, err)
+				}
+			})
+		}
+		if len(different) < 2 {
+			t.Errorf("all waits are the same: %v", different)
+		}
+	}
+}
+
+// The programs in the documents compile, and print what a lake holds.
+func TestDocumentedPrograms(t *testing.T) {
 	root := testenv.Root(t)
-	doc, err := os.ReadFile(filepath.Join(root, "docs", "api.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(doc), "```go\n")
-	program, _, closed := strings.Cut(rest, "```")
-	if !ok || !closed {
-		t.Fatal("docs/api.md has no program in Go")
-	}
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "smallweb", "b1", []testlake.Record{{URL: "https://example.com/a"}, {URL: "https://example.com/b"}})
 	testlake.Publish(t, store)
-	counting := blob.NewCounting(store)
-	server := lookup.NewServer(counting, lookup.Options{CacheDir: t.TempDir()})
-	t.Cleanup(server.Close)
-	if err := server.Refresh(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	web := httptest.NewServer(api.New(server, slog.New(slog.DiscardHandler), api.NewMetrics(server, counting)))
-	t.Cleanup(web.Close)
-	const address = "http://localhost:8080"
-	if strings.Count(program, address) != 1 {
-		t.Fatalf("the program does not ask %s:\n%s", address, program)
-	}
-	file := filepath.Join(t.TempDir(), "main.go")
-	if err := os.WriteFile(file, []byte(strings.Replace(program, address, web.URL, 1)), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "run", file)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if want := "smallweb 2\nhttps://example.com/a\nhttps://example.com/b\n"; err != nil || string(out) != want {
-		t.Errorf("%v, printed %q, want %q", err, out, want)
+	base := serve(t, store)
+	for name, want := range map[string]string{
+		"docs/api.md": "smallweb 2\nhttps://example.com/a\nhttps://example.com/b\n",
+		"README.md":   "https://example.com/a\nhttps://example.com/b\n",
+	} {
+		doc, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, ok := strings.Cut(string(doc), "```go\n")
+		program, _, closed := strings.Cut(rest, "```")
+		const address = "http://localhost:8080"
+		if !ok || !closed || strings.Count(program, address) != 1 {
+			t.Fatalf("%s has no program in Go that asks %s:\n%s", name, address, program)
+		}
+		file := filepath.Join(t.TempDir(), "main.go")
+		if err := os.WriteFile(file, []byte(strings.Replace(program, address, base, 1)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "go", "run", file)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
+			t.Errorf("%s: %v, printed %q, want %q", name, err, out, want)
+		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/lease"
@@ -530,6 +531,9 @@ func (c *collection) announced(epoch uint64) (*references, error) {
 		return nil, err
 	}
 	if err := registry.Announce(c.ctx, c.store, epoch); err != nil {
+		return nil, err
+	}
+	if err := numbers.Announce(c.ctx, c.store, epoch); err != nil {
 		return nil, err
 	}
 	m, _, err := manifest.Read(c.ctx, c.store)

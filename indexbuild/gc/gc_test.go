@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -157,6 +159,15 @@ func used(t testing.TB, store blob.Store) (want map[string][][]testlake.Record) 
 	testlake.Ingest(t, store, "alpha", "b2", c)
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "gamma", "g", records("waits", 20))
+	for _, tld := range []string{"com", "org"} {
+		var names []domain64.Name
+		for i := range 200 {
+			names = append(names, domain64.Name{TLD: tld, Domain: fmt.Sprint("d", i)})
+		}
+		if _, err := numbers.Open(store, domain64.Document).Assign(t.Context(), names); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return map[string][][]testlake.Record{"alpha": {a, c}, "beta": {b}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
@@ -41,6 +42,8 @@ const (
 	RegistryPieces
 	// TakenPieces are pieces of what ingests of many datasets have read.
 	TakenPieces
+	// NumberPieces are pieces of the numbers of domain64.
+	NumberPieces
 	// Reports are the outcomes of ingests of many datasets. They stay for reportLife.
 	Reports
 	// Probes are what processes have left that were killed while they checked conditional puts.
@@ -50,7 +53,7 @@ const (
 
 var kindNames = [kinds]string{
 	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "packs", "batch records", "marks",
-	"postings", "rejects", "parts", "registry pieces", "pieces of inputs", "reports", "probes",
+	"postings", "rejects", "parts", "registry pieces", "pieces of inputs", "pieces of domain64 numbers", "reports", "probes",
 }
 
 func (k Kind) String() string { return kindNames[k] }
@@ -75,6 +78,7 @@ var others = []struct {
 	{"copy of the registry", form(registry.CopyKey), "there is one, which is replaced"},
 	{"ledger", regexp.MustCompile(`^registry/ledger/[0-9]{2}\.json$`), "there are as many as registry.Shards, which are replaced"},
 	{"inputs of many datasets", form(many.TakenKey), "there is one, which is replaced"},
+	{"numbers of domain64", form(numbers.Key), "there is one, which is replaced"},
 	{
 		"public suffix lists", regexp.MustCompile(`^rules/public-suffix-[0-9a-f]{32}\.txt$`),
 		"records of batches name the list that they were made with, also when the lake follows another one; " +
@@ -150,6 +154,8 @@ func parse(key string) (o object, ok bool) {
 		return object{kind: RegistryPieces}, pieceForm.MatchString(key[len(registry.PiecesRoot):])
 	case strings.HasPrefix(key, many.TakenRoot):
 		return object{kind: TakenPieces}, pieceForm.MatchString(key[len(many.TakenRoot):])
+	case strings.HasPrefix(key, numbers.PiecesRoot):
+		return object{kind: NumberPieces}, pieceForm.MatchString(key[len(numbers.PiecesRoot):])
 	case strings.HasPrefix(key, many.ReportRoot):
 		run, ok := many.ReportRun(key)
 		return object{kind: Reports, name: run}, ok

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -21,23 +22,24 @@ func planted() map[string][]string {
 	digest := strings.Repeat("0123456789abcdef", 2)
 	piece := "01/" + digest
 	return map[string][]string{
-		"versions":         {manifest.VersionKey("20200102T030405.678Z-01234567")},
-		"segments":         {"index/segments/" + digest + "/segment.json"},
-		"segment files":    {"index/segments/" + digest + "/domains.idx", "index/segments/" + digest + "/built-by/x"},
-		"version pieces":   {manifest.PiecesRoot + piece},
-		"takedowns":        {takedown.DocumentRoot + "000000000001-" + digest + ".json"},
-		"takedown pieces":  {takedown.PiecesRoot + piece},
-		"overlays":         {takedown.OverlayRoot + digest + "-" + digest + ".zst", manifest.DeadKey(digest, digest)},
-		"packs":            {pack.Prefix + digest + ".pack"},
-		"batch records":    {lake.BatchKey(77, "b", digest)},
-		"marks":            {lake.WithdrawnKey(77, "b", digest), lake.RetiredKey(77, "b", digest)},
-		"postings":         {lake.PostingsKey(77, "b", digest)},
-		"rejects":          {lake.RejectsKey(77, "b", digest)},
-		"parts":            {lake.PartKey(77, "ab", "b", digest, 0)},
-		"registry pieces":  {registry.PiecesRoot + piece},
-		"pieces of inputs": {many.TakenRoot + piece},
-		"reports":          {many.ReportPrefix("dead") + "000000.ndjson.zst"},
-		"probes":           {manifest.ProbeRoot + "20260102T020404Z-ISW2VIDF2X4QIPLWQXTORRFUY5"},
+		"versions":                   {manifest.VersionKey("20200102T030405.678Z-01234567")},
+		"segments":                   {"index/segments/" + digest + "/segment.json"},
+		"segment files":              {"index/segments/" + digest + "/domains.idx", "index/segments/" + digest + "/built-by/x"},
+		"version pieces":             {manifest.PiecesRoot + piece},
+		"takedowns":                  {takedown.DocumentRoot + "000000000001-" + digest + ".json"},
+		"takedown pieces":            {takedown.PiecesRoot + piece},
+		"overlays":                   {takedown.OverlayRoot + digest + "-" + digest + ".zst", manifest.DeadKey(digest, digest)},
+		"packs":                      {pack.Prefix + digest + ".pack"},
+		"batch records":              {lake.BatchKey(77, "b", digest)},
+		"marks":                      {lake.WithdrawnKey(77, "b", digest), lake.RetiredKey(77, "b", digest)},
+		"postings":                   {lake.PostingsKey(77, "b", digest)},
+		"rejects":                    {lake.RejectsKey(77, "b", digest)},
+		"parts":                      {lake.PartKey(77, "ab", "b", digest, 0)},
+		"registry pieces":            {registry.PiecesRoot + piece},
+		"pieces of inputs":           {many.TakenRoot + piece},
+		"pieces of domain64 numbers": {numbers.PiecesRoot + piece},
+		"reports":                    {many.ReportPrefix("dead") + "000000.ndjson.zst"},
+		"probes":                     {manifest.ProbeRoot + "20260102T020404Z-ISW2VIDF2X4QIPLWQXTORRFUY5"},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/many"
@@ -54,7 +55,7 @@ var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 func (l *lister) list() error {
 	for _, root := range []string{
 		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, manifest.DeadRoot, registry.PiecesRoot, pack.Prefix,
-		many.TakenRoot, many.ReportRoot, manifest.ProbeRoot,
+		many.TakenRoot, numbers.PiecesRoot, many.ReportRoot, manifest.ProbeRoot,
 	} {
 		if err := l.each(root, true, l.look); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -312,6 +313,12 @@ func (r *reader) registry() error {
 	for _, key := range taken {
 		r.refs.pieces[key] = true
 	}
+	for key, err := range numbers.Pieces(r.ctx, r.store) {
+		if err != nil {
+			return err
+		}
+		r.refs.pieces[key] = true
+	}
 	waiting := map[uint32]map[lake.Member]bool{} // batches that no version may have, by dataset
 	err = registry.Orders(r.ctx, r.store, func(o *registry.Order) error {
 		records, running := o.Keeps()
@@ -425,7 +432,7 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 		return r.versions[o.name], nil
 	case SegmentInfos, SegmentFiles:
 		return r.segments[o.name], nil
-	case VersionPieces, RegistryPieces:
+	case VersionPieces, RegistryPieces, NumberPieces:
 		return r.pieces[key], nil
 	case Takedowns, TakedownPieces, Overlays:
 		return r.takedowns[key], nil

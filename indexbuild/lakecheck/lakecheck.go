@@ -14,6 +14,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -503,6 +504,11 @@ func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batc
 func (c *checker) registries(v *manifest.Version) error {
 	if err := registry.Check(c.ctx, c.store, c.add); err != nil {
 		return err
+	}
+	for _, err := range numbers.Check(c.ctx, c.store) {
+		if err := c.add(err); err != nil {
+			return err
+		}
 	}
 	if v == nil {
 		v = &manifest.Version{}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/seekable"
@@ -64,7 +65,9 @@ func load[T any](ctx context.Context, f *frames, cache Cache, i int, decode func
 	var none T
 	key := CacheKey{f.key, i}
 	if cache != nil {
-		if v, ok := cache.Get(key); ok {
+		v, ok := cache.Get(key)
+		spans.Cached(ctx, spans.Frames, ok)
+		if ok {
 			return v.(T), nil
 		}
 	}
@@ -111,7 +114,9 @@ func loadRange[T any](ctx context.Context, f *frames, cache Cache, lo, hi int,
 	first, last := hi, lo
 	for i := lo; i < hi; i++ {
 		if cache != nil {
-			if v, ok := cache.Get(CacheKey{f.key, i}); ok {
+			v, ok := cache.Get(CacheKey{f.key, i})
+			spans.Cached(ctx, spans.Frames, ok)
+			if ok {
 				values[i-lo], have[i-lo] = v.(T), true
 				continue
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -62,27 +63,25 @@ func (u *urlake) checkMixed(t *testing.T, n int) {
 		}
 	}
 	for domain, count := range want {
-		var d domainAnswer
-		u.get(t, &d, "/v1/domain/"+domain)
+		d := u.domain(t, domain, "")
 		if count == 0 {
 			if len(d.Datasets) != 0 {
 				t.Errorf("%s: %+v, want none", domain, d.Datasets)
 			}
 			continue
 		}
-		if len(d.Datasets) != 1 || d.Datasets[0].Count != count {
+		if len(d.Datasets) != 1 || d.Datasets[0].Rows != int64(count) {
 			t.Errorf("%s: %+v, want %d URLs", domain, d.Datasets, count)
 			continue
 		}
 		if domain == "large.example" {
 			continue
 		}
-		var p urlsAnswer
-		u.get(t, &p, fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=10000", domain, d.Datasets[0].DatasetID))
-		if len(p.Items) != count {
-			t.Errorf("%s: %d URLs of %d", domain, len(p.Items), count)
+		items := u.urls(t, domain, d.Datasets[0].Name, client.URLsOptions{PageSize: 10000})
+		if len(items) != count {
+			t.Errorf("%s: %d URLs of %d", domain, len(items), count)
 		}
-		for _, it := range p.Items {
+		for _, it := range items {
 			if !lines[domain][it.URL] {
 				t.Errorf("%s: %s is not in the list", domain, it.URL)
 			}

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -244,32 +244,34 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 	}
 
 	server := u.serve(t)
-	var d domainAnswer
-	u.get(t, &d, "/v1/domain/one.example")
-	if len(d.Datasets) != 1 || d.Datasets[0].Count != n {
+	d := u.domain(t, "one.example", "")
+	if len(d.Datasets) != 1 || d.Datasets[0].Rows != int64(n) {
 		t.Fatalf("the domain has %+v, want %d URLs", d.Datasets, n)
 	}
-	base := fmt.Sprintf("/v1/domain/one.example/datasets/%d/urls", d.Datasets[0].DatasetID)
-	// page reads up to limit rows from offset off on and compares them with deepURL. It returns the
-	// query of the next page, or "" after the last.
+	// first returns the first page of a list.
+	first := func(opt client.URLsOptions) *client.URLPage {
+		t.Helper()
+		for p, err := range u.client(t).URLPages(t.Context(), "one.example", d.Datasets[0].Name, opt) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		return nil
+	}
+	// page reads up to limit rows from offset off on, which is where opt begins, and compares them
+	// with deepURL. It returns where the next page begins, and false after the last.
 	var slowest time.Duration
 	var most struct{ requests, bytes, parts int }
-	page := func(query string, off, limit int) (next string) {
+	page := func(opt client.URLsOptions, off, limit int) (next client.URLsOptions, ok bool) {
 		t.Helper()
-		var p struct {
-			urlsAnswer
-			StoppedBy *string `json:"stopped_by"`
-			Explain   struct {
-				Requests, Bytes int
-				Reads           []struct{ Object string }
-			}
-		}
 		began := time.Now()
-		u.get(t, &p, base+"?explain=1&limit="+strconv.Itoa(limit)+query)
+		opt.Explain, opt.PageSize = true, int64(limit)
+		p := first(opt)
 		slowest = max(slowest, time.Since(began))
 		want := min(limit, n-off)
-		if p.Total != n || p.StoppedBy == nil && len(p.Items) != want || len(p.Items) == 0 {
-			t.Fatalf("%d rows from offset %d: total %d, %d items, stopped by %v", limit, off, p.Total, len(p.Items), p.StoppedBy)
+		if *p.Total != int64(n) || p.StoppedBy == "" && len(p.Items) != want || len(p.Items) == 0 {
+			t.Fatalf("%d rows from offset %d: total %d, %d items, stopped by %q", limit, off, *p.Total, len(p.Items), p.StoppedBy)
 		}
 		got, rows := make([]string, len(p.Items)), make([]string, len(p.Items))
 		for i, it := range p.Items {
@@ -284,26 +286,23 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 				parts[r.Object] = true
 			}
 		}
-		most.requests = max(most.requests, p.Explain.Requests)
-		most.bytes = max(most.bytes, p.Explain.Bytes)
+		most.requests = max(most.requests, int(p.Explain.Requests))
+		most.bytes = max(most.bytes, int(p.Explain.Bytes))
 		most.parts = max(most.parts, len(parts))
 		// docs/api.md allows seven requests for each part. Across the border of two row groups the
 		// four column ranges are read twice.
-		if limit <= 100 && p.Explain.Requests > 11*max(len(parts), 1) {
+		if limit <= 100 && int(p.Explain.Requests) > 11*max(len(parts), 1) {
 			t.Errorf("%d rows from offset %d took %d requests in %d parts: %+v",
 				limit, off, p.Explain.Requests, len(parts), p.Explain.Reads)
 		}
-		if p.NextCursor == nil || *p.NextCursor == "" {
-			if off+len(p.Items) != n {
-				t.Fatalf("the list ends at %d of %d", off+len(p.Items), n)
-			}
-			return ""
+		if p.NextCursor == "" && off+len(p.Items) != n {
+			t.Fatalf("the list ends at %d of %d", off+len(p.Items), n)
 		}
-		return "&cursor=" + url.QueryEscape(*p.NextCursor) + "&version=" + url.QueryEscape(p.Version)
+		return client.URLsOptions{Query: client.Query{Version: p.Version, Cursor: p.NextCursor}}, p.NextCursor != ""
 	}
 	at = 0
-	for query := ""; at < 1000; at += 100 {
-		query = page(query, at, 100)
+	for opt := (client.URLsOptions{}); at < 1000; at += 100 {
+		opt, _ = page(opt, at, 100)
 	}
 	rng := rand.New(rand.NewPCG(3, 5))
 	offsets := []int{n - 100, n - 1, n / 2}
@@ -315,7 +314,7 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 	}
 	for _, off := range offsets {
 		// Read one page by offset, and the next by cursor.
-		if next := page("&offset="+strconv.Itoa(off), off, 100); next != "" {
+		if next, ok := page(client.URLsOptions{Offset: int64(off)}, off, 100); ok {
 			page(next, off+100, 100)
 		}
 	}
@@ -324,14 +323,12 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 	slowest = 0
 	for range 5 {
 		off := rng.IntN(max(1, n-10_000))
-		page("&offset="+strconv.Itoa(off), off, 10_000)
+		page(client.URLsOptions{Offset: int64(off)}, off, 10_000)
 	}
 	t.Logf("5 pages of 10,000: at most %.1f ms; serve resident %s", slowest.Seconds()*1e3, mb(memory(t, server, "VmRSS")))
 	checkMemory(t, "serve", memory(t, server, "RssAnon"), maxServeMemory)
-	var past urlsAnswer
-	u.get(t, &past, base+"?offset="+strconv.Itoa(n))
-	if past.Total != n || len(past.Items) != 0 {
-		t.Errorf("past the end: total %d, %d items", past.Total, len(past.Items))
+	if past := first(client.URLsOptions{Offset: int64(n)}); *past.Total != int64(n) || len(past.Items) != 0 {
+		t.Errorf("past the end: total %d, %d items", *past.Total, len(past.Items))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/activities"
+	lakeclient "github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
@@ -159,25 +159,21 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	// A page has up to a thousand datasets.
 	names, counted, pages := map[string]int{}, 0, 0
 	var slowest time.Duration
-	for path := "/v1/domain/everywhere.example"; path != ""; pages++ {
-		var d struct {
-			domainAnswer
-			Total int     `json:"total_datasets"`
-			Next  *string `json:"next"`
+	began := time.Now()
+	for d, err := range u.client(t).DomainPages(t.Context(), "everywhere.example", lakeclient.Query{}) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		began := time.Now()
-		u.get(t, &d, path)
 		slowest = max(slowest, time.Since(began))
-		if d.Total != n {
-			t.Fatalf("%s is in %d datasets, want %d", d.Domain, d.Total, n)
+		pages++
+		if d.Total != int64(n) {
+			t.Fatalf("everywhere.example is in %d datasets, want %d", d.Total, n)
 		}
 		for _, s := range d.Datasets {
-			names[s.Name] += s.Count
-			counted += s.Count
+			names[s.Name] += int(s.Rows)
+			counted += int(s.Rows)
 		}
-		if path = ""; d.Next != nil {
-			path = *d.Next
-		}
+		began = time.Now()
 	}
 	if len(names) != n || counted != n || pages != (n+999)/1000 {
 		t.Errorf("everywhere.example is in %d datasets with %d URLs on %d pages, want %d of each on %d pages",
@@ -187,7 +183,7 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 		n, pages, slowest.Seconds()*1e3, mb(memory(t, server, "VmRSS")), mb(memory(t, server, "RssAnon")))
 
 	rng := rand.New(rand.NewPCG(3, 5))
-	began := time.Now()
+	began = time.Now()
 	for range 100 {
 		i := rng.IntN(n)
 		var want map[string][]item
@@ -202,35 +198,28 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 	}
 	t.Logf("200 domains of one dataset or of about %d, with their URLs: %.0f ms", n*9/sharedSites+1, time.Since(began).Seconds()*1e3)
 	// The URLs that some datasets hold of the domain that all hold.
-	var d domainAnswer
-	u.get(t, &d, "/v1/domain/everywhere.example")
+	d := u.domain(t, "everywhere.example", "")
 	for _, s := range d.Datasets[:min(20, len(d.Datasets))] {
-		var p urlsAnswer
-		u.get(t, &p, fmt.Sprintf("/v1/domain/everywhere.example/datasets/%d/urls?version=%s", s.DatasetID, url.QueryEscape(d.Version)))
+		items := u.urls(t, "everywhere.example", s.Name, lakeclient.URLsOptions{Query: lakeclient.Query{Version: d.Version}})
 		var i int
 		if _, err := fmt.Sscanf(s.Name, "tiny-%d", &i); err != nil {
 			t.Fatal(err)
 		}
-		if diff := gocmp.Diff([]item{{URL: tinyURLs(i)[0]}}, p.Items); diff != "" {
+		if diff := gocmp.Diff([]item{{URL: tinyURLs(i)[0]}}, items); diff != "" {
 			t.Errorf("everywhere.example in %s (-want +served):\n%s", s.Name, diff)
 		}
 	}
 	began = time.Now()
 	listed, listedRows, wantRows, listPages := 0, 0, 0, 0
-	for path := "/v1/datasets"; path != ""; listPages++ {
-		var list struct {
-			Rows     int
-			Datasets []struct{ Rows int }
-			Next     *string
+	for list, err := range u.client(t).DatasetPages(t.Context(), lakeclient.DatasetsOptions{}) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		u.get(t, &list, path)
+		listPages++
 		listed += len(list.Datasets)
-		wantRows = list.Rows
+		wantRows = int(list.Rows)
 		for _, d := range list.Datasets {
-			listedRows += d.Rows
-		}
-		if path = ""; list.Next != nil {
-			path = *list.Next
+			listedRows += int(d.Rows)
 		}
 	}
 	if listed != n || listedRows != wantRows || listPages != (n+999)/1000 {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
@@ -288,21 +288,12 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 	var res struct{ Version string }
 	u.starterJSON(t, &res, "ingest", "--dataset", "mine", "--wait", "--json", filepath.Join(testenv.Root(t), "testdata", "smallweb"))
 	until(t, "the version is served", func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.base+"/v1/domain/marginalia.nu", nil)
+		answer, err := u.client(t).Domain(ctx, "marginalia.nu", client.Query{})
 		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		var answer domainAnswer
-		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 			return err
 		}
 		if answer.Version != res.Version || len(answer.Datasets) != 1 {
-			return fmt.Errorf("%s: %+v", resp.Status, answer)
+			return fmt.Errorf("%+v", answer)
 		}
 		return nil
 	})

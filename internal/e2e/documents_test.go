@@ -241,7 +241,7 @@ func commands(t *testing.T, doc string) []command {
 				lang, last = "", nil
 				continue
 			}
-			if lang = fence; !slices.Contains([]string{"sh", "console", "text", "json", "sql"}, lang) {
+			if lang = fence; !slices.Contains([]string{"sh", "console", "text", "json", "sql", "go"}, lang) {
 				t.Errorf("%s:%d: a block has the unknown language %q; use sh or console for commands, else text", doc, i+1, lang)
 				lang = "text"
 			}

@@ -16,8 +16,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -29,6 +27,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
@@ -332,25 +331,44 @@ func (u *urlake) ingestAndCompare(t *testing.T, sets []dataset, input func(file 
 	t.Logf("%d of %d domains equal brute force, %d rows of %d datasets", len(domains), len(truth), rows, len(sets))
 }
 
-type domainAnswer struct {
-	Domain   string
-	DomainID string `json:"domain_id"`
-	Version  string
-	Datasets []struct {
-		DatasetID uint32 `json:"dataset_id"`
-		Name      string
-		Count     int `json:"url_count_est"`
+// client returns a client of the server. It does not repeat what the server refuses.
+func (u *urlake) client(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.New(u.base, client.Options{Attempts: 1})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return c
 }
 
-type urlsAnswer struct {
-	Domain     string
-	DatasetID  uint32 `json:"dataset_id"`
-	Total      int    `json:"total_est"`
-	Version    string
-	Items      []item
-	NextOffset *int    `json:"next_offset"`
-	NextCursor *string `json:"next_cursor"`
+// domain asks the server which datasets contain a domain.
+func (u *urlake) domain(t *testing.T, domain, version string) *client.Domain {
+	t.Helper()
+	d, err := u.client(t).Domain(t.Context(), domain, client.Query{Version: version})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// urls returns the rows that a dataset has of a domain, in their order.
+func (u *urlake) urls(t *testing.T, domain, dataset string, opt client.URLsOptions) (items []item) {
+	t.Helper()
+	for row, err := range u.client(t).URLs(t.Context(), domain, dataset, opt) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		items = append(items, itemOf(&row))
+	}
+	return items
+}
+
+func itemOf(row *client.URL) item {
+	i := item{URL: row.URL}
+	if row.Time != nil {
+		i.TS = row.Time.Format("2006-01-02T15:04:05.000Z")
+	}
+	return i
 }
 
 // compare checks the answers about one domain against want, by dataset name: its datasets and
@@ -358,11 +376,10 @@ type urlsAnswer struct {
 // rows.
 func (u *urlake) compare(t *testing.T, domain string, want map[string][]item) (rows int) {
 	t.Helper()
-	var d domainAnswer
-	u.get(t, &d, "/v1/domain/"+url.PathEscape(domain))
+	d := u.domain(t, domain, "")
 	got := map[string]int{}
 	for _, s := range d.Datasets {
-		got[s.Name] = s.Count
+		got[s.Name] = int(s.Rows)
 	}
 	counts := map[string]int{}
 	for name, items := range want {
@@ -373,27 +390,33 @@ func (u *urlake) compare(t *testing.T, domain string, want map[string][]item) (r
 		return 0
 	}
 	for _, s := range d.Datasets {
-		base := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls", url.PathEscape(domain), s.DatasetID)
+		of := client.URLsOptions{Query: client.Query{Version: d.Version}, PageSize: 5000}
 		var all []item
-		query := "?limit=5000"
-		for {
-			var p urlsAnswer
-			u.get(t, &p, base+query)
-			if p.Total != len(want[s.Name]) {
-				t.Fatalf("%s in %s: total %d, want %d", domain, s.Name, p.Total, len(want[s.Name]))
+		for p, err := range u.client(t).URLPages(t.Context(), domain, s.Name, of) {
+			if err != nil {
+				t.Fatal(err)
 			}
-			all = append(all, p.Items...)
-			if p.NextCursor == nil || *p.NextCursor == "" {
-				break
+			if p.Total == nil || *p.Total != int64(len(want[s.Name])) {
+				t.Fatalf("%s in %s: total %v, want %d", domain, s.Name, p.Total, len(want[s.Name]))
 			}
-			query = "?limit=5000&cursor=" + url.QueryEscape(*p.NextCursor) + "&version=" + url.QueryEscape(p.Version)
+			for i := range p.Items {
+				all = append(all, itemOf(&p.Items[i]))
+			}
 		}
 		if n := len(all); n > 3 {
-			var p urlsAnswer
-			off := n / 2
-			u.get(t, &p, fmt.Sprintf("%s?offset=%d&limit=2", base, off))
-			if diff := gocmp.Diff(all[off:min(n, off+2)], p.Items); diff != "" {
-				t.Errorf("%s in %s: page at %d (-list +page):\n%s", domain, s.Name, off, diff)
+			of.Offset, of.PageSize = int64(n/2), 2
+			for p, err := range u.client(t).URLPages(t.Context(), domain, fmt.Sprint(s.DatasetID), of) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				var page []item
+				for i := range p.Items {
+					page = append(page, itemOf(&p.Items[i]))
+				}
+				if diff := gocmp.Diff(all[n/2:min(n, n/2+2)], page); diff != "" {
+					t.Errorf("%s in %s: page at %d (-list +page):\n%s", domain, s.Name, n/2, diff)
+				}
+				break
 			}
 		}
 		rows += len(all)
@@ -404,27 +427,4 @@ func (u *urlake) compare(t *testing.T, domain string, want map[string][]item) (r
 		}
 	}
 	return rows
-}
-
-func (u *urlake) get(t *testing.T, into any, path string) {
-	t.Helper()
-	if status, body := u.fetch(t, path); status != http.StatusOK {
-		t.Fatalf("GET %s: %d: %s", path, status, body)
-	} else if err := json.Unmarshal(body, into); err != nil {
-		t.Fatalf("GET %s: %v: %s", path, err, body)
-	}
-}
-
-func (u *urlake) fetch(t *testing.T, path string) (int, []byte) {
-	t.Helper()
-	resp, err := http.Get(u.base + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("GET %s: %v", path, err)
-	}
-	return resp.StatusCode, body
 }

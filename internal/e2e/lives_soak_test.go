@@ -11,7 +11,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +25,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	lakeclient "github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/trash"
@@ -740,8 +740,12 @@ func (l *life) check(when string, n int) {
 
 // compareDomain returns an error if the server answers something else about a domain.
 func (l *life) compareDomain(ctx context.Context, domain string, want map[string][]string, busy map[string]bool) error {
-	var d domainAnswer
-	if err := l.query(ctx, "/v1/domain/"+url.PathEscape(domain), &d); err != nil {
+	c, err := lakeclient.New(l.base, lakeclient.Options{Attempts: 1})
+	if err != nil {
+		return err
+	}
+	d, err := c.Domain(ctx, domain, lakeclient.Query{})
+	if err != nil {
 		return err
 	}
 	got := map[string]bool{}
@@ -751,16 +755,15 @@ func (l *life) compareDomain(ctx context.Context, domain string, want map[string
 		}
 		got[set.Name] = true
 		var urls []string
-		path := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=10000&version=%s", url.PathEscape(domain), set.DatasetID, d.Version)
-		var p urlsAnswer
-		if err := l.query(ctx, path, &p); err != nil {
-			return err
-		}
-		for _, it := range p.Items {
-			urls = append(urls, it.URL)
+		of := lakeclient.URLsOptions{Query: lakeclient.Query{Version: d.Version}, PageSize: 10_000}
+		for row, err := range c.URLRows(ctx, domain, set.Name, of) {
+			if err != nil {
+				return err
+			}
+			urls = append(urls, row.URL)
 		}
 		slices.Sort(urls)
-		if set.Count != len(urls) || !slices.Equal(urls, want[set.Name]) {
+		if set.Rows != int64(len(urls)) || !slices.Equal(urls, want[set.Name]) {
 			return fmt.Errorf("dataset %s: %d URLs, want %d; first difference: %s",
 				set.Name, len(urls), len(want[set.Name]), difference(urls, want[set.Name]))
 		}

@@ -16,6 +16,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
@@ -85,13 +86,10 @@ func (u *urlake) show(t *testing.T, name string) (s scheduled) {
 func (u *urlake) batchRows(t *testing.T) map[string]int {
 	t.Helper()
 	u.serve(t)
-	var d domainAnswer
-	u.get(t, &d, "/v1/domain/example.com")
+	d := u.domain(t, "example.com", "")
 	rows := map[string]int{}
 	for _, s := range d.Datasets {
-		var p urlsAnswer
-		u.get(t, &p, fmt.Sprintf("/v1/domain/example.com/datasets/%d/urls?limit=5000", s.DatasetID))
-		for _, i := range p.Items {
+		for _, i := range u.urls(t, "example.com", s.Name, client.URLsOptions{PageSize: 5000}) {
 			rows[strings.Split(i.URL, "/")[3]]++
 		}
 	}

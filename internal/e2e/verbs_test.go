@@ -166,9 +166,7 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("%d rows", rows)
 		}
 		u.compare(t, "example.org", nil)
-		var old domainAnswer
-		u.get(t, &old, "/v1/domain/example.com?version="+first.Version)
-		if len(old.Datasets) != 1 || old.Datasets[0].Count != 2 {
+		if old := u.domain(t, "example.com", first.Version); len(old.Datasets) != 1 || old.Datasets[0].Rows != 2 {
 			t.Errorf("the first version answers %+v", old)
 		}
 	})

@@ -103,7 +103,7 @@ var allowed = map[string][]string{
 	"indexbuild/mph":                {"lake/codec"},
 	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
 	"indexbuild/segment": {
-		"indexbuild/mph", "indexbuild/segment/membership", "internal/mapped", "lake", "lake/blob",
+		"indexbuild/mph", "indexbuild/segment/membership", "internal/mapped", "internal/spans", "lake", "lake/blob",
 		"lake/codec", "lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild/keysort": {"indexbuild/segment", "internal/prefetch"},
@@ -140,7 +140,7 @@ var allowed = map[string][]string{
 		"lake/takedown", "lake/trash", "lake/urlnorm",
 	},
 	"indexbuild/lakecheck": {
-		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
+		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
 		"indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
@@ -172,13 +172,28 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
-		"indexbuild/publish", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
+		"export/domain64/numbers", "indexbuild/publish", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
 		"lake/ingest", "lake/part", "lake/partreader", "lake/partwriter", "lake/row",
 		"lake/urlnorm",
+	},
+
+	"export/urlkey":   {},
+	"export/domain64": {},
+	"export/domain64/numbers": {
+		"export/domain64", "lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash",
+	},
+
+	"export/scan": {
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/takedown",
+	},
+	"export/files": {
+		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "internal/cli", "lake", "lake/blob",
+		"lake/codec", "lake/manifest", "lake/part", "lake/urlnorm", "serve/format",
 	},
 
 	"activities": {
@@ -195,17 +210,20 @@ var allowed = map[string][]string{
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
-		"internal/storemetrics", "internal/tracing", "lake", "lake/blob", "lake/ingest",
+		"internal/storemetrics", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "workflows",
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
-		"activities", "indexbuild/lakecheck", "indexbuild/move",
+		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
-		"internal/dial", "internal/supervise", "internal/tracing", "lake", "lake/blob",
+		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/garbage",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
 		"starter/find", "starter/ingestreport", "starter/lookup", "starter/retire", "starter/schedule", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+	},
+	"starter/export": {
+		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy", "serve/lookup",
 	},
 	"starter/access": {
 		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",
@@ -241,20 +259,20 @@ var allowed = map[string][]string{
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
 
 	"serve/lookup": {
-		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "lake", "lake/access", "lake/blob", "lake/codec",
+		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 	},
 	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/tree": {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup"},
 	"serve/api": {
-		"indexbuild/segment", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
+		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/tree", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},
 	"serve/format":      {"internal/cli", "lake/codec", "serve/lookup"},
 	"serve/ui":          {},
-	"serve/command":     {"internal/cli", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
+	"serve/command":     {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
 	"client": {},
@@ -285,8 +303,11 @@ var allowed = map[string][]string{
 		"indexbuild/segment/membership", "lake", "lake/blob", "lake/ingest", "lake/manifest",
 		"lake/pack", "lake/part", "lake/registry", "lake/urlnorm",
 	},
-	"internal/thrift":  {"lake/codec"},
-	"internal/tracing": {"activities", "lake/ingest", "lake/ingest/many", "workflows"},
+	"internal/thrift":       {"lake/codec"},
+	"internal/spans":        {},
+	"internal/storetrace":   {"internal/spans", "lake/blob"},
+	"internal/tracing":      {"activities", "internal/tracing/otlp", "lake/ingest", "lake/ingest/many", "workflows"},
+	"internal/tracing/otlp": {},
 }
 
 // forbidden lists imports from outside that a folder may not have, each with its reason.

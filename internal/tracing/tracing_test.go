@@ -2,10 +2,7 @@ package tracing
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"reflect"
-	"strings"
 	"testing"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -14,85 +11,6 @@ import (
 
 	"github.com/urlake/urlake/activities"
 )
-
-// unset empties OpenTelemetry's variables, which the person who runs the tests may have set.
-func unset(t *testing.T) {
-	for _, name := range []string{
-		"OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-		"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
-	} {
-		t.Setenv(name, "")
-	}
-}
-
-func TestEnvironmentSaysWhetherToTrace(t *testing.T) {
-	for name, c := range map[string]struct {
-		env  string
-		on   bool
-		want string // in the error
-	}{
-		"nothing":          {"", false, ""},
-		"endpoint":         {"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9", true, ""},
-		"traces endpoint":  {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://127.0.0.1:9", true, ""},
-		"exporter":         {"OTEL_TRACES_EXPORTER=otlp", true, ""},
-		"grpc":             {"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9 OTEL_EXPORTER_OTLP_PROTOCOL=grpc", true, ""},
-		"disabled":         {"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9 OTEL_SDK_DISABLED=true", false, ""},
-		"none":             {"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:9 OTEL_TRACES_EXPORTER=none", false, ""},
-		"unknown exporter": {"OTEL_TRACES_EXPORTER=zipkin", false, "zipkin"},
-		"unknown protocol": {"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=http/json", false, "http/json"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			unset(t)
-			for kv := range strings.FieldsSeq(c.env) {
-				k, v, _ := strings.Cut(kv, "=")
-				t.Setenv(k, v)
-			}
-			traces, err := Start(t.Context(), "urlake-test", "v1", func(error) {})
-			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Fatalf("error %v, want one with %q", err, c.want)
-			}
-			if (traces != nil) != c.on {
-				t.Errorf("tracing: %v, want %v", traces != nil, c.on)
-			}
-			interceptors, err := traces.Interceptors()
-			if err != nil || (len(interceptors) > 0) != c.on {
-				t.Errorf("%d interceptors, error %v", len(interceptors), err)
-			}
-			traces.Stop()
-		})
-	}
-}
-
-func TestServiceNameComesFromTheEnvironment(t *testing.T) {
-	for _, name := range []string{"", "mine"} {
-		t.Run("service "+name, func(t *testing.T) {
-			unset(t)
-			got := make(chan string, 10)
-			s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				var body strings.Builder
-				_ = r.Write(&body)
-				got <- body.String()
-			}))
-			defer s.Close()
-			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", s.URL)
-			t.Setenv("OTEL_SERVICE_NAME", name)
-			traces, err := Start(t.Context(), "urlake-test", "v1", func(err error) { t.Error(err) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, span := traces.provider.Tracer("test").Start(t.Context(), "span")
-			span.End()
-			traces.Stop()
-			want := name
-			if name == "" {
-				want = "urlake-test"
-			}
-			if sent := <-got; !strings.Contains(sent, want) {
-				t.Errorf("%q does not contain %q", sent, want)
-			}
-		})
-	}
-}
 
 // TestWorkflowSpanOfEveryReplayIsTheSame starts the span of a run three times: on a worker that
 // evicts the workflow, on the one where it ends, and for a query after its end.

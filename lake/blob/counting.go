@@ -73,7 +73,8 @@ var Failures = []Failure{FailureAbsent, FailureCondition, FailureDenied, Failure
 // String is the name of the failure in metrics.
 func (f Failure) String() string { return failureNames[f] }
 
-func failureOf(err error) Failure {
+// FailureOf returns why an operation failed that returned err, which is not nil.
+func FailureOf(err error) Failure {
 	switch {
 	case errors.Is(err, ErrNotExist):
 		return FailureAbsent
@@ -201,7 +202,7 @@ func (c *Counting) record(ctx context.Context, a Access, bytes int64, err error)
 	n.requests.Add(1)
 	n.bytes.Add(bytes)
 	if err != nil {
-		n.errors[failureOf(err)].Add(1)
+		n.errors[FailureOf(err)].Add(1)
 		a.Failed = true
 	}
 	m := meter{bytes: &n.bytes}

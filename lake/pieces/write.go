@@ -161,8 +161,13 @@ func (m *Map) Apply(ctx context.Context, edits []Edit) (*Map, error) {
 
 // prepare sorts edits by key and leaves out those that a later one of the same key replaces.
 func prepare(edits []Edit) (changes []change, keys [][]byte, err error) {
-	sorted := slices.Clone(edits)
-	slices.SortStableFunc(sorted, func(a, b Edit) int { return bytes.Compare(a.Key, b.Key) })
+	byKey := func(a, b Edit) int { return bytes.Compare(a.Key, b.Key) }
+	sorted := edits
+	if !slices.IsSortedFunc(edits, byKey) {
+		sorted = slices.Clone(edits)
+		slices.SortStableFunc(sorted, byKey)
+	}
+	changes, keys = make([]change, 0, len(sorted)), make([][]byte, 0, len(sorted))
 	for i, e := range sorted {
 		if err := check(e.Entry); err != nil {
 			return nil, nil, err

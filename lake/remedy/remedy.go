@@ -60,6 +60,9 @@ func Of(lakeURL, key string) string {
 		return "make new tokens after: " + starter() + " token revoke --lake " + lakeURL + " --all"
 	case strings.HasPrefix(key, "access/"):
 		return "mend it with: " + starter() + " acl --lake " + lakeURL + " --repair"
+	case key == "registry/domain64.json", strings.HasPrefix(key, "registry/domain64/"):
+		return "the numbers of exports cannot be made again: restore registry/domain64.json and all below registry/domain64/ from one backup, " +
+			"or delete all of them and export anew, to empty schemas and folders"
 	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
 		return "mend it with: " + rebuild
 	case strings.HasPrefix(key, "rules/"):

@@ -1,10 +1,6 @@
 package urlnorm
 
-import (
-	"strings"
-
-	"github.com/zeebo/xxh3"
-)
+import "github.com/zeebo/xxh3"
 
 // DomainID is the public, stable id of a domain: XXH3-64 of its text.
 func DomainID(domain string) uint64 { return xxh3.HashString(domain) }
@@ -25,44 +21,4 @@ func FormatID(id uint64) string {
 		id >>= 4
 	}
 	return string(b[:])
-}
-
-// Key is the 63-bit database key of a URL string, canonical or not. Bits 0 to 55 are its FNV-1a 64
-// hash with the top byte XORed into the low 56 bits. Bits 56 to 62 are the low seven bits of the
-// sum of the bytes of its host name, without user info, port, and the brackets of an IPv6 address.
-// Bit 63 is zero, so the key fits a signed BIGINT. Keys of one host share a prefix.
-func Key(url string) uint64 {
-	const (
-		offset64 = 14695981039346656037
-		prime64  = 1099511628211
-		low56    = 1<<56 - 1
-	)
-	h := uint64(offset64)
-	for i := range len(url) {
-		h = (h ^ uint64(url[i])) * prime64
-	}
-	sum := uint64(0)
-	host := hostName(url)
-	for i := range len(host) {
-		sum += uint64(host[i])
-	}
-	return sum&0x7f<<56 | h&low56 ^ h>>56
-}
-
-// hostName returns the host name in a URL, "" if it has no authority.
-func hostName(url string) string {
-	_, s, ok := strings.Cut(url, "://")
-	if !ok {
-		return ""
-	}
-	if end := strings.IndexAny(s, "/?#"); end >= 0 {
-		s = s[:end]
-	}
-	s = s[strings.LastIndexByte(s, '@')+1:]
-	if rest, ok := strings.CutPrefix(s, "["); ok {
-		host, _, _ := strings.Cut(rest, "]")
-		return host
-	}
-	host, _, _ := strings.Cut(s, ":")
-	return host
 }

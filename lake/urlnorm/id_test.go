@@ -1,11 +1,6 @@
 package urlnorm
 
-import (
-	"hash/fnv"
-	"net/url"
-	"strings"
-	"testing"
-)
+import "testing"
 
 // The values for "", "a" and "abc" are those that xxHash's own documentation and other
 // implementations give; the others pin what lakes already hold.
@@ -45,56 +40,5 @@ func TestFormatID(t *testing.T) {
 		if got := FormatID(id); got != want {
 			t.Errorf("FormatID(%d) = %q, want %q", id, got, want)
 		}
-	}
-}
-
-// wantKey is Key written by its specification, with the standard library.
-func wantKey(t *testing.T, s string) uint64 {
-	t.Helper()
-	u, err := url.Parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := fnv.New64a()
-	h.Write([]byte(s))
-	var sum byte
-	for _, c := range []byte(u.Hostname()) {
-		sum += c
-	}
-	return uint64(sum%128)<<56 | h.Sum64()%(1<<56) ^ h.Sum64()>>56
-}
-
-func TestKeyFollowsItsSpecification(t *testing.T) {
-	for _, s := range []string{
-		"", "example.com", "/path", "mailto:a@example.com",
-		"http://example.com", "http://example.com/", "http://example.com:8080/a?b#c", "https://example.com?a", "http://example.com#a",
-		"http://user:pw@example.com/a@b:c", "http://[2001:db8::1]:8080/a", "http://[::1]", "HTTP://EXAMPLE.COM/",
-		"http://" + strings.Repeat("z", 60) + "." + strings.Repeat("z", 60) + "/",
-	} {
-		got := Key(s)
-		if want := wantKey(t, s); got != want {
-			t.Errorf("Key(%q) = %#x, want %#x", s, got, want)
-		}
-		if got>>63 != 0 {
-			t.Errorf("Key(%q) = %#x has bit 63", s, got)
-		}
-	}
-	// Every byte of the host counts, whatever it is.
-	if Key("http://\xff/foo/bar")>>56 != 0x7f {
-		t.Errorf("Key of a host of one byte 0xff is %#x", Key("http://\xff/foo/bar"))
-	}
-	for _, l := range readTable(t) {
-		if l.reject == "" && !strings.ContainsAny(l.want, "\"`{}$&'()*+,;=!~") {
-			if got, want := Key(l.want), wantKey(t, l.want); got != want {
-				t.Errorf("Key(%q) = %#x, want %#x", l.want, got, want)
-			}
-		}
-	}
-}
-
-func TestKeysOfOneHostShareTheirTopBits(t *testing.T) {
-	a, b := Key("http://example.com/a"), Key("https://example.com:8443/b?c")
-	if a == b || a>>56 != b>>56 {
-		t.Errorf("keys %#x and %#x", a, b)
 	}
 }

@@ -90,7 +90,7 @@ func closedSteps() []step {
 
 // closedLake makes a lake with those datasets that may are for, and returns its versions and, for
 // each, the rows that an independent count finds: by dataset and host.
-func closedLake(t *testing.T, may func(dataset string) bool) (store blob.Store, versions []string, counts []map[string]map[string]int) {
+func closedLake(t testing.TB, may func(dataset string) bool) (store blob.Store, versions []string, counts []map[string]map[string]int) {
 	t.Helper()
 	store = blob.NewMemory()
 	rows := map[string]map[string][]string{} // by dataset and batch
@@ -167,7 +167,7 @@ type closed struct {
 }
 
 // setReaders gives a lake the readers of these tests.
-func setReaders(t *testing.T, store blob.Store) {
+func setReaders(t testing.TB, store blob.Store) {
 	t.Helper()
 	for name, text := range closedReaders {
 		r, err := access.ParseReaders(text)
@@ -181,7 +181,7 @@ func setReaders(t *testing.T, store blob.Store) {
 }
 
 // startClosed starts a service with readers and with a token for each principal.
-func startClosed(t *testing.T, store blob.Store) *closed {
+func startClosed(t testing.TB, store blob.Store) *closed {
 	t.Helper()
 	c := &closed{tokens: map[string]string{}, follower: access.NewFollower(store)}
 	for _, name := range principals {
@@ -238,7 +238,7 @@ func namesOf(t *testing.T, store blob.Store, versions []string) names {
 var (
 	csvDataset  = regexp.MustCompile(`,(\d+),(?:` + strings.Join(closedDatasets, "|") + `),`)
 	cursorText  = regexp.MustCompile(`cursor=[A-Za-z0-9_-]+`)
-	datasetText = regexp.MustCompile(`(dataset(?:s/|=|: |_id":)|<option value="|<option selected value="|<tr><td class="n wide">)([0-9]+)`)
+	datasetText = regexp.MustCompile(`(dataset(?:s/|=|: |_id":)|<option value="|<option selected value="|name="dataset" value="|<tr><td class="n wide">)([0-9]+)`)
 )
 
 // text maps a text.
@@ -384,6 +384,9 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 				}
 				compare(func(n names, _ func(string) string) string { return "/v1/datasets" + query(n) })
 				compare(func(n names, _ func(string) string) string { return "/" + query(n) })
+				for _, more := range [][]string{nil, {"prefix", "a"}, {"suffix", ".com"}} {
+					compare(func(n names, _ func(string) string) string { return "/domains" + query(n, more...) })
+				}
 				for _, more := range [][]string{nil, {"prefix", "a"}, {"suffix", ".com"}, {"suffix", ".io", "prefix", "b"}} {
 					compare(func(n names, _ func(string) string) string {
 						return "/v1/domains" + query(n, append(more, "limit", "2")...)
@@ -394,6 +397,7 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 						return "/v1/domains" + query(n, "dataset", dataset, "limit", "1")
 					})
 					compare(func(n names, _ func(string) string) string { return "/v1/datasets/" + dataset + query(n) })
+					compare(func(n names, id func(string) string) string { return "/domains" + query(n, "dataset", id(dataset)) })
 				}
 				for _, domain := range domains {
 					escaped := url.PathEscape(domain)
@@ -402,6 +406,7 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 					compare(func(n names, _ func(string) string) string {
 						return "/v1/domain/" + escaped + "/tree" + query(n, "depth", "2", "limit", "2")
 					})
+					compare(func(n names, _ func(string) string) string { return "/" + query(n, "url", "https://"+domain+"/1") })
 					compare(func(n names, _ func(string) string) string { return "/v1/url" + query(n, "url", domain) })
 					compare(func(n names, _ func(string) string) string {
 						return "/v1/url" + query(n, "url", "https://"+domain+"/1")

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -120,7 +123,12 @@ func (h *handler) enter(r *request, rows int64) (err error) {
 		g = h.gates.heavy
 	}
 	// Most answers are smaller than their estimate, so a few are made at once whatever that is.
-	r.ticket, err = g.acquire(r.Context(), h.client(r), min(baseBytes+rows*rowBytes, g.budget/4))
+	ctx, step := spans.Start(r.Context(), "wait")
+	if step.Recording() {
+		step.Set(attribute.String("urlake.gate", g.name))
+	}
+	r.ticket, err = g.acquire(ctx, h.client(r), min(baseBytes+rows*rowBytes, g.budget/4))
+	step.End(err)
 	return err
 }
 

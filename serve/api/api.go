@@ -23,6 +23,9 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/serve/auth"
@@ -51,6 +54,7 @@ type handler struct {
 	bulkWait time.Duration
 	auth     auth.Authenticator // nil if nobody is asked who they are
 	trees    *tree.Engine
+	tracer   trace.Tracer // nil if requests are not traced
 }
 
 // Option is a setting of the handler.
@@ -76,6 +80,9 @@ func Ready(r *Readiness) Option { return func(h *handler) { h.ready = r } }
 // the lake. The server needs Options.Access.
 func WithAuth(a auth.Authenticator) Option { return func(h *handler) { h.auth = a } }
 
+// Tracer traces requests, see the file trace.go. It does nothing if t is nil.
+func Tracer(t trace.Tracer) Option { return func(h *handler) { h.tracer = t } }
+
 // route is one kind of request: a set of paths with the same handler.
 type route struct {
 	// name is the route's name in logs and metrics.
@@ -100,18 +107,35 @@ type route struct {
 	streamed *measured
 }
 
-// New returns the handler of all paths. The caller may add paths of its own. The handler writes
-// requests to log and counts them in metrics, which are of this handler alone. explain=1 reports
-// the reads that a *blob.Counting traces, so the server's store should be one.
-func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *http.ServeMux {
-	mux, _ := routes(server, log, metrics, options...)
-	return mux
+// Handler answers all requests. The caller may add paths of its own to the mux.
+type Handler struct {
+	*http.ServeMux
+	// pathless answers requests whose target is no path.
+	pathless http.HandlerFunc
+}
+
+// ServeHTTP implements http.Handler. A mux answers "GET *" and "CONNECT host:port" without saying
+// what is wrong.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.RequestURI == "*" || r.Method == http.MethodConnect && !strings.HasPrefix(r.URL.Path, "/") {
+		h.pathless(w, r)
+		return
+	}
+	h.ServeMux.ServeHTTP(w, r)
+}
+
+// New returns the handler of all paths. It writes requests to log and counts them in metrics, which
+// are of this handler alone. explain=1 reports the reads that a *blob.Counting traces, so the
+// server's store should be one.
+func New(server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option) *Handler {
+	handler, _ := routes(server, log, metrics, options...)
+	return handler
 }
 
 // routes is New, and returns the route of each pattern too: what openapi.yaml has to describe.
 func routes(
 	server *lookup.Server, log *slog.Logger, metrics *Metrics, options ...Option,
-) (*http.ServeMux, map[string]*route) {
+) (*Handler, map[string]*route) {
 	mux := http.NewServeMux()
 	h := &handler{
 		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
@@ -172,14 +196,18 @@ func routes(
 	handle(route{name: "healthz", parameters: []string{}, unnamed: true, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{
-		name: "pages", parameters: []string{"cursor", "dataset", "domain", "version"}, answer: h.pages,
+		name: "pages", parameters: pageParameters, repeated: "filter", answer: h.pages,
 		weight: always(lookup.DefaultLimit), states: h.oneVersion,
 	}, "GET /{$}")
+	handle(route{
+		name: "domain_pages", parameters: []string{"cursor", "dataset", "prefix", "suffix", "version"}, answer: h.domainPages,
+		weight: always(lookup.DefaultLimit), states: h.oneVersion,
+	}, "GET /domains")
 	handle(route{name: "openapi", parameters: []string{}, unnamed: true, answer: h.openapi}, "GET /openapi.json")
 	handle(route{name: "reference", parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
 	handle(route{name: "problem", parameters: []string{}, unnamed: true, answer: h.problem}, "GET /problems/{kind}")
 	handle(route{name: "other", answer: h.other}, "/")
-	return mux, served
+	return &Handler{mux, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, served["/"]) }}, served
 }
 
 // check rejects parameters that are unknown or given twice, because a misspelt limit must not be
@@ -253,15 +281,21 @@ func (h *handler) pin(ctx context.Context, r *request) (*lookup.Snapshot, error)
 
 // acquire pins a version. Requests that need one that is not open take turns, so that no client
 // makes the server open one after the other for it alone.
-func (h *handler) acquire(ctx context.Context, r *request, version string) (*lookup.Snapshot, error) {
+func (h *handler) acquire(ctx context.Context, r *request, version string) (snap *lookup.Snapshot, err error) {
 	if !h.server.IsOpen(version) {
+		var step spans.Step
+		ctx, step = spans.Start(ctx, "open version")
+		defer func() { step.End(err) }()
 		t, err := h.gates.opening.acquire(ctx, h.client(r), 0)
 		if err != nil {
 			return nil, err
 		}
 		defer t.release()
 	}
-	return h.server.Acquire(ctx, version)
+	if snap, err = h.server.Acquire(ctx, version); err == nil {
+		r.serves(snap.Version().ID)
+	}
+	return snap, err
 }
 
 // describe writes the members that name the domain and the version of an answer.
@@ -370,7 +404,7 @@ func (h *handler) other(r *request) error {
 		r.header.Set("Allow", list)
 		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "The path takes other methods", "use "+list)
 	}
-	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "")
+	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "/api lists the paths of this server")
 	if strings.HasPrefix(r.URL.Path, "/v1/domain/") || strings.HasPrefix(r.URL.Path, "/domain/") {
 		p.detail = "a URL in place of the domain must be percent-escaped, including its slashes"
 	}

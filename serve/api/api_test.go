@@ -37,16 +37,16 @@ import (
 
 // service is a server of one lake, its handler, and its log.
 type service struct {
-	t       *testing.T
+	t       testing.TB
 	store   blob.Store
 	server  *lookup.Server
 	metrics *Metrics
-	web     *http.ServeMux
+	web     *Handler
 	routes  map[string]*route
 	log     bytes.Buffer
 }
 
-func start(t *testing.T, store blob.Store, opt lookup.Options) *service {
+func start(t testing.TB, store blob.Store, opt lookup.Options) *service {
 	t.Helper()
 	s := &service{t: t, store: store}
 	opt.CacheDir = t.TempDir()
@@ -126,7 +126,7 @@ type urlItem struct {
 func ptr[T any](v T) *T { return &v }
 
 // small returns a lake of two datasets.
-func small(t *testing.T) blob.Store {
+func small(t testing.TB) blob.Store {
 	t.Helper()
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{
@@ -497,7 +497,7 @@ func TestWebPages(t *testing.T) {
 	}{
 		{"", 200, []string{"105 URLs in 3 datasets", "alpha", "beta"}, []string{"role=\"alert\""}},
 		{"?domain=https%3A%2F%2Fwww.EXAMPLE.com%2F", 200,
-			[]string{"<h2>example.com", "In 2 datasets", "alpha", "beta", "2020-09-13", "2023-11-14"},
+			[]string{"<h2>www.example.com", "A host of <a href=\"/?domain=example.com\">", "In 2 datasets", "alpha", "beta", "2020-09-13", "2023-11-14"},
 			[]string{"gamma"}},
 		{"?domain=many.test", 200, []string{"In 1 dataset.", ">101<"}, []string{"<th>first"}},
 		{"?domain=nothing.test", 200, []string{"No dataset has"}, []string{"<tbody>"}},

@@ -36,6 +36,7 @@ func (r *request) of(epoch uint64, snaps ...*lookup.Snapshot) {
 		states[i] = lookup.State{Version: s.Version().ID, TakedownEpoch: epoch, Audience: s.Audience()}
 	}
 	r.etag, r.stored = r.validator(states...), true
+	r.step("encode") // all is found
 }
 
 // validator is an ETag without quotes and without the suffix for the encoding.
@@ -74,6 +75,9 @@ func (h *handler) unchanged(r *request, rt *route) bool {
 		return false
 	}
 	r.etag, r.stored = etag, true
+	for _, s := range states {
+		r.serves(s.Version)
+	}
 	return true
 }
 

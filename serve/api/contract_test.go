@@ -127,6 +127,9 @@ func (c *contract) check(pattern string, r *http.Request, w *httptest.ResponseRe
 	if err != nil {
 		return o, fmt.Errorf("content type %q: %w", header.Get("Content-Type"), err)
 	}
+	if body, err = decoded(header.Get("Content-Encoding"), body); err != nil {
+		return o, fmt.Errorf("content encoding %q: %w", header.Get("Content-Encoding"), err)
+	}
 	isProblem := contentType == "application/problem+json"
 	if isProblem {
 		if o.kind, err = c.problem(w.Code, body); err != nil {

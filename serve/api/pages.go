@@ -1,18 +1,61 @@
 package api
 
 import (
+	"bytes"
+	"cmp"
+	"errors"
 	"net/url"
 	"strconv"
+	"strings"
 
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/ui"
 )
 
-// pages serves the web pages: the start page, the datasets of domain=, and with dataset= the URLs
-// of the domain in that dataset. An error is a page with the status of its problem.
+// pageParameters are the parameters of the web pages at /, sorted.
+var pageParameters = []string{
+	"cursor", "dataset", "domain", "filter", "from", "host", "prefix", "to", "unique", "url", "version",
+}
+
+// pages serves the web pages: the start page, the datasets of domain=, with dataset= the URLs of
+// the domain in that dataset, of dataset= alone the dataset, and who holds url=. An error is a page
+// with the status of its problem.
 func (h *handler) pages(r *request) error {
 	page := &ui.Page{Query: r.query.Get("domain")}
-	err := r.late(h.fill(r, page))
+	return h.pageOf(r, page, func(snap *lookup.Snapshot) error {
+		dataset := r.query.Get("dataset")
+		switch {
+		case r.query.Get("url") != "":
+			return fillExact(r, snap, page)
+		case page.Query == "" && dataset == "":
+			return fillStart(r, snap, page)
+		case page.Query == "":
+			return fillDataset(r, snap, page)
+		}
+		target, err := lookup.ParseTarget(page.Query)
+		if err != nil {
+			return err
+		}
+		if dataset == "" {
+			return fillDomain(r, snap, target, page)
+		}
+		return fillURLs(r, snap, target, page)
+	})
+}
+
+// pageOf answers with page, which fill completes from the version that the request is about.
+func (h *handler) pageOf(r *request, page *ui.Page, fill func(*lookup.Snapshot) error) error {
+	err := r.late(func() error {
+		snap, err := h.pin(r.Context(), r)
+		if err != nil {
+			return err
+		}
+		defer snap.Release()
+		page.Version, page.Named = snap.Version().ID, r.named(snap)
+		return fill(snap)
+	}())
 	if err != nil {
 		r.once()
 		p := r.fail(err)
@@ -31,33 +74,9 @@ func (r *request) page(content interface{ Render() ([]byte, error) }) error {
 	r.header.Set("Content-Security-Policy",
 		"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	r.header.Set("Referrer-Policy", "no-referrer")
-	r.doc.buf = append(r.doc.buf, html...)
+	// The page repeats what was asked for, which can be any bytes.
+	r.doc.buf = append(r.doc.buf, bytes.ToValidUTF8(html, []byte("\uFFFD"))...)
 	return nil
-}
-
-// fill looks up what page shows.
-func (h *handler) fill(r *request, page *ui.Page) error {
-	var target lookup.Target
-	if page.Query != "" {
-		var err error
-		if target, err = lookup.ParseTarget(page.Query); err != nil {
-			return err
-		}
-	}
-	snap, err := h.pin(r.Context(), r)
-	if err != nil {
-		return err
-	}
-	defer snap.Release()
-	page.Version = snap.Version().ID
-	switch {
-	case page.Query == "":
-		return fillStart(r, snap, page)
-	case r.query.Get("dataset") == "":
-		return fillDomain(r, snap, target, page)
-	default:
-		return fillURLs(r, snap, target, page)
-	}
 }
 
 func fillStart(r *request, snap *lookup.Snapshot, page *ui.Page) error {
@@ -66,11 +85,13 @@ func fillStart(r *request, snap *lookup.Snapshot, page *ui.Page) error {
 		return err
 	}
 	r.of(answer.TakedownEpoch, snap)
-	s := &ui.Start{Before: answer.Before, Total: answer.Total, Rows: answer.Rows}
+	s := &ui.Start{
+		Before: answer.Before, Total: answer.Total, Rows: answer.Rows, Browse: browsePath("version", page.Named),
+	}
 	for _, d := range answer.Datasets {
 		s.Datasets = append(s.Datasets, ui.Dataset{
 			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
-			Rows: d.Rows, Batches: d.Batches,
+			Rows: d.Rows, Batches: d.Batches, Link: pagePath("dataset", idText(d.ID), "version", page.Named),
 		})
 	}
 	page.Start = s
@@ -82,15 +103,26 @@ func fillStart(r *request, snap *lookup.Snapshot, page *ui.Page) error {
 
 // pagePath returns the path of a web page with the given parameters, alternately name and value.
 // Parameters with an empty value are left out.
-func pagePath(parameters ...string) string {
+func pagePath(parameters ...string) string { return withQuery("/", parameters...) }
+
+// browsePath is pagePath for the page of domains by name.
+func browsePath(parameters ...string) string { return withQuery("/domains", parameters...) }
+
+// withQuery adds parameters to a path. The start page keeps its question mark without any.
+func withQuery(path string, parameters ...string) string {
 	v := url.Values{}
 	for i := 0; i < len(parameters); i += 2 {
 		if parameters[i+1] != "" {
-			v.Set(parameters[i], parameters[i+1])
+			v.Add(parameters[i], parameters[i+1])
 		}
 	}
-	return "/?" + v.Encode()
+	if len(v) == 0 && path != "/" {
+		return path
+	}
+	return path + "?" + v.Encode()
 }
+
+func idText(id uint32) string { return strconv.FormatUint(uint64(id), 10) }
 
 // named is the id of a page's version if the request names one: links on the page then name it too.
 // Other links lead to what is current when they are followed.
@@ -101,12 +133,12 @@ func (r *request) named(snap *lookup.Snapshot) string {
 	return snap.Version().ID
 }
 
-// jsonPath is a path of the JSON interface, for a version unless that is "".
-func jsonPath(path, version string) string {
-	if version == "" {
-		return path
+// sumsOf are totals as pages show them.
+func sumsOf(t *segment.Totals) ui.Sums {
+	return ui.Sums{
+		Rows: t.Rows, Size: t.Size, HasSize: t.HasSize, SizeOverflows: t.SizeOverflows(),
+		First: ui.Day(t.FirstTS, t.HasTS), Last: ui.Day(t.LastTS, t.HasTS),
 	}
-	return path + "?" + url.Values{"version": {version}}.Encode()
 }
 
 func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.Page) error {
@@ -115,32 +147,56 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 		return err
 	}
 	r.of(answer.TakedownEpoch, snap)
-	version := r.named(snap)
-	d := &ui.Domain{Name: answer.Domain, Total: answer.Total, Others: answer.OtherDomains}
+	version := page.Named
+	d := &ui.Domain{Name: answer.Domain, Total: answer.Total}
+	for _, name := range answer.OtherDomains {
+		d.Others = append(d.Others, ui.Link{Text: name, Path: pagePath("domain", name, "version", version)})
+	}
+	if target.Host != answer.Domain {
+		d.Host, d.Whole = target.Host, pagePath("domain", answer.Domain, "version", version)
+	}
+	if u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), page.Query); err == nil && strings.Contains(page.Query, "/") {
+		d.Exact = ui.Link{Text: u.String(), Path: pagePath("url", u.String(), "version", version)}
+	}
+	if snap.IsPublicSuffix(target) {
+		below, err := snap.DomainsBelow(r.Context(), target.Host)
+		if errors.Is(err, lookup.ErrComputing) {
+			r.once() // they are being counted
+		} else if err != nil {
+			return err
+		}
+		d.Suffix = &ui.Suffix{Below: below, Counted: err == nil, List: browsePath("suffix", "."+target.Host, "version", version)}
+	}
+	if answer.Total == 0 && d.Suffix == nil {
+		d.Browse = browsePath("prefix", answer.Domain[:min(len(answer.Domain), similarPrefix)], "version", version)
+	}
 	for i := range answer.Datasets {
 		t := &answer.Datasets[i]
 		d.Datasets = append(d.Datasets, ui.Holding{
-			Name: t.Name, Rows: t.Rows, Size: t.Size, HasSize: t.HasSize, SizeOverflows: t.SizeOverflows(),
-			First: ui.Day(t.FirstTS, t.HasTS), Last: ui.Day(t.LastTS, t.HasTS),
-			Link: pagePath("domain", answer.Domain, "dataset", strconv.Itoa(int(t.ID)), "version", version),
+			Name: t.Name, Sums: sumsOf(&t.Totals),
+			Link: pagePath("domain", answer.Domain, "dataset", idText(t.ID), "host", d.Host, "version", version),
 		})
 	}
-	page.Domain, page.JSON = d, jsonPath("/v1/domain/"+url.PathEscape(answer.Domain), version)
+	page.Domain = d
+	page.JSON = withQuery("/v1/domain/"+url.PathEscape(cmp.Or(d.Host, answer.Domain)), "version", version)
 	if answer.Cursor != "" {
 		page.Next = pagePath("domain", page.Query, "cursor", answer.Cursor, "version", answer.Version)
 	}
 	return nil
 }
 
-func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.Page) error {
-	text := r.query.Get("dataset")
-	id, err := datasetID(snap, text)
+// similarPrefix is how many bytes of a name that no dataset has begin the names that its page leads
+// to.
+const similarPrefix = 4
+
+// fillExact looks up who holds exactly one URL.
+func fillExact(r *request, snap *lookup.Snapshot, page *ui.Page) error {
+	u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), r.query.Get("url")) // as the JSON interface does
 	if err != nil {
 		return err
 	}
-	answer, err := snap.URLs(r.Context(), lookup.URLsQuery{
-		Target: target, Dataset: id, Limit: lookup.DefaultLimit, Cursor: r.query.Get("cursor"),
-	})
+	cursor := r.query.Get("cursor")
+	answer, err := snap.URLDatasets(r.Context(), u.Clone(), cursor)
 	if err != nil {
 		return err
 	}
@@ -148,19 +204,23 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 	if answer.StoppedBy == "deadline" {
 		r.once()
 	}
-	dataset, _ := snap.Dataset(id) // URLs has checked that it exists
-	u := &ui.URLs{
-		Name: answer.Domain, Dataset: dataset.Name, Total: answer.Total, Offset: answer.Offset,
-		Up: pagePath("domain", answer.Domain, "version", r.named(snap)),
+	e := &ui.Exact{
+		URL: answer.URL, More: answer.Cursor != "", Later: cursor != "",
+		Domain: ui.Link{Text: answer.Domain, Path: pagePath("domain", answer.Domain, "version", page.Named)},
 	}
-	for i := range answer.Len() {
-		ms, ok := answer.TS(i)
-		u.Items = append(u.Items, ui.Item{URL: string(answer.URL(i)), Time: ui.Time(ms, ok)})
+	host, path := strings.Clone(u.Host), strings.Clone(u.PathQuery)
+	for i := range answer.Datasets {
+		t := &answer.Datasets[i]
+		e.Datasets = append(e.Datasets, ui.Holding{
+			Name: t.Name,
+			Sums: ui.Sums{Rows: t.Rows, First: ui.Day(t.FirstTS, t.HasTS), Last: ui.Day(t.LastTS, t.HasTS)},
+			Link: pagePath("domain", answer.Domain, "dataset", idText(t.ID), "host", host, "prefix", path, "version", page.Named),
+		})
 	}
-	page.URLs = u
-	page.JSON = jsonPath("/v1/domain/"+url.PathEscape(answer.Domain)+"/datasets/"+url.PathEscape(text)+"/urls", r.named(snap))
+	page.Query = answer.URL
+	page.Exact, page.JSON = e, withQuery("/v1/url", "url", answer.URL, "version", page.Named)
 	if answer.Cursor != "" {
-		page.Next = pagePath("domain", page.Query, "dataset", text, "cursor", answer.Cursor, "version", answer.Version)
+		page.Next = pagePath("url", answer.URL, "cursor", answer.Cursor, "version", answer.Version)
 	}
 	return nil
 }

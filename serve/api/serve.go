@@ -48,6 +48,8 @@ type request struct {
 	w      http.ResponseWriter
 	// logged are the attributes that the handler adds to the line of the access log.
 	logged []slog.Attr
+	// traced is the request's trace, which is nil for most.
+	traced *traced
 }
 
 // Context ends when the client goes or the time for the request is over.
@@ -78,6 +80,9 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	r.header["X-Content-Type-Options"] = []string{"nosniff"}
 	h.allowOrigin(r)
 	defer r.release()
+	if h.tracer != nil {
+		h.trace(r, rt, id)
+	}
 	err := h.prepare(r, rt)
 	switch {
 	case err != nil:
@@ -101,9 +106,11 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 		}
 	case r.status != statusClientGone:
 		r.caching()
+		r.step("send")
 		sent, err = r.send(h)
 		cut = err != nil
 	}
+	r.traced.end(r, sent, cut)
 	took := time.Since(started)
 	measured.observe(r.status, took, sent, cut)
 	h.access(r, name, id, sent, cut, took)
@@ -177,6 +184,9 @@ func (h *handler) access(r *request, name, id string, sent int64, cut bool, took
 	if cut {
 		attrs = append(attrs, slog.Bool("cut", true)) // the client did not take all of it
 	}
+	if r.traced != nil {
+		attrs = append(attrs, slog.String("trace_id", r.traced.TraceID()))
+	}
 	attrs = append(attrs, slog.Int64("bytes", sent), slog.Int64("us", took.Microseconds()))
 	h.log.LogAttrs(r.Request.Context(), level, "request", attrs...)
 }
@@ -203,7 +213,7 @@ func (h *handler) prepare(r *request, rt *route) (err error) {
 			r.form = string(r.wantedForm())
 		}
 	}
-	if r.partial && r.explains() {
+	if r.partial && rt.parameters != nil && r.explains() {
 		return newProblem(http.StatusForbidden, "forbidden", "explain=1 is for those who may read all datasets",
 			"the reads of the store are of all datasets; leave explain out")
 	}
@@ -227,6 +237,7 @@ func (rt *route) run(r *request) (err error) {
 func (r *request) fail(err error) *problem {
 	p := asProblem(err)
 	r.status = p.status
+	r.traced.problem(p)
 	if p.status >= 500 {
 		r.logged = append(r.logged, slog.String("error", remedy.Explain("", err)))
 	}

@@ -171,23 +171,32 @@ func TestAnswersAreCompressed(t *testing.T) {
 	}
 }
 
-func unpacked(t *testing.T, encoding string, body io.Reader) []byte {
-	t.Helper()
-	var err error
+// decoded returns a body without its content encoding.
+func decoded(encoding string, body []byte) ([]byte, error) {
 	switch encoding {
 	case "gzip":
-		body, err = gzip.NewReader(body)
-	case "zstd":
-		var d *zstd.Decoder
-		if d, err = zstd.NewReader(body); err == nil {
-			defer d.Close()
-			body = d
+		r, err := gzip.NewReader(bytes.NewReader(body))
+		if err != nil {
+			return nil, err
 		}
+		return io.ReadAll(r)
+	case "zstd":
+		r, err := zstd.NewReader(bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		return io.ReadAll(r)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	return body, nil
+}
+
+func unpacked(t *testing.T, encoding string, body io.Reader) []byte {
+	t.Helper()
 	data, err := io.ReadAll(body)
+	if err == nil {
+		data, err = decoded(encoding, data)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

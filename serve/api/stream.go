@@ -49,6 +49,7 @@ func (h *handler) begin(r *request, contentType string) (*stream, error) {
 		r.header["Etag"] = []string{r.tag()}
 	}
 	r.stream = s
+	r.step("stream")
 	r.w.WriteHeader(http.StatusOK)
 	return s, nil
 }

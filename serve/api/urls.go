@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -61,20 +60,8 @@ func (r *request) urlsQuery() (q lookup.URLsQuery, limit int64, err error) {
 		return q, 0, badParameter("unique", "is 1 or 0")
 	}
 	get := r.query.Get
-	if q.Selection, err = lookup.ParseSelection(get("host"), get("prefix"), get("from"), get("to")); err != nil {
-		return q, 0, err
-	}
-	if filters := r.query["filter"]; len(filters) > maxFilters {
-		return q, 0, badParameter("filter", fmt.Sprintf("is given %d times, at most %d are allowed", len(filters), maxFilters))
-	}
-	for _, text := range r.query["filter"] {
-		f, err := lookup.ParseFilter(text)
-		if err != nil {
-			return q, 0, err
-		}
-		q.Selection.Filters = append(q.Selection.Filters, f)
-	}
-	return q, limit, nil
+	q.Selection, err = selectionOf(get("host"), get("prefix"), get("from"), get("to"), r.query["filter"])
+	return q, limit, err
 }
 
 // format reads which format and which fields the client asks for.

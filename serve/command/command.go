@@ -20,6 +20,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/storetrace"
+	"github.com/urlake/urlake/internal/tracing/otlp"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/serve/api"
@@ -93,8 +95,8 @@ datasets hold one URL. POST /v1/domains:lookup answers the first one for a list 
 domains.
 
 It also serves /v1/domains, /v1/datasets, /v1/datasets/{id}, /v1/versions, /v1/diff between two
-versions, /healthz, /readyz, /metrics for Prometheus, and web pages at /. {domain} may be any
-spelling of a host or URL.
+versions, /healthz, /readyz, /metrics for Prometheus, and web pages at / and /domains. {domain} may
+be any spelling of a host or URL.
 version= selects an older version, and explain=1 lists the reads of the store.
 
 A server keeps no state of its own. It needs the lake's store and a cache folder, and it serves
@@ -115,7 +117,10 @@ collector deletes the versions that it reads. It works without permission to wri
 sixteenths for decoded rows, and the rest for requests. docs/operation.md says how to choose it.
 Requests that find no room in time are shed with 503, or 429 if it is the client's own requests
 that took it, and with Retry-After. Small requests do not wait for large ones. Behind a proxy,
---trusted-proxy tells clients apart. SIGTERM makes /readyz 503 for --drain, then requests in flight
+--trusted-proxy tells clients apart. With OTEL_EXPORTER_OTLP_ENDPOINT, or OpenTelemetry's other
+standard variables, requests are traced down to the reads of the store, without any URL, domain or
+query; OTEL_TRACES_SAMPLER=traceidratio with OTEL_TRACES_SAMPLER_ARG=0.01 traces one in a hundred.
+SIGTERM makes /readyz 503 for --drain, then requests in flight
 are finished.`,
 		Example: `  serve --lake file:///data/lake
   serve --lake s3://bucket/lake --listen :9000 --cache /var/cache/urlake
@@ -225,7 +230,16 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			return err
 		}
 	}
-	server := lookup.NewServer(counted, opt)
+	traces, err := otlp.Start(ctx, "urlake-serve", cli.Version(), otlp.Reporter(cli.Printable(stderr), "serve"))
+	if err != nil {
+		return err
+	}
+	defer traces.Stop()
+	var read blob.Store = counted
+	if traces != nil {
+		read = storetrace.Store(counted)
+	}
+	server := lookup.NewServer(read, opt)
 	defer server.Close()
 
 	access := log
@@ -238,9 +252,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	connections := api.NewConnections(o.admission.connections(o.memory*mib), room/8)
 	metrics.Connections(connections)
 	handler := api.New(server, access, metrics, append(who.options, api.AnswerBytes(room/8*5), api.Ready(ready),
-		api.Origins(o.admission.origins), api.Proxies(o.admission.trusted))...)
+		api.Origins(o.admission.origins), api.Proxies(o.admission.trusted), api.Tracer(traces.Tracer()))...)
 	endpoints := []*endpoint{{
-		event: "listening", address: o.address(), mux: handler, certificate: certificate, connections: connections,
+		event: "listening", address: o.address(), handler: handler, certificate: certificate, connections: connections,
 	}}
 	switch {
 	case o.metrics == "" && who.follower == nil:
@@ -252,7 +266,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			handleProfiles(mux)
 		}
 		endpoints = append(endpoints, &endpoint{
-			event: "metrics", address: o.metrics, mux: mux,
+			event: "metrics", address: o.metrics, handler: mux,
 			connections: api.NewConnections(metricsConnections, metricsHeaders),
 		})
 	}
@@ -286,7 +300,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 // endpoint is one address and its handler. event is the log message that reports the address.
 type endpoint struct {
 	event, address string
-	mux            *http.ServeMux
+	handler        http.Handler
 	listener       net.Listener
 	connections    *api.Connections
 	certificate    *certificate // nil without TLS
@@ -299,7 +313,7 @@ func serve(ctx context.Context, endpoints []*endpoint, writeTimeout time.Duratio
 	var servers []*http.Server
 	for _, e := range endpoints {
 		server := &http.Server{
-			Handler:           e.mux,
+			Handler:           e.handler,
 			ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
 			MaxHeaderBytes: maxHeader,
 			ConnState:      e.connections.State,

@@ -127,11 +127,8 @@ func (s *Snapshot) Holdings(ctx context.Context, t Target, only []uint32) (*Hold
 // Segment is the id of a segment of the version.
 func (h *Holdings) Segment(i int) string { return h.s.version.Segments[i].ID }
 
-// Store is the store of the lake. Frames keeps frames that were read of index files.
-func (h *Holdings) Store() blob.Store { return h.s.server.store }
-
-// Frames is the cache of decoded frames of index files.
-func (h *Holdings) Frames() segment.Cache { return h.s.server.frames }
+// Store is the store of the lake, with the cache of decoded frames of index files.
+func (h *Holdings) Store() (blob.Store, segment.Cache) { return h.s.server.store, h.s.server.frames }
 
 // tuples finds the rows of a holding, those that are hidden or those that are shown.
 func (h *Holdings) tuples(ctx context.Context, one *Holding, hidden bool) ([]segment.Tuple, error) {
@@ -154,13 +151,6 @@ func (h *Holdings) tuples(ctx context.Context, one *Holding, hidden bool) ([]seg
 	return overlay.Without(whole, left), nil
 }
 
-// Place is a host of a domain and what the path and query of its URLs begin with. The zero value is
-// all of a domain.
-type Place struct{ Host, Prefix string }
-
-// pathColumns are the columns that Read reads.
-var pathColumns = []part.Column{part.ColHost, part.ColPathQuery, part.ColSize}
-
 // TooManyRowsError means that an answer takes more rows than it may read. Rows are those at least
 // that it takes.
 type TooManyRowsError struct{ Rows, Max int64 }
@@ -170,11 +160,11 @@ func (e *TooManyRowsError) Error() string {
 }
 
 // Read calls f for the rows of some holdings, those that are hidden or those that are shown, as far
-// as they are at a place: rows [lo, hi) of columns that have host, path and size. It reads several
+// as a selection of one host, or of all rows, has them: rows [lo, hi) of columns that have host, path and size. It reads several
 // row groups at the same time, but calls of f do not overlap. Within a row group they are in the
 // order of its rows. It returns how many rows these were. If there are more than most, the error is a *TooManyRowsError, and f may have been called.
 func (h *Holdings) Read(
-	ctx context.Context, holdings []Holding, hidden bool, at Place, most int64, f func(c *part.Columns, lo, hi int) error,
+	ctx context.Context, holdings []Holding, hidden bool, at Selection, most int64, f func(c *part.Columns, lo, hi int) error,
 ) (rows int64, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, h.s.server.opt.Deadline, ErrDeadline)
 	defer cancel()
@@ -189,10 +179,9 @@ func (h *Holdings) Read(
 				return err
 			}
 			pieces[i] = appendPieces(nil, one.Segment, one.Dataset, tuples)
-			if at == (Place{}) {
-				return nil
+			if !at.All() {
+				pieces[i], err = h.s.narrow(groupCtx, pieces[i], &at)
 			}
-			pieces[i], err = h.s.narrow(groupCtx, pieces[i], &Selection{Host: at.Host, Prefix: at.Prefix})
 			return err
 		})
 	}
@@ -254,12 +243,11 @@ func (h *Holdings) readPiece(ctx context.Context, pc *piece, f func(c *part.Colu
 func (h *Holdings) readPages(
 	ctx context.Context, pc *piece, b *part.PageIndexBlock, name string, row, end, pages int64, f func(c *part.Columns, lo, hi int) error,
 ) error {
-	weight := min(pages, MaxPages)
-	if err := h.s.server.gate.Acquire(ctx, weight); err != nil {
+	if err := h.s.server.gate.Acquire(ctx, pages); err != nil {
 		return err
 	}
-	defer h.s.server.gate.Release(weight)
-	c, err := partreader.ReadColumns(ctx, h.s.server.store, name, b, row, end-row, pathColumns...)
+	defer h.s.server.gate.Release(pages)
+	c, err := partreader.ReadColumns(ctx, h.s.server.store, name, b, row, end-row, part.ColHost, part.ColPathQuery, part.ColSize)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -104,13 +105,15 @@ type resolved struct {
 // or under the host itself. All of these names are looked up in the perfect hash, without reads of
 // the store. If the domain by this program's list does not exist, the longest name that does is
 // used. The other names that exist are returned as others.
-func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (resolved, error) {
+func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (_ resolved, err error) {
+	ctx, step := spans.Start(ctx, "resolve")
+	defer func() { step.End(err) }()
 	list := cmp.Or(s.suffixes, urlnorm.BuiltinSuffixes())
 	domain := list.Domain(t.Host)
 	r := resolved{domain: domain, key: segment.KeyOf(domain)}
 	if t.singleLabel != nil && list.Rule(t.Host) == "" { // else it is a public suffix, such as uk
 		if ok, err := s.contains(ctx, v, r.key); !ok || err != nil {
-			return r, cmp.Or[error](err, t.singleLabel)
+			return r, cmp.Or[error](err, t.several(), t.singleLabel)
 		}
 	}
 	if !s.LacksSuffixes() || strings.HasPrefix(t.Host, "[") {
@@ -255,6 +258,8 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 
 // domainPage lists the datasets that contain a domain, from an id on.
 func (s *Snapshot) domainPage(ctx context.Context, v *view, r resolved, from uint32) (page *DomainPage, err error) {
+	ctx, step := spans.Start(ctx, "select")
+	defer func() { step.End(err) }()
 	page = &DomainPage{Answer: s.answer(v, r)}
 	full := make([]*roaring.Bitmap, len(s.segments)) // of the segments
 	sets := full                                     // of what is left of them and may be read

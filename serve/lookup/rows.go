@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
@@ -489,7 +490,9 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	n := len(r.pages)
 	first, last := n, 0
 	for i := range r.pages {
-		if v, ok := s.server.pages.Get(r.key(i)); ok {
+		v, ok := s.server.pages.Get(r.key(i))
+		spans.Cached(ctx, spans.Pages, ok)
+		if ok {
 			r.pages[i] = v.(*rowPage)
 		} else {
 			first, last = min(first, i), i+1

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/spans"
 )
 
 // URLsQuery selects a list of the URLs of a domain in a dataset, and a page of it.
@@ -115,7 +116,9 @@ func (l *List) Next(ctx context.Context, limit int) (*URLsPage, error) {
 	return page, deadline(early, err)
 }
 
-func (s *Snapshot) list(ctx context.Context, q URLsQuery) (*List, error) {
+func (s *Snapshot) list(ctx context.Context, q URLsQuery) (_ *List, err error) {
+	ctx, step := spans.Start(ctx, "select")
+	defer func() { step.End(err) }()
 	if q.Limit < 1 || q.Limit > MaxLimit || q.Offset < 0 || (q.Offset > 0 && q.Cursor != "") {
 		return nil, ErrRange
 	}
@@ -151,6 +154,8 @@ func (s *Snapshot) list(ctx context.Context, q URLsQuery) (*List, error) {
 }
 
 func (l *List) next(ctx context.Context, limit int) (page *URLsPage, err error) {
+	ctx, step := spans.Start(ctx, "read rows")
+	defer func() { step.End(err) }()
 	if limit < 1 || limit > MaxLimit {
 		return nil, ErrRange
 	}

@@ -68,7 +68,8 @@ func (e *Engine) index(ctx context.Context, h *lookup.Holdings, segment string) 
 	if o.index != nil || time.Since(o.looked) < lookAgain {
 		return o.index, nil
 	}
-	index, err := pathtree.Open(ctx, h.Store(), segment, h.Frames())
+	store, cache := h.Store()
+	index, err := pathtree.Open(ctx, store, segment, cache)
 	if err == nil {
 		o.index, o.looked = index, time.Now()
 	}
@@ -156,7 +157,7 @@ func (e *Engine) count(ctx context.Context, h *lookup.Holdings, q *Query, at pla
 	if err := e.lookUp(ctx, h, sources, t, counted); err != nil {
 		return nil, err
 	}
-	page.RowsRead, err = h.Read(ctx, hidden, true, at.lookup, e.maxRows, func(c *part.Columns, lo, hi int) error {
+	page.RowsRead, err = h.Read(ctx, hidden, true, at.rows, e.maxRows, func(c *part.Columns, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			ok, err := t.remove(c.Host[i], c.PathQuery[i], c.Size[i], c.HasSize[i])
 			if err == nil && !ok {
@@ -171,7 +172,7 @@ func (e *Engine) count(ctx context.Context, h *lookup.Holdings, q *Query, at pla
 	if err != nil {
 		return nil, err
 	}
-	rows, err := h.Read(ctx, shown, false, at.lookup, e.maxRows-page.RowsRead, func(c *part.Columns, lo, hi int) error {
+	rows, err := h.Read(ctx, shown, false, at.rows, e.maxRows-page.RowsRead, func(c *part.Columns, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			if err := t.add(c.Host[i], c.PathQuery[i], c.Size[i], c.HasSize[i]); err != nil {
 				return err

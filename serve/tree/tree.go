@@ -125,8 +125,8 @@ type Page struct {
 
 // place is a node of the tree of a domain.
 type place struct {
-	base   string // its path
-	lookup lookup.Place
+	base string           // its path
+	rows lookup.Selection // that are at it or below it
 }
 
 // pathError is a mistake in Query.Path. What completes a sentence that begins with the parameter.
@@ -161,7 +161,7 @@ func (q *Query) place(domain string) (place, error) {
 	if err != nil {
 		return place{}, pathError("is too long")
 	}
-	return place{host + sel.Prefix, lookup.Place{Host: host, Prefix: sel.Prefix}}, nil
+	return place{host + sel.Prefix, lookup.Selection{Host: host, Prefix: sel.Prefix}}, nil
 }
 
 // check returns lookup.ErrRange if a number is out of range, and sets what is zero.

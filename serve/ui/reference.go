@@ -21,7 +21,9 @@ type Group struct {
 // Operation is one kind of request.
 type Operation struct {
 	// ID names the operation, and its place on the page.
-	ID, Method, Path     string
+	ID, Method, Path string
+	// Aliases are further paths of the operation.
+	Aliases              []string
 	Summary, Description string
 	Parameters           []Parameter
 	// Request is the path of an example, Answer what the server answers to it. Body is what is sent
@@ -51,6 +53,19 @@ func (r *Reference) Add(group string, o Operation) {
 		}
 	}
 	r.Groups = append(r.Groups, Group{Name: group, Operations: []Operation{o}})
+}
+
+// Alias adds a path to the operation at another one, and reports whether that is there.
+func (r *Reference) Alias(method, of, path string) bool {
+	for _, g := range r.Groups {
+		for i := range g.Operations {
+			if o := &g.Operations[i]; o.Method == method && o.Path == of {
+				o.Aliases = append(o.Aliases, path)
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Render returns the page as HTML.

@@ -1,7 +1,8 @@
-// Package ui renders the server's web pages: a form, the datasets of the current version, the
-// answers to the two queries, and what describes the HTTP interface and its errors. The pages work
-// without scripts and on narrow screens, and follow the system's light or dark colour scheme.
-// Package api fills in what they show and renders them.
+// Package ui renders the server's web pages: the datasets of a version, each dataset, the domains
+// by name, the datasets that contain a domain or hold one URL, the URLs of a domain in a dataset,
+// and what describes the HTTP interface and its errors. The pages work without scripts, by keyboard
+// and on narrow screens, and follow the system's light or dark colour scheme. Package api fills in
+// what they show and renders them.
 package ui
 
 import (
@@ -9,7 +10,6 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
-	"slices"
 	"time"
 )
 
@@ -18,22 +18,49 @@ var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"count": formatCount}).ParseFS(files, "*.html"))
 
-// Page is the content of one page. Exactly one of Start, Domain and URLs is not nil. If Fault is
-// set, all three are nil.
+// Page is the content of one page. Exactly one of the views, Start to Domains, is not nil. If Fault
+// is set, all of them are nil.
 type Page struct {
 	// Query is the domain as the user typed it, or empty.
 	Query string
 	// Version is the id of the version shown. It is empty before the first version is published.
 	Version string
+	// Named is the version that the request names, which the page's forms name too, or empty.
+	Named string
 	// Fault is the title of the error, Detail its explanation. Both are empty without an error.
 	Fault, Detail string
 	// JSON is the path of the same answer as JSON, Next the path of the next page. Each is empty if
 	// there is none.
 	JSON, Next string
+	// Selection is the form that selects rows of a list of URLs. It is nil on other pages. The page
+	// of an error in it has it too.
+	Selection *Selection
 
-	Start  *Start
-	Domain *Domain
-	URLs   *URLs
+	Start   *Start
+	Domain  *Domain
+	URLs    *URLs
+	Dataset *DatasetPage
+	Exact   *Exact
+	Domains *Domains
+}
+
+// Title is what the browser shows of the page, without the name of the program.
+func (p *Page) Title() string {
+	switch {
+	case p.Fault != "":
+		return p.Fault
+	case p.Domain != nil:
+		return p.Domain.Name
+	case p.URLs != nil:
+		return p.URLs.Name + " in " + p.URLs.Dataset
+	case p.Dataset != nil:
+		return p.Dataset.Name
+	case p.Exact != nil:
+		return p.Exact.URL
+	case p.Domains != nil:
+		return "Domains"
+	}
+	return ""
 }
 
 // Start is the content of the start page: one page of the datasets of the version.
@@ -43,6 +70,8 @@ type Start struct {
 	// their rows.
 	Before, Total int
 	Rows          int64
+	// Browse leads to the domains by name.
+	Browse string
 }
 
 // First is the number of the page's first dataset, counted from 1.
@@ -57,62 +86,8 @@ type Dataset struct {
 	Name, Title, Source, Licence string
 	Rows                         int64
 	Batches                      int
+	Link                         string // to the page of the dataset
 }
-
-// Domain is the answer to which datasets contain a domain.
-type Domain struct {
-	Name     string
-	Total    int
-	Datasets []Holding
-	// Others are further domains of the version that the host could belong to. See lookup.Answer.
-	Others []string
-}
-
-// HasTimes reports whether any dataset has times for the domain.
-func (d *Domain) HasTimes() bool {
-	return slices.ContainsFunc(d.Datasets, func(h Holding) bool { return h.First != "" })
-}
-
-// HasSizes reports whether any dataset has sizes for the domain.
-func (d *Domain) HasSizes() bool {
-	return slices.ContainsFunc(d.Datasets, func(h Holding) bool { return h.HasSize })
-}
-
-// Holding summarizes the rows that one dataset has of a domain.
-type Holding struct {
-	ID            uint32
-	Name          string
-	Rows          int64
-	Size          int64
-	HasSize       bool
-	SizeOverflows bool   // Size is the least that the sum can be
-	First, Last   string // days, empty without times
-	Link          string // to the URLs
-}
-
-// URLs is one page of the URLs of a domain in a dataset.
-type URLs struct {
-	Name, Dataset string
-	// Total is the number of rows in the list, Offset the number of rows before this page.
-	Total, Offset int64
-	Items         []Item
-	// Up links to the datasets of the domain.
-	Up string
-}
-
-// First is the number of the page's first row in the list, counted from 1.
-func (u *URLs) First() int64 { return u.Offset + 1 }
-
-// Last is the number of the page's last row in the list, counted from 1.
-func (u *URLs) Last() int64 { return u.Offset + int64(len(u.Items)) }
-
-// HasTimes reports whether any row has a time.
-func (u *URLs) HasTimes() bool {
-	return slices.ContainsFunc(u.Items, func(i Item) bool { return i.Time != "" })
-}
-
-// Item is one row.
-type Item struct{ URL, Time string }
 
 // Day formats ms, milliseconds since the epoch, as a day in UTC. It is empty unless ok.
 func Day(ms int64, ok bool) string { return formatTime(ms, ok, "2006-01-02") }

@@ -15,8 +15,10 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/tracing"
+	"github.com/urlake/urlake/internal/tracing/otlp"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/starter/access"
+	"github.com/urlake/urlake/starter/export"
 	"github.com/urlake/urlake/starter/lookup"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/takedown"
@@ -67,6 +69,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
 		urllist.NewCommand(urllist.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		tree.NewCommand(tree.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
+		export.NewCommand(export.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
 		compactCommand(&g), gcCommand(&g),
@@ -102,7 +105,7 @@ const connectTimeout = 5 * time.Second
 // connect connects to the Temporal server that Temporal's standard environment variables name. What
 // the client starts is traced if OpenTelemetry's variables ask for it, until the client is closed.
 func connect(ctx context.Context) (client.Client, error) {
-	traces, err := tracing.Start(ctx, "urlake-starter", cli.Version(), tracing.Reporter(cli.Printable(os.Stderr), "starter"))
+	traces, err := tracing.Start(ctx, "urlake-starter", cli.Version(), otlp.Reporter(cli.Printable(os.Stderr), "starter"))
 	if err != nil {
 		return nil, err
 	}

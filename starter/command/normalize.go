@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/urlake/urlake/export/urlkey"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -162,7 +163,7 @@ func writeNormalized(w *bufio.Writer, n *urlnorm.Normalizer, raw []byte, asJSON 
 	out := normalized{
 		Input: string(raw), Canonical: canonical, Scheme: u.Scheme, Host: u.Host, PathQuery: u.PathQuery, Domain: u.Domain,
 		DomainID: urlnorm.FormatID(urlnorm.DomainID(u.Domain)), URLID: urlnorm.FormatID(urlnorm.URLID([]byte(canonical))),
-		Key: strconv.FormatUint(urlnorm.Key(canonical), 10),
+		Key: strconv.FormatUint(urlkey.Key(canonical), 10),
 	}
 	if u.Port >= 0 {
 		out.Port = &u.Port

@@ -9,7 +9,36 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
 )
+
+// TestURLsOfAVersion lists an older version, by its id and by its tag.
+func TestURLsOfAVersion(t *testing.T) {
+	url := urlsLake(t)
+	store, err := blob.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, err := manifest.Read(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := first.Versions[len(first.Versions)-1].ID
+	testlake.Ingest(t, store, "news", "2", []testlake.Record{{URL: "https://c.example.com/new"}})
+	testlake.Publish(t, store)
+	if _, stderr, code := starter(t, "tag", id, "before", "--lake", url); code != 0 {
+		t.Fatalf("exit %d, %s", code, stderr)
+	}
+	for at, want := range map[string]string{id: "", "before": "", "current": "https://c.example.com/new\n"} {
+		stdout, stderr, code := starter(t, "urls", "example.com", "--lake", url, "--dataset", "news", "--at", at, "--host", "c.example.com", "--format", "text")
+		if stdout != want || code != 0 {
+			t.Errorf("%s: exit %d, %q, %s", at, code, stdout, stderr)
+		}
+	}
+	if _, stderr, code := starter(t, "urls", "example.com", "--lake", url, "--dataset", "news", "--at", "none"); code == 0 || !strings.Contains(stderr, "none") {
+		t.Errorf("a version that is not there: exit %d, %s", code, stderr)
+	}
+}
 
 // urlsLake returns the URL of a lake whose dataset news has a few captures of example.com.
 func urlsLake(t *testing.T) string {

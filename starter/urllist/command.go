@@ -37,9 +37,9 @@ func NewCommand(p Program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "urls DOMAIN --lake URL --dataset NAME [flags]",
 		Short: "List the URLs that a dataset has of a domain",
-		Long: `Urls lists the rows that a dataset has of a domain in the current version, as the read
-server does, and reads the lake itself. DOMAIN is any spelling of a host or a URL; the
-list is for the registrable domain that it belongs to.
+		Long: `Urls lists the rows that a dataset has of a domain in the current version, or in that
+of --at, as the read server does, and reads the lake itself. DOMAIN is any spelling of a
+host or a URL; the list is for the registrable domain that it belongs to.
 
 --host, --prefix, --from, --to and --filter select rows. A host, and a prefix within it,
 is found by binary search; everything else by reading the rows.
@@ -102,6 +102,7 @@ fields docs/api.md describes.`,
 	p.LakeFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.Dataset, "dataset", "", "`NAME` or id of the dataset")
+	f.StringVar(&o.Version, "at", "", "list the rows of this `VERSION`, an id or a name, instead of the current one")
 	f.StringVar(&o.Host, "host", "", "list the URLs of this `HOST` of the domain alone")
 	f.StringVar(&o.Prefix, "prefix", "", "list the URLs whose path and query begin with this `TEXT`, e.g. /docs/")
 	f.StringVar(&o.From, "from", "", "list the rows with a time from this `TIME` on, a date or RFC 3339")

@@ -24,6 +24,8 @@ const Table format.Format = "table"
 type Options struct {
 	// Domain is any spelling of a host or a URL, Dataset a name or an id.
 	Domain, Dataset string
+	// Version is an id or a tag, "" for the current version.
+	Version string
 	// Host, Prefix, From and To are those of lookup.ParseSelection.
 	Host, Prefix, From, To string
 	// Filters are those of lookup.ParseFilter.
@@ -73,7 +75,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 	if err := server.Refresh(ctx); err != nil {
 		return fmt.Errorf("lake %s: %w", url, err)
 	}
-	snap, err := server.Acquire(ctx, "")
+	snap, err := server.Acquire(ctx, o.Version)
 	if err != nil {
 		return err
 	}

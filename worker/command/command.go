@@ -27,6 +27,7 @@ import (
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/processors"
 	"github.com/urlake/urlake/internal/tracing"
+	"github.com/urlake/urlake/internal/tracing/otlp"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/allow"
@@ -186,7 +187,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		defer stop()
 	}
-	traces, err := tracing.Start(ctx, "urlake-worker", cli.Version(), tracing.Reporter(cli.Printable(stderr), "worker"))
+	traces, err := tracing.Start(ctx, "urlake-worker", cli.Version(), otlp.Reporter(cli.Printable(stderr), "worker"))
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,12 @@ func Load(kinds []Kind) (*Document, error) {
 				return nil, fmt.Errorf("openapi.yaml: %s %s: %w", method, path, err)
 			}
 			shown.Method, shown.Path = strings.ToUpper(method), path
+			if of := text(op, "x-alias-of"); of != "" {
+				if !page.Alias(shown.Method, of, path) {
+					return nil, fmt.Errorf("openapi.yaml: %s %s: no operation %s is above it", method, path, of)
+				}
+				continue
+			}
 			for _, k := range of {
 				shown.Problems = append(shown.Problems, k.link())
 			}

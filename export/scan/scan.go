@@ -1,0 +1,554 @@
+// Package scan reads the rows of a version of a lake, or of a slice of it, part by part: what an
+// export reads. It yields exactly the rows that the read server lists, without those of retired and
+// replaced batches and those that takedowns hide.
+//
+// A Slice is pinned to one version and one state of the takedowns. Its tasks are in one order,
+// independent of each other, and always the same for the same state, so exports can divide and
+// repeat them.
+package scan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/takedown"
+)
+
+const (
+	// batchRows is how many rows are decoded at once.
+	batchRows = 32 << 10
+	// atOnce is how many small objects are read at a time while a slice is opened.
+	atOnce = 16
+	// cacheBytes is what is kept of a segment's frames.
+	cacheBytes = 32 << 20
+)
+
+// Options say what a slice has.
+type Options struct {
+	// Version is the id or a tag of a version, "" for the current one.
+	Version string
+	// Datasets are ids or names, none for all.
+	Datasets []string
+	// Hosts are hosts in canonical form, whose registrable domains are read; none for all. The
+	// public suffix list of the version decides which these are.
+	Hosts []string
+}
+
+// Slice is the rows of a version that Options select.
+type Slice struct {
+	// Version is the id of the version, Epoch counts the changes of the takedowns.
+	Version string
+	Epoch   uint64
+	// Datasets are those of the slice, by id, with the rows that they have in it. These are from
+	// the totals of the index, which know nothing of what Read does.
+	Datasets []Dataset
+	// Domains are those that Options.Hosts belong to, ascending.
+	Domains []string
+	// Tasks are the parts to read.
+	Tasks []Task
+
+	store   *pack.View
+	version *manifest.Version
+	doc     *takedown.Document
+	rules   *takedown.Rules
+	domains map[string]bool
+	ids     map[uint32]bool
+}
+
+// Dataset is a dataset of a slice.
+type Dataset struct {
+	ID   uint32
+	Name string
+	// Rows are those of the dataset in the slice.
+	Rows int64
+}
+
+// Task is a part of the lake.
+type Task struct {
+	Dataset uint32
+	// Key is the object.
+	Key string
+	// Rows are all rows of the part, or of the domains of the slice; Read yields some of them.
+	Rows int64
+
+	batch  string // "" for a union, whose rows name theirs
+	ref    segment.BatchRef
+	object lake.FrameObject
+	number int             // of the part in the object
+	live   map[string]bool // batches of a union whose rows count
+	runs   []run           // the rows to look at, nil for all
+}
+
+// run is a run of rows of a row group of a part.
+type run struct {
+	group       uint32
+	first, rows int64
+}
+
+// Open plans to read a slice. A version, dataset or tag that is not there is an error.
+func Open(ctx context.Context, store blob.Store, opt Options) (*Slice, error) {
+	for {
+		m, _, err := manifest.Read(ctx, store)
+		if err != nil {
+			return nil, err
+		}
+		s, err := open(ctx, store, m, opt)
+		if err == nil {
+			return s, nil
+		}
+		// What a later manifest refers to no longer may be collected meanwhile.
+		if now, _, readErr := manifest.Read(ctx, store); readErr != nil || now.Generation == m.Generation {
+			return nil, err
+		}
+	}
+}
+
+func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Options) (*Slice, error) {
+	ref, err := m.Version(opt.Version)
+	if err != nil {
+		return nil, err
+	}
+	s := &Slice{Version: ref.ID, Epoch: m.TakedownEpoch, store: pack.NewView(store), ids: map[uint32]bool{}}
+	if s.version, err = manifest.ReadVersion(ctx, store, ref); err != nil {
+		return nil, err
+	}
+	if s.doc, err = takedown.Read(ctx, store, m.Takedowns); err != nil {
+		return nil, err
+	}
+	if s.rules, err = s.doc.Rules(ctx, store); err != nil {
+		return nil, err
+	}
+	if len(opt.Hosts) > 0 {
+		list, err := lake.LoadSuffixList(ctx, store, s.version.PublicSuffix)
+		if err != nil {
+			return nil, err
+		}
+		s.domains = map[string]bool{}
+		for _, host := range opt.Hosts {
+			s.domains[list.Domain(host)] = true
+		}
+		s.Domains = slices.Sorted(maps.Keys(s.domains))
+	}
+	if err := s.pick(ctx, opt.Datasets); err != nil {
+		return nil, err
+	}
+	if err := s.count(ctx); err != nil {
+		return nil, fmt.Errorf("version %s: %w", s.Version, err)
+	}
+	if err := s.plan(ctx); err != nil {
+		return nil, fmt.Errorf("version %s: %w", s.Version, err)
+	}
+	return s, nil
+}
+
+// pick finds the datasets of the slice. Rows are those of the whole version at first.
+func (s *Slice) pick(ctx context.Context, wanted []string) error {
+	found := make([]bool, len(wanted))
+	for d, err := range s.version.Datasets(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		take := len(wanted) == 0
+		for i, w := range wanted {
+			if w == d.Name || w == strconv.FormatUint(uint64(d.ID), 10) {
+				take, found[i] = true, true
+			}
+		}
+		if take {
+			s.Datasets = append(s.Datasets, Dataset{d.ID, d.Name, d.Rows})
+			s.ids[d.ID] = true
+		}
+	}
+	if i := slices.Index(found, false); i >= 0 {
+		return fmt.Errorf("version %s has no dataset %q", s.Version, wanted[i])
+	}
+	return nil
+}
+
+// count sets how many rows the slice has of each dataset, by the index.
+func (s *Slice) count(ctx context.Context) error {
+	shown := map[uint32]int64{}
+	if s.domains == nil {
+		for _, d := range s.Datasets {
+			shown[d.ID] = d.Rows
+		}
+	}
+	for i := range s.version.Segments {
+		at := &s.version.Segments[i]
+		hidden, err := s.hidden(ctx, at)
+		if err != nil {
+			return fmt.Errorf("segment %s: %w", at.ID, err)
+		}
+		if s.domains != nil {
+			err = s.countDomains(ctx, at, hidden, shown)
+		} else if hidden != nil {
+			for _, sum := range hidden.Sums() {
+				shown[sum.Dataset] -= sum.Rows
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("segment %s: %w", at.ID, err)
+		}
+	}
+	for i := range s.Datasets {
+		s.Datasets[i].Rows = shown[s.Datasets[i].ID]
+	}
+	return nil
+}
+
+// hidden opens what says which rows of a segment takedowns hide, nil for none.
+func (s *Slice) hidden(ctx context.Context, at *manifest.Segment) (*overlay.Overlay, error) {
+	if s.doc == nil {
+		return nil, nil
+	}
+	covered, ok := s.doc.Find(at.View())
+	switch {
+	case !ok && len(s.doc.Segments) > 0:
+		return nil, errors.New("the takedowns were not applied to it yet; export again")
+	case covered.Overlay == nil:
+		return nil, nil
+	}
+	return overlay.Open(ctx, s.store, overlay.Ref(*covered.Overlay), segment.NewFrameCache(cacheBytes))
+}
+
+// openSegment opens the postings of a segment.
+func (s *Slice) openSegment(ctx context.Context, at *manifest.Segment) (*segment.Segment, error) {
+	ref := segment.Ref{ID: at.ID, XXH64: at.SegmentXXH64, Bytes: at.Bytes, Domains: at.Domains, Rows: at.Rows}
+	return segment.Open(ctx, s.store, ref, segment.Options{
+		Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: true, WholeFiles: true,
+	})
+}
+
+// countDomains adds the rows that a segment shows of the slice's domains.
+func (s *Slice) countDomains(
+	ctx context.Context, at *manifest.Segment, hidden *overlay.Overlay, shown map[uint32]int64,
+) error {
+	var dead *overlay.Overlay
+	var err error
+	if at.Dead != nil {
+		if dead, err = overlay.Open(ctx, s.store, overlay.Ref(at.Dead.Overlay), segment.NewFrameCache(cacheBytes)); err != nil {
+			return err
+		}
+	}
+	seg, err := s.openSegment(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer seg.Close()
+	stack := overlay.NewStack(dead, hidden)
+	for _, domain := range s.Domains {
+		key := segment.KeyOf(domain)
+		entries, err := seg.Entries(ctx, key, 0, 0)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			left, ok, err := stack.Entry(ctx, key, e.Dataset)
+			if err != nil {
+				return err
+			}
+			if ok {
+				e.Rows = left.Rows
+			}
+			shown[e.Dataset] += e.Rows
+		}
+	}
+	return nil
+}
+
+// stored is a batch, or a union of batches, whose parts have rows of the slice.
+type stored struct {
+	ref   segment.BatchRef
+	live  map[string]bool // of a union, else nil
+	runs  map[string][]run
+	tasks []Task
+}
+
+// plan finds the parts.
+func (s *Slice) plan(ctx context.Context) error {
+	var all []*stored
+	byRef := map[segment.BatchRef]*stored{}
+	for i := range s.version.Segments {
+		at := &s.version.Segments[i]
+		var here []*stored
+		for b, err := range s.version.BatchesIn(ctx, at.ID) {
+			if err != nil {
+				return err
+			}
+			if !s.ids[b.DatasetID] {
+				continue
+			}
+			name, digest := b.Stored()
+			if b.Union == "" {
+				s.store.Add(b.DatasetID, b.Batch, b.Pack)
+			}
+			ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: name, Digest: digest}
+			st := byRef[ref]
+			if st == nil {
+				st = &stored{ref: ref}
+				byRef[ref] = st
+				here = append(here, st)
+			}
+			if b.Union != "" {
+				if st.live == nil {
+					st.live = map[string]bool{}
+				}
+				st.live[b.Batch] = true
+			}
+		}
+		if s.domains != nil && len(here) > 0 {
+			if err := s.findRuns(ctx, at, here); err != nil {
+				return fmt.Errorf("segment %s: %w", at.ID, err)
+			}
+			here = slices.DeleteFunc(here, func(st *stored) bool { return len(st.runs) == 0 })
+		}
+		all = append(all, here...)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, st := range all {
+		group.Go(func() (err error) {
+			st.tasks, err = s.tasksOf(ctx, st)
+			return postings.Damaged(st.ref, err)
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, st := range all {
+		s.Tasks = append(s.Tasks, st.tasks...)
+	}
+	return nil
+}
+
+// findRuns finds the rows of the slice's domains in the parts of a segment.
+func (s *Slice) findRuns(ctx context.Context, at *manifest.Segment, here []*stored) error {
+	type name struct {
+		dataset uint32
+		batch   string
+	}
+	byName := map[name]*stored{}
+	for _, st := range here {
+		byName[name{st.ref.DatasetID, st.ref.Batch}] = st
+		st.runs = map[string][]run{}
+	}
+	seg, err := s.openSegment(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer seg.Close()
+	for _, domain := range s.Domains {
+		entries, err := seg.Entries(ctx, segment.KeyOf(domain), 0, 0)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if !s.ids[e.Dataset] {
+				continue
+			}
+			tuples, err := seg.Tuples(ctx, e)
+			if err != nil {
+				return err
+			}
+			for _, t := range tuples {
+				f, err := seg.File(ctx, t.FileID)
+				if err != nil {
+					return err
+				}
+				if st := byName[name{f.DatasetID, f.Batch}]; st != nil {
+					st.runs[f.Path] = append(st.runs[f.Path], run{t.RowGroup, t.FirstRow, t.Rows})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// tasksOf returns the parts of what is stored that have rows of the slice.
+func (s *Slice) tasksOf(ctx context.Context, st *stored) ([]Task, error) {
+	data, _, err := s.store.Get(ctx, st.ref.Key())
+	if err != nil {
+		return nil, err
+	}
+	record, err := lake.DecodeBatch(data, st.ref.Key())
+	if err != nil {
+		return nil, err
+	}
+	var tasks []Task
+	for _, o := range record.Postings {
+		r, err := postings.Open(ctx, s.store, st.ref, o)
+		if err != nil {
+			return nil, err
+		}
+		for n, p := range r.Parts() {
+			t := Task{Dataset: st.ref.DatasetID, Key: p.Key, Rows: p.Rows, ref: st.ref, object: o, number: n, live: st.live}
+			if st.live == nil {
+				t.batch = st.ref.Batch
+			}
+			if s.domains != nil {
+				if t.runs = st.runs[p.Key]; len(t.runs) == 0 {
+					continue
+				}
+				slices.SortFunc(t.runs, func(a, b run) int {
+					if a.group != b.group {
+						return int(a.group) - int(b.group)
+					}
+					return int(a.first - b.first)
+				})
+				t.Rows = 0
+				for _, r := range t.runs {
+					t.Rows += r.rows
+				}
+			}
+			tasks = append(tasks, t)
+		}
+	}
+	return tasks, nil
+}
+
+// Rows are consecutive rows of a part. Only the columns that were asked for are set.
+type Rows struct {
+	*part.Columns
+	// Keep are the rows that belong to the slice, ascending. Nil stands for all.
+	Keep []int32
+	// Batch is that of all rows, "" if Columns.Batch has them.
+	Batch string
+}
+
+// Len is how many rows belong to the slice.
+func (r *Rows) Len() int {
+	if r.Keep != nil {
+		return len(r.Keep)
+	}
+	return r.Rows
+}
+
+// At is the row of Columns that row i of the slice is.
+func (r *Rows) At(i int) int {
+	if r.Keep != nil {
+		return int(r.Keep[i])
+	}
+	return i
+}
+
+// BatchAt is the batch of row At(i) of Columns.
+func (r *Rows) BatchAt(at int) string {
+	if r.Batch != "" {
+		return r.Batch
+	}
+	return r.Columns.Batch[at]
+}
+
+// filterColumns are the columns by which takedowns decide.
+var filterColumns = []part.Column{part.ColScheme, part.ColPort, part.ColDomain, part.ColHost, part.ColTS, part.ColPathQuery}
+
+// Read yields some columns of the rows of a task, in the order of the part. It reads the columns by
+// which rows are chosen as well. Rows are valid until the next ones. An error is the last thing
+// that it yields.
+func (s *Slice) Read(ctx context.Context, task int, columns ...part.Column) iter.Seq2[Rows, error] {
+	return func(yield func(Rows, error) bool) {
+		t := &s.Tasks[task]
+		fail := func(err error) { yield(Rows{}, fmt.Errorf("export part %s: %w", t.Key, err)) }
+		columns := slices.Clone(columns)
+		if s.rules.Len() > 0 {
+			columns = append(columns, filterColumns...)
+		}
+		if t.live != nil {
+			columns = append(columns, part.ColBatch)
+		}
+		slices.Sort(columns)
+		columns = slices.Compact(columns)
+		object, err := postings.Open(ctx, s.store, t.ref, t.object)
+		if err != nil {
+			fail(err)
+			return
+		}
+		blocks, err := object.Pages(ctx, t.number)
+		if err != nil {
+			fail(postings.Damaged(t.ref, err))
+			return
+		}
+		f := filter{s: s, t: t}
+		scan := postings.PartScanner{Key: t.Key, Read: func(ctx context.Context, off, n int64) ([]byte, error) {
+			return s.store.ReadRange(ctx, t.Key, off, n)
+		}}
+		if t.runs == nil {
+			for r, err := range scan.Scan(ctx, blocks, batchRows, columns) {
+				if err != nil {
+					fail(postings.Damaged(t.ref, err))
+					return
+				}
+				if !yield(f.rows(r.Columns), nil) {
+					return
+				}
+			}
+			return
+		}
+		for _, run := range t.runs {
+			if err := s.run(ctx, t, blocks, run, columns, func(c *part.Columns) bool { return yield(f.rows(c), nil) }); err != nil {
+				if !errors.Is(err, errStopped) {
+					fail(postings.Damaged(t.ref, err))
+				}
+				return
+			}
+		}
+	}
+}
+
+// filter chooses the rows of a task.
+type filter struct {
+	s      *Slice
+	t      *Task
+	domain string
+	begun  bool
+	hides  *takedown.Matcher // nil for a domain of which nothing is hidden
+	keep   []int32
+}
+
+func (f *filter) rows(c *part.Columns) Rows {
+	out := Rows{Columns: c, Batch: f.t.batch}
+	if f.t.live == nil && f.s.rules.Len() == 0 {
+		return out
+	}
+	f.keep = f.keep[:0]
+	for i := range c.Rows {
+		if f.t.live != nil && !f.t.live[c.Batch[i]] {
+			continue
+		}
+		if f.s.rules.Len() > 0 {
+			if !f.begun || c.Domain[i] != f.domain {
+				f.domain, f.begun = strings.Clone(c.Domain[i]), true
+				if f.hides = f.s.rules.For(f.domain); !f.hides.May(f.t.Dataset) {
+					f.hides = nil
+				}
+			}
+			if f.hides != nil && f.hides.Hides(&takedown.Row{
+				Dataset: f.t.Dataset, Scheme: c.Scheme[i], Host: c.Host[i], Path: c.PathQuery[i], Port: c.Port[i],
+				TS: c.TS[i], HasTS: c.HasTS[i],
+			}) {
+				continue
+			}
+		}
+		f.keep = append(f.keep, int32(i))
+	}
+	if out.Keep = f.keep; out.Keep == nil {
+		out.Keep = []int32{}
+	}
+	return out
+}
