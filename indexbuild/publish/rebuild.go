@@ -308,8 +308,8 @@ func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current boo
 	return r.replace(v, s, batches)
 }
 
-// trees makes the index of a segment's path trees again if it is damaged, or if it is missing and the
-// lake is to have it.
+// trees makes the index of a segment's path trees again if it is damaged, or if it is missing and
+// the lake is to have it.
 func (r *rebuilder) trees(s manifest.Segment) error {
 	type inspected struct {
 		state treebuild.State

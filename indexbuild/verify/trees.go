@@ -77,8 +77,8 @@ func (s *rowSums) add(hash uint64, c *pathtree.Counts) {
 // indexSums are the same over the entries of an index, and sums over its nodes.
 type indexSums struct {
 	rowSums
-	// children and childrenOf sum up the numbers of children of nodes and of entries, nodes and below
-	// the nodes and entries below hosts, with hashes of the parents.
+	// children and childrenOf sum up the numbers of children of nodes and of entries, nodes and
+	// below the nodes and entries below hosts, with hashes of the parents.
 	children, nodes, childrenOf, below uint64
 }
 

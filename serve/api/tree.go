@@ -156,10 +156,11 @@ func (r *request) treeNodes(nodes []tree.Node) {
 func treeProblem(err error) *problem {
 	var rows *lookup.TooManyRowsError
 	var nodes *tree.TooManyNodesError
-	limit, most := "rows", int64(0)
+	var limit string
+	var most int64
 	switch {
 	case errors.As(err, &rows):
-		most = rows.Max
+		limit, most = "rows", rows.Max
 	case errors.As(err, &nodes):
 		limit, most = "nodes", int64(nodes.Max)
 	default:

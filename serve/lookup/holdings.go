@@ -160,9 +160,10 @@ func (e *TooManyRowsError) Error() string {
 }
 
 // Read calls f for the rows of some holdings, those that are hidden or those that are shown, as far
-// as a selection of one host, or of all rows, has them: rows [lo, hi) of columns that have host, path and size. It reads several
-// row groups at the same time, but calls of f do not overlap. Within a row group they are in the
-// order of its rows. It returns how many rows these were. If there are more than most, the error is a *TooManyRowsError, and f may have been called.
+// as a selection of one host, or of all rows, has them: rows [lo, hi) of columns that have host,
+// path and size. It reads several row groups at the same time, but calls of f do not overlap.
+// Within a row group they are in the order of its rows. It returns how many rows these were. If
+// there are more than most, the error is a *TooManyRowsError, and f may have been called.
 func (h *Holdings) Read(
 	ctx context.Context, holdings []Holding, hidden bool, at Selection, most int64, f func(c *part.Columns, lo, hi int) error,
 ) (rows int64, err error) {
@@ -226,8 +227,9 @@ func (h *Holdings) readPiece(ctx context.Context, pc *piece, f func(c *part.Colu
 		}
 		b := blocks[0]
 		last := min(pc.end(), b.FirstRow+b.Rows())
-		pages, end := int64(1), int64(0)
-		for _, end = b.Page(row); end < last && pages < readAhead && pc.count(end, end+1) > 0; pages++ {
+		pages := int64(1)
+		_, end := b.Page(row)
+		for ; end < last && pages < readAhead && pc.count(end, end+1) > 0; pages++ {
 			_, end = b.Page(end)
 		}
 		end = min(end, last)

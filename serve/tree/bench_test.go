@@ -160,7 +160,8 @@ func BenchmarkTree(b *testing.B) {
 		}
 	})
 	all("index")
-	// Cold, over a store that takes 20 ms for each request: the index is open, nothing else is cached.
+	// Cold, over a store that takes 20 ms for each request: the index is open, nothing else is
+	// cached.
 	b.Run("index/cold", func(b *testing.B) {
 		server := lookup.NewServer(&slow{store, 20 * time.Millisecond}, lookup.Options{CacheDir: b.TempDir(), FrameBytes: 1, PageBytes: 1})
 		defer server.Close()

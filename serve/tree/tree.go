@@ -16,8 +16,8 @@
 // The rows of a domain are sorted by host and path, so a directory is one run of rows in each row
 // group, and its nodes are counted in one pass over them. Segments with a tree index (package
 // pathtree) are not scanned: their nodes are looked up, and the rows that the version does not have
-// or that takedowns hide are read and subtracted. If more rows are hidden than shown, those that are
-// shown are read instead. All answers are exact, or errors.
+// or that takedowns hide are read and subtracted. If more rows are hidden than shown, those that
+// are shown are read instead. All answers are exact, or errors.
 package tree
 
 import (
@@ -34,15 +34,15 @@ import (
 const (
 	// MaxDepth is the largest depth of a query.
 	MaxDepth = 16
-	// DefaultLimit is the number of children of a node that are listed, and DefaultListed that of all
-	// nodes in an answer, unless the query says otherwise.
+	// DefaultLimit is the number of children of a node that are listed, and DefaultListed that of
+	// all nodes in an answer, unless the query says otherwise.
 	DefaultLimit  = 100
 	DefaultListed = 10_000
-	// DefaultMaxRows is how many rows an answer reads at most, unless the engine was told otherwise:
-	// a second or two of one processor.
+	// DefaultMaxRows is how many rows an answer reads at most, unless the engine was told
+	// otherwise: a second or two of one processor.
 	DefaultMaxRows = 4 << 20
-	// DefaultMaxNodes is how many nodes are counted for an answer at most, unless the engine was told
-	// otherwise.
+	// DefaultMaxNodes is how many nodes are counted for an answer at most, unless the engine was
+	// told otherwise.
 	DefaultMaxNodes = 200_000
 	// maxCursorName is how much of a name a cursor has.
 	maxCursorName = 200
@@ -81,8 +81,8 @@ type Query struct {
 	// MinCount and MinBytes leave nodes out of the lists that have fewer rows, or less size.
 	MinCount, MinBytes int64
 	Sort               Sort
-	// Limit is how many children of a node are listed, at least 1, and Listed how many nodes in all;
-	// see DefaultLimit. A page has one child of the node in any case.
+	// Limit is how many children of a node are listed, at least 1, and Listed how many nodes in
+	// all; see DefaultLimit. A page has one child of the node in any case.
 	Limit, Listed int
 	// Cursor is the one of the page before, or empty.
 	Cursor string
@@ -174,8 +174,8 @@ func (q *Query) check() error {
 	return nil
 }
 
-// Answer returns a page of the nodes below the one that the query is for. A node that does not exist
-// has no rows.
+// Answer returns a page of the nodes below the one that the query is for. A node that does not
+// exist has no rows.
 func (e *Engine) Answer(ctx context.Context, snap *lookup.Snapshot, q Query) (*Page, error) {
 	if err := q.check(); err != nil {
 		return nil, err

@@ -125,7 +125,8 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, questi
 	return nil
 }
 
-// DatasetNamed returns the id of a dataset of a version, by its name or its id. The error names the nearest one if there is none.
+// DatasetNamed returns the id of a dataset of a version, by its name or its id. The error names the
+// nearest one if there is none.
 func DatasetNamed(ctx context.Context, snap *lookup.Snapshot, name string) (uint32, error) {
 	if d, ok := snap.DatasetNamed(name); ok {
 		return d.ID, nil

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"io"
 	"os"
 
 	"github.com/mattn/go-isatty"
@@ -93,7 +92,7 @@ NDJSON, a node a line, each after its parent, and with --json one document.`,
 			if err := p.Check(cmd.Context(), store, url); err != nil {
 				return err
 			}
-			var w io.Writer = cmd.OutOrStdout()
+			w := cmd.OutOrStdout()
 			if o.Form != JSON {
 				w = cli.Printable(w)
 			}

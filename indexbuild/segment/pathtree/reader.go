@@ -91,8 +91,8 @@ func (r *Range) compare(level int, path []byte) int {
 }
 
 // Read calls f for the nodes of some ranges of a domain, one range after the other, and i tells the
-// range. A node is valid until the end of the call. Frames that are not in the cache are read in two
-// rounds, and in further ones of ranges that have more than framesAtOnce.
+// range. A node is valid until the end of the call. Frames that are not in the cache are read in
+// two rounds, and in further ones of ranges that have more than framesAtOnce.
 func (x *Index) Read(ctx context.Context, k segment.Key, ranges []Range, f func(i int, n *Node) error) error {
 	var first, last [fenceBytes]byte
 	putFence(&first, k, 0)

@@ -47,8 +47,8 @@ type Writer struct {
 
 // directoryEntry describes a frame of a large domain.
 type directoryEntry struct {
-	// level and first are behind the last node of the frame before, and not behind the first node of
-	// this one. First is its path, or the beginning of that.
+	// level and first are behind the last node of the frame before, and not behind the first node
+	// of this one. First is its path, or the beginning of that.
 	level int
 	first []byte
 	nodes int64
