@@ -208,7 +208,7 @@ func (in *inspector) kindOf(key string) (kind string, may bool) {
 		return "pack", in.namesGo()
 	}
 	switch {
-	case segmentKey.MatchString(key):
+	case segmentKey.MatchString(key), treeKey.MatchString(key):
 		return "index", in.namesGo()
 	case postingsKey.MatchString(key):
 		return "postings", in.namesGo()
@@ -227,7 +227,7 @@ func (in *inspector) versionHolds(
 		rows, err = in.part(ctx, store, info, dataset)
 		return rows > 0, rows, err
 	case "index":
-		holds, err = in.listHas(ctx, store, info)
+		holds, err = in.indexHas(ctx, store, info)
 	case "pack":
 		name, _ := pack.NameOf(info.Key)
 		holds, err = in.packHas(ctx, store, name)

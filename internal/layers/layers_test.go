@@ -135,7 +135,7 @@ var allowed = map[string][]string{
 		"lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
 	},
 	"indexbuild/suppress": {
-		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/seekable",
 		"lake/takedown", "lake/trash", "lake/urlnorm",
 	},

@@ -29,6 +29,9 @@ type Index struct {
 	cache  segment.Cache
 }
 
+// fencesHeader is the size of what is around the fences of a frame file.
+const fencesHeader = 28
+
 // framesAtOnce is how many adjacent frames are read and held at once.
 const framesAtOnce = 32
 
@@ -44,11 +47,8 @@ func Open(ctx context.Context, store blob.Store, segmentID string, cache segment
 	}
 	x := &Index{info: info, object: info.Object(), cache: cache}
 	x.read = func(ctx context.Context, off, n int64) ([]byte, error) {
-		data, err := store.ReadRange(ctx, x.object, off, n)
-		switch {
-		case errors.Is(err, blob.ErrRange):
-			err = codec.Corrupt(x.object, "file", off, fmt.Sprintf("%d bytes", info.Bytes), "fewer")
-		case errors.Is(err, blob.ErrNotExist):
+		data, err := readRange(ctx, store, x.object, off, n)
+		if errors.Is(err, blob.ErrNotExist) {
 			err = codec.Corrupt(x.object, "object", -1, "one that exists, since "+InfoKey(segmentID)+" names it", "none")
 		}
 		return data, err
@@ -62,6 +62,36 @@ func Open(ctx context.Context, store blob.Store, segmentID string, cache segment
 		return nil, fmt.Errorf("open index of trees: %w", err)
 	}
 	return x, nil
+}
+
+// OpenFile opens the file of an index of size bytes without its document, which may be gone or name
+// another file. Only All may be called.
+func OpenFile(ctx context.Context, store blob.Store, object string, size int64) (*Index, error) {
+	table, err := seekable.OpenSeekTable(func(off int64) (io.ReadCloser, error) { return store.Open(ctx, object, off, -1) }, size, object)
+	if err != nil {
+		return nil, err
+	}
+	// The frame with the fences is before that with the table.
+	start := max(0, table.Start-fencesHeader-fenceBytes*table.Frames)
+	if err := table.Close(); err != nil {
+		return nil, err
+	}
+	x := &Index{object: object}
+	x.read = func(ctx context.Context, off, n int64) ([]byte, error) { return readRange(ctx, store, object, off, n) }
+	footer, err := x.read(ctx, start, size-start)
+	if err != nil {
+		return nil, err
+	}
+	x.frames, err = seekable.Open(footer, size, object, fenceBytes)
+	return x, err
+}
+
+func readRange(ctx context.Context, store blob.Store, object string, off, n int64) ([]byte, error) {
+	data, err := store.ReadRange(ctx, object, off, n)
+	if errors.Is(err, blob.ErrRange) {
+		err = codec.Corrupt(object, "file", off, "bytes up to its end", "fewer")
+	}
+	return data, err
 }
 
 // Info describes the index. It must not be changed.
@@ -460,7 +490,7 @@ func (x *Index) all(ctx context.Context, yield func(DomainNode, error) bool) err
 		}
 		i = end
 	}
-	if sums != x.info.Totals {
+	if x.info != nil && sums != x.info.Totals {
 		return codec.Corrupt(InfoKey(x.info.Segment), "counts", -1, fmt.Sprintf("%+v", sums), fmt.Sprintf("%+v", x.info.Totals))
 	}
 	return nil
