@@ -249,8 +249,9 @@ const (
 	minNode  = 5
 )
 
-// readNode decodes the next node into n, whose path is that of the node before, or empty.
-func readNode(d *codec.Decoder, n *Node, first bool) {
+// readNode decodes the next node into n, whose path is that of the node before, or empty. Spare is
+// memory for its path, and gets that of the path before.
+func readNode(d *codec.Decoder, n *Node, spare *[]byte, first bool) {
 	shared := int(d.Uint(uint64(len(n.Path))))
 	suffix := d.Bytes(int(d.Uint(maxPath)))
 	if d.Err() != nil {
@@ -261,7 +262,8 @@ func readNode(d *codec.Decoder, n *Node, first bool) {
 		return
 	}
 	before := n.Path
-	n.Path = append(append(make([]byte, 0, shared+len(suffix)), before[:shared]...), suffix...)
+	n.Path = append(append((*spare)[:0], before[:shared]...), suffix...)
+	*spare = before
 	if !ValidPath(n.Path) || !first && Compare(before, n.Path) >= 0 {
 		d.Fail("a path after the one before", "another")
 		return

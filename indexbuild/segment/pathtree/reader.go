@@ -322,9 +322,10 @@ func readNodes(d *codec.Decoder, n *Node, f func() error) error {
 	if d.Err() == nil && count == 0 {
 		d.Fail("nodes", "none")
 	}
-	n.Path = nil
+	n.Path = n.Path[:0]
+	var spare []byte
 	for j := range count {
-		readNode(d, n, j == 0)
+		readNode(d, n, &spare, j == 0)
 		if d.Err() != nil {
 			break
 		}
