@@ -1,5 +1,5 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
-.PHONY: build tools demo test levels race soak fixtures check bench bench-serve assembly profile fuzz clean
+.PHONY: build tools demo test levels weakhash race soak fixtures check bench bench-serve assembly profile fuzz clean
 GO ?= go
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
@@ -17,8 +17,10 @@ demo: build ; @command -v temporal >/dev/null || $(MAKE) -s --no-print-directory
 test: build $(SERVICES) ; deploy/test
 # The tests of packages with assembly at each CPU level that the code can choose.
 levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)
+# Answers against brute force, with a hash of which 12 values are left.
+weakhash: ; $(GO) test -tags weakhash -run 'EqualBruteForce|EqualsBruteForce' $(TEST_FLAGS) ./serve/lookup
 race: ; deploy/race $(TEST_FLAGS)
-soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|KilledOnceAStep|StarterKilled|LakeEqualsMap)' -v ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api ./serve/command
+soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|SoakOfEverything|KilledOnceAStep|StarterKilled|LakeEqualsMap|MillionKeys)' -v ./indexbuild/prefixtree ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api ./serve/command
 # Writes internal/compat/testdata/lakes/FIXTURE, a lake for later versions to read:
 # docs/compatibility.md.
 fixtures: $(SERVICES) ; @test -n '$(FIXTURE)' || { echo 'give it a name: make fixtures FIXTURE=2-what-is-new'; exit 2; }

@@ -24,7 +24,7 @@ func BenchmarkBuildSegment(b *testing.B) {
 			b.ReportAllocs()
 			started := indextest.ProcessorTime(b)
 			for b.Loop() {
-				ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir()})
+				ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir(), SkipPageKeys: true})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -96,7 +96,7 @@ func BenchmarkEntry(b *testing.B) {
 	ctx := context.Background()
 	store := blob.NewMemory()
 	refs := indextest.SyntheticLake(b, store, 500_000, 20, 1_000_000, true)
-	ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir()})
+	ref, err := BuildSegment(ctx, store, refs, Options{TempDir: b.TempDir(), SkipPageKeys: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,7 +13,8 @@
 //     and to the sets of datasets. Their records go to a sorter (package keysort), which partitions
 //     them by hashed key.
 //   - From the sorted partitions it writes the shards of postings, several at once.
-//   - At the same time as all that it writes files.tsv.zst and parts.idx.zst.
+//   - At the same time as all that it writes files.tsv.zst, parts.idx.zst and parts.keys.zst. Of
+//     parts it reads nothing but the page keys of those with several pages.
 //   - It writes segment.json last. A segment exists once that does.
 //
 // Memory is bounded whatever a build covers: Options.Memory for the sorter, up to 190 KB for each
@@ -42,6 +43,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 )
 
@@ -65,6 +67,9 @@ type Options struct {
 	Ranges int
 	// KeyOf hashes domains; nil is postings.DomainKey. Tests make collisions with it.
 	KeyOf func(domain []byte) segment.Key
+	// SkipPageKeys leaves out the keys of pages, for which parts are read. It is for tests and
+	// benchmarks of batches without parts.
+	SkipPageKeys bool
 }
 
 // CollisionError says that two domains have the same domain_id and the same check bits, so that an
@@ -214,34 +219,35 @@ func (b *build) writeFiles() error {
 	return f.FinishFrames(ff)
 }
 
-// writeParts writes parts.idx.zst: the page indexes of all parts in the order of the files. It
-// reads those of some files ahead.
+// writeParts writes parts.idx.zst and parts.keys.zst: the page indexes and the page keys of all
+// parts in the order of the files. It reads those of some files ahead.
 func (b *build) writeParts() error {
 	f, err := b.out.Create(segment.PartsName)
 	if err != nil {
 		return err
 	}
 	defer f.Abort()
-	w := segment.NewPartsWriter(f)
-	g, ctx := errgroup.WithContext(b.ctx)
-	type pageIndex struct {
-		file   int
-		blocks [][]byte
+	keysFile, err := b.out.Create(segment.PageKeysName)
+	if err != nil {
+		return err
 	}
-	queue := make(chan chan pageIndex, concurrentReads)
+	defer keysFile.Abort()
+	w, keys := segment.NewPartsWriter(f), segment.NewPageKeysWriter(keysFile)
+	g, ctx := errgroup.WithContext(b.ctx)
+	queue := make(chan chan partPages, concurrentReads)
 	g.Go(func() error {
 		defer close(queue)
-		for id, p := range b.parts {
-			result := make(chan pageIndex, 1)
+		for id := range b.parts {
+			result := make(chan partPages, 1)
 			select {
 			case queue <- result:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 			g.Go(func() error {
-				blocks, err := b.objects[p.object].PageIndex(ctx, p.part)
+				read, err := b.readPages(ctx, id)
 				if err == nil {
-					result <- pageIndex{id, blocks}
+					result <- read
 				}
 				return err
 			})
@@ -250,17 +256,21 @@ func (b *build) writeParts() error {
 	})
 	g.Go(func() error {
 		for result := range queue {
-			var read pageIndex
+			var read partPages
 			select {
 			case read = <-result:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			err := b.eachBlock(read.file, read.blocks, func(block *part.PageIndexBlock, data []byte) error {
-				return w.Add(uint32(read.file), block, data)
-			})
-			if err != nil {
-				return postings.Damaged(b.objects[b.parts[read.file].object].Batch(), err)
+			for i, block := range read.blocks {
+				if err := w.Add(uint32(read.file), block, read.encoded[i]); err != nil {
+					return err
+				}
+			}
+			for i := range read.keys {
+				if err := keys.Add(uint32(read.file), &read.keys[i]); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -272,5 +282,63 @@ func (b *build) writeParts() error {
 	if err != nil {
 		return err
 	}
-	return f.FinishFrames(ff)
+	if err := f.FinishFrames(ff); err != nil {
+		return err
+	}
+	if ff, err = keys.Finish(); err != nil {
+		return err
+	}
+	return keysFile.FinishFrames(ff)
+}
+
+// partPages are the page index of a file, and the keys of its pages.
+type partPages struct {
+	file    int
+	encoded [][]byte
+	blocks  []*part.PageIndexBlock
+	keys    []part.PageKeyBlock
+}
+
+// readPages reads the page index of a file from its postings object. The keys are in the part
+// itself, since its bytes are all that a rebuild has. Most parts are a page, which has no key and
+// is not read.
+func (b *build) readPages(ctx context.Context, file int) (p partPages, err error) {
+	src := b.parts[file]
+	o := &b.objects[src.object]
+	p.file = file
+	if p.encoded, err = o.PageIndex(ctx, src.part); err != nil {
+		return p, err
+	}
+	pages := int64(0)
+	err = b.eachBlock(file, p.encoded, func(block *part.PageIndexBlock, _ []byte) error {
+		p.blocks = append(p.blocks, block)
+		pages += int64(block.Pages())
+		return nil
+	})
+	if err == nil && pages > int64(len(o.Parts()[src.part].Groups)) && !b.opt.SkipPageKeys {
+		f := &b.files[file]
+		read := func(off, n int64) ([]byte, error) { return b.store.ReadRange(ctx, f.Path, off, n) }
+		p.keys, err = part.ReadPageKeys(read, f.Bytes, pages, f.Path)
+		if err == nil {
+			err = matchKeys(p.blocks, p.keys, f.Path)
+		}
+	}
+	return p, postings.Damaged(o.Batch(), err)
+}
+
+// matchKeys checks that blocks of page keys are about blocks of a page index, which ascend like
+// them.
+func matchKeys(blocks []*part.PageIndexBlock, keys []part.PageKeyBlock, path string) error {
+	at := 0
+	for i := range keys {
+		k := &keys[i]
+		for at < len(blocks) && (blocks[at].RowGroup != k.RowGroup || blocks[at].FirstRow != k.FirstRow) {
+			at++
+		}
+		if at == len(blocks) || blocks[at].Pages() != len(k.Keys) {
+			return codec.Corrupt(path, "page keys", -1, "the pages of the page index",
+				fmt.Sprintf("%d pages from row %d of row group %d", len(k.Keys), k.FirstRow, k.RowGroup))
+		}
+	}
+	return nil
 }

@@ -52,7 +52,7 @@ func benchWorker(lake string) error {
 		return err
 	}
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), json.NewEncoder(os.Stdout)
-	opt := Options{TempDir: os.Getenv("TMPDIR")}
+	opt := Options{TempDir: os.Getenv("TMPDIR"), SkipPageKeys: true}
 	for {
 		var t benchTask
 		if err := in.Decode(&t); errors.Is(err, io.EOF) {

@@ -11,6 +11,9 @@
 //	BENCH_CLIENTS  connections that send lookups at once; 16
 //	BENCH_DIR      folder for the lake and the databases; the system's temporary folder
 //
+// "go run -C bench ./serving memory" measures the memory of the read server alone instead, during a
+// mixed load of BENCH_RATE requests a second, 500, for BENCH_MINUTES, 60.
+//
 // The client shares the processors with the server. It needs Linux's /proc.
 package main
 
@@ -37,6 +40,7 @@ import (
 var roles = map[string]func(ctx context.Context, args []string) error{
 	"build":  func(ctx context.Context, args []string) error { return build(ctx, args[0]) },
 	"tables": func(ctx context.Context, args []string) error { return loadTables(ctx, args[0]) },
+	"memory": func(ctx context.Context, _ []string) error { return memory(ctx) },
 	"serve":  func(ctx context.Context, args []string) error { return serveSQL(ctx, args[0], args[1]) },
 }
 

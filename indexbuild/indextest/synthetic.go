@@ -20,7 +20,7 @@ import (
 // SyntheticLake writes batches that have postings but no parts, with about as many pairs of domain
 // and dataset, distributed as in large lakes. Each dataset has a random share of the domains, in 16
 // parts; the number of a domain's rows follows a power law. If totals, domains have sizes and
-// times.
+// times. Segments of them are built with Options.SkipPageKeys.
 func SyntheticLake(tb testing.TB, store blob.Store, domains, datasets, pairs int, totals bool) []segment.BatchRef {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))

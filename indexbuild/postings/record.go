@@ -4,15 +4,15 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // DomainKey returns segment.KeyOf(string(domain)) without a conversion.
 func DomainKey(domain []byte) segment.Key {
-	return segment.Key{ID: xxh3.Hash(domain), Check: uint32(xxh3.Hash128(domain).Hi >> 32)}
+	id, check := urlnorm.DomainHashes(domain)
+	return segment.Key{ID: id, Check: check}
 }
 
 // Record is what one or more parts of a dataset have of a domain.

@@ -57,6 +57,7 @@ var fileFormats = []fileFormat{
 	{kind: DomainsName, form: frameForm, version: 1},
 	{kind: FilesName, form: frameForm, version: filesVersion, oldest: 1},
 	{kind: PartsName, form: frameForm, version: partsVersion, oldest: 1},
+	{kind: PageKeysName, form: frameForm, version: pageKeysVersion, optional: true},
 	{kind: postingsDir + shardElement + payloadsFile, form: frameForm, version: 1},
 	{kind: postingsDir + shardElement + postingsFile, form: frameForm, magic: postingsMagic, version: postingsVersion},
 }
@@ -70,6 +71,7 @@ const (
 	MembershipName = "domain_to_datasets.roar"
 	FilesName      = "files.tsv.zst"
 	PartsName      = "parts.idx.zst"
+	PageKeysName   = "parts.keys.zst"
 
 	postingsDir  = "postings/"
 	postingsFile = "/postings.idx.zst"

@@ -135,6 +135,27 @@ func (m *model) batches() []BatchRef {
 	return refs
 }
 
+// modelKeys are the keys that the model has of a block's pages, nil if there are none.
+func modelKeys(file uint32, b *part.PageIndexBlock) *part.PageKeyBlock {
+	k := &part.PageKeyBlock{RowGroup: b.RowGroup, FirstRow: b.FirstRow, Keys: make([]part.PageKey, b.Pages())}
+	some := false
+	for i := range k.Keys {
+		page := int(b.PageStart(i)+b.FirstRow) + int(file)
+		if b.FirstRow+b.PageStart(i) == 0 || page%3 == 0 {
+			continue
+		}
+		some = true
+		k.Keys[i] = part.PageKey{Host: fmt.Sprintf("www%d.site.test", page/100), Path: fmt.Sprintf("/p%d", page), Port: part.NoPort}
+		if page%5 == 0 {
+			k.Keys[i].Scheme, k.Keys[i].Port = "https", int32(page)
+		}
+	}
+	if !some {
+		return nil
+	}
+	return k
+}
+
 // pageBlocks returns page index blocks for the row groups of a file, each of at most pages pages of
 // 8 rows.
 func pageBlocks(tb testing.TB, groups []int64, pages int64) [][]byte {
@@ -250,6 +271,21 @@ func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, for
 		}
 	}
 	ff, err = parts.Finish()
+	check(err)
+	check(f.FinishFrames(ff))
+
+	f = create(PageKeysName)
+	keys := NewPageKeysWriter(f)
+	for id, groups := range m.groups {
+		for _, data := range pageBlocks(tb, groups, 4) {
+			b, err := part.DecodePageIndexBlock(data, "test")
+			check(err)
+			if k := modelKeys(uint32(id), b); k != nil {
+				check(keys.Add(uint32(id), k))
+			}
+		}
+	}
+	ff, err = keys.Finish()
 	check(err)
 	check(f.FinishFrames(ff))
 

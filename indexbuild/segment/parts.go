@@ -32,7 +32,23 @@ func putPartsFence(f *[partsFence]byte, file, rowGroup uint32, firstRow int64) {
 }
 
 // PartsWriter writes parts.idx.zst: page index blocks in the order of files, row groups and rows.
-type PartsWriter struct {
+type PartsWriter struct{ blocks *blockWriter }
+
+// NewPartsWriter returns a PartsWriter that writes to w.
+func NewPartsWriter(w io.Writer) *PartsWriter { return &PartsWriter{newBlockWriter(w, "parts.idx")} }
+
+// Add writes the next block; data is the encoding of b.
+func (w *PartsWriter) Add(file uint32, b *part.PageIndexBlock, data []byte) error {
+	return w.blocks.add(file, uint32(b.RowGroup), b.FirstRow, data)
+}
+
+// Finish writes the footer.
+func (w *PartsWriter) Finish() (seekable.File, error) { return w.blocks.finish() }
+
+// blockWriter writes a frame file of blocks about pages of parts, in the order of files, row groups
+// and rows. A frame has as many blocks as fit into BlockBytes.
+type blockWriter struct {
+	name  string // for errors
 	fw    *seekable.Writer
 	frame []byte
 	fence [partsFence]byte // of the frame
@@ -40,19 +56,17 @@ type PartsWriter struct {
 	n     int
 }
 
-// NewPartsWriter returns a PartsWriter that writes to w.
-func NewPartsWriter(w io.Writer) *PartsWriter {
-	p := &PartsWriter{fw: seekable.NewWriter(w, partsFence)}
-	p.fw.SetConcurrency(framesAhead())
-	return p
+func newBlockWriter(w io.Writer, name string) *blockWriter {
+	b := &blockWriter{name: name, fw: seekable.NewWriter(w, partsFence)}
+	b.fw.SetConcurrency(framesAhead())
+	return b
 }
 
-// Add writes the next block; data is the encoding of b.
-func (w *PartsWriter) Add(file uint32, b *part.PageIndexBlock, data []byte) error {
+func (w *blockWriter) add(file, rowGroup uint32, firstRow int64, data []byte) error {
 	var fence [partsFence]byte
-	putPartsFence(&fence, file, uint32(b.RowGroup), b.FirstRow)
+	putPartsFence(&fence, file, rowGroup, firstRow)
 	if w.n > 0 && bytes.Compare(w.last[:], fence[:]) >= 0 {
-		return fmt.Errorf("parts.idx: block %x after %x", fence, w.last)
+		return fmt.Errorf("%s: block %x after %x", w.name, fence, w.last)
 	}
 	w.last = fence
 	w.n++
@@ -70,7 +84,7 @@ func (w *PartsWriter) Add(file uint32, b *part.PageIndexBlock, data []byte) erro
 	return nil
 }
 
-func (w *PartsWriter) flush() error {
+func (w *blockWriter) flush() error {
 	if len(w.frame) == 0 {
 		return nil
 	}
@@ -79,55 +93,67 @@ func (w *PartsWriter) flush() error {
 	return err
 }
 
-// Finish writes the footer.
-func (w *PartsWriter) Finish() (seekable.File, error) {
+func (w *blockWriter) finish() (seekable.File, error) {
 	if err := w.flush(); err != nil {
 		return seekable.File{}, err
 	}
 	return w.fw.Finish()
 }
 
-// decodePages decodes frame i of parts.idx and compares it with its fence.
-func (s *Segment) decodePages(i int, data []byte) (blocks []PartPages, memory int64, err error) {
-	fence := s.parts.Fence(i)
-	file := binary.BigEndian.Uint32(fence)
-	add := func(file uint32, data []byte) error {
-		b, err := part.DecodePageIndexBlock(data, s.parts.key)
-		if err != nil {
-			return err
-		}
-		var own, last [partsFence]byte
-		putPartsFence(&own, file, uint32(b.RowGroup), b.FirstRow)
-		if n := len(blocks); n == 0 {
-			if !bytes.Equal(own[:], fence) {
-				return codec.Corrupt(s.parts.key, frameSection(i), -1, fmt.Sprintf("fence %x", own), fmt.Sprintf("%x", fence))
-			}
-		} else {
-			putPartsFence(&last, blocks[n-1].File, uint32(blocks[n-1].RowGroup), blocks[n-1].FirstRow)
-			if bytes.Compare(last[:], own[:]) >= 0 {
-				return codec.Corrupt(s.parts.key, frameSection(i), -1, fmt.Sprintf("a block after %x", last), fmt.Sprintf("%x", own))
-			}
-		}
-		blocks = append(blocks, PartPages{file, b})
-		memory += b.MemoryBytes()
-		return nil
-	}
-	if s.info.File(PartsName).Format < partsVersion {
-		err := add(file, data)
-		return blocks, memory, err
-	}
-	d := codec.NewDecoder(data, s.parts.key, frameSection(i))
-	for d.Err() == nil && d.Len() > 0 {
-		number := file + uint32(d.Uint(uint64(math.MaxUint32-file)))
+// eachBlock decodes frame i of a file that a blockWriter wrote. It calls add with each block and
+// the number of its file; add returns the block's row group and first row. They have to ascend from
+// the frame's fence on.
+func (f *frames) eachBlock(i int, data []byte, add func(file uint32, data []byte) (rowGroup uint32, firstRow int64, err error)) error {
+	fence := f.Fence(i)
+	first := binary.BigEndian.Uint32(fence)
+	d := codec.NewDecoder(data, f.key, frameSection(i))
+	var last [partsFence]byte
+	for n := 0; d.Err() == nil && d.Len() > 0; n++ {
+		file := first + uint32(d.Uint(uint64(math.MaxUint32-first)))
 		block := d.Bytes(int(d.Uint(uint64(d.Len()))))
 		if d.Err() != nil {
 			break
 		}
-		if err := add(number, block); err != nil {
-			return nil, 0, err
+		rowGroup, firstRow, err := add(file, block)
+		if err != nil {
+			return err
 		}
+		var own [partsFence]byte
+		putPartsFence(&own, file, rowGroup, firstRow)
+		if n == 0 && !bytes.Equal(own[:], fence) {
+			return codec.Corrupt(f.key, frameSection(i), -1, fmt.Sprintf("fence %x", own), fmt.Sprintf("%x", fence))
+		}
+		if n > 0 && bytes.Compare(last[:], own[:]) >= 0 {
+			return codec.Corrupt(f.key, frameSection(i), -1, fmt.Sprintf("a block after %x", last), fmt.Sprintf("%x", own))
+		}
+		last = own
 	}
-	return blocks, memory, d.Close()
+	return d.Close()
+}
+
+// decodePages decodes frame i of parts.idx and compares it with its fence.
+func (s *Segment) decodePages(i int, data []byte) (blocks []PartPages, memory int64, err error) {
+	add := func(file uint32, data []byte) (rowGroup uint32, firstRow int64, err error) {
+		b, err := part.DecodePageIndexBlock(data, s.parts.key)
+		if err != nil {
+			return 0, 0, err
+		}
+		blocks = append(blocks, PartPages{file, b})
+		memory += b.MemoryBytes()
+		return uint32(b.RowGroup), b.FirstRow, nil
+	}
+	if s.info.File(PartsName).Format >= partsVersion {
+		err = s.parts.eachBlock(i, data, add)
+		return blocks, memory, err
+	}
+	fence := s.parts.Fence(i)
+	file := binary.BigEndian.Uint32(fence)
+	rowGroup, firstRow, err := add(file, data)
+	var own [partsFence]byte
+	if putPartsFence(&own, file, rowGroup, firstRow); err == nil && !bytes.Equal(own[:], fence) {
+		err = codec.Corrupt(s.parts.key, frameSection(i), -1, fmt.Sprintf("fence %x", own), fmt.Sprintf("%x", fence))
+	}
+	return blocks, memory, err
 }
 
 // PageBlocks returns the page index blocks of the rows [firstRow, firstRow+rows) of a row group of

@@ -14,6 +14,7 @@
 //	        postings.dat.zst       rows of entries that have several tuples
 //	    files.tsv.zst              file_id → part of the lake
 //	    parts.idx.zst              rows of a part → pages and their checksums
+//	    parts.keys.zst             the first keys of pages within large domains
 //
 // No byte of a segment is used unless its reference vouches for it. The reference has the hash of
 // segment.json, which has the hashes of everything else. Small files and the footers of compressed
@@ -84,6 +85,7 @@ type Segment struct {
 	files   *Files  // nil unless the whole file was read
 	lines   *frames // of files.tsv, nil if the whole file was read
 	parts   *frames
+	keys    *frames // of pages, nil if the segment has none
 }
 
 // shard is an open shard of postings.
@@ -144,6 +146,9 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	}
 	openFrames(&s.domains, DomainsName, 0)
 	openFrames(&s.parts, PartsName, partsFence)
+	if f := info.File(PageKeysName); f != nil && f.Format == pageKeysVersion && !opt.PostingsOnly {
+		openFrames(&s.keys, PageKeysName, partsFence)
+	}
 	for i := range s.shards {
 		openFrames(&s.shards[i].idx, PostingsName(i), postingsFence)
 		openFrames(&s.shards[i].dat, PayloadsName(i), 0)
@@ -299,6 +304,9 @@ const fileMemory = 72
 // MemoryBytes estimates what the open segment holds in memory, mapped files and the cache excluded.
 func (s *Segment) MemoryBytes() int64 {
 	n := s.domains.MemoryBytes() + s.parts.MemoryBytes() + 8*int64(len(s.owners.starts))
+	if s.keys != nil {
+		n += s.keys.MemoryBytes()
+	}
 	if s.lines != nil {
 		n += s.lines.MemoryBytes()
 	} else {

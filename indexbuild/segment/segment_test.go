@@ -23,6 +23,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
 )
 
 // ignoreRows ignores where an entry's rows are.
@@ -124,6 +125,25 @@ func (m *model) comparePages(s *Segment, t Tuple) error {
 	end := t.FirstRow + t.Rows
 	if from > t.FirstRow || to < end || last.FirstRow >= end || from+blocks[0].Rows() <= t.FirstRow {
 		return fmt.Errorf("page index of %+v: rows %d to %d", t, from, to)
+	}
+	if s.HasPageKeys() {
+		var want []*part.PageKeyBlock
+		for _, b := range blocks {
+			if k := modelKeys(t.FileID, b); k != nil {
+				want = append(want, k)
+			}
+		}
+		got, err := s.PageKeys(context.Background(), t.FileID, t.RowGroup, t.FirstRow, t.Rows)
+		// A block before the rows does no harm.
+		for len(got) > 0 && got[0].FirstRow < from {
+			got = got[1:]
+		}
+		if err != nil {
+			return err
+		}
+		if len(want)+len(got) > 0 && !reflect.DeepEqual(want, got) { // cmp is slow
+			return fmt.Errorf("page keys of %+v (-want +got):\n%s", t, cmp.Diff(want, got))
+		}
 	}
 	f, err := s.File(context.Background(), t.FileID)
 	if err != nil {

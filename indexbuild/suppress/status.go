@@ -549,6 +549,7 @@ func (in *inspector) part(ctx context.Context, store blob.Store, info blob.Info,
 var (
 	segmentKey  = regexp.MustCompile(`^index/segments/([0-9a-f]{32})/domains\.txt\.zst$`)
 	treeKey     = regexp.MustCompile(`^index/segments/([0-9a-f]{32})/tree-[0-9a-f]{32}\.zst$`)
+	pageKeysKey = regexp.MustCompile(`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`)
 	postingsKey = regexp.MustCompile(`^batches/dataset_id=([0-9]+)/[^/]+/postings-[0-9a-f]{32}\.zst$`)
 )
 

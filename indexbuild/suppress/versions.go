@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -22,7 +23,9 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/pack"
+	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/seekable"
+	"github.com/urlake/urlake/lake/takedown"
 )
 
 // OlderVersion is an older version of an object, which holds something that a rule hides.
@@ -210,6 +213,8 @@ func (in *inspector) kindOf(key string) (kind string, may bool) {
 	switch {
 	case segmentKey.MatchString(key), treeKey.MatchString(key):
 		return "index", in.namesGo()
+	case pageKeysKey.MatchString(key):
+		return "page keys", true
 	case postingsKey.MatchString(key):
 		return "postings", in.namesGo()
 	}
@@ -228,6 +233,8 @@ func (in *inspector) versionHolds(
 		return rows > 0, rows, err
 	case "index":
 		holds, err = in.indexHas(ctx, store, info)
+	case "page keys":
+		holds, err = in.pageKeysHave(ctx, store, info)
 	case "pack":
 		name, _ := pack.NameOf(info.Key)
 		holds, err = in.packHas(ctx, store, name)
@@ -267,6 +274,35 @@ func (in *inspector) looseHave(ctx context.Context, store blob.Store, info blob.
 		lake.NewFrameObject(info.Key, seekable.File{
 			Bytes: info.Size, FooterBytes: int64(len(footer)), FooterXXH64: xxhash.Sum64(footer),
 		}))
+}
+
+// pageKeysHave reports whether page keys of a segment may have the host and the beginning of the path
+// of a hidden row. They do not tell datasets and times, so a rule that is limited to some may count
+// a key of other rows.
+func (in *inspector) pageKeysHave(ctx context.Context, store blob.Store, info blob.Info) (bool, error) {
+	for b, err := range segment.LoosePageKeys(ctx, store, info) {
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(b.Keys, func(k part.PageKey) bool { return !k.None() && in.mayBeOf(&k) }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// mayBeOf reports whether a page key may have been cut from a row that the rule hides.
+func (in *inspector) mayBeOf(k *part.PageKey) bool {
+	switch r := in.rule; r.Kind {
+	case takedown.Domain:
+		return in.covers(k.Host)
+	case takedown.Host:
+		return k.Host == r.Host
+	case takedown.URL:
+		return k.Host == r.Host && strings.HasPrefix(r.Path, k.Path)
+	default:
+		return k.Host == r.Host && (strings.HasPrefix(r.Path, k.Path) || strings.HasPrefix(k.Path, r.Path))
+	}
 }
 
 var runKey = regexp.MustCompile(`/merging/`)

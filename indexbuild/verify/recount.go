@@ -35,6 +35,10 @@ func (v *verifier) recount() error {
 	defer s.Close()
 	var blocks []*part.PageIndexBlock
 	last := uint32(0)
+	nextKeys, stop := iter.Pull2(v.seg.AllPageKeys(v.ctx))
+	defer stop()
+	v.keys = &keyReader{next: nextKeys}
+	v.keys.advance()
 	for p, err := range v.seg.Pages(v.ctx) {
 		if err != nil && v.partial.pages && errors.Is(err, codec.ErrCorrupt) {
 			return nil // pages has reported it
@@ -59,6 +63,10 @@ func (v *verifier) recount() error {
 			return err
 		}
 	}
+	if v.keys.ok && v.keys.err == nil {
+		v.wrong(v.key(segment.PageKeysName), "blocks", "keys of pages of the parts",
+			fmt.Sprintf("row %d of row group %d of file %d", v.keys.FirstRow, v.keys.RowGroup, v.keys.File))
+	}
 	for of, u := range v.unions {
 		for _, batch := range slices.Sorted(maps.Keys(u.left)) {
 			if n := u.left[batch]; n != 0 && !v.uncounted[of.dataset] {
@@ -73,6 +81,7 @@ func (v *verifier) recount() error {
 // countPart checks the part of a file and adds its domains with their rows to the sorter. blocks
 // are its page index.
 func (v *verifier) countPart(id uint32, blocks []*part.PageIndexBlock, s *keysort.Sorter) error {
+	got, failed := v.keys.of(id)
 	p := &v.parts[id]
 	dataset, batch := v.seg.Files().Info(id).DatasetID, v.seg.Files().Info(id).Batch
 	tmp, err := os.CreateTemp(v.tempDir, "verify-*.parquet")
@@ -109,6 +118,15 @@ func (v *verifier) countPart(id uint32, blocks []*part.PageIndexBlock, s *keysor
 		v.wrong(v.key(segment.PartsName), "pages of "+p.Key, "the pages of its footer", "others")
 	}
 
+	var keys []part.PageKeyBlock
+	if keys, err = v.pageKeys(id, tmp, n, blocks, got, failed); err != nil {
+		return damaged(err)
+	}
+	checker, err := newKeyChecker(p.Key, keys, blocks)
+	if err != nil {
+		return damaged(err)
+	}
+
 	var groups []int64
 	left := int64(0)
 	for _, g := range v.groups[id] {
@@ -137,6 +155,9 @@ func (v *verifier) countPart(id uint32, blocks []*part.PageIndexBlock, s *keysor
 		}
 		if err == nil {
 			err = counter.Add(r)
+		}
+		if err == nil {
+			err = checker.add(r)
 		}
 		if err != nil {
 			return damaged(err)

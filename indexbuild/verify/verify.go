@@ -92,6 +92,7 @@ type verifier struct {
 	info   *segment.Info
 	parts  []lake.Part  // of the files, from the batch records
 	groups [][]rowGroup // of the files, from the page indexes
+	keys   *keyReader   // of the pages, while parts are counted
 	// unions are those of the segment, by dataset and name as in files.tsv.
 	unions map[unionOf]*unionRows
 
@@ -173,7 +174,7 @@ func (v *verifier) run() error {
 		return v.problem(v.key(segment.InfoName), err)
 	}
 	defer v.seg.Close()
-	for _, step := range []func() error{v.records, v.pages, v.domains, v.postings, v.counts} {
+	for _, step := range []func() error{v.records, v.pages, v.checkKeys, v.domains, v.postings, v.counts} {
 		if err := step(); err != nil {
 			return err
 		}

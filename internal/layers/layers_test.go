@@ -100,7 +100,12 @@ var allowed = map[string][]string{
 	"lake/remedy":            {"lake/codec"},
 	"lake/trash":             {"lake", "lake/blob", "lake/codec"},
 
-	"indexbuild/mph":                {"lake/codec"},
+	"indexbuild/mph":    {"lake/codec"},
+	"indexbuild/bbhash": {"lake/codec"},
+	"indexbuild/prefixtree": {
+		"indexbuild/bbhash", "indexbuild/keysort", "internal/mapped", "lake/blob", "lake/codec",
+	},
+	"indexbuild/inventorytree":      {"indexbuild/prefixtree", "lake/blob", "lake/ingest/inventory"},
 	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
 	"indexbuild/segment": {
 		"indexbuild/mph", "indexbuild/segment/membership", "internal/mapped", "internal/spans", "lake", "lake/blob",
@@ -109,7 +114,7 @@ var allowed = map[string][]string{
 	"indexbuild/keysort": {"indexbuild/segment", "internal/prefetch"},
 	"indexbuild/postings": {
 		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/part",
-		"lake/partreader", "lake/seekable",
+		"lake/partreader", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
@@ -220,7 +225,7 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
-		"starter/find", "starter/ingestreport", "starter/lookup", "starter/retire", "starter/schedule", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/find", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/retire", "starter/schedule", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/export": {
 		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy", "serve/lookup",
@@ -237,6 +242,7 @@ var allowed = map[string][]string{
 	},
 	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
 	"starter/ingestreport": {"internal/cli", "workflows"},
+	"starter/inventory":    {"indexbuild/inventorytree", "indexbuild/prefixtree", "internal/cli"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"internal/cli", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "starter/find",
@@ -261,12 +267,17 @@ var allowed = map[string][]string{
 	"serve/lookup": {
 		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
+		"serve/hot", "serve/lookup/pagesearch", "serve/turns",
 	},
-	"serve/bulk": {"lake/codec", "lake/urlnorm", "serve/lookup"},
-	"serve/tree": {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup"},
+	"serve/lookup/pagesearch": {"lake/part"},
+	"serve/turns":             {},
+	"serve/answers":           {},
+	"serve/hot":               {},
+	"serve/bulk":              {"lake/codec", "lake/urlnorm", "serve/lookup"},
+	"serve/tree":              {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/tree", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/tree", "serve/turns", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},

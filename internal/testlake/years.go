@@ -165,6 +165,11 @@ func yearsSegment(tb testing.TB, store blob.Store, rules lake.Rules, datasets []
 	must(err)
 	must(f.FinishFrames(ff))
 
+	f = create(segment.PageKeysName)
+	ff, err = segment.NewPageKeysWriter(f).Finish()
+	must(err)
+	must(f.FinishFrames(ff))
+
 	// Domains in their order: everywhere.test comes before site….test.
 	f = create(segment.DomainsName)
 	domains := segment.NewDomainsWriter(f)

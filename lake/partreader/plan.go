@@ -146,6 +146,15 @@ func ReadColumns(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	data, err := p.Read(ctx, store, file)
+	if err != nil {
+		return nil, err
+	}
+	return p.Decode(file, data)
+}
+
+// Read reads what Decode needs from the part file, all ranges at the same time.
+func (p *Plan) Read(ctx context.Context, store blob.Store, file string) ([][]byte, error) {
 	data := make([][]byte, len(p.Ranges))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, r := range p.Ranges {
@@ -157,7 +166,7 @@ func ReadColumns(
 	if err := g.Wait(); err != nil {
 		return nil, fmt.Errorf("read pages of %s: %w", file, err)
 	}
-	return p.Decode(file, data)
+	return data, nil
 }
 
 // growColumn allocates capacity for n more rows of a column.

@@ -26,6 +26,7 @@ type partFile struct {
 	colIdx [][part.NumColumns]format.ColumnIndex
 	offIdx [][part.NumColumns]format.OffsetIndex
 	blocks []part.PageIndexBlock
+	keys   []part.PageKeyBlock
 }
 
 // endGroup appends the chunks of the open row group to the part and adds their metadata.
@@ -75,6 +76,8 @@ func (w *Writer) endGroup() error {
 		c.blocks, c.pages = c.blocks[:0], c.pages[:0]
 	}
 	f.blocks = append(f.blocks, blocks...)
+	f.keys = append(f.keys, part.NewPageKeys(g, starts, w.pageKeys)...)
+	w.pageKeys = nil
 	f.groups = append(f.groups, group)
 	f.colIdx = append(f.colIdx, colIdx)
 	f.offIdx = append(f.offIdx, offIdx)
@@ -238,6 +241,14 @@ func (w *Writer) closePart() error {
 		NumRows:   f.rows,
 		RowGroups: f.groups,
 		CreatedBy: part.CreatedBy,
+	}
+	if len(f.keys) > 0 {
+		keys := part.AppendPageKeys(nil, f.keys)
+		name, value := part.PageKeysMetadata(keys, f.spool.size)
+		meta.KeyValueMetadata = append(meta.KeyValueMetadata, format.KeyValue{Key: name, Value: value})
+		if err := w.write(keys); err != nil {
+			return err
+		}
 	}
 	for range part.NumColumns {
 		meta.ColumnOrders = append(meta.ColumnOrders, format.ColumnOrder{Value: &format.TypeDefinedOrder{}})

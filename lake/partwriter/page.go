@@ -82,6 +82,7 @@ func (w *Writer) endPage() error {
 		}
 		w.domains.Reset()
 	}
+	w.pageKeys = append(w.pageKeys, w.pageKey())
 	w.enc = pageEncoders.Get().(*zstdtext.Encoder)
 	for i := range part.Column(part.NumColumns) {
 		w.encodePage(i)
@@ -97,6 +98,30 @@ func (w *Writer) endPage() error {
 	w.group.raw += raw
 	w.rows = 0
 	return nil
+}
+
+// pageKey returns the key of the open page, which is complete, and keeps its last row for that of
+// the next page.
+func (w *Writer) pageKey() (k part.PageKey) {
+	value := func(col part.Column) string { // of the first row
+		t := &w.texts[col]
+		return string(t.bytes[:t.runs[0].suffix])
+	}
+	if w.group.rows > 0 && w.lastRow.domain == value(part.ColDomain) {
+		first := part.PageKey{
+			Host: value(part.ColHost), Path: string(w.path.bytes[:w.path.suffixes[0]]),
+			Scheme: value(part.ColScheme), Port: part.NoPort,
+		}
+		if port := w.numbers[part.ColPort].runs[0]; !port.null {
+			first.Port = int32(port.value)
+		}
+		k = part.KeyBetween(&w.lastRow.key, &first)
+	}
+	w.lastRow.domain = string(w.texts[part.ColDomain].last)
+	w.lastRow.key = part.PageKey{
+		Host: string(w.texts[part.ColHost].last), Path: string(w.url[w.pathAt:]), Scheme: string(w.scheme), Port: w.port,
+	}
+	return k
 }
 
 // measurePage returns the size of the open page before compression, in all columns and without

@@ -95,11 +95,18 @@ type Writer struct {
 	domainStart              int // row of the page at which the last domain starts
 	*pageBuffers
 
+	// The last row of the page before the open one.
+	lastRow struct {
+		domain string
+		key    part.PageKey
+	}
+
 	// The open row group.
-	cols  [part.NumColumns]chunkWriter
-	group rowGroup
-	slabs []*[pageSlab]byte // slabs with pages that are in memory
-	slab  []byte            // the free rest of the last slab
+	cols     [part.NumColumns]chunkWriter
+	pageKeys []part.PageKey // of its pages
+	group    rowGroup
+	slabs    []*[pageSlab]byte // slabs with pages that are in memory
+	slab     []byte            // the free rest of the last slab
 
 	// The open part.
 	file partFile

@@ -28,9 +28,11 @@ import (
 	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/tree"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 type handler struct {
@@ -48,7 +50,11 @@ type handler struct {
 	proxies []netip.Prefix
 	// ready is what /readyz tells.
 	ready *Readiness
-	mux   *http.ServeMux
+	// turns are those of heavy requests at the processors.
+	turns *turns.Turns
+	// answers are those that are asked for again and again, nil if none are kept.
+	answers *answers.Cache
+	mux     *http.ServeMux
 	// bulks has room for the lists that may be in memory at once. The others wait for bulkWait.
 	bulks    chan struct{}
 	bulkWait time.Duration
@@ -99,6 +105,9 @@ type route struct {
 	weight func(*request) int64
 	// states are what the answer will be made from, if that is known without looking.
 	states func(*request) ([]lookup.State, bool)
+	// kept tells that answers may be kept: they are JSON, and nothing but their states, their
+	// request and the program determines them.
+	kept bool
 	// streams reports whether the answer will be a stream, which may take longer than the deadline.
 	// Nil stands for never.
 	streams  func(*request) bool
@@ -139,12 +148,13 @@ func routes(
 	mux := http.NewServeMux()
 	h := &handler{
 		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
-		ready: &Readiness{}, bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait,
+		ready: &Readiness{}, turns: metrics.state.turns, answers: answers.New(DefaultAnswerCache), bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait,
 		trees: tree.NewEngine(0, 0),
 	}
 	for _, set := range options {
 		set(h)
 	}
+	metrics.state.answers = h.answers
 	h.gates = newGates(h.answerBytes, server.Deadline(), metrics)
 	served := map[string]*route{}
 	handle := func(rt route, patterns ...string) {
@@ -155,22 +165,22 @@ func routes(
 		}
 	}
 	handle(route{
-		name: "domain", parameters: []string{"cursor", "explain", "version"}, answer: h.domain,
+		name: "domain", kept: true, parameters: []string{"cursor", "explain", "version"}, answer: h.domain,
 		weight: always(16), states: h.oneVersion,
 	}, "GET /v1/domain/{d}", "GET /domain/{d}")
 	handle(route{
-		name: "url", parameters: []string{"cursor", "explain", "url", "version"}, answer: h.url,
+		name: "url", kept: true, parameters: []string{"cursor", "explain", "url", "version"}, answer: h.url,
 		weight: always(100), states: h.oneVersion,
 	}, "GET /v1/url")
 	handle(route{
-		name: "urls", parameters: urlsParameters, repeated: "filter", answer: h.urls, weight: urlsRows, states: h.oneVersion,
+		name: "urls", kept: true, parameters: urlsParameters, repeated: "filter", answer: h.urls, weight: urlsRows, states: h.oneVersion,
 		streams: streamsURLs, streamed: metrics.route("urls_stream"),
 	}, "GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
 	handle(route{
 		name: "tree", parameters: treeParameters, answer: h.tree, weight: treeRows, states: h.oneVersion,
 	}, "GET /v1/domain/{d}/tree")
 	handle(route{
-		name: "datasets", parameters: []string{"cursor", "version"}, answer: h.datasets,
+		name: "datasets", kept: true, parameters: []string{"cursor", "version"}, answer: h.datasets,
 		weight: always(100), states: h.oneVersion,
 	}, "GET /v1/datasets")
 	handle(route{
@@ -179,10 +189,10 @@ func routes(
 		streams: func(*request) bool { return true }, streamed: metrics.route("bulk_stream"),
 	}, "POST /v1/domains:lookup")
 	handle(route{
-		name: "dataset", parameters: []string{"version"}, answer: h.dataset, weight: always(100), states: h.oneVersion,
+		name: "dataset", kept: true, parameters: []string{"version"}, answer: h.dataset, weight: always(100), states: h.oneVersion,
 	}, "GET /v1/datasets/{id}")
 	handle(route{
-		name: "domains", parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"},
+		name: "domains", kept: true, parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"},
 		answer: h.domains, weight: rows(lookup.DefaultLimit, lookup.MaxLimit), states: h.oneVersion,
 	}, "GET /v1/domains")
 	handle(route{

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"io"
 	"strconv"
 	"strings"
@@ -81,17 +82,31 @@ func encoding(accept []string) string {
 	return best
 }
 
-// compress returns the body in an encoding.
-func compress(name string, body []byte) []byte {
+// compressPiece is how much is compressed between two chances for other requests, in bytes.
+const compressPiece = 16 << 10
+
+// compress returns the document in an encoding. It waits for the request's turn, whether anybody
+// still waits for the answer or not: a turn does not last for long.
+func (r *request) compress(name string) []byte {
+	ctx := context.WithoutCancel(r.ctx)
+	body := r.doc.buf
 	packed := growing{make([]byte, 0, len(body)/4)}
 	e := encoders[name].Get().(encoder)
 	e.Reset(&packed)
-	_, err := e.Write(body)
+	err := r.turn.Take(ctx)
+	for err == nil && len(body) > 0 {
+		n := min(len(body), compressPiece)
+		if _, err = e.Write(body[:n]); err == nil && len(body) > n {
+			err = r.turn.Yield(ctx)
+		}
+		body = body[n:]
+	}
 	if err == nil {
 		err = e.Close()
 	}
+	r.turn.Give()
 	if err != nil {
-		panic(err) // memory takes everything
+		panic(err) // memory takes everything, and the context does not end
 	}
 	e.Reset(nil)
 	encoders[name].Put(e)

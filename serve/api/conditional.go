@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -35,42 +34,27 @@ func (r *request) of(epoch uint64, snaps ...*lookup.Snapshot) {
 	for i, s := range snaps {
 		states[i] = lookup.State{Version: s.Version().ID, TakedownEpoch: epoch, Audience: s.Audience()}
 	}
-	r.etag, r.stored = r.validator(states...), true
+	r.etag, r.stored, r.states = r.validator(states), true, states
 	r.step("encode") // all is found
 }
 
 // validator is an ETag without quotes and without the suffix for the encoding.
-func (r *request) validator(states ...lookup.State) string {
-	text := make([]byte, 0, 256)
-	part := func(s string) { text = append(append(text, s...), 0) }
-	part(build())
-	for _, s := range states {
-		part(s.Version)
-		part(strconv.FormatUint(s.TakedownEpoch, 10))
-		part(s.Audience)
-	}
-	part(r.URL.EscapedPath())
-	part(r.URL.RawQuery)
-	part(r.form) // by Accept
-	sum := xxh3.Hash128(text).Bytes()
+func (r *request) validator(states []lookup.State) string {
+	sum := xxh3.Hash128(r.appendInputs(make([]byte, 0, 256), states)).Bytes()
 	return hex.EncodeToString(sum[:])
 }
 
 // once tells that the answer depends on more: on the clock, or on what caches hold. So nobody may
 // use it again.
-func (r *request) once() { r.etag, r.stored = "", false }
+func (r *request) once() { r.etag, r.stored, r.states = "", false, nil }
 
 // unchanged reports whether the client has the answer that it would get, without making it: its
 // versions and takedowns are known, and the client names the validator.
-func (h *handler) unchanged(r *request, rt *route) bool {
-	if rt.states == nil || len(r.Header["If-None-Match"]) == 0 {
+func (r *request) unchanged(states []lookup.State) bool {
+	if states == nil || len(r.Header["If-None-Match"]) == 0 {
 		return false
 	}
-	states, ok := rt.states(r)
-	if !ok {
-		return false
-	}
-	etag := r.validator(states...)
+	etag := r.validator(states)
 	if !r.matches(etag, false) {
 		return false
 	}

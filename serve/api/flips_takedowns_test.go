@@ -81,8 +81,7 @@ func hides(rules []flipRule, dataset int, row testlake.Record) bool {
 }
 
 // choose makes a takedown that hides some of the rows with a serial number.
-func (k *flipTakedowns) choose(spec int, temporary bool) flipRule {
-	domain := flipDomain(k.rng.IntN(flipDomains))
+func (k *flipTakedowns) choose(spec int, domain string, temporary bool) flipRule {
 	if temporary {
 		return flipRule{kind: takedown.Domain, text: domain, dataset: k.rng.IntN(len(flipDatasets) + 1)}
 	}
@@ -135,7 +134,7 @@ func (f *flipper) change(n int, served func() int) error {
 		return f.shown(epoch, int(res.Epoch), served)
 	}
 	temporary := k.lift == "" && n%3 == 0 && k.undropped.TryLock()
-	r := k.choose(1+k.rng.IntN(newest), temporary)
+	r := k.choose(1+k.rng.IntN(newest), f.domain(k.rng), temporary)
 	if slices.Contains(before, r) {
 		if temporary {
 			k.undropped.Unlock()

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // Metrics are the measurements of one server, for Prometheus. Requests add to histograms. All other
@@ -53,7 +56,7 @@ func NewMetrics(server *lookup.Server, store *blob.Counting) *Metrics {
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "urlake_http_wait_seconds", Help: "How long admitted requests waited at their gate.", Buckets: buckets,
 		}, []string{"gate"}),
-		state: &state{server: server},
+		state: &state{server: server, turns: turns.New(runtime.GOMAXPROCS(0))},
 	}
 	m.registry.MustRegister(m.requests, m.sent, m.cut, m.waits, m.state, storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
@@ -108,6 +111,8 @@ func (m *Metrics) Connections(c *Connections) { m.state.connections = c }
 type state struct {
 	server      *lookup.Server
 	gates       []*gate
+	turns       *turns.Turns
+	answers     *answers.Cache
 	connections *Connections // nil if they are not counted
 }
 
@@ -146,6 +151,18 @@ var (
 	gateBudget   = desc("http_answer_limit_bytes", "Memory for answers.", "gate")
 	gateShed     = desc("http_shed_total",
 		"Requests that were shed. full: no room at the gate, 503. client: the client's own requests took it, 429.", "gate", "reason")
+
+	hotNames = desc("hot_names", "Domains and lists whose requests are counted, to have them in the caches before a version is served.")
+	warmed   = desc("warm_total",
+		"What was asked for most and was to be read before a version was served. ok: it was. late: there was no time, or it could not be read.", "result")
+	warmTime  = desc("warm_seconds_total", "How long new versions waited for what is asked for most.")
+	readAhead = desc("read_ahead_total",
+		"Pages of lists before they were asked for. read: they were read. skipped: too many were being read. cancelled: nobody waited any more, or they failed.",
+		"result")
+
+	turnWaits = desc("turn_waits_total",
+		"How often heavy work waited for its turn at the processors, of which one is left to light requests while these come.")
+	turnWaited = desc("turn_wait_seconds_total", "How long heavy work waited for its turns.")
 
 	connectionsNow   = desc("connections", "Connections of clients. idle: between two requests, or before the first.", "state")
 	connectionsLimit = desc("connections_limit", "The highest number of connections (--max-connections).")
@@ -198,12 +215,23 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	gauge(openVersions, float64(st.Open))
 	gauge(leasedVersions, float64(st.Leased))
 	counter(leaseFailures, st.LeaseFailures)
-	for name, c := range map[string]lookup.CacheStats{"frames": st.Frames, "pages": st.Pages} {
+	caches := map[string]lookup.CacheStats{
+		"frames": st.Frames, "pages": st.Pages, "answers": lookup.CacheStats(s.answers.Stats()),
+	}
+	for name, c := range caches {
 		counter(cacheHits, c.Hits, name)
 		counter(cacheMisses, c.Misses, name)
 		gauge(cacheEntries, float64(c.Entries), name)
 		gauge(cacheBytes, float64(c.Bytes), name)
 	}
+	ahead := &st.Ahead
+	gauge(hotNames, float64(ahead.Hot))
+	counter(warmed, ahead.Warmed, "ok")
+	counter(warmed, ahead.Late, "late")
+	ch <- prometheus.MustNewConstMetric(warmTime, prometheus.CounterValue, ahead.WarmTime.Seconds())
+	counter(readAhead, ahead.Pages, "read")
+	counter(readAhead, ahead.Skipped, "skipped")
+	counter(readAhead, ahead.Cancelled, "cancelled")
 	gauge(indexBytes, float64(st.IndexBytes))
 	gauge(takedownEpoch, float64(st.TakedownEpoch))
 	gauge(takedownRules, float64(st.Takedowns))
@@ -221,6 +249,9 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 			counter(gateShed, g.shed[reason].Load(), g.name, reason.String())
 		}
 	}
+	waits := s.turns.Stats()
+	counter(turnWaits, waits.Waits)
+	ch <- prometheus.MustNewConstMetric(turnWaited, prometheus.CounterValue, waits.Waited.Seconds())
 	if c := s.connections; c != nil {
 		st := c.stats()
 		gauge(connectionsNow, float64(st.idle), "idle")

@@ -16,7 +16,9 @@ import (
 
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // request is one request and its answer.
@@ -31,6 +33,10 @@ type request struct {
 	form string
 	// etag is the validator of the answer, "" if it has none.
 	etag string
+	// states are what the answer was made from, nil if it depends on more.
+	states []lookup.State
+	// answer is from the cache of answers, nil if it was made.
+	answer *answers.Answer
 	// stored tells that caches may keep the answer if they ask before each use.
 	stored bool
 	// brief tells that the document is not what GET would answer, but shorter.
@@ -41,6 +47,8 @@ type request struct {
 	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
 	// Then the answer says nothing that depends on datasets that may not be read.
 	partial bool
+	// turn is that of a heavy request at the processors, while its answer is made.
+	turn turns.Turn
 	// ticket is what the request holds of its gate, nil if it passed none.
 	ticket *ticket
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
@@ -48,6 +56,8 @@ type request struct {
 	w      http.ResponseWriter
 	// logged are the attributes that the handler adds to the line of the access log.
 	logged []slog.Attr
+	// own is where those of the handler begin that answers the route.
+	own int
 	// traced is the request's trace, which is nil for most.
 	traced *traced
 }
@@ -84,14 +94,8 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 		h.trace(r, rt, id)
 	}
 	err := h.prepare(r, rt)
-	switch {
-	case err != nil:
-	case h.unchanged(r, rt):
-		r.status = http.StatusNotModified
-	default:
-		if err = h.run(r, rt); err == nil {
-			r.validate()
-		}
+	if err == nil {
+		err = h.respond(r, rt)
 	}
 	if err != nil && r.stream == nil {
 		r.problem(err)
@@ -107,7 +111,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	case r.status != statusClientGone:
 		r.caching()
 		r.step("send")
-		sent, err = r.send(h)
+		sent, err = r.send(h, rt)
 		cut = err != nil
 	}
 	r.traced.end(r, sent, cut)
@@ -124,11 +128,42 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	}
 }
 
+// respond finds the answer or makes it.
+func (h *handler) respond(r *request, rt *route) error {
+	var now []lookup.State
+	if rt.states != nil {
+		if states, ok := rt.states(r); ok {
+			now = states
+		}
+	}
+	if r.unchanged(now) {
+		r.status = http.StatusNotModified
+		return nil
+	}
+	r.own = len(r.logged)
+	found, err := h.kept(r, rt, now)
+	if err == nil && !found {
+		err = h.run(r, rt)
+	}
+	if err == nil {
+		r.validate()
+	}
+	return err
+}
+
 // run waits at the gate and calls the handler.
 func (h *handler) run(r *request, rt *route) error {
+	defer r.turn.Give()
 	if rt.weight != nil {
-		if err := h.enter(r, rt.weight(r)); err != nil {
+		rows := rt.weight(r)
+		if err := h.enter(r, rows); err != nil {
 			return err
+		}
+		if rows < heavyRows {
+			h.turns.Light()
+		} else {
+			r.ctx = turns.With(r.ctx, h.turns)
+			r.turn = turns.Of(r.ctx)
 		}
 	}
 	if rt.streams != nil && rt.streams(r) {
@@ -260,7 +295,7 @@ func (r *request) fail(err error) *problem {
 
 // send sends the document, compressed if that is wanted, within the time that a client has for it.
 // The gate counts its memory until then.
-func (r *request) send(h *handler) (sent int64, err error) {
+func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 	body := r.doc.buf
 	head := r.Method == http.MethodHead
 	coding := ""
@@ -277,12 +312,18 @@ func (r *request) send(h *handler) (sent int64, err error) {
 			r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
 		}
 		body = nil
+	case r.answer != nil:
+		if body = r.answer.Body; r.answer.Coding != "" {
+			r.header["Content-Encoding"] = []string{r.answer.Coding}
+		}
+		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	case coding != "":
 		r.header["Content-Encoding"] = []string{coding}
-		body = compress(coding, body)
+		body = r.compress(coding)
 		r.doc.buf = nil // is not needed while the client reads
 		fallthrough
 	default:
+		h.keep(r, rt, body, coding)
 		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	if r.ticket != nil {

@@ -106,6 +106,8 @@ type connection struct{ *stream }
 
 // Write implements io.Writer.
 func (c connection) Write(p []byte) (int, error) {
+	had := c.r.turn
+	c.r.turn.Give()
 	if t := c.r.ticket; t != nil {
 		t.pause()
 	}
@@ -119,6 +121,11 @@ func (c connection) Write(p []byte) (int, error) {
 	}
 	if t := c.r.ticket; t != nil {
 		if err := t.resume(c.r.Context()); err != nil {
+			return n, err
+		}
+	}
+	if had.Has() {
+		if err := c.r.turn.Take(c.r.Context()); err != nil {
 			return n, err
 		}
 	}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strconv"
 
@@ -127,6 +126,9 @@ func (h *handler) urls(r *request) error {
 	if err := r.need(2 * int64(size)); err != nil {
 		return err
 	}
+	if err := r.turn.Take(r.Context()); err != nil {
+		return err
+	}
 	d := &r.doc
 	d.buf = slices.Grow(d.buf, size)
 	d.open('{')
@@ -145,7 +147,9 @@ func (h *handler) urls(r *request) error {
 	d.array("items")
 	for i := range n {
 		if i%yieldRows == yieldRows-1 {
-			runtime.Gosched() // a lookup that waits for a processor takes less than these rows
+			if err := r.turn.Yield(r.Context()); err != nil { // a lookup takes less than these rows
+				return err
+			}
 		}
 		d.next()
 		d.buf = format.Append(d.buf, form, fields, page, i)
@@ -227,12 +231,21 @@ func (h *handler) streamURLs(
 	}
 	encoder, buf := format.NewStream(form, fields)
 	for err == nil && r.Method != "HEAD" {
+		if err = r.turn.Take(r.Context()); err != nil {
+			break
+		}
 		for i := 0; i < page.Len() && err == nil; i++ {
+			if i%yieldRows == yieldRows-1 {
+				if err = r.turn.Yield(r.Context()); err != nil {
+					break
+				}
+			}
 			if buf, err = encoder.Append(buf, page, i); err == nil && len(buf) >= streamPiece {
 				err = out.writeAll(buf)
 				buf = buf[:0]
 			}
 		}
+		r.turn.Give()
 		rows += int64(page.Len())
 		out.cursor = page.Cursor
 		if err != nil || page.Cursor == "" || limit > 0 && rows == limit {

@@ -64,13 +64,15 @@ const (
 	// bytes.
 	minMemory = 64
 	maxMemory = math.MaxInt64 / mib
+	// maxWarm bounds the memory of the counts of what is asked for.
+	maxWarm = 100_000
 )
 
 type options struct {
 	lake, listen, metrics, cache  string
 	poll, deadline, leaseTTL      time.Duration
 	memory, frameCache, pageCache int64 // MiB
-	keepOpen                      int
+	keepOpen, warm                int
 	admission                     admission
 	logFormat                     string
 	accessLog, pprof              bool
@@ -152,6 +154,8 @@ are finished.`,
 	f.DurationVar(&o.leaseTTL, "lease-ttl", lookup.DefaultLeaseTTL,
 		"`TIME` after which a server that was killed stops holding its versions; 0 holds none")
 	f.IntVar(&o.keepOpen, "keep-open", lookup.DefaultKeepOpen, "how many `VERSIONS` stay open besides the current one")
+	f.IntVar(&o.warm, "warm", lookup.DefaultWarm,
+		"`N` domains and lists that are asked for most are read before a new version is served, within 2 s; 0 reads none")
 	o.admission.flags(f)
 	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT`: text or json")
 	f.BoolVar(&o.accessLog, "access-log", true, "log every request: ids and counts, never a URL")
@@ -173,6 +177,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return cli.Usagef("--frame-cache and --page-cache must be between 0 and --memory-limit (%d MiB)", o.memory)
 	case o.keepOpen < 1:
 		return cli.Usagef("--keep-open is %d; use 1 or more", o.keepOpen)
+	case o.warm < 0 || o.warm > maxWarm:
+		return cli.Usagef("--warm is %d; use 0 to %d", o.warm, maxWarm)
 	case o.leaseTTL != 0 && (o.leaseTTL < lease.MinTTL || o.leaseTTL > lease.MaxTTL):
 		return cli.Usagef("--lease-ttl is %s; use %s to %s, or 0 for no lease", o.leaseTTL, lease.MinTTL, lease.MaxTTL)
 	case o.cache == "":
@@ -191,7 +197,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	opt := lookup.Options{
 		MemoryBytes: o.memory * mib, FrameBytes: o.frameCache * mib, PageBytes: o.pageCache * mib,
-		Poll: o.poll, Deadline: o.deadline, KeepOpen: o.keepOpen, Log: log,
+		Poll: o.poll, Deadline: o.deadline, KeepOpen: o.keepOpen, Warm: o.warm, Log: log,
 		LeaseTTL: o.leaseTTL, Program: "serve " + cli.Version(),
 	}
 	if opt.CacheBytes() >= opt.HeapBytes() {
@@ -251,7 +257,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	room := opt.HeapBytes() - opt.CacheBytes()
 	connections := api.NewConnections(o.admission.connections(o.memory*mib), room/8)
 	metrics.Connections(connections)
-	handler := api.New(server, access, metrics, append(who.options, api.AnswerBytes(room/8*5), api.Ready(ready),
+	handler := api.New(server, access, metrics, append(who.options, api.AnswerBytes(room/8*5), api.AnswerCache(room/16), api.Ready(ready),
 		api.Origins(o.admission.origins), api.Proxies(o.admission.trusted), api.Tracer(traces.Tracer()))...)
 	endpoints := []*endpoint{{
 		event: "listening", address: o.address(), handler: handler, certificate: certificate, connections: connections,

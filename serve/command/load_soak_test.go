@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -31,14 +33,30 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// loadArgs makes the test binary the program serve, so that its memory is that of a server alone.
-const loadArgs = "URLAKE_TEST_SERVE_ARGS"
+// These make the test binary another program: serve, so that its memory is that of a server alone,
+// or a crowd of clients, so that what they measure is not their own waiting for each other.
+const (
+	loadArgs  = "URLAKE_TEST_SERVE_ARGS"
+	loadCrowd = "URLAKE_TEST_CROWD"
+)
 
 func init() {
 	if args := os.Getenv(loadArgs); args != "" {
 		cmd := New()
 		cmd.SetArgs(strings.Split(args, "\n"))
 		cli.Main(cmd)
+	}
+	if text := os.Getenv(loadCrowd); text != "" {
+		var c crowd
+		err := json.Unmarshal([]byte(text), &c)
+		if err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(c.run())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 }
 
@@ -59,8 +77,6 @@ type load struct {
 	base    string
 	address string
 	pid     int
-	// pages are paths of the heaviest pages and their right answers.
-	pages map[string][]byte
 	// highest is the most resident memory that was seen, in bytes.
 	highest atomic.Int64
 }
@@ -87,58 +103,197 @@ func (l *load) resident() int64 {
 	}
 }
 
-// lookups asks for domains until ctx ends, and reports how long that took. Every answer has to be
-// right: nothing that others do is an excuse.
-func (l *load) lookups(ctx context.Context, what string) {
+// crowd is a number of clients of one kind in a process of their own.
+type crowd struct {
+	Base string
+	// Clients are how many there are, and For how long they ask.
+	Clients int
+	For     time.Duration
+	// Pages is a folder with the right answers of the heaviest pages, each beside its path. Without
+	// it the clients look up domains.
+	Pages string
+}
+
+// crowdReport is what a crowd has seen.
+type crowdReport struct {
+	// Right and Shed count answers. Faults are the first answers that were neither.
+	Right, Shed int64
+	Faults      []string
+	// Quantiles are times of lookups: the median, 99 of 100, and the longest.
+	Quantiles [3]time.Duration
+}
+
+// maxFaults is how many faults a crowd tells of.
+const maxFaults = 5
+
+// run asks until the time is over.
+func (c *crowd) run() (out crowdReport) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.For)
+	defer cancel()
 	var mu sync.Mutex
+	fault := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(out.Faults) < maxFaults {
+			out.Faults = append(out.Faults, fmt.Sprintf(format, args...))
+		}
+	}
+	paths, bodies, err := c.pages()
+	if err != nil {
+		fault("%v", err)
+		return out
+	}
 	var all []time.Duration
-	before := l.served()
+	var right, shed atomic.Int64
 	var clients sync.WaitGroup
-	for n := range 4 {
+	for n := range c.Clients {
 		clients.Go(func() {
-			client := &http.Client{Transport: &http.Transport{}}
+			// One of four asks for a compressed page.
+			client := &http.Client{Transport: &http.Transport{DisableCompression: n%4 != 0}}
 			defer client.CloseIdleConnections()
 			rng := rand.New(rand.NewPCG(uint64(n), 1))
-			var own []time.Duration
-			for ctx.Err() == nil && !l.t.Failed() {
-				i := rng.IntN(loadSmall + loadSmall/10)
-				began := time.Now()
-				status, body, _, err := l.get(client, fmt.Sprintf("/v1/domain/site%d.test", i), "192.0.2.1")
-				own = append(own, time.Since(began))
-				var answer struct {
-					Total int `json:"total_datasets"`
-				}
-				want := 1
-				if i >= loadSmall {
-					want = 0
-				}
-				if err == nil {
-					err = json.Unmarshal(body, &answer)
-				}
-				if err != nil || status != 200 || answer.Total != want {
-					l.t.Errorf("%s: a lookup: %d, %v, %s", what, status, err, body)
-				}
-				l.pause(ctx, time.Millisecond)
+			if len(paths) > 0 {
+				c.heavy(ctx, client, n, rng, paths, bodies, &right, &shed, fault)
+				return
 			}
+			own := c.lookups(ctx, client, rng, fault)
+			right.Add(int64(len(own)))
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, own...)
 		})
 	}
-	clients.Go(func() {
-		for ctx.Err() == nil {
+	clients.Wait()
+	out.Right, out.Shed = right.Load(), shed.Load()
+	if slices.Sort(all); len(all) > 0 {
+		for i, q := range []float64{0.5, 0.99, 1} {
+			out.Quantiles[i] = all[int(q*float64(len(all)-1))].Round(10 * time.Microsecond)
+		}
+	}
+	return out
+}
+
+// pages reads the right answers.
+func (c *crowd) pages() (paths []string, bodies [][]byte, err error) {
+	if c.Pages == "" {
+		return nil, nil, nil
+	}
+	for i := 0; ; i++ {
+		path, err := os.ReadFile(filepath.Join(c.Pages, fmt.Sprintf("%d.path", i)))
+		if errors.Is(err, fs.ErrNotExist) && i > 0 {
+			return paths, bodies, nil
+		}
+		body, err2 := os.ReadFile(filepath.Join(c.Pages, fmt.Sprintf("%d.body", i)))
+		if err := errors.Join(err, err2); err != nil {
+			return nil, nil, err
+		}
+		paths, bodies = append(paths, string(path)), append(bodies, body)
+	}
+}
+
+// lookups asks for domains, and returns how long each answer took. Every one has to be right:
+// nothing that others do is an excuse.
+func (c *crowd) lookups(ctx context.Context, client *http.Client, rng *rand.Rand, fault func(string, ...any)) (times []time.Duration) {
+	for ctx.Err() == nil {
+		i := rng.IntN(loadSmall + loadSmall/10)
+		began := time.Now()
+		status, body, _, err := ask(client, c.Base+fmt.Sprintf("/v1/domain/site%d.test", i), "192.0.2.1")
+		times = append(times, time.Since(began))
+		var answer struct {
+			Total int `json:"total_datasets"`
+		}
+		want := 1
+		if i >= loadSmall {
+			want = 0
+		}
+		if err == nil {
+			err = json.Unmarshal(body, &answer)
+		}
+		if err != nil || status != 200 || answer.Total != want {
+			fault("a lookup: %d, %v, %.200s", status, err, body)
+		}
+		pause(ctx, time.Millisecond)
+	}
+	return times
+}
+
+// heavy asks for the heaviest pages. Every answer is right or shed.
+func (c *crowd) heavy(
+	ctx context.Context, client *http.Client, n int, rng *rand.Rand, paths []string, bodies [][]byte, right, shed *atomic.Int64, fault func(string, ...any),
+) {
+	address := fmt.Sprintf("198.51.%d.%d", n/250, n%250)
+	for ctx.Err() == nil {
+		i := rng.IntN(len(paths))
+		status, body, header, err := ask(client, c.Base+paths[i], address)
+		switch {
+		case err != nil:
+			fault("a heavy page: %v", err)
+		case status == 200 && bytes.Equal(body, bodies[i]):
+			right.Add(1)
+		case (status == 429 || status == 503) && header.Get("Retry-After") != "":
+			shed.Add(1)
+			// Sooner than the server asks for.
+			pause(ctx, time.Duration(100+rng.IntN(200))*time.Millisecond)
+		default:
+			fault("a heavy page: %d, %d bytes: %.200s", status, len(body), body)
+		}
+	}
+}
+
+// assemble runs a crowd in a process of its own. Niced, its clients have the processors that the
+// server and the lookups leave.
+func (l *load) assemble(c crowd, niced bool) (out crowdReport) {
+	self, err := os.Executable()
+	if err != nil {
+		l.t.Error(err)
+		return out
+	}
+	args := []string{self}
+	if niced {
+		args = []string{"nice", "-n", "19", self}
+	}
+	c.Base = l.base
+	text, err := json.Marshal(&c)
+	if err != nil {
+		l.t.Error(err)
+		return out
+	}
+	cmd := exec.CommandContext(l.t.Context(), args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), loadCrowd+"="+string(text))
+	cmd.Stderr = os.Stderr
+	data, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(data, &out)
+	}
+	if err != nil {
+		l.t.Errorf("a crowd of clients: %v", err)
+	}
+	for _, fault := range out.Faults {
+		l.t.Error(fault)
+	}
+	return out
+}
+
+// lookups has clients look up domains, and reports how long that took.
+func (l *load) lookups(ctx context.Context, what string, d time.Duration) {
+	before := l.served()
+	var watch sync.WaitGroup
+	watching, stop := context.WithCancel(ctx)
+	watch.Go(func() {
+		for watching.Err() == nil {
 			l.resident()
-			l.pause(ctx, 20*time.Millisecond)
+			pause(watching, 20*time.Millisecond)
 		}
 	})
-	clients.Wait()
-	slices.Sort(all)
-	if len(all) == 0 {
+	seen := l.assemble(crowd{Clients: 4, For: d}, false)
+	stop()
+	watch.Wait()
+	if seen.Right == 0 {
 		l.t.Fatalf("%s: no lookup", what)
 	}
-	at := func(q float64) time.Duration { return all[int(q*float64(len(all)-1))].Round(10 * time.Microsecond) }
 	l.t.Logf("%-36s %6d lookups, p50 %v, p99 %v (in the server %s), longest %v; resident %d MiB, at most %d MiB so far",
-		what, len(all), at(0.5), at(0.99), percentile(before, l.served()), at(1), l.resident()>>20, l.highest.Load()>>20)
+		what, seen.Right, seen.Quantiles[0], seen.Quantiles[1], percentile(before, l.served()), seen.Quantiles[2],
+		l.resident()>>20, l.highest.Load()>>20)
 }
 
 // bucket is one of the latency of lookups, as the server has measured it.
@@ -178,7 +333,7 @@ func percentile(before, after []bucket) string {
 }
 
 // pause is the time that a client thinks.
-func (l *load) pause(ctx context.Context, d time.Duration) {
+func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -189,7 +344,12 @@ func (l *load) pause(ctx context.Context, d time.Duration) {
 
 // get asks as the client with an address.
 func (l *load) get(client *http.Client, path, address string) (status int, body []byte, header http.Header, err error) {
-	r, err := http.NewRequest("GET", l.base+path, nil)
+	return ask(client, l.base+path, address)
+}
+
+// ask asks for a URL as the client with an address.
+func ask(client *http.Client, url, address string) (status int, body []byte, header http.Header, err error) {
+	r, err := http.NewRequest("GET", url, nil)
 	if err != nil {
 		return 0, nil, nil, err
 	}
@@ -199,43 +359,13 @@ func (l *load) get(client *http.Client, path, address string) (status int, body 
 		return 0, nil, nil, err
 	}
 	defer resp.Body.Close()
+	if resp.ContentLength > 0 {
+		body = make([]byte, resp.ContentLength)
+		_, err = io.ReadFull(resp.Body, body)
+		return resp.StatusCode, body, resp.Header, err
+	}
 	body, err = io.ReadAll(resp.Body)
 	return resp.StatusCode, body, resp.Header, err
-}
-
-// heavy has clients ask for the heaviest pages until ctx ends. Every answer is right or shed.
-func (l *load) heavy(ctx context.Context, n int) (right, shed int64) {
-	paths := make([]string, 0, len(l.pages))
-	for path := range l.pages {
-		paths = append(paths, path)
-	}
-	var done sync.WaitGroup
-	var rights, sheds atomic.Int64
-	for i := range n {
-		done.Go(func() {
-			client := &http.Client{Transport: &http.Transport{}}
-			defer client.CloseIdleConnections()
-			rng := rand.New(rand.NewPCG(uint64(i), 2))
-			for ctx.Err() == nil && !l.t.Failed() {
-				path := paths[rng.IntN(len(paths))]
-				status, body, header, err := l.get(client, path, fmt.Sprintf("198.51.%d.%d", i/250, i%250))
-				switch {
-				case err != nil:
-					l.t.Errorf("a heavy page: %v", err)
-				case status == 200 && bytes.Equal(body, l.pages[path]):
-					rights.Add(1)
-				case (status == 429 || status == 503) && header.Get("Retry-After") != "":
-					sheds.Add(1)
-					// Sooner than the server asks for.
-					l.pause(ctx, time.Duration(100+rng.IntN(200))*time.Millisecond)
-				default:
-					l.t.Errorf("a heavy page: %d, %d bytes: %.200s", status, len(body), body)
-				}
-			}
-		})
-	}
-	done.Wait()
-	return rights.Load(), sheds.Load()
 }
 
 // TestSteadyUnderLoad is a server with 256 MiB, clients that look up domains, and others that do
@@ -263,7 +393,8 @@ func TestSteadyUnderLoad(t *testing.T) {
 	testlake.Ingest(t, store, "long", "b", long)
 	testlake.Publish(t, store)
 
-	l := &load{t: t, pages: map[string][]byte{}}
+	l := &load{t: t}
+	pages := t.TempDir()
 	l.start(dir)
 	client := &http.Client{Transport: &http.Transport{}}
 	for offset := 0; offset < loadBig; offset += 10_000 {
@@ -281,7 +412,10 @@ func TestSteadyUnderLoad(t *testing.T) {
 				t.Fatalf("%s: item %d is %s, want %s", path, i, item.URL, big[offset+i].URL)
 			}
 		}
-		l.pages[path] = body
+		at := filepath.Join(pages, strconv.Itoa(offset/10_000))
+		if err := errors.Join(os.WriteFile(at+".path", []byte(path), 0o666), os.WriteFile(at+".body", body, 0o666)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	client.CloseIdleConnections()
 	seconds := func(n int) time.Duration {
@@ -292,16 +426,17 @@ func TestSteadyUnderLoad(t *testing.T) {
 		defer cancel()
 		var others sync.WaitGroup
 		others.Go(func() { disturb(ctx) })
-		l.lookups(ctx, what)
+		l.lookups(ctx, what, d)
 		others.Wait()
 	}
 	limit := int64(loadMemory) << 20
 
 	during("alone", seconds(5), func(context.Context) {})
 	during("1,000 clients on pages of 10,000", seconds(20), func(ctx context.Context) {
-		right, shed := l.heavy(ctx, 1000)
-		t.Logf("%d pages of 10,000 URLs, %d shed", right, shed)
-		if right == 0 || shed == 0 {
+		until, _ := ctx.Deadline()
+		seen := l.assemble(crowd{Clients: 1000, For: time.Until(until), Pages: pages}, true)
+		t.Logf("%d pages of 10,000 URLs, %d shed", seen.Right, seen.Shed)
+		if seen.Right == 0 || seen.Shed == 0 {
 			t.Error("the heavy clients got no page, or were not too many")
 		}
 	})

@@ -135,7 +135,7 @@ func checkTop(t *testing.T, snap *Snapshot, left oracle, dataset string) {
 	}
 	first := func(list []DomainSum, of func(d DomainSum) int64) []DomainSum {
 		slices.SortFunc(list, func(a, b DomainSum) int {
-			return cmp.Or(-cmp.Compare(of(a), of(b)), cmp.Compare(a.DomainID, b.DomainID))
+			return cmp.Or(-cmp.Compare(of(a), of(b)), compareDomains(a.DomainID, a.Domain, b.DomainID, b.Domain))
 		})
 		return list[:min(len(list), TopDomains)]
 	}

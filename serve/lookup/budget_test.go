@@ -176,10 +176,11 @@ func TestRequestBudget(t *testing.T) {
 type late struct {
 	blob.Store
 	is func(key string) bool
+	at func(key string, off int64) bool
 }
 
 func (l *late) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
-	if l.is != nil && l.is(key) {
+	if l.is != nil && l.is(key) || l.at != nil && l.at(key, off) {
 		<-ctx.Done()
 		return nil, errors.New("connection closed")
 	}

@@ -3,6 +3,7 @@ package lookup
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -66,11 +67,11 @@ func (s *Snapshot) urlDatasets(ctx context.Context, u urlnorm.URL, cursorText st
 		of, err := s.domainPage(ctx, v, r, from)
 		for at := 0; err == nil && at < len(of.Datasets) && groups < MaxSearched; {
 			some := of.Datasets[at:min(at+searchesAtOnce, len(of.Datasets))]
-			var searched int
-			if searched, err = s.searchDatasets(ctx, v, r, key, some, page); err == nil {
-				groups += searched
-				at += len(some)
-				from = some[len(some)-1].ID + 1
+			var done, searched int
+			done, searched, err = s.searchDatasets(ctx, v, r, key, some, page)
+			groups += searched
+			if at += done; done > 0 {
+				from = some[done-1].ID + 1
 			}
 		}
 		switch {
@@ -90,42 +91,52 @@ func (s *Snapshot) urlDatasets(ctx context.Context, u urlnorm.URL, cursorText st
 	}
 }
 
-// searchDatasets searches a URL in some datasets, adds those that hold it to page, and returns how
-// many row groups it searched.
+// searchDatasets searches a URL in some datasets at once, and adds those that hold it to page. It
+// returns how many datasets it has done, the first ones, and how many row groups these have. They
+// are fewer than all with an error.
 func (s *Snapshot) searchDatasets(
 	ctx context.Context, v *view, r resolved, key *rowPage, datasets []DatasetTotals, page *URLDatasetsPage,
-) (groups int, err error) {
-	sums := make([]urlTotals, len(datasets))
-	searched := make([]int, len(datasets))
+) (done, groups int, err error) {
+	lists := make([][]piece, len(datasets))
 	group, groupCtx := newGroup(ctx)
 	for i := range datasets {
-		group.Go(func() error {
-			pieces, err := s.pieces(groupCtx, v, r, datasets[i].ID)
-			if err != nil {
-				return err
-			}
-			searched[i] = len(pieces)
-			pg := newPager(s, 0)
-			for j := range pieces {
-				if err := sums[i].find(groupCtx, pg, &pieces[j], key); err != nil {
-					return err
-				}
-			}
-			return nil
+		group.Go(func() (err error) {
+			lists[i], err = s.pieces(groupCtx, v, r, datasets[i].ID)
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	all := slices.Concat(lists...)
+	found, searched := make([]urlTotals, len(all)), make([]bool, len(all))
+	group, groupCtx = newGroup(ctx)
+	group.SetLimit(searchesAtOnce)
+	for i := range all {
+		group.Go(func() error {
+			err := found[i].find(groupCtx, newPager(s, 0), &all[i], key)
+			searched[i] = err == nil
+			return err
+		})
+	}
+	err = group.Wait()
 	for i, d := range datasets {
-		groups += searched[i]
-		if t := &sums[i]; t.rows > 0 {
+		n := len(lists[i])
+		if slices.Contains(searched[groups:groups+n], false) {
+			break
+		}
+		var sum urlTotals
+		for at := groups; at < groups+n; at++ {
+			sum.merge(&found[at])
+		}
+		done, groups = done+1, groups+n
+		if sum.rows > 0 {
 			page.Datasets = append(page.Datasets, URLTotals{
-				ID: d.ID, Name: d.Name, Rows: t.rows, FirstTS: t.first, LastTS: t.last, HasTS: t.hasTS,
+				ID: d.ID, Name: d.Name, Rows: sum.rows, FirstTS: sum.first, LastTS: sum.last, HasTS: sum.hasTS,
 			})
 		}
 	}
-	return groups, nil
+	return done, groups, err
 }
 
 // pieces returns the rows of a domain in a dataset.
@@ -147,15 +158,26 @@ func (s *Snapshot) pieces(ctx context.Context, v *view, r resolved, dataset uint
 
 // find adds the rows of pc that have the URL of the only row of key.
 func (t *urlTotals) find(ctx context.Context, g *pager, pc *piece, key *rowPage) error {
-	lo, err := g.search(ctx, pc, pc.tuple.FirstRow, pc.end(), func(p *rowPage, i int) bool { return compareURLs(p, i, key, 0) < 0 })
+	lower, upper := boundsOf(key, 0)
+	if err := g.fetch(ctx, pc, lower, upper, 0, 0); err != nil {
+		return err
+	}
+	lo, err := g.search(ctx, pc, pc.tuple.FirstRow, pc.end(), lower)
 	if err != nil {
 		return err
 	}
-	hi, err := g.search(ctx, pc, lo, pc.end(), func(p *rowPage, i int) bool { return compareURLs(p, i, key, 0) <= 0 })
-	if err != nil {
+	hi, err := g.search(ctx, pc, lo, pc.end(), upper)
+	if err != nil || lo == hi {
 		return err
 	}
 	return t.add(ctx, g, pc, new(Selection), lo, hi)
+}
+
+// merge adds other rows of the same URL.
+func (t *urlTotals) merge(o *urlTotals) {
+	t.rows += o.rows
+	t.addTime(o.first, o.hasTS)
+	t.addTime(o.last, o.hasTS)
 }
 
 // pageOf is a page of one row, which has the URL.

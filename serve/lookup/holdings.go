@@ -170,6 +170,7 @@ func (h *Holdings) Read(
 	ctx, cancel := context.WithTimeoutCause(ctx, h.s.server.opt.Deadline, ErrDeadline)
 	defer cancel()
 	pieces := make([][]piece, len(holdings))
+	lower, upper := at.bounds()
 	group, groupCtx := newGroup(ctx)
 	group.SetLimit(searchesAtOnce)
 	for i := range holdings {
@@ -180,10 +181,19 @@ func (h *Holdings) Read(
 				return err
 			}
 			pieces[i] = appendPieces(nil, one.Segment, one.Dataset, tuples)
-			if !at.All() {
-				pieces[i], err = h.s.narrow(groupCtx, pieces[i], &at)
+			for j := 0; !at.All() && j < len(pieces[i]); j++ {
+				pc, pg := &pieces[i][j], newPager(h.s, 0)
+				lo, err := pg.search(groupCtx, pc, pc.tuple.FirstRow, pc.end(), lower)
+				if err != nil {
+					return err
+				}
+				hi, err := pg.search(groupCtx, pc, lo, pc.end(), upper)
+				if err != nil {
+					return err
+				}
+				pc.clip(lo, hi)
 			}
-			return err
+			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {

@@ -248,6 +248,9 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 		}
 	}
 	page, err := s.domainPage(ctx, v, r, from)
+	if err == nil && page.Total > 0 {
+		s.server.ahead.names.Note(r.domain)
+	}
 	if err == nil && page.Total == 0 {
 		if err := t.several(); err != nil {
 			return nil, err

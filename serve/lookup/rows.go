@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // Rows are the URLs of one page and their times, and what else was asked for.
@@ -371,8 +372,18 @@ func (s *Snapshot) read(
 	for i := range runs {
 		total += int(runs[i].rows)
 	}
+	// Rows that are there at the deadline are the page, so the turn is waited for beyond it.
+	late := context.WithoutCancel(ctx)
+	turn := turns.Of(late)
+	if err := turn.Take(late); err != nil {
+		return end, "", err
+	}
+	defer turn.Give()
 	rows.allocate(total)
 	for i := range runs {
+		if err := turn.Yield(late); err != nil {
+			return end, "", err
+		}
 		r := &runs[i]
 		if r.err != nil {
 			// The rows before the first late one are the page.
@@ -484,8 +495,8 @@ func finished(runs []run) []run {
 }
 
 // load gets the pages of a run from the cache. Missing ones are read from the part: the pages from
-// the first missing to the last missing one, in one range for each group of adjacent columns. It
-// waits until the gate admits that many pages.
+// the first missing to the last missing one, in one range for each group of adjacent columns.
+// Requests that miss the same pages at once read them once.
 func (s *Snapshot) load(ctx context.Context, r *run) error {
 	n := len(r.pages)
 	first, last := n, 0
@@ -501,28 +512,72 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	if first >= last {
 		return nil
 	}
+	key := fmt.Sprintf("%s\x00%d.%d.%d.%d", r.part, r.block.RowGroup, r.starts[first], r.starts[last], r.wide)
+	own := false
+	done := s.server.fetching.DoChan(key, func() (pages any, err error) {
+		own = true
+		err = contain(func() (err error) {
+			pages, err = s.fetch(ctx, r, first, last)
+			return err
+		})
+		return pages, err
+	})
+	var pages []*rowPage
+	var err error
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case res := <-done:
+		// The request that read them for this one may have been cancelled, which this one was not.
+		if err = res.Err; err != nil && !own && ctx.Err() == nil {
+			pages, err = s.fetch(ctx, r, first, last)
+		} else if err == nil {
+			pages = res.Val.([]*rowPage)
+		}
+	}
+	copy(r.pages[first:], pages)
+	return err
+}
+
+// fetch reads and decodes pages [first, last) of a run, and caches them. It waits until the gate
+// admits that many.
+func (s *Snapshot) fetch(ctx context.Context, r *run, first, last int) ([]*rowPage, error) {
 	weight := int64(last-first) * r.wide.cost()
 	if err := s.server.gate.Acquire(ctx, weight); err != nil {
-		return err
+		return nil, err
 	}
 	defer s.server.gate.Release(weight)
 	from := r.starts[first]
-	c, err := partreader.ReadColumns(ctx, s.server.store, r.part, r.block, from, r.starts[last]-from, r.wide.list()...)
+	plan, err := partreader.NewPlan(r.block, from, r.starts[last]-from, r.wide.list()...)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("%s: %w", r.part, err)
 	}
+	data, err := plan.Read(ctx, s.server.store, r.part)
+	if err != nil {
+		return nil, err
+	}
+	turn := turns.Of(ctx)
+	if err := turn.Take(ctx); err != nil {
+		return nil, err
+	}
+	defer turn.Give()
+	c, err := plan.Decode(r.part, data)
+	if err != nil {
+		return nil, err
+	}
+	pages := make([]*rowPage, 0, last-first)
 	for i := first; i < last; i++ {
-		if r.pages[i] != nil {
-			continue
+		if err := turn.Yield(ctx); err != nil {
+			return nil, err
 		}
 		p, err := newRowPage(c, int(r.starts[i]-from), int(r.starts[i+1]-from), r.part)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r.pages[i] = p
+		pages = append(pages, p)
 		s.server.pages.Add(r.key(i), p, p.memoryBytes())
 	}
-	return nil
+	return pages, nil
 }
 
 // key is the cache key of page i.

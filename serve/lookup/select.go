@@ -1,9 +1,7 @@
 package lookup
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"fmt"
 	"sort"
 	"strings"
@@ -11,15 +9,16 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/serve/lookup/pagesearch"
 )
 
 const (
 	// MaxCounted is the maximum number of row groups in which both ends of a selection of one host
-	// are searched, so that its rows are counted. In a part of usual size a search reads up to
-	// eight pages.
+	// are searched, so that its rows are counted. By the keys of pages a search reads one page; in
+	// a part of usual size without keys it reads up to eight.
 	MaxCounted = 256
 	// searchesAtOnce is how many row groups of a list are searched at the same time.
-	searchesAtOnce = 8
+	searchesAtOnce = 64
 	// readAhead is how many pages of a row group a scan reads at once.
 	readAhead = 8
 	// maxPrefix is the length of the longest canonical URL, in bytes.
@@ -143,19 +142,51 @@ func (s *Selection) overlaps(t *segment.Totals) bool {
 	return t.HasTS && (s.From == nil || t.LastTS >= *s.From) && (s.To == nil || t.FirstTS < *s.To)
 }
 
+// keys are what the selection has by host and path.
+func (s *Selection) keys() pagesearch.Selection {
+	return pagesearch.Selection{Host: s.Host, Prefix: s.Prefix}
+}
+
 // place is 0 if the selection has the host and the path of row i, negative if it may only have
 // later rows of the host, or of the domain, and else positive.
 func (s *Selection) place(p *rowPage, i int) int {
-	if s.Host != "" {
-		if c := strings.Compare(p.host(i), s.Host); c != 0 {
-			return c
+	if s.Host == "" {
+		return pagesearch.ComparePath(p.path(i), s.Prefix)
+	}
+	return pagesearch.Compare(s.keys(), p.host(i), p.path(i))
+}
+
+// bound divides the rows of a domain, in their order, into those before what is sought and the
+// others. Key says the same of the keys of pages; it is nil if they do not tell.
+type bound struct {
+	row func(p *rowPage, i int) bool
+	key func(k *part.PageKey) bool
+}
+
+// bounds are where the rows of the selection's host and prefix begin and end.
+func (s *Selection) bounds() (lower, upper bound) {
+	at := s.keys()
+	key := func(k *part.PageKey) int { return pagesearch.Compare(at, k.Host, k.Path) }
+	return bound{
+			func(p *rowPage, i int) bool { return s.place(p, i) < 0 },
+			func(k *part.PageKey) bool { return key(k) < 0 },
+		}, bound{
+			func(p *rowPage, i int) bool { return s.place(p, i) <= 0 },
+			func(k *part.PageKey) bool { return key(k) <= 0 },
 		}
-	}
-	path := p.path(i)
-	if len(path) >= len(s.Prefix) && string(path[:len(s.Prefix)]) == s.Prefix {
-		return 0
-	}
-	return bytes.Compare(path, []byte(s.Prefix))
+}
+
+// boundsOf are where the rows with the URL of row j of q begin and end.
+func boundsOf(q *rowPage, j int) (lower, upper bound) {
+	scheme, port := q.origin(j)
+	url := part.PageKey{Host: q.host(j), Path: string(q.path(j)), Scheme: scheme, Port: port}
+	return bound{
+			func(p *rowPage, i int) bool { return compareURLs(p, i, q, j) < 0 },
+			func(k *part.PageKey) bool { return k.Compare(&url) < 0 },
+		}, bound{
+			func(p *rowPage, i int) bool { return compareURLs(p, i, q, j) <= 0 },
+			func(k *part.PageKey) bool { return k.Compare(&url) <= 0 },
+		}
 }
 
 // has reports whether the selection has row i.
@@ -281,114 +312,3 @@ func (pc *piece) position(row int64) *position {
 
 // rows is the number of rows of a page.
 func (p *rowPage) rows() int { return len(p.pathEnds) }
-
-// pager reads pages of row groups and keeps those that it read last. It is for one goroutine.
-type pager struct {
-	s    *Snapshot
-	wide Columns
-	read int64 // counts the pages
-	// of are the row group and the pages that are kept.
-	of     segment.Tuple
-	seg    int
-	window run
-}
-
-func newPager(s *Snapshot, wide Columns) *pager { return &pager{s: s, wide: wide} }
-
-// in reports whether the pages that are kept are of the row group of pc.
-func (g *pager) in(pc *piece) bool {
-	return g.window.block != nil && g.seg == pc.segment && segment.CompareTuples(g.of, pc.tuple) == 0
-}
-
-// has reports whether the page of a row is kept.
-func (g *pager) has(pc *piece, row int64) bool {
-	return g.in(pc) && row >= g.window.starts[0] && row < g.window.starts[len(g.window.pages)]
-}
-
-// at returns the page of a row of pc, and the page's first row. If it is not kept, up to ahead
-// pages are read from it on.
-func (g *pager) at(ctx context.Context, pc *piece, row int64, ahead int) (*rowPage, int64, error) {
-	if !g.has(pc, row) {
-		if err := g.load(ctx, pc, row, ahead); err != nil {
-			return nil, 0, err
-		}
-	}
-	i := 0
-	for g.window.starts[i+1] <= row {
-		i++
-	}
-	return g.window.pages[i], g.window.starts[i], nil
-}
-
-func (g *pager) load(ctx context.Context, pc *piece, row int64, ahead int) error {
-	f, err := g.s.file(ctx, pc)
-	if err != nil {
-		return err
-	}
-	var b *part.PageIndexBlock
-	if old := g.window.block; g.in(pc) && row >= old.FirstRow && row < old.FirstRow+old.Rows() {
-		b = old
-	} else {
-		blocks, err := g.s.segments[pc.segment].PageBlocks(ctx, pc.tuple.FileID, pc.tuple.RowGroup, row, 1)
-		if err != nil {
-			return err
-		}
-		b = blocks[0]
-	}
-	first, end := b.Page(row)
-	r := run{part: f.Path, block: b, wide: g.wide, starts: []int64{first, end}}
-	for len(r.starts) <= ahead && end < min(pc.end(), b.FirstRow+b.Rows()) {
-		_, end = b.Page(end)
-		r.starts = append(r.starts, end)
-	}
-	r.pages = make([]*rowPage, len(r.starts)-1)
-	if err := g.s.load(ctx, &r); err != nil {
-		return err
-	}
-	g.read += int64(len(r.pages))
-	g.of, g.seg, g.window = pc.tuple, pc.segment, r
-	return nil
-}
-
-// search returns the first one of the rows [lo, hi) of pc that is not before what is sought, hi if
-// there is none. Before holds for none or for the first ones of the rows, which have the order of a
-// part, hidden ones included. The page of lo is tried first, then halves of what is left.
-func (g *pager) search(ctx context.Context, pc *piece, lo, hi int64, before func(p *rowPage, i int) bool) (int64, error) {
-	for mid := lo; lo < hi; mid = lo + (hi-lo)/2 {
-		p, first, err := g.at(ctx, pc, mid, 1)
-		if err != nil {
-			return 0, err
-		}
-		a, b := max(first, lo), min(first+int64(p.rows()), hi)
-		switch {
-		case !before(p, int(a-first)):
-			hi = a
-		case before(p, int(b-1-first)):
-			lo = b
-		default:
-			from := int(a - first)
-			return a + int64(sort.Search(int(b-a), func(i int) bool { return !before(p, from+i) })), nil
-		}
-	}
-	return lo, nil
-}
-
-// skip returns the first row behind row that the selection may have by host and path. The selection
-// does not have row, which is on page p, whose first row is first.
-func (g *pager) skip(ctx context.Context, pc *piece, sel *Selection, p *rowPage, first, row int64) (int64, error) {
-	i := int(row - first)
-	c := sel.place(p, i)
-	host := p.host(i)
-	switch {
-	case sel.Host != "" && c > 0:
-		return pc.end(), nil
-	case sel.Host != "":
-		return g.search(ctx, pc, row+1, pc.end(), func(p *rowPage, i int) bool { return sel.place(p, i) < 0 })
-	case c > 0:
-		return g.search(ctx, pc, row+1, pc.end(), func(p *rowPage, i int) bool { return p.host(i) <= host })
-	}
-	return g.search(ctx, pc, row+1, pc.end(), func(p *rowPage, i int) bool {
-		h := p.host(i)
-		return h < host || h == host && sel.place(p, i) < 0
-	})
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -462,10 +463,25 @@ func TestSelectionsEndAtTheDeadline(t *testing.T) {
 		reads.Store(-after)
 		slow.is = func(key string) bool { return strings.HasPrefix(key, "urls/") && reads.Add(1) > 0 }
 	}
+	var block *part.PageIndexBlock
+	for p, err := range snap.segments[0].Pages(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if snap.segments[0].Files().Info(p.File).DatasetID == 2 {
+			block = p.PageIndexBlock
+		}
+	}
 	from := int64(0)
 	for _, q := range []URLsQuery{{Unique: true}, {Selection: Selection{From: &from}}, {Selection: Selection{Prefix: "/"}}} {
 		q.Target, q.Dataset, q.Limit = target(t, "big.example"), 2, MaxLimit
-		stuck(5 * int64(1+len(q.Selection.Prefix)))
+		if stuck(5); q.Selection.Prefix != "" { // the pages are read at once
+			slow.is = nil
+			path := func(page int) int64 { return block.PageOffset(part.ColPathQuery, page) }
+			slow.at = func(key string, off int64) bool {
+				return strings.HasPrefix(key, "urls/dataset_id=2/") && off >= path(16) && off < path(block.Pages())
+			}
+		}
 		l, err := snap.List(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
@@ -481,7 +497,7 @@ func TestSelectionsEndAtTheDeadline(t *testing.T) {
 		if _, err = l.Next(t.Context(), MaxLimit); !errors.Is(err, ErrDeadline) {
 			t.Fatalf("a page of which nothing comes: %v", err)
 		}
-		slow.is = nil
+		slow.is, slow.at = nil, nil
 		for {
 			if p, err = l.Next(t.Context(), MaxLimit); err != nil || p == nil {
 				break

@@ -197,9 +197,10 @@ func (l *List) start(ctx context.Context, ahead int) ([]*chain, error) {
 
 // seek moves to the first row behind the URL of row i of page p.
 func (c *chain) seek(ctx context.Context, p *rowPage, i int) error {
+	_, behind := boundsOf(p, i)
 	for c.at, c.row = 0, 0; c.at < len(c.pieces); c.at++ {
 		pc := &c.pieces[c.at]
-		row, err := c.pg.search(ctx, pc, pc.tuple.FirstRow, pc.end(), func(q *rowPage, j int) bool { return compareURLs(q, j, p, i) <= 0 })
+		row, err := c.pg.search(ctx, pc, pc.tuple.FirstRow, pc.end(), behind)
 		if err != nil {
 			return err
 		}
@@ -216,6 +217,14 @@ func (c *chain) seek(ctx context.Context, p *rowPage, i int) error {
 func (c *chain) load(ctx context.Context, sel *Selection, ahead int) error {
 	for c.p = nil; c.settle(); {
 		pc := &c.pieces[c.at]
+		next, err := c.pg.next(ctx, pc, sel, c.row)
+		if err != nil {
+			return err
+		}
+		if next > c.row {
+			c.row = next
+			continue
+		}
 		if !c.pg.has(pc, c.row) {
 			c.ahead = min(max(1, 2*c.ahead), ahead)
 		}
@@ -245,8 +254,8 @@ func (l *List) mergeURL(ctx context.Context, heap []*chain, ahead int, sum *urlT
 		// Most URLs have one row of a part.
 		if next := c.i + 1; hi < pc.end() && (next == c.p.rows() || compareURLs(c.p, next, p, i) == 0) {
 			var err error
-			same := func(q *rowPage, j int) bool { return compareURLs(q, j, p, i) <= 0 }
-			if hi, err = c.pg.search(ctx, pc, hi, pc.end(), same); err != nil {
+			_, behind := boundsOf(p, i)
+			if hi, err = c.pg.search(ctx, pc, hi, pc.end(), behind); err != nil {
 				return nil, err
 			}
 		}
@@ -299,13 +308,13 @@ func (t *urlTotals) add(ctx context.Context, g *pager, pc *piece, sel *Selection
 	if len(sel.Filters) > 0 {
 		return t.addEach(ctx, g, pc, sel, lo, hi)
 	}
-	from := func(least int64) func(p *rowPage, i int) bool {
-		return func(p *rowPage, i int) bool {
+	from := func(least int64) bound {
+		return bound{row: func(p *rowPage, i int) bool {
 			ms, ok := p.time(i)
 			return !ok || ms < least
-		}
+		}}
 	}
-	timed, err := g.search(ctx, pc, lo, hi, func(p *rowPage, i int) bool { _, ok := p.time(i); return !ok })
+	timed, err := g.search(ctx, pc, lo, hi, bound{row: func(p *rowPage, i int) bool { _, ok := p.time(i); return !ok }})
 	if err != nil {
 		return err
 	}

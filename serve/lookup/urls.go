@@ -69,7 +69,17 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 		return nil, deadline(early, err)
 	}
 	page, err := l.next(early, q.Limit)
-	return page, deadline(early, err)
+	if err != nil {
+		return nil, deadline(early, err)
+	}
+	if page.Total > 0 {
+		s.server.ahead.names.Note(hotName(l.r.domain, q.Dataset))
+	}
+	if q.Cursor != "" {
+		// Whoever follows a cursor likely follows the next one.
+		l.readAhead(ctx, s.server.ahead.ctx, q.Limit)
+	}
+	return page, nil
 }
 
 // List is a list of URLs that is read page by page. All pages hold what the takedowns left when the
@@ -113,6 +123,9 @@ func (l *List) Next(ctx context.Context, limit int) (*URLsPage, error) {
 	early, cancel := context.WithTimeoutCause(ctx, l.s.server.opt.Deadline, ErrDeadline)
 	defer cancel()
 	page, err := l.next(early, limit)
+	if err == nil {
+		l.readAhead(ctx, ctx, limit)
+	}
 	return page, deadline(early, err)
 }
 
@@ -265,8 +278,7 @@ func (l *List) open(ctx context.Context) error {
 		l.notCounted = "row_groups"
 	default:
 		l.counted = true
-		l.pieces, err = s.narrow(ctx, l.pieces, &q.Selection)
-		return err
+		return l.narrow(ctx)
 	}
 	if q.Offset > 0 {
 		return ErrNotCounted
@@ -315,27 +327,39 @@ func appendPieces(pieces []piece, seg int, dataset uint32, tuples []segment.Tupl
 	return pieces
 }
 
-// narrow reduces pieces to the rows of a selection of one host.
-func (s *Snapshot) narrow(ctx context.Context, pieces []piece, sel *Selection) ([]piece, error) {
+// narrow reduces the pieces to the rows of a selection of one host. By the keys of pages it knows
+// which ones it needs, and those that the next page of the list needs, and reads all at once.
+func (l *List) narrow(ctx context.Context) error {
+	indexes, err := l.s.indexes(ctx, l.pieces)
+	if err != nil {
+		return err
+	}
+	lower, upper := l.q.Selection.bounds()
+	expected := l.expected(indexes, lower, upper)
 	group, groupCtx := newGroup(ctx)
 	group.SetLimit(searchesAtOnce)
-	for i := range pieces {
+	for i := range l.pieces {
 		group.Go(func() error {
-			pc := &pieces[i]
-			pg := newPager(s, 0)
-			lo, err := pg.search(groupCtx, pc, pc.tuple.FirstRow, pc.end(), func(p *rowPage, i int) bool { return sel.place(p, i) < 0 })
+			pc := &l.pieces[i]
+			pg := newPager(l.s, l.q.Columns)
+			pg.use(pc, indexes[i])
+			if err := pg.fetch(groupCtx, pc, lower, upper, expected[i][0], expected[i][1]); err != nil {
+				return err
+			}
+			lo, err := pg.search(groupCtx, pc, pc.tuple.FirstRow, pc.end(), lower)
 			if err != nil {
 				return err
 			}
-			hi, err := pg.search(groupCtx, pc, lo, pc.end(), func(p *rowPage, i int) bool { return sel.place(p, i) <= 0 })
+			hi, err := pg.search(groupCtx, pc, lo, pc.end(), upper)
 			pc.clip(lo, hi)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err
+		return err
 	}
-	return slices.DeleteFunc(pieces, func(pc piece) bool { return len(pc.spans) == 0 }), nil
+	l.pieces = slices.DeleteFunc(l.pieces, func(pc piece) bool { return len(pc.spans) == 0 })
+	return nil
 }
 
 // slice makes a page of a selection whose rows are counted.
@@ -390,22 +414,37 @@ func (l *List) scan(ctx context.Context, page *URLsPage) (*position, error) {
 	sel := &l.q.Selection
 	groups, moved := 0, false
 	ahead := 1
+	start := l.at
+	var indexes []*pieceIndex
+	indexes, pg.fetched = l.ahead(ctx)
 	for l.settle() && page.Len() < l.q.Limit {
 		pc := &l.pieces[l.at]
-		if !pg.in(pc) {
+		if !pg.is(pc) {
 			if groups == MaxRowGroups {
 				page.StoppedBy = "row_groups"
 				break
 			}
 			groups++
 			ahead = 1
+			if i := l.at - start; i < len(indexes) && indexes[i] != nil {
+				pg.use(pc, indexes[i])
+			}
+		}
+		next, err := pg.next(ctx, pc, sel, l.row)
+		if err == nil && next > l.row {
+			l.row, moved = next, true
+			continue
 		}
 		left := l.q.Columns.maxPages() - int(pg.read)
-		if left <= 0 && !pg.has(pc, l.row) {
+		if err == nil && left <= 0 && !pg.has(pc, l.row) {
 			page.StoppedBy = "pages"
 			break
 		}
-		p, first, err := pg.at(ctx, pc, l.row, min(ahead, max(1, left)))
+		var p *rowPage
+		var first int64
+		if err == nil {
+			p, first, err = pg.at(ctx, pc, l.row, min(ahead, max(1, left)))
+		}
 		if err == nil {
 			ahead = min(2*ahead, readAhead)
 			end := min(first+int64(p.rows()), pc.end())

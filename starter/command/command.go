@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/starter/access"
 	"github.com/urlake/urlake/starter/export"
+	"github.com/urlake/urlake/starter/inventory"
 	"github.com/urlake/urlake/starter/lookup"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/takedown"
@@ -72,7 +73,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		export.NewCommand(export.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
-		compactCommand(&g), gcCommand(&g),
+		compactCommand(&g), gcCommand(&g), inventory.NewCommand(inventory.Program{JSON: &g.json, Bar: g.taskBar}),
 		verifyCommand(&g), rebuildCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
@@ -81,6 +82,15 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 // access is what the verbs about readers and tokens need.
 func (g *global) access() access.Program {
 	return access.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}
+}
+
+// taskBar returns the functions of a bar for a task of this process.
+func (g *global) taskBar(w io.Writer) (inventory.Show, func(error)) {
+	b := newBar(w, g.json)
+	show := func(fraction float64, stage string, text func(func(int64) string) string) {
+		b.show(fraction, stage, time.Now(), text)
+	}
+	return show, b.finish
 }
 
 // lakeFlag adds --lake to a verb.

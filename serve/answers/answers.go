@@ -1,0 +1,135 @@
+// Package answers keeps the bytes of answers that are asked for again and again. A key has all that
+// the bytes depend on, so an answer never gets old: with a new version or a takedown come new keys,
+// and nobody asks by the old ones.
+package answers
+
+import (
+	"container/list"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+)
+
+// Answer is what is sent for a request, besides what depends on the connection. It is shared and
+// must not be changed.
+type Answer struct {
+	// Body is in the encoding Coding, "" for none.
+	Body   []byte
+	Coding string
+	// ETag is the validator without quotes and without the suffix for the encoding.
+	ETag string
+	// Link is the header of that name.
+	Link []string
+	// Logged are for the access log.
+	Logged []slog.Attr
+}
+
+const (
+	// MaxBody is the size of the largest body that is kept, in bytes. It has the answers for nearly
+	// all domains and pages of some hundred URLs.
+	MaxBody = 64 << 10
+	// MaxKey is the length of the longest key with an answer, in bytes.
+	MaxKey = 2 << 10
+	// overhead is the memory of an answer besides its key and its body, in bytes.
+	overhead = 640
+	// seenSlots is the number of keys that are remembered as asked for once.
+	seenSlots = 1 << 14
+)
+
+// Cache keeps the answers that were used last, up to a number of bytes. It is safe for concurrent
+// use. Nil keeps nothing.
+type Cache struct {
+	limit int64
+	seed  maphash.Seed
+	// seen has hashes of keys that were asked for once, the newest for each slot.
+	seen [seenSlots]atomic.Uint64
+
+	mu      sync.Mutex
+	used    int64
+	entries map[string]*list.Element
+	order   *list.List // of *entry, the last used first
+
+	hits, misses atomic.Int64
+}
+
+type entry struct {
+	key    string
+	answer *Answer
+	bytes  int64
+}
+
+// New returns a cache of at most so many bytes, nil if there are none.
+func New(bytes int64) *Cache {
+	if bytes <= 0 {
+		return nil
+	}
+	return &Cache{limit: bytes, seed: maphash.MakeSeed(), entries: map[string]*list.Element{}, order: list.New()}
+}
+
+// Get returns the answer of a key, nil if it is not kept.
+func (c *Cache) Get(key []byte) *Answer {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	e, ok := c.entries[string(key)]
+	if !ok {
+		c.mu.Unlock()
+		c.misses.Add(1)
+		return nil
+	}
+	c.order.MoveToFront(e)
+	answer := e.Value.(*entry).answer
+	c.mu.Unlock()
+	c.hits.Add(1)
+	return answer
+}
+
+// Wants reports whether an answer with a body of so many bytes should be kept. That of a key which
+// was not asked for before is not, so that a walk through many domains does not drive out the ones
+// that are in use.
+func (c *Cache) Wants(key []byte, bytes int) bool {
+	if c == nil || bytes > MaxBody || len(key) > MaxKey || size(key, bytes) > c.limit/8 {
+		return false
+	}
+	hash := maphash.Bytes(c.seed, key)
+	return c.seen[hash%seenSlots].Swap(hash) == hash
+}
+
+func size(key []byte, bytes int) int64 { return int64(overhead + len(key) + bytes) }
+
+// Add keeps an answer, and drops those that were not used for longest beyond the limit.
+func (c *Cache) Add(key []byte, a *Answer) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.entries[string(key)]; ok {
+		return // it is the same
+	}
+	e := &entry{key: string(key), answer: a, bytes: size(key, cap(a.Body))}
+	if e.bytes > c.limit {
+		return
+	}
+	for c.used += e.bytes; c.used > c.limit; {
+		last := c.order.Remove(c.order.Back()).(*entry)
+		delete(c.entries, last.key)
+		c.used -= last.bytes
+	}
+	c.entries[e.key] = c.order.PushFront(e)
+}
+
+// Stats are the hits and misses since the cache was made, and its present entries and bytes.
+type Stats struct{ Hits, Misses, Entries, Bytes int64 }
+
+// Stats returns the counters of the cache.
+func (c *Cache) Stats() Stats {
+	if c == nil {
+		return Stats{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{c.hits.Load(), c.misses.Load(), int64(len(c.entries)), c.used}
+}

@@ -1,0 +1,110 @@
+// Package hot counts which names are asked for most, in bounded memory, and forgets what was asked
+// for long ago.
+package hot
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// perName is how many names are counted for each one that Top is to find.
+	perName = 4
+	// maxName is the length of the longest name that is counted, in bytes.
+	maxName = 300
+	// halfLife is after how long half of a count is forgotten.
+	halfLife = 10 * time.Minute
+)
+
+// Counter counts names. It is safe for concurrent use. Nil counts nothing.
+//
+// The counts are those of Misra and Gries: when there is no room for a new name, all counts are
+// halved, and names that are left with none make room. A name that is asked for as often as a name
+// in perName of those to be found stays.
+type Counter struct {
+	top, most int
+	now       func() time.Time
+
+	mu     sync.Mutex
+	counts map[string]uint32
+	halved time.Time
+}
+
+// New returns a counter for the n names that are asked for most, nil if n is 0.
+func New(n int) *Counter {
+	if n <= 0 {
+		return nil
+	}
+	return &Counter{top: n, most: perName * n, now: time.Now, counts: map[string]uint32{}, halved: time.Now()}
+}
+
+// Note counts a name.
+func (c *Counter) Note(name string) {
+	if c == nil || len(name) > maxName {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.counts[name]
+	if !ok {
+		name = strings.Clone(name) // callers' names are parts of longer texts
+		if len(c.counts) >= c.most {
+			c.halve()
+		}
+		if len(c.counts) >= c.most {
+			return // all others were asked for more than once
+		}
+	}
+	c.counts[name] = min(n+1, 1<<31)
+}
+
+// halve forgets half of each count. The caller holds c.mu.
+func (c *Counter) halve() {
+	for name, n := range c.counts {
+		if n /= 2; n == 0 {
+			delete(c.counts, name)
+		} else {
+			c.counts[name] = n
+		}
+	}
+	c.halved = c.now()
+}
+
+// Top returns the names that were asked for most, the first one most often.
+func (c *Counter) Top() []string {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now().Sub(c.halved) >= halfLife {
+		c.halve()
+	}
+	type counted struct {
+		name string
+		n    uint32
+	}
+	all := make([]counted, 0, len(c.counts))
+	for name, n := range c.counts {
+		all = append(all, counted{name, n})
+	}
+	slices.SortFunc(all, func(a, b counted) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.name, b.name)) })
+	names := make([]string, 0, c.top)
+	for _, x := range all[:min(len(all), c.top)] {
+		names = append(names, x.name)
+	}
+	return names
+}
+
+// Len is how many names are counted now.
+func (c *Counter) Len() int {
+	if c == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.counts)
+}

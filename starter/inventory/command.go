@@ -1,0 +1,297 @@
+// Package inventory is the verb "inventory" of starter: path trees of the objects that reports of
+// S3 Inventory list.
+package inventory
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/urlake/urlake/indexbuild/inventorytree"
+	"github.com/urlake/urlake/indexbuild/prefixtree"
+	"github.com/urlake/urlake/internal/cli"
+)
+
+// Program is what the verb needs of starter.
+type Program struct {
+	JSON *bool
+	// Bar returns the functions that show the progress of a task on w, and end it.
+	Bar func(w io.Writer) (show Show, finish func(error))
+}
+
+// Show shows that a task is in a stage and done to fraction, from 0 to 1. Text describes it, with
+// numbers that it formats with number.
+type Show func(fraction float64, stage string, text func(number func(int64) string) string)
+
+// NewCommand returns the verb.
+func NewCommand(p Program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "inventory",
+		Short: "Sum up the objects of a bucket by folder, from its S3 Inventory",
+		Long: `Inventory makes an index of a bucket's folders from a report of S3 Inventory: how many
+objects are below each, and how many bytes they have. The index is a folder of files
+that queries map; they take microseconds, whatever the size of the bucket. It needs
+neither a lake nor Temporal.`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(cmd.ErrOrStderr())
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return cli.Usagef("choose one of build, query and verify")
+		},
+	}
+	cmd.AddCommand(buildCommand(p), queryCommand(p), verifyCommand(p))
+	return cmd
+}
+
+func buildCommand(p Program) *cobra.Command {
+	var out, format string
+	var memory int64
+	var opt inventorytree.Options
+	cmd := &cobra.Command{
+		Use:   "build --out DIR INPUT…",
+		Short: "Build the index of a report",
+		Long: `Build reads reports of S3 Inventory and writes the index of all objects that they list
+to a new folder, which appears whole or not at all.
+
+An input is the manifest.json of a report, or a file of one: CSV, compressed with gzip
+or not, or Parquet; a path, or a URL of file or s3. Only a manifest.json has its files
+compared with their sizes and MD5 checksums. Files of CSV without a manifest need a
+first line with the names of the columns, or --schema. The columns read are Bucket, Key,
+Size, IsLatest, IsDeleteMarker, StorageClass and IntelligentTieringAccessTier; Key is
+needed. ORC is not read.
+
+Older versions and delete markers are left out. Objects without a size count as 0 bytes.
+An object that is listed twice counts twice. All objects must be in one bucket.
+
+Format seed is the one of the document of s3-inv-db, s3inv the one that its programs
+read. Both give the same answers; docs/formats/prefixtree.md describes them.`,
+		Example: `  starter inventory build --out folders s3://reports/bucket/weekly/2026-01-04T01-00Z/manifest.json
+  starter inventory build --out folders --schema 'Bucket, Key, Size' part1.csv.gz part2.csv.gz`,
+		Args: cli.Args(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" {
+				return cli.Usagef("--out is missing: the folder of the index")
+			}
+			opt.Tree.Format = prefixtree.Format(format)
+			if !slices.Contains(prefixtree.Formats(), opt.Tree.Format) {
+				return cli.Usagef("--format %q; choose one of %q", format, prefixtree.Formats())
+			}
+			if memory < 1 {
+				return cli.Usagef("--memory %d; want 1 or more MiB", memory)
+			}
+			opt.Tree.Memory = memory << 20
+			return build(cmd, p, out, args, opt)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&out, "out", "", "`DIR` of the index, which must not exist")
+	f.StringVar(&format, "format", string(prefixtree.Seed), "`FORMAT` of the index: seed or s3inv")
+	f.StringVar(&opt.CSV.Schema, "schema", "", "`COLUMNS` of files of CSV without a first line that names them, as in a report's fileSchema")
+	f.BoolVar(&opt.CSV.PlainKeys, "plain-keys", false, "keys in files of CSV without a manifest are not URL-encoded")
+	f.Int64Var(&memory, "memory", 256, "`MIB` that folders take while files are read; more go to temporary files beside the index")
+	return cmd
+}
+
+// built is what build --json prints.
+type built struct {
+	Dir          string  `json:"dir"`
+	Format       string  `json:"format"`
+	Bucket       string  `json:"bucket,omitempty"`
+	Files        int     `json:"files"`
+	Folders      uint64  `json:"folders"`
+	MaxDepth     uint32  `json:"max_depth"`
+	Objects      uint64  `json:"objects"`
+	Bytes        uint64  `json:"bytes"`
+	Old          uint64  `json:"old"`
+	Unsized      uint64  `json:"unsized"`
+	Tiers        []tier  `json:"tiers,omitempty"`
+	IndexBytes   int64   `json:"index_bytes"`
+	DurationSecs float64 `json:"duration_s"`
+}
+
+// tier is the sum of the objects of one tier.
+type tier struct {
+	Tier    string `json:"tier"`
+	Objects uint64 `json:"objects"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+func tiersOf(all []prefixtree.TierSum) (list []tier) {
+	for _, t := range all {
+		list = append(list, tier{t.Tier.String(), t.Objects, t.Bytes})
+	}
+	return list
+}
+
+func build(cmd *cobra.Command, p Program, out string, inputs []string, opt inventorytree.Options) error {
+	show, finish := p.Bar(cmd.ErrOrStderr())
+	opt.Progress = func(p inventorytree.Progress) { showBuild(show, p) }
+	started := time.Now()
+	r, err := inventorytree.Build(cmd.Context(), out, inputs, opt)
+	finish(err)
+	if err != nil {
+		return err
+	}
+	if *p.JSON {
+		return cli.WriteJSON(cmd.OutOrStdout(), built{
+			Dir: out, Format: string(r.Format), Bucket: r.Bucket, Files: r.Files, Folders: r.Nodes, MaxDepth: r.MaxDepth,
+			Objects: r.Total.Objects, Bytes: r.Total.Bytes, Old: r.Old, Unsized: r.Unsized,
+			Tiers: tiersOf(r.Tiers), IndexBytes: r.Stats.Bytes, DurationSecs: time.Since(started).Seconds(),
+		}, true)
+	}
+	w := cmd.OutOrStdout()
+	cli.Fprintf(w, "%s: %s, %s in %s", out, plural(r.Total.Objects, "object"), size(r.Total.Bytes), plural(r.Nodes, "folder"))
+	cli.Fprintf(w, "; the index has %s\n", cli.Size(r.Stats.Bytes))
+	if r.Old > 0 {
+		cli.Fprintf(w, "left out: %s that are older versions or delete markers\n", plural(r.Old, "object"))
+	}
+	if r.Unsized > 0 {
+		cli.Fprintf(w, "without size, counted as 0 bytes: %s\n", plural(r.Unsized, "object"))
+	}
+	return nil
+}
+
+// The shares of a build's time that its stages take, about.
+const (
+	readShare = 0.6
+	treeShare = 0.2
+	hashShare = 0.1
+)
+
+func showBuild(show Show, p inventorytree.Progress) {
+	part := func() float64 { return float64(p.Tree.Done) / float64(max(1, p.Tree.Total)) }
+	switch p.Tree.Stage {
+	case "":
+		show(readShare*float64(p.Files)/float64(max(1, p.TotalFiles)), "read", func(number func(int64) string) string {
+			return fmt.Sprintf("reading: %s of %s files, %s objects", number(int64(p.Files)), number(int64(p.TotalFiles)), number(int64(p.Objects)))
+		})
+	case prefixtree.StageTree:
+		show(readShare+treeShare*part(), "tree", func(number func(int64) string) string {
+			return fmt.Sprintf("writing folders: %s of %s", number(int64(p.Tree.Done)), number(int64(p.Tree.Total)))
+		})
+	case prefixtree.StageHash:
+		show(readShare+treeShare+hashShare*part(), "hash", func(number func(int64) string) string {
+			return fmt.Sprintf("hashing folders: %s of %s", number(int64(p.Tree.Done)), number(int64(p.Tree.Total)))
+		})
+	case prefixtree.StageCheck:
+		show(readShare+treeShare+hashShare+(1-readShare-treeShare-hashShare)*part(), "check", func(func(int64) string) string {
+			return "computing checksums"
+		})
+	}
+}
+
+func verifyCommand(p Program) *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Check every byte of an index",
+		Long: `Verify compares all files of an index with their checksums, and with each other: that
+each folder is found, is in its place, and has what the folders in it have. The first
+fault is printed, and the exit code is 1.
+
+Queries check what they read themselves, if this program wrote the index: an index of
+another program has checksums of whole files only.`,
+		Example: `  starter inventory verify folders`,
+		Args:    cli.Args(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			x, err := prefixtree.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer x.Close()
+			show, finish := p.Bar(cmd.ErrOrStderr())
+			err = x.Verify(cmd.Context(), func(p prefixtree.Progress) {
+				part := float64(p.Done) / float64(max(1, p.Total))
+				show(map[prefixtree.Stage]float64{prefixtree.StageTree: 0.2 + 0.8*part, prefixtree.StageCheck: 0.2 * part}[p.Stage],
+					string(p.Stage), func(number func(int64) string) string {
+						what := map[prefixtree.Stage]string{prefixtree.StageTree: "folders", prefixtree.StageCheck: "files"}[p.Stage]
+						return fmt.Sprintf("checking: %s of %s %s", number(int64(p.Done)), number(int64(p.Total)), what)
+					})
+			})
+			finish(err)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			if *p.JSON {
+				return cli.WriteJSON(cmd.OutOrStdout(), map[string]any{"dir": args[0], "folders": x.Len(), "ok": true}, true)
+			}
+			cli.Fprintf(cmd.OutOrStdout(), "%s: %s, no fault\n", args[0], plural(x.Len(), "folder"))
+			return nil
+		},
+	}
+}
+
+func queryCommand(p Program) *cobra.Command {
+	var q query
+	var by string
+	var encoded bool
+	cmd := &cobra.Command{
+		Use:   "query DIR [PREFIX]",
+		Short: "Say what is below a folder",
+		Long: `Query prints how many objects are below a folder, how many bytes they have, and the same
+for the folders in it, in the order of their names, or the largest with --top. Without
+PREFIX it is the whole bucket. FOLDERS is the number of folders directly in a folder.
+
+With --depth 2 the folders in these follow, and so on; 0 prints the folder alone.
+--min-count and --min-bytes leave out smaller folders, with everything below them.
+
+With --json the answer is one document, in which folders are nested. A prefix that is
+not UTF-8 has the member prefix_url, URL-encoded, beside it.`,
+		Example: `  starter inventory query folders
+  starter inventory query folders data/2026 --depth 2 --top 10
+  starter inventory query folders logs --min-bytes 1000000000 --json`,
+		Args: cli.Args(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch by {
+			case "bytes":
+				q.order = prefixtree.ByBytes
+			case "objects":
+				q.order = prefixtree.ByObjects
+			default:
+				return cli.Usagef("--by %q; choose bytes or objects", by)
+			}
+			if q.top < 0 {
+				return cli.Usagef("--top %d; want 0 or more", q.top)
+			}
+			prefix := ""
+			if len(args) == 2 {
+				prefix = args[1]
+			}
+			if encoded {
+				var err error
+				if prefix, err = url.QueryUnescape(prefix); err != nil {
+					return cli.Usagef("PREFIX is not URL-encoded: %v", err)
+				}
+			}
+			x, err := prefixtree.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer x.Close()
+			q.x = x
+			q.w = bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+			if err := q.answer(cmd.Context(), args[0], prefix, *p.JSON); err != nil {
+				return err
+			}
+			return q.w.Flush()
+		},
+	}
+	f := cmd.Flags()
+	f.Uint32Var(&q.depth, "depth", 1, "print `N` levels of folders below PREFIX")
+	f.Uint64Var(&q.filter.MinObjects, "min-count", 0, "leave out folders with fewer than `N` objects")
+	f.Uint64Var(&q.filter.MinBytes, "min-bytes", 0, "leave out folders with fewer than `N` bytes")
+	f.IntVar(&q.top, "top", 0, "print only the `N` largest folders of each folder, largest first; 0 prints all")
+	f.StringVar(&by, "by", "bytes", "what is large with --top: `SUM` of bytes or objects")
+	f.BoolVar(&encoded, "url-encoded", false, "PREFIX is URL-encoded")
+	return cmd
+}
+
+func plural(n uint64, thing string) string { return cli.Plural(int64(n), thing) }
+
+func size(n uint64) string { return cli.Size(int64(n)) }
