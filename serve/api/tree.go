@@ -99,10 +99,12 @@ func (h *handler) tree(r *request) error {
 	d.open('{')
 	r.describe(snap, &page.Answer)
 	d.text("path", page.Path)
-	r.treeSums(&page.Node)
+	d.next()
+	d.buf = tree.AppendSums(d.buf, &page.Node)
 	d.number("total_children", int64(page.Children))
 	d.number("matching_children", int64(page.Matching))
-	r.treeNodes(page.Nodes)
+	d.key("children")
+	d.buf, d.comma = tree.AppendNodes(d.buf, page.Nodes), true
 	d.number("returned", int64(len(page.Nodes)))
 	d.boolean("complete", page.Cursor == "")
 	d.textOrNull("stopped_by", page.StoppedBy)
@@ -116,40 +118,6 @@ func (h *handler) tree(r *request) error {
 	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)), slog.Int("nodes", len(page.Nodes)),
 		slog.Int("indexed", page.Indexed), slog.Int("scanned", page.Scanned), slog.Int64("rows_read", page.RowsRead))
 	return nil
-}
-
-// treeSums writes the totals of a node.
-func (r *request) treeSums(n *tree.Node) {
-	d := &r.doc
-	sums := lookup.DatasetTotals{}
-	sums.Size, sums.HasSize = n.Size, n.HasSize
-	d.number("rows", n.Rows)
-	d.number("direct_rows", n.Direct)
-	d.numberOrNull("size", n.Size, n.HasSize && !sums.SizeOverflows())
-	if n.HasSize && sums.SizeOverflows() {
-		d.boolean("size_overflow", true)
-	}
-}
-
-// treeNodes writes the member children.
-func (r *request) treeNodes(nodes []tree.Node) {
-	d := &r.doc
-	d.array("children")
-	for i := range nodes {
-		n := &nodes[i]
-		d.element()
-		d.text("name", n.Name)
-		d.text("path", n.Path)
-		r.treeSums(n)
-		if n.Nodes == nil {
-			d.number("children", int64(n.Children))
-		} else {
-			d.number("total_children", int64(n.Children))
-			r.treeNodes(n.Nodes)
-		}
-		d.close('}')
-	}
-	d.close(']')
 }
 
 // treeProblem is the answer to a tree that is too large, nil for other errors.
