@@ -5,11 +5,11 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -230,7 +230,7 @@ func TestOneDataset(t *testing.T) {
 // deadline passes in the time of a bubble, so however slow the machine is, only what is held is late.
 func TestAnswersThatAreBeingComputed(t *testing.T) {
 	inner := suffixed(t)
-	synctest.Test(t, func(t *testing.T) { answersThatAreBeingComputed(t, &faultyIndex{Store: inner}) })
+	testenv.Bubble(t, func(t *testing.T) { answersThatAreBeingComputed(t, &faultyIndex{Store: inner}) })
 }
 
 func answersThatAreBeingComputed(t *testing.T, store *faultyIndex) {
