@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 )
@@ -102,4 +103,21 @@ func problemOf(err error) string {
 		return strings.TrimPrefix(err.Error(), "json: ")
 	}
 	return ""
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *PostgresExportInput) UnmarshalJSON(data []byte) error {
+	type plain PostgresExportInput // without this method
+	err := json.Unmarshal(data, (*plain)(in))
+	if err == nil {
+		known := struct {
+			postgres.Spec
+			Deadline json.RawMessage `json:"deadline"`
+		}{}
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&known)
+	}
+	in.problem = problemOf(err)
+	return nil
 }

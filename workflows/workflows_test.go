@@ -755,7 +755,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 36 {
+	if len(files) < 40 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()
@@ -766,6 +766,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	r.RegisterWorkflow(GCWorkflow)
 	r.RegisterWorkflow(RebuildWorkflow)
 	r.RegisterWorkflow(VerifyWorkflow)
+	r.RegisterWorkflow(PostgresExportWorkflow)
 	for _, f := range files {
 		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {
 			t.Errorf("%s: %v", f, err)

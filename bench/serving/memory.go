@@ -19,9 +19,9 @@ import (
 // memory serves a mixed load for BENCH_MINUTES, by default 60, of BENCH_RATE requests a second, by
 // default 500, and prints once a minute what the server has in memory: what is resident besides
 // mapped files, those, Go's heap, and each cache. Seven of ten requests look up domains, two are
-// pages of 100 URLs and one is a page of 10,000, of any domain at any offset. Requests that the server sheds because
-// the machine is too slow for the rate are counted and not repeated. The error names the highest value
-// if that is over 400 MiB.
+// pages of 100 URLs and one is a page of 10,000, of any domain at any offset. Requests that the
+// server sheds because the machine is too slow for the rate are counted and not repeated. The error
+// names the highest value if that is over 400 MiB.
 func memory(ctx context.Context) (err error) {
 	const target = 400 << 20
 	dir, err := os.MkdirTemp(os.Getenv("BENCH_DIR"), "urlake-bench-")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/urlake/urlake/indexbuild/segment/bitstring"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/seekable"
 )
@@ -66,15 +67,15 @@ type block struct {
 	first  uint64 // domain_id
 	lows   uint   // number of low bits
 	high   uint64 // upper bits of the last domain
-	low    bitString
-	upper  bitString
+	low    bitstring.String
+	upper  bitstring.String
 	checks []byte
-	starts bitString // of domains; nil if each domain has one entry
+	starts bitstring.String // of domains; nil if each domain has one entry
 
 	fileIDs, datasets, fileIndexes, rows column
 
 	hasSize, hasTS, hasPayload presence
-	sizeBits, tsBits, payBits  bitString
+	sizeBits, tsBits, payBits  bitstring.String
 	sizes                      column
 	tsBase                     int64
 	tsUnit                     uint64
@@ -141,18 +142,18 @@ func parseBlockValues(raw []byte, file, section string, want expectation, v *blo
 	b.datasets = readColumn(d, b.files)
 	b.fileIndexes = readColumn(d, b.entries)
 	b.rows = readColumn(d, b.entries)
-	present := func(p presence) (bitString, int) {
+	present := func(p presence) (bitstring.String, int) {
 		switch p {
 		case none:
 			return nil, 0
 		case all:
 			return nil, b.entries
 		}
-		bs := bitString(d.Bytes(bitBytes(b.entries, 1)))
+		bs := bitstring.String(d.Bytes(bitstring.Bytes(b.entries, 1)))
 		if d.Err() != nil {
 			return nil, 0
 		}
-		n := bs.rank(b.entries)
+		n := bs.Rank(b.entries)
 		if n == 0 || n == b.entries {
 			d.Fail("some entries, not none or all", n)
 		}
@@ -203,23 +204,23 @@ func (b *block) readDomains(d *codec.Decoder) {
 	if d.Err() != nil {
 		return
 	}
-	b.low = d.Bytes(bitBytes(b.domains, b.lows))
-	b.upper = d.Bytes(bitBytes(int(b.high)+b.domains, 1))
+	b.low = d.Bytes(bitstring.Bytes(b.domains, b.lows))
+	b.upper = d.Bytes(bitstring.Bytes(int(b.high)+b.domains, 1))
 	b.checks = d.Bytes(4 * b.domains)
 	if b.domains < b.entries {
-		b.starts = d.Bytes(bitBytes(b.entries, 1))
+		b.starts = d.Bytes(bitstring.Bytes(b.entries, 1))
 	}
 	if d.Err() != nil {
 		return
 	}
-	if got := b.upper.rank(int(b.high) + b.domains); got != b.domains {
+	if got := b.upper.Rank(int(b.high) + b.domains); got != b.domains {
 		d.Fail(fmt.Sprintf("%d upper bits set", b.domains), got)
 		return
 	}
 	if b.starts == nil {
 		return
 	}
-	if got := b.starts.rank(b.entries); got != b.domains || !b.starts.has(0) {
+	if got := b.starts.Rank(b.entries); got != b.domains || !b.starts.Has(0) {
 		d.Fail(fmt.Sprintf("%d first entries, from the first on", b.domains), got)
 	}
 }
@@ -267,7 +268,7 @@ func (b *block) readKeys(v *blockValues) {
 	v.keys = slices.Grow(v.keys[:0], b.domains)[:b.domains]
 	domain := 0
 	for w := 0; domain < len(v.keys); w++ {
-		for ones := b.upper.word(w); ones != 0 && domain < len(v.keys); ones &= ones - 1 {
+		for ones := b.upper.Word(w); ones != 0 && domain < len(v.keys); ones &= ones - 1 {
 			at := w<<6 + bits.TrailingZeros64(ones)
 			id := b.first + (uint64(at-domain)<<b.lows | uint64(v.lows[domain]))
 			v.keys[domain] = Key{ID: id, Check: b.checkBits(domain)}
@@ -323,7 +324,7 @@ func (b *block) checkEntries(want expectation, v *blockValues) error {
 	domain, prevSet := -1, int64(-1)
 	rows := v.rows[:len(v.fileIndexes)]
 	for i, p := range v.fileIndexes {
-		if b.starts == nil || b.starts.has(i) {
+		if b.starts == nil || b.starts.Has(i) {
 			domain++
 			next := v.keys[domain]
 			if i == 0 && next.ID != b.first {
@@ -410,7 +411,7 @@ func (b *block) checkRows(want expectation, v *blockValues) error {
 		}
 		at := 0
 		for i, n := range v.rows {
-			if b.hasPayload == some && b.payBits.has(i) {
+			if b.hasPayload == some && b.payBits.Has(i) {
 				continue
 			}
 			g, r := groups[at], firsts[at]
@@ -437,26 +438,26 @@ func (b *block) checkRows(want expectation, v *blockValues) error {
 }
 
 // present returns the number of entries that have an optional value.
-func (b *block) present(p presence, bs bitString) int {
+func (b *block) present(p presence, bs bitstring.String) int {
 	switch p {
 	case none:
 		return 0
 	case all:
 		return b.entries
 	}
-	return bs.rank(b.entries)
+	return bs.Rank(b.entries)
 }
 
 // index returns the index of entry i in the columns of an optional value, and whether it has the
 // value.
-func (b *block) index(p presence, bs bitString, i int) (int, bool) {
+func (b *block) index(p presence, bs bitstring.String, i int) (int, bool) {
 	switch p {
 	case none:
 		return 0, false
 	case all:
 		return i, true
 	}
-	return bs.rank(i), bs.has(i)
+	return bs.Rank(i), bs.Has(i)
 }
 
 func (b *block) checkBits(domain int) uint32 {
@@ -468,7 +469,7 @@ func (b *block) lowAt(domain int) uint64 {
 	if b.lows == 0 {
 		return 0
 	}
-	return b.low.at(uint(domain)*b.lows, b.lows)
+	return b.low.At(uint(domain)*b.lows, b.lows)
 }
 
 // domain returns the entries [from, to) of a key; the range is empty if there are none.
@@ -484,10 +485,10 @@ func (b *block) domain(k Key) (from, to int) {
 	// The ids with the upper bits high follow zero number high-1.
 	at := 0
 	if high > 0 {
-		at = b.upper.selectZero(int(high)-1, int(b.high)+b.domains) + 1
+		at = b.upper.SelectZero(int(high)-1, int(b.high)+b.domains) + 1
 	}
-	low := v & lowMask(b.lows)
-	for i := at - int(high); i < b.domains && b.upper.has(at); i, at = i+1, at+1 {
+	low := v & bitstring.LowMask(b.lows)
+	for i := at - int(high); i < b.domains && b.upper.Has(at); i, at = i+1, at+1 {
 		got := b.lowAt(i)
 		if got < low || got == low && b.checkBits(i) < k.Check {
 			continue
@@ -505,11 +506,11 @@ func (b *block) span(domain int) (from, to int) {
 	if b.starts == nil {
 		return domain, domain + 1
 	}
-	from = b.starts.selectOne(domain)
+	from = b.starts.SelectOne(domain)
 	if domain == b.domains-1 {
 		return from, b.entries
 	}
-	for to = from + 1; !b.starts.has(to); to++ {
+	for to = from + 1; !b.starts.Has(to); to++ {
 	}
 	return from, to
 }

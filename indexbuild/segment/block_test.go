@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -90,7 +89,7 @@ func (b *block) all() []Entry {
 	var k Key
 	domain := -1
 	for i := range b.entries {
-		if b.starts == nil || b.starts.has(i) {
+		if b.starts == nil || b.starts.Has(i) {
 			domain++
 			k = v.keys[domain]
 		}
@@ -501,67 +500,6 @@ func TestColumnsRoundTrip(t *testing.T) {
 			}
 		}
 	}
-}
-
-// Bit strings agree with arithmetic on one large number.
-func TestBitStrings(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 7))
-	for range 200 {
-		b := make(bitString, 1+rng.IntN(30))
-		for i := range b {
-			b[i] = byte(rng.Uint32()) & byte(rng.Uint32()>>rng.IntN(9))
-		}
-		le := slices.Clone(b)
-		slices.Reverse(le)
-		whole := new(big.Int).SetBytes(le)
-		total := 8 * len(b)
-		var ones, zeros []int
-		for i := range total {
-			if got, want := b.has(i), whole.Bit(i) == 1; got != want {
-				t.Fatalf("bit %d of %x", i, b)
-			} else if got {
-				ones = append(ones, i)
-			} else {
-				zeros = append(zeros, i)
-			}
-			if got := b.rank(i); got != len(ones)-btoi(b.has(i)) {
-				t.Fatalf("rank %d of %x: %d", i, b, got)
-			}
-		}
-		for k := range total {
-			want := -1
-			if k < len(ones) {
-				want = ones[k]
-			}
-			if got := b.selectOne(k); got != want {
-				t.Fatalf("one %d of %x: %d, want %d", k, b, got, want)
-			}
-			want = -1
-			limit := rng.IntN(total + 1)
-			if k < len(zeros) && zeros[k] < limit {
-				want = zeros[k]
-			}
-			if got := b.selectZero(k, limit); got != want {
-				t.Fatalf("zero %d of %d bits of %x: %d, want %d", k, limit, b, got, want)
-			}
-		}
-		for range 100 {
-			width := rng.IntN(min(64, total) + 1)
-			off := rng.IntN(total - width + 1)
-			want := new(big.Int).Rsh(whole, uint(off))
-			want.And(want, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), uint(width)), big.NewInt(1)))
-			if got := b.at(uint(off), uint(width)); got != want.Uint64() {
-				t.Fatalf("%d bits at %d of %x: %x, want %x", width, off, b, got, want)
-			}
-		}
-	}
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // Totals add up to the same in any order.

@@ -121,8 +121,8 @@ func (s *Segment) AllPageKeys(ctx context.Context) iter.Seq2[PartKeys, error] {
 	}
 }
 
-// LoosePageKeys yields all page key blocks of an object that was the file of page keys of a segment,
-// without its segment.json. An error is the last thing yielded.
+// LoosePageKeys yields all page key blocks of an object that was the file of page keys of a
+// segment, without its segment.json. An error is the last thing yielded.
 func LoosePageKeys(ctx context.Context, store blob.Store, info blob.Info) iter.Seq2[PartKeys, error] {
 	fail := func(err error) iter.Seq2[PartKeys, error] {
 		return func(yield func(PartKeys, error) bool) { yield(PartKeys{}, err) }

@@ -205,6 +205,47 @@ func (s *Segment) PageBlocks(
 	return blocks, nil
 }
 
+// PartBlocks returns all page index blocks of a file, in the order of its rows. It makes at most
+// one read.
+func (s *Segment) PartBlocks(ctx context.Context, file uint32) ([]*part.PageIndexBlock, error) {
+	f, err := s.File(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	var first, last [partsFence]byte
+	putPartsFence(&first, file, 0, 0)
+	putPartsFence(&last, file, math.MaxUint32, math.MaxInt64)
+	lo, hi := s.parts.Find(first[:], last[:])
+	frames, err := loadRange(ctx, s.parts, s.cache, lo, hi, s.decodePages)
+	if err != nil {
+		return nil, err
+	}
+	var blocks []*part.PageIndexBlock
+	group, row, rows := 0, int64(0), int64(0)
+	for _, frame := range frames {
+		for _, b := range frame {
+			if b.File != file {
+				continue
+			}
+			if b.RowGroup == group+1 && row > 0 {
+				group, row = b.RowGroup, 0
+			}
+			if b.RowGroup != group || b.FirstRow != row {
+				return nil, codec.Corrupt(s.parts.key, frameSection(lo), -1,
+					fmt.Sprintf("row %d of row group %d of file %d", row, group, file),
+					fmt.Sprintf("row %d of row group %d", b.FirstRow, b.RowGroup))
+			}
+			row += b.Rows()
+			rows += b.Rows()
+			blocks = append(blocks, b.PageIndexBlock)
+		}
+	}
+	if rows != f.Rows {
+		return nil, codec.Corrupt(s.parts.key, frameSection(lo), -1, fmt.Sprintf("%d rows of file %d", f.Rows, file), rows)
+	}
+	return blocks, nil
+}
+
 // PartPages is a page index block and the file whose pages it describes.
 type PartPages struct {
 	File uint32

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/urlake/urlake/indexbuild/segment/bitstring"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -62,7 +63,7 @@ type PlainBlock struct {
 	// the file table, the number of its rows, their row group and the first row.
 	FileIndexes, Rows, Groups, Firsts []int64
 
-	starts bitString
+	starts bitstring.String
 }
 
 // Starts sets out to the indexes of the domains' first entries, followed by the number of entries.
@@ -73,8 +74,8 @@ func (b *PlainBlock) Starts(out []uint32) []uint32 {
 			out = append(out, uint32(i))
 		}
 	}
-	for w := range b.starts.words() {
-		for ones := b.starts.word(w); ones != 0 && len(out) < len(b.Keys); ones &= ones - 1 {
+	for w := range b.starts.Words() {
+		for ones := b.starts.Word(w); ones != 0 && len(out) < len(b.Keys); ones &= ones - 1 {
 			out = append(out, uint32(w<<6+bits.TrailingZeros64(ones)))
 		}
 	}
@@ -385,7 +386,7 @@ func (b *block) appendEntries(r *PostingsRun) {
 	start := len(r.Entries)
 	r.Entries = r.Entries[:start+b.entries]
 	for i := range b.entries {
-		if b.starts == nil || b.starts.has(i) {
+		if b.starts == nil || b.starts.Has(i) {
 			domain++
 			k = v.keys[domain]
 		}
@@ -394,15 +395,15 @@ func (b *block) appendEntries(r *PostingsRun) {
 		p := v.fileIndexes[i]
 		e.Dataset, e.First.FileID = v.datasets[p], v.fileIDs[p]
 		e.Rows = v.rows[i]
-		if b.hasSize == all || b.hasSize == some && b.sizeBits.has(i) {
+		if b.hasSize == all || b.hasSize == some && b.sizeBits.Has(i) {
 			e.HasSize, e.Size = true, sizes.read()
 		}
-		if b.hasTS == all || b.hasTS == some && b.tsBits.has(i) {
+		if b.hasTS == all || b.hasTS == some && b.tsBits.Has(i) {
 			e.HasTS = true
 			e.FirstTS = b.tsBase + int64(uint64(firstTS.read())*b.tsUnit)
 			e.LastTS = e.FirstTS + int64(uint64(spanTS.read())*b.tsUnit)
 		}
-		if b.hasPayload == all || b.hasPayload == some && b.payBits.has(i) {
+		if b.hasPayload == all || b.hasPayload == some && b.payBits.Has(i) {
 			e.offset, e.length = offsets.read(), lengths.read()
 			continue
 		}

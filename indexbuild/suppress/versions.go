@@ -276,9 +276,9 @@ func (in *inspector) looseHave(ctx context.Context, store blob.Store, info blob.
 		}))
 }
 
-// pageKeysHave reports whether page keys of a segment may have the host and the beginning of the path
-// of a hidden row. They do not tell datasets and times, so a rule that is limited to some may count
-// a key of other rows.
+// pageKeysHave reports whether page keys of a segment may have the host and the beginning of the
+// path of a hidden row. They do not tell datasets and times, so a rule that is limited to some may
+// count a key of other rows.
 func (in *inspector) pageKeysHave(ctx context.Context, store blob.Store, info blob.Info) (bool, error) {
 	for b, err := range segment.LoosePageKeys(ctx, store, info) {
 		if err != nil {

@@ -42,7 +42,7 @@ const (
 	maxLakeLines = 1500
 	// maxLookupLines is the same for serve/lookup: all queries read the internals of one pinned
 	// version, its segments, overlays, caches and gates.
-	maxLookupLines = 7000
+	maxLookupLines = 7500
 	// longFile begins the comment, above the package clause, in which a longer file says why.
 	longFile = "// Long file:"
 )

@@ -108,10 +108,11 @@ var allowed = map[string][]string{
 	"indexbuild/inventorytree":      {"indexbuild/prefixtree", "lake/blob", "lake/ingest/inventory"},
 	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
 	"indexbuild/segment": {
-		"indexbuild/mph", "indexbuild/segment/membership", "internal/mapped", "internal/spans", "lake", "lake/blob",
-		"lake/codec", "lake/part", "lake/seekable", "lake/urlnorm",
+		"indexbuild/mph", "indexbuild/segment/bitstring", "indexbuild/segment/membership", "internal/mapped", "internal/spans",
+		"lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable", "lake/urlnorm",
 	},
-	"indexbuild/keysort": {"indexbuild/segment", "internal/prefetch"},
+	"indexbuild/segment/bitstring": {},
+	"indexbuild/keysort":           {"indexbuild/segment", "internal/prefetch"},
 	"indexbuild/postings": {
 		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/part",
 		"lake/partreader", "lake/seekable", "lake/urlnorm",
@@ -188,6 +189,11 @@ var allowed = map[string][]string{
 		"export/domain64", "lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash",
 	},
 
+	"export/postgres": {
+		"export/domain64", "export/domain64/numbers", "export/urlkey", "indexbuild/postings", "indexbuild/segment",
+		"indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec", "lake/lease", "lake/manifest", "lake/part",
+		"lake/partreader", "lake/takedown", "lake/urlnorm",
+	},
 	"export/scan": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/takedown",
@@ -198,19 +204,19 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
+		"export/postgres", "indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/published", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
 		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
+		"activities", "export/postgres", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
-		"activities", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
+		"activities", "export/postgres", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "workflows",
 	},
@@ -221,7 +227,7 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
-		"starter/find", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/find", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/export": {
 		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy", "serve/lookup",
@@ -250,6 +256,7 @@ var allowed = map[string][]string{
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
 	},
 	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
+	"starter/pgexport":    {"export/postgres", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows"},
 	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/single":      {"activities", "internal/cli"},
 	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "serve/format", "serve/lookup"},
@@ -259,16 +266,17 @@ var allowed = map[string][]string{
 	"serve/lookup": {
 		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
-		"serve/hot", "serve/lookup/pagesearch", "serve/turns",
+		"serve/hot", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
 	},
 	"serve/lookup/pagesearch": {"lake/part"},
 	"serve/turns":             {},
-	"serve/answers":           {},
+	"serve/answers":           {"serve/lru"},
+	"serve/lru":               {},
 	"serve/hot":               {},
 	"serve/bulk":              {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/turns", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/lru", "serve/turns", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},

@@ -4,11 +4,11 @@
 package answers
 
 import (
-	"container/list"
 	"hash/maphash"
 	"log/slog"
-	"sync"
 	"sync/atomic"
+
+	"github.com/urlake/urlake/serve/lru"
 )
 
 // Answer is what is sent for a request, besides what depends on the connection. It is shared and
@@ -32,7 +32,7 @@ const (
 	// MaxKey is the length of the longest key with an answer, in bytes.
 	MaxKey = 2 << 10
 	// overhead is the memory of an answer besides its key and its body, in bytes.
-	overhead = 640
+	overhead = 480
 	// seenSlots is the number of keys that are remembered as asked for once.
 	seenSlots = 1 << 14
 )
@@ -40,23 +40,11 @@ const (
 // Cache keeps the answers that were used last, up to a number of bytes. It is safe for concurrent
 // use. Nil keeps nothing.
 type Cache struct {
+	kept  *lru.Cache[string, *Answer]
 	limit int64
 	seed  maphash.Seed
 	// seen has hashes of keys that were asked for once, the newest for each slot.
 	seen [seenSlots]atomic.Uint64
-
-	mu      sync.Mutex
-	used    int64
-	entries map[string]*list.Element
-	order   *list.List // of *entry, the last used first
-
-	hits, misses atomic.Int64
-}
-
-type entry struct {
-	key    string
-	answer *Answer
-	bytes  int64
 }
 
 // New returns a cache of at most so many bytes, nil if there are none.
@@ -64,7 +52,7 @@ func New(bytes int64) *Cache {
 	if bytes <= 0 {
 		return nil
 	}
-	return &Cache{limit: bytes, seed: maphash.MakeSeed(), entries: map[string]*list.Element{}, order: list.New()}
+	return &Cache{kept: lru.New[string, *Answer](bytes), limit: bytes, seed: maphash.MakeSeed()}
 }
 
 // Get returns the answer of a key, nil if it is not kept.
@@ -72,18 +60,8 @@ func (c *Cache) Get(key []byte) *Answer {
 	if c == nil {
 		return nil
 	}
-	c.mu.Lock()
-	e, ok := c.entries[string(key)]
-	if !ok {
-		c.mu.Unlock()
-		c.misses.Add(1)
-		return nil
-	}
-	c.order.MoveToFront(e)
-	answer := e.Value.(*entry).answer
-	c.mu.Unlock()
-	c.hits.Add(1)
-	return answer
+	a, _ := c.kept.Get(string(key))
+	return a
 }
 
 // Wants reports whether an answer with a body of so many bytes should be kept. That of a key which
@@ -101,35 +79,15 @@ func size(key []byte, bytes int) int64 { return int64(overhead + len(key) + byte
 
 // Add keeps an answer, and drops those that were not used for longest beyond the limit.
 func (c *Cache) Add(key []byte, a *Answer) {
-	if c == nil {
-		return
+	if c != nil {
+		c.kept.Add(string(key), a, size(key, cap(a.Body)))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, ok := c.entries[string(key)]; ok {
-		return // it is the same
-	}
-	e := &entry{key: string(key), answer: a, bytes: size(key, cap(a.Body))}
-	if e.bytes > c.limit {
-		return
-	}
-	for c.used += e.bytes; c.used > c.limit; {
-		last := c.order.Remove(c.order.Back()).(*entry)
-		delete(c.entries, last.key)
-		c.used -= last.bytes
-	}
-	c.entries[e.key] = c.order.PushFront(e)
 }
 
-// Stats are the hits and misses since the cache was made, and its present entries and bytes.
-type Stats struct{ Hits, Misses, Entries, Bytes int64 }
-
 // Stats returns the counters of the cache.
-func (c *Cache) Stats() Stats {
+func (c *Cache) Stats() lru.Stats {
 	if c == nil {
-		return Stats{}
+		return lru.Stats{}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return Stats{c.hits.Load(), c.misses.Load(), int64(len(c.entries)), c.used}
+	return c.kept.Stats()
 }

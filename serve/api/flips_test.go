@@ -91,7 +91,8 @@ func (l *flipLoad) domain(rng *rand.Rand) string {
 	return flipDomain(int(rand.NewZipf(rng, 1.3, 1, zipfDomains-1).Uint64()))
 }
 
-// records is the number of URLs of a batch: few in most, thousands in some if there are heavy tails.
+// records is the number of URLs of a batch: few in most, thousands in some if there are heavy
+// tails.
 func (l *flipLoad) records(rng *rand.Rand) int {
 	n := 5 + rng.IntN(60)
 	if l.zipf {

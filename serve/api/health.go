@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/lru"
 )
 
 // Readiness is what /readyz tells those who send requests to several servers. The zero value is one
@@ -66,7 +67,7 @@ func (h *handler) readyz(r *request) error {
 	d.number("open_versions", int64(st.Open))
 	for _, c := range []struct {
 		name  string
-		stats lookup.CacheStats
+		stats lru.Stats
 	}{{"frame_cache", st.Frames}, {"page_cache", st.Pages}} {
 		d.object(c.name)
 		d.number("hits", c.stats.Hits)

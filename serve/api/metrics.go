@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/lru"
 	"github.com/urlake/urlake/serve/turns"
 )
 
@@ -215,8 +216,8 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	gauge(openVersions, float64(st.Open))
 	gauge(leasedVersions, float64(st.Leased))
 	counter(leaseFailures, st.LeaseFailures)
-	caches := map[string]lookup.CacheStats{
-		"frames": st.Frames, "pages": st.Pages, "answers": lookup.CacheStats(s.answers.Stats()),
+	caches := map[string]lru.Stats{
+		"frames": st.Frames, "pages": st.Pages, "answers": s.answers.Stats(),
 	}
 	for name, c := range caches {
 		counter(cacheHits, c.Hits, name)

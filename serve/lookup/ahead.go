@@ -78,8 +78,8 @@ func hotName(domain string, dataset uint32) string {
 	return domain + "\x00" + strconv.FormatUint(uint64(dataset), 10)
 }
 
-// warm reads what is asked for most, as the new version has it: the totals of domains, and the first
-// pages of lists. What it cannot read now, requests read later.
+// warm reads what is asked for most, as the new version has it: the totals of domains, and the
+// first pages of lists. What it cannot read now, requests read later.
 func (s *Server) warm(ctx context.Context, open *openVersion) {
 	names := s.ahead.names.Top()
 	if len(names) == 0 {
@@ -140,8 +140,9 @@ func (s *openVersion) warm(ctx context.Context, name string) error {
 	return err
 }
 
-// readAhead reads the rows of the next page of a list into the cache, while the page before is being
-// sent. It gives up when the context until ends, and does nothing if others are being read ahead.
+// readAhead reads the rows of the next page of a list into the cache, while the page before is
+// being sent. It gives up when the context until ends, and does nothing if others are being read
+// ahead.
 func (l *List) readAhead(ctx, until context.Context, limit int) {
 	a := l.s.server.ahead
 	if l.done || l.cursor == nil || l.q.Unique || !l.q.Selection.All() {

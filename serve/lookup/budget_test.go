@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/serve/lru"
 )
 
 // rounds is a store that answers reads in rounds. It answers the reads of a round only when all of
@@ -70,22 +72,18 @@ func (r *rounds) Unwrap() blob.Store { return r.Store }
 // clearCaches empties the chosen caches of the server.
 func (s *Server) clearCaches(frames, pages bool) {
 	if frames {
-		for i := range s.frames.shards {
-			s.frames.shards[i].clear()
-		}
+		driveOut(s.frames, s.opt.FrameBytes, func(i int) segment.CacheKey { return segment.CacheKey{Frame: i} })
 	}
 	if pages {
-		for i := range s.pages.shards {
-			s.pages.shards[i].clear()
-		}
+		driveOut(s.pages, s.opt.PageBytes, func(i int) pageKey { return pageKey{firstRow: int64(i)} })
 	}
 }
 
-func (s *cacheShard[K]) clear() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.used > 0 {
-		s.remove(s.ring.newer)
+// driveOut fills a cache of so many bytes with other values, of which each says that it takes a
+// large part of it.
+func driveOut[K comparable](c *lru.Cache[K, any], limit int64, key func(i int) K) {
+	for i := range 400 {
+		c.Add(key(-1-i), nil, limit/16-1000)
 	}
 }
 

@@ -40,6 +40,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/lru"
 )
 
 var (
@@ -74,9 +75,9 @@ type Options struct {
 	Deadline time.Duration
 	// KeepOpen is how many versions stay open, for cursors and version=, besides the current one.
 	KeepOpen int
-	// Warm is how many of the domains and lists that are asked for most are read before a new version
-	// is served, so that their first answers from it wait for no read. A new version waits for that
-	// for 2 seconds at most. With 0 nothing is counted or read.
+	// Warm is how many of the domains and lists that are asked for most are read before a new
+	// version is served, so that their first answers from it wait for no read. A new version waits
+	// for that for 2 seconds at most. With 0 nothing is counted or read.
 	Warm int
 	// LeaseTTL is how long the server's lease lasts after a renewal. Without it, which is the
 	// default, the server holds none, and only the grace period of a garbage collector protects it.
@@ -157,9 +158,9 @@ type Server struct {
 	store    blob.Store
 	opt      Options
 	follower *manifest.Follower
-	frames   *cache[segment.CacheKey]
-	pages    *cache[pageKey]
-	history  *cache[manifest.VersionRef] // summaries of versions
+	frames   *lru.Cache[segment.CacheKey, any]
+	pages    *lru.Cache[pageKey, any]
+	history  *lru.Cache[manifest.VersionRef, any] // summaries of versions
 	resident *mapped.Residency
 	gate     *semaphore.Weighted
 	diffs    *semaphore.Weighted // one for each Diff
@@ -215,8 +216,8 @@ func NewServer(store blob.Store, opt Options) *Server {
 	opt.setDefaults()
 	s := &Server{
 		store: objects{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
-		frames: newCache[segment.CacheKey](opt.FrameBytes), pages: newCache[pageKey](opt.PageBytes),
-		history:  newCache[manifest.VersionRef](historyCacheBytes),
+		frames: lru.New[segment.CacheKey, any](opt.FrameBytes), pages: lru.New[pageKey, any](opt.PageBytes),
+		history:  lru.New[manifest.VersionRef, any](historyCacheBytes),
 		resident: mapped.NewResidency(opt.residentBytes()),
 		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
 		diffs:    semaphore.NewWeighted(diffsAtOnce),
@@ -791,7 +792,7 @@ type Status struct {
 	// the size of the mapped files.
 	IndexBytes, MappedBytes int64
 	// Frames and Pages describe the caches of index frames and of decoded rows.
-	Frames, Pages CacheStats
+	Frames, Pages lru.Stats
 	// Ahead counts what was read before it was asked for.
 	Ahead AheadStats
 }

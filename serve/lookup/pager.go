@@ -323,9 +323,9 @@ func (l *List) expected(indexes []*pieceIndex, lower, upper bound) [][2]int64 {
 	return rows
 }
 
-// ahead reads the pages that a scan for the selection's host and prefix may need, all at once, up to
-// those with as many rows as the page is to have. It also returns the indexes of the next pieces.
-// What it does not get is left out, or nil: it is read, and fails, again when it is needed.
+// ahead reads the pages that a scan for the selection's host and prefix may need, all at once, up
+// to those with as many rows as the page is to have. It also returns the indexes of the next
+// pieces. What it does not get is left out, or nil: it is read, and fails, again when it is needed.
 func (l *List) ahead(ctx context.Context) (indexes []*pieceIndex, runs []run) {
 	sel := l.q.Selection.keys()
 	if sel.All() {

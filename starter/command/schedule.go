@@ -11,6 +11,7 @@ import (
 	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/compaction"
 	"github.com/urlake/urlake/starter/garbage"
+	"github.com/urlake/urlake/starter/pgexport"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/workflows"
 )
@@ -30,7 +31,7 @@ func scheduler(g *global) schedule.Starter {
 
 // scheduleCommand returns the verb schedule. What can be scheduled is a line each.
 func scheduleCommand(g *global) *cobra.Command {
-	kinds := []schedule.Kind{ingestKind(g), compaction.Kind(), garbage.Kind()}
+	kinds := []schedule.Kind{ingestKind(g), compaction.Kind(), garbage.Kind(), pgexport.Kind()}
 	return schedule.NewCommand(scheduler(g), append(kinds, check.Kinds()...)...)
 }
 

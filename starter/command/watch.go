@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/starter/compaction"
 	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/starter/ingestreport"
+	"github.com/urlake/urlake/starter/pgexport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -29,8 +30,8 @@ func watchCommand(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "watch WORKFLOW_ID",
 		Short: "Show the progress of a started ingest, publish or other workflow until it ends",
-		Long: `Watch follows a running ingest, publish, compact, gc, rebuild or verify and prints its
-result. It does not matter whether starter, Temporal's UI or a schedule started it.
+		Long: `Watch follows a running ingest, publish, compact, gc, rebuild, verify or export and prints
+its result. It does not matter whether starter, Temporal's UI or a schedule started it.
 "starter ingest" and "starter schedule show" print workflow ids, and Temporal's UI lists
 them.
 
@@ -65,6 +66,8 @@ workflow succeeds and 1 if it fails.`,
 				return watchMaintenance(cmd, g, c, run, nil, garbage.Print)
 			case "CompactWorkflow":
 				return watchMaintenance(cmd, g, c, run, compaction.Progress, compaction.Print)
+			case "PostgresExportWorkflow":
+				return watchMaintenance(cmd, g, c, run, pgexport.Progress, pgexport.Print)
 			case "RebuildWorkflow":
 				return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
 			case "VerifyWorkflow":

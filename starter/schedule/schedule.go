@@ -211,7 +211,8 @@ const kindIngest = "ingest"
 var kinds = map[string]string{
 	"IngestWorkflow": kindIngest, "IngestManyWorkflow": kindIngest,
 	"GCWorkflow": "gc", "RebuildWorkflow": "rebuild", "VerifyWorkflow": "verify", "CompactWorkflow": "compact",
-	"PublishWorkflow": "publish",
+	"PostgresExportWorkflow": "postgres",
+	"PublishWorkflow":        "publish",
 }
 
 // kindOf returns what a workflow does; of one that is not urlake's it is the name.

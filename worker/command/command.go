@@ -268,6 +268,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			w.RegisterWorkflow(workflows.CompactWorkflow)
 			w.RegisterWorkflow(workflows.RebuildWorkflow)
 			w.RegisterWorkflow(workflows.VerifyWorkflow)
+			w.RegisterWorkflow(workflows.PostgresExportWorkflow)
 			if err := search.Register(ctx); err != nil {
 				cli.Fprintf(stderr, "worker: %v\n", err)
 			}

@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/internal/cli"
@@ -44,6 +45,8 @@ type metrics struct {
 	readBytes, rows, partBytes prometheus.Counter
 	// damaged counts what checks and rebuilds found damaged, restored what rebuilds wrote again.
 	damaged, restored prometheus.Counter
+	// exported counts the rows that were copied into PostgreSQL.
+	exported prometheus.Counter
 
 	memory *activities.Memory
 
@@ -84,13 +87,14 @@ func newMetrics(lakeURL string, store *blob.Counting, memory *activities.Memory)
 		partBytes: one("parquet_written_bytes_total", "Bytes of Parquet that completed steps wrote."),
 		damaged:   one("damaged_objects_total", "Damaged objects of the lake that checks named, and that rebuilds could not make again."),
 		restored:  one("restored_objects_total", "Objects of the index that rebuilds wrote again."),
+		exported:  one("exported_urls_total", "URLs that exports copied into PostgreSQL."),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "urlake_worker_info", Help: "Always 1; the labels are the worker's lake and build.",
 		ConstLabels: prometheus.Labels{"lake": lakeURL, "version": cli.Version()},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m, m.sdk, m.durations, m.failures, m.records, m.readBytes, m.rows, m.partBytes, m.damaged, m.restored, info,
+	m.registry.MustRegister(m, m.sdk, m.durations, m.failures, m.records, m.readBytes, m.rows, m.partBytes, m.damaged, m.restored, m.exported, info,
 		storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
@@ -226,6 +230,8 @@ func (m *metrics) add(result any) {
 	case rebuild.Rebuilt:
 		m.damaged.Add(float64(len(r.Unmended)))
 		m.restored.Add(float64(len(r.Files) + len(r.RestoredPostings)))
+	case postgres.Loaded:
+		m.exported.Add(float64(r.URLs))
 	case activities.Crew:
 		p := r.Progress
 		m.add(ingest.SplitResult{Bytes: p.BytesRead, Records: p.Records, Kept: p.Records - p.Rejected})

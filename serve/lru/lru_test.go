@@ -1,7 +1,6 @@
-package lookup
+package lru
 
 import (
-	"cmp"
 	"container/list"
 	"math/rand/v2"
 	"sync"
@@ -52,7 +51,7 @@ func (l *listLRU) drop(e *list.Element) {
 func TestCacheAgreesWithTextbookLRU(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	const limit = 20_000
-	c := newCache[int](limit)
+	c := New[int, any](limit)
 	want := &listLRU{limit: limit, order: list.New(), at: map[int]*list.Element{}}
 	for i := range 50_000 {
 		key := int(rng.ExpFloat64() * 12)
@@ -73,7 +72,7 @@ func TestCacheAgreesWithTextbookLRU(t *testing.T) {
 }
 
 func TestCacheUnderConcurrency(t *testing.T) {
-	c := newCache[int](64 << 20)
+	c := New[int, any](64 << 20)
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
@@ -98,7 +97,7 @@ func BenchmarkCacheGet(b *testing.B) {
 		file  string
 		frame int
 	}
-	c := newCache[key](64 << 20)
+	c := New[key, any](64 << 20)
 	for i := range 1000 {
 		c.Add(key{"index/segments/x/postings.idx.zst", i}, i, 1000)
 	}
@@ -108,19 +107,5 @@ func BenchmarkCacheGet(b *testing.B) {
 		if _, ok := c.Get(key{"index/segments/x/postings.idx.zst", i % 1000}); !ok {
 			b.Fatal("missing")
 		}
-	}
-}
-
-func TestMemoryIsDivided(t *testing.T) {
-	for _, o := range []Options{
-		{}, {MemoryBytes: 64 << 20}, {MemoryBytes: 4 << 30}, {FrameBytes: 10 << 20, PageBytes: 100 << 20},
-	} {
-		all := cmp.Or(o.MemoryBytes, DefaultMemoryBytes)
-		if heap, caches := o.HeapBytes(), o.CacheBytes(); heap >= all || caches >= heap || caches <= 0 {
-			t.Errorf("%+v: of %d bytes the heap has %d, caches %d", o, all, heap, caches)
-		}
-	}
-	if got := (Options{FrameBytes: 10, PageBytes: 100}).CacheBytes(); got != 110 {
-		t.Errorf("%d bytes of caches", got)
 	}
 }

@@ -1,0 +1,72 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urlake/urlake/export/postgres"
+	"github.com/urlake/urlake/lake/blob"
+)
+
+// exportMemory holds the rows of a part that are decoded, what is encoded of them, and frames of a
+// segment.
+const exportMemory = 128 << 20
+
+// PostgresPlan is the result of PlanPostgres.
+type PostgresPlan struct {
+	postgres.Planned
+	// Searchable tells the workflow that it may set search attributes.
+	Searchable bool `json:"searchable,omitempty"`
+}
+
+// PlanPostgres pins a version, compares it with what the database has, creates the schema if it is
+// missing, and divides the work.
+func (p *Publish) PlanPostgres(ctx context.Context, spec postgres.Spec, run string) (PostgresPlan, error) {
+	if err := p.check(spec.Lake); err != nil {
+		return PostgresPlan{}, err
+	}
+	return withHeartbeat(ctx, p.Memory, exportMemory, func(ctx context.Context, _ func(any)) (PostgresPlan, error) {
+		plan, err := postgres.Plan(ctx, p.Store, spec, run, postgres.Options{TempDir: p.TempDir})
+		return PostgresPlan{plan, p.Search.Allowed(ctx)}, err
+	})
+}
+
+// PostgresLoading is the progress of LoadPostgres.
+type PostgresLoading struct {
+	// Rows is how many rows of the chunk were read.
+	Rows int64 `json:"rows"`
+}
+
+// LoadPostgres copies a chunk of the rows into tables that nobody reads yet.
+func (x *Index) LoadPostgres(ctx context.Context, lakeURL, run string, chunk, deaths int) (postgres.Loaded, error) {
+	if err := x.check(lakeURL); err != nil {
+		return postgres.Loaded{}, err
+	}
+	s := step{run: run, name: fmt.Sprintf("load-postgres-%06d", chunk), deaths: deaths, ofLake: true}
+	return contained(ctx, &x.Lake, s, exportMemory, func(ctx context.Context, store blob.Store, report func(any)) (postgres.Loaded, error) {
+		return postgres.Load(ctx, store, run, chunk, postgres.Options{
+			TempDir: x.TempDir, Report: func(rows int64) { report(PostgresLoading{rows}) },
+		})
+	})
+}
+
+// IndexPostgres gives a table of loaded rows its primary key.
+func (x *Index) IndexPostgres(ctx context.Context, lakeURL, run string, table int) error {
+	if err := x.check(lakeURL); err != nil {
+		return err
+	}
+	_, err := withHeartbeat(ctx, x.Memory, smallMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
+		return struct{}{}, postgres.Index(ctx, x.Store, run, table, postgres.Options{})
+	})
+	return err
+}
+
+// FinishPostgres makes the loaded rows part of what is read, in one transaction.
+func (p *Publish) FinishPostgres(ctx context.Context, lakeURL, run string) (postgres.Result, error) {
+	if err := p.check(lakeURL); err != nil {
+		return postgres.Result{}, err
+	}
+	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (postgres.Result, error) {
+		return postgres.Finish(ctx, p.Store, run, postgres.Options{})
+	})
+}

@@ -1,0 +1,157 @@
+//go:build unix
+
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
+)
+
+// benchURLs is how many URLs the benchmark exports by default; URLAKE_BENCH_URLS says another
+// number.
+const benchURLs = 400_000
+
+// BenchmarkExport exports a lake in a folder, and copies the same rows from a prepared file: the
+// share is of the same rows, tables, server and run. The lake's rows are read from Parquet, so all
+// of the export but the ingest is measured.
+func BenchmarkExport(b *testing.B) {
+	n := benchURLs
+	if s := os.Getenv("URLAKE_BENCH_URLS"); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s := newSetup(b)
+	dir := b.TempDir()
+	local, err := blob.Open(b.Context(), "file://"+filepath.Join(dir, "lake"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.store = local
+	list := filepath.Join(dir, "list.txt")
+	writeList(b, list, n)
+	testlake.IngestSpec(b, s.store, ingest.Spec{Dataset: "bench", Batch: "1", Inputs: []string{"file://" + list}})
+	testlake.Publish(b, s.store)
+	s.spec.Rebuild = true
+	for b.Loop() {
+		run := s.run()
+		planned, err := Plan(b.Context(), s.store, s.spec, run, s.opt)
+		if err != nil {
+			b.Fatal(err)
+		}
+		started := time.Now()
+		urls := int64(0)
+		for i := range planned.Chunks {
+			l, err := Load(b.Context(), s.store, run, i, s.opt)
+			if err != nil {
+				b.Fatal(err)
+			}
+			urls += l.URLs
+		}
+		loaded := time.Since(started)
+		reference := copyPrepared(b, s, run, urls)
+		started = time.Now()
+		for i := range planned.Tables {
+			if err := Index(b.Context(), s.store, run, i, s.opt); err != nil {
+				b.Fatal(err)
+			}
+		}
+		indexed := time.Since(started)
+		started = time.Now()
+		if _, err := Finish(b.Context(), s.store, run, s.opt); err != nil {
+			b.Fatal(err)
+		}
+		rate := func(d time.Duration) float64 { return float64(urls) / d.Seconds() }
+		b.ReportMetric(rate(loaded), "urls/s")
+		b.ReportMetric(rate(reference), "copied/s")
+		b.ReportMetric(reference.Seconds()/loaded.Seconds(), "of-COPY")
+		b.ReportMetric(indexed.Seconds(), "index-s")
+		b.ReportMetric(time.Since(started).Seconds(), "finish-s")
+	}
+}
+
+// copyPrepared copies the rows that a load has copied from a prepared binary file into a table like
+// that of the load, and returns how long that took.
+func copyPrepared(b *testing.B, s *setup, run string, rows int64) time.Duration {
+	b.Helper()
+	p, err := readPlan(b.Context(), s.store, run)
+	if err != nil {
+		b.Fatal(err)
+	}
+	file := filepath.Join(b.TempDir(), "rows")
+	f, err := os.Create(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range p.Chunks {
+		src, err := newSource(b.Context(), s.store, p, s.opt)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r := newCopyReader(func(w *copyReader) error { return src.copy(&p.Chunks[i], w) })
+		data, err := io.ReadAll(r)
+		if err != nil || r.stop() != nil {
+			b.Fatal(err)
+		}
+		src.close()
+		if i > 0 {
+			data = data[len(copyHeader):]
+		}
+		if _, err := f.Write(bytes.TrimSuffix(data, copyTrailer)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, err := f.Write(copyTrailer); err != nil {
+		b.Fatal(err)
+	}
+	f.Close()
+	c := s.connect()
+	ctx := context.Background()
+	if _, err := c.Exec(ctx, "DROP TABLE IF EXISTS prepared; CREATE TABLE prepared (LIKE urls) PARTITION BY RANGE (domain64);"+
+		"CREATE TABLE prepared_all PARTITION OF prepared (CHECK ("+everything.check()+")) FOR VALUES "+everything.values(), simple); err != nil {
+		b.Fatal(err)
+	}
+	f, err = os.Open(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	started := time.Now()
+	tag, err := c.PgConn().CopyFrom(ctx, f, "COPY prepared ("+copyColumns+") FROM STDIN (FORMAT binary)")
+	took := time.Since(started)
+	if err != nil || tag.RowsAffected() != rows {
+		b.Fatalf("%d rows copied, want %d: %v", tag.RowsAffected(), rows, err)
+	}
+	if _, err := c.Exec(ctx, "DROP TABLE prepared", simple); err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
+
+// writeList writes a list of URLs as crawls have them: some large sites, many small ones.
+func writeList(tb testing.TB, file string, n int) {
+	tb.Helper()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var b bytes.Buffer
+	for i := range n {
+		site := int(rng.ExpFloat64() * rng.ExpFloat64() * 2000)
+		fmt.Fprintf(&b, "https://www%d.site-%d.%s/section-%d/articles/%d/a-title-of-usual-length-%x\n",
+			site%3, site, []string{"com", "org", "de", "net"}[site%4], rng.IntN(40), i, rng.Uint32())
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o666); err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -1,0 +1,555 @@
+//go:build unix
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// hide adds a takedown and returns its id.
+func (s *setup) hide(kind takedown.Kind, text string, dataset uint32, name string) string {
+	s.tb.Helper()
+	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	r := takedown.Rule{ID: takedown.NewID(time.Now()), Target: target, DatasetID: dataset, Dataset: name, Reason: "a test", Created: time.Now()}
+	if _, err := suppress.Add(s.tb.Context(), s.store, r, suppress.Options{TempDir: s.tb.TempDir()}); err != nil {
+		s.tb.Fatal(err)
+	}
+	return r.ID
+}
+
+func (s *setup) compact(run string) {
+	s.tb.Helper()
+	if _, err := publish.CompactAll(s.tb.Context(), s.store, run, publish.Compaction{Full: true}, s.tb.TempDir()); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// xids is the next transaction id of the server: it stays if nobody writes.
+func (s *setup) xids(c *pgx.Conn) string {
+	s.tb.Helper()
+	var out string
+	if err := c.QueryRow(s.tb.Context(), "SELECT pg_snapshot_xmax(pg_current_snapshot())::text").Scan(&out); err != nil {
+		s.tb.Fatal(err)
+	}
+	return out
+}
+
+func TestSecondExportWritesNothing(t *testing.T) {
+	s := newSetup(t)
+	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 5)...))
+	testlake.Publish(t, s.store)
+	s.export()
+	c := s.connect()
+	before := s.xids(c)
+	if r := s.export(); !r.Current || r.Rows != 10 || r.URLs != 10 || r.Datasets != 1 {
+		t.Errorf("the second export: %+v", r)
+	}
+	if after := s.xids(c); after != before {
+		t.Errorf("the second export wrote something: transaction %s, then %s", before, after)
+	}
+}
+
+func TestTakedownsRetirementsAndCompactions(t *testing.T) {
+	s := newSetup(t)
+	com, org := urlsOf("example.com", 2, 30), urlsOf("example.org", 2, 30)
+	big := urlsOf("big.test", 20, 30) // so that changes are small beside it
+	testlake.Ingest(t, s.store, "big", "1", records(big...))
+	testlake.Ingest(t, s.store, "a", "1", records(slices.Concat(com, org)...))
+	testlake.Ingest(t, s.store, "a", "2", records(com...))
+	testlake.Ingest(t, s.store, "b", "1", records(slices.Concat(com, org)...))
+	testlake.Publish(t, s.store)
+	s.export()
+	base := func() counts {
+		w := counts{}
+		w.want(t, "big", big...)
+		return w
+	}
+	check := func(what string, w counts) {
+		t.Helper()
+		if r := s.export(); r.Whole || r.Current {
+			t.Errorf("%s: %+v", what, r)
+		}
+		same(t, s.has(), w)
+		if t.Failed() {
+			t.Fatal(what)
+		}
+	}
+	domain := s.hide(takedown.Domain, "example.com", 0, "")
+	w := base()
+	w.want(t, "a", org...)
+	w.want(t, "b", org...)
+	check("a domain is hidden", w)
+
+	s.hide(takedown.Host, "h1.example.org", 1, "")
+	s.hide(takedown.URL, org[3], 0, "")
+	ids, err := registry.DatasetsNamed(t.Context(), s.store, "a", "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.hide(takedown.Prefix, "https://h1.example.org/p/1", ids["b"].ID, "b")
+	left := func(dataset string) (out []string) {
+		for _, u := range org {
+			if u != org[3] && (dataset != "b" || !strings.HasPrefix(u, "https://h1.example.org/p/1")) {
+				out = append(out, u)
+			}
+		}
+		return out
+	}
+	w = base()
+	w.want(t, "a", left("a")...)
+	w.want(t, "b", left("b")...)
+	check("hosts, URLs and prefixes are hidden", w)
+
+	if _, err := suppress.Lift(t.Context(), s.store, domain, "", "a test", suppress.Options{TempDir: t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
+	w.want(t, "a", com...)
+	w.want(t, "a", com...)
+	w.want(t, "b", com...)
+	check("the domain is shown again", w)
+
+	s.compact("compaction")
+	check("after a compaction", w)
+
+	// A batch of a union goes.
+	registry.RetireBatches(t.Context(), s.store, "retire", []registry.BatchID{{DatasetID: ids["a"].ID, Batch: "2"}})
+	testlake.Publish(t, s.store)
+	w = base()
+	w.want(t, "a", left("a")...)
+	w.want(t, "a", com...)
+	w.want(t, "b", left("b")...)
+	w.want(t, "b", com...)
+	check("a batch of a union is retired", w)
+
+	// The whole lake at once gives the same.
+	s.dsn = s.server.NewDatabase(t)
+	s.spec.DSN = s.dsn
+	s.export()
+	same(t, s.has(), w)
+}
+
+// A step fails once at each place, connections are cut and the server crashes; the export goes on.
+func TestKilledAnywhereGoesOn(t *testing.T) {
+	s := newSetup(t)
+	a := urlsOf("example.com", 3, 40)
+	b := urlsOf("example.org", 3, 40)
+	testlake.Ingest(t, s.store, "a", "1", records(a...))
+	testlake.Publish(t, s.store)
+	want := counts{}
+	want.want(t, "a", a...)
+	failed := map[string]bool{}
+	s.opt.failed = func(at string) error {
+		if !failed[at] {
+			failed[at] = true
+			return fmt.Errorf("fails %s", at)
+		}
+		return nil
+	}
+	// until exports until nothing fails. With again each attempt is a workflow of its own.
+	until := func(again bool) {
+		t.Helper()
+		run := s.run()
+		for range 10 {
+			_, err := s.steps(run)
+			if err == nil {
+				same(t, s.has(), want)
+				return
+			}
+			if !strings.Contains(err.Error(), "fails ") {
+				t.Fatal(err)
+			}
+			if again {
+				run = s.run()
+			}
+		}
+		t.Fatal("it fails again and again")
+	}
+	until(false)
+	if len(failed) != 3 {
+		t.Errorf("failed at %v", failed)
+	}
+	clear(failed)
+	testlake.Ingest(t, s.store, "b", "1", records(b...))
+	testlake.Publish(t, s.store)
+	want.want(t, "b", b...)
+	until(true)
+	clear(failed)
+	s.spec.Rebuild = true
+	until(true)
+	s.spec.Rebuild = false
+
+	// The server crashes between two steps, and the connection is cut within one.
+	testlake.Ingest(t, s.store, "b", "2", records(b...))
+	testlake.Publish(t, s.store)
+	want.want(t, "b", b...)
+	s.opt.failed = nil
+	run := s.run()
+	if _, err := Plan(t.Context(), s.store, s.spec, run, s.opt); err != nil {
+		t.Fatal(err)
+	}
+	cut := s.opt
+	cut.failed = func(string) error {
+		c := s.connect()
+		_, err := c.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'urlake export' AND pid <> pg_backend_pid()")
+		return err
+	}
+	if _, err := Load(t.Context(), s.store, run, 0, cut); err == nil {
+		t.Error("a load without its connection succeeded")
+	}
+	s.server.Crash(t)
+	if _, err := Load(t.Context(), s.store, run, 0, s.opt); err != nil {
+		t.Fatal(err)
+	}
+	s.server.Crash(t)
+	again, err := Load(t.Context(), s.store, run, 0, s.opt)
+	if err != nil || again.Rows != int64(len(b)) {
+		t.Errorf("the chunk that was loaded: %+v, %v", again, err)
+	}
+	if err := Index(t.Context(), s.store, run, 0, s.opt); err != nil {
+		t.Fatal(err)
+	}
+	s.server.Crash(t)
+	if _, err := Finish(t.Context(), s.store, run, s.opt); err != nil {
+		t.Fatal(err)
+	}
+	first, err := Finish(t.Context(), s.store, run, s.opt)
+	if err != nil || first.Rows == 0 {
+		t.Errorf("a Finish whose answer was lost: %+v, %v", first, err)
+	}
+	same(t, s.has(), want)
+	// A step that comes too late changes nothing.
+	if _, err := Load(t.Context(), s.store, run, 0, s.opt); !isInput(err) {
+		t.Errorf("a late load: %v", err)
+	}
+	same(t, s.has(), want)
+}
+
+func isInput(err error) bool {
+	var e *InputError
+	return errors.As(err, &e)
+}
+
+func TestLoadOfAFailedExportIsTakenOver(t *testing.T) {
+	s := newSetup(t)
+	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 1, 50)...))
+	testlake.Publish(t, s.store)
+	if _, err := Plan(t.Context(), s.store, s.spec, "first", s.opt); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(t.Context(), s.store, "first", 0, s.opt); err != nil {
+		t.Fatal(err)
+	}
+	c := s.connect()
+	before := s.xids(c)
+	if _, err := Plan(t.Context(), s.store, s.spec, "second", s.opt); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(t.Context(), s.store, "second", 0, s.opt); err != nil {
+		t.Fatal(err)
+	}
+	var tables int
+	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM load_urls").Scan(&tables); err != nil || tables != 50 {
+		t.Errorf("%d rows are loaded: %v; since transaction %s", tables, err, before)
+	}
+	// Another version begins anew.
+	testlake.Ingest(t, s.store, "a", "2", records(urlsOf("example.com", 1, 7)...))
+	testlake.Publish(t, s.store)
+	if r := s.export(); r.Rows != 57 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := Finish(t.Context(), s.store, "first", s.opt); !isInput(err) {
+		t.Errorf("the end of the export that was replaced: %v", err)
+	}
+}
+
+func TestCollisionsAreKeptBeside(t *testing.T) {
+	s := newSetup(t)
+	// One key for each host and remainder.
+	s.opt.weaken = func(k uint64) uint64 { return k % 16 }
+	a := urlsOf("example.com", 2, 60)
+	b := slices.Concat(urlsOf("example.com", 1, 80), urlsOf("example.org", 1, 20))
+	testlake.Ingest(t, s.store, "a", "1", records(a...))
+	testlake.Ingest(t, s.store, "b", "1", records(b...))
+	testlake.Publish(t, s.store)
+	r := s.export()
+	want := counts{}
+	want.want(t, "a", a...)
+	want.want(t, "b", b...)
+	same(t, s.has(), want)
+	if r.Collisions < 100 || r.URLs+r.Collisions != int64(len(a)+len(b)) {
+		t.Errorf("result %+v", r)
+	}
+	more := urlsOf("example.com", 1, 90)
+	testlake.Ingest(t, s.store, "c", "1", records(more...))
+	testlake.Publish(t, s.store)
+	if r := s.export(); r.Whole {
+		t.Errorf("result %+v", r)
+	}
+	want.want(t, "c", more...)
+	same(t, s.has(), want)
+
+	c := s.connect()
+	var wrong int
+	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT 1 FROM urls GROUP BY domain64, key HAVING count(DISTINCT url) > 1) t").Scan(&wrong); err != nil || wrong > 0 {
+		t.Errorf("%d keys in urls have several URLs: %v", wrong, err)
+	}
+	// The lookup function finds them by their URL.
+	if _, err := c.Exec(t.Context(), `CREATE FUNCTION true_key(url text) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT url_key(url)';
+		ALTER FUNCTION url_key(text) RENAME TO strong_key;
+		CREATE FUNCTION url_key(url text) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT strong_key(url) % 16'`, simple); err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range more {
+		want := "b " + u + " 1, c " + u + " 1"
+		if slices.Contains(a, u) {
+			want = "a " + u + " 1, " + want
+		}
+		if !slices.Contains(b, u) {
+			want = "c " + u + " 1"
+		}
+		if got := lookupURL(t, c, u); got != want {
+			t.Fatalf("lookup of %s: %s, want %s", u, got, want)
+		}
+	}
+}
+
+func TestURLsAddUp(t *testing.T) {
+	s := newSetup(t)
+	url := "https://www.example.com/a?b=c"
+	testlake.Ingest(t, s.store, "a", "1", []testlake.Record{
+		{URL: url, TS: 1000, HasTS: true, Size: 5, HasSize: true},
+		{URL: url, TS: 500, HasTS: true},
+		{URL: url, TS: 1_700_000_000_123, HasTS: true, Size: 7, HasSize: true},
+		{URL: "https://www.example.com/"},
+	})
+	testlake.Publish(t, s.store)
+	s.export()
+	c := s.connect()
+	var first, last time.Time
+	var size, rows int64
+	if err := c.QueryRow(t.Context(), "SELECT first_ts, last_ts, size, rows FROM lookup($1)", url).Scan(&first, &last, &size, &rows); err != nil {
+		t.Fatal(err)
+	}
+	if first.UnixMilli() != 500 || last.UnixMilli() != 1_700_000_000_123 || size != 12 || rows != 3 {
+		t.Errorf("from %v to %v, size %d, %d rows", first, last, size, rows)
+	}
+	var none bool
+	if err := c.QueryRow(t.Context(), "SELECT first_ts IS NULL AND last_ts IS NULL AND size IS NULL FROM urls WHERE url = 'https://www.example.com/'").Scan(&none); err != nil || !none {
+		t.Errorf("a URL without a time and a size has some: %v", err)
+	}
+	if got := lookupURL(t, c, "https://www.example.com/none"); got != "" {
+		t.Errorf("an unknown URL: %s", got)
+	}
+}
+
+func TestSchemaChangedByHand(t *testing.T) {
+	s := newSetup(t)
+	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 50)...))
+	testlake.Publish(t, s.store)
+	s.export()
+	want := s.has()
+	testlake.Ingest(t, s.store, "a", "2", records(urlsOf("example.org", 1, 5)...))
+	testlake.Publish(t, s.store)
+	c := s.connect()
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := c.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(text string) {
+		t.Helper()
+		if _, err := s.steps(s.run()); !isInput(err) || !strings.Contains(err.Error(), text) {
+			t.Errorf("error %v, want one that says %q", err, text)
+		}
+	}
+	for _, change := range []struct{ do, undo, text string }{
+		{"ALTER TABLE urls RENAME COLUMN rows TO n", "ALTER TABLE urls RENAME COLUMN n TO rows", "urlake.urls was changed by hand"},
+		{"ALTER TABLE urls ADD COLUMN more text", "ALTER TABLE urls DROP COLUMN more", "more text"},
+		{"ALTER TABLE batches RENAME TO other", "ALTER TABLE other RENAME TO batches", "urlake.batches was changed by hand: it is missing"},
+		{"UPDATE state SET lake = 'file:///other'", "UPDATE state SET lake = 'file:///lake'", "the lake file:///other"},
+		{"UPDATE state SET format = 9", "UPDATE state SET format = 1", "format 9"},
+		{"CREATE TABLE kept AS SELECT * FROM urls; DELETE FROM urls WHERE rows = 1", "INSERT INTO urls SELECT * FROM kept; DROP TABLE kept", "was a partition detached"},
+	} {
+		if _, err := c.Exec(t.Context(), change.do, simple); err != nil {
+			t.Fatal(err)
+		}
+		refused(change.text)
+		if _, err := c.Exec(t.Context(), change.undo, simple); err != nil {
+			t.Fatal(err)
+		}
+		same(t, s.has(), want) // nothing half-visible
+	}
+	exec("UPDATE domain64 SET host = 'other.test' WHERE host = 'h0.example.com'")
+	testlake.Ingest(t, s.store, "b", "1", records(urlsOf("example.com", 1, 3)...))
+	testlake.Publish(t, s.store)
+	refused("other.test")
+	exec("UPDATE domain64 SET host = 'h0.example.com' WHERE host = 'other.test'")
+	if r := s.export(); r.Rows != 108 {
+		t.Errorf("when all is undone: %+v", r)
+	}
+	s.spec.Datasets = []string{"a"}
+	refused("the slice everything")
+	s.spec.Datasets, s.spec.Layout = nil, "8-24-24-8"
+	refused("layout")
+
+	// A schema of somebody else.
+	s.spec.Layout, s.spec.Schema = "", "foreign"
+	exec("CREATE SCHEMA foreign_things")
+	s.spec.Schema = "foreign_things"
+	exec("CREATE TABLE foreign_things.t (a int)")
+	refused("not of an export")
+}
+
+func TestReaderHoldsALock(t *testing.T) {
+	s := newSetup(t)
+	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 10)...))
+	testlake.Publish(t, s.store)
+	s.export()
+	reader := s.connect()
+	tx, err := reader.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	count := func(q interface {
+		QueryRow(context.Context, string, ...any) pgx.Row
+	}) (n int) {
+		t.Helper()
+		if err := q.QueryRow(t.Context(), "SELECT count(*) FROM urls").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(tx); n != 20 {
+		t.Fatalf("%d rows", n)
+	}
+	// What is added does not wait for readers, and readers do not wait for it.
+	testlake.Ingest(t, s.store, "a", "2", records(urlsOf("example.org", 1, 3)...))
+	testlake.Publish(t, s.store)
+	if r := s.export(); r.Whole || r.Added != 3 {
+		t.Errorf("%+v", r)
+	}
+	if n := count(tx); n != 20 {
+		t.Errorf("the reader sees %d rows, in a transaction that saw 20", n)
+	}
+	// Partitions that take the place of others have to wait.
+	s.spec.Rebuild = true
+	s.opt.LockTimeout, s.opt.LockAttempts = 20*time.Millisecond, 2
+	run := s.run()
+	if _, err = s.steps(run); err == nil || isInput(err) || !strings.Contains(err.Error(), "holds a lock since") {
+		t.Errorf("error %v", err)
+	}
+	other := s.connect()
+	if n := count(other); n != 23 {
+		t.Errorf("%d rows are visible", n)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.steps(run); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(other); n != 23 {
+		t.Errorf("%d rows are visible after the rebuild", n)
+	}
+}
+
+func TestIDMapIsConsultedFirst(t *testing.T) {
+	s := newSetup(t)
+	file := filepath.Join(t.TempDir(), "pages.ndjson")
+	if err := os.WriteFile(file, []byte(`{"url": "https://short.test/1", "canonical": "HTTPS://Example.com:443/long?b=2&a=1"}
+{"url": "https://example.com/same", "canonical": "https://example.com/same"}
+{"url": "https://short.test/2", "canonical": "no URL"}
+{"url": "https://short.test/3"}
+`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	testlake.IngestSpec(t, s.store, ingest.Spec{Dataset: "pages", Batch: "1", Inputs: []string{"file://" + file}, Extras: []string{"canonical"}})
+	canonical := "https://example.com/long?a=1&b=2"
+	testlake.Ingest(t, s.store, "crawl", "1", records(canonical, "https://short.test/2"))
+	testlake.Publish(t, s.store)
+	s.spec.IDMap = []string{"pages=canonical"}
+	s.export()
+	c := s.connect()
+	var n int
+	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM id_map").Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d entries of id_map: %v", n, err)
+	}
+	for url, want := range map[string]string{
+		"https://short.test/1":     "crawl " + canonical + " 1",
+		canonical:                  "crawl " + canonical + " 1",
+		"https://short.test/2":     "pages https://short.test/2 1, crawl https://short.test/2 1",
+		"https://short.test/3":     "pages https://short.test/3 1",
+		"https://example.com/same": "pages https://example.com/same 1",
+	} {
+		if got := lookupURL(t, c, url); got != want {
+			t.Errorf("lookup of %s: %s, want %s", url, got, want)
+		}
+	}
+	testlake.Replace(t, s.store, "pages", "2", records("https://short.test/4"))
+	testlake.Publish(t, s.store)
+	s.export()
+	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM id_map").Scan(&n); err != nil || n != 0 {
+		t.Errorf("%d entries of id_map when their batch is replaced: %v", n, err)
+	}
+}
+
+func TestSlices(t *testing.T) {
+	s := newSetup(t)
+	com, org := urlsOf("example.com", 2, 30), urlsOf("example.org", 2, 30)
+	testlake.Ingest(t, s.store, "a", "1", records(slices.Concat(com, org)...))
+	testlake.Ingest(t, s.store, "a", "2", records(com...))
+	testlake.Ingest(t, s.store, "b", "1", records(slices.Concat(com, org)...))
+	testlake.Publish(t, s.store)
+	s.hide(takedown.URL, com[3], 0, "")
+	shown := slices.DeleteFunc(slices.Clone(com), func(u string) bool { return u == com[3] })
+	for _, slice := range []struct {
+		schema            string
+		datasets, domains []string
+		want              func(counts)
+	}{
+		{"by_dataset", []string{"b"}, nil, func(w counts) { w.want(t, "b", shown...); w.want(t, "b", org...) }},
+		{"by_domain", nil, []string{"Example.COM"}, func(w counts) { w.want(t, "a", shown...); w.want(t, "a", shown...); w.want(t, "b", shown...) }},
+		{"by_both", []string{"a"}, []string{"example.org"}, func(w counts) { w.want(t, "a", org...) }},
+	} {
+		s.spec.Datasets, s.spec.Domains, s.spec.Schema = slice.datasets, slice.domains, slice.schema
+		s.export()
+		w := counts{}
+		slice.want(w)
+		got := s.has()
+		for k, n := range got {
+			if n == 0 && w[k] == 0 {
+				delete(got, k) // datasets of the slice without rows
+			}
+		}
+		same(t, got, w)
+	}
+	for _, bad := range []Spec{{Datasets: []string{"none"}}, {Domains: []string{"www.example.com"}}, {Domains: []string{"https://x/"}}, {Version: "none"}, {Layout: "1-2-3-4"}} {
+		bad.Lake, bad.DSN = s.spec.Lake, s.dsn
+		if _, err := Plan(t.Context(), s.store, bad, s.run(), s.opt); !isInput(err) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package postgres
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/takedown"
+)
+
+// The columns of COPY, in the order of tuple's fields.
+const copyColumns = "domain64, key, first_ts, last_ts, size, rows, batch_id, dataset_id, url"
+
+const (
+	copyFields = 9
+	// postgresEpoch is 2000-01-01 in milliseconds since 1970, where PostgreSQL's times begin.
+	postgresEpoch = 946684800_000
+	// minTS and maxTS bound what a timestamptz holds: from 4714 BC to 294276 AD.
+	minTS = -210866803200_000
+	maxTS = 9224318016_000_000 - 1
+
+	offset64 = 14695981039346656037
+	prime64  = 1099511628211
+	low56    = 1<<56 - 1
+)
+
+// copyHeader begins a binary COPY, copyTrailer ends it.
+var (
+	copyHeader  = []byte("PGCOPY\n\xff\r\n\x00\x00\x00\x00\x00\x00\x00\x00\x00")
+	copyTrailer = []byte{0xff, 0xff}
+)
+
+// tuple is a URL of a batch: what its rows add up to.
+type tuple struct {
+	batch           int32
+	rows, size      int64
+	hasSize, hasTS  bool
+	firstTS, lastTS int64
+}
+
+func (t *tuple) add(c *part.Columns, i int) {
+	t.rows++
+	if c.HasSize[i] {
+		t.hasSize = true
+		if t.size > math.MaxInt64-c.Size[i] { // as the lake's sums do
+			t.size = math.MaxInt64
+		} else {
+			t.size += c.Size[i]
+		}
+	}
+	if ts := c.TS[i]; c.HasTS[i] {
+		if !t.hasTS {
+			t.hasTS, t.firstTS, t.lastTS = true, ts, ts
+		}
+		t.firstTS, t.lastTS = min(t.firstTS, ts), max(t.lastTS, ts)
+	}
+}
+
+// encoder turns sorted rows of one dataset into tuples of a binary COPY. Rows of one URL are
+// neighbours; each batch among them becomes a tuple. It takes no memory for a row.
+type encoder struct {
+	dataset uint32
+	// batches are the numbers of the batches whose rows are wanted.
+	batches map[string]int32
+	rules   *takedown.Rules
+	// weaken makes keys collide in tests.
+	weaken func(uint64) uint64
+
+	// numbers are those of the hosts of the rows that are encoded.
+	numbers map[string]domain64.Code
+
+	out        []byte
+	rows, urls int64
+
+	// of are the numbers of the batches of the rows that pick has seen, 0 for those that are not
+	// encoded.
+	of []int32
+
+	// domain and matcher, and batch and batchID, are what pick looked up last.
+	domain  string
+	matcher *takedown.Matcher
+	batch   string
+	batchID int32
+
+	// The open URL, whose tuples are open. Hash is the state of the hash behind origin, which is
+	// its scheme, host and port; sum is the sum of the bytes of the host.
+	open         bool
+	origin       []byte
+	scheme, host string
+	port         int32
+	hash, sum    uint64
+	number       domain64.Code
+	path         string
+	tuples       []tuple
+}
+
+// pick chooses the rows of c: those of wanted batches that no takedown hides. It calls each with
+// the name of every host of these rows, at least once.
+func (e *encoder) pick(c *part.Columns, each func(Name)) {
+	e.of = e.of[:0]
+	host := ""
+	for i := range c.Rows {
+		if b := c.Batch[i]; b != e.batch {
+			e.batch, e.batchID = b, e.batches[b]
+		}
+		id := e.batchID
+		if id != 0 {
+			if c.Domain[i] != e.domain {
+				e.domain = c.Domain[i]
+				e.matcher = e.rules.For(e.domain)
+			}
+			if e.matcher != nil && e.matcher.Hides(&takedown.Row{
+				Dataset: e.dataset, Scheme: c.Scheme[i], Host: c.Host[i], Path: c.PathQuery[i], Port: c.Port[i],
+				TS: c.TS[i], HasTS: c.HasTS[i],
+			}) {
+				id = 0
+			} else if c.Host[i] != host {
+				host = c.Host[i]
+				each(Name{host, c.Domain[i]})
+			}
+		}
+		e.of = append(e.of, id)
+	}
+}
+
+// add encodes the rows of c that pick has chosen. The last URL stays open: its rows may go on.
+func (e *encoder) add(c *part.Columns) error {
+	for i, id := range e.of {
+		if id == 0 {
+			continue
+		}
+		if !e.open || c.PathQuery[i] != e.path || c.Host[i] != e.host || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
+			if err := e.begin(c, i); err != nil {
+				return err
+			}
+		}
+		e.rows++
+		at := len(e.tuples) - 1
+		if at < 0 || e.tuples[at].batch != id {
+			if at = slices.IndexFunc(e.tuples, func(t tuple) bool { return t.batch == id }); at < 0 {
+				at = len(e.tuples)
+				e.tuples = append(e.tuples, tuple{batch: id})
+			}
+		}
+		e.tuples[at].add(c, i)
+	}
+	return nil
+}
+
+// begin ends the open URL and begins that of row i.
+func (e *encoder) begin(c *part.Columns, i int) error {
+	e.end()
+	if c.Host[i] != e.host || c.Scheme[i] != e.scheme || c.Port[i] != e.port || !e.open {
+		number, ok := e.numbers[c.Host[i]]
+		if !ok {
+			return fmt.Errorf("the host %s has no number", c.Host[i])
+		}
+		e.number, e.scheme, e.host, e.port = number, c.Scheme[i], c.Host[i], c.Port[i]
+		e.origin = append(append(append(e.origin[:0], e.scheme...), "://"...), e.host...)
+		name := e.host
+		if len(name) > 1 && name[0] == '[' {
+			name = name[1 : len(name)-1]
+		}
+		e.sum = 0
+		for j := range len(name) {
+			e.sum += uint64(name[j])
+		}
+		if e.port >= 0 {
+			e.origin = strconv.AppendInt(append(e.origin, ':'), int64(e.port), 10)
+		}
+		e.hash = fnv(offset64, e.origin)
+	}
+	e.path, e.open = c.PathQuery[i], true
+	return nil
+}
+
+func fnv[T string | []byte](h uint64, s T) uint64 {
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * prime64
+	}
+	return h
+}
+
+// end writes the tuples of the open URL.
+func (e *encoder) end() {
+	if len(e.tuples) == 0 {
+		return
+	}
+	h := fnv(e.hash, e.path)
+	key := e.sum&0x7f<<56 | h&low56 ^ h>>56
+	if e.weaken != nil {
+		key = e.weaken(key)
+	}
+	size := len(e.origin) + len(e.path)
+	for i := range e.tuples {
+		t := &e.tuples[i]
+		e.urls++
+		out := e.out
+		out = binary.BigEndian.AppendUint16(out, copyFields)
+		out = append64(out, uint64(e.number))
+		out = append64(out, key)
+		if t.hasTS {
+			out = append64(out, uint64(timestamp(t.firstTS)))
+			out = append64(out, uint64(timestamp(t.lastTS)))
+		} else {
+			out = append(out, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+		}
+		if t.hasSize {
+			out = append64(out, uint64(t.size))
+		} else {
+			out = append(out, 0xff, 0xff, 0xff, 0xff)
+		}
+		out = append64(out, uint64(t.rows))
+		out = append32(out, uint32(t.batch))
+		out = append32(out, e.dataset)
+		out = binary.BigEndian.AppendUint32(out, uint32(size))
+		out = append(out, e.origin...)
+		e.out = append(out, e.path...)
+	}
+	e.tuples = e.tuples[:0]
+}
+
+func append64(out []byte, v uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(out, 0, 0, 0, 8), v)
+}
+
+func append32(out []byte, v uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(out, 0, 0, 0, 4), v)
+}
+
+// timestamp is a time in microseconds as PostgreSQL counts them. What a timestamptz cannot hold
+// becomes infinite.
+func timestamp(ms int64) int64 {
+	switch {
+	case ms < minTS:
+		return math.MinInt64
+	case ms > maxTS:
+		return math.MaxInt64
+	}
+	return (ms - postgresEpoch) * 1000
+}
+
+// finish ends the last URL.
+func (e *encoder) finish() {
+	e.end()
+	e.open = false
+}
+
+// hostRow encodes a row of COPY load_hosts (number, host, domain).
+func hostRow(out []byte, code domain64.Code, n Name) []byte {
+	out = binary.BigEndian.AppendUint16(out, 3)
+	out = append64(out, uint64(code))
+	for _, s := range []string{n.Host, n.Domain} {
+		out = append(binary.BigEndian.AppendUint32(out, uint32(len(s))), s...)
+	}
+	return out
+}

@@ -1,0 +1,335 @@
+//go:build unix
+
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/export/domain64/numbers"
+	"github.com/urlake/urlake/internal/testlake"
+)
+
+// explained returns the tables that PostgreSQL's plan of a query reads.
+func explained(t *testing.T, c *pgx.Conn, sql string, args ...any) (read []string) {
+	t.Helper()
+	var text []byte
+	if err := c.QueryRow(t.Context(), "EXPLAIN (FORMAT json) "+sql, args...).Scan(&text); err != nil {
+		t.Fatal(err)
+	}
+	var plans any
+	if err := json.Unmarshal(text, &plans); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			if name, ok := v["Relation Name"].(string); ok {
+				read = append(read, name)
+			}
+			for _, e := range v {
+				walk(e)
+			}
+		}
+	}
+	walk(plans)
+	slices.Sort(read)
+	return slices.Compact(read)
+}
+
+func TestPartitionsArePrunedAndDetached(t *testing.T) {
+	s := newSetup(t)
+	s.spec.PartitionRows = 30
+	// 254 TLDs before, so that the last one is 0xff.
+	registry := numbers.Open(s.store, domain64.Document)
+	var names []domain64.Name
+	for i := range 253 {
+		names = append(names, domain64.Name{TLD: fmt.Sprintf("t%03d", i)})
+	}
+	if _, err := registry.Assign(t.Context(), append([]domain64.Name{{TLD: "com"}}, names...)); err != nil {
+		t.Fatal(err)
+	}
+	// com and zz are large; of com two sites are, whose names without dots and hyphens are equal;
+	// of a-b.com one subdomain is.
+	urls := slices.Concat(urlsOf("a-b.com", 1, 40), urlsOf("ab.com", 4, 9), urlsOf("small.com", 1, 3),
+		[]string{"https://a-b.com/", "https://other.t001/"}, urlsOf("large.zz", 2, 20))
+	if _, err := registry.Assign(t.Context(), []domain64.Name{{TLD: "zz"}}); err != nil {
+		t.Fatal(err)
+	}
+	testlake.Ingest(t, s.store, "a", "1", records(urls...))
+	testlake.Publish(t, s.store)
+	s.export()
+	c := s.connect()
+	code := func(host, domain string) domain64.Code {
+		t.Helper()
+		n, err := domain64.SplitHost(host, domain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := registry.Find(t.Context(), []domain64.Name{n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got[0]
+	}
+	for _, q := range []struct {
+		host, domain string
+		level        domain64.Level
+		rows         int
+		want         []string
+	}{
+		{"com", "com", domain64.TLD, 40 + 36 + 3 + 1, nil},
+		{"zz", "zz", domain64.TLD, 40, nil},
+		{"a-b.com", "a-b.com", domain64.Domain, 41, nil},
+		{"ab.com", "ab.com", domain64.Domain, 36, nil},
+		{"h0.a-b.com", "a-b.com", domain64.Sub, 40, nil},
+		{"h1.ab.com", "ab.com", domain64.Sub, 9, nil},
+	} {
+		o := ownOf(domain64.Document, code(q.host, q.domain), q.host)
+		var n int
+		const where = "FROM urls WHERE domain64 BETWEEN $1 AND $2"
+		if err := c.QueryRow(t.Context(), "SELECT count(*) "+where, o.Lo, o.Hi).Scan(&n); err != nil || n != q.rows {
+			t.Errorf("%s: %d URLs, want %d: %v", q.host, n, q.rows, err)
+		}
+		label := "urls_" + o.Label
+		for _, table := range explained(t, c, "SELECT count(*) "+where, o.Lo, o.Hi) {
+			within := label
+			if q.host == "h1.ab.com" {
+				within = "urls_" + ownOf(domain64.Document, code("ab.com", "ab.com"), "").Label
+			}
+			var parents bool
+			if err := c.QueryRow(t.Context(), "SELECT $1::text::regclass::oid IN (SELECT relid FROM pg_partition_tree($2::text::regclass))",
+				table, within).Scan(&parents); err != nil || !parents {
+				t.Errorf("%s: the plan reads %s: %v", q.host, table, err)
+			}
+		}
+	}
+	if zz := ownOf(domain64.Document, code("zz", "zz"), ""); zz.Label != "ff" || zz.Hi != -1 {
+		t.Errorf("the last TLD is %+v", zz)
+	}
+	// One URL is in one partition, found by the lookup function.
+	if got := lookupURL(t, c, "https://h1.large.zz/p/7?q=1"); got != "a https://h1.large.zz/p/7?q=1 1" {
+		t.Errorf("lookup: %s", got)
+	}
+	// Detaching a site removes exactly it.
+	site := ownOf(domain64.Document, code("ab.com", "ab.com"), "")
+	tld := ownOf(domain64.Document, code("com", "com"), "")
+	if _, err := c.Exec(t.Context(), fmt.Sprintf("ALTER TABLE urls_%s DETACH PARTITION urls_%s", tld.Label, site.Label)); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := c.Query(t.Context(), "SELECT url FROM urls")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.DeleteFunc(slices.Clone(urls), func(u string) bool { return strings.Contains(u, ".ab.com/") })
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%d URLs are left of %d, want %d", len(got), len(urls), len(want))
+	}
+	// The export notices, and --rebuild mends it.
+	testlake.Ingest(t, s.store, "a", "2", records("https://new.t001/"))
+	testlake.Publish(t, s.store)
+	if _, err := s.steps(s.run()); !isInput(err) {
+		t.Errorf("an export to a table without a site: %v", err)
+	}
+	if _, err := c.Exec(t.Context(), "DROP TABLE urls_"+site.Label); err != nil {
+		t.Fatal(err)
+	}
+	s.spec.Rebuild = true
+	if r := s.export(); r.Rows != int64(len(urls)+1) {
+		t.Errorf("rebuilt: %+v", r)
+	}
+}
+
+// TestDivideCoversEverything compares the partitions of random ranges with a search for each
+// number.
+func TestDivideCoversEverything(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	l := domain64.Document
+	for range 200 {
+		var ranges []own
+		for range rng.IntN(12) {
+			c := domain64.Code(rng.Uint64()) &^ (1<<32 - 1)
+			if rng.IntN(2) == 0 {
+				c = domain64.Code([]uint64{0x01, 0x7f, 0x80, 0xff}[rng.IntN(4)]<<56 | rng.Uint64N(3)<<32)
+			}
+			switch rng.IntN(3) {
+			case 0:
+				c &^= 1<<56 - 1
+			case 1:
+				if c>>32&0xffffff != 0 {
+					c |= domain64.Code(rng.Uint64N(3)) << 24
+				}
+			}
+			if c>>56 != 0 {
+				ranges = append(ranges, ownOf(l, c, ""))
+			}
+		}
+		parts := divide(ranges)
+		names := map[string]partition{}
+		for _, p := range parts {
+			if _, ok := names[p.Name]; ok || len(loadName(p.Name)+"_pkey") > 63 {
+				t.Fatalf("partition %s: a second one, or its name is too long", p.Name)
+			}
+			if p.Parent != "" && (!names[p.Parent].Divided || !names[p.Parent].Of.holds(p.Of)) {
+				t.Fatalf("partition %+v of %+v", p, names[p.Parent])
+			}
+			names[p.Name] = p
+		}
+		numbers := []int64{math.MinInt64, math.MaxInt64, 0, -1}
+		for _, r := range ranges {
+			numbers = append(numbers, r.Lo, r.Hi)
+			if r.Lo > math.MinInt64 {
+				numbers = append(numbers, r.Lo-1)
+			}
+			if r.Hi < math.MaxInt64 {
+				numbers = append(numbers, r.Hi+1)
+			}
+		}
+		for _, n := range numbers {
+			in := 0
+			for _, p := range parts {
+				if !p.Divided && p.Of.Lo <= n && n <= p.Of.Hi {
+					in++
+				}
+			}
+			if in != 1 {
+				t.Fatalf("%d is in %d partitions of %+v", n, in, parts)
+			}
+		}
+		for _, r := range ranges {
+			if p, ok := names["urls_"+r.Label]; !ok || p.Of != r.bounds {
+				t.Fatalf("the range %+v has the partition %+v", r, p)
+			}
+		}
+	}
+}
+
+func TestSubdomainsOfADomainAreBounded(t *testing.T) {
+	s := newSetup(t)
+	urls := urlsOf("example.com", 255, 1)
+	testlake.Ingest(t, s.store, "a", "1", records(urls...))
+	testlake.Publish(t, s.store)
+	s.export()
+	want := counts{}
+	want.want(t, "a", urls...)
+	same(t, s.has(), want)
+	testlake.Ingest(t, s.store, "a", "2", records("https://h255.example.com/"))
+	testlake.Publish(t, s.store)
+	if _, err := s.steps(s.run()); !isInput(err) || !strings.Contains(err.Error(), "example.com") {
+		t.Errorf("the 256th subdomain: %v", err)
+	}
+	same(t, s.has(), want)
+	// Another layout has room.
+	s.spec.Schema, s.spec.Layout = "wider", "8-24-24-8"
+	s.export()
+	want.want(t, "a", "https://h255.example.com/")
+	same(t, s.has(), want)
+}
+
+func TestFullDisk(t *testing.T) {
+	s := newSetup(t)
+	dir := smallDisk(t, 12<<20)
+	if err := s.server.Own(dir); err != nil {
+		t.Fatal(err)
+	}
+	for d := dir; d != filepath.Dir(d) && d != os.TempDir(); d = filepath.Dir(d) {
+		if d != dir {
+			if err := os.Chmod(d, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c := s.connect()
+	var database string
+	if err := c.QueryRow(t.Context(), "SELECT current_database()").Scan(&database); err != nil {
+		t.Fatal(err)
+	}
+	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 20)...))
+	testlake.Publish(t, s.store)
+	s.export()
+	before := s.has()
+	for _, sql := range []string{
+		"CREATE TABLESPACE small_disk LOCATION " + quoteText(dir),
+		"ALTER DATABASE " + quote(database) + " SET default_tablespace = small_disk",
+	} {
+		if _, err := c.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	big := urlsOf("example.org", 100, 1500)
+	testlake.Ingest(t, s.store, "b", "1", records(big...))
+	testlake.Publish(t, s.store)
+	run := s.run()
+	if _, err := s.steps(run); err == nil || isInput(err) || !strings.Contains(err.Error(), "make room") {
+		t.Fatalf("error %v", err)
+	}
+	same(t, s.has(), before)
+	if _, err := c.Exec(t.Context(), "ALTER DATABASE "+quote(database)+" RESET default_tablespace"); err != nil {
+		t.Fatal(err)
+	}
+	// The next export finds room elsewhere.
+	s.spec.Rebuild = true
+	if r := s.export(); r.Rows != int64(40+len(big)) {
+		t.Errorf("%+v", r)
+	}
+	if _, err := c.Exec(t.Context(), "DROP TABLESPACE small_disk"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDSNHasNoPassword(t *testing.T) {
+	for dsn, ok := range map[string]bool{
+		"postgres://user@host/db": true, "postgresql:///db?host=/run/postgresql": true, "host=h dbname=d": true, "service=urls": true,
+		"env:URLAKE_DSN": true, "env:URLAKE_DSN_2": true,
+		"postgres://user:secret@host/db": false, "postgres://host/db?password=secret": false, "postgres://host/db?sslpassword=secret": false,
+		"host=h password=secret": false, "password = 'secret'": false, "host=h PASSWORD=secret": false,
+		"": false, "db": false, "env:HOME": false, "env:": false, "postgres://%zz:secret@h/": false,
+	} {
+		err := CheckDSN(dsn)
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", dsn, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: the error tells the password: %v", dsn, err)
+		}
+	}
+	s := newSetup(t)
+	t.Setenv("URLAKE_DSN_TEST", s.dsn)
+	s.spec.DSN = "env:URLAKE_DSN_TEST"
+	testlake.Ingest(t, s.store, "a", "1", records("https://example.com/"))
+	testlake.Publish(t, s.store)
+	s.export()
+	t.Setenv("URLAKE_DSN_TEST", "host=secret port=secret")
+	if _, err := s.steps(s.run()); !isInput(err) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a malformed DSN: %v", err)
+	}
+	s.spec.DSN = "host=" + t.TempDir() + " user=postgres dbname=none"
+	if _, err := s.steps(s.run()); err == nil || isInput(err) {
+		t.Errorf("a server that is away: %v", err)
+	}
+	s.spec.DSN = strings.Replace(s.dsn, "dbname=", "dbname=none", 1)
+	if _, err := s.steps(s.run()); !isInput(err) {
+		t.Errorf("a database that does not exist: %v", err)
+	}
+}

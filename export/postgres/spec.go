@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// Spec says what is exported, and where to.
+type Spec struct {
+	Lake string `json:"lake"`
+	// DSN and Schema are those of Target. Schema "" stands for DefaultSchema.
+	DSN    string `json:"dsn"`
+	Schema string `json:"schema,omitempty"`
+	// Version is a version id or a tag, "" for the current version.
+	Version string `json:"version,omitempty"`
+	// Datasets and Domains bound what is exported; none stands for all. A schema has one slice.
+	Datasets []string `json:"datasets,omitempty"`
+	Domains  []string `json:"domains,omitempty"`
+	// Layout is that of the numbers, "" for DefaultLayout.
+	Layout string `json:"layout,omitempty"`
+	// PartitionRows is how many URLs a TLD, a site or a subdomain has that gets a partition of its
+	// own; 0 stands for DefaultPartitionRows. It counts when all is loaded anew.
+	PartitionRows int64 `json:"partition_rows,omitempty"`
+	// Rebuild loads everything anew beside what is there, and then takes its place.
+	Rebuild bool `json:"rebuild,omitempty"`
+	// IDMap names datasets that bring the URL that was requested and the canonical one, as
+	// DATASET=FIELD: the row's URL is the requested one, and the field of its extras has the
+	// canonical one.
+	IDMap []string `json:"id_map,omitempty"`
+}
+
+// DefaultLayout is the layout of numbers of a Spec that names none: the original document's.
+var DefaultLayout = domain64.Document.String()
+
+// MaxDomains is how many domains a slice may name.
+const MaxDomains = 10_000
+
+// Check sets the defaults and returns what is wrong with the request, an *InputError.
+func (s *Spec) Check() error {
+	s.Schema = cmp.Or(s.Schema, DefaultSchema)
+	s.Layout = cmp.Or(s.Layout, DefaultLayout)
+	s.PartitionRows = cmp.Or(s.PartitionRows, DefaultPartitionRows)
+	if err := CheckDSN(s.DSN); err != nil {
+		return inputf("dsn: %v", err)
+	}
+	if err := CheckSchema(s.Schema); err != nil {
+		return inputf("schema: %v", err)
+	}
+	if _, err := domain64.ParseLayout(s.Layout); err != nil {
+		return inputf("layout: %v", err)
+	}
+	if s.PartitionRows < 1 {
+		return inputf("partition_rows: %d; use a number of URLs", s.PartitionRows)
+	}
+	if len(s.Domains) > MaxDomains {
+		return inputf("domains: %d are too many, at most %d; leave them out to export all", len(s.Domains), MaxDomains)
+	}
+	for _, list := range [][]string{s.Datasets, s.Domains} {
+		if slices.Contains(list, "") {
+			return inputf("an empty name of a dataset or a domain")
+		}
+	}
+	for _, m := range s.IDMap {
+		if name, field, ok := strings.Cut(m, "="); !ok || name == "" || field == "" {
+			return inputf("id_map: %q; use DATASET=FIELD, the field of the extras that has the canonical URL", m)
+		}
+	}
+	return nil
+}
+
+func (s *Spec) target() Target { return Target{DSN: s.DSN, Schema: s.Schema} }
+
+// domains returns the domains of the slice in canonical form.
+func (s *Spec) domains(list *urlnorm.SuffixList) ([]string, error) {
+	var out []string
+	for _, text := range s.Domains {
+		u, err := urlnorm.Parse(list, "http://"+text+"/")
+		if err != nil || strings.ContainsAny(text, "/?#@") {
+			return nil, inputf("%q is no domain; use a name such as example.com", text)
+		}
+		if u.Domain != u.Host {
+			return nil, inputf("%s is a host of the domain %s, which can be exported as a whole", u.Host, u.Domain)
+		}
+		out = append(out, strings.Clone(u.Domain))
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// sliceName names what is exported, so that two exports of one schema can be compared.
+func sliceName(datasets []uint32, domains, idMap []string) string {
+	if len(datasets)+len(domains)+len(idMap) == 0 {
+		return "everything"
+	}
+	var parts []string
+	if len(datasets) > 0 {
+		parts = append(parts, fmt.Sprintf("datasets %s", strings.Trim(fmt.Sprint(datasets), "[]")))
+	}
+	if len(domains) > 0 {
+		parts = append(parts, "domains "+strings.Join(domains, " "))
+	}
+	if len(idMap) > 0 {
+		parts = append(parts, "id_map "+strings.Join(idMap, " "))
+	}
+	return strings.Join(parts, ", ")
+}

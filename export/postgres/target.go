@@ -1,0 +1,218 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// DefaultSchema is the schema of an export that names none.
+const DefaultSchema = "urlake"
+
+// envPrefix begins a DSN that names a variable of the worker's environment, variablePrefix the
+// names that it may have. Others could be secrets of something else, which an error of a parser
+// would show.
+const (
+	envPrefix      = "env:"
+	variablePrefix = "URLAKE_DSN"
+)
+
+// minServer is the oldest PostgreSQL that an export writes to, as server_version_num.
+const minServer = 140000
+
+// Target is a schema of a database.
+type Target struct {
+	// DSN says how workers connect: a URL or keywords and values, as libpq takes them, or
+	// "env:NAME" for what the worker's environment variable NAME holds. It has no password, since
+	// it becomes part of the workflow's history: CheckDSN.
+	DSN    string
+	Schema string
+}
+
+// InputError means that the request, or what the database has, does not allow the export. A retry
+// cannot help; the text says what to do.
+type InputError struct{ Reason string }
+
+func (e *InputError) Error() string { return e.Reason }
+
+func inputf(format string, args ...any) error { return &InputError{fmt.Sprintf(format, args...)} }
+
+var (
+	schemaName   = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+	variableName = regexp.MustCompile(`^` + variablePrefix + `[A-Z0-9_]*$`)
+	// secretKey finds a keyword that holds a secret, outside of quotes or not: it is better to
+	// refuse a value that looks like one.
+	secretKey = regexp.MustCompile(`(?i)(^|[\s'])(password|sslpassword)\s*=`)
+)
+
+// CheckDSN returns an error for a DSN that is malformed or has a password, which would be kept in
+// the history of the workflow and shown by Temporal.
+func CheckDSN(dsn string) error {
+	const where = "the history of a workflow keeps it; leave it to the workers' PGPASSFILE, " +
+		"to a service of theirs (service=NAME), or give --dsn env:" + variablePrefix + "… with a variable of the workers"
+	if name, ok := strings.CutPrefix(dsn, envPrefix); ok {
+		if !variableName.MatchString(name) {
+			return fmt.Errorf("%q names no variable that a DSN may be in: its name begins with %s", name, variablePrefix)
+		}
+		return nil
+	}
+	if strings.TrimSpace(dsn) == "" {
+		return errors.New("it is empty; use e.g. postgres://user@host/database")
+	}
+	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+		u, err := url.Parse(dsn)
+		if err != nil {
+			return errors.New("it is no URL") // the error of the parser has the text
+		}
+		if _, ok := u.User.Password(); ok {
+			return errors.New("it has a password; " + where)
+		}
+		for name := range u.Query() {
+			if n := strings.ToLower(name); n == "password" || n == "sslpassword" {
+				return errors.New("it has a password; " + where)
+			}
+		}
+	} else if secretKey.MatchString(dsn) {
+		return errors.New("it has a password; " + where)
+	} else if !strings.Contains(dsn, "=") {
+		return errors.New("it is neither a URL nor keywords with values; use e.g. postgres://user@host/database")
+	}
+	return nil
+}
+
+// CheckSchema returns an error for a name that is none of a schema.
+func CheckSchema(name string) error {
+	if !schemaName.MatchString(name) || strings.HasPrefix(name, "pg_") || name == "public" || name == "information_schema" {
+		return fmt.Errorf("%q is no name for a schema of its own; use lower-case letters, digits and _, as in %s", name, DefaultSchema)
+	}
+	return nil
+}
+
+// keepalive makes the server notice within a minute that a worker is gone, so that the
+// transaction of a dead worker does not keep another from taking over.
+var keepalive = map[string]string{
+	"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "4",
+	"tcp_user_timeout": "30000", "idle_in_transaction_session_timeout": "60000",
+}
+
+// connect connects to the target. Unqualified names are those of its schema. The error names
+// neither a password nor the DSN of a variable.
+func connect(ctx context.Context, t Target) (*pgx.Conn, error) {
+	dsn := t.DSN
+	if err := CheckDSN(dsn); err != nil {
+		return nil, inputf("DSN: %v", err)
+	}
+	if name, ok := strings.CutPrefix(dsn, envPrefix); ok {
+		if dsn = os.Getenv(name); dsn == "" {
+			return nil, inputf("the environment of this worker has no variable %s, which the DSN names", name)
+		}
+	}
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		if strings.HasPrefix(t.DSN, envPrefix) {
+			return nil, inputf("the variable of the DSN %s is malformed", t.DSN)
+		}
+		return nil, inputf("DSN: %v", err)
+	}
+	cfg.RuntimeParams["application_name"] = cmp.Or(cfg.RuntimeParams["application_name"], "urlake export")
+	cfg.RuntimeParams["search_path"] = t.Schema
+	cfg.RuntimeParams["timezone"] = "UTC"
+	cfg.RuntimeParams["statement_timeout"] = "0" // a step may take hours
+	for k, v := range keepalive {
+		if cfg.RuntimeParams[k] == "" {
+			cfg.RuntimeParams[k] = v
+		}
+	}
+	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 30*time.Second)
+	// Statements are few and tables come and go, so nothing is prepared.
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
+	c, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, explain("connect to PostgreSQL", err)
+	}
+	return c, nil
+}
+
+// closing bounds how long a connection that is no longer needed is waited for.
+const closing = 5 * time.Second
+
+func disconnect(ctx context.Context, c *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+	defer cancel()
+	c.Close(ctx) // the server ends the session in any case
+}
+
+// Codes of PostgreSQL's errors.
+const (
+	codeUnique      = "23505"
+	codeLockTimeout = "55P03"
+	codeDiskFull    = "53100"
+)
+
+// final are the codes, or classes of codes, that a retry does not mend.
+var final = []string{
+	"28",             // the user is refused
+	"3D",             // no such database
+	"42",             // a table, a column or a right that is missing: the schema was changed by hand
+	"3F000",          // no such schema
+	"22021", "22P05", // text that the database's encoding lacks
+}
+
+// explain names the operation, and says what to do about the usual errors of a server.
+func explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *pgconn.PgError
+	var input *InputError
+	var told *serverError
+	if errors.As(err, &input) || errors.As(err, &told) || !errors.As(err, &e) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	text := fmt.Sprintf("%s: PostgreSQL: %s (SQLSTATE %s)", what, e.Message, e.Code)
+	if e.TableName != "" {
+		text += ", table " + e.TableName
+	}
+	if e.Detail != "" && e.Code != codeUnique { // details of conflicts have values of rows
+		text += ": " + e.Detail
+	}
+	switch {
+	case e.Code == codeDiskFull:
+		text += "; nothing of this step is visible; make room and the export goes on"
+	case strings.HasPrefix(e.Code, "28"), strings.HasPrefix(e.Code, "3D"):
+	case e.Code == "42501":
+		text += "; give the user the rights that docs/postgres.md names"
+	case strings.HasPrefix(e.Code, "42"), e.Code == "3F000":
+		text += "; the schema was changed by hand: undo that, or export into another schema"
+	}
+	for _, f := range final {
+		if strings.HasPrefix(e.Code, f) {
+			return &InputError{text}
+		}
+	}
+	return &serverError{text, err}
+}
+
+// serverError is an error of the server that may pass.
+type serverError struct {
+	text string
+	err  error
+}
+
+func (e *serverError) Error() string { return e.text }
+func (e *serverError) Unwrap() error { return e.err }
+
+// hasCode reports whether err is an error of the server with a code.
+func hasCode(err error, code string) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == code
+}

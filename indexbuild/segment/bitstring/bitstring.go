@@ -1,0 +1,177 @@
+// Package bitstring has bit vectors and packed numbers, with rank and selection, over bytes of a
+// file.
+package bitstring
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+)
+
+// String is a bit vector that also reads numbers of any width. Bits fill bytes from the lowest.
+type String []byte
+
+// At returns the width bits that start at bit off. They must be inside the string.
+func (b String) At(off, width uint) uint64 {
+	i, s := off>>3, off&7
+	if uint(len(b)) >= i+9 {
+		v := binary.LittleEndian.Uint64(b[i:]) >> s
+		// A shift by 64, if s is 0, gives 0.
+		v |= uint64(b[i+8]) << (64 - s)
+		return v & LowMask(width)
+	}
+	var v uint64
+	for got := uint(0); got < width; {
+		v |= uint64(b[i]>>s) << got
+		got += 8 - s
+		i, s = i+1, 0
+	}
+	return v & LowMask(width)
+}
+
+// Word returns the 64 bits from bit 64*i on, with zeros past the end.
+func (b String) Word(i int) uint64 {
+	if len(b) >= i*8+8 {
+		return binary.LittleEndian.Uint64(b[i*8:])
+	}
+	var v uint64
+	for j, c := range b[i*8:] {
+		v |= uint64(c) << (8 * j)
+	}
+	return v
+}
+
+// Words returns the number of words that hold the string.
+func (b String) Words() int { return (len(b) + 7) / 8 }
+
+// Has reports whether bit i is set. It must be inside the string.
+func (b String) Has(i int) bool { return b[i>>3]>>(i&7)&1 != 0 }
+
+// Rank returns the number of ones before bit i.
+func (b String) Rank(i int) int {
+	n := 0
+	for w := range i >> 6 {
+		n += bits.OnesCount64(b.Word(w))
+	}
+	if i&63 != 0 {
+		n += bits.OnesCount64(b.Word(i>>6) & LowMask(uint(i&63)))
+	}
+	return n
+}
+
+// SelectOne returns the index of the one with number k, from 0, or -1 if there are fewer ones.
+func (b String) SelectOne(k int) int {
+	for w := range b.Words() {
+		v := b.Word(w)
+		if n := bits.OnesCount64(v); k >= n {
+			k -= n
+			continue
+		}
+		return w<<6 + selectInWord(v, k)
+	}
+	return -1
+}
+
+// SelectZero returns the index of the zero with number k, from 0, among the first limit bits, or -1
+// if there are fewer zeros.
+func (b String) SelectZero(k, limit int) int {
+	for w := range b.Words() {
+		v := ^b.Word(w)
+		if left := limit - w<<6; left < 64 {
+			if left <= 0 {
+				return -1
+			}
+			v &= LowMask(uint(left))
+		}
+		if n := bits.OnesCount64(v); k >= n {
+			k -= n
+			continue
+		}
+		return w<<6 + selectInWord(v, k)
+	}
+	return -1
+}
+
+func selectInWord(v uint64, k int) int {
+	for range k {
+		v &= v - 1
+	}
+	return bits.TrailingZeros64(v)
+}
+
+// LowMask has the lowest width bits set.
+func LowMask(width uint) uint64 { return 1<<width - 1 }
+
+// Bytes is how many bytes n numbers of width bits take.
+func Bytes(n int, width uint) int { return (n*int(width) + 7) / 8 }
+
+// Writer appends numbers of any width to a bit vector.
+type Writer struct {
+	Out  []byte // what has been written; set it before the first number to append to it
+	acc  uint64
+	have uint
+}
+
+// Put appends the low width bits of v.
+func (w *Writer) Put(v uint64, width uint) {
+	v &= LowMask(width)
+	w.acc |= v << w.have
+	if w.have+width < 64 {
+		w.have += width
+		return
+	}
+	w.Out = binary.LittleEndian.AppendUint64(w.Out, w.acc)
+	// A shift by 64, if have is 0 and width 64, gives 0.
+	w.acc = v >> (64 - w.have)
+	w.have += width - 64
+}
+
+// Align pads the last byte with zeros and returns all bytes.
+func (w *Writer) Align() []byte {
+	for ; w.have > 0; w.have -= min(8, w.have) {
+		w.Out = append(w.Out, byte(w.acc))
+		w.acc >>= 8
+	}
+	w.acc = 0
+	return w.Out
+}
+
+// Append appends the low width bits of each value, from the start of a byte.
+func Append(out []byte, values []uint64, width uint) []byte {
+	if width == 0 {
+		return out
+	}
+	if width > 56 {
+		w := Writer{Out: out}
+		for _, v := range values {
+			w.Put(v, width)
+		}
+		return w.Align()
+	}
+	// Each write depends on the one before, so up to four values are combined first. A write starts
+	// with the less than eight bits left of the write before and ends in zeros.
+	at := len(out)
+	end := at + Bytes(len(values), width)
+	out = slices.Grow(out, end+8-at)[:end+8]
+	mask := LowMask(width)
+	acc, have := uint64(0), uint(0)
+	put := func(v uint64, width uint) {
+		acc |= v << (have & 7)
+		binary.LittleEndian.PutUint64(out[at:], acc)
+		have += width
+		at += int(have >> 3)
+		acc >>= have &^ 7 & 63
+		have &= 7
+	}
+	one := width & 63
+	for two, four := 2*one&63, 4*width; four <= 56 && len(values) >= 4; values = values[4:] {
+		put(values[0]&mask|values[1]&mask<<one|(values[2]&mask|values[3]&mask<<one)<<two, four)
+	}
+	for two := 2 * width; two <= 56 && len(values) >= 2; values = values[2:] {
+		put(values[0]&mask|values[1]&mask<<one, two)
+	}
+	for _, v := range values {
+		put(v&mask, width)
+	}
+	return out[:end]
+}

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/urlake/urlake/export/postgres"
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// histories is a folder for the histories of the exports, which package workflows replays.
+var histories = flag.String("histories", "", "write the histories of exports to PostgreSQL to this `FOLDER`")
+
+// A lake goes to PostgreSQL through Temporal, with a worker that is killed in the middle of a step,
+// and the database then answers as the lake does.
+func TestExportToPostgres(t *testing.T) {
+	t.Parallel()
+	server := testenv.NewPostgres(t)
+	dsn := server.NewDatabase(t)
+	dir, in := t.TempDir(), t.TempDir()
+	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "publish"}})
+	worker := func() *exec.Cmd {
+		return u.run(t, "worker index", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "index", "--temp-dir", t.TempDir())
+	}
+	index := worker()
+	run := func(want int, args ...string) string {
+		t.Helper()
+		out, errs, code := u.starter(t, append(args, "--lake", u.lake)...)
+		if code != want {
+			t.Fatalf("starter %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, out, errs)
+		}
+		return out + errs
+	}
+	list := func(n int) string {
+		var text strings.Builder
+		for i := range 500 {
+			fmt.Fprintf(&text, "https://host%d.site%d.test/%d/%d\n", i%3, i%9, n, i)
+		}
+		return write(t, in, fmt.Sprintf("list%d.txt", n), text.String())
+	}
+	run(0, "ingest", "--dataset", "days", "--batch", "1", "--wait", list(1))
+	run(0, "ingest", "--dataset", "days", "--batch", "2", "--wait", list(2))
+
+	if out := run(2, "export", "postgres", "--dsn", "postgres://user:hunter2@host/db"); !strings.Contains(out, "it has a password") || strings.Contains(out, "hunter2") {
+		t.Errorf("%s", out)
+	}
+	if out := run(1, "export", "postgres", "--dsn", strings.Replace(dsn, "dbname=", "dbname=none", 1), "--wait"); !strings.Contains(out, "does not exist") {
+		t.Errorf("%s", out)
+	}
+	if out := run(0, "export", "postgres", "--dsn", dsn, "--wait"); !strings.Contains(out, "1,000 rows of 1,000 URLs in 1 dataset") {
+		t.Errorf("%s", out)
+	}
+	if out := run(0, "export", "postgres", "--dsn", dsn, "--wait"); !strings.Contains(out, "Nothing was written") {
+		t.Errorf("%s", out)
+	}
+
+	c, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	rows := func() (n int) {
+		t.Helper()
+		if err := c.QueryRow(t.Context(), "SELECT sum(rows) FROM urlake.urls").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	// A worker dies while it waits for a lock in the middle of a step.
+	run(0, "ingest", "--dataset", "days", "--batch", "3", "--wait", list(3))
+	tx, err := c.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE urlake.load_chunks IN SHARE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	run(0, "export", "postgres", "--dsn", dsn)
+	until(t, "the worker waits for the lock", func(ctx context.Context) error {
+		var waiting bool
+		err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'urlake.load_chunks'::regclass)").Scan(&waiting)
+		if err == nil && !waiting {
+			err = errors.New("nobody waits")
+		}
+		return err
+	})
+	if err := index.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	worker()
+	if n := rows(); n != 1000 {
+		t.Errorf("%d rows while the export is under way", n)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := exportRuns(t, u, postgres.DefaultSchema)[0].Execution.WorkflowID
+	if out, errs, code := u.starter(t, "watch", id); code != 0 || !strings.Contains(out, "1,500 rows of 1,500 URLs") {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
+	if n := rows(); n != 1500 {
+		t.Errorf("%d rows", n)
+	}
+	var got, want []string
+	if list, err := c.Query(t.Context(), "SELECT url FROM urlake.urls u JOIN urlake.domain64 d ON d.number = u.domain64 WHERE d.domain = 'site4.test'"); err != nil {
+		t.Fatal(err)
+	} else if got, err = pgx.CollectRows(list, pgx.RowTo[string]); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(run(0, "urls", "site4.test", "--dataset", "days", "--format", "text")) {
+		want = append(want, strings.TrimSpace(line))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if len(want) != 3*56 && len(want) != 3*55 || !slices.Equal(got, want) {
+		t.Errorf("%d URLs of a domain in the database, %d in the lake", len(got), len(want))
+	}
+	// A takedown goes to the database with the next export.
+	run(0, "takedown", "add", "--domain", "site4.test", "--reason", "request 18")
+	var res postgres.Result
+	u.starterJSON(t, &res, "export", "postgres", "--dsn", dsn, "--wait", "--json", "--lake", u.lake)
+	if res.Rows != int64(1500-len(want)) || res.Removed != int64(len(want)) || res.Whole {
+		t.Errorf("%+v", res)
+	}
+	if *histories != "" {
+		for i, r := range exportRuns(t, u, postgres.DefaultSchema) {
+			out := u.temporalCLI(t, "workflow", "show", "--workflow-id", r.Execution.WorkflowID, "--run-id", r.Execution.RunID, "--output", "json")
+			write(t, *histories, fmt.Sprintf("postgres-%d.json", i), out)
+		}
+	}
+}
+
+// exportRun is a run of an export as Temporal lists it.
+type exportRun struct {
+	Execution struct{ WorkflowID, RunID string }
+}
+
+// exportRuns returns the runs of exports to a schema, newest first.
+func exportRuns(t *testing.T, u *urlake, schema string) (runs []exportRun) {
+	t.Helper()
+	var listed []exportRun
+	until(t, "Temporal lists the exports", func(context.Context) error {
+		out := u.temporalCLI(t, "workflow", "list", "--output", "json", "--query", "WorkflowType = 'PostgresExportWorkflow'")
+		if err := json.Unmarshal([]byte(out), &listed); err != nil {
+			return err
+		}
+		runs = slices.DeleteFunc(listed, func(r exportRun) bool {
+			return !strings.HasPrefix(r.Execution.WorkflowID, "export-postgres:"+schema+":")
+		})
+		if len(runs) == 0 {
+			return errors.New("none is listed")
+		}
+		return nil
+	})
+	return runs
+}

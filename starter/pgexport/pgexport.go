@@ -1,0 +1,160 @@
+// Package pgexport is "starter export postgres": what it starts and prints, and how it is
+// scheduled.
+package pgexport
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/zeebo/xxh3"
+	"go.temporal.io/sdk/client"
+
+	"github.com/urlake/urlake/export/postgres"
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/starter/schedule"
+	"github.com/urlake/urlake/starter/single"
+	"github.com/urlake/urlake/workflows"
+)
+
+// NewCommand returns the verb, without what runs it and without --lake, and what its flags say.
+func NewCommand() (*cobra.Command, *workflows.PostgresExportInput) {
+	in := &workflows.PostgresExportInput{}
+	cmd := &cobra.Command{
+		Use:   "postgres --lake URL --dsn DSN [flags]",
+		Short: "Bring a schema of a PostgreSQL database to a version of the lake",
+		Long: `Postgres copies the URLs of a version, or of some datasets or domains of it, into a schema
+of a PostgreSQL 14 or later. The first export creates the schema. Later ones write only
+what differs: new, replaced and retired batches, and takedowns. If the database has the
+version already, nothing is written.
+
+Readers are not blocked, and see either the version before or the new one: rows are
+copied into tables that nobody reads, get their keys there, and become visible in one
+transaction, in which the rows of every dataset are counted and compared with the lake's.
+
+Workers connect to the database, so the DSN is one for them. It must have no password,
+because Temporal keeps it: leave the password to PGPASSFILE or PGPASSWORD of the workers,
+name a service of theirs (service=NAME), or a variable of their environment that has the
+DSN (env:URLAKE_DSN_…).
+
+A TLD, a site or a subdomain with --partition-rows URLs gets a partition of its own when
+everything is loaded: at the first export, and with --rebuild.
+
+docs/postgres.md describes the tables, and how to ask them.`,
+		Example: `  starter export postgres --lake s3://b/lake --dsn postgres://urlake@db/urls --wait
+  starter export postgres --lake s3://b/lake --dsn service=urls --dataset crawl --schema crawl
+  starter export postgres --lake s3://b/lake --dsn env:URLAKE_DSN --domain example.com`,
+		Args: cli.Args(cobra.NoArgs),
+	}
+	f := cmd.Flags()
+	f.StringVar(&in.DSN, "dsn", "", "how workers connect: a `DSN` without a password: a URL, keywords, service=NAME or env:URLAKE_DSN_…")
+	f.StringVar(&in.Schema, "schema", postgres.DefaultSchema, "`SCHEMA` of the tables, created if it is missing")
+	f.StringArrayVar(&in.Datasets, "dataset", nil, "export only this dataset, by `NAME` or number; repeatable (default: all)")
+	f.StringArrayVar(&in.Domains, "domain", nil, "export only this registrable `DOMAIN`; repeatable (default: all)")
+	f.StringVar(&in.Version, "version", "", "`VERSION` of the lake or its tag (default: the current one)")
+	f.StringVar(&in.Layout, "layout", postgres.DefaultLayout, "`BITS` of a number's TLD, domain, subdomain and path; 12-24-20-8 has room for all TLDs")
+	f.Int64Var(&in.PartitionRows, "partition-rows", postgres.DefaultPartitionRows, "`ROWS` from which on a TLD, site or subdomain gets a partition")
+	f.StringArrayVar(&in.IDMap, "id-map", nil,
+		"`DATASET=FIELD`: the dataset's URLs are those that were requested, and this field of the extras has the canonical ones; repeatable")
+	f.BoolVar(&in.Rebuild, "rebuild", false, "load everything anew beside what is there, and then take its place")
+	f.StringVar(&in.Deadline, "deadline", "", "give up after this `DURATION`, e.g. 6h (default: 7d)")
+	return cmd, in
+}
+
+// Check returns an error for flags that make no sense.
+func Check(in *workflows.PostgresExportInput) error {
+	if in.DSN == "" {
+		return cli.Usagef("--dsn is missing; use e.g. postgres://user@host/database")
+	}
+	if err := postgres.CheckDSN(in.DSN); err != nil {
+		return cli.Usagef("--dsn: %w", err)
+	}
+	if err := in.Spec.Check(); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	if _, err := deadline.Parse(in.Deadline); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	return nil
+}
+
+// ID is the id of the workflow that exports a lake to a schema: two at once would get in each
+// other's way.
+func ID(in *workflows.PostgresExportInput) string {
+	return fmt.Sprintf("export-postgres:%s:%08x@%s", in.Schema, uint32(xxh3.HashString(in.DSN)), in.Lake)
+}
+
+// Start starts the workflow, unless one for the same schema is running.
+func Start(ctx context.Context, c client.Client, in *workflows.PostgresExportInput) (client.WorkflowRun, error) {
+	return single.Start(ctx, c, ID(in), "run of this export", in.Lake, workflows.PostgresExportWorkflow, *in)
+}
+
+// Progress asks an export how far it is: the share that is done, its stage and a line that
+// describes it. ok is false if it does not answer, for example since no worker runs.
+func Progress(ctx context.Context, c client.Client, run client.WorkflowRun) (share float64, stage, line string, ok bool) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	var p workflows.PostgresExportProgress
+	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
+	if err != nil || v.Get(&p) != nil {
+		return 0, "", "", false
+	}
+	share, line = describe(&p)
+	return share, p.Stage, line, true
+}
+
+// describe returns what Progress does. Loading takes most of the time, then the keys.
+func describe(p *workflows.PostgresExportProgress) (share float64, line string) {
+	of := func(done, all int) float64 { return float64(done) / float64(max(1, all)) }
+	switch p.Stage {
+	case "load":
+		return 0.02 + 0.58*of(p.ChunksDone, p.Chunks), fmt.Sprintf("loading, %s of about %s done", cli.Count(p.RowsDone), cli.Plural(p.Rows, "row"))
+	case "index":
+		return 0.60 + 0.30*of(p.TablesDone, p.Tables), fmt.Sprintf("indexing, %d of %s done", p.TablesDone, cli.Plural(int64(p.Tables), "table"))
+	case "finish":
+		return 0.90, "counting, and making the rows visible"
+	}
+	return 0, "planning"
+}
+
+// Print prints the result of an export for people.
+func Print(w io.Writer, r *postgres.Result) {
+	if r.Current {
+		cli.Fprintf(w, "The database has version %s already: %s of %s in %s. Nothing was written\n", r.Version,
+			cli.Plural(r.Rows, "row"), cli.Plural(r.URLs, "URL"), cli.Plural(r.Datasets, "dataset"))
+		return
+	}
+	cli.Fprintf(w, "The database has version %s: %s of %s in %s, as many of each dataset as the lake\n", r.Version,
+		cli.Plural(r.Rows, "row"), cli.Plural(r.URLs, "URL"), cli.Plural(r.Datasets, "dataset"))
+	how := ""
+	if r.Whole {
+		how = ", all loaded anew"
+	}
+	cli.Fprintf(w, "  added        %s%s\n  removed      %s\n", cli.Count(r.Added), how, cli.Count(r.Removed))
+	if r.Collisions > 0 {
+		cli.Fprintf(w, "  collisions   %s in the table collisions, whose keys other URLs have\n", cli.Plural(r.Collisions, "URL"))
+	}
+}
+
+// Kind schedules exports.
+func Kind() schedule.Kind {
+	return schedule.Kind{
+		Use:     "postgres --lake URL --dsn DSN --cron '30 5 * * *' [flags]",
+		Short:   "Bring a schema of a PostgreSQL database to the current version regularly",
+		Long:    `Each run does what "starter export postgres" does.`,
+		Example: `  starter schedule create postgres --lake s3://b/lake --dsn service=urls --cron '30 5 * * *'`,
+		New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
+			once, in := NewCommand()
+			cmd.Flags().AddFlagSet(once.Flags())
+			cmd.Args = cli.Args(cobra.NoArgs)
+			return func(lake string, _ []string) (*schedule.Work, error) {
+				in.Lake = lake
+				return &schedule.Work{Kind: "postgres", Lake: lake, Name: "postgres-" + in.Schema,
+					Workflow: workflows.PostgresExportWorkflow, Input: in}, Check(in)
+			}
+		},
+	}
+}

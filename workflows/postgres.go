@@ -1,0 +1,108 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/export/postgres"
+)
+
+// PostgresExportInput says what of which lake goes to which database.
+type PostgresExportInput struct {
+	postgres.Spec
+	// Deadline is how long the export may take, as in ingest.Spec.
+	Deadline string `json:"deadline,omitempty"`
+
+	problem string // see UnmarshalJSON
+}
+
+// PostgresExportProgress answers the "progress" query.
+type PostgresExportProgress struct {
+	// Stage is plan, load, index, finish or done.
+	Stage   string `json:"stage"`
+	Version string `json:"version,omitempty"`
+	// Rows is about how many rows are loaded, RowsDone how many of them are. Chunks and Tables are
+	// how many steps load and index them.
+	Rows       int64 `json:"rows"`
+	RowsDone   int64 `json:"rows_done"`
+	Chunks     int   `json:"chunks"`
+	ChunksDone int   `json:"chunks_done"`
+	Tables     int   `json:"tables"`
+	TablesDone int   `json:"tables_done"`
+}
+
+// PostgresExportWorkflow brings a schema of a PostgreSQL database to a version of a lake (package
+// export/postgres). Readers of the database see the version before or this one. If it fails, they
+// see the one before, and the next export with the same input goes on with what was loaded.
+//
+// The input has no password: workers have it.
+func PostgresExportWorkflow(ctx workflow.Context, in PostgresExportInput) (*postgres.Result, error) {
+	invalid := func(problem string) error {
+		return temporal.NewNonRetryableApplicationError("export to PostgreSQL: "+problem, activities.ErrInput, nil)
+	}
+	if in.problem != "" {
+		return nil, invalid(in.problem)
+	}
+	if in.Lake == "" {
+		return nil, invalid("lake: it is missing")
+	}
+	if err := checkQueue(ctx, in.Lake); err != nil {
+		return nil, err
+	}
+	s, err := newSteps(ctx, in.Lake, in.Deadline, fewerSteps)
+	if err != nil {
+		return nil, err
+	}
+	p := PostgresExportProgress{Stage: "plan"}
+	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (PostgresExportProgress, error) { return p, nil }); err != nil {
+		return nil, err
+	}
+	run := workflow.GetInfo(ctx).OriginalRunID
+	out, err := s.exportPostgres(ctx, in.Spec, run, &p)
+	s.cleanUp(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	p.Stage = StageDone
+	return out, nil
+}
+
+func (s steps) exportPostgres(
+	ctx workflow.Context, spec postgres.Spec, run string, p *PostgresExportProgress,
+) (*postgres.Result, error) {
+	var plan activities.PostgresPlan
+	if err := s.run(ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanPostgres, spec, run); err != nil {
+		return nil, err
+	}
+	if plan.Current {
+		return &plan.Have, nil
+	}
+	if err := setAttributes(ctx, plan.Searchable, activities.AttributeLake, s.lake, activities.AttributeVersion, plan.Version); err != nil {
+		return nil, err
+	}
+	p.Stage, p.Version, p.Rows, p.Chunks, p.Tables = "load", plan.Version, plan.Rows, plan.Chunks, plan.Tables
+	if err := all(ctx, p.Chunks, func(ctx workflow.Context, i int) error {
+		var loaded postgres.Loaded
+		err := s.move(ctx, activities.PoolIndex, &loaded, (*activities.Index)(nil).LoadPostgres, s.lake, run, i)
+		p.ChunksDone++
+		p.RowsDone += loaded.Rows
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	p.Stage = "index"
+	if err := all(ctx, p.Tables, func(ctx workflow.Context, i int) error {
+		err := s.run(ctx, activities.PoolIndex, nil, (*activities.Index)(nil).IndexPostgres, s.lake, run, i)
+		p.TablesDone++
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	p.Stage = "finish"
+	var out postgres.Result
+	if err := s.run(ctx, activities.PoolPublish, &out, (*activities.Publish)(nil).FinishPostgres, s.lake, run); err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
