@@ -55,7 +55,7 @@ func roundsOfListsAndScans(t *testing.T, store blob.Store, domains, segments int
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(info.Key, "/postings/") && strings.HasSuffix(info.Key, ".idx") {
+		if strings.Contains(info.Key, "/postings/") && strings.HasSuffix(info.Key, "/postings.idx.zst") {
 			postings += int(info.Size)
 		}
 	}
