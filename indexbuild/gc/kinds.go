@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/export/domain64/numbers"
+	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
@@ -84,6 +85,7 @@ var others = []struct {
 			"only reading all records would show that none does",
 	},
 	{"readers of datasets", form(access.ListKey), "there is one, which is replaced"},
+	{"setting of path trees", form(treebuild.SettingKey), "there is one, which is replaced"},
 	{"copy of the readers of datasets", form(access.CopyKey), "there is one, which is replaced"},
 	{"tokens", form(access.TokensKey), "there is one, which is replaced; tokens that ended leave it after a while"},
 	{"leases", regexp.MustCompile("^" + lease.Root + `[^/]+\.json$`), "a collection removes those of dead holders when it ends"},

@@ -252,6 +252,9 @@ func (c *checker) version(v *manifest.Version, counted bool) error {
 		if err := c.segment(SegmentRef(s)); err != nil {
 			return err
 		}
+		if err := c.trees(SegmentRef(s)); err != nil {
+			return err
+		}
 	}
 	for _, s := range v.Segments {
 		if s.Dead == nil || c.done[s.View()] {
@@ -426,6 +429,22 @@ func (c *checker) segment(ref segment.Ref) error {
 		c.report.Problems = append(c.report.Problems, fmt.Sprintf("segment %s: %d more problems", ref.ID, more))
 	}
 	return nil
+}
+
+// trees checks the index of path trees of a segment, if it has one.
+func (c *checker) trees(ref segment.Ref) error {
+	_, err := codec.Confirm(func() (struct{}, error) {
+		return struct{}{}, verify.Trees(c.ctx, c.store, ref, c.opt.Deep)
+	})
+	var format *codec.FormatError
+	switch {
+	case errors.As(err, &format):
+		c.report.Problems = append(c.report.Problems, format.Error())
+		return nil
+	case errors.Is(err, blob.ErrNotExist):
+		return nil // an object of the segment, or a part, whose check has reported it
+	}
+	return c.add(err)
 }
 
 // batch checks a batch's record, parts, postings and rejects, and returns the record, or nil if

@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -150,7 +151,29 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) 
 			return err
 		}
 	}
-	return nil
+	return trees(ctx, store, built.segments(), tempDir)
+}
+
+// treeMemory bounds the memory of sorting for an index of path trees. It is well within what a
+// worker reserves for work on a segment.
+const treeMemory = 64 << 20
+
+// trees builds the indexes of path trees of segments, if the lake is to have them. What is damaged
+// is left for a check of the lake to report: a segment is whole without this index, and a damaged
+// part, which alone it reads in a publish, must not hold up other batches.
+func trees(ctx context.Context, store blob.Store, segments []segment.Ref, tempDir string) error {
+	always, err := treebuild.Always(ctx, store)
+	if err == nil && always {
+		for _, ref := range segments {
+			if _, _, err = treebuild.Ensure(ctx, store, ref, treebuild.Options{TempDir: tempDir, MemoryBytes: treeMemory}); err != nil {
+				break
+			}
+		}
+	}
+	if errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
+	return err
 }
 
 // Commit makes the version in which the plan's segments take the places of those that they replace,

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -90,7 +92,8 @@ func addLines(to *[]string, lines ...string) {
 // Rebuild checks the segment with the id which, or with RebuildAll the whole lake, and mends what
 // can be made again from what is left:
 //
-//   - damaged and missing files of segments, of all versions that the manifest lists
+//   - damaged and missing files of segments, of all versions that the manifest lists, and damaged
+//     indexes of their path trees
 //   - damaged and missing postings, from parts
 //   - damaged and missing parts and records of unions, from the parts of their batches
 //   - the registry's datasets, from its copy and the version; the ledger, from the version and the
@@ -295,7 +298,7 @@ func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current boo
 	replaceable := errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) && format.Found < format.Known
 	switch {
 	case err == nil:
-		return r.overlay(v, s)
+		return errors.Join(r.overlay(v, s), r.trees(s))
 	case !current || !replaceable:
 		return err
 	case s.Dead != nil:
@@ -303,6 +306,37 @@ func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current boo
 		return fmt.Errorf("%w; it has dead rows: compact the lake in full, which writes its other batches to another segment", err)
 	}
 	return r.replace(v, s, batches)
+}
+
+// trees makes the index of a segment's path trees again if it is damaged, or if it is missing and
+// the lake is to have it.
+func (r *rebuilder) trees(s manifest.Segment) error {
+	type inspected struct {
+		state treebuild.State
+		why   error
+	}
+	found, err := codec.Confirm(func() (inspected, error) {
+		state, _, why, err := treebuild.Inspect(r.ctx, r.store, s.ID)
+		return inspected{state, why}, cmp.Or(err, why)
+	})
+	if err != nil && found.state != treebuild.Damaged {
+		return err
+	}
+	wanted := found.state == treebuild.Damaged
+	if found.state == treebuild.Missing {
+		if wanted, err = treebuild.Always(r.ctx, r.store); err != nil {
+			return err
+		}
+	}
+	if !wanted {
+		return nil
+	}
+	_, err = treebuild.Build(r.ctx, r.store, lakecheck.SegmentRef(s), treebuild.Options{TempDir: r.tempDir, MemoryBytes: treeMemory})
+	if err == nil {
+		addLines(&r.out.Segments, s.ID)
+		r.out.Files++
+	}
+	return err
 }
 
 // overlay writes the overlay of a segment's dead rows again if it is lost. It follows from the dead

@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -547,12 +548,13 @@ func (in *inspector) part(ctx context.Context, store blob.Store, info blob.Info,
 
 var (
 	segmentKey  = regexp.MustCompile(`^index/segments/([0-9a-f]{32})/domains\.txt\.zst$`)
+	treeKey     = regexp.MustCompile(`^index/segments/([0-9a-f]{32})/tree-[0-9a-f]{32}\.zst$`)
 	pageKeysKey = regexp.MustCompile(`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`)
 	postingsKey = regexp.MustCompile(`^batches/dataset_id=([0-9]+)/[^/]+/postings-[0-9a-f]{32}\.zst$`)
 )
 
-// names looks for the name of a domain in the lists of domains of segments, also of those that no
-// version has.
+// names looks for the name of a domain in the lists of domains and in the path trees of segments,
+// also of those that no version has.
 func (in *inspector) names(ctx context.Context) error {
 	for info, err := range in.store.List(ctx, "index/segments/") {
 		if err != nil {
@@ -560,9 +562,12 @@ func (in *inspector) names(ctx context.Context) error {
 		}
 		m := segmentKey.FindStringSubmatch(info.Key)
 		if m == nil {
+			m = treeKey.FindStringSubmatch(info.Key)
+		}
+		if m == nil {
 			continue
 		}
-		has, err := in.listHas(ctx, in.store, info)
+		has, err := in.indexHas(ctx, in.store, info)
 		if errors.Is(err, codec.ErrCorrupt) {
 			in.state.Unknown = append(in.state.Unknown, err.Error())
 			continue
@@ -775,6 +780,27 @@ func (in *inspector) tags(versions []string) string {
 		return ""
 	}
 	return fmt.Sprintf(`; it keeps versions with a tag until "starter tag --remove" removes it: %s`, strings.Join(names, ", "))
+}
+
+// indexHas reports whether a list of domains, or an index of path trees, has the rule's domain, or a
+// name below it.
+func (in *inspector) indexHas(ctx context.Context, store blob.Store, info blob.Info) (bool, error) {
+	if !treeKey.MatchString(info.Key) {
+		return in.listHas(ctx, store, info)
+	}
+	index, err := pathtree.OpenFile(ctx, store, info.Key, info.Size)
+	if err != nil {
+		return false, err
+	}
+	for n, err := range index.All(ctx) {
+		if err != nil {
+			return false, err
+		}
+		if host, _, _ := strings.Cut(string(n.Path), "/"); in.covers(host) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // listHas reports whether a list of domains has the rule's domain, or a name below it.

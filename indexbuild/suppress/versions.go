@@ -211,7 +211,7 @@ func (in *inspector) kindOf(key string) (kind string, may bool) {
 		return "pack", in.namesGo()
 	}
 	switch {
-	case segmentKey.MatchString(key):
+	case segmentKey.MatchString(key), treeKey.MatchString(key):
 		return "index", in.namesGo()
 	case pageKeysKey.MatchString(key):
 		return "page keys", true
@@ -232,7 +232,7 @@ func (in *inspector) versionHolds(
 		rows, err = in.part(ctx, store, info, dataset)
 		return rows > 0, rows, err
 	case "index":
-		holds, err = in.listHas(ctx, store, info)
+		holds, err = in.indexHas(ctx, store, info)
 	case "page keys":
 		holds, err = in.pageKeysHave(ctx, store, info)
 	case "pack":

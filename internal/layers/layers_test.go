@@ -124,12 +124,16 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/verify": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
-		"indexbuild/segment/membership", "lake", "lake/blob", "lake/codec", "lake/part",
+		"indexbuild/segment/membership", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec", "lake/part",
 		"lake/partreader", "lake/remedy",
 	},
 	"indexbuild/repair": {
 		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
+	},
+	"indexbuild/segment/pathtree": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
+	"indexbuild/treebuild": {
+		"indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
 	},
 	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/deadrows": {
@@ -137,7 +141,7 @@ var allowed = map[string][]string{
 		"lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
 	},
 	"indexbuild/suppress": {
-		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/seekable",
 		"lake/takedown", "lake/trash", "lake/urlnorm",
 	},
@@ -164,7 +168,7 @@ var allowed = map[string][]string{
 	"indexbuild/publish": {
 		"indexbuild/unite", "indexbuild", "indexbuild/deadrows", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/published", "indexbuild/repack", "indexbuild/repair", "indexbuild/segment", "indexbuild/segment/overlay",
-		"indexbuild/suppress", "indexbuild/verify", "lake",
+		"indexbuild/suppress", "indexbuild/treebuild", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown", "lake/trash",
 	},
@@ -174,7 +178,7 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
-		"export/domain64/numbers", "indexbuild/publish", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
+		"export/domain64/numbers", "indexbuild/publish", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
@@ -227,7 +231,7 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
-		"starter/find", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/takedown", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/find", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/export": {
 		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy", "serve/lookup",
@@ -255,10 +259,14 @@ var allowed = map[string][]string{
 	"starter/compaction": {
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
 	},
-	"starter/garbage":     {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
-	"starter/pgexport":    {"export/postgres", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows"},
-	"starter/schedule":    {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
-	"starter/single":      {"activities", "internal/cli"},
+	"starter/garbage":  {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
+	"starter/pgexport": {"export/postgres", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows"},
+	"starter/schedule": {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
+	"starter/single":   {"activities", "internal/cli"},
+	"starter/tree": {
+		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob", "lake/manifest", "lake/remedy",
+		"serve/lookup", "serve/tree", "starter/lookup",
+	},
 	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "serve/format", "serve/lookup"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
@@ -274,9 +282,10 @@ var allowed = map[string][]string{
 	"serve/lru":               {},
 	"serve/hot":               {},
 	"serve/bulk":              {"lake/codec", "lake/urlnorm", "serve/lookup"},
+	"serve/tree":              {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup"},
 	"serve/api": {
 		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/lru", "serve/turns", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/lru", "serve/tree", "serve/turns", "serve/ui",
 	},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},
 	"serve/auth":        {"lake/access"},

@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/tree"
 )
 
 // check holds the lake against the map.
@@ -125,7 +126,7 @@ func (m *machine) versionAgrees(v *version, want *answers) error {
 	for _, host := range hosts {
 		domains[domainOf(host, v.list)] = true
 	}
-	got := &answers{map[place]totals{}, map[place][]string{}, map[string]int64{}, 0}
+	got := &answers{map[place]totals{}, map[place][]string{}, map[string]treeNode{}, map[string]int64{}, 0}
 	for _, domain := range slices.Sorted(maps.Keys(domains)) {
 		target, err := lookup.ParseTarget(domain)
 		if err != nil {
@@ -138,8 +139,14 @@ func (m *machine) versionAgrees(v *version, want *answers) error {
 		if page.Domain != domain || page.Total != len(page.Datasets) || page.Cursor != "" {
 			return fmt.Errorf("%s: answer %+v", domain, page)
 		}
+		if err := m.addTree(got, snap, target, "", nil); err != nil {
+			return fmt.Errorf("tree of %s: %w", domain, err)
+		}
 		for _, d := range page.Datasets {
 			at := place{domain, d.Name}
+			if err := m.addTree(got, snap, target, d.Name, []uint32{d.ID}); err != nil {
+				return fmt.Errorf("tree of %v: %w", at, err)
+			}
 			got.totals[at] = totals{d.Rows, d.Size, d.HasSize, d.FirstTS, d.LastTS, d.HasTS}
 			if got.rows[at], err = m.list(snap, target, d.ID); err != nil {
 				return fmt.Errorf("URLs of %v: %w", at, err)
@@ -158,6 +165,54 @@ func (m *machine) versionAgrees(v *version, want *answers) error {
 		return fmt.Errorf("(-map +lake):\n%.4000s", diff)
 	}
 	return nil
+}
+
+// addTree adds the nodes of the tree of a domain to what a version has answered.
+func (m *machine) addTree(got *answers, snap *lookup.Snapshot, target lookup.Target, dataset string, only []uint32) error {
+	q := tree.Query{Target: target, Datasets: only, Depth: 1 + m.steps%5, Limit: 1 + m.steps%3}
+	var add func(n *tree.Node) error
+	add = func(n *tree.Node) error {
+		if n.Rows > 0 {
+			got.nodes[dataset+" "+target.Host+" "+n.Path] = treeNode{n.Rows, n.Direct, n.Size, n.HasSize}
+		}
+		if n.Nodes != nil && len(n.Nodes) == n.Children {
+			for i := range n.Nodes {
+				if err := add(&n.Nodes[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if n.Children == 0 {
+			return nil
+		}
+		below := q
+		children := 0
+		for below.Path = n.Path; ; {
+			page, err := m.trees.Answer(m.Context(), snap, below)
+			if err != nil {
+				return err
+			}
+			for i := range page.Nodes {
+				children++
+				if err := add(&page.Nodes[i]); err != nil {
+					return err
+				}
+			}
+			if below.Cursor = page.Cursor; below.Cursor == "" {
+				break
+			}
+		}
+		if children != n.Children {
+			return fmt.Errorf("%q has %d children, want %d", n.Path, children, n.Children)
+		}
+		return nil
+	}
+	page, err := m.trees.Answer(m.Context(), snap, q)
+	if err != nil {
+		return err
+	}
+	return add(&page.Node)
 }
 
 // list reads a list of URLs page by page, and returns it sorted.

@@ -16,10 +16,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/urlake/urlake/indexbuild/gc"
+	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -32,6 +34,7 @@ import (
 	"github.com/urlake/urlake/lake/trash"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/tree"
 	"github.com/urlake/urlake/starter/retire"
 )
 
@@ -42,6 +45,7 @@ type machine struct {
 	store   blob.Store
 	world   *world
 	server  *lookup.Server
+	trees   *tree.Engine
 	files   []*file
 	pending []*pending
 	lists   []*urlnorm.SuffixList
@@ -131,6 +135,35 @@ func (m *machine) restart() {
 		m.Fatal(err)
 	}
 	m.server = lookup.NewServer(m.store, lookup.Options{CacheDir: cache, KeepOpen: 8})
+	m.trees = tree.NewEngine(0, 0)
+}
+
+// buildTrees builds the indexes of path trees of the current version, and says whether publishes
+// and compactions build those of their segments.
+func (m *machine) buildTrees() {
+	always := uniform(3).Draw(m.rt, "always") > 0
+	m.count("build trees")
+	m.attempt("build trees", func(*world) {}, func(store blob.Store) error {
+		if err := treebuild.SetAlways(m.Context(), store, always); err != nil {
+			return err
+		}
+		list, _, err := manifest.Read(m.Context(), store)
+		if err != nil {
+			return err
+		}
+		v, err := manifest.ReadVersion(m.Context(), store, list.Versions[len(list.Versions)-1])
+		if err != nil {
+			return err
+		}
+		for _, s := range v.Segments {
+			ref := lakecheck.SegmentRef(s)
+			if _, _, err := treebuild.Ensure(m.Context(), store, ref, treebuild.Options{TempDir: m.temp, MemoryBytes: 1 << 14}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	m.trees = tree.NewEngine(0, 0) // which looks for them at once
 }
 
 // attempt lets an actor work on the lake. The actor may crash at any change of the store, or miss a

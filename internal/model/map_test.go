@@ -454,14 +454,15 @@ type place struct{ Domain, Dataset string }
 // answers is what a version answers.
 type answers struct {
 	totals map[place]totals
-	rows   map[place][]string // URLs with their times, sorted
+	rows   map[place][]string  // URLs with their times, sorted
+	nodes  map[string]treeNode // of the trees of all domains, by dataset ("" for all), domain and path
 	// datasets has the rows of each dataset of the version, also of those that are all hidden.
 	datasets map[string]int64
 	all      int64
 }
 
 func (w *world) answers(v *version) *answers {
-	a := &answers{map[place]totals{}, map[place][]string{}, map[string]int64{}, 0}
+	a := &answers{map[place]totals{}, map[place][]string{}, map[string]treeNode{}, map[string]int64{}, 0}
 	for id, c := range v.batches {
 		a.datasets[id.dataset] += 0
 		for i := range c.rows {
@@ -474,6 +475,7 @@ func (w *world) answers(v *version) *answers {
 			t.add(r)
 			a.totals[at] = t
 			a.rows[at] = append(a.rows[at], shown(r.url(), r.ts, r.hasTS))
+			a.addNodes(at, r)
 			a.datasets[id.dataset]++
 			a.all++
 		}
@@ -482,6 +484,32 @@ func (w *world) answers(v *version) *answers {
 		slices.Sort(list)
 	}
 	return a
+}
+
+// treeNode is a host or a directory of a domain, or the domain.
+type treeNode struct {
+	Rows, Direct, Size int64
+	HasSize            bool
+}
+
+// addNodes counts a row at all nodes above it.
+func (a *answers) addNodes(at place, r *row) {
+	path, _, _ := strings.Cut(r.path, "?")
+	parts := strings.SplitAfter(r.host+path, "/")
+	for _, dataset := range []string{"", at.Dataset} {
+		for i := range parts {
+			name := dataset + " " + at.Domain + " " + strings.Join(parts[:i], "")
+			n := a.nodes[name]
+			n.Rows++
+			if i == len(parts)-1 {
+				n.Direct++
+			}
+			if r.hasSize {
+				n.Size, n.HasSize = n.Size+r.size, true
+			}
+			a.nodes[name] = n
+		}
+	}
 }
 
 // shown is a row as an answer has it.

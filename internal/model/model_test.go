@@ -76,6 +76,7 @@ func (m *machine) step(*rapid.T) {
 		{"withdraw", 2, len(w.ids(m.waits)) > 0, m.withdraw},
 		{"pack", 2, true, m.pack},
 		{"compact", 4, published, m.compact},
+		{"build trees", 2, published, m.buildTrees},
 		{"begin", 3, len(m.pending) < 2, m.begin},
 		{"commit", 4, len(m.pending) > 0, m.commit},
 		{"takedown", 3, published && len(w.rules) < 6, m.takedown},

@@ -46,6 +46,8 @@ func Of(lakeURL, key string) string {
 	case strings.HasPrefix(key, "batches/packs/"):
 		return "restore the postings in it with: " + rebuild + ", and ingest its batches again (" + starter() + " ingest --lake " +
 			lakeURL + " --datasets-from … --again, if they were ingested so)"
+	case key == "index/trees.json", treeForm.MatchString(key):
+		return "mend it with: " + starter() + " tree build --lake " + lakeURL
 	case key == "index/trash/sweep.json":
 		return "the next ingest or publish writes it again, on S3 after it has waited for 45 minutes"
 	case strings.HasPrefix(key, "index/leases/"):
@@ -71,6 +73,9 @@ func Of(lakeURL, key string) string {
 	}
 	return ""
 }
+
+// treeForm are the keys of indexes of path trees.
+var treeForm = regexp.MustCompile(`^index/segments/[0-9a-f]{32}/tree(-[0-9a-f]{32}\.zst|\.json)$`)
 
 // ingestedForms are the keys of what only an ingest can write: parts, batch records and lists of
 // rejects, with dataset and batch.

@@ -314,6 +314,7 @@ func (n *names) answerOf(t *testing.T, w *httptest.ResponseRecorder) (got any, n
 func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 	store, versions, _ := closedLake(t, func(string) bool { return true })
 	setReaders(t, store)
+	buildTrees(t, store) // the other lakes have none
 	whole := startClosed(t, store)
 	wholeNames := namesOf(t, store, versions)
 	domains := []string{
@@ -402,12 +403,18 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 					escaped := url.PathEscape(domain)
 					compare(func(n names, _ func(string) string) string { return "/v1/domain/" + escaped + query(n) })
 					compare(func(n names, _ func(string) string) string { return "/" + query(n, "domain", domain) })
+					compare(func(n names, _ func(string) string) string {
+						return "/v1/domain/" + escaped + "/tree" + query(n, "depth", "2", "limit", "2")
+					})
 					compare(func(n names, _ func(string) string) string { return "/" + query(n, "url", "https://"+domain+"/1") })
 					compare(func(n names, _ func(string) string) string { return "/v1/url" + query(n, "url", domain) })
 					compare(func(n names, _ func(string) string) string {
 						return "/v1/url" + query(n, "url", "https://"+domain+"/1")
 					})
 					for _, dataset := range append(closedDatasets, "never") {
+						compare(func(n names, _ func(string) string) string {
+							return "/v1/domain/" + escaped + "/tree" + query(n, "dataset", dataset, "sort", "rows")
+						})
 						compare(func(n names, _ func(string) string) string {
 							return "/v1/domain/" + escaped + "/datasets/" + dataset + "/urls" + query(n, "limit", "2")
 						})

@@ -31,6 +31,7 @@ import (
 	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/tree"
 	"github.com/urlake/urlake/serve/turns"
 )
 
@@ -58,7 +59,8 @@ type handler struct {
 	bulks    chan struct{}
 	bulkWait time.Duration
 	auth     auth.Authenticator // nil if nobody is asked who they are
-	tracer   trace.Tracer       // nil if requests are not traced
+	trees    *tree.Engine
+	tracer   trace.Tracer // nil if requests are not traced
 }
 
 // Option is a setting of the handler.
@@ -73,6 +75,9 @@ func Origins(list []string) Option { return func(h *handler) { h.origins = list 
 
 // Proxies names the networks of proxies whose X-Forwarded-For says who the client is.
 func Proxies(list []netip.Prefix) Option { return func(h *handler) { h.proxies = list } }
+
+// TreeRows sets how many rows are read for one answer about a tree at most.
+func TreeRows(n int64) Option { return func(h *handler) { h.trees = tree.NewEngine(n, 0) } }
 
 // Ready connects /readyz with r.
 func Ready(r *Readiness) Option { return func(h *handler) { h.ready = r } }
@@ -144,6 +149,7 @@ func routes(
 	h := &handler{
 		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
 		ready: &Readiness{}, turns: metrics.state.turns, answers: answers.New(DefaultAnswerCache), bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait,
+		trees: tree.NewEngine(0, 0),
 	}
 	for _, set := range options {
 		set(h)
@@ -170,6 +176,9 @@ func routes(
 		name: "urls", kept: true, parameters: urlsParameters, repeated: "filter", answer: h.urls, weight: urlsRows, states: h.oneVersion,
 		streams: streamsURLs, streamed: metrics.route("urls_stream"),
 	}, "GET /v1/domain/{d}/datasets/{id}/urls", "GET /domain/{d}/dataset/{id}/urls")
+	handle(route{
+		name: "tree", parameters: treeParameters, answer: h.tree, weight: treeRows, states: h.oneVersion,
+	}, "GET /v1/domain/{d}/tree")
 	handle(route{
 		name: "datasets", kept: true, parameters: []string{"cursor", "version"}, answer: h.datasets,
 		weight: always(100), states: h.oneVersion,

@@ -68,6 +68,8 @@ func asProblem(err error) *problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case treeProblem(err) != nil:
+		return treeProblem(err)
 	case errors.As(err, &refused):
 		return unauthorized(refused.Reason)
 	case errors.As(err, &unavailable):

@@ -112,6 +112,17 @@ var problemKinds = []openapi.Kind{
 			"dataset, which makes few parts of many.",
 	},
 	{
+		Name: "tree-too-large", Statuses: []int{422}, Title: "The tree is too large for one answer",
+		Meaning: "Counting what is below the path takes more rows or more directories than the server handles for one " +
+			"answer.",
+		Remedy: "Ask for a path further down, for less depth, or for one dataset. Those who run the server can build the " +
+			"index of trees (starter tree build), with which rows need not be read.",
+		Members: []openapi.Member{
+			{Name: "limit", Meaning: "rows or nodes"},
+			{Name: "maximum", Meaning: "the limit, as text"},
+		},
+	},
+	{
 		Name: "too-many-requests", Statuses: []int{429}, Title: "This client has too many requests in flight",
 		Meaning: "Requests of the same client take as much of the server as one client may have.",
 		Remedy:  "Wait for answers before sending more, and ask again after the seconds that Retry-After names.",

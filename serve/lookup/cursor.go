@@ -31,7 +31,7 @@ type cursor struct {
 
 // position is where a page starts. Lists of URLs use segment, file, rowGroup and row, lists of
 // datasets only dataset, differences between versions dataset, domain and check, lists of
-// domains name, and the list of versions none.
+// domains name, trees row, value and name, and the list of versions none.
 type position struct {
 	segment        uint64 // index in the version's list
 	file, rowGroup uint64
@@ -39,6 +39,7 @@ type position struct {
 	dataset        uint64 // id of the last dataset of the page before
 	domain, check  uint64 // the last domain of the page before: its id and its check bits
 	name           string // what the domains of the next page are not before
+	value          uint64 // of the last node of the page before; see TreePosition
 }
 
 const (
@@ -49,6 +50,7 @@ const (
 	cursorDiff        = 'c' // the changes between two versions
 	cursorVersions    = 'v' // the versions, after the cursor's version
 	cursorDomains     = 'n' // the domains of a version
+	cursorTree        = 't' // the children of a node of the tree of a domain
 
 	// maxCursor is the maximum length of a cursor in characters. Longer text is rejected without
 	// decoding it.
@@ -56,7 +58,7 @@ const (
 )
 
 // cursorKinds are all kinds of cursors.
-var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorURL, cursorAllDatasets, cursorDiff, cursorVersions, cursorDomains}
+var cursorKinds = []byte{cursorURLs, cursorDatasets, cursorURL, cursorAllDatasets, cursorDiff, cursorVersions, cursorDomains, cursorTree}
 
 var cursorText = base64.RawURLEncoding.Strict()
 
@@ -71,11 +73,14 @@ func (c *cursor) String() string {
 	for _, p := range c.at.fields(c.kind) {
 		b = codec.AppendUvarint(b, *p)
 	}
-	if c.kind == cursorDomains {
+	if c.named() {
 		b = codec.AppendString(b, c.at.name)
 	}
 	return cursorText.EncodeToString(codec.AppendCRC32C(b))
 }
+
+// named reports whether the position has a name.
+func (c *cursor) named() bool { return c.kind == cursorDomains || c.kind == cursorTree }
 
 // fields returns the fields that a cursor of that kind contains.
 func (p *position) fields(kind byte) []*uint64 {
@@ -88,6 +93,8 @@ func (p *position) fields(kind byte) []*uint64 {
 		return nil
 	case cursorDomains:
 		return nil
+	case cursorTree:
+		return []*uint64{&p.row, &p.value}
 	}
 	return []*uint64{&p.dataset}
 }
@@ -115,7 +122,7 @@ func parseCursor(text string, kind byte) (*cursor, error) {
 	for _, p := range c.at.fields(kind) {
 		*p = d.Uvarint()
 	}
-	if kind == cursorDomains {
+	if c.named() {
 		c.at.name = d.String()
 	}
 	if err := d.Close(); err != nil {
@@ -130,4 +137,31 @@ func (c *cursor) check(domain string, dataset uint32) error {
 		return fmt.Errorf("%w: it belongs to another query", ErrBadCursor)
 	}
 	return nil
+}
+
+// TreePosition is behind a child of a node of a tree: the last one of a page. Value is what the
+// children are sorted by, 0 if that are their names. Name is that of the child, or the beginning of
+// a long one. Then Skip is how many children of that value begin so, up to that child.
+type TreePosition struct {
+	Name        string
+	Value, Skip uint64
+}
+
+// TreeCursor is the cursor of a page that begins at a position. Query tells its list apart.
+func (s *Snapshot) TreeCursor(query string, at TreePosition) string {
+	c := cursor{
+		kind: cursorTree, fingerprint: fingerprint(cursorTree, query, 0), version: s.version.ID,
+		at: position{row: at.Skip, value: at.Value, name: at.Name},
+	}
+	return c.String()
+}
+
+// ParseTreeCursor reads what TreeCursor returned for the query. The error is ErrBadCursor for other
+// text.
+func (s *Snapshot) ParseTreeCursor(text, query string) (*TreePosition, error) {
+	c, err := s.parseCursor(text, cursorTree, query, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &TreePosition{Name: c.at.name, Value: c.at.value, Skip: c.at.row}, nil
 }

@@ -39,6 +39,9 @@ func contain(f func() error) (err error) {
 	return f()
 }
 
+// Contain is contain for goroutines of packages that answer from snapshots.
+func Contain(f func() error) error { return contain(f) }
+
 // group is an errgroup that turns a panic in a goroutine into a *PanicError.
 type group struct{ *errgroup.Group }
 

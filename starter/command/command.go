@@ -23,6 +23,7 @@ import (
 	"github.com/urlake/urlake/starter/lookup"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/takedown"
+	"github.com/urlake/urlake/starter/tree"
 	"github.com/urlake/urlake/starter/urllist"
 )
 
@@ -68,6 +69,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		lookup.NewCommand(lookup.Program{Open: g.store, Check: requireLake, Failed: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
 		urllist.NewCommand(urllist.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
+		tree.NewCommand(tree.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		export.NewCommand(export.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json},
 			exportPostgresCommand(&g)),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),

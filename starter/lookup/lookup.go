@@ -88,7 +88,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, questi
 	q := bulk.Query{Matrix: o.Matrix, Presence: o.Presence, Form: bulk.NDJSON}
 	if o.Datasets != "" {
 		for name := range strings.SplitSeq(o.Datasets, ",") {
-			id, err := datasetNamed(ctx, snap, name)
+			id, err := DatasetNamed(ctx, snap, name)
 			if err != nil {
 				return err
 			}
@@ -125,8 +125,9 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, questi
 	return nil
 }
 
-// datasetNamed returns the id of a dataset. The error names the nearest one if there is none.
-func datasetNamed(ctx context.Context, snap *lookup.Snapshot, name string) (uint32, error) {
+// DatasetNamed returns the id of a dataset of a version, by its name or its id. The error names the
+// nearest one if there is none.
+func DatasetNamed(ctx context.Context, snap *lookup.Snapshot, name string) (uint32, error) {
 	if d, ok := snap.DatasetNamed(name); ok {
 		return d.ID, nil
 	}

@@ -255,3 +255,23 @@ func AddSize(a, b int64) int64 {
 	}
 	return a + b
 }
+
+// Without returns the rows of an entry's tuples that are not left. Both ascend, and left, which is
+// what Tuples returns, has rows of the entry alone.
+func Without(tuples, left []segment.Tuple) (dead []segment.Tuple) {
+	for _, t := range tuples {
+		end := t.FirstRow + t.Rows
+		for len(left) > 0 && segment.CompareTuples(left[0], t) == 0 && left[0].FirstRow < end {
+			if before := left[0].FirstRow - t.FirstRow; before > 0 {
+				dead = append(dead, t)
+				dead[len(dead)-1].Rows = before
+			}
+			t.FirstRow = left[0].FirstRow + left[0].Rows
+			left = left[1:]
+		}
+		if t.Rows = end - t.FirstRow; t.Rows > 0 {
+			dead = append(dead, t)
+		}
+	}
+	return dead
+}

@@ -1,0 +1,316 @@
+package pathtree
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/seekable"
+)
+
+// Totals count what an index has.
+type Totals struct {
+	// Domains, Nodes and Entries are their numbers. Rows are those of all entries of hosts, which
+	// are the rows of the segment.
+	Domains int64 `json:"domains"`
+	Nodes   int64 `json:"nodes"`
+	Entries int64 `json:"entries"`
+	Rows    int64 `json:"rows"`
+}
+
+// Writer writes the frames of an index. Nodes ascend by domain, level and path. It is for one
+// goroutine.
+type Writer struct {
+	frames *seekable.Writer
+	totals Totals
+
+	key     segment.Key
+	started bool // a domain is open
+	path    []byte
+	nodes   int64  // of the open frame or, as long as it has none of its own, of the open domain
+	data    []byte // those nodes
+	first   []byte // path of the first of them
+	large   bool   // the open domain has frames of its own
+	parts   []directoryEntry
+
+	shared      []byte // whole domains
+	sharedFirst segment.Key
+}
+
+// directoryEntry describes a frame of a large domain.
+type directoryEntry struct {
+	// level and first are behind the last node of the frame before, and not behind the first node
+	// of this one. First is its path, or the beginning of that.
+	level int
+	first []byte
+	nodes int64
+}
+
+// NewWriter returns a Writer to w.
+func NewWriter(w io.Writer) *Writer {
+	return &Writer{frames: seekable.NewWriter(w, fenceBytes)}
+}
+
+// Add adds a node, which is not kept.
+func (w *Writer) Add(k segment.Key, n *Node) error {
+	if !ValidPath(n.Path) || len(n.Entries) == 0 {
+		return fmt.Errorf("tree of domain %016x: node %q with %d entries", k.ID, n.Path, len(n.Entries))
+	}
+	switch c := segment.CompareKeys(w.key, k); {
+	case !w.started || c < 0:
+		if err := w.end(); err != nil {
+			return err
+		}
+		w.key, w.started = k, true
+		w.totals.Domains++
+	case c > 0 || Compare(w.path, n.Path) >= 0:
+		return fmt.Errorf("tree of domain %016x: nodes do not ascend", k.ID)
+	}
+	before := w.path
+	if w.nodes == 0 {
+		before = nil
+	}
+	data := appendNode(nil, before, n)
+	if w.nodes > 0 && len(w.data)+len(data) > frameBytes {
+		if err := w.flushNodes(n.Path); err != nil {
+			return err
+		}
+		data = appendNode(nil, nil, n)
+	}
+	if w.nodes == 0 {
+		w.first = append(w.first[:0], n.Path...)
+	}
+	w.data = append(w.data, data...)
+	w.nodes++
+	w.path = append(w.path[:0], n.Path...)
+	w.totals.Nodes++
+	w.totals.Entries += int64(len(n.Entries))
+	if Level(n.Path) == 1 {
+		for i := range n.Entries {
+			w.totals.Rows += n.Entries[i].Rows
+		}
+	}
+	return nil
+}
+
+// flushNodes writes the open nodes as a frame of their domain. Next is the path that follows, nil
+// at the end of the domain.
+func (w *Writer) flushNodes(next []byte) error {
+	if !w.large {
+		if err := w.flushShared(); err != nil {
+			return err
+		}
+		w.large = true
+		w.parts = append(w.parts[:0], directoryEntry{Level(w.first), bytes.Clone(w.first), w.nodes})
+	} else {
+		w.parts[len(w.parts)-1].nodes = w.nodes
+	}
+	body := codec.AppendUvarint(appendKey([]byte{kindNodes}, w.key), uint64(w.nodes))
+	if err := w.frame(uint32(len(w.parts)-1), append(body, w.data...)); err != nil {
+		return err
+	}
+	if next != nil {
+		w.parts = append(w.parts, directoryEntry{Level(next), separator(w.path, next), 0})
+	}
+	w.data, w.nodes = w.data[:0], 0
+	return nil
+}
+
+// separator returns the shortest beginning of next that sorts behind before. Of two paths of
+// different levels all of next is taken.
+func separator(before, next []byte) []byte {
+	if Level(before) != Level(next) {
+		return bytes.Clone(next)
+	}
+	return bytes.Clone(next[:codec.CommonPrefix(before, next)+1])
+}
+
+// end ends the open domain.
+func (w *Writer) end() error {
+	if !w.started {
+		return nil
+	}
+	if w.large {
+		if err := w.flushNodes(nil); err != nil {
+			return err
+		}
+		body := codec.AppendUvarint(appendKey([]byte{kindDirectory}, w.key), uint64(len(w.parts)))
+		for i := range w.parts {
+			p := &w.parts[i]
+			body = codec.AppendUvarint(body, uint64(p.level))
+			body = codec.AppendUvarint(body, uint64(len(p.first)))
+			body = append(body, p.first...)
+			body = codec.AppendUvarint(body, uint64(p.nodes))
+		}
+		if err := w.frame(uint32(len(w.parts)), body); err != nil {
+			return err
+		}
+		w.large = false
+		return nil
+	}
+	domain := codec.AppendUvarint(appendKey(nil, w.key), uint64(w.nodes))
+	if len(w.shared)+len(domain)+len(w.data) > frameBytes {
+		if err := w.flushShared(); err != nil {
+			return err
+		}
+	}
+	if len(w.shared) == 0 {
+		w.shared, w.sharedFirst = append(w.shared, kindDomains), w.key
+	}
+	w.shared = append(append(w.shared, domain...), w.data...)
+	w.data, w.nodes = w.data[:0], 0
+	return nil
+}
+
+// flushShared writes the open frame of whole domains.
+func (w *Writer) flushShared() error {
+	if len(w.shared) == 0 {
+		return nil
+	}
+	var fence [fenceBytes]byte
+	putFence(&fence, w.sharedFirst, 0)
+	_, _, err := w.frames.Frame(fence[:], codec.AppendCRC32C(w.shared))
+	w.shared = w.shared[:0]
+	return err
+}
+
+// frame writes frame n of the open domain.
+func (w *Writer) frame(n uint32, body []byte) error {
+	var fence [fenceBytes]byte
+	putFence(&fence, w.key, n)
+	_, _, err := w.frames.Frame(fence[:], codec.AppendCRC32C(body))
+	return err
+}
+
+// Written describes a file that a Writer has written.
+type Written struct {
+	Totals
+	File seekable.File
+}
+
+// Finish writes the footer and returns what the index has. There is one node at least.
+func (w *Writer) Finish() (Written, error) {
+	if err := w.end(); err != nil {
+		return Written{}, err
+	}
+	if err := w.flushShared(); err != nil {
+		return Written{}, err
+	}
+	if w.totals.Nodes == 0 {
+		return Written{}, fmt.Errorf("index of trees without nodes")
+	}
+	file, err := w.frames.Finish()
+	return Written{w.totals, file}, err
+}
+
+// InfoName is the name of the document of an index in the folder of its segment.
+const InfoName = "tree.json"
+
+// InfoKey is the key of the document of a segment's index.
+func InfoKey(segmentID string) string { return segment.Prefix(segmentID) + InfoName }
+
+// Info is the document that names the file of an index and vouches for its bytes. It is written
+// last, so an index with a document is whole.
+type Info struct {
+	Format  int    `json:"format"`
+	Segment string `json:"segment"`
+	Totals
+	// File is in the same folder, and is named by a digest of its bytes.
+	File        string `json:"file"`
+	Bytes       int64  `json:"bytes"`
+	XXH64       string `json:"file_xxh64"`
+	FooterBytes int64  `json:"footer_bytes"`
+	FooterXXH64 string `json:"footer_xxh64"`
+}
+
+// Store stores an index that was written to a local file, first the file, then the document.
+func Store(ctx context.Context, store blob.Store, segmentID string, w Written, file io.ReadSeeker) (*Info, error) {
+	f := w.File
+	hash := xxh3.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return nil, err
+	}
+	sum := hash.Sum128().Bytes()
+	i := &Info{
+		Format: Format, Segment: segmentID, Totals: w.Totals, File: fmt.Sprintf("tree-%x.zst", sum), Bytes: f.Bytes,
+		XXH64: fmt.Sprintf("%016x", f.XXH64), FooterBytes: f.FooterBytes, FooterXXH64: fmt.Sprintf("%016x", f.FooterXXH64),
+	}
+	if err := i.check(InfoKey(segmentID), segmentID); err != nil {
+		return nil, err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	out, err := store.Create(ctx, i.Object())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(out, file); err != nil {
+		out.Abort()
+		return nil, err
+	}
+	done, err := out.Finish()
+	if err != nil {
+		return nil, err
+	}
+	if done.Size != f.Bytes {
+		return nil, fmt.Errorf("write %s: %d bytes arrived of %d", done.Key, done.Size, f.Bytes)
+	}
+	data, err := codec.Seal(i)
+	if err != nil {
+		return nil, err
+	}
+	_, err = store.Put(ctx, InfoKey(segmentID), data, blob.Condition{})
+	return i, err
+}
+
+// Object is the key of the file.
+func (i *Info) Object() string { return segment.Prefix(i.Segment) + i.File }
+
+// ReadInfo reads the document of a segment's index. The error is blob.ErrNotExist if there is none.
+func ReadInfo(ctx context.Context, store blob.Store, segmentID string) (*Info, error) {
+	key := InfoKey(segmentID)
+	data, _, err := store.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	i := new(Info)
+	if err := codec.Unseal(data, key, Format, i); err != nil {
+		return nil, err
+	}
+	return i, i.check(key, segmentID)
+}
+
+var fileName = regexp.MustCompile(`^tree-[0-9a-f]{32}\.zst$`)
+
+// check returns a *codec.CorruptError, which names the document, if the index cannot be that of a
+// segment.
+func (i *Info) check(key, segmentID string) error {
+	bad := func(section string, want, got any) error { return codec.Corrupt(key, section, -1, want, got) }
+	switch {
+	case i.Format != Format:
+		return bad("format", Format, i.Format)
+	case i.Segment != segmentID:
+		return bad("segment", segmentID, i.Segment)
+	case !fileName.MatchString(i.File):
+		return bad("file", "a name with a digest", i.File)
+	case i.FooterBytes < 1 || i.Bytes <= i.FooterBytes:
+		return bad("bytes", "more than those of the footer", i.Bytes)
+	case i.Domains < 1 || i.Nodes < i.Domains || i.Entries < i.Nodes || i.Rows < i.Domains:
+		return bad("counts", "counts of nodes", fmt.Sprintf("%+v", i.Totals))
+	}
+	for _, s := range []string{i.XXH64, i.FooterXXH64} {
+		if _, err := strconv.ParseUint(s, 16, 64); err != nil || len(s) != 16 {
+			return bad("file_xxh64", "16 hex digits", s)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,410 @@
+package tree
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/indexbuild/treebuild"
+	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/lookup"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// row is a row of the oracle, which is made from lists of URLs.
+type row struct {
+	dataset uint32
+	host    string
+	path    string // without the query
+	size    int64
+	sized   bool
+}
+
+// rowsOf lists what a version has of a domain.
+func rowsOf(t testing.TB, snap *lookup.Snapshot, tg lookup.Target) (rows []row) {
+	t.Helper()
+	page, err := snap.Domain(t.Context(), tg, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range page.Datasets {
+		list, err := snap.List(t.Context(), lookup.URLsQuery{Target: tg, Dataset: d.ID, Columns: lookup.ColumnSize})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			p, err := list.Next(t.Context(), lookup.MaxLimit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p == nil {
+				break
+			}
+			for i := range p.Len() {
+				u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), string(p.URL(i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := row{dataset: d.ID, host: strings.Clone(u.Host)}
+				r.path, _, _ = strings.Cut(strings.Clone(u.PathQuery), "?")
+				r.size, r.sized = p.Size(i)
+				rows = append(rows, r)
+			}
+		}
+	}
+	return rows
+}
+
+// naive counts the nodes of the tree of some rows: each part of each path in a map.
+func naive(rows []row, datasets []uint32) naiveTree {
+	all, below := map[string]*Node{}, map[string][]*Node{}
+	for _, r := range rows {
+		if datasets != nil && !slices.Contains(datasets, r.dataset) {
+			continue
+		}
+		parts := strings.SplitAfter(r.host+r.path, "/")
+		path := ""
+		for i := range parts {
+			n := all[path]
+			if n == nil {
+				n = &Node{Path: path}
+				all[path] = n
+				if i > 0 {
+					n.Name = parts[i-1]
+					parent := strings.TrimSuffix(path, n.Name)
+					all[parent].Children++
+					below[parent] = append(below[parent], n)
+				}
+			}
+			n.Rows++
+			n.Size += r.size
+			n.HasSize = n.HasSize || r.sized
+			if i == len(parts)-1 {
+				n.Direct++
+			}
+			path += parts[i]
+		}
+	}
+	return naiveTree{all, below}
+}
+
+// naiveTree has the nodes by path, and the children of each.
+type naiveTree struct {
+	all   map[string]*Node
+	below map[string][]*Node
+}
+
+// children returns the children of a node of a naive tree as a query lists them.
+func children(t naiveTree, q *Query, path string, depth int) []Node {
+	list := []Node{}
+	for _, n := range t.below[path] {
+		if n.Rows >= q.MinCount && n.Size >= q.MinBytes {
+			list = append(list, *n)
+		}
+	}
+	slices.SortFunc(list, func(a, b Node) int {
+		c := 0
+		switch q.Sort {
+		case ByRows:
+			c = cmp.Compare(b.Rows, a.Rows)
+		case BySize:
+			c = cmp.Compare(b.Size, a.Size)
+		}
+		return cmp.Or(c, strings.Compare(a.Name, b.Name))
+	})
+	for i := range list {
+		if depth > 1 {
+			below := children(t, q, list[i].Path, depth-1)
+			list[i].Nodes = below[:min(len(below), q.Limit)]
+		}
+	}
+	return list
+}
+
+// whole follows the cursors of a query and returns the node with all its children.
+func whole(t testing.TB, e *Engine, snap *lookup.Snapshot, q Query) Node {
+	t.Helper()
+	var n Node
+	for pages := 0; ; pages++ {
+		p, err := e.Answer(t.Context(), snap, q)
+		if err != nil {
+			t.Fatalf("%+v: %v", q, err)
+		}
+		if pages == 0 {
+			n = p.Node
+		} else {
+			if p.Rows != n.Rows || p.Children != n.Children || len(p.Nodes) == 0 {
+				t.Fatalf("%+v: page %d is %+v, the first %+v", q, pages, p.Node, n)
+			}
+			n.Nodes = append(n.Nodes, p.Nodes...)
+		}
+		if len(p.Nodes) > q.Limit {
+			t.Fatalf("%+v: %d children on a page", q, len(p.Nodes))
+		}
+		if q.Cursor = p.Cursor; q.Cursor == "" {
+			if p.Matching != len(n.Nodes) {
+				t.Fatalf("%+v: %d children, %d matching", q, len(n.Nodes), p.Matching)
+			}
+			return n
+		}
+	}
+}
+
+// check compares the tree of a domain with the naive one: every node, and random queries.
+func check(t testing.TB, rng *rand.Rand, e *Engine, snap *lookup.Snapshot, tg lookup.Target) (nodes int) {
+	t.Helper()
+	rows := rowsOf(t, snap, tg)
+	sets := [][]uint32{nil}
+	page, err := snap.Datasets(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range page.Datasets {
+		sets = append(sets, []uint32{page.Datasets[i].ID})
+	}
+	if n := len(page.Datasets); n > 2 {
+		sets = append(sets, []uint32{page.Datasets[n-1].ID, page.Datasets[0].ID})
+	}
+	for i, set := range sets {
+		if i > 0 && rng.IntN(2) == 0 {
+			continue
+		}
+		made := naive(rows, set)
+		all := made.all
+		compare := func(q Query) {
+			t.Helper()
+			want := Node{Nodes: []Node{}}
+			if n := all[q.Path]; n != nil {
+				want = *n
+				want.Nodes = children(made, &q, q.Path, q.Depth)
+			} else if want.Path = q.Path; q.Path != "" {
+				want.Name = q.Path[strings.LastIndexByte(strings.TrimSuffix(q.Path, "/"), '/')+1:]
+			}
+			if diff := gocmp.Diff(want, whole(t, e, snap, q)); diff != "" {
+				t.Fatalf("%+v (-brute force +answer):\n%.3000s", q, diff)
+			}
+			nodes++
+		}
+		compare(Query{Target: tg, Datasets: set, Depth: MaxDepth, Limit: 1 << 20, Listed: 1 << 20})
+		paths := []string{""}
+		for p := range all {
+			paths = append(paths, p)
+		}
+		slices.Sort(paths)
+		for i, p := range paths {
+			if p == "" && i > 0 || p != "" && rng.IntN(len(paths)) > 7 {
+				continue
+			}
+			q := Query{Target: tg, Path: p, Datasets: set, Depth: 1, Limit: 1 + rng.IntN(5)}
+			compare(q)
+			q.Sort = []Sort{ByName, ByRows, BySize}[rng.IntN(3)]
+			q.Depth, q.MinCount = 1+rng.IntN(4), int64(rng.IntN(4))
+			if rng.IntN(3) == 0 {
+				q.MinBytes = int64(rng.IntN(20_000))
+			}
+			compare(q)
+		}
+		compare(Query{Target: tg, Path: tg.Host + "/no/such/", Datasets: set, Depth: 2, Limit: 3})
+	}
+	return nodes
+}
+
+// records are random records with deep paths, of which many are equal.
+func records(rng *rand.Rand, n int) (list []testlake.Record) {
+	hosts := []string{
+		"www.example.com", "example.com", "a-b.example.com", "a.example.com", "EXAMPLE.com:8080", "bücher.example", "[2001:db8::1]", "localhost",
+		"someone.github.io",
+	}
+	parts := []string{"a/", "b/", "a-b/", "a", "b?q=/x/y", "?/z/", "ü/", "/", "http://web.example/", "long" + strings.Repeat("x", 300) + "/", "a%2Fb/", ""}
+	for range n {
+		var r testlake.Record
+		r.URL = []string{"http://", "https://"}[rng.IntN(2)] + hosts[int(rng.ExpFloat64()*2)%len(hosts)] + "/"
+		for range rng.IntN(6) {
+			r.URL += parts[int(rng.ExpFloat64()*3)%len(parts)]
+		}
+		if rng.IntN(2) == 0 {
+			r.Size, r.HasSize = int64(rng.IntN(10_000)), true
+		}
+		if rng.IntN(2) == 0 {
+			r.TS, r.HasTS = 1_500_000_000_000+int64(rng.IntN(50))*86_400_123, true
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+var domains = []string{
+	"example.com", "http://xn--bcher-kva.example/", "http://[2001:db8::1]/", "http://localhost/", "someone.github.io", "absent.example",
+}
+
+func target(t testing.TB, text string) lookup.Target {
+	t.Helper()
+	tg, err := lookup.ParseTarget(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tg
+}
+
+func serve(t testing.TB, store blob.Store) *lookup.Server {
+	t.Helper()
+	s := lookup.NewServer(store, lookup.Options{CacheDir: t.TempDir()})
+	t.Cleanup(s.Close)
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func acquire(t testing.TB, s *lookup.Server) *lookup.Snapshot {
+	t.Helper()
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	snap, err := s.Acquire(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(snap.Release)
+	return snap
+}
+
+// life takes a lake through all that changes what it has, and calls check after each step.
+func life(t *testing.T, rng *rand.Rand, store blob.Store, check func(what string)) {
+	ingest := func(batches ...[2]string) {
+		t.Helper()
+		for _, b := range batches {
+			testlake.Ingest(t, store, b[0], b[1], records(rng, 50+rng.IntN(200)))
+		}
+		testlake.Publish(t, store)
+		check(fmt.Sprint("ingest of ", batches))
+	}
+	ingest([2]string{"alpha", "b1"}, [2]string{"beta", "b1"})
+	ingest([2]string{"alpha", "b2"}, [2]string{"alpha", "b3"}, [2]string{"gamma", "b1"})
+	ingest([2]string{"beta", "b1"})
+	all, err := registry.Datasets(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alpha := all[slices.IndexFunc(all, func(d lake.Dataset) bool { return d.Name == "alpha" })].ID
+	b2 := []registry.BatchID{{DatasetID: alpha, Batch: "b2"}}
+	if r := registry.RetireBatches(t.Context(), store, "retire", b2); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	testlake.Publish(t, store)
+	check("retire")
+	for _, rule := range []struct {
+		kind takedown.Kind
+		text string
+		id   uint32
+	}{
+		{takedown.Prefix, "https://www.example.com/a/", 0}, {takedown.Host, "a.example.com", alpha}, {takedown.Prefix, "http://example.com/b", 0},
+	} {
+		tg, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), rule.kind, rule.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := takedown.Rule{ID: takedown.NewID(time.Now()), Target: tg, DatasetID: rule.id, Reason: "test", Created: time.Now().UTC()}
+		if rule.id != 0 {
+			r.Dataset = "alpha"
+		}
+		if _, err := suppress.Add(t.Context(), store, r, suppress.Options{TempDir: t.TempDir()}); err != nil {
+			t.Fatal(err)
+		}
+		check("takedown of " + rule.text)
+	}
+	if r := registry.RestoreBatches(t.Context(), store, b2); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	testlake.Publish(t, store)
+	check("restore")
+	ingest([2]string{"alpha", "b4"})
+	if _, err := publish.CompactAll(t.Context(), store, testlake.Run(), publish.Compaction{Full: true}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	check("compaction")
+	ingest([2]string{"alpha", "b3"})
+}
+
+// buildAll builds the indexes of the current version's segments that have none.
+func buildAll(t testing.TB, store blob.Store) {
+	t.Helper()
+	m, _, err := manifest.Read(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := m.Version("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := manifest.ReadVersion(t.Context(), store, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range v.Segments {
+		ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
+		// Little memory, so that runs are spilled.
+		if _, err := treebuild.Build(t.Context(), store, ref, treebuild.Options{TempDir: t.TempDir(), MemoryBytes: 20_000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestScannedTreesEqualBruteForce(t *testing.T) { testLife(t, func(string, blob.Store) {}) }
+
+func TestIndexedTreesEqualBruteForce(t *testing.T) {
+	testLife(t, func(_ string, store blob.Store) { buildAll(t, store) })
+}
+
+// Some segments have an index, and some have none.
+func TestHalfIndexedTreesEqualBruteForce(t *testing.T) {
+	steps := 0
+	testLife(t, func(_ string, store blob.Store) {
+		if steps++; steps%3 == 0 {
+			buildAll(t, store)
+		}
+	})
+}
+
+// testLife compares trees with brute force after each step of a lake's life.
+func testLife(t *testing.T, each func(what string, store blob.Store)) {
+	store := blob.NewMemory()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var s *lookup.Server
+	life(t, rng, store, func(what string) {
+		each(what, store)
+		e := NewEngine(0, 0) // which has not looked for indexes yet
+		if s == nil {
+			s = serve(t, store)
+		}
+		snap := acquire(t, s)
+		nodes := 0
+		for _, d := range domains {
+			nodes += check(t, rng, e, snap, target(t, d))
+		}
+		if nodes < 50 {
+			t.Fatalf("%s: only %d answers", what, nodes)
+		}
+	})
+}
