@@ -213,9 +213,20 @@ func (p *process) get(path string) ([]byte, error) {
 	}
 	body := slices.Clone(resp.Body())
 	if code := resp.StatusCode(); code != fasthttp.StatusOK {
-		return nil, fmt.Errorf("GET %s: status %d: %s", path, code, body)
+		return nil, &statusError{path, code, body}
 	}
 	return body, nil
+}
+
+// statusError is an answer other than 200.
+type statusError struct {
+	path string
+	code int
+	body []byte
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("GET %s: status %d: %s", e.path, e.code, e.body)
 }
 
 func (p *process) getJSON(path string, v any) error {

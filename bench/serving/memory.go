@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,8 +19,9 @@ import (
 // memory serves a mixed load for BENCH_MINUTES, by default 60, of BENCH_RATE requests a second, by
 // default 500, and prints once a minute what the server has in memory: what is resident besides
 // mapped files, those, Go's heap, and each cache. Seven of ten requests look up domains, two are
-// pages of 100 URLs and one is a page of 10,000, at any offset. The error names the highest value
-// if that is over 400 MiB.
+// pages of 100 URLs and one is a page of 10,000, of any domain at any offset. Requests that the
+// server sheds because the machine is too slow for the rate are counted and not repeated. The error
+// names the highest value if that is over 400 MiB.
 func memory(ctx context.Context) (err error) {
 	const target = 400 << 20
 	dir, err := os.MkdirTemp(os.Getenv("BENCH_DIR"), "urlake-bench-")
@@ -46,20 +49,26 @@ func memory(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	list := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?", work.largest, got.dataset)
-	path := func(rng *rand.Rand) string {
+	// Domains are in the sample as often as they are asked for.
+	var lists []list
+	for _, domain := range work.domains {
+		for _, d := range got.counts[domain] {
+			lists = append(lists, list{fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?", domain, d.ID), d.Count})
+		}
+	}
+	request := func(rng *rand.Rand) string {
 		switch n := rng.IntN(10); {
 		case n < 7:
 			return work.lookups[rng.IntN(len(work.lookups))]
 		case n < 9:
-			return list + "limit=100&offset=" + strconv.FormatInt(rng.Int64N(max(1, got.rows-100)), 10)
+			return lists[rng.IntN(len(lists))].page(rng, 100)
 		default:
-			return list + "limit=10000&offset=" + strconv.FormatInt(rng.Int64N(max(1, got.rows-10_000)), 10)
+			return lists[rng.IntN(len(lists))].page(rng, 10_000)
 		}
 	}
 	until := time.Now().Add(time.Duration(setting("BENCH_MINUTES", 60)) * time.Minute)
 	rate := setting("BENCH_RATE", 500)
-	var answers atomic.Int64
+	var answers, shed atomic.Int64
 	ctx, cancel := context.WithDeadlineCause(ctx, until, errOver)
 	defer cancel()
 	errs := make([]error, connections())
@@ -75,14 +84,21 @@ func memory(ctx context.Context) (err error) {
 					return
 				case <-tick.C:
 				}
-				if _, errs[c] = p.get(path(rng)); errs[c] != nil {
+				_, err := p.get(request(rng))
+				var status *statusError
+				switch {
+				case err == nil:
+					answers.Add(1)
+				case errors.As(err, &status) && slices.Contains(shedding, status.code):
+					shed.Add(1)
+				default:
+					errs[c] = err
 					cancel()
 				}
-				answers.Add(1)
 			}
 		})
 	}
-	fmt.Printf("%8s %10s %9s %9s %9s %9s %9s %9s\n", "minute", "answers", "own, MiB", "files", "heap", "frames", "pages", "answers")
+	fmt.Printf("%8s %10s %8s %9s %9s %9s %9s %9s %9s\n", "minute", "answers", "shed", "own, MiB", "files", "heap", "frames", "pages", "kept")
 	highest := int64(0)
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
@@ -98,15 +114,15 @@ func memory(ctx context.Context) (err error) {
 			break
 		}
 		highest = max(highest, v[0])
-		fmt.Printf("%8.1f %10d", time.Since(began).Minutes(), answers.Load())
+		fmt.Printf("%8.1f %10d %8d", time.Since(began).Minutes(), answers.Load(), shed.Load())
 		for _, bytes := range v {
 			fmt.Printf(" %9d", bytes>>20)
 		}
 		fmt.Println()
 	}
 	clients.Wait()
-	if cause := context.Cause(ctx); !errors.Is(cause, errOver) {
-		err = errors.Join(err, cause)
+	if err == nil && errors.Join(errs...) == nil && !errors.Is(context.Cause(ctx), errOver) {
+		err = context.Cause(ctx) // it was interrupted
 	}
 	if highest > target {
 		err = errors.Join(err, fmt.Errorf("%d MiB besides mapped files, more than %d", highest>>20, target>>20))
@@ -114,7 +130,22 @@ func memory(ctx context.Context) (err error) {
 	return errors.Join(err, errors.Join(errs...))
 }
 
-var errOver = errors.New("the time is over")
+var (
+	errOver = errors.New("the time is over")
+	// shedding are the answers of a server that has too much to do.
+	shedding = []int{http.StatusTooManyRequests, http.StatusServiceUnavailable}
+)
+
+// list is a list of URLs of one domain in one dataset.
+type list struct {
+	path string
+	rows int64
+}
+
+// page is the path of a page at any offset.
+func (l *list) page(rng *rand.Rand, limit int64) string {
+	return fmt.Sprintf("%slimit=%d&offset=%d", l.path, limit, rng.Int64N(max(1, l.rows-limit)))
+}
 
 // footprint is what the server has in memory, in bytes: what is resident besides files, files, Go's
 // heap, and the caches of frames, rows and answers.

@@ -336,7 +336,7 @@ func (s *Snapshot) topOf(ctx context.Context, dataset uint32) (*Top, error) {
 	}
 	scans := make([]*segment.EntryScan, len(s.segments))
 	heads := make([]*segment.Entry, len(s.segments))
-	advance := func(i int) (err error) {
+	advance := func(ctx context.Context, i int) (err error) {
 		for looked := 1; ; looked++ {
 			if heads[i], err = scans[i].Next(ctx); err != nil || heads[i] == nil || heads[i].Dataset == dataset {
 				return err
@@ -346,11 +346,12 @@ func (s *Snapshot) topOf(ctx context.Context, dataset uint32) (*Top, error) {
 			}
 		}
 	}
-	for i, seg := range s.segments {
-		scans[i] = seg.ScanEntries(segment.Key{}, 0)
-		if err := advance(i); err != nil {
-			return nil, err
-		}
+	err = s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) error {
+		scans[i] = s.segments[i].ScanEntries(segment.Key{}, 0)
+		return advance(ctx, i)
+	})
+	if err != nil {
+		return nil, err
 	}
 	top := &Top{TakedownEpoch: v.takedowns.epoch}
 	byRows := largest{more: func(a, b *ranked) bool {
@@ -381,7 +382,7 @@ func (s *Snapshot) topOf(ctx context.Context, dataset uint32) (*Top, error) {
 			if left.Rows > 0 {
 				r.Add(left)
 			}
-			if err := advance(i); err != nil {
+			if err := advance(ctx, i); err != nil {
 				return nil, err
 			}
 		}
@@ -395,11 +396,13 @@ func (s *Snapshot) topOf(ctx context.Context, dataset uint32) (*Top, error) {
 			bySize.add(r)
 		}
 	}
-	if top.ByRows, err = s.nameRanked(ctx, byRows.list); err != nil {
+	names, err := s.nameRanked(ctx, append(byRows.list, bySize.list...))
+	if err != nil {
 		return nil, err
 	}
-	top.BySize, err = s.nameRanked(ctx, bySize.list)
-	return top, err
+	n := len(byRows.list)
+	top.ByRows, top.BySize = names[:n:n], names[n:]
+	return top, nil
 }
 
 // largest are the TopDomains largest domains that were added, the largest first.
@@ -422,26 +425,33 @@ func (l *largest) add(r ranked) {
 	l.list = l.list[:min(len(l.list), TopDomains)]
 }
 
-// nameRanked finds the names of domains.
+// nameRanked finds the names of domains. They are in many frames, which are read at once.
 func (s *Snapshot) nameRanked(ctx context.Context, list []ranked) ([]DomainSum, error) {
-	sums := make([]DomainSum, 0, len(list))
+	sums := make([]DomainSum, len(list))
+	group, ctx := newGroup(ctx)
 	for i := range list {
-		r := &list[i]
-		seg := s.segments[r.source]
-		ordinal, ok, err := seg.Ordinal(r.Key)
-		if err != nil {
-			return nil, err
-		}
-		name := ""
-		if ok {
-			if name, err = seg.Domain(ctx, ordinal); err != nil {
-				return nil, err
+		group.Go(func() error {
+			r := &list[i]
+			seg := s.segments[r.source]
+			ordinal, ok, err := seg.Ordinal(r.Key)
+			if err != nil {
+				return err
 			}
-		}
-		if segment.KeyOf(name) != r.Key {
-			return nil, s.disagree(r.source, r.ID)
-		}
-		sums = append(sums, DomainSum{Domain: name, DomainID: urlnorm.DomainID(name), Datasets: 1, Totals: r.Totals})
+			name := ""
+			if ok {
+				if name, err = seg.Domain(ctx, ordinal); err != nil {
+					return err
+				}
+			}
+			if segment.KeyOf(name) != r.Key {
+				return s.disagree(r.source, r.ID)
+			}
+			sums[i] = DomainSum{Domain: name, DomainID: urlnorm.DomainID(name), Datasets: 1, Totals: r.Totals}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
 	}
 	return sums, nil
 }

@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -58,7 +58,7 @@ func TestRoundsOfSearches(t *testing.T) {
 				}
 				testlake.Publish(t, store)
 			}
-			synctest.Test(t, func(t *testing.T) {
+			testenv.Bubble(t, func(t *testing.T) {
 				s := serve(t, slow{store}, Options{Deadline: time.Hour})
 				snap := acquire(t, s, "")
 				if n := len(snap.segments); n != shape.segments {
