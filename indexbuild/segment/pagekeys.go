@@ -2,14 +2,12 @@ package segment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"math"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/seekable"
 )
@@ -124,33 +122,10 @@ func (s *Segment) AllPageKeys(ctx context.Context) iter.Seq2[PartKeys, error] {
 // LoosePageKeys yields all page key blocks of an object that was the file of page keys of a
 // segment, without its segment.json. An error is the last thing yielded.
 func LoosePageKeys(ctx context.Context, store blob.Store, info blob.Info) iter.Seq2[PartKeys, error] {
-	fail := func(err error) iter.Seq2[PartKeys, error] {
-		return func(yield func(PartKeys, error) bool) { yield(PartKeys{}, err) }
-	}
-	table, err := seekable.OpenSeekTable(func(off int64) (io.ReadCloser, error) {
-		return store.Open(ctx, info.Key, off, -1)
-	}, info.Size, info.Key)
-	if err != nil {
-		return fail(err)
-	}
-	start := int64(0) // of the fences, which follow the frames
-	for table.Next() {
-		start += table.Frame.Stored
-	}
-	if err := errors.Join(table.Err(), table.Close()); err != nil {
-		return fail(err)
-	}
-	if start < 0 || start > info.Size {
-		return fail(codec.Corrupt(info.Key, "seek table", -1, fmt.Sprintf("frames of at most %d bytes", info.Size), start))
-	}
 	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, info.Key, off, n) }
-	footer, err := read(ctx, start, info.Size-start)
+	opened, err := seekable.OpenWithoutFooter(ctx, read, info.Size, info.Key, partsFence)
 	if err != nil {
-		return fail(err)
-	}
-	opened, err := seekable.Open(footer, info.Size, info.Key, partsFence)
-	if err != nil {
-		return fail(err)
+		return func(yield func(PartKeys, error) bool) { yield(PartKeys{}, err) }
 	}
 	return (&Segment{keys: &frames{Frames: opened, key: info.Key, read: read}}).AllPageKeys(ctx)
 }

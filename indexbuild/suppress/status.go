@@ -782,8 +782,8 @@ func (in *inspector) tags(versions []string) string {
 	return fmt.Sprintf(`; it keeps versions with a tag until "starter tag --remove" removes it: %s`, strings.Join(names, ", "))
 }
 
-// indexHas reports whether a list of domains, or an index of path trees, has the rule's domain, or a
-// name below it.
+// indexHas reports whether a list of domains, or an index of path trees, has the rule's domain, or
+// a name below it.
 func (in *inspector) indexHas(ctx context.Context, store blob.Store, info blob.Info) (bool, error) {
 	if !treeKey.MatchString(info.Key) {
 		return in.listHas(ctx, store, info)

@@ -566,6 +566,33 @@ func OpenAt(ctx context.Context, read RangeReader, ff File, file string, width i
 	return Open(footer, ff.Bytes, file, width)
 }
 
+// OpenWithoutFooter is Open for a file of size bytes of which nobody recorded the footer. It finds
+// the footer by the seek table at the end of the file.
+func OpenWithoutFooter(ctx context.Context, read RangeReader, size int64, file string, width int) (*Frames, error) {
+	table, err := OpenSeekTable(func(off int64) (io.ReadCloser, error) {
+		data, err := read(ctx, off, size-off)
+		return io.NopCloser(bytes.NewReader(data)), err
+	}, size, file)
+	if err != nil {
+		return nil, err
+	}
+	start := int64(0) // of the footer, which follows the frames
+	for table.Next() {
+		start += table.Frame.Stored
+	}
+	if err := errors.Join(table.Err(), table.Close()); err != nil {
+		return nil, err
+	}
+	if start < 0 || start > table.Start {
+		return nil, codec.Corrupt(file, "seek table", -1, fmt.Sprintf("frames of at most %d bytes", table.Start), start)
+	}
+	footer, err := read(ctx, start, size-start)
+	if err != nil {
+		return nil, err
+	}
+	return Open(footer, size, file, width)
+}
+
 // Len is the number of frames.
 func (f *Frames) Len() int { return len(f.sums) }
 

@@ -227,7 +227,8 @@ func TestOneDataset(t *testing.T) {
 }
 
 // What takes a scan is answered when it is done, and not waited for beyond the deadline. The
-// deadline passes in the time of a bubble, so however slow the machine is, only what is held is late.
+// deadline passes in the time of a bubble, so however slow the machine is, only what is held is
+// late.
 func TestAnswersThatAreBeingComputed(t *testing.T) {
 	inner := suffixed(t)
 	testenv.Bubble(t, func(t *testing.T) { answersThatAreBeingComputed(t, &faultyIndex{Store: inner}) })

@@ -681,9 +681,9 @@ func flipUnderLoad(t *testing.T, load flipLoad) {
 		}
 	})
 
-	// The load begins with few versions and idle connections, so the first quarter does not count. What
-	// then is in use at one moment varies with the requests, so the highest values of the second quarter
-	// and of the last one are compared.
+	// The load begins with few versions and idle connections, so the first quarter does not count.
+	// What then is in use at one moment varies with the requests, so the highest values of the
+	// second quarter and of the last one are compared.
 	var early, late footprint
 	var measured [2]int
 	began := time.Now()

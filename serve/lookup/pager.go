@@ -361,9 +361,6 @@ func (l *List) ahead(ctx context.Context) (indexes []*pieceIndex, runs []run) {
 
 // loadAll gets the pages of runs, all at once.
 func (s *Snapshot) loadAll(ctx context.Context, runs []run) error {
-	if len(runs) == 1 {
-		return s.load(ctx, &runs[0])
-	}
 	group, groupCtx := newGroup(ctx)
 	for i := range runs {
 		group.Go(func() error { return s.load(groupCtx, &runs[i]) })

@@ -17,9 +17,9 @@ import (
 )
 
 // Lists of domains, bulk lookups, the sums of a dataset and explained queries take rounds of reads
-// that neither segments nor the lengths of lists and answers make more. What adds to them is the size
-// of the index: a list that does not begin with the first domain searches the frames of names, and
-// the sums of a dataset read all postings, a quarter of a megabyte at a time.
+// that neither segments nor the lengths of lists and answers make more. What adds to them is the
+// size of the index: a list that does not begin with the first domain searches the frames of names,
+// and the sums of a dataset read all postings, a quarter of a megabyte at a time.
 func TestRoundsOfListsAndScans(t *testing.T) {
 	for _, shape := range []struct{ domains, segments int }{{500, 1}, {500, 4}, {20_000, 1}, {7000, 3}} {
 		t.Run(fmt.Sprintf("%+v", shape), func(t *testing.T) {
