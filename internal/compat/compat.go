@@ -466,8 +466,8 @@ func (a *Asker) Rows(hosts []string) Rows {
 // Record asks everything, and closes the server: all versions, their datasets, their domains, and
 // what each changed; all lists of URLs, with all pages for versions that have a tag and for the
 // current one; takedowns, rejects and more by starter. Limits of pages are small, so that there are
-// cursors.
-func (a *Asker) Record(hosts []string) *Answers {
+// cursors. Searches are paths with parameters, asked of the current version.
+func (a *Asker) Record(hosts, searches []string) *Answers {
 	a.tb.Helper()
 	out := &Answers{Hosts: hosts}
 	record := func(path string, each func(*page)) {
@@ -510,6 +510,9 @@ func (a *Asker) Record(hosts []string) *Answers {
 		}
 	}
 	record("/v1/diff?from="+versions[len(versions)-1]+"&limit=40&to="+versions[0], nil)
+	for _, path := range searches {
+		record(path+"&version="+versions[0], nil)
+	}
 	commands := [][]string{
 		{"versions"}, {"datasets"}, {"tag"}, {"diff", versions[len(versions)-1], versions[0]}, {"takedown", "list", "--all"}, {"rules"},
 	}

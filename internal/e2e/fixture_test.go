@@ -33,6 +33,7 @@ var fixtureHas = []string{
 	`^batches/dataset_id=\d+/[^/]+/postings-`, `^batches/dataset_id=\d+/[^/]+/[0-9a-f]{32}\.retired$`,
 	`^batches/packs/`, `^rejects/`, `^reports/`,
 	`^index/manifest\.json$`, `^index/versions/`, `^index/pieces/`, `^index/segments/[0-9a-f]{32}/segment\.json$`,
+	`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`,
 	`^index/takedowns/documents/`, `^index/takedowns/pieces/`, `^index/overlays/`, `^index/dead/`,
 	`^index/trash/lists/`, `^index/trash/sweep\.json$`,
 }
@@ -71,7 +72,7 @@ func TestFixture(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "staging")); err != nil {
 		t.Fatal(err)
 	}
-	answers := compat.Ask(t, u.lake).Record(fixtureHosts)
+	answers := compat.Ask(t, u.lake).Record(fixtureHosts, fixtureSearches)
 	to := filepath.Join(t.TempDir(), "1-test")
 	if *fixture != "" {
 		to = filepath.Join(testenv.Root(t), compat.Folder, *fixture)
@@ -89,6 +90,15 @@ var fixtureHosts = []string{
 	"site-0.example", "site-1.example", "site-2.example", "site-3.example", "site-4.example", "site-5.example",
 	"a.pages.example", "b.pages.example", "hidden.example", "forum.example", "once.example", "gone.example",
 	"xn--mnchen-3ya.example", "192.0.2.7", "[2001:db8::1]", "localhost", "absent.example",
+}
+
+// fixtureSearches are paths that search a large domain by the keys of its pages.
+var fixtureSearches = []string{
+	"/v1/domain/bulk.example/datasets/list-30/urls?limit=25&prefix=%2F77%2F",
+	"/v1/domain/bulk.example/datasets/list-30/urls?limit=25&prefix=%2F199%2F9&host=bulk.example",
+	"/v1/domain/bulk.example/datasets/list-30/urls?limit=25&prefix=%2Fnone",
+	"/v1/url?url=https%3A%2F%2Fbulk.example%2F50%2F5",
+	"/v1/url?url=https%3A%2F%2Fbulk.example%2F50%2Fnone",
 }
 
 // fixtureLake is a lake to which everything happens that can happen to one.
@@ -191,10 +201,10 @@ func (f *fixtureLake) live() {
 	f.do("compact")
 	f.crawl(9)
 	// Dead rows: a batch is taken out of a segment that is large enough to stay, and a takedown
-	// hides a row of those that are left.
+	// hides a row of those that are left. Its domain has several pages, so it has page keys.
 	var large strings.Builder
-	for i := range 4200 {
-		fmt.Fprintf(&large, "https://bulk.example/%d\n", i)
+	for i := range 20_000 {
+		fmt.Fprintf(&large, "https://bulk.example/%d/%d\n", i/100, i%100)
 	}
 	large.WriteString("https://site-1.example/large/7\nhttps://site-1.example/large/8\nhttps://once.example/large/9\n")
 	f.file("large/list-30.txt", large.String())

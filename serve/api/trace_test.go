@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/internal/storetrace"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/auth"
@@ -288,11 +289,13 @@ func BenchmarkTracedLookup(b *testing.B) {
 			r := httptest.NewRequest("GET", "/v1/domain/example.com", nil)
 			w := httptest.NewRecorder()
 			b.ReportAllocs()
+			started := indextest.ProcessorTime(b)
 			for b.Loop() {
 				w.Body.Reset()
 				clear(w.Header())
 				s.web.ServeHTTP(w, r)
 			}
+			indextest.ReportPerEntry(b, started, 1)
 		})
 	}
 }

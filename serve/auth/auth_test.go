@@ -33,11 +33,13 @@ import (
 // do not share a mistake with what verifies them.
 type idp struct {
 	signing
-	t       *testing.T
+	t       testing.TB
 	rotated atomic.Bool
-	down    atomic.Bool
-	fetches atomic.Int64
-	server  *httptest.Server
+	// withdrawn takes the key "ed" out of the set.
+	withdrawn atomic.Bool
+	down      atomic.Bool
+	fetches   atomic.Int64
+	server    *httptest.Server
 }
 
 // signing are the keys of a provider.
@@ -60,7 +62,7 @@ var keysOnce = sync.OnceValue(func() (k signing) {
 	return k
 })
 
-func provider(t *testing.T) *idp {
+func provider(t testing.TB) *idp {
 	p := &idp{t: t, signing: keysOnce()}
 	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.fetches.Add(1)
@@ -99,9 +101,12 @@ func (p *idp) keys(w http.ResponseWriter) {
 		rsaKey("rsa", &p.rsa.PublicKey, map[string]any{"alg": "RS256", "use": "sig"}),
 		rsaKey("enc", &p.rsa.PublicKey, map[string]any{"use": "enc"}),
 		rsaKey("pss", &p.rsa.PublicKey, map[string]any{"alg": "PS256"}),
-		ecKey("ec", "P-256", &p.ec.PublicKey), ecKey("p384", "P-384", &p.p384.PublicKey), edKey("ed", p.ed),
+		ecKey("ec", "P-256", &p.ec.PublicKey), ecKey("p384", "P-384", &p.p384.PublicKey),
 		{"kty": "oct", "kid": "secret", "k": b64.EncodeToString([]byte("a secret that no set should have"))},
 		{"kty": "future", "kid": "odd"},
+	}
+	if !p.withdrawn.Load() {
+		set = append(set, edKey("ed", p.ed))
 	}
 	if p.rotated.Load() {
 		set = append(set, edKey("next", p.next))

@@ -71,10 +71,11 @@ type JWKS struct {
 	tried    atomic.Int64 // when the last fetch began, in nanoseconds of Provider.Now
 }
 
-// keySet is the set as it was fetched at a time.
+// keySet is the set as it was fetched at a time, with the tokens that it has verified.
 type keySet struct {
-	keys []key
-	at   time.Time
+	keys     []key
+	at       time.Time
+	verified verified
 }
 
 type key struct {
@@ -184,7 +185,7 @@ func (j *JWKS) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j.keys.Store(&keySet{keys, began})
+	j.keys.Store(&keySet{keys: keys, at: began})
 	return nil
 }
 
@@ -245,18 +246,18 @@ func (s *keySet) find(id, algorithm string) (any, bool) {
 
 var errUnknownKey = errors.New("unknown key")
 
-// key finds the key of a token whose header was read. A key that is unknown may be new, so the set
-// is fetched again, unless that was done just now or is being done: forged tokens cost no fetch
-// each.
-func (j *JWKS) key(ctx context.Context, t *jwt.Token) (any, error) {
+// key finds the key of a token whose header was read, and the set that has it. A key that is
+// unknown may be new, so the set is fetched again, unless that was done just now or is being done:
+// forged tokens cost no fetch each.
+func (j *JWKS) key(ctx context.Context, t *jwt.Token) (any, *keySet, error) {
 	id, ok := t.Header["kid"].(string)
 	if _, has := t.Header["kid"]; has && !ok {
-		return nil, errUnknownKey
+		return nil, nil, errUnknownKey
 	}
 	set := j.fresh()
 	if set != nil {
 		if k, ok := set.find(id, t.Method.Alg()); ok {
-			return k, nil
+			return k, set, nil
 		}
 	}
 	again := j.p.Now().Sub(time.Unix(0, j.tried.Load())) >= keysAgain
@@ -268,12 +269,12 @@ func (j *JWKS) key(ctx context.Context, t *jwt.Token) (any, error) {
 		}
 	}
 	if set == nil {
-		return nil, &UnavailableError{errors.New("the keys of the identity provider could not be fetched")}
+		return nil, nil, &UnavailableError{errors.New("the keys of the identity provider could not be fetched")}
 	}
 	if k, ok := set.find(id, t.Method.Alg()); ok {
-		return k, nil
+		return k, set, nil
 	}
-	return nil, errUnknownKey
+	return nil, nil, errUnknownKey
 }
 
 // fresh returns the keys, nil if there are none or they are too old.
@@ -290,8 +291,18 @@ func (j *JWKS) Principal(r *http.Request) (string, error) {
 	if text == "" || err != nil {
 		return "", err
 	}
+	hash := hashed(text)
+	set := j.fresh()
+	if set != nil {
+		if name, ok := set.verified.find(hash, j.p.Now()); ok {
+			return name, nil
+		}
+	}
 	var claims jwt.RegisteredClaims
-	_, err = j.parser.ParseWithClaims(text, &claims, func(t *jwt.Token) (any, error) { return j.key(r.Context(), t) })
+	_, err = j.parser.ParseWithClaims(text, &claims, func(t *jwt.Token) (k any, err error) {
+		k, set, err = j.key(r.Context(), t)
+		return k, err
+	})
 	var unavailable *UnavailableError
 	switch {
 	case err == nil:
@@ -311,5 +322,6 @@ func (j *JWKS) Principal(r *http.Request) (string, error) {
 	if access.CheckName(claims.Subject) != nil {
 		return "", &RefusedError{"the token has no subject that can be the name of a reader"}
 	}
+	set.verified.add(hash, claim{name: claims.Subject, expires: claims.ExpiresAt.Time})
 	return claims.Subject, nil
 }
