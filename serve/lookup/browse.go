@@ -434,14 +434,12 @@ func (s *Snapshot) nameRanked(ctx context.Context, list []ranked) ([]DomainSum, 
 			r := &list[i]
 			seg := s.segments[r.source]
 			ordinal, ok, err := seg.Ordinal(r.Key)
+			name := ""
+			if err == nil && ok {
+				name, err = seg.Domain(ctx, ordinal)
+			}
 			if err != nil {
 				return err
-			}
-			name := ""
-			if ok {
-				if name, err = seg.Domain(ctx, ordinal); err != nil {
-					return err
-				}
 			}
 			if segment.KeyOf(name) != r.Key {
 				return s.disagree(r.source, r.ID)
@@ -450,8 +448,5 @@ func (s *Snapshot) nameRanked(ctx context.Context, list []ranked) ([]DomainSum, 
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	return sums, nil
+	return sums, group.Wait()
 }
