@@ -121,7 +121,7 @@ func TestEveryLinkOfThePagesIsAlive(t *testing.T) {
 		"/?domain=www.example.com": {"A host of", "<h2>www.example.com</h2>", "host=www.example.com"},
 		"/?domain=github.io":       {"A public suffix", "2 domains below it", "1 dataset."},
 		"/?domain=co.uk":           {"A public suffix", "0 domains below it", "No dataset has a URL of this name itself"},
-		"/?domain=nothing.test":    {"No dataset has", `href="/domains?prefix=noth"`},
+		"/?domain=absent.test":     {"No dataset has", `href="/domains?prefix=abse"`},
 		"/domains?suffix=.github.io": {
 			"ada.github.io", "bea.github.io",
 		},
