@@ -386,6 +386,31 @@ func tour(t *testing.T, c *client.Client, all []capture, first string) {
 	if list := collect(t, c.Datasets(ctx, client.DatasetsOptions{At: client.At{Version: first}})); len(list) != 1 {
 		t.Errorf("%+v", list)
 	}
+	for _, sort := range []string{"name", "rows", "size"} {
+		rows, hosts := int64(0), int64(0)
+		for page, err := range c.Tree(ctx, "example.com", client.TreeOptions{
+			Query: client.Query{Version: first, Explain: true}, Dataset: "captures", Depth: 2, Sort: sort, PageSize: 1, MinCount: 1,
+		}) {
+			if err != nil || page.Rows != int64(len(all)) || hosts == 0 && page.Explain == nil || len(page.Children) > 1 || page.TotalChildren < 1 {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			for _, host := range page.Children {
+				rows, hosts = rows+host.Rows, hosts+1
+				if host.TotalChildren < int64(len(host.Children.Nodes)) || host.Path != host.Name {
+					t.Errorf("%+v", host)
+				}
+			}
+			if page.Complete && (rows != page.Rows || hosts != page.MatchingChildren) {
+				t.Errorf("by %s: %d rows of %d hosts, want %d of %d", sort, rows, hosts, page.Rows, page.MatchingChildren)
+			}
+		}
+	}
+	for page, err := range c.Tree(ctx, "example.com", client.TreeOptions{Path: "www.example.com/", Top: 1, MinBytes: 1}) {
+		if err != nil || page.Path != "www.example.com/" || len(page.Children) > 1 {
+			t.Errorf("%+v, %v", page, err)
+		}
+		break
+	}
 	// A list of another query has no place for the cursor, which the server says.
 	other := client.Query{Cursor: part.Cursor}
 	_, inDomain := c.Domain(ctx, "example.com", other)
@@ -489,7 +514,7 @@ func read(t *testing.T, s *client.Stream) string {
 // answerTypes are the types of the answers, by operation. An operation that answers JSON and is not
 // here fails the test.
 var answerTypes = map[string]any{
-	"domain": client.DomainPage{}, "url": client.HoldersPage{},
+	"domain": client.DomainPage{}, "url": client.HoldersPage{}, "tree": client.TreePage{},
 	"urls": client.URLPage{}, "datasets": client.DatasetPage{}, "dataset": client.DatasetTop{}, "domains": client.DomainsPage{},
 	"lookup": client.Found{}, "versions": client.VersionPage{}, "diff": client.DiffPage{}, "ready": client.Ready{},
 	"problem": client.ProblemKind{},

@@ -512,7 +512,7 @@ func TestDocumentedFlagsExist(t *testing.T) {
 				help = exec.Command(testenv.Program(t, "temporal"), append(args, "--help")...)
 			case "starter", "urlake":
 				help = exec.Command(filepath.Join(bin, fields[0]), fields[1], "--help")
-				if slices.Contains([]string{"rules", "schedule", "takedown", "token"}, fields[1]) { // which have verbs of their own
+				if slices.Contains([]string{"export", "inventory", "rules", "schedule", "takedown", "token", "tree"}, fields[1]) { // which have verbs of their own
 					verbs := []string{}
 					for _, f := range fields[1:] {
 						if strings.HasPrefix(f, "-") {
