@@ -76,9 +76,6 @@ func Origins(list []string) Option { return func(h *handler) { h.origins = list 
 // Proxies names the networks of proxies whose X-Forwarded-For says who the client is.
 func Proxies(list []netip.Prefix) Option { return func(h *handler) { h.proxies = list } }
 
-// TreeRows sets how many rows are read for one answer about a tree at most.
-func TreeRows(n int64) Option { return func(h *handler) { h.trees = tree.NewEngine(n, 0) } }
-
 // Ready connects /readyz with r.
 func Ready(r *Readiness) Option { return func(h *handler) { h.ready = r } }
 

@@ -166,16 +166,6 @@ func (t *Turn) Yield(ctx context.Context) error {
 	return t.Take(ctx)
 }
 
-// Do runs f in a turn of ctx.
-func Do(ctx context.Context, f func() error) error {
-	t := Of(ctx)
-	if err := t.Take(ctx); err != nil {
-		return err
-	}
-	defer t.Give()
-	return f()
-}
-
 // Stats are the turns that were waited for, and how long in sum.
 type Stats struct {
 	Waits  int64

@@ -27,7 +27,7 @@ func TestTurnsLeaveAProcessorToLightWork(t *testing.T) {
 			var done sync.WaitGroup
 			for range 40 {
 				done.Go(func() {
-					err := Do(ctx, func() error {
+					err := do(ctx, func() error {
 						if n := now.Add(1); n > most.Load() {
 							most.Store(n)
 						}
@@ -107,7 +107,7 @@ func TestTurnThatNobodyWaitsForAnyMore(t *testing.T) {
 		var done sync.WaitGroup
 		for range 3 {
 			done.Go(func() {
-				if err := Do(ctx, func() error { return nil }); !errors.Is(err, gone) {
+				if err := do(ctx, func() error { return nil }); !errors.Is(err, gone) {
 					t.Errorf("%v, want the cause of the context", err)
 				}
 			})
@@ -131,11 +131,21 @@ func TestTurnThatNobodyWaitsForAnyMore(t *testing.T) {
 // TestLightWorkNeedsNoTurn uses a context without turns.
 func TestLightWorkNeedsNoTurn(t *testing.T) {
 	turn := Of(t.Context())
-	if err := errors.Join(turn.Take(t.Context()), turn.Yield(t.Context()), Do(t.Context(), func() error { return nil })); err != nil {
+	if err := errors.Join(turn.Take(t.Context()), turn.Yield(t.Context()), do(t.Context(), func() error { return nil })); err != nil {
 		t.Error(err)
 	}
 	turn.Give()
 	if turn.Has() {
 		t.Error("it has a turn")
 	}
+}
+
+// do runs f in a turn of ctx.
+func do(ctx context.Context, f func() error) error {
+	t := Of(ctx)
+	if err := t.Take(ctx); err != nil {
+		return err
+	}
+	defer t.Give()
+	return f()
 }

@@ -196,16 +196,13 @@ type Written struct {
 	File seekable.File
 }
 
-// Finish writes the footer and returns what the index has. There is one node at least.
+// Finish writes the footer and returns what the index has: no nodes if the segment has no rows.
 func (w *Writer) Finish() (Written, error) {
 	if err := w.end(); err != nil {
 		return Written{}, err
 	}
 	if err := w.flushShared(); err != nil {
 		return Written{}, err
-	}
-	if w.totals.Nodes == 0 {
-		return Written{}, fmt.Errorf("index of trees without nodes")
 	}
 	file, err := w.frames.Finish()
 	return Written{w.totals, file}, err
@@ -302,9 +299,10 @@ func (i *Info) check(key, segmentID string) error {
 		return bad("segment", segmentID, i.Segment)
 	case !fileName.MatchString(i.File):
 		return bad("file", "a name with a digest", i.File)
-	case i.FooterBytes < 1 || i.Bytes <= i.FooterBytes:
-		return bad("bytes", "more than those of the footer", i.Bytes)
-	case i.Domains < 1 || i.Nodes < i.Domains || i.Entries < i.Nodes || i.Rows < i.Domains:
+	case i.FooterBytes < 1 || i.Bytes < i.FooterBytes:
+		return bad("bytes", "those of the footer at least", i.Bytes)
+	case i.Domains < 0 || i.Nodes < i.Domains || i.Entries < i.Nodes || i.Rows < i.Domains,
+		i.Domains == 0 && i.Entries+i.Rows > 0:
 		return bad("counts", "counts of nodes", fmt.Sprintf("%+v", i.Totals))
 	}
 	for _, s := range []string{i.XXH64, i.FooterXXH64} {
