@@ -9,8 +9,8 @@ import (
 // TreeOptions say what of a path tree is listed. The zero value lists the children of the node.
 type TreeOptions struct {
 	Query
-	// Path is a host of the domain and a directory, as in "www.example.com/docs/", or a directory of
-	// the host that is asked for, as in "/docs/". Empty is that host, or all hosts of a domain.
+	// Path is a host of the domain and a directory, as in "www.example.com/docs/", or a directory
+	// of the host that is asked for, as in "/docs/". Empty is that host, or all hosts of a domain.
 	Path string
 	// Dataset is the ids or names of the only datasets that count, separated by commas.
 	Dataset string
