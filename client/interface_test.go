@@ -732,7 +732,7 @@ func TestCutStreams(t *testing.T) {
 				}
 			}
 			if rows != c.rows || c.err == nil && last != nil || c.err != nil && last == nil ||
-				c.err == client.ErrCut && (!errors.Is(last, client.ErrCut) || !strings.Contains(last.Error(), "/v1/domain/example.com/")) {
+				errors.Is(c.err, client.ErrCut) && (!errors.Is(last, client.ErrCut) || !strings.Contains(last.Error(), "/v1/domain/example.com/")) {
 				t.Errorf("%d rows, %v", rows, last)
 			}
 		})

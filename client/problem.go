@@ -80,7 +80,7 @@ func (p *Problem) Error() string {
 
 // Is reports whether target is the problem's Kind, so that errors.Is finds it.
 func (p *Problem) Is(target error) bool {
-	k, ok := target.(Kind) //nolint:errorlint // errors.Is unwraps err, and a kind wraps nothing
+	k, ok := target.(Kind)
 	return ok && p.Kind != "" && p.Kind == k
 }
 

@@ -57,7 +57,7 @@ type Stream struct {
 
 // stream asks for a stream.
 func (c *Client) stream(ctx context.Context, q *request) (*Stream, error) {
-	resp, err := c.send(ctx, q)
+	resp, err := c.send(ctx, q) //nolint:bodyclose // Close of the Stream closes it
 	if err != nil {
 		return nil, err
 	}
