@@ -9,7 +9,8 @@
 //	registry/datasets.copy.json                           copy of the first, to restore it (mutable)
 //	registry/pieces/{hh}/{digest}                         what grows of these (package pieces)
 //	registry/taken.json, registry/taken/{hh}/{digest}     what ingests of many datasets have read
-//	registry/domain64.json, registry/domain64/{hh}/{digest}  numbers of exports (package export/domain64/numbers)
+//	registry/domain64.json, registry/domain64/{hh}/{digest}
+//	                                                      numbers of exports (package numbers)
 //	rules/public-suffix-{digest}.txt                      public suffix lists
 //	access/…                                              readers of datasets, tokens (package access)
 //	urls/dataset_id={id}/domain_prefix={hh}/part-{batch}-{digest}-{n}.parquet

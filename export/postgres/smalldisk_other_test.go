@@ -2,9 +2,14 @@
 
 package postgres
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
+)
 
 func smallDisk(t *testing.T, _ int) string {
-	t.Skip("needs a file system of its own, which only Linux can mount here")
+	t.Helper()
+	testenv.Missing(t, "a file system of its own, which only Linux mounts")
 	return ""
 }
