@@ -645,7 +645,7 @@ func TestDatasetsArePaged(t *testing.T) {
 	var names []string
 	for path := "/?version=" + version; path != ""; {
 		w := s.do("GET", path)
-		for _, m := range regexp.MustCompile(`<td>(d\d{4})</td>`).FindAllStringSubmatch(w.Body.String(), -1) {
+		for _, m := range regexp.MustCompile(`<td><a href="[^"]*">(d\d{4})</a></td>`).FindAllStringSubmatch(w.Body.String(), -1) {
 			names = append(names, m[1])
 		}
 		path = ""

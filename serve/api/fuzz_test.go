@@ -183,6 +183,7 @@ var badValues = []string{
 var fuzzedRoutes = []string{
 	"/v1/domain/{d}/datasets/{id}/urls", "/v1/domain/{d}", "/v1/url", "/v1/domains", "/v1/datasets", "/v1/datasets/{id}", "/v1/diff", "/v1/versions",
 	"/v1/domains:lookup", "/", "/readyz", "/healthz", "/problems/{id}", "/openapi.json", "/api", "/domains", "/domain/{d}", "/domain/{d}/dataset/{id}/urls",
+	"/v1/domain/{d}/tree",
 }
 
 // FuzzParameters sends any values as the parameters, header fields and body of each route. A line
@@ -213,6 +214,7 @@ func FuzzParameters(f *testing.F) {
 		add(who, 8, "", "", "", "Content-Type: text/csv", "domain\n"+bad)
 		add(who, 9, "", "", "domain="+bad, "", "")
 		add(who, 12, "", bad, "", "", "")
+		add(who, 18, "common.com", "", turn("path", "dataset", "depth", "min_count", "min_bytes", "sort", "top", "limit", "cursor")+"="+bad, "", "")
 		add(0, 4, "", "", "", "Authorization: Bearer "+bad, "")
 		add(who, 4, "", "", bad+"="+bad, "", "")
 		for j, name := range []string{"Accept", "Accept-Encoding", "Range", "If-None-Match", "Content-Type", "Content-Encoding", "X-Forwarded-For", "X-Request-Id", "Origin", "Traceparent"} {

@@ -112,7 +112,7 @@ func TestEveryLinkOfThePagesIsAlive(t *testing.T) {
 	store := pagesLake(t)
 	s := start(t, store, lookup.Options{})
 	list := "/?domain=example.com&dataset=alpha"
-	read := crawl(t, s, "/", "/?domain=www.example.com", "/?domain=github.io", "/?domain=co.uk", "/?domain=nothing.test", "/domains?suffix=.io&prefix=B",
+	read := crawl(t, s, "/", "/?domain=www.example.com", "/?domain=github.io", "/?domain=co.uk", "/?domain=absent.test", "/domains?suffix=.io&prefix=B",
 		"/domains?dataset=alpha", list+"&host=a.example.com", list+"&prefix=p00&from=2026-11-02&to=&filter=&unique=1",
 		list+"&filter=n%3D8&filter=mime~html", list+"&from=2030-01-01", "/?domain=https%3A%2F%2Fb.example.com%2Fp000004%23x",
 		"/?url=HTTPS%3A%2F%2Fb.example.com%2Fp000004", "/?url=https%3A%2F%2Fb.example.com%2Fnone", "/?dataset=alpha")

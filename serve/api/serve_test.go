@@ -447,10 +447,10 @@ func (s *service) gate(name string) *gate {
 
 // TestLightAndHeavyDoNotWaitForEachOther fills one gate and asks at the other.
 func TestLightAndHeavyDoNotWaitForEachOther(t *testing.T) {
-	s := start(t, small(t), lookup.Options{})
 	light := []string{"/v1/domain/example.com", "/v1/domain/example.com/datasets/1/urls", "/v1/datasets", "/"}
 	heavy := []string{"/v1/domain/example.com/datasets/1/urls?limit=10000", "/v1/domain/example.com/datasets/1/urls?limit=5000"}
 	for full, paths := range map[string][2][]string{"light": {light, heavy}, "heavy": {heavy, light}} {
+		s := start(t, small(t), lookup.Options{}) // that keeps no answer yet
 		g := s.gate(full)
 		g.wait = 0
 		ticket := g.admitted(t, clientNumber(77), g.budget)

@@ -68,7 +68,7 @@ func (s *Snapshot) urlDatasets(ctx context.Context, u urlnorm.URL, cursorText st
 		for at := 0; err == nil && at < len(of.Datasets) && groups < MaxSearched; {
 			some := of.Datasets[at:min(at+searchesAtOnce, len(of.Datasets))]
 			var done, searched int
-			done, searched, err = s.searchDatasets(ctx, v, r, key, some, page)
+			done, searched, err = s.searchDatasets(ctx, v, r, key, some, MaxSearched-groups, page)
 			groups += searched
 			if at += done; done > 0 {
 				from = some[done-1].ID + 1
@@ -93,9 +93,9 @@ func (s *Snapshot) urlDatasets(ctx context.Context, u urlnorm.URL, cursorText st
 
 // searchDatasets searches a URL in some datasets at once, and adds those that hold it to page. It
 // returns how many datasets it has done, the first ones, and how many row groups these have. They
-// are fewer than all with an error.
+// are fewer than all with an error, and if some have as many row groups as it is to search at most.
 func (s *Snapshot) searchDatasets(
-	ctx context.Context, v *view, r resolved, key *rowPage, datasets []DatasetTotals, page *URLDatasetsPage,
+	ctx context.Context, v *view, r resolved, key *rowPage, datasets []DatasetTotals, most int, page *URLDatasetsPage,
 ) (done, groups int, err error) {
 	lists := make([][]piece, len(datasets))
 	group, groupCtx := newGroup(ctx)
@@ -107,6 +107,11 @@ func (s *Snapshot) searchDatasets(
 	}
 	if err := group.Wait(); err != nil {
 		return 0, 0, err
+	}
+	for i, n := 0, 0; i < len(lists); i++ {
+		if n += len(lists[i]); n >= most {
+			lists, datasets = lists[:i+1], datasets[:i+1]
+		}
 	}
 	all := slices.Concat(lists...)
 	found, searched := make([]urlTotals, len(all)), make([]bool, len(all))

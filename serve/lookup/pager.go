@@ -67,9 +67,6 @@ type pager struct {
 
 func newPager(s *Snapshot, wide Columns) *pager { return &pager{s: s, wide: wide} }
 
-// in reports whether the pages that are kept are of the row group of pc.
-func (g *pager) in(pc *piece) bool { return g.window.block != nil && g.is(pc) }
-
 // is reports whether the index is that of the row group of pc.
 func (g *pager) is(pc *piece) bool {
 	return g.index != nil && g.seg == pc.segment && segment.CompareTuples(g.of, pc.tuple) == 0
@@ -94,7 +91,7 @@ func (g *pager) open(ctx context.Context, pc *piece) error {
 
 // has reports whether the page of a row is kept.
 func (g *pager) has(pc *piece, row int64) bool {
-	return g.in(pc) && row >= g.window.starts[0] && row < g.window.starts[len(g.window.pages)]
+	return g.window.block != nil && g.is(pc) && row >= g.window.starts[0] && row < g.window.starts[len(g.window.pages)]
 }
 
 // at returns the page of a row of pc, and the page's first row. If it is not kept, up to ahead
