@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // Node is a folder with everything below it.
@@ -54,7 +56,7 @@ func (p *Preorder) Add(folder []byte, tier Tier, sum Sum) error {
 	if len(folder) > 0 && folder[len(folder)-1] != '/' {
 		return keyError(folder, "a folder without a slash at its end")
 	}
-	same := commonPrefix(p.path, folder)
+	same := codec.CommonPrefix(p.path, folder)
 	if same < len(p.path) && (same == len(folder) || folder[same] < p.path[same]) {
 		return fmt.Errorf("%w: %w", keyError(folder, fmt.Sprintf("after %q", p.path)), errOrder)
 	}

@@ -31,28 +31,13 @@ type run struct {
 
 // appendRow appends a row to a chunk. Of the folder it holds what differs from the one before.
 func appendRow(p, before, folder []byte, tier Tier, sum Sum) []byte {
-	same := commonPrefix(before, folder)
+	same := codec.CommonPrefix(before, folder)
 	p = binary.AppendUvarint(p, uint64(same))
 	p = binary.AppendUvarint(p, uint64(len(folder)-same))
 	p = append(p, folder[same:]...)
 	p = append(p, byte(tier))
 	p = binary.AppendUvarint(p, sum.Objects)
 	return binary.AppendUvarint(p, sum.Bytes)
-}
-
-// commonPrefix returns how many bytes a and b have in common at their beginnings.
-func commonPrefix(a, b []byte) int {
-	n := min(len(a), len(b))
-	i := 0
-	for ; i+8 <= n; i += 8 {
-		if binary.LittleEndian.Uint64(a[i:]) != binary.LittleEndian.Uint64(b[i:]) {
-			break
-		}
-	}
-	for i < n && a[i] == b[i] {
-		i++
-	}
-	return i
 }
 
 // writeRun writes the sorted rows of a Collector to the temporary file.

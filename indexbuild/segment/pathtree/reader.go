@@ -29,9 +29,6 @@ type Index struct {
 	cache  segment.Cache
 }
 
-// fencesHeader is the size of what is around the fences of a frame file.
-const fencesHeader = 28
-
 // framesAtOnce is how many adjacent frames are read and held at once.
 const framesAtOnce = 32
 
@@ -67,22 +64,10 @@ func Open(ctx context.Context, store blob.Store, segmentID string, cache segment
 // OpenFile opens the file of an index of size bytes without its document, which may be gone or name
 // another file. Only All may be called.
 func OpenFile(ctx context.Context, store blob.Store, object string, size int64) (*Index, error) {
-	table, err := seekable.OpenSeekTable(func(off int64) (io.ReadCloser, error) { return store.Open(ctx, object, off, -1) }, size, object)
-	if err != nil {
-		return nil, err
-	}
-	// The frame with the fences is before that with the table.
-	start := max(0, table.Start-fencesHeader-fenceBytes*table.Frames)
-	if err := table.Close(); err != nil {
-		return nil, err
-	}
 	x := &Index{object: object}
 	x.read = func(ctx context.Context, off, n int64) ([]byte, error) { return readRange(ctx, store, object, off, n) }
-	footer, err := x.read(ctx, start, size-start)
-	if err != nil {
-		return nil, err
-	}
-	x.frames, err = seekable.Open(footer, size, object, fenceBytes)
+	var err error
+	x.frames, err = seekable.OpenWithoutFooter(ctx, x.read, size, object, fenceBytes)
 	return x, err
 }
 
