@@ -280,7 +280,6 @@ func TestWriterRejects(t *testing.T) {
 	}
 	entries := []Entry{{Dataset: 1, Counts: Counts{Rows: 1, Direct: 1}}}
 	for what, list := range map[string][]made{
-		"nothing":                 {},
 		"no entries":              {{a, Node{Path: []byte("a.test/")}}},
 		"no slash at the end":     {{a, Node{Path: []byte("a.test"), Entries: entries}}},
 		"a slash at the start":    {{a, Node{Path: []byte("/a/"), Entries: entries}}},
@@ -302,6 +301,29 @@ func TestWriterRejects(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: no error", what)
 		}
+	}
+}
+
+// A segment without rows has an index without nodes.
+func TestIndexWithoutNodes(t *testing.T) {
+	store := blob.NewMemory()
+	info := write(t, store, nil)
+	if info.Nodes != 0 || info.Domains != 0 || info.Entries != 0 || info.Rows != 0 {
+		t.Errorf("%+v", info)
+	}
+	x := open(t, store, nil)
+	for n, err := range x.All(t.Context()) {
+		t.Errorf("%+v, %v", n, err)
+	}
+	err := x.Read(t.Context(), segment.KeyOf("a.test"), []Range{{Level: 1}}, func(int, *Node) error {
+		t.Error("a node")
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := x.CheckFile(t.Context(), store); err != nil {
+		t.Error(err)
 	}
 }
 
