@@ -119,7 +119,7 @@ func (v *verifier) countPart(id uint32, blocks []*part.PageIndexBlock, s *keysor
 	}
 
 	var keys []part.PageKeyBlock
-	if keys, err = v.pageKeys(id, tmp, n, blocks, got, failed); err != nil {
+	if keys, err = v.pageKeys(id, tmp, n, blocks, got, failed == nil); err != nil {
 		return damaged(err)
 	}
 	checker, err := newKeyChecker(p.Key, keys, blocks)

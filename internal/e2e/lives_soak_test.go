@@ -5,12 +5,10 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -789,15 +787,4 @@ func difference(got, want []string) string {
 		}
 	}
 	return "the count"
-}
-
-func (l *life) query(ctx context.Context, path string, into any) error {
-	status, body, err := probe(ctx, l.base+path)
-	if err == nil && status != http.StatusOK {
-		err = errors.New(strings.TrimSpace(body))
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(body), into)
-	}
-	return err
 }

@@ -71,7 +71,7 @@ func TestReadsAreSpans(t *testing.T) {
 		for _, key := range []string{"urlake.object", "urlake.offset", "urlake.bytes", "error.type"} {
 			for _, a := range s.Attributes {
 				if string(a.Key) == key {
-					text += " " + a.Value.Emit()
+					text += " " + a.Value.String()
 				}
 			}
 		}
@@ -100,7 +100,7 @@ func TestSpansOfARequestAreBounded(t *testing.T) {
 	dropped := ""
 	for _, a := range all[len(all)-1].Attributes {
 		if a.Key == "urlake.spans_dropped" {
-			dropped = a.Value.Emit()
+			dropped = a.Value.String()
 		}
 	}
 	if len(all) >= reads/2 || dropped != fmt.Sprint(reads+1-len(all)) {

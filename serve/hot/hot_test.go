@@ -58,7 +58,7 @@ func TestOldNamesAreForgotten(t *testing.T) {
 	if c.Len() != 1 {
 		t.Errorf("%d names", c.Len())
 	}
-	var none *Counter = New(0)
+	none := New(0)
 	none.Note("a")
 	if none.Top() != nil || none.Len() != 0 {
 		t.Error("a counter of nothing counts")
