@@ -2,18 +2,22 @@ package frontier
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // ErrURL means that a URL has no canonical form.
 var ErrURL = errors.New("no URL that can be fetched")
+
+// ErrCursor means that a cursor is none of this frontier's.
+var ErrCursor = errors.New("the cursor is none of this frontier's")
 
 // SeenState is what the frontier knows of a URL.
 type SeenState struct {
@@ -64,11 +68,16 @@ type Visit struct {
 // of each shard in the order of time. It returns a cursor for those that follow; with an empty
 // cursor it begins with the first.
 func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit)) (next string, err error) {
-	at := make([]byte, 8*f.o.Shards)
-	if cursor != "" && len(cursor) != len(at) {
-		return "", errors.New("the cursor is of another frontier")
+	at := make([]int64, f.o.Shards)
+	if cursor != "" {
+		d := codec.NewDecoder([]byte(cursor), "cursor", "positions")
+		for i := range at {
+			at[i] = int64(d.Uint(math.MaxInt64))
+		}
+		if d.Close() != nil {
+			return "", ErrCursor
+		}
 	}
-	copy(at, cursor)
 	from := int64(0)
 	if !since.IsZero() {
 		from = since.UnixMilli()
@@ -88,8 +97,7 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 		if err != nil {
 			return "", err
 		}
-		position := at[8*number : 8*number+8]
-		n, err := s.files.Visits(from, int64(binary.LittleEndian.Uint64(position)), func(_ int64, v shard.Visit) bool {
+		at[number], err = s.files.Visits(from, at[number], func(_ int64, v shard.Visit) bool {
 			if limit == 0 || v.Time >= end {
 				return false
 			}
@@ -102,9 +110,12 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 		if err != nil {
 			return "", err
 		}
-		binary.LittleEndian.PutUint64(position, uint64(n))
 	}
-	return string(at), nil
+	var b []byte
+	for _, n := range at {
+		b = codec.AppendUvarint(b, uint64(n))
+	}
+	return string(b), nil
 }
 
 // QueueState is what there is of a queue.

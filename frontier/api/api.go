@@ -96,7 +96,7 @@ type urlLine struct {
 	Priority     uint16         `json:"priority"`
 	Depth        uint32         `json:"depth"`
 	Metadata     jsontext.Value `json:"metadata"`
-	RefetchAfter *time.Time     `json:"refetch_after,format:RFC3339"`
+	RefetchAfter *time.Time     `json:"refetch_after"`
 }
 
 // lineResult is a line of the answer to urls and results.
@@ -205,7 +205,7 @@ type claim struct {
 	Priority uint16         `json:"priority"`
 	Tries    uint32         `json:"tries"`
 	Metadata jsontext.Value `json:"metadata,omitzero"`
-	Expires  time.Time      `json:"expires,format:RFC3339Nano"`
+	Expires  time.Time      `json:"expires"`
 }
 
 // body reads the JSON of a request. It is false if it has answered with a problem.
@@ -297,7 +297,7 @@ func (h *Handler) extend(w http.ResponseWriter, r *http.Request) {
 	}
 	answer(w, struct {
 		Extended []bool    `json:"extended"`
-		Expires  time.Time `json:"expires,format:RFC3339Nano"`
+		Expires  time.Time `json:"expires"`
 	}{live, until})
 }
 
@@ -319,14 +319,14 @@ type seenAnswer struct {
 	Seen    bool      `json:"seen"`
 	Settled bool      `json:"settled"`
 	Status  uint16    `json:"status,omitzero"`
-	Fetched time.Time `json:"fetched,omitzero,format:RFC3339"`
+	Fetched time.Time `json:"fetched,omitzero"`
 }
 
 type visit struct {
 	URL      string    `json:"url"`
 	Crawl    string    `json:"crawl"`
 	Domain   string    `json:"domain"`
-	Time     time.Time `json:"time,format:RFC3339Nano"`
+	Time     time.Time `json:"time"`
 	Status   uint16    `json:"status"`
 	Error    string    `json:"error,omitzero"`
 	Content  string    `json:"content,omitzero"`
@@ -359,6 +359,10 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 		_ = json.MarshalWrite(out, visit{v.URL, v.Crawl, v.Key, v.Time, v.Status, v.Error, v.Content, v.Redirect, v.Depth})
 		_ = out.WriteByte('\n')
 	})
+	if errors.Is(err, frontier.ErrCursor) {
+		h.problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	if err != nil {
 		if out.Buffered() == 0 {
 			h.failed(w, err)
@@ -388,7 +392,7 @@ type domainAnswer struct {
 	Leased   int64     `json:"leased"`
 	Delay    float64   `json:"delay"`
 	Paused   bool      `json:"paused"`
-	NextTime time.Time `json:"next_time,omitzero,format:RFC3339Nano"`
+	NextTime time.Time `json:"next_time,omitzero"`
 }
 
 func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
