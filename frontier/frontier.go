@@ -1,6 +1,6 @@
 // Package frontier decides what a crawler fetches next. URLs are added to queues, one for each
-// domain (or for what the client says). Workers claim URLs of queues that may be fetched from, under
-// leases, and report what came of them.
+// domain (or for what the client says). Workers claim URLs of queues that may be fetched from,
+// under leases, and report what came of them.
 //
 // # Promises
 //
@@ -61,8 +61,8 @@ type Options struct {
 // DefaultCrawl is the crawl of URLs that name none.
 const DefaultCrawl = "DEFAULT"
 
-// MaxURL bounds a canonical URL, MaxMetadata what a client stores with it, and MaxName the name of a
-// crawl or of a queue within it, in bytes.
+// MaxURL bounds a canonical URL, MaxMetadata what a client stores with it, and MaxName the name of
+// a crawl or of a queue within it, in bytes.
 const (
 	MaxURL      = 64 << 10
 	MaxMetadata = 64 << 10
@@ -207,8 +207,8 @@ func (f *Frontier) claimShard(ctx context.Context, n int) error {
 	return nil
 }
 
-// open opens the files of a shard, and makes them and Redis agree. It is nil if the process that had
-// the shard before has the files still open.
+// open opens the files of a shard, and makes them and Redis agree. It is nil if the process that
+// had the shard before has the files still open.
 func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, err error) {
 	dir := filepath.Join(f.o.Dir, fmt.Sprintf("shard-%03d", n))
 	lock := flock.New(dir + ".lock")
@@ -547,7 +547,8 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 		}
 	}
 	if err := s.coord.Lease(ctx, r.Crawl, now, until, leases, empty); err != nil {
-		// Whether Redis has the leases is not known. They end, and nobody else gets the URLs before.
+		// Whether Redis has the leases is not known. They end, and nobody else gets the URLs
+		// before.
 		return nil, 0, err
 	}
 	// What was added to a queue after it was found empty has woken it before it was taken out.

@@ -30,8 +30,8 @@ type SeenState struct {
 	Fetched time.Time
 }
 
-// Seen says whether a URL was ever added to a crawl, and what became of it. Key is the queue's, if it
-// is not the domain.
+// Seen says whether a URL was ever added to a crawl, and what became of it. Key is the queue's, if
+// it is not the domain.
 func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 	n, err := urlnorm.New(f.list, urlnorm.Options{})
 	if err != nil {
@@ -64,9 +64,9 @@ type Visit struct {
 	Depth                    uint32
 }
 
-// Visited calls yield for up to limit visits of this process' shards since a time and until another,
-// of each shard in the order of time. It returns a cursor for those that follow; with an empty
-// cursor it begins with the first.
+// Visited calls yield for up to limit visits of this process' shards since a time and until
+// another, of each shard in the order of time. It returns a cursor for those that follow; with an
+// empty cursor it begins with the first.
 func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit)) (next string, err error) {
 	at := make([]int64, f.o.Shards)
 	if cursor != "" {

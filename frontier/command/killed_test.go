@@ -144,7 +144,7 @@ func (c *crawl) add(ctx, drain context.Context, worker, domains int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		var body strings.Builder
 		var urls []string
-		for i := range 1 + rng.IntN(30) {
+		for i := range 1 + rng.IntN(12) {
 			u := fmt.Sprintf("https://site%d.example/%d/%d/%d", rng.IntN(domains), worker, n, i)
 			urls = append(urls, u)
 			fmt.Fprintf(&body, "{\"url\":%q,\"priority\":%d,\"depth\":%d}\n", u, rng.IntN(3), rng.IntN(3))
@@ -164,7 +164,7 @@ func (c *crawl) add(ctx, drain context.Context, worker, domains int) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
+		time.Sleep(time.Duration(20+rng.IntN(60)) * time.Millisecond)
 	}
 }
 
@@ -248,11 +248,11 @@ func (c *crawl) claimed(claims []claimLine) {
 }
 
 // TestNothingIsLostWhateverDies kills frontierd and Redis again and again while URLs are added and
-// fetched. Afterwards every URL that was acknowledged was fetched, and settled once; while it lasted
-// no URL had two live leases, no domain was asked sooner than its delay, and nothing settled came
-// back. URLAKE_SOAK_TIME says how long it lasts.
+// fetched. Afterwards every URL that was acknowledged was fetched, and settled once; while it
+// lasted no URL had two live leases, no domain was asked sooner than its delay, and nothing settled
+// came back. URLAKE_SOAK_TIME says how long it lasts.
 func TestNothingIsLostWhateverDies(t *testing.T) {
-	lasts := 8 * time.Second
+	lasts := 6 * time.Second
 	if s := os.Getenv("URLAKE_SOAK_TIME"); s != "" {
 		var err error
 		if lasts, err = time.ParseDuration(s); err != nil {

@@ -1,6 +1,6 @@
-// Package coord keeps in Redis what several frontiers have to agree on, and what has to survive each
-// of them: who owns which shard, from when on each queue may be fetched from, and which URLs are
-// leased to whom until when. URLs themselves are in the files of package shard.
+// Package coord keeps in Redis what several frontiers have to agree on, and what has to survive
+// each of them: who owns which shard, from when on each queue may be fetched from, and which URLs
+// are leased to whom until when. URLs themselves are in the files of package shard.
 //
 // A time is in milliseconds since 1970, by the clock of the shard's owner.
 package coord

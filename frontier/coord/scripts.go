@@ -3,9 +3,9 @@ package coord
 import "github.com/redis/go-redis/v9"
 
 // Every transition is one script, so it happens whole or not at all, and for any number of queues
-// and leases at once. All keys of a shard have its hash tag, so a shard is on one node of a cluster.
-// The first key is the owner's, and the first argument who calls: a process that has lost a shard
-// changes nothing any more.
+// and leases at once. All keys of a shard have its hash tag, so a shard is on one node of a
+// cluster. The first key is the owner's, and the first argument who calls: a process that has lost
+// a shard changes nothing any more.
 const fence = `
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
 	return redis.error_reply('FENCED another process owns the shard')
@@ -13,8 +13,8 @@ end
 `
 
 var (
-	// own: owner, epoch; node, milliseconds. Takes or keeps a shard, and returns its epoch and owner.
-	// The epoch grows with each change of owner.
+	// own: owner, epoch; node, milliseconds. Takes or keeps a shard, and returns its epoch and
+	// owner. The epoch grows with each change of owner.
 	ownScript = redis.NewScript(`
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then
@@ -29,8 +29,8 @@ return {tonumber(redis.call('GET', KEYS[2])), ARGV[1]}
 	// disown: owner; node.
 	disownScript = redis.NewScript(fence + `return redis.call('DEL', KEYS[1])`)
 
-	// wake: owner, ready, idle, paused; node, now, queues. Queues that have something waiting become
-	// ready at the time at which they may be fetched from next.
+	// wake: owner, ready, idle, paused; node, now, queues. Queues that have something waiting
+	// become ready at the time at which they may be fetched from next.
 	wakeScript = redis.NewScript(fence + `
 local names = {unpack(ARGV, 3)}
 local next = redis.call('ZMSCORE', KEYS[3], unpack(names))
@@ -50,9 +50,9 @@ if #gone > 0 then
 end
 return #gone
 `)
-	// claim: owner, ready, delays; node, now, limit, URLs a queue, default delay. Returns queues that
-	// may be fetched from now, and puts each off by its delay for every URL. Without any it returns
-	// when the next one is, as a number.
+	// claim: owner, ready, delays; node, now, limit, URLs a queue, default delay. Returns queues
+	// that may be fetched from now, and puts each off by its delay for every URL. Without any it
+	// returns when the next one is, as a number.
 	claimScript = redis.NewScript(fence + `
 local names = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[2], 'BYSCORE', 'LIMIT', 0, ARGV[3])
 if #names == 0 then
@@ -68,8 +68,8 @@ end
 redis.call('ZADD', KEYS[2], unpack(add))
 return names
 `)
-	// lease: owner, leases, ready, idle; node, now, count of leases, then an expiry and a lease each,
-	// then queues with nothing left: these are ready no more, but keep their time.
+	// lease: owner, leases, ready, idle; node, now, count of leases, then an expiry and a lease
+	// each, then queues with nothing left: these are ready no more, but keep their time.
 	leaseScript = redis.NewScript(fence + `
 local n = tonumber(ARGV[3])
 if n > 0 then

@@ -23,8 +23,8 @@ const (
 	// maxRuns is how many runs a shard has before some are merged: each costs a search whenever an
 	// entry is taken.
 	maxRuns = 6
-	// mergeFactor says when a file is merged with newer ones: if these are together at least its size
-	// divided by the factor.
+	// mergeFactor says when a file is merged with newer ones: if these are together at least its
+	// size divided by the factor.
 	mergeFactor = 4
 )
 
@@ -416,8 +416,8 @@ func (s *Shard) mergeRuns() (*merged, error) {
 	return m, err
 }
 
-// catchUp leaves behind in the merged run what was taken since the merge began. Entries are taken by
-// rank, so of each queue these are its first.
+// catchUp leaves behind in the merged run what was taken since the merge began. Entries are taken
+// by rank, so of each queue these are its first.
 func (m *merged) catchUp() error {
 	for i, r := range m.from {
 		for q, before := range m.left[i] {

@@ -12,7 +12,8 @@ import (
 
 // Entry is a URL that is to be fetched.
 type Entry struct {
-	// Seq is the entry's number in its shard. An entry that comes back after a lease gets a new one.
+	// Seq is the entry's number in its shard. An entry that comes back after a lease gets a new
+	// one.
 	Seq uint64
 	// Queue is the name of the queue: see QueueName.
 	Queue string

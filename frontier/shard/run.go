@@ -19,8 +19,8 @@ import (
 const (
 	runMagic   = "UFRN"
 	runVersion = 1
-	// An element of the directory: the queue's id, where its extent begins, how long it is, how many
-	// entries it has.
+	// An element of the directory: the queue's id, where its extent begins, how long it is, how
+	// many entries it has.
 	dirSize     = 16 + 8 + 8 + 4
 	trailerSize = 8 + 4 + 8 + 4 + 4
 	runHeader   = len(runMagic) + 4

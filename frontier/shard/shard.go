@@ -53,7 +53,8 @@ type Shard struct {
 	runs    []*run // the oldest first
 	seen    seen
 	visits  *visits
-	// leased are the entries that Take has handed out, by number, and that are neither done nor back.
+	// leased are the entries that Take has handed out, by number, and that are neither done nor
+	// back.
 	leased map[uint64]*Entry
 	// resuming are those that a checkpoint has as leased, until the caller has said which are.
 	resuming map[uint64]*Entry
@@ -267,8 +268,8 @@ func (s *Shard) journaled(kind byte, fill func(b []byte) []byte) error {
 
 func appendQueued(b []byte, e *Entry) []byte { return e.append(codec.AppendString(b, e.Queue)) }
 
-// Add adds entries whose URLs are not known, and gives them their numbers. Woken are the queues that
-// had nothing waiting before. Nothing of it is certain before Commit has returned.
+// Add adds entries whose URLs are not known, and gives them their numbers. Woken are the queues
+// that had nothing waiting before. Nothing of it is certain before Commit has returned.
 func (s *Shard) Add(entries []Entry) (statuses []AddStatus, woken []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,8 +313,8 @@ func (s *Shard) Commit() error {
 	return err
 }
 
-// Take hands out up to n entries of a queue in its order. They are leased until Done or Back. Left is
-// how many wait after that.
+// Take hands out up to n entries of a queue in its order. They are leased until Done or Back. Left
+// is how many wait after that.
 func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -467,8 +468,8 @@ func (s *Shard) Promote(now int64) (woken []string) {
 	return woken
 }
 
-// Resume says which entries of a queue are leased, by the leases that there are. Those that were due
-// later when they were added have to be promoted first. It returns the numbers that it does not
+// Resume says which entries of a queue are leased, by the leases that there are. Those that were
+// due later when they were added have to be promoted first. It returns the numbers that it does not
 // know: they are settled, or were never certain.
 func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error) {
 	s.mu.Lock()

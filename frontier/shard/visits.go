@@ -64,7 +64,8 @@ const (
 	visitsName  = "visits"
 	indexName   = "visits.index"
 	visitsMagic = "UFVS"
-	// An element of the index: time, offset, length, checksum of the record, checksum of the element.
+	// An element of the index: time, offset, length, checksum of the record, checksum of the
+	// element.
 	indexElement = 8 + 8 + 4 + 4 + 4
 	visitsHeader = len(visitsMagic) + 4
 )
