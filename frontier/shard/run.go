@@ -46,7 +46,6 @@ type runWriter struct {
 	w     *bufio.Writer
 	at    uint64
 	dir   []byte
-	crc   uint32
 	total uint64
 	buf   []byte
 }

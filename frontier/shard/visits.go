@@ -211,6 +211,4 @@ func (v *visits) read(since, from int64, yield func(n int64, visit Visit) bool) 
 	return v.count, nil
 }
 
-func (v *visits) sync() error { return errors.Join(v.texts.Sync(), v.index.Sync()) }
-
 func (v *visits) close() error { return errors.Join(v.texts.Close(), v.index.Close()) }

@@ -36,8 +36,7 @@ func NewRedis(tb testing.TB) *Redis {
 	if err != nil {
 		Missing(tb, "redis-server (Debian: redis-server)")
 	}
-	// A path of tb.TempDir can be too long for a socket.
-	dir, err := os.MkdirTemp("", "urlake-redis-")
+	dir, err := redisDir()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -51,6 +50,10 @@ func NewRedis(tb testing.TB) *Redis {
 	r.Start(tb)
 	return r
 }
+
+// redisDir makes a folder whose path is short enough for a socket in it, which one of tb.TempDir is
+// not.
+func redisDir() (string, error) { return os.MkdirTemp("", "urlake-redis-") }
 
 // Start starts the server again after Kill.
 func (r *Redis) Start(tb testing.TB) {
