@@ -52,7 +52,8 @@ type Frontier struct {
 }
 
 // Open connects to the frontier of a name, with so many shards, as a node: a name that is unique to
-// the process.
+// the process. The client must not send a command again by itself: what settles a lease is no error
+// the first time, and the second time the lease has ended.
 func Open(ctx context.Context, client redis.UniversalClient, name, node string, shards int) (*Frontier, error) {
 	f := &Frontier{client, name, node, shards}
 	key := "{" + name + "}:shards"
@@ -69,6 +70,19 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 	return f, nil
 }
 
+// Join notes that the process lives, for a time, and returns how many of the frontier do.
+func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, err error) {
+	n, err := joinScript.Run(ctx, f.redis, []string{f.nodes()}, f.node, ttl.Milliseconds()).Int()
+	return n, failed(err)
+}
+
+// Leave says that the process ends.
+func (f *Frontier) Leave(ctx context.Context) error {
+	return failed(f.redis.ZRem(ctx, f.nodes(), f.node).Err())
+}
+
+func (f *Frontier) nodes() string { return "{" + f.name + "}:nodes" }
+
 // Shard is a shard of a frontier as its owner sees it.
 type Shard struct {
 	f      *Frontier
@@ -83,7 +97,7 @@ func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.n
 // process' name.
 func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shard, string, error) {
 	p := f.prefix(shard)
-	got, err := ownScript.Run(ctx, f.redis, []string{p + "owner", p + "epoch"}, f.node, ttl.Milliseconds()).Slice()
+	got, err := ownScript.Run(ctx, f.redis, []string{p + "owner", p + "epoch"}, f.node, ttl.Milliseconds(), time.Now().Unix()).Slice()
 	if err != nil {
 		return nil, "", failed(err)
 	}
@@ -92,6 +106,15 @@ func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shar
 		return nil, owner, nil
 	}
 	return &Shard{f, p, uint32(epoch)}, owner, nil
+}
+
+// Owner returns the process that owns a shard, "" if none does.
+func (f *Frontier) Owner(ctx context.Context, shard int) (string, error) {
+	owner, err := f.redis.Get(ctx, f.prefix(shard)+"owner").Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return owner, failed(err)
 }
 
 // Disown gives a shard back.

@@ -21,13 +21,23 @@ if owner and owner ~= ARGV[1] then
 	return {0, owner}
 end
 if not owner then
-	redis.call('INCR', KEYS[2])
+	redis.call('SET', KEYS[2], math.max(tonumber(redis.call('GET', KEYS[2]) or 0) + 1, tonumber(ARGV[3])))
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {tonumber(redis.call('GET', KEYS[2])), ARGV[1]}
 `)
 	// disown: owner; node.
 	disownScript = redis.NewScript(fence + `return redis.call('DEL', KEYS[1])`)
+
+	// join: nodes; node, milliseconds. Notes that a process lives, and returns how many do. The
+	// clock is that of Redis, since it is compared with what other processes have noted.
+	joinScript = redis.NewScript(`
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+return redis.call('ZCARD', KEYS[1])
+`)
 
 	// wake: owner, ready, idle, paused; node, now, queues. Queues that have something waiting
 	// become ready at the time at which they may be fetched from next.
