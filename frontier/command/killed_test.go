@@ -41,7 +41,7 @@ type daemon struct {
 	log  *os.File
 }
 
-func startDaemon(t *testing.T, log string, args ...string) *daemon {
+func startDaemon(t testing.TB, log string, args ...string) *daemon {
 	t.Helper()
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o666)
 	if err != nil {
@@ -73,7 +73,7 @@ func startDaemon(t *testing.T, log string, args ...string) *daemon {
 	}
 }
 
-func (d *daemon) kill(t *testing.T) {
+func (d *daemon) kill(t testing.TB) {
 	t.Helper()
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Error(err)
