@@ -131,7 +131,8 @@ func measure(b *testing.B, q queueUnderTest, n int) {
 func BenchmarkFrontierd(b *testing.B) {
 	for b.Loop() {
 		dir := b.TempDir()
-		d := startDaemon(b, filepath.Join(dir, "log"), "--redis", testenv.NewRedis(b).URL, "--data", filepath.Join(dir, "data"), "--crawl-delay", "0s")
+		d := startDaemon(b, filepath.Join(dir, "log"), "--redis", testenv.NewRedis(b).URL, "--data", filepath.Join(dir, "data"), "--crawl-delay", "0s",
+			"--fsync", "never") // as the server of BenchmarkPostgresQueue
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: benchWorkers}}
 		measure(b, &daemonUnderTest{client, d.base}, benchURLs(b))
 		d.kill(b)
@@ -191,9 +192,9 @@ func (d *daemonUnderTest) settle(ctx context.Context, leases []string) error {
 	return err
 }
 
-// BenchmarkPostgresQueue measures a queue in PostgreSQL, without HTTP: batches by COPY, and claims of
-// one URL of each domain that is not locked (FOR UPDATE SKIP LOCKED), by partial indexes. It has no
-// leases that end.
+// BenchmarkPostgresQueue measures a queue in PostgreSQL, without HTTP: batches by COPY, and claims
+// of one URL of each domain that is not locked (FOR UPDATE SKIP LOCKED), by partial indexes. It has
+// no leases that end.
 func BenchmarkPostgresQueue(b *testing.B) {
 	if testenv.PostgresBin() == "" {
 		testenv.Missing(b, "PostgreSQL")
