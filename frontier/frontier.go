@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -83,11 +84,13 @@ type Frontier struct {
 	owned map[int]*owned
 	// owners are the other processes that own a shard, as coord names them.
 	owners map[int]string
-	turn   atomic.Uint32 // the shard at which the next claim begins
-	woken  chan struct{} // closed when a queue wakes, and replaced
-	wokeMu sync.Mutex
-	stop   context.CancelFunc
-	loops  sync.WaitGroup
+	// incarnation is the Redis that was asked last. Only claimShards uses it.
+	incarnation string
+	turn        atomic.Uint32 // the shard at which the next claim begins
+	woken       chan struct{} // closed when a queue wakes, and replaced
+	wokeMu      sync.Mutex
+	stop        context.CancelFunc
+	loops       sync.WaitGroup
 }
 
 // begin is a time from which others are reckoned, so that a clock that is set changes nothing.
@@ -105,7 +108,6 @@ type owned struct {
 	// doubtful says that a change may have reached Redis or not. The shard is opened again, which
 	// makes its files and Redis agree.
 	doubtful atomic.Bool
-	counter  atomic.Uint32
 	// use is held while requests work on the shard.
 	use sync.RWMutex
 	// failures counts for each queue the URLs that failed one after the other.
@@ -363,7 +365,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 			return nil, 0, err
 		}
 		for _, e := range taken {
-			l := coord.Lease{Token: uint64(s.coord.Epoch)<<32 | uint64(s.counter.Add(1)), Seq: e.Seq, Queue: queue}
+			l := coord.Lease{Token: rand.Uint64(), Seq: e.Seq, Queue: queue}
 			leases = append(leases, l)
 			claims = append(claims, Claim{
 				Lease: formatLease(number, l), URL: e.URL, Crawl: r.Crawl, Key: queue[len(r.Crawl)+1:], Depth: e.Depth,

@@ -88,6 +88,15 @@ func (f *Frontier) claimShards(ctx context.Context) (err error) {
 	if err == nil {
 		share = (f.o.Shards + processes - 1) / processes
 	}
+	incarnation, asked := f.coord.Incarnation(ctx)
+	if err = errors.Join(err, asked); asked == nil {
+		if f.incarnation != "" && f.incarnation != incarnation {
+			for _, s := range f.all() {
+				s.doubtful.Store(true)
+			}
+		}
+		f.incarnation = incarnation
+	}
 	for n := range f.o.Shards {
 		f.mu.RLock()
 		s, have := f.owned[n], len(f.owned)
@@ -118,7 +127,7 @@ func (f *Frontier) claimShard(ctx context.Context, n int, s *owned) error {
 	asked := time.Since(begin)
 	c, owner, err := f.coord.Own(ctx, n, f.o.Own)
 	switch {
-	case err != nil && s != nil && int64(asked) > s.until.Load(), err == nil && s != nil && (c == nil || c.Epoch != s.coord.Epoch):
+	case err != nil && s != nil && int64(asked) > s.until.Load(), err == nil && s != nil && (c == nil || c.Fresh):
 		f.o.Log.Warn("lost a shard", "shard", n)
 		return errors.Join(err, f.drop(s))
 	case err != nil:

@@ -20,8 +20,8 @@ import (
 // ErrFenced means that another process owns the shard by now.
 var ErrFenced = errors.New("another process owns the shard")
 
-// Lease is the claim of a client to a URL. Token is different for each lease, ever; Seq is the
-// entry's number in its shard.
+// Lease is the claim of a client to a URL. Token is a random number, so no two leases of a URL are
+// the same; Seq is the entry's number in its shard.
 type Lease struct {
 	Token, Seq uint64
 	Queue      string
@@ -76,6 +76,13 @@ func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, 
 	return n, failed(err)
 }
 
+// Incarnation identifies the running Redis server. Another one may have forgotten what the one
+// before had acknowledged last.
+func (f *Frontier) Incarnation(ctx context.Context) (string, error) {
+	info, err := f.redis.InfoMap(ctx, "server").Result()
+	return info["Server"]["run_id"], failed(err)
+}
+
 // Leave says that the process ends.
 func (f *Frontier) Leave(ctx context.Context) error {
 	return failed(f.redis.ZRem(ctx, f.nodes(), f.node).Err())
@@ -87,8 +94,8 @@ func (f *Frontier) nodes() string { return "{" + f.name + "}:nodes" }
 type Shard struct {
 	f      *Frontier
 	prefix string
-	// Epoch grows with each change of the owner.
-	Epoch uint32
+	// Fresh says that nobody owned the shard when it was taken last.
+	Fresh bool
 }
 
 func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.name, shard) }
@@ -97,15 +104,15 @@ func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.n
 // process' name.
 func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shard, string, error) {
 	p := f.prefix(shard)
-	got, err := ownScript.Run(ctx, f.redis, []string{p + "owner", p + "epoch"}, f.node, ttl.Milliseconds(), time.Now().Unix()).Slice()
+	got, err := ownScript.Run(ctx, f.redis, []string{p + "owner"}, f.node, ttl.Milliseconds()).Slice()
 	if err != nil {
 		return nil, "", failed(err)
 	}
-	epoch, owner := got[0].(int64), got[1].(string)
-	if epoch == 0 {
+	owner, fresh := got[0].(string), got[1].(int64) == 1
+	if owner != f.node {
 		return nil, owner, nil
 	}
-	return &Shard{f, p, uint32(epoch)}, owner, nil
+	return &Shard{f, p, fresh}, owner, nil
 }
 
 // Owner returns the process that owns a shard, "" if none does.

@@ -13,18 +13,15 @@ end
 `
 
 var (
-	// own: owner, epoch; node, milliseconds. Takes or keeps a shard, and returns its epoch and
-	// owner. The epoch grows with each change of owner.
+	// own: owner; node, milliseconds. Takes or keeps a shard, and returns its owner, and 1 if
+	// nobody owned it before.
 	ownScript = redis.NewScript(`
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then
-	return {0, owner}
-end
-if not owner then
-	redis.call('SET', KEYS[2], math.max(tonumber(redis.call('GET', KEYS[2]) or 0) + 1, tonumber(ARGV[3])))
+	return {owner, 0}
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return {tonumber(redis.call('GET', KEYS[2])), ARGV[1]}
+return {ARGV[1], owner and 0 or 1}
 `)
 	// disown: owner; node.
 	disownScript = redis.NewScript(fence + `return redis.call('DEL', KEYS[1])`)
