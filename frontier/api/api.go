@@ -35,15 +35,18 @@ const (
 
 // Handler serves a frontier. What concerns a shard of another process it asks of that.
 type Handler struct {
-	f      *frontier.Frontier
-	log    *slog.Logger
-	mux    *http.ServeMux
-	client *http.Client
+	f       *frontier.Frontier
+	log     *slog.Logger
+	mux     *http.ServeMux
+	client  *http.Client
+	metrics *metrics
+	timed   http.Handler
 }
 
 // New returns the handler of a frontier.
 func New(f *frontier.Frontier, log *slog.Logger) *Handler {
-	h := &Handler{f, log, http.NewServeMux(), &http.Client{Timeout: peerTimeout}}
+	h := &Handler{f: f, log: log, mux: http.NewServeMux(), client: &http.Client{Timeout: peerTimeout}, metrics: newMetrics(f)}
+	h.timed = h.metrics.timed(h.mux)
 	h.mux.HandleFunc("POST /v1/urls", h.urls)
 	h.mux.HandleFunc("POST /v1/claims", h.claims)
 	h.mux.HandleFunc("POST /v1/results", h.results)
@@ -54,10 +57,11 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	h.mux.Handle("GET /metrics", h.metrics.handler())
 	return h
 }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.timed.ServeHTTP(w, r) }
 
 // problem answers with a problem document (RFC 9457).
 func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
@@ -131,6 +135,7 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			started = true
 		}
+		h.metrics.count(results)
 		for _, res := range results {
 			_ = json.MarshalWrite(out, res)
 			_ = out.WriteByte('\n')
@@ -258,6 +263,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if len(all.Claims) > 0 || !time.Now().Before(end) || r.Context().Err() != nil {
+			h.metrics.lines.WithLabelValues("claimed").Add(float64(len(all.Claims)))
 			answer(w, all)
 			return
 		}

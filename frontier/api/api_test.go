@@ -114,6 +114,8 @@ func TestBadRequests(t *testing.T) {
 		{"PATCH", "/v1/domains/a.example", `{"delay":"1"}`, 400, "delay"},
 		{"PATCH", "/v1/domains/a.example", `{"delay":1.5}`, 200, `"delay":1.5`},
 		{"GET", "/v1/domains/a.example", "", 200, `"waiting":1`},
+		{"GET", "/metrics", "", 200, "urlake_frontier_waiting 1"},
+		{"GET", "/metrics", "", 200, `urlake_frontier_results_total{result="added"} 1`},
 		{"GET", "/nothing", "", 404, ""},
 	} {
 		status, answer := request(t, c.method, base+c.path, c.body)
