@@ -101,6 +101,9 @@ func copyPrepared(b *testing.B, s *setup, run string, rows int64) time.Duration 
 		if err != nil {
 			b.Fatal(err)
 		}
+		if err := src.numberHosts(&p.Chunks[i]); err != nil {
+			b.Fatal(err)
+		}
 		r := newCopyReader(func(w *copyReader) error { return src.copy(&p.Chunks[i], w) })
 		data, err := io.ReadAll(r)
 		if err != nil || r.stop() != nil {

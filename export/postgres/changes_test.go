@@ -186,7 +186,7 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 		t.Fatal("it fails again and again")
 	}
 	until(false)
-	if len(failed) != 3 {
+	if len(failed) != 5 {
 		t.Errorf("failed at %v", failed)
 	}
 	clear(failed)

@@ -16,6 +16,9 @@ const (
 	DefaultPartitionRows = 10_000_000
 	// MaxPartitions bounds the partitions of an export. A plan that cannot prune locks all of them.
 	MaxPartitions = 256
+	// maxRanges bounds the TLDs, sites and subdomains with a partition. Each may need another one
+	// for what follows it.
+	maxRanges = MaxPartitions / 2
 	// urlsTable is the partitioned table, staged the table that rows are copied into.
 	urlsTable = "urls"
 	staged    = "load_urls"

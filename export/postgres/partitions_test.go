@@ -188,7 +188,7 @@ func TestDivideCoversEverything(t *testing.T) {
 		parts := divide(ranges)
 		names := map[string]partition{}
 		for _, p := range parts {
-			if _, ok := names[p.Name]; ok || len(loadName(p.Name)+"_pkey") > 63 {
+			if _, ok := names[p.Name]; ok || len(loadName(p.Name)) > 63 || len(p.Name+"_key9223372036854775807") > 63 {
 				t.Fatalf("partition %s: a second one, or its name is too long", p.Name)
 			}
 			if p.Parent != "" && (!names[p.Parent].Divided || !names[p.Parent].Of.holds(p.Of)) {
@@ -304,6 +304,8 @@ func TestDSNHasNoPassword(t *testing.T) {
 		"env:URLAKE_DSN": true, "env:URLAKE_DSN_2": true,
 		"postgres://user:secret@host/db": false, "postgres://host/db?password=secret": false, "postgres://host/db?sslpassword=secret": false,
 		"host=h password=secret": false, "password = 'secret'": false, "host=h PASSWORD=secret": false,
+		" postgres://user:secret@host/db?sslmode=disable": false, "Postgres://user:secret@host/db?a=b": false, "POSTGRESQL://user:secret@h/?a=b": false,
+		"\tpostgres://user:secret@host/db?a=b": false, "pg://user:secret@host/db?a=b": false,
 		"": false, "db": false, "env:HOME": false, "env:": false, "postgres://%zz:secret@h/": false,
 	} {
 		err := CheckDSN(dsn)
