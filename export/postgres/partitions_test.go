@@ -53,6 +53,7 @@ func explained(t *testing.T, c *pgx.Conn, sql string, args ...any) (read []strin
 }
 
 func TestPartitionsArePrunedAndDetached(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.spec.PartitionRows = 30
 	// 254 TLDs before, so that the last one is 0xff.
@@ -164,6 +165,7 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 // TestDivideCoversEverything compares the partitions of random ranges with a search for each
 // number.
 func TestDivideCoversEverything(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	l := domain64.Document
 	for range 200 {
@@ -226,6 +228,7 @@ func TestDivideCoversEverything(t *testing.T) {
 }
 
 func TestSubdomainsOfADomainAreBounded(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	urls := urlsOf("example.com", 255, 1)
 	testlake.Ingest(t, s.store, "a", "1", records(urls...))

@@ -77,46 +77,46 @@ func TestExportToPostgres(t *testing.T) {
 		}
 		return n
 	}
-	// A worker dies within a load: in its COPY, when it has noted the chunk and nothing is
-	// committed. It is made to wait in its first statement, so that the table can be locked into
-	// which it copies, and then in the COPY.
+	// A worker dies within a load: in its COPY, which waits for a lock, when it has noted the chunk
+	// and nothing is committed. It is started when the table exists and is locked.
 	run(0, "ingest", "--dataset", "days", "--batch", "3", "--wait", list(3))
-	lock := func(table string) (release func()) {
-		t.Helper()
-		c, err := pgx.Connect(t.Context(), dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Exec(t.Context(), "BEGIN; LOCK TABLE urlake."+table+" IN SHARE MODE", pgx.QueryExecModeSimpleProtocol); err != nil {
-			t.Fatal(err)
-		}
-		return func() { c.Close(context.Background()) }
+	if err := index.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
 	}
-	waits := func(table string) {
+	run(0, "export", "postgres", "--dsn", dsn)
+	holds := func(what, sql string) {
 		t.Helper()
-		until(t, "the worker waits for "+table, func(ctx context.Context) error {
-			var waiting bool
-			err := c.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = to_regclass('urlake.' || $1::text))", table).Scan(&waiting)
-			if err == nil && !waiting {
-				err = errors.New("nobody waits")
+		until(t, what, func(ctx context.Context) error {
+			var ok bool
+			err := c.QueryRow(ctx, sql).Scan(&ok)
+			if err == nil && !ok {
+				err = errors.New("not yet")
 			}
 			return err
 		})
 	}
-	unlockChunks := lock("load_chunks")
-	run(0, "export", "postgres", "--dsn", dsn)
-	waits("load_chunks")
-	unlockRows := lock("load_urls")
-	unlockChunks()
-	waits("load_urls")
-	if err := index.Process.Signal(syscall.SIGKILL); err != nil {
+	holds("the load begins", "SELECT to_regclass('urlake.load_urls') IS NOT NULL")
+	locked, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locked.Close(context.Background())
+	if _, err := locked.Exec(t.Context(), "BEGIN; LOCK TABLE urlake.load_urls IN SHARE MODE", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	doomed := worker()
+	holds("the worker copies rows", `SELECT EXISTS (SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+		WHERE NOT l.granted AND l.relation = 'urlake.load_urls'::regclass AND a.query LIKE 'COPY %')`)
+	if err := doomed.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	worker()
 	if n := rows(); n != 1000 {
 		t.Errorf("%d rows while the export is under way", n)
 	}
-	unlockRows()
+	if err := locked.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	id := exportRuns(t, u, postgres.DefaultSchema)[0].Execution.WorkflowID
 	if out, errs, code := u.starter(t, "watch", id); code != 0 || !strings.Contains(out, "1,500 rows of 1,500 URLs") {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
