@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/jackc/pgx/v5"
 
@@ -224,6 +225,56 @@ func TestDivideCoversEverything(t *testing.T) {
 				t.Fatalf("the range %+v has the partition %+v", r, p)
 			}
 		}
+	}
+}
+
+func TestPartitionsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	s.spec.PartitionRows = 2
+	var urls []string
+	for i := range maxRanges + 10 {
+		urls = append(urls, urlsOf(fmt.Sprintf("site%d.test", i), 2, 2)...)
+	}
+	testlake.Ingest(t, s.store, "a", "1", records(urls...))
+	testlake.Publish(t, s.store)
+	run := s.run()
+	if _, err := Plan(t.Context(), s.store, s.spec, run, s.opt); err != nil {
+		t.Fatal(err)
+	}
+	p, err := readPlan(t.Context(), s.store, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The TLD and as many sites as there is room for; no subdomain is left room.
+	sites := 0
+	for _, q := range p.Partitions {
+		if strings.HasSuffix(q.Comment, ".test") {
+			sites++
+		}
+	}
+	if sites != maxRanges-1 || len(p.Partitions) > 2*maxRanges+1 {
+		t.Errorf("%d partitions, of %d sites", len(p.Partitions), sites)
+	}
+}
+
+func TestHostCountsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := hostCounts{rows: map[string]int64{}}
+	page := make([]byte, 0, 64)
+	const hosts = maxCounted * 5 / 4
+	for i := range hosts {
+		page = fmt.Appendf(page[:0], "h%d.example.com", i)
+		c.add(unsafe.String(&page[0], len(page)), 1) // a view, as of a page
+		if i%1000 == 0 {
+			c.add("www.example.com", 100)
+		}
+	}
+	if len(c.rows) > maxCounted {
+		t.Errorf("%d hosts are known", len(c.rows))
+	}
+	if got, want := c.rows["www.example.com"], int64((hosts+999)/1000*100); got != want {
+		t.Errorf("%d rows of the largest host, want %d", got, want)
 	}
 }
 
