@@ -139,7 +139,7 @@ func copyFile(b *testing.B, s *setup, file string, rows int64) time.Duration {
 	}
 	defer f.Close()
 	started := time.Now()
-	tag, err := c.PgConn().CopyFrom(ctx, f, "COPY prepared ("+copyColumns+") FROM STDIN (FORMAT binary)")
+	tag, err := c.PgConn().CopyFrom(ctx, f, "COPY prepared_all ("+copyColumns+") FROM STDIN (FORMAT binary)")
 	took := time.Since(started)
 	if err != nil || tag.RowsAffected() != rows {
 		b.Fatalf("%d rows copied, want %d: %v", tag.RowsAffected(), rows, err)

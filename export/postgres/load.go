@@ -98,8 +98,12 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 		err := tx.QueryRow(ctx, loaded, p.Load, number).Scan(&out.Rows, &out.URLs)
 		return out, err
 	}
+	into := staged
+	if leaves := p.leaves(); len(leaves) == 1 {
+		into = leaves[0] // PostgreSQL spends an eighth less time if it does not look for a partition
+	}
 	r := newCopyReader(func(w *copyReader) error { return s.copy(&p.Chunks[number], w) })
-	_, err = c.PgConn().CopyFrom(ctx, r, "COPY "+staged+" ("+copyColumns+") FROM STDIN (FORMAT binary)")
+	_, err = c.PgConn().CopyFrom(ctx, r, "COPY "+quote(into)+" ("+copyColumns+") FROM STDIN (FORMAT binary)")
 	if failed := r.stop(); failed != nil && !errors.Is(failed, errStopped) {
 		err = failed // what made the COPY fail
 	}
