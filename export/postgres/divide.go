@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -12,23 +10,12 @@ import (
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
-	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/takedown"
 )
 
 // cacheBytes is what a step keeps of the frames of all segments.
 const cacheBytes = 32 << 20
-
-// openSegment opens what an export reads of a segment.
-func openSegment(
-	ctx context.Context, store blob.Store, s *manifest.Segment, cache *segment.FrameCache,
-) (*segment.Segment, error) {
-	ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-	return segment.Open(ctx, store, ref, segment.Options{Cache: cache, PostingsOnly: true, WholeFiles: true})
-}
 
 // batchName names a batch as the database does.
 type batchName struct {
@@ -129,7 +116,7 @@ func (p *planner) open(i int) (*segment.Segment, error) {
 		p.segments = make([]*segment.Segment, len(p.version.Segments))
 	}
 	if p.segments[i] == nil {
-		s, err := openSegment(p.ctx, p.store, &p.version.Segments[i], p.cache)
+		s, err := scan.OpenSegment(p.ctx, p.store, &p.version.Segments[i], p.cache)
 		if err != nil {
 			return nil, err
 		}
@@ -189,85 +176,21 @@ func (p *planner) domainReads(
 	return nil
 }
 
-// count finds out how many rows the lake shows of each dataset, from the totals of the index.
+// count finds out how many rows the lake shows of each dataset.
 func (p *planner) count() error {
 	doc, err := takedown.Read(p.ctx, p.store, p.plan.Takedowns)
 	if err != nil {
 		return err
 	}
-	shown := map[uint32]int64{}
-	if len(p.domains) == 0 {
-		for i := range p.plan.Datasets {
-			shown[p.plan.Datasets[i].ID] = p.plan.Datasets[i].Dataset.Rows
-		}
+	all := map[uint32]int64{}
+	for i := range p.plan.Datasets {
+		all[p.plan.Datasets[i].ID] = p.plan.Datasets[i].Dataset.Rows
 	}
-	for i := range p.version.Segments {
-		s := &p.version.Segments[i]
-		hidden, err := p.hidden(doc, s)
-		if err != nil {
-			return err
-		}
-		if len(p.domains) == 0 {
-			if hidden != nil {
-				for _, sum := range hidden.Sums() {
-					if p.scope[sum.Dataset] != nil {
-						shown[sum.Dataset] -= sum.Rows
-					}
-				}
-			}
-			continue
-		}
-		var dead *overlay.Overlay
-		if s.Dead != nil {
-			if dead, err = overlay.Open(p.ctx, p.store, overlay.Ref(s.Dead.Overlay), p.cache); err != nil {
-				return err
-			}
-		}
-		seg, err := p.open(i)
-		if err != nil {
-			return err
-		}
-		stack := overlay.NewStack(dead, hidden)
-		for _, domain := range p.domains {
-			key := segment.KeyOf(domain)
-			entries, err := seg.Entries(p.ctx, key, 0, 0)
-			if err != nil {
-				return err
-			}
-			for _, e := range entries {
-				if p.scope[e.Dataset] == nil {
-					continue
-				}
-				left, ok, err := stack.Entry(p.ctx, key, e.Dataset)
-				if err != nil {
-					return err
-				}
-				if ok {
-					e.Rows = left.Rows
-				}
-				shown[e.Dataset] += e.Rows
-			}
-		}
-	}
+	shown, err := scan.Count(p.ctx, p.store, p.version, doc, p.domains, all, p.cache)
 	for i := range p.plan.Datasets {
 		p.plan.Datasets[i].Shown = shown[p.plan.Datasets[i].ID]
 	}
-	return nil
-}
-
-// hidden opens what says which rows of a segment takedowns hide, nil for none.
-func (p *planner) hidden(doc *takedown.Document, s *manifest.Segment) (*overlay.Overlay, error) {
-	of, ok := doc.Find(s.View())
-	if !ok {
-		if len(doc.Segments) == 0 {
-			return nil, nil // there is no rule
-		}
-		return nil, fmt.Errorf("the takedowns were not applied to segment %s yet; the export is tried again", s.ID)
-	}
-	if of.Overlay == nil {
-		return nil, nil
-	}
-	return overlay.Open(p.ctx, p.store, overlay.Ref(*of.Overlay), p.cache)
+	return err
 }
 
 // sampled is about how many domains are looked at to estimate how large TLDs are.

@@ -266,7 +266,7 @@ func (s *source) readRuns(r *read, rules *takedown.Rules, columns []part.Column,
 	seg, ok := s.segments[r.Segment]
 	if !ok {
 		var err error
-		if seg, err = openSegment(s.ctx, s.store, &s.version.Segments[r.Segment], s.cache); err != nil {
+		if seg, err = scan.OpenSegment(s.ctx, s.store, &s.version.Segments[r.Segment], s.cache); err != nil {
 			return err
 		}
 		s.segments[r.Segment] = seg

@@ -49,8 +49,8 @@ func assignNames(ctx context.Context, r *numbers.Registry, names []domain64.Name
 	return codes, err
 }
 
-// hosts are the numbers of the hosts of a chunk, in the order of its rows, and the rows of load_hosts
-// that they become.
+// hosts are the numbers of the hosts of a chunk, in the order of its rows, and the rows of
+// load_hosts that they become.
 type hosts struct {
 	registry *numbers.Registry
 	// known are hosts that have got their numbers, some of many.

@@ -528,8 +528,8 @@ func (p *planner) compareRules() error {
 	}
 	slices.SortFunc(p.plan.Rules, func(a, b rule) int { return strings.Compare(a.ID, b.ID) })
 	for host := range reloaded {
-		// Rules about a domain that is a public suffix by the list hide rows of all domains below. An
-		// entry of id_map depends on the rules of two domains, and only one of them has its row.
+		// Rules about a domain that is a public suffix by the list hide rows of all domains below.
+		// An entry of id_map depends on the rules of two domains, and only one of them has its row.
 		if p.list.Domain("a."+host) == "a."+host || len(p.plan.Spec.IDMap) > 0 {
 			p.plan.Whole = true
 		}

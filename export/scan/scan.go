@@ -10,7 +10,6 @@ package scan
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -178,93 +176,15 @@ func (s *Slice) pick(ctx context.Context, wanted []string) error {
 
 // count sets how many rows the slice has of each dataset, by the index.
 func (s *Slice) count(ctx context.Context) error {
-	shown := map[uint32]int64{}
-	if s.domains == nil {
-		for _, d := range s.Datasets {
-			shown[d.ID] = d.Rows
-		}
+	all := map[uint32]int64{}
+	for _, d := range s.Datasets {
+		all[d.ID] = d.Rows
 	}
-	for i := range s.version.Segments {
-		at := &s.version.Segments[i]
-		hidden, err := s.hidden(ctx, at)
-		if err != nil {
-			return fmt.Errorf("segment %s: %w", at.ID, err)
-		}
-		if s.domains != nil {
-			err = s.countDomains(ctx, at, hidden, shown)
-		} else if hidden != nil {
-			for _, sum := range hidden.Sums() {
-				shown[sum.Dataset] -= sum.Rows
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("segment %s: %w", at.ID, err)
-		}
-	}
+	shown, err := Count(ctx, s.store, s.version, s.doc, s.Domains, all, s.cache)
 	for i := range s.Datasets {
 		s.Datasets[i].Rows = shown[s.Datasets[i].ID]
 	}
-	return nil
-}
-
-// hidden opens what says which rows of a segment takedowns hide, nil for none.
-func (s *Slice) hidden(ctx context.Context, at *manifest.Segment) (*overlay.Overlay, error) {
-	if s.doc == nil {
-		return nil, nil
-	}
-	covered, ok := s.doc.Find(at.View())
-	switch {
-	case !ok && len(s.doc.Segments) > 0:
-		return nil, errors.New("the takedowns were not applied to it yet; export again")
-	case covered.Overlay == nil:
-		return nil, nil
-	}
-	return overlay.Open(ctx, s.store, overlay.Ref(*covered.Overlay), s.cache)
-}
-
-// openSegment opens the postings of a segment.
-func (s *Slice) openSegment(ctx context.Context, at *manifest.Segment) (*segment.Segment, error) {
-	ref := segment.Ref{ID: at.ID, XXH64: at.SegmentXXH64, Bytes: at.Bytes, Domains: at.Domains, Rows: at.Rows}
-	return segment.Open(ctx, s.store, ref, segment.Options{
-		Cache: s.cache, PostingsOnly: true, WholeFiles: true,
-	})
-}
-
-// countDomains adds the rows that a segment shows of the slice's domains.
-func (s *Slice) countDomains(
-	ctx context.Context, at *manifest.Segment, hidden *overlay.Overlay, shown map[uint32]int64,
-) error {
-	var dead *overlay.Overlay
-	var err error
-	if at.Dead != nil {
-		if dead, err = overlay.Open(ctx, s.store, overlay.Ref(at.Dead.Overlay), s.cache); err != nil {
-			return err
-		}
-	}
-	seg, err := s.openSegment(ctx, at)
-	if err != nil {
-		return err
-	}
-	defer seg.Close()
-	stack := overlay.NewStack(dead, hidden)
-	for _, domain := range s.Domains {
-		key := segment.KeyOf(domain)
-		entries, err := seg.Entries(ctx, key, 0, 0)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			left, ok, err := stack.Entry(ctx, key, e.Dataset)
-			if err != nil {
-				return err
-			}
-			if ok {
-				e.Rows = left.Rows
-			}
-			shown[e.Dataset] += e.Rows
-		}
-	}
-	return nil
+	return err
 }
 
 // stored is a batch, or a union of batches, whose parts have rows of the slice.
@@ -343,7 +263,7 @@ func (s *Slice) findRuns(ctx context.Context, at *manifest.Segment, here []*stor
 		byName[name{st.ref.DatasetID, st.ref.Batch}] = st
 		st.runs = map[string][]Run{}
 	}
-	seg, err := s.openSegment(ctx, at)
+	seg, err := OpenSegment(ctx, s.store, at, s.cache)
 	if err != nil {
 		return err
 	}

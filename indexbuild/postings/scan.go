@@ -30,9 +30,10 @@ type Rows struct {
 	*part.Columns
 }
 
-// Scan yields these columns of all rows of a part, at most batch rows at a time: whole pages, unless
-// one has more rows, so that no page is decoded twice. Blocks are the part's page index. While the caller looks at some rows, Scan reads the next ones. Rows are valid
-// until the next ones. Scan stops after an error.
+// Scan yields these columns of all rows of a part, at most batch rows at a time: whole pages,
+// unless one has more rows, so that no page is decoded twice. Blocks are the part's page index.
+// While the caller looks at some rows, Scan reads the next ones. Rows are valid until the next
+// ones. Scan stops after an error.
 func (p PartScanner) Scan(
 	ctx context.Context, blocks []*part.PageIndexBlock, batch int64, cols []part.Column,
 ) iter.Seq2[Rows, error] {

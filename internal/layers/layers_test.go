@@ -195,8 +195,7 @@ var allowed = map[string][]string{
 
 	"export/postgres": {
 		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "indexbuild/segment",
-		"indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part",
-		"lake/takedown", "lake/urlnorm",
+		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part", "lake/takedown", "lake/urlnorm",
 	},
 	"export/scan": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
