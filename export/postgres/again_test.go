@@ -260,6 +260,30 @@ func TestDetachedSite(t *testing.T) {
 	if r := s.export(); r.Rows != 101 {
 		t.Errorf("%+v", r)
 	}
+	// Detaching was interrupted, while a reader kept it waiting.
+	reader, err := s.connect().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Exec(t.Context(), "SELECT FROM urls LIMIT 1"); err != nil {
+		t.Fatal(err)
+	}
+	exec("SET statement_timeout = '50ms'")
+	if _, err := c.Exec(t.Context(), "ALTER TABLE urls DETACH PARTITION urls_01 CONCURRENTLY"); !hasCode(err, "57014") {
+		t.Fatal(err)
+	}
+	exec("RESET statement_timeout")
+	if err := reader.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.refused("FINALIZE")
+	exec("ALTER TABLE urls DETACH PARTITION urls_01 FINALIZE")
+	for _, sql := range []string{"urls_01", "urls_01_000001"} {
+		exec("DROP TABLE IF EXISTS " + sql)
+	}
+	if r := s.export(); r.Rows != 101 {
+		t.Errorf("%+v", r)
+	}
 	exec("CREATE VIEW site AS SELECT * FROM urls_01_000001")
 	s.refused("drop what depends on one")
 	exec("DROP VIEW site")

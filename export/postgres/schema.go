@@ -287,7 +287,8 @@ func checkNames(ctx context.Context, tx pgx.Tx, p *plan) error {
 	}
 	if err == nil {
 		err = inputf("%s.%s has the name of a partition, and is none of urls; if it was detached, move it and its own partitions "+
-			"to another schema, as docs/postgres.md says, or rename them, and export again", p.Spec.Schema, taken)
+			"to another schema, as docs/postgres.md says, or rename them, after DETACH PARTITION … FINALIZE if that was interrupted, "+
+			"and export again", p.Spec.Schema, taken)
 	}
 	return err
 }
