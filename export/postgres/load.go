@@ -100,7 +100,7 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 	}
 	into := staged
 	if leaves := p.leaves(); len(leaves) == 1 {
-		into = leaves[0] // PostgreSQL spends an eighth less time if it does not look for a partition
+		into = leaves[0] // so that PostgreSQL need not look for a partition of each row
 	}
 	r := newCopyReader(func(w *copyReader) error { return s.copy(&p.Chunks[number], w) })
 	_, err = c.PgConn().CopyFrom(ctx, r, "COPY "+quote(into)+" ("+copyColumns+") FROM STDIN (FORMAT binary)")
