@@ -108,7 +108,7 @@ var allowed = map[string][]string{
 	"indexbuild/inventorytree":      {"indexbuild/prefixtree", "lake/blob", "lake/ingest/inventory"},
 	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
 	"indexbuild/segment": {
-		"indexbuild/mph", "indexbuild/segment/bitstring", "indexbuild/segment/membership", "internal/mapped", "internal/spans",
+		"indexbuild/mph", "indexbuild/segment/bitstring", "indexbuild/segment/membership", "internal/flight", "internal/mapped", "internal/spans",
 		"lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild/segment/bitstring": {},
@@ -272,14 +272,13 @@ var allowed = map[string][]string{
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
 
 	"serve/lookup": {
-		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
+		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/flight", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
-		"serve/flight", "serve/hot", "serve/lookup/filter", "serve/lookup/names", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
+		"serve/hot", "serve/lookup/filter", "serve/lookup/names", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
 	},
 	"serve/lookup/filter":     {},
 	"serve/lookup/names":      {"indexbuild/segment", "lake/codec"},
 	"serve/lookup/pagesearch": {"lake/part"},
-	"serve/flight":            {},
 	"serve/turns":             {},
 	"serve/answers":           {"serve/lru"},
 	"serve/lru":               {},
@@ -327,6 +326,7 @@ var allowed = map[string][]string{
 		"lake/pack", "lake/part", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":       {"lake/codec"},
+	"internal/flight":       {},
 	"internal/spans":        {},
 	"internal/storetrace":   {"internal/spans", "lake/blob"},
 	"internal/tracing":      {"activities", "internal/tracing/otlp", "lake/ingest", "lake/ingest/many", "workflows"},

@@ -33,6 +33,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/internal/flight"
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
@@ -40,7 +41,6 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
-	"github.com/urlake/urlake/serve/flight"
 	"github.com/urlake/urlake/serve/lru"
 	"github.com/urlake/urlake/serve/turns"
 )

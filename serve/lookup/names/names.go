@@ -20,7 +20,7 @@ const (
 	searchRounds = 3
 	// leastProbes is how many frames a round reads at once, if there are as many. It reads more
 	// only where searchRounds would not suffice: 46 of 100,000 frames, 162 in the largest segment.
-	leastProbes = 16
+	leastProbes = 8
 	// readAhead is how many frames a Scan reads at once at most.
 	readAhead = 16
 )

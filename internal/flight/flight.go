@@ -1,4 +1,4 @@
-// Package flight lets those who need the same at once do its work once.
+// Package flight does work once that many need at once.
 package flight
 
 import (
