@@ -13,8 +13,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// TestOneRequestReadsAFrameAgain has many requests for one frame, and ends the one that reads it for
-// all in the middle of that.
+// TestOneRequestReadsAFrameAgain has many requests for one frame, and ends the one that reads it
+// for all in the middle of that.
 func TestOneRequestReadsAFrameAgain(t *testing.T) {
 	m := randomModel(rand.New(rand.NewPCG(2, 9)), modelOptions{datasets: 5, files: 9, domains: 120, groupRows: 20})
 	store := blob.NewMemory()

@@ -176,8 +176,8 @@ func TestOnlyWholeAnswersAreKept(t *testing.T) {
 }
 
 // TestKeptAnswersCountAsAskedFor asks for one domain and one list again and again, whose answers
-// are kept, and for others in other words each time, so that their answers are made. What was asked for
-// most often is warm after a flip.
+// are kept, and for others in other words each time, so that their answers are made. What was asked
+// for most often is warm after a flip.
 func TestKeptAnswersCountAsAskedFor(t *testing.T) {
 	store := small(t)
 	counting := blob.NewCounting(store)

@@ -29,8 +29,8 @@ type Filter struct {
 func (f *Filter) String() string { return f.text }
 
 // Parse parses a condition: the name of a member of extras, then "=" or "!=" and a value, or "~"
-// and a regular expression of Go's regexp. The error completes a sentence that begins with the text's
-// name. A filter belongs to one query.
+// and a regular expression of Go's regexp. The error completes a sentence that begins with the name
+// of the parameter. A filter belongs to one query.
 func Parse(text string) (*Filter, error) {
 	bad := func(format string, args ...any) (*Filter, error) { return nil, fmt.Errorf(format, args...) }
 	if len(text) > maxFilter {
