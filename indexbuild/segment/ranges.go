@@ -16,8 +16,11 @@ type EntryRange struct {
 
 const (
 	// windowFrames is about how many frames of postings.idx EntryRanges needs at a time: a
-	// megabyte. It reads them at once.
+	// megabyte.
 	windowFrames = 64
+	// rangeReads is how many reads of a window are under way at once. A bulk lookup reads windows
+	// of all segments of a version at once, and each read takes a connection to the store.
+	rangeReads = 16
 	// gapFrames is how many frames that are not needed are read rather than divide a read.
 	gapFrames = 2
 )
@@ -107,6 +110,7 @@ func (s *Segment) loadBlocks(ctx context.Context, need []blockAt, have map[block
 	}
 	loaded := make([][]*block, len(runs))
 	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(rangeReads)
 	for i, r := range runs {
 		h := shards[i]
 		read := func() (err error) {

@@ -64,7 +64,7 @@ func TestRangesAreReadInWindows(t *testing.T) {
 	}{
 		{"all", all(1, datasets, 1), frames/windowFrames + 1},
 		{"one dataset of each", all(77, 77, 1), domains/windowFrames + 1},
-		{"some", all(400, 420, 8), 1},
+		{"some", all(400, 420, 8), (domains/8 + rangeReads - 1) / rangeReads},
 		{"one", all(3, 3, domains), 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
