@@ -27,6 +27,7 @@ func start(tb testing.TB, server *testenv.Redis, o frontier.Options) *frontier.F
 	if err != nil {
 		tb.Fatal(err)
 	}
+	opt.MaxRetries = -1
 	client := redis.NewClient(opt)
 	c, err := coord.Open(tb.Context(), client, "test", "node"+strconv.Itoa(rand.Int()), o.Shards)
 	if err != nil {
@@ -53,8 +54,8 @@ func start(tb testing.TB, server *testenv.Redis, o frontier.Options) *frontier.F
 	return f
 }
 
-// BenchmarkFrontier adds URLAKE_BENCH_URLS URLs, by default 500,000, of a twentieth as many domains,
-// adds them again, and then claims and settles them. It prints URLs a second for each.
+// BenchmarkFrontier adds URLAKE_BENCH_URLS URLs, by default 500,000, of a twentieth as many
+// domains, adds them again, and then claims and settles them. It prints URLs a second for each.
 func BenchmarkFrontier(b *testing.B) {
 	n := 500_000
 	if s := os.Getenv("URLAKE_BENCH_URLS"); s != "" {

@@ -83,8 +83,8 @@ func TestTornTails(t *testing.T) {
 	}
 }
 
-// TestDamageInTheMiddle holds that a changed byte of a segment that is not the last is an error that
-// names it, and a missing segment is one.
+// TestDamageInTheMiddle holds that a changed byte of a segment that is not the last is an error
+// that names it, and a missing segment is one.
 func TestDamageInTheMiddle(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 3 {
