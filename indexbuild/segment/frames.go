@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 
-	"golang.org/x/sync/singleflight"
-
+	"github.com/urlake/urlake/internal/flight"
 	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -38,7 +36,7 @@ type frames struct {
 	read seekable.RangeReader
 	// loading has the frames that are being read for the cache, so that requests for neighbours in
 	// one frame, which come at once, read it once.
-	loading singleflight.Group
+	loading flight.Group[int, any]
 }
 
 func newFrames(ctx context.Context, store blob.Store, key string, f *File, fenceWidth int) (*frames, error) {
@@ -87,12 +85,9 @@ func load[T any](ctx context.Context, f *frames, cache Cache, i int, decode func
 	}
 	var v any
 	var err error
-	shared := false
 	if cache != nil {
-		v, err, shared = f.loading.Do(strconv.Itoa(i), read)
-	}
-	// The request that read the frame for this one may have been cancelled, which this one was not.
-	if cache == nil || err != nil && shared && ctx.Err() == nil {
+		v, err = f.loading.Do(ctx, i, read)
+	} else {
 		v, err = read()
 	}
 	if err != nil {

@@ -3,7 +3,7 @@ package segment
 import (
 	"context"
 	"fmt"
-	"slices"
+	"maps"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -15,55 +15,57 @@ type EntryRange struct {
 }
 
 const (
-	// windowFrames is about how many frames of postings.idx EntryRanges holds at a time: a
+	// windowFrames is about how many frames of postings.idx EntryRanges needs at a time: a
 	// megabyte.
 	windowFrames = 64
-	// rangeReads is how many reads of one window are under way at once.
-	rangeReads = 8
+	// rangeReads is how many reads of a window are under way at once. A bulk lookup reads windows
+	// of all segments of a version at once, and each read takes a connection to the store.
+	rangeReads = 16
+	// gapFrames is how many frames that are not needed are read rather than divide a read.
+	gapFrames = 2
 )
 
+// blockAt is a frame of the postings.idx of a shard.
+type blockAt struct {
+	*shard
+	frame int
+}
+
 // EntryRanges calls found with the entries of each range, ascending by dataset, in the order of the
-// ranges. These must ascend by key, one for each domain. Each frame is read once,
-// and frames that are next to each other in one read. The entries are valid during the call. An
-// error of found ends the calls.
+// ranges. These must ascend by key, one for each domain. Each frame is read once, some at once, and
+// frames that are near each other in one read. The entries are valid during the call. An error of
+// found ends the calls.
 func (s *Segment) EntryRanges(ctx context.Context, ranges []EntryRange, found func(i int, entries []Entry) error) error {
-	have := map[int]*block{} // frames of the shard that the last range was in
+	have := map[blockAt]*block{}
 	var frames []frameRange
+	var need []blockAt
 	var entries []Entry
-	var before *shard
 	for at := 0; at < len(ranges); {
-		h := s.shard(ranges[at].Key)
-		if h != before {
-			clear(have)
-			before = h
-		}
-		frames = frames[:0]
-		var need []int
+		frames, need = frames[:0], need[:0]
 		end := at
 		for ; end < len(ranges) && len(need) < windowFrames; end++ {
 			r := &ranges[end]
-			if s.shard(r.Key) != h {
-				break
-			}
+			h := s.shard(r.Key)
 			var first, last [postingsFence]byte
 			putFence(&first, r.Key, r.First)
 			putFence(&last, r.Key, r.Last)
 			lo, hi := h.idx.Find(first[:], last[:])
 			frames = append(frames, frameRange{lo, hi})
 			for i := lo; i < hi; i++ {
-				if n := len(need); n == 0 || need[n-1] < i {
-					need = append(need, i)
+				if n := len(need); n == 0 || need[n-1].shard != h || need[n-1].frame < i {
+					need = append(need, blockAt{h, i})
 				}
 			}
 		}
-		if err := s.loadBlocks(ctx, h, need, have); err != nil {
+		if err := s.loadBlocks(ctx, need, have); err != nil {
 			return err
 		}
 		for i, fr := range frames {
 			r := &ranges[at+i]
+			h := s.shard(r.Key)
 			entries = entries[:0]
 			for frame := fr.lo; frame < fr.hi; frame++ {
-				b := have[frame]
+				b := have[blockAt{h, frame}]
 				from, to := b.domain(r.Key)
 				for j := b.find(from, to, r.First); j < to; j++ {
 					e := b.entry(j, r.Key)
@@ -88,52 +90,51 @@ func (s *Segment) EntryRanges(ctx context.Context, ranges []EntryRange, found fu
 // frameRange is the frames [lo, hi).
 type frameRange struct{ lo, hi int }
 
-// loadBlocks sets have to the blocks of the frames in need, which ascend. Those that have already
-// holds are not read again.
-func (s *Segment) loadBlocks(ctx context.Context, h *shard, need []int, have map[int]*block) error {
-	for frame := range have {
-		if _, ok := slices.BinarySearch(need, frame); !ok {
-			delete(have, frame)
-		}
-	}
+// loadBlocks sets have to the blocks of the frames in need, which ascend by shard and frame, and to
+// some between them. Those that have already holds are not read again.
+func (s *Segment) loadBlocks(ctx context.Context, need []blockAt, have map[blockAt]*block) error {
+	before := maps.Clone(have)
+	clear(have)
 	var runs []frameRange
-	for _, frame := range need {
-		switch n := len(runs); {
-		case have[frame] != nil:
-		case n > 0 && runs[n-1].hi == frame:
-			runs[n-1].hi++
+	var shards []*shard
+	for _, b := range need {
+		n := len(runs) - 1
+		switch {
+		case before[b] != nil:
+			have[b] = before[b]
+		case n >= 0 && shards[n] == b.shard && b.frame-runs[n].hi <= gapFrames:
+			runs[n].hi = b.frame + 1
 		default:
-			runs = append(runs, frameRange{frame, frame + 1})
+			runs, shards = append(runs, frameRange{b.frame, b.frame + 1}), append(shards, b.shard)
 		}
 	}
 	loaded := make([][]*block, len(runs))
-	read := func(ctx context.Context, i int) (err error) {
-		loaded[i], err = loadRange(ctx, h.idx, s.cache, runs[i].lo, runs[i].hi, func(frame int, data []byte) (*block, int64, error) {
-			b, err := h.block(frame, data)
-			if err != nil {
-				return nil, 0, err
-			}
-			return b, b.memoryBytes(), nil
-		})
-		return err
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(rangeReads)
+	for i, r := range runs {
+		h := shards[i]
+		read := func() (err error) {
+			loaded[i], err = loadRange(groupCtx, h.idx, s.cache, r.lo, r.hi, func(frame int, data []byte) (*block, int64, error) {
+				b, err := h.block(frame, data)
+				if err != nil {
+					return nil, 0, err
+				}
+				return b, b.memoryBytes(), nil
+			})
+			return err
+		}
+		if len(runs) > 1 {
+			group.Go(read)
+		} else if err := read(); err != nil {
+			return err
+		}
 	}
-	if len(runs) == 1 {
-		if err := read(ctx, 0); err != nil {
-			return err
-		}
-	} else {
-		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(rangeReads)
-		for i := range runs {
-			group.Go(func() error { return read(ctx, i) })
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	for i, r := range runs {
 		for frame := r.lo; frame < r.hi; frame++ {
-			have[frame] = loaded[i][frame-r.lo]
+			have[blockAt{shards[i], frame}] = loaded[i][frame-r.lo]
 		}
 	}
 	return nil

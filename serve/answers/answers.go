@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/urlake/urlake/serve/lru"
 )
@@ -23,6 +24,22 @@ type Answer struct {
 	Link []string
 	// Logged are for the access log.
 	Logged []slog.Attr
+	// Hot is the name that is counted as asked for, "" for none.
+	Hot string
+}
+
+// size is the memory of an answer with its key, in bytes.
+func (a *Answer) size(key string) int64 {
+	n := overhead + len(key) + cap(a.Body) + len(a.ETag) + len(a.Hot) + int(unsafe.Sizeof(slog.Attr{}))*cap(a.Logged)
+	for _, line := range a.Link {
+		n += int(unsafe.Sizeof(line)) + len(line)
+	}
+	for _, attr := range a.Logged {
+		if attr.Value.Kind() == slog.KindString {
+			n += len(attr.Value.String())
+		}
+	}
+	return int64(n)
 }
 
 const (
@@ -31,8 +48,8 @@ const (
 	MaxBody = 64 << 10
 	// MaxKey is the length of the longest key with an answer, in bytes.
 	MaxKey = 2 << 10
-	// overhead is the memory of an answer besides its key and its body, in bytes.
-	overhead = 480
+	// overhead is the memory of an answer besides what its fields refer to, in bytes.
+	overhead = 320
 	// seenSlots is the number of keys that are remembered as asked for once.
 	seenSlots = 1 << 14
 )
@@ -56,31 +73,29 @@ func New(bytes int64) *Cache {
 }
 
 // Get returns the answer of a key, nil if it is not kept.
-func (c *Cache) Get(key []byte) *Answer {
+func (c *Cache) Get(key string) *Answer {
 	if c == nil {
 		return nil
 	}
-	a, _ := c.kept.Get(string(key))
+	a, _ := c.kept.Get(key)
 	return a
 }
 
 // Wants reports whether an answer with a body of so many bytes should be kept. That of a key which
 // was not asked for before is not, so that a walk through many domains does not drive out the ones
 // that are in use.
-func (c *Cache) Wants(key []byte, bytes int) bool {
-	if c == nil || bytes > MaxBody || len(key) > MaxKey || size(key, bytes) > c.limit/8 {
+func (c *Cache) Wants(key string, bytes int) bool {
+	if c == nil || bytes > MaxBody || len(key) > MaxKey || int64(overhead+len(key)+bytes) > c.limit/8 {
 		return false
 	}
-	hash := maphash.Bytes(c.seed, key)
+	hash := maphash.String(c.seed, key)
 	return c.seen[hash%seenSlots].Swap(hash) == hash
 }
 
-func size(key []byte, bytes int) int64 { return int64(overhead + len(key) + bytes) }
-
 // Add keeps an answer, and drops those that were not used for longest beyond the limit.
-func (c *Cache) Add(key []byte, a *Answer) {
+func (c *Cache) Add(key string, a *Answer) {
 	if c != nil {
-		c.kept.Add(string(key), a, size(key, cap(a.Body)))
+		c.kept.Add(key, a, a.size(key))
 	}
 }
 

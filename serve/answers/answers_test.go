@@ -2,7 +2,10 @@ package answers
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/urlake/urlake/serve/lru"
@@ -16,15 +19,14 @@ func TestCacheKeepsWhatIsUsed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	hot, cold := 0, 0
 	ask := func(name string) (hit bool) {
-		key := []byte(name)
-		if a := c.Get(key); a != nil {
+		if a := c.Get(name); a != nil {
 			if string(a.Body) != "answer to "+name {
 				t.Fatalf("%s has the answer %q", name, a.Body)
 			}
 			return true
 		}
-		if body := []byte("answer to " + name); c.Wants(key, len(body)) {
-			c.Add(key, &Answer{Body: body})
+		if body := []byte("answer to " + name); c.Wants(name, len(body)) {
+			c.Add(name, &Answer{Body: body})
 		}
 		if s := c.Stats(); s.Bytes > limit || s.Bytes < 0 || s.Entries*overhead > s.Bytes {
 			t.Fatalf("%+v", s)
@@ -51,29 +53,65 @@ func TestCacheKeepsWhatIsUsed(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	c := New(100 << 10)
 	for i := range 1000 {
-		c.Add(fmt.Appendf(nil, "%d", i), &Answer{Body: make([]byte, i*20)})
+		c.Add(fmt.Sprint(i), &Answer{Body: make([]byte, i*20)})
 		if s := c.Stats(); s.Bytes > 100<<10 {
 			t.Fatalf("%+v", s)
 		}
 	}
-	if c.Get([]byte("999")) == nil || c.Get([]byte("1")) != nil {
+	if c.Get("999") == nil || c.Get("1") != nil {
 		t.Error("the oldest answer was kept, or the newest was not")
 	}
-	c.Add([]byte("huge"), &Answer{Body: make([]byte, 200<<10)})
-	if c.Get([]byte("huge")) != nil || c.Get([]byte("999")) == nil {
+	c.Add("huge", &Answer{Body: make([]byte, 200<<10)})
+	if c.Get("huge") != nil || c.Get("999") == nil {
 		t.Error("what is larger than the cache took the place of others")
 	}
 	for range 2 { // from the second time on a key is wanted
-		if c.Wants([]byte("a"), MaxBody+1) {
+		if c.Wants("a", MaxBody+1) {
 			t.Error("a body that is too large is wanted")
 		}
-		if c.Wants(make([]byte, MaxKey+1), 1) {
+		if c.Wants(strings.Repeat("k", MaxKey+1), 1) {
 			t.Error("a key that is too long is wanted")
 		}
 	}
 	none := New(0)
-	none.Add([]byte("a"), &Answer{})
-	if none.Get([]byte("a")) != nil || none.Wants([]byte("a"), 1) || none.Stats() != (lru.Stats{}) {
+	none.Add("a", &Answer{})
+	if none.Get("a") != nil || none.Wants("a", 1) || none.Stats() != (lru.Stats{}) {
 		t.Error("a cache of no bytes keeps something")
+	}
+}
+
+// TestSizeIsTheMemoryOfAnAnswer compares the bytes that a cache counts with those that its answers
+// take in fact, whatever part of them is large.
+func TestSizeIsTheMemoryOfAnAnswer(t *testing.T) {
+	const n = 2000
+	text := func(n int) string { return strings.Repeat("x", n) }
+	for name, one := range map[string]func() *Answer{
+		"body": func() *Answer { return &Answer{Body: []byte(text(2000))} },
+		"link": func() *Answer { return &Answer{Body: []byte("x"), Link: []string{text(2000)}} },
+		"logged": func() *Answer {
+			logged := []slog.Attr{slog.String("a", text(700))}
+			for range 23 {
+				logged = append(logged, slog.Int("b", 1))
+			}
+			return &Answer{Body: []byte("x"), Logged: logged}
+		},
+	} {
+		c := New(64 << 20)
+		memory := func() int64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapAlloc)
+		}
+		before := memory()
+		for i := range n {
+			c.Add(fmt.Sprintf("%08d", i), one())
+		}
+		took, counted := memory()-before, c.Stats().Bytes
+		if c.Stats().Entries != n || counted < took*9/10 || counted > took*3/2 {
+			t.Errorf("%s: %d answers take %d bytes, counted as %d", name, n, took, counted)
+		}
+		runtime.KeepAlive(c)
 	}
 }

@@ -37,7 +37,8 @@ const (
 // gates are the gates of a handler. Requests at one do not wait for those at another.
 type gates struct {
 	// light is for what takes little: one domain, pages of few rows, the lists of datasets and of
-	// versions. Heavy is for large pages and for diffs.
+	// versions. Heavy is for large pages, streams, lists of domains, trees and diffs, and for what
+	// searches many rows or names.
 	light, heavy *gate
 	// opening is for requests whose version is not open. It counts versions, not bytes.
 	opening *gate
@@ -67,11 +68,10 @@ func (h *handler) client(r *request) client {
 	if r.principal != "" {
 		return client{principal: r.principal}
 	}
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
+	addr, ok := r.peer()
+	if !ok {
 		return client{}
 	}
-	addr := peer.Addr().Unmap().WithZone("")
 	if h.trusts(addr) {
 		// Each proxy has appended its peer. Names before the first one that is no trusted proxy may
 		// be invented.
@@ -89,6 +89,12 @@ func (h *handler) client(r *request) client {
 		addr = network.Addr()
 	}
 	return client{addr: addr}
+}
+
+// peer is the other end of the request's connection.
+func (r *request) peer() (addr netip.Addr, ok bool) {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return peer.Addr().Unmap().WithZone(""), err == nil
 }
 
 func (h *handler) trusts(addr netip.Addr) bool {
@@ -116,6 +122,20 @@ func rows(def, highest int64) func(*request) int64 {
 // always is the weight of a route whose answers have up to so many rows.
 func always(n int64) func(*request) int64 { return func(*request) int64 { return n } }
 
+// heavyWith is a weight that makes requests heavy that give one of some parameters a value: they
+// may read much for a short answer.
+func heavyWith(weight func(*request) int64, names ...string) func(*request) int64 {
+	return func(r *request) int64 {
+		n := weight(r)
+		for _, name := range names {
+			if v := r.query.Get(name); v != "" && v != "0" {
+				n = max(n, heavyRows)
+			}
+		}
+		return n
+	}
+}
+
 // enter waits at the gate for a request whose answer has up to so many rows.
 func (h *handler) enter(r *request, rows int64) (err error) {
 	g := h.gates.light
@@ -133,10 +153,12 @@ func (h *handler) enter(r *request, rows int64) (err error) {
 }
 
 // need waits until the gate has room for an answer that takes so many bytes of memory, now that
-// this is known. It must be called before these are allocated.
+// this is known. It must be called before these are allocated. The request has no turn at the
+// processors afterwards: others may need one before they can give room.
 func (r *request) need(bytes int64) error {
 	if r.ticket == nil {
 		return nil
 	}
+	r.turn.Give()
 	return r.ticket.grow(r.Context(), bytes)
 }

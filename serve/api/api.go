@@ -31,6 +31,7 @@ import (
 	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/lru"
 	"github.com/urlake/urlake/serve/tree"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -73,7 +74,8 @@ func AnswerBytes(n int64) Option { return func(h *handler) { h.answerBytes = n }
 // Origins lets scripts of these web origins read answers; "*" stands for all.
 func Origins(list []string) Option { return func(h *handler) { h.origins = list } }
 
-// Proxies names the networks of proxies whose X-Forwarded-For says who the client is.
+// Proxies names the networks of proxies whose X-Forwarded-For says who the client is, and whose
+// traceparent says of which trace a request is.
 func Proxies(list []netip.Prefix) Option { return func(h *handler) { h.proxies = list } }
 
 // Ready connects /readyz with r.
@@ -152,6 +154,7 @@ func routes(
 		set(h)
 	}
 	metrics.state.answers = h.answers
+	metrics.state.tokens, _ = h.auth.(interface{ Stats() lru.Stats })
 	h.gates = newGates(h.answerBytes, server.Deadline(), metrics)
 	served := map[string]*route{}
 	handle := func(rt route, patterns ...string) {
@@ -190,7 +193,7 @@ func routes(
 	}, "GET /v1/datasets/{id}")
 	handle(route{
 		name: "domains", kept: true, parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"},
-		answer: h.domains, weight: rows(lookup.DefaultLimit, lookup.MaxLimit), states: h.oneVersion,
+		answer: h.domains, weight: heavyWith(rows(lookup.DefaultLimit, lookup.MaxLimit), "suffix"), states: h.oneVersion,
 	}, "GET /v1/domains")
 	handle(route{
 		name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff,
@@ -204,11 +207,11 @@ func routes(
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{
 		name: "pages", parameters: pageParameters, repeated: "filter", answer: h.pages,
-		weight: always(lookup.DefaultLimit), states: h.oneVersion,
+		weight: heavyWith(always(lookup.DefaultLimit), searching...), states: h.oneVersion,
 	}, "GET /{$}")
 	handle(route{
 		name: "domain_pages", parameters: []string{"cursor", "dataset", "prefix", "suffix", "version"}, answer: h.domainPages,
-		weight: always(lookup.DefaultLimit), states: h.oneVersion,
+		weight: heavyWith(always(lookup.DefaultLimit), "suffix"), states: h.oneVersion,
 	}, "GET /domains")
 	handle(route{name: "openapi", parameters: []string{}, unnamed: true, answer: h.openapi}, "GET /openapi.json")
 	handle(route{name: "reference", parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
@@ -308,7 +311,7 @@ func (h *handler) acquire(ctx context.Context, r *request, version string) (snap
 // describe writes the members that name the domain and the version of an answer.
 func (r *request) describe(snap *lookup.Snapshot, a *lookup.Answer) {
 	d := &r.doc
-	r.of(a.TakedownEpoch, snap)
+	r.ofHost(a.TakedownEpoch, snap)
 	d.text("domain", a.Domain)
 	d.id("domain_id", a.DomainID)
 	d.text("version", a.Version)

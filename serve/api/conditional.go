@@ -40,8 +40,17 @@ func (r *request) of(epoch uint64, snaps ...*lookup.Snapshot) {
 
 // validator is an ETag without quotes and without the suffix for the encoding.
 func (r *request) validator(states []lookup.State) string {
-	sum := xxh3.Hash128(r.appendInputs(make([]byte, 0, 256), states)).Bytes()
+	sum := xxh3.HashString128(r.inputs(states)).Bytes()
 	return hex.EncodeToString(sum[:])
+}
+
+// ofHost is of for an answer that depends on which domain a host is of, or whether it is a public
+// suffix. If the lake lacks the list that says so, the answer is a guess. The list may come, and
+// another program guesses by another list, so nobody may use the answer again.
+func (r *request) ofHost(epoch uint64, snap *lookup.Snapshot) {
+	if r.of(epoch, snap); snap.LacksSuffixes() {
+		r.once()
+	}
 }
 
 // once tells that the answer depends on more: on the clock, or on what caches hold. So nobody may

@@ -35,6 +35,9 @@ func (h *handler) domain(r *request) error {
 	d := &r.doc
 	d.open('{')
 	r.describe(snap, &page.Answer)
+	if page.Total > 0 {
+		r.hot = page.Domain
+	}
 	if target.Host != page.Answer.Domain {
 		d.text("host", target.Host)
 		d.text("totals_of", "domain")

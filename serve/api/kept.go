@@ -17,11 +17,18 @@ const DefaultAnswerCache = 1 << 20
 // are kept.
 func AnswerCache(n int64) Option { return func(h *handler) { h.answers = answers.New(n) } }
 
-// appendInputs appends what the bytes of an answer depend on: the program, the states that it is
-// made from, and the request. Each part ends with a byte that no part has, except the list of
-// states, which ends with an empty one.
-func (r *request) appendInputs(text []byte, states []lookup.State) []byte {
+// keyOf is the key of the request's answer in the cache, if it is made from these states: its
+// encoding, and what its bytes depend on besides (inputs). It is the text itself and no digest of
+// it: nobody can make two requests with the same key.
+func (r *request) keyOf(states []lookup.State) string {
+	if r.key != "" && slices.Equal(r.keyed, states) {
+		return r.key
+	}
+	text := make([]byte, 0, 512)
+	// Each part ends with a byte that no part has, except the list of states, which ends with an
+	// empty one.
 	part := func(s string) { text = append(append(text, s...), 0) }
+	part(r.coding)
 	part(build())
 	for _, s := range states {
 		part(s.Version)
@@ -31,30 +38,29 @@ func (r *request) appendInputs(text []byte, states []lookup.State) []byte {
 	part(r.URL.EscapedPath())
 	part(r.URL.RawQuery)
 	part(r.form) // by Accept
-	return text
+	r.key, r.keyed = string(text), states
+	return r.key
 }
 
-// keyOf is the key of the request's answer in the cache. It is the text itself and no digest of it:
-// nobody can make two requests with the same key.
-func (r *request) keyOf(states []lookup.State) []byte {
-	key := append(append(make([]byte, 0, 256), encoding(r.Header["Accept-Encoding"])...), 0)
-	return r.appendInputs(key, states)
-}
+// inputs is what the bytes of an answer from these states depend on besides its encoding: the
+// program, the states, and the request.
+func (r *request) inputs(states []lookup.State) string { return r.keyOf(states)[len(r.coding)+1:] }
 
-// kept takes the answer from the cache, if it is there. States are what it would be made from now,
-// so nobody gets an answer of another version, from before a takedown, or of a principal who may
-// read something else. Whoever sends it waits at the gate of small answers.
-func (h *handler) kept(r *request, rt *route, states []lookup.State) (ok bool, err error) {
+// kept takes the answer from the cache, nil if it is not there. States are what it would be made
+// from now, so nobody gets an answer of another version, from before a takedown, or of a principal
+// who may read something else.
+func (h *handler) kept(r *request, rt *route, states []lookup.State) *answers.Answer {
 	if !rt.kept || states == nil || h.answers == nil || r.Method != http.MethodGet || r.explains() {
-		return false, nil
+		return nil
 	}
-	a := h.answers.Get(r.keyOf(states))
-	if a == nil {
-		return false, nil
-	}
+	return h.answers.Get(r.keyOf(states))
+}
+
+// use makes a kept answer that of the request. It waits at the gate of small answers.
+func (h *handler) use(r *request, a *answers.Answer, states []lookup.State) (err error) {
 	// The body is shared, but it stays in memory until the client has it.
 	if r.ticket, err = h.gates.light.acquire(r.Context(), h.client(r), int64(len(a.Body))); err != nil {
-		return false, err
+		return err
 	}
 	h.turns.Light()
 	for _, state := range states {
@@ -65,11 +71,11 @@ func (h *handler) kept(r *request, rt *route, states []lookup.State) (ok bool, e
 		r.header["Link"] = slices.Clone(a.Link)
 	}
 	r.logged = append(r.logged, a.Logged...)
-	return true, nil
+	return nil
 }
 
 // keep puts an answer into the cache as it is sent, if it is asked for again and again.
-func (h *handler) keep(r *request, rt *route, body []byte, coding string) {
+func (h *handler) keep(r *request, rt *route, body []byte) {
 	if !rt.kept || r.states == nil || r.answer != nil || r.status != http.StatusOK || !r.stored || r.etag == "" ||
 		r.Method != http.MethodGet || r.header["Content-Type"][0] != "application/json" {
 		return
@@ -78,8 +84,12 @@ func (h *handler) keep(r *request, rt *route, body []byte, coding string) {
 	if !h.answers.Wants(key, len(body)) {
 		return
 	}
+	coding := ""
+	if list := r.header["Content-Encoding"]; len(list) > 0 {
+		coding = list[0]
+	}
 	h.answers.Add(key, &answers.Answer{
 		Body: bytes.Clone(body), Coding: coding, ETag: r.etag, Link: slices.Clone(r.header["Link"]),
-		Logged: slices.Clone(r.logged[r.own:]),
+		Logged: slices.Clone(r.logged[r.own:]), Hot: r.hot,
 	})
 }

@@ -1,13 +1,16 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // TestKeptAnswersAreThoseOfAServerWithoutACache asks two handlers of one server, of which one keeps
@@ -168,5 +172,124 @@ func TestOnlyWholeAnswersAreKept(t *testing.T) {
 	}
 	if w := s.do("HEAD", "/v1/domain/example.com"); w.Body.Len() != 0 || w.Header().Get("ETag") == "" {
 		t.Errorf("HEAD: %v %s", slices.Sorted(maps.Keys(w.Header())), w.Body)
+	}
+}
+
+// TestKeptAnswersCountAsAskedFor asks for one domain and one list again and again, whose answers
+// are kept, and for others in other words each time, so that their answers are made. What was asked
+// for most often is warm after a flip.
+func TestKeptAnswersCountAsAskedFor(t *testing.T) {
+	store := small(t)
+	counting := blob.NewCounting(store)
+	s := start(t, counting, lookup.Options{Warm: 2})
+	list := "/v1/domain/example.com/datasets/alpha/urls?limit=1"
+	for range 6 {
+		for _, path := range []string{"/v1/domain/example.com", list} {
+			w := s.ask("GET", path)
+			if again := s.ask("GET", path, "If-None-Match", w.Header().Get("ETag")); w.Code != 200 || again.Code != 304 {
+				t.Fatalf("%s: %d, %d", path, w.Code, again.Code)
+			}
+		}
+	}
+	for i := range 5 {
+		s.ask("GET", fmt.Sprintf("/v1/domain/https%%3A%%2F%%2Fother.test%%2F%d", i))
+		s.ask("GET", fmt.Sprintf("/v1/domain/other.test/datasets/alpha/urls?limit=%d", i+1))
+	}
+	for _, domain := range []string{"example.com", "other.test"} { // in segments of their own
+		testlake.Ingest(t, store, "alpha", domain, []testlake.Record{{URL: "https://" + domain + "/new"}})
+		testlake.Publish(t, store)
+	}
+	if err := s.server.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"/v1/domain/example.com": true, list: true, "/v1/domain/other.test": false} {
+		before := counting.Reads()
+		if w := s.ask("GET", path); w.Code != 200 {
+			t.Fatalf("%s: %d", path, w.Code)
+		}
+		if warm := counting.Reads() == before; warm != want {
+			t.Errorf("%s is warm after a flip: %v", path, warm)
+		}
+	}
+}
+
+// TestGuessesAreNotKept asks a server of a lake that lacks its public suffix list: what depends on
+// it is made each time, and nobody may keep it. The rest is.
+func TestGuessesAreNotKept(t *testing.T) {
+	store := blob.NewMemory()
+	list := testlake.SetList(t, store, "com test")
+	testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://www.example.com/a"}})
+	testlake.Publish(t, store)
+	testlake.LoseList(t, store, list)
+	s := start(t, store, lookup.Options{})
+	for path, guessed := range map[string]bool{
+		"/v1/domain/example.com": true, "/v1/domain/example.com/datasets/1/urls": true, "/v1/domain/example.com/tree": true,
+		"/v1/url?url=https://www.example.com/a": true, "/v1/domain/example.com/datasets/1/urls?format=csv": true,
+		"/?domain=example.com": true, "/?domain=example.com&dataset=1": true, "/?url=https://www.example.com/a": true,
+		"/v1/datasets": false, "/v1/domains": false, "/domains": false,
+	} {
+		for range 3 {
+			w := s.ask("GET", path)
+			etag, caching := w.Header().Get("ETag"), w.Header().Get("Cache-Control")
+			if w.Code != 200 || (etag == "") != guessed || (caching == "no-store") != guessed {
+				t.Errorf("%s: %d, ETag %s, %s", path, w.Code, etag, caching)
+			}
+		}
+	}
+	if n := s.metrics.state.answers.Stats().Entries; n != 2 {
+		t.Errorf("%d answers are kept, want those of the lists of datasets and domains", n)
+	}
+}
+
+// TestFoundPageIsKeptWhenItsClientLeaves lets a client leave while its page, which is found, waits
+// for a turn to be written.
+func TestFoundPageIsKeptWhenItsClientLeaves(t *testing.T) {
+	store := blob.NewMemory()
+	var records []testlake.Record
+	for i := range 600 {
+		records = append(records, testlake.Record{URL: fmt.Sprintf("https://example.com/%d", i)})
+	}
+	testlake.Ingest(t, store, "alpha", "b", records)
+	testlake.Publish(t, store)
+	s := start(t, store, lookup.Options{})
+	const path = "/v1/domain/example.com/datasets/1/urls?limit=600"
+	s.ask("GET", path)
+	all := s.server.Turns()
+	waits := func(n int64) {
+		t.Helper()
+		eventually(t, "somebody waits for a turn", func() bool { return all.Stats().Waits == n })
+	}
+	take := func() *turns.Turn {
+		ctx, turn := turns.With(t.Context(), all)
+		if err := turn.Take(ctx); err != nil {
+			t.Error(err)
+		}
+		return turn
+	}
+	var held []*turns.Turn
+	for range runtime.GOMAXPROCS(0) {
+		held = append(held, take())
+	}
+	before := all.Stats().Waits
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var done sync.WaitGroup
+	done.Go(func() { // waits to read the rows, and then to write the page
+		s.web.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", path, nil))
+	})
+	waits(before + 1)
+	next := make(chan *turns.Turn)
+	go func() { next <- take() }()
+	waits(before + 2)
+	held[0].Give()
+	held[0] = <-next
+	waits(before + 3)
+	leave()
+	for _, turn := range held {
+		turn.Give()
+	}
+	done.Wait()
+	if st := s.metrics.state.answers.Stats(); st.Entries != 1 {
+		t.Errorf("%+v, the page that was found is not kept", st)
 	}
 }

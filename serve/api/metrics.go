@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -57,7 +56,7 @@ func NewMetrics(server *lookup.Server, store *blob.Counting) *Metrics {
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "urlake_http_wait_seconds", Help: "How long admitted requests waited at their gate.", Buckets: buckets,
 		}, []string{"gate"}),
-		state: &state{server: server, turns: turns.New(runtime.GOMAXPROCS(0))},
+		state: &state{server: server, turns: server.Turns()},
 	}
 	m.registry.MustRegister(m.requests, m.sent, m.cut, m.waits, m.state, storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
@@ -110,10 +109,12 @@ func (m *Metrics) Connections(c *Connections) { m.state.connections = c }
 
 // state collects the values that the server counts itself.
 type state struct {
-	server      *lookup.Server
-	gates       []*gate
-	turns       *turns.Turns
-	answers     *answers.Cache
+	server  *lookup.Server
+	gates   []*gate
+	turns   *turns.Turns
+	answers *answers.Cache
+	// tokens counts the tokens of principals that were verified before; nil if each is looked up.
+	tokens      interface{ Stats() lru.Stats }
 	connections *Connections // nil if they are not counted
 }
 
@@ -218,6 +219,9 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	counter(leaseFailures, st.LeaseFailures)
 	caches := map[string]lru.Stats{
 		"frames": st.Frames, "pages": st.Pages, "answers": s.answers.Stats(),
+	}
+	if s.tokens != nil {
+		caches["tokens"] = s.tokens.Stats()
 	}
 	for name, c := range caches {
 		counter(cacheHits, c.Hits, name)

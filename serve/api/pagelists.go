@@ -73,7 +73,7 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 		}
 		return err
 	}
-	r.of(answer.TakedownEpoch, snap)
+	r.ofHost(answer.TakedownEpoch, snap)
 	if answer.StoppedBy == "deadline" {
 		r.once()
 	}
@@ -121,11 +121,9 @@ func selectionOf(host, prefix, from, to string, filters []string) (lookup.Select
 		return s, badParameter("filter", fmt.Sprintf("is given %d times, at most %d are allowed", len(filters), maxFilters))
 	}
 	for _, text := range filters {
-		f, err := lookup.ParseFilter(text)
-		if err != nil {
+		if err := s.AddFilter(text); err != nil {
 			return s, err
 		}
-		s.Filters = append(s.Filters, f)
 	}
 	return s, nil
 }

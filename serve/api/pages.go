@@ -146,7 +146,7 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 	if err != nil {
 		return err
 	}
-	r.of(answer.TakedownEpoch, snap)
+	r.ofHost(answer.TakedownEpoch, snap)
 	version := page.Named
 	d := &ui.Domain{Name: answer.Domain, Total: answer.Total}
 	for _, name := range answer.OtherDomains {
@@ -200,7 +200,7 @@ func fillExact(r *request, snap *lookup.Snapshot, page *ui.Page) error {
 	if err != nil {
 		return err
 	}
-	r.of(answer.TakedownEpoch, snap)
+	r.ofHost(answer.TakedownEpoch, snap)
 	if answer.StoppedBy == "deadline" {
 		r.once()
 	}

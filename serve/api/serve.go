@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/answers"
+	"github.com/urlake/urlake/serve/api/coding"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -31,12 +32,20 @@ type request struct {
 	status int
 	// form is the format that Accept chooses, "" if the path or the query does.
 	form string
+	// coding is the encoding that Accept-Encoding chooses, "" for none.
+	coding string
 	// etag is the validator of the answer, "" if it has none.
 	etag string
 	// states are what the answer was made from, nil if it depends on more.
 	states []lookup.State
+	// key is that of the answer in the cache of answers, if it is made from the states keyed; see
+	// keyOf.
+	key   string
+	keyed []lookup.State
 	// answer is from the cache of answers, nil if it was made.
 	answer *answers.Answer
+	// hot is the name that is counted as asked for, "" for none.
+	hot string
 	// stored tells that caches may keep the answer if they ask before each use.
 	stored bool
 	// brief tells that the document is not what GET would answer, but shorter.
@@ -47,8 +56,8 @@ type request struct {
 	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
 	// Then the answer says nothing that depends on datasets that may not be read.
 	partial bool
-	// turn is that of a heavy request at the processors, while its answer is made.
-	turn turns.Turn
+	// turn is that of a heavy request at the processors, while its answer is made; nil for others.
+	turn *turns.Turn
 	// ticket is what the request holds of its gate, nil if it passed none.
 	ticket *ticket
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
@@ -83,6 +92,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	buf := buffers.Get().(*[]byte)
 	r := &request{
 		Request: hr, ctx: hr.Context(), header: w.Header(), w: w, status: http.StatusOK, doc: document{buf: (*buf)[:0]},
+		coding: coding.Choose(hr.Header["Accept-Encoding"]),
 	}
 	id := requestID(hr)
 	r.header["X-Request-Id"] = []string{id}
@@ -136,13 +146,19 @@ func (h *handler) respond(r *request, rt *route) error {
 			now = states
 		}
 	}
+	known := h.kept(r, rt, now)
+	if known != nil && known.Hot != "" {
+		h.server.Asked(known.Hot)
+	}
 	if r.unchanged(now) {
 		r.status = http.StatusNotModified
 		return nil
 	}
 	r.own = len(r.logged)
-	found, err := h.kept(r, rt, now)
-	if err == nil && !found {
+	var err error
+	if known != nil {
+		err = h.use(r, known, now)
+	} else {
 		err = h.run(r, rt)
 	}
 	if err == nil {
@@ -153,7 +169,7 @@ func (h *handler) respond(r *request, rt *route) error {
 
 // run waits at the gate and calls the handler.
 func (h *handler) run(r *request, rt *route) error {
-	defer r.turn.Give()
+	defer func() { r.turn.Give() }()
 	if rt.weight != nil {
 		rows := rt.weight(r)
 		if err := h.enter(r, rows); err != nil {
@@ -162,8 +178,7 @@ func (h *handler) run(r *request, rt *route) error {
 		if rows < heavyRows {
 			h.turns.Light()
 		} else {
-			r.ctx = turns.With(r.ctx, h.turns)
-			r.turn = turns.Of(r.ctx)
+			r.ctx, r.turn = turns.With(r.ctx, h.turns)
 		}
 	}
 	if rt.streams != nil && rt.streams(r) {
@@ -298,9 +313,9 @@ func (r *request) fail(err error) *problem {
 func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 	body := r.doc.buf
 	head := r.Method == http.MethodHead
-	coding := ""
+	packed := "" // by this encoding
 	if len(body) >= compressFrom {
-		coding = encoding(r.Header["Accept-Encoding"])
+		packed = r.coding
 	}
 	switch {
 	case r.status == http.StatusNotModified:
@@ -308,7 +323,7 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 		delete(r.header, "Content-Type")
 	case r.status == http.StatusNoContent:
 	case head:
-		if coding == "" && !r.brief { // otherwise the length of what GET sends is not known
+		if packed == "" && !r.brief { // otherwise the length of what GET sends is not known
 			r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
 		}
 		body = nil
@@ -317,13 +332,13 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 			r.header["Content-Encoding"] = []string{r.answer.Coding}
 		}
 		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
-	case coding != "":
-		r.header["Content-Encoding"] = []string{coding}
-		body = r.compress(coding)
+	case packed != "":
+		r.header["Content-Encoding"] = []string{packed}
+		body = r.compress(packed)
 		r.doc.buf = nil // is not needed while the client reads
 		fallthrough
 	default:
-		h.keep(r, rt, body, coding)
+		h.keep(r, rt, body)
 		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	if r.ticket != nil {

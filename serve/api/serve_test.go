@@ -447,8 +447,16 @@ func (s *service) gate(name string) *gate {
 
 // TestLightAndHeavyDoNotWaitForEachOther fills one gate and asks at the other.
 func TestLightAndHeavyDoNotWaitForEachOther(t *testing.T) {
-	light := []string{"/v1/domain/example.com", "/v1/domain/example.com/datasets/1/urls", "/v1/datasets", "/"}
-	heavy := []string{"/v1/domain/example.com/datasets/1/urls?limit=10000", "/v1/domain/example.com/datasets/1/urls?limit=5000"}
+	const urls = "/v1/domain/example.com/datasets/1/urls"
+	light := []string{
+		"/v1/domain/example.com", urls, urls + "?host=www.example.com&prefix=/a&unique=0", "/v1/datasets", "/", "/v1/domains?prefix=e",
+		"/v1/domains?suffix=",
+	}
+	heavy := []string{
+		urls + "?limit=10000", urls + "?limit=500", urls + "?format=csv", urls + "?unique=1", urls + "?filter=a%3Db", urls + "?from=2020-01-01",
+		urls + "?to=2020-01-01&offset=0", "/v1/domains?suffix=com", "/v1/domains?limit=500", "/v1/domain/example.com/tree",
+		"/?domain=example.com&dataset=1&unique=1", "/domains?suffix=com",
+	}
 	for full, paths := range map[string][2][]string{"light": {light, heavy}, "heavy": {heavy, light}} {
 		s := start(t, small(t), lookup.Options{}) // that keeps no answer yet
 		g := s.gate(full)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/urlake/urlake/serve/api/coding"
 )
 
 const (
@@ -21,9 +23,9 @@ const (
 type stream struct {
 	r       *request
 	pace    pace
-	cursor  string  // of what follows the rows, "" if nothing does
-	encoder encoder // nil if it is not compressed
-	coding  string  // of the encoder
+	cursor  string         // of what follows the rows, "" if nothing does
+	encoder coding.Encoder // nil if it is not compressed
+	coding  string         // of the encoder
 }
 
 // begin sends the header of a stream. A client has to notice when one is cut, so HTTP/1.0, which
@@ -40,10 +42,9 @@ func (h *handler) begin(r *request, contentType string) (*stream, error) {
 	if !r.stored {
 		r.vary("Accept-Encoding")
 	}
-	if s.coding = encoding(r.Header["Accept-Encoding"]); s.coding != "" && r.Method != http.MethodHead {
+	if s.coding = r.coding; s.coding != "" && r.Method != http.MethodHead {
 		r.header["Content-Encoding"] = []string{s.coding}
-		s.encoder = encoders[s.coding].Get().(encoder)
-		s.encoder.Reset(connection{s})
+		s.encoder = coding.New(s.coding, connection{s})
 	}
 	if r.etag != "" {
 		r.header["Etag"] = []string{r.tag()}
@@ -92,8 +93,7 @@ func (s *stream) end(rest []byte, rows int64) error {
 // release gives the encoder back.
 func (s *stream) release() {
 	if s.encoder != nil {
-		s.encoder.Reset(nil)
-		encoders[s.coding].Put(s.encoder)
+		coding.Free(s.coding, s.encoder)
 		s.encoder = nil
 	}
 }
@@ -106,7 +106,7 @@ type connection struct{ *stream }
 
 // Write implements io.Writer.
 func (c connection) Write(p []byte) (int, error) {
-	had := c.r.turn
+	had := c.r.turn.Has()
 	c.r.turn.Give()
 	if t := c.r.ticket; t != nil {
 		t.pause()
@@ -124,7 +124,7 @@ func (c connection) Write(p []byte) (int, error) {
 			return n, err
 		}
 	}
-	if had.Has() {
+	if had {
 		if err := c.r.turn.Take(c.r.Context()); err != nil {
 			return n, err
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/urlake/urlake/internal/spans"
 )
 
-// traced is the trace of one request: its span, which continues the traceparent that the client
-// sent, and the step that is under way. Attributes have OpenTelemetry's names for HTTP where there
-// are some. otelhttp is not used, because it records paths, addresses and names of clients.
+// traced is the trace of one request: its span, which continues the traceparent that a trusted
+// proxy sent, and the step that is under way. Attributes have OpenTelemetry's names for HTTP where
+// there are some. otelhttp is not used, because it records paths, addresses and names of clients.
 type traced struct {
 	*spans.Request
 	step     spans.Step
@@ -29,7 +29,12 @@ var methods = map[string]bool{
 
 // trace starts the span of a request.
 func (h *handler) trace(r *request, rt *route, id string) {
-	ctx := propagation.TraceContext{}.Extract(r.ctx, propagation.HeaderCarrier(r.Header))
+	ctx := r.ctx
+	// A traceparent can make the sampler choose a request. So it counts from a proxy that is
+	// trusted, and from nobody else: clients do not decide what is recorded.
+	if peer, ok := r.peer(); ok && h.trusts(peer) {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
+	}
 	if parent := trace.SpanContextFromContext(ctx); parent.IsValid() {
 		// Its state can be any text of the client.
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent.WithTraceState(trace.TraceState{}))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -75,11 +76,44 @@ func spansOf(t *testing.T, all tracetest.SpanStubs) (root *tracetest.SpanStub, o
 	return root, others
 }
 
+// TestClientsDoNotChooseWhatIsTraced sends a traceparent that says that its trace is recorded, or
+// that it is not, as a client and as a trusted proxy. The sampler records nothing by itself.
+func TestClientsDoNotChooseWhatIsTraced(t *testing.T) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
+	for _, own := range []sdktrace.Sampler{sdktrace.NeverSample(), sdktrace.AlwaysSample()} {
+		sent := tracetest.NewInMemoryExporter()
+		provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(sent), sdktrace.WithSampler(sdktrace.ParentBased(own)))
+		t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
+		s := start(t, small(t), lookup.Options{})
+		for _, trusted := range []string{"192.0.2.0/24", "198.51.100.0/24"} {
+			s.with(Tracer(provider.Tracer("test")), Proxies([]netip.Prefix{netip.MustParsePrefix(trusted)}))
+			for _, flag := range []string{"0", "1"} {
+				sent.Reset()
+				s.ask("GET", "/v1/datasets", "Traceparent", parent+flag, "X-Forwarded-For", "198.51.100.7")
+				all := sent.GetSpans()
+				want := own.Description() == sdktrace.AlwaysSample().Description()
+				if trusted == "192.0.2.0/24" {
+					want = flag == "1"
+				}
+				if (len(all) > 0) != want {
+					t.Errorf("%s, %s is trusted, flag %s: %d spans", own.Description(), trusted, flag, len(all))
+				}
+				for i := range all {
+					if same := all[i].SpanContext.TraceID().String() == parent[3:35]; same != (trusted == "192.0.2.0/24") {
+						t.Errorf("%s, %s is trusted: trace %s", own.Description(), trusted, all[i].SpanContext.TraceID())
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestRequestIsOneTrace(t *testing.T) {
 	tracer, sent := record(t)
 	store := small(t)
 	s := start(t, storetrace.Store(store), lookup.Options{})
-	s.with(Tracer(tracer))
+	// httptest's clients are at 192.0.2.1.
+	s.with(Tracer(tracer), Proxies([]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}))
 	if n := len(sent.GetSpans()); n != 0 {
 		t.Fatalf("%d spans before the first request: opening a version is not for a client", n)
 	}
@@ -141,13 +175,6 @@ func TestRequestIsOneTrace(t *testing.T) {
 		if attributeOf(root, "http.response.status_code") != status || len(others[name]) != 1 || root.Status.Code == codes.Error {
 			t.Errorf("%s: %v, %v", path, root.Attributes, others)
 		}
-	}
-	// A request that the client's sampler has not chosen.
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(sent), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
-	s.with(Tracer(provider.Tracer("test")))
-	sent.Reset()
-	if s.ask("GET", path, "Traceparent", strings.TrimSuffix(parent, "1")+"0"); len(sent.GetSpans()) != 0 {
-		t.Errorf("%d spans", len(sent.GetSpans()))
 	}
 }
 

@@ -26,6 +26,8 @@ var (
 		"cursor", "explain", "fields", "filter", "format", "from", "host", "limit", "offset", "prefix", "to", "unique", "version",
 	}
 	selecting = []string{"fields", "filter", "format", "from", "host", "prefix", "to", "unique"}
+	// searching are those for which many more rows may be read than the list has.
+	searching = []string{"filter", "from", "to", "unique"}
 )
 
 // maxFilters is how often filter may be given.
@@ -126,7 +128,13 @@ func (h *handler) urls(r *request) error {
 	if err := r.need(2 * int64(size)); err != nil {
 		return err
 	}
-	if err := r.turn.Take(r.Context()); err != nil {
+	if page.Total > 0 {
+		r.hot = lookup.ListName(page.Domain, q.Dataset)
+	}
+	// The page is found, and may be kept for others. So its turn is waited for beyond the deadline,
+	// and whether the client waits or not.
+	late := context.WithoutCancel(r.Context())
+	if err := r.turn.Take(late); err != nil {
 		return err
 	}
 	d := &r.doc
@@ -147,7 +155,7 @@ func (h *handler) urls(r *request) error {
 	d.array("items")
 	for i := range n {
 		if i%yieldRows == yieldRows-1 {
-			if err := r.turn.Yield(r.Context()); err != nil { // a lookup takes less than these rows
+			if err := r.turn.Yield(late); err != nil { // a lookup takes less than these rows
 				return err
 			}
 		}
@@ -218,7 +226,7 @@ func (h *handler) streamURLs(
 		return err
 	}
 	domainID := page.DomainID
-	r.of(page.TakedownEpoch, snap)
+	r.ofHost(page.TakedownEpoch, snap)
 	r.header.Set("Urlake-Version", page.Version)
 	if page.NotCounted == "" {
 		r.header.Set("Urlake-Total", strconv.FormatInt(page.Total, 10))
@@ -280,5 +288,5 @@ func urlsRows(r *request) int64 {
 	if streamsURLs(r) {
 		return rows(lookup.MaxLimit, lookup.MaxLimit)(r)
 	}
-	return rows(lookup.DefaultLimit, lookup.MaxLimit)(r)
+	return heavyWith(rows(lookup.DefaultLimit, lookup.MaxLimit), searching...)(r)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/urlake/urlake/lake/access"
+	"github.com/urlake/urlake/serve/lru"
 )
 
 const (
@@ -69,6 +70,8 @@ type JWKS struct {
 	keys     atomic.Pointer[keySet] // nil before the first fetch
 	fetching sync.Mutex
 	tried    atomic.Int64 // when the last fetch began, in nanoseconds of Provider.Now
+
+	hits, misses atomic.Int64 // tokens that were verified before, and others
 }
 
 // keySet is the set as it was fetched at a time, with the tokens that it has verified.
@@ -285,6 +288,17 @@ func (j *JWKS) fresh() *keySet {
 	return nil
 }
 
+// Stats counts the tokens that were found among those that were verified before, and those that
+// were not. Entries are the tokens that are remembered now.
+func (j *JWKS) Stats() lru.Stats {
+	st := lru.Stats{Hits: j.hits.Load(), Misses: j.misses.Load()}
+	if set := j.keys.Load(); set != nil {
+		st.Entries = set.verified.entries()
+		st.Bytes = st.Entries * verifiedBytes
+	}
+	return st
+}
+
 // Principal implements Authenticator.
 func (j *JWKS) Principal(r *http.Request) (string, error) {
 	text, err := bearer(r)
@@ -295,9 +309,11 @@ func (j *JWKS) Principal(r *http.Request) (string, error) {
 	set := j.fresh()
 	if set != nil {
 		if name, ok := set.verified.find(hash, j.p.Now()); ok {
+			j.hits.Add(1)
 			return name, nil
 		}
 	}
+	j.misses.Add(1)
 	var claims jwt.RegisteredClaims
 	_, err = j.parser.ParseWithClaims(text, &claims, func(t *jwt.Token) (k any, err error) {
 		k, set, err = j.key(r.Context(), t)

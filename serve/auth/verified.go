@@ -6,9 +6,12 @@ import (
 	"time"
 )
 
-// maxVerified is how many tokens of each of two generations are remembered. A token takes about 150
-// bytes.
-const maxVerified = 4096
+const (
+	// maxVerified is how many tokens of each of two generations are remembered.
+	maxVerified = 4096
+	// verifiedBytes is about the memory of one, in bytes.
+	verifiedBytes = 150
+)
 
 // verified remembers which tokens a key set has verified. A signature costs tens of microseconds, a
 // multiple of a lookup. It belongs to one key set and ends with it, so the token of a key that the
@@ -53,6 +56,14 @@ func (v *verified) add(h tokenHash, c claim) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.put(h, c)
+}
+
+// entries is how many tokens are remembered. One that is young again counts twice until the old
+// generation is dropped.
+func (v *verified) entries() int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return int64(len(v.young) + len(v.old))
 }
 
 func (v *verified) put(h tokenHash, c claim) {

@@ -51,7 +51,14 @@ func TestVerifiedTokens(t *testing.T) {
 			}
 		}
 	}
+	counted := func(hits, misses, entries int64) {
+		t.Helper()
+		if st := j.Stats(); st.Hits != hits || st.Misses != misses || st.Entries != entries || (st.Bytes > 0) != (entries > 0) {
+			t.Errorf("%+v, want %d hits, %d misses, %d entries", st, hits, misses, entries)
+		}
+	}
 	fetch()
+	counted(0, 0, 0)
 	ada, bea := token("ada", time.Minute), token("bea", time.Hour)
 	taken(ada, "ada")
 	taken(bea, "bea")
@@ -59,6 +66,7 @@ func TestVerifiedTokens(t *testing.T) {
 	// A token that differs in its last bits is another one, and what was refused is not remembered.
 	forged := bea[:len(bea)-4] + "AAAA"
 	refused(forged, "not valid")
+	counted(2, 4, 2)
 	if n, has := auth.Remembered(j, forged); has || n != 2 {
 		t.Errorf("%d tokens are remembered, a forged one: %v", n, has)
 	}

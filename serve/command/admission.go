@@ -32,7 +32,7 @@ func (a *admission) flags(f *pflag.FlagSet) {
 	f.StringSliceVar(&a.origins, "cors-origin", nil,
 		"web `ORIGINS` whose scripts may read answers, such as https://example.com, or * for all")
 	f.StringSliceVar(&a.proxies, "trusted-proxy", nil,
-		"`NETWORKS` of proxies whose X-Forwarded-For names the client, such as 10.0.0.0/8")
+		"`NETWORKS` of proxies whose X-Forwarded-For names the client, and whose traceparent counts, such as 10.0.0.0/8")
 }
 
 // check checks the flags and fills in trusted.

@@ -64,7 +64,7 @@ func TestServeSendsTraces(t *testing.T) {
 	}
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://example.com/1"}})
 	testlake.Publish(t, store)
-	base, _, stop := program(t, "--lake", url, "--cache", t.TempDir())
+	base, _, stop := program(t, "--lake", url, "--cache", t.TempDir(), "--trusted-proxy", "127.0.0.1")
 	ask := func(parent string) int {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/domain/example.com/datasets/alpha/urls", nil)
 		if err != nil {

@@ -23,13 +23,14 @@ const (
 //
 // The counts are those of Misra and Gries: when there is no room for a new name, all counts are
 // halved, and names that are left with none make room. A name that is asked for as often as a name
-// in perName of those to be found stays.
+// in perName of those to be found stays. Counts are also halved once each halfLife.
 type Counter struct {
 	top, most int
 	now       func() time.Time
 
 	mu     sync.Mutex
 	counts map[string]uint32
+	// halved is up to when halves were forgotten for their age.
 	halved time.Time
 }
 
@@ -48,29 +49,37 @@ func (c *Counter) Note(name string) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.age()
 	n, ok := c.counts[name]
 	if !ok {
 		name = strings.Clone(name) // callers' names are parts of longer texts
 		if len(c.counts) >= c.most {
-			c.halve()
+			c.forget(1)
 		}
 		if len(c.counts) >= c.most {
 			return // all others were asked for more than once
 		}
 	}
-	c.counts[name] = min(n+1, 1<<31)
+	c.counts[name] = min(n+1, 1<<30)
 }
 
-// halve forgets half of each count. The caller holds c.mu.
-func (c *Counter) halve() {
+// age halves all counts for each halfLife that has passed since it last did. The caller holds c.mu.
+func (c *Counter) age() {
+	if passed := c.now().Sub(c.halved); passed >= halfLife {
+		c.halved = c.halved.Add(passed.Truncate(halfLife))
+		c.forget(int(passed / halfLife))
+	}
+}
+
+// forget halves all counts so many times. The caller holds c.mu.
+func (c *Counter) forget(times int) {
 	for name, n := range c.counts {
-		if n /= 2; n == 0 {
+		if n >>= min(times, 31); n == 0 {
 			delete(c.counts, name)
 		} else {
 			c.counts[name] = n
 		}
 	}
-	c.halved = c.now()
 }
 
 // Top returns the names that were asked for most, the first one most often.
@@ -80,9 +89,7 @@ func (c *Counter) Top() []string {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.now().Sub(c.halved) >= halfLife {
-		c.halve()
-	}
+	c.age()
 	type counted struct {
 		name string
 		n    uint32

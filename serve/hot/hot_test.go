@@ -54,6 +54,26 @@ func TestOldNamesAreForgotten(t *testing.T) {
 	if top := c.Top(); !slices.Equal(top, []string{"new.test"}) {
 		t.Errorf("%q", top)
 	}
+	// Time passes between two calls of Top as well. What is new then counts in full.
+	for range 100 {
+		c.Note("old.test")
+	}
+	now = now.Add(6*halfLife + halfLife/2)
+	for range 3 {
+		c.Note("now.test")
+	}
+	if top := c.Top(); !slices.Equal(top, []string{"now.test", "old.test"}) {
+		t.Errorf("after 65 minutes: %q", top)
+	}
+	now = now.Add(halfLife / 2)
+	if top := c.Top(); !slices.Equal(top, []string{"now.test"}) {
+		t.Errorf("after 70 minutes: %q", top)
+	}
+	now = now.Add(1000 * halfLife)
+	c.Note("new.test")
+	if top := c.Top(); !slices.Equal(top, []string{"new.test"}) {
+		t.Errorf("after a week: %q", top)
+	}
 	c.Note(strings.Repeat("x", maxName+1))
 	if c.Len() != 1 {
 		t.Errorf("%d names", c.Len())

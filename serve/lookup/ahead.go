@@ -73,8 +73,14 @@ func (a *ahead) counts() AheadStats {
 	}
 }
 
-// hotName is how a domain is counted, or its list in a dataset. Domains have no zero byte.
-func hotName(domain string, dataset uint32) string {
+// Turns are those of heavy work at the processors.
+func (s *Server) Turns() *turns.Turns { return s.turns }
+
+// Asked counts that a domain, or a list by its ListName, was asked for, without being looked up.
+func (s *Server) Asked(name string) { s.ahead.names.Note(name) }
+
+// ListName is how the list of a domain in a dataset is counted. Domains have no zero byte.
+func ListName(domain string, dataset uint32) string {
 	return domain + "\x00" + strconv.FormatUint(uint64(dataset), 10)
 }
 
@@ -92,7 +98,10 @@ func (s *Server) warm(ctx context.Context, open *openVersion) {
 	var workers sync.WaitGroup
 	for range warmParallel {
 		workers.Go(func() {
+			ctx, turn := turns.With(ctx, s.turns)
+			defer turn.Give()
 			for name := range next {
+				turn.Give() // a list takes turns of its own
 				if err := contain(func() error { return open.warm(ctx, name) }); err == nil {
 					s.ahead.stats.warmed.Add(1)
 				} else {
@@ -122,6 +131,9 @@ func (s *openVersion) warm(ctx context.Context, name string) error {
 	snap := v.whole
 	domain, dataset, isList := strings.Cut(name, "\x00")
 	if !isList {
+		if err := turns.Own(ctx).Yield(ctx); err != nil {
+			return err
+		}
 		_, err := snap.domainPage(ctx, v, resolved{domain: domain, key: segment.KeyOf(domain)}, 0)
 		return err
 	}

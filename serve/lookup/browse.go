@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/lookup/names"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // DomainsQuery selects a page of the domains of a version.
@@ -150,8 +153,8 @@ func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAns
 // domainWalk goes through the domains of all segments in the order of their bytes.
 type domainWalk struct {
 	prefix, suffix []byte
-	scans          []*domainScan
-	heads          [][]byte // the next domain of each scan, nil at its end; see domainScan.domain
+	scans          []*names.Scan
+	heads          [][]byte // the next domain of each scan, nil at its end; see names.Scan
 	last           string   // the last domain that was passed
 	done           bool     // nothing is left
 }
@@ -161,17 +164,17 @@ func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string) (*dom
 	n := len(s.segments)
 	w := &domainWalk{
 		prefix: []byte(prefix), suffix: []byte(suffix),
-		scans: make([]*domainScan, n), heads: make([][]byte, n),
+		scans: make([]*names.Scan, n), heads: make([][]byte, n),
 	}
 	whole := ctx // that of each ends before the walk
 	err := s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) (err error) {
 		from := uint32(0)
 		if len(start) > 0 {
-			if from, err = searchDomain(ctx, s.segments[i], []byte(start)); err != nil {
+			if from, err = names.Search(ctx, s.segments[i], start); err != nil {
 				return err
 			}
 		}
-		w.scans[i] = scanDomains(whole, s.segments[i], from, suffix != "")
+		w.scans[i] = names.NewScan(whole, s.segments[i], from, suffix != "")
 		return w.advance(ctx, i)
 	})
 	if err != nil {
@@ -185,13 +188,13 @@ func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string) (*dom
 // close ends the walk.
 func (w *domainWalk) close() {
 	for _, scan := range w.scans {
-		scan.close()
+		scan.Close()
 	}
 }
 
 // advance takes the next domain of a scan.
 func (w *domainWalk) advance(ctx context.Context, i int) (err error) {
-	w.heads[i], err = w.scans[i].domain(ctx)
+	w.heads[i], err = w.scans[i].Next(ctx)
 	if !bytes.HasPrefix(w.heads[i], w.prefix) {
 		w.heads[i] = nil
 	}
@@ -211,7 +214,13 @@ func (w *domainWalk) least() int {
 
 // next returns up to most domains that have the suffix, fewer if the walk ends or the time is up.
 func (w *domainWalk) next(ctx context.Context, most int, until time.Time) (names []string, err error) {
+	own := turns.Own(ctx)
 	for passed := 1; len(names) < most; passed++ {
+		if passed%pairsInTurn == 1 {
+			if err := own.Yield(ctx); err != nil {
+				return nil, err
+			}
+		}
 		first := w.least()
 		if first < 0 {
 			w.done = true
@@ -336,23 +345,28 @@ func (s *Snapshot) topOf(ctx context.Context, dataset uint32) (*Top, error) {
 	}
 	scans := make([]*segment.EntryScan, len(s.segments))
 	heads := make([]*segment.Entry, len(s.segments))
-	advance := func(ctx context.Context, i int) (err error) {
+	advance := func(ctx context.Context, i int, turn *turns.Turn) (err error) {
 		for looked := 1; ; looked++ {
 			if heads[i], err = scans[i].Next(ctx); err != nil || heads[i] == nil || heads[i].Dataset == dataset {
 				return err
 			}
-			if looked%looks == 0 && ctx.Err() != nil {
-				return context.Cause(ctx)
+			if looked%pairsInTurn == 0 {
+				if err := cmp.Or(context.Cause(ctx), turn.Yield(ctx)); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	err = s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) error {
+		turn := turns.Of(ctx)
+		defer turn.Give()
 		scans[i] = s.segments[i].ScanEntries(segment.Key{}, 0)
-		return advance(ctx, i)
+		return advance(ctx, i, turn)
 	})
 	if err != nil {
 		return nil, err
 	}
+	own, passed := turns.Own(ctx), 0
 	top := &Top{TakedownEpoch: v.takedowns.epoch}
 	byRows := largest{more: func(a, b *ranked) bool {
 		return a.Rows > b.Rows || a.Rows == b.Rows && segment.CompareKeys(a.Key, b.Key) < 0
@@ -382,7 +396,12 @@ func (s *Snapshot) topOf(ctx context.Context, dataset uint32) (*Top, error) {
 			if left.Rows > 0 {
 				r.Add(left)
 			}
-			if err := advance(ctx, i); err != nil {
+			if err := advance(ctx, i, own); err != nil {
+				return nil, err
+			}
+		}
+		if passed++; passed%pairsInTurn == 0 {
+			if err := own.Yield(ctx); err != nil {
 				return nil, err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 const (
@@ -21,6 +22,8 @@ const (
 	// bulkPairs is how many pairs of domain and dataset have their totals in memory at once, some 8
 	// MiB, unless one domain has more.
 	bulkPairs = 1 << 16
+	// textsInTurn is how many texts are worked on between two chances for other requests.
+	textsInTurn = 64
 )
 
 // BulkQuery says what to look up of each domain.
@@ -44,6 +47,7 @@ type Bulk struct {
 	v     *view
 	q     BulkQuery
 	names *urlnorm.Normalizer // by the version's list
+	own   *turns.Turn         // of the context that Bulk was made for
 
 	// Of the texts that are looked up together.
 	lines    []bulkLine
@@ -104,7 +108,7 @@ type BulkAnswer struct {
 	Datasets []DatasetTotals
 }
 
-// Bulk returns what looks up many domains.
+// Bulk returns what looks up many domains for ctx.
 func (s *Snapshot) Bulk(ctx context.Context, q BulkQuery) (*Bulk, error) {
 	v, err := s.view(ctx)
 	if err != nil {
@@ -115,7 +119,7 @@ func (s *Snapshot) Bulk(ctx context.Context, q BulkQuery) (*Bulk, error) {
 		return nil, err
 	}
 	b := &Bulk{
-		Version: s.version.ID, TakedownEpoch: v.takedowns.epoch, s: s, v: v, q: q, names: names,
+		Version: s.version.ID, TakedownEpoch: v.takedowns.epoch, s: s, v: v, q: q, names: names, own: turns.Own(ctx),
 		index: map[segment.Key]int32{}, ordinals: make([][]uint32, len(s.segments)), finds: make([][]bulkFind, len(s.segments)),
 	}
 	return b, nil
@@ -147,6 +151,11 @@ func (b *Bulk) parse(ctx context.Context, texts [][]byte) error {
 	ends := make([]int, 0, 2*len(texts)) // in hosts: of the host, and where its domain starts
 	targets := map[int]Target{}          // those that need resolve
 	for i, text := range texts {
+		if i%textsInTurn == 0 {
+			if err := b.own.Yield(ctx); err != nil {
+				return err
+			}
+		}
 		u, singleLabel, err := parseHost(b.names, text)
 		line := bulkLine{domain: -1}
 		if err != nil {
@@ -213,6 +222,11 @@ func (b *Bulk) answer(ctx context.Context, answer func(i int, a *BulkAnswer) err
 		b.begin()
 		end := at
 		for ; end < len(b.lines) && len(b.totals) < bulkPairs; end++ {
+			if end%textsInTurn == 0 {
+				if err := b.own.Yield(ctx); err != nil {
+					return err
+				}
+			}
 			if d := b.lines[end].domain; d >= 0 {
 				if err := b.load(ctx, d); err != nil {
 					return err
@@ -223,6 +237,11 @@ func (b *Bulk) answer(ctx context.Context, answer func(i int, a *BulkAnswer) err
 			return err
 		}
 		for ; at < end; at++ {
+			if at%textsInTurn == 0 {
+				if err := b.own.Yield(ctx); err != nil {
+					return err
+				}
+			}
 			a, err := b.of(ctx, &b.lines[at])
 			if err != nil {
 				return err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // ErrComputing means that an answer takes a scan of the version that is not done yet. It goes on,
@@ -54,6 +56,7 @@ func compute[T any](ctx context.Context, s *Snapshot, key string, work func(ctx 
 		}
 	}
 	c.mu.Unlock()
+	turns.Own(ctx).Give() // the scan needs one
 	timer := time.NewTimer(s.server.opt.Deadline)
 	defer timer.Stop()
 	select {
@@ -103,6 +106,8 @@ func (s *Snapshot) start(ctx context.Context, key string, t *takedowns, work fun
 				return err
 			}
 			defer s.server.scans.Release(1)
+			ctx, turn := turns.With(ctx, s.server.turns)
+			defer turn.Give()
 			r.value, err = work(ctx)
 			return err
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // diffsAtOnce is how many pages of differences are made at once. Each takes about a megabyte for
@@ -275,8 +276,12 @@ func (s *deadScan) Next(ctx context.Context) (*segment.Entry, error) {
 	return &e, err
 }
 
-// looks is how many pairs are compared between two looks at the clock.
-const looks = 4096
+const (
+	// looks is how many pairs are compared between two looks at the clock.
+	looks = 4096
+	// pairsInTurn is how many are compared, or names passed, between two chances for others.
+	pairsInTurn = 128
+)
 
 // run finds the changes of the page.
 func (d *differ) run(ctx context.Context) (err error) {
@@ -285,7 +290,13 @@ func (d *differ) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	own := turns.Own(ctx)
 	for compared := 1; ; compared++ {
+		if compared%pairsInTurn == 1 {
+			if err := own.Yield(ctx); err != nil {
+				return err
+			}
+		}
 		var at pair
 		found := false
 		for _, sc := range d.scans {

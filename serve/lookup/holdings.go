@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // Holding is what one segment has of a domain in one dataset.
@@ -162,8 +163,9 @@ func (e *TooManyRowsError) Error() string {
 // Read calls f for the rows of some holdings, those that are hidden or those that are shown, as far
 // as a selection of one host, or of all rows, has them: rows [lo, hi) of columns that have host,
 // path and size. It reads several row groups at the same time, but calls of f do not overlap.
-// Within a row group they are in the order of its rows. It returns how many rows these were. If
-// there are more than most, the error is a *TooManyRowsError, and f may have been called.
+// Within a row group they are in the order of its rows. They are in the turn of ctx (turns.Own),
+// which f may give. It returns how many rows these were. If there are more than most, the error is
+// a *TooManyRowsError, and f may have been called.
 func (h *Holdings) Read(
 	ctx context.Context, holdings []Holding, hidden bool, at Selection, most int64, f func(c *part.Columns, lo, hi int) error,
 ) (rows int64, err error) {
@@ -210,19 +212,32 @@ func (h *Holdings) Read(
 	var one sync.Mutex
 	group, groupCtx = newGroup(ctx)
 	group.SetLimit(searchesAtOnce)
+	own := turns.Own(ctx) // of whoever has the lock
 	for i := range pieces {
 		for j := range pieces[i] {
 			group.Go(func() error {
 				return h.readPiece(groupCtx, &pieces[i][j], func(c *part.Columns, lo, hi int) error {
 					one.Lock()
 					defer one.Unlock()
-					return f(c, lo, hi)
+					defer own.Give()
+					for ; lo < hi; lo += rowsInTurn {
+						if err := own.Yield(groupCtx); err != nil {
+							return err
+						}
+						if err := f(c, lo, min(lo+rowsInTurn, hi)); err != nil {
+							return err
+						}
+					}
+					return nil
 				})
 			})
 		}
 	}
 	return rows, deadline(ctx, group.Wait())
 }
+
+// rowsInTurn is how many rows of a domain are looked at between two chances for other requests.
+const rowsInTurn = 256
 
 // readPiece reads the rows of a piece, some pages at a time, past the cache of pages.
 func (h *Holdings) readPiece(ctx context.Context, pc *piece, f func(c *part.Columns, lo, hi int) error) error {
@@ -255,11 +270,25 @@ func (h *Holdings) readPiece(ctx context.Context, pc *piece, f func(c *part.Colu
 func (h *Holdings) readPages(
 	ctx context.Context, pc *piece, b *part.PageIndexBlock, name string, row, end, pages int64, f func(c *part.Columns, lo, hi int) error,
 ) error {
-	if err := h.s.server.gate.Acquire(ctx, pages); err != nil {
+	gate := h.s.server.decodes(ctx)
+	if err := gate.Acquire(ctx, pages); err != nil {
 		return err
 	}
-	defer h.s.server.gate.Release(pages)
-	c, err := partreader.ReadColumns(ctx, h.s.server.store, name, b, row, end-row, part.ColHost, part.ColPathQuery, part.ColSize)
+	defer gate.Release(pages)
+	plan, err := partreader.NewPlan(b, row, end-row, part.ColHost, part.ColPathQuery, part.ColSize)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	data, err := plan.Read(ctx, h.s.server.store, name)
+	if err != nil {
+		return err
+	}
+	turn := turns.Of(ctx)
+	if err := turn.Take(ctx); err != nil {
+		return err
+	}
+	c, err := plan.Decode(name, data)
+	turn.Give()
 	if err != nil {
 		return err
 	}

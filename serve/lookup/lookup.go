@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -29,10 +30,10 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/internal/flight"
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
@@ -41,6 +42,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lru"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 var (
@@ -119,9 +121,9 @@ const (
 	// no longer listed.
 	refreshes = 3
 	// decodingBytes is the memory that the gate counts for one page of a part while it is decoded.
-	// Together, requests decode as many pages at a time as fit into a quarter of the heap, and at
-	// least MaxPages. Decoding a full page of 8,192 rows allocates about 1 MiB, so with such pages
-	// the gate admits more than that quarter.
+	// Together, requests decode as many pages at a time as fit into a quarter of the heap. Light
+	// ones have a quarter of these, and both kinds at least MaxPages. Decoding a full page of 8,192
+	// rows allocates about 1 MiB, so with such pages the gates admit more than that.
 	decodingBytes = 300 << 10
 )
 
@@ -162,17 +164,20 @@ type Server struct {
 	pages    *lru.Cache[pageKey, any]
 	history  *lru.Cache[manifest.VersionRef, any] // summaries of versions
 	resident *mapped.Residency
-	gate     *semaphore.Weighted
-	diffs    *semaphore.Weighted // one for each Diff
-	opens    *semaphore.Weighted // one for each older version that is being opened
-	merged   *semaphore.Weighted // pages of merges of distinct URLs
+	// turns are those of heavy work at the processors. Gate admits the pages of parts that it
+	// decodes, and light those of other work, which so does not wait for it.
+	turns       *turns.Turns
+	gate, light *semaphore.Weighted
+	diffs       *semaphore.Weighted // one for each Diff
+	opens       *semaphore.Weighted // one for each older version that is being opened
+	merged      *semaphore.Weighted // pages of merges of distinct URLs
 	// scans has one for each scan of a whole version, scansWaiting one for those that wait too.
 	scans, scansWaiting *semaphore.Weighted
 	datasets            int     // on a page: MaxDatasets, fewer in tests
 	leases              *leases // nil if the server holds none
 	// fetching has the pages of parts that are being read, so that requests for the same rows that
 	// come at once read them once.
-	fetching singleflight.Group
+	fetching flight.Group[fetchKey, []*rowPage]
 	ahead    *ahead
 
 	current atomic.Pointer[openVersion]
@@ -214,15 +219,18 @@ type sharedSegment struct {
 // NewServer returns a server for the lake in store. It reads nothing before Refresh or Run.
 func NewServer(store blob.Store, opt Options) *Server {
 	opt.setDefaults()
+	decoding := opt.HeapBytes() / 4 / decodingBytes // pages of parts at a time
+	light := max(MaxPages, decoding/4)
 	s := &Server{
 		store: objects{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
 		frames: lru.New[segment.CacheKey, any](opt.FrameBytes), pages: lru.New[pageKey, any](opt.PageBytes),
 		history:  lru.New[manifest.VersionRef, any](historyCacheBytes),
 		resident: mapped.NewResidency(opt.residentBytes()),
-		gate:     semaphore.NewWeighted(max(MaxPages, opt.HeapBytes()/4/decodingBytes)),
-		diffs:    semaphore.NewWeighted(diffsAtOnce),
-		opens:    semaphore.NewWeighted(MaxOpenings),
-		scans:    semaphore.NewWeighted(scansAtOnce), scansWaiting: semaphore.NewWeighted(scansAtOnce + scansWaiting),
+		turns:    turns.New(runtime.GOMAXPROCS(0)),
+		gate:     semaphore.NewWeighted(max(MaxPages, decoding-light)), light: semaphore.NewWeighted(light),
+		diffs: semaphore.NewWeighted(diffsAtOnce),
+		opens: semaphore.NewWeighted(MaxOpenings),
+		scans: semaphore.NewWeighted(scansAtOnce), scansWaiting: semaphore.NewWeighted(scansAtOnce + scansWaiting),
 		merged:   semaphore.NewWeighted(mergedPages),
 		segments: map[string]*sharedSegment{}, ahead: newAhead(opt.Warm),
 	}
@@ -888,8 +896,3 @@ func (s *openVersion) Release() {
 
 // Version describes the version. The caller must not change it.
 func (s *openVersion) Version() *manifest.Version { return s.version }
-
-// LacksSuffixes reports whether the public suffix list that the version follows is not in the lake
-// and not this program's. If so, a query also looks up the other domains that its host could belong
-// to; see Answer.OtherDomains.
-func (s *openVersion) LacksSuffixes() bool { return s.suffixes == nil }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // objects is the store of a lake's immutable objects. The index has their sizes, so a range outside
@@ -17,6 +18,7 @@ type objects struct{ blob.Store }
 
 // ReadRange implements blob.Store.
 func (o objects) ReadRange(ctx context.Context, key string, off, n int64) (data []byte, err error) {
+	turns.Own(ctx).Give() // others can use it while this one waits
 	err = contain(func() (err error) {
 		data, err = o.Store.ReadRange(ctx, key, off, n)
 		return err
@@ -26,6 +28,7 @@ func (o objects) ReadRange(ctx context.Context, key string, off, n int64) (data 
 
 // Open implements blob.Store.
 func (o objects) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	turns.Own(ctx).Give()
 	r, err := o.Store.Open(ctx, key, off, n)
 	return r, truncated(err, key, off, n)
 }

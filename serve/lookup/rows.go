@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/codec"
@@ -368,6 +370,9 @@ func (s *Snapshot) read(
 			return end, "", cause
 		}
 	}
+	if len(runs) > 0 && runs[0].err != nil {
+		return end, "", runs[0].err
+	}
 	total := 0
 	for i := range runs {
 		total += int(runs[i].rows)
@@ -387,7 +392,7 @@ func (s *Snapshot) read(
 		r := &runs[i]
 		if r.err != nil {
 			// The rows before the first late one are the page.
-			if i > 0 && errors.Is(deadline(ctx, r.err), ErrDeadline) {
+			if errors.Is(deadline(ctx, r.err), ErrDeadline) {
 				return end, "deadline", nil
 			}
 			return end, "", r.err
@@ -512,41 +517,43 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	if first >= last {
 		return nil
 	}
-	key := fmt.Sprintf("%s\x00%d.%d.%d.%d", r.part, r.block.RowGroup, r.starts[first], r.starts[last], r.wide)
-	own := false
-	done := s.server.fetching.DoChan(key, func() (pages any, err error) {
-		own = true
+	// Light work does not wait for what heavy work reads: that may have to wait for its turn.
+	key := fetchKey{r.key(first), r.starts[last], turns.Own(ctx) != nil}
+	pages, err := s.server.fetching.Do(ctx, key, func() (pages []*rowPage, err error) {
 		err = contain(func() (err error) {
 			pages, err = s.fetch(ctx, r, first, last)
 			return err
 		})
 		return pages, err
 	})
-	var pages []*rowPage
-	var err error
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case res := <-done:
-		// The request that read them for this one may have been cancelled, which this one was not.
-		if err = res.Err; err != nil && !own && ctx.Err() == nil {
-			pages, err = s.fetch(ctx, r, first, last)
-		} else if err == nil {
-			pages = res.Val.([]*rowPage)
-		}
-	}
 	copy(r.pages[first:], pages)
 	return err
+}
+
+// fetchKey identifies pages of a part that are being read: from one of them to before a row.
+type fetchKey struct {
+	pageKey
+	end   int64
+	heavy bool
+}
+
+// decodes is the gate for decoding pages for ctx.
+func (s *Server) decodes(ctx context.Context) *semaphore.Weighted {
+	if turns.Own(ctx) == nil {
+		return s.light
+	}
+	return s.gate
 }
 
 // fetch reads and decodes pages [first, last) of a run, and caches them. It waits until the gate
 // admits that many.
 func (s *Snapshot) fetch(ctx context.Context, r *run, first, last int) ([]*rowPage, error) {
 	weight := int64(last-first) * r.wide.cost()
-	if err := s.server.gate.Acquire(ctx, weight); err != nil {
+	gate := s.server.decodes(ctx)
+	if err := gate.Acquire(ctx, weight); err != nil {
 		return nil, err
 	}
-	defer s.server.gate.Release(weight)
+	defer gate.Release(weight)
 	from := r.starts[first]
 	plan, err := partreader.NewPlan(r.block, from, r.starts[last]-from, r.wide.list()...)
 	if err != nil {

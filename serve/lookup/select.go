@@ -9,6 +9,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/serve/lookup/filter"
 	"github.com/urlake/urlake/serve/lookup/pagesearch"
 )
 
@@ -35,11 +36,11 @@ type Selection struct {
 	// one after it. If one is set, rows without a time are left out.
 	From, To *int64
 	// Filters are conditions that all have to hold. They need ColumnExtras, which they add.
-	Filters []*Filter
+	Filters []*filter.Filter
 }
 
 // SelectionError says which part of a selection is malformed or not of the domain: "host",
-// "prefix", "from" or "to". What completes a sentence that begins with it.
+// "prefix", "from", "to" or "filter". What completes a sentence that begins with it.
 type SelectionError struct{ Part, What string }
 
 func (e *SelectionError) Error() string { return e.Part + " " + e.What }
@@ -103,6 +104,16 @@ func parseTime(part, text string) (*int64, error) {
 	return &ms, nil
 }
 
+// AddFilter adds a condition, see filter.Parse. The error is a *SelectionError.
+func (s *Selection) AddFilter(text string) error {
+	f, err := filter.Parse(text)
+	if err != nil {
+		return &SelectionError{"filter", err.Error()}
+	}
+	s.Filters = append(s.Filters, f)
+	return nil
+}
+
 // All reports whether all rows are selected.
 func (s *Selection) All() bool {
 	return s.Host == "" && s.Prefix == "" && !s.timed() && len(s.Filters) == 0
@@ -129,7 +140,7 @@ func (s *Selection) text() string {
 	}
 	parts := []string{s.Host, s.Prefix, bound(s.From), bound(s.To)}
 	for _, f := range s.Filters {
-		parts = append(parts, f.text)
+		parts = append(parts, f.String())
 	}
 	return strings.Join(parts, "\x00")
 }
@@ -201,7 +212,7 @@ func (s *Selection) has(p *rowPage, i int) bool {
 		return false
 	}
 	for _, f := range s.Filters {
-		if !f.passes(p.extras[i]) {
+		if !f.Passes(p.extras[i]) {
 			return false
 		}
 	}

@@ -21,3 +21,8 @@ func (s *Snapshot) IsPublicSuffix(t Target) bool {
 	last := t.Host[strings.LastIndexByte(t.Host, '.')+1:]
 	return t.Host != "localhost" && strings.Trim(last, "0123456789") != "" && list.Domain(below) == below
 }
+
+// LacksSuffixes reports whether the public suffix list that the version follows is not in the lake
+// and not this program's. If so, a query also looks up the other domains that its host could belong
+// to; see Answer.OtherDomains.
+func (s *openVersion) LacksSuffixes() bool { return s.suffixes == nil }

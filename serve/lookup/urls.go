@@ -73,7 +73,7 @@ func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 		return nil, deadline(early, err)
 	}
 	if page.Total > 0 {
-		s.server.ahead.names.Note(hotName(l.r.domain, q.Dataset))
+		s.server.ahead.names.Note(ListName(l.r.domain, q.Dataset))
 	}
 	if q.Cursor != "" {
 		// Whoever follows a cursor likely follows the next one.

@@ -56,8 +56,37 @@ func (t *Turns) most() int {
 
 type key struct{}
 
-// With returns a context whose work is heavy.
-func With(ctx context.Context, t *Turns) context.Context { return context.WithValue(ctx, key{}, t) }
+// With returns a context whose work is heavy, and the turn of the goroutine that does it. Nil turns
+// are those of light work: then the context is ctx, and the turn is nil.
+func With(ctx context.Context, t *Turns) (context.Context, *Turn) {
+	if t == nil {
+		return ctx, nil
+	}
+	own := &Turn{of: t}
+	return context.WithValue(ctx, key{}, own), own
+}
+
+// Own returns the turn that With made for ctx, nil if the work of ctx is light.
+func Own(ctx context.Context) *Turn {
+	own, _ := ctx.Value(key{}).(*Turn)
+	return own
+}
+
+// Of returns a turn for another goroutine that works for ctx, nil if that work is light.
+func Of(ctx context.Context) *Turn {
+	if own := Own(ctx); own != nil {
+		return &Turn{of: own.of}
+	}
+	return nil
+}
+
+// Detached returns parent with heavy work if that of ctx is heavy, and nothing else of ctx.
+func Detached(parent, ctx context.Context) context.Context {
+	if own := Own(ctx); own != nil {
+		parent, _ = With(parent, own.of)
+	}
+	return parent
+}
 
 // take waits for a turn. The error is that of ctx.
 func (t *Turns) take(ctx context.Context) error {
@@ -109,60 +138,49 @@ func (t *Turns) crowded() bool {
 	return t.taken > t.most()
 }
 
-// Detached returns parent with the turns of ctx, and nothing else of ctx.
-func Detached(parent, ctx context.Context) context.Context {
-	if t, ok := ctx.Value(key{}).(*Turns); ok {
-		return With(parent, t)
-	}
-	return parent
-}
-
 // Turn is that of one goroutine, which it has or has not. Whoever has one must not wait for
-// anything else, be it the network or another turn. The zero value is of light work, which needs
-// none.
+// anything else, be it the network or another turn. So a read of the store first gives the turn
+// that its context has (Own), and the next Yield takes it again. Nil is the turn of light work,
+// which needs none.
 type Turn struct {
 	of  *Turns
-	has bool
-}
-
-// Of returns the turn of a goroutine that works for ctx. It has it not yet.
-func Of(ctx context.Context) Turn {
-	t, _ := ctx.Value(key{}).(*Turns)
-	return Turn{of: t}
+	has atomic.Bool
 }
 
 // Take waits for the turn, unless it is there. Without an error, which is that of ctx, Give has to
-// follow.
+// follow. Only the goroutine whose turn it is may take it.
 func (t *Turn) Take(ctx context.Context) error {
-	if t.of == nil || t.has {
+	if t == nil || t.has.Load() {
 		return nil
 	}
 	err := t.of.take(ctx)
-	t.has = err == nil
+	t.has.Store(err == nil)
 	return err
 }
 
-// Give ends the turn, if it is there.
+// Give ends the turn, if it is there. Any goroutine may do so that the one with the turn waits for.
 func (t *Turn) Give() {
-	if !t.has {
+	if t == nil || !t.has.CompareAndSwap(true, false) {
 		return
 	}
-	t.has = false
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	t.of.next()
 }
 
 // Has reports whether the turn is there.
-func (t Turn) Has() bool { return t.has }
+func (t *Turn) Has() bool { return t != nil && t.has.Load() }
 
-// Yield is called between two pieces of work of some tens of microseconds. It lets light work run.
+// Yield is called between two pieces of work of some tens of microseconds. It lets light work run,
+// and takes the turn if it is not there.
 func (t *Turn) Yield(ctx context.Context) error {
 	runtime.Gosched()
-	if !t.has || !t.of.crowded() {
+	if t == nil {
 		return nil
 	}
-	t.Give()
+	if t.has.Load() && t.of.crowded() {
+		t.Give()
+	}
 	return t.Take(ctx)
 }
 

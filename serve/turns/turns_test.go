@@ -19,7 +19,7 @@ func TestTurnsLeaveAProcessorToLightWork(t *testing.T) {
 	}{{1, false, 1}, {1, true, 1}, {2, false, 2}, {2, true, 1}, {8, true, 7}} {
 		synctest.Test(t, func(t *testing.T) {
 			all := New(c.processors)
-			ctx := With(t.Context(), all)
+			ctx, _ := With(t.Context(), all)
 			if c.light {
 				all.Light()
 			}
@@ -56,7 +56,7 @@ func TestTurnsLeaveAProcessorToLightWork(t *testing.T) {
 func TestYieldGivesUpATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := New(2)
-		ctx := With(t.Context(), all)
+		ctx, _ := With(t.Context(), all)
 		var have atomic.Int64
 		var done sync.WaitGroup
 		for range 2 {
@@ -98,12 +98,13 @@ func TestYieldGivesUpATurn(t *testing.T) {
 func TestTurnThatNobodyWaitsForAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := New(1)
-		first := Of(With(t.Context(), all))
+		_, first := With(t.Context(), all)
 		if err := first.Take(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		gone := errors.New("gone")
-		ctx, cancel := context.WithCancelCause(With(t.Context(), all))
+		heavy, _ := With(t.Context(), all)
+		ctx, cancel := context.WithCancelCause(heavy)
 		var done sync.WaitGroup
 		for range 3 {
 			done.Go(func() {
@@ -117,7 +118,7 @@ func TestTurnThatNobodyWaitsForAnyMore(t *testing.T) {
 		done.Wait()
 		first.Give()
 		first.Give() // it has none any more
-		again := Of(With(t.Context(), all))
+		again := Of(heavy)
 		if err := again.Take(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -131,6 +132,9 @@ func TestTurnThatNobodyWaitsForAnyMore(t *testing.T) {
 // TestLightWorkNeedsNoTurn uses a context without turns.
 func TestLightWorkNeedsNoTurn(t *testing.T) {
 	turn := Of(t.Context())
+	if ctx, own := With(t.Context(), nil); own != nil || ctx != t.Context() || Detached(ctx, ctx) != ctx {
+		t.Error("nil turns make work heavy")
+	}
 	if err := errors.Join(turn.Take(t.Context()), turn.Yield(t.Context()), do(t.Context(), func() error { return nil })); err != nil {
 		t.Error(err)
 	}
@@ -138,6 +142,45 @@ func TestLightWorkNeedsNoTurn(t *testing.T) {
 	if turn.Has() {
 		t.Error("it has a turn")
 	}
+}
+
+// TestYieldTakesTheTurnThatAReadHasGiven has one turn for two goroutines, of which each waits for
+// the other one in the middle of its work. It gives its turn for that time, so both are done.
+func TestYieldTakesTheTurnThatAReadHasGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := New(1)
+		meet := make(chan struct{})
+		var have atomic.Int64
+		var done sync.WaitGroup
+		for range 2 {
+			done.Go(func() {
+				ctx, turn := With(t.Context(), all)
+				defer turn.Give()
+				for range 3 {
+					if err := turn.Yield(ctx); err != nil || !turn.Has() {
+						t.Errorf("no turn after Yield: %v", err)
+					}
+					if have.Add(1) != 1 {
+						t.Error("two have the turn")
+					}
+					have.Add(-1)
+					reader := Detached(ctx, ctx)
+					if Own(reader) == turn || Of(reader).Has() || Own(ctx) != turn {
+						t.Error("the turn is that of another goroutine too")
+					}
+					Own(ctx).Give() // as a read of the store does
+					select {
+					case meet <- struct{}{}:
+					case <-meet:
+					}
+				}
+			})
+		}
+		done.Wait()
+		if all.taken != 0 || len(all.waiting) != 0 {
+			t.Errorf("%d turns are left over, %d wait", all.taken, len(all.waiting))
+		}
+	})
 }
 
 // do runs f in a turn of ctx.

@@ -28,7 +28,7 @@ type Options struct {
 	Version string
 	// Host, Prefix, From and To are those of lookup.ParseSelection.
 	Host, Prefix, From, To string
-	// Filters are those of lookup.ParseFilter.
+	// Filters are those of lookup.Selection.AddFilter.
 	Filters []string
 	Unique  bool
 	// Fields are names with commas between them, "" for the default.
@@ -54,11 +54,9 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 		return cli.Usagef("--%w", err)
 	}
 	for _, text := range o.Filters {
-		f, err := lookup.ParseFilter(text)
-		if err != nil {
+		if err := q.Selection.AddFilter(text); err != nil {
 			return cli.Usagef("--%w", err)
 		}
-		q.Selection.Filters = append(q.Selection.Filters, f)
 	}
 	fields, err := format.ParseFields(o.Fields, o.Unique)
 	if err != nil {

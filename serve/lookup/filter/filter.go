@@ -1,4 +1,5 @@
-package lookup
+// Package filter decides by a condition on their extras which rows a list of URLs has.
+package filter
 
 import (
 	"encoding/json"
@@ -24,16 +25,14 @@ type Filter struct {
 	known  bool
 }
 
-// String is the text that ParseFilter parsed.
+// String is the text that Parse parsed.
 func (f *Filter) String() string { return f.text }
 
-// ParseFilter parses a condition: the name of a member of extras, then "=" or "!=" and a value, or
-// "~" and a regular expression of Go's regexp. The error is a *SelectionError. A filter belongs to
-// one query.
-func ParseFilter(text string) (*Filter, error) {
-	bad := func(format string, args ...any) (*Filter, error) {
-		return nil, &SelectionError{"filter", fmt.Sprintf(format, args...)}
-	}
+// Parse parses a condition: the name of a member of extras, then "=" or "!=" and a value, or "~"
+// and a regular expression of Go's regexp. The error completes a sentence that begins with the name
+// of the parameter. A filter belongs to one query.
+func Parse(text string) (*Filter, error) {
+	bad := func(format string, args ...any) (*Filter, error) { return nil, fmt.Errorf(format, args...) }
 	if len(text) > maxFilter {
 		return bad("has %d bytes, at most %d are allowed", len(text), maxFilter)
 	}
@@ -57,8 +56,8 @@ func ParseFilter(text string) (*Filter, error) {
 	return f, nil
 }
 
-// passes reports whether a row with these extras, "" for none, meets the condition.
-func (f *Filter) passes(extras string) bool {
+// Passes reports whether a row with these extras, "" for none, meets the condition.
+func (f *Filter) Passes(extras string) bool {
 	if f.known && extras == f.last {
 		return f.passed
 	}
