@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/urlake/urlake/serve/answers"
+	"github.com/urlake/urlake/serve/coding"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -37,7 +38,7 @@ func (r *request) appendInputs(text []byte, states []lookup.State) []byte {
 // keyOf is the key of the request's answer in the cache. It is the text itself and no digest of it:
 // nobody can make two requests with the same key.
 func (r *request) keyOf(states []lookup.State) []byte {
-	key := append(append(make([]byte, 0, 256), encoding(r.Header["Accept-Encoding"])...), 0)
+	key := append(append(make([]byte, 0, 256), coding.Of(r.Header["Accept-Encoding"])...), 0)
 	return r.appendInputs(key, states)
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/answers"
+	"github.com/urlake/urlake/serve/coding"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -293,14 +295,31 @@ func (r *request) fail(err error) *problem {
 	return p
 }
 
+// compressFrom is the size of the smallest document that is compressed, in bytes. Smaller ones fit
+// into one packet anyway.
+const compressFrom = 1 << 10
+
+// compress returns the document in an encoding. It waits for the request's turn, whether anybody
+// still waits for the answer or not: a turn does not last for long.
+func (r *request) compress(encoding string) []byte {
+	ctx := context.WithoutCancel(r.ctx)
+	err := r.turn.Take(ctx)
+	defer r.turn.Give()
+	packed, other := coding.Compress(encoding, r.doc.buf, func() error { return r.turn.Yield(ctx) })
+	if err = cmp.Or(err, other); err != nil {
+		panic(err) // memory takes everything, and the context does not end
+	}
+	return packed
+}
+
 // send sends the document, compressed if that is wanted, within the time that a client has for it.
 // The gate counts its memory until then.
 func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 	body := r.doc.buf
 	head := r.Method == http.MethodHead
-	coding := ""
+	encoding := ""
 	if len(body) >= compressFrom {
-		coding = encoding(r.Header["Accept-Encoding"])
+		encoding = coding.Of(r.Header["Accept-Encoding"])
 	}
 	switch {
 	case r.status == http.StatusNotModified:
@@ -308,7 +327,7 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 		delete(r.header, "Content-Type")
 	case r.status == http.StatusNoContent:
 	case head:
-		if coding == "" && !r.brief { // otherwise the length of what GET sends is not known
+		if encoding == "" && !r.brief { // otherwise the length of what GET sends is not known
 			r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
 		}
 		body = nil
@@ -317,13 +336,13 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 			r.header["Content-Encoding"] = []string{r.answer.Coding}
 		}
 		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
-	case coding != "":
-		r.header["Content-Encoding"] = []string{coding}
-		body = r.compress(coding)
+	case encoding != "":
+		r.header["Content-Encoding"] = []string{encoding}
+		body = r.compress(encoding)
 		r.doc.buf = nil // is not needed while the client reads
 		fallthrough
 	default:
-		h.keep(r, rt, body, coding)
+		h.keep(r, rt, body, encoding)
 		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
 	if r.ticket != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/urlake/urlake/serve/coding"
 )
 
 const (
@@ -21,9 +23,9 @@ const (
 type stream struct {
 	r       *request
 	pace    pace
-	cursor  string  // of what follows the rows, "" if nothing does
-	encoder encoder // nil if it is not compressed
-	coding  string  // of the encoder
+	cursor  string         // of what follows the rows, "" if nothing does
+	encoder coding.Encoder // nil if it is not compressed
+	coding  string         // of the encoder
 }
 
 // begin sends the header of a stream. A client has to notice when one is cut, so HTTP/1.0, which
@@ -40,9 +42,9 @@ func (h *handler) begin(r *request, contentType string) (*stream, error) {
 	if !r.stored {
 		r.vary("Accept-Encoding")
 	}
-	if s.coding = encoding(r.Header["Accept-Encoding"]); s.coding != "" && r.Method != http.MethodHead {
+	if s.coding = coding.Of(r.Header["Accept-Encoding"]); s.coding != "" && r.Method != http.MethodHead {
 		r.header["Content-Encoding"] = []string{s.coding}
-		s.encoder = encoders[s.coding].Get().(encoder)
+		s.encoder = coding.Get(s.coding)
 		s.encoder.Reset(connection{s})
 	}
 	if r.etag != "" {
@@ -92,8 +94,7 @@ func (s *stream) end(rest []byte, rows int64) error {
 // release gives the encoder back.
 func (s *stream) release() {
 	if s.encoder != nil {
-		s.encoder.Reset(nil)
-		encoders[s.coding].Put(s.encoder)
+		coding.Put(s.coding, s.encoder)
 		s.encoder = nil
 	}
 }
