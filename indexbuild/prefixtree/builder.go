@@ -32,8 +32,8 @@ type Options struct {
 	// system's folder for temporary files.
 	Dir string
 	// Memory is how many bytes all Collectors hold together before they use a temporary file, and
-	// then the parts of the perfect hash that are built at once; 0 is 256 MiB. Everything else takes
-	// some 100 MB more. Of more than a billion folders a part alone can take more.
+	// later the parts of the perfect hash that are built at once; 0 is 256 MiB. Everything else
+	// takes some 100 MB more. Of more than a billion folders a part alone can take more.
 	Memory int64
 	// Collectors is how many Collectors there are at most, among which Memory is divided; 0 is 1.
 	Collectors int

@@ -62,10 +62,10 @@ func bruteForceTrees(t *testing.T, truth map[string]map[string][]item) map[treeN
 	return all
 }
 
-// TestTreesOfAllRealDataEqualBruteForce makes one lake of all real datasets, builds the indexes of
+// TestTreesOfRealDataEqualBruteForce makes one lake of all real datasets, builds the indexes of
 // path trees, and compares every node of every dataset with a brute-force scan, and what a server
 // answers for some hundred domains.
-func TestTreesOfAllRealDataEqualBruteForce(t *testing.T) {
+func TestTreesOfRealDataEqualBruteForce(t *testing.T) {
 	all := append(append([]dataset{}, realDatasets...), moreDatasets...)
 	lakeURL := "file://" + filepath.ToSlash(t.TempDir())
 	store, err := blob.Open(t.Context(), lakeURL)

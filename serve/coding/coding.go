@@ -1,5 +1,5 @@
-// Package coding compresses answers of HTTP: it chooses the encoding that a request accepts, and has
-// the encoders.
+// Package coding compresses answers of HTTP: it chooses the encoding that a request accepts, and
+// has the encoders.
 package coding
 
 import (

@@ -1,8 +1,8 @@
 // Package ui renders the server's web pages: the datasets of a version, each dataset, the domains
 // by name, the datasets that contain a domain or hold one URL, the URLs of a domain in a dataset,
-// the tree of its hosts and directories, and what describes the HTTP interface and its errors. The pages work without scripts, by keyboard
-// and on narrow screens, and follow the system's light or dark colour scheme. Package api fills in
-// what they show and renders them.
+// the tree of its hosts and directories, and what describes the HTTP interface and its errors. The
+// pages work without scripts, by keyboard and on narrow screens, and follow the system's light or
+// dark colour scheme. Package api fills in what they show and renders them.
 package ui
 
 import (

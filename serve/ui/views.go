@@ -94,8 +94,8 @@ type URLs struct {
 	// Unique tells that items are distinct URLs, Selected that they are not all rows of the domain.
 	Unique, Selected bool
 	Items            []Item
-	// Up links to the datasets of the domain, In to the page of the dataset, Tree to the directories
-	// of the domain in it.
+	// Up links to the datasets of the domain, In to the page of the dataset, Tree to the hosts and
+	// directories of the domain in it.
 	Up, In, Tree string
 	// Downloads lead to the whole list as a file, by the name of the form.
 	Downloads []Download
