@@ -295,6 +295,14 @@ var allowed = map[string][]string{
 	"serve/command":     {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
+	"frontier/journal":   {"lake/codec"},
+	"frontier/shard":     {"frontier/journal", "lake/codec"},
+	"frontier/coord":     {},
+	"frontier":           {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
+	"frontier/api":       {"frontier"},
+	"frontier/command":   {"frontier", "frontier/api", "frontier/coord", "frontier/shard", "internal/cli"},
+	"frontier/frontierd": {"frontier/command", "internal/cli"},
+
 	"client": {},
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},

@@ -286,8 +286,8 @@ func TestFailedStreamIsCut(t *testing.T) {
 		s := start(t, faulty, lookup.Options{PageBytes: 1})
 		web := httptest.NewServer(s.web)
 		t.Cleanup(web.Close)
-		// The first page of the list has two pages of the part, in one range a column. The second may
-		// be read ahead, and is then read again for the stream, so all reads from then on fail.
+		// The first page of the list has two pages of the part, in one range a column. The second
+		// may be read ahead, and is then read again for the stream, so all reads from then on fail.
 		reads := atomic.Int32{}
 		faulty.Inject(blobtest.Fault{Op: blob.OpReadRange, Key: func(k string) bool {
 			return strings.HasPrefix(k, "urls/") && reads.Add(1) >= 6

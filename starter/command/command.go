@@ -45,10 +45,10 @@ inspects it.
 A lake is a folder or an S3 prefix that holds everything. For S3 set the AWS SDK's
 variables: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
 
-Ingest, publish, retire, restore, gc, rebuild, watch, schedule, backfill and rules update
-work through Temporal. They need a Temporal server (TEMPORAL_ADDRESS, default 127.0.0.1:7233;
-TEMPORAL_NAMESPACE and the other variables of Temporal's SDK apply too), and workers of
-the lake: worker --lake URL.
+Ingest, publish, compact, retire, restore, gc, rebuild, watch, schedule, backfill, rules
+update and export postgres work through Temporal. They need a Temporal server
+(TEMPORAL_ADDRESS, default 127.0.0.1:7233; TEMPORAL_NAMESPACE and the other variables of
+Temporal's SDK apply too), and workers of the lake: worker --lake URL.
 The other verbs need neither.
 
 The help of a verb shows in brackets the variable that also sets a flag.

@@ -1,0 +1,450 @@
+// Package api serves a frontier over HTTP: URLs, claims and results as JSON and NDJSON.
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/urlake/urlake/frontier"
+)
+
+const (
+	// maxLine bounds a line of a request: a URL and its metadata.
+	maxLine = 256 << 10
+	// maxBody bounds the body of a request that is no stream of lines.
+	maxBody = 1 << 20
+	// addBatch is how many lines are added at once.
+	addBatch = 10_000
+	// maxClaims bounds the URLs of an answer, maxWait how long a claim waits for the first.
+	maxClaims = 10_000
+	maxWait   = time.Minute
+)
+
+// Handler serves a frontier.
+type Handler struct {
+	f   *frontier.Frontier
+	log *slog.Logger
+	mux *http.ServeMux
+}
+
+// New returns the handler of a frontier.
+func New(f *frontier.Frontier, log *slog.Logger) *Handler {
+	h := &Handler{f, log, http.NewServeMux()}
+	h.mux.HandleFunc("POST /v1/urls", h.urls)
+	h.mux.HandleFunc("POST /v1/claims", h.claims)
+	h.mux.HandleFunc("POST /v1/results", h.results)
+	h.mux.HandleFunc("POST /v1/leases:extend", h.extend)
+	h.mux.HandleFunc("GET /v1/seen", h.seen)
+	h.mux.HandleFunc("GET /v1/visited", h.visited)
+	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
+	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
+	h.mux.HandleFunc("GET /v1/stats", h.stats)
+	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	return h
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+// problem answers with a problem document (RFC 9457).
+func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	if status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	w.WriteHeader(status)
+	_ = json.MarshalWrite(w, struct {
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{http.StatusText(status), status, detail})
+	_, _ = io.WriteString(w, "\n")
+}
+
+func (h *Handler) failed(w http.ResponseWriter, err error) {
+	if errors.Is(err, frontier.ErrElsewhere) {
+		h.problem(w, http.StatusServiceUnavailable, err.Error()+", or none does at the moment: try again")
+		return
+	}
+	h.log.Error(err.Error())
+	h.problem(w, http.StatusServiceUnavailable, "the frontier cannot do this now; its log says why")
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.MarshalWrite(w, v)
+	_, _ = io.WriteString(w, "\n")
+}
+
+// urlLine is a line of POST /v1/urls.
+type urlLine struct {
+	URL          string         `json:"url"`
+	Crawl        string         `json:"crawl"`
+	Key          string         `json:"key"`
+	Priority     uint16         `json:"priority"`
+	Depth        uint32         `json:"depth"`
+	Metadata     jsontext.Value `json:"metadata"`
+	RefetchAfter *time.Time     `json:"refetch_after"`
+}
+
+// lineResult is a line of the answer to urls and results.
+type lineResult struct {
+	Result string `json:"result"`
+	Reason string `json:"reason,omitzero"`
+}
+
+// lines calls do with batches of the request's lines, and writes a result for each line. An error
+// of the first batch is a problem; after that the answer is cut off, which is seen as a line that
+// does not end the stream.
+func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]lineResult, error)) {
+	in := bufio.NewScanner(r.Body)
+	in.Buffer(nil, maxLine)
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	started := false
+	out := bufio.NewWriterSize(w, 64<<10)
+	var batch [][]byte
+	flush := func() bool {
+		results, err := do(r.Context(), batch)
+		batch = batch[:0]
+		if err != nil {
+			if !started {
+				h.failed(w, err)
+				return false
+			}
+			h.log.Error(err.Error())
+			panic(http.ErrAbortHandler)
+		}
+		if !started {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			started = true
+		}
+		for _, res := range results {
+			_ = json.MarshalWrite(out, res)
+			_ = out.WriteByte('\n')
+		}
+		return true
+	}
+	for in.Scan() {
+		if line := bytes.TrimSpace(in.Bytes()); len(line) > 0 {
+			batch = append(batch, bytes.Clone(line))
+		}
+		if len(batch) >= addBatch && !flush() {
+			return
+		}
+	}
+	if err := in.Err(); err != nil {
+		detail := err.Error()
+		if errors.Is(err, bufio.ErrTooLong) {
+			detail = fmt.Sprintf("a line is longer than %d bytes", maxLine)
+		}
+		if started {
+			panic(http.ErrAbortHandler)
+		}
+		h.problem(w, http.StatusBadRequest, detail+"; nothing of this request was done")
+		return
+	}
+	if flush() {
+		_ = out.Flush()
+	}
+}
+
+func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
+	h.lines(w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
+		results := make([]lineResult, len(lines))
+		urls := make([]frontier.URL, 0, len(lines))
+		places := make([]int, 0, len(lines))
+		for i, line := range lines {
+			var u urlLine
+			if err := json.Unmarshal(line, &u, json.RejectUnknownMembers(true)); err != nil {
+				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
+				continue
+			}
+			add := frontier.URL{URL: u.URL, Crawl: u.Crawl, Key: u.Key, Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata}
+			if u.RefetchAfter != nil {
+				add.Due = *u.RefetchAfter
+			}
+			urls, places = append(urls, add), append(places, i)
+		}
+		added, err := h.f.Add(ctx, urls)
+		if err != nil {
+			return nil, err
+		}
+		for i, a := range added {
+			results[places[i]] = lineResult{a.Result, a.Reason}
+		}
+		return results, nil
+	})
+}
+
+type claimRequest struct {
+	Max       int    `json:"max"`
+	PerDomain int    `json:"per_domain"`
+	WaitMS    int64  `json:"wait_ms"`
+	Worker    string `json:"worker"`
+	Crawl     string `json:"crawl"`
+}
+
+type claim struct {
+	Lease    string         `json:"lease"`
+	URL      string         `json:"url"`
+	Domain   string         `json:"domain"`
+	Crawl    string         `json:"crawl"`
+	Depth    uint32         `json:"depth"`
+	Priority uint16         `json:"priority"`
+	Tries    uint32         `json:"tries"`
+	Metadata jsontext.Value `json:"metadata,omitzero"`
+	Expires  time.Time      `json:"expires"`
+}
+
+// body reads the JSON of a request. It is false if it has answered with a problem.
+func (h *Handler) body(w http.ResponseWriter, r *http.Request, v any) bool {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = json.Unmarshal(data, v, json.RejectUnknownMembers(true))
+	}
+	if err != nil {
+		h.problem(w, http.StatusBadRequest, err.Error())
+	}
+	return err == nil
+}
+
+func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
+	var q claimRequest
+	if !h.body(w, r, &q) {
+		return
+	}
+	if q.Max < 0 || q.Max > maxClaims || q.PerDomain < 0 || q.WaitMS < 0 {
+		h.problem(w, http.StatusBadRequest, fmt.Sprintf("max has to be 1 to %d, per_domain and wait_ms not negative", maxClaims))
+		return
+	}
+	got, err := h.f.Claim(r.Context(), frontier.ClaimRequest{
+		Crawl: q.Crawl, Max: q.Max, PerQueue: q.PerDomain, Wait: min(time.Duration(q.WaitMS)*time.Millisecond, maxWait),
+	})
+	if err != nil {
+		h.failed(w, err)
+		return
+	}
+	all := make([]claim, len(got))
+	for i, c := range got {
+		all[i] = claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires}
+	}
+	answer(w, struct {
+		Claims []claim `json:"claims"`
+	}{all})
+}
+
+type resultLine struct {
+	Lease    string `json:"lease"`
+	Status   uint16 `json:"status"`
+	Content  string `json:"content"`
+	Error    string `json:"error"`
+	Redirect string `json:"redirect"`
+	// RetryAfter is in seconds, as in HTTP.
+	RetryAfter float64 `json:"retry_after"`
+}
+
+func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
+	h.lines(w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
+		results := make([]lineResult, len(lines))
+		outcomes := make([]frontier.Outcome, 0, len(lines))
+		places := make([]int, 0, len(lines))
+		for i, line := range lines {
+			var o resultLine
+			if err := json.Unmarshal(line, &o, json.RejectUnknownMembers(true)); err != nil {
+				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
+				continue
+			}
+			outcomes = append(outcomes, frontier.Outcome{
+				Lease: o.Lease, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect,
+				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)),
+			})
+			places = append(places, i)
+		}
+		settled, err := h.f.Settle(ctx, outcomes)
+		if err != nil {
+			return nil, err
+		}
+		for i, s := range settled {
+			results[places[i]].Result = string(s)
+		}
+		return results, nil
+	})
+}
+
+func (h *Handler) extend(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Leases []string `json:"leases"`
+	}
+	if !h.body(w, r, &q) {
+		return
+	}
+	live, until, err := h.f.Extend(r.Context(), q.Leases)
+	if err != nil {
+		h.failed(w, err)
+		return
+	}
+	answer(w, struct {
+		Extended []bool    `json:"extended"`
+		Expires  time.Time `json:"expires"`
+	}{live, until})
+}
+
+func (h *Handler) seen(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	s, err := h.f.Seen(q.Get("crawl"), q.Get("key"), q.Get("url"))
+	switch {
+	case errors.Is(err, frontier.ErrURL):
+		h.problem(w, http.StatusBadRequest, err.Error())
+	case err != nil:
+		h.failed(w, err)
+	default:
+		answer(w, seenAnswer(s))
+	}
+}
+
+type seenAnswer struct {
+	URL     string    `json:"url"`
+	Seen    bool      `json:"seen"`
+	Settled bool      `json:"settled"`
+	Status  uint16    `json:"status,omitzero"`
+	Fetched time.Time `json:"fetched,omitzero"`
+}
+
+type visit struct {
+	URL      string    `json:"url"`
+	Crawl    string    `json:"crawl"`
+	Domain   string    `json:"domain"`
+	Time     time.Time `json:"time"`
+	Status   uint16    `json:"status"`
+	Error    string    `json:"error,omitzero"`
+	Content  string    `json:"content,omitzero"`
+	Redirect string    `json:"redirect,omitzero"`
+	Depth    uint32    `json:"depth"`
+}
+
+// visited streams visits, and ends with a line that has the cursor of those that follow.
+func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	since, errS := parseTime(q.Get("since"))
+	until, errU := parseTime(q.Get("until"))
+	limit := 10_000
+	if s := q.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > 1_000_000 {
+			h.problem(w, http.StatusBadRequest, "limit has to be a number from 1 to 1000000")
+			return
+		}
+		limit = n
+	}
+	cursor, errC := base64.RawURLEncoding.DecodeString(q.Get("cursor"))
+	if err := errors.Join(errS, errU, errC); err != nil {
+		h.problem(w, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := bufio.NewWriterSize(w, 64<<10)
+	next, err := h.f.Visited(since, until, string(cursor), limit, func(v frontier.Visit) {
+		_ = json.MarshalWrite(out, visit{v.URL, v.Crawl, v.Key, v.Time, v.Status, v.Error, v.Content, v.Redirect, v.Depth})
+		_ = out.WriteByte('\n')
+	})
+	if errors.Is(err, frontier.ErrCursor) {
+		h.problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if err != nil {
+		if out.Buffered() == 0 {
+			h.failed(w, err)
+			return
+		}
+		h.log.Error(err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	_ = json.MarshalWrite(out, struct {
+		Cursor string `json:"next_cursor"`
+	}{base64.RawURLEncoding.EncodeToString([]byte(next))})
+	_ = out.WriteByte('\n')
+	_ = out.Flush()
+}
+
+func parseTime(s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	return time.Parse(time.RFC3339, s)
+}
+
+type domainAnswer struct {
+	Domain   string    `json:"domain"`
+	Crawl    string    `json:"crawl"`
+	Waiting  int64     `json:"waiting"`
+	Leased   int64     `json:"leased"`
+	Delay    float64   `json:"delay"`
+	Paused   bool      `json:"paused"`
+	NextTime time.Time `json:"next_time,omitzero"`
+}
+
+func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
+	q, err := h.f.Queue(r.Context(), r.URL.Query().Get("crawl"), r.PathValue("d"))
+	if err != nil {
+		h.failed(w, err)
+		return
+	}
+	answer(w, domainAnswer{
+		Domain: r.PathValue("d"), Crawl: q.Crawl, Waiting: q.Waiting, Leased: q.Leased, Delay: q.Delay.Seconds(), Paused: q.Paused, NextTime: q.Next,
+	})
+}
+
+func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		// Delay and Block are in seconds: between two URLs, and from now on.
+		Delay *float64 `json:"delay"`
+		Block *float64 `json:"block"`
+		Pause *bool    `json:"pause"`
+	}
+	if !h.body(w, r, &q) {
+		return
+	}
+	seconds := func(s *float64) *time.Duration {
+		if s == nil {
+			return nil
+		}
+		d := time.Duration(*s * float64(time.Second))
+		return &d
+	}
+	for name, s := range map[string]*float64{"delay": q.Delay, "block": q.Block} {
+		if s != nil && !(*s >= 0 && *s <= 1e9) {
+			h.problem(w, http.StatusBadRequest, name+" has to be seconds from 0 to 1000000000")
+			return
+		}
+	}
+	change := frontier.QueueChange{Delay: seconds(q.Delay), Block: seconds(q.Block), Pause: q.Pause}
+	if err := h.f.ChangeQueue(r.Context(), r.URL.Query().Get("crawl"), r.PathValue("d"), change); err != nil {
+		h.failed(w, err)
+		return
+	}
+	h.domain(w, r)
+}
+
+func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) {
+	s := h.f.Stats()
+	answer(w, struct {
+		Shards  int   `json:"shards"`
+		Domains int64 `json:"domains"`
+		Waiting int64 `json:"waiting"`
+		Later   int64 `json:"later"`
+		Leased  int64 `json:"leased"`
+		Visited int64 `json:"visited"`
+	}{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits})
+}

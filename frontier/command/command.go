@@ -1,0 +1,163 @@
+// Package command is the program frontierd as a command.
+package command
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/urlake/urlake/frontier"
+	"github.com/urlake/urlake/frontier/api"
+	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/internal/cli"
+)
+
+type options struct {
+	redis, dir, listen, name, fsync string
+	delay, lease, own               time.Duration
+	shards, tries                   int
+	memory                          int64
+}
+
+// New returns the command.
+func New() *cobra.Command {
+	o := options{}
+	cmd := &cobra.Command{
+		Use:   "frontierd --redis ADDR --data DIR",
+		Short: "Decide what a crawler fetches next",
+		Long: `Frontierd keeps the URLs that a crawler is to fetch. Workers add URLs, claim those of
+domains that may be fetched from now, and report what came of them, over HTTP.
+
+URLs are in files below --data. Redis has what several processes agree on: who serves
+which part of the files, when each domain may be fetched from next, and the claims.
+Processes with the same --redis, --name and --data share the work; one that dies is
+replaced by the others after --own.
+
+A claim is a lease. A URL whose lease ends without a result waits again. What was
+answered is on the disk, unless --fsync never leaves that to the operating system: then
+it survives the process, and not the machine.
+
+docs/frontier.md describes the interface.`,
+		Example: `  frontierd --redis 127.0.0.1:6379 --data /data/frontier
+  frontierd --redis 127.0.0.1:6379 --data /data/frontier --crawl-delay 5s --http :7070`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o, cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.redis, "redis", "", "`ADDR` of Redis 6.2 or later: host:port, or a URL redis://user:password@host:port/db")
+	f.StringVar(&o.dir, "data", "", "`DIR` of the URLs")
+	f.StringVar(&o.listen, "http", "127.0.0.1:7070", "`ADDRESS` to serve HTTP on")
+	f.StringVar(&o.name, "name", "frontier", "`NAME` of the frontier in Redis")
+	f.StringVar(&o.fsync, "fsync", "always", "`WHEN` to wait for the disk: always, before anything is acknowledged, or never")
+	f.DurationVar(&o.delay, "crawl-delay", 70*time.Second, "`DURATION` between two URLs of a domain")
+	f.DurationVar(&o.lease, "lease", 10*time.Minute, "`DURATION` of a claim")
+	f.DurationVar(&o.own, "own", 15*time.Second, "`DURATION` after which others serve what a process that is not heard of has served")
+	f.IntVar(&o.shards, "shards", 32, "`NUMBER` of parts of a new frontier; it never changes")
+	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out before it counts as failed")
+	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files")
+	_ = cmd.MarkFlagRequired("redis")
+	_ = cmd.MarkFlagRequired("data")
+	cli.BindEnv(cmd)
+	return cmd
+}
+
+func (o *options) check() error {
+	switch {
+	case o.fsync != "always" && o.fsync != "never":
+		return cli.Usagef("--fsync %s: it is always or never", o.fsync)
+	case o.shards < 1 || o.shards > 1024:
+		return cli.Usagef("--shards %d: it is 1 to 1024", o.shards)
+	case o.delay < 0 || o.lease < time.Second || o.own < time.Second:
+		return cli.Usagef("--crawl-delay is not negative, --lease and --own are at least 1s")
+	case o.tries < 1 || o.memory < 1:
+		return cli.Usagef("--tries and --memory are at least 1")
+	}
+	return nil
+}
+
+// connect returns a client, and whether Redis is on this machine.
+func (o *options) connect() (client *redis.Client, local bool, err error) {
+	opt := &redis.Options{Addr: o.redis}
+	if u, err := redis.ParseURL(o.redis); err == nil {
+		opt = u
+	} else if _, _, err := net.SplitHostPort(o.redis); err != nil {
+		return nil, false, cli.Usagef("--redis: neither host:port nor a URL of Redis")
+	}
+	host, _, _ := net.SplitHostPort(opt.Addr)
+	ip := net.ParseIP(host)
+	return redis.NewClient(opt), host == "localhost" || ip != nil && ip.IsLoopback(), nil
+}
+
+func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
+	if err := o.check(); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	client, local, err := o.connect()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	advice, fatal, err := coord.Check(ctx, client, local)
+	if err != nil {
+		return err
+	}
+	for _, a := range advice {
+		log.Warn("redis: " + a)
+	}
+	if fatal {
+		return errors.New("this Redis drops what a frontier needs: see above")
+	}
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
+	if err != nil {
+		return err
+	}
+	c, err := coord.Open(ctx, client, o.name, listener.Addr().String()+"#"+rand.Text(), o.shards)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	f, err := frontier.New(ctx, c, frontier.Options{
+		Dir: dir, Shards: o.shards, Delay: o.delay, Lease: o.lease, Tries: o.tries, Own: o.own,
+		Shard: shard.Options{Sync: o.fsync == "always", MemoryBytes: int(o.memory<<20) / o.shards},
+		Now:   time.Now, Log: log,
+	})
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	log.Info("serving", "http", "http://"+listener.Addr().String(), "shards", f.Stats().Shards)
+	server := &http.Server{Handler: api.New(f, log), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		log.Info("stopping")
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	if down := server.Shutdown(stop); down != nil {
+		err = errors.Join(err, fmt.Errorf("stop: %w", down), server.Close())
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return errors.Join(err, f.Close(stop))
+}

@@ -1,0 +1,254 @@
+//go:build unix
+
+package frontier_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/urlake/urlake/frontier"
+	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// clock is a time that a test sets.
+type clock struct{ ms atomic.Int64 }
+
+func (c *clock) now() time.Time       { return time.UnixMilli(c.ms.Load()) }
+func (c *clock) pass(d time.Duration) { c.ms.Add(d.Milliseconds()) }
+func newClock() *clock                { c := &clock{}; c.ms.Store(1_700_000_000_000); return c }
+func options(t *testing.T, c *clock, delay time.Duration) frontier.Options {
+	return frontier.Options{
+		Dir: t.TempDir(), Shards: 4, Delay: delay, Lease: time.Minute, Tries: 3, Own: time.Minute, Now: c.now,
+		Shard: shard.Options{MemoryBytes: 1 << 20},
+	}
+}
+
+func add(t *testing.T, f *frontier.Frontier, want string, urls ...frontier.URL) {
+	t.Helper()
+	results, err := f.Add(t.Context(), urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if r.Result != want {
+			t.Fatalf("%s: %+v, want %s", urls[i].URL, r, want)
+		}
+	}
+}
+
+func claim(t *testing.T, f *frontier.Frontier, r frontier.ClaimRequest) []frontier.Claim {
+	t.Helper()
+	claims, err := f.Claim(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claims
+}
+
+func settle(t *testing.T, f *frontier.Frontier, want frontier.SettleResult, o frontier.Outcome) {
+	t.Helper()
+	got, err := f.Settle(t.Context(), []frontier.Outcome{o})
+	if err != nil || got[0] != want {
+		t.Fatalf("%+v: %v, %v, want %s", o, got, err, want)
+	}
+}
+
+// TestAnHourOfPoliteness lets three clients claim for an hour of simulated time: no domain is asked
+// sooner than its delay, none waits longer, and the URLs of each come in their order.
+func TestAnHourOfPoliteness(t *testing.T) {
+	c := newClock()
+	const delay, domains, each = 70 * time.Second, 60, 100
+	f := start(t, testenv.NewRedis(t), options(t, c, delay))
+	var urls []frontier.URL
+	for d := range domains {
+		for i := range each {
+			urls = append(urls, frontier.URL{
+				URL: fmt.Sprintf("https://site%d.example/%d", d, i), Priority: uint16(i % 3), Depth: uint32(i % 5),
+			})
+		}
+	}
+	add(t, f, frontier.Added, urls...)
+	begin := c.now()
+	slow := 7 * time.Second
+	if err := f.ChangeQueue(t.Context(), "", "site0.example", frontier.QueueChange{Delay: &slow}); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	times := map[string][]time.Duration{}
+	last := map[string]frontier.Claim{}
+	for range 3600 {
+		var clients sync.WaitGroup
+		var all []frontier.Claim
+		for range 3 {
+			clients.Go(func() {
+				got, err := f.Claim(t.Context(), frontier.ClaimRequest{Max: 40})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					t.Error(err)
+				}
+				all = append(all, got...)
+			})
+		}
+		clients.Wait()
+		for _, cl := range all {
+			times[cl.Key] = append(times[cl.Key], c.now().Sub(begin))
+			if before, ok := last[cl.Key]; ok && (before.Priority < cl.Priority || before.Priority == cl.Priority && before.Depth > cl.Depth) {
+				t.Errorf("%s after %s", cl.URL, before.URL)
+			}
+			last[cl.Key] = cl
+			settle(t, f, frontier.Settled, frontier.Outcome{Lease: cl.Lease, Status: 200})
+		}
+		c.pass(time.Second)
+	}
+	for d := range domains {
+		key, wait := fmt.Sprintf("site%d.example", d), delay
+		if d == 0 {
+			wait = slow
+		}
+		var want []time.Duration
+		for at := time.Duration(0); at < time.Hour && len(want) < each; at += wait {
+			want = append(want, at)
+		}
+		if !slices.Equal(times[key], want) {
+			t.Fatalf("%s was claimed at %v, want %v", key, times[key], want)
+		}
+	}
+}
+
+// TestLeases follows a URL through leases that end, are prolonged, and settle.
+func TestLeases(t *testing.T) {
+	c := newClock()
+	f := start(t, testenv.NewRedis(t), options(t, c, 0))
+	add(t, f, frontier.Added, frontier.URL{URL: "https://example.com/", Metadata: []byte(`{"a":1}`)})
+	add(t, f, frontier.Known, frontier.URL{URL: "HTTPS://EXAMPLE.COM"})
+	add(t, f, frontier.Rejected, frontier.URL{URL: "mailto:a@example.com"})
+	first := claim(t, f, frontier.ClaimRequest{Max: 5})
+	if len(first) != 1 || first[0].URL != "https://example.com/" || string(first[0].Metadata) != `{"a":1}` || first[0].Tries != 0 {
+		t.Fatalf("%+v", first)
+	}
+	if got := claim(t, f, frontier.ClaimRequest{Max: 5}); len(got) != 0 {
+		t.Fatalf("claimed twice: %+v", got)
+	}
+	c.pass(40 * time.Second)
+	live, until, err := f.Extend(t.Context(), []string{first[0].Lease, "bm8"})
+	if err != nil || !slices.Equal(live, []bool{true, false}) || !until.Equal(c.now().Add(time.Minute)) {
+		t.Fatal(live, until, err)
+	}
+	c.pass(40 * time.Second)
+	if got := claim(t, f, frontier.ClaimRequest{Max: 5, Wait: 3 * time.Second}); len(got) != 0 {
+		t.Fatalf("a prolonged lease ended: %+v", got)
+	}
+	c.pass(time.Minute)
+	// A claim that waits gets it when the lease has ended.
+	second := claim(t, f, frontier.ClaimRequest{Max: 5, Wait: 30 * time.Second})
+	if len(second) != 1 || second[0].Tries != 1 || second[0].Lease == first[0].Lease {
+		t.Fatalf("%+v", second)
+	}
+	settle(t, f, frontier.Ended, frontier.Outcome{Lease: first[0].Lease, Status: 200})
+	if live, _, err := f.Extend(t.Context(), []string{first[0].Lease}); err != nil || live[0] {
+		t.Fatal(live, err)
+	}
+	settle(t, f, frontier.Retried, frontier.Outcome{Lease: second[0].Lease, Error: "no answer"})
+	c.pass(time.Minute)
+	third := claim(t, f, frontier.ClaimRequest{})
+	if len(third) != 1 || third[0].Tries != 2 {
+		t.Fatalf("%+v", third)
+	}
+	settle(t, f, frontier.Settled, frontier.Outcome{Lease: third[0].Lease, Status: 503}) // the last try
+	if got, err := f.Seen("", "", "http://example.com:80/"); err != nil || got.Seen {
+		t.Fatal("another scheme is another URL", got, err)
+	}
+	got, err := f.Seen("", "", "https://example.com")
+	if err != nil || !got.Seen || !got.Settled || got.Status != 503 || !got.Fetched.Equal(c.now().Truncate(time.Second)) {
+		t.Fatal(got, err)
+	}
+	if _, err := f.Seen("", "", "::"); !errors.Is(err, frontier.ErrURL) {
+		t.Fatal(err)
+	}
+}
+
+// TestQueuesAreControlled pauses, blocks and slows down a queue, whether something waits in it or
+// not, and starts the frontier again in between.
+func TestQueuesAreControlled(t *testing.T) {
+	c := newClock()
+	server := testenv.NewRedis(t)
+	o := options(t, c, time.Second)
+	f := start(t, server, o)
+	const key = "example.com"
+	n := 0
+	next := func() frontier.URL { n++; return frontier.URL{URL: fmt.Sprintf("https://example.com/%d", n)} }
+	change := func(ch frontier.QueueChange) {
+		t.Helper()
+		if err := f.ChangeQueue(t.Context(), "", key, ch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claims := func(want int) {
+		t.Helper()
+		for _, cl := range claim(t, f, frontier.ClaimRequest{}) {
+			settle(t, f, frontier.Settled, frontier.Outcome{Lease: cl.Lease, Status: 200})
+			want--
+		}
+		if want != 0 {
+			t.Fatalf("%d claims are missing", want)
+		}
+	}
+	again := func() {
+		t.Helper()
+		if err := f.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f = start(t, server, o)
+	}
+	yes, no, hour, ten := true, false, time.Hour, 10*time.Second
+	change(frontier.QueueChange{Pause: &yes})
+	add(t, f, frontier.Added, next(), next(), next(), next(), next())
+	claims(0)
+	again()
+	claims(0)
+	change(frontier.QueueChange{Pause: &no})
+	claims(1)
+	claims(0)
+	c.pass(time.Second)
+	change(frontier.QueueChange{Block: &hour})
+	again()
+	c.pass(59 * time.Minute)
+	claims(0)
+	c.pass(time.Minute)
+	claims(1)
+	change(frontier.QueueChange{Delay: &ten})
+	c.pass(time.Second)
+	claims(1)
+	c.pass(9 * time.Second)
+	claims(0)
+	again()
+	c.pass(time.Second)
+	claims(1)
+	// The queue becomes empty, and keeps its time.
+	c.pass(10 * time.Second)
+	claims(1)
+	q, err := f.Queue(t.Context(), "", key)
+	if err != nil || q.Waiting != 0 || q.Delay != ten || !q.Next.Equal(c.now().Add(ten)) {
+		t.Fatalf("%+v, %v", q, err)
+	}
+	add(t, f, frontier.Added, next())
+	claims(0)
+	c.pass(10 * time.Second)
+	claims(1)
+	// A server that wants to be left alone.
+	add(t, f, frontier.Added, next(), next())
+	c.pass(10 * time.Second)
+	got := claim(t, f, frontier.ClaimRequest{})
+	settle(t, f, frontier.Retried, frontier.Outcome{Lease: got[0].Lease, Status: 429, RetryAfter: 100 * time.Second})
+	c.pass(99 * time.Second)
+	claims(0)
+	c.pass(time.Second)
+	claims(1)
+}

@@ -1,0 +1,221 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// ErrURL means that a URL has no canonical form.
+var ErrURL = errors.New("no URL that can be fetched")
+
+// ErrCursor means that a cursor is none of this frontier's.
+var ErrCursor = errors.New("the cursor is none of this frontier's")
+
+// SeenState is what the frontier knows of a URL.
+type SeenState struct {
+	// URL is canonical.
+	URL  string
+	Seen bool
+	// Settled URLs do not wait any more. Status and Fetched are those of the last fetch.
+	Settled bool
+	Status  uint16
+	Fetched time.Time
+}
+
+// Seen says whether a URL was ever added to a crawl, and what became of it. Key is the queue's, if
+// it is not the domain.
+func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
+	n, err := urlnorm.New(f.list, urlnorm.Options{})
+	if err != nil {
+		return SeenState{}, err
+	}
+	e, reason := f.entry(n, &URL{URL: url, Crawl: crawl, Key: key})
+	if reason != "" {
+		return SeenState{}, fmt.Errorf("%w: %s", ErrURL, reason)
+	}
+	s, release, err := f.use(f.shardOf(e.Queue))
+	if err != nil {
+		return SeenState{}, err
+	}
+	defer release()
+	crawl, _, _ = strings.Cut(e.Queue, "\x00")
+	st, ok, err := s.files.Seen(crawl, e.URL)
+	got := SeenState{URL: e.URL, Seen: ok, Settled: st.Settled, Status: st.Status}
+	if st.Time > 0 {
+		got.Fetched = time.Unix(int64(st.Time), 0).UTC()
+	}
+	return got, err
+}
+
+// Visit is the outcome of a fetch.
+type Visit struct {
+	URL, Crawl, Key          string
+	Time                     time.Time
+	Status                   uint16
+	Error, Content, Redirect string
+	Depth                    uint32
+}
+
+// Visited calls yield for up to limit visits of this process' shards since a time and until
+// another, of each shard in the order of time. It returns a cursor for those that follow; with an
+// empty cursor it begins with the first.
+func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit)) (next string, err error) {
+	at := make([]int64, f.o.Shards)
+	if cursor != "" {
+		d := codec.NewDecoder([]byte(cursor), "cursor", "positions")
+		for i := range at {
+			at[i] = int64(d.Uint(math.MaxInt64))
+		}
+		if d.Close() != nil {
+			return "", ErrCursor
+		}
+	}
+	from := int64(0)
+	if !since.IsZero() {
+		from = since.UnixMilli()
+	}
+	end := int64(1) << 62
+	if !until.IsZero() {
+		end = until.UnixMilli()
+	}
+	for number := range f.o.Shards {
+		if limit == 0 {
+			break
+		}
+		s, release, err := f.use(number)
+		if errors.Is(err, ErrElsewhere) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		at[number], err = s.files.Visits(from, at[number], func(_ int64, v shard.Visit) bool {
+			if limit == 0 || v.Time >= end {
+				return false
+			}
+			crawl, key, _ := strings.Cut(v.Queue, "\x00")
+			yield(Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, v.Depth})
+			limit--
+			return true
+		})
+		release()
+		if err != nil {
+			return "", err
+		}
+	}
+	var b []byte
+	for _, n := range at {
+		b = codec.AppendUvarint(b, uint64(n))
+	}
+	return string(b), nil
+}
+
+// QueueState is what there is of a queue.
+type QueueState struct {
+	Crawl           string
+	Waiting, Leased int64
+	Delay           time.Duration
+	Paused          bool
+	// Next is from when on the queue may be fetched from, zero if there is nothing to wait for.
+	Next time.Time
+}
+
+// Queue returns what there is of a queue.
+func (f *Frontier) Queue(ctx context.Context, crawl, key string) (QueueState, error) {
+	if crawl == "" {
+		crawl = DefaultCrawl
+	}
+	name := shard.QueueName(crawl, key)
+	s, release, err := f.use(f.shardOf(name))
+	if err != nil {
+		return QueueState{}, err
+	}
+	defer release()
+	set, err := s.coord.Settings(ctx, name)
+	if err != nil {
+		return QueueState{}, err
+	}
+	q := QueueState{Crawl: crawl, Delay: f.o.Delay, Paused: set.Paused}
+	q.Waiting, q.Leased = s.files.Queue(name)
+	if set.HasDelay {
+		q.Delay = set.Delay
+	}
+	if set.Next > f.now() {
+		q.Next = time.UnixMilli(set.Next).UTC()
+	}
+	return q, nil
+}
+
+// QueueChange is what to change of a queue; nil leaves it.
+type QueueChange struct {
+	// Delay is the time between two URLs, Block how long from now on there are none.
+	Delay, Block *time.Duration
+	Pause        *bool
+}
+
+// ChangeQueue changes what holds for a queue, whether anything waits in it or not.
+func (f *Frontier) ChangeQueue(ctx context.Context, crawl, key string, c QueueChange) error {
+	if crawl == "" {
+		crawl = DefaultCrawl
+	}
+	name := shard.QueueName(crawl, key)
+	s, release, err := f.use(f.shardOf(name))
+	if err != nil {
+		return err
+	}
+	defer release()
+	if c.Delay != nil {
+		if err := s.coord.SetDelay(ctx, name, *c.Delay); err != nil {
+			return err
+		}
+	}
+	if c.Block != nil {
+		if err := s.coord.PutOff(ctx, map[string]int64{name: f.now() + c.Block.Milliseconds()}); err != nil {
+			return err
+		}
+	}
+	if c.Pause != nil {
+		waiting, _ := s.files.Queue(name)
+		if err := s.coord.Pause(ctx, name, *c.Pause, f.now(), waiting > 0); err != nil {
+			return err
+		}
+		f.notify()
+	}
+	return nil
+}
+
+// Stats counts what the shards of this process have.
+type Stats struct {
+	Shards int
+	shard.Stats
+}
+
+// Stats counts what the shards of this process have.
+func (f *Frontier) Stats() (sum Stats) {
+	for _, s := range f.all() {
+		_, release, err := f.use(s.number)
+		if err != nil {
+			continue
+		}
+		st := s.files.Stats()
+		release()
+		sum.Shards++
+		sum.Queues += st.Queues
+		sum.Pending += st.Pending
+		sum.Leased += st.Leased
+		sum.Later += st.Later
+		sum.Visits += st.Visits
+		sum.Memory += st.Memory
+		sum.Runs += st.Runs
+		sum.SeenFiles += st.SeenFiles
+	}
+	return sum
+}

@@ -1,0 +1,352 @@
+// Package journal is an append-only log of records in numbered files, its segments. What Commit has
+// returned for is found again by Open, whatever died in between.
+//
+// A segment begins with a magic, a version and its number. A record is its length and a CRC-32C, in
+// four little-endian bytes each, and its bytes. The checksum covers the segment's number, the
+// length and the bytes, so a record of another file, or of an earlier life of the same blocks, is
+// none. docs/formats/frontier.md describes the files.
+package journal
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+const (
+	magic      = "UFJR"
+	version    = 1
+	headerSize = len(magic) + 4 + 8
+	frameSize  = 8
+	// MaxRecord bounds a record, so that a damaged length asks for no memory.
+	MaxRecord = 16 << 20
+	suffix    = ".journal"
+)
+
+// Options say how a journal is written.
+type Options struct {
+	// Sync makes Commit wait until the records are on the disk. Without it they are the operating
+	// system's, which loses up to half a minute of them if the machine dies, and nothing if the
+	// process does.
+	Sync bool
+	// First is the first segment whose records are read. Earlier ones are deleted.
+	First uint64
+}
+
+// Torn is the end of the last segment that Open has cut off: what a process had begun to write, and
+// committed to nobody, when it died. Its bytes are kept in File.torn.
+type Torn struct {
+	File   string
+	Offset int64
+	Bytes  int64
+	Reason string
+}
+
+func (t *Torn) String() string {
+	return fmt.Sprintf("%s: cut %d bytes from byte %d on: %s", t.File, t.Bytes, t.Offset, t.Reason)
+}
+
+// Journal appends records. It may be used by several goroutines.
+type Journal struct {
+	dir  string
+	sync bool
+
+	mu     sync.Mutex
+	done   sync.Cond // a commit has ended
+	file   *os.File
+	number uint64
+	// size is how long the segment is once everything in buf is in it.
+	size int64
+	buf  []byte
+	// appended counts records, committed those on the disk.
+	appended, committed uint64
+	writing             bool
+	err                 error // of a commit; the journal takes nothing any more
+}
+
+// Open calls read for each record of the segments from o.First on, in order, and begins a new
+// segment. A record is valid until read returns. The end of the last segment is cut if it is no
+// whole record; damage anywhere else is a *codec.CorruptError.
+func Open(dir string, o Options, read func(segment uint64, record []byte) error) (*Journal, *Torn, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, nil, err
+	}
+	numbers, err := segments(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for len(numbers) > 0 && numbers[0] < o.First {
+		if err := os.Remove(segmentFile(dir, numbers[0])); err != nil {
+			return nil, nil, err
+		}
+		numbers = numbers[1:]
+	}
+	if len(numbers) > 0 && o.First > 0 && numbers[0] != o.First {
+		return nil, nil, codec.Corrupt(segmentFile(dir, o.First), "segment", 0, "a file", "none")
+	}
+	var torn *Torn
+	for i, n := range numbers {
+		if i > 0 && n != numbers[i-1]+1 {
+			return nil, nil, codec.Corrupt(segmentFile(dir, numbers[i-1]+1), "segment", 0, "a file", "none")
+		}
+		if torn, err = readSegment(segmentFile(dir, n), n, i == len(numbers)-1, read); err != nil {
+			return nil, nil, err
+		}
+	}
+	j := &Journal{dir: dir, sync: o.Sync, number: max(o.First, 1) - 1}
+	j.done.L = &j.mu
+	if len(numbers) > 0 {
+		j.number = numbers[len(numbers)-1]
+	}
+	if _, err := j.Rotate(); err != nil {
+		return nil, nil, err
+	}
+	return j, torn, nil
+}
+
+func segmentFile(dir string, n uint64) string {
+	return filepath.Join(dir, fmt.Sprintf("%016x", n)+suffix)
+}
+
+// segments returns the numbers of the segments in order.
+func segments(dir string) (numbers []uint64, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(name, 16, 64)
+		if err != nil || len(name) != 16 {
+			return nil, fmt.Errorf("%s: its name is not that of a segment", filepath.Join(dir, e.Name()))
+		}
+		numbers = append(numbers, n)
+	}
+	slices.SortFunc(numbers, cmp.Compare[uint64])
+	return numbers, nil
+}
+
+// readSegment reads a segment, and cuts its end if it is the last.
+func readSegment(file string, number uint64, last bool, read func(uint64, []byte) error) (*Torn, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	at, reason := 0, ""
+	if len(data) < headerSize {
+		reason = "a header of " + strconv.Itoa(len(data)) + " bytes"
+	} else {
+		d := codec.NewDecoder(data[:headerSize], file, "header")
+		d.Magic(magic, version)
+		if n := d.U64(); d.Err() == nil && n != number {
+			d.Fail(number, n)
+		}
+		if err := d.Err(); err != nil {
+			return nil, err
+		}
+		at = headerSize
+	}
+	for reason == "" && at < len(data) {
+		record, why := frame(data[at:], number)
+		if why != "" {
+			reason = why
+			break
+		}
+		if err := read(number, record); err != nil {
+			return nil, err
+		}
+		at += frameSize + len(record)
+	}
+	switch {
+	case reason == "":
+		return nil, nil
+	case !last:
+		return nil, codec.Corrupt(file, "record", int64(at), "a whole record", reason)
+	}
+	torn := &Torn{File: file, Offset: int64(at), Bytes: int64(len(data) - at), Reason: reason}
+	if err := os.WriteFile(file+".torn", data[at:], 0o666); err != nil {
+		return nil, err
+	}
+	if at == 0 { // not even a header
+		return torn, os.WriteFile(file, header(number), 0o666)
+	}
+	return torn, os.Truncate(file, int64(at))
+}
+
+func header(number uint64) []byte {
+	return codec.AppendU64(codec.AppendMagic(nil, magic, version), number)
+}
+
+// frame returns the record at the beginning of b, or why there is none.
+func frame(b []byte, number uint64) (record []byte, why string) {
+	if len(b) < frameSize {
+		return nil, strconv.Itoa(len(b)) + " bytes of a record's head"
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if n > MaxRecord {
+		return nil, fmt.Sprintf("a record of %d bytes", n)
+	}
+	if uint64(len(b)-frameSize) < uint64(n) {
+		return nil, fmt.Sprintf("%d bytes of a record of %d", len(b)-frameSize, n)
+	}
+	record = b[frameSize : frameSize+int(n)]
+	if got := checksum(number, record); got != binary.LittleEndian.Uint32(b[4:]) {
+		return nil, "a record with a wrong checksum"
+	}
+	return record, ""
+}
+
+func checksum(number uint64, record []byte) uint32 {
+	var head [12]byte
+	binary.LittleEndian.PutUint64(head[:], number)
+	binary.LittleEndian.PutUint32(head[8:], uint32(len(record)))
+	return codec.UpdateCRC32C(codec.CRC32C(head[:]), record)
+}
+
+// Append adds a record. It is in memory until the next Commit.
+func (j *Journal) Append(record []byte) error {
+	if len(record) > MaxRecord {
+		return fmt.Errorf("a record of %d bytes, at most %d", len(record), MaxRecord)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return j.err
+	}
+	j.buf = binary.LittleEndian.AppendUint32(j.buf, uint32(len(record)))
+	j.buf = binary.LittleEndian.AppendUint32(j.buf, checksum(j.number, record))
+	j.buf = append(j.buf, record...)
+	j.size += int64(frameSize + len(record))
+	j.appended++
+	return nil
+}
+
+// Commit returns when all records that were appended before are written, and with Options.Sync on
+// the disk. Calls at the same time share a write. After an error, of a full disk say, nothing more
+// is taken: what the journal holds is known only to who opens it again.
+func (j *Journal) Commit() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.commit()
+}
+
+func (j *Journal) commit() error {
+	upTo := j.appended
+	for j.err == nil && j.committed < upTo {
+		if j.writing {
+			j.done.Wait()
+			continue
+		}
+		j.writing = true
+		buf, file, all := j.buf, j.file, j.appended
+		j.buf = nil
+		j.mu.Unlock()
+		_, err := file.Write(buf)
+		if err == nil && j.sync {
+			err = file.Sync()
+		}
+		j.mu.Lock()
+		j.writing = false
+		if err != nil {
+			j.err = fmt.Errorf("%s: %w", file.Name(), err)
+		} else {
+			j.committed = all
+			if j.buf == nil {
+				j.buf = buf[:0]
+			}
+		}
+		j.done.Broadcast()
+	}
+	return j.err
+}
+
+// Rotate commits, begins another segment and returns its number.
+func (j *Journal) Rotate() (number uint64, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for {
+		if err := j.commit(); err != nil {
+			return 0, err
+		}
+		if j.committed == j.appended && !j.writing {
+			break
+		}
+	}
+	name := segmentFile(j.dir, j.number+1)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := f.Write(header(j.number + 1)); err != nil {
+		return 0, errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Sync(), SyncDir(j.dir)); err != nil {
+		return 0, errors.Join(err, f.Close())
+	}
+	if j.file != nil {
+		// The records are checked when they are read, whatever Close says.
+		if err := errors.Join(j.file.Sync(), j.file.Close()); err != nil {
+			return 0, errors.Join(err, f.Close())
+		}
+	}
+	j.file, j.size = f, int64(headerSize)
+	j.number++
+	return j.number, nil
+}
+
+// Size returns how many bytes the current segment has.
+func (j *Journal) Size() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.size
+}
+
+// Drop deletes the segments before first.
+func (j *Journal) Drop(first uint64) error {
+	numbers, err := segments(j.dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		if n >= first {
+			break
+		}
+		if err := os.Remove(segmentFile(j.dir, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close commits and closes the journal.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	err := j.commit()
+	if j.err == nil {
+		j.err = os.ErrClosed
+	}
+	return errors.Join(err, j.file.Close())
+}
+
+// SyncDir makes the names in a folder durable.
+func SyncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

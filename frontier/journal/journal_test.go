@@ -1,0 +1,169 @@
+//go:build linux
+
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// reopen opens the journal, and returns what it holds.
+func reopen(dir string, o Options) (j *Journal, torn *Torn, records []string, err error) {
+	j, torn, err = Open(dir, o, func(_ uint64, record []byte) error {
+		records = append(records, string(record))
+		return nil
+	})
+	return j, torn, records, err
+}
+
+// TestTornTails cuts the last segment at every byte: the records before the cut are there, the rest
+// is kept beside, and the journal goes on.
+func TestTornTails(t *testing.T) {
+	dir := t.TempDir()
+	j, _, _, err := reopen(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for i := range 5 {
+		want = append(want, fmt.Sprintf("record %d", i))
+		if err := j.Append([]byte(want[i])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(segmentFile(dir, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := (len(whole) - headerSize) / 5
+	for cut := range whole {
+		dir := t.TempDir()
+		if err := os.WriteFile(segmentFile(dir, 1), whole[:cut], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		j, torn, got, err := reopen(dir, Options{})
+		if err != nil {
+			t.Fatal(cut, err)
+		}
+		n := max(0, cut-headerSize) / size
+		if !slices.Equal(got, want[:n]) {
+			t.Fatalf("cut at %d: %q", cut, got)
+		}
+		clean := cut >= headerSize && (cut-headerSize)%size == 0
+		if clean != (torn == nil) {
+			t.Fatalf("cut at %d: %v", cut, torn)
+		}
+		if torn != nil {
+			kept, err := os.ReadFile(torn.File + ".torn")
+			if err != nil || !bytes.Equal(kept, whole[torn.Offset:cut]) || torn.Bytes != int64(len(kept)) {
+				t.Fatalf("cut at %d: %v, kept %q, %v", cut, torn, kept, err)
+			}
+		}
+		if err := errors.Join(j.Append([]byte("more")), j.Close()); err != nil {
+			t.Fatal(err)
+		}
+		j, torn, got, err = reopen(dir, Options{})
+		if err != nil || torn != nil || !slices.Equal(got, append(slices.Clone(want[:n]), "more")) {
+			t.Fatalf("cut at %d, again: %v, %q, %v", cut, torn, got, err)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDamageInTheMiddle holds that a changed byte of a segment that is not the last is an error
+// that names it, and a missing segment is one.
+func TestDamageInTheMiddle(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 3 {
+		j, _, _, err := reopen(dir, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(j.Append([]byte(fmt.Sprint("record ", i))), j.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(segmentFile(dir, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range data {
+		changed := bytes.Clone(data)
+		changed[i] ^= 4
+		if err := os.WriteFile(segmentFile(dir, 2), changed, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var corrupt *codec.CorruptError
+		if _, _, _, err := reopen(dir, Options{}); !errors.As(err, &corrupt) && !codec.IsFormat(err) {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+	}
+	if err := os.Remove(segmentFile(dir, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := reopen(dir, Options{}); !errors.Is(err, codec.ErrCorrupt) {
+		t.Fatal(err)
+	}
+	// Those before the first that counts are deleted.
+	j, _, got, err := reopen(dir, Options{First: 3})
+	if err != nil || !slices.Equal(got, []string{"record 2"}) {
+		t.Fatal(got, err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(segmentFile(dir, 1)); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestFullDisk holds that a commit that fails is an error, as is everything after it, and that what
+// was committed before is there.
+func TestFullDisk(t *testing.T) {
+	disk := testenv.SmallDisk(t, 1<<20)
+	dir := filepath.Join(disk, "journal")
+	j, _, _, err := reopen(dir, Options{Sync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := bytes.Repeat([]byte("r"), 10_000)
+	committed := 0
+	for err == nil {
+		if err = errors.Join(j.Append(record), j.Commit()); err == nil {
+			committed++
+		}
+	}
+	if err := j.Append(record); err == nil {
+		t.Error("a journal that failed takes records")
+	}
+	if committed == 0 {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err == nil {
+		t.Error("closed without the error")
+	}
+	elsewhere := t.TempDir()
+	if err := os.CopyFS(elsewhere, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	j, _, got, err := reopen(elsewhere, Options{})
+	if err != nil || len(got) != committed {
+		t.Fatalf("%d records, want %d, %v", len(got), committed, err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

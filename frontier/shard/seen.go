@@ -1,0 +1,236 @@
+package shard
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"os"
+	"slices"
+
+	"github.com/edsrzf/mmap-go"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// State is what the frontier knows of a URL.
+type State struct {
+	// Time is when the URL was fetched last, in seconds since 1970, 0 if never.
+	Time uint32
+	// Status is the HTTP status of that fetch, or 0.
+	Status uint16
+	// Settled says that the URL is not waiting any more.
+	Settled bool
+}
+
+func (s State) pack() uint64 {
+	v := uint64(s.Time)<<32 | uint64(s.Status)<<16
+	if s.Settled {
+		v |= 1
+	}
+	return v
+}
+
+func unpackState(v uint64) State {
+	return State{Time: uint32(v >> 32), Status: uint16(v >> 16), Settled: v&1 != 0}
+}
+
+// seen knows every URL that was ever added. The newest are in memory, the others in files sorted by
+// id, of which the newest that has a URL has its state. A file is merged with the next as soon as
+// it is a fourth of its size, so there are about log4(n) of them.
+type seen struct {
+	recent map[URLID]uint64
+	files  []*seenFile // the oldest first
+}
+
+const (
+	seenMagic   = "UFSN"
+	seenVersion = 1
+	seenElement = 16 + 8
+	seenHeader  = len(seenMagic) + 4
+	seenTrailer = 8 + 4 + 4
+	// filterBits are the bits of the filter for each URL of a file: of a hundred URLs that a file
+	// has not, one is looked up in it.
+	filterBits = 10
+)
+
+// seenFile is an open file of ids and states.
+type seenFile struct {
+	number uint64
+	name   string
+	data   mmap.MMap
+	ids    []byte
+	filter []uint64
+}
+
+func (s *seen) get(id URLID) (State, bool, error) {
+	if v, ok := s.recent[id]; ok {
+		return unpackState(v), true, nil
+	}
+	for _, f := range slices.Backward(s.files) {
+		if v, ok := f.get(id); ok {
+			return unpackState(v), true, nil
+		}
+	}
+	return State{}, false, nil
+}
+
+func (s *seen) set(id URLID, st State) { s.recent[id] = st.pack() }
+
+// sorted returns the ids and states in memory as elements of a file, sorted.
+func (s *seen) sorted() []byte {
+	b := make([]byte, 0, len(s.recent)*seenElement)
+	ids := make([]URLID, 0, len(s.recent))
+	for id := range s.recent {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b URLID) int { return bytes.Compare(a[:], b[:]) })
+	for _, id := range ids {
+		b = codec.AppendU64(append(b, id[:]...), s.recent[id])
+	}
+	return b
+}
+
+// place maps an id to one of n words of a filter, and to four bits of it.
+func place(id []byte, n int) (word int, mask uint64) {
+	hi, _ := bits.Mul64(binary.BigEndian.Uint64(id), uint64(n))
+	lo := binary.LittleEndian.Uint64(id[8:])
+	return int(hi), 1<<(lo&63) | 1<<(lo>>6&63) | 1<<(lo>>12&63) | 1<<(lo>>18&63)
+}
+
+func (f *seenFile) len() int { return len(f.ids) / seenElement }
+
+func (f *seenFile) get(id URLID) (v uint64, ok bool) {
+	if word, mask := place(id[:], len(f.filter)); f.filter[word]&mask != mask {
+		return 0, false
+	}
+	lo, hi := 0, f.len()
+	want := binary.BigEndian.Uint64(id[:])
+	first, last := uint64(0), ^uint64(0)
+	for step := 0; lo < hi; step++ {
+		mid := lo + (hi-lo)/2
+		if step < 8 && hi-lo > 8 && last > first {
+			mid = lo + int(float64(want-first)/float64(last-first)*float64(hi-lo-1))
+			mid = min(max(mid, lo), hi-1)
+		}
+		got := f.ids[mid*seenElement:]
+		switch c := bytes.Compare(got[:16], id[:]); {
+		case c == 0:
+			return binary.LittleEndian.Uint64(got[16:]), true
+		case c < 0:
+			lo, first = mid+1, binary.BigEndian.Uint64(got)
+		default:
+			hi, last = mid, binary.BigEndian.Uint64(got)
+		}
+		if want < first || want > last {
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// writeSeen writes a file of the elements that each yields in order.
+func writeSeen(name string, each func(yield func([]byte) error) error) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 256<<10)
+	n, crc := uint64(0), uint32(0)
+	_, err = w.Write(codec.AppendMagic(nil, seenMagic, seenVersion))
+	if err == nil {
+		err = each(func(e []byte) error {
+			n += uint64(len(e) / seenElement)
+			crc = codec.UpdateCRC32C(crc, e)
+			_, err := w.Write(e)
+			return err
+		})
+	}
+	if err == nil {
+		_, err = w.Write(codec.AppendCRC32C(codec.AppendU32(codec.AppendU64(nil, n), crc)))
+	}
+	if err == nil {
+		err = w.Flush()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// openSeen opens a file, checks it, and makes its filter.
+func openSeen(name string, number uint64) (*seenFile, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := mmap.Map(file, mmap.RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	f := &seenFile{number: number, name: name, data: data}
+	if err := f.parse(); err != nil {
+		return nil, errors.Join(err, data.Unmap())
+	}
+	return f, nil
+}
+
+func (f *seenFile) parse() error {
+	if len(f.data) < seenHeader+seenTrailer {
+		return codec.Corrupt(f.name, "file", 0, "a header and a trailer", fmt.Sprintf("%d bytes", len(f.data)))
+	}
+	d := codec.NewDecoder(f.data[:seenHeader], f.name, "header")
+	d.Magic(seenMagic, seenVersion)
+	if err := d.Err(); err != nil {
+		return err
+	}
+	tail, err := codec.CheckCRC32C(f.data[len(f.data)-seenTrailer:], f.name, "trailer")
+	if err != nil {
+		return err
+	}
+	d = codec.NewDecoder(tail, f.name, "trailer")
+	n, sum := d.U64(), d.U32()
+	f.ids = f.data[seenHeader : len(f.data)-seenTrailer]
+	if uint64(len(f.ids)) != n*seenElement {
+		return codec.Corrupt(f.name, "trailer", int64(len(f.data)-seenTrailer), fmt.Sprintf("%d URLs", n), fmt.Sprintf("%d bytes", len(f.ids)))
+	}
+	if got := codec.CRC32C(f.ids); got != sum {
+		return codec.Corrupt(f.name, "ids", int64(seenHeader), fmt.Sprintf("checksum %08x", sum), fmt.Sprintf("%08x", got))
+	}
+	f.filter = make([]uint64, max(1, (int(n)*filterBits+63)/64))
+	for e := range slices.Chunk(f.ids, seenElement) {
+		word, mask := place(e, len(f.filter))
+		f.filter[word] |= mask
+	}
+	return nil
+}
+
+func (f *seenFile) close() error { return f.data.Unmap() }
+
+// mergeSeen yields the elements of files, the oldest first, in order. Of several with one id it
+// yields that of the newest file.
+func mergeSeen(files []*seenFile, yield func([]byte) error) error {
+	at := make([]int, len(files))
+	for {
+		var least []byte
+		for i, f := range files {
+			if at[i] < f.len() {
+				// The last of equal ones is the newest.
+				if e := f.ids[at[i]*seenElement:]; least == nil || bytes.Compare(e[:16], least[:16]) <= 0 {
+					least = e[:seenElement]
+				}
+			}
+		}
+		if least == nil {
+			return nil
+		}
+		if err := yield(least); err != nil {
+			return err
+		}
+		for i, f := range files {
+			if at[i] < f.len() && bytes.Equal(f.ids[at[i]*seenElement:at[i]*seenElement+16], least[:16]) {
+				at[i]++
+			}
+		}
+	}
+}
