@@ -1,5 +1,5 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
-.PHONY: build tools demo test levels weakhash race soak fixtures check bench bench-serve assembly profile fuzz clean
+.PHONY: build tools demo test levels weakhash race soak fixtures check bench bench-serve bench-frontier assembly profile fuzz clean
 GO ?= go
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
@@ -29,6 +29,8 @@ check: $(LINTERS) bin/workflowcheck ; deploy/check
 bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1x) ./... && $(GO) test -C bench ./... && $(GO) run -C bench ./compare
 # The read server beside SQLite and DuckDB: docs/performance.md.
 bench-serve: ; $(GO) run -C bench ./serving
+# The crawl frontier over HTTP beside a queue in PostgreSQL: docs/performance.md.
+bench-frontier: ; $(GO) test ./frontier/command -run xxx -bench . -benchtime 1x
 # What each assembly routine saves. It takes minutes for every routine; ROUTINES chooses some.
 assembly: ; $(GO) run -C bench ./assembly $(if $(ROUTINES),-routines '$(ROUTINES)')
 profile: ; BENCH_PROFILE=$(CURDIR)/bin/cpu.prof BENCH_KEYS=0 BENCH_GROWTH=0 BENCH_WORKER_ROWS=0 BENCH_SERVE_ROWS=0 $(GO) run -C bench ./compare && $(GO) tool pprof -top bin/cpu.prof | head -60

@@ -27,6 +27,7 @@ func start(tb testing.TB, server *testenv.Redis, o frontier.Options) *frontier.F
 	if err != nil {
 		tb.Fatal(err)
 	}
+	opt.MaxRetries = -1
 	client := redis.NewClient(opt)
 	c, err := coord.Open(tb.Context(), client, "test", "node"+strconv.Itoa(rand.Int()), o.Shards)
 	if err != nil {

@@ -23,9 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -82,14 +80,21 @@ type Frontier struct {
 	coord *coord.Frontier
 	list  *urlnorm.SuffixList
 
-	mu     sync.RWMutex
-	owned  map[int]*owned
-	turn   atomic.Uint32 // the shard at which the next claim begins
-	woken  chan struct{} // closed when a queue wakes, and replaced
-	wokeMu sync.Mutex
-	stop   context.CancelFunc
-	loops  sync.WaitGroup
+	mu    sync.RWMutex
+	owned map[int]*owned
+	// owners are the other processes that own a shard, as coord names them.
+	owners map[int]string
+	// incarnation is the Redis that was asked last. Only claimShards uses it.
+	incarnation string
+	turn        atomic.Uint32 // the shard at which the next claim begins
+	woken       chan struct{} // closed when a queue wakes, and replaced
+	wokeMu      sync.Mutex
+	stop        context.CancelFunc
+	loops       sync.WaitGroup
 }
+
+// begin is a time from which others are reckoned, so that a clock that is set changes nothing.
+var begin = time.Now()
 
 // owned is a shard of this process.
 type owned struct {
@@ -97,202 +102,16 @@ type owned struct {
 	files  *shard.Shard
 	coord  *coord.Shard
 	lock   *flock.Flock
-	// until is when the shard is another's unless it is taken again: then nothing is acknowledged.
-	until   atomic.Int64
-	counter atomic.Uint32
+	// until is when the shard is another's unless it is taken again, as the time since begin: from
+	// then on nothing is acknowledged.
+	until atomic.Int64
+	// doubtful says that a change may have reached Redis or not. The shard is opened again, which
+	// makes its files and Redis agree.
+	doubtful atomic.Bool
 	// use is held while requests work on the shard.
 	use sync.RWMutex
 	// failures counts for each queue the URLs that failed one after the other.
 	failures sync.Map
-}
-
-// New starts to serve the shards of a frontier that no other process owns.
-func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
-	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, woken: make(chan struct{})}
-	if err := f.claimShards(ctx); err != nil {
-		return nil, errors.Join(err, f.giveUp(ctx))
-	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	f.stop = stop
-	f.loop(run, o.Own/3, f.claimShards)
-	f.loop(run, time.Second, f.tick)
-	f.loop(run, 100*time.Millisecond, f.upkeep)
-	return f, nil
-}
-
-// loop calls do again and again until the frontier is closed.
-func (f *Frontier) loop(ctx context.Context, every time.Duration, do func(context.Context) error) {
-	f.loops.Go(func() {
-		for {
-			// Processes that began together drift apart.
-			wait := every/2 + rand.N(every)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wait):
-			}
-			if err := do(ctx); err != nil && ctx.Err() == nil {
-				f.o.Log.Error(err.Error())
-			}
-		}
-	})
-}
-
-// Close gives the shards back.
-func (f *Frontier) Close(ctx context.Context) error {
-	f.stop()
-	f.loops.Wait()
-	return f.giveUp(ctx)
-}
-
-func (f *Frontier) giveUp(ctx context.Context) (err error) {
-	for _, s := range f.all() {
-		err = errors.Join(err, f.drop(s), s.coord.Disown(ctx))
-	}
-	return err
-}
-
-func (f *Frontier) all() []*owned {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return slices.Collect(maps.Values(f.owned))
-}
-
-// drop closes a shard.
-func (f *Frontier) drop(s *owned) error {
-	f.mu.Lock()
-	delete(f.owned, s.number)
-	f.mu.Unlock()
-	s.use.Lock()
-	defer s.use.Unlock()
-	return errors.Join(s.files.Close(), s.lock.Unlock())
-}
-
-// claimShards keeps what this process owns, and takes what nobody does.
-func (f *Frontier) claimShards(ctx context.Context) (err error) {
-	for n := range f.o.Shards {
-		err = errors.Join(err, f.claimShard(ctx, n))
-	}
-	return err
-}
-
-func (f *Frontier) claimShard(ctx context.Context, n int) error {
-	f.mu.RLock()
-	s := f.owned[n]
-	f.mu.RUnlock()
-	asked := time.Now()
-	c, _, err := f.coord.Own(ctx, n, f.o.Own)
-	switch {
-	case err != nil && s != nil && asked.UnixMilli() > s.until.Load(), err == nil && s != nil && (c == nil || c.Epoch != s.coord.Epoch):
-		f.o.Log.Warn("lost a shard", "shard", n)
-		return errors.Join(err, f.drop(s))
-	case err != nil || c == nil:
-		return err
-	case s != nil:
-		s.until.Store(asked.Add(f.o.Own).UnixMilli())
-		return nil
-	}
-	s, err = f.open(ctx, n, c)
-	if err != nil {
-		return errors.Join(fmt.Errorf("shard %d: %w", n, err), c.Disown(ctx))
-	}
-	if s == nil {
-		return c.Disown(ctx)
-	}
-	s.until.Store(asked.Add(f.o.Own).UnixMilli())
-	f.mu.Lock()
-	f.owned[n] = s
-	f.mu.Unlock()
-	f.notify()
-	return nil
-}
-
-// open opens the files of a shard, and makes them and Redis agree. It is nil if the process that
-// had the shard before has the files still open.
-func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, err error) {
-	dir := filepath.Join(f.o.Dir, fmt.Sprintf("shard-%03d", n))
-	lock := flock.New(dir + ".lock")
-	if ok, err := lock.TryLock(); err != nil || !ok {
-		return nil, err
-	}
-	files, torn, err := shard.Open(dir, f.o.Shard)
-	if err != nil {
-		return nil, errors.Join(err, lock.Unlock())
-	}
-	if torn != nil {
-		f.o.Log.Warn("cut the end of a journal that was not written whole; nothing of it was acknowledged", "where", torn.String())
-	}
-	s = &owned{number: n, files: files, coord: c, lock: lock}
-	if err := f.resume(ctx, s); err != nil {
-		return nil, errors.Join(err, files.Close(), lock.Unlock())
-	}
-	return s, nil
-}
-
-// resume tells the files which leases there are, and Redis which queues have something waiting.
-func (f *Frontier) resume(ctx context.Context, s *owned) error {
-	s.files.Promote(f.now())
-	leases, err := s.coord.Leases(ctx)
-	if err != nil {
-		return err
-	}
-	byQueue := map[string][]coord.Lease{}
-	for _, l := range leases {
-		byQueue[l.Queue] = append(byQueue[l.Queue], l)
-	}
-	var stale []coord.Lease
-	for queue, leases := range byQueue {
-		bySeq := map[uint64]coord.Lease{}
-		for _, l := range leases {
-			bySeq[l.Seq] = l
-		}
-		unknown, err := s.files.Resume(queue, slices.Collect(maps.Keys(bySeq)))
-		if err != nil {
-			return err
-		}
-		for _, seq := range unknown {
-			stale = append(stale, bySeq[seq])
-		}
-	}
-	if _, err := s.coord.Settle(ctx, 0, stale); err != nil {
-		return err
-	}
-	s.files.Resumed()
-	var waiting []string
-	s.files.Queues(func(name string, pending, _ int64) bool {
-		if pending > 0 {
-			waiting = append(waiting, name)
-		}
-		return true
-	})
-	return s.coord.Wake(ctx, f.now(), waiting)
-}
-
-func (f *Frontier) now() int64 { return f.o.Now().UnixMilli() }
-
-// use returns the owned shard of a number, held until release is called.
-func (f *Frontier) use(n int) (s *owned, release func(), err error) {
-	f.mu.RLock()
-	s = f.owned[n]
-	f.mu.RUnlock()
-	if s == nil {
-		return nil, nil, ErrElsewhere
-	}
-	s.use.RLock()
-	if !s.mine() {
-		s.use.RUnlock()
-		return nil, nil, ErrElsewhere
-	}
-	return s, s.use.RUnlock, nil
-}
-
-// mine says that no other process can own the shard yet.
-func (s *owned) mine() bool { return time.Now().UnixMilli() < s.until.Load() }
-
-func (f *Frontier) shardOf(queue string) int {
-	id := shard.IDOfQueue(queue)
-	// The files of a shard are sorted by the first bytes; these are the last.
-	return int(binary.LittleEndian.Uint32(id[12:]) % uint32(f.o.Shards))
 }
 
 // notify wakes the claims that wait.
@@ -325,16 +144,18 @@ type URL struct {
 	Metadata []byte
 }
 
-// AddResult is what became of a URL: Added, Known, or Rejected with a reason.
+// AddResult is what became of a URL: Added, Known, Rejected with a reason, or Elsewhere with the
+// process that serves its queue, "" if none does at the moment.
 type AddResult struct {
 	Result string
 	Reason string
 }
 
 const (
-	Added    = "added"
-	Known    = "known"
-	Rejected = "rejected"
+	Added     = "added"
+	Known     = "known"
+	Rejected  = "rejected"
+	Elsewhere = "elsewhere"
 )
 
 // Add adds URLs that are not known in their crawl, and returns a result for each in order. After an
@@ -363,6 +184,12 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 			continue
 		}
 		statuses, err := f.add(ctx, s, part)
+		if elsewhere(err) {
+			for _, i := range places[s] {
+				results[i] = AddResult{Elsewhere, f.owner(s)}
+			}
+			continue
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -415,6 +242,11 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL) (e shard.Entry, reason s
 	return e, ""
 }
 
+// elsewhere says that an error means that another process has the shard.
+func elsewhere(err error) bool {
+	return errors.Is(err, ErrElsewhere) || errors.Is(err, coord.ErrFenced)
+}
+
 func (f *Frontier) add(ctx context.Context, number int, entries []shard.Entry) ([]shard.AddStatus, error) {
 	s, release, err := f.use(number)
 	if err != nil {
@@ -425,14 +257,11 @@ func (f *Frontier) add(ctx context.Context, number int, entries []shard.Entry) (
 	if err == nil {
 		err = s.files.Commit()
 	}
-	if err == nil && len(woken) > 0 {
-		err = s.coord.Wake(ctx, f.now(), woken)
+	if err == nil {
+		err = f.wake(ctx, s, woken)
 	}
 	if err == nil && !s.mine() {
 		err = ErrElsewhere
-	}
-	if len(woken) > 0 {
-		f.notify()
 	}
 	return statuses, err
 }
@@ -499,7 +328,7 @@ func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, n
 	for i := range f.o.Shards {
 		got, at, err := f.claimOf(ctx, (first+i)%f.o.Shards, r, r.Max-len(claims))
 		switch {
-		case errors.Is(err, ErrElsewhere), errors.Is(err, coord.ErrFenced):
+		case elsewhere(err):
 			continue
 		case err != nil:
 			return claims, next, err
@@ -532,10 +361,11 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	for _, queue := range queues {
 		taken, left, err := s.files.Take(queue, min(r.PerQueue, n-len(claims)))
 		if err != nil {
+			s.doubtful.Store(true) // those that were taken have no leases
 			return nil, 0, err
 		}
 		for _, e := range taken {
-			l := coord.Lease{Token: uint64(s.coord.Epoch)<<32 | uint64(s.counter.Add(1)), Seq: e.Seq, Queue: queue}
+			l := coord.Lease{Token: rand.Uint64(), Seq: e.Seq, Queue: queue}
 			leases = append(leases, l)
 			claims = append(claims, Claim{
 				Lease: formatLease(number, l), URL: e.URL, Crawl: r.Crawl, Key: queue[len(r.Crawl)+1:], Depth: e.Depth,
@@ -566,7 +396,7 @@ func (f *Frontier) wakeAgain(ctx context.Context, s *owned, queues []string) err
 			waiting = append(waiting, queue)
 		}
 	}
-	return s.coord.Wake(ctx, f.now(), waiting)
+	return f.wake(ctx, s, waiting)
 }
 
 // A lease as clients have it: shard, token, sequence number and queue.
@@ -599,16 +429,22 @@ type Outcome struct {
 	RetryAfter time.Duration
 }
 
-// SettleResult is what became of an outcome.
-type SettleResult string
+// SettleResult is what became of an outcome. Elsewhere comes with the process that serves the queue
+// of the lease, "" if none does at the moment.
+type SettleResult struct {
+	Result string
+	Owner  string
+}
 
 const (
 	// Settled URLs are done.
-	Settled SettleResult = "settled"
+	Settled = "settled"
 	// Retried ones wait again: there was no answer, or one of 429 or from 500 on.
-	Retried SettleResult = "retried"
+	Retried = "retried"
+	// Extended leases last longer.
+	Extended = "extended"
 	// Ended is the lease's fault: it had ended, or never was.
-	Ended SettleResult = "ended"
+	Ended = "ended"
 )
 
 // retries says that a URL with such an outcome is to be fetched again.
@@ -621,7 +457,7 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 	places := make([][]int, f.o.Shards)
 	leases := make([][]coord.Lease, f.o.Shards)
 	for i := range outcomes {
-		results[i] = Ended
+		results[i].Result = Ended
 		if number, l, ok := f.parseLease(outcomes[i].Lease); ok {
 			places[number] = append(places[number], i)
 			leases[number] = append(leases[number], l)
@@ -629,9 +465,17 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 	}
 	var errs []error
 	for number := range places {
-		if len(places[number]) > 0 {
-			errs = append(errs, f.settle(ctx, number, outcomes, places[number], leases[number], results))
+		if len(places[number]) == 0 {
+			continue
 		}
+		err := f.settle(ctx, number, outcomes, places[number], leases[number], results)
+		if elsewhere(err) {
+			for _, i := range places[number] {
+				results[i] = SettleResult{Elsewhere, f.owner(number)}
+			}
+			continue
+		}
+		errs = append(errs, err)
 	}
 	return results, errors.Join(errs...)
 }
@@ -645,6 +489,7 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	now := f.now()
 	live, err := s.coord.Settle(ctx, now, leases)
 	if err != nil {
+		s.doubtful.Store(true)
 		return err
 	}
 	var woken []string
@@ -656,14 +501,15 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 		o := &outcomes[places[i]]
 		retried, wake, err := f.settleOne(s, l, o, now, off)
 		if err != nil {
+			s.doubtful.Store(true)
 			return err
 		}
 		if wake {
 			woken = append(woken, l.Queue)
 		}
-		results[places[i]] = Settled
+		results[places[i]].Result = Settled
 		if retried {
-			results[places[i]] = Retried
+			results[places[i]].Result = Retried
 		}
 	}
 	if err := s.files.Commit(); err != nil {
@@ -672,15 +518,25 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	if err := s.coord.PutOff(ctx, off); err != nil {
 		return err
 	}
-	if err := s.coord.Wake(ctx, now, woken); err != nil {
+	if err := f.wake(ctx, s, woken); err != nil {
 		return err
 	}
 	if !s.mine() {
 		return ErrElsewhere
 	}
-	if len(woken) > 0 {
-		f.notify()
+	return nil
+}
+
+// wake makes queues ready in which something waits.
+func (f *Frontier) wake(ctx context.Context, s *owned, queues []string) error {
+	if len(queues) == 0 {
+		return nil
 	}
+	if err := s.coord.Wake(ctx, f.now(), queues); err != nil {
+		s.doubtful.Store(true) // they wait, and nothing else would wake them
+		return err
+	}
+	f.notify()
 	return nil
 }
 
@@ -716,13 +572,15 @@ func (f *Frontier) settleOne(s *owned, l coord.Lease, o *Outcome, now int64, off
 	return retried, wake, err
 }
 
-// Extend prolongs leases by the frontier's time, and says which had not ended before.
-func (f *Frontier) Extend(ctx context.Context, leases []string) (live []bool, until time.Time, err error) {
-	live = make([]bool, len(leases))
+// Extend prolongs leases by the frontier's time, and says of each whether that was done: Extended,
+// Ended or Elsewhere.
+func (f *Frontier) Extend(ctx context.Context, leases []string) (results []SettleResult, until time.Time, err error) {
+	results = make([]SettleResult, len(leases))
 	until = f.o.Now().Add(f.o.Lease)
 	places := make([][]int, f.o.Shards)
 	byShard := make([][]coord.Lease, f.o.Shards)
 	for i, s := range leases {
+		results[i].Result = Ended
 		if number, l, ok := f.parseLease(s); ok {
 			places[number] = append(places[number], i)
 			byShard[number] = append(byShard[number], l)
@@ -732,20 +590,29 @@ func (f *Frontier) Extend(ctx context.Context, leases []string) (live []bool, un
 		if len(part) == 0 {
 			continue
 		}
-		s, release, err := f.use(number)
-		if err != nil {
-			return live, until, err
+		live, err := f.extend(ctx, number, until, part)
+		if err != nil && !elsewhere(err) {
+			return nil, until, err
 		}
-		got, err := s.coord.Extend(ctx, f.now(), until.UnixMilli(), part)
-		release()
-		if err != nil {
-			return live, until, err
-		}
-		for i, ok := range got {
-			live[places[number][i]] = ok
+		for i, place := range places[number] {
+			switch {
+			case err != nil:
+				results[place] = SettleResult{Elsewhere, f.owner(number)}
+			case live[i]:
+				results[place].Result = Extended
+			}
 		}
 	}
-	return live, until, nil
+	return results, until, nil
+}
+
+func (f *Frontier) extend(ctx context.Context, number int, until time.Time, leases []coord.Lease) (live []bool, err error) {
+	s, release, err := f.use(number)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s.coord.Extend(ctx, f.now(), until.UnixMilli(), leases)
 }
 
 // tick returns the URLs of leases that have ended to their queues, and promotes what is due.
@@ -766,11 +633,13 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 	woken := s.files.Promote(now)
 	ended, err := s.coord.Expire(ctx, now)
 	if err != nil {
+		s.doubtful.Store(true)
 		return err
 	}
 	for _, l := range ended {
 		wake, _, err := s.files.Back(l.Seq, 0)
 		if err != nil {
+			s.doubtful.Store(true)
 			return err
 		}
 		if wake {
@@ -780,16 +649,14 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 	if err := s.files.Commit(); err != nil {
 		return err
 	}
-	if err := s.coord.Wake(ctx, now, woken); err != nil {
+	if err := f.wake(ctx, s, woken); err != nil {
 		return err
-	}
-	if len(woken) > 0 {
-		f.notify()
 	}
 	return s.coord.Forget(ctx, now)
 }
 
-// upkeep writes the memory of shards to files. A shard whose files failed is opened again.
+// upkeep writes the memory of shards to files. A shard whose files failed, or that is doubtful, is
+// opened again.
 func (f *Frontier) upkeep(ctx context.Context) (err error) {
 	for _, s := range f.all() {
 		func() {
@@ -800,7 +667,11 @@ func (f *Frontier) upkeep(ctx context.Context) (err error) {
 			failed := s.files.Upkeep()
 			release()
 			if failed != nil {
-				err = errors.Join(err, fmt.Errorf("shard %d: %w", s.number, failed), f.drop(s), s.coord.Disown(ctx))
+				err = errors.Join(err, fmt.Errorf("shard %d: %w", s.number, failed))
+			}
+			if failed != nil || s.doubtful.Load() {
+				f.o.Log.Info("opening a shard again", "shard", s.number)
+				err = errors.Join(err, f.drop(s), s.coord.Disown(ctx), f.claimShard(ctx, s.number, nil))
 			}
 		}()
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/internal/testenv"
@@ -51,10 +53,10 @@ func claim(t *testing.T, f *frontier.Frontier, r frontier.ClaimRequest) []fronti
 	return claims
 }
 
-func settle(t *testing.T, f *frontier.Frontier, want frontier.SettleResult, o frontier.Outcome) {
+func settle(t *testing.T, f *frontier.Frontier, want string, o frontier.Outcome) {
 	t.Helper()
 	got, err := f.Settle(t.Context(), []frontier.Outcome{o})
-	if err != nil || got[0] != want {
+	if err != nil || got[0].Result != want {
 		t.Fatalf("%+v: %v, %v, want %s", o, got, err, want)
 	}
 }
@@ -138,7 +140,7 @@ func TestLeases(t *testing.T) {
 	}
 	c.pass(40 * time.Second)
 	live, until, err := f.Extend(t.Context(), []string{first[0].Lease, "bm8"})
-	if err != nil || !slices.Equal(live, []bool{true, false}) || !until.Equal(c.now().Add(time.Minute)) {
+	if err != nil || live[0].Result != frontier.Extended || live[1].Result != frontier.Ended || !until.Equal(c.now().Add(time.Minute)) {
 		t.Fatal(live, until, err)
 	}
 	c.pass(40 * time.Second)
@@ -152,7 +154,7 @@ func TestLeases(t *testing.T) {
 		t.Fatalf("%+v", second)
 	}
 	settle(t, f, frontier.Ended, frontier.Outcome{Lease: first[0].Lease, Status: 200})
-	if live, _, err := f.Extend(t.Context(), []string{first[0].Lease}); err != nil || live[0] {
+	if live, _, err := f.Extend(t.Context(), []string{first[0].Lease}); err != nil || live[0].Result != frontier.Ended {
 		t.Fatal(live, err)
 	}
 	settle(t, f, frontier.Retried, frontier.Outcome{Lease: second[0].Lease, Error: "no answer"})
@@ -251,4 +253,38 @@ func TestQueuesAreControlled(t *testing.T) {
 	claims(0)
 	c.pass(time.Second)
 	claims(1)
+}
+
+// TestRedisForgets empties Redis under a running frontier: it finds out, what waits is ready again,
+// and leases from before settle nothing.
+func TestRedisForgets(t *testing.T) {
+	c := newClock()
+	server := testenv.NewRedis(t)
+	o := options(t, c, 0)
+	o.Own = time.Second
+	f := start(t, server, o)
+	add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"}, frontier.URL{URL: "https://b.example/"})
+	before := claim(t, f, frontier.ClaimRequest{Max: 1})
+	if len(before) != 1 {
+		t.Fatal(before)
+	}
+	opt, err := redis.ParseURL(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(opt)
+	if err := errors.Join(client.FlushAll(t.Context()).Err(), client.Close()); err != nil {
+		t.Fatal(err)
+	}
+	var after []frontier.Claim
+	for end := time.Now().Add(time.Minute); len(after) < 2 && time.Now().Before(end); {
+		after = append(after, claim(t, f, frontier.ClaimRequest{Max: 5, Wait: time.Second})...)
+	}
+	if len(after) != 2 {
+		t.Fatalf("%+v", after)
+	}
+	settle(t, f, frontier.Ended, frontier.Outcome{Lease: before[0].Lease, Status: 200})
+	for _, cl := range after {
+		settle(t, f, frontier.Settled, frontier.Outcome{Lease: cl.Lease, Status: 200})
+	}
 }

@@ -28,6 +28,8 @@ type SeenState struct {
 	Settled bool
 	Status  uint16
 	Fetched time.Time
+	// Owner is the process that knows, with ErrElsewhere; "" if none does at the moment.
+	Owner string
 }
 
 // Seen says whether a URL was ever added to a crawl, and what became of it. Key is the queue's, if
@@ -43,7 +45,7 @@ func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 	}
 	s, release, err := f.use(f.shardOf(e.Queue))
 	if err != nil {
-		return SeenState{}, err
+		return SeenState{Owner: f.owner(f.shardOf(e.Queue))}, err
 	}
 	defer release()
 	crawl, _, _ = strings.Cut(e.Queue, "\x00")

@@ -70,6 +70,20 @@ func (n Name) Label(at Level) string {
 	return [...]string{n.TLD, n.Domain, n.Sub, n.Path}[at]
 }
 
+// Compare orders names by their labels, from the top-level domain down.
+func (n Name) Compare(other Name) int {
+	if c := strings.Compare(n.TLD, other.TLD); c != 0 {
+		return c
+	}
+	if c := strings.Compare(n.Domain, other.Domain); c != 0 {
+		return c
+	}
+	if c := strings.Compare(n.Sub, other.Sub); c != 0 {
+		return c
+	}
+	return strings.Compare(n.Path, other.Path)
+}
+
 // With returns the name with another label at a level.
 func (n Name) With(at Level, label string) Name {
 	*[...]*string{&n.TLD, &n.Domain, &n.Sub, &n.Path}[at] = label

@@ -84,7 +84,8 @@ func BenchmarkExport(b *testing.B) {
 }
 
 // copyPrepared copies the rows that a load has copied from a prepared binary file into a table like
-// that of the load, and returns how long that took.
+// that of the load, and returns how long that took, the faster of two times: a checkpoint may come
+// in between.
 func copyPrepared(b *testing.B, s *setup, run string, rows int64) time.Duration {
 	b.Helper()
 	p, err := readPlan(b.Context(), s.store, run)
@@ -99,6 +100,9 @@ func copyPrepared(b *testing.B, s *setup, run string, rows int64) time.Duration 
 	for i := range p.Chunks {
 		src, err := newSource(b.Context(), s.store, p, s.opt)
 		if err != nil {
+			b.Fatal(err)
+		}
+		if err := src.numberHosts(&p.Chunks[i]); err != nil {
 			b.Fatal(err)
 		}
 		r := newCopyReader(func(w *copyReader) error { return src.copy(&p.Chunks[i], w) })
@@ -118,19 +122,24 @@ func copyPrepared(b *testing.B, s *setup, run string, rows int64) time.Duration 
 		b.Fatal(err)
 	}
 	f.Close()
+	return min(copyFile(b, s, file, rows), copyFile(b, s, file, rows))
+}
+
+func copyFile(b *testing.B, s *setup, file string, rows int64) time.Duration {
+	b.Helper()
 	c := s.connect()
 	ctx := context.Background()
 	if _, err := c.Exec(ctx, "DROP TABLE IF EXISTS prepared; CREATE TABLE prepared (LIKE urls) PARTITION BY RANGE (domain64);"+
 		"CREATE TABLE prepared_all PARTITION OF prepared (CHECK ("+everything.check()+")) FOR VALUES "+everything.values(), simple); err != nil {
 		b.Fatal(err)
 	}
-	f, err = os.Open(file)
+	f, err := os.Open(file)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Close()
 	started := time.Now()
-	tag, err := c.PgConn().CopyFrom(ctx, f, "COPY prepared ("+copyColumns+") FROM STDIN (FORMAT binary)")
+	tag, err := c.PgConn().CopyFrom(ctx, f, "COPY prepared_all ("+copyColumns+") FROM STDIN (FORMAT binary)")
 	took := time.Since(started)
 	if err != nil || tag.RowsAffected() != rows {
 		b.Fatalf("%d rows copied, want %d: %v", tag.RowsAffected(), rows, err)

@@ -2,32 +2,20 @@ package postgres
 
 import (
 	"cmp"
-	"context"
-	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
-	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/takedown"
 )
 
-// cacheBytes is what is kept of a segment's frames.
+// cacheBytes is what a step keeps of the frames of all segments.
 const cacheBytes = 32 << 20
-
-// openSegment opens what an export reads of a segment.
-func openSegment(ctx context.Context, store blob.Store, s *manifest.Segment) (*segment.Segment, error) {
-	ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-	return segment.Open(ctx, store, ref, segment.Options{
-		Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: true, WholeFiles: true,
-	})
-}
 
 // batchName names a batch as the database does.
 type batchName struct {
@@ -86,6 +74,9 @@ func (p *planner) divideBy(ids map[batchName]*planBatch, size int64) error {
 				at = len(p.plan.Stored)
 				to[batchName{b.DatasetID, name}] = at
 				p.plan.Stored = append(p.plan.Stored, stored{Members: map[string]int32{}})
+				if b.Union == "" {
+					p.plan.Stored[at].Batch = b.Batch
+				}
 			}
 			p.plan.Stored[at].Members[b.Batch] = pb.ID
 		}
@@ -125,7 +116,7 @@ func (p *planner) open(i int) (*segment.Segment, error) {
 		p.segments = make([]*segment.Segment, len(p.version.Segments))
 	}
 	if p.segments[i] == nil {
-		s, err := openSegment(p.ctx, p.store, &p.version.Segments[i])
+		s, err := scan.OpenSegment(p.ctx, p.store, &p.version.Segments[i], p.cache)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +168,7 @@ func (p *planner) domainReads(
 					r = &read{Segment: at, File: t.FileID, Dataset: f.DatasetID, Stored: stored}
 				}
 				r.Rows += t.Rows
-				r.Runs = append(r.Runs, run{t.RowGroup, t.FirstRow, t.Rows})
+				r.Runs = append(r.Runs, scan.Run{Group: t.RowGroup, First: t.FirstRow, Rows: t.Rows})
 			}
 			flush()
 		}
@@ -185,88 +176,21 @@ func (p *planner) domainReads(
 	return nil
 }
 
-// count finds out how many rows the lake shows of each dataset, from the totals of the index.
+// count finds out how many rows the lake shows of each dataset.
 func (p *planner) count() error {
 	doc, err := takedown.Read(p.ctx, p.store, p.plan.Takedowns)
 	if err != nil {
 		return err
 	}
-	shown := map[uint32]int64{}
-	if len(p.domains) == 0 {
-		for i := range p.plan.Datasets {
-			shown[p.plan.Datasets[i].ID] = p.plan.Datasets[i].Dataset.Rows
-		}
+	all := map[uint32]int64{}
+	for i := range p.plan.Datasets {
+		all[p.plan.Datasets[i].ID] = p.plan.Datasets[i].Dataset.Rows
 	}
-	for i := range p.version.Segments {
-		s := &p.version.Segments[i]
-		hidden, err := openHidden(p.ctx, p.store, doc, s)
-		if err != nil {
-			return err
-		}
-		if len(p.domains) == 0 {
-			if hidden != nil {
-				for _, sum := range hidden.Sums() {
-					if p.scope[sum.Dataset] != nil {
-						shown[sum.Dataset] -= sum.Rows
-					}
-				}
-			}
-			continue
-		}
-		var dead *overlay.Overlay
-		if s.Dead != nil {
-			if dead, err = overlay.Open(p.ctx, p.store, overlay.Ref(s.Dead.Overlay), segment.NewFrameCache(cacheBytes)); err != nil {
-				return err
-			}
-		}
-		seg, err := p.open(i)
-		if err != nil {
-			return err
-		}
-		stack := overlay.NewStack(dead, hidden)
-		for _, domain := range p.domains {
-			key := segment.KeyOf(domain)
-			entries, err := seg.Entries(p.ctx, key, 0, 0)
-			if err != nil {
-				return err
-			}
-			for _, e := range entries {
-				if p.scope[e.Dataset] == nil {
-					continue
-				}
-				left, ok, err := stack.Entry(p.ctx, key, e.Dataset)
-				if err != nil {
-					return err
-				}
-				if ok {
-					e.Rows = left.Rows
-				}
-				shown[e.Dataset] += e.Rows
-			}
-		}
-	}
+	shown, err := scan.Count(p.ctx, p.store, p.version, doc, p.domains, all, p.cache)
 	for i := range p.plan.Datasets {
 		p.plan.Datasets[i].Shown = shown[p.plan.Datasets[i].ID]
 	}
-	return nil
-}
-
-// openHidden opens what says which rows of a segment takedowns hide, nil for none.
-func openHidden(ctx context.Context, store blob.Store, doc *takedown.Document, s *manifest.Segment) (*overlay.Overlay, error) {
-	if doc == nil {
-		return nil, nil
-	}
-	of, ok := doc.Find(s.View())
-	if !ok {
-		if len(doc.Segments) == 0 {
-			return nil, nil // there is no rule
-		}
-		return nil, fmt.Errorf("the takedowns were not applied to segment %s yet; the export is tried again", s.ID)
-	}
-	if of.Overlay == nil {
-		return nil, nil
-	}
-	return overlay.Open(ctx, store, overlay.Ref(*of.Overlay), segment.NewFrameCache(cacheBytes))
+	return err
 }
 
 // sampled is about how many domains are looked at to estimate how large TLDs are.
@@ -312,7 +236,7 @@ func (p *planner) large(most int64) (sites, tlds []sized, err error) {
 	for i := range p.version.Segments {
 		s := &p.version.Segments[i]
 		ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-		seg, err := segment.Open(p.ctx, p.store, ref, segment.Options{Cache: segment.NewFrameCache(cacheBytes), CacheDir: temp})
+		seg, err := segment.Open(p.ctx, p.store, ref, segment.Options{Cache: p.cache, CacheDir: temp})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -410,48 +334,81 @@ func (p *planner) ranges(sites, tlds []sized) ([]own, error) {
 	}
 	l := registry.Layout()
 	var ranges []own
-	add := func(n Name, level domain64.Level) error {
-		codes, err := assign(p.ctx, registry, []Name{n})
+	add := func(names []Name, level domain64.Level) error {
+		codes, err := assign(p.ctx, registry, names[:min(len(names), maxRanges-len(ranges))])
 		if err != nil {
 			return err
 		}
-		if at, ok := l.Level(codes[0]); ok && at == level && len(ranges) < MaxPartitions/2 {
-			ranges = append(ranges, ownOf(l, codes[0], n.Host))
+		for i, c := range codes {
+			if at, ok := l.Level(c); ok && at == level {
+				ranges = append(ranges, ownOf(l, c, names[i].Host))
+			}
 		}
 		return nil
 	}
+	var names []Name
 	for _, t := range tlds {
-		if t.name == domain64.IPAddresses {
-			continue // which no host is
-		}
-		if err := add(Name{t.name, t.name}, domain64.TLD); err != nil {
-			return nil, err
+		if t.name != domain64.IPAddresses { // which no host is
+			names = append(names, Name{t.name, t.name})
 		}
 	}
+	if err := add(names, domain64.TLD); err != nil {
+		return nil, err
+	}
+	names = names[:0]
 	for _, s := range sites {
-		if err := add(Name{s.name, s.name}, domain64.Domain); err != nil {
-			return nil, err
-		}
+		names = append(names, Name{s.name, s.name})
+	}
+	if err := add(names, domain64.Domain); err != nil {
+		return nil, err
 	}
 	for _, s := range sites {
+		if len(ranges) == maxRanges {
+			break // hosts are counted by reading the rows of their domain
+		}
 		hosts, err := p.hosts(s.name)
 		if err != nil {
 			return nil, err
 		}
+		names = names[:0]
 		for _, h := range hosts {
 			if h.name != s.name && h.rows >= p.plan.Spec.PartitionRows {
-				if err := add(Name{h.name, s.name}, domain64.Sub); err != nil {
-					return nil, err
-				}
+				names = append(names, Name{h.name, s.name})
 			}
+		}
+		if err := add(names, domain64.Sub); err != nil {
+			return nil, err
 		}
 	}
 	return ranges, nil
 }
 
+// hostCounts counts the rows of hosts. It knows at most maxCounted of them: when there are more, it
+// forgets those with the fewest rows. So a count can be too small, which only chooses tables.
+type hostCounts struct {
+	rows map[string]int64
+	all  int64
+}
+
+// maxCounted bounds the memory of hostCounts to some 64 MiB.
+const maxCounted = 1 << 19
+
+func (h *hostCounts) add(host string, n int64) {
+	h.all += n
+	if have, ok := h.rows[host]; ok {
+		h.rows[host] = have + n
+		return
+	}
+	if len(h.rows) >= maxCounted {
+		few := 4 * h.all / maxCounted // which at most a quarter of them exceed
+		maps.DeleteFunc(h.rows, func(_ string, n int64) bool { return n <= few })
+	}
+	h.rows[strings.Clone(host)] = n // the host is a view of a page
+}
+
 // hosts counts the rows of the hosts of a domain, largest first.
 func (p *planner) hosts(domain string) ([]sized, error) {
-	rows := map[string]int64{}
+	rows := hostCounts{rows: map[string]int64{}}
 	for i := range p.version.Segments {
 		seg, err := p.open(i)
 		if err != nil {
@@ -470,21 +427,21 @@ func (p *planner) hosts(domain string) ([]sized, error) {
 				return nil, err
 			}
 			for _, t := range tuples {
-				if err := p.tupleHosts(seg, t, rows); err != nil {
+				if err := p.tupleHosts(seg, t, &rows); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
 	var out []sized
-	for host, n := range rows {
+	for host, n := range rows.rows {
 		out = append(out, sized{host, n})
 	}
 	slices.SortFunc(out, func(a, b sized) int { return cmp.Or(cmp.Compare(b.rows, a.rows), strings.Compare(a.name, b.name)) })
 	return out, nil
 }
 
-func (p *planner) tupleHosts(seg *segment.Segment, t segment.Tuple, rows map[string]int64) error {
+func (p *planner) tupleHosts(seg *segment.Segment, t segment.Tuple, counts *hostCounts) error {
 	f, err := seg.File(p.ctx, t.FileID)
 	if err != nil {
 		return err
@@ -493,17 +450,17 @@ func (p *planner) tupleHosts(seg *segment.Segment, t segment.Tuple, rows map[str
 	if err != nil {
 		return err
 	}
-	for _, b := range blocks {
-		for first := max(t.FirstRow, b.FirstRow); first < min(t.FirstRow+t.Rows, b.FirstRow+b.Rows()); {
-			n := min(batchRows, min(t.FirstRow+t.Rows, b.FirstRow+b.Rows())-first)
-			c, err := partreader.ReadColumns(p.ctx, p.store, f.Path, b, first, n, part.ColHost)
-			if err != nil {
-				return err
+	// Rows of other batches, or hidden ones, count as well.
+	from := scan.Part{Key: f.Path, Batch: f.Batch}
+	for rows, err := range from.Read(p.ctx, p.store, blocks, []scan.Run{{Group: t.RowGroup, First: t.FirstRow, Rows: t.Rows}}, part.ColHost) {
+		if err != nil {
+			return err
+		}
+		for i := 0; i < len(rows.Host); {
+			first := i
+			for i++; i < len(rows.Host) && rows.Host[i] == rows.Host[first]; i++ {
 			}
-			for _, h := range c.Host {
-				rows[h]++
-			}
-			first += n
+			counts.add(rows.Host[first], int64(i-first))
 		}
 	}
 	return nil

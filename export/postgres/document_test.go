@@ -18,6 +18,7 @@ import (
 // TestDocumentedSQLRuns runs every statement of docs/postgres.md, and checks that queries of a site
 // read its partition alone.
 func TestDocumentedSQLRuns(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.spec.PartitionRows = 30
 	urls := append(urlsOf("example.com", 2, 40), "https://www.example.com/a?b=1")

@@ -2,14 +2,13 @@ package postgres
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
 
 	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // The columns of COPY, in the order of tuple's fields.
@@ -64,25 +63,17 @@ func (t *tuple) add(c *part.Columns, i int) {
 // neighbours; each batch among them becomes a tuple. It takes no memory for a row.
 type encoder struct {
 	dataset uint32
-	// batches are the numbers of the batches whose rows are wanted.
+	// batches are the numbers of the batches.
 	batches map[string]int32
-	rules   *takedown.Rules
+	// number returns the number of a host that is not the one of the row before.
+	number func(Name) (domain64.Code, error)
 	// weaken makes keys collide in tests.
 	weaken func(uint64) uint64
-
-	// numbers are those of the hosts of the rows that are encoded.
-	numbers map[string]domain64.Code
 
 	out        []byte
 	rows, urls int64
 
-	// of are the numbers of the batches of the rows that pick has seen, 0 for those that are not
-	// encoded.
-	of []int32
-
-	// domain and matcher, and batch and batchID, are what pick looked up last.
-	domain  string
-	matcher *takedown.Matcher
+	// batch and batchID are those of the last row.
 	batch   string
 	batchID int32
 
@@ -93,46 +84,25 @@ type encoder struct {
 	scheme, host string
 	port         int32
 	hash, sum    uint64
-	number       domain64.Code
+	code         domain64.Code
 	path         string
 	tuples       []tuple
 }
 
-// pick chooses the rows of c: those of wanted batches that no takedown hides. It calls each with
-// the name of every host of these rows, at least once.
-func (e *encoder) pick(c *part.Columns, each func(Name)) {
-	e.of = e.of[:0]
-	host := ""
-	for i := range c.Rows {
-		if b := c.Batch[i]; b != e.batch {
-			e.batch, e.batchID = b, e.batches[b]
-		}
-		id := e.batchID
-		if id != 0 {
-			if c.Domain[i] != e.domain {
-				e.domain = c.Domain[i]
-				e.matcher = e.rules.For(e.domain)
-			}
-			if e.matcher != nil && e.matcher.Hides(&takedown.Row{
-				Dataset: e.dataset, Scheme: c.Scheme[i], Host: c.Host[i], Path: c.PathQuery[i], Port: c.Port[i],
-				TS: c.TS[i], HasTS: c.HasTS[i],
-			}) {
-				id = 0
-			} else if c.Host[i] != host {
-				host = c.Host[i]
-				each(Name{host, c.Domain[i]})
-			}
-		}
-		e.of = append(e.of, id)
+// batchOf returns the number of a batch.
+func (e *encoder) batchOf(batch string) int32 {
+	if batch != e.batch {
+		e.batch, e.batchID = batch, e.batches[batch]
 	}
+	return e.batchID
 }
 
-// add encodes the rows of c that pick has chosen. The last URL stays open: its rows may go on.
-func (e *encoder) add(c *part.Columns) error {
-	for i, id := range e.of {
-		if id == 0 {
-			continue
-		}
+// add encodes rows. The last URL stays open: its rows may go on.
+func (e *encoder) add(rows scan.Rows) error {
+	c := rows.Columns
+	for n := range rows.Len() {
+		i := rows.At(n)
+		id := e.batchOf(rows.BatchAt(i))
 		if !e.open || c.PathQuery[i] != e.path || c.Host[i] != e.host || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
 			if err := e.begin(c, i); err != nil {
 				return err
@@ -154,12 +124,14 @@ func (e *encoder) add(c *part.Columns) error {
 // begin ends the open URL and begins that of row i.
 func (e *encoder) begin(c *part.Columns, i int) error {
 	e.end()
-	if c.Host[i] != e.host || c.Scheme[i] != e.scheme || c.Port[i] != e.port || !e.open {
-		number, ok := e.numbers[c.Host[i]]
-		if !ok {
-			return fmt.Errorf("the host %s has no number", c.Host[i])
+	if other := c.Host[i] != e.host || !e.open; other || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
+		if other {
+			var err error
+			if e.code, err = e.number(Name{c.Host[i], c.Domain[i]}); err != nil {
+				return err
+			}
 		}
-		e.number, e.scheme, e.host, e.port = number, c.Scheme[i], c.Host[i], c.Port[i]
+		e.scheme, e.host, e.port = c.Scheme[i], c.Host[i], c.Port[i]
 		e.origin = append(append(append(e.origin[:0], e.scheme...), "://"...), e.host...)
 		name := e.host
 		if len(name) > 1 && name[0] == '[' {
@@ -201,7 +173,7 @@ func (e *encoder) end() {
 		e.urls++
 		out := e.out
 		out = binary.BigEndian.AppendUint16(out, copyFields)
-		out = append64(out, uint64(e.number))
+		out = append64(out, uint64(e.code))
 		out = append64(out, key)
 		if t.hasTS {
 			out = append64(out, uint64(timestamp(t.firstTS)))

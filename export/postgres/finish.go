@@ -5,14 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/urlake/urlake/export/domain64"
+	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // Result is the result of an export.
@@ -37,28 +37,11 @@ type Result struct {
 // hold keeps a garbage collector from deleting what a version refers to, until the returned
 // function is called.
 func hold(ctx context.Context, store blob.Store, version string) (release func(), err error) {
-	h := lease.Hold(ctx, store, lease.Options{Program: "urlake export postgres"})
-	release = func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
-		defer cancel()
-		h.Close(ctx)
-	}
-	if err := h.Set(ctx, []string{version}); err != nil {
-		release()
-		return nil, fmt.Errorf("lease of version %s: %w", version, err)
-	}
-	m, _, err := manifest.Read(ctx, store)
-	if err == nil {
-		_, err = m.Version(version)
-	}
-	if errors.Is(err, manifest.ErrNoVersion) || errors.Is(err, manifest.ErrUnknownVersion) {
+	release, err = scan.Hold(ctx, store, version, "urlake export postgres")
+	if errors.Is(err, scan.ErrDropped) {
 		err = inputf("version %s was dropped from the lake while it was exported; export a newer one", version)
 	}
-	if err != nil {
-		release()
-		return nil, err
-	}
-	return release, nil
+	return release, err
 }
 
 // indexMemory is what PostgreSQL may use to build an index.
@@ -90,11 +73,11 @@ func Index(ctx context.Context, store blob.Store, run string, number int, opt Op
 
 func index(ctx context.Context, c *pgx.Conn, p *plan, table string, opt Options) error {
 	return pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-		if err := fence(ctx, tx, p.Load); err != nil {
+		if err := fence(ctx, tx, &opt, p.Load, "SHARE"); err != nil {
 			return err
 		}
 		for _, sql := range []string{
-			"SET LOCAL lock_timeout = '" + chunkWait + "'", "SET LOCAL maintenance_work_mem = '" + indexMemory + "'",
+			"SET LOCAL maintenance_work_mem = '" + indexMemory + "'",
 			"SET LOCAL work_mem = '" + indexMemory + "'",
 		} {
 			if _, err := tx.Exec(ctx, sql); err != nil {
@@ -106,7 +89,7 @@ func index(ctx context.Context, c *pgx.Conn, p *plan, table string, opt Options)
 			Scan(&done); err != nil || done {
 			return err
 		}
-		primary := "ALTER TABLE " + quote(table) + " ADD PRIMARY KEY (domain64, key, batch_id)"
+		primary := p.primaryKey(table)
 		sub, err := tx.Begin(ctx)
 		if err != nil {
 			return err
@@ -179,7 +162,11 @@ func Finish(ctx context.Context, store blob.Store, run string, opt Options) (Res
 	if err != nil || done {
 		return f.out, err
 	}
-	if err := f.run(); err != nil {
+	if err = f.run(); hasCode(err, codeUnique) {
+		err = inputf("rows that version %s adds are in the database already: rows were added by hand; "+
+			"remove them, or load everything anew with --rebuild: %v", p.Version, explain("add rows", err))
+	}
+	if err != nil {
 		return Result{}, explain("finish the export of version "+p.Version, err)
 	}
 	return f.out, nil
@@ -230,11 +217,7 @@ func (f *finisher) exec(sql string, args ...any) (int64, error) {
 func (f *finisher) run() error {
 	return pgx.BeginFunc(f.ctx, f.c, func(tx pgx.Tx) error {
 		f.tx, f.out = tx, Result{Version: f.p.Version, TakedownEpoch: f.p.TakedownEpoch, Whole: f.p.Whole}
-		var one int
-		err := tx.QueryRow(f.ctx, "SELECT 1 FROM load WHERE load = $1 FOR UPDATE", f.p.Load).Scan(&one)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errOver
-		}
+		err := fence(f.ctx, tx, &f.opt, f.p.Load, "UPDATE")
 		if err != nil {
 			return err
 		}
@@ -301,33 +284,21 @@ func (f *finisher) replace() error {
 
 // change removes and adds rows of the tables that are read.
 func (f *finisher) change() error {
-	for _, t := range append([]string{urlsTable}, side...) {
-		if len(f.p.Drop) > 0 {
-			n, err := f.exec("DELETE FROM "+t+" WHERE batch_id = ANY($1)", f.p.Drop)
-			if err != nil {
-				return err
-			}
-			if t == urlsTable {
-				f.out.Removed += n
-			}
-		}
+	if _, err := f.exec("CREATE TEMPORARY TABLE gone (number bigint NOT NULL) ON COMMIT DROP"); err != nil {
+		return err
 	}
-	if len(f.p.Reloaded) > 0 {
-		for _, t := range []string{urlsTable, "collisions"} {
-			n, err := f.exec("DELETE FROM "+t+" WHERE domain64 = ANY(ARRAY(SELECT number FROM domain64 WHERE domain = ANY($1)))", f.p.Reloaded)
-			if err != nil {
-				return err
-			}
-			if t == urlsTable {
-				f.out.Removed += n
-			}
-		}
-		if _, err := f.exec(`DELETE FROM id_map m USING unnest($1::text[]) d (domain)
-			WHERE substring(m.requested_url FROM '^[a-z]+://(\[[^]]*\]|[^/:]*)') IN (SELECT host FROM domain64 h WHERE h.domain = d.domain)
-			OR substring(m.canonical_url FROM '^[a-z]+://(\[[^]]*\]|[^/:]*)') IN (SELECT host FROM domain64 h WHERE h.domain = d.domain)`,
-			f.p.Reloaded); err != nil {
+	const dropped, reloaded = "batch_id = ANY($1)", "domain64 = ANY(ARRAY(SELECT number FROM domain64 WHERE domain = ANY($1)))"
+	for _, t := range []string{urlsTable, "collisions"} {
+		if err := f.remove(t, dropped, f.p.Drop); err != nil {
 			return err
 		}
+		if err := f.remove(t, reloaded, f.p.Reloaded); err != nil {
+			return err
+		}
+	}
+	// With an id_map, rules that change have everything loaded anew.
+	if _, err := f.exec("DELETE FROM id_map WHERE "+dropped, f.p.Drop); err != nil {
+		return err
 	}
 	// What is there stays, and another URL with its key goes beside.
 	if _, err := f.exec(`WITH other AS (DELETE FROM ` + staged + ` s USING ` + urlsTable + ` u
@@ -346,6 +317,17 @@ func (f *finisher) change() error {
 		}
 	}
 	return nil
+}
+
+// remove removes rows, and notes their hosts in the table gone.
+func (f *finisher) remove(table, where string, of any) error {
+	var n int64
+	err := f.tx.QueryRow(f.ctx, "WITH d AS (DELETE FROM "+table+" WHERE "+where+" RETURNING domain64), "+
+		"g AS (INSERT INTO gone SELECT DISTINCT domain64 FROM d) SELECT count(*) FROM d", of).Scan(&n)
+	if table == urlsTable {
+		f.out.Removed += n
+	}
+	return err
 }
 
 // names writes the numbers of hosts. A number that stands for another host is an error: numbers are
@@ -386,16 +368,17 @@ func (f *finisher) names() error {
 			return err
 		}
 	}
-	if len(f.p.Reloaded) > 0 {
-		// Hosts that takedowns hide are not told.
-		if _, err := f.exec(`DELETE FROM domain64 d WHERE d.domain = ANY($1)
-			AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.domain64 BETWEEN d.number AND d.number | CASE d.level WHEN 2 THEN ~$2::bigint ELSE 0 END)
-			AND NOT EXISTS (SELECT 1 FROM collisions u WHERE u.domain64 BETWEEN d.number AND d.number | CASE d.level WHEN 2 THEN ~$2::bigint ELSE 0 END)`,
-			f.p.Reloaded, site.Signed()); err != nil {
-			return err
-		}
+	if f.p.Whole {
+		return nil
 	}
-	return nil
+	// Names of which no URL is left go, and so do those above them: takedowns hide them, too.
+	const within = "BETWEEN d.number AND d.number | CASE d.level WHEN 1 THEN ~$1::bigint WHEN 2 THEN ~$2::bigint ELSE 0 END"
+	_, err = f.exec(`DELETE FROM domain64 d
+		WHERE d.number IN (SELECT number FROM gone UNION SELECT number & $2::bigint FROM gone UNION SELECT number & $1::bigint FROM gone)
+		AND NOT EXISTS (SELECT 1 FROM urls u WHERE u.domain64 `+within+`)
+		AND NOT EXISTS (SELECT 1 FROM collisions u WHERE u.domain64 `+within+`)`,
+		tld.Signed(), site.Signed())
+	return err
 }
 
 // lists writes which batches and rules the tables have.
@@ -542,7 +525,7 @@ func (f *finisher) attach() error {
 		// Parents come first. A parent takes over the keys that its partitions have.
 		t := f.p.Partitions[len(f.p.Partitions)-1-i]
 		if t.Divided {
-			if _, err := f.exec("ALTER TABLE " + quote(loadName(t.Name)) + " ADD PRIMARY KEY (domain64, key, batch_id)"); err != nil {
+			if _, err := f.exec(f.p.primaryKey(loadName(t.Name))); err != nil {
 				return err
 			}
 		}
@@ -563,15 +546,16 @@ func (f *finisher) attach() error {
 		if _, err := f.exec("ALTER TABLE " + name + " RENAME TO " + quote(t.Name)); err != nil {
 			return err
 		}
-		if _, err := f.exec("ALTER INDEX " + quote(keyName(loadName(t.Name))) + " RENAME TO " + quote(keyName(t.Name))); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
-// keyName is the name that PostgreSQL gives to the primary key of a table with a short name.
-func keyName(table string) string { return table + "_pkey" }
+// primaryKey gives a table of the load its primary key. The number of the load is part of its name,
+// so that the key of a partition that was detached, and perhaps renamed, is not in its way.
+func (p *plan) primaryKey(table string) string {
+	return fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s PRIMARY KEY (domain64, key, batch_id)",
+		quote(table), quote(fmt.Sprintf("%s_key%d", strings.TrimPrefix(table, loadName("")), p.Load)))
+}
 
 // locked says who holds the lock.
 func (f *finisher) locked(err error) error {

@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"encoding/json"
 
+	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/export/urlkey"
 	"github.com/urlake/urlake/lake"
-	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -21,9 +21,9 @@ type idMapper struct {
 	batch int32
 }
 
-// mapURLs encodes which canonical URL the extras of the picked rows have. A row without one, or
+// mapURLs encodes which canonical URL the extras of rows have. A row without one, or
 // with one that is no URL, has no entry; neither has a row whose URL is its own canonical URL.
-func (s *source) mapURLs(e *encoder, c *part.Columns, field string) error {
+func (s *source) mapURLs(e *encoder, rows scan.Rows, field string) error {
 	if s.idMap == nil {
 		list, err := lake.LoadSuffixList(s.ctx, s.store, s.version.PublicSuffix)
 		if err != nil {
@@ -31,10 +31,13 @@ func (s *source) mapURLs(e *encoder, c *part.Columns, field string) error {
 		}
 		s.idMap = &idMapper{list: list}
 	}
-	for i, id := range e.of {
-		if id == 0 || c.Extras[i] == "" {
+	c := rows.Columns
+	for n := range rows.Len() {
+		i := rows.At(n)
+		if c.Extras[i] == "" {
 			continue
 		}
+		id := e.batchOf(rows.BatchAt(i))
 		var extras map[string]json.RawMessage
 		var text string
 		if json.Unmarshal([]byte(c.Extras[i]), &extras) != nil || json.Unmarshal(extras[field], &text) != nil || text == "" {

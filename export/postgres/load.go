@@ -1,34 +1,31 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"iter"
+	"runtime/debug"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/urlake/urlake/export/domain64"
-	"github.com/urlake/urlake/export/domain64/numbers"
-	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/takedown"
 )
 
 const (
-	// batchRows is how many rows are decoded at once.
-	batchRows = 32 << 10
 	// bufferBytes is the size of the buffers that are handed to the connection, of which there are
 	// buffers. A row may exceed one.
 	bufferBytes = 512 << 10
 	buffers     = 4
-	// knownHosts bounds the hosts whose numbers are remembered.
-	knownHosts = 1 << 18
 )
 
 // Loaded is the result of Load.
@@ -63,20 +60,31 @@ func Load(ctx context.Context, store blob.Store, run string, number int, opt Opt
 	return out, explain(fmt.Sprintf("load chunk %d of %d", number+1, len(p.Chunks)), err)
 }
 
-// chunkWait is how long a step waits for another one that does the same.
-const chunkWait = "30s"
+// stepWait is how long a step waits for another one that does the same.
+const stepWait = 30 * time.Second
 
 func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number int, opt Options) (Loaded, error) {
 	var out Loaded
+	const loaded = "SELECT rows, urls FROM load_chunks WHERE load = $1 AND chunk = $2"
+	err := c.QueryRow(ctx, loaded, p.Load, number).Scan(&out.Rows, &out.URLs)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return out, err
+	}
+	s, err := newSource(ctx, store, p, opt)
+	if err != nil {
+		return out, err
+	}
+	defer s.close()
+	// Commits of the registry would keep the transaction, and its COPY, waiting.
+	if err := s.numberHosts(&p.Chunks[number]); err != nil {
+		return out, err
+	}
 	tx, err := c.Begin(ctx)
 	if err != nil {
 		return out, err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a Commit there is nothing to roll back
-	if err := fence(ctx, tx, p.Load); err != nil {
-		return out, err
-	}
-	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+chunkWait+"'"); err != nil {
+	if err := fence(ctx, tx, &opt, p.Load, "SHARE"); err != nil {
 		return out, err
 	}
 	done, err := tx.Exec(ctx, "INSERT INTO load_chunks (load, chunk) VALUES ($1, $2) ON CONFLICT DO NOTHING", p.Load, number)
@@ -87,16 +95,15 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 		return out, err
 	}
 	if done.RowsAffected() == 0 {
-		err := tx.QueryRow(ctx, "SELECT rows, urls FROM load_chunks WHERE load = $1 AND chunk = $2", p.Load, number).Scan(&out.Rows, &out.URLs)
+		err := tx.QueryRow(ctx, loaded, p.Load, number).Scan(&out.Rows, &out.URLs)
 		return out, err
 	}
-	s, err := newSource(ctx, store, p, opt)
-	if err != nil {
-		return out, err
+	into := staged
+	if leaves := p.leaves(); len(leaves) == 1 {
+		into = leaves[0] // so that PostgreSQL need not look for a partition of each row
 	}
-	defer s.close()
 	r := newCopyReader(func(w *copyReader) error { return s.copy(&p.Chunks[number], w) })
-	_, err = c.PgConn().CopyFrom(ctx, r, "COPY "+staged+" ("+copyColumns+") FROM STDIN (FORMAT binary)")
+	_, err = c.PgConn().CopyFrom(ctx, r, "COPY "+quote(into)+" ("+copyColumns+") FROM STDIN (FORMAT binary)")
 	if failed := r.stop(); failed != nil && !errors.Is(failed, errStopped) {
 		err = failed // what made the COPY fail
 	}
@@ -106,7 +113,7 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 	for _, more := range []struct {
 		into string
 		rows *spool
-	}{{"load_hosts (number, host, domain)", &s.hostRows}, {"load_id_map (" + idMapColumns + ")", &s.mapRows}} {
+	}{{"load_hosts (number, host, domain)", &s.hosts.rows}, {"load_id_map (" + idMapColumns + ")", &s.mapRows}} {
 		if more.rows.empty() {
 			continue
 		}
@@ -131,10 +138,14 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 // errOver tells a step that another export has begun, or that its own has ended.
 var errOver = &InputError{"the export is over, or another one of the schema has taken its place; start it again"}
 
-// fence keeps the load as it is until the transaction ends, and fails if it is over.
-func fence(ctx context.Context, tx pgx.Tx, number int64) error {
+// fence locks the row of a load FOR SHARE or FOR UPDATE until the transaction ends, and fails if
+// the load is over. It also bounds how long the transaction waits for locks.
+func fence(ctx context.Context, tx pgx.Tx, opt *Options, number int64, lock string) error {
+	if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", cmp.Or(opt.wait, stepWait).Milliseconds())); err != nil {
+		return err
+	}
 	var one int
-	err := tx.QueryRow(ctx, "SELECT 1 FROM load WHERE load = $1 FOR SHARE", number).Scan(&one)
+	err := tx.QueryRow(ctx, "SELECT 1 FROM load WHERE load = $1 FOR "+lock, number).Scan(&one)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errOver
 	}
@@ -149,11 +160,9 @@ type source struct {
 	opt      Options
 	version  *manifest.Version
 	rules    *takedown.Rules
-	registry *numbers.Registry
 	segments map[int]*segment.Segment
-	known    map[string]domain64.Code
-	missing  []Name
-	hostRows spool
+	cache    *segment.FrameCache
+	hosts    hosts
 	mapRows  spool
 	idMap    *idMapper
 
@@ -161,7 +170,10 @@ type source struct {
 }
 
 func newSource(ctx context.Context, store blob.Store, p *plan, opt Options) (*source, error) {
-	s := &source{hostRows: spool{dir: opt.TempDir}, mapRows: spool{dir: opt.TempDir}, ctx: ctx, store: store, plan: p, opt: opt, segments: map[int]*segment.Segment{}, known: map[string]domain64.Code{}}
+	s := &source{
+		ctx: ctx, store: store, plan: p, opt: opt, mapRows: spool{dir: opt.TempDir},
+		segments: map[int]*segment.Segment{}, cache: segment.NewFrameCache(cacheBytes),
+	}
 	var err error
 	if s.version, err = manifest.ReadVersion(ctx, store, p.Ref); err != nil {
 		return nil, err
@@ -169,7 +181,8 @@ func newSource(ctx context.Context, store blob.Store, p *plan, opt Options) (*so
 	if s.rules, err = rulesOf(ctx, store, p.Takedowns); err != nil {
 		return nil, err
 	}
-	s.registry, err = p.registry(store)
+	s.hosts = hosts{known: map[string]domain64.Code{}, written: map[domain64.Code]bool{}, rows: spool{dir: opt.TempDir}}
+	s.hosts.registry, err = p.registry(store)
 	return s, err
 }
 
@@ -177,19 +190,19 @@ func (s *source) close() {
 	for _, seg := range s.segments {
 		seg.Close()
 	}
-	s.hostRows.close()
+	s.hosts.rows.close()
 	s.mapRows.close()
 }
 
-// copy encodes the rows of a chunk.
+// copy encodes the rows of a chunk, whose hosts have numbers.
 func (s *source) copy(c *chunk, w *copyReader) error {
-	e := &encoder{rules: s.rules, weaken: s.opt.weaken, numbers: s.known}
+	e := &encoder{weaken: s.opt.weaken, number: s.hosts.next}
 	e.out = append(e.out, copyHeader...)
 	for i := range c.Reads {
 		r := &c.Reads[i]
 		e.dataset, e.batches = r.Dataset, s.plan.Stored[r.Stored].Members
 		e.batch, e.batchID = "", 0
-		if err := s.read(r, e, w); err != nil {
+		if err := s.copyPart(r, e, w); err != nil {
 			return err
 		}
 		e.finish()
@@ -202,15 +215,58 @@ func (s *source) copy(c *chunk, w *copyReader) error {
 
 // columns are what a row of urls is made of.
 var columns = []part.Column{
-	part.ColBatch, part.ColScheme, part.ColPort, part.ColDomain, part.ColHost, part.ColTS, part.ColSize, part.ColPathQuery,
+	part.ColScheme, part.ColPort, part.ColDomain, part.ColHost, part.ColTS, part.ColSize, part.ColPathQuery,
 }
 
-// read encodes the rows of a part.
-func (s *source) read(r *read, e *encoder, w *copyReader) error {
+// copyPart encodes the rows of a part.
+func (s *source) copyPart(r *read, e *encoder, w *copyReader) error {
+	cols := columns
+	canonical := s.canonical(r.Dataset)
+	if canonical != "" {
+		cols = append(cols[:len(cols):len(cols)], part.ColExtras)
+	}
+	read := int64(0)
+	for rows, err := range s.read(r, s.rules, cols...) {
+		if err != nil {
+			return err
+		}
+		if err := e.add(rows); err != nil {
+			return err
+		}
+		if canonical != "" {
+			if err := s.mapURLs(e, rows, canonical); err != nil {
+				return err
+			}
+		}
+		if err := s.hosts.rows.flush(); err != nil {
+			return err
+		}
+		if len(e.out) >= bufferBytes {
+			if err := w.write(&e.out); err != nil {
+				return err
+			}
+		}
+		read += int64(rows.Rows)
+		s.opt.report(s.rows + read)
+	}
+	return nil
+}
+
+// read yields the rows of a part that are wanted and that rules do not hide.
+func (s *source) read(r *read, rules *takedown.Rules, columns ...part.Column) iter.Seq2[scan.Rows, error] {
+	return func(yield func(scan.Rows, error) bool) {
+		err := s.readRuns(r, rules, columns, func(rows scan.Rows) bool { return yield(rows, nil) })
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(scan.Rows{}, err)
+		}
+	}
+}
+
+func (s *source) readRuns(r *read, rules *takedown.Rules, columns []part.Column, each func(scan.Rows) bool) error {
 	seg, ok := s.segments[r.Segment]
 	if !ok {
 		var err error
-		if seg, err = openSegment(s.ctx, s.store, &s.version.Segments[r.Segment]); err != nil {
+		if seg, err = scan.OpenSegment(s.ctx, s.store, &s.version.Segments[r.Segment], s.cache); err != nil {
 			return err
 		}
 		s.segments[r.Segment] = seg
@@ -219,28 +275,19 @@ func (s *source) read(r *read, e *encoder, w *copyReader) error {
 	if err != nil {
 		return err
 	}
-	cols := columns
-	canonical := s.canonical(r.Dataset)
-	if canonical != "" {
-		cols = append(cols[:len(cols):len(cols)], part.ColExtras)
+	from := &s.plan.Stored[r.Stored]
+	p := scan.Part{
+		Dataset: r.Dataset, Key: f.Path, Batch: from.Batch, Rules: rules,
+		Live: func(batch string) bool { return from.Members[batch] != 0 },
 	}
-	scan := postings.PartScanner{Key: f.Path, Read: func(ctx context.Context, off, n int64) ([]byte, error) {
-		return s.store.ReadRange(ctx, f.Path, off, n)
-	}}
-	take := func(c *part.Columns) error {
-		if err := s.number(e, c); err != nil {
-			return err
-		}
-		if err := e.add(c); err != nil {
-			return err
-		}
-		if canonical != "" {
-			if err := s.mapURLs(e, c, canonical); err != nil {
+	all := func(blocks []*part.PageIndexBlock, runs []scan.Run) error {
+		for rows, err := range p.Read(s.ctx, s.store, blocks, runs, columns...) {
+			if err != nil {
 				return err
 			}
-		}
-		if len(e.out) >= bufferBytes {
-			return w.write(&e.out)
+			if !each(rows) {
+				return errStopped
+			}
 		}
 		return nil
 	}
@@ -249,66 +296,18 @@ func (s *source) read(r *read, e *encoder, w *copyReader) error {
 		if err != nil {
 			return err
 		}
-		read := int64(0)
-		for rows, err := range scan.Scan(s.ctx, blocks, batchRows, cols) {
-			if err != nil {
-				return err
-			}
-			if err := take(rows.Columns); err != nil {
-				return err
-			}
-			read += int64(rows.Rows)
-			s.opt.report(s.rows + read)
-		}
-		return nil
+		return all(blocks, nil)
 	}
-	for _, run := range r.Runs {
+	for i, run := range r.Runs {
 		blocks, err := seg.PageBlocks(s.ctx, r.File, run.Group, run.First, run.Rows)
 		if err != nil {
 			return err
 		}
-		for _, b := range blocks {
-			for first, end := max(run.First, b.FirstRow), min(run.First+run.Rows, b.FirstRow+b.Rows()); first < end; {
-				n := min(batchRows, end-first)
-				c, err := partreader.ReadColumns(s.ctx, s.store, f.Path, b, first, n, cols...)
-				if err != nil {
-					return err
-				}
-				if err := take(c); err != nil {
-					return err
-				}
-				first += n
-			}
+		if err := all(blocks, r.Runs[i:i+1]); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// number picks the rows of c and gives their hosts numbers.
-func (s *source) number(e *encoder, c *part.Columns) error {
-	if len(s.known) > knownHosts {
-		clear(s.known)
-	}
-	s.missing = s.missing[:0]
-	e.pick(c, func(n Name) {
-		if _, ok := s.known[n.Host]; !ok {
-			n = Name{strings.Clone(n.Host), strings.Clone(n.Domain)}
-			s.known[n.Host] = 0
-			s.missing = append(s.missing, n)
-		}
-	})
-	if len(s.missing) == 0 {
-		return nil
-	}
-	codes, err := assign(s.ctx, s.registry, s.missing)
-	if err != nil {
-		return err
-	}
-	for i, n := range s.missing {
-		s.known[n.Host] = codes[i]
-		s.hostRows.buf = hostRow(s.hostRows.buf, codes[i], n)
-	}
-	return s.hostRows.flush()
 }
 
 // canonical is the field of a dataset's extras that has canonical URLs, "" for none.
@@ -328,6 +327,7 @@ type copyReader struct {
 	free    chan []byte
 	stopped chan struct{}
 	err     error // of the goroutine, set before full is closed
+	fault   any   // what it panicked with, and its stack
 	reading []byte
 	rest    []byte
 }
@@ -340,21 +340,16 @@ func newCopyReader(fill func(*copyReader) error) *copyReader {
 		r.free <- nil
 	}
 	go func() {
-		r.err = contain(func() error { return fill(r) })
-		close(r.full)
+		defer close(r.full)
+		defer func() {
+			if r.fault = recover(); r.fault != nil {
+				r.fault = fmt.Sprintf("%v\n%s", r.fault, debug.Stack())
+				r.err = errStopped
+			}
+		}()
+		r.err = fill(r)
 	}()
 	return r
-}
-
-// contain returns a panic of f as an error: it runs in a goroutine of its own, where a panic would
-// end the worker.
-func contain(f func() error) (err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("panic: %v", fault)
-		}
-	}()
-	return f()
 }
 
 // write hands over a buffer and sets it to an empty one.
@@ -394,10 +389,14 @@ func (r *copyReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// stop ends the goroutine and returns its error, errStopped if it was not done.
+// stop ends the goroutine and returns its error, errStopped if it was not done. A panic of the
+// goroutine is one of the caller, who knows what to do about it.
 func (r *copyReader) stop() error {
 	close(r.stopped)
 	for range r.full { // wait for it
+	}
+	if r.fault != nil {
+		panic(r.fault)
 	}
 	return r.err
 }

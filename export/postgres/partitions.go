@@ -14,8 +14,9 @@ const (
 	// DefaultPartitionRows is how many URLs a TLD, a site or a subdomain has at least that gets a
 	// partition of its own.
 	DefaultPartitionRows = 10_000_000
-	// MaxPartitions bounds the partitions of an export. A plan that cannot prune locks all of them.
-	MaxPartitions = 256
+	// maxRanges bounds the TLDs, sites and subdomains with a partition of their own. A plan that
+	// cannot prune locks these, and those for what is between them, which are rarely more.
+	maxRanges = 128
 	// urlsTable is the partitioned table, staged the table that rows are copied into.
 	urlsTable = "urls"
 	staged    = "load_urls"

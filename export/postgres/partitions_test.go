@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,6 +54,7 @@ func explained(t *testing.T, c *pgx.Conn, sql string, args ...any) (read []strin
 }
 
 func TestPartitionsArePrunedAndDetached(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	s.spec.PartitionRows = 30
 	// 254 TLDs before, so that the last one is 0xff.
@@ -164,6 +166,7 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 // TestDivideCoversEverything compares the partitions of random ranges with a search for each
 // number.
 func TestDivideCoversEverything(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	l := domain64.Document
 	for range 200 {
@@ -188,7 +191,7 @@ func TestDivideCoversEverything(t *testing.T) {
 		parts := divide(ranges)
 		names := map[string]partition{}
 		for _, p := range parts {
-			if _, ok := names[p.Name]; ok || len(loadName(p.Name)+"_pkey") > 63 {
+			if _, ok := names[p.Name]; ok || len(loadName(p.Name)) > 63 || len(p.Name+"_key9223372036854775807") > 63 {
 				t.Fatalf("partition %s: a second one, or its name is too long", p.Name)
 			}
 			if p.Parent != "" && (!names[p.Parent].Divided || !names[p.Parent].Of.holds(p.Of)) {
@@ -225,7 +228,58 @@ func TestDivideCoversEverything(t *testing.T) {
 	}
 }
 
+func TestPartitionsAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	s.spec.PartitionRows = 2
+	var urls []string
+	for i := range maxRanges + 10 {
+		urls = append(urls, urlsOf(fmt.Sprintf("site%d.test", i), 2, 2)...)
+	}
+	testlake.Ingest(t, s.store, "a", "1", records(urls...))
+	testlake.Publish(t, s.store)
+	run := s.run()
+	if _, err := Plan(t.Context(), s.store, s.spec, run, s.opt); err != nil {
+		t.Fatal(err)
+	}
+	p, err := readPlan(t.Context(), s.store, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The TLD and as many sites as there is room for; no subdomain is left room.
+	sites := 0
+	for _, q := range p.Partitions {
+		if strings.HasSuffix(q.Comment, ".test") {
+			sites++
+		}
+	}
+	if sites != maxRanges-1 || len(p.Partitions) > 2*maxRanges+1 {
+		t.Errorf("%d partitions, of %d sites", len(p.Partitions), sites)
+	}
+}
+
+func TestHostCountsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := hostCounts{rows: map[string]int64{}}
+	page := make([]byte, 0, 64)
+	const hosts = maxCounted * 5 / 4
+	for i := range hosts {
+		page = fmt.Appendf(page[:0], "h%d.example.com", i)
+		c.add(unsafe.String(&page[0], len(page)), 1) // a view, as of a page
+		if i%1000 == 0 {
+			c.add("www.example.com", 100)
+		}
+	}
+	if len(c.rows) > maxCounted {
+		t.Errorf("%d hosts are known", len(c.rows))
+	}
+	if got, want := c.rows["www.example.com"], int64((hosts+999)/1000*100); got != want {
+		t.Errorf("%d rows of the largest host, want %d", got, want)
+	}
+}
+
 func TestSubdomainsOfADomainAreBounded(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	urls := urlsOf("example.com", 255, 1)
 	testlake.Ingest(t, s.store, "a", "1", records(urls...))
@@ -304,6 +358,8 @@ func TestDSNHasNoPassword(t *testing.T) {
 		"env:URLAKE_DSN": true, "env:URLAKE_DSN_2": true,
 		"postgres://user:secret@host/db": false, "postgres://host/db?password=secret": false, "postgres://host/db?sslpassword=secret": false,
 		"host=h password=secret": false, "password = 'secret'": false, "host=h PASSWORD=secret": false,
+		" postgres://user:secret@host/db?sslmode=disable": false, "Postgres://user:secret@host/db?a=b": false, "POSTGRESQL://user:secret@h/?a=b": false,
+		"\tpostgres://user:secret@host/db?a=b": false, "pg://user:secret@host/db?a=b": false,
 		"": false, "db": false, "env:HOME": false, "env:": false, "postgres://%zz:secret@h/": false,
 	} {
 		err := CheckDSN(dsn)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/domain64/numbers"
+	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -24,7 +25,9 @@ import (
 
 const (
 	// planFormat is the version of plans.
-	planFormat = 1
+	// 1: first.
+	// 2: the batch of what is not a union.
+	planFormat = 2
 	// chunkRows is about how many rows one Load copies in its transaction: some seconds of work
 	// that a crash destroys. A chunk has at least one part.
 	chunkRows = 2 << 20
@@ -92,6 +95,9 @@ type rule struct {
 
 // stored are the batches that parts have rows of: one, or those of a union that are wanted.
 type stored struct {
+	// Batch is the one, "" for a union.
+	Batch string `json:"batch,omitempty"`
+	// Members are the numbers of the batches in the database.
 	Members map[string]int32 `json:"members"`
 }
 
@@ -109,13 +115,7 @@ type read struct {
 	Stored  int    `json:"stored"`
 	Rows    int64  `json:"rows"`
 	// Runs are the rows, nil for all of the part.
-	Runs []run `json:"runs,omitempty"`
-}
-
-type run struct {
-	Group uint32 `json:"group"`
-	First int64  `json:"first"`
-	Rows  int64  `json:"rows"`
+	Runs []scan.Run `json:"runs,omitempty"`
 }
 
 // Planned is the result of Plan.
@@ -165,8 +165,10 @@ type Options struct {
 	LockTimeout  time.Duration
 	LockAttempts int
 
-	weaken func(uint64) uint64 // of tests
+	// Of tests.
+	weaken func(uint64) uint64
 	failed func(at string) error
+	wait   time.Duration // instead of stepWait
 }
 
 func (o *Options) report(rows int64) {
@@ -197,6 +199,8 @@ type planner struct {
 	scope    map[uint32]*exported // the datasets of the slice
 	domains  []string             // nil for all domains
 	segments []*segment.Segment
+	cache    *segment.FrameCache // of all segments
+	seen     *state              // of the database when it was compared
 }
 
 // Plan finds out what the database lacks of a version, creates the schema if it is missing, and
@@ -210,7 +214,10 @@ func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Opti
 	} else if !errors.Is(err, blob.ErrNotExist) {
 		return Planned{}, err
 	}
-	p := &planner{ctx: ctx, store: store, opt: opt, plan: &plan{Format: planFormat, Spec: spec, Layout: spec.Layout}}
+	p := &planner{
+		ctx: ctx, store: store, opt: opt, plan: &plan{Format: planFormat, Spec: spec, Layout: spec.Layout},
+		cache: segment.NewFrameCache(cacheBytes),
+	}
 	defer p.close()
 	if err := p.pin(); err != nil {
 		return Planned{}, err
@@ -245,9 +252,12 @@ func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Opti
 		}
 	}
 	if err := p.count(); err != nil {
+		return Planned{}, collected(ctx, store, p.plan.Takedowns, err)
+	}
+	if err := opt.fail("before the load begins"); err != nil {
 		return Planned{}, err
 	}
-	if err := begin(ctx, p.c, p.plan); err != nil {
+	if err := begin(ctx, p.c, p.plan, p.seen); err != nil {
 		return Planned{}, err
 	}
 	data, err := codec.Seal(p.plan)
@@ -325,9 +335,23 @@ func rulesOf(ctx context.Context, store blob.Store, ref *takedown.Ref) (*takedow
 	}
 	doc, err := takedown.Read(ctx, store, ref)
 	if err != nil {
-		return nil, err
+		return nil, collected(ctx, store, ref, err)
 	}
-	return doc.Rules(ctx, store)
+	rules, err := doc.Rules(ctx, store)
+	return rules, collected(ctx, store, ref, err)
+}
+
+// collected returns the error of reading takedowns, or of objects that they refer to. Damage it is
+// not if they were collected: a lease names a version, and takedowns that have changed are garbage.
+func collected(ctx context.Context, store blob.Store, ref *takedown.Ref, err error) error {
+	if !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
+		return err
+	}
+	m, _, readErr := manifest.Read(ctx, store)
+	if readErr == nil && ref != nil && (m.Takedowns == nil || *m.Takedowns != *ref) {
+		return inputf("the takedowns have changed since the export began; start it again")
+	}
+	return err
 }
 
 // choose finds the datasets and the domains of the slice.
@@ -396,17 +420,21 @@ func has(m map[string]bool, key string) bool {
 // compare compares the version with what the database has. It returns what Plan returns if that is
 // the same.
 func (p *planner) compare() (*Planned, error) {
+	spec := &p.plan.Spec
 	s, err := readState(p.ctx, p.c)
+	if err == nil && s == nil {
+		// Of several first exports at once, one decides what the schema has.
+		if err = p.opt.fail("before the state is created"); err == nil {
+			err = createState(p.ctx, p.c, p.plan)
+		}
+		if err == nil {
+			s, err = readState(p.ctx, p.c)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	spec := &p.plan.Spec
-	if s == nil {
-		if err := createState(p.ctx, p.c, p.plan); err != nil {
-			return nil, err
-		}
-		s = &state{lake: spec.Lake, slice: p.plan.Slice, layout: spec.Layout}
-	}
+	p.seen = s
 	const other = "the schema %s has %s %s, and this export %s; use another --schema, or drop that one"
 	switch {
 	case s.lake != spec.Lake:
@@ -501,7 +529,8 @@ func (p *planner) compareRules() error {
 	slices.SortFunc(p.plan.Rules, func(a, b rule) int { return strings.Compare(a.ID, b.ID) })
 	for host := range reloaded {
 		// Rules about a domain that is a public suffix by the list hide rows of all domains below.
-		if p.list.Domain("a."+host) == "a."+host {
+		// An entry of id_map depends on the rules of two domains, and only one of them has its row.
+		if p.list.Domain("a."+host) == "a."+host || len(p.plan.Spec.IDMap) > 0 {
 			p.plan.Whole = true
 		}
 		t := takedown.Target{Host: host}

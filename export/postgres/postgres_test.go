@@ -23,7 +23,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.KeepPostgres(m)) }
 
-// setup is a lake and a database.
+// setup is a lake and a database. Tests that run at the same time share the server, so those that
+// crash it, or count its transactions, are not parallel.
 type setup struct {
 	tb     testing.TB
 	server *testenv.Postgres
@@ -163,6 +164,7 @@ func urlsOf(domain string, hosts, paths int) (out []string) {
 }
 
 func TestCountsAreTheLakes(t *testing.T) {
+	t.Parallel()
 	s := newSetup(t)
 	a := slices.Concat(urlsOf("example.com", 3, 40), urlsOf("example.org", 2, 10), []string{"http://localhost/x", "http://192.0.2.7:8080/y", "https://[2001:db8::1]/z"})
 	b := slices.Concat(urlsOf("example.com", 2, 20), urlsOf("bbc.co.uk", 1, 5))

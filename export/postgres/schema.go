@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/zeebo/xxh3"
@@ -156,6 +157,7 @@ func keys[V any](m map[string]V) func(func(string) bool) {
 type state struct {
 	lake, slice, layout, version string
 	epoch                        uint64
+	exported                     time.Time // when the last export ended; zero if none has
 	lastLoad                     int64
 }
 
@@ -163,8 +165,12 @@ type state struct {
 func readState(ctx context.Context, c *pgx.Conn) (*state, error) {
 	var s state
 	var format int
-	err := c.QueryRow(ctx, "SELECT format, lake, slice, layout, version, takedown_epoch, last_load FROM state").
-		Scan(&format, &s.lake, &s.slice, &s.layout, &s.version, &s.epoch, &s.lastLoad)
+	var exported *time.Time
+	err := c.QueryRow(ctx, "SELECT format, lake, slice, layout, version, takedown_epoch, exported, last_load FROM state").
+		Scan(&format, &s.lake, &s.slice, &s.layout, &s.version, &s.epoch, &exported, &s.lastLoad)
+	if exported != nil {
+		s.exported = *exported
+	}
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
@@ -212,8 +218,9 @@ func readRules(ctx context.Context, c *pgx.Conn) (map[string]string, error) {
 }
 
 // begin creates the tables that rows are copied into, and gives the plan its load's number. If an
-// export with the same plan did not end, its load goes on, with what it has loaded.
-func begin(ctx context.Context, c *pgx.Conn, p *plan) error {
+// export with the same plan did not end, its load goes on, with what it has loaded. Seen is the
+// state that the plan was made for: if another export has ended since, begin fails.
+func begin(ctx context.Context, c *pgx.Conn, p *plan, seen *state) error {
 	p.Load = 0
 	data, err := codec.Seal(p)
 	if err != nil {
@@ -221,11 +228,21 @@ func begin(ctx context.Context, c *pgx.Conn, p *plan) error {
 	}
 	digest := fmt.Sprintf("%016x", xxh3.Hash(data))
 	return explain("begin a load", pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+chunkWait+"'"); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", stepWait.Milliseconds())); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, "SELECT last_load + 1 FROM state FOR UPDATE").Scan(&p.Load); err != nil {
+		var exported time.Time
+		if err := tx.QueryRow(ctx, "SELECT last_load + 1, coalesce(exported, $1) FROM state FOR UPDATE", seen.exported).
+			Scan(&p.Load, &exported); err != nil {
 			return err
+		}
+		if !exported.Equal(seen.exported) {
+			return errors.New("another export into the schema has ended meanwhile; the plan is made again")
+		}
+		if p.Whole {
+			if err := checkNames(ctx, tx, p); err != nil {
+				return err
+			}
 		}
 		var before int64
 		err := tx.QueryRow(ctx, "SELECT load FROM load WHERE plan = $1 AND to_regclass('"+staged+"') IS NOT NULL", digest).Scan(&before)
@@ -253,6 +270,27 @@ func begin(ctx context.Context, c *pgx.Conn, p *plan) error {
 		_, err = tx.Exec(ctx, "UPDATE state SET last_load = $1", p.Load)
 		return err
 	}))
+}
+
+// checkNames returns an error if something that is no partition of urls has the name of one.
+func checkNames(ctx context.Context, tx pgx.Tx, p *plan) error {
+	names := make([]string, len(p.Partitions))
+	for i := range p.Partitions {
+		names[i] = p.Partitions[i].Name
+	}
+	var taken string
+	err := tx.QueryRow(ctx, `SELECT relname::text FROM pg_class
+		WHERE relnamespace = current_schema()::regnamespace AND relname = ANY($1)
+		AND oid NOT IN (SELECT relid FROM pg_partition_tree('urls')) ORDER BY relname LIMIT 1`, names).Scan(&taken)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err == nil {
+		err = inputf("%s.%s has the name of a partition, and is none of urls; if it was detached, move it and its own partitions "+
+			"to another schema, as docs/postgres.md says, or rename them, after DETACH PARTITION … FINALIZE if that was interrupted, "+
+			"and export again", p.Spec.Schema, taken)
+	}
+	return err
 }
 
 // dropStaged drops the tables of loads that did not end.

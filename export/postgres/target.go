@@ -81,6 +81,8 @@ func CheckDSN(dsn string) error {
 				return errors.New("it has a password; " + where)
 			}
 		}
+	} else if strings.Contains(dsn, "://") {
+		return errors.New("it is no URL that begins with postgres:// in lower case; it may have a password, and " + where)
 	} else if secretKey.MatchString(dsn) {
 		return errors.New("it has a password; " + where)
 	} else if !strings.Contains(dsn, "=") {
@@ -133,6 +135,16 @@ func connect(ctx context.Context, t Target) (*pgx.Conn, error) {
 		}
 	}
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 30*time.Second)
+	cfg.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		// A statement of a worker that died ends soon, though it sends nothing. Servers of some
+		// operating systems cannot do that, and refuse.
+		_, err := c.Exec(ctx, "SET client_connection_check_interval = '10s'").ReadAll()
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) {
+			return nil
+		}
+		return err
+	}
 	// Statements are few and tables come and go, so nothing is prepared.
 	cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	c, err := pgx.ConnectConfig(ctx, cfg)
@@ -153,18 +165,27 @@ func disconnect(ctx context.Context, c *pgx.Conn) {
 
 // Codes of PostgreSQL's errors.
 const (
+	codeForeign     = "23503"
 	codeUnique      = "23505"
+	codeCheck       = "23514"
+	codeDependent   = "2BP01"
 	codeLockTimeout = "55P03"
 	codeDiskFull    = "53100"
+	codeRight       = "42501"
+	codeExists      = "42P07"
 )
 
 // final are the codes, or classes of codes, that a retry does not mend.
 var final = []string{
-	"28",             // the user is refused
-	"3D",             // no such database
-	"42",             // a table, a column or a right that is missing: the schema was changed by hand
-	"3F000",          // no such schema
-	"22021", "22P05", // text that the database's encoding lacks
+	"28",          // the user is refused
+	"3D",          // no such database
+	"42",          // a table, a column or a right that is missing: the schema was changed by hand
+	"3F000",       // no such schema
+	codeForeign,   // a table of the user refers to rows that go
+	codeCheck,     // no partition for a row, or a constraint that was added by hand
+	codeDependent, // a view, say, of a partition
+	"22021",       // text that the database's encoding lacks
+	"22P05",
 }
 
 // explain names the operation, and says what to do about the usual errors of a server.
@@ -182,15 +203,25 @@ func explain(what string, err error) error {
 	if e.TableName != "" {
 		text += ", table " + e.TableName
 	}
-	if e.Detail != "" && e.Code != codeUnique { // details of conflicts have values of rows
+	if e.Detail != "" && !strings.HasPrefix(e.Code, "23") { // details of violated constraints have values of rows
 		text += ": " + e.Detail
 	}
 	switch {
 	case e.Code == codeDiskFull:
 		text += "; nothing of this step is visible; make room and the export goes on"
 	case strings.HasPrefix(e.Code, "28"), strings.HasPrefix(e.Code, "3D"):
-	case e.Code == "42501":
+	case e.Code == codeRight:
 		text += "; give the user the rights that docs/postgres.md names"
+	case e.Code == codeExists:
+		text += "; rename the table or index of that name, or move it to another schema, and export again"
+	case e.Code == codeCheck:
+		text += "; was a partition detached, or a constraint added by hand? take the constraint away, or load everything anew with --rebuild"
+	case e.Code == codeLockTimeout:
+		text += "; another session holds a lock, and the export tries again"
+	case e.Code == codeForeign:
+		text += "; a table of yours refers to rows that the export removes: drop its foreign key, and export again"
+	case e.Code == codeDependent:
+		text += "; an export replaces partitions: drop what depends on one, let it depend on the table " + urlsTable + ", and export again"
 	case strings.HasPrefix(e.Code, "42"), e.Code == "3F000":
 		text += "; the schema was changed by hand: undo that, or export into another schema"
 	}

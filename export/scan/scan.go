@@ -8,20 +8,18 @@
 package scan
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -35,7 +33,7 @@ const (
 	batchRows = 32 << 10
 	// atOnce is how many small objects are read at a time while a slice is opened.
 	atOnce = 16
-	// cacheBytes is what is kept of a segment's frames.
+	// cacheBytes is what is kept of the frames of all segments.
 	cacheBytes = 32 << 20
 )
 
@@ -64,6 +62,7 @@ type Slice struct {
 	Tasks []Task
 
 	store   *pack.View
+	cache   *segment.FrameCache
 	version *manifest.Version
 	doc     *takedown.Document
 	rules   *takedown.Rules
@@ -92,13 +91,7 @@ type Task struct {
 	object lake.FrameObject
 	number int             // of the part in the object
 	live   map[string]bool // batches of a union whose rows count
-	runs   []run           // the rows to look at, nil for all
-}
-
-// run is a run of rows of a row group of a part.
-type run struct {
-	group       uint32
-	first, rows int64
+	runs   []Run           // the rows to look at, nil for all
 }
 
 // Open plans to read a slice. A version, dataset or tag that is not there is an error.
@@ -124,7 +117,7 @@ func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Optio
 	if err != nil {
 		return nil, err
 	}
-	s := &Slice{Version: ref.ID, Epoch: m.TakedownEpoch, store: pack.NewView(store), ids: map[uint32]bool{}}
+	s := &Slice{Version: ref.ID, Epoch: m.TakedownEpoch, store: pack.NewView(store), cache: segment.NewFrameCache(cacheBytes), ids: map[uint32]bool{}}
 	if s.version, err = manifest.ReadVersion(ctx, store, ref); err != nil {
 		return nil, err
 	}
@@ -183,100 +176,22 @@ func (s *Slice) pick(ctx context.Context, wanted []string) error {
 
 // count sets how many rows the slice has of each dataset, by the index.
 func (s *Slice) count(ctx context.Context) error {
-	shown := map[uint32]int64{}
-	if s.domains == nil {
-		for _, d := range s.Datasets {
-			shown[d.ID] = d.Rows
-		}
+	all := map[uint32]int64{}
+	for _, d := range s.Datasets {
+		all[d.ID] = d.Rows
 	}
-	for i := range s.version.Segments {
-		at := &s.version.Segments[i]
-		hidden, err := s.hidden(ctx, at)
-		if err != nil {
-			return fmt.Errorf("segment %s: %w", at.ID, err)
-		}
-		if s.domains != nil {
-			err = s.countDomains(ctx, at, hidden, shown)
-		} else if hidden != nil {
-			for _, sum := range hidden.Sums() {
-				shown[sum.Dataset] -= sum.Rows
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("segment %s: %w", at.ID, err)
-		}
-	}
+	shown, err := Count(ctx, s.store, s.version, s.doc, s.Domains, all, s.cache)
 	for i := range s.Datasets {
 		s.Datasets[i].Rows = shown[s.Datasets[i].ID]
 	}
-	return nil
-}
-
-// hidden opens what says which rows of a segment takedowns hide, nil for none.
-func (s *Slice) hidden(ctx context.Context, at *manifest.Segment) (*overlay.Overlay, error) {
-	if s.doc == nil {
-		return nil, nil
-	}
-	covered, ok := s.doc.Find(at.View())
-	switch {
-	case !ok && len(s.doc.Segments) > 0:
-		return nil, errors.New("the takedowns were not applied to it yet; export again")
-	case covered.Overlay == nil:
-		return nil, nil
-	}
-	return overlay.Open(ctx, s.store, overlay.Ref(*covered.Overlay), segment.NewFrameCache(cacheBytes))
-}
-
-// openSegment opens the postings of a segment.
-func (s *Slice) openSegment(ctx context.Context, at *manifest.Segment) (*segment.Segment, error) {
-	ref := segment.Ref{ID: at.ID, XXH64: at.SegmentXXH64, Bytes: at.Bytes, Domains: at.Domains, Rows: at.Rows}
-	return segment.Open(ctx, s.store, ref, segment.Options{
-		Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: true, WholeFiles: true,
-	})
-}
-
-// countDomains adds the rows that a segment shows of the slice's domains.
-func (s *Slice) countDomains(
-	ctx context.Context, at *manifest.Segment, hidden *overlay.Overlay, shown map[uint32]int64,
-) error {
-	var dead *overlay.Overlay
-	var err error
-	if at.Dead != nil {
-		if dead, err = overlay.Open(ctx, s.store, overlay.Ref(at.Dead.Overlay), segment.NewFrameCache(cacheBytes)); err != nil {
-			return err
-		}
-	}
-	seg, err := s.openSegment(ctx, at)
-	if err != nil {
-		return err
-	}
-	defer seg.Close()
-	stack := overlay.NewStack(dead, hidden)
-	for _, domain := range s.Domains {
-		key := segment.KeyOf(domain)
-		entries, err := seg.Entries(ctx, key, 0, 0)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			left, ok, err := stack.Entry(ctx, key, e.Dataset)
-			if err != nil {
-				return err
-			}
-			if ok {
-				e.Rows = left.Rows
-			}
-			shown[e.Dataset] += e.Rows
-		}
-	}
-	return nil
+	return err
 }
 
 // stored is a batch, or a union of batches, whose parts have rows of the slice.
 type stored struct {
 	ref   segment.BatchRef
 	live  map[string]bool // of a union, else nil
-	runs  map[string][]run
+	runs  map[string][]Run
 	tasks []Task
 }
 
@@ -346,9 +261,9 @@ func (s *Slice) findRuns(ctx context.Context, at *manifest.Segment, here []*stor
 	byName := map[name]*stored{}
 	for _, st := range here {
 		byName[name{st.ref.DatasetID, st.ref.Batch}] = st
-		st.runs = map[string][]run{}
+		st.runs = map[string][]Run{}
 	}
-	seg, err := s.openSegment(ctx, at)
+	seg, err := OpenSegment(ctx, s.store, at, s.cache)
 	if err != nil {
 		return err
 	}
@@ -372,7 +287,7 @@ func (s *Slice) findRuns(ctx context.Context, at *manifest.Segment, here []*stor
 					return err
 				}
 				if st := byName[name{f.DatasetID, f.Batch}]; st != nil {
-					st.runs[f.Path] = append(st.runs[f.Path], run{t.RowGroup, t.FirstRow, t.Rows})
+					st.runs[f.Path] = append(st.runs[f.Path], Run{t.RowGroup, t.FirstRow, t.Rows})
 				}
 			}
 		}
@@ -405,15 +320,10 @@ func (s *Slice) tasksOf(ctx context.Context, st *stored) ([]Task, error) {
 				if t.runs = st.runs[p.Key]; len(t.runs) == 0 {
 					continue
 				}
-				slices.SortFunc(t.runs, func(a, b run) int {
-					if a.group != b.group {
-						return int(a.group) - int(b.group)
-					}
-					return int(a.first - b.first)
-				})
+				slices.SortFunc(t.runs, func(a, b Run) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.First, b.First)) })
 				t.Rows = 0
 				for _, r := range t.runs {
-					t.Rows += r.rows
+					t.Rows += r.Rows
 				}
 			}
 			tasks = append(tasks, t)
@@ -422,42 +332,6 @@ func (s *Slice) tasksOf(ctx context.Context, st *stored) ([]Task, error) {
 	return tasks, nil
 }
 
-// Rows are consecutive rows of a part. Only the columns that were asked for are set.
-type Rows struct {
-	*part.Columns
-	// Keep are the rows that belong to the slice, ascending. Nil stands for all.
-	Keep []int32
-	// Batch is that of all rows, "" if Columns.Batch has them.
-	Batch string
-}
-
-// Len is how many rows belong to the slice.
-func (r *Rows) Len() int {
-	if r.Keep != nil {
-		return len(r.Keep)
-	}
-	return r.Rows
-}
-
-// At is the row of Columns that row i of the slice is.
-func (r *Rows) At(i int) int {
-	if r.Keep != nil {
-		return int(r.Keep[i])
-	}
-	return i
-}
-
-// BatchAt is the batch of row At(i) of Columns.
-func (r *Rows) BatchAt(at int) string {
-	if r.Batch != "" {
-		return r.Batch
-	}
-	return r.Columns.Batch[at]
-}
-
-// filterColumns are the columns by which takedowns decide.
-var filterColumns = []part.Column{part.ColScheme, part.ColPort, part.ColDomain, part.ColHost, part.ColTS, part.ColPathQuery}
-
 // Read yields some columns of the rows of a task, in the order of the part. It reads the columns by
 // which rows are chosen as well. Rows are valid until the next ones. An error is the last thing
 // that it yields.
@@ -465,15 +339,6 @@ func (s *Slice) Read(ctx context.Context, task int, columns ...part.Column) iter
 	return func(yield func(Rows, error) bool) {
 		t := &s.Tasks[task]
 		fail := func(err error) { yield(Rows{}, fmt.Errorf("export part %s: %w", t.Key, err)) }
-		columns := slices.Clone(columns)
-		if s.rules.Len() > 0 {
-			columns = append(columns, filterColumns...)
-		}
-		if t.live != nil {
-			columns = append(columns, part.ColBatch)
-		}
-		slices.Sort(columns)
-		columns = slices.Compact(columns)
 		object, err := postings.Open(ctx, s.store, t.ref, t.object)
 		if err != nil {
 			fail(err)
@@ -484,71 +349,15 @@ func (s *Slice) Read(ctx context.Context, task int, columns ...part.Column) iter
 			fail(postings.Damaged(t.ref, err))
 			return
 		}
-		f := filter{s: s, t: t}
-		scan := postings.PartScanner{Key: t.Key, Read: func(ctx context.Context, off, n int64) ([]byte, error) {
-			return s.store.ReadRange(ctx, t.Key, off, n)
-		}}
-		if t.runs == nil {
-			for r, err := range scan.Scan(ctx, blocks, batchRows, columns) {
-				if err != nil {
-					fail(postings.Damaged(t.ref, err))
-					return
-				}
-				if !yield(f.rows(r.Columns), nil) {
-					return
-				}
+		p := Part{Dataset: t.Dataset, Key: t.Key, Batch: t.batch, Rules: s.rules, Live: func(batch string) bool { return t.live[batch] }}
+		for r, err := range p.Read(ctx, s.store, blocks, t.runs, columns...) {
+			if err != nil {
+				fail(postings.Damaged(t.ref, err))
+				return
 			}
-			return
-		}
-		for _, run := range t.runs {
-			if err := s.run(ctx, t, blocks, run, columns, func(c *part.Columns) bool { return yield(f.rows(c), nil) }); err != nil {
-				if !errors.Is(err, errStopped) {
-					fail(postings.Damaged(t.ref, err))
-				}
+			if !yield(r, nil) {
 				return
 			}
 		}
 	}
-}
-
-// filter chooses the rows of a task.
-type filter struct {
-	s      *Slice
-	t      *Task
-	domain string
-	begun  bool
-	hides  *takedown.Matcher // nil for a domain of which nothing is hidden
-	keep   []int32
-}
-
-func (f *filter) rows(c *part.Columns) Rows {
-	out := Rows{Columns: c, Batch: f.t.batch}
-	if f.t.live == nil && f.s.rules.Len() == 0 {
-		return out
-	}
-	f.keep = f.keep[:0]
-	for i := range c.Rows {
-		if f.t.live != nil && !f.t.live[c.Batch[i]] {
-			continue
-		}
-		if f.s.rules.Len() > 0 {
-			if !f.begun || c.Domain[i] != f.domain {
-				f.domain, f.begun = strings.Clone(c.Domain[i]), true
-				if f.hides = f.s.rules.For(f.domain); !f.hides.May(f.t.Dataset) {
-					f.hides = nil
-				}
-			}
-			if f.hides != nil && f.hides.Hides(&takedown.Row{
-				Dataset: f.t.Dataset, Scheme: c.Scheme[i], Host: c.Host[i], Path: c.PathQuery[i], Port: c.Port[i],
-				TS: c.TS[i], HasTS: c.HasTS[i],
-			}) {
-				continue
-			}
-		}
-		f.keep = append(f.keep, int32(i))
-	}
-	if out.Keep = f.keep; out.Keep == nil {
-		out.Keep = []int32{}
-	}
-	return out
 }

@@ -33,16 +33,20 @@ const (
 	maxWait   = time.Minute
 )
 
-// Handler serves a frontier.
+// Handler serves a frontier. What concerns a shard of another process it asks of that.
 type Handler struct {
-	f   *frontier.Frontier
-	log *slog.Logger
-	mux *http.ServeMux
+	f       *frontier.Frontier
+	log     *slog.Logger
+	mux     *http.ServeMux
+	client  *http.Client
+	metrics *metrics
+	timed   http.Handler
 }
 
 // New returns the handler of a frontier.
 func New(f *frontier.Frontier, log *slog.Logger) *Handler {
-	h := &Handler{f, log, http.NewServeMux()}
+	h := &Handler{f: f, log: log, mux: http.NewServeMux(), client: &http.Client{Timeout: peerTimeout}, metrics: newMetrics(f)}
+	h.timed = h.metrics.timed(h.mux)
 	h.mux.HandleFunc("POST /v1/urls", h.urls)
 	h.mux.HandleFunc("POST /v1/claims", h.claims)
 	h.mux.HandleFunc("POST /v1/results", h.results)
@@ -53,10 +57,11 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	h.mux.Handle("GET /metrics", h.metrics.handler())
 	return h
 }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.timed.ServeHTTP(w, r) }
 
 // problem answers with a problem document (RFC 9457).
 func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
@@ -130,6 +135,7 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			started = true
 		}
+		h.metrics.count(results)
 		for _, res := range results {
 			_ = json.MarshalWrite(out, res)
 			_ = out.WriteByte('\n')
@@ -181,9 +187,14 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
+		away := peers{}
 		for i, a := range added {
 			results[places[i]] = lineResult{a.Result, a.Reason}
+			if a.Result == frontier.Elsewhere {
+				away[a.Reason] = append(away[a.Reason], places[i])
+			}
 		}
+		h.forwardLines(r, away, lines, results)
 		return results, nil
 	})
 }
@@ -229,20 +240,38 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		h.problem(w, http.StatusBadRequest, fmt.Sprintf("max has to be 1 to %d, per_domain and wait_ms not negative", maxClaims))
 		return
 	}
-	got, err := h.f.Claim(r.Context(), frontier.ClaimRequest{
-		Crawl: q.Crawl, Max: q.Max, PerQueue: q.PerDomain, Wait: min(time.Duration(q.WaitMS)*time.Millisecond, maxWait),
-	})
-	if err != nil {
-		h.failed(w, err)
-		return
+	q.Max = max(q.Max, 1)
+	end := time.Now().Add(min(time.Duration(q.WaitMS)*time.Millisecond, maxWait))
+	for {
+		wait := time.Until(end)
+		others := h.others(r)
+		if len(others) > 0 {
+			wait = min(wait, peerInterval)
+		}
+		got, err := h.f.Claim(r.Context(), frontier.ClaimRequest{Crawl: q.Crawl, Max: q.Max, PerQueue: q.PerDomain, Wait: wait})
+		if err != nil {
+			h.failed(w, err)
+			return
+		}
+		all := claimsAnswer{make([]claim, len(got))}
+		for i, c := range got {
+			all.Claims[i] = claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires}
+		}
+		for _, other := range others {
+			if len(all.Claims) < q.Max {
+				all.Claims = append(all.Claims, h.claimsOf(r, other, q, q.Max-len(all.Claims))...)
+			}
+		}
+		if len(all.Claims) > 0 || !time.Now().Before(end) || r.Context().Err() != nil {
+			h.metrics.lines.WithLabelValues("claimed").Add(float64(len(all.Claims)))
+			answer(w, all)
+			return
+		}
 	}
-	all := make([]claim, len(got))
-	for i, c := range got {
-		all[i] = claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires}
-	}
-	answer(w, struct {
-		Claims []claim `json:"claims"`
-	}{all})
+}
+
+type claimsAnswer struct {
+	Claims []claim `json:"claims"`
 }
 
 type resultLine struct {
@@ -276,9 +305,14 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
+		away := peers{}
 		for i, s := range settled {
-			results[places[i]].Result = string(s)
+			results[places[i]].Result = s.Result
+			if s.Result == frontier.Elsewhere {
+				away[s.Owner] = append(away[s.Owner], places[i])
+			}
 		}
+		h.forwardLines(r, away, lines, results)
 		return results, nil
 	})
 }
@@ -290,27 +324,44 @@ func (h *Handler) extend(w http.ResponseWriter, r *http.Request) {
 	if !h.body(w, r, &q) {
 		return
 	}
-	live, until, err := h.f.Extend(r.Context(), q.Leases)
+	results, until, err := h.f.Extend(r.Context(), q.Leases)
 	if err != nil {
 		h.failed(w, err)
 		return
 	}
-	answer(w, struct {
-		Extended []bool    `json:"extended"`
-		Expires  time.Time `json:"expires"`
-	}{live, until})
+	got := extended{make([]bool, len(results)), until}
+	away := peers{}
+	for i, res := range results {
+		got.Extended[i] = res.Result == frontier.Extended
+		if res.Result == frontier.Elsewhere {
+			away[res.Owner] = append(away[res.Owner], i)
+		}
+	}
+	if err := h.forwardLeases(r, away, q.Leases, &got); err != nil {
+		h.failed(w, err)
+		return
+	}
+	answer(w, got)
+}
+
+// extended is the answer to leases:extend. Leases whose Extended is false have ended.
+type extended struct {
+	Extended []bool    `json:"extended"`
+	Expires  time.Time `json:"expires"`
 }
 
 func (h *Handler) seen(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	s, err := h.f.Seen(q.Get("crawl"), q.Get("key"), q.Get("url"))
 	switch {
+	case errors.Is(err, frontier.ErrElsewhere):
+		h.forward(w, r, s.Owner)
 	case errors.Is(err, frontier.ErrURL):
 		h.problem(w, http.StatusBadRequest, err.Error())
 	case err != nil:
 		h.failed(w, err)
 	default:
-		answer(w, seenAnswer(s))
+		answer(w, seenAnswer{s.URL, s.Seen, s.Settled, s.Status, s.Fetched})
 	}
 }
 
@@ -355,13 +406,21 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriterSize(w, 64<<10)
+	n := 0
 	next, err := h.f.Visited(since, until, string(cursor), limit, func(v frontier.Visit) {
+		n++
 		_ = json.MarshalWrite(out, visit{v.URL, v.Crawl, v.Key, v.Time, v.Status, v.Error, v.Content, v.Redirect, v.Depth})
 		_ = out.WriteByte('\n')
 	})
 	if errors.Is(err, frontier.ErrCursor) {
 		h.problem(w, http.StatusBadRequest, err.Error())
 		return
+	}
+	end := visitsEnd{base64.RawURLEncoding.EncodeToString([]byte(next))}
+	for _, other := range h.others(r) {
+		if err == nil && n < limit {
+			err = h.visitsOf(r, other, &end.Cursor, limit, &n, out)
+		}
 	}
 	if err != nil {
 		if out.Buffered() == 0 {
@@ -371,11 +430,14 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 		h.log.Error(err.Error())
 		panic(http.ErrAbortHandler)
 	}
-	_ = json.MarshalWrite(out, struct {
-		Cursor string `json:"next_cursor"`
-	}{base64.RawURLEncoding.EncodeToString([]byte(next))})
+	_ = json.MarshalWrite(out, end)
 	_ = out.WriteByte('\n')
 	_ = out.Flush()
+}
+
+// visitsEnd is the last line of a list of visits.
+type visitsEnd struct {
+	Cursor string `json:"next_cursor"`
 }
 
 func parseTime(s string) (time.Time, error) {
@@ -396,7 +458,12 @@ type domainAnswer struct {
 }
 
 func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
-	q, err := h.f.Queue(r.Context(), r.URL.Query().Get("crawl"), r.PathValue("d"))
+	crawl := r.URL.Query().Get("crawl")
+	q, err := h.f.Queue(r.Context(), crawl, r.PathValue("d"))
+	if errors.Is(err, frontier.ErrElsewhere) {
+		h.forward(w, r, h.f.Owner(crawl, r.PathValue("d")))
+		return
+	}
 	if err != nil {
 		h.failed(w, err)
 		return
@@ -407,6 +474,10 @@ func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
+	if owner := h.f.Owner(r.URL.Query().Get("crawl"), r.PathValue("d")); owner != "" && r.Header.Get(forwarded) == "" {
+		h.forward(w, r, owner)
+		return
+	}
 	var q struct {
 		// Delay and Block are in seconds: between two URLs, and from now on.
 		Delay *float64 `json:"delay"`

@@ -24,10 +24,10 @@ import (
 )
 
 type options struct {
-	redis, dir, listen, name, fsync string
-	delay, lease, own               time.Duration
-	shards, tries                   int
-	memory                          int64
+	redis, dir, listen, advertise, name, fsync string
+	delay, lease, own                          time.Duration
+	shards, tries                              int
+	memory                                     int64
 }
 
 // New returns the command.
@@ -58,6 +58,7 @@ docs/frontier.md describes the interface.`,
 	f.StringVar(&o.redis, "redis", "", "`ADDR` of Redis 6.2 or later: host:port, or a URL redis://user:password@host:port/db")
 	f.StringVar(&o.dir, "data", "", "`DIR` of the URLs")
 	f.StringVar(&o.listen, "http", "127.0.0.1:7070", "`ADDRESS` to serve HTTP on")
+	f.StringVar(&o.advertise, "advertise", "", "`ADDRESS` at which the other processes reach this one (default: that of --http, with the name of this host if it has none)")
 	f.StringVar(&o.name, "name", "frontier", "`NAME` of the frontier in Redis")
 	f.StringVar(&o.fsync, "fsync", "always", "`WHEN` to wait for the disk: always, before anything is acknowledged, or never")
 	f.DurationVar(&o.delay, "crawl-delay", 70*time.Second, "`DURATION` between two URLs of a domain")
@@ -94,9 +95,27 @@ func (o *options) connect() (client *redis.Client, local bool, err error) {
 	} else if _, _, err := net.SplitHostPort(o.redis); err != nil {
 		return nil, false, cli.Usagef("--redis: neither host:port nor a URL of Redis")
 	}
+	opt.MaxRetries = -1 // see coord.Open
 	host, _, _ := net.SplitHostPort(opt.Addr)
 	ip := net.ParseIP(host)
 	return redis.NewClient(opt), host == "localhost" || ip != nil && ip.IsLoopback(), nil
+}
+
+// address is where other processes reach this one.
+func (o *options) address(listening net.Addr) (string, error) {
+	if o.advertise != "" {
+		return o.advertise, nil
+	}
+	host, port, err := net.SplitHostPort(listening.String())
+	if err != nil {
+		return "", err
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		if host, err = os.Hostname(); err != nil {
+			return "", err
+		}
+	}
+	return net.JoinHostPort(host, port), nil
 }
 
 func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
@@ -130,7 +149,11 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := coord.Open(ctx, client, o.name, listener.Addr().String()+"#"+rand.Text(), o.shards)
+	address, err := o.address(listener.Addr())
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	c, err := coord.Open(ctx, client, o.name, address+"#"+rand.Text(), o.shards)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -41,7 +41,7 @@ type daemon struct {
 	log  *os.File
 }
 
-func startDaemon(t *testing.T, log string, args ...string) *daemon {
+func startDaemon(t testing.TB, log string, args ...string) *daemon {
 	t.Helper()
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o666)
 	if err != nil {
@@ -73,7 +73,7 @@ func startDaemon(t *testing.T, log string, args ...string) *daemon {
 	}
 }
 
-func (d *daemon) kill(t *testing.T) {
+func (d *daemon) kill(t testing.TB) {
 	t.Helper()
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Error(err)
@@ -152,20 +152,32 @@ func (c *crawl) add(ctx, drain context.Context, worker, domains int) {
 		for drain.Err() == nil {
 			lines, err := c.post(drain, "/v1/urls", body.String())
 			if err == nil && len(lines) == len(urls) {
-				c.mu.Lock()
-				for i, l := range lines {
-					if l != `{"result":"added"}` && l != `{"result":"known"}` {
-						c.errorf("%s: %s", urls[i], l)
-					}
-					c.added[urls[i]] = true
+				if c.acknowledged(urls, lines) {
+					break
 				}
-				c.mu.Unlock()
-				break
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 		time.Sleep(time.Duration(20+rng.IntN(60)) * time.Millisecond)
 	}
+}
+
+// acknowledged notes the results of added URLs. It is false if some have to be sent again.
+func (c *crawl) acknowledged(urls, lines []string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := true
+	for i, l := range lines {
+		switch {
+		case l == `{"result":"added"}`, l == `{"result":"known"}`:
+			c.added[urls[i]] = true
+		case strings.HasPrefix(l, `{"result":"elsewhere"`):
+			all = false
+		default:
+			c.errorf("%s: %s", urls[i], l)
+		}
+	}
+	return all
 }
 
 // work claims URLs and reports of them.
@@ -369,39 +381,37 @@ func (c *crawl) waiting() (n int) {
 	return n
 }
 
+// visits counts the visits of each URL, of which each process knows all.
 func (c *crawl) visits() map[string]int {
 	visits := map[string]int{}
-	for _, d := range c.daemons {
-		for cursor := ""; ; {
-			res, err := http.Get(d.base + "/v1/visited?limit=1000&cursor=" + cursor)
-			if err != nil {
+	for cursor := ""; ; {
+		res, err := http.Get(c.daemons[0].base + "/v1/visited?limit=1000&cursor=" + cursor)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		in := bufio.NewScanner(res.Body)
+		n, next := 0, ""
+		for in.Scan() {
+			var line struct {
+				URL  string
+				Next string `json:"next_cursor"`
+			}
+			if err := json.Unmarshal(in.Bytes(), &line); err != nil {
 				c.t.Fatal(err)
 			}
-			in := bufio.NewScanner(res.Body)
-			n, next := 0, ""
-			for in.Scan() {
-				var line struct {
-					URL  string
-					Next string `json:"next_cursor"`
-				}
-				if err := json.Unmarshal(in.Bytes(), &line); err != nil {
-					c.t.Fatal(err)
-				}
-				if line.URL != "" {
-					visits[line.URL]++
-					n++
-				}
-				next = line.Next
+			if line.URL != "" {
+				visits[line.URL]++
+				n++
 			}
-			res.Body.Close()
-			if in.Err() != nil || next == "" {
-				c.t.Fatalf("visits without an end: %v", in.Err())
-			}
-			if n == 0 {
-				break
-			}
-			cursor = next
+			next = line.Next
 		}
+		res.Body.Close()
+		if in.Err() != nil || next == "" {
+			c.t.Fatalf("visits without an end: %v", in.Err())
+		}
+		if n == 0 {
+			return visits
+		}
+		cursor = next
 	}
-	return visits
 }

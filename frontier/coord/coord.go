@@ -20,8 +20,8 @@ import (
 // ErrFenced means that another process owns the shard by now.
 var ErrFenced = errors.New("another process owns the shard")
 
-// Lease is the claim of a client to a URL. Token is different for each lease, ever; Seq is the
-// entry's number in its shard.
+// Lease is the claim of a client to a URL. Token is a random number, so no two leases of a URL are
+// the same; Seq is the entry's number in its shard.
 type Lease struct {
 	Token, Seq uint64
 	Queue      string
@@ -52,7 +52,8 @@ type Frontier struct {
 }
 
 // Open connects to the frontier of a name, with so many shards, as a node: a name that is unique to
-// the process.
+// the process. The client must not send a command again by itself: what settles a lease is no error
+// the first time, and the second time the lease has ended.
 func Open(ctx context.Context, client redis.UniversalClient, name, node string, shards int) (*Frontier, error) {
 	f := &Frontier{client, name, node, shards}
 	key := "{" + name + "}:shards"
@@ -69,12 +70,32 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 	return f, nil
 }
 
+// Join notes that the process lives, for a time, and returns how many of the frontier do.
+func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, err error) {
+	n, err := joinScript.Run(ctx, f.redis, []string{f.nodes()}, f.node, ttl.Milliseconds()).Int()
+	return n, failed(err)
+}
+
+// Incarnation identifies the running Redis server. Another one may have forgotten what the one
+// before had acknowledged last.
+func (f *Frontier) Incarnation(ctx context.Context) (string, error) {
+	info, err := f.redis.InfoMap(ctx, "server").Result()
+	return info["Server"]["run_id"], failed(err)
+}
+
+// Leave says that the process ends.
+func (f *Frontier) Leave(ctx context.Context) error {
+	return failed(f.redis.ZRem(ctx, f.nodes(), f.node).Err())
+}
+
+func (f *Frontier) nodes() string { return "{" + f.name + "}:nodes" }
+
 // Shard is a shard of a frontier as its owner sees it.
 type Shard struct {
 	f      *Frontier
 	prefix string
-	// Epoch grows with each change of the owner.
-	Epoch uint32
+	// Fresh says that nobody owned the shard when it was taken last.
+	Fresh bool
 }
 
 func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.name, shard) }
@@ -83,15 +104,24 @@ func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.n
 // process' name.
 func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shard, string, error) {
 	p := f.prefix(shard)
-	got, err := ownScript.Run(ctx, f.redis, []string{p + "owner", p + "epoch"}, f.node, ttl.Milliseconds()).Slice()
+	got, err := ownScript.Run(ctx, f.redis, []string{p + "owner"}, f.node, ttl.Milliseconds()).Slice()
 	if err != nil {
 		return nil, "", failed(err)
 	}
-	epoch, owner := got[0].(int64), got[1].(string)
-	if epoch == 0 {
+	owner, fresh := got[0].(string), got[1].(int64) == 1
+	if owner != f.node {
 		return nil, owner, nil
 	}
-	return &Shard{f, p, uint32(epoch)}, owner, nil
+	return &Shard{f, p, fresh}, owner, nil
+}
+
+// Owner returns the process that owns a shard, "" if none does.
+func (f *Frontier) Owner(ctx context.Context, shard int) (string, error) {
+	owner, err := f.redis.Get(ctx, f.prefix(shard)+"owner").Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return owner, failed(err)
 }
 
 // Disown gives a shard back.

@@ -13,21 +13,28 @@ end
 `
 
 var (
-	// own: owner, epoch; node, milliseconds. Takes or keeps a shard, and returns its epoch and
-	// owner. The epoch grows with each change of owner.
+	// own: owner; node, milliseconds. Takes or keeps a shard, and returns its owner, and 1 if
+	// nobody owned it before.
 	ownScript = redis.NewScript(`
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then
-	return {0, owner}
-end
-if not owner then
-	redis.call('INCR', KEYS[2])
+	return {owner, 0}
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return {tonumber(redis.call('GET', KEYS[2])), ARGV[1]}
+return {ARGV[1], owner and 0 or 1}
 `)
 	// disown: owner; node.
 	disownScript = redis.NewScript(fence + `return redis.call('DEL', KEYS[1])`)
+
+	// join: nodes; node, milliseconds. Notes that a process lives, and returns how many do. The
+	// clock is that of Redis, since it is compared with what other processes have noted.
+	joinScript = redis.NewScript(`
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+return redis.call('ZCARD', KEYS[1])
+`)
 
 	// wake: owner, ready, idle, paused; node, now, queues. Queues that have something waiting
 	// become ready at the time at which they may be fetched from next.

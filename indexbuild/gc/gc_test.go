@@ -23,6 +23,7 @@ import (
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/trash"
 	"github.com/urlake/urlake/serve/lookup"
@@ -751,4 +752,57 @@ func TestCollectionWithAWrongClock(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	expect(t, store, map[string][][]testlake.Record{"alpha": {y}})
+}
+
+// A batch that is retired while a collection deletes it leaves a mark without a record, which goes.
+// The mark of a record stays, be it an object, in a pack, or that of a batch that is published.
+func TestMarksWithoutRecords(t *testing.T) {
+	store := blob.NewMemory()
+	want := used(t, store)
+	mark := func(record string) string {
+		t.Helper()
+		key := strings.TrimSuffix(record, ".json") + lake.RetiredSuffix
+		if _, err := store.Put(t.Context(), key, []byte("mark"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	var packed []string
+	for o, err := range pack.All(t.Context(), store) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(o.Key, "batches/dataset_id=1/b1/") && strings.HasSuffix(o.Key, ".json") {
+			packed = append(packed, o.Key)
+		}
+	}
+	if len(packed) != 1 {
+		t.Fatalf("records in packs: %v", packed)
+	}
+	stays := []string{mark(packed[0])}
+	gone := []string{mark(lake.BatchKey(1, "b1", strings.Repeat("f", 32))), mark(lake.BatchKey(2, "none", strings.Repeat("0", 32)))}
+	clock := time.Now()
+	opt := gc.Options{Keep: 1, Grace: time.Hour, Now: func() time.Time { return clock }}
+	res := collect(t, store, opt)
+	if n := res.Found["marks"]; n.Objects != 2 {
+		t.Errorf("found %+v", res.Found)
+	}
+	for _, key := range append(stays, gone...) {
+		if _, err := store.Stat(t.Context(), key); err != nil {
+			t.Errorf("before its time: %v", err)
+		}
+	}
+	clock = clock.Add(2 * time.Hour)
+	collect(t, store, opt)
+	for _, key := range stays {
+		if _, err := store.Stat(t.Context(), key); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, key := range gone {
+		if _, err := store.Stat(t.Context(), key); !errors.Is(err, blob.ErrNotExist) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	expect(t, store, want)
 }

@@ -1,6 +1,10 @@
 package gc
 
 import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -8,6 +12,7 @@ import (
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pack"
@@ -36,6 +41,10 @@ type lister struct {
 	count map[uint64]counts // by hashOf
 	// records has the hashes of the keys of records that are garbage.
 	records map[uint64]bool
+	// record is the key of the record that was listed last, and orphans are marks of retired records
+	// that were not, by the keys of these.
+	record  string
+	orphans map[string]garbage
 
 	found []garbage
 }
@@ -66,13 +75,41 @@ func (l *lister) list() error {
 			return err
 		}
 	}
-	l.records = map[uint64]bool{}
+	l.records, l.orphans = map[uint64]bool{}, map[string]garbage{}
 	for _, root := range batchRoots {
 		if err := l.each(root, false, l.look); err != nil {
 			return err
 		}
 	}
+	return l.adopt()
+}
+
+// adopt finds the marks whose records are gone: a batch was retired while a collection deleted it.
+// The mark of a record in a pack stays: a lost registry would find the record there.
+func (l *lister) adopt() error {
+	if len(l.orphans) == 0 {
+		return nil
+	}
+	for o, err := range pack.All(l.c.ctx, l.c.store) {
+		if errors.Is(err, codec.ErrCorrupt) {
+			return nil // whose records are in there cannot be told
+		}
+		if err != nil {
+			return err
+		}
+		delete(l.orphans, o.Key)
+	}
+	for _, record := range slices.Sorted(maps.Keys(l.orphans)) {
+		l.find(l.orphans[record])
+	}
 	return nil
+}
+
+// find notes an object that nothing refers to, if it is not written down already.
+func (l *lister) find(g garbage) {
+	if !l.known[xxh3.HashString(g.Key)] {
+		l.found = append(l.found, g)
+	}
 }
 
 // each calls do with every object below root that a collection may delete. New tells that they are
@@ -131,14 +168,19 @@ func (l *lister) clean(b registry.BatchID) bool {
 
 // look keeps an object that nothing refers to.
 func (l *lister) look(key string, bytes int64, o object) error {
+	if o.kind == Records {
+		l.record = key
+	}
 	switch o.kind {
 	case Records, Postings, Rejects, Parts:
 		if l.clean(o.batch) {
 			return nil
 		}
 	case Marks:
-		// The mark of a record in a pack stays: a lost registry would find the record there.
-		if !l.records[xxh3.HashString(lake.BatchKey(o.batch.DatasetID, o.batch.Batch, o.name))] {
+		if record := lake.BatchKey(o.batch.DatasetID, o.batch.Batch, o.name); !l.records[xxh3.HashString(record)] {
+			if l.record != record && strings.HasSuffix(key, lake.RetiredSuffix) && !l.refs.marked(o) && !l.refs.writing[o.batch] {
+				l.orphans[record] = garbage{trash.Object{Key: key, Bytes: bytes}, o.kind}
+			}
 			return nil
 		}
 	}
@@ -149,12 +191,9 @@ func (l *lister) look(key string, bytes int64, o object) error {
 	if has || err != nil {
 		return err
 	}
-	h := xxh3.HashString(key)
 	if o.kind == Records {
-		l.records[h] = true
+		l.records[xxh3.HashString(key)] = true
 	}
-	if !l.known[h] {
-		l.found = append(l.found, garbage{trash.Object{Key: key, Bytes: bytes}, o.kind})
-	}
+	l.find(garbage{trash.Object{Key: key, Bytes: bytes}, o.kind})
 	return nil
 }

@@ -30,22 +30,31 @@ type Rows struct {
 	*part.Columns
 }
 
-// Scan yields these columns of all rows of a part, at most batch rows at a time. Blocks are the
-// part's page index. While the caller looks at some rows, Scan reads the next ones. Rows are valid
-// until the next ones. Scan stops after an error.
+// Scan yields these columns of all rows of a part, at most batch rows at a time: whole pages,
+// unless one has more rows, so that no page is decoded twice. Blocks are the part's page index.
+// While the caller looks at some rows, Scan reads the next ones. Rows are valid until the next
+// ones. Scan stops after an error.
 func (p PartScanner) Scan(
 	ctx context.Context, blocks []*part.PageIndexBlock, batch int64, cols []part.Column,
 ) iter.Seq2[Rows, error] {
 	memory := [2]Rows{{Columns: new(part.Columns)}, {Columns: new(part.Columns)}}
 	return readAhead(ctx, memory, func(read func(func(context.Context, *Rows) error) bool) {
 		for _, b := range blocks {
-			for at := int64(0); at < b.Rows(); at += batch {
+			for at, page := int64(0), 0; at < b.Rows(); {
+				end := min(at+batch, b.Rows())
+				for page < b.Pages() && b.PageStart(page+1) <= end {
+					page++
+				}
+				if start := b.PageStart(page); start > at {
+					end = start
+				}
 				if !read(func(ctx context.Context, r *Rows) error {
 					r.Group, r.FirstRow = uint32(b.RowGroup), b.FirstRow+at
-					return p.readColumns(ctx, r.Columns, b, r.FirstRow, min(batch, b.Rows()-at), cols)
+					return p.readColumns(ctx, r.Columns, b, r.FirstRow, end-at, cols)
 				}) {
 					return
 				}
+				at = end
 			}
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -31,6 +32,7 @@ type compose struct {
 
 type service struct {
 	Build       struct{ Context, Dockerfile string }
+	Image       string // of others
 	Environment map[string]string
 	Command     []string
 	Entrypoint  []string
@@ -81,13 +83,13 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if diff := gocmp.Diff([]string{"s3", "serve", "starter", "temporal", "worker"}, names); diff != "" {
+	if diff := gocmp.Diff([]string{"db", "s3", "serve", "starter", "temporal", "worker"}, names); diff != "" {
 		t.Fatalf("services:\n%s", diff)
 	}
 
 	published := map[string]string{}
 	for name, s := range c.Services {
-		if s.Build.Context != "." || s.Build.Dockerfile != "deploy/Dockerfile" {
+		if (s.Build.Context != "." || s.Build.Dockerfile != "deploy/Dockerfile") && s.Image == "" {
 			t.Errorf("%s is built from %+v", name, s.Build)
 		}
 		for on := range s.DependsOn {
@@ -143,6 +145,9 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 	}
 	flag := regexp.MustCompile(`^--[a-z][a-z-]*`)
 	for name, s := range c.Services {
+		if s.Image != "" {
+			continue
+		}
 		line := s.args()
 		if line[0] == "sh" {
 			_, run, ok := strings.Cut(line[2], "exec ")
@@ -187,11 +192,30 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 	// The commands in the README and in the compose file.
 	for _, m := range regexp.MustCompile(`(?m)^(?:#   )?docker compose (.+)$`).FindAllStringSubmatch(readme+read("docker-compose.yml"), -1) {
 		fields := strings.Fields(m[1])
+		if fields[0] == "--profile" {
+			if !slices.ContainsFunc(slices.Collect(maps.Values(c.Services)), func(s service) bool { return slices.Contains(s.Profiles, fields[1]) }) {
+				t.Errorf("docker compose %s: no service has the profile", m[1])
+			}
+			fields = fields[2:]
+		}
 		switch fields[0] {
 		case "up":
+		case "exec":
+			s := c.Services[fields[1]]
+			if want := []string{"psql", "-U", s.Environment["POSTGRES_USER"], s.Environment["POSTGRES_DB"]}; !slices.Equal(fields[2:], want) {
+				t.Errorf("docker compose %s: want %v", m[1], want)
+			}
 		case "run":
 			if fields[1] != "--rm" || c.Services[fields[2]].args()[0] != fields[2] {
 				t.Errorf("docker compose %s: want --rm and a service whose entrypoint has its name", m[1])
+			}
+			if fields[3] == "export" {
+				db := c.Services["db"]
+				dsn := "postgres://" + db.Environment["POSTGRES_USER"] + "@db/" + db.Environment["POSTGRES_DB"]
+				if !slices.Contains(fields, dsn) || db.Environment["POSTGRES_HOST_AUTH_METHOD"] != "trust" || len(db.Ports) > 0 {
+					t.Errorf("docker compose %s: want the DSN %s, whose server needs no password and has no port", m[1], dsn)
+				}
+				continue
 			}
 			input := fields[len(fields)-1]
 			below, ok := strings.CutPrefix(input, "/data/")
@@ -297,6 +321,20 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 		}
 		return nil
 	})
+	// The documented export, into a server of the test.
+	text, err := os.ReadFile(filepath.Join(testenv.Root(t), "docker-compose.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^#   docker compose run --rm starter (export postgres .+)$`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal("docker-compose.yml has no export to PostgreSQL")
+	}
+	args := strings.Fields(string(m[1]))
+	args[slices.Index(args, "--dsn")+1] = testenv.NewPostgres(t).NewDatabase(t)
+	if out, errs, code := u.starter(t, args...); code != 0 || !strings.Contains(out, "in 1 dataset") {
+		t.Errorf("starter %s: exit %d\n%s%s", strings.Join(args, " "), code, out, errs)
+	}
 }
 
 // lookPath returns the path of a program in one of the folders, or else on PATH.

@@ -77,32 +77,44 @@ func TestExportToPostgres(t *testing.T) {
 		}
 		return n
 	}
-	// A worker dies while it waits for a lock in the middle of a step.
+	// A worker dies within a load: in its COPY, which waits for a lock, when it has noted the chunk
+	// and nothing is committed. It is started when the table exists and is locked.
 	run(0, "ingest", "--dataset", "days", "--batch", "3", "--wait", list(3))
-	tx, err := c.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE urlake.load_chunks IN SHARE MODE"); err != nil {
+	if err := index.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	run(0, "export", "postgres", "--dsn", dsn)
-	until(t, "the worker waits for the lock", func(ctx context.Context) error {
-		var waiting bool
-		err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'urlake.load_chunks'::regclass)").Scan(&waiting)
-		if err == nil && !waiting {
-			err = errors.New("nobody waits")
-		}
-		return err
-	})
-	if err := index.Process.Signal(syscall.SIGKILL); err != nil {
+	holds := func(what, sql string) {
+		t.Helper()
+		until(t, what, func(ctx context.Context) error {
+			var ok bool
+			err := c.QueryRow(ctx, sql).Scan(&ok)
+			if err == nil && !ok {
+				err = errors.New("not yet")
+			}
+			return err
+		})
+	}
+	holds("the load begins", "SELECT to_regclass('urlake.load_urls') IS NOT NULL")
+	locked, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locked.Close(context.Background())
+	if _, err := locked.Exec(t.Context(), "BEGIN; LOCK TABLE urlake.load_urls IN SHARE MODE", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	doomed := worker()
+	holds("the worker copies rows", `SELECT EXISTS (SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+		WHERE NOT l.granted AND l.relation = 'urlake.load_urls'::regclass AND a.query LIKE 'COPY %')`)
+	if err := doomed.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	worker()
 	if n := rows(); n != 1000 {
 		t.Errorf("%d rows while the export is under way", n)
 	}
-	if err := tx.Rollback(t.Context()); err != nil {
+	if err := locked.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	id := exportRuns(t, u, postgres.DefaultSchema)[0].Execution.WorkflowID
@@ -111,6 +123,13 @@ func TestExportToPostgres(t *testing.T) {
 	}
 	if n := rows(); n != 1500 {
 		t.Errorf("%d rows", n)
+	}
+	run(0, "export", "postgres", "--dsn", dsn, "--schema", "anew", "--wait")
+	var differ int
+	const content = "SELECT domain64, key, url, rows FROM "
+	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM (("+content+"urlake.urls EXCEPT ALL "+content+"anew.urls) UNION ALL ("+
+		content+"anew.urls EXCEPT ALL "+content+"urlake.urls)) d").Scan(&differ); err != nil || differ > 0 {
+		t.Errorf("%d rows differ from those of an export that nobody has killed: %v", differ, err)
 	}
 	var got, want []string
 	if list, err := c.Query(t.Context(), "SELECT url FROM urlake.urls u JOIN urlake.domain64 d ON d.number = u.domain64 WHERE d.domain = 'site4.test'"); err != nil {

@@ -194,9 +194,8 @@ var allowed = map[string][]string{
 	},
 
 	"export/postgres": {
-		"export/domain64", "export/domain64/numbers", "export/urlkey", "indexbuild/postings", "indexbuild/segment",
-		"indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec", "lake/lease", "lake/manifest", "lake/part",
-		"lake/partreader", "lake/takedown", "lake/urlnorm",
+		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "indexbuild/segment",
+		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part", "lake/takedown", "lake/urlnorm",
 	},
 	"export/scan": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",

@@ -118,7 +118,7 @@ func (h *Holder) Set(ctx context.Context, versions []string) error {
 	h.mu.Lock()
 	err, next := h.err, h.next
 	h.mu.Unlock()
-	if refused(err) && time.Now().Before(next) {
+	if Refused(err) && time.Now().Before(next) {
 		return err
 	}
 	return h.write(ctx)
@@ -216,7 +216,7 @@ func (h *Holder) put(ctx context.Context, doc *document) error {
 			h.etag, h.maybe = info.ETag, true
 			return nil
 		}
-		if refused(err) {
+		if Refused(err) {
 			return err // nothing was written
 		}
 		h.unsure, h.maybe = true, true
@@ -259,7 +259,7 @@ func (h *Holder) note(ctx context.Context, doc *document, err error) {
 		if !slices.Equal(h.versions, doc.Versions) {
 			pause = 0 // a Set gave up waiting for this write
 		}
-	case refused(err):
+	case Refused(err):
 		h.failures++
 		pause = max(pause, refusedPause)
 	default:
@@ -276,11 +276,11 @@ func (h *Holder) note(ctx context.Context, doc *document, err error) {
 	switch {
 	case err == nil && before != nil:
 		h.opt.Log.LogAttrs(ctx, slog.LevelInfo, "the lease is written again", slog.String("lease", Key(doc.Holder)))
-	case err != nil && refused(err) && !refused(before):
+	case err != nil && Refused(err) && !Refused(before):
 		h.opt.Log.LogAttrs(ctx, slog.LevelInfo,
 			"the store takes no lease: only the garbage collector's grace period keeps the versions that are read here",
 			slog.String("error", err.Error()))
-	case err != nil && !refused(err) && (before == nil || refused(before)):
+	case err != nil && !Refused(err) && (before == nil || Refused(before)):
 		h.opt.Log.LogAttrs(ctx, slog.LevelWarn, "the lease cannot be written", slog.String("error", err.Error()))
 	}
 }
@@ -293,8 +293,9 @@ func common(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !slices.Contains(b, id) })
 }
 
-// refused reports whether the store does not let this program write, for a reason that lasts.
-func refused(err error) bool {
+// Refused reports whether err says that the store does not let this program write, for a reason
+// that lasts.
+func Refused(err error) bool {
 	return errors.Is(err, blob.ErrDenied) && !errors.Is(err, blob.ErrCredentials) ||
 		errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
 }

@@ -33,6 +33,8 @@ const (
 	minEntries  = 32
 	maxEntries  = 1 << 9
 	targetBytes = 24 << 10
+	// usualBytes is what most pieces take.
+	usualBytes = 4 << 10
 )
 
 // piece is a decoded piece. Entries of a piece that is not a leaf have no values, but children.
@@ -59,6 +61,7 @@ func decode(data []byte, file string, level int) (*piece, error) {
 		d.Fail(fmt.Sprintf("level %d", level), got)
 	}
 	p := &piece{bytes: len(data)}
+	keys := make([]byte, 0, 2*len(data)) // all of them
 	var last []byte
 	for d.Err() == nil && d.Len() > 0 {
 		shared := d.Uint(uint64(len(last)))
@@ -66,7 +69,9 @@ func decode(data []byte, file string, level int) (*piece, error) {
 		if d.Err() != nil {
 			break
 		}
-		key := append(last[:shared:shared], rest...)
+		from := len(keys)
+		keys = append(append(keys, last[:shared]...), rest...)
+		key := keys[from:len(keys):len(keys)]
 		if bytes.Compare(key, last) <= 0 {
 			d.Fail("keys in ascending order", fmt.Sprintf("%q after %q", key, last))
 			break
@@ -113,7 +118,7 @@ type encoded struct {
 // add appends an entry: of a leaf, or the piece below that c is.
 func (w *cutter) add(e Entry, c child) {
 	if w.n == 0 {
-		w.buf = append(codec.AppendMagic(nil, pieceMagic, pieceVersion), byte(w.level))
+		w.buf = append(codec.AppendMagic(make([]byte, 0, usualBytes), pieceMagic, pieceVersion), byte(w.level))
 		w.last = nil
 	}
 	shared := codec.CommonPrefix(w.last, e.Key)

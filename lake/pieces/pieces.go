@@ -130,7 +130,9 @@ func (m *Map) GetMany(ctx context.Context, keys [][]byte) ([]*Entry, error) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(keys[a], keys[b]) })
+	if !slices.IsSortedFunc(keys, bytes.Compare) {
+		slices.SortFunc(order, func(a, b int) int { return bytes.Compare(keys[a], keys[b]) })
+	}
 	found := make([]*Entry, len(keys))
 	if m.ref.Root == "" {
 		return found, nil

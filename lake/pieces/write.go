@@ -111,7 +111,7 @@ func (m *Map) put(ctx context.Context, all []encoded) error {
 // levels the reference to a piece, by its last key.
 type change struct {
 	Entry
-	child
+	child  *child // nil in a leaf
 	remove bool
 }
 
@@ -256,8 +256,12 @@ func (w *cutter) merge(p *piece, changes []change, end []byte) []change {
 		if at < len(p.entries) && bytes.Equal(p.entries[at].Key, c.Key) {
 			at++
 		}
-		if !c.remove {
-			w.add(c.Entry, c.child)
+		switch {
+		case c.remove:
+		case c.child != nil:
+			w.add(c.Entry, *c.child)
+		default:
+			w.add(c.Entry, child{})
 		}
 	}
 	for ; at < len(p.entries); at++ {
@@ -277,7 +281,7 @@ func (d *divided) replace(old []child, pieces []encoded) {
 		d.pieces = append(d.pieces, e.child)
 		if !slices.ContainsFunc(old, func(o child) bool { return o.name == e.name }) {
 			d.made = append(d.made, e)
-			d.above = append(d.above, change{Entry: Entry{Key: e.last}, child: e.child})
+			d.above = append(d.above, change{Entry: Entry{Key: e.last}, child: &e.child})
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/lake/codec"
@@ -68,7 +67,7 @@ func arrange(names []domain64.Name) (*levels, error) {
 	l := &levels{of: make([]int32, len(names)), at: make([]domain64.Level, len(names))}
 	// Names that are sorted by level come in one run for each place, so nothing has to be looked
 	// up.
-	sorted := slices.IsSortedFunc(names, compareNames)
+	sorted := slices.IsSortedFunc(names, domain64.Name.Compare)
 	var known [domain64.Levels]map[placeKey]int32
 	for i := range known {
 		if !sorted {
@@ -113,16 +112,6 @@ func arrange(names []domain64.Name) (*levels, error) {
 		last = n
 	}
 	return l, nil
-}
-
-// compareNames orders names by their labels, from the top-level domain down.
-func compareNames(a, b domain64.Name) int {
-	for level := range domain64.Levels {
-		if c := strings.Compare(a.Label(level), b.Label(level)); c != 0 {
-			return c
-		}
-	}
-	return 0
 }
 
 // The parent of a path can be of any level above. Its level is kept in the two highest bits below
@@ -272,6 +261,7 @@ func (r *Registry) Assign(ctx context.Context, names []domain64.Name) ([]domain6
 
 // assign finds codes, gives those that are missing, and returns what changes in the map.
 func (l *levels) assign(ctx context.Context, layout domain64.Layout, m *pieces.Map) (edits []pieces.Edit, added int64, err error) {
+	var lists [][]pieces.Edit
 	for i := range l.places {
 		level := domain64.Level(i)
 		if err := l.find(ctx, layout, m, level); err != nil {
@@ -281,14 +271,42 @@ func (l *levels) assign(ctx context.Context, layout domain64.Layout, m *pieces.M
 		if err != nil {
 			return nil, 0, err
 		}
-		edits, added = append(edits, more...), added+n
+		lists, added = append(lists, more...), added+n
 	}
-	return sortEdits(edits), added, nil
+	return mergeEdits(lists), added, nil
+}
+
+// mergeEdits returns the edits of all lists in the order of their keys, of which no two are equal.
+// If names come sorted, each list is sorted.
+func mergeEdits(lists [][]pieces.Edit) []pieces.Edit {
+	for i := range lists {
+		lists[i] = sortEdits(lists[i])
+	}
+	for len(lists) > 1 {
+		slices.SortFunc(lists, func(a, b []pieces.Edit) int { return cmp.Compare(len(a), len(b)) })
+		a, b := lists[0], lists[1]
+		merged := make([]pieces.Edit, 0, len(a)+len(b))
+		for len(a) > 0 && len(b) > 0 {
+			if bytes.Compare(a[0].Key, b[0].Key) < 0 {
+				merged, a = append(merged, a[0]), a[1:]
+			} else {
+				merged, b = append(merged, b[0]), b[1:]
+			}
+		}
+		lists = append(lists[2:], append(append(merged, a...), b...))
+	}
+	if len(lists) == 0 {
+		return nil
+	}
+	return lists[0]
 }
 
 // sortEdits sorts edits by their keys, whose first eight bytes behind the kind are a code:
 // comparing these first, as numbers, is what makes it fast. No two edits have the same key.
 func sortEdits(edits []pieces.Edit) []pieces.Edit {
+	if slices.IsSortedFunc(edits, func(a, b pieces.Edit) int { return bytes.Compare(a.Key, b.Key) }) {
+		return edits
+	}
 	type item struct {
 		code uint64
 		at   int32
@@ -311,10 +329,11 @@ func sortEdits(edits []pieces.Edit) []pieces.Edit {
 	return sorted
 }
 
-// number gives numbers to the places of a level that have none.
+// number gives numbers to the places of a level that have none. It returns lists of what changes in
+// the map.
 func (l *levels) number(
 	ctx context.Context, layout domain64.Layout, m *pieces.Map, level domain64.Level,
-) (edits []pieces.Edit, added int64, err error) {
+) (edits [][]pieces.Edit, added int64, err error) {
 	places := l.places[level]
 	// The next numbers of the parents of new places.
 	counts := map[domain64.Code]uint32{}
@@ -334,9 +353,14 @@ func (l *levels) number(
 	if added == 0 {
 		return nil, 0, nil
 	}
+	size += len(parents) * (nameKeyLen + binary.MaxVarintLen32)
+	arena := make([]byte, 0, size)
+	take := func(from int) []byte { return arena[from:len(arena):len(arena)] }
 	keys := make([][]byte, len(parents))
 	for i, parent := range parents {
-		keys[i] = appendNameKey(make([]byte, 0, nameKeyLen), parent, level)
+		from := len(arena)
+		arena = appendNameKey(arena, parent, level)
+		keys[i] = take(from)
 	}
 	if m.Len() > 0 {
 		found, err := m.GetMany(ctx, keys)
@@ -351,9 +375,7 @@ func (l *levels) number(
 			}
 		}
 	}
-	arena := make([]byte, 0, size)
-	take := func(from int) []byte { return arena[from:len(arena):len(arena)] }
-	edits = make([]pieces.Edit, 0, 2*int(added)+len(parents))
+	byLabel, byCode, totals := make([]pieces.Edit, 0, added), make([]pieces.Edit, 0, added), make([]pieces.Edit, 0, len(parents))
 	for i := range places {
 		p := &places[i]
 		if p.code != 0 {
@@ -371,17 +393,17 @@ func (l *levels) number(
 		key := take(from)
 		from = len(arena)
 		arena = binary.AppendUvarint(arena, uint64(number))
-		edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: key, Value: take(from)}})
+		byLabel = append(byLabel, pieces.Edit{Entry: pieces.Entry{Key: key, Value: take(from)}})
 		from = len(arena)
 		arena = appendCodeKey(arena, p.code)
-		edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: take(from), Value: key[nameKeyLen:]}})
+		byCode = append(byCode, pieces.Edit{Entry: pieces.Entry{Key: take(from), Value: key[nameKeyLen:]}})
 	}
 	for i, parent := range parents {
-		edits = append(edits, pieces.Edit{Entry: pieces.Entry{
-			Key: keys[i], Value: binary.AppendUvarint(nil, uint64(counts[parent])),
-		}})
+		from := len(arena)
+		arena = binary.AppendUvarint(arena, uint64(counts[parent]))
+		totals = append(totals, pieces.Edit{Entry: pieces.Entry{Key: keys[i], Value: take(from)}})
 	}
-	return edits, added, nil
+	return [][]pieces.Edit{byLabel, byCode, totals}, added, nil
 }
 
 // full returns the error for a place whose parent has no number left.

@@ -1,0 +1,198 @@
+//go:build unix
+
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/urlake/urlake/frontier"
+	"github.com/urlake/urlake/frontier/api"
+	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// serve starts so many processes' worth of servers of one frontier, and returns their addresses.
+func serve(t *testing.T, processes int) (bases []string) {
+	t.Helper()
+	server := testenv.NewRedis(t)
+	dir := t.TempDir()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	for range processes {
+		opt, err := redis.ParseURL(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt.MaxRetries = -1
+		client := redis.NewClient(opt)
+		web := httptest.NewUnstartedServer(nil)
+		c, err := coord.Open(t.Context(), client, "test", web.Listener.Addr().String()+"#1", 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := frontier.New(t.Context(), c, frontier.Options{
+			Dir: dir, Shards: 8, Lease: time.Minute, Tries: 3, Own: time.Second, Shard: shard.Options{MemoryBytes: 1 << 20},
+			Now: time.Now, Log: log,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		web.Config.Handler = api.New(f, log)
+		web.Start()
+		bases = append(bases, web.URL)
+		t.Cleanup(func() {
+			web.Close()
+			if err := f.Close(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return bases
+}
+
+func request(t *testing.T, method, url, body string) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, strings.TrimSpace(string(data))
+}
+
+// TestBadRequests holds that what is wrong is said, and that nothing else of a request is lost.
+func TestBadRequests(t *testing.T) {
+	base := serve(t, 1)[0]
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		answer             string // a part of it
+	}{
+		{"POST", "/v1/urls", "", 200, ""},
+		{"POST", "/v1/urls", `{"url":"https://a.example/"}` + "\n\n" + `{"url":"x:y"}`, 200, `{"result":"added"}` + "\n" + `{"result":"rejected","reason":"scheme"}`},
+		{"POST", "/v1/urls", "{\n" + `{"url":"https://a.example/"}`, 200, "line: "},
+		{"POST", "/v1/urls", `{"url":"https://a.example/","colour":1}`, 200, `unknown object member name \"colour\"`},
+		{"POST", "/v1/urls", `{"url":"https://a.example/b","priority":70000}`, 200, `"rejected"`},
+		{"POST", "/v1/urls", `{"url":"https://a.example/b","key":"a\u0000b"}`, 200, `"reason":"name"`},
+		{"POST", "/v1/urls", `{"url":"https://a.example/` + strings.Repeat("x", 300_000) + `"}`, 400, "a line is longer than 262144 bytes"},
+		{"GET", "/v1/urls", "", 405, ""},
+		{"POST", "/v1/claims", "", 400, "EOF"},
+		{"POST", "/v1/claims", `{"max":-1}`, 400, "max has to be 1 to 10000"},
+		{"POST", "/v1/claims", `{"max":20000}`, 400, "max has to be 1 to 10000"},
+		{"POST", "/v1/claims", `{"crawl":"none"}`, 200, `{"claims":[]}`},
+		{"POST", "/v1/results", `{"lease":"AAAA","status":200}`, 200, `{"result":"ended"}`},
+		{"POST", "/v1/results", `{"lease":7}`, 200, "line: "},
+		{"POST", "/v1/leases:extend", `{"leases":["x"]}`, 200, `"extended":[false]`},
+		{"GET", "/v1/seen", "", 400, "no URL that can be fetched"},
+		{"GET", "/v1/seen?url=https://a.example", "", 200, `"seen":true`},
+		{"GET", "/v1/visited?cursor=!", "", 400, "base64"},
+		{"GET", "/v1/visited?cursor=AAAA", "", 400, "none of this frontier's"},
+		{"GET", "/v1/visited?since=yesterday", "", 400, "yesterday"},
+		{"GET", "/v1/visited?limit=0", "", 400, "limit"},
+		{"PATCH", "/v1/domains/a.example", `{"delay":-1}`, 400, "delay has to be seconds"},
+		{"PATCH", "/v1/domains/a.example", `{"delay":"1"}`, 400, "delay"},
+		{"PATCH", "/v1/domains/a.example", `{"delay":1.5}`, 200, `"delay":1.5`},
+		{"GET", "/v1/domains/a.example", "", 200, `"waiting":1`},
+		{"GET", "/metrics", "", 200, "urlake_frontier_waiting 1"},
+		{"GET", "/metrics", "", 200, `urlake_frontier_results_total{result="added"} 1`},
+		{"GET", "/nothing", "", 404, ""},
+	} {
+		status, answer := request(t, c.method, base+c.path, c.body)
+		if status != c.status || !strings.Contains(answer, c.answer) {
+			t.Errorf("%s %s %.80s: %d %.300s, want %d %s", c.method, c.path, c.body, status, answer, c.status, c.answer)
+		}
+	}
+}
+
+// TestProcessesAnswerForEachOther starts two processes, which share the shards, and asks only one.
+func TestProcessesAnswerForEachOther(t *testing.T) {
+	bases := serve(t, 2)
+	shards := func(base string) string {
+		_, answer := request(t, "GET", base+"/v1/stats", "")
+		return answer
+	}
+	for end := time.Now().Add(time.Minute); !strings.Contains(shards(bases[0]), `"shards":4,`) || !strings.Contains(shards(bases[1]), `"shards":4,`); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(shards(bases[0]), shards(bases[1]))
+		}
+	}
+	// Each has to have heard of all shards of the other.
+	time.Sleep(time.Second)
+	const n = 60
+	var body strings.Builder
+	for i := range n {
+		fmt.Fprintf(&body, "{\"url\":\"https://site%d.example/\"}\n", i)
+	}
+	if _, answer := request(t, "POST", bases[0]+"/v1/urls", body.String()); strings.Count(answer, `{"result":"added"}`) != n {
+		t.Fatal(answer)
+	}
+	if _, answer := request(t, "POST", bases[1]+"/v1/urls", body.String()); strings.Count(answer, `{"result":"known"}`) != n {
+		t.Fatal(answer)
+	}
+	for i := range n {
+		url := fmt.Sprintf("%s/v1/domains/site%d.example", bases[i%2], i)
+		if status, answer := request(t, "PATCH", url, `{"delay":0}`); status != 200 || !strings.Contains(answer, `"waiting":1`) {
+			t.Fatal(status, answer)
+		}
+		if _, answer := request(t, "GET", fmt.Sprintf("%s/v1/seen?url=https://site%d.example/", bases[i%2], i), ""); !strings.Contains(answer, `"seen":true`) {
+			t.Fatal(answer)
+		}
+	}
+	_, answer := request(t, "POST", bases[0]+"/v1/claims", `{"max":100}`)
+	leases := strings.Split(answer, `"lease":"`)[1:]
+	if len(leases) != n {
+		t.Fatalf("%d claims: %s", len(leases), answer)
+	}
+	var results, extend []string
+	for _, l := range leases {
+		lease, _, _ := strings.Cut(l, `"`)
+		results = append(results, fmt.Sprintf(`{"lease":%q,"status":200}`, lease))
+		extend = append(extend, fmt.Sprintf("%q", lease))
+	}
+	if _, answer := request(t, "POST", bases[1]+"/v1/leases:extend", `{"leases":[`+strings.Join(extend, ",")+`]}`); strings.Count(answer, "true") != n {
+		t.Fatal(answer)
+	}
+	if _, answer := request(t, "POST", bases[1]+"/v1/results", strings.Join(results, "\n")); strings.Count(answer, `{"result":"settled"}`) != n {
+		t.Fatal(answer)
+	}
+	for _, base := range bases {
+		visits, cursor := 0, ""
+		for {
+			_, answer := request(t, "GET", base+"/v1/visited?limit=7&cursor="+cursor, "")
+			lines := strings.Split(answer, "\n")
+			_, rest, ok := strings.Cut(lines[len(lines)-1], `"next_cursor":"`)
+			if !ok {
+				t.Fatal(answer)
+			}
+			cursor, _, _ = strings.Cut(rest, `"`)
+			if len(lines) == 1 {
+				break
+			}
+			visits += len(lines) - 1
+		}
+		if visits != n {
+			t.Errorf("%s: %d visits", base, visits)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/urlake/urlake/frontier"
+)
+
+// metrics are what a server tells Prometheus.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.HistogramVec
+	lines    *prometheus.CounterVec
+}
+
+func newMetrics(f *frontier.Frontier) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "urlake_frontier_request_seconds", Help: "Time that requests took, by route and status; claims include their wait.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}, []string{"route", "status"}),
+		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "urlake_frontier_results_total", Help: "URLs and results by what became of them, and claims.",
+		}, []string{"result"}),
+	}
+	m.registry.MustRegister(m.requests, m.lines, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		statsCollector{f})
+	return m
+}
+
+// statsCollector asks the shards once for each scrape.
+type statsCollector struct{ f *frontier.Frontier }
+
+var (
+	statNames  = []string{"shards", "queues", "waiting", "later", "leased", "visits", "memory_bytes", "runs", "seen_files"}
+	statHelps  = []string{"Shards that this process serves.", "Queues with URLs that wait or are leased.", "URLs that wait.", "URLs that are due later.", "URLs that are leased.", "Results that were kept.", "About the memory of URLs that wait to be written to files.", "Files of waiting URLs.", "Files of seen URLs."}
+	statsDescs = func() (all []*prometheus.Desc) {
+		for i, name := range statNames {
+			all = append(all, prometheus.NewDesc("urlake_frontier_"+name, statHelps[i], nil, nil))
+		}
+		return all
+	}()
+)
+
+// Describe implements prometheus.Collector.
+func (statsCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range statsDescs {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c statsCollector) Collect(to chan<- prometheus.Metric) {
+	s := c.f.Stats()
+	values := []int64{int64(s.Shards), s.Queues, s.Pending, s.Later, s.Leased, s.Visits, s.Memory, s.Runs, s.SeenFiles}
+	for i, v := range values {
+		to <- prometheus.MustNewConstMetric(statsDescs[i], prometheus.GaugeValue, float64(v))
+	}
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// count counts lines of an answer.
+func (m *metrics) count(results []lineResult) {
+	for i := range results {
+		m.lines.WithLabelValues(results[i].Result).Inc()
+	}
+}
+
+// statusWriter remembers the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// timed measures a route.
+func (m *metrics) timed(next *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		sw := &statusWriter{w, http.StatusOK}
+		next.ServeHTTP(sw, r)
+		m.requests.WithLabelValues(r.Pattern, strconv.Itoa(sw.status)).Observe(time.Since(began).Seconds())
+	})
+}

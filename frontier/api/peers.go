@@ -1,0 +1,209 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/urlake/urlake/frontier"
+)
+
+const (
+	// forwarded is the header of a request that another process of the frontier has sent. It is not
+	// sent on once more.
+	forwarded = "Urlake-Forwarded"
+	// peerTimeout bounds a request to another process.
+	peerTimeout = 30 * time.Second
+	// peerInterval is how often a claim that waits asks the other processes.
+	peerInterval = 200 * time.Millisecond
+)
+
+// peers maps the names of other processes to the positions of what concerns them.
+type peers map[string][]int
+
+// base returns the URL of a process, from its name: its address, a number sign and what makes it
+// unique.
+func base(name string) string {
+	address, _, _ := strings.Cut(name, "#")
+	return "http://" + address
+}
+
+// others are the processes that have other shards, none if one of them asks.
+func (h *Handler) others(r *http.Request) []string {
+	if r.Header.Get(forwarded) != "" {
+		return nil
+	}
+	return h.f.Others()
+}
+
+// post sends a body to another process and returns its answer.
+func (h *Handler) post(ctx context.Context, name, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base(name)+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(forwarded, "1")
+	res, err := h.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s%s: %s: %s", base(name), path, res.Status, bytes.TrimSpace(data))
+	}
+	return data, err
+}
+
+// forwardLines sends lines to the processes that serve them, and puts their results in place. Those
+// of a process that does not answer stay elsewhere.
+func (h *Handler) forwardLines(r *http.Request, away peers, lines [][]byte, results []lineResult) {
+	for name, places := range away {
+		for _, i := range places {
+			results[i] = lineResult{frontier.Elsewhere, "no process serves this now: send the line again"}
+		}
+		if name == "" || r.Header.Get(forwarded) != "" {
+			continue
+		}
+		var body []byte
+		for _, i := range places {
+			body = append(append(body, lines[i]...), '\n')
+		}
+		data, err := h.post(r.Context(), name, r.URL.Path, body)
+		got := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+		if err == nil && len(got) != len(places) {
+			err = fmt.Errorf("%s%s: %d results for %d lines", base(name), r.URL.Path, len(got), len(places))
+		}
+		for n := 0; err == nil && n < len(places); n++ {
+			var one lineResult
+			if err = json.Unmarshal(got[n], &one); err == nil {
+				results[places[n]] = one
+			}
+		}
+		if err != nil && r.Context().Err() == nil {
+			h.log.Warn("lines for another process", "error", err)
+		}
+	}
+}
+
+// forwardLeases prolongs leases at the processes that serve them.
+func (h *Handler) forwardLeases(r *http.Request, away peers, leases []string, all *extended) error {
+	for name, places := range away {
+		if name == "" || r.Header.Get(forwarded) != "" {
+			return frontier.ErrElsewhere
+		}
+		q := struct {
+			Leases []string `json:"leases"`
+		}{}
+		for _, i := range places {
+			q.Leases = append(q.Leases, leases[i])
+		}
+		body, err := json.Marshal(q)
+		if err != nil {
+			return err
+		}
+		data, err := h.post(r.Context(), name, r.URL.Path, body)
+		if err != nil {
+			return errors.Join(frontier.ErrElsewhere, err)
+		}
+		var got extended
+		if err := json.Unmarshal(data, &got); err != nil || len(got.Extended) != len(places) {
+			return fmt.Errorf("%s%s: %d results for %d leases: %w", base(name), r.URL.Path, len(got.Extended), len(places), err)
+		}
+		for n, i := range places {
+			all.Extended[i] = got.Extended[n]
+		}
+		if got.Expires.Before(all.Expires) {
+			all.Expires = got.Expires
+		}
+	}
+	return nil
+}
+
+// claimsOf claims up to n URLs of another process. One that does not answer has none.
+func (h *Handler) claimsOf(r *http.Request, name string, q claimRequest, n int) []claim {
+	q.Max, q.WaitMS = n, 0
+	body, err := json.Marshal(q)
+	if err != nil {
+		return nil
+	}
+	data, err := h.post(r.Context(), name, r.URL.Path, body)
+	var got claimsAnswer
+	if err == nil {
+		err = json.Unmarshal(data, &got)
+	}
+	if err != nil && r.Context().Err() == nil {
+		h.log.Warn("claims of another process", "error", err)
+	}
+	return got.Claims
+}
+
+// visitsOf copies visits of another process until there are limit, and moves the cursor on.
+func (h *Handler) visitsOf(r *http.Request, name string, cursor *string, limit int, n *int, out *bufio.Writer) error {
+	q := r.URL.Query()
+	q.Set("cursor", *cursor)
+	q.Set("limit", strconv.Itoa(limit-*n))
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, base(name)+r.URL.Path+"?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set(forwarded, "1")
+	res, err := h.client.Do(req)
+	if err != nil {
+		return errors.Join(frontier.ErrElsewhere, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s%s: %s", base(name), r.URL.Path, res.Status)
+	}
+	in := bufio.NewScanner(res.Body)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var end visitsEnd
+		if err := json.Unmarshal(in.Bytes(), &end); err != nil {
+			return fmt.Errorf("%s%s: %w", base(name), r.URL.Path, err)
+		}
+		if end.Cursor != "" {
+			*cursor = end.Cursor
+			return in.Err()
+		}
+		*n++
+		_, _ = out.Write(in.Bytes())
+		_ = out.WriteByte('\n')
+	}
+	return errors.Join(fmt.Errorf("%s%s: the list has no end", base(name), r.URL.Path), in.Err())
+}
+
+// forward lets another process answer a request.
+func (h *Handler) forward(w http.ResponseWriter, r *http.Request, name string) {
+	if name == "" || r.Header.Get(forwarded) != "" {
+		h.failed(w, frontier.ErrElsewhere)
+		return
+	}
+	to, err := url.Parse(base(name))
+	if err != nil {
+		h.failed(w, err)
+		return
+	}
+	proxy := httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(to)
+			p.Out.Header.Set(forwarded, "1")
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			h.failed(w, errors.Join(frontier.ErrElsewhere, err))
+		},
+	}
+	proxy.ServeHTTP(w, r)
+}

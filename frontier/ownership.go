@@ -1,0 +1,268 @@
+package frontier
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// New starts to serve the shards of a frontier that no other process owns.
+func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
+	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{})}
+	if err := f.claimShards(ctx); err != nil {
+		return nil, errors.Join(err, f.giveUp(ctx))
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	f.stop = stop
+	f.loop(run, o.Own/3, f.claimShards)
+	f.loop(run, time.Second, f.tick)
+	f.loop(run, 100*time.Millisecond, f.upkeep)
+	return f, nil
+}
+
+// loop calls do again and again until the frontier is closed.
+func (f *Frontier) loop(ctx context.Context, every time.Duration, do func(context.Context) error) {
+	f.loops.Go(func() {
+		for {
+			// Processes that began together drift apart.
+			wait := every/2 + rand.N(every)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if err := do(ctx); err != nil && ctx.Err() == nil {
+				f.o.Log.Error(err.Error())
+			}
+		}
+	})
+}
+
+// Close gives the shards back.
+func (f *Frontier) Close(ctx context.Context) error {
+	f.stop()
+	f.loops.Wait()
+	return errors.Join(f.giveUp(ctx), f.coord.Leave(ctx))
+}
+
+func (f *Frontier) giveUp(ctx context.Context) (err error) {
+	for _, s := range f.all() {
+		err = errors.Join(err, f.drop(s), s.coord.Disown(ctx))
+	}
+	return err
+}
+
+func (f *Frontier) all() []*owned {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.Collect(maps.Values(f.owned))
+}
+
+// drop closes a shard.
+func (f *Frontier) drop(s *owned) error {
+	f.mu.Lock()
+	delete(f.owned, s.number)
+	f.mu.Unlock()
+	s.use.Lock()
+	defer s.use.Unlock()
+	return errors.Join(s.files.Close(), s.lock.Unlock())
+}
+
+// claimShards keeps what this process owns, takes what nobody does, and gives up what is more than
+// its share.
+func (f *Frontier) claimShards(ctx context.Context) (err error) {
+	processes, err := f.coord.Join(ctx, f.o.Own)
+	share := f.o.Shards
+	if err == nil {
+		share = (f.o.Shards + processes - 1) / processes
+	}
+	incarnation, asked := f.coord.Incarnation(ctx)
+	if err = errors.Join(err, asked); asked == nil {
+		if f.incarnation != "" && f.incarnation != incarnation {
+			for _, s := range f.all() {
+				s.doubtful.Store(true)
+			}
+		}
+		f.incarnation = incarnation
+	}
+	for n := range f.o.Shards {
+		f.mu.RLock()
+		s, have := f.owned[n], len(f.owned)
+		f.mu.RUnlock()
+		switch {
+		case s != nil && have > share:
+			f.o.Log.Info("giving a shard to another process", "shard", n)
+			err = errors.Join(err, f.drop(s), s.coord.Disown(ctx))
+		case s != nil || have < share:
+			err = errors.Join(err, f.claimShard(ctx, n, s))
+		default:
+			owner, asked := f.coord.Owner(ctx, n)
+			err = errors.Join(err, asked)
+			f.setOwner(n, owner)
+		}
+	}
+	return err
+}
+
+func (f *Frontier) setOwner(n int, owner string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.owners[n] = owner
+}
+
+// claimShard keeps a shard that this process has, or takes one.
+func (f *Frontier) claimShard(ctx context.Context, n int, s *owned) error {
+	asked := time.Since(begin)
+	c, owner, err := f.coord.Own(ctx, n, f.o.Own)
+	switch {
+	case err != nil && s != nil && int64(asked) > s.until.Load(), err == nil && s != nil && (c == nil || c.Fresh):
+		f.o.Log.Warn("lost a shard", "shard", n)
+		return errors.Join(err, f.drop(s))
+	case err != nil:
+		return err
+	case c == nil:
+		f.setOwner(n, owner)
+		return nil
+	case s != nil:
+		s.until.Store(int64(asked + f.o.Own))
+		return nil
+	}
+	s, err = f.open(ctx, n, c)
+	if err != nil {
+		return errors.Join(fmt.Errorf("shard %d: %w", n, err), c.Disown(ctx))
+	}
+	if s == nil {
+		return c.Disown(ctx)
+	}
+	s.until.Store(int64(asked + f.o.Own))
+	f.mu.Lock()
+	f.owned[n] = s
+	delete(f.owners, n)
+	f.mu.Unlock()
+	f.notify()
+	return nil
+}
+
+// open opens the files of a shard, and makes them and Redis agree. It is nil if the process that
+// had the shard before has the files still open.
+func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, err error) {
+	dir := filepath.Join(f.o.Dir, fmt.Sprintf("shard-%03d", n))
+	lock := flock.New(dir + ".lock")
+	if ok, err := lock.TryLock(); err != nil || !ok {
+		return nil, err
+	}
+	files, torn, err := shard.Open(dir, f.o.Shard)
+	if err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	if torn != nil {
+		f.o.Log.Warn("cut the end of a journal that was not written whole; nothing of it was acknowledged", "where", torn.String())
+	}
+	s = &owned{number: n, files: files, coord: c, lock: lock}
+	if err := f.resume(ctx, s); err != nil {
+		return nil, errors.Join(err, files.Close(), lock.Unlock())
+	}
+	return s, nil
+}
+
+// resume tells the files which leases there are, and Redis which queues have something waiting.
+func (f *Frontier) resume(ctx context.Context, s *owned) error {
+	s.files.Promote(f.now())
+	leases, err := s.coord.Leases(ctx)
+	if err != nil {
+		return err
+	}
+	byQueue := map[string][]coord.Lease{}
+	for _, l := range leases {
+		byQueue[l.Queue] = append(byQueue[l.Queue], l)
+	}
+	var stale []coord.Lease
+	for queue, leases := range byQueue {
+		bySeq := map[uint64]coord.Lease{}
+		for _, l := range leases {
+			bySeq[l.Seq] = l
+		}
+		unknown, err := s.files.Resume(queue, slices.Collect(maps.Keys(bySeq)))
+		if err != nil {
+			return err
+		}
+		for _, seq := range unknown {
+			stale = append(stale, bySeq[seq])
+		}
+	}
+	if _, err := s.coord.Settle(ctx, 0, stale); err != nil {
+		return err
+	}
+	s.files.Resumed()
+	var waiting []string
+	s.files.Queues(func(name string, pending, _ int64) bool {
+		if pending > 0 {
+			waiting = append(waiting, name)
+		}
+		return true
+	})
+	return s.coord.Wake(ctx, f.now(), waiting)
+}
+
+// now is the time in milliseconds since 1970.
+func (f *Frontier) now() int64 { return f.o.Now().UnixMilli() }
+
+// use returns the owned shard of a number, held until release is called.
+func (f *Frontier) use(n int) (s *owned, release func(), err error) {
+	f.mu.RLock()
+	s = f.owned[n]
+	f.mu.RUnlock()
+	if s == nil {
+		return nil, nil, ErrElsewhere
+	}
+	s.use.RLock()
+	if !s.mine() {
+		s.use.RUnlock()
+		return nil, nil, ErrElsewhere
+	}
+	return s, s.use.RUnlock, nil
+}
+
+// mine says that no other process can own the shard yet.
+func (s *owned) mine() bool { return int64(time.Since(begin)) < s.until.Load() }
+
+func (f *Frontier) shardOf(queue string) int {
+	id := shard.IDOfQueue(queue)
+	// The files of a shard are sorted by the first bytes; these are the last.
+	return int(binary.LittleEndian.Uint32(id[12:]) % uint32(f.o.Shards))
+}
+
+// Owner returns the name of the process that owns the shard of a queue, "" if this one does or none
+// is known.
+func (f *Frontier) Owner(crawl, key string) string {
+	if crawl == "" {
+		crawl = DefaultCrawl
+	}
+	return f.owner(f.shardOf(shard.QueueName(crawl, key)))
+}
+
+func (f *Frontier) owner(number int) string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.owners[number]
+}
+
+// Others returns the names of the other processes that own shards.
+func (f *Frontier) Others() []string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	all := slices.Sorted(maps.Values(f.owners))
+	return slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
+}
