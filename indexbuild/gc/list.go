@@ -41,8 +41,8 @@ type lister struct {
 	count map[uint64]counts // by hashOf
 	// records has the hashes of the keys of records that are garbage.
 	records map[uint64]bool
-	// record is the key of the record that was listed last, and orphans are marks of retired records
-	// that were not, by the keys of these.
+	// record is the key of the record that was listed last, and orphans are marks of retired
+	// records that were not, by the keys of these.
 	record  string
 	orphans map[string]garbage
 
