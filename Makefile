@@ -20,7 +20,7 @@ levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)
 # Answers against brute force, with a hash of which 12 values are left.
 weakhash: ; $(GO) test -tags weakhash -run 'EqualBruteForce|EqualsBruteForce' $(TEST_FLAGS) ./serve/lookup
 race: ; deploy/race $(TEST_FLAGS)
-soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|SoakOfEverything|KilledOnceAStep|StarterKilled|LakeEqualsMap|MillionKeys|NothingIsLostWhateverDies)' -v ./frontier/command ./indexbuild/prefixtree ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api ./serve/command
+soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|SoakOfEverything|KilledOnceAStep|StarterKilled|LakeEqualsMap|MillionKeys|TreesOfRealData|NothingIsLostWhateverDies)' -v ./frontier/command ./indexbuild/prefixtree ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api ./serve/command
 # Writes internal/compat/testdata/lakes/FIXTURE, a lake for later versions to read:
 # docs/compatibility.md.
 fixtures: $(SERVICES) ; @test -n '$(FIXTURE)' || { echo 'give it a name: make fixtures FIXTURE=2-what-is-new'; exit 2; }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/remedy"
 )
 
 // publishStep names a step of a publish or a move. Its documents are in the staging of the
@@ -56,7 +57,9 @@ func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publi
 	}
 	s := publishStep(ctx, "verify-"+first, deaths)
 	_, err := contained(ctx, &p.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (struct{}, error) {
-		return struct{}{}, publish.Verify(ctx, store, built, p.TempDir)
+		return struct{}{}, publish.Verify(ctx, store, built, p.TempDir, func(err error) {
+			activity.GetLogger(ctx).Warn("An index of path trees is not built", "Error", remedy.Explain(lakeURL, err))
+		})
 	})
 	return err
 }

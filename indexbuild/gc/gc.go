@@ -46,6 +46,10 @@ const (
 	// whose batches it has, and a withdrawal reads what to withdraw.
 	reportLife = 30 * 24 * time.Hour
 
+	// treeLife is how long a file of path trees stays, at least, of which the document of a kept
+	// segment names another: the document of a new one is written right after it.
+	treeLife = time.Hour
+
 	// sweepTime is about how long one sweep lasts: ingests that begin or end, and commits, wait for
 	// its end. Another sweep deletes what is left.
 	sweepTime = 20 * time.Second
@@ -366,11 +370,9 @@ func (c *collection) mark(refs *references) error {
 		c.out.Found.add(l.found[i].kind, l.found[i].Bytes)
 	}
 	if c.opt.DryRun {
-		if c.opt.Grace == 0 {
-			for name, n := range c.out.Found {
-				if name != Reports.String() {
-					c.out.Deleted[name] = n
-				}
+		for i := range l.found {
+			if o, _ := parse(l.found[i].Key); c.grace(refs, o) == 0 {
+				c.out.Deleted.add(o.kind, l.found[i].Bytes)
 			}
 		}
 		return nil
@@ -429,17 +431,22 @@ func (c *collection) known() (map[uint64]bool, error) {
 	return known, nil
 }
 
-// grace returns how long an object of a kind stays after it was written down.
-func (c *collection) grace(k Kind) time.Duration {
-	if k == Reports {
+// grace returns how long an object that nothing refers to stays after it was written down.
+func (c *collection) grace(refs *references, o object) time.Duration {
+	switch {
+	case o.kind == Reports:
 		return max(c.opt.Grace, reportLife)
+	case o.kind == SegmentFiles && refs.segments[o.name]:
+		return max(c.opt.Grace, treeLife)
 	}
 	return c.opt.Grace
 }
 
 // due reports whether the time of grace of an object of a list has passed. By a clock that was set
 // back it has not.
-func (c *collection) due(l trash.Ref, k Kind) bool { return c.now.Sub(l.Created) >= c.grace(k) }
+func (c *collection) due(refs *references, l trash.Ref, o object) bool {
+	return c.now.Sub(l.Created) >= c.grace(refs, o)
+}
 
 // wait counts an object that stays until then.
 func (c *collection) wait(o trash.Object, until time.Time) {
@@ -464,10 +471,10 @@ func (c *collection) sweep(refs *references) error {
 		}
 		some := len(l.Objects) == 0
 		for _, o := range l.Objects {
-			if k := kindOf(o); c.due(ref, k) {
+			if p, _ := parse(o.Key); c.due(refs, ref, p) {
 				some = true
 			} else {
-				c.wait(o, ref.Created.Add(c.grace(k)))
+				c.wait(o, ref.Created.Add(c.grace(refs, p)))
 			}
 		}
 		if some {
@@ -571,7 +578,7 @@ func (c *collection) sweepList(s *trash.Sweep, refs *references, ref trash.Ref) 
 		if !ok {
 			continue // a later build wrote the list
 		}
-		if !c.due(ref, p.kind) {
+		if !c.due(refs, ref, p) {
 			early = append(early, o)
 			continue
 		}

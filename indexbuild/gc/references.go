@@ -14,6 +14,7 @@ import (
 
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -430,8 +431,14 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 	switch o.kind {
 	case Versions:
 		return r.versions[o.name], nil
-	case SegmentInfos, SegmentFiles:
+	case SegmentInfos:
 		return r.segments[o.name], nil
+	case SegmentFiles:
+		if !r.segments[o.name] {
+			return false, nil
+		}
+		replaced, err := r.replacedTree(ctx, key, o.name)
+		return !replaced, err
 	case VersionPieces, RegistryPieces, NumberPieces:
 		return r.pieces[key], nil
 	case Takedowns, TakedownPieces, Overlays:
@@ -459,6 +466,20 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 		return false, err
 	}
 	return objects == nil || objects[key], nil
+}
+
+// replacedTree reports whether the document of a segment's index of path trees names another file.
+// A file of which there is no document yet is being written.
+func (r *references) replacedTree(ctx context.Context, key, id string) (bool, error) {
+	if !pathtree.IsFile(key) {
+		return false, nil
+	}
+	info, err := pathtree.ReadInfo(ctx, r.view.Store, id)
+	var later *codec.FormatError
+	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) || errors.As(err, &later) {
+		return false, nil
+	}
+	return err == nil && info.Object() != key, err
 }
 
 // marked reports whether the mark of a withdrawn record has to stay: that of a kept record.

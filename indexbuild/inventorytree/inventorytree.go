@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,8 +62,40 @@ func (e *InputError) Unwrap() error { return e.Err }
 
 // task is a file that is read.
 type task struct {
-	name string
+	object
 	read func(yield func(inventory.Object) error) error
+}
+
+// seen has the files that are to be read, with the inputs that list them.
+type seen struct {
+	byName map[string]string
+	local  map[time.Time][]seenFile // by the time of their last change
+}
+
+type seenFile struct {
+	os.FileInfo
+	input string
+}
+
+// add adds a file that an input lists. It returns the input that lists it already, perhaps by
+// another path or a link, or "".
+func (s *seen) add(o object, input string) (before string, err error) {
+	if o.store != nil {
+		before = s.byName[o.name]
+		s.byName[o.name] = input
+		return before, nil
+	}
+	st, err := os.Stat(o.path)
+	if err != nil {
+		return "", plain(err)
+	}
+	for _, f := range s.local[st.ModTime()] {
+		if os.SameFile(f.FileInfo, st) {
+			return f.input, nil
+		}
+	}
+	s.local[st.ModTime()] = append(s.local[st.ModTime()], seenFile{st, input})
+	return "", nil
 }
 
 // Build builds the index of all objects that the inputs list and writes it to the folder out, which
@@ -78,7 +111,7 @@ func Build(ctx context.Context, out string, inputs []string, opt Options) (Resul
 	defer in.close()
 	var tasks []task
 	var created time.Time
-	seen := map[string]string{}
+	listed := seen{map[string]string{}, map[time.Time][]seenFile{}}
 	for _, name := range inputs {
 		found, at, err := in.tasks(ctx, name, opt.CSV)
 		if err != nil {
@@ -88,10 +121,13 @@ func Build(ctx context.Context, out string, inputs []string, opt Options) (Resul
 			created = at
 		}
 		for _, t := range found {
-			if before, ok := seen[t.name]; ok {
+			before, err := listed.add(t.object, name)
+			if err != nil {
+				return Result{}, &InputError{t.name, err}
+			}
+			if before != "" {
 				return Result{}, &InputError{name, fmt.Errorf("%s is listed by %s already, and its objects would count twice", t.name, before)}
 			}
-			seen[t.name] = name
 		}
 		tasks = append(tasks, found...)
 	}

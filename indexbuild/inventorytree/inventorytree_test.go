@@ -8,6 +8,7 @@ import (
 	"encoding/csv"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -325,6 +326,11 @@ func TestBadInputs(t *testing.T) {
 		"data/1.csv.gz": good,
 	}
 	dir := folderOf(t, files)
+	err := errors.Join(os.Symlink("named.csv", filepath.Join(dir, "link.csv")), os.Symlink(".", filepath.Join(dir, "linked")),
+		os.Link(filepath.Join(dir, "named.csv"), filepath.Join(dir, "hard.csv")))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		inputs string
 		csv    inventory.CSV
@@ -342,7 +348,7 @@ func TestBadInputs(t *testing.T) {
 		{"quote.csv", inventory.CSV{}, []string{"line 3", "quote"}},
 		{"nokey.csv", inventory.CSV{}, []string{"line 2", "no key"}},
 		{"twice.csv", inventory.CSV{}, []string{"two columns key"}},
-		{"line.csv", inventory.CSV{}, []string{"line is too long"}},
+		{"line.csv", inventory.CSV{}, []string{"too long for a list of objects"}},
 		{"long.csv", inventory.CSV{}, []string{"8193 bytes, at most 8192"}},
 		{"huge.csv", inventory.CSV{}, []string{"exceeds 64 bits"}},
 		{"cut.csv.gz", inventory.CSV{Schema: schema}, []string{"cut.csv.gz", "EOF"}},
@@ -357,13 +363,17 @@ func TestBadInputs(t *testing.T) {
 		{"schema.json", inventory.CSV{}, []string{"fileSchema has no column key"}},
 		{"named.csv named.csv", inventory.CSV{}, []string{"would count twice"}},
 		{"good.json data/1.csv.gz", inventory.CSV{}, []string{"1.csv.gz is listed by", "would count twice"}},
+		{"named.csv ./data/../named.csv", inventory.CSV{}, []string{"named.csv already", "would count twice"}},
+		{"named.csv link.csv", inventory.CSV{}, []string{"link.csv is listed by", "would count twice"}},
+		{"hard.csv named.csv", inventory.CSV{}, []string{"named.csv is listed by", "would count twice"}},
+		{"good.json linked/good.json", inventory.CSV{}, []string{"1.csv.gz is listed by", "would count twice"}},
 		{"ftp://host/x", inventory.CSV{}, []string{"ftp://host/x"}},
 		{"file://host/x", inventory.CSV{}, []string{"file:///path"}},
 	} {
 		var inputs []string
 		for _, name := range strings.Fields(c.inputs) {
 			if !strings.Contains(name, "://") {
-				name = filepath.Join(dir, name)
+				name = dir + "/" + name // as it is spelled
 			}
 			inputs = append(inputs, name)
 		}

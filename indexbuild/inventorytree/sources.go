@@ -175,7 +175,7 @@ func (in *sources) tasks(ctx context.Context, name string, csv inventory.CSV) ([
 			defer r.Close()
 			return inventory.Parquet(r, o.name, yield)
 		}
-		return []task{{o.name, read}}, time.Time{}, r.Close()
+		return []task{{o, read}}, time.Time{}, r.Close()
 	case bytes.HasPrefix(head, []byte("ORC")):
 		return nil, time.Time{}, errors.Join(errORC, r.Close())
 	}
@@ -187,7 +187,7 @@ func (in *sources) tasks(ctx context.Context, name string, csv inventory.CSV) ([
 		defer r.Close()
 		return csv.Read(r, yield)
 	}
-	return []task{{o.name, read}}, time.Time{}, r.Close()
+	return []task{{o, read}}, time.Time{}, r.Close()
 }
 
 var errORC = errors.New("it is ORC, which is not read; have the inventory written as CSV or Parquet")
@@ -214,7 +214,7 @@ func (in *sources) report(ctx context.Context, o object, r io.ReadCloser) ([]tas
 		if err != nil {
 			return nil, time.Time{}, err
 		}
-		tasks = append(tasks, task{data.name, func(yield func(inventory.Object) error) error {
+		tasks = append(tasks, task{data, func(yield func(inventory.Object) error) error {
 			return m.ReadVersions(f, func() (inventory.Source, error) {
 				r, err := data.open(ctx)
 				if err == nil && f.Size > 0 && r.size != f.Size {

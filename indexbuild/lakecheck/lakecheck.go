@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
@@ -161,6 +162,11 @@ func (c *checker) run() error {
 		return err
 	}
 	for _, err := range access.Check(c.ctx, c.store) {
+		if err := c.add(err); err != nil {
+			return err
+		}
+	}
+	if _, err := treebuild.Always(c.ctx, c.store); err != nil {
 		if err := c.add(err); err != nil {
 			return err
 		}

@@ -31,8 +31,9 @@ type Options struct {
 	// Dir is the folder of temporary files, which take about as much space as the index; "" is the
 	// system's folder for temporary files.
 	Dir string
-	// Memory is how many bytes all Collectors hold together before they use a temporary file; 0 is
-	// 256 MiB. Everything else takes some 100 MB more.
+	// Memory is how many bytes all Collectors hold together before they use a temporary file, and
+	// later the parts of the perfect hash that are built at once; 0 is 256 MiB. Everything else
+	// takes some 100 MB more. Of more than a billion folders a part alone can take more.
 	Memory int64
 	// Collectors is how many Collectors there are at most, among which Memory is divided; 0 is 1.
 	Collectors int
@@ -91,9 +92,12 @@ type Builder struct {
 	memory     int64 // of a Collector
 	collectors []*Collector
 
-	mu    sync.Mutex // of what follows
-	spool *keysort.Spool
-	runs  []run
+	runs *keysort.Runs
+
+	mu sync.Mutex // of what follows
+	// rows and present are the number and the tiers of the rows in runs.
+	rows    uint64
+	present uint32
 }
 
 // NewBuilder returns an empty Builder.
@@ -112,6 +116,7 @@ func NewBuilder(opt Options) (*Builder, error) {
 		b.opt.Parallelism = runtime.GOMAXPROCS(0)
 	}
 	b.opt.Collectors = max(1, b.opt.Collectors)
+	b.runs = keysort.NewRuns(b.opt.Dir)
 	b.memory = max(minMemory, b.opt.Memory/int64(b.opt.Collectors))
 	return b, nil
 }
@@ -128,8 +133,16 @@ func (b *Builder) Collector() (*Collector, error) {
 
 // Close frees all resources, temporary files too. A second call does nothing.
 func (b *Builder) Close() {
-	b.spool.Close()
-	b.spool, b.runs, b.collectors = nil, nil, nil
+	b.runs.Close()
+	b.collectors = nil
+}
+
+// release frees what the rows take, which are not needed any more.
+func (b *Builder) release() {
+	for _, c := range b.collectors {
+		*c = Collector{}
+	}
+	b.runs.Close()
 }
 
 // Finish writes the index of all objects to the folder out, which must not exist. The folder
@@ -191,16 +204,17 @@ func (b *Builder) finish(ctx context.Context, out string) (stats Stats, err erro
 	return stats, syncFolder(parent)
 }
 
-// sources returns all rows, sorted, and how many there are at most.
-func (b *Builder) sources(ctx context.Context) ([]*rowSource, uint64, error) {
+// sources returns the rows that are not in runs, sorted, and how many rows there are at most.
+func (b *Builder) sources(ctx context.Context) ([]keysort.Source, uint64, error) {
+	all := make([]keysort.Source, len(b.collectors))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(b.opt.Parallelism)
-	for _, c := range b.collectors {
+	for i, c := range b.collectors {
 		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			c.sort()
+			all[i] = c.sorted()
 			c.table = nil
 			return nil
 		})
@@ -208,15 +222,9 @@ func (b *Builder) sources(ctx context.Context) ([]*rowSource, uint64, error) {
 	if err := g.Wait(); err != nil {
 		return nil, 0, err
 	}
-	var all []*rowSource
-	rows := uint64(0)
+	rows := b.rows
 	for _, c := range b.collectors {
-		all = append(all, &rowSource{collector: c})
 		rows += uint64(len(c.rows))
-	}
-	for _, r := range b.runs {
-		all = append(all, &rowSource{spool: b.spool, run: r.chunks})
-		rows += r.rows
 	}
 	return all, rows, nil
 }

@@ -2,12 +2,15 @@ package prefixtree
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
+	"io"
 	"math/bits"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/urlake/urlake/indexbuild/keysort"
+	"github.com/urlake/urlake/lake/codec"
 )
 
 const (
@@ -124,11 +127,38 @@ func (c *Collector) grow() {
 	}
 }
 
-// sort sorts the rows by folder and tier. The table is invalid then.
-func (c *Collector) sort() {
-	slices.SortFunc(c.rows, func(a, b row) int {
-		return cmp.Or(bytes.Compare(c.folder(&a), c.folder(&b)), cmp.Compare(a.tier, b.tier))
-	})
+// sorted sorts the rows by folder and returns them as records: their folders are the keys, and
+// rowValue has the rest. The table is invalid then.
+func (c *Collector) sorted() keysort.Source {
+	slices.SortFunc(c.rows, func(a, b row) int { return bytes.Compare(c.folder(&a), c.folder(&b)) })
+	return &sortedRows{c: c}
+}
+
+type sortedRows struct {
+	c     *Collector
+	next  int
+	value []byte
+}
+
+// Next implements keysort.Source.
+func (s *sortedRows) Next() (key, value []byte, err error) {
+	if s.next == len(s.c.rows) {
+		return nil, nil, io.EOF
+	}
+	r := &s.c.rows[s.next]
+	s.next++
+	s.value = append(s.value[:0], byte(r.tier))
+	s.value = codec.AppendUvarint(s.value, r.sum.Objects)
+	s.value = codec.AppendUvarint(s.value, r.sum.Bytes)
+	return s.c.folder(r), s.value, nil
+}
+
+// rowOf decodes the value of a record that sortedRows has made.
+func rowOf(value []byte) (tier Tier, sum Sum, err error) {
+	d := codec.NewDecoder(value, "sorted folders", "value")
+	tier = Tier(d.U8())
+	sum = Sum{Objects: d.Uvarint(), Bytes: d.Uvarint()}
+	return tier, sum, d.Close()
 }
 
 // spill sorts the rows, moves them to the Builder's temporary file and forgets them.
@@ -136,10 +166,13 @@ func (c *Collector) spill() error {
 	if len(c.rows) == 0 {
 		return nil
 	}
-	c.sort()
-	if err := c.b.writeRun(c); err != nil {
+	if err := c.b.runs.Add(c.sorted()); err != nil {
 		return err
 	}
+	c.b.mu.Lock()
+	c.b.rows += uint64(len(c.rows))
+	c.b.present |= c.tiers()
+	c.b.mu.Unlock()
 	c.rows, c.arena, c.last = c.rows[:0], c.arena[:0], -1
 	clear(c.table)
 	return nil

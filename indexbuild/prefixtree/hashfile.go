@@ -68,6 +68,24 @@ func (k *keyParts) load(part int) ([]byte, error) {
 	return append(all, k.bufs[part]...), nil
 }
 
+// partMemory is about what a key takes while its part is built besides its record: the key, its
+// position and fingerprint, and the levels of the hash.
+const partMemory = 8 + 4 + 8 + 4
+
+// atOnce returns how many parts can be built at once in some memory: at least one, and at most
+// parallelism.
+func (k *keyParts) atOnce(memory int64, parallelism int) int {
+	largest := int64(1)
+	for part := range k.bufs {
+		bytes := int64(len(k.bufs[part]))
+		for _, e := range k.extents[part] {
+			bytes += e.Bytes
+		}
+		largest = max(largest, bytes/int64(k.record)*int64(k.record+partMemory))
+	}
+	return int(max(1, min(memory/largest, int64(parallelism))))
+}
+
 // built is one part of the perfect hash, with the position and the fingerprint of each slot.
 type built struct {
 	part      *bbhash.Part
@@ -161,8 +179,8 @@ func (w *writer) buildParts(k *keyParts, file *stream, positions, prints *column
 		return err
 	}
 	g, ctx := errgroup.WithContext(w.ctx)
-	// As many parts are in memory as are built at once, and one that is written.
-	order := make(chan chan built, w.b.opt.Parallelism-1)
+	// A part that waits to be written counts too, so that many processors do not take more memory.
+	order := make(chan chan built, k.atOnce(w.b.opt.Memory, w.b.opt.Parallelism)-1)
 	g.Go(func() error {
 		defer close(order)
 		for part := range k.bufs {

@@ -2,6 +2,7 @@ package prefixtree
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -408,6 +409,13 @@ func (x *Index) perfect() (*bbhash.Hash, error) {
 // call decodes the perfect hash, which takes about a millisecond for ten million nodes.
 func (x *Index) Lookup(prefix []byte) (pos uint64, ok bool, err error) {
 	defer mapped.Guard(debug.SetPanicOnFault(true), &err, x.files...)
+	if len(prefix) == 0 {
+		// Every index has the root, at position 0.
+		if p, err := x.prefix(0); err != nil || len(p) > 0 {
+			return 0, false, cmp.Or(err, codec.Corrupt(x.blob.Name(), "prefixes", 0, "the empty prefix first", fmt.Sprintf("%.40q", p)))
+		}
+		return 0, true, nil
+	}
 	h := x.hash.Load()
 	if h == nil {
 		if h, err = x.perfect(); err != nil {

@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/urlake/urlake/indexbuild/keysort"
 )
 
 // keysFile is a temporary file: the hash of each prefix in pre-order, and its fingerprint if the
@@ -52,6 +54,7 @@ func (w *writer) write() (Stats, error) {
 	if err := w.tree(sources); err != nil {
 		return Stats{}, err
 	}
+	w.b.release()
 	if err := w.depthIndex(); err != nil {
 		return Stats{}, err
 	}
@@ -76,10 +79,7 @@ func (w *writer) write() (Stats, error) {
 
 // chooseTiers decides which tiers are stored.
 func (w *writer) chooseTiers() {
-	set := uint32(0)
-	for _, r := range w.b.runs {
-		set |= r.tiers
-	}
+	set := w.b.present
 	for _, c := range w.b.collectors {
 		set |= c.tiers()
 	}
@@ -109,7 +109,7 @@ func (w *writer) column(name string, width int) (*column, error) {
 }
 
 // tree writes everything that the nodes have in pre-order.
-func (w *writer) tree(sources []*rowSource) (err error) {
+func (w *writer) tree(sources []keysort.Source) (err error) {
 	defer func() {
 		if err == nil {
 			return
@@ -160,14 +160,15 @@ func (w *writer) tree(sources []*rowSource) (err error) {
 	}
 
 	p := &Preorder{Opened: w.opened, Closed: w.closed}
-	err = merge(sources, func(folder []byte, tier Tier, sum Sum) error {
+	err = w.b.runs.Merge(w.ctx, sources, func(folder, value []byte) error {
 		if w.done%ctxNodes == 0 {
-			if err := w.ctx.Err(); err != nil {
-				return err
-			}
 			w.b.progress(StageTree, w.done, w.rows)
 		}
 		w.done++
+		tier, sum, err := rowOf(value)
+		if err != nil {
+			return err
+		}
 		if tier == NoTier {
 			tier = w.lump
 		}

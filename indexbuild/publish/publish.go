@@ -139,9 +139,10 @@ func buildOne(
 	return indexbuild.BuildSegment(ctx, store, batches, opt)
 }
 
-// Verify reads back and checks every byte of the built segments, before readers depend on them.
-// Temporary files are in tempDir.
-func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) error {
+// Verify reads back and checks every byte of the built segments, before readers depend on them. It
+// builds the indexes of their path trees, if the lake is to have them; why one is not built is told
+// to warn. Temporary files are in tempDir.
+func Verify(ctx context.Context, store blob.Store, built Built, tempDir string, warn func(error)) error {
 	store, gone, err := withPlanned(ctx, store, built.Plan)
 	if gone || err != nil {
 		return err
@@ -151,29 +152,38 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string) 
 			return err
 		}
 	}
-	return trees(ctx, store, built.segments(), tempDir)
+	return trees(ctx, store, built.segments(), tempDir, warn)
 }
 
 // treeMemory bounds the memory of sorting for an index of path trees. It is well within what a
 // worker reserves for work on a segment.
 const treeMemory = 64 << 20
 
-// trees builds the indexes of path trees of segments, if the lake is to have them. What is damaged
-// is left for a check of the lake to report: a segment is whole without this index, and a damaged
-// part, which alone it reads in a publish, must not hold up other batches.
-func trees(ctx context.Context, store blob.Store, segments []segment.Ref, tempDir string) error {
-	always, err := treebuild.Always(ctx, store)
-	if err == nil && always {
-		for _, ref := range segments {
-			if _, _, err = treebuild.Ensure(ctx, store, ref, treebuild.Options{TempDir: tempDir, MemoryBytes: treeMemory}); err != nil {
-				break
-			}
+// trees builds the indexes of path trees of segments, if the lake is to have them. Damage is told
+// to warn, and other segments are built: a segment is whole without this index, and a damaged
+// setting or part, which alone it reads in a publish, must not hold up other batches.
+func trees(ctx context.Context, store blob.Store, segments []segment.Ref, tempDir string, warn func(error)) error {
+	damaged := func(err error) bool {
+		if errors.Is(err, codec.ErrCorrupt) {
+			warn(err)
+			return true
 		}
+		return false
 	}
-	if errors.Is(err, codec.ErrCorrupt) {
+	always, err := treebuild.Always(ctx, store)
+	if damaged(err) || err == nil && !always {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	for _, ref := range segments {
+		_, _, err := treebuild.Ensure(ctx, store, ref, treebuild.Options{TempDir: tempDir, MemoryBytes: treeMemory})
+		if err != nil && !damaged(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Commit makes the version in which the plan's segments take the places of those that they replace,
@@ -500,7 +510,7 @@ func buildAndCommit(
 	if err != nil || built.Damaged > 0 {
 		return Committed{}, built.Damaged > 0, err
 	}
-	if err := Verify(ctx, store, built, tempDir); err != nil {
+	if err := Verify(ctx, store, built, tempDir, func(error) {}); err != nil {
 		if errors.Is(err, codec.ErrCorrupt) && round < maxVerifications {
 			return Committed{}, true, nil // Build finds the damage and builds the segment again
 		}

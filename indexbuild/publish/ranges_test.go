@@ -167,7 +167,7 @@ func TestRangesLeaveOutDamagedBatches(t *testing.T) {
 		}
 		if built, err := inRanges(t, store, plan.PlanKey); err != nil || built.Damaged != 0 {
 			t.Fatalf("%s: %+v, %v", how, built, err)
-		} else if err := publish.Verify(t.Context(), store, built, t.TempDir()); err != nil {
+		} else if err := publish.Verify(t.Context(), store, built, t.TempDir(), func(err error) { t.Error(err) }); err != nil {
 			t.Error(err)
 		}
 	}

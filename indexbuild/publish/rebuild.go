@@ -324,8 +324,9 @@ func (r *rebuilder) trees(s manifest.Segment) error {
 	}
 	wanted := found.state == treebuild.Damaged
 	if found.state == treebuild.Missing {
+		// A damaged setting is listed, and says nothing about the segment.
 		if wanted, err = treebuild.Always(r.ctx, r.store); err != nil {
-			return err
+			return r.unmended(err)
 		}
 	}
 	if !wanted {
@@ -388,7 +389,8 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 	if err != nil {
 		return err
 	}
-	if err := Verify(r.ctx, r.store, Built{Segment: ref}, r.tempDir); err != nil {
+	warn := func(err error) { r.addUnmended(err, remedy.Explain(r.store.URL(), err)) }
+	if err := Verify(r.ctx, r.store, Built{Segment: ref}, r.tempDir, warn); err != nil {
 		return err
 	}
 	made, err := ReplaceSegment(r.ctx, r.store, v.ID, old.ID, ref)

@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
-	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -39,7 +38,8 @@ const partsAtOnce = 4
 
 // Holding is an object of the lake that still holds something that a rule hides.
 type Holding struct {
-	// Kind is "part", for rows; or "index", "postings" or "pack", for the name of a domain.
+	// Kind is "part", for rows; "index", "postings" or "pack", for the name of a domain; or "trees"
+	// or "page keys", for hosts and paths.
 	Kind   string `json:"kind"`
 	Object string `json:"object"`
 	Bytes  int64  `json:"bytes,omitempty"`
@@ -110,12 +110,14 @@ type inspector struct {
 	state    *State
 	found    map[string]*Holding // by object
 	seen     map[string]bool     // parts that a segment told of
+	counted  map[string]bool     // segments of which all matching rows are in the holdings
 }
 
 // Inspect looks whether the lake still holds rows that a rule matches: by the index in the parts of
 // all versions that are kept or held by a server, and by reading all other parts in which they can
 // be. If deep is set, it reads every part, and trusts no index. For a domain, it also looks for
-// objects that have its name.
+// objects that have its name. For all rules it looks into the path trees and page keys of segments
+// that no such version has: a build that ended after a collection can have left them.
 func Inspect(ctx context.Context, store blob.Store, id string, deep bool) (*State, error) {
 	in, doc, err := newInspector(ctx, store, id)
 	if err != nil {
@@ -131,6 +133,9 @@ func Inspect(ctx context.Context, store blob.Store, id string, deep bool) (*Stat
 		return nil, err
 	}
 	if err := in.allParts(ctx, deep); err != nil {
+		return nil, err
+	}
+	if err := in.indexes(ctx); err != nil {
 		return nil, err
 	}
 	if in.namesGo() {
@@ -186,6 +191,7 @@ func newInspector(ctx context.Context, store blob.Store, id string) (*inspector,
 	}
 	in := &inspector{
 		applier: newApplier(store, ""), manifest: m, state: state, found: map[string]*Holding{}, seen: map[string]bool{},
+		counted: map[string]bool{},
 	}
 	if r, ok := rules.Find(id); ok {
 		state.Rule, in.rule, in.probe = &r, &r, takedown.NewRules(r)
@@ -262,6 +268,7 @@ func (in *inspector) note(got *matchesIn, each func(*Holding)) {
 // segment looks into a segment.
 func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *takedown.Overlay) (*matchesIn, error) {
 	out := &matchesIn{parts: map[string]int64{}, datasets: map[string]uint32{}}
+	in.counted[s.ID] = true
 	if s.Rows == 0 {
 		return out, nil
 	}
@@ -547,27 +554,29 @@ func (in *inspector) part(ctx context.Context, store blob.Store, info blob.Info,
 }
 
 var (
-	segmentKey  = regexp.MustCompile(`^index/segments/([0-9a-f]{32})/domains\.txt\.zst$`)
-	treeKey     = regexp.MustCompile(`^index/segments/([0-9a-f]{32})/tree-[0-9a-f]{32}\.zst$`)
+	segmentKey  = regexp.MustCompile(`^index/segments/[0-9a-f]{32}/domains\.txt\.zst$`)
+	treeKey     = regexp.MustCompile(`^index/segments/[0-9a-f]{32}/tree-[0-9a-f]{32}\.zst$`)
 	pageKeysKey = regexp.MustCompile(`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`)
 	postingsKey = regexp.MustCompile(`^batches/dataset_id=([0-9]+)/[^/]+/postings-[0-9a-f]{32}\.zst$`)
 )
 
-// names looks for the name of a domain in the lists of domains and in the path trees of segments,
-// also of those that no version has.
-func (in *inspector) names(ctx context.Context) error {
-	for info, err := range in.store.List(ctx, "index/segments/") {
+// segmentRoot is what keys of segments begin with.
+const segmentRoot = "index/segments/"
+
+// indexes looks into lists of domains, path trees and page keys, also of segments that no version
+// has. What a counted segment has of some rows of a domain is that of rows, whose parts are among
+// the holdings.
+func (in *inspector) indexes(ctx context.Context) error {
+	for info, err := range in.store.List(ctx, segmentRoot) {
 		if err != nil {
 			return err
 		}
-		m := segmentKey.FindStringSubmatch(info.Key)
-		if m == nil {
-			m = treeKey.FindStringSubmatch(info.Key)
-		}
-		if m == nil {
+		kind, may := in.kindOf(info.Key)
+		id, _, _ := strings.Cut(strings.TrimPrefix(info.Key, segmentRoot), "/")
+		if !may || in.counted[id] && (kind == "page keys" || !in.namesGo()) {
 			continue
 		}
-		has, err := in.indexHas(ctx, in.store, info)
+		has, _, err := in.versionHolds(ctx, in.store, kind, info)
 		if errors.Is(err, codec.ErrCorrupt) {
 			in.state.Unknown = append(in.state.Unknown, err.Error())
 			continue
@@ -578,15 +587,20 @@ func (in *inspector) names(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h := in.holding("index", info.Key)
+		h := in.holding(kind, info.Key)
 		h.Bytes = info.Size
 		for ref, v := range in.versions {
-			if slices.ContainsFunc(v.Segments, func(s manifest.Segment) bool { return s.ID == m[1] }) {
+			if slices.ContainsFunc(v.Segments, func(s manifest.Segment) bool { return s.ID == id }) {
 				h.Versions = append(h.Versions, ref.ID)
 			}
 		}
 		slices.Sort(h.Versions)
 	}
+	return nil
+}
+
+// names looks for the name of a domain in postings and packs.
+func (in *inspector) names(ctx context.Context) error {
 	// A batch's postings have the names of its domains in the order of its parts.
 	held := map[string]bool{}
 	for key, h := range in.found {
@@ -780,27 +794,6 @@ func (in *inspector) tags(versions []string) string {
 		return ""
 	}
 	return fmt.Sprintf(`; it keeps versions with a tag until "starter tag --remove" removes it: %s`, strings.Join(names, ", "))
-}
-
-// indexHas reports whether a list of domains, or an index of path trees, has the rule's domain, or
-// a name below it.
-func (in *inspector) indexHas(ctx context.Context, store blob.Store, info blob.Info) (bool, error) {
-	if !treeKey.MatchString(info.Key) {
-		return in.listHas(ctx, store, info)
-	}
-	index, err := pathtree.OpenFile(ctx, store, info.Key, info.Size)
-	if err != nil {
-		return false, err
-	}
-	for n, err := range index.All(ctx) {
-		if err != nil {
-			return false, err
-		}
-		if host, _, _ := strings.Cut(string(n.Path), "/"); in.covers(host) {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // listHas reports whether a list of domains has the rule's domain, or a name below it.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -82,9 +83,9 @@ func (in *inspector) olderVersions(ctx context.Context) error {
 		return nil
 	}
 	l := versionLooker{in: in, store: store, judged: map[string]*judgement{}}
-	roots := []string{"urls/", "staging/"}
+	roots := []string{"urls/", "staging/", segmentRoot}
 	if in.namesGo() {
-		roots = append(roots, "index/segments/", "batches/") // packs are batches too
+		roots = append(roots, "batches/") // packs are batches too
 	}
 	for _, root := range roots {
 		if err := l.look(ctx, root); err != nil {
@@ -211,8 +212,10 @@ func (in *inspector) kindOf(key string) (kind string, may bool) {
 		return "pack", in.namesGo()
 	}
 	switch {
-	case segmentKey.MatchString(key), treeKey.MatchString(key):
+	case segmentKey.MatchString(key):
 		return "index", in.namesGo()
+	case treeKey.MatchString(key):
+		return "trees", true
 	case pageKeysKey.MatchString(key):
 		return "page keys", true
 	case postingsKey.MatchString(key):
@@ -232,7 +235,9 @@ func (in *inspector) versionHolds(
 		rows, err = in.part(ctx, store, info, dataset)
 		return rows > 0, rows, err
 	case "index":
-		holds, err = in.indexHas(ctx, store, info)
+		holds, err = in.listHas(ctx, store, info)
+	case "trees":
+		holds, err = in.treesHave(ctx, store, info)
 	case "page keys":
 		holds, err = in.pageKeysHave(ctx, store, info)
 	case "pack":
@@ -303,6 +308,45 @@ func (in *inspector) mayBeOf(k *part.PageKey) bool {
 	default:
 		return k.Host == r.Host && (strings.HasPrefix(r.Path, k.Path) || strings.HasPrefix(k.Path, r.Path))
 	}
+}
+
+// treesHave reports whether an index of path trees may have the directory of a hidden row. It does
+// not tell times, so a rule that is limited to some may count a directory of other rows.
+func (in *inspector) treesHave(ctx context.Context, store blob.Store, info blob.Info) (bool, error) {
+	index, err := pathtree.OpenFile(ctx, store, info.Key, info.Size)
+	if err != nil {
+		return false, err
+	}
+	for n, err := range index.All(ctx) {
+		if err != nil {
+			return false, err
+		}
+		if in.mayBeIn(n.Node) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// mayBeIn reports whether a row that the rule hides may be directly in a directory.
+func (in *inspector) mayBeIn(n *pathtree.Node) bool {
+	r := in.rule
+	slash := bytes.IndexByte(n.Path, '/')
+	host, dir := n.Path[:slash], n.Path[slash:]
+	own := string(dir) == r.Path[:pathtree.DirEnd(r.Path)]
+	of := string(host) == r.Host
+	switch r.Kind {
+	case takedown.Domain:
+		of = in.covers(string(host))
+	case takedown.Host:
+	case takedown.URL:
+		of = of && own
+	default:
+		of = of && (own || bytes.HasPrefix(dir, []byte(r.Path)))
+	}
+	return of && slices.ContainsFunc(n.Entries, func(e pathtree.Entry) bool {
+		return e.Direct > 0 && (r.DatasetID == 0 || r.DatasetID == e.Dataset)
+	})
 }
 
 var runKey = regexp.MustCompile(`/merging/`)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
@@ -107,6 +109,9 @@ func versionedLake(t *testing.T, r takedown.Rule) *roled {
 	testlake.Ingest(t, inner, "gamma", "b1", []testlake.Record{{URL: "https://elsewhere.test/"}})
 	testlake.Publish(t, inner)
 	server.SetVersioning(t, url, true)
+	if err := treebuild.SetAlways(t.Context(), inner, true); err != nil {
+		t.Fatal(err)
+	}
 	list := func(tag string, n int) (all []testlake.Record) {
 		for i := range n {
 			all = append(all, testlake.Record{URL: fmt.Sprintf("https://qzxhost.kvwsite.test/%s/%d", tag, i)},
@@ -237,7 +242,7 @@ func TestPurgeDeletesOlderVersions(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	kinds := kindsOf(s.ObjectVersions.Holdings)
-	for _, kind := range []string{"part", "index", "postings", "pack", "staging"} {
+	for _, kind := range []string{"part", "index", "trees", "postings", "pack", "staging"} {
 		if kinds[kind] == 0 {
 			t.Errorf("no %s among the older versions: %v", kind, kinds)
 		}
@@ -350,13 +355,26 @@ func TestPurgeOfALiftedTakedown(t *testing.T) {
 	}
 }
 
-// A takedown of some URLs of a domain finds the parts with them alone, and not names of the domain.
+// A takedown of some URLs of a domain finds the parts with them, path trees with their directories,
+// and not names of the domain. Purge deletes these.
 func TestOlderVersionsOfAURL(t *testing.T) {
 	r := rule(t, 1, takedown.URL, "https://qzxhost.kvwsite.test/x/3")
 	store := versionedLake(t, r)
 	s := inspect(t, store, r.ID)
 	kinds := kindsOf(s.ObjectVersions.Holdings)
-	if kinds["part"] != 1 || kinds["staging"] != 3 || len(kinds) != 2 {
+	if s.Gone || kinds["part"] != 1 || kinds["trees"] != 1 || kinds["staging"] != 3 || len(kinds) != 3 {
 		t.Errorf("%+v", s.ObjectVersions.Holdings)
+	}
+	named := holdersOf(t, store)
+	for _, v := range s.ObjectVersions.Holdings {
+		if v.Kind == "trees" && !slices.Contains(named, v.Object+"/"+v.ID) {
+			t.Errorf("%s has no name of the site", v.Object)
+		}
+	}
+	if p := purge(t, store, r.ID, false); !p.Complete() || p.Objects != 5 {
+		t.Errorf("%+v", p)
+	}
+	if s = inspect(t, store, r.ID); !s.Gone {
+		t.Errorf("%+v", s)
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/indexbuild/keysort"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake/blob"
@@ -88,26 +89,19 @@ func build(ctx context.Context, store blob.Store, ref segment.Ref, opt Options) 
 // Write writes the file of the index of a segment to w.
 func Write(ctx context.Context, store blob.Store, ref segment.Ref, opt Options, w io.Writer) (pathtree.Written, error) {
 	opt.MemoryBytes = cmp.Or(opt.MemoryBytes, DefaultMemoryBytes)
-	sorters, err := readParts(ctx, store, ref, opt)
-	defer func() {
-		for _, s := range sorters {
-			s.close()
-		}
-	}()
+	runs := keysort.NewRuns(opt.TempDir)
+	defer runs.Close()
+	rest, err := readParts(ctx, store, ref, opt, runs)
 	if err != nil {
 		return pathtree.Written{}, err
 	}
 	buffered := bufio.NewWriterSize(w, 1<<20)
-	b := &builder{w: pathtree.NewWriter(buffered), levels: newSorter(opt.TempDir, int(opt.MemoryBytes/levelMemory))}
-	defer b.levels.close()
-	looked := 0
-	err = merge(sorters, func(key, value []byte) error {
-		if looked++; looked%4096 == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return b.add(key, value)
-	})
-	if err != nil {
+	b := &builder{
+		ctx: ctx, w: pathtree.NewWriter(buffered),
+		levels: sorter{runs: keysort.NewRuns(opt.TempDir), budget: int(opt.MemoryBytes / levelMemory)},
+	}
+	defer b.levels.runs.Close()
+	if err := runs.Merge(ctx, rest, b.add); err != nil {
 		return pathtree.Written{}, err
 	}
 	if err := b.endDomain(); err != nil {
@@ -129,8 +123,28 @@ type block struct {
 	pages *part.PageIndexBlock
 }
 
-// readParts sorts the directories of all parts of a segment.
-func readParts(ctx context.Context, store blob.Store, ref segment.Ref, opt Options) (sorters []*sorter, err error) {
+// sorter sorts records in bounded memory. What does not fit is moved to runs.
+type sorter struct {
+	runs   *keysort.Runs
+	budget int // bytes of memory
+	keysort.Records
+}
+
+func (s *sorter) add(key, value []byte) error {
+	if s.Len() > 0 && s.Bytes()+len(key)+len(value) > s.budget {
+		if err := s.runs.Add(s.Sorted()); err != nil {
+			return err
+		}
+		s.Reset()
+	}
+	s.Add(key, value)
+	return nil
+}
+
+// readParts sorts the directories of all parts of a segment. Those that it returns are not in runs.
+func readParts(
+	ctx context.Context, store blob.Store, ref segment.Ref, opt Options, runs *keysort.Runs,
+) (rest []keysort.Source, err error) {
 	seg, err := segment.Open(ctx, store, ref, segment.Options{
 		PostingsOnly: true, WholeFiles: true, Cache: segment.NewFrameCache(cacheBytes),
 	})
@@ -161,17 +175,20 @@ func readParts(ctx context.Context, store blob.Store, ref segment.Ref, opt Optio
 		return nil
 	})
 	readers, rctx := errgroup.WithContext(gctx)
-	for range workers {
-		s := newSorter(opt.TempDir, int(opt.MemoryBytes)/workers)
-		sorters = append(sorters, s)
+	rest = make([]keysort.Source, workers)
+	for i := range rest {
 		readers.Go(func() error {
-			c := collector{sorter: s}
+			c := collector{sorter: sorter{runs: runs, budget: int(opt.MemoryBytes) / workers}}
 			for b := range blocks {
 				if err := c.readBlock(rctx, store, &b, read); err != nil {
 					return err
 				}
 			}
-			return c.flush()
+			if err := c.flush(); err != nil {
+				return err
+			}
+			rest[i] = c.sorter.Sorted()
+			return nil
 		})
 	}
 	g.Go(func() error {
@@ -184,13 +201,13 @@ func readParts(ctx context.Context, store blob.Store, ref segment.Ref, opt Optio
 			opt.Progress(rows)
 		}
 	}
-	return sorters, g.Wait()
+	return rest, g.Wait()
 }
 
 // collector finds the directories of rows, which are sorted for the most part, and adds them to a
 // sorter.
 type collector struct {
-	sorter *sorter
+	sorter sorter
 
 	domain, host, dir string
 	dataset           uint32
@@ -206,7 +223,12 @@ func (c *collector) readBlock(ctx context.Context, store blob.Store, b *block, r
 			_, end = b.pages.Page(end)
 		}
 		cols, err := partreader.ReadColumns(ctx, store, b.file.Path, b.pages, first, end-first, columns...)
-		if err != nil {
+		switch {
+		case errors.Is(err, blob.ErrNotExist):
+			return codec.Corrupt(b.file.Path, "object", -1, "the rows of its pages", "no object")
+		case errors.Is(err, blob.ErrRange):
+			return codec.Corrupt(b.file.Path, "object", -1, "the rows of its pages", err)
+		case err != nil:
 			return err
 		}
 		for i := range cols.Rows {
@@ -270,8 +292,9 @@ const keyBytes = 12
 
 // builder makes the nodes of domains from their directories.
 type builder struct {
+	ctx    context.Context
 	w      *pathtree.Writer
-	levels *sorter // of the open domain's nodes
+	levels sorter // of the open domain's nodes
 
 	key  [keyBytes]byte
 	open bool
@@ -280,6 +303,7 @@ type builder struct {
 	path  []byte
 	name  []byte
 	value []byte
+	rest  [1]keysort.Source
 }
 
 // openNode is a node of which all directories so far are counted.
@@ -391,15 +415,14 @@ func (b *builder) endDomain() error {
 	}
 	k := segment.Key{ID: binary.BigEndian.Uint64(b.key[:8]), Check: binary.BigEndian.Uint32(b.key[8:])}
 	var n pathtree.Node
-	err := merge([]*sorter{b.levels}, func(key, value []byte) error {
+	defer b.levels.Reset()
+	defer b.levels.runs.Close()
+	b.rest[0] = b.levels.Sorted()
+	return b.levels.runs.Merge(b.ctx, b.rest[:], func(key, value []byte) error {
 		if err := pathtree.DecodeEntries(value, "sorted nodes", &n); err != nil {
 			return err
 		}
 		n.Path = key[2:]
 		return b.w.Add(k, &n)
 	})
-	if err != nil {
-		return err
-	}
-	return b.levels.reset()
 }

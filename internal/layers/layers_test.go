@@ -112,7 +112,7 @@ var allowed = map[string][]string{
 		"lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild/segment/bitstring": {},
-	"indexbuild/keysort":           {"indexbuild/segment", "internal/prefetch"},
+	"indexbuild/keysort":           {"indexbuild/segment", "internal/prefetch", "lake/codec"},
 	"indexbuild/postings": {
 		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/part",
 		"lake/partreader", "lake/seekable", "lake/urlnorm",
@@ -133,7 +133,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/segment/pathtree": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/treebuild": {
-		"indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
+		"indexbuild/keysort", "indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
 	},
 	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/deadrows": {
@@ -147,7 +147,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/lakecheck": {
 		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
-		"indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
+		"indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
 	},
@@ -178,7 +178,7 @@ var allowed = map[string][]string{
 		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
 	},
 	"indexbuild/gc": {
-		"export/domain64/numbers", "indexbuild/publish", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
+		"export/domain64/numbers", "indexbuild/publish", "indexbuild/segment/pathtree", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
 		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
@@ -263,7 +263,7 @@ var allowed = map[string][]string{
 	"starter/schedule": {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
 	"starter/single":   {"activities", "internal/cli"},
 	"starter/tree": {
-		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob", "lake/manifest", "lake/remedy",
+		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
 		"serve/lookup", "serve/tree", "starter/lookup",
 	},
 	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "serve/format", "serve/lookup"},
@@ -283,7 +283,7 @@ var allowed = map[string][]string{
 	"serve/lru":               {},
 	"serve/hot":               {},
 	"serve/bulk":              {"lake/codec", "lake/urlnorm", "serve/lookup"},
-	"serve/tree":              {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup"},
+	"serve/tree":              {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup", "serve/lru"},
 	"serve/api": {
 		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/coding", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/lru", "serve/tree", "serve/turns", "serve/ui",

@@ -255,8 +255,8 @@ func ReadPageKeys(read func(off, n int64) ([]byte, error), size, pages int64, pa
 	var sum uint32
 	if _, err := fmt.Sscanf(value, "%d %d %08x", &off, &bytes, &sum); err != nil ||
 		value != fmt.Sprintf("%d %d %08x", off, bytes, sum) || off < int64(len(ParquetMagic)) || bytes <= 0 ||
-		off+bytes != footerOff {
-		return bad(footerOff, pageKeysName+" of bytes before the footer", fmt.Sprintf("%.60q", value))
+		bytes > maxIndexBytes || off+bytes != footerOff {
+		return bad(footerOff, pageKeysName+" of at most 64 MiB before the footer", fmt.Sprintf("%.60q", value))
 	}
 	if err := from(off); err != nil {
 		return nil, err

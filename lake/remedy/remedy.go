@@ -46,7 +46,9 @@ func Of(lakeURL, key string) string {
 	case strings.HasPrefix(key, "batches/packs/"):
 		return "restore the postings in it with: " + rebuild + ", and ingest its batches again (" + starter() + " ingest --lake " +
 			lakeURL + " --datasets-from … --again, if they were ingested so)"
-	case key == "index/trees.json", treeForm.MatchString(key):
+	case key == "index/trees.json":
+		return "write it again with: " + starter() + " tree build --lake " + lakeURL + " --always, or --never if publishes are to build no index of trees"
+	case treeForm.MatchString(key):
 		return "mend it with: " + starter() + " tree build --lake " + lakeURL
 	case key == "index/trash/sweep.json":
 		return "the next ingest or publish writes it again, on S3 after it has waited for 45 minutes"

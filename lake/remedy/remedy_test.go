@@ -38,6 +38,8 @@ func TestRemedies(t *testing.T) {
 		lake.RejectsKey(3, "b-"+digest, digest):         again(3, "b-"+digest),
 		"access/datasets.json":                          "mend it with: starter acl --lake s3://b/l --repair",
 		"access/tokens.json":                            "make new tokens after: starter token revoke --lake s3://b/l --all",
+		"index/trees.json":                              "write it again with: starter tree build --lake s3://b/l --always, or --never if publishes are to build no index of trees",
+		"index/segments/" + digest + "/tree.json":       "mend it with: starter tree build --lake s3://b/l",
 		lake.StagingPrefix("run") + "plan.json":         "it is lost with its run: start the ingest or publish again",
 		"/home/me/input.csv":                            "",
 	} {

@@ -406,6 +406,7 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 					compare(func(n names, _ func(string) string) string {
 						return "/v1/domain/" + escaped + "/tree" + query(n, "depth", "2", "limit", "2")
 					})
+					compare(func(n names, _ func(string) string) string { return "/tree" + query(n, "domain", domain) })
 					compare(func(n names, _ func(string) string) string { return "/" + query(n, "url", "https://"+domain+"/1") })
 					compare(func(n names, _ func(string) string) string { return "/v1/url" + query(n, "url", domain) })
 					compare(func(n names, _ func(string) string) string {

@@ -213,6 +213,9 @@ func routes(
 		name: "domain_pages", parameters: []string{"cursor", "dataset", "prefix", "suffix", "version"}, answer: h.domainPages,
 		weight: heavyWith(always(lookup.DefaultLimit), "suffix"), states: h.oneVersion,
 	}, "GET /domains")
+	handle(route{
+		name: "tree_pages", parameters: treePageParameters, answer: h.treePages, weight: treeRows, states: h.oneVersion,
+	}, "GET /tree")
 	handle(route{name: "openapi", parameters: []string{}, unnamed: true, answer: h.openapi}, "GET /openapi.json")
 	handle(route{name: "reference", parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
 	handle(route{name: "problem", parameters: []string{}, unnamed: true, answer: h.problem}, "GET /problems/{kind}")

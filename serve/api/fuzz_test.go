@@ -182,7 +182,7 @@ var badValues = []string{
 // fuzzedRoutes are the paths of FuzzParameters, with the domain and the dataset in them.
 var fuzzedRoutes = []string{
 	"/v1/domain/{d}/datasets/{id}/urls", "/v1/domain/{d}", "/v1/url", "/v1/domains", "/v1/datasets", "/v1/datasets/{id}", "/v1/diff", "/v1/versions",
-	"/v1/domains:lookup", "/", "/readyz", "/healthz", "/problems/{id}", "/openapi.json", "/api", "/domains", "/domain/{d}", "/domain/{d}/dataset/{id}/urls",
+	"/v1/domains:lookup", "/", "/readyz", "/healthz", "/problems/{id}", "/openapi.json", "/api", "/domains", "/tree", "/domain/{d}", "/domain/{d}/dataset/{id}/urls",
 	"/v1/domain/{d}/tree",
 }
 

@@ -85,6 +85,7 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 		Name: answer.Domain, Dataset: dataset.Name, Total: answer.Total, Offset: answer.Offset, Counted: answer.NotCounted == "",
 		Unique: form.Unique, Selected: form.Any(),
 		Up: pagePath("domain", answer.Domain, "version", page.Named), In: pagePath("dataset", idText(id), "version", page.Named),
+		Tree: withQuery("/tree", "domain", answer.Domain, "dataset", idText(id), "version", page.Named),
 	}
 	for _, d := range downloads {
 		u.Downloads = append(u.Downloads, ui.Download{

@@ -178,6 +178,7 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 		})
 	}
 	page.Domain = d
+	d.Tree = withQuery("/tree", "domain", cmp.Or(d.Host, answer.Domain), "version", version)
 	page.JSON = withQuery("/v1/domain/"+url.PathEscape(cmp.Or(d.Host, answer.Domain)), "version", version)
 	if answer.Cursor != "" {
 		page.Next = pagePath("domain", page.Query, "cursor", answer.Cursor, "version", answer.Version)

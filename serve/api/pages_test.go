@@ -115,7 +115,8 @@ func TestEveryLinkOfThePagesIsAlive(t *testing.T) {
 	read := crawl(t, s, "/", "/?domain=www.example.com", "/?domain=github.io", "/?domain=co.uk", "/?domain=absent.test", "/domains?suffix=.io&prefix=B",
 		"/domains?dataset=alpha", list+"&host=a.example.com", list+"&prefix=p00&from=2026-11-02&to=&filter=&unique=1",
 		list+"&filter=n%3D8&filter=mime~html", list+"&from=2030-01-01", "/?domain=https%3A%2F%2Fb.example.com%2Fp000004%23x",
-		"/?url=HTTPS%3A%2F%2Fb.example.com%2Fp000004", "/?url=https%3A%2F%2Fb.example.com%2Fnone", "/?dataset=alpha")
+		"/?url=HTTPS%3A%2F%2Fb.example.com%2Fp000004", "/?url=https%3A%2F%2Fb.example.com%2Fnone", "/?dataset=alpha",
+		"/tree?domain=example.com", "/tree?domain=b.example.com&path=%2Fnone&dataset=alpha&sort=size")
 	for path, want := range map[string][]string{
 		"/":                        {"Domains by name", `href="/?dataset=1">alpha</a>`},
 		"/?domain=www.example.com": {"A host of", "<h2>www.example.com</h2>", "host=www.example.com"},
@@ -132,6 +133,13 @@ func TestEveryLinkOfThePagesIsAlive(t *testing.T) {
 		"/?dataset=alpha":                             {"<h2>alpha</h2>", "24 URLs of 1 domain, from 2026-11-01 to 2026-11-20", "Most URLs", "Largest sizes"},
 		"/?url=HTTPS%3A%2F%2Fb.example.com%2Fp000004": {"In 1 dataset.", `<td class="n">2</td>`},
 		"/?url=https%3A%2F%2Fb.example.com%2Fnone":    {"No dataset holds exactly this URL"},
+		"/tree?domain=example.com": {
+			"25 URLs, 276 bytes; 3 hosts.", `path=a.example.com%2F">a.example.com/</a></td><td class="n">12</td><td class="n wide">48 %</td>`,
+			`<option value="1">alpha</option>`,
+		},
+		"/tree?domain=b.example.com&path=%2Fnone&dataset=alpha&sort=size": {
+			"No URL is below it", "These URLs", `<option value="size" selected>`, `<option value="1" selected>alpha</option>`,
+		},
 		"/?domain=https%3A%2F%2Fb.example.com%2Fp000004%23x": {
 			"Who holds exactly <span class=\"url\">https://b.example.com/p000004</span>",
 		},
@@ -183,11 +191,17 @@ func TestMistakesInForms(t *testing.T) {
 		list + "&filter=x":       {"400", "filter", `value="x"`},
 		list + "&filter=mime~(":  {"400", "filter", `value="mime~("`},
 		"/?domain=example.com&dataset=none&host=a.example.com": {"404", "no such dataset"},
-		"/?dataset=99":              {"404", "no such dataset"},
-		"/?url=nothing%20like%20it": {"400", "Not a host or URL"},
-		"/domains?prefix=a%2Fb":     {"400", "prefix", "characters that domains do not have"},
-		"/domains?dataset=none":     {"404", "no such dataset"},
-		"/domains?limit=3":          {"400", "limit"},
+		"/?dataset=99":                           {"404", "no such dataset"},
+		"/?url=nothing%20like%20it":              {"400", "Not a host or URL"},
+		"/domains?prefix=a%2Fb":                  {"400", "prefix", "characters that domains do not have"},
+		"/domains?dataset=none":                  {"404", "no such dataset"},
+		"/domains?limit=3":                       {"400", "limit"},
+		"/tree?domain=nothing%20like":            {"400", "Not a host or URL"},
+		"/tree?domain=example.com&sort=age":      {"400", "sort is name, rows or size"},
+		"/tree?domain=example.com&dataset=none":  {"404", "no such dataset"},
+		"/tree?domain=example.com&dataset=99":    {"404", "no such dataset"},
+		"/tree?domain=example.com&path=b.test/x": {"400", "path", "not of the domain example.com"},
+		"/tree?domain=example.com&cursor=x":      {"400", "cursor"},
 	} {
 		w := s.do("GET", path)
 		text := w.Body.String()

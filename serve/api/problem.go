@@ -18,7 +18,7 @@ import (
 // problem is an error answer: a problem document of RFC 9457.
 type problem struct {
 	status int
-	// kind is the last part of the type, and the name of one of problemKinds.
+	// kind is the last part of the type, and the name of one of openapi.Problems.
 	kind, title, detail string
 	// members are the additional members of this kind.
 	members []member

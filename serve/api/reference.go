@@ -8,7 +8,7 @@ import (
 )
 
 // described is the description of the interface.
-var described = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Load(problemKinds) })
+var described = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Load(openapi.Problems) })
 
 // openapi serves the description as OpenAPI 3.1.
 func (h *handler) openapi(r *request) error {

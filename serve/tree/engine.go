@@ -5,22 +5,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/lru"
 )
 
 const (
-	// openIndexes is how many indexes of segments are kept open.
-	openIndexes = 256
-	// lookAgain is how long a segment is taken to have no index after none was found.
+	// openBytes bounds the open indexes of segments. A GiB of nodes takes a MiB. What takes more
+	// than a sixteenth is opened for each answer.
+	openBytes = 256 << 20
+	// lookAgain is how long a segment is taken to have no index after none was found, and openTime
+	// how long an index is used before its document is read again: another one may have replaced
+	// it, whose file a garbage collection deletes later.
 	lookAgain = 30 * time.Second
+	openTime  = 10 * time.Minute
+	// segmentsAtOnce is how many segments are opened or read at the same time for an answer.
+	segmentsAtOnce = 4
 )
 
 // Engine answers queries. It is safe for concurrent use.
@@ -28,13 +37,12 @@ type Engine struct {
 	maxRows  int64
 	maxNodes int
 
-	mu      sync.Mutex
-	indexes map[string]*opened // by segment
+	indexes *lru.Cache[string, opened] // by segment
+	opening singleflight.Group         // by segment
 }
 
-// opened is the index of a segment, nil if it had none at the time.
+// opened is the index of a segment, nil if it had none when it was looked for.
 type opened struct {
-	mu     sync.Mutex
 	index  *pathtree.Index
 	looked time.Time
 }
@@ -44,50 +52,76 @@ type opened struct {
 func NewEngine(maxRows int64, maxNodes int) *Engine {
 	return &Engine{
 		maxRows: cmp.Or(maxRows, DefaultMaxRows), maxNodes: cmp.Or(maxNodes, DefaultMaxNodes),
-		indexes: map[string]*opened{},
+		indexes: lru.New[string, opened](openBytes),
 	}
 }
 
-// index opens the index of a segment. It is nil if the segment has none.
+// index opens the index of a segment. It is nil if the segment has none. Answers that need the same
+// index at once open it once.
 func (e *Engine) index(ctx context.Context, h *lookup.Holdings, segment string) (*pathtree.Index, error) {
-	e.mu.Lock()
-	o := e.indexes[segment]
-	if o == nil {
-		for id := range e.indexes {
-			if len(e.indexes) < openIndexes {
-				break
-			}
-			delete(e.indexes, id) // any other one
-		}
-		o = new(opened)
-		e.indexes[segment] = o
-	}
-	e.mu.Unlock()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.index != nil || time.Since(o.looked) < lookAgain {
+	if o, ok := e.open(segment); ok {
 		return o.index, nil
 	}
+	own := false
+	done := e.opening.DoChan(segment, func() (index any, err error) {
+		if o, ok := e.open(segment); ok { // another answer has just opened it
+			return o.index, nil
+		}
+		own = true
+		err = lookup.Contain(func() (err error) {
+			index, err = e.read(ctx, h, segment)
+			return err
+		})
+		return index, err
+	})
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case res := <-done:
+		if res.Err == nil {
+			return res.Val.(*pathtree.Index), nil
+		}
+		// The answer that opened it for this one may have been cancelled, which this one was not.
+		if own || ctx.Err() != nil {
+			return nil, res.Err
+		}
+		return e.read(ctx, h, segment)
+	}
+}
+
+// open returns what is known of the index of a segment, unless that is too old.
+func (e *Engine) open(segment string) (o opened, ok bool) {
+	o, ok = e.indexes.Get(segment)
+	age := time.Since(o.looked)
+	return o, ok && (o.index != nil && age < openTime || age < lookAgain)
+}
+
+// read opens the index of a segment.
+func (e *Engine) read(ctx context.Context, h *lookup.Holdings, segment string) (*pathtree.Index, error) {
 	store, cache := h.Store()
 	index, err := pathtree.Open(ctx, store, segment, cache)
-	if err == nil {
-		o.index, o.looked = index, time.Now()
+	if err != nil {
+		return nil, err
 	}
-	return index, err
+	bytes := int64(0)
+	if index != nil {
+		bytes = index.MemoryBytes()
+	}
+	e.indexes.Add(segment, opened{index, time.Now()}, bytes)
+	return index, nil
 }
 
 // forget drops the index of a segment, which may be damaged and be made again.
-func (e *Engine) forget(segment string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.indexes, segment)
-}
+func (e *Engine) forget(segment string) { e.indexes.Add(segment, opened{}, 0) }
 
 // source is what one segment has of a domain, and how that is counted.
 type source struct {
 	segment  int
 	index    *pathtree.Index
 	holdings []lookup.Holding
+	// whole tells that holdings are all that the segment has of the domain: no dataset is left out,
+	// and none has hidden rows alone.
+	whole bool
 	// indexed are the datasets that are looked up in the index.
 	indexed map[uint32]bool
 	rows    int64 // that the index has of these
@@ -97,16 +131,19 @@ type source struct {
 func (e *Engine) sources(ctx context.Context, h *lookup.Holdings) ([]source, error) {
 	var all []source
 	for _, one := range h.All {
-		if one.Rows == 0 {
-			continue
-		}
 		if n := len(all); n == 0 || all[n-1].segment != one.Segment {
-			all = append(all, source{segment: one.Segment, indexed: map[uint32]bool{}})
+			all = append(all, source{segment: one.Segment, whole: h.Covered[one.Segment], indexed: map[uint32]bool{}})
 		}
 		last := &all[len(all)-1]
+		if one.Rows == 0 {
+			last.whole = false
+			continue
+		}
 		last.holdings = append(last.holdings, one)
 	}
+	all = slices.DeleteFunc(all, func(s source) bool { return len(s.holdings) == 0 })
 	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(segmentsAtOnce)
 	for i := range all {
 		g.Go(func() error {
 			return lookup.Contain(func() (err error) {
@@ -147,7 +184,7 @@ func (e *Engine) count(ctx context.Context, h *lookup.Holdings, q *Query, at pla
 	}
 	// An index counts the children of a node. They are those of the answer if nothing else has rows
 	// of the domain; otherwise they have to be looked at.
-	counted := len(sources) == 1 && len(shown)+len(hidden) == 0 && (h.Covered[sources[0].segment] || len(sources[0].holdings) == 1)
+	counted := len(sources) == 1 && len(shown)+len(hidden) == 0 && (sources[0].whole || len(sources[0].holdings) == 1)
 	levels := q.Depth
 	if !counted {
 		levels++
@@ -208,14 +245,26 @@ func (e *Engine) lookUp(ctx context.Context, h *lookup.Holdings, sources []sourc
 	}
 	var one sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(segmentsAtOnce)
 	for i := range sources {
 		s := &sources[i]
 		if len(s.indexed) == 0 {
 			continue
 		}
 		look := func() error {
-			rows := int64(0)
-			err := s.index.Read(ctx, h.Key, ranges, func(j int, found *pathtree.Node) error {
+			rows, held := int64(0), int64(0)
+			reserve := func(bytes int64) error {
+				one.Lock()
+				defer one.Unlock()
+				held += bytes
+				return t.hold(bytes)
+			}
+			defer func() {
+				one.Lock()
+				t.held -= held
+				one.Unlock()
+			}()
+			err := s.index.Read(ctx, h.Key, ranges, reserve, func(j int, found *pathtree.Node) error {
 				var sum pathtree.Counts
 				children := int64(0)
 				for k := range found.Entries {

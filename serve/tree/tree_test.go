@@ -2,12 +2,17 @@ package tree
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -407,4 +412,242 @@ func testLife(t *testing.T, each func(what string, store blob.Store)) {
 			t.Fatalf("%s: only %d answers", what, nodes)
 		}
 	})
+}
+
+// A dataset of which all rows of a domain are hidden, by a takedown or because its batch is
+// retired, does not count, neither in the numbers of children nor elsewhere.
+func TestHiddenDatasetsDoNotCount(t *testing.T) {
+	least := publish.LeastBuried
+	t.Cleanup(func() { publish.LeastBuried = least })
+	publish.LeastBuried = 1 // so that the segment stays
+	for _, what := range []string{"takedown", "retire"} {
+		store := blob.NewMemory()
+		for _, d := range []string{"alpha", "beta", "gamma"} {
+			var list []testlake.Record
+			for i := range 20 {
+				list = append(list, testlake.Record{URL: fmt.Sprintf("https://www.example.com/%s/%d/x", d, i)},
+					testlake.Record{URL: fmt.Sprintf("https://%s.example.com/both/%d/x", d, i)})
+			}
+			testlake.Ingest(t, store, d, "b", list)
+		}
+		testlake.Publish(t, store)
+		buildAll(t, store)
+		all, err := registry.Datasets(t.Context(), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		beta := all[slices.IndexFunc(all, func(d lake.Dataset) bool { return d.Name == "beta" })].ID
+		if what == "retire" {
+			if r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: beta, Batch: "b"}}); r[0].Err != nil {
+				t.Fatal(r[0].Err)
+			}
+			testlake.Publish(t, store)
+		} else {
+			tg, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "example.com")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := takedown.Rule{
+				ID: takedown.NewID(time.Now()), Target: tg, DatasetID: beta, Dataset: "beta", Reason: "test", Created: time.Now().UTC(),
+			}
+			if _, err := suppress.Add(t.Context(), store, r, suppress.Options{TempDir: t.TempDir()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := NewEngine(0, 0)
+		snap := acquire(t, serve(t, store))
+		tg := target(t, "example.com")
+		page, err := e.Answer(t.Context(), snap, Query{Target: tg, Sort: ByName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page.Indexed != 1 || page.Scanned != 0 {
+			t.Errorf("%s: %d segments indexed, %d scanned", what, page.Indexed, page.Scanned)
+		}
+		got := map[string]int{}
+		for _, n := range page.Nodes {
+			got[n.Path] = n.Children
+		}
+		if want := map[string]int{"www.example.com/": 2, "alpha.example.com/": 1, "gamma.example.com/": 1}; !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+		if check(t, rand.New(rand.NewPCG(1, 1)), e, snap, tg) < 10 {
+			t.Error("few answers")
+		}
+	}
+}
+
+// watched counts reads of the files of trees, and waits in each.
+type watched struct {
+	blob.Store
+	mu       sync.Mutex
+	reads    int // that have begun
+	segments map[string]int
+	most     int // segments that were read at once
+	opened   int
+}
+
+func (w *watched) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	if strings.Contains(key, "/tree-") {
+		w.mu.Lock()
+		w.reads++
+		w.segments[key]++
+		w.most = max(w.most, len(w.segments))
+		w.mu.Unlock()
+		runtime.Gosched()
+		defer func() {
+			w.mu.Lock()
+			if w.segments[key]--; w.segments[key] == 0 {
+				delete(w.segments, key)
+			}
+			w.mu.Unlock()
+		}()
+	}
+	return w.Store.ReadRange(ctx, key, off, n)
+}
+
+func (w *watched) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	if strings.HasSuffix(key, "/tree.json") {
+		w.mu.Lock()
+		w.opened++
+		w.mu.Unlock()
+		runtime.Gosched()
+	}
+	return w.Store.Get(ctx, key)
+}
+
+// An answer reads few segments at once, with memory that was reserved before, and answers that come
+// at once open an index once.
+func TestFewSegmentsAreReadAtOnce(t *testing.T) {
+	store := &watched{Store: blob.NewMemory(), segments: map[string]int{}}
+	const segments = 9
+	for i := range segments {
+		var list []testlake.Record
+		for j := range 3000 {
+			list = append(list, testlake.Record{URL: fmt.Sprintf("https://www.example.com/%d/%d/%x/x", i, j%50, j*0x9e3779b9)})
+		}
+		testlake.Ingest(t, store.Store, "alpha", fmt.Sprint("b", i), list)
+		testlake.Publish(t, store.Store)
+	}
+	buildAll(t, store.Store)
+	s := lookup.NewServer(store, lookup.Options{CacheDir: t.TempDir(), FrameBytes: 1})
+	t.Cleanup(s.Close)
+	snap := acquire(t, s)
+	e := NewEngine(0, 0)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			var reserved, before int64
+			before = -1
+			reserve := func(bytes int64) error {
+				store.mu.Lock()
+				defer store.mu.Unlock()
+				if before < 0 {
+					before = bytes
+				}
+				reserved = max(reserved, bytes)
+				return nil
+			}
+			page, err := e.Answer(t.Context(), snap, Query{Target: target(t, "example.com"), Depth: 4, Limit: 5, Reserve: reserve})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if page.Indexed < 2*segmentsAtOnce || page.Rows != segments*3000 {
+				t.Errorf("%d segments, %d rows", page.Indexed, page.Rows)
+			}
+			// Each of these domains has frames of its own: at least those of all its levels.
+			if reserved < 32<<10 || before < 32<<10 {
+				t.Errorf("%d bytes are reserved, at first %d", reserved, before)
+			}
+		})
+	}
+	wg.Wait()
+	if store.opened != segments {
+		t.Errorf("%d documents read of %d indexes", store.opened, segments)
+	}
+	store.mu.Lock()
+	store.most, store.reads = 0, 0
+	store.mu.Unlock()
+	if _, err := e.Answer(t.Context(), snap, Query{Target: target(t, "example.com"), Depth: 3, Limit: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if store.most > segmentsAtOnce || store.reads < segments {
+		t.Errorf("%d segments are read at once, in %d reads", store.most, store.reads)
+	}
+	if len(store.segments) > 0 {
+		t.Error("reads go on")
+	}
+}
+
+// Memory that is refused ends an answer before it reads nodes.
+func TestRefusedMemoryEndsAnAnswer(t *testing.T) {
+	store := &watched{Store: blob.NewMemory(), segments: map[string]int{}}
+	testlake.Ingest(t, store.Store, "alpha", "b", []testlake.Record{{URL: "https://www.example.com/a/"}})
+	testlake.Publish(t, store.Store)
+	buildAll(t, store.Store)
+	snap := acquire(t, serve(t, store))
+	e, refused := NewEngine(0, 0), errors.New("no memory")
+	q := Query{Target: target(t, "example.com"), Reserve: func(int64) error { return refused }}
+	if _, err := e.Answer(t.Context(), snap, q); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+	if store.reads != 1 { // of the footer
+		t.Errorf("%d reads", store.reads)
+	}
+}
+
+// An answer that was cancelled while it opened an index does not fail the others that wait for it.
+func TestACancelledAnswerFailsNoOther(t *testing.T) {
+	inner := blob.NewMemory()
+	testlake.Ingest(t, inner, "alpha", "b", []testlake.Record{{URL: "https://www.example.com/a/"}})
+	testlake.Publish(t, inner)
+	buildAll(t, inner)
+	for range 20 {
+		store := &held{Store: inner, begun: make(chan struct{})}
+		snap := acquire(t, serve(t, store))
+		e := NewEngine(0, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		first := make(chan error, 1)
+		go func() {
+			_, err := e.Answer(ctx, snap, Query{Target: target(t, "example.com")})
+			first <- err
+		}()
+		<-store.begun // the first one opens the index, and waits in the store
+		second := make(chan error, 1)
+		go func() {
+			p, err := e.Answer(t.Context(), snap, Query{Target: target(t, "example.com")})
+			if err == nil && (p.Rows != 1 || p.Indexed != 1) {
+				err = fmt.Errorf("%+v", p)
+			}
+			second <- err
+		}()
+		cancel()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Error("cancelled:", err)
+		}
+		if err := <-second; err != nil {
+			t.Error("not cancelled:", err)
+		}
+	}
+}
+
+// held is a store in which the first read of a document of trees waits until it is cancelled.
+type held struct {
+	blob.Store
+	once  sync.Once
+	begun chan struct{}
+}
+
+func (h *held) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	if strings.HasSuffix(key, "/tree.json") {
+		first := false
+		h.once.Do(func() { first = true })
+		if first {
+			close(h.begun)
+			<-ctx.Done()
+			return nil, blob.Info{}, context.Cause(ctx)
+		}
+	}
+	return h.Store.Get(ctx, key)
 }

@@ -25,6 +25,7 @@ type trie struct {
 	most   int // nodes
 	// reserve is called before the trie takes that much memory in all, in bytes; nil for nobody.
 	reserve func(bytes int64) error
+	held    int64 // bytes of memory besides the nodes
 	all     map[string]*node
 	root    *node
 
@@ -57,6 +58,14 @@ func newTrie(base string, levels, most int) *trie {
 	return t
 }
 
+// hold reserves memory besides the nodes.
+func (t *trie) hold(bytes int64) error {
+	if t.held += bytes; t.reserve == nil {
+		return nil
+	}
+	return t.reserve(t.held + int64(len(t.all)+reserveNodes)*nodeBytes)
+}
+
 // node returns the node of a path at a level, which it makes if there is none. The path need not
 // stay valid.
 func (t *trie) node(path []byte, level int) (*node, error) {
@@ -66,7 +75,7 @@ func (t *trie) node(path []byte, level int) (*node, error) {
 			return nil, &TooManyNodesError{t.most}
 		}
 		if t.reserve != nil && len(t.all)%reserveNodes == 0 {
-			if err := t.reserve(int64(len(t.all)+reserveNodes) * nodeBytes); err != nil {
+			if err := t.reserve(t.held + int64(len(t.all)+reserveNodes)*nodeBytes); err != nil {
 				return nil, err
 			}
 		}

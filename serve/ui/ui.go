@@ -1,12 +1,13 @@
 // Package ui renders the server's web pages: the datasets of a version, each dataset, the domains
 // by name, the datasets that contain a domain or hold one URL, the URLs of a domain in a dataset,
-// and what describes the HTTP interface and its errors. The pages work without scripts, by keyboard
-// and on narrow screens, and follow the system's light or dark colour scheme. Package api fills in
-// what they show and renders them.
+// the tree of its hosts and directories, and what describes the HTTP interface and its errors. The
+// pages work without scripts, by keyboard and on narrow screens, and follow the system's light or
+// dark colour scheme. Package api fills in what they show and renders them.
 package ui
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -18,7 +19,7 @@ var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"count": formatCount}).ParseFS(files, "*.html"))
 
-// Page is the content of one page. Exactly one of the views, Start to Domains, is not nil. If Fault
+// Page is the content of one page. Exactly one of the views, Start to Tree, is not nil. If Fault
 // is set, all of them are nil.
 type Page struct {
 	// Query is the domain as the user typed it, or empty.
@@ -42,6 +43,7 @@ type Page struct {
 	Dataset *DatasetPage
 	Exact   *Exact
 	Domains *Domains
+	Tree    *Tree
 }
 
 // Title is what the browser shows of the page, without the name of the program.
@@ -59,6 +61,8 @@ func (p *Page) Title() string {
 		return p.Exact.URL
 	case p.Domains != nil:
 		return "Domains"
+	case p.Tree != nil:
+		return "Tree of " + cmp.Or(p.Tree.Path, p.Tree.Domain)
 	}
 	return ""
 }

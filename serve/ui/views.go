@@ -1,6 +1,9 @@
 package ui
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Domain is the answer to which datasets contain a domain.
 type Domain struct {
@@ -21,6 +24,8 @@ type Domain struct {
 	// Browse leads to the list of the domains whose names begin like this one. It is empty unless
 	// no dataset has the domain.
 	Browse string
+	// Tree leads to the hosts and directories of the domain, or of the host.
+	Tree string
 }
 
 // Suffix is a public suffix.
@@ -89,8 +94,9 @@ type URLs struct {
 	// Unique tells that items are distinct URLs, Selected that they are not all rows of the domain.
 	Unique, Selected bool
 	Items            []Item
-	// Up links to the datasets of the domain, In to the page of the dataset.
-	Up, In string
+	// Up links to the datasets of the domain, In to the page of the dataset, Tree to the hosts and
+	// directories of the domain in it.
+	Up, In, Tree string
 	// Downloads lead to the whole list as a file, by the name of the form.
 	Downloads []Download
 }
@@ -177,4 +183,63 @@ func (d *Domains) HasTimes() bool {
 // HasSizes reports whether any domain has sizes.
 func (d *Domains) HasSizes() bool {
 	return slices.ContainsFunc(d.Domains, func(s DomainSum) bool { return s.Shown() })
+}
+
+// Tree is one page of what is below a host or a directory of a domain, or below the domain.
+type Tree struct {
+	// Domain is the domain, Path the host and the directory, "" for all of the domain. TreeNode has
+	// the sums there.
+	Domain, Path string
+	TreeNode
+	// Up leads to the nodes from the domain down to this one.
+	Up []Link
+	// Choices are the datasets that can count alone, Dataset the value of the one that does, or
+	// empty. Sort is the order of Nodes: rows, size or name.
+	Choices       []Choice
+	Dataset, Sort string
+	// Matching is the number of children on all pages, and Later tells that this is not the first.
+	Matching int
+	Later    bool
+	Nodes    []TreeNode
+	// Whole is the number of rows of which those of Nodes are shares.
+	Whole int64
+	// URLs leads to the list of the URLs at and below the node, and is empty unless one dataset
+	// counts. Datasets leads to the page of the domain.
+	URLs, Datasets string
+}
+
+// Choice is an option of a form.
+type Choice struct{ Value, Text string }
+
+// TreeNode is a host or a directory with what is at and below it.
+type TreeNode struct {
+	Name string
+	Sums
+	// Direct are the rows at the node itself, Children its children.
+	Direct   int64
+	Children int
+	Link     string // to the page of the node
+}
+
+// Share is the part that a node has of all rows, in percent.
+func (t *Tree) Share(n *TreeNode) string {
+	switch p := 100 * float64(n.Rows) / float64(max(1, t.Whole)); {
+	case p < 1:
+		return "<1 %"
+	default:
+		return fmt.Sprintf("%.0f %%", p)
+	}
+}
+
+// Below is what a child of the node is called.
+func (t *Tree) Below() string {
+	if t.Path == "" {
+		return "host"
+	}
+	return "directory"
+}
+
+// HasSizes reports whether any node has a size.
+func (t *Tree) HasSizes() bool {
+	return slices.ContainsFunc(t.Nodes, func(n TreeNode) bool { return n.Shown() })
 }

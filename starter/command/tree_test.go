@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -84,6 +85,54 @@ func TestTree(t *testing.T) {
 		t.Errorf("mending: exit %d: %s%s", code, stdout, stderr)
 	}
 	check()
+}
+
+// A damaged setting is named with what writes it again; a damaged part leaves its segment without
+// an index, and others get theirs.
+func TestTreeBuildGoesOnOverDamage(t *testing.T) {
+	url := urlsLake(t)
+	store, err := blob.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testlake.Ingest(t, store, "more", "b", []testlake.Record{{URL: "https://other.test/x/"}})
+	testlake.Publish(t, store)
+	put := func(key, text string) {
+		t.Helper()
+		if _, err := store.Put(t.Context(), key, []byte(text), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("index/trees.json", "damaged")
+	for _, args := range [][]string{{"tree", "build"}, {"verify"}} {
+		stdout, stderr, code := starter(t, append(args, "--lake", url)...)
+		want := "starter tree build --lake " + url + " --always, or --never"
+		if code == 0 || !strings.Contains(stdout+stderr, want) || !strings.Contains(stdout+stderr, "index/trees.json") {
+			t.Errorf("%q: exit %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+	if stdout, _, code := starter(t, "tree", "build", "--lake", url, "--never"); code != 0 {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+	part := ""
+	for info, err := range store.List(t.Context(), "urls/") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if part == "" || strings.Contains(info.Key, "/part-b-") {
+			part = info.Key
+		}
+	}
+	put(part, "damaged")
+	stdout, stderr, code := starter(t, "tree", "build", "--lake", url)
+	if code != 1 || strings.Count(stdout, "built in ") != 1 || strings.Count(stdout, "not built: damage") != 1 ||
+		!strings.Contains(stderr, part) || !strings.Contains(stderr, "1 of 2 segments have no index") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	stdout, _, code = starter(t, "tree", "build", "--lake", url, "--json")
+	if code != 1 || strings.Count(stdout, `"error":`) != 1 || strings.Contains(stdout, `"built":true`) {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
 }
 
 func TestTreeMistakes(t *testing.T) {

@@ -48,7 +48,8 @@ func (q *query) answer(ctx context.Context, dir, prefix string, asJSON bool) err
 	return nil
 }
 
-// notFound names the nearest folder above one that is not there.
+// notFound names the nearest folder above one that is not there. The root always is, or its lookup
+// fails.
 func (q *query) notFound(dir, prefix string) error {
 	above := strings.TrimSuffix(prefix, "/")
 	for {

@@ -362,6 +362,10 @@ func kinds(holdings []suppress.Holding) string {
 		switch name {
 		case "index":
 			names[i] = cli.Plural(counts[name], "list") + " of domains"
+		case "trees":
+			names[i] = cli.Plural(counts[name], "file") + " of path trees"
+		case "page keys":
+			names[i] = cli.Plural(counts[name], "file") + " of page keys"
 		case "postings":
 			names[i] = cli.Plural(counts[name], "postings object")
 		default:
@@ -403,8 +407,11 @@ func print(s *suppress.State, out io.Writer) {
 			break
 		}
 		what := "the name of the domain"
-		if h.Kind == "part" {
+		switch h.Kind {
+		case "part":
 			what = cli.Plural(h.Rows, "row")
+		case "trees", "page keys":
+			what = "hosts and paths"
 		}
 		cli.Fprintf(out, "  %s: %s\n", h.Object, what)
 		cli.Fprintf(out, "    until %s", h.Until)

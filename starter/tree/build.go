@@ -2,6 +2,7 @@ package tree
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
 )
@@ -43,6 +45,8 @@ type builtSegment struct {
 	Rows    int64   `json:"rows"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds,omitempty"`
+	// Error says why there is no sound index and what mends that.
+	Error string `json:"error,omitempty"`
 }
 
 // newBuildCommand returns "starter tree build".
@@ -111,21 +115,32 @@ func (o *buildOptions) run(ctx context.Context, store blob.Store, out, notes io.
 	if result.Always, err = treebuild.Always(ctx, store); err != nil {
 		return err
 	}
+	failed := 0
 	for i := range v.Segments {
 		if o.never {
 			break
 		}
 		s := &v.Segments[i]
 		done, err := o.segment(ctx, store, s, notes)
-		if err != nil {
+		if errors.Is(err, codec.ErrCorrupt) {
+			failed++
+			done.Error = remedy.Explain(store.URL(), err)
+			cli.Fprintf(notes, "No index is built: %s\n", done.Error)
+		} else if err != nil {
 			return err
 		}
 		result.Segments = append(result.Segments, done)
 	}
 	if o.json {
-		return writeJSON(out, result)
+		err = writeJSON(out, result)
+	} else {
+		err = o.report(out, &result)
 	}
-	return o.report(out, &result)
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%d of %s have no index because of damage; mend the lake, then build again", failed,
+			cli.Plural(int64(len(v.Segments)), "segment"))
+	}
+	return err
 }
 
 // segment builds the index of a segment if that is needed.
@@ -175,7 +190,10 @@ func (o *buildOptions) report(out io.Writer, r *buildResult) error {
 	var rows [][]string
 	for _, s := range r.Segments {
 		what := "there"
-		if s.Built {
+		switch {
+		case s.Error != "":
+			what = "not built: damage"
+		case s.Built:
 			what = fmt.Sprintf("built in %.1f s (%s)", s.Seconds, s.Reason)
 		}
 		rows = append(rows, []string{s.Segment, cli.Count(s.Rows), cli.Count(s.Nodes), cli.Count(s.Bytes), what})

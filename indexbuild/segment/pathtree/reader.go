@@ -29,8 +29,13 @@ type Index struct {
 	cache  segment.Cache
 }
 
-// framesAtOnce is how many adjacent frames are read and held at once.
-const framesAtOnce = 32
+const (
+	// framesAtOnce is how many adjacent frames are read and held at once.
+	framesAtOnce = 32
+	// readBytes is about what a frame takes while it is read: itself, and compressed at most a
+	// quarter of that.
+	readBytes = frameBytes + frameBytes/4
+)
 
 // Open opens the index of a segment: it reads the document, and the footer of the file. It returns
 // nil if the segment has none. Cache keeps decoded frames; nil keeps none.
@@ -107,8 +112,12 @@ func (r *Range) compare(level int, path []byte) int {
 
 // Read calls f for the nodes of some ranges of a domain, one range after the other, and i tells the
 // range. A node is valid until the end of the call. Frames that are not in the cache are read in
-// two rounds, and in further ones of ranges that have more than framesAtOnce.
-func (x *Index) Read(ctx context.Context, k segment.Key, ranges []Range, f func(i int, n *Node) error) error {
+// two rounds, and in further ones of ranges that have more than framesAtOnce. Before the nodes are
+// read, reserve is called with the bytes of memory that they take until Read returns; nil stands
+// for no limit.
+func (x *Index) Read(
+	ctx context.Context, k segment.Key, ranges []Range, reserve func(bytes int64) error, f func(i int, n *Node) error,
+) error {
 	var first, last [fenceBytes]byte
 	putFence(&first, k, 0)
 	putFence(&last, k, 1<<32-1)
@@ -116,7 +125,13 @@ func (x *Index) Read(ctx context.Context, k segment.Key, ranges []Range, f func(
 	if lo == hi {
 		return nil
 	}
+	if reserve == nil {
+		reserve = func(int64) error { return nil }
+	}
 	if hi-lo == 1 || !bytes.Equal(x.frames.Fence(lo), first[:]) {
+		if err := reserve(readBytes); err != nil {
+			return err
+		}
 		return x.readShared(ctx, k, lo, ranges, f)
 	}
 	parts, err := x.directory(ctx, k, lo, hi-1)
@@ -124,10 +139,17 @@ func (x *Index) Read(ctx context.Context, k segment.Key, ranges []Range, f func(
 		return err
 	}
 	runs := make([]run, len(ranges))
+	frames := 0
+	for i := range ranges {
+		runs[i] = findRun(parts, &ranges[i])
+		frames += min(runs[i].to-runs[i].from, framesAtOnce)
+	}
+	if err := reserve(int64(frames) * readBytes); err != nil {
+		return err
+	}
 	var panicked atomic.Value
 	g, gctx := errgroup.WithContext(ctx)
 	for i := range ranges {
-		runs[i] = findRun(parts, &ranges[i])
 		g.Go(func() (err error) {
 			defer func() {
 				if v := recover(); v != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"regexp"
 	"strconv"
 
@@ -285,6 +286,9 @@ func ReadInfo(ctx context.Context, store blob.Store, segmentID string) (*Info, e
 	}
 	return i, i.check(key, segmentID)
 }
+
+// IsFile reports whether a key is that of the file of an index.
+func IsFile(key string) bool { return fileName.MatchString(path.Base(key)) }
 
 var fileName = regexp.MustCompile(`^tree-[0-9a-f]{32}\.zst$`)
 

@@ -157,13 +157,13 @@ type CSV struct {
 // Read reads CSV, compressed with gzip or not, and calls yield for each object. Errors of yield are
 // returned as they are; others say what is wrong with the file.
 func (c CSV) Read(r io.Reader, yield func(Object) error) error {
-	in := bufio.NewReaderSize(r, maxLine)
+	in := bufio.NewReaderSize(r, maxRow)
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(in)
 		if err != nil {
 			return fmt.Errorf("it is not compressed with gzip: %w", err)
 		}
-		in = bufio.NewReaderSize(z, maxLine)
+		in = bufio.NewReaderSize(z, maxRow)
 	}
 	rows := newCSV(in)
 	names := strings.Split(c.Schema, ",")
@@ -188,14 +188,28 @@ func (c CSV) Read(r io.Reader, yield func(Object) error) error {
 	return readCSV(rows, columns, c.PlainKeys, yield)
 }
 
-func newCSV(r io.Reader) *csv.Reader {
-	rows := csv.NewReader(&shortLines{r: r})
+// csvRows reads rows of CSV, and fails at a row that is longer than maxRow.
+type csvRows struct {
+	*csv.Reader
+	in boundedRow
+}
+
+func newCSV(r io.Reader) *csvRows {
+	rows := &csvRows{in: boundedRow{r: r}}
+	rows.Reader = csv.NewReader(&rows.in)
 	rows.ReuseRecord = true
 	return rows
 }
 
+// Read returns the next row, which is valid until the next call.
+func (r *csvRows) Read() ([]string, error) {
+	fields, err := r.Reader.Read()
+	r.in.left = r.in.read - r.InputOffset()
+	return fields, err
+}
+
 // readCSV reads rows of CSV.
-func readCSV(rows *csv.Reader, columns columns, plainKeys bool, yield func(Object) error) error {
+func readCSV(rows *csvRows, columns columns, plainKeys bool, yield func(Object) error) error {
 	for {
 		fields, err := rows.Read()
 		if err == io.EOF {
@@ -230,23 +244,24 @@ func readCSV(rows *csv.Reader, columns columns, plainKeys bool, yield func(Objec
 	}
 }
 
-// maxLine is the longest line of CSV in bytes. A key has at most 1,024, or three times as many if
-// it is escaped.
-const maxLine = 64 << 10
+// maxRow is the longest row of CSV in bytes. A key has at most 1,024, or three times as many if it
+// is escaped.
+const maxRow = 64 << 10
 
-// shortLines fails at a line that is longer than maxLine, which a parser would hold in memory.
-type shortLines struct {
-	r io.Reader
-	n int // bytes of the current line
+// boundedRow fails where a parser would hold a row in memory that is longer than maxRow. With a
+// quote that is not closed it would hold all that follows.
+type boundedRow struct {
+	r    io.Reader
+	read int64 // bytes
+	left int64 // of these, from the beginning of the row that is parsed
 }
 
-func (s *shortLines) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p[:min(len(p), maxLine/2)])
-	if i := bytes.LastIndexByte(p[:n], '\n'); i >= 0 {
-		s.n = n - i - 1
-	} else if s.n += n; s.n > maxLine {
-		return 0, errors.New("a line is too long for a list of objects")
+func (b *boundedRow) Read(p []byte) (int, error) {
+	if b.left > maxRow {
+		return 0, fmt.Errorf("a row has more than %d bytes, which is too long for a list of objects; is a quote not closed?", maxRow)
 	}
+	n, err := b.r.Read(p)
+	b.read, b.left = b.read+int64(n), b.left+int64(n)
 	return n, err
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/serve/api/openapi"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -190,7 +191,7 @@ func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 			}
 		}
 	})
-	for _, k := range problemKinds {
+	for _, k := range openapi.Problems {
 		if !seen[k.Name] && !slices.Contains(elsewhere, k.Name) && !slices.Contains([]string{"method-not-allowed", "bad-request"}, k.Name) {
 			t.Errorf("no operation gives problem %s: add it to the x-problems of those that do", k.Name)
 		}
@@ -242,7 +243,7 @@ func older(t *testing.T, s *service) string {
 	return snap.Version().Parent
 }
 
-// Every kind that the package answers is in problemKinds with its title, and docs/api.md has the
+// Every kind that the package answers is in openapi.Problems with its title, and docs/api.md has the
 // same kinds and statuses.
 func TestEveryKindIsExplained(t *testing.T) {
 	calls := 0
@@ -299,7 +300,7 @@ func TestEveryKindIsExplained(t *testing.T) {
 		}
 	}
 	explained := map[string][]int{}
-	for _, k := range problemKinds {
+	for _, k := range openapi.Problems {
 		explained[k.Name] = k.Statuses
 	}
 	if diff := cmp.Diff(explained, documented); diff != "" {
@@ -325,7 +326,7 @@ func TestTypesOfProblemsExplainThemselves(t *testing.T) {
 	if p.Type != "/problems/not-a-host" {
 		t.Fatalf("type %q", p.Type)
 	}
-	for _, k := range problemKinds {
+	for _, k := range openapi.Problems {
 		path := "/problems/" + k.Name
 		page := get(path, "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")
 		if text := page.Body.String(); !strings.Contains(text, k.Name) || !strings.Contains(text, "What to do") ||
@@ -366,7 +367,7 @@ func TestReferencePage(t *testing.T) {
 		}
 	})
 	links := regexp.MustCompile(`href="([^"]+)"`).FindAllStringSubmatch(text, -1)
-	if len(links) < 2*len(problemKinds) {
+	if len(links) < 2*len(openapi.Problems) {
 		t.Fatalf("only %d links", len(links))
 	}
 	for _, link := range links {

@@ -1,30 +1,20 @@
-package api
+package openapi
 
-import (
-	"net/http"
-	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/urlake/urlake/serve/api/openapi"
-	"github.com/urlake/urlake/serve/ui"
-)
-
-// problemKinds lists every kind, in the order of statuses. Answers, the document, the pages and
+// Problems lists every kind, in the order of statuses. Answers, the document, the pages and
 // docs/api.md have the same ones, which tests check.
-var problemKinds = []openapi.Kind{
+var Problems = []Kind{
 	{
 		Name: "not-a-host", Statuses: []int{400}, Title: "Not a host or URL",
 		Meaning: "What stands in the domain's place is neither a host nor a URL.",
 		Remedy: "Give a domain, a host or a URL, such as example.com, and escape it as one element of the path: " +
 			"a slash as %2F, a percent sign as %25.",
-		Members: []openapi.Member{{Name: "reason", Meaning: "scheme, no_host, host, port or too_long"}},
+		Members: []Member{{Name: "reason", Meaning: "scheme, no_host, host, port or too_long"}},
 	},
 	{
 		Name: "bad-parameter", Statuses: []int{400}, Title: "Invalid parameter",
 		Meaning: "A parameter is unknown to the path, is given twice, or has a value that is not allowed.",
 		Remedy:  "Correct it as detail says. A parameter without a value is not the same as none.",
-		Members: []openapi.Member{{Name: "parameter", Meaning: "the parameter's name"}},
+		Members: []Member{{Name: "parameter", Meaning: "the parameter's name"}},
 	},
 	{
 		Name: "bad-cursor", Statuses: []int{400}, Title: "The cursor does not belong to this query",
@@ -95,7 +85,7 @@ var problemKinds = []openapi.Kind{
 		Name: "too-large", Statuses: []int{413}, Title: "The list is too large",
 		Meaning: "The body of the request is over a limit.",
 		Remedy:  "Divide the list.",
-		Members: []openapi.Member{
+		Members: []Member{
 			{Name: "limit", Meaning: "lines, line_bytes or body_bytes"},
 			{Name: "maximum", Meaning: "the limit, as text"},
 		},
@@ -117,7 +107,7 @@ var problemKinds = []openapi.Kind{
 			"answer.",
 		Remedy: "Ask for a path further down, for less depth, or for one dataset. Those who run the server can build the " +
 			"index of trees (starter tree build), with which rows need not be read.",
-		Members: []openapi.Member{
+		Members: []Member{
 			{Name: "limit", Meaning: "rows or nodes"},
 			{Name: "maximum", Meaning: "the limit, as text"},
 		},
@@ -131,7 +121,7 @@ var problemKinds = []openapi.Kind{
 		Name: "corrupt", Statuses: []int{500}, Title: "An object of the lake is damaged",
 		Meaning: "What the server read is not what was written. Damage never becomes a wrong answer.",
 		Remedy:  "Tell those who run the server. detail ends with the command that mends the object.",
-		Members: []openapi.Member{
+		Members: []Member{
 			{Name: "file", Meaning: "the damaged object's key in the lake"},
 			{Name: "section", Meaning: "the part of the object"},
 			{Name: "offset", Meaning: "the offset in the object, in bytes, as text"},
@@ -183,88 +173,4 @@ var problemKinds = []openapi.Kind{
 		Remedy: "Ask again: what was read is cached by then. Those who run the server can raise " +
 			"--deadline.",
 	},
-}
-
-// findKind returns the kind of that name.
-func findKind(name string) (*openapi.Kind, bool) {
-	i := slices.IndexFunc(problemKinds, func(k openapi.Kind) bool { return k.Name == name })
-	if i < 0 {
-		return nil, false
-	}
-	return &problemKinds[i], true
-}
-
-// problem explains one kind of problem, as a page if the client prefers pages.
-func (h *handler) problem(r *request) error {
-	k, ok := findKind(r.PathValue("kind"))
-	if !ok {
-		return newProblem(http.StatusNotFound, "no-such-path", "No such path", "there is no kind of problem with this name; /api lists all kinds")
-	}
-	r.header.Set("Vary", "Accept")
-	if prefersHTML(r.Header.Values("Accept")) {
-		return r.page(&ui.Problem{
-			Name: k.Name, Title: k.Title, Statuses: statusLines(k.Statuses), Meaning: k.Meaning, Remedy: k.Remedy,
-			Members: shownMembers(k),
-		})
-	}
-	d := &r.doc
-	d.open('{')
-	d.text("type", openapi.ProblemPath+k.Name)
-	d.text("title", k.Title)
-	d.array("statuses")
-	for _, status := range k.Statuses {
-		d.next()
-		d.buf = strconv.AppendInt(d.buf, int64(status), 10)
-	}
-	d.close(']')
-	d.text("meaning", k.Meaning)
-	d.text("remedy", k.Remedy)
-	d.array("members")
-	for _, m := range k.Members {
-		d.element()
-		d.text("name", m.Name)
-		d.text("meaning", m.Meaning)
-		d.close('}')
-	}
-	d.close(']')
-	d.close('}')
-	return nil
-}
-
-// shownMembers are the members of a kind for a page.
-func shownMembers(k *openapi.Kind) (list []ui.Member) {
-	for _, m := range k.Members {
-		list = append(list, ui.Member{Name: m.Name, Meaning: m.Meaning})
-	}
-	return list
-}
-
-// statusLines formats statuses as e.g. 404 Not Found.
-func statusLines(statuses []int) (lines []string) {
-	for _, status := range statuses {
-		lines = append(lines, strconv.Itoa(status)+" "+http.StatusText(status))
-	}
-	return lines
-}
-
-// prefersHTML reports whether header fields Accept rank text/html above application/json. Without
-// any, and for */*, JSON is the answer: programs send that, and browsers name text/html.
-func prefersHTML(accept []string) bool {
-	page, data := 0.0, 0.0
-	for _, item := range strings.Split(strings.Join(accept, ","), ",") {
-		name, parameters, _ := strings.Cut(item, ";")
-		weight := 1.0
-		for _, p := range strings.Split(parameters, ";") {
-			if q, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(p)), "q="); ok {
-				weight, _ = strconv.ParseFloat(q, 64) // what is no number is not preferred
-			}
-		}
-		switch strings.ToLower(strings.TrimSpace(name)) {
-		case "text/html", "application/xhtml+xml":
-			page = max(page, weight)
-		case "application/json", "application/problem+json":
-			data = max(data, weight)
-		}
-	}
-	return page > data
 }
