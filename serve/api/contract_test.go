@@ -281,7 +281,7 @@ func (c *contract) problem(status int, body []byte) (string, error) {
 	name, _ := strings.CutPrefix(typ, openapi.ProblemPath)
 	kind, ok := findKind(name)
 	if !ok {
-		return "", fmt.Errorf("problem %s is not in problemkinds.go, which explains every kind: add it: %s", typ, body)
+		return "", fmt.Errorf("problem %s is not in problems.go, which explains every kind: add it: %s", typ, body)
 	}
 	schema, err := c.schema("components", "schemas", "Problem")
 	if err != nil {
@@ -291,13 +291,13 @@ func (c *contract) problem(status int, body []byte) (string, error) {
 		return "", err
 	}
 	if !slices.Contains(kind.Statuses, status) || document["status"] != float64(status) || document["title"] != kind.Title {
-		return "", fmt.Errorf("status %d, but problemkinds.go has statuses %v and title %q: %s",
+		return "", fmt.Errorf("status %d, but problems.go has statuses %v and title %q: %s",
 			status, kind.Statuses, kind.Title, body)
 	}
 	for member := range document {
 		known := slices.ContainsFunc(kind.Members, func(m openapi.Member) bool { return m.Name == member })
 		if !known && !slices.Contains([]string{"type", "title", "status", "detail"}, member) {
-			return "", fmt.Errorf("member %s of problem %s is not in problemkinds.go", member, name)
+			return "", fmt.Errorf("member %s of problem %s is not in problems.go", member, name)
 		}
 	}
 	return name, nil

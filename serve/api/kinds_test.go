@@ -243,8 +243,8 @@ func older(t *testing.T, s *service) string {
 	return snap.Version().Parent
 }
 
-// Every kind that the package answers is in openapi.Problems with its title, and docs/api.md has the
-// same kinds and statuses.
+// Every kind that the package answers is in openapi.Problems with its title, and docs/api.md has
+// the same kinds and statuses.
 func TestEveryKindIsExplained(t *testing.T) {
 	calls := 0
 	files, err := filepath.Glob("*.go")
@@ -274,7 +274,7 @@ func TestEveryKindIsExplained(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, ok := findKind(kind); !ok && kind != "client-gone" { // which is never sent
-				t.Errorf("%s: problem %s is not in problemkinds.go: explain it there", name, kind)
+				t.Errorf("%s: problem %s is not in problems.go: explain it there", name, kind)
 			}
 			return true
 		})
@@ -304,7 +304,7 @@ func TestEveryKindIsExplained(t *testing.T) {
 		explained[k.Name] = k.Statuses
 	}
 	if diff := cmp.Diff(explained, documented); diff != "" {
-		t.Errorf("kinds of problems (-problemkinds.go +docs/api.md):\n%s", diff)
+		t.Errorf("kinds of problems (-problems.go +docs/api.md):\n%s", diff)
 	}
 }
 

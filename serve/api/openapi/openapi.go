@@ -279,7 +279,7 @@ func addProblems(op *yaml.Node, all []Kind) (kinds []*Kind, err error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("problem %s is not in problemkinds.go", name)
+			return nil, fmt.Errorf("problem %s is not in problems.go", name)
 		}
 		kinds = append(kinds, &all[i])
 	}
