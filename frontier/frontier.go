@@ -258,7 +258,7 @@ func (f *Frontier) add(ctx context.Context, number int, entries []shard.Entry) (
 		err = s.files.Commit()
 	}
 	if err == nil {
-		err = f.wake(ctx, s, woken)
+		err = f.wake(context.WithoutCancel(ctx), s, woken)
 	}
 	if err == nil && !s.mine() {
 		err = ErrElsewhere
@@ -302,6 +302,9 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 	for {
 		woken := f.waiter()
 		claims, next, err := f.claim(ctx, r)
+		if len(claims) > 0 && ctx.Err() != nil {
+			return nil, f.giveBack(ctx, claims) // whoever asked has left
+		}
 		if len(claims) > 0 || err != nil {
 			return claims, err
 		}
@@ -319,6 +322,57 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// giveBack ends leases that nobody has, and lets their URLs wait again.
+func (f *Frontier) giveBack(ctx context.Context, claims []Claim) error {
+	ctx = context.WithoutCancel(ctx)
+	leases := map[int][]coord.Lease{}
+	for i := range claims {
+		number, l, _ := f.parseLease(claims[i].Lease)
+		leases[number] = append(leases[number], l)
+	}
+	var errs []error
+	for number, part := range leases {
+		errs = append(errs, func() error {
+			s, release, err := f.use(number)
+			if err != nil {
+				return err
+			}
+			defer release()
+			live, err := s.coord.Settle(ctx, f.now(), part)
+			var ended []coord.Lease
+			for i, ok := range live {
+				if ok {
+					ended = append(ended, part[i])
+				}
+			}
+			return f.back(ctx, s, ended, err)
+		}())
+	}
+	return errors.Join(errs...)
+}
+
+// back lets the URLs of leases that are over wait again. Failed is the error of ending them.
+func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, failed error) error {
+	var woken []string
+	for _, l := range ended {
+		if failed != nil {
+			break
+		}
+		var wake bool
+		if wake, _, failed = s.files.Back(l.Seq, 0); wake {
+			woken = append(woken, l.Queue)
+		}
+	}
+	if failed != nil {
+		s.doubtful.Store(true)
+		return failed
+	}
+	if err := s.files.Commit(); err != nil {
+		return err
+	}
+	return f.wake(ctx, s, woken)
 }
 
 // claim asks the shards in turn. Next is when the next queue is ready, -1 if none will be.
@@ -350,6 +404,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 		return nil, 0, err
 	}
 	defer release()
+	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
 	queues, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.o.Delay)
 	if err != nil || len(queues) == 0 {
@@ -486,6 +541,7 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 		return err
 	}
 	defer release()
+	ctx = context.WithoutCancel(ctx)
 	now := f.now()
 	live, err := s.coord.Settle(ctx, now, leases)
 	if err != nil {
@@ -630,26 +686,11 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 	}
 	defer release()
 	now := f.now()
-	woken := s.files.Promote(now)
+	if err := f.wake(ctx, s, s.files.Promote(now)); err != nil {
+		return err
+	}
 	ended, err := s.coord.Expire(ctx, now)
-	if err != nil {
-		s.doubtful.Store(true)
-		return err
-	}
-	for _, l := range ended {
-		wake, _, err := s.files.Back(l.Seq, 0)
-		if err != nil {
-			s.doubtful.Store(true)
-			return err
-		}
-		if wake {
-			woken = append(woken, l.Queue)
-		}
-	}
-	if err := s.files.Commit(); err != nil {
-		return err
-	}
-	if err := f.wake(ctx, s, woken); err != nil {
+	if err := f.back(ctx, s, ended, err); err != nil {
 		return err
 	}
 	return s.coord.Forget(ctx, now)

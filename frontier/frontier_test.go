@@ -3,6 +3,7 @@
 package frontier_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -286,5 +287,19 @@ func TestRedisForgets(t *testing.T) {
 	settle(t, f, frontier.Ended, frontier.Outcome{Lease: before[0].Lease, Status: 200})
 	for _, cl := range after {
 		settle(t, f, frontier.Settled, frontier.Outcome{Lease: cl.Lease, Status: 200})
+	}
+}
+
+// TestClientsThatLeave holds that a URL is claimed by the next client if the one before has left.
+func TestClientsThatLeave(t *testing.T) {
+	f := start(t, testenv.NewRedis(t), options(t, newClock(), 0))
+	add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"}, frontier.URL{URL: "https://b.example/"})
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if got, err := f.Claim(left, frontier.ClaimRequest{Max: 5}); len(got) != 0 || err != nil {
+		t.Fatal(got, err)
+	}
+	if got := claim(t, f, frontier.ClaimRequest{Max: 5}); len(got) != 2 || got[0].Tries != 1 {
+		t.Fatalf("%+v", got)
 	}
 }

@@ -66,6 +66,9 @@ type Visit struct {
 	Depth                    uint32
 }
 
+// visitsAtOnce is how many visits are read before others may use the shard.
+const visitsAtOnce = 1000
+
 // Visited calls yield for up to limit visits of this process' shards since a time and until
 // another, of each shard in the order of time. It returns a cursor for those that follow; with an
 // empty cursor it begins with the first.
@@ -99,15 +102,24 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 		if err != nil {
 			return "", err
 		}
-		at[number], err = s.files.Visits(from, at[number], func(_ int64, v shard.Visit) bool {
-			if limit == 0 || v.Time >= end {
-				return false
-			}
-			crawl, key, _ := strings.Cut(v.Queue, "\x00")
-			yield(Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, v.Depth})
-			limit--
-			return true
-		})
+		for more := true; more && err == nil; {
+			more = false
+			n := 0
+			at[number], err = s.files.Visits(from, at[number], func(_ int64, v shard.Visit) bool {
+				if limit == 0 || v.Time >= end {
+					return false
+				}
+				if n == visitsAtOnce {
+					more = true
+					return false
+				}
+				crawl, key, _ := strings.Cut(v.Queue, "\x00")
+				yield(Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, v.Depth})
+				limit--
+				n++
+				return true
+			})
+		}
 		release()
 		if err != nil {
 			return "", err

@@ -26,8 +26,9 @@ const (
 	maxLine = 256 << 10
 	// maxBody bounds the body of a request that is no stream of lines.
 	maxBody = 1 << 20
-	// addBatch is how many lines are added at once.
-	addBatch = 10_000
+	// batchLines and batchBytes bound the lines that are handled at once.
+	batchLines = 10_000
+	batchBytes = 8 << 20
 	// maxClaims bounds the URLs of an answer, maxWait how long a claim waits for the first.
 	maxClaims = 10_000
 	maxWait   = time.Minute
@@ -41,12 +42,16 @@ type Handler struct {
 	client  *http.Client
 	metrics *metrics
 	timed   http.Handler
+	// stopping ends the waits of claims.
+	stopping context.Context
+	stop     context.CancelFunc
 }
 
 // New returns the handler of a frontier.
 func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h := &Handler{f: f, log: log, mux: http.NewServeMux(), client: &http.Client{Timeout: peerTimeout}, metrics: newMetrics(f)}
 	h.timed = h.metrics.timed(h.mux)
+	h.stopping, h.stop = context.WithCancel(context.Background())
 	h.mux.HandleFunc("POST /v1/urls", h.urls)
 	h.mux.HandleFunc("POST /v1/claims", h.claims)
 	h.mux.HandleFunc("POST /v1/results", h.results)
@@ -60,6 +65,9 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.Handle("GET /metrics", h.metrics.handler())
 	return h
 }
+
+// Stop ends the waits of claims, now and from now on, so that the server can end.
+func (h *Handler) Stop() { h.stop() }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.timed.ServeHTTP(w, r) }
 
@@ -120,9 +128,10 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 	started := false
 	out := bufio.NewWriterSize(w, 64<<10)
 	var batch [][]byte
+	size := 0
 	flush := func() bool {
 		results, err := do(r.Context(), batch)
-		batch = batch[:0]
+		batch, size = batch[:0], 0
 		if err != nil {
 			if !started {
 				h.failed(w, err)
@@ -145,8 +154,9 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 	for in.Scan() {
 		if line := bytes.TrimSpace(in.Bytes()); len(line) > 0 {
 			batch = append(batch, bytes.Clone(line))
+			size += len(line)
 		}
-		if len(batch) >= addBatch && !flush() {
+		if (len(batch) >= batchLines || size >= batchBytes) && !flush() {
 			return
 		}
 	}
@@ -241,6 +251,9 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q.Max = max(q.Max, 1)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(h.stopping, cancel)()
 	end := time.Now().Add(min(time.Duration(q.WaitMS)*time.Millisecond, maxWait))
 	for {
 		wait := time.Until(end)
@@ -248,7 +261,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		if len(others) > 0 {
 			wait = min(wait, peerInterval)
 		}
-		got, err := h.f.Claim(r.Context(), frontier.ClaimRequest{Crawl: q.Crawl, Max: q.Max, PerQueue: q.PerDomain, Wait: wait})
+		got, err := h.f.Claim(ctx, frontier.ClaimRequest{Crawl: q.Crawl, Max: q.Max, PerQueue: q.PerDomain, Wait: wait})
 		if err != nil {
 			h.failed(w, err)
 			return
@@ -262,7 +275,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 				all.Claims = append(all.Claims, h.claimsOf(r, other, q, q.Max-len(all.Claims))...)
 			}
 		}
-		if len(all.Claims) > 0 || !time.Now().Before(end) || r.Context().Err() != nil {
+		if len(all.Claims) > 0 || !time.Now().Before(end) || ctx.Err() != nil {
 			h.metrics.lines.WithLabelValues("claimed").Add(float64(len(all.Claims)))
 			answer(w, all)
 			return

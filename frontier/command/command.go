@@ -166,13 +166,15 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 		return errors.Join(err, listener.Close())
 	}
 	log.Info("serving", "http", "http://"+listener.Addr().String(), "shards", f.Stats().Shards)
-	server := &http.Server{Handler: api.New(f, log), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	handler := api.New(f, log)
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
 		log.Info("stopping")
+		handler.Stop()
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
