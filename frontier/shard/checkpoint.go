@@ -128,10 +128,11 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 	return segment, visits, d.Close()
 }
 
-// checkpoint encodes what the files and the journal from a segment on are to be read as.
-func (s *Shard) checkpoint(segment uint64) []byte {
+// checkpoint encodes the state of when the entries in memory were frozen, and what was taken since.
+// The journal has what was added and settled since.
+func (s *Shard) checkpoint(f *frozen) []byte {
 	b := codec.AppendMagic(nil, checkpointMagic, checkpointVersion)
-	for _, v := range [...]uint64{s.next, s.files, segment, uint64(s.visits.count)} {
+	for _, v := range [...]uint64{f.next, s.files, f.segment, uint64(f.visits)} {
 		b = codec.AppendU64(b, v)
 	}
 	b = codec.AppendU32(b, uint32(len(s.runs)))
@@ -148,15 +149,21 @@ func (s *Shard) checkpoint(segment uint64) []byte {
 		s.scratch = appendQueued(s.scratch[:0], e)
 		b = append(codec.AppendU32(b, uint32(len(s.scratch))), s.scratch...)
 	}
-	b = codec.AppendU32(b, uint32(len(s.leased)+len(s.resuming)))
-	for _, e := range s.leased {
+	leased := slices.Clone(f.settled)
+	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
+		for seq, e := range of {
+			if seq < f.next {
+				leased = append(leased, e)
+			}
+		}
+	}
+	b = codec.AppendU32(b, uint32(len(leased)))
+	for _, e := range leased {
 		entry(e)
 	}
-	for _, e := range s.resuming {
-		entry(e)
-	}
-	b = codec.AppendU32(b, uint32(len(s.later)))
-	for _, e := range s.later {
+	later := slices.DeleteFunc(slices.Clone(s.later), func(e *Entry) bool { return e.Seq >= f.next })
+	b = codec.AppendU32(b, uint32(len(later)))
+	for _, e := range later {
 		entry(e)
 	}
 	b = codec.AppendU32(b, uint32(len(s.skip)))
@@ -209,8 +216,8 @@ func (s *Shard) Flush() error {
 	return s.write()
 }
 
-// write merges files that are due, writes the memory to new ones, and then the checkpoint. Entries
-// are taken and added while files are merged, not while the memory is written.
+// write merges files that are due, writes what is in memory to new ones, and then the checkpoint.
+// Entries are added, taken and settled meanwhile.
 func (s *Shard) write() error {
 	merge, err := s.mergeRuns()
 	if err != nil {
@@ -220,17 +227,33 @@ func (s *Shard) write() error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	data, old, err := s.replace(merge, united)
-	if err != nil && s.failed == nil {
-		s.failed = err
+	f, err := s.freeze()
+	if err != nil {
+		return err
 	}
+	s.pause()
+	fresh, err := s.writeFrozen(f)
+	s.pause()
+	var checkpoint []byte
+	var old []string
 	names := []string{filepath.Join(s.dir, visitsName), filepath.Join(s.dir, indexName)}
-	for _, r := range s.runs {
-		names = append(names, r.name)
+	s.mu.Lock()
+	if err == nil {
+		err = s.failed
 	}
-	for _, f := range s.seen.files {
-		names = append(names, f.name)
+	if err == nil {
+		old, err = s.replace(f, fresh, merge, united)
+	}
+	if err == nil {
+		checkpoint = s.checkpoint(f)
+		for _, r := range s.runs {
+			names = append(names, r.name)
+		}
+		for _, file := range s.seen.files {
+			names = append(names, file.name)
+		}
+	} else if s.failed == nil {
+		s.failed = err
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -241,43 +264,105 @@ func (s *Shard) write() error {
 			return err
 		}
 	}
-	if err := writeFile(filepath.Join(s.dir, checkpointName), data.checkpoint); err != nil {
+	s.pause()
+	if err := writeFile(filepath.Join(s.dir, checkpointName), checkpoint); err != nil {
 		return err
 	}
+	s.pause()
 	for _, name := range old {
 		if err := os.Remove(name); err != nil {
 			return err
 		}
 	}
-	return s.journal.Drop(data.segment)
+	return s.journal.Drop(f.segment)
 }
 
-// written is a checkpoint, and the first segment of the journal after it.
-type written struct {
-	checkpoint []byte
-	segment    uint64
+func (s *Shard) pause() {
+	if s.o.between != nil {
+		s.o.between()
+	}
 }
 
-// replace writes the memory to files and takes merged ones instead of those that they were made of,
-// whose names it returns.
-func (s *Shard) replace(merge *merged, united *unitedSeen) (w written, old []string, err error) {
+// freeze begins a segment of the journal, and sets what is in memory aside.
+func (s *Shard) freeze() (f *frozen, err error) {
+	if err := s.Commit(); err != nil { // so that little is left to write with the lock
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.failed != nil {
-		return w, nil, s.failed
+		return nil, s.failed
 	}
-	if w.segment, err = s.journal.Rotate(); err != nil {
-		return w, nil, err
+	f = &frozen{queues: map[QueueID]*memoryQueue{}, next: s.next, visits: s.visits.count, seen: s.seen.recent}
+	if f.segment, err = s.journal.Rotate(); err != nil {
+		s.failed = err
+		return nil, err
 	}
+	for id, q := range s.queues {
+		if n := q.memory.len(); n > 0 {
+			of := q.memory
+			f.queues[id] = &of
+			f.written = append(f.written, frozenQueue{id, q.name, slices.Clone(of.classes), n})
+			q.memory = memoryQueue{}
+		}
+	}
+	s.memory, s.frozen = 0, f
+	s.seen.recent = map[URLID]uint64{}
+	return f, nil
+}
+
+// writtenFiles are a run and a file of seen URLs, nil if there was nothing for them.
+type writtenFiles struct {
+	run  *run
+	seen *seenFile
+}
+
+// writeFrozen writes what was frozen to files.
+func (s *Shard) writeFrozen(f *frozen) (w writtenFiles, err error) {
+	if len(f.written) > 0 {
+		if w.run, err = s.writeRun(f.written); err != nil {
+			return w, err
+		}
+	}
+	if len(f.seen) == 0 {
+		return w, nil
+	}
+	number := s.newFile()
+	name, sorted := s.file(number, seenSuffix), sortSeen(f.seen)
+	if err := writeSeen(name, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
+		return w, err
+	}
+	w.seen, err = openSeen(name, number)
+	return w, err
+}
+
+func (s *Shard) newFile() (number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files++
+	return s.files
+}
+
+// replace takes new files instead of what they were made of, and returns the names of the files that
+// are not needed any more.
+func (s *Shard) replace(f *frozen, fresh writtenFiles, merge *merged, united *unitedSeen) (old []string, err error) {
 	if merge != nil {
 		if err := merge.catchUp(); err != nil {
-			return w, nil, err
+			return nil, err
 		}
 		for _, r := range merge.from {
 			old = append(old, r.name)
 			if err := r.close(); err != nil {
-				return w, nil, err
+				return nil, err
 			}
 		}
 		s.runs = append(slices.Clone(s.runs[:merge.first]), append([]*run{merge.into}, s.runs[merge.first+len(merge.from):]...)...)
+	}
+	if fresh.run != nil {
+		if err := fresh.run.catchUp(f); err != nil {
+			return nil, err
+		}
+		s.runs = append(s.runs, fresh.run)
 	}
 	s.runs = slices.DeleteFunc(s.runs, func(r *run) bool {
 		if r.entries > 0 {
@@ -288,89 +373,73 @@ func (s *Shard) replace(merge *merged, united *unitedSeen) (w written, old []str
 		return true
 	})
 	if err != nil {
-		return w, nil, err
+		return nil, err
 	}
 	if united != nil {
-		for _, f := range united.from {
-			old = append(old, f.name)
-			if err := f.close(); err != nil {
-				return w, nil, err
+		for _, file := range united.from {
+			old = append(old, file.name)
+			if err := file.close(); err != nil {
+				return nil, err
 			}
 		}
 		first := len(s.seen.files) - len(united.from)
 		s.seen.files = append(s.seen.files[:first:first], united.into)
 	}
-	if err := s.writeRun(); err != nil {
-		return w, nil, err
+	if fresh.seen != nil {
+		s.seen.files = append(s.seen.files, fresh.seen)
 	}
-	if len(s.seen.recent) > 0 {
-		s.files++
-		name := s.file(s.files, seenSuffix)
-		sorted := s.seen.sorted()
-		if err := writeSeen(name, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
-			return w, nil, err
-		}
-		f, err := openSeen(name, s.files)
-		if err != nil {
-			return w, nil, err
-		}
-		s.seen.files = append(s.seen.files, f)
-		s.seen.recent = map[URLID]uint64{}
-	}
-	if err := s.visits.flush(); err != nil {
-		return w, nil, err
-	}
-	w.checkpoint = s.checkpoint(w.segment)
-	return w, old, nil
+	s.frozen = nil
+	return old, s.visits.flush()
 }
 
-// writeRun writes the waiting entries in memory to a run.
-func (s *Shard) writeRun() error {
-	var ids []QueueID
-	for id, q := range s.queues {
-		if len(q.memory) > 0 {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	slices.SortFunc(ids, func(a, b QueueID) int { return bytes.Compare(a[:], b[:]) })
-	s.files++
-	name := s.file(s.files, runSuffix)
+// writeRun writes a run of frozen queues.
+func (s *Shard) writeRun(queues []frozenQueue) (*run, error) {
+	slices.SortFunc(queues, func(a, b frozenQueue) int { return bytes.Compare(a.id[:], b.id[:]) })
+	number := s.newFile()
+	name := s.file(number, runSuffix)
 	w, err := newRunWriter(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	err = func() error {
-		for _, id := range ids {
-			q := s.queues[id]
-			if err := w.queue(id, q.name); err != nil {
+		for i := range queues {
+			if err := w.queue(queues[i].id, queues[i].name); err != nil {
 				return err
 			}
-			slices.SortFunc(q.memory, func(a, b memoryEntry) int { return a.compare(b.rank) })
-			for _, m := range q.memory {
-				if err := w.entry(m.data); err != nil {
-					return err
+			for _, c := range queues[i].classes {
+				for _, e := range c.entries[c.head:] {
+					if err := w.entry(e.data); err != nil {
+						return err
+					}
 				}
 			}
 		}
 		return nil
 	}()
 	if err := errors.Join(err, w.close()); err != nil {
-		return err
+		return nil, err
 	}
-	r, err := openRun(name, s.files)
-	if err != nil {
-		return err
-	}
-	s.runs = append(s.runs, r)
-	for _, id := range ids {
-		q := s.queues[id]
-		for _, m := range q.memory {
-			s.memory -= entryOverhead + len(m.data)
+	return openRun(name, number)
+}
+
+// catchUp leaves behind in the run of frozen entries what was taken while it was written.
+func (r *run) catchUp(f *frozen) error {
+	for i := range f.written { // in the order of the run
+		if err := r.skipTaken(i, uint32(f.written[i].count-f.queues[f.written[i].id].len())); err != nil {
+			return err
 		}
-		q.memory = nil
+	}
+	return nil
+}
+
+// skipTaken leaves the next entries of the ith queue behind.
+func (r *run) skipTaken(i int, n uint32) error {
+	for range n {
+		payload, err := r.record(r.next[i])
+		if err != nil {
+			return err
+		}
+		r.pop(i, len(payload))
 	}
 	return nil
 }
@@ -429,12 +498,8 @@ func (m *merged) catchUp() error {
 			if !ok {
 				return codec.Corrupt(m.into.name, "directory", 0, "all queues of "+r.name, "not all")
 			}
-			for range taken {
-				payload, err := m.into.record(m.into.next[place])
-				if err != nil {
-					return err
-				}
-				m.into.pop(place, len(payload))
+			if err := m.into.skipTaken(place, taken); err != nil {
+				return err
 			}
 		}
 	}

@@ -65,10 +65,8 @@ type seenFile struct {
 	filter []uint64
 }
 
-func (s *seen) get(id URLID) (State, bool, error) {
-	if v, ok := s.recent[id]; ok {
-		return unpackState(v), true, nil
-	}
+// inFiles returns what the files have of a URL.
+func (s *seen) inFiles(id URLID) (State, bool, error) {
 	for _, f := range slices.Backward(s.files) {
 		if v, ok := f.get(id); ok {
 			return unpackState(v), true, nil
@@ -79,16 +77,16 @@ func (s *seen) get(id URLID) (State, bool, error) {
 
 func (s *seen) set(id URLID, st State) { s.recent[id] = st.pack() }
 
-// sorted returns the ids and states in memory as elements of a file, sorted.
-func (s *seen) sorted() []byte {
-	b := make([]byte, 0, len(s.recent)*seenElement)
-	ids := make([]URLID, 0, len(s.recent))
-	for id := range s.recent {
+// sortSeen returns ids and states as elements of a file, sorted.
+func sortSeen(states map[URLID]uint64) []byte {
+	b := make([]byte, 0, len(states)*seenElement)
+	ids := make([]URLID, 0, len(states))
+	for id := range states {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, func(a, b URLID) int { return bytes.Compare(a[:], b[:]) })
 	for _, id := range ids {
-		b = codec.AppendU64(append(b, id[:]...), s.recent[id])
+		b = codec.AppendU64(append(b, id[:]...), states[id])
 	}
 	return b
 }

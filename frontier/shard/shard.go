@@ -30,6 +30,8 @@ type Options struct {
 	// MemoryBytes is about how much of waiting entries stays in memory before they are written to a
 	// run.
 	MemoryBytes int
+	// between is called between the steps of writing files, in tests.
+	between func()
 }
 
 // AddStatus says what Add did with an entry.
@@ -61,8 +63,10 @@ type Shard struct {
 	// skip are the numbers, and the queues, of entries that lie in runs but are done, or leased.
 	skip  map[uint64]string
 	later laterHeap
-	next  uint64 // the number of the next entry
-	files uint64 // the number of the last file
+	// frozen are entries that are being written to a run, nil most of the time.
+	frozen *frozen
+	next   uint64 // the number of the next entry
+	files  uint64 // the number of the last file
 	// memory is about how many bytes waiting entries take in memory.
 	memory  int
 	scratch []byte
@@ -78,25 +82,7 @@ type queue struct {
 	pending int64
 	// leased entries are out.
 	leased int64
-	memory entryHeap
-}
-
-type memoryEntry struct {
-	rank
-	data []byte // as Entry.append has written it
-}
-
-type entryHeap []memoryEntry
-
-func (h entryHeap) Len() int           { return len(h) }
-func (h entryHeap) Less(i, j int) bool { return h[i].compare(h[j].rank) < 0 }
-func (h entryHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *entryHeap) Push(x any)        { *h = append(*h, x.(memoryEntry)) }
-func (h *entryHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
+	memory memoryQueue
 }
 
 // laterHeap are the entries that are due later, the first one first.
@@ -225,8 +211,9 @@ func (s *Shard) dropSkipped() {
 	s.later = slices.DeleteFunc(s.later, func(e *Entry) bool { return gone(e.Seq) })
 	heap.Init(&s.later)
 	for _, q := range s.queues {
-		q.memory = slices.DeleteFunc(q.memory, func(e memoryEntry) bool { return gone(e.seq) })
-		heap.Init(&q.memory)
+		for _, data := range q.memory.take(gone) {
+			s.memory -= entryOverhead + len(data)
+		}
 	}
 }
 
@@ -245,12 +232,11 @@ func (s *Shard) queue(name string) *queue {
 func (s *Shard) place(e *Entry) *queue {
 	if e.Due > 0 {
 		heap.Push(&s.later, e)
-		s.memory += entryOverhead + len(e.URL) + len(e.Metadata)
 		return nil
 	}
 	q := s.queue(e.Queue)
 	data := e.append(make([]byte, 0, 24+len(e.URL)+len(e.Metadata)))
-	heap.Push(&q.memory, memoryEntry{e.rank(), data})
+	q.memory.push(e.rank(), data)
 	s.memory += entryOverhead + len(data)
 	q.pending++
 	return q
@@ -281,7 +267,7 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, woken []string, err 
 		e := &entries[i]
 		id, buf := IDOfURL(crawlOf(e.Queue), e.URL, s.scratch)
 		s.scratch = buf
-		_, known, err := s.seen.get(id)
+		_, known, err := s.known(id)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -300,6 +286,19 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, woken []string, err 
 		}
 	}
 	return statuses, woken, nil
+}
+
+// known returns what is known of a URL.
+func (s *Shard) known(id URLID) (State, bool, error) {
+	if v, ok := s.seen.recent[id]; ok {
+		return unpackState(v), true, nil
+	}
+	if s.frozen != nil {
+		if v, ok := s.frozen.seen[id]; ok {
+			return unpackState(v), true, nil
+		}
+	}
+	return s.seen.inFiles(id)
 }
 
 // Commit returns when everything that was done before is certain.
@@ -346,6 +345,7 @@ func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error)
 func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 	for {
 		var least *run
+		var waits *memoryQueue
 		var best rank
 		var place int
 		var payload []byte
@@ -362,10 +362,17 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 				least, best, place, payload = r, k, i, data
 			}
 		}
-		if len(q.memory) > 0 && (least == nil || q.memory[0].compare(best) < 0) {
-			m := heap.Pop(&q.memory).(memoryEntry)
-			s.memory -= entryOverhead + len(m.data)
-			e, err := parseEntry(m.data, q.name, "memory")
+		for _, m := range [...]*memoryQueue{s.frozen.queue(id), &q.memory} {
+			if k, ok := m.first(); ok && (least == nil && waits == nil || k.compare(best) < 0) {
+				best, waits = k, m
+			}
+		}
+		if waits != nil {
+			data := waits.pop()
+			if waits == &q.memory {
+				s.memory -= entryOverhead + len(data)
+			}
+			e, err := parseEntry(data, q.name, "memory")
 			return &e, err
 		}
 		if least == nil {
@@ -441,8 +448,12 @@ func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 	return q != nil && q.pending == 1, true, nil
 }
 
+// release forgets that an entry is leased.
 func (s *Shard) release(e *Entry) {
 	delete(s.leased, e.Seq)
+	if s.frozen != nil && e.Seq < s.frozen.next {
+		s.frozen.settled = append(s.frozen.settled, e)
+	}
 	id := IDOfQueue(e.Queue)
 	q := s.queues[id]
 	q.leased--
@@ -456,9 +467,9 @@ func (s *Shard) release(e *Entry) {
 func (s *Shard) Promote(now int64) (woken []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.later) > 0 && s.later[0].Due <= now {
+	// What is being written has to stay as it is said to be.
+	for s.frozen == nil && len(s.later) > 0 && s.later[0].Due <= now {
 		e := heap.Pop(&s.later).(*Entry)
-		s.memory -= entryOverhead + len(e.URL) + len(e.Metadata)
 		due := *e
 		due.Due = 0
 		if q := s.place(&due); q.pending == 1 {
@@ -505,18 +516,13 @@ func (s *Shard) lease(id QueueID, q *queue, wanted map[uint64]struct{}) error {
 		q.pending--
 		q.leased++
 	}
-	for i := 0; i < len(q.memory); i++ {
-		m := q.memory[i]
-		if _, ok := wanted[m.seq]; ok {
-			e, err := parseEntry(m.data, q.name, "memory")
-			if err != nil {
-				return err
-			}
-			heap.Remove(&q.memory, i)
-			s.memory -= entryOverhead + len(m.data)
-			note(e)
-			i = -1
+	for _, data := range q.memory.take(func(seq uint64) bool { _, ok := wanted[seq]; return ok }) {
+		e, err := parseEntry(data, q.name, "memory")
+		if err != nil {
+			return err
 		}
+		s.memory -= entryOverhead + len(data)
+		note(e)
 	}
 	for _, r := range s.runs {
 		i, ok := r.find(id)
@@ -593,7 +599,7 @@ func (s *Shard) Seen(crawl, url string) (State, bool, error) {
 	defer s.mu.Unlock()
 	id, buf := IDOfURL(crawl, url, s.scratch)
 	s.scratch = buf
-	return s.seen.get(id)
+	return s.known(id)
 }
 
 // Visits calls yield for each visit from the first at or after since on, in milliseconds, or from

@@ -45,10 +45,13 @@ func equalsModel(t *testing.T, seed uint64) {
 		w.order = order
 		pending[queue] = append(pending[queue], w)
 	}
-	for step := range 1200 {
-		now += int64(rng.IntN(50))
+	step := 0
+	act := func(action int) {
+		if s.o.between == nil { // nothing becomes due while files are written
+			now += int64(rng.IntN(50))
+		}
 		queue := QueueName([]string{"DEFAULT", "news"}[rng.IntN(2)], fmt.Sprintf("site%d.example", rng.IntN(12)))
-		switch action := rng.IntN(100); {
+		switch {
 		case action < 35:
 			var entries []Entry
 			for range 1 + rng.IntN(20) {
@@ -57,7 +60,7 @@ func equalsModel(t *testing.T, seed uint64) {
 					Priority: uint16(rng.IntN(3)), Depth: uint32(rng.IntN(3)), Metadata: []byte("m"),
 				}
 				if rng.IntN(5) == 0 {
-					e.Due = now + int64(rng.IntN(2000))
+					e.Due = now + 1 + int64(rng.IntN(2000))
 				}
 				entries = append(entries, e)
 			}
@@ -124,9 +127,9 @@ func equalsModel(t *testing.T, seed uint64) {
 				delete(leased, seq)
 				break
 			}
-		case action < 88:
+		default:
 			for seq, w := range leased {
-				w.due = []int64{0, now + int64(rng.IntN(500))}[rng.IntN(2)]
+				w.due = []int64{0, now + 1 + int64(rng.IntN(500))}[rng.IntN(2)]
 				if _, ok, err := s.Back(seq, w.due); !ok || err != nil {
 					t.Fatalf("step %d: back %d: %v, %v", step, seq, ok, err)
 				}
@@ -134,42 +137,71 @@ func equalsModel(t *testing.T, seed uint64) {
 				delete(leased, seq)
 				break
 			}
+		}
+	}
+	// The process dies, and the folder is as it was then. Who has the leases says which there are.
+	die := func(as string) {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		dir = as
+		s = open(t, dir)
+		byQueue := map[string][]uint64{}
+		for seq, w := range leased {
+			if rng.IntN(4) == 0 { // this lease was lost: it waits again, where it was
+				delete(leased, seq)
+				put(queueOf[seq], w)
+				q := pending[queueOf[seq]]
+				q[len(q)-1].order = w.order
+				continue
+			}
+			byQueue[queueOf[seq]] = append(byQueue[queueOf[seq]], seq)
+		}
+		s.Promote(now)
+		for queue, seqs := range byQueue {
+			if unknown, err := s.Resume(queue, append(seqs, 1<<40)); err != nil || !slices.Equal(unknown, []uint64{1 << 40}) {
+				t.Fatalf("step %d: unknown %v of %v, %v", step, unknown, seqs, err)
+			}
+		}
+		s.Resumed()
+	}
+	snapshot := func() (copied string) {
+		if err := s.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		copied = filepath.Join(t.TempDir(), "shard")
+		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		return copied
+	}
+	for ; step < 1200; step++ {
+		switch action := rng.IntN(100); {
 		case action < 92:
+			act(action)
+		case action < 96:
+			// While files are written, the others go on, and sometimes the process dies.
+			died := ""
+			s.Promote(now)
+			s.o.between = func() {
+				for range rng.IntN(12) {
+					if died == "" {
+						act(rng.IntN(92))
+					}
+				}
+				if died == "" && rng.IntN(8) == 0 {
+					died = snapshot()
+				}
+			}
 			if err := s.Flush(); err != nil {
 				t.Fatal(err)
 			}
-		case action < 98:
-			// The process dies. Who has the leases says which there are.
-			if err := s.Commit(); err != nil {
-				t.Fatal(err)
+			s.o.between = nil
+			if died != "" {
+				die(died)
 			}
-			copied := filepath.Join(t.TempDir(), "shard")
-			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			dir = copied
-			s = open(t, dir)
-			s.Promote(now)
-			byQueue := map[string][]uint64{}
-			for seq, w := range leased {
-				if rng.IntN(4) == 0 { // this lease was lost: it waits again, where it was
-					delete(leased, seq)
-					put(queueOf[seq], w)
-					q := pending[queueOf[seq]]
-					q[len(q)-1].order = w.order
-					continue
-				}
-				byQueue[queueOf[seq]] = append(byQueue[queueOf[seq]], seq)
-			}
-			for queue, seqs := range byQueue {
-				if unknown, err := s.Resume(queue, append(seqs, 1<<40)); err != nil || !slices.Equal(unknown, []uint64{1 << 40}) {
-					t.Fatalf("step %d: unknown %v of %v, %v", step, unknown, seqs, err)
-				}
-			}
-			s.Resumed()
+		default:
+			die(snapshot())
 		}
 	}
 	s.Promote(1 << 60)
