@@ -253,7 +253,8 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 	q.Max = max(q.Max, 1)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(h.stopping, cancel)()
+	unhook := context.AfterFunc(h.stopping, cancel)
+	defer unhook()
 	end := time.Now().Add(min(time.Duration(q.WaitMS)*time.Millisecond, maxWait))
 	for {
 		wait := time.Until(end)
