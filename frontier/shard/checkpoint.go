@@ -343,8 +343,8 @@ func (s *Shard) newFile() (number uint64) {
 	return s.files
 }
 
-// replace takes new files instead of what they were made of, and returns the names of the files that
-// are not needed any more.
+// replace takes new files instead of what they were made of, and returns the names of the files
+// that are not needed any more.
 func (s *Shard) replace(f *frozen, fresh writtenFiles, merge *merged, united *unitedSeen) (old []string, err error) {
 	if merge != nil {
 		if err := merge.catchUp(); err != nil {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// memoryQueue has the waiting entries of a queue that are in memory, by class, and within a class by
-// number. Entries mostly come in the order of their numbers, so each class is a list to which they
-// are appended.
+// memoryQueue has the waiting entries of a queue that are in memory, by class, and within a class
+// by number. Entries mostly come in the order of their numbers, so each class is a list to which
+// they are appended.
 type memoryQueue struct {
 	classes []class
 }
@@ -98,8 +98,8 @@ type frozen struct {
 	queues map[QueueID]*memoryQueue
 	// written are the same lists as they were at first, by queue, for who writes the run.
 	written []frozenQueue
-	// settled are leased entries from before that were settled or came back since. The checkpoint has
-	// them as leased: what the journal says of them comes after it.
+	// settled are leased entries from before that were settled or came back since. The checkpoint
+	// has them as leased: what the journal says of them comes after it.
 	settled []*Entry
 	// next and visits are those of the shard at that moment, and segment the first of the journal
 	// after it.
