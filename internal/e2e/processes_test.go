@@ -34,7 +34,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../..", "../../worker", "../../starter", "../../serve").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../..", "../../worker", "../../starter", "../../serve", "../../frontier/frontierd").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
