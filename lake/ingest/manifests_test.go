@@ -227,7 +227,7 @@ func TestBadManifests(t *testing.T) {
 		"checksum":  {bytes.Replace(manifestOf(t, "CSV", csvSchema, "x", good), []byte(`"MD5checksum":"`), []byte(`"MD5checksum":"0`), 1), good, "its MD5 is "},
 		"columns":   {manifestOf(t, "CSV", "Bucket, Key", "x", good), good, "wrong number of fields"},
 		"no gzip":   {manifestOf(t, "CSV", csvSchema, "x", []byte("a,b\n")), []byte("a,b\n"), "not compressed with gzip"},
-		"long line": {manifestOf(t, "CSV", "Bucket, Key", "x", []byte(gzipped(t, strings.Repeat("x", 1<<20)))), []byte(gzipped(t, strings.Repeat("x", 1<<20))), "a line is too long"},
+		"long line": {manifestOf(t, "CSV", "Bucket, Key", "x", []byte(gzipped(t, strings.Repeat("x", 1<<20)))), []byte(gzipped(t, strings.Repeat("x", 1<<20))), "a row has more than 65536 bytes"},
 		"parquet":   {manifestOf(t, "Parquet", "m", "x", good), good, "x"},
 		"a line":    {[]byte("# fine\n" + dir + "/none.txt\n"), nil, "line 2 (byte 7): file://" + dir + "/none.txt: no such file"},
 		"relative":  {[]byte("a.txt\n"), nil, "line 1 (byte 0): a.txt: want an absolute path"},
