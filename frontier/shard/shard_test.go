@@ -23,7 +23,11 @@ type waiting struct {
 // TestShardEqualsModel adds, takes, settles and returns entries at random, writes files in between,
 // and dies: the folder as it was after the last commit has to open to the same state.
 func TestShardEqualsModel(t *testing.T) {
-	for seed := range uint64(8) {
+	seeds := uint64(8)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { equalsModel(t, seed) })
 	}
 }
@@ -249,6 +253,9 @@ func open(t *testing.T, dir string) *Shard {
 
 // TestFlippedBits holds that a changed bit in any file is found, or changes nothing.
 func TestFlippedBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine reads files")
+	}
 	dir := filepath.Join(t.TempDir(), "shard")
 	s := open(t, dir)
 	fill := func(from int) {
