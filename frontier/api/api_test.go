@@ -138,7 +138,15 @@ func TestProcessesAnswerForEachOther(t *testing.T) {
 		}
 	}
 	// Each has to have heard of all shards of the other.
-	time.Sleep(time.Second)
+	for i := 0; i < 60; i++ {
+		for _, base := range bases {
+			for status := 0; status != http.StatusOK; time.Sleep(10 * time.Millisecond) {
+				if status, _ = request(t, "GET", fmt.Sprintf("%s/v1/domains/site%d.example", base, i), ""); t.Context().Err() != nil {
+					t.Fatal(t.Context().Err())
+				}
+			}
+		}
+	}
 	const n = 60
 	var body strings.Builder
 	for i := range n {

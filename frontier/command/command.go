@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/frontier/api"
 	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/journal"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/internal/cli"
 )
@@ -142,7 +143,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := journal.MakeDir(dir); err != nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)

@@ -78,7 +78,7 @@ type Journal struct {
 // segment. A record is valid until read returns. The end of the last segment is cut if it is no
 // whole record; damage anywhere else is a *codec.CorruptError.
 func Open(dir string, o Options, read func(segment uint64, record []byte) error) (*Journal, *Torn, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := MakeDir(dir); err != nil {
 		return nil, nil, err
 	}
 	numbers, err := segments(dir)
@@ -177,13 +177,28 @@ func readSegment(file string, number uint64, last bool, read func(uint64, []byte
 		return nil, codec.Corrupt(file, "record", int64(at), "a whole record", reason)
 	}
 	torn := &Torn{File: file, Offset: int64(at), Bytes: int64(len(data) - at), Reason: reason}
-	if err := os.WriteFile(file+".torn", data[at:], 0o666); err != nil {
+	if err := writeSynced(file+".torn", data[at:]); err != nil {
 		return nil, err
 	}
+	// The segment will not be the last any more, so its end has to stay as it is now.
 	if at == 0 { // not even a header
-		return torn, os.WriteFile(file, header(number), 0o666)
+		return torn, writeSynced(file, header(number))
 	}
-	return torn, os.Truncate(file, int64(at))
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return torn, errors.Join(f.Truncate(int64(at)), f.Sync(), f.Close())
+}
+
+// writeSynced writes a file that is on the disk then.
+func writeSynced(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 func header(number uint64) []byte {
@@ -340,6 +355,14 @@ func (j *Journal) Close() error {
 		j.err = os.ErrClosed
 	}
 	return errors.Join(err, j.file.Close())
+}
+
+// MakeDir makes a folder whose name is durable. Its parent has to be.
+func MakeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(dir))
 }
 
 // SyncDir makes the names in a folder durable.

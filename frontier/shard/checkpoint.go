@@ -35,7 +35,7 @@ func (s *Shard) file(number uint64, suffix string) string {
 // load opens the files of the checkpoint, and deletes those of a later one that was not completed.
 // It returns the first segment of the journal that counts.
 func (s *Shard) load() (segment uint64, err error) {
-	if err := os.MkdirAll(s.dir, 0o777); err != nil {
+	if err := journal.MakeDir(s.dir); err != nil {
 		return 0, err
 	}
 	name := filepath.Join(s.dir, checkpointName)

@@ -114,14 +114,9 @@ func (w *runWriter) close() error {
 }
 
 func openRun(name string, number uint64) (*run, error) {
-	f, err := os.Open(name)
+	data, err := mapFile(name)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	data, err := mmap.Map(f, mmap.RDONLY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	r := &run{number: number, name: name, data: data}
 	if err := r.parse(); err != nil {
@@ -201,33 +196,8 @@ func (r *run) record(at uint64) ([]byte, error) {
 	return payload, nil
 }
 
-// find returns the position of a queue in the directory. Ids are hashes, so the place is guessed
-// from the id, and found a few elements beside that.
-func (r *run) find(id QueueID) (i int, ok bool) {
-	lo, hi := 0, r.queues // the queue is in [lo, hi)
-	first, last := uint64(0), ^uint64(0)
-	want := binary.BigEndian.Uint64(id[:])
-	for step := 0; lo < hi; step++ {
-		mid := lo + (hi-lo)/2
-		if step < 8 && hi-lo > 8 && last > first {
-			mid = lo + int(float64(want-first)/float64(last-first)*float64(hi-lo-1))
-			mid = min(max(mid, lo), hi-1)
-		}
-		got := r.id(mid)
-		switch c := bytes.Compare(got, id[:]); {
-		case c == 0:
-			return mid, true
-		case c < 0:
-			lo, first = mid+1, binary.BigEndian.Uint64(got)
-		default:
-			hi, last = mid, binary.BigEndian.Uint64(got)
-		}
-		if want < first || want > last {
-			return 0, false
-		}
-	}
-	return 0, false
-}
+// find returns the position of a queue in the directory.
+func (r *run) find(id QueueID) (i int, ok bool) { return findID(r.dir, dirSize, id) }
 
 // head returns the rank and the bytes of the next entry of the ith queue, which has one.
 func (r *run) head(i int) (rank, []byte, error) {

@@ -104,29 +104,11 @@ func (f *seenFile) get(id URLID) (v uint64, ok bool) {
 	if word, mask := place(id[:], len(f.filter)); f.filter[word]&mask != mask {
 		return 0, false
 	}
-	lo, hi := 0, f.len()
-	want := binary.BigEndian.Uint64(id[:])
-	first, last := uint64(0), ^uint64(0)
-	for step := 0; lo < hi; step++ {
-		mid := lo + (hi-lo)/2
-		if step < 8 && hi-lo > 8 && last > first {
-			mid = lo + int(float64(want-first)/float64(last-first)*float64(hi-lo-1))
-			mid = min(max(mid, lo), hi-1)
-		}
-		got := f.ids[mid*seenElement:]
-		switch c := bytes.Compare(got[:16], id[:]); {
-		case c == 0:
-			return binary.LittleEndian.Uint64(got[16:]), true
-		case c < 0:
-			lo, first = mid+1, binary.BigEndian.Uint64(got)
-		default:
-			hi, last = mid, binary.BigEndian.Uint64(got)
-		}
-		if want < first || want > last {
-			return 0, false
-		}
+	i, ok := findID(f.ids, seenElement, id)
+	if !ok {
+		return 0, false
 	}
-	return 0, false
+	return binary.LittleEndian.Uint64(f.ids[i*seenElement+16:]), true
 }
 
 // writeSeen writes a file of the elements that each yields in order.
@@ -157,14 +139,9 @@ func writeSeen(name string, each func(yield func([]byte) error) error) error {
 
 // openSeen opens a file, checks it, and makes its filter.
 func openSeen(name string, number uint64) (*seenFile, error) {
-	file, err := os.Open(name)
+	data, err := mapFile(name)
 	if err != nil {
 		return nil, err
-	}
-	defer file.Close()
-	data, err := mmap.Map(file, mmap.RDONLY, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f := &seenFile{number: number, name: name, data: data}
 	if err := f.parse(); err != nil {

@@ -301,7 +301,7 @@ var allowed = map[string][]string{
 	"frontier/coord":     {},
 	"frontier":           {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
 	"frontier/api":       {"frontier"},
-	"frontier/command":   {"frontier", "frontier/api", "frontier/coord", "frontier/shard", "internal/cli"},
+	"frontier/command":   {"frontier", "frontier/api", "frontier/coord", "frontier/journal", "frontier/shard", "internal/cli"},
 	"frontier/frontierd": {"frontier/command", "internal/cli"},
 
 	"client": {},
