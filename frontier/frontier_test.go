@@ -303,3 +303,17 @@ func TestClientsThatLeave(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 }
+
+// TestALeaseReportedTwice holds that of two results of one lease in a request the first counts.
+func TestALeaseReportedTwice(t *testing.T) {
+	f := start(t, testenv.NewRedis(t), options(t, newClock(), 0))
+	add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"})
+	lease := claim(t, f, frontier.ClaimRequest{})[0].Lease
+	got, err := f.Settle(t.Context(), []frontier.Outcome{{Lease: lease, Status: 200}, {Lease: lease, Status: 404}})
+	if err != nil || got[0].Result != frontier.Settled || got[1].Result != frontier.Ended {
+		t.Fatal(got, err)
+	}
+	if seen, err := f.Seen("", "", "https://a.example/"); err != nil || seen.Status != 200 {
+		t.Fatal(seen, err)
+	}
+}

@@ -100,15 +100,17 @@ end
 return n
 `)
 	// settle: owner, leases; node, now, leases. Ends leases, and returns for each 1, or 0 if it had
-	// ended before.
+	// ended before, as by standing in the list twice.
 	settleScript = redis.NewScript(fence + `
 local leases = {unpack(ARGV, 3)}
 local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
 local live = {}
 local answer = {}
+local taken = {}
 for i, lease in ipairs(leases) do
 	answer[i] = 0
-	if ends[i] and tonumber(ends[i]) > tonumber(ARGV[2]) then
+	if ends[i] and tonumber(ends[i]) > tonumber(ARGV[2]) and not taken[lease] then
+		taken[lease] = true
 		answer[i] = 1
 		live[#live + 1] = lease
 	end
