@@ -36,7 +36,11 @@ func (x *Index) SeedFrontier(ctx context.Context, spec feed.SeedSpec, version st
 	if err := x.check(spec.Lake); err != nil {
 		return feed.SeedProgress{}, err
 	}
+	again := activity.GetInfo(ctx).Attempt > 1
 	return resumed(ctx, x.Memory, from, func(ctx context.Context, from feed.SeedProgress, report func(feed.SeedProgress)) (feed.SeedProgress, error) {
+		if again {
+			from.Restarts++
+		}
 		return feed.Seed(ctx, x.Store, spec, version, from, report)
 	})
 }

@@ -187,11 +187,12 @@ type SeedProgress struct {
 	Rows int64 `json:"rows"`
 	URLs int64 `json:"urls"`
 	// Added, Known, Updated and Rejected, by reason, are what became of them. What was sent, and
-	// not yet counted, when a worker died is sent again, and is then known.
+	// not yet counted, when a worker died is sent again, and is then known. Restarts counts these.
 	Added    int64            `json:"added"`
 	Known    int64            `json:"known"`
 	Updated  int64            `json:"updated,omitempty"`
 	Rejected map[string]int64 `json:"rejected,omitempty"`
+	Restarts int              `json:"restarts,omitempty"`
 	// Done says that all parts are done.
 	Done bool `json:"done,omitempty"`
 }

@@ -136,6 +136,9 @@ func PrintSeed(w io.Writer, r *workflows.CrawlSeedResult) {
 	for _, reason := range slices.Sorted(maps.Keys(r.Rejected)) {
 		cli.Fprintf(w, "  rejected     %s: %s\n", cli.Count(r.Rejected[reason]), reason)
 	}
+	if r.Restarts > 0 {
+		cli.Fprintf(w, "It was interrupted %s: what it had added and not yet counted is among the known.\n", cli.Plural(int64(r.Restarts), "time"))
+	}
 }
 
 // SeedKind schedules seeds.
