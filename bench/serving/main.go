@@ -15,8 +15,8 @@
 // mixed load of BENCH_RATE requests a second, 500, for BENCH_MINUTES, 60.
 //
 // The client shares the processors with the server. Lookups are sent by wrk (Debian: wrk) if the
-// machine has it, else by a client in Go, which leaves less of the processors to the server. It needs
-// Linux's /proc.
+// machine has it, else by a client in Go, which leaves less of the processors to the server. It
+// needs Linux's /proc.
 package main
 
 import (

@@ -116,8 +116,8 @@ func (x *Index) settle(prefixes [][]byte, positions []uint64) error {
 	return nil
 }
 
-// bounds returns where the bytes of a prefix begin and end; in a layout with lengths, only where its
-// length does.
+// bounds returns where the bytes of a prefix begin and end; in a layout with lengths, where its
+// length is.
 func (x *Index) bounds(pos uint64) (off, end uint64, err error) {
 	if off, err = x.offsets.at(pos); err != nil || x.layout.lengths {
 		return off, off, err
