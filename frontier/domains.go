@@ -58,6 +58,8 @@ type domains struct {
 	// excluded keys take no URLs; caps are those of keys that have their own.
 	excluded map[string]struct{}
 	caps     map[string]int64
+	// hidden keys are excluded by the frontier's Exclusions, and something waits of them.
+	hidden map[string]struct{}
 	// cursor is where Forget goes on. Only the tick uses it.
 	cursor string
 }
@@ -65,7 +67,8 @@ type domains struct {
 // loadDomains reads what Redis has of a shard's keys.
 func (s *owned) loadDomains(ctx context.Context) error {
 	d := &s.domains
-	d.crawls, d.excluded, d.caps, d.cursor = map[string]struct{}{}, map[string]struct{}{}, map[string]int64{}, "0"
+	d.crawls, d.excluded, d.hidden = map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}
+	d.caps, d.cursor = map[string]int64{}, "0"
 	return s.coord.AllSettings(ctx, d.set)
 }
 
@@ -174,6 +177,8 @@ type DomainState struct {
 	// Delay is the time between two URLs that holds now.
 	Delay            time.Duration
 	Paused, Excluded bool
+	// TakenDown says that the frontier's Exclusions name the whole key.
+	TakenDown bool
 	// Blocked is until when the key is blocked, zero if it is not.
 	Blocked time.Time
 	// Cap is how many URLs may wait in each queue of the key, -1 if any number may.
@@ -204,6 +209,9 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 	now := f.now()
 	d := DomainState{
 		Delay: set.DelayAt(now, f.o.Delay), Paused: set.Paused, Excluded: set.Excluded, Failures: set.Failures, Cap: f.maxWaiting(),
+	}
+	if e := f.excluded(); e != nil {
+		d.TakenDown = e.Key(key)
 	}
 	if set.HasCap {
 		d.Cap = set.Cap

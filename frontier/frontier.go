@@ -48,6 +48,10 @@ type Options struct {
 	QueueBy string
 	// MaxWaiting is how many URLs may wait in a queue whose key has no cap, 0 for any number.
 	MaxWaiting int64
+	// Exclusions, if it is set, returns what must not be fetched, the same value as before if that
+	// did not change. It is called when the frontier starts, and again every Refresh.
+	Exclusions func(context.Context) (Exclusions, error)
+	Refresh    time.Duration
 	// Lease is how long a claim lasts.
 	Lease time.Duration
 	// Tries is how often a URL is handed out before it is settled as failed.
@@ -92,6 +96,7 @@ type Frontier struct {
 	incarnation string
 	turn        atomic.Uint32 // the shard at which the next claim begins
 	woken       chan struct{} // closed when a queue wakes, and replaced
+	exclusions  exclusions
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -170,11 +175,12 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	out := f.excluded()
 	results := make([]AddResult, len(urls))
 	entries := make([][]shard.Entry, f.o.Shards)
 	places := make([][]int, f.o.Shards)
 	for i := range urls {
-		e, reason := f.entry(n, &urls[i])
+		e, reason := f.entry(n, &urls[i], out)
 		if reason != "" {
 			results[i] = AddResult{Rejected, reason}
 			continue
@@ -206,8 +212,8 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	return results, errors.Join(errs...)
 }
 
-// entry makes an entry of a URL, or says why there is none.
-func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL) (e shard.Entry, reason string) {
+// entry makes an entry of a URL that is not excluded, or says why there is none.
+func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard.Entry, reason string) {
 	parsed, err := n.Parse([]byte(u.URL))
 	if err != nil {
 		var reject *urlnorm.RejectError
@@ -215,6 +221,9 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL) (e shard.Entry, reason s
 			return e, string(reject.Reason)
 		}
 		return e, err.Error()
+	}
+	if out != nil && out.URL(&parsed, f.now()) {
+		return e, ReasonExcluded
 	}
 	crawl, key := u.Crawl, u.Key
 	if crawl == "" {
@@ -420,7 +429,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	var empty []string
 	for _, key := range keys {
 		queue := shard.QueueName(r.Crawl, key)
-		taken, left, err := s.files.Take(queue, min(r.PerQueue, n-len(claims)))
+		taken, left, err := f.take(s, queue, min(r.PerQueue, n-len(claims)))
 		if err != nil {
 			s.doubtful.Store(true) // those that were taken have no leases
 			return nil, 0, err
@@ -459,7 +468,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 func (f *Frontier) wakeAgain(ctx context.Context, s *owned, queues []string) error {
 	var waiting []string
 	for _, queue := range queues {
-		if pending, _ := s.files.Queue(queue); pending > 0 {
+		if pending, _ := s.files.Queue(queue); pending > 0 && !s.domains.isHidden(keyOf(queue)) {
 			waiting = append(waiting, queue)
 		}
 	}

@@ -21,6 +21,11 @@ import (
 // New starts to serve the shards of a frontier that no other process owns.
 func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{})}
+	if o.Exclusions != nil {
+		if err := f.readExclusions(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := f.claimShards(ctx); err != nil {
 		return nil, errors.Join(err, f.giveUp(ctx))
 	}
@@ -28,6 +33,9 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	f.stop = stop
 	f.loop(run, o.Own/3, f.claimShards)
 	f.loop(run, time.Second, f.tick)
+	if o.Exclusions != nil {
+		f.loop(run, o.Refresh, f.readExclusions)
+	}
 	f.loop(run, 100*time.Millisecond, f.upkeep)
 	return f, nil
 }

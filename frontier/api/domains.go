@@ -24,6 +24,8 @@ type domainAnswer struct {
 	Delay    float64 `json:"delay"`
 	Paused   bool    `json:"paused"`
 	Excluded bool    `json:"excluded"`
+	// TakenDown says that a takedown of the lake names the whole domain.
+	TakenDown bool `json:"taken_down"`
 	// Cap is missing if any number of URLs may wait.
 	Cap          *int64    `json:"cap,omitzero"`
 	Failures     int       `json:"failures"`
@@ -44,7 +46,7 @@ func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
 	}
 	got := domainAnswer{
 		Domain: key, Waiting: d.Waiting, Leased: d.Leased, Crawls: []crawlAnswer{}, Delay: d.Delay.Seconds(), Paused: d.Paused,
-		Excluded: d.Excluded, Failures: d.Failures, BlockedUntil: d.Blocked, NextTime: d.Next,
+		Excluded: d.Excluded, TakenDown: d.TakenDown, Failures: d.Failures, BlockedUntil: d.Blocked, NextTime: d.Next,
 	}
 	if d.Cap >= 0 {
 		got.Cap = &d.Cap

@@ -30,6 +30,7 @@ type options struct {
 	shards, tries                              int
 	memory                                     int64
 	politeness
+	takedowns
 }
 
 // New returns the command.
@@ -70,6 +71,7 @@ docs/frontier.md describes the interface.`,
 	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out before it counts as failed")
 	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files")
 	o.politeness.flags(f)
+	o.takedowns.flags(f)
 	_ = cmd.MarkFlagRequired("redis")
 	_ = cmd.MarkFlagRequired("data")
 	cli.BindEnv(cmd)
@@ -87,7 +89,7 @@ func (o *options) check() error {
 	case o.tries < 1 || o.memory < 1:
 		return cli.Usagef("--tries and --memory are at least 1")
 	}
-	return o.politeness.check()
+	return errors.Join(o.politeness.check(), o.takedowns.check())
 }
 
 // connect returns a client, and whether Redis is on this machine.
@@ -166,6 +168,9 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 		Now:   time.Now, Log: log,
 	}
 	o.politeness.apply(&opts)
+	if err := o.takedowns.apply(ctx, &opts); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	f, err := frontier.New(ctx, c, opts)
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -1,10 +1,15 @@
 package command
 
 import (
+	"context"
+	"time"
+
 	"github.com/spf13/pflag"
 
 	"github.com/urlake/urlake/frontier"
+	"github.com/urlake/urlake/frontier/exclude"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/blob"
 )
 
 // politeness are the flags about what servers are asked.
@@ -31,4 +36,37 @@ func (p *politeness) check() error {
 // apply puts the flags into the options of a frontier.
 func (p *politeness) apply(o *frontier.Options) {
 	o.QueueBy, o.MaxWaiting = p.queueBy, p.maxWaiting
+}
+
+// takedowns are the flags about what must not be fetched.
+type takedowns struct {
+	lake    string
+	refresh time.Duration
+}
+
+func (t *takedowns) flags(f *pflag.FlagSet) {
+	f.StringVar(&t.lake, "lake", "", "`URL` of a lake whose takedowns are excluded: s3://bucket/prefix, file:///dir or a folder")
+	f.DurationVar(&t.refresh, "lake-refresh", time.Minute, "`DURATION` between two looks at the lake's takedowns")
+}
+
+func (t *takedowns) check() error {
+	if t.refresh < time.Second {
+		return cli.Usagef("--lake-refresh %v: it is at least 1s", t.refresh)
+	}
+	return nil
+}
+
+// apply lets a frontier follow the lake.
+func (t *takedowns) apply(ctx context.Context, o *frontier.Options) error {
+	if t.lake == "" {
+		return nil
+	}
+	store, err := blob.Open(ctx, t.lake)
+	if err != nil {
+		return err
+	}
+	lake := exclude.Follow(store)
+	o.Refresh = t.refresh
+	o.Exclusions = func(ctx context.Context) (frontier.Exclusions, error) { return lake.Rules(ctx) }
+	return nil
 }
