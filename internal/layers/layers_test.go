@@ -297,6 +297,7 @@ var allowed = map[string][]string{
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
 	"frontier/journal":   {"lake/codec"},
+	"frontier/robots":    {},
 	"frontier/shard":     {"frontier/journal", "lake/codec"},
 	"frontier/coord":     {},
 	"frontier":           {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
