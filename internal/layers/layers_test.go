@@ -298,11 +298,12 @@ var allowed = map[string][]string{
 
 	"frontier/journal":   {"lake/codec"},
 	"frontier/shard":     {"frontier/journal", "lake/codec"},
-	"frontier/coord":     {},
+	"frontier/coord":     {"lake/codec"},
 	"frontier":           {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
 	"frontier/api":       {"frontier"},
-	"frontier/command":   {"frontier", "frontier/api", "frontier/coord", "frontier/journal", "frontier/shard", "internal/cli"},
-	"frontier/frontierd": {"frontier/command", "internal/cli"},
+	"frontier/snapshot":  {"frontier", "frontier/coord", "frontier/journal", "frontier/shard", "lake/blob", "lake/codec"},
+	"frontier/command":   {"frontier", "frontier/api", "frontier/coord", "frontier/journal", "frontier/shard", "frontier/snapshot", "internal/cli", "lake/blob"},
+	"frontier/frontierd": {"frontier/command", "internal/cli", "lake/blob/s3blob"},
 
 	"client": {},
 
