@@ -299,7 +299,8 @@ var allowed = map[string][]string{
 	"frontier/journal":   {"lake/codec"},
 	"frontier/shard":     {"frontier/journal", "lake/codec"},
 	"frontier/coord":     {},
-	"frontier":           {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
+	"frontier/robots":    {},
+	"frontier":           {"frontier/coord", "frontier/robots", "frontier/shard", "lake/codec", "lake/urlnorm"},
 	"frontier/exclude":   {"lake/blob", "lake/manifest", "lake/takedown", "lake/urlnorm"},
 	"frontier/api":       {"frontier"},
 	"frontier/command": {
