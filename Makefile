@@ -7,7 +7,7 @@ TOOLS := $(SERVICES) $(LINTERS) bin/workflowcheck
 # Makes the tool $@ in the module that lists it as a tool.
 tool = @echo "building $@ (once)"; $(GO) build -C $(1) -o $(CURDIR)/bin/ $$($(GO) list -C $(1) tool | grep '/$(@F)$$') && touch $@
 
-build: ; $(GO) build -o bin/ . ./worker ./starter ./serve ./frontier/frontierd
+build: ; $(GO) build -o bin/ . ./worker ./starter ./serve ./frontier/frontierd ./frontier/example/crawler
 tools: $(TOOLS)
 # Linters are a module of their own, so that their dependencies do not change the services under
 # test.

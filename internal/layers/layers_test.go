@@ -305,6 +305,10 @@ var allowed = map[string][]string{
 	"frontier/command":   {"frontier", "frontier/api", "frontier/coord", "frontier/journal", "frontier/shard", "internal/cli"},
 	"frontier/frontierd": {"frontier/command", "internal/cli"},
 
+	"frontier/example":         {"frontier/robots", "internal/cli", "lake/urlnorm"},
+	"frontier/example/crawler": {"frontier/example", "internal/cli"},
+	"frontier/example/sites":   {},
+
 	"client": {},
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
