@@ -49,7 +49,7 @@ func (f *Frontier) release(ctx context.Context, number int, leases []coord.Lease
 		return nil, err
 	}
 	defer release()
-	live, err = s.coord.Settle(ctx, f.now(), leases)
+	live, err = s.coord.Settle(ctx, f.now(), leases, nil, f.backoff())
 	var ended []coord.Lease
 	for i, ok := range live {
 		if ok {

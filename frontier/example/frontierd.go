@@ -205,8 +205,7 @@ func (f *frontierd) change(ctx context.Context, domain, what string, d time.Dura
 }
 
 func (f *frontierd) domain(ctx context.Context, method, domain string, body []byte) (time.Duration, error) {
-	path := "/v1/domains/" + url.PathEscape(domain) + "?crawl=" + url.QueryEscape(f.crawl)
-	answer, err := f.call(ctx, method, path, body, callTimeout)
+	answer, err := f.call(ctx, method, "/v1/domains/"+url.PathEscape(domain), body, callTimeout)
 	if err != nil {
 		return 0, err
 	}

@@ -301,9 +301,13 @@ var allowed = map[string][]string{
 	"frontier/shard":     {"frontier/journal", "lake/codec"},
 	"frontier/coord":     {},
 	"frontier":           {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
+	"frontier/exclude":   {"lake/blob", "lake/manifest", "lake/takedown", "lake/urlnorm"},
 	"frontier/api":       {"frontier"},
-	"frontier/command":   {"frontier", "frontier/api", "frontier/coord", "frontier/journal", "frontier/shard", "internal/cli"},
-	"frontier/frontierd": {"frontier/command", "internal/cli"},
+	"frontier/command": {
+		"frontier", "frontier/api", "frontier/coord", "frontier/exclude", "frontier/journal", "frontier/shard", "internal/cli",
+		"lake/blob",
+	},
+	"frontier/frontierd": {"frontier/command", "internal/cli", "lake/blob/s3blob"},
 
 	"frontier/example":         {"frontier/robots", "internal/cli", "lake/urlnorm"},
 	"frontier/example/crawler": {"frontier/example", "internal/cli"},
