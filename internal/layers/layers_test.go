@@ -296,13 +296,13 @@ var allowed = map[string][]string{
 	"serve/command":     {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
-	"frontier/journal":   {"lake/codec"},
-	"frontier/robots":    {},
-	"frontier/shard":     {"frontier/journal", "lake/codec"},
-	"frontier/coord":     {},
-	"frontier":           {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
-	"frontier/exclude":   {"lake/blob", "lake/manifest", "lake/takedown", "lake/urlnorm"},
-	"frontier/api":       {"frontier"},
+	"frontier/journal": {"lake/codec"},
+	"frontier/robots":  {},
+	"frontier/shard":   {"frontier/journal", "lake/codec"},
+	"frontier/coord":   {},
+	"frontier":         {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
+	"frontier/exclude": {"lake/blob", "lake/manifest", "lake/takedown", "lake/urlnorm"},
+	"frontier/api":     {"frontier"},
 	"frontier/command": {
 		"frontier", "frontier/api", "frontier/coord", "frontier/exclude", "frontier/journal", "frontier/shard", "internal/cli",
 		"lake/blob",
@@ -311,6 +311,7 @@ var allowed = map[string][]string{
 
 	"frontier/example":         {"frontier/robots", "internal/cli", "lake/urlnorm"},
 	"frontier/example/crawler": {"frontier/example", "internal/cli"},
+	"frontier/example/demo":    {"frontier/example/sites", "internal/cli", "internal/supervise"},
 	"frontier/example/sites":   {},
 
 	"client": {},

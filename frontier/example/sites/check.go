@@ -28,6 +28,9 @@ type Verdict struct {
 	Wrong   []string
 }
 
+// Domains are the domains of Closest, sorted.
+func (v *Verdict) Domains() []string { return slices.Sorted(maps.Keys(v.Closest)) }
+
 // Check compares the requests with what a polite crawler does: each page that can be reached and is
 // allowed is fetched as often as it has to, nothing else is fetched, robots.txt comes before the
 // first page of a host, and no domain is asked sooner than its delay.
