@@ -117,8 +117,9 @@ type owned struct {
 	// doubtful says that a change may have reached Redis or not. The shard is opened again, which
 	// makes its files and Redis agree.
 	doubtful atomic.Bool
-	// use is held while requests work on the shard.
-	use sync.RWMutex
+	// use is held while something works on the shard, and gate while that may change what it has; a
+	// snapshot closes the gate.
+	use, gate sync.RWMutex
 	// changing is held while settings of keys are changed.
 	changing sync.Mutex
 	domains  domains
@@ -696,7 +697,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 func (f *Frontier) upkeep(ctx context.Context) (err error) {
 	for _, s := range f.all() {
 		func() {
-			_, release, used := f.use(s.number)
+			_, release, used := f.hold(s.number)
 			if used != nil {
 				return
 			}

@@ -64,6 +64,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
+	h.snapshotRoutes()
 	return h
 }
 
