@@ -32,7 +32,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/urlake/urlake/frontier/coord"
-	"github.com/urlake/urlake/frontier/robots"
+	"github.com/urlake/urlake/frontier/robotstore"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -122,12 +122,13 @@ type owned struct {
 	// doubtful says that a change may have reached Redis or not. The shard is opened again, which
 	// makes its files and Redis agree.
 	doubtful atomic.Bool
-	// use is held while requests work on the shard.
-	use sync.RWMutex
+	// use is held while something works on the shard, and gate while that may change what it has; a
+	// snapshot closes the gate.
+	use, gate sync.RWMutex
 	// changing is held while settings of keys are changed.
 	changing sync.Mutex
 	domains  domains
-	robots   *robots.Store
+	robots   *robotstore.Store
 	// robotsChanging is held while a robots.txt is replaced, before changing.
 	robotsChanging sync.Mutex
 }
@@ -350,31 +351,12 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 
 // giveBack ends leases that nobody has, and lets their URLs wait again.
 func (f *Frontier) giveBack(ctx context.Context, claims []Claim) error {
-	ctx = context.WithoutCancel(ctx)
-	leases := map[int][]coord.Lease{}
+	leases := make([]string, len(claims))
 	for i := range claims {
-		number, l, _ := f.parseLease(claims[i].Lease)
-		leases[number] = append(leases[number], l)
+		leases[i] = claims[i].Lease
 	}
-	var errs []error
-	for number, part := range leases {
-		errs = append(errs, func() error {
-			s, release, err := f.use(number)
-			if err != nil {
-				return err
-			}
-			defer release()
-			live, err := s.coord.Settle(ctx, f.now(), part, nil, f.backoff())
-			var ended []coord.Lease
-			for i, ok := range live {
-				if ok {
-					ended = append(ended, part[i])
-				}
-			}
-			return f.back(ctx, s, ended, err)
-		}())
-	}
-	return errors.Join(errs...)
+	_, err := f.Release(ctx, leases)
+	return err
 }
 
 // back lets the URLs of leases that are over wait again. Failed is the error of ending them.
@@ -514,8 +496,11 @@ type Outcome struct {
 	Error  string
 	// Content and Redirect are kept with the visit.
 	Content, Redirect string
-	// RetryAfter is how long the server wants to be left alone, 0 if it did not say.
+	// RetryAfter is how long the server is to be left alone, 0 if nobody said.
 	RetryAfter time.Duration
+	// Final says that the URL is not to be fetched again, whatever came of it: robots.txt forbids
+	// it, say.
+	Final bool
 }
 
 // SettleResult is what became of an outcome. Elsewhere comes with the process that serves the queue
@@ -537,7 +522,9 @@ const (
 )
 
 // retries says that a URL with such an outcome is to be fetched again.
-func (o *Outcome) retries() bool { return o.Status == 0 || o.Status == 429 || o.Status >= 500 }
+func (o *Outcome) retries() bool {
+	return !o.Final && (o.Status == 0 || o.Status == 429 || o.Status >= 500)
+}
 
 // Settle reports what came of claims, and returns a result for each in order. After an error some
 // may have been settled.
@@ -723,7 +710,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 func (f *Frontier) upkeep(ctx context.Context) (err error) {
 	for _, s := range f.all() {
 		func() {
-			_, release, used := f.use(s.number)
+			_, release, used := f.hold(s.number)
 			if used != nil {
 				return
 			}

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,6 +22,9 @@ import (
 
 // New starts to serve the shards of a frontier that no other process owns.
 func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
+	if _, err := os.Stat(filepath.Join(o.Dir, RestoringName)); !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(err, fmt.Errorf("%s: a restore has not ended; run frontierd restore again", o.Dir))
+	}
 	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{})}
 	if o.Exclusions != nil {
 		if err := f.readExclusions(ctx); err != nil {
@@ -37,6 +42,7 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 		f.loop(run, o.Refresh, f.readExclusions)
 	}
 	f.loop(run, 100*time.Millisecond, f.upkeep)
+	f.loop(run, time.Minute, func(context.Context) error { return f.sweepSnapshots() })
 	return f, nil
 }
 
@@ -163,10 +169,13 @@ func (f *Frontier) claimShard(ctx context.Context, n int, s *owned) error {
 	return nil
 }
 
+// ShardName is the folder of a shard.
+func ShardName(n int) string { return fmt.Sprintf("shard-%03d", n) }
+
 // open opens the files of a shard, and makes them and Redis agree. It is nil if the process that
 // had the shard before has the files still open.
 func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, err error) {
-	dir := filepath.Join(f.o.Dir, fmt.Sprintf("shard-%03d", n))
+	dir := filepath.Join(f.o.Dir, ShardName(n))
 	lock := flock.New(dir + ".lock")
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		return nil, err
@@ -235,8 +244,22 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 // now is the time in milliseconds since 1970.
 func (f *Frontier) now() int64 { return f.o.Now().UnixMilli() }
 
-// use returns the owned shard of a number, held until release is called.
+// use returns the owned shard of a number to work on until release is called.
 func (f *Frontier) use(n int) (s *owned, release func(), err error) {
+	if s, _, err = f.hold(n); err != nil {
+		return nil, nil, err
+	}
+	s.gate.RLock()
+	return s, s.leave, nil
+}
+
+func (s *owned) leave() {
+	s.gate.RUnlock()
+	s.use.RUnlock()
+}
+
+// hold returns the owned shard of a number, which is not closed until release is called.
+func (f *Frontier) hold(n int) (s *owned, release func(), err error) {
 	f.mu.RLock()
 	s = f.owned[n]
 	f.mu.RUnlock()

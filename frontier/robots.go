@@ -12,6 +12,7 @@ import (
 
 	"github.com/urlake/urlake/frontier/coord"
 	"github.com/urlake/urlake/frontier/robots"
+	"github.com/urlake/urlake/frontier/robotstore"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -24,14 +25,14 @@ const (
 	// robotsForgotten bounds how many files a tick looks at.
 	robotsForgotten = 500
 	// robotsHolds is how long a file holds that does not say: RFC 9309, section 2.4.
-	robotsHolds = 24 * time.Hour
+	robotsHolds = robots.MaxAge
 )
 
 // RobotsFile is the robots.txt of a host, which holds for both http and https.
 type RobotsFile struct {
 	// Host is the host, with its port if that is not the default.
 	Host string
-	// Text has up to robots.MaxText bytes.
+	// Text has up to robots.MaxBytes bytes.
 	Text []byte
 	// Expires is until when it holds.
 	Expires time.Time
@@ -40,7 +41,7 @@ type RobotsFile struct {
 }
 
 func (s *owned) openRobots(dir string, o Options) error {
-	store, damaged, err := robots.Open(filepath.Join(dir, "robots"), o.Shard.Sync)
+	store, damaged, err := robotstore.Open(filepath.Join(dir, "robots"), o.Shard.Sync)
 	if err != nil {
 		return err
 	}
@@ -77,19 +78,19 @@ func (f *Frontier) SetRobots(ctx context.Context, key string, r RobotsFile) erro
 	}
 	defer release()
 	now := f.now()
-	file := robots.File{Host: host, Text: r.Text, Expires: now + robotsHolds.Milliseconds(), Delay: robots.Delay(r.Text, f.o.RobotsAgent)}
+	file := robotstore.File{Host: host, Text: r.Text, Expires: now + robotsHolds.Milliseconds(), Delay: robots.Parse(string(r.Text), f.o.RobotsAgent).Delay}
 	if !r.Expires.IsZero() {
 		file.Expires = r.Expires.UnixMilli()
 	}
 	return f.setRobots(context.WithoutCancel(ctx), s, key, file, now)
 }
 
-func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file robots.File, now int64) error {
+func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file robotstore.File, now int64) error {
 	s.robotsChanging.Lock()
 	defer s.robotsChanging.Unlock()
-	all := []robots.File{file}
+	all := []robotstore.File{file}
 	before := time.Duration(0)
-	if err := s.robots.Files(key, now, func(other robots.File) bool {
+	if err := s.robots.Files(key, now, func(other robotstore.File) bool {
 		if other.Host == file.Host {
 			before = other.Delay
 		} else if other.Delay > 0 {
@@ -112,8 +113,8 @@ func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file rob
 
 // robotsDelays returns the delays that files ask for, without those that hold no longer than a
 // longer one.
-func (f *Frontier) robotsDelays(files []robots.File, now int64) []coord.RobotsDelay {
-	slices.SortFunc(files, func(a, b robots.File) int {
+func (f *Frontier) robotsDelays(files []robotstore.File, now int64) []coord.RobotsDelay {
+	slices.SortFunc(files, func(a, b robotstore.File) int {
 		return cmp.Or(cmp.Compare(b.Delay, a.Delay), cmp.Compare(b.Expires, a.Expires))
 	})
 	var all []coord.RobotsDelay
@@ -147,13 +148,13 @@ func (f *Frontier) Robots(key, host string) (r RobotsFile, ok bool, err error) {
 	return f.robotsFile(file), ok, err
 }
 
-func (f *Frontier) robotsFile(r robots.File) RobotsFile {
+func (f *Frontier) robotsFile(r robotstore.File) RobotsFile {
 	return RobotsFile{r.Host, r.Text, time.UnixMilli(r.Expires).UTC(), min(r.Delay, f.o.MaxRobotsDelay)}
 }
 
 // robotsOf returns some of the files of a key.
 func (f *Frontier) robotsOf(s *owned, key string, now int64) (all []RobotsFile, err error) {
-	err = s.robots.Files(key, now, func(r robots.File) bool {
+	err = s.robots.Files(key, now, func(r robotstore.File) bool {
 		all = append(all, f.robotsFile(r))
 		return len(all) < robotsListed
 	})

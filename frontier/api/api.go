@@ -56,6 +56,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("POST /v1/claims", h.claims)
 	h.mux.HandleFunc("POST /v1/results", h.results)
 	h.mux.HandleFunc("POST /v1/leases:extend", h.extend)
+	h.mux.HandleFunc("POST /v1/leases:release", h.release)
 	h.mux.HandleFunc("GET /v1/seen", h.seen)
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
@@ -64,6 +65,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
+	h.snapshotRoutes()
 	return h
 }
 
@@ -303,6 +305,7 @@ type resultLine struct {
 	Redirect string `json:"redirect"`
 	// RetryAfter is in seconds, as in HTTP.
 	RetryAfter float64 `json:"retry_after"`
+	Final      bool    `json:"final"`
 }
 
 func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
@@ -318,7 +321,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 			}
 			outcomes = append(outcomes, frontier.Outcome{
 				Lease: o.Lease, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect,
-				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)),
+				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final,
 			})
 			places = append(places, i)
 		}

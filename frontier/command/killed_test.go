@@ -90,6 +90,7 @@ type crawl struct {
 
 	mu      sync.Mutex
 	daemons []*daemon
+	asked   map[string]bool // to be added
 	added   map[string]bool // acknowledged
 	settled map[string]bool // acknowledged
 	live    map[string]claimed
@@ -149,6 +150,11 @@ func (c *crawl) add(ctx, drain context.Context, worker, domains int) {
 			urls = append(urls, u)
 			fmt.Fprintf(&body, "{\"url\":%q,\"priority\":%d,\"depth\":%d}\n", u, rng.IntN(3), rng.IntN(3))
 		}
+		c.mu.Lock()
+		for _, u := range urls {
+			c.asked[u] = true
+		}
+		c.mu.Unlock()
 		for drain.Err() == nil {
 			lines, err := c.post(drain, "/v1/urls", body.String())
 			if err == nil && len(lines) == len(urls) {
@@ -274,7 +280,7 @@ func TestNothingIsLostWhateverDies(t *testing.T) {
 	redis := testenv.NewRedis(t)
 	dir := t.TempDir()
 	c := &crawl{
-		t: t, delay: 20 * time.Millisecond, lease: 3 * time.Second, added: map[string]bool{}, settled: map[string]bool{},
+		t: t, delay: 20 * time.Millisecond, lease: 3 * time.Second, asked: map[string]bool{}, added: map[string]bool{}, settled: map[string]bool{},
 		live: map[string]claimed{}, last: map[string]time.Time{},
 	}
 	start := func(i int) *daemon {

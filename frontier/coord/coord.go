@@ -59,6 +59,13 @@ type Frontier struct {
 // the first time, and the second time the lease has ended.
 func Open(ctx context.Context, client redis.UniversalClient, name, node string, shards int) (*Frontier, error) {
 	f := &Frontier{client, name, node, shards}
+	snapshot, err := client.Get(ctx, "{"+name+"}:"+restoring).Result()
+	if err == nil {
+		return nil, fmt.Errorf("frontier %q in Redis: its restore from snapshot %s has not ended; run frontierd restore again", name, snapshot)
+	}
+	if !errors.Is(err, redis.Nil) {
+		return nil, failed(err)
+	}
 	key := "{" + name + "}:shards"
 	if err := client.SetNX(ctx, key, shards, 0).Err(); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
@@ -79,11 +86,10 @@ func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, 
 	return n, failed(err)
 }
 
-// Incarnation identifies the running Redis server. Another one may have forgotten what the one
+// Incarnation identifies the running Redis server, or those of a cluster. Another one may have forgotten what the one
 // before had acknowledged last.
 func (f *Frontier) Incarnation(ctx context.Context) (string, error) {
-	info, err := f.redis.InfoMap(ctx, "server").Result()
-	return info["Server"]["run_id"], failed(err)
+	return incarnations(ctx, f.redis)
 }
 
 // Leave says that the process ends.
@@ -138,7 +144,12 @@ func (s *Shard) run(ctx context.Context, script *redis.Script, keys []string, ar
 	for i, k := range keys {
 		all[i] = s.prefix + k
 	}
-	v, err := script.Run(ctx, s.f.redis, all, append([]any{s.f.node}, args...)...).Result()
+	args = append([]any{s.f.node}, args...)
+	var v any
+	err := redirected(ctx, func() (err error) {
+		v, err = script.Run(ctx, s.f.redis, all, args...).Result()
+		return err
+	})
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}

@@ -1,285 +1,138 @@
-// Package robots keeps robots.txt files for a frontier, so that many workers fetch each once, and
-// reads their Crawl-delay.
+// Package robots reads robots.txt as RFC 9309 says: which URLs of a host a crawler may fetch, and
+// how long it has to wait between two of them.
 //
-// A file is kept for each host and port, with the time until which it holds. They are in one file
-// of a shard, not in Redis: a million of them are some gigabytes. Losing them costs no more than
-// fetching them again.
+// Matching is that of Google's reference parser, of which the library is a port: groups of one
+// product token are one group, the longest rule wins, Allow wins a tie, * and $ are special, and
+// percent-encoding does not matter. Crawl-delay is no part of the RFC; it is read here.
 package robots
 
 import (
-	"bytes"
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"math"
-	"os"
+	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-	"go.etcd.io/bbolt"
+	"github.com/jimsmart/grobotstxt"
 )
 
-// MaxText is how many bytes of a robots.txt count. RFC 9309 asks for at least 500 KiB.
-const MaxText = 500 << 10
+const (
+	// MaxBytes is how much of a robots.txt is read. RFC 9309 (2.5) wants at least 500 KiB.
+	MaxBytes = 500 << 10
+	// MaxRedirects is how many redirects in a row are followed to a robots.txt (2.3.1.2).
+	MaxRedirects = 5
+	// MaxAge is how long a robots.txt may be used (2.4).
+	MaxAge = 24 * time.Hour
+)
 
-// lockWait is how long Open waits for another process to close the file.
-const lockWait = 5 * time.Second
-
-// File is the robots.txt of a host.
-type File struct {
-	// Host is the host, with its port if that is not the default.
-	Host string
-	Text []byte
-	// Expires is until when the file holds, in milliseconds since 1970.
-	Expires int64
-	// Delay is the Crawl-delay that it asks for, 0 if it asks for none.
+// Rules are what a robots.txt says to one crawler. The zero value allows everything.
+type Rules struct {
+	text  string
+	token string
+	// Delay is the Crawl-delay, 0 if there is none.
 	Delay time.Duration
 }
 
-// Store keeps files by key and host. It may be used by several goroutines.
-type Store struct {
-	db *bbolt.DB
-	// some says that the store is not empty.
-	some    atomic.Bool
-	encoder *zstd.Encoder
-	decoder *zstd.Decoder
-}
-
-var bucket = []byte("robots")
-
-// header is the part of a value before the compressed text: expiry and delay in milliseconds.
-const header = 16
-
-// Open opens the store in a file, or makes it. A file that is damaged is replaced, and Damaged says
-// why. Sync waits for the disk after each change.
-func Open(name string, sync bool) (s *Store, damaged, err error) {
-	s, err = open(name, sync)
-	if err != nil && !errors.Is(err, bbolt.ErrTimeout) && !os.IsPermission(err) {
-		if _, missing := os.Stat(name); missing == nil {
-			damaged = err
-			if err = os.Rename(name, name+".damaged"); err == nil {
-				s, err = open(name, sync)
-			}
-		}
-	}
-	return s, damaged, err
-}
-
-func open(name string, sync bool) (*Store, error) {
-	db, err := bbolt.Open(name, 0o666, &bbolt.Options{Timeout: lockWait, NoSync: !sync, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	s := &Store{db: db}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(bucket)
-		if err == nil {
-			first, _ := b.Cursor().First()
-			s.some.Store(first != nil)
-		}
-		return err
-	})
-	if err == nil {
-		s.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
-	}
-	if err == nil {
-		s.decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(MaxText))
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), db.Close())
-	}
-	return s, nil
-}
-
-// Close closes the store.
-func (s *Store) Close() error {
-	s.decoder.Close()
-	return errors.Join(s.encoder.Close(), s.db.Close())
-}
-
-func name(key, host string) []byte { return []byte(key + "\x00" + host) }
-
-// Put keeps a file of a host of a key, and returns the delay of the one that it replaces.
-func (s *Store) Put(key string, f File) (before time.Duration, err error) {
-	value := binary.BigEndian.AppendUint64(nil, uint64(f.Expires))
-	value = binary.BigEndian.AppendUint64(value, uint64(f.Delay.Milliseconds()))
-	value = s.encoder.EncodeAll(f.Text[:min(len(f.Text), MaxText)], value)
-	err = s.db.Batch(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucket)
-		before = 0
-		if old := b.Get(name(key, f.Host)); len(old) >= header {
-			before = delayOf(old)
-		}
-		return b.Put(name(key, f.Host), value)
-	})
-	s.some.Store(true)
-	return before, err
-}
-
-func expiresOf(value []byte) int64 { return int64(binary.BigEndian.Uint64(value)) }
-func delayOf(value []byte) time.Duration {
-	return time.Duration(binary.BigEndian.Uint64(value[8:])) * time.Millisecond
-}
-
-// Get returns the file of a host of a key. It is false if there is none that holds at a time.
-func (s *Store) Get(key, host string, now int64) (f File, ok bool, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		value := tx.Bucket(bucket).Get(name(key, host))
-		if len(value) < header || expiresOf(value) <= now {
-			return nil
-		}
-		text, err := s.decoder.DecodeAll(value[header:], nil)
-		if err != nil {
-			return fmt.Errorf("%s: robots.txt of %s: %w", s.db.Path(), host, err)
-		}
-		f, ok = File{host, text, expiresOf(value), delayOf(value)}, true
-		return nil
-	})
-	return f, ok, err
-}
-
-// Expiries returns until when the files of hosts hold, for each a key and a host, and 0 where there
-// is none that holds at a time. It is nil if the store is empty.
-func (s *Store) Expiries(now int64, hosts [][2]string) (until []int64, err error) {
-	if !s.some.Load() {
-		return nil, nil
-	}
-	until = make([]int64, len(hosts))
-	var scratch []byte
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucket)
-		for i, h := range hosts {
-			scratch = append(append(append(scratch[:0], h[0]...), 0), h[1]...)
-			if value := b.Get(scratch); len(value) >= header && expiresOf(value) > now {
-				until[i] = expiresOf(value)
-			}
-		}
-		return nil
-	})
-	return until, err
-}
-
-// Files calls yield with the files of a key that hold at a time, without their texts, by host, until
-// it returns false.
-func (s *Store) Files(key string, now int64, yield func(File) bool) error {
-	prefix := name(key, "")
-	return s.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucket).Cursor()
-		for k, value := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, value = c.Next() {
-			if len(value) >= header && expiresOf(value) > now &&
-				!yield(File{string(k[len(prefix):]), nil, expiresOf(value), delayOf(value)}) {
-				break
-			}
-		}
-		return nil
-	})
-}
-
-// Forget removes the files that do not hold at a time, of up to limit that it looks at. It begins
-// after a name, and returns that of the last one, nil after the end.
-func (s *Store) Forget(now int64, after []byte, limit int) (last []byte, err error) {
-	if !s.some.Load() {
-		return nil, nil
-	}
-	var over [][]byte
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucket).Cursor()
-		k, value := c.Seek(append(bytes.Clone(after), 0))
-		for n := 0; k != nil; k, value = c.Next() {
-			if n++; n > limit {
-				return nil
-			}
-			last = bytes.Clone(k)
-			if len(value) < header || expiresOf(value) <= now {
-				over = append(over, last)
-			}
-		}
-		last = nil
-		return nil
-	})
-	if err != nil || len(over) == 0 {
-		return last, err
-	}
-	return last, s.db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucket)
-		for _, k := range over {
-			if value := b.Get(k); len(value) >= header && expiresOf(value) > now {
-				continue // it was replaced meanwhile
-			}
-			if err := b.Delete(k); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// Delay returns the Crawl-delay that a robots.txt asks a crawler for, 0 if it asks for none. Agent
-// is the crawler's product token, in any case, or empty for one that no group names. As RFC 9309 says of rules, the groups that name the
-// crawler count together, and those for all crawlers if there are none. What cannot be read is
-// left out. Of several delays the longest counts.
-func Delay(text []byte, agent string) time.Duration {
-	var ours, general time.Duration
-	named := false         // a group names the crawler
-	var forUs, forAll bool // the group of the line does
-	inAgents := false      // the line before began the group, or went on with it
-	text = text[:min(len(text), MaxText)]
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	for line := range bytes.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == '\r' }) {
-		line, _, _ = bytes.Cut(line, []byte("#"))
-		field, value, ok := strings.Cut(string(line), ":")
-		if !ok {
-			continue
-		}
-		value = strings.TrimSpace(value)
-		switch strings.ToLower(strings.TrimSpace(field)) {
-		case "user-agent", "useragent", "user agent":
-			if !inAgents {
-				forUs, forAll = false, false
-			}
-			inAgents = true
-			if value == "*" {
-				forAll = true
-			} else if agent != "" && strings.EqualFold(product(value), agent) {
-				forUs, named = true, true
-			}
-		case "crawl-delay", "crawldelay", "crawl delay":
-			inAgents = false
-			d := seconds(value)
-			if forUs {
-				ours = max(ours, d)
-			}
-			if forAll {
-				general = max(general, d)
-			}
-		case "allow", "disallow":
-			inAgents = false
-		}
-	}
-	if named {
-		return ours
-	}
-	return general
-}
-
-// product returns the product token at the beginning of a user agent.
-func product(s string) string {
-	end := strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' || r == '_')
+// Token returns the product token of a User-Agent header, by which robots.txt names a crawler: the
+// letters, hyphens and underscores that it begins with. It is empty if there are none.
+func Token(userAgent string) string {
+	end := strings.IndexFunc(userAgent, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '-' && r != '_'
 	})
 	if end < 0 {
-		return s
+		return userAgent
 	}
-	return s[:end]
+	return userAgent[:end]
 }
 
-func seconds(s string) time.Duration {
-	n, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(n > 0) {
-		return 0
+// Parse reads a robots.txt for the crawler of a User-Agent header. No text is an error: what is not
+// understood is passed over. Beyond MaxBytes it is not read.
+func Parse(text, userAgent string) Rules {
+	text = text[:min(len(text), MaxBytes)]
+	d := delays{token: Token(userAgent)}
+	grobotstxt.Parse(text, &d)
+	r := Rules{text: text, token: d.token, Delay: d.any}
+	if d.named {
+		r.Delay = d.own
 	}
-	return time.Duration(min(n, math.MaxInt32) * float64(time.Second))
+	return r
+}
+
+// OfStatus says what holds for a host that answered a request for its robots.txt with a status, as
+// 2.3.1 says. Read means that the body has the rules. Otherwise known tells whether there are none,
+// so that everything is allowed; if that is not known either, nothing may be fetched for now.
+func OfStatus(status int) (read, known bool) {
+	switch {
+	case status >= 200 && status < 300:
+		return true, true
+	case status == http.StatusTooManyRequests:
+		return false, false // asked too often, the host has said nothing about its rules
+	case status >= 300 && status < 500: // 3xx: after MaxRedirects
+		return false, true
+	}
+	return false, false
+}
+
+// Allowed says whether the crawler may fetch a URL of the host.
+func (r Rules) Allowed(url string) bool {
+	return r.text == "" || grobotstxt.AgentAllowed(r.text, r.token, url)
+}
+
+// delays finds the Crawl-delay of a product token: that of its groups or, if it has none, that of
+// the groups of *.
+type delays struct {
+	token    string
+	own, any time.Duration
+	// named says that the token has a group.
+	named bool
+	// isOwn and isAny say whether the current group is for the token, or for *, and rules whether
+	// the lines that name its crawlers are over.
+	isOwn, isAny, rules bool
+}
+
+// HandleRobotsStart implements grobotstxt.ParseHandler.
+func (d *delays) HandleRobotsStart() {}
+
+// HandleRobotsEnd implements grobotstxt.ParseHandler.
+func (d *delays) HandleRobotsEnd() {}
+
+// HandleUserAgent implements grobotstxt.ParseHandler.
+func (d *delays) HandleUserAgent(_ int, value string) {
+	if d.rules {
+		d.isOwn, d.isAny, d.rules = false, false, false
+	}
+	switch {
+	case value == "*" || strings.HasPrefix(value, "* ") || strings.HasPrefix(value, "*\t"):
+		d.isAny = true
+	case d.token != "" && strings.EqualFold(Token(value), d.token):
+		d.isOwn, d.named = true, true
+	}
+}
+
+// HandleAllow implements grobotstxt.ParseHandler.
+func (d *delays) HandleAllow(int, string) { d.rules = true }
+
+// HandleDisallow implements grobotstxt.ParseHandler.
+func (d *delays) HandleDisallow(int, string) { d.rules = true }
+
+// HandleSitemap implements grobotstxt.ParseHandler.
+func (d *delays) HandleSitemap(int, string) {}
+
+// HandleUnknownAction implements grobotstxt.ParseHandler. Of several delays the longest holds.
+func (d *delays) HandleUnknownAction(_ int, action, value string) {
+	if !strings.EqualFold(action, "crawl-delay") {
+		return
+	}
+	d.rules = true
+	seconds, err := strconv.ParseFloat(value, 64)
+	if err != nil || math.IsNaN(seconds) || seconds <= 0 {
+		return
+	}
+	delay := time.Duration(min(seconds, 1e6) * float64(time.Second))
+	if d.isOwn {
+		d.own = max(d.own, delay)
+	}
+	if d.isAny {
+		d.any = max(d.any, delay)
+	}
 }

@@ -1,12 +1,6 @@
 package robots_test
 
 import (
-	"bytes"
-	"fmt"
-	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,123 +8,100 @@ import (
 	"github.com/urlake/urlake/frontier/robots"
 )
 
-// TestDelay lists what crawlers are asked for.
-func TestDelay(t *testing.T) {
+const agent = "urlakebot/1.0 (+https://example.org/bot)"
+
+// Each case says what RFC 9309 says, by its section.
+func TestAllowed(t *testing.T) {
 	for _, c := range []struct {
-		name, text, agent string
-		seconds           float64
+		name, text, url string
+		want            bool
 	}{
-		{"nothing", "", "bot", 0},
-		{"all", "User-agent: *\nCrawl-delay: 3", "bot", 3},
-		{"all, without a name", "User-agent: *\nCrawl-delay: 3\nUser-agent: 7\nCrawl-delay: 5", "", 3},
-		{"a fraction and a comment", "user-AGENT : * # all\r\ncrawl-DELAY:\t0.5 # quick", "bot", 0.5},
-		{"by name", "User-agent: *\nCrawl-delay: 3\n\nUser-agent: Bot\nCrawl-delay: 10", "bot", 10},
-		{"by name and version", "User-agent: Bot/1.0\nCrawl-delay: 10", "bot", 10},
-		{"a longer name is another", "User-agent: Botany\nCrawl-delay: 10\nUser-agent: *\nCrawl-delay: 3", "bot", 3},
-		{"several names", "User-agent: a\nUser-agent: bot\nDisallow: /x\nCrawl-delay: 10", "bot", 10},
-		{"a group ends", "User-agent: bot\nDisallow: /x\nUser-agent: b\nCrawl-delay: 10", "bot", 0},
-		{"a group of another record goes on", "User-agent: bot\nSitemap: https://a.example/\nUser-agent: b\nCrawl-delay: 10", "bot", 10},
-		{"named without a delay", "User-agent: bot\nDisallow: /x\nUser-agent: *\nCrawl-delay: 10", "bot", 0},
-		{"groups count together", "User-agent: bot\nCrawl-delay: 1\nUser-agent: b\nDisallow: /\nUser-agent: bot\nCrawl-delay: 4", "bot", 4},
-		{"before any group", "Crawl-delay: 9\nUser-agent: *\nDisallow:", "bot", 0},
-		{"after a line that is none", "Disallow: /\n<html>\nUser-agent: *\nCrawl-delay: 2", "bot", 2},
-		{"nonsense", "User-agent: *\nCrawl-delay: soon\nCrawl-delay: -4\nCrawl-delay: NaN", "bot", 0},
-		{"a byte order mark", "\ufeffUser-agent: *\nCrawl-delay: 2", "bot", 2},
-		{"beyond what counts", strings.Repeat("# x\n", robots.MaxText/4) + "User-agent: *\nCrawl-delay: 2", "bot", 0},
+		{"2.2.1: no group", "User-agent: other\nDisallow: /", "https://e.example/a", true},
+		{"2.2.1: any case", "user-AGENT: URLAKEBOT\ndisallow: /", "https://e.example/a", false},
+		{"2.2.1: product token with a version", "User-agent: urlakebot/2\nDisallow: /", "https://e.example/a", false},
+		{"2.2.1: a longer token is another crawler", "User-agent: urlakebots\nDisallow: /", "https://e.example/a", true},
+		{"2.2.1: a shorter token is another crawler", "User-agent: urlake\nDisallow: /", "https://e.example/a", true},
+		{"2.2.1: groups of a token are one", "User-agent: urlakebot\nDisallow: /a\nUser-agent: x\nDisallow: /c\nUser-agent: urlakebot\nDisallow: /b",
+			"https://e.example/b", false},
+		{"2.2.1: the own group replaces *", "User-agent: *\nDisallow: /\nUser-agent: urlakebot\nDisallow: /x", "https://e.example/a", true},
+		{"2.2.1: several tokens, one group", "User-agent: x\nUser-agent: urlakebot\nDisallow: /", "https://e.example/a", false},
+		{"2.2.2: case of paths", "User-agent: *\nDisallow: /A", "https://e.example/a", true},
+		{"2.2.2: longest", "User-agent: *\nDisallow: /a\nAllow: /a/b", "https://e.example/a/b/c", true},
+		{"2.2.2: longest, disallowed", "User-agent: *\nAllow: /a\nDisallow: /a/b", "https://e.example/a/b/c", false},
+		{"2.2.2: a tie", "User-agent: *\nDisallow: /a\nAllow: /a", "https://e.example/a", true},
+		{"2.2.2: percent-encoding", "User-agent: *\nDisallow: /ä", "https://e.example/%C3%A4", false},
+		{"2.2.2: empty", "User-agent: *\nDisallow:", "https://e.example/a", true},
+		{"2.2.2: query", "User-agent: *\nDisallow: /a?x=", "https://e.example/a?x=1", false},
+		{"2.2.3: $", "User-agent: *\nDisallow: /*.gif$", "https://e.example/a.gif", false},
+		{"2.2.3: $, more", "User-agent: *\nDisallow: /*.gif$", "https://e.example/a.gif?x", true},
+		{"2.2.3: patterns begin at the root", "User-agent: *\nDisallow: /b*c", "https://e.example/a/bxc", true},
+		{"2.2.4: unknown lines", "Sitemap: x\nUser-agent: *\nNoindex: /\nDisallow: /a", "https://e.example/a", false},
+		{"2.2: rules before a group", "Disallow: /\nUser-agent: *\nDisallow: /b", "https://e.example/a", true},
+		{"2.2: comments, carriage returns", "\uFEFFUser-agent: * # all\rDisallow: /a # this\r\n", "https://e.example/a", false},
+		{"a delay that is no number", "User-agent: *\nCrawl-delay: soon\nDisallow: /a", "https://e.example/a", false},
+		{"no text", "", "https://e.example/a", true},
 	} {
-		if got := robots.Delay([]byte(c.text), c.agent); got != time.Duration(c.seconds*float64(time.Second)) {
-			t.Errorf("%s: %v, want %v seconds", c.name, got, c.seconds)
+		if got := robots.Parse(c.text, agent).Allowed(c.url); got != c.want {
+			t.Errorf("%s: %q: %s: %v", c.name, c.text, c.url, got)
 		}
-	}
-	if got := robots.Delay([]byte("User-agent: *\nCrawl-delay: 1e300"), "bot"); got < 365*24*time.Hour {
-		t.Errorf("a delay beyond all measure is %v", got)
 	}
 }
 
-func open(t *testing.T, name string, damage bool) *robots.Store {
-	t.Helper()
-	s, damaged, err := robots.Open(name, false)
-	if err != nil || (damaged != nil) != damage {
-		t.Fatal(damaged, err)
-	}
-	return s
-}
-
-// TestStore compares a store with a map, over restarts.
-func TestStore(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "robots")
-	s := open(t, name, false)
-	want := map[[2]string]robots.File{}
-	rng := rand.New(rand.NewPCG(1, 2))
-	now := int64(1000)
-	if until, err := s.Expiries(now, [][2]string{{"a", "b"}}); until != nil || err != nil {
-		t.Fatal(until, err)
-	}
-	var cursor []byte
-	for range 300 {
-		now += rng.Int64N(20)
-		key, host := fmt.Sprint("k", rng.IntN(5)), fmt.Sprint("h", rng.IntN(6))
-		at := [2]string{key, host}
-		switch rng.IntN(6) {
-		case 0:
-			text := bytes.Repeat([]byte(fmt.Sprintln("Disallow: /", rng.IntN(100))), 1+rng.IntN(50)*rng.IntN(800))
-			f := robots.File{Host: host, Text: text, Expires: now + rng.Int64N(400), Delay: time.Duration(rng.IntN(50)) * time.Millisecond}
-			before, err := s.Put(key, f)
-			if old, ok := want[at]; err != nil || ok && old.Expires > now && before != old.Delay {
-				t.Fatal(before, old, err)
-			}
-			f.Text = f.Text[:min(len(f.Text), robots.MaxText)]
-			want[at] = f
-		case 1:
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			s = open(t, name, false)
-		case 2:
-			var err error
-			if cursor, err = s.Forget(now, cursor, 3); err != nil {
-				t.Fatal(err)
-			}
-		case 3:
-			var got, live []string
-			err := s.Files(key, now, func(f robots.File) bool {
-				got = append(got, fmt.Sprint(f.Host, f.Expires, f.Delay))
-				return true
-			})
-			for k, f := range want {
-				if k[0] == key && f.Expires > now {
-					live = append(live, fmt.Sprint(f.Host, f.Expires, f.Delay))
-				}
-			}
-			slices.Sort(live)
-			if err != nil || !slices.Equal(got, live) {
-				t.Fatal(got, live, err)
-			}
-		default:
-			f, ok, err := s.Get(key, host, now)
-			w, known := want[at]
-			known = known && w.Expires > now
-			if err != nil || ok != known || ok && (!bytes.Equal(f.Text, w.Text) || f.Expires != w.Expires || f.Delay != w.Delay) {
-				t.Fatal(at, ok, known, err)
-			}
-			until, err := s.Expiries(now, [][2]string{at})
-			if err != nil || until != nil && (until[0] > 0) != known || known && until[0] != w.Expires {
-				t.Fatal(until, known, err)
-			}
+func TestDelay(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"":                                  0,
+		"User-agent: *\nCrawl-delay: 2.5":   2500 * time.Millisecond,
+		"User-agent: *\nCrawl-delay: -1":    0,
+		"User-agent: *\nCrawl-delay: NaN":   0,
+		"User-agent: *\nCrawl-delay: 1e300": 1e6 * time.Second,
+		"Crawl-delay: 3\nUser-agent: *":     0,
+		"User-agent: other\nCrawl-delay: 3": 0,
+		"User-agent: *\nCrawl-delay: 3\nUser-agent: urlakebot\nDisallow: /x":                     0,
+		"User-agent: *\nCrawl-delay: 3\nUser-agent: UrlakeBot/9\nDisallow: /x\nCrawl-delay: 1":   time.Second,
+		"User-agent: urlakebot\nCrawl-delay: 1\nUser-agent: *\nCrawl-delay: 3":                   time.Second,
+		"User-agent: urlakebot\nUser-agent: other\nCrawl-delay: 4":                               4 * time.Second,
+		"User-agent: urlakebot\nCrawl-delay: 4\nUser-agent: urlakebot\nCrawl-delay: 2\nAllow: /": 4 * time.Second,
+	} {
+		if got := robots.Parse(text, agent).Delay; got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+}
+
+func TestOnlyTheBeginningOfALongFileIsRead(t *testing.T) {
+	text := "User-agent: *\nDisallow: /a\n" + strings.Repeat("#", robots.MaxBytes) + "\nDisallow: /b\n"
+	r := robots.Parse(text, agent)
+	if r.Allowed("https://e.example/a") || !r.Allowed("https://e.example/b") {
+		t.Error("the limit is another")
 	}
-	// What is damaged is replaced: it is only a cache.
-	if err := os.WriteFile(name, bytes.Repeat([]byte("x"), 10_000), 0o666); err != nil {
-		t.Fatal(err)
+}
+
+func TestOfStatus(t *testing.T) {
+	for status, want := range map[int][2]bool{
+		200: {true, true}, 204: {true, true}, 301: {false, true}, 401: {false, true}, 403: {false, true}, 404: {false, true},
+		410: {false, true}, 429: {false, false}, 500: {false, false}, 503: {false, false}, 0: {false, false},
+	} {
+		if read, known := robots.OfStatus(status); read != want[0] || known != want[1] {
+			t.Errorf("%d: %v, %v", status, read, known)
+		}
 	}
-	s = open(t, name, true)
-	if _, ok, err := s.Get("k1", "h1", 0); ok || err != nil {
-		t.Fatal(ok, err)
+}
+
+func TestToken(t *testing.T) {
+	for agent, want := range map[string]string{agent: "urlakebot", "a_b-C": "a_b-C", "1x": "", "": ""} {
+		if got := robots.Token(agent); got != want {
+			t.Errorf("%q: %q, want %q", agent, got, want)
+		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("User-agent: *\nCrawl-delay: 2\nDisallow: /*a$", "https://e.example/a")
+	f.Fuzz(func(t *testing.T, text, url string) {
+		r := robots.Parse(text, agent)
+		if r.Delay < 0 {
+			t.Errorf("%q: %v", text, r.Delay)
+		}
+		r.Allowed(url)
+	})
 }
