@@ -403,5 +403,5 @@ func (d *demo) ingest(ctx context.Context) error {
 	if err := d.tool(ctx, "urlake", "find", d.path("lake"), "rules.test"); err != nil {
 		return err
 	}
-	return d.tool(ctx, "starter", "urls", "rules.test", "--lake", d.lake, "--dataset", "visits", "--format", "csv", "--fields", "url,extras")
+	return d.tool(ctx, "starter", "urls", "rules.test", "--lake", d.lake, "--dataset", "visits", "--fields", "url,ts,extras", "--format", "ndjson")
 }
