@@ -26,6 +26,11 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 		return nil, errors.Join(err, fmt.Errorf("%s: a restore has not ended; run frontierd restore again", o.Dir))
 	}
 	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{})}
+	if o.Exclusions != nil {
+		if err := f.readExclusions(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := f.claimShards(ctx); err != nil {
 		return nil, errors.Join(err, f.giveUp(ctx))
 	}
@@ -33,6 +38,9 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	f.stop = stop
 	f.loop(run, o.Own/3, f.claimShards)
 	f.loop(run, time.Second, f.tick)
+	if o.Exclusions != nil {
+		f.loop(run, o.Refresh, f.readExclusions)
+	}
 	f.loop(run, 100*time.Millisecond, f.upkeep)
 	f.loop(run, time.Minute, func(context.Context) error { return f.sweepSnapshots() })
 	return f, nil
@@ -172,15 +180,18 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		return nil, err
 	}
-	files, torn, err := shard.Open(dir, f.o.Shard)
+	s = &owned{number: n, coord: c, lock: lock}
+	opts := f.o.Shard
+	opts.Cap = func(queue string) int64 { return s.domains.cap(queue, f.maxWaiting()) }
+	files, torn, err := shard.Open(dir, opts)
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	if torn != nil {
 		f.o.Log.Warn("cut the end of a journal that was not written whole; nothing of it was acknowledged", "where", torn.String())
 	}
-	s = &owned{number: n, files: files, coord: c, lock: lock}
-	if err := f.resume(ctx, s); err != nil {
+	s.files = files
+	if err := errors.Join(s.loadDomains(ctx), f.resume(ctx, s)); err != nil {
 		return nil, errors.Join(err, files.Close(), lock.Unlock())
 	}
 	return s, nil
@@ -211,17 +222,19 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 			stale = append(stale, bySeq[seq])
 		}
 	}
-	if _, err := s.coord.Settle(ctx, 0, stale); err != nil {
+	if _, err := s.coord.Settle(ctx, 0, stale, nil, f.backoff()); err != nil {
 		return err
 	}
 	s.files.Resumed()
-	var waiting []string
+	var waiting, all []string
 	s.files.Queues(func(name string, pending, _ int64) bool {
+		all = append(all, name)
 		if pending > 0 {
 			waiting = append(waiting, name)
 		}
 		return true
 	})
+	s.domains.note(all)
 	return s.coord.Wake(ctx, f.now(), waiting)
 }
 
@@ -261,20 +274,16 @@ func (f *Frontier) hold(n int) (s *owned, release func(), err error) {
 // mine says that no other process can own the shard yet.
 func (s *owned) mine() bool { return int64(time.Since(begin)) < s.until.Load() }
 
-func (f *Frontier) shardOf(queue string) int {
-	id := shard.IDOfQueue(queue)
+// shardOf returns the number of the shard that has all queues of a key.
+func (f *Frontier) shardOf(key string) int {
+	id := shard.IDOfQueue(key)
 	// The files of a shard are sorted by the first bytes; these are the last.
 	return int(binary.LittleEndian.Uint32(id[12:]) % uint32(f.o.Shards))
 }
 
-// Owner returns the name of the process that owns the shard of a queue, "" if this one does or none
-// is known.
-func (f *Frontier) Owner(crawl, key string) string {
-	if crawl == "" {
-		crawl = DefaultCrawl
-	}
-	return f.owner(f.shardOf(shard.QueueName(crawl, key)))
-}
+// Owner returns the name of the process that owns the shard of a key, "" if this one does or none is
+// known.
+func (f *Frontier) Owner(key string) string { return f.owner(f.shardOf(key)) }
 
 func (f *Frontier) owner(number int) string {
 	f.mu.RLock()

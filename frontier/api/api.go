@@ -56,6 +56,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("POST /v1/claims", h.claims)
 	h.mux.HandleFunc("POST /v1/results", h.results)
 	h.mux.HandleFunc("POST /v1/leases:extend", h.extend)
+	h.mux.HandleFunc("POST /v1/leases:release", h.release)
 	h.mux.HandleFunc("GET /v1/seen", h.seen)
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
@@ -297,6 +298,7 @@ type resultLine struct {
 	Redirect string `json:"redirect"`
 	// RetryAfter is in seconds, as in HTTP.
 	RetryAfter float64 `json:"retry_after"`
+	Final      bool    `json:"final"`
 }
 
 func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
@@ -312,7 +314,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 			}
 			outcomes = append(outcomes, frontier.Outcome{
 				Lease: o.Lease, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect,
-				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)),
+				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final,
 			})
 			places = append(places, i)
 		}
@@ -460,67 +462,6 @@ func parseTime(s string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	return time.Parse(time.RFC3339, s)
-}
-
-type domainAnswer struct {
-	Domain   string    `json:"domain"`
-	Crawl    string    `json:"crawl"`
-	Waiting  int64     `json:"waiting"`
-	Leased   int64     `json:"leased"`
-	Delay    float64   `json:"delay"`
-	Paused   bool      `json:"paused"`
-	NextTime time.Time `json:"next_time,omitzero"`
-}
-
-func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
-	crawl := r.URL.Query().Get("crawl")
-	q, err := h.f.Queue(r.Context(), crawl, r.PathValue("d"))
-	if errors.Is(err, frontier.ErrElsewhere) {
-		h.forward(w, r, h.f.Owner(crawl, r.PathValue("d")))
-		return
-	}
-	if err != nil {
-		h.failed(w, err)
-		return
-	}
-	answer(w, domainAnswer{
-		Domain: r.PathValue("d"), Crawl: q.Crawl, Waiting: q.Waiting, Leased: q.Leased, Delay: q.Delay.Seconds(), Paused: q.Paused, NextTime: q.Next,
-	})
-}
-
-func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
-	if owner := h.f.Owner(r.URL.Query().Get("crawl"), r.PathValue("d")); owner != "" && r.Header.Get(forwarded) == "" {
-		h.forward(w, r, owner)
-		return
-	}
-	var q struct {
-		// Delay and Block are in seconds: between two URLs, and from now on.
-		Delay *float64 `json:"delay"`
-		Block *float64 `json:"block"`
-		Pause *bool    `json:"pause"`
-	}
-	if !h.body(w, r, &q) {
-		return
-	}
-	seconds := func(s *float64) *time.Duration {
-		if s == nil {
-			return nil
-		}
-		d := time.Duration(*s * float64(time.Second))
-		return &d
-	}
-	for name, s := range map[string]*float64{"delay": q.Delay, "block": q.Block} {
-		if s != nil && !(*s >= 0 && *s <= 1e9) {
-			h.problem(w, http.StatusBadRequest, name+" has to be seconds from 0 to 1000000000")
-			return
-		}
-	}
-	change := frontier.QueueChange{Delay: seconds(q.Delay), Block: seconds(q.Block), Pause: q.Pause}
-	if err := h.f.ChangeQueue(r.Context(), r.URL.Query().Get("crawl"), r.PathValue("d"), change); err != nil {
-		h.failed(w, err)
-		return
-	}
-	h.domain(w, r)
 }
 
 func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) {

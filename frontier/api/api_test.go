@@ -110,7 +110,7 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/visited?cursor=AAAA", "", 400, "none of this frontier's"},
 		{"GET", "/v1/visited?since=yesterday", "", 400, "yesterday"},
 		{"GET", "/v1/visited?limit=0", "", 400, "limit"},
-		{"PATCH", "/v1/domains/a.example", `{"delay":-1}`, 400, "delay has to be seconds"},
+		{"PATCH", "/v1/domains/a.example", `{"delay":-2}`, 400, "delay has to be seconds"},
 		{"PATCH", "/v1/domains/a.example", `{"delay":"1"}`, 400, "delay"},
 		{"PATCH", "/v1/domains/a.example", `{"delay":1.5}`, 200, `"delay":1.5`},
 		{"GET", "/v1/domains/a.example", "", 200, `"waiting":1`},

@@ -28,6 +28,8 @@ type options struct {
 	delay, lease, own                          time.Duration
 	shards, tries                              int
 	memory                                     int64
+	politeness
+	takedowns
 }
 
 // New returns the command.
@@ -70,6 +72,8 @@ docs/frontier.md describes the interface.`,
 	f.IntVar(&o.shards, "shards", 32, "`NUMBER` of parts of a new frontier; it never changes")
 	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out before it counts as failed")
 	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files")
+	o.politeness.flags(f)
+	o.takedowns.flags(f)
 	_ = cmd.MarkFlagRequired("redis")
 	_ = cmd.MarkFlagRequired("data")
 	cmd.AddCommand(newSnapshot(), newRestore())
@@ -88,7 +92,7 @@ func (o *options) check() error {
 	case o.tries < 1 || o.memory < 1:
 		return cli.Usagef("--tries and --memory are at least 1")
 	}
-	return nil
+	return errors.Join(o.politeness.check(), o.takedowns.check())
 }
 
 // address is where other processes reach this one.
@@ -147,11 +151,16 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	f, err := frontier.New(ctx, c, frontier.Options{
+	opts := frontier.Options{
 		Dir: dir, Shards: o.shards, Delay: o.delay, Lease: o.lease, Tries: o.tries, Own: o.own,
 		Shard: shard.Options{Sync: o.fsync == "always", MemoryBytes: int(o.memory<<20) / o.shards},
 		Now:   time.Now, Log: log,
-	})
+	}
+	o.politeness.apply(&opts)
+	if err := o.takedowns.apply(ctx, &opts); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	f, err := frontier.New(ctx, c, opts)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

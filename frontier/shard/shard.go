@@ -30,6 +30,9 @@ type Options struct {
 	// MemoryBytes is about how much of waiting entries stays in memory before they are written to a
 	// run.
 	MemoryBytes int
+	// Cap is how many entries may wait in a queue, less than 0 for any number; nil is that for all.
+	// It is called while the shard is locked.
+	Cap func(queue string) int64
 	// between is called between the steps of writing files, in tests.
 	between func()
 }
@@ -273,6 +276,10 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, woken []string, err 
 		}
 		if known {
 			statuses[i] = Known
+			continue
+		}
+		if s.full(e.Queue) {
+			statuses[i] = Full
 			continue
 		}
 		e.Seq = s.next
