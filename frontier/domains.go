@@ -60,8 +60,10 @@ type domains struct {
 	caps     map[string]int64
 	// hidden keys are excluded by the frontier's Exclusions, and something waits of them.
 	hidden map[string]struct{}
-	// cursor is where Forget goes on. Only the tick uses it.
+	// cursor is where Forget goes on, and robots where that of robots.txt files does. Only the tick
+	// uses them.
 	cursor string
+	robots []byte
 }
 
 // loadDomains reads what Redis has of a shard's keys.
@@ -156,10 +158,12 @@ func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, w
 	return statuses, woken, nil
 }
 
-// report is what an outcome says of the server.
+// report is what an outcome says of the server. One that is final and has no status says nothing:
+// nobody asked.
 func (o *Outcome) report() coord.Report {
+	failed := o.Status == 429 || o.Status >= 500 || o.Status == 0 && !o.Final
 	return coord.Report{
-		Failed: o.retries(), Answered: !o.retries(), RetryAfter: min(max(o.RetryAfter, 0), longestRetryAfter),
+		Failed: failed, Answered: o.Status != 0 && !failed, RetryAfter: min(max(o.RetryAfter, 0), longestRetryAfter),
 	}
 }
 
@@ -187,6 +191,8 @@ type DomainState struct {
 	Failures int
 	// Next is from when on the key may be fetched from, zero if there is nothing to wait for.
 	Next time.Time
+	// Robots are some of the robots.txt files of its hosts, without their texts.
+	Robots []RobotsFile
 }
 
 // CrawlState counts the URLs of a key in a crawl.
@@ -230,7 +236,8 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 			d.Leased += leased
 		}
 	}
-	return d, nil
+	d.Robots, err = f.robotsOf(s, key, now)
+	return d, err
 }
 
 // maxWaiting is how many URLs may wait in a queue whose key has no cap, -1 if any number may.

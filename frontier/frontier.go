@@ -32,6 +32,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/robotstore"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -48,6 +49,10 @@ type Options struct {
 	QueueBy string
 	// MaxWaiting is how many URLs may wait in a queue whose key has no cap, 0 for any number.
 	MaxWaiting int64
+	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty for
+	// what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
+	RobotsAgent    string
+	MaxRobotsDelay time.Duration
 	// Exclusions, if it is set, returns what must not be fetched, the same value as before if that
 	// did not change. It is called when the frontier starts, and again every Refresh.
 	Exclusions func(context.Context) (Exclusions, error)
@@ -123,6 +128,9 @@ type owned struct {
 	// changing is held while settings of keys are changed.
 	changing sync.Mutex
 	domains  domains
+	robots   *robotstore.Store
+	// robotsChanging is held while a robots.txt is replaced, before changing.
+	robotsChanging sync.Mutex
 }
 
 // notify wakes the claims that wait.
@@ -294,6 +302,8 @@ type Claim struct {
 	Tries    uint32
 	Metadata []byte
 	Expires  time.Time
+	// Robots is until when the frontier has the robots.txt of the URL's host, zero if it has none.
+	Robots time.Time
 }
 
 // ClaimRequest says what to claim.
@@ -382,6 +392,9 @@ func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, n
 			continue
 		case err != nil:
 			return claims, next, err
+		}
+		if err := f.noteRobots((first+i)%f.o.Shards, got); err != nil {
+			f.o.Log.Error(err.Error()) // the clients fetch them again
 		}
 		claims = append(claims, got...)
 		if at >= 0 && (next < 0 || at < next) {
@@ -685,7 +698,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return err
 	}
 	ended, err := s.coord.Expire(ctx, now)
-	if err := f.back(ctx, s, ended, err); err != nil {
+	if err := errors.Join(f.back(ctx, s, ended, err), s.forgetRobots(now)); err != nil {
 		return err
 	}
 	s.domains.cursor, err = s.coord.Forget(ctx, now, s.domains.cursor)

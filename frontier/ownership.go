@@ -91,7 +91,7 @@ func (f *Frontier) drop(s *owned) error {
 	f.mu.Unlock()
 	s.use.Lock()
 	defer s.use.Unlock()
-	return errors.Join(s.files.Close(), s.lock.Unlock())
+	return errors.Join(s.files.Close(), s.robots.Close(), s.lock.Unlock())
 }
 
 // claimShards keeps what this process owns, takes what nobody does, and gives up what is more than
@@ -191,8 +191,11 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 		f.o.Log.Warn("cut the end of a journal that was not written whole; nothing of it was acknowledged", "where", torn.String())
 	}
 	s.files = files
-	if err := errors.Join(s.loadDomains(ctx), f.resume(ctx, s)); err != nil {
+	if err := s.openRobots(dir, f.o); err != nil {
 		return nil, errors.Join(err, files.Close(), lock.Unlock())
+	}
+	if err := errors.Join(s.loadDomains(ctx), f.resume(ctx, s)); err != nil {
+		return nil, errors.Join(err, files.Close(), s.robots.Close(), lock.Unlock())
 	}
 	return s, nil
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/export/postgres"
+	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 )
@@ -95,8 +97,8 @@ func problemOf(err error) string {
 		return fmt.Sprintf("it is a JSON %s; use an object", typ.Value)
 	case errors.As(err, &typ):
 		field := typ.Field
-		for strings.HasPrefix(field, "Spec.") {
-			field = strings.TrimPrefix(field, "Spec.")
+		for field != "" && unicode.IsUpper(rune(field[0])) { // an embedded struct
+			_, field, _ = strings.Cut(field, ".")
 		}
 		return fmt.Sprintf("%s is a JSON %s; it has the Go type %s", field, typ.Value, typ.Type)
 	case err != nil:
@@ -119,5 +121,32 @@ func (in *PostgresExportInput) UnmarshalJSON(data []byte) error {
 		err = d.Decode(&known)
 	}
 	in.problem = problemOf(err)
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *CrawlSeedInput) UnmarshalJSON(data []byte) error {
+	type plain CrawlSeedInput // without this method
+	err := json.Unmarshal(data, (*plain)(in))
+	if err == nil {
+		known := struct {
+			feed.SeedSpec
+			Deadline json.RawMessage `json:"deadline"`
+			Resume   json.RawMessage `json:"resume"`
+		}{}
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&known)
+	}
+	in.problem = problemOf(err)
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *VisitedIngestInput) UnmarshalJSON(data []byte) error {
+	type plain VisitedIngestInput // without this method
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	in.problem = problemOf(d.Decode((*plain)(in)))
 	return nil
 }

@@ -61,6 +61,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
+	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
@@ -229,11 +230,17 @@ type claim struct {
 	Tries    uint32         `json:"tries"`
 	Metadata jsontext.Value `json:"metadata,omitzero"`
 	Expires  time.Time      `json:"expires"`
+	// RobotsUntil is until when the frontier has the robots.txt of the URL's host.
+	RobotsUntil time.Time `json:"robots_until,omitzero"`
 }
 
 // body reads the JSON of a request. It is false if it has answered with a problem.
 func (h *Handler) body(w http.ResponseWriter, r *http.Request, v any) bool {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	return h.bodyUpTo(w, r, maxBody, v)
+}
+
+func (h *Handler) bodyUpTo(w http.ResponseWriter, r *http.Request, limit int64, v any) bool {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
 		err = json.Unmarshal(data, v, json.RejectUnknownMembers(true))
 	}
@@ -271,7 +278,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		}
 		all := claimsAnswer{make([]claim, len(got))}
 		for i, c := range got {
-			all.Claims[i] = claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires}
+			all.Claims[i] = claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots}
 		}
 		for _, other := range others {
 			if len(all.Claims) < q.Max {

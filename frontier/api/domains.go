@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/urlake/urlake/frontier"
@@ -31,6 +32,17 @@ type domainAnswer struct {
 	Failures     int       `json:"failures"`
 	BlockedUntil time.Time `json:"blocked_until,omitzero"`
 	NextTime     time.Time `json:"next_time,omitzero"`
+	// Robots are up to a hundred of the robots.txt files that the frontier has, without their texts.
+	Robots []robotsAnswer `json:"robots,omitempty"`
+}
+
+// robotsAnswer is the robots.txt of a host.
+type robotsAnswer struct {
+	Host    string    `json:"host"`
+	Text    *string   `json:"text,omitzero"`
+	Expires time.Time `json:"expires"`
+	// Delay is in seconds, what the file asks for within the limit of the frontier.
+	Delay float64 `json:"delay"`
 }
 
 func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
@@ -54,7 +66,29 @@ func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
 	for _, c := range d.Crawls {
 		got.Crawls = append(got.Crawls, crawlAnswer(c))
 	}
+	for _, f := range d.Robots {
+		got.Robots = append(got.Robots, robotsAnswer{f.Host, nil, f.Expires, f.Delay.Seconds()})
+	}
 	answer(w, got)
+}
+
+// robots answers with the robots.txt of a host, which is the domain's if none is named.
+func (h *Handler) robots(w http.ResponseWriter, r *http.Request) {
+	key, host := r.PathValue("d"), r.URL.Query().Get("host")
+	f, ok, err := h.f.Robots(key, host)
+	switch {
+	case errors.Is(err, frontier.ErrElsewhere):
+		h.forward(w, r, h.f.Owner(key))
+	case errors.Is(err, frontier.ErrURL):
+		h.problem(w, http.StatusBadRequest, err.Error())
+	case err != nil:
+		h.failed(w, err)
+	case !ok:
+		h.problem(w, http.StatusNotFound, "the frontier has no robots.txt of this host that holds now; fetch it, and PATCH the domain with it")
+	default:
+		text := strings.ToValidUTF8(string(f.Text), "\ufffd")
+		answer(w, robotsAnswer{f.Host, &text, f.Expires, f.Delay.Seconds()})
+	}
 }
 
 // domainChange is what PATCH changes. Delay and Block are in seconds: between two URLs, and from
@@ -65,7 +99,15 @@ type domainChange struct {
 	Pause   *bool    `json:"pause"`
 	Exclude *bool    `json:"exclude"`
 	Cap     *int64   `json:"cap"`
+	Robots  *struct {
+		Host    string    `json:"host"`
+		Text    string    `json:"text"`
+		Expires time.Time `json:"expires"`
+	} `json:"robots"`
 }
+
+// maxDomainBody bounds the body of a change: a robots.txt may be written with six bytes for one.
+const maxDomainBody = 4 << 20
 
 // maxSeconds bounds delays and blocks: some thirty years.
 const maxSeconds = 1e9
@@ -95,7 +137,7 @@ func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var q domainChange
-	if !h.body(w, r, &q) {
+	if !h.bodyUpTo(w, r, maxDomainBody, &q) {
 		return
 	}
 	change := frontier.DomainChange{Pause: q.Pause, Exclude: q.Exclude, Cap: q.Cap}
@@ -106,7 +148,15 @@ func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
 	if change.Block, ok = h.seconds(w, "block", q.Block, 0); !ok {
 		return
 	}
-	if err := h.f.ChangeDomain(r.Context(), key, change); err != nil {
+	err := h.f.ChangeDomain(r.Context(), key, change)
+	if err == nil && q.Robots != nil {
+		err = h.f.SetRobots(r.Context(), key, frontier.RobotsFile{Host: q.Robots.Host, Text: []byte(q.Robots.Text), Expires: q.Robots.Expires})
+	}
+	switch {
+	case errors.Is(err, frontier.ErrURL):
+		h.problem(w, http.StatusBadRequest, "robots.host: "+err.Error())
+		return
+	case err != nil:
 		h.failed(w, err)
 		return
 	}
