@@ -179,7 +179,8 @@ func (p *Progress) clone() Progress {
 	return out
 }
 
-func (p *Progress) rows() (n int64) {
+// Rows counts the rows of all tables.
+func (p *Progress) Rows() (n int64) {
 	for _, c := range p.Counts {
 		n += c.Rows
 	}

@@ -219,7 +219,7 @@ var allowed = map[string][]string{
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
-		"activities", "export/postgres", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
+		"activities", "export/postgres", "frontier/feed", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "workflows",
 	},
