@@ -2,6 +2,7 @@ package feed
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +52,11 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/v1/stats":
 		_, _ = io.WriteString(w, "{}")
 	case "/v1/urls":
-		for in := bufio.NewScanner(r.Body); in.Scan(); {
+		body, err := io.ReadAll(r.Body) // all of it before the answer begins
+		if err != nil {
+			return
+		}
+		for in := bufio.NewScanner(bytes.NewReader(body)); in.Scan(); {
 			var u struct {
 				URL          string    `json:"url"`
 				RefetchAfter time.Time `json:"refetch_after"`

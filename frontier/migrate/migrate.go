@@ -359,6 +359,9 @@ func (m *migration) visit(r *row) client.Visit {
 		URL: encoded(r.text(visitedURL)), Crawl: m.spec.Crawl, Time: r.time(visitedTime), Content: readable(r.text(visitedContent)),
 		Redirect: encoded(r.text(visitedRedirect)), Error: readable(r.text(visitedError)), Depth: uint32(r.clamped(visitedDepth, maxDepth)),
 	}
+	if v.Time.After(m.now) { // of a clock that was wrong
+		v.Time = time.Time{}
+	}
 	if s := r.clamped(visitedStatus, 1<<20); s <= maxStatus {
 		v.Status = uint16(s)
 	}
