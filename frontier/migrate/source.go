@@ -32,7 +32,7 @@ type field struct {
 	required bool
 }
 
-func named(names ...string) field   { return field{names: names} }
+func named(names ...string) field    { return field{names: names} }
 func required(names ...string) field { return field{names: names, required: true} }
 
 // fields are the columns that are read of each table, in the order of the constants below.
