@@ -158,10 +158,12 @@ func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, w
 	return statuses, woken, nil
 }
 
-// report is what an outcome says of the server.
+// report is what an outcome says of the server. One that is final and has no status says nothing:
+// nobody asked.
 func (o *Outcome) report() coord.Report {
+	failed := o.Status == 429 || o.Status >= 500 || o.Status == 0 && !o.Final
 	return coord.Report{
-		Failed: o.retries(), Answered: !o.retries(), RetryAfter: min(max(o.RetryAfter, 0), longestRetryAfter),
+		Failed: failed, Answered: o.Status != 0 && !failed, RetryAfter: min(max(o.RetryAfter, 0), longestRetryAfter),
 	}
 }
 

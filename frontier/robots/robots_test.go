@@ -47,24 +47,36 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
+// TestDelay lists what crawlers are asked for.
 func TestDelay(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"":                                  0,
-		"User-agent: *\nCrawl-delay: 2.5":   2500 * time.Millisecond,
-		"User-agent: *\nCrawl-delay: -1":    0,
-		"User-agent: *\nCrawl-delay: NaN":   0,
-		"User-agent: *\nCrawl-delay: 1e300": 1e6 * time.Second,
-		"Crawl-delay: 3\nUser-agent: *":     0,
-		"User-agent: other\nCrawl-delay: 3": 0,
-		"User-agent: *\nCrawl-delay: 3\nUser-agent: urlakebot\nDisallow: /x":                     0,
-		"User-agent: *\nCrawl-delay: 3\nUser-agent: UrlakeBot/9\nDisallow: /x\nCrawl-delay: 1":   time.Second,
-		"User-agent: urlakebot\nCrawl-delay: 1\nUser-agent: *\nCrawl-delay: 3":                   time.Second,
-		"User-agent: urlakebot\nUser-agent: other\nCrawl-delay: 4":                               4 * time.Second,
-		"User-agent: urlakebot\nCrawl-delay: 4\nUser-agent: urlakebot\nCrawl-delay: 2\nAllow: /": 4 * time.Second,
+	for _, c := range []struct {
+		name, text, agent string
+		seconds           float64
+	}{
+		{"nothing", "", "bot", 0},
+		{"all", "User-agent: *\nCrawl-delay: 3", "bot", 3},
+		{"all, without a name", "User-agent: *\nCrawl-delay: 3\nUser-agent: 7\nCrawl-delay: 5", "", 3},
+		{"a fraction and a comment", "user-AGENT : * # all\r\ncrawl-DELAY:\t0.5 # quick", "bot", 0.5},
+		{"by name", "User-agent: *\nCrawl-delay: 3\n\nUser-agent: Bot\nCrawl-delay: 10", "bot", 10},
+		{"by name and version", "User-agent: Bot/1.0\nCrawl-delay: 10", "bot", 10},
+		{"a longer name is another", "User-agent: Botany\nCrawl-delay: 10\nUser-agent: *\nCrawl-delay: 3", "bot", 3},
+		{"several names", "User-agent: a\nUser-agent: bot\nDisallow: /x\nCrawl-delay: 10", "bot", 10},
+		{"a group ends", "User-agent: bot\nDisallow: /x\nUser-agent: b\nCrawl-delay: 10", "bot", 0},
+		{"a group of another record goes on", "User-agent: bot\nSitemap: https://a.example/\nUser-agent: b\nCrawl-delay: 10", "bot", 10},
+		{"named without a delay", "User-agent: bot\nDisallow: /x\nUser-agent: *\nCrawl-delay: 10", "bot", 0},
+		{"groups count together", "User-agent: bot\nCrawl-delay: 1\nUser-agent: b\nDisallow: /\nUser-agent: bot\nCrawl-delay: 4", "bot", 4},
+		{"before any group", "Crawl-delay: 9\nUser-agent: *\nDisallow:", "bot", 0},
+		{"after a line that is none", "Disallow: /\n<html>\nUser-agent: *\nCrawl-delay: 2", "bot", 2},
+		{"nonsense", "User-agent: *\nCrawl-delay: soon\nCrawl-delay: -4\nCrawl-delay: NaN", "bot", 0},
+		{"a byte order mark", "\ufeffUser-agent: *\nCrawl-delay: 2", "bot", 2},
+		{"beyond what counts", strings.Repeat("# x\n", robots.MaxBytes/4) + "User-agent: *\nCrawl-delay: 2", "bot", 0},
 	} {
-		if got := robots.Parse(text, agent).Delay; got != want {
-			t.Errorf("%q: %v, want %v", text, got, want)
+		if got := robots.Parse(c.text, c.agent).Delay; got != time.Duration(c.seconds*float64(time.Second)) {
+			t.Errorf("%s: %v, want %v seconds", c.name, got, c.seconds)
 		}
+	}
+	if got := robots.Parse("User-agent: *\nCrawl-delay: 1e300", "bot").Delay; got != 1e6*time.Second {
+		t.Errorf("a delay beyond all measure is %v", got)
 	}
 }
 

@@ -311,6 +311,11 @@ var allowed = map[string][]string{
 	},
 	"frontier/frontierd": {"frontier/command", "internal/cli", "lake/blob/s3blob"},
 
+	"frontier/example":         {"frontier/robots", "internal/cli", "lake/urlnorm"},
+	"frontier/example/crawler": {"frontier/example", "internal/cli"},
+	"frontier/example/demo":    {"frontier/example/sites", "internal/cli", "internal/supervise"},
+	"frontier/example/sites":   {},
+
 	"client": {},
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
@@ -442,7 +447,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	uses := func(deps []string) bool {
 		return slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, sdk) })
 	}
-	programs := []string{".", "./serve", "./worker", "./starter"}
+	programs := []string{".", "./serve", "./worker", "./starter", "./frontier/frontierd"}
 	for _, program := range programs {
 		if uses(dependencies(t, "nos3", program)) {
 			t.Errorf("%s depends on the AWS SDK although it is built with the tag nos3", program)
