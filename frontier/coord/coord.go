@@ -86,8 +86,8 @@ func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, 
 	return n, failed(err)
 }
 
-// Incarnation identifies the running Redis server, or those of a cluster. Another one may have forgotten what the one
-// before had acknowledged last.
+// Incarnation identifies the running Redis server, or those of a cluster. Another one may have
+// forgotten what the one before had acknowledged last.
 func (f *Frontier) Incarnation(ctx context.Context) (string, error) {
 	return incarnations(ctx, f.redis)
 }

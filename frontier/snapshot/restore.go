@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -41,8 +42,8 @@ type marker struct {
 }
 
 // Restore fills a folder and Redis from a snapshot. It checks every byte before it begins with
-// Redis. It may be killed at any point: no frontier opens what is not whole, and Restore of the same
-// snapshot begins again.
+// Redis. It may be killed at any point: no frontier opens what is not whole, and Restore of the
+// same snapshot begins again.
 func Restore(ctx context.Context, store blob.Store, m *Manifest, o RestoreOptions) error {
 	r := &restorer{store, m, o, filepath.Join(o.Dir, frontier.RestoringName)}
 	if err := coord.CheckUnused(ctx, o.Redis, o.Name, m.ID); err != nil {
@@ -96,6 +97,8 @@ func (r *restorer) prepare() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	unfinished := filepath.Base(r.marker) + ".tmp" // of a restore that was killed before it did anything
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == unfinished })
 	if len(entries) == 0 {
 		if err := journal.MakeDir(r.o.Dir); err != nil {
 			return err

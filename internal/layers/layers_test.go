@@ -447,7 +447,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	uses := func(deps []string) bool {
 		return slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, sdk) })
 	}
-	programs := []string{".", "./serve", "./worker", "./starter"}
+	programs := []string{".", "./serve", "./worker", "./starter", "./frontier/frontierd"}
 	for _, program := range programs {
 		if uses(dependencies(t, "nos3", program)) {
 			t.Errorf("%s depends on the AWS SDK although it is built with the tag nos3", program)
