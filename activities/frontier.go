@@ -6,6 +6,7 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/urlake/urlake/frontier/feed"
+	"github.com/urlake/urlake/frontier/migrate"
 )
 
 // feedMemory holds the rows of a part that are decoded, or pages of visits, and the batches of
@@ -90,4 +91,39 @@ func (c *Control) SettleVisits(ctx context.Context, spec feed.VisitsSpec, batch 
 		return struct{}{}, feed.Settle(ctx, c.Store, spec, batch)
 	})
 	return err
+}
+
+// PlanMigration looks at the database and the frontier of a migration.
+func (c *Control) PlanMigration(ctx context.Context, spec migrate.Spec) (migrate.Plan, error) {
+	if err := c.check(spec.Lake); err != nil {
+		return migrate.Plan{}, err
+	}
+	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (migrate.Plan, error) {
+		return migrate.Look(ctx, spec)
+	})
+}
+
+// MigrateFrontier sends rows of a database to a frontier, from a position on. Its heartbeats have
+// the position, from which the next attempt goes on.
+func (x *Index) MigrateFrontier(ctx context.Context, spec migrate.Spec, from migrate.Progress) (migrate.Progress, error) {
+	if err := x.check(spec.Lake); err != nil {
+		return migrate.Progress{}, err
+	}
+	again := activity.GetInfo(ctx).Attempt > 1
+	return resumed(ctx, x.Memory, from, func(ctx context.Context, from migrate.Progress, report func(migrate.Progress)) (migrate.Progress, error) {
+		if again {
+			from.Restarts++
+		}
+		return migrate.Migrate(ctx, spec, from, report)
+	})
+}
+
+// VerifyMigration compares a database with a frontier.
+func (x *Index) VerifyMigration(ctx context.Context, spec migrate.Spec) (migrate.Comparison, error) {
+	if err := x.check(spec.Lake); err != nil {
+		return migrate.Comparison{}, err
+	}
+	return withHeartbeat(ctx, x.Memory, feedMemory, func(ctx context.Context, report func(any)) (migrate.Comparison, error) {
+		return migrate.Verify(ctx, spec, x.TempDir, func(p migrate.Verifying) { report(p) })
+	})
 }

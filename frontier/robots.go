@@ -25,7 +25,7 @@ const (
 	// robotsForgotten bounds how many files a tick looks at.
 	robotsForgotten = 500
 	// robotsHolds is how long a file holds that does not say: RFC 9309, section 2.4.
-	robotsHolds = 24 * time.Hour
+	robotsHolds = robots.MaxAge
 )
 
 // RobotsFile is the robots.txt of a host, which holds for both http and https.

@@ -11,6 +11,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/frontier/feed"
+	"github.com/urlake/urlake/frontier/migrate"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 )
@@ -148,5 +149,23 @@ func (in *VisitedIngestInput) UnmarshalJSON(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	in.problem = problemOf(d.Decode((*plain)(in)))
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *FrontierMigrateInput) UnmarshalJSON(data []byte) error {
+	type plain FrontierMigrateInput // without this method
+	err := json.Unmarshal(data, (*plain)(in))
+	if err == nil {
+		known := struct {
+			migrate.Spec
+			Deadline json.RawMessage `json:"deadline"`
+			Resume   json.RawMessage `json:"resume"`
+		}{}
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&known)
+	}
+	in.problem = problemOf(err)
 	return nil
 }

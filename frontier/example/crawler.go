@@ -223,7 +223,7 @@ func (c *Crawler) visit(t *task) (result, error) {
 		return result{}, err
 	}
 	defer c.leave(d, true)
-	rules, err := c.rules(t, d, u)
+	rules, err := c.rules(t, d, u.Host)
 	switch {
 	case err != nil:
 		return result{}, err

@@ -3,6 +3,7 @@ package example
 import (
 	"context"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,8 +11,6 @@ import (
 )
 
 const (
-	// maxDelay bounds the Crawl-delay that is obeyed.
-	maxDelay = 5 * time.Minute
 	// robotsRetry is how long a robots.txt that could not be had is not asked for again.
 	robotsRetry = time.Minute
 	// maxDomains is how many domains are remembered. More of them forget those that are at rest.
@@ -30,10 +29,10 @@ type domain struct {
 	delay   time.Duration
 	known   bool // delay was asked for
 	next    time.Time
-	robots  map[string]*robotsFile // by origin
+	robots  map[string]*robotsFile // by host and port
 }
 
-// robotsFile is what the robots.txt of an origin says until a time. Without rules nothing may be
+// robotsFile is what the robots.txt of a host says until a time. Without rules nothing may be
 // fetched, for now.
 type robotsFile struct {
 	rules *robots.Rules
@@ -60,7 +59,8 @@ func (c *Crawler) enter(t *task) (*domain, error) {
 	d.waiting++
 	c.domains.mu.Unlock()
 	if others > 0 {
-		if err := c.frontier.change(t.wait, t.Domain, "block", time.Second<<min(others, 8)/4); err != nil {
+		block := time.Second << min(others, 8) / 4
+		if _, err := c.frontier.change(t.wait, t.Domain, map[string]any{"block": block.Seconds()}); err != nil {
 			c.leave(d, false)
 			return nil, err
 		}
@@ -115,58 +115,74 @@ func (c *Crawler) ask(t *task, d *domain, address string, types []string, limit 
 }
 
 // rules returns what the robots.txt for a URL says, nil if it cannot be had, so that nothing may be
-// fetched for now. It is fetched if it is not known, or is a day old.
-func (c *Crawler) rules(t *task, d *domain, u *url.URL) (*robots.Rules, error) {
-	if f := d.robots[origin(u)]; f != nil && time.Now().Before(f.until) {
+// fetched for now. It is fetched unless this crawler or the frontier has it, and then the frontier
+// gets it, for the other workers and for its Crawl-delay.
+func (c *Crawler) rules(t *task, d *domain, host string) (*robots.Rules, error) {
+	if f := d.robots[host]; f != nil && time.Now().Before(f.until) {
 		return f.rules, nil
 	}
-	r, err := c.fetchRules(t, d, origin(u)+"/robots.txt")
+	if time.Now().Before(t.RobotsUntil) {
+		file, err := c.frontier.robots(t.wait, d.name, host)
+		if err != nil {
+			return nil, err
+		}
+		if file != nil {
+			r := robots.Parse(file.Text, c.o.UserAgent)
+			d.robots[host] = &robotsFile{&r, file.Expires}
+			return &r, nil
+		}
+	}
+	u, err := url.Parse(t.URL)
 	if err != nil {
 		return nil, err
 	}
-	f := &robotsFile{rules: r, until: time.Now().Add(robotsRetry)}
-	if r != nil {
-		f.until = time.Now().Add(robots.MaxAge)
-		if delay := min(r.Delay, maxDelay); delay > d.delay {
-			if err := c.frontier.change(t.fetch, d.name, "delay", delay); err != nil {
-				return nil, err
-			}
-			d.next, d.delay = d.next.Add(delay-d.delay), delay
-		}
+	text, ok, err := c.fetchRobots(t, d, u.Scheme+"://"+host+"/robots.txt")
+	if err != nil {
+		return nil, err
 	}
-	d.robots[origin(u)] = f
-	return r, nil
+	if !ok {
+		d.robots[host] = &robotsFile{nil, time.Now().Add(robotsRetry)}
+		return nil, nil
+	}
+	until := time.Now().Add(robots.MaxAge)
+	delay, err := c.frontier.change(t.fetch, d.name, map[string]any{"robots": robotsText{host, text, until}})
+	if err != nil {
+		return nil, err
+	}
+	d.next, d.delay = d.next.Add(max(delay-d.delay, 0)), delay
+	r := robots.Parse(text, c.o.UserAgent)
+	d.robots[host] = &robotsFile{&r, until}
+	return &r, nil
 }
 
-// fetchRules fetches a robots.txt. It returns nil if there may be one that cannot be had now.
-func (c *Crawler) fetchRules(t *task, d *domain, address string) (*robots.Rules, error) {
+// fetchRobots fetches a robots.txt. The text is empty if there is none. It is not ok if there may be
+// one that cannot be had now.
+func (c *Crawler) fetchRobots(t *task, d *domain, address string) (text string, ok bool, err error) {
 	for range robots.MaxRedirects + 1 {
 		// Whoever else asks the domain waits for this request and for the page after it.
 		block := max(time.Until(d.next), 0) + 2*d.delay
-		if err := c.frontier.change(t.wait, d.name, "block", block); err != nil {
-			return nil, err
+		if _, err := c.frontier.change(t.wait, d.name, map[string]any{"block": block.Seconds()}); err != nil {
+			return "", false, err
 		}
 		p, err := c.ask(t, d, address, nil, robots.MaxBytes)
 		switch {
 		case t.wait.Err() != nil && err != nil:
-			return nil, context.Cause(t.wait)
+			return "", false, context.Cause(t.wait)
 		case err != nil:
 			c.o.Log.Info("robots.txt cannot be had", "url", address, "error", err)
-			return nil, nil
+			return "", false, nil
 		case p.redirect != "":
 			address = p.redirect
 			continue
 		}
 		read, known := robots.OfStatus(p.status)
-		switch {
-		case read:
-			r := robots.Parse(string(p.body), c.o.UserAgent)
-			return &r, nil
-		case known:
-			return &robots.Rules{}, nil
+		if read {
+			return strings.ToValidUTF8(string(p.body), "\ufffd"), true, nil
 		}
-		c.o.Log.Info("robots.txt cannot be had", "url", address, "status", p.status)
-		return nil, nil
+		if !known {
+			c.o.Log.Info("robots.txt cannot be had", "url", address, "status", p.status)
+		}
+		return "", known, nil
 	}
-	return &robots.Rules{}, nil // RFC 9309, 2.3.1.2: too many redirects are no robots.txt
+	return "", true, nil // RFC 9309, 2.3.1.2: too many redirects are no robots.txt
 }

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -159,6 +158,3 @@ func store(dir string, body []byte) (string, error) {
 	}
 	return name, nil
 }
-
-// origin is what a robots.txt holds for: scheme, host and port.
-func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }

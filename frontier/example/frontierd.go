@@ -38,6 +38,8 @@ type claim struct {
 	Depth    uint32    `json:"depth"`
 	Priority uint16    `json:"priority"`
 	Expires  time.Time `json:"expires"`
+	// RobotsUntil is until when the frontier has the robots.txt of the host.
+	RobotsUntil time.Time `json:"robots_until"`
 }
 
 // link is a line of POST /v1/urls.
@@ -189,23 +191,43 @@ func (f *frontierd) leases(ctx context.Context, verb string, leases []string) (l
 	return live, got.Expires, err
 }
 
+// robotsText is the robots.txt of a host, with its port if that is not the default.
+type robotsText struct {
+	Host    string    `json:"host"`
+	Text    string    `json:"text"`
+	Expires time.Time `json:"expires"`
+}
+
+// robots returns the robots.txt of a host, nil if the frontier has none.
+func (f *frontierd) robots(ctx context.Context, domain, host string) (*robotsText, error) {
+	var got robotsText
+	answer, err := f.call(ctx, http.MethodGet, domainPath(domain)+"/robots?host="+url.QueryEscape(host), nil, callTimeout)
+	var no refused
+	switch {
+	case errors.As(err, &no):
+		return nil, nil // it is over by now
+	case err != nil:
+		return nil, err
+	}
+	return &got, json.Unmarshal(answer, &got)
+}
+
 // delay returns the time between two requests to a domain.
 func (f *frontierd) delay(ctx context.Context, domain string) (time.Duration, error) {
 	return f.domain(ctx, http.MethodGet, domain, nil)
 }
 
-// change changes what holds for a domain: its delay, or for how long it is left alone.
-func (f *frontierd) change(ctx context.Context, domain, what string, d time.Duration) error {
-	body, err := json.Marshal(map[string]float64{what: d.Seconds()})
+// change changes what holds for a domain, and returns its delay.
+func (f *frontierd) change(ctx context.Context, domain string, what map[string]any) (time.Duration, error) {
+	body, err := json.Marshal(what)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = f.domain(ctx, http.MethodPatch, domain, body)
-	return err
+	return f.domain(ctx, http.MethodPatch, domain, body)
 }
 
 func (f *frontierd) domain(ctx context.Context, method, domain string, body []byte) (time.Duration, error) {
-	answer, err := f.call(ctx, method, "/v1/domains/"+url.PathEscape(domain), body, callTimeout)
+	answer, err := f.call(ctx, method, domainPath(domain), body, callTimeout)
 	if err != nil {
 		return 0, err
 	}
@@ -215,6 +237,8 @@ func (f *frontierd) domain(ctx context.Context, method, domain string, body []by
 	err = json.Unmarshal(answer, &got)
 	return time.Duration(got.Delay * float64(time.Second)), err
 }
+
+func domainPath(domain string) string { return "/v1/domains/" + url.PathEscape(domain) }
 
 // sleep is false if ctx has ended before the time was over.
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -20,8 +20,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/frontier/client"
 	"github.com/urlake/urlake/lake/blob"
@@ -197,15 +195,12 @@ type SeedProgress struct {
 	Done bool `json:"done,omitempty"`
 }
 
-// seedBatch is URLs that are sent together.
+// seedBatch is URLs that were sent together, and the position after them.
 type seedBatch struct {
-	urls []client.URL
-	// part, row and rows are the position after them.
+	urls      int
 	part      int
 	row, rows int64
 	results   []client.Result
-	err       error
-	done      chan struct{}
 }
 
 // Seed adds URLs of the version to the frontier, from a position on, in the order of the parts and
@@ -235,26 +230,16 @@ func Seed(ctx context.Context, store blob.Store, spec SeedSpec, version string, 
 		}
 	}
 	at := from.clone()
-	queue := make(chan *seedBatch, seedAtOnce-1)
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		defer close(queue)
-		r := seedReader{spec: &spec, slice: slice, client: c, queue: queue, after: after, now: time.Now()}
+	err = client.InOrder(ctx, seedAtOnce, func(ctx context.Context, hand func(func(context.Context) (*seedBatch, error)) error) error {
+		r := seedReader{spec: &spec, slice: slice, client: c, hand: hand, after: after, now: time.Now()}
 		return r.read(ctx, from)
-	})
-	g.Go(func() error {
-		for b := range queue {
-			<-b.done
-			if b.err != nil {
-				return refused(b.err)
-			}
-			at.take(b)
-			report(at.clone()) // whoever gets it keeps it
-		}
+	}, func(b *seedBatch) error {
+		at.take(b)
+		report(at.clone()) // whoever gets it keeps it
 		return nil
 	})
-	if err := g.Wait(); err != nil {
-		return at, err
+	if err != nil {
+		return at, refused(err)
 	}
 	at.Done = at.Part == len(slice.Tasks)
 	return at, nil
@@ -270,7 +255,7 @@ func (p *SeedProgress) clone() SeedProgress {
 // take moves the progress on by a batch.
 func (p *SeedProgress) take(b *seedBatch) {
 	p.Part, p.Row, p.Rows = b.part, b.row, b.rows
-	p.URLs += int64(len(b.urls))
+	p.URLs += int64(b.urls)
 	for _, r := range b.results {
 		switch r.Result {
 		case client.Added:
@@ -297,7 +282,7 @@ type seedReader struct {
 	spec   *SeedSpec
 	slice  *scan.Slice
 	client *client.Client
-	queue  chan<- *seedBatch
+	hand   func(func(context.Context) (*seedBatch, error)) error
 	after  time.Duration
 	now    time.Time
 
@@ -322,7 +307,7 @@ func (r *seedReader) read(ctx context.Context, from SeedProgress) error {
 					continue
 				}
 				if len(r.urls) >= seedLines {
-					if err := r.send(ctx, number, now, before+now); err != nil || before+now-from.Rows >= seedRows {
+					if err := r.send(number, now, before+now); err != nil || before+now-from.Rows >= seedRows {
 						return err
 					}
 				}
@@ -333,7 +318,7 @@ func (r *seedReader) read(ctx context.Context, from SeedProgress) error {
 		before += row
 		skip = 0
 	}
-	return r.send(ctx, len(r.slice.Tasks), 0, before)
+	return r.send(len(r.slice.Tasks), 0, before)
 }
 
 // add adds the URL of a row. Of neighbours with one URL the latest time counts.
@@ -357,21 +342,17 @@ func (r *seedReader) add(rows *scan.Rows, at int) {
 	})
 }
 
-// send sends what was added, with the position after it, as soon as fewer than seedAtOnce requests
-// are under way.
-func (r *seedReader) send(ctx context.Context, number int, row, rows int64) error {
-	b := &seedBatch{urls: r.urls, part: number, row: row, rows: rows, done: make(chan struct{})}
+// send sends what was added, with the position after it.
+func (r *seedReader) send(number int, row, rows int64) error {
+	urls := r.urls
 	r.urls = nil
-	select {
-	case r.queue <- b:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	go func() {
-		defer close(b.done)
-		if len(b.urls) > 0 {
-			b.results, b.err = r.client.Add(ctx, b.urls)
+	return r.hand(func(ctx context.Context) (*seedBatch, error) {
+		b := &seedBatch{urls: len(urls), part: number, row: row, rows: rows}
+		if len(urls) == 0 {
+			return b, nil
 		}
-	}()
-	return nil
+		var err error
+		b.results, err = r.client.Add(ctx, urls)
+		return b, err
+	})
 }

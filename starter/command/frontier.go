@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/starter/frontier"
+	"github.com/urlake/urlake/workflows"
 )
 
 // frontierCommand returns "starter frontier".
@@ -23,7 +25,32 @@ func frontierCommand(g *global) *cobra.Command {
 			func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
 				return frontier.StartIngest(ctx, c, visits)
 			}, frontier.IngestProgress, frontier.PrintIngest),
+		migrateCommand(g),
 	)
+}
+
+// errDiffers is the end of a comparison that found differences; what they are is printed.
+var errDiffers = errors.New("the frontier differs from the tables")
+
+func migrateCommand(g *global) *cobra.Command {
+	cmd, in := frontier.MigrateCommand()
+	differs := false
+	cmd = startable(g, cmd, false, &in.Lake, func() error { return frontier.CheckMigrate(in) }, "the migration",
+		func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+			return frontier.StartMigrate(ctx, c, in)
+		}, frontier.MigrateProgress, func(w io.Writer, r *workflows.FrontierMigrateResult) {
+			frontier.PrintMigrate(w, r)
+			differs = r.Compared != nil && !r.Compared.Equal
+		})
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if err == nil && differs {
+			err = errDiffers
+		}
+		return err
+	}
+	return cmd
 }
 
 // startable completes a verb whose input has the lake at lake: it starts a workflow, and waits for

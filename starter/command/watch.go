@@ -73,6 +73,8 @@ workflow succeeds and 1 if it fails.`,
 				return watchMaintenance(cmd, g, c, run, frontier.SeedProgress, frontier.PrintSeed)
 			case "VisitedIngestWorkflow":
 				return watchMaintenance(cmd, g, c, run, frontier.IngestProgress, frontier.PrintIngest)
+			case "FrontierMigrateWorkflow":
+				return watchMaintenance(cmd, g, c, run, frontier.MigrateProgress, frontier.PrintMigrate)
 			case "RebuildWorkflow":
 				return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
 			case "VerifyWorkflow":

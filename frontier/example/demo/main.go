@@ -100,6 +100,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(d.path("redis"), 0o777); err != nil {
 		return err
 	}
+	if d.frontier, err = supervise.FreeAddress(); err != nil {
+		return err
+	}
 	defer func() {
 		if ctx.Err() != nil {
 			d.say("\nStopping.\n")
@@ -187,7 +190,8 @@ func (d *demo) until(ctx context.Context, what string, p *supervise.Process, rea
 
 // tool runs a program of urlake, prints what it prints, and waits for it.
 func (d *demo) tool(ctx context.Context, name string, args ...string) error {
-	d.say("$ %s %s\n", name, strings.Join(args, " "))
+	short := strings.NewReplacer(d.lake, "LAKE", d.path("lake"), "LAKE", "http://"+d.frontier, "FRONTIER")
+	d.say("$ %s %s\n", name, short.Replace(strings.Join(args, " ")))
 	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, name), args...)
 	cmd.Env = append(os.Environ(), "TEMPORAL_ADDRESS="+d.temporal)
 	var errs strings.Builder
@@ -197,7 +201,11 @@ func (d *demo) tool(ctx context.Context, name string, args ...string) error {
 		d.say("  %s\n", strings.TrimRight(line, "\n"))
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", name, args[0], err, errs.String())
+		err = fmt.Errorf("%s %s: %w", name, args[0], err)
+		for line := range strings.Lines(errs.String()) {
+			err = errors.Join(err, errors.New(strings.TrimSpace(line)))
+		}
+		return err
 	}
 	d.say("\n")
 	return nil
@@ -253,16 +261,12 @@ func (d *demo) seedLake(ctx context.Context) error {
 	if err := os.WriteFile(list, []byte(strings.Join(sites.Seeds, "\n")+"\n"), 0o666); err != nil {
 		return err
 	}
-	d.say("Redis, Temporal, a worker, a read server and the test sites run. A lake gets the seeds:\n\n")
+	d.say("Redis, Temporal, a worker, a read server and the test sites run.\n\n  LAKE      %s\n", d.lake)
+	d.say("  FRONTIER  http://%s\n\nThe lake gets the seeds:\n\n", d.frontier)
 	return d.tool(ctx, "starter", "ingest", "--lake", d.lake, "--dataset", "seeds", "--wait", list)
 }
 
 func (d *demo) startFrontier(ctx context.Context) (err error) {
-	if d.frontier == "" {
-		if d.frontier, err = supervise.FreeAddress(); err != nil {
-			return err
-		}
-	}
 	d.frontierd, err = d.start("frontierd", filepath.Join(d.bin, "frontierd"), "--redis", "unix://"+filepath.Join(d.path("redis"), "s"),
 		"--data", d.path("frontier"), "--http", d.frontier, "--crawl-delay", d.delay.String(), "--lease", lease.String(), "--own", "2s",
 		"--tries", fmt.Sprint(tries), "--shards", "8")
@@ -297,7 +301,7 @@ func (d *demo) stats(ctx context.Context) (s stats, err error) {
 }
 
 func (d *demo) seedFrontier(ctx context.Context) error {
-	d.say("frontierd runs, at http://%s. The lake seeds it:\n\n", d.frontier)
+	d.say("frontierd runs. The lake seeds it:\n\n")
 	return d.tool(ctx, "starter", "frontier", "seed", "--lake", d.lake, "--dataset", "seeds", "--frontier", "http://"+d.frontier, "--wait")
 }
 
@@ -323,11 +327,14 @@ func (d *demo) crawl(ctx context.Context) error {
 		what string
 		do   func() error
 	}{
-		{60, "frontierd is killed, and started again", func() error { d.kill(d.frontierd); return d.startFrontier(ctx) }},
-		{110, "the crawler is killed, and another one begins; it gets what the first had when the leases end", func() error {
+		{45, "the crawler is killed, and another one begins; it gets what the first had when the leases end", func() error {
 			d.kill(d.crawler)
 			killed = append(killed, time.Now())
 			return d.startCrawler()
+		}},
+		{110, "frontierd is killed, and started again", func() error {
+			d.kill(d.frontierd)
+			return d.startFrontier(ctx)
 		}},
 	}
 	d.say("  seconds  requests   waiting  in work  visited\n")
@@ -396,5 +403,5 @@ func (d *demo) ingest(ctx context.Context) error {
 	if err := d.tool(ctx, "urlake", "find", d.path("lake"), "rules.test"); err != nil {
 		return err
 	}
-	return d.tool(ctx, "starter", "urls", "rules.test", "--lake", d.lake, "--dataset", "visits", "--format", "csv")
+	return d.tool(ctx, "starter", "urls", "rules.test", "--lake", d.lake, "--dataset", "visits", "--fields", "url,ts,extras", "--format", "ndjson")
 }

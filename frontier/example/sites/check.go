@@ -13,8 +13,7 @@ type Crawl struct {
 	// Delay is the frontier's, Tries how often it hands out a URL.
 	Delay time.Duration
 	Tries int
-	// Killed are the times at which the crawler was killed. What it had in hand is fetched again,
-	// and a new crawler knows no robots.txt.
+	// Killed are the times at which the crawler was killed. What it had in hand is fetched again.
 	Killed []time.Time
 }
 
@@ -72,7 +71,8 @@ func (w *Web) Check(c Crawl) Verdict {
 		switch {
 		case strings.HasSuffix(at, "/robots.txt") || strings.HasPrefix(at, "robots.far.test"):
 			v.Robots += len(got)
-			if most := max(want, 1) * (1 + len(c.Killed)); len(got) == 0 || len(got) > most {
+			most := max(want, 1) + len(c.Killed)
+			if len(got) == 0 || len(got) > most {
 				wrong("%s was fetched %d times, want 1 to %d", at, len(got), most)
 			}
 			continue
