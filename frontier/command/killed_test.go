@@ -14,8 +14,10 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +34,20 @@ import (
 // TestMain is frontierd itself if a test has started it as that.
 func TestMain(m *testing.M) {
 	if os.Getenv("FRONTIERD_TEST") == "1" {
+		if name := os.Getenv("URLAKE_BENCH_PROFILE"); name != "" {
+			f, err := os.Create(name)
+			if err != nil {
+				panic(err)
+			}
+			if err := pprof.StartCPUProfile(f); err != nil {
+				panic(err)
+			}
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+			cli.Run(ctx, New())
+			stop()
+			pprof.StopCPUProfile()
+			return
+		}
 		cli.Main(New())
 		return
 	}
@@ -92,6 +108,16 @@ func startDaemon(t testing.TB, log string, args ...string) *daemon {
 func (d *daemon) kill(t testing.TB) {
 	t.Helper()
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
+	}
+	<-d.exited
+	d.log.Close()
+}
+
+// stop ends the process as its user would.
+func (d *daemon) stop(t testing.TB) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
 	<-d.exited

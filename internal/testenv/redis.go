@@ -90,6 +90,9 @@ func NewRedisTCP(tb testing.TB, args ...string) *Redis {
 	return r
 }
 
+// PID is the process id of the running server.
+func (r *Redis) PID() int { return r.process.Pid }
+
 // Addr is where the server listens: a socket's path, or host:port.
 func (r *Redis) Addr() string { return r.address }
 
