@@ -38,6 +38,9 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	f.stop = stop
 	f.loop(run, o.Own/3, f.claimShards)
 	f.loop(run, time.Second, f.tick)
+	if o.AlarmWaiting > 0 {
+		f.loop(run, largestEvery, f.warnOfLarge)
+	}
 	if o.Exclusions != nil {
 		f.loop(run, o.Refresh, f.readExclusions)
 	}
