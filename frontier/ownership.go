@@ -106,7 +106,8 @@ func (f *Frontier) claimShards(ctx context.Context) (err error) {
 		share = (f.o.Shards + processes - 1) / processes
 	}
 	incarnation, asked := f.coord.Incarnation(ctx)
-	if err = errors.Join(err, asked); asked == nil {
+	err = errors.Join(err, f.away(asked))
+	if asked == nil {
 		if f.incarnation != "" && f.incarnation != incarnation {
 			for _, s := range f.all() {
 				s.doubtful.Store(true)
@@ -123,14 +124,24 @@ func (f *Frontier) claimShards(ctx context.Context) (err error) {
 			f.o.Log.Info("giving a shard to another process", "shard", n)
 			err = errors.Join(err, f.drop(s), s.coord.Disown(ctx))
 		case s != nil || have < share:
-			err = errors.Join(err, f.claimShard(ctx, n, s))
+			err = errors.Join(err, f.away(f.claimShard(ctx, n, s)))
 		default:
 			owner, asked := f.coord.Owner(ctx, n)
-			err = errors.Join(err, asked)
+			err = errors.Join(err, f.away(asked))
 			f.setOwner(n, owner)
 		}
 	}
 	return err
+}
+
+// away logs an error of Redis, and returns any other: of a cluster one node may be away while the
+// others answer.
+func (f *Frontier) away(err error) error {
+	if !errors.Is(err, coord.ErrRedis) {
+		return err
+	}
+	f.o.Log.Error(err.Error())
+	return nil
 }
 
 func (f *Frontier) setOwner(n int, owner string) {
