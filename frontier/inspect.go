@@ -32,8 +32,8 @@ type SeenState struct {
 	Owner string
 }
 
-// Seen says whether a URL was ever added to a crawl, and what became of it. Key is the queue's, if
-// it is not the domain.
+// Seen says whether a URL was ever added to a crawl and not deleted, and what became of it. Key is
+// the queue's, if it is not the domain.
 func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 	n, err := urlnorm.New(f.list, urlnorm.Options{})
 	if err != nil {
@@ -48,8 +48,7 @@ func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 		return SeenState{Owner: f.owner(f.shardOf(e.Queue))}, err
 	}
 	defer release()
-	crawl, _, _ = strings.Cut(e.Queue, "\x00")
-	st, ok, err := s.files.Seen(crawl, e.URL)
+	st, ok, err := s.files.Seen(e.Queue, e.URL)
 	got := SeenState{URL: e.URL, Seen: ok, Settled: st.Settled, Status: st.Status}
 	if st.Time > 0 {
 		got.Fetched = time.Unix(int64(st.Time), 0).UTC()
@@ -158,7 +157,8 @@ func (f *Frontier) Queue(ctx context.Context, crawl, key string) (QueueState, er
 		return QueueState{}, err
 	}
 	q := QueueState{Crawl: crawl, Delay: f.o.Delay, Paused: set.Paused}
-	q.Waiting, q.Leased = s.files.Queue(name)
+	counts, _ := s.files.Count(crawl, name)
+	q.Waiting, q.Leased = counts.Waiting(), counts.Leased()
 	if set.HasDelay {
 		q.Delay = set.Delay
 	}
@@ -197,8 +197,8 @@ func (f *Frontier) ChangeQueue(ctx context.Context, crawl, key string, c QueueCh
 		}
 	}
 	if c.Pause != nil {
-		waiting, _ := s.files.Queue(name)
-		if err := s.coord.Pause(ctx, name, *c.Pause, f.now(), waiting > 0); err != nil {
+		counts, _ := s.files.Count(crawl, name)
+		if err := s.coord.Pause(ctx, name, *c.Pause, f.now(), counts.Waiting() > 0); err != nil {
 			return err
 		}
 		f.notify()
@@ -226,6 +226,7 @@ func (f *Frontier) Stats() (sum Stats) {
 		sum.Pending += st.Pending
 		sum.Leased += st.Leased
 		sum.Later += st.Later
+		sum.Done += st.Done
 		sum.Visits += st.Visits
 		sum.Memory += st.Memory
 		sum.Runs += st.Runs

@@ -163,7 +163,9 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		return nil, err
 	}
-	files, torn, err := shard.Open(dir, f.o.Shard)
+	o := f.o.Shard
+	o.Now = f.o.Now
+	files, torn, err := shard.Open(dir, o)
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
@@ -179,7 +181,15 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 
 // resume tells the files which leases there are, and Redis which queues have something waiting.
 func (f *Frontier) resume(ctx context.Context, s *owned) error {
-	s.files.Promote(f.now())
+	for more := true; more; {
+		var err error
+		if _, more, err = s.files.Promote(f.now()); err != nil {
+			return err
+		}
+		if err := s.files.Upkeep(); err != nil { // what is due may be more than memory has room for
+			return err
+		}
+	}
 	leases, err := s.coord.Leases(ctx)
 	if err != nil {
 		return err
@@ -205,14 +215,18 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 	if _, err := s.coord.Settle(ctx, 0, stale); err != nil {
 		return err
 	}
-	s.files.Resumed()
+	if err := s.files.Resumed(); err != nil {
+		return err
+	}
 	var waiting []string
-	s.files.Queues(func(name string, pending, _ int64) bool {
-		if pending > 0 {
-			waiting = append(waiting, name)
-		}
-		return true
-	})
+	for _, crawl := range s.files.Crawls() {
+		s.files.Queues(crawl, func(name string, c shard.Counts) bool {
+			if c.Waiting() > 0 {
+				waiting = append(waiting, name)
+			}
+			return true
+		})
+	}
 	return s.coord.Wake(ctx, f.now(), waiting)
 }
 
