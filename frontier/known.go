@@ -36,8 +36,8 @@ type KnownURL struct {
 	Tries    uint32
 	Metadata []byte
 	// Created is when the URL was added, Due from when on it may be fetched, zero if it is settled
-	// or could be fetched already. Fetched and Status are those of the last fetch, zero if there was
-	// none.
+	// or could be fetched already. Fetched and Status are those of the last fetch, zero if there
+	// was none.
 	Created, Due, Fetched time.Time
 	Status                uint16
 }

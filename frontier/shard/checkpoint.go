@@ -121,8 +121,8 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 	return segment, visits, s.recount()
 }
 
-// recount counts the URLs of each queue. A queue is named by a run, by a leased entry, or, if all of
-// its entries were leased and then settled since the checkpoint, by the journal.
+// recount counts the URLs of each queue. A queue is named by a run or by a leased entry. If all of
+// its entries were leased, and were settled since the checkpoint, the journal names it.
 func (s *Shard) recount() error {
 	for _, r := range slices.Concat(s.waiting, s.rest) {
 		for i := range r.queues {

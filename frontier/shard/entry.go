@@ -168,7 +168,7 @@ func parseQueued(d *codec.Decoder, file string) (Entry, error) {
 	return parseEntry(d.Rest(), queue, file)
 }
 
-// The kinds of records of a shard's journal. Each has the whole entry that the URL has from then on.
+// The kinds of records of a shard's journal. The entry is what the URL has from then on.
 const (
 	recordWait    = 'A' // queue and entry: the URL was added, updated, or is back
 	recordSettled = 'S' // queue and entry: the URL was updated and is not to be fetched

@@ -44,8 +44,8 @@ type memoryQueue struct {
 	id      QueueID
 	name    string
 	classes []class
-	// gone says, once the batch is frozen, how many of the classes and of the entries after the head
-	// of the next class were taken: the lists themselves are read by who writes them.
+	// gone says, once the batch is frozen, how many classes were taken, goneOfNext how many entries
+	// after the head of the next class. The lists themselves do not change: they are being written.
 	gone, goneOfNext int
 }
 

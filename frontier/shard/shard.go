@@ -84,9 +84,10 @@ type Shard struct {
 	merging bool
 	// deleted are entries that were leased and were deleted since a batch was frozen.
 	deleted []*Entry
-	// unnamed counts, while the shard is opened, the URLs of queues whose names come in the journal.
-	unnamed map[tag]*Counts
+	// opening says that the shard is being opened. Unnamed then counts the URLs of queues whose
+	// names come in the journal.
 	opening bool
+	unnamed map[tag]*Counts
 	next    uint64 // the number of the next entry
 	files   uint64 // the number of the last file
 	// memory is about how many bytes entries take in the batch.
