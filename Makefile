@@ -1,5 +1,5 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
-.PHONY: build tools demo test levels weakhash race soak fixtures check bench bench-serve bench-frontier assembly profile fuzz clean
+.PHONY: build tools demo demo-crawl test levels weakhash race soak fixtures check bench bench-serve bench-frontier assembly profile fuzz clean
 GO ?= go
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
@@ -7,13 +7,15 @@ TOOLS := $(SERVICES) $(LINTERS) bin/workflowcheck
 # Makes the tool $@ in the module that lists it as a tool.
 tool = @echo "building $@ (once)"; $(GO) build -C $(1) -o $(CURDIR)/bin/ $$($(GO) list -C $(1) tool | grep '/$(@F)$$') && touch $@
 
-build: ; $(GO) build -o bin/ . ./worker ./starter ./serve ./frontier/frontierd
+build: ; $(GO) build -o bin/ . ./worker ./starter ./serve ./frontier/frontierd ./frontier/example/crawler
 tools: $(TOOLS)
 # Linters are a module of their own, so that their dependencies do not change the services under
 # test.
 $(LINTERS): deploy/lint/go.mod deploy/lint/go.sum ; $(call tool,deploy/lint)
 bin/%: deploy/go.mod deploy/go.sum ; $(call tool,deploy)
 demo: build ; @command -v temporal >/dev/null || $(MAKE) -s --no-print-directory bin/temporal; bin/starter demo $(DEMO_ARGS)
+# Crawls test sites, from the URLs of a lake to a dataset of visits: docs/frontier.md.
+demo-crawl: build ; @command -v temporal >/dev/null || $(MAKE) -s --no-print-directory bin/temporal; $(GO) run ./frontier/example/demo $(DEMO_ARGS)
 test: build $(SERVICES) ; deploy/test
 # The tests of packages with assembly at each CPU level that the code can choose.
 levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)

@@ -20,6 +20,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/export/postgres"
+	"github.com/urlake/urlake/frontier/feed"
+	"github.com/urlake/urlake/frontier/migrate"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -130,11 +132,15 @@ func finalError(err error) error {
 	var stays *publish.MoveError
 	var format *codec.FormatError
 	var exported *postgres.InputError
+	var fed *feed.InputError
+	var migrated *migrate.InputError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &format) && strings.HasPrefix(format.Key, "staging/") && (format.Found > format.Known || format.Member != ""):
 		return err // a worker of the version that wrote it may take the next attempt
+	case errors.As(err, &fed), errors.As(err, &migrated):
+		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	case errors.As(err, &exported):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	case errors.As(err, &input):

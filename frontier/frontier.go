@@ -32,6 +32,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/robotstore"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -42,8 +43,20 @@ type Options struct {
 	Dir string
 	// Shards is fixed when the frontier is made.
 	Shards int
-	// Delay is the time between two URLs of a queue, unless the queue has its own.
+	// Delay is the time between two URLs of a key, unless the key has its own.
 	Delay time.Duration
+	// QueueBy is what URLs without a key are grouped by: ByDomain, which is the default, or ByHost.
+	QueueBy string
+	// MaxWaiting is how many URLs may wait in a queue whose key has no cap, 0 for any number.
+	MaxWaiting int64
+	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty for
+	// what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
+	RobotsAgent    string
+	MaxRobotsDelay time.Duration
+	// Exclusions, if it is set, returns what must not be fetched, the same value as before if that
+	// did not change. It is called when the frontier starts, and again every Refresh.
+	Exclusions func(context.Context) (Exclusions, error)
+	Refresh    time.Duration
 	// Lease is how long a claim lasts.
 	Lease time.Duration
 	// Tries is how often a URL is handed out before it is settled as failed.
@@ -88,6 +101,7 @@ type Frontier struct {
 	incarnation string
 	turn        atomic.Uint32 // the shard at which the next claim begins
 	woken       chan struct{} // closed when a queue wakes, and replaced
+	exclusions  exclusions
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -108,10 +122,15 @@ type owned struct {
 	// doubtful says that a change may have reached Redis or not. The shard is opened again, which
 	// makes its files and Redis agree.
 	doubtful atomic.Bool
-	// use is held while requests work on the shard.
-	use sync.RWMutex
-	// failures counts for each queue the URLs that failed one after the other.
-	failures sync.Map
+	// use is held while something works on the shard, and gate while that may change what it has; a
+	// snapshot closes the gate.
+	use, gate sync.RWMutex
+	// changing is held while settings of keys are changed.
+	changing sync.Mutex
+	domains  domains
+	robots   *robotstore.Store
+	// robotsChanging is held while a robots.txt is replaced, before changing.
+	robotsChanging sync.Mutex
 }
 
 // notify wakes the claims that wait.
@@ -170,16 +189,17 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	out := f.excluded()
 	results := make([]AddResult, len(urls))
 	entries := make([][]shard.Entry, f.o.Shards)
 	places := make([][]int, f.o.Shards)
 	for i := range urls {
-		e, reason := f.entry(n, &urls[i])
+		e, reason := f.entry(n, &urls[i], out)
 		if reason != "" {
 			results[i] = AddResult{Rejected, reason}
 			continue
 		}
-		s := f.shardOf(e.Queue)
+		s := f.shardOf(keyOf(e.Queue))
 		entries[s] = append(entries[s], e)
 		places[s] = append(places[s], i)
 	}
@@ -200,20 +220,14 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 			continue
 		}
 		for i, status := range statuses {
-			results[places[s][i]].Result = Added
-			switch status {
-			case shard.Known:
-				results[places[s][i]].Result = Known
-			case shard.Updated:
-				results[places[s][i]].Result = Updated
-			}
+			results[places[s][i]] = addResult(status)
 		}
 	}
 	return results, errors.Join(errs...)
 }
 
-// entry makes an entry of a URL, or says why there is none.
-func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL) (e shard.Entry, reason string) {
+// entry makes an entry of a URL that is not excluded, or says why there is none.
+func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard.Entry, reason string) {
 	parsed, err := n.Parse([]byte(u.URL))
 	if err != nil {
 		var reject *urlnorm.RejectError
@@ -222,12 +236,18 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL) (e shard.Entry, reason s
 		}
 		return e, err.Error()
 	}
+	if out != nil && out.URL(&parsed, f.now()) {
+		return e, ReasonExcluded
+	}
 	crawl, key := u.Crawl, u.Key
 	if crawl == "" {
 		crawl = DefaultCrawl
 	}
 	if key == "" {
 		key = parsed.Domain
+		if f.o.QueueBy == ByHost {
+			key = parsed.Host
+		}
 	}
 	e = shard.Entry{
 		URL: parsed.String(), Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata, Update: u.Update, Settled: u.Done,
@@ -265,7 +285,7 @@ func (f *Frontier) add(ctx context.Context, number int, entries []shard.Entry) (
 		return nil, err
 	}
 	defer release()
-	statuses, done, err := s.files.Add(entries)
+	statuses, done, err := s.addAllowed(entries)
 	if err == nil {
 		err = s.files.Commit()
 	}
@@ -294,6 +314,8 @@ type Claim struct {
 	Tries    uint32
 	Metadata []byte
 	Expires  time.Time
+	// Robots is until when the frontier has the robots.txt of the URL's host, zero if it has none.
+	Robots time.Time
 }
 
 // ClaimRequest says what to claim.
@@ -341,31 +363,12 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 
 // giveBack ends leases that nobody has, and lets their URLs wait again.
 func (f *Frontier) giveBack(ctx context.Context, claims []Claim) error {
-	ctx = context.WithoutCancel(ctx)
-	leases := map[int][]coord.Lease{}
+	leases := make([]string, len(claims))
 	for i := range claims {
-		number, l, _ := f.parseLease(claims[i].Lease)
-		leases[number] = append(leases[number], l)
+		leases[i] = claims[i].Lease
 	}
-	var errs []error
-	for number, part := range leases {
-		errs = append(errs, func() error {
-			s, release, err := f.use(number)
-			if err != nil {
-				return err
-			}
-			defer release()
-			live, err := s.coord.Settle(ctx, f.now(), part)
-			var ended []coord.Lease
-			for i, ok := range live {
-				if ok {
-					ended = append(ended, part[i])
-				}
-			}
-			return f.back(ctx, s, ended, err)
-		}())
-	}
-	return errors.Join(errs...)
+	_, err := f.Release(ctx, leases)
+	return err
 }
 
 // back lets the URLs of leases that are over wait again. Failed is the error of ending them.
@@ -402,6 +405,9 @@ func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, n
 		case err != nil:
 			return claims, next, err
 		}
+		if err := f.noteRobots((first+i)%f.o.Shards, got); err != nil {
+			f.o.Log.Error(err.Error()) // the clients fetch them again
+		}
 		claims = append(claims, got...)
 		if at >= 0 && (next < 0 || at < next) {
 			next = at
@@ -421,15 +427,16 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
-	queues, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.o.Delay)
-	if err != nil || len(queues) == 0 {
+	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.o.Delay)
+	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
 	until := now + f.o.Lease.Milliseconds()
 	var leases []coord.Lease
 	var empty []string
-	for _, queue := range queues {
-		taken, left, err := s.files.Take(queue, min(r.PerQueue, n-len(claims)))
+	for _, key := range keys {
+		queue := shard.QueueName(r.Crawl, key)
+		taken, left, err := f.take(s, queue, min(r.PerQueue, n-len(claims)))
 		if err != nil {
 			s.doubtful.Store(true) // those that were taken have no leases
 			return nil, 0, err
@@ -438,22 +445,28 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 			l := coord.Lease{Token: rand.Uint64(), Seq: e.Seq, Queue: queue}
 			leases = append(leases, l)
 			claims = append(claims, Claim{
-				Lease: formatLease(number, l), URL: e.URL, Crawl: r.Crawl, Key: queue[len(r.Crawl)+1:], Depth: e.Depth,
+				Lease: formatLease(number, l), URL: e.URL, Crawl: r.Crawl, Key: key, Depth: e.Depth,
 				Priority: e.Priority, Tries: e.Tries, Metadata: e.Metadata, Expires: time.UnixMilli(until),
 			})
 		}
 		if left == 0 {
-			empty = append(empty, queue)
+			empty = append(empty, key)
 		}
 	}
-	if err := s.coord.Lease(ctx, r.Crawl, now, until, leases, empty); err != nil {
+	if err := s.coord.Lease(ctx, r.Crawl, until, leases, empty); err != nil {
 		// Whether Redis has the leases is not known. They end, and nobody else gets the URLs
 		// before.
 		return nil, 0, err
 	}
 	// What was added to a queue after it was found empty has woken it before it was taken out.
+	for i, key := range empty {
+		empty[i] = shard.QueueName(r.Crawl, key)
+	}
 	if err := f.wakeAgain(ctx, s, empty); err != nil {
 		return nil, 0, err
+	}
+	if len(claims) == 0 {
+		return nil, now, nil // others may be ready
 	}
 	return claims, -1, nil
 }
@@ -462,7 +475,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 func (f *Frontier) wakeAgain(ctx context.Context, s *owned, queues []string) error {
 	var waiting []string
 	for _, queue := range queues {
-		if c, _ := s.files.Count("", queue); c.Waiting() > 0 {
+		if pending, _ := s.files.Queue(queue); pending > 0 && !s.domains.isHidden(keyOf(queue)) {
 			waiting = append(waiting, queue)
 		}
 	}
@@ -484,7 +497,7 @@ func (f *Frontier) parseLease(s string) (number int, l coord.Lease, ok bool) {
 	}
 	number = int(binary.BigEndian.Uint16(b))
 	l = coord.Lease{Token: binary.BigEndian.Uint64(b[2:]), Seq: binary.BigEndian.Uint64(b[10:]), Queue: string(b[18:])}
-	return number, l, number < f.o.Shards && number == f.shardOf(l.Queue)
+	return number, l, number < f.o.Shards && number == f.shardOf(keyOf(l.Queue))
 }
 
 // Outcome is what came of a claim.
@@ -495,8 +508,11 @@ type Outcome struct {
 	Error  string
 	// Content and Redirect are kept with the visit.
 	Content, Redirect string
-	// RetryAfter is how long the server wants to be left alone, 0 if it did not say.
+	// RetryAfter is how long the server is to be left alone, 0 if nobody said.
 	RetryAfter time.Duration
+	// Final says that the URL is not to be fetched again, whatever came of it: robots.txt forbids
+	// it, say.
+	Final bool
 	// Refetch is when a URL that is settled waits again, zero for never.
 	Refetch time.Time
 }
@@ -520,7 +536,9 @@ const (
 )
 
 // retries says that a URL with such an outcome is to be fetched again.
-func (o *Outcome) retries() bool { return o.Status == 0 || o.Status == 429 || o.Status >= 500 }
+func (o *Outcome) retries() bool {
+	return !o.Final && (o.Status == 0 || o.Status == 429 || o.Status >= 500)
+}
 
 // Settle reports what came of claims, and returns a result for each in order. After an error some
 // may have been settled.
@@ -560,19 +578,22 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	live, err := s.coord.Settle(ctx, now, leases)
+	reports := make([]coord.Report, len(leases))
+	for i := range reports {
+		reports[i] = outcomes[places[i]].report()
+	}
+	live, err := s.coord.Settle(ctx, now, leases, reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
 		return err
 	}
 	var woken []string
-	off := map[string]int64{}
 	for i, l := range leases {
 		if !live[i] {
 			continue
 		}
 		o := &outcomes[places[i]]
-		retried, wake, err := f.settleOne(s, l, o, now, off)
+		retried, wake, err := f.settleOne(s, l, o, now)
 		if errors.Is(err, errReplaced) {
 			continue // its result is Ended
 		}
@@ -591,9 +612,6 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	if err := s.files.Commit(); err != nil {
 		return err
 	}
-	if err := s.coord.PutOff(ctx, off); err != nil {
-		return err
-	}
 	if err := f.wake(ctx, s, woken); err != nil {
 		return err
 	}
@@ -608,6 +626,7 @@ func (f *Frontier) wake(ctx context.Context, s *owned, queues []string) error {
 	if len(queues) == 0 {
 		return nil
 	}
+	s.domains.note(queues)
 	if err := s.coord.Wake(ctx, f.now(), queues); err != nil {
 		s.doubtful.Store(true) // they wait, and nothing else would wake them
 		return err
@@ -616,27 +635,13 @@ func (f *Frontier) wake(ctx context.Context, s *owned, queues []string) error {
 	return nil
 }
 
-// settleOne settles one lease in the files. Off gets when its queue may be fetched from again.
-func (f *Frontier) settleOne(s *owned, l coord.Lease, o *Outcome, now int64, off map[string]int64) (retried, wake bool, err error) {
+// settleOne settles one lease in the files.
+func (f *Frontier) settleOne(s *owned, l coord.Lease, o *Outcome, now int64) (retried, wake bool, err error) {
 	e, ok := s.files.Leased(l.Seq)
 	if !ok {
 		return false, false, errReplaced
 	}
 	retried = o.retries() && int(e.Tries)+1 < f.o.Tries
-	failures := 0
-	if o.retries() {
-		v, _ := s.failures.LoadOrStore(l.Queue, new(atomic.Int32))
-		failures = int(v.(*atomic.Int32).Add(1))
-	} else {
-		s.failures.Delete(l.Queue)
-	}
-	wait := o.RetryAfter
-	if wait == 0 && failures > 0 {
-		wait = min(f.o.Delay<<min(failures, 10), time.Hour)
-	}
-	if wait > 0 {
-		off[l.Queue] = max(off[l.Queue], now+wait.Milliseconds())
-	}
 	if retried {
 		wake, ok, err = s.files.Back(l.Seq, 0)
 	} else {
@@ -720,10 +725,11 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return err
 	}
 	ended, err := s.coord.Expire(ctx, now)
-	if err := f.back(ctx, s, ended, err); err != nil {
+	if err := errors.Join(f.back(ctx, s, ended, err), s.forgetRobots(now)); err != nil {
 		return err
 	}
-	return s.coord.Forget(ctx, now)
+	s.domains.cursor, err = s.coord.Forget(ctx, now, s.domains.cursor)
+	return err
 }
 
 // upkeep writes the memory of shards to files. A shard whose files failed, or that is doubtful, is
@@ -731,7 +737,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 func (f *Frontier) upkeep(ctx context.Context) (err error) {
 	for _, s := range f.all() {
 		func() {
-			_, release, used := f.use(s.number)
+			_, release, used := f.hold(s.number)
 			if used != nil {
 				return
 			}

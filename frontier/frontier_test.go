@@ -79,7 +79,7 @@ func TestAnHourOfPoliteness(t *testing.T) {
 	add(t, f, frontier.Added, urls...)
 	begin := c.now()
 	slow := 7 * time.Second
-	if err := f.ChangeQueue(t.Context(), "", "site0.example", frontier.QueueChange{Delay: &slow}); err != nil {
+	if err := f.ChangeDomain(t.Context(), "site0.example", frontier.DomainChange{Delay: &slow}); err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
@@ -187,9 +187,9 @@ func TestQueuesAreControlled(t *testing.T) {
 	const key = "example.com"
 	n := 0
 	next := func() frontier.URL { n++; return frontier.URL{URL: fmt.Sprintf("https://example.com/%d", n)} }
-	change := func(ch frontier.QueueChange) {
+	change := func(ch frontier.DomainChange) {
 		t.Helper()
-		if err := f.ChangeQueue(t.Context(), "", key, ch); err != nil {
+		if err := f.ChangeDomain(t.Context(), key, ch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,22 +211,22 @@ func TestQueuesAreControlled(t *testing.T) {
 		f = start(t, server, o)
 	}
 	yes, no, hour, ten := true, false, time.Hour, 10*time.Second
-	change(frontier.QueueChange{Pause: &yes})
+	change(frontier.DomainChange{Pause: &yes})
 	add(t, f, frontier.Added, next(), next(), next(), next(), next())
 	claims(0)
 	again()
 	claims(0)
-	change(frontier.QueueChange{Pause: &no})
+	change(frontier.DomainChange{Pause: &no})
 	claims(1)
 	claims(0)
 	c.pass(time.Second)
-	change(frontier.QueueChange{Block: &hour})
+	change(frontier.DomainChange{Block: &hour})
 	again()
 	c.pass(59 * time.Minute)
 	claims(0)
 	c.pass(time.Minute)
 	claims(1)
-	change(frontier.QueueChange{Delay: &ten})
+	change(frontier.DomainChange{Delay: &ten})
 	c.pass(time.Second)
 	claims(1)
 	c.pass(9 * time.Second)
@@ -237,7 +237,7 @@ func TestQueuesAreControlled(t *testing.T) {
 	// The queue becomes empty, and keeps its time.
 	c.pass(10 * time.Second)
 	claims(1)
-	q, err := f.Queue(t.Context(), "", key)
+	q, err := f.Domain(t.Context(), key)
 	if err != nil || q.Waiting != 0 || q.Delay != ten || !q.Next.Equal(c.now().Add(ten)) {
 		t.Fatalf("%+v, %v", q, err)
 	}

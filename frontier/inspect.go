@@ -1,7 +1,6 @@
 package frontier
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -39,13 +38,13 @@ func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 	if err != nil {
 		return SeenState{}, err
 	}
-	e, reason := f.entry(n, &URL{URL: url, Crawl: crawl, Key: key})
+	e, reason := f.entry(n, &URL{URL: url, Crawl: crawl, Key: key}, nil)
 	if reason != "" {
 		return SeenState{}, fmt.Errorf("%w: %s", ErrURL, reason)
 	}
-	s, release, err := f.use(f.shardOf(e.Queue))
+	s, release, err := f.use(f.shardOf(keyOf(e.Queue)))
 	if err != nil {
-		return SeenState{Owner: f.owner(f.shardOf(e.Queue))}, err
+		return SeenState{Owner: f.owner(f.shardOf(keyOf(e.Queue)))}, err
 	}
 	defer release()
 	st, ok, err := s.files.Seen(e.Queue, e.URL)
@@ -129,81 +128,6 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 		b = codec.AppendUvarint(b, uint64(n))
 	}
 	return string(b), nil
-}
-
-// QueueState is what there is of a queue.
-type QueueState struct {
-	Crawl           string
-	Waiting, Leased int64
-	Delay           time.Duration
-	Paused          bool
-	// Next is from when on the queue may be fetched from, zero if there is nothing to wait for.
-	Next time.Time
-}
-
-// Queue returns what there is of a queue.
-func (f *Frontier) Queue(ctx context.Context, crawl, key string) (QueueState, error) {
-	if crawl == "" {
-		crawl = DefaultCrawl
-	}
-	name := shard.QueueName(crawl, key)
-	s, release, err := f.use(f.shardOf(name))
-	if err != nil {
-		return QueueState{}, err
-	}
-	defer release()
-	set, err := s.coord.Settings(ctx, name)
-	if err != nil {
-		return QueueState{}, err
-	}
-	q := QueueState{Crawl: crawl, Delay: f.o.Delay, Paused: set.Paused}
-	counts, _ := s.files.Count(crawl, name)
-	q.Waiting, q.Leased = counts.Waiting(), counts.Leased()
-	if set.HasDelay {
-		q.Delay = set.Delay
-	}
-	if set.Next > f.now() {
-		q.Next = time.UnixMilli(set.Next).UTC()
-	}
-	return q, nil
-}
-
-// QueueChange is what to change of a queue; nil leaves it.
-type QueueChange struct {
-	// Delay is the time between two URLs, Block how long from now on there are none.
-	Delay, Block *time.Duration
-	Pause        *bool
-}
-
-// ChangeQueue changes what holds for a queue, whether anything waits in it or not.
-func (f *Frontier) ChangeQueue(ctx context.Context, crawl, key string, c QueueChange) error {
-	if crawl == "" {
-		crawl = DefaultCrawl
-	}
-	name := shard.QueueName(crawl, key)
-	s, release, err := f.use(f.shardOf(name))
-	if err != nil {
-		return err
-	}
-	defer release()
-	if c.Delay != nil {
-		if err := s.coord.SetDelay(ctx, name, *c.Delay); err != nil {
-			return err
-		}
-	}
-	if c.Block != nil {
-		if err := s.coord.PutOff(ctx, map[string]int64{name: f.now() + c.Block.Milliseconds()}); err != nil {
-			return err
-		}
-	}
-	if c.Pause != nil {
-		counts, _ := s.files.Count(crawl, name)
-		if err := s.coord.Pause(ctx, name, *c.Pause, f.now(), counts.Waiting() > 0); err != nil {
-			return err
-		}
-		f.notify()
-	}
-	return nil
 }
 
 // Stats counts what the shards of this process have.

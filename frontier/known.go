@@ -75,7 +75,7 @@ func (f *Frontier) Crawls() []string {
 func (f *Frontier) CrawlStats(crawl, key string) (sum CrawlStats) {
 	crawl, queue := names(crawl, key)
 	for _, s := range f.all() {
-		if queue != "" && f.shardOf(queue) != s.number {
+		if queue != "" && f.shardOf(key) != s.number {
 			continue
 		}
 		if s, release, err := f.use(s.number); err == nil {
@@ -128,7 +128,7 @@ func (f *Frontier) URLs(crawl, key, cursor string, yield func(KnownURL) bool) (n
 		return "", err
 	}
 	for ; number < f.o.Shards; number, after = number+1, (shard.Cursor{}) {
-		if queue != "" && f.shardOf(queue) != number {
+		if queue != "" && f.shardOf(key) != number {
 			continue
 		}
 		for more := true; more; {
@@ -197,11 +197,11 @@ func (f *Frontier) Find(crawl, key, url string) (k KnownURL, ok bool, err error)
 	if err != nil {
 		return k, false, err
 	}
-	e, reason := f.entry(n, &URL{URL: url, Crawl: crawl, Key: key})
+	e, reason := f.entry(n, &URL{URL: url, Crawl: crawl, Key: key}, nil)
 	if reason != "" {
 		return k, false, fmt.Errorf("%w: %s", ErrURL, reason)
 	}
-	s, release, err := f.use(f.shardOf(e.Queue))
+	s, release, err := f.use(f.shardOf(keyOf(e.Queue)))
 	if err != nil {
 		return k, false, err
 	}
@@ -234,7 +234,7 @@ func (f *Frontier) Purge(ctx context.Context, crawl, key string, before time.Tim
 		seconds = uint32(min(max(before.Unix(), 1), math.MaxUint32))
 	}
 	for number := range f.o.Shards {
-		if queue != "" && f.shardOf(queue) != number {
+		if queue != "" && f.shardOf(key) != number {
 			continue
 		}
 		got, failed := f.purge(ctx, number, crawl, queue, seconds)
@@ -279,14 +279,18 @@ func (f *Frontier) deleted(ctx context.Context, s *owned, crawl string, done *sh
 			return err
 		}
 		leases = slices.DeleteFunc(leases, func(l coord.Lease) bool { return !gone[l.Seq] })
-		if _, err := s.coord.Settle(ctx, 0, leases); err != nil {
+		if _, err := s.coord.Settle(ctx, 0, leases, nil, coord.Backoff{}); err != nil {
 			return err
 		}
 	}
 	if len(done.Idle) == 0 {
 		return nil
 	}
-	if err := s.coord.Lease(ctx, crawl, f.now(), 0, nil, done.Idle); err != nil {
+	keys := make([]string, len(done.Idle))
+	for i, name := range done.Idle {
+		keys[i] = keyOf(name)
+	}
+	if err := s.coord.Lease(ctx, crawl, 0, nil, keys); err != nil {
 		return err
 	}
 	// What was added in between has woken its queue before it was taken out.
@@ -303,7 +307,7 @@ func (f *Frontier) endTokenless(ctx context.Context, s *owned, ended []*shard.En
 	for i, e := range ended {
 		leases[i] = coord.Lease{Seq: e.Seq, Queue: e.Queue}
 	}
-	_, err := s.coord.Settle(ctx, 0, leases)
+	_, err := s.coord.Settle(ctx, 0, leases, nil, coord.Backoff{})
 	return err
 }
 

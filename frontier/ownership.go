@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,7 +22,15 @@ import (
 
 // New starts to serve the shards of a frontier that no other process owns.
 func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
+	if _, err := os.Stat(filepath.Join(o.Dir, RestoringName)); !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(err, fmt.Errorf("%s: a restore has not ended; run frontierd restore again", o.Dir))
+	}
 	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{})}
+	if o.Exclusions != nil {
+		if err := f.readExclusions(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := f.claimShards(ctx); err != nil {
 		return nil, errors.Join(err, f.giveUp(ctx))
 	}
@@ -28,7 +38,11 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	f.stop = stop
 	f.loop(run, o.Own/3, f.claimShards)
 	f.loop(run, time.Second, f.tick)
+	if o.Exclusions != nil {
+		f.loop(run, o.Refresh, f.readExclusions)
+	}
 	f.loop(run, 100*time.Millisecond, f.upkeep)
+	f.loop(run, time.Minute, func(context.Context) error { return f.sweepSnapshots() })
 	return f, nil
 }
 
@@ -77,7 +91,7 @@ func (f *Frontier) drop(s *owned) error {
 	f.mu.Unlock()
 	s.use.Lock()
 	defer s.use.Unlock()
-	return errors.Join(s.files.Close(), s.lock.Unlock())
+	return errors.Join(s.files.Close(), s.robots.Close(), s.lock.Unlock())
 }
 
 // claimShards keeps what this process owns, takes what nobody does, and gives up what is more than
@@ -155,26 +169,34 @@ func (f *Frontier) claimShard(ctx context.Context, n int, s *owned) error {
 	return nil
 }
 
+// ShardName is the folder of a shard.
+func ShardName(n int) string { return fmt.Sprintf("shard-%03d", n) }
+
 // open opens the files of a shard, and makes them and Redis agree. It is nil if the process that
 // had the shard before has the files still open.
 func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, err error) {
-	dir := filepath.Join(f.o.Dir, fmt.Sprintf("shard-%03d", n))
+	dir := filepath.Join(f.o.Dir, ShardName(n))
 	lock := flock.New(dir + ".lock")
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		return nil, err
 	}
-	o := f.o.Shard
-	o.Now = f.o.Now
-	files, torn, err := shard.Open(dir, o)
+	s = &owned{number: n, coord: c, lock: lock}
+	opts := f.o.Shard
+	opts.Now = f.o.Now
+	opts.Cap = func(queue string) int64 { return s.domains.cap(queue, f.maxWaiting()) }
+	files, torn, err := shard.Open(dir, opts)
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	if torn != nil {
 		f.o.Log.Warn("cut the end of a journal that was not written whole; nothing of it was acknowledged", "where", torn.String())
 	}
-	s = &owned{number: n, files: files, coord: c, lock: lock}
-	if err := f.resume(ctx, s); err != nil {
+	s.files = files
+	if err := s.openRobots(dir, f.o); err != nil {
 		return nil, errors.Join(err, files.Close(), lock.Unlock())
+	}
+	if err := errors.Join(s.loadDomains(ctx), f.resume(ctx, s)); err != nil {
+		return nil, errors.Join(err, files.Close(), s.robots.Close(), lock.Unlock())
 	}
 	return s, nil
 }
@@ -212,7 +234,7 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 			stale = append(stale, bySeq[seq])
 		}
 	}
-	if _, err := s.coord.Settle(ctx, 0, stale); err != nil {
+	if _, err := s.coord.Settle(ctx, 0, stale, nil, f.backoff()); err != nil {
 		return err
 	}
 	if err := s.files.Resumed(); err != nil {
@@ -220,6 +242,7 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 	}
 	var waiting []string
 	for _, crawl := range s.files.Crawls() {
+		s.domains.note([]string{shard.QueueName(crawl, "")})
 		s.files.Queues(crawl, func(name string, c shard.Counts) bool {
 			if c.Waiting() > 0 {
 				waiting = append(waiting, name)
@@ -233,8 +256,22 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 // now is the time in milliseconds since 1970.
 func (f *Frontier) now() int64 { return f.o.Now().UnixMilli() }
 
-// use returns the owned shard of a number, held until release is called.
+// use returns the owned shard of a number to work on until release is called.
 func (f *Frontier) use(n int) (s *owned, release func(), err error) {
+	if s, _, err = f.hold(n); err != nil {
+		return nil, nil, err
+	}
+	s.gate.RLock()
+	return s, s.leave, nil
+}
+
+func (s *owned) leave() {
+	s.gate.RUnlock()
+	s.use.RUnlock()
+}
+
+// hold returns the owned shard of a number, which is not closed until release is called.
+func (f *Frontier) hold(n int) (s *owned, release func(), err error) {
 	f.mu.RLock()
 	s = f.owned[n]
 	f.mu.RUnlock()
@@ -252,20 +289,16 @@ func (f *Frontier) use(n int) (s *owned, release func(), err error) {
 // mine says that no other process can own the shard yet.
 func (s *owned) mine() bool { return int64(time.Since(begin)) < s.until.Load() }
 
-func (f *Frontier) shardOf(queue string) int {
-	id := shard.IDOfQueue(queue)
+// shardOf returns the number of the shard that has all queues of a key.
+func (f *Frontier) shardOf(key string) int {
+	id := shard.IDOfQueue(key)
 	// The files of a shard are sorted by the first bytes; these are the last.
 	return int(binary.LittleEndian.Uint32(id[12:]) % uint32(f.o.Shards))
 }
 
-// Owner returns the name of the process that owns the shard of a queue, "" if this one does or none
-// is known.
-func (f *Frontier) Owner(crawl, key string) string {
-	if crawl == "" {
-		crawl = DefaultCrawl
-	}
-	return f.owner(f.shardOf(shard.QueueName(crawl, key)))
-}
+// Owner returns the name of the process that owns the shard of a key, "" if this one does or none is
+// known.
+func (f *Frontier) Owner(key string) string { return f.owner(f.shardOf(key)) }
 
 func (f *Frontier) owner(number int) string {
 	f.mu.RLock()

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/export/postgres"
+	"github.com/urlake/urlake/frontier/feed"
+	"github.com/urlake/urlake/frontier/migrate"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 )
@@ -95,8 +98,8 @@ func problemOf(err error) string {
 		return fmt.Sprintf("it is a JSON %s; use an object", typ.Value)
 	case errors.As(err, &typ):
 		field := typ.Field
-		for strings.HasPrefix(field, "Spec.") {
-			field = strings.TrimPrefix(field, "Spec.")
+		for field != "" && unicode.IsUpper(rune(field[0])) { // an embedded struct
+			_, field, _ = strings.Cut(field, ".")
 		}
 		return fmt.Sprintf("%s is a JSON %s; it has the Go type %s", field, typ.Value, typ.Type)
 	case err != nil:
@@ -113,6 +116,51 @@ func (in *PostgresExportInput) UnmarshalJSON(data []byte) error {
 		known := struct {
 			postgres.Spec
 			Deadline json.RawMessage `json:"deadline"`
+		}{}
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&known)
+	}
+	in.problem = problemOf(err)
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *CrawlSeedInput) UnmarshalJSON(data []byte) error {
+	type plain CrawlSeedInput // without this method
+	err := json.Unmarshal(data, (*plain)(in))
+	if err == nil {
+		known := struct {
+			feed.SeedSpec
+			Deadline json.RawMessage `json:"deadline"`
+			Resume   json.RawMessage `json:"resume"`
+		}{}
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(&known)
+	}
+	in.problem = problemOf(err)
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *VisitedIngestInput) UnmarshalJSON(data []byte) error {
+	type plain VisitedIngestInput // without this method
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	in.problem = problemOf(d.Decode((*plain)(in)))
+	return nil
+}
+
+// UnmarshalJSON is as for IngestInput.
+func (in *FrontierMigrateInput) UnmarshalJSON(data []byte) error {
+	type plain FrontierMigrateInput // without this method
+	err := json.Unmarshal(data, (*plain)(in))
+	if err == nil {
+		known := struct {
+			migrate.Spec
+			Deadline json.RawMessage `json:"deadline"`
+			Resume   json.RawMessage `json:"resume"`
 		}{}
 		d := json.NewDecoder(bytes.NewReader(data))
 		d.DisallowUnknownFields()

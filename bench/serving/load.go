@@ -254,7 +254,7 @@ func measure(ctx context.Context, name, program, dir string, work *workload, oth
 		}
 	}
 	f = new(figures)
-	if f.LookupRate, f.Lookup, err = p.load(ctx, connections(), func(i int, _ *rand.Rand) string { return work.lookups[i%paths] }); err != nil {
+	if f.LookupRate, f.Lookup, err = p.lookUp(ctx, dir, work); err != nil {
 		return nil, nil, err
 	}
 	page := fmt.Sprintf("/v1/domain/%s/datasets/%d/urls?limit=%d&offset=", work.largest, got.dataset, pageSize)
@@ -315,6 +315,14 @@ func (a *answers) equal(b *answers) error {
 		}
 	}
 	return nil
+}
+
+// lookUp requests the lookups of a workload: with wrk if the machine has it.
+func (p *process) lookUp(ctx context.Context, dir string, work *workload) (float64, latencies, error) {
+	if lookupClient() == wrkProgram {
+		return p.wrk(ctx, dir, work)
+	}
+	return p.load(ctx, connections(), func(i int, _ *rand.Rand) string { return work.lookups[i%paths] })
 }
 
 // load requests paths over several connections at once, and returns answers a second and latencies.

@@ -14,7 +14,9 @@
 // "go run -C bench ./serving memory" measures the memory of the read server alone instead, during a
 // mixed load of BENCH_RATE requests a second, 500, for BENCH_MINUTES, 60.
 //
-// The client shares the processors with the server. It needs Linux's /proc.
+// The client shares the processors with the server. Lookups are sent by wrk (Debian: wrk) if the
+// machine has it, else by a client in Go, which leaves less of the processors to the server. It
+// needs Linux's /proc.
 package main
 
 import (
@@ -181,8 +183,8 @@ func compare(ctx context.Context) (err error) {
 			all[name] = append(all[name], f)
 		}
 	}
-	fmt.Printf("%d rounds of %s a kind of request, %d connections for lookups, one for pages; medians of rounds; µs at the client; load average %s\n\n",
-		rounds, seconds(), connections(), loadAverage())
+	fmt.Printf("%d rounds of %s a kind of request, %d connections for lookups by %s, one for pages; medians of rounds; µs at the client; load average %s\n\n",
+		rounds, seconds(), connections(), lookupClient(), loadAverage())
 	fmt.Printf("%-26s %11s %7s %7s %8s %10s %9s %9s %9s\n", "", "lookups/s", "p50", "p95", "p99", "pages/s", "page p50", "p95", "RSS, MB")
 	for _, c := range contestants {
 		of := func(get func(*figures) float64) float64 { return medianOf(all[c.name], get) }

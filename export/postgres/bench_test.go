@@ -11,8 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
@@ -23,9 +26,13 @@ import (
 // number.
 const benchURLs = 400_000
 
-// BenchmarkExport exports a lake in a folder, and copies the same rows from a prepared file: the
-// share is of the same rows, tables, server and run. The lake's rows are read from Parquet, so all
-// of the export but the ingest is measured.
+// loads is how many chunks are loaded at once, as a worker with two processors does.
+const loads = 2
+
+// BenchmarkExport exports a lake in a folder, and copies the same rows from a prepared file by one
+// COPY: the share is of the same rows, tables, server and run. The lake's rows are read from
+// Parquet, so all of the export but the ingest is measured. A chunk has two million rows, so only
+// more of them are loaded by two connections.
 func BenchmarkExport(b *testing.B) {
 	n := benchURLs
 	if s := os.Getenv("URLAKE_BENCH_URLS"); s != "" {
@@ -53,15 +60,20 @@ func BenchmarkExport(b *testing.B) {
 			b.Fatal(err)
 		}
 		started := time.Now()
-		urls := int64(0)
+		var copied atomic.Int64
+		g, ctx := errgroup.WithContext(b.Context())
+		g.SetLimit(loads)
 		for i := range planned.Chunks {
-			l, err := Load(b.Context(), s.store, run, i, s.opt)
-			if err != nil {
-				b.Fatal(err)
-			}
-			urls += l.URLs
+			g.Go(func() error {
+				l, err := Load(ctx, s.store, run, i, s.opt)
+				copied.Add(l.URLs)
+				return err
+			})
 		}
-		loaded := time.Since(started)
+		if err := g.Wait(); err != nil {
+			b.Fatal(err)
+		}
+		loaded, urls := time.Since(started), copied.Load()
 		reference := copyPrepared(b, s, run, urls)
 		started = time.Now()
 		for i := range planned.Tables {
@@ -75,6 +87,7 @@ func BenchmarkExport(b *testing.B) {
 			b.Fatal(err)
 		}
 		rate := func(d time.Duration) float64 { return float64(urls) / d.Seconds() }
+		b.ReportMetric(float64(planned.Chunks), "chunks")
 		b.ReportMetric(rate(loaded), "urls/s")
 		b.ReportMetric(rate(reference), "copied/s")
 		b.ReportMetric(reference.Seconds()/loaded.Seconds(), "of-COPY")

@@ -106,9 +106,9 @@ var keepalive = map[string]string{
 	"tcp_user_timeout": "30000", "idle_in_transaction_session_timeout": "60000",
 }
 
-// connect connects to the target. Unqualified names are those of its schema. The error names
-// neither a password nor the DSN of a variable.
-func connect(ctx context.Context, t Target) (*pgx.Conn, error) {
+// Connect connects to the target for program. Unqualified names are those of its schema. The error
+// names neither a password nor the DSN of a variable; one that no retry mends is an *InputError.
+func Connect(ctx context.Context, t Target, program string) (*pgx.Conn, error) {
 	dsn := t.DSN
 	if err := CheckDSN(dsn); err != nil {
 		return nil, inputf("DSN: %v", err)
@@ -125,7 +125,7 @@ func connect(ctx context.Context, t Target) (*pgx.Conn, error) {
 		}
 		return nil, inputf("DSN: %v", err)
 	}
-	cfg.RuntimeParams["application_name"] = cmp.Or(cfg.RuntimeParams["application_name"], "urlake export")
+	cfg.RuntimeParams["application_name"] = cmp.Or(cfg.RuntimeParams["application_name"], program)
 	cfg.RuntimeParams["search_path"] = t.Schema
 	cfg.RuntimeParams["timezone"] = "UTC"
 	cfg.RuntimeParams["statement_timeout"] = "0" // a step may take hours
@@ -153,6 +153,9 @@ func connect(ctx context.Context, t Target) (*pgx.Conn, error) {
 	}
 	return c, nil
 }
+
+// connect is Connect for an export.
+func connect(ctx context.Context, t Target) (*pgx.Conn, error) { return Connect(ctx, t, "urlake export") }
 
 // closing bounds how long a connection that is no longer needed is waited for.
 const closing = 5 * time.Second

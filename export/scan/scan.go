@@ -10,6 +10,7 @@ package scan
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -37,12 +38,21 @@ const (
 	cacheBytes = 32 << 20
 )
 
+// ErrUnknownDataset tells that a version lacks a dataset, ErrUnknownBatch that it lacks a batch.
+var (
+	ErrUnknownDataset = errors.New("it has no dataset")
+	ErrUnknownBatch   = errors.New("it has no batch")
+)
+
 // Options say what a slice has.
 type Options struct {
 	// Version is the id or a tag of a version, "" for the current one.
 	Version string
 	// Datasets are ids or names, none for all.
 	Datasets []string
+	// Batches are names of batches of these datasets, none for all. Datasets in the slice still
+	// count the rows of all their batches.
+	Batches []string
 	// Hosts are hosts in canonical form, whose registrable domains are read; none for all. The
 	// public suffix list of the version decides which these are.
 	Hosts []string
@@ -68,6 +78,7 @@ type Slice struct {
 	rules   *takedown.Rules
 	domains map[string]bool
 	ids     map[uint32]bool
+	batches []string // nil for all
 }
 
 // Dataset is a dataset of a slice.
@@ -117,7 +128,8 @@ func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Optio
 	if err != nil {
 		return nil, err
 	}
-	s := &Slice{Version: ref.ID, Epoch: m.TakedownEpoch, store: pack.NewView(store), cache: segment.NewFrameCache(cacheBytes), ids: map[uint32]bool{}}
+	s := &Slice{Version: ref.ID, Epoch: m.TakedownEpoch, store: pack.NewView(store), cache: segment.NewFrameCache(cacheBytes), ids: map[uint32]bool{},
+		batches: opt.Batches}
 	if s.version, err = manifest.ReadVersion(ctx, store, ref); err != nil {
 		return nil, err
 	}
@@ -169,7 +181,7 @@ func (s *Slice) pick(ctx context.Context, wanted []string) error {
 		}
 	}
 	if i := slices.Index(found, false); i >= 0 {
-		return fmt.Errorf("version %s has no dataset %q", s.Version, wanted[i])
+		return fmt.Errorf("version %s: %w %q", s.Version, ErrUnknownDataset, wanted[i])
 	}
 	return nil
 }
@@ -199,6 +211,7 @@ type stored struct {
 func (s *Slice) plan(ctx context.Context) error {
 	var all []*stored
 	byRef := map[segment.BatchRef]*stored{}
+	found := map[string]bool{}
 	for i := range s.version.Segments {
 		at := &s.version.Segments[i]
 		var here []*stored
@@ -206,9 +219,10 @@ func (s *Slice) plan(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if !s.ids[b.DatasetID] {
+			if !s.ids[b.DatasetID] || len(s.batches) > 0 && !slices.Contains(s.batches, b.Batch) {
 				continue
 			}
+			found[b.Batch] = true
 			name, digest := b.Stored()
 			if b.Union == "" {
 				s.store.Add(b.DatasetID, b.Batch, b.Pack)
@@ -234,6 +248,11 @@ func (s *Slice) plan(ctx context.Context) error {
 			here = slices.DeleteFunc(here, func(st *stored) bool { return len(st.runs) == 0 })
 		}
 		all = append(all, here...)
+	}
+	for _, name := range s.batches {
+		if !found[name] {
+			return fmt.Errorf("%w %q", ErrUnknownBatch, name)
+		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)

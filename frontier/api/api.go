@@ -56,13 +56,16 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("POST /v1/claims", h.claims)
 	h.mux.HandleFunc("POST /v1/results", h.results)
 	h.mux.HandleFunc("POST /v1/leases:extend", h.extend)
+	h.mux.HandleFunc("POST /v1/leases:release", h.release)
 	h.mux.HandleFunc("GET /v1/seen", h.seen)
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
+	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
+	h.snapshotRoutes()
 	return h
 }
 
@@ -232,11 +235,17 @@ type claim struct {
 	Tries    uint32         `json:"tries"`
 	Metadata jsontext.Value `json:"metadata,omitzero"`
 	Expires  time.Time      `json:"expires"`
+	// RobotsUntil is until when the frontier has the robots.txt of the URL's host.
+	RobotsUntil time.Time `json:"robots_until,omitzero"`
 }
 
 // body reads the JSON of a request. It is false if it has answered with a problem.
 func (h *Handler) body(w http.ResponseWriter, r *http.Request, v any) bool {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	return h.bodyUpTo(w, r, maxBody, v)
+}
+
+func (h *Handler) bodyUpTo(w http.ResponseWriter, r *http.Request, limit int64, v any) bool {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
 		err = json.Unmarshal(data, v, json.RejectUnknownMembers(true))
 	}
@@ -274,7 +283,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		}
 		all := claimsAnswer{make([]claim, len(got))}
 		for i, c := range got {
-			all.Claims[i] = claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires}
+			all.Claims[i] = claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots}
 		}
 		for _, other := range others {
 			if len(all.Claims) < q.Max {
@@ -301,6 +310,7 @@ type resultLine struct {
 	Redirect string `json:"redirect"`
 	// RetryAfter is in seconds, as in HTTP.
 	RetryAfter float64 `json:"retry_after"`
+	Final      bool    `json:"final"`
 	// RefetchAfter is when a settled URL waits again.
 	RefetchAfter time.Time `json:"refetch_after"`
 }
@@ -318,7 +328,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 			}
 			outcomes = append(outcomes, frontier.Outcome{
 				Lease: o.Lease, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect,
-				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Refetch: o.RefetchAfter,
+				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final, Refetch: o.RefetchAfter,
 			})
 			places = append(places, i)
 		}
@@ -466,67 +476,6 @@ func parseTime(s string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	return time.Parse(time.RFC3339, s)
-}
-
-type domainAnswer struct {
-	Domain   string    `json:"domain"`
-	Crawl    string    `json:"crawl"`
-	Waiting  int64     `json:"waiting"`
-	Leased   int64     `json:"leased"`
-	Delay    float64   `json:"delay"`
-	Paused   bool      `json:"paused"`
-	NextTime time.Time `json:"next_time,omitzero"`
-}
-
-func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
-	crawl := r.URL.Query().Get("crawl")
-	q, err := h.f.Queue(r.Context(), crawl, r.PathValue("d"))
-	if errors.Is(err, frontier.ErrElsewhere) {
-		h.forward(w, r, h.f.Owner(crawl, r.PathValue("d")))
-		return
-	}
-	if err != nil {
-		h.failed(w, err)
-		return
-	}
-	answer(w, domainAnswer{
-		Domain: r.PathValue("d"), Crawl: q.Crawl, Waiting: q.Waiting, Leased: q.Leased, Delay: q.Delay.Seconds(), Paused: q.Paused, NextTime: q.Next,
-	})
-}
-
-func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
-	if owner := h.f.Owner(r.URL.Query().Get("crawl"), r.PathValue("d")); owner != "" && r.Header.Get(forwarded) == "" {
-		h.forward(w, r, owner)
-		return
-	}
-	var q struct {
-		// Delay and Block are in seconds: between two URLs, and from now on.
-		Delay *float64 `json:"delay"`
-		Block *float64 `json:"block"`
-		Pause *bool    `json:"pause"`
-	}
-	if !h.body(w, r, &q) {
-		return
-	}
-	seconds := func(s *float64) *time.Duration {
-		if s == nil {
-			return nil
-		}
-		d := time.Duration(*s * float64(time.Second))
-		return &d
-	}
-	for name, s := range map[string]*float64{"delay": q.Delay, "block": q.Block} {
-		if s != nil && !(*s >= 0 && *s <= 1e9) {
-			h.problem(w, http.StatusBadRequest, name+" has to be seconds from 0 to 1000000000")
-			return
-		}
-	}
-	change := frontier.QueueChange{Delay: seconds(q.Delay), Block: seconds(q.Block), Pause: q.Pause}
-	if err := h.f.ChangeQueue(r.Context(), r.URL.Query().Get("crawl"), r.PathValue("d"), change); err != nil {
-		h.failed(w, err)
-		return
-	}
-	h.domain(w, r)
 }
 
 func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) {

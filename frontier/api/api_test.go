@@ -42,7 +42,7 @@ func serve(t *testing.T, processes int) (bases []string) {
 		}
 		f, err := frontier.New(t.Context(), c, frontier.Options{
 			Dir: dir, Shards: 8, Lease: time.Minute, Tries: 3, Own: time.Second, Shard: shard.Options{MemoryBytes: 1 << 20},
-			Now: time.Now, Log: log,
+			MaxRobotsDelay: time.Minute, Now: time.Now, Log: log,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -110,10 +110,21 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/visited?cursor=AAAA", "", 400, "none of this frontier's"},
 		{"GET", "/v1/visited?since=yesterday", "", 400, "yesterday"},
 		{"GET", "/v1/visited?limit=0", "", 400, "limit"},
-		{"PATCH", "/v1/domains/a.example", `{"delay":-1}`, 400, "delay has to be seconds"},
+		{"PATCH", "/v1/domains/a.example", `{"delay":-2}`, 400, "delay has to be seconds"},
 		{"PATCH", "/v1/domains/a.example", `{"delay":"1"}`, 400, "delay"},
 		{"PATCH", "/v1/domains/a.example", `{"delay":1.5}`, 200, `"delay":1.5`},
 		{"GET", "/v1/domains/a.example", "", 200, `"waiting":1`},
+		{"PATCH", "/v1/domains/a.example", `{"block":-1}`, 400, "block has to be seconds"},
+		{"PATCH", "/v1/domains/a.example", `{"cap":1}`, 200, `"cap":1`},
+		{"POST", "/v1/urls", `{"url":"https://a.example/2"}`, 200, `{"result":"rejected","reason":"cap"}`},
+		{"PATCH", "/v1/domains/a.example", `{"exclude":true,"cap":-1,"delay":-1}`, 200, `"delay":0,"paused":false,"excluded":true,"taken_down":false,"failures":0}`},
+		{"POST", "/v1/urls", `{"url":"https://a.example/2"}`, 200, `{"result":"rejected","reason":"excluded"}`},
+		{"PATCH", "/v1/domains/a.example", `{"exclude":false}`, 200, `"crawls":[{"crawl":"DEFAULT","waiting":1,"leased":0}]`},
+		{"GET", "/v1/domains/a.example/robots", "", 404, "has no robots.txt of this host"},
+		{"PATCH", "/v1/domains/a.example", `{"robots":{"host":"/","text":""}}`, 400, "robots.host"},
+		{"PATCH", "/v1/domains/a.example", `{"robots":{"text":"User-agent: *\nCrawl-delay: 2","expires":"2100-01-02T03:04:05Z"}}`, 200, `"robots":[{"host":"a.example","expires":"2100-01-02T03:04:05Z","delay":2}]`},
+		{"GET", "/v1/domains/a.example/robots?host=A.example", "", 200, `{"host":"a.example","text":"User-agent: *\nCrawl-delay: 2","expires":"2100-01-02T03:04:05Z","delay":2}`},
+		{"PATCH", "/v1/domains/a.example", `{"robots":{"text":"` + strings.Repeat("\\u0020", 600_000) + `"}}`, 200, `"delay":0`},
 		{"GET", "/metrics", "", 200, "urlake_frontier_waiting 1"},
 		{"GET", "/metrics", "", 200, `urlake_frontier_results_total{result="added"} 1`},
 		{"GET", "/nothing", "", 404, ""},

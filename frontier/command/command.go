@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/frontier"
@@ -29,6 +28,8 @@ type options struct {
 	delay, lease, own                          time.Duration
 	shards, tries                              int
 	memory                                     int64
+	politeness
+	takedowns
 }
 
 // New returns the command.
@@ -49,6 +50,9 @@ A claim is a lease. A URL whose lease ends without a result waits again. What wa
 answered is on the disk, unless --fsync never leaves that to the operating system: then
 it survives the process, and not the machine.
 
+A password of Redis stays out of lists of processes if --redis is given as the variable
+URLAKE_REDIS.
+
 docs/frontier.md describes the interface.`,
 		Example: `  frontierd --redis 127.0.0.1:6379 --data /data/frontier
   frontierd --redis 127.0.0.1:6379 --data /data/frontier --crawl-delay 5s --http :7070`,
@@ -56,7 +60,7 @@ docs/frontier.md describes the interface.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o, cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.redis, "redis", "", "`ADDR` of Redis 6.2 or later: host:port, or a URL redis://user:password@host:port/db")
+	f.StringVar(&o.redis, "redis", "", redisHelp)
 	f.StringVar(&o.dir, "data", "", "`DIR` of the URLs")
 	f.StringVar(&o.listen, "http", "127.0.0.1:7070", "`ADDRESS` to serve HTTP on")
 	f.StringVar(&o.advertise, "advertise", "", "`ADDRESS` at which the other processes reach this one (default: that of --http, with the name of this host if it has none)")
@@ -68,8 +72,11 @@ docs/frontier.md describes the interface.`,
 	f.IntVar(&o.shards, "shards", 32, "`NUMBER` of parts of a new frontier; it never changes")
 	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out before it counts as failed")
 	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files")
+	o.politeness.flags(f)
+	o.takedowns.flags(f)
 	_ = cmd.MarkFlagRequired("redis")
 	_ = cmd.MarkFlagRequired("data")
+	cmd.AddCommand(newSnapshot(), newRestore())
 	cli.BindEnv(cmd)
 	return cmd
 }
@@ -85,21 +92,7 @@ func (o *options) check() error {
 	case o.tries < 1 || o.memory < 1:
 		return cli.Usagef("--tries and --memory are at least 1")
 	}
-	return nil
-}
-
-// connect returns a client, and whether Redis is on this machine.
-func (o *options) connect() (client *redis.Client, local bool, err error) {
-	opt := &redis.Options{Addr: o.redis}
-	if u, err := redis.ParseURL(o.redis); err == nil {
-		opt = u
-	} else if _, _, err := net.SplitHostPort(o.redis); err != nil {
-		return nil, false, cli.Usagef("--redis: neither host:port nor a URL of Redis")
-	}
-	opt.MaxRetries = -1 // see coord.Open
-	host, _, _ := net.SplitHostPort(opt.Addr)
-	ip := net.ParseIP(host)
-	return redis.NewClient(opt), host == "localhost" || ip != nil && ip.IsLoopback(), nil
+	return errors.Join(o.politeness.check(), o.takedowns.check())
 }
 
 // address is where other processes reach this one.
@@ -124,12 +117,12 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	client, local, err := o.connect()
+	client, local, err := connect(ctx, o.redis)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	advice, fatal, err := coord.Check(ctx, client, local)
+	advice, fatal, err := checkRedis(ctx, client, local)
 	if err != nil {
 		return err
 	}
@@ -158,11 +151,16 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	f, err := frontier.New(ctx, c, frontier.Options{
+	opts := frontier.Options{
 		Dir: dir, Shards: o.shards, Delay: o.delay, Lease: o.lease, Tries: o.tries, Own: o.own,
 		Shard: shard.Options{Sync: o.fsync == "always", MemoryBytes: int(o.memory<<20) / o.shards},
 		Now:   time.Now, Log: log,
-	})
+	}
+	o.politeness.apply(&opts)
+	if err := o.takedowns.apply(ctx, &opts); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	f, err := frontier.New(ctx, c, opts)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

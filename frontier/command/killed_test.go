@@ -87,9 +87,14 @@ type crawl struct {
 	t     *testing.T
 	delay time.Duration
 	lease time.Duration
+	// dies is of how many of a hundred claims no worker reports.
+	dies int
+	// prefix is part of what addMany adds.
+	prefix string
 
 	mu      sync.Mutex
 	daemons []*daemon
+	asked   map[string]bool // to be added
 	added   map[string]bool // acknowledged
 	settled map[string]bool // acknowledged
 	live    map[string]claimed
@@ -149,6 +154,11 @@ func (c *crawl) add(ctx, drain context.Context, worker, domains int) {
 			urls = append(urls, u)
 			fmt.Fprintf(&body, "{\"url\":%q,\"priority\":%d,\"depth\":%d}\n", u, rng.IntN(3), rng.IntN(3))
 		}
+		c.mu.Lock()
+		for _, u := range urls {
+			c.asked[u] = true
+		}
+		c.mu.Unlock()
 		for drain.Err() == nil {
 			lines, err := c.post(drain, "/v1/urls", body.String())
 			if err == nil && len(lines) == len(urls) {
@@ -184,24 +194,12 @@ func (c *crawl) acknowledged(urls, lines []string) bool {
 func (c *crawl) work(ctx context.Context, worker int) {
 	rng := rand.New(rand.NewPCG(uint64(worker), 2))
 	for ctx.Err() == nil {
-		lines, err := c.post(ctx, "/v1/claims", `{"max":20,"wait_ms":200}`)
-		if err != nil {
-			time.Sleep(20 * time.Millisecond)
-			continue
-		}
-		var got struct{ Claims []claimLine }
-		if err := json.Unmarshal([]byte(lines[0]), &got); err != nil {
-			c.mu.Lock()
-			c.errorf("%s: %v", lines[0], err)
-			c.mu.Unlock()
-			continue
-		}
-		c.claimed(got.Claims)
+		claims := c.claim(ctx)
 		var body bytes.Buffer
 		var reported []claimLine
-		for _, cl := range got.Claims {
+		for _, cl := range claims {
 			switch n := rng.IntN(100); {
-			case n < 3: // the worker dies with it
+			case n < c.dies: // the worker dies with it
 			case n < 10:
 				fmt.Fprintf(&body, "{\"lease\":%q,\"error\":\"no answer\"}\n", cl.Lease)
 				reported = append(reported, claimLine{Lease: cl.Lease})
@@ -215,13 +213,13 @@ func (c *crawl) work(ctx context.Context, worker int) {
 		}
 		// From now on the leases may end.
 		c.mu.Lock()
-		for _, cl := range got.Claims {
+		for _, cl := range claims {
 			if c.live[cl.URL].lease == cl.Lease {
 				delete(c.live, cl.URL)
 			}
 		}
 		c.mu.Unlock()
-		lines, err = c.post(ctx, "/v1/results", body.String())
+		lines, err := c.post(ctx, "/v1/results", body.String())
 		if err != nil || len(lines) != len(reported) {
 			continue
 		}
@@ -233,6 +231,25 @@ func (c *crawl) work(ctx context.Context, worker int) {
 		}
 		c.mu.Unlock()
 	}
+}
+
+// claim claims URLs, and checks the claims. It returns none, after a while, if the frontier does
+// not answer.
+func (c *crawl) claim(ctx context.Context) []claimLine {
+	lines, err := c.post(ctx, "/v1/claims", `{"max":20,"wait_ms":200}`)
+	if err != nil {
+		time.Sleep(20 * time.Millisecond)
+		return nil
+	}
+	var got struct{ Claims []claimLine }
+	if err := json.Unmarshal([]byte(lines[0]), &got); err != nil {
+		c.mu.Lock()
+		c.errorf("%s: %v", lines[0], err)
+		c.mu.Unlock()
+		return nil
+	}
+	c.claimed(got.Claims)
+	return got.Claims
 }
 
 // claimed checks claims: nobody else has their URLs, and their domains had their delay.
@@ -274,7 +291,7 @@ func TestNothingIsLostWhateverDies(t *testing.T) {
 	redis := testenv.NewRedis(t)
 	dir := t.TempDir()
 	c := &crawl{
-		t: t, delay: 20 * time.Millisecond, lease: 3 * time.Second, added: map[string]bool{}, settled: map[string]bool{},
+		t: t, delay: 20 * time.Millisecond, lease: 3 * time.Second, dies: 3, asked: map[string]bool{}, added: map[string]bool{}, settled: map[string]bool{},
 		live: map[string]claimed{}, last: map[string]time.Time{},
 	}
 	start := func(i int) *daemon {

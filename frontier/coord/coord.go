@@ -1,6 +1,10 @@
 // Package coord keeps in Redis what several frontiers have to agree on, and what has to survive
-// each of them: who owns which shard, from when on each queue may be fetched from, and which URLs
-// are leased to whom until when. URLs themselves are in the files of package shard.
+// each of them: who owns which shard, from when on each key may be fetched from, and which URLs are
+// leased to whom until when. URLs themselves are in the files of package shard.
+//
+// A queue has the URLs of a crawl and a key, such as a domain. Times, delays and everything else
+// that protects a server are of the key: crawls that share it share its delay. All queues of a key
+// are in one shard.
 //
 // A time is in milliseconds since 1970, by the clock of the shard's owner.
 package coord
@@ -10,7 +14,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -56,6 +59,13 @@ type Frontier struct {
 // the first time, and the second time the lease has ended.
 func Open(ctx context.Context, client redis.UniversalClient, name, node string, shards int) (*Frontier, error) {
 	f := &Frontier{client, name, node, shards}
+	snapshot, err := client.Get(ctx, "{"+name+"}:"+restoring).Result()
+	if err == nil {
+		return nil, fmt.Errorf("frontier %q in Redis: its restore from snapshot %s has not ended; run frontierd restore again", name, snapshot)
+	}
+	if !errors.Is(err, redis.Nil) {
+		return nil, failed(err)
+	}
 	key := "{" + name + "}:shards"
 	if err := client.SetNX(ctx, key, shards, 0).Err(); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
@@ -76,11 +86,10 @@ func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, 
 	return n, failed(err)
 }
 
-// Incarnation identifies the running Redis server. Another one may have forgotten what the one
-// before had acknowledged last.
+// Incarnation identifies the running Redis server, or those of a cluster. Another one may have
+// forgotten what the one before had acknowledged last.
 func (f *Frontier) Incarnation(ctx context.Context) (string, error) {
-	info, err := f.redis.InfoMap(ctx, "server").Result()
-	return info["Server"]["run_id"], failed(err)
+	return incarnations(ctx, f.redis)
 }
 
 // Leave says that the process ends.
@@ -135,7 +144,12 @@ func (s *Shard) run(ctx context.Context, script *redis.Script, keys []string, ar
 	for i, k := range keys {
 		all[i] = s.prefix + k
 	}
-	v, err := script.Run(ctx, s.f.redis, all, append([]any{s.f.node}, args...)...).Result()
+	args = append([]any{s.f.node}, args...)
+	var v any
+	err := redirected(ctx, func() (err error) {
+		v, err = script.Run(ctx, s.f.redis, all, args...).Result()
+		return err
+	})
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
@@ -153,62 +167,67 @@ func failed(err error) error {
 	}
 }
 
-// queues splits names by crawl, and these into batches.
-func queues(names []string, do func(crawl string, names []any) error) error {
+// queues splits the names of queues into crawls and keys, and the keys of each into batches.
+func queues(names []string, do func(crawl string, keys []any) error) error {
 	byCrawl := map[string][]any{}
 	for _, name := range names {
-		crawl, _, _ := strings.Cut(name, "\x00")
-		byCrawl[crawl] = append(byCrawl[crawl], name)
+		crawl, key, _ := strings.Cut(name, "\x00")
+		byCrawl[crawl] = append(byCrawl[crawl], key)
 	}
-	for crawl, names := range byCrawl {
-		for len(names) > 0 {
-			n := min(len(names), batch)
-			if err := do(crawl, names[:n]); err != nil {
+	for crawl, keys := range byCrawl {
+		for len(keys) > 0 {
+			n := min(len(keys), batch)
+			if err := do(crawl, keys[:n]); err != nil {
 				return err
 			}
-			names = names[n:]
+			keys = keys[n:]
 		}
 	}
 	return nil
 }
 
-// Wake makes queues ready in which something waits.
+// Wake makes the keys of queues ready in which something waits, unless they are held.
 func (s *Shard) Wake(ctx context.Context, now int64, names []string) error {
-	return queues(names, func(crawl string, names []any) error {
-		_, err := s.run(ctx, wakeScript, []string{"owner", "ready:" + crawl, "idle", "paused"}, append([]any{now}, names...)...)
+	return queues(names, func(crawl string, keys []any) error {
+		_, err := s.run(ctx, wakeScript, []string{"owner", "ready:" + crawl, "times", "domains"}, append([]any{now}, keys...)...)
 		return err
 	})
 }
 
-// Claim returns up to n queues of a crawl that may be fetched from now, and puts each off by its
-// delay for each of per URLs. If there is none it returns when the next one is, -1 if no queue has
-// anything waiting.
-func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n, per int, delay time.Duration) (names []string, next int64, err error) {
-	v, err := s.run(ctx, claimScript, []string{"owner", "ready:" + crawl, "delays"}, now, min(n, batch), per, delay.Milliseconds())
+// Claim returns up to n keys of which something waits in a crawl and that may be fetched from now,
+// and puts each off by its delay for each of per URLs, whichever crawl asks next. Delay is that of
+// keys that have none of their own. If only is given, other keys are left alone. If there is none
+// it returns when the next one is, -1 if nothing waits.
+func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n, per int, delay time.Duration, only ...string) (keys []string, next int64, err error) {
+	args := []any{now, min(n, batch), per, delay.Milliseconds()}
+	for _, key := range only[:min(len(only), batch)] {
+		args = append(args, key)
+	}
+	v, err := s.run(ctx, claimScript, []string{"owner", "ready:" + crawl, "times", "domains"}, args...)
 	if err != nil {
 		return nil, 0, err
 	}
 	if next, ok := v.(int64); ok {
 		return nil, next, nil
 	}
-	for _, name := range v.([]any) {
-		names = append(names, name.(string))
+	for _, key := range v.([]any) {
+		keys = append(keys, key.(string))
 	}
-	return names, 0, nil
+	return keys, 0, nil
 }
 
-// Lease notes leases until a time, and which queues of the crawl have nothing waiting any more.
-func (s *Shard) Lease(ctx context.Context, crawl string, now, until int64, leases []Lease, empty []string) error {
+// Lease notes leases until a time, and of which keys nothing waits in the crawl any more.
+func (s *Shard) Lease(ctx context.Context, crawl string, until int64, leases []Lease, empty []string) error {
 	for len(leases) > 0 || len(empty) > 0 {
 		n, m := min(len(leases), batch), min(len(empty), batch)
-		args := []any{now, n}
+		args := []any{n}
 		for _, l := range leases[:n] {
 			args = append(args, until, l.member())
 		}
-		for _, name := range empty[:m] {
-			args = append(args, name)
+		for _, key := range empty[:m] {
+			args = append(args, key)
 		}
-		if _, err := s.run(ctx, leaseScript, []string{"owner", "leases", "ready:" + crawl, "idle"}, args...); err != nil {
+		if _, err := s.run(ctx, leaseScript, []string{"owner", "leases", "ready:" + crawl}, args...); err != nil {
 			return err
 		}
 		leases, empty = leases[n:], empty[m:]
@@ -216,9 +235,50 @@ func (s *Shard) Lease(ctx context.Context, crawl string, now, until int64, lease
 	return nil
 }
 
-// Settle ends leases, and says which had not ended before.
-func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease) (live []bool, err error) {
-	return s.each(ctx, settleScript, leases, now)
+// Report is what the end of a lease says of the server.
+type Report struct {
+	// Failed says that there was no answer, or one that asks for rest. Answered says that there was
+	// one, so that failures before it count no more. With neither it says nothing.
+	Failed, Answered bool
+	// RetryAfter is how long the server wants to be left alone, 0 if it did not say.
+	RetryAfter time.Duration
+}
+
+// Backoff says how long a key rests after failures: for its delay, or Delay if it has none of its
+// own, twice, then four times, and so on, but no longer than Longest.
+type Backoff struct{ Delay, Longest time.Duration }
+
+// Settle ends leases, and says which had not ended before. Reports has one for each, or is nil.
+func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff) (live []bool, err error) {
+	for len(leases) > 0 {
+		n := min(len(leases), batch)
+		args := []any{now, b.Delay.Milliseconds(), b.Longest.Milliseconds()}
+		for i, l := range leases[:n] {
+			what, after := "-", int64(0)
+			if reports != nil {
+				after = reports[i].RetryAfter.Milliseconds()
+				switch {
+				case reports[i].Failed:
+					what = "failed"
+				case reports[i].Answered:
+					what = "ok"
+				}
+			}
+			args = append(args, l.member(), what, after)
+		}
+		v, err := s.run(ctx, settleScript, []string{"owner", "leases", "times", "domains"}, args...)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range v.([]any) {
+			live = append(live, x.(int64) == 1)
+		}
+		leases = leases[n:]
+		if reports != nil {
+			reports = reports[n:]
+		}
+	}
+	return live, nil
 }
 
 // Extend prolongs leases, and says which had not ended before.
@@ -279,74 +339,4 @@ func (s *Shard) Leases(ctx context.Context) (all []Lease, err error) {
 			return all, nil
 		}
 	}
-}
-
-// PutOff keeps queues of a crawl from being fetched from before a time each.
-func (s *Shard) PutOff(ctx context.Context, until map[string]int64) error {
-	names := make([]string, 0, len(until))
-	for name := range until {
-		names = append(names, name)
-	}
-	return queues(names, func(crawl string, names []any) error {
-		var args []any
-		for _, name := range names {
-			args = append(args, until[name.(string)], name)
-		}
-		_, err := s.run(ctx, putOffScript, []string{"owner", "ready:" + crawl, "idle"}, args...)
-		return err
-	})
-}
-
-// Settings are what was said of a queue.
-type Settings struct {
-	// Delay is the time between two URLs, if HasDelay; else it is the frontier's.
-	Delay    time.Duration
-	HasDelay bool
-	Paused   bool
-	// Next is from when on the queue may be fetched from, 0 if there is nothing to wait for.
-	Next int64
-}
-
-// Settings returns what was said of a queue.
-func (s *Shard) Settings(ctx context.Context, queue string) (set Settings, err error) {
-	crawl, _, _ := strings.Cut(queue, "\x00")
-	p := s.f.redis.Pipeline()
-	delay := p.HGet(ctx, s.prefix+"delays", queue)
-	paused := p.SIsMember(ctx, s.prefix+"paused", queue)
-	ready := p.ZScore(ctx, s.prefix+"ready:"+crawl, queue)
-	idle := p.ZScore(ctx, s.prefix+"idle", queue)
-	if _, err := p.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return set, failed(err)
-	}
-	if ms, err := strconv.ParseInt(delay.Val(), 10, 64); err == nil {
-		set.Delay, set.HasDelay = time.Duration(ms)*time.Millisecond, true
-	}
-	set.Paused = paused.Val()
-	set.Next = int64(max(ready.Val(), idle.Val()))
-	return set, nil
-}
-
-// SetDelay sets the time between two URLs of a queue.
-func (s *Shard) SetDelay(ctx context.Context, queue string, delay time.Duration) error {
-	return failed(s.f.redis.HSet(ctx, s.prefix+"delays", queue, delay.Milliseconds()).Err())
-}
-
-// Pause takes a queue out of what may be fetched from, or puts it back. Waiting says whether
-// something waits in it.
-func (s *Shard) Pause(ctx context.Context, queue string, pause bool, now int64, waiting bool) error {
-	crawl, _, _ := strings.Cut(queue, "\x00")
-	bit := func(b bool) string {
-		if b {
-			return "1"
-		}
-		return "0"
-	}
-	_, err := s.run(ctx, pauseScript, []string{"owner", "ready:" + crawl, "idle", "paused"}, queue, bit(pause), now, bit(waiting))
-	return err
-}
-
-// Forget drops the times of queues in which nothing waits, once they are over.
-func (s *Shard) Forget(ctx context.Context, now int64) error {
-	_, err := s.run(ctx, forgetScript, []string{"owner", "idle"}, now)
-	return err
 }

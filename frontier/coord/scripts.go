@@ -12,6 +12,31 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then
 end
 `
 
+// settings are the functions for what the hash domains has of a key: a letter and its values each,
+// after a space. d: delay; p: paused; x: excluded; b: blocked until; c: cap; f: failures one after
+// the other, time of the last; r: a delay of robots.txt, until when it holds. Times and delays are
+// in milliseconds.
+const settings = `
+local function held(set)
+	return set and (string.find(set, 'p', 1, true) or string.find(set, 'x', 1, true))
+end
+local function blocked(set)
+	return set and tonumber(string.match(set, 'b(%d+)')) or 0
+end
+local function delay(set, default, now)
+	if not set then
+		return default
+	end
+	local longest = tonumber(string.match(set, 'd(%d+)')) or default
+	for ms, till in string.gmatch(set, 'r(%d+),(%d+)') do
+		if tonumber(till) > now then
+			longest = math.max(longest, tonumber(ms))
+		end
+	end
+	return longest
+end
+`
+
 var (
 	// own: owner; node, milliseconds. Takes or keeps a shard, and returns its owner, and 1 if
 	// nobody owned it before.
@@ -36,87 +61,200 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 return redis.call('ZCARD', KEYS[1])
 `)
 
-	// wake: owner, ready, idle, paused; node, now, queues. Queues that have something waiting
-	// become ready at the time at which they may be fetched from next.
-	wakeScript = redis.NewScript(fence + `
+	// wake: owner, ready, times, domains; node, now, keys. Keys of which something waits in the crawl
+	// become ready at the time at which they may be fetched from next. Those that are held do not.
+	wakeScript = redis.NewScript(fence + settings + `
+local now = tonumber(ARGV[2])
 local names = {unpack(ARGV, 3)}
 local next = redis.call('ZMSCORE', KEYS[3], unpack(names))
-local paused = redis.call('SMISMEMBER', KEYS[4], unpack(names))
-local add = {'NX'}
-local gone = {}
+local set = redis.call('HMGET', KEYS[4], unpack(names))
+local add = {'LT'}
 for i, name in ipairs(names) do
-	if paused[i] == 0 then
-		add[#add + 1] = math.max(tonumber(ARGV[2]), tonumber(next[i] or 0))
+	if not held(set[i]) then
+		add[#add + 1] = math.max(now, tonumber(next[i] or 0), blocked(set[i]))
 		add[#add + 1] = name
-		gone[#gone + 1] = name
 	end
 end
-if #gone > 0 then
+if #add > 1 then
 	redis.call('ZADD', KEYS[2], unpack(add))
-	redis.call('ZREM', KEYS[3], unpack(gone))
 end
-return #gone
+return #add
 `)
-	// claim: owner, ready, delays; node, now, limit, URLs a queue, default delay. Returns queues
-	// that may be fetched from now, and puts each off by its delay for every URL. Without any it
-	// returns when the next one is, as a number.
-	claimScript = redis.NewScript(fence + `
-local names = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[2], 'BYSCORE', 'LIMIT', 0, ARGV[3])
-if #names == 0 then
+	// claim: owner, ready, times, domains; node, now, limit, URLs a key, default delay, and perhaps
+	// the only keys to take. Returns keys that may be fetched from now, and puts each off by its
+	// delay for every URL. Without any it returns when the next one is, as a number. A time in
+	// ready is never later than the true one, which another crawl may have moved: the script
+	// corrects those that it meets.
+	claimScript = redis.NewScript(fence + settings + `
+local now, limit = tonumber(ARGV[2]), tonumber(ARGV[3])
+local got, taken = {}, {}
+local function look(names)
+	local next = redis.call('ZMSCORE', KEYS[3], unpack(names))
+	local set = redis.call('HMGET', KEYS[4], unpack(names))
+	local ready, times, gone = {}, {}, {}
+	local corrected = false
+	for i, name in ipairs(names) do
+		local at = math.max(tonumber(next[i] or 0), blocked(set[i]))
+		if taken[name] then
+			at = now
+		elseif held(set[i]) then
+			gone[#gone + 1] = name
+			corrected = true
+		elseif at > now then
+			ready[#ready + 1] = at
+			ready[#ready + 1] = name
+			corrected = true
+		else
+			at = now + tonumber(ARGV[4]) * delay(set[i], tonumber(ARGV[5]), now)
+			ready[#ready + 1] = at
+			ready[#ready + 1] = name
+			if at > now then
+				times[#times + 1] = at
+				times[#times + 1] = name
+			end
+			taken[name] = true
+			got[#got + 1] = name
+		end
+	end
+	if #ready > 0 then
+		redis.call('ZADD', KEYS[2], unpack(ready))
+	end
+	if #times > 0 then
+		redis.call('ZADD', KEYS[3], unpack(times))
+	end
+	if #gone > 0 then
+		redis.call('ZREM', KEYS[2], unpack(gone))
+	end
+	return corrected
+end
+if #ARGV > 5 then
+	local first = -1
+	local names = {}
+	local asked = {unpack(ARGV, 6)}
+	for i, score in ipairs(redis.call('ZMSCORE', KEYS[2], unpack(asked))) do
+		if score and tonumber(score) <= now and #names < limit then
+			names[#names + 1] = asked[i]
+		elseif score and (first < 0 or tonumber(score) < first) then
+			first = tonumber(score)
+		end
+	end
+	if #names > 0 then
+		look(names)
+	end
+	if #got == 0 and #names > 0 then
+		first = now
+	end
+	return #got > 0 and got or first
+end
+-- A round corrects at least one time or is the last, and the rounds are few, so that a script does
+-- not stop Redis for others.
+for round = 1, 8 do
+	local names = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[2], 'BYSCORE', 'LIMIT', 0, limit - #got)
+	if #names == 0 or not look(names) or #got >= limit then
+		break
+	end
+end
+if #got == 0 then
 	local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 	return tonumber(first[2] or -1)
 end
-local delays = redis.call('HMGET', KEYS[3], unpack(names))
-local add = {}
-for i, name in ipairs(names) do
-	add[#add + 1] = tonumber(ARGV[2]) + tonumber(ARGV[4]) * tonumber(delays[i] or ARGV[5])
-	add[#add + 1] = name
-end
-redis.call('ZADD', KEYS[2], unpack(add))
-return names
+return got
 `)
-	// lease: owner, leases, ready, idle; node, now, count of leases, then an expiry and a lease
-	// each, then queues with nothing left: these are ready no more, but keep their time.
+	// lease: owner, leases, ready; node, count of leases, then an expiry and a lease each, then keys
+	// with nothing left in the crawl: these are ready no more.
 	leaseScript = redis.NewScript(fence + `
-local n = tonumber(ARGV[3])
+local n = tonumber(ARGV[2])
 if n > 0 then
-	redis.call('ZADD', KEYS[2], unpack(ARGV, 4, 3 + 2 * n))
+	redis.call('ZADD', KEYS[2], unpack(ARGV, 3, 2 + 2 * n))
 end
-local empty = {unpack(ARGV, 4 + 2 * n)}
-if #empty > 0 then
-	local next = redis.call('ZMSCORE', KEYS[3], unpack(empty))
-	local keep = {}
-	for i, name in ipairs(empty) do
-		if next[i] and tonumber(next[i]) > tonumber(ARGV[2]) then
-			keep[#keep + 1] = next[i]
-			keep[#keep + 1] = name
-		end
-	end
-	if #keep > 0 then
-		redis.call('ZADD', KEYS[4], unpack(keep))
-	end
-	redis.call('ZREM', KEYS[3], unpack(empty))
+if #ARGV > 2 + 2 * n then
+	redis.call('ZREM', KEYS[3], unpack(ARGV, 3 + 2 * n))
 end
 return n
 `)
-	// settle: owner, leases; node, now, leases. Ends leases, and returns for each 1, or 0 if it had
-	// ended before, as by standing in the list twice.
-	settleScript = redis.NewScript(fence + `
-local leases = {unpack(ARGV, 3)}
+	// settle: owner, leases, times, domains; node, now, default delay, longest back-off, then for
+	// each a lease, what came of it (ok, failed, or - if that says nothing of the server) and how
+	// long the server wants to be left alone, 0 if it did not say. Ends leases, notes failures of
+	// their keys, and returns for each 1, or 0 if it had ended before, as by standing in the list
+	// twice.
+	settleScript = redis.NewScript(fence + settings + `
+local now = tonumber(ARGV[2])
+local leases = {}
+for i = 5, #ARGV, 3 do
+	leases[#leases + 1] = ARGV[i]
+end
 local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
-local live = {}
-local answer = {}
-local taken = {}
+local live, answer, taken = {}, {}, {}
+local names, index = {}, {}
 for i, lease in ipairs(leases) do
 	answer[i] = 0
-	if ends[i] and tonumber(ends[i]) > tonumber(ARGV[2]) and not taken[lease] then
+	if ends[i] and tonumber(ends[i]) > now and not taken[lease] then
 		taken[lease] = true
 		answer[i] = 1
 		live[#live + 1] = lease
+		if ARGV[3 + 3 * i] ~= '-' or ARGV[4 + 3 * i] ~= '0' then
+			-- A lease ends in crawl 00 key.
+			local name = string.sub(lease, string.find(lease, '\0', 17, true) + 1)
+			if not index[name] then
+				names[#names + 1] = name
+				index[name] = #names
+			end
+		end
 	end
 end
-if #live > 0 then
-	redis.call('ZREM', KEYS[2], unpack(live))
+if #live == 0 then
+	return answer
+end
+redis.call('ZREM', KEYS[2], unpack(live))
+if #names == 0 then
+	return answer
+end
+local set = redis.call('HMGET', KEYS[4], unpack(names))
+local fails, wait = {}, {}
+for i, name in ipairs(names) do
+	fails[i] = set[i] and tonumber(string.match(set[i], 'f(%d+)')) or 0
+end
+for i, lease in ipairs(leases) do
+	local what, after = ARGV[3 + 3 * i], tonumber(ARGV[4 + 3 * i])
+	if answer[i] == 1 and (what ~= '-' or after > 0) then
+		local at = index[string.sub(lease, string.find(lease, '\0', 17, true) + 1)]
+		if what == 'ok' then
+			fails[at] = 0
+		elseif what == 'failed' then
+			fails[at] = fails[at] + 1
+			if after == 0 then
+				after = math.min(delay(set[at], tonumber(ARGV[3]), now) * 2 ^ math.min(fails[at], 20), tonumber(ARGV[4]))
+			end
+		end
+		wait[at] = math.max(wait[at] or 0, after)
+	end
+end
+local times, change, drop = {}, {}, {}
+for i, name in ipairs(names) do
+	if wait[i] and wait[i] > 0 then
+		times[#times + 1] = now + wait[i]
+		times[#times + 1] = name
+	end
+	local before = set[i] or ''
+	local after = string.gsub(before, ' ?f%d+,%d+', '')
+	if fails[i] > 0 then
+		after = after .. string.format(' f%d,%.0f', fails[i], now)
+	end
+	if after == '' and before ~= '' then
+		drop[#drop + 1] = name
+	elseif after ~= before then
+		change[#change + 1] = name
+		change[#change + 1] = after
+	end
+end
+if #times > 0 then
+	redis.call('ZADD', KEYS[3], 'GT', unpack(times))
+end
+if #drop > 0 then
+	redis.call('HDEL', KEYS[4], unpack(drop))
+end
+if #change > 0 then
+	redis.call('HSET', KEYS[4], unpack(change))
 end
 return answer
 `)
@@ -143,35 +281,43 @@ if #ended > 0 then
 end
 return ended
 `)
-	// putOff: owner, ready, idle; node, then a time and a queue each. A queue is not fetched from
-	// before that time. It never comes nearer by this.
-	putOffScript = redis.NewScript(fence + `
-for i = 2, #ARGV, 2 do
-	if redis.call('ZSCORE', KEYS[2], ARGV[i + 1]) then
-		redis.call('ZADD', KEYS[2], 'XX', 'GT', ARGV[i], ARGV[i + 1])
-	else
-		redis.call('ZADD', KEYS[3], 'GT', ARGV[i], ARGV[i + 1])
+	// change: owner, domains; node, key, then a letter and what to put in the place of all that the
+	// settings of the key have with this letter, each.
+	changeScript = redis.NewScript(fence + `
+local set = redis.call('HGET', KEYS[2], ARGV[2]) or ''
+for i = 3, #ARGV, 2 do
+	set = string.gsub(set, ' ?' .. ARGV[i] .. '[%d,]*', '')
+	if ARGV[i + 1] ~= '' then
+		set = set .. ' ' .. ARGV[i + 1]
 	end
 end
-return 0
-`)
-	// pause: owner, ready, idle, paused; node, queue, 1 or 0, now, whether something waits.
-	pauseScript = redis.NewScript(fence + `
-if ARGV[3] == '1' then
-	redis.call('SADD', KEYS[4], ARGV[2])
-	local next = redis.call('ZSCORE', KEYS[2], ARGV[2])
-	if next then
-		redis.call('ZREM', KEYS[2], ARGV[2])
-		redis.call('ZADD', KEYS[3], next, ARGV[2])
-	end
-elseif redis.call('SREM', KEYS[4], ARGV[2]) == 1 and ARGV[5] == '1' then
-	local next = redis.call('ZSCORE', KEYS[3], ARGV[2]) or ARGV[4]
-	redis.call('ZREM', KEYS[3], ARGV[2])
-	redis.call('ZADD', KEYS[2], next, ARGV[2])
+if set == '' then
+	redis.call('HDEL', KEYS[2], ARGV[2])
+else
+	redis.call('HSET', KEYS[2], ARGV[2], set)
 end
-return 0
+return set
 `)
-	// forget: owner, idle; node, now. Queues without anything waiting whose delay is over need no
-	// time any more.
-	forgetScript = redis.NewScript(fence + `return redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[2])`)
+	// forget: owner, times, domains; node, now, cursor, age. Drops times that are over, and from
+	// some of the settings what is over or, of failures, of that age. Returns where to go on.
+	forgetScript = redis.NewScript(fence + `
+local now = tonumber(ARGV[2])
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[2])
+local got = redis.call('HSCAN', KEYS[3], ARGV[3], 'COUNT', 500)
+for i = 1, #got[2], 2 do
+	local name, before = got[2][i], got[2][i + 1]
+	local after = string.gsub(before, ' ?([bfr])([%d,]+)', function(letter, values)
+		local till = tonumber(string.match(values, '(%d+)$'))
+		if till + (letter == 'f' and tonumber(ARGV[4]) or 0) <= now then
+			return ''
+		end
+	end)
+	if after == '' then
+		redis.call('HDEL', KEYS[3], name)
+	elseif after ~= before then
+		redis.call('HSET', KEYS[3], name, after)
+	end
+end
+return got[1]
+`)
 )

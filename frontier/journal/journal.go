@@ -209,7 +209,7 @@ func readSegment(file string, number uint64, last bool, read func(uint64, []byte
 		return nil, codec.Corrupt(file, "record", int64(at), "a whole record", reason)
 	}
 	torn := &Torn{File: file, Offset: int64(at), Bytes: int64(len(data) - at), Reason: reason}
-	if err := writeSynced(file+".torn", data[at:]); err != nil {
+	if err := writeSynced(file+TornSuffix, data[at:]); err != nil {
 		return nil, err
 	}
 	// The segment will not be the last any more, so its end has to stay as it is now.
@@ -262,6 +262,9 @@ func checksum(number uint64, record []byte) uint32 {
 	binary.LittleEndian.PutUint32(head[8:], uint32(len(record)))
 	return codec.UpdateCRC32C(codec.CRC32C(head[:]), record)
 }
+
+// TornSuffix ends the names of files that have what was cut off.
+const TornSuffix = ".torn"
 
 // Append adds a record. It is in memory until the next Commit.
 func (j *Journal) Append(record []byte) error {

@@ -65,6 +65,12 @@ func (s *Shard) Count(crawl, queue string) (c Counts, queues int64) {
 	return c, 0
 }
 
+// Queue returns how many entries of a queue wait and are leased.
+func (s *Shard) Queue(name string) (waiting, leased int64) {
+	c, _ := s.Count("", name)
+	return c.Waiting(), c.Leased()
+}
+
 // Queues calls yield with the name of each queue of a crawl and its counts, in no order, until it
 // returns false. The shard may not be used from yield. A queue that comes or goes meanwhile may
 // make others be missed or come twice.

@@ -37,6 +37,9 @@ type Options struct {
 	MemoryBytes int
 	// Now is the clock that entries have their creation times from; time.Now if nil.
 	Now func() time.Time
+	// Cap is how many entries may wait in a queue, less than 0 for any number; nil is that for all.
+	// It is called while the shard is locked.
+	Cap func(queue string) int64
 	// between is called between the steps of writing files, in tests.
 	between func()
 }
@@ -412,8 +415,7 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err err
 		if err != nil {
 			return nil, done, err
 		}
-		e.Created = now
-		if known {
+		if e.Created = now; known {
 			if !e.Update {
 				statuses[i] = Known
 				continue
@@ -422,6 +424,10 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err err
 			if leased := s.leased[old.Seq]; leased != nil {
 				done.Ended = append(done.Ended, leased)
 			}
+		}
+		if !known && s.full(id, e.Queue) {
+			statuses[i] = Full
+			continue
 		}
 		if err := s.number(e); err != nil {
 			return nil, done, err

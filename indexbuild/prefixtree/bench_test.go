@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -138,6 +139,15 @@ func BenchmarkLookup(b *testing.B) {
 					b.Fatal("not found", err)
 				}
 			}
+		})
+		b.Run(string(format)+"/many", func(b *testing.B) {
+			positions := make([]uint64, len(prefixes))
+			for b.Loop() {
+				if err := x.Lookups(prefixes, positions); err != nil || slices.Contains(positions, NotFound) {
+					b.Fatal("not found", err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(prefixes)), "ns/lookup")
 		})
 		b.Run(string(format)+"/sums", func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {

@@ -464,28 +464,19 @@ func (x *Index) search(prefix []byte) (pos uint64, ok bool, err error) {
 
 // prefix returns the mapped bytes of a prefix.
 func (x *Index) prefix(pos uint64) ([]byte, error) {
-	off, err := x.offsets.at(pos)
+	off, end, err := x.bounds(pos)
 	if err != nil {
 		return nil, err
 	}
-	var n uint64
 	if x.layout.lengths {
 		head, err := x.blob.slice(off, 4)
 		if err != nil {
 			return nil, err
 		}
-		off, n = off+4, uint64(binary.LittleEndian.Uint32(head))
-	} else {
-		next, err := x.offsets.at(pos + 1)
-		if err != nil {
-			return nil, err
-		}
-		if next < off {
-			return nil, x.offsets.bad(pos+1, fmt.Sprintf("an offset from %d", off), next)
-		}
-		n = next - off
+		off += 4
+		end = off + uint64(binary.LittleEndian.Uint32(head))
 	}
-	return x.blob.slice(off, n)
+	return x.blob.slice(off, end-off)
 }
 
 // AppendPrefix appends the prefix of a node to buf.

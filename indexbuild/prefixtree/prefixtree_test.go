@@ -156,6 +156,7 @@ func checkTree(t *testing.T, x *Index, want map[string]*expected) {
 			below[above][rel] = append(below[above][rel], uint64(pos))
 		}
 	}
+	checkLookups(t, x, want)
 	for pos, p := range prefixes {
 		at, ok, err := x.Lookup([]byte(p))
 		if err != nil || !ok || at != uint64(pos) {
@@ -255,6 +256,25 @@ func checkTop(t *testing.T, ctx context.Context, x *Index, l Level, list []uint6
 					t.Fatalf("top %d of %d is %+v, want %+v", count, len(nodes), top, want)
 				}
 			}
+		}
+	}
+}
+
+// checkLookups looks up all prefixes at once, with some that there are not in between.
+func checkLookups(t *testing.T, x *Index, want map[string]*expected) {
+	t.Helper()
+	var prefixes [][]byte
+	for p := range want {
+		prefixes = append(prefixes, []byte(p), []byte(p+"none/"))
+	}
+	positions := make([]uint64, len(prefixes))
+	if err := x.Lookups(prefixes, positions); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range prefixes {
+		pos, ok, err := x.Lookup(p)
+		if err != nil || ok != (want[string(p)] != nil) || ok && positions[i] != pos || !ok && positions[i] != NotFound {
+			t.Fatalf("%q is at %d; alone %d %v %v", p, positions[i], pos, ok, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -762,11 +763,15 @@ func TestLargeBatchesAreDroppedByThemselves(t *testing.T) {
 	}
 }
 
-// stride is how far apart the operations are at which a test lets something happen: it tries all,
-// with -short some.
+// stride is how far apart the operations are at which a test lets something happen: every third,
+// with -short fewer, and all with URLAKE_EVERY_OPERATION=1.
 func stride() int {
-	if testing.Short() {
+	switch {
+	case os.Getenv("URLAKE_EVERY_OPERATION") == "1":
+		return 1
+	case testing.Short():
 		return 8
+	default:
+		return 3
 	}
-	return 1
 }

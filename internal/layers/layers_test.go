@@ -296,13 +296,25 @@ var allowed = map[string][]string{
 	"serve/command":     {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
-	"frontier/journal":   {"lake/codec"},
-	"frontier/shard":     {"frontier/journal", "lake/codec"},
-	"frontier/coord":     {},
-	"frontier":           {"frontier/coord", "frontier/shard", "lake/codec", "lake/urlnorm"},
-	"frontier/api":       {"frontier"},
-	"frontier/command":   {"frontier", "frontier/api", "frontier/coord", "frontier/journal", "frontier/shard", "internal/cli"},
-	"frontier/frontierd": {"frontier/command", "internal/cli"},
+	"frontier/journal":    {"lake/codec"},
+	"frontier/robots":     {},
+	"frontier/robotstore": {"frontier/robots"},
+	"frontier/shard":      {"frontier/journal", "lake/codec"},
+	"frontier/coord":      {"lake/codec"},
+	"frontier":            {"frontier/coord", "frontier/robots", "frontier/robotstore", "frontier/shard", "lake/codec", "lake/urlnorm"},
+	"frontier/exclude":    {"lake/blob", "lake/manifest", "lake/takedown", "lake/urlnorm"},
+	"frontier/api":        {"frontier"},
+	"frontier/snapshot":   {"frontier", "frontier/coord", "frontier/journal", "frontier/shard", "lake/blob", "lake/codec"},
+	"frontier/command": {
+		"frontier", "frontier/api", "frontier/coord", "frontier/exclude", "frontier/journal", "frontier/shard", "frontier/snapshot",
+		"internal/cli", "lake/blob",
+	},
+	"frontier/frontierd": {"frontier/command", "internal/cli", "lake/blob/s3blob"},
+
+	"frontier/example":         {"frontier/robots", "internal/cli", "lake/urlnorm"},
+	"frontier/example/crawler": {"frontier/example", "internal/cli"},
+	"frontier/example/demo":    {"frontier/example/sites", "internal/cli", "internal/supervise"},
+	"frontier/example/sites":   {},
 
 	"client": {},
 
@@ -435,7 +447,7 @@ func TestOnlyS3blobDependsOnTheAWSSDK(t *testing.T) {
 	uses := func(deps []string) bool {
 		return slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, sdk) })
 	}
-	programs := []string{".", "./serve", "./worker", "./starter"}
+	programs := []string{".", "./serve", "./worker", "./starter", "./frontier/frontierd"}
 	for _, program := range programs {
 		if uses(dependencies(t, "nos3", program)) {
 			t.Errorf("%s depends on the AWS SDK although it is built with the tag nos3", program)

@@ -90,6 +90,17 @@ func (p *Process) Stop(timeout time.Duration) error {
 	return fmt.Errorf("%s did not stop within %s and was killed", p.Name, timeout)
 }
 
+// Kill kills the process and its children at once, and waits for the end.
+func (p *Process) Kill() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.done
+}
+
 // Sibling returns the path of another program in the folder of this one.
 func Sibling(name string) string {
 	if self, err := os.Executable(); err == nil {

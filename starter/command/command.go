@@ -46,7 +46,7 @@ A lake is a folder or an S3 prefix that holds everything. For S3 set the AWS SDK
 variables: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
 
 Ingest, publish, compact, retire, restore, gc, rebuild, watch, schedule, backfill, rules
-update and export postgres work through Temporal. They need a Temporal server
+update, export postgres and frontier work through Temporal. They need a Temporal server
 (TEMPORAL_ADDRESS, default 127.0.0.1:7233; TEMPORAL_NAMESPACE and the other variables of
 Temporal's SDK apply too), and workers of the lake: worker --lake URL.
 The other verbs need neither.
@@ -71,7 +71,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		urllist.NewCommand(urllist.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		tree.NewCommand(tree.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		export.NewCommand(export.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json},
-			exportPostgresCommand(&g)),
+			exportPostgresCommand(&g)), frontierCommand(&g),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
 		compactCommand(&g), gcCommand(&g), inventory.NewCommand(inventory.Program{JSON: &g.json, Bar: g.taskBar}),

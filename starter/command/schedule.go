@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake/ingest/dated"
 	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/compaction"
+	"github.com/urlake/urlake/starter/frontier"
 	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/starter/pgexport"
 	"github.com/urlake/urlake/starter/schedule"
@@ -31,7 +32,7 @@ func scheduler(g *global) schedule.Starter {
 
 // scheduleCommand returns the verb schedule. What can be scheduled is a line each.
 func scheduleCommand(g *global) *cobra.Command {
-	kinds := []schedule.Kind{ingestKind(g), compaction.Kind(), garbage.Kind(), pgexport.Kind()}
+	kinds := []schedule.Kind{ingestKind(g), compaction.Kind(), garbage.Kind(), pgexport.Kind(), frontier.SeedKind(), frontier.IngestKind()}
 	return schedule.NewCommand(scheduler(g), append(kinds, check.Kinds()...)...)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/compaction"
+	"github.com/urlake/urlake/starter/frontier"
 	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/starter/pgexport"
@@ -68,6 +69,12 @@ workflow succeeds and 1 if it fails.`,
 				return watchMaintenance(cmd, g, c, run, compaction.Progress, compaction.Print)
 			case "PostgresExportWorkflow":
 				return watchMaintenance(cmd, g, c, run, pgexport.Progress, pgexport.Print)
+			case "CrawlSeedWorkflow":
+				return watchMaintenance(cmd, g, c, run, frontier.SeedProgress, frontier.PrintSeed)
+			case "VisitedIngestWorkflow":
+				return watchMaintenance(cmd, g, c, run, frontier.IngestProgress, frontier.PrintIngest)
+			case "FrontierMigrateWorkflow":
+				return watchMaintenance(cmd, g, c, run, frontier.MigrateProgress, frontier.PrintMigrate)
 			case "RebuildWorkflow":
 				return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
 			case "VerifyWorkflow":

@@ -4,9 +4,11 @@ package inventory
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"slices"
 	"time"
 
@@ -229,7 +231,7 @@ another program has checksums of whole files only.`,
 
 func queryCommand(p Program) *cobra.Command {
 	var q query
-	var by string
+	var by, list string
 	var encoded bool
 	cmd := &cobra.Command{
 		Use:   "query DIR [PREFIX]",
@@ -241,11 +243,16 @@ PREFIX it is the whole bucket. FOLDERS is the number of folders directly in a fo
 With --depth 2 the folders in these follow, and so on; 0 prints the folder alone.
 --min-count and --min-bytes leave out smaller folders, with everything below them.
 
-With --json the answer is one document, in which folders are nested. A prefix that is
-not UTF-8 has the member prefix_url, URL-encoded, beside it.`,
+With --prefixes a file names the folders, one a line, and each gets a line in the same
+order; one in which no object is has a dash for each number. "-" is standard input.
+
+With --json the answer is one document, in which folders are nested, and with --prefixes
+a document a line. A prefix that is not UTF-8 has the member prefix_url, URL-encoded,
+beside it.`,
 		Example: `  starter inventory query folders
   starter inventory query folders data/2026 --depth 2 --top 10
-  starter inventory query folders logs --min-bytes 1000000000 --json`,
+  starter inventory query folders logs --min-bytes 1000000000 --json
+  starter inventory query folders --prefixes teams.txt`,
 		Args: cli.Args(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch by {
@@ -269,6 +276,9 @@ not UTF-8 has the member prefix_url, URL-encoded, beside it.`,
 					return cli.Usagef("PREFIX is not URL-encoded: %v", err)
 				}
 			}
+			if list != "" && (prefix != "" || cmd.Flags().Changed("depth") || q.top > 0 || q.filter != (prefixtree.Filter{})) {
+				return cli.Usagef("--prefixes goes without PREFIX, --depth, --top, --min-count and --min-bytes")
+			}
 			x, err := prefixtree.Open(args[0])
 			if err != nil {
 				return err
@@ -276,6 +286,17 @@ not UTF-8 has the member prefix_url, URL-encoded, beside it.`,
 			defer x.Close()
 			q.x = x
 			q.w = bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
+			if list != "" {
+				in, err := openList(cmd, list)
+				if err != nil {
+					return err
+				}
+				defer in.Close()
+				if err := q.list(cmd.Context(), in, encoded, *p.JSON); err != nil {
+					return errors.Join(fmt.Errorf("%s: %w", list, err), q.w.Flush())
+				}
+				return q.w.Flush()
+			}
 			if err := q.answer(cmd.Context(), args[0], prefix, *p.JSON); err != nil {
 				return err
 			}
@@ -288,8 +309,17 @@ not UTF-8 has the member prefix_url, URL-encoded, beside it.`,
 	f.Uint64Var(&q.filter.MinBytes, "min-bytes", 0, "leave out folders with fewer than `N` bytes")
 	f.IntVar(&q.top, "top", 0, "print only the `N` largest folders of each folder, largest first; 0 prints all")
 	f.StringVar(&by, "by", "bytes", "what is large with --top: `SUM` of bytes or objects")
-	f.BoolVar(&encoded, "url-encoded", false, "PREFIX is URL-encoded")
+	f.StringVar(&list, "prefixes", "", "print a line for each folder that `FILE` names, one a line")
+	f.BoolVar(&encoded, "url-encoded", false, "PREFIX is URL-encoded, or each line of --prefixes")
 	return cmd
+}
+
+// openList opens the list of --prefixes.
+func openList(cmd *cobra.Command, name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(cmd.InOrStdin()), nil
+	}
+	return os.Open(name)
 }
 
 func plural(n uint64, thing string) string { return cli.Plural(int64(n), thing) }

@@ -146,6 +146,7 @@ func TestQueriesEqualAWalkOverAllObjects(t *testing.T) {
 		if stdout, stderr, code := run(t, "verify", dir); code != 0 || !strings.Contains(stdout, "no fault") {
 			t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
 		}
+		checkList(t, dir, objects)
 		for _, c := range []struct {
 			prefix               string
 			depth, top           int
@@ -179,6 +180,43 @@ func TestQueriesEqualAWalkOverAllObjects(t *testing.T) {
 	}
 }
 
+// checkList asks for all folders at once, and for as many that there are not.
+func checkList(t *testing.T, dir string, objects []object) {
+	t.Helper()
+	var asked []string
+	for _, o := range objects {
+		for i := range o.key {
+			if o.key[i] == '/' {
+				asked = append(asked, url.QueryEscape(o.key[:i+1]), url.QueryEscape(o.key[:i+1]+"none/"))
+			}
+		}
+	}
+	list := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(list, []byte(strings.Join(asked, "\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code := run(t, "query", dir, "--prefixes", list, "--url-encoded", "--json")
+	lines := strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+	if code != 0 || len(lines) != len(asked) || len(asked) <= 2*listBatch {
+		t.Fatalf("exit %d, %d lines for %d folders\n%s", code, len(lines), len(asked), stderr)
+	}
+	for i, line := range lines {
+		var got struct {
+			answer
+			Found bool
+		}
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Fatalf("%v\n%s", err, line)
+		}
+		restore(t, &got.answer)
+		prefix, _ := url.QueryUnescape(asked[i])
+		want := walk(objects, prefix, 0, 0, 0, 0)
+		if got.Prefix != prefix || got.Found != (want.Objects > 0) || got.Objects != want.Objects || got.Bytes != want.Bytes || got.Folders != want.Folders {
+			t.Fatalf("%s, want %+v", line, want)
+		}
+	}
+}
+
 func TestPrintedAnswers(t *testing.T) {
 	dir := t.TempDir()
 	file, index := filepath.Join(dir, "report.csv"), filepath.Join(dir, "index")
@@ -186,6 +224,12 @@ func TestPrintedAnswers(t *testing.T) {
 		"data/2026/old,1,GLACIER,false\nlogs/%1B%5B31m/x,,STANDARD,true\n"
 	if err := os.WriteFile(file, []byte(rows), 0o644); err != nil {
 		t.Fatal(err)
+	}
+	list, encoded := filepath.Join(dir, "list"), filepath.Join(dir, "encoded")
+	for name, lines := range map[string]string{list: "data\nnone/\r\n\n", encoded: "data\n%zz\n"} {
+		if err := os.WriteFile(name, []byte(lines), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, c := range []struct {
 		args string
@@ -207,13 +251,17 @@ func TestPrintedAnswers(t *testing.T) {
 		{"query INDEX %zz --url-encoded", []string{"not URL-encoded"}, 2},
 		{"query INDEX --by age", []string{"choose bytes or objects"}, 2},
 		{"query INDEX --top -1", []string{"want 0 or more"}, 2},
+		{"query INDEX --prefixes LIST", []string{"2    1.0 KiB            2  data/\n", "-          -            -  none/\n", "(all)\n"}, 0},
+		{"query INDEX data --prefixes LIST", []string{"goes without PREFIX"}, 2},
+		{"query INDEX --prefixes ENCODED --url-encoded", []string{"line 2 is not URL-encoded"}, 1},
+		{"query INDEX --prefixes NONE", []string{"no such file"}, 1},
 		{"query DIR", []string{"no path-tree index"}, 1},
 		{"verify INDEX", []string{"6 folders, no fault"}, 0},
 		{"verify INDEX --json", []string{`"ok": true`}, 0},
 		{"verify DIR", []string{"no path-tree index"}, 1},
 		{"", []string{"choose one of build, query and verify"}, 2},
 	} {
-		args := strings.NewReplacer("INDEX", index, "FILE", file, "DIR", dir, "X", filepath.Join(dir, "x")).Replace(c.args)
+		args := strings.NewReplacer("INDEX", index, "FILE", file, "LIST", list, "ENCODED", encoded, "NONE", list+"x", "DIR", dir, "X", filepath.Join(dir, "x")).Replace(c.args)
 		stdout, stderr, code := run(t, strings.Fields(args)...)
 		for _, want := range c.want {
 			if code != c.code || !strings.Contains(stdout+stderr, want) {

@@ -212,6 +212,8 @@ var kinds = map[string]string{
 	"IngestWorkflow": kindIngest, "IngestManyWorkflow": kindIngest,
 	"GCWorkflow": "gc", "RebuildWorkflow": "rebuild", "VerifyWorkflow": "verify", "CompactWorkflow": "compact",
 	"PostgresExportWorkflow": "postgres",
+	"CrawlSeedWorkflow":      "seed",
+	"VisitedIngestWorkflow":  "visits",
 	"PublishWorkflow":        "publish",
 }
 

@@ -269,6 +269,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			w.RegisterWorkflow(workflows.RebuildWorkflow)
 			w.RegisterWorkflow(workflows.VerifyWorkflow)
 			w.RegisterWorkflow(workflows.PostgresExportWorkflow)
+			w.RegisterWorkflow(workflows.CrawlSeedWorkflow)
+			w.RegisterWorkflow(workflows.VisitedIngestWorkflow)
+			w.RegisterWorkflow(workflows.FrontierMigrateWorkflow)
 			if err := search.Register(ctx); err != nil {
 				cli.Fprintf(stderr, "worker: %v\n", err)
 			}

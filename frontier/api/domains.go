@@ -1,0 +1,164 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/frontier"
+)
+
+// crawlAnswer counts the URLs of a domain in a crawl.
+type crawlAnswer struct {
+	Crawl   string `json:"crawl"`
+	Waiting int64  `json:"waiting"`
+	Leased  int64  `json:"leased"`
+}
+
+type domainAnswer struct {
+	Domain  string        `json:"domain"`
+	Waiting int64         `json:"waiting"`
+	Leased  int64         `json:"leased"`
+	Crawls  []crawlAnswer `json:"crawls"`
+	// Delay is in seconds.
+	Delay    float64 `json:"delay"`
+	Paused   bool    `json:"paused"`
+	Excluded bool    `json:"excluded"`
+	// TakenDown says that a takedown of the lake names the whole domain.
+	TakenDown bool `json:"taken_down"`
+	// Cap is missing if any number of URLs may wait.
+	Cap          *int64    `json:"cap,omitzero"`
+	Failures     int       `json:"failures"`
+	BlockedUntil time.Time `json:"blocked_until,omitzero"`
+	NextTime     time.Time `json:"next_time,omitzero"`
+	// Robots are up to a hundred of the robots.txt files that the frontier has, without their texts.
+	Robots []robotsAnswer `json:"robots,omitempty"`
+}
+
+// robotsAnswer is the robots.txt of a host.
+type robotsAnswer struct {
+	Host    string    `json:"host"`
+	Text    *string   `json:"text,omitzero"`
+	Expires time.Time `json:"expires"`
+	// Delay is in seconds, what the file asks for within the limit of the frontier.
+	Delay float64 `json:"delay"`
+}
+
+func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
+	key := r.PathValue("d")
+	d, err := h.f.Domain(r.Context(), key)
+	if errors.Is(err, frontier.ErrElsewhere) {
+		h.forward(w, r, h.f.Owner(key))
+		return
+	}
+	if err != nil {
+		h.failed(w, err)
+		return
+	}
+	got := domainAnswer{
+		Domain: key, Waiting: d.Waiting, Leased: d.Leased, Crawls: []crawlAnswer{}, Delay: d.Delay.Seconds(), Paused: d.Paused,
+		Excluded: d.Excluded, TakenDown: d.TakenDown, Failures: d.Failures, BlockedUntil: d.Blocked, NextTime: d.Next,
+	}
+	if d.Cap >= 0 {
+		got.Cap = &d.Cap
+	}
+	for _, c := range d.Crawls {
+		got.Crawls = append(got.Crawls, crawlAnswer(c))
+	}
+	for _, f := range d.Robots {
+		got.Robots = append(got.Robots, robotsAnswer{f.Host, nil, f.Expires, f.Delay.Seconds()})
+	}
+	answer(w, got)
+}
+
+// robots answers with the robots.txt of a host, which is the domain's if none is named.
+func (h *Handler) robots(w http.ResponseWriter, r *http.Request) {
+	key, host := r.PathValue("d"), r.URL.Query().Get("host")
+	f, ok, err := h.f.Robots(key, host)
+	switch {
+	case errors.Is(err, frontier.ErrElsewhere):
+		h.forward(w, r, h.f.Owner(key))
+	case errors.Is(err, frontier.ErrURL):
+		h.problem(w, http.StatusBadRequest, err.Error())
+	case err != nil:
+		h.failed(w, err)
+	case !ok:
+		h.problem(w, http.StatusNotFound, "the frontier has no robots.txt of this host that holds now; fetch it, and PATCH the domain with it")
+	default:
+		text := strings.ToValidUTF8(string(f.Text), "\ufffd")
+		answer(w, robotsAnswer{f.Host, &text, f.Expires, f.Delay.Seconds()})
+	}
+}
+
+// domainChange is what PATCH changes. Delay and Block are in seconds: between two URLs, and from
+// now on.
+type domainChange struct {
+	Delay   *float64 `json:"delay"`
+	Block   *float64 `json:"block"`
+	Pause   *bool    `json:"pause"`
+	Exclude *bool    `json:"exclude"`
+	Cap     *int64   `json:"cap"`
+	Robots  *struct {
+		Host    string    `json:"host"`
+		Text    string    `json:"text"`
+		Expires time.Time `json:"expires"`
+	} `json:"robots"`
+}
+
+// maxDomainBody bounds the body of a change: a robots.txt may be written with six bytes for one.
+const maxDomainBody = 4 << 20
+
+// maxSeconds bounds delays and blocks: some thirty years.
+const maxSeconds = 1e9
+
+// seconds returns the duration of a number of seconds. It is false if it has answered with a
+// problem.
+func (h *Handler) seconds(w http.ResponseWriter, name string, s *float64, least float64) (*time.Duration, bool) {
+	if s == nil {
+		return nil, true
+	}
+	if !(*s >= least && *s <= maxSeconds) {
+		detail := name + " has to be seconds from 0 to 1000000000"
+		if least < 0 {
+			detail += ", or -1 for that of the frontier"
+		}
+		h.problem(w, http.StatusBadRequest, detail)
+		return nil, false
+	}
+	d := time.Duration(*s * float64(time.Second))
+	return &d, true
+}
+
+func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
+	key := r.PathValue("d")
+	if owner := h.f.Owner(key); owner != "" && r.Header.Get(forwarded) == "" {
+		h.forward(w, r, owner)
+		return
+	}
+	var q domainChange
+	if !h.bodyUpTo(w, r, maxDomainBody, &q) {
+		return
+	}
+	change := frontier.DomainChange{Pause: q.Pause, Exclude: q.Exclude, Cap: q.Cap}
+	var ok bool
+	if change.Delay, ok = h.seconds(w, "delay", q.Delay, -1); !ok {
+		return
+	}
+	if change.Block, ok = h.seconds(w, "block", q.Block, 0); !ok {
+		return
+	}
+	err := h.f.ChangeDomain(r.Context(), key, change)
+	if err == nil && q.Robots != nil {
+		err = h.f.SetRobots(r.Context(), key, frontier.RobotsFile{Host: q.Robots.Host, Text: []byte(q.Robots.Text), Expires: q.Robots.Expires})
+	}
+	switch {
+	case errors.Is(err, frontier.ErrURL):
+		h.problem(w, http.StatusBadRequest, "robots.host: "+err.Error())
+		return
+	case err != nil:
+		h.failed(w, err)
+		return
+	}
+	h.domain(w, r)
+}

@@ -1,0 +1,310 @@
+package frontier
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/shard"
+)
+
+// The key of a queue by which URLs are grouped that name none.
+const (
+	ByDomain = "domain"
+	ByHost   = "host"
+)
+
+const (
+	// longestBackoff bounds how long a key rests after failures.
+	longestBackoff = time.Hour
+	// longestRetryAfter bounds how long it rests because its server says so.
+	longestRetryAfter = 24 * time.Hour
+)
+
+// Reasons of rejected URLs that have a canonical form. A URL that is rejected because of a cap can
+// be added later.
+const (
+	ReasonExcluded = "excluded"
+	ReasonCap      = "cap"
+)
+
+// excluded is the status of entries that were not added because their key is excluded.
+const excluded shard.AddStatus = 255
+
+// addResult is what an entry's status means to clients.
+func addResult(status shard.AddStatus) AddResult {
+	switch status {
+	case shard.Added:
+		return AddResult{Result: Added}
+	case shard.Updated:
+		return AddResult{Result: Updated}
+	case shard.Full:
+		return AddResult{Rejected, ReasonCap}
+	case excluded:
+		return AddResult{Rejected, ReasonExcluded}
+	default:
+		return AddResult{Result: Known}
+	}
+}
+
+// domains is what the owner of a shard remembers of its keys. Redis has all of it; only the owner
+// changes it.
+type domains struct {
+	mu sync.RWMutex
+	// crawls are those of which something was waiting since the shard was opened.
+	crawls map[string]struct{}
+	// excluded keys take no URLs; caps are those of keys that have their own.
+	excluded map[string]struct{}
+	caps     map[string]int64
+	// hidden keys are excluded by the frontier's Exclusions, and something waits of them.
+	hidden map[string]struct{}
+	// cursor is where Forget goes on, and robots where that of robots.txt files does. Only the tick
+	// uses them.
+	cursor string
+	robots []byte
+}
+
+// loadDomains reads what Redis has of a shard's keys.
+func (s *owned) loadDomains(ctx context.Context) error {
+	d := &s.domains
+	d.crawls, d.excluded, d.hidden = map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}
+	d.caps, d.cursor = map[string]int64{}, "0"
+	return s.coord.AllSettings(ctx, d.set)
+}
+
+// set notes the settings of a key.
+func (d *domains) set(key string, set coord.Settings) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.excluded, key)
+	delete(d.caps, key)
+	if set.Excluded {
+		d.excluded[key] = struct{}{}
+	}
+	if set.HasCap {
+		d.caps[key] = set.Cap
+	}
+}
+
+// note remembers the crawls of queues. It comes before they are woken.
+func (d *domains) note(queues []string) {
+	for _, queue := range queues {
+		crawl, _, _ := strings.Cut(queue, "\x00")
+		d.mu.RLock()
+		_, ok := d.crawls[crawl]
+		d.mu.RUnlock()
+		if !ok {
+			d.mu.Lock()
+			d.crawls[strings.Clone(crawl)] = struct{}{}
+			d.mu.Unlock()
+		}
+	}
+}
+
+func (d *domains) allCrawls() []string {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return slices.Sorted(maps.Keys(d.crawls))
+}
+
+// cap returns how many URLs may wait in a queue, -1 if any number may.
+func (d *domains) cap(queue string, other int64) int64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if len(d.caps) > 0 {
+		if n, ok := d.caps[keyOf(queue)]; ok {
+			return n
+		}
+	}
+	return other
+}
+
+// keyOf returns the key of a queue.
+func keyOf(queue string) string {
+	_, key, _ := strings.Cut(queue, "\x00")
+	return key
+}
+
+// addAllowed adds the entries whose keys are not excluded.
+func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, done shard.Change, err error) {
+	d := &s.domains
+	d.mu.RLock()
+	none := len(d.excluded) == 0
+	d.mu.RUnlock()
+	if none {
+		return s.files.Add(entries)
+	}
+	statuses = make([]shard.AddStatus, len(entries))
+	allowed := make([]shard.Entry, 0, len(entries))
+	places := make([]int, 0, len(entries))
+	d.mu.RLock()
+	for i := range entries {
+		if _, out := d.excluded[keyOf(entries[i].Queue)]; out {
+			statuses[i] = excluded
+			continue
+		}
+		allowed, places = append(allowed, entries[i]), append(places, i)
+	}
+	d.mu.RUnlock()
+	got, done, err := s.files.Add(allowed)
+	if err != nil {
+		return nil, done, err
+	}
+	for i, status := range got {
+		statuses[places[i]] = status
+	}
+	return statuses, done, nil
+}
+
+// report is what an outcome says of the server. One that is final and has no status says nothing:
+// nobody asked.
+func (o *Outcome) report() coord.Report {
+	failed := o.Status == 429 || o.Status >= 500 || o.Status == 0 && !o.Final
+	return coord.Report{
+		Failed: failed, Answered: o.Status != 0 && !failed, RetryAfter: min(max(o.RetryAfter, 0), longestRetryAfter),
+	}
+}
+
+func (f *Frontier) backoff() coord.Backoff {
+	return coord.Backoff{Delay: f.o.Delay, Longest: max(longestBackoff, f.o.Delay)}
+}
+
+// DomainState is what there is of a key, which is a domain unless clients or Options.QueueBy say
+// otherwise.
+type DomainState struct {
+	// Waiting and Leased are the sums over Crawls, which has those of which something waits or is
+	// leased.
+	Waiting, Leased int64
+	Crawls          []CrawlState
+	// Delay is the time between two URLs that holds now.
+	Delay            time.Duration
+	Paused, Excluded bool
+	// TakenDown says that the frontier's Exclusions name the whole key.
+	TakenDown bool
+	// Blocked is until when the key is blocked, zero if it is not.
+	Blocked time.Time
+	// Cap is how many URLs may wait in each queue of the key, -1 if any number may.
+	Cap int64
+	// Failures counts the URLs that failed one after the other.
+	Failures int
+	// Next is from when on the key may be fetched from, zero if there is nothing to wait for.
+	Next time.Time
+	// Robots are some of the robots.txt files of its hosts, without their texts.
+	Robots []RobotsFile
+}
+
+// CrawlState counts the URLs of a key in a crawl.
+type CrawlState struct {
+	Crawl           string
+	Waiting, Leased int64
+}
+
+// Domain returns what there is of a key.
+func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) {
+	s, release, err := f.use(f.shardOf(key))
+	if err != nil {
+		return DomainState{}, err
+	}
+	defer release()
+	set, err := s.coord.Settings(ctx, key)
+	if err != nil {
+		return DomainState{}, err
+	}
+	now := f.now()
+	d := DomainState{
+		Delay: set.DelayAt(now, f.o.Delay), Paused: set.Paused, Excluded: set.Excluded, Failures: set.Failures, Cap: f.maxWaiting(),
+	}
+	if e := f.excluded(); e != nil {
+		d.TakenDown = e.Key(key)
+	}
+	if set.HasCap {
+		d.Cap = set.Cap
+	}
+	if set.Blocked > now {
+		d.Blocked = time.UnixMilli(set.Blocked).UTC()
+	}
+	if set.Next > now {
+		d.Next = time.UnixMilli(set.Next).UTC()
+	}
+	for _, crawl := range s.files.Crawls() {
+		waiting, leased := s.files.Queue(shard.QueueName(crawl, key))
+		if waiting > 0 || leased > 0 {
+			d.Crawls = append(d.Crawls, CrawlState{crawl, waiting, leased})
+			d.Waiting += waiting
+			d.Leased += leased
+		}
+	}
+	d.Robots, err = f.robotsOf(s, key, now)
+	return d, err
+}
+
+// maxWaiting is how many URLs may wait in a queue whose key has no cap, -1 if any number may.
+func (f *Frontier) maxWaiting() int64 {
+	if f.o.MaxWaiting > 0 {
+		return f.o.MaxWaiting
+	}
+	return -1
+}
+
+// DomainChange is what to change of a key; nil leaves it.
+type DomainChange struct {
+	// Delay is the time between two URLs, from the next one on; less than 0 means the frontier's.
+	Delay *time.Duration
+	// Block is for how long from now on there are no claims; 0 ends it.
+	Block *time.Duration
+	// Pause stops claims until it is taken back. Exclude does, too, and nothing is added meanwhile;
+	// what waits is kept.
+	Pause, Exclude *bool
+	// Cap is how many URLs may wait in each queue of the key; less than 0 means the frontier's.
+	Cap *int64
+}
+
+// ChangeDomain changes what holds for a key in all crawls, whether anything waits or not.
+func (f *Frontier) ChangeDomain(ctx context.Context, key string, c DomainChange) error {
+	s, release, err := f.use(f.shardOf(key))
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx = context.WithoutCancel(ctx)
+	change := coord.Change{Delay: c.Delay, Paused: c.Pause, Excluded: c.Exclude, Cap: c.Cap}
+	if c.Block != nil {
+		until := int64(0)
+		if *c.Block > 0 {
+			until = f.now() + c.Block.Milliseconds()
+		}
+		change.Blocked = &until
+	}
+	return f.changeDomain(ctx, s, key, change)
+}
+
+func (f *Frontier) changeDomain(ctx context.Context, s *owned, key string, change coord.Change) error {
+	// One change of a key after the other, so that what is remembered is what Redis has.
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if err := s.coord.Change(ctx, key, change); err != nil {
+		return err
+	}
+	set, err := s.coord.Settings(ctx, key)
+	if err != nil {
+		s.doubtful.Store(true) // what is remembered may be wrong
+		return err
+	}
+	s.domains.set(key, set)
+	return f.wakeKeys(ctx, s, []string{key})
+}
+
+// wakeKeys wakes all queues of keys in which something waits.
+func (f *Frontier) wakeKeys(ctx context.Context, s *owned, keys []string) error {
+	var queues []string
+	for _, crawl := range s.domains.allCrawls() {
+		for _, key := range keys {
+			queues = append(queues, shard.QueueName(crawl, key))
+		}
+	}
+	return f.wakeAgain(ctx, s, queues)
+}

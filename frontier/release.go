@@ -1,0 +1,66 @@
+package frontier
+
+import (
+	"context"
+
+	"github.com/urlake/urlake/frontier/coord"
+)
+
+// Released leases were given back, and their URLs wait again.
+const Released = "released"
+
+// Release ends leases without a result, as a worker does that stops: their URLs wait again at once
+// instead of at the end of their leases. It says of each whether that was done: Released, Ended or
+// Elsewhere. As with a lease that ends by itself, the URL was handed out once more.
+func (f *Frontier) Release(ctx context.Context, leases []string) ([]SettleResult, error) {
+	results := make([]SettleResult, len(leases))
+	places := make([][]int, f.o.Shards)
+	byShard := make([][]coord.Lease, f.o.Shards)
+	for i, s := range leases {
+		results[i].Result = Ended
+		if number, l, ok := f.parseLease(s); ok {
+			places[number] = append(places[number], i)
+			byShard[number] = append(byShard[number], l)
+		}
+	}
+	for number, part := range byShard {
+		if len(part) == 0 {
+			continue
+		}
+		live, err := f.release(context.WithoutCancel(ctx), number, part)
+		if err != nil && !elsewhere(err) {
+			return nil, err
+		}
+		for i, place := range places[number] {
+			switch {
+			case err != nil:
+				results[place] = SettleResult{Elsewhere, f.owner(number)}
+			case live[i]:
+				results[place].Result = Released
+			}
+		}
+	}
+	return results, nil
+}
+
+func (f *Frontier) release(ctx context.Context, number int, leases []coord.Lease) (live []bool, err error) {
+	s, release, err := f.use(number)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	live, err = s.coord.Settle(ctx, f.now(), leases, nil, f.backoff())
+	var ended []coord.Lease
+	for i, ok := range live {
+		if ok {
+			ended = append(ended, leases[i])
+		}
+	}
+	if err := f.back(ctx, s, ended, err); err != nil {
+		return nil, err
+	}
+	if !s.mine() {
+		return nil, ErrElsewhere
+	}
+	return live, nil
+}

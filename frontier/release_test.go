@@ -1,0 +1,48 @@
+//go:build unix
+
+package frontier_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/urlake/urlake/frontier"
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// A lease that is given back is over at once, and its URL waits for the delay of its domain.
+func TestRelease(t *testing.T) {
+	c := newClock()
+	f := start(t, testenv.NewRedis(t), options(t, c, 10*time.Second))
+	add(t, f, frontier.Added, frontier.URL{URL: "https://example.com/"})
+	first := claim(t, f, frontier.ClaimRequest{})
+	got, err := f.Release(t.Context(), []string{first[0].Lease, "bm8", first[0].Lease})
+	if err != nil || got[0].Result != frontier.Released || got[1].Result != frontier.Ended || got[2].Result != frontier.Ended {
+		t.Fatal(got, err)
+	}
+	settle(t, f, frontier.Ended, frontier.Outcome{Lease: first[0].Lease, Status: 200})
+	if again := claim(t, f, frontier.ClaimRequest{}); len(again) != 0 {
+		t.Fatalf("sooner than the delay: %+v", again)
+	}
+	c.pass(10 * time.Second)
+	second := claim(t, f, frontier.ClaimRequest{})
+	if len(second) != 1 || second[0].URL != first[0].URL || second[0].Tries != 1 {
+		t.Fatalf("%+v", second)
+	}
+}
+
+// A final outcome settles a URL that would be fetched again otherwise.
+func TestFinal(t *testing.T) {
+	c := newClock()
+	f := start(t, testenv.NewRedis(t), options(t, c, 0))
+	add(t, f, frontier.Added, frontier.URL{URL: "https://example.com/a"}, frontier.URL{URL: "https://example.com/b"})
+	for i := range 2 {
+		got := claim(t, f, frontier.ClaimRequest{})
+		want := []string{frontier.Settled, frontier.Retried}[i]
+		settle(t, f, want, frontier.Outcome{Lease: got[0].Lease, Error: "robots.txt", Final: i == 0})
+	}
+	s, err := f.Seen("", "", "https://example.com/a")
+	if err != nil || !s.Settled {
+		t.Fatalf("%+v, %v", s, err)
+	}
+}

@@ -1,0 +1,213 @@
+// Package robotstore keeps robots.txt files for a frontier, so that many workers fetch each once.
+//
+// A file is kept for each host and port, with the time until which it holds. They are in one file
+// of a shard, not in Redis: a million of them are some gigabytes. Losing them costs no more than
+// fetching them again.
+package robotstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"go.etcd.io/bbolt"
+
+	"github.com/urlake/urlake/frontier/robots"
+)
+
+// lockWait is how long Open waits for another process to close the file.
+const lockWait = 5 * time.Second
+
+// File is the robots.txt of a host.
+type File struct {
+	// Host is the host, with its port if that is not the default.
+	Host string
+	Text []byte
+	// Expires is until when the file holds, in milliseconds since 1970.
+	Expires int64
+	// Delay is the Crawl-delay that it asks for, 0 if it asks for none.
+	Delay time.Duration
+}
+
+// Store keeps files by key and host. It may be used by several goroutines.
+type Store struct {
+	db *bbolt.DB
+	// some says that the store is not empty.
+	some    atomic.Bool
+	encoder *zstd.Encoder
+	decoder *zstd.Decoder
+}
+
+var bucket = []byte("robots")
+
+// header is the part of a value before the compressed text: expiry and delay in milliseconds.
+const header = 16
+
+// Open opens the store in a file, or makes it. A file that is damaged is replaced, and Damaged says
+// why. Sync waits for the disk after each change.
+func Open(name string, sync bool) (s *Store, damaged, err error) {
+	s, err = open(name, sync)
+	if err != nil && !errors.Is(err, bbolt.ErrTimeout) && !os.IsPermission(err) {
+		if _, missing := os.Stat(name); missing == nil {
+			damaged = err
+			if err = os.Rename(name, name+".damaged"); err == nil {
+				s, err = open(name, sync)
+			}
+		}
+	}
+	return s, damaged, err
+}
+
+func open(name string, sync bool) (*Store, error) {
+	db, err := bbolt.Open(name, 0o666, &bbolt.Options{Timeout: lockWait, NoSync: !sync, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	s := &Store{db: db}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists(bucket)
+		if err == nil {
+			first, _ := b.Cursor().First()
+			s.some.Store(first != nil)
+		}
+		return err
+	})
+	if err == nil {
+		s.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
+	}
+	if err == nil {
+		s.decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(robots.MaxBytes))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), db.Close())
+	}
+	return s, nil
+}
+
+// Close closes the store.
+func (s *Store) Close() error {
+	s.decoder.Close()
+	return errors.Join(s.encoder.Close(), s.db.Close())
+}
+
+func name(key, host string) []byte { return []byte(key + "\x00" + host) }
+
+// Put keeps a file of a host of a key, and returns the delay of the one that it replaces.
+func (s *Store) Put(key string, f File) (before time.Duration, err error) {
+	value := binary.BigEndian.AppendUint64(nil, uint64(f.Expires))
+	value = binary.BigEndian.AppendUint64(value, uint64(f.Delay.Milliseconds()))
+	value = s.encoder.EncodeAll(f.Text[:min(len(f.Text), robots.MaxBytes)], value)
+	err = s.db.Batch(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucket)
+		before = 0
+		if old := b.Get(name(key, f.Host)); len(old) >= header {
+			before = delayOf(old)
+		}
+		return b.Put(name(key, f.Host), value)
+	})
+	s.some.Store(true)
+	return before, err
+}
+
+func expiresOf(value []byte) int64 { return int64(binary.BigEndian.Uint64(value)) }
+func delayOf(value []byte) time.Duration {
+	return time.Duration(binary.BigEndian.Uint64(value[8:])) * time.Millisecond
+}
+
+// Get returns the file of a host of a key. It is false if there is none that holds at a time.
+func (s *Store) Get(key, host string, now int64) (f File, ok bool, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		value := tx.Bucket(bucket).Get(name(key, host))
+		if len(value) < header || expiresOf(value) <= now {
+			return nil
+		}
+		text, err := s.decoder.DecodeAll(value[header:], nil)
+		if err != nil {
+			return fmt.Errorf("%s: robots.txt of %s: %w", s.db.Path(), host, err)
+		}
+		f, ok = File{host, text, expiresOf(value), delayOf(value)}, true
+		return nil
+	})
+	return f, ok, err
+}
+
+// Expiries returns until when the files of hosts hold, for each a key and a host, and 0 where there
+// is none that holds at a time. It is nil if the store is empty.
+func (s *Store) Expiries(now int64, hosts [][2]string) (until []int64, err error) {
+	if !s.some.Load() {
+		return nil, nil
+	}
+	until = make([]int64, len(hosts))
+	var scratch []byte
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucket)
+		for i, h := range hosts {
+			scratch = append(append(append(scratch[:0], h[0]...), 0), h[1]...)
+			if value := b.Get(scratch); len(value) >= header && expiresOf(value) > now {
+				until[i] = expiresOf(value)
+			}
+		}
+		return nil
+	})
+	return until, err
+}
+
+// Files calls yield with the files of a key that hold at a time, without their texts, by host, until
+// it returns false.
+func (s *Store) Files(key string, now int64, yield func(File) bool) error {
+	prefix := name(key, "")
+	return s.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucket).Cursor()
+		for k, value := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, value = c.Next() {
+			if len(value) >= header && expiresOf(value) > now &&
+				!yield(File{string(k[len(prefix):]), nil, expiresOf(value), delayOf(value)}) {
+				break
+			}
+		}
+		return nil
+	})
+}
+
+// Forget removes the files that do not hold at a time, of up to limit that it looks at. It begins
+// after a name, and returns that of the last one, nil after the end.
+func (s *Store) Forget(now int64, after []byte, limit int) (last []byte, err error) {
+	if !s.some.Load() {
+		return nil, nil
+	}
+	var over [][]byte
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		c := tx.Bucket(bucket).Cursor()
+		k, value := c.Seek(append(bytes.Clone(after), 0))
+		for n := 0; k != nil; k, value = c.Next() {
+			if n++; n > limit {
+				return nil
+			}
+			last = bytes.Clone(k)
+			if len(value) < header || expiresOf(value) <= now {
+				over = append(over, last)
+			}
+		}
+		last = nil
+		return nil
+	})
+	if err != nil || len(over) == 0 {
+		return last, err
+	}
+	return last, s.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucket)
+		for _, k := range over {
+			if value := b.Get(k); len(value) >= header && expiresOf(value) > now {
+				continue // it was replaced meanwhile
+			}
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,18 @@
+package shard
+
+// Full is the status of entries that were not added because as many wait in their queue as
+// Options.Cap allows.
+const Full AddStatus = 128
+
+// full says that no new entry may be added to a queue.
+func (s *Shard) full(id QueueID, queue string) bool {
+	if s.o.Cap == nil {
+		return false
+	}
+	limit := s.o.Cap(queue)
+	if limit < 0 {
+		return false
+	}
+	q := s.queues[id]
+	return limit == 0 || q != nil && int64(q.n[waits]) >= limit
+}

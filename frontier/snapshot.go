@@ -1,0 +1,188 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/urlake/urlake/frontier/shard"
+)
+
+const (
+	// RestoringName is the file in Options.Dir that says that a restore has not ended.
+	RestoringName = "restoring"
+	// snapshotsName is the folder of snapshots that are being copied, and StateName the file of
+	// what Redis has, in a shard's folder of a snapshot or above those.
+	snapshotsName = "snapshots"
+	StateName     = "redis"
+	// snapshotLasts is how long a snapshot stays after it was last read from.
+	snapshotLasts = time.Hour
+)
+
+// SnapshotFile is a file of a snapshot. Only its first Size bytes belong to it. Its path begins
+// with the part of the process that made it, and goes on as in Options.Dir.
+type SnapshotFile struct {
+	Path string `json:"path"`
+	Size int64  `json:"size"`
+	// Modified is when the file was written to last, in nanoseconds since 1970.
+	Modified int64 `json:"modified"`
+}
+
+// SnapshotPart is what one process has added to a snapshot.
+type SnapshotPart struct {
+	// Shards are the numbers of its shards.
+	Shards []int          `json:"shards"`
+	Files  []SnapshotFile `json:"files"`
+	// Rested is the longest time for which a shard answered nothing, in milliseconds.
+	Rested float64 `json:"rested_ms"`
+}
+
+var snapshotID = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
+
+// ErrNoSnapshot means that there is no snapshot of an id, or not any more.
+var ErrNoSnapshot = errors.New("there is no such snapshot; it may have expired")
+
+// Shards is the number of shards of the frontier.
+func (f *Frontier) Shards() int { return f.o.Shards }
+
+func (f *Frontier) snapshotDir(id string) string { return filepath.Join(f.o.Dir, snapshotsName, id) }
+
+// Snapshot adds the shards that this process serves to a snapshot, in a folder part: its files as
+// hard links, and what Redis has of it. Each shard is as of one moment after the call began, at
+// which it had answered everything that it was asked. With whole, it also adds what Redis has of
+// the frontier besides its shards.
+func (f *Frontier) Snapshot(ctx context.Context, id, part string, whole bool) (p SnapshotPart, err error) {
+	if !snapshotID.MatchString(id) || !snapshotID.MatchString(part) {
+		return p, ErrNoSnapshot
+	}
+	dir := filepath.Join(f.snapshotDir(id), part)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return p, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	add := func(name string, size int64) error {
+		info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
+		if err == nil {
+			p.Files = append(p.Files, SnapshotFile{part + "/" + name, size, info.ModTime().UnixNano()})
+		}
+		return err
+	}
+	state := func(name string, data []byte) error {
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), data, 0o666); err != nil {
+			return err
+		}
+		return add(name, int64(len(data)))
+	}
+	for _, s := range f.all() {
+		folder := ShardName(s.number)
+		linked, redis, rested, err := f.snapshotOf(ctx, s.number, filepath.Join(dir, folder))
+		if errors.Is(err, ErrElsewhere) {
+			continue
+		}
+		if err != nil {
+			return p, fmt.Errorf("shard %d: %w", s.number, err)
+		}
+		for _, l := range linked {
+			if err := add(folder+"/"+l.Name, l.Size); err != nil {
+				return p, err
+			}
+		}
+		if err := state(folder+"/"+StateName, redis); err != nil {
+			return p, err
+		}
+		p.Shards = append(p.Shards, s.number)
+		p.Rested = max(p.Rested, float64(rested.Microseconds())/1000)
+	}
+	if whole {
+		redis, err := f.coord.State(ctx)
+		if err != nil {
+			return p, err
+		}
+		return p, state(StateName, redis)
+	}
+	return p, nil
+}
+
+// snapshotOf links the files of a shard, and returns what Redis has of it, as of one moment. Rested
+// is how long the shard answered nothing.
+func (f *Frontier) snapshotOf(ctx context.Context, number int, dir string) (linked []shard.Linked, redis []byte, rested time.Duration, err error) {
+	s, release, err := f.hold(number)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	defer release()
+	linked, err = s.files.Snapshot(dir, func(link func() error) error {
+		closed := time.Now()
+		s.gate.Lock()
+		defer s.gate.Unlock()
+		defer func() { rested = time.Since(closed) }()
+		if s.doubtful.Load() {
+			return errors.New("it is about to be opened again; try again in a second")
+		}
+		if err := link(); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, f.o.Own)
+		defer cancel()
+		redis, err = s.coord.State(ctx)
+		if err == nil && !s.mine() {
+			err = ErrElsewhere
+		}
+		return err
+	})
+	return linked, redis, rested, err
+}
+
+// OpenSnapshot returns the files of a snapshot, of whichever process of this frontier has made it.
+// Close it afterwards.
+func (f *Frontier) OpenSnapshot(id string) (*os.Root, error) {
+	if !snapshotID.MatchString(id) {
+		return nil, ErrNoSnapshot
+	}
+	dir := f.snapshotDir(id)
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoSnapshot
+	}
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now() // of the file system's clock, as far as that is this one
+	return root, errors.Join(os.Chtimes(dir, now, now))
+}
+
+// DropSnapshot deletes a snapshot's folder, whether there is one or not.
+func (f *Frontier) DropSnapshot(id string) error {
+	if !snapshotID.MatchString(id) {
+		return ErrNoSnapshot
+	}
+	return os.RemoveAll(f.snapshotDir(id))
+}
+
+// sweepSnapshots deletes snapshots of which nothing was read for long.
+func (f *Frontier) sweepSnapshots() error {
+	all, err := os.ReadDir(filepath.Join(f.o.Dir, snapshotsName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range all {
+		info, failed := e.Info()
+		switch {
+		case errors.Is(failed, fs.ErrNotExist):
+		case failed != nil:
+			err = errors.Join(err, failed)
+		case time.Since(info.ModTime()) > snapshotLasts:
+			err = errors.Join(err, f.DropSnapshot(e.Name()))
+		}
+	}
+	return err
+}

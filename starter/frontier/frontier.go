@@ -1,0 +1,72 @@
+// Package frontier is what the verbs "starter frontier" start and print, and how they are
+// scheduled.
+package frontier
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/zeebo/xxh3"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/workflows"
+)
+
+// NewCommand returns the verb frontier with its own verbs.
+func NewCommand(verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "frontier",
+		Short: "Fill a crawl frontier from the lake, and ingest what it has visited",
+		Long: `A frontier, frontierd, decides what a crawler fetches next. These verbs work through
+Temporal, and workers connect to the frontier: the address has to be one that they reach.`,
+		Args: cli.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(cmd.ErrOrStderr())
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return cli.Usagef("no verb given; choose one of the commands above, e.g. %s", cli.Typed("starter frontier seed"))
+		},
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// frontierFlag adds --frontier to a verb.
+func frontierFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "frontier", "", "`URL` of the frontier, as workers reach it, e.g. http://127.0.0.1:7070")
+}
+
+// idOf makes an id of a workflow of which a lake and a frontier have one at a time.
+func idOf(verb, frontier, lake string) string {
+	return fmt.Sprintf("%s:%08x@%s", verb, uint32(xxh3.HashString(frontier)), lake)
+}
+
+// query asks a workflow for its progress. It is false if it does not answer, for example since no
+// worker runs.
+func query(ctx context.Context, c client.Client, run client.WorkflowRun, p any) bool {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
+	return err == nil && v.Get(p) == nil
+}
+
+// heartbeat sets p to what an activity that runs has said last. It is false if it has said nothing.
+func heartbeat(ctx context.Context, c client.Client, run client.WorkflowRun, activity string, p any) bool {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	d, err := c.DescribeWorkflowExecution(ctx, run.GetID(), "")
+	if err != nil {
+		return false
+	}
+	for _, a := range d.PendingActivities {
+		if a.GetActivityType().GetName() == activity && a.GetHeartbeatDetails() != nil {
+			return converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), p) == nil
+		}
+	}
+	return false
+}
