@@ -328,8 +328,16 @@ func (s *Shard) write() (err error) {
 		return err
 	}
 	s.pause()
+	s.reading.Lock() // whoever lists begins with the new files
 	for _, file := range old {
-		if err := errors.Join(file.close(), os.Remove(file.path())); err != nil {
+		err = errors.Join(err, file.close())
+	}
+	s.reading.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		if err := os.Remove(file.path()); err != nil {
 			return err
 		}
 	}
@@ -507,7 +515,7 @@ func (w *freshFiles) close() (err error) {
 
 // writeFrozen writes what was frozen to files.
 func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
-	rest := f.done
+	rest := append(make([]settledEntry, 0, len(f.done)+len(f.later)), f.done...) // it will be sorted
 	for _, e := range f.later {
 		rest = append(rest, settledEntry{IDOfQueue(e.Queue), e.Queue, e.Seq, e.append(nil)})
 	}

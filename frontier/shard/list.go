@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"container/heap"
+	"errors"
 	"slices"
 )
 
@@ -110,8 +111,8 @@ func (s *Shard) Seen(queue, url string) (State, bool, error) {
 // Find returns what is known of a URL of a queue, and its entry. It reads the queue until it finds
 // it.
 func (s *Shard) Find(queue, url string) (found Listed, ok bool, err error) {
-	s.upkeep.Lock()
-	defer s.upkeep.Unlock()
+	s.reading.RLock()
+	defer s.reading.RUnlock()
 	for range 10 { // again, if the URL was changed meanwhile
 		st, ok, err := s.Seen(queue, url)
 		if !ok || err != nil {
@@ -132,9 +133,8 @@ func (s *Shard) Find(queue, url string) (found Listed, ok bool, err error) {
 // a cursor, and the cursor of the last. There are no more if it returns none. A URL that does not
 // change meanwhile comes once.
 func (s *Shard) List(crawl, queue string, after Cursor, n int) (list []Listed, next Cursor, err error) {
-	// No file is replaced meanwhile.
-	s.upkeep.Lock()
-	defer s.upkeep.Unlock()
+	s.reading.RLock()
+	defer s.reading.RUnlock()
 	next = after
 	for _, q := range s.listedQueues(crawl, queue, after) {
 		seq := uint64(0)
@@ -204,9 +204,10 @@ func (c *candidates) Pop() any {
 	return last
 }
 
-// listQueue returns up to n URLs of a queue whose entries have numbers above one. It is called with
-// upkeep held, so nothing is frozen and files stay.
+// listQueue returns up to n URLs of a queue whose entries have numbers above one. Reading is held:
+// files that are replaced meanwhile stay.
 func (s *Shard) listQueue(id QueueID, name string, after uint64, n int) (list []Listed, err error) {
+	last := after
 	for len(list) < n {
 		// Some of the candidates may not be those that their URLs have.
 		most := max(2*(n-len(list)), 64)
@@ -216,7 +217,7 @@ func (s *Shard) listQueue(id QueueID, name string, after uint64, n int) (list []
 		}
 		slices.SortFunc(some, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
 		for part := range slices.Chunk(some, keepAtOnce) {
-			if list, err = s.appendListed(list, id, name, part, n); err != nil {
+			if list, err = s.appendListed(list, id, name, part, n, &last); err != nil {
 				return nil, err
 			}
 		}
@@ -240,12 +241,23 @@ func (s *Shard) candidates(id QueueID, name string, after uint64, most int) (som
 		}
 	}
 	s.mu.Lock()
+	if s.failed != nil {
+		defer s.mu.Unlock()
+		return nil, s.failed
+	}
+	batches := []*batch{s.batch}
+	if s.frozen != nil {
+		batches = append(batches, s.frozen.batch)
+	}
 	if q := s.queues[id]; q != nil {
-		if m, _ := s.inMemory(q); m != nil {
-			err = m.each(func(seq uint64, data []byte) error {
-				add(candidate{seq, data, &waitingRun, "memory"})
-				return nil
-			})
+		recent, frozen := s.inMemory(q)
+		for _, m := range [...]*memoryQueue{recent, frozen} {
+			if m != nil {
+				err = errors.Join(err, m.each(func(seq uint64, data []byte) error {
+					add(candidate{seq, data, &waitingRun, "memory"})
+					return nil
+				}))
+			}
 		}
 	}
 	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
@@ -255,14 +267,16 @@ func (s *Shard) candidates(id QueueID, name string, after uint64, most int) (som
 			}
 		}
 	}
-	for i := range s.batch.done {
-		if e := &s.batch.done[i]; e.id == id {
-			add(candidate{e.seq, e.data, &restRun, "memory"})
+	for _, b := range batches {
+		for i := range b.done {
+			if e := &b.done[i]; e.id == id {
+				add(candidate{e.seq, e.data, &restRun, "memory"})
+			}
 		}
-	}
-	for _, e := range s.batch.later {
-		if e.Queue == name {
-			add(candidate{e.Seq, e.append(nil), &restRun, "memory"})
+		for _, e := range b.later {
+			if e.Queue == name {
+				add(candidate{e.Seq, e.append(nil), &restRun, "memory"})
+			}
 		}
 	}
 	waiting, rest := s.waiting, s.rest
@@ -307,17 +321,17 @@ func (s *Shard) candidates(id QueueID, name string, after uint64, most int) (som
 	return some, nil
 }
 
-// appendListed appends to a list up to n of the candidates that their URLs have, in order.
-func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []candidate, n int) ([]Listed, error) {
+// appendListed appends to a list, until it has n, the candidates that their URLs have, in order.
+// Last is the number of the entry that was appended last.
+func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []candidate, n int, last *uint64) ([]Listed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := uint64(0)
 	for _, c := range some {
 		if len(list) == n {
 			break
 		}
 		// A leased entry may lie in a run as well, or have been taken from it meanwhile.
-		if c.seq == last {
+		if c.seq == *last {
 			continue
 		}
 		ok, err := s.stands(c.kind, id, name, c.payload)
@@ -327,7 +341,7 @@ func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []cand
 		if !ok {
 			continue
 		}
-		last = c.seq
+		*last = c.seq
 		e, err := parseEntry(c.payload, name, c.file)
 		if err != nil {
 			return nil, err

@@ -96,9 +96,11 @@ type Shard struct {
 	// memory is about how many bytes entries take in the batch.
 	memory  int
 	scratch []byte
-	// upkeep is held while files are written and replaced, and while they are listed.
-	upkeep sync.Mutex
-	failed error
+	// upkeep is held while files are written and replaced. Reading is held to read files without
+	// the lock, and by who closes them. The order is upkeep, reading, mu.
+	upkeep  sync.Mutex
+	reading sync.RWMutex
+	failed  error
 }
 
 // queue counts the URLs of a queue, and has those in memory.
@@ -876,6 +878,8 @@ func (s *Shard) closeFiles() (err error) {
 func (s *Shard) Close() error {
 	s.upkeep.Lock()
 	defer s.upkeep.Unlock()
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.journal.Close()

@@ -276,8 +276,10 @@ func (m *model) act() {
 		m.take()
 	case n < 80:
 		m.settle()
-	case n < 91:
+	case n < 90:
 		m.back()
+	case n < 91 && m.rng.IntN(2) == 0:
+		m.check()
 	default:
 		m.remove()
 	}
