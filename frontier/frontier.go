@@ -566,15 +566,13 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	reports := make([]coord.Report, len(leases))
-	for i := range reports {
-		reports[i] = outcomes[places[i]].report()
-	}
+	reports := s.reports(outcomes, places, leases)
 	live, err := s.coord.Settle(ctx, now, leases, reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
 		return err
 	}
+	s.reported(reports, leases, live)
 	var woken []string
 	for i, l := range leases {
 		if !live[i] {
