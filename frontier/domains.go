@@ -174,8 +174,8 @@ func (o *Outcome) report() coord.Report {
 	}
 }
 
-// reports says what the outcomes of leases say of their servers. That a server answers which did not
-// fail before is nothing to note.
+// reports says what the outcomes of leases say of their servers. That a server answers which did
+// not fail before is nothing to note.
 func (s *owned) reports(outcomes []Outcome, places []int, leases []coord.Lease) []coord.Report {
 	all := make([]coord.Report, len(leases))
 	for i, l := range leases {

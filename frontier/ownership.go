@@ -310,8 +310,8 @@ func (f *Frontier) shardOf(key string) int {
 	return int(binary.LittleEndian.Uint32(id[12:]) % uint32(f.o.Shards))
 }
 
-// Owner returns the name of the process that owns the shard of a key, "" if this one does or none is
-// known.
+// Owner returns the name of the process that owns the shard of a key, "" if this one does or none
+// is known.
 func (f *Frontier) Owner(key string) string { return f.owner(f.shardOf(key)) }
 
 func (f *Frontier) owner(number int) string {

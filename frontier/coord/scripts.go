@@ -61,8 +61,9 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 return redis.call('ZCARD', KEYS[1])
 `)
 
-	// wake: owner, ready, times, domains; node, now, keys. Keys of which something waits in the crawl
-	// become ready at the time at which they may be fetched from next. Those that are held do not.
+	// wake: owner, ready, times, domains; node, now, keys. Keys of which something waits in the
+	// crawl become ready at the time at which they may be fetched from next. Those that are held do
+	// not.
 	wakeScript = redis.NewScript(fence + settings + `
 local now = tonumber(ARGV[2])
 local names = {unpack(ARGV, 3)}
@@ -190,8 +191,8 @@ if #got == 0 then
 end
 return got
 `)
-	// lease: owner, leases, ready; node, count of leases, then an expiry and a lease each, then keys
-	// with nothing left in the crawl: these are ready no more.
+	// lease: owner, leases, ready; node, count of leases, then an expiry and a lease each, then
+	// keys with nothing left in the crawl: these are ready no more.
 	leaseScript = redis.NewScript(fence + `
 local n = tonumber(ARGV[2])
 if n > 0 then
@@ -202,11 +203,11 @@ if #ARGV > 2 + 2 * n then
 end
 return n
 `)
-	// settle: owner, leases, times, domains; node, now, default delay, longest back-off, a letter for
-	// each lease that says what came of it (o: answered, f: failed, -: that says nothing of the
+	// settle: owner, leases, times, domains; node, now, default delay, longest back-off, a letter
+	// for each lease that says what came of it (o: answered, f: failed, -: that says nothing of the
 	// server), how many servers said how long they want to be left alone, the number of the lease
-	// and that time for each of them, and the leases. Ends leases, notes failures of their keys, and
-	// returns for each 1, or 0 if it had ended before, as by standing in the list twice.
+	// and that time for each of them, and the leases. Ends leases, notes failures of their keys,
+	// and returns for each 1, or 0 if it had ended before, as by standing in the list twice.
 	settleScript = redis.NewScript(fence + settings + `
 local now = tonumber(ARGV[2])
 local what = ARGV[5]
