@@ -62,6 +62,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/seen", h.seen)
 	h.mux.HandleFunc("POST /v1/seen", h.seenAll)
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
+	h.mux.HandleFunc("POST /v1/visits", h.importVisits)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)

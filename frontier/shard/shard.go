@@ -851,12 +851,20 @@ func (s *Shard) Stats() Stats {
 	}
 }
 
-// Visits calls yield for each visit from the first at or after since on, in milliseconds, or from
-// number from on if that is later, until it returns false. It returns the number of the next.
+// Visits calls yield for each visit from the first on whose time in the index is at or after since,
+// in milliseconds, or from number from on if that is later, until it returns false. It returns the
+// number of the next. What is told is certain, so the number stays that of the visit. With a number
+// that no visit can have, the error is ErrPosition.
 func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
 	s.mu.Lock()
+	count := s.visits.count
+	s.mu.Unlock()
+	if err := s.Commit(); err != nil {
+		return from, err
+	}
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.visits.read(since, from, yield)
+	return s.visits.read(since, from, count, yield)
 }
 
 func (s *Shard) runs() []*run { return slices.Concat(s.waiting, s.rest, s.due) }

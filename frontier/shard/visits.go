@@ -14,8 +14,9 @@ import (
 
 // Visit is the outcome of a fetch.
 type Visit struct {
-	// Time is when the frontier got the outcome, in milliseconds since 1970. Times of a shard never
-	// decrease.
+	// Time is when the frontier got the outcome, or what was said of a visit that was imported, in
+	// milliseconds since 1970. The times of the index never decrease: that of an imported visit is
+	// at least that of the one before.
 	Time int64
 	// Queue and URL are those of the entry.
 	Queue, URL string
@@ -78,6 +79,9 @@ type visits struct {
 	pendingIndex []byte
 	failed       error // of writing pending
 }
+
+// ErrPosition means that there are fewer visits than those after which a reader wants to go on.
+var ErrPosition = errors.New("there are fewer visits than the reader has had")
 
 const (
 	visitsName  = "visits"
@@ -169,14 +173,14 @@ func (v *visits) add(visit *Visit) {
 	begin := len(v.pendingTexts)
 	v.pendingTexts = visit.append(v.pendingTexts)
 	record := v.pendingTexts[begin:]
-	e := codec.AppendU64(nil, uint64(visit.Time))
+	v.last = max(v.last, visit.Time)
+	e := codec.AppendU64(nil, uint64(v.last))
 	e = codec.AppendU64(e, uint64(v.textSize))
 	e = codec.AppendU32(e, uint32(len(record)))
 	e = codec.AppendCRC32C(codec.AppendU32(e, codec.CRC32C(record)))
 	v.pendingIndex = append(v.pendingIndex, e...)
 	v.textSize += int64(len(record))
 	v.count++
-	v.last = visit.Time
 	if len(v.pendingTexts) >= visitsPending {
 		v.failed = v.flush()
 	}
@@ -197,14 +201,18 @@ func (v *visits) flush() error {
 	return nil
 }
 
-// read calls yield for each visit from the first at or after since on, or from number from on if
-// that is later, until it returns false. It returns the number of the next.
-func (v *visits) read(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+// read calls yield for each of the first count visits from the first whose time in the index is at
+// or after since on, or from number from on if that is later, until it returns false. It returns the
+// number of the next.
+func (v *visits) read(since, from, count int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+	if from > count {
+		return from, ErrPosition
+	}
 	if err := v.flush(); err != nil {
 		return from, err
 	}
 	var failed error
-	first := int64(sort.Search(int(v.count), func(i int) bool {
+	first := int64(sort.Search(int(count), func(i int) bool {
 		e, err := v.element(int64(i))
 		failed = errors.Join(failed, err)
 		return e.time >= since
@@ -212,7 +220,7 @@ func (v *visits) read(since, from int64, yield func(n int64, visit Visit) bool) 
 	if failed != nil {
 		return from, failed
 	}
-	for i := max(first, from); i < v.count; i++ {
+	for i := max(first, from); i < count; i++ {
 		e, err := v.element(i)
 		if err != nil {
 			return i, err
@@ -232,7 +240,7 @@ func (v *visits) read(since, from int64, yield func(n int64, visit Visit) bool) 
 			return i, nil
 		}
 	}
-	return v.count, nil
+	return count, nil
 }
 
 func (v *visits) close() error { return errors.Join(v.texts.Close(), v.index.Close()) }
