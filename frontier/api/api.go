@@ -63,6 +63,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
+	h.mux.HandleFunc("GET /v1/openapi.yaml", h.openAPI)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
 	h.snapshotRoutes()
@@ -74,6 +75,12 @@ func (h *Handler) Stop() { h.stop() }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.timed.ServeHTTP(w, r) }
 
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
 // problem answers with a problem document (RFC 9457).
 func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
@@ -81,11 +88,7 @@ func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	_ = json.MarshalWrite(w, struct {
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{http.StatusText(status), status, detail})
+	_ = json.MarshalWrite(w, problem{http.StatusText(status), status, detail})
 	_, _ = io.WriteString(w, "\n")
 }
 
@@ -137,6 +140,7 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 		batch, size = batch[:0], 0
 		if err != nil {
 			if !started {
+				unread(w)
 				h.failed(w, err)
 				return false
 			}
@@ -171,6 +175,7 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 		if started {
 			panic(http.ErrAbortHandler)
 		}
+		unread(w)
 		h.problem(w, http.StatusBadRequest, detail+"; nothing of this request was done")
 		return
 	}
@@ -178,6 +183,10 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 		_ = out.Flush()
 	}
 }
+
+// unread lets the connection end with an answer before the end of the body: net/http cannot find
+// the next request behind the body in full duplex.
+func unread(w http.ResponseWriter) { w.Header().Set("Connection", "close") }
 
 func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 	h.lines(w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
@@ -342,9 +351,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) extend(w http.ResponseWriter, r *http.Request) {
-	var q struct {
-		Leases []string `json:"leases"`
-	}
+	var q leasesRequest
 	if !h.body(w, r, &q) {
 		return
 	}
@@ -473,12 +480,14 @@ func parseTime(s string) (time.Time, error) {
 
 func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) {
 	s := h.f.Stats()
-	answer(w, struct {
-		Shards  int   `json:"shards"`
-		Domains int64 `json:"domains"`
-		Waiting int64 `json:"waiting"`
-		Later   int64 `json:"later"`
-		Leased  int64 `json:"leased"`
-		Visited int64 `json:"visited"`
-	}{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits})
+	answer(w, statsAnswer{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits})
+}
+
+type statsAnswer struct {
+	Shards  int   `json:"shards"`
+	Domains int64 `json:"domains"`
+	Waiting int64 `json:"waiting"`
+	Later   int64 `json:"later"`
+	Leased  int64 `json:"leased"`
+	Visited int64 `json:"visited"`
 }
