@@ -10,8 +10,8 @@ var Schemas = map[string]reflect.Type{
 	"LeasesRequest": reflect.TypeFor[leasesRequest](), "Extended": reflect.TypeFor[extended](), "Released": reflect.TypeFor[released](),
 	"Seen": reflect.TypeFor[seenAnswer](), "Visit": reflect.TypeFor[visit](), "VisitsEnd": reflect.TypeFor[visitsEnd](),
 	"Domain": reflect.TypeFor[domainAnswer](), "DomainChange": reflect.TypeFor[domainChange](), "Robots": reflect.TypeFor[robotsAnswer](),
-	"Stats": reflect.TypeFor[statsAnswer](), "Snapshot": reflect.TypeFor[snapshotAnswer](),
+	"SeenLine": reflect.TypeFor[seenLine](), "SeenResult": reflect.TypeFor[seenResult](), "Stats": reflect.TypeFor[statsAnswer](), "Snapshot": reflect.TypeFor[snapshotAnswer](),
 }
 
 // Requests are those of Schemas that clients send.
-var Requests = []string{"URLLine", "ClaimRequest", "ResultLine", "LeasesRequest", "DomainChange", "RobotsChange"}
+var Requests = []string{"URLLine", "ClaimRequest", "ResultLine", "LeasesRequest", "SeenLine", "DomainChange", "RobotsChange"}
