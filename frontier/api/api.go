@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -139,6 +140,9 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 	})
 }
 
+// writers are buffers of answers, which are large for most.
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 64<<10) }}
+
 // linesOf calls do with batches of the request's lines, and writes a result for each line. An error
 // of the first batch is a problem; after that the answer is cut off, which is seen as a line that
 // does not end the stream.
@@ -147,9 +151,18 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 	in.Buffer(nil, maxLine)
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	started := false
-	out := bufio.NewWriterSize(w, 64<<10)
+	out := writers.Get().(*bufio.Writer)
+	out.Reset(w)
+	defer func() {
+		out.Reset(nil)
+		writers.Put(out)
+	}()
 	var batch [][]byte
 	var lines []byte // whose bytes the batch has
+	atOnce := linesAtOnce
+	if r.ContentLength >= 0 {
+		atOnce = int(min(r.ContentLength, linesAtOnce))
+	}
 	size := 0
 	flush := func() bool {
 		results, err := do(r.Context(), batch)
@@ -175,7 +188,7 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 	for in.Scan() {
 		if line := bytes.TrimSpace(in.Bytes()); len(line) > 0 {
 			if len(line) > cap(lines)-len(lines) {
-				lines = make([]byte, 0, max(len(line), linesAtOnce))
+				lines = make([]byte, 0, max(len(line), atOnce))
 			}
 			lines = append(lines, line...)
 			batch = append(batch, lines[len(lines)-len(line):])
