@@ -40,6 +40,8 @@ func addResult(status shard.AddStatus) AddResult {
 	switch status {
 	case shard.Added:
 		return AddResult{Result: Added}
+	case shard.Updated:
+		return AddResult{Result: Updated}
 	case shard.Full:
 		return AddResult{Rejected, ReasonCap}
 	case excluded:
@@ -128,7 +130,7 @@ func keyOf(queue string) string {
 }
 
 // addAllowed adds the entries whose keys are not excluded.
-func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, woken []string, err error) {
+func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, done shard.Change, err error) {
 	d := &s.domains
 	d.mu.RLock()
 	none := len(d.excluded) == 0
@@ -148,14 +150,14 @@ func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, w
 		allowed, places = append(allowed, entries[i]), append(places, i)
 	}
 	d.mu.RUnlock()
-	got, woken, err := s.files.Add(allowed)
+	got, done, err := s.files.Add(allowed)
 	if err != nil {
-		return nil, nil, err
+		return nil, done, err
 	}
 	for i, status := range got {
 		statuses[places[i]] = status
 	}
-	return statuses, woken, nil
+	return statuses, done, nil
 }
 
 // report is what an outcome says of the server. One that is final and has no status says nothing:
@@ -228,7 +230,7 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 	if set.Next > now {
 		d.Next = time.UnixMilli(set.Next).UTC()
 	}
-	for _, crawl := range s.domains.allCrawls() {
+	for _, crawl := range s.files.Crawls() {
 		waiting, leased := s.files.Queue(shard.QueueName(crawl, key))
 		if waiting > 0 || leased > 0 {
 			d.Crawls = append(d.Crawls, CrawlState{crawl, waiting, leased})

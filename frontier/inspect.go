@@ -31,8 +31,8 @@ type SeenState struct {
 	Owner string
 }
 
-// Seen says whether a URL was ever added to a crawl, and what became of it. Key is the queue's, if
-// it is not the domain.
+// Seen says whether a URL was ever added to a crawl and not deleted, and what became of it. Key is
+// the queue's, if it is not the domain.
 func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 	n, err := urlnorm.New(f.list, urlnorm.Options{})
 	if err != nil {
@@ -47,8 +47,7 @@ func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 		return SeenState{Owner: f.owner(f.shardOf(keyOf(e.Queue)))}, err
 	}
 	defer release()
-	crawl, _, _ = strings.Cut(e.Queue, "\x00")
-	st, ok, err := s.files.Seen(crawl, e.URL)
+	st, ok, err := s.files.Seen(e.Queue, e.URL)
 	got := SeenState{URL: e.URL, Seen: ok, Settled: st.Settled, Status: st.Status}
 	if st.Time > 0 {
 		got.Fetched = time.Unix(int64(st.Time), 0).UTC()
@@ -159,6 +158,7 @@ func (f *Frontier) Stats() (sum Stats) {
 		sum.Pending += st.Pending
 		sum.Leased += st.Leased
 		sum.Later += st.Later
+		sum.Done += st.Done
 		sum.Visits += st.Visits
 		sum.Memory += st.Memory
 		sum.Runs += st.Runs

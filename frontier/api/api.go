@@ -123,6 +123,8 @@ type urlLine struct {
 	Depth        uint32         `json:"depth"`
 	Metadata     jsontext.Value `json:"metadata"`
 	RefetchAfter *time.Time     `json:"refetch_after"`
+	Update       bool           `json:"update"`
+	Done         bool           `json:"done"`
 }
 
 // lineResult is a line of the answer to urls and results.
@@ -226,7 +228,10 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
-			add := frontier.URL{URL: u.URL, Crawl: u.Crawl, Key: u.Key, Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata}
+			add := frontier.URL{
+				URL: u.URL, Crawl: u.Crawl, Key: u.Key, Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata,
+				Update: u.Update, Done: u.Done,
+			}
 			if u.RefetchAfter != nil {
 				add.Due = *u.RefetchAfter
 			}
@@ -354,6 +359,8 @@ type resultLine struct {
 	// RetryAfter is in seconds, as in HTTP.
 	RetryAfter float64 `json:"retry_after"`
 	Final      bool    `json:"final"`
+	// RefetchAfter is when a settled URL waits again.
+	RefetchAfter time.Time `json:"refetch_after"`
 }
 
 func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
@@ -369,7 +376,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 			}
 			outcomes = append(outcomes, frontier.Outcome{
 				Lease: o.Lease, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect,
-				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final,
+				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final, Refetch: o.RefetchAfter,
 			})
 			places = append(places, i)
 		}

@@ -39,6 +39,24 @@ func (v *Visit) append(b []byte) []byte {
 	return b
 }
 
+// appendOutcome appends what a visit has besides its queue, URL and depth.
+func (v *Visit) appendOutcome(b []byte) []byte {
+	b = codec.AppendUvarint(b, uint64(v.Time))
+	b = codec.AppendUvarint(b, uint64(v.Status))
+	for _, s := range [...]string{v.Error, v.Content, v.Redirect} {
+		b = codec.AppendString(b, s)
+	}
+	return b
+}
+
+func parseOutcome(d *codec.Decoder) (Visit, error) {
+	v := Visit{Time: int64(d.Uint(1 << 62)), Status: uint16(d.Uint(1<<16 - 1))}
+	for _, s := range [...]*string{&v.Error, &v.Content, &v.Redirect} {
+		*s = d.String()
+	}
+	return v, d.Err()
+}
+
 func parseVisit(b []byte, file string) (Visit, error) {
 	d := codec.NewDecoder(b, file, "visit")
 	v := Visit{Time: int64(d.Uint(1 << 62)), Status: uint16(d.Uint(1<<16 - 1)), Depth: uint32(d.Uint(1<<32 - 1))}
@@ -58,6 +76,7 @@ type visits struct {
 	last         int64 // the time of the last visit
 	pendingTexts []byte
 	pendingIndex []byte
+	failed       error // of writing pending
 }
 
 const (
@@ -68,6 +87,8 @@ const (
 	// element.
 	indexElement = 8 + 8 + 4 + 4 + 4
 	visitsHeader = len(visitsMagic) + 4
+	// visitsPending is how many bytes wait to be written: writing them must not hold others up.
+	visitsPending = 64 << 10
 )
 
 // openVisits opens the files as they were at a checkpoint, with so many visits. What was written
@@ -156,11 +177,14 @@ func (v *visits) add(visit *Visit) {
 	v.textSize += int64(len(record))
 	v.count++
 	v.last = visit.Time
+	if len(v.pendingTexts) >= visitsPending {
+		v.failed = v.flush()
+	}
 }
 
 func (v *visits) flush() error {
-	if len(v.pendingIndex) == 0 {
-		return nil
+	if len(v.pendingIndex) == 0 || v.failed != nil {
+		return v.failed
 	}
 	if _, err := v.texts.WriteAt(v.pendingTexts, v.textSize-int64(len(v.pendingTexts))); err != nil {
 		return err
