@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -202,30 +202,30 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 			continue
 		}
 		s := f.shardOf(keyOf(e.Queue))
+		if entries[s] == nil {
+			some := len(urls)/f.o.Shards + len(urls)/f.o.Shards/4 + 1 // mostly enough
+			entries[s], places[s] = make([]shard.Entry, 0, some), make([]int, 0, some)
+		}
 		entries[s] = append(entries[s], e)
 		places[s] = append(places[s], i)
 	}
-	var errs []error
-	for s, part := range entries {
-		if len(part) == 0 {
-			continue
-		}
-		statuses, err := f.add(ctx, s, part)
+	err = eachShard(places, func(s int) error {
+		statuses, err := f.add(ctx, s, entries[s])
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
 			}
-			continue
+			return nil
 		}
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return err
 		}
 		for i, status := range statuses {
 			results[places[s][i]] = addResult(status)
 		}
-	}
-	return results, errors.Join(errs...)
+		return nil
+	})
+	return results, err
 }
 
 // entry makes an entry of a URL that is not excluded, or says why there is none.
@@ -265,7 +265,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 		return e, "metadata_too_long"
 	}
 	for _, name := range []string{crawl, key} {
-		if slices.Contains([]byte(name), 0) {
+		if strings.IndexByte(name, 0) >= 0 {
 			return e, "name"
 		}
 	}
@@ -555,21 +555,17 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 			leases[number] = append(leases[number], l)
 		}
 	}
-	var errs []error
-	for number := range places {
-		if len(places[number]) == 0 {
-			continue
-		}
+	err := eachShard(places, func(number int) error {
 		err := f.settle(ctx, number, outcomes, places[number], leases[number], results)
-		if elsewhere(err) {
-			for _, i := range places[number] {
-				results[i] = SettleResult{Elsewhere, f.owner(number)}
-			}
-			continue
+		if !elsewhere(err) {
+			return err
 		}
-		errs = append(errs, err)
-	}
-	return results, errors.Join(errs...)
+		for _, i := range places[number] {
+			results[i] = SettleResult{Elsewhere, f.owner(number)}
+		}
+		return nil
+	})
+	return results, err
 }
 
 func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, places []int, leases []coord.Lease, results []SettleResult) error {
