@@ -482,7 +482,7 @@ func (s *Shard) find(id URLID) (State, bool, error) {
 
 // Commit returns when everything that was done before is certain.
 func (s *Shard) Commit() error {
-	err := s.journal.Commit()
+	err := errors.Join(s.journal.Commit(), s.visits.flushMuch())
 	if err != nil {
 		s.mu.Lock()
 		s.failed = err
@@ -854,8 +854,14 @@ func (s *Shard) Stats() Stats {
 // Visits calls yield for each visit from the first at or after since on, in milliseconds, or from
 // number from on if that is later, until it returns false. It returns the number of the next.
 func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+	s.reading.RLock()
+	defer s.reading.RUnlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	failed := s.failed
+	s.mu.Unlock()
+	if failed != nil {
+		return from, failed
+	}
 	return s.visits.read(since, from, yield)
 }
 
