@@ -49,6 +49,8 @@ type Options struct {
 	QueueBy string
 	// MaxWaiting is how many URLs may wait in a queue whose key has no cap, 0 for any number.
 	MaxWaiting int64
+	// AlarmWaiting is how many URLs may wait in a queue before the log names it, 0 for any number.
+	AlarmWaiting int64
 	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty for
 	// what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
 	RobotsAgent    string

@@ -40,8 +40,11 @@ type RobotsFile struct {
 	Delay time.Duration
 }
 
+// robotsName is the file of a shard that has its robots.txt files.
+const robotsName = "robots"
+
 func (s *owned) openRobots(dir string, o Options) error {
-	store, damaged, err := robotstore.Open(filepath.Join(dir, "robots"), o.Shard.Sync)
+	store, damaged, err := robotstore.Open(filepath.Join(dir, robotsName), o.Shard.Sync)
 	if err != nil {
 		return err
 	}

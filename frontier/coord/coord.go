@@ -20,6 +20,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// ErrRedis means that Redis did not answer, or with an error.
+var ErrRedis = errors.New("redis")
+
 // ErrFenced means that another process owns the shard by now.
 var ErrFenced = errors.New("another process owns the shard")
 
@@ -59,7 +62,11 @@ type Frontier struct {
 // the first time, and the second time the lease has ended.
 func Open(ctx context.Context, client redis.UniversalClient, name, node string, shards int) (*Frontier, error) {
 	f := &Frontier{client, name, node, shards}
-	snapshot, err := client.Get(ctx, "{"+name+"}:"+restoring).Result()
+	var snapshot string
+	err := redirected(ctx, openRedirects, func() (err error) {
+		snapshot, err = client.Get(ctx, "{"+name+"}:"+restoring).Result()
+		return err
+	})
 	if err == nil {
 		return nil, fmt.Errorf("frontier %q in Redis: its restore from snapshot %s has not ended; run frontierd restore again", name, snapshot)
 	}
@@ -82,8 +89,11 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 
 // Join notes that the process lives, for a time, and returns how many of the frontier do.
 func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, err error) {
-	n, err := joinScript.Run(ctx, f.redis, []string{f.nodes()}, f.node, ttl.Milliseconds()).Int()
-	return n, failed(err)
+	err = redirected(ctx, redirects, func() (err error) {
+		processes, err = joinScript.Run(ctx, f.redis, []string{f.nodes()}, f.node, ttl.Milliseconds()).Int()
+		return err
+	})
+	return processes, failed(err)
 }
 
 // Incarnation identifies the running Redis server, or those of a cluster. Another one may have
@@ -146,7 +156,7 @@ func (s *Shard) run(ctx context.Context, script *redis.Script, keys []string, ar
 	}
 	args = append([]any{s.f.node}, args...)
 	var v any
-	err := redirected(ctx, func() (err error) {
+	err := redirected(ctx, redirects, func() (err error) {
 		v, err = script.Run(ctx, s.f.redis, all, args...).Result()
 		return err
 	})
@@ -163,7 +173,7 @@ func failed(err error) error {
 	case strings.HasPrefix(err.Error(), "FENCED"):
 		return ErrFenced
 	default:
-		return fmt.Errorf("redis: %w", err)
+		return fmt.Errorf("%w: %w", ErrRedis, err)
 	}
 }
 
