@@ -77,6 +77,9 @@ func (f *Frontier) SetDefaultDelay(ctx context.Context, delay time.Duration) err
 // Nodes returns the names of the processes that live.
 func (f *Frontier) Nodes(ctx context.Context) ([]string, error) { return f.coord.Nodes(ctx) }
 
+// Now is the time by the frontier's clock.
+func (f *Frontier) Now() time.Time { return f.o.Now() }
+
 // Node returns the name of this process.
 func (f *Frontier) Node() string { return f.coord.Node() }
 

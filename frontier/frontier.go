@@ -134,6 +134,8 @@ type owned struct {
 	robotsChanging sync.Mutex
 	// limits are those of SetLimit, by queue.
 	limits sync.Map
+	// ticking is held by tickOf: who calls it finds everything done that was due before.
+	ticking sync.Mutex
 }
 
 // notify wakes the claims that wait.
@@ -727,6 +729,8 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return nil
 	}
 	defer release()
+	s.ticking.Lock()
+	defer s.ticking.Unlock()
 	now := f.now()
 	if err := f.promote(ctx, s, now); err != nil {
 		return err

@@ -141,7 +141,7 @@ func (s *Server) DeleteCrawl(ctx context.Context, q *pb.DeleteCrawlMessage) (*pb
 // PurgeURLs implements the protocol.
 func (s *Server) PurgeURLs(ctx context.Context, q *pb.PurgeUrlParams) (*pb.Long, error) {
 	// Times of creation are whole seconds; one that began before that many days ago counts.
-	before := time.Now().AddDate(0, 0, -int(q.GetDays())).Truncate(time.Second).Add(time.Second)
+	before := s.f.Now().AddDate(0, 0, -int(q.GetDays())).Truncate(time.Second).Add(time.Second)
 	here := func() (*pb.Long, error) {
 		return long(s.f.Purge(ctx, crawlOf(q.GetCrawlID()), q.GetKey(), before))
 	}
@@ -171,7 +171,7 @@ func itemOf(u *frontier.KnownURL) *pb.URLItem {
 
 // GetURLStatus implements the protocol. The URL may be in any spelling.
 func (s *Server) GetURLStatus(ctx context.Context, q *pb.URLStatusRequest) (*pb.URLItem, error) {
-	u, ok := (&put{info: &pb.URLInfo{Url: q.GetUrl(), Key: q.GetKey(), CrawlID: q.GetCrawlID()}}).url(s.normalizer(), time.Now())
+	u, ok := (&put{info: &pb.URLInfo{Url: q.GetUrl(), Key: q.GetKey(), CrawlID: q.GetCrawlID()}}).url(s.normalizer(), s.f.Now())
 	if !ok {
 		return nil, status.Errorf(codes.InvalidArgument, "%q is no URL that can be fetched", q.GetUrl())
 	}

@@ -199,7 +199,7 @@ func (s *Server) put(ctx context.Context, puts []put, hop bool) []pb.AckMessage_
 	urls := make([]frontier.URL, 0, len(puts))
 	places := make([]int, 0, len(puts))
 	n := s.normalizer()
-	now := time.Now()
+	now := s.f.Now()
 	for i := range puts {
 		u, ok := puts[i].url(n, now)
 		if !ok {
