@@ -67,6 +67,7 @@ func keysOf(urls []*pb.URLInfo) map[string]int {
 
 // TestGetURLsBounds asks for numbers of queues and of URLs of each, of any crawl and of one.
 func TestGetURLsBounds(t *testing.T) {
+	t.Parallel()
 	keys := []string{"a.example", "b.example", "c.example", "d.example", "e.example"}
 	for _, processes := range []int{1, 3} {
 		c := newCluster(t, processes, nil)
@@ -144,6 +145,7 @@ func (c *cluster) settled() {
 // time: no key gives more than one URL for each of its delays, however many are asked for at once,
 // and nothing is asked for that could not be fetched before its lease ends.
 func TestQueuesRestForWhatTheyGave(t *testing.T) {
+	t.Parallel()
 	const delay = 10 * time.Second
 	now := newClock()
 	p := newCluster(t, 1, func(o *frontier.Options) { o.Delay, o.Now, o.Own = delay, now.now, time.Hour }).processes[0]
@@ -180,6 +182,7 @@ func TestQueuesRestForWhatTheyGave(t *testing.T) {
 // TestAQueueGivesNothingWhileItsURLsAreOut asks one queue again while its URL is leased, and after
 // that.
 func TestAQueueGivesNothingWhileItsURLsAreOut(t *testing.T) {
+	t.Parallel()
 	now := newClock()
 	p := newCluster(t, 1, func(o *frontier.Options) { o.Now, o.Own = now.now, time.Hour }).processes[0]
 	p.putMany(t, "", 3, "a.example")
@@ -203,6 +206,7 @@ func TestAQueueGivesNothingWhileItsURLsAreOut(t *testing.T) {
 
 // TestClientsThatLeave cancels a call in the midst of its answer: what was not sent waits again.
 func TestClientsThatLeave(t *testing.T) {
+	t.Parallel()
 	p := newCluster(t, 1, nil).processes[0]
 	const n = 60_000
 	var urls []string
@@ -240,6 +244,7 @@ func TestClientsThatLeave(t *testing.T) {
 func TestControl(t *testing.T) {
 	for _, processes := range []int{1, 2} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, processes, nil)
 			c.settled()
 			first, last := c.processes[0], c.processes[processes-1]
@@ -317,6 +322,7 @@ func TestControl(t *testing.T) {
 
 // TestSetLogLevel sets the level of the log of all processes, and of one.
 func TestSetLogLevel(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, nil)
 	c.settled()
 	first, second := c.processes[0], c.processes[1]
@@ -339,6 +345,7 @@ func TestSetLogLevel(t *testing.T) {
 
 // TestListNodes asks each process for all.
 func TestListNodes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	want := []string{}
 	for _, p := range c.processes {

@@ -109,14 +109,15 @@ func (m *model) due(crawl, key string, perQueue int, now time.Time) map[[2]strin
 func TestEqualsModel(t *testing.T) {
 	for _, processes := range []int{1, 2} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			t.Parallel()
 			now := newClock()
 			now.ms.Store(now.ms.Load() / 1000 * 1000)
 			c := newCluster(t, processes, func(o *frontier.Options) {
-				o.Now, o.Own, o.Shard.MemoryBytes = now.now, 3*time.Second, 8<<10
+				o.Now, o.Shard.MemoryBytes = now.now, 8<<10
 			})
 			c.settled()
 			m := &modelTest{t, c, now, &model{map[modelKey]*modelURL{}, map[string]int64{}, map[[2]string]int{}}, rand.New(rand.NewPCG(7, uint64(processes)))}
-			for turn := range 150 {
+			for turn := range 100 {
 				m.step()
 				if turn%10 == 9 {
 					m.compare()

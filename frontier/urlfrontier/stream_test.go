@@ -21,6 +21,7 @@ import (
 // TestPutDiscovered puts batches with URLs that are known, twice in them, of several queues and
 // crawls, and none at all: every URL has its status, in order.
 func TestPutDiscovered(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, nil)
 	c.settled()
 	p := c.processes[0]
@@ -89,6 +90,7 @@ func TestPutDiscovered(t *testing.T) {
 // TestStreamsStopClients sends without reading what is acknowledged: at some point the client has
 // to wait, so that nothing piles up at the server. Once it reads, everything is acknowledged.
 func TestStreamsStopClients(t *testing.T) {
+	t.Parallel()
 	const n = 60_000
 	p := newCluster(t, 1, nil).processes[0]
 	stream, err := p.PutURLs(t.Context())
@@ -137,6 +139,7 @@ func TestStreamsStopClients(t *testing.T) {
 // TestStopEndsStreams stops the server while a client has a stream open: the stream ends with a
 // status that says to go on elsewhere or later, and what was acknowledged before is kept.
 func TestStopEndsStreams(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, nil)
 	p := c.processes[0]
 	stream, err := p.PutURLs(t.Context())

@@ -49,19 +49,31 @@ type cluster struct {
 func newCluster(t testing.TB, processes int, change func(*frontier.Options)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, redis: testenv.NewRedis(t), options: frontier.Options{
-		Dir: t.TempDir(), Shards: 8, Lease: time.Minute, Tries: 3, Own: time.Second, Shard: shard.Options{MemoryBytes: 1 << 20},
+		Dir: t.TempDir(), Shards: 8, Lease: time.Minute, Tries: 3, Own: 6 * time.Second, Shard: shard.Options{MemoryBytes: 1 << 20},
 		Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}}
 	if change != nil {
 		change(&c.options)
 	}
+	// All are known before the first begins, so that each takes its share of the shards and no more.
+	var starts []func() *process
 	for range processes {
-		c.start()
+		starts = append(starts, c.prepare())
+	}
+	for _, start := range starts {
+		start()
 	}
 	return c
 }
 
+// start starts another process.
 func (c *cluster) start() *process {
+	c.t.Helper()
+	return c.prepare()()
+}
+
+// prepare makes a process known, which start starts.
+func (c *cluster) prepare() (start func() *process) {
 	t := c.t
 	t.Helper()
 	opt, err := redis.ParseURL(c.redis.URL)
@@ -80,6 +92,21 @@ func (c *cluster) start() *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := shared.Join(t.Context(), c.options.Own); err != nil {
+		t.Fatal(err)
+	}
+	return func() *process {
+		t.Helper()
+		c.run(p, client, shared, listener)
+		return p
+	}
+}
+
+// run starts a process that was prepared.
+func (c *cluster) run(p *process, client *redis.Client, shared *coord.Frontier, listener net.Listener) {
+	t := c.t
+	t.Helper()
+	var err error
 	if p.f, err = frontier.New(t.Context(), shared, c.options); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +134,6 @@ func (c *cluster) start() *process {
 	})
 	t.Cleanup(p.stop)
 	c.processes = append(c.processes, p)
-	return p
 }
 
 func info(url, key, crawl string) *pb.URLInfo { return &pb.URLInfo{Url: url, Key: key, CrawlID: crawl} }
