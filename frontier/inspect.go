@@ -69,8 +69,8 @@ const visitsAtOnce = 1000
 
 // Visited calls yield for up to limit visits of this process' shards since a time and until
 // another, of each shard in the order in which they came, until it returns false. That is the order
-// of their times but for imported ones. It returns a cursor for those that follow; with an empty cursor it begins with the first. A yield that takes its time stops
-// nobody else.
+// of their times but for imported ones. It returns a cursor for those that follow; with an empty
+// cursor it begins with the first. A yield that takes its time stops nobody else.
 func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit) bool) (next string, err error) {
 	at := make([]int64, f.o.Shards)
 	if cursor != "" {
@@ -113,8 +113,8 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 	return string(b), nil
 }
 
-// visitsOf appends up to n visits of a shard to batch, and moves the position behind them. More says
-// that there may be others.
+// visitsOf appends up to n visits of a shard to batch, and moves the position behind them. More
+// says that there may be others.
 func (f *Frontier) visitsOf(number int, from, end int64, at *int64, batch []Visit, n int) (all []Visit, more bool, err error) {
 	s, release, err := f.use(number)
 	if errors.Is(err, ErrElsewhere) {

@@ -482,7 +482,7 @@ func (s *Shard) find(id URLID) (State, bool, error) {
 
 // Commit returns when everything that was done before is certain.
 func (s *Shard) Commit() error {
-	err := s.journal.Commit()
+	err := errors.Join(s.journal.Commit(), s.visits.flushMuch())
 	if err != nil {
 		s.mu.Lock()
 		s.failed = err
@@ -856,14 +856,17 @@ func (s *Shard) Stats() Stats {
 // number of the next. What is told is certain, so the number stays that of the visit. With a number
 // that no visit can have, the error is ErrPosition.
 func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+	s.reading.RLock()
+	defer s.reading.RUnlock()
 	s.mu.Lock()
-	count := s.visits.count
+	count, failed := s.visits.count, s.failed
 	s.mu.Unlock()
-	if err := s.Commit(); err != nil {
-		return from, err
+	if failed == nil {
+		failed = s.Commit()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if failed != nil {
+		return from, failed
+	}
 	return s.visits.read(since, from, count, yield)
 }
 

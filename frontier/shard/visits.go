@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -69,8 +70,14 @@ func parseVisit(b []byte, file string) (Visit, error) {
 
 // visits are the visits of a shard in two files: the records one after the other, and for each an
 // element of fixed width, by which a time is found by binary search.
+//
+// Visits are added with the shard's lock held, and written and read without it: a write can wait
+// for the disk.
 type visits struct {
 	texts, index *os.File
+	// writing is held while pending is written; then comes mu, for what follows.
+	writing sync.Mutex
+	mu      sync.Mutex
 	// textSize and count are those of the files once pending is written.
 	textSize     int64
 	count        int64
@@ -91,7 +98,7 @@ const (
 	// element.
 	indexElement = 8 + 8 + 4 + 4 + 4
 	visitsHeader = len(visitsMagic) + 4
-	// visitsPending is how many bytes wait to be written: writing them must not hold others up.
+	// visitsPending is how many bytes of visits are written at least at once.
 	visitsPending = 64 << 10
 )
 
@@ -170,35 +177,59 @@ func (v *visits) element(i int64) (e indexed, err error) {
 
 // add adds a visit. It is in the files after flush.
 func (v *visits) add(visit *Visit) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	begin := len(v.pendingTexts)
 	v.pendingTexts = visit.append(v.pendingTexts)
 	record := v.pendingTexts[begin:]
 	v.last = max(v.last, visit.Time)
-	e := codec.AppendU64(nil, uint64(v.last))
+	e := codec.AppendU64(make([]byte, 0, indexElement), uint64(v.last))
 	e = codec.AppendU64(e, uint64(v.textSize))
 	e = codec.AppendU32(e, uint32(len(record)))
 	e = codec.AppendCRC32C(codec.AppendU32(e, codec.CRC32C(record)))
 	v.pendingIndex = append(v.pendingIndex, e...)
 	v.textSize += int64(len(record))
 	v.count++
-	if len(v.pendingTexts) >= visitsPending {
-		v.failed = v.flush()
-	}
 }
 
+// flushMuch writes what is pending if that is much and nobody else does.
+func (v *visits) flushMuch() error {
+	v.mu.Lock()
+	n := len(v.pendingTexts)
+	v.mu.Unlock()
+	if n < visitsPending || !v.writing.TryLock() {
+		return nil
+	}
+	defer v.writing.Unlock()
+	return v.write()
+}
+
+// flush writes what is pending.
 func (v *visits) flush() error {
-	if len(v.pendingIndex) == 0 || v.failed != nil {
-		return v.failed
-	}
-	if _, err := v.texts.WriteAt(v.pendingTexts, v.textSize-int64(len(v.pendingTexts))); err != nil {
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	return v.write()
+}
+
+func (v *visits) write() error {
+	v.mu.Lock()
+	texts, index := v.pendingTexts, v.pendingIndex
+	size, count, err := v.textSize, v.count, v.failed
+	v.pendingTexts, v.pendingIndex = nil, nil
+	v.mu.Unlock()
+	if len(index) == 0 || err != nil {
 		return err
 	}
-	at := int64(visitsHeader) + v.count*indexElement - int64(len(v.pendingIndex))
-	if _, err := v.index.WriteAt(v.pendingIndex, at); err != nil {
-		return err
+	_, err = v.texts.WriteAt(texts, size-int64(len(texts)))
+	if err == nil {
+		_, err = v.index.WriteAt(index, int64(visitsHeader)+count*indexElement-int64(len(index)))
 	}
-	v.pendingTexts, v.pendingIndex = v.pendingTexts[:0], v.pendingIndex[:0]
-	return nil
+	if err != nil {
+		v.mu.Lock()
+		v.failed = err
+		v.mu.Unlock()
+	}
+	return err
 }
 
 // read calls yield for each of the first count visits from the first whose time in the index is at
