@@ -17,6 +17,7 @@ type DomainChange struct {
 	Delay   *float64 `json:"delay,omitzero"`
 	Block   *float64 `json:"block,omitzero"`
 	Exclude *bool    `json:"exclude,omitzero"`
+	Pause   *bool    `json:"pause,omitzero"`
 	Robots  *Robots  `json:"robots,omitzero"`
 }
 

@@ -15,16 +15,21 @@ import (
 	"github.com/urlake/urlake/export/postgres"
 )
 
-// The tables, in the order in which they are migrated: what was visited is known when the frontier
-// comes, and the domains are set when there is something of them.
 const (
 	tableVisited  = "visited_urls"
 	tableFrontier = "frontier"
 	tableDomains  = "domain_metadata"
+	// stageExclusions goes through domain_metadata once more.
+	stageExclusions = "exclusions"
 )
 
-// Tables lists the tables in the order in which they are migrated.
+// Tables lists the tables.
 var Tables = []string{tableVisited, tableFrontier, tableDomains}
+
+// Stages are the steps of a migration in their order, each of which goes through a table. Delays
+// hold before anything can be claimed, and what was visited is known when the frontier comes. A
+// frontier takes no URLs of domains that are excluded, so those only rest until all URLs are there.
+var Stages = []string{tableDomains, tableVisited, tableFrontier, stageExclusions}
 
 // field is a column that a table may have, by any of some names.
 type field struct {
@@ -93,6 +98,19 @@ type table struct {
 	keys, types []string
 	// rows is an estimate, or a count of a small table.
 	rows int64
+}
+
+// only returns a table of which only some fields are read; of nil it returns nil.
+func (t *table) only(fields ...int) *table {
+	if t == nil {
+		return nil
+	}
+	out := *t
+	out.columns = make([]string, len(t.columns))
+	for _, f := range fields {
+		out.columns[f] = t.columns[f]
+	}
+	return &out
 }
 
 // open connects to a database and looks at the tables. Tables that are not there are left out.

@@ -109,9 +109,9 @@ func MigrateProgress(ctx context.Context, c client.Client, run client.WorkflowRu
 		for _, c := range p.Progress.Counts {
 			rows += c.Rows
 		}
-		table := migrate.Tables[min(p.Progress.Table, len(migrate.Tables)-1)]
+		stage := migrate.Stages[min(p.Progress.Stage, len(migrate.Stages)-1)]
 		return min(1, float64(rows)/float64(max(1, all))), p.Stage,
-			fmt.Sprintf("%s of about %s sent, now of %s", cli.Count(rows), cli.Plural(all, "row"), table), true
+			fmt.Sprintf("%s of about %s sent, now of %s", cli.Count(rows), cli.Plural(all, "row"), stage), true
 	case workflows.StageVerify:
 		var now migrate.Verifying
 		heartbeat(ctx, c, run, "VerifyMigration", &now)
@@ -140,9 +140,9 @@ func (m *Migrated) Print(w io.Writer, r *workflows.FrontierMigrateResult) {
 		printCompared(w, r.Compared)
 		return
 	}
-	for _, name := range migrate.Tables {
-		c, ok := r.Counts[name]
-		if !ok {
+	for _, name := range migrate.Stages {
+		c := r.Counts[name]
+		if c.Rows == 0 {
 			continue
 		}
 		cli.Fprintf(w, "%s: %s\n", name, cli.Plural(c.Rows, "row"))
