@@ -26,8 +26,8 @@ import (
 // number. Three of four were visited, the others wait.
 const benchRows = 20_000
 
-// BenchmarkMigrate migrates rows from PostgreSQL into a frontier over HTTP, compares both sides, and
-// migrates once more, when all is known.
+// BenchmarkMigrate migrates rows from PostgreSQL into a frontier over HTTP, compares both sides,
+// and migrates once more, when all is known.
 func BenchmarkMigrate(b *testing.B) {
 	n := benchRows
 	if s := os.Getenv("URLAKE_BENCH_ROWS"); s != "" {

@@ -4,10 +4,11 @@
 // # What becomes of the rows
 //
 // A row of visited_urls becomes a visit with its time, status, content, redirect and error, and its
-// URL is settled. A row of frontier becomes a URL that waits, with depth and priority, unless it was
-// visited. A row of domain_metadata sets the delay of a domain, its robots.txt as long as that holds,
-// and in the end its exclusion: until then the domain is paused. Columns and tables that are not there are left out, and so are rows whose
-// URL has no canonical form: they are counted by reason.
+// URL is settled. A row of frontier becomes a URL that waits, with depth and priority, unless it
+// was visited. A row of domain_metadata sets the delay of a domain, its robots.txt as long as that
+// holds, and in the end its exclusion: until then the domain is paused. Columns and tables that are
+// not there are left out, and so are rows whose URL has no canonical form: they are counted by
+// reason.
 //
 // # Promises
 //

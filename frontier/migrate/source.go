@@ -225,8 +225,8 @@ func expressionOf(name, kind string) (expression string, whole bool) {
 	return column + "::text", kind == "smallint" || kind == "integer" || kind == "bigint"
 }
 
-// row is a row of a table: the text of its key and of its fields, nil for nulls and for columns that
-// the table lacks.
+// row is a row of a table: the text of its key and of its fields, nil for nulls and for columns
+// that the table lacks.
 type row struct {
 	key    []string
 	values []*string
@@ -323,8 +323,8 @@ const milliseconds = 1e11
 // lastTime is the end of the year 9999 in seconds since 1970.
 const lastTime = 253402300799
 
-// time returns a value that is a time in seconds, or milliseconds, since 1970, or in RFC 3339. It is
-// zero for none.
+// time returns a value that is a time in seconds, or milliseconds, since 1970, or in RFC 3339. It
+// is zero for none.
 func (r *row) time(i int) time.Time {
 	text := strings.TrimSpace(r.text(i))
 	v, err := strconv.ParseFloat(text, 64)
