@@ -40,6 +40,8 @@ func addResult(status shard.AddStatus) AddResult {
 	switch status {
 	case shard.Added:
 		return AddResult{Result: Added}
+	case shard.Updated:
+		return AddResult{Result: Updated}
 	case shard.Full:
 		return AddResult{Rejected, ReasonCap}
 	case excluded:
@@ -58,6 +60,8 @@ type domains struct {
 	// excluded keys take no URLs; caps are those of keys that have their own.
 	excluded map[string]struct{}
 	caps     map[string]int64
+	// failing has the keys of which URLs failed since one was answered.
+	failing sync.Map
 	// hidden keys are excluded by the frontier's Exclusions, and something waits of them.
 	hidden map[string]struct{}
 	// cursor is where Forget goes on, and robots where that of robots.txt files does. Only the tick
@@ -80,6 +84,9 @@ func (d *domains) set(key string, set coord.Settings) {
 	defer d.mu.Unlock()
 	delete(d.excluded, key)
 	delete(d.caps, key)
+	if set.Failures > 0 {
+		d.failing.Store(key, struct{}{})
+	}
 	if set.Excluded {
 		d.excluded[key] = struct{}{}
 	}
@@ -128,7 +135,7 @@ func keyOf(queue string) string {
 }
 
 // addAllowed adds the entries whose keys are not excluded.
-func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, woken []string, err error) {
+func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, done shard.Change, err error) {
 	d := &s.domains
 	d.mu.RLock()
 	none := len(d.excluded) == 0
@@ -148,14 +155,14 @@ func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, w
 		allowed, places = append(allowed, entries[i]), append(places, i)
 	}
 	d.mu.RUnlock()
-	got, woken, err := s.files.Add(allowed)
+	got, done, err := s.files.Add(allowed)
 	if err != nil {
-		return nil, nil, err
+		return nil, done, err
 	}
 	for i, status := range got {
 		statuses[places[i]] = status
 	}
-	return statuses, woken, nil
+	return statuses, done, nil
 }
 
 // report is what an outcome says of the server. One that is final and has no status says nothing:
@@ -164,6 +171,30 @@ func (o *Outcome) report() coord.Report {
 	failed := o.Status == 429 || o.Status >= 500 || o.Status == 0 && !o.Final
 	return coord.Report{
 		Failed: failed, Answered: o.Status != 0 && !failed, RetryAfter: min(max(o.RetryAfter, 0), longestRetryAfter),
+	}
+}
+
+// reports says what the outcomes of leases say of their servers. That a server answers which did
+// not fail before is nothing to note.
+func (s *owned) reports(outcomes []Outcome, places []int, leases []coord.Lease) []coord.Report {
+	all := make([]coord.Report, len(leases))
+	for i, l := range leases {
+		all[i] = outcomes[places[i]].report()
+		if all[i].Failed {
+			s.domains.failing.Store(keyOf(l.Queue), struct{}{})
+		} else if all[i].Answered {
+			_, all[i].Answered = s.domains.failing.Load(keyOf(l.Queue))
+		}
+	}
+	return all
+}
+
+// reported forgets the failures that Redis does not count any more.
+func (s *owned) reported(all []coord.Report, leases []coord.Lease, live []bool) {
+	for i := range live {
+		if live[i] && all[i].Answered {
+			s.domains.failing.Delete(keyOf(leases[i].Queue))
+		}
 	}
 }
 
@@ -228,7 +259,7 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 	if set.Next > now {
 		d.Next = time.UnixMilli(set.Next).UTC()
 	}
-	for _, crawl := range s.domains.allCrawls() {
+	for _, crawl := range s.files.Crawls() {
 		waiting, leased := s.files.Queue(shard.QueueName(crawl, key))
 		if waiting > 0 || leased > 0 {
 			d.Crawls = append(d.Crawls, CrawlState{crawl, waiting, leased})

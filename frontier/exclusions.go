@@ -138,7 +138,7 @@ func (f *Frontier) take(s *owned, queue string, n int) (taken []*shard.Entry, le
 				taken = append(taken, entry)
 				continue
 			}
-			if _, err := s.files.Done(entry.Seq, shard.Visit{Time: now, Error: ErrorExcluded}); err != nil {
+			if _, err := s.files.Done(entry.Seq, shard.Visit{Time: now, Error: ErrorExcluded}, 0); err != nil {
 				return nil, 0, err
 			}
 			dropped++

@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,8 +51,8 @@ type Options struct {
 	MaxWaiting int64
 	// AlarmWaiting is how many URLs may wait in a queue before the log names it, 0 for any number.
 	AlarmWaiting int64
-	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty for
-	// what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
+	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty
+	// for what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
 	RobotsAgent    string
 	MaxRobotsDelay time.Duration
 	// Exclusions, if it is set, returns what must not be fetched, the same value as before if that
@@ -164,10 +164,14 @@ type URL struct {
 	// Due is when the URL may be fetched at the earliest, 0 for at once.
 	Due      time.Time
 	Metadata []byte
+	// Update replaces what waits or is leased of the URL by this entry; a settled URL waits again.
+	// A URL that is not known is added. Done, which needs Update, has the URL settled: it is not
+	// fetched until it is updated again.
+	Update, Done bool
 }
 
-// AddResult is what became of a URL: Added, Known, Rejected with a reason, or Elsewhere with the
-// process that serves its queue, "" if none does at the moment.
+// AddResult is what became of a URL: Added, Known, Updated, Rejected with a reason, or Elsewhere
+// with the process that serves its queue, "" if none does at the moment.
 type AddResult struct {
 	Result string
 	Reason string
@@ -176,12 +180,13 @@ type AddResult struct {
 const (
 	Added     = "added"
 	Known     = "known"
+	Updated   = "updated"
 	Rejected  = "rejected"
 	Elsewhere = "elsewhere"
 )
 
-// Add adds URLs that are not known in their crawl, and returns a result for each in order. After an
-// error some of them may have been added.
+// Add adds URLs that are not known in their queue, updates those that ask for it, and returns a
+// result for each in order. After an error some of them may have been added.
 func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	n, err := urlnorm.New(f.list, urlnorm.Options{})
 	if err != nil {
@@ -198,30 +203,30 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 			continue
 		}
 		s := f.shardOf(keyOf(e.Queue))
+		if entries[s] == nil {
+			some := len(urls)/f.o.Shards + len(urls)/f.o.Shards/4 + 1 // mostly enough
+			entries[s], places[s] = make([]shard.Entry, 0, some), make([]int, 0, some)
+		}
 		entries[s] = append(entries[s], e)
 		places[s] = append(places[s], i)
 	}
-	var errs []error
-	for s, part := range entries {
-		if len(part) == 0 {
-			continue
-		}
-		statuses, err := f.add(ctx, s, part)
+	err = eachShard(places, func(s int) error {
+		statuses, err := f.add(ctx, s, entries[s])
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
 			}
-			continue
+			return nil
 		}
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return err
 		}
 		for i, status := range statuses {
 			results[places[s][i]] = addResult(status)
 		}
-	}
-	return results, errors.Join(errs...)
+		return nil
+	})
+	return results, err
 }
 
 // entry makes an entry of a URL that is not excluded, or says why there is none.
@@ -247,8 +252,12 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 			key = parsed.Host
 		}
 	}
-	e = shard.Entry{URL: parsed.String(), Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata}
+	e = shard.Entry{
+		URL: parsed.String(), Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata, Update: u.Update, Settled: u.Done,
+	}
 	switch {
+	case u.Done && !u.Update:
+		return e, "done_without_update"
 	case len(crawl)+len(key) > MaxName:
 		return e, "name_too_long"
 	case len(e.URL) > MaxURL:
@@ -257,7 +266,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 		return e, "metadata_too_long"
 	}
 	for _, name := range []string{crawl, key} {
-		if slices.Contains([]byte(name), 0) {
+		if strings.IndexByte(name, 0) >= 0 {
 			return e, "name"
 		}
 	}
@@ -279,12 +288,15 @@ func (f *Frontier) add(ctx context.Context, number int, entries []shard.Entry) (
 		return nil, err
 	}
 	defer release()
-	statuses, woken, err := s.addAllowed(entries)
+	statuses, done, err := s.addAllowed(entries)
 	if err == nil {
 		err = s.files.Commit()
 	}
 	if err == nil {
-		err = f.wake(context.WithoutCancel(ctx), s, woken)
+		err = f.wake(context.WithoutCancel(ctx), s, done.Woken)
+	}
+	if err == nil {
+		err = f.endTokenless(context.WithoutCancel(ctx), s, done.Ended)
 	}
 	if err == nil && !s.mine() {
 		err = ErrElsewhere
@@ -505,6 +517,8 @@ type Outcome struct {
 	// Final says that the URL is not to be fetched again, whatever came of it: robots.txt forbids
 	// it, say.
 	Final bool
+	// Refetch is when a URL that is settled waits again, zero for never.
+	Refetch time.Time
 }
 
 // SettleResult is what became of an outcome. Elsewhere comes with the process that serves the queue
@@ -543,21 +557,17 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 			leases[number] = append(leases[number], l)
 		}
 	}
-	var errs []error
-	for number := range places {
-		if len(places[number]) == 0 {
-			continue
-		}
+	err := eachShard(places, func(number int) error {
 		err := f.settle(ctx, number, outcomes, places[number], leases[number], results)
-		if elsewhere(err) {
-			for _, i := range places[number] {
-				results[i] = SettleResult{Elsewhere, f.owner(number)}
-			}
-			continue
+		if !elsewhere(err) {
+			return err
 		}
-		errs = append(errs, err)
-	}
-	return results, errors.Join(errs...)
+		for _, i := range places[number] {
+			results[i] = SettleResult{Elsewhere, f.owner(number)}
+		}
+		return nil
+	})
+	return results, err
 }
 
 func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, places []int, leases []coord.Lease, results []SettleResult) error {
@@ -568,15 +578,13 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	reports := make([]coord.Report, len(leases))
-	for i := range reports {
-		reports[i] = outcomes[places[i]].report()
-	}
+	reports := s.reports(outcomes, places, leases)
 	live, err := s.coord.Settle(ctx, now, leases, reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
 		return err
 	}
+	s.reported(reports, leases, live)
 	var woken []string
 	for i, l := range leases {
 		if !live[i] {
@@ -584,6 +592,9 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 		}
 		o := &outcomes[places[i]]
 		retried, wake, err := f.settleOne(s, l, o, now)
+		if errors.Is(err, errReplaced) {
+			continue // its result is Ended
+		}
 		if err != nil {
 			s.doubtful.Store(true)
 			return err
@@ -626,16 +637,21 @@ func (f *Frontier) wake(ctx context.Context, s *owned, queues []string) error {
 func (f *Frontier) settleOne(s *owned, l coord.Lease, o *Outcome, now int64) (retried, wake bool, err error) {
 	e, ok := s.files.Leased(l.Seq)
 	if !ok {
-		return false, false, fmt.Errorf("shard %d: entry %d has a lease but is not leased", s.number, l.Seq)
+		return false, false, errReplaced
 	}
 	retried = o.retries() && int(e.Tries)+1 < f.o.Tries
 	if retried {
 		wake, ok, err = s.files.Back(l.Seq, 0)
 	} else {
-		ok, err = s.files.Done(l.Seq, shard.Visit{Time: now, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect})
+		visit := shard.Visit{Time: now, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect}
+		again := int64(0)
+		if !o.Refetch.IsZero() {
+			again = max(o.Refetch.UnixMilli(), now+1)
+		}
+		ok, err = s.files.Done(l.Seq, visit, again)
 	}
 	if err == nil && !ok {
-		err = fmt.Errorf("shard %d: entry %d is not leased any more", s.number, l.Seq)
+		err = errReplaced
 	}
 	return retried, wake, err
 }
@@ -680,7 +696,12 @@ func (f *Frontier) extend(ctx context.Context, number int, until time.Time, leas
 		return nil, err
 	}
 	defer release()
-	return s.coord.Extend(ctx, f.now(), until.UnixMilli(), leases)
+	live, err = s.coord.Extend(ctx, f.now(), until.UnixMilli(), leases)
+	for i := range live {
+		_, leased := s.files.Leased(leases[i].Seq)
+		live[i] = live[i] && leased
+	}
+	return live, err
 }
 
 // tick returns the URLs of leases that have ended to their queues, and promotes what is due.
@@ -698,7 +719,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 	}
 	defer release()
 	now := f.now()
-	if err := f.wake(ctx, s, s.files.Promote(now)); err != nil {
+	if err := f.promote(ctx, s, now); err != nil {
 		return err
 	}
 	ended, err := s.coord.Expire(ctx, now)

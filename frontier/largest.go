@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/urlake/urlake/frontier/shard"
 )
 
 // largestEvery is how often queues that are larger than Options.AlarmWaiting are logged.
@@ -31,7 +33,8 @@ func (f *Frontier) Largest(n int) (top []QueueSize, large int) {
 		if err != nil {
 			continue
 		}
-		s.files.Queues(func(name string, waiting, _ int64) bool {
+		note := func(name string, c shard.Counts) bool {
+			waiting := c.Waiting()
 			if f.o.AlarmWaiting > 0 && waiting > f.o.AlarmWaiting {
 				large++
 			}
@@ -44,7 +47,10 @@ func (f *Frontier) Largest(n int) (top []QueueSize, large int) {
 				all = slices.Delete(all, 0, 1)
 			}
 			return true
-		})
+		}
+		for _, crawl := range s.files.Crawls() {
+			s.files.Queues(crawl, note)
+		}
 		release()
 	}
 	for _, q := range slices.Backward(all) {

@@ -196,6 +196,7 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 	}
 	s = &owned{number: n, coord: c, lock: lock}
 	opts := f.o.Shard
+	opts.Now = f.o.Now
 	opts.Cap = func(queue string) int64 { return s.domains.cap(queue, f.maxWaiting()) }
 	files, torn, err := shard.Open(dir, opts)
 	if err != nil {
@@ -217,7 +218,15 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 
 // resume tells the files which leases there are, and Redis which queues have something waiting.
 func (f *Frontier) resume(ctx context.Context, s *owned) error {
-	s.files.Promote(f.now())
+	for more := true; more; {
+		var err error
+		if _, more, err = s.files.Promote(f.now()); err != nil {
+			return err
+		}
+		if err := s.files.Upkeep(); err != nil { // what is due may be more than memory has room for
+			return err
+		}
+	}
 	leases, err := s.coord.Leases(ctx)
 	if err != nil {
 		return err
@@ -243,16 +252,19 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 	if _, err := s.coord.Settle(ctx, 0, stale, nil, f.backoff()); err != nil {
 		return err
 	}
-	s.files.Resumed()
-	var waiting, all []string
-	s.files.Queues(func(name string, pending, _ int64) bool {
-		all = append(all, name)
-		if pending > 0 {
-			waiting = append(waiting, name)
-		}
-		return true
-	})
-	s.domains.note(all)
+	if err := s.files.Resumed(); err != nil {
+		return err
+	}
+	var waiting []string
+	for _, crawl := range s.files.Crawls() {
+		s.domains.note([]string{shard.QueueName(crawl, "")})
+		s.files.Queues(crawl, func(name string, c shard.Counts) bool {
+			if c.Waiting() > 0 {
+				waiting = append(waiting, name)
+			}
+			return true
+		})
+	}
 	return s.coord.Wake(ctx, f.now(), waiting)
 }
 
@@ -299,8 +311,8 @@ func (f *Frontier) shardOf(key string) int {
 	return int(binary.LittleEndian.Uint32(id[12:]) % uint32(f.o.Shards))
 }
 
-// Owner returns the name of the process that owns the shard of a key, "" if this one does or none is
-// known.
+// Owner returns the name of the process that owns the shard of a key, "" if this one does or none
+// is known.
 func (f *Frontier) Owner(key string) string { return f.owner(f.shardOf(key)) }
 
 func (f *Frontier) owner(number int) string {

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -30,6 +31,8 @@ const (
 	// batchLines and batchBytes bound the lines that are handled at once.
 	batchLines = 10_000
 	batchBytes = 8 << 20
+	// linesAtOnce is how much memory for lines is taken at once.
+	linesAtOnce = 64 << 10
 	// maxClaims bounds the URLs of an answer, maxWait how long a claim waits for the first.
 	maxClaims = 10_000
 	maxWait   = time.Minute
@@ -62,6 +65,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/seen", h.seen)
 	h.mux.HandleFunc("POST /v1/seen", h.seenAll)
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
+	h.mux.HandleFunc("POST /v1/visits", h.importVisits)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
@@ -123,6 +127,8 @@ type urlLine struct {
 	Depth        uint32         `json:"depth"`
 	Metadata     jsontext.Value `json:"metadata"`
 	RefetchAfter *time.Time     `json:"refetch_after"`
+	Update       bool           `json:"update"`
+	Done         bool           `json:"done"`
 }
 
 // lineResult is a line of the answer to urls and results.
@@ -140,16 +146,29 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 	})
 }
 
+// writers are buffers of answers, which are large for most.
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 64<<10) }}
+
 // linesOf calls do with batches of the request's lines, and writes a result for each line. An error
 // of the first batch is a problem; after that the answer is cut off, which is seen as a line that
 // does not end the stream.
-func linesOf[R any](h *Handler, w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]R, error)) {
+func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]R, error)) {
 	in := bufio.NewScanner(r.Body)
 	in.Buffer(nil, maxLine)
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	started := false
-	out := bufio.NewWriterSize(w, 64<<10)
+	out := writers.Get().(*bufio.Writer)
+	out.Reset(w)
+	defer func() {
+		out.Reset(nil)
+		writers.Put(out)
+	}()
 	var batch [][]byte
+	var lines []byte // whose bytes the batch has
+	atOnce := linesAtOnce
+	if r.ContentLength >= 0 {
+		atOnce = int(min(r.ContentLength, linesAtOnce))
+	}
 	size := 0
 	flush := func() bool {
 		results, err := do(r.Context(), batch)
@@ -168,14 +187,17 @@ func linesOf[R any](h *Handler, w http.ResponseWriter, r *http.Request, do func(
 			started = true
 		}
 		for _, res := range results {
-			_ = json.MarshalWrite(out, res)
-			_ = out.WriteByte('\n')
+			_, _ = out.Write(res.appendTo(out.AvailableBuffer()))
 		}
 		return true
 	}
 	for in.Scan() {
 		if line := bytes.TrimSpace(in.Bytes()); len(line) > 0 {
-			batch = append(batch, bytes.Clone(line))
+			if len(line) > cap(lines)-len(lines) {
+				lines = make([]byte, 0, max(len(line), atOnce))
+			}
+			lines = append(lines, line...)
+			batch = append(batch, lines[len(lines)-len(line):])
 			size += len(line)
 		}
 		if (len(batch) >= batchLines || size >= batchBytes) && !flush() {
@@ -206,11 +228,14 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var u urlLine
-			if err := json.Unmarshal(line, &u, json.RejectUnknownMembers(true)); err != nil {
+			if err := u.parse(line); err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
-			add := frontier.URL{URL: u.URL, Crawl: u.Crawl, Key: u.Key, Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata}
+			add := frontier.URL{
+				URL: u.URL, Crawl: u.Crawl, Key: u.Key, Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata,
+				Update: u.Update, Done: u.Done,
+			}
 			if u.RefetchAfter != nil {
 				add.Due = *u.RefetchAfter
 			}
@@ -339,6 +364,8 @@ type resultLine struct {
 	// RetryAfter is in seconds, as in HTTP.
 	RetryAfter float64 `json:"retry_after"`
 	Final      bool    `json:"final"`
+	// RefetchAfter is when a settled URL waits again.
+	RefetchAfter time.Time `json:"refetch_after"`
 }
 
 func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
@@ -348,13 +375,13 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var o resultLine
-			if err := json.Unmarshal(line, &o, json.RejectUnknownMembers(true)); err != nil {
+			if err := o.parse(line); err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
 			outcomes = append(outcomes, frontier.Outcome{
 				Lease: o.Lease, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect,
-				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final,
+				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final, Refetch: o.RefetchAfter,
 			})
 			places = append(places, i)
 		}

@@ -25,7 +25,7 @@ import (
 
 const (
 	magic      = "UFJR"
-	version    = 1
+	version    = 2 // 1 had other records
 	headerSize = len(magic) + 4 + 8
 	frameSize  = 8
 	// MaxRecord bounds a record, so that a damaged length asks for no memory.
@@ -65,6 +65,12 @@ type Journal struct {
 	done   sync.Cond // a commit has ended
 	file   *os.File
 	number uint64
+	// prepared is the next segment, nil if there is none yet.
+	prepared *os.File
+	// ended are segments before this one that are not whole on the disk, in order.
+	ended []piece
+	// preparing is held while the next segment is made.
+	preparing sync.Mutex
 	// size is how long the segment is once everything in buf is in it.
 	size int64
 	buf  []byte
@@ -74,9 +80,15 @@ type Journal struct {
 	err                 error // of a commit; the journal takes nothing any more
 }
 
+// piece is what a segment still lacks.
+type piece struct {
+	file *os.File
+	buf  []byte
+}
+
 // Open calls read for each record of the segments from o.First on, in order, and begins a new
-// segment. A record is valid until read returns. The end of the last segment is cut if it is no
-// whole record; damage anywhere else is a *codec.CorruptError.
+// segment. A record is valid until read returns. The end of the last segment that has records is
+// cut if it is no whole record; damage anywhere else is a *codec.CorruptError.
 func Open(dir string, o Options, read func(segment uint64, record []byte) error) (*Journal, *Torn, error) {
 	if err := MakeDir(dir); err != nil {
 		return nil, nil, err
@@ -94,13 +106,21 @@ func Open(dir string, o Options, read func(segment uint64, record []byte) error)
 	if len(numbers) > 0 && o.First > 0 && numbers[0] != o.First {
 		return nil, nil, codec.Corrupt(segmentFile(dir, o.First), "segment", 0, "a file", "none")
 	}
+	last, err := lastWithRecords(dir, numbers)
+	if err != nil {
+		return nil, nil, err
+	}
 	var torn *Torn
 	for i, n := range numbers {
 		if i > 0 && n != numbers[i-1]+1 {
 			return nil, nil, codec.Corrupt(segmentFile(dir, numbers[i-1]+1), "segment", 0, "a file", "none")
 		}
-		if torn, err = readSegment(segmentFile(dir, n), n, i == len(numbers)-1, read); err != nil {
+		cut, err := readSegment(segmentFile(dir, n), n, i >= last, read)
+		if err != nil {
 			return nil, nil, err
+		}
+		if cut != nil && (torn == nil || torn.Bytes == 0) {
+			torn = cut
 		}
 	}
 	j := &Journal{dir: dir, sync: o.Sync, number: max(o.First, 1) - 1}
@@ -112,6 +132,18 @@ func Open(dir string, o Options, read func(segment uint64, record []byte) error)
 		return nil, nil, err
 	}
 	return j, torn, nil
+}
+
+// lastWithRecords returns the position of the last segment that may have records. A segment is made
+// before it is needed, so those after that one say nothing about its end.
+func lastWithRecords(dir string, numbers []uint64) (int, error) {
+	for i := len(numbers) - 1; i > 0; i-- {
+		st, err := os.Stat(segmentFile(dir, numbers[i]))
+		if err != nil || st.Size() > int64(headerSize) {
+			return i, err
+		}
+	}
+	return 0, nil
 }
 
 func segmentFile(dir string, n uint64) string {
@@ -268,59 +300,116 @@ func (j *Journal) commit() error {
 			j.done.Wait()
 			continue
 		}
-		j.writing = true
-		buf, file, all := j.buf, j.file, j.appended
-		j.buf = nil
-		j.mu.Unlock()
-		_, err := file.Write(buf)
-		if err == nil && j.sync {
-			err = file.Sync()
-		}
-		j.mu.Lock()
-		j.writing = false
-		if err != nil {
-			j.err = fmt.Errorf("%s: %w", file.Name(), err)
-		} else {
-			j.committed = all
-			if j.buf == nil {
-				j.buf = buf[:0]
-			}
-		}
-		j.done.Broadcast()
+		j.write(j.sync)
 	}
 	return j.err
 }
 
-// Rotate commits, begins another segment and returns its number.
-func (j *Journal) Rotate() (number uint64, err error) {
+// write writes what was appended. No other write is going on, and the lock is free meanwhile.
+func (j *Journal) write(sync bool) {
+	j.writing = true
+	ended, last, all := j.ended, piece{j.file, j.buf}, j.appended
+	j.ended, j.buf = nil, nil
+	j.mu.Unlock()
+	var err error
+	// A segment is whole before the next one has a record.
+	for _, p := range ended {
+		if err == nil {
+			err = errors.Join(p.write(true), p.file.Close())
+		}
+	}
+	if err == nil {
+		err = last.write(sync)
+	}
+	j.mu.Lock()
+	j.writing = false
+	if err != nil {
+		j.err = err
+	} else {
+		j.committed = all
+		if j.buf == nil {
+			j.buf = last.buf[:0]
+		}
+	}
+	j.done.Broadcast()
+}
+
+func (p *piece) write(sync bool) error {
+	_, err := p.file.Write(p.buf)
+	if err == nil && sync {
+		err = p.file.Sync()
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", p.file.Name(), err)
+	}
+	return err
+}
+
+// Sync returns when all records that were appended before are on the disk, whatever Options.Sync
+// is.
+func (j *Journal) Sync() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for {
-		if err := j.commit(); err != nil {
-			return 0, err
-		}
-		if j.committed == j.appended && !j.writing {
-			break
-		}
+	for j.writing {
+		j.done.Wait()
 	}
-	name := segmentFile(j.dir, j.number+1)
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if j.err == nil {
+		j.write(true)
+	}
+	return j.err
+}
+
+// Prepare makes the file of the next segment, so that Rotate is quick.
+func (j *Journal) Prepare() error {
+	j.preparing.Lock()
+	defer j.preparing.Unlock()
+	j.mu.Lock()
+	number, prepared, err := j.number+1, j.prepared, j.err
+	j.mu.Unlock()
+	if prepared != nil || err != nil {
+		return err
+	}
+	f, err := newSegment(j.dir, number)
 	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.prepared = f
+	return nil
+}
+
+// newSegment makes a segment without records, on the disk.
+func newSegment(dir string, number uint64) (*os.File, error) {
+	f, err := os.OpenFile(segmentFile(dir, number), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(header(number)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Sync(), SyncDir(dir)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Rotate begins another segment and returns its number. It waits for no disk if Prepare was called.
+// What was appended before is written with the next Commit.
+func (j *Journal) Rotate() (number uint64, err error) {
+	if err := j.Prepare(); err != nil {
 		return 0, err
 	}
-	if _, err := f.Write(header(j.number + 1)); err != nil {
-		return 0, errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Sync(), SyncDir(j.dir)); err != nil {
-		return 0, errors.Join(err, f.Close())
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return 0, j.err
 	}
 	if j.file != nil {
-		// The records are checked when they are read, whatever Close says.
-		if err := errors.Join(j.file.Sync(), j.file.Close()); err != nil {
-			return 0, errors.Join(err, f.Close())
-		}
+		j.ended = append(j.ended, piece{j.file, j.buf})
+		j.buf = nil
 	}
-	j.file, j.size = f, int64(headerSize)
+	j.file, j.prepared, j.size = j.prepared, nil, int64(headerSize)
 	j.number++
 	return j.number, nil
 }
@@ -354,8 +443,17 @@ func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	err := j.commit()
+	for j.writing {
+		j.done.Wait()
+	}
 	if j.err == nil {
 		j.err = os.ErrClosed
+	}
+	for _, p := range j.ended { // of which everything is written, unless there was an error
+		err = errors.Join(err, p.file.Close())
+	}
+	if j.prepared != nil {
+		err = errors.Join(err, j.prepared.Close())
 	}
 	return errors.Join(err, j.file.Close())
 }

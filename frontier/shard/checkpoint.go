@@ -2,13 +2,13 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/urlake/urlake/frontier/journal"
 	"github.com/urlake/urlake/lake/codec"
@@ -17,15 +17,16 @@ import (
 const (
 	checkpointName    = "checkpoint"
 	checkpointMagic   = "UFCP"
-	checkpointVersion = 1
-	runSuffix         = ".run"
+	checkpointVersion = 2
 	seenSuffix        = ".seen"
-	// maxRuns is how many runs a shard has before some are merged: each costs a search whenever an
-	// entry is taken.
+	// maxRuns is how many runs of a kind a shard has before some are merged: each costs a search
+	// whenever an entry is taken.
 	maxRuns = 6
 	// mergeFactor says when a file is merged with newer ones: if these are together at least its
 	// size divided by the factor.
 	mergeFactor = 4
+	// queuesAtOnce is how many queues are looked at before others may use the shard.
+	queuesAtOnce = 4096
 )
 
 func (s *Shard) file(number uint64, suffix string) string {
@@ -64,27 +65,23 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 	d := codec.NewDecoder(data, name, "checkpoint")
 	d.Magic(checkpointMagic, checkpointVersion)
 	s.next, s.files, segment, visits = d.U64(), d.U64(), d.U64(), int64(d.U64())
-	for range d.U32() {
-		number, size := d.U64(), d.U64()
-		taken := d.Bytes(int(min(size, uint64(d.Len()))))
-		if d.Err() != nil {
-			return 0, 0, d.Err()
-		}
-		r, err := openRun(s.file(number, runSuffix), number)
-		if err != nil {
-			return 0, 0, err
-		}
-		s.runs = append(s.runs, r)
-		if err := r.setTaken(taken, name); err != nil {
-			return 0, 0, err
-		}
-		for i, left := range r.left {
-			if left > 0 {
-				queue, err := r.queueName(i)
-				if err != nil {
-					return 0, 0, err
-				}
-				s.queue(queue).pending += int64(left)
+	for _, of := range []struct {
+		kind kind
+		runs *[]*run
+	}{{waitingRun, &s.waiting}, {restRun, &s.rest}, {dueRun, &s.due}} {
+		for range d.U32() {
+			number, size := d.U64(), d.U64()
+			taken := d.Bytes(int(min(size, uint64(d.Len()))))
+			if d.Err() != nil {
+				return 0, 0, d.Err()
+			}
+			r, err := openRun(s.file(number, of.kind.suffix), number, of.kind)
+			if err != nil {
+				return 0, 0, err
+			}
+			*of.runs = append(*of.runs, r)
+			if err := r.setTaken(taken, name); err != nil {
+				return 0, 0, err
 			}
 		}
 	}
@@ -97,78 +94,129 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 		if err != nil {
 			return 0, 0, err
 		}
-		s.seen.files = append(s.seen.files, f)
-	}
-	entries := func(each func(*Entry)) error {
-		for range d.U32() {
-			size := d.U32()
-			part := codec.NewDecoder(d.Bytes(int(min(size, uint32(d.Len())))), name, "entry")
-			e, err := parseQueued(part, name)
-			if err := errors.Join(d.Err(), err); err != nil {
-				return err
-			}
-			each(&e)
-		}
-		return nil
-	}
-	if err := entries(func(e *Entry) { s.resuming[e.Seq] = e }); err != nil {
-		return 0, 0, err
-	}
-	if err := entries(func(e *Entry) { s.place(e) }); err != nil {
-		return 0, 0, err
+		s.seen = append(s.seen, f)
 	}
 	for range d.U32() {
-		queue, seq := d.String(), d.U64()
-		if d.Err() != nil {
-			return 0, 0, d.Err()
+		size := d.U32()
+		part := codec.NewDecoder(d.Bytes(int(min(size, uint32(d.Len())))), name, "entry")
+		e, err := parseQueued(part, name)
+		if err := errors.Join(d.Err(), err); err != nil {
+			return 0, 0, err
 		}
-		s.skip[seq] = queue
-		s.queue(queue).pending--
+		s.resuming[e.Seq] = &e
 	}
-	return segment, visits, d.Close()
-}
-
-// checkpoint encodes the state of when the entries in memory were frozen, and what was taken since.
-// The journal has what was added and settled since.
-func (s *Shard) checkpoint(f *frozen) []byte {
-	b := codec.AppendMagic(nil, checkpointMagic, checkpointVersion)
-	for _, v := range [...]uint64{f.next, s.files, f.segment, uint64(f.visits)} {
-		b = codec.AppendU64(b, v)
-	}
-	b = codec.AppendU32(b, uint32(len(s.runs)))
-	for _, r := range s.runs {
-		taken := r.taken()
-		b = codec.AppendU64(codec.AppendU64(b, r.number), uint64(len(taken)))
-		b = append(b, taken...)
-	}
-	b = codec.AppendU32(b, uint32(len(s.seen.files)))
-	for _, f := range s.seen.files {
-		b = codec.AppendU64(b, f.number)
-	}
-	entry := func(e *Entry) {
-		s.scratch = appendQueued(s.scratch[:0], e)
-		b = append(codec.AppendU32(b, uint32(len(s.scratch))), s.scratch...)
-	}
-	leased := slices.Clone(f.settled)
-	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
-		for seq, e := range of {
-			if seq < f.next {
-				leased = append(leased, e)
+	for range d.U32() {
+		id, m := QueueID(d.Bytes(16)), &mark{all: d.U64()}
+		for range d.U32() {
+			m.purges = append(m.purges, purge{before: d.U32(), seq: d.U64()})
+			if d.Err() != nil {
+				return 0, 0, d.Err()
 			}
 		}
+		s.marks[id] = m
 	}
-	b = codec.AppendU32(b, uint32(len(leased)))
-	for _, e := range leased {
-		entry(e)
+	if err := d.Close(); err != nil {
+		return 0, 0, err
 	}
-	later := slices.DeleteFunc(slices.Clone(s.later), func(e *Entry) bool { return e.Seq >= f.next })
-	b = codec.AppendU32(b, uint32(len(later)))
-	for _, e := range later {
-		entry(e)
+	return segment, visits, s.recount()
+}
+
+// recount counts the URLs of each queue. A queue is named by a run or by a leased entry. If all of
+// its entries were leased, and were settled since the checkpoint, the journal names it.
+func (s *Shard) recount() error {
+	for _, r := range slices.Concat(s.waiting, s.rest) {
+		for i := range r.queues {
+			s.queue(QueueID(r.id(i)), r.queueName(i))
+		}
 	}
-	b = codec.AppendU32(b, uint32(len(s.skip)))
-	for seq, queue := range s.skip {
-		b = codec.AppendU64(codec.AppendString(b, queue), seq)
+	for _, e := range s.resuming {
+		s.queue(IDOfQueue(e.Queue), e.Queue)
+	}
+	byTag := make(map[tag]*queue, len(s.queues))
+	for id, q := range s.queues {
+		byTag[id.tag()] = q
+	}
+	marks := marksByTag(s.marks)
+	err := mergeSeen(s.seen, func(e []byte) error {
+		st := elementState(e).unpack()
+		of := tagOf(e[:16])
+		if len(marks) > 0 && marks[of].deletes(&st) {
+			return nil
+		}
+		state := waits
+		switch {
+		case st.Settled:
+			state = isDone
+		case st.Later:
+			state = isLater
+		}
+		if q := byTag[of]; q != nil {
+			s.count(q, state, 1)
+			return nil
+		}
+		if s.unnamed[of] == nil {
+			s.unnamed[of] = new(Counts)
+		}
+		s.unnamed[of][state]++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for id, q := range s.queues {
+		if q.empty() {
+			s.forget(id, q)
+		}
+	}
+	return nil
+}
+
+// saved is what a checkpoint says besides what was frozen.
+type saved struct {
+	waiting, rest, due []*run
+	taken, takenDue    [][]byte
+	seen               []*seenFile
+	files              uint64
+	leased             []*Entry
+}
+
+// encode encodes a checkpoint: the state of when a batch was frozen. The journal has what was done
+// since. What was taken since is leased, or the journal has what became of it.
+func (f *frozen) encode(v *saved) []byte {
+	b := codec.AppendMagic(nil, checkpointMagic, checkpointVersion)
+	for _, n := range [...]uint64{f.next, v.files, f.segment, uint64(f.visits)} {
+		b = codec.AppendU64(b, n)
+	}
+	runs := func(runs []*run, taken [][]byte) {
+		b = codec.AppendU32(b, uint32(len(runs)))
+		for i, r := range runs {
+			var of []byte
+			if taken != nil {
+				of = taken[i]
+			}
+			b = codec.AppendU64(codec.AppendU64(b, r.number), uint64(len(of)))
+			b = append(b, of...)
+		}
+	}
+	runs(v.waiting, v.taken)
+	runs(v.rest, nil)
+	runs(v.due, v.takenDue)
+	b = codec.AppendU32(b, uint32(len(v.seen)))
+	for _, f := range v.seen {
+		b = codec.AppendU64(b, f.number)
+	}
+	b = codec.AppendU32(b, uint32(len(v.leased)))
+	var scratch []byte
+	for _, e := range v.leased {
+		scratch = appendQueued(scratch[:0], e)
+		b = append(codec.AppendU32(b, uint32(len(scratch))), scratch...)
+	}
+	b = codec.AppendU32(b, uint32(len(f.marks)))
+	for id, m := range f.marks {
+		b = codec.AppendU32(codec.AppendU64(append(b, id[:]...), m.all), uint32(len(m.purges)))
+		for _, p := range m.purges {
+			b = codec.AppendU64(codec.AppendU32(b, p.before), p.seq)
+		}
 	}
 	return codec.AppendCRC32C(b)
 }
@@ -179,14 +227,21 @@ func (s *Shard) deleteOthers() error {
 	if err != nil {
 		return err
 	}
+	mine := map[string]bool{}
+	for _, r := range s.runs() {
+		mine[r.name] = true
+	}
+	for _, f := range s.seen {
+		mine[f.name] = true
+	}
 	for _, e := range entries {
 		path := filepath.Join(s.dir, e.Name())
-		mine := func(name string) bool { return name == path }
-		if strings.HasSuffix(path, runSuffix) && !slices.ContainsFunc(s.runs, func(r *run) bool { return mine(r.name) }) ||
-			strings.HasSuffix(path, seenSuffix) && !slices.ContainsFunc(s.seen.files, func(f *seenFile) bool { return mine(f.name) }) ||
-			strings.HasSuffix(path, ".tmp") {
-			if err := os.Remove(path); err != nil {
-				return err
+		switch filepath.Ext(path) {
+		case waitingRun.suffix, restRun.suffix, dueRun.suffix, seenSuffix, ".tmp":
+			if !mine[path] {
+				if err := os.Remove(path); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -200,7 +255,7 @@ func (s *Shard) Upkeep() error {
 	defer s.upkeep.Unlock()
 	s.mu.Lock()
 	err := s.failed
-	full := s.memory > s.o.MemoryBytes || len(s.seen.recent)*2*seenElement > s.o.MemoryBytes ||
+	full := s.memory > s.o.MemoryBytes || len(s.batch.seen)*2*seenElement > s.o.MemoryBytes ||
 		s.journal.Size() > int64(4*s.o.MemoryBytes)
 	s.mu.Unlock()
 	if err != nil || !full {
@@ -217,14 +272,30 @@ func (s *Shard) Flush() error {
 }
 
 // write merges files that are due, writes what is in memory to new ones, and then the checkpoint.
-// Entries are added, taken and settled meanwhile.
-func (s *Shard) write() error {
-	merge, err := s.mergeRuns()
-	if err != nil {
+// Entries are added, taken and settled meanwhile: the lock is held for steps that do not depend on
+// how much there is.
+func (s *Shard) write() (err error) {
+	s.setMerging(true)
+	defer s.setMerging(false)
+	var fresh freshFiles
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, fresh.close())
+		}
+	}()
+	for _, of := range []struct {
+		k    kind
+		runs []*run
+		into **merged
+	}{{waitingRun, s.waiting, &fresh.waiting}, {restRun, s.rest, &fresh.rest}, {dueRun, s.due, &fresh.due}} {
+		if *of.into, err = s.mergeRuns(of.k, of.runs); err != nil {
+			return err
+		}
+	}
+	if fresh.united, err = s.mergeSeen(); err != nil {
 		return err
 	}
-	united, err := s.mergeSeen()
-	if err != nil {
+	if err := s.journal.Prepare(); err != nil {
 		return err
 	}
 	f, err := s.freeze()
@@ -232,49 +303,51 @@ func (s *Shard) write() error {
 		return err
 	}
 	s.pause()
-	fresh, err := s.writeFrozen(f)
+	err = s.writeFrozen(f, &fresh)
 	s.pause()
-	var checkpoint []byte
-	var old []string
-	names := []string{filepath.Join(s.dir, visitsName), filepath.Join(s.dir, indexName)}
+	var v *saved
+	var old []closer
 	s.mu.Lock()
 	if err == nil {
 		err = s.failed
 	}
 	if err == nil {
-		old, err = s.replace(f, fresh, merge, united)
+		v, old, err = s.replace(&fresh)
 	}
-	if err == nil {
-		checkpoint = s.checkpoint(f)
-		for _, r := range s.runs {
-			names = append(names, r.name)
-		}
-		for _, file := range s.seen.files {
-			names = append(names, file.name)
-		}
-	} else if s.failed == nil {
+	if err != nil && s.failed == nil {
 		s.failed = err
 	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
-		if err := syncFile(name); err != nil {
-			return err
-		}
-	}
+	fresh = freshFiles{}
 	s.pause()
-	if err := writeFile(filepath.Join(s.dir, checkpointName), checkpoint); err != nil {
+	s.letGo(f)
+	if err := s.save(f, v); err != nil {
 		return err
 	}
 	s.pause()
-	for _, name := range old {
-		if err := os.Remove(name); err != nil {
+	s.reading.Lock() // whoever lists begins with the new files
+	for _, file := range old {
+		err = errors.Join(err, file.close())
+	}
+	s.reading.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		if err := os.Remove(file.path()); err != nil {
 			return err
 		}
 	}
 	return s.journal.Drop(f.segment)
+}
+
+func (s *Shard) setMerging(merging bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.merging = merging
 }
 
 func (s *Shard) pause() {
@@ -285,7 +358,7 @@ func (s *Shard) pause() {
 
 // freeze begins a segment of the journal, and sets what is in memory aside.
 func (s *Shard) freeze() (f *frozen, err error) {
-	if err := s.Commit(); err != nil { // so that little is left to write with the lock
+	if err := s.Commit(); err != nil { // so that little is left to write later
 		return nil, err
 	}
 	s.mu.Lock()
@@ -293,47 +366,245 @@ func (s *Shard) freeze() (f *frozen, err error) {
 	if s.failed != nil {
 		return nil, s.failed
 	}
-	f = &frozen{queues: map[QueueID]*memoryQueue{}, next: s.next, visits: s.visits.count, seen: s.seen.recent}
+	f = &frozen{batch: s.batch, next: s.next, visits: s.visits.count, marks: s.marks}
 	if f.segment, err = s.journal.Rotate(); err != nil {
 		s.failed = err
 		return nil, err
 	}
-	for id, q := range s.queues {
-		if n := q.memory.len(); n > 0 {
-			of := q.memory
-			f.queues[id] = &of
-			f.written = append(f.written, frozenQueue{id, q.name, slices.Clone(of.classes), n})
-			q.memory = memoryQueue{}
+	for _, r := range s.runs() {
+		if r.entries == 0 {
+			f.empty = append(f.empty, r)
 		}
 	}
-	s.memory, s.frozen = 0, f
-	s.seen.recent = map[URLID]uint64{}
+	s.batch, s.frozen, s.memory, s.marksShared, s.deleted = newBatch(), f, 0, true, nil
 	return f, nil
 }
 
-// writtenFiles are a run and a file of seen URLs, nil if there was nothing for them.
-type writtenFiles struct {
-	run  *run
-	seen *seenFile
+// letGo frees the memory of a batch that is in files.
+func (s *Shard) letGo(f *frozen) {
+	for part := range slices.Chunk(f.queues, queuesAtOnce) {
+		s.mu.Lock()
+		for _, m := range part {
+			switch q := s.queues[m.id]; {
+			case q == nil || q.memory == nil:
+			case q.memory == m:
+				q.memory = nil
+			case q.memory.older == m:
+				q.memory.older = nil
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// save writes the checkpoint for files that the shard has already.
+func (s *Shard) save(f *frozen, v *saved) error {
+	// How far runs were taken from comes first, and then what is leased: an entry that is taken in
+	// between is in both, and dropped when it is met.
+	for _, r := range v.waiting {
+		v.taken = append(v.taken, s.takenOf(r))
+	}
+	s.mu.Lock()
+	if s.failed != nil {
+		defer s.mu.Unlock()
+		return s.failed
+	}
+	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
+		for seq, e := range of {
+			if seq < f.next {
+				v.leased = append(v.leased, e)
+			}
+		}
+	}
+	for _, e := range s.deleted {
+		if e.Seq < f.next {
+			v.leased = append(v.leased, e)
+		}
+	}
+	s.mu.Unlock()
+	err := s.visits.flush()
+	// What became of an entry that was taken is only in the journal.
+	if err := errors.Join(err, s.journal.Sync()); err != nil {
+		return err
+	}
+	names := []string{filepath.Join(s.dir, visitsName), filepath.Join(s.dir, indexName)}
+	for _, r := range slices.Concat(v.waiting, v.rest, v.due) {
+		if !r.synced {
+			names = append(names, r.name)
+		}
+	}
+	for _, file := range v.seen {
+		if !file.synced {
+			names = append(names, file.name)
+		}
+	}
+	for _, name := range names {
+		if err := syncFile(name); err != nil {
+			return err
+		}
+	}
+	for _, r := range slices.Concat(v.waiting, v.rest, v.due) {
+		r.synced = true
+	}
+	for _, file := range v.seen {
+		file.synced = true
+	}
+	s.pause()
+	return writeFile(filepath.Join(s.dir, checkpointName), f.encode(v))
+}
+
+// takenOf is the part of a checkpoint about a run: for each queue of which something was taken its
+// position, the next entry's offset and how many are left.
+func (s *Shard) takenOf(r *run) (b []byte) {
+	for first := 0; first < r.queues; first += queuesAtOnce {
+		s.mu.Lock()
+		for i := first; i < min(first+queuesAtOnce, r.queues); i++ {
+			b = r.appendTaken(b, i)
+		}
+		s.mu.Unlock()
+	}
+	return b
+}
+
+func (r *run) appendTaken(b []byte, i int) []byte {
+	if _, _, count := r.extentOf(i); r.left[i] == count {
+		return b
+	}
+	b = codec.AppendU32(b, uint32(i))
+	b = codec.AppendU64(b, r.next[i])
+	return codec.AppendU32(b, r.left[i])
+}
+
+// closer is a file that is not needed any more.
+type closer interface {
+	close() error
+	path() string
+}
+
+func (r *run) path() string      { return r.name }
+func (f *seenFile) path() string { return f.name }
+
+// freshFiles are files that the shard does not have yet: merged ones, and those of a frozen batch.
+// What there was nothing for is nil.
+type freshFiles struct {
+	waiting, rest, due *merged
+	united             *unitedSeen
+	runs               [3]*run // waiting, rest, due
+	seen               *seenFile
+}
+
+func (w *freshFiles) close() (err error) {
+	for _, m := range [...]*merged{w.waiting, w.rest, w.due} {
+		if m != nil && m.into != nil {
+			err = errors.Join(err, m.into.close())
+		}
+	}
+	for _, r := range w.runs {
+		if r != nil {
+			err = errors.Join(err, r.close())
+		}
+	}
+	if w.united != nil {
+		err = errors.Join(err, w.united.into.close())
+	}
+	if w.seen != nil {
+		err = errors.Join(err, w.seen.close())
+	}
+	return err
 }
 
 // writeFrozen writes what was frozen to files.
-func (s *Shard) writeFrozen(f *frozen) (w writtenFiles, err error) {
-	if len(f.written) > 0 {
-		if w.run, err = s.writeRun(f.written); err != nil {
-			return w, err
+func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
+	rest := append(make([]settledEntry, 0, len(f.done)+len(f.later)), f.done...) // it will be sorted
+	for _, e := range f.later {
+		rest = append(rest, settledEntry{IDOfQueue(e.Queue), e.Queue, e.Seq, e.append(nil)})
+	}
+	for i, of := range []struct {
+		k     kind
+		some  bool
+		write func(w *runWriter) error
+	}{
+		{waitingRun, len(f.queues) > 0, func(w *runWriter) error { return writeWaiting(w, f.queues) }},
+		{restRun, len(rest) > 0, func(w *runWriter) error { return writeRest(w, rest) }},
+		{dueRun, len(f.later) > 0, func(w *runWriter) error { return writeDue(w, f.later) }},
+	} {
+		if !of.some {
+			continue
+		}
+		number := s.newFile()
+		name := s.file(number, of.k.suffix)
+		out, err := newRunWriter(name)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(of.write(out), out.close()); err != nil {
+			return err
+		}
+		if w.runs[i], err = openRun(name, number, of.k); err != nil {
+			return err
 		}
 	}
 	if len(f.seen) == 0 {
-		return w, nil
+		return nil
 	}
 	number := s.newFile()
 	name, sorted := s.file(number, seenSuffix), sortSeen(f.seen)
 	if err := writeSeen(name, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
-		return w, err
+		return err
 	}
 	w.seen, err = openSeen(name, number)
-	return w, err
+	return err
+}
+
+func writeWaiting(w *runWriter, queues []*memoryQueue) error {
+	queues = slices.Clone(queues)
+	slices.SortFunc(queues, func(a, b *memoryQueue) int { return bytes.Compare(a.id[:], b.id[:]) })
+	for _, q := range queues {
+		if len(q.classes) == 0 {
+			continue
+		}
+		if err := w.queue(q.id, q.name); err != nil {
+			return err
+		}
+		if err := q.each(func(_ uint64, data []byte) error { return w.entry(data) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeRest(w *runWriter, entries []settledEntry) error {
+	slices.SortFunc(entries, func(a, b settledEntry) int {
+		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), cmp.Compare(a.seq, b.seq))
+	})
+	for i := range entries {
+		e := &entries[i]
+		if i == 0 || e.id != entries[i-1].id {
+			if err := w.queue(e.id, e.name); err != nil {
+				return err
+			}
+		}
+		if err := w.entry(e.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeDue(w *runWriter, entries []*Entry) error {
+	entries = slices.Clone(entries)
+	slices.SortFunc(entries, func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq)) })
+	if err := w.queue(QueueID{}, ""); err != nil {
+		return err
+	}
+	var b []byte
+	for _, e := range entries {
+		b = appendQueued(b[:0], e)
+		if err := w.entry(b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Shard) newFile() (number uint64) {
@@ -343,167 +614,143 @@ func (s *Shard) newFile() (number uint64) {
 	return s.files
 }
 
-// replace takes new files instead of what they were made of, and returns the names of the files
-// that are not needed any more.
-func (s *Shard) replace(f *frozen, fresh writtenFiles, merge *merged, united *unitedSeen) (old []string, err error) {
-	if merge != nil {
-		if err := merge.catchUp(); err != nil {
-			return nil, err
-		}
-		for _, r := range merge.from {
-			old = append(old, r.name)
-			if err := r.close(); err != nil {
-				return nil, err
+// replace takes new files instead of what they were made of, and returns what a checkpoint says of
+// them, and the files that are not needed any more.
+func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer, err error) {
+	for i, of := range []struct {
+		runs   *[]*run
+		merged *merged
+	}{{&s.waiting, fresh.waiting}, {&s.rest, fresh.rest}, {&s.due, fresh.due}} {
+		runs := slices.Clone(*of.runs)
+		if m := of.merged; m != nil {
+			for _, r := range m.from {
+				old = append(old, r)
 			}
-		}
-		s.runs = append(slices.Clone(s.runs[:merge.first]), append([]*run{merge.into}, s.runs[merge.first+len(merge.from):]...)...)
-	}
-	if fresh.run != nil {
-		if err := fresh.run.catchUp(f); err != nil {
-			return nil, err
-		}
-		s.runs = append(s.runs, fresh.run)
-	}
-	s.runs = slices.DeleteFunc(s.runs, func(r *run) bool {
-		if r.entries > 0 {
-			return false
-		}
-		old = append(old, r.name)
-		err = errors.Join(err, r.close())
-		return true
-	})
-	if err != nil {
-		return nil, err
-	}
-	if united != nil {
-		for _, file := range united.from {
-			old = append(old, file.name)
-			if err := file.close(); err != nil {
-				return nil, err
+			var into []*run
+			if m.into != nil {
+				into = append(into, m.into)
 			}
+			runs = slices.Replace(runs, m.first, m.first+len(m.from), into...)
 		}
-		first := len(s.seen.files) - len(united.from)
-		s.seen.files = append(s.seen.files[:first:first], united.into)
+		if fresh.runs[i] != nil {
+			runs = append(runs, fresh.runs[i])
+		}
+		*of.runs = slices.DeleteFunc(runs, func(r *run) bool {
+			if !slices.Contains(s.frozen.empty, r) {
+				return false // it may be the only one that names a queue of before
+			}
+			if !slices.Contains(old, closer(r)) {
+				old = append(old, r)
+			}
+			return true
+		})
+	}
+	if u := fresh.united; u != nil {
+		for _, file := range u.from {
+			old = append(old, file)
+		}
+		first := len(s.seen) - len(u.from)
+		s.seen = append(s.seen[:first:first], u.into)
 	}
 	if fresh.seen != nil {
-		s.seen.files = append(s.seen.files, fresh.seen)
+		s.seen = append(slices.Clip(s.seen), fresh.seen)
+	}
+	v = &saved{waiting: s.waiting, rest: s.rest, due: s.due, seen: s.seen, files: s.files}
+	for _, r := range s.due { // nothing was promoted since the batch was frozen
+		v.takenDue = append(v.takenDue, r.appendTaken(nil, 0))
 	}
 	s.frozen = nil
-	return old, s.visits.flush()
+	return v, old, nil
 }
 
-// writeRun writes a run of frozen queues.
-func (s *Shard) writeRun(queues []frozenQueue) (*run, error) {
-	slices.SortFunc(queues, func(a, b frozenQueue) int { return bytes.Compare(a.id[:], b.id[:]) })
-	number := s.newFile()
-	name := s.file(number, runSuffix)
-	w, err := newRunWriter(name)
-	if err != nil {
-		return nil, err
-	}
-	err = func() error {
-		for i := range queues {
-			if err := w.queue(queues[i].id, queues[i].name); err != nil {
-				return err
-			}
-			for _, c := range queues[i].classes {
-				for _, e := range c.entries[c.head:] {
-					if err := w.entry(e.data); err != nil {
-						return err
-					}
-				}
-			}
-		}
-		return nil
-	}()
-	if err := errors.Join(err, w.close()); err != nil {
-		return nil, err
-	}
-	return openRun(name, number)
-}
-
-// catchUp leaves behind in the run of frozen entries what was taken while it was written.
-func (r *run) catchUp(f *frozen) error {
-	for i := range f.written { // in the order of the run
-		if err := r.skipTaken(i, uint32(f.written[i].count-f.queues[f.written[i].id].len())); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// skipTaken leaves the next entries of the ith queue behind.
-func (r *run) skipTaken(i int, n uint32) error {
-	for range n {
-		payload, err := r.record(r.next[i])
-		if err != nil {
-			return err
-		}
-		r.pop(i, len(payload))
-	}
-	return nil
-}
-
-// merged is a run made of several neighbours, of which entries may have been taken meanwhile.
+// merged is a run made of several neighbours; nil if nothing of them was left.
 type merged struct {
 	first int // the position of the first of from
 	from  []*run
-	left  [][]uint32 // of from, when the merge began
 	into  *run
 }
 
-// mergeRuns merges the newest runs, if there are many.
-func (s *Shard) mergeRuns() (*merged, error) {
-	s.mu.Lock()
-	m := &merged{first: len(s.runs)}
+// mergeRuns merges the newest runs of a kind, if there are many. Entries that are taken meanwhile
+// are in the merged run once more.
+func (s *Shard) mergeRuns(k kind, runs []*run) (*merged, error) {
+	m := &merged{first: len(runs)}
 	size := int64(0)
-	if len(s.runs) >= maxRuns {
-		for m.first > 0 && (len(s.runs)-m.first < 2 || s.runs[m.first-1].entries <= mergeFactor*size) {
+	s.mu.Lock()
+	if len(runs) >= maxRuns {
+		for m.first > 0 && (len(runs)-m.first < 2 || runs[m.first-1].entries <= mergeFactor*size) {
 			m.first--
-			size += s.runs[m.first].entries
+			size += runs[m.first].entries
 		}
 	}
-	m.from = slices.Clone(s.runs[m.first:])
-	next := make([][]uint64, len(m.from))
-	left := make([][]uint32, len(m.from))
-	for i, r := range m.from {
-		next[i], left[i] = slices.Clone(r.next), slices.Clone(r.left)
-		m.left = append(m.left, slices.Clone(r.left))
-	}
-	s.files++
-	number := s.files
 	s.mu.Unlock()
+	m.from = slices.Clone(runs[m.first:])
 	if len(m.from) < 2 || size == 0 {
 		return nil, nil
 	}
-	name := s.file(number, runSuffix)
-	if err := mergeRuns(name, m.from, next, left); err != nil {
-		return nil, err
+	sources := make([]*source, len(m.from))
+	for i, r := range m.from {
+		sources[i] = s.source(r)
 	}
-	var err error
-	m.into, err = openRun(name, number)
+	number := s.newFile()
+	name := s.file(number, k.suffix)
+	some, err := mergeRuns(name, sources, func(id QueueID, queue string, payloads [][]byte) ([][]byte, error) {
+		return s.standing(&k, id, queue, payloads)
+	})
+	if err != nil || !some {
+		return m, err
+	}
+	m.into, err = openRun(name, number, k)
 	return m, err
 }
 
-// catchUp leaves behind in the merged run what was taken since the merge began. Entries are taken
-// by rank, so of each queue these are its first.
-func (m *merged) catchUp() error {
-	for i, r := range m.from {
-		for q, before := range m.left[i] {
-			taken := before - r.left[q]
-			if taken == 0 {
-				continue
+// source returns what is left of a run.
+func (s *Shard) source(r *run) *source {
+	src := &source{r: r, next: make([]uint64, r.queues), left: make([]uint32, r.queues)}
+	if r.next == nil {
+		for i := range r.queues {
+			src.next[i], _, src.left[i] = r.extentOf(i)
+		}
+		return src
+	}
+	for i := 0; i < r.queues; i += queuesAtOnce {
+		s.mu.Lock()
+		end := min(i+queuesAtOnce, r.queues)
+		copy(src.next[i:end], r.next[i:end])
+		copy(src.left[i:end], r.left[i:end])
+		s.mu.Unlock()
+	}
+	return src
+}
+
+// standing removes the entries that their URLs do not have any more.
+func (s *Shard) standing(k *kind, id QueueID, queue string, payloads [][]byte) ([][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k.suffix == waitingRun.suffix {
+		if q := s.queues[id]; q == nil || !q.suspect {
+			if q == nil {
+				payloads = nil
 			}
-			place, ok := m.into.find(QueueID(r.id(q)))
-			if !ok {
-				return codec.Corrupt(m.into.name, "directory", 0, "all queues of "+r.name, "not all")
-			}
-			if err := m.into.skipTaken(place, taken); err != nil {
-				return err
-			}
+			return payloads, nil
 		}
 	}
-	return nil
+	left := payloads[:0]
+	for _, p := range payloads {
+		of, name, entry := id, queue, p
+		if k.suffix == dueRun.suffix {
+			d := codec.NewDecoder(p, s.dir, "entry")
+			name = d.String()
+			of, entry = IDOfQueue(name), d.Rest()
+		}
+		ok, err := s.stands(k, of, name, entry)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			left = append(left, p)
+		}
+	}
+	return left, nil
 }
 
 // unitedSeen is a file made of the newest files.
@@ -514,21 +761,29 @@ type unitedSeen struct {
 
 func (s *Shard) mergeSeen() (*unitedSeen, error) {
 	s.mu.Lock()
-	files := s.seen.files
-	first, size := len(files), len(s.seen.recent)
+	files := s.seen
+	first, size := len(files), len(s.batch.seen)
 	for first > 0 && files[first-1].len() <= mergeFactor*size {
 		first--
 		size += files[first].len()
 	}
 	u := &unitedSeen{from: slices.Clone(files[first:])}
-	s.files++
-	number := s.files
+	marks := marksByTag(s.marks)
 	s.mu.Unlock()
 	if len(u.from) < 2 {
 		return nil, nil
 	}
+	number := s.newFile()
 	name := s.file(number, seenSuffix)
-	err := writeSeen(name, func(yield func([]byte) error) error { return mergeSeen(u.from, yield) })
+	err := writeSeen(name, func(yield func([]byte) error) error {
+		return mergeSeen(u.from, func(e []byte) error {
+			// Deleted URLs are dropped. What an older file has of them was deleted as well.
+			if st := elementState(e).unpack(); len(marks) > 0 && marks[tagOf(e[:16])].deletes(&st) {
+				return nil
+			}
+			return yield(e)
+		})
+	})
 	if err != nil {
 		return nil, err
 	}

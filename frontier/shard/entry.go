@@ -28,8 +28,14 @@ type Entry struct {
 	// Due is when the entry may be fetched at the earliest, in milliseconds since 1970, 0 for at
 	// once.
 	Due int64
+	// Created is when the URL was added first, in seconds since 1970. It is kept until the URL is
+	// deleted.
+	Created uint32
 	// Metadata is the client's, returned as it came.
 	Metadata []byte
+	// Update asks Add to replace what there is of the URL, Settled not to have it fetched. Add
+	// heeds Settled only with Update.
+	Update, Settled bool
 }
 
 // rank orders the entries of a queue: the lowest is taken first.
@@ -46,12 +52,22 @@ func (a rank) compare(b rank) int {
 	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.seq, b.seq))
 }
 
-// QueueID is the first 16 bytes of the XXH3-128 hash of a queue's name, URLID that of a crawl and a
-// URL. Among 2^40 names two are equal with a probability of 2^-49.
+// QueueID is the XXH3-128 hash of a queue's name. URLID is made of the first 9 bytes of the hash of
+// a queue's name and a URL, and of the first 7 bytes of the QueueID: so it says of which queue it
+// is. Among 2^30 URLs of a queue two are equal with a probability of 2^-13, among 2^20 with 2^-33.
 type (
 	QueueID [16]byte
 	URLID   [16]byte
 )
+
+// urlHash is how many bytes of a URLID are of the URL.
+const urlHash = 9
+
+// tag identifies the queue of a URLID.
+type tag [16 - urlHash]byte
+
+func (id *QueueID) tag() tag { return tag(id[:]) }
+func tagOf(id []byte) tag    { return tag(id[urlHash:]) }
 
 // QueueName is the name of the queue of a crawl and a key, which is mostly a domain.
 func QueueName(crawl, key string) string { return crawl + "\x00" + key }
@@ -65,10 +81,17 @@ func crawlOf(queue string) string {
 // IDOfQueue returns the id of the queue with a name.
 func IDOfQueue(name string) QueueID { return xxh3.HashString128(name).Bytes() }
 
-// IDOfURL returns the id of a URL within a crawl. Scratch is memory that it may use.
-func IDOfURL(crawl, url string, scratch []byte) (id URLID, buf []byte) {
-	buf = append(append(append(scratch[:0], crawl...), 0), url...)
-	return xxh3.Hash128(buf).Bytes(), buf
+// idOfURL returns the id of a URL within a queue. Scratch is memory that it may use.
+func idOfURL(queue string, of QueueID, url []byte, scratch []byte) (id URLID, buf []byte) {
+	buf = append(append(append(scratch[:0], queue...), 0), url...)
+	return hashURL(of, buf), buf
+}
+
+// hashURL returns the id of a URL of a queue's name, 0 and the URL.
+func hashURL(of QueueID, text []byte) (id URLID) {
+	id = xxh3.Hash128(text).Bytes()
+	copy(id[urlHash:], of[:])
+	return id
 }
 
 // append appends the entry without its queue, which journals and runs have elsewhere.
@@ -78,6 +101,7 @@ func (e *Entry) append(b []byte) []byte {
 	b = codec.AppendUvarint(b, uint64(e.Depth))
 	b = codec.AppendUvarint(b, uint64(e.Tries))
 	b = codec.AppendUvarint(b, uint64(e.Due))
+	b = codec.AppendUvarint(b, uint64(e.Created))
 	b = codec.AppendString(b, e.URL)
 	return append(b, e.Metadata...)
 }
@@ -91,13 +115,42 @@ func parseRank(b []byte, file string) (rank, error) {
 	return r, d.Err()
 }
 
+// parseSeq returns the number of what append has written, as a rank.
+func parseSeq(b []byte, file string) (rank, error) {
+	d := codec.NewDecoder(b, file, "entry")
+	return rank{seq: d.Uvarint()}, d.Err()
+}
+
+// parseDue returns the due time and the number of what appendQueued has written, as a rank.
+func parseDue(b []byte, file string) (rank, error) {
+	d := codec.NewDecoder(b, file, "entry")
+	d.Bytes(int(d.Uint(uint64(len(b)))))
+	r := rank{seq: d.Uvarint()}
+	for range 3 {
+		d.Uvarint()
+	}
+	r.class = d.Uint(math.MaxInt64)
+	return r, d.Err()
+}
+
+// parseURL returns the number and the URL of what append has written, without copies.
+func parseURL(b []byte, file string) (seq uint64, url []byte, err error) {
+	d := codec.NewDecoder(b, file, "entry")
+	seq = d.Uvarint()
+	for range 5 {
+		d.Uvarint()
+	}
+	url = d.Bytes(int(d.Uint(uint64(len(b)))))
+	return seq, url, d.Err()
+}
+
 // parseEntry returns what append has written. Its strings are copies.
 func parseEntry(b []byte, queue, file string) (Entry, error) {
 	d := codec.NewDecoder(b, file, "entry")
 	e := Entry{
 		Queue: queue, Seq: d.Uvarint(), Priority: uint16(d.Uint(math.MaxUint16)),
 		Depth: uint32(d.Uint(math.MaxUint32)), Tries: uint32(d.Uint(math.MaxUint32)),
-		Due: int64(d.Uint(math.MaxInt64)), URL: d.String(),
+		Due: int64(d.Uint(math.MaxInt64)), Created: uint32(d.Uint(math.MaxUint32)), URL: d.String(),
 	}
 	if rest := d.Rest(); len(rest) > 0 {
 		e.Metadata = append([]byte(nil), rest...)
@@ -105,9 +158,21 @@ func parseEntry(b []byte, queue, file string) (Entry, error) {
 	return e, d.Err()
 }
 
-// The kinds of records of a shard's journal.
+func appendQueued(b []byte, e *Entry) []byte { return e.append(codec.AppendString(b, e.Queue)) }
+
+func parseQueued(d *codec.Decoder, file string) (Entry, error) {
+	queue := d.String()
+	if err := d.Err(); err != nil {
+		return Entry{}, err
+	}
+	return parseEntry(d.Rest(), queue, file)
+}
+
+// The kinds of records of a shard's journal. The entry is what the URL has from then on.
 const (
-	recordAdd  = 'A' // an entry
-	recordDone = 'D' // the sequence number of an entry, and its visit
-	recordBack = 'B' // the sequence number of an entry, and the entry under another number
+	recordWait    = 'A' // queue and entry: the URL was added, updated, or is back
+	recordSettled = 'S' // queue and entry: the URL was updated and is not to be fetched
+	recordDone    = 'D' // outcome, queue and entry: the URL was fetched
+	recordAgain   = 'R' // the same, and it waits again
+	recordDelete  = 'X' // what was deleted
 )

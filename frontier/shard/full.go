@@ -5,7 +5,7 @@ package shard
 const Full AddStatus = 128
 
 // full says that no new entry may be added to a queue.
-func (s *Shard) full(queue string) bool {
+func (s *Shard) full(id QueueID, queue string) bool {
 	if s.o.Cap == nil {
 		return false
 	}
@@ -13,6 +13,6 @@ func (s *Shard) full(queue string) bool {
 	if limit < 0 {
 		return false
 	}
-	q := s.queues[IDOfQueue(queue)]
-	return limit == 0 || q != nil && q.pending >= limit
+	q := s.queues[id]
+	return limit == 0 || q != nil && int64(q.n[waits]) >= limit
 }

@@ -5,11 +5,48 @@ import (
 	"slices"
 )
 
+// batch is what is in memory and not yet in files. It is written as a whole.
+type batch struct {
+	queues []*memoryQueue // of entries that wait
+	later  laterHeap
+	done   []settledEntry
+	seen   map[URLID]packed
+}
+
+func newBatch() *batch { return &batch{seen: map[URLID]packed{}} }
+
+// frozen is a batch that is being written. Entries are taken from it meanwhile, and none are added.
+type frozen struct {
+	*batch
+	// next, visits and marks are those of the shard at that moment, and segment the first of the
+	// journal after it.
+	next, segment uint64
+	visits        int64
+	marks         map[QueueID]*mark
+	empty         []*run // which are not needed any more
+}
+
+// settledEntry is an entry that does not wait.
+type settledEntry struct {
+	id   QueueID
+	name string
+	seq  uint64
+	data []byte // as Entry.append has written it
+}
+
 // memoryQueue has the waiting entries of a queue that are in memory, by class, and within a class
 // by number. Entries mostly come in the order of their numbers, so each class is a list to which
 // they are appended.
 type memoryQueue struct {
+	of *batch
+	// older is the same queue in the batch before, nil if it has nothing there.
+	older   *memoryQueue
+	id      QueueID
+	name    string
 	classes []class
+	// gone says, once the batch is frozen, how many classes were taken, goneOfNext how many entries
+	// after the head of the next class. The lists themselves do not change: they are being written.
+	gone, goneOfNext int
 }
 
 // class are the entries of a queue of one priority and depth. Those before head were taken.
@@ -63,62 +100,50 @@ func (q *memoryQueue) pop() []byte {
 	return data
 }
 
-// len is the number of entries.
-func (q *memoryQueue) len() (n int) {
+// frozenFirst and frozenPop are first and pop of a frozen batch.
+func (q *memoryQueue) frozenFirst() (rank, bool) {
 	if q == nil {
-		return 0
+		return rank{}, false
 	}
-	for i := range q.classes {
-		n += len(q.classes[i].entries) - q.classes[i].head
+	for q.gone < len(q.classes) {
+		c := &q.classes[q.gone]
+		if at := c.head + q.goneOfNext; at < len(c.entries) {
+			return rank{c.class, c.entries[at].seq}, true
+		}
+		q.gone, q.goneOfNext = q.gone+1, 0
 	}
-	return n
+	return rank{}, false
 }
 
-// take removes the entry of a number, which may be anywhere, and returns its bytes.
-func (q *memoryQueue) take(wanted func(seq uint64) bool) (data [][]byte) {
+func (q *memoryQueue) frozenPop() []byte {
+	c := &q.classes[q.gone]
+	q.goneOfNext++
+	return c.entries[c.head+q.goneOfNext-1].data
+}
+
+// each calls yield for every entry that is left.
+func (q *memoryQueue) each(yield func(seq uint64, data []byte) error) error {
 	for i := range q.classes {
 		c := &q.classes[i]
-		left := make([]memoryEntry, 0, len(c.entries)-c.head)
 		for _, e := range c.entries[c.head:] {
-			if wanted(e.seq) {
-				data = append(data, e.data)
-			} else {
-				left = append(left, e)
+			if err := yield(e.seq, e.data); err != nil {
+				return err
 			}
 		}
-		c.entries, c.head = left, 0
 	}
-	q.classes = slices.DeleteFunc(q.classes, func(c class) bool { return len(c.entries) == 0 })
-	return data
+	return nil
 }
 
-// frozen are the entries in memory of which a run is being written. Entries are taken from it
-// meanwhile, and none are added.
-type frozen struct {
-	queues map[QueueID]*memoryQueue
-	// written are the same lists as they were at first, by queue, for who writes the run.
-	written []frozenQueue
-	// settled are leased entries from before that were settled or came back since. The checkpoint
-	// has them as leased: what the journal says of them comes after it.
-	settled []*Entry
-	// next and visits are those of the shard at that moment, and segment the first of the journal
-	// after it.
-	next, segment uint64
-	visits        int64
-	seen          map[URLID]uint64
-}
+// laterHeap are entries that are due later, the first one first.
+type laterHeap []*Entry
 
-type frozenQueue struct {
-	id      QueueID
-	name    string
-	classes []class
-	count   int
-}
-
-// first and pop are those of a queue of the frozen entries, if there are any.
-func (f *frozen) queue(id QueueID) *memoryQueue {
-	if f == nil {
-		return nil
-	}
-	return f.queues[id]
+func (h laterHeap) Len() int           { return len(h) }
+func (h laterHeap) Less(i, j int) bool { return h[i].Due < h[j].Due }
+func (h laterHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *laterHeap) Push(x any)        { *h = append(*h, x.(*Entry)) }
+func (h *laterHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
 }

@@ -6,38 +6,61 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
-	"slices"
 
 	"github.com/edsrzf/mmap-go"
 
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// A run is a file of entries, sorted by queue and rank. It never changes; what was taken from it is
-// in memory and in the shard's checkpoint. docs/formats/frontier.md describes the file.
+// A run is a file of entries, sorted by queue and within a queue by rank. It never changes.
+// docs/formats/frontier.md describes the file. Which of its entries still count is known by the
+// states of their URLs.
 const (
 	runMagic   = "UFRN"
-	runVersion = 1
+	runVersion = 2
 	// An element of the directory: the queue's id, where its extent begins, how long it is, how
-	// many entries it has.
-	dirSize     = 16 + 8 + 8 + 4
-	trailerSize = 8 + 4 + 8 + 4 + 4
+	// many entries it has, where its name is.
+	dirSize     = 16 + 8 + 8 + 4 + 4
+	trailerSize = 8 + 8 + 4 + 8 + 4 + 4 + 4
 	runHeader   = len(runMagic) + 4
+)
+
+// kind is what the entries of a run are, and how they are ranked.
+type kind struct {
+	suffix string
+	rank   func(payload []byte, file string) (rank, error)
+}
+
+var (
+	// waitingRun has entries that wait.
+	waitingRun = kind{".run", parseRank}
+	// restRun has entries that do not: they are settled or due later. It is read to list them.
+	restRun = kind{".rest", parseSeq}
+	// dueRun has those that are due later once more, all in one queue without a name, by the time
+	// at which they are due.
+	dueRun = kind{".due", parseDue}
 )
 
 // run is an open run.
 type run struct {
+	kind
 	number uint64
 	name   string
 	data   mmap.MMap
+	extent []byte // what lies before the names
+	names  []byte
 	dir    []byte
 	queues int
-	// next is where the next entry of each queue begins, left how many it has.
+	total  int64
+	// next is where the next entry of each queue begins, left how many it has; nil for a restRun.
 	next []uint64
 	left []uint32
 	// entries is the sum of left.
 	entries int64
+	// synced says that the file is on the disk.
+	synced bool
 }
 
 // runWriter writes a run: its queues in the order of their ids, and the entries of each by rank.
@@ -45,6 +68,7 @@ type runWriter struct {
 	file  *os.File
 	w     *bufio.Writer
 	at    uint64
+	names []byte
 	dir   []byte
 	total uint64
 	buf   []byte
@@ -64,10 +88,15 @@ func newRunWriter(name string) (*runWriter, error) {
 
 func (w *runWriter) queue(id QueueID, name string) error {
 	w.closeQueue()
+	if uint64(len(w.names)) > math.MaxUint32-uint64(len(name)) {
+		return fmt.Errorf("%s: the names of its queues are more than %d bytes", w.file.Name(), uint32(math.MaxUint32))
+	}
 	w.dir = append(w.dir, id[:]...)
 	w.dir = codec.AppendU64(w.dir, w.at)
 	w.dir = append(w.dir, make([]byte, 12)...)
-	return w.record([]byte(name))
+	w.dir = codec.AppendU32(w.dir, uint32(len(w.names)))
+	w.names = append(w.names, name...)
+	return nil
 }
 
 // closeQueue completes the element of the queue that was written last.
@@ -80,13 +109,13 @@ func (w *runWriter) closeQueue() {
 }
 
 func (w *runWriter) entry(payload []byte) error {
-	count := w.dir[len(w.dir)-4:]
-	binary.LittleEndian.PutUint32(count, binary.LittleEndian.Uint32(count)+1)
+	count := w.dir[len(w.dir)-8:]
+	n := binary.LittleEndian.Uint32(count)
+	if n == math.MaxUint32 {
+		return fmt.Errorf("%s: a queue has more than %d entries", w.file.Name(), uint32(math.MaxUint32))
+	}
+	binary.LittleEndian.PutUint32(count, n+1)
 	w.total++
-	return w.record(payload)
-}
-
-func (w *runWriter) record(payload []byte) error {
 	w.buf = binary.LittleEndian.AppendUint32(w.buf[:0], uint32(len(payload)))
 	w.buf = codec.AppendU32(w.buf, codec.CRC32C(payload))
 	w.buf = append(w.buf, payload...)
@@ -95,13 +124,18 @@ func (w *runWriter) record(payload []byte) error {
 	return err
 }
 
-// close ends the file. Sync says whether it waits until the file is on the disk.
+// close ends the file.
 func (w *runWriter) close() error {
 	w.closeQueue()
-	_, err := w.w.Write(w.dir)
+	_, err := w.w.Write(w.names)
+	if err == nil {
+		_, err = w.w.Write(w.dir)
+	}
 	tail := codec.AppendU64(nil, w.at)
+	tail = codec.AppendU64(tail, w.at+uint64(len(w.names)))
 	tail = codec.AppendU32(tail, uint32(len(w.dir)/dirSize))
 	tail = codec.AppendU64(tail, w.total)
+	tail = codec.AppendU32(tail, codec.CRC32C(w.names))
 	tail = codec.AppendU32(tail, codec.CRC32C(w.dir))
 	tail = codec.AppendCRC32C(tail)
 	if err == nil {
@@ -113,12 +147,12 @@ func (w *runWriter) close() error {
 	return errors.Join(err, w.file.Close())
 }
 
-func openRun(name string, number uint64) (*run, error) {
+func openRun(name string, number uint64, k kind) (*run, error) {
 	data, err := mapFile(name)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{number: number, name: name, data: data}
+	r := &run{kind: k, number: number, name: name, data: data}
 	if err := r.parse(); err != nil {
 		return nil, errors.Join(err, data.Unmap())
 	}
@@ -139,52 +173,66 @@ func (r *run) parse() error {
 		return err
 	}
 	d = codec.NewDecoder(tail, r.name, "trailer")
-	at, queues, total, sum := d.U64(), d.U32(), d.U64(), d.U32()
+	names, at, queues, total, nameSum, sum := d.U64(), d.U64(), d.U32(), d.U64(), d.U32(), d.U32()
 	if err := d.Close(); err != nil {
 		return err
 	}
 	end := uint64(len(r.data) - trailerSize)
-	if at < uint64(runHeader) || at > end || end-at != uint64(queues)*dirSize {
+	if names < uint64(runHeader) || names > at || at > end || end-at != uint64(queues)*dirSize {
 		return codec.Corrupt(r.name, "directory", int64(at), "its place and size", fmt.Sprintf("%d queues", queues))
 	}
-	r.dir, r.queues = r.data[at:end], int(queues)
-	if got := codec.CRC32C(r.dir); got != sum {
-		return codec.Corrupt(r.name, "directory", int64(at), fmt.Sprintf("checksum %08x", sum), fmt.Sprintf("%08x", got))
+	r.extent, r.names, r.dir = r.data[:names], r.data[names:at], r.data[at:end]
+	r.queues, r.total, r.entries = int(queues), int64(total), int64(total)
+	for _, part := range []struct {
+		section string
+		data    []byte
+		sum     uint32
+	}{{"names", r.names, nameSum}, {"directory", r.dir, sum}} {
+		if got := codec.CRC32C(part.data); got != part.sum {
+			return codec.Corrupt(r.name, part.section, int64(at), fmt.Sprintf("checksum %08x", part.sum), fmt.Sprintf("%08x", got))
+		}
 	}
-	r.next, r.left = make([]uint64, queues), make([]uint32, queues)
-	for i := range r.next {
-		begin, size, count := r.extent(i)
-		if begin < uint64(runHeader) || begin > at || size > at-begin {
+	if r.suffix != restRun.suffix {
+		r.next, r.left = make([]uint64, queues), make([]uint32, queues)
+	}
+	name := uint32(0)
+	for i := range r.queues {
+		begin, size, count := r.extentOf(i)
+		if begin < uint64(runHeader) || begin > names || size > names-begin {
 			return codec.Corrupt(r.name, "directory", int64(at), "extents before it", fmt.Sprintf("%d+%d", begin, size))
 		}
-		name, err := r.record(begin)
-		if err != nil {
-			return err
+		if n := r.nameAt(i); n < name || int(n) > len(r.names) {
+			return codec.Corrupt(r.name, "directory", int64(at), "names in order", fmt.Sprintf("%d after %d", n, name))
 		}
-		r.next[i] = begin + 8 + uint64(len(name))
-		r.left[i] = count
+		name = r.nameAt(i)
+		if r.next != nil {
+			r.next[i], r.left[i] = begin, count
+		}
 	}
-	r.entries = int64(total)
 	return nil
 }
 
 func (r *run) id(i int) []byte { return r.dir[i*dirSize : i*dirSize+16] }
 
-func (r *run) extent(i int) (begin, size uint64, count uint32) {
+func (r *run) extentOf(i int) (begin, size uint64, count uint32) {
 	e := r.dir[i*dirSize+16:]
 	return binary.LittleEndian.Uint64(e), binary.LittleEndian.Uint64(e[8:]), binary.LittleEndian.Uint32(e[16:])
 }
 
+func (r *run) nameAt(i int) uint32 { return binary.LittleEndian.Uint32(r.dir[i*dirSize+36:]) }
+
 // queueName returns the name of the ith queue.
-func (r *run) queueName(i int) (string, error) {
-	begin, _, _ := r.extent(i)
-	name, err := r.record(begin)
-	return string(name), err
+func (r *run) queueName(i int) string {
+	end := uint32(len(r.names))
+	if i+1 < r.queues {
+		end = r.nameAt(i + 1)
+	}
+	return string(r.names[r.nameAt(i):end])
 }
 
-// record returns the record at a place.
+// record returns the record at an offset.
 func (r *run) record(at uint64) ([]byte, error) {
-	rest := r.data[:len(r.data)-trailerSize-len(r.dir)]
+	rest := r.extent
 	if at+8 > uint64(len(rest)) || uint64(binary.LittleEndian.Uint32(rest[at:])) > uint64(len(rest))-at-8 {
 		return nil, codec.Corrupt(r.name, "record", int64(at), "a record", "the directory")
 	}
@@ -205,7 +253,7 @@ func (r *run) head(i int) (rank, []byte, error) {
 	if err != nil {
 		return rank{}, nil, err
 	}
-	k, err := parseRank(payload, r.name)
+	k, err := r.rank(payload, r.name)
 	return k, payload, err
 }
 
@@ -216,20 +264,30 @@ func (r *run) pop(i, size int) {
 	r.entries--
 }
 
-// taken is the part of a checkpoint about a run: for each queue of which something was taken its
-// position, the next entry's place and how many are left.
-func (r *run) taken() []byte {
-	var b []byte
-	for i, left := range r.left {
-		if _, _, count := r.extent(i); left != count {
-			b = codec.AppendU32(b, uint32(i))
-			b = codec.AppendU64(b, r.next[i])
-			b = codec.AppendU32(b, left)
-		}
+// each calls yield with the entries of the ith queue that are left, of a restRun with all.
+func (r *run) each(i int, yield func(payload []byte) error) error {
+	at, _, left := r.extentOf(i)
+	if r.next != nil {
+		at, left = r.next[i], r.left[i]
 	}
-	return b
+	return r.eachFrom(at, left, yield)
 }
 
+func (r *run) eachFrom(at uint64, left uint32, yield func(payload []byte) error) error {
+	for range left {
+		payload, err := r.record(at)
+		if err != nil {
+			return err
+		}
+		at += 8 + uint64(len(payload))
+		if err := yield(payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setTaken sets how far queues were taken from, as a checkpoint has it.
 func (r *run) setTaken(b []byte, file string) error {
 	d := codec.NewDecoder(b, file, "taken")
 	for d.Len() > 0 {
@@ -248,94 +306,132 @@ func (r *run) setTaken(b []byte, file string) error {
 
 func (r *run) close() error { return r.data.Unmap() }
 
-// mergeRuns writes what is left of several runs into one. It reads no more entries of a queue than
-// left says, so it may run while entries are taken: that changes next and left of the shard's runs,
-// of which it gets copies.
-func mergeRuns(name string, runs []*run, next [][]uint64, left [][]uint32) error {
+// source is a run that is merged, or a part of it: what is left of its queues.
+type source struct {
+	r    *run
+	next []uint64
+	left []uint32
+	at   int // the position of the next queue
+}
+
+// take returns the next entry of the source's queue, and leaves it behind.
+func (s *source) take() (rank, []byte, error) {
+	payload, err := s.r.record(s.next[s.at])
+	if err != nil {
+		return rank{}, nil, err
+	}
+	s.next[s.at] += 8 + uint64(len(payload))
+	s.left[s.at]--
+	k, err := s.r.rank(payload, s.r.name)
+	return k, payload, err
+}
+
+// keepAtOnce is how many entries are looked up in one go.
+const keepAtOnce = 512
+
+// mergeRuns writes what is left of several runs into one. Keep removes the entries of a queue that
+// do not count any more from a list. It reads no more entries than the sources say, so the runs may
+// be taken from meanwhile. It is false if nothing is left, and then there is no file.
+func mergeRuns(name string, sources []*source, keep func(id QueueID, queue string, payloads [][]byte) ([][]byte, error)) (some bool, err error) {
 	w, err := newRunWriter(name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = func() error {
-		at := make([]int, len(runs))
 		for {
 			var least []byte
-			for i, r := range runs {
-				for at[i] < r.queues && left[i][at[i]] == 0 {
-					at[i]++
+			var from *source
+			for _, s := range sources {
+				for s.at < s.r.queues && s.left[s.at] == 0 {
+					s.at++
 				}
-				if at[i] < r.queues && (least == nil || bytes.Compare(r.id(at[i]), least) < 0) {
-					least = r.id(at[i])
+				if s.at < s.r.queues && (least == nil || bytes.Compare(s.r.id(s.at), least) < 0) {
+					least, from = s.r.id(s.at), s
 				}
 			}
 			if least == nil {
 				return nil
 			}
-			if err := mergeQueue(w, QueueID(least), runs, at, next, left); err != nil {
+			if err := mergeQueue(w, QueueID(least), from.r.queueName(from.at), sources, keep); err != nil {
 				return err
 			}
 		}
 	}()
-	return errors.Join(err, w.close())
+	if err = errors.Join(err, w.close()); err == nil && w.total == 0 {
+		return false, os.Remove(name)
+	}
+	return true, err
 }
 
 // mergeQueue merges the entries of one queue.
-func mergeQueue(w *runWriter, id QueueID, runs []*run, at []int, next [][]uint64, left [][]uint32) error {
+func mergeQueue(w *runWriter, id QueueID, name string, sources []*source, keep func(id QueueID, queue string, payloads [][]byte) ([][]byte, error)) error {
 	type head struct {
-		run     int
+		from    *source
 		rank    rank
 		payload []byte
 	}
 	var heads []head
-	read := func(i int) error {
-		p := at[i]
-		if left[i][p] == 0 {
-			at[i]++
+	read := func(s *source) error {
+		if s.left[s.at] == 0 {
 			return nil
 		}
-		payload, err := runs[i].record(next[i][p])
+		k, payload, err := s.take()
 		if err != nil {
 			return err
 		}
-		k, err := parseRank(payload, runs[i].name)
-		if err != nil {
-			return err
+		i := len(heads)
+		for i > 0 && heads[i-1].rank.compare(k) < 0 { // the least is the last
+			i--
 		}
-		next[i][p] += 8 + uint64(len(payload))
-		left[i][p]--
-		h := head{i, k, payload}
-		place, _ := slices.BinarySearchFunc(heads, h, func(a, b head) int { return a.rank.compare(b.rank) })
-		heads = slices.Insert(heads, place, h)
+		heads = append(heads, head{})
+		copy(heads[i+1:], heads[i:])
+		heads[i] = head{s, k, payload}
 		return nil
 	}
+	for _, s := range sources {
+		if s.at < s.r.queues && bytes.Equal(s.r.id(s.at), id[:]) {
+			if err := read(s); err != nil {
+				return err
+			}
+		}
+	}
 	named := false
-	for i, r := range runs {
-		if at[i] == r.queues || !bytes.Equal(r.id(at[i]), id[:]) {
-			continue
+	var payloads [][]byte
+	flush := func() error {
+		left, err := keep(id, name, payloads)
+		if err != nil {
+			return err
 		}
-		if !named {
-			name, err := r.queueName(at[i])
-			if err != nil {
+		payloads = payloads[:0]
+		for _, p := range left {
+			if !named {
+				named = true
+				if err := w.queue(id, name); err != nil {
+					return err
+				}
+			}
+			if err := w.entry(p); err != nil {
 				return err
 			}
-			if err := w.queue(id, name); err != nil {
+		}
+		return nil
+	}
+	var last rank
+	for first := true; len(heads) > 0; first = false {
+		h := heads[len(heads)-1]
+		heads = heads[:len(heads)-1]
+		if first || h.rank != last { // an entry can lie in two runs
+			payloads = append(payloads, h.payload)
+		}
+		last = h.rank
+		if len(payloads) == keepAtOnce {
+			if err := flush(); err != nil {
 				return err
 			}
-			named = true
 		}
-		if err := read(i); err != nil {
+		if err := read(h.from); err != nil {
 			return err
 		}
 	}
-	for len(heads) > 0 {
-		h := heads[0]
-		heads = heads[1:]
-		if err := w.entry(h.payload); err != nil {
-			return err
-		}
-		if err := read(h.run); err != nil {
-			return err
-		}
-	}
-	return nil
+	return flush()
 }

@@ -17,38 +17,49 @@ import (
 
 // State is what the frontier knows of a URL.
 type State struct {
-	// Time is when the URL was fetched last, in seconds since 1970, 0 if never.
-	Time uint32
+	// Seq is the number of the URL's entry. Entries of it with other numbers do not count any more.
+	Seq uint64
+	// Time is when the URL was fetched last, in seconds since 1970, 0 if never, and Created when it
+	// was added.
+	Time, Created uint32
 	// Status is the HTTP status of that fetch, or 0.
 	Status uint16
-	// Settled says that the URL is not waiting any more.
-	Settled bool
+	// Settled says that the URL is not waiting any more, Later that it is due later.
+	Settled, Later bool
 }
 
-func (s State) pack() uint64 {
-	v := uint64(s.Time)<<32 | uint64(s.Status)<<16
+// packed is a state in 16 bytes: number, status and flags; time and created.
+type packed [2]uint64
+
+// maxSeq is the highest number of an entry.
+const maxSeq = 1<<46 - 1
+
+func (s State) pack() packed {
+	v := s.Seq<<18 | uint64(s.Status)<<2
 	if s.Settled {
 		v |= 1
 	}
-	return v
+	if s.Later {
+		v |= 2
+	}
+	return packed{v, uint64(s.Time)<<32 | uint64(s.Created)}
 }
 
-func unpackState(v uint64) State {
-	return State{Time: uint32(v >> 32), Status: uint16(v >> 16), Settled: v&1 != 0}
+func (p packed) unpack() State {
+	return State{
+		Seq: p[0] >> 18, Status: uint16(p[0] >> 2), Settled: p[0]&1 != 0, Later: p[0]&2 != 0,
+		Time: uint32(p[1] >> 32), Created: uint32(p[1]),
+	}
 }
 
-// seen knows every URL that was ever added. The newest are in memory, the others in files sorted by
-// id, of which the newest that has a URL has its state. A file is merged with the next as soon as
-// it is a fourth of its size, so there are about log4(n) of them.
-type seen struct {
-	recent map[URLID]uint64
-	files  []*seenFile // the oldest first
-}
+// The states of all URLs are in memory, in a batch, or in files sorted by id, of which the newest
+// that has a URL has its state. A file is merged with the next as soon as it is a fourth of its
+// size, so there are about log4(n) of them.
 
 const (
 	seenMagic   = "UFSN"
-	seenVersion = 1
-	seenElement = 16 + 8
+	seenVersion = 2
+	seenElement = 16 + 16
 	seenHeader  = len(seenMagic) + 4
 	seenTrailer = 8 + 4 + 4
 	// filterBits are the bits of the filter for each URL of a file: of a hundred URLs that a file
@@ -63,22 +74,11 @@ type seenFile struct {
 	data   mmap.MMap
 	ids    []byte
 	filter []uint64
+	synced bool // it is on the disk
 }
-
-// inFiles returns what the files have of a URL.
-func (s *seen) inFiles(id URLID) (State, bool, error) {
-	for _, f := range slices.Backward(s.files) {
-		if v, ok := f.get(id); ok {
-			return unpackState(v), true, nil
-		}
-	}
-	return State{}, false, nil
-}
-
-func (s *seen) set(id URLID, st State) { s.recent[id] = st.pack() }
 
 // sortSeen returns ids and states as elements of a file, sorted.
-func sortSeen(states map[URLID]uint64) []byte {
+func sortSeen(states map[URLID]packed) []byte {
 	b := make([]byte, 0, len(states)*seenElement)
 	ids := make([]URLID, 0, len(states))
 	for id := range states {
@@ -86,29 +86,36 @@ func sortSeen(states map[URLID]uint64) []byte {
 	}
 	slices.SortFunc(ids, func(a, b URLID) int { return bytes.Compare(a[:], b[:]) })
 	for _, id := range ids {
-		b = codec.AppendU64(append(b, id[:]...), states[id])
+		p := states[id]
+		b = codec.AppendU64(codec.AppendU64(append(b, id[:]...), p[0]), p[1])
 	}
 	return b
 }
 
-// place maps an id to one of n words of a filter, and to four bits of it.
+// elementState returns the state of an element of a file.
+func elementState(e []byte) packed {
+	return packed{binary.LittleEndian.Uint64(e[16:]), binary.LittleEndian.Uint64(e[24:])}
+}
+
+// place maps an id to one of n words of a filter, and to four bits of it. The word depends on the
+// upper bits of the URL's hash and the bits on its lowest.
 func place(id []byte, n int) (word int, mask uint64) {
 	hi, _ := bits.Mul64(binary.BigEndian.Uint64(id), uint64(n))
-	lo := binary.LittleEndian.Uint64(id[8:])
+	lo := binary.BigEndian.Uint64(id[1:])
 	return int(hi), 1<<(lo&63) | 1<<(lo>>6&63) | 1<<(lo>>12&63) | 1<<(lo>>18&63)
 }
 
 func (f *seenFile) len() int { return len(f.ids) / seenElement }
 
-func (f *seenFile) get(id URLID) (v uint64, ok bool) {
+func (f *seenFile) get(id URLID) (p packed, ok bool) {
 	if word, mask := place(id[:], len(f.filter)); f.filter[word]&mask != mask {
-		return 0, false
+		return p, false
 	}
 	i, ok := findID(f.ids, seenElement, id)
 	if !ok {
-		return 0, false
+		return p, false
 	}
-	return binary.LittleEndian.Uint64(f.ids[i*seenElement+16:]), true
+	return elementState(f.ids[i*seenElement:]), true
 }
 
 // writeSeen writes a file of the elements that each yields in order.

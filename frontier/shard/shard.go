@@ -7,6 +7,11 @@
 // count, and from which segment of the journal on there is more. So Open finds what Commit has
 // returned for, wherever the process died. docs/formats/frontier.md describes the files.
 //
+// Every URL has one entry, which waits, is leased, is due later or is settled. The state of a URL
+// has the number of that entry and says which of these it is (but for leases). A file or a list in
+// memory may have older entries, and entries twice: they are dropped when they are met. So a URL is
+// updated or deleted without a search for its entry.
+//
 // Which entries are leased, and when a queue may be fetched from next, is not known here but in
 // package coord: after Open the caller says with Resume which leases there are.
 package shard
@@ -18,6 +23,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/urlake/urlake/frontier/journal"
 	"github.com/urlake/urlake/lake/codec"
@@ -27,9 +33,10 @@ import (
 type Options struct {
 	// Sync waits for the disk before anything is acknowledged.
 	Sync bool
-	// MemoryBytes is about how much of waiting entries stays in memory before they are written to a
-	// run.
+	// MemoryBytes is about how much of entries stays in memory before they are written to files.
 	MemoryBytes int
+	// Now is the clock that entries have their creation times from; time.Now if nil.
+	Now func() time.Time
 	// Cap is how many entries may wait in a queue, less than 0 for any number; nil is that for all.
 	// It is called while the shard is locked.
 	Cap func(queue string) int64
@@ -41,10 +48,12 @@ type Options struct {
 type AddStatus uint8
 
 const (
-	// Added entries wait now.
+	// Added entries are of URLs that were not known.
 	Added AddStatus = iota
 	// Known URLs were added before, by whomever.
 	Known
+	// Updated entries have replaced those that their URLs had.
+	Updated
 )
 
 // Shard is an open shard. It may be used by several goroutines.
@@ -55,51 +64,107 @@ type Shard struct {
 	mu      sync.Mutex
 	journal *journal.Journal
 	queues  map[QueueID]*queue
-	runs    []*run // the oldest first
-	seen    seen
+	crawls  map[string]*crawl
+	counts  Counts
 	visits  *visits
+	// waiting, rest and due are the runs of each kind, and seen the files of states; the oldest
+	// first.
+	waiting, rest, due []*run
+	seen               []*seenFile
+	// batch is what is in memory and goes into the next files, frozen what is being written; that
+	// is nil most of the time.
+	batch  *batch
+	frozen *frozen
 	// leased are the entries that Take has handed out, by number, and that are neither done nor
 	// back.
 	leased map[uint64]*Entry
 	// resuming are those that a checkpoint has as leased, until the caller has said which are.
 	resuming map[uint64]*Entry
-	// skip are the numbers, and the queues, of entries that lie in runs but are done, or leased.
-	skip  map[uint64]string
-	later laterHeap
-	// frozen are entries that are being written to a run, nil most of the time.
-	frozen *frozen
-	next   uint64 // the number of the next entry
-	files  uint64 // the number of the last file
-	// memory is about how many bytes waiting entries take in memory.
+	// marks say what was deleted of queues. Once a batch was frozen it has the same map.
+	marks       map[QueueID]*mark
+	marksShared bool
+	// merging says that runs are being merged, or written.
+	merging bool
+	// deleted are entries that were leased and were deleted since a batch was frozen.
+	deleted []*Entry
+	// opening says that the shard is being opened. Unnamed then counts the URLs of queues whose
+	// names come in the journal.
+	opening bool
+	unnamed map[tag]*Counts
+	next    uint64 // the number of the next entry
+	files   uint64 // the number of the last file
+	// memory is about how many bytes entries take in the batch.
 	memory  int
 	scratch []byte
-	// upkeep is held while files are written and replaced.
-	upkeep sync.Mutex
-	failed error
+	// upkeep is held while files are written and replaced. Reading is held to read files without
+	// the lock, and by who closes them. The order is upkeep, reading, mu.
+	upkeep  sync.Mutex
+	reading sync.RWMutex
+	failed  error
 }
 
-// queue has the waiting entries of a queue that are in memory, and counts all.
+// queue counts the URLs of a queue, and has those in memory.
 type queue struct {
-	name string
-	// pending entries wait, in memory or in runs; those that are due later do not count.
-	pending int64
-	// leased entries are out.
-	leased int64
-	memory memoryQueue
+	name   string
+	memory *memoryQueue
+	crawl  *crawl
+	place  uint32 // in crawl.queues
+	// suspect says that entries of the queue in memory or in runs may not count any more.
+	suspect bool
+	n       [states]uint32
 }
 
-// laterHeap are the entries that are due later, the first one first.
-type laterHeap []*Entry
+// crawl has the queues of a crawl.
+type crawl struct {
+	name   string
+	queues []*queue
+	counts Counts
+}
 
-func (h laterHeap) Len() int           { return len(h) }
-func (h laterHeap) Less(i, j int) bool { return h[i].Due < h[j].Due }
-func (h laterHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *laterHeap) Push(x any)        { *h = append(*h, x.(*Entry)) }
-func (h *laterHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
+// The states of an entry.
+const (
+	waits = iota
+	isLeased
+	isLater
+	isDone
+	states
+)
+
+// Counts are numbers of URLs by what they do.
+type Counts [states]int64
+
+// Waiting is how many URLs wait and are due, Leased how many are being fetched, Later how many wait
+// for a time, and Done how many are settled.
+func (c Counts) Waiting() int64 { return c[waits] }
+func (c Counts) Leased() int64  { return c[isLeased] }
+func (c Counts) Later() int64   { return c[isLater] }
+func (c Counts) Done() int64    { return c[isDone] }
+
+// All is how many URLs there are.
+func (c Counts) All() int64 { return c[waits] + c[isLeased] + c[isLater] + c[isDone] }
+
+// Plus returns a sum.
+func (c Counts) Plus(d Counts) Counts {
+	for i := range c {
+		c[i] += d[i]
+	}
+	return c
+}
+
+func (q *queue) counts() (c Counts) {
+	for i, n := range q.n {
+		c[i] = int64(n)
+	}
+	return c
+}
+
+func (q *queue) empty() bool { return q.n == [states]uint32{} }
+
+// count changes how many entries of a queue are in a state.
+func (s *Shard) count(q *queue, state int, by int) {
+	q.n[state] += uint32(by)
+	q.crawl.counts[state] += int64(by)
+	s.counts[state] += int64(by)
 }
 
 // entryOverhead is about what an entry in memory takes besides its bytes.
@@ -108,141 +173,202 @@ const entryOverhead = 64
 // Open opens a shard, or begins one in an empty folder. Torn is what it has cut from the journal's
 // end, or nil.
 func Open(dir string, o Options) (s *Shard, torn *journal.Torn, err error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	s = &Shard{
-		dir: dir, o: o, queues: map[QueueID]*queue{}, leased: map[uint64]*Entry{}, resuming: map[uint64]*Entry{},
-		skip: map[uint64]string{}, seen: seen{recent: map[URLID]uint64{}}, next: 1,
+		dir: dir, o: o, queues: map[QueueID]*queue{}, crawls: map[string]*crawl{}, leased: map[uint64]*Entry{},
+		resuming: map[uint64]*Entry{}, marks: map[QueueID]*mark{}, unnamed: map[tag]*Counts{}, batch: newBatch(), next: 1, opening: true,
 	}
 	first, err := s.load()
 	if err != nil {
 		return nil, nil, errors.Join(err, s.closeFiles())
 	}
-	r := replay{s: s, later: map[uint64]struct{}{}}
-	for _, e := range s.later {
-		r.later[e.Seq] = struct{}{}
-	}
-	s.journal, torn, err = journal.Open(filepath.Join(dir, "journal"), journal.Options{Sync: o.Sync, First: first}, r.record)
+	s.journal, torn, err = journal.Open(filepath.Join(dir, "journal"), journal.Options{Sync: o.Sync, First: first}, s.replay)
 	if err != nil {
 		return nil, nil, errors.Join(err, s.closeFiles())
 	}
-	s.dropSkipped()
+	for of := range s.unnamed {
+		err := codec.Corrupt(dir, "seen URLs", 0, "the name of the queue of each", fmt.Sprintf("none for %x", of))
+		return nil, nil, errors.Join(err, s.Close())
+	}
+	s.opening = false
 	return s, torn, nil
 }
 
-// replay applies the journal to what the checkpoint has.
-type replay struct {
-	s     *Shard
-	later map[uint64]struct{} // numbers of entries in s.later
-}
-
-func (r *replay) record(segment uint64, record []byte) error {
-	s, file := r.s, fmt.Sprintf("%s: journal segment %d", r.s.dir, segment)
+// replay applies a record of the journal.
+func (s *Shard) replay(segment uint64, record []byte) error {
+	file := fmt.Sprintf("%s: journal segment %d", s.dir, segment)
 	d := codec.NewDecoder(record, file, "record")
+	c := change{}
 	switch kind := d.U8(); kind {
-	case recordAdd:
-		e, err := parseQueued(d, file)
+	case recordDelete:
+		x, err := parseDeletion(d)
 		if err != nil {
 			return err
 		}
-		id, buf := IDOfURL(crawlOf(e.Queue), e.URL, s.scratch)
-		s.scratch = buf
-		s.seen.set(id, State{})
-		return r.add(&e)
-	case recordDone:
-		seq := d.Uvarint()
-		visit, err := parseVisit(d.Rest(), file)
-		if err := errors.Join(d.Err(), err); err != nil {
-			return err
-		}
-		r.settle(seq, visit.Queue)
-		s.visited(&visit)
-		return nil
-	case recordBack:
-		seq := d.Uvarint()
-		e, err := parseQueued(d, file)
+		_, err = s.delete(&x)
+		return err
+	case recordWait:
+	case recordSettled:
+		c.settled = true
+	case recordDone, recordAgain:
+		v, err := parseOutcome(d)
 		if err != nil {
 			return err
 		}
-		r.settle(seq, e.Queue)
-		return r.add(&e)
+		c.visit, c.settled = &v, kind == recordDone
 	default:
 		return codec.Corrupt(file, "record", 0, "a known kind", kind)
 	}
-}
-
-func (r *replay) add(e *Entry) error {
-	if e.Due > 0 {
-		r.later[e.Seq] = struct{}{}
+	e, err := parseQueued(d, file)
+	if err != nil {
+		return err
 	}
-	r.s.next = max(r.s.next, e.Seq+1)
-	r.s.place(e)
+	s.next = max(s.next, e.Seq+1)
+	id := IDOfQueue(e.Queue)
+	url := s.idOf(id, &e)
+	old, known, err := s.known(id, url)
+	if err != nil {
+		return err
+	}
+	c.entry, c.of, c.url, c.old, c.known = &e, id, url, old, known
+	s.apply(&c)
 	return nil
 }
 
-// settle forgets an entry that was handed out after the checkpoint or before.
-func (r *replay) settle(seq uint64, queue string) {
-	s := r.s
-	if _, ok := s.resuming[seq]; ok {
-		delete(s.resuming, seq)
-		return
+func (s *Shard) idOf(of QueueID, e *Entry) (url URLID) {
+	buf := append(append(append(s.scratch[:0], e.Queue...), 0), e.URL...)
+	url, s.scratch = hashURL(of, buf), buf
+	return url
+}
+
+// change is what happens to a URL: it gets another entry, which waits unless it is settled.
+type change struct {
+	entry      *Entry
+	of         QueueID
+	url        URLID
+	old        State // if known
+	known      bool
+	settled    bool
+	visit      *Visit // or nil
+	nowWaiting bool   // set by apply if the entry is the only one of its queue that waits
+}
+
+// apply changes the state of a URL, and puts its entry where it belongs.
+func (s *Shard) apply(c *change) {
+	e := c.entry
+	q := s.queue(c.of, e.Queue)
+	st := State{Seq: e.Seq, Created: e.Created, Settled: c.settled, Later: !c.settled && e.Due > 0}
+	if c.known {
+		s.leave(q, c.old)
+		st.Time, st.Status = c.old.Time, c.old.Status
 	}
-	s.skip[seq] = queue
-	if _, ok := r.later[seq]; !ok {
-		s.queue(queue).pending--
+	if c.visit != nil {
+		st.Time, st.Status = uint32(c.visit.Time/1000), c.visit.Status
+		c.visit.Queue, c.visit.URL, c.visit.Depth = e.Queue, e.URL, e.Depth
+		s.visits.add(c.visit)
+	}
+	s.batch.seen[c.url] = st.pack()
+	switch {
+	case st.Settled:
+		s.count(q, isDone, 1)
+		data := e.append(make([]byte, 0, entryRoom(e)))
+		s.memory += entryOverhead + len(data)
+		s.batch.done = append(s.batch.done, settledEntry{c.of, q.name, e.Seq, data})
+	case st.Later:
+		s.count(q, isLater, 1)
+		heap.Push(&s.batch.later, e)
+		s.memory += 2*entryOverhead + entryRoom(e)
+	default:
+		s.count(q, waits, 1)
+		s.place(c.of, q, e)
+		c.nowWaiting = q.n[waits] == 1
 	}
 }
 
-func parseQueued(d *codec.Decoder, file string) (Entry, error) {
-	queue := d.String()
-	if err := d.Err(); err != nil {
-		return Entry{}, err
+// leave takes an entry of a queue out of the count of its state. It is dropped when it is met.
+func (s *Shard) leave(q *queue, st State) {
+	switch {
+	case st.Settled:
+		s.count(q, isDone, -1)
+	case st.Later:
+		s.count(q, isLater, -1)
+	case s.leased[st.Seq] != nil:
+		s.count(q, isLeased, -1)
+		delete(s.leased, st.Seq)
+	default:
+		s.count(q, waits, -1)
+		q.suspect = true
 	}
-	return parseEntry(d.Rest(), queue, file)
 }
 
-// dropSkipped removes the entries in memory that the journal has settled again.
-func (s *Shard) dropSkipped() {
-	if len(s.skip) == 0 {
-		return
-	}
-	gone := func(seq uint64) bool {
-		_, ok := s.skip[seq]
-		if ok {
-			delete(s.skip, seq)
-		}
-		return ok
-	}
-	s.later = slices.DeleteFunc(s.later, func(e *Entry) bool { return gone(e.Seq) })
-	heap.Init(&s.later)
-	for _, q := range s.queues {
-		for _, data := range q.memory.take(gone) {
-			s.memory -= entryOverhead + len(data)
-		}
-	}
-}
+func entryRoom(e *Entry) int { return 28 + len(e.URL) + len(e.Metadata) }
 
 // queue returns a queue, which it makes if there is none.
-func (s *Shard) queue(name string) *queue {
-	id := IDOfQueue(name)
+func (s *Shard) queue(id QueueID, name string) *queue {
 	q := s.queues[id]
-	if q == nil {
-		q = &queue{name: name}
-		s.queues[id] = q
+	if q != nil {
+		return q
+	}
+	in := crawlOf(name)
+	c := s.crawls[in]
+	if c == nil {
+		c = &crawl{name: in}
+		s.crawls[in] = c
+	}
+	// What was deleted of it may still lie in files.
+	q = &queue{name: name, crawl: c, place: uint32(len(c.queues)), suspect: s.opening || s.marks[id] != nil}
+	c.queues = append(c.queues, q)
+	s.queues[id] = q
+	if n := s.unnamed[id.tag()]; n != nil {
+		delete(s.unnamed, id.tag())
+		for state, n := range n {
+			s.count(q, state, int(n))
+		}
 	}
 	return q
 }
 
-// place puts an entry into memory.
-func (s *Shard) place(e *Entry) *queue {
-	if e.Due > 0 {
-		heap.Push(&s.later, e)
-		return nil
+// forget removes a queue that has no URLs.
+func (s *Shard) forget(id QueueID, q *queue) {
+	c := q.crawl
+	last := c.queues[len(c.queues)-1]
+	c.queues[q.place], last.place = last, q.place
+	c.queues[len(c.queues)-1] = nil
+	c.queues = c.queues[:len(c.queues)-1]
+	delete(s.queues, id)
+	if len(c.queues) == 0 {
+		delete(s.crawls, c.name)
 	}
-	q := s.queue(e.Queue)
-	data := e.append(make([]byte, 0, 24+len(e.URL)+len(e.Metadata)))
-	q.memory.push(e.rank(), data)
+}
+
+// place puts an entry that waits into memory.
+func (s *Shard) place(id QueueID, q *queue, e *Entry) {
+	m := q.memory
+	if m == nil || m.of != s.batch {
+		if m != nil && (s.frozen == nil || m.of != s.frozen.batch) {
+			m = nil
+		}
+		m = &memoryQueue{of: s.batch, older: m, id: id, name: q.name}
+		q.memory = m
+		s.batch.queues = append(s.batch.queues, m)
+	}
+	data := e.append(make([]byte, 0, entryRoom(e)))
+	m.push(e.rank(), data)
 	s.memory += entryOverhead + len(data)
-	q.pending++
-	return q
+}
+
+// inMemory returns the lists of a queue in the batch and in the frozen one, nil if it has none.
+func (s *Shard) inMemory(q *queue) (recent, frozen *memoryQueue) {
+	m := q.memory
+	if m != nil && m.of == s.batch {
+		recent, m = m, m.older
+	}
+	if m != nil && s.frozen != nil && m.of == s.frozen.batch {
+		frozen = m
+	}
+	return recent, frozen
 }
 
 // journaled appends a record to the journal.
@@ -255,62 +381,108 @@ func (s *Shard) journaled(kind byte, fill func(b []byte) []byte) error {
 	return nil
 }
 
-func appendQueued(b []byte, e *Entry) []byte { return e.append(codec.AppendString(b, e.Queue)) }
+// number gives an entry the next number.
+func (s *Shard) number(e *Entry) error {
+	if s.next > maxSeq {
+		return fmt.Errorf("%s: the shard has given out all %d numbers of entries; begin another frontier", s.dir, uint64(maxSeq))
+	}
+	e.Seq = s.next
+	s.next++
+	return nil
+}
 
-// Add adds entries whose URLs are not known, and gives them their numbers. Woken are the queues
-// that had nothing waiting before. Nothing of it is certain before Commit has returned.
-func (s *Shard) Add(entries []Entry) (statuses []AddStatus, woken []string, err error) {
+// Change is what Add has done besides.
+type Change struct {
+	// Woken are the queues that had nothing waiting before.
+	Woken []string
+	// Ended are leased entries that were replaced: their leases are void.
+	Ended []*Entry
+}
+
+// Add adds entries whose URLs are not known, replaces with those whose Update is set what there is
+// of their URLs, and gives them their numbers. Nothing of it is certain before Commit has returned.
+func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
-		return nil, nil, s.failed
+		return nil, done, s.failed
 	}
 	statuses = make([]AddStatus, len(entries))
+	now := uint32(s.o.Now().Unix())
 	for i := range entries {
 		e := &entries[i]
-		id, buf := IDOfURL(crawlOf(e.Queue), e.URL, s.scratch)
-		s.scratch = buf
-		_, known, err := s.known(id)
+		id := IDOfQueue(e.Queue)
+		url := s.idOf(id, e)
+		old, known, err := s.known(id, url)
 		if err != nil {
-			return nil, nil, err
+			return nil, done, err
 		}
-		if known {
-			statuses[i] = Known
-			continue
+		if e.Created = now; known {
+			if !e.Update {
+				statuses[i] = Known
+				continue
+			}
+			statuses[i], e.Created = Updated, old.Created
+			if leased := s.leased[old.Seq]; leased != nil {
+				done.Ended = append(done.Ended, leased)
+			}
 		}
-		if s.full(e.Queue) {
+		if !known && s.full(id, e.Queue) {
 			statuses[i] = Full
 			continue
 		}
-		e.Seq = s.next
-		s.next++
-		if err := s.journaled(recordAdd, func(b []byte) []byte { return appendQueued(b, e) }); err != nil {
-			return nil, nil, err
+		if err := s.number(e); err != nil {
+			return nil, done, err
 		}
-		s.seen.set(id, State{})
-		if q := s.place(e); q != nil && q.pending == 1 {
-			woken = append(woken, e.Queue)
+		c := change{entry: e, of: id, url: url, old: old, known: known, settled: e.Update && e.Settled}
+		kind := byte(recordWait)
+		if c.settled {
+			kind, e.Due = recordSettled, 0
+		}
+		if err := s.journaled(kind, func(b []byte) []byte { return appendQueued(b, e) }); err != nil {
+			return nil, done, err
+		}
+		if !c.settled && e.Due > 0 { // it stays in memory
+			own := *e
+			c.entry = &own
+		}
+		if s.apply(&c); c.nowWaiting {
+			done.Woken = append(done.Woken, e.Queue)
 		}
 	}
-	return statuses, woken, nil
+	return statuses, done, nil
 }
 
 // known returns what is known of a URL.
-func (s *Shard) known(id URLID) (State, bool, error) {
-	if v, ok := s.seen.recent[id]; ok {
-		return unpackState(v), true, nil
+func (s *Shard) known(of QueueID, id URLID) (State, bool, error) {
+	st, ok, err := s.find(id)
+	if ok && len(s.marks) > 0 && s.marks[of].deletes(&st) {
+		return State{}, false, err
+	}
+	return st, ok, err
+}
+
+// find is known for URLs that may have been deleted.
+func (s *Shard) find(id URLID) (State, bool, error) {
+	if p, ok := s.batch.seen[id]; ok {
+		return p.unpack(), true, nil
 	}
 	if s.frozen != nil {
-		if v, ok := s.frozen.seen[id]; ok {
-			return unpackState(v), true, nil
+		if p, ok := s.frozen.seen[id]; ok {
+			return p.unpack(), true, nil
 		}
 	}
-	return s.seen.inFiles(id)
+	for _, f := range slices.Backward(s.seen) {
+		if p, ok := f.get(id); ok {
+			return p.unpack(), true, nil
+		}
+	}
+	return State{}, false, nil
 }
 
 // Commit returns when everything that was done before is certain.
 func (s *Shard) Commit() error {
-	err := s.journal.Commit()
+	err := errors.Join(s.journal.Commit(), s.visits.flushMuch())
 	if err != nil {
 		s.mu.Lock()
 		s.failed = err
@@ -319,8 +491,8 @@ func (s *Shard) Commit() error {
 	return err
 }
 
-// Take hands out up to n entries of a queue in its order. They are leased until Done or Back. Left
-// is how many wait after that.
+// Take hands out up to n entries of a queue in its order. They are leased until Done, Back or an
+// update. Left is how many wait after that.
 func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,31 +504,30 @@ func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error)
 	if q == nil {
 		return nil, 0, nil
 	}
-	for len(taken) < n && q.pending > 0 {
+	for len(taken) < n && q.n[waits] > 0 {
 		e, err := s.pop(id, q)
 		if err != nil {
-			return taken, q.pending, err
+			return taken, int64(q.n[waits]), err
 		}
 		if e == nil {
-			return taken, q.pending, fmt.Errorf("%s: queue %q counts %d entries that are nowhere", s.dir, name, q.pending)
+			return taken, int64(q.n[waits]), fmt.Errorf("%s: queue %q counts %d entries that are nowhere", s.dir, name, q.n[waits])
 		}
-		q.pending--
-		q.leased++
+		s.count(q, waits, -1)
+		s.count(q, isLeased, 1)
 		s.leased[e.Seq] = e
 		taken = append(taken, e)
 	}
-	return taken, q.pending, nil
+	return taken, int64(q.n[waits]), nil
 }
 
-// pop returns the first entry of a queue, nil if it has none.
+// pop returns the first entry of a queue that counts, nil if it has none.
 func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 	for {
 		var least *run
-		var waits *memoryQueue
 		var best rank
 		var place int
 		var payload []byte
-		for _, r := range s.runs {
+		for _, r := range s.waiting {
 			i, ok := r.find(id)
 			if !ok || r.left[i] == 0 {
 				continue
@@ -369,29 +540,64 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 				least, best, place, payload = r, k, i, data
 			}
 		}
-		for _, m := range [...]*memoryQueue{s.frozen.queue(id), &q.memory} {
-			if k, ok := m.first(); ok && (least == nil && waits == nil || k.compare(best) < 0) {
-				best, waits = k, m
-			}
+		recent, frozen := s.inMemory(q)
+		file, from := "", 0
+		if least != nil {
+			file, from = least.name, 1
 		}
-		if waits != nil {
-			data := waits.pop()
-			if waits == &q.memory {
-				s.memory -= entryOverhead + len(data)
-			}
-			e, err := parseEntry(data, q.name, "memory")
-			return &e, err
+		if k, ok := frozen.frozenFirst(); ok && (from == 0 || k.compare(best) < 0) {
+			best, from = k, 2
 		}
-		if least == nil {
+		if k, ok := recent.first(); ok && (from == 0 || k.compare(best) < 0) {
+			best, from = k, 3
+		}
+		switch from {
+		case 0:
+			q.suspect = q.suspect && s.merging
 			return nil, nil
+		case 1:
+			least.pop(place, len(payload))
+		case 2:
+			payload = frozen.frozenPop()
+		case 3:
+			payload = recent.pop()
+			s.memory -= entryOverhead + len(payload)
 		}
-		least.pop(place, len(payload))
-		if _, ok := s.skip[best.seq]; ok {
-			delete(s.skip, best.seq)
-			continue
+		if q.suspect {
+			ok, err := s.stands(&waitingRun, id, q.name, payload)
+			if err != nil {
+				return nil, err
+			}
+			if !ok || s.leased[best.seq] != nil {
+				continue
+			}
 		}
-		e, err := parseEntry(payload, q.name, least.name)
+		// What is written meanwhile will have the entry still.
+		q.suspect = q.suspect || s.merging
+		e, err := parseEntry(payload, q.name, file)
 		return &e, err
+	}
+}
+
+// stands says whether the bytes of an entry are those of the entry that its URL has.
+func (s *Shard) stands(k *kind, id QueueID, queue string, payload []byte) (bool, error) {
+	seq, url, err := parseURL(payload, queue)
+	if err != nil {
+		return false, err
+	}
+	u, buf := idOfURL(queue, id, url, s.scratch)
+	s.scratch = buf
+	st, ok, err := s.known(id, u)
+	if !ok || err != nil || st.Seq != seq {
+		return false, err
+	}
+	switch k.suffix {
+	case waitingRun.suffix:
+		return !st.Settled && !st.Later, nil
+	case restRun.suffix:
+		return st.Settled || st.Later, nil
+	default:
+		return st.Later, nil
 	}
 }
 
@@ -405,32 +611,43 @@ func (s *Shard) Leased(seq uint64) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Done settles a leased entry with the outcome of its fetch, whose queue, URL and depth it sets. It
-// is false if the entry is not leased.
-func (s *Shard) Done(seq uint64, visit Visit) (ok bool, err error) {
+// Done settles a leased entry with the outcome of its fetch, whose queue, URL and depth it sets. If
+// again is not 0 the URL waits from that time on, in milliseconds. It is false if the entry is not
+// leased.
+func (s *Shard) Done(seq uint64, visit Visit, again int64) (ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.leased[seq]
 	if e == nil || s.failed != nil {
 		return false, s.failed
 	}
-	visit.Queue, visit.URL, visit.Depth = e.Queue, e.URL, e.Depth
 	visit.Time = max(visit.Time, s.visits.last)
-	err = s.journaled(recordDone, func(b []byte) []byte { return visit.append(codec.AppendUvarint(b, seq)) })
+	next, kind := *e, byte(recordDone)
+	next.Tries, next.Due = 0, 0
+	if again > 0 {
+		next.Due, kind = again, recordAgain
+	}
+	if err := s.number(&next); err != nil {
+		return false, err
+	}
+	err = s.journaled(kind, func(b []byte) []byte { return appendQueued(visit.appendOutcome(b), &next) })
 	if err != nil {
 		return false, err
 	}
-	s.release(e)
-	s.visited(&visit)
-	return true, nil
+	_, err = s.change(&change{entry: &next, settled: again == 0, visit: &visit})
+	return true, err
 }
 
-// visited notes a visit.
-func (s *Shard) visited(v *Visit) {
-	id, buf := IDOfURL(crawlOf(v.Queue), v.URL, s.scratch)
-	s.scratch = buf
-	s.seen.set(id, State{Time: uint32(v.Time / 1000), Status: v.Status, Settled: true})
-	s.visits.add(v)
+// change applies a change of a URL that has an entry.
+func (s *Shard) change(c *change) (woken bool, err error) {
+	c.of = IDOfQueue(c.entry.Queue)
+	c.url = s.idOf(c.of, c.entry)
+	if c.old, c.known, err = s.known(c.of, c.url); err != nil {
+		s.failed = err
+		return false, err
+	}
+	s.apply(c)
+	return c.nowWaiting, nil
 }
 
 // Back returns a leased entry to its queue, behind those of its priority and depth. It is due at a
@@ -444,46 +661,86 @@ func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 		return false, false, s.failed
 	}
 	again := *e
-	again.Seq, again.Tries, again.Due = s.next, e.Tries+1, due
-	s.next++
-	err = s.journaled(recordBack, func(b []byte) []byte { return appendQueued(codec.AppendUvarint(b, seq), &again) })
+	again.Tries, again.Due = e.Tries+1, due
+	if err := s.number(&again); err != nil {
+		return false, false, err
+	}
+	err = s.journaled(recordWait, func(b []byte) []byte { return appendQueued(b, &again) })
 	if err != nil {
 		return false, false, err
 	}
-	s.release(e)
-	q := s.place(&again)
-	return q != nil && q.pending == 1, true, nil
+	woken, err = s.change(&change{entry: &again})
+	return woken, true, err
 }
 
-// release forgets that an entry is leased.
-func (s *Shard) release(e *Entry) {
-	delete(s.leased, e.Seq)
-	if s.frozen != nil && e.Seq < s.frozen.next {
-		s.frozen.settled = append(s.frozen.settled, e)
-	}
-	id := IDOfQueue(e.Queue)
-	q := s.queues[id]
-	q.leased--
-	if q.leased == 0 && q.pending == 0 {
-		delete(s.queues, id)
-	}
-}
+// promoteAtOnce bounds the entries that Promote puts into their queues at once.
+const promoteAtOnce = 2000
 
-// Promote puts entries that are due into their queues, and returns those that had nothing waiting
-// before.
-func (s *Shard) Promote(now int64) (woken []string) {
+// Promote puts entries that are due into their queues, and returns the queues that had nothing
+// waiting before. More says that there are more, now or when the memory is written to files.
+func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What is being written has to stay as it is said to be.
-	for s.frozen == nil && len(s.later) > 0 && s.later[0].Due <= now {
-		e := heap.Pop(&s.later).(*Entry)
-		due := *e
-		due.Due = 0
-		if q := s.place(&due); q.pending == 1 {
-			woken = append(woken, due.Queue)
+	if s.failed != nil {
+		return nil, false, s.failed
+	}
+	n := 0
+	promote := func(e Entry) {
+		n++
+		id := IDOfQueue(e.Queue)
+		url := s.idOf(id, &e)
+		var st State
+		var ok bool
+		if st, ok, err = s.known(id, url); err != nil || !ok || st.Seq != e.Seq || !st.Later {
+			return
+		}
+		st.Later = false
+		s.batch.seen[url] = st.pack()
+		e.Due = 0
+		q := s.queue(id, e.Queue)
+		s.count(q, isLater, -1)
+		s.count(q, waits, 1)
+		s.place(id, q, &e)
+		if q.n[waits] == 1 {
+			woken = append(woken, e.Queue)
 		}
 	}
-	return woken
+	// While a batch is written, what is due later has to stay as the checkpoint will say.
+	for s.frozen == nil && err == nil {
+		if n >= promoteAtOnce || s.memory > s.o.MemoryBytes {
+			return woken, true, nil
+		}
+		if l := s.batch.later; len(l) > 0 && l[0].Due <= now {
+			e := heap.Pop(&s.batch.later).(*Entry)
+			s.memory -= 2*entryOverhead + entryRoom(e)
+			promote(*e)
+			continue
+		}
+		var from *run
+		var payload []byte
+		for _, r := range s.due {
+			if r.entries == 0 {
+				continue
+			}
+			var k rank
+			if k, payload, err = r.head(0); err != nil {
+				return woken, false, err
+			}
+			if int64(k.class) <= now {
+				from = r
+				break
+			}
+		}
+		if from == nil {
+			return woken, false, nil
+		}
+		var e Entry
+		if e, err = parseQueued(codec.NewDecoder(payload, from.name, "entry"), from.name); err == nil {
+			from.pop(0, len(payload))
+			promote(e)
+		}
+	}
+	return woken, err == nil, err
 }
 
 // Resume says which entries of a queue are leased, by the leases that there are. Those that were
@@ -492,20 +749,58 @@ func (s *Shard) Promote(now int64) (woken []string) {
 func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	id := IDOfQueue(name)
+	q := s.queues[id]
+	if q == nil {
+		return slices.Sorted(slices.Values(seqs)), nil
+	}
 	wanted := map[uint64]struct{}{}
 	for _, seq := range seqs {
-		if e := s.resuming[seq]; e != nil {
-			delete(s.resuming, seq)
-			s.queue(name).leased++
-			s.leased[seq] = e
-		} else if s.leased[seq] == nil {
+		if s.leased[seq] == nil {
 			wanted[seq] = struct{}{}
 		}
 	}
-	id := IDOfQueue(name)
-	if q := s.queues[id]; q != nil && len(wanted) > 0 {
-		if err := s.lease(id, q, wanted); err != nil {
+	lease := func(file string) func(payload []byte) error {
+		return func(payload []byte) error {
+			seq, _, err := parseURL(payload, file)
+			if _, want := wanted[seq]; !want || err != nil {
+				return err
+			}
+			ok, err := s.stands(&waitingRun, id, name, payload)
+			if !ok || err != nil {
+				return err
+			}
+			e, err := parseEntry(payload, q.name, file)
+			if err != nil {
+				return err
+			}
+			delete(wanted, seq)
+			q.suspect = true // the entry stays where it is
+			s.leased[seq] = &e
+			s.count(q, waits, -1)
+			s.count(q, isLeased, 1)
+			return nil
+		}
+	}
+	for seq := range wanted {
+		if e := s.resuming[seq]; e != nil {
+			delete(s.resuming, seq)
+			if err := lease(s.dir)(e.append(nil)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if m, _ := s.inMemory(q); m != nil && len(wanted) > 0 {
+		yield := lease(s.dir)
+		if err := m.each(func(_ uint64, data []byte) error { return yield(data) }); err != nil {
 			return nil, err
+		}
+	}
+	for _, r := range s.waiting {
+		if i, ok := r.find(id); ok && len(wanted) > 0 {
+			if err := r.each(i, lease(r.name)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for seq := range wanted {
@@ -515,111 +810,30 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 	return unknown, nil
 }
 
-// lease moves waiting entries to the leased ones, and their numbers out of wanted.
-func (s *Shard) lease(id QueueID, q *queue, wanted map[uint64]struct{}) error {
-	note := func(e Entry) {
-		delete(wanted, e.Seq)
-		s.leased[e.Seq] = &e
-		q.pending--
-		q.leased++
-	}
-	for _, data := range q.memory.take(func(seq uint64) bool { _, ok := wanted[seq]; return ok }) {
-		e, err := parseEntry(data, q.name, "memory")
+// Resumed ends the time of Resume: entries that were leased at the checkpoint, and for which there
+// is no lease, wait again.
+func (s *Shard) Resumed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq, e := range s.resuming {
+		delete(s.resuming, seq)
+		id := IDOfQueue(e.Queue)
+		ok, err := s.stands(&waitingRun, id, e.Queue, e.append(nil))
 		if err != nil {
 			return err
 		}
-		s.memory -= entryOverhead + len(data)
-		note(e)
-	}
-	for _, r := range s.runs {
-		i, ok := r.find(id)
-		if !ok {
-			continue
-		}
-		at := r.next[i]
-		for n := uint32(0); n < r.left[i] && len(wanted) > 0; n++ {
-			payload, err := r.record(at)
-			if err != nil {
-				return err
-			}
-			at += 8 + uint64(len(payload))
-			k, err := parseRank(payload, r.name)
-			if err != nil {
-				return err
-			}
-			_, want := wanted[k.seq]
-			if _, gone := s.skip[k.seq]; !want || gone {
-				continue
-			}
-			e, err := parseEntry(payload, q.name, r.name)
-			if err != nil {
-				return err
-			}
-			s.skip[k.seq] = q.name
-			note(e)
+		if ok { // it is counted, and may lie in a run as well
+			q := s.queues[id]
+			q.suspect = true
+			s.place(id, q, e)
 		}
 	}
 	return nil
 }
 
-// Resumed ends the time of Resume: entries that were leased at the checkpoint, and for which there
-// is no lease, wait again.
-func (s *Shard) Resumed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for seq, e := range s.resuming {
-		delete(s.resuming, seq)
-		if _, ok := s.skip[seq]; ok { // it still lies in a run
-			delete(s.skip, seq)
-			s.queue(e.Queue).pending++
-		} else {
-			s.place(e)
-		}
-	}
-}
-
-// Queues calls yield with the name of each queue, and how many of its entries wait and are leased,
-// in no order, until it returns false.
-func (s *Shard) Queues(yield func(name string, pending, leased int64) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, q := range s.queues {
-		if !yield(q.name, q.pending, q.leased) {
-			return
-		}
-	}
-}
-
-// Queue returns how many entries of a queue wait and are leased.
-func (s *Shard) Queue(name string) (pending, leased int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.queues[IDOfQueue(name)]; q != nil {
-		return q.pending, q.leased
-	}
-	return 0, 0
-}
-
-// Seen returns what is known of a URL within a crawl.
-func (s *Shard) Seen(crawl, url string) (State, bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id, buf := IDOfURL(crawl, url, s.scratch)
-	s.scratch = buf
-	return s.known(id)
-}
-
-// Visits calls yield for each visit from the first at or after since on, in milliseconds, or from
-// number from on if that is later, until it returns false. It returns the number of the next.
-func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.visits.read(since, from, yield)
-}
-
 // Stats counts what a shard has.
 type Stats struct {
-	Queues, Pending, Leased, Later, Visits int64
+	Queues, Pending, Leased, Later, Done, Visits int64
 	// Memory is about how many bytes of entries are in memory.
 	Memory int64
 	// Runs and SeenFiles count files.
@@ -630,21 +844,39 @@ type Stats struct {
 func (s *Shard) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Stats{
-		Queues: int64(len(s.queues)), Leased: int64(len(s.leased)), Later: int64(len(s.later)), Visits: s.visits.count,
-		Memory: int64(s.memory), Runs: int64(len(s.runs)), SeenFiles: int64(len(s.seen.files)),
+	return Stats{
+		Queues: int64(len(s.queues)), Pending: s.counts[waits], Leased: s.counts[isLeased], Later: s.counts[isLater],
+		Done: s.counts[isDone], Visits: s.visits.count, Memory: int64(s.memory),
+		Runs: int64(len(s.waiting) + len(s.rest) + len(s.due)), SeenFiles: int64(len(s.seen)),
 	}
-	for _, q := range s.queues {
-		st.Pending += q.pending
-	}
-	return st
 }
 
+// Visits calls yield for each visit from the first on whose time in the index is at or after since,
+// in milliseconds, or from number from on if that is later, until it returns false. It returns the
+// number of the next. What is told is certain, so the number stays that of the visit. With a number
+// that no visit can have, the error is ErrPosition.
+func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+	s.reading.RLock()
+	defer s.reading.RUnlock()
+	s.mu.Lock()
+	count, failed := s.visits.count, s.failed
+	s.mu.Unlock()
+	if failed == nil {
+		failed = s.Commit()
+	}
+	if failed != nil {
+		return from, failed
+	}
+	return s.visits.read(since, from, count, yield)
+}
+
+func (s *Shard) runs() []*run { return slices.Concat(s.waiting, s.rest, s.due) }
+
 func (s *Shard) closeFiles() (err error) {
-	for _, r := range s.runs {
+	for _, r := range s.runs() {
 		err = errors.Join(err, r.close())
 	}
-	for _, f := range s.seen.files {
+	for _, f := range s.seen {
 		err = errors.Join(err, f.close())
 	}
 	if s.visits != nil {
@@ -657,6 +889,8 @@ func (s *Shard) closeFiles() (err error) {
 func (s *Shard) Close() error {
 	s.upkeep.Lock()
 	defer s.upkeep.Unlock()
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.journal.Close()

@@ -1,0 +1,323 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// errReplaced means that the entry of a lease is not the URL's any more: it was updated or deleted.
+var errReplaced = errors.New("the entry of this lease was replaced")
+
+// The states of known URLs.
+const (
+	StateWaiting = "waiting"
+	StateLater   = "later"
+	StateLeased  = "leased"
+	StateDone    = "done"
+)
+
+// KnownURL is a URL that was added, with what became of it.
+type KnownURL struct {
+	URL, Crawl, Key string
+	// State is StateWaiting, StateLater, StateLeased or StateDone.
+	State    string
+	Priority uint16
+	Depth    uint32
+	Tries    uint32
+	Metadata []byte
+	// Created is when the URL was added, Due from when on it may be fetched, zero if it is settled
+	// or could be fetched already. Fetched and Status are those of the last fetch, zero if there
+	// was none.
+	Created, Due, Fetched time.Time
+	Status                uint16
+}
+
+// QueueCounts counts the URLs of a queue.
+type QueueCounts struct {
+	Crawl, Key string
+	shard.Counts
+}
+
+// CrawlStats counts the URLs and queues of a crawl, or the URLs of a queue.
+type CrawlStats struct {
+	shard.Counts
+	Queues int64
+}
+
+// listAtOnce is how many URLs are read of a shard in one go.
+const listAtOnce = 5000
+
+// Crawls returns the crawls that have URLs in this process' shards, in order.
+func (f *Frontier) Crawls() []string {
+	var all []string
+	for _, s := range f.all() {
+		if s, release, err := f.use(s.number); err == nil {
+			all = append(all, s.files.Crawls()...)
+			release()
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// CrawlStats counts what this process' shards have of a crawl, DefaultCrawl if empty, or of one of
+// its queues if there is a key.
+func (f *Frontier) CrawlStats(crawl, key string) (sum CrawlStats) {
+	crawl, queue := names(crawl, key)
+	for _, s := range f.all() {
+		if queue != "" && f.shardOf(key) != s.number {
+			continue
+		}
+		if s, release, err := f.use(s.number); err == nil {
+			c, n := s.files.Count(crawl, queue)
+			release()
+			sum.Counts, sum.Queues = sum.Plus(c), sum.Queues+n
+		}
+	}
+	return sum
+}
+
+// Queues calls yield for each queue of a crawl of this process' shards, in no order, until it
+// returns false. Those whose URLs are all settled come only if inactive ones are asked for.
+func (f *Frontier) Queues(crawl string, inactive bool, yield func(QueueCounts) bool) {
+	crawl, _ = names(crawl, "")
+	for number, more := 0, true; number < f.o.Shards && more; number++ {
+		s, release, err := f.use(number)
+		if err != nil {
+			continue
+		}
+		s.files.Queues(crawl, func(name string, c shard.Counts) bool {
+			if inactive || c.All() > c.Done() {
+				more = yield(QueueCounts{crawl, name[len(crawl)+1:], c})
+			}
+			return more
+		})
+		release()
+	}
+}
+
+// names returns the crawl, and the name of the queue of a key, "" without one.
+func names(crawl, key string) (of, queue string) {
+	if crawl == "" {
+		crawl = DefaultCrawl
+	}
+	if key == "" {
+		return crawl, ""
+	}
+	return crawl, shard.QueueName(crawl, key)
+}
+
+// URLs calls yield for each URL of a crawl, or of one of its queues if there is a key, of this
+// process' shards, until it returns false. It returns a cursor for those that follow, "" after the
+// last; with an empty cursor it begins with the first. A URL that does not change meanwhile comes
+// once.
+func (f *Frontier) URLs(crawl, key, cursor string, yield func(KnownURL) bool) (next string, err error) {
+	crawl, queue := names(crawl, key)
+	number, after, err := f.parseListCursor(cursor)
+	if err != nil {
+		return "", err
+	}
+	for ; number < f.o.Shards; number, after = number+1, (shard.Cursor{}) {
+		if queue != "" && f.shardOf(key) != number {
+			continue
+		}
+		for more := true; more; {
+			s, release, err := f.use(number)
+			if errors.Is(err, ErrElsewhere) && queue == "" {
+				break
+			}
+			if err != nil {
+				return "", err
+			}
+			list, last, err := s.files.List(crawl, queue, after, listAtOnce)
+			release()
+			if err != nil {
+				return "", err
+			}
+			for i := range list {
+				if e := &list[i]; !yield(known(e)) {
+					return listCursor(number, shard.Cursor{Queue: shard.IDOfQueue(e.Queue), Seq: e.Seq}), nil
+				}
+			}
+			after, more = last, len(list) > 0
+		}
+	}
+	return "", nil
+}
+
+func listCursor(number int, c shard.Cursor) string {
+	b := codec.AppendUvarint(nil, uint64(number))
+	return string(codec.AppendUvarint(append(b, c.Queue[:]...), c.Seq))
+}
+
+func (f *Frontier) parseListCursor(s string) (number int, c shard.Cursor, err error) {
+	if s == "" {
+		return 0, c, nil
+	}
+	d := codec.NewDecoder([]byte(s), "cursor", "place")
+	number = int(d.Uint(uint64(f.o.Shards)))
+	copy(c.Queue[:], d.Bytes(len(c.Queue)))
+	c.Seq = d.Uint(math.MaxInt64)
+	if d.Close() != nil {
+		return 0, c, ErrCursor
+	}
+	return number, c, nil
+}
+
+func known(e *shard.Listed) KnownURL {
+	crawl, key, _ := strings.Cut(e.Queue, "\x00")
+	k := KnownURL{
+		URL: e.URL, Crawl: crawl, Key: key, Priority: e.Priority, Depth: e.Depth, Tries: e.Tries, Metadata: e.Metadata,
+		Created: time.Unix(int64(e.Created), 0).UTC(), Status: e.Status,
+	}
+	k.State = [...]string{shard.Waiting: StateWaiting, shard.Leased: StateLeased, shard.Later: StateLater, shard.Done: StateDone}[e.State]
+	if e.Due > 0 {
+		k.Due = time.UnixMilli(e.Due).UTC()
+	}
+	if e.Fetched > 0 {
+		k.Fetched = time.Unix(int64(e.Fetched), 0).UTC()
+	}
+	return k
+}
+
+// Find returns what is known of a URL, in any spelling. Key is the queue's, the domain if empty.
+// With ErrElsewhere, Owner says which process knows.
+func (f *Frontier) Find(crawl, key, url string) (k KnownURL, ok bool, err error) {
+	n, err := urlnorm.New(f.list, urlnorm.Options{})
+	if err != nil {
+		return k, false, err
+	}
+	e, reason := f.entry(n, &URL{URL: url, Crawl: crawl, Key: key}, nil)
+	if reason != "" {
+		return k, false, fmt.Errorf("%w: %s", ErrURL, reason)
+	}
+	s, release, err := f.use(f.shardOf(keyOf(e.Queue)))
+	if err != nil {
+		return k, false, err
+	}
+	defer release()
+	found, ok, err := s.files.Find(e.Queue, e.URL)
+	if !ok || err != nil {
+		return k, false, err
+	}
+	return known(&found), true, nil
+}
+
+// DeleteQueue forgets all URLs of a queue, if this process serves it, and returns how many there
+// were, settled ones too. They can be added again. Leases of them end.
+func (f *Frontier) DeleteQueue(ctx context.Context, crawl, key string) (int64, error) {
+	return f.Purge(ctx, crawl, key, time.Time{})
+}
+
+// DeleteCrawl forgets all URLs of a crawl in this process' shards, and returns how many there were.
+func (f *Frontier) DeleteCrawl(ctx context.Context, crawl string) (int64, error) {
+	return f.Purge(ctx, crawl, "", time.Time{})
+}
+
+// Purge forgets the URLs of a crawl, or of one of its queues if there is a key, that were added
+// before a time, to the second; all if it is zero. It returns how many there were in this process'
+// shards, settled ones too. After an error some may have been forgotten.
+func (f *Frontier) Purge(ctx context.Context, crawl, key string, before time.Time) (n int64, err error) {
+	crawl, queue := names(crawl, key)
+	seconds := uint32(0)
+	if !before.IsZero() {
+		seconds = uint32(min(max(before.Unix(), 1), math.MaxUint32))
+	}
+	for number := range f.o.Shards {
+		if queue != "" && f.shardOf(key) != number {
+			continue
+		}
+		got, failed := f.purge(ctx, number, crawl, queue, seconds)
+		n += got
+		if failed != nil && (queue != "" || !elsewhere(failed)) {
+			err = errors.Join(err, failed)
+		}
+	}
+	return n, err
+}
+
+func (f *Frontier) purge(ctx context.Context, number int, crawl, queue string, before uint32) (int64, error) {
+	s, release, err := f.use(number)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	ctx = context.WithoutCancel(ctx)
+	done, err := s.files.Delete(crawl, queue, before)
+	if err == nil {
+		err = s.files.Commit()
+	}
+	if err == nil {
+		err = f.deleted(ctx, s, crawl, &done)
+	}
+	if err == nil && !s.mine() {
+		err = ErrElsewhere
+	}
+	return done.URLs, err
+}
+
+// deleted removes from Redis the leases of deleted entries, and queues in which nothing waits.
+// Redis may know leases of the shard that have not been reported yet, so it is asked for all.
+func (f *Frontier) deleted(ctx context.Context, s *owned, crawl string, done *shard.Deleted) error {
+	if len(done.Ended) > 0 {
+		gone := map[uint64]bool{}
+		for _, e := range done.Ended {
+			gone[e.Seq] = true
+		}
+		leases, err := s.coord.Leases(ctx)
+		if err != nil {
+			return err
+		}
+		leases = slices.DeleteFunc(leases, func(l coord.Lease) bool { return !gone[l.Seq] })
+		if _, err := s.coord.Settle(ctx, 0, leases, nil, coord.Backoff{}); err != nil {
+			return err
+		}
+	}
+	if len(done.Idle) == 0 {
+		return nil
+	}
+	keys := make([]string, len(done.Idle))
+	for i, name := range done.Idle {
+		keys[i] = keyOf(name)
+	}
+	if err := s.coord.Lease(ctx, crawl, 0, nil, keys); err != nil {
+		return err
+	}
+	// What was added in between has woken its queue before it was taken out.
+	return f.wakeAgain(ctx, s, done.Idle)
+}
+
+// endTokenless ends the leases of replaced entries that have no token. The others end when they are
+// reported, or in time.
+func (f *Frontier) endTokenless(ctx context.Context, s *owned, ended []*shard.Entry) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	leases := make([]coord.Lease, len(ended))
+	for i, e := range ended {
+		leases[i] = coord.Lease{Seq: e.Seq, Queue: e.Queue}
+	}
+	_, err := s.coord.Settle(ctx, 0, leases, nil, coord.Backoff{})
+	return err
+}
+
+// promote puts what is due into its queues, until there is no more or memory is full.
+func (f *Frontier) promote(ctx context.Context, s *owned, now int64) error {
+	for range 100 {
+		woken, more, err := s.files.Promote(now)
+		if err = errors.Join(err, f.wake(ctx, s, woken)); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package shard
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// mark says what was deleted of a queue. It never changes.
+type mark struct {
+	// all entries with lower numbers are deleted,
+	all uint64
+	// and so are those of URLs that were created before a time.
+	purges []purge
+}
+
+type purge struct {
+	before uint32 // in seconds since 1970
+	seq    uint64
+}
+
+// deletes says that a URL with a state was deleted.
+func (m *mark) deletes(st *State) bool {
+	if m == nil {
+		return false
+	}
+	return st.Seq < m.all || slices.ContainsFunc(m.purges, func(p purge) bool { return st.Created < p.before && st.Seq < p.seq })
+}
+
+// marksByTag returns marks by the tags of their queues.
+func marksByTag(marks map[QueueID]*mark) map[tag]*mark {
+	byTag := make(map[tag]*mark, len(marks))
+	for id, m := range marks {
+		byTag[id.tag()] = m
+	}
+	return byTag
+}
+
+// deletion is what is deleted at once: a queue, or the queues of a crawl; of these all URLs, or
+// those that were created before a time. Entries with numbers from seq on are not meant.
+type deletion struct {
+	crawl string
+	queue string // its name; "" for all of the crawl
+	// before is in seconds since 1970, 0 for all URLs.
+	before uint32
+	seq    uint64
+}
+
+func (x *deletion) append(b []byte) []byte {
+	b = codec.AppendString(codec.AppendString(b, x.crawl), x.queue)
+	return codec.AppendUvarint(codec.AppendUvarint(b, uint64(x.before)), x.seq)
+}
+
+func parseDeletion(d *codec.Decoder) (deletion, error) {
+	x := deletion{crawl: d.String(), queue: d.String(), before: uint32(d.Uint(1<<32 - 1)), seq: d.Uvarint()}
+	return x, d.Close()
+}
+
+// Deleted is what was deleted.
+type Deleted struct {
+	// URLs is how many, with those that were settled.
+	URLs int64
+	// Idle are the queues in which nothing waits since. Their leases and those of Ended are void.
+	Idle []string
+	// Ended are the entries that were leased.
+	Ended []*Entry
+}
+
+// Delete forgets the URLs of a crawl, or of one of its queues if a name is given: all, or those
+// that were created before a time in seconds since 1970. They can be added again. It is certain
+// when Commit has returned. Memory and files give their space back when they are merged next.
+func (s *Shard) Delete(crawl, queue string, before uint32) (Deleted, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return Deleted{}, s.failed
+	}
+	x := deletion{crawl, queue, before, s.next}
+	if err := s.journaled(recordDelete, x.append); err != nil {
+		return Deleted{}, err
+	}
+	done, err := s.delete(&x)
+	if err != nil {
+		s.failed = err
+	}
+	return done, err
+}
+
+func (s *Shard) delete(x *deletion) (done Deleted, err error) {
+	queues := map[QueueID]*queue{}
+	if x.queue != "" {
+		id := IDOfQueue(x.queue)
+		if q := s.queues[id]; q != nil {
+			queues[id] = q
+		} else if s.unnamed[id.tag()] != nil {
+			queues[id] = s.queue(id, x.queue)
+		}
+	} else if c := s.crawls[x.crawl]; c != nil {
+		for _, q := range c.queues {
+			queues[IDOfQueue(q.name)] = q
+		}
+	}
+	if len(queues) == 0 {
+		return done, nil
+	}
+	if x.before == 0 {
+		s.deleteAll(x, queues, &done)
+	} else if err := s.purge(x, queues, &done); err != nil {
+		return done, err
+	}
+	s.deleted = append(s.deleted, done.Ended...)
+	return done, nil
+}
+
+// deleteAll forgets all URLs of queues.
+func (s *Shard) deleteAll(x *deletion, queues map[QueueID]*queue, done *Deleted) {
+	for seq, e := range s.leased {
+		if queues[IDOfQueue(e.Queue)] != nil {
+			done.Ended = append(done.Ended, e)
+			delete(s.leased, seq)
+		}
+	}
+	for id, q := range queues {
+		for state, n := range q.n {
+			s.count(q, state, -int(n))
+			done.URLs += int64(n)
+		}
+		done.Idle = append(done.Idle, q.name)
+		s.mark(id, &mark{all: x.seq})
+		s.drop(id, q)
+	}
+}
+
+// drop removes a queue that has no URLs, and what is in the batch of it.
+func (s *Shard) drop(id QueueID, q *queue) {
+	if m, _ := s.inMemory(q); m != nil {
+		// There is no error: yield returns none.
+		_ = m.each(func(_ uint64, data []byte) error {
+			s.memory -= entryOverhead + len(data)
+			return nil
+		})
+		m.classes = nil
+	}
+	s.forget(id, q)
+}
+
+// purge forgets the URLs of queues that were created before a time. It looks at the state of every
+// URL of the shard: some ten nanoseconds each.
+func (s *Shard) purge(x *deletion, queues map[QueueID]*queue, done *Deleted) error {
+	type found struct {
+		id QueueID
+		q  *queue
+		n  int64
+	}
+	byTag := make(map[tag]*found, len(queues))
+	for id, q := range queues {
+		byTag[id.tag()] = &found{id: id, q: q}
+	}
+	err := s.eachState(func(id []byte, p packed) error {
+		st := p.unpack()
+		if st.Created >= x.before || st.Seq >= x.seq {
+			return nil
+		}
+		f := byTag[tagOf(id)]
+		if f == nil || s.marks[f.id].deletes(&st) {
+			return nil
+		}
+		f.n++
+		if e := s.leased[st.Seq]; e != nil {
+			done.Ended = append(done.Ended, e)
+		}
+		s.leave(f.q, st)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, f := range byTag {
+		if f.n == 0 {
+			continue
+		}
+		done.URLs += f.n
+		m := &mark{purges: []purge{{x.before, x.seq}}}
+		if old := s.marks[f.id]; old != nil {
+			m.all = old.all
+			for _, p := range old.purges {
+				if p.before > x.before { // the others are within this one
+					m.purges = append(m.purges, p)
+				}
+			}
+		}
+		s.mark(f.id, m)
+		f.q.suspect = true
+		if f.q.n[waits] == 0 {
+			done.Idle = append(done.Idle, f.q.name)
+		}
+		if f.q.empty() {
+			s.drop(f.id, f.q)
+		}
+	}
+	return nil
+}
+
+// mark sets the mark of a queue.
+func (s *Shard) mark(id QueueID, m *mark) {
+	if s.marksShared {
+		s.marks, s.marksShared = maps.Clone(s.marks), false
+	}
+	s.marks[id] = m
+}
+
+// eachState calls yield with the id and the state of every URL, deleted ones too.
+func (s *Shard) eachState(yield func(id []byte, p packed) error) error {
+	for id, p := range s.batch.seen {
+		if err := yield(id[:], p); err != nil {
+			return err
+		}
+	}
+	if s.frozen != nil {
+		for id, p := range s.frozen.seen {
+			if _, newer := s.batch.seen[id]; !newer {
+				if err := yield(id[:], p); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return mergeSeen(s.seen, func(e []byte) error {
+		id := URLID(e[:16])
+		if _, newer := s.batch.seen[id]; newer {
+			return nil
+		}
+		if s.frozen != nil {
+			if _, newer := s.frozen.seen[id]; newer {
+				return nil
+			}
+		}
+		return yield(e[:16], elementState(e))
+	})
+}
