@@ -17,19 +17,20 @@ const readyTimeout = 2 * time.Second
 type countsCollector struct{ f *frontier.Frontier }
 
 var (
-	reopenedDesc = prometheus.NewDesc("urlake_frontier_reopened_total", "Shards that were opened again, because files or Redis had failed.", nil, nil)
-	tornDesc     = prometheus.NewDesc("urlake_frontier_torn_total", "Journals whose end was cut: a process or machine had died while it was written.", nil, nil)
-	expiredDesc  = prometheus.NewDesc("urlake_frontier_expired_total", "Leases that ended without a result.", nil, nil)
-	commandsDesc = prometheus.NewDesc("urlake_frontier_redis_commands_total", "Commands and pipelines that Redis was sent.", nil, nil)
-	secondsDesc  = prometheus.NewDesc("urlake_frontier_redis_seconds_total", "How long Redis took for them, together.", nil, nil)
-	errorsDesc   = prometheus.NewDesc("urlake_frontier_redis_errors_total", "Those without an answer, or that Redis could not do.", nil, nil)
-	readyDesc    = prometheus.NewDesc("urlake_frontier_ready", "Queues with URLs that wait and that may be asked now, by crawl.", []string{"crawl"}, nil)
-	restingDesc  = prometheus.NewDesc("urlake_frontier_resting", "Queues with URLs that wait and that may not be asked yet, by crawl.", []string{"crawl"}, nil)
+	reopenedDesc   = prometheus.NewDesc("urlake_frontier_reopened_total", "Shards that were opened again, because files or Redis had failed.", nil, nil)
+	tornDesc       = prometheus.NewDesc("urlake_frontier_torn_total", "Journals whose end was cut: a process or machine had died while it was written.", nil, nil)
+	expiredDesc    = prometheus.NewDesc("urlake_frontier_expired_total", "Leases that ended without a result.", nil, nil)
+	commandsDesc   = prometheus.NewDesc("urlake_frontier_redis_commands_total", "Commands and pipelines that Redis was sent.", nil, nil)
+	secondsDesc    = prometheus.NewDesc("urlake_frontier_redis_seconds_total", "How long Redis took for them, together.", nil, nil)
+	errorsDesc     = prometheus.NewDesc("urlake_frontier_redis_errors_total", "Those without an answer, or that Redis could not do.", nil, nil)
+	configuredDesc = prometheus.NewDesc("urlake_frontier_shards_configured", "Shards that the frontier has.", nil, nil)
+	readyDesc      = prometheus.NewDesc("urlake_frontier_ready", "Queues with URLs that wait and that may be asked now, by crawl.", []string{"crawl"}, nil)
+	restingDesc    = prometheus.NewDesc("urlake_frontier_resting", "Queues with URLs that wait and that may not be asked yet, by crawl.", []string{"crawl"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (countsCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{reopenedDesc, tornDesc, expiredDesc, commandsDesc, secondsDesc, errorsDesc, readyDesc, restingDesc} {
+	for _, d := range []*prometheus.Desc{reopenedDesc, tornDesc, expiredDesc, commandsDesc, secondsDesc, errorsDesc, configuredDesc, readyDesc, restingDesc} {
 		to <- d
 	}
 }
@@ -43,6 +44,7 @@ func (c countsCollector) Collect(to chan<- prometheus.Metric) {
 	} {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v)
 	}
+	to <- prometheus.MustNewConstMetric(configuredDesc, prometheus.GaugeValue, float64(c.f.Shards()))
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	ready, err := c.f.Ready(ctx)
