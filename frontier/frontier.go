@@ -105,6 +105,7 @@ type Frontier struct {
 	woken       chan struct{} // closed when a queue wakes, and replaced
 	exclusions  exclusions
 	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
+	counters    counters
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -342,6 +343,7 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 	if r.Crawl == "" {
 		r.Crawl = DefaultCrawl
 	}
+	f.counters.claimed(r.Crawl)
 	r.Max, r.PerQueue = max(r.Max, 1), max(r.PerQueue, 1)
 	deadline := time.Now().Add(r.Wait)
 	for {
@@ -733,6 +735,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return err
 	}
 	ended, err := s.coord.Expire(ctx, now)
+	f.counters.expired.Add(int64(len(ended)))
 	if err := errors.Join(f.back(ctx, s, ended, err), s.forgetRobots(now)); err != nil {
 		return err
 	}
@@ -756,6 +759,7 @@ func (f *Frontier) upkeep(ctx context.Context) (err error) {
 			}
 			if failed != nil || s.doubtful.Load() {
 				f.o.Log.Info("opening a shard again", "shard", s.number)
+				f.counters.reopened.Add(1)
 				err = errors.Join(err, f.drop(s), s.coord.Disown(ctx), f.claimShard(ctx, s.number, nil))
 			}
 		}()

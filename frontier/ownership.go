@@ -203,6 +203,7 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	if torn != nil {
+		f.counters.torn.Add(1)
 		f.o.Log.Warn("cut the end of a journal that was not written whole; nothing of it was acknowledged", "where", torn.String())
 	}
 	s.files = files
