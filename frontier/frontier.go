@@ -51,8 +51,8 @@ type Options struct {
 	MaxWaiting int64
 	// AlarmWaiting is how many URLs may wait in a queue before the log names it, 0 for any number.
 	AlarmWaiting int64
-	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty for
-	// what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
+	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty
+	// for what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
 	RobotsAgent    string
 	MaxRobotsDelay time.Duration
 	// Exclusions, if it is set, returns what must not be fetched, the same value as before if that
@@ -106,6 +106,7 @@ type Frontier struct {
 	turn        atomic.Uint32             // the shard at which the next claim begins
 	woken       chan struct{}             // closed when a queue wakes, and replaced
 	exclusions  exclusions
+	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -135,6 +136,10 @@ type owned struct {
 	robots   *robotstore.Store
 	// robotsChanging is held while a robots.txt is replaced, before changing.
 	robotsChanging sync.Mutex
+	// limits are those of SetLimit, by queue.
+	limits sync.Map
+	// ticking is held by tickOf: who calls it finds everything done that was due before.
+	ticking sync.Mutex
 }
 
 // notify wakes the claims that wait.
@@ -400,6 +405,9 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 // claim asks the shards in turn. Next is when the next queue is ready, -1 if none will be.
 func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, next int64, err error) {
 	next = -1
+	if f.inactive() {
+		return nil, next, nil
+	}
 	first := int(f.turn.Add(1))
 	for i := range f.o.Shards {
 		got, at, err := f.claimOf(ctx, (first+i)%f.o.Shards, r, r.Max-len(claims))
@@ -431,7 +439,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
-	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.o.Delay)
+	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.delay())
 	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
@@ -579,15 +587,13 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, l
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	reports := make([]coord.Report, len(leases))
-	for i := range reports {
-		reports[i] = outcomes[i].report()
-	}
+	reports := s.reports(outcomes, leases)
 	live, err := s.coord.Settle(ctx, now, leases, reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
 		return err
 	}
+	s.reported(reports, leases, live)
 	var woken []string
 	for i, l := range leases {
 		if !live[i] {
@@ -709,6 +715,7 @@ func (f *Frontier) extend(ctx context.Context, number int, until time.Time, leas
 
 // tick returns the URLs of leases that have ended to their queues, and promotes what is due.
 func (f *Frontier) tick(ctx context.Context) (err error) {
+	err = f.Refresh(ctx)
 	for _, s := range f.all() {
 		err = errors.Join(err, f.tickOf(ctx, s.number))
 	}
@@ -721,6 +728,8 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return nil
 	}
 	defer release()
+	s.ticking.Lock()
+	defer s.ticking.Unlock()
 	now := f.now()
 	if err := f.promote(ctx, s, now); err != nil {
 		return err

@@ -65,10 +65,12 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/seen", h.seen)
 	h.mux.HandleFunc("POST /v1/seen", h.seenAll)
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
+	h.mux.HandleFunc("POST /v1/visits", h.importVisits)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
+	h.mux.HandleFunc("GET /v1/openapi.yaml", h.openAPI)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
 	h.snapshotRoutes()
@@ -84,6 +86,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.timed.ServeHTTP(&movingWriter{w, control, moveTime}, r)
 }
 
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
 // problem answers with a problem document (RFC 9457).
 func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
@@ -91,11 +99,7 @@ func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	_ = json.MarshalWrite(w, struct {
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{http.StatusText(status), status, detail})
+	_ = json.MarshalWrite(w, problem{http.StatusText(status), status, detail})
 	_, _ = io.WriteString(w, "\n")
 }
 
@@ -397,9 +401,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) extend(w http.ResponseWriter, r *http.Request) {
-	var q struct {
-		Leases []string `json:"leases"`
-	}
+	var q leasesRequest
 	if !h.body(w, r, &q) {
 		return
 	}
@@ -533,14 +535,16 @@ func parseTime(s string) (time.Time, error) {
 
 func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) {
 	s := h.f.Stats()
-	answer(w, struct {
-		Shards  int   `json:"shards"`
-		Domains int64 `json:"domains"`
-		Waiting int64 `json:"waiting"`
-		Later   int64 `json:"later"`
-		Leased  int64 `json:"leased"`
-		Visited int64 `json:"visited"`
-		// Largest are the queues in which the most URLs wait.
-		Largest []sizeAnswer `json:"largest"`
-	}{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits, h.largest()})
+	answer(w, statsAnswer{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits, h.largest()})
+}
+
+type statsAnswer struct {
+	Shards  int   `json:"shards"`
+	Domains int64 `json:"domains"`
+	Waiting int64 `json:"waiting"`
+	Later   int64 `json:"later"`
+	Leased  int64 `json:"leased"`
+	Visited int64 `json:"visited"`
+	// Largest are the queues in which the most URLs wait.
+	Largest []sizeAnswer `json:"largest"`
 }
