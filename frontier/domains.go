@@ -155,7 +155,7 @@ func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, d
 	places := make([]int, 0, len(entries))
 	d.mu.RLock()
 	for i := range entries {
-		if _, out := d.excluded[keyOf(entries[i].Queue)]; out {
+		if _, out := d.excluded[keyOf(entries[i].Queue)]; out && !entries[i].Settled {
 			statuses[i] = excluded
 			continue
 		}

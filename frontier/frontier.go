@@ -245,7 +245,8 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 		}
 		return e, err.Error()
 	}
-	if out != nil && out.URL(&parsed, f.now()) {
+	// That an excluded URL is settled may be said: its lease was given before.
+	if out != nil && !u.Done && out.URL(&parsed, f.now()) {
 		return e, ReasonExcluded
 	}
 	crawl, key := u.Crawl, u.Key
