@@ -163,11 +163,13 @@ func (s *Shard) recount() error {
 	if err != nil {
 		return err
 	}
+	empty := map[QueueID]*queue{}
 	for id, q := range s.queues {
-		if q.empty() {
-			s.forget(id, q)
+		if q.counts() == (Counts{}) {
+			empty[id] = q
 		}
 	}
+	s.forget(empty)
 	return nil
 }
 
@@ -456,23 +458,28 @@ func (s *Shard) save(f *frozen, v *saved) error {
 // takenOf is the part of a checkpoint about a run: for each queue of which something was taken its
 // position, the next entry's offset and how many are left.
 func (s *Shard) takenOf(r *run) (b []byte) {
-	for first := 0; first < r.queues; first += queuesAtOnce {
+	for first := range r.taken {
 		s.mu.Lock()
-		for i := first; i < min(first+queuesAtOnce, r.queues); i++ {
-			b = r.appendTaken(b, i)
-		}
+		b = r.appendTaken(b, first)
 		s.mu.Unlock()
 	}
 	return b
 }
 
-func (r *run) appendTaken(b []byte, i int) []byte {
-	if _, _, count := r.extentOf(i); r.left[i] == count {
+func (r *run) appendTaken(b []byte, part int) []byte {
+	p := r.taken[part]
+	if p == nil {
 		return b
 	}
-	b = codec.AppendU32(b, uint32(i))
-	b = codec.AppendU64(b, r.next[i])
-	return codec.AppendU32(b, r.left[i])
+	for j := range min(positionsAtOnce, r.queues-part*positionsAtOnce) {
+		i := part*positionsAtOnce + j
+		if _, _, count := r.extentOf(i); p.left[j] != count {
+			b = codec.AppendU32(b, uint32(i))
+			b = codec.AppendU64(b, p.next[j])
+			b = codec.AppendU32(b, p.left[j])
+		}
+	}
+	return b
 }
 
 // closer is a file that is not needed any more.
@@ -706,17 +713,11 @@ func (s *Shard) mergeRuns(k kind, runs []*run) (*merged, error) {
 // source returns what is left of a run.
 func (s *Shard) source(r *run) *source {
 	src := &source{r: r, next: make([]uint64, r.queues), left: make([]uint32, r.queues)}
-	if r.next == nil {
-		for i := range r.queues {
-			src.next[i], _, src.left[i] = r.extentOf(i)
-		}
-		return src
-	}
-	for i := 0; i < r.queues; i += queuesAtOnce {
+	for i := 0; i < r.queues; i += positionsAtOnce {
 		s.mu.Lock()
-		end := min(i+queuesAtOnce, r.queues)
-		copy(src.next[i:end], r.next[i:end])
-		copy(src.left[i:end], r.left[i:end])
+		for j := i; j < min(i+positionsAtOnce, r.queues); j++ {
+			src.next[j], src.left[j] = r.position(j)
+		}
 		s.mu.Unlock()
 	}
 	return src
@@ -727,7 +728,7 @@ func (s *Shard) standing(k *kind, id QueueID, queue string, payloads [][]byte) (
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.suffix == waitingRun.suffix {
-		if q := s.queues[id]; q == nil || !q.suspect {
+		if q := s.queues[id]; q == nil || !q.isSuspect() {
 			if q == nil {
 				payloads = nil
 			}

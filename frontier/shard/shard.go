@@ -104,15 +104,30 @@ type Shard struct {
 }
 
 // queue counts the URLs of a queue, and has those in memory.
+//
+// There are millions, so it has 48 bytes, which is a size that the allocator has.
 type queue struct {
 	name   string
 	memory *memoryQueue
 	crawl  *crawl
-	place  uint32 // in crawl.queues
-	// suspect says that entries of the queue in memory or in runs may not count any more.
-	suspect bool
-	n       [states]uint32
+	n      [states]uint32
 }
+
+// suspect says that entries of the queue in memory or in runs may not count any more. It is the
+// upper bit of a count.
+const suspect = 1 << 31
+
+func (q *queue) isSuspect() bool { return q.n[isLeased]&suspect != 0 }
+
+func (q *queue) setSuspect(s bool) {
+	q.n[isLeased] &^= suspect
+	if s {
+		q.n[isLeased] |= suspect
+	}
+}
+
+// has is how many entries of the queue are in a state.
+func (q *queue) has(state int) int64 { return int64(q.n[state] &^ suspect) }
 
 // crawl has the queues of a crawl.
 type crawl struct {
@@ -152,13 +167,11 @@ func (c Counts) Plus(d Counts) Counts {
 }
 
 func (q *queue) counts() (c Counts) {
-	for i, n := range q.n {
-		c[i] = int64(n)
+	for i := range q.n {
+		c[i] = q.has(i)
 	}
 	return c
 }
-
-func (q *queue) empty() bool { return q.n == [states]uint32{} }
 
 // count changes how many entries of a queue are in a state.
 func (s *Shard) count(q *queue, state int, by int) {
@@ -283,7 +296,7 @@ func (s *Shard) apply(c *change) {
 	default:
 		s.count(q, waits, 1)
 		s.place(c.of, q, e)
-		c.nowWaiting = q.n[waits] == 1
+		c.nowWaiting = q.has(waits) == 1
 	}
 }
 
@@ -299,7 +312,7 @@ func (s *Shard) leave(q *queue, st State) {
 		delete(s.leased, st.Seq)
 	default:
 		s.count(q, waits, -1)
-		q.suspect = true
+		q.setSuspect(true)
 	}
 }
 
@@ -318,7 +331,8 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 		s.crawls[in] = c
 	}
 	// What was deleted of it may still lie in files.
-	q = &queue{name: name, crawl: c, place: uint32(len(c.queues)), suspect: s.opening || s.marks[id] != nil}
+	q = &queue{name: name, crawl: c}
+	q.setSuspect(s.opening || s.marks[id] != nil)
 	c.queues = append(c.queues, q)
 	s.queues[id] = q
 	if n := s.unnamed[id.tag()]; n != nil {
@@ -330,16 +344,19 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 	return q
 }
 
-// forget removes a queue that has no URLs.
-func (s *Shard) forget(id QueueID, q *queue) {
-	c := q.crawl
-	last := c.queues[len(c.queues)-1]
-	c.queues[q.place], last.place = last, q.place
-	c.queues[len(c.queues)-1] = nil
-	c.queues = c.queues[:len(c.queues)-1]
-	delete(s.queues, id)
-	if len(c.queues) == 0 {
-		delete(s.crawls, c.name)
+// forget removes queues that have no URLs.
+func (s *Shard) forget(queues map[QueueID]*queue) {
+	crawls := map[*crawl]struct{}{}
+	for id, q := range queues {
+		crawls[q.crawl] = struct{}{}
+		q.crawl = nil
+		delete(s.queues, id)
+	}
+	for c := range crawls {
+		c.queues = slices.DeleteFunc(c.queues, func(q *queue) bool { return q.crawl == nil })
+		if len(c.queues) == 0 {
+			delete(s.crawls, c.name)
+		}
 	}
 }
 
@@ -504,20 +521,20 @@ func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error)
 	if q == nil {
 		return nil, 0, nil
 	}
-	for len(taken) < n && q.n[waits] > 0 {
+	for len(taken) < n && q.has(waits) > 0 {
 		e, err := s.pop(id, q)
 		if err != nil {
-			return taken, int64(q.n[waits]), err
+			return taken, q.has(waits), err
 		}
 		if e == nil {
-			return taken, int64(q.n[waits]), fmt.Errorf("%s: queue %q counts %d entries that are nowhere", s.dir, name, q.n[waits])
+			return taken, q.has(waits), fmt.Errorf("%s: queue %q counts %d entries that are nowhere", s.dir, name, q.has(waits))
 		}
 		s.count(q, waits, -1)
 		s.count(q, isLeased, 1)
 		s.leased[e.Seq] = e
 		taken = append(taken, e)
 	}
-	return taken, int64(q.n[waits]), nil
+	return taken, q.has(waits), nil
 }
 
 // pop returns the first entry of a queue that counts, nil if it has none.
@@ -529,10 +546,14 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 		var payload []byte
 		for _, r := range s.waiting {
 			i, ok := r.find(id)
-			if !ok || r.left[i] == 0 {
+			if !ok {
 				continue
 			}
-			k, data, err := r.head(i)
+			at, left := r.position(i)
+			if left == 0 {
+				continue
+			}
+			k, data, err := r.head(at)
 			if err != nil {
 				return nil, err
 			}
@@ -553,7 +574,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 		}
 		switch from {
 		case 0:
-			q.suspect = q.suspect && s.merging
+			q.setSuspect(q.isSuspect() && s.merging)
 			return nil, nil
 		case 1:
 			least.pop(place, len(payload))
@@ -563,7 +584,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 			payload = recent.pop()
 			s.memory -= entryOverhead + len(payload)
 		}
-		if q.suspect {
+		if q.isSuspect() {
 			ok, err := s.stands(&waitingRun, id, q.name, payload)
 			if err != nil {
 				return nil, err
@@ -573,7 +594,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 			}
 		}
 		// What is written meanwhile will have the entry still.
-		q.suspect = q.suspect || s.merging
+		q.setSuspect(q.isSuspect() || s.merging)
 		e, err := parseEntry(payload, q.name, file)
 		return &e, err
 	}
@@ -701,7 +722,7 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 		s.count(q, isLater, -1)
 		s.count(q, waits, 1)
 		s.place(id, q, &e)
-		if q.n[waits] == 1 {
+		if q.has(waits) == 1 {
 			woken = append(woken, e.Queue)
 		}
 	}
@@ -723,7 +744,8 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 				continue
 			}
 			var k rank
-			if k, payload, err = r.head(0); err != nil {
+			at, _ := r.position(0)
+			if k, payload, err = r.head(at); err != nil {
 				return woken, false, err
 			}
 			if int64(k.class) <= now {
@@ -775,7 +797,7 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 				return err
 			}
 			delete(wanted, seq)
-			q.suspect = true // the entry stays where it is
+			q.setSuspect(true) // the entry stays where it is
 			s.leased[seq] = &e
 			s.count(q, waits, -1)
 			s.count(q, isLeased, 1)
@@ -824,7 +846,7 @@ func (s *Shard) Resumed() error {
 		}
 		if ok { // it is counted, and may lie in a run as well
 			q := s.queues[id]
-			q.suspect = true
+			q.setSuspect(true)
 			s.place(id, q, e)
 		}
 	}
