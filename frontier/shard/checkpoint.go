@@ -121,58 +121,6 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 	return segment, visits, s.recount()
 }
 
-// recount counts the URLs of each queue. A queue is named by a run or by a leased entry. If all of
-// its entries were leased, and were settled since the checkpoint, the journal names it.
-func (s *Shard) recount() error {
-	for _, r := range slices.Concat(s.waiting, s.rest) {
-		for i := range r.queues {
-			s.queue(QueueID(r.id(i)), r.queueName(i))
-		}
-	}
-	for _, e := range s.resuming {
-		s.queue(IDOfQueue(e.Queue), e.Queue)
-	}
-	byTag := make(map[tag]*queue, len(s.queues))
-	for id, q := range s.queues {
-		byTag[id.tag()] = q
-	}
-	marks := marksByTag(s.marks)
-	err := mergeSeen(s.seen, func(e []byte) error {
-		st := elementState(e).unpack()
-		of := tagOf(e[:16])
-		if len(marks) > 0 && marks[of].deletes(&st) {
-			return nil
-		}
-		state := waits
-		switch {
-		case st.Settled:
-			state = isDone
-		case st.Later:
-			state = isLater
-		}
-		if q := byTag[of]; q != nil {
-			s.count(q, state, 1)
-			return nil
-		}
-		if s.unnamed[of] == nil {
-			s.unnamed[of] = new(Counts)
-		}
-		s.unnamed[of][state]++
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	empty := map[QueueID]*queue{}
-	for id, q := range s.queues {
-		if q.counts() == (Counts{}) {
-			empty[id] = q
-		}
-	}
-	s.forget(empty)
-	return nil
-}
-
 // saved is what a checkpoint says besides what was frozen.
 type saved struct {
 	waiting, rest, due []*run
