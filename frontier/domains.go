@@ -60,6 +60,10 @@ type domains struct {
 	// excluded keys take no URLs; caps are those of keys that have their own.
 	excluded map[string]struct{}
 	caps     map[string]int64
+	// failing has the keys of which URLs failed since one was answered.
+	failing sync.Map
+	// blocked is until when keys are blocked, which may be over.
+	blocked map[string]int64
 	// hidden keys are excluded by the frontier's Exclusions, and something waits of them.
 	hidden map[string]struct{}
 	// cursor is where Forget goes on, and robots where that of robots.txt files does. Only the tick
@@ -72,6 +76,7 @@ type domains struct {
 func (s *owned) loadDomains(ctx context.Context) error {
 	d := &s.domains
 	d.crawls, d.excluded, d.hidden = map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}
+	d.blocked = map[string]int64{}
 	d.caps, d.cursor = map[string]int64{}, "0"
 	return s.coord.AllSettings(ctx, d.set)
 }
@@ -82,11 +87,18 @@ func (d *domains) set(key string, set coord.Settings) {
 	defer d.mu.Unlock()
 	delete(d.excluded, key)
 	delete(d.caps, key)
+	if set.Failures > 0 {
+		d.failing.Store(key, struct{}{})
+	}
+	delete(d.blocked, key)
 	if set.Excluded {
 		d.excluded[key] = struct{}{}
 	}
 	if set.HasCap {
 		d.caps[key] = set.Cap
+	}
+	if set.Blocked > 0 {
+		d.blocked[key] = set.Blocked
 	}
 }
 
@@ -169,8 +181,32 @@ func (o *Outcome) report() coord.Report {
 	}
 }
 
+// reports says what the outcomes of leases say of their servers. That a server answers which did
+// not fail before is nothing to note.
+func (s *owned) reports(outcomes []Outcome, places []int, leases []coord.Lease) []coord.Report {
+	all := make([]coord.Report, len(leases))
+	for i, l := range leases {
+		all[i] = outcomes[places[i]].report()
+		if all[i].Failed {
+			s.domains.failing.Store(keyOf(l.Queue), struct{}{})
+		} else if all[i].Answered {
+			_, all[i].Answered = s.domains.failing.Load(keyOf(l.Queue))
+		}
+	}
+	return all
+}
+
+// reported forgets the failures that Redis does not count any more.
+func (s *owned) reported(all []coord.Report, leases []coord.Lease, live []bool) {
+	for i := range live {
+		if live[i] && all[i].Answered {
+			s.domains.failing.Delete(keyOf(leases[i].Queue))
+		}
+	}
+}
+
 func (f *Frontier) backoff() coord.Backoff {
-	return coord.Backoff{Delay: f.o.Delay, Longest: max(longestBackoff, f.o.Delay)}
+	return coord.Backoff{Delay: f.delay(), Longest: max(longestBackoff, f.delay())}
 }
 
 // DomainState is what there is of a key, which is a domain unless clients or Options.QueueBy say
@@ -216,7 +252,7 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 	}
 	now := f.now()
 	d := DomainState{
-		Delay: set.DelayAt(now, f.o.Delay), Paused: set.Paused, Excluded: set.Excluded, Failures: set.Failures, Cap: f.maxWaiting(),
+		Delay: set.DelayAt(now, f.delay()), Paused: set.Paused, Excluded: set.Excluded, Failures: set.Failures, Cap: f.maxWaiting(),
 	}
 	if e := f.excluded(); e != nil {
 		d.TakenDown = e.Key(key)

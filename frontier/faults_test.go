@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,7 +31,8 @@ import (
 // Other tests hold what needs no sketch: no URL is lost or handed out twice whichever process dies
 // (frontier/command, TestNothingIsLostWhateverDies), priorities (TestAnHourOfPoliteness), one delay
 // for all crawls (TestCrawlsShareADelay), settings that outlive restarts (TestQueuesAreControlled,
-// TestExclude, TestBackoffOutlivesRestarts), and a crash at every step of the files (frontier/shard).
+// TestExclude, TestBackoffOutlivesRestarts), and a crash at every step of the files
+// (frontier/shard).
 
 // sketch is a process of the design. A set stands in for the Bloom filter.
 type sketch struct {
@@ -113,7 +113,7 @@ func (s *sketch) add(domain string, urls ...string) {
 // claim returns a ready domain that no worker has.
 func (s *sketch) claim() (domain string) {
 	ctx := s.t.Context()
-	ready, err := s.redis.ZRangeByScore(ctx, "domains:ready", &redis.ZRangeBy{Min: "0", Max: strconv.FormatInt(s.now, 10), Count: 100}).Result()
+	ready, err := s.redis.ZRangeArgs(ctx, redis.ZRangeArgs{Key: "domains:ready", Start: "0", Stop: s.now, ByScore: true, Count: 100}).Result()
 	s.check(err)
 	for _, d := range ready {
 		n, err := s.redis.SAdd(ctx, "domains:active", d).Result()
@@ -419,9 +419,9 @@ func TestFaultSeenBeforeItIsKept(t *testing.T) {
 	if got := again.all(); len(got) != 0 {
 		t.Errorf("the design gives %v", got)
 	}
-	// That the frontier keeps both in one record, and what it does with a record that is torn at any
-	// byte, the tests of frontier/journal and frontier/shard hold. Here a process ends without a
-	// word, and what it had acknowledged is there once.
+	// That the frontier keeps both in one record, and what it does with a record that is torn at
+	// any byte, the tests of frontier/journal and frontier/shard hold. Here a process ends without
+	// a word, and what it had acknowledged is there once.
 	c := newClock()
 	server, o := testenv.NewRedis(t), options(t, c, 0)
 	f := start(t, server, o)

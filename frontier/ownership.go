@@ -31,7 +31,7 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 			return nil, err
 		}
 	}
-	if err := f.claimShards(ctx); err != nil {
+	if err := errors.Join(f.Refresh(ctx), f.claimShards(ctx)); err != nil {
 		return nil, errors.Join(err, f.giveUp(ctx))
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -264,7 +264,7 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 			return true
 		})
 	}
-	return s.coord.Wake(ctx, f.now(), waiting)
+	return errors.Join(s.loadLimits(ctx), s.coord.Wake(ctx, f.now(), waiting))
 }
 
 // now is the time in milliseconds since 1970.
@@ -310,8 +310,8 @@ func (f *Frontier) shardOf(key string) int {
 	return int(binary.LittleEndian.Uint32(id[12:]) % uint32(f.o.Shards))
 }
 
-// Owner returns the name of the process that owns the shard of a key, "" if this one does or none is
-// known.
+// Owner returns the name of the process that owns the shard of a key, "" if this one does or none
+// is known.
 func (f *Frontier) Owner(key string) string { return f.owner(f.shardOf(key)) }
 
 func (f *Frontier) owner(number int) string {

@@ -135,8 +135,8 @@ func (f *Frontier) robotsDelays(files []robotstore.File, now int64) []coord.Robo
 	return all
 }
 
-// Robots returns the robots.txt of a host of a key. It is false if the frontier has none that holds.
-// The error is ErrURL for what is no host.
+// Robots returns the robots.txt of a host of a key. It is false if the frontier has none that
+// holds. The error is ErrURL for what is no host.
 func (f *Frontier) Robots(key, host string) (r RobotsFile, ok bool, err error) {
 	host, err = f.robotsHost(cmp.Or(host, key))
 	if err != nil {

@@ -3,7 +3,6 @@ package frontier
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -62,8 +61,7 @@ func (f *Frontier) seenOf(number int, places []int32, queues []string, answers [
 	}
 	defer release()
 	for _, i := range places {
-		crawl, _, _ := strings.Cut(queues[i], "\x00")
-		st, ok, err := s.files.Seen(crawl, answers[i].URL)
+		st, ok, err := s.files.Seen(queues[i], answers[i].URL)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@
 package coord
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -262,19 +263,22 @@ type Backoff struct{ Delay, Longest time.Duration }
 func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff) (live []bool, err error) {
 	for len(leases) > 0 {
 		n := min(len(leases), batch)
-		args := []any{now, b.Delay.Milliseconds(), b.Longest.Milliseconds()}
-		for i, l := range leases[:n] {
-			what, after := "-", int64(0)
-			if reports != nil {
-				after = reports[i].RetryAfter.Milliseconds()
-				switch {
-				case reports[i].Failed:
-					what = "failed"
-				case reports[i].Answered:
-					what = "ok"
-				}
+		what := bytes.Repeat([]byte{'-'}, n)
+		var asks []any
+		for i := range reports[:min(len(reports), n)] {
+			switch {
+			case reports[i].Failed:
+				what[i] = 'f'
+			case reports[i].Answered:
+				what[i] = 'o'
 			}
-			args = append(args, l.member(), what, after)
+			if ms := reports[i].RetryAfter.Milliseconds(); ms > 0 {
+				asks = append(asks, i+1, ms)
+			}
+		}
+		args := append([]any{now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks) / 2}, asks...)
+		for _, l := range leases[:n] {
+			args = append(args, l.member())
 		}
 		v, err := s.run(ctx, settleScript, []string{"owner", "leases", "times", "domains"}, args...)
 		if err != nil {
@@ -283,10 +287,7 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 		for _, x := range v.([]any) {
 			live = append(live, x.(int64) == 1)
 		}
-		leases = leases[n:]
-		if reports != nil {
-			reports = reports[n:]
-		}
+		leases, reports = leases[n:], reports[min(len(reports), n):]
 	}
 	return live, nil
 }

@@ -372,7 +372,7 @@ func (s *Shard) save(f *frozen, v *saved) error {
 		}
 	}
 	s.mu.Unlock()
-	_, err := s.visits.flush()
+	err := s.visits.flush()
 	// What became of an entry that was taken is only in the journal.
 	if err := errors.Join(err, s.journal.Sync()); err != nil {
 		return err

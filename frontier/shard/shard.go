@@ -714,18 +714,23 @@ func (s *Shard) Stats() Stats {
 	}
 }
 
-// Visits calls yield for each visit from the first at or after since on, in milliseconds, or from
-// number from on if that is later, until it returns false. It returns the number of the next.
+// Visits calls yield for each visit from the first on whose time in the index is at or after since,
+// in milliseconds, or from number from on if that is later, until it returns false. It returns the
+// number of the next. What is told is certain, so the number stays that of the visit. With a number
+// that no visit can have, the error is ErrPosition.
 func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
 	s.reading.RLock()
 	defer s.reading.RUnlock()
 	s.mu.Lock()
-	failed := s.failed
+	count, failed := s.visits.count, s.failed
 	s.mu.Unlock()
+	if failed == nil {
+		failed = s.Commit()
+	}
 	if failed != nil {
 		return from, failed
 	}
-	return s.visits.read(since, from, yield)
+	return s.visits.read(since, from, count, yield)
 }
 
 func (s *Shard) runs() []*run { return slices.Concat(s.waiting, s.rest, s.due) }

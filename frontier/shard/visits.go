@@ -15,8 +15,9 @@ import (
 
 // Visit is the outcome of a fetch.
 type Visit struct {
-	// Time is when the frontier got the outcome, in milliseconds since 1970. Times of a shard never
-	// decrease.
+	// Time is when the frontier got the outcome, or what was said of a visit that was imported, in
+	// milliseconds since 1970. The times of the index never decrease: that of an imported visit is
+	// at least that of the one before.
 	Time int64
 	// Queue and URL are those of the entry.
 	Queue, URL string
@@ -85,6 +86,9 @@ type visits struct {
 	pendingIndex []byte
 	failed       error // of writing pending
 }
+
+// ErrPosition means that there are fewer visits than those after which a reader wants to go on.
+var ErrPosition = errors.New("there are fewer visits than the reader has had")
 
 const (
 	visitsName  = "visits"
@@ -178,14 +182,14 @@ func (v *visits) add(visit *Visit) {
 	begin := len(v.pendingTexts)
 	v.pendingTexts = visit.append(v.pendingTexts)
 	record := v.pendingTexts[begin:]
-	e := codec.AppendU64(make([]byte, 0, indexElement), uint64(visit.Time))
+	v.last = max(v.last, visit.Time)
+	e := codec.AppendU64(make([]byte, 0, indexElement), uint64(v.last))
 	e = codec.AppendU64(e, uint64(v.textSize))
 	e = codec.AppendU32(e, uint32(len(record)))
 	e = codec.AppendCRC32C(codec.AppendU32(e, codec.CRC32C(record)))
 	v.pendingIndex = append(v.pendingIndex, e...)
 	v.textSize += int64(len(record))
 	v.count++
-	v.last = visit.Time
 }
 
 // flushMuch writes what is pending if that is much and nobody else does.
@@ -197,25 +201,24 @@ func (v *visits) flushMuch() error {
 		return nil
 	}
 	defer v.writing.Unlock()
-	_, err := v.write()
-	return err
+	return v.write()
 }
 
-// flush writes what is pending, and returns how many visits the files have.
-func (v *visits) flush() (count int64, err error) {
+// flush writes what is pending.
+func (v *visits) flush() error {
 	v.writing.Lock()
 	defer v.writing.Unlock()
 	return v.write()
 }
 
-func (v *visits) write() (count int64, err error) {
+func (v *visits) write() error {
 	v.mu.Lock()
 	texts, index := v.pendingTexts, v.pendingIndex
 	size, count, err := v.textSize, v.count, v.failed
 	v.pendingTexts, v.pendingIndex = nil, nil
 	v.mu.Unlock()
 	if len(index) == 0 || err != nil {
-		return count, err
+		return err
 	}
 	_, err = v.texts.WriteAt(texts, size-int64(len(texts)))
 	if err == nil {
@@ -226,14 +229,17 @@ func (v *visits) write() (count int64, err error) {
 		v.failed = err
 		v.mu.Unlock()
 	}
-	return count, err
+	return err
 }
 
-// read calls yield for each visit from the first at or after since on, or from number from on if
-// that is later, until it returns false. It returns the number of the next.
-func (v *visits) read(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
-	count, err := v.flush()
-	if err != nil {
+// read calls yield for each of the first count visits from the first whose time in the index is at
+// or after since on, or from number from on if that is later, until it returns false. It returns the
+// number of the next.
+func (v *visits) read(since, from, count int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+	if from > count {
+		return from, ErrPosition
+	}
+	if err := v.flush(); err != nil {
 		return from, err
 	}
 	var failed error
