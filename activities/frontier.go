@@ -31,19 +31,26 @@ func (c *Control) PlanSeed(ctx context.Context, spec feed.SeedSpec) (SeedPlan, e
 	})
 }
 
+// Seeded is the result of SeedFrontier. Sent counts the URLs that this step has sent.
+type Seeded struct {
+	feed.SeedProgress
+	Sent int64 `json:"sent"`
+}
+
 // SeedFrontier adds URLs of a version to a frontier, from a position on. Its heartbeats have the
 // position, from which the next attempt goes on.
-func (x *Index) SeedFrontier(ctx context.Context, spec feed.SeedSpec, version string, from feed.SeedProgress) (feed.SeedProgress, error) {
+func (x *Index) SeedFrontier(ctx context.Context, spec feed.SeedSpec, version string, from feed.SeedProgress) (Seeded, error) {
 	if err := x.check(spec.Lake); err != nil {
-		return feed.SeedProgress{}, err
+		return Seeded{}, err
 	}
 	again := activity.GetInfo(ctx).Attempt > 1
-	return resumed(ctx, x.Memory, from, func(ctx context.Context, from feed.SeedProgress, report func(feed.SeedProgress)) (feed.SeedProgress, error) {
+	out, err := resumed(ctx, x.Memory, from, func(ctx context.Context, from feed.SeedProgress, report func(feed.SeedProgress)) (feed.SeedProgress, error) {
 		if again {
 			from.Restarts++
 		}
 		return feed.Seed(ctx, x.Store, spec, version, from, report)
 	})
+	return Seeded{out, out.URLs - from.URLs}, err
 }
 
 // resumed runs a step that says how far it is, and begins where the attempt before was at its last
@@ -103,19 +110,26 @@ func (c *Control) PlanMigration(ctx context.Context, spec migrate.Spec) (migrate
 	})
 }
 
+// Migrated is the result of MigrateFrontier. Sent counts the rows that this step has sent.
+type Migrated struct {
+	migrate.Progress
+	Sent int64 `json:"sent"`
+}
+
 // MigrateFrontier sends rows of a database to a frontier, from a position on. Its heartbeats have
 // the position, from which the next attempt goes on.
-func (x *Index) MigrateFrontier(ctx context.Context, spec migrate.Spec, from migrate.Progress) (migrate.Progress, error) {
+func (x *Index) MigrateFrontier(ctx context.Context, spec migrate.Spec, from migrate.Progress) (Migrated, error) {
 	if err := x.check(spec.Lake); err != nil {
-		return migrate.Progress{}, err
+		return Migrated{}, err
 	}
 	again := activity.GetInfo(ctx).Attempt > 1
-	return resumed(ctx, x.Memory, from, func(ctx context.Context, from migrate.Progress, report func(migrate.Progress)) (migrate.Progress, error) {
+	out, err := resumed(ctx, x.Memory, from, func(ctx context.Context, from migrate.Progress, report func(migrate.Progress)) (migrate.Progress, error) {
 		if again {
 			from.Restarts++
 		}
 		return migrate.Migrate(ctx, spec, from, report)
 	})
+	return Migrated{out, out.Rows() - from.Rows()}, err
 }
 
 // VerifyMigration compares a database with a frontier.

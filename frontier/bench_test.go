@@ -92,6 +92,19 @@ func BenchmarkFrontier(b *testing.B) {
 		}
 		rate("added", add)
 		rate("known", add)
+		queries := make([]frontier.SeenQuery, 10_000)
+		rate("seen", func() int {
+			for _, batch := range batches {
+				for i := range batch {
+					queries[i].URL = batch[i].URL
+				}
+				answers, err := f.SeenAll(queries[:len(batch)])
+				if err != nil || !answers[0].Seen {
+					b.Fatal(answers[0], err)
+				}
+			}
+			return n
+		})
 		var claims []frontier.Claim
 		rate("claimed", func() int {
 			for len(claims) < n/2 {

@@ -60,6 +60,8 @@ type domains struct {
 	// excluded keys take no URLs; caps are those of keys that have their own.
 	excluded map[string]struct{}
 	caps     map[string]int64
+	// failing has the keys of which URLs failed since one was answered.
+	failing sync.Map
 	// blocked is until when keys are blocked, which may be over.
 	blocked map[string]int64
 	// hidden keys are excluded by the frontier's Exclusions, and something waits of them.
@@ -85,6 +87,9 @@ func (d *domains) set(key string, set coord.Settings) {
 	defer d.mu.Unlock()
 	delete(d.excluded, key)
 	delete(d.caps, key)
+	if set.Failures > 0 {
+		d.failing.Store(key, struct{}{})
+	}
 	delete(d.blocked, key)
 	if set.Excluded {
 		d.excluded[key] = struct{}{}
@@ -173,6 +178,30 @@ func (o *Outcome) report() coord.Report {
 	failed := o.Status == 429 || o.Status >= 500 || o.Status == 0 && !o.Final
 	return coord.Report{
 		Failed: failed, Answered: o.Status != 0 && !failed, RetryAfter: min(max(o.RetryAfter, 0), longestRetryAfter),
+	}
+}
+
+// reports says what the outcomes of leases say of their servers. That a server answers which did
+// not fail before is nothing to note.
+func (s *owned) reports(outcomes []Outcome, places []int, leases []coord.Lease) []coord.Report {
+	all := make([]coord.Report, len(leases))
+	for i, l := range leases {
+		all[i] = outcomes[places[i]].report()
+		if all[i].Failed {
+			s.domains.failing.Store(keyOf(l.Queue), struct{}{})
+		} else if all[i].Answered {
+			_, all[i].Answered = s.domains.failing.Load(keyOf(l.Queue))
+		}
+	}
+	return all
+}
+
+// reported forgets the failures that Redis does not count any more.
+func (s *owned) reported(all []coord.Report, leases []coord.Lease, live []bool) {
+	for i := range live {
+		if live[i] && all[i].Answered {
+			s.domains.failing.Delete(keyOf(leases[i].Queue))
+		}
 	}
 }
 

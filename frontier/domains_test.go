@@ -13,8 +13,8 @@ import (
 )
 
 // TestCrawlsShareADelay lets many clients of three crawls poll the same domains in simulated time.
-// No two claims of a domain are closer than its delay, whichever crawls they are of, no domain rests
-// longer while something waits, and each crawl gets its URLs.
+// No two claims of a domain are closer than its delay, whichever crawls they are of, no domain
+// rests longer while something waits, and each crawl gets its URLs.
 func TestCrawlsShareADelay(t *testing.T) {
 	c := newClock()
 	const delay, domains, each = 10 * time.Second, 12, 20

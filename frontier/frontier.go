@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,8 +49,10 @@ type Options struct {
 	QueueBy string
 	// MaxWaiting is how many URLs may wait in a queue whose key has no cap, 0 for any number.
 	MaxWaiting int64
-	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty for
-	// what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
+	// AlarmWaiting is how many URLs may wait in a queue before the log names it, 0 for any number.
+	AlarmWaiting int64
+	// RobotsAgent is the product token by which Crawl-delay is read from robots.txt files, empty
+	// for what they ask of all crawlers. MaxRobotsDelay bounds what they ask for; 0 ignores it.
 	RobotsAgent    string
 	MaxRobotsDelay time.Duration
 	// Exclusions, if it is set, returns what must not be fetched, the same value as before if that
@@ -205,30 +207,30 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 			continue
 		}
 		s := f.shardOf(keyOf(e.Queue))
+		if entries[s] == nil {
+			some := len(urls)/f.o.Shards + len(urls)/f.o.Shards/4 + 1 // mostly enough
+			entries[s], places[s] = make([]shard.Entry, 0, some), make([]int, 0, some)
+		}
 		entries[s] = append(entries[s], e)
 		places[s] = append(places[s], i)
 	}
-	var errs []error
-	for s, part := range entries {
-		if len(part) == 0 {
-			continue
-		}
-		statuses, err := f.add(ctx, s, part)
+	err = eachShard(places, func(s int) error {
+		statuses, err := f.add(ctx, s, entries[s])
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
 			}
-			continue
+			return nil
 		}
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return err
 		}
 		for i, status := range statuses {
 			results[places[s][i]] = addResult(status)
 		}
-	}
-	return results, errors.Join(errs...)
+		return nil
+	})
+	return results, err
 }
 
 // entry makes an entry of a URL that is not excluded, or says why there is none.
@@ -268,7 +270,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 		return e, "metadata_too_long"
 	}
 	for _, name := range []string{crawl, key} {
-		if slices.Contains([]byte(name), 0) {
+		if strings.IndexByte(name, 0) >= 0 {
 			return e, "name"
 		}
 	}
@@ -561,21 +563,17 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 			leases[number] = append(leases[number], l)
 		}
 	}
-	var errs []error
-	for number := range places {
-		if len(places[number]) == 0 {
-			continue
-		}
+	err := eachShard(places, func(number int) error {
 		err := f.settle(ctx, number, outcomes, places[number], leases[number], results)
-		if elsewhere(err) {
-			for _, i := range places[number] {
-				results[i] = SettleResult{Elsewhere, f.owner(number)}
-			}
-			continue
+		if !elsewhere(err) {
+			return err
 		}
-		errs = append(errs, err)
-	}
-	return results, errors.Join(errs...)
+		for _, i := range places[number] {
+			results[i] = SettleResult{Elsewhere, f.owner(number)}
+		}
+		return nil
+	})
+	return results, err
 }
 
 func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, places []int, leases []coord.Lease, results []SettleResult) error {
@@ -586,15 +584,13 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	reports := make([]coord.Report, len(leases))
-	for i := range reports {
-		reports[i] = outcomes[places[i]].report()
-	}
+	reports := s.reports(outcomes, places, leases)
 	live, err := s.coord.Settle(ctx, now, leases, reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
 		return err
 	}
+	s.reported(reports, leases, live)
 	var woken []string
 	for i, l := range leases {
 		if !live[i] {

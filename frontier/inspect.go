@@ -68,9 +68,10 @@ type Visit struct {
 const visitsAtOnce = 1000
 
 // Visited calls yield for up to limit visits of this process' shards since a time and until
-// another, of each shard in the order of time. It returns a cursor for those that follow; with an
-// empty cursor it begins with the first.
-func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit)) (next string, err error) {
+// another, of each shard in the order in which they came, until it returns false. That is the order
+// of their times but for imported ones. It returns a cursor for those that follow; with an empty
+// cursor it begins with the first. A yield that takes its time stops nobody else.
+func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit) bool) (next string, err error) {
 	at := make([]int64, f.o.Shards)
 	if cursor != "" {
 		d := codec.NewDecoder([]byte(cursor), "cursor", "positions")
@@ -89,38 +90,20 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 	if !until.IsZero() {
 		end = until.UnixMilli()
 	}
-	for number := range f.o.Shards {
-		if limit == 0 {
-			break
-		}
-		s, release, err := f.use(number)
-		if errors.Is(err, ErrElsewhere) {
-			continue
-		}
+	batch := make([]Visit, 0, min(limit, visitsAtOnce))
+	left := true
+	for number := 0; number < f.o.Shards && limit > 0 && left; {
+		var more bool
+		batch, more, err = f.visitsOf(number, from, end, &at[number], batch[:0], min(limit, visitsAtOnce))
 		if err != nil {
 			return "", err
 		}
-		for more := true; more && err == nil; {
-			more = false
-			n := 0
-			at[number], err = s.files.Visits(from, at[number], func(_ int64, v shard.Visit) bool {
-				if limit == 0 || v.Time >= end {
-					return false
-				}
-				if n == visitsAtOnce {
-					more = true
-					return false
-				}
-				crawl, key, _ := strings.Cut(v.Queue, "\x00")
-				yield(Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, v.Depth})
-				limit--
-				n++
-				return true
-			})
+		for i := 0; i < len(batch) && left; i++ {
+			left = yield(batch[i])
 		}
-		release()
-		if err != nil {
-			return "", err
+		limit -= len(batch)
+		if !more {
+			number++
 		}
 	}
 	var b []byte
@@ -128,6 +111,36 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 		b = codec.AppendUvarint(b, uint64(n))
 	}
 	return string(b), nil
+}
+
+// visitsOf appends up to n visits of a shard to batch, and moves the position behind them. More
+// says that there may be others.
+func (f *Frontier) visitsOf(number int, from, end int64, at *int64, batch []Visit, n int) (all []Visit, more bool, err error) {
+	s, release, err := f.use(number)
+	if errors.Is(err, ErrElsewhere) {
+		return batch, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	looked := 0
+	*at, err = s.files.Visits(from, *at, func(_ int64, v shard.Visit) bool {
+		if more = len(batch) == n || looked == visitsAtOnce; more {
+			return false
+		}
+		looked++
+		if v.Time < from || v.Time >= end { // imported visits are not in the order of their times
+			return true
+		}
+		crawl, key, _ := strings.Cut(v.Queue, "\x00")
+		batch = append(batch, Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, v.Depth})
+		return true
+	})
+	if errors.Is(err, shard.ErrPosition) {
+		err = ErrCursor
+	}
+	return batch, more, err
 }
 
 // Stats counts what the shards of this process have.

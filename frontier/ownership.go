@@ -38,6 +38,9 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	f.stop = stop
 	f.loop(run, o.Own/3, f.claimShards)
 	f.loop(run, time.Second, f.tick)
+	if o.AlarmWaiting > 0 {
+		f.loop(run, largestEvery, f.warnOfLarge)
+	}
 	if o.Exclusions != nil {
 		f.loop(run, o.Refresh, f.readExclusions)
 	}
@@ -103,7 +106,8 @@ func (f *Frontier) claimShards(ctx context.Context) (err error) {
 		share = (f.o.Shards + processes - 1) / processes
 	}
 	incarnation, asked := f.coord.Incarnation(ctx)
-	if err = errors.Join(err, asked); asked == nil {
+	err = errors.Join(err, f.away(asked))
+	if asked == nil {
 		if f.incarnation != "" && f.incarnation != incarnation {
 			for _, s := range f.all() {
 				s.doubtful.Store(true)
@@ -120,14 +124,24 @@ func (f *Frontier) claimShards(ctx context.Context) (err error) {
 			f.o.Log.Info("giving a shard to another process", "shard", n)
 			err = errors.Join(err, f.drop(s), s.coord.Disown(ctx))
 		case s != nil || have < share:
-			err = errors.Join(err, f.claimShard(ctx, n, s))
+			err = errors.Join(err, f.away(f.claimShard(ctx, n, s)))
 		default:
 			owner, asked := f.coord.Owner(ctx, n)
-			err = errors.Join(err, asked)
+			err = errors.Join(err, f.away(asked))
 			f.setOwner(n, owner)
 		}
 	}
 	return err
+}
+
+// away logs an error of Redis, and returns any other: of a cluster one node may be away while the
+// others answer.
+func (f *Frontier) away(err error) error {
+	if !errors.Is(err, coord.ErrRedis) {
+		return err
+	}
+	f.o.Log.Error(err.Error())
+	return nil
 }
 
 func (f *Frontier) setOwner(n int, owner string) {
@@ -296,8 +310,8 @@ func (f *Frontier) shardOf(key string) int {
 	return int(binary.LittleEndian.Uint32(id[12:]) % uint32(f.o.Shards))
 }
 
-// Owner returns the name of the process that owns the shard of a key, "" if this one does or none is
-// known.
+// Owner returns the name of the process that owns the shard of a key, "" if this one does or none
+// is known.
 func (f *Frontier) Owner(key string) string { return f.owner(f.shardOf(key)) }
 
 func (f *Frontier) owner(number int) string {

@@ -40,8 +40,11 @@ type RobotsFile struct {
 	Delay time.Duration
 }
 
+// robotsName is the file of a shard that has its robots.txt files.
+const robotsName = "robots"
+
 func (s *owned) openRobots(dir string, o Options) error {
-	store, damaged, err := robotstore.Open(filepath.Join(dir, "robots"), o.Shard.Sync)
+	store, damaged, err := robotstore.Open(filepath.Join(dir, robotsName), o.Shard.Sync)
 	if err != nil {
 		return err
 	}
@@ -132,8 +135,8 @@ func (f *Frontier) robotsDelays(files []robotstore.File, now int64) []coord.Robo
 	return all
 }
 
-// Robots returns the robots.txt of a host of a key. It is false if the frontier has none that holds.
-// The error is ErrURL for what is no host.
+// Robots returns the robots.txt of a host of a key. It is false if the frontier has none that
+// holds. The error is ErrURL for what is no host.
 func (f *Frontier) Robots(key, host string) (r RobotsFile, ok bool, err error) {
 	host, err = f.robotsHost(cmp.Or(host, key))
 	if err != nil {

@@ -120,7 +120,7 @@ func (f *Frontier) snapshotOf(ctx context.Context, number int, dir string) (link
 		return nil, nil, 0, err
 	}
 	defer release()
-	linked, err = s.files.Snapshot(dir, func(link func() error) error {
+	linked, err = s.files.Snapshot(dir, []string{robotsName}, func(link func() error) error {
 		closed := time.Now()
 		s.gate.Lock()
 		defer s.gate.Unlock()
@@ -139,7 +139,18 @@ func (f *Frontier) snapshotOf(ctx context.Context, number int, dir string) (link
 		}
 		return err
 	})
-	return linked, redis, rested, err
+	if err != nil {
+		return nil, nil, rested, err
+	}
+	robots := filepath.Join(dir, robotsName)
+	if err := s.robots.Copy(robots); err != nil {
+		return nil, nil, rested, err
+	}
+	info, err := os.Stat(robots)
+	if err != nil {
+		return nil, nil, rested, err
+	}
+	return append(linked, shard.Linked{Name: robotsName, Size: info.Size()}), redis, rested, nil
 }
 
 // OpenSnapshot returns the files of a snapshot, of whichever process of this frontier has made it.

@@ -93,11 +93,11 @@ func CrawlSeedWorkflow(ctx workflow.Context, in CrawlSeedInput) (*CrawlSeedResul
 			next.Resume = state
 			return nil, workflow.NewContinueAsNewError(ctx, CrawlSeedWorkflow, next)
 		}
-		var at feed.SeedProgress
+		var at activities.Seeded
 		if err := s.run(ctx, activities.PoolIndex, &at, (*activities.Index)(nil).SeedFrontier, in.SeedSpec, state.Plan.Version, state.At); err != nil {
 			return nil, err
 		}
-		state.At, p.Progress = at, at
+		state.At, p.Progress = at.SeedProgress, at.SeedProgress
 	}
 	p.Stage = StageDone
 	return &CrawlSeedResult{state.Plan.Version, state.At}, nil

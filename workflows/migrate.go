@@ -97,11 +97,11 @@ func FrontierMigrateWorkflow(ctx workflow.Context, in FrontierMigrateInput) (*Fr
 			next.Resume = state
 			return nil, workflow.NewContinueAsNewError(ctx, FrontierMigrateWorkflow, next)
 		}
-		var at migrate.Progress
+		var at activities.Migrated
 		if err := s.run(ctx, activities.PoolIndex, &at, (*activities.Index)(nil).MigrateFrontier, in.Spec, state.At); err != nil {
 			return nil, err
 		}
-		state.At, p.Progress = at, at
+		state.At, p.Progress = at.Progress, at.Progress
 	}
 	p.Stage = StageDone
 	return &FrontierMigrateResult{Progress: state.At}, nil

@@ -155,7 +155,9 @@ func Connect(ctx context.Context, t Target, program string) (*pgx.Conn, error) {
 }
 
 // connect is Connect for an export.
-func connect(ctx context.Context, t Target) (*pgx.Conn, error) { return Connect(ctx, t, "urlake export") }
+func connect(ctx context.Context, t Target) (*pgx.Conn, error) {
+	return Connect(ctx, t, "urlake export")
+}
 
 // closing bounds how long a connection that is no longer needed is waited for.
 const closing = 5 * time.Second

@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -29,6 +31,8 @@ const (
 	// batchLines and batchBytes bound the lines that are handled at once.
 	batchLines = 10_000
 	batchBytes = 8 << 20
+	// linesAtOnce is how much memory for lines is taken at once.
+	linesAtOnce = 64 << 10
 	// maxClaims bounds the URLs of an answer, maxWait how long a claim waits for the first.
 	maxClaims = 10_000
 	maxWait   = time.Minute
@@ -40,6 +44,7 @@ type Handler struct {
 	log     *slog.Logger
 	mux     *http.ServeMux
 	client  *http.Client
+	streams *http.Client // for answers that take as long as a client reads them
 	metrics *metrics
 	timed   http.Handler
 	// stopping ends the waits of claims.
@@ -49,7 +54,7 @@ type Handler struct {
 
 // New returns the handler of a frontier.
 func New(f *frontier.Frontier, log *slog.Logger) *Handler {
-	h := &Handler{f: f, log: log, mux: http.NewServeMux(), client: &http.Client{Timeout: peerTimeout}, metrics: newMetrics(f)}
+	h := &Handler{f: f, log: log, mux: http.NewServeMux(), client: &http.Client{Timeout: peerTimeout}, streams: streams(), metrics: newMetrics(f)}
 	h.timed = h.metrics.timed(h.mux)
 	h.stopping, h.stop = context.WithCancel(context.Background())
 	h.mux.HandleFunc("POST /v1/urls", h.urls)
@@ -58,11 +63,14 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("POST /v1/leases:extend", h.extend)
 	h.mux.HandleFunc("POST /v1/leases:release", h.release)
 	h.mux.HandleFunc("GET /v1/seen", h.seen)
+	h.mux.HandleFunc("POST /v1/seen", h.seenAll)
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
+	h.mux.HandleFunc("POST /v1/visits", h.importVisits)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
+	h.mux.HandleFunc("GET /v1/openapi.yaml", h.openAPI)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
 	h.snapshotRoutes()
@@ -72,7 +80,17 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 // Stop ends the waits of claims, now and from now on, so that the server can end.
 func (h *Handler) Stop() { h.stop() }
 
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.timed.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	r.Body = &movingBody{r.Body, control, moveTime}
+	h.timed.ServeHTTP(&movingWriter{w, control, moveTime}, r)
+}
+
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
 
 // problem answers with a problem document (RFC 9457).
 func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
@@ -81,11 +99,7 @@ func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	_ = json.MarshalWrite(w, struct {
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{http.StatusText(status), status, detail})
+	_ = json.MarshalWrite(w, problem{http.StatusText(status), status, detail})
 	_, _ = io.WriteString(w, "\n")
 }
 
@@ -123,22 +137,45 @@ type lineResult struct {
 	Reason string `json:"reason,omitzero"`
 }
 
-// lines calls do with batches of the request's lines, and writes a result for each line. An error
+// lines is linesOf for lines that become something, which is counted.
+func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]lineResult, error)) {
+	linesOf(h, w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
+		results, err := do(ctx, lines)
+		h.metrics.count(results)
+		return results, err
+	})
+}
+
+// writers are buffers of answers, which are large for most.
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 64<<10) }}
+
+// linesOf calls do with batches of the request's lines, and writes a result for each line. An error
 // of the first batch is a problem; after that the answer is cut off, which is seen as a line that
 // does not end the stream.
-func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]lineResult, error)) {
+func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]R, error)) {
 	in := bufio.NewScanner(r.Body)
 	in.Buffer(nil, maxLine)
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	started := false
-	out := bufio.NewWriterSize(w, 64<<10)
+	out := writers.Get().(*bufio.Writer)
+	out.Reset(w)
+	defer func() {
+		out.Reset(nil)
+		writers.Put(out)
+	}()
 	var batch [][]byte
+	var lines []byte // whose bytes the batch has
+	atOnce := linesAtOnce
+	if r.ContentLength >= 0 {
+		atOnce = int(min(r.ContentLength, linesAtOnce))
+	}
 	size := 0
 	flush := func() bool {
 		results, err := do(r.Context(), batch)
 		batch, size = batch[:0], 0
 		if err != nil {
 			if !started {
+				w.Header().Set("Connection", "close") // the rest of the body is not read
 				h.failed(w, err)
 				return false
 			}
@@ -149,16 +186,18 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			started = true
 		}
-		h.metrics.count(results)
 		for _, res := range results {
-			_ = json.MarshalWrite(out, res)
-			_ = out.WriteByte('\n')
+			_, _ = out.Write(res.appendTo(out.AvailableBuffer()))
 		}
 		return true
 	}
 	for in.Scan() {
 		if line := bytes.TrimSpace(in.Bytes()); len(line) > 0 {
-			batch = append(batch, bytes.Clone(line))
+			if len(line) > cap(lines)-len(lines) {
+				lines = make([]byte, 0, max(len(line), atOnce))
+			}
+			lines = append(lines, line...)
+			batch = append(batch, lines[len(lines)-len(line):])
 			size += len(line)
 		}
 		if (len(batch) >= batchLines || size >= batchBytes) && !flush() {
@@ -173,6 +212,7 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 		if started {
 			panic(http.ErrAbortHandler)
 		}
+		w.Header().Set("Connection", "close") // the rest of the body is not read
 		h.problem(w, http.StatusBadRequest, detail+"; nothing of this request was done")
 		return
 	}
@@ -188,7 +228,7 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var u urlLine
-			if err := json.Unmarshal(line, &u, json.RejectUnknownMembers(true)); err != nil {
+			if err := u.parse(line); err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
@@ -273,6 +313,18 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 	for {
 		wait := time.Until(end)
 		others := h.others(r)
+		// Each process comes first equally often. Otherwise the domains of others would get nothing
+		// while this one has enough.
+		rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+		if len(others) > 0 && rand.IntN(len(others)+1) > 0 {
+			if first := h.claimsOf(r, others[0], q, q.Max); len(first) > 0 {
+				h.metrics.lines.WithLabelValues("claimed").Add(float64(len(first)))
+				answer(w, claimsAnswer{first})
+				return
+			}
+			others = others[1:]
+			wait = min(wait, peerInterval)
+		}
 		if len(others) > 0 {
 			wait = min(wait, peerInterval)
 		}
@@ -322,7 +374,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var o resultLine
-			if err := json.Unmarshal(line, &o, json.RejectUnknownMembers(true)); err != nil {
+			if err := o.parse(line); err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
@@ -349,9 +401,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) extend(w http.ResponseWriter, r *http.Request) {
-	var q struct {
-		Leases []string `json:"leases"`
-	}
+	var q leasesRequest
 	if !h.body(w, r, &q) {
 		return
 	}
@@ -438,10 +488,12 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriterSize(w, 64<<10)
 	n := 0
-	next, err := h.f.Visited(since, until, string(cursor), limit, func(v frontier.Visit) {
+	var left error // the client has left, or does not read
+	next, err := h.f.Visited(since, until, string(cursor), limit, func(v frontier.Visit) bool {
 		n++
-		_ = json.MarshalWrite(out, visit{v.URL, v.Crawl, v.Key, v.Time, v.Status, v.Error, v.Content, v.Redirect, v.Depth})
-		_ = out.WriteByte('\n')
+		line := visit{v.URL, v.Crawl, v.Key, v.Time, v.Status, v.Error, v.Content, v.Redirect, v.Depth}
+		left = errors.Join(json.MarshalWrite(out, line), out.WriteByte('\n'))
+		return left == nil
 	})
 	if errors.Is(err, frontier.ErrCursor) {
 		h.problem(w, http.StatusBadRequest, err.Error())
@@ -449,9 +501,12 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 	}
 	end := visitsEnd{base64.RawURLEncoding.EncodeToString([]byte(next))}
 	for _, other := range h.others(r) {
-		if err == nil && n < limit {
+		if err == nil && left == nil && n < limit {
 			err = h.visitsOf(r, other, &end.Cursor, limit, &n, out)
 		}
+	}
+	if left != nil || r.Context().Err() != nil {
+		panic(http.ErrAbortHandler)
 	}
 	if err != nil {
 		if out.Buffered() == 0 {
@@ -480,12 +535,16 @@ func parseTime(s string) (time.Time, error) {
 
 func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) {
 	s := h.f.Stats()
-	answer(w, struct {
-		Shards  int   `json:"shards"`
-		Domains int64 `json:"domains"`
-		Waiting int64 `json:"waiting"`
-		Later   int64 `json:"later"`
-		Leased  int64 `json:"leased"`
-		Visited int64 `json:"visited"`
-	}{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits})
+	answer(w, statsAnswer{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits, h.largest()})
+}
+
+type statsAnswer struct {
+	Shards  int   `json:"shards"`
+	Domains int64 `json:"domains"`
+	Waiting int64 `json:"waiting"`
+	Later   int64 `json:"later"`
+	Leased  int64 `json:"leased"`
+	Visited int64 `json:"visited"`
+	// Largest are the queues in which the most URLs wait.
+	Largest []sizeAnswer `json:"largest"`
 }

@@ -32,7 +32,8 @@ type domainAnswer struct {
 	Failures     int       `json:"failures"`
 	BlockedUntil time.Time `json:"blocked_until,omitzero"`
 	NextTime     time.Time `json:"next_time,omitzero"`
-	// Robots are up to a hundred of the robots.txt files that the frontier has, without their texts.
+	// Robots are up to a hundred of the robots.txt files that the frontier has, without their
+	// texts.
 	Robots []robotsAnswer `json:"robots,omitempty"`
 }
 

@@ -31,7 +31,7 @@ func newMetrics(f *frontier.Frontier) *metrics {
 		}, []string{"result"}),
 	}
 	m.registry.MustRegister(m.requests, m.lines, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		statsCollector{f})
+		statsCollector{f}, domainsCollector{f})
 	return m
 }
 

@@ -103,9 +103,7 @@ func (h *Handler) forwardLeases(r *http.Request, away peers, leases []string, al
 		if name == "" || r.Header.Get(forwarded) != "" {
 			return frontier.ErrElsewhere
 		}
-		q := struct {
-			Leases []string `json:"leases"`
-		}{}
+		var q leasesRequest
 		for _, i := range places {
 			q.Leases = append(q.Leases, leases[i])
 		}
@@ -159,7 +157,7 @@ func (h *Handler) visitsOf(r *http.Request, name string, cursor *string, limit i
 		return err
 	}
 	req.Header.Set(forwarded, "1")
-	res, err := h.client.Do(req)
+	res, err := h.streams.Do(req)
 	if err != nil {
 		return errors.Join(frontier.ErrElsewhere, err)
 	}
@@ -168,7 +166,7 @@ func (h *Handler) visitsOf(r *http.Request, name string, cursor *string, limit i
 		return fmt.Errorf("%s%s: %s", base(name), r.URL.Path, res.Status)
 	}
 	in := bufio.NewScanner(res.Body)
-	in.Buffer(nil, 1<<20)
+	in.Buffer(nil, maxVisitLine)
 	for in.Scan() {
 		var end visitsEnd
 		if err := json.Unmarshal(in.Bytes(), &end); err != nil {
@@ -180,7 +178,9 @@ func (h *Handler) visitsOf(r *http.Request, name string, cursor *string, limit i
 		}
 		*n++
 		_, _ = out.Write(in.Bytes())
-		_ = out.WriteByte('\n')
+		if err := out.WriteByte('\n'); err != nil {
+			return err
+		}
 	}
 	return errors.Join(fmt.Errorf("%s%s: the list has no end", base(name), r.URL.Path), in.Err())
 }

@@ -69,8 +69,8 @@ type Visit struct {
 }
 
 // maxPage bounds the bytes of a page of visits. A page that is larger is asked for again with fewer
-// visits, since a page counts only as a whole.
-const maxPage = 64 << 20
+// visits, since a page counts only as a whole. Tests make it smaller.
+var maxPage = 64 << 20
 
 // errPage means that a page is larger than maxPage.
 var errPage = errors.New("the page is too large")
@@ -80,8 +80,7 @@ var errPage = errors.New("the page is too large")
 type VisitPage struct {
 	Lines  []byte
 	Visits int
-	// Last is the time of the last visit.
-	Next string
+	Next   string
 }
 
 // Visited returns up to limit visits after a cursor, in the order in which the frontier got them.

@@ -6,41 +6,53 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// The load of the benchmarks: URLAKE_BENCH_URLS URLs, by default 400,000, of a twentieth as many
-// domains, in batches; then workers that claim and report until a quarter was fetched.
-const (
-	benchBatch   = 10_000
-	benchAdders  = 2
-	benchWorkers = 500
-	benchClaims  = 20
+// The load of the benchmarks, of which the environment changes the size.
+var (
+	// benchURLs are added, of benchDomains domains, in batches of benchBatch.
+	benchURLs    = benchEnv("URLAKE_BENCH_URLS", 400_000)
+	benchDomains = benchEnv("URLAKE_BENCH_DOMAINS", 20_000)
+	// benchRate are the URLs a second that benchWorkers workers claim, benchClaims at a time, at
+	// a fixed rate for benchSeconds in each phase.
+	benchRate    = benchEnv("URLAKE_BENCH_RATE", 10_000)
+	benchWorkers = benchEnv("URLAKE_BENCH_WORKERS", 500)
+	benchSeconds = benchEnv("URLAKE_BENCH_SECONDS", 3)
+	benchClaims  = benchEnv("URLAKE_BENCH_CLAIMS", 20)
+	benchAdders  = benchEnv("URLAKE_BENCH_ADDERS", 2)
 )
 
-func benchURLs(b *testing.B) int {
-	n := 400_000
-	if s := os.Getenv("URLAKE_BENCH_URLS"); s != "" {
+const benchBatch = 10_000
+
+func benchEnv(name string, n int) int {
+	if s := os.Getenv(name); s != "" {
 		var err error
 		if n, err = strconv.Atoi(s); err != nil {
-			b.Fatal(err)
+			panic(name + ": " + err.Error())
 		}
 	}
 	return n
@@ -53,90 +65,390 @@ type queueUnderTest interface {
 	// claim claims up to n URLs, of as many domains.
 	claim(ctx context.Context, n int) (leases []string, err error)
 	settle(ctx context.Context, leases []string) error
+	// seen returns how many of some URLs were added before.
+	seen(ctx context.Context, urls []string) (int, error)
 }
 
-// measure puts the load on a queue, and reports URLs a second, and what claims took.
-func measure(b *testing.B, q queueUnderTest, n int) {
-	ctx := b.Context()
-	batches := make(chan []string, benchAdders)
+// bench is a run of a benchmark.
+type bench struct {
+	*testing.B
+	q queueUnderTest
+	// next is the number of the next URL.
+	next atomic.Int64
+	// leases have been claimed and not been reported.
+	mu     sync.Mutex
+	leases []string
+	rows   [][2]string
+	// processes are those of which the time is reported, and used is what they had used before.
+	processes []process
+	used      []time.Duration
+}
+
+type process struct {
+	name string
+	pid  int
+}
+
+// cpu is how much time of processors a process has used.
+func cpu(pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	ticks := 0
+	for _, f := range fields[11:13] {
+		n, _ := strconv.Atoi(f)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// begin begins a phase.
+func (b *bench) begin() time.Time {
+	b.used = b.used[:0]
+	for _, p := range b.processes {
+		b.used = append(b.used, cpu(p.pid))
+	}
+	return time.Now()
+}
+
+func (b *bench) row(name, format string, args ...any) {
+	b.rows = append(b.rows, [2]string{name, fmt.Sprintf(format, args...)})
+}
+
+func (b *bench) rate(name string, count int, since time.Time) {
+	v := float64(count) / time.Since(since).Seconds()
+	b.ReportMetric(v, name+"/s")
+	text := ""
+	for i, p := range b.processes {
+		text += fmt.Sprintf("; %s %.1f µs each", p.name, float64((cpu(p.pid)-b.used[i]).Microseconds())/float64(count))
+	}
+	b.row(name+" a second", "%.0f%s", v, text)
+}
+
+func (b *bench) fail(err error) {
+	if err != nil && b.Context().Err() == nil {
+		b.Error(err)
+	}
+}
+
+// benchURL is the nth URL. Domains are of any size, and those of one batch are of many.
+func benchURL(n int64) string {
+	rng := rand.New(rand.NewPCG(uint64(n), 1))
+	return fmt.Sprintf("https://site%d.example/path/to/page-%d.html", rng.IntN(benchDomains), n)
+}
+
+// batches calls yield with n URLs, so that making them is not measured.
+func (b *bench) batches(n int, do func(urls []string)) {
+	batches := make(chan []string, 2*benchAdders)
 	go func() {
 		defer close(batches)
-		rng := rand.New(rand.NewPCG(1, 1))
-		for i := 0; i < n; {
-			var batch []string
-			for range min(benchBatch, n-i) {
-				batch = append(batch, fmt.Sprintf("https://site%d.example/path/to/page-%d.html", rng.IntN(n/20), i))
-				i++
+		for n > 0 {
+			batch := make([]string, min(benchBatch, n))
+			first := b.next.Add(int64(len(batch))) - int64(len(batch))
+			for i := range batch {
+				batch[i] = benchURL(first + int64(i))
 			}
+			n -= len(batch)
 			batches <- batch
 		}
 	}()
-	rate := func(name string, count int, since time.Time) {
-		b.ReportMetric(float64(count)/time.Since(since).Seconds(), name+"/s")
-	}
-	fail := func(err error) {
-		if err != nil && ctx.Err() == nil {
-			b.Error(err)
-		}
-	}
-	started := time.Now()
 	var adders sync.WaitGroup
-	var added atomic.Int64
 	for range benchAdders {
 		adders.Go(func() {
 			for batch := range batches {
-				got, err := q.add(ctx, batch)
-				fail(err)
-				added.Add(int64(got))
+				do(batch)
 			}
 		})
 	}
 	adders.Wait()
-	rate("added", n, started)
+}
+
+// insert adds n new URLs.
+func (b *bench) insert(name string, n int) {
+	started := b.begin()
+	var added atomic.Int64
+	b.batches(n, func(urls []string) {
+		got, err := b.q.add(b.Context(), urls)
+		b.fail(err)
+		added.Add(int64(got))
+	})
+	b.rate(name, n, started)
 	if added.Load() != int64(n) {
 		b.Errorf("%d of %d URLs were added", added.Load(), n)
 	}
-	started = time.Now()
+}
+
+// seen asks for n URLs, of which half were added.
+func (b *bench) seen(name string, n int) {
+	known := b.next.Load() - int64(n/2)
+	began := b.next.Swap(known)
+	started := b.begin()
+	var seen atomic.Int64
+	b.batches(n, func(urls []string) {
+		got, err := b.q.seen(b.Context(), urls)
+		b.fail(err)
+		seen.Add(int64(got))
+	})
+	b.next.Store(began)
+	b.rate(name, n, started)
+	if seen.Load() != int64(n/2) {
+		b.Errorf("%d of %d URLs are known", seen.Load(), n/2)
+	}
+}
+
+// percentiles reports times.
+func (b *bench) percentiles(name string, took []time.Duration) {
+	if len(took) == 0 {
+		b.Errorf("%s: nothing was measured", name)
+		return
+	}
+	slices.Sort(took)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	p50, p99, most := ms(took[len(took)/2]), ms(took[len(took)*99/100]), ms(took[len(took)-1])
+	b.ReportMetric(p50, name+"-p50-ms")
+	b.ReportMetric(p99, name+"-p99-ms")
+	b.row(name+" p50, p99, max", "%.2f, %.2f, %.1f ms", p50, p99, most)
+}
+
+// claimAtRate claims at a fixed rate, whatever the answers take: a worker sends a request when it
+// is due, and the time of an answer is from then on, also if all workers were busy. It goes on
+// until done, and reports leases in between if settle says so.
+func (b *bench) claimAtRate(name string, done <-chan struct{}, settle bool) {
+	every := time.Second * time.Duration(benchClaims) / time.Duration(benchRate)
+	started := b.begin()
+	var turn, claimed atomic.Int64
 	var workers sync.WaitGroup
-	var claimed atomic.Int64
-	took := make([][]time.Duration, benchWorkers)
+	all := make([][]time.Duration, benchWorkers)
 	for w := range benchWorkers {
 		workers.Go(func() {
-			for claimed.Load() < int64(n/4) && !b.Failed() {
-				asked := time.Now()
-				leases, err := q.claim(ctx, benchClaims)
-				fail(err)
-				took[w] = append(took[w], time.Since(asked))
+			for !b.Failed() {
+				due := started.Add(time.Duration(turn.Add(1)) * every)
+				select {
+				case <-done:
+					return
+				case <-time.After(time.Until(due)):
+				}
+				leases, err := b.q.claim(b.Context(), benchClaims)
+				b.fail(err)
+				all[w] = append(all[w], time.Since(due))
 				claimed.Add(int64(len(leases)))
-				fail(q.settle(ctx, leases))
+				if settle {
+					b.fail(b.q.settle(b.Context(), leases))
+					continue
+				}
+				b.mu.Lock()
+				b.leases = append(b.leases, leases...)
+				b.mu.Unlock()
 			}
 		})
 	}
 	workers.Wait()
-	rate("claimed", int(claimed.Load()), started)
-	all := slices.Sorted(func(yield func(time.Duration) bool) {
-		for _, ds := range took {
-			for _, d := range ds {
-				if !yield(d) {
-					return
-				}
+	b.rate(name, int(claimed.Load()), started)
+	b.percentiles(name, slices.Concat(all...))
+}
+
+func after(d time.Duration) <-chan struct{} {
+	done := make(chan struct{})
+	time.AfterFunc(d, func() { close(done) })
+	return done
+}
+
+// claimAll lets all workers claim and report one after the other, as fast as they are answered.
+func (b *bench) claimAll(name string, n int) {
+	started := b.begin()
+	var workers sync.WaitGroup
+	var claimed atomic.Int64
+	all := make([][]time.Duration, benchWorkers)
+	for w := range benchWorkers {
+		workers.Go(func() {
+			for claimed.Load() < int64(n) && !b.Failed() {
+				asked := time.Now()
+				leases, err := b.q.claim(b.Context(), benchClaims)
+				b.fail(err)
+				all[w] = append(all[w], time.Since(asked))
+				claimed.Add(int64(len(leases)))
+				b.fail(b.q.settle(b.Context(), leases))
 			}
-		}
-	})
-	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "claim-p50-ms")
-	b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "claim-p99-ms")
+		})
+	}
+	workers.Wait()
+	b.rate(name, int(claimed.Load()), started)
+	b.percentiles(name, slices.Concat(all...))
+}
+
+// settleAll reports all leases, in batches.
+func (b *bench) settleAll(name string) {
+	started := b.begin()
+	var reporters sync.WaitGroup
+	batches := slices.Collect(slices.Chunk(b.leases, benchBatch))
+	var next atomic.Int64
+	for range benchAdders {
+		reporters.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(batches)); i = next.Add(1) - 1 {
+				b.fail(b.q.settle(b.Context(), batches[i]))
+			}
+		})
+	}
+	reporters.Wait()
+	b.rate(name, len(b.leases), started)
+	b.leases = nil
+}
+
+// run puts the load on a queue. Memory is called when the URLs are there, and under is called while
+// URLs are added and claimed at the end; it may be nil.
+func (b *bench) run(memory, under func()) {
+	seconds := time.Duration(benchSeconds) * time.Second
+	b.insert("added", benchURLs)
+	memory()
+	b.claimAtRate("claims-at-rate", after(seconds), false)
+	b.settleAll("reported")
+	b.claimAll("claimed-and-reported", benchURLs/8)
+	b.seen("seen", min(benchURLs, 1_000_000))
+	if under != nil {
+		done := make(chan struct{})
+		go func() {
+			under()
+			close(done)
+		}()
+		b.claimAtRate("claims-during-rewrite", done, true)
+	}
+	done := make(chan struct{})
+	go func() {
+		b.insert("added-while-claimed", benchURLs/4)
+		close(done)
+	}()
+	b.claimAtRate("claims-while-added", done, true)
+	width := 0
+	for _, r := range b.rows {
+		width = max(width, len(r[0]))
+	}
+	text := ""
+	for _, r := range b.rows {
+		text += fmt.Sprintf("  %-*s  %s\n", width, r[0], r[1])
+	}
+	fmt.Fprintf(os.Stderr, "%s: %d URLs, %d domains, %d workers, %d claims a second wanted\n%s", b.Name(), benchURLs, benchDomains, benchWorkers, benchRate, text)
 }
 
 // BenchmarkFrontierd measures a frontierd over HTTP.
 func BenchmarkFrontierd(b *testing.B) {
 	for b.Loop() {
 		dir := b.TempDir()
-		d := startDaemon(b, filepath.Join(dir, "log"), "--redis", testenv.NewRedis(b).URL, "--data", filepath.Join(dir, "data"), "--crawl-delay", "0s",
+		server := testenv.NewRedis(b)
+		opt, err := redis.ParseURL(server.URL)
+		if err != nil {
+			b.Fatal(err)
+		}
+		client := redis.NewClient(opt)
+		data := filepath.Join(dir, "data")
+		d := startDaemon(b, filepath.Join(dir, "log"), "--redis", server.URL, "--data", data, "--crawl-delay", "0s",
 			"--fsync", "never") // as the server of BenchmarkPostgresQueue
-		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: benchWorkers}}
-		measure(b, &daemonUnderTest{client, d.base}, benchURLs(b))
-		d.kill(b)
+		transport := &http.Transport{MaxIdleConnsPerHost: benchWorkers}
+		r := &bench{B: b, q: &daemonUnderTest{&http.Client{Transport: transport}, d.base}}
+		r.processes = []process{{"frontierd", d.cmd.Process.Pid}, {"Redis", server.PID()}}
+		r.run(func() { r.memory(client, d, data) }, func() { r.rewrite(client, server) })
+		d.stop(b)
+		if err := client.Close(); err != nil {
+			b.Fatal(err)
+		}
 	}
+}
+
+// memory reports what Redis, frontierd and the files take.
+func (b *bench) memory(client *redis.Client, d *daemon, data string) {
+	info, err := client.InfoMap(b.Context(), "memory").Result()
+	b.fail(err)
+	used, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+	b.fail(err)
+	bytes, files := int64(0), int64(0)
+	b.fail(filepath.WalkDir(data, func(_ string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // merged
+			return nil
+		}
+		if err == nil {
+			files++
+			if info, failed := e.Info(); failed == nil && !e.IsDir() {
+				bytes += info.Size()
+			}
+		}
+		return err
+	}))
+	report := func(name string, v int64) {
+		b.row(name, "%s; a million URLs %s, a domain %d bytes", cli.Size(v), cli.Size(v*1_000_000/int64(benchURLs)), v/int64(benchDomains))
+	}
+	report("used_memory of Redis", used)
+	report("RSS of frontierd", rss(b.B, d.cmd.Process.Pid))
+	report("files", bytes)
+	b.row("inodes", "%d", files)
+	b.ReportMetric(float64(used)/float64(benchDomains), "redis-bytes/domain")
+}
+
+// rss is how much memory of a process is in RAM, 0 if the process is gone.
+func rss(b *testing.B, pid int) int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return 0
+	}
+	if err != nil {
+		b.Error(err)
+	}
+	m := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(status)
+	if m == nil {
+		return 0 // it is ending
+	}
+	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
+	if err != nil {
+		b.Error(err)
+	}
+	return kib << 10
+}
+
+// rewrite lets Redis write its file anew, and reports the memory that this takes.
+func (b *bench) rewrite(client *redis.Client, server *testenv.Redis) {
+	ctx := b.Context()
+	time.Sleep(time.Second)
+	before := rss(b.B, server.PID())
+	b.fail(client.BgRewriteAOF(ctx).Err())
+	peak := before
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", server.PID(), server.PID()))
+		b.fail(err)
+		sum := rss(b.B, server.PID())
+		for _, child := range strings.Fields(string(children)) {
+			pid, err := strconv.Atoi(child)
+			b.fail(err)
+			sum += private(pid)
+		}
+		peak = max(peak, sum)
+		info, err := client.InfoMap(ctx, "persistence").Result()
+		b.fail(err)
+		if p := info["Persistence"]; p["aof_rewrite_in_progress"] == "0" && p["aof_rewrite_scheduled"] == "0" {
+			if p["aof_last_bgrewrite_status"] != "ok" {
+				b.Errorf("the rewrite has failed: %v", p)
+			}
+			break
+		}
+	}
+	time.Sleep(time.Second)
+	b.row("RSS of Redis, and with the rewrite", "%s, %s", cli.Size(before), cli.Size(peak))
+}
+
+// private is how much memory a process shares with no other, 0 if that is not known.
+func private(pid int) int64 {
+	smaps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	sum := int64(0)
+	for _, m := range regexp.MustCompile(`Private_\w+:\s+(\d+) kB`).FindAllSubmatch(smaps, -1) {
+		kib, err := strconv.ParseInt(string(m[1]), 10, 64)
+		if err == nil {
+			sum += kib << 10
+		}
+	}
+	return sum
 }
 
 type daemonUnderTest struct {
@@ -168,6 +480,15 @@ func (d *daemonUnderTest) add(ctx context.Context, urls []string) (int, error) {
 	}
 	data, err := d.post(ctx, "/v1/urls", body)
 	return bytes.Count(data, []byte(`"added"`)), err
+}
+
+func (d *daemonUnderTest) seen(ctx context.Context, urls []string) (int, error) {
+	var body []byte
+	for _, u := range urls {
+		body = append(append(append(body, `{"url":"`...), u...), "\"}\n"...)
+	}
+	data, err := d.post(ctx, "/v1/seen", body)
+	return bytes.Count(data, []byte(`"seen":true`)), err
 }
 
 func (d *daemonUnderTest) claim(ctx context.Context, n int) (leases []string, err error) {
@@ -213,7 +534,8 @@ CREATE INDEX ON domains (next_at) WHERE waiting > 0`)
 		if err != nil {
 			b.Fatal(err)
 		}
-		measure(b, &postgresUnderTest{pool}, benchURLs(b))
+		r := &bench{B: b, q: &postgresUnderTest{pool}}
+		r.run(func() {}, nil)
 		pool.Close()
 	}
 }
@@ -253,6 +575,11 @@ UPDATE urls SET state = 1 FROM picked WHERE urls.id = picked.id RETURNING urls.i
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+func (p *postgresUnderTest) seen(ctx context.Context, urls []string) (n int, err error) {
+	err = p.pool.QueryRow(ctx, "SELECT count(*) FROM urls WHERE url = ANY($1)", urls).Scan(&n)
+	return n, err
 }
 
 func (p *postgresUnderTest) settle(ctx context.Context, leases []string) error {

@@ -157,7 +157,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	}
 	log.Info("serving", "http", "http://"+listener.Addr().String(), "shards", f.Stats().Shards)
 	handler := api.New(f, log)
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	ended := make(chan error, 2)
 	stopGRPC := serveGRPC(rpc, f, handler, log, level, ended)
 	go func() { ended <- server.Serve(listener) }()

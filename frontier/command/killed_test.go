@@ -14,12 +14,18 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime/pprof"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testenv"
@@ -28,6 +34,20 @@ import (
 // TestMain is frontierd itself if a test has started it as that.
 func TestMain(m *testing.M) {
 	if os.Getenv("FRONTIERD_TEST") == "1" {
+		if name := os.Getenv("URLAKE_BENCH_PROFILE"); name != "" {
+			f, err := os.Create(name)
+			if err != nil {
+				panic(err)
+			}
+			if err := pprof.StartCPUProfile(f); err != nil {
+				panic(err)
+			}
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+			cli.Run(ctx, New())
+			stop()
+			pprof.StopCPUProfile()
+			return
+		}
 		cli.Main(New())
 		return
 	}
@@ -39,6 +59,8 @@ type daemon struct {
 	base string
 	cmd  *exec.Cmd
 	log  *os.File
+	// exited is closed when the process has ended.
+	exited chan struct{}
 }
 
 func startDaemon(t testing.TB, log string, args ...string) *daemon {
@@ -57,6 +79,11 @@ func startDaemon(t testing.TB, log string, args ...string) *daemon {
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	d.exited = make(chan struct{})
+	go func() {
+		_ = d.cmd.Wait()
+		close(d.exited)
+	}()
 	at := regexp.MustCompile(`http=(\S+)`)
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		text, err := os.ReadFile(log)
@@ -67,7 +94,12 @@ func startDaemon(t testing.TB, log string, args ...string) *daemon {
 			d.base = string(m[1])
 			return d
 		}
-		if d.cmd.ProcessState != nil || time.Now().After(end) {
+		select {
+		case <-d.exited:
+			t.Fatalf("frontierd has exited:\n%s", text[before:])
+		default:
+		}
+		if time.Now().After(end) {
 			t.Fatalf("frontierd does not serve:\n%s", text[before:])
 		}
 	}
@@ -78,13 +110,25 @@ func (d *daemon) kill(t testing.TB) {
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Error(err)
 	}
-	_ = d.cmd.Wait()
+	<-d.exited
+	d.log.Close()
+}
+
+// stop ends the process as its user would.
+func (d *daemon) stop(t testing.TB) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	<-d.exited
 	d.log.Close()
 }
 
 // crawl is a crawl under which processes die, and what the test knows of it.
 type crawl struct {
 	t     *testing.T
+	dir   string // of all
+	start func(i int) *daemon
 	delay time.Duration
 	lease time.Duration
 	// dies is of how many of a hundred claims no worker reports.
@@ -101,6 +145,30 @@ type crawl struct {
 	last    map[string]time.Time // the last claim of a domain
 	claims  int
 	wrong   []string
+}
+
+// crawlShards is how many shards the frontier of a crawl has.
+const crawlShards = 8
+
+// newCrawl starts two processes of a frontier, with their data and logs in a folder.
+func newCrawl(t *testing.T, redis, dir string) *crawl {
+	c := &crawl{
+		t: t, dir: dir, delay: 20 * time.Millisecond, lease: 2 * time.Second, dies: 3, asked: map[string]bool{}, added: map[string]bool{},
+		settled: map[string]bool{}, live: map[string]claimed{}, last: map[string]time.Time{},
+	}
+	c.start = func(i int) *daemon {
+		return startDaemon(t, filepath.Join(dir, fmt.Sprintf("log%d", i)), "--redis", redis, "--data", filepath.Join(dir, "data"),
+			"--crawl-delay", c.delay.String(), "--lease", c.lease.String(), "--own", "1s", "--shards", strconv.Itoa(crawlShards), "--memory", "1", "--tries", "1000")
+	}
+	for i := range 2 {
+		c.daemons = append(c.daemons, c.start(i))
+	}
+	t.Cleanup(func() {
+		for _, d := range c.daemons {
+			d.kill(t)
+		}
+	})
+	return c
 }
 
 type claimed struct {
@@ -276,36 +344,67 @@ func (c *crawl) claimed(claims []claimLine) {
 	}
 }
 
-// TestNothingIsLostWhateverDies kills frontierd and Redis again and again while URLs are added and
-// fetched. Afterwards every URL that was acknowledged was fetched, and settled once; while it
-// lasted no URL had two live leases, no domain was asked sooner than its delay, and nothing settled
-// came back. URLAKE_SOAK_TIME says how long it lasts.
-func TestNothingIsLostWhateverDies(t *testing.T) {
-	lasts := 6 * time.Second
+// soakTime is how long processes die, by default and as URLAKE_SOAK_TIME says.
+func soakTime(t *testing.T, lasts time.Duration) time.Duration {
 	if s := os.Getenv("URLAKE_SOAK_TIME"); s != "" {
 		var err error
 		if lasts, err = time.ParseDuration(s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	redis := testenv.NewRedis(t)
-	dir := t.TempDir()
-	c := &crawl{
-		t: t, delay: 20 * time.Millisecond, lease: 3 * time.Second, dies: 3, asked: map[string]bool{}, added: map[string]bool{}, settled: map[string]bool{},
-		live: map[string]claimed{}, last: map[string]time.Time{},
+	return lasts
+}
+
+// fault is something that happens to a frontier under load.
+type fault func()
+
+// killDaemon kills a process of the frontier, and starts another one.
+func (c *crawl) killDaemon(i int) fault {
+	return func() {
+		c.daemons[i].kill(c.t)
+		d := c.start(i)
+		c.mu.Lock()
+		c.daemons[i] = d
+		c.mu.Unlock()
 	}
-	start := func(i int) *daemon {
-		return startDaemon(t, filepath.Join(dir, fmt.Sprintf("log%d", i)), "--redis", redis.URL, "--data", filepath.Join(dir, "data"),
-			"--crawl-delay", c.delay.String(), "--lease", c.lease.String(), "--own", "1s", "--shards", "4", "--memory", "1", "--tries", "1000")
-	}
-	for i := range 2 {
-		c.daemons = append(c.daemons, start(i))
-	}
-	t.Cleanup(func() {
-		for _, d := range c.daemons {
-			d.kill(t)
+}
+
+// pauseDaemon stops a process for longer than it owns its shards.
+func (c *crawl) pauseDaemon(i int) fault {
+	return func() {
+		for _, s := range []os.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+			if err := c.daemons[i].cmd.Process.Signal(s); err != nil {
+				c.t.Error(err)
+			}
+			if s == syscall.SIGSTOP {
+				time.Sleep(rand.N(2500 * time.Millisecond))
+			}
 		}
-	})
+	}
+}
+
+// killRedis kills a server, and starts it again.
+func (c *crawl) killRedis(r *testenv.Redis) fault {
+	return func() {
+		r.Kill(c.t)
+		time.Sleep(rand.N(300 * time.Millisecond))
+		r.Start(c.t)
+	}
+}
+
+// pauseRedis stops a server for a while.
+func (c *crawl) pauseRedis(r *testenv.Redis) fault {
+	return func() {
+		r.Pause(c.t)
+		time.Sleep(rand.N(1500 * time.Millisecond))
+		r.Resume(c.t)
+	}
+}
+
+// soak puts load on the frontier while faults happen to it, and afterwards compares what it says
+// with what it has acknowledged.
+func (c *crawl) soak(lasts time.Duration, faults ...fault) {
+	t := c.t
 	adding, stopAdding := context.WithTimeout(t.Context(), lasts)
 	defer stopAdding()
 	working, stopWorking := context.WithCancel(t.Context())
@@ -317,21 +416,16 @@ func TestNothingIsLostWhateverDies(t *testing.T) {
 	for w := range 6 {
 		workers.Go(func() { c.work(working, w) })
 	}
-	kills := 0
-	for adding.Err() == nil {
-		time.Sleep(200*time.Millisecond + rand.N(time.Second))
-		kills++
-		if i := rand.IntN(3); i < 2 {
-			c.daemons[i].kill(t)
-			d := start(i)
-			c.mu.Lock()
-			c.daemons[i] = d
-			c.mu.Unlock()
-		} else {
-			redis.Kill(t)
-			time.Sleep(rand.N(300 * time.Millisecond))
-			redis.Start(t)
+	happened := 0
+	for turn := []fault(nil); adding.Err() == nil; turn = turn[1:] {
+		time.Sleep(200*time.Millisecond + rand.N(600*time.Millisecond))
+		if len(turn) == 0 { // each once, in any order
+			for _, i := range rand.Perm(len(faults)) {
+				turn = append(turn, faults[i])
+			}
 		}
+		happened++
+		turn[0]()
 	}
 	adders.Wait()
 	for end := time.Now().Add(2 * time.Minute); c.waiting() != 0; time.Sleep(100 * time.Millisecond) {
@@ -353,8 +447,8 @@ func TestNothingIsLostWhateverDies(t *testing.T) {
 			c.errorf("%s was acknowledged as settled, but is not visited", u)
 		}
 	}
-	if len(visits) < len(c.added) || kills == 0 || len(c.added) == 0 {
-		t.Errorf("%d visits, %d added, %d kills", len(visits), len(c.added), kills)
+	if len(visits) < len(c.added) || happened == 0 || len(c.added) == 0 {
+		t.Errorf("%d visits, %d added, %d faults", len(visits), len(c.added), happened)
 	}
 	for i, w := range c.wrong {
 		if i == 20 {
@@ -363,16 +457,41 @@ func TestNothingIsLostWhateverDies(t *testing.T) {
 		}
 		t.Error(w)
 	}
-	t.Logf("%d kills, %d URLs added, %d claims", kills, len(c.added), c.claims)
-	for i := range c.daemons {
-		log, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("log%d", i)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if t.Failed() {
-			t.Logf("log %d:\n%s", i, log)
+	t.Logf("%d faults, %d URLs added, %d claims", happened, len(c.added), c.claims)
+	if t.Failed() {
+		for i := range c.daemons {
+			log, err := os.ReadFile(filepath.Join(c.dir, fmt.Sprintf("log%d", i)))
+			t.Logf("log %d: %v\n%s", i, err, log)
 		}
 	}
+}
+
+// TestNothingIsLostWhateverDies kills and stops frontierd and Redis again and again, and takes the
+// disk away from frontierd, while URLs are added and fetched. Afterwards every URL that was
+// acknowledged was fetched, and settled once; while it lasted no URL had two live leases, no domain
+// was asked sooner than its delay, and nothing settled came back. URLAKE_SOAK_TIME says how long it
+// lasts.
+func TestNothingIsLostWhateverDies(t *testing.T) {
+	redis := testenv.NewRedis(t)
+	c := newCrawl(t, redis.URL, t.TempDir())
+	c.soak(soakTime(t, 6*time.Second), c.killDaemon(0), c.killDaemon(1), c.killRedis(redis), c.pauseDaemon(0), c.pauseRedis(redis), c.fillDisk(1))
+}
+
+// TestNothingIsLostInACluster is the same with a cluster of three servers of Redis, of which one at
+// a time dies. Each has shards.
+func TestNothingIsLostInACluster(t *testing.T) {
+	nodes := testenv.NewRedisCluster(t, 3)
+	c := newCrawl(t, nodes[0].Addr()+","+nodes[1].Addr(), t.TempDir())
+	var faults []fault
+	for _, n := range nodes {
+		client := redis.NewClient(&redis.Options{Addr: n.Addr()})
+		keys, err := client.Keys(t.Context(), "{frontier:*}:owner").Result()
+		if err := errors.Join(err, client.Close()); err != nil || len(keys) == 0 {
+			t.Errorf("%s has no shard: %v", n.Addr(), err)
+		}
+		faults = append(faults, c.killRedis(n))
+	}
+	c.soak(soakTime(t, 3*time.Second), append(faults, c.killDaemon(0))...)
 }
 
 // waiting is how many URLs wait or are leased, -1 if not all shards are served.
@@ -392,7 +511,7 @@ func (c *crawl) waiting() (n int) {
 		n += s.Waiting + s.Later + s.Leased
 		shards += s.Shards
 	}
-	if shards != 4 {
+	if shards != crawlShards {
 		return -1
 	}
 	return n

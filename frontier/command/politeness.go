@@ -16,6 +16,7 @@ import (
 type politeness struct {
 	queueBy        string
 	maxWaiting     int64
+	alarmWaiting   int64
 	robotsAgent    string
 	maxRobotsDelay time.Duration
 }
@@ -23,6 +24,7 @@ type politeness struct {
 func (p *politeness) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.queueBy, "queue-by", frontier.ByDomain, "`WHAT` URLs without a key are grouped by, each group with a delay of its own: domain or host")
 	f.Int64Var(&p.maxWaiting, "max-waiting", 0, "`NUMBER` of URLs that may wait of a domain and crawl, 0 for any number; more are rejected with the reason cap")
+	f.Int64Var(&p.alarmWaiting, "alarm-waiting", 1_000_000, "`NUMBER` of URLs that may wait of a domain and crawl before the log names it every minute, 0 for any number")
 	f.StringVar(&p.robotsAgent, "robots-agent", "", "`NAME` of the crawler in robots.txt files whose Crawl-delay it obeys (default: what they ask of all crawlers)")
 	f.DurationVar(&p.maxRobotsDelay, "max-robots-delay", 5*time.Minute, "`DURATION` that a Crawl-delay counts for at most; 0 ignores them")
 }
@@ -33,15 +35,15 @@ func (p *politeness) check() error {
 		return cli.Usagef("--max-robots-delay %v: it is not negative", p.maxRobotsDelay)
 	case p.queueBy != frontier.ByDomain && p.queueBy != frontier.ByHost:
 		return cli.Usagef("--queue-by %s: it is domain or host", p.queueBy)
-	case p.maxWaiting < 0:
-		return cli.Usagef("--max-waiting %d: it is not negative", p.maxWaiting)
+	case p.maxWaiting < 0 || p.alarmWaiting < 0:
+		return cli.Usagef("--max-waiting and --alarm-waiting are not negative")
 	}
 	return nil
 }
 
 // apply puts the flags into the options of a frontier.
 func (p *politeness) apply(o *frontier.Options) {
-	o.QueueBy, o.MaxWaiting = p.queueBy, p.maxWaiting
+	o.QueueBy, o.MaxWaiting, o.AlarmWaiting = p.queueBy, p.maxWaiting, p.alarmWaiting
 	o.RobotsAgent, o.MaxRobotsDelay = p.robotsAgent, p.maxRobotsDelay
 }
 

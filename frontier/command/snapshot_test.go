@@ -58,27 +58,6 @@ func killedAfter(t testing.TB, after time.Duration, args ...string) (ended bool)
 	return err == nil
 }
 
-// newCrawl starts two processes of a frontier under load.
-func newCrawl(t *testing.T, redis, dir string) (c *crawl, start func(i int) *daemon) {
-	c = &crawl{
-		t: t, delay: 20 * time.Millisecond, lease: 2 * time.Second, dies: 3, asked: map[string]bool{}, added: map[string]bool{}, settled: map[string]bool{},
-		live: map[string]claimed{}, last: map[string]time.Time{},
-	}
-	start = func(i int) *daemon {
-		return startDaemon(t, filepath.Join(dir, fmt.Sprintf("log%d", i)), "--redis", redis, "--data", filepath.Join(dir, "data"),
-			"--crawl-delay", c.delay.String(), "--lease", c.lease.String(), "--own", "1s", "--shards", "4", "--memory", "1", "--tries", "1000")
-	}
-	for i := range 2 {
-		c.daemons = append(c.daemons, start(i))
-	}
-	t.Cleanup(func() {
-		for _, d := range c.daemons {
-			d.kill(t)
-		}
-	})
-	return c, start
-}
-
 // TestSnapshotHasWhatWasAnswered takes snapshots of a frontier of two processes under load, of
 // which one dies meanwhile, as does the command. What is restored from the last snapshot has every
 // URL and result that was acknowledged before that was begun, and nothing that was not asked for
@@ -86,7 +65,7 @@ func newCrawl(t *testing.T, redis, dir string) (c *crawl, start func(i int) *dae
 func TestSnapshotHasWhatWasAnswered(t *testing.T) {
 	redis := testenv.NewRedis(t)
 	dir := t.TempDir()
-	c, start := newCrawl(t, redis.URL, dir)
+	c := newCrawl(t, redis.URL, dir)
 	c.addMany(6000, 300) // so that there are runs
 	adding, stopAdding := context.WithCancel(t.Context())
 	defer stopAdding()
@@ -109,11 +88,7 @@ func TestSnapshotHasWhatWasAnswered(t *testing.T) {
 			go func(d *daemon) { _ = d.cmd.Process.Kill() }(c.daemons[0])
 			out, err := frontierd(t, append(take, c.daemons[1].base)...)
 			t.Logf("while a process dies: %s%v", out, err)
-			c.daemons[0].kill(t)
-			d := start(0)
-			c.mu.Lock()
-			c.daemons[0] = d
-			c.mu.Unlock()
+			c.killDaemon(0)()
 		}
 	}
 	var before struct{ added, settled map[string]bool }
@@ -152,7 +127,7 @@ func TestSnapshotHasWhatWasAnswered(t *testing.T) {
 			t.Fatal(out)
 		}
 	}
-	r, _ := newCrawl(t, other.URL, filepath.Join(dir, "restored"))
+	r := newCrawl(t, other.URL, filepath.Join(dir, "restored"))
 	r.dies = 0
 	r.settled = before.settled // none of them may be claimed again
 	for end := time.Now().Add(time.Minute); r.waiting() < 0 && time.Now().Before(end); {

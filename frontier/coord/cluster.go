@@ -48,18 +48,20 @@ func incarnations(ctx context.Context, client redis.UniversalClient) (string, er
 }
 
 const (
-	// redirects is how often a command is sent again that a node of a cluster has refused because
-	// another one has its slot, and redirectWait how long before.
-	redirects    = 20
-	redirectWait = 50 * time.Millisecond
+	// redirects is how often a command is sent again that a node of a cluster has refused, because
+	// another one has its slot, or because it does not know yet which has which, and redirectWait
+	// how long before. A node that has just started takes two seconds, so openRedirects are more.
+	redirects     = 20
+	openRedirects = 100
+	redirectWait  = 50 * time.Millisecond
 )
 
 // redirected calls do again while a cluster refuses the command without having done anything. The
 // client does not do so by itself: it would also send again what may have been done.
-func redirected(ctx context.Context, do func() error) error {
+func redirected(ctx context.Context, times int, do func() error) error {
 	for n := 0; ; n++ {
 		err := do()
-		if n == redirects || err == nil || !refused(err) {
+		if n == times || err == nil || !refused(err) {
 			return err
 		}
 		select {

@@ -10,6 +10,7 @@
 package coord
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,6 +20,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
+
+// ErrRedis means that Redis did not answer, or with an error.
+var ErrRedis = errors.New("redis")
 
 // ErrFenced means that another process owns the shard by now.
 var ErrFenced = errors.New("another process owns the shard")
@@ -59,7 +63,11 @@ type Frontier struct {
 // the first time, and the second time the lease has ended.
 func Open(ctx context.Context, client redis.UniversalClient, name, node string, shards int) (*Frontier, error) {
 	f := &Frontier{client, name, node, shards}
-	snapshot, err := client.Get(ctx, "{"+name+"}:"+restoring).Result()
+	var snapshot string
+	err := redirected(ctx, openRedirects, func() (err error) {
+		snapshot, err = client.Get(ctx, "{"+name+"}:"+restoring).Result()
+		return err
+	})
 	if err == nil {
 		return nil, fmt.Errorf("frontier %q in Redis: its restore from snapshot %s has not ended; run frontierd restore again", name, snapshot)
 	}
@@ -82,8 +90,11 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 
 // Join notes that the process lives, for a time, and returns how many of the frontier do.
 func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, err error) {
-	n, err := joinScript.Run(ctx, f.redis, []string{f.nodes()}, f.node, ttl.Milliseconds()).Int()
-	return n, failed(err)
+	err = redirected(ctx, redirects, func() (err error) {
+		processes, err = joinScript.Run(ctx, f.redis, []string{f.nodes()}, f.node, ttl.Milliseconds()).Int()
+		return err
+	})
+	return processes, failed(err)
 }
 
 // Incarnation identifies the running Redis server, or those of a cluster. Another one may have
@@ -146,7 +157,7 @@ func (s *Shard) run(ctx context.Context, script *redis.Script, keys []string, ar
 	}
 	args = append([]any{s.f.node}, args...)
 	var v any
-	err := redirected(ctx, func() (err error) {
+	err := redirected(ctx, redirects, func() (err error) {
 		v, err = script.Run(ctx, s.f.redis, all, args...).Result()
 		return err
 	})
@@ -163,7 +174,7 @@ func failed(err error) error {
 	case strings.HasPrefix(err.Error(), "FENCED"):
 		return ErrFenced
 	default:
-		return fmt.Errorf("redis: %w", err)
+		return fmt.Errorf("%w: %w", ErrRedis, err)
 	}
 }
 
@@ -252,19 +263,22 @@ type Backoff struct{ Delay, Longest time.Duration }
 func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff) (live []bool, err error) {
 	for len(leases) > 0 {
 		n := min(len(leases), batch)
-		args := []any{now, b.Delay.Milliseconds(), b.Longest.Milliseconds()}
-		for i, l := range leases[:n] {
-			what, after := "-", int64(0)
-			if reports != nil {
-				after = reports[i].RetryAfter.Milliseconds()
-				switch {
-				case reports[i].Failed:
-					what = "failed"
-				case reports[i].Answered:
-					what = "ok"
-				}
+		what := bytes.Repeat([]byte{'-'}, n)
+		var asks []any
+		for i := range reports[:min(len(reports), n)] {
+			switch {
+			case reports[i].Failed:
+				what[i] = 'f'
+			case reports[i].Answered:
+				what[i] = 'o'
 			}
-			args = append(args, l.member(), what, after)
+			if ms := reports[i].RetryAfter.Milliseconds(); ms > 0 {
+				asks = append(asks, i+1, ms)
+			}
+		}
+		args := append([]any{now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks) / 2}, asks...)
+		for _, l := range leases[:n] {
+			args = append(args, l.member())
 		}
 		v, err := s.run(ctx, settleScript, []string{"owner", "leases", "times", "domains"}, args...)
 		if err != nil {
@@ -273,10 +287,7 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 		for _, x := range v.([]any) {
 			live = append(live, x.(int64) == 1)
 		}
-		leases = leases[n:]
-		if reports != nil {
-			reports = reports[n:]
-		}
+		leases, reports = leases[n:], reports[min(len(reports), n):]
 	}
 	return live, nil
 }

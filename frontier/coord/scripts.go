@@ -61,18 +61,24 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 return redis.call('ZCARD', KEYS[1])
 `)
 
-	// wake: owner, ready, times, domains; node, now, keys. Keys of which something waits in the crawl
-	// become ready at the time at which they may be fetched from next. Those that are held do not.
+	// wake: owner, ready, times, domains; node, now, keys. Keys of which something waits in the
+	// crawl become ready at the time at which they may be fetched from next. Those that are held do
+	// not.
 	wakeScript = redis.NewScript(fence + settings + `
 local now = tonumber(ARGV[2])
 local names = {unpack(ARGV, 3)}
-local next = redis.call('ZMSCORE', KEYS[3], unpack(names))
-local set = redis.call('HMGET', KEYS[4], unpack(names))
+local next = redis.call('EXISTS', KEYS[3]) == 1 and redis.call('ZMSCORE', KEYS[3], unpack(names))
+local set = redis.call('EXISTS', KEYS[4]) == 1 and redis.call('HMGET', KEYS[4], unpack(names))
 local add = {'LT'}
-for i, name in ipairs(names) do
-	if not held(set[i]) then
-		add[#add + 1] = math.max(now, tonumber(next[i] or 0), blocked(set[i]))
-		add[#add + 1] = name
+for i = 1, #names do
+	local own = set and set[i]
+	if not (own and held(own)) then
+		local score = ARGV[2]
+		if own or next and next[i] then
+			score = math.max(now, next and next[i] and tonumber(next[i]) or 0, blocked(own))
+		end
+		local n = #add
+		add[n + 1], add[n + 2] = score, names[i]
 	end
 end
 if #add > 1 then
@@ -87,32 +93,46 @@ return #add
 	// corrects those that it meets.
 	claimScript = redis.NewScript(fence + settings + `
 local now, limit = tonumber(ARGV[2]), tonumber(ARGV[3])
-local got, taken = {}, {}
+local per, default = tonumber(ARGV[4]), tonumber(ARGV[5])
+-- Most keys have no settings: when they are next is formatted once for all of them.
+local usual = string.format('%.0f', now + per * default)
+local rests = per * default > 0
+local hastimes = redis.call('EXISTS', KEYS[3]) == 1
+local hassets = redis.call('EXISTS', KEYS[4]) == 1
+local got = {}
+local taken
 local function look(names)
-	local next = redis.call('ZMSCORE', KEYS[3], unpack(names))
-	local set = redis.call('HMGET', KEYS[4], unpack(names))
-	local ready, times, gone = {}, {}, {}
-	local corrected = false
-	for i, name in ipairs(names) do
-		local at = math.max(tonumber(next[i] or 0), blocked(set[i]))
-		if taken[name] then
-			at = now
-		elseif held(set[i]) then
+	local next = hastimes and redis.call('ZMSCORE', KEYS[3], unpack(names))
+	local set = hassets and redis.call('HMGET', KEYS[4], unpack(names))
+	local fix, ready, times, gone = {}, {}, {}, {}
+	for i = 1, #names do
+		local name = names[i]
+		local at = next and next[i] and tonumber(next[i]) or 0
+		local own = set and set[i]
+		if own then
+			at = math.max(at, blocked(own))
+		end
+		if taken and taken[name] then
+			-- It rests for no time, and comes again.
+		elseif own and held(own) then
 			gone[#gone + 1] = name
-			corrected = true
 		elseif at > now then
-			ready[#ready + 1] = at
-			ready[#ready + 1] = name
-			corrected = true
+			fix[#fix + 1] = at
+			fix[#fix + 1] = name
 		else
-			at = now + tonumber(ARGV[4]) * delay(set[i], tonumber(ARGV[5]), now)
-			ready[#ready + 1] = at
-			ready[#ready + 1] = name
-			if at > now then
-				times[#times + 1] = at
-				times[#times + 1] = name
+			local score = usual
+			local put = rests
+			if own then
+				at = now + per * delay(own, default, now)
+				score = string.format('%.0f', at)
+				put = at > now
 			end
-			taken[name] = true
+			local n = #ready
+			ready[n + 1], ready[n + 2] = score, name
+			if put then
+				n = #times
+				times[n + 1], times[n + 2] = score, name
+			end
 			got[#got + 1] = name
 		end
 	end
@@ -121,11 +141,22 @@ local function look(names)
 	end
 	if #times > 0 then
 		redis.call('ZADD', KEYS[3], unpack(times))
+		hastimes = true
+	end
+	if #fix > 0 then
+		redis.call('ZADD', KEYS[2], unpack(fix))
 	end
 	if #gone > 0 then
 		redis.call('ZREM', KEYS[2], unpack(gone))
 	end
-	return corrected
+	if #fix == 0 and #gone == 0 then
+		return false
+	end
+	taken = {}
+	for i = 1, #got do
+		taken[got[i]] = true
+	end
+	return true
 end
 if #ARGV > 5 then
 	local first = -1
@@ -160,8 +191,8 @@ if #got == 0 then
 end
 return got
 `)
-	// lease: owner, leases, ready; node, count of leases, then an expiry and a lease each, then keys
-	// with nothing left in the crawl: these are ready no more.
+	// lease: owner, leases, ready; node, count of leases, then an expiry and a lease each, then
+	// keys with nothing left in the crawl: these are ready no more.
 	leaseScript = redis.NewScript(fence + `
 local n = tonumber(ARGV[2])
 if n > 0 then
@@ -172,79 +203,91 @@ if #ARGV > 2 + 2 * n then
 end
 return n
 `)
-	// settle: owner, leases, times, domains; node, now, default delay, longest back-off, then for
-	// each a lease, what came of it (ok, failed, or - if that says nothing of the server) and how
-	// long the server wants to be left alone, 0 if it did not say. Ends leases, notes failures of
-	// their keys, and returns for each 1, or 0 if it had ended before, as by standing in the list
-	// twice.
+	// settle: owner, leases, times, domains; node, now, default delay, longest back-off, a letter
+	// for each lease that says what came of it (o: answered, f: failed, -: that says nothing of the
+	// server), how many servers said how long they want to be left alone, the number of the lease
+	// and that time for each of them, and the leases. Ends leases, notes failures of their keys,
+	// and returns for each 1, or 0 if it had ended before, as by standing in the list twice.
 	settleScript = redis.NewScript(fence + settings + `
 local now = tonumber(ARGV[2])
-local leases = {}
-for i = 5, #ARGV, 3 do
-	leases[#leases + 1] = ARGV[i]
-end
+local what = ARGV[5]
+local asks = tonumber(ARGV[6])
+local leases = {unpack(ARGV, 7 + 2 * asks)}
 local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
 local live, answer, taken = {}, {}, {}
-local names, index = {}, {}
-for i, lease in ipairs(leases) do
+for i = 1, #leases do
+	local lease = leases[i]
 	answer[i] = 0
 	if ends[i] and tonumber(ends[i]) > now and not taken[lease] then
 		taken[lease] = true
 		answer[i] = 1
 		live[#live + 1] = lease
-		if ARGV[3 + 3 * i] ~= '-' or ARGV[4 + 3 * i] ~= '0' then
-			-- A lease ends in crawl 00 key.
-			local name = string.sub(lease, string.find(lease, '\0', 17, true) + 1)
-			if not index[name] then
-				names[#names + 1] = name
-				index[name] = #names
-			end
-		end
 	end
 end
 if #live == 0 then
 	return answer
 end
 redis.call('ZREM', KEYS[2], unpack(live))
+if asks == 0 and not string.find(what, '[of]') then
+	return answer
+end
+local after = {}
+for i = 1, asks do
+	after[tonumber(ARGV[5 + 2 * i])] = tonumber(ARGV[6 + 2 * i])
+end
+local names, index, of = {}, {}, {}
+for i = 1, #leases do
+	if answer[i] == 1 and (string.byte(what, i) ~= 45 or after[i]) then
+		-- A lease ends in crawl 00 key.
+		local name = string.sub(leases[i], string.find(leases[i], '\0', 17, true) + 1)
+		if not index[name] then
+			names[#names + 1] = name
+			index[name] = #names
+		end
+		of[i] = index[name]
+	end
+end
 if #names == 0 then
 	return answer
 end
 local set = redis.call('HMGET', KEYS[4], unpack(names))
 local fails, wait = {}, {}
-for i, name in ipairs(names) do
+for i = 1, #names do
 	fails[i] = set[i] and tonumber(string.match(set[i], 'f(%d+)')) or 0
 end
-for i, lease in ipairs(leases) do
-	local what, after = ARGV[3 + 3 * i], tonumber(ARGV[4 + 3 * i])
-	if answer[i] == 1 and (what ~= '-' or after > 0) then
-		local at = index[string.sub(lease, string.find(lease, '\0', 17, true) + 1)]
-		if what == 'ok' then
+for i = 1, #leases do
+	local at = of[i]
+	if at then
+		local rest = after[i] or 0
+		local came = string.sub(what, i, i)
+		if came == 'o' then
 			fails[at] = 0
-		elseif what == 'failed' then
+		elseif came == 'f' then
 			fails[at] = fails[at] + 1
-			if after == 0 then
-				after = math.min(delay(set[at], tonumber(ARGV[3]), now) * 2 ^ math.min(fails[at], 20), tonumber(ARGV[4]))
+			if rest == 0 then
+				rest = math.min(delay(set[at], tonumber(ARGV[3]), now) * 2 ^ math.min(fails[at], 20), tonumber(ARGV[4]))
 			end
 		end
-		wait[at] = math.max(wait[at] or 0, after)
+		wait[at] = math.max(wait[at] or 0, rest)
 	end
 end
 local times, change, drop = {}, {}, {}
-for i, name in ipairs(names) do
-	if wait[i] and wait[i] > 0 then
+for i = 1, #names do
+	local name = names[i]
+	if wait[i] > 0 then
 		times[#times + 1] = now + wait[i]
 		times[#times + 1] = name
 	end
 	local before = set[i] or ''
-	local after = string.gsub(before, ' ?f%d+,%d+', '')
+	local later = string.gsub(before, ' ?f%d+,%d+', '')
 	if fails[i] > 0 then
-		after = after .. string.format(' f%d,%.0f', fails[i], now)
+		later = later .. string.format(' f%d,%.0f', fails[i], now)
 	end
-	if after == '' and before ~= '' then
+	if later == '' and before ~= '' then
 		drop[#drop + 1] = name
-	elseif after ~= before then
+	elseif later ~= before then
 		change[#change + 1] = name
-		change[#change + 1] = after
+		change[#change + 1] = later
 	end
 end
 if #times > 0 then

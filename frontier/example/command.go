@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/urlake/urlake/frontier/client"
 	"github.com/urlake/urlake/frontier/robots"
 	"github.com/urlake/urlake/internal/cli"
 )
@@ -71,8 +72,8 @@ crawler by, and should say where to complain, as in "mybot/1.0 (+https://example
 }
 
 func (o *Options) check(resolve []string) error {
-	if !strings.HasPrefix(o.Frontier, "http://") && !strings.HasPrefix(o.Frontier, "https://") {
-		return cli.Usagef("--frontier %s: use a URL such as http://127.0.0.1:7070", o.Frontier)
+	if err := client.CheckURL(o.Frontier); err != nil {
+		return cli.Usagef("--frontier: %w", err)
 	}
 	if robots.Token(o.UserAgent) == "" {
 		return cli.Usagef("--user-agent %q: begin with a name of letters, - and _, by which robots.txt can call the crawler", o.UserAgent)
@@ -113,7 +114,11 @@ func run(ctx context.Context, o Options, out io.Writer) error {
 }
 
 func (n Counts) text(after time.Duration) string {
-	return fmt.Sprintf("%7s  %s fetched, %s of them redirects and %s errors; %s without an answer, %s forbidden, %s links added, %s in work",
+	text := fmt.Sprintf("%7s  %s fetched, %s of them redirects and %s errors; %s without an answer, %s forbidden, %s links added, %s in work",
 		after.Round(time.Second), cli.Count(n.Fetched), cli.Count(n.Redirects), cli.Count(n.Errors), cli.Count(n.Failed), cli.Count(n.Forbidden),
 		cli.Count(n.Added), cli.Count(n.InWork))
+	if n.Silent > progressEvery {
+		text += fmt.Sprintf("; the frontier has not answered for %s", n.Silent)
+	}
+	return text
 }

@@ -5,8 +5,8 @@
 // handed out again.
 //
 // A claim is a task (crawler.go). It waits for the turn of its domain and for robots.txt
-// (domain.go), fetches the page (fetch.go), adds the links that it finds (links.go), and reports
-// (frontierd.go).
+// (domain.go), fetches the page (fetch.go), adds the links that it finds (links.go), and is reported.
+// Package client has the requests to the frontier.
 package example
 
 import (
@@ -18,11 +18,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/urlake/urlake/frontier/client"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -60,16 +62,18 @@ type Options struct {
 type Counts struct {
 	// Fetched are answers of any status, Failed requests without one.
 	Fetched, Failed, Redirects, Errors, Forbidden, Added, Bytes, InWork int64
+	// Silent is for how long the frontier has not answered.
+	Silent time.Duration
 }
 
 // Crawler fetches what a frontier hands out.
 type Crawler struct {
 	o        Options
-	frontier *frontierd
+	frontier *client.Client
 	web      *http.Client
 	names    *urlnorm.Normalizer
 	domains  domains
-	reports  chan result
+	reports  chan client.Outcome
 	started  time.Time
 
 	mu    sync.Mutex
@@ -78,12 +82,14 @@ type Crawler struct {
 	freed chan struct{}
 
 	fetched, failed, redirects, errors, forbidden, added, bytes atomic.Int64
+	// heard is when the frontier has answered last, in seconds since 1970.
+	heard atomic.Int64
 }
 
 // task is a claim in work. Wait ends when the crawler stops, fetch only after its grace; both end
 // when the lease is over.
 type task struct {
-	claim
+	client.Claim
 	wait, fetch context.Context
 	end         context.CancelCauseFunc
 }
@@ -93,9 +99,17 @@ var (
 	errLease   = errors.New("the lease is over")
 )
 
+const (
+	// patience is how long a frontier may be away. The leases are over by then.
+	patience = time.Hour
+	// batch bounds the leases and results of a request.
+	batch = 1000
+)
+
 // New returns a crawler.
 func New(o Options) (*Crawler, error) {
-	if _, err := url.Parse(o.Frontier); err != nil {
+	f, err := client.New(o.Frontier, client.Options{Patience: patience})
+	if err != nil {
 		return nil, err
 	}
 	n, err := urlnorm.New(urlnorm.BuiltinSuffixes(), urlnorm.Options{})
@@ -104,14 +118,16 @@ func New(o Options) (*Crawler, error) {
 	}
 	return &Crawler{
 		o: o, names: n, web: newClient(&o), domains: domains{all: map[string]*domain{}}, tasks: map[string]*task{},
-		frontier: &frontierd{base: strings.TrimSuffix(o.Frontier, "/"), crawl: o.Crawl, log: o.Log},
-		reports:  make(chan result), freed: make(chan struct{}, 1), started: time.Now(),
+		frontier: f, reports: make(chan client.Outcome), freed: make(chan struct{}, 1), started: time.Now(),
 	}, nil
 }
 
 // Run crawls until ctx ends, or until nothing is left for as long as Idle. It then gives back what
 // it has not begun to fetch.
 func (c *Crawler) Run(ctx context.Context) error {
+	if err := c.hello(ctx); err != nil {
+		return err
+	}
 	hard, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
 	unhook := context.AfterFunc(ctx, func() { time.AfterFunc(c.o.Grace, func() { cut(errStopped) }) })
@@ -133,6 +149,15 @@ func (c *Crawler) Run(ctx context.Context) error {
 	return errors.Join(err, c.release(context.WithoutCancel(ctx)))
 }
 
+// hello asks the frontier for nothing. One that is not there at the beginning has another address.
+func (c *Crawler) hello(ctx context.Context) error {
+	f, err := client.New(c.o.Frontier, client.Options{Patience: 5 * time.Second})
+	if err == nil {
+		_, _, err = f.Extend(ctx, nil)
+	}
+	return err
+}
+
 // claimAll claims URLs as there is room for them.
 func (c *Crawler) claimAll(ctx, hard context.Context, work *sync.WaitGroup) error {
 	busy := time.Now()
@@ -140,6 +165,7 @@ func (c *Crawler) claimAll(ctx, hard context.Context, work *sync.WaitGroup) erro
 		room := c.o.AtOnce - c.inWork()
 		if room <= 0 {
 			busy = time.Now()
+			c.heard.Store(busy.Unix())
 			select {
 			case <-c.freed:
 			case <-ctx.Done():
@@ -147,10 +173,11 @@ func (c *Crawler) claimAll(ctx, hard context.Context, work *sync.WaitGroup) erro
 			continue
 		}
 		// Not with ctx: claims whose answer nobody reads would be lost until their leases end.
-		claims, err := c.frontier.claims(hard, min(room, 1000), time.Second, c.o.Worker)
+		claims, err := c.frontier.Claim(hard, client.ClaimRequest{Max: min(room, batch), WaitMS: 1000, Worker: c.o.Worker, Crawl: c.o.Crawl})
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
+		c.heard.Store(time.Now().Unix())
 		for i := range claims {
 			t := c.begin(ctx, hard, claims[i])
 			work.Go(func() { c.work(t) })
@@ -170,8 +197,8 @@ func (c *Crawler) inWork() int {
 	return len(c.tasks)
 }
 
-func (c *Crawler) begin(ctx, hard context.Context, cl claim) *task {
-	t := &task{claim: cl}
+func (c *Crawler) begin(ctx, hard context.Context, cl client.Claim) *task {
+	t := &task{Claim: cl}
 	t.fetch, t.end = context.WithCancelCause(hard)
 	wait, endWait := context.WithCancelCause(t.fetch)
 	unhook := context.AfterFunc(ctx, func() { endWait(errStopped) })
@@ -188,7 +215,7 @@ func (c *Crawler) begin(ctx, hard context.Context, cl claim) *task {
 func (c *Crawler) work(t *task) {
 	r, err := c.visit(t)
 	switch {
-	case errors.Is(err, errStopped):
+	case err != nil && errors.Is(context.Cause(t.wait), errStopped):
 		return
 	case err != nil && t.fetch.Err() == nil:
 		c.o.Log.Error("a URL is left to the end of its lease", "url", t.URL, "error", err)
@@ -213,37 +240,37 @@ func (c *Crawler) end(t *task) {
 
 // visit fetches the page of a task and adds its links. An error means that there is nothing to
 // report.
-func (c *Crawler) visit(t *task) (result, error) {
+func (c *Crawler) visit(t *task) (client.Outcome, error) {
 	u, err := url.Parse(t.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
-		return result{Error: "only http and https are fetched", Final: true}, nil
+		return client.Outcome{Error: "only http and https are fetched", Final: true}, nil
 	}
 	d, err := c.enter(t)
 	if err != nil {
-		return result{}, err
+		return client.Outcome{}, err
 	}
 	defer c.leave(d, true)
 	rules, err := c.rules(t, d, u.Host)
 	switch {
 	case err != nil:
-		return result{}, err
+		return client.Outcome{}, err
 	case rules == nil:
 		c.failed.Add(1)
-		return result{Error: "robots.txt cannot be had"}, nil
+		return client.Outcome{Error: "robots.txt cannot be had"}, nil
 	case !rules.Allowed(t.URL):
 		c.forbidden.Add(1)
-		return result{Error: "robots.txt forbids it", Final: true}, nil
+		return client.Outcome{Error: "robots.txt forbids it", Final: true}, nil
 	}
 	p, err := c.ask(t, d, t.URL, c.o.Types, c.o.MaxBytes)
 	switch {
-	case err != nil && context.Cause(t.wait) != nil:
-		return result{}, context.Cause(t.wait)
+	case err != nil && t.wait.Err() != nil:
+		return client.Outcome{}, err
 	case err != nil:
 		c.failed.Add(1)
-		return result{Error: err.Error(), Final: errors.Is(err, errPrivate)}, nil
+		return client.Outcome{Error: err.Error(), Final: errors.Is(err, errPrivate)}, nil
 	}
 	c.count(p)
-	r := result{Status: p.status, Redirect: p.redirect, RetryAfter: p.retryAfter.Seconds()}
+	r := client.Outcome{Status: p.status, Redirect: p.redirect, RetryAfter: p.retryAfter.Seconds()}
 	if p.status < 500 && p.status != http.StatusTooManyRequests {
 		// The delay counts from now on. After a failure the frontier knows better.
 		r.RetryAfter = max(d.delay, p.retryAfter).Seconds()
@@ -253,7 +280,7 @@ func (c *Crawler) visit(t *task) (result, error) {
 	}
 	if p.status >= 200 && p.status < 300 && c.o.Pages != "" && len(p.body) > 0 {
 		if r.Content, err = store(c.o.Pages, p.body); err != nil {
-			return result{}, err
+			return client.Outcome{}, err
 		}
 	}
 	return r, c.addLinks(t, u, p)
@@ -284,18 +311,19 @@ func (c *Crawler) addLinks(t *task, u *url.URL, p *page) error {
 		return nil
 	}
 	home := c.domainOf(t.URL)
-	var add []link
+	from, err := json.Marshal(map[string]string{"from": t.URL})
+	var add []client.URL
 	for _, to := range found {
 		if c.o.AnyDomain || c.domainOf(to) == home {
-			add = append(add, link{URL: to, Crawl: c.o.Crawl, Priority: t.Priority, Depth: t.Depth + 1, Metadata: map[string]string{"from": t.URL}})
+			add = append(add, client.URL{URL: to, Crawl: c.o.Crawl, Priority: t.Priority, Depth: t.Depth + 1, Metadata: from})
 		}
 	}
-	if len(add) == 0 {
-		return nil
+	if len(add) == 0 || err != nil {
+		return err
 	}
-	results, err := lines(t.fetch, c.frontier, "/v1/urls", add)
+	results, err := c.frontier.Add(t.fetch, add)
 	for _, r := range results {
-		if r == "added" {
+		if r.Result == client.Added {
 			c.added.Add(1)
 		}
 	}
@@ -313,22 +341,22 @@ func (c *Crawler) domainOf(address string) string {
 	return u.Domain
 }
 
-// report sends the results that have come while those before were sent.
+// report sends the outcomes that have come while those before were sent.
 func (c *Crawler) report(ctx context.Context) {
 	for r := range c.reports {
-		batch := []result{r}
-		for more := true; more && len(batch) < 1000; {
+		all := []client.Outcome{r}
+		for more := true; more && len(all) < batch; {
 			select {
 			case r, ok := <-c.reports:
 				if more = ok; ok {
-					batch = append(batch, r)
+					all = append(all, r)
 				}
 			default:
 				more = false
 			}
 		}
-		if _, err := lines(ctx, c.frontier, "/v1/results", batch); err != nil {
-			c.o.Log.Error("results are not reported; their URLs will be handed out again", "results", len(batch), "error", err)
+		if _, err := c.frontier.Report(ctx, all); err != nil {
+			c.o.Log.Error("not reported; their URLs will be handed out again", "outcomes", len(all), "error", err)
 		}
 	}
 }
@@ -339,8 +367,8 @@ func (c *Crawler) extend(ctx context.Context) {
 		c.mu.Lock()
 		leases := slices.Collect(maps.Keys(c.tasks))
 		c.mu.Unlock()
-		for part := range slices.Chunk(leases, 1000) {
-			live, until, err := c.frontier.leases(ctx, "extend", part)
+		for part := range slices.Chunk(leases, batch) {
+			live, until, err := c.frontier.Extend(ctx, part)
 			if err != nil {
 				continue // ctx has ended
 			}
@@ -375,8 +403,8 @@ func (c *Crawler) release(ctx context.Context) error {
 	c.mu.Lock()
 	leases := slices.Collect(maps.Keys(c.tasks))
 	c.mu.Unlock()
-	for part := range slices.Chunk(leases, 1000) {
-		if _, _, err := c.frontier.leases(ctx, "release", part); err != nil {
+	for part := range slices.Chunk(leases, batch) {
+		if _, err := c.frontier.Release(ctx, part); err != nil {
 			return fmt.Errorf("%d URLs are handed out again when their leases end: %w", len(leases), err)
 		}
 	}
@@ -387,6 +415,18 @@ func (c *Crawler) release(ctx context.Context) error {
 func (c *Crawler) Counts() Counts {
 	return Counts{
 		c.fetched.Load(), c.failed.Load(), c.redirects.Load(), c.errors.Load(), c.forbidden.Load(), c.added.Load(), c.bytes.Load(),
-		int64(c.inWork()),
+		int64(c.inWork()), time.Since(time.Unix(max(c.heard.Load(), c.started.Unix()), 0)).Truncate(time.Second),
+	}
+}
+
+// sleep is false if ctx has ended before the time was over.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
 	}
 }

@@ -1,12 +1,12 @@
 package example
 
 import (
-	"context"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/urlake/urlake/frontier/client"
 	"github.com/urlake/urlake/frontier/robots"
 )
 
@@ -59,8 +59,7 @@ func (c *Crawler) enter(t *task) (*domain, error) {
 	d.waiting++
 	c.domains.mu.Unlock()
 	if others > 0 {
-		block := time.Second << min(others, 8) / 4
-		if _, err := c.frontier.change(t.wait, t.Domain, map[string]any{"block": block.Seconds()}); err != nil {
+		if err := c.block(t, time.Second<<min(others, 8)/4); err != nil {
 			c.leave(d, false)
 			return nil, err
 		}
@@ -69,19 +68,28 @@ func (c *Crawler) enter(t *task) (*domain, error) {
 	case <-d.turn:
 	case <-t.wait.Done():
 		c.leave(d, false)
-		return nil, context.Cause(t.wait)
+		return nil, t.wait.Err()
 	}
 	if !d.known {
-		delay, err := c.frontier.delay(t.wait, t.Domain)
+		state, err := c.frontier.Domain(t.wait, t.Domain)
 		if err != nil {
 			c.leave(d, true)
 			return nil, err
 		}
-		// What a crawler before this one asked a moment ago is not known.
-		d.delay, d.known, d.next = delay, true, c.started.Add(delay)
+		d.delay, d.known = seconds(state.Delay), true
+		d.next = c.started.Add(d.delay) // what a crawler before this one asked is not known
 	}
 	return d, nil
 }
+
+// block keeps the frontier from handing out URLs of a task's domain for a time.
+func (c *Crawler) block(t *task, d time.Duration) error {
+	block := d.Seconds()
+	_, err := c.frontier.ChangeDomain(t.wait, t.Domain, client.DomainChange{Block: &block})
+	return err
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // leave gives the turn back, if it was had.
 func (c *Crawler) leave(d *domain, had bool) {
@@ -104,7 +112,7 @@ func (c *Crawler) leave(d *domain, had bool) {
 // ask fetches a URL as soon as its domain may be asked.
 func (c *Crawler) ask(t *task, d *domain, address string, types []string, limit int64) (*page, error) {
 	if !sleep(t.wait, time.Until(d.next)) {
-		return nil, context.Cause(t.wait)
+		return nil, t.wait.Err()
 	}
 	p, err := c.get(t.fetch, address, types, limit)
 	d.next = time.Now().Add(d.delay)
@@ -122,11 +130,11 @@ func (c *Crawler) rules(t *task, d *domain, host string) (*robots.Rules, error) 
 		return f.rules, nil
 	}
 	if time.Now().Before(t.RobotsUntil) {
-		file, err := c.frontier.robots(t.wait, d.name, host)
+		file, ok, err := c.frontier.Robots(t.wait, d.name, host)
 		if err != nil {
 			return nil, err
 		}
-		if file != nil {
+		if ok {
 			r := robots.Parse(file.Text, c.o.UserAgent)
 			d.robots[host] = &robotsFile{&r, file.Expires}
 			return &r, nil
@@ -145,10 +153,11 @@ func (c *Crawler) rules(t *task, d *domain, host string) (*robots.Rules, error) 
 		return nil, nil
 	}
 	until := time.Now().Add(robots.MaxAge)
-	delay, err := c.frontier.change(t.fetch, d.name, map[string]any{"robots": robotsText{host, text, until}})
+	state, err := c.frontier.ChangeDomain(t.fetch, d.name, client.DomainChange{Robots: &client.Robots{Host: host, Text: text, Expires: until}})
 	if err != nil {
 		return nil, err
 	}
+	delay := seconds(state.Delay)
 	d.next, d.delay = d.next.Add(max(delay-d.delay, 0)), delay
 	r := robots.Parse(text, c.o.UserAgent)
 	d.robots[host] = &robotsFile{&r, until}
@@ -160,14 +169,13 @@ func (c *Crawler) rules(t *task, d *domain, host string) (*robots.Rules, error) 
 func (c *Crawler) fetchRobots(t *task, d *domain, address string) (text string, ok bool, err error) {
 	for range robots.MaxRedirects + 1 {
 		// Whoever else asks the domain waits for this request and for the page after it.
-		block := max(time.Until(d.next), 0) + 2*d.delay
-		if _, err := c.frontier.change(t.wait, d.name, map[string]any{"block": block.Seconds()}); err != nil {
+		if err := c.block(t, max(time.Until(d.next), 0)+2*d.delay); err != nil {
 			return "", false, err
 		}
 		p, err := c.ask(t, d, address, nil, robots.MaxBytes)
 		switch {
 		case t.wait.Err() != nil && err != nil:
-			return "", false, context.Cause(t.wait)
+			return "", false, t.wait.Err()
 		case err != nil:
 			c.o.Log.Info("robots.txt cannot be had", "url", address, "error", err)
 			return "", false, nil

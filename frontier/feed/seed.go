@@ -38,16 +38,22 @@ func (e *InputError) Error() string { return e.Reason }
 func inputf(format string, args ...any) error { return &InputError{fmt.Sprintf(format, args...)} }
 
 const (
-	// seedLines is how many URLs are sent at once, seedAtOnce how many requests are under way.
-	seedLines  = 5_000
+	// seedAtOnce is how many requests are under way.
 	seedAtOnce = 3
-	// seedRows is the number of rows after which Seed returns.
-	seedRows = 20_000_000
 	// maxDomains bounds the domains of a Seed, since the input of a workflow is small.
 	maxDomains = 10_000
 	// maxName is the largest length of the name of a crawl, as in the frontier.
 	maxName = 512
 )
+
+// seedLimits are how many URLs are sent at once, and the number of rows after which Seed returns.
+// Only tests use others than the default.
+type seedLimits struct {
+	lines int
+	rows  int64
+}
+
+var defaultSeed = seedLimits{lines: 5_000, rows: 20_000_000}
 
 // SeedSpec says which URLs of a lake go to which frontier. Its JSON is what a person types into
 // the Temporal UI.
@@ -207,6 +213,12 @@ type seedBatch struct {
 // their rows. It returns when all are done, or after some millions of rows. Report gets every
 // progress. The version is held by a lease.
 func Seed(ctx context.Context, store blob.Store, spec SeedSpec, version string, from SeedProgress, report func(SeedProgress)) (SeedProgress, error) {
+	return seed(ctx, store, spec, version, from, defaultSeed, report)
+}
+
+func seed(
+	ctx context.Context, store blob.Store, spec SeedSpec, version string, from SeedProgress, lim seedLimits, report func(SeedProgress),
+) (SeedProgress, error) {
 	slice, err := spec.open(ctx, store, version)
 	if err != nil {
 		return from, err
@@ -231,7 +243,7 @@ func Seed(ctx context.Context, store blob.Store, spec SeedSpec, version string, 
 	}
 	at := from.clone()
 	err = client.InOrder(ctx, seedAtOnce, func(ctx context.Context, hand func(func(context.Context) (*seedBatch, error)) error) error {
-		r := seedReader{spec: &spec, slice: slice, client: c, hand: hand, after: after, now: time.Now()}
+		r := seedReader{spec: &spec, lim: lim, slice: slice, client: c, hand: hand, after: after, now: time.Now()}
 		return r.read(ctx, from)
 	}, func(b *seedBatch) error {
 		at.take(b)
@@ -280,6 +292,7 @@ func (p *SeedProgress) take(b *seedBatch) {
 // seedReader reads rows and sends their URLs.
 type seedReader struct {
 	spec   *SeedSpec
+	lim    seedLimits
 	slice  *scan.Slice
 	client *client.Client
 	hand   func(func(context.Context) (*seedBatch, error)) error
@@ -306,8 +319,8 @@ func (r *seedReader) read(ctx context.Context, from SeedProgress) error {
 				if now < skip {
 					continue
 				}
-				if len(r.urls) >= seedLines {
-					if err := r.send(number, now, before+now); err != nil || before+now-from.Rows >= seedRows {
+				if len(r.urls) >= r.lim.lines {
+					if err := r.send(number, now, before+now); err != nil || before+now-from.Rows >= r.lim.rows {
 						return err
 					}
 				}

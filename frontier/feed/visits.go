@@ -24,12 +24,13 @@ const Root = "frontier/"
 const (
 	// cursorFormat is the version of the document of a dataset's visits.
 	cursorFormat = 1
-	// pageVisits is how many visits are asked for at once, objectVisits how many an object has
-	// about, and batchVisits a batch.
-	pageVisits   = 20_000
-	objectVisits = 1_000_000
-	batchVisits  = 20_000_000
 )
+
+// visitLimits are how many visits are asked for at once, and about how many an object and a batch
+// have. Only tests use others than the default.
+type visitLimits struct{ page, object, batch int }
+
+var defaultVisits = visitLimits{page: 20_000, object: 1_000_000, batch: 20_000_000}
 
 // batchPrefix begins the names of the batches, of which numbers follow.
 const batchPrefix = "visits-"
@@ -151,6 +152,10 @@ func (p *pendingBatch) collected(s *VisitsSpec, c *cursor, again bool) Collected
 // objects of the lake, and then, by one conditional put, makes them the next batch: whoever comes
 // second, or later, takes what the first has made.
 func Collect(ctx context.Context, store blob.Store, spec VisitsSpec, report func(Collecting)) (Collected, error) {
+	return collect(ctx, store, spec, defaultVisits, report)
+}
+
+func collect(ctx context.Context, store blob.Store, spec VisitsSpec, lim visitLimits, report func(Collecting)) (Collected, error) {
 	if err := spec.Check(); err != nil {
 		return Collected{}, err
 	}
@@ -179,11 +184,11 @@ func Collect(ctx context.Context, store blob.Store, spec VisitsSpec, report func
 	}); err != nil {
 		return Collected{}, err
 	}
-	w := visitWriter{ctx: ctx, store: store, prefix: objectsOf(spec.Dataset, name) + rand.Text()[:10] + "-"}
+	w := visitWriter{ctx: ctx, object: lim.object, store: store, prefix: objectsOf(spec.Dataset, name) + rand.Text()[:10] + "-"}
 	defer w.abort()
 	p := &pendingBatch{Batch: name, Next: c.Next}
-	for p.Visits < batchVisits {
-		page, err := cl.Visited(ctx, since, p.Next, pageVisits)
+	for p.Visits < int64(lim.batch) {
+		page, err := cl.Visited(ctx, since, p.Next, lim.page)
 		if err != nil {
 			return Collected{}, refused(err)
 		}
@@ -196,7 +201,7 @@ func Collect(ctx context.Context, store blob.Store, spec VisitsSpec, report func
 		p.Visits += int64(page.Visits)
 		p.Next = page.Next
 		report(Collecting{p.Visits})
-		p.More = p.Visits >= batchVisits
+		p.More = p.Visits >= int64(lim.batch)
 	}
 	if err := w.close(); err != nil {
 		return Collected{}, err
@@ -301,15 +306,16 @@ type visitWriter struct {
 	ctx    context.Context
 	store  blob.Store
 	prefix string
+	object int // visits that an object has
 	keys   []string
 
-	object blob.Writer // nil between two objects
+	out    blob.Writer // nil between two objects
 	zip    *gzip.Writer
 	visits int
 }
 
 func (w *visitWriter) write(page client.VisitPage) error {
-	if w.object == nil {
+	if w.out == nil {
 		key := fmt.Sprintf("%s%06d.jsonl.gz", w.prefix, len(w.keys))
 		o, err := w.store.Create(w.ctx, key)
 		if err != nil {
@@ -319,13 +325,13 @@ func (w *visitWriter) write(page client.VisitPage) error {
 		if err != nil {
 			return err
 		}
-		w.object, w.zip, w.visits = o, zip, 0
+		w.out, w.zip, w.visits = o, zip, 0
 		w.keys = append(w.keys, key)
 	}
 	if _, err := w.zip.Write(page.Lines); err != nil {
 		return err
 	}
-	if w.visits += page.Visits; w.visits >= objectVisits {
+	if w.visits += page.Visits; w.visits >= w.object {
 		return w.close()
 	}
 	return nil
@@ -333,21 +339,21 @@ func (w *visitWriter) write(page client.VisitPage) error {
 
 // close finishes the object that is being written.
 func (w *visitWriter) close() error {
-	if w.object == nil {
+	if w.out == nil {
 		return nil
 	}
 	if err := w.zip.Close(); err != nil {
 		return err
 	}
-	_, err := w.object.Finish()
+	_, err := w.out.Finish()
 	if err == nil {
-		w.object = nil
+		w.out = nil
 	}
 	return err
 }
 
 func (w *visitWriter) abort() {
-	if w.object != nil {
-		w.object.Abort()
+	if w.out != nil {
+		w.out.Abort()
 	}
 }

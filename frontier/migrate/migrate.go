@@ -179,7 +179,8 @@ func (p *Progress) clone() Progress {
 	return out
 }
 
-func (p *Progress) rows() (n int64) {
+// Rows counts the rows of all tables.
+func (p *Progress) Rows() (n int64) {
 	for _, c := range p.Counts {
 		n += c.Rows
 	}
@@ -357,6 +358,9 @@ func (m *migration) visit(r *row) client.Visit {
 	v := client.Visit{
 		URL: encoded(r.text(visitedURL)), Crawl: m.spec.Crawl, Time: r.time(visitedTime), Content: readable(r.text(visitedContent)),
 		Redirect: encoded(r.text(visitedRedirect)), Error: readable(r.text(visitedError)), Depth: uint32(r.clamped(visitedDepth, maxDepth)),
+	}
+	if v.Time.After(m.now) { // of a clock that was wrong
+		v.Time = time.Time{}
 	}
 	if s := r.clamped(visitedStatus, 1<<20); s <= maxStatus {
 		v.Status = uint16(s)

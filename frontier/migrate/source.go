@@ -32,7 +32,7 @@ type field struct {
 	required bool
 }
 
-func named(names ...string) field   { return field{names: names} }
+func named(names ...string) field    { return field{names: names} }
 func required(names ...string) field { return field{names: names, required: true} }
 
 // fields are the columns that are read of each table, in the order of the constants below.
@@ -229,10 +229,10 @@ func (s *source) page(ctx context.Context, t *table, after []string, n int) ([]r
 			sql.WriteString(", " + c)
 		}
 	}
-	sql.WriteString(" FROM " + t.name)
+	sql.WriteString(" FROM " + t.name + " AS t")
 	order := make([]string, len(t.keys))
 	for i, k := range t.keys {
-		order[i] = pgx.Identifier{k}.Sanitize()
+		order[i] = "t." + pgx.Identifier{k}.Sanitize() // the bare name would be that of the text above
 	}
 	var args []any
 	if after != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/urlake/urlake/frontier/robots"
 )
@@ -52,7 +53,7 @@ const header = 16
 // why. Sync waits for the disk after each change.
 func Open(name string, sync bool) (s *Store, damaged, err error) {
 	s, err = open(name, sync)
-	if err != nil && !errors.Is(err, bbolt.ErrTimeout) && !os.IsPermission(err) {
+	if err != nil && !errors.Is(err, bolterrors.ErrTimeout) && !os.IsPermission(err) {
 		if _, missing := os.Stat(name); missing == nil {
 			damaged = err
 			if err = os.Rename(name, name+".damaged"); err == nil {
@@ -157,8 +158,8 @@ func (s *Store) Expiries(now int64, hosts [][2]string) (until []int64, err error
 	return until, err
 }
 
-// Files calls yield with the files of a key that hold at a time, without their texts, by host, until
-// it returns false.
+// Files calls yield with the files of a key that hold at a time, without their texts, by host,
+// until it returns false.
 func (s *Store) Files(key string, now int64, yield func(File) bool) error {
 	prefix := name(key, "")
 	return s.db.View(func(tx *bbolt.Tx) error {

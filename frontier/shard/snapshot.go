@@ -1,11 +1,11 @@
 package shard
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urlake/urlake/frontier/journal"
@@ -24,15 +24,16 @@ type Linked struct {
 // nothing is added, taken or settled while atOnce runs, which calls link.
 //
 // No file is copied: files of a shard do not change once they are written, or have bytes added at
-// their ends, of which the links' sizes say nothing.
-func (s *Shard) Snapshot(dir string, atOnce func(link func() error) error) (files []Linked, err error) {
+// their ends, of which the links' sizes say nothing. Files of somebody else's in the folder are
+// left out: those whose names begin with one of others.
+func (s *Shard) Snapshot(dir string, others []string, atOnce func(link func() error) error) (files []Linked, err error) {
 	s.upkeep.Lock()
 	defer s.upkeep.Unlock()
 	err = atOnce(func() error {
 		if err := s.Commit(); err != nil {
 			return err
 		}
-		files, err = s.link(dir)
+		files, err = s.link(dir, others)
 		return err
 	})
 	return files, err
@@ -40,7 +41,7 @@ func (s *Shard) Snapshot(dir string, atOnce func(link func() error) error) (file
 
 // link links what the shard's folder has. Between two changes of the files, which hold upkeep, that
 // is what the checkpoint names, and the journal after it.
-func (s *Shard) link(dir string) (files []Linked, err error) {
+func (s *Shard) link(dir string, others []string) (files []Linked, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
@@ -58,7 +59,8 @@ func (s *Shard) link(dir string) (files []Linked, err error) {
 		switch {
 		case e.IsDir():
 			return os.MkdirAll(to, 0o777)
-		case !e.Type().IsRegular() || strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, journal.TornSuffix):
+		case !e.Type().IsRegular() || strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, journal.TornSuffix),
+			slices.ContainsFunc(others, func(s string) bool { return strings.HasPrefix(name, s) }):
 			return nil
 		}
 		if err := os.Link(path, to); err != nil {
@@ -74,24 +76,11 @@ func (s *Shard) link(dir string) (files []Linked, err error) {
 	return files, err
 }
 
-// Check opens a copy of a shard's files and closes it: it says whether all can be read.
+// Check opens a copy of a shard's files and closes it: it says whether they can be opened.
 func Check(dir string, o Options) error {
 	s, _, err := Open(dir, o)
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.checkRuns(), s.Close())
-}
-
-// checkRuns reads every entry of the runs, whose records have their own checksums.
-func (s *Shard) checkRuns() error {
-	for _, r := range s.runs() {
-		for i := range r.queues {
-			at, _, n := r.extentOf(i)
-			if err := r.eachFrom(at, n, func([]byte) error { return nil }); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return s.Close()
 }

@@ -271,12 +271,13 @@ func (c *copier) file(ctx context.Context, f frontier.SnapshotFile) (to File, co
 }
 
 // reuse returns the pieces that the previous snapshot has of a file, if the file still begins with
-// them. Files only grow, or do not change. What is compared is the end of the last piece, where
+// them: if it is the same, or has only grown. What is compared is the end of the last piece, where
 // files of a shard have their checksums and visits their times.
 func (c *copier) reuse(ctx context.Context, f frontier.SnapshotFile, to *File) ([]Piece, error) {
 	old, ok := c.previous[to.Path]
-	if !ok || old.Size > f.Size || old.Size == 0 || len(old.Pieces) >= maxPieces || replaced(path.Base(to.Path)) ||
-		old.Size == f.Size && old.Modified != f.Modified {
+	same := old.Size == f.Size && old.Modified == f.Modified
+	grown := old.Size < f.Size && len(old.Pieces) < maxPieces && grows(path.Base(to.Path))
+	if !ok || old.Size == 0 || !same && !grown {
 		return nil, nil
 	}
 	for _, p := range old.Pieces {
@@ -290,7 +291,7 @@ func (c *copier) reuse(ctx context.Context, f frontier.SnapshotFile, to *File) (
 	if err != nil {
 		return nil, err
 	}
-	same := false
+	same = false
 	err = c.read(ctx, f.Path, old.Size-n, n, func(body io.Reader) error {
 		got, err := io.ReadAll(body)
 		same = string(got) == string(had)
@@ -302,8 +303,10 @@ func (c *copier) reuse(ctx context.Context, f frontier.SnapshotFile, to *File) (
 	return slices.Clone(old.Pieces), nil
 }
 
-// replaced says that a file is replaced as a whole under its name.
-func replaced(name string) bool { return name == "checkpoint" || name == frontier.StateName }
+// grows says that bytes are added to the end of a file, and nothing else of it changes.
+func grows(name string) bool {
+	return name == "visits" || name == "visits.index" || path.Ext(name) == ".journal"
+}
 
 // sweep deletes all snapshots but the newest, and then the objects that no snapshot names. It
 // deletes no object if it cannot read which are named.

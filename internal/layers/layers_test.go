@@ -207,19 +207,19 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"export/postgres", "indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
+		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/published", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
 		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "export/postgres", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
+		"activities", "export/postgres", "frontier/feed", "frontier/migrate", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
-		"activities", "export/postgres", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
+		"activities", "export/postgres", "frontier/feed", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "workflows",
 	},
@@ -230,7 +230,7 @@ var allowed = map[string][]string{
 		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
-		"starter/find", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
+		"starter/find", "starter/frontier", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/export": {
 		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy", "serve/lookup",
@@ -244,6 +244,9 @@ var allowed = map[string][]string{
 	},
 	"starter/lookup": {
 		"internal/cli", "lake/blob", "lake/remedy", "serve/bulk", "serve/lookup",
+	},
+	"starter/frontier": {
+		"frontier/feed", "frontier/migrate", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
 	},
 	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
 	"starter/ingestreport": {"internal/cli", "workflows"},
@@ -296,6 +299,12 @@ var allowed = map[string][]string{
 	"serve/command":     {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
 	"serve":             {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
+	"frontier/client": {},
+	"frontier/feed": {
+		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/ingest/deadline", "lake/manifest", "lake/part", "lake/registry",
+		"lake/urlnorm",
+	},
+	"frontier/migrate":    {"export/postgres", "frontier/client", "lake/urlnorm"},
 	"frontier/journal":    {"lake/codec"},
 	"frontier/robots":     {},
 	"frontier/robotstore": {"frontier/robots"},
@@ -314,7 +323,7 @@ var allowed = map[string][]string{
 
 	"frontier/frontierd": {"frontier/command", "internal/cli", "lake/blob/s3blob"},
 
-	"frontier/example":         {"frontier/robots", "internal/cli", "lake/urlnorm"},
+	"frontier/example":         {"frontier/client", "frontier/robots", "internal/cli", "lake/urlnorm"},
 	"frontier/example/crawler": {"frontier/example", "internal/cli"},
 	"frontier/example/demo":    {"frontier/example/sites", "internal/cli", "internal/supervise"},
 	"frontier/example/sites":   {},

@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/starter/access"
 	"github.com/urlake/urlake/starter/export"
+	"github.com/urlake/urlake/starter/frontier"
 	"github.com/urlake/urlake/starter/inventory"
 	"github.com/urlake/urlake/starter/lookup"
 	"github.com/urlake/urlake/starter/schedule"
@@ -71,7 +72,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		urllist.NewCommand(urllist.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		tree.NewCommand(tree.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		export.NewCommand(export.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json},
-			exportPostgresCommand(&g)), frontierCommand(&g),
+			exportPostgresCommand(&g)), frontier.NewCommand(g.verbs()),
 		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
 		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
 		compactCommand(&g), gcCommand(&g), inventory.NewCommand(inventory.Program{JSON: &g.json, Bar: g.taskBar}),

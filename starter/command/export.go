@@ -1,48 +1,39 @@
 package command
 
 import (
-	"github.com/spf13/cobra"
+	"context"
 
-	"github.com/urlake/urlake/internal/cli"
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+
 	"github.com/urlake/urlake/starter/pgexport"
+	"github.com/urlake/urlake/starter/single"
 )
 
 // exportPostgresCommand returns "starter export postgres".
 func exportPostgresCommand(g *global) *cobra.Command {
 	cmd, in := pgexport.NewCommand()
-	wait := false
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the export ends, and print its result")
-	g.lakeFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
-		if err := pgexport.Check(in); err != nil {
-			return err
-		}
-		store, url, err := g.store(ctx)
-		if err == nil {
-			in.Lake = url
-			err = requireLake(ctx, store, url)
-		}
-		if err != nil {
-			return err
-		}
-		c, err := connect(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		run, err := pgexport.Start(ctx, c, in)
-		if err != nil {
-			return err
-		}
-		if wait {
-			return watchMaintenance(cmd, g, c, run, pgexport.Progress, pgexport.Print)
-		}
-		if g.json {
-			return printJSON(cmd.OutOrStdout(), map[string]string{"workflow_id": run.GetID(), "run_id": run.GetRunID()})
-		}
-		cli.Fprintf(cmd.OutOrStdout(), "Started the export; to watch it: %s '%s'\n", cli.Typed("starter watch"), run.GetID())
-		return warnIdlePools(ctx, c, url, cmd.ErrOrStderr())
+	return g.verbs().Complete(cmd, single.Verb{
+		Lake: &in.Lake, Reads: true, Check: func() error { return pgexport.Check(in) },
+		Workflow: "PostgresExportWorkflow", What: "the export",
+		Start: func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+			return pgexport.Start(ctx, c, in)
+		},
+	})
+}
+
+// verbs is what verbs that start one workflow take from this program.
+func (g *global) verbs() single.Program {
+	s := scheduler(g)
+	return single.Program{
+		LakeFlag: g.lakeFlag, JSON: s.JSON, Connect: connect, Idle: s.Idle,
+		Lake: func(ctx context.Context, exists bool) (string, error) {
+			store, url, err := g.store(ctx)
+			if err == nil && exists {
+				err = requireLake(ctx, store, url)
+			}
+			return url, err
+		},
+		Watch: g.watch,
 	}
-	return cmd
 }

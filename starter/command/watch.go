@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,33 +57,39 @@ workflow succeeds and 1 if it fails.`,
 			if err != nil {
 				return rootCause(args[0], err)
 			}
-			switch kind := d.GetWorkflowExecutionInfo().GetType().GetName(); kind {
-			case "IngestWorkflow":
-				return watchIngest(cmd, g, c, run, false)
-			case "IngestManyWorkflow":
-				return watchMany(cmd, g, c, run, false)
-			case "PublishWorkflow":
-				return watchPublish(cmd, g, c, run)
-			case "GCWorkflow":
-				return watchMaintenance(cmd, g, c, run, nil, garbage.Print)
-			case "CompactWorkflow":
-				return watchMaintenance(cmd, g, c, run, compaction.Progress, compaction.Print)
-			case "PostgresExportWorkflow":
-				return watchMaintenance(cmd, g, c, run, pgexport.Progress, pgexport.Print)
-			case "CrawlSeedWorkflow":
-				return watchMaintenance(cmd, g, c, run, frontier.SeedProgress, frontier.PrintSeed)
-			case "VisitedIngestWorkflow":
-				return watchMaintenance(cmd, g, c, run, frontier.IngestProgress, frontier.PrintIngest)
-			case "FrontierMigrateWorkflow":
-				return watchMaintenance(cmd, g, c, run, frontier.MigrateProgress, frontier.PrintMigrate)
-			case "RebuildWorkflow":
-				return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
-			case "VerifyWorkflow":
-				return watchMaintenance(cmd, g, c, run, nil, check.PrintVerified)
-			default:
-				return fmt.Errorf("%s is a %s; only workflows of urlake can be watched", args[0], kind)
-			}
+			return g.watch(cmd, c, run, d.GetWorkflowExecutionInfo().GetType().GetName())
 		},
+	}
+}
+
+// watch shows the progress of a workflow of a type until it ends, and prints its result.
+func (g *global) watch(cmd *cobra.Command, c client.Client, run client.WorkflowRun, kind string) error {
+	switch kind {
+	case "IngestWorkflow":
+		return watchIngest(cmd, g, c, run, false)
+	case "IngestManyWorkflow":
+		return watchMany(cmd, g, c, run, false)
+	case "PublishWorkflow":
+		return watchPublish(cmd, g, c, run)
+	case "GCWorkflow":
+		return watchMaintenance(cmd, g, c, run, nil, garbage.Print)
+	case "CompactWorkflow":
+		return watchMaintenance(cmd, g, c, run, compaction.Progress, compaction.Print)
+	case "PostgresExportWorkflow":
+		return watchMaintenance(cmd, g, c, run, pgexport.Progress, pgexport.Print)
+	case "CrawlSeedWorkflow":
+		return watchMaintenance(cmd, g, c, run, frontier.SeedProgress, frontier.PrintSeed)
+	case "VisitedIngestWorkflow":
+		return watchMaintenance(cmd, g, c, run, frontier.IngestProgress, frontier.PrintIngest)
+	case "FrontierMigrateWorkflow":
+		var m frontier.Migrated
+		return cmp.Or(watchMaintenance(cmd, g, c, run, frontier.MigrateProgress, m.Print), m.Differs())
+	case "RebuildWorkflow":
+		return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
+	case "VerifyWorkflow":
+		return watchMaintenance(cmd, g, c, run, nil, check.PrintVerified)
+	default:
+		return fmt.Errorf("%s is a %s; only workflows of urlake can be watched", run.GetID(), kind)
 	}
 }
 

@@ -13,11 +13,12 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
 )
 
 // NewCommand returns the verb frontier with its own verbs.
-func NewCommand(verbs ...*cobra.Command) *cobra.Command {
+func NewCommand(p single.Program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "frontier",
 		Short: "Fill a crawl frontier from the lake, and ingest what it has visited",
@@ -32,7 +33,29 @@ Temporal, and workers connect to the frontier: the address has to be one that th
 			return cli.Usagef("no verb given; choose one of the commands above, e.g. %s", cli.Typed("starter frontier seed"))
 		},
 	}
-	cmd.AddCommand(verbs...)
+	seed, seeds := seedCommand()
+	ingest, visits := ingestCommand()
+	migration, tables := migrateCommand()
+	cmd.AddCommand(
+		p.Complete(seed, single.Verb{
+			Lake: &seeds.Lake, Reads: true, Check: seeds.check, Workflow: "CrawlSeedWorkflow", What: "the seed",
+			Start: func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+				return startSeed(ctx, c, &seeds.CrawlSeedInput)
+			},
+		}),
+		p.Complete(ingest, single.Verb{ // the first ingest makes the lake
+			Lake: &visits.Lake, Check: func() error { return checkIngest(visits) }, Workflow: "VisitedIngestWorkflow", What: "the ingest of visits",
+			Start: func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+				return startIngest(ctx, c, visits)
+			},
+		}),
+		p.Complete(migration, single.Verb{
+			Lake: &tables.Lake, Check: func() error { return checkMigrate(tables) }, Workflow: "FrontierMigrateWorkflow", What: "the migration",
+			Start: func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
+				return startMigrate(ctx, c, tables)
+			},
+		}),
+	)
 	return cmd
 }
 

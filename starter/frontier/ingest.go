@@ -16,8 +16,8 @@ import (
 	"github.com/urlake/urlake/workflows"
 )
 
-// IngestCommand returns the verb, without what runs it and without --lake, and what its flags say.
-func IngestCommand() (*cobra.Command, *workflows.VisitedIngestInput) {
+// ingestCommand returns the verb, without what runs it and without --lake, and what its flags say.
+func ingestCommand() (*cobra.Command, *workflows.VisitedIngestInput) {
 	in := &workflows.VisitedIngestInput{}
 	cmd := &cobra.Command{
 		Use:   "ingest --lake URL --frontier URL --dataset NAME [flags]",
@@ -46,8 +46,8 @@ The first run of a dataset takes all visits, or those since --since.`,
 	return cmd, in
 }
 
-// CheckIngest returns an error for flags that make no sense.
-func CheckIngest(in *workflows.VisitedIngestInput) error {
+// checkIngest returns an error for flags that make no sense.
+func checkIngest(in *workflows.VisitedIngestInput) error {
 	switch {
 	case in.Frontier == "":
 		return cli.Usagef("--frontier is missing; use e.g. --frontier http://127.0.0.1:7070")
@@ -67,8 +67,8 @@ func CheckIngest(in *workflows.VisitedIngestInput) error {
 	return nil
 }
 
-// StartIngest starts the workflow, unless one of the dataset is running.
-func StartIngest(ctx context.Context, c client.Client, in *workflows.VisitedIngestInput) (client.WorkflowRun, error) {
+// startIngest starts the workflow, unless one of the dataset is running.
+func startIngest(ctx context.Context, c client.Client, in *workflows.VisitedIngestInput) (client.WorkflowRun, error) {
 	id := fmt.Sprintf("frontier-ingest:%s@%s", in.Dataset, in.Lake)
 	return single.Start(ctx, c, id, "run of this ingest", in.Lake, workflows.VisitedIngestWorkflow, *in)
 }
@@ -119,13 +119,13 @@ func IngestKind() schedule.Kind {
 		Long:    `Each run does what "starter frontier ingest" does.`,
 		Example: `  starter schedule create visits --lake s3://b/lake --frontier http://frontier:7070 --dataset visits --cron '*/30 * * * *'`,
 		New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
-			once, in := IngestCommand()
+			once, in := ingestCommand()
 			cmd.Flags().AddFlagSet(once.Flags())
 			cmd.Args = cli.Args(cobra.NoArgs)
 			return func(lake string, _ []string) (*schedule.Work, error) {
 				in.Lake = lake
 				return &schedule.Work{Kind: "visits", Lake: lake, Name: "visits-" + in.Dataset,
-					Workflow: workflows.VisitedIngestWorkflow, Input: in}, CheckIngest(in)
+					Workflow: workflows.VisitedIngestWorkflow, Input: in}, checkIngest(in)
 			}
 		},
 	}

@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,8 +19,8 @@ import (
 	"github.com/urlake/urlake/workflows"
 )
 
-// MigrateCommand returns the verb, without what runs it and without --lake, and what its flags say.
-func MigrateCommand() (*cobra.Command, *workflows.FrontierMigrateInput) {
+// migrateCommand returns the verb, without what runs it and without --lake, and what its flags say.
+func migrateCommand() (*cobra.Command, *workflows.FrontierMigrateInput) {
 	in := &workflows.FrontierMigrateInput{}
 	cmd := &cobra.Command{
 		Use:   "migrate --lake URL --dsn DSN --frontier URL [flags]",
@@ -61,8 +62,8 @@ export postgres --help" says.`,
 	return cmd, in
 }
 
-// CheckMigrate returns an error for flags that make no sense.
-func CheckMigrate(in *workflows.FrontierMigrateInput) error {
+// checkMigrate returns an error for flags that make no sense.
+func checkMigrate(in *workflows.FrontierMigrateInput) error {
 	switch {
 	case in.DSN == "":
 		return cli.Usagef("--dsn is missing; use e.g. postgres://user@host/database")
@@ -82,8 +83,8 @@ func CheckMigrate(in *workflows.FrontierMigrateInput) error {
 	return nil
 }
 
-// StartMigrate starts the workflow, unless one for the same database and frontier is running.
-func StartMigrate(ctx context.Context, c client.Client, in *workflows.FrontierMigrateInput) (client.WorkflowRun, error) {
+// startMigrate starts the workflow, unless one for the same database and frontier is running.
+func startMigrate(ctx context.Context, c client.Client, in *workflows.FrontierMigrateInput) (client.WorkflowRun, error) {
 	id := idOf("frontier-migrate", strings.Join([]string{in.Frontier, in.DSN, in.Schema}, "\n"), in.Lake)
 	return single.Start(ctx, c, id, "run of this migration", in.Lake, workflows.FrontierMigrateWorkflow, *in)
 }
@@ -120,8 +121,21 @@ func MigrateProgress(ctx context.Context, c client.Client, run client.WorkflowRu
 	return 0, p.Stage, "planning", true
 }
 
-// PrintMigrate prints the result of a migration for people.
-func PrintMigrate(w io.Writer, r *workflows.FrontierMigrateResult) {
+// Migrated prints the result of a migration for people, and remembers whether a comparison found
+// differences.
+type Migrated struct{ differs bool }
+
+// Differs returns an error if what was printed is a comparison that found differences.
+func (m *Migrated) Differs() error {
+	if m.differs {
+		return errors.New("the frontier differs from the tables")
+	}
+	return nil
+}
+
+// Print prints the result of a migration.
+func (m *Migrated) Print(w io.Writer, r *workflows.FrontierMigrateResult) {
+	m.differs = r.Compared != nil && !r.Compared.Equal
 	if r.Compared != nil {
 		printCompared(w, r.Compared)
 		return

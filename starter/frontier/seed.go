@@ -21,15 +21,15 @@ import (
 	"github.com/urlake/urlake/workflows"
 )
 
-// SeedOptions are what the flags of a seed say.
-type SeedOptions struct {
+// seedOptions are what the flags of a seed say.
+type seedOptions struct {
 	workflows.CrawlSeedInput
 	domainsFile string
 }
 
-// SeedCommand returns the verb, without what runs it and without --lake, and what its flags say.
-func SeedCommand() (*cobra.Command, *SeedOptions) {
-	o := &SeedOptions{}
+// seedCommand returns the verb, without what runs it and without --lake, and what its flags say.
+func seedCommand() (*cobra.Command, *seedOptions) {
+	o := &seedOptions{}
 	cmd := &cobra.Command{
 		Use:   "seed --lake URL --frontier URL [--dataset NAME…] [--domain DOMAIN…] [flags]",
 		Short: "Add the published URLs of the lake to a frontier",
@@ -64,8 +64,8 @@ both, a dataset of visits is fetched again as its visits grow old.`,
 	return cmd, o
 }
 
-// Check returns an error for flags that make no sense. It reads the file of domains.
-func (o *SeedOptions) Check() error {
+// check returns an error for flags that make no sense. It reads the file of domains.
+func (o *seedOptions) check() error {
 	if o.Frontier == "" {
 		return cli.Usagef("--frontier is missing; use e.g. --frontier http://127.0.0.1:7070")
 	}
@@ -101,9 +101,9 @@ func (o *SeedOptions) Check() error {
 	return nil
 }
 
-// StartSeed starts the workflow. A lake seeds a frontier with any number of them at a time, each
+// startSeed starts the workflow. A lake seeds a frontier with any number of them at a time, each
 // with its own datasets and domains.
-func StartSeed(ctx context.Context, c client.Client, in *workflows.CrawlSeedInput) (client.WorkflowRun, error) {
+func startSeed(ctx context.Context, c client.Client, in *workflows.CrawlSeedInput) (client.WorkflowRun, error) {
 	what := strings.Join(slices.Concat([]string{in.Frontier, in.Crawl, in.Version}, in.Datasets, in.Batches, in.Domains), "\n")
 	return single.Start(ctx, c, idOf("frontier-seed", what, in.Lake), "run of this seed", in.Lake, workflows.CrawlSeedWorkflow, *in)
 }
@@ -149,13 +149,13 @@ func SeedKind() schedule.Kind {
 		Long:    `Each run does what "starter frontier seed" does.`,
 		Example: `  starter schedule create seed --lake s3://b/lake --frontier http://frontier:7070 --dataset seeds --cron '0 5 * * *'`,
 		New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
-			once, o := SeedCommand()
+			once, o := seedCommand()
 			cmd.Flags().AddFlagSet(once.Flags())
 			cmd.Args = cli.Args(cobra.NoArgs)
 			return func(lake string, _ []string) (*schedule.Work, error) {
 				o.Lake = lake
 				return &schedule.Work{Kind: "seed", Lake: lake, Name: "seed",
-					Workflow: workflows.CrawlSeedWorkflow, Input: &o.CrawlSeedInput}, o.Check()
+					Workflow: workflows.CrawlSeedWorkflow, Input: &o.CrawlSeedInput}, o.check()
 			}
 		},
 	}

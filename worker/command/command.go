@@ -23,6 +23,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/internal/processors"
@@ -108,7 +109,9 @@ pools of the process together, as many steps run at once as --memory-limit allow
 // allowedInputs returns what the ingests of a lake may read, nil for everything.
 func allowedInputs(prefixes []string, lakeURL string) (*allow.Inputs, error) {
 	if len(prefixes) > 0 {
-		a, err := allow.Parse(prefixes)
+		// The visits of frontiers, which workers write to the lake themselves.
+		own := strings.TrimRight(lakeURL, "/") + "/" + feed.Root
+		a, err := allow.Parse(append(slices.Clip(prefixes), own))
 		if err != nil {
 			return nil, cli.Usagef("--allow-input %w", err)
 		}

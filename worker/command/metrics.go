@@ -16,6 +16,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/export/postgres"
+	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/internal/cli"
@@ -47,6 +48,8 @@ type metrics struct {
 	damaged, restored prometheus.Counter
 	// exported counts the rows that were copied into PostgreSQL.
 	exported prometheus.Counter
+	// frontier counts what was exchanged with crawl frontiers.
+	frontier *prometheus.CounterVec
 
 	memory *activities.Memory
 
@@ -88,13 +91,15 @@ func newMetrics(lakeURL string, store *blob.Counting, memory *activities.Memory)
 		damaged:   one("damaged_objects_total", "Damaged objects of the lake that checks named, and that rebuilds could not make again."),
 		restored:  one("restored_objects_total", "Objects of the index that rebuilds wrote again."),
 		exported:  one("exported_urls_total", "URLs that exports copied into PostgreSQL."),
+		frontier: vec("frontier_lines_total",
+			"What completed steps exchanged with crawl frontiers, by kind: seeded URLs, migrated rows, and visits.", "kind"),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "urlake_worker_info", Help: "Always 1; the labels are the worker's lake and build.",
 		ConstLabels: prometheus.Labels{"lake": lakeURL, "version": cli.Version()},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m, m.sdk, m.durations, m.failures, m.records, m.readBytes, m.rows, m.partBytes, m.damaged, m.restored, m.exported, info,
+	m.registry.MustRegister(m, m.sdk, m.durations, m.failures, m.records, m.readBytes, m.rows, m.partBytes, m.damaged, m.restored, m.exported, m.frontier, info,
 		storemetrics.New(store, storeOps...), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	return m
@@ -232,6 +237,14 @@ func (m *metrics) add(result any) {
 		m.restored.Add(float64(len(r.Files) + len(r.RestoredPostings)))
 	case postgres.Loaded:
 		m.exported.Add(float64(r.URLs))
+	case activities.Seeded:
+		m.frontier.WithLabelValues("seeded").Add(float64(r.Sent))
+	case activities.Migrated:
+		m.frontier.WithLabelValues("migrated").Add(float64(r.Sent))
+	case feed.Collected:
+		if !r.Again {
+			m.frontier.WithLabelValues("visits").Add(float64(r.Visits))
+		}
 	case activities.Crew:
 		p := r.Progress
 		m.add(ingest.SplitResult{Bytes: p.BytesRead, Records: p.Records, Kept: p.Records - p.Rejected})

@@ -1,0 +1,138 @@
+//go:build unix
+
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// claimed is a part of the answer to claims.
+type claimed struct {
+	Claims []struct{ Lease, URL, Domain string }
+}
+
+func claims(t *testing.T, base, body string) (c claimed) {
+	t.Helper()
+	status, text := request(t, "POST", base+"/v1/claims", body)
+	if err := json.Unmarshal([]byte(text), &c); err != nil || status != 200 {
+		t.Fatalf("%d: %s: %v", status, text, err)
+	}
+	return c
+}
+
+// addDomains adds URLs of so many domains, so many each, until all are added.
+func addDomains(t *testing.T, base string, domains, each int) {
+	t.Helper()
+	var body strings.Builder
+	for d := range domains {
+		for i := range each {
+			fmt.Fprintf(&body, "{\"url\":\"https://site%d.example/%d\"}\n", d, i)
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		status, text := request(t, "POST", base+"/v1/urls", body.String())
+		if status == 200 && !strings.Contains(text, "elsewhere") {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d: %.300s", status, text)
+		}
+	}
+}
+
+// TestDomainsOfAllProcesses holds that a client of one process gets the domains of all, although
+// that process never runs out of its own.
+func TestDomainsOfAllProcesses(t *testing.T) {
+	bases := serve(t, 2)
+	const domains = 40
+	addDomains(t, bases[1], domains, 100)
+	got := map[string]bool{}
+	for n := 0; len(got) < domains; n++ {
+		if n == 3000 {
+			t.Fatalf("%d claims are of %d domains, want %d", n, len(got), domains)
+		}
+		for _, c := range claims(t, bases[0], `{"max":1,"wait_ms":1000}`).Claims {
+			got[c.Domain] = true
+		}
+	}
+}
+
+// TestSeenLines asks for many URLs at once, of two processes.
+func TestSeenLines(t *testing.T) {
+	bases := serve(t, 2)
+	addDomains(t, bases[0], 20, 2)
+	got := claims(t, bases[1], `{"max":1,"wait_ms":1000}`).Claims
+	if _, text := request(t, "POST", bases[0]+"/v1/results", fmt.Sprintf(`{"lease":%q,"status":404}`, got[0].Lease)); text != `{"result":"settled"}` {
+		t.Fatal(text)
+	}
+	var body strings.Builder
+	want := []string{`{"seen":false,"settled":false,"reason":"no URL that can be fetched: scheme"}`, "line: ", `"seen":false,"settled":false}`}
+	body.WriteString(`{"url":"x:y"}` + "\n{\n" + `{"url":"https://other.example/"}` + "\n")
+	for d := range 20 {
+		for i := range 3 {
+			url := fmt.Sprintf("https://site%d.example/%d", d, i)
+			fmt.Fprintf(&body, "{\"url\":%q}\n", url)
+			switch {
+			case url == got[0].URL:
+				want = append(want, `{"seen":true,"settled":true,"status":404,"fetched":"`)
+			case i < 2:
+				want = append(want, `{"seen":true,"settled":false}`)
+			default:
+				want = append(want, `{"seen":false,"settled":false}`)
+			}
+		}
+	}
+	_, text := request(t, "POST", bases[1]+"/v1/seen", body.String())
+	lines := strings.Split(text, "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines for %d", len(lines), len(want))
+	}
+	for i, w := range want {
+		if !strings.Contains(lines[i], w) {
+			t.Errorf("line %d: %s, want %s", i, lines[i], w)
+		}
+	}
+}
+
+// TestAReaderThatStops holds that a client that asks for visits and does not read them keeps nobody
+// else from the shards.
+func TestAReaderThatStops(t *testing.T) {
+	base := serve(t, 1)[0]
+	addDomains(t, base, 4, 3000)
+	for n := 0; n < 12_000; {
+		var results strings.Builder
+		got := claims(t, base, `{"max":4000,"per_domain":1000,"wait_ms":1000}`).Claims
+		for _, c := range got {
+			fmt.Fprintf(&results, "{\"lease\":%q,\"status\":200,\"content\":%q}\n", c.Lease, strings.Repeat("x", 1000))
+		}
+		if status, text := request(t, "POST", base+"/v1/results", results.String()); status != 200 {
+			t.Fatal(status, text)
+		}
+		n += len(got)
+	}
+	c, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	// The answer has more bytes than the connection holds.
+	if _, err := io.WriteString(c, "GET /v1/visited?limit=100000 HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	addDomains(t, base, 4, 3001)
+	if got := claims(t, base, `{"max":4}`).Claims; len(got) != 4 {
+		t.Fatal(got)
+	}
+}
