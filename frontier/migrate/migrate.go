@@ -42,7 +42,7 @@ const (
 	// domainRows is pageRows of domain_metadata, whose rows have a robots.txt.
 	domainRows = 200
 	// migrateRows is the number of rows after which Migrate returns.
-	migrateRows = 20_000_000
+	migrateRows = 5_000_000
 	// maxName is the largest length of the name of a crawl, as in the frontier.
 	maxName = 512
 	// maxRobots is the largest robots.txt: what is behind it means nothing (RFC 9309).

@@ -121,21 +121,18 @@ func MigrateProgress(ctx context.Context, c client.Client, run client.WorkflowRu
 	return 0, p.Stage, "planning", true
 }
 
-// Migrated prints the result of a migration for people, and remembers whether a comparison found
-// differences.
-type Migrated struct{ differs bool }
-
-// Differs returns an error if what was printed is a comparison that found differences.
-func (m *Migrated) Differs() error {
-	if m.differs {
-		return errors.New("the frontier differs from the tables")
+// Differs returns an error if a migration that has ended was a comparison, and found differences.
+func Differs(ctx context.Context, run client.WorkflowRun) error {
+	var r workflows.FrontierMigrateResult
+	err := run.Get(ctx, &r)
+	if err == nil && r.Compared != nil && !r.Compared.Equal {
+		err = errors.New("the frontier differs from the tables")
 	}
-	return nil
+	return err
 }
 
-// Print prints the result of a migration.
-func (m *Migrated) Print(w io.Writer, r *workflows.FrontierMigrateResult) {
-	m.differs = r.Compared != nil && !r.Compared.Equal
+// PrintMigrate prints the result of a migration for people.
+func PrintMigrate(w io.Writer, r *workflows.FrontierMigrateResult) {
 	if r.Compared != nil {
 		printCompared(w, r.Compared)
 		return
