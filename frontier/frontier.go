@@ -105,6 +105,7 @@ type Frontier struct {
 	woken       chan struct{} // closed when a queue wakes, and replaced
 	exclusions  exclusions
 	counters    counters
+	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -134,6 +135,10 @@ type owned struct {
 	robots   *robotstore.Store
 	// robotsChanging is held while a robots.txt is replaced, before changing.
 	robotsChanging sync.Mutex
+	// limits are those of SetLimit, by queue.
+	limits sync.Map
+	// ticking is held by tickOf: who calls it finds everything done that was due before.
+	ticking sync.Mutex
 }
 
 // notify wakes the claims that wait.
@@ -400,6 +405,9 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 // claim asks the shards in turn. Next is when the next queue is ready, -1 if none will be.
 func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, next int64, err error) {
 	next = -1
+	if f.inactive() {
+		return nil, next, nil
+	}
 	first := int(f.turn.Add(1))
 	for i := range f.o.Shards {
 		got, at, err := f.claimOf(ctx, (first+i)%f.o.Shards, r, r.Max-len(claims))
@@ -431,7 +439,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
-	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.o.Delay)
+	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.delay())
 	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
@@ -706,6 +714,7 @@ func (f *Frontier) extend(ctx context.Context, number int, until time.Time, leas
 
 // tick returns the URLs of leases that have ended to their queues, and promotes what is due.
 func (f *Frontier) tick(ctx context.Context) (err error) {
+	err = f.Refresh(ctx)
 	for _, s := range f.all() {
 		err = errors.Join(err, f.tickOf(ctx, s.number))
 	}
@@ -718,6 +727,8 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return nil
 	}
 	defer release()
+	s.ticking.Lock()
+	defer s.ticking.Unlock()
 	now := f.now()
 	if err := f.promote(ctx, s, now); err != nil {
 		return err
