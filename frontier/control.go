@@ -149,8 +149,7 @@ func (f *Frontier) SetLimit(ctx context.Context, crawl, key string, limit int64)
 	} else {
 		s.limits.Store(name, limit)
 	}
-	f.notify()
-	return nil
+	return f.wakeAgain(context.WithoutCancel(ctx), s, []string{name})
 }
 
 // loadLimits reads the limits of the shard's queues.
