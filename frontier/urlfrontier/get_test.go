@@ -152,6 +152,10 @@ func TestQueuesRestForWhatTheyGave(t *testing.T) {
 	keys := []string{"a.example", "b.example", "c.example"}
 	p.putMany(t, "", 400, keys...)
 	p.putMany(t, "other", 400, keys...)
+	// A client cannot make the delay of all keys shorter.
+	if _, err := p.SetDelay(t.Context(), &pb.QueueDelayParams{DelayRequestable: 1}); err != nil {
+		t.Fatal(err)
+	}
 	begin := now.now()
 	given := map[string]int{}
 	free := map[string]time.Time{} // when what a key gave can have been fetched
