@@ -1,5 +1,5 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
-.PHONY: build tools demo demo-crawl test levels weakhash race soak fixtures check bench bench-serve bench-frontier assembly profile fuzz clean
+.PHONY: build tools demo demo-crawl test levels weakhash race soak fixtures check bench bench-serve bench-frontier proto assembly profile fuzz clean
 GO ?= go
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
@@ -33,6 +33,10 @@ bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1x) ./... && 
 bench-serve: ; $(GO) run -C bench ./serving
 # The crawl frontier over HTTP beside a queue in PostgreSQL: docs/performance.md.
 bench-frontier: ; $(GO) test ./frontier/command -run xxx -bench . -benchtime 1x
+# The Go code of the URLFrontier protocol, by protoc (Debian: protobuf-compiler).
+PROTO := frontier/urlfrontier/urlfrontierpb
+proto: ; GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go && GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+	PATH=$(CURDIR)/bin:$$PATH protoc -I $(PROTO) --go_out=$(PROTO) --go_opt=paths=source_relative --go-grpc_out=$(PROTO) --go-grpc_opt=paths=source_relative urlfrontier.proto
 # What each assembly routine saves. It takes minutes for every routine; ROUTINES chooses some.
 assembly: ; $(GO) run -C bench ./assembly $(if $(ROUTINES),-routines '$(ROUTINES)')
 profile: ; BENCH_PROFILE=$(CURDIR)/bin/cpu.prof BENCH_KEYS=0 BENCH_GROWTH=0 BENCH_WORKER_ROWS=0 BENCH_SERVE_ROWS=0 $(GO) run -C bench ./compare && $(GO) tool pprof -top bin/cpu.prof | head -60

@@ -62,6 +62,8 @@ type domains struct {
 	caps     map[string]int64
 	// failing has the keys of which URLs failed since one was answered.
 	failing sync.Map
+	// blocked is until when keys are blocked, which may be over.
+	blocked map[string]int64
 	// hidden keys are excluded by the frontier's Exclusions, and something waits of them.
 	hidden map[string]struct{}
 	// cursor is where Forget goes on, and robots where that of robots.txt files does. Only the tick
@@ -74,6 +76,7 @@ type domains struct {
 func (s *owned) loadDomains(ctx context.Context) error {
 	d := &s.domains
 	d.crawls, d.excluded, d.hidden = map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}
+	d.blocked = map[string]int64{}
 	d.caps, d.cursor = map[string]int64{}, "0"
 	return s.coord.AllSettings(ctx, d.set)
 }
@@ -87,11 +90,15 @@ func (d *domains) set(key string, set coord.Settings) {
 	if set.Failures > 0 {
 		d.failing.Store(key, struct{}{})
 	}
+	delete(d.blocked, key)
 	if set.Excluded {
 		d.excluded[key] = struct{}{}
 	}
 	if set.HasCap {
 		d.caps[key] = set.Cap
+	}
+	if set.Blocked > 0 {
+		d.blocked[key] = set.Blocked
 	}
 }
 
@@ -199,7 +206,7 @@ func (s *owned) reported(all []coord.Report, leases []coord.Lease, live []bool) 
 }
 
 func (f *Frontier) backoff() coord.Backoff {
-	return coord.Backoff{Delay: f.o.Delay, Longest: max(longestBackoff, f.o.Delay)}
+	return coord.Backoff{Delay: f.delay(), Longest: max(longestBackoff, f.delay())}
 }
 
 // DomainState is what there is of a key, which is a domain unless clients or Options.QueueBy say
@@ -245,7 +252,7 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 	}
 	now := f.now()
 	d := DomainState{
-		Delay: set.DelayAt(now, f.o.Delay), Paused: set.Paused, Excluded: set.Excluded, Failures: set.Failures, Cap: f.maxWaiting(),
+		Delay: set.DelayAt(now, f.delay()), Paused: set.Paused, Excluded: set.Excluded, Failures: set.Failures, Cap: f.maxWaiting(),
 	}
 	if e := f.excluded(); e != nil {
 		d.TakenDown = e.Key(key)

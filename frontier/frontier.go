@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,6 +104,7 @@ type Frontier struct {
 	turn        atomic.Uint32 // the shard at which the next claim begins
 	woken       chan struct{} // closed when a queue wakes, and replaced
 	exclusions  exclusions
+	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -133,6 +134,10 @@ type owned struct {
 	robots   *robotstore.Store
 	// robotsChanging is held while a robots.txt is replaced, before changing.
 	robotsChanging sync.Mutex
+	// limits are those of SetLimit, by queue.
+	limits sync.Map
+	// ticking is held by tickOf: who calls it finds everything done that was due before.
+	ticking sync.Mutex
 }
 
 // notify wakes the claims that wait.
@@ -202,30 +207,30 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 			continue
 		}
 		s := f.shardOf(keyOf(e.Queue))
+		if entries[s] == nil {
+			some := len(urls)/f.o.Shards + len(urls)/f.o.Shards/4 + 1 // mostly enough
+			entries[s], places[s] = make([]shard.Entry, 0, some), make([]int, 0, some)
+		}
 		entries[s] = append(entries[s], e)
 		places[s] = append(places[s], i)
 	}
-	var errs []error
-	for s, part := range entries {
-		if len(part) == 0 {
-			continue
-		}
-		statuses, err := f.add(ctx, s, part)
+	err = eachShard(places, func(s int) error {
+		statuses, err := f.add(ctx, s, entries[s])
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
 			}
-			continue
+			return nil
 		}
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return err
 		}
 		for i, status := range statuses {
 			results[places[s][i]] = addResult(status)
 		}
-	}
-	return results, errors.Join(errs...)
+		return nil
+	})
+	return results, err
 }
 
 // entry makes an entry of a URL that is not excluded, or says why there is none.
@@ -266,7 +271,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 		return e, "metadata_too_long"
 	}
 	for _, name := range []string{crawl, key} {
-		if slices.Contains([]byte(name), 0) {
+		if strings.IndexByte(name, 0) >= 0 {
 			return e, "name"
 		}
 	}
@@ -399,6 +404,9 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 // claim asks the shards in turn. Next is when the next queue is ready, -1 if none will be.
 func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, next int64, err error) {
 	next = -1
+	if f.inactive() {
+		return nil, next, nil
+	}
 	first := int(f.turn.Add(1))
 	for i := range f.o.Shards {
 		got, at, err := f.claimOf(ctx, (first+i)%f.o.Shards, r, r.Max-len(claims))
@@ -430,7 +438,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
-	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.o.Delay)
+	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.delay())
 	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
@@ -556,21 +564,17 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 			leases[number] = append(leases[number], l)
 		}
 	}
-	var errs []error
-	for number := range places {
-		if len(places[number]) == 0 {
-			continue
-		}
+	err := eachShard(places, func(number int) error {
 		err := f.settle(ctx, number, outcomes, places[number], leases[number], results)
-		if elsewhere(err) {
-			for _, i := range places[number] {
-				results[i] = SettleResult{Elsewhere, f.owner(number)}
-			}
-			continue
+		if !elsewhere(err) {
+			return err
 		}
-		errs = append(errs, err)
-	}
-	return results, errors.Join(errs...)
+		for _, i := range places[number] {
+			results[i] = SettleResult{Elsewhere, f.owner(number)}
+		}
+		return nil
+	})
+	return results, err
 }
 
 func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, places []int, leases []coord.Lease, results []SettleResult) error {
@@ -709,6 +713,7 @@ func (f *Frontier) extend(ctx context.Context, number int, until time.Time, leas
 
 // tick returns the URLs of leases that have ended to their queues, and promotes what is due.
 func (f *Frontier) tick(ctx context.Context) (err error) {
+	err = f.Refresh(ctx)
 	for _, s := range f.all() {
 		err = errors.Join(err, f.tickOf(ctx, s.number))
 	}
@@ -721,6 +726,8 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return nil
 	}
 	defer release()
+	s.ticking.Lock()
+	defer s.ticking.Unlock()
 	now := f.now()
 	if err := f.promote(ctx, s, now); err != nil {
 		return err

@@ -68,9 +68,9 @@ type Visit struct {
 const visitsAtOnce = 1000
 
 // Visited calls yield for up to limit visits of this process' shards since a time and until
-// another, of each shard in the order of time, until it returns false. It returns a cursor for
-// those that follow; with an empty cursor it begins with the first. A yield that takes its time
-// stops nobody else.
+// another, of each shard in the order in which they came, until it returns false. That is the order
+// of their times but for imported ones. It returns a cursor for those that follow; with an empty
+// cursor it begins with the first. A yield that takes its time stops nobody else.
 func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit) bool) (next string, err error) {
 	at := make([]int64, f.o.Shards)
 	if cursor != "" {
@@ -124,17 +124,22 @@ func (f *Frontier) visitsOf(number int, from, end int64, at *int64, batch []Visi
 		return nil, false, err
 	}
 	defer release()
+	looked := 0
 	*at, err = s.files.Visits(from, *at, func(_ int64, v shard.Visit) bool {
-		if v.Time >= end {
+		if more = len(batch) == n || looked == visitsAtOnce; more {
 			return false
 		}
-		if more = len(batch) == n; more {
-			return false
+		looked++
+		if v.Time < from || v.Time >= end { // imported visits are not in the order of their times
+			return true
 		}
 		crawl, key, _ := strings.Cut(v.Queue, "\x00")
 		batch = append(batch, Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, v.Depth})
 		return true
 	})
+	if errors.Is(err, shard.ErrPosition) {
+		err = ErrCursor
+	}
 	return batch, more, err
 }
 

@@ -31,7 +31,7 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 			return nil, err
 		}
 	}
-	if err := f.claimShards(ctx); err != nil {
+	if err := errors.Join(f.Refresh(ctx), f.claimShards(ctx)); err != nil {
 		return nil, errors.Join(err, f.giveUp(ctx))
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -264,7 +264,7 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 			return true
 		})
 	}
-	return s.coord.Wake(ctx, f.now(), waiting)
+	return errors.Join(s.loadLimits(ctx), s.coord.Wake(ctx, f.now(), waiting))
 }
 
 // now is the time in milliseconds since 1970.

@@ -23,6 +23,7 @@
 //	batches/dataset_id={id}/{batch}/{digest}.retired      mark of a record whose batch is retired
 //	reports/{run}/{round}.ndjson.zst                      outcomes of an ingest of many datasets
 //	staging/{run}/…                                       between the steps of a run; then removed
+//	frontier/visits/{dataset}/…                           visits of a crawl, to be ingested (package feed)
 //	index/…                                               segments, versions, manifest
 //
 // Keys of segments are in package indexbuild/segment, those of versions and of the manifest in

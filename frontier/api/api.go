@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -30,6 +31,8 @@ const (
 	// batchLines and batchBytes bound the lines that are handled at once.
 	batchLines = 10_000
 	batchBytes = 8 << 20
+	// linesAtOnce is how much memory for lines is taken at once.
+	linesAtOnce = 64 << 10
 	// maxClaims bounds the URLs of an answer, maxWait how long a claim waits for the first.
 	maxClaims = 10_000
 	maxWait   = time.Minute
@@ -62,10 +65,12 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/seen", h.seen)
 	h.mux.HandleFunc("POST /v1/seen", h.seenAll)
 	h.mux.HandleFunc("GET /v1/visited", h.visited)
+	h.mux.HandleFunc("POST /v1/visits", h.importVisits)
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
+	h.mux.HandleFunc("GET /v1/openapi.yaml", h.openAPI)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
 	h.snapshotRoutes()
@@ -81,6 +86,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.timed.ServeHTTP(&movingWriter{w, control, moveTime}, r)
 }
 
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
 // problem answers with a problem document (RFC 9457).
 func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
@@ -88,11 +99,7 @@ func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.WriteHeader(status)
-	_ = json.MarshalWrite(w, struct {
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{http.StatusText(status), status, detail})
+	_ = json.MarshalWrite(w, problem{http.StatusText(status), status, detail})
 	_, _ = io.WriteString(w, "\n")
 }
 
@@ -139,16 +146,29 @@ func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx cont
 	})
 }
 
+// writers are buffers of answers, which are large for most.
+var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 64<<10) }}
+
 // linesOf calls do with batches of the request's lines, and writes a result for each line. An error
 // of the first batch is a problem; after that the answer is cut off, which is seen as a line that
 // does not end the stream.
-func linesOf[R any](h *Handler, w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]R, error)) {
+func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]R, error)) {
 	in := bufio.NewScanner(r.Body)
 	in.Buffer(nil, maxLine)
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	started := false
-	out := bufio.NewWriterSize(w, 64<<10)
+	out := writers.Get().(*bufio.Writer)
+	out.Reset(w)
+	defer func() {
+		out.Reset(nil)
+		writers.Put(out)
+	}()
 	var batch [][]byte
+	var lines []byte // whose bytes the batch has
+	atOnce := linesAtOnce
+	if r.ContentLength >= 0 {
+		atOnce = int(min(r.ContentLength, linesAtOnce))
+	}
 	size := 0
 	flush := func() bool {
 		results, err := do(r.Context(), batch)
@@ -167,14 +187,17 @@ func linesOf[R any](h *Handler, w http.ResponseWriter, r *http.Request, do func(
 			started = true
 		}
 		for _, res := range results {
-			_ = json.MarshalWrite(out, res)
-			_ = out.WriteByte('\n')
+			_, _ = out.Write(res.appendTo(out.AvailableBuffer()))
 		}
 		return true
 	}
 	for in.Scan() {
 		if line := bytes.TrimSpace(in.Bytes()); len(line) > 0 {
-			batch = append(batch, bytes.Clone(line))
+			if len(line) > cap(lines)-len(lines) {
+				lines = make([]byte, 0, max(len(line), atOnce))
+			}
+			lines = append(lines, line...)
+			batch = append(batch, lines[len(lines)-len(line):])
 			size += len(line)
 		}
 		if (len(batch) >= batchLines || size >= batchBytes) && !flush() {
@@ -205,7 +228,7 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var u urlLine
-			if err := json.Unmarshal(line, &u, json.RejectUnknownMembers(true)); err != nil {
+			if err := u.parse(line); err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
@@ -354,7 +377,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var o resultLine
-			if err := json.Unmarshal(line, &o, json.RejectUnknownMembers(true)); err != nil {
+			if err := o.parse(line); err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
@@ -381,9 +404,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) extend(w http.ResponseWriter, r *http.Request) {
-	var q struct {
-		Leases []string `json:"leases"`
-	}
+	var q leasesRequest
 	if !h.body(w, r, &q) {
 		return
 	}
@@ -517,14 +538,16 @@ func parseTime(s string) (time.Time, error) {
 
 func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) {
 	s := h.f.Stats()
-	answer(w, struct {
-		Shards  int   `json:"shards"`
-		Domains int64 `json:"domains"`
-		Waiting int64 `json:"waiting"`
-		Later   int64 `json:"later"`
-		Leased  int64 `json:"leased"`
-		Visited int64 `json:"visited"`
-		// Largest are the queues in which the most URLs wait.
-		Largest []sizeAnswer `json:"largest"`
-	}{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits, h.largest()})
+	answer(w, statsAnswer{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits, h.largest()})
+}
+
+type statsAnswer struct {
+	Shards  int   `json:"shards"`
+	Domains int64 `json:"domains"`
+	Waiting int64 `json:"waiting"`
+	Later   int64 `json:"later"`
+	Leased  int64 `json:"leased"`
+	Visited int64 `json:"visited"`
+	// Largest are the queues in which the most URLs wait.
+	Largest []sizeAnswer `json:"largest"`
 }

@@ -25,7 +25,16 @@ import (
 // serve starts so many processes' worth of servers of one frontier, and returns their addresses.
 func serve(t *testing.T, processes int) (bases []string) {
 	t.Helper()
-	server := testenv.NewRedis(t)
+	servers, _ := start(t, processes, time.Second)
+	for _, s := range servers {
+		bases = append(bases, s.URL)
+	}
+	return bases
+}
+
+func start(t *testing.T, processes int, own time.Duration) (servers []*httptest.Server, server *testenv.Redis) {
+	t.Helper()
+	server = testenv.NewRedis(t)
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	for range processes {
@@ -41,7 +50,7 @@ func serve(t *testing.T, processes int) (bases []string) {
 			t.Fatal(err)
 		}
 		f, err := frontier.New(t.Context(), c, frontier.Options{
-			Dir: dir, Shards: 8, Lease: time.Minute, Tries: 3, Own: time.Second, Shard: shard.Options{MemoryBytes: 1 << 20},
+			Dir: dir, Shards: 8, Lease: time.Minute, Tries: 3, Own: own, Shard: shard.Options{MemoryBytes: 1 << 20},
 			MaxRobotsDelay: time.Minute, Now: time.Now, Log: log,
 		})
 		if err != nil {
@@ -49,7 +58,7 @@ func serve(t *testing.T, processes int) (bases []string) {
 		}
 		web.Config.Handler = api.New(f, log)
 		web.Start()
-		bases = append(bases, web.URL)
+		servers = append(servers, web)
 		t.Cleanup(func() {
 			web.Close()
 			if err := f.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -60,7 +69,7 @@ func serve(t *testing.T, processes int) (bases []string) {
 			}
 		})
 	}
-	return bases
+	return servers, server
 }
 
 func request(t *testing.T, method, url, body string) (status int, answer string) {
@@ -77,6 +86,9 @@ func request(t *testing.T, method, url, body string) (status int, answer string)
 	data, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := theContract().check(req, body, res, data); err != nil {
+		t.Errorf("%s %s: %v", method, url, err)
 	}
 	return res.StatusCode, strings.TrimSpace(string(data))
 }

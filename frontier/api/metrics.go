@@ -65,6 +65,9 @@ func (c statsCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
+// Registry is what GET /metrics shows. The program's other servers add theirs.
+func (h *Handler) Registry() prometheus.Registerer { return h.metrics.registry }
+
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }

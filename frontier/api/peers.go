@@ -103,9 +103,7 @@ func (h *Handler) forwardLeases(r *http.Request, away peers, leases []string, al
 		if name == "" || r.Header.Get(forwarded) != "" {
 			return frontier.ErrElsewhere
 		}
-		q := struct {
-			Leases []string `json:"leases"`
-		}{}
+		var q leasesRequest
 		for _, i := range places {
 			q.Leases = append(q.Leases, leases[i])
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/urlake/urlake/frontier"
 )
 
-type releaseRequest struct {
+// leasesRequest is the body of requests about leases.
+type leasesRequest struct {
 	Leases []string `json:"leases"`
 }
 
@@ -21,7 +22,7 @@ type released struct {
 
 // release gives leases back.
 func (h *Handler) release(w http.ResponseWriter, r *http.Request) {
-	var q releaseRequest
+	var q leasesRequest
 	if !h.body(w, r, &q) {
 		return
 	}
@@ -53,7 +54,7 @@ func (h *Handler) release(w http.ResponseWriter, r *http.Request) {
 
 // releaseAt gives leases back to the process that serves them.
 func (h *Handler) releaseAt(ctx context.Context, name string, leases []string, places []int, all []bool) error {
-	var q releaseRequest
+	var q leasesRequest
 	for _, i := range places {
 		q.Leases = append(q.Leases, leases[i])
 	}

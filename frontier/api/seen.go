@@ -37,7 +37,7 @@ func (h *Handler) seenAll(w http.ResponseWriter, r *http.Request) {
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var q seenLine
-			if err := json.Unmarshal(line, &q, json.RejectUnknownMembers(true)); err != nil {
+			if err := q.parse(line); err != nil {
 				results[i].Reason = "line: " + err.Error()
 				continue
 			}

@@ -86,7 +86,8 @@ func (c *Client) Seen(ctx context.Context, q Question) (s Seen, err error) {
 	return s, err
 }
 
-// SeenAll asks for many URLs at once. A line that was refused is not seen.
+// SeenAll asks for many URLs at once. A URL that has no canonical form
+// is not seen.
 func (c *Client) SeenAll(ctx context.Context, questions []Question) (all []Seen, err error) {
 	lines, err := encode(questions)
 	if err != nil {
@@ -107,13 +108,13 @@ func (c *Client) SeenAll(ctx context.Context, questions []Question) (all []Seen,
 		in.Buffer(nil, maxLine)
 		for in.Scan() {
 			var one struct {
-				Result string `json:"result"`
+				Reason string `json:"reason"`
 				Seen
 			}
 			if err := json.Unmarshal(in.Bytes(), &one); err != nil {
 				return false, fmt.Errorf("POST %s/v1/seen: line %d of the answer: %w", c.base, len(all)+1, err)
 			}
-			if one.Result == elsewhere {
+			if one.Reason == elsewhere {
 				return false, &busyError{err: fmt.Errorf("POST %s/v1/seen: no process serves a queue", c.base)}
 			}
 			all = append(all, one.Seen)

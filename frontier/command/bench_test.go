@@ -79,6 +79,39 @@ type bench struct {
 	mu     sync.Mutex
 	leases []string
 	rows   [][2]string
+	// processes are those of which the time is reported, and used is what they had used before.
+	processes []process
+	used      []time.Duration
+}
+
+type process struct {
+	name string
+	pid  int
+}
+
+// cpu is how much time of processors a process has used.
+func cpu(pid int) time.Duration {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	ticks := 0
+	for _, f := range fields[11:13] {
+		n, _ := strconv.Atoi(f)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// begin begins a phase.
+func (b *bench) begin() time.Time {
+	b.used = b.used[:0]
+	for _, p := range b.processes {
+		b.used = append(b.used, cpu(p.pid))
+	}
+	return time.Now()
 }
 
 func (b *bench) row(name, format string, args ...any) {
@@ -88,7 +121,11 @@ func (b *bench) row(name, format string, args ...any) {
 func (b *bench) rate(name string, count int, since time.Time) {
 	v := float64(count) / time.Since(since).Seconds()
 	b.ReportMetric(v, name+"/s")
-	b.row(name+" a second", "%.0f", v)
+	text := ""
+	for i, p := range b.processes {
+		text += fmt.Sprintf("; %s %.1f µs each", p.name, float64((cpu(p.pid)-b.used[i]).Microseconds())/float64(count))
+	}
+	b.row(name+" a second", "%.0f%s", v, text)
 }
 
 func (b *bench) fail(err error) {
@@ -131,7 +168,7 @@ func (b *bench) batches(n int, do func(urls []string)) {
 
 // insert adds n new URLs.
 func (b *bench) insert(name string, n int) {
-	started := time.Now()
+	started := b.begin()
 	var added atomic.Int64
 	b.batches(n, func(urls []string) {
 		got, err := b.q.add(b.Context(), urls)
@@ -148,7 +185,7 @@ func (b *bench) insert(name string, n int) {
 func (b *bench) seen(name string, n int) {
 	known := b.next.Load() - int64(n/2)
 	began := b.next.Swap(known)
-	started := time.Now()
+	started := b.begin()
 	var seen atomic.Int64
 	b.batches(n, func(urls []string) {
 		got, err := b.q.seen(b.Context(), urls)
@@ -181,7 +218,7 @@ func (b *bench) percentiles(name string, took []time.Duration) {
 // until done, and reports leases in between if settle says so.
 func (b *bench) claimAtRate(name string, done <-chan struct{}, settle bool) {
 	every := time.Second * time.Duration(benchClaims) / time.Duration(benchRate)
-	started := time.Now()
+	started := b.begin()
 	var turn, claimed atomic.Int64
 	var workers sync.WaitGroup
 	all := make([][]time.Duration, benchWorkers)
@@ -221,7 +258,7 @@ func after(d time.Duration) <-chan struct{} {
 
 // claimAll lets all workers claim and report one after the other, as fast as they are answered.
 func (b *bench) claimAll(name string, n int) {
-	started := time.Now()
+	started := b.begin()
 	var workers sync.WaitGroup
 	var claimed atomic.Int64
 	all := make([][]time.Duration, benchWorkers)
@@ -244,7 +281,7 @@ func (b *bench) claimAll(name string, n int) {
 
 // settleAll reports all leases, in batches.
 func (b *bench) settleAll(name string) {
-	started := time.Now()
+	started := b.begin()
 	var reporters sync.WaitGroup
 	batches := slices.Collect(slices.Chunk(b.leases, benchBatch))
 	var next atomic.Int64
@@ -310,6 +347,7 @@ func BenchmarkFrontierd(b *testing.B) {
 			"--fsync", "never") // as the server of BenchmarkPostgresQueue
 		transport := &http.Transport{MaxIdleConnsPerHost: benchWorkers}
 		r := &bench{B: b, q: &daemonUnderTest{&http.Client{Transport: transport}, d.base}}
+		r.processes = []process{{"frontierd", d.cmd.Process.Pid}, {"Redis", server.PID()}}
 		r.run(func() { r.memory(client, d, data) }, func() { r.rewrite(client, server) })
 		d.stop(b)
 		if err := client.Close(); err != nil {

@@ -3,13 +3,11 @@ package command
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -24,10 +22,10 @@ import (
 )
 
 type options struct {
-	redis, dir, listen, advertise, name, fsync string
-	delay, lease, own                          time.Duration
-	shards, tries                              int
-	memory                                     int64
+	redis, dir, listen, grpc, advertise, name, fsync string
+	delay, lease, own                                time.Duration
+	shards, tries                                    int
+	memory                                           int64
 	politeness
 	takedowns
 }
@@ -39,7 +37,8 @@ func New() *cobra.Command {
 		Use:   "frontierd --redis ADDR --data DIR",
 		Short: "Decide what a crawler fetches next",
 		Long: `Frontierd keeps the URLs that a crawler is to fetch. Workers add URLs, claim those of
-domains that may be fetched from now, and report what came of them, over HTTP.
+domains that may be fetched from now, and report what came of them, over HTTP. With --grpc
+it serves the URLFrontier protocol of crawler-commons, too, which StormCrawler speaks.
 
 URLs are in files below --data. Redis has what several processes agree on: who serves
 which part of the files, when each domain may be fetched from next, and the claims.
@@ -55,7 +54,7 @@ URLAKE_REDIS.
 
 docs/frontier.md describes the interface.`,
 		Example: `  frontierd --redis 127.0.0.1:6379 --data /data/frontier
-  frontierd --redis 127.0.0.1:6379 --data /data/frontier --crawl-delay 5s --http :7070`,
+  frontierd --redis 127.0.0.1:6379 --data /data/frontier --crawl-delay 5s --http :7070 --grpc :7071`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o, cmd) },
 	}
@@ -63,6 +62,7 @@ docs/frontier.md describes the interface.`,
 	f.StringVar(&o.redis, "redis", "", redisHelp)
 	f.StringVar(&o.dir, "data", "", "`DIR` of the URLs")
 	f.StringVar(&o.listen, "http", "127.0.0.1:7070", "`ADDRESS` to serve HTTP on")
+	f.StringVar(&o.grpc, "grpc", "", "`ADDRESS` to serve the URLFrontier protocol on, by gRPC, such as :7071 (default: it is not served)")
 	f.StringVar(&o.advertise, "advertise", "", "`ADDRESS` at which the other processes reach this one (default: that of --http, with the name of this host if it has none)")
 	f.StringVar(&o.name, "name", "frontier", "`NAME` of the frontier in Redis")
 	f.StringVar(&o.fsync, "fsync", "always", "`WHEN` to wait for the disk: always, before anything is acknowledged, or never")
@@ -95,28 +95,12 @@ func (o *options) check() error {
 	return errors.Join(o.politeness.check(), o.takedowns.check())
 }
 
-// address is where other processes reach this one.
-func (o *options) address(listening net.Addr) (string, error) {
-	if o.advertise != "" {
-		return o.advertise, nil
-	}
-	host, port, err := net.SplitHostPort(listening.String())
-	if err != nil {
-		return "", err
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		if host, err = os.Hostname(); err != nil {
-			return "", err
-		}
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
 func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	level := new(slog.LevelVar)
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	client, local, err := connect(ctx, o.redis)
 	if err != nil {
 		return err
@@ -143,11 +127,18 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	address, err := o.address(listener.Addr())
+	rpc, err := o.listenGRPC(ctx)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	c, err := coord.Open(ctx, client, o.name, address+"#"+rand.Text(), o.shards)
+	if rpc != nil {
+		defer rpc.Close()
+	}
+	node, err := o.nodeName(listener, rpc)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	c, err := coord.Open(ctx, client, o.name, node, o.shards)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -167,7 +158,8 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	log.Info("serving", "http", "http://"+listener.Addr().String(), "shards", f.Stats().Shards)
 	handler := api.New(f, log)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-	ended := make(chan error, 1)
+	ended := make(chan error, 2)
+	stopGRPC := serveGRPC(rpc, f, handler, log, level, ended)
 	go func() { ended <- server.Serve(listener) }()
 	select {
 	case err = <-ended:
@@ -183,5 +175,5 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
-	return errors.Join(err, f.Close(stop))
+	return errors.Join(err, stopGRPC(stop), f.Close(stop))
 }

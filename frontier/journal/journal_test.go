@@ -167,3 +167,89 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestRotate appends around the beginning of segments, and dies at any moment: what was committed is
+// there, in order, and the end of a segment is cut although the next one was made before.
+func TestRotate(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		dir := t.TempDir()
+		j, _, _, err := reopen(dir, Options{Sync: sync})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		committed := 0
+		put := func() {
+			want = append(want, fmt.Sprintf("record %d", len(want)))
+			if err := j.Append([]byte(want[len(want)-1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func() {
+			t.Helper()
+			copied := t.TempDir()
+			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			again, torn, got, err := reopen(copied, Options{})
+			if err != nil || torn != nil || !slices.Equal(got, want[:committed]) {
+				t.Fatalf("%q, %v, %v, want %q", got, torn, err, want[:committed])
+			}
+			if err := again.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for step := range 60 {
+			put()
+			switch step % 5 {
+			case 1:
+				if err := j.Commit(); err != nil {
+					t.Fatal(err)
+				}
+				committed = len(want)
+			case 2:
+				if err := j.Prepare(); err != nil {
+					t.Fatal(err)
+				}
+			case 3:
+				if _, err := j.Rotate(); err != nil {
+					t.Fatal(err)
+				}
+			case 4:
+				if err := j.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				committed = len(want)
+			}
+			check()
+		}
+		put()
+		number, err := j.Rotate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(j.Commit(), j.Prepare()); err != nil {
+			t.Fatal(err)
+		}
+		// As if the machine had died while the record was written.
+		name := segmentFile(dir, number-1)
+		st, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(j.Close(), os.Truncate(name, st.Size()-1)); err != nil {
+			t.Fatal(err)
+		}
+		j, torn, got, err := reopen(dir, Options{})
+		if err != nil || torn == nil || torn.File != name || !slices.Equal(got, want[:len(want)-1]) {
+			t.Fatalf("%q, %v, %v", got, torn, err)
+		}
+		// Now it has a record after it, so its end must be whole.
+		if err := errors.Join(j.Append([]byte("more")), j.Close(), os.Truncate(name, st.Size()-3)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := reopen(dir, Options{}); !errors.Is(err, codec.ErrCorrupt) {
+			t.Fatal(err)
+		}
+	}
+}

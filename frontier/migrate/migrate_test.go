@@ -73,6 +73,9 @@ func (f *fake) line(path string, line []byte) string {
 	parsed, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), v.URL)
 	var reject *urlnorm.RejectError
 	if errors.As(err, &reject) {
+		if path == "/v1/seen" {
+			return `{"seen":false,"settled":false,"reason":"no URL"}`
+		}
 		return reply("rejected", string(reject.Reason))
 	}
 	v.URL, u.URL = parsed.String(), parsed.String()

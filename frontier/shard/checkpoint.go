@@ -421,8 +421,8 @@ func (s *Shard) save(f *frozen, v *saved) error {
 			v.leased = append(v.leased, e)
 		}
 	}
-	err := s.visits.flush()
 	s.mu.Unlock()
+	err := s.visits.flush()
 	// What became of an entry that was taken is only in the journal.
 	if err := errors.Join(err, s.journal.Sync()); err != nil {
 		return err

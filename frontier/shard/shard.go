@@ -482,7 +482,7 @@ func (s *Shard) find(id URLID) (State, bool, error) {
 
 // Commit returns when everything that was done before is certain.
 func (s *Shard) Commit() error {
-	err := s.journal.Commit()
+	err := errors.Join(s.journal.Commit(), s.visits.flushMuch())
 	if err != nil {
 		s.mu.Lock()
 		s.failed = err
@@ -851,12 +851,23 @@ func (s *Shard) Stats() Stats {
 	}
 }
 
-// Visits calls yield for each visit from the first at or after since on, in milliseconds, or from
-// number from on if that is later, until it returns false. It returns the number of the next.
+// Visits calls yield for each visit from the first on whose time in the index is at or after since,
+// in milliseconds, or from number from on if that is later, until it returns false. It returns the
+// number of the next. What is told is certain, so the number stays that of the visit. With a number
+// that no visit can have, the error is ErrPosition.
 func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+	s.reading.RLock()
+	defer s.reading.RUnlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.visits.read(since, from, yield)
+	count, failed := s.visits.count, s.failed
+	s.mu.Unlock()
+	if failed == nil {
+		failed = s.Commit()
+	}
+	if failed != nil {
+		return from, failed
+	}
+	return s.visits.read(since, from, count, yield)
 }
 
 func (s *Shard) runs() []*run { return slices.Concat(s.waiting, s.rest, s.due) }

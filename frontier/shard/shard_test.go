@@ -43,20 +43,22 @@ type model struct {
 	step    int
 	urls    map[string]*modelURL // by queue and URL
 	visited []string
+	// committed is the model when the journal was written last.
+	committed *model
 }
 
 // TestShardEqualsModel adds, updates, takes, settles, returns, deletes and lists entries at random,
 // writes files in between, and dies: the folder as it was after the last commit has to open to the
 // same state.
 func TestShardEqualsModel(t *testing.T) {
-	seeds := uint64(4)
+	seeds := uint64(8)
 	if testing.Short() {
 		seeds = 2
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := &model{
-				t: t, rng: rand.New(rand.NewPCG(seed, 5)), dir: filepath.Join(t.TempDir(), "shard"), now: 1_000_000, urls: map[string]*modelURL{},
+				t: t, rng: rand.New(rand.NewPCG(seed, 5)), dir: filepath.Join(tempDir(t), "shard"), now: 1_000_000, urls: map[string]*modelURL{},
 			}
 			m.live()
 		})
@@ -315,11 +317,29 @@ func (m *model) die(as string) {
 	}
 }
 
-func (m *model) snapshot() (copied string) {
-	if err := m.s.Commit(); err != nil {
-		m.fatalf("%v", err)
+// note keeps the model as what is certain.
+func (m *model) note() {
+	c := &model{urls: map[string]*modelURL{}, visited: slices.Clone(m.visited)}
+	for k, u := range m.urls {
+		own := *u
+		c.urls[k] = &own
 	}
-	copied = filepath.Join(m.t.TempDir(), "shard")
+	m.committed = c
+}
+
+// snapshot copies the folder as a dying process leaves it, mostly after a commit. Without one the
+// model goes back to what was certain.
+func (m *model) snapshot() (copied string) {
+	if m.rng.IntN(3) > 0 {
+		if err := m.s.Commit(); err != nil {
+			m.fatalf("%v", err)
+		}
+		m.note()
+	} else {
+		m.urls, m.visited = m.committed.urls, m.committed.visited
+		m.note()
+	}
+	copied = filepath.Join(tempDir(m.t), "shard")
 	if err := os.CopyFS(copied, os.DirFS(m.dir)); err != nil {
 		m.fatalf("%v", err)
 	}
@@ -328,6 +348,7 @@ func (m *model) snapshot() (copied string) {
 
 func (m *model) live() {
 	m.open()
+	m.note()
 	for ; m.step < 900; m.step++ {
 		switch action := m.rng.IntN(100); {
 		case action < 90:
@@ -338,7 +359,12 @@ func (m *model) live() {
 			// While files are written, the others go on, and sometimes the process dies.
 			died := ""
 			m.promote()
+			m.note() // writing begins with a commit
+			pauses := 0
 			m.s.o.between = func() {
+				if pauses++; pauses == 4 && died == "" { // there is one before the checkpoint
+					m.note()
+				}
 				for range m.rng.IntN(12) {
 					if died == "" {
 						m.act()
@@ -464,6 +490,21 @@ func (m *model) compare(l *Listed, u *modelURL) {
 	}
 }
 
+// tempDir returns a folder in memory, if there is one: these tests wait for the disk thousands of
+// times, and none looks at what a machine forgets.
+func tempDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "shard")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 func open(t *testing.T, dir string) *Shard {
 	t.Helper()
 	s, torn, err := Open(dir, Options{MemoryBytes: 1 << 20})
@@ -479,7 +520,7 @@ func TestFlippedBits(t *testing.T) {
 	if testing.Short() {
 		most = 60
 	}
-	dir := filepath.Join(t.TempDir(), "shard")
+	dir := filepath.Join(tempDir(t), "shard")
 	s := open(t, dir)
 	fill := func(from int) {
 		var entries []Entry
@@ -522,7 +563,7 @@ func TestFlippedBits(t *testing.T) {
 		}
 		// Every byte of what is short.
 		for i := 0; i < len(data); i += 1 + len(data)/most {
-			copied := filepath.Join(t.TempDir(), "shard")
+			copied := filepath.Join(tempDir(t), "shard")
 			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 				return err
 			}

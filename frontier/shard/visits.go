@@ -8,14 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"sync"
 
 	"github.com/urlake/urlake/lake/codec"
 )
 
 // Visit is the outcome of a fetch.
 type Visit struct {
-	// Time is when the frontier got the outcome, in milliseconds since 1970. Times of a shard never
-	// decrease.
+	// Time is when the frontier got the outcome, or what was said of a visit that was imported, in
+	// milliseconds since 1970. The times of the index never decrease: that of an imported visit is
+	// at least that of the one before.
 	Time int64
 	// Queue and URL are those of the entry.
 	Queue, URL string
@@ -68,8 +70,14 @@ func parseVisit(b []byte, file string) (Visit, error) {
 
 // visits are the visits of a shard in two files: the records one after the other, and for each an
 // element of fixed width, by which a time is found by binary search.
+//
+// Visits are added with the shard's lock held, and written and read without it: a write can wait
+// for the disk.
 type visits struct {
 	texts, index *os.File
+	// writing is held while pending is written; then comes mu, for what follows.
+	writing sync.Mutex
+	mu      sync.Mutex
 	// textSize and count are those of the files once pending is written.
 	textSize     int64
 	count        int64
@@ -79,6 +87,9 @@ type visits struct {
 	failed       error // of writing pending
 }
 
+// ErrPosition means that there are fewer visits than those after which a reader wants to go on.
+var ErrPosition = errors.New("there are fewer visits than the reader has had")
+
 const (
 	visitsName  = "visits"
 	indexName   = "visits.index"
@@ -87,7 +98,7 @@ const (
 	// element.
 	indexElement = 8 + 8 + 4 + 4 + 4
 	visitsHeader = len(visitsMagic) + 4
-	// visitsPending is how many bytes wait to be written: writing them must not hold others up.
+	// visitsPending is how many bytes of visits are written at least at once.
 	visitsPending = 64 << 10
 )
 
@@ -166,45 +177,73 @@ func (v *visits) element(i int64) (e indexed, err error) {
 
 // add adds a visit. It is in the files after flush.
 func (v *visits) add(visit *Visit) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	begin := len(v.pendingTexts)
 	v.pendingTexts = visit.append(v.pendingTexts)
 	record := v.pendingTexts[begin:]
-	e := codec.AppendU64(nil, uint64(visit.Time))
+	v.last = max(v.last, visit.Time)
+	e := codec.AppendU64(make([]byte, 0, indexElement), uint64(v.last))
 	e = codec.AppendU64(e, uint64(v.textSize))
 	e = codec.AppendU32(e, uint32(len(record)))
 	e = codec.AppendCRC32C(codec.AppendU32(e, codec.CRC32C(record)))
 	v.pendingIndex = append(v.pendingIndex, e...)
 	v.textSize += int64(len(record))
 	v.count++
-	v.last = visit.Time
-	if len(v.pendingTexts) >= visitsPending {
-		v.failed = v.flush()
-	}
 }
 
+// flushMuch writes what is pending if that is much and nobody else does.
+func (v *visits) flushMuch() error {
+	v.mu.Lock()
+	n := len(v.pendingTexts)
+	v.mu.Unlock()
+	if n < visitsPending || !v.writing.TryLock() {
+		return nil
+	}
+	defer v.writing.Unlock()
+	return v.write()
+}
+
+// flush writes what is pending.
 func (v *visits) flush() error {
-	if len(v.pendingIndex) == 0 || v.failed != nil {
-		return v.failed
-	}
-	if _, err := v.texts.WriteAt(v.pendingTexts, v.textSize-int64(len(v.pendingTexts))); err != nil {
-		return err
-	}
-	at := int64(visitsHeader) + v.count*indexElement - int64(len(v.pendingIndex))
-	if _, err := v.index.WriteAt(v.pendingIndex, at); err != nil {
-		return err
-	}
-	v.pendingTexts, v.pendingIndex = v.pendingTexts[:0], v.pendingIndex[:0]
-	return nil
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	return v.write()
 }
 
-// read calls yield for each visit from the first at or after since on, or from number from on if
-// that is later, until it returns false. It returns the number of the next.
-func (v *visits) read(since, from int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+func (v *visits) write() error {
+	v.mu.Lock()
+	texts, index := v.pendingTexts, v.pendingIndex
+	size, count, err := v.textSize, v.count, v.failed
+	v.pendingTexts, v.pendingIndex = nil, nil
+	v.mu.Unlock()
+	if len(index) == 0 || err != nil {
+		return err
+	}
+	_, err = v.texts.WriteAt(texts, size-int64(len(texts)))
+	if err == nil {
+		_, err = v.index.WriteAt(index, int64(visitsHeader)+count*indexElement-int64(len(index)))
+	}
+	if err != nil {
+		v.mu.Lock()
+		v.failed = err
+		v.mu.Unlock()
+	}
+	return err
+}
+
+// read calls yield for each of the first count visits from the first whose time in the index is at
+// or after since on, or from number from on if that is later, until it returns false. It returns the
+// number of the next.
+func (v *visits) read(since, from, count int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
+	if from > count {
+		return from, ErrPosition
+	}
 	if err := v.flush(); err != nil {
 		return from, err
 	}
 	var failed error
-	first := int64(sort.Search(int(v.count), func(i int) bool {
+	first := int64(sort.Search(int(count), func(i int) bool {
 		e, err := v.element(int64(i))
 		failed = errors.Join(failed, err)
 		return e.time >= since
@@ -212,7 +251,7 @@ func (v *visits) read(since, from int64, yield func(n int64, visit Visit) bool) 
 	if failed != nil {
 		return from, failed
 	}
-	for i := max(first, from); i < v.count; i++ {
+	for i := max(first, from); i < count; i++ {
 		e, err := v.element(i)
 		if err != nil {
 			return i, err
@@ -232,7 +271,7 @@ func (v *visits) read(since, from int64, yield func(n int64, visit Visit) bool) 
 			return i, nil
 		}
 	}
-	return v.count, nil
+	return count, nil
 }
 
 func (v *visits) close() error { return errors.Join(v.texts.Close(), v.index.Close()) }

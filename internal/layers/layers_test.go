@@ -316,8 +316,11 @@ var allowed = map[string][]string{
 	"frontier/snapshot":   {"frontier", "frontier/coord", "frontier/journal", "frontier/shard", "lake/blob", "lake/codec"},
 	"frontier/command": {
 		"frontier", "frontier/api", "frontier/coord", "frontier/exclude", "frontier/journal", "frontier/shard", "frontier/snapshot",
-		"internal/cli", "lake/blob",
+		"frontier/urlfrontier", "internal/cli", "lake/blob",
 	},
+	"frontier/urlfrontier":               {"frontier", "frontier/urlfrontier/urlfrontierpb", "lake/urlnorm"},
+	"frontier/urlfrontier/urlfrontierpb": {},
+
 	"frontier/frontierd": {"frontier/command", "internal/cli", "lake/blob/s3blob"},
 
 	"frontier/example":         {"frontier/client", "frontier/robots", "internal/cli", "lake/urlnorm"},

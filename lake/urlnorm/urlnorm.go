@@ -127,7 +127,14 @@ type URL struct {
 }
 
 // String returns the canonical URL.
-func (u URL) String() string { return string(u.AppendTo(nil)) }
+func (u URL) String() string {
+	const port = len("://:65535")
+	var short [256]byte // most URLs fit, so that they are copied once
+	if len(u.Scheme)+len(u.Host)+len(u.PathQuery)+port > len(short) {
+		return string(u.AppendTo(nil))
+	}
+	return string(u.AppendTo(short[:0]))
+}
 
 // AppendTo appends the canonical URL to dst.
 func (u URL) AppendTo(dst []byte) []byte {

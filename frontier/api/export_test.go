@@ -1,0 +1,17 @@
+package api
+
+import "reflect"
+
+// Schemas are the types of bodies, of requests and of answers, by the names of their schemas in
+// openapi.yaml. What they contain has schemas too.
+var Schemas = map[string]reflect.Type{
+	"Problem": reflect.TypeFor[problem](), "URLLine": reflect.TypeFor[urlLine](), "LineResult": reflect.TypeFor[lineResult](),
+	"ClaimRequest": reflect.TypeFor[claimRequest](), "Claims": reflect.TypeFor[claimsAnswer](), "ResultLine": reflect.TypeFor[resultLine](),
+	"LeasesRequest": reflect.TypeFor[leasesRequest](), "Extended": reflect.TypeFor[extended](), "Released": reflect.TypeFor[released](),
+	"Seen": reflect.TypeFor[seenAnswer](), "Visit": reflect.TypeFor[visit](), "VisitsEnd": reflect.TypeFor[visitsEnd](),
+	"Domain": reflect.TypeFor[domainAnswer](), "DomainChange": reflect.TypeFor[domainChange](), "Robots": reflect.TypeFor[robotsAnswer](),
+	"SeenLine": reflect.TypeFor[seenLine](), "SeenResult": reflect.TypeFor[seenResult](), "Stats": reflect.TypeFor[statsAnswer](), "Snapshot": reflect.TypeFor[snapshotAnswer](),
+}
+
+// Requests are those of Schemas that clients send.
+var Requests = []string{"URLLine", "ClaimRequest", "ResultLine", "LeasesRequest", "SeenLine", "DomainChange", "RobotsChange"}

@@ -1,0 +1,259 @@
+package api
+
+import (
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/urlake/urlake/frontier"
+)
+
+// Lines of requests and answers are mostly plain: few members, and texts without escapes. These are
+// read and written here; everything else, and every error, is left to package json, so a line means
+// the same to both.
+
+// plainLine reads an object of members whose values are texts of printable ASCII without escapes,
+// or numbers of up to nine digits.
+type plainLine struct {
+	rest []byte
+	seen uint32
+}
+
+// begin says whether the line may be plain.
+func (p *plainLine) begin(line []byte) bool {
+	if len(line) < 2 || line[0] != '{' {
+		return false
+	}
+	p.rest, p.seen = line[1:], 0
+	return true
+}
+
+func (p *plainLine) space() {
+	for len(p.rest) > 0 && p.rest[0] == ' ' {
+		p.rest = p.rest[1:]
+	}
+}
+
+func (p *plainLine) skip(c byte) bool {
+	p.space()
+	if len(p.rest) == 0 || p.rest[0] != c {
+		return false
+	}
+	p.rest = p.rest[1:]
+	return true
+}
+
+// text reads a text.
+func (p *plainLine) text() ([]byte, bool) {
+	if !p.skip('"') {
+		return nil, false
+	}
+	for i, c := range p.rest {
+		switch {
+		case c == '"':
+			text := p.rest[:i]
+			p.rest = p.rest[i+1:]
+			return text, true
+		case c == '\\' || c < ' ' || c > '~':
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// name reads the name of the next member, whose number it has not read before. It is "" at the end
+// of the line.
+func (p *plainLine) name(number func(name []byte) int) (n int, end, ok bool) {
+	p.space()
+	if len(p.rest) == 1 && p.rest[0] == '}' {
+		return 0, true, true
+	}
+	if p.seen != 0 && !p.skip(',') {
+		return 0, false, false
+	}
+	name, ok := p.text()
+	if !ok || !p.skip(':') {
+		return 0, false, false
+	}
+	if n = number(name); n < 0 || p.seen&(1<<n) != 0 {
+		return 0, false, false
+	}
+	p.seen |= 1 << n
+	return n, false, true
+}
+
+// number reads a number of up to most.
+func (p *plainLine) number(most uint64) (uint64, bool) {
+	p.space()
+	n := 0
+	for n < len(p.rest) && n < 10 && p.rest[n] >= '0' && p.rest[n] <= '9' {
+		n++
+	}
+	if n == 0 || n == 10 || n > 1 && p.rest[0] == '0' || n == len(p.rest) || p.rest[n] != ',' && p.rest[n] != '}' && p.rest[n] != ' ' {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(string(p.rest[:n]), 10, 64)
+	p.rest = p.rest[n:]
+	return v, err == nil && v <= most
+}
+
+// parse reads a line of URLs.
+func (u *urlLine) parse(line []byte) error {
+	if _, ok := u.plain(line); ok {
+		return nil
+	}
+	*u = urlLine{}
+	return json.Unmarshal(line, u, json.RejectUnknownMembers(true))
+}
+
+// The members of a line of URLs.
+const (
+	memberURL = iota
+	memberCrawl
+	memberKey
+	memberPriority
+	memberDepth
+)
+
+// plain reads a plain line, and returns which members it has.
+func (u *urlLine) plain(line []byte) (members uint32, ok bool) {
+	var p plainLine
+	if !p.begin(line) {
+		return 0, false
+	}
+	for {
+		n, end, ok := p.name(func(name []byte) int {
+			switch string(name) {
+			case "url":
+				return memberURL
+			case "crawl":
+				return memberCrawl
+			case "key":
+				return memberKey
+			case "priority":
+				return memberPriority
+			case "depth":
+				return memberDepth
+			}
+			return -1
+		})
+		if end || !ok {
+			return p.seen, ok
+		}
+		var text []byte
+		var v uint64
+		switch n {
+		case memberURL, memberCrawl, memberKey:
+			text, ok = p.text()
+		case memberPriority:
+			v, ok = p.number(1<<16 - 1)
+		case memberDepth:
+			v, ok = p.number(1<<32 - 1)
+		}
+		if !ok {
+			return 0, false
+		}
+		switch n {
+		case memberURL:
+			u.URL = string(text)
+		case memberCrawl:
+			u.Crawl = string(text)
+		case memberKey:
+			u.Key = string(text)
+		case memberPriority:
+			u.Priority = uint16(v)
+		case memberDepth:
+			u.Depth = uint32(v)
+		}
+	}
+}
+
+// parse reads a line of results.
+func (o *resultLine) parse(line []byte) error {
+	if o.plain(line) {
+		return nil
+	}
+	*o = resultLine{}
+	return json.Unmarshal(line, o, json.RejectUnknownMembers(true))
+}
+
+func (o *resultLine) plain(line []byte) bool {
+	var p plainLine
+	if !p.begin(line) {
+		return false
+	}
+	for {
+		n, end, ok := p.name(func(name []byte) int {
+			switch string(name) {
+			case "lease":
+				return 0
+			case "status":
+				return 1
+			case "content":
+				return 2
+			}
+			return -1
+		})
+		if end || !ok {
+			return ok
+		}
+		var text []byte
+		var v uint64
+		if n == 1 {
+			v, ok = p.number(1<<16 - 1)
+		} else {
+			text, ok = p.text()
+		}
+		if !ok {
+			return false
+		}
+		switch n {
+		case 0:
+			o.Lease = string(text)
+		case 1:
+			o.Status = uint16(v)
+		case 2:
+			o.Content = string(text)
+		}
+	}
+}
+
+// parse reads a line of seen checks.
+func (q *seenLine) parse(line []byte) error {
+	var u urlLine
+	if members, ok := u.plain(line); ok && members < 1<<memberPriority {
+		*q = seenLine{u.URL, u.Crawl, u.Key}
+		return nil
+	}
+	*q = seenLine{}
+	return json.Unmarshal(line, q, json.RejectUnknownMembers(true))
+}
+
+// answerLine is a line of an answer. AppendTo appends it with the newline at its end.
+type answerLine interface{ appendTo(b []byte) []byte }
+
+func appendJSON(b []byte, v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil { // of a type that cannot fail
+		panic(err)
+	}
+	return append(append(b, text...), '\n')
+}
+
+func (r lineResult) appendTo(b []byte) []byte {
+	if r.Reason == "" {
+		switch r.Result {
+		case frontier.Added, frontier.Known, frontier.Settled, frontier.Retried, frontier.Ended:
+			return append(append(append(b, `{"result":"`...), r.Result...), "\"}\n"...)
+		}
+	}
+	return appendJSON(b, r)
+}
+
+func (r seenResult) appendTo(b []byte) []byte {
+	if r.Reason != "" || r.Status != 0 || !r.Fetched.IsZero() {
+		return appendJSON(b, r)
+	}
+	b = strconv.AppendBool(append(b, `{"seen":`...), r.Seen)
+	return append(strconv.AppendBool(append(b, `,"settled":`...), r.Settled), "}\n"...)
+}

@@ -1,0 +1,89 @@
+package api
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+)
+
+// lineAlphabet has what lines are made of, and what is wrong with them.
+var lineAlphabet = []string{
+	`{`, `}`, `"`, `,`, `:`, ` `, `\t`, `\\`, `\u0041`, `ä`, "\xff", `0`, `1`, `007`, `65535`, `65536`, `4294967296`, `-1`, `1.5`, `1e3`, `null`, `true`, `[]`, `{}`,
+	`"url"`, `"crawl"`, `"key"`, `"priority"`, `"depth"`, `"metadata"`, `"refetch_after"`, `"lease"`, `"status"`, `"content"`, `"error"`, `"URL"`,
+	`"https://a.example/"`, `"x"`, `""`, `"url":"a"`, `"url":"a",`, `"priority":1,`, `"depth": 2 ,`, `"lease":"b",`, `"status":200,`, `"crawl":"c"`,
+}
+
+func checkLine[L any](t *testing.T, line string, parse func(*L, []byte) error) {
+	t.Helper()
+	var want, got L
+	wanted := json.Unmarshal([]byte(line), &want, json.RejectUnknownMembers(true))
+	err := parse(&got, []byte(line))
+	if (err == nil) != (wanted == nil) || err == nil && !reflect.DeepEqual(got, want) {
+		t.Fatalf("%q: %+v, %v; package json says %+v, %v", line, got, err, want, wanted)
+	}
+}
+
+func checkLines(t *testing.T, line string) {
+	t.Helper()
+	checkLine(t, line, (*urlLine).parse)
+	checkLine(t, line, (*resultLine).parse)
+	checkLine(t, line, (*seenLine).parse)
+}
+
+// TestPlainLinesMeanWhatJSONMeans makes lines of pieces, and compares what they are read as with
+// what package json reads.
+func TestPlainLinesMeanWhatJSONMeans(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	plain := 0
+	for range 200_000 {
+		var b strings.Builder
+		b.WriteString("{")
+		for range rng.IntN(8) {
+			b.WriteString(lineAlphabet[rng.IntN(len(lineAlphabet))])
+		}
+		if rng.IntN(4) > 0 {
+			b.WriteString("}")
+		}
+		checkLines(t, b.String())
+		var u urlLine
+		if _, ok := u.plain([]byte(b.String())); ok {
+			plain++
+		}
+	}
+	if plain < 1000 {
+		t.Errorf("only %d lines were plain", plain)
+	}
+}
+
+func FuzzPlainLines(f *testing.F) {
+	f.Add(`{"url": "https://a.example/", "priority": 3,"depth":0}`)
+	f.Add(`{"lease":"abc","status":200}`)
+	f.Fuzz(func(t *testing.T, line string) { checkLines(t, line) })
+}
+
+// TestLinesOfAnswersAreJSON compares lines of answers with what package json writes.
+func TestLinesOfAnswersAreJSON(t *testing.T) {
+	for _, r := range []answerLine{
+		lineResult{"added", ""}, lineResult{"known", ""}, lineResult{"rejected", "a\"b"}, lineResult{"elsewhere", "x"}, lineResult{"settled", ""},
+		lineResult{"", ""}, lineResult{"retried", "why"}, seenResult{}, seenResult{Seen: true, Settled: true}, seenResult{Seen: true, Settled: true, Status: 404},
+		seenResult{Reason: "no"},
+	} {
+		want, err := json.Marshal(r)
+		if got := string(r.appendTo([]byte("before "))); err != nil || got != "before "+string(want)+"\n" {
+			t.Errorf("%q, not %q: %v", got, want, err)
+		}
+	}
+}
+
+func BenchmarkLines(b *testing.B) {
+	line := []byte(`{"url":"https://site17.example/path/to/page-123456.html","priority":1}`)
+	for b.Loop() {
+		var u urlLine
+		if err := u.parse(line); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+//go:build unix
+
+package api_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAnotherProcessIsAway takes another process away. What only that knows is refused, and the
+// answer says when to ask again, as openapi.yaml has it.
+func TestAnotherProcessIsAway(t *testing.T) {
+	servers, _ := start(t, 2, time.Second)
+	base, other := servers[0].URL, servers[1].URL
+	for answer := ""; !strings.Contains(answer, `"shards":4`); _, answer = request(t, "GET", other+"/v1/stats", "") {
+		if t.Context().Err() != nil {
+			t.Fatal(t.Context().Err())
+		}
+	}
+	const n = 40
+	var body strings.Builder
+	for i := range n {
+		fmt.Fprintf(&body, "{\"url\":\"https://site%d.example/\"}\n", i)
+	}
+	for added := 0; added < n && t.Context().Err() == nil; {
+		_, answer := request(t, "POST", base+"/v1/urls", body.String())
+		added = strings.Count(answer, "added") + strings.Count(answer, "known")
+	}
+	_, answer := request(t, "POST", base+"/v1/claims", fmt.Sprintf(`{"max":%d}`, n))
+	var leases []string
+	for _, l := range regexp.MustCompile(`"lease":"([^"]+)"`).FindAllStringSubmatch(answer, -1) {
+		leases = append(leases, l[1])
+	}
+	if len(leases) != n {
+		t.Fatalf("%d leases: %s", len(leases), answer)
+	}
+	all := `{"leases":["` + strings.Join(leases, `","`) + `"]}`
+
+	// The other process is not reached, and has its shards nevertheless.
+	servers[1].Config.Handler = nil
+	servers[1].Listener.Close()
+	servers[1].CloseClientConnections()
+	site := func() (name string) {
+		for i := range n {
+			name = fmt.Sprintf("site%d.example", i)
+			if status, _ := request(t, "GET", base+"/v1/seen?url=https://"+name+"/", ""); status == 503 {
+				return name
+			}
+		}
+		t.Fatal("the other process is still asked")
+		return ""
+	}()
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "/v1/domains/" + site, ""},
+		{"PATCH", "/v1/domains/" + site, `{"delay":1}`},
+		{"GET", "/v1/domains/" + site + "/robots", ""},
+		{"POST", "/v1/leases:extend", all},
+		{"POST", "/v1/leases:release", all},
+		{"GET", "/v1/visited", ""},
+		{"POST", "/v1/snapshots", ""},
+	} {
+		if status, answer := request(t, c.method, base+c.path, c.body); status != 503 {
+			t.Errorf("%s %s without the other process: %d %s", c.method, c.path, status, answer)
+		}
+	}
+	if _, answer := request(t, "POST", base+"/v1/urls", body.String()); !strings.Contains(answer, `{"result":"elsewhere"`) || !strings.Contains(answer, "known") {
+		t.Errorf("%s", answer)
+	}
+}
+
+// TestRedisIsAway takes Redis away, without which nothing is handed out or acknowledged.
+func TestRedisIsAway(t *testing.T) {
+	servers, redis := start(t, 1, time.Minute)
+	base := servers[0].URL
+	request(t, "POST", base+"/v1/urls", `{"url":"https://a.example/"}`)
+	_, answer := request(t, "POST", base+"/v1/claims", `{}`)
+	lease := regexp.MustCompile(`"lease":"([^"]+)"`).FindStringSubmatch(answer)
+	if lease == nil {
+		t.Fatal(answer)
+	}
+	redis.Kill(t)
+	for _, c := range []struct{ path, body string }{
+		{"/v1/claims", `{}`},
+		{"/v1/urls", `{"url":"https://b.example/"}`},
+		{"/v1/results", `{"lease":"` + lease[1] + `","status":200}`},
+	} {
+		if status, answer := request(t, "POST", base+c.path, c.body); status != 503 {
+			t.Errorf("%s without Redis: %d %s", c.path, status, answer)
+		}
+	}
+	redis.Start(t)
+}
+
+// TestStatuses gets what other tests do not.
+func TestStatuses(t *testing.T) {
+	base := serve(t, 1)[0]
+	long := `{"lease":"` + strings.Repeat("x", 300_000) + `"}`
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"GET", "/healthz", "", 200},
+		{"POST", "/v1/results", long, 400},
+		{"POST", "/v1/seen", long, 400},
+		{"POST", "/v1/leases:extend", "{", 400},
+		{"POST", "/v1/leases:release", `{"lease":"x"}`, 400},
+		{"GET", "/v1/domains/a.example/robots?host=a/b", "", 400},
+		{"GET", "/v1/snapshots/none/files/a", "", 404},
+		{"DELETE", "/v1/snapshots/no.ne", "", 404},
+	} {
+		if status, answer := request(t, c.method, base+c.path, c.body); status != c.status {
+			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, status, answer, c.status)
+		}
+	}
+	request(t, "POST", base+"/v1/urls", `{"url":"https://a.example/"}`)
+	_, answer := request(t, "POST", base+"/v1/snapshots", "")
+	id := regexp.MustCompile(`"id":"([^"]+)"`).FindStringSubmatch(answer)
+	file := regexp.MustCompile(`"path":"([^"]+)"`).FindStringSubmatch(answer)
+	if id == nil || file == nil {
+		t.Fatal(answer)
+	}
+	if status, answer := request(t, "GET", base+"/v1/snapshots/"+id[1]+"/files/"+file[1], ""); status != 200 {
+		t.Error(status, answer)
+	}
+	if status, answer := request(t, "DELETE", base+"/v1/snapshots/"+id[1], ""); status != 204 {
+		t.Error(status, answer)
+	}
+}

@@ -1,0 +1,183 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// rest: owner, times; node, then a time and a key each. A key is not claimed from before that time.
+// It never comes nearer by this.
+var restScript = redis.NewScript(fence + `return redis.call('ZADD', KEYS[2], 'GT', unpack(ARGV, 2))`)
+
+// Rest keeps keys from being claimed from before a time each. It never comes nearer by this.
+func (s *Shard) Rest(ctx context.Context, until map[string]int64) error {
+	args := make([]any, 0, min(len(until), batch))
+	send := func() error {
+		if len(args) == 0 {
+			return nil
+		}
+		_, err := s.run(ctx, restScript, []string{"owner", "times"}, args...)
+		args = args[:0]
+		return err
+	}
+	for key, at := range until {
+		if args = append(args, at, key); len(args) >= batch {
+			if err := send(); err != nil {
+				return err
+			}
+		}
+	}
+	return send()
+}
+
+// Delays returns the delays of keys that hold at a time. Other is the frontier's.
+func (s *Shard) Delays(ctx context.Context, keys []string, now int64, other time.Duration) ([]time.Duration, error) {
+	delays := make([]time.Duration, 0, len(keys))
+	for len(keys) > 0 {
+		n := min(len(keys), batch)
+		values, err := s.f.redis.HMGet(ctx, s.prefix+"domains", keys[:n]...).Result()
+		if err != nil {
+			return nil, failed(err)
+		}
+		for i, v := range values {
+			text, _ := v.(string)
+			set, err := parseSettings(text)
+			if err != nil {
+				return nil, fmt.Errorf("key %q: %w", keys[i], err)
+			}
+			delays = append(delays, set.DelayAt(now, other))
+		}
+		keys = keys[n:]
+	}
+	return delays, nil
+}
+
+// SetLimit lets nothing be taken from a queue once so many of its URLs are done; 0 ends that.
+func (s *Shard) SetLimit(ctx context.Context, queue string, limit int64) error {
+	if limit == 0 {
+		return failed(s.f.redis.HDel(ctx, s.prefix+"limits", queue).Err())
+	}
+	return failed(s.f.redis.HSet(ctx, s.prefix+"limits", queue, limit).Err())
+}
+
+// Limits returns the limits of all queues that have one.
+func (s *Shard) Limits(ctx context.Context) (map[string]int64, error) {
+	all, err := s.f.redis.HGetAll(ctx, s.prefix+"limits").Result()
+	if err != nil {
+		return nil, failed(err)
+	}
+	limits := make(map[string]int64, len(all))
+	for queue, text := range all {
+		if limits[queue], err = strconv.ParseInt(text, 10, 64); err != nil {
+			return nil, fmt.Errorf("redis: %slimits: %w", s.prefix, err)
+		}
+	}
+	return limits, nil
+}
+
+// Control is what was said of a frontier as a whole.
+type Control struct {
+	// Inactive processes hand out nothing. Processes are known by their addresses, which are what
+	// their names begin with, up to a number sign. All stands for those that are not listed.
+	Inactive map[string]bool
+	All      bool
+	// Delay is the time between two URLs of a queue that has none of its own, if HasDelay.
+	Delay    time.Duration
+	HasDelay bool
+}
+
+// Address returns the address in the name of a process.
+func Address(node string) string {
+	address, _, _ := strings.Cut(node, "#")
+	return address
+}
+
+// InactiveNode says that the process of a name hands out nothing.
+func (c *Control) InactiveNode(node string) bool {
+	if off, ok := c.Inactive[Address(node)]; ok {
+		return off
+	}
+	return c.All
+}
+
+const (
+	fieldDelay  = "delay"
+	fieldAll    = "inactive"
+	fieldActive = "inactive:"
+)
+
+func (f *Frontier) control() string { return "{" + f.name + "}:control" }
+
+// Control returns what was said of the frontier as a whole.
+func (f *Frontier) Control(ctx context.Context) (c Control, err error) {
+	all, err := f.redis.HGetAll(ctx, f.control()).Result()
+	if err != nil {
+		return c, failed(err)
+	}
+	c.Inactive = map[string]bool{}
+	for name, value := range all {
+		address, ofNode := strings.CutPrefix(name, fieldActive)
+		switch {
+		case ofNode:
+			c.Inactive[address] = value == "1"
+		case name == fieldAll:
+			c.All = value == "1"
+		case name == fieldDelay:
+			ms, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return c, fmt.Errorf("redis: %s: %w", f.control(), err)
+			}
+			c.Delay, c.HasDelay = time.Duration(ms)*time.Millisecond, true
+		}
+	}
+	return c, nil
+}
+
+// setActive: control; value. What was said of single processes does not hold any more.
+var setActiveScript = redis.NewScript(`
+for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
+	if string.sub(name, 1, 9) == 'inactive:' then
+		redis.call('HDEL', KEYS[1], name)
+	end
+end
+return redis.call('HSET', KEYS[1], 'inactive', ARGV[1])
+`)
+
+// SetActive says whether this process hands out URLs, or all of the frontier do.
+func (f *Frontier) SetActive(ctx context.Context, active, all bool) error {
+	value := "1"
+	if active {
+		value = "0"
+	}
+	if !all {
+		return failed(f.redis.HSet(ctx, f.control(), fieldActive+Address(f.node), value).Err())
+	}
+	return failed(setActiveScript.Run(ctx, f.redis, []string{f.control()}, value).Err())
+}
+
+// SetDelay sets the time between two URLs of a queue that has none of its own.
+func (f *Frontier) SetDelay(ctx context.Context, delay time.Duration) error {
+	return failed(f.redis.HSet(ctx, f.control(), fieldDelay, delay.Milliseconds()).Err())
+}
+
+// Node returns the name of this process.
+func (f *Frontier) Node() string { return f.node }
+
+// Nodes returns the names of the processes that live.
+func (f *Frontier) Nodes(ctx context.Context) ([]string, error) {
+	now, err := f.redis.Time(ctx).Result()
+	if err != nil {
+		return nil, failed(err)
+	}
+	nodes, err := f.redis.ZRangeByScore(ctx, f.nodes(), &redis.ZRangeBy{Min: "(" + strconv.FormatInt(now.UnixMilli(), 10), Max: "+inf"}).Result()
+	if errors.Is(err, redis.Nil) {
+		err = nil
+	}
+	return nodes, failed(err)
+}

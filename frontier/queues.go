@@ -1,0 +1,248 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/shard"
+)
+
+const (
+	// queuesAtOnce and urlsAtOnce bound what ClaimQueues leases before it hands it on.
+	queuesAtOnce = 1000
+	urlsAtOnce   = 10_000
+)
+
+// QueueRequest says what ClaimQueues claims.
+type QueueRequest struct {
+	// Crawl is that of the queues, any if it is empty. Key is that of the only queue, if there is
+	// one.
+	Crawl, Key string
+	// MaxQueues bounds the queues, PerQueue the URLs of each; 0 is no bound. A queue gives nothing
+	// while PerQueue of its URLs are leased. Without PerQueue a queue gives what can be fetched,
+	// with its delay in between, before the leases are over.
+	MaxQueues, PerQueue int
+	// Lease is how long the claims last.
+	Lease time.Duration
+}
+
+// gathering is a running ClaimQueues.
+type gathering struct {
+	QueueRequest
+	// visited are the queues that were asked, and how many URLs each gave; served of them gave any.
+	visited map[string]int
+	served  int
+}
+
+// ClaimQueues leases URLs of queues that may be fetched from, and calls yield with each. It does
+// not wait. A queue that gives several URLs is put off by its delay for each. If yield fails, the
+// URL that it failed for waits again, and so do those that it was not called with.
+//
+// The leases have no token: what came of them is told by URL, see URL.Update. What is told after
+// the end of a lease counts as if it were told of the next.
+func (f *Frontier) ClaimQueues(ctx context.Context, r QueueRequest, yield func(Claim) error) error {
+	g := gathering{QueueRequest: r, visited: map[string]int{}}
+	first := int(f.turn.Add(1))
+	for i := range f.o.Shards {
+		number := (first + i) % f.o.Shards
+		for more := true; more && g.room() > 0 && !f.inactive() && ctx.Err() == nil; {
+			var claims []Claim
+			var err error
+			claims, more, err = f.gather(ctx, number, &g)
+			for i := range claims {
+				if err := yield(claims[i]); err != nil {
+					return errors.Join(err, f.giveBack(ctx, claims[i:]))
+				}
+			}
+			if err != nil && !elsewhere(err) {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// room is of how many queues more may be taken now.
+func (g *gathering) room() int {
+	n := queuesAtOnce
+	if g.PerQueue > 1 {
+		n = max(urlsAtOnce/g.PerQueue, 1)
+	}
+	if g.MaxQueues > 0 {
+		n = min(n, g.MaxQueues-g.served)
+	}
+	return n
+}
+
+// gather leases URLs of some queues of a shard. More says that there may be others.
+func (f *Frontier) gather(ctx context.Context, number int, g *gathering) (claims []Claim, more bool, err error) {
+	if err := f.expireOf(ctx, number, g); err != nil {
+		return nil, false, err
+	}
+	s, release, err := f.use(number)
+	if err != nil {
+		return nil, false, err
+	}
+	defer release()
+	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
+	for _, crawl := range s.crawlsOf(g.Crawl) {
+		n := g.room()
+		if n <= 0 {
+			break
+		}
+		var only []string
+		if g.Key != "" {
+			only = []string{g.Key}
+		}
+		now := f.now()
+		keys, _, err := s.coord.Claim(ctx, crawl, now, n, 1, f.delay(), only...)
+		if err != nil {
+			return claims, false, err
+		}
+		t := taking{crawl: crawl, until: now + g.Lease.Milliseconds()}
+		// Without a delay the same keys come again when there are no others.
+		fresh := slices.ContainsFunc(keys, func(key string) bool {
+			_, ok := g.visited[shard.QueueName(crawl, key)]
+			return !ok
+		})
+		if err := f.takeAll(ctx, s, g, &t, keys, now); err != nil {
+			return claims, false, err
+		}
+		more = more || len(keys) == n && (fresh || len(t.claims) > 0)
+		claims = append(claims, t.claims...)
+	}
+	return claims, more, nil
+}
+
+// expireOf returns URLs whose leases are over to the only queue that is asked for.
+func (f *Frontier) expireOf(ctx context.Context, number int, g *gathering) error {
+	if g.Key == "" {
+		return nil
+	}
+	s, release, err := f.use(number)
+	if err != nil {
+		return err
+	}
+	var out int64
+	for _, crawl := range s.crawlsOf(g.Crawl) {
+		c, _ := s.files.Count(crawl, shard.QueueName(crawl, g.Key))
+		out += c.Leased()
+	}
+	release()
+	if out == 0 {
+		return nil
+	}
+	return f.tickOf(ctx, number)
+}
+
+// takeAll takes and leases URLs of keys.
+func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *taking, keys []string, now int64) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	var delays []time.Duration
+	if g.PerQueue != 1 {
+		var err error
+		if delays, err = s.coord.Delays(ctx, keys, now, f.delay()); err != nil {
+			return err
+		}
+	}
+	rest := map[string]int64{}
+	for i, key := range keys {
+		name := shard.QueueName(t.crawl, key)
+		given := g.visited[name]
+		g.visited[name] = given
+		counts, _ := s.files.Count(t.crawl, name)
+		n := urlsAtOnce
+		switch {
+		case g.PerQueue > 0 && counts.Leased() >= int64(g.PerQueue), s.limited(name, counts.Done()):
+			continue
+		case g.PerQueue > 0:
+			n = g.PerQueue - given
+		case delays[i] > 0:
+			n = int(g.Lease/delays[i]) + 1 - given
+		}
+		if n <= 0 {
+			continue
+		}
+		taken, err := t.add(f, s, key, n)
+		if err != nil {
+			return err
+		}
+		if taken > 0 && given == 0 {
+			g.served++
+		}
+		g.visited[name] += taken
+		if taken > 1 && delays[i] > 0 {
+			rest[key] = now + int64(taken)*delays[i].Milliseconds()
+		}
+	}
+	if err := s.coord.Rest(ctx, rest); err != nil {
+		s.doubtful.Store(true) // those that were taken have no leases
+		return err
+	}
+	return f.lease(ctx, s, t)
+}
+
+// taking are URLs of a crawl that are being leased.
+type taking struct {
+	crawl  string
+	until  int64
+	claims []Claim
+	leases []coord.Lease
+	empty  []string // keys of which nothing waits any more
+}
+
+// add takes up to n URLs of a key, and returns how many there were.
+func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
+	queue := shard.QueueName(t.crawl, key)
+	taken, left, err := f.take(s, queue, n)
+	if err != nil {
+		s.doubtful.Store(true) // those that were taken have no leases
+		return 0, err
+	}
+	for _, e := range taken {
+		l := coord.Lease{Seq: e.Seq, Queue: queue}
+		t.leases = append(t.leases, l)
+		t.claims = append(t.claims, Claim{
+			Lease: formatLease(s.number, l), URL: e.URL, Crawl: t.crawl, Key: key, Depth: e.Depth,
+			Priority: e.Priority, Tries: e.Tries, Metadata: e.Metadata, Expires: time.UnixMilli(t.until),
+		})
+	}
+	if left == 0 {
+		t.empty = append(t.empty, key)
+	}
+	return len(taken), nil
+}
+
+// lease notes the leases of what was taken.
+func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
+	if err := s.coord.Lease(ctx, t.crawl, t.until, t.leases, t.empty); err != nil {
+		// Whether Redis has the leases is not known. They end, and nobody else gets the URLs
+		// before.
+		return err
+	}
+	// What was added to a queue after it was found empty has woken it before it was taken out.
+	queues := make([]string, len(t.empty))
+	for i, key := range t.empty {
+		queues[i] = shard.QueueName(t.crawl, key)
+	}
+	return f.wakeAgain(ctx, s, queues)
+}
+
+// limited says that no more is handed out of a queue of which so many URLs are done.
+func (s *owned) limited(queue string, done int64) bool {
+	limit, ok := s.limits.Load(queue)
+	return ok && done >= limit.(int64)
+}
+
+// crawlsOf returns a crawl, or all of which something has waited if it is empty.
+func (s *owned) crawlsOf(crawl string) []string {
+	if crawl != "" {
+		return []string{crawl}
+	}
+	return s.domains.allCrawls()
+}

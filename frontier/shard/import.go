@@ -1,0 +1,58 @@
+package shard
+
+import (
+	"fmt"
+)
+
+// Import notes visits that others have made, one for each entry: the URL of the entry is settled,
+// whether it was known, waits or is leased. A URL that was fetched at the time of its visit or
+// later, to the second, is Known, so that a visit that is imported twice is noted once. A visit
+// without a time, or with one that lies ahead, is one of now; without a time it is Known if the URL
+// was fetched at all. Nothing of it is certain before Commit has returned.
+func (s *Shard) Import(entries []Entry, visits []Visit) (statuses []AddStatus, done Change, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return nil, done, s.failed
+	}
+	if len(entries) != len(visits) {
+		return nil, done, fmt.Errorf("%s: %d visits of %d entries", s.dir, len(visits), len(entries))
+	}
+	statuses = make([]AddStatus, len(entries))
+	now := s.o.Now()
+	for i := range entries {
+		e, visit := &entries[i], &visits[i]
+		id := IDOfQueue(e.Queue)
+		url := s.idOf(id, e)
+		old, known, err := s.known(id, url)
+		if err != nil {
+			return nil, done, err
+		}
+		switch {
+		case visit.Time == 0 && known && old.Time > 0:
+			statuses[i] = Known
+			continue
+		case visit.Time == 0 || visit.Time > now.UnixMilli():
+			visit.Time = now.UnixMilli()
+		}
+		if known && old.Time > 0 && uint32(visit.Time/1000) <= old.Time {
+			statuses[i] = Known
+			continue
+		}
+		statuses[i], e.Created, e.Due, e.Tries = Added, uint32(now.Unix()), 0, 0
+		if known {
+			e.Created = old.Created
+			if leased := s.leased[old.Seq]; leased != nil {
+				done.Ended = append(done.Ended, leased)
+			}
+		}
+		if err := s.number(e); err != nil {
+			return nil, done, err
+		}
+		if err := s.journaled(recordDone, func(b []byte) []byte { return appendQueued(visit.appendOutcome(b), e) }); err != nil {
+			return nil, done, err
+		}
+		s.apply(&change{entry: e, of: id, url: url, old: old, known: known, settled: true, visit: visit})
+	}
+	return statuses, done, nil
+}

@@ -1,0 +1,326 @@
+package urlfrontier
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/urlake/urlake/frontier"
+	pb "github.com/urlake/urlake/frontier/urlfrontier/urlfrontierpb"
+)
+
+// defaultPage is how many queues or URLs are listed if the client does not say.
+const defaultPage = 100
+
+func pageOf(size uint32) int {
+	if size == 0 {
+		return defaultPage
+	}
+	return int(size)
+}
+
+// ListCrawls implements the protocol.
+func (s *Server) ListCrawls(ctx context.Context, q *pb.Local) (*pb.StringList, error) {
+	var list pb.StringList
+	err := gather(ctx, s, q.GetLocal(), func() (*pb.StringList, error) {
+		return &pb.StringList{Values: s.f.Crawls()}, nil
+	}, pb.URLFrontierClient.ListCrawls, q, func(part *pb.StringList) { list.Values = append(list.Values, part.GetValues()...) })
+	slices.Sort(list.Values)
+	list.Values = slices.Compact(list.Values)
+	return &list, err
+}
+
+// ListQueues implements the protocol.
+func (s *Server) ListQueues(ctx context.Context, q *pb.Pagination) (*pb.QueueList, error) {
+	crawl := crawlOf(q.GetCrawlID())
+	start, size := int(q.GetStart()), pageOf(q.GetSize())
+	here := func() (*pb.QueueList, error) {
+		keys := s.queues(crawl, q.GetIncludeInactive())
+		return &pb.QueueList{Values: keys[:min(start+size, len(keys))], Total: uint64(len(keys))}, nil
+	}
+	// The first ones of each process have among them the page of all.
+	part := &pb.Pagination{
+		Size: uint32(min(start+size, math.MaxUint32)), IncludeInactive: q.GetIncludeInactive(), CrawlID: crawl,
+	}
+	var all []string
+	list := pb.QueueList{Start: q.GetStart(), CrawlID: crawl}
+	err := gather(ctx, s, q.GetLocal(), here, pb.URLFrontierClient.ListQueues, part, func(part *pb.QueueList) {
+		all = append(all, part.GetValues()...)
+		list.Total += part.GetTotal()
+	})
+	slices.Sort(all)
+	list.Values = all[min(start, len(all)):min(start+size, len(all))]
+	list.Size = uint32(len(list.Values))
+	return &list, err
+}
+
+// queues returns the sorted keys of the queues of a crawl that this process serves: those that hold
+// URLs which are not done and that are not blocked, or all.
+func (s *Server) queues(crawl string, inactive bool) (keys []string) {
+	s.f.Queues(crawl, inactive, func(q frontier.QueueCounts) bool {
+		if inactive || !s.f.Blocked(q.Key) {
+			keys = append(keys, q.Key)
+		}
+		return true
+	})
+	slices.Sort(keys)
+	return keys
+}
+
+// GetStats implements the protocol.
+func (s *Server) GetStats(ctx context.Context, q *pb.QueueWithinCrawlParams) (*pb.Stats, error) {
+	crawl := crawlOf(q.GetCrawlID())
+	here := func() (*pb.Stats, error) {
+		c, err := s.count(ctx, crawl, q.GetKey())
+		if err != nil {
+			return nil, err
+		}
+		active := 0
+		if q.GetKey() == "" {
+			s.f.Queues(crawl, false, func(frontier.QueueCounts) bool { active++; return true })
+		} else if c.All() > c.Done() {
+			active = 1
+		}
+		return &pb.Stats{
+			Size: uint64(c.All() - c.Done()), InProcess: uint32(c.Leased()), NumberOfQueues: uint64(c.Queues), CrawlID: crawl,
+			Counts: map[string]uint64{"completed": uint64(c.Done()), "active_queues": uint64(active)},
+		}, nil
+	}
+	if q.GetKey() != "" {
+		return atOwner(ctx, s, q.GetLocal(), q.GetKey(), here, pb.URLFrontierClient.GetStats, q)
+	}
+	sum := pb.Stats{CrawlID: crawl, Counts: map[string]uint64{}}
+	err := gather(ctx, s, q.GetLocal(), here, pb.URLFrontierClient.GetStats, q, func(part *pb.Stats) {
+		sum.Size += part.GetSize()
+		sum.InProcess += part.GetInProcess()
+		sum.NumberOfQueues += part.GetNumberOfQueues()
+		for name, n := range part.GetCounts() {
+			sum.Counts[name] += n
+		}
+	})
+	return &sum, err
+}
+
+// count counts what this process has of a crawl or a queue, once the leases that are over have
+// ended.
+func (s *Server) count(ctx context.Context, crawl, key string) (frontier.CrawlStats, error) {
+	if err := s.f.Expire(ctx, key); err != nil {
+		return frontier.CrawlStats{}, err
+	}
+	return s.f.CrawlStats(crawl, key), nil
+}
+
+// long is the answer that counts something.
+func long(n int64, err error) (*pb.Long, error) { return &pb.Long{Value: uint64(n)}, err }
+
+// DeleteQueue implements the protocol. A queue that there is not has no URLs.
+func (s *Server) DeleteQueue(ctx context.Context, q *pb.QueueWithinCrawlParams) (*pb.Long, error) {
+	return atOwner(ctx, s, q.GetLocal(), q.GetKey(), func() (*pb.Long, error) {
+		return long(s.f.DeleteQueue(ctx, crawlOf(q.GetCrawlID()), q.GetKey()))
+	}, pb.URLFrontierClient.DeleteQueue, q)
+}
+
+// DeleteCrawl implements the protocol.
+func (s *Server) DeleteCrawl(ctx context.Context, q *pb.DeleteCrawlMessage) (*pb.Long, error) {
+	var sum pb.Long
+	err := gather(ctx, s, q.GetLocal(), func() (*pb.Long, error) {
+		return long(s.f.DeleteCrawl(ctx, crawlOf(q.GetValue())))
+	}, pb.URLFrontierClient.DeleteCrawl, q, func(part *pb.Long) { sum.Value += part.GetValue() })
+	return &sum, err
+}
+
+// PurgeURLs implements the protocol.
+func (s *Server) PurgeURLs(ctx context.Context, q *pb.PurgeUrlParams) (*pb.Long, error) {
+	// Times of creation are whole seconds; one that began before that many days ago counts.
+	before := s.f.Now().AddDate(0, 0, -int(q.GetDays())).Truncate(time.Second).Add(time.Second)
+	here := func() (*pb.Long, error) {
+		return long(s.f.Purge(ctx, crawlOf(q.GetCrawlID()), q.GetKey(), before))
+	}
+	if q.GetKey() != "" {
+		return atOwner(ctx, s, false, q.GetKey(), here, pb.URLFrontierClient.PurgeURLs, q)
+	}
+	var sum pb.Long
+	err := gather(ctx, s, false, here, pb.URLFrontierClient.PurgeURLs, q, func(part *pb.Long) { sum.Value += part.GetValue() })
+	return &sum, err
+}
+
+// itemOf is what a client is told of a URL: as a known one, so that it can be put again. The date
+// of one that waits is not 0, since that would say that it is done.
+func itemOf(u *frontier.KnownURL) *pb.URLItem {
+	item := &pb.KnownURLItem{Info: infoOf(u.URL, u.Crawl, u.Key, u.Metadata)}
+	switch {
+	case u.State == frontier.StateDone:
+	case !u.Due.IsZero():
+		item.RefetchableFromDate = uint64(u.Due.Unix())
+	case u.Depth >= earliest:
+		item.RefetchableFromDate = uint64(u.Depth)
+	default:
+		item.RefetchableFromDate = uint64(u.Created.Unix())
+	}
+	return &pb.URLItem{Item: &pb.URLItem_Known{Known: item}, CreationDate: uint64(u.Created.Unix())}
+}
+
+// GetURLStatus implements the protocol. The URL may be in any spelling.
+func (s *Server) GetURLStatus(ctx context.Context, q *pb.URLStatusRequest) (*pb.URLItem, error) {
+	u, ok := (&put{info: &pb.URLInfo{Url: q.GetUrl(), Key: q.GetKey(), CrawlID: q.GetCrawlID()}}).url(s.normalizer(), s.f.Now())
+	if !ok {
+		return nil, status.Errorf(codes.InvalidArgument, "%q is no URL that can be fetched", q.GetUrl())
+	}
+	return atOwner(ctx, s, false, u.Key, func() (*pb.URLItem, error) {
+		known, ok, err := s.f.Find(u.Crawl, u.Key, u.URL)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, status.Errorf(codes.NotFound, "crawl %q, queue %q: %s was not put, or was deleted", u.Crawl, u.Key, u.URL)
+		}
+		return itemOf(&known), nil
+	}, pb.URLFrontierClient.GetURLStatus, q)
+}
+
+// matcher says which URLs contain a text.
+func matcher(text string, ignoreCase bool) func(string) bool {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return func(string) bool { return true }
+	case ignoreCase:
+		text = strings.ToLower(text)
+		return func(url string) bool { return strings.Contains(strings.ToLower(url), text) }
+	}
+	return func(url string) bool { return strings.Contains(url, text) }
+}
+
+// errEnough ends a list.
+var errEnough = errors.New("enough")
+
+// ListURLs implements the protocol. The URLs of each process come in the order of its shards, which
+// does not change while nothing is put, taken or deleted; so pages fit together.
+func (s *Server) ListURLs(q *pb.ListUrlParams, stream pb.URLFrontier_ListURLsServer) error {
+	ctx := stream.Context()
+	skip, left := int(q.GetStart()), pageOf(q.GetSize())
+	emit := func(item *pb.URLItem) error {
+		if skip > 0 {
+			skip--
+			return nil
+		}
+		if left == 0 {
+			return errEnough
+		}
+		left--
+		return stream.Send(item)
+	}
+	crawl, match := crawlOf(q.GetCrawlID()), matcher(q.GetFilter(), q.GetIgnoreCase())
+	here := func() error {
+		var ended error
+		_, err := s.f.URLs(crawl, q.GetKey(), "", func(u frontier.KnownURL) bool {
+			if item := itemOf(&u); match(item.GetKnown().GetInfo().GetUrl()) {
+				ended = emit(item)
+			}
+			return ended == nil
+		})
+		return errors.Join(err, ended)
+	}
+	if forwarded(ctx) || q.GetLocal() {
+		if err := stream.SetHeader(metadata.Pairs(shardsServed, strconv.Itoa(s.f.Owned()))); err != nil {
+			return s.failure(err)
+		}
+		return s.ended(here())
+	}
+	if q.GetKey() != "" {
+		err := here()
+		if owner := s.f.Owner(q.GetKey()); errors.Is(err, frontier.ErrElsewhere) && owner != "" {
+			_, err = s.listFrom(ctx, owner, q, skip, left, emit)
+		}
+		return s.ended(err)
+	}
+	// The order of the processes is the same whichever is asked.
+	self := s.f.Node()
+	names := append(s.f.Others(), self)
+	slices.Sort(names)
+	served := 0
+	for _, name := range names {
+		n, err := s.f.Owned(), error(nil)
+		if name == self {
+			err = here()
+		} else {
+			n, err = s.listFrom(ctx, name, q, skip, left, emit)
+		}
+		if err != nil {
+			return s.ended(err)
+		}
+		served += n
+	}
+	return s.whole(served)
+}
+
+// ended is the status of a list's end.
+func (s *Server) ended(err error) error {
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return s.failure(err)
+}
+
+// listFrom calls emit with what another process lists, and returns of how many shards that is.
+func (s *Server) listFrom(ctx context.Context, name string, q *pb.ListUrlParams, skip, left int, emit func(*pb.URLItem) error) (shards int, err error) {
+	client, err := s.peers.to(name)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := marked(ctx)
+	defer cancel()
+	stream, err := client.ListURLs(ctx, &pb.ListUrlParams{
+		Size: uint32(min(skip+left+1, math.MaxUint32)), Key: q.GetKey(), CrawlID: q.GetCrawlID(), Filter: q.Filter, IgnoreCase: q.IgnoreCase,
+	})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		item, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			header, err := stream.Header()
+			return shardsOf(header), err
+		}
+		if err != nil {
+			return 0, err
+		}
+		if err := emit(item); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// CountURLs implements the protocol.
+func (s *Server) CountURLs(ctx context.Context, q *pb.CountUrlParams) (*pb.Long, error) {
+	crawl := crawlOf(q.GetCrawlID())
+	match := matcher(q.GetFilter(), q.GetIgnoreCase())
+	here := func() (*pb.Long, error) {
+		if strings.TrimSpace(q.GetFilter()) == "" {
+			c, err := s.count(ctx, crawl, q.GetKey())
+			return long(c.All(), err)
+		}
+		n := int64(0)
+		_, err := s.f.URLs(crawl, q.GetKey(), "", func(u frontier.KnownURL) bool {
+			if match(infoOf(u.URL, u.Crawl, u.Key, u.Metadata).GetUrl()) {
+				n++
+			}
+			return ctx.Err() == nil
+		})
+		return long(n, errors.Join(err, ctx.Err()))
+	}
+	if q.GetKey() != "" {
+		return atOwner(ctx, s, q.GetLocal(), q.GetKey(), here, pb.URLFrontierClient.CountURLs, q)
+	}
+	var sum pb.Long
+	err := gather(ctx, s, q.GetLocal(), here, pb.URLFrontierClient.CountURLs, q, func(part *pb.Long) { sum.Value += part.GetValue() })
+	return &sum, err
+}

@@ -1,0 +1,3 @@
+// Package urlfrontierpb is the URLFrontier protocol of crawler-commons, generated from
+// urlfrontier.proto by `make proto`.
+package urlfrontierpb
