@@ -438,13 +438,14 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
-	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.delay())
+	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, f.delay())
 	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
 	until := now + f.o.Lease.Milliseconds()
 	var leases []coord.Lease
-	var empty []string
+	var empty, several []string
+	var more []int // how many URLs each of several gave
 	for _, key := range keys {
 		queue := shard.QueueName(r.Crawl, key)
 		taken, left, err := f.take(s, queue, min(r.PerQueue, n-len(claims)))
@@ -463,6 +464,13 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 		if left == 0 {
 			empty = append(empty, key)
 		}
+		if len(taken) > 1 {
+			several, more = append(several, key), append(more, len(taken))
+		}
+	}
+	if err := f.rest(ctx, s, several, more, now); err != nil {
+		s.doubtful.Store(true)
+		return nil, 0, err
 	}
 	if err := s.coord.Lease(ctx, r.Crawl, until, leases, empty); err != nil {
 		// Whether Redis has the leases is not known. They end, and nobody else gets the URLs
