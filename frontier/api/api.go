@@ -141,7 +141,7 @@ type lineResult struct {
 func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]lineResult, error)) {
 	linesOf(h, w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
 		results, err := do(ctx, lines)
-		h.metrics.count(results)
+		h.metrics.count(r, results)
 		return results, err
 	})
 }
@@ -346,7 +346,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if len(all.Claims) > 0 || !time.Now().Before(end) || ctx.Err() != nil {
-			h.metrics.lines.WithLabelValues("claimed").Add(float64(len(all.Claims)))
+			h.metrics.claimed(r, len(all.Claims))
 			answer(w, all)
 			return
 		}

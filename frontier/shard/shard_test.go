@@ -51,7 +51,7 @@ type model struct {
 // writes files in between, and dies: the folder as it was after the last commit has to open to the
 // same state.
 func TestShardEqualsModel(t *testing.T) {
-	seeds := uint64(8)
+	seeds := uint64(6)
 	if testing.Short() {
 		seeds = 2
 	}
@@ -349,7 +349,7 @@ func (m *model) snapshot() (copied string) {
 func (m *model) live() {
 	m.open()
 	m.note()
-	for ; m.step < 900; m.step++ {
+	for ; m.step < 800; m.step++ {
 		switch action := m.rng.IntN(100); {
 		case action < 90:
 			m.act()
