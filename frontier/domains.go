@@ -155,7 +155,7 @@ func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, d
 	places := make([]int, 0, len(entries))
 	d.mu.RLock()
 	for i := range entries {
-		if _, out := d.excluded[keyOf(entries[i].Queue)]; out {
+		if _, out := d.excluded[keyOf(entries[i].Queue)]; out && !entries[i].Settled {
 			statuses[i] = excluded
 			continue
 		}
@@ -183,10 +183,10 @@ func (o *Outcome) report() coord.Report {
 
 // reports says what the outcomes of leases say of their servers. That a server answers which did
 // not fail before is nothing to note.
-func (s *owned) reports(outcomes []Outcome, places []int, leases []coord.Lease) []coord.Report {
+func (s *owned) reports(outcomes []Outcome, leases []coord.Lease) []coord.Report {
 	all := make([]coord.Report, len(leases))
 	for i, l := range leases {
-		all[i] = outcomes[places[i]].report()
+		all[i] = outcomes[i].report()
 		if all[i].Failed {
 			s.domains.failing.Store(keyOf(l.Queue), struct{}{})
 		} else if all[i].Answered {

@@ -100,10 +100,13 @@ type Frontier struct {
 	owners map[int]string
 	// incarnation is the Redis that was asked last. Only claimShards uses it.
 	incarnation string
-	turn        atomic.Uint32 // the shard at which the next claim begins
-	woken       chan struct{} // closed when a queue wakes, and replaced
+	claims      together[ClaimRequest, *claimJob]
+	settles     together[int, *settleJob] // by shard
+	turn        atomic.Uint32             // the shard at which the next claim begins
+	woken       chan struct{}             // closed when a queue wakes, and replaced
 	exclusions  exclusions
 	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
+	counters    counters
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -242,7 +245,8 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 		}
 		return e, err.Error()
 	}
-	if out != nil && out.URL(&parsed, f.now()) {
+	// That an excluded URL is settled may be said: its lease was given before.
+	if out != nil && !u.Done && out.URL(&parsed, f.now()) {
 		return e, ReasonExcluded
 	}
 	crawl, key := u.Crawl, u.Key
@@ -340,11 +344,12 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 	if r.Crawl == "" {
 		r.Crawl = DefaultCrawl
 	}
+	f.counters.claimed(r.Crawl)
 	r.Max, r.PerQueue = max(r.Max, 1), max(r.PerQueue, 1)
 	deadline := time.Now().Add(r.Wait)
 	for {
 		woken := f.waiter()
-		claims, next, err := f.claim(ctx, r)
+		claims, next, err := f.claimTogether(ctx, r)
 		if len(claims) > 0 && ctx.Err() != nil {
 			return nil, f.giveBack(ctx, claims) // whoever asked has left
 		}
@@ -538,7 +543,7 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 		}
 	}
 	err := eachShard(places, func(number int) error {
-		err := f.settle(ctx, number, outcomes, places[number], leases[number], results)
+		err := f.settleTogether(ctx, number, outcomes, places[number], leases[number], results)
 		if !elsewhere(err) {
 			return err
 		}
@@ -550,7 +555,8 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 	return results, err
 }
 
-func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, places []int, leases []coord.Lease, results []SettleResult) error {
+// settle settles leases of a shard, each with an outcome, and sets their results.
+func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, leases []coord.Lease, results []SettleResult) error {
 	s, release, err := f.use(number)
 	if err != nil {
 		return err
@@ -558,7 +564,7 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	reports := s.reports(outcomes, places, leases)
+	reports := s.reports(outcomes, leases)
 	live, err := s.coord.Settle(ctx, now, leases, reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
@@ -570,7 +576,7 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 		if !live[i] {
 			continue
 		}
-		o := &outcomes[places[i]]
+		o := &outcomes[i]
 		retried, wake, err := f.settleOne(s, l, o, now)
 		if errors.Is(err, errReplaced) {
 			continue // its result is Ended
@@ -582,9 +588,9 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 		if wake {
 			woken = append(woken, l.Queue)
 		}
-		results[places[i]].Result = Settled
+		results[i].Result = Settled
 		if retried {
-			results[places[i]].Result = Retried
+			results[i].Result = Retried
 		}
 	}
 	if err := s.files.Commit(); err != nil {
@@ -706,6 +712,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return err
 	}
 	ended, err := s.coord.Expire(ctx, now)
+	f.counters.expired.Add(int64(len(ended)))
 	if err := errors.Join(f.back(ctx, s, ended, err), f.wakeLimited(ctx, s), s.forgetRobots(now)); err != nil {
 		return err
 	}
@@ -729,6 +736,7 @@ func (f *Frontier) upkeep(ctx context.Context) (err error) {
 			}
 			if failed != nil || s.doubtful.Load() {
 				f.o.Log.Info("opening a shard again", "shard", s.number)
+				f.counters.reopened.Add(1)
 				err = errors.Join(err, f.drop(s), s.coord.Disown(ctx), f.claimShard(ctx, s.number, nil))
 			}
 		}()

@@ -141,7 +141,7 @@ type lineResult struct {
 func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]lineResult, error)) {
 	linesOf(h, w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
 		results, err := do(ctx, lines)
-		h.metrics.count(results)
+		h.metrics.count(r, results)
 		return results, err
 	})
 }
@@ -316,26 +316,29 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		// Each process comes first equally often. Otherwise the domains of others would get nothing
 		// while this one has enough.
 		rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-		if len(others) > 0 && rand.IntN(len(others)+1) > 0 {
-			if first := h.claimsOf(r, others[0], q, q.Max); len(first) > 0 {
-				h.metrics.lines.WithLabelValues("claimed").Add(float64(len(first)))
-				answer(w, claimsAnswer{first})
-				return
-			}
-			others = others[1:]
-			wait = min(wait, peerInterval)
-		}
 		if len(others) > 0 {
 			wait = min(wait, peerInterval)
 		}
-		got, err := h.f.Claim(ctx, frontier.ClaimRequest{Crawl: q.Crawl, Max: q.Max, PerQueue: q.PerDomain, Wait: wait})
-		if err != nil {
-			h.failed(w, err)
-			return
+		all := claimsAnswer{[]claim{}}
+		if len(others) > 0 && rand.IntN(len(others)+1) > 0 {
+			all.Claims = append(all.Claims, h.claimsOf(r, others[0], q, q.Max)...)
+			others = others[1:]
 		}
-		all := claimsAnswer{make([]claim, len(got))}
-		for i, c := range got {
-			all.Claims[i] = claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots}
+		if n := q.Max - len(all.Claims); n > 0 {
+			if n < q.Max {
+				wait = 0
+			}
+			got, err := h.f.Claim(ctx, frontier.ClaimRequest{Crawl: q.Crawl, Max: n, PerQueue: q.PerDomain, Wait: wait})
+			if err != nil && n == q.Max {
+				h.failed(w, err)
+				return
+			}
+			if err != nil {
+				h.log.Error(err.Error())
+			}
+			for _, c := range got {
+				all.Claims = append(all.Claims, claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots})
+			}
 		}
 		for _, other := range others {
 			if len(all.Claims) < q.Max {
@@ -343,7 +346,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if len(all.Claims) > 0 || !time.Now().Before(end) || ctx.Err() != nil {
-			h.metrics.lines.WithLabelValues("claimed").Add(float64(len(all.Claims)))
+			h.metrics.claimed(r, len(all.Claims))
 			answer(w, all)
 			return
 		}

@@ -8,10 +8,10 @@ var Schemas = map[string]reflect.Type{
 	"Problem": reflect.TypeFor[problem](), "URLLine": reflect.TypeFor[urlLine](), "LineResult": reflect.TypeFor[lineResult](),
 	"ClaimRequest": reflect.TypeFor[claimRequest](), "Claims": reflect.TypeFor[claimsAnswer](), "ResultLine": reflect.TypeFor[resultLine](),
 	"LeasesRequest": reflect.TypeFor[leasesRequest](), "Extended": reflect.TypeFor[extended](), "Released": reflect.TypeFor[released](),
-	"Seen": reflect.TypeFor[seenAnswer](), "Visit": reflect.TypeFor[visit](), "VisitsEnd": reflect.TypeFor[visitsEnd](),
+	"Seen": reflect.TypeFor[seenAnswer](), "Visit": reflect.TypeFor[visit](), "VisitLine": reflect.TypeFor[visitLine](), "VisitsEnd": reflect.TypeFor[visitsEnd](),
 	"Domain": reflect.TypeFor[domainAnswer](), "DomainChange": reflect.TypeFor[domainChange](), "Robots": reflect.TypeFor[robotsAnswer](),
 	"SeenLine": reflect.TypeFor[seenLine](), "SeenResult": reflect.TypeFor[seenResult](), "Stats": reflect.TypeFor[statsAnswer](), "Snapshot": reflect.TypeFor[snapshotAnswer](),
 }
 
 // Requests are those of Schemas that clients send.
-var Requests = []string{"URLLine", "ClaimRequest", "ResultLine", "LeasesRequest", "SeenLine", "DomainChange", "RobotsChange"}
+var Requests = []string{"URLLine", "ClaimRequest", "ResultLine", "LeasesRequest", "SeenLine", "VisitLine", "DomainChange", "RobotsChange"}

@@ -17,6 +17,7 @@ type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.HistogramVec
 	lines    *prometheus.CounterVec
+	claims   *prometheus.CounterVec
 }
 
 func newMetrics(f *frontier.Frontier) *metrics {
@@ -29,9 +30,18 @@ func newMetrics(f *frontier.Frontier) *metrics {
 		lines: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "urlake_frontier_results_total", Help: "URLs and results by what became of them, and claims.",
 		}, []string{"result"}),
+		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "urlake_frontier_claims_total", Help: "Requests for claims by what they found: some, or none until the end of their wait.",
+		}, []string{"found"}),
 	}
-	m.registry.MustRegister(m.requests, m.lines, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		statsCollector{f}, domainsCollector{f})
+	for _, result := range []string{"added", "known", "rejected", "elsewhere", "claimed", "settled", "retried", "ended"} {
+		m.lines.WithLabelValues(result) // a rate needs a first value
+	}
+	for _, found := range []string{"some", "none"} {
+		m.claims.WithLabelValues(found)
+	}
+	m.registry.MustRegister(m.requests, m.lines, m.claims, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		statsCollector{f}, domainsCollector{f}, countsCollector{f})
 	return m
 }
 
@@ -72,11 +82,34 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// count counts lines of an answer.
-func (m *metrics) count(results []lineResult) {
-	for i := range results {
-		m.lines.WithLabelValues(results[i].Result).Inc()
+// count counts lines of an answer. Those that another process has sent on that one counts.
+func (m *metrics) count(r *http.Request, results []lineResult) {
+	if r.Header.Get(forwarded) != "" {
+		return
 	}
+	for i := 0; i < len(results); {
+		n := i + 1
+		for n < len(results) && results[n].Result == results[i].Result {
+			n++
+		}
+		if results[i].Result != "" {
+			m.lines.WithLabelValues(results[i].Result).Add(float64(n - i))
+		}
+		i = n
+	}
+}
+
+// claimed counts a request for claims that found n.
+func (m *metrics) claimed(r *http.Request, n int) {
+	if r.Header.Get(forwarded) != "" {
+		return
+	}
+	found := "some"
+	if n == 0 {
+		found = "none"
+	}
+	m.claims.WithLabelValues(found).Inc()
+	m.lines.WithLabelValues("claimed").Add(float64(n))
 }
 
 // statusWriter remembers the status of an answer.

@@ -105,6 +105,8 @@ func TestStatuses(t *testing.T) {
 		{"GET", "/healthz", "", 200},
 		{"POST", "/v1/results", long, 400},
 		{"POST", "/v1/seen", long, 400},
+		{"POST", "/v1/visits", long, 400},
+		{"POST", "/v1/visits", `{"url":"https://v.example/","time":"2026-01-02T03:04:05Z","status":200}`, 200},
 		{"POST", "/v1/leases:extend", "{", 400},
 		{"POST", "/v1/leases:release", `{"lease":"x"}`, 400},
 		{"GET", "/v1/domains/a.example/robots?host=a/b", "", 400},

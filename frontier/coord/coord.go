@@ -56,13 +56,15 @@ type Frontier struct {
 	name   string
 	node   string
 	shards int
+	watch  *watch
 }
 
 // Open connects to the frontier of a name, with so many shards, as a node: a name that is unique to
 // the process. The client must not send a command again by itself: what settles a lease is no error
 // the first time, and the second time the lease has ended.
 func Open(ctx context.Context, client redis.UniversalClient, name, node string, shards int) (*Frontier, error) {
-	f := &Frontier{client, name, node, shards}
+	f := &Frontier{client, name, node, shards, &watch{}}
+	client.AddHook(f.watch)
 	var snapshot string
 	err := redirected(ctx, openRedirects, func() (err error) {
 		snapshot, err = client.Get(ctx, "{"+name+"}:"+restoring).Result()

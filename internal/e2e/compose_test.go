@@ -83,7 +83,7 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	if diff := gocmp.Diff([]string{"db", "frontier", "redis", "s3", "serve", "starter", "temporal", "worker"}, names); diff != "" {
+	if diff := gocmp.Diff([]string{"db", "frontier", "prometheus", "redis", "s3", "serve", "starter", "temporal", "worker"}, names); diff != "" {
 		t.Fatalf("services:\n%s", diff)
 	}
 
@@ -130,7 +130,10 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 			}
 		}
 	}
-	if diff := gocmp.Diff(map[string]string{"7070": "frontier", "7071": "frontier", "8080": "serve", "7233": "temporal", "8233": "temporal"}, published); diff != "" {
+	want := map[string]string{
+		"7070": "frontier", "7071": "frontier", "8080": "serve", "7233": "temporal", "8233": "temporal", "9090": "prometheus",
+	}
+	if diff := gocmp.Diff(want, published); diff != "" {
 		t.Errorf("published ports:\n%s", diff)
 	}
 	if !strings.Contains(readme, "localhost:8080") || !strings.Contains(readme, "127.0.0.1:7233") {

@@ -1,0 +1,93 @@
+package coord
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Counts are what a frontier has asked of Redis since it was opened.
+type Counts struct {
+	// Commands counts what was sent, a pipeline as one, Time how long the answers took together.
+	Commands int64
+	Time     time.Duration
+	// Errors counts commands without an answer, or with one that says that Redis cannot do them.
+	Errors int64
+}
+
+// watch counts commands. It is a hook of the client.
+type watch struct{ commands, nanos, errors atomic.Int64 }
+
+// Counts returns what was asked of Redis until now.
+func (f *Frontier) Counts() Counts {
+	return Counts{f.watch.commands.Load(), time.Duration(f.watch.nanos.Load()), f.watch.errors.Load()}
+}
+
+// DialHook implements redis.Hook.
+func (w *watch) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+// ProcessHook implements redis.Hook.
+func (w *watch) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		began := time.Now()
+		err := next(ctx, cmd)
+		w.count(began, err)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (w *watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		began := time.Now()
+		err := next(ctx, cmds)
+		w.count(began, err)
+		return err
+	}
+}
+
+// count leaves out answers that are expected: no value, a script that has to be sent whole, a slot
+// that has moved, and a shard that another process owns by now.
+func (w *watch) count(began time.Time, err error) {
+	w.commands.Add(1)
+	w.nanos.Add(int64(time.Since(began)))
+	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
+		return
+	}
+	for _, expected := range []string{"NOSCRIPT", "FENCED", "MOVED", "ASK"} {
+		if strings.HasPrefix(err.Error(), expected) {
+			return
+		}
+	}
+	w.errors.Add(1)
+}
+
+// Ready counts the keys of a crawl in some shards of which something waits: those that may be
+// fetched from now, and all.
+func (f *Frontier) Ready(ctx context.Context, crawl string, shards []int, now int64) (ready, all int64, err error) {
+	p := f.redis.Pipeline()
+	counts := make([]*redis.IntCmd, 0, 2*len(shards))
+	for _, n := range shards {
+		key := f.prefix(n) + "ready:" + crawl
+		counts = append(counts, p.ZCount(ctx, key, "-inf", strconv.FormatInt(now, 10)), p.ZCard(ctx, key))
+	}
+	if len(counts) == 0 {
+		return 0, 0, nil
+	}
+	if _, err := p.Exec(ctx); err != nil {
+		return 0, 0, failed(err)
+	}
+	for i := 0; i < len(counts); i += 2 {
+		ready += counts[i].Val()
+		all += counts[i+1].Val()
+	}
+	return ready, all, nil
+}
