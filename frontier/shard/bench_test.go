@@ -148,7 +148,6 @@ func BenchmarkQueues(b *testing.B) {
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
-		s = nil
 		before := heapBytes()
 		started := time.Now()
 		if s, _, err = Open(dir, o); err != nil {

@@ -262,7 +262,7 @@ func (s *Shard) write() (err error) {
 		err = s.failed
 	}
 	if err == nil {
-		v, old, err = s.replace(&fresh)
+		v, old = s.replace(&fresh)
 	}
 	if err != nil && s.failed == nil {
 		s.failed = err
@@ -571,7 +571,7 @@ func (s *Shard) newFile() (number uint64) {
 
 // replace takes new files instead of what they were made of, and returns what a checkpoint says of
 // them, and the files that are not needed any more.
-func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer, err error) {
+func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer) {
 	for i, of := range []struct {
 		runs   *[]*run
 		merged *merged
@@ -615,7 +615,7 @@ func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer, err error) {
 		v.takenDue = append(v.takenDue, r.appendTaken(nil, 0))
 	}
 	s.frozen = nil
-	return v, old, nil
+	return v, old
 }
 
 // merged is a run made of several neighbours; nil if nothing of them was left.
