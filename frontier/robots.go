@@ -109,8 +109,9 @@ func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file rob
 	return s.robots.Put(key, file)
 }
 
-// otherDelays returns files with all the delays that a key has without one that is replaced. As long
-// as the new one asks for as much as that, what Redis has is enough: a key may have very many hosts.
+// otherDelays returns files with all the delays that a key has without one that is replaced. As
+// long as the new one asks for as much as that, what Redis has is enough: a key may have very many
+// hosts.
 func (s *owned) otherDelays(ctx context.Context, key string, file, before robotstore.File, now int64) (all []robotstore.File, err error) {
 	if before.Delay <= file.Delay && before.Expires <= file.Expires {
 		set, err := s.coord.Settings(ctx, key)

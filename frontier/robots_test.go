@@ -110,8 +110,8 @@ func TestRobots(t *testing.T) {
 	}
 }
 
-// TestRobotsDelays replaces the files of the hosts of a domain at random, and compares the delay with
-// the longest of those that hold.
+// TestRobotsDelays replaces the files of the hosts of a domain at random, and compares the delay
+// with the longest of those that hold.
 func TestRobotsDelays(t *testing.T) {
 	c := newClock()
 	o := options(t, c, time.Second)
