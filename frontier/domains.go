@@ -155,7 +155,7 @@ func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, d
 	places := make([]int, 0, len(entries))
 	d.mu.RLock()
 	for i := range entries {
-		if _, out := d.excluded[keyOf(entries[i].Queue)]; out {
+		if _, out := d.excluded[keyOf(entries[i].Queue)]; out && !entries[i].Settled {
 			statuses[i] = excluded
 			continue
 		}
@@ -183,10 +183,10 @@ func (o *Outcome) report() coord.Report {
 
 // reports says what the outcomes of leases say of their servers. That a server answers which did
 // not fail before is nothing to note.
-func (s *owned) reports(outcomes []Outcome, places []int, leases []coord.Lease) []coord.Report {
+func (s *owned) reports(outcomes []Outcome, leases []coord.Lease) []coord.Report {
 	all := make([]coord.Report, len(leases))
 	for i, l := range leases {
-		all[i] = outcomes[places[i]].report()
+		all[i] = outcomes[i].report()
 		if all[i].Failed {
 			s.domains.failing.Store(keyOf(l.Queue), struct{}{})
 		} else if all[i].Answered {
@@ -343,4 +343,22 @@ func (f *Frontier) wakeKeys(ctx context.Context, s *owned, keys []string) error 
 		}
 	}
 	return f.wakeAgain(ctx, s, queues)
+}
+
+// rest puts keys off by their delay for each of the URLs that they gave now.
+func (f *Frontier) rest(ctx context.Context, s *owned, keys []string, gave []int, now int64) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	delays, err := s.coord.Delays(ctx, keys, now, f.delay())
+	if err != nil {
+		return err
+	}
+	until := make(map[string]int64, len(keys))
+	for i, key := range keys {
+		if delays[i] > 0 {
+			until[key] = now + int64(gave[i])*delays[i].Milliseconds()
+		}
+	}
+	return s.coord.Rest(ctx, until)
 }

@@ -278,3 +278,111 @@ func TestBackoffOutlivesRestarts(t *testing.T) {
 		t.Fatalf("%+v, %v", d, err)
 	}
 }
+
+// TestNothingStarves claims one URL after the other of domains that could give more than that: some
+// without a delay and with many URLs of the highest priority, some with failures, some with a cap.
+// Each domain has its turn: it waits for no more than one claim of each other one in each shard.
+func TestNothingStarves(t *testing.T) {
+	c := newClock()
+	o := options(t, c, 2*time.Second)
+	o.Tries = 1000
+	f := start(t, testenv.NewRedis(t), o)
+	const domains, step, steps = 24, 100 * time.Millisecond, 3000
+	none, cap := time.Duration(0), int64(3)
+	var urls []frontier.URL
+	for d := range domains {
+		change, n := frontier.DomainChange{}, 200
+		switch d % 4 {
+		case 0:
+			change.Delay, n = &none, 1500
+		case 1:
+			change.Cap = &cap
+		}
+		if err := f.ChangeDomain(t.Context(), fmt.Sprintf("site%d.example", d), change); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			urls = append(urls, frontier.URL{URL: fmt.Sprintf("https://site%d.example/%d", d, i), Priority: uint16(1000 - d), Depth: uint32(i % 7)})
+		}
+	}
+	if _, err := f.Add(t.Context(), urls); err != nil {
+		t.Fatal(err)
+	}
+	free := map[string]time.Time{} // from when on a domain may be asked
+	claims := map[string]int{}
+	for n := range steps {
+		got := claim(t, f, frontier.ClaimRequest{})
+		if len(got) != 1 {
+			t.Fatalf("claim %d: %v", n, got)
+		}
+		key, d := got[0].Key, 0
+		if _, err := fmt.Sscanf(key, "site%d.example", &d); err != nil {
+			t.Fatal(err)
+		}
+		if wait := c.now().Sub(free[key]); claims[key] > 0 && wait > domains*time.Duration(o.Shards)*step {
+			t.Fatalf("claim %d: %s had to wait for %v", n, key, wait)
+		}
+		claims[key]++
+		outcome, want := frontier.Outcome{Lease: got[0].Lease, Status: 200}, frontier.Settled
+		if d%4 == 3 && claims[key]%2 == 0 {
+			outcome, want = frontier.Outcome{Lease: got[0].Lease, Error: "refused"}, frontier.Retried
+		}
+		settle(t, f, want, outcome)
+		state, err := f.Domain(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free[key] = c.now()
+		if state.Next.After(c.now()) {
+			free[key] = state.Next
+		}
+		if d%4 == 1 {
+			add(t, f, frontier.Added, frontier.URL{URL: fmt.Sprintf("https://%s/more/%d", key, n)})
+		}
+		c.pass(step)
+	}
+	for d := range domains {
+		if n := claims[fmt.Sprintf("site%d.example", d)]; n < 10 {
+			t.Errorf("domain %d was claimed %d times of %d", d, n, steps)
+		}
+	}
+}
+
+// TestSeveralURLsOfADomain holds that a domain rests for its delay for each URL that it gave, and
+// not for those that it was asked for and did not have.
+func TestSeveralURLsOfADomain(t *testing.T) {
+	c := newClock()
+	f := start(t, testenv.NewRedis(t), options(t, c, 10*time.Second))
+	own := 3 * time.Second
+	if err := f.ChangeDomain(t.Context(), "b.example", frontier.DomainChange{Delay: &own}); err != nil {
+		t.Fatal(err)
+	}
+	var urls []frontier.URL
+	for i := range 7 {
+		urls = append(urls, frontier.URL{URL: fmt.Sprintf("https://a.example/%d", i)}, frontier.URL{URL: fmt.Sprintf("https://b.example/%d", i)})
+	}
+	add(t, f, frontier.Added, urls...)
+	for _, want := range []struct {
+		after time.Duration
+		n     map[string]int
+	}{
+		{0, map[string]int{"a.example": 5, "b.example": 5}}, {14 * time.Second, map[string]int{}},
+		{time.Second, map[string]int{"b.example": 2}}, {5 * time.Second, map[string]int{}},
+		{29 * time.Second, map[string]int{}}, {time.Second, map[string]int{"a.example": 2}},
+	} {
+		c.pass(want.after)
+		got := map[string]int{}
+		for _, cl := range claim(t, f, frontier.ClaimRequest{Max: 10, PerQueue: 5}) {
+			got[cl.Key]++
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want.n) {
+			t.Fatalf("after %v: %v, want %v", want.after, got, want.n)
+		}
+	}
+	for key, want := range map[string]time.Duration{"a.example": 20 * time.Second, "b.example": 0} {
+		d, err := f.Domain(t.Context(), key)
+		if err != nil || want > 0 && d.Next.Sub(c.now()) != want || want == 0 && !d.Next.IsZero() {
+			t.Errorf("%s: %+v, %v; want %v", key, d, err, want)
+		}
+	}
+}

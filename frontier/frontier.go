@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -101,11 +100,13 @@ type Frontier struct {
 	owners map[int]string
 	// incarnation is the Redis that was asked last. Only claimShards uses it.
 	incarnation string
-	turn        atomic.Uint32 // the shard at which the next claim begins
-	woken       chan struct{} // closed when a queue wakes, and replaced
+	claims      together[ClaimRequest, *claimJob]
+	settles     together[int, *settleJob] // by shard
+	turn        atomic.Uint32             // the shard at which the next claim begins
+	woken       chan struct{}             // closed when a queue wakes, and replaced
 	exclusions  exclusions
-	counters    counters
 	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
+	counters    counters
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -244,7 +245,8 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 		}
 		return e, err.Error()
 	}
-	if out != nil && out.URL(&parsed, f.now()) {
+	// That an excluded URL is settled may be said: its lease was given before.
+	if out != nil && !u.Done && out.URL(&parsed, f.now()) {
 		return e, ReasonExcluded
 	}
 	crawl, key := u.Crawl, u.Key
@@ -347,7 +349,7 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 	deadline := time.Now().Add(r.Wait)
 	for {
 		woken := f.waiter()
-		claims, next, err := f.claim(ctx, r)
+		claims, next, err := f.claimTogether(ctx, r)
 		if len(claims) > 0 && ctx.Err() != nil {
 			return nil, f.giveBack(ctx, claims) // whoever asked has left
 		}
@@ -439,55 +441,40 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
-	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.delay())
+	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, f.delay())
 	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
-	until := now + f.o.Lease.Milliseconds()
-	var leases []coord.Lease
-	var empty []string
+	t := taking{crawl: r.Crawl, until: now + f.o.Lease.Milliseconds(), fenced: true}
+	var several []string
+	var gave []int // how many URLs each of several gave
 	for _, key := range keys {
-		queue := shard.QueueName(r.Crawl, key)
-		taken, left, err := f.take(s, queue, min(r.PerQueue, n-len(claims)))
+		taken, err := t.add(f, s, key, min(r.PerQueue, n-len(t.claims)))
 		if err != nil {
-			s.doubtful.Store(true) // those that were taken have no leases
 			return nil, 0, err
 		}
-		for _, e := range taken {
-			l := coord.Lease{Token: rand.Uint64(), Seq: e.Seq, Queue: queue}
-			leases = append(leases, l)
-			claims = append(claims, Claim{
-				Lease: formatLease(number, l), URL: e.URL, Crawl: r.Crawl, Key: key, Depth: e.Depth,
-				Priority: e.Priority, Tries: e.Tries, Metadata: e.Metadata, Expires: time.UnixMilli(until),
-			})
-		}
-		if left == 0 {
-			empty = append(empty, key)
+		if taken > 1 {
+			several, gave = append(several, key), append(gave, taken)
 		}
 	}
-	if err := s.coord.Lease(ctx, r.Crawl, until, leases, empty); err != nil {
-		// Whether Redis has the leases is not known. They end, and nobody else gets the URLs
-		// before.
+	if err := f.rest(ctx, s, several, gave, now); err != nil {
+		s.doubtful.Store(true) // those that were taken have no leases
 		return nil, 0, err
 	}
-	// What was added to a queue after it was found empty has woken it before it was taken out.
-	for i, key := range empty {
-		empty[i] = shard.QueueName(r.Crawl, key)
-	}
-	if err := f.wakeAgain(ctx, s, empty); err != nil {
+	if err := f.lease(ctx, s, &t); err != nil {
 		return nil, 0, err
 	}
-	if len(claims) == 0 {
+	if len(t.claims) == 0 {
 		return nil, now, nil // others may be ready
 	}
-	return claims, -1, nil
+	return t.claims, -1, nil
 }
 
 // wakeAgain wakes those of some queues in which something waits.
 func (f *Frontier) wakeAgain(ctx context.Context, s *owned, queues []string) error {
 	var waiting []string
 	for _, queue := range queues {
-		if pending, _ := s.files.Queue(queue); pending > 0 && !s.domains.isHidden(keyOf(queue)) {
+		if pending, _ := s.files.Queue(queue); pending > 0 && !s.domains.isHidden(keyOf(queue)) && !s.limited(queue) {
 			waiting = append(waiting, queue)
 		}
 	}
@@ -566,7 +553,7 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 		}
 	}
 	err := eachShard(places, func(number int) error {
-		err := f.settle(ctx, number, outcomes, places[number], leases[number], results)
+		err := f.settleTogether(ctx, number, outcomes, places[number], leases[number], results)
 		if !elsewhere(err) {
 			return err
 		}
@@ -578,7 +565,8 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 	return results, err
 }
 
-func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, places []int, leases []coord.Lease, results []SettleResult) error {
+// settle settles leases of a shard, each with an outcome, and sets their results.
+func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, leases []coord.Lease, results []SettleResult) error {
 	s, release, err := f.use(number)
 	if err != nil {
 		return err
@@ -586,7 +574,7 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	reports := s.reports(outcomes, places, leases)
+	reports := s.reports(outcomes, leases)
 	live, err := s.coord.Settle(ctx, now, leases, reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
@@ -598,7 +586,7 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 		if !live[i] {
 			continue
 		}
-		o := &outcomes[places[i]]
+		o := &outcomes[i]
 		retried, wake, err := f.settleOne(s, l, o, now)
 		if errors.Is(err, errReplaced) {
 			continue // its result is Ended
@@ -610,9 +598,9 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, p
 		if wake {
 			woken = append(woken, l.Queue)
 		}
-		results[places[i]].Result = Settled
+		results[i].Result = Settled
 		if retried {
-			results[places[i]].Result = Retried
+			results[i].Result = Retried
 		}
 	}
 	if err := s.files.Commit(); err != nil {
@@ -735,7 +723,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 	}
 	ended, err := s.coord.Expire(ctx, now)
 	f.counters.expired.Add(int64(len(ended)))
-	if err := errors.Join(f.back(ctx, s, ended, err), s.forgetRobots(now)); err != nil {
+	if err := errors.Join(f.back(ctx, s, ended, err), f.wakeLimited(ctx, s), s.forgetRobots(now)); err != nil {
 		return err
 	}
 	s.domains.cursor, err = s.coord.Forget(ctx, now, s.domains.cursor)

@@ -26,6 +26,7 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 		return nil, errors.Join(err, fmt.Errorf("%s: a restore has not ended; run frontierd restore again", o.Dir))
 	}
 	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{})}
+	f.claims.turns, f.settles.turns = claimTurns, settleTurns
 	if o.Exclusions != nil {
 		if err := f.readExclusions(ctx); err != nil {
 			return nil, err

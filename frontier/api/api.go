@@ -319,23 +319,25 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		// Each process comes first equally often. Otherwise the domains of others would get nothing
 		// while this one has enough.
 		rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+		if len(others) > 0 {
+			wait = min(wait, peerInterval)
+		}
 		all := claimsAnswer{[]claim{}}
 		if len(others) > 0 && rand.IntN(len(others)+1) > 0 {
 			all.Claims = append(all.Claims, h.claimsOf(r, others[0], q, q.Max)...)
 			others = others[1:]
-			wait = min(wait, peerInterval)
-		}
-		if len(others) > 0 {
-			wait = min(wait, peerInterval)
-		}
-		if len(all.Claims) > 0 {
-			wait = 0
 		}
 		if n := q.Max - len(all.Claims); n > 0 {
+			if n < q.Max {
+				wait = 0
+			}
 			got, err := h.f.Claim(ctx, frontier.ClaimRequest{Crawl: q.Crawl, Max: n, PerQueue: q.PerDomain, Wait: wait})
-			if err != nil && len(all.Claims) == 0 {
+			if err != nil && n == q.Max {
 				h.failed(w, err)
 				return
+			}
+			if err != nil {
+				h.log.Error(err.Error())
 			}
 			for _, c := range got {
 				all.Claims = append(all.Claims, claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots})

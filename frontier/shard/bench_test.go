@@ -132,3 +132,86 @@ func BenchmarkStalls(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkQueues fills a shard with URLAKE_BENCH_URLS URLs, twenty to a queue, all in files, and
+// prints the bytes of memory for each queue, and how long Open takes.
+func BenchmarkQueues(b *testing.B) {
+	n := size(b, 1_000_000)
+	for b.Loop() {
+		dir := filepath.Join(b.TempDir(), "shard")
+		o := Options{MemoryBytes: 64 << 20}
+		s, _, err := Open(dir, o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		fill(b, s, n, nil)
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		before := heapBytes()
+		started := time.Now()
+		if s, _, err = Open(dir, o); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(time.Since(started).Seconds(), "open-s")
+		filters := int64(0)
+		for _, f := range s.seen {
+			filters += int64(len(f.filter) * 8)
+		}
+		st := s.Stats()
+		b.ReportMetric(float64(heapBytes()-before-filters)/float64(st.Queues), "bytes/queue")
+		b.ReportMetric(float64(filters)/float64(n), "filter-bytes/URL")
+		b.ReportMetric(float64(st.Runs), "runs")
+		if st.Pending != int64(n) {
+			b.Fatalf("%+v", st)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkLater fills a shard with URLAKE_BENCH_URLS URLs that are due later, over a month, and
+// prints how much memory the process needs for them. Then a day passes, and what is due is put into
+// its queues.
+func BenchmarkLater(b *testing.B) {
+	n := size(b, 1_000_000)
+	const begin, day = int64(1_700_000_000_000), int64(24 * time.Hour / time.Millisecond)
+	for b.Loop() {
+		s, _, err := Open(filepath.Join(b.TempDir(), "shard"), Options{MemoryBytes: 64 << 20})
+		if err != nil {
+			b.Fatal(err)
+		}
+		before := heapBytes()
+		rng := rand.New(rand.NewPCG(5, 6))
+		started := time.Now()
+		fill(b, s, n, func(int) int64 { return begin + 1 + rng.Int64N(30*day) })
+		b.ReportMetric(float64(n)/time.Since(started).Seconds(), "added/s")
+		filters := int64(0)
+		for _, f := range s.seen {
+			filters += int64(len(f.filter) * 8)
+		}
+		b.ReportMetric(float64(heapBytes()-before-filters)/(1<<20), "MB")
+		b.ReportMetric(float64(filters)/(1<<20), "filter-MB")
+		started = time.Now()
+		most := int64(0)
+		for more := true; more; {
+			if _, more, err = s.Promote(begin + day); err != nil {
+				b.Fatal(err)
+			}
+			most = max(most, s.Stats().Memory)
+			if err := s.Upkeep(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		st := s.Stats()
+		b.ReportMetric(float64(st.Pending)/time.Since(started).Seconds(), "promoted/s")
+		b.ReportMetric(float64(most)/(1<<20), "promoting-MB")
+		if st.Later+st.Pending != int64(n) || st.Pending < int64(n)/40 {
+			b.Fatalf("%+v", st)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -121,56 +121,6 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 	return segment, visits, s.recount()
 }
 
-// recount counts the URLs of each queue. A queue is named by a run or by a leased entry. If all of
-// its entries were leased, and were settled since the checkpoint, the journal names it.
-func (s *Shard) recount() error {
-	for _, r := range slices.Concat(s.waiting, s.rest) {
-		for i := range r.queues {
-			s.queue(QueueID(r.id(i)), r.queueName(i))
-		}
-	}
-	for _, e := range s.resuming {
-		s.queue(IDOfQueue(e.Queue), e.Queue)
-	}
-	byTag := make(map[tag]*queue, len(s.queues))
-	for id, q := range s.queues {
-		byTag[id.tag()] = q
-	}
-	marks := marksByTag(s.marks)
-	err := mergeSeen(s.seen, func(e []byte) error {
-		st := elementState(e).unpack()
-		of := tagOf(e[:16])
-		if len(marks) > 0 && marks[of].deletes(&st) {
-			return nil
-		}
-		state := waits
-		switch {
-		case st.Settled:
-			state = isDone
-		case st.Later:
-			state = isLater
-		}
-		if q := byTag[of]; q != nil {
-			s.count(q, state, 1)
-			return nil
-		}
-		if s.unnamed[of] == nil {
-			s.unnamed[of] = new(Counts)
-		}
-		s.unnamed[of][state]++
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for id, q := range s.queues {
-		if q.empty() {
-			s.forget(id, q)
-		}
-	}
-	return nil
-}
-
 // saved is what a checkpoint says besides what was frozen.
 type saved struct {
 	waiting, rest, due []*run
@@ -312,7 +262,7 @@ func (s *Shard) write() (err error) {
 		err = s.failed
 	}
 	if err == nil {
-		v, old, err = s.replace(&fresh)
+		v, old = s.replace(&fresh)
 	}
 	if err != nil && s.failed == nil {
 		s.failed = err
@@ -456,23 +406,28 @@ func (s *Shard) save(f *frozen, v *saved) error {
 // takenOf is the part of a checkpoint about a run: for each queue of which something was taken its
 // position, the next entry's offset and how many are left.
 func (s *Shard) takenOf(r *run) (b []byte) {
-	for first := 0; first < r.queues; first += queuesAtOnce {
+	for first := range r.taken {
 		s.mu.Lock()
-		for i := first; i < min(first+queuesAtOnce, r.queues); i++ {
-			b = r.appendTaken(b, i)
-		}
+		b = r.appendTaken(b, first)
 		s.mu.Unlock()
 	}
 	return b
 }
 
-func (r *run) appendTaken(b []byte, i int) []byte {
-	if _, _, count := r.extentOf(i); r.left[i] == count {
+func (r *run) appendTaken(b []byte, part int) []byte {
+	p := r.taken[part]
+	if p == nil {
 		return b
 	}
-	b = codec.AppendU32(b, uint32(i))
-	b = codec.AppendU64(b, r.next[i])
-	return codec.AppendU32(b, r.left[i])
+	for j := range min(positionsAtOnce, r.queues-part*positionsAtOnce) {
+		i := part*positionsAtOnce + j
+		if _, _, count := r.extentOf(i); p.left[j] != count {
+			b = codec.AppendU32(b, uint32(i))
+			b = codec.AppendU64(b, p.next[j])
+			b = codec.AppendU32(b, p.left[j])
+		}
+	}
+	return b
 }
 
 // closer is a file that is not needed any more.
@@ -616,7 +571,7 @@ func (s *Shard) newFile() (number uint64) {
 
 // replace takes new files instead of what they were made of, and returns what a checkpoint says of
 // them, and the files that are not needed any more.
-func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer, err error) {
+func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer) {
 	for i, of := range []struct {
 		runs   *[]*run
 		merged *merged
@@ -660,7 +615,7 @@ func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer, err error) {
 		v.takenDue = append(v.takenDue, r.appendTaken(nil, 0))
 	}
 	s.frozen = nil
-	return v, old, nil
+	return v, old
 }
 
 // merged is a run made of several neighbours; nil if nothing of them was left.
@@ -706,17 +661,11 @@ func (s *Shard) mergeRuns(k kind, runs []*run) (*merged, error) {
 // source returns what is left of a run.
 func (s *Shard) source(r *run) *source {
 	src := &source{r: r, next: make([]uint64, r.queues), left: make([]uint32, r.queues)}
-	if r.next == nil {
-		for i := range r.queues {
-			src.next[i], _, src.left[i] = r.extentOf(i)
-		}
-		return src
-	}
-	for i := 0; i < r.queues; i += queuesAtOnce {
+	for i := 0; i < r.queues; i += positionsAtOnce {
 		s.mu.Lock()
-		end := min(i+queuesAtOnce, r.queues)
-		copy(src.next[i:end], r.next[i:end])
-		copy(src.left[i:end], r.left[i:end])
+		for j := i; j < min(i+positionsAtOnce, r.queues); j++ {
+			src.next[j], src.left[j] = r.position(j)
+		}
 		s.mu.Unlock()
 	}
 	return src
@@ -727,7 +676,7 @@ func (s *Shard) standing(k *kind, id QueueID, queue string, payloads [][]byte) (
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.suffix == waitingRun.suffix {
-		if q := s.queues[id]; q == nil || !q.suspect {
+		if q := s.queues[id]; q == nil || !q.isSuspect() {
 			if q == nil {
 				payloads = nil
 			}

@@ -122,18 +122,19 @@ func (s *Shard) deleteAll(x *deletion, queues map[QueueID]*queue, done *Deleted)
 		}
 	}
 	for id, q := range queues {
-		for state, n := range q.n {
+		for state, n := range q.counts() {
 			s.count(q, state, -int(n))
-			done.URLs += int64(n)
+			done.URLs += n
 		}
 		done.Idle = append(done.Idle, q.name)
 		s.mark(id, &mark{all: x.seq})
-		s.drop(id, q)
+		s.drop(q)
 	}
+	s.forget(queues)
 }
 
-// drop removes a queue that has no URLs, and what is in the batch of it.
-func (s *Shard) drop(id QueueID, q *queue) {
+// drop frees what is in the batch of a queue that will be forgotten.
+func (s *Shard) drop(q *queue) {
 	if m, _ := s.inMemory(q); m != nil {
 		// There is no error: yield returns none.
 		_ = m.each(func(_ uint64, data []byte) error {
@@ -142,7 +143,6 @@ func (s *Shard) drop(id QueueID, q *queue) {
 		})
 		m.classes = nil
 	}
-	s.forget(id, q)
 }
 
 // purge forgets the URLs of queues that were created before a time. It looks at the state of every
@@ -176,6 +176,7 @@ func (s *Shard) purge(x *deletion, queues map[QueueID]*queue, done *Deleted) err
 	if err != nil {
 		return err
 	}
+	empty := map[QueueID]*queue{}
 	for _, f := range byTag {
 		if f.n == 0 {
 			continue
@@ -191,14 +192,16 @@ func (s *Shard) purge(x *deletion, queues map[QueueID]*queue, done *Deleted) err
 			}
 		}
 		s.mark(f.id, m)
-		f.q.suspect = true
-		if f.q.n[waits] == 0 {
+		f.q.setSuspect(true)
+		if f.q.has(waits) == 0 {
 			done.Idle = append(done.Idle, f.q.name)
 		}
-		if f.q.empty() {
-			s.drop(f.id, f.q)
+		if f.q.counts() == (Counts{}) {
+			s.drop(f.q)
+			empty[f.id] = f.q
 		}
 	}
+	s.forget(empty)
 	return nil
 }
 

@@ -67,7 +67,23 @@ const urlHash = 9
 type tag [16 - urlHash]byte
 
 func (id *QueueID) tag() tag { return tag(id[:]) }
-func tagOf(id []byte) tag    { return tag(id[urlHash:]) }
+
+// number is the tag as a number of 56 bits, tagNumber the tag of such a number.
+func (t *tag) number() (n uint64) {
+	for _, b := range t {
+		n = n<<8 | uint64(b)
+	}
+	return n
+}
+
+func tagNumber(n uint64) (t tag) {
+	for i := range t {
+		t[i] = byte(n >> (8 * (len(t) - 1 - i)))
+	}
+	return t
+}
+
+func tagOf(id []byte) tag { return tag(id[urlHash:]) }
 
 // QueueName is the name of the queue of a crawl and a key, which is mostly a domain.
 func QueueName(crawl, key string) string { return crawl + "\x00" + key }

@@ -14,5 +14,5 @@ func (s *Shard) full(id QueueID, queue string) bool {
 		return false
 	}
 	q := s.queues[id]
-	return limit == 0 || q != nil && int64(q.n[waits]) >= limit
+	return limit == 0 || q != nil && q.has(waits) >= limit
 }

@@ -287,7 +287,7 @@ func (s *Shard) candidates(id QueueID, name string, after uint64, most int) (som
 	}, len(waiting))
 	for j, r := range waiting {
 		if i, ok := r.find(id); ok {
-			ends[j].at, ends[j].left = r.next[i], r.left[i]
+			ends[j].at, ends[j].left = r.position(i)
 		}
 	}
 	s.mu.Unlock()

@@ -54,13 +54,22 @@ type run struct {
 	dir    []byte
 	queues int
 	total  int64
-	// next is where the next entry of each queue begins, left how many it has; nil for a restRun.
-	next []uint64
-	left []uint32
-	// entries is the sum of left.
+	// taken says how far queues were taken from, for each positionsAtOnce of them; nil if nothing
+	// was taken of these. A restRun is not taken from.
+	taken []*positions
+	// entries is how many are left.
 	entries int64
 	// synced says that the file is on the disk.
 	synced bool
+}
+
+// positionsAtOnce is how many queues share a piece of run.taken.
+const positionsAtOnce = 256
+
+// positions are, of some queues of a run, where the next entry of each begins and how many it has.
+type positions struct {
+	next [positionsAtOnce]uint64
+	left [positionsAtOnce]uint32
 }
 
 // runWriter writes a run: its queues in the order of their ids, and the entries of each by rank.
@@ -192,12 +201,10 @@ func (r *run) parse() error {
 			return codec.Corrupt(r.name, part.section, int64(at), fmt.Sprintf("checksum %08x", part.sum), fmt.Sprintf("%08x", got))
 		}
 	}
-	if r.suffix != restRun.suffix {
-		r.next, r.left = make([]uint64, queues), make([]uint32, queues)
-	}
+	r.taken = make([]*positions, (queues+positionsAtOnce-1)/positionsAtOnce)
 	name := uint32(0)
 	for i := range r.queues {
-		begin, size, count := r.extentOf(i)
+		begin, size, _ := r.extentOf(i)
 		if begin < uint64(runHeader) || begin > names || size > names-begin {
 			return codec.Corrupt(r.name, "directory", int64(at), "extents before it", fmt.Sprintf("%d+%d", begin, size))
 		}
@@ -205,9 +212,6 @@ func (r *run) parse() error {
 			return codec.Corrupt(r.name, "directory", int64(at), "names in order", fmt.Sprintf("%d after %d", n, name))
 		}
 		name = r.nameAt(i)
-		if r.next != nil {
-			r.next[i], r.left[i] = begin, count
-		}
 	}
 	return nil
 }
@@ -247,9 +251,33 @@ func (r *run) record(at uint64) ([]byte, error) {
 // find returns the position of a queue in the directory.
 func (r *run) find(id QueueID) (i int, ok bool) { return findID(r.dir, dirSize, id) }
 
-// head returns the rank and the bytes of the next entry of the ith queue, which has one.
-func (r *run) head(i int) (rank, []byte, error) {
-	payload, err := r.record(r.next[i])
+// position returns where the next entry of the ith queue begins, and how many it has.
+func (r *run) position(i int) (next uint64, left uint32) {
+	if p := r.taken[i/positionsAtOnce]; p != nil {
+		return p.next[i%positionsAtOnce], p.left[i%positionsAtOnce]
+	}
+	next, _, left = r.extentOf(i)
+	return next, left
+}
+
+// setPosition sets the position of the ith queue.
+func (r *run) setPosition(i int, next uint64, left uint32) {
+	p := r.taken[i/positionsAtOnce]
+	if p == nil {
+		p = new(positions)
+		first := i - i%positionsAtOnce
+		for j := first; j < min(first+positionsAtOnce, r.queues); j++ {
+			p.next[j-first], _, p.left[j-first] = r.extentOf(j)
+		}
+		r.taken[i/positionsAtOnce] = p
+	}
+	r.entries -= int64(p.left[i%positionsAtOnce]) - int64(left)
+	p.next[i%positionsAtOnce], p.left[i%positionsAtOnce] = next, left
+}
+
+// head returns the rank and the bytes of an entry.
+func (r *run) head(at uint64) (rank, []byte, error) {
+	payload, err := r.record(at)
 	if err != nil {
 		return rank{}, nil, err
 	}
@@ -259,17 +287,13 @@ func (r *run) head(i int) (rank, []byte, error) {
 
 // pop leaves the next entry of the ith queue, of so many bytes, behind.
 func (r *run) pop(i, size int) {
-	r.next[i] += 8 + uint64(size)
-	r.left[i]--
-	r.entries--
+	next, left := r.position(i)
+	r.setPosition(i, next+8+uint64(size), left-1)
 }
 
-// each calls yield with the entries of the ith queue that are left, of a restRun with all.
+// each calls yield with the entries of the ith queue that are left.
 func (r *run) each(i int, yield func(payload []byte) error) error {
-	at, _, left := r.extentOf(i)
-	if r.next != nil {
-		at, left = r.next[i], r.left[i]
-	}
+	at, left := r.position(i)
 	return r.eachFrom(at, left, yield)
 }
 
@@ -295,11 +319,13 @@ func (r *run) setTaken(b []byte, file string) error {
 		if d.Err() != nil {
 			return d.Err()
 		}
-		if int(i) >= r.queues || left > r.left[i] {
+		if int(i) >= r.queues {
 			return codec.Corrupt(file, "taken", int64(d.Offset()), "a queue of "+r.name, fmt.Sprint(i))
 		}
-		r.entries -= int64(r.left[i] - left)
-		r.next[i], r.left[i] = next, left
+		if _, count := r.position(int(i)); left > count {
+			return codec.Corrupt(file, "taken", int64(d.Offset()), fmt.Sprintf("up to %d entries left of queue %d of %s", count, i, r.name), left)
+		}
+		r.setPosition(int(i), next, left)
 	}
 	return d.Err()
 }
@@ -327,7 +353,7 @@ func (s *source) take() (rank, []byte, error) {
 }
 
 // keepAtOnce is how many entries are looked up in one go.
-const keepAtOnce = 512
+const keepAtOnce = 128
 
 // mergeRuns writes what is left of several runs into one. Keep removes the entries of a queue that
 // do not count any more from a list. It reads no more entries than the sources say, so the runs may

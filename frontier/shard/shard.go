@@ -104,15 +104,30 @@ type Shard struct {
 }
 
 // queue counts the URLs of a queue, and has those in memory.
+//
+// There are millions, so it has 48 bytes, which is a size that the allocator has.
 type queue struct {
 	name   string
 	memory *memoryQueue
 	crawl  *crawl
-	place  uint32 // in crawl.queues
-	// suspect says that entries of the queue in memory or in runs may not count any more.
-	suspect bool
-	n       [states]uint32
+	n      [states]uint32
 }
+
+// suspect says that entries of the queue in memory or in runs may not count any more. It is the
+// upper bit of a count.
+const suspect = 1 << 31
+
+func (q *queue) isSuspect() bool { return q.n[isLeased]&suspect != 0 }
+
+func (q *queue) setSuspect(s bool) {
+	q.n[isLeased] &^= suspect
+	if s {
+		q.n[isLeased] |= suspect
+	}
+}
+
+// has is how many entries of the queue are in a state.
+func (q *queue) has(state int) int64 { return int64(q.n[state] &^ suspect) }
 
 // crawl has the queues of a crawl.
 type crawl struct {
@@ -152,13 +167,11 @@ func (c Counts) Plus(d Counts) Counts {
 }
 
 func (q *queue) counts() (c Counts) {
-	for i, n := range q.n {
-		c[i] = int64(n)
+	for i := range q.n {
+		c[i] = q.has(i)
 	}
 	return c
 }
-
-func (q *queue) empty() bool { return q.n == [states]uint32{} }
 
 // count changes how many entries of a queue are in a state.
 func (s *Shard) count(q *queue, state int, by int) {
@@ -283,7 +296,7 @@ func (s *Shard) apply(c *change) {
 	default:
 		s.count(q, waits, 1)
 		s.place(c.of, q, e)
-		c.nowWaiting = q.n[waits] == 1
+		c.nowWaiting = q.has(waits) == 1
 	}
 }
 
@@ -299,7 +312,7 @@ func (s *Shard) leave(q *queue, st State) {
 		delete(s.leased, st.Seq)
 	default:
 		s.count(q, waits, -1)
-		q.suspect = true
+		q.setSuspect(true)
 	}
 }
 
@@ -318,7 +331,8 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 		s.crawls[in] = c
 	}
 	// What was deleted of it may still lie in files.
-	q = &queue{name: name, crawl: c, place: uint32(len(c.queues)), suspect: s.opening || s.marks[id] != nil}
+	q = &queue{name: name, crawl: c}
+	q.setSuspect(s.opening || s.marks[id] != nil)
 	c.queues = append(c.queues, q)
 	s.queues[id] = q
 	if n := s.unnamed[id.tag()]; n != nil {
@@ -330,16 +344,19 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 	return q
 }
 
-// forget removes a queue that has no URLs.
-func (s *Shard) forget(id QueueID, q *queue) {
-	c := q.crawl
-	last := c.queues[len(c.queues)-1]
-	c.queues[q.place], last.place = last, q.place
-	c.queues[len(c.queues)-1] = nil
-	c.queues = c.queues[:len(c.queues)-1]
-	delete(s.queues, id)
-	if len(c.queues) == 0 {
-		delete(s.crawls, c.name)
+// forget removes queues that have no URLs.
+func (s *Shard) forget(queues map[QueueID]*queue) {
+	crawls := map[*crawl]struct{}{}
+	for id, q := range queues {
+		crawls[q.crawl] = struct{}{}
+		q.crawl = nil
+		delete(s.queues, id)
+	}
+	for c := range crawls {
+		c.queues = slices.DeleteFunc(c.queues, func(q *queue) bool { return q.crawl == nil })
+		if len(c.queues) == 0 {
+			delete(s.crawls, c.name)
+		}
 	}
 }
 
@@ -504,20 +521,20 @@ func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error)
 	if q == nil {
 		return nil, 0, nil
 	}
-	for len(taken) < n && q.n[waits] > 0 {
+	for len(taken) < n && q.has(waits) > 0 {
 		e, err := s.pop(id, q)
 		if err != nil {
-			return taken, int64(q.n[waits]), err
+			return taken, q.has(waits), err
 		}
 		if e == nil {
-			return taken, int64(q.n[waits]), fmt.Errorf("%s: queue %q counts %d entries that are nowhere", s.dir, name, q.n[waits])
+			return taken, q.has(waits), fmt.Errorf("%s: queue %q counts %d entries that are nowhere", s.dir, name, q.has(waits))
 		}
 		s.count(q, waits, -1)
 		s.count(q, isLeased, 1)
 		s.leased[e.Seq] = e
 		taken = append(taken, e)
 	}
-	return taken, int64(q.n[waits]), nil
+	return taken, q.has(waits), nil
 }
 
 // pop returns the first entry of a queue that counts, nil if it has none.
@@ -529,10 +546,14 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 		var payload []byte
 		for _, r := range s.waiting {
 			i, ok := r.find(id)
-			if !ok || r.left[i] == 0 {
+			if !ok {
 				continue
 			}
-			k, data, err := r.head(i)
+			at, left := r.position(i)
+			if left == 0 {
+				continue
+			}
+			k, data, err := r.head(at)
 			if err != nil {
 				return nil, err
 			}
@@ -553,7 +574,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 		}
 		switch from {
 		case 0:
-			q.suspect = q.suspect && s.merging
+			q.setSuspect(q.isSuspect() && s.merging)
 			return nil, nil
 		case 1:
 			least.pop(place, len(payload))
@@ -563,7 +584,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 			payload = recent.pop()
 			s.memory -= entryOverhead + len(payload)
 		}
-		if q.suspect {
+		if q.isSuspect() {
 			ok, err := s.stands(&waitingRun, id, q.name, payload)
 			if err != nil {
 				return nil, err
@@ -573,7 +594,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 			}
 		}
 		// What is written meanwhile will have the entry still.
-		q.suspect = q.suspect || s.merging
+		q.setSuspect(q.isSuspect() || s.merging)
 		e, err := parseEntry(payload, q.name, file)
 		return &e, err
 	}
@@ -671,164 +692,6 @@ func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 	}
 	woken, err = s.change(&change{entry: &again})
 	return woken, true, err
-}
-
-// promoteAtOnce bounds the entries that Promote puts into their queues at once.
-const promoteAtOnce = 2000
-
-// Promote puts entries that are due into their queues, and returns the queues that had nothing
-// waiting before. More says that there are more, now or when the memory is written to files.
-func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed != nil {
-		return nil, false, s.failed
-	}
-	n := 0
-	promote := func(e Entry) {
-		n++
-		id := IDOfQueue(e.Queue)
-		url := s.idOf(id, &e)
-		var st State
-		var ok bool
-		if st, ok, err = s.known(id, url); err != nil || !ok || st.Seq != e.Seq || !st.Later {
-			return
-		}
-		st.Later = false
-		s.batch.seen[url] = st.pack()
-		e.Due = 0
-		q := s.queue(id, e.Queue)
-		s.count(q, isLater, -1)
-		s.count(q, waits, 1)
-		s.place(id, q, &e)
-		if q.n[waits] == 1 {
-			woken = append(woken, e.Queue)
-		}
-	}
-	// While a batch is written, what is due later has to stay as the checkpoint will say.
-	for s.frozen == nil && err == nil {
-		if n >= promoteAtOnce || s.memory > s.o.MemoryBytes {
-			return woken, true, nil
-		}
-		if l := s.batch.later; len(l) > 0 && l[0].Due <= now {
-			e := heap.Pop(&s.batch.later).(*Entry)
-			s.memory -= 2*entryOverhead + entryRoom(e)
-			promote(*e)
-			continue
-		}
-		var from *run
-		var payload []byte
-		for _, r := range s.due {
-			if r.entries == 0 {
-				continue
-			}
-			var k rank
-			if k, payload, err = r.head(0); err != nil {
-				return woken, false, err
-			}
-			if int64(k.class) <= now {
-				from = r
-				break
-			}
-		}
-		if from == nil {
-			return woken, false, nil
-		}
-		var e Entry
-		if e, err = parseQueued(codec.NewDecoder(payload, from.name, "entry"), from.name); err == nil {
-			from.pop(0, len(payload))
-			promote(e)
-		}
-	}
-	return woken, err == nil, err
-}
-
-// Resume says which entries of a queue are leased, by the leases that there are. Those that were
-// due later when they were added have to be promoted first. It returns the numbers that it does not
-// know: they are settled, or were never certain.
-func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := IDOfQueue(name)
-	q := s.queues[id]
-	if q == nil {
-		return slices.Sorted(slices.Values(seqs)), nil
-	}
-	wanted := map[uint64]struct{}{}
-	for _, seq := range seqs {
-		if s.leased[seq] == nil {
-			wanted[seq] = struct{}{}
-		}
-	}
-	lease := func(file string) func(payload []byte) error {
-		return func(payload []byte) error {
-			seq, _, err := parseURL(payload, file)
-			if _, want := wanted[seq]; !want || err != nil {
-				return err
-			}
-			ok, err := s.stands(&waitingRun, id, name, payload)
-			if !ok || err != nil {
-				return err
-			}
-			e, err := parseEntry(payload, q.name, file)
-			if err != nil {
-				return err
-			}
-			delete(wanted, seq)
-			q.suspect = true // the entry stays where it is
-			s.leased[seq] = &e
-			s.count(q, waits, -1)
-			s.count(q, isLeased, 1)
-			return nil
-		}
-	}
-	for seq := range wanted {
-		if e := s.resuming[seq]; e != nil {
-			delete(s.resuming, seq)
-			if err := lease(s.dir)(e.append(nil)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if m, _ := s.inMemory(q); m != nil && len(wanted) > 0 {
-		yield := lease(s.dir)
-		if err := m.each(func(_ uint64, data []byte) error { return yield(data) }); err != nil {
-			return nil, err
-		}
-	}
-	for _, r := range s.waiting {
-		if i, ok := r.find(id); ok && len(wanted) > 0 {
-			if err := r.each(i, lease(r.name)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for seq := range wanted {
-		unknown = append(unknown, seq)
-	}
-	slices.Sort(unknown)
-	return unknown, nil
-}
-
-// Resumed ends the time of Resume: entries that were leased at the checkpoint, and for which there
-// is no lease, wait again.
-func (s *Shard) Resumed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for seq, e := range s.resuming {
-		delete(s.resuming, seq)
-		id := IDOfQueue(e.Queue)
-		ok, err := s.stands(&waitingRun, id, e.Queue, e.append(nil))
-		if err != nil {
-			return err
-		}
-		if ok { // it is counted, and may lie in a run as well
-			q := s.queues[id]
-			q.suspect = true
-			s.place(id, q, e)
-		}
-	}
-	return nil
 }
 
 // Stats counts what a shard has.

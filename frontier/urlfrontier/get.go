@@ -58,8 +58,14 @@ func (s *Server) GetURLs(q *pb.GetParams, stream pb.URLFrontier_GetURLsServer) e
 	if forwarded(ctx) {
 		return s.failure(here(limit))
 	}
-	sources := []func(n int) error{here}
-	for _, name := range s.f.Others() {
+	sources, others := []func(n int) error{here}, s.f.Others()
+	if owner := s.f.Owner(q.GetKey()); q.GetKey() != "" {
+		others = nil
+		if owner != "" {
+			sources, others = nil, []string{owner}
+		}
+	}
+	for _, name := range others {
 		sources = append(sources, func(n int) error { return s.getFrom(ctx, name, q, n, send) })
 	}
 	// The processes are asked in a random order, so that none is always asked last.

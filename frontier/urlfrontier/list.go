@@ -248,12 +248,15 @@ func (s *Server) ListURLs(q *pb.ListUrlParams, stream pb.URLFrontier_ListURLsSer
 	slices.Sort(names)
 	served := 0
 	for _, name := range names {
-		n, err := s.f.Owned(), error(nil)
 		if name == self {
-			err = here()
-		} else {
-			n, err = s.listFrom(ctx, name, q, skip, left, emit)
+			n := s.f.Owned()
+			if err := here(); err != nil {
+				return s.ended(err)
+			}
+			served += n
+			continue
 		}
+		n, err := s.listFrom(ctx, name, q, skip, left, emit)
 		if err != nil {
 			return s.ended(err)
 		}

@@ -228,14 +228,13 @@ func (s *Server) putTo(ctx context.Context, name string, puts []put, places []in
 		}
 		if err != nil {
 			cancel()
-			<-sent
-			return err
+			return errors.Join(err, <-sent)
 		}
 		i, err := strconv.Atoi(ack.GetID())
 		if err != nil || i < 0 || i >= len(statuses) {
 			cancel()
-			<-sent
-			return fmt.Errorf("process %s acknowledges %q, which it was not sent", addressOf(name), ack.GetID())
+			err = fmt.Errorf("process %s acknowledges %q, which it was not sent", addressOf(name), ack.GetID())
+			return errors.Join(err, <-sent)
 		}
 		statuses[i] = ack.GetStatus()
 	}

@@ -40,7 +40,6 @@ type process struct {
 type cluster struct {
 	t         testing.TB
 	redis     *testenv.Redis
-	dir       string
 	options   frontier.Options
 	processes []*process
 }
@@ -55,7 +54,8 @@ func newCluster(t testing.TB, processes int, change func(*frontier.Options)) *cl
 	if change != nil {
 		change(&c.options)
 	}
-	// All are known before the first begins, so that each takes its share of the shards and no more.
+	// All are known before the first begins, so that each takes its share of the shards and no
+	// more.
 	var starts []func() *process
 	for range processes {
 		starts = append(starts, c.prepare())

@@ -130,7 +130,10 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 			}
 		}
 	}
-	if diff := gocmp.Diff(map[string]string{"7070": "frontier", "7071": "frontier", "8080": "serve", "7233": "temporal", "8233": "temporal", "9090": "prometheus"}, published); diff != "" {
+	want := map[string]string{
+		"7070": "frontier", "7071": "frontier", "8080": "serve", "7233": "temporal", "8233": "temporal", "9090": "prometheus",
+	}
+	if diff := gocmp.Diff(want, published); diff != "" {
 		t.Errorf("published ports:\n%s", diff)
 	}
 	if !strings.Contains(readme, "localhost:8080") || !strings.Contains(readme, "127.0.0.1:7233") {

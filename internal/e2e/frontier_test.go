@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/workflows"
 )
@@ -155,6 +157,21 @@ func (s *crawlSite) crawl(t *testing.T, n int, status func(i int) int) (urls []s
 	return urls
 }
 
+// olderCrawler are the tables of a crawler with its frontier in PostgreSQL.
+const olderCrawler = `
+CREATE TABLE visited_urls (url_sha256 text PRIMARY KEY, url text, crawled_timestamp bigint, http_status_code integer,
+	content_storage_path text, redirected_to_url text);
+INSERT INTO visited_urls SELECT md5(i::text), 'https://www' || i % 3 || '.old' || i % 70 || '.test/a|b/' || i, 1699564800 + i, 200 + i % 5, 'c/' || i,
+	CASE WHEN i % 7 = 0 THEN 'https://target.test/' || i END FROM generate_series(1, 12000) i;
+CREATE TABLE frontier (id bigserial PRIMARY KEY, url text, domain text, depth integer, added_timestamp bigint, priority_score real);
+INSERT INTO frontier (url, depth, priority_score) SELECT 'https://next' || i % 30 || '.test/' || i, i % 5, 1 - i % 3 * 0.1 FROM generate_series(1, 2000) i;
+INSERT INTO frontier (url) SELECT url FROM visited_urls ORDER BY url_sha256 LIMIT 1000;
+INSERT INTO frontier (url) VALUES ('mailto:somebody@old.test');
+CREATE TABLE domain_metadata (domain text PRIMARY KEY, robots_txt_content text, robots_txt_expires_timestamp bigint, is_manually_excluded integer,
+	last_scheduled_fetch_timestamp bigint);
+INSERT INTO domain_metadata VALUES ('out.test', NULL, NULL, 1, NULL), ('www0.old1.test', E'User-agent: *\nDisallow: /x', 4102444800, 0, 0),
+	('old2.test', NULL, NULL, 0, 1699564800)`
+
 // URLs go from a lake to a frontier, and the visits of a crawl come back as a dataset. A worker is
 // killed while it seeds, and one while it collects visits.
 func TestCrawlOfALake(t *testing.T) {
@@ -249,9 +266,27 @@ func TestCrawlOfALake(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 
-	// A worker dies while it seeds and collects visits: the first request of the seed was answered,
-	// and so was the first page of visits. Another goes on.
+	// An older crawler has its frontier in PostgreSQL.
+	dsn := testenv.NewPostgres(t).NewDatabase(t)
+	db, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(context.Background())
+	if _, err := db.Exec(t.Context(), olderCrawler, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	older := startFrontier(t, u)
+	if out := run(1, "frontier", "migrate", "--frontier", older.base, "--dsn", dsn, "--verify", "--wait"); !strings.Contains(out, "12,000: missing in the frontier") {
+		t.Errorf("%s", out)
+	}
+
+	// A worker dies while it seeds, collects visits and migrates: the first request of each was
+	// answered. Another goes on.
 	fetch(450, 404)
+	migrates := older.holdFrom("/v1/visits", 2)
+	run(0, "frontier", "migrate", "--frontier", older.proxy, "--dsn", dsn)
+	<-migrates.held
 	sends, lists := site.holdFrom("/v1/urls", 2), site.holdFrom("/v1/visited", 2)
 	run(0, "frontier", "seed", "--frontier", site.proxy, "--dataset", "seeds", "--batch", "1")
 	run(0, "frontier", "ingest", "--frontier", site.proxy, "--dataset", "visits")
@@ -259,6 +294,7 @@ func TestCrawlOfALake(t *testing.T) {
 	<-lists.held
 	kill(t, index)
 	site.let()
+	older.let()
 	worker()
 	var seeded workflows.CrawlSeedResult
 	u.starterJSON(t, &seeded, "watch", "--json", workflowOf(t, u, "CrawlSeedWorkflow"))
@@ -270,6 +306,26 @@ func TestCrawlOfALake(t *testing.T) {
 	if r.Rows != 150 || r.Total != 450 {
 		t.Errorf("%+v", r)
 	}
+
+	var migrated workflows.FrontierMigrateResult
+	u.starterJSON(t, &migrated, "watch", "--json", workflowOf(t, u, "FrontierMigrateWorkflow"))
+	v, q := migrated.Counts["visited_urls"], migrated.Counts["frontier"]
+	if v.Rows != 12_000 || v.Added+v.Known != 12_000 || q.Rows != 3_001 || q.Added != 2_000 || q.Known != 1_000 || q.Left["scheme"] != 1 ||
+		migrated.Counts["domain_metadata"].Changed != 2 || migrated.Restarts != 1 {
+		t.Errorf("%+v", migrated)
+	}
+	if out := run(0, "frontier", "migrate", "--frontier", older.base, "--dsn", dsn, "--verify", "--wait"); !strings.Contains(out, "equal        12,000") ||
+		!strings.Contains(out, "equal        2,000") || !strings.Contains(out, "everything that the tables have") {
+		t.Errorf("%s", out)
+	}
+	if data, err := older.get(t.Context(), "/v1/domains/out.test"); err != nil || !strings.Contains(string(data), `"excluded":true`) {
+		t.Errorf("%s, %v", data, err)
+	}
+
+	run(0, "verify", "--deep")
+	u.histories(t, "seed", "CrawlSeedWorkflow")
+	u.histories(t, "visits", "VisitedIngestWorkflow")
+	u.histories(t, "migrate", "FrontierMigrateWorkflow")
 
 	// The server answers with the visits.
 	server := u.serve(t)
@@ -324,21 +380,37 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
+// histories writes the histories of the runs of a type, if the flag says so.
+func (u *urlake) histories(t *testing.T, name, kind string) {
+	t.Helper()
+	if *histories == "" {
+		return
+	}
+	for i, r := range runsOf(t, u, kind) {
+		out := u.temporalCLI(t, "workflow", "show", "--workflow-id", r.Execution.WorkflowID, "--run-id", r.Execution.RunID, "--output", "json")
+		write(t, *histories, fmt.Sprintf("frontier-%s-%d.json", name, i), out)
+	}
+}
+
 // workflowOf returns the id of the newest workflow of a type.
 func workflowOf(t *testing.T, u *urlake, kind string) (id string) {
 	t.Helper()
+	return runsOf(t, u, kind)[0].Execution.WorkflowID
+}
+
+// runsOf returns the runs of a type of workflow, newest first.
+func runsOf(t *testing.T, u *urlake, kind string) (listed []exportRun) {
+	t.Helper()
 	until(t, "Temporal lists a "+kind, func(context.Context) error {
-		var listed []exportRun
+		listed = nil
 		out := u.temporalCLI(t, "workflow", "list", "--output", "json", "--query", "WorkflowType = '"+kind+"'")
 		if err := json.Unmarshal([]byte(out), &listed); err != nil {
 			return err
 		}
-		listed = slices.DeleteFunc(listed, func(r exportRun) bool { return r.Execution.WorkflowID == "" })
 		if len(listed) == 0 {
 			return errors.New("none is listed")
 		}
-		id = listed[0].Execution.WorkflowID
 		return nil
 	})
-	return id
+	return listed
 }

@@ -66,8 +66,7 @@ func TestProtocolIsThePeers(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%s(%s%s) %s%s", m.FullName(), stream(m.IsStreamingClient()), m.Input().FullName(), stream(m.IsStreamingServer()), m.Output().FullName()))
 	}
-	var enums func(protoreflect.EnumDescriptors)
-	enums = func(all protoreflect.EnumDescriptors) {
+	enums := func(all protoreflect.EnumDescriptors) {
 		for i := range all.Len() {
 			values := all.Get(i).Values()
 			for j := range values.Len() {

@@ -1,0 +1,167 @@
+package shard
+
+import (
+	"container/heap"
+	"slices"
+
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// promoteAtOnce bounds the entries that Promote puts into their queues at once.
+const promoteAtOnce = 2000
+
+// Promote puts entries that are due into their queues, and returns the queues that had nothing
+// waiting before. More says that there are more, now or when the memory is written to files.
+func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		return nil, false, s.failed
+	}
+	n := 0
+	promote := func(e Entry) {
+		n++
+		id := IDOfQueue(e.Queue)
+		url := s.idOf(id, &e)
+		var st State
+		var ok bool
+		if st, ok, err = s.known(id, url); err != nil || !ok || st.Seq != e.Seq || !st.Later {
+			return
+		}
+		st.Later = false
+		s.batch.seen[url] = st.pack()
+		e.Due = 0
+		q := s.queue(id, e.Queue)
+		s.count(q, isLater, -1)
+		s.count(q, waits, 1)
+		s.place(id, q, &e)
+		if q.has(waits) == 1 {
+			woken = append(woken, e.Queue)
+		}
+	}
+	// While a batch is written, what is due later has to stay as the checkpoint will say.
+	for s.frozen == nil && err == nil {
+		if n >= promoteAtOnce || s.memory > s.o.MemoryBytes {
+			return woken, true, nil
+		}
+		if l := s.batch.later; len(l) > 0 && l[0].Due <= now {
+			e := heap.Pop(&s.batch.later).(*Entry)
+			s.memory -= 2*entryOverhead + entryRoom(e)
+			promote(*e)
+			continue
+		}
+		var from *run
+		var payload []byte
+		for _, r := range s.due {
+			if r.entries == 0 {
+				continue
+			}
+			var k rank
+			at, _ := r.position(0)
+			if k, payload, err = r.head(at); err != nil {
+				return woken, false, err
+			}
+			if int64(k.class) <= now {
+				from = r
+				break
+			}
+		}
+		if from == nil {
+			return woken, false, nil
+		}
+		var e Entry
+		if e, err = parseQueued(codec.NewDecoder(payload, from.name, "entry"), from.name); err == nil {
+			from.pop(0, len(payload))
+			promote(e)
+		}
+	}
+	return woken, err == nil, err
+}
+
+// Resume says which entries of a queue are leased, by the leases that there are. Those that were
+// due later when they were added have to be promoted first. It returns the numbers that it does not
+// know: they are settled, or were never certain.
+func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := IDOfQueue(name)
+	q := s.queues[id]
+	if q == nil {
+		return slices.Sorted(slices.Values(seqs)), nil
+	}
+	wanted := map[uint64]struct{}{}
+	for _, seq := range seqs {
+		if s.leased[seq] == nil {
+			wanted[seq] = struct{}{}
+		}
+	}
+	lease := func(file string) func(payload []byte) error {
+		return func(payload []byte) error {
+			seq, _, err := parseURL(payload, file)
+			if _, want := wanted[seq]; !want || err != nil {
+				return err
+			}
+			ok, err := s.stands(&waitingRun, id, name, payload)
+			if !ok || err != nil {
+				return err
+			}
+			e, err := parseEntry(payload, q.name, file)
+			if err != nil {
+				return err
+			}
+			delete(wanted, seq)
+			q.setSuspect(true) // the entry stays where it is
+			s.leased[seq] = &e
+			s.count(q, waits, -1)
+			s.count(q, isLeased, 1)
+			return nil
+		}
+	}
+	for seq := range wanted {
+		if e := s.resuming[seq]; e != nil {
+			delete(s.resuming, seq)
+			if err := lease(s.dir)(e.append(nil)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if m, _ := s.inMemory(q); m != nil && len(wanted) > 0 {
+		yield := lease(s.dir)
+		if err := m.each(func(_ uint64, data []byte) error { return yield(data) }); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range s.waiting {
+		if i, ok := r.find(id); ok && len(wanted) > 0 {
+			if err := r.each(i, lease(r.name)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for seq := range wanted {
+		unknown = append(unknown, seq)
+	}
+	slices.Sort(unknown)
+	return unknown, nil
+}
+
+// Resumed ends the time of Resume: entries that were leased at the checkpoint, and for which there
+// is no lease, wait again.
+func (s *Shard) Resumed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq, e := range s.resuming {
+		delete(s.resuming, seq)
+		id := IDOfQueue(e.Queue)
+		ok, err := s.stands(&waitingRun, id, e.Queue, e.append(nil))
+		if err != nil {
+			return err
+		}
+		if ok { // it is counted, and may lie in a run as well
+			q := s.queues[id]
+			q.setSuspect(true)
+			s.place(id, q, e)
+		}
+	}
+	return nil
+}

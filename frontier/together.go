@@ -1,0 +1,167 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/urlake/urlake/frontier/coord"
+)
+
+const (
+	// togetherMax bounds the URLs of requests that are worked on together.
+	togetherMax = 1000
+	// claimTurns is how many claims of a kind there are at the same time: while one waits for Redis
+	// another one reads files. Results are settled shard by shard, so these take turns.
+	claimTurns  = 2
+	settleTurns = 1
+)
+
+// together lets requests of a kind that come at the same time share calls to Redis and writes of
+// the journal, which cost more than the URLs of one request do. A request that comes alone waits
+// for nothing.
+type together[K comparable, J any] struct {
+	turns int
+	mu    sync.Mutex
+	kinds map[K]*togetherQueue[J]
+}
+
+// togetherQueue are the requests of a kind that wait, the first one first, and how many goroutines
+// work on some.
+type togetherQueue[J any] struct {
+	waiting []*turn[J]
+	running int
+}
+
+// turn is a request that waits until done is closed. Size is how many URLs it is about.
+type turn[J any] struct {
+	job  J
+	size int
+	done chan struct{}
+}
+
+// do returns when work was called with the request, and perhaps others.
+func (g *together[K, J]) do(kind K, size int, job J, work func(jobs []J)) {
+	t := &turn[J]{job, size, make(chan struct{})}
+	g.mu.Lock()
+	if g.kinds == nil {
+		g.kinds = map[K]*togetherQueue[J]{}
+	}
+	q := g.kinds[kind]
+	if q == nil {
+		q = &togetherQueue[J]{}
+		g.kinds[kind] = q
+	}
+	q.waiting = append(q.waiting, t)
+	lead := q.running < g.turns
+	if lead {
+		q.running++
+	}
+	g.mu.Unlock()
+	if lead {
+		g.lead(kind, q, work)
+	}
+	<-t.done
+}
+
+// lead works on the first requests that wait, and lets another goroutine do so with the next.
+func (g *together[K, J]) lead(kind K, q *togetherQueue[J], work func(jobs []J)) {
+	g.mu.Lock()
+	n, size := 0, 0
+	var jobs []J
+	for n < len(q.waiting) && (n == 0 || size+q.waiting[n].size <= togetherMax) {
+		size += q.waiting[n].size
+		jobs = append(jobs, q.waiting[n].job)
+		n++
+	}
+	turns := q.waiting[:n:n]
+	q.waiting = q.waiting[n:]
+	g.mu.Unlock()
+	defer func() { // also if work panics
+		for _, t := range turns {
+			close(t.done)
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if len(q.waiting) > 0 {
+			go g.lead(kind, q, work)
+			return
+		}
+		if q.running--; q.running == 0 {
+			delete(g.kinds, kind)
+		}
+	}()
+	if n > 0 {
+		work(jobs)
+	}
+}
+
+// claimJob is a request that claims up to max URLs, and its answer.
+type claimJob struct {
+	max    int
+	claims []Claim
+	next   int64
+	err    error
+}
+
+// claimTogether does what claim does.
+func (f *Frontier) claimTogether(ctx context.Context, r ClaimRequest) ([]Claim, int64, error) {
+	job := &claimJob{max: r.Max, err: errInterrupted}
+	kind := r // what requests have to share
+	kind.Max, kind.Wait = 0, 0
+	ctx = context.WithoutCancel(ctx)
+	f.claims.do(kind, r.Max, job, func(jobs []*claimJob) {
+		r := kind
+		for _, j := range jobs {
+			r.Max += j.max
+		}
+		claims, next, err := f.claim(ctx, r)
+		for _, j := range jobs {
+			n := min(j.max, len(claims))
+			j.claims, claims = claims[:n:n], claims[n:]
+			j.next, j.err = next, nil
+			if n == 0 {
+				j.err = err
+			}
+		}
+	})
+	return job.claims, job.next, job.err
+}
+
+// errInterrupted is the error of requests whose work has panicked.
+var errInterrupted = errors.New("the request was not worked on; send it again")
+
+// settleJob is what a request reports of leases of a shard, and the answer.
+type settleJob struct {
+	outcomes []Outcome
+	leases   []coord.Lease
+	results  []SettleResult
+	err      error
+}
+
+// settleTogether settles leases of a shard, of which outcomes and results are at places.
+func (f *Frontier) settleTogether(ctx context.Context, number int, outcomes []Outcome, places []int, leases []coord.Lease, results []SettleResult) error {
+	job := &settleJob{leases: leases, err: errInterrupted}
+	for _, i := range places {
+		job.outcomes = append(job.outcomes, outcomes[i])
+		job.results = append(job.results, results[i])
+	}
+	ctx = context.WithoutCancel(ctx)
+	f.settles.do(number, len(places), job, func(jobs []*settleJob) {
+		all := *jobs[0]
+		for _, j := range jobs[1:] {
+			all.outcomes = append(all.outcomes, j.outcomes...)
+			all.leases = append(all.leases, j.leases...)
+			all.results = append(all.results, j.results...)
+		}
+		err := f.settle(ctx, number, all.outcomes, all.leases, all.results)
+		for at, i := 0, 0; i < len(jobs); i++ {
+			jobs[i].err = err
+			at += copy(jobs[i].results, all.results[at:])
+		}
+	})
+	for n, i := range places {
+		results[i] = job.results[n]
+	}
+	return job.err
+}
