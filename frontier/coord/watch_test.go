@@ -32,7 +32,7 @@ func TestCounts(t *testing.T) {
 	if err := s.Wake(t.Context(), 5000, []string{"c\x00x.example", "c\x00y.example"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Claim(t.Context(), "c", 6000, 1, 1, time.Second); err != nil {
+	if _, _, err := s.Claim(t.Context(), "c", 6000, 1, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if ready, all, err := f.Ready(t.Context(), "c", []int{0, 1}, 6000); ready != 1 || all != 2 || err != nil {
@@ -52,7 +52,7 @@ func TestCounts(t *testing.T) {
 		t.Errorf("%+v", before)
 	}
 	server.Kill(t)
-	if _, _, err := s.Claim(t.Context(), "c", 6000, 1, 1, time.Second); err == nil {
+	if _, _, err := s.Claim(t.Context(), "c", 6000, 1, time.Second); err == nil {
 		t.Error("Redis is away")
 	}
 	if after := f.Counts(); after.Errors == 0 {

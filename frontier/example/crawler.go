@@ -5,8 +5,8 @@
 // handed out again.
 //
 // A claim is a task (crawler.go). It waits for the turn of its domain and for robots.txt
-// (domain.go), fetches the page (fetch.go), adds the links that it finds (links.go), and is reported.
-// Package client has the requests to the frontier.
+// (domain.go), fetches the page (fetch.go), adds the links that it finds (links.go), and is
+// reported. Package client has the requests to the frontier.
 package example
 
 import (
