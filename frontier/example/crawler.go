@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"code.dny.dev/ssrf"
 	"github.com/go-json-experiment/json"
 
 	"github.com/urlake/urlake/frontier/client"
@@ -267,7 +268,7 @@ func (c *Crawler) visit(t *task) (client.Outcome, error) {
 		return client.Outcome{}, err
 	case err != nil:
 		c.failed.Add(1)
-		return client.Outcome{Error: err.Error(), Final: errors.Is(err, errPrivate)}, nil
+		return client.Outcome{Error: err.Error(), Final: errors.Is(err, ssrf.ErrProhibitedIP)}, nil
 	}
 	c.count(p)
 	r := client.Outcome{Status: p.status, Redirect: p.redirect, RetryAfter: p.retryAfter.Seconds()}
