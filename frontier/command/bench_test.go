@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
@@ -542,8 +543,24 @@ CREATE INDEX ON domains (next_at) WHERE waiting > 0`)
 
 type postgresUnderTest struct{ pool *pgxpool.Pool }
 
+// again does something again for as long as PostgreSQL has chosen it to end a deadlock.
+func again(do func() error) error {
+	for {
+		err := do()
+		var failed *pgconn.PgError
+		if !errors.As(err, &failed) || failed.Code != "40P01" {
+			return err
+		}
+	}
+}
+
 func (p *postgresUnderTest) add(ctx context.Context, urls []string) (added int, err error) {
-	err = pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+	err = again(func() error { return p.addOnce(ctx, urls, &added) })
+	return added, err
+}
+
+func (p *postgresUnderTest) addOnce(ctx context.Context, urls []string, added *int) error {
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "CREATE TEMP TABLE IF NOT EXISTS fresh (url text, domain text) ON COMMIT DELETE ROWS"); err != nil {
 			return err
 		}
@@ -559,12 +576,19 @@ WITH added AS (INSERT INTO urls (url, domain) SELECT url, domain FROM fresh ON C
 counted AS (SELECT domain, count(*) AS n FROM added GROUP BY domain ORDER BY domain),
 woken AS (INSERT INTO domains (domain, waiting) SELECT domain, n FROM counted ORDER BY domain
 	ON CONFLICT (domain) DO UPDATE SET waiting = domains.waiting + excluded.waiting)
-SELECT count(*) FROM added`).Scan(&added)
+SELECT count(*) FROM added`).Scan(added)
 	})
-	return added, err
 }
 
 func (p *postgresUnderTest) claim(ctx context.Context, n int) (leases []string, err error) {
+	err = again(func() (err error) {
+		leases, err = p.claimOnce(ctx, n)
+		return err
+	})
+	return leases, err
+}
+
+func (p *postgresUnderTest) claimOnce(ctx context.Context, n int) ([]string, error) {
 	rows, err := p.pool.Query(ctx, `
 WITH ready AS (SELECT domain FROM domains WHERE waiting > 0 AND next_at <= now() ORDER BY next_at LIMIT $1 FOR UPDATE SKIP LOCKED),
 picked AS (SELECT u.id FROM ready, LATERAL (SELECT id FROM urls WHERE urls.domain = ready.domain AND state = 0
@@ -591,6 +615,8 @@ func (p *postgresUnderTest) settle(ctx context.Context, leases []string) error {
 		}
 		ids = append(ids, id)
 	}
-	_, err := p.pool.Exec(ctx, "UPDATE urls SET state = 2, status = 200 WHERE id = ANY($1)", ids)
-	return err
+	return again(func() error {
+		_, err := p.pool.Exec(ctx, "UPDATE urls SET state = 2, status = 200 WHERE id = ANY($1)", ids)
+		return err
+	})
 }
