@@ -32,10 +32,10 @@ func (f *Frontier) inactive() bool {
 	return c != nil && c.InactiveNode(f.coord.Node())
 }
 
-// delay is the time between two URLs of a queue that has none of its own.
+// delay is the time between two URLs of a key that has none of its own.
 func (f *Frontier) delay() time.Duration {
-	if c := f.control.Load(); c != nil && c.HasDelay {
-		return c.Delay
+	if c := f.control.Load(); c != nil {
+		return max(c.Delay, f.o.Delay)
 	}
 	return f.o.Delay
 }
@@ -64,9 +64,9 @@ func (f *Frontier) Active(ctx context.Context, all bool) (bool, error) {
 	return err == nil, err
 }
 
-// SetDefaultDelay sets the time between two URLs of the queues that have none of their own, in
-// place of Options.Delay. It outlives a restart. Other processes know it after a second, or when
-// they Refresh.
+// SetDefaultDelay sets the time between two URLs of the keys that have none of their own, if it is
+// longer than Options.Delay: clients of some crawlers say it without being asked. It outlives a
+// restart. Other processes know it after a second, or when they Refresh.
 func (f *Frontier) SetDefaultDelay(ctx context.Context, delay time.Duration) error {
 	if err := f.coord.SetDelay(ctx, delay); err != nil {
 		return err
@@ -149,8 +149,7 @@ func (f *Frontier) SetLimit(ctx context.Context, crawl, key string, limit int64)
 	} else {
 		s.limits.Store(name, limit)
 	}
-	f.notify()
-	return nil
+	return f.wakeAgain(context.WithoutCancel(ctx), s, []string{name})
 }
 
 // loadLimits reads the limits of the shard's queues.

@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -442,55 +441,40 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
-	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.delay())
+	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, f.delay())
 	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
-	until := now + f.o.Lease.Milliseconds()
-	var leases []coord.Lease
-	var empty []string
+	t := taking{crawl: r.Crawl, until: now + f.o.Lease.Milliseconds(), fenced: true}
+	var several []string
+	var gave []int // how many URLs each of several gave
 	for _, key := range keys {
-		queue := shard.QueueName(r.Crawl, key)
-		taken, left, err := f.take(s, queue, min(r.PerQueue, n-len(claims)))
+		taken, err := t.add(f, s, key, min(r.PerQueue, n-len(t.claims)))
 		if err != nil {
-			s.doubtful.Store(true) // those that were taken have no leases
 			return nil, 0, err
 		}
-		for _, e := range taken {
-			l := coord.Lease{Token: rand.Uint64(), Seq: e.Seq, Queue: queue}
-			leases = append(leases, l)
-			claims = append(claims, Claim{
-				Lease: formatLease(number, l), URL: e.URL, Crawl: r.Crawl, Key: key, Depth: e.Depth,
-				Priority: e.Priority, Tries: e.Tries, Metadata: e.Metadata, Expires: time.UnixMilli(until),
-			})
-		}
-		if left == 0 {
-			empty = append(empty, key)
+		if taken > 1 {
+			several, gave = append(several, key), append(gave, taken)
 		}
 	}
-	if err := s.coord.Lease(ctx, r.Crawl, until, leases, empty); err != nil {
-		// Whether Redis has the leases is not known. They end, and nobody else gets the URLs
-		// before.
+	if err := f.rest(ctx, s, several, gave, now); err != nil {
+		s.doubtful.Store(true) // those that were taken have no leases
 		return nil, 0, err
 	}
-	// What was added to a queue after it was found empty has woken it before it was taken out.
-	for i, key := range empty {
-		empty[i] = shard.QueueName(r.Crawl, key)
-	}
-	if err := f.wakeAgain(ctx, s, empty); err != nil {
+	if err := f.lease(ctx, s, &t); err != nil {
 		return nil, 0, err
 	}
-	if len(claims) == 0 {
+	if len(t.claims) == 0 {
 		return nil, now, nil // others may be ready
 	}
-	return claims, -1, nil
+	return t.claims, -1, nil
 }
 
 // wakeAgain wakes those of some queues in which something waits.
 func (f *Frontier) wakeAgain(ctx context.Context, s *owned, queues []string) error {
 	var waiting []string
 	for _, queue := range queues {
-		if pending, _ := s.files.Queue(queue); pending > 0 && !s.domains.isHidden(keyOf(queue)) {
+		if pending, _ := s.files.Queue(queue); pending > 0 && !s.domains.isHidden(keyOf(queue)) && !s.limited(queue) {
 			waiting = append(waiting, queue)
 		}
 	}
@@ -739,7 +723,7 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 	}
 	ended, err := s.coord.Expire(ctx, now)
 	f.counters.expired.Add(int64(len(ended)))
-	if err := errors.Join(f.back(ctx, s, ended, err), s.forgetRobots(now)); err != nil {
+	if err := errors.Join(f.back(ctx, s, ended, err), f.wakeLimited(ctx, s), s.forgetRobots(now)); err != nil {
 		return err
 	}
 	s.domains.cursor, err = s.coord.Forget(ctx, now, s.domains.cursor)

@@ -3,6 +3,7 @@ package frontier
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -98,7 +99,7 @@ func (f *Frontier) gather(ctx context.Context, number int, g *gathering) (claims
 			only = []string{g.Key}
 		}
 		now := f.now()
-		keys, _, err := s.coord.Claim(ctx, crawl, now, n, 1, f.delay(), only...)
+		keys, _, err := s.coord.Claim(ctx, crawl, now, n, f.delay(), only...)
 		if err != nil {
 			return claims, false, err
 		}
@@ -158,7 +159,7 @@ func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *takin
 		counts, _ := s.files.Count(t.crawl, name)
 		n := urlsAtOnce
 		switch {
-		case g.PerQueue > 0 && counts.Leased() >= int64(g.PerQueue), s.limited(name, counts.Done()):
+		case g.PerQueue > 0 && counts.Leased() >= int64(g.PerQueue):
 			continue
 		case g.PerQueue > 0:
 			n = g.PerQueue - given
@@ -189,16 +190,22 @@ func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *takin
 
 // taking are URLs of a crawl that are being leased.
 type taking struct {
-	crawl  string
-	until  int64
+	crawl string
+	until int64
+	// fenced leases have tokens; the others have 0.
+	fenced bool
 	claims []Claim
 	leases []coord.Lease
-	empty  []string // keys of which nothing waits any more
+	empty  []string // keys of which nothing waits any more, or that have reached their limit
 }
 
 // add takes up to n URLs of a key, and returns how many there were.
 func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
 	queue := shard.QueueName(t.crawl, key)
+	if s.limited(queue) {
+		t.empty = append(t.empty, key)
+		return 0, nil
+	}
 	taken, left, err := f.take(s, queue, n)
 	if err != nil {
 		s.doubtful.Store(true) // those that were taken have no leases
@@ -206,6 +213,9 @@ func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
 	}
 	for _, e := range taken {
 		l := coord.Lease{Seq: e.Seq, Queue: queue}
+		if t.fenced {
+			l.Token = rand.Uint64()
+		}
 		t.leases = append(t.leases, l)
 		t.claims = append(t.claims, Claim{
 			Lease: formatLease(s.number, l), URL: e.URL, Crawl: t.crawl, Key: key, Depth: e.Depth,
@@ -233,10 +243,26 @@ func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
 	return f.wakeAgain(ctx, s, queues)
 }
 
-// limited says that no more is handed out of a queue of which so many URLs are done.
-func (s *owned) limited(queue string, done int64) bool {
+// limited says that no more is handed out of a queue, since as many of its URLs are done as its limit
+// says.
+func (s *owned) limited(queue string) bool {
 	limit, ok := s.limits.Load(queue)
-	return ok && done >= limit.(int64)
+	if !ok {
+		return false
+	}
+	counts, _ := s.files.Count("", queue)
+	return counts.Done() >= limit.(int64)
+}
+
+// wakeLimited wakes the queues that have a limit and have not reached it, or not any more since URLs
+// were deleted.
+func (f *Frontier) wakeLimited(ctx context.Context, s *owned) error {
+	var queues []string
+	s.limits.Range(func(queue, _ any) bool {
+		queues = append(queues, queue.(string))
+		return true
+	})
+	return f.wakeAgain(ctx, s, queues)
 }
 
 // crawlsOf returns a crawl, or all of which something has waited if it is empty.

@@ -21,10 +21,10 @@ type ImportedVisit struct {
 	Depth                    uint32
 }
 
-// Import notes visits, and returns a result for each in order: Added; Known if the URL was fetched at
-// that time or later, to the second, or was fetched at all if the visit has no time; Rejected with a
-// reason; or Elsewhere. The URLs are settled then, also those that wait or are leased. After an error
-// some may have been noted.
+// Import notes visits, and returns a result for each in order: Added; Known if the URL was fetched
+// at that time or later, to the second, or was fetched at all if the visit has no time; Rejected
+// with a reason; or Elsewhere. The URLs are settled then, also those that wait or are leased. After
+// an error some may have been noted.
 func (f *Frontier) Import(ctx context.Context, visits []ImportedVisit) ([]AddResult, error) {
 	n, err := urlnorm.New(f.list, urlnorm.Options{})
 	if err != nil {

@@ -192,7 +192,11 @@ func VisitedIngestWorkflow(ctx workflow.Context, in VisitedIngestInput) (*Visite
 			ParentClosePolicy:     enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
 			WaitForCancellation:   true,
 			Memo:                  map[string]any{"lake": in.Lake},
-		}), IngestWorkflow, one).Get(ctx, &r); err != nil {
+		}), IngestWorkflow, one).Get(ctx, &r); temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+			return nil, temporal.NewNonRetryableApplicationError(
+				fmt.Sprintf("another run ingests batch %s of %s now, as workflow %s; the next run goes on after it", c.Batch, in.Dataset, p.Ingest),
+				activities.ErrInput, nil)
+		} else if err != nil {
 			return nil, err
 		}
 		if err := s.run(ctx, activities.PoolControl, nil, (*activities.Control)(nil).SettleVisits, in.VisitsSpec, c.Batch); err != nil {

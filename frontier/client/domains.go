@@ -17,6 +17,7 @@ type DomainChange struct {
 	Delay   *float64 `json:"delay,omitzero"`
 	Block   *float64 `json:"block,omitzero"`
 	Exclude *bool    `json:"exclude,omitzero"`
+	Pause   *bool    `json:"pause,omitzero"`
 	Robots  *Robots  `json:"robots,omitzero"`
 }
 
@@ -48,7 +49,8 @@ func (c *Client) Domain(ctx context.Context, domain string) (d Domain, err error
 }
 
 // Import tells the frontier of visits that others have made, and returns for each Added, Known if
-// it has that visit or a later one of the URL, or Rejected with a reason. The URLs are settled then.
+// it has that visit or a later one of the URL, or Rejected with a reason. The URLs are settled
+// then.
 func (c *Client) Import(ctx context.Context, visits []Visit) ([]Result, error) {
 	lines, err := encode(visits)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/frontier/api"
 	"github.com/urlake/urlake/frontier/coord"
-	"github.com/urlake/urlake/frontier/journal"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/internal/cli"
 )
@@ -120,12 +119,9 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := journal.MakeDir(dir); err != nil {
-		return err
-	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
 	if err != nil {
-		return err
+		return fmt.Errorf("--http %s: %w", o.listen, err)
 	}
 	rpc, err := o.listenGRPC(ctx)
 	if err != nil {
@@ -139,6 +135,9 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 		return errors.Join(err, listener.Close())
 	}
 	c, err := coord.Open(ctx, client, o.name, node, o.shards)
+	if err == nil {
+		err = openFolder(ctx, c, dir, o.name, log)
+	}
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -155,7 +154,11 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	log.Info("serving", "http", "http://"+listener.Addr().String(), "shards", f.Stats().Shards)
+	shards := f.Stats().Shards
+	log.Info("serving", "http", "http://"+listener.Addr().String(), "shards", shards, "of", o.shards, "data", dir, "fsync", o.fsync)
+	if shards == 0 {
+		log.Info("other processes have all shards; the shares of one that joins, and those of one that died, come within --own", "own", o.own)
+	}
 	handler := api.New(f, log)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	ended := make(chan error, 2)
@@ -175,5 +178,8 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
-	return errors.Join(err, stopGRPC(stop), f.Close(stop))
+	if err = errors.Join(err, stopGRPC(stop), f.Close(stop)); err == nil {
+		log.Info("stopped; other processes may have the shards at once")
+	}
+	return err
 }

@@ -69,7 +69,7 @@ func isCluster(ctx context.Context, opt *redis.Options, addresses []string) (boo
 		}
 		failed = errors.Join(failed, fmt.Errorf("redis: %s: %w", a, err))
 	}
-	return false, failed
+	return false, fmt.Errorf("no Redis that answers; start one, for example with redis-server --appendonly yes, or correct --redis: %w", failed)
 }
 
 func isLocal(address string) bool {

@@ -87,9 +87,8 @@ type Control struct {
 	// their names begin with, up to a number sign. All stands for those that are not listed.
 	Inactive map[string]bool
 	All      bool
-	// Delay is the time between two URLs of a queue that has none of its own, if HasDelay.
-	Delay    time.Duration
-	HasDelay bool
+	// Delay is the time between two URLs of a key that has none of its own, 0 if nothing was said.
+	Delay time.Duration
 }
 
 // Address returns the address in the name of a process.
@@ -133,7 +132,7 @@ func (f *Frontier) Control(ctx context.Context) (c Control, err error) {
 			if err != nil {
 				return c, fmt.Errorf("redis: %s: %w", f.control(), err)
 			}
-			c.Delay, c.HasDelay = time.Duration(ms)*time.Millisecond, true
+			c.Delay = time.Duration(ms) * time.Millisecond
 		}
 	}
 	return c, nil
@@ -161,7 +160,7 @@ func (f *Frontier) SetActive(ctx context.Context, active, all bool) error {
 	return failed(setActiveScript.Run(ctx, f.redis, []string{f.control()}, value).Err())
 }
 
-// SetDelay sets the time between two URLs of a queue that has none of its own.
+// SetDelay sets the time between two URLs of a key that has none of its own.
 func (f *Frontier) SetDelay(ctx context.Context, delay time.Duration) error {
 	return failed(f.redis.HSet(ctx, f.control(), fieldDelay, delay.Milliseconds()).Err())
 }

@@ -44,7 +44,7 @@ func (s *Shard) State(ctx context.Context) ([]byte, error) {
 
 // State returns what Redis has of the frontier besides its shards and processes.
 func (f *Frontier) State(ctx context.Context) ([]byte, error) {
-	return f.state(ctx, "{"+f.name+"}:", "shards", "nodes", restoring)
+	return f.state(ctx, "{"+f.name+"}:", "shards", "nodes", folder, restoring)
 }
 
 // state encodes the keys that begin with a prefix, in the order of their names, their members

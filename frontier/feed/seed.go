@@ -53,7 +53,7 @@ type seedLimits struct {
 	rows  int64
 }
 
-var defaultSeed = seedLimits{lines: 5_000, rows: 20_000_000}
+var defaultSeed = seedLimits{lines: 5_000, rows: 5_000_000}
 
 // SeedSpec says which URLs of a lake go to which frontier. Its JSON is what a person types into
 // the Temporal UI.

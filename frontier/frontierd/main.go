@@ -2,8 +2,13 @@
 package main
 
 import (
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/urlake/urlake/frontier/command"
 	"github.com/urlake/urlake/internal/cli"
 )
 
-func main() { cli.Main(command.New()) }
+func main() {
+	logging.Disable() // its errors are returned, too
+	cli.Main(command.New())
+}

@@ -4,10 +4,11 @@
 // # What becomes of the rows
 //
 // A row of visited_urls becomes a visit with its time, status, content, redirect and error, and its
-// URL is settled. A row of frontier becomes a URL that waits, with depth and priority, unless it was
-// visited. A row of domain_metadata sets the delay of a domain, its exclusion, and its robots.txt
-// as long as that holds. Columns and tables that are not there are left out, and so are rows whose
-// URL has no canonical form: they are counted by reason.
+// URL is settled. A row of frontier becomes a URL that waits, with depth and priority, unless it
+// was visited. A row of domain_metadata sets the delay of a domain, its robots.txt as long as that
+// holds, and in the end its exclusion: until then the domain is paused. Columns and tables that are
+// not there are left out, and so are rows whose URL has no canonical form: they are counted by
+// reason.
 //
 // # Promises
 //
@@ -41,7 +42,7 @@ const (
 	// domainRows is pageRows of domain_metadata, whose rows have a robots.txt.
 	domainRows = 200
 	// migrateRows is the number of rows after which Migrate returns.
-	migrateRows = 20_000_000
+	migrateRows = 5_000_000
 	// maxName is the largest length of the name of a crawl, as in the frontier.
 	maxName = 512
 	// maxRobots is the largest robots.txt: what is behind it means nothing (RFC 9309).
@@ -157,14 +158,14 @@ type Counts struct {
 
 // Progress is how far a migration is. It is a heartbeat, too.
 type Progress struct {
-	// Table is the number of the table in Tables, Key the key of its last row that is done.
-	Table int      `json:"table"`
+	// Stage is the number of the stage in Stages, Key the key of its last row that is done.
+	Stage int      `json:"stage"`
 	Key   []string `json:"key,omitempty"`
-	// Counts are by table.
+	// Counts are by stage.
 	Counts map[string]Counts `json:"counts"`
 	// Restarts counts the workers that went on for another.
 	Restarts int `json:"restarts,omitempty"`
-	// Done says that all tables are done.
+	// Done says that all stages are done.
 	Done bool `json:"done,omitempty"`
 }
 
@@ -179,7 +180,7 @@ func (p *Progress) clone() Progress {
 	return out
 }
 
-// Rows counts the rows of all tables.
+// Rows counts the rows of all stages.
 func (p *Progress) Rows() (n int64) {
 	for _, c := range p.Counts {
 		n += c.Rows
@@ -189,7 +190,7 @@ func (p *Progress) Rows() (n int64) {
 
 // sent is a page that was sent.
 type sent struct {
-	table  int
+	stage  int
 	key    []string // nil at the end of the table
 	counts Counts
 }
@@ -221,16 +222,16 @@ func Migrate(ctx context.Context, spec Spec, from Progress, report func(Progress
 	if err != nil {
 		return at, final1(err)
 	}
-	at.Done = at.Table == len(Tables)
+	at.Done = at.Stage == len(Stages)
 	return at, nil
 }
 
 func (p *Progress) take(s *sent) {
-	p.Table, p.Key = s.table, s.key
+	p.Stage, p.Key = s.stage, s.key
 	if s.key == nil {
-		p.Table++
+		p.Stage++
 	}
-	c := p.Counts[Tables[s.table]]
+	c := p.Counts[Stages[s.stage]]
 	c.Rows += s.counts.Rows
 	c.Added += s.counts.Added
 	c.Known += s.counts.Known
@@ -241,7 +242,7 @@ func (p *Progress) take(s *sent) {
 		}
 		c.Left[reason] += n
 	}
-	p.Counts[Tables[s.table]] = c
+	p.Counts[Stages[s.stage]] = c
 }
 
 // migration is a Migrate at work.
@@ -254,11 +255,14 @@ type migration struct {
 
 func (m *migration) read(ctx context.Context, from Progress, hand func(func(context.Context) (*sent, error)) error) error {
 	n, key := int64(0), from.Key
-	for number := from.Table; number < len(Tables); number++ {
-		t := m.src.tables[Tables[number]]
-		size := pageRows
-		if Tables[number] == tableDomains {
+	for number := from.Stage; number < len(Stages); number++ {
+		stage := Stages[number]
+		t, size := m.src.tables[stage], pageRows
+		switch stage {
+		case tableDomains:
 			size = domainRows
+		case stageExclusions:
+			t = m.src.tables[tableDomains].only(domainName, domainExcluded)
 		}
 		for more := t != nil; more; {
 			if n >= migrateRows {
@@ -275,13 +279,13 @@ func (m *migration) read(ctx context.Context, from Progress, hand func(func(cont
 			key = rows[len(rows)-1].key
 			position := key
 			if err := hand(func(ctx context.Context) (*sent, error) {
-				s := &sent{table: number, key: position, counts: Counts{Rows: int64(len(rows)), Left: map[string]int64{}}}
-				return s, m.send(ctx, Tables[number], t, rows, &s.counts)
+				s := &sent{stage: number, key: position, counts: Counts{Rows: int64(len(rows)), Left: map[string]int64{}}}
+				return s, m.send(ctx, stage, t, rows, &s.counts)
 			}); err != nil {
 				return err
 			}
 		}
-		if err := hand(func(context.Context) (*sent, error) { return &sent{table: number}, nil }); err != nil {
+		if err := hand(func(context.Context) (*sent, error) { return &sent{stage: number}, nil }); err != nil {
 			return err
 		}
 		key = nil
@@ -289,11 +293,11 @@ func (m *migration) read(ctx context.Context, from Progress, hand func(func(cont
 	return nil
 }
 
-// send sends a page of a table.
-func (m *migration) send(ctx context.Context, name string, t *table, rows []row, c *Counts) error {
+// send sends a page of a stage.
+func (m *migration) send(ctx context.Context, stage string, t *table, rows []row, c *Counts) error {
 	var results []client.Result
 	var err error
-	switch name {
+	switch stage {
 	case tableVisited:
 		visits := make([]client.Visit, len(rows))
 		for i := range rows {
@@ -308,6 +312,8 @@ func (m *migration) send(ctx context.Context, name string, t *table, rows []row,
 		results, err = m.client.Add(ctx, urls)
 	case tableDomains:
 		return m.domains(ctx, rows, c)
+	case stageExclusions:
+		return m.exclusions(ctx, rows, c)
 	}
 	if err != nil {
 		return err
@@ -386,8 +392,9 @@ func priorityOf(t *table, r *row) uint16 {
 
 // settings are what a row of domain_metadata says.
 type settings struct {
-	key    string
-	change client.DomainChange
+	key      string
+	change   client.DomainChange
+	excluded bool
 	// last is when the domain was asked last.
 	last time.Time
 }
@@ -409,8 +416,7 @@ func (m *migration) settingsOf(r *row) (s settings, why string) {
 		if s.key != u.Host {
 			return s, "exclusion of a host of a larger domain"
 		}
-		yes := true
-		s.change.Exclude = &yes
+		s.excluded = true
 	}
 	if d := r.number(domainDelay); d > 0 {
 		s.change.Delay = &d
@@ -426,7 +432,7 @@ func (m *migration) settingsOf(r *row) (s settings, why string) {
 		}
 	}
 	s.last = r.time(domainLast)
-	if s.change == (client.DomainChange{}) && s.last.Before(m.now.Add(-time.Hour)) {
+	if s.change == (client.DomainChange{}) && !s.excluded && s.last.Before(m.now.Add(-time.Hour)) {
 		return s, "nothing to set"
 	}
 	return s, ""
@@ -449,6 +455,9 @@ func (m *migration) domains(ctx context.Context, rows []row, c *Counts) error {
 			c.Left[why]++
 			continue
 		}
+		if s.excluded {
+			s.change.Pause = &s.excluded // until exclusions
+		}
 		d, err := m.client.ChangeDomain(ctx, s.key, s.change)
 		var refused *client.RefusedError
 		if errors.As(err, &refused) && refused.Status < 500 {
@@ -463,6 +472,24 @@ func (m *migration) domains(ctx context.Context, rows []row, c *Counts) error {
 			if _, err := m.client.ChangeDomain(ctx, s.key, client.DomainChange{Block: &seconds}); err != nil {
 				return err
 			}
+		}
+		c.Changed++
+	}
+	return nil
+}
+
+// exclusions excludes the domains that are to be, which have rested until now.
+func (m *migration) exclusions(ctx context.Context, rows []row, c *Counts) error {
+	c.Rows = 0 // most rows are none
+	yes, no := true, false
+	for i := range rows {
+		s, why := m.settingsOf(&rows[i])
+		if why != "" || !s.excluded {
+			continue
+		}
+		c.Rows++
+		if _, err := m.client.ChangeDomain(ctx, s.key, client.DomainChange{Exclude: &yes, Pause: &no}); err != nil {
+			return err
 		}
 		c.Changed++
 	}

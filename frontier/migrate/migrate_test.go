@@ -279,7 +279,8 @@ INSERT INTO domain_metadata VALUES
 	if got := f.waiting["https://b.test/"]; got.Depth != 0 || got.Priority != 0 || len(f.waiting) != 3 {
 		t.Errorf("%+v of %d", got, len(f.waiting))
 	}
-	if f.domains["excluded.test"]["excluded"] != true || len(f.domains["a.test"]["robots"].([]any)) != 2 || len(f.domains) != 2 {
+	if f.domains["excluded.test"]["excluded"] != true || f.domains["excluded.test"]["pause"] != false || p.Counts[stageExclusions].Changed != 1 ||
+		len(f.domains["a.test"]["robots"].([]any)) != 2 || len(f.domains) != 2 {
 		t.Errorf("%v", f.domains)
 	}
 

@@ -15,16 +15,21 @@ import (
 	"github.com/urlake/urlake/export/postgres"
 )
 
-// The tables, in the order in which they are migrated: what was visited is known when the frontier
-// comes, and the domains are set when there is something of them.
 const (
 	tableVisited  = "visited_urls"
 	tableFrontier = "frontier"
 	tableDomains  = "domain_metadata"
+	// stageExclusions goes through domain_metadata once more.
+	stageExclusions = "exclusions"
 )
 
-// Tables lists the tables in the order in which they are migrated.
+// Tables lists the tables.
 var Tables = []string{tableVisited, tableFrontier, tableDomains}
+
+// Stages are the steps of a migration in their order, each of which goes through a table. Delays
+// hold before anything can be claimed, and what was visited is known when the frontier comes. A
+// frontier takes no URLs of domains that are excluded, so those only rest until all URLs are there.
+var Stages = []string{tableDomains, tableVisited, tableFrontier, stageExclusions}
 
 // field is a column that a table may have, by any of some names.
 type field struct {
@@ -93,6 +98,19 @@ type table struct {
 	keys, types []string
 	// rows is an estimate, or a count of a small table.
 	rows int64
+}
+
+// only returns a table of which only some fields are read; of nil it returns nil.
+func (t *table) only(fields ...int) *table {
+	if t == nil {
+		return nil
+	}
+	out := *t
+	out.columns = make([]string, len(t.columns))
+	for _, f := range fields {
+		out.columns[f] = t.columns[f]
+	}
+	return &out
 }
 
 // open connects to a database and looks at the tables. Tables that are not there are left out.
@@ -207,8 +225,8 @@ func expressionOf(name, kind string) (expression string, whole bool) {
 	return column + "::text", kind == "smallint" || kind == "integer" || kind == "bigint"
 }
 
-// row is a row of a table: the text of its key and of its fields, nil for nulls and for columns that
-// the table lacks.
+// row is a row of a table: the text of its key and of its fields, nil for nulls and for columns
+// that the table lacks.
 type row struct {
 	key    []string
 	values []*string
@@ -305,8 +323,8 @@ const milliseconds = 1e11
 // lastTime is the end of the year 9999 in seconds since 1970.
 const lastTime = 253402300799
 
-// time returns a value that is a time in seconds, or milliseconds, since 1970, or in RFC 3339. It is
-// zero for none.
+// time returns a value that is a time in seconds, or milliseconds, since 1970, or in RFC 3339. It
+// is zero for none.
 func (r *row) time(i int) time.Time {
 	text := strings.TrimSpace(r.text(i))
 	v, err := strconv.ParseFloat(text, 64)

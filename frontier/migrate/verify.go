@@ -456,7 +456,7 @@ func (v *verification) domains(ctx context.Context, t *table, set *Set) error {
 	return v.rows(ctx, t, domainRows, func(page []row) error {
 		for i := range page {
 			s, why := v.m.settingsOf(&page[i])
-			if why == "" && s.change == (client.DomainChange{}) {
+			if why == "" && s.change == (client.DomainChange{}) && !s.excluded {
 				why = "nothing to set"
 			}
 			if why != "" {
@@ -470,7 +470,7 @@ func (v *verification) domains(ctx context.Context, t *table, set *Set) error {
 			}
 			differs := ""
 			switch {
-			case s.change.Exclude != nil && !d.Excluded:
+			case s.excluded && !d.Excluded:
 				differs = "it is not excluded"
 			case s.change.Delay != nil && d.Delay < *s.change.Delay:
 				differs = fmt.Sprintf("its delay is %g s instead of %g s", d.Delay, *s.change.Delay)

@@ -233,8 +233,8 @@ func (v *visits) write() error {
 }
 
 // read calls yield for each of the first count visits from the first whose time in the index is at
-// or after since on, or from number from on if that is later, until it returns false. It returns the
-// number of the next.
+// or after since on, or from number from on if that is later, until it returns false. It returns
+// the number of the next.
 func (v *visits) read(since, from, count int64, yield func(n int64, visit Visit) bool) (next int64, err error) {
 	if from > count {
 		return from, ErrPosition

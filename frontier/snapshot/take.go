@@ -215,6 +215,7 @@ func (c *copier) read(ctx context.Context, file string, from, size int64, yield 
 			case <-time.After(time.Duration(n) * time.Second):
 			}
 		}
+		ours := false // the error is not the frontier's
 		err = func() error {
 			res, err := c.do(ctx, http.MethodGet, "/v1/snapshots/"+c.snapshot.ID+"/files/"+file, fmt.Sprintf("%d-%d", from, from+size-1))
 			if err != nil {
@@ -224,13 +225,30 @@ func (c *copier) read(ctx context.Context, file string, from, size int64, yield 
 			if res.ContentLength != size {
 				return fmt.Errorf("%s: %d bytes from byte %d on, not %d", file, res.ContentLength, from, size)
 			}
-			return yield(res.Body)
+			body := &watchedReader{Reader: res.Body}
+			err = yield(body)
+			ours = body.err == nil
+			return err
 		}()
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ours || ctx.Err() != nil {
 			return err
 		}
 	}
 	return err
+}
+
+// watchedReader remembers whether reading has failed.
+type watchedReader struct {
+	io.Reader
+	err error
+}
+
+func (r *watchedReader) Read(p []byte) (n int, err error) {
+	n, err = r.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
 }
 
 // file copies what the store does not have of a file.

@@ -85,7 +85,7 @@ func (s *Server) GetActive(ctx context.Context, q *pb.Local) (*pb.Boolean, error
 }
 
 // SetDelay implements the protocol. The delay of a key holds in all crawls, whether anything waits
-// or not; that without a key takes the place of --crawl-delay.
+// or not; that without a key can only make --crawl-delay longer.
 func (s *Server) SetDelay(ctx context.Context, q *pb.QueueDelayParams) (*pb.Empty, error) {
 	delay := time.Duration(q.GetDelayRequestable()) * time.Second
 	if q.GetKey() == "" {

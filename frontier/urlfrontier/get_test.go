@@ -152,6 +152,10 @@ func TestQueuesRestForWhatTheyGave(t *testing.T) {
 	keys := []string{"a.example", "b.example", "c.example"}
 	p.putMany(t, "", 400, keys...)
 	p.putMany(t, "other", 400, keys...)
+	// A client cannot make the delay of all keys shorter.
+	if _, err := p.SetDelay(t.Context(), &pb.QueueDelayParams{DelayRequestable: 1}); err != nil {
+		t.Fatal(err)
+	}
 	begin := now.now()
 	given := map[string]int{}
 	free := map[string]time.Time{} // when what a key gave can have been fetched
@@ -357,5 +361,52 @@ func TestListNodes(t *testing.T) {
 		if err != nil || !slices.Equal(got.GetValues(), want) {
 			t.Errorf("%v, %v, want %v", got.GetValues(), err, want)
 		}
+	}
+}
+
+// TestSetCrawlLimit limits a queue: once so many of its URLs are done it gives no more, to neither
+// front and after a restart too, until the limit is lifted or one of them is deleted.
+func TestSetCrawlLimit(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	p := c.processes[0]
+	p.putMany(t, "", 10, "a.example", "b.example")
+	limit := func(n uint32) {
+		t.Helper()
+		if _, err := p.SetCrawlLimit(t.Context(), &pb.CrawlLimitParams{Key: "a.example", Limit: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gives := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, u := range p.get(t, &pb.GetParams{MaxUrlsPerQueue: 1}) {
+			got = append(got, u.GetKey())
+			p.putAll(t, pb.AckMessage_OK, known("", info(u.GetUrl(), u.GetKey(), u.GetCrawlID()), 0))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("URLs of %v, want %v", got, want)
+		}
+	}
+	limit(2)
+	gives("a.example", "b.example")
+	gives("a.example", "b.example")
+	gives("b.example")
+	claims, err := p.f.Claim(t.Context(), frontier.ClaimRequest{Max: 10})
+	if err != nil || len(claims) != 1 || claims[0].Key != "b.example" {
+		t.Errorf("%v, %v", claims, err)
+	}
+	p.stop()
+	c.processes = nil
+	p = c.start()
+	gives() // that of b.example is claimed
+	limit(3)
+	gives("a.example")
+	gives()
+	limit(0)
+	gives("a.example")
+	if _, err := p.SetCrawlLimit(t.Context(), &pb.CrawlLimitParams{Limit: 1}); err == nil {
+		t.Error("a limit of no queue")
 	}
 }

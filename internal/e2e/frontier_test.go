@@ -322,6 +322,11 @@ func TestCrawlOfALake(t *testing.T) {
 		t.Errorf("%s, %v", data, err)
 	}
 
+	run(0, "verify", "--deep")
+	u.histories(t, "seed", "CrawlSeedWorkflow")
+	u.histories(t, "visits", "VisitedIngestWorkflow")
+	u.histories(t, "migrate", "FrontierMigrateWorkflow")
+
 	// The server answers with the visits.
 	server := u.serve(t)
 	have := map[string]int{}
@@ -375,21 +380,37 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
+// histories writes the histories of the runs of a type, if the flag says so.
+func (u *urlake) histories(t *testing.T, name, kind string) {
+	t.Helper()
+	if *histories == "" {
+		return
+	}
+	for i, r := range runsOf(t, u, kind) {
+		out := u.temporalCLI(t, "workflow", "show", "--workflow-id", r.Execution.WorkflowID, "--run-id", r.Execution.RunID, "--output", "json")
+		write(t, *histories, fmt.Sprintf("frontier-%s-%d.json", name, i), out)
+	}
+}
+
 // workflowOf returns the id of the newest workflow of a type.
 func workflowOf(t *testing.T, u *urlake, kind string) (id string) {
 	t.Helper()
+	return runsOf(t, u, kind)[0].Execution.WorkflowID
+}
+
+// runsOf returns the runs of a type of workflow, newest first.
+func runsOf(t *testing.T, u *urlake, kind string) (listed []exportRun) {
+	t.Helper()
 	until(t, "Temporal lists a "+kind, func(context.Context) error {
-		var listed []exportRun
+		listed = nil
 		out := u.temporalCLI(t, "workflow", "list", "--output", "json", "--query", "WorkflowType = '"+kind+"'")
 		if err := json.Unmarshal([]byte(out), &listed); err != nil {
 			return err
 		}
-		listed = slices.DeleteFunc(listed, func(r exportRun) bool { return r.Execution.WorkflowID == "" })
 		if len(listed) == 0 {
 			return errors.New("none is listed")
 		}
-		id = listed[0].Execution.WorkflowID
 		return nil
 	})
-	return id
+	return listed
 }

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,8 +81,10 @@ func (g *global) watch(cmd *cobra.Command, c client.Client, run client.WorkflowR
 	case "VisitedIngestWorkflow":
 		return watchMaintenance(cmd, g, c, run, frontier.IngestProgress, frontier.PrintIngest)
 	case "FrontierMigrateWorkflow":
-		var m frontier.Migrated
-		return cmp.Or(watchMaintenance(cmd, g, c, run, frontier.MigrateProgress, m.Print), m.Differs())
+		if err := watchMaintenance(cmd, g, c, run, frontier.MigrateProgress, frontier.PrintMigrate); err != nil {
+			return err
+		}
+		return frontier.Differs(cmd.Context(), run)
 	case "RebuildWorkflow":
 		return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
 	case "VerifyWorkflow":

@@ -109,9 +109,9 @@ func MigrateProgress(ctx context.Context, c client.Client, run client.WorkflowRu
 		for _, c := range p.Progress.Counts {
 			rows += c.Rows
 		}
-		table := migrate.Tables[min(p.Progress.Table, len(migrate.Tables)-1)]
+		stage := migrate.Stages[min(p.Progress.Stage, len(migrate.Stages)-1)]
 		return min(1, float64(rows)/float64(max(1, all))), p.Stage,
-			fmt.Sprintf("%s of about %s sent, now of %s", cli.Count(rows), cli.Plural(all, "row"), table), true
+			fmt.Sprintf("%s of about %s sent, now of %s", cli.Count(rows), cli.Plural(all, "row"), stage), true
 	case workflows.StageVerify:
 		var now migrate.Verifying
 		heartbeat(ctx, c, run, "VerifyMigration", &now)
@@ -121,28 +121,25 @@ func MigrateProgress(ctx context.Context, c client.Client, run client.WorkflowRu
 	return 0, p.Stage, "planning", true
 }
 
-// Migrated prints the result of a migration for people, and remembers whether a comparison found
-// differences.
-type Migrated struct{ differs bool }
-
-// Differs returns an error if what was printed is a comparison that found differences.
-func (m *Migrated) Differs() error {
-	if m.differs {
-		return errors.New("the frontier differs from the tables")
+// Differs returns an error if a migration that has ended was a comparison, and found differences.
+func Differs(ctx context.Context, run client.WorkflowRun) error {
+	var r workflows.FrontierMigrateResult
+	err := run.Get(ctx, &r)
+	if err == nil && r.Compared != nil && !r.Compared.Equal {
+		err = errors.New("the frontier differs from the tables")
 	}
-	return nil
+	return err
 }
 
-// Print prints the result of a migration.
-func (m *Migrated) Print(w io.Writer, r *workflows.FrontierMigrateResult) {
-	m.differs = r.Compared != nil && !r.Compared.Equal
+// PrintMigrate prints the result of a migration for people.
+func PrintMigrate(w io.Writer, r *workflows.FrontierMigrateResult) {
 	if r.Compared != nil {
 		printCompared(w, r.Compared)
 		return
 	}
-	for _, name := range migrate.Tables {
-		c, ok := r.Counts[name]
-		if !ok {
+	for _, name := range migrate.Stages {
+		c := r.Counts[name]
+		if c.Rows == 0 {
 			continue
 		}
 		cli.Fprintf(w, "%s: %s\n", name, cli.Plural(c.Rows, "row"))

@@ -11,8 +11,8 @@ import (
 
 // Program is what a Verb takes from the program that has it.
 type Program struct {
-	// LakeFlag adds --lake to a verb, Lake returns what it says; with exists it is an error if there
-	// is no lake. JSON returns what --json says.
+	// LakeFlag adds --lake to a verb, Lake returns what it says; with exists it is an error if
+	// there is no lake. JSON returns what --json says.
 	LakeFlag func(*cobra.Command)
 	Lake     func(ctx context.Context, exists bool) (string, error)
 	JSON     func() bool
