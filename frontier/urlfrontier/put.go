@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"sync"
 	"time"
 
@@ -240,14 +241,14 @@ func (s *Server) normalizer() *urlnorm.Normalizer {
 	return n
 }
 
-// earliest is the first date that a URL is ordered by, 2001-09-09: those before are as good as it.
-// So a date is told from a depth.
-const earliest = 1_000_000_000
+// statusName is the name in the metadata under which StormCrawler has the HTTP status of a fetch.
+const statusName = "fetch.statusCode"
 
 // url is what the frontier gets of a URL, false if it cannot be fetched.
 //
 // The protocol orders the URLs of a queue by their dates, and knows no depth, which orders what has
-// the same priority. So the date stands in the place of the depth.
+// the same priority. So the date stands in the place of the depth; one before frontier.Dated counts
+// as that.
 func (p *put) url(n *urlnorm.Normalizer, now time.Time) (u frontier.URL, ok bool) {
 	text := p.info.GetUrl()
 	parsed, err := n.Parse([]byte(text))
@@ -264,8 +265,13 @@ func (p *put) url(n *urlnorm.Normalizer, now time.Time) (u frontier.URL, ok bool
 	}
 	u.Metadata = appendMetadata(nil, p.info.GetMetadata(), spelled)
 	if p.known {
-		u.Update, u.Done = true, p.date == 0
-		u.Depth = uint32(min(max(p.date, earliest), 1<<32-1))
+		u.Update, u.Done, u.Fetched = true, p.date == 0, true
+		if values := p.info.GetMetadata()[statusName].GetValues(); len(values) > 0 {
+			if n, err := strconv.ParseUint(values[0], 10, 16); err == nil {
+				u.Status = uint16(n)
+			}
+		}
+		u.Depth = uint32(min(max(p.date, frontier.Dated), 1<<32-1))
 		u.Due = time.Unix(int64(u.Depth), 0)
 	}
 	return u, true
