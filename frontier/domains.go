@@ -344,3 +344,21 @@ func (f *Frontier) wakeKeys(ctx context.Context, s *owned, keys []string) error 
 	}
 	return f.wakeAgain(ctx, s, queues)
 }
+
+// rest puts keys off by their delay for each of the URLs that they gave now.
+func (f *Frontier) rest(ctx context.Context, s *owned, keys []string, gave []int, now int64) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	delays, err := s.coord.Delays(ctx, keys, now, f.delay())
+	if err != nil {
+		return err
+	}
+	until := make(map[string]int64, len(keys))
+	for i, key := range keys {
+		if delays[i] > 0 {
+			until[key] = now + int64(gave[i])*delays[i].Milliseconds()
+		}
+	}
+	return s.coord.Rest(ctx, until)
+}

@@ -347,3 +347,42 @@ func TestNothingStarves(t *testing.T) {
 		}
 	}
 }
+
+// TestSeveralURLsOfADomain holds that a domain rests for its delay for each URL that it gave, and
+// not for those that it was asked for and did not have.
+func TestSeveralURLsOfADomain(t *testing.T) {
+	c := newClock()
+	f := start(t, testenv.NewRedis(t), options(t, c, 10*time.Second))
+	own := 3 * time.Second
+	if err := f.ChangeDomain(t.Context(), "b.example", frontier.DomainChange{Delay: &own}); err != nil {
+		t.Fatal(err)
+	}
+	var urls []frontier.URL
+	for i := range 7 {
+		urls = append(urls, frontier.URL{URL: fmt.Sprintf("https://a.example/%d", i)}, frontier.URL{URL: fmt.Sprintf("https://b.example/%d", i)})
+	}
+	add(t, f, frontier.Added, urls...)
+	for _, want := range []struct {
+		after time.Duration
+		n     map[string]int
+	}{
+		{0, map[string]int{"a.example": 5, "b.example": 5}}, {14 * time.Second, map[string]int{}},
+		{time.Second, map[string]int{"b.example": 2}}, {5 * time.Second, map[string]int{}},
+		{29 * time.Second, map[string]int{}}, {time.Second, map[string]int{"a.example": 2}},
+	} {
+		c.pass(want.after)
+		got := map[string]int{}
+		for _, cl := range claim(t, f, frontier.ClaimRequest{Max: 10, PerQueue: 5}) {
+			got[cl.Key]++
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want.n) {
+			t.Fatalf("after %v: %v, want %v", want.after, got, want.n)
+		}
+	}
+	for key, want := range map[string]time.Duration{"a.example": 20 * time.Second, "b.example": 0} {
+		d, err := f.Domain(t.Context(), key)
+		if err != nil || want > 0 && d.Next.Sub(c.now()) != want || want == 0 && !d.Next.IsZero() {
+			t.Errorf("%s: %+v, %v; want %v", key, d, err, want)
+		}
+	}
+}

@@ -448,15 +448,25 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
-	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, r.PerQueue, f.delay())
+	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, f.delay())
 	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
 	t := taking{crawl: r.Crawl, until: now + f.o.Lease.Milliseconds(), fenced: true}
+	var several []string
+	var gave []int // how many URLs each of several gave
 	for _, key := range keys {
-		if _, err := t.add(f, s, key, min(r.PerQueue, n-len(t.claims))); err != nil {
+		taken, err := t.add(f, s, key, min(r.PerQueue, n-len(t.claims)))
+		if err != nil {
 			return nil, 0, err
 		}
+		if taken > 1 {
+			several, gave = append(several, key), append(gave, taken)
+		}
+	}
+	if err := f.rest(ctx, s, several, gave, now); err != nil {
+		s.doubtful.Store(true) // those that were taken have no leases
+		return nil, 0, err
 	}
 	if err := f.lease(ctx, s, &t); err != nil {
 		return nil, 0, err

@@ -111,7 +111,7 @@ func (f *Frontier) gather(ctx context.Context, number int, g *gathering) (claims
 			only = []string{g.Key}
 		}
 		now := f.now()
-		keys, _, err := s.coord.Claim(ctx, crawl, now, n, 1, f.delay(), only...)
+		keys, _, err := s.coord.Claim(ctx, crawl, now, n, f.delay(), only...)
 		if err != nil {
 			return claims, false, err
 		}

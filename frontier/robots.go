@@ -91,27 +91,42 @@ func (f *Frontier) SetRobots(ctx context.Context, key string, r RobotsFile) erro
 func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file robotstore.File, now int64) error {
 	s.robotsChanging.Lock()
 	defer s.robotsChanging.Unlock()
-	all := []robotstore.File{file}
-	before := time.Duration(0)
-	if err := s.robots.Files(key, now, func(other robotstore.File) bool {
-		if other.Host == file.Host {
-			before = other.Delay
-		} else if other.Delay > 0 {
-			all = append(all, other)
-		}
-		return true
-	}); err != nil {
+	before, _, err := s.robots.Head(key, file.Host, now)
+	if err != nil {
 		return err
 	}
 	// The delay is in Redis before the file is there: who finds the file relies on the delay.
-	if file.Delay > 0 || before > 0 {
-		delays := f.robotsDelays(all, now)
+	if file.Delay > 0 || before.Delay > 0 {
+		others, err := s.otherDelays(ctx, key, file, before, now)
+		if err != nil {
+			return err
+		}
+		delays := f.robotsDelays(append(others, file), now)
 		if err := f.changeDomain(ctx, s, key, coord.Change{Robots: &delays}); err != nil {
 			return err
 		}
 	}
-	_, err := s.robots.Put(key, file)
-	return err
+	return s.robots.Put(key, file)
+}
+
+// otherDelays returns files with all the delays that a key has without one that is replaced. As
+// long as the new one asks for as much as that, what Redis has is enough: a key may have very many
+// hosts.
+func (s *owned) otherDelays(ctx context.Context, key string, file, before robotstore.File, now int64) (all []robotstore.File, err error) {
+	if before.Delay <= file.Delay && before.Expires <= file.Expires {
+		set, err := s.coord.Settings(ctx, key)
+		for _, r := range set.Robots {
+			all = append(all, robotstore.File{Delay: r.Delay, Expires: r.Until})
+		}
+		return all, err
+	}
+	err = s.robots.Files(key, now, func(other robotstore.File) bool {
+		if other.Host != file.Host && other.Delay > 0 {
+			all = append(all, other)
+		}
+		return true
+	})
+	return all, err
 }
 
 // robotsDelays returns the delays that files ask for, without those that hold no longer than a

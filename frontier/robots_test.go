@@ -4,6 +4,8 @@ package frontier_test
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -104,6 +106,40 @@ func TestRobots(t *testing.T) {
 	for _, bad := range []string{"a/b", "a b", "user@a.example", "https://a.example"} {
 		if err := f.SetRobots(t.Context(), key, frontier.RobotsFile{Host: bad}); !errors.Is(err, frontier.ErrURL) {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestRobotsDelays replaces the files of the hosts of a domain at random, and compares the delay
+// with the longest of those that hold.
+func TestRobotsDelays(t *testing.T) {
+	c := newClock()
+	o := options(t, c, time.Second)
+	o.MaxRobotsDelay = 90 * time.Second
+	f := start(t, testenv.NewRedis(t), o)
+	type file struct {
+		delay   time.Duration
+		expires time.Time
+	}
+	files := map[string]file{}
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 400 {
+		host := fmt.Sprintf("h%d.a.example", rng.IntN(8))
+		fresh := file{time.Duration(rng.IntN(3)*rng.IntN(60)) * time.Second, c.now().Add(time.Duration(rng.IntN(100)) * time.Second)}
+		files[host] = fresh
+		text := fmt.Sprintf("User-agent: *\nCrawl-delay: %d", fresh.delay/time.Second)
+		if err := f.SetRobots(t.Context(), "a.example", frontier.RobotsFile{Host: host, Text: []byte(text), Expires: fresh.expires}); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(time.Duration(rng.IntN(10)) * time.Second)
+		want := time.Second
+		for _, known := range files {
+			if known.expires.After(c.now()) {
+				want = max(want, min(known.delay, o.MaxRobotsDelay))
+			}
+		}
+		if d, err := f.Domain(t.Context(), "a.example"); err != nil || d.Delay != want {
+			t.Fatalf("%v, %v, want %v: %+v", d.Delay, err, want, files)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func serve(t *testing.T, processes int) (bases []string) {
 	return bases
 }
 
-func start(t *testing.T, processes int, own time.Duration) (servers []*httptest.Server, server *testenv.Redis) {
+func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.Server, server *testenv.Redis) {
 	t.Helper()
 	server = testenv.NewRedis(t)
 	dir := t.TempDir()

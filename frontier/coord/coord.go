@@ -146,7 +146,7 @@ func (f *Frontier) Owner(ctx context.Context, shard int) (string, error) {
 	return owner, failed(err)
 }
 
-// Disown gives a shard back.
+// Disown gives a shard back, unless another process has taken it meanwhile.
 func (s *Shard) Disown(ctx context.Context) error {
 	_, err := s.run(ctx, disownScript, []string{"owner"})
 	return err
@@ -208,11 +208,11 @@ func (s *Shard) Wake(ctx context.Context, now int64, names []string) error {
 }
 
 // Claim returns up to n keys of which something waits in a crawl and that may be fetched from now,
-// and puts each off by its delay for each of per URLs, whichever crawl asks next. Delay is that of
-// keys that have none of their own. If only is given, other keys are left alone. If there is none
-// it returns when the next one is, -1 if nothing waits.
-func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n, per int, delay time.Duration, only ...string) (keys []string, next int64, err error) {
-	args := []any{now, min(n, batch), per, delay.Milliseconds()}
+// and puts each off by its delay, whichever crawl asks next. Delay is that of keys that have none
+// of their own. If only is given, other keys are left alone. If there is none it returns when the
+// next one is, -1 if nothing waits.
+func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n int, delay time.Duration, only ...string) (keys []string, next int64, err error) {
+	args := []any{now, min(n, batch), delay.Milliseconds()}
 	for _, key := range only[:min(len(only), batch)] {
 		args = append(args, key)
 	}

@@ -90,7 +90,7 @@ func BenchmarkMemory(b *testing.B) {
 		each(wake("DEFAULT"))
 		report("B/ready")
 		each(func(s *coord.Shard, _ []string) error {
-			_, _, err := s.Claim(ctx, "DEFAULT", now, 1000, 1, 70*time.Second)
+			_, _, err := s.Claim(ctx, "DEFAULT", now, 1000, 70*time.Second)
 			return err
 		})
 		report("B/delay")

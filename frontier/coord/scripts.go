@@ -48,8 +48,13 @@ end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {ARGV[1], owner and 0 or 1}
 `)
-	// disown: owner; node.
-	disownScript = redis.NewScript(fence + `return redis.call('DEL', KEYS[1])`)
+	// disown: owner; node. A shard that is another's by now is left alone.
+	disownScript = redis.NewScript(`
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+	redis.call('DEL', KEYS[1])
+end
+return 0
+`)
 
 	// join: nodes; node, milliseconds. Notes that a process lives, and returns how many do. The
 	// clock is that of Redis, since it is compared with what other processes have noted.
@@ -86,17 +91,16 @@ if #add > 1 then
 end
 return #add
 `)
-	// claim: owner, ready, times, domains; node, now, limit, URLs a key, default delay, and perhaps
-	// the only keys to take. Returns keys that may be fetched from now, and puts each off by its
-	// delay for every URL. Without any it returns when the next one is, as a number. A time in
-	// ready is never later than the true one, which another crawl may have moved: the script
-	// corrects those that it meets.
+	// claim: owner, ready, times, domains; node, now, limit, default delay, and perhaps the only
+	// keys to take. Returns keys that may be fetched from now, and puts each off by its delay.
+	// Without any it returns when the next one is, as a number. A time in ready is never later than
+	// the true one, which another crawl may have moved: the script corrects those that it meets.
 	claimScript = redis.NewScript(fence + settings + `
 local now, limit = tonumber(ARGV[2]), tonumber(ARGV[3])
-local per, default = tonumber(ARGV[4]), tonumber(ARGV[5])
+local default = tonumber(ARGV[4])
 -- Most keys have no settings: when they are next is formatted once for all of them.
-local usual = string.format('%.0f', now + per * default)
-local rests = per * default > 0
+local usual = string.format('%.0f', now + default)
+local rests = default > 0
 local hastimes = redis.call('EXISTS', KEYS[3]) == 1
 local hassets = redis.call('EXISTS', KEYS[4]) == 1
 local got = {}
@@ -123,7 +127,7 @@ local function look(names)
 			local score = usual
 			local put = rests
 			if own then
-				at = now + per * delay(own, default, now)
+				at = now + delay(own, default, now)
 				score = string.format('%.0f', at)
 				put = at > now
 			end
@@ -158,10 +162,10 @@ local function look(names)
 	end
 	return true
 end
-if #ARGV > 5 then
+if #ARGV > 4 then
 	local first = -1
 	local names = {}
-	local asked = {unpack(ARGV, 6)}
+	local asked = {unpack(ARGV, 5)}
 	for i, score in ipairs(redis.call('ZMSCORE', KEYS[2], unpack(asked))) do
 		if score and tonumber(score) <= now and #names < limit then
 			names[#names + 1] = asked[i]

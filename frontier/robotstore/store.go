@@ -98,21 +98,13 @@ func (s *Store) Close() error {
 
 func name(key, host string) []byte { return []byte(key + "\x00" + host) }
 
-// Put keeps a file of a host of a key, and returns the delay of the one that it replaces.
-func (s *Store) Put(key string, f File) (before time.Duration, err error) {
+// Put keeps a file of a host of a key.
+func (s *Store) Put(key string, f File) error {
 	value := binary.BigEndian.AppendUint64(nil, uint64(f.Expires))
 	value = binary.BigEndian.AppendUint64(value, uint64(f.Delay.Milliseconds()))
 	value = s.encoder.EncodeAll(f.Text[:min(len(f.Text), robots.MaxBytes)], value)
-	err = s.db.Batch(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucket)
-		before = 0
-		if old := b.Get(name(key, f.Host)); len(old) >= header {
-			before = delayOf(old)
-		}
-		return b.Put(name(key, f.Host), value)
-	})
 	s.some.Store(true)
-	return before, err
+	return s.db.Batch(func(tx *bbolt.Tx) error { return tx.Bucket(bucket).Put(name(key, f.Host), value) })
 }
 
 func expiresOf(value []byte) int64 { return int64(binary.BigEndian.Uint64(value)) }
@@ -132,6 +124,17 @@ func (s *Store) Get(key, host string, now int64) (f File, ok bool, err error) {
 			return fmt.Errorf("%s: robots.txt of %s: %w", s.db.Path(), host, err)
 		}
 		f, ok = File{host, text, expiresOf(value), delayOf(value)}, true
+		return nil
+	})
+	return f, ok, err
+}
+
+// Head is Get without the text.
+func (s *Store) Head(key, host string, now int64) (f File, ok bool, err error) {
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		if value := tx.Bucket(bucket).Get(name(key, host)); len(value) >= header && expiresOf(value) > now {
+			f, ok = File{host, nil, expiresOf(value), delayOf(value)}, true
+		}
 		return nil
 	})
 	return f, ok, err

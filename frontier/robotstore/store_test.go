@@ -42,9 +42,12 @@ func TestStore(t *testing.T) {
 		case 0:
 			text := bytes.Repeat([]byte(fmt.Sprintln("Disallow: /", rng.IntN(100))), 1+rng.IntN(50)*rng.IntN(800))
 			f := robotstore.File{Host: host, Text: text, Expires: now + rng.Int64N(400), Delay: time.Duration(rng.IntN(50)) * time.Millisecond}
-			before, err := s.Put(key, f)
-			if old, ok := want[at]; err != nil || ok && old.Expires > now && before != old.Delay {
+			before, ok, err := s.Head(key, host, now)
+			if old := want[at]; err != nil || ok != (old.Expires > now) || ok && (before.Delay != old.Delay || before.Expires != old.Expires) {
 				t.Fatal(before, old, err)
+			}
+			if err := s.Put(key, f); err != nil {
+				t.Fatal(err)
 			}
 			f.Text = f.Text[:min(len(f.Text), robots.MaxBytes)]
 			want[at] = f
