@@ -32,7 +32,7 @@ bench: ; $(GO) test -run xxx -bench . -benchtime $(or $(BENCHTIME),1x) ./... && 
 # The read server beside SQLite and DuckDB: docs/performance.md.
 bench-serve: ; $(GO) run -C bench ./serving
 # The crawl frontier over HTTP beside a queue in PostgreSQL: docs/performance.md.
-bench-frontier: ; $(GO) test ./frontier/command -run xxx -bench . -benchtime 1x
+bench-frontier: ; $(GO) test ./frontier/command -run xxx -bench . -benchtime 1x -timeout 6h
 # The Go code of the URLFrontier protocol, by protoc (Debian: protobuf-compiler).
 PROTO := frontier/urlfrontier/urlfrontierpb
 proto: ; GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go && GOBIN=$(CURDIR)/bin $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2

@@ -755,7 +755,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 40 {
+	if len(files) < 45 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()
@@ -767,6 +767,9 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	r.RegisterWorkflow(RebuildWorkflow)
 	r.RegisterWorkflow(VerifyWorkflow)
 	r.RegisterWorkflow(PostgresExportWorkflow)
+	r.RegisterWorkflow(CrawlSeedWorkflow)
+	r.RegisterWorkflow(VisitedIngestWorkflow)
+	r.RegisterWorkflow(FrontierMigrateWorkflow)
 	for _, f := range files {
 		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {
 			t.Errorf("%s: %v", f, err)

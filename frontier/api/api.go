@@ -46,6 +46,7 @@ type Handler struct {
 	client  *http.Client
 	streams *http.Client // for answers that take as long as a client reads them
 	metrics *metrics
+	rates   rates
 	timed   http.Handler
 	// stopping ends the waits of claims.
 	stopping context.Context
@@ -71,6 +72,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
 	h.mux.HandleFunc("GET /v1/openapi.yaml", h.openAPI)
+	h.mux.HandleFunc("GET /{$}", h.status)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
 	h.snapshotRoutes()
@@ -83,6 +85,7 @@ func (h *Handler) Stop() { h.stop() }
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	r.Body = &movingBody{r.Body, control, moveTime}
+	h.rates.note(h.metrics)
 	h.timed.ServeHTTP(&movingWriter{w, control, moveTime}, r)
 }
 
@@ -536,9 +539,11 @@ func parseTime(s string) (time.Time, error) {
 	return time.Parse(time.RFC3339, s)
 }
 
-func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) {
+func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) { answer(w, h.statsOf()) }
+
+func (h *Handler) statsOf() statsAnswer {
 	s := h.f.Stats()
-	answer(w, statsAnswer{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits, h.largest()})
+	return statsAnswer{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits, h.largest()}
 }
 
 type statsAnswer struct {

@@ -20,6 +20,9 @@ type metrics struct {
 	claims   *prometheus.CounterVec
 }
 
+// lineResults are what can become of lines, and claims.
+var lineResults = []string{"added", "known", "updated", "rejected", "elsewhere", "claimed", "settled", "retried", "ended"}
+
 func newMetrics(f *frontier.Frontier) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
@@ -34,7 +37,7 @@ func newMetrics(f *frontier.Frontier) *metrics {
 			Name: "urlake_frontier_claims_total", Help: "Requests for claims by what they found: some, or none until the end of their wait.",
 		}, []string{"found"}),
 	}
-	for _, result := range []string{"added", "known", "rejected", "elsewhere", "claimed", "settled", "retried", "ended"} {
+	for _, result := range lineResults {
 		m.lines.WithLabelValues(result) // a rate needs a first value
 	}
 	for _, found := range []string{"some", "none"} {

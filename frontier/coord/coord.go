@@ -146,7 +146,7 @@ func (f *Frontier) Owner(ctx context.Context, shard int) (string, error) {
 	return owner, failed(err)
 }
 
-// Disown gives a shard back.
+// Disown gives a shard back, unless another process has taken it meanwhile.
 func (s *Shard) Disown(ctx context.Context) error {
 	_, err := s.run(ctx, disownScript, []string{"owner"})
 	return err

@@ -48,8 +48,13 @@ end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {ARGV[1], owner and 0 or 1}
 `)
-	// disown: owner; node.
-	disownScript = redis.NewScript(fence + `return redis.call('DEL', KEYS[1])`)
+	// disown: owner; node. A shard that is another's by now is left alone.
+	disownScript = redis.NewScript(`
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+	redis.call('DEL', KEYS[1])
+end
+return 0
+`)
 
 	// join: nodes; node, milliseconds. Notes that a process lives, and returns how many do. The
 	// clock is that of Redis, since it is compared with what other processes have noted.

@@ -353,7 +353,7 @@ func (s *source) take() (rank, []byte, error) {
 }
 
 // keepAtOnce is how many entries are looked up in one go.
-const keepAtOnce = 512
+const keepAtOnce = 128
 
 // mergeRuns writes what is left of several runs into one. Keep removes the entries of a queue that
 // do not count any more from a list. It reads no more entries than the sources say, so the runs may

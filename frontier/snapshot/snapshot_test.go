@@ -100,8 +100,8 @@ func (f *fake) content() map[string]string {
 	return files
 }
 
-// TestStoreDiesAtAnyPoint lets a store die after each of its changes while a snapshot is made. Every
-// snapshot that it lists then is whole, and the next one is what the frontier has.
+// TestStoreDiesAtAnyPoint lets a store die after each of its changes while a snapshot is made.
+// Every snapshot that it lists then is whole, and the next one is what the frontier has.
 func TestStoreDiesAtAnyPoint(t *testing.T) {
 	for n := 0; ; n++ {
 		memory := blob.NewMemory()
