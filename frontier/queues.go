@@ -11,6 +11,18 @@ import (
 	"github.com/urlake/urlake/frontier/shard"
 )
 
+// Dated is the first depth that is none: from here on it is a time, in seconds since 1970, by which
+// the front of the URLFrontier protocol orders its URLs. It is the 9th of September 2001.
+const Dated = 1_000_000_000
+
+// depthOf is the depth that clients are told.
+func depthOf(depth uint32) uint32 {
+	if depth >= Dated {
+		return 0
+	}
+	return depth
+}
+
 const (
 	// queuesAtOnce and urlsAtOnce bound what ClaimQueues leases before it hands it on.
 	queuesAtOnce = 1000
@@ -218,7 +230,7 @@ func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
 		}
 		t.leases = append(t.leases, l)
 		t.claims = append(t.claims, Claim{
-			Lease: formatLease(s.number, l), URL: e.URL, Crawl: t.crawl, Key: key, Depth: e.Depth,
+			Lease: formatLease(s.number, l), URL: e.URL, Crawl: t.crawl, Key: key, Depth: depthOf(e.Depth),
 			Priority: e.Priority, Tries: e.Tries, Metadata: e.Metadata, Expires: time.UnixMilli(t.until),
 		})
 	}
@@ -243,8 +255,8 @@ func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
 	return f.wakeAgain(ctx, s, queues)
 }
 
-// limited says that no more is handed out of a queue, since as many of its URLs are done as its limit
-// says.
+// limited says that no more is handed out of a queue, since as many of its URLs are done as its
+// limit says.
 func (s *owned) limited(queue string) bool {
 	limit, ok := s.limits.Load(queue)
 	if !ok {
@@ -254,8 +266,8 @@ func (s *owned) limited(queue string) bool {
 	return counts.Done() >= limit.(int64)
 }
 
-// wakeLimited wakes the queues that have a limit and have not reached it, or not any more since URLs
-// were deleted.
+// wakeLimited wakes the queues that have a limit and have not reached it, or not any more since
+// URLs were deleted.
 func (f *Frontier) wakeLimited(ctx context.Context, s *owned) error {
 	var queues []string
 	s.limits.Range(func(queue, _ any) bool {
