@@ -21,13 +21,14 @@ type QueueSize struct {
 }
 
 // Largest returns the n queues of this process' shards in which the most URLs wait, the largest
-// first, and how many have more than Options.AlarmWaiting.
+// first and equal ones by name, and how many have more than Options.AlarmWaiting.
 func (f *Frontier) Largest(n int) (top []QueueSize, large int) {
 	type queue struct {
 		name    string
 		waiting int64
 	}
-	var all []queue // ascending, up to n
+	compare := func(a, b queue) int { return cmp.Or(cmp.Compare(b.waiting, a.waiting), strings.Compare(a.name, b.name)) }
+	var all []queue // up to n
 	for _, o := range f.all() {
 		s, release, err := f.use(o.number)
 		if err != nil {
@@ -38,14 +39,13 @@ func (f *Frontier) Largest(n int) (top []QueueSize, large int) {
 			if f.o.AlarmWaiting > 0 && waiting > f.o.AlarmWaiting {
 				large++
 			}
-			if waiting == 0 || len(all) == n && waiting <= all[0].waiting {
+			q := queue{name, waiting}
+			if waiting == 0 || len(all) == n && compare(q, all[n-1]) > 0 {
 				return true
 			}
-			at, _ := slices.BinarySearchFunc(all, waiting, func(q queue, w int64) int { return cmp.Compare(q.waiting, w) })
-			all = slices.Insert(all, at, queue{name, waiting})
-			if len(all) > n {
-				all = slices.Delete(all, 0, 1)
-			}
+			at, _ := slices.BinarySearchFunc(all, q, compare)
+			all = slices.Insert(all, at, q)
+			all = all[:min(len(all), n)]
 			return true
 		}
 		for _, crawl := range s.files.Crawls() {
@@ -53,7 +53,7 @@ func (f *Frontier) Largest(n int) (top []QueueSize, large int) {
 		}
 		release()
 	}
-	for _, q := range slices.Backward(all) {
+	for _, q := range all {
 		crawl, key, _ := strings.Cut(q.name, "\x00")
 		top = append(top, QueueSize{crawl, key, q.waiting})
 	}

@@ -4,10 +4,12 @@ package frontier_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -129,5 +131,38 @@ func TestAHotDomain(t *testing.T) {
 	// The hot domain may take one place, so that one more claim asks each shard.
 	if commands[true] > commands[false]+8 {
 		t.Errorf("%d commands beside a hot domain, %d without", commands[true], commands[false])
+	}
+}
+
+// TestLargest compares the largest queues with a sort of all.
+func TestLargest(t *testing.T) {
+	o := options(t, newClock(), 0)
+	o.AlarmWaiting = 9
+	f := start(t, testenv.NewRedis(t), o)
+	var want []frontier.QueueSize
+	var urls []frontier.URL
+	for d := range 40 {
+		q := frontier.QueueSize{Crawl: fmt.Sprint("c", d%3), Key: fmt.Sprintf("site%d.example", d/2), Waiting: int64(d * 7 % 12)}
+		for i := range q.Waiting {
+			urls = append(urls, frontier.URL{URL: fmt.Sprintf("https://%s/%d", q.Key, i), Crawl: q.Crawl})
+		}
+		if q.Waiting > 0 {
+			want = append(want, q)
+		}
+	}
+	add(t, f, frontier.Added, urls...)
+	slices.SortFunc(want, func(a, b frontier.QueueSize) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.Crawl, b.Crawl), strings.Compare(a.Key, b.Key))
+	})
+	alarmed := 0
+	for _, q := range want {
+		if q.Waiting > 9 {
+			alarmed++
+		}
+	}
+	for _, n := range []int{1, 10, 100} {
+		if got, large := f.Largest(n); large != alarmed || !slices.Equal(got, want[:min(n, len(want))]) {
+			t.Errorf("%d: %v, %d above the alarm\nwant %v, %d", n, got, large, want, alarmed)
+		}
 	}
 }

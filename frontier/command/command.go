@@ -115,6 +115,9 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if fatal {
 		return errors.New("this Redis drops what a frontier needs: see above")
 	}
+	if err := o.takedowns.open(ctx); err != nil {
+		return err
+	}
 	dir, err := filepath.Abs(o.dir)
 	if err != nil {
 		return err
@@ -147,9 +150,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 		Now:   time.Now, Log: log,
 	}
 	o.politeness.apply(&opts)
-	if err := o.takedowns.apply(ctx, &opts); err != nil {
-		return errors.Join(err, listener.Close())
-	}
+	o.takedowns.apply(&opts)
 	f, err := frontier.New(ctx, c, opts)
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -51,6 +52,7 @@ func (p *politeness) apply(o *frontier.Options) {
 type takedowns struct {
 	lake    string
 	refresh time.Duration
+	follow  *exclude.Lake // nil without a lake
 }
 
 func (t *takedowns) flags(f *pflag.FlagSet) {
@@ -65,17 +67,24 @@ func (t *takedowns) check() error {
 	return nil
 }
 
-// apply lets a frontier follow the lake.
-func (t *takedowns) apply(ctx context.Context, o *frontier.Options) error {
+// open reads the lake, before anything is made or served.
+func (t *takedowns) open(ctx context.Context) error {
 	if t.lake == "" {
 		return nil
 	}
 	store, err := blob.Open(ctx, t.lake)
 	if err != nil {
-		return err
+		return fmt.Errorf("--lake: %w", err)
 	}
-	lake := exclude.Follow(store)
-	o.Refresh = t.refresh
-	o.Exclusions = func(ctx context.Context) (frontier.Exclusions, error) { return lake.Rules(ctx) }
-	return nil
+	t.follow = exclude.Follow(store)
+	_, err = t.follow.Rules(ctx)
+	return err
+}
+
+// apply lets a frontier follow the lake.
+func (t *takedowns) apply(o *frontier.Options) {
+	if t.follow != nil {
+		o.Refresh = t.refresh
+		o.Exclusions = func(ctx context.Context) (frontier.Exclusions, error) { return t.follow.Rules(ctx) }
+	}
 }
