@@ -174,6 +174,10 @@ type URL struct {
 	// A URL that is not known is added. Done, which needs Update, has the URL settled: it is not
 	// fetched until it is updated again.
 	Update, Done bool
+	// Fetched, with Update, says that the URL was fetched, with an HTTP status, or 0 if nobody said
+	// which: that is a visit if the URL is leased.
+	Fetched bool
+	Status  uint16
 }
 
 // AddResult is what became of a URL: Added, Known, Updated, Rejected with a reason, or Elsewhere
@@ -261,6 +265,9 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 	}
 	e = shard.Entry{
 		URL: parsed.String(), Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata, Update: u.Update, Settled: u.Done,
+	}
+	if u.Update && u.Fetched {
+		e.Visit = &shard.Visit{Status: u.Status}
 	}
 	switch {
 	case u.Done && !u.Update:

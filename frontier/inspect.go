@@ -134,7 +134,7 @@ func (f *Frontier) visitsOf(number int, from, end int64, at *int64, batch []Visi
 			return true
 		}
 		crawl, key, _ := strings.Cut(v.Queue, "\x00")
-		batch = append(batch, Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, v.Depth})
+		batch = append(batch, Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, depthOf(v.Depth)})
 		return true
 	})
 	if errors.Is(err, shard.ErrPosition) {

@@ -11,6 +11,18 @@ import (
 	"github.com/urlake/urlake/frontier/shard"
 )
 
+// Dated is the first depth that is none: from here on it is a time, in seconds since 1970, by which
+// the front of the URLFrontier protocol orders its URLs. It is the 9th of September 2001.
+const Dated = 1_000_000_000
+
+// depthOf is the depth that clients are told.
+func depthOf(depth uint32) uint32 {
+	if depth >= Dated {
+		return 0
+	}
+	return depth
+}
+
 const (
 	// queuesAtOnce and urlsAtOnce bound what ClaimQueues leases before it hands it on.
 	queuesAtOnce = 1000
@@ -218,7 +230,7 @@ func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
 		}
 		t.leases = append(t.leases, l)
 		t.claims = append(t.claims, Claim{
-			Lease: formatLease(s.number, l), URL: e.URL, Crawl: t.crawl, Key: key, Depth: e.Depth,
+			Lease: formatLease(s.number, l), URL: e.URL, Crawl: t.crawl, Key: key, Depth: depthOf(e.Depth),
 			Priority: e.Priority, Tries: e.Tries, Metadata: e.Metadata, Expires: time.UnixMilli(t.until),
 		})
 	}

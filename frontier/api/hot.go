@@ -1,9 +1,12 @@
 package api
 
 import (
+	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/urlake/urlake/frontier"
 )
@@ -256,4 +259,55 @@ func (r seenResult) appendTo(b []byte) []byte {
 	}
 	b = strconv.AppendBool(append(b, `{"seen":`...), r.Seen)
 	return append(strconv.AppendBool(append(b, `,"settled":`...), r.Settled), "}\n"...)
+}
+
+// answerClaims answers with claims, as answer would.
+func answerClaims(w http.ResponseWriter, a claimsAnswer) {
+	b, err := a.appendTo(make([]byte, 0, 64+300*len(a.Claims)))
+	if err != nil { // a text is not UTF-8
+		answer(w, a)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b)
+}
+
+func (a claimsAnswer) appendTo(b []byte) ([]byte, error) {
+	var err error
+	text := func(name, v string) {
+		b = append(b, name...)
+		quoted, failed := jsontext.AppendQuote(b, v)
+		if b = quoted; err == nil {
+			err = failed
+		}
+	}
+	number := func(name string, v uint64) { b = strconv.AppendUint(append(b, name...), v, 10) }
+	b = append(b, `{"claims":[`...)
+	var expires time.Time
+	var formatted []byte // expires, which most claims of an answer share
+	for i, c := range a.Claims {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		text(`{"lease":`, c.Lease)
+		text(`,"url":`, c.URL)
+		text(`,"domain":`, c.Domain)
+		text(`,"crawl":`, c.Crawl)
+		number(`,"depth":`, uint64(c.Depth))
+		number(`,"priority":`, uint64(c.Priority))
+		number(`,"tries":`, uint64(c.Tries))
+		if len(c.Metadata) > 0 {
+			b = append(append(b, `,"metadata":`...), c.Metadata...)
+		}
+		if formatted == nil || c.Expires != expires {
+			expires, formatted = c.Expires, c.Expires.AppendFormat(formatted[:0], time.RFC3339Nano)
+		}
+		b = append(append(append(b, `,"expires":"`...), formatted...), '"')
+		if !c.RobotsUntil.IsZero() {
+			b = c.RobotsUntil.AppendFormat(append(b, `,"robots_until":"`...), time.RFC3339Nano)
+			b = append(b, '"')
+		}
+		b = append(b, '}')
+	}
+	return append(b, "]}\n"...), err
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 )
@@ -74,6 +75,25 @@ func TestLinesOfAnswersAreJSON(t *testing.T) {
 		want, err := json.Marshal(r)
 		if got := string(r.appendTo([]byte("before "))); err != nil || got != "before "+string(want)+"\n" {
 			t.Errorf("%q, not %q: %v", got, want, err)
+		}
+	}
+}
+
+// TestClaimsAreJSON compares answers to claims with what package json writes.
+func TestClaimsAreJSON(t *testing.T) {
+	expires := time.Date(2026, 11, 26, 12, 0, 0, 123_000_000, time.UTC)
+	for _, a := range []claimsAnswer{
+		{Claims: []claim{}}, {Claims: []claim{{}}},
+		{Claims: []claim{
+			{Lease: "a_-9", URL: "https://a.example/?q=%22", Domain: "a.example", Crawl: "DEFAULT", Depth: 1, Priority: 65535, Tries: 3, Expires: expires},
+			{URL: "ä\"\\<&>\n", Domain: "", Crawl: "\u2028", Metadata: []byte(`{"a":[1,null]}`), Expires: expires, RobotsUntil: expires.Add(time.Nanosecond)},
+			{Expires: expires.In(time.FixedZone("", 3600))},
+		}},
+	} {
+		want, err := json.Marshal(a)
+		got, failed := a.appendTo(nil)
+		if err != nil || failed != nil || string(got) != string(want)+"\n" {
+			t.Errorf("%s, not %s: %v, %v", got, want, failed, err)
 		}
 	}
 }

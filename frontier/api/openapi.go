@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// document describes the interface: OpenAPI 3.1. Tests hold all requests of this package's tests, and
-// their answers, against it, and the routes and fields of the code.
+// document describes the interface: OpenAPI 3.1. Tests hold all requests of this package's tests,
+// and their answers, against it, and the routes and fields of the code.
 //
 //go:embed openapi.yaml
 var document []byte

@@ -14,8 +14,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-
-	"github.com/urlake/urlake/frontier/coord"
 )
 
 //go:embed page.html
@@ -35,8 +33,9 @@ type page struct {
 	Span      time.Duration
 	Ready     []pageReady
 	Largest   []pageQueue
-	Redis     coord.Counts
-	RedisTime time.Duration
+	// Commands and Errors are those of Redis, RedisTime the mean of the former.
+	Commands, Errors int64
+	RedisTime        time.Duration
 }
 
 type pageProcess struct {
@@ -82,7 +81,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) {
 	if c.Torn > 0 {
 		p.Notices = append(p.Notices, fmt.Sprintf("The ends of %d journals were cut at the start: a process or machine had died while it wrote. The log says where.", c.Torn))
 	}
-	if p.Redis = c.Redis; c.Redis.Commands > 0 {
+	if p.Commands, p.Errors = c.Redis.Commands, c.Redis.Errors; p.Commands > 0 {
 		p.RedisTime = (c.Redis.Time / time.Duration(c.Redis.Commands)).Round(time.Microsecond)
 	}
 	p.Rates, p.Span = h.rates.since(h.metrics)

@@ -75,19 +75,6 @@ type Seen struct {
 	Fetched time.Time `json:"fetched"`
 }
 
-// Seen asks for one URL.
-func (c *Client) Seen(ctx context.Context, q Question) (s Seen, err error) {
-	v := url.Values{"url": {q.URL}}
-	if q.Crawl != "" {
-		v.Set("crawl", q.Crawl)
-	}
-	if q.Key != "" {
-		v.Set("key", q.Key)
-	}
-	err = c.call(ctx, http.MethodGet, "/v1/seen?"+v.Encode(), nil, &s)
-	return s, err
-}
-
 // SeenAll asks for many URLs at once. A URL that has no canonical form
 // is not seen.
 func (c *Client) SeenAll(ctx context.Context, questions []Question) (all []Seen, err error) {

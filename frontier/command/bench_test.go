@@ -25,11 +25,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/urlake/urlake/frontier/snapshot"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/blob"
 )
 
 // The load of the benchmarks, of which the environment changes the size.
@@ -297,9 +300,14 @@ func (b *bench) settleAll(name string) {
 	b.leases = nil
 }
 
-// run puts the load on a queue. Memory is called when the URLs are there, and under is called while
-// URLs are added and claimed at the end; it may be nil.
-func (b *bench) run(memory, under func()) {
+// disturbance is something that happens while URLs are claimed.
+type disturbance struct {
+	name string
+	do   func()
+}
+
+// run puts the load on a queue. Memory is called when the URLs are there.
+func (b *bench) run(memory func(), disturbances ...disturbance) {
 	seconds := time.Duration(benchSeconds) * time.Second
 	b.insert("added", benchURLs)
 	memory()
@@ -307,13 +315,13 @@ func (b *bench) run(memory, under func()) {
 	b.settleAll("reported")
 	b.claimAll("claimed-and-reported", benchURLs/8)
 	b.seen("seen", min(benchURLs, 1_000_000))
-	if under != nil {
+	for _, d := range disturbances {
 		done := make(chan struct{})
 		go func() {
-			under()
+			d.do()
 			close(done)
 		}()
-		b.claimAtRate("claims-during-rewrite", done, true)
+		b.claimAtRate("claims-during-"+d.name, done, true)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -348,7 +356,8 @@ func BenchmarkFrontierd(b *testing.B) {
 		transport := &http.Transport{MaxIdleConnsPerHost: benchWorkers}
 		r := &bench{B: b, q: &daemonUnderTest{&http.Client{Transport: transport}, d.base}}
 		r.processes = []process{{"frontierd", d.cmd.Process.Pid}, {"Redis", server.PID()}}
-		r.run(func() { r.memory(client, d, data) }, func() { r.rewrite(client, server) })
+		r.run(func() { r.memory(client, d, data) }, disturbance{"rewrite", func() { r.rewrite(client, server) }},
+			disturbance{"snapshot", func() { r.snapshot(d, filepath.Join(dir, "store")) }})
 		d.stop(b)
 		if err := client.Close(); err != nil {
 			b.Fatal(err)
@@ -433,6 +442,22 @@ func (b *bench) rewrite(client *redis.Client, server *testenv.Redis) {
 	}
 	time.Sleep(time.Second)
 	b.row("RSS of Redis, and with the rewrite", "%s, %s", cli.Size(before), cli.Size(peak))
+}
+
+// snapshot takes a snapshot, and another one, and reports how long a shard rests.
+func (b *bench) snapshot(d *daemon, folder string) {
+	store, err := blob.Open(b.Context(), folder)
+	b.fail(err)
+	for _, name := range []string{"snapshot", "another snapshot"} {
+		began := time.Now()
+		taken, err := snapshot.Take(b.Context(), store, snapshot.TakeOptions{Frontier: d.base, Note: func(s string) { b.Log(s) }})
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		b.row(name, "%s, %s copied, in %.1f s; a shard rested for up to %v", cli.Size(taken.Manifest.Bytes()), cli.Size(taken.Copied),
+			time.Since(began).Seconds(), taken.Rested)
+	}
 }
 
 // private is how much memory a process shares with no other, 0 if that is not known.
@@ -535,15 +560,31 @@ CREATE INDEX ON domains (next_at) WHERE waiting > 0`)
 			b.Fatal(err)
 		}
 		r := &bench{B: b, q: &postgresUnderTest{pool}}
-		r.run(func() {}, nil)
+		r.run(func() {})
 		pool.Close()
 	}
 }
 
 type postgresUnderTest struct{ pool *pgxpool.Pool }
 
+// again does something again for as long as PostgreSQL has chosen it to end a deadlock.
+func again(do func() error) error {
+	for {
+		err := do()
+		var failed *pgconn.PgError
+		if !errors.As(err, &failed) || failed.Code != "40P01" {
+			return err
+		}
+	}
+}
+
 func (p *postgresUnderTest) add(ctx context.Context, urls []string) (added int, err error) {
-	err = pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+	err = again(func() error { return p.addOnce(ctx, urls, &added) })
+	return added, err
+}
+
+func (p *postgresUnderTest) addOnce(ctx context.Context, urls []string, added *int) error {
+	return pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "CREATE TEMP TABLE IF NOT EXISTS fresh (url text, domain text) ON COMMIT DELETE ROWS"); err != nil {
 			return err
 		}
@@ -559,12 +600,19 @@ WITH added AS (INSERT INTO urls (url, domain) SELECT url, domain FROM fresh ON C
 counted AS (SELECT domain, count(*) AS n FROM added GROUP BY domain ORDER BY domain),
 woken AS (INSERT INTO domains (domain, waiting) SELECT domain, n FROM counted ORDER BY domain
 	ON CONFLICT (domain) DO UPDATE SET waiting = domains.waiting + excluded.waiting)
-SELECT count(*) FROM added`).Scan(&added)
+SELECT count(*) FROM added`).Scan(added)
 	})
-	return added, err
 }
 
 func (p *postgresUnderTest) claim(ctx context.Context, n int) (leases []string, err error) {
+	err = again(func() (err error) {
+		leases, err = p.claimOnce(ctx, n)
+		return err
+	})
+	return leases, err
+}
+
+func (p *postgresUnderTest) claimOnce(ctx context.Context, n int) ([]string, error) {
 	rows, err := p.pool.Query(ctx, `
 WITH ready AS (SELECT domain FROM domains WHERE waiting > 0 AND next_at <= now() ORDER BY next_at LIMIT $1 FOR UPDATE SKIP LOCKED),
 picked AS (SELECT u.id FROM ready, LATERAL (SELECT id FROM urls WHERE urls.domain = ready.domain AND state = 0
@@ -591,6 +639,8 @@ func (p *postgresUnderTest) settle(ctx context.Context, leases []string) error {
 		}
 		ids = append(ids, id)
 	}
-	_, err := p.pool.Exec(ctx, "UPDATE urls SET state = 2, status = 200 WHERE id = ANY($1)", ids)
-	return err
+	return again(func() error {
+		_, err := p.pool.Exec(ctx, "UPDATE urls SET state = 2, status = 200 WHERE id = ANY($1)", ids)
+		return err
+	})
 }

@@ -38,7 +38,7 @@ func openFolder(ctx context.Context, c *coord.Frontier, dir, name string, log *s
 		}
 	case err != nil:
 		return err
-	case known == "":
+	case known == "" && hasShards(dir):
 		log.Warn("Redis does not know the frontier of --data: its leases, delays and pauses are lost, its URLs are not", "data", dir)
 	}
 	known, err = c.SetFolder(ctx, strings.TrimSpace(string(id)))
@@ -65,4 +65,10 @@ func makeID(dir, file string) ([]byte, error) {
 		return nil, err
 	}
 	return os.ReadFile(file)
+}
+
+// hasShards says whether a frontier has worked in a folder.
+func hasShards(dir string) bool {
+	names, err := filepath.Glob(filepath.Join(dir, "shard-*"))
+	return err == nil && len(names) > 0
 }

@@ -5,6 +5,7 @@ package command
 import (
 	"bytes"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -59,6 +60,9 @@ func TestOpenFolder(t *testing.T) {
 	refused("f", filepath.Join(mine, folderFile), "--data")
 	if log.Len() > 0 {
 		t.Errorf("%s", &log)
+	}
+	if err := os.Mkdir(filepath.Join(mine, "shard-000"), 0o777); err != nil {
+		t.Fatal(err)
 	}
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)

@@ -223,16 +223,25 @@ func getJSON(t *testing.T, method, url, body string, v any) {
 }
 
 // TestRestoreIsWhatWasSaid restores a frontier with delays, pauses, blocks and leases, with another
-// name in the same Redis, and compares what it says of its domains; a lease of before settles its
-// URL.
+// name in the same Redis, and from a cluster to a single server. It compares what the frontier says
+// of its domains; a lease of before settles its URL.
 func TestRestoreIsWhatWasSaid(t *testing.T) {
-	redis := testenv.NewRedis(t)
+	t.Run("Same", func(t *testing.T) {
+		redis := testenv.NewRedis(t).URL
+		restoreWhatWasSaid(t, redis, redis)
+	})
+	t.Run("FromCluster", func(t *testing.T) {
+		restoreWhatWasSaid(t, testenv.NewRedisCluster(t, 3)[0].Addr(), testenv.NewRedis(t).URL)
+	})
+}
+
+func restoreWhatWasSaid(t *testing.T, from, to string) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, "store")
-	args := func(name string) []string {
-		return []string{"--redis", redis.URL, "--name", name, "--data", filepath.Join(dir, name), "--shards", "4", "--crawl-delay", "0s", "--lease", "1h"}
+	args := func(redis, name string) []string {
+		return []string{"--redis", redis, "--name", name, "--data", filepath.Join(dir, name), "--shards", "4", "--crawl-delay", "0s", "--lease", "1h"}
 	}
-	d := startDaemon(t, filepath.Join(dir, "log"), args("first")...)
+	d := startDaemon(t, filepath.Join(dir, "log"), args(from, "first")...)
 	t.Cleanup(func() { d.kill(t) })
 	c := &crawl{t: t, daemons: []*daemon{d}, asked: map[string]bool{}, added: map[string]bool{}}
 	c.addMany(1000, 50)
@@ -266,8 +275,8 @@ func TestRestoreIsWhatWasSaid(t *testing.T) {
 	if out, err := frontierd(t, "snapshot", "--frontier", d.base, "--to", store); err != nil {
 		t.Fatal(out)
 	}
-	restore := func(more ...string) (string, error) {
-		return frontierd(t, append([]string{"restore", "--from", store, "--redis", redis.URL}, more...)...)
+	restore := func(redis string, more ...string) (string, error) {
+		return frontierd(t, append([]string{"restore", "--from", store, "--redis", redis}, more...)...)
 	}
 	second := filepath.Join(dir, "second")
 	for what, more := range map[string][]string{
@@ -276,15 +285,15 @@ func TestRestoreIsWhatWasSaid(t *testing.T) {
 		"no such snapshot":   {"--data", second, "--name", "second", "--snapshot", "none"},
 		"a folder and no id": {"--data", dir, "--name", "second"},
 	} {
-		if out, err := restore(more...); err == nil {
+		if out, err := restore(from, more...); err == nil {
 			t.Errorf("%s: restored: %s", what, out)
 		}
 	}
-	if out, err := restore("--data", second, "--name", "second"); err != nil {
+	if out, err := restore(to, "--data", second, "--name", "second"); err != nil {
 		t.Fatal(out)
 	}
 	d.kill(t)
-	c.daemons[0] = startDaemon(t, filepath.Join(dir, "log"), args("second")...)
+	c.daemons[0] = startDaemon(t, filepath.Join(dir, "log"), args(to, "second")...)
 	t.Cleanup(func() { c.daemons[0].kill(t) })
 	if diff := gocmp.Diff(want, said()); diff != "" {
 		t.Error(diff)

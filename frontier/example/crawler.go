@@ -5,8 +5,8 @@
 // handed out again.
 //
 // A claim is a task (crawler.go). It waits for the turn of its domain and for robots.txt
-// (domain.go), fetches the page (fetch.go), adds the links that it finds (links.go), and is reported.
-// Package client has the requests to the frontier.
+// (domain.go), fetches the page (fetch.go), adds the links that it finds (links.go), and is
+// reported. Package client has the requests to the frontier.
 package example
 
 import (
@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"code.dny.dev/ssrf"
 	"github.com/go-json-experiment/json"
 
 	"github.com/urlake/urlake/frontier/client"
@@ -267,7 +268,7 @@ func (c *Crawler) visit(t *task) (client.Outcome, error) {
 		return client.Outcome{}, err
 	case err != nil:
 		c.failed.Add(1)
-		return client.Outcome{Error: err.Error(), Final: errors.Is(err, errPrivate)}, nil
+		return client.Outcome{Error: err.Error(), Final: errors.Is(err, ssrf.ErrProhibitedIP)}, nil
 	}
 	c.count(p)
 	r := client.Outcome{Status: p.status, Redirect: p.redirect, RetryAfter: p.retryAfter.Seconds()}

@@ -164,8 +164,8 @@ func (c *Crawler) rules(t *task, d *domain, host string) (*robots.Rules, error) 
 	return &r, nil
 }
 
-// fetchRobots fetches a robots.txt. The text is empty if there is none. It is not ok if there may be
-// one that cannot be had now.
+// fetchRobots fetches a robots.txt. The text is empty if there is none. It is not ok if there may
+// be one that cannot be had now.
 func (c *Crawler) fetchRobots(t *task, d *domain, address string) (text string, ok bool, err error) {
 	for range robots.MaxRedirects + 1 {
 		// Whoever else asks the domain waits for this request and for the page after it.

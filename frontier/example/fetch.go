@@ -5,19 +5,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"code.dny.dev/ssrf"
 )
 
 // page is the answer to a request.
@@ -32,38 +31,15 @@ type page struct {
 	retryAfter time.Duration
 }
 
-// errPrivate means that a host has an address of a private network or of this machine. Pages of
-// strangers must not make the crawler ask services that trust their own network.
-var errPrivate = errors.New("not a public address")
-
-// special are networks that netip.Addr has no method for and that are not the public Internet, or
-// lead out of it: IANA's registries of special-purpose addresses, and IPv4 addresses within IPv6.
-var special = func() (all []netip.Prefix) {
-	for _, p := range []string{
-		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24",
-		"203.0.113.0/24", "240.0.0.0/4", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
-		"fec0::/10",
-	} {
-		all = append(all, netip.MustParsePrefix(p))
-	}
-	return all
-}()
-
-func public(a netip.Addr) bool {
-	a = a.Unmap()
-	return a.IsGlobalUnicast() && !a.IsPrivate() && !slices.ContainsFunc(special, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// newClient returns a client that follows no redirect, uses no proxy, and looks at the address of
-// each connection when its name has been resolved: looking before would leave time to change it.
+// newClient returns a client that follows no redirect and uses no proxy. Pages of strangers must not
+// make it ask services that trust their own network, so it connects to public addresses only. It
+// looks at the address of each connection after its name was resolved: before, there would be time
+// to change it.
 func newClient(o *Options) *http.Client {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, Control: func(_, address string, _ syscall.RawConn) error {
-		to, err := netip.ParseAddrPort(address)
-		if err == nil && !o.AllowPrivate && !public(to.Addr()) {
-			err = fmt.Errorf("%s: %w", to.Addr(), errPrivate)
-		}
-		return err
-	}}
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	if !o.AllowPrivate {
+		dialer.Control = ssrf.New(ssrf.WithAnyPort()).Safe
+	}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{

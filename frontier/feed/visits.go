@@ -166,11 +166,9 @@ func collect(ctx context.Context, store blob.Store, spec VisitsSpec, lim visitLi
 	if c.Pending != nil {
 		return c.Pending.collected(&spec, c, true), nil
 	}
-	since, err := time.Time{}, error(nil)
-	if c.Since != "" {
-		if since, err = time.Parse(time.RFC3339, c.Since); err != nil {
-			return Collected{}, inputf("since: %v", err)
-		}
+	since, err := (&VisitsSpec{Since: c.Since}).since()
+	if err != nil {
+		return Collected{}, inputf("since: %v", err)
 	}
 	cl, err := client.New(spec.Frontier, client.Options{})
 	if err != nil {

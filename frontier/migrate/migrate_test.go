@@ -224,7 +224,9 @@ INSERT INTO visited_urls VALUES
 	('09', 'https://a.test/milliseconds', 1699564805123, 200, NULL, NULL),
 	('10', 'https://a.test/future', 99999999999, 200, NULL, NULL),
 	('11', 'https://münchen.test/ü', 1699564806, 200, 'Größe', NULL),
-	('12', 'https://b.test/status', 1699564807, 70000, NULL, NULL);
+	('12', 'https://b.test/status', 1699564807, 70000, NULL, NULL),
+	('13', 'https://b.test/second', 1699564807100, 200, NULL, NULL),
+	('14', 'https://b.test/second', 1699564807900, 201, NULL, NULL);
 INSERT INTO frontier (url, domain, depth, added_timestamp, priority_score) VALUES
 	('https://a.test/next|1', 'a.test', 2, 1699564900, 1.0),
 	('https://a.test/next2', 'a.test', NULL, NULL, 0.9),
@@ -241,12 +243,12 @@ INSERT INTO domain_metadata VALUES
 	('no domain', NULL, NULL, 1, NULL);`)
 	f := newFake(t)
 	spec := Spec{Lake: "memory://", DSN: dsn, Frontier: f.URL}
-	if plan, err := Look(t.Context(), spec); err != nil || !maps.Equal(plan.Rows, map[string]int64{tableVisited: 12, tableFrontier: 6, tableDomains: 6}) {
+	if plan, err := Look(t.Context(), spec); err != nil || !maps.Equal(plan.Rows, map[string]int64{tableVisited: 14, tableFrontier: 6, tableDomains: 6}) {
 		t.Errorf("%+v, %v", plan, err)
 	}
 	p := migrateAll(t, spec)
 	v, q, d := p.Counts[tableVisited], p.Counts[tableFrontier], p.Counts[tableDomains]
-	if v.Rows != 12 || v.Added != 10 || v.Left["scheme"] != 1 || len(v.Left) != 2 {
+	if v.Rows != 14 || v.Added != 11 || v.Known != 1 || v.Left["scheme"] != 1 || len(v.Left) != 2 {
 		t.Errorf("visited: %+v", v)
 	}
 	if q.Rows != 6 || q.Added != 3 || q.Known != 2 || len(q.Left) != 1 {
@@ -284,7 +286,7 @@ INSERT INTO domain_metadata VALUES
 		t.Errorf("%v", f.domains)
 	}
 
-	if c := verify(t, spec); !c.Equal || c.Sets[tableVisited].Equal != 9 || c.Sets[tableVisited].Same != 1 || c.Sets[tableFrontier].Equal != 4 ||
+	if c := verify(t, spec); !c.Equal || c.Sets[tableVisited].Equal != 10 || c.Sets[tableVisited].Same != 2 || c.Sets[tableFrontier].Equal != 4 ||
 		c.Sets[tableFrontier].Newer != 1 || c.Sets[tableDomains].Equal != 3 {
 		t.Errorf("%+v %+v %+v", c.Sets[tableVisited], c.Sets[tableFrontier], c.Sets[tableDomains])
 	}
@@ -292,7 +294,7 @@ INSERT INTO domain_metadata VALUES
 	if p := migrateAll(t, spec); p.Counts[tableVisited].Added+p.Counts[tableFrontier].Added != 0 {
 		t.Errorf("again: %+v", p.Counts)
 	}
-	if _, err := c.Exec(t.Context(), `INSERT INTO visited_urls VALUES ('13', 'https://a.test/next2', 1699564999, 200, NULL, NULL);
+	if _, err := c.Exec(t.Context(), `INSERT INTO visited_urls VALUES ('15', 'https://a.test/next2', 1699564999, 200, NULL, NULL);
 		INSERT INTO frontier (url) VALUES ('https://a.test/next3'); UPDATE visited_urls SET http_status_code = 201 WHERE url_sha256 = '01'`,
 		pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)

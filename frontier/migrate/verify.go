@@ -192,6 +192,11 @@ type side struct {
 	name   string // of the row, or of the URL
 }
 
+// same reports whether a visit is that of a row, which may have no time.
+func (s *side) same(row side) bool {
+	return (s.time == row.time || row.time == 0) && s.status == row.status && s.rest == row.rest
+}
+
 func (s *side) append(b []byte, id xxh3.Uint128) []byte {
 	b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, id.Hi), id.Lo)
 	b = binary.BigEndian.AppendUint64(b, uint64(s.time))
@@ -379,10 +384,10 @@ func compareFile(i int, rows, visits *sides, set *Set) error {
 			set.example("only the frontier has the visit of URL %s", p.visit[0].name)
 			continue
 		}
-		// The last of several rows of one time counts, which is the first that was sent.
-		latest := p.row[0]
-		for _, r := range p.row[1:] {
-			if r.time > latest.time {
+		// The frontier keeps one visit of several in one second.
+		latest := slices.MaxFunc(p.row, func(a, b side) int { return cmp.Compare(a.time/1000, b.time/1000) })
+		for _, r := range p.row {
+			if r.time/1000 == latest.time/1000 && slices.ContainsFunc(p.visit, func(v side) bool { return v.same(r) }) {
 				latest = r
 			}
 		}
@@ -392,14 +397,11 @@ func compareFile(i int, rows, visits *sides, set *Set) error {
 			set.example("the frontier has no visit of row %s", latest.name)
 			continue
 		}
-		equal := func(s side) bool {
-			return (s.time == latest.time || latest.time == 0) && s.status == latest.status && s.rest == latest.rest
-		}
 		last := slices.MaxFunc(p.visit, byTime)
 		switch {
-		case equal(last) || slices.ContainsFunc(p.visit, func(s side) bool { return s.time == last.time && equal(s) }):
+		case slices.ContainsFunc(p.visit, func(v side) bool { return v.time == last.time && v.same(latest) }):
 			set.Equal++
-		case last.time > latest.time && latest.time > 0 && slices.ContainsFunc(p.visit, equal):
+		case last.time > latest.time && latest.time > 0 && slices.ContainsFunc(p.visit, func(v side) bool { return v.same(latest) }):
 			set.Newer++
 		case last.time != latest.time && latest.time > 0:
 			set.Differ++

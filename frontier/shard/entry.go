@@ -36,6 +36,8 @@ type Entry struct {
 	// Update asks Add to replace what there is of the URL, Settled not to have it fetched. Add
 	// heeds Settled only with Update.
 	Update, Settled bool
+	// Visit, with Update, is what came of the fetch if the URL is leased. Add sets its time.
+	Visit *Visit
 }
 
 // rank orders the entries of a queue: the lowest is taken first.

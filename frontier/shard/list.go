@@ -118,7 +118,7 @@ func (s *Shard) Find(queue, url string) (found Listed, ok bool, err error) {
 		if !ok || err != nil {
 			return found, false, err
 		}
-		list, err := s.listQueue(IDOfQueue(queue), queue, st.Seq-1, 1)
+		list, err := s.listQueue(IDOfQueue(queue), queue, s.loose("", queue)[queue], st.Seq-1, 1)
 		if err != nil {
 			return found, false, err
 		}
@@ -136,12 +136,13 @@ func (s *Shard) List(crawl, queue string, after Cursor, n int) (list []Listed, n
 	s.reading.RLock()
 	defer s.reading.RUnlock()
 	next = after
+	loose := s.loose(crawl, queue)
 	for _, q := range s.listedQueues(crawl, queue, after) {
 		seq := uint64(0)
 		if q.id == after.Queue {
 			seq = after.Seq
 		}
-		part, err := s.listQueue(q.id, q.name, seq, n-len(list))
+		part, err := s.listQueue(q.id, q.name, loose[q.name], seq, n-len(list))
 		if err != nil {
 			return nil, after, err
 		}
@@ -183,12 +184,43 @@ func (s *Shard) listedQueues(crawl, queue string, after Cursor) (queues []listed
 	return queues
 }
 
-// candidate is an entry that a list may have.
+// candidate is an entry that a list may have. It has a payload or an entry.
 type candidate struct {
 	seq     uint64
 	payload []byte
-	kind    *kind
+	entry   *Entry
 	file    string
+}
+
+// loose returns the entries of a queue, or of all of a crawl, that are in memory but do not wait, by
+// queue. They are looked for once, and not for each queue that is listed.
+func (s *Shard) loose(crawl, queue string) map[string][]candidate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[string][]candidate{}
+	add := func(name string, c candidate) {
+		if name == queue || queue == "" && crawlOf(name) == crawl {
+			found[name] = append(found[name], c)
+		}
+	}
+	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
+		for seq, e := range of {
+			add(e.Queue, candidate{seq: seq, entry: e, file: "memory"})
+		}
+	}
+	batches := []*batch{s.batch}
+	if s.frozen != nil {
+		batches = append(batches, s.frozen.batch)
+	}
+	for _, b := range batches {
+		for i := range b.done {
+			add(b.done[i].name, candidate{seq: b.done[i].seq, payload: b.done[i].data, file: "memory"})
+		}
+		for _, e := range b.later {
+			add(e.Queue, candidate{seq: e.Seq, entry: e, file: "memory"})
+		}
+	}
+	return found
 }
 
 // candidates are those with the lowest numbers, the highest of them first.
@@ -206,12 +238,12 @@ func (c *candidates) Pop() any {
 
 // listQueue returns up to n URLs of a queue whose entries have numbers above one. Reading is held:
 // files that are replaced meanwhile stay.
-func (s *Shard) listQueue(id QueueID, name string, after uint64, n int) (list []Listed, err error) {
+func (s *Shard) listQueue(id QueueID, name string, loose []candidate, after uint64, n int) (list []Listed, err error) {
 	last := after
 	for len(list) < n {
 		// Some of the candidates may not be those that their URLs have.
 		most := max(2*(n-len(list)), 64)
-		some, err := s.candidates(id, name, after, most)
+		some, err := s.candidates(id, loose, after, most)
 		if err != nil || len(some) == 0 {
 			return list, err
 		}
@@ -229,7 +261,7 @@ func (s *Shard) listQueue(id QueueID, name string, after uint64, n int) (list []
 	return list, nil
 }
 
-func (s *Shard) candidates(id QueueID, name string, after uint64, most int) (some candidates, err error) {
+func (s *Shard) candidates(id QueueID, loose []candidate, after uint64, most int) (some candidates, err error) {
 	add := func(c candidate) {
 		switch {
 		case c.seq <= after:
@@ -240,42 +272,22 @@ func (s *Shard) candidates(id QueueID, name string, after uint64, most int) (som
 			heap.Fix(&some, 0)
 		}
 	}
+	for _, c := range loose {
+		add(c)
+	}
 	s.mu.Lock()
 	if s.failed != nil {
 		defer s.mu.Unlock()
 		return nil, s.failed
-	}
-	batches := []*batch{s.batch}
-	if s.frozen != nil {
-		batches = append(batches, s.frozen.batch)
 	}
 	if q := s.queues[id]; q != nil {
 		recent, frozen := s.inMemory(q)
 		for _, m := range [...]*memoryQueue{recent, frozen} {
 			if m != nil {
 				err = errors.Join(err, m.each(func(seq uint64, data []byte) error {
-					add(candidate{seq, data, &waitingRun, "memory"})
+					add(candidate{seq: seq, payload: data, file: "memory"})
 					return nil
 				}))
-			}
-		}
-	}
-	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
-		for seq, e := range of {
-			if e.Queue == name {
-				add(candidate{seq, e.append(nil), &waitingRun, "memory"})
-			}
-		}
-	}
-	for _, b := range batches {
-		for i := range b.done {
-			if e := &b.done[i]; e.id == id {
-				add(candidate{e.seq, e.data, &restRun, "memory"})
-			}
-		}
-		for _, e := range b.later {
-			if e.Queue == name {
-				add(candidate{e.Seq, e.append(nil), &restRun, "memory"})
 			}
 		}
 	}
@@ -297,7 +309,7 @@ func (s *Shard) candidates(id QueueID, name string, after uint64, most int) (som
 	for j, r := range waiting {
 		err := r.eachFrom(ends[j].at, ends[j].left, func(payload []byte) error {
 			k, err := parseSeq(payload, r.name)
-			add(candidate{k.seq, payload, &waitingRun, r.name})
+			add(candidate{seq: k.seq, payload: payload, file: r.name})
 			return err
 		})
 		if err != nil {
@@ -311,7 +323,7 @@ func (s *Shard) candidates(id QueueID, name string, after uint64, most int) (som
 		}
 		err := r.each(i, func(payload []byte) error {
 			k, err := parseSeq(payload, r.name)
-			add(candidate{k.seq, payload, &restRun, r.name})
+			add(candidate{seq: k.seq, payload: payload, file: r.name})
 			return err
 		})
 		if err != nil {
@@ -334,21 +346,24 @@ func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []cand
 		if c.seq == *last {
 			continue
 		}
-		ok, err := s.stands(c.kind, id, name, c.payload)
+		e := Entry{}
+		if c.entry != nil {
+			e = *c.entry
+		} else {
+			var err error
+			if e, err = parseEntry(c.payload, name, c.file); err != nil {
+				return nil, err
+			}
+		}
+		st, ok, err := s.known(id, s.idOf(id, &e))
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
+		if !ok || st.Seq != c.seq {
 			continue
 		}
-		*last = c.seq
-		e, err := parseEntry(c.payload, name, c.file)
-		if err != nil {
-			return nil, err
-		}
-		st, _, err := s.known(id, s.idOf(id, &e))
-		if err != nil {
-			return nil, err
+		if *last = c.seq; !st.Later {
+			e.Due = 0 // a file may have it as it was before
 		}
 		l := Listed{Entry: e, State: Waiting, Fetched: st.Time, Status: st.Status}
 		switch {

@@ -268,6 +268,19 @@ type change struct {
 	nowWaiting bool   // set by apply if the entry is the only one of its queue that waits
 }
 
+// kind is that of the record of a change.
+func (c *change) kind() byte {
+	switch {
+	case c.visit != nil && c.settled:
+		return recordDone
+	case c.visit != nil:
+		return recordAgain
+	case c.settled:
+		return recordSettled
+	}
+	return recordWait
+}
+
 // apply changes the state of a URL, and puts its entry where it belongs.
 func (s *Shard) apply(c *change) {
 	e := c.entry
@@ -434,6 +447,7 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err err
 		if err != nil {
 			return nil, done, err
 		}
+		var visit *Visit
 		if e.Created = now; known {
 			if !e.Update {
 				statuses[i] = Known
@@ -441,7 +455,7 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err err
 			}
 			statuses[i], e.Created = Updated, old.Created
 			if leased := s.leased[old.Seq]; leased != nil {
-				done.Ended = append(done.Ended, leased)
+				done.Ended, visit = append(done.Ended, leased), e.Visit
 			}
 		}
 		if !known && s.full(id, e.Queue) {
@@ -451,12 +465,17 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err err
 		if err := s.number(e); err != nil {
 			return nil, done, err
 		}
-		c := change{entry: e, of: id, url: url, old: old, known: known, settled: e.Update && e.Settled}
-		kind := byte(recordWait)
+		c := change{entry: e, of: id, url: url, old: old, known: known, settled: e.Update && e.Settled, visit: visit}
 		if c.settled {
-			kind, e.Due = recordSettled, 0
+			e.Due = 0
 		}
-		if err := s.journaled(kind, func(b []byte) []byte { return appendQueued(b, e) }); err != nil {
+		if err := s.journaled(c.kind(), func(b []byte) []byte {
+			if visit != nil {
+				visit.Time = max(s.o.Now().UnixMilli(), s.visits.last)
+				b = visit.appendOutcome(b)
+			}
+			return appendQueued(b, e)
+		}); err != nil {
 			return nil, done, err
 		}
 		if !c.settled && e.Due > 0 { // it stays in memory

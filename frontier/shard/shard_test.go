@@ -521,8 +521,21 @@ func TestFlippedBits(t *testing.T) {
 		for i := range 20 {
 			entries = append(entries, Entry{Queue: QueueName("c", "a.example"), URL: fmt.Sprintf("https://a.example/%d", from+i)})
 		}
+		entries = append(entries,
+			Entry{Queue: QueueName("c", "a.example"), URL: fmt.Sprintf("https://a.example/later/%d", from), Due: 1 << 60, Metadata: []byte("m")},
+			Entry{Queue: QueueName("c", "gone.example"), URL: fmt.Sprintf("https://gone.example/%d", from)},
+			Entry{Queue: QueueName("c", "old.example"), URL: fmt.Sprintf("https://old.example/%d", from)},
+		)
 		if _, _, err := s.Add(entries); err != nil {
 			t.Fatal(err)
+		}
+		if from == 0 {
+			if got, err := s.Delete("c", QueueName("c", "gone.example"), 0); err != nil || got.URLs != 1 {
+				t.Fatal(got, err)
+			}
+			if got, err := s.Delete("c", QueueName("c", "old.example"), 1<<31); err != nil || got.URLs != 1 {
+				t.Fatal(got, err)
+			}
 		}
 		taken, _, err := s.Take(entries[0].Queue, 3)
 		if err != nil || len(taken) != 3 {
@@ -598,6 +611,18 @@ func contents(dir string) (text string, err error) {
 	taken, _, err := s.Take(QueueName("c", "a.example"), 1000)
 	if err != nil {
 		return "", err
+	}
+	for after := (Cursor{}); ; {
+		list, next, err := s.List("c", "", after, 7)
+		if err != nil {
+			return "", err
+		}
+		for _, l := range list {
+			text += fmt.Sprintf("%+v\n", l)
+		}
+		if after = next; len(list) == 0 {
+			break
+		}
 	}
 	for _, e := range taken {
 		text += fmt.Sprintf("%d %s %d %d\n", e.Seq, e.URL, e.Priority, e.Tries)

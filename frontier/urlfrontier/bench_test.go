@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ func BenchmarkPutDiscovered(b *testing.B) {
 		o.Shards, o.Own = 32, time.Minute
 		o.Shard.Sync, o.Shard.MemoryBytes = true, 8<<20
 	})
+	before := cpuTime(b)
 	for b.Loop() {
 		var all sync.WaitGroup
 		for s := range streams {
@@ -85,4 +87,15 @@ func BenchmarkPutDiscovered(b *testing.B) {
 		all.Wait()
 	}
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "URLs/s")
+	b.ReportMetric(float64((cpuTime(b)-before).Nanoseconds())/float64(n*b.N), "cpu-ns/URL")
+}
+
+// cpuTime is what this process has used of the processors, for the server and its clients.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

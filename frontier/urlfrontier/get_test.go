@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -408,5 +409,52 @@ func TestSetCrawlLimit(t *testing.T) {
 	gives("a.example")
 	if _, err := p.SetCrawlLimit(t.Context(), &pb.CrawlLimitParams{Limit: 1}); err == nil {
 		t.Error("a limit of no queue")
+	}
+}
+
+// TestReportsAreVisits reports what came of URLs: of those that are leased there is a visit, with the
+// status that the metadata says, and over HTTP the date is no depth.
+func TestReportsAreVisits(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	p := c.processes[0]
+	p.putMany(t, "", 3, "a.example")
+	got := p.get(t, &pb.GetParams{MaxUrlsPerQueue: 2})
+	if len(got) != 2 {
+		t.Fatalf("%d URLs", len(got))
+	}
+	got[0].Metadata = map[string]*pb.StringList{"fetch.statusCode": {Values: []string{"404"}}}
+	later := time.Now().Unix() + 1000
+	p.putAll(t, pb.AckMessage_OK, known("1", got[0], 0), known("2", got[1], later), known("3", info("https://a.example/2", "a.example", ""), 0))
+	p.putAll(t, pb.AckMessage_OK, known("4", got[0], 0)) // again
+	look := func() {
+		t.Helper()
+		visits := map[string]uint16{}
+		if _, err := p.f.Visited(time.Time{}, time.Time{}, "", 100, func(v frontier.Visit) bool {
+			if visits[v.URL] = v.Status; v.Depth != 0 || v.Key != "a.example" || v.Time.IsZero() {
+				t.Errorf("%+v", v)
+			}
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]uint16{got[0].GetUrl(): 404, got[1].GetUrl(): 0}
+		if !maps.Equal(visits, want) {
+			t.Errorf("visits %v, want %v", visits, want)
+		}
+	}
+	look()
+	p.stop()
+	c.processes = nil
+	p = c.start()
+	look()
+	item, err := p.GetURLStatus(t.Context(), &pb.URLStatusRequest{Url: got[1].GetUrl(), Key: "a.example"})
+	if err != nil || item.GetKnown().GetRefetchableFromDate() != uint64(later) {
+		t.Errorf("%v, %v, want a date of %d", item, err, later)
+	}
+	p.putAll(t, pb.AckMessage_OK, known("5", info("https://a.example/3", "a.example", ""), 1))
+	claims, err := p.f.Claim(t.Context(), frontier.ClaimRequest{Max: 10})
+	if err != nil || len(claims) != 1 || claims[0].Depth != 0 {
+		t.Errorf("%+v, %v", claims, err)
 	}
 }

@@ -161,7 +161,7 @@ func itemOf(u *frontier.KnownURL) *pb.URLItem {
 	case u.State == frontier.StateDone:
 	case !u.Due.IsZero():
 		item.RefetchableFromDate = uint64(u.Due.Unix())
-	case u.Depth >= earliest:
+	case u.Depth >= frontier.Dated:
 		item.RefetchableFromDate = uint64(u.Depth)
 	default:
 		item.RefetchableFromDate = uint64(u.Created.Unix())

@@ -1,7 +1,6 @@
 package urlfrontier
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -35,7 +34,13 @@ func appendMetadata(b []byte, metadata map[string]*pb.StringList, put string) []
 		name(spelling)
 		b, _ = jsontext.AppendQuote(b, put)
 	}
-	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+	var few [16]string // on the stack
+	keys := few[:0]
+	for key := range metadata {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
 		if strings.HasPrefix(key, spelling) {
 			name(key + mark)
 		} else {

@@ -71,20 +71,14 @@ func (p *peers) to(name string) (pb.URLFrontierClient, error) {
 	return pb.NewURLFrontierClient(conn), nil
 }
 
-// keep closes the connections to all other processes than those of some names.
-func (p *peers) keep(names []string) (err error) {
+// close closes the connections.
+func (p *peers) close() (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	stay := map[string]bool{}
-	for _, name := range names {
-		stay[addressOf(name)] = true
+	for _, conn := range p.conns {
+		err = errors.Join(err, conn.Close())
 	}
-	for address, conn := range p.conns {
-		if !stay[address] {
-			err = errors.Join(err, conn.Close())
-			delete(p.conns, address)
-		}
-	}
+	p.conns = nil
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strconv"
 	"sync"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/urlake/urlake/frontier"
 	pb "github.com/urlake/urlake/frontier/urlfrontier/urlfrontierpb"
@@ -34,15 +34,16 @@ const (
 var errStopping = status.Error(codes.Unavailable, "the server stops: send again what was not acknowledged")
 
 // pump receives messages and calls do with batches of them, which answers each: as many as have
-// come while the batch before was worked on, so that one commit serves many. Urls says how many
-// URLs a message has.
-func pump[In proto.Message, Out any](
+// come while the batch before was worked on, so that one commit serves many. Weigh says how many
+// URLs a message has, and about how many bytes.
+func pump[In, Out any](
 	ctx, stopping context.Context, workers int, recv func() (In, error), send func(Out) error,
-	urls func(In) int, do func(context.Context, []In) []Out,
+	weigh func(In) (urls, bytes int), do func(context.Context, []In) []Out,
 ) error {
 	room := semaphore.NewWeighted(streamBytes)
 	type weighed struct {
 		m     In
+		urls  int
 		bytes int64
 	}
 	queue := make(chan weighed, streamMessages)
@@ -61,7 +62,9 @@ func pump[In proto.Message, Out any](
 			}
 			w := weighed{m: m}
 			if err == nil {
-				w.bytes = int64(min(proto.Size(m), streamBytes))
+				var bytes int
+				w.urls, bytes = weigh(m)
+				w.bytes = int64(min(bytes, streamBytes))
 				err = room.Acquire(ctx, w.bytes)
 			}
 			if err != nil {
@@ -86,7 +89,7 @@ func pump[In proto.Message, Out any](
 				batch = batch[:0]
 				add := func(w weighed) {
 					batch = append(batch, w.m)
-					count += urls(w.m)
+					count += w.urls
 					bytes += w.bytes
 				}
 				select {
@@ -133,7 +136,8 @@ func pump[In proto.Message, Out any](
 func (s *Server) PutURLs(stream pb.URLFrontier_PutURLsServer) error {
 	hop := forwarded(stream.Context())
 	// One batch after the other, so that of two reports of a URL the later one counts.
-	err := pump(stream.Context(), s.stopping, 1, stream.Recv, stream.Send, func(*pb.URLItem) int { return 1 },
+	err := pump(stream.Context(), s.stopping, 1, stream.Recv, stream.Send,
+		func(item *pb.URLItem) (urls, bytes int) { return 1, weighURL(putOf(item).info) + len(item.GetID()) },
 		func(ctx context.Context, items []*pb.URLItem) []*pb.AckMessage {
 			puts := make([]put, len(items))
 			acks := make([]*pb.AckMessage, len(items))
@@ -157,7 +161,12 @@ func (s *Server) PutURLs(stream pb.URLFrontier_PutURLsServer) error {
 func (s *Server) PutDiscovered(stream pb.URLFrontier_PutDiscoveredServer) error {
 	hop := forwarded(stream.Context())
 	err := pump(stream.Context(), s.stopping, batchesAtOnce, stream.Recv, stream.Send,
-		func(b *pb.DiscoveredBatch) int { return len(b.GetItems()) },
+		func(b *pb.DiscoveredBatch) (urls, bytes int) {
+			for _, info := range b.GetItems() {
+				bytes += weighURL(info)
+			}
+			return len(b.GetItems()), bytes + len(b.GetID())
+		},
 		func(ctx context.Context, batches []*pb.DiscoveredBatch) []*pb.BatchAck {
 			var puts []put
 			for _, b := range batches {
@@ -176,6 +185,24 @@ func (s *Server) PutDiscovered(stream pb.URLFrontier_PutDiscoveredServer) error 
 			return acks
 		})
 	return s.failure(err)
+}
+
+// overhead is about what a message, a string or an entry of a map takes besides its text.
+const overhead = 16
+
+// weighURL returns about how many bytes a URL takes.
+func weighURL(info *pb.URLInfo) int {
+	return 4*overhead + len(info.GetUrl()) + len(info.GetKey()) + len(info.GetCrawlID()) + weighMetadata(info.GetMetadata())
+}
+
+func weighMetadata(metadata map[string]*pb.StringList) (bytes int) {
+	for name, list := range metadata {
+		bytes += overhead + len(name)
+		for _, v := range list.GetValues() {
+			bytes += overhead + len(v)
+		}
+	}
+	return bytes
 }
 
 // put is a URL that a client puts. Date is when a known one is to be fetched again, 0 for never.
@@ -240,14 +267,14 @@ func (s *Server) normalizer() *urlnorm.Normalizer {
 	return n
 }
 
-// earliest is the first date that a URL is ordered by, 2001-09-09: those before are as good as it.
-// So a date is told from a depth.
-const earliest = 1_000_000_000
+// statusName is the name in the metadata under which StormCrawler has the HTTP status of a fetch.
+const statusName = "fetch.statusCode"
 
 // url is what the frontier gets of a URL, false if it cannot be fetched.
 //
 // The protocol orders the URLs of a queue by their dates, and knows no depth, which orders what has
-// the same priority. So the date stands in the place of the depth.
+// the same priority. So the date stands in the place of the depth; one before frontier.Dated counts
+// as that.
 func (p *put) url(n *urlnorm.Normalizer, now time.Time) (u frontier.URL, ok bool) {
 	text := p.info.GetUrl()
 	parsed, err := n.Parse([]byte(text))
@@ -262,10 +289,15 @@ func (p *put) url(n *urlnorm.Normalizer, now time.Time) (u frontier.URL, ok bool
 	if u.URL != text {
 		spelled = text
 	}
-	u.Metadata = appendMetadata(nil, p.info.GetMetadata(), spelled)
+	u.Metadata = appendMetadata(make([]byte, 0, weighMetadata(p.info.GetMetadata())+2*len(spelled)), p.info.GetMetadata(), spelled)
 	if p.known {
-		u.Update, u.Done = true, p.date == 0
-		u.Depth = uint32(min(max(p.date, earliest), 1<<32-1))
+		u.Update, u.Done, u.Fetched = true, p.date == 0, true
+		if values := p.info.GetMetadata()[statusName].GetValues(); len(values) > 0 {
+			if n, err := strconv.ParseUint(values[0], 10, 16); err == nil {
+				u.Status = uint16(n)
+			}
+		}
+		u.Depth = uint32(min(max(p.date, frontier.Dated), 1<<32-1))
 		u.Due = time.Unix(int64(u.Depth), 0)
 	}
 	return u, true

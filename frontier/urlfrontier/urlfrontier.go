@@ -118,5 +118,5 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.grpc.Stop()
 		<-done
 	}
-	return s.peers.keep(nil)
+	return s.peers.close()
 }
