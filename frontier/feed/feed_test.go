@@ -125,12 +125,17 @@ func rows(t *testing.T, store blob.Store, dataset string) map[string]int {
 
 // cycle is what the workflow does: it collects, ingests and settles until nothing is new.
 func cycle(ctx context.Context, store blob.Store, spec VisitsSpec, lim visitLimits, dir string) error {
+	return cycleOf(ctx, store, store, spec, lim, dir)
+}
+
+// cycleOf is cycle with another store for the ingest.
+func cycleOf(ctx context.Context, store, ingests blob.Store, spec VisitsSpec, lim visitLimits, dir string) error {
 	for {
 		c, err := collect(ctx, store, spec, lim, func(Collecting) {})
 		if err != nil || c.Batch == "" {
 			return err
 		}
-		if _, err := testlake.Steps(ctx, store, c.Ingest, dir); err != nil {
+		if _, err := testlake.Steps(ctx, ingests, c.Ingest, dir); err != nil {
 			return err
 		}
 		if err := Settle(ctx, store, spec, c.Batch); err != nil {
@@ -139,8 +144,8 @@ func cycle(ctx context.Context, store blob.Store, spec VisitsSpec, lim visitLimi
 	}
 }
 
-// Whatever change of the store is the last one before everything stops, each visit is in one batch
-// in the end, and nothing but the cursor is left below the root.
+// Whatever change of the store by this package is the last one before everything stops, each visit
+// is in one batch in the end, and nothing but the cursor is left below the root.
 func TestVisitsAreIngestedOnce(t *testing.T) {
 	for n := 0; ; n++ {
 		dir := t.TempDir()
@@ -154,7 +159,7 @@ func TestVisitsAreIngestedOnce(t *testing.T) {
 		f.visit(14)
 		faulty := blobtest.NewFaulty(store)
 		faulty.CrashAfter(n)
-		if err := cycle(t.Context(), faulty, spec, lim, t.TempDir()); (err != nil) != faulty.Crashed() {
+		if err := cycleOf(t.Context(), faulty, store, spec, lim, t.TempDir()); (err != nil) != faulty.Crashed() {
 			t.Fatalf("crash after %d changes: %v", n, err)
 		}
 		f.visit(3) // others come meanwhile
