@@ -168,8 +168,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestRotate appends around the beginning of segments, and dies at any moment: what was committed is
-// there, in order, and the end of a segment is cut although the next one was made before.
+// TestRotate appends around the beginning of segments, and dies at any moment: what was committed
+// is there, in order, and the end of a segment is cut although the next one was made before.
 func TestRotate(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		dir := t.TempDir()

@@ -192,8 +192,8 @@ type candidate struct {
 	file    string
 }
 
-// loose returns the entries of a queue, or of all of a crawl, that are in memory but do not wait, by
-// queue. They are looked for once, and not for each queue that is listed.
+// loose returns the entries of a queue, or of all of a crawl, that are in memory but do not wait,
+// by queue. They are looked for once, and not for each queue that is listed.
 func (s *Shard) loose(crawl, queue string) map[string][]candidate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
