@@ -255,8 +255,8 @@ func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
 	return f.wakeAgain(ctx, s, queues)
 }
 
-// limited says that no more is handed out of a queue, since as many of its URLs are done as its limit
-// says.
+// limited says that no more is handed out of a queue, since as many of its URLs are done as its
+// limit says.
 func (s *owned) limited(queue string) bool {
 	limit, ok := s.limits.Load(queue)
 	if !ok {
@@ -266,8 +266,8 @@ func (s *owned) limited(queue string) bool {
 	return counts.Done() >= limit.(int64)
 }
 
-// wakeLimited wakes the queues that have a limit and have not reached it, or not any more since URLs
-// were deleted.
+// wakeLimited wakes the queues that have a limit and have not reached it, or not any more since
+// URLs were deleted.
 func (f *Frontier) wakeLimited(ctx context.Context, s *owned) error {
 	var queues []string
 	s.limits.Range(func(queue, _ any) bool {

@@ -24,8 +24,8 @@ func (o *options) listenGRPC(ctx context.Context) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", o.grpc)
 }
 
-// nodeName is the name of this process, in which the others find where to reach it. The listener for
-// gRPC is nil if that is not served.
+// nodeName is the name of this process, in which the others find where to reach it. The listener
+// for gRPC is nil if that is not served.
 func (o *options) nodeName(http, rpc net.Listener) (string, error) {
 	address, unique := o.advertise, rand.Text()
 	if address == "" {

@@ -31,10 +31,10 @@ type page struct {
 	retryAfter time.Duration
 }
 
-// newClient returns a client that follows no redirect and uses no proxy. Pages of strangers must not
-// make it ask services that trust their own network, so it connects to public addresses only. It
-// looks at the address of each connection after its name was resolved: before, there would be time
-// to change it.
+// newClient returns a client that follows no redirect and uses no proxy. Pages of strangers must
+// not make it ask services that trust their own network, so it connects to public addresses only.
+// It looks at the address of each connection after its name was resolved: before, there would be
+// time to change it.
 func newClient(o *Options) *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	if !o.AllowPrivate {

@@ -412,8 +412,8 @@ func TestSetCrawlLimit(t *testing.T) {
 	}
 }
 
-// TestReportsAreVisits reports what came of URLs: of those that are leased there is a visit, with the
-// status that the metadata says, and over HTTP the date is no depth.
+// TestReportsAreVisits reports what came of URLs: of those that are leased there is a visit, with
+// the status that the metadata says, and over HTTP the date is no depth.
 func TestReportsAreVisits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, nil)
