@@ -64,7 +64,7 @@ func TestPasswordOfRedisIsSeenNowhere(t *testing.T) {
 	l.Close()
 	_, port, _ := net.SplitHostPort(address)
 	testenv.NewRedisTCP(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no",
-		"--requirepass", "other", "--user", "crawler", "on", ">"+secret, "~{frontier*", "+@all")
+		"--requirepass", "other", "--user", "crawler", "on", ">"+secret, "~{frontier*", "+@all", "-@dangerous", "+info")
 	t.Setenv("SSL_CERT_FILE", cert)
 	t.Setenv("URLAKE_REDIS", "rediss://crawler:"+secret+"@"+address)
 	log := filepath.Join(dir, "log")

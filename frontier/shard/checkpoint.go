@@ -359,6 +359,7 @@ func (s *Shard) save(f *frozen, v *saved) error {
 		defer s.mu.Unlock()
 		return s.failed
 	}
+	v.leased = make([]*Entry, 0, len(s.leased)+len(s.resuming)+len(s.deleted))
 	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
 		for seq, e := range of {
 			if seq < f.next {
