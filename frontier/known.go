@@ -313,7 +313,7 @@ func (f *Frontier) endTokenless(ctx context.Context, s *owned, ended []*shard.En
 
 // promote puts what is due into its queues, until there is no more or memory is full.
 func (f *Frontier) promote(ctx context.Context, s *owned, now int64) error {
-	for range 100 {
+	for range 1000 {
 		woken, more, err := s.files.Promote(now)
 		if err = errors.Join(err, f.wake(ctx, s, woken)); err != nil || !more {
 			return err

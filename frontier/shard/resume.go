@@ -7,8 +7,9 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// promoteAtOnce bounds the entries that Promote puts into their queues at once.
-const promoteAtOnce = 2000
+// promoteAtOnce bounds the entries that Promote puts into their queues at once, so that others may
+// use the shard after a millisecond or two.
+const promoteAtOnce = 200
 
 // Promote puts entries that are due into their queues, and returns the queues that had nothing
 // waiting before. More says that there are more, now or when the memory is written to files.

@@ -432,6 +432,9 @@ func (s *Shard) number(e *Entry) error {
 	return nil
 }
 
+// addAtOnce is how many entries are added before others may use the shard.
+const addAtOnce = 250
+
 // Change is what Add has done besides.
 type Change struct {
 	// Woken are the queues that had nothing waiting before.
@@ -451,6 +454,13 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err err
 	statuses = make([]AddStatus, len(entries))
 	now := uint32(s.o.Now().Unix())
 	for i := range entries {
+		if i%addAtOnce == addAtOnce-1 {
+			s.mu.Unlock()
+			s.mu.Lock()
+			if s.failed != nil {
+				return nil, done, s.failed
+			}
+		}
 		e := &entries[i]
 		id := IDOfQueue(e.Queue)
 		url := s.idOf(id, e)

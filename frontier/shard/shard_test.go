@@ -102,8 +102,11 @@ func (m *model) promote() {
 	if m.s.o.between != nil { // nothing becomes due while files are written
 		return
 	}
-	if _, more, err := m.s.Promote(m.now); more || err != nil {
-		m.fatalf("promote: %v, %v", more, err)
+	for more := true; more; {
+		var err error
+		if _, more, err = m.s.Promote(m.now); err != nil {
+			m.fatalf("promote: %v", err)
+		}
 	}
 	for _, u := range m.urls {
 		if u.state == Later && u.due <= m.now {
