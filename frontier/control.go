@@ -130,7 +130,8 @@ func (f *Frontier) Expire(ctx context.Context, key string) error {
 	return f.tickOf(ctx, number)
 }
 
-// SetLimit lets nothing be taken from a queue once so many of its URLs are done; 0 ends that.
+// SetLimit lets nothing be taken from a queue once so many of its URLs are done; 0 ends that. A
+// queue that is below its limit again, since URLs were deleted or updated, wakes within a second.
 func (f *Frontier) SetLimit(ctx context.Context, crawl, key string, limit int64) error {
 	if crawl == "" {
 		crawl = DefaultCrawl

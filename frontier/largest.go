@@ -27,7 +27,9 @@ func (f *Frontier) Largest(n int) (top []QueueSize, large int) {
 		name    string
 		waiting int64
 	}
-	compare := func(a, b queue) int { return cmp.Or(cmp.Compare(b.waiting, a.waiting), strings.Compare(a.name, b.name)) }
+	compare := func(a, b queue) int {
+		return cmp.Or(cmp.Compare(b.waiting, a.waiting), strings.Compare(a.name, b.name))
+	}
 	var all []queue // up to n
 	for _, o := range f.all() {
 		s, release, err := f.use(o.number)

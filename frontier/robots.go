@@ -163,6 +163,10 @@ func (f *Frontier) Robots(key, host string) (r RobotsFile, ok bool, err error) {
 	}
 	defer release()
 	file, ok, err := s.robots.Get(key, host, f.now())
+	if errors.Is(err, robotstore.ErrDamaged) {
+		f.o.Log.Warn(err.Error())
+		return r, false, nil // the client fetches it again
+	}
 	return f.robotsFile(file), ok, err
 }
 

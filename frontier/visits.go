@@ -2,7 +2,6 @@ package frontier
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/urlake/urlake/frontier/shard"
@@ -49,27 +48,23 @@ func (f *Frontier) Import(ctx context.Context, visits []ImportedVisit) ([]AddRes
 		s := f.shardOf(keyOf(e.Queue))
 		entries[s], parts[s], places[s] = append(entries[s], e), append(parts[s], visit), append(places[s], i)
 	}
-	var errs []error
-	for s := range entries {
-		if len(entries[s]) == 0 {
-			continue
-		}
+	err = eachShard(places, func(s int) error {
 		statuses, err := f.importTo(ctx, s, entries[s], parts[s])
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
 			}
-			continue
+			return nil
 		}
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return err
 		}
 		for i, status := range statuses {
 			results[places[s][i]] = addResult(status)
 		}
-	}
-	return results, errors.Join(errs...)
+		return nil
+	})
+	return results, err
 }
 
 func (f *Frontier) importTo(ctx context.Context, number int, entries []shard.Entry, visits []shard.Visit) ([]shard.AddStatus, error) {

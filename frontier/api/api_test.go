@@ -37,6 +37,7 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 	server = testenv.NewRedis(t)
 	dir := t.TempDir()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	var all []*frontier.Frontier
 	for range processes {
 		opt, err := redis.ParseURL(server.URL)
 		if err != nil {
@@ -58,7 +59,7 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 		}
 		web.Config.Handler = api.New(f, log)
 		web.Start()
-		servers = append(servers, web)
+		servers, all = append(servers, web), append(all, f)
 		t.Cleanup(func() {
 			web.Close()
 			if err := f.Close(context.WithoutCancel(t.Context())); err != nil {
@@ -68,6 +69,11 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 				t.Error(err)
 			}
 		})
+	}
+	for _, f := range all { // until the shards are shared
+		for f.Stats().Shards != 8/processes && t.Context().Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
 	}
 	return servers, server
 }

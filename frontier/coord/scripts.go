@@ -123,7 +123,7 @@ local function look(names)
 		elseif at > now then
 			fix[#fix + 1] = at
 			fix[#fix + 1] = name
-		else
+		elseif #got < limit then
 			local score = usual
 			local put = rests
 			if own then
@@ -182,12 +182,14 @@ if #ARGV > 4 then
 	return #got > 0 and got or first
 end
 -- A round corrects at least one time or is the last, and the rounds are few, so that a script does
--- not stop Redis for others.
+-- not stop Redis for others. Where one was wrong, many may be: another crawl has all these keys.
+local least = 0
 for round = 1, 8 do
-	local names = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[2], 'BYSCORE', 'LIMIT', 0, limit - #got)
+	local names = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[2], 'BYSCORE', 'LIMIT', 0, math.max(limit - #got, least))
 	if #names == 0 or not look(names) or #got >= limit then
 		break
 	end
+	least = 200
 end
 if #got == 0 then
 	local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')

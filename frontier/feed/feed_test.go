@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/export/scan"
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
@@ -342,6 +343,29 @@ func TestSeedRefetchesAfter(t *testing.T) {
 		"https://a.test/young": now.Add(47 * time.Hour), "https://a.test/both": now.Add(46 * time.Hour),
 	}
 	if !maps.EqualFunc(f.urls, want, time.Time.Equal) {
+		t.Errorf("%v, want %v", f.urls, want)
+	}
+}
+
+// The rows of a batch are found in a union, too.
+func TestSeedOfABatchOfAUnion(t *testing.T) {
+	store := blob.NewMemory()
+	for batch := range 3 {
+		testlake.Ingest(t, store, "a", strconv.Itoa(batch), []testlake.Record{{URL: fmt.Sprintf("https://a.test/%d", batch)}, {URL: "https://a.test/all"}})
+		testlake.Publish(t, store)
+	}
+	if _, err := publish.CompactAll(t.Context(), store, "compaction", publish.Compaction{Full: true}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	f := newFake(t)
+	spec := SeedSpec{Lake: store.URL(), Frontier: f.URL, Datasets: []string{"a"}, Batches: []string{"0", "2"}}
+	if plan, err := PlanSeed(t.Context(), store, spec); err != nil || plan.Parts != 1 {
+		t.Fatalf("%+v, %v: want the part of a union", plan, err)
+	}
+	if _, err := Seed(t.Context(), store, spec, "", SeedProgress{}, func(SeedProgress) {}); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]bool{"https://a.test/0": true, "https://a.test/2": true, "https://a.test/all": true}; !sameSet(f.urls, want) {
 		t.Errorf("%v, want %v", f.urls, want)
 	}
 }

@@ -385,11 +385,9 @@ func newSegment(dir string, number uint64) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.Write(header(number)); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Sync(), SyncDir(dir)); err != nil {
-		return nil, errors.Join(err, f.Close())
+	_, err = f.Write(header(number))
+	if err = errors.Join(err, f.Sync(), SyncDir(dir)); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name())) // so that it can be tried again
 	}
 	return f, nil
 }

@@ -5,20 +5,14 @@ package migrate
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net/http/httptest"
 	"os"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/urlake/urlake/frontier"
-	"github.com/urlake/urlake/frontier/api"
-	"github.com/urlake/urlake/frontier/coord"
-	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/frontier/frontiertest"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
@@ -53,7 +47,7 @@ ANALYZE`, n, n-n/4, n/4), pgx.QueryExecModeSimpleProtocol); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		spec := Spec{Lake: "memory://", DSN: dsn, Frontier: serve(b)}
+		spec := Spec{Lake: "memory://", DSN: dsn, Frontier: frontiertest.Serve(b)}
 		timed := func(what string, step func() int64) {
 			began := time.Now()
 			rows := step()
@@ -96,39 +90,4 @@ ANALYZE`, n, n-n/4, n/4), pgx.QueryExecModeSimpleProtocol); err != nil {
 		})
 	}
 	b.ReportMetric(0, "ns/op")
-}
-
-// serve starts a frontier with its own Redis.
-func serve(b *testing.B) (base string) {
-	opt, err := redis.ParseURL(testenv.NewRedis(b).URL)
-	if err != nil {
-		b.Fatal(err)
-	}
-	opt.MaxRetries = -1
-	c := redis.NewClient(opt)
-	web := httptest.NewUnstartedServer(nil)
-	co, err := coord.Open(b.Context(), c, "bench", web.Listener.Addr().String()+"#1", 8)
-	if err != nil {
-		b.Fatal(err)
-	}
-	log := slog.New(slog.DiscardHandler)
-	f, err := frontier.New(b.Context(), co, frontier.Options{
-		Dir: b.TempDir(), Shards: 8, Lease: time.Minute, Tries: 3, Own: time.Minute,
-		Shard: shard.Options{Sync: true, MemoryBytes: 32 << 20}, Now: time.Now, Log: log,
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	web.Config.Handler = api.New(f, log)
-	web.Start()
-	b.Cleanup(func() {
-		web.Close()
-		if err := f.Close(context.Background()); err != nil {
-			b.Error(err)
-		}
-		if err := c.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	return web.URL
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +47,10 @@ type Store struct {
 
 var bucket = []byte("robots")
 
+// ErrDamaged means that a part of the file cannot be read. What is put replaces it, or the file is
+// to be deleted while nobody has it open.
+var ErrDamaged = errors.New("robots.txt files are damaged; fetch them again")
+
 // header is the part of a value before the compressed text: expiry and delay in milliseconds.
 const header = 16
 
@@ -64,20 +69,33 @@ func Open(name string, sync bool) (s *Store, damaged, err error) {
 	return s, damaged, err
 }
 
-func open(name string, sync bool) (*Store, error) {
-	db, err := bbolt.Open(name, 0o666, &bbolt.Options{Timeout: lockWait, NoSync: !sync, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+func open(name string, sync bool) (opened *Store, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil { // the library panics over pages that it cannot read
+			opened, err = nil, fmt.Errorf("%s: %w: %v", name, ErrDamaged, p)
+		}
+	}()
+	// Without the list of free pages in the file, the library would read all of it now.
+	db, err := bbolt.Open(name, 0o666, &bbolt.Options{Timeout: lockWait, NoSync: !sync, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	s := &Store{db: db}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(bucket)
-		if err == nil {
+	fresh := false
+	err = s.view(func(b *bbolt.Bucket) error {
+		if fresh = b == nil; !fresh {
 			first, _ := b.Cursor().First()
 			s.some.Store(first != nil)
 		}
-		return err
+		return nil
 	})
+	if err == nil && fresh {
+		err = db.Update(func(tx *bbolt.Tx) error {
+			_, err := tx.CreateBucket(bucket)
+			return err
+		})
+	}
 	if err == nil {
 		s.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
 	}
@@ -91,9 +109,31 @@ func open(name string, sync bool) (*Store, error) {
 }
 
 // Close closes the store.
-func (s *Store) Close() error {
+func (s *Store) Close() (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer s.caught(&err)
 	s.decoder.Close()
 	return errors.Join(s.encoder.Close(), s.db.Close())
+}
+
+// view and update call do in a transaction. The library follows offsets of damaged pages wherever
+// they lead, and panics.
+func (s *Store) view(do func(b *bbolt.Bucket) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer s.caught(&err)
+	return s.db.View(func(tx *bbolt.Tx) error { return do(tx.Bucket(bucket)) })
+}
+
+func (s *Store) update(do func(b *bbolt.Bucket) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer s.caught(&err)
+	return s.db.Update(func(tx *bbolt.Tx) error { return do(tx.Bucket(bucket)) })
+}
+
+func (s *Store) caught(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("%s: %w: %v", s.db.Path(), ErrDamaged, p)
+	}
 }
 
 func name(key, host string) []byte { return []byte(key + "\x00" + host) }
@@ -104,7 +144,7 @@ func (s *Store) Put(key string, f File) error {
 	value = binary.BigEndian.AppendUint64(value, uint64(f.Delay.Milliseconds()))
 	value = s.encoder.EncodeAll(f.Text[:min(len(f.Text), robots.MaxBytes)], value)
 	s.some.Store(true)
-	return s.db.Batch(func(tx *bbolt.Tx) error { return tx.Bucket(bucket).Put(name(key, f.Host), value) })
+	return s.update(func(b *bbolt.Bucket) error { return b.Put(name(key, f.Host), value) })
 }
 
 func expiresOf(value []byte) int64 { return int64(binary.BigEndian.Uint64(value)) }
@@ -114,14 +154,14 @@ func delayOf(value []byte) time.Duration {
 
 // Get returns the file of a host of a key. It is false if there is none that holds at a time.
 func (s *Store) Get(key, host string, now int64) (f File, ok bool, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		value := tx.Bucket(bucket).Get(name(key, host))
+	err = s.view(func(b *bbolt.Bucket) error {
+		value := b.Get(name(key, host))
 		if len(value) < header || expiresOf(value) <= now {
 			return nil
 		}
 		text, err := s.decoder.DecodeAll(value[header:], nil)
 		if err != nil {
-			return fmt.Errorf("%s: robots.txt of %s: %w", s.db.Path(), host, err)
+			return fmt.Errorf("%s: robots.txt of %s: %w: %w", s.db.Path(), host, ErrDamaged, err)
 		}
 		f, ok = File{host, text, expiresOf(value), delayOf(value)}, true
 		return nil
@@ -131,8 +171,8 @@ func (s *Store) Get(key, host string, now int64) (f File, ok bool, err error) {
 
 // Head is Get without the text.
 func (s *Store) Head(key, host string, now int64) (f File, ok bool, err error) {
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		if value := tx.Bucket(bucket).Get(name(key, host)); len(value) >= header && expiresOf(value) > now {
+	err = s.view(func(b *bbolt.Bucket) error {
+		if value := b.Get(name(key, host)); len(value) >= header && expiresOf(value) > now {
 			f, ok = File{host, nil, expiresOf(value), delayOf(value)}, true
 		}
 		return nil
@@ -148,8 +188,7 @@ func (s *Store) Expiries(now int64, hosts [][2]string) (until []int64, err error
 	}
 	until = make([]int64, len(hosts))
 	var scratch []byte
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucket)
+	err = s.view(func(b *bbolt.Bucket) error {
 		for i, h := range hosts {
 			scratch = append(append(append(scratch[:0], h[0]...), 0), h[1]...)
 			if value := b.Get(scratch); len(value) >= header && expiresOf(value) > now {
@@ -165,8 +204,8 @@ func (s *Store) Expiries(now int64, hosts [][2]string) (until []int64, err error
 // until it returns false.
 func (s *Store) Files(key string, now int64, yield func(File) bool) error {
 	prefix := name(key, "")
-	return s.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucket).Cursor()
+	return s.view(func(b *bbolt.Bucket) error {
+		c := b.Cursor()
 		for k, value := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, value = c.Next() {
 			if len(value) >= header && expiresOf(value) > now &&
 				!yield(File{string(k[len(prefix):]), nil, expiresOf(value), delayOf(value)}) {
@@ -184,8 +223,8 @@ func (s *Store) Forget(now int64, after []byte, limit int) (last []byte, err err
 		return nil, nil
 	}
 	var over [][]byte
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(bucket).Cursor()
+	err = s.view(func(b *bbolt.Bucket) error {
+		c := b.Cursor()
 		k, value := c.Seek(append(bytes.Clone(after), 0))
 		for n := 0; k != nil; k, value = c.Next() {
 			if n++; n > limit {
@@ -202,8 +241,7 @@ func (s *Store) Forget(now int64, after []byte, limit int) (last []byte, err err
 	if err != nil || len(over) == 0 {
 		return last, err
 	}
-	return last, s.db.Update(func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucket)
+	return last, s.update(func(b *bbolt.Bucket) error {
 		for _, k := range over {
 			if value := b.Get(k); len(value) >= header && expiresOf(value) > now {
 				continue // it was replaced meanwhile

@@ -104,3 +104,56 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestDamage overwrites bytes anywhere in a store. Whatever is done with it then, nothing panics,
+// no text is wrong, and there is a store again at the latest when it is opened the second time, or
+// when what is damaged is replaced.
+func TestDamage(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "robots")
+	s := open(t, name, false)
+	text := func(i int) []byte { return bytes.Repeat([]byte(fmt.Sprintln("Disallow: /", i, i*7919)), 1+i%40) }
+	for i := range 60 {
+		if err := s.Put("k", robotstore.File{Host: fmt.Sprint("h", i), Text: text(i), Expires: 100}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noticed := 0
+	for at := 0; at+8 < len(whole); at += 1 + len(whole)/150 {
+		damaged := bytes.Clone(whole)
+		copy(damaged[at:], "\xff\x00\xfe\x01\xfd\x02\xfc\x03")
+		copied := filepath.Join(t.TempDir(), "robots")
+		if err := os.WriteFile(copied, damaged, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		s, replaced, err := robotstore.Open(copied, false)
+		if err != nil {
+			t.Fatalf("byte %d: %v", at, err)
+		}
+		for i := range 60 {
+			f, ok, err := s.Get("k", fmt.Sprint("h", i), 1)
+			if ok && !bytes.Equal(f.Text, text(i)) {
+				t.Errorf("byte %d: the text of host %d is wrong", at, i)
+			}
+			if !ok || err != nil {
+				noticed++
+			}
+		}
+		_, _ = s.Expiries(1, [][2]string{{"k", "h1"}})
+		_ = s.Files("k", 1, func(robotstore.File) bool { return true })
+		_, _ = s.Forget(200, nil, 1000)
+		_ = s.Put("k", robotstore.File{Host: "h1", Text: text(1), Expires: 100})
+		if err := s.Close(); err != nil && replaced != nil {
+			t.Errorf("byte %d: %v", at, err)
+		}
+	}
+	if noticed == 0 {
+		t.Error("no damage was noticed")
+	}
+}

@@ -18,10 +18,12 @@ import (
 	pb "github.com/urlake/urlake/frontier/urlfrontier/urlfrontierpb"
 )
 
+// The load of the benchmark.
+const streams, perMessage = 2, 100
+
 // BenchmarkPutDiscovered puts URLAKE_BENCH_URLS URLs, by default 200,000, of a twentieth as many
 // hosts in messages of 100, each with metadata as StormCrawler sends it, by two streams.
 func BenchmarkPutDiscovered(b *testing.B) {
-	const streams, perMessage = 2, 100
 	n := 200_000
 	if s := os.Getenv("URLAKE_BENCH_URLS"); s != "" {
 		var err error
@@ -29,9 +31,15 @@ func BenchmarkPutDiscovered(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	for _, fsync := range []bool{true, false} {
+		b.Run(fmt.Sprintf("fsync=%v", fsync), func(b *testing.B) { benchPutDiscovered(b, fsync, n) })
+	}
+}
+
+func benchPutDiscovered(b *testing.B, fsync bool, n int) {
 	c := newCluster(b, 1, func(o *frontier.Options) {
 		o.Shards, o.Own = 32, time.Minute
-		o.Shard.Sync, o.Shard.MemoryBytes = true, 8<<20
+		o.Shard.Sync, o.Shard.MemoryBytes = fsync, 8<<20
 	})
 	before := cpuTime(b)
 	for b.Loop() {

@@ -235,6 +235,9 @@ func (x *modelTest) step() {
 			t.Errorf("acks %v, want %v", got, want)
 		}
 	case n < 13:
+		if len(m.limits) > 0 { // a queue that is below its limit again wakes within a second
+			x.tick()
+		}
 		x.get(p)
 	case n < 15:
 		x.now.pass(time.Duration(rng.IntN(200)) * time.Second)
