@@ -23,7 +23,7 @@ func (c *crawl) fillDisk(i int) fault {
 			}
 		}
 		limit(100 + rand.Uint64N(20_000))
-		time.Sleep(rand.N(1500 * time.Millisecond))
+		time.Sleep(rand.N(time.Second))
 		limit(unix.RLIM_INFINITY)
 	}
 }

@@ -377,7 +377,7 @@ func (c *crawl) pauseDaemon(i int) fault {
 				c.t.Error(err)
 			}
 			if s == syscall.SIGSTOP {
-				time.Sleep(rand.N(2500 * time.Millisecond))
+				time.Sleep(rand.N(1800 * time.Millisecond))
 			}
 		}
 	}
@@ -396,7 +396,7 @@ func (c *crawl) killRedis(r *testenv.Redis) fault {
 func (c *crawl) pauseRedis(r *testenv.Redis) fault {
 	return func() {
 		r.Pause(c.t)
-		time.Sleep(rand.N(1500 * time.Millisecond))
+		time.Sleep(rand.N(time.Second))
 		r.Resume(c.t)
 	}
 }
@@ -418,7 +418,7 @@ func (c *crawl) soak(lasts time.Duration, faults ...fault) {
 	}
 	happened := 0
 	for turn := []fault(nil); adding.Err() == nil; turn = turn[1:] {
-		time.Sleep(200*time.Millisecond + rand.N(600*time.Millisecond))
+		time.Sleep(100*time.Millisecond + rand.N(500*time.Millisecond))
 		if len(turn) == 0 { // each once, in any order
 			for _, i := range rand.Perm(len(faults)) {
 				turn = append(turn, faults[i])
@@ -474,7 +474,7 @@ func (c *crawl) soak(lasts time.Duration, faults ...fault) {
 func TestNothingIsLostWhateverDies(t *testing.T) {
 	redis := testenv.NewRedis(t)
 	c := newCrawl(t, redis.URL, t.TempDir())
-	c.soak(soakTime(t, 6*time.Second), c.killDaemon(0), c.killDaemon(1), c.killRedis(redis), c.pauseDaemon(0), c.pauseRedis(redis), c.fillDisk(1))
+	c.soak(soakTime(t, 5*time.Second), c.killDaemon(0), c.killDaemon(1), c.killRedis(redis), c.pauseDaemon(0), c.pauseRedis(redis), c.fillDisk(1))
 }
 
 // TestNothingIsLostInACluster is the same with a cluster of three servers of Redis, of which one at
@@ -491,7 +491,7 @@ func TestNothingIsLostInACluster(t *testing.T) {
 		}
 		faults = append(faults, c.killRedis(n))
 	}
-	c.soak(soakTime(t, 3*time.Second), append(faults, c.killDaemon(0))...)
+	c.soak(soakTime(t, 1500*time.Millisecond), append(faults, c.killDaemon(0))...)
 }
 
 // waiting is how many URLs wait or are leased, -1 if not all shards are served.

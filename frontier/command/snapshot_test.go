@@ -66,7 +66,7 @@ func TestSnapshotHasWhatWasAnswered(t *testing.T) {
 	redis := testenv.NewRedis(t)
 	dir := t.TempDir()
 	c := newCrawl(t, redis.URL, dir)
-	c.addMany(6000, 300) // so that there are runs
+	c.addMany(4000, 300) // so that there are runs
 	adding, stopAdding := context.WithCancel(t.Context())
 	defer stopAdding()
 	var load sync.WaitGroup
