@@ -61,8 +61,8 @@ func CrawlSeedWorkflow(ctx workflow.Context, in CrawlSeedInput) (*CrawlSeedResul
 	if in.problem != "" {
 		return nil, temporal.NewNonRetryableApplicationError("seed: "+in.problem, activities.ErrInput, nil)
 	}
-	if err := in.Check(); err != nil {
-		return nil, temporal.NewNonRetryableApplicationError("seed: "+err.Error(), activities.ErrInput, nil)
+	if in.Lake == "" {
+		return nil, temporal.NewNonRetryableApplicationError("seed: lake: it is missing", activities.ErrInput, nil)
 	}
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
@@ -153,8 +153,8 @@ func VisitedIngestWorkflow(ctx workflow.Context, in VisitedIngestInput) (*Visite
 	if in.problem != "" {
 		return nil, temporal.NewNonRetryableApplicationError("ingest of visits: "+in.problem, activities.ErrInput, nil)
 	}
-	if err := in.Check(); err != nil {
-		return nil, temporal.NewNonRetryableApplicationError("ingest of visits: "+err.Error(), activities.ErrInput, nil)
+	if in.Lake == "" {
+		return nil, temporal.NewNonRetryableApplicationError("ingest of visits: lake: it is missing", activities.ErrInput, nil)
 	}
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err

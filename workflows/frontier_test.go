@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/frontier/migrate"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -31,8 +32,9 @@ func frontierEnv(t *testing.T) *testsuite.TestWorkflowEnvironment {
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(20 * time.Second)
 	env.SetStartWorkflowOptions(client.StartWorkflowOptions{TaskQueue: activities.TaskQueue(testLake, activities.PoolControl)})
-	env.RegisterActivity(&activities.Control{})
-	env.RegisterActivity(&activities.Index{})
+	of := activities.Lake{URL: testLake, Store: blob.NewMemory(), TempDir: t.TempDir()}
+	env.RegisterActivity(&activities.Control{Lake: of})
+	env.RegisterActivity(&activities.Index{Lake: of})
 	env.RegisterWorkflow(IngestWorkflow)
 	return env
 }

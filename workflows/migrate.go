@@ -59,8 +59,8 @@ func FrontierMigrateWorkflow(ctx workflow.Context, in FrontierMigrateInput) (*Fr
 	if in.problem != "" {
 		return nil, temporal.NewNonRetryableApplicationError("migration: "+in.problem, activities.ErrInput, nil)
 	}
-	if err := in.Check(); err != nil {
-		return nil, temporal.NewNonRetryableApplicationError("migration: "+err.Error(), activities.ErrInput, nil)
+	if in.Lake == "" {
+		return nil, temporal.NewNonRetryableApplicationError("migration: lake: it is missing", activities.ErrInput, nil)
 	}
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err

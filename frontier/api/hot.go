@@ -299,7 +299,7 @@ func (a claimsAnswer) appendTo(b []byte) ([]byte, error) {
 		if len(c.Metadata) > 0 {
 			b = append(append(b, `,"metadata":`...), c.Metadata...)
 		}
-		if formatted == nil || c.Expires != expires {
+		if formatted == nil || !c.Expires.Equal(expires) || c.Expires.Location() != expires.Location() {
 			expires, formatted = c.Expires, c.Expires.AppendFormat(formatted[:0], time.RFC3339Nano)
 		}
 		b = append(append(append(b, `,"expires":"`...), formatted...), '"')

@@ -4,7 +4,6 @@ package example_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -204,4 +203,40 @@ func TestCrawl(t *testing.T) {
 	}
 }
 
-var _ = context.Background
+// TestTwoCrawlers lets two crawlers work on the same domains: together they are as polite as one,
+// and fetch each robots.txt once or, if both meet a host at the same time, twice.
+func TestTwoCrawlers(t *testing.T) {
+	delay := 60 * time.Millisecond
+	web := sites.New(20, 6)
+	server := httptest.NewServer(web)
+	defer server.Close()
+	f := newFrontier(t, delay, 3)
+	var crawlers []*program
+	for range 2 {
+		crawlers = append(crawlers, start(t, "crawler", "--frontier", f.base, "--user-agent", "urlakebot", "--allow-private",
+			"--resolve", "*.test="+server.Listener.Addr().String(), "--max-depth", "6", "--at-once", "2"))
+	}
+	seeds := "{\"url\":\"plain.test\"}\n{\"url\":\"www.plain.test\"}\n{\"url\":\"rules.test\"}\n{\"url\":\"far.test\"}\n{\"url\":\"trap.test\"}"
+	if got := f.request("POST", "/v1/urls", seeds); strings.Count(got, "added") != 5 {
+		t.Fatal(got)
+	}
+	for f.left() != 0 && t.Context().Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, c := range crawlers {
+		c.stop(syscall.SIGINT)
+		if !strings.Contains(c.log.String(), " fetched") || strings.Contains(c.log.String(), " 0 fetched") {
+			t.Errorf("a crawler has done nothing:\n%s", c.log)
+		}
+	}
+	v := web.Check(sites.Crawl{Delay: delay, Tries: 3})
+	for _, w := range v.Wrong {
+		crawled := regexp.MustCompile(`^(www\.)?(plain|rules|far|robots\.far|trap)\.test`).MatchString(w)
+		if crawled && !strings.Contains(w, "robots.txt was fetched 2 times") && !strings.Contains(w, "far.txt was fetched 2 times") {
+			t.Error(w)
+		}
+	}
+	if v.Pages < 30 {
+		t.Errorf("only %d pages", v.Pages)
+	}
+}

@@ -109,8 +109,14 @@ func (c *Crawler) leave(d *domain, had bool) {
 	}
 }
 
-// ask fetches a URL as soon as its domain may be asked.
+// ask fetches a URL as soon as its domain may be asked. If that is later than the claim, so is the
+// next claim of other workers.
 func (c *Crawler) ask(t *task, d *domain, address string, types []string, limit int64) (*page, error) {
+	if wait := time.Until(d.next); wait > 0 {
+		if err := c.block(t, wait+d.delay); err != nil {
+			return nil, err
+		}
+	}
 	if !sleep(t.wait, time.Until(d.next)) {
 		return nil, t.wait.Err()
 	}
@@ -168,7 +174,7 @@ func (c *Crawler) rules(t *task, d *domain, host string) (*robots.Rules, error) 
 // be one that cannot be had now.
 func (c *Crawler) fetchRobots(t *task, d *domain, address string) (text string, ok bool, err error) {
 	for range robots.MaxRedirects + 1 {
-		// Whoever else asks the domain waits for this request and for the page after it.
+		// Whoever else asks the domain waits for this request and for the one after it.
 		if err := c.block(t, max(time.Until(d.next), 0)+2*d.delay); err != nil {
 			return "", false, err
 		}

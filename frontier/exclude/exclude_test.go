@@ -246,7 +246,8 @@ func TestTakedownsWhileURLsWait(t *testing.T) {
 	r.lift(domain)
 	r.lift(prefix)
 	r.want("claimed after the lift", r.claimed(), "https://b.example/", "https://www.b.example/x")
-	// What was dropped comes back by an update; that it is settled may be told of what is taken down.
+	// What was dropped comes back by an update; that it is settled may be told of what is taken
+	// down.
 	got, err := r.f.Add(t.Context(), []frontier.URL{
 		{URL: "https://a.example/private/1", Update: true}, {URL: "https://www.a.example/", Update: true},
 		{URL: "https://www.a.example/", Update: true, Done: true},

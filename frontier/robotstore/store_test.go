@@ -105,9 +105,9 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestDamage overwrites bytes anywhere in a store. Whatever is done with it then, nothing panics, no
-// text is wrong, and there is a store again at the latest when it is opened the second time, or when
-// what is damaged is replaced.
+// TestDamage overwrites bytes anywhere in a store. Whatever is done with it then, nothing panics,
+// no text is wrong, and there is a store again at the latest when it is opened the second time, or
+// when what is damaged is replaced.
 func TestDamage(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "robots")
 	s := open(t, name, false)

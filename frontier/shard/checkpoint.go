@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,6 +114,7 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 				return 0, 0, d.Err()
 			}
 		}
+		m.last = s.files
 		s.marks[id] = m
 	}
 	if err := d.Close(); err != nil {
@@ -206,7 +208,7 @@ func (s *Shard) Upkeep() error {
 	s.mu.Lock()
 	err := s.failed
 	full := s.memory > s.o.MemoryBytes || len(s.batch.seen)*2*seenElement > s.o.MemoryBytes ||
-		s.journal.Size() > int64(4*s.o.MemoryBytes)
+		s.journal.Size() > int64(4*s.o.MemoryBytes) || s.sweeps()
 	s.mu.Unlock()
 	if err != nil || !full {
 		return err
@@ -233,16 +235,22 @@ func (s *Shard) write() (err error) {
 			err = errors.Join(err, fresh.close())
 		}
 	}()
+	s.mu.Lock()
+	sweep := s.sweeps()
+	if sweep {
+		s.gone = 0
+	}
+	s.mu.Unlock()
 	for _, of := range []struct {
 		k    kind
 		runs []*run
 		into **merged
 	}{{waitingRun, s.waiting, &fresh.waiting}, {restRun, s.rest, &fresh.rest}, {dueRun, s.due, &fresh.due}} {
-		if *of.into, err = s.mergeRuns(of.k, of.runs); err != nil {
+		if *of.into, err = s.mergeRuns(of.k, of.runs, sweep); err != nil {
 			return err
 		}
 	}
-	if fresh.united, err = s.mergeSeen(); err != nil {
+	if fresh.united, err = s.mergeSeen(sweep); err != nil {
 		return err
 	}
 	if err := s.journal.Prepare(); err != nil {
@@ -326,6 +334,7 @@ func (s *Shard) freeze() (f *frozen, err error) {
 			f.empty = append(f.empty, r)
 		}
 	}
+	f.fresh, s.fresh = s.fresh, nil
 	s.batch, s.frozen, s.memory, s.marksShared, s.deleted = newBatch(), f, 0, true, nil
 	return f, nil
 }
@@ -480,9 +489,9 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 		some  bool
 		write func(w *runWriter) error
 	}{
-		{waitingRun, len(f.queues) > 0, func(w *runWriter) error { return writeWaiting(w, f.queues) }},
-		{restRun, len(rest) > 0, func(w *runWriter) error { return writeRest(w, rest) }},
-		{dueRun, len(f.later) > 0, func(w *runWriter) error { return writeDue(w, f.later) }},
+		{waitingRun, len(f.queues) > 0, f.writeWaiting},
+		{restRun, len(rest) > 0, func(w *runWriter) error { return f.writeRest(w, rest) }},
+		{dueRun, len(f.later) > 0, f.writeDue},
 	} {
 		if !of.some {
 			continue
@@ -504,7 +513,17 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 		return nil
 	}
 	number := s.newFile()
-	name, sorted := s.file(number, seenSuffix), sortSeen(f.seen)
+	name, states := s.file(number, seenSuffix), f.seen
+	if len(f.fresh) > 0 {
+		marks := marksByTag(f.marks)
+		// Others read the map meanwhile.
+		states = maps.Clone(states)
+		maps.DeleteFunc(states, func(id URLID, p packed) bool {
+			st := p.unpack()
+			return marks[tagOf(id[:])].deletes(&st)
+		})
+	}
+	sorted := sortSeen(states)
 	if err := writeSeen(name, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
 		return err
 	}
@@ -512,8 +531,8 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 	return err
 }
 
-func writeWaiting(w *runWriter, queues []*memoryQueue) error {
-	queues = slices.Clone(queues)
+func (f *frozen) writeWaiting(w *runWriter) error {
+	queues := slices.Clone(f.queues)
 	slices.SortFunc(queues, func(a, b *memoryQueue) int { return bytes.Compare(a.id[:], b.id[:]) })
 	for _, q := range queues {
 		if len(q.classes) == 0 {
@@ -522,20 +541,36 @@ func writeWaiting(w *runWriter, queues []*memoryQueue) error {
 		if err := w.queue(q.id, q.name); err != nil {
 			return err
 		}
-		if err := q.each(func(_ uint64, data []byte) error { return w.entry(data) }); err != nil {
+		if err := q.each(func(_ uint64, data []byte) error { return f.write(w, q.id, data, data) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func writeRest(w *runWriter, entries []settledEntry) error {
+// write writes the payload of an entry to a run, unless it was deleted.
+func (f *frozen) write(w *runWriter, id QueueID, entry, payload []byte) error {
+	if dead, err := f.dead(id, entry); dead || err != nil {
+		return err
+	}
+	return w.entry(payload)
+}
+
+func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 	slices.SortFunc(entries, func(a, b settledEntry) int {
 		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), cmp.Compare(a.seq, b.seq))
 	})
+	var last QueueID
 	for i := range entries {
 		e := &entries[i]
-		if i == 0 || e.id != entries[i-1].id {
+		if dead, err := f.dead(e.id, e.data); dead || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if len(w.dir) == 0 || e.id != last {
+			last = e.id
 			if err := w.queue(e.id, e.name); err != nil {
 				return err
 			}
@@ -547,16 +582,18 @@ func writeRest(w *runWriter, entries []settledEntry) error {
 	return nil
 }
 
-func writeDue(w *runWriter, entries []*Entry) error {
-	entries = slices.Clone(entries)
+func (f *frozen) writeDue(w *runWriter) error {
+	entries := slices.Clone(f.later)
 	slices.SortFunc(entries, func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq)) })
 	if err := w.queue(QueueID{}, ""); err != nil {
 		return err
 	}
 	var b []byte
 	for _, e := range entries {
-		b = appendQueued(b[:0], e)
-		if err := w.entry(b); err != nil {
+		b = codec.AppendString(b[:0], e.Queue)
+		n := len(b)
+		b = e.append(b)
+		if err := f.write(w, IDOfQueue(e.Queue), b[n:], b); err != nil {
 			return err
 		}
 	}
@@ -615,6 +652,7 @@ func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer) {
 	for _, r := range s.due { // nothing was promoted since the batch was frozen
 		v.takenDue = append(v.takenDue, r.appendTaken(nil, 0))
 	}
+	s.retire()
 	s.frozen = nil
 	return v, old
 }
@@ -626,9 +664,9 @@ type merged struct {
 	into  *run
 }
 
-// mergeRuns merges the newest runs of a kind, if there are many. Entries that are taken meanwhile
-// are in the merged run once more.
-func (s *Shard) mergeRuns(k kind, runs []*run) (*merged, error) {
+// mergeRuns merges the newest runs of a kind, if there are many, or all. Entries that are taken
+// meanwhile are in the merged run once more.
+func (s *Shard) mergeRuns(k kind, runs []*run, all bool) (*merged, error) {
 	m := &merged{first: len(runs)}
 	size := int64(0)
 	s.mu.Lock()
@@ -639,8 +677,11 @@ func (s *Shard) mergeRuns(k kind, runs []*run) (*merged, error) {
 		}
 	}
 	s.mu.Unlock()
+	if all {
+		m.first = 0
+	}
 	m.from = slices.Clone(runs[m.first:])
-	if len(m.from) < 2 || size == 0 {
+	if !all && (len(m.from) < 2 || size == 0) || len(m.from) == 0 {
 		return nil, nil
 	}
 	sources := make([]*source, len(m.from))
@@ -709,7 +750,7 @@ type unitedSeen struct {
 	into *seenFile
 }
 
-func (s *Shard) mergeSeen() (*unitedSeen, error) {
+func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
 	s.mu.Lock()
 	files := s.seen
 	first, size := len(files), len(s.batch.seen)
@@ -717,13 +758,17 @@ func (s *Shard) mergeSeen() (*unitedSeen, error) {
 		first--
 		size += files[first].len()
 	}
+	if all {
+		first = 0
+	}
 	u := &unitedSeen{from: slices.Clone(files[first:])}
 	marks := marksByTag(s.marks)
+	s.files++ // with the lock: what is deleted from now on may be in the file
+	number := s.files
 	s.mu.Unlock()
-	if len(u.from) < 2 {
+	if !all && len(u.from) < 2 || len(u.from) == 0 {
 		return nil, nil
 	}
-	number := s.newFile()
 	name := s.file(number, seenSuffix)
 	err := writeSeen(name, func(yield func([]byte) error) error {
 		return mergeSeen(u.from, func(e []byte) error {

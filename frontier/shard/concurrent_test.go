@@ -132,3 +132,75 @@ func TestConcurrentUse(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestDeletedGivesSpaceBack holds that files are written anew once most of their URLs were deleted,
+// that nothing is kept of these then, and that they can be added again.
+func TestDeletedGivesSpaceBack(t *testing.T) {
+	dir := filepath.Join(tempDir(t), "shard")
+	s := open(t, dir)
+	fill := func(crawl string, n int) {
+		t.Helper()
+		entries := make([]Entry, n)
+		for i := range entries {
+			entries[i] = Entry{Queue: QueueName(crawl, fmt.Sprintf("site%d.example", i%50)), URL: fmt.Sprintf("https://site%d.example/%d", i%50, i)}
+			switch i % 3 {
+			case 1:
+				entries[i].Due = 1 << 50
+			case 2:
+				entries[i].Update, entries[i].Settled = true, true
+			}
+		}
+		statuses, _, err := s.Add(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, status := range statuses {
+			if status != Added {
+				t.Fatalf("%s: status %d", entries[i].URL, status)
+			}
+		}
+	}
+	bytes := func() (n int64) {
+		for _, r := range s.runs() {
+			n += int64(len(r.data))
+		}
+		for _, f := range s.seen {
+			n += int64(len(f.data))
+		}
+		return n
+	}
+	fill("small", 300)
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	small := bytes()
+	fill("large", 40_000)
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, inMemory := range []int{0, 30_000} {
+		if inMemory > 0 {
+			fill("large", inMemory)
+		}
+		if _, err := s.Delete("large", "", 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Upkeep(); err != nil {
+			t.Fatal(err)
+		}
+		if got := bytes(); got > small+1000 || len(s.marks) > 0 {
+			t.Errorf("%d bytes in files and %d marks, want about %d and none", got, len(s.marks), small)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, dir)
+		if c, _ := s.Count("small", ""); c != (Counts{100, 0, 100, 100}) {
+			t.Errorf("%v", c)
+		}
+	}
+	fill("large", 300)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

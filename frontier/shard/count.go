@@ -75,6 +75,7 @@ func (s *Shard) countStates() error {
 		st := elementState(e).unpack()
 		of := tagOf(e[:16])
 		if len(marks) > 0 && marks[of].deletes(&st) {
+			s.gone++
 			return nil
 		}
 		state := waits

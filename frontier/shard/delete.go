@@ -7,12 +7,19 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// mark says what was deleted of a queue. It never changes.
+// sweepLeast is how many deleted URLs are worth that files are written anew, if it is half as many
+// as there are others.
+const sweepLeast = 10_000
+
+// mark says what was deleted of a queue. Neither all nor purges ever change.
 type mark struct {
 	// all entries with lower numbers are deleted,
 	all uint64
 	// and so are those of URLs that were created before a time.
 	purges []purge
+	// last is the last file that may have what was deleted, 0 if that is not known yet. Files that
+	// are written later have nothing of it.
+	last uint64
 }
 
 type purge struct {
@@ -110,7 +117,44 @@ func (s *Shard) delete(x *deletion) (done Deleted, err error) {
 		return done, err
 	}
 	s.deleted = append(s.deleted, done.Ended...)
+	s.gone += done.URLs
 	return done, nil
+}
+
+// sweeps says that so much was deleted that all files are to be merged.
+func (s *Shard) sweeps() bool { return s.gone >= s.o.sweep && s.gone >= s.counts.All()/2 }
+
+// retire drops marks of which no file has anything. It is called when a batch is in files.
+func (s *Shard) retire() {
+	for _, id := range s.fresh { // deleted while files were written
+		if m := s.marks[id]; m != nil && m.last == 0 {
+			m.last = s.files
+		}
+	}
+	first := s.files + 1
+	for _, r := range s.runs() {
+		first = min(first, r.number)
+	}
+	for _, file := range s.seen {
+		first = min(first, file.number)
+	}
+	if first == s.firstFile {
+		return
+	}
+	s.firstFile = first
+	for id, m := range s.marks {
+		if m.last != 0 && m.last < first {
+			s.ownMarks()
+			delete(s.marks, id)
+		}
+	}
+}
+
+// ownMarks makes sure that the marks are not those of a frozen batch as well.
+func (s *Shard) ownMarks() {
+	if s.marksShared {
+		s.marks, s.marksShared = maps.Clone(s.marks), false
+	}
 }
 
 // deleteAll forgets all URLs of queues.
@@ -207,10 +251,22 @@ func (s *Shard) purge(x *deletion, queues map[QueueID]*queue, done *Deleted) err
 
 // mark sets the mark of a queue.
 func (s *Shard) mark(id QueueID, m *mark) {
-	if s.marksShared {
-		s.marks, s.marksShared = maps.Clone(s.marks), false
+	s.ownMarks()
+	if s.frozen == nil {
+		m.last = s.files
 	}
 	s.marks[id] = m
+	s.fresh = append(s.fresh, id)
+}
+
+// dead says that an entry of a frozen batch was deleted before.
+func (f *frozen) dead(id QueueID, payload []byte) (bool, error) {
+	m := f.marks[id]
+	if len(f.fresh) == 0 || m == nil {
+		return false, nil
+	}
+	e, err := parseEntry(payload, "", "memory")
+	return m.deletes(&State{Seq: e.Seq, Created: e.Created}), err
 }
 
 // eachState calls yield with the id and the state of every URL, deleted ones too.

@@ -23,7 +23,8 @@ type frozen struct {
 	next, segment uint64
 	visits        int64
 	marks         map[QueueID]*mark
-	empty         []*run // which are not needed any more
+	fresh         []QueueID // those of marks that are new
+	empty         []*run    // which are not needed any more
 }
 
 // settledEntry is an entry that does not wait.

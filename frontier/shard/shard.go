@@ -40,6 +40,8 @@ type Options struct {
 	// Cap is how many entries may wait in a queue, less than 0 for any number; nil is that for all.
 	// It is called while the shard is locked.
 	Cap func(queue string) int64
+	// sweep is how many deleted URLs are worth that files are written anew; 0 is sweepLeast.
+	sweep int64
 	// between is called between the steps of writing files, in tests.
 	between func()
 }
@@ -83,6 +85,12 @@ type Shard struct {
 	// marks say what was deleted of queues. Once a batch was frozen it has the same map.
 	marks       map[QueueID]*mark
 	marksShared bool
+	// fresh are the queues whose marks were set since a batch was frozen.
+	fresh []QueueID
+	// gone is how many deleted URLs the files still have, about, and firstFile the lowest number of
+	// a file.
+	gone      int64
+	firstFile uint64
 	// merging says that runs are being merged, or written.
 	merging bool
 	// deleted are entries that were leased and were deleted since a batch was frozen.
@@ -188,6 +196,9 @@ const entryOverhead = 64
 func Open(dir string, o Options) (s *Shard, torn *journal.Torn, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.sweep == 0 {
+		o.sweep = sweepLeast
 	}
 	s = &Shard{
 		dir: dir, o: o, queues: map[QueueID]*queue{}, crawls: map[string]*crawl{}, leased: map[uint64]*Entry{},

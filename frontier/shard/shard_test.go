@@ -71,7 +71,7 @@ func (m *model) fatalf(format string, args ...any) {
 }
 
 func (m *model) open() {
-	s, torn, err := Open(m.dir, Options{MemoryBytes: 1 << 20, Now: func() time.Time { return time.UnixMilli(m.now) }})
+	s, torn, err := Open(m.dir, Options{MemoryBytes: 1 << 20, sweep: 50, Now: func() time.Time { return time.UnixMilli(m.now) }})
 	if err != nil || torn != nil {
 		m.fatalf("open: %v, %v", torn, err)
 	}

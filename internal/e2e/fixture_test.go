@@ -3,6 +3,8 @@ package e2e
 import (
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,6 +38,7 @@ var fixtureHas = []string{
 	`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`,
 	`^index/takedowns/documents/`, `^index/takedowns/pieces/`, `^index/overlays/`, `^index/dead/`,
 	`^index/trash/lists/`, `^index/trash/sweep\.json$`,
+	`^frontier/visits/[^/]+/cursor\.json$`,
 }
 
 // TestFixture makes a lake that has everything that a lake can have, with the real programs, and
@@ -111,7 +114,7 @@ type fixtureLake struct {
 func (f *fixtureLake) do(args ...string) string {
 	f.t.Helper()
 	at := 1
-	if args[0] == "takedown" || args[0] == "rules" {
+	if args[0] == "takedown" || args[0] == "rules" || args[0] == "frontier" {
 		at = 2
 	}
 	all := append(append(append([]string{}, args[:at]...), "--lake", f.lake), args[at:]...)
@@ -217,7 +220,22 @@ func (f *fixtureLake) live() {
 	f.file("more/list-21.txt", "https://site-2.example/more\nhttps://once.example/more\n")
 	f.file("more/list-20.txt", "https://site-2.example/more\n")
 	f.do("ingest", "--datasets-from", "files", "--no-publish", "--wait", filepath.Join(f.in, "more"))
+	f.visits()
 	// New formats go here: each needs an event that makes a lake write it.
+}
+
+// visits ingests visits of a frontier, which is one that has two.
+func (f *fixtureLake) visits() {
+	f.t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("cursor") == "" {
+			fmt.Fprintln(w, `{"url":"https://site-1.example/visited","crawl":"DEFAULT","domain":"site-1.example","time":"2024-03-11T01:02:03.004Z","status":200,"depth":0}`)
+			fmt.Fprintln(w, `{"url":"https://once.example/visited","crawl":"DEFAULT","domain":"once.example","time":"2024-03-11T01:02:04Z","status":404,"depth":1}`)
+		}
+		fmt.Fprintln(w, `{"next_cursor":"Ag"}`)
+	}))
+	f.t.Cleanup(server.Close)
+	f.do("frontier", "ingest", "--frontier", server.URL, "--dataset", "visits", "--no-publish", "--wait")
 }
 
 var takedownID = regexp.MustCompile(`"id": ?"([^"]+)"`)
