@@ -168,13 +168,16 @@ func (f *Frontier) SetDelay(ctx context.Context, delay time.Duration) error {
 // Node returns the name of this process.
 func (f *Frontier) Node() string { return f.node }
 
+// nodes: nodes. Returns the processes that live by the clock that join goes by.
+var nodesScript = redis.NewScript(`
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+return redis.call('ZRANGE', KEYS[1], '(' .. string.format('%.0f', now), '+inf', 'BYSCORE')
+`)
+
 // Nodes returns the names of the processes that live.
 func (f *Frontier) Nodes(ctx context.Context) ([]string, error) {
-	now, err := f.redis.Time(ctx).Result()
-	if err != nil {
-		return nil, failed(err)
-	}
-	nodes, err := f.redis.ZRangeByScore(ctx, f.nodes(), &redis.ZRangeBy{Min: "(" + strconv.FormatInt(now.UnixMilli(), 10), Max: "+inf"}).Result()
+	nodes, err := nodesScript.Run(ctx, f.redis, []string{f.nodes()}).StringSlice()
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}

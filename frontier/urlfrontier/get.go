@@ -93,7 +93,7 @@ func (s *Server) getFrom(ctx context.Context, name string, q *pb.GetParams, n in
 	if err != nil {
 		return nil // a process without gRPC serves those who ask it over HTTP
 	}
-	peer, cancel := marked(ctx)
+	peer, cancel := context.WithCancel(mark(ctx))
 	defer cancel()
 	stream, err := client.GetURLs(peer, part)
 	for err == nil {

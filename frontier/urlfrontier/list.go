@@ -279,7 +279,7 @@ func (s *Server) listFrom(ctx context.Context, name string, q *pb.ListUrlParams,
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := marked(ctx)
+	ctx, cancel := context.WithCancel(mark(ctx))
 	defer cancel()
 	stream, err := client.ListURLs(ctx, &pb.ListUrlParams{
 		Size: uint32(min(skip+left+1, math.MaxUint32)), Key: q.GetKey(), CrawlID: q.GetCrawlID(), Filter: q.Filter, IgnoreCase: q.IgnoreCase,

@@ -11,10 +11,10 @@ import (
 )
 
 // spelling is the name in the metadata under which a URL is kept as it was put, if that is not its
-// canonical form. A name of a client that begins so gets a mark more at its end.
+// canonical form. A name of a client that begins so gets a quote more at its end.
 const (
 	spelling = "urlfrontier.url"
-	mark     = "'"
+	quote    = "'"
 )
 
 // appendMetadata appends what is kept of metadata: a JSON object, or nothing if there is none. Put
@@ -42,7 +42,7 @@ func appendMetadata(b []byte, metadata map[string]*pb.StringList, put string) []
 	slices.Sort(keys)
 	for _, key := range keys {
 		if strings.HasPrefix(key, spelling) {
-			name(key + mark)
+			name(key + quote)
 		} else {
 			name(key)
 		}
@@ -86,7 +86,7 @@ func parseMetadata(data []byte) (metadata map[string]*pb.StringList, put string)
 			put = one
 			continue
 		case strings.HasPrefix(key, spelling):
-			key = strings.TrimSuffix(key, mark)
+			key = strings.TrimSuffix(key, quote)
 		}
 		metadata[key] = &pb.StringList{Values: list}
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -26,8 +27,12 @@ const (
 	hop = "urlake-forwarded"
 	// shardsServed is in the header of an answer to such a request: how many shards it is about.
 	shardsServed = "urlake-shards"
-	// peerTimeout bounds a request to another process.
+	// peerTimeout bounds a request to another process, but for lists, which take their time.
 	peerTimeout = 30 * time.Second
+	// maxAnswer bounds an answer of another process: the keys of its queues.
+	maxAnswer = 1 << 30
+	// pingInterval is how often a process that is silent is asked whether it lives.
+	pingInterval = 10 * time.Second
 )
 
 // NameWith returns the name of a process that other processes reach by HTTP at an address, and by
@@ -59,7 +64,9 @@ func (p *peers) to(name string) (pb.URLFrontierClient, error) {
 	if conn == nil {
 		var err error
 		conn, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
+			grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingInterval, Timeout: pingInterval}))
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +94,11 @@ func forwarded(ctx context.Context) bool { return len(metadata.ValueFromIncoming
 
 // marked is the context of a request to another process.
 func marked(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(metadata.AppendToOutgoingContext(ctx, hop, "1"), peerTimeout)
+	return context.WithTimeout(mark(ctx), peerTimeout)
+}
+
+func mark(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, hop, "1")
 }
 
 // call asks another process.

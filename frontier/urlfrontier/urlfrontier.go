@@ -35,6 +35,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/urlake/urlake/frontier"
@@ -67,6 +68,7 @@ func New(f *frontier.Frontier, log *slog.Logger, level *slog.LevelVar, registry 
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingInterval / 2}),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
 	)
 	pb.RegisterURLFrontierServer(s.grpc, s)
