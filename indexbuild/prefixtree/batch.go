@@ -98,8 +98,8 @@ func (x *Index) lookups(prefixes [][]byte, positions []uint64) (err error) {
 	return nil
 }
 
-// fnv1aMany sets keys[i] to the FNV-1a of prefixes[i]. A byte of FNV-1a waits for the multiplication
-// of the one before, so four prefixes take hardly longer than one.
+// fnv1aMany sets keys[i] to the FNV-1a of prefixes[i]. A byte of FNV-1a waits for the
+// multiplication of the one before, so four prefixes take hardly longer than one.
 func fnv1aMany(prefixes [][]byte, keys []uint64) {
 	for len(prefixes) >= 4 {
 		a, b, c, d := prefixes[0], prefixes[1], prefixes[2], prefixes[3]
