@@ -163,19 +163,22 @@ func (r *reader) done() *references {
 // collection has dropped and deleted the version since the manifest was read.
 func (r *reader) version(ref manifest.VersionRef) error {
 	v, err := manifest.ReadVersion(r.ctx, r.store, ref)
-	if errors.Is(err, blob.ErrNotExist) {
-		m, _, manifestErr := manifest.Read(r.ctx, r.store)
-		if manifestErr != nil {
-			return manifestErr
-		}
-		if _, kept := m.Version(ref.ID); kept != nil {
-			err = trash.ErrOpen
-		}
-	}
 	if err != nil {
-		return fmt.Errorf("version %s: %w", ref.ID, err)
+		err = fmt.Errorf("version %s: %w", ref.ID, err)
+	} else {
+		err = r.contents(v)
 	}
-	return r.contents(v)
+	if err == nil || r.ctx.Err() != nil {
+		return err
+	}
+	m, _, manifestErr := manifest.Read(r.ctx, r.store)
+	if manifestErr != nil {
+		return errors.Join(err, manifestErr)
+	}
+	if _, dropped := m.Version(ref.ID); dropped != nil {
+		return fmt.Errorf("version %s: %w", ref.ID, trash.ErrOpen)
+	}
+	return err
 }
 
 // held adds what versions refer to that servers still read although the manifest lists them no

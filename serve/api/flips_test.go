@@ -767,8 +767,12 @@ func flipUnderLoad(t *testing.T, load flipLoad) {
 		"goroutines": {early.goroutines, late.goroutines}, "open files": {early.files, late.files},
 		"mapped files": {early.maps, late.maps}, "MiB of heap": {early.heapMB, late.heapMB},
 	} {
-		// A form of some seconds has too few measurements to tell a leak from a moment.
-		if min(measured[0], measured[1]) >= 5 && n[1] > n[0]+n[0]/2+20 {
+		// A form of some seconds can hardly tell a leak from a moment with many slow readers.
+		slack := 20
+		if load.during == 0 {
+			slack = 100
+		}
+		if min(measured[0], measured[1]) >= 5 && n[1] > n[0]+n[0]/2+slack {
 			t.Errorf("%s: at most %d in the second quarter, %d in the last", what, n[0], n[1])
 		}
 	}

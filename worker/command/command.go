@@ -109,13 +109,12 @@ pools of the process together, as many steps run at once as --memory-limit allow
 // allowedInputs returns what the ingests of a lake may read, nil for everything.
 func allowedInputs(prefixes []string, lakeURL string) (*allow.Inputs, error) {
 	if len(prefixes) > 0 {
-		// The visits of frontiers, which workers write to the lake themselves.
-		own := strings.TrimRight(lakeURL, "/") + "/" + feed.Root
-		a, err := allow.Parse(append(slices.Clip(prefixes), own))
+		a, err := allow.Parse(prefixes)
 		if err != nil {
 			return nil, cli.Usagef("--allow-input %w", err)
 		}
-		return a, nil
+		// The visits of frontiers, which workers write to the lake themselves.
+		return a, a.Also(strings.TrimRight(lakeURL, "/") + "/" + feed.Root)
 	}
 	if strings.HasPrefix(lakeURL, "file:") {
 		return nil, nil

@@ -82,6 +82,15 @@ func Parse(prefixes []string) (*Inputs, error) {
 	return a, nil
 }
 
+// Also allows what a prefix names without naming it in errors: what workers write themselves, and
+// an operator has not asked for.
+func (a *Inputs) Also(prefix string) error {
+	if err := a.add(prefix); err != nil {
+		return fmt.Errorf("%q: %w", prefix, err)
+	}
+	return nil
+}
+
 func (a *Inputs) add(prefix string) error {
 	scheme, rest, ok := strings.Cut(prefix, "://")
 	switch {
