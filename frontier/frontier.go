@@ -98,6 +98,10 @@ type Frontier struct {
 	owned map[int]*owned
 	// owners are the other processes that own a shard, as coord names them.
 	owners map[int]string
+	// tenures are those of shards that this process serves or opens. A lock of moves is held while a
+	// shard is opened, closed or given away.
+	tenures map[int]*tenure
+	moves   []sync.Mutex
 	// incarnation is the Redis that was asked last. Only claimShards uses it.
 	incarnation string
 	claims      together[ClaimRequest, *claimJob]
@@ -121,9 +125,7 @@ type owned struct {
 	files  *shard.Shard
 	coord  *coord.Shard
 	lock   *flock.Flock
-	// until is when the shard is another's unless it is taken again, as the time since begin: from
-	// then on nothing is acknowledged.
-	until atomic.Int64
+	tenure *tenure
 	// doubtful says that a change may have reached Redis or not. The shard is opened again, which
 	// makes its files and Redis agree.
 	doubtful atomic.Bool
@@ -741,22 +743,18 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 // opened again.
 func (f *Frontier) upkeep(ctx context.Context) (err error) {
 	for _, s := range f.all() {
-		func() {
-			_, release, used := f.hold(s.number)
-			if used != nil {
-				return
-			}
-			failed := s.files.Upkeep()
-			release()
-			if failed != nil {
-				err = errors.Join(err, fmt.Errorf("shard %d: %w", s.number, failed))
-			}
-			if failed != nil || s.doubtful.Load() {
-				f.o.Log.Info("opening a shard again", "shard", s.number)
-				f.counters.reopened.Add(1)
-				err = errors.Join(err, f.drop(s), s.coord.Disown(ctx), f.claimShard(ctx, s.number, nil))
-			}
-		}()
+		held, release, used := f.hold(s.number)
+		if used != nil {
+			continue
+		}
+		failed := held.files.Upkeep()
+		release()
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("shard %d: %w", held.number, failed))
+		}
+		if failed != nil || held.doubtful.Load() {
+			err = errors.Join(err, f.reopen(ctx, held))
+		}
 	}
 	return err
 }

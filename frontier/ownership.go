@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -26,17 +27,21 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 		return nil, errors.Join(err, fmt.Errorf("%s: a restore has not ended; run frontierd restore again", o.Dir))
 	}
 	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{})}
+	f.tenures, f.moves = map[int]*tenure{}, make([]sync.Mutex, o.Shards)
 	f.claims.turns, f.settles.turns = claimTurns, settleTurns
 	if o.Exclusions != nil {
 		if err := f.readExclusions(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := errors.Join(f.Refresh(ctx), f.claimShards(ctx)); err != nil {
-		return nil, errors.Join(err, f.giveUp(ctx))
-	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f.stop = stop
+	f.loop(run, o.Own/4, f.renewAll)
+	if err := errors.Join(f.Refresh(ctx), f.claimShards(ctx)); err != nil {
+		stop()
+		f.loops.Wait()
+		return nil, errors.Join(err, f.giveUp(ctx))
+	}
 	f.loop(run, o.Own/3, f.claimShards)
 	f.loop(run, time.Second, f.tick)
 	if o.AlarmWaiting > 0 {
@@ -90,8 +95,11 @@ func (f *Frontier) all() []*owned {
 
 // drop closes a shard.
 func (f *Frontier) drop(s *owned) error {
+	f.ends(s.tenure)
 	f.mu.Lock()
-	delete(f.owned, s.number)
+	if f.owned[s.number] == s {
+		delete(f.owned, s.number)
+	}
 	f.mu.Unlock()
 	s.use.Lock()
 	defer s.use.Unlock()
@@ -117,22 +125,48 @@ func (f *Frontier) claimShards(ctx context.Context) (err error) {
 		f.incarnation = incarnation
 	}
 	for n := range f.o.Shards {
-		f.mu.RLock()
-		s, have := f.owned[n], len(f.owned)
-		f.mu.RUnlock()
-		switch {
-		case s != nil && have > share:
-			f.o.Log.Info("giving a shard to another process", "shard", n)
-			err = errors.Join(err, f.drop(s), s.coord.Disown(ctx))
-		case s != nil || have < share:
-			err = errors.Join(err, f.away(f.claimShard(ctx, n, s)))
-		default:
-			owner, asked := f.coord.Owner(ctx, n)
-			err = errors.Join(err, f.away(asked))
-			f.setOwner(n, owner)
-		}
+		err = errors.Join(err, f.place(ctx, n, share))
 	}
 	return err
+}
+
+// place takes a shard, gives it up, or notes whose it is, so that this process serves its share.
+func (f *Frontier) place(ctx context.Context, n, share int) error {
+	f.moves[n].Lock()
+	defer f.moves[n].Unlock()
+	f.mu.RLock()
+	s, have := f.owned[n], len(f.owned)
+	f.mu.RUnlock()
+	switch {
+	case s != nil && !s.mine():
+		f.o.Log.Warn("lost a shard", "shard", n)
+		return f.drop(s)
+	case s != nil && have > share:
+		f.o.Log.Info("giving a shard to another process", "shard", n)
+		return errors.Join(f.drop(s), f.away(s.coord.Disown(ctx)))
+	case s != nil:
+		return nil
+	case have < share:
+		return f.away(f.acquire(ctx, n))
+	}
+	owner, err := f.coord.Owner(ctx, n)
+	f.setOwner(n, owner)
+	return f.away(err)
+}
+
+// reopen closes a shard and opens it again, which makes its files and Redis agree.
+func (f *Frontier) reopen(ctx context.Context, s *owned) error {
+	f.moves[s.number].Lock()
+	defer f.moves[s.number].Unlock()
+	f.mu.RLock()
+	current := f.owned[s.number]
+	f.mu.RUnlock()
+	if current != s { // it was lost or given up meanwhile
+		return nil
+	}
+	f.o.Log.Info("opening a shard again", "shard", s.number)
+	f.counters.reopened.Add(1)
+	return errors.Join(f.drop(s), s.coord.Disown(ctx), f.acquire(ctx, s.number))
 }
 
 // away logs an error of Redis, and returns any other: of a cluster one node may be away while the
@@ -151,31 +185,29 @@ func (f *Frontier) setOwner(n int, owner string) {
 	f.owners[n] = owner
 }
 
-// claimShard keeps a shard that this process has, or takes one.
-func (f *Frontier) claimShard(ctx context.Context, n int, s *owned) error {
+// acquire owns and opens a shard, unless another process owns it. The caller holds its lock of
+// moves.
+func (f *Frontier) acquire(ctx context.Context, n int) error {
 	asked := time.Since(begin)
 	c, owner, err := f.coord.Own(ctx, n, f.o.Own)
-	switch {
-	case err != nil && s != nil && int64(asked) > s.until.Load(), err == nil && s != nil && (c == nil || c.Fresh):
-		f.o.Log.Warn("lost a shard", "shard", n)
-		return errors.Join(err, f.drop(s))
-	case err != nil:
+	if err != nil {
 		return err
-	case c == nil:
+	}
+	if c == nil {
 		f.setOwner(n, owner)
 		return nil
-	case s != nil:
-		s.until.Store(int64(asked + f.o.Own))
-		return nil
 	}
-	s, err = f.open(ctx, n, c)
+	t := f.begins(n, asked)
+	s, err := f.open(ctx, n, c)
 	if err != nil {
+		f.ends(t)
 		return errors.Join(fmt.Errorf("shard %d: %w", n, err), c.Disown(ctx))
 	}
 	if s == nil {
+		f.ends(t)
 		return c.Disown(ctx)
 	}
-	s.until.Store(int64(asked + f.o.Own))
+	s.tenure = t
 	f.mu.Lock()
 	f.owned[n] = s
 	delete(f.owners, n)
@@ -301,9 +333,6 @@ func (f *Frontier) hold(n int) (s *owned, release func(), err error) {
 	}
 	return s, s.use.RUnlock, nil
 }
-
-// mine says that no other process can own the shard yet.
-func (s *owned) mine() bool { return int64(time.Since(begin)) < s.until.Load() }
 
 // shardOf returns the number of the shard that has all queues of a key.
 func (f *Frontier) shardOf(key string) int {

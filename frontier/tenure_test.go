@@ -1,0 +1,39 @@
+//go:build unix
+
+package frontier_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// TestShardsAreKeptWhileOthersOpen opens eight shards that take longer together than one is owned
+// without being renewed: all are served when the frontier begins, and from then on.
+func TestShardsAreKeptWhileOthersOpen(t *testing.T) {
+	c := newClock()
+	o := options(t, c, 0)
+	o.Shards, o.Own = 8, 600*time.Millisecond
+	var slow atomic.Bool
+	slow.Store(true)
+	o.Now = func() time.Time { // which is asked while a shard is opened
+		if slow.Load() {
+			time.Sleep(60 * time.Millisecond)
+		}
+		return c.now()
+	}
+	began := time.Now()
+	f := start(t, testenv.NewRedis(t), o)
+	slow.Store(false)
+	if took := time.Since(began); took < o.Own {
+		t.Fatalf("opening took %v, which shows nothing", took)
+	}
+	for range 20 {
+		if n := f.Stats().Shards; n != o.Shards {
+			t.Fatalf("%d shards are served, want %d", n, o.Shards)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
