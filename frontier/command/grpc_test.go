@@ -114,8 +114,9 @@ func TestAcknowledgedByGRPCIsKept(t *testing.T) {
 		before := a.count()
 		for range 3 {
 			worker++
+			number := worker
 			streams.Go(func() {
-				if err := a.put(t.Context(), client, worker); err == nil || errors.Is(err, io.EOF) {
+				if err := a.put(t.Context(), client, number); err == nil || errors.Is(err, io.EOF) {
 					t.Errorf("the stream ends with %v", err)
 				}
 			})
