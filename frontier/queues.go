@@ -243,8 +243,8 @@ func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
 // lease notes the leases of what was taken.
 func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
 	if err := s.coord.Lease(ctx, t.crawl, t.until, t.leases, t.empty); err != nil {
-		// Whether Redis has the leases is not known. They end, and nobody else gets the URLs
-		// before.
+		// Whether Redis has the leases is not known. If not, nothing would end them.
+		s.doubtful.Store(true)
 		return err
 	}
 	// What was added to a queue after it was found empty has woken it before it was taken out.

@@ -1,0 +1,83 @@
+//go:build unix
+
+package frontier_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/urlake/urlake/frontier"
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// losing makes one command of Redis fail, the next that has some text among its arguments: before
+// Redis gets it, or after, as if the reply had been lost.
+type losing struct {
+	text  atomic.Pointer[string]
+	after bool
+}
+
+var errLost = errors.New("the connection was lost")
+
+func (l *losing) lose(text string) { l.text.Store(&text) }
+
+// lost says that what was to be lost was.
+func (l *losing) lost() bool { return l.text.Load() == nil }
+
+func (l *losing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		text := l.text.Load()
+		if text == nil || !strings.Contains(fmt.Sprint(cmd.Args()), *text) {
+			return next(ctx, cmd)
+		}
+		if l.after {
+			if err := next(ctx, cmd); err != nil { // such as a script that Redis has not seen yet
+				return err
+			}
+		}
+		if l.text.CompareAndSwap(text, nil) {
+			cmd.SetErr(errLost)
+			return errLost
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// claimsSoon claims until a URL comes, or half a minute is over.
+func claimsSoon(t *testing.T, f *frontier.Frontier) (claims []frontier.Claim) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); len(claims) == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		claims = claim(t, f, frontier.ClaimRequest{Max: 10})
+	}
+	return claims
+}
+
+// TestLostLeases holds that URLs come again whose leases Redis did not get, or got when nobody knew.
+func TestLostLeases(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		c, l := newClock(), &losing{after: after}
+		f := start(t, testenv.NewRedis(t), options(t, c, 0), l)
+		add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"})
+		l.lose("}:leases")
+		if got, err := f.Claim(t.Context(), frontier.ClaimRequest{}); !errors.Is(err, errLost) {
+			t.Fatal(got, err)
+		}
+		c.pass(2 * time.Minute)
+		if got := claimsSoon(t, f); len(got) != 1 {
+			t.Errorf("after the script: %v: %v", after, got)
+		}
+	}
+}
