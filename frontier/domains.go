@@ -323,6 +323,7 @@ func (f *Frontier) changeDomain(ctx context.Context, s *owned, key string, chang
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if err := s.coord.Change(ctx, key, change); err != nil {
+		s.doubtful.Store(true) // if Redis has it, nothing else would wake what is held no more
 		return err
 	}
 	set, err := s.coord.Settings(ctx, key)

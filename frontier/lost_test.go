@@ -81,3 +81,41 @@ func TestLostLeases(t *testing.T) {
 		}
 	}
 }
+
+// TestLostChanges holds that a queue is handed out of whose pause, block or limit has ended, if
+// only the reply of Redis to that was lost.
+func TestLostChanges(t *testing.T) {
+	yes, no, hour, none := true, false, time.Hour, time.Duration(0)
+	change := func(c frontier.DomainChange) func(*frontier.Frontier) error {
+		return func(f *frontier.Frontier) error { return f.ChangeDomain(t.Context(), "a.example", c) }
+	}
+	limit := func(n int64) func(*frontier.Frontier) error {
+		return func(f *frontier.Frontier) error { return f.SetLimit(t.Context(), "", "a.example", n) }
+	}
+	for _, test := range []struct {
+		name, command string
+		begin, end    func(*frontier.Frontier) error
+	}{
+		{"pause", "}:domains", change(frontier.DomainChange{Pause: &yes}), change(frontier.DomainChange{Pause: &no})},
+		{"block", "}:domains", change(frontier.DomainChange{Block: &hour}), change(frontier.DomainChange{Block: &none})},
+		{"limit", "}:limits", limit(1), limit(0)},
+	} {
+		l := &losing{after: true}
+		f := start(t, testenv.NewRedis(t), options(t, newClock(), 0), l)
+		add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/1"}, frontier.URL{URL: "https://a.example/2"})
+		settle(t, f, frontier.Settled, frontier.Outcome{Lease: claimsSoon(t, f)[0].Lease, Status: 200})
+		if err := test.begin(f); err != nil {
+			t.Fatal(err)
+		}
+		if got := claim(t, f, frontier.ClaimRequest{}); len(got) != 0 {
+			t.Fatal(test.name, got)
+		}
+		l.lose(test.command)
+		if err := test.end(f); !errors.Is(err, errLost) {
+			t.Fatal(test.name, err)
+		}
+		if got := claimsSoon(t, f); len(got) != 1 {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
