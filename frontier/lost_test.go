@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // losing makes one command of Redis fail, the next that has some text among its arguments: before
@@ -117,5 +118,54 @@ func TestLostChanges(t *testing.T) {
 		if got := claimsSoon(t, f); len(got) != 1 {
 			t.Errorf("%s: %v", test.name, got)
 		}
+	}
+}
+
+// rules exclude whole domains.
+type rules map[string]bool
+
+func (r *rules) Len() int                         { return len(*r) }
+func (r *rules) URL(u *urlnorm.URL, _ int64) bool { return (*r)[u.Domain] }
+func (r *rules) Key(key string) bool              { return (*r)[key] }
+
+// TestLostUnhide holds that all domains come back that are excluded no more, also if Redis fails
+// while those of one shard are woken.
+func TestLostUnhide(t *testing.T) {
+	l, o := &losing{}, options(t, newClock(), 0)
+	var urls []frontier.URL
+	out := rules{}
+	for i := range 40 {
+		domain := fmt.Sprintf("site%d.example", i)
+		urls = append(urls, frontier.URL{URL: "https://" + domain + "/"})
+		out[domain] = true
+	}
+	var current atomic.Pointer[rules]
+	current.Store(&rules{})
+	o.Refresh = 5 * time.Millisecond
+	o.Exclusions = func(context.Context) (frontier.Exclusions, error) { return current.Load(), nil }
+	f := start(t, testenv.NewRedis(t), o, l)
+	add(t, f, frontier.Added, urls...)
+	current.Store(&out)
+	hidden := func() bool { return f.ExclusionStats().Hidden == int64(len(urls)) }
+	for end := time.Now().Add(20 * time.Second); !hidden() && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if f.ExclusionStats().Rules == 0 {
+			continue
+		}
+		if got := claim(t, f, frontier.ClaimRequest{Max: 100}); len(got) != 0 {
+			t.Fatal(got)
+		}
+	}
+	l.lose("}:ready:")
+	current.Store(&rules{})
+	for end := time.Now().Add(20 * time.Second); !l.lost() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	got := map[string]bool{}
+	for end := time.Now().Add(20 * time.Second); len(got) < len(urls) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for _, cl := range claim(t, f, frontier.ClaimRequest{Max: 100}) {
+			got[cl.Key] = true
+		}
+	}
+	if !l.lost() || len(got) != len(urls) {
+		t.Errorf("%d of %d domains came back", len(got), len(urls))
 	}
 }
