@@ -352,7 +352,8 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 		r.Crawl = DefaultCrawl
 	}
 	f.counters.claimed(r.Crawl)
-	r.Max, r.PerQueue = max(r.Max, 1), max(r.PerQueue, 1)
+	r.Max = max(r.Max, 1)
+	r.PerQueue = min(max(r.PerQueue, 1), r.Max)
 	deadline := time.Now().Add(r.Wait)
 	for {
 		woken := f.waiter()
