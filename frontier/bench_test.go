@@ -21,7 +21,7 @@ import (
 )
 
 // start starts a frontier on a Redis of its own.
-func start(tb testing.TB, server *testenv.Redis, o frontier.Options) *frontier.Frontier {
+func start(tb testing.TB, server *testenv.Redis, o frontier.Options, hooks ...redis.Hook) *frontier.Frontier {
 	tb.Helper()
 	opt, err := redis.ParseURL(server.URL)
 	if err != nil {
@@ -29,6 +29,9 @@ func start(tb testing.TB, server *testenv.Redis, o frontier.Options) *frontier.F
 	}
 	opt.MaxRetries = -1
 	client := redis.NewClient(opt)
+	for _, h := range hooks {
+		client.AddHook(h)
+	}
 	c, err := coord.Open(tb.Context(), client, "test", "node"+strconv.Itoa(rand.Int()), o.Shards)
 	if err != nil {
 		tb.Fatal(err)

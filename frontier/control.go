@@ -142,7 +142,9 @@ func (f *Frontier) SetLimit(ctx context.Context, crawl, key string, limit int64)
 		return err
 	}
 	defer release()
+	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	if err := s.coord.SetLimit(ctx, name, limit); err != nil {
+		s.doubtful.Store(true) // if Redis has it, what is remembered is wrong
 		return err
 	}
 	if limit == 0 {
@@ -150,7 +152,7 @@ func (f *Frontier) SetLimit(ctx context.Context, crawl, key string, limit int64)
 	} else {
 		s.limits.Store(name, limit)
 	}
-	return f.wakeAgain(context.WithoutCancel(ctx), s, []string{name})
+	return f.wakeAgain(ctx, s, []string{name})
 }
 
 // loadLimits reads the limits of the shard's queues.

@@ -23,6 +23,9 @@ const (
 	longestBackoff = time.Hour
 	// longestRetryAfter bounds how long it rests because its server says so.
 	longestRetryAfter = 24 * time.Hour
+	// lastTime is the last time that can be written in JSON, at the end of the year 9999. Long
+	// delays, each for many URLs, lead beyond it.
+	lastTime = 253402300799_999
 )
 
 // Reasons of rejected URLs that have a canonical form. A URL that is rejected because of a cap can
@@ -185,22 +188,27 @@ func (o *Outcome) report() coord.Report {
 // not fail before is nothing to note.
 func (s *owned) reports(outcomes []Outcome, leases []coord.Lease) []coord.Report {
 	all := make([]coord.Report, len(leases))
+	fail := map[string]bool{} // keys of outcomes before
 	for i, l := range leases {
 		all[i] = outcomes[i].report()
 		if all[i].Failed {
-			s.domains.failing.Store(keyOf(l.Queue), struct{}{})
-		} else if all[i].Answered {
+			fail[keyOf(l.Queue)] = true
+		} else if all[i].Answered && !fail[keyOf(l.Queue)] {
 			_, all[i].Answered = s.domains.failing.Load(keyOf(l.Queue))
 		}
 	}
 	return all
 }
 
-// reported forgets the failures that Redis does not count any more.
+// reported remembers which failures Redis counts. Only leases that were live say anything.
 func (s *owned) reported(all []coord.Report, leases []coord.Lease, live []bool) {
-	for i := range live {
-		if live[i] && all[i].Answered {
-			s.domains.failing.Delete(keyOf(leases[i].Queue))
+	for i, l := range leases {
+		switch {
+		case !live[i]:
+		case all[i].Failed:
+			s.domains.failing.Store(strings.Clone(keyOf(l.Queue)), struct{}{})
+		case all[i].Answered:
+			s.domains.failing.Delete(keyOf(l.Queue))
 		}
 	}
 }
@@ -261,10 +269,10 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 		d.Cap = set.Cap
 	}
 	if set.Blocked > now {
-		d.Blocked = time.UnixMilli(set.Blocked).UTC()
+		d.Blocked = time.UnixMilli(min(set.Blocked, lastTime)).UTC()
 	}
 	if set.Next > now {
-		d.Next = time.UnixMilli(set.Next).UTC()
+		d.Next = time.UnixMilli(min(set.Next, lastTime)).UTC()
 	}
 	for _, crawl := range s.files.Crawls() {
 		waiting, leased := s.files.Queue(shard.QueueName(crawl, key))
@@ -323,6 +331,7 @@ func (f *Frontier) changeDomain(ctx context.Context, s *owned, key string, chang
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	if err := s.coord.Change(ctx, key, change); err != nil {
+		s.doubtful.Store(true) // if Redis has it, nothing else would wake what is held no more
 		return err
 	}
 	set, err := s.coord.Settings(ctx, key)

@@ -4,6 +4,7 @@ package frontier_test
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -384,5 +385,70 @@ func TestSeveralURLsOfADomain(t *testing.T) {
 		if err != nil || want > 0 && d.Next.Sub(c.now()) != want || want == 0 && !d.Next.IsZero() {
 			t.Errorf("%s: %+v, %v; want %v", key, d, err, want)
 		}
+	}
+}
+
+// TestFailuresOfABatch holds that results of one request count in their order, and that those of
+// leases that never were count for nothing.
+func TestFailuresOfABatch(t *testing.T) {
+	o := options(t, newClock(), 0)
+	o.Tries = 100
+	f := start(t, testenv.NewRedis(t), o)
+	addAll(t, f, pages("a.example", 20))
+	batch := func(want int, statuses ...uint16) {
+		t.Helper()
+		n := len(statuses)
+		got := claim(t, f, frontier.ClaimRequest{Max: n, PerQueue: n})
+		if len(got) != n {
+			t.Fatal(len(got))
+		}
+		var outcomes []frontier.Outcome
+		for i, status := range statuses {
+			outcomes = append(outcomes, frontier.Outcome{Lease: got[i].Lease, Status: status})
+		}
+		if _, err := f.Settle(t.Context(), outcomes); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := f.Domain(t.Context(), "a.example"); err != nil || d.Failures != want {
+			t.Errorf("%d failures after %v, want %d; %v", d.Failures, statuses, want, err)
+		}
+	}
+	batch(1, 500)
+	batch(1, 200, 500)
+	batch(0, 200)
+	batch(0, 500, 200)
+	batch(2, 200, 503, 503)
+	batch(0, 200)
+	ended := claim(t, f, frontier.ClaimRequest{})[0].Lease
+	settle(t, f, frontier.Settled, frontier.Outcome{Lease: ended, Status: 200})
+	settle(t, f, frontier.Ended, frontier.Outcome{Lease: ended, Status: 500})
+	if n := f.Failing(); n != 0 {
+		t.Errorf("%d keys are remembered, want none", n)
+	}
+}
+
+// TestHugePerQueue holds that a bound of a queue that is no bound is none.
+func TestHugePerQueue(t *testing.T) {
+	f := start(t, testenv.NewRedis(t), options(t, newClock(), 0))
+	addAll(t, f, pages("a.example", 3))
+	if got := claim(t, f, frontier.ClaimRequest{Max: 2, PerQueue: math.MaxInt}); len(got) != 2 {
+		t.Fatal(got)
+	}
+}
+
+// TestNextIsATime holds that a long delay for many URLs leads to no time that cannot be written.
+func TestNextIsATime(t *testing.T) {
+	f := start(t, testenv.NewRedis(t), options(t, newClock(), 0))
+	years := 100 * 365 * 24 * time.Hour
+	if err := f.ChangeDomain(t.Context(), "a.example", frontier.DomainChange{Delay: &years}); err != nil {
+		t.Fatal(err)
+	}
+	addAll(t, f, pages("a.example", 100))
+	if got := claim(t, f, frontier.ClaimRequest{Max: 100, PerQueue: 100}); len(got) != 100 {
+		t.Fatal(len(got))
+	}
+	d, err := f.Domain(t.Context(), "a.example")
+	if err != nil || d.Next.Year() != 9999 {
+		t.Fatalf("%v, %v", d.Next, err)
 	}
 }

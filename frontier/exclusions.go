@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -57,11 +58,12 @@ func (f *Frontier) readExclusions(ctx context.Context) error {
 		return nil
 	}
 	for _, s := range f.all() {
-		if err := f.unhide(ctx, s.number); err != nil && !elsewhere(err) {
-			return err
+		// A shard that fails is opened again, which wakes its keys; the others have only this call.
+		if failed := f.unhide(ctx, s.number); failed != nil && !elsewhere(failed) {
+			err = errors.Join(err, failed)
 		}
 	}
-	return nil
+	return err
 }
 
 // unhide wakes the keys of a shard that were excluded and are not any more.

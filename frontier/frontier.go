@@ -354,7 +354,8 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 		r.Crawl = DefaultCrawl
 	}
 	f.counters.claimed(r.Crawl)
-	r.Max, r.PerQueue = max(r.Max, 1), max(r.PerQueue, 1)
+	r.Max = max(r.Max, 1)
+	r.PerQueue = min(max(r.PerQueue, 1), r.Max)
 	deadline := time.Now().Add(r.Wait)
 	for {
 		woken := f.waiter()
@@ -730,13 +731,22 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 	if err := f.promote(ctx, s, now); err != nil {
 		return err
 	}
-	ended, err := s.coord.Expire(ctx, now)
-	f.counters.expired.Add(int64(len(ended)))
-	if err := errors.Join(f.back(ctx, s, ended, err), f.wakeLimited(ctx, s), s.forgetRobots(now)); err != nil {
+	if err := errors.Join(f.expire(ctx, s, now), f.wakeLimited(ctx, s), s.forgetRobots(now)); err != nil {
 		return err
 	}
 	s.domains.cursor, err = s.coord.Forget(ctx, now, s.domains.cursor)
 	return err
+}
+
+// expire returns the URLs of all leases to their queues that have ended at a time.
+func (f *Frontier) expire(ctx context.Context, s *owned, now int64) error {
+	for {
+		ended, more, err := s.coord.Expire(ctx, now)
+		f.counters.expired.Add(int64(len(ended)))
+		if err := f.back(ctx, s, ended, err); err != nil || !more {
+			return err
+		}
+	}
 }
 
 // upkeep writes the memory of shards to files. A shard whose files failed, or that is doubtful, is

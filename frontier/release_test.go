@@ -46,3 +46,23 @@ func TestFinal(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 }
+
+// TestManyLeasesEnd holds that all leases end whose time is over, however many there are.
+func TestManyLeasesEnd(t *testing.T) {
+	const n = 3500
+	c := newClock()
+	o := options(t, c, 0)
+	o.Shards = 1
+	f := start(t, testenv.NewRedis(t), o)
+	addAll(t, f, pages("a.example", n))
+	if got := claim(t, f, frontier.ClaimRequest{Max: n, PerQueue: n}); len(got) != n {
+		t.Fatal(len(got))
+	}
+	c.pass(o.Lease)
+	if err := f.Expire(t.Context(), "a.example"); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := f.Domain(t.Context(), "a.example"); err != nil || d.Waiting != n || d.Leased != 0 {
+		t.Fatalf("%d wait, %d are leased; %v", d.Waiting, d.Leased, err)
+	}
+}

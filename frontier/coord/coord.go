@@ -318,20 +318,21 @@ func (s *Shard) each(ctx context.Context, script *redis.Script, leases []Lease, 
 	return live, nil
 }
 
-// Expire removes leases that have ended, and returns some of them.
-func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, err error) {
+// Expire removes some of the leases that have ended, and returns them. More says that there may be
+// others.
+func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, more bool, err error) {
 	v, err := s.run(ctx, expireScript, []string{"owner", "leases"}, now, batch)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, m := range v.([]any) {
 		l, err := parseLease(m.(string))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		ended = append(ended, l)
 	}
-	return ended, nil
+	return ended, len(ended) == batch, nil
 }
 
 // Leases returns all leases.

@@ -100,11 +100,14 @@ func (s *Server) SetDelay(ctx context.Context, q *pb.QueueDelayParams) (*pb.Empt
 	}, pb.URLFrontierClient.SetDelay, q)
 }
 
+// lastSecond is the end of the year 9999, the last that a time in JSON can have.
+const lastSecond = 253402300799
+
 // BlockQueueUntil implements the protocol. It holds for the key in all crawls, whether anything
 // waits or not.
 func (s *Server) BlockQueueUntil(ctx context.Context, q *pb.BlockQueueParams) (*pb.Empty, error) {
-	if q.GetTime() > 1<<40 {
-		return nil, status.Error(codes.InvalidArgument, "time is in seconds since 1970")
+	if q.GetTime() > lastSecond {
+		return nil, status.Errorf(codes.InvalidArgument, "time %d: it is in seconds since 1970, up to %d", q.GetTime(), int64(lastSecond))
 	}
 	return atOwner(ctx, s, q.GetLocal(), q.GetKey(), func() (*pb.Empty, error) {
 		return &pb.Empty{}, s.f.Block(ctx, q.GetKey(), time.Unix(int64(q.GetTime()), 0))

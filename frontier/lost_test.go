@@ -1,0 +1,171 @@
+//go:build unix
+
+package frontier_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/urlake/urlake/frontier"
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/urlnorm"
+)
+
+// losing makes one command of Redis fail, the next that has some text among its arguments: before
+// Redis gets it, or after, as if the reply had been lost.
+type losing struct {
+	text  atomic.Pointer[string]
+	after bool
+}
+
+var errLost = errors.New("the connection was lost")
+
+func (l *losing) lose(text string) { l.text.Store(&text) }
+
+// lost says that what was to be lost was.
+func (l *losing) lost() bool { return l.text.Load() == nil }
+
+func (l *losing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		text := l.text.Load()
+		if text == nil || !strings.Contains(fmt.Sprint(cmd.Args()), *text) {
+			return next(ctx, cmd)
+		}
+		if l.after {
+			if err := next(ctx, cmd); err != nil { // such as a script that Redis has not seen yet
+				return err
+			}
+		}
+		if l.text.CompareAndSwap(text, nil) {
+			cmd.SetErr(errLost)
+			return errLost
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// claimsSoon claims until a URL comes, or half a minute is over.
+func claimsSoon(t *testing.T, f *frontier.Frontier) (claims []frontier.Claim) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); len(claims) == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		claims = claim(t, f, frontier.ClaimRequest{Max: 10})
+	}
+	return claims
+}
+
+// TestLostLeases holds that URLs come again whose leases Redis did not get, or got unnoticed.
+func TestLostLeases(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		c, l := newClock(), &losing{after: after}
+		f := start(t, testenv.NewRedis(t), options(t, c, 0), l)
+		add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"})
+		l.lose("}:leases")
+		if got, err := f.Claim(t.Context(), frontier.ClaimRequest{}); !errors.Is(err, errLost) {
+			t.Fatal(got, err)
+		}
+		c.pass(2 * time.Minute)
+		if got := claimsSoon(t, f); len(got) != 1 {
+			t.Errorf("after the script: %v: %v", after, got)
+		}
+	}
+}
+
+// TestLostChanges holds that a queue is handed out of whose pause, block or limit has ended, if
+// only the reply of Redis to that was lost.
+func TestLostChanges(t *testing.T) {
+	yes, no, hour, none := true, false, time.Hour, time.Duration(0)
+	change := func(c frontier.DomainChange) func(*frontier.Frontier) error {
+		return func(f *frontier.Frontier) error { return f.ChangeDomain(t.Context(), "a.example", c) }
+	}
+	limit := func(n int64) func(*frontier.Frontier) error {
+		return func(f *frontier.Frontier) error { return f.SetLimit(t.Context(), "", "a.example", n) }
+	}
+	for _, test := range []struct {
+		name, command string
+		begin, end    func(*frontier.Frontier) error
+	}{
+		{"pause", "}:domains", change(frontier.DomainChange{Pause: &yes}), change(frontier.DomainChange{Pause: &no})},
+		{"block", "}:domains", change(frontier.DomainChange{Block: &hour}), change(frontier.DomainChange{Block: &none})},
+		{"limit", "}:limits", limit(1), limit(0)},
+	} {
+		l := &losing{after: true}
+		f := start(t, testenv.NewRedis(t), options(t, newClock(), 0), l)
+		add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/1"}, frontier.URL{URL: "https://a.example/2"})
+		settle(t, f, frontier.Settled, frontier.Outcome{Lease: claimsSoon(t, f)[0].Lease, Status: 200})
+		if err := test.begin(f); err != nil {
+			t.Fatal(err)
+		}
+		if got := claim(t, f, frontier.ClaimRequest{}); len(got) != 0 {
+			t.Fatal(test.name, got)
+		}
+		l.lose(test.command)
+		if err := test.end(f); !errors.Is(err, errLost) {
+			t.Fatal(test.name, err)
+		}
+		if got := claimsSoon(t, f); len(got) != 1 {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+// rules exclude whole domains.
+type rules map[string]bool
+
+func (r *rules) Len() int                         { return len(*r) }
+func (r *rules) URL(u *urlnorm.URL, _ int64) bool { return (*r)[u.Domain] }
+func (r *rules) Key(key string) bool              { return (*r)[key] }
+
+// TestLostUnhide holds that all domains come back that are excluded no more, also if Redis fails
+// while those of one shard are woken.
+func TestLostUnhide(t *testing.T) {
+	l, o := &losing{}, options(t, newClock(), 0)
+	var urls []frontier.URL
+	out := rules{}
+	for i := range 40 {
+		domain := fmt.Sprintf("site%d.example", i)
+		urls = append(urls, frontier.URL{URL: "https://" + domain + "/"})
+		out[domain] = true
+	}
+	var current atomic.Pointer[rules]
+	current.Store(&rules{})
+	o.Refresh = 5 * time.Millisecond
+	o.Exclusions = func(context.Context) (frontier.Exclusions, error) { return current.Load(), nil }
+	f := start(t, testenv.NewRedis(t), o, l)
+	add(t, f, frontier.Added, urls...)
+	current.Store(&out)
+	hidden := func() bool { return f.ExclusionStats().Hidden == int64(len(urls)) }
+	for end := time.Now().Add(20 * time.Second); !hidden() && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if f.ExclusionStats().Rules == 0 {
+			continue
+		}
+		if got := claim(t, f, frontier.ClaimRequest{Max: 100}); len(got) != 0 {
+			t.Fatal(got)
+		}
+	}
+	l.lose("}:ready:")
+	current.Store(&rules{})
+	for end := time.Now().Add(20 * time.Second); !l.lost() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	got := map[string]bool{}
+	for end := time.Now().Add(20 * time.Second); len(got) < len(urls) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for _, cl := range claim(t, f, frontier.ClaimRequest{Max: 100}) {
+			got[cl.Key] = true
+		}
+	}
+	if !l.lost() || len(got) != len(urls) {
+		t.Errorf("%d of %d domains came back", len(got), len(urls))
+	}
+}
