@@ -68,7 +68,7 @@ func TestDomainsOfAllProcesses(t *testing.T) {
 func TestSeenLines(t *testing.T) {
 	bases := serve(t, 2)
 	addDomains(t, bases[0], 20, 2)
-	got := claims(t, bases[1], `{"max":1,"wait_ms":1000}`).Claims
+	got := claims(t, bases[1], `{"max":1,"wait_ms":10000}`).Claims
 	if _, text := request(t, "POST", bases[0]+"/v1/results", fmt.Sprintf(`{"lease":%q,"status":404}`, got[0].Lease)); text != `{"result":"settled"}` {
 		t.Fatal(text)
 	}
@@ -155,7 +155,8 @@ func TestARefusedCursor(t *testing.T) {
 	lists := 0
 	for i, base := range bases {
 		at := cursor
-		for status, text := 200, ""; status == 200; lists++ {
+		for status := 200; status == 200; lists++ {
+			var text string
 			status, text = request(t, "GET", base+"/v1/visited?cursor="+at, "")
 			_, at, _ = strings.Cut(text, `"next_cursor":"`)
 			at = strings.TrimSuffix(at, `"}`)
