@@ -83,8 +83,7 @@ func (f *Frontier) Now() time.Time { return f.o.Now() }
 // Node returns the name of this process.
 func (f *Frontier) Node() string { return f.coord.Node() }
 
-// Owned returns how many shards this process serves, NumShards how many there are.
-func (f *Frontier) Owned() int     { return len(f.all()) }
+// NumShards returns how many shards the frontier has.
 func (f *Frontier) NumShards() int { return f.o.Shards }
 
 // Block lets nothing be taken of a key until a time, in all crawls, whether anything waits of it or

@@ -4,3 +4,6 @@ import "context"
 
 // WarnOfLarge logs the queues that are too large now.
 func (f *Frontier) WarnOfLarge(ctx context.Context) error { return f.warnOfLarge(ctx) }
+
+// Lapse lets the time for which a shard is this process' be over, as if Redis had not answered.
+func (f *Frontier) Lapse(number int) { f.owned[number].until.Store(0) }

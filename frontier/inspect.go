@@ -70,17 +70,12 @@ const visitsAtOnce = 1000
 // Visited calls yield for up to limit visits of this process' shards since a time and until
 // another, of each shard in the order in which they came, until it returns false. That is the order
 // of their times but for imported ones. It returns a cursor for those that follow; with an empty
-// cursor it begins with the first. A yield that takes its time stops nobody else.
+// cursor it begins with the first. A yield that takes its time stops nobody else. ErrCursor comes
+// before the first visit.
 func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit) bool) (next string, err error) {
-	at := make([]int64, f.o.Shards)
-	if cursor != "" {
-		d := codec.NewDecoder([]byte(cursor), "cursor", "positions")
-		for i := range at {
-			at[i] = int64(d.Uint(math.MaxInt64))
-		}
-		if d.Close() != nil {
-			return "", ErrCursor
-		}
+	at, err := f.parsePositions(cursor)
+	if err != nil {
+		return "", err
 	}
 	from := int64(0)
 	if !since.IsZero() {
@@ -111,6 +106,34 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 		b = codec.AppendUvarint(b, uint64(n))
 	}
 	return string(b), nil
+}
+
+// parsePositions returns the positions of a cursor in all shards. ErrCursor means that one of this
+// process has fewer visits.
+func (f *Frontier) parsePositions(cursor string) ([]int64, error) {
+	at := make([]int64, f.o.Shards)
+	if cursor == "" {
+		return at, nil
+	}
+	d := codec.NewDecoder([]byte(cursor), "cursor", "positions")
+	for i := range at {
+		at[i] = int64(d.Uint(math.MaxInt64))
+	}
+	if d.Close() != nil {
+		return nil, ErrCursor
+	}
+	for number, n := range at {
+		s, release, err := f.use(number)
+		if err != nil {
+			continue // another process knows
+		}
+		count := s.files.Stats().Visits
+		release()
+		if n > count {
+			return nil, ErrCursor
+		}
+	}
+	return at, nil
 }
 
 // visitsOf appends up to n visits of a shard to batch, and moves the position behind them. More

@@ -57,39 +57,43 @@ type CrawlStats struct {
 // listAtOnce is how many URLs are read of a shard in one go.
 const listAtOnce = 5000
 
+// What the following return of several shards is about those of this process. A shard may be
+// another's from one moment to the next, so they return the numbers of those that they have
+// covered, in order.
+
 // Crawls returns the crawls that have URLs in this process' shards, in order.
-func (f *Frontier) Crawls() []string {
-	var all []string
-	for _, s := range f.all() {
-		if s, release, err := f.use(s.number); err == nil {
-			all = append(all, s.files.Crawls()...)
+func (f *Frontier) Crawls() (all []string, shards []int) {
+	for number := range f.o.Shards {
+		if s, release, err := f.use(number); err == nil {
+			all, shards = append(all, s.files.Crawls()...), append(shards, number)
 			release()
 		}
 	}
 	slices.Sort(all)
-	return slices.Compact(all)
+	return slices.Compact(all), shards
 }
 
 // CrawlStats counts what this process' shards have of a crawl, DefaultCrawl if empty, or of one of
 // its queues if there is a key.
-func (f *Frontier) CrawlStats(crawl, key string) (sum CrawlStats) {
+func (f *Frontier) CrawlStats(crawl, key string) (sum CrawlStats, shards []int) {
 	crawl, queue := names(crawl, key)
-	for _, s := range f.all() {
-		if queue != "" && f.shardOf(key) != s.number {
+	for number := range f.o.Shards {
+		if queue != "" && f.shardOf(key) != number {
 			continue
 		}
-		if s, release, err := f.use(s.number); err == nil {
+		if s, release, err := f.use(number); err == nil {
 			c, n := s.files.Count(crawl, queue)
 			release()
 			sum.Counts, sum.Queues = sum.Plus(c), sum.Queues+n
+			shards = append(shards, number)
 		}
 	}
-	return sum
+	return sum, shards
 }
 
 // Queues calls yield for each queue of a crawl of this process' shards, in no order, until it
 // returns false. Those whose URLs are all settled come only if inactive ones are asked for.
-func (f *Frontier) Queues(crawl string, inactive bool, yield func(QueueCounts) bool) {
+func (f *Frontier) Queues(crawl string, inactive bool, yield func(QueueCounts) bool) (shards []int) {
 	crawl, _ = names(crawl, "")
 	for number, more := 0, true; number < f.o.Shards && more; number++ {
 		s, release, err := f.use(number)
@@ -103,7 +107,11 @@ func (f *Frontier) Queues(crawl string, inactive bool, yield func(QueueCounts) b
 			return more
 		})
 		release()
+		if more {
+			shards = append(shards, number)
+		}
 	}
+	return shards
 }
 
 // names returns the crawl, and the name of the queue of a key, "" without one.
@@ -121,11 +129,11 @@ func names(crawl, key string) (of, queue string) {
 // process' shards, until it returns false. It returns a cursor for those that follow, "" after the
 // last; with an empty cursor it begins with the first. A URL that does not change meanwhile comes
 // once.
-func (f *Frontier) URLs(crawl, key, cursor string, yield func(KnownURL) bool) (next string, err error) {
+func (f *Frontier) URLs(crawl, key, cursor string, yield func(KnownURL) bool) (next string, shards []int, err error) {
 	crawl, queue := names(crawl, key)
 	number, after, err := f.parseListCursor(cursor)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	for ; number < f.o.Shards; number, after = number+1, (shard.Cursor{}) {
 		if queue != "" && f.shardOf(key) != number {
@@ -137,22 +145,24 @@ func (f *Frontier) URLs(crawl, key, cursor string, yield func(KnownURL) bool) (n
 				break
 			}
 			if err != nil {
-				return "", err
+				return "", shards, err
 			}
 			list, last, err := s.files.List(crawl, queue, after, listAtOnce)
 			release()
 			if err != nil {
-				return "", err
+				return "", shards, err
 			}
 			for i := range list {
 				if e := &list[i]; !yield(known(e)) {
-					return listCursor(number, shard.Cursor{Queue: shard.IDOfQueue(e.Queue), Seq: e.Seq}), nil
+					return listCursor(number, shard.Cursor{Queue: shard.IDOfQueue(e.Queue), Seq: e.Seq}), shards, nil
 				}
 			}
-			after, more = last, len(list) > 0
+			if after, more = last, len(list) > 0; !more {
+				shards = append(shards, number)
+			}
 		}
 	}
-	return "", nil
+	return "", shards, nil
 }
 
 func listCursor(number int, c shard.Cursor) string {
@@ -216,18 +226,19 @@ func (f *Frontier) Find(crawl, key, url string) (k KnownURL, ok bool, err error)
 // DeleteQueue forgets all URLs of a queue, if this process serves it, and returns how many there
 // were, settled ones too. They can be added again. Leases of them end.
 func (f *Frontier) DeleteQueue(ctx context.Context, crawl, key string) (int64, error) {
-	return f.Purge(ctx, crawl, key, time.Time{})
+	n, _, err := f.Purge(ctx, crawl, key, time.Time{})
+	return n, err
 }
 
 // DeleteCrawl forgets all URLs of a crawl in this process' shards, and returns how many there were.
-func (f *Frontier) DeleteCrawl(ctx context.Context, crawl string) (int64, error) {
+func (f *Frontier) DeleteCrawl(ctx context.Context, crawl string) (n int64, shards []int, err error) {
 	return f.Purge(ctx, crawl, "", time.Time{})
 }
 
 // Purge forgets the URLs of a crawl, or of one of its queues if there is a key, that were added
 // before a time, to the second; all if it is zero. It returns how many there were in this process'
 // shards, settled ones too. After an error some may have been forgotten.
-func (f *Frontier) Purge(ctx context.Context, crawl, key string, before time.Time) (n int64, err error) {
+func (f *Frontier) Purge(ctx context.Context, crawl, key string, before time.Time) (n int64, shards []int, err error) {
 	crawl, queue := names(crawl, key)
 	seconds := uint32(0)
 	if !before.IsZero() {
@@ -239,11 +250,14 @@ func (f *Frontier) Purge(ctx context.Context, crawl, key string, before time.Tim
 		}
 		got, failed := f.purge(ctx, number, crawl, queue, seconds)
 		n += got
-		if failed != nil && (queue != "" || !elsewhere(failed)) {
+		switch {
+		case failed == nil:
+			shards = append(shards, number)
+		case queue != "" || !elsewhere(failed):
 			err = errors.Join(err, failed)
 		}
 	}
-	return n, err
+	return n, shards, err
 }
 
 func (f *Frontier) purge(ctx context.Context, number int, crawl, queue string, before uint32) (int64, error) {

@@ -19,7 +19,7 @@ func listed(t *testing.T, f *frontier.Frontier, crawl, key string) map[string]fr
 	all := map[string]frontier.KnownURL{}
 	for cursor, more := "", true; more; {
 		n := 0
-		next, err := f.URLs(crawl, key, cursor, func(u frontier.KnownURL) bool {
+		next, _, err := f.URLs(crawl, key, cursor, func(u frontier.KnownURL) bool {
 			if _, twice := all[u.Crawl+" "+u.URL]; twice {
 				t.Errorf("%s comes twice", u.URL)
 			}
@@ -127,7 +127,7 @@ func TestListAndDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	f = start(t, server, o)
-	if got := f.Crawls(); !slices.Equal(got, []string{"one", "two"}) {
+	if got, _ := f.Crawls(); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("crawls %q", got)
 	}
 	states := map[string]int{}
@@ -137,7 +137,7 @@ func TestListAndDelete(t *testing.T) {
 	if want := map[string]int{frontier.StateWaiting: 25, frontier.StateLater: 5, frontier.StateLeased: 5, frontier.StateDone: 5}; !maps.Equal(states, want) {
 		t.Errorf("%v, want %v", states, want)
 	}
-	if st := f.CrawlStats("one", ""); st.Waiting() != 25 || st.Later() != 5 || st.Leased() != 5 || st.Done() != 5 || st.Queues != 5 {
+	if st, _ := f.CrawlStats("one", ""); st.Waiting() != 25 || st.Later() != 5 || st.Leased() != 5 || st.Done() != 5 || st.Queues != 5 {
 		t.Errorf("%+v", st)
 	}
 	if got := listed(t, f, "two", "site3.example"); len(got) != 8 {
@@ -161,14 +161,14 @@ func TestListAndDelete(t *testing.T) {
 	if claimed != 4*5+1 {
 		t.Errorf("%d URLs claimed, want 21", claimed)
 	}
-	n, err = f.Purge(t.Context(), "one", "", c.now().Add(-time.Second))
+	n, _, err = f.Purge(t.Context(), "one", "", c.now().Add(-time.Second))
 	remove(4*8, n, err)
 	if got := listed(t, f, "one", ""); len(got) != 1 || got["one https://site3.example/1"].State != frontier.StateLeased {
 		t.Errorf("%+v", got)
 	}
-	n, err = f.DeleteCrawl(t.Context(), "one")
+	n, _, err = f.DeleteCrawl(t.Context(), "one")
 	remove(1, n, err)
-	if got := f.Crawls(); !slices.Equal(got, []string{"two"}) {
+	if got, _ := f.Crawls(); !slices.Equal(got, []string{"two"}) {
 		t.Errorf("crawls %q", got)
 	}
 	if got := claim(t, f, frontier.ClaimRequest{Crawl: "one"}); len(got) != 0 {
@@ -195,5 +195,40 @@ func TestListAndDelete(t *testing.T) {
 	}
 	if all, active := count(true), count(false); all != 5 || active != 4 {
 		t.Errorf("%d queues, %d active", all, active)
+	}
+}
+
+// TestCoveredShards lets the time of one shard of four be over. What asks all shards says that it
+// is about three of them.
+func TestCoveredShards(t *testing.T) {
+	f := start(t, testenv.NewRedis(t), options(t, newClock(), 0))
+	var urls []frontier.URL
+	for i := range 40 {
+		urls = append(urls, frontier.URL{URL: fmt.Sprintf("https://site%d.example/", i)})
+	}
+	add(t, f, frontier.Added, urls...)
+	check := func(want ...int) {
+		t.Helper()
+		_, crawls := f.Crawls()
+		_, stats := f.CrawlStats("", "")
+		queues := f.Queues("", true, func(frontier.QueueCounts) bool { return true })
+		_, listed, err := f.URLs("", "", "", func(frontier.KnownURL) bool { return true })
+		_, purged, failed := f.Purge(t.Context(), "", "", time.Unix(1, 0))
+		if err != nil || failed != nil {
+			t.Fatal(err, failed)
+		}
+		for _, got := range [][]int{crawls, stats, queues, listed, purged} {
+			if !slices.Equal(got, want) {
+				t.Errorf("shards %v, %v, %v, %v, %v are covered, want %v", crawls, stats, queues, listed, purged, want)
+				return
+			}
+		}
+	}
+	check(0, 1, 2, 3)
+	f.Lapse(2)
+	check(0, 1, 3)
+	n, shards, err := f.DeleteCrawl(t.Context(), "")
+	if err != nil || n == 0 || n == 40 || !slices.Equal(shards, []int{0, 1, 3}) {
+		t.Errorf("deleted %d of 40 URLs in shards %v: %v", n, shards, err)
 	}
 }

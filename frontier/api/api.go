@@ -501,26 +501,22 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 		left = errors.Join(json.MarshalWrite(out, line), out.WriteByte('\n'))
 		return left == nil
 	})
-	if errors.Is(err, frontier.ErrCursor) {
-		h.problem(w, http.StatusBadRequest, err.Error())
-		return
-	}
 	end := visitsEnd{base64.RawURLEncoding.EncodeToString([]byte(next))}
-	for _, other := range h.others(r) {
-		if err == nil && left == nil && n < limit {
-			err = h.visitsOf(r, other, &end.Cursor, limit, &n, out)
-		}
+	if err == nil && left == nil {
+		err = h.visitsOfOthers(r, &end.Cursor, limit, &n, out)
 	}
-	if left != nil || r.Context().Err() != nil {
+	switch {
+	case left != nil || r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
-	}
-	if err != nil {
-		if out.Buffered() == 0 {
-			h.failed(w, err)
-			return
-		}
+	case err != nil && n > 0:
 		h.log.Error(err.Error())
 		panic(http.ErrAbortHandler)
+	case errors.Is(err, frontier.ErrCursor):
+		h.problem(w, http.StatusBadRequest, err.Error())
+		return
+	case err != nil:
+		h.failed(w, err)
+		return
 	}
 	_ = json.MarshalWrite(out, end)
 	_ = out.WriteByte('\n')

@@ -3,6 +3,7 @@
 package api_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -67,7 +68,7 @@ func TestDomainsOfAllProcesses(t *testing.T) {
 func TestSeenLines(t *testing.T) {
 	bases := serve(t, 2)
 	addDomains(t, bases[0], 20, 2)
-	got := claims(t, bases[1], `{"max":1,"wait_ms":1000}`).Claims
+	got := claims(t, bases[1], `{"max":1,"wait_ms":10000}`).Claims
 	if _, text := request(t, "POST", bases[0]+"/v1/results", fmt.Sprintf(`{"lease":%q,"status":404}`, got[0].Lease)); text != `{"result":"settled"}` {
 		t.Fatal(text)
 	}
@@ -134,5 +135,37 @@ func TestAReaderThatStops(t *testing.T) {
 	addDomains(t, base, 4, 3001)
 	if got := claims(t, base, `{"max":4}`).Claims; len(got) != 4 {
 		t.Fatal(got)
+	}
+}
+
+// TestARefusedCursor asks two processes for visits after a cursor that fits all shards but the
+// last. The one that has it refuses it before it lists anything, the other one at the end.
+func TestARefusedCursor(t *testing.T) {
+	bases := serve(t, 2)
+	var body strings.Builder
+	const n = 300
+	for i := range n {
+		fmt.Fprintf(&body, "{\"url\":\"https://site%d.example/\",\"status\":200,\"content\":%q}\n", i, strings.Repeat("x", 1000))
+	}
+	for done := 0; done < n && t.Context().Err() == nil; {
+		_, text := request(t, "POST", bases[0]+"/v1/visits", body.String())
+		done = strings.Count(text, `"added"`) + strings.Count(text, `"known"`)
+	}
+	cursor := base64.RawURLEncoding.EncodeToString([]byte{0, 0, 0, 0, 0, 0, 0, 127})
+	lists := 0
+	for i, base := range bases {
+		at := cursor
+		for status := 200; status == 200; lists++ {
+			var text string
+			status, text = request(t, "GET", base+"/v1/visited?cursor="+at, "")
+			_, at, _ = strings.Cut(text, `"next_cursor":"`)
+			at = strings.TrimSuffix(at, `"}`)
+			if status == 200 && at == "" || status != 200 && status != 400 {
+				t.Fatalf("process %d: %d, %d bytes that end with %.200q", i, status, len(text), text[max(0, len(text)-200):])
+			}
+		}
+	}
+	if lists != 3 {
+		t.Errorf("%d answers of both until the cursor was refused, want 1 and 2", lists)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // TestPage holds that the page shows both processes, what waits, and what is wrong.
 func TestPage(t *testing.T) {
-	servers, _ := start(t, 2, time.Second)
+	servers, _ := start(t, 2, own)
 	base, other := servers[0].URL, servers[1].URL
 	var body strings.Builder
 	for range 1200 {

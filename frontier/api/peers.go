@@ -147,6 +147,24 @@ func (h *Handler) claimsOf(r *http.Request, name string, q claimRequest, n int) 
 	return got.Claims
 }
 
+// visitsOfOthers copies visits of the other processes until there are limit. If one refuses the
+// cursor, the list ends before its visits; the request that has nothing else to list is refused.
+func (h *Handler) visitsOfOthers(r *http.Request, cursor *string, limit int, n *int, out *bufio.Writer) error {
+	for _, other := range h.others(r) {
+		if *n >= limit {
+			return nil
+		}
+		err := h.visitsOf(r, other, cursor, limit, n, out)
+		if errors.Is(err, frontier.ErrCursor) && *n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // visitsOf copies visits of another process until there are limit, and moves the cursor on.
 func (h *Handler) visitsOf(r *http.Request, name string, cursor *string, limit int, n *int, out *bufio.Writer) error {
 	q := r.URL.Query()
@@ -162,7 +180,11 @@ func (h *Handler) visitsOf(r *http.Request, name string, cursor *string, limit i
 		return errors.Join(frontier.ErrElsewhere, err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
+	switch res.StatusCode {
+	case http.StatusOK:
+	case http.StatusBadRequest: // all but the cursor was looked at here
+		return frontier.ErrCursor
+	default:
 		return fmt.Errorf("%s%s: %s", base(name), r.URL.Path, res.Status)
 	}
 	in := bufio.NewScanner(res.Body)

@@ -13,7 +13,7 @@ import (
 // TestAnotherProcessIsAway takes another process away. What only that knows is refused, and the
 // answer says when to ask again, as openapi.yaml has it.
 func TestAnotherProcessIsAway(t *testing.T) {
-	servers, _ := start(t, 2, time.Second)
+	servers, _ := start(t, 2, own)
 	base := servers[0].URL
 	const n = 40
 	var body strings.Builder

@@ -131,7 +131,7 @@ func (c *cluster) settled() {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		done := true
 		for _, p := range c.processes {
-			done = done && p.f.Owned() >= want && len(p.f.Others()) == len(c.processes)-1
+			done = done && p.f.Stats().Shards >= want && len(p.f.Others()) == len(c.processes)-1
 		}
 		if done {
 			return

@@ -6,12 +6,10 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/urlake/urlake/frontier"
@@ -31,8 +29,9 @@ func pageOf(size uint32) int {
 // ListCrawls implements the protocol.
 func (s *Server) ListCrawls(ctx context.Context, q *pb.Local) (*pb.StringList, error) {
 	var list pb.StringList
-	err := gather(ctx, s, q.GetLocal(), func() (*pb.StringList, error) {
-		return &pb.StringList{Values: s.f.Crawls()}, nil
+	err := gather(ctx, s, q.GetLocal(), func() (*pb.StringList, []int, error) {
+		crawls, shards := s.f.Crawls()
+		return &pb.StringList{Values: crawls}, shards, nil
 	}, pb.URLFrontierClient.ListCrawls, q, func(part *pb.StringList) { list.Values = append(list.Values, part.GetValues()...) })
 	slices.Sort(list.Values)
 	list.Values = slices.Compact(list.Values)
@@ -43,9 +42,9 @@ func (s *Server) ListCrawls(ctx context.Context, q *pb.Local) (*pb.StringList, e
 func (s *Server) ListQueues(ctx context.Context, q *pb.Pagination) (*pb.QueueList, error) {
 	crawl := crawlOf(q.GetCrawlID())
 	start, size := int(q.GetStart()), pageOf(q.GetSize())
-	here := func() (*pb.QueueList, error) {
-		keys := s.queues(crawl, q.GetIncludeInactive())
-		return &pb.QueueList{Values: keys[:min(start+size, len(keys))], Total: uint64(len(keys))}, nil
+	here := func() (*pb.QueueList, []int, error) {
+		keys, shards := s.queues(crawl, q.GetIncludeInactive())
+		return &pb.QueueList{Values: keys[:min(start+size, len(keys))], Total: uint64(len(keys))}, shards, nil
 	}
 	// The first ones of each process have among them the page of all.
 	part := &pb.Pagination{
@@ -65,38 +64,41 @@ func (s *Server) ListQueues(ctx context.Context, q *pb.Pagination) (*pb.QueueLis
 
 // queues returns the sorted keys of the queues of a crawl that this process serves: those that hold
 // URLs which are not done and that are not blocked, or all.
-func (s *Server) queues(crawl string, inactive bool) (keys []string) {
-	s.f.Queues(crawl, inactive, func(q frontier.QueueCounts) bool {
+func (s *Server) queues(crawl string, inactive bool) (keys []string, shards []int) {
+	shards = s.f.Queues(crawl, inactive, func(q frontier.QueueCounts) bool {
 		if inactive || !s.f.Blocked(q.Key) {
 			keys = append(keys, q.Key)
 		}
 		return true
 	})
 	slices.Sort(keys)
-	return keys
+	return keys, shards
 }
 
 // GetStats implements the protocol.
 func (s *Server) GetStats(ctx context.Context, q *pb.QueueWithinCrawlParams) (*pb.Stats, error) {
 	crawl := crawlOf(q.GetCrawlID())
-	here := func() (*pb.Stats, error) {
-		c, err := s.count(ctx, crawl, q.GetKey())
+	here := func() (*pb.Stats, []int, error) {
+		c, shards, err := s.count(ctx, crawl, q.GetKey())
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		active := 0
 		if q.GetKey() == "" {
-			s.f.Queues(crawl, false, func(frontier.QueueCounts) bool { active++; return true })
+			listed := s.f.Queues(crawl, false, func(frontier.QueueCounts) bool { active++; return true })
+			if !slices.Equal(listed, shards) {
+				return nil, nil, frontier.ErrElsewhere
+			}
 		} else if c.All() > c.Done() {
 			active = 1
 		}
 		return &pb.Stats{
 			Size: uint64(c.All() - c.Done()), InProcess: uint32(c.Leased()), NumberOfQueues: uint64(c.Queues), CrawlID: crawl,
 			Counts: map[string]uint64{"completed": uint64(c.Done()), "active_queues": uint64(active)},
-		}, nil
+		}, shards, nil
 	}
 	if q.GetKey() != "" {
-		return atOwner(ctx, s, q.GetLocal(), q.GetKey(), here, pb.URLFrontierClient.GetStats, q)
+		return atOwner(ctx, s, q.GetLocal(), q.GetKey(), alone(here), pb.URLFrontierClient.GetStats, q)
 	}
 	sum := pb.Stats{CrawlID: crawl, Counts: map[string]uint64{}}
 	err := gather(ctx, s, q.GetLocal(), here, pb.URLFrontierClient.GetStats, q, func(part *pb.Stats) {
@@ -112,27 +114,34 @@ func (s *Server) GetStats(ctx context.Context, q *pb.QueueWithinCrawlParams) (*p
 
 // count counts what this process has of a crawl or a queue, once the leases that are over have
 // ended.
-func (s *Server) count(ctx context.Context, crawl, key string) (frontier.CrawlStats, error) {
+func (s *Server) count(ctx context.Context, crawl, key string) (c frontier.CrawlStats, shards []int, err error) {
 	if err := s.f.Expire(ctx, key); err != nil {
-		return frontier.CrawlStats{}, err
+		return c, nil, err
 	}
-	return s.f.CrawlStats(crawl, key), nil
+	c, shards = s.f.CrawlStats(crawl, key)
+	if key != "" && len(shards) == 0 {
+		return c, nil, frontier.ErrElsewhere
+	}
+	return c, shards, nil
 }
 
-// long is the answer that counts something.
-func long(n int64, err error) (*pb.Long, error) { return &pb.Long{Value: uint64(n)}, err }
+// long is the answer that counts something of some shards.
+func long(n int64, shards []int, err error) (*pb.Long, []int, error) {
+	return &pb.Long{Value: uint64(n)}, shards, err
+}
 
 // DeleteQueue implements the protocol. A queue that there is not has no URLs.
 func (s *Server) DeleteQueue(ctx context.Context, q *pb.QueueWithinCrawlParams) (*pb.Long, error) {
 	return atOwner(ctx, s, q.GetLocal(), q.GetKey(), func() (*pb.Long, error) {
-		return long(s.f.DeleteQueue(ctx, crawlOf(q.GetCrawlID()), q.GetKey()))
+		n, err := s.f.DeleteQueue(ctx, crawlOf(q.GetCrawlID()), q.GetKey())
+		return &pb.Long{Value: uint64(n)}, err
 	}, pb.URLFrontierClient.DeleteQueue, q)
 }
 
 // DeleteCrawl implements the protocol.
 func (s *Server) DeleteCrawl(ctx context.Context, q *pb.DeleteCrawlMessage) (*pb.Long, error) {
 	var sum pb.Long
-	err := gather(ctx, s, q.GetLocal(), func() (*pb.Long, error) {
+	err := gather(ctx, s, q.GetLocal(), func() (*pb.Long, []int, error) {
 		return long(s.f.DeleteCrawl(ctx, crawlOf(q.GetValue())))
 	}, pb.URLFrontierClient.DeleteCrawl, q, func(part *pb.Long) { sum.Value += part.GetValue() })
 	return &sum, err
@@ -142,11 +151,11 @@ func (s *Server) DeleteCrawl(ctx context.Context, q *pb.DeleteCrawlMessage) (*pb
 func (s *Server) PurgeURLs(ctx context.Context, q *pb.PurgeUrlParams) (*pb.Long, error) {
 	// Times of creation are whole seconds; one that began before that many days ago counts.
 	before := s.f.Now().AddDate(0, 0, -int(q.GetDays())).Truncate(time.Second).Add(time.Second)
-	here := func() (*pb.Long, error) {
+	here := func() (*pb.Long, []int, error) {
 		return long(s.f.Purge(ctx, crawlOf(q.GetCrawlID()), q.GetKey(), before))
 	}
 	if q.GetKey() != "" {
-		return atOwner(ctx, s, false, q.GetKey(), here, pb.URLFrontierClient.PurgeURLs, q)
+		return atOwner(ctx, s, false, q.GetKey(), alone(here), pb.URLFrontierClient.PurgeURLs, q)
 	}
 	var sum pb.Long
 	err := gather(ctx, s, false, here, pb.URLFrontierClient.PurgeURLs, q, func(part *pb.Long) { sum.Value += part.GetValue() })
@@ -219,24 +228,23 @@ func (s *Server) ListURLs(q *pb.ListUrlParams, stream pb.URLFrontier_ListURLsSer
 		return stream.Send(item)
 	}
 	crawl, match := crawlOf(q.GetCrawlID()), matcher(q.GetFilter(), q.GetIgnoreCase())
-	here := func() error {
+	here := func() ([]int, error) {
 		var ended error
-		_, err := s.f.URLs(crawl, q.GetKey(), "", func(u frontier.KnownURL) bool {
+		_, shards, err := s.f.URLs(crawl, q.GetKey(), "", func(u frontier.KnownURL) bool {
 			if item := itemOf(&u); match(item.GetKnown().GetInfo().GetUrl()) {
 				ended = emit(item)
 			}
 			return ended == nil
 		})
-		return errors.Join(err, ended)
+		return shards, errors.Join(err, ended)
 	}
 	if forwarded(ctx) || q.GetLocal() {
-		if err := stream.SetHeader(metadata.Pairs(shardsServed, strconv.Itoa(s.f.Owned()))); err != nil {
-			return s.failure(err)
-		}
-		return s.ended(here())
+		shards, err := here()
+		stream.SetTrailer(trailerOf(shards))
+		return s.ended(err)
 	}
 	if q.GetKey() != "" {
-		err := here()
+		_, err := here()
 		if owner := s.f.Owner(q.GetKey()); errors.Is(err, frontier.ErrElsewhere) && owner != "" {
 			_, err = s.listFrom(ctx, owner, q, skip, left, emit)
 		}
@@ -246,21 +254,19 @@ func (s *Server) ListURLs(q *pb.ListUrlParams, stream pb.URLFrontier_ListURLsSer
 	self := s.f.Node()
 	names := append(s.f.Others(), self)
 	slices.Sort(names)
-	served := 0
+	var served []int
 	for _, name := range names {
+		var shards []int
+		var err error
 		if name == self {
-			n := s.f.Owned()
-			if err := here(); err != nil {
-				return s.ended(err)
-			}
-			served += n
-			continue
+			shards, err = here()
+		} else {
+			shards, err = s.listFrom(ctx, name, q, skip, left, emit)
 		}
-		n, err := s.listFrom(ctx, name, q, skip, left, emit)
 		if err != nil {
 			return s.ended(err)
 		}
-		served += n
+		served = append(served, shards...)
 	}
 	return s.whole(served)
 }
@@ -273,11 +279,11 @@ func (s *Server) ended(err error) error {
 	return s.failure(err)
 }
 
-// listFrom calls emit with what another process lists, and returns of how many shards that is.
-func (s *Server) listFrom(ctx context.Context, name string, q *pb.ListUrlParams, skip, left int, emit func(*pb.URLItem) error) (shards int, err error) {
+// listFrom calls emit with what another process lists, and returns of which shards that is.
+func (s *Server) listFrom(ctx context.Context, name string, q *pb.ListUrlParams, skip, left int, emit func(*pb.URLItem) error) (shards []int, err error) {
 	client, err := s.peers.to(name)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(mark(ctx))
 	defer cancel()
@@ -285,19 +291,18 @@ func (s *Server) listFrom(ctx context.Context, name string, q *pb.ListUrlParams,
 		Size: uint32(min(skip+left+1, math.MaxUint32)), Key: q.GetKey(), CrawlID: q.GetCrawlID(), Filter: q.Filter, IgnoreCase: q.IgnoreCase,
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for {
 		item, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			header, err := stream.Header()
-			return shardsOf(header), err
+			return shardsOf(stream.Trailer()), nil
 		}
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		if err := emit(item); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 }
@@ -306,22 +311,22 @@ func (s *Server) listFrom(ctx context.Context, name string, q *pb.ListUrlParams,
 func (s *Server) CountURLs(ctx context.Context, q *pb.CountUrlParams) (*pb.Long, error) {
 	crawl := crawlOf(q.GetCrawlID())
 	match := matcher(q.GetFilter(), q.GetIgnoreCase())
-	here := func() (*pb.Long, error) {
+	here := func() (*pb.Long, []int, error) {
 		if strings.TrimSpace(q.GetFilter()) == "" {
-			c, err := s.count(ctx, crawl, q.GetKey())
-			return long(c.All(), err)
+			c, shards, err := s.count(ctx, crawl, q.GetKey())
+			return long(c.All(), shards, err)
 		}
 		n := int64(0)
-		_, err := s.f.URLs(crawl, q.GetKey(), "", func(u frontier.KnownURL) bool {
+		_, shards, err := s.f.URLs(crawl, q.GetKey(), "", func(u frontier.KnownURL) bool {
 			if match(infoOf(u.URL, u.Crawl, u.Key, u.Metadata).GetUrl()) {
 				n++
 			}
 			return ctx.Err() == nil
 		})
-		return long(n, errors.Join(err, ctx.Err()))
+		return long(n, shards, errors.Join(err, ctx.Err()))
 	}
 	if q.GetKey() != "" {
-		return atOwner(ctx, s, q.GetLocal(), q.GetKey(), here, pb.URLFrontierClient.CountURLs, q)
+		return atOwner(ctx, s, q.GetLocal(), q.GetKey(), alone(here), pb.URLFrontierClient.CountURLs, q)
 	}
 	var sum pb.Long
 	err := gather(ctx, s, q.GetLocal(), here, pb.URLFrontierClient.CountURLs, q, func(part *pb.Long) { sum.Value += part.GetValue() })

@@ -25,7 +25,8 @@ const (
 	// hop marks a request that another process of the frontier has sent. It is not sent on once
 	// more.
 	hop = "urlake-forwarded"
-	// shardsServed is in the header of an answer to such a request: how many shards it is about.
+	// shardsServed is in the trailer of an answer to such a request: the numbers of the shards that
+	// it is about.
 	shardsServed = "urlake-shards"
 	// peerTimeout bounds a request to another process, but for lists, which take their time.
 	peerTimeout = 30 * time.Second
@@ -121,52 +122,83 @@ func call[Req, Res any](
 
 // gather asks for what all processes have: first this one, by here, and then the others, unless the
 // request is for this one alone. The answer of each goes to add. It fails if the answers are not
-// about the whole frontier.
+// about each shard of the frontier once.
 func gather[Req, Res any](
-	ctx context.Context, s *Server, local bool, here func() (Res, error),
+	ctx context.Context, s *Server, local bool, here func() (Res, []int, error),
 	ask func(pb.URLFrontierClient, context.Context, Req, ...grpc.CallOption) (Res, error), req Req, add func(Res),
 ) error {
-	alone := local || forwarded(ctx)
-	served := s.f.Owned()
-	if forwarded(ctx) {
-		_ = grpc.SetHeader(ctx, metadata.Pairs(shardsServed, strconv.Itoa(served)))
-	}
-	res, err := here()
+	res, served, err := here()
 	if err != nil {
 		return s.failure(err)
 	}
 	add(res)
-	if alone {
+	if forwarded(ctx) {
+		return s.failure(grpc.SetTrailer(ctx, trailerOf(served)))
+	}
+	if local {
 		return nil
 	}
 	for _, name := range s.f.Others() {
-		var header metadata.MD
-		res, err := call(ctx, s, name, ask, req, grpc.Header(&header))
+		var trailer metadata.MD
+		res, err := call(ctx, s, name, ask, req, grpc.Trailer(&trailer))
 		if err != nil {
 			return s.failure(err)
 		}
-		served += shardsOf(header)
+		served = append(served, shardsOf(trailer)...)
 		add(res)
 	}
 	return s.whole(served)
 }
 
-// shardsOf is how many shards an answer is about.
-func shardsOf(header metadata.MD) int {
-	for _, v := range header.Get(shardsServed) {
-		if n, err := strconv.Atoi(v); err == nil {
-			return n
-		}
+// trailerOf says which shards an answer is about.
+func trailerOf(shards []int) metadata.MD {
+	numbers := make([]string, len(shards))
+	for i, n := range shards {
+		numbers[i] = strconv.Itoa(n)
 	}
-	return 0
+	return metadata.Pairs(shardsServed, strings.Join(numbers, ","))
 }
 
-// whole fails unless so many shards are all.
-func (s *Server) whole(served int) error {
-	if all := s.f.NumShards(); served != all {
-		return status.Errorf(codes.Unavailable, "%d of %d shards of the frontier have answered; others are moving between processes: try again", served, all)
+// shardsOf are the shards that an answer is about.
+func shardsOf(trailer metadata.MD) (shards []int) {
+	for _, numbers := range trailer.Get(shardsServed) {
+		for number := range strings.SplitSeq(numbers, ",") {
+			if n, err := strconv.Atoi(number); err == nil {
+				shards = append(shards, n)
+			}
+		}
+	}
+	return shards
+}
+
+// whole fails unless the served shards are all, each once: one that moves meanwhile may be served
+// by two processes, or by none.
+func (s *Server) whole(served []int) error {
+	times := make([]int, s.f.NumShards())
+	once := 0
+	for _, n := range served {
+		if n < 0 || n >= len(times) {
+			continue
+		}
+		switch times[n]++; times[n] {
+		case 1:
+			once++
+		case 2:
+			once--
+		}
+	}
+	if once < len(times) {
+		return status.Errorf(codes.Unavailable, "%d of %d shards of the frontier have answered once; others are moving between processes: try again", once, len(times))
 	}
 	return nil
+}
+
+// alone is an answer of this process without its shards.
+func alone[Res any](here func() (Res, []int, error)) func() (Res, error) {
+	return func() (Res, error) {
+		res, _, err := here()
+		return res, err
+	}
 }
 
 // atOwner asks the process that serves a queue, which may be this one.
