@@ -6,4 +6,4 @@ import "context"
 func (f *Frontier) WarnOfLarge(ctx context.Context) error { return f.warnOfLarge(ctx) }
 
 // Lapse lets the time for which a shard is this process' be over, as if Redis had not answered.
-func (f *Frontier) Lapse(number int) { f.owned[number].until.Store(0) }
+func (f *Frontier) Lapse(number int) { f.owned[number].tenure.until.Store(0) }
