@@ -131,7 +131,16 @@ func (c *cluster) settled() {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		done := true
 		for _, p := range c.processes {
-			done = done && p.f.Stats().Shards >= want && len(p.f.Others()) == len(c.processes)-1
+			done = done && p.f.Stats().Shards >= want
+		}
+		for i := range 100 { // keys of all shards
+			key, known := fmt.Sprint("key", i), 0
+			for _, p := range c.processes {
+				if p.f.Owner(key) != "" {
+					known++
+				}
+			}
+			done = done && known == len(c.processes)-1
 		}
 		if done {
 			return
