@@ -66,7 +66,7 @@ func claimsSoon(t *testing.T, f *frontier.Frontier) (claims []frontier.Claim) {
 	return claims
 }
 
-// TestLostLeases holds that URLs come again whose leases Redis did not get, or got when nobody knew.
+// TestLostLeases holds that URLs come again whose leases Redis did not get, or got unnoticed.
 func TestLostLeases(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		c, l := newClock(), &losing{after: after}

@@ -36,7 +36,8 @@ type QueueRequest struct {
 	Crawl, Key string
 	// MaxQueues bounds the queues, PerQueue the URLs of each; 0 is no bound. A queue gives nothing
 	// while PerQueue of its URLs are leased. Without PerQueue a queue gives what can be fetched,
-	// with its delay in between, before the leases are over.
+	// with its delay in between, before the leases are over. A queue with a delay gives no more
+	// than 10,000, and may give less than that if its delay is shorter than the default.
 	MaxQueues, PerQueue int
 	// Lease is how long the claims last.
 	Lease time.Duration
@@ -48,6 +49,9 @@ type gathering struct {
 	// visited are the queues that were asked, and how many URLs each gave; served of them gave any.
 	visited map[string]int
 	served  int
+	// cut is the key without a delay, of the crawl cutCrawl, that has given as much as is leased at
+	// once, and may give more; empty if there is none.
+	cut, cutCrawl string
 }
 
 // ClaimQueues leases URLs of queues that may be fetched from, and calls yield with each. It does
@@ -61,7 +65,8 @@ func (f *Frontier) ClaimQueues(ctx context.Context, r QueueRequest, yield func(C
 	first := int(f.turn.Add(1))
 	for i := range f.o.Shards {
 		number := (first + i) % f.o.Shards
-		for more := true; more && g.room() > 0 && !f.inactive() && ctx.Err() == nil; {
+		g.cut = ""
+		for more := true; more && g.goesOn(f.delay()) && !f.inactive() && ctx.Err() == nil; {
 			var claims []Claim
 			var err error
 			claims, more, err = f.gather(ctx, number, &g)
@@ -78,16 +83,25 @@ func (f *Frontier) ClaimQueues(ctx context.Context, r QueueRequest, yield func(C
 	return ctx.Err()
 }
 
-// room is of how many queues more may be taken now.
-func (g *gathering) room() int {
-	n := queuesAtOnce
-	if g.PerQueue > 1 {
-		n = max(urlsAtOnce/g.PerQueue, 1)
+// room is of how many queues more URLs may be taken now, if so many URLs may be. Delay is that of
+// most queues.
+func (g *gathering) room(urls int, delay time.Duration) int {
+	each := 1 // what a queue without a delay does not give now it gives in the next round
+	if g.PerQueue > 0 {
+		each = min(g.PerQueue, urlsAtOnce)
+	} else if delay > 0 {
+		each = int(min(g.Lease/delay, urlsAtOnce-1)) + 1
 	}
+	n := min(urls/each, queuesAtOnce)
 	if g.MaxQueues > 0 {
 		n = min(n, g.MaxQueues-g.served)
 	}
 	return n
+}
+
+// goesOn says that more may be taken of a shard.
+func (g *gathering) goesOn(delay time.Duration) bool {
+	return g.cut != "" || g.room(urlsAtOnce, delay) > 0
 }
 
 // gather leases URLs of some queues of a shard. More says that there may be others.
@@ -101,38 +115,55 @@ func (f *Frontier) gather(ctx context.Context, number int, g *gathering) (claims
 	}
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
+	if key := g.cut; key != "" {
+		g.cut = ""
+		claims, _, err = f.gatherOf(ctx, s, g, g.cutCrawl, 1, urlsAtOnce, key)
+		return claims, true, err
+	}
+	var only []string
+	if g.Key != "" {
+		only = []string{g.Key}
+	}
 	for _, crawl := range s.crawlsOf(g.Crawl) {
-		n := g.room()
-		if n <= 0 {
-			break
+		left := urlsAtOnce - len(claims)
+		n := g.room(left, f.delay())
+		if n <= 0 || g.cut != "" {
+			return claims, true, nil
 		}
-		var only []string
-		if g.Key != "" {
-			only = []string{g.Key}
-		}
-		now := f.now()
-		keys, _, err := s.coord.Claim(ctx, crawl, now, n, f.delay(), only...)
+		got, again, err := f.gatherOf(ctx, s, g, crawl, n, left, only...)
+		claims, more = append(claims, got...), more || again
 		if err != nil {
 			return claims, false, err
 		}
-		t := taking{crawl: crawl, until: now + g.Lease.Milliseconds()}
-		// Without a delay the same keys come again when there are no others.
-		fresh := slices.ContainsFunc(keys, func(key string) bool {
-			_, ok := g.visited[shard.QueueName(crawl, key)]
-			return !ok
-		})
-		if err := f.takeAll(ctx, s, g, &t, keys, now); err != nil {
-			return claims, false, err
-		}
-		more = more || len(keys) == n && (fresh || len(t.claims) > 0)
-		claims = append(claims, t.claims...)
 	}
 	return claims, more, nil
 }
 
+// gatherOf leases up to so many URLs of up to n queues of a crawl, which are at most as many.
+func (f *Frontier) gatherOf(
+	ctx context.Context, s *owned, g *gathering, crawl string, n, urls int, only ...string,
+) (claims []Claim, more bool, err error) {
+	now := f.now()
+	keys, _, err := s.coord.Claim(ctx, crawl, now, n, f.delay(), only...)
+	if err != nil {
+		return nil, false, err
+	}
+	t := taking{crawl: crawl, until: now + g.Lease.Milliseconds()}
+	// Without a delay the same keys come again when there are no others.
+	fresh := slices.ContainsFunc(keys, func(key string) bool {
+		_, ok := g.visited[shard.QueueName(crawl, key)]
+		return !ok
+	})
+	if err := f.takeAll(ctx, s, g, &t, keys, urls, now); err != nil {
+		return nil, false, err
+	}
+	all := len(keys) < n && len(t.claims) < urls
+	return t.claims, g.cut != "" || !all && (fresh || len(t.claims) > 0), nil
+}
+
 // expireOf returns URLs whose leases are over to the only queue that is asked for.
 func (f *Frontier) expireOf(ctx context.Context, number int, g *gathering) error {
-	if g.Key == "" {
+	if g.Key == "" || g.cut != "" { // it was done when the queue was asked first
 		return nil
 	}
 	s, release, err := f.use(number)
@@ -151,46 +182,44 @@ func (f *Frontier) expireOf(ctx context.Context, number int, g *gathering) error
 	return f.tickOf(ctx, number)
 }
 
-// takeAll takes and leases URLs of keys.
-func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *taking, keys []string, now int64) error {
+// takeAll takes and leases URLs of keys, up to so many in all.
+func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *taking, keys []string, urls int, now int64) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	var delays []time.Duration
+	delays := make([]time.Duration, len(keys))
 	if g.PerQueue != 1 {
 		var err error
 		if delays, err = s.coord.Delays(ctx, keys, now, f.delay()); err != nil {
 			return err
 		}
 	}
+	// Keys with a delay rest from now on, so they are first, and each has its share. The others are
+	// ready again in the next round.
+	order, resting := make([]int, 0, len(keys)), 0
+	for i := range keys {
+		if delays[i] > 0 {
+			order = slices.Insert(order, resting, i)
+			resting++
+		} else {
+			order = append(order, i)
+		}
+	}
 	rest := map[string]int64{}
-	for i, key := range keys {
-		name := shard.QueueName(t.crawl, key)
-		given := g.visited[name]
-		g.visited[name] = given
-		counts, _ := s.files.Count(t.crawl, name)
-		n := urlsAtOnce
-		switch {
-		case g.PerQueue > 0 && counts.Leased() >= int64(g.PerQueue):
-			continue
-		case g.PerQueue > 0:
-			n = g.PerQueue - given
-		case delays[i] > 0:
-			n = int(g.Lease/delays[i]) + 1 - given
+	for at, i := range order {
+		share := urls - len(t.claims)
+		if share == 0 {
+			break
 		}
-		if n <= 0 {
-			continue
+		if at < resting {
+			share /= resting - at
 		}
-		taken, err := t.add(f, s, key, n)
+		taken, err := f.takeSome(s, g, t, keys[i], delays[i], share)
 		if err != nil {
 			return err
 		}
-		if taken > 0 && given == 0 {
-			g.served++
-		}
-		g.visited[name] += taken
 		if taken > 1 && delays[i] > 0 {
-			rest[key] = now + int64(taken)*delays[i].Milliseconds()
+			rest[keys[i]] = now + int64(taken)*delays[i].Milliseconds()
 		}
 	}
 	if err := s.coord.Rest(ctx, rest); err != nil {
@@ -198,6 +227,39 @@ func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *takin
 		return err
 	}
 	return f.lease(ctx, s, t)
+}
+
+// takeSome takes what a key gives, up to a share, and returns how many URLs that were.
+func (f *Frontier) takeSome(s *owned, g *gathering, t *taking, key string, delay time.Duration, share int) (int, error) {
+	name := shard.QueueName(t.crawl, key)
+	given := g.visited[name]
+	g.visited[name] = given
+	n := share
+	if g.PerQueue > 0 {
+		counts, _ := s.files.Count(t.crawl, name)
+		if counts.Leased() >= int64(g.PerQueue) {
+			return 0, nil
+		}
+		n = g.PerQueue - given
+	} else if delay > 0 {
+		n = int(g.Lease/delay) + 1 - given
+	}
+	n = min(n, share)
+	if n <= 0 {
+		return 0, nil
+	}
+	taken, err := t.add(f, s, key, n)
+	if err != nil {
+		return 0, err
+	}
+	if taken > 0 && given == 0 {
+		g.served++
+	}
+	g.visited[name] += taken
+	if taken == share && delay == 0 && (g.PerQueue == 0 || given+taken < g.PerQueue) {
+		g.cut, g.cutCrawl = key, t.crawl
+	}
+	return taken, nil
 }
 
 // taking are URLs of a crawl that are being leased.
