@@ -70,9 +70,11 @@ func claimsSoon(t *testing.T, f *frontier.Frontier) (claims []frontier.Claim) {
 func TestLostLeases(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		c, l := newClock(), &losing{after: after}
-		f := start(t, testenv.NewRedis(t), options(t, c, 0), l)
+		o := options(t, c, 0)
+		o.Shards = 1
+		f := start(t, testenv.NewRedis(t), o, l)
 		add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"})
-		l.lose("}:leases")
+		l.lose("{test:0}:leases {test:0}:ready:") // and not what is done each second
 		if got, err := f.Claim(t.Context(), frontier.ClaimRequest{}); !errors.Is(err, errLost) {
 			t.Fatal(got, err)
 		}
@@ -86,6 +88,7 @@ func TestLostLeases(t *testing.T) {
 // TestLostChanges holds that a queue is handed out of whose pause, block or limit has ended, if
 // only the reply of Redis to that was lost.
 func TestLostChanges(t *testing.T) {
+	const settings = "{test:0}:owner {test:0}:domains"
 	yes, no, hour, none := true, false, time.Hour, time.Duration(0)
 	change := func(c frontier.DomainChange) func(*frontier.Frontier) error {
 		return func(f *frontier.Frontier) error { return f.ChangeDomain(t.Context(), "a.example", c) }
@@ -97,12 +100,13 @@ func TestLostChanges(t *testing.T) {
 		name, command string
 		begin, end    func(*frontier.Frontier) error
 	}{
-		{"pause", "}:domains", change(frontier.DomainChange{Pause: &yes}), change(frontier.DomainChange{Pause: &no})},
-		{"block", "}:domains", change(frontier.DomainChange{Block: &hour}), change(frontier.DomainChange{Block: &none})},
-		{"limit", "}:limits", limit(1), limit(0)},
+		{"pause", settings, change(frontier.DomainChange{Pause: &yes}), change(frontier.DomainChange{Pause: &no})},
+		{"block", settings, change(frontier.DomainChange{Block: &hour}), change(frontier.DomainChange{Block: &none})},
+		{"limit", "{test:0}:limits", limit(1), limit(0)},
 	} {
-		l := &losing{after: true}
-		f := start(t, testenv.NewRedis(t), options(t, newClock(), 0), l)
+		l, o := &losing{after: true}, options(t, newClock(), 0)
+		o.Shards = 1
+		f := start(t, testenv.NewRedis(t), o, l)
 		add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/1"}, frontier.URL{URL: "https://a.example/2"})
 		settle(t, f, frontier.Settled, frontier.Outcome{Lease: claimsSoon(t, f)[0].Lease, Status: 200})
 		if err := test.begin(f); err != nil {

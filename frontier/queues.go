@@ -163,7 +163,7 @@ func (f *Frontier) gatherOf(
 
 // expireOf returns URLs whose leases are over to the only queue that is asked for.
 func (f *Frontier) expireOf(ctx context.Context, number int, g *gathering) error {
-	if g.Key == "" {
+	if g.Key == "" || g.cut != "" { // it was done when the queue was asked first
 		return nil
 	}
 	s, release, err := f.use(number)
