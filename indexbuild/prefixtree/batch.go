@@ -18,7 +18,7 @@ const NotFound = math.MaxUint64
 const together = 32
 
 // Lookups sets positions[i] to what Lookup returns for prefixes[i], NotFound for one that the index
-// does not have. For many prefixes it takes less than half of the time of Lookup.
+// does not have. For many prefixes it takes about half of the time of Lookup.
 func (x *Index) Lookups(prefixes [][]byte, positions []uint64) (err error) {
 	if len(prefixes) != len(positions) {
 		return fmt.Errorf("%d prefixes and room for %d positions", len(prefixes), len(positions))
