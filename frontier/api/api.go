@@ -255,7 +255,7 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 				away[a.Reason] = append(away[a.Reason], places[i])
 			}
 		}
-		h.forwardLines(r, away, lines, results)
+		forwardLines(h, r, away, lines, results, unserved)
 		return results, nil
 	})
 }
@@ -401,7 +401,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 				away[s.Owner] = append(away[s.Owner], places[i])
 			}
 		}
-		h.forwardLines(r, away, lines, results)
+		forwardLines(h, r, away, lines, results, unserved)
 		return results, nil
 	})
 }

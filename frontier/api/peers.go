@@ -66,12 +66,15 @@ func (h *Handler) post(ctx context.Context, name, path string, body []byte) ([]b
 	return data, err
 }
 
+// unserved is the result of a line that no process answers.
+var unserved = lineResult{frontier.Elsewhere, "no process serves this now: send the line again"}
+
 // forwardLines sends lines to the processes that serve them, and puts their results in place. Those
-// of a process that does not answer stay elsewhere.
-func (h *Handler) forwardLines(r *http.Request, away peers, lines [][]byte, results []lineResult) {
+// of a process that does not answer are elsewhere.
+func forwardLines[R any](h *Handler, r *http.Request, away peers, lines [][]byte, results []R, elsewhere R) {
 	for name, places := range away {
 		for _, i := range places {
-			results[i] = lineResult{frontier.Elsewhere, "no process serves this now: send the line again"}
+			results[i] = elsewhere
 		}
 		if name == "" || r.Header.Get(forwarded) != "" {
 			continue
@@ -86,7 +89,7 @@ func (h *Handler) forwardLines(r *http.Request, away peers, lines [][]byte, resu
 			err = fmt.Errorf("%s%s: %d results for %d lines", base(name), r.URL.Path, len(got), len(places))
 		}
 		for n := 0; err == nil && n < len(places); n++ {
-			var one lineResult
+			var one R
 			if err = json.Unmarshal(got[n], &one); err == nil {
 				results[places[n]] = one
 			}

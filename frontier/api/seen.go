@@ -1,14 +1,10 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/urlake/urlake/frontier"
 )
@@ -59,38 +55,7 @@ func (h *Handler) seenAll(w http.ResponseWriter, r *http.Request) {
 				results[at] = seenResult{a.Seen, a.Settled, a.Status, a.Fetched, ""}
 			}
 		}
-		h.forwardSeen(r, away, lines, results)
+		forwardLines(h, r, away, lines, results, seenResult{Reason: frontier.Elsewhere})
 		return results, nil
 	})
-}
-
-// forwardSeen asks the processes that know of lines. Those of a process that does not answer have
-// the reason elsewhere.
-func (h *Handler) forwardSeen(r *http.Request, away peers, lines [][]byte, results []seenResult) {
-	for name, places := range away {
-		for _, i := range places {
-			results[i].Reason = frontier.Elsewhere
-		}
-		if name == "" || r.Header.Get(forwarded) != "" {
-			continue
-		}
-		var body []byte
-		for _, i := range places {
-			body = append(append(body, lines[i]...), '\n')
-		}
-		data, err := h.post(r.Context(), name, r.URL.Path, body)
-		got := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-		if err == nil && len(got) != len(places) {
-			err = fmt.Errorf("%s%s: %d results for %d lines", base(name), r.URL.Path, len(got), len(places))
-		}
-		for n := 0; err == nil && n < len(places); n++ {
-			var one seenResult
-			if err = json.Unmarshal(got[n], &one); err == nil {
-				results[places[n]] = one
-			}
-		}
-		if err != nil && r.Context().Err() == nil {
-			h.log.Warn("lines for another process", "error", err)
-		}
-	}
 }

@@ -59,7 +59,7 @@ func (h *Handler) importVisits(w http.ResponseWriter, r *http.Request) {
 				away[a.Reason] = append(away[a.Reason], places[i])
 			}
 		}
-		h.forwardLines(r, away, lines, results)
+		forwardLines(h, r, away, lines, results, unserved)
 		return results, nil
 	})
 }
