@@ -147,6 +147,22 @@ type crawl struct {
 	wrong   []string
 }
 
+// await waits until a condition holds, which is asked with the lock held.
+func (c *crawl) await(what string, holds func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		c.mu.Lock()
+		ok := holds()
+		c.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("there are no %s", what)
+		}
+	}
+}
+
 // crawlShards is how many shards the frontier of a crawl has.
 const crawlShards = 8
 
