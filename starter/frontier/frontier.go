@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
 )
@@ -92,4 +93,20 @@ func heartbeat(ctx context.Context, c client.Client, run client.WorkflowRun, act
 		}
 	}
 	return false
+}
+
+// checkSpec checks a copy of what a workflow is to do, and the text of its deadline. The flag of
+// the lake is checked elsewhere.
+func checkSpec(spec interface{ Check() error }, lake *string, within string) error {
+	if *lake == "" {
+		*lake = "-"
+	}
+	err := spec.Check()
+	if err == nil {
+		_, err = deadline.Parse(within)
+	}
+	if err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	return nil
 }

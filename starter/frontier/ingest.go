@@ -10,7 +10,6 @@ import (
 
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
@@ -55,16 +54,7 @@ func checkIngest(in *workflows.VisitedIngestInput) error {
 		return cli.Usagef("--dataset is missing; use e.g. --dataset visits")
 	}
 	spec := in.VisitsSpec
-	if spec.Lake == "" {
-		spec.Lake = "-" // its own flag is checked elsewhere
-	}
-	if err := spec.Check(); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	if _, err := deadline.Parse(in.Deadline); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	return nil
+	return checkSpec(&spec, &spec.Lake, in.Deadline)
 }
 
 // startIngest starts the workflow, unless one of the dataset is running.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/urlake/urlake/frontier/migrate"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
 )
@@ -71,16 +70,7 @@ func checkMigrate(in *workflows.FrontierMigrateInput) error {
 		return cli.Usagef("--frontier is missing; use e.g. --frontier http://127.0.0.1:7070")
 	}
 	spec := in.Spec
-	if spec.Lake == "" {
-		spec.Lake = "-" // its own flag is checked elsewhere
-	}
-	if err := spec.Check(); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	if _, err := deadline.Parse(in.Deadline); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	return nil
+	return checkSpec(&spec, &spec.Lake, in.Deadline)
 }
 
 // startMigrate starts the workflow, unless one for the same database and frontier is running.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
@@ -89,16 +88,7 @@ func (o *seedOptions) check() error {
 		}
 	}
 	spec := o.SeedSpec
-	if spec.Lake == "" {
-		spec.Lake = "-" // its own flag is checked elsewhere
-	}
-	if err := spec.Check(); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	if _, err := deadline.Parse(o.Deadline); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	return nil
+	return checkSpec(&spec, &spec.Lake, o.Deadline)
 }
 
 // startSeed starts the workflow. A lake seeds a frontier with any number of them at a time, each
