@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"code.dny.dev/ssrf"
+
+	"github.com/urlake/urlake/frontier/journal"
 )
 
 // page is the answer to a request.
@@ -114,13 +116,14 @@ func store(dir string, body []byte) (string, error) {
 	name := hex.EncodeToString(sum[:])
 	name = filepath.Join(name[:2], name)
 	path := filepath.Join(dir, name)
+	folder := filepath.Dir(path)
 	if _, err := os.Stat(path); err == nil {
-		return name, nil
+		return name, journal.SyncDir(folder) // who wrote it may have died before this
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return "", err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-")
+	f, err := os.CreateTemp(folder, ".tmp-")
 	if err != nil {
 		return "", err
 	}
@@ -132,5 +135,5 @@ func store(dir string, body []byte) (string, error) {
 	if err != nil {
 		return "", errors.Join(err, os.Remove(f.Name()))
 	}
-	return name, nil
+	return name, errors.Join(journal.SyncDir(folder), journal.SyncDir(dir))
 }

@@ -324,7 +324,7 @@ var allowed = map[string][]string{
 
 	"frontier/frontierd": {"frontier/command", "internal/cli", "lake/blob/s3blob"},
 
-	"frontier/example":         {"frontier/client", "frontier/robots", "internal/cli", "lake/urlnorm"},
+	"frontier/example":         {"frontier/client", "frontier/journal", "frontier/robots", "internal/cli", "lake/urlnorm"},
 	"frontier/example/crawler": {"frontier/example", "internal/cli"},
 	"frontier/example/demo":    {"frontier/example/sites", "internal/cli", "internal/supervise"},
 	"frontier/example/sites":   {},
