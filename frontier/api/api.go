@@ -539,7 +539,7 @@ func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) { answer(w, h.st
 
 func (h *Handler) statsOf() statsAnswer {
 	s := h.f.Stats()
-	return statsAnswer{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Visits, h.largest()}
+	return statsAnswer{s.Shards, s.Queues, s.Pending, s.Later, s.Leased, s.Done, s.Visits, h.largest()}
 }
 
 type statsAnswer struct {
@@ -548,6 +548,7 @@ type statsAnswer struct {
 	Waiting int64 `json:"waiting"`
 	Later   int64 `json:"later"`
 	Leased  int64 `json:"leased"`
+	Settled int64 `json:"settled"`
 	Visited int64 `json:"visited"`
 	// Largest are the queues in which the most URLs wait.
 	Largest []sizeAnswer `json:"largest"`

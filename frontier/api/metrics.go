@@ -52,8 +52,8 @@ func newMetrics(f *frontier.Frontier) *metrics {
 type statsCollector struct{ f *frontier.Frontier }
 
 var (
-	statNames  = []string{"shards", "queues", "waiting", "later", "leased", "visits", "memory_bytes", "runs", "seen_files"}
-	statHelps  = []string{"Shards that this process serves.", "Queues with URLs that wait or are leased.", "URLs that wait.", "URLs that are due later.", "URLs that are leased.", "Results that were kept.", "About the memory of URLs that wait to be written to files.", "Files of waiting URLs.", "Files of seen URLs."}
+	statNames  = []string{"shards", "queues", "waiting", "later", "leased", "settled", "visits", "memory_bytes", "runs", "seen_files"}
+	statHelps  = []string{"Shards that this process serves.", "Queues with URLs that wait or are leased.", "URLs that wait.", "URLs that are due later.", "URLs that are leased.", "URLs that are settled.", "Results that were kept.", "About the memory of URLs that wait to be written to files.", "Files of waiting URLs.", "Files of seen URLs."}
 	statsDescs = func() (all []*prometheus.Desc) {
 		for i, name := range statNames {
 			all = append(all, prometheus.NewDesc("urlake_frontier_"+name, statHelps[i], nil, nil))
@@ -72,7 +72,7 @@ func (statsCollector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c statsCollector) Collect(to chan<- prometheus.Metric) {
 	s := c.f.Stats()
-	values := []int64{int64(s.Shards), s.Queues, s.Pending, s.Later, s.Leased, s.Visits, s.Memory, s.Runs, s.SeenFiles}
+	values := []int64{int64(s.Shards), s.Queues, s.Pending, s.Later, s.Leased, s.Done, s.Visits, s.Memory, s.Runs, s.SeenFiles}
 	for i, v := range values {
 		to <- prometheus.MustNewConstMetric(statsDescs[i], prometheus.GaugeValue, float64(v))
 	}

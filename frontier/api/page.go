@@ -72,6 +72,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) {
 		p.Sum.Waiting += one.Waiting
 		p.Sum.Later += one.Later
 		p.Sum.Leased += one.Leased
+		p.Sum.Settled += one.Settled
 		p.Sum.Visited += one.Visited
 	}
 	if missing := h.f.Shards() - p.Sum.Shards; missing > 0 {
