@@ -40,8 +40,15 @@ func (r *request) of(epoch uint64, snaps ...*lookup.Snapshot) {
 
 // validator is an ETag without quotes and without the suffix for the encoding.
 func (r *request) validator(states []lookup.State) string {
-	sum := xxh3.HashString128(r.inputs(states)).Bytes()
-	return hex.EncodeToString(sum[:])
+	return validatorOf(xxh3.HashString128(r.inputs(states)))
+}
+
+// validatorOf writes the sum of what a validator is of.
+func validatorOf(sum xxh3.Uint128) string {
+	raw := sum.Bytes()
+	var text [2 * len(raw)]byte
+	hex.Encode(text[:], raw[:])
+	return string(text[:])
 }
 
 // ofHost is of for an answer that depends on which domain a host is of, or whether it is a public
@@ -113,12 +120,16 @@ func (r *request) tag() string {
 func (r *request) caching() {
 	switch {
 	case !r.stored || r.status >= 400:
-		r.header["Cache-Control"] = []string{"no-store"}
+		r.header["Cache-Control"] = noStore
 		return
 	case r.private:
-		r.header["Cache-Control"] = []string{"private, no-cache"}
+		r.header["Cache-Control"] = privateNoCache
 	default:
-		r.header["Cache-Control"] = []string{"no-cache"}
+		r.header["Cache-Control"] = noCache
+	}
+	if r.header["Vary"] == nil {
+		r.header["Vary"] = varyEncoding
+		return
 	}
 	r.vary("Accept-Encoding")
 }
@@ -163,8 +174,7 @@ func (r *request) versionOrCursor(name string) (string, error) {
 // ofContent takes the document itself as what the validator is of, for answers that are made from
 // more than versions.
 func (r *request) ofContent() {
-	sum := xxh3.Hash128(r.doc.buf).Bytes()
-	r.etag, r.stored = hex.EncodeToString(sum[:]), true
+	r.etag, r.stored = validatorOf(xxh3.Hash128(r.doc.buf)), true
 }
 
 // shorten returns how many rows to look up for a page of n. Who asks for the headers alone gets

@@ -70,7 +70,11 @@ func (h *handler) use(r *request, a *answers.Answer, states []lookup.State) (err
 	if a.Link != nil {
 		r.header["Link"] = slices.Clone(a.Link)
 	}
-	r.logged = append(r.logged, a.Logged...)
+	if len(r.logged) == 0 {
+		r.logged = slices.Clip(a.Logged) // who appends gets a copy
+	} else {
+		r.logged = append(r.logged, a.Logged...)
+	}
 	return nil
 }
 

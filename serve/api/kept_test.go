@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
@@ -291,5 +292,30 @@ func TestFoundPageIsKeptWhenItsClientLeaves(t *testing.T) {
 	done.Wait()
 	if st := s.metrics.state.answers.Stats(); st.Entries != 1 {
 		t.Errorf("%+v, the page that was found is not kept", st)
+	}
+}
+
+// BenchmarkLookup is a lookup without the time of HTTP: one whose answer is kept, and one whose
+// answer is made each time.
+func BenchmarkLookup(b *testing.B) {
+	store := small(b)
+	for _, c := range []struct {
+		name string
+		kept int64
+	}{{"kept", DefaultAnswerCache}, {"made", 0}} {
+		b.Run(c.name, func(b *testing.B) {
+			s := start(b, store, lookup.Options{})
+			s.web = New(s.server, slog.New(slog.DiscardHandler), NewMetrics(s.server, blob.NewCounting(store)), AnswerCache(c.kept))
+			r := httptest.NewRequest("GET", "/v1/domain/example.com", nil)
+			w := httptest.NewRecorder()
+			b.ReportAllocs()
+			started := indextest.ProcessorTime(b)
+			for b.Loop() {
+				w.Body.Reset()
+				clear(w.Header())
+				s.web.ServeHTTP(w, r)
+			}
+			indextest.ReportPerEntry(b, started, 1)
+		})
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io"
@@ -27,6 +28,8 @@ type request struct {
 	*http.Request
 	ctx    context.Context
 	header http.Header
+	// values are of headers that differ from request to request; see set.
+	values headerValues
 	query  url.Values
 	doc    document
 	status int
@@ -95,9 +98,9 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 		coding: coding.Choose(hr.Header["Accept-Encoding"]),
 	}
 	id := requestID(hr)
-	r.header["X-Request-Id"] = []string{id}
-	r.header["Content-Type"] = []string{"application/json"}
-	r.header["X-Content-Type-Options"] = []string{"nosniff"}
+	r.set("X-Request-Id", id)
+	r.header["Content-Type"] = typeJSON
+	r.header["X-Content-Type-Options"] = noSniff
 	h.allowOrigin(r)
 	defer r.release()
 	if h.tracer != nil {
@@ -213,7 +216,7 @@ func (r *request) late(err error) error {
 func (r *request) problem(err error) {
 	p := r.fail(err)
 	r.etag = ""
-	r.header["Content-Type"] = []string{"application/problem+json"}
+	r.header["Content-Type"] = typeProblem
 	r.doc = document{buf: r.doc.buf[:0]}
 	p.write(&r.doc)
 }
@@ -249,12 +252,14 @@ func (h *handler) prepare(r *request, rt *route) (err error) {
 			return err
 		}
 	}
-	if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		return badParameter("query", "string is malformed; check its percent-escapes and separators")
-	}
-	if rt.parameters != nil {
-		if err := rt.check(r.query); err != nil {
-			return err
+	if r.URL.RawQuery != "" { // otherwise query is nil, which has no parameters
+		if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+			return badParameter("query", "string is malformed; check its percent-escapes and separators")
+		}
+		if rt.parameters != nil {
+			if err := rt.check(r.query); err != nil {
+				return err
+			}
 		}
 	}
 	if rt.streams != nil {
@@ -324,34 +329,38 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 	case r.status == http.StatusNoContent:
 	case head:
 		if packed == "" && !r.brief { // otherwise the length of what GET sends is not known
-			r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
+			r.set("Content-Length", strconv.Itoa(len(body)))
 		}
 		body = nil
 	case r.answer != nil:
 		if body = r.answer.Body; r.answer.Coding != "" {
-			r.header["Content-Encoding"] = []string{r.answer.Coding}
+			r.set("Content-Encoding", r.answer.Coding)
 		}
-		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
+		r.set("Content-Length", strconv.Itoa(len(body)))
 	case packed != "":
-		r.header["Content-Encoding"] = []string{packed}
+		r.set("Content-Encoding", packed)
 		body = r.compress(packed)
 		r.doc.buf = nil // is not needed while the client reads
 		fallthrough
 	default:
 		h.keep(r, rt, body)
-		r.header["Content-Length"] = []string{strconv.Itoa(len(body))}
+		r.set("Content-Length", strconv.Itoa(len(body)))
 	}
 	if r.ticket != nil {
 		r.ticket.made(int64(cap(body)))
 	}
 	if r.etag != "" {
-		r.header["Etag"] = []string{r.tag()}
+		r.set("Etag", r.tag())
 	}
 	r.w.WriteHeader(r.status)
 	if len(body) == 0 {
 		return 0, nil
 	}
-	p := h.pace(r.w, len(body) > sendPiece)
+	if len(body) <= sendPiece { // one write, within the time that the server allows to all
+		n, err := r.w.Write(body)
+		return int64(n), err
+	}
+	p := h.pace(r.w)
 	_, err = p.write(r.w, body)
 	return p.sent, err
 }
@@ -371,15 +380,13 @@ type pace struct {
 	rate    int
 	grace   time.Duration
 	control *http.ResponseController
-	// long tells that the answer may take longer than the server allows to all.
-	long bool
 	// waited is how long all writes took, sent what they sent.
 	waited time.Duration
 	sent   int64
 }
 
-func (h *handler) pace(w http.ResponseWriter, long bool) pace {
-	return pace{rate: h.rate, grace: h.grace, control: http.NewResponseController(w), long: long}
+func (h *handler) pace(w http.ResponseWriter) pace {
+	return pace{rate: h.rate, grace: h.grace, control: http.NewResponseController(w)}
 }
 
 // write writes all of data. The connection is cut if that takes longer than it should: the time
@@ -388,11 +395,9 @@ func (p *pace) write(w io.Writer, data []byte) (n int, err error) {
 	for len(data) > 0 && err == nil {
 		piece := data[:min(len(data), sendPiece)]
 		began := time.Now()
-		if p.long {
-			allowed := p.grace + time.Duration((p.sent+int64(len(piece)))*int64(time.Second)/int64(p.rate))
-			// A writer without deadlines is no connection of this server, such as that of a test.
-			_ = p.control.SetWriteDeadline(began.Add(allowed - p.waited))
-		}
+		allowed := p.grace + time.Duration((p.sent+int64(len(piece)))*int64(time.Second)/int64(p.rate))
+		// A writer without deadlines is no connection of this server, such as that of a test.
+		_ = p.control.SetWriteDeadline(began.Add(allowed - p.waited))
 		var m int
 		m, err = w.Write(piece)
 		p.waited += time.Since(began)
@@ -409,10 +414,10 @@ func requestID(hr *http.Request) string {
 		return given[0]
 	}
 	var raw [8]byte
-	for i, n := 0, rand.Uint64(); i < len(raw); i++ {
-		raw[i] = byte(n >> (8 * i))
-	}
-	return hex.EncodeToString(raw[:])
+	var id [2 * len(raw)]byte
+	binary.LittleEndian.PutUint64(raw[:], rand.Uint64())
+	hex.Encode(id[:], raw[:])
+	return string(id[:])
 }
 
 // saneID reports whether an id may go into headers and logs as it is: it is short, and has no

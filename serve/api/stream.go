@@ -35,7 +35,7 @@ func (h *handler) begin(r *request, contentType string) (*stream, error) {
 		return nil, newProblem(http.StatusHTTPVersionNotSupported, "bad-request", "Malformed request",
 			"HTTP/1.0 cannot tell a stream that was cut from a whole one; use HTTP/1.1, or format=json")
 	}
-	s := &stream{r: r, pace: h.pace(r.w, true)}
+	s := &stream{r: r, pace: h.pace(r.w)}
 	r.header.Set("Content-Type", contentType)
 	r.header.Set("Trailer", rowsTrailer+", "+cursorTrailer)
 	r.caching()
@@ -43,11 +43,11 @@ func (h *handler) begin(r *request, contentType string) (*stream, error) {
 		r.vary("Accept-Encoding")
 	}
 	if s.coding = r.coding; s.coding != "" && r.Method != http.MethodHead {
-		r.header["Content-Encoding"] = []string{s.coding}
+		r.set("Content-Encoding", s.coding)
 		s.encoder = coding.New(s.coding, connection{s})
 	}
 	if r.etag != "" {
-		r.header["Etag"] = []string{r.tag()}
+		r.set("Etag", r.tag())
 	}
 	r.stream = s
 	r.step("stream")
