@@ -472,47 +472,66 @@ func (b *block) lowAt(domain int) uint64 {
 	return b.low.At(uint(domain)*b.lows, b.lows)
 }
 
+// domainSearch finds domains in a block. Their keys must not descend: a search goes on from where
+// the last one ended.
+type domainSearch struct {
+	*block
+	zeros bitstring.Selector // of the upper bits
+	ones  bitstring.Selector // of starts
+}
+
+func (b *block) search() domainSearch {
+	return domainSearch{block: b, zeros: b.upper.Zeros(), ones: b.starts.Ones()}
+}
+
 // domain returns the entries [from, to) of a key; the range is empty if there are none.
-func (b *block) domain(k Key) (from, to int) {
-	if k.ID < b.first {
+func (s *domainSearch) domain(k Key) (from, to int) {
+	if k.ID < s.first {
 		return 0, 0
 	}
-	v := k.ID - b.first
-	high := v >> b.lows
-	if high > b.high {
+	v := k.ID - s.first
+	high := v >> s.lows
+	if high > s.high {
 		return 0, 0
 	}
-	// The ids with the upper bits high follow zero number high-1.
+	// The ids with the upper bits high follow zero number high-1. There are as many zeros as high is
+	// at most.
 	at := 0
 	if high > 0 {
-		at = b.upper.SelectZero(int(high)-1, int(b.high)+b.domains) + 1
+		at = s.zeros.Select(int(high)-1) + 1
 	}
-	low := v & bitstring.LowMask(b.lows)
-	for i := at - int(high); i < b.domains && b.upper.Has(at); i, at = i+1, at+1 {
-		got := b.lowAt(i)
-		if got < low || got == low && b.checkBits(i) < k.Check {
+	low := v & bitstring.LowMask(s.lows)
+	for i := at - int(high); i < s.domains && s.upper.Has(at); i, at = i+1, at+1 {
+		got := s.lowAt(i)
+		if got < low || got == low && s.checkBits(i) < k.Check {
 			continue
 		}
-		if got != low || b.checkBits(i) != k.Check {
+		if got != low || s.checkBits(i) != k.Check {
 			break
 		}
-		return b.span(i)
+		return s.span(i)
 	}
 	return 0, 0
 }
 
 // span returns the range of a domain's entries.
-func (b *block) span(domain int) (from, to int) {
-	if b.starts == nil {
+func (s *domainSearch) span(domain int) (from, to int) {
+	if s.starts == nil {
 		return domain, domain + 1
 	}
-	from = b.starts.SelectOne(domain)
-	if domain == b.domains-1 {
-		return from, b.entries
+	from = s.ones.Select(domain)
+	if domain == s.domains-1 {
+		return from, s.entries
 	}
-	for to = from + 1; !b.starts.Has(to); to++ {
+	for to = from + 1; !s.starts.Has(to); to++ {
 	}
 	return from, to
+}
+
+// domain returns the entries [from, to) of a key; the range is empty if there are none.
+func (b *block) domain(k Key) (from, to int) {
+	s := b.search()
+	return s.domain(k)
 }
 
 // dataset returns the dataset of entry i.

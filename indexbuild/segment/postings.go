@@ -49,7 +49,10 @@ func KeyOf(domain string) Key {
 
 // CompareKeys orders keys by id, then by check bits.
 func CompareKeys(a, b Key) int {
-	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Check, b.Check))
+	if a.ID != b.ID {
+		return cmp.Compare(a.ID, b.ID)
+	}
+	return cmp.Compare(a.Check, b.Check)
 }
 
 // Tuple is a run of rows: all rows that a domain has in one row group of one part.

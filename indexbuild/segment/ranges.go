@@ -37,8 +37,8 @@ type blockAt struct {
 // found ends the calls.
 func (s *Segment) EntryRanges(ctx context.Context, ranges []EntryRange, found func(i int, entries []Entry) error) error {
 	have := map[blockAt]*block{}
-	var frames []frameRange
 	var need []blockAt
+	var frames []frameRange // of each range, as indexes of need
 	var entries []Entry
 	for at := 0; at < len(ranges); {
 		frames, need = frames[:0], need[:0]
@@ -50,23 +50,29 @@ func (s *Segment) EntryRanges(ctx context.Context, ranges []EntryRange, found fu
 			putFence(&first, r.Key, r.First)
 			putFence(&last, r.Key, r.Last)
 			lo, hi := h.idx.Find(first[:], last[:])
-			frames = append(frames, frameRange{lo, hi})
-			for i := lo; i < hi; i++ {
-				if n := len(need); n == 0 || need[n-1].shard != h || need[n-1].frame < i {
-					need = append(need, blockAt{h, i})
-				}
+			from := len(need)
+			if from > 0 && need[from-1] == (blockAt{h, lo}) {
+				from--
 			}
+			for i := lo + len(need) - from; i < hi; i++ {
+				need = append(need, blockAt{h, i})
+			}
+			frames = append(frames, frameRange{from, from + hi - lo})
 		}
 		if err := s.loadBlocks(ctx, need, have); err != nil {
 			return err
 		}
+		var search domainSearch // of block number searched
+		searched := -1
 		for i, fr := range frames {
 			r := &ranges[at+i]
-			h := s.shard(r.Key)
 			entries = entries[:0]
-			for frame := fr.lo; frame < fr.hi; frame++ {
-				b := have[blockAt{h, frame}]
-				from, to := b.domain(r.Key)
+			for n := fr.lo; n < fr.hi; n++ {
+				if n != searched {
+					search, searched = have[need[n]].search(), n
+				}
+				b := search.block
+				from, to := search.domain(r.Key)
 				for j := b.find(from, to, r.First); j < to; j++ {
 					e := b.entry(j, r.Key)
 					if e.Dataset > r.Last {

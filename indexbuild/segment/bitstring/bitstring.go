@@ -4,6 +4,7 @@ package bitstring
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -59,35 +60,31 @@ func (b String) Rank(i int) int {
 	return n
 }
 
-// SelectOne returns the index of the one with number k, from 0, or -1 if there are fewer ones.
-func (b String) SelectOne(k int) int {
-	for w := range b.Words() {
-		v := b.Word(w)
-		if n := bits.OnesCount64(v); k >= n {
-			k -= n
-			continue
-		}
-		return w<<6 + selectInWord(v, k)
-	}
-	return -1
+// Selector finds the ones or the zeros of a string by their numbers. It counts on from where the
+// last search ended, so the numbers must not descend.
+type Selector struct {
+	bits   String
+	flip   uint64 // all ones to find zeros
+	word   int    // where the search goes on
+	before int    // how many are before that word
 }
 
-// SelectZero returns the index of the zero with number k, from 0, among the first limit bits, or -1
-// if there are fewer zeros.
-func (b String) SelectZero(k, limit int) int {
-	for w := range b.Words() {
-		v := ^b.Word(w)
-		if left := limit - w<<6; left < 64 {
-			if left <= 0 {
-				return -1
-			}
-			v &= LowMask(uint(left))
+// Ones returns a Selector of the ones.
+func (b String) Ones() Selector { return Selector{bits: b} }
+
+// Zeros returns a Selector of the zeros. The bits after the string's end in its last word count as
+// zeros too.
+func (b String) Zeros() Selector { return Selector{bits: b, flip: math.MaxUint64} }
+
+// Select returns the index of the bit with number k, from 0, or -1 if there are fewer.
+func (s *Selector) Select(k int) int {
+	for ; s.word < s.bits.Words(); s.word++ {
+		v := s.bits.Word(s.word) ^ s.flip
+		n := bits.OnesCount64(v)
+		if k-s.before < n {
+			return s.word<<6 + selectInWord(v, k-s.before)
 		}
-		if n := bits.OnesCount64(v); k >= n {
-			k -= n
-			continue
-		}
-		return w<<6 + selectInWord(v, k)
+		s.before += n
 	}
 	return -1
 }

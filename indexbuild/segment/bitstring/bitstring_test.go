@@ -36,21 +36,30 @@ func TestBitStrings(t *testing.T) {
 				t.Fatalf("rank %d of %x: %d", i, b, got)
 			}
 		}
-		for k := range total {
-			want := -1
-			if k < len(ones) {
-				want = ones[k]
+		for _, c := range []struct {
+			name     string
+			selector func() Selector
+			want     []int
+		}{{"one", b.Ones, ones}, {"zero", b.Zeros, zeros}} {
+			resumed := c.selector()
+			for k, want := range c.want {
+				fresh := c.selector()
+				if got := fresh.Select(k); got != want {
+					t.Fatalf("%s %d of %x: %d, want %d", c.name, k, b, got, want)
+				}
+				if rng.IntN(3) == 0 {
+					continue
+				}
+				for range 1 + rng.IntN(2) {
+					if got := resumed.Select(k); got != want {
+						t.Fatalf("%s %d of %x after those before: %d, want %d", c.name, k, b, got, want)
+					}
+				}
 			}
-			if got := b.SelectOne(k); got != want {
-				t.Fatalf("one %d of %x: %d, want %d", k, b, got, want)
-			}
-			want = -1
-			limit := rng.IntN(total + 1)
-			if k < len(zeros) && zeros[k] < limit {
-				want = zeros[k]
-			}
-			if got := b.SelectZero(k, limit); got != want {
-				t.Fatalf("zero %d of %d bits of %x: %d, want %d", k, limit, b, got, want)
+		}
+		for _, k := range []int{len(ones), len(ones) + 1, 9 * total} {
+			if s := b.Ones(); s.Select(k) != -1 || s.Select(k) != -1 {
+				t.Fatalf("%x has %d ones, and number %d was found", b, len(ones), k)
 			}
 		}
 		for range 100 {
