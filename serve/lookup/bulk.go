@@ -19,8 +19,8 @@ import (
 const (
 	// bulkTexts is how many texts are looked up in the perfect hash together.
 	bulkTexts = 4096
-	// bulkPairs is how many pairs of domain and dataset have their totals in memory at once, some 8
-	// MiB, unless one domain has more.
+	// bulkPairs is how many pairs of domain and dataset, counted in each segment, have their totals
+	// in memory at once, some 8 MiB, unless one domain has more.
 	bulkPairs = 1 << 16
 	// textsInTurn is how many texts are worked on between two chances for other requests.
 	textsInTurn = 64
@@ -46,6 +46,7 @@ type Bulk struct {
 	s     *Snapshot
 	v     *view
 	q     BulkQuery
+	pairs int                 // bulkPairs, fewer in tests
 	names *urlnorm.Normalizer // by the version's list
 	own   *turns.Turn         // of the context that Bulk was made for
 
@@ -56,13 +57,16 @@ type Bulk struct {
 	index    map[segment.Key]int32 // of domains
 	keys     []segment.Key
 	ordinals [][]uint32 // of the segments
+	last     BulkAnswer // that was passed on
 
 	// Of the domains whose totals are in memory together.
 	group  int
-	loaded []int32 // indexes of domains
+	loaded []bulkLoaded
+	sets   []bulkSet
+	set    []uint32 // of all sets
 	totals []DatasetTotals
-	finds  [][]bulkFind // of the segments
-	set    []uint32
+	ranges [][]segment.EntryRange // of the segments: what is to be read
+	finds  [][]bulkFind           // of the segments: of each range
 	union  []uint32
 }
 
@@ -76,20 +80,31 @@ type bulkLine struct {
 
 // bulkDomain is a domain that was asked for at least once.
 type bulkDomain struct {
-	name   string
-	key    segment.Key
-	suffix bool // it is a public suffix
+	name string
+	key  segment.Key
+	// suffix tells that it is a public suffix, once isSuffix has looked.
+	suffix, looked bool
 
-	group    int // in which it was loaded, from 1
-	from, to int // in totals
+	group  int   // in which it was loaded, from 1
+	loaded int32 // its index in loaded
 }
 
-// bulkFind are entries to be read: those of a domain in a segment.
+// bulkLoaded is a domain of the group.
+type bulkLoaded struct {
+	segment.Key
+	domain       int32 // its index in domains
+	sets, setEnd int32 // in sets
+	from, to     int32 // in totals
+}
+
+// bulkSet is the set of datasets that a segment has of a domain.
+type bulkSet struct{ segment, from, to int32 } // in set
+
+// bulkFind says what to do with the entries of a range.
 type bulkFind struct {
-	domain int32
-	segment.EntryRange
-	set  []uint32 // that the entries have to be of
-	left []overlay.Entry
+	loaded int32    // index in loaded
+	set    []uint32 // that the entries have to be of
+	left   []overlay.Entry
 }
 
 // BulkAnswer is what a version has of one text's domain.
@@ -119,8 +134,9 @@ func (s *Snapshot) Bulk(ctx context.Context, q BulkQuery) (*Bulk, error) {
 		return nil, err
 	}
 	b := &Bulk{
-		Version: s.version.ID, TakedownEpoch: v.takedowns.epoch, s: s, v: v, q: q, names: names, own: turns.Own(ctx),
-		index: map[segment.Key]int32{}, ordinals: make([][]uint32, len(s.segments)), finds: make([][]bulkFind, len(s.segments)),
+		Version: s.version.ID, TakedownEpoch: v.takedowns.epoch, s: s, v: v, q: q, pairs: bulkPairs, names: names, own: turns.Own(ctx),
+		index: map[segment.Key]int32{}, ordinals: make([][]uint32, len(s.segments)),
+		ranges: make([][]segment.EntryRange, len(s.segments)), finds: make([][]bulkFind, len(s.segments)),
 	}
 	return b, nil
 }
@@ -157,15 +173,14 @@ func (b *Bulk) parse(ctx context.Context, texts [][]byte) error {
 			}
 		}
 		u, singleLabel, err := parseHost(b.names, text)
-		line := bulkLine{domain: -1}
+		b.lines = append(b.lines, bulkLine{domain: -1})
 		if err != nil {
-			if !errors.As(err, &line.reject) {
+			if !errors.As(err, &b.lines[i].reject) {
 				return err
 			}
 		} else if b.hosts = append(b.hosts, u.Host...); singleLabel != nil || b.s.LacksSuffixes() {
 			targets[i] = Target{Host: strings.Clone(u.Host), singleLabel: singleLabel}
 		}
-		b.lines = append(b.lines, line)
 		ends = append(ends, len(b.hosts), len(b.hosts)-len(u.Domain))
 	}
 	hosts := string(b.hosts)
@@ -199,7 +214,7 @@ func (b *Bulk) add(name string, k segment.Key) int32 {
 		return i
 	}
 	i := int32(len(b.domains))
-	b.domains = append(b.domains, bulkDomain{name: name, key: k, suffix: b.s.IsPublicSuffix(Target{Host: name})})
+	b.domains = append(b.domains, bulkDomain{name: name, key: k})
 	b.keys = append(b.keys, k)
 	b.index[k] = i
 	return i
@@ -221,17 +236,20 @@ func (b *Bulk) answer(ctx context.Context, answer func(i int, a *BulkAnswer) err
 	for at := 0; at < len(b.lines); {
 		b.begin()
 		end := at
-		for ; end < len(b.lines) && len(b.totals) < bulkPairs; end++ {
+		for ; end < len(b.lines) && len(b.set) < b.pairs; end++ {
 			if end%textsInTurn == 0 {
 				if err := b.own.Yield(ctx); err != nil {
 					return err
 				}
 			}
 			if d := b.lines[end].domain; d >= 0 {
-				if err := b.load(ctx, d); err != nil {
+				if err := b.load(d); err != nil {
 					return err
 				}
 			}
+		}
+		if err := b.gather(ctx); err != nil {
+			return err
 		}
 		if err := b.sum(ctx); err != nil {
 			return err
@@ -242,11 +260,11 @@ func (b *Bulk) answer(ctx context.Context, answer func(i int, a *BulkAnswer) err
 					return err
 				}
 			}
-			a, err := b.of(ctx, &b.lines[at])
-			if err != nil {
+			var err error
+			if b.last, err = b.of(ctx, &b.lines[at]); err != nil {
 				return err
 			}
-			if err := answer(at, &a); err != nil {
+			if err := answer(at, &b.last); err != nil {
 				return err
 			}
 		}
@@ -260,7 +278,8 @@ func (b *Bulk) of(ctx context.Context, l *bulkLine) (BulkAnswer, error) {
 		return BulkAnswer{Reject: l.reject}, nil
 	}
 	d := &b.domains[l.domain]
-	if d.from == d.to {
+	have := &b.loaded[d.loaded]
+	if have.from == have.to {
 		if err := (Target{Host: l.host}).several(); err != nil {
 			some := false
 			if b.q.Datasets != nil {
@@ -276,29 +295,35 @@ func (b *Bulk) of(ctx context.Context, l *bulkLine) (BulkAnswer, error) {
 	}
 	return BulkAnswer{
 		Host: l.host, Domain: d.name, DomainID: d.key.ID, OtherDomains: l.others,
-		PublicSuffix: d.suffix && l.host == d.name, Datasets: b.totals[d.from:d.to:d.to],
+		PublicSuffix: l.host == d.name && b.isSuffix(d), Datasets: b.totals[have.from:have.to:have.to],
 	}, nil
+}
+
+// isSuffix tells whether a domain is a public suffix.
+func (b *Bulk) isSuffix(d *bulkDomain) bool {
+	if !d.looked {
+		d.suffix, d.looked = b.s.IsPublicSuffix(Target{Host: d.name}), true
+	}
+	return d.suffix
 }
 
 // begin begins a group of domains.
 func (b *Bulk) begin() {
 	b.group++
-	b.loaded, b.totals, b.set = b.loaded[:0], b.totals[:0], b.set[:0]
+	b.loaded, b.sets, b.set, b.totals = b.loaded[:0], b.sets[:0], b.set[:0], b.totals[:0]
 	for i := range b.finds {
-		b.finds[i] = b.finds[i][:0]
+		b.ranges[i], b.finds[i] = b.ranges[i][:0], b.finds[i][:0]
 	}
 }
 
-// load finds the datasets of a domain and what is to be read for their totals, unless the group has
-// it.
-func (b *Bulk) load(ctx context.Context, at int32) error {
+// load finds the datasets that the segments have of a domain, unless the group has it.
+func (b *Bulk) load(at int32) error {
 	d := &b.domains[at]
 	if d.group == b.group {
 		return nil
 	}
-	d.group, d.from, d.to = b.group, len(b.totals), len(b.totals)
-	b.union = b.union[:0]
-	sources := 0
+	d.group = b.group
+	first := len(b.sets)
 	for i := range b.s.segments {
 		ordinal := b.ordinals[i][at]
 		if ordinal == mph.Absent {
@@ -309,10 +334,43 @@ func (b *Bulk) load(ctx context.Context, at int32) error {
 		if b.set, err = b.s.appendAllMembers(i, ordinal, b.set); err != nil {
 			return err
 		}
-		full := b.set[from:len(b.set):len(b.set)]
+		b.sets = append(b.sets, bulkSet{int32(i), int32(from), int32(len(b.set))})
+	}
+	b.loaded = append(b.loaded, bulkLoaded{Key: d.key, domain: at, sets: int32(first), setEnd: int32(len(b.sets))})
+	return nil
+}
+
+// gather makes the totals of the group, still zero, and finds what is to be read for them. It goes
+// by key, as postings do, so that sum passes through memory in order.
+func (b *Bulk) gather(ctx context.Context) error {
+	if !b.q.PresenceOnly {
+		slices.SortFunc(b.loaded, func(a, b bulkLoaded) int { return segment.CompareKeys(a.Key, b.Key) })
+	}
+	for at := range b.loaded {
+		if at%textsInTurn == 0 {
+			if err := b.own.Yield(ctx); err != nil {
+				return err
+			}
+		}
+		l := &b.loaded[at]
+		b.domains[l.domain].loaded = int32(at)
+		if err := b.gatherDomain(ctx, at, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gatherDomain is gather for loaded[at].
+func (b *Bulk) gatherDomain(ctx context.Context, at int, l *bulkLoaded) error {
+	b.union = b.union[:0]
+	sources := 0
+	for _, set := range b.sets[l.sets:l.setEnd] {
+		i, full := set.segment, b.set[set.from:set.to:set.to]
 		var left []overlay.Entry
-		if b.v.overlays[i].May(d.key) {
-			if left, err = b.v.overlays[i].Entries(ctx, d.key, 0, 1<<32-1); err != nil {
+		if b.v.overlays[i].May(l.Key) {
+			var err error
+			if left, err = b.v.overlays[i].Entries(ctx, l.Key, 0, 1<<32-1); err != nil {
 				return err
 			}
 		}
@@ -323,13 +381,16 @@ func (b *Bulk) load(ctx context.Context, at int32) error {
 		}
 		sources++
 		if !b.q.PresenceOnly {
-			b.finds[i] = append(b.finds[i], b.find(at, d.key, full, left))
+			asked := b.asked(full)
+			b.ranges[i] = append(b.ranges[i], segment.EntryRange{Key: l.Key, First: asked[0], Last: asked[len(asked)-1]})
+			b.finds[i] = append(b.finds[i], bulkFind{loaded: int32(at), set: asked, left: left})
 		}
 	}
 	if sources > 1 {
 		slices.Sort(b.union)
 		b.union = slices.Compact(b.union)
 	}
+	l.from = int32(len(b.totals))
 	for _, id := range b.union {
 		known, ok := b.s.Dataset(id)
 		if !ok {
@@ -338,24 +399,22 @@ func (b *Bulk) load(ctx context.Context, at int32) error {
 		}
 		b.totals = append(b.totals, DatasetTotals{ID: id, Name: known.Name})
 	}
-	d.to = len(b.totals)
+	l.to = int32(len(b.totals))
 	return nil
 }
 
-// find is what is to be read of a domain in a segment: the entries from the first dataset that was
-// asked for to the last.
-func (b *Bulk) find(at int32, k segment.Key, full []uint32, left []overlay.Entry) bulkFind {
-	f := bulkFind{domain: at, left: left, set: full}
-	if only := b.q.Datasets; only != nil {
-		from, _ := slices.BinarySearch(full, only[0])
-		to, ok := slices.BinarySearch(full, only[len(only)-1])
-		if ok {
-			to++
-		}
-		f.set = full[from:to]
+// asked are the datasets of full from the first that was asked for to the last.
+func (b *Bulk) asked(full []uint32) []uint32 {
+	only := b.q.Datasets
+	if only == nil {
+		return full
 	}
-	f.EntryRange = segment.EntryRange{Key: k, First: f.set[0], Last: f.set[len(f.set)-1]}
-	return f
+	from, _ := slices.BinarySearch(full, only[0])
+	to, ok := slices.BinarySearch(full, only[len(only)-1])
+	if ok {
+		to++
+	}
+	return full[from:to]
 }
 
 // appendVisible appends those datasets of full that were asked for, may be read, and of which
@@ -392,20 +451,14 @@ func (b *Bulk) appendVisible(out, full []uint32, left []overlay.Entry) []uint32 
 func (b *Bulk) sum(ctx context.Context) error {
 	var mu sync.Mutex // guards totals
 	return b.s.each(ctx, func(i int) bool { return len(b.finds[i]) > 0 }, func(ctx context.Context, i int) error {
-		finds := b.finds[i]
-		slices.SortFunc(finds, func(a, b bulkFind) int { return segment.CompareKeys(a.Key, b.Key) })
-		ranges := make([]segment.EntryRange, len(finds))
-		for j := range finds {
-			ranges[j] = finds[j].EntryRange
-		}
-		return b.s.segments[i].EntryRanges(ctx, ranges, func(j int, entries []segment.Entry) error {
-			f := &finds[j]
+		return b.s.segments[i].EntryRanges(ctx, b.ranges[i], func(j int, entries []segment.Entry) error {
+			f, id := &b.finds[i][j], b.ranges[i][j].ID
 			if len(entries) != len(f.set) {
-				return b.s.disagree(i, f.ID)
+				return b.s.disagree(i, id)
 			}
 			for n := range entries {
 				if entries[n].Dataset != f.set[n] {
-					return b.s.disagree(i, f.ID)
+					return b.s.disagree(i, id)
 				}
 			}
 			if len(f.left) > 0 {
@@ -414,10 +467,10 @@ func (b *Bulk) sum(ctx context.Context) error {
 					return err
 				}
 			}
+			l := &b.loaded[f.loaded]
+			totals := b.totals[l.from:l.to]
 			mu.Lock()
 			defer mu.Unlock()
-			d := &b.domains[f.domain]
-			totals := b.totals[d.from:d.to]
 			for n := range entries {
 				for len(totals) > 0 && totals[0].ID < entries[n].Dataset {
 					totals = totals[1:]

@@ -59,18 +59,31 @@ type bulkAnswer struct {
 	Datasets []totals
 }
 
+// lookUp returns the answers to texts, which must not depend on how many domains have their totals
+// in memory at once.
 func lookUp(t testing.TB, snap *Snapshot, q BulkQuery, texts []string) []bulkAnswer {
+	t.Helper()
+	var raw [][]byte
+	for _, text := range texts {
+		raw = append(raw, []byte(text))
+	}
+	got := lookUpPairs(t, snap, q, raw, bulkPairs)
+	for _, pairs := range []int{100, 1} {
+		if diff := gocmp.Diff(got, lookUpPairs(t, snap, q, raw, pairs)); diff != "" {
+			t.Fatalf("%d pairs at once (-many +few):\n%.3000s", pairs, diff)
+		}
+	}
+	return got
+}
+
+func lookUpPairs(t testing.TB, snap *Snapshot, q BulkQuery, texts [][]byte, pairs int) (got []bulkAnswer) {
 	t.Helper()
 	b, err := snap.Bulk(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var raw [][]byte
-	for _, text := range texts {
-		raw = append(raw, []byte(text))
-	}
-	var got []bulkAnswer
-	err = b.Lookup(t.Context(), raw, func(i int, a *BulkAnswer) error {
+	b.pairs = pairs
+	err = b.Lookup(t.Context(), texts, func(i int, a *BulkAnswer) error {
 		if i != len(got) {
 			return fmt.Errorf("answer %d after %d", i, len(got))
 		}

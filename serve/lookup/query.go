@@ -64,13 +64,13 @@ func parseHost(n *urlnorm.Normalizer, text []byte) (u urlnorm.URL, singleLabel *
 	if u, err = n.Parse(text); err == nil {
 		return u, nil, nil
 	}
-	if errors.As(err, &singleLabel) && singleLabel.Reason == urlnorm.RejectNoHost &&
+	var reject *urlnorm.RejectError
+	if errors.As(err, &reject) && reject.Reason == urlnorm.RejectNoHost &&
 		len(text) > 0 && !bytes.ContainsAny(text, "/?#@: ") {
 		if u, err = n.Parse(slices.Concat([]byte("http://"), text, []byte("/"))); err == nil {
-			return u, singleLabel, nil
+			return u, reject, nil
 		}
 	}
-	var reject *urlnorm.RejectError
 	if errors.As(err, &reject) && bytes.ContainsAny(bytes.TrimSpace(text), ",; \t|") && !bytes.Contains(text, []byte("://")) {
 		err = &urlnorm.RejectError{Reason: reject.Reason, Detail: reject.Detail + "; " + oneAtATime}
 	}
