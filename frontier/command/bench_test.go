@@ -3,14 +3,14 @@
 package command
 
 import (
+	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -353,11 +353,12 @@ func BenchmarkFrontierd(b *testing.B) {
 		data := filepath.Join(dir, "data")
 		d := startDaemon(b, filepath.Join(dir, "log"), "--redis", server.URL, "--data", data, "--crawl-delay", "0s",
 			"--fsync", "never") // as the server of BenchmarkPostgresQueue
-		transport := &http.Transport{MaxIdleConnsPerHost: benchWorkers}
-		r := &bench{B: b, q: &daemonUnderTest{&http.Client{Transport: transport}, d.base}}
-		r.processes = []process{{"frontierd", d.cmd.Process.Pid}, {"Redis", server.PID()}}
+		q := &daemonUnderTest{address: strings.TrimPrefix(d.base, "http://")}
+		r := &bench{B: b, q: q}
+		r.processes = []process{{"frontierd", d.cmd.Process.Pid}, {"Redis", server.PID()}, {"the clients", os.Getpid()}}
 		r.run(func() { r.memory(client, d, data) }, disturbance{"rewrite", func() { r.rewrite(client, server) }},
 			disturbance{"snapshot", func() { r.snapshot(d, filepath.Join(dir, "store")) }})
+		q.close()
 		d.stop(b)
 		if err := client.Close(); err != nil {
 			b.Fatal(err)
@@ -476,65 +477,159 @@ func private(pid int) int64 {
 	return sum
 }
 
+// daemonUnderTest is a frontierd at an address. Its clients are cheap, since they share the
+// processors with what is measured: requests are bytes, and answers are searched for what counts.
 type daemonUnderTest struct {
-	client *http.Client
-	base   string
+	address string
+	mu      sync.Mutex
+	idle    []*benchConn
 }
 
-func (d *daemonUnderTest) post(ctx context.Context, path string, body []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.base+path, bytes.NewReader(body))
-	if err != nil {
-		return nil, err
+// benchConn is a connection, which one request at a time uses.
+type benchConn struct {
+	net.Conn
+	in         *bufio.Reader
+	body, sent []byte
+	used       time.Time
+}
+
+// benchIdle is how long a connection stays usable between two requests.
+const benchIdle = time.Minute
+
+func (d *daemonUnderTest) conn() (*benchConn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.idle) > 0 {
+		c := d.idle[len(d.idle)-1]
+		d.idle = d.idle[:len(d.idle)-1]
+		if time.Since(c.used) < benchIdle {
+			return c, nil
+		}
+		c.Close()
 	}
-	res, err := d.client.Do(req)
+	c, err := net.Dial("tcp", d.address)
+	return &benchConn{Conn: c, in: bufio.NewReaderSize(c, 16<<10)}, err
+}
+
+func (d *daemonUnderTest) close() {
+	for _, c := range d.idle {
+		c.Close()
+	}
+}
+
+// post calls yield with the body of an answer, which holds until yield returns.
+func (d *daemonUnderTest) post(path string, fill func(body []byte) []byte, yield func(body []byte) error) error {
+	c, err := d.conn()
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if err := c.post(path, fill, yield); err != nil {
+		return errors.Join(err, c.Close())
+	}
+	c.used = time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.idle = append(d.idle, c)
+	return nil
+}
+
+func (c *benchConn) post(path string, fill func(body []byte) []byte, yield func(body []byte) error) error {
+	c.body = fill(c.body[:0])
+	c.sent = fmt.Appendf(c.sent[:0], "POST %s HTTP/1.1\r\nHost: frontierd\r\nContent-Length: %d\r\n\r\n", path, len(c.body))
+	c.sent = append(c.sent, c.body...)
+	if _, err := c.Write(c.sent); err != nil {
+		return err
+	}
+	res, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return err
 	}
 	defer res.Body.Close()
-	data, err := io.ReadAll(res.Body)
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, data)
+	answer := bytes.NewBuffer(c.body[:0])
+	if _, err := answer.ReadFrom(res.Body); err != nil {
+		return err
 	}
-	return data, err
+	c.body = answer.Bytes()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", res.Status, c.body)
+	}
+	return yield(c.body)
 }
 
-func (d *daemonUnderTest) add(ctx context.Context, urls []string) (int, error) {
-	var body []byte
-	for _, u := range urls {
-		body = append(append(append(body, `{"url":"`...), u...), "\"}\n"...)
-	}
-	data, err := d.post(ctx, "/v1/urls", body)
-	return bytes.Count(data, []byte(`"added"`)), err
+// count sends lines, and returns how many lines of the answer have a text.
+func (d *daemonUnderTest) count(path string, lines []string, before, after, text string) (n int, err error) {
+	err = d.post(path, func(body []byte) []byte {
+		for _, line := range lines {
+			body = append(append(append(body, before...), line...), after...)
+		}
+		return body
+	}, func(body []byte) error {
+		n = bytes.Count(body, []byte(text))
+		if got := bytes.Count(body, []byte("\n")); got != len(lines) {
+			return fmt.Errorf("%s: %d lines of %d are answered", path, got, len(lines))
+		}
+		return nil
+	})
+	return n, err
 }
 
-func (d *daemonUnderTest) seen(ctx context.Context, urls []string) (int, error) {
-	var body []byte
-	for _, u := range urls {
-		body = append(append(append(body, `{"url":"`...), u...), "\"}\n"...)
-	}
-	data, err := d.post(ctx, "/v1/seen", body)
-	return bytes.Count(data, []byte(`"seen":true`)), err
+func (d *daemonUnderTest) add(_ context.Context, urls []string) (int, error) {
+	return d.count("/v1/urls", urls, `{"url":"`, "\"}\n", `"added"`)
 }
 
-func (d *daemonUnderTest) claim(ctx context.Context, n int) (leases []string, err error) {
-	data, err := d.post(ctx, "/v1/claims", fmt.Appendf(nil, `{"max":%d,"wait_ms":1000}`, n))
-	if err != nil {
-		return nil, err
-	}
-	var got struct{ Claims []struct{ Lease string } }
-	err = json.Unmarshal(data, &got)
-	for _, c := range got.Claims {
-		leases = append(leases, c.Lease)
-	}
+func (d *daemonUnderTest) seen(_ context.Context, urls []string) (int, error) {
+	return d.count("/v1/seen", urls, `{"url":"`, "\"}\n", `"seen":true`)
+}
+
+func (d *daemonUnderTest) claim(_ context.Context, n int) (leases []string, err error) {
+	err = d.post("/v1/claims", func(body []byte) []byte {
+		return fmt.Appendf(body, `{"max":%d,"wait_ms":1000}`, n)
+	}, func(body []byte) error {
+		leases, err = leasesOf(body, n)
+		return err
+	})
 	return leases, err
 }
 
-func (d *daemonUnderTest) settle(ctx context.Context, leases []string) error {
-	var body []byte
-	for _, l := range leases {
-		body = append(append(append(body, `{"status":200,"lease":"`...), l...), "\"}\n"...)
+// leasesOf returns the leases of an answer, which has a URL with each.
+func leasesOf(body []byte, n int) (leases []string, err error) {
+	const lease, url = `{"lease":"`, `","url":"https://site`
+	all := make([]byte, 0, len(body)/4)
+	ends := make([]int, 0, n)
+	for rest := body; ; {
+		i := bytes.Index(rest, []byte(lease))
+		if i < 0 {
+			break
+		}
+		rest = rest[i+len(lease):]
+		end := bytes.IndexByte(rest, '"')
+		if end < 0 || !bytes.HasPrefix(rest[end:], []byte(url)) {
+			return nil, fmt.Errorf("claims: %s", body)
+		}
+		all = append(all, rest[:end]...)
+		ends = append(ends, len(all))
+		rest = rest[end+len(url):]
 	}
-	_, err := d.post(ctx, "/v1/results", body)
+	if len(ends) > n || !bytes.HasSuffix(body, []byte("]}\n")) {
+		return nil, fmt.Errorf("claims: %d of %d: %s", len(ends), n, body)
+	}
+	text := string(all)
+	leases = make([]string, len(ends))
+	from := 0
+	for i, end := range ends {
+		leases[i], from = text[from:end], end
+	}
+	return leases, nil
+}
+
+func (d *daemonUnderTest) settle(_ context.Context, leases []string) error {
+	if len(leases) == 0 {
+		return nil
+	}
+	n, err := d.count("/v1/results", leases, `{"status":200,"lease":"`, "\"}\n", `"settled"`)
+	if err == nil && n != len(leases) {
+		err = fmt.Errorf("results: %d of %d are settled", n, len(leases))
+	}
 	return err
 }
 
