@@ -432,7 +432,11 @@ func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, n
 		if err := f.noteRobots((first+i)%f.o.Shards, got); err != nil {
 			f.o.Log.Error(err.Error()) // the clients fetch them again
 		}
-		claims = append(claims, got...)
+		if claims == nil {
+			claims = got
+		} else {
+			claims = append(claims, got...)
+		}
 		if at >= 0 && (next < 0 || at < next) {
 			next = at
 		}
@@ -455,7 +459,8 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	if err != nil || len(keys) == 0 {
 		return nil, next, err
 	}
-	t := taking{crawl: r.Crawl, until: now + f.o.Lease.Milliseconds(), fenced: true}
+	t := f.taking(r.Crawl, now+f.o.Lease.Milliseconds(), min(n, len(keys)*r.PerQueue))
+	t.fenced = true
 	var several []string
 	var gave []int // how many URLs each of several gave
 	for _, key := range keys {
@@ -491,12 +496,24 @@ func (f *Frontier) wakeAgain(ctx context.Context, s *owned, queues []string) err
 	return f.wake(ctx, s, waiting)
 }
 
-// A lease as clients have it: shard, token, sequence number and queue.
-func formatLease(number int, l coord.Lease) string {
-	b := binary.BigEndian.AppendUint16(nil, uint16(number))
-	b = binary.BigEndian.AppendUint64(b, l.Token)
-	b = append(binary.BigEndian.AppendUint64(b, l.Seq), l.Queue...)
-	return base64.RawURLEncoding.EncodeToString(b)
+// formatLeases sets the leases of claims, as clients have them: shard, token, sequence number and
+// queue. They share one string.
+func formatLeases(number int, leases []coord.Lease, claims []Claim) {
+	size := 0
+	for i := range leases {
+		size += base64.RawURLEncoding.EncodedLen(2 + leases[i].Size())
+	}
+	all := make([]byte, 0, size)
+	var raw []byte
+	for i := range leases {
+		raw = leases[i].AppendTo(binary.BigEndian.AppendUint16(raw[:0], uint16(number)))
+		all = base64.RawURLEncoding.AppendEncode(all, raw)
+	}
+	text := string(all)
+	for i := range leases {
+		n := base64.RawURLEncoding.EncodedLen(2 + leases[i].Size())
+		claims[i].Lease, text = text[:n], text[n:]
+	}
 }
 
 func (f *Frontier) parseLease(s string) (number int, l coord.Lease, ok bool) {

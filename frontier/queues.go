@@ -148,7 +148,7 @@ func (f *Frontier) gatherOf(
 	if err != nil {
 		return nil, false, err
 	}
-	t := taking{crawl: crawl, until: now + g.Lease.Milliseconds()}
+	t := f.taking(crawl, now+g.Lease.Milliseconds(), len(keys))
 	// Without a delay the same keys come again when there are no others.
 	fresh := slices.ContainsFunc(keys, func(key string) bool {
 		_, ok := g.visited[shard.QueueName(crawl, key)]
@@ -264,13 +264,19 @@ func (f *Frontier) takeSome(s *owned, g *gathering, t *taking, key string, delay
 
 // taking are URLs of a crawl that are being leased.
 type taking struct {
-	crawl string
-	until int64
+	crawl   string
+	until   int64
+	expires time.Time // until
 	// fenced leases have tokens; the others have 0.
 	fenced bool
 	claims []Claim
 	leases []coord.Lease
 	empty  []string // keys of which nothing waits any more, or that have reached their limit
+}
+
+// taking begins to lease URLs, of which there will mostly be up to n.
+func (f *Frontier) taking(crawl string, until int64, n int) taking {
+	return taking{crawl: crawl, until: until, expires: time.UnixMilli(until), claims: make([]Claim, 0, n), leases: make([]coord.Lease, 0, n)}
 }
 
 // add takes up to n URLs of a key, and returns how many there were.
@@ -292,8 +298,8 @@ func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
 		}
 		t.leases = append(t.leases, l)
 		t.claims = append(t.claims, Claim{
-			Lease: formatLease(s.number, l), URL: e.URL, Crawl: t.crawl, Key: key, Depth: depthOf(e.Depth),
-			Priority: e.Priority, Tries: e.Tries, Metadata: e.Metadata, Expires: time.UnixMilli(t.until),
+			URL: e.URL, Crawl: t.crawl, Key: key, Depth: depthOf(e.Depth), Priority: e.Priority, Tries: e.Tries,
+			Metadata: e.Metadata, Expires: t.expires,
 		})
 	}
 	if left == 0 {
@@ -304,6 +310,7 @@ func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
 
 // lease notes the leases of what was taken.
 func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
+	formatLeases(s.number, t.leases, t.claims)
 	if err := s.coord.Lease(ctx, t.crawl, t.until, t.leases, t.empty); err != nil {
 		// Whether Redis has the leases is not known. If not, nothing would end them.
 		s.doubtful.Store(true)

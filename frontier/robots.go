@@ -196,6 +196,9 @@ func (f *Frontier) noteRobots(number int, claims []Claim) error {
 		return err
 	}
 	defer release()
+	if s.robots.Empty() {
+		return nil
+	}
 	hosts := make([][2]string, len(claims))
 	for i := range claims {
 		hosts[i] = [2]string{claims[i].Key, authority(claims[i].URL)}

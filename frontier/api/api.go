@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -339,7 +340,9 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				h.log.Error(err.Error())
 			}
-			for _, c := range got {
+			all.Claims = slices.Grow(all.Claims, len(got))
+			for i := range got {
+				c := &got[i]
 				all.Claims = append(all.Claims, claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots})
 			}
 		}

@@ -2,7 +2,9 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -261,15 +263,26 @@ func (r seenResult) appendTo(b []byte) []byte {
 	return append(strconv.AppendBool(append(b, `,"settled":`...), r.Settled), "}\n"...)
 }
 
+// claimsTexts are buffers of answers to claims.
+var claimsTexts = sync.Pool{New: func() any { return new([]byte) }}
+
+// largestClaimsText bounds the buffers that are kept.
+const largestClaimsText = 64 << 10
+
 // answerClaims answers with claims, as answer would.
 func answerClaims(w http.ResponseWriter, a claimsAnswer) {
-	b, err := a.appendTo(make([]byte, 0, 64+300*len(a.Claims)))
+	buf := claimsTexts.Get().(*[]byte)
+	b, err := a.appendTo(slices.Grow((*buf)[:0], 64+300*len(a.Claims)))
 	if err != nil { // a text is not UTF-8
 		answer(w, a)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(b)
+	if cap(b) <= largestClaimsText {
+		*buf = b
+		claimsTexts.Put(buf)
+	}
 }
 
 func (a claimsAnswer) appendTo(b []byte) ([]byte, error) {

@@ -34,9 +34,32 @@ type Lease struct {
 	Queue      string
 }
 
-func (l Lease) member() string {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, 16+len(l.Queue)), l.Token)
-	return string(append(binary.BigEndian.AppendUint64(b, l.Seq), l.Queue...))
+// AppendTo appends the lease as Redis has it, in Size bytes.
+func (l *Lease) AppendTo(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, l.Token)
+	return append(binary.BigEndian.AppendUint64(b, l.Seq), l.Queue...)
+}
+
+// Size is how many bytes AppendTo appends.
+func (l *Lease) Size() int { return 16 + len(l.Queue) }
+
+// members returns leases as Redis has them, which share one string.
+func members(leases []Lease) []string {
+	size := 0
+	for i := range leases {
+		size += leases[i].Size()
+	}
+	b := make([]byte, 0, size)
+	for i := range leases {
+		b = leases[i].AppendTo(b)
+	}
+	text := string(b)
+	all := make([]string, len(leases))
+	for i := range leases {
+		n := leases[i].Size()
+		all[i], text = text[:n], text[n:]
+	}
+	return all
 }
 
 func parseLease(member string) (Lease, error) {
@@ -223,8 +246,10 @@ func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n int, delay
 	if next, ok := v.(int64); ok {
 		return nil, next, nil
 	}
-	for _, key := range v.([]any) {
-		keys = append(keys, key.(string))
+	got := v.([]any)
+	keys = make([]string, len(got))
+	for i, key := range got {
+		keys[i] = key.(string)
 	}
 	return keys, 0, nil
 }
@@ -233,9 +258,11 @@ func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n int, delay
 func (s *Shard) Lease(ctx context.Context, crawl string, until int64, leases []Lease, empty []string) error {
 	for len(leases) > 0 || len(empty) > 0 {
 		n, m := min(len(leases), batch), min(len(empty), batch)
-		args := []any{n}
-		for _, l := range leases[:n] {
-			args = append(args, until, l.member())
+		args := make([]any, 1, 1+2*n+m)
+		args[0] = n
+		expiry := any(until)
+		for _, member := range members(leases[:n]) {
+			args = append(args, expiry, member)
 		}
 		for _, key := range empty[:m] {
 			args = append(args, key)
@@ -278,9 +305,10 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 				asks = append(asks, i+1, ms)
 			}
 		}
-		args := append([]any{now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks) / 2}, asks...)
-		for _, l := range leases[:n] {
-			args = append(args, l.member())
+		args := append(make([]any, 0, 5+len(asks)+n), now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
+		args = append(args, asks...)
+		for _, member := range members(leases[:n]) {
+			args = append(args, member)
 		}
 		v, err := s.run(ctx, settleScript, []string{"owner", "leases", "times", "domains"}, args...)
 		if err != nil {
@@ -303,8 +331,8 @@ func (s *Shard) each(ctx context.Context, script *redis.Script, leases []Lease, 
 	for len(leases) > 0 {
 		n := min(len(leases), batch)
 		all := append([]any{}, args...)
-		for _, l := range leases[:n] {
-			all = append(all, l.member())
+		for _, member := range members(leases[:n]) {
+			all = append(all, member)
 		}
 		v, err := s.run(ctx, script, []string{"owner", "leases"}, all...)
 		if err != nil {

@@ -180,10 +180,13 @@ func (s *Store) Head(key, host string, now int64) (f File, ok bool, err error) {
 	return f, ok, err
 }
 
+// Empty says that the store has no files.
+func (s *Store) Empty() bool { return !s.some.Load() }
+
 // Expiries returns until when the files of hosts hold, for each a key and a host, and 0 where there
 // is none that holds at a time. It is nil if the store is empty.
 func (s *Store) Expiries(now int64, hosts [][2]string) (until []int64, err error) {
-	if !s.some.Load() {
+	if s.Empty() {
 		return nil, nil
 	}
 	until = make([]int64, len(hosts))
