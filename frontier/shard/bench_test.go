@@ -64,6 +64,17 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// collection is how long a garbage collection takes at least.
+func collection() time.Duration {
+	least := time.Hour
+	for range 10 {
+		began := time.Now()
+		runtime.GC()
+		least = min(least, time.Since(began))
+	}
+	return least
+}
+
 // BenchmarkStalls adds, takes and settles in a shard of a million URLs in 50,000 queues while it
 // writes its files again and again, and prints the longest wait of each, in milliseconds.
 func BenchmarkStalls(b *testing.B) {
@@ -134,7 +145,8 @@ func BenchmarkStalls(b *testing.B) {
 }
 
 // BenchmarkQueues fills a shard with URLAKE_BENCH_URLS URLs, twenty to a queue, all in files, and
-// prints the bytes of memory for each queue, and how long Open takes.
+// prints the bytes of memory for each queue, its part of a garbage collection, and how long Open
+// takes.
 func BenchmarkQueues(b *testing.B) {
 	n := size(b, 1_000_000)
 	for b.Loop() {
@@ -161,6 +173,7 @@ func BenchmarkQueues(b *testing.B) {
 		st := s.Stats()
 		b.ReportMetric(float64(heapBytes()-before-filters)/float64(st.Queues), "bytes/queue")
 		b.ReportMetric(float64(filters)/float64(n), "filter-bytes/URL")
+		b.ReportMetric(float64(collection().Nanoseconds())/float64(st.Queues), "gc-ns/queue")
 		b.ReportMetric(float64(st.Runs), "runs")
 		if st.Pending != int64(n) {
 			b.Fatalf("%+v", st)

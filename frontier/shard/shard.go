@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,6 +67,7 @@ type Shard struct {
 	mu      sync.Mutex
 	journal *journal.Journal
 	queues  map[QueueID]*queue
+	room    queueRoom // of the next queues
 	crawls  map[string]*crawl
 	counts  Counts
 	visits  *visits
@@ -113,12 +115,40 @@ type Shard struct {
 
 // queue counts the URLs of a queue, and has those in memory.
 //
-// There are millions, so it has 48 bytes, which is a size that the allocator has.
+// There are millions, so it has 48 bytes.
 type queue struct {
 	name   string
 	memory *memoryQueue
 	crawl  *crawl
 	n      [states]uint32
+}
+
+const (
+	// queuesChunk is how many queues share an object, and namesChunk how many bytes of names do.
+	queuesChunk = 64
+	namesChunk  = 4 << 10
+)
+
+// queueRoom is memory for queues and their names. These are in few objects, because millions would
+// cost the garbage collector a cache miss each, and more than all claims between two collections.
+type queueRoom struct {
+	queues []queue
+	names  strings.Builder
+}
+
+// queue makes a queue, whose name is copied.
+func (r *queueRoom) queue(name string, in *crawl) *queue {
+	if len(r.queues) == cap(r.queues) {
+		r.queues = make([]queue, 0, queuesChunk)
+	}
+	if r.names.Cap()-r.names.Len() < len(name) {
+		r.names = strings.Builder{} // queues have the one before
+		r.names.Grow(max(namesChunk, len(name)))
+	}
+	from := r.names.Len()
+	r.names.WriteString(name)
+	r.queues = append(r.queues, queue{name: r.names.String()[from:], crawl: in})
+	return &r.queues[len(r.queues)-1]
 }
 
 // suspect says that entries of the queue in memory or in runs may not count any more. It is the
@@ -355,7 +385,7 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 		s.crawls[in] = c
 	}
 	// What was deleted of it may still lie in files.
-	q = &queue{name: name, crawl: c}
+	q = s.room.queue(name, c)
 	q.setSuspect(s.opening || s.marks[id] != nil)
 	c.queues = append(c.queues, q)
 	s.queues[id] = q
