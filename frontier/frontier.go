@@ -129,9 +129,8 @@ type owned struct {
 	// doubtful says that a change may have reached Redis or not. The shard is opened again, which
 	// makes its files and Redis agree.
 	doubtful atomic.Bool
-	// use is held while something works on the shard, and gate while that may change what it has; a
-	// snapshot closes the gate.
-	use, gate sync.RWMutex
+	// use is held while something works on the shard.
+	use sync.RWMutex
 	// changing is held while settings of keys are changed.
 	changing sync.Mutex
 	domains  domains
@@ -770,7 +769,7 @@ func (f *Frontier) expire(ctx context.Context, s *owned, now int64) error {
 // opened again.
 func (f *Frontier) upkeep(ctx context.Context) (err error) {
 	for _, s := range f.all() {
-		held, release, used := f.hold(s.number)
+		held, release, used := f.use(s.number)
 		if used != nil {
 			continue
 		}

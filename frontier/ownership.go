@@ -304,22 +304,8 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 // now is the time in milliseconds since 1970.
 func (f *Frontier) now() int64 { return f.o.Now().UnixMilli() }
 
-// use returns the owned shard of a number to work on until release is called.
+// use returns the owned shard of a number, which is not closed until release is called.
 func (f *Frontier) use(n int) (s *owned, release func(), err error) {
-	if s, _, err = f.hold(n); err != nil {
-		return nil, nil, err
-	}
-	s.gate.RLock()
-	return s, s.leave, nil
-}
-
-func (s *owned) leave() {
-	s.gate.RUnlock()
-	s.use.RUnlock()
-}
-
-// hold returns the owned shard of a number, which is not closed until release is called.
-func (f *Frontier) hold(n int) (s *owned, release func(), err error) {
 	f.mu.RLock()
 	s = f.owned[n]
 	f.mu.RUnlock()

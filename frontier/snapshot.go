@@ -38,8 +38,6 @@ type SnapshotPart struct {
 	// Shards are the numbers of its shards.
 	Shards []int          `json:"shards"`
 	Files  []SnapshotFile `json:"files"`
-	// Rested is the longest time for which a shard answered nothing, in milliseconds.
-	Rested float64 `json:"rested_ms"`
 }
 
 var snapshotID = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
@@ -53,9 +51,9 @@ func (f *Frontier) Shards() int { return f.o.Shards }
 func (f *Frontier) snapshotDir(id string) string { return filepath.Join(f.o.Dir, snapshotsName, id) }
 
 // Snapshot adds the shards that this process serves to a snapshot, in a folder part: its files as
-// hard links, and what Redis has of it. Each shard is as of one moment after the call began, at
-// which it had answered everything that it was asked. With whole, it also adds what Redis has of
-// the frontier besides its shards.
+// hard links, and what Redis has of it. Each shard is as if the process had died at a moment after
+// the call began: everything that was answered before the call is in it. With whole, it also adds
+// what Redis has of the frontier besides its shards.
 func (f *Frontier) Snapshot(ctx context.Context, id, part string, whole bool) (p SnapshotPart, err error) {
 	if !snapshotID.MatchString(id) || !snapshotID.MatchString(part) {
 		return p, ErrNoSnapshot
@@ -84,7 +82,7 @@ func (f *Frontier) Snapshot(ctx context.Context, id, part string, whole bool) (p
 	}
 	for _, s := range f.all() {
 		folder := ShardName(s.number)
-		linked, redis, rested, err := f.snapshotOf(ctx, s.number, filepath.Join(dir, folder))
+		linked, redis, err := f.snapshotOf(ctx, s.number, filepath.Join(dir, folder))
 		if errors.Is(err, ErrElsewhere) {
 			continue
 		}
@@ -100,7 +98,6 @@ func (f *Frontier) Snapshot(ctx context.Context, id, part string, whole bool) (p
 			return p, err
 		}
 		p.Shards = append(p.Shards, s.number)
-		p.Rested = max(p.Rested, float64(rested.Microseconds())/1000)
 	}
 	if whole {
 		redis, err := f.coord.State(ctx)
@@ -112,45 +109,37 @@ func (f *Frontier) Snapshot(ctx context.Context, id, part string, whole bool) (p
 	return p, nil
 }
 
-// snapshotOf links the files of a shard, and returns what Redis has of it, as of one moment. Rested
-// is how long the shard answered nothing.
-func (f *Frontier) snapshotOf(ctx context.Context, number int, dir string) (linked []shard.Linked, redis []byte, rested time.Duration, err error) {
-	s, release, err := f.hold(number)
+// snapshotOf links the files of a shard, and returns what Redis has of it, while others use it.
+//
+// Redis is read after the moment of the files, and not at once. It is what a process finds that
+// opens a shard whose process died at that moment with the end of its journal: a lease of an entry
+// that the files do not know counts for nothing, an entry whose lease has ended waits again, and
+// queues in which something waits are made ready. What Redis had of before and still has is read,
+// whatever changes meanwhile.
+func (f *Frontier) snapshotOf(ctx context.Context, number int, dir string) (linked []shard.Linked, redis []byte, err error) {
+	s, release, err := f.use(number)
 	if err != nil {
-		return nil, nil, 0, err
+		return nil, nil, err
 	}
 	defer release()
-	linked, err = s.files.Snapshot(dir, []string{robotsName}, func(link func() error) error {
-		closed := time.Now()
-		s.gate.Lock()
-		defer s.gate.Unlock()
-		defer func() { rested = time.Since(closed) }()
-		if s.doubtful.Load() {
-			return errors.New("it is about to be opened again; try again in a second")
-		}
-		if err := link(); err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, f.o.Own)
-		defer cancel()
-		redis, err = s.coord.State(ctx)
-		if err == nil && !s.mine() {
-			err = ErrElsewhere
-		}
-		return err
-	})
-	if err != nil {
-		return nil, nil, rested, err
+	if linked, err = s.files.Snapshot(dir, []string{robotsName}); err != nil {
+		return nil, nil, err
+	}
+	if redis, err = s.coord.State(ctx); err != nil {
+		return nil, nil, err
+	}
+	if !s.mine() {
+		return nil, nil, ErrElsewhere
 	}
 	robots := filepath.Join(dir, robotsName)
 	if err := s.robots.Copy(robots); err != nil {
-		return nil, nil, rested, err
+		return nil, nil, err
 	}
 	info, err := os.Stat(robots)
 	if err != nil {
-		return nil, nil, rested, err
+		return nil, nil, err
 	}
-	return append(linked, shard.Linked{Name: robotsName, Size: info.Size()}), redis, rested, nil
+	return append(linked, shard.Linked{Name: robotsName, Size: info.Size()}), redis, nil
 }
 
 // OpenSnapshot returns the files of a snapshot, of whichever process of this frontier has made it.

@@ -88,7 +88,6 @@ func (h *Handler) snapshotOf(ctx context.Context, name string, all *snapshotAnsw
 	}
 	all.Shards = append(all.Shards, part.Shards...)
 	all.Files = append(all.Files, part.Files...)
-	all.Rested = max(all.Rested, part.Rested)
 	return nil
 }
 

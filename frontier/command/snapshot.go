@@ -21,7 +21,7 @@ func newSnapshot() *cobra.Command {
 		Short: "Copy a running frontier to a store",
 		Long: `Snapshot copies a frontier to a folder or to S3 while it runs: the files of all its
 processes, and what Redis has of it. Everything that was answered before the command
-began is in the snapshot. A shard rests for some milliseconds, not for the copy.
+began is in the snapshot.
 
 Only what the last snapshot in the store does not have is uploaded. A command that is
 killed leaves no snapshot; the next one deletes what it has left.`,
@@ -42,9 +42,9 @@ killed leaves no snapshot; the next one deletes what it has left.`,
 			began := time.Now()
 			t, err := snapshot.Take(cmd.Context(), store, snapshot.TakeOptions{Frontier: frontierURL, Keep: keep, Note: note})
 			if t != nil {
-				cli.Fprintf(cmd.OutOrStdout(), "%s: %d files of %d shards, %s, %s of it copied, in %v; a shard rested for at most %v\n",
+				cli.Fprintf(cmd.OutOrStdout(), "%s: %d files of %d shards, %s, %s of it copied, in %v\n",
 					t.Manifest.ID, len(t.Manifest.Files), t.Manifest.Shards, cli.Size(t.Manifest.Bytes()), cli.Size(t.Copied),
-					time.Since(began).Round(time.Millisecond), t.Rested)
+					time.Since(began).Round(time.Millisecond))
 				if t.Deleted+t.DeletedObjects > 0 {
 					cli.Fprintf(cmd.OutOrStdout(), "deleted %d old snapshots and %d objects\n", t.Deleted, t.DeletedObjects)
 				}

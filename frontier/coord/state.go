@@ -37,7 +37,9 @@ var ErrInUse = errors.New("the name is in use")
 // restoring is the key that a restore sets first and deletes last.
 const restoring = "restoring"
 
-// State returns what Redis has of the shard. The caller sees to it that nothing changes meanwhile.
+// State returns what Redis has of the shard. It may change meanwhile: what was there before the call
+// and after it is in the state, of the rest a part may be. Leases are read before the times of their
+// keys.
 func (s *Shard) State(ctx context.Context) ([]byte, error) {
 	return s.f.state(ctx, s.prefix, "owner")
 }
@@ -140,38 +142,30 @@ type member struct {
 }
 
 func (f *Frontier) members(ctx context.Context, kind byte, key string) (all []member, err error) {
-	switch kind {
-	case stateString:
+	if kind == stateString {
 		v, err := f.redis.Get(ctx, key).Result()
 		return []member{{name: v}}, err
-	case stateSorted:
-		for from := int64(0); ; from += 10 * batch {
-			part, err := f.redis.ZRangeWithScores(ctx, key, from, from+10*batch-1).Result()
-			for _, z := range part {
-				all = append(all, member{name: z.Member.(string), score: z.Score})
-			}
-			if err != nil || len(part) < 10*batch {
-				return all, err
-			}
-		}
 	}
-	// A scan may return a member twice.
+	// A scan finds what is there all the time, and may return a member twice.
 	found := map[string]string{}
 	for cursor := uint64(0); ; {
 		var part []string
-		if kind == stateHash {
-			part, cursor, err = f.redis.HScan(ctx, key, cursor, "", 10*batch).Result()
-		} else {
-			part, cursor, err = f.redis.SScan(ctx, key, cursor, "", 10*batch).Result()
+		switch kind {
+		case stateHash:
+			part, cursor, err = f.redis.HScan(ctx, key, cursor, "", batch).Result()
+		case stateSorted:
+			part, cursor, err = f.redis.ZScan(ctx, key, cursor, "", batch).Result()
+		default:
+			part, cursor, err = f.redis.SScan(ctx, key, cursor, "", batch).Result()
 		}
 		if err != nil {
 			return nil, err
 		}
 		for len(part) > 0 {
-			if kind == stateHash {
-				found[part[0]], part = part[1], part[2:]
-			} else {
+			if kind == stateSet {
 				found[part[0]], part = "", part[1:]
+			} else {
+				found[part[0]], part = part[1], part[2:]
 			}
 		}
 		if cursor == 0 {
@@ -179,7 +173,13 @@ func (f *Frontier) members(ctx context.Context, kind byte, key string) (all []me
 		}
 	}
 	for name, value := range found {
-		all = append(all, member{name: name, value: value})
+		m := member{name: name, value: value}
+		if kind == stateSorted {
+			if m.score, err = strconv.ParseFloat(value, 64); err != nil {
+				return nil, fmt.Errorf("redis: key %s: %w", key, err)
+			}
+		}
+		all = append(all, m)
 	}
 	return all, nil
 }

@@ -419,6 +419,15 @@ func (j *Journal) Size() int64 {
 	return j.size
 }
 
+// Cut commits what was appended before, and returns the name of the current segment and how many
+// bytes of it that is.
+func (j *Journal) Cut() (segment string, size int64, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	segment, size = filepath.Base(j.file.Name()), j.size
+	return segment, size, j.commit()
+}
+
 // Drop deletes the segments before first.
 func (j *Journal) Drop(first uint64) error {
 	numbers, err := segments(j.dir)

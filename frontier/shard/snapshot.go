@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,39 +20,40 @@ type Linked struct {
 }
 
 // Snapshot makes hard links to the shard's files in a folder that does not exist, on the same file
-// system. What Open finds in a copy of them is what was committed when atOnce was called, which
-// Snapshot does after it has waited for files that are being written. The caller sees to it that
-// nothing is added, taken or settled while atOnce runs, which calls link.
+// system. Open finds in a copy of them what it would find had the process died at a moment during
+// the call: everything that was certain before the call, and a part of what was done during it.
 //
-// No file is copied: files of a shard do not change once they are written, or have bytes added at
-// their ends, of which the links' sizes say nothing. Files of somebody else's in the folder are
-// left out: those whose names begin with one of others.
-func (s *Shard) Snapshot(dir string, others []string, atOnce func(link func() error) error) (files []Linked, err error) {
+// Others use the shard meanwhile and wait for nothing: the moment is a length of the journal. Only
+// files that are being written are waited for. No file is copied: files of a shard do not change
+// once they are written, or have bytes added at their ends, of which the links' sizes say nothing.
+// Files of somebody else's in the folder are left out: those whose names begin with one of others.
+func (s *Shard) Snapshot(dir string, others []string) (files []Linked, err error) {
+	// Until upkeep is released the checkpoint, the files that it names and the segments of the
+	// journal after it stay the same; only the last segment and the visits grow.
 	s.upkeep.Lock()
 	defer s.upkeep.Unlock()
-	err = atOnce(func() error {
-		if err := s.Commit(); err != nil {
-			return err
+	if files, err = s.link(dir, others); err != nil {
+		return nil, err
+	}
+	segment, size, err := s.journal.Cut()
+	if err != nil {
+		return nil, err
+	}
+	for i := range files {
+		if path.Base(files[i].Name) == segment {
+			files[i].Size = size
 		}
-		files, err = s.link(dir, others)
-		return err
-	})
-	return files, err
+	}
+	return files, nil
 }
 
-// link links what the shard's folder has. Between two changes of the files, which hold upkeep, that
-// is what the checkpoint names, and the journal after it.
+// link links what the shard's folder has.
 func (s *Shard) link(dir string, others []string) (files []Linked, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed != nil {
-		return nil, s.failed
-	}
-	err = filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(s.dir, func(from string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		name, err := filepath.Rel(s.dir, path)
+		name, err := filepath.Rel(s.dir, from)
 		if err != nil {
 			return err
 		}
@@ -63,7 +65,7 @@ func (s *Shard) link(dir string, others []string) (files []Linked, err error) {
 			slices.ContainsFunc(others, func(s string) bool { return strings.HasPrefix(name, s) }):
 			return nil
 		}
-		if err := os.Link(path, to); err != nil {
+		if err := os.Link(from, to); err != nil {
 			return fmt.Errorf("snapshot: %w; the file system of the data needs hard links", err)
 		}
 		info, err := os.Stat(to)

@@ -46,7 +46,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for name, data := range f.files {
 			files = append(files, map[string]any{"path": "part/" + name, "size": len(data), "modified": len(data)})
 		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"id": fmt.Sprintf("%06d", f.taken), "shard_count": 1, "shards": []int{0}, "files": files, "rested_ms": 1})
+		_ = json.NewEncoder(w).Encode(map[string]any{"id": fmt.Sprintf("%06d", f.taken), "shard_count": 1, "shards": []int{0}, "files": files})
 	case r.Method == http.MethodDelete:
 		f.held--
 		w.WriteHeader(http.StatusNoContent)

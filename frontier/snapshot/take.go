@@ -47,8 +47,6 @@ type Taken struct {
 	Manifest *Manifest
 	// Copied is how many bytes were uploaded; the rest was there already.
 	Copied int64
-	// Rested is the longest time for which a shard answered nothing.
-	Rested time.Duration
 	// Deleted counts the snapshots and the objects that were deleted.
 	Deleted, DeletedObjects int
 }
@@ -89,7 +87,7 @@ func Take(ctx context.Context, store blob.Store, o TakeOptions) (t *Taken, err e
 		return nil, err
 	}
 	slices.SortFunc(m.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	t = &Taken{Manifest: m, Rested: time.Duration(c.snapshot.Rested * float64(time.Millisecond))}
+	t = &Taken{Manifest: m}
 	for _, n := range copied {
 		t.Copied += n
 	}

@@ -1,0 +1,105 @@
+//go:build unix
+
+package coord_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/internal/testenv"
+)
+
+// TestStateWhileItChanges reads the state of a shard while leases come, go and are extended. Every
+// lease that is there all the time is in the state.
+func TestStateWhileItChanges(t *testing.T) {
+	opt, err := redis.ParseURL(testenv.NewRedis(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(opt)
+	t.Cleanup(func() { _ = client.Close() })
+	f, err := coord.Open(t.Context(), client, "f", "node", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := f.Own(t.Context(), 0, time.Hour)
+	if err != nil || s == nil {
+		t.Fatal(s, err)
+	}
+	const until = 1 << 40
+	leases := func(first, n int) []coord.Lease {
+		all := make([]coord.Lease, n)
+		for i := range all {
+			all[i] = coord.Lease{Token: uint64(first+i) * 0x9e3779b97f4a7c15, Seq: uint64(first + i), Queue: fmt.Sprintf("c\x00k%d", i)}
+		}
+		return all
+	}
+	stay, gone := leases(0, 15_000), leases(100_000, 15_000)
+	if err := s.Lease(t.Context(), "c", until, append(stay[:len(stay):len(stay)], gone...), nil); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan []byte)
+	go func() {
+		defer close(read)
+		state, err := s.State(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		read <- state
+	}()
+	var state []byte
+	for n := 0; state == nil && n*500 < len(gone); n++ {
+		part := gone[n*500:][:500]
+		if _, err := s.Settle(t.Context(), 0, part, nil, coord.Backoff{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Extend(t.Context(), 0, until+int64(n)+1, stay[n*500:][:500]); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Lease(t.Context(), "c", until, leases(200_000+n*500, 500), nil); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case state = <-read:
+		default:
+		}
+	}
+	if state == nil {
+		state = <-read
+	}
+	r, err := coord.BeginRestore(t.Context(), client, "g", "id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Shard(t.Context(), 0, state, "state"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.End(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	g, err := coord.Open(t.Context(), client, "g", "node", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, _, err := g.Own(t.Context(), 0, time.Hour)
+	if err != nil || restored == nil {
+		t.Fatal(restored, err)
+	}
+	live, err := restored.Extend(t.Context(), 0, until, stay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := 0
+	for _, l := range live {
+		if !l {
+			missing++
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%d of %d leases are not in the state", missing, len(stay))
+	}
+}
