@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -207,7 +206,7 @@ func (s *Shard) Upkeep() error {
 	defer s.upkeep.Unlock()
 	s.mu.Lock()
 	err := s.failed
-	full := s.memory > s.o.MemoryBytes || len(s.batch.seen)*2*seenElement > s.o.MemoryBytes ||
+	full := s.memory > s.o.MemoryBytes || s.batch.seen.len()*2*seenElement > s.o.MemoryBytes ||
 		s.journal.Size() > int64(4*s.o.MemoryBytes) || s.sweeps()
 	s.mu.Unlock()
 	if err != nil || !full {
@@ -509,21 +508,20 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 			return err
 		}
 	}
-	if len(f.seen) == 0 {
+	if f.seen.len() == 0 {
 		return nil
 	}
 	number := s.newFile()
-	name, states := s.file(number, seenSuffix), f.seen
+	name := s.file(number, seenSuffix)
+	drop := func(*URLID, packed) bool { return false }
 	if len(f.fresh) > 0 {
 		marks := marksByTag(f.marks)
-		// Others read the map meanwhile.
-		states = maps.Clone(states)
-		maps.DeleteFunc(states, func(id URLID, p packed) bool {
+		drop = func(id *URLID, p packed) bool {
 			st := p.unpack()
 			return marks[tagOf(id[:])].deletes(&st)
-		})
+		}
 	}
-	sorted := sortSeen(states)
+	sorted := f.seen.sorted(drop)
 	if err := writeSeen(name, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
 		return err
 	}
@@ -753,7 +751,7 @@ type unitedSeen struct {
 func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
 	s.mu.Lock()
 	files := s.seen
-	first, size := len(files), len(s.batch.seen)
+	first, size := len(files), s.batch.seen.len()
 	for first > 0 && files[first-1].len() <= mergeFactor*size {
 		first--
 		size += files[first].len()

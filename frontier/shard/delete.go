@@ -181,8 +181,8 @@ func (s *Shard) deleteAll(x *deletion, queues map[QueueID]*queue, done *Deleted)
 func (s *Shard) drop(q *queue) {
 	if m, _ := s.inMemory(q); m != nil {
 		// There is no error: yield returns none.
-		_ = m.each(func(_ uint64, data []byte) error {
-			s.memory -= entryOverhead + len(data)
+		_ = m.each(func(uint64, []byte) error {
+			s.memory -= entryOverhead
 			return nil
 		})
 		m.classes = nil
@@ -271,14 +271,14 @@ func (f *frozen) dead(id QueueID, payload []byte) (bool, error) {
 
 // eachState calls yield with the id and the state of every URL, deleted ones too.
 func (s *Shard) eachState(yield func(id []byte, p packed) error) error {
-	for id, p := range s.batch.seen {
+	for id, p := range s.batch.seen.all() {
 		if err := yield(id[:], p); err != nil {
 			return err
 		}
 	}
 	if s.frozen != nil {
-		for id, p := range s.frozen.seen {
-			if _, newer := s.batch.seen[id]; !newer {
+		for id, p := range s.frozen.seen.all() {
+			if _, newer := s.batch.seen.get(id); !newer {
 				if err := yield(id[:], p); err != nil {
 					return err
 				}
@@ -287,11 +287,11 @@ func (s *Shard) eachState(yield func(id []byte, p packed) error) error {
 	}
 	return mergeSeen(s.seen, func(e []byte) error {
 		id := URLID(e[:16])
-		if _, newer := s.batch.seen[id]; newer {
+		if _, newer := s.batch.seen.get(&id); newer {
 			return nil
 		}
 		if s.frozen != nil {
-			if _, newer := s.frozen.seen[id]; newer {
+			if _, newer := s.frozen.seen.get(&id); newer {
 				return nil
 			}
 		}

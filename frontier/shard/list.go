@@ -108,6 +108,32 @@ func (s *Shard) Seen(queue, url string) (State, bool, error) {
 	return s.known(of, s.idOf(of, &Entry{Queue: queue, URL: url}))
 }
 
+// Name names a URL: its queue, and its canonical spelling.
+type Name struct{ Queue, URL string }
+
+// SeenAll calls yield with what is known of each URL, in order, and whether it was ever added. The
+// shard is locked meanwhile, for some of them at a time.
+func (s *Shard) SeenAll(names []Name, yield func(i int, st State, ok bool)) {
+	var room [lookUpAtOnce]lookup
+	for first := 0; first < len(names); first += lookUpAtOnce {
+		some := names[first:min(first+lookUpAtOnce, len(names))]
+		s.seenSome(some, room[:len(some)], func(i int, st State, ok bool) { yield(first+i, st, ok) })
+	}
+}
+
+func (s *Shard) seenSome(names []Name, looked []lookup, yield func(i int, st State, ok bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range names {
+		looked[i].name(s, names[i].Queue, names[i].URL)
+	}
+	s.lookUp(looked)
+	for i := range looked {
+		st, ok := s.knownOf(&looked[i])
+		yield(i, st, ok)
+	}
+}
+
 // Find returns what is known of a URL of a queue, and its entry. It reads the queue until it finds
 // it.
 func (s *Shard) Find(queue, url string) (found Listed, ok bool, err error) {

@@ -10,10 +10,51 @@ type batch struct {
 	queues []*memoryQueue // of entries that wait
 	later  laterHeap
 	done   []settledEntry
-	seen   map[URLID]packed
+	seen   *stateTable
+	// chunk is where the bytes of the next entries go, and lists where the next queues do: the
+	// garbage collector has few objects to look at.
+	chunk []byte
+	lists []memoryQueue
 }
 
-func newBatch() *batch { return &batch{seen: map[URLID]packed{}} }
+const (
+	// entriesChunk is how many bytes of entries share an object, and listsChunk how many queues.
+	entriesChunk = 32 << 10
+	listsChunk   = 32
+)
+
+func newBatch() *batch { return &batch{seen: newStateTable()} }
+
+// queue adds a queue.
+func (b *batch) queue(id QueueID, name string) *memoryQueue {
+	if len(b.lists) == cap(b.lists) {
+		b.lists = make([]memoryQueue, 0, listsChunk)
+	}
+	b.lists = append(b.lists, memoryQueue{of: b, id: id, name: name})
+	q := &b.lists[len(b.lists)-1]
+	q.classes = q.one[:0]
+	b.queues = append(b.queues, q)
+	return q
+}
+
+// keep returns the bytes of an entry, which live as long as the batch. Encoded are these bytes if
+// somebody has them.
+func (b *batch) keep(e *Entry, encoded []byte) []byte {
+	room := len(encoded)
+	if encoded == nil {
+		room = entryRoom(e)
+	}
+	if cap(b.chunk)-len(b.chunk) < room {
+		b.chunk = make([]byte, 0, max(room, entriesChunk))
+	}
+	from := len(b.chunk)
+	if encoded == nil {
+		b.chunk = e.append(b.chunk)
+	} else {
+		b.chunk = append(b.chunk, encoded...)
+	}
+	return b.chunk[from:len(b.chunk):len(b.chunk)]
+}
 
 // frozen is a batch that is being written. Entries are taken from it meanwhile, and none are added.
 type frozen struct {
@@ -45,6 +86,7 @@ type memoryQueue struct {
 	id      QueueID
 	name    string
 	classes []class
+	one     [1]class // the memory of classes, for the most have one
 	// gone says, once the batch is frozen, how many classes were taken, goneOfNext how many entries
 	// after the head of the next class. The lists themselves do not change: they are being written.
 	gone, goneOfNext int

@@ -30,12 +30,12 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 			return
 		}
 		st.Later = false
-		s.batch.seen[url] = st.pack()
+		s.batch.seen.set(&url, st.pack())
 		e.Due = 0
 		q := s.queue(id, e.Queue)
 		s.count(q, isLater, -1)
 		s.count(q, waits, 1)
-		s.place(id, q, &e)
+		s.place(id, q, &e, nil)
 		if q.has(waits) == 1 {
 			woken = append(woken, e.Queue)
 		}
@@ -161,7 +161,7 @@ func (s *Shard) Resumed() error {
 		if ok { // it is counted, and may lie in a run as well
 			q := s.queues[id]
 			q.setSuspect(true)
-			s.place(id, q, e)
+			s.place(id, q, e, nil)
 		}
 	}
 	return nil

@@ -77,21 +77,6 @@ type seenFile struct {
 	synced bool // it is on the disk
 }
 
-// sortSeen returns ids and states as elements of a file, sorted.
-func sortSeen(states map[URLID]packed) []byte {
-	b := make([]byte, 0, len(states)*seenElement)
-	ids := make([]URLID, 0, len(states))
-	for id := range states {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b URLID) int { return bytes.Compare(a[:], b[:]) })
-	for _, id := range ids {
-		p := states[id]
-		b = codec.AppendU64(codec.AppendU64(append(b, id[:]...), p[0]), p[1])
-	}
-	return b
-}
-
 // elementState returns the state of an element of a file.
 func elementState(e []byte) packed {
 	return packed{binary.LittleEndian.Uint64(e[16:]), binary.LittleEndian.Uint64(e[24:])}
@@ -107,10 +92,14 @@ func place(id []byte, n int) (word int, mask uint64) {
 
 func (f *seenFile) len() int { return len(f.ids) / seenElement }
 
+// mayHave says that the file has an id, or one in a hundred that it has not.
+func (f *seenFile) mayHave(id *URLID) bool {
+	word, mask := place(id[:], len(f.filter))
+	return f.filter[word]&mask == mask
+}
+
+// get returns the state of an id that the file may have.
 func (f *seenFile) get(id URLID) (p packed, ok bool) {
-	if word, mask := place(id[:], len(f.filter)); f.filter[word]&mask != mask {
-		return p, false
-	}
 	i, ok := findID(f.ids, seenElement, id)
 	if !ok {
 		return p, false

@@ -106,6 +106,7 @@ type Shard struct {
 	// memory is about how many bytes entries take in the batch.
 	memory  int
 	scratch []byte
+	touched uint64 // so that the compiler keeps loads whose values do not matter
 	// upkeep is held while files are written and replaced. Reading is held to read files without
 	// the lock, and by who closes them. The order is upkeep, reading, mu.
 	upkeep  sync.Mutex
@@ -301,6 +302,8 @@ func (s *Shard) idOf(of QueueID, e *Entry) (url URLID) {
 type change struct {
 	entry      *Entry
 	of         QueueID
+	queue      *queue // nil if it was not looked up
+	encoded    []byte // the entry as append writes it, nil if nobody has done so
 	url        URLID
 	old        State // if known
 	known      bool
@@ -325,7 +328,10 @@ func (c *change) kind() byte {
 // apply changes the state of a URL, and puts its entry where it belongs.
 func (s *Shard) apply(c *change) {
 	e := c.entry
-	q := s.queue(c.of, e.Queue)
+	q := c.queue
+	if q == nil {
+		q = s.queue(c.of, e.Queue)
+	}
 	st := State{Seq: e.Seq, Created: e.Created, Settled: c.settled, Later: !c.settled && e.Due > 0}
 	if c.known {
 		s.leave(q, c.old)
@@ -336,11 +342,11 @@ func (s *Shard) apply(c *change) {
 		c.visit.Queue, c.visit.URL, c.visit.Depth = e.Queue, e.URL, e.Depth
 		s.visits.add(c.visit)
 	}
-	s.batch.seen[c.url] = st.pack()
+	s.batch.seen.set(&c.url, st.pack())
 	switch {
 	case st.Settled:
 		s.count(q, isDone, 1)
-		data := e.append(make([]byte, 0, entryRoom(e)))
+		data := s.batch.keep(e, c.encoded)
 		s.memory += entryOverhead + len(data)
 		s.batch.done = append(s.batch.done, settledEntry{c.of, q.name, e.Seq, data})
 	case st.Later:
@@ -349,7 +355,7 @@ func (s *Shard) apply(c *change) {
 		s.memory += 2*entryOverhead + entryRoom(e)
 	default:
 		s.count(q, waits, 1)
-		s.place(c.of, q, e)
+		s.place(c.of, q, e, c.encoded)
 		c.nowWaiting = q.has(waits) == 1
 	}
 }
@@ -378,6 +384,7 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 	if q != nil {
 		return q
 	}
+	name = strings.Clone(name) // it may be a part of something large
 	in := crawlOf(name)
 	c := s.crawls[in]
 	if c == nil {
@@ -414,18 +421,18 @@ func (s *Shard) forget(queues map[QueueID]*queue) {
 	}
 }
 
-// place puts an entry that waits into memory.
-func (s *Shard) place(id QueueID, q *queue, e *Entry) {
+// place puts an entry that waits into memory. Encoded is as in change.
+func (s *Shard) place(id QueueID, q *queue, e *Entry, encoded []byte) {
 	m := q.memory
 	if m == nil || m.of != s.batch {
+		older := m
 		if m != nil && (s.frozen == nil || m.of != s.frozen.batch) {
-			m = nil
+			older = nil
 		}
-		m = &memoryQueue{of: s.batch, older: m, id: id, name: q.name}
-		q.memory = m
-		s.batch.queues = append(s.batch.queues, m)
+		m = s.batch.queue(id, q.name)
+		m.older, q.memory = older, m
 	}
-	data := e.append(make([]byte, 0, entryRoom(e)))
+	data := s.batch.keep(e, encoded)
 	m.push(e.rank(), data)
 	s.memory += entryOverhead + len(data)
 }
@@ -460,111 +467,6 @@ func (s *Shard) number(e *Entry) error {
 	e.Seq = s.next
 	s.next++
 	return nil
-}
-
-// addAtOnce is how many entries are added before others may use the shard.
-const addAtOnce = 250
-
-// Change is what Add has done besides.
-type Change struct {
-	// Woken are the queues that had nothing waiting before.
-	Woken []string
-	// Ended are leased entries that were replaced: their leases are void.
-	Ended []*Entry
-}
-
-// Add adds entries whose URLs are not known, replaces with those whose Update is set what there is
-// of their URLs, and gives them their numbers. Nothing of it is certain before Commit has returned.
-func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed != nil {
-		return nil, done, s.failed
-	}
-	statuses = make([]AddStatus, len(entries))
-	now := uint32(s.o.Now().Unix())
-	for i := range entries {
-		if i%addAtOnce == addAtOnce-1 {
-			s.mu.Unlock()
-			s.mu.Lock()
-			if s.failed != nil {
-				return nil, done, s.failed
-			}
-		}
-		e := &entries[i]
-		id := IDOfQueue(e.Queue)
-		url := s.idOf(id, e)
-		old, known, err := s.known(id, url)
-		if err != nil {
-			return nil, done, err
-		}
-		var visit *Visit
-		if e.Created = now; known {
-			if !e.Update {
-				statuses[i] = Known
-				continue
-			}
-			statuses[i], e.Created = Updated, old.Created
-			if leased := s.leased[old.Seq]; leased != nil {
-				done.Ended, visit = append(done.Ended, leased), e.Visit
-			}
-		}
-		if !known && s.full(id, e.Queue) {
-			statuses[i] = Full
-			continue
-		}
-		if err := s.number(e); err != nil {
-			return nil, done, err
-		}
-		c := change{entry: e, of: id, url: url, old: old, known: known, settled: e.Update && e.Settled, visit: visit}
-		if c.settled {
-			e.Due = 0
-		}
-		if err := s.journaled(c.kind(), func(b []byte) []byte {
-			if visit != nil {
-				visit.Time = max(s.o.Now().UnixMilli(), s.visits.last)
-				b = visit.appendOutcome(b)
-			}
-			return appendQueued(b, e)
-		}); err != nil {
-			return nil, done, err
-		}
-		if !c.settled && e.Due > 0 { // it stays in memory
-			own := *e
-			c.entry = &own
-		}
-		if s.apply(&c); c.nowWaiting {
-			done.Woken = append(done.Woken, e.Queue)
-		}
-	}
-	return statuses, done, nil
-}
-
-// known returns what is known of a URL.
-func (s *Shard) known(of QueueID, id URLID) (State, bool, error) {
-	st, ok, err := s.find(id)
-	if ok && len(s.marks) > 0 && s.marks[of].deletes(&st) {
-		return State{}, false, err
-	}
-	return st, ok, err
-}
-
-// find is known for URLs that may have been deleted.
-func (s *Shard) find(id URLID) (State, bool, error) {
-	if p, ok := s.batch.seen[id]; ok {
-		return p.unpack(), true, nil
-	}
-	if s.frozen != nil {
-		if p, ok := s.frozen.seen[id]; ok {
-			return p.unpack(), true, nil
-		}
-	}
-	for _, f := range slices.Backward(s.seen) {
-		if p, ok := f.get(id); ok {
-			return p.unpack(), true, nil
-		}
-	}
-	return State{}, false, nil
 }
 
 // Commit returns when everything that was done before is certain.
@@ -652,7 +554,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 			payload = frozen.frozenPop()
 		case 3:
 			payload = recent.pop()
-			s.memory -= entryOverhead + len(payload)
+			s.memory -= entryOverhead // the bytes stay until the batch is written
 		}
 		if q.isSuspect() {
 			ok, err := s.stands(&waitingRun, id, q.name, payload)
