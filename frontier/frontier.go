@@ -204,18 +204,19 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 		return nil, err
 	}
 	out := f.excluded()
+	var t texts
 	results := make([]AddResult, len(urls))
 	entries := make([][]shard.Entry, f.o.Shards)
 	places := make([][]int, f.o.Shards)
 	for i := range urls {
-		e, reason := f.entry(n, &urls[i], out)
+		e, reason := f.entry(n, &t, &urls[i], out)
 		if reason != "" {
 			results[i] = AddResult{Rejected, reason}
 			continue
 		}
 		s := f.shardOf(keyOf(e.Queue))
 		if entries[s] == nil {
-			some := len(urls)/f.o.Shards + len(urls)/f.o.Shards/4 + 1 // mostly enough
+			some := mostly(len(urls), f.o.Shards)
 			entries[s], places[s] = make([]shard.Entry, 0, some), make([]int, 0, some)
 		}
 		entries[s] = append(entries[s], e)
@@ -240,9 +241,12 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	return results, err
 }
 
+// mostly is how many of n URLs are at most of one shard, in most cases.
+func mostly(n, shards int) int { return n/shards + n/shards/4 + 1 }
+
 // entry makes an entry of a URL that is not excluded, or says why there is none.
-func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard.Entry, reason string) {
-	parsed, err := n.Parse([]byte(u.URL))
+func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions) (e shard.Entry, reason string) {
+	parsed, err := n.ParseString(u.URL)
 	if err != nil {
 		var reject *urlnorm.RejectError
 		if errors.As(err, &reject) {
@@ -264,9 +268,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 			key = parsed.Host
 		}
 	}
-	e = shard.Entry{
-		URL: parsed.String(), Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata, Update: u.Update, Settled: u.Done,
-	}
+	e = shard.Entry{Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata, Update: u.Update, Settled: u.Done}
 	if u.Update && u.Fetched {
 		e.Visit = &shard.Visit{Status: u.Status}
 	}
@@ -275,8 +277,6 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 		return e, "done_without_update"
 	case len(crawl)+len(key) > MaxName:
 		return e, "name_too_long"
-	case len(e.URL) > MaxURL:
-		return e, "too_long"
 	case len(u.Metadata) > MaxMetadata:
 		return e, "metadata_too_long"
 	}
@@ -285,7 +285,10 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, u *URL, out Exclusions) (e shard
 			return e, "name"
 		}
 	}
-	e.Queue = shard.QueueName(crawl, key)
+	name := t.name(crawl, key, &parsed)
+	if e.Queue, e.URL = name.Queue, name.URL; len(e.URL) > MaxURL {
+		return e, "too_long"
+	}
 	if !u.Due.IsZero() && u.Due.UnixMilli() > f.now() {
 		e.Due = u.Due.UnixMilli()
 	}

@@ -38,7 +38,7 @@ func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 	if err != nil {
 		return SeenState{}, err
 	}
-	e, reason := f.entry(n, &URL{URL: url, Crawl: crawl, Key: key}, nil)
+	e, reason := f.entry(n, new(texts), &URL{URL: url, Crawl: crawl, Key: key}, nil)
 	if reason != "" {
 		return SeenState{}, fmt.Errorf("%w: %s", ErrURL, reason)
 	}

@@ -207,7 +207,7 @@ func (f *Frontier) Find(crawl, key, url string) (k KnownURL, ok bool, err error)
 	if err != nil {
 		return k, false, err
 	}
-	e, reason := f.entry(n, &URL{URL: url, Crawl: crawl, Key: key}, nil)
+	e, reason := f.entry(n, new(texts), &URL{URL: url, Crawl: crawl, Key: key}, nil)
 	if reason != "" {
 		return k, false, fmt.Errorf("%w: %s", ErrURL, reason)
 	}

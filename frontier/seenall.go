@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -26,25 +27,35 @@ func (f *Frontier) SeenAll(queries []SeenQuery) ([]SeenAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
+	var t texts
 	answers := make([]SeenAnswer, len(queries))
-	queues := make([]string, len(queries))
-	byShard := make([][]int32, f.o.Shards)
-	for i, q := range queries {
-		e, reason := f.entry(n, &URL{URL: q.URL, Crawl: q.Crawl, Key: q.Key}, nil)
+	byShard := make([]struct {
+		places []int32
+		names  []shard.Name
+	}, f.o.Shards)
+	for i := range queries {
+		q := &queries[i]
+		e, reason := f.entry(n, &t, &URL{URL: q.URL, Crawl: q.Crawl, Key: q.Key}, nil)
 		if reason != "" {
 			answers[i].Err = fmt.Errorf("%w: %s", ErrURL, reason)
 			continue
 		}
-		answers[i].URL, queues[i] = e.URL, e.Queue
-		number := f.shardOf(keyOf(e.Queue))
-		byShard[number] = append(byShard[number], int32(i))
+		answers[i].URL = e.URL
+		of := &byShard[f.shardOf(keyOf(e.Queue))]
+		if of.names == nil {
+			some := mostly(len(queries), f.o.Shards)
+			of.places, of.names = make([]int32, 0, some), make([]shard.Name, 0, some)
+		}
+		of.places, of.names = append(of.places, int32(i)), append(of.names, shard.Name{Queue: e.Queue, URL: e.URL})
 	}
-	for number, places := range byShard {
-		if len(places) == 0 {
+	for number := range byShard {
+		of := &byShard[number]
+		if len(of.names) == 0 {
 			continue
 		}
-		if err := f.seenOf(number, places, queues, answers); errors.Is(err, ErrElsewhere) {
-			for _, i := range places {
+		err := f.seenOf(number, of.names, func(i int, st shard.State, ok bool) { answers[of.places[i]].set(&st, ok) })
+		if errors.Is(err, ErrElsewhere) {
+			for _, i := range of.places {
 				answers[i].Owner, answers[i].Err = f.owner(number), ErrElsewhere
 			}
 		} else if err != nil {
@@ -54,22 +65,20 @@ func (f *Frontier) SeenAll(queries []SeenQuery) ([]SeenAnswer, error) {
 	return answers, nil
 }
 
-func (f *Frontier) seenOf(number int, places []int32, queues []string, answers []SeenAnswer) error {
+// set sets what is known of a URL.
+func (a *SeenAnswer) set(st *shard.State, ok bool) {
+	a.Seen, a.Settled, a.Status = ok, st.Settled, st.Status
+	if st.Time > 0 {
+		a.Fetched = time.Unix(int64(st.Time), 0).UTC()
+	}
+}
+
+func (f *Frontier) seenOf(number int, names []shard.Name, yield func(i int, st shard.State, ok bool)) error {
 	s, release, err := f.use(number)
 	if err != nil {
 		return err
 	}
 	defer release()
-	for _, i := range places {
-		st, ok, err := s.files.Seen(queues[i], answers[i].URL)
-		if err != nil {
-			return err
-		}
-		a := &answers[i]
-		a.Seen, a.Settled, a.Status = ok, st.Settled, st.Status
-		if st.Time > 0 {
-			a.Fetched = time.Unix(int64(st.Time), 0).UTC()
-		}
-	}
+	s.files.SeenAll(names, yield)
 	return nil
 }

@@ -30,13 +30,14 @@ func (f *Frontier) Import(ctx context.Context, visits []ImportedVisit) ([]AddRes
 		return nil, err
 	}
 	out := f.excluded()
+	var t texts
 	results := make([]AddResult, len(visits))
 	entries := make([][]shard.Entry, f.o.Shards)
 	parts := make([][]shard.Visit, f.o.Shards)
 	places := make([][]int, f.o.Shards)
 	for i := range visits {
 		v := &visits[i]
-		e, reason := f.entry(n, &URL{URL: v.URL, Crawl: v.Crawl, Key: v.Key, Depth: v.Depth}, out)
+		e, reason := f.entry(n, &t, &URL{URL: v.URL, Crawl: v.Crawl, Key: v.Key, Depth: v.Depth}, out)
 		if reason != "" {
 			results[i] = AddResult{Rejected, reason}
 			continue

@@ -220,6 +220,11 @@ func (n *Normalizer) Parse(raw []byte) (u URL, err error) {
 	return u, nil
 }
 
+// ParseString is Parse for a string, of which the strings of the URL may be parts.
+func (n *Normalizer) ParseString(raw string) (URL, error) {
+	return n.Parse(unsafe.Slice(unsafe.StringData(raw), len(raw)))
+}
+
 // Parse returns raw's canonical form with default options, and its domain by a public suffix list.
 // The error is a *RejectError. It is safe for concurrent use, and its strings stay valid.
 func Parse(list *SuffixList, raw string) (URL, error) {
