@@ -125,63 +125,103 @@ func names(crawl, key string) (of, queue string) {
 	return crawl, shard.QueueName(crawl, key)
 }
 
-// URLs calls yield for each URL of a crawl, or of one of its queues if there is a key, of this
-// process' shards, until it returns false. It returns a cursor for those that follow, "" after the
-// last; with an empty cursor it begins with the first. A URL that does not change meanwhile comes
-// once.
-func (f *Frontier) URLs(crawl, key, cursor string, yield func(KnownURL) bool) (next string, shards []int, err error) {
+// URLs calls yield for each URL of a crawl, or of one of its queues if there is a key, until it
+// returns false: shard by shard, in the order of their numbers, whoever serves them. It returns a
+// cursor for those that follow, "" after the last; with an empty cursor it begins with the first.
+// At a shard that another process serves it stops with ErrElsewhere: that of ListOwner goes on with
+// the cursor. A URL that does not change meanwhile comes once. One that is claimed, settled, added
+// or comes back may be missed, and one that was due later may come twice.
+func (f *Frontier) URLs(crawl, key, cursor string, yield func(KnownURL) bool) (next string, err error) {
 	crawl, queue := names(crawl, key)
-	number, after, err := f.parseListCursor(cursor)
+	number, after, err := f.parseListCursor(key, cursor)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	for ; number < f.o.Shards; number, after = number+1, (shard.Cursor{}) {
+		var more bool
+		if after, more, err = f.urlsOf(number, crawl, queue, after, yield); more {
+			return listCursor(number, after), err
+		}
+		if key != "" {
+			break
+		}
+	}
+	return "", nil
+}
+
+// ListOwner returns the name of the process that serves the shard at which a list goes on, "" if
+// this one does, or none is known.
+func (f *Frontier) ListOwner(key, cursor string) (string, error) {
+	number, _, err := f.parseListCursor(key, cursor)
+	return f.owner(number), err
+}
+
+// OwnURLs calls yield for each URL of a crawl, or of one of its queues if there is a key, of this
+// process' shards, until it returns false.
+func (f *Frontier) OwnURLs(crawl, key string, yield func(KnownURL) bool) (shards []int, err error) {
+	crawl, queue := names(crawl, key)
+	for number := range f.o.Shards {
 		if queue != "" && f.shardOf(key) != number {
 			continue
 		}
-		for more := true; more; {
-			s, release, err := f.use(number)
-			if errors.Is(err, ErrElsewhere) && queue == "" {
-				break
-			}
-			if err != nil {
-				return "", shards, err
-			}
-			list, last, err := s.files.List(crawl, queue, after, listAtOnce)
-			release()
-			if err != nil {
-				return "", shards, err
-			}
-			for i := range list {
-				if e := &list[i]; !yield(known(e)) {
-					return listCursor(number, shard.Cursor{Queue: shard.IDOfQueue(e.Queue), Seq: e.Seq}), shards, nil
-				}
-			}
-			if after, more = last, len(list) > 0; !more {
-				shards = append(shards, number)
-			}
+		_, more, err := f.urlsOf(number, crawl, queue, shard.Cursor{}, yield)
+		switch {
+		case errors.Is(err, ErrElsewhere) && queue == "":
+		case err != nil || more:
+			return shards, err
+		default:
+			shards = append(shards, number)
 		}
 	}
-	return "", shards, nil
+	return shards, nil
+}
+
+// urlsOf calls yield for the URLs of a shard that follow a cursor, until it returns false. It
+// returns the cursor of the last, and whether there may be more; with an error there may.
+func (f *Frontier) urlsOf(number int, crawl, queue string, after shard.Cursor, yield func(KnownURL) bool) (last shard.Cursor, more bool, err error) {
+	for {
+		s, release, err := f.use(number)
+		if err != nil {
+			return after, true, err
+		}
+		list, next, err := s.files.List(crawl, queue, after, listAtOnce)
+		release()
+		if err != nil {
+			return after, true, err
+		}
+		for i := range list {
+			if e := &list[i]; !yield(known(e)) {
+				return e.At, true, nil
+			}
+		}
+		if after = next; len(list) == 0 {
+			return after, false, nil
+		}
+	}
 }
 
 func listCursor(number int, c shard.Cursor) string {
 	b := codec.AppendUvarint(nil, uint64(number))
-	return string(codec.AppendUvarint(append(b, c.Queue[:]...), c.Seq))
+	return string(codec.AppendUvarint(codec.AppendUvarint(append(b, c.Queue[:]...), c.Class), c.Seq))
 }
 
-func (f *Frontier) parseListCursor(s string) (number int, c shard.Cursor, err error) {
+// parseListCursor returns where a list goes on: an empty cursor is at the first shard, or at that
+// of the key.
+func (f *Frontier) parseListCursor(key, s string) (number int, c shard.Cursor, err error) {
+	if key != "" {
+		number = f.shardOf(key)
+	}
 	if s == "" {
-		return 0, c, nil
+		return number, c, nil
 	}
 	d := codec.NewDecoder([]byte(s), "cursor", "place")
-	number = int(d.Uint(uint64(f.o.Shards)))
+	at := int(d.Uint(uint64(f.o.Shards - 1)))
 	copy(c.Queue[:], d.Bytes(len(c.Queue)))
-	c.Seq = d.Uint(math.MaxInt64)
-	if d.Close() != nil {
+	c.Class, c.Seq = d.Uvarint(), d.Uvarint()
+	if d.Close() != nil || key != "" && at != number {
 		return 0, c, ErrCursor
 	}
-	return number, c, nil
+	return at, c, nil
 }
 
 func known(e *shard.Listed) KnownURL {

@@ -19,7 +19,7 @@ func listed(t *testing.T, f *frontier.Frontier, crawl, key string) map[string]fr
 	all := map[string]frontier.KnownURL{}
 	for cursor, more := "", true; more; {
 		n := 0
-		next, _, err := f.URLs(crawl, key, cursor, func(u frontier.KnownURL) bool {
+		next, err := f.URLs(crawl, key, cursor, func(u frontier.KnownURL) bool {
 			if _, twice := all[u.Crawl+" "+u.URL]; twice {
 				t.Errorf("%s comes twice", u.URL)
 			}
@@ -212,7 +212,7 @@ func TestCoveredShards(t *testing.T) {
 		_, crawls := f.Crawls()
 		_, stats := f.CrawlStats("", "")
 		queues := f.Queues("", true, func(frontier.QueueCounts) bool { return true })
-		_, listed, err := f.URLs("", "", "", func(frontier.KnownURL) bool { return true })
+		listed, err := f.OwnURLs("", "", func(frontier.KnownURL) bool { return true })
 		_, purged, failed := f.Purge(t.Context(), "", "", time.Unix(1, 0))
 		if err != nil || failed != nil {
 			t.Fatal(err, failed)

@@ -2,9 +2,7 @@ package shard
 
 import (
 	"bytes"
-	"cmp"
-	"container/heap"
-	"errors"
+	"math"
 	"slices"
 )
 
@@ -24,6 +22,8 @@ const (
 type Listed struct {
 	Entry
 	State ListState
+	// At is the cursor with which a list continues after it.
+	At Cursor
 	// Fetched is when the URL was fetched last, in seconds since 1970, 0 if never, and Status what
 	// came of it.
 	Fetched uint32
@@ -31,11 +31,15 @@ type Listed struct {
 }
 
 // Cursor is the entry that a list has come to: entries are in the order of their queues' ids, and
-// within a queue of their numbers. The zero Cursor is before all.
+// those of a queue in that of their places. The zero Cursor is before all.
 type Cursor struct {
 	Queue QueueID
-	Seq   uint64
+	// Class is 0 for entries that are settled or due later, which come first, by number; the others
+	// come by rank.
+	Class, Seq uint64
 }
+
+func (c Cursor) place() rank { return rank{c.Class, c.Seq} }
 
 // Crawls returns the names of the crawls that have URLs, in order.
 func (s *Shard) Crawls() []string {
@@ -139,12 +143,17 @@ func (s *Shard) seenSome(names []Name, looked []lookup, yield func(i int, st Sta
 func (s *Shard) Find(queue, url string) (found Listed, ok bool, err error) {
 	s.reading.RLock()
 	defer s.reading.RUnlock()
+	id := IDOfQueue(queue)
 	for range 10 { // again, if the URL was changed meanwhile
 		st, ok, err := s.Seen(queue, url)
 		if !ok || err != nil {
 			return found, false, err
 		}
-		list, err := s.listQueue(IDOfQueue(queue), queue, s.loose("", queue)[queue], st.Seq-1, 1)
+		some, err := s.numbered(id, queue, &st)
+		if err != nil {
+			return found, false, err
+		}
+		list, err := s.appendListed(nil, id, queue, some)
 		if err != nil {
 			return found, false, err
 		}
@@ -155,26 +164,51 @@ func (s *Shard) Find(queue, url string) (found Listed, ok bool, err error) {
 	return found, false, nil
 }
 
+// numbered returns the entry of a queue with the number of a state, nothing if it was taken away.
+func (s *Shard) numbered(id QueueID, queue string, st *State) ([]candidate, error) {
+	waits := !st.Settled && !st.Later
+	after := rank{0, st.Seq - 1}
+	if waits {
+		after = lastResting
+	}
+	sources, err := s.sources(id, s.loose("", queue)[queue], after)
+	if err != nil {
+		return nil, err
+	}
+	for _, from := range sources {
+		for from.some && (waits || from.head.at.compare(rank{0, st.Seq}) <= 0) {
+			if from.head.at.seq == st.Seq {
+				return []candidate{from.head}, nil
+			}
+			if err := from.advance(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return nil, nil
+}
+
 // List returns up to n URLs of a crawl, or of one of its queues if a name is given, that come after
 // a cursor, and the cursor of the last. There are no more if it returns none. A URL that does not
-// change meanwhile comes once.
+// change meanwhile comes once. One that is claimed, settled, added or comes back meanwhile may be
+// missed, and one that was due later may come twice.
 func (s *Shard) List(crawl, queue string, after Cursor, n int) (list []Listed, next Cursor, err error) {
 	s.reading.RLock()
 	defer s.reading.RUnlock()
 	next = after
 	loose := s.loose(crawl, queue)
 	for _, q := range s.listedQueues(crawl, queue, after) {
-		seq := uint64(0)
+		place := rank{}
 		if q.id == after.Queue {
-			seq = after.Seq
+			place = after.place()
 		}
-		part, err := s.listQueue(q.id, q.name, loose[q.name], seq, n-len(list))
+		part, err := s.listQueue(q.id, q.name, loose[q.name], place, n-len(list))
 		if err != nil {
 			return nil, after, err
 		}
 		list = append(list, part...)
 		if len(part) > 0 {
-			next = Cursor{q.id, part[len(part)-1].Seq}
+			next = part[len(part)-1].At
 		}
 		if len(list) >= n {
 			break
@@ -210,9 +244,15 @@ func (s *Shard) listedQueues(crawl, queue string, after Cursor) (queues []listed
 	return queues
 }
 
+// lastResting is the place after all entries that do not wait and are not leased.
+var lastResting = rank{0, math.MaxUint64}
+
+// placeOf returns the place of an entry that waits or is leased.
+func placeOf(k rank) rank { return rank{k.class + 1, k.seq} }
+
 // candidate is an entry that a list may have. It has a payload or an entry.
 type candidate struct {
-	seq     uint64
+	at      rank // its place
 	payload []byte
 	entry   *Entry
 	file    string
@@ -226,12 +266,13 @@ func (s *Shard) loose(crawl, queue string) map[string][]candidate {
 	found := map[string][]candidate{}
 	add := func(name string, c candidate) {
 		if name == queue || queue == "" && crawlOf(name) == crawl {
+			c.file = "memory"
 			found[name] = append(found[name], c)
 		}
 	}
 	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
-		for seq, e := range of {
-			add(e.Queue, candidate{seq: seq, entry: e, file: "memory"})
+		for _, e := range of {
+			add(e.Queue, candidate{at: placeOf(e.rank()), entry: e})
 		}
 	}
 	batches := []*batch{s.batch}
@@ -240,66 +281,99 @@ func (s *Shard) loose(crawl, queue string) map[string][]candidate {
 	}
 	for _, b := range batches {
 		for i := range b.done {
-			add(b.done[i].name, candidate{seq: b.done[i].seq, payload: b.done[i].data, file: "memory"})
+			add(b.done[i].name, candidate{at: rank{0, b.done[i].seq}, payload: b.done[i].data})
 		}
 		for _, e := range b.later {
-			add(e.Queue, candidate{seq: e.Seq, entry: e, file: "memory"})
+			add(e.Queue, candidate{at: rank{0, e.Seq}, entry: e})
 		}
 	}
 	return found
 }
 
-// candidates are those with the lowest numbers, the highest of them first.
-type candidates []candidate
+// candidates are the candidates of a queue in a run or in memory, in order. Head is the next one if
+// there is some.
+type candidates struct {
+	head candidate
+	some bool
 
-func (c candidates) Len() int           { return len(c) }
-func (c candidates) Less(i, j int) bool { return c[i].seq > c[j].seq }
-func (c candidates) Swap(i, j int)      { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)        { *c = append(*c, x.(candidate)) }
-func (c *candidates) Pop() any {
-	last := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
-	return last
+	memory []candidate
+	// Of a run, at and left are where the head is, and how many entries there are from it on.
+	run   *run
+	queue int
+	at    uint64
+	left  uint32
 }
 
-// listQueue returns up to n URLs of a queue whose entries have numbers above one. Reading is held:
+// set sets the head.
+func (c *candidates) set() error {
+	if c.run == nil {
+		if c.some = len(c.memory) > 0; c.some {
+			c.head = c.memory[0]
+		}
+		return nil
+	}
+	if c.some = c.left > 0; !c.some {
+		return nil
+	}
+	k, payload, err := c.run.head(c.at)
+	if c.run.suffix == waitingRun.suffix {
+		k = placeOf(k)
+	}
+	c.head = candidate{at: k, payload: payload, file: c.run.name}
+	return err
+}
+
+// advance leaves the head behind.
+func (c *candidates) advance() error {
+	if c.run == nil {
+		c.memory = c.memory[1:]
+	} else {
+		c.at, c.left = c.at+8+uint64(len(c.head.payload)), c.left-1
+	}
+	return c.set()
+}
+
+// listedTo is where in a run a list of a queue has come to: what lies before the offset is not
+// after the place. The next part of the list begins there, instead of reading all that is before
+// it.
+type listedTo struct {
+	queue int
+	place rank
+	at    uint64
+	left  uint32
+}
+
+// rememberFrom is how many entries of a queue in a run make it worth to note how far they were
+// read.
+const rememberFrom = 1000
+
+// remember notes, of the runs that candidates are of, where a list has come to. They keep where the
+// last two parts began and ended: a reader may go on within a part.
+func (s *Shard) remember(sources []*candidates, place rank) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range sources {
+		if c.run == nil {
+			continue
+		}
+		if _, _, count := c.run.extentOf(c.queue); count < rememberFrom {
+			continue
+		}
+		l := &c.run.listed
+		copy(l[1:], l[:])
+		l[0] = listedTo{c.queue, place, c.at, c.left}
+	}
+}
+
+// sources returns the candidates of a queue after a place, by where they are. Reading is held:
 // files that are replaced meanwhile stay.
-func (s *Shard) listQueue(id QueueID, name string, loose []candidate, after uint64, n int) (list []Listed, err error) {
-	last := after
-	for len(list) < n {
-		// Some of the candidates may not be those that their URLs have.
-		most := max(2*(n-len(list)), 64)
-		some, err := s.candidates(id, loose, after, most)
-		if err != nil || len(some) == 0 {
-			return list, err
-		}
-		slices.SortFunc(some, func(a, b candidate) int { return cmp.Compare(a.seq, b.seq) })
-		for part := range slices.Chunk(some, keepAtOnce) {
-			if list, err = s.appendListed(list, id, name, part, n, &last); err != nil {
-				return nil, err
-			}
-		}
-		if len(some) < most {
-			return list, nil
-		}
-		after = some[len(some)-1].seq
+func (s *Shard) sources(id QueueID, loose []candidate, after rank) (all []*candidates, err error) {
+	memory := func(some []candidate) {
+		all = append(all, &candidates{memory: some})
 	}
-	return list, nil
-}
-
-func (s *Shard) candidates(id QueueID, loose []candidate, after uint64, most int) (some candidates, err error) {
-	add := func(c candidate) {
-		switch {
-		case c.seq <= after:
-		case len(some) < most:
-			heap.Push(&some, c)
-		case c.seq < some[0].seq:
-			some[0] = c
-			heap.Fix(&some, 0)
-		}
-	}
-	for _, c := range loose {
-		add(c)
+	if len(loose) > 0 {
+		slices.SortFunc(loose, func(a, b candidate) int { return a.at.compare(b.at) })
+		memory(loose)
 	}
 	s.mu.Lock()
 	if s.failed != nil {
@@ -310,68 +384,106 @@ func (s *Shard) candidates(id QueueID, loose []candidate, after uint64, most int
 		recent, frozen := s.inMemory(q)
 		for _, m := range [...]*memoryQueue{recent, frozen} {
 			if m != nil {
-				err = errors.Join(err, m.each(func(seq uint64, data []byte) error {
-					add(candidate{seq: seq, payload: data, file: "memory"})
-					return nil
-				}))
+				memory(m.after(after))
 			}
 		}
 	}
-	waiting, rest := s.waiting, s.rest
-	ends := make([]struct {
-		i    int
-		at   uint64
-		left uint32
-	}, len(waiting))
-	for j, r := range waiting {
-		if i, ok := r.find(id); ok {
-			ends[j].at, ends[j].left = r.position(i)
+	for _, r := range slices.Concat(s.waiting, s.rest) {
+		i, ok := r.find(id)
+		if !ok || r.suffix == restRun.suffix && after.compare(lastResting) >= 0 {
+			continue
 		}
+		c := &candidates{run: r, queue: i}
+		c.at, c.left = r.position(i)
+		for _, l := range r.listed {
+			if l.left < c.left && l.queue == i && l.place.compare(after) <= 0 && l.at > 0 {
+				c.at, c.left = l.at, l.left
+			}
+		}
+		all = append(all, c)
 	}
 	s.mu.Unlock()
+	for _, c := range all {
+		if err := c.set(); err != nil {
+			return nil, err
+		}
+		for c.some && c.head.at.compare(after) <= 0 {
+			if err := c.advance(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// after returns the entries of a queue in memory that come after a place, as far as they may
+// matter.
+func (q *memoryQueue) after(place rank) (some []candidate) {
+	for i := range q.classes {
+		c := &q.classes[i]
+		if c.class+1 < place.class {
+			continue
+		}
+		for _, e := range c.entries[c.head:] {
+			some = append(some, candidate{at: placeOf(rank{c.class, e.seq}), payload: e.data, file: "memory"})
+		}
+	}
+	return some
+}
+
+// least leaves the first of all candidates behind, and returns it. It is false if there are none.
+func least(sources []*candidates) (first candidate, ok bool, err error) {
+	for _, from := range sources {
+		if from.some && (!ok || from.head.at.compare(first.at) < 0) {
+			first, ok = from.head, true
+		}
+	}
+	for _, from := range sources {
+		// A leased entry may lie in a run as well, or have been taken from it meanwhile.
+		for from.some && from.head.at == first.at {
+			if err := from.advance(); err != nil {
+				return first, false, err
+			}
+		}
+	}
+	return first, ok, nil
+}
+
+// listQueue returns up to n URLs of a queue whose entries come after a place. Reading is held.
+func (s *Shard) listQueue(id QueueID, name string, loose []candidate, after rank, n int) (list []Listed, err error) {
+	sources, err := s.sources(id, loose, after)
 	if err != nil {
 		return nil, err
 	}
-	for j, r := range waiting {
-		err := r.eachFrom(ends[j].at, ends[j].left, func(payload []byte) error {
-			k, err := parseSeq(payload, r.name)
-			add(candidate{seq: k.seq, payload: payload, file: r.name})
-			return err
-		})
-		if err != nil {
+	s.remember(sources, after)
+	var some []candidate
+	for more := true; more && len(list) < n; {
+		for some = some[:0]; len(some) < min(keepAtOnce, n-len(list)); {
+			var c candidate
+			if c, more, err = least(sources); err != nil {
+				return nil, err
+			}
+			if !more {
+				break
+			}
+			some = append(some, c)
+		}
+		if list, err = s.appendListed(list, id, name, some); err != nil {
 			return nil, err
 		}
-	}
-	for _, r := range rest {
-		i, ok := r.find(id)
-		if !ok {
-			continue
-		}
-		err := r.each(i, func(payload []byte) error {
-			k, err := parseSeq(payload, r.name)
-			add(candidate{seq: k.seq, payload: payload, file: r.name})
-			return err
-		})
-		if err != nil {
-			return nil, err
+		if len(some) > 0 {
+			after = some[len(some)-1].at
 		}
 	}
-	return some, nil
+	s.remember(sources, after)
+	return list, nil
 }
 
-// appendListed appends to a list, until it has n, the candidates that their URLs have, in order.
-// Last is the number of the entry that was appended last.
-func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []candidate, n int, last *uint64) ([]Listed, error) {
+// appendListed appends to a list the candidates that their URLs have, in order.
+func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []candidate) ([]Listed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range some {
-		if len(list) == n {
-			break
-		}
-		// A leased entry may lie in a run as well, or have been taken from it meanwhile.
-		if c.seq == *last {
-			continue
-		}
 		e := Entry{}
 		if c.entry != nil {
 			e = *c.entry
@@ -385,13 +497,14 @@ func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []cand
 		if err != nil {
 			return nil, err
 		}
-		if !ok || st.Seq != c.seq {
+		// Of an entry that was due later, the one that waits now comes at its place.
+		if !ok || st.Seq != e.Seq || (st.Settled || st.Later) != (c.at.class == 0) {
 			continue
 		}
-		if *last = c.seq; !st.Later {
+		if !st.Later {
 			e.Due = 0 // a file may have it as it was before
 		}
-		l := Listed{Entry: e, State: Waiting, Fetched: st.Time, Status: st.Status}
+		l := Listed{Entry: e, State: Waiting, At: Cursor{id, c.at.class, c.at.seq}, Fetched: st.Time, Status: st.Status}
 		switch {
 		case st.Settled:
 			l.State = Done

@@ -61,6 +61,8 @@ type run struct {
 	entries int64
 	// synced says that the file is on the disk.
 	synced bool
+	// listed is where the last lists have come to.
+	listed [4]listedTo
 }
 
 // positionsAtOnce is how many queues share a piece of run.taken.
@@ -294,10 +296,6 @@ func (r *run) pop(i, size int) {
 // each calls yield with the entries of the ith queue that are left.
 func (r *run) each(i int, yield func(payload []byte) error) error {
 	at, left := r.position(i)
-	return r.eachFrom(at, left, yield)
-}
-
-func (r *run) eachFrom(at uint64, left uint32, yield func(payload []byte) error) error {
 	for range left {
 		payload, err := r.record(at)
 		if err != nil {

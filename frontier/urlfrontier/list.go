@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/urlake/urlake/frontier"
@@ -211,8 +212,10 @@ func matcher(text string, ignoreCase bool) func(string) bool {
 // errEnough ends a list.
 var errEnough = errors.New("enough")
 
-// ListURLs implements the protocol. The URLs of each process come in the order of its shards, which
-// does not change while nothing is put, taken or deleted; so pages fit together.
+// ListURLs implements the protocol. The URLs come shard by shard, in the order of the shards'
+// numbers, whichever process is asked and whoever serves a shard. So pages fit together while
+// nothing is put, taken or deleted, and a page has all URLs up to its last: a shard that nobody
+// serves fails it.
 func (s *Server) ListURLs(q *pb.ListUrlParams, stream pb.URLFrontier_ListURLsServer) error {
 	ctx := stream.Context()
 	skip, left := int(q.GetStart()), pageOf(q.GetSize())
@@ -228,47 +231,44 @@ func (s *Server) ListURLs(q *pb.ListUrlParams, stream pb.URLFrontier_ListURLsSer
 		return stream.Send(item)
 	}
 	crawl, match := crawlOf(q.GetCrawlID()), matcher(q.GetFilter(), q.GetIgnoreCase())
-	here := func() ([]int, error) {
-		var ended error
-		_, shards, err := s.f.URLs(crawl, q.GetKey(), "", func(u frontier.KnownURL) bool {
-			if item := itemOf(&u); match(item.GetKnown().GetInfo().GetUrl()) {
-				ended = emit(item)
-			}
-			return ended == nil
-		})
-		return shards, errors.Join(err, ended)
-	}
-	if forwarded(ctx) || q.GetLocal() {
-		shards, err := here()
-		stream.SetTrailer(trailerOf(shards))
-		return s.ended(err)
-	}
-	if q.GetKey() != "" {
-		_, err := here()
-		if owner := s.f.Owner(q.GetKey()); errors.Is(err, frontier.ErrElsewhere) && owner != "" {
-			_, err = s.listFrom(ctx, owner, q, skip, left, emit)
+	var ended error
+	each := func(u frontier.KnownURL) bool {
+		if item := itemOf(&u); match(item.GetKnown().GetInfo().GetUrl()) {
+			ended = emit(item)
 		}
-		return s.ended(err)
+		return ended == nil
 	}
-	// The order of the processes is the same whichever is asked.
-	self := s.f.Node()
-	names := append(s.f.Others(), self)
-	slices.Sort(names)
-	var served []int
-	for _, name := range names {
-		var shards []int
-		var err error
-		if name == self {
-			shards, err = here()
-		} else {
-			shards, err = s.listFrom(ctx, name, q, skip, left, emit)
+	if q.GetLocal() {
+		_, err := s.f.OwnURLs(crawl, q.GetKey(), each)
+		return s.ended(errors.Join(err, ended))
+	}
+	cursor := ""
+	if forwarded(ctx) {
+		cursor = strings.Join(metadata.ValueFromIncomingContext(ctx, listFrom), "")
+	}
+	for {
+		next, err := s.f.URLs(crawl, q.GetKey(), cursor, each)
+		if cursor = next; forwarded(ctx) && (err == nil || errors.Is(err, frontier.ErrElsewhere)) {
+			stream.SetTrailer(metadata.Pairs(listNext, cursor))
+			return s.ended(ended)
 		}
-		if err != nil {
+		if ended != nil || !errors.Is(err, frontier.ErrElsewhere) {
+			return s.ended(errors.Join(err, ended))
+		}
+		owner, err := s.f.ListOwner(q.GetKey(), cursor)
+		if err == nil && owner == "" {
+			err = frontier.ErrElsewhere
+		}
+		if err == nil {
+			next, err = s.listFrom(ctx, owner, cursor, q, skip+left+1, emit)
+		}
+		if err == nil && next == cursor {
+			err = frontier.ErrElsewhere
+		}
+		if cursor = next; err != nil || cursor == "" {
 			return s.ended(err)
 		}
-		served = append(served, shards...)
 	}
-	return s.whole(served)
 }
 
 // ended is the status of a list's end.
@@ -279,30 +279,35 @@ func (s *Server) ended(err error) error {
 	return s.failure(err)
 }
 
-// listFrom calls emit with what another process lists, and returns of which shards that is.
-func (s *Server) listFrom(ctx context.Context, name string, q *pb.ListUrlParams, skip, left int, emit func(*pb.URLItem) error) (shards []int, err error) {
+// listFrom calls emit with what another process lists from a cursor on, up to a number of URLs. It
+// returns the cursor of the first shard that the process does not serve, "" if there is none.
+func (s *Server) listFrom(ctx context.Context, name, cursor string, q *pb.ListUrlParams, most int, emit func(*pb.URLItem) error) (next string, err error) {
 	client, err := s.peers.to(name)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	ctx, cancel := context.WithCancel(mark(ctx))
+	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(mark(ctx), listFrom, cursor))
 	defer cancel()
 	stream, err := client.ListURLs(ctx, &pb.ListUrlParams{
-		Size: uint32(min(skip+left+1, math.MaxUint32)), Key: q.GetKey(), CrawlID: q.GetCrawlID(), Filter: q.Filter, IgnoreCase: q.IgnoreCase,
+		Size: uint32(min(most, math.MaxUint32)), Key: q.GetKey(), CrawlID: q.GetCrawlID(), Filter: q.Filter, IgnoreCase: q.IgnoreCase,
 	})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	for {
 		item, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return shardsOf(stream.Trailer()), nil
+			at := stream.Trailer().Get(listNext)
+			if len(at) != 1 {
+				return "", status.Errorf(codes.Unavailable, "process %s is of an earlier version, which lists in another order", addressOf(name))
+			}
+			return at[0], nil
 		}
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		if err := emit(item); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
 }
@@ -317,7 +322,7 @@ func (s *Server) CountURLs(ctx context.Context, q *pb.CountUrlParams) (*pb.Long,
 			return long(c.All(), shards, err)
 		}
 		n := int64(0)
-		_, shards, err := s.f.URLs(crawl, q.GetKey(), "", func(u frontier.KnownURL) bool {
+		shards, err := s.f.OwnURLs(crawl, q.GetKey(), func(u frontier.KnownURL) bool {
 			if match(infoOf(u.URL, u.Crawl, u.Key, u.Metadata).GetUrl()) {
 				n++
 			}

@@ -28,6 +28,10 @@ const (
 	// shardsServed is in the trailer of an answer to such a request: the numbers of the shards that
 	// it is about.
 	shardsServed = "urlake-shards"
+	// listFrom is the cursor at which a list of another process goes on, listNext, in the trailer
+	// of its answer, that of what follows.
+	listFrom = "urlake-from-bin"
+	listNext = "urlake-next-bin"
 	// peerTimeout bounds a request to another process, but for lists, which take their time.
 	peerTimeout = 30 * time.Second
 	// maxAnswer bounds an answer of another process: the keys of its queues.

@@ -3,6 +3,9 @@
 package urlfrontier_test
 
 import (
+	"errors"
+	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,5 +51,75 @@ func TestAPartIsNotTheWhole(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%d URLs are left of 12: %v", n.GetValue(), err)
 		}
+	}
+}
+
+// TestPagesOutliveMoves lists URLs by pages while half of the shards move to another process, and
+// asks both. Nothing is put meanwhile, so the pages have each URL once, in the order of before. A
+// page before which a shard is served by nobody is refused, though others could fill it.
+func TestPagesOutliveMoves(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, func(o *frontier.Options) { o.Own = time.Second })
+	first := c.processes[0]
+	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
+		first.putMany(t, "", 5, key+".example")
+	}
+	page := func(p *process, start, size int) (urls []string, err error) {
+		stream, err := p.ListURLs(t.Context(), &pb.ListUrlParams{Start: uint32(start), Size: uint32(size)})
+		for err == nil {
+			var item *pb.URLItem
+			if item, err = stream.Recv(); err == nil {
+				urls = append(urls, item.GetKnown().GetInfo().GetUrl())
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return urls, err
+	}
+	before, err := page(first, 0, 100)
+	if err != nil || len(before) != 60 {
+		t.Fatal(len(before), err)
+	}
+	asked := []*process{first}
+	var got []string
+	end := time.Now().Add(30 * time.Second)
+	for n := 0; len(got) < len(before); n++ {
+		urls, err := page(asked[n%len(asked)], len(got), 7)
+		if err != nil && status.Code(err) != codes.Unavailable || time.Now().After(end) {
+			t.Fatalf("after %d URLs: %v", len(got), err)
+		}
+		if err != nil {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if got = append(got, urls...); len(got) == 14 {
+			asked = append(asked, c.start())
+			for first.f.Stats().Shards > 4 && t.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	if !slices.Equal(got, before) {
+		t.Errorf("pages %v, want %v", got, before)
+	}
+	// The shards of the second process are served by nobody until its time is over.
+	second := asked[1]
+	for second.f.Stats().Shards < 4 && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	second.halt()
+	refused := 0
+	for start := range before {
+		urls, err := page(first, start, 1)
+		switch {
+		case status.Code(err) == codes.Unavailable:
+			refused++
+		case err != nil || len(urls) != 1 || urls[0] != before[start]:
+			t.Errorf("page %d: %v, %v, want %s", start, urls, err, before[start])
+		}
+	}
+	if refused == 0 {
+		t.Error("no page was refused while a process was away")
 	}
 }
