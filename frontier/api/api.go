@@ -142,8 +142,8 @@ type lineResult struct {
 }
 
 // lines is linesOf for lines that become something, which is counted.
-func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]lineResult, error)) {
-	linesOf(h, w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
+func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines []string) ([]lineResult, error)) {
+	linesOf(h, w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
 		results, err := do(ctx, lines)
 		h.metrics.count(r, results)
 		return results, err
@@ -156,9 +156,7 @@ var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 64<<10
 // linesOf calls do with batches of the request's lines, and writes a result for each line. An error
 // of the first batch is a problem; after that the answer is cut off, which is seen as a line that
 // does not end the stream.
-func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines [][]byte) ([]R, error)) {
-	in := bufio.NewScanner(r.Body)
-	in.Buffer(nil, maxLine)
+func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines []string) ([]R, error)) {
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	started := false
 	out := writers.Get().(*bufio.Writer)
@@ -167,12 +165,14 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 		out.Reset(nil)
 		writers.Put(out)
 	}()
-	var batch [][]byte
-	var lines []byte // whose bytes the batch has
 	atOnce := linesAtOnce
 	if r.ContentLength >= 0 {
-		atOnce = int(min(r.ContentLength, linesAtOnce))
+		atOnce = int(min(r.ContentLength+1, linesAtOnce))
 	}
+	in := bufio.NewScanner(r.Body)
+	in.Buffer(make([]byte, 0, atOnce), maxLine)
+	var batch []string
+	var lines strings.Builder // of which those of the batch are parts
 	size := 0
 	flush := func() bool {
 		results, err := do(r.Context(), batch)
@@ -197,11 +197,12 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 	}
 	for in.Scan() {
 		if line := bytes.TrimSpace(in.Bytes()); len(line) > 0 {
-			if len(line) > cap(lines)-len(lines) {
-				lines = make([]byte, 0, max(len(line), atOnce))
+			if len(line) > lines.Cap()-lines.Len() {
+				lines.Reset()
+				lines.Grow(max(len(line), atOnce))
 			}
-			lines = append(lines, line...)
-			batch = append(batch, lines[len(lines)-len(line):])
+			lines.Write(line)
+			batch = append(batch, lines.String()[lines.Len()-len(line):])
 			size += len(line)
 		}
 		if (len(batch) >= batchLines || size >= batchBytes) && !flush() {
@@ -226,7 +227,7 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 }
 
 func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
-	h.lines(w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
+	h.lines(w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
 		results := make([]lineResult, len(lines))
 		urls := make([]frontier.URL, 0, len(lines))
 		places := make([]int, 0, len(lines))
@@ -377,7 +378,7 @@ type resultLine struct {
 }
 
 func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
-	h.lines(w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
+	h.lines(w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
 		results := make([]lineResult, len(lines))
 		outcomes := make([]frontier.Outcome, 0, len(lines))
 		places := make([]int, 0, len(lines))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -20,12 +21,12 @@ import (
 // plainLine reads an object of members whose values are texts of printable ASCII without escapes,
 // or numbers of up to nine digits.
 type plainLine struct {
-	rest []byte
+	rest string
 	seen uint32
 }
 
 // begin says whether the line may be plain.
-func (p *plainLine) begin(line []byte) bool {
+func (p *plainLine) begin(line string) bool {
 	if len(line) < 2 || line[0] != '{' {
 		return false
 	}
@@ -49,26 +50,42 @@ func (p *plainLine) skip(c byte) bool {
 }
 
 // text reads a text.
-func (p *plainLine) text() ([]byte, bool) {
+func (p *plainLine) text() (string, bool) {
 	if !p.skip('"') {
-		return nil, false
+		return "", false
 	}
-	for i, c := range p.rest {
-		switch {
-		case c == '"':
-			text := p.rest[:i]
-			p.rest = p.rest[i+1:]
-			return text, true
-		case c == '\\' || c < ' ' || c > '~':
-			return nil, false
+	end := strings.IndexByte(p.rest, '"')
+	if end < 0 || !isPlain(p.rest[:end]) {
+		return "", false
+	}
+	text := p.rest[:end]
+	p.rest = p.rest[end+1:]
+	return text, true
+}
+
+// isPlain says that a text is of printable ASCII, and has no backslash.
+func isPlain(s string) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	bad := uint64(0) // in the upper bit of a byte
+	for len(s) >= 8 {
+		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		escape := w ^ ones*'\\'
+		// Above '~', below ' ', or a backslash. Carries go upwards, from a byte that is bad itself.
+		bad |= w | (w + ones*(0x7f-'~')) | (w - ones*' ') | (escape - ones)
+		s = s[8:]
+	}
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '\\' {
+			return false
 		}
 	}
-	return nil, false
+	return bad&tops == 0
 }
 
 // name reads the name of the next member, whose number it has not read before. It is "" at the end
 // of the line.
-func (p *plainLine) name(number func(name []byte) int) (n int, end, ok bool) {
+func (p *plainLine) name(number func(name string) int) (n int, end, ok bool) {
 	p.space()
 	if len(p.rest) == 1 && p.rest[0] == '}' {
 		return 0, true, true
@@ -97,18 +114,18 @@ func (p *plainLine) number(most uint64) (uint64, bool) {
 	if n == 0 || n == 10 || n > 1 && p.rest[0] == '0' || n == len(p.rest) || p.rest[n] != ',' && p.rest[n] != '}' && p.rest[n] != ' ' {
 		return 0, false
 	}
-	v, err := strconv.ParseUint(string(p.rest[:n]), 10, 64)
+	v, err := strconv.ParseUint(p.rest[:n], 10, 64)
 	p.rest = p.rest[n:]
 	return v, err == nil && v <= most
 }
 
 // parse reads a line of URLs.
-func (u *urlLine) parse(line []byte) error {
+func (u *urlLine) parse(line string) error {
 	if _, ok := u.plain(line); ok {
 		return nil
 	}
 	*u = urlLine{}
-	return json.Unmarshal(line, u, json.RejectUnknownMembers(true))
+	return json.Unmarshal([]byte(line), u, json.RejectUnknownMembers(true))
 }
 
 // The members of a line of URLs.
@@ -121,14 +138,14 @@ const (
 )
 
 // plain reads a plain line, and returns which members it has.
-func (u *urlLine) plain(line []byte) (members uint32, ok bool) {
+func (u *urlLine) plain(line string) (members uint32, ok bool) {
 	var p plainLine
 	if !p.begin(line) {
 		return 0, false
 	}
 	for {
-		n, end, ok := p.name(func(name []byte) int {
-			switch string(name) {
+		n, end, ok := p.name(func(name string) int {
+			switch name {
 			case "url":
 				return memberURL
 			case "crawl":
@@ -145,7 +162,7 @@ func (u *urlLine) plain(line []byte) (members uint32, ok bool) {
 		if end || !ok {
 			return p.seen, ok
 		}
-		var text []byte
+		var text string
 		var v uint64
 		switch n {
 		case memberURL, memberCrawl, memberKey:
@@ -160,11 +177,11 @@ func (u *urlLine) plain(line []byte) (members uint32, ok bool) {
 		}
 		switch n {
 		case memberURL:
-			u.URL = string(text)
+			u.URL = text
 		case memberCrawl:
-			u.Crawl = string(text)
+			u.Crawl = text
 		case memberKey:
-			u.Key = string(text)
+			u.Key = text
 		case memberPriority:
 			u.Priority = uint16(v)
 		case memberDepth:
@@ -174,22 +191,22 @@ func (u *urlLine) plain(line []byte) (members uint32, ok bool) {
 }
 
 // parse reads a line of results.
-func (o *resultLine) parse(line []byte) error {
+func (o *resultLine) parse(line string) error {
 	if o.plain(line) {
 		return nil
 	}
 	*o = resultLine{}
-	return json.Unmarshal(line, o, json.RejectUnknownMembers(true))
+	return json.Unmarshal([]byte(line), o, json.RejectUnknownMembers(true))
 }
 
-func (o *resultLine) plain(line []byte) bool {
+func (o *resultLine) plain(line string) bool {
 	var p plainLine
 	if !p.begin(line) {
 		return false
 	}
 	for {
-		n, end, ok := p.name(func(name []byte) int {
-			switch string(name) {
+		n, end, ok := p.name(func(name string) int {
+			switch name {
 			case "lease":
 				return 0
 			case "status":
@@ -202,7 +219,7 @@ func (o *resultLine) plain(line []byte) bool {
 		if end || !ok {
 			return ok
 		}
-		var text []byte
+		var text string
 		var v uint64
 		if n == 1 {
 			v, ok = p.number(1<<16 - 1)
@@ -214,24 +231,24 @@ func (o *resultLine) plain(line []byte) bool {
 		}
 		switch n {
 		case 0:
-			o.Lease = string(text)
+			o.Lease = text
 		case 1:
 			o.Status = uint16(v)
 		case 2:
-			o.Content = string(text)
+			o.Content = text
 		}
 	}
 }
 
 // parse reads a line of seen checks.
-func (q *seenLine) parse(line []byte) error {
+func (q *seenLine) parse(line string) error {
 	var u urlLine
 	if members, ok := u.plain(line); ok && members < 1<<memberPriority {
 		*q = seenLine{u.URL, u.Crawl, u.Key}
 		return nil
 	}
 	*q = seenLine{}
-	return json.Unmarshal(line, q, json.RejectUnknownMembers(true))
+	return json.Unmarshal([]byte(line), q, json.RejectUnknownMembers(true))
 }
 
 // answerLine is a line of an answer. AppendTo appends it with the newline at its end.

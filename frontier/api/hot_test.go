@@ -17,11 +17,11 @@ var lineAlphabet = []string{
 	`"https://a.example/"`, `"x"`, `""`, `"url":"a"`, `"url":"a",`, `"priority":1,`, `"depth": 2 ,`, `"lease":"b",`, `"status":200,`, `"crawl":"c"`,
 }
 
-func checkLine[L any](t *testing.T, line string, parse func(*L, []byte) error) {
+func checkLine[L any](t *testing.T, line string, parse func(*L, string) error) {
 	t.Helper()
 	var want, got L
 	wanted := json.Unmarshal([]byte(line), &want, json.RejectUnknownMembers(true))
-	err := parse(&got, []byte(line))
+	err := parse(&got, line)
 	if (err == nil) != (wanted == nil) || err == nil && !reflect.DeepEqual(got, want) {
 		t.Fatalf("%q: %+v, %v; package json says %+v, %v", line, got, err, want, wanted)
 	}
@@ -50,12 +50,27 @@ func TestPlainLinesMeanWhatJSONMeans(t *testing.T) {
 		}
 		checkLines(t, b.String())
 		var u urlLine
-		if _, ok := u.plain([]byte(b.String())); ok {
+		if _, ok := u.plain(b.String()); ok {
 			plain++
 		}
 	}
 	if plain < 1000 {
 		t.Errorf("only %d lines were plain", plain)
+	}
+}
+
+// TestIsPlain has every byte at every place of texts of different lengths.
+func TestIsPlain(t *testing.T) {
+	for size := range 20 {
+		for at := range size {
+			for c := range 256 {
+				text := []byte("~ azAZ09!#[]^_`{|}~ "[:size])
+				text[at] = byte(c)
+				if got, want := isPlain(string(text)), c >= ' ' && c <= '~' && c != '\\'; got != want {
+					t.Fatalf("%q: %t", text, got)
+				}
+			}
+		}
 	}
 }
 
@@ -99,7 +114,7 @@ func TestClaimsAreJSON(t *testing.T) {
 }
 
 func BenchmarkLines(b *testing.B) {
-	line := []byte(`{"url":"https://site17.example/path/to/page-123456.html","priority":1}`)
+	line := `{"url":"https://site17.example/path/to/page-123456.html","priority":1}`
 	for b.Loop() {
 		var u urlLine
 		if err := u.parse(line); err != nil {

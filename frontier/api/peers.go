@@ -71,7 +71,7 @@ var unserved = lineResult{frontier.Elsewhere, "no process serves this now: send 
 
 // forwardLines sends lines to the processes that serve them, and puts their results in place. Those
 // of a process that does not answer are elsewhere.
-func forwardLines[R any](h *Handler, r *http.Request, away peers, lines [][]byte, results []R, elsewhere R) {
+func forwardLines[R any](h *Handler, r *http.Request, away peers, lines []string, results []R, elsewhere R) {
 	for name, places := range away {
 		for _, i := range places {
 			results[i] = elsewhere

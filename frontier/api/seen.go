@@ -27,7 +27,7 @@ type seenResult struct {
 
 // seenAll says of each line's URL whether it was added, and what became of it.
 func (h *Handler) seenAll(w http.ResponseWriter, r *http.Request) {
-	linesOf(h, w, r, func(_ context.Context, lines [][]byte) ([]seenResult, error) {
+	linesOf(h, w, r, func(_ context.Context, lines []string) ([]seenResult, error) {
 		results := make([]seenResult, len(lines))
 		queries := make([]frontier.SeenQuery, 0, len(lines))
 		places := make([]int, 0, len(lines))

@@ -27,13 +27,13 @@ type visitLine struct {
 
 // importVisits notes visits that others have made.
 func (h *Handler) importVisits(w http.ResponseWriter, r *http.Request) {
-	h.lines(w, r, func(ctx context.Context, lines [][]byte) ([]lineResult, error) {
+	h.lines(w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
 		results := make([]lineResult, len(lines))
 		visits := make([]frontier.ImportedVisit, 0, len(lines))
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var v visitLine
-			if err := json.Unmarshal(line, &v, json.RejectUnknownMembers(true)); err != nil {
+			if err := json.Unmarshal([]byte(line), &v, json.RejectUnknownMembers(true)); err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
