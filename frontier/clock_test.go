@@ -65,7 +65,7 @@ func TestClocksThatAreSet(t *testing.T) {
 		}
 	}
 	visits, back, before := 0, 0, time.Time{}
-	_, err := f.Visited(time.Time{}, time.Time{}, "", 1_000_000, func(v frontier.Visit) bool {
+	_, _, err := f.Visited(time.Time{}, time.Time{}, "", 1_000_000, func(v frontier.Visit) bool {
 		visits++
 		if v.Time.Before(before) { // of the next shard, or wrong
 			back++

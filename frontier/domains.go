@@ -220,8 +220,7 @@ func (f *Frontier) backoff() coord.Backoff {
 // DomainState is what there is of a key, which is a domain unless clients or Options.QueueBy say
 // otherwise.
 type DomainState struct {
-	// Waiting and Leased are the sums over Crawls, which has those of which something waits or is
-	// leased.
+	// Waiting and Leased are the sums over Crawls, which has those that have URLs of the key.
 	Waiting, Leased int64
 	Crawls          []CrawlState
 	// Delay is the time between two URLs that holds now.
@@ -243,8 +242,8 @@ type DomainState struct {
 
 // CrawlState counts the URLs of a key in a crawl.
 type CrawlState struct {
-	Crawl           string
-	Waiting, Leased int64
+	Crawl string
+	shard.Counts
 }
 
 // Domain returns what there is of a key.
@@ -275,11 +274,11 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 		d.Next = time.UnixMilli(min(set.Next, lastTime)).UTC()
 	}
 	for _, crawl := range s.files.Crawls() {
-		waiting, leased := s.files.Queue(shard.QueueName(crawl, key))
-		if waiting > 0 || leased > 0 {
-			d.Crawls = append(d.Crawls, CrawlState{crawl, waiting, leased})
-			d.Waiting += waiting
-			d.Leased += leased
+		c, _ := s.files.Count(crawl, shard.QueueName(crawl, key))
+		if c.All() > 0 {
+			d.Crawls = append(d.Crawls, CrawlState{crawl, c})
+			d.Waiting += c.Waiting()
+			d.Leased += c.Leased()
 		}
 	}
 	d.Robots, err = f.robotsOf(s, key, now)

@@ -98,7 +98,7 @@ func TestDomain(t *testing.T) {
 		t.Fatal(got)
 	}
 	d, err := f.Domain(t.Context(), "a.example")
-	if err != nil || fmt.Sprint(d.Crawls) != "[{x 2 0} {y 0 1}]" || d.Waiting != 2 || d.Leased != 1 ||
+	if err != nil || fmt.Sprint(d.Crawls) != "[{x [2 0 0 0]} {y [0 1 0 0]}]" || d.Waiting != 2 || d.Leased != 1 ||
 		!d.Next.Equal(c.now().Add(30*time.Second)) || d.Delay != 30*time.Second || d.Cap != -1 {
 		t.Fatalf("%+v, %v", d, err)
 	}

@@ -70,12 +70,12 @@ const visitsAtOnce = 1000
 // Visited calls yield for up to limit visits of this process' shards since a time and until
 // another, of each shard in the order in which they came, until it returns false. That is the order
 // of their times but for imported ones. It returns a cursor for those that follow; with an empty
-// cursor it begins with the first. A yield that takes its time stops nobody else. ErrCursor comes
-// before the first visit.
-func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit) bool) (next string, err error) {
+// cursor it begins with the first. It returns the numbers of the shards of which no visits follow
+// for now. A yield that takes its time stops nobody else. ErrCursor comes before the first visit.
+func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yield func(Visit) bool) (next string, shards []int, err error) {
 	at, err := f.parsePositions(cursor)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	from := int64(0)
 	if !since.IsZero() {
@@ -90,8 +90,11 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 	for number := 0; number < f.o.Shards && limit > 0 && left; {
 		var more bool
 		batch, more, err = f.visitsOf(number, from, end, &at[number], batch[:0], min(limit, visitsAtOnce))
-		if err != nil {
-			return "", err
+		switch {
+		case err == nil && !more:
+			shards = append(shards, number)
+		case err != nil && !errors.Is(err, ErrElsewhere):
+			return "", nil, err
 		}
 		for i := 0; i < len(batch) && left; i++ {
 			left = yield(batch[i])
@@ -105,7 +108,7 @@ func (f *Frontier) Visited(since, until time.Time, cursor string, limit int, yie
 	for _, n := range at {
 		b = codec.AppendUvarint(b, uint64(n))
 	}
-	return string(b), nil
+	return string(b), shards, nil
 }
 
 // parsePositions returns the positions of a cursor in all shards. ErrCursor means that one of this
@@ -137,14 +140,11 @@ func (f *Frontier) parsePositions(cursor string) ([]int64, error) {
 }
 
 // visitsOf appends up to n visits of a shard to batch, and moves the position behind them. More
-// says that there may be others.
+// says that there may be others. With ErrElsewhere there are none.
 func (f *Frontier) visitsOf(number int, from, end int64, at *int64, batch []Visit, n int) (all []Visit, more bool, err error) {
 	s, release, err := f.use(number)
-	if errors.Is(err, ErrElsewhere) {
-		return batch, false, nil
-	}
 	if err != nil {
-		return nil, false, err
+		return batch, false, err
 	}
 	defer release()
 	looked := 0
@@ -157,7 +157,7 @@ func (f *Frontier) visitsOf(number int, from, end int64, at *int64, batch []Visi
 			return true
 		}
 		crawl, key, _ := strings.Cut(v.Queue, "\x00")
-		batch = append(batch, Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, depthOf(v.Depth)})
+		batch = append(batch, Visit{v.URL, crawl, key, time.UnixMilli(v.Time).UTC(), v.Status, v.Error, v.Content, v.Redirect, DepthOf(v.Depth)})
 		return true
 	})
 	if errors.Is(err, shard.ErrPosition) {

@@ -15,8 +15,8 @@ import (
 // the front of the URLFrontier protocol orders its URLs. It is the 9th of September 2001.
 const Dated = 1_000_000_000
 
-// depthOf is the depth that clients are told.
-func depthOf(depth uint32) uint32 {
+// DepthOf is the depth that clients are told who do not speak of dates.
+func DepthOf(depth uint32) uint32 {
 	if depth >= Dated {
 		return 0
 	}
@@ -298,7 +298,7 @@ func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
 		}
 		t.leases = append(t.leases, l)
 		t.claims = append(t.claims, Claim{
-			URL: e.URL, Crawl: t.crawl, Key: key, Depth: depthOf(e.Depth), Priority: e.Priority, Tries: e.Tries,
+			URL: e.URL, Crawl: t.crawl, Key: key, Depth: DepthOf(e.Depth), Priority: e.Priority, Tries: e.Tries,
 			Metadata: e.Metadata, Expires: t.expires,
 		})
 	}

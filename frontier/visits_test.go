@@ -51,7 +51,7 @@ func TestImportedVisits(t *testing.T) {
 	list := func(since, until time.Time, cursor string) (got map[string]frontier.Visit, next string) {
 		t.Helper()
 		got = map[string]frontier.Visit{}
-		next, err := f.Visited(since, until, cursor, 100, func(v frontier.Visit) bool {
+		next, _, err := f.Visited(since, until, cursor, 100, func(v frontier.Visit) bool {
 			got[v.URL] = v
 			return true
 		})
@@ -80,7 +80,7 @@ func TestImportedVisits(t *testing.T) {
 	}
 	// A cursor of a frontier that has more visits.
 	other := start(t, testenv.NewRedis(t), options(t, c, 0))
-	if _, err := other.Visited(time.Time{}, time.Time{}, next, 10, func(frontier.Visit) bool { return true }); !errors.Is(err, frontier.ErrCursor) {
+	if _, _, err := other.Visited(time.Time{}, time.Time{}, next, 10, func(frontier.Visit) bool { return true }); !errors.Is(err, frontier.ErrCursor) {
 		t.Errorf("%v", err)
 	}
 }

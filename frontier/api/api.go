@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -60,6 +59,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.timed = h.metrics.timed(h.mux)
 	h.stopping, h.stop = context.WithCancel(context.Background())
 	h.mux.HandleFunc("POST /v1/urls", h.urls)
+	h.mux.HandleFunc("GET /v1/urls", h.crawlURLs)
 	h.mux.HandleFunc("POST /v1/claims", h.claims)
 	h.mux.HandleFunc("POST /v1/results", h.results)
 	h.mux.HandleFunc("POST /v1/leases:extend", h.extend)
@@ -71,6 +71,8 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /v1/domains/{d}", h.domain)
 	h.mux.HandleFunc("PATCH /v1/domains/{d}", h.changeDomain)
 	h.mux.HandleFunc("GET /v1/domains/{d}/robots", h.robots)
+	h.mux.HandleFunc("GET /v1/domains/{d}/urls", h.domainURLs)
+	h.mux.HandleFunc("DELETE /v1/domains/{d}/urls", h.deleteURLs)
 	h.mux.HandleFunc("GET /v1/stats", h.stats)
 	h.mux.HandleFunc("GET /v1/openapi.yaml", h.openAPI)
 	h.mux.HandleFunc("GET /{$}", h.status)
@@ -476,22 +478,16 @@ type visit struct {
 	Depth    uint32    `json:"depth"`
 }
 
-// visited streams visits, and ends with a line that has the cursor of those that follow.
+// visited streams visits, and ends with a line that has the cursor of those that follow. A list
+// that ends for want of visits says of which shards it has none because nobody serves them; one
+// that has nothing else is refused.
 func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	since, errS := parseTime(q.Get("since"))
 	until, errU := parseTime(q.Get("until"))
-	limit := 10_000
-	if s := q.Get("limit"); s != "" {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < 1 || n > 1_000_000 {
-			h.problem(w, http.StatusBadRequest, "limit has to be a number from 1 to 1000000")
-			return
-		}
-		limit = n
-	}
+	limit, errL := limitOf(q.Get("limit"))
 	cursor, errC := base64.RawURLEncoding.DecodeString(q.Get("cursor"))
-	if err := errors.Join(errS, errU, errC); err != nil {
+	if err := errors.Join(errL, errS, errU, errC); err != nil {
 		h.problem(w, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
 	}
@@ -499,15 +495,22 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	n := 0
 	var left error // the client has left, or does not read
-	next, err := h.f.Visited(since, until, string(cursor), limit, func(v frontier.Visit) bool {
+	next, shards, err := h.f.Visited(since, until, string(cursor), limit, func(v frontier.Visit) bool {
 		n++
 		line := visit{v.URL, v.Crawl, v.Key, v.Time, v.Status, v.Error, v.Content, v.Redirect, v.Depth}
 		left = errors.Join(json.MarshalWrite(out, line), out.WriteByte('\n'))
 		return left == nil
 	})
-	end := visitsEnd{base64.RawURLEncoding.EncodeToString([]byte(next))}
+	end := visitsEnd{Cursor: base64.RawURLEncoding.EncodeToString([]byte(next))}
 	if err == nil && left == nil {
-		err = h.visitsOfOthers(r, &end.Cursor, limit, &n, out)
+		var others []int
+		others, err = h.visitsOfOthers(r, &end.Cursor, limit, &n, out)
+		shards = append(shards, others...)
+	}
+	if errors.Is(err, frontier.ErrCursor) && n > 0 { // another process refuses it: the next request, too
+		err = nil
+	} else if err == nil && n < limit && r.Header.Get(forwarded) == "" {
+		end.Unserved = h.unserved(shards)
 	}
 	switch {
 	case left != nil || r.Context().Err() != nil:
@@ -521,15 +524,34 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		h.failed(w, err)
 		return
+	case len(end.Unserved) > 0 && n == 0:
+		h.problem(w, http.StatusServiceUnavailable, fmt.Sprintf("no process serves the visits of shards %v at the moment: try again", end.Unserved))
+		return
 	}
 	_ = json.MarshalWrite(out, end)
 	_ = out.WriteByte('\n')
+	if r.Header.Get(forwarded) != "" {
+		setShards(w, shards)
+	}
 	_ = out.Flush()
+}
+
+// unserved are the shards that are not among those that were served.
+func (h *Handler) unserved(served []int) (numbers []int) {
+	for number := range h.f.NumShards() {
+		if !slices.Contains(served, number) {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
 }
 
 // visitsEnd is the last line of a list of visits.
 type visitsEnd struct {
 	Cursor string `json:"next_cursor"`
+	// Unserved are the shards whose visits are not in the list, since nobody serves them. They come
+	// with the cursor.
+	Unserved []int `json:"unserved,omitempty"`
 }
 
 func parseTime(s string) (time.Time, error) {

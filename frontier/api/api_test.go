@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 			if err != nil {
 				t.Fatal(err)
 			}
-			web.Config.Handler = api.New(f, log)
+			web.Config.Handler = &gate{Handler: api.New(f, log)}
 			web.Start()
 			t.Cleanup(func() {
 				web.Close()
@@ -96,6 +97,22 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 	}
 	return servers, server
 }
+
+// gate is a server that can be away: then it ends every connection.
+type gate struct {
+	http.Handler
+	shut atomic.Bool
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.shut.Load() {
+		panic(http.ErrAbortHandler)
+	}
+	g.Handler.ServeHTTP(w, r)
+}
+
+// away shuts or opens the gate of a server.
+func away(s *httptest.Server, shut bool) { s.Config.Handler.(*gate).shut.Store(shut) }
 
 // knowsAll says that a process has each shard or knows who does: those of enough domains are all.
 func knowsAll(f *frontier.Frontier) bool {
@@ -144,7 +161,15 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/urls", `{"url":"https://a.example/b","priority":70000}`, 200, `"rejected"`},
 		{"POST", "/v1/urls", `{"url":"https://a.example/b","key":"a\u0000b"}`, 200, `"reason":"name"`},
 		{"POST", "/v1/urls", `{"url":"https://a.example/` + strings.Repeat("x", 300_000) + `"}`, 400, "a line is longer than 262144 bytes"},
-		{"GET", "/v1/urls", "", 405, ""},
+		{"PUT", "/v1/urls", "", 405, ""},
+		{"GET", "/v1/urls?limit=1000001", "", 400, "limit has to be"},
+		{"GET", "/v1/urls?state=waiting,lost", "", 400, "state has to be of waiting, later, leased, done"},
+		{"GET", "/v1/urls?cursor=!", "", 400, "base64"},
+		{"GET", "/v1/urls?cursor=AAAA", "", 400, "none of this frontier's"},
+		{"GET", "/v1/urls?crawl=none", "", 200, `{"next_cursor":""}`},
+		{"GET", "/v1/domains/a.example/urls?limit=0", "", 400, "limit has to be"},
+		{"GET", "/v1/domains/a.example/urls", "", 200, `"state":"waiting","priority":0,"depth":0,"tries":0,"added":"`},
+		{"DELETE", "/v1/domains/a.example/urls?crawl=none", "", 200, `{"deleted":0}`},
 		{"POST", "/v1/claims", "", 400, "EOF"},
 		{"POST", "/v1/claims", `{"max":-1}`, 400, "max has to be 1 to 10000"},
 		{"POST", "/v1/claims", `{"max":20000}`, 400, "max has to be 1 to 10000"},
@@ -167,7 +192,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/urls", `{"url":"https://a.example/2"}`, 200, `{"result":"rejected","reason":"cap"}`},
 		{"PATCH", "/v1/domains/a.example", `{"exclude":true,"cap":-1,"delay":-1}`, 200, `"delay":0,"paused":false,"excluded":true,"taken_down":false,"failures":0}`},
 		{"POST", "/v1/urls", `{"url":"https://a.example/2"}`, 200, `{"result":"rejected","reason":"excluded"}`},
-		{"PATCH", "/v1/domains/a.example", `{"exclude":false}`, 200, `"crawls":[{"crawl":"DEFAULT","waiting":1,"leased":0}]`},
+		{"PATCH", "/v1/domains/a.example", `{"exclude":false}`, 200, `"crawls":[{"crawl":"DEFAULT","waiting":1,"leased":0,"later":0,"settled":0}]`},
 		{"GET", "/v1/domains/a.example/robots", "", 404, "has no robots.txt of this host"},
 		{"PATCH", "/v1/domains/a.example", `{"robots":{"host":"/","text":""}}`, 400, "robots.host"},
 		{"PATCH", "/v1/domains/a.example", `{"robots":{"text":"User-agent: *\nCrawl-delay: 2","expires":"2100-01-02T03:04:05Z"}}`, 200, `"robots":[{"host":"a.example","expires":"2100-01-02T03:04:05Z","delay":2}]`},

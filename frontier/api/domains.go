@@ -14,6 +14,8 @@ type crawlAnswer struct {
 	Crawl   string `json:"crawl"`
 	Waiting int64  `json:"waiting"`
 	Leased  int64  `json:"leased"`
+	Later   int64  `json:"later"`
+	Settled int64  `json:"settled"`
 }
 
 type domainAnswer struct {
@@ -65,7 +67,7 @@ func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
 		got.Cap = &d.Cap
 	}
 	for _, c := range d.Crawls {
-		got.Crawls = append(got.Crawls, crawlAnswer(c))
+		got.Crawls = append(got.Crawls, crawlAnswer{c.Crawl, c.Waiting(), c.Leased(), c.Later(), c.Done()})
 	}
 	for _, f := range d.Robots {
 		got.Robots = append(got.Robots, robotsAnswer{f.Host, nil, f.Expires, f.Delay.Seconds()})

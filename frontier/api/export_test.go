@@ -9,6 +9,7 @@ var Schemas = map[string]reflect.Type{
 	"ClaimRequest": reflect.TypeFor[claimRequest](), "Claims": reflect.TypeFor[claimsAnswer](), "ResultLine": reflect.TypeFor[resultLine](),
 	"LeasesRequest": reflect.TypeFor[leasesRequest](), "Extended": reflect.TypeFor[extended](), "Released": reflect.TypeFor[released](),
 	"Seen": reflect.TypeFor[seenAnswer](), "Visit": reflect.TypeFor[visit](), "VisitLine": reflect.TypeFor[visitLine](), "VisitsEnd": reflect.TypeFor[visitsEnd](),
+	"ListedURL": reflect.TypeFor[listedURL](), "URLsEnd": reflect.TypeFor[urlsEnd](), "Deleted": reflect.TypeFor[deletedAnswer](),
 	"Domain": reflect.TypeFor[domainAnswer](), "DomainChange": reflect.TypeFor[domainChange](), "Robots": reflect.TypeFor[robotsAnswer](),
 	"SeenLine": reflect.TypeFor[seenLine](), "SeenResult": reflect.TypeFor[seenResult](), "Stats": reflect.TypeFor[statsAnswer](), "Snapshot": reflect.TypeFor[snapshotAnswer](),
 }

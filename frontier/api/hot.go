@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"

@@ -14,6 +14,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/urlake/urlake/frontier"
 )
 
 //go:embed page.html
@@ -58,7 +60,8 @@ type pageReady struct {
 
 type pageQueue struct {
 	sizeAnswer
-	Link string
+	// Link is what there is of the domain, URLs the list of what waits in the queue.
+	Link, URLs string
 }
 
 // status shows people how the frontier is.
@@ -94,7 +97,9 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) {
 		p.Ready = append(p.Ready, pageReady{q.Crawl, q.Ready, q.All - q.Ready})
 	}
 	for _, q := range p.Processes[0].Largest {
-		p.Largest = append(p.Largest, pageQueue{q, "/v1/domains/" + url.PathEscape(q.Domain)})
+		link := "/v1/domains/" + url.PathEscape(q.Domain)
+		query := url.Values{"crawl": {q.Crawl}, "state": {frontier.StateWaiting}, "limit": {"1000"}}
+		p.Largest = append(p.Largest, pageQueue{q, link, link + "/urls?" + query.Encode()})
 	}
 	var out bytes.Buffer
 	if err := pageTemplate.Execute(&out, &p); err != nil {

@@ -24,7 +24,7 @@ func TestPage(t *testing.T) {
 	for { // the other process' address is known once its shards are looked for
 		_, page := request(t, "GET", base+"/", "")
 		if strings.Contains(page, other) {
-			for _, want := range []string{"1\u202f200", "site", "/v1/domains/", "&lt;i&gt;", "Together", "rejected"} {
+			for _, want := range []string{"1\u202f200", "site", "/v1/domains/", "/urls?crawl=%3Ci%3E&amp;limit=1000&amp;state=waiting", "&lt;i&gt;", "Together", "rejected"} {
 				if !strings.Contains(page, want) {
 					t.Errorf("the page lacks %q:\n%s", want, page)
 				}

@@ -150,64 +150,92 @@ func (h *Handler) claimsOf(r *http.Request, name string, q claimRequest, n int) 
 	return got.Claims
 }
 
-// visitsOfOthers copies visits of the other processes until there are limit. If one refuses the
-// cursor, the list ends before its visits; the request that has nothing else to list is refused.
-func (h *Handler) visitsOfOthers(r *http.Request, cursor *string, limit int, n *int, out *bufio.Writer) error {
+// visitsOfOthers copies visits of the other processes until there are limit, and returns of which
+// shards they have listed all. A process that does not answer has listed none.
+func (h *Handler) visitsOfOthers(r *http.Request, cursor *string, limit int, n *int, out *bufio.Writer) (shards []int, err error) {
 	for _, other := range h.others(r) {
 		if *n >= limit {
-			return nil
+			break
 		}
-		err := h.visitsOf(r, other, cursor, limit, n, out)
-		if errors.Is(err, frontier.ErrCursor) && *n > 0 {
-			return nil
-		}
-		if err != nil {
-			return err
+		before := *n
+		var end visitsEnd
+		trailer, err := h.linesOfOther(r, other, *cursor, limit, n, out, &end)
+		switch {
+		case err == nil:
+			*cursor = end.Cursor
+			shards = append(shards, shardsIn(trailer)...)
+		case errors.Is(err, frontier.ErrCursor), *n > before, r.Context().Err() != nil:
+			return nil, err
+		default:
+			h.log.Warn("visits of another process", "error", err)
 		}
 	}
-	return nil
+	return shards, nil
 }
 
-// visitsOf copies visits of another process until there are limit, and moves the cursor on.
-func (h *Handler) visitsOf(r *http.Request, name string, cursor *string, limit int, n *int, out *bufio.Writer) error {
+// shardsTrailer is the trailer of a list for another process: the numbers of the shards of which it
+// has everything.
+const shardsTrailer = "Urlake-Shards"
+
+func setShards(w http.ResponseWriter, shards []int) {
+	numbers := make([]string, len(shards))
+	for i, n := range shards {
+		numbers[i] = strconv.Itoa(n)
+	}
+	w.Header().Set(http.TrailerPrefix+shardsTrailer, strings.Join(numbers, ","))
+}
+
+func shardsIn(trailer http.Header) (shards []int) {
+	for number := range strings.SplitSeq(trailer.Get(shardsTrailer), ",") {
+		if n, err := strconv.Atoi(number); err == nil {
+			shards = append(shards, n)
+		}
+	}
+	return shards
+}
+
+// linesOfOther copies the lines of a list of another process, up to those that are left until there
+// are limit, and decodes the last one, which has the cursor of what follows. ErrCursor means that
+// the process refuses the cursor.
+func (h *Handler) linesOfOther(r *http.Request, name, cursor string, limit int, n *int, out *bufio.Writer, end any) (trailer http.Header, err error) {
 	q := r.URL.Query()
-	q.Set("cursor", *cursor)
+	q.Set("cursor", cursor)
 	q.Set("limit", strconv.Itoa(limit-*n))
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, base(name)+r.URL.Path+"?"+q.Encode(), nil)
+	where := base(name) + r.URL.EscapedPath()
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, where+"?"+q.Encode(), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set(forwarded, "1")
 	res, err := h.streams.Do(req)
 	if err != nil {
-		return errors.Join(frontier.ErrElsewhere, err)
+		return nil, errors.Join(frontier.ErrElsewhere, err)
 	}
 	defer res.Body.Close()
 	switch res.StatusCode {
 	case http.StatusOK:
 	case http.StatusBadRequest: // all but the cursor was looked at here
-		return frontier.ErrCursor
+		return nil, frontier.ErrCursor
 	default:
-		return fmt.Errorf("%s%s: %s", base(name), r.URL.Path, res.Status)
+		return nil, fmt.Errorf("%s: %s", where, res.Status)
 	}
 	in := bufio.NewScanner(res.Body)
 	in.Buffer(nil, maxVisitLine)
 	for in.Scan() {
-		var end visitsEnd
-		if err := json.Unmarshal(in.Bytes(), &end); err != nil {
-			return fmt.Errorf("%s%s: %w", base(name), r.URL.Path, err)
-		}
-		if end.Cursor != "" {
-			*cursor = end.Cursor
-			return in.Err()
+		if bytes.HasPrefix(in.Bytes(), []byte(`{"next_cursor":`)) {
+			if err := json.Unmarshal(in.Bytes(), end); err != nil {
+				return nil, fmt.Errorf("%s: %w", where, err)
+			}
+			in.Scan() // the trailer comes with the end
+			return res.Trailer, in.Err()
 		}
 		*n++
 		_, _ = out.Write(in.Bytes())
 		if err := out.WriteByte('\n'); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return errors.Join(fmt.Errorf("%s%s: the list has no end", base(name), r.URL.Path), in.Err())
+	return nil, errors.Join(fmt.Errorf("%s: the list has no end", where), in.Err())
 }
 
 // forward lets another process answer a request.

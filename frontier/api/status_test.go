@@ -35,9 +35,7 @@ func TestAnotherProcessIsAway(t *testing.T) {
 	all := `{"leases":["` + strings.Join(leases, `","`) + `"]}`
 
 	// The other process is not reached, and has its shards nevertheless.
-	servers[1].Config.Handler = nil
-	servers[1].Listener.Close()
-	servers[1].CloseClientConnections()
+	away(servers[1], true)
 	site := func() (name string) {
 		for i := range n {
 			name = fmt.Sprintf("site%d.example", i)
@@ -52,6 +50,8 @@ func TestAnotherProcessIsAway(t *testing.T) {
 		{"GET", "/v1/domains/" + site, ""},
 		{"PATCH", "/v1/domains/" + site, `{"delay":1}`},
 		{"GET", "/v1/domains/" + site + "/robots", ""},
+		{"GET", "/v1/domains/" + site + "/urls", ""},
+		{"DELETE", "/v1/domains/" + site + "/urls", ""},
 		{"POST", "/v1/leases:extend", all},
 		{"POST", "/v1/leases:release", all},
 		{"GET", "/v1/visited", ""},

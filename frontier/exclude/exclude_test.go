@@ -230,7 +230,7 @@ func TestTakedownsWhileURLsWait(t *testing.T) {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	var dropped []string
-	if _, err := r.f.Visited(time.Time{}, time.Time{}, "", 100, func(v frontier.Visit) bool {
+	if _, _, err := r.f.Visited(time.Time{}, time.Time{}, "", 100, func(v frontier.Visit) bool {
 		if v.Error == frontier.ErrorExcluded && v.Status == 0 {
 			dropped = append(dropped, v.URL)
 		}

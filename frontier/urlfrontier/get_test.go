@@ -439,7 +439,7 @@ func TestReportsAreVisits(t *testing.T) {
 	look := func() {
 		t.Helper()
 		visits := map[string]uint16{}
-		if _, err := p.f.Visited(time.Time{}, time.Time{}, "", 100, func(v frontier.Visit) bool {
+		if _, _, err := p.f.Visited(time.Time{}, time.Time{}, "", 100, func(v frontier.Visit) bool {
 			if visits[v.URL] = v.Status; v.Depth != 0 || v.Key != "a.example" || v.Time.IsZero() {
 				t.Errorf("%+v", v)
 			}
