@@ -45,6 +45,11 @@ const (
 	// connectionBytes is the share of --memory-limit for each connection without --max-connections.
 	// One that is idle takes a third of that.
 	connectionBytes = 64 << 10
+	// gcPercent lets the heap grow to five times what is in use between two collections. Answers are
+	// short-lived, and with Go's default of 100 a server with small caches collects several times a
+	// second. The heap stays within --memory-limit, which makes collections more frequent as it
+	// fills up.
+	gcPercent = 400
 	// metricsConnections is how many connections --metrics-listen serves, and metricsHeaders the
 	// memory for their headers.
 	metricsConnections = 64
@@ -217,6 +222,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT takes precedence
 		debug.SetMemoryLimit(opt.HeapBytes())
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	opt.CacheDir = lookup.CacheOf(o.cache, lakeURL)
 	if _, files := blob.AsLocalFiler(store); !files { // files are mapped where they are

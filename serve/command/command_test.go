@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -236,6 +237,34 @@ func TestMetricsListen(t *testing.T) {
 	own := regexp.MustCompile(`msg=metrics address=(\S+)`).FindStringSubmatch(out.String())
 	if own == nil || !metrics("http://"+own[1]) {
 		t.Errorf("no /metrics at %v", own)
+	}
+}
+
+// The heap may grow to several times what is in use, unless the operator says how far.
+func TestCollectorRunsSeldom(t *testing.T) {
+	percent := func() string {
+		t.Helper()
+		base, _, stop := program(t, "--lake", t.TempDir(), "--cache", t.TempDir())
+		defer stop()
+		resp, err := http.Get(base + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(regexp.MustCompile(`(?m)^go_gc_gogc_percent .*$`).Find(text))
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	t.Setenv("GOGC", "100")
+	if got, want := percent(), "go_gc_gogc_percent 100"; got != want {
+		t.Errorf("with GOGC=100: %q, want %q", got, want)
+	}
+	t.Setenv("GOGC", "")
+	if got, want := percent(), fmt.Sprintf("go_gc_gogc_percent %d", gcPercent); got != want {
+		t.Errorf("without GOGC: %q, want %q", got, want)
 	}
 }
 
