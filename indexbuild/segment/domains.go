@@ -153,6 +153,18 @@ func (s *Segment) DomainsAt(ctx context.Context, ordinals []uint32, found func(i
 	return nil
 }
 
+// DomainTexts returns the lines of the frames [lo, hi) through the cache, in one read. They must not
+// be changed.
+func (s *Segment) DomainTexts(ctx context.Context, lo, hi int) ([][]byte, error) {
+	return loadRange(ctx, s.domains, s.cache, lo, hi, func(frame int, data []byte) ([]byte, int64, error) {
+		want := min(DomainsPerFrame, s.info.Domains-int64(frame)*DomainsPerFrame)
+		if n := bytes.Count(data, []byte{'\n'}); int64(n) != want || data[len(data)-1] != '\n' {
+			return nil, 0, codec.Corrupt(s.domains.key, frameSection(frame), -1, fmt.Sprintf("%d whole lines", want), n)
+		}
+		return data, int64(cap(data)), nil
+	})
+}
+
 // Domains yields the domains from an ordinal on, in order, and checks their number and order. An
 // error is the last thing yielded. It bypasses the cache.
 func (s *Segment) Domains(ctx context.Context, from uint32) iter.Seq2[string, error] {

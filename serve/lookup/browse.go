@@ -82,7 +82,7 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 		}
 		defer s.server.diffs.Release(1)
 	}
-	w, err := s.walk(ctx, q.Prefix, q.Suffix, start)
+	w, err := s.walk(ctx, q.Prefix, q.Suffix, start, q.Limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +159,9 @@ type domainWalk struct {
 	done           bool     // nothing is left
 }
 
-// walk begins a walk at the first domain that is not before start. The caller has to close it.
-func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string) (*domainWalk, error) {
+// walk begins a walk at the first domain that is not before start, of which most domains are wanted
+// soon. The caller has to close it.
+func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string, most int) (*domainWalk, error) {
 	n := len(s.segments)
 	w := &domainWalk{
 		prefix: []byte(prefix), suffix: []byte(suffix),
@@ -168,13 +169,7 @@ func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string) (*dom
 	}
 	whole := ctx // that of each ends before the walk
 	err := s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) (err error) {
-		from := uint32(0)
-		if len(start) > 0 {
-			if from, err = names.Search(ctx, s.segments[i], start); err != nil {
-				return err
-			}
-		}
-		w.scans[i] = names.NewScan(whole, s.segments[i], from, suffix != "")
+		w.scans[i] = names.NewScan(whole, s.segments[i], names.Query{Start: start, Most: most, Whole: suffix != ""})
 		return w.advance(ctx, i)
 	})
 	if err != nil {
@@ -263,7 +258,7 @@ func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, erro
 		if err != nil {
 			return 0, err
 		}
-		w, err := s.walk(ctx, "", "."+suffix, "")
+		w, err := s.walk(ctx, "", "."+suffix, "", bulkTexts)
 		if err != nil {
 			return 0, err
 		}

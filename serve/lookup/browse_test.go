@@ -355,8 +355,8 @@ func TestPrefixReadsFewFrames(t *testing.T) {
 			names++
 		}
 	}
-	if names < 3 || names > 12 {
-		t.Errorf("%d frames of %d were read", names, (len(records)+segment.DomainsPerFrame-1)/segment.DomainsPerFrame)
+	if names < 1 || names > 9 {
+		t.Errorf("%d reads for %d frames", names, (len(records)+segment.DomainsPerFrame-1)/segment.DomainsPerFrame)
 	}
 	all, _ := allDomains(t, snap, DomainsQuery{Prefix: "site2", Suffix: "9.test", Limit: 777})
 	if len(all) != 1000 || all[999].Domain != "site29999.test" {
