@@ -37,6 +37,8 @@ type File struct {
 	mapping mmap.MMap // nil where the caller of New owns data
 	want    []uint64  // hashes of the blocks
 	checked []atomic.Uint64
+	// unchecked is the number of blocks without a bit in checked.
+	unchecked atomic.Int64
 	// repair replaces a block of the mapped copy with the object's; nil where the object itself
 	// is mapped.
 	repair    func(block int64) error
@@ -129,8 +131,10 @@ func mapFile(path, name string, want Sums) (*File, error) {
 // New returns a File over memory that the caller owns and does not change. Close does nothing to
 // that memory.
 func New(name string, data []byte, want Sums) *File {
-	checked := make([]atomic.Uint64, len(want.Blocks)/64+1)
-	return &File{name: name, data: data, want: want.Blocks, checked: checked}
+	f := &File{name: name, data: data, want: want.Blocks}
+	f.checked = make([]atomic.Uint64, len(want.Blocks)/64+1)
+	f.unchecked.Store((int64(len(data)) + BlockSize - 1) / BlockSize)
+	return f
 }
 
 // Name is the key of the file's object.
@@ -157,9 +161,13 @@ func (f *File) Slice(off, n int64) ([]byte, error) {
 // Check hashes the blocks that hold the n bytes at off, unless that was done before. The range
 // must be within the file. A damaged block of a copy is repaired.
 func (f *File) Check(off, n int64) error {
-	if n == 0 {
+	if n == 0 || f.unchecked.Load() == 0 {
 		return nil
 	}
+	return f.check(off, n)
+}
+
+func (f *File) check(off, n int64) error {
 	for block := off / BlockSize; block <= (off+n-1)/BlockSize; block++ {
 		bit := uint64(1) << (block % 64)
 		if f.checked[block/64].Load()&bit != 0 {
@@ -175,7 +183,9 @@ func (f *File) Check(off, n int64) error {
 		if got != f.want[block] {
 			return f.corrupt(block, got)
 		}
-		f.checked[block/64].Or(bit)
+		if f.checked[block/64].Or(bit)&bit == 0 {
+			f.unchecked.Add(-1)
+		}
 		if f.residency != nil {
 			// Hashing made the whole block resident; a lookup needs only a few bytes of it.
 			from, to := f.bounds(block)

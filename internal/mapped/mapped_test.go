@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testenv"
@@ -95,6 +96,37 @@ func TestSlice(t *testing.T) {
 	for _, r := range [][2]int64{{-1, 1}, {0, -1}, {0, size + 1}, {size, 1}, {size + 1, 0}, {1, 1<<63 - 1}} {
 		if _, err := f.Slice(r[0], r[1]); !errors.Is(err, codec.ErrCorrupt) {
 			t.Errorf("%d bytes at %d: %v", r[1], r[0], err)
+		}
+	}
+}
+
+// However often and by however many goroutines the others are checked, a block that nobody has
+// checked is not taken for one that was.
+func TestEveryBlockIsChecked(t *testing.T) {
+	const blocks = 70
+	data := make([]byte, blocks*BlockSize-1)
+	want := sumsOf(data)
+	for last := range int64(2) {
+		bad := last * (blocks - 1)
+		data[bad*BlockSize] ^= 1
+		f := New("f", data, want)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for block := range int64(blocks) {
+					if err := f.Check(block*BlockSize, 1); (err == nil) == (block == bad) {
+						t.Errorf("block %d, of which %d is damaged: %v", block, bad, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if err := f.Check(0, f.Size()); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("block %d is damaged: %v", bad, err)
+		}
+		data[bad*BlockSize] ^= 1
+		if err := f.Check(0, f.Size()); err != nil {
+			t.Error(err)
 		}
 	}
 }
