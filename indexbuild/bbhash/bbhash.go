@@ -34,10 +34,6 @@ const (
 	// distinctLevel is the level before which equal keys are looked for. They are never placed, and
 	// few other keys are left by then.
 	distinctLevel = 4
-	// rankBits is the number of bits between two samples of ranks.
-	rankBits  = 512
-	rankWords = rankBits / 64
-
 	// MaxKeys is the most keys that a hash has: offsets of parts have 32 bits.
 	MaxKeys = math.MaxUint32
 
@@ -75,10 +71,59 @@ type Part struct {
 
 // level is a bit vector: the set bits are those of the keys that the level places.
 type level struct {
-	words  []byte // of 8 bytes each
-	count  uint64 // of words
-	before uint64 // ones in earlier levels
-	ranks  []uint32
+	words []byte  // of 8 bytes each, as the file has them
+	lines []line  // the same with ranks, for lookups
+	bits  divisor // the number of bits
+}
+
+func newLevel(words []byte) level {
+	return level{words: words, bits: newDivisor(8 * uint64(len(words)))}
+}
+
+// line is a cache line: seven words of a level after the number of ones before them, so that a
+// lookup that found its bit needs no other memory for the slot. The lower half of the first element
+// is the number of ones in earlier lines of the hash. The upper half has 10 bits each for the ones
+// of this line before its words 2, 4 and 6.
+type line [1 + lineWords]uint64
+
+const lineWords = 7
+
+// newLine returns the line of at most lineWords words, after that many ones in earlier lines, and
+// the number of ones including its own.
+func newLine(words []byte, before uint64) (l line, ones uint64) {
+	l[0], ones = before, before
+	for i := 0; len(words) > 0; i, words = i+1, words[8:] {
+		if i > 0 && i%2 == 0 {
+			l[0] |= (ones - before) << (32 + 5*(i-2))
+		}
+		l[1+i] = binary.LittleEndian.Uint64(words)
+		ones += uint64(bits.OnesCount64(l[1+i]))
+	}
+	return l, ones
+}
+
+// place is the place of a key in a level.
+type place struct {
+	line      *line
+	word, bit uint8
+}
+
+func (l *level) place(hash uint64) place {
+	at := l.bits.mod(hash)
+	return place{&l.lines[at/64/lineWords], uint8(at / 64 % lineWords), uint8(at % 64)}
+}
+
+// get returns the bit, as 0 or 1.
+func (p *place) get() uint64 { return p.line[1+p.word] >> (p.bit % 64) & 1 }
+
+// slot returns the number of ones before the bit.
+func (p *place) slot() uint64 {
+	pair := p.word &^ 1
+	// The first word of a pair is before the second. A branch would be mispredicted often.
+	first := p.line[1+pair] & -uint64(p.word&1)
+	own := p.line[1+p.word] & (1<<(p.bit%64) - 1)
+	within := p.line[0] >> 32 << 10 >> (5 * pair) & (1<<10 - 1)
+	return p.line[0]&math.MaxUint32 + within + uint64(bits.OnesCount64(first)+bits.OnesCount64(own))
 }
 
 // Keys is the number of distinct keys, and so of slots.
@@ -125,31 +170,42 @@ func Build(keys []uint64) (*Part, error) {
 		for i, w := range taken {
 			words = binary.LittleEndian.AppendUint64(words, w&^collided[i])
 		}
-		p.levels = append(p.levels, level{words: words, count: count})
+		p.levels = append(p.levels, newLevel(words))
 		keys = left
 	}
-	return p, p.rank()
+	_, err := p.rank(make([]line, p.lineCount()), 0)
+	return p, err
 }
 
-// rank counts the ones of all levels.
-func (p *Part) rank() error {
-	sum := uint64(0)
+// lineCount is the number of lines of all levels.
+func (p *Part) lineCount() (n int) {
+	for _, l := range p.levels {
+		n += l.lineCount()
+	}
+	return n
+}
+
+func (l *level) lineCount() int { return (len(l.words) + 8*lineWords - 1) / (8 * lineWords) }
+
+// rank fills the lines of all levels from the first ones of lines, and returns the others. Before is
+// the number of slots of earlier parts.
+func (p *Part) rank(lines []line, before uint64) ([]line, error) {
+	sum := before
 	for i := range p.levels {
 		l := &p.levels[i]
-		l.before = sum
-		l.ranks = make([]uint32, 0, l.count/rankWords+1)
-		for w := range l.count {
-			if w%rankWords == 0 {
-				l.ranks = append(l.ranks, uint32(sum-l.before))
-			}
-			sum += uint64(bits.OnesCount64(binary.LittleEndian.Uint64(l.words[8*w:])))
-			if sum > MaxKeys {
-				return errTooMany
+		n := l.lineCount()
+		l.lines, lines = lines[:n:n], lines[n:]
+		words := l.words
+		for i := range l.lines {
+			n := min(len(words), 8*lineWords)
+			l.lines[i], sum = newLine(words[:n], sum)
+			if words = words[n:]; sum > MaxKeys {
+				return nil, errTooMany
 			}
 		}
 	}
-	p.keys = sum
-	return nil
+	p.keys = sum - before
+	return lines, nil
 }
 
 var errTooMany = fmt.Errorf("perfect hash: more than %d keys", uint64(MaxKeys))
@@ -159,20 +215,27 @@ var errTooMany = fmt.Errorf("perfect hash: more than %d keys", uint64(MaxKeys))
 func (p *Part) Slot(key uint64) (slot uint64, ok bool) {
 	mixed := mix(key)
 	for i := range p.levels {
-		l := &p.levels[i]
-		at := hash(i, mixed) % (64 * l.count)
-		word := at / 64
-		w := binary.LittleEndian.Uint64(l.words[8*word:])
-		if w>>(at%64)&1 == 0 {
-			continue
+		if at := p.levels[i].place(hash(i, mixed)); at.get() != 0 {
+			return at.slot(), true
 		}
-		slot = l.before + uint64(l.ranks[word/rankWords]) + uint64(bits.OnesCount64(w&(1<<(at%64)-1)))
-		for n := word &^ (rankWords - 1); n < word; n++ {
-			slot += uint64(bits.OnesCount64(binary.LittleEndian.Uint64(l.words[8*n:])))
-		}
-		return slot, true
 	}
 	return 0, false
+}
+
+// divisor divides by a number without the instruction for it, which takes tens of cycles on some
+// processors.
+type divisor struct{ d, inverse uint64 }
+
+func newDivisor(d uint64) divisor { return divisor{d, math.MaxUint64 / d} }
+
+// mod returns the remainder of h. The quotient by the inverse is at most one too small.
+func (v divisor) mod(h uint64) uint64 {
+	q, _ := bits.Mul64(h, v.inverse)
+	r := h - q*v.d
+	if r >= v.d {
+		r -= v.d
+	}
+	return r
 }
 
 // Writer writes a hash part by part.
@@ -206,7 +269,7 @@ func (w *Writer) Add(p *Part) (first uint64, err error) {
 	}
 	for _, l := range p.levels {
 		var count [4]byte
-		binary.LittleEndian.PutUint32(count[:], uint32(l.count))
+		binary.LittleEndian.PutUint32(count[:], uint32(len(l.words)/8))
 		if _, err := w.w.Write(count[:]); err != nil {
 			return 0, err
 		}
@@ -233,19 +296,22 @@ func (w *Writer) Finish() error {
 // Hash is an open hash. It is safe for concurrent use, and refers to the bytes that it was opened
 // on.
 type Hash struct {
-	parts   []Part
-	offsets []uint64
-	keys    uint64
+	parts []Part // whose slots are those of the whole hash
+	count divisor
+	keys  uint64
 }
 
-// Open decodes a hash. It counts the ones of all levels, about half a byte a key, and keeps a
-// sixteenth of the data's size in memory. Errors are *codec.CorruptErrors that have the name.
+// Open decodes a hash. It counts the ones of all levels, about half a byte a key, and keeps
+// them in memory with their ranks, which takes an eighth more. Errors are *codec.CorruptErrors that have the name.
 func Open(data []byte, name string) (*Hash, error) {
 	d := codec.NewDecoder(data, name, "perfect hash")
 	h := &Hash{parts: make([]Part, d.U8())}
 	if len(h.parts) == 0 {
 		d.Fail("1 to 255 parts", 0)
+		return nil, d.Err()
 	}
+	h.count = newDivisor(uint64(len(h.parts)))
+	total := 0
 	for i := range h.parts {
 		p := &h.parts[i]
 		p.levels = make([]level, d.U8()) // none if the part has no keys
@@ -257,23 +323,24 @@ func Open(data []byte, name string) (*Hash, error) {
 			if d.Err() != nil {
 				return nil, d.Err()
 			}
-			p.levels[n] = level{words: d.Bytes(int(8 * count)), count: count}
+			p.levels[n] = newLevel(d.Bytes(int(8 * count)))
 		}
-		if err := p.rank(); err != nil {
-			d.Fail("fewer keys", err)
-		}
+		total += p.lineCount()
 	}
-	h.offsets = make([]uint64, len(h.parts))
+	lines := make([]line, total)
 	for i := range h.parts {
-		h.offsets[i] = h.keys
 		if i > 0 {
 			if got := uint64(d.U32()); d.Err() == nil && got != h.keys {
 				d.Fail(fmt.Sprintf("part %d at slot %d", i, h.keys), got)
 			}
 		}
-		if h.keys += h.parts[i].keys; h.keys > MaxKeys {
-			d.Fail("fewer keys", h.keys)
+		p := &h.parts[i]
+		var err error
+		if lines, err = p.rank(lines, h.keys); err != nil {
+			d.Fail("fewer keys", err)
+			break
 		}
+		h.keys += p.keys
 	}
 	return h, d.Close()
 }
@@ -284,7 +351,51 @@ func (h *Hash) Keys() uint64 { return h.keys }
 // Slot returns a number below Keys, another one for each key of the hash. A key that the hash does
 // not have gets any slot or none.
 func (h *Hash) Slot(key uint64) (slot uint64, ok bool) {
-	i := PartOf(key, len(h.parts))
-	slot, ok = h.parts[i].Slot(key)
-	return h.offsets[i] + slot, ok
+	return h.parts[h.count.mod(key)].Slot(key)
+}
+
+// NoSlot is the slot of a key that has none.
+const NoSlot = math.MaxUint64
+
+// Together is the most keys of a call of Slots.
+const Together = 256
+
+// Slots sets slots[i] to what Slot returns for keys[i], or to NoSlot. The keys are at most Together.
+// The memory that a key needs at a level is known before any of it is read, so the processor fetches
+// that of many keys at once.
+func (h *Hash) Slots(keys, slots []uint64) {
+	var (
+		left   [Together]uint8 // keys that no level so far has placed
+		mixed  [Together]uint64
+		parts  [Together]*Part
+		places [Together]place // in the last level that was looked at
+	)
+	for i, key := range keys {
+		left[i], mixed[i], slots[i] = uint8(i), mix(key), 0
+		parts[i] = &h.parts[h.count.mod(key)]
+	}
+	n := len(keys)
+	for depth := 0; n > 0; depth++ {
+		looked := 0
+		for _, i := range left[:n] {
+			levels := parts[i].levels
+			if depth == len(levels) {
+				slots[i] = NoSlot
+				continue
+			}
+			places[i] = levels[depth].place(hash(depth, mixed[i]))
+			left[looked] = i
+			looked++
+		}
+		n = 0
+		for _, i := range left[:looked] {
+			left[n] = i
+			n += int(1 - places[i].get()) // a branch would be mispredicted often
+		}
+	}
+	for i := range keys {
+		if slots[i] != NoSlot {
+			slots[i] = places[i].slot()
+		}
+	}
 }
