@@ -87,6 +87,27 @@ func (a *array) at(i uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(a.data[off:]), nil
 }
 
+// gather sets values[i] to the element at[i], unless that is NotFound. It does little else, so that
+// the processor waits for many elements at once. The elements have 8 bytes.
+func (a *array) gather(at, values []uint64) error {
+	for i, n := range at {
+		if n == NotFound {
+			continue
+		}
+		if n >= a.count {
+			_, err := a.at(n)
+			return err
+		}
+		if a.lazy {
+			if err := a.Check(a.base+int64(8*n), 8); err != nil {
+				return err
+			}
+		}
+		values[i] = binary.LittleEndian.Uint64(a.data[8*n:])
+	}
+	return nil
+}
+
 // bad says that an element is not what the other files require.
 func (a *array) bad(i uint64, want string, got uint64) error {
 	return codec.Corrupt(a.Name(), "array", a.base+int64(i*a.width), want, got)

@@ -20,8 +20,8 @@ import (
 // are at most 255.
 const partBuffer = 64 << 10
 
-// keyParts are the keys of each part of the perfect hash, in pre-order: u64 key, u32 position, and
-// u64 fingerprint if there is one.
+// keyParts are the keys of each part of the perfect hash, in pre-order: u64 key, u64 value of its
+// slot, and u64 fingerprint if there is one.
 type keyParts struct {
 	record  int
 	bufs    [][]byte
@@ -30,7 +30,7 @@ type keyParts struct {
 	dir     string
 }
 
-func (k *keyParts) add(part int, key uint64, pos uint32, print []byte) error {
+func (k *keyParts) add(part int, key, value uint64, print []byte) error {
 	buf := k.bufs[part]
 	if len(buf)+k.record > partBuffer {
 		if k.spool == nil {
@@ -47,7 +47,7 @@ func (k *keyParts) add(part int, key uint64, pos uint32, print []byte) error {
 		buf = buf[:0]
 	}
 	buf = binary.LittleEndian.AppendUint64(buf, key)
-	buf = binary.LittleEndian.AppendUint32(buf, pos)
+	buf = binary.LittleEndian.AppendUint64(buf, value)
 	k.bufs[part] = append(buf, print...)
 	return nil
 }
@@ -69,8 +69,8 @@ func (k *keyParts) load(part int) ([]byte, error) {
 }
 
 // partMemory is about what a key takes while its part is built besides its record: the key, its
-// position and fingerprint, and the levels of the hash.
-const partMemory = 8 + 4 + 8 + 4
+// value and fingerprint, and the levels of the hash.
+const partMemory = 8 + 8 + 8 + 4
 
 // atOnce returns how many parts can be built at once in some memory: at least one, and at most
 // parallelism.
@@ -86,13 +86,12 @@ func (k *keyParts) atOnce(memory int64, parallelism int) int {
 	return int(max(1, min(memory/largest, int64(parallelism))))
 }
 
-// built is one part of the perfect hash, with the position and the fingerprint of each slot.
+// built is one part of the perfect hash, with the value and the fingerprint of each slot.
 type built struct {
-	part      *bbhash.Part
-	positions []uint32
-	prints    []uint64
-	keys      int
-	err       error
+	part           *bbhash.Part
+	values, prints []uint64
+	keys           int
+	err            error
 }
 
 // perfectHash writes the perfect hash of all prefixes and what belongs to its slots. Of prefixes
@@ -103,12 +102,16 @@ func (w *writer) perfectHash() error {
 		return err
 	}
 	defer k.spool.Close()
-	w.files = append(w.files, w.layout.hash, w.layout.positions)
+	name := w.layout.positions
+	if w.packed() {
+		name = w.layout.slots
+	}
+	w.files = append(w.files, w.layout.hash, name)
 	file, err := newStream(w.dir, w.layout.hash)
 	if err != nil {
 		return err
 	}
-	positions, err := newColumn(w.dir, w.layout.positions, w.layout, 8)
+	values, err := newColumn(w.dir, name, w.layout, 8)
 	if err != nil {
 		file.f.Close()
 		return err
@@ -119,12 +122,12 @@ func (w *writer) perfectHash() error {
 		prints, err = newColumn(w.dir, w.layout.prints, w.layout, 8)
 	}
 	if err == nil {
-		err = w.buildParts(k, file, positions, prints)
+		err = w.buildParts(k, file, values, prints)
 	}
 	if cerr := file.close(); err == nil {
 		err = cerr
 	}
-	if cerr := positions.close(); err == nil {
+	if cerr := values.close(); err == nil {
 		err = cerr
 	}
 	if prints != nil {
@@ -135,11 +138,17 @@ func (w *writer) perfectHash() error {
 	return err
 }
 
+// packed tells whether slots have an offset beside the position.
+func (w *writer) packed() bool {
+	_, ok := positionBits(w.nodes, w.blobSize)
+	return ok && w.layout.slots != ""
+}
+
 // keyParts distributes the keys among the parts.
 func (w *writer) keyParts() (*keyParts, error) {
 	parts := bbhash.Parts(w.nodes)
 	k := &keyParts{
-		record: 12, bufs: make([][]byte, parts), extents: make([][]keysort.Extent, parts),
+		record: 16, bufs: make([][]byte, parts), extents: make([][]keysort.Extent, parts),
 		dir: w.b.opt.Dir,
 	}
 	width := 8
@@ -152,7 +161,18 @@ func (w *writer) keyParts() (*keyParts, error) {
 	}
 	defer f.Close()
 	in := bufio.NewReaderSize(f, columnBuffer)
+	var offsets *bufio.Reader // nil if no offsets are in values
+	positionBits, _ := positionBits(w.nodes, w.blobSize)
+	if w.packed() {
+		f, err := os.Open(filepath.Join(w.dir, w.layout.offsets))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		offsets = bufio.NewReaderSize(f, columnBuffer)
+	}
 	b := make([]byte, width)
+	var offset [8]byte
 	for pos := range w.nodes {
 		if pos%ctxNodes == 0 {
 			err = w.ctx.Err()
@@ -160,9 +180,13 @@ func (w *writer) keyParts() (*keyParts, error) {
 		if err == nil {
 			_, err = io.ReadFull(in, b)
 		}
+		if err == nil && offsets != nil {
+			_, err = io.ReadFull(offsets, offset[:])
+		}
 		if err == nil {
 			key := binary.LittleEndian.Uint64(b)
-			err = k.add(bbhash.PartOf(key, parts), key, uint32(pos), b[8:])
+			value := pos | binary.LittleEndian.Uint64(offset[:])<<positionBits
+			err = k.add(bbhash.PartOf(key, parts), key, value, b[8:])
 		}
 		if err != nil {
 			k.spool.Close()
@@ -173,7 +197,7 @@ func (w *writer) keyParts() (*keyParts, error) {
 }
 
 // buildParts builds the parts, some at a time, and writes them in order.
-func (w *writer) buildParts(k *keyParts, file *stream, positions, prints *column) error {
+func (w *writer) buildParts(k *keyParts, file *stream, values, prints *column) error {
 	hash, err := bbhash.NewWriter(file, len(k.bufs))
 	if err != nil {
 		return err
@@ -204,8 +228,8 @@ func (w *writer) buildParts(k *keyParts, file *stream, positions, prints *column
 			if _, err := hash.Add(b.part); err != nil {
 				return err
 			}
-			for _, pos := range b.positions {
-				if err := positions.append(uint64(pos)); err != nil {
+			for _, value := range b.values {
+				if err := values.append(value); err != nil {
 					return err
 				}
 			}
@@ -242,19 +266,19 @@ func (k *keyParts) build(ctx context.Context, part int) (b built) {
 	if b.part, b.err = bbhash.Build(keys); b.err != nil {
 		return b
 	}
-	const unset = math.MaxUint32 // no position: see MaxNodes
-	b.positions = slices.Repeat([]uint32{unset}, int(b.part.Keys()))
-	if k.record > 12 {
+	const unset = math.MaxUint64 // no value: offsets are below the size, positions below MaxNodes
+	b.values = slices.Repeat([]uint64{unset}, int(b.part.Keys()))
+	if k.record > 16 {
 		b.prints = make([]uint64, b.part.Keys())
 	}
 	for r := range slices.Chunk(records, k.record) {
 		slot, _ := b.part.Slot(binary.LittleEndian.Uint64(r))
-		if b.positions[slot] != unset {
+		if b.values[slot] != unset {
 			continue // a prefix with the same key
 		}
-		b.positions[slot] = binary.LittleEndian.Uint32(r[8:])
+		b.values[slot] = binary.LittleEndian.Uint64(r[8:])
 		if b.prints != nil {
-			b.prints[slot] = binary.LittleEndian.Uint64(r[12:])
+			b.prints[slot] = binary.LittleEndian.Uint64(r[16:])
 		}
 	}
 	return b

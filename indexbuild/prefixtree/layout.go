@@ -3,6 +3,7 @@ package prefixtree
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
 // Names of files. Those of the arrays are the same in both formats.
@@ -31,6 +32,9 @@ type layout struct {
 	// blob has the prefixes and offsets their offsets, hash the perfect hash of the prefixes,
 	// positions the position of each slot, and prints its fingerprint, "" if there is none.
 	blob, offsets, hash, positions, prints string
+	// slots has the position of each slot and the offset of its prefix, so that a lookup need not
+	// read offsets; "" if there is none. It takes the place of positions where both numbers fit.
+	slots string
 	// depthOffsets and depthPositions are the depth index, "" if each depth has a file.
 	depthOffsets, depthPositions string
 	// sha256 tells whether the manifest has SHA-256 of files instead of xxh64.
@@ -41,6 +45,7 @@ var layouts = map[Format]*layout{
 	Seed: {
 		lengths: true,
 		blob:    "prefixes.blob", offsets: "prefixes.offsets", hash: "mphf.bin", positions: "mphf_pos.u64",
+		slots: "mphf_slots.u64",
 	},
 	S3Inv: {
 		header: true,
@@ -62,7 +67,17 @@ const (
 	headerSize    = 20
 	headerMagic   = 0x53334944 // "S3ID", of which the file has the last letter first
 	headerVersion = 1
+
+	// lengthBytes is the size of the length of a prefix in a layout with lengths.
+	lengthBytes = 4
 )
+
+// positionBits returns how many bits of an element of the file slots are the position; the offset is
+// in those above. It is false if they have no room for both.
+func positionBits(nodes, blobSize uint64) (n int, ok bool) {
+	n = bits.Len64(nodes - 1)
+	return n, n+bits.Len64(blobSize) <= 64
+}
 
 // headerBytes is the size of the header of arrays.
 func (l *layout) headerBytes() int64 {

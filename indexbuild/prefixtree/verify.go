@@ -233,14 +233,22 @@ func (c *checker) prefix(o *openNode) error {
 		return err
 	}
 	if !ok || pos != o.Position {
-		return codec.Corrupt(x.positions.Name(), "array", -1, fmt.Sprintf("position %d for %.80q", o.Position, p), fmt.Sprint(pos, ok))
+		return codec.Corrupt(x.slots.Name(), "array", -1, fmt.Sprintf("position %d for %.80q", o.Position, p), fmt.Sprint(pos, ok))
+	}
+	slot, _ := x.hash.Load().Slot(fnv1a(fnvOffset, p))
+	value, err := x.slots.at(slot)
+	if err != nil {
+		return err
+	}
+	at, place, err := x.split(slot, value)
+	if err != nil || at != pos {
+		return err // the slot is another prefix's
+	}
+	if x.packed && place != off {
+		return x.slots.bad(slot, fmt.Sprintf("offset %d", off), place)
 	}
 	if x.layout.prints == "" {
 		return nil
-	}
-	slot, _ := x.hash.Load().Slot(fnv1a(fnvOffset, p))
-	if at, err := x.positions.at(slot); err != nil || at != pos {
-		return err // the slot is another prefix's
 	}
 	print, err := x.prints.at(slot)
 	if want := fnv1(fnvOffset, p); err == nil && print != want {

@@ -223,7 +223,7 @@ func (w *writer) opened(prefix []byte, n *Folder) error {
 		return err
 	}
 	if w.layout.lengths {
-		w.blobSize += 4
+		w.blobSize += lengthBytes
 		if _, err := w.blob.Write(binary.LittleEndian.AppendUint32(w.blob.AvailableBuffer(), uint32(len(prefix)))); err != nil {
 			return err
 		}
