@@ -346,15 +346,19 @@ func (p *piece) write(sync bool) error {
 }
 
 // Sync returns when all records that were appended before are on the disk, whatever Options.Sync
-// is.
+// is. It may not be called while Rotate is. Commits do not wait for it.
 func (j *Journal) Sync() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for j.writing {
-		j.done.Wait()
+	if err := j.commit(); err != nil || j.sync {
+		return err
 	}
-	if j.err == nil {
-		j.write(true)
+	file := j.file
+	j.mu.Unlock()
+	err := file.Sync()
+	j.mu.Lock()
+	if err != nil && j.err == nil {
+		j.err = err
 	}
 	return j.err
 }

@@ -75,12 +75,17 @@ func collection() time.Duration {
 	return least
 }
 
-// BenchmarkStalls adds, takes and settles in a shard of a million URLs in 50,000 queues while it
-// writes its files again and again, and prints the longest wait of each, in milliseconds.
+// BenchmarkStalls adds, takes, settles and commits in a shard of a million URLs in 50,000 queues
+// while it writes its files again and again, and prints the longest wait of each, in milliseconds.
 func BenchmarkStalls(b *testing.B) {
+	b.Run("FsyncAlways", func(b *testing.B) { stalls(b, true) })
+	b.Run("FsyncNever", func(b *testing.B) { stalls(b, false) })
+}
+
+func stalls(b *testing.B, fsync bool) {
 	n := size(b, 1_000_000)
 	for b.Loop() {
-		s, _, err := Open(filepath.Join(b.TempDir(), "shard"), Options{Sync: true, MemoryBytes: 8 << 20})
+		s, _, err := Open(filepath.Join(b.TempDir(), "shard"), Options{Sync: fsync, MemoryBytes: 8 << 20})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -129,6 +134,7 @@ func BenchmarkStalls(b *testing.B) {
 				timed("done", func() error { _, err := s.Done(e.Seq, Visit{Status: 200}, 0); return err })
 			}
 			leased = leased[min(len(leased), 20):]
+			timed("commit", s.Commit)
 		}
 		close(stop)
 		writing.Wait()

@@ -27,6 +27,8 @@ const (
 	mergeFactor = 4
 	// queuesAtOnce is how many queues are looked at before others may use the shard.
 	queuesAtOnce = 4096
+	// leasedAtOnce is the same of leased entries.
+	leasedAtOnce = 8192
 )
 
 func (s *Shard) file(number uint64, suffix string) string {
@@ -315,7 +317,7 @@ func (s *Shard) pause() {
 
 // freeze begins a segment of the journal, and sets what is in memory aside.
 func (s *Shard) freeze() (f *frozen, err error) {
-	if err := s.Commit(); err != nil { // so that little is left to write later
+	if err := s.journal.Sync(); err != nil { // so that little is left for the commit that ends the segment
 		return nil, err
 	}
 	s.mu.Lock()
@@ -362,26 +364,11 @@ func (s *Shard) save(f *frozen, v *saved) error {
 	for _, r := range v.waiting {
 		v.taken = append(v.taken, s.takenOf(r))
 	}
-	s.mu.Lock()
-	if s.failed != nil {
-		defer s.mu.Unlock()
-		return s.failed
+	var err error
+	if v.leased, err = s.leasedBefore(f.next); err != nil {
+		return err
 	}
-	v.leased = make([]*Entry, 0, len(s.leased)+len(s.resuming)+len(s.deleted))
-	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
-		for seq, e := range of {
-			if seq < f.next {
-				v.leased = append(v.leased, e)
-			}
-		}
-	}
-	for _, e := range s.deleted {
-		if e.Seq < f.next {
-			v.leased = append(v.leased, e)
-		}
-	}
-	s.mu.Unlock()
-	err := s.visits.flush()
+	err = s.visits.flush()
 	// What became of an entry that was taken is only in the journal.
 	if err := errors.Join(err, s.journal.Sync()); err != nil {
 		return err
@@ -410,6 +397,31 @@ func (s *Shard) save(f *frozen, v *saved) error {
 	}
 	s.pause()
 	return writeFile(filepath.Join(s.dir, checkpointName), f.encode(v))
+}
+
+// leasedBefore returns the entries with numbers before next that were leased when it was called,
+// perhaps without those that are not any more.
+func (s *Shard) leasedBefore(next uint64) (leased []*Entry, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
+		for seq, e := range of {
+			if seq < next {
+				leased = append(leased, e)
+			}
+			if n++; n%leasedAtOnce == 0 {
+				s.mu.Unlock()
+				s.mu.Lock()
+			}
+		}
+	}
+	for _, e := range s.deleted {
+		if e.Seq < next {
+			leased = append(leased, e)
+		}
+	}
+	return leased, s.failed
 }
 
 // takenOf is the part of a checkpoint about a run: for each queue of which something was taken its
