@@ -22,9 +22,12 @@ const (
 	// maxRuns is how many runs of a kind a shard has before some are merged: each costs a search
 	// whenever an entry is taken.
 	maxRuns = 6
-	// mergeFactor says when a file is merged with newer ones: if these are together at least its
+	// mergeFactor says when a run is merged with newer ones: if these are together at least its
 	// size divided by the factor.
 	mergeFactor = 4
+	// seenFactor is the same for files of states. It is lower: one more file costs a URL a bit of a
+	// filter, and a merge that is put off writes nothing twice.
+	seenFactor = 1
 	// queuesAtOnce is how many queues are looked at before others may use the shard.
 	queuesAtOnce = 4096
 	// leasedAtOnce is the same of leased entries.
@@ -764,7 +767,7 @@ func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
 	s.mu.Lock()
 	files := s.seen
 	first, size := len(files), s.batch.seen.len()
-	for first > 0 && files[first-1].len() <= mergeFactor*size {
+	for first > 0 && files[first-1].len() <= seenFactor*size {
 		first--
 		size += files[first].len()
 	}

@@ -53,8 +53,8 @@ func (p packed) unpack() State {
 }
 
 // The states of all URLs are in memory, in a batch, or in files sorted by id, of which the newest
-// that has a URL has its state. A file is merged with the next as soon as it is a fourth of its
-// size, so there are about log4(n) of them.
+// that has a URL has its state. A file is merged with the newer ones as soon as these are as large
+// together, so there are about log2(n) of them.
 
 const (
 	seenMagic   = "UFSN"
