@@ -107,6 +107,7 @@ type Frontier struct {
 	claims      together[ClaimRequest, *claimJob]
 	settles     together[int, *settleJob] // by shard
 	turn        atomic.Uint32             // the shard at which the next claim begins
+	claimedAt   atomic.Int64              // when URLs were claimed last, as the time since begin
 	woken       chan struct{}             // closed when a queue wakes, and replaced
 	exclusions  exclusions
 	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
@@ -416,6 +417,14 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 	return f.wake(ctx, s, woken)
 }
 
+// busyFor is how long files are written slowly after a claim.
+const busyFor = 5 * time.Millisecond
+
+// busy says that workers claim URLs all the time, and of a shard that is still served.
+func (f *Frontier) busy(s *owned) bool {
+	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor) && s.mine()
+}
+
 // claim asks the shards in turn. Next is when the next queue is ready, -1 if none will be.
 func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, next int64, err error) {
 	next = -1
@@ -484,6 +493,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	if len(t.claims) == 0 {
 		return nil, now, nil // others may be ready
 	}
+	f.claimedAt.Store(int64(time.Since(begin)))
 	return t.claims, -1, nil
 }
 

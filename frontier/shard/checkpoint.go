@@ -512,7 +512,7 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 		}
 		number := s.newFile()
 		name := s.file(number, of.k.suffix)
-		out, err := newRunWriter(name)
+		out, err := newRunWriter(name, s.paced)
 		if err != nil {
 			return err
 		}
@@ -537,7 +537,7 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 		}
 	}
 	sorted := f.seen.sorted(drop)
-	if err := writeSeen(name, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
+	if err := writeSeen(name, s.paced, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
 		return err
 	}
 	w.seen, err = openSeen(name, number)
@@ -703,7 +703,7 @@ func (s *Shard) mergeRuns(k kind, runs []*run, all bool) (*merged, error) {
 	}
 	number := s.newFile()
 	name := s.file(number, k.suffix)
-	some, err := mergeRuns(name, sources, func(id QueueID, queue string, payloads [][]byte) ([][]byte, error) {
+	some, err := mergeRuns(name, s.paced, sources, func(id QueueID, queue string, payloads [][]byte) ([][]byte, error) {
 		return s.standing(&k, id, queue, payloads)
 	})
 	if err != nil || !some {
@@ -783,7 +783,7 @@ func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
 		return nil, nil
 	}
 	name := s.file(number, seenSuffix)
-	err := writeSeen(name, func(yield func([]byte) error) error {
+	err := writeSeen(name, s.paced, func(yield func([]byte) error) error {
 		return mergeSeen(u.from, func(e []byte) error {
 			// Deleted URLs are dropped. What an older file has of them was deleted as well.
 			if st := elementState(e).unpack(); len(marks) > 0 && marks[tagOf(e[:16])].deletes(&st) {

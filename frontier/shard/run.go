@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 
@@ -85,12 +86,12 @@ type runWriter struct {
 	buf   []byte
 }
 
-func newRunWriter(name string) (*runWriter, error) {
+func newRunWriter(name string, paced func(*os.File) io.Writer) (*runWriter, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	w := &runWriter{file: f, w: bufio.NewWriterSize(f, 256<<10)}
+	w := &runWriter{file: f, w: bufio.NewWriterSize(paced(f), writeAtOnce)}
 	head := codec.AppendMagic(nil, runMagic, runVersion)
 	w.at = uint64(len(head))
 	_, err = w.w.Write(head)
@@ -356,8 +357,8 @@ const keepAtOnce = 128
 // mergeRuns writes what is left of several runs into one. Keep removes the entries of a queue that
 // do not count any more from a list. It reads no more entries than the sources say, so the runs may
 // be taken from meanwhile. It is false if nothing is left, and then there is no file.
-func mergeRuns(name string, sources []*source, keep func(id QueueID, queue string, payloads [][]byte) ([][]byte, error)) (some bool, err error) {
-	w, err := newRunWriter(name)
+func mergeRuns(name string, paced func(*os.File) io.Writer, sources []*source, keep func(id QueueID, queue string, payloads [][]byte) ([][]byte, error)) (some bool, err error) {
+	w, err := newRunWriter(name, paced)
 	if err != nil {
 		return false, err
 	}

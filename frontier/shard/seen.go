@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"os"
 	"slices"
@@ -108,12 +109,12 @@ func (f *seenFile) get(id URLID) (p packed, ok bool) {
 }
 
 // writeSeen writes a file of the elements that each yields in order.
-func writeSeen(name string, each func(yield func([]byte) error) error) error {
+func writeSeen(name string, paced func(*os.File) io.Writer, each func(yield func([]byte) error) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriterSize(f, 256<<10)
+	w := bufio.NewWriterSize(paced(f), writeAtOnce)
 	n, crc := uint64(0), uint32(0)
 	_, err = w.Write(codec.AppendMagic(nil, seenMagic, seenVersion))
 	if err == nil {

@@ -1,0 +1,42 @@
+package shard
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestFilesArePaced says when the writer of a file rests.
+func TestFilesArePaced(t *testing.T) {
+	busy := false
+	s, _, err := Open(filepath.Join(t.TempDir(), "shard"), Options{MemoryBytes: 1 << 20, Busy: func() bool { return busy }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, c := range []struct {
+		busy, rests bool
+		memory      int
+	}{{false, false, 0}, {true, true, 0}, {true, true, 2 << 20}, {true, false, 2<<20 + 1}} {
+		busy, s.memory = c.busy, c.memory
+		var rests []time.Duration
+		w := &pacedFile{s, f, time.Now().Add(-10 * time.Millisecond), func(d time.Duration) { rests = append(rests, d) }}
+		if n, err := w.Write([]byte("text")); n != 4 || err != nil {
+			t.Fatal(n, err)
+		}
+		if (len(rests) == 1) != c.rests {
+			t.Errorf("%+v: %v", c, rests)
+		}
+		for _, d := range rests {
+			if d < 30*time.Millisecond || d > longestRest {
+				t.Errorf("a rest of %v after a piece that took at least 10 ms", d)
+			}
+		}
+	}
+}
