@@ -112,6 +112,7 @@ type Frontier struct {
 	exclusions  exclusions
 	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
 	counters    counters
+	parts       parts
 	wokeMu      sync.Mutex
 	stop        context.CancelFunc
 	loops       sync.WaitGroup
@@ -207,8 +208,9 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	out := f.excluded()
 	var t texts
 	results := make([]AddResult, len(urls))
-	entries := make([][]shard.Entry, f.o.Shards)
-	places := make([][]int, f.o.Shards)
+	parts := f.parts.get(f.o.Shards)
+	defer f.parts.put(parts)
+	entries, places := parts.entries, parts.places
 	for i := range urls {
 		e, reason := f.entry(n, &t, &urls[i], out)
 		if reason != "" {
@@ -216,10 +218,6 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 			continue
 		}
 		s := f.shardOf(keyOf(e.Queue))
-		if entries[s] == nil {
-			some := mostly(len(urls), f.o.Shards)
-			entries[s], places[s] = make([]shard.Entry, 0, some), make([]int, 0, some)
-		}
 		entries[s] = append(entries[s], e)
 		places[s] = append(places[s], i)
 	}
@@ -242,13 +240,10 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	return results, err
 }
 
-// mostly is how many of n URLs are at most of one shard, in most cases.
-func mostly(n, shards int) int { return n/shards + n/shards/4 + 1 }
-
 // entry makes an entry of a URL that is not excluded, or says why there is none.
 func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions) (e shard.Entry, reason string) {
-	parsed, err := n.ParseString(u.URL)
-	if err != nil {
+	var err error
+	if t.parsed, err = n.ParseString(u.URL); err != nil {
 		var reject *urlnorm.RejectError
 		if errors.As(err, &reject) {
 			return e, string(reject.Reason)
@@ -256,7 +251,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions
 		return e, err.Error()
 	}
 	// That an excluded URL is settled may be said: its lease was given before.
-	if out != nil && !u.Done && out.URL(&parsed, f.now()) {
+	if out != nil && !u.Done && out.URL(&t.parsed, f.now()) {
 		return e, ReasonExcluded
 	}
 	crawl, key := u.Crawl, u.Key
@@ -264,9 +259,9 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions
 		crawl = DefaultCrawl
 	}
 	if key == "" {
-		key = parsed.Domain
+		key = t.parsed.Domain
 		if f.o.QueueBy == ByHost {
-			key = parsed.Host
+			key = t.parsed.Host
 		}
 	}
 	e = shard.Entry{Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata, Update: u.Update, Settled: u.Done}
@@ -286,7 +281,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions
 			return e, "name"
 		}
 	}
-	name := t.name(crawl, key, &parsed)
+	name := t.name(crawl, key)
 	if e.Queue, e.URL = name.Queue, name.URL; len(e.URL) > MaxURL {
 		return e, "too_long"
 	}

@@ -3,7 +3,34 @@ package frontier
 import (
 	"errors"
 	"sync"
+
+	"github.com/urlake/urlake/frontier/shard"
 )
+
+// parts keeps the memory of requests that have ended for others: that of 10,000 URLs is a
+// megabyte.
+type parts struct{ pool sync.Pool }
+
+// part is what a request adds to each shard, and where its results go.
+type part struct {
+	entries [][]shard.Entry
+	places  [][]int
+}
+
+func (p *parts) get(shards int) *part {
+	if got, ok := p.pool.Get().(*part); ok {
+		return got
+	}
+	return &part{make([][]shard.Entry, shards), make([][]int, shards)}
+}
+
+func (p *parts) put(used *part) {
+	for i, of := range used.entries {
+		clear(of) // so that the texts are free
+		used.entries[i], used.places[i] = of[:0], used.places[i][:0]
+	}
+	p.pool.Put(used)
+}
 
 // shardsAtOnce is how many shards a request works on at a time. They wait for the disk, each for
 // its own journal, and for Redis.

@@ -10,17 +10,18 @@ import (
 // texts makes the strings of many URLs, which share memory: one object for hundreds of them. What
 // is kept of one for long has to be a copy.
 type texts struct {
-	chunk strings.Builder
-	url   []byte
+	chunk  strings.Builder
+	parsed urlnorm.URL // the one that is being added
+	url    []byte
 }
 
 // textsChunk is how many bytes share an object at most; the first chunks are smaller, for there may
 // be no more than one URL.
 const textsChunk = 64 << 10
 
-// name returns the names of a URL and of its queue.
-func (t *texts) name(crawl, key string, u *urlnorm.URL) shard.Name {
-	t.url = u.AppendTo(t.url[:0])
+// name returns the names of the parsed URL and of its queue.
+func (t *texts) name(crawl, key string) shard.Name {
+	t.url = t.parsed.AppendTo(t.url[:0])
 	queue := len(crawl) + 1 + len(key)
 	if size := queue + len(t.url); t.chunk.Cap()-t.chunk.Len() < size {
 		next := max(size, min(2*t.chunk.Cap(), textsChunk))

@@ -228,10 +228,19 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 	}
 }
 
+// urlsRoom has memory for the URLs of a batch of lines: that of 10,000 is a megabyte.
+var urlsRoom = sync.Pool{New: func() any { return new([]frontier.URL) }}
+
 func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 	h.lines(w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
 		results := make([]lineResult, len(lines))
-		urls := make([]frontier.URL, 0, len(lines))
+		kept := urlsRoom.Get().(*[]frontier.URL)
+		urls := *kept
+		defer func() {
+			clear(urls) // so that the texts are free
+			*kept = urls[:0]
+			urlsRoom.Put(kept)
+		}()
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var u urlLine

@@ -65,6 +65,7 @@ type Journal struct {
 	done   sync.Cond // a commit has ended
 	file   *os.File
 	number uint64
+	sums   *checksums // of the segment
 	// prepared is the next segment, nil if there is none yet.
 	prepared *os.File
 	// ended are segments before this one that are not whole on the disk, in order.
@@ -178,6 +179,7 @@ func readSegment(file string, number uint64, last bool, read func(uint64, []byte
 		return nil, err
 	}
 	at, reason := 0, ""
+	sums := newChecksums(number)
 	if len(data) < headerSize {
 		reason = "a header of " + strconv.Itoa(len(data)) + " bytes"
 	} else {
@@ -192,7 +194,7 @@ func readSegment(file string, number uint64, last bool, read func(uint64, []byte
 		at = headerSize
 	}
 	for reason == "" && at < len(data) {
-		record, why := frame(data[at:], number)
+		record, why := frame(data[at:], sums)
 		if why != "" {
 			reason = why
 			break
@@ -238,7 +240,7 @@ func header(number uint64) []byte {
 }
 
 // frame returns the record at the beginning of b, or why there is none.
-func frame(b []byte, number uint64) (record []byte, why string) {
+func frame(b []byte, sums *checksums) (record []byte, why string) {
 	if len(b) < frameSize {
 		return nil, strconv.Itoa(len(b)) + " bytes of a record's head"
 	}
@@ -250,17 +252,24 @@ func frame(b []byte, number uint64) (record []byte, why string) {
 		return nil, fmt.Sprintf("%d bytes of a record of %d", len(b)-frameSize, n)
 	}
 	record = b[frameSize : frameSize+int(n)]
-	if got := checksum(number, record); got != binary.LittleEndian.Uint32(b[4:]) {
+	if got := sums.of(record); got != binary.LittleEndian.Uint32(b[4:]) {
 		return nil, "a record with a wrong checksum"
 	}
 	return record, ""
 }
 
-func checksum(number uint64, record []byte) uint32 {
-	var head [12]byte
-	binary.LittleEndian.PutUint64(head[:], number)
-	binary.LittleEndian.PutUint32(head[8:], uint32(len(record)))
-	return codec.UpdateCRC32C(codec.CRC32C(head[:]), record)
+// checksums are those of a segment's records: the number, and room for a length.
+type checksums [12]byte
+
+func newChecksums(number uint64) *checksums {
+	c := new(checksums)
+	binary.LittleEndian.PutUint64(c[:], number)
+	return c
+}
+
+func (c *checksums) of(record []byte) uint32 {
+	binary.LittleEndian.PutUint32(c[8:], uint32(len(record)))
+	return codec.UpdateCRC32C(codec.CRC32C(c[:]), record)
 }
 
 // TornSuffix ends the names of files that have what was cut off.
@@ -277,7 +286,7 @@ func (j *Journal) Append(record []byte) error {
 		return j.err
 	}
 	j.buf = binary.LittleEndian.AppendUint32(j.buf, uint32(len(record)))
-	j.buf = binary.LittleEndian.AppendUint32(j.buf, checksum(j.number, record))
+	j.buf = binary.LittleEndian.AppendUint32(j.buf, j.sums.of(record))
 	j.buf = append(j.buf, record...)
 	j.size += int64(frameSize + len(record))
 	j.appended++
@@ -413,6 +422,7 @@ func (j *Journal) Rotate() (number uint64, err error) {
 	}
 	j.file, j.prepared, j.size = j.prepared, nil, int64(headerSize)
 	j.number++
+	j.sums = newChecksums(j.number)
 	return j.number, nil
 }
 
