@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -144,6 +145,33 @@ func TestVisited(t *testing.T) {
 	c, n = scripted(t, page(50, `{"next_cursor":"AA"}`+"\n"), page(3, `{"next_cursor":"AB"}`+"\n"))
 	if p, err := c.Visited(t.Context(), time.Time{}, "", 50); err != nil || p.Visits != 3 || n.Load() != 2 {
 		t.Errorf("a page that is too large: %d visits, %v after %d requests", p.Visits, err, n.Load())
+	}
+}
+
+// A list without an end is asked for again, and a cursor that is empty is the end of all.
+func TestList(t *testing.T) {
+	var asked []string
+	answers := []string{`{"url":"https://a.test/0","state":"waiting","priority":3,"depth":4}` + "\n", `{"next_cursor":"AA"}`, `{"next_cursor":""}`}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Get("crawl")+" "+r.URL.Query().Get("cursor"))
+		fmt.Fprint(w, strings.Join(answers[:min(len(asked), 2)], "")+"\n")
+		if len(asked) > 1 {
+			answers[1] = answers[2]
+		}
+	}))
+	defer s.Close()
+	c, err := New(s.URL, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"AA", ""} {
+		urls, next, err := c.List(t.Context(), "c", "x", 10)
+		if err != nil || next != want || len(urls) != 1 || urls[0] != (ListedURL{"https://a.test/0", "waiting", 3, 4}) {
+			t.Errorf("%+v, %q, %v, want the cursor %q", urls, next, err, want)
+		}
+	}
+	if !slices.Equal(asked, []string{"c x", "c x", "c x"}) {
+		t.Errorf("%q", asked)
 	}
 }
 

@@ -31,9 +31,16 @@ type Robots struct {
 
 // Domain is what the frontier has of a domain, as far as this package needs it.
 type Domain struct {
-	Delay    float64  `json:"delay"`
-	Excluded bool     `json:"excluded"`
-	Robots   []Robots `json:"robots"`
+	Delay    float64 `json:"delay"`
+	Excluded bool    `json:"excluded"`
+	// Robots are up to a hundred of its files, without their texts.
+	Robots []DomainRobots `json:"robots"`
+}
+
+// DomainRobots is the robots.txt of a host of a domain, and the delay that it asks for.
+type DomainRobots struct {
+	Robots
+	Delay float64 `json:"delay"`
 }
 
 // ChangeDomain changes a domain, and returns what it is then.

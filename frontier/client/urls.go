@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -108,9 +110,19 @@ func (c *Client) Visited(ctx context.Context, since time.Time, cursor string, li
 }
 
 func (c *Client) visitPage(ctx context.Context, path string) (page VisitPage, err error) {
+	page.Lines, page.Visits, page.Next, err = c.listPage(ctx, path)
+	if err == nil && page.Next == "" {
+		err = c.noEnd(path, nil)
+	}
+	return page, err
+}
+
+// listPage returns the lines of a page of a list, each with its line feed, and the cursor of what
+// follows them.
+func (c *Client) listPage(ctx context.Context, path string) (lines []byte, n int, next string, err error) {
 	res, err := c.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
-		return page, err
+		return nil, 0, "", err
 	}
 	defer res.Body.Close()
 	in := bufio.NewScanner(res.Body)
@@ -118,25 +130,64 @@ func (c *Client) visitPage(ctx context.Context, path string) (page VisitPage, er
 	var last []byte
 	for in.Scan() {
 		if last != nil {
-			page.Lines = append(append(page.Lines, last...), '\n')
-			page.Visits++
+			lines = append(append(lines, last...), '\n')
+			n++
 		}
-		if len(page.Lines) > maxPage {
-			return page, errPage
+		if len(lines) > maxPage {
+			return nil, 0, "", errPage
 		}
 		last = append(last[:0], in.Bytes()...)
 	}
 	var end struct {
-		Next string `json:"next_cursor"`
+		Next *string `json:"next_cursor"`
 	}
-	if err := in.Err(); err != nil {
-		return page, &busyError{err: fmt.Errorf("GET %s/v1/visited: %w", c.base, err)}
+	if in.Err() != nil || json.Unmarshal(last, &end) != nil || end.Next == nil {
+		return nil, 0, "", c.noEnd(path, in.Err())
 	}
-	if json.Unmarshal(last, &end) != nil || end.Next == "" {
-		return page, &busyError{err: fmt.Errorf("GET %s/v1/visited: the list has no end: %w", c.base, io.ErrUnexpectedEOF)}
+	return lines, n, *end.Next, nil
+}
+
+// noEnd is the error of a list that was cut off.
+func (c *Client) noEnd(path string, err error) error {
+	path, _, _ = strings.Cut(path, "?")
+	return &busyError{err: fmt.Errorf("GET %s%s: the list has no end: %w", c.base, path, errors.Join(err, io.ErrUnexpectedEOF))}
+}
+
+// ListedURL is a URL of a list, as far as this package needs it.
+type ListedURL struct {
+	URL      string `json:"url"`
+	State    string `json:"state"`
+	Priority uint16 `json:"priority"`
+	Depth    uint32 `json:"depth"`
+}
+
+// List returns up to limit URLs of a crawl, DEFAULT if it is empty, that wait, are due later or are
+// leased, after a cursor; with an empty cursor it begins with the first. The next cursor is empty
+// after the last URL. A page may have no URLs, and a cursor.
+func (c *Client) List(ctx context.Context, crawl, cursor string, limit int) (urls []ListedURL, next string, err error) {
+	var lines []byte
+	for {
+		q := url.Values{"limit": {strconv.Itoa(limit)}, "state": {"waiting,later,leased"}, "crawl": {crawl}, "cursor": {cursor}}
+		err = c.again(ctx, func() (bool, error) {
+			lines, _, next, err = c.listPage(ctx, "/v1/urls?"+q.Encode())
+			return err == nil, err
+		})
+		if !errors.Is(err, errPage) || limit == 1 {
+			break
+		}
+		limit = max(1, limit/10)
 	}
-	page.Next = end.Next
-	return page, nil
+	if err != nil {
+		return nil, "", err
+	}
+	for line := range bytes.Lines(lines) {
+		var u ListedURL
+		if err := json.Unmarshal(line, &u); err != nil {
+			return nil, "", fmt.Errorf("GET %s/v1/urls: %w", c.base, err)
+		}
+		urls = append(urls, u)
+	}
+	return urls, next, nil
 }
 
 // Stats counts what the process that was asked serves.

@@ -357,7 +357,7 @@ func readable(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
 const (
 	maxStatus = 999
-	maxDepth  = 1<<32 - 1
+	maxDepth  = 1e9 - 1 // larger ones are dates, which the frontier shows as 0
 )
 
 func (m *migration) visit(r *row) client.Visit {
@@ -395,6 +395,8 @@ type settings struct {
 	key      string
 	change   client.DomainChange
 	excluded bool
+	// own says that the row is of the domain itself, and not of one of its hosts.
+	own bool
 	// last is when the domain was asked last.
 	last time.Time
 }
@@ -412,8 +414,9 @@ func (m *migration) settingsOf(r *row) (s settings, why string) {
 	if m.spec.ByHost {
 		s.key = u.Host
 	}
+	s.own = s.key == u.Host
 	if r.flag(domainExcluded) {
-		if s.key != u.Host {
+		if !s.own {
 			return s, "exclusion of a host of a larger domain"
 		}
 		s.excluded = true
@@ -427,7 +430,7 @@ func (m *migration) settingsOf(r *row) (s settings, why string) {
 			text = strings.ToValidUTF8(text[:maxRobots], "")
 		}
 		s.change.Robots = &client.Robots{Text: text, Expires: expires}
-		if s.key != u.Host {
+		if !s.own {
 			s.change.Robots.Host = strings.Clone(u.Host)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/urlake/urlake/frontier/frontiertest"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -118,6 +119,28 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "%s\n", b)
 		}
 		fmt.Fprintf(w, "{\"next_cursor\":\"%d\"}\n", to)
+	case r.URL.Path == "/v1/urls" && r.Method == http.MethodGet:
+		urls := slices.Sorted(maps.Keys(f.waiting))
+		from, _ := strconv.Atoi(r.URL.Query().Get("cursor"))
+		to := min(len(urls), from+1000)
+		for _, url := range urls[from:to] {
+			b, _ := json.Marshal(f.waiting[url])
+			fmt.Fprintf(w, "%s\n", b)
+		}
+		next := ""
+		if to < len(urls) {
+			next = strconv.Itoa(to)
+		}
+		fmt.Fprintf(w, "{\"next_cursor\":%q}\n", next)
+	case strings.HasSuffix(r.URL.Path, "/robots"):
+		all, _ := f.domains[strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v1/domains/"), "/robots")]["robots"].([]any)
+		for _, robots := range all {
+			if robots.(map[string]any)["host"] == r.URL.Query().Get("host") {
+				_ = json.NewEncoder(w).Encode(robots)
+				return
+			}
+		}
+		http.NotFound(w, r)
 	case strings.HasPrefix(r.URL.Path, "/v1/domains/"):
 		name := strings.TrimPrefix(r.URL.Path, "/v1/domains/")
 		d := f.domains[name]
@@ -286,8 +309,8 @@ INSERT INTO domain_metadata VALUES
 		t.Errorf("%v", f.domains)
 	}
 
-	if c := verify(t, spec); !c.Equal || c.Sets[tableVisited].Equal != 10 || c.Sets[tableVisited].Same != 2 || c.Sets[tableFrontier].Equal != 4 ||
-		c.Sets[tableFrontier].Newer != 1 || c.Sets[tableDomains].Equal != 3 {
+	if c := verify(t, spec); !c.Equal || c.Sets[tableVisited].Equal != 10 || c.Sets[tableVisited].Same != 2 || c.Sets[tableFrontier].Equal != 3 ||
+		c.Sets[tableFrontier].Same != 1 || c.Sets[tableFrontier].Newer != 1 || c.Sets[tableDomains].Equal != 3 {
 		t.Errorf("%+v %+v %+v", c.Sets[tableVisited], c.Sets[tableFrontier], c.Sets[tableDomains])
 	}
 	// A second migration adds nothing, and then what has come since.
@@ -317,6 +340,100 @@ INSERT INTO domain_metadata VALUES
 	f.mu.Unlock()
 	if s := verify(t, spec).Sets[tableVisited]; s.Newer != 1 || s.Only != 1 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestVerify compares with a real frontier, in which others change one thing of each kind after the
+// migration. Each is named, and nothing else differs.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	dsn, c := database(t, `
+CREATE TABLE visited_urls (id serial PRIMARY KEY, url text, crawled_timestamp bigint, http_status_code integer, depth integer);
+CREATE TABLE frontier (id serial PRIMARY KEY, url text, depth integer, priority real);
+CREATE TABLE domain_metadata (
+	domain text PRIMARY KEY, robots_txt_content text, robots_txt_expires_timestamp bigint, is_manually_excluded integer, crawl_delay real
+);
+INSERT INTO visited_urls (url, crawled_timestamp, http_status_code, depth) SELECT 'https://v' || i || '.test/', 1699564800 + i, 200, i FROM generate_series(1, 30) i;
+INSERT INTO frontier (url, depth, priority) SELECT 'https://s' || i % 9 || '.test/' || i, i % 5, 0.1 * (i % 10) FROM generate_series(1, 6000) i;
+INSERT INTO frontier (url, depth, priority) VALUES ('https://deep.test/', 1500000000, 1), ('https://s1.test/1', 4, 0.5);
+INSERT INTO domain_metadata VALUES
+	('slow.test', 'User-agent: *', 4102444800, 0, 30), ('asks.test', E'User-agent: *\nCrawl-delay: 50', 4102444800, 0, 20),
+	('out.test', NULL, NULL, 1, NULL), ('other.test', 'User-agent: x', 4102444800, 0, NULL), ('fresh.test', 'User-agent: y', 4102444800, 0, NULL);`)
+	base := frontiertest.Serve(t)
+	spec := Spec{Lake: "memory://", DSN: dsn, Frontier: base, Crawl: "old"}
+	migrateAll(t, spec)
+	count := func(c Comparison, name string) string {
+		s := c.Sets[name]
+		return fmt.Sprintf("%d rows, %d equal, %d same, %d newer, %d missing, %d differ, %d only", s.Rows, s.Equal, s.Same, s.Newer, s.Missing, s.Differ, s.Only)
+	}
+	check := func(equal bool, want map[string]string) (examples []string) {
+		t.Helper()
+		c := verify(t, spec)
+		if c.Equal != equal {
+			t.Errorf("equal %v, want %v", c.Equal, equal)
+		}
+		for _, name := range Tables {
+			if got := count(c, name); got != want[name] || len(c.Sets[name].Left) > 0 {
+				t.Errorf("%s: %s, %v, want %s: %q", name, got, c.Sets[name].Left, want[name], c.Sets[name].Examples)
+			}
+			examples = append(examples, c.Sets[name].Examples...)
+		}
+		return examples
+	}
+	check(true, map[string]string{
+		tableVisited:  "30 rows, 30 equal, 0 same, 0 newer, 0 missing, 0 differ, 0 only",
+		tableFrontier: "6002 rows, 6001 equal, 1 same, 0 newer, 0 missing, 0 differ, 0 only",
+		tableDomains:  "5 rows, 5 equal, 0 same, 0 newer, 0 missing, 0 differ, 0 only",
+	})
+	send := func(method, path string, lines ...string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(strings.Join(lines, "\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK || strings.Contains(string(text), "rejected") {
+			t.Fatalf("%s %s: %d %s %v", method, path, res.StatusCode, text, err)
+		}
+	}
+	send("POST", "/v1/urls", `{"url":"https://s2.test/2","crawl":"old","priority":9,"depth":2,"update":true}`, // was 200
+		`{"url":"https://s3.test/3","crawl":"old","priority":300,"depth":7,"update":true}`, // was 3
+		`{"url":"https://s4.test/4","crawl":"old","update":true,"done":true}`,
+		`{"url":"https://s5.test/5","crawl":"old","priority":500,"depth":0,"update":true,"refetch_after":"2100-01-01T00:00:00Z"}`,
+		`{"url":"https://found.test/","crawl":"old"}`, `{"url":"https://found.test/","crawl":"new"}`)
+	send("DELETE", "/v1/domains/deep.test/urls?crawl=old")
+	if _, err := c.Exec(t.Context(), "UPDATE visited_urls SET depth = 99 WHERE id = 7"); err != nil {
+		t.Fatal(err)
+	}
+	send("PATCH", "/v1/domains/slow.test", `{"delay":60}`)
+	send("PATCH", "/v1/domains/other.test", `{"robots":{"text":"User-agent: z","expires":"2100-01-01T00:00:00Z"}}`)
+	send("PATCH", "/v1/domains/fresh.test", `{"robots":{"text":"User-agent: z","expires":"2101-01-01T00:00:00Z"}}`)
+	send("PATCH", "/v1/domains/out.test", `{"exclude":false}`)
+	examples := check(false, map[string]string{
+		tableVisited:  "30 rows, 29 equal, 0 same, 0 newer, 0 missing, 1 differ, 0 only",
+		tableFrontier: "6002 rows, 5997 equal, 1 same, 1 newer, 1 missing, 2 differ, 1 only",
+		tableDomains:  "5 rows, 1 equal, 0 same, 1 newer, 0 missing, 3 differ, 0 only",
+	})
+	slices.Sort(examples)
+	want := []string{
+		"row domain=other.test: its robots.txt has another text in the frontier", "row domain=out.test: it is not excluded",
+		"row domain=slow.test: its delay is 30 s, in the frontier 60 s", "row id=2: the priority is 200, in the frontier 9",
+		"row id=3: the depth is 3, in the frontier 7", "row id=7: the depth is 99, in the frontier 7", "the frontier does not know row id=6001",
+	}
+	if !slices.Equal(examples, want) {
+		t.Errorf("named %q, want %q", examples, want)
+	}
+	// However many differ, some are named.
+	if _, err := c.Exec(t.Context(), "UPDATE frontier SET priority = 65"); err != nil {
+		t.Fatal(err)
+	}
+	if s := verify(t, spec).Sets[tableFrontier]; s.Differ != 5999 || len(s.Examples) != 21 {
+		t.Errorf("%d differ, %d are named", s.Differ, len(s.Examples))
 	}
 }
 

@@ -19,39 +19,44 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/frontier/client"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// Verify compares three sets. Both sides of the visits are too large for memory, so each is written
-// to files by the hash of its URLs, and the files are compared one after the other.
+// Verify compares three sets. Both sides of visits and of what waits are too large for memory, so
+// each is written to files by the hash of its URLs, and the files are compared one after the other.
 
 const (
 	// verifyFiles is the number of files of each side: of 160 million visits a file has some 60 MB.
 	verifyFiles = 256
 	// examples is how many differences of a kind are named.
 	examples = 20
+	// maxDomainRobots is how many of the robots.txt files of a domain the frontier lists.
+	maxDomainRobots = 100
 )
 
 // Verifying is the progress of Verify.
 type Verifying struct {
-	// Rows are those of the tables that were read, Visits those of the frontier.
+	// Rows are those of the tables that were read. Visits, and URLs that wait, are those of the
+	// frontier.
 	Rows   int64 `json:"rows"`
 	Visits int64 `json:"visits"`
+	URLs   int64 `json:"urls,omitempty"`
 }
 
 // Set is how the two sides of a set compare.
 type Set struct {
 	// Rows are those of the table whose URL or domain has a canonical form, Equal those that the
-	// frontier has just so. Same counts rows of which a later one of the same URL counts.
+	// frontier has just so. Same counts rows of a URL that another row counts for.
 	Rows  int64 `json:"rows"`
 	Equal int64 `json:"equal"`
 	Same  int64 `json:"same,omitempty"`
-	// Newer were visited since by the frontier's own crawlers.
+	// Newer were visited, or have got another robots.txt, since by the frontier's own crawlers.
 	Newer int64 `json:"newer,omitempty"`
 	// Missing are not in the frontier, Differ have another state there.
 	Missing int64 `json:"missing"`
 	Differ  int64 `json:"differ"`
-	// Only are in the frontier alone.
+	// Only are in the frontier alone: visits, or URLs that wait.
 	Only int64 `json:"only"`
 	// Left counts rows by the reason why they are not compared.
 	Left map[string]int64 `json:"left,omitempty"`
@@ -60,8 +65,14 @@ type Set struct {
 	Examples []string `json:"examples,omitempty"`
 }
 
-func (s *Set) example(format string, args ...any) {
-	if len(s.Examples) < examples {
+// differ notes a row that differs, missing one that is not there, and only what has no row. Each
+// names as many as the others, so that none hides another.
+func (s *Set) differ(format string, args ...any)  { s.example(&s.Differ, format, args...) }
+func (s *Set) missing(format string, args ...any) { s.example(&s.Missing, format, args...) }
+func (s *Set) only(format string, args ...any)    { s.example(&s.Only, format, args...) }
+
+func (s *Set) example(count *int64, format string, args ...any) {
+	if *count++; *count <= examples {
 		s.Examples = append(s.Examples, fmt.Sprintf(format, args...))
 	}
 }
@@ -188,46 +199,51 @@ func digest(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(
 type side struct {
 	time   int64 // in milliseconds since 1970, 0 for none
 	status uint16
+	depth  uint32
 	rest   uint64 // a hash of content, redirect and error
 	name   string // of the row, or of the URL
 }
 
 // same reports whether a visit is that of a row, which may have no time.
 func (s *side) same(row side) bool {
-	return (s.time == row.time || row.time == 0) && s.status == row.status && s.rest == row.rest
+	return (s.time == row.time || row.time == 0) && s.status == row.status && s.depth == row.depth && s.rest == row.rest
 }
 
-func (s *side) append(b []byte, id xxh3.Uint128) []byte {
-	b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, id.Hi), id.Lo)
-	b = binary.BigEndian.AppendUint64(b, uint64(s.time))
-	b = binary.BigEndian.AppendUint16(b, s.status)
-	b = binary.BigEndian.AppendUint64(b, s.rest)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(s.name)))
-	return append(b, s.name...)
+func (s *side) append(b []byte) []byte {
+	b = codec.AppendU64(codec.AppendU32(codec.AppendU64(b, uint64(s.time)), s.depth), s.rest)
+	return codec.AppendString(codec.AppendUvarint(b, uint64(s.status)), s.name)
 }
 
-const sideHeader = 16 + 8 + 2 + 8 + 2
-
-func readSide(r *bufio.Reader) (id xxh3.Uint128, s side, err error) {
-	var b [sideHeader]byte
-	if _, err := io.ReadFull(r, b[:]); err != nil {
-		return id, s, err
-	}
-	id = xxh3.Uint128{Hi: binary.BigEndian.Uint64(b[:]), Lo: binary.BigEndian.Uint64(b[8:])}
-	s = side{time: int64(binary.BigEndian.Uint64(b[16:])), status: binary.BigEndian.Uint16(b[24:]), rest: binary.BigEndian.Uint64(b[26:])}
-	name := make([]byte, binary.BigEndian.Uint16(b[34:]))
-	_, err = io.ReadFull(r, name)
-	s.name = string(name)
-	return id, s, err
+func parseSide(d *codec.Decoder) (s side, err error) {
+	s = side{time: int64(d.U64()), depth: d.U32(), rest: d.U64(), status: uint16(d.Uint(1<<16 - 1)), name: d.String()}
+	return s, d.Close()
 }
 
-// hashOf hashes what a visit has besides URL, time and status. A content that is no UTF-8 is
+// pending is one of the two sides of a URL that waits.
+type pending struct {
+	priority uint16
+	depth    uint32
+	// name and url are those of a row.
+	name, url string
+}
+
+func (p *pending) append(b []byte) []byte {
+	b = codec.AppendU32(codec.AppendUvarint(b, uint64(p.priority)), p.depth)
+	return codec.AppendString(codec.AppendString(b, p.name), p.url)
+}
+
+func parsePending(d *codec.Decoder) (p pending, err error) {
+	p = pending{uint16(d.Uint(1<<16 - 1)), d.U32(), d.String(), d.String()}
+	return p, d.Close()
+}
+
+// hashOf hashes what a visit has besides URL, time, status and depth. A content that is no UTF-8 is
 // compared as it was sent.
 func hashOf(v *client.Visit) uint64 {
 	return xxh3.HashString(v.Content + "\x00" + v.Redirect + "\x00" + v.Error)
 }
 
-// sides writes one side to files.
+// sides writes one side of a comparison to files.
 type sides struct {
 	files [verifyFiles]*os.File
 	out   [verifyFiles]*bufio.Writer
@@ -246,39 +262,54 @@ func newSides(dir, name string) (*sides, error) {
 	return s, nil
 }
 
-func (s *sides) add(url string, one side) error {
+// add adds what is known of a URL.
+func (s *sides) add(url string, one interface{ append(b []byte) []byte }) error {
 	id := xxh3.HashString128(url)
-	one.name = one.name[:min(len(one.name), 1<<16-1)]
-	s.buf = one.append(s.buf[:0], id)
-	_, err := s.out[id.Hi%verifyFiles].Write(s.buf)
+	b := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(s.buf[:0], id.Hi), id.Lo)
+	b = one.append(append(b, 0, 0, 0, 0))
+	binary.BigEndian.PutUint32(b[16:], uint32(len(b)-20))
+	s.buf = b
+	_, err := s.out[id.Hi%verifyFiles].Write(b)
 	return err
 }
 
-// read calls yield with what file i has.
-func (s *sides) read(i int, yield func(id xxh3.Uint128, one side)) error {
+// readSides returns what file i has of each URL.
+func readSides[T any](s *sides, i int, parse func(*codec.Decoder) (T, error)) (map[xxh3.Uint128][]T, error) {
 	if err := s.out[i].Flush(); err != nil {
-		return err
+		return nil, err
 	}
+	name := s.files[i].Name()
 	if _, err := s.files[i].Seek(0, io.SeekStart); err != nil {
-		return err
+		return nil, err
 	}
 	in := bufio.NewReaderSize(s.files[i], 256<<10)
+	all := map[xxh3.Uint128][]T{}
+	var head [20]byte
 	for {
-		id, one, err := readSide(in)
+		_, err := io.ReadFull(in, head[:])
 		if errors.Is(err, io.EOF) {
-			return nil
+			return all, nil
+		}
+		b := make([]byte, binary.BigEndian.Uint32(head[16:]))
+		if err == nil {
+			_, err = io.ReadFull(in, b)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.files[i].Name(), err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		yield(id, one)
+		one, err := parse(codec.NewDecoder(b, name, "side"))
+		if err != nil {
+			return nil, err
+		}
+		id := xxh3.Uint128{Hi: binary.BigEndian.Uint64(head[:]), Lo: binary.BigEndian.Uint64(head[8:])}
+		all[id] = append(all[id], one)
 	}
 }
 
 func (s *sides) close() (err error) {
 	for _, f := range s.files {
 		if f != nil {
-			err = errors.Join(err, f.Close())
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
 	}
 	return err
@@ -301,11 +332,11 @@ func (v *verification) visited(ctx context.Context, t *table, set *Set) (err err
 				continue
 			}
 			set.Rows++
-			one := side{status: visit.Status, rest: hashOf(&visit), name: keyOf(t, &page[i])}
+			one := side{status: visit.Status, depth: visit.Depth, rest: hashOf(&visit), name: keyOf(t, &page[i])}
 			if !visit.Time.IsZero() {
 				one.time = visit.Time.UnixMilli()
 			}
-			if err := rows.add(url, one); err != nil {
+			if err := rows.add(url, &one); err != nil {
 				return err
 			}
 		}
@@ -346,8 +377,8 @@ func (v *verification) visits(ctx context.Context, to *sides) error {
 			if visit.Crawl != crawl {
 				continue
 			}
-			one := side{time: visit.Time.UnixMilli(), status: visit.Status, rest: hashOf(&visit), name: digest(visit.URL)}
-			if err := to.add(visit.URL, one); err != nil {
+			one := side{time: visit.Time.UnixMilli(), status: visit.Status, depth: visit.Depth, rest: hashOf(&visit), name: digest(visit.URL)}
+			if err := to.add(visit.URL, &one); err != nil {
 				return err
 			}
 		}
@@ -360,97 +391,171 @@ func (v *verification) visits(ctx context.Context, to *sides) error {
 }
 
 // compareFile compares the two sides of the URLs of a file.
-func compareFile(i int, rows, visits *sides, set *Set) error {
-	type pair struct{ row, visit []side }
-	pairs := map[xxh3.Uint128]*pair{}
-	at := func(id xxh3.Uint128) *pair {
-		p := pairs[id]
-		if p == nil {
-			p = &pair{}
-			pairs[id] = p
-		}
-		return p
-	}
-	if err := rows.read(i, func(id xxh3.Uint128, one side) { p := at(id); p.row = append(p.row, one) }); err != nil {
+func compareFile(i int, rowSides, visitSides *sides, set *Set) error {
+	rows, err := readSides(rowSides, i, parseSide)
+	if err != nil {
 		return err
 	}
-	if err := visits.read(i, func(id xxh3.Uint128, one side) { p := at(id); p.visit = append(p.visit, one) }); err != nil {
+	visits, err := readSides(visitSides, i, parseSide)
+	if err != nil {
 		return err
 	}
-	byTime := func(a, b side) int { return cmp.Compare(a.time, b.time) }
-	for _, p := range pairs {
-		if len(p.row) == 0 {
-			set.Only++
-			set.example("only the frontier has the visit of URL %s", p.visit[0].name)
-			continue
+	for id, all := range visits {
+		if len(rows[id]) == 0 {
+			set.only("only the frontier has the visit of URL %s", all[0].name)
 		}
-		// The frontier keeps one visit of several in one second.
-		latest := slices.MaxFunc(p.row, func(a, b side) int { return cmp.Compare(a.time/1000, b.time/1000) })
-		for _, r := range p.row {
-			if r.time/1000 == latest.time/1000 && slices.ContainsFunc(p.visit, func(v side) bool { return v.same(r) }) {
-				latest = r
+	}
+	for id, all := range rows {
+		compareVisits(all, visits[id], set)
+	}
+	return nil
+}
+
+// compareVisits compares the rows of a URL with its visits.
+func compareVisits(rows, visits []side, set *Set) {
+	// The frontier keeps one visit of several in one second.
+	latest := slices.MaxFunc(rows, func(a, b side) int { return cmp.Compare(a.time/1000, b.time/1000) })
+	for _, r := range rows {
+		if r.time/1000 == latest.time/1000 && slices.ContainsFunc(visits, func(v side) bool { return v.same(r) }) {
+			latest = r
+		}
+	}
+	set.Same += int64(len(rows) - 1)
+	if len(visits) == 0 {
+		set.missing("the frontier has no visit of row %s", latest.name)
+		return
+	}
+	last := slices.MaxFunc(visits, func(a, b side) int { return cmp.Compare(a.time, b.time) })
+	switch {
+	case slices.ContainsFunc(visits, func(v side) bool { return v.time == last.time && v.same(latest) }):
+		set.Equal++
+	case last.time > latest.time && latest.time > 0 && slices.ContainsFunc(visits, func(v side) bool { return v.same(latest) }):
+		set.Newer++
+	case last.time != latest.time && latest.time > 0:
+		set.differ("row %s: the time is %s, in the frontier %s", latest.name, stamp(latest.time), stamp(last.time))
+	case last.status != latest.status:
+		set.differ("row %s: the status is %d, in the frontier %d", latest.name, latest.status, last.status)
+	case last.depth != latest.depth:
+		set.differ("row %s: the depth is %d, in the frontier %d", latest.name, latest.depth, last.depth)
+	default:
+		set.differ("row %s: content, redirect or error is not that of the frontier", latest.name)
+	}
+}
+
+func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
+// waiting compares the table frontier with what the frontier knows: each URL waits with its
+// priority and depth, or was visited. Of several rows of a URL one counts that the frontier has.
+func (v *verification) waiting(ctx context.Context, t *table, set *Set) (err error) {
+	rows, err := newSides(v.dir, "waiting-rows")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.close()) }()
+	if err := v.rows(ctx, t, pageRows, func(page []row) error {
+		for i := range page {
+			u := v.m.url(t, &page[i])
+			url, why := v.canonical(u.URL)
+			if why != "" {
+				set.left(why)
+				continue
+			}
+			set.Rows++
+			if err := rows.add(url, &pending{u.Priority, u.Depth, keyOf(t, &page[i]), url}); err != nil {
+				return err
 			}
 		}
-		set.Same += int64(len(p.row) - 1)
-		if len(p.visit) == 0 {
-			set.Missing++
-			set.example("the frontier has no visit of row %s", latest.name)
-			continue
+		return nil
+	}); err != nil {
+		return err
+	}
+	urls, err := newSides(v.dir, "waiting-urls")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, urls.close()) }()
+	for cursor, more := "", true; more; more = cursor != "" {
+		var page []client.ListedURL
+		if page, cursor, err = v.m.client.List(ctx, v.m.spec.Crawl, cursor, 20_000); err != nil {
+			return err
 		}
-		last := slices.MaxFunc(p.visit, byTime)
-		switch {
-		case slices.ContainsFunc(p.visit, func(v side) bool { return v.time == last.time && v.same(latest) }):
-			set.Equal++
-		case last.time > latest.time && latest.time > 0 && slices.ContainsFunc(p.visit, func(v side) bool { return v.same(latest) }):
-			set.Newer++
-		case last.time != latest.time && latest.time > 0:
-			set.Differ++
-			set.example("row %s: the time is %s, in the frontier %s", latest.name, stamp(latest.time), stamp(last.time))
-		case last.status != latest.status:
-			set.Differ++
-			set.example("row %s: the status is %d, in the frontier %d", latest.name, latest.status, last.status)
-		default:
-			set.Differ++
-			set.example("row %s: content, redirect or error is not that of the frontier", latest.name)
+		for _, u := range page {
+			if err := urls.add(u.URL, &pending{priority: u.Priority, depth: u.Depth}); err != nil {
+				return err
+			}
+		}
+		v.progress.URLs += int64(len(page))
+		v.report(v.progress)
+	}
+	for i := range verifyFiles {
+		if err := v.compareWaiting(ctx, i, rows, urls, set); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func stamp(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
-
-// waiting compares the table frontier with what the frontier knows: each URL waits, or was visited.
-func (v *verification) waiting(ctx context.Context, t *table, set *Set) error {
-	return v.rows(ctx, t, pageRows, func(page []row) error {
-		var questions []client.Question
-		var names []string
-		for i := range page {
-			u := v.m.url(t, &page[i])
-			if _, why := v.canonical(u.URL); why != "" {
-				set.left(why)
-				continue
-			}
-			set.Rows++
-			questions = append(questions, client.Question{URL: u.URL, Crawl: u.Crawl})
-			names = append(names, keyOf(t, &page[i]))
+// compareWaiting compares the two sides of the URLs of a file.
+func (v *verification) compareWaiting(ctx context.Context, i int, rowSides, urlSides *sides, set *Set) error {
+	rows, err := readSides(rowSides, i, parsePending)
+	if err != nil {
+		return err
+	}
+	urls, err := readSides(urlSides, i, parsePending)
+	if err != nil {
+		return err
+	}
+	for id := range urls {
+		if len(rows[id]) == 0 {
+			set.Only++ // most are links that were found since
 		}
-		all, err := v.m.client.SeenAll(ctx, questions)
-		if err != nil {
+	}
+	var unlisted []pending
+	for id, all := range rows {
+		set.Same += int64(len(all) - 1)
+		if len(urls[id]) == 0 {
+			unlisted = append(unlisted, all[0])
+			continue
+		}
+		r, got := all[0], urls[id][0]
+		switch {
+		case slices.ContainsFunc(all, func(r pending) bool { return r.priority == got.priority && r.depth == got.depth }):
+			set.Equal++
+		case r.priority != got.priority:
+			set.differ("row %s: the priority is %d, in the frontier %d", r.name, r.priority, got.priority)
+		default:
+			set.differ("row %s: the depth is %d, in the frontier %d", r.name, r.depth, got.depth)
+		}
+	}
+	for part := range slices.Chunk(unlisted, pageRows) {
+		if err := v.unlisted(ctx, part, set); err != nil {
 			return err
 		}
-		for i, s := range all {
-			switch {
-			case !s.Seen:
-				set.Missing++
-				set.example("the frontier does not know row %s", names[i])
-			case s.Settled:
-				set.Newer++ // it was visited before the migration, or since
-			default:
-				set.Equal++
-			}
+	}
+	return nil
+}
+
+// unlisted asks for URLs that do not wait, or changed while the list was read.
+func (v *verification) unlisted(ctx context.Context, rows []pending, set *Set) error {
+	questions := make([]client.Question, len(rows))
+	for i, r := range rows {
+		questions[i] = client.Question{URL: r.url, Crawl: v.m.spec.Crawl}
+	}
+	all, err := v.m.client.SeenAll(ctx, questions)
+	if err != nil {
+		return err
+	}
+	for i, s := range all {
+		switch {
+		case !s.Seen:
+			set.missing("the frontier does not know row %s", rows[i].name)
+		case s.Settled:
+			set.Newer++ // it was visited before the migration, or since
+		default:
+			set.left("changed in the frontier meanwhile: compare again")
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // domains compares the settings of domains.
@@ -466,28 +571,56 @@ func (v *verification) domains(ctx context.Context, t *table, set *Set) error {
 				continue
 			}
 			set.Rows++
-			d, err := v.m.client.Domain(ctx, s.key)
-			if err != nil {
-				return err
-			}
-			differs := ""
+			differs, newer, err := v.domain(ctx, &s)
 			switch {
-			case s.excluded && !d.Excluded:
-				differs = "it is not excluded"
-			case s.change.Delay != nil && d.Delay < *s.change.Delay:
-				differs = fmt.Sprintf("its delay is %g s instead of %g s", d.Delay, *s.change.Delay)
-			case s.change.Robots != nil && !slices.ContainsFunc(d.Robots, func(r client.Robots) bool {
-				return r.Host == cmp.Or(s.change.Robots.Host, s.key) && r.Expires.Unix() == s.change.Robots.Expires.Unix()
-			}):
-				differs = "its robots.txt is not there"
-			}
-			if differs == "" {
+			case err != nil:
+				return err
+			case differs != "":
+				set.differ("row %s: %s", keyOf(t, &page[i]), differs)
+			case newer:
+				set.Newer++
+			default:
 				set.Equal++
-				continue
 			}
-			set.Differ++
-			set.example("row %s: %s", keyOf(t, &page[i]), differs)
 		}
 		return nil
 	})
+}
+
+// domain says how the settings of a row differ from those of the frontier, and whether that has
+// fetched another robots.txt since.
+func (v *verification) domain(ctx context.Context, s *settings) (differs string, newer bool, err error) {
+	d, err := v.m.client.Domain(ctx, s.key)
+	if err != nil {
+		return "", false, err
+	}
+	if s.excluded && !d.Excluded {
+		return "it is not excluded", false, nil
+	}
+	if want := s.change.Delay; want != nil {
+		asked := *want // or what the robots.txt of a host asks for, of which not all may be there
+		for _, r := range d.Robots {
+			asked = max(asked, r.Delay)
+		}
+		if d.Delay < *want || d.Delay > asked && s.own && len(d.Robots) < maxDomainRobots {
+			return fmt.Sprintf("its delay is %g s, in the frontier %g s", *want, d.Delay), false, nil
+		}
+	}
+	if s.change.Robots == nil {
+		return "", false, nil
+	}
+	got, ok, err := v.m.client.Robots(ctx, s.key, cmp.Or(s.change.Robots.Host, s.key))
+	switch at := s.change.Robots.Expires.Unix(); {
+	case err != nil:
+		return "", false, err
+	case !ok:
+		return "its robots.txt is not there", false, nil
+	case got.Expires.Unix() > at:
+		return "", true, nil
+	case got.Expires.Unix() < at:
+		return fmt.Sprintf("its robots.txt holds until %s, in the frontier until %s", stamp(at*1000), stamp(got.Expires.UnixMilli())), false, nil
+	case got.Text != s.change.Robots.Text:
+		return "its robots.txt has another text in the frontier", false, nil
+	}
+	return "", false, nil
 }

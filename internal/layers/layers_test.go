@@ -304,7 +304,7 @@ var allowed = map[string][]string{
 		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/ingest/deadline", "lake/manifest", "lake/part", "lake/registry",
 		"lake/urlnorm",
 	},
-	"frontier/migrate":      {"export/postgres", "frontier/client", "lake/urlnorm"},
+	"frontier/migrate":      {"export/postgres", "frontier/client", "lake/codec", "lake/urlnorm"},
 	"frontier/frontiertest": {"frontier", "frontier/api", "frontier/coord", "frontier/shard", "internal/testenv"},
 	"frontier/journal":      {"lake/codec"},
 	"frontier/robots":       {},

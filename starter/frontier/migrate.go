@@ -106,7 +106,8 @@ func MigrateProgress(ctx context.Context, c client.Client, run client.WorkflowRu
 		var now migrate.Verifying
 		heartbeat(ctx, c, run, "VerifyMigration", &now)
 		return min(1, float64(now.Rows)/float64(max(1, all))), p.Stage,
-			fmt.Sprintf("%s of about %s and %s compared", cli.Count(now.Rows), cli.Plural(all, "row"), cli.Plural(now.Visits, "visit")), true
+			fmt.Sprintf("%s of about %s, %s and %s that wait read", cli.Count(now.Rows), cli.Plural(all, "row"),
+				cli.Plural(now.Visits, "visit"), cli.Plural(now.URLs, "URL")), true
 	}
 	return 0, p.Stage, "planning", true
 }
@@ -162,7 +163,7 @@ func printCompared(w io.Writer, c *migrate.Comparison) {
 			what string
 			n    int64
 		}{
-			{"of a URL that has a later row", s.Same}, {"visited, or visited again, by the frontier", s.Newer},
+			{"of a URL that another row counts for", s.Same}, {"changed since by the frontier's crawlers", s.Newer},
 			{"missing in the frontier", s.Missing}, {"different in the frontier", s.Differ}, {"in the frontier alone", s.Only},
 		} {
 			if line.n > 0 {
