@@ -16,6 +16,7 @@ import (
 func newSnapshot() *cobra.Command {
 	var frontierURL, to string
 	var keep int
+	var rate int64
 	cmd := &cobra.Command{
 		Use:   "snapshot --frontier URL --to URI",
 		Short: "Copy a running frontier to a store",
@@ -23,13 +24,14 @@ func newSnapshot() *cobra.Command {
 processes, and what Redis has of it. Everything that was answered before the command
 began is in the snapshot.
 
-Only what the last snapshot in the store does not have is uploaded. A command that is
+Only what the last snapshot in the store does not have is uploaded, in a stream that
+leaves processors and disk to the frontier: see --rate. A command that is
 killed leaves no snapshot; the next one deletes what it has left.`,
 		Example: `  frontierd snapshot --frontier http://localhost:7070 --to s3://backup/frontier --keep 7`,
 		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if keep < 0 {
-				return cli.Usagef("--keep %d: it is not negative", keep)
+			if keep < 0 || rate < 0 {
+				return cli.Usagef("--keep %d, --rate %d: they are not negative", keep, rate)
 			}
 			if !strings.HasPrefix(frontierURL, "http://") && !strings.HasPrefix(frontierURL, "https://") {
 				return cli.Usagef("--frontier: a URL such as http://localhost:7070")
@@ -40,7 +42,7 @@ killed leaves no snapshot; the next one deletes what it has left.`,
 			}
 			note := func(text string) { cli.Fprintf(cmd.ErrOrStderr(), "%s\n", text) }
 			began := time.Now()
-			t, err := snapshot.Take(cmd.Context(), store, snapshot.TakeOptions{Frontier: frontierURL, Keep: keep, Note: note})
+			t, err := snapshot.Take(cmd.Context(), store, snapshot.TakeOptions{Frontier: frontierURL, Keep: keep, Rate: rate << 20, Note: note})
 			if t != nil {
 				cli.Fprintf(cmd.OutOrStdout(), "%s: %d files of %d shards, %s, %s of it copied, in %v\n",
 					t.Manifest.ID, len(t.Manifest.Files), t.Manifest.Shards, cli.Size(t.Manifest.Bytes()), cli.Size(t.Copied),
@@ -56,6 +58,7 @@ killed leaves no snapshot; the next one deletes what it has left.`,
 	f.StringVar(&frontierURL, "frontier", "", "`URL` of one of the frontier's processes, as http://localhost:7070")
 	f.StringVar(&to, "to", "", "`URI` of the store: a folder, or s3://bucket/prefix")
 	f.IntVar(&keep, "keep", 0, "delete all but the newest `N` snapshots; 0 keeps all")
+	f.Int64Var(&rate, "rate", 64, "`MIB` to copy a second at most; 0 is no bound")
 	_ = cmd.MarkFlagRequired("frontier")
 	_ = cmd.MarkFlagRequired("to")
 	return cmd

@@ -154,6 +154,9 @@ func (r *restorer) done(err error) error {
 	return journal.SyncDir(r.o.Dir)
 }
 
+// parallel is how many files are downloaded at the same time.
+const parallel = 4
+
 // files downloads and checks the files. It returns the states of Redis, which do not stay.
 func (r *restorer) files(ctx context.Context) (states map[string][]byte, err error) {
 	folders := map[string]struct{}{}

@@ -14,16 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
 
 const (
-	// parallel is how many files are copied at the same time.
-	parallel = 4
 	// maxPieces is how many pieces a file has before it is copied whole again, and tail how many
 	// bytes before the end of a piece are compared to see whether a file still has it.
 	maxPieces = 64
@@ -38,6 +34,8 @@ type TakeOptions struct {
 	Frontier string
 	// Keep is how many snapshots to leave in the store, 0 for all.
 	Keep int
+	// Rate bounds the bytes that are copied a second, 0 is no bound: the frontier has other work.
+	Rate int64
 	// Note gets what is noteworthy but no error.
 	Note func(text string)
 }
@@ -58,7 +56,7 @@ func Take(ctx context.Context, store blob.Store, o TakeOptions) (t *Taken, err e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.release()) }()
-	c := &copier{store: store, base: strings.TrimSuffix(o.Frontier, "/"), existing: map[string]int64{}}
+	c := &copier{store: store, base: strings.TrimSuffix(o.Frontier, "/"), existing: map[string]int64{}, rate: rate{perSecond: o.Rate}}
 	for info, err := range store.List(ctx, pieces) {
 		if err != nil {
 			return nil, err
@@ -74,23 +72,15 @@ func Take(ctx context.Context, store blob.Store, o TakeOptions) (t *Taken, err e
 	}
 	defer func() { err = errors.Join(err, c.end(context.WithoutCancel(ctx))) }()
 	m := &Manifest{Format: format, ID: c.snapshot.ID, Taken: begun, Shards: c.snapshot.ShardCount, Files: make([]File, len(c.snapshot.Files))}
-	g, copying := errgroup.WithContext(ctx)
-	g.SetLimit(parallel)
-	copied := make([]int64, len(m.Files))
-	for i, f := range c.snapshot.Files {
-		g.Go(func() (err error) {
-			m.Files[i], copied[i], err = c.file(copying, f)
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
+	t = &Taken{Manifest: m}
+	for i, f := range c.snapshot.Files { // one by one, since the frontier and its disk have other work
+		var copied int64
+		if m.Files[i], copied, err = c.file(ctx, f); err != nil {
+			return nil, err
+		}
+		t.Copied += copied
 	}
 	slices.SortFunc(m.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	t = &Taken{Manifest: m}
-	for _, n := range copied {
-		t.Copied += n
-	}
 	if err := write(ctx, store, m); err != nil {
 		return nil, err
 	}
@@ -124,6 +114,7 @@ func write(ctx context.Context, store blob.Store, m *Manifest) error {
 type copier struct {
 	store blob.Store
 	base  string
+	rate  rate
 	// previous are the files of the newest snapshot in the store, by path, and existing the sizes
 	// of the store's objects.
 	previous map[string]File
@@ -223,7 +214,7 @@ func (c *copier) read(ctx context.Context, file string, from, size int64, yield 
 			if res.ContentLength != size {
 				return fmt.Errorf("%s: %d bytes from byte %d on, not %d", file, res.ContentLength, from, size)
 			}
-			body := &watchedReader{Reader: res.Body}
+			body := &watchedReader{Reader: c.rate.reader(ctx, res.Body)}
 			err = yield(body)
 			ours = body.err == nil
 			return err
