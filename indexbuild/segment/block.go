@@ -494,8 +494,7 @@ func (s *domainSearch) domain(k Key) (from, to int) {
 	if high > s.high {
 		return 0, 0
 	}
-	// The ids with the upper bits high follow zero number high-1. There are as many zeros as high is
-	// at most.
+	// The ids with the upper bits high follow zero number high-1. There are s.high zeros.
 	at := 0
 	if high > 0 {
 		at = s.zeros.Select(int(high)-1) + 1
