@@ -2,7 +2,11 @@ package lookup
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
@@ -45,6 +49,42 @@ func BenchmarkDomain(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkDomainMix looks up domains drawn by Zipf's law, one in ten of them unknown, on all
+// processors, and reports quantiles of the times of lookups.
+func BenchmarkDomainMix(b *testing.B) {
+	snap := benchLake(b)
+	rng := rand.New(rand.NewPCG(1, 1))
+	zipf := rand.NewZipf(rng, 1.1, 1, 20_000)
+	targets := make([]Target, 1<<14)
+	for i := range targets {
+		n := zipf.Uint64()
+		if rng.IntN(10) == 0 {
+			n += 20_000
+		}
+		targets[i] = target(b, fmt.Sprintf("site%05d.test", n))
+	}
+	var mu sync.Mutex
+	var all []time.Duration
+	b.RunParallel(func(pb *testing.PB) {
+		var took []time.Duration
+		for i := 0; pb.Next(); i++ {
+			started := time.Now()
+			if _, err := snap.Domain(b.Context(), targets[i%len(targets)], ""); err != nil {
+				b.Error(err)
+				return
+			}
+			took = append(took, time.Since(started))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, took...)
+	})
+	slices.Sort(all)
+	for _, percent := range []int{50, 99} {
+		b.ReportMetric(float64(all[len(all)*percent/100].Nanoseconds()), fmt.Sprintf("p%d-ns", percent))
 	}
 }
 
