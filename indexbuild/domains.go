@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/indexbuild/segment/membership"
 )
 
@@ -65,7 +66,22 @@ func (b *build) writeDomains() error {
 		func() error { return b.writePostings(b.entries) },
 		func() error { return b.writeMembership(sets) },
 		func() error { return f.FinishFrames(ff) },
+		func() error { return b.writeDomainStarts(domains.Starts()) },
 	)
+}
+
+// writeDomainStarts writes domains.starts.zst.
+func (b *build) writeDomainStarts(starts *domainlist.Starts) error {
+	f, err := b.out.Create(segment.DomainStartsName)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	ff, err := starts.Write(f)
+	if err != nil {
+		return err
+	}
+	return f.FinishFrames(ff)
 }
 
 // mergeAll merges the domains of all parts and passes them to sink. The records of a domain are in

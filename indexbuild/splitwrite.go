@@ -113,7 +113,7 @@ func (b *build) mergeOutcomes(p *splitPlan, dir string) ([]mergeOutcome, error) 
 	return merged, nil
 }
 
-// writeNames writes domains.txt.zst and domains.mphf.
+// writeNames writes domains.txt.zst, domains.starts.zst and domains.mphf.
 func (b *build) writeNames(merged []mergeOutcome) error {
 	f, err := b.out.Create(segment.DomainsName)
 	if err != nil {
@@ -148,6 +148,7 @@ func (b *build) writeNames(merged []mergeOutcome) error {
 	return concurrently(
 		func() error { return b.writeHash(hash, ff.XXH64) },
 		func() error { return f.FinishFrames(ff) },
+		func() error { return b.writeDomainStarts(domains.Starts()) },
 	)
 }
 

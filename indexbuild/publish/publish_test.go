@@ -530,8 +530,9 @@ func TestVersionNamesTheFilesOfItsSegments(t *testing.T) {
 		}
 		bytes += info.Size
 		name := strings.TrimPrefix(info.Key, segment.Prefix(s.ID))
-		// Who searches finds the keys of pages by segment.json, since not every segment has them.
-		if name != segment.PageKeysName && name != segment.BatchesName && !strings.HasPrefix(name, "built-by/") { // no server needs them
+		// Optional files are found by segment.json, since not every segment has them.
+		optional := name == segment.PageKeysName || name == segment.DomainStartsName || strings.HasPrefix(name, "built-by/")
+		if !optional && name != segment.BatchesName { // which no server needs
 			want = append(want, info.Key)
 		}
 	}

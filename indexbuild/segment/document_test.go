@@ -499,6 +499,13 @@ func TestGolden(t *testing.T) {
 	}
 	golden(t, "domains.txt.zst.txt", "domains.txt.zst (docs/formats/domains.md)", d)
 
+	d = &dump{data: file(DomainStartsName)}
+	frames, _ = d.frameFile(0)
+	if got := string(bytes.Join(frames, nil)); got != "\n" {
+		t.Errorf("domains.starts of one frame: %q", got)
+	}
+	golden(t, "domains.starts.zst.txt", "domains.starts.zst (docs/formats/domains.md)", d)
+
 	d = &dump{data: file(BatchesName)}
 	frames, _ = d.frameFile(0)
 	text := &dump{data: bytes.Join(frames, nil)}

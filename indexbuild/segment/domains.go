@@ -8,102 +8,20 @@ import (
 	"iter"
 	"math"
 
+	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/seekable"
 )
 
 const (
-	// DomainsPerFrame is how many domains each frame of domains.txt.zst holds except the last:
-	// about 16 KB of text. The frame of an ordinal is found by a division.
-	DomainsPerFrame = 1024
-
-	// MaxDomain bounds a domain's length in bytes. A DNS name has at most 253, an IPv6 address in
-	// brackets fewer.
-	MaxDomain = 255
+	// DomainsPerFrame is how many domains each frame of domains.txt.zst holds except the last. The
+	// frame of an ordinal is found by a division.
+	DomainsPerFrame = domainlist.PerFrame
+	// MaxDomain bounds a domain's length in bytes.
+	MaxDomain = domainlist.MaxDomain
 )
 
-// DomainsWriter writes domains.txt.zst. Domains must ascend.
-type DomainsWriter struct {
-	fw    *seekable.Writer
-	frame []byte
-	lines int
-	count int64
-	last  []byte
-}
-
-// NewDomainsWriter returns a DomainsWriter that writes to w.
-func NewDomainsWriter(w io.Writer) *DomainsWriter {
-	d := &DomainsWriter{fw: seekable.NewWriter(w, 0)}
-	d.fw.SetConcurrency(framesAhead())
-	return d
-}
-
-// Add writes the next domain. Its ordinal is the number of domains added before.
-func (w *DomainsWriter) Add(domain []byte) error {
-	if len(domain) == 0 || len(domain) > MaxDomain || bytes.IndexByte(domain, '\n') >= 0 {
-		return fmt.Errorf("domain %q: want 1 to %d bytes without newline", domain, MaxDomain)
-	}
-	if bytes.Compare(domain, w.last) <= 0 {
-		return fmt.Errorf("domain %q after %q", domain, w.last)
-	}
-	w.frame = append(append(w.frame, domain...), '\n')
-	w.last = append(w.last[:0], domain...)
-	w.count++
-	if w.lines++; w.lines < DomainsPerFrame {
-		return nil
-	}
-	return w.flush()
-}
-
-// AddLines writes the next domains: text is whole lines, which end at ends. The caller guarantees
-// that the lines ascend and that each is a valid domain.
-func (w *DomainsWriter) AddLines(text []byte, ends []uint32) error {
-	if len(ends) == 0 {
-		return nil
-	}
-	// A newline inside a domain would shift all ordinals after it.
-	if n := bytes.Count(text, []byte{'\n'}); n != len(ends) || int(ends[len(ends)-1]) != len(text) {
-		return fmt.Errorf("%d bytes of %d lines, want %d lines", len(text), n, len(ends))
-	}
-	if first := text[:ends[0]-1]; bytes.Compare(first, w.last) <= 0 {
-		return fmt.Errorf("domain %q after %q", first, w.last)
-	}
-	w.last = append(w.last[:0], text[bytes.LastIndexByte(text[:len(text)-1], '\n')+1:len(text)-1]...)
-	start := uint32(0)
-	for len(ends) > 0 {
-		n := min(len(ends), DomainsPerFrame-w.lines)
-		w.frame = append(w.frame, text[start:ends[n-1]]...)
-		start = ends[n-1]
-		ends = ends[n:]
-		w.count += int64(n)
-		if w.lines += n; w.lines == DomainsPerFrame {
-			if err := w.flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (w *DomainsWriter) flush() error {
-	if w.lines == 0 {
-		return nil
-	}
-	_, _, err := w.fw.Frame(nil, w.frame)
-	w.frame, w.lines = w.frame[:0], 0
-	return err
-}
-
-// Count returns the number of domains added.
-func (w *DomainsWriter) Count() int64 { return w.count }
-
-// Finish writes the footer.
-func (w *DomainsWriter) Finish() (seekable.File, error) {
-	if err := w.flush(); err != nil {
-		return seekable.File{}, err
-	}
-	return w.fw.Finish()
-}
+// NewDomainsWriter returns a writer of domains.txt.zst to w.
+func NewDomainsWriter(w io.Writer) *domainlist.Writer { return domainlist.NewWriter(w, framesAhead()) }
 
 // Domain returns the domain with that ordinal.
 func (s *Segment) Domain(ctx context.Context, ordinal uint32) (string, error) {
@@ -153,8 +71,8 @@ func (s *Segment) DomainsAt(ctx context.Context, ordinals []uint32, found func(i
 	return nil
 }
 
-// DomainTexts returns the lines of the frames [lo, hi) through the cache, in one read. They must not
-// be changed.
+// DomainTexts returns the lines of the frames [lo, hi) through the cache, in one read. The caller
+// must not change them.
 func (s *Segment) DomainTexts(ctx context.Context, lo, hi int) ([][]byte, error) {
 	return loadRange(ctx, s.domains, s.cache, lo, hi, func(frame int, data []byte) ([]byte, int64, error) {
 		want := min(DomainsPerFrame, s.info.Domains-int64(frame)*DomainsPerFrame)
@@ -164,6 +82,9 @@ func (s *Segment) DomainTexts(ctx context.Context, lo, hi int) ([][]byte, error)
 		return data, int64(cap(data)), nil
 	})
 }
+
+// DomainStarts returns where the frames of domains.txt begin, nil if the segment has no such file.
+func (s *Segment) DomainStarts() *domainlist.Starts { return s.starts }
 
 // Domains yields the domains from an ordinal on, in order, and checks their number and order. An
 // error is the last thing yielded. It bypasses the cache.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/lake"
 )
@@ -54,6 +55,7 @@ var fileFormats = []fileFormat{
 	{kind: BatchesName, form: frameForm, version: 1, since: 2},
 	{kind: MembershipName, form: mappedForm, magic: membership.Magic, version: membership.Version},
 	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},
+	{kind: DomainStartsName, form: frameForm, version: domainlist.Version, optional: true},
 	{kind: DomainsName, form: frameForm, version: 1},
 	{kind: FilesName, form: frameForm, version: filesVersion, oldest: 1},
 	{kind: PartsName, form: frameForm, version: partsVersion, oldest: 1},
@@ -64,14 +66,15 @@ var fileFormats = []fileFormat{
 
 // Names of a segment's files below its prefix. Postings have two files for each shard.
 const (
-	InfoName       = "segment.json"
-	BatchesName    = "batches.tsv.zst"
-	DomainsName    = "domains.txt.zst"
-	MPHFName       = "domains.mphf"
-	MembershipName = "domain_to_datasets.roar"
-	FilesName      = "files.tsv.zst"
-	PartsName      = "parts.idx.zst"
-	PageKeysName   = "parts.keys.zst"
+	InfoName         = "segment.json"
+	BatchesName      = "batches.tsv.zst"
+	DomainsName      = "domains.txt.zst"
+	DomainStartsName = "domains.starts.zst"
+	MPHFName         = "domains.mphf"
+	MembershipName   = "domain_to_datasets.roar"
+	FilesName        = "files.tsv.zst"
+	PartsName        = "parts.idx.zst"
+	PageKeysName     = "parts.keys.zst"
 
 	postingsDir  = "postings/"
 	postingsFile = "/postings.idx.zst"

@@ -247,6 +247,10 @@ func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, for
 	check(err)
 	check(f.FinishFrames(ff))
 	info.Domains = domains.Count()
+	f = create(DomainStartsName)
+	starts, err := domains.Starts().Write(f)
+	check(err)
+	check(f.FinishFrames(starts))
 
 	f = create(MembershipName)
 	check(sets.Write(f))

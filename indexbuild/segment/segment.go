@@ -7,6 +7,7 @@
 //	    segment.json               names, sizes and hashes of the others; written last
 //	    batches.tsv.zst            the batches that the segment covers
 //	    domains.txt.zst            sorted unique domains, one per line
+//	    domains.starts.zst         where the frames of domains.txt begin
 //	    domains.mphf               domain → ordinal, its line number (package mph)
 //	    domain_to_datasets.roar    ordinal → set of datasets
 //	    postings/{shard}/
@@ -36,6 +37,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/mph"
+	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake/blob"
@@ -76,6 +78,7 @@ type Segment struct {
 	info    *Info
 	cache   Cache
 	domains *frames
+	starts  *domainlist.Starts // nil if the segment has none
 	mphf    *mapped.File
 	roar    *mapped.File
 	table   *mph.Table
@@ -145,6 +148,16 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 		openFrames(&s.lines, FilesName, filesFence)
 	}
 	openFrames(&s.domains, DomainsName, 0)
+	if f := info.File(DomainStartsName); f != nil && f.Format == domainlist.Version && !opt.PostingsOnly {
+		g.Go(func() error {
+			_, texts, err := readWhole(gctx, store, prefix+DomainStartsName, f, 0)
+			if err != nil {
+				return err
+			}
+			s.starts, err = domainlist.ParseStarts(texts, prefix+DomainStartsName, info.File(DomainsName).Frames)
+			return err
+		})
+	}
 	openFrames(&s.parts, PartsName, partsFence)
 	if f := info.File(PageKeysName); f != nil && f.Format == pageKeysVersion && !opt.PostingsOnly {
 		openFrames(&s.keys, PageKeysName, partsFence)
@@ -205,35 +218,45 @@ func openTable(f *mapped.File, info *Info) (*mph.Table, error) {
 	return mph.Open(f.Data(), f.Name(), expect, f.Check)
 }
 
+// readWhole reads all of a frame file in one read.
+func readWhole(ctx context.Context, store blob.Store, key string, f *File, width int) (*seekable.Frames, [][]byte, error) {
+	data, err := store.ReadRange(ctx, key, 0, f.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	if got := xxhash.Sum64(data); got != f.sums.XXH64 {
+		return nil, nil, codec.Corrupt(key, "file", -1, "xxh64 "+f.XXH64, formatSum(got))
+	}
+	frames, err := seekable.Open(data[f.Bytes-f.TailBytes:], f.Bytes, key, width)
+	if err != nil {
+		return nil, nil, err
+	}
+	texts := make([][]byte, frames.Len())
+	for i := range texts {
+		off, n := frames.Range(i, i+1)
+		if texts[i], err = frames.Decode(i, data[off:off+n]); err != nil {
+			return nil, nil, err
+		}
+	}
+	return frames, texts, nil
+}
+
 // readFiles reads all of files.tsv.zst in one read.
 func readFiles(ctx context.Context, store blob.Store, key string, info *Info) (*Files, error) {
 	f := info.File(FilesName)
-	data, err := store.ReadRange(ctx, key, 0, f.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	if got := xxhash.Sum64(data); got != f.sums.XXH64 {
-		return nil, codec.Corrupt(key, "file", -1, "xxh64 "+f.XXH64, formatSum(got))
-	}
 	width := filesFence
 	if f.Format < filesVersion {
 		width = 0
 	}
-	frames, err := seekable.Open(data[f.Bytes-f.TailBytes:], f.Bytes, key, width)
+	frames, texts, err := readWhole(ctx, store, key, f, width)
 	if err != nil {
 		return nil, err
 	}
-	var text []byte
-	starts, line := make([]int, frames.Len()), 0 // of the frames
-	for i := range frames.Len() {
-		off, n := frames.Range(i, i+1)
-		frame, err := frames.Decode(i, data[off:off+n])
-		if err != nil {
-			return nil, err
-		}
-		text = append(text, frame...)
+	text := bytes.Join(texts, nil)
+	starts, line := make([]int, len(texts)), 0 // of the frames
+	for i := range texts {
 		starts[i] = line
-		line += bytes.Count(frame, []byte{'\n'})
+		line += bytes.Count(texts[i], []byte{'\n'})
 	}
 	files, err := parseFiles(text, key, info.Parts)
 	if err != nil || width == 0 {
@@ -306,6 +329,9 @@ func (s *Segment) MemoryBytes() int64 {
 	n := s.domains.MemoryBytes() + s.parts.MemoryBytes() + 8*int64(len(s.owners.starts))
 	if s.keys != nil {
 		n += s.keys.MemoryBytes()
+	}
+	if s.starts != nil {
+		n += s.starts.MemoryBytes()
 	}
 	if s.lines != nil {
 		n += s.lines.MemoryBytes()

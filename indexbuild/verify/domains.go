@@ -23,8 +23,8 @@ type domainRange struct {
 	found       findings
 }
 
-// domains checks domains.txt: domains ascend, and the perfect hash maps each to its line. It adds
-// up the domains with their sets of datasets.
+// domains checks domains.txt: domains ascend, the perfect hash maps each to its line, and
+// domains.starts has the beginnings of frames. It adds up the domains with their sets of datasets.
 func (v *verifier) domains() error {
 	jobs := int((v.info.Domains + domainsPerJob - 1) / domainsPerJob)
 	last := ""
@@ -42,6 +42,9 @@ func (v *verifier) domains() error {
 			if i > 0 && r.first <= last && !v.partial.domains {
 				v.wrong(v.key(segment.DomainsName), fmt.Sprintf("line %d", i*domainsPerJob),
 					fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", r.first))
+			}
+			if !v.partial.domains {
+				v.checkStart(&v.found, int64(i)*domainsPerJob, last, r.first)
 			}
 			last = r.last
 		}
@@ -65,6 +68,8 @@ func (v *verifier) domainRange(ctx context.Context, from int64, sets *membership
 		}
 		if r.n == 0 {
 			r.first = string(f.Domain(0))
+		} else {
+			v.checkStart(&r.found, f.First, r.last, string(f.Domain(0)))
 		}
 		r.last = string(f.Domain(n - 1))
 		if err := v.seg.Ordinals(keys[:n], ordinals[:n]); err != nil {
@@ -85,6 +90,23 @@ func (v *verifier) domainRange(ctx context.Context, from int64, sets *membership
 		r.n += int64(n)
 	}
 	return nil
+}
+
+// checkStart checks the start of the frame whose first domain has an ordinal. Before is the domain
+// before it.
+func (v *verifier) checkStart(found *findings, ordinal int64, before, first string) {
+	starts := v.seg.DomainStarts()
+	if starts == nil {
+		return
+	}
+	n := 0 // of the shortest beginning that is after the domain before
+	for ordinal > 0 && n < len(first) && first[:n] <= before {
+		n++
+	}
+	frame := int(ordinal / segment.DomainsPerFrame)
+	if got := string(starts.At(frame)); got != first[:n] {
+		found.wrong(v.key(segment.DomainStartsName), fmt.Sprintf("line %d", frame), fmt.Sprintf("%q", first[:n]), fmt.Sprintf("%q", got))
+	}
 }
 
 // describeOrdinal describes the result of a lookup in an error.

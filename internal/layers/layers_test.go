@@ -107,8 +107,9 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/inventorytree":      {"indexbuild/prefixtree", "lake/blob", "lake/ingest/inventory"},
 	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
+	"indexbuild/segment/domainlist": {"lake/codec", "lake/seekable"},
 	"indexbuild/segment": {
-		"indexbuild/mph", "indexbuild/segment/bitstring", "indexbuild/segment/membership", "internal/flight", "internal/mapped", "internal/spans",
+		"indexbuild/mph", "indexbuild/segment/bitstring", "indexbuild/segment/domainlist", "indexbuild/segment/membership", "internal/flight", "internal/mapped", "internal/spans",
 		"lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild/segment/bitstring": {},
@@ -119,7 +120,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
-		"indexbuild/segment/membership", "internal/prefetch", "lake", "lake/blob", "lake/codec",
+		"indexbuild/segment/domainlist", "indexbuild/segment/membership", "internal/prefetch", "lake", "lake/blob", "lake/codec",
 		"lake/part", "lake/seekable",
 	},
 	"indexbuild/verify": {
@@ -279,7 +280,7 @@ var allowed = map[string][]string{
 		"serve/hot", "serve/lookup/filter", "serve/lookup/names", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
 	},
 	"serve/lookup/filter":     {},
-	"serve/lookup/names":      {"indexbuild/segment", "lake/codec"},
+	"serve/lookup/names":      {"indexbuild/segment"},
 	"serve/lookup/pagesearch": {"lake/part"},
 	"serve/turns":             {},
 	"serve/answers":           {"serve/lru"},

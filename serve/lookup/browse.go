@@ -169,7 +169,7 @@ func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string, most 
 	}
 	whole := ctx // that of each ends before the walk
 	err := s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) (err error) {
-		w.scans[i] = names.NewScan(whole, s.segments[i], names.Query{Start: start, Most: most, Whole: suffix != ""})
+		w.scans[i] = names.NewScan(whole, s.segments[i], names.Query{Start: start, Prefix: prefix, Most: most, Whole: suffix != ""})
 		return w.advance(ctx, i)
 	})
 	if err != nil {

@@ -1,5 +1,6 @@
 // Package names lists the domains of a segment by name, from any name on. They are in frames of
-// segment.DomainsPerFrame each.
+// segment.DomainsPerFrame each. What a segment has in memory says where each frame begins. Segments
+// of earlier versions of urlake do not have that, and are searched.
 package names
 
 import (
@@ -66,8 +67,9 @@ func search(
 
 // Query says which domains a Scan is for.
 type Query struct {
-	// Start is the name before which none is wanted.
-	Start string
+	// Start is the name before which none is wanted. Only names that begin with Prefix are wanted;
+	// Scan may return others.
+	Start, Prefix string
 	// Most is how many domains are wanted, as far as that is known. The first read has them.
 	Most int
 	// Whole is for scans that will read most of the segment: they bypass the cache.
@@ -79,8 +81,8 @@ type Scan struct {
 	seg    *segment.Segment
 	q      Query
 	opened bool
-	frames int // of the segment
 	next   int // the next frame that is read
+	frames int // where the frames end that may have domains
 	ahead  int // how many are read at once
 
 	text  []byte   // the lines that are left of a frame
@@ -134,20 +136,28 @@ func (s *Scan) open(ctx context.Context) (err error) {
 	has := segment.DomainsPerFrame // domains that the first frame has at least
 	if s.q.Start != "" {
 		has = 1
-		lo, hi, err = search(ctx, s.frames, s.q.Start, func(ctx context.Context, frame int) (string, error) {
-			return s.seg.Domain(ctx, uint32(frame*segment.DomainsPerFrame))
-		})
-		if err != nil {
+		if starts := s.seg.DomainStarts(); starts != nil {
+			lo, s.frames = starts.Find(s.q.Start, s.q.Prefix)
+			hi = min(lo+1, s.frames)
+		} else if lo, hi, err = s.search(ctx); err != nil {
 			return err
 		}
 	}
 	if s.q.Whole {
-		s.pull, s.stop = iter.Pull2(s.seg.DomainFrames(s.whole, uint32(lo*segment.DomainsPerFrame), s.seg.Info().Domains))
+		end := int64(s.frames) * segment.DomainsPerFrame
+		s.pull, s.stop = iter.Pull2(s.seg.DomainFrames(s.whole, uint32(lo*segment.DomainsPerFrame), end))
 		return nil
 	}
 	after := (max(s.q.Most-has, 0) + segment.DomainsPerFrame - 1) / segment.DomainsPerFrame
 	s.next, s.ahead = lo, hi-lo+after
 	return nil
+}
+
+// search finds the frames that may have the first domain, where nothing in memory says which.
+func (s *Scan) search(ctx context.Context) (lo, hi int, err error) {
+	return search(ctx, s.frames, s.q.Start, func(ctx context.Context, frame int) (string, error) {
+		return s.seg.Domain(ctx, uint32(frame*segment.DomainsPerFrame))
+	})
 }
 
 // read goes on to the next frame, and reports whether there is one.

@@ -1,0 +1,114 @@
+// Package domainlist writes the domains of a segment, domains.txt.zst, and where its frames begin,
+// domains.starts.zst. docs/formats/domains.md describes both.
+package domainlist
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"github.com/urlake/urlake/lake/seekable"
+)
+
+const (
+	// PerFrame is how many domains each frame of domains.txt.zst holds except the last: about 16 KB
+	// of text.
+	PerFrame = 1024
+
+	// MaxDomain bounds a domain's length in bytes. A DNS name has at most 253, an IPv6 address in
+	// brackets fewer.
+	MaxDomain = 255
+)
+
+// Writer writes domains.txt.zst. Domains must ascend.
+type Writer struct {
+	fw    *seekable.Writer
+	frame []byte
+	lines int
+	count int64
+	last  []byte
+
+	starts Starts
+	before []byte // the last domain of the frame before
+}
+
+// NewWriter returns a Writer that writes to w. It compresses so many frames at a time.
+func NewWriter(w io.Writer, concurrency int) *Writer {
+	d := &Writer{fw: seekable.NewWriter(w, 0)}
+	d.fw.SetConcurrency(concurrency)
+	return d
+}
+
+// Add writes the next domain. Its ordinal is the number of domains added before.
+func (w *Writer) Add(domain []byte) error {
+	if len(domain) == 0 || len(domain) > MaxDomain || bytes.IndexByte(domain, '\n') >= 0 {
+		return fmt.Errorf("domain %q: want 1 to %d bytes without newline", domain, MaxDomain)
+	}
+	if bytes.Compare(domain, w.last) <= 0 {
+		return fmt.Errorf("domain %q after %q", domain, w.last)
+	}
+	w.frame = append(append(w.frame, domain...), '\n')
+	w.last = append(w.last[:0], domain...)
+	w.count++
+	if w.lines++; w.lines < PerFrame {
+		return nil
+	}
+	return w.flush()
+}
+
+// AddLines writes the next domains: text is whole lines, which end at ends. The caller guarantees
+// that the lines ascend and that each is a valid domain.
+func (w *Writer) AddLines(text []byte, ends []uint32) error {
+	if len(ends) == 0 {
+		return nil
+	}
+	// A newline inside a domain would shift all ordinals after it.
+	if n := bytes.Count(text, []byte{'\n'}); n != len(ends) || int(ends[len(ends)-1]) != len(text) {
+		return fmt.Errorf("%d bytes of %d lines, want %d lines", len(text), n, len(ends))
+	}
+	if first := text[:ends[0]-1]; bytes.Compare(first, w.last) <= 0 {
+		return fmt.Errorf("domain %q after %q", first, w.last)
+	}
+	w.last = append(w.last[:0], text[bytes.LastIndexByte(text[:len(text)-1], '\n')+1:len(text)-1]...)
+	start := uint32(0)
+	for len(ends) > 0 {
+		n := min(len(ends), PerFrame-w.lines)
+		w.frame = append(w.frame, text[start:ends[n-1]]...)
+		start = ends[n-1]
+		ends = ends[n:]
+		w.count += int64(n)
+		if w.lines += n; w.lines == PerFrame {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Writer) flush() error {
+	if w.lines == 0 {
+		return nil
+	}
+	first := w.frame[:bytes.IndexByte(w.frame, '\n')]
+	w.starts.add(w.before, first)
+	whole := w.frame[:len(w.frame)-1]
+	w.before = append(w.before[:0], whole[bytes.LastIndexByte(whole, '\n')+1:]...)
+	_, _, err := w.fw.Frame(nil, w.frame)
+	w.frame, w.lines = w.frame[:0], 0
+	return err
+}
+
+// Count returns the number of domains added.
+func (w *Writer) Count() int64 { return w.count }
+
+// Starts returns where the frames begin, after Finish.
+func (w *Writer) Starts() *Starts { return &w.starts }
+
+// Finish writes the footer.
+func (w *Writer) Finish() (seekable.File, error) {
+	if err := w.flush(); err != nil {
+		return seekable.File{}, err
+	}
+	return w.fw.Finish()
+}
