@@ -214,8 +214,15 @@ var errTooMany = fmt.Errorf("perfect hash: more than %d keys", uint64(MaxKeys))
 // not have gets any slot or none.
 func (p *Part) Slot(key uint64) (slot uint64, ok bool) {
 	mixed := mix(key)
-	for i := range p.levels {
-		if at := p.levels[i].place(hash(i, mixed)); at.get() != 0 {
+	// The first two levels place five keys in six, so the memory of both is fetched at once.
+	for i := 0; i < len(p.levels); i += 2 {
+		j := min(i+1, len(p.levels)-1)
+		at, next := p.levels[i].place(hash(i, mixed)), p.levels[j].place(hash(j, mixed))
+		bit, nextBit := at.get(), next.get()
+		if bit == 0 {
+			at = next
+		}
+		if bit|nextBit != 0 {
 			return at.slot(), true
 		}
 	}
