@@ -15,8 +15,7 @@ import (
 const NotFound = bbhash.NoSlot
 
 // Lookups sets positions[i] to what Lookup returns for prefixes[i], NotFound for one that the index
-// does not have. For many prefixes it takes about a quarter of the time of
-// Lookup.
+// does not have. For many prefixes it takes a fraction of the time of Lookup.
 func (x *Index) Lookups(prefixes [][]byte, positions []uint64) (err error) {
 	if len(prefixes) != len(positions) {
 		return fmt.Errorf("%d prefixes and room for %d positions", len(prefixes), len(positions))
