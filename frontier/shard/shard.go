@@ -387,12 +387,11 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 	if q != nil {
 		return q
 	}
-	name = strings.Clone(name) // it may be a part of something large
 	in := crawlOf(name)
 	c := s.crawls[in]
 	if c == nil {
-		c = &crawl{name: in}
-		s.crawls[in] = c
+		c = &crawl{name: strings.Clone(in)}
+		s.crawls[c.name] = c
 	}
 	// What was deleted of it may still lie in files.
 	q = s.room.queue(name, c)
