@@ -469,8 +469,13 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	t.fenced = true
 	var several []string
 	var gave []int // how many URLs each of several gave
-	for _, key := range keys {
-		taken, err := t.add(f, s, key, min(r.PerQueue, n-len(t.claims)))
+	queues := make([]string, len(keys))
+	for i, key := range keys {
+		queues[i] = shard.QueueName(r.Crawl, key)
+	}
+	s.files.Expect(queues)
+	for i, key := range keys {
+		taken, err := t.add(f, s, queues[i], min(r.PerQueue, n-len(t.claims)))
 		if err != nil {
 			return nil, 0, err
 		}

@@ -248,7 +248,7 @@ func (f *Frontier) takeSome(s *owned, g *gathering, t *taking, key string, delay
 	if n <= 0 {
 		return 0, nil
 	}
-	taken, err := t.add(f, s, key, n)
+	taken, err := t.add(f, s, name, n)
 	if err != nil {
 		return 0, err
 	}
@@ -279,9 +279,9 @@ func (f *Frontier) taking(crawl string, until int64, n int) taking {
 	return taking{crawl: crawl, until: until, expires: time.UnixMilli(until), claims: make([]Claim, 0, n), leases: make([]coord.Lease, 0, n)}
 }
 
-// add takes up to n URLs of a key, and returns how many there were.
-func (t *taking) add(f *Frontier, s *owned, key string, n int) (int, error) {
-	queue := shard.QueueName(t.crawl, key)
+// add takes up to n URLs of a queue, and returns how many there were.
+func (t *taking) add(f *Frontier, s *owned, queue string, n int) (int, error) {
+	key := keyOf(queue)
 	if s.limited(queue) {
 		t.empty = append(t.empty, key)
 		return 0, nil
