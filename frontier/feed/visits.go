@@ -178,7 +178,7 @@ func collect(ctx context.Context, store blob.Store, spec VisitsSpec, lim visitLi
 	// that still goes on: Settle deletes them.
 	name := nameOf(c.Batches + 1)
 	if err := deleteBelow(ctx, store, folder(spec.Dataset), func(key string) bool {
-		return key != CursorKey(spec.Dataset) && key < objectsOf(spec.Dataset, name)
+		return strings.HasPrefix(key, folder(spec.Dataset)+batchPrefix) && key < objectsOf(spec.Dataset, name)
 	}); err != nil {
 		return Collected{}, err
 	}

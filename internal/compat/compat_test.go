@@ -3,7 +3,11 @@ package compat
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -13,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -250,6 +255,64 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		}
 		check("a rebuild", hidden)
 	})
+}
+
+// visitsSpec is an ingest of the visits of a frontier that has two more than that of the fixtures,
+// at another address.
+func visitsSpec(t *testing.T, lakeURL string) feed.VisitsSpec {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Query().Get("cursor") {
+		case "Ag", "":
+			fmt.Fprintln(w, `{"url":"https://site-1.example/later","crawl":"DEFAULT","domain":"site-1.example","time":"2024-03-12T01:02:03.004Z","status":200,"depth":0}`)
+			fmt.Fprintln(w, `{"url":"https://once.example/later","crawl":"DEFAULT","domain":"once.example","time":"2024-03-12T01:02:04Z","status":404,"depth":1}`)
+			fallthrough
+		case "BA":
+			fmt.Fprintln(w, `{"next_cursor":"BA"}`)
+		default:
+			t.Errorf("visits from %s", r.URL)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return feed.VisitsSpec{Lake: lakeURL, Frontier: server.URL, Dataset: "visits", Moved: true}
+}
+
+// The visits of a frontier that an earlier lake has stay, and the next batch has those that follow
+// them. Earlier fixtures have none.
+func TestVisitsGoOn(t *testing.T) {
+	some := false
+	each(t, func(t *testing.T, dir string) {
+		lakeURL := Unpack(t, dir)
+		store := open(t, lakeURL)
+		if _, err := store.Stat(t.Context(), feed.CursorKey("visits")); errors.Is(err, blob.ErrNotExist) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		some = true
+		spec := visitsSpec(t, lakeURL)
+		c, err := feed.Collect(t.Context(), store, spec, func(feed.Collecting) {})
+		if err != nil || c.Batch != "visits-00000002" || c.Visits != 2 || c.Total != 2 || c.Again {
+			t.Fatalf("%+v, %v", c, err)
+		}
+		if _, err := testlake.Steps(t.Context(), store, c.Ingest, t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		if err := feed.Settle(t.Context(), store, spec, c.Batch); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := feed.Collect(t.Context(), store, spec, func(feed.Collecting) {}); err != nil || c.Batch != "" || c.Total != 4 {
+			t.Errorf("after all: %+v, %v", c, err)
+		}
+		testlake.Publish(t, store)
+		rows := Ask(t, lakeURL).Rows([]string{"site-1.example", "once.example"})["visits"]
+		if len(rows) != 4 || !strings.Contains(strings.Join(rows, " "), "https://site-1.example/visited") {
+			t.Errorf("rows %q", rows)
+		}
+	})
+	if !some {
+		t.Error("no fixture has visits of a frontier")
+	}
 }
 
 // withoutEpoch returns the body of an answer without the epoch of takedowns, which is of the lake

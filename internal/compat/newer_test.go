@@ -19,6 +19,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -286,7 +287,15 @@ func newerKinds() []newer {
 		rootOf("orders of the ledger", `^registry/ledger/01\.json$`, "batch_pieces", "gc", "verify", "rebuild", "retire"),
 		rootOf("rules of takedowns", takedownDocument, "rule_pieces", "takedown", "verify"),
 		rootOf("records of takedowns", takedownDocument, "record_pieces", "takedown", "verify"),
-		document("segment.json", `/segment\.json$`, 3, 2, "verify", "takedown"),
+		{"segment.json", func(t *testing.T, c contents) (string, string) {
+			for _, key := range slices.Sorted(maps.Keys(c)) { // all: some are garbage
+				if strings.HasSuffix(key, "/segment.json") {
+					c.replace(t, key, raise(t, most(c[key], 2)))
+				}
+			}
+			return "index/segments/", "/segment.json" + says(3, 2)
+		}, []string{"verify", "takedown"}, false},
+		document("cursor of a frontier's visits", `^frontier/visits/[^/]+/cursor\.json$`, 2, 1, "visits"),
 		{"lease", func(t *testing.T, c contents) (string, string) {
 			key := "index/leases/server-0011223344556677.json"
 			data, err := codec.Seal(map[string]any{"format": 2, "holds": []string{"everything"}})
@@ -375,6 +384,10 @@ func operations() map[string]func(ctx context.Context, t *testing.T, store blob.
 		"ingest": func(ctx context.Context, t *testing.T, store blob.Store) error {
 			records := []testlake.Record{{URL: "https://site-1.example/new"}}
 			_, err := testlake.Steps(ctx, store, testlake.Spec(t, store, "crawl", "new", records), t.TempDir())
+			return err
+		},
+		"visits": func(ctx context.Context, t *testing.T, store blob.Store) error {
+			_, err := feed.Collect(ctx, store, visitsSpec(t, store.URL()), func(feed.Collecting) {})
 			return err
 		},
 		"publish": func(ctx context.Context, t *testing.T, store blob.Store) error {
@@ -492,7 +505,7 @@ func TestUnknownObjectsStay(t *testing.T) {
 			"batches/colours/1.json", "batches/dataset_id=1/2024-03-01/colours-1.zst", "urls/dataset_id=1/domain_prefix=any/colours-1.parquet",
 			"urls/colours.bin", "index/segments/" + strings.Repeat("0", 32) + ".colours", "index/versions/colours.json", "index/trash/colours.json",
 			"index/overlays/colours.zst", "index/dead/colours.zst", "index/takedowns/colours.json", "index/pieces/colours", "rejects/colours.zst", "reports/colours.zst",
-			"rules/colours.txt", "index/leases.colours.json", "README.txt",
+			"frontier/colours.json", "frontier/visits/visits/colours.json", "rules/colours.txt", "index/leases.colours.json", "README.txt",
 		}
 		for _, key := range unknown {
 			if _, err := store.Put(t.Context(), key, []byte("colours"), blob.Condition{}); err != nil {
