@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // ErrRedis means that Redis did not answer, or with an error.
@@ -99,6 +101,9 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 	if !errors.Is(err, redis.Nil) {
 		return nil, failed(err)
 	}
+	if err := checkFormat(ctx, client, "{"+name+"}:"+formatKey); err != nil {
+		return nil, err
+	}
 	key := "{" + name + "}:shards"
 	if err := client.SetNX(ctx, key, shards, 0).Err(); err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
@@ -111,6 +116,33 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 		return nil, fmt.Errorf("frontier %q in Redis has %d shards, not %d", name, got, shards)
 	}
 	return f, nil
+}
+
+// formatKey is the key with the version of everything that Redis has of a frontier, of which
+// knownFormat is the newest that this program knows. Whatever changes the meaning of a key, of its
+// members or of their fields is another version; docs/formats/frontier.md describes them.
+const (
+	formatKey   = "format"
+	knownFormat = 1
+)
+
+// checkFormat notes the version of a frontier that has none, and refuses a newer one.
+func checkFormat(ctx context.Context, client redis.UniversalClient, key string) error {
+	got, err := client.Get(ctx, key).Int()
+	if errors.Is(err, redis.Nil) {
+		// Of two that begin at the same time, one sets it.
+		if err := client.SetNX(ctx, key, knownFormat, 0).Err(); err != nil {
+			return failed(err)
+		}
+		got, err = client.Get(ctx, key).Int()
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("redis: key %s: %w", key, err)
+	case got > knownFormat:
+		return &codec.FormatError{Key: "redis: key " + key, Found: got, Known: knownFormat}
+	}
+	return nil
 }
 
 // Join notes that the process lives, for a time, and returns how many of the frontier do.

@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -135,6 +136,43 @@ func Open(dir string, o Options, read func(segment uint64, record []byte) error)
 	return j, torn, nil
 }
 
+// CheckFormat returns a *codec.FormatError if a segment has a format that this program does not
+// know. It changes nothing, as Open may have done when it meets such a segment.
+func CheckFormat(dir string) error {
+	numbers, err := segments(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		name := segmentFile(dir, n)
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		head := make([]byte, headerSize)
+		_, err = io.ReadFull(f, head)
+		if err = errors.Join(err, f.Close()); err == nil { // Open looks at one that is shorter
+			err = checkHeader(head, name, n)
+		}
+		if codec.IsFormat(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkHeader(head []byte, file string, number uint64) error {
+	d := codec.NewDecoder(head, file, "header")
+	d.Magic(magic, version)
+	if n := d.U64(); d.Err() == nil && n != number {
+		d.Fail(number, n)
+	}
+	return d.Err()
+}
+
 // lastWithRecords returns the position of the last segment that may have records. A segment is made
 // before it is needed, so those after that one say nothing about its end.
 func lastWithRecords(dir string, numbers []uint64) (int, error) {
@@ -183,12 +221,7 @@ func readSegment(file string, number uint64, last bool, read func(uint64, []byte
 	if len(data) < headerSize {
 		reason = "a header of " + strconv.Itoa(len(data)) + " bytes"
 	} else {
-		d := codec.NewDecoder(data[:headerSize], file, "header")
-		d.Magic(magic, version)
-		if n := d.U64(); d.Err() == nil && n != number {
-			d.Fail(number, n)
-		}
-		if err := d.Err(); err != nil {
+		if err := checkHeader(data[:headerSize], file, number); err != nil {
 			return nil, err
 		}
 		at = headerSize

@@ -55,11 +55,10 @@ func (s *Shard) load() (segment uint64, err error) {
 			return 0, err
 		}
 	}
-	if err := s.deleteOthers(); err != nil {
+	if s.visits, err = openVisits(s.dir, count); err != nil {
 		return 0, err
 	}
-	s.visits, err = openVisits(s.dir, count)
-	return segment, err
+	return segment, s.deleteOthers()
 }
 
 func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, err error) {

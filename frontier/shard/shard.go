@@ -238,11 +238,15 @@ func Open(dir string, o Options) (s *Shard, torn *journal.Torn, err error) {
 		dir: dir, o: o, queues: map[QueueID]*queue{}, crawls: map[string]*crawl{}, leased: map[uint64]*Entry{},
 		resuming: map[uint64]*Entry{}, marks: map[QueueID]*mark{}, unnamed: map[tag]*Counts{}, batch: newBatch(), next: 1, opening: true,
 	}
+	folder := filepath.Join(dir, "journal")
+	if err := journal.CheckFormat(folder); err != nil { // before anything is changed
+		return nil, nil, err
+	}
 	first, err := s.load()
 	if err != nil {
 		return nil, nil, errors.Join(err, s.closeFiles())
 	}
-	s.journal, torn, err = journal.Open(filepath.Join(dir, "journal"), journal.Options{Sync: o.Sync, First: first}, s.replay)
+	s.journal, torn, err = journal.Open(folder, journal.Options{Sync: o.Sync, First: first}, s.replay)
 	if err != nil {
 		return nil, nil, errors.Join(err, s.closeFiles())
 	}

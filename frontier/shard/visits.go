@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -94,6 +93,8 @@ const (
 	visitsName  = "visits"
 	indexName   = "visits.index"
 	visitsMagic = "UFVS"
+	// visitsVersion is that of both files.
+	visitsVersion = 1
 	// An element of the index: time, offset, length, checksum of the record, checksum of the
 	// element.
 	indexElement = 8 + 8 + 4 + 4 + 4
@@ -140,7 +141,7 @@ func openCut(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := codec.AppendMagic(nil, visitsMagic, 1)
+	head := codec.AppendMagic(nil, visitsMagic, visitsVersion)
 	got := make([]byte, len(head))
 	switch n, err := f.ReadAt(got, 0); {
 	case err != nil && !errors.Is(err, io.EOF):
@@ -149,8 +150,11 @@ func openCut(name string) (*os.File, error) {
 		if _, err := f.WriteAt(head, 0); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-	case !bytes.Equal(got, head):
-		return nil, errors.Join(codec.Corrupt(name, "header", 0, visitsMagic, fmt.Sprintf("%q", got)), f.Close())
+	default:
+		d := codec.NewDecoder(got, name, "header")
+		if d.Magic(visitsMagic, visitsVersion); d.Err() != nil {
+			return nil, errors.Join(d.Err(), f.Close())
+		}
 	}
 	return f, nil
 }

@@ -1,0 +1,217 @@
+//go:build unix
+
+package coord_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/codec"
+)
+
+// writeState has TestState write a state beside the earlier ones, which are never written again.
+var writeState = flag.String("write-state", "", "write frontier/coord/testdata/`NAME`.hex")
+
+func newClient(t *testing.T) *redis.Client {
+	t.Helper()
+	opt, err := redis.ParseURL(testenv.NewRedis(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(opt)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func shardIn(t *testing.T, client *redis.Client) (*coord.Frontier, *coord.Shard) {
+	t.Helper()
+	f, err := coord.Open(t.Context(), client, "f", "node", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := f.Own(t.Context(), 0, time.Hour)
+	if err != nil || s == nil {
+		t.Fatal(s, err)
+	}
+	return f, s
+}
+
+// states returns what Redis has of the frontier and of its shard, in lines of hex.
+func states(t *testing.T, f *coord.Frontier, s *coord.Shard) string {
+	t.Helper()
+	of, err := f.State(t.Context())
+	shard, err2 := s.State(t.Context())
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(of) + "\n" + hex.EncodeToString(shard) + "\n"
+}
+
+const exampleNow = int64(1_795_680_000_000)
+
+var exampleLeases = []coord.Lease{{Token: 1<<63 + 5, Seq: 7, Queue: "c\x00a.example"}, {Token: 0, Seq: 8, Queue: "DEFAULT\x00b.example"}}
+
+// exampleState brings Redis to everything that it can have of a frontier.
+func exampleState(t *testing.T, f *coord.Frontier, s *coord.Shard) {
+	t.Helper()
+	ctx := t.Context()
+	delay, limit, blocked, yes := 1500*time.Millisecond, int64(1000), exampleNow+9000, true
+	_, _, err := s.Claim(ctx, "none", exampleNow, 1, time.Second)
+	err = errors.Join(err,
+		s.Change(ctx, "a.example", coord.Change{Delay: &delay, Cap: &limit, Robots: &[]coord.RobotsDelay{{Delay: 5 * time.Second, Until: exampleNow + 1000}}}),
+		s.Change(ctx, "b.example", coord.Change{Blocked: &blocked, Paused: &yes, Excluded: &yes}),
+		s.Wake(ctx, exampleNow, []string{"c\x00a.example", "c\x00c.example", "DEFAULT\x00c.example"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys, _, err := s.Claim(ctx, "c", exampleNow, 1, time.Minute, "a.example"); err != nil || !slices.Equal(keys, []string{"a.example"}) {
+		t.Fatal(keys, err)
+	}
+	_, settled := s.Settle(ctx, exampleNow, []coord.Lease{{Token: 3, Seq: 3, Queue: "c\x00c.example"}}, nil, coord.Backoff{})
+	if err := errors.Join(settled, s.Lease(ctx, "c", exampleNow+60_000, append(slices.Clone(exampleLeases), coord.Lease{Token: 9, Seq: 9, Queue: "c\x00c.example"}), nil),
+		s.SetLimit(ctx, "c\x00a.example", 50), f.SetActive(ctx, false, true), f.SetDelay(ctx, 3*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	// A failure counts.
+	if live, err := s.Settle(ctx, exampleNow, []coord.Lease{{Token: 9, Seq: 9, Queue: "c\x00c.example"}}, []coord.Report{{Failed: true}},
+		coord.Backoff{Delay: time.Second, Longest: time.Hour}); err != nil || !live[0] {
+		t.Fatal(live, err)
+	}
+}
+
+// TestState fills Redis with what earlier programs have had in it, and finds what they found.
+// Today's program has the newest just so: whoever changes that raises the version of the keys, and
+// writes another state.
+func TestState(t *testing.T) {
+	client := newClient(t)
+	f, s := shardIn(t, client)
+	exampleState(t, f, s)
+	today := states(t, f, s)
+	if *writeState != "" {
+		if err := os.WriteFile(filepath.Join("testdata", *writeState+".hex"), []byte(today), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, err := fs.Glob(os.DirFS("testdata"), "*.hex")
+	if err != nil || len(names) == 0 {
+		t.Fatal("no state in testdata", err)
+	}
+	for i, name := range names {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == len(names)-1 && string(data) != today {
+			t.Errorf("today's program has another state than %s:\n%s%s", name, data, today)
+		}
+		var parts [][]byte
+		for line := range strings.Lines(string(data)) {
+			b, err := hex.DecodeString(strings.TrimSpace(line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, b)
+		}
+		client := newClient(t)
+		r, err := coord.BeginRestore(t.Context(), client, "f", "snapshot")
+		if err == nil {
+			err = errors.Join(r.Frontier(t.Context(), parts[0], name), r.Shard(t.Context(), 0, parts[1], name), r.End(t.Context(), 1))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, s := shardIn(t, client)
+		compareExample(t, name, f, s)
+	}
+}
+
+// compareExample holds that Redis has what exampleState has brought it to.
+func compareExample(t *testing.T, name string, f *coord.Frontier, s *coord.Shard) {
+	t.Helper()
+	ctx := t.Context()
+	got := map[string]string{}
+	err := s.AllSettings(ctx, func(key string, set coord.Settings) { got[key] = fmt.Sprintf("%+v", set) })
+	want := map[string]string{
+		"a.example": fmt.Sprintf("%+v", coord.Settings{
+			Delay: 1500 * time.Millisecond, HasDelay: true, Cap: 1000, HasCap: true, Robots: []coord.RobotsDelay{{Delay: 5 * time.Second, Until: exampleNow + 1000}},
+		}),
+		"b.example": fmt.Sprintf("%+v", coord.Settings{Paused: true, Excluded: true, Blocked: exampleNow + 9000}),
+		"c.example": fmt.Sprintf("%+v", coord.Settings{Failures: 1, Failed: exampleNow}),
+	}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: settings %v, %v, want %v", name, got, err, want)
+	}
+	leases, err := s.Leases(ctx)
+	slices.SortFunc(leases, func(a, b coord.Lease) int { return int(a.Seq) - int(b.Seq) })
+	if err != nil || !slices.Equal(leases, exampleLeases) {
+		t.Errorf("%s: leases %v, %v", name, leases, err)
+	}
+	limits, err := s.Limits(ctx)
+	if err != nil || fmt.Sprint(limits) != fmt.Sprint(map[string]int64{"c\x00a.example": 50}) {
+		t.Errorf("%s: limits %v, %v", name, limits, err)
+	}
+	// The robots.txt asks for five seconds, which are longer than the delay of the key.
+	if keys, next, err := s.Claim(ctx, "c", exampleNow+1, 10, time.Minute); err != nil || len(keys) > 0 || next <= exampleNow+1 {
+		t.Errorf("%s: claimed %q, next %d, %v", name, keys, next, err)
+	}
+	if keys, _, err := s.Claim(ctx, "c", exampleNow+3_600_000, 10, time.Minute); err != nil || len(keys) != 2 {
+		t.Errorf("%s: after an hour %q, %v", name, keys, err)
+	}
+	control, err := f.Control(ctx)
+	if err != nil || fmt.Sprintf("%+v", control) == fmt.Sprintf("%+v", coord.Control{}) {
+		t.Errorf("%s: control %+v, %v", name, control, err)
+	}
+}
+
+// A frontier in Redis that a newer program has written is refused, and left alone. One that no
+// program has given a version yet is of the first.
+func TestNewerState(t *testing.T) {
+	ctx := t.Context()
+	client := newClient(t)
+	f, s := shardIn(t, client)
+	exampleState(t, f, s)
+	if err := client.Del(ctx, "{f}:format").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := coord.Open(ctx, client, "f", "other", 1); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := client.Get(ctx, "{f}:format").Result(); v != "1" || err != nil {
+		t.Errorf("the version is %q, %v", v, err)
+	}
+	if err := client.Set(ctx, "{f}:format", 2, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := states(t, f, s)
+	_, err := coord.Open(ctx, client, "f", "other", 7)
+	if want := "{f}:format: format 2, but this program knows formats up to 1; it needs a newer urlake"; !codec.IsFormat(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if after := states(t, f, s); after != before {
+		t.Errorf("it was changed: %s, was %s", after, before)
+	}
+	// So is a snapshot of another version.
+	b, err := s.State(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := bytes.Clone(b[:len(b)-4])
+	newer[4]++
+	if err := coord.CheckState(codec.AppendCRC32C(newer), "redis"); !codec.IsFormat(err) {
+		t.Errorf("a newer snapshot of Redis: %v", err)
+	}
+}
