@@ -206,7 +206,8 @@ func TestCrawl(t *testing.T) {
 // TestTwoCrawlers lets two crawlers work on the same domains: together they are as polite as one,
 // and fetch each robots.txt once or, if both meet a host at the same time, twice.
 func TestTwoCrawlers(t *testing.T) {
-	delay := 60 * time.Millisecond
+	// A crawler that is slow to send what it has claimed sends it nearer to the next request.
+	delay := 250 * time.Millisecond
 	web := sites.New(20, 6)
 	server := httptest.NewServer(web)
 	defer server.Close()
