@@ -187,8 +187,8 @@ func (p *Part) lineCount() (n int) {
 
 func (l *level) lineCount() int { return (len(l.words) + 8*lineWords - 1) / (8 * lineWords) }
 
-// rank fills the lines of all levels from the first ones of lines, and returns the others. Before is
-// the number of slots of earlier parts.
+// rank fills the lines of all levels from the first ones of lines, and returns the others. Before
+// is the number of slots of earlier parts.
 func (p *Part) rank(lines []line, before uint64) ([]line, error) {
 	sum := before
 	for i := range p.levels {
@@ -308,8 +308,9 @@ type Hash struct {
 	keys  uint64
 }
 
-// Open decodes a hash. It counts the ones of all levels, about half a byte a key, and keeps
-// them in memory with their ranks, which takes an eighth more. Errors are *codec.CorruptErrors that have the name.
+// Open decodes a hash. It counts the ones of all levels, about half a byte a key, and keeps them in
+// memory with their ranks, which takes an eighth more. Errors are *codec.CorruptErrors that have
+// the name.
 func Open(data []byte, name string) (*Hash, error) {
 	d := codec.NewDecoder(data, name, "perfect hash")
 	h := &Hash{parts: make([]Part, d.U8())}
@@ -367,9 +368,9 @@ const NoSlot = math.MaxUint64
 // Together is the most keys of a call of Slots.
 const Together = 256
 
-// Slots sets slots[i] to what Slot returns for keys[i], or to NoSlot. The keys are at most Together.
-// The memory that a key needs at a level is known before any of it is read, so the processor fetches
-// that of many keys at once.
+// Slots sets slots[i] to what Slot returns for keys[i], or to NoSlot. The keys are at most
+// Together. The memory that a key needs at a level is known before any of it is read, so the
+// processor fetches that of many keys at once.
 func (h *Hash) Slots(keys, slots []uint64) {
 	var (
 		left   [Together]uint8 // keys that no level so far has placed

@@ -119,8 +119,8 @@ func TestPositionBits(t *testing.T) {
 	}
 }
 
-// Verify compares the offsets of slots with those of positions: that a slot leads to the bytes of its
-// prefix is not enough, for others may contain them.
+// Verify compares the offsets of slots with those of positions: that a slot leads to the bytes of
+// its prefix is not enough, for others may contain them.
 func TestVerifyFindsOffsetOfOtherPrefix(t *testing.T) {
 	const inside = "x\x02\x00\x00\x00a/" // has the length of a/ and a/
 	dir, _ := build(t, Options{}, []object{{"a/x", 1, NoTier}, {inside + "x", 2, NoTier}})

@@ -461,8 +461,8 @@ func (x *Index) atSlot(slot uint64) (pos uint64, prefix []byte, err error) {
 	return pos, prefix, err
 }
 
-// split returns the position of a slot that has that value and, if the index is packed, the offset of
-// the prefix.
+// split returns the position of a slot that has that value and, if the index is packed, the offset
+// of the prefix.
 func (x *Index) split(slot, value uint64) (pos, off uint64, err error) {
 	pos = value
 	if x.packed {

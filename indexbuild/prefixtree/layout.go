@@ -72,8 +72,8 @@ const (
 	lengthBytes = 4
 )
 
-// positionBits returns how many bits of an element of the file slots are the position; the offset is
-// in those above. It is false if they have no room for both.
+// positionBits returns how many bits of an element of the file slots are the position; the offset
+// is in those above. It is false if they have no room for both.
 func positionBits(nodes, blobSize uint64) (n int, ok bool) {
 	n = bits.Len64(nodes - 1)
 	return n, n+bits.Len64(blobSize) <= 64
