@@ -68,8 +68,9 @@ func lookUp(t testing.TB, snap *Snapshot, q BulkQuery, texts []string) []bulkAns
 		raw = append(raw, []byte(text))
 	}
 	got := lookUpPairs(t, snap, q, raw, bulkPairs)
+	some := min(len(texts), 1000)
 	for _, pairs := range []int{100, 1} {
-		if diff := gocmp.Diff(got, lookUpPairs(t, snap, q, raw, pairs)); diff != "" {
+		if diff := gocmp.Diff(got[:some], lookUpPairs(t, snap, q, raw[:some], pairs)); diff != "" {
 			t.Fatalf("%d pairs at once (-many +few):\n%.3000s", pairs, diff)
 		}
 	}
