@@ -145,16 +145,16 @@ func keyOf(queue string) string {
 }
 
 // addAllowed adds the entries whose keys are not excluded.
-func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, done shard.Change, err error) {
+func (s *owned) addAllowed(ids []shard.ID, entries []shard.Entry) (statuses []shard.AddStatus, done shard.Change, err error) {
 	d := &s.domains
 	d.mu.RLock()
 	none := len(d.excluded) == 0
 	d.mu.RUnlock()
 	if none {
-		return s.files.Add(entries)
+		return s.files.AddIDs(ids, entries)
 	}
 	statuses = make([]shard.AddStatus, len(entries))
-	allowed := make([]shard.Entry, 0, len(entries))
+	allowed, allowedIDs := make([]shard.Entry, 0, len(entries)), make([]shard.ID, 0, len(entries))
 	places := make([]int, 0, len(entries))
 	d.mu.RLock()
 	for i := range entries {
@@ -162,10 +162,10 @@ func (s *owned) addAllowed(entries []shard.Entry) (statuses []shard.AddStatus, d
 			statuses[i] = excluded
 			continue
 		}
-		allowed, places = append(allowed, entries[i]), append(places, i)
+		allowed, allowedIDs, places = append(allowed, entries[i]), append(allowedIDs, ids[i]), append(places, i)
 	}
 	d.mu.RUnlock()
-	got, done, err := s.files.Add(allowed)
+	got, done, err := s.files.AddIDs(allowedIDs, allowed)
 	if err != nil {
 		return nil, done, err
 	}

@@ -219,10 +219,10 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 		}
 		s := f.shardOf(keyOf(e.Queue))
 		entries[s] = append(entries[s], e)
-		places[s] = append(places[s], i)
+		parts.ids[s], places[s] = append(parts.ids[s], t.id), append(places[s], i)
 	}
 	err = eachShard(places, func(s int) error {
-		statuses, err := f.add(ctx, s, entries[s])
+		statuses, err := f.add(ctx, s, parts.ids[s], entries[s])
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
@@ -281,8 +281,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions
 			return e, "name"
 		}
 	}
-	name := t.name(crawl, key)
-	if e.Queue, e.URL = name.Queue, name.URL; len(e.URL) > MaxURL {
+	if e.Queue, e.URL = t.name(crawl, key); len(e.URL) > MaxURL {
 		return e, "too_long"
 	}
 	if !u.Due.IsZero() && u.Due.UnixMilli() > f.now() {
@@ -296,13 +295,13 @@ func elsewhere(err error) bool {
 	return errors.Is(err, ErrElsewhere) || errors.Is(err, coord.ErrFenced)
 }
 
-func (f *Frontier) add(ctx context.Context, number int, entries []shard.Entry) ([]shard.AddStatus, error) {
+func (f *Frontier) add(ctx context.Context, number int, ids []shard.ID, entries []shard.Entry) ([]shard.AddStatus, error) {
 	s, release, err := f.use(number)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	statuses, done, err := s.addAllowed(entries)
+	statuses, done, err := s.addAllowed(ids, entries)
 	if err == nil {
 		err = s.files.Commit()
 	}

@@ -13,6 +13,7 @@ type parts struct{ pool sync.Pool }
 
 // part is what a request adds to each shard, and where its results go.
 type part struct {
+	ids     [][]shard.ID
 	entries [][]shard.Entry
 	places  [][]int
 }
@@ -21,13 +22,13 @@ func (p *parts) get(shards int) *part {
 	if got, ok := p.pool.Get().(*part); ok {
 		return got
 	}
-	return &part{make([][]shard.Entry, shards), make([][]int, shards)}
+	return &part{make([][]shard.ID, shards), make([][]shard.Entry, shards), make([][]int, shards)}
 }
 
 func (p *parts) put(used *part) {
 	for i, of := range used.entries {
 		clear(of) // so that the texts are free
-		used.entries[i], used.places[i] = of[:0], used.places[i][:0]
+		used.ids[i], used.entries[i], used.places[i] = used.ids[i][:0], of[:0], used.places[i][:0]
 	}
 	p.pool.Put(used)
 }

@@ -31,7 +31,7 @@ func (f *Frontier) SeenAll(queries []SeenQuery) ([]SeenAnswer, error) {
 	answers := make([]SeenAnswer, len(queries))
 	byShard := make([]struct {
 		places []int32
-		names  []shard.Name
+		ids    []shard.ID
 	}, f.o.Shards)
 	for i := range queries {
 		q := &queries[i]
@@ -42,18 +42,18 @@ func (f *Frontier) SeenAll(queries []SeenQuery) ([]SeenAnswer, error) {
 		}
 		answers[i].URL = e.URL
 		of := &byShard[f.shardOf(keyOf(e.Queue))]
-		if of.names == nil {
+		if of.ids == nil {
 			some := len(queries)/f.o.Shards + len(queries)/f.o.Shards/4 + 1 // mostly enough
-			of.places, of.names = make([]int32, 0, some), make([]shard.Name, 0, some)
+			of.places, of.ids = make([]int32, 0, some), make([]shard.ID, 0, some)
 		}
-		of.places, of.names = append(of.places, int32(i)), append(of.names, shard.Name{Queue: e.Queue, URL: e.URL})
+		of.places, of.ids = append(of.places, int32(i)), append(of.ids, t.id)
 	}
 	for number := range byShard {
 		of := &byShard[number]
-		if len(of.names) == 0 {
+		if len(of.ids) == 0 {
 			continue
 		}
-		err := f.seenOf(number, of.names, func(i int, st shard.State, ok bool) { answers[of.places[i]].set(&st, ok) })
+		err := f.seenOf(number, of.ids, func(i int, st shard.State, ok bool) { answers[of.places[i]].set(&st, ok) })
 		if errors.Is(err, ErrElsewhere) {
 			for _, i := range of.places {
 				answers[i].Owner, answers[i].Err = f.owner(number), ErrElsewhere
@@ -73,12 +73,12 @@ func (a *SeenAnswer) set(st *shard.State, ok bool) {
 	}
 }
 
-func (f *Frontier) seenOf(number int, names []shard.Name, yield func(i int, st shard.State, ok bool)) error {
+func (f *Frontier) seenOf(number int, ids []shard.ID, yield func(i int, st shard.State, ok bool)) error {
 	s, release, err := f.use(number)
 	if err != nil {
 		return err
 	}
 	defer release()
-	s.files.SeenAll(names, yield)
+	s.files.SeenAll(ids, yield)
 	return nil
 }

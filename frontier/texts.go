@@ -12,6 +12,7 @@ import (
 type texts struct {
 	chunk  strings.Builder
 	parsed urlnorm.URL // the one that is being added
+	id     shard.ID    // its id
 	url    []byte
 }
 
@@ -19,11 +20,11 @@ type texts struct {
 // be no more than one URL.
 const textsChunk = 64 << 10
 
-// name returns the names of the parsed URL and of its queue.
-func (t *texts) name(crawl, key string) shard.Name {
+// name returns the names of the parsed URL and of its queue, and sets the id.
+func (t *texts) name(crawl, key string) (of, url string) {
 	t.url = t.parsed.AppendTo(t.url[:0])
 	queue := len(crawl) + 1 + len(key)
-	if size := queue + len(t.url); t.chunk.Cap()-t.chunk.Len() < size {
+	if size := queue + 1 + len(t.url); t.chunk.Cap()-t.chunk.Len() < size {
 		next := max(size, min(2*t.chunk.Cap(), textsChunk))
 		t.chunk.Reset()
 		t.chunk.Grow(next)
@@ -32,7 +33,9 @@ func (t *texts) name(crawl, key string) shard.Name {
 	t.chunk.WriteString(crawl)
 	t.chunk.WriteByte(0)
 	t.chunk.WriteString(key)
+	t.chunk.WriteByte(0)
 	t.chunk.Write(t.url)
 	text := t.chunk.String()[from:]
-	return shard.Name{Queue: text[:queue], URL: text[queue:]}
+	t.id = shard.IDOf(text, queue)
+	return text[:queue], text[queue+1:]
 }

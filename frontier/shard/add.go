@@ -25,6 +25,15 @@ type Change struct {
 // Add adds entries whose URLs are not known, replaces with those whose Update is set what there is
 // of their URLs, and gives them their numbers. Nothing of it is certain before Commit has returned.
 func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err error) {
+	ids := make([]ID, len(entries))
+	for i := range entries {
+		ids[i] = IDOf(entries[i].Queue+"\x00"+entries[i].URL, len(entries[i].Queue))
+	}
+	return s.AddIDs(ids, entries)
+}
+
+// AddIDs is Add for entries whose ids are known.
+func (s *Shard) AddIDs(ids []ID, entries []Entry) (statuses []AddStatus, done Change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
@@ -44,7 +53,7 @@ func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err err
 		some := entries[first:min(first+lookUpAtOnce, len(entries))]
 		looked := room[:len(some)]
 		for i := range some {
-			looked[i].name(s, some[i].Queue, some[i].URL)
+			looked[i].ID = ids[first+i]
 		}
 		s.lookUp(looked)
 		s.lookUpQueues(looked)
@@ -71,13 +80,13 @@ func (s *Shard) add(e *Entry, l *lookup, now uint32, done *Change) (AddStatus, e
 			done.Ended, visit = append(done.Ended, leased), e.Visit
 		}
 	}
-	if !known && s.full(l.of, e.Queue) {
+	if !known && s.full(l.ID.queue, e.Queue) {
 		return Full, nil
 	}
 	if err := s.number(e); err != nil {
 		return status, err
 	}
-	c := change{entry: e, of: l.of, queue: l.queue, url: l.url, old: old, known: known, settled: e.Update && e.Settled, visit: visit}
+	c := change{entry: e, of: l.ID.queue, queue: l.queue, url: l.url, old: old, known: known, settled: e.Update && e.Settled, visit: visit}
 	if c.settled {
 		e.Due = 0
 	}
@@ -110,8 +119,7 @@ func (s *Shard) add(e *Entry, l *lookup, now uint32, done *Change) (AddStatus, e
 // lookup is a URL that is looked up together with others. Each needs memory at several places that
 // no cache has, which takes far longer than everything else: so they are asked for first.
 type lookup struct {
-	of  QueueID
-	url URLID
+	ID
 	// files has a bit for each file of states that may have the URL, the newest first. The last bit
 	// is that of all the others.
 	files uint64
@@ -120,13 +128,6 @@ type lookup struct {
 
 // filesBit is the bit of the nth newest file.
 func filesBit(n int) uint64 { return 1 << min(n, 63) }
-
-// name sets the ids of a URL.
-func (l *lookup) name(s *Shard, queue, url string) {
-	l.of = IDOfQueue(queue)
-	s.scratch = append(append(append(s.scratch[:0], queue...), 0), url...)
-	l.url = hashURL(l.of, s.scratch)
-}
 
 // lookUp finds out what knownOf needs. The shard stays locked in between.
 func (s *Shard) lookUp(looked []lookup) {
@@ -156,7 +157,7 @@ func (s *Shard) lookUp(looked []lookup) {
 // lookUpQueues finds the queues, and what of them apply will need.
 func (s *Shard) lookUpQueues(looked []lookup) {
 	for i := range looked {
-		looked[i].queue = s.queues[looked[i].of]
+		looked[i].queue = s.queues[looked[i].ID.queue]
 	}
 	var lists [lookUpAtOnce]*memoryQueue
 	for i := range looked {
@@ -181,7 +182,7 @@ func (s *Shard) lookUpQueues(looked []lookup) {
 
 // known returns what is known of a URL.
 func (s *Shard) known(of QueueID, id URLID) (st State, ok bool, err error) {
-	l := [1]lookup{{of: of, url: id}}
+	l := [1]lookup{{ID: ID{of, id}}}
 	s.lookUp(l[:])
 	st, ok = s.knownOf(&l[0])
 	return st, ok, nil
@@ -190,7 +191,7 @@ func (s *Shard) known(of QueueID, id URLID) (st State, ok bool, err error) {
 // knownOf is known for what was looked up.
 func (s *Shard) knownOf(l *lookup) (State, bool) {
 	st, ok := s.find(l)
-	if ok && len(s.marks) > 0 && s.marks[l.of].deletes(&st) {
+	if ok && len(s.marks) > 0 && s.marks[l.ID.queue].deletes(&st) {
 		return State{}, false
 	}
 	return st, ok

@@ -96,6 +96,20 @@ func crawlOf(queue string) string {
 	return crawl
 }
 
+// ID identifies a URL and its queue.
+type ID struct {
+	queue QueueID
+	url   URLID
+}
+
+// IDOf returns the id of a URL. Text is the name of its queue, which is so many bytes long, a zero
+// byte and the URL.
+func IDOf(text string, queue int) ID {
+	id := ID{queue: IDOfQueue(text[:queue]), url: xxh3.HashString128(text).Bytes()}
+	copy(id.url[urlHash:], id.queue[:])
+	return id
+}
+
 // IDOfQueue returns the id of the queue with a name.
 func IDOfQueue(name string) QueueID { return xxh3.HashString128(name).Bytes() }
 

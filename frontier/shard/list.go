@@ -112,24 +112,21 @@ func (s *Shard) Seen(queue, url string) (State, bool, error) {
 	return s.known(of, s.idOf(of, &Entry{Queue: queue, URL: url}))
 }
 
-// Name names a URL: its queue, and its canonical spelling.
-type Name struct{ Queue, URL string }
-
 // SeenAll calls yield with what is known of each URL, in order, and whether it was ever added. The
 // shard is locked meanwhile, for some of them at a time.
-func (s *Shard) SeenAll(names []Name, yield func(i int, st State, ok bool)) {
+func (s *Shard) SeenAll(ids []ID, yield func(i int, st State, ok bool)) {
 	var room [lookUpAtOnce]lookup
-	for first := 0; first < len(names); first += lookUpAtOnce {
-		some := names[first:min(first+lookUpAtOnce, len(names))]
+	for first := 0; first < len(ids); first += lookUpAtOnce {
+		some := ids[first:min(first+lookUpAtOnce, len(ids))]
 		s.seenSome(some, room[:len(some)], func(i int, st State, ok bool) { yield(first+i, st, ok) })
 	}
 }
 
-func (s *Shard) seenSome(names []Name, looked []lookup, yield func(i int, st State, ok bool)) {
+func (s *Shard) seenSome(ids []ID, looked []lookup, yield func(i int, st State, ok bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range names {
-		looked[i].name(s, names[i].Queue, names[i].URL)
+	for i := range ids {
+		looked[i].ID = ids[i]
 	}
 	s.lookUp(looked)
 	for i := range looked {

@@ -92,23 +92,23 @@ func TestTwiceInABatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := map[[2]string]bool{}
-		names := make([]Name, len(entries))
+		ids := make([]ID, len(entries))
 		for i, e := range entries {
 			name := [2]string{e.Queue, e.URL}
 			if got := statuses[i] == Added; got == seen[name] {
 				t.Fatalf("entry %d: %d", i, statuses[i])
 			}
-			seen[name], names[i] = true, Name{e.Queue, e.URL + "?"[:i%2]}
+			seen[name], ids[i] = true, IDOf(e.Queue+"\x00"+e.URL+"?"[:i%2], len(e.Queue))
 		}
 		next := 0
-		s.SeenAll(names, func(i int, st State, ok bool) {
+		s.SeenAll(ids, func(i int, st State, ok bool) {
 			if i != next || ok != (i%2 == 0) || ok && st.Seq == 0 {
 				t.Errorf("%d, after %d: %v, %+v", i, next, ok, st)
 			}
 			next++
 		})
-		if next != len(names) {
-			t.Errorf("%d of %d answers", next, len(names))
+		if next != len(ids) {
+			t.Errorf("%d of %d answers", next, len(ids))
 		}
 		if err := s.Flush(); err != nil { // so that the next round has them in a file
 			t.Fatal(err)
