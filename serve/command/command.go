@@ -45,10 +45,9 @@ const (
 	// connectionBytes is the share of --memory-limit for each connection without --max-connections.
 	// One that is idle takes a third of that.
 	connectionBytes = 64 << 10
-	// gcPercent lets the heap grow to five times what is in use between two collections. Answers are
-	// short-lived, and with Go's default of 100 a server with small caches collects several times a
-	// second. The heap stays within --memory-limit, which makes collections more frequent as it
-	// fills up.
+	// gcPercent lets the heap grow to five times what is in use before it is collected. Answers are
+	// short-lived, and with Go's default of 100 a server with small caches collects several times
+	// a second. --memory-limit makes collections more frequent as the heap fills up.
 	gcPercent = 400
 	// metricsConnections is how many connections --metrics-listen serves, and metricsHeaders the
 	// memory for their headers.
