@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -414,9 +415,12 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 // busyFor is how long files are written slowly after a claim.
 const busyFor = 5 * time.Millisecond
 
-// busy says that workers claim URLs all the time, and of a shard that is still served.
+// busy says that workers claim URLs all the time, and that files of a shard can wait for them: it is
+// still served, and none has much in memory or waits to be opened again, since all are written in
+// turn.
 func (f *Frontier) busy(s *owned) bool {
-	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor) && s.mine()
+	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor) && s.mine() &&
+		!slices.ContainsFunc(f.all(), func(s *owned) bool { return s.doubtful.Load() || s.files.Crowded() })
 }
 
 // claim asks the shards in turn. Next is when the next queue is ready, -1 if none will be.

@@ -210,8 +210,7 @@ func (s *Shard) Upkeep() error {
 	defer s.upkeep.Unlock()
 	s.mu.Lock()
 	err := s.failed
-	full := s.memory > s.o.MemoryBytes || s.batch.seen.len()*2*seenElement > s.o.MemoryBytes ||
-		s.journal.Size() > int64(4*s.o.MemoryBytes) || s.sweeps()
+	full := s.fuller(1) || s.sweeps()
 	s.mu.Unlock()
 	if err != nil || !full {
 		return err

@@ -38,11 +38,17 @@ func (f *pacedFile) Write(p []byte) (n int, err error) {
 }
 
 // unhurried says that requests come before files.
-func (s *Shard) unhurried() bool {
-	if s.o.Busy == nil || !s.o.Busy() {
-		return false
-	}
+func (s *Shard) unhurried() bool { return s.o.Busy != nil && !s.Crowded() && s.o.Busy() }
+
+// Crowded says whether much more is in memory than is to be, or the shard's files have failed.
+func (s *Shard) Crowded() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.memory <= muchMemory*s.o.MemoryBytes
+	return s.fuller(muchMemory) || s.failed != nil
+}
+
+// fuller says whether more is to be written to files than MemoryBytes, times a number.
+func (s *Shard) fuller(times int) bool {
+	limit := times * s.o.MemoryBytes
+	return s.memory > limit || s.batch.seen.len()*2*seenElement > limit || s.journal.Size() > int64(4*limit)
 }
