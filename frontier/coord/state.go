@@ -37,9 +37,9 @@ var ErrInUse = errors.New("the name is in use")
 // restoring is the key that a restore sets first and deletes last.
 const restoring = "restoring"
 
-// State returns what Redis has of the shard. It may change meanwhile: what was there before the call
-// and after it is in the state, of the rest a part may be. Leases are read before the times of their
-// keys.
+// State returns what Redis has of the shard. It may change meanwhile: what was there before the
+// call and still is after it is in the state, and of the rest a part may be. Leases are read before
+// the times of their keys.
 func (s *Shard) State(ctx context.Context) ([]byte, error) {
 	return s.f.state(ctx, s.prefix, "owner")
 }
