@@ -144,7 +144,8 @@ func appendURL(b []byte, n int64) []byte {
 	return append(strconv.AppendInt(append(b, ".example/path/to/page-"...), n, 10), ".html"...)
 }
 
-// batches calls do with n URLs, some at a time. They are made beside it, and cheaply: it shares the processors.
+// batches calls do with n URLs, some at a time. They are made beside it, and cheaply: it shares the
+// processors.
 func (b *bench) batches(n int, do func(urls []string)) {
 	batches := make(chan []string, 2*benchAdders)
 	go func() {
