@@ -321,10 +321,11 @@ func (b *bench) run(memory func(), disturbances ...disturbance) {
 	seconds := time.Duration(benchSeconds) * time.Second
 	b.insert("added", benchURLs)
 	memory()
-	b.claimAtRate("claims-at-rate", after(seconds), false)
+	b.claimAtRate("claims-after-adds", after(seconds), false)
 	b.settleAll("reported")
 	b.claimAll("claimed-and-reported", benchURLs/8)
 	b.seen("seen", min(benchURLs, 1_000_000))
+	b.claimAtRate("claims-at-rate", after(seconds), true)
 	for _, d := range disturbances {
 		done := make(chan struct{})
 		go func() {
