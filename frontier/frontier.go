@@ -416,10 +416,10 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 const busyFor = 5 * time.Millisecond
 
 // busy says that workers claim URLs all the time, and that files of a shard can wait for them: it is
-// still served, and none has much in memory or waits to be opened again, since all are written in
-// turn.
+// served, not being opened, and none has much in memory or waits to be opened again, since all are
+// written in turn.
 func (f *Frontier) busy(s *owned) bool {
-	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor) && s.mine() &&
+	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor) && s.tenure != nil && s.mine() &&
 		!slices.ContainsFunc(f.all(), func(s *owned) bool { return s.doubtful.Load() || s.files.Crowded() })
 }
 
@@ -496,7 +496,6 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	if len(t.claims) == 0 {
 		return nil, now, nil // others may be ready
 	}
-	f.claimedAt.Store(int64(time.Since(begin)))
 	return t.claims, -1, nil
 }
 

@@ -311,6 +311,9 @@ func (t *taking) add(f *Frontier, s *owned, queue string, n int) (int, error) {
 // lease notes the leases of what was taken.
 func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
 	formatLeases(s.number, t.leases, t.claims)
+	if len(t.claims) > 0 {
+		f.claimedAt.Store(int64(time.Since(begin)))
+	}
 	if err := s.coord.Lease(ctx, t.crawl, t.until, t.leases, t.empty); err != nil {
 		// Whether Redis has the leases is not known. If not, nothing would end them.
 		s.doubtful.Store(true)

@@ -3,6 +3,7 @@ package shard
 import (
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -29,12 +30,17 @@ type pacedFile struct {
 func (s *Shard) paced(f *os.File) io.Writer { return &pacedFile{s, f, time.Now(), time.Sleep} }
 
 func (f *pacedFile) Write(p []byte) (n int, err error) {
-	n, err = f.file.Write(p)
-	if f.s.unhurried() {
-		f.sleep(min(restFactor*time.Since(f.began), longestRest))
+	for piece := range slices.Chunk(p, writeAtOnce) {
+		wrote, err := f.file.Write(piece)
+		if n += wrote; err != nil {
+			return n, err
+		}
+		if f.s.unhurried() {
+			f.sleep(min(restFactor*time.Since(f.began), longestRest))
+		}
+		f.began = time.Now()
 	}
-	f.began = time.Now()
-	return n, err
+	return n, nil
 }
 
 // unhurried says that requests come before files.
