@@ -47,12 +47,12 @@ func (f *Frontier) Seen(crawl, key, url string) (SeenState, error) {
 		return SeenState{Owner: f.owner(f.shardOf(keyOf(e.Queue)))}, err
 	}
 	defer release()
-	st, ok, err := s.files.Seen(e.Queue, e.URL)
+	st, ok := s.files.Seen(e.Queue, e.URL)
 	got := SeenState{URL: e.URL, Seen: ok, Settled: st.Settled, Status: st.Status}
 	if st.Time > 0 {
 		got.Fetched = time.Unix(int64(st.Time), 0).UTC()
 	}
-	return got, err
+	return got, nil
 }
 
 // Visit is the outcome of a fetch.

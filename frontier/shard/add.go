@@ -181,11 +181,10 @@ func (s *Shard) lookUpQueues(looked []lookup) {
 }
 
 // known returns what is known of a URL.
-func (s *Shard) known(of QueueID, id URLID) (st State, ok bool, err error) {
+func (s *Shard) known(of QueueID, id URLID) (State, bool) {
 	l := [1]lookup{{ID: ID{of, id}}}
 	s.lookUp(l[:])
-	st, ok = s.knownOf(&l[0])
-	return st, ok, nil
+	return s.knownOf(&l[0])
 }
 
 // knownOf is known for what was looked up.

@@ -24,10 +24,7 @@ func (s *Shard) Import(entries []Entry, visits []Visit) (statuses []AddStatus, d
 		e, visit := &entries[i], &visits[i]
 		id := IDOfQueue(e.Queue)
 		url := s.idOf(id, e)
-		old, known, err := s.known(id, url)
-		if err != nil {
-			return nil, done, err
-		}
+		old, known := s.known(id, url)
 		switch {
 		case visit.Time == 0 && known && old.Time > 0:
 			statuses[i] = Known

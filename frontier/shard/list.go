@@ -105,7 +105,7 @@ func (s *Shard) Queues(crawl string, yield func(name string, c Counts) bool) {
 }
 
 // Seen returns what is known of a URL of a queue.
-func (s *Shard) Seen(queue, url string) (State, bool, error) {
+func (s *Shard) Seen(queue, url string) (State, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := IDOfQueue(queue)
@@ -142,9 +142,9 @@ func (s *Shard) Find(queue, url string) (found Listed, ok bool, err error) {
 	defer s.reading.RUnlock()
 	id := IDOfQueue(queue)
 	for range 10 { // again, if the URL was changed meanwhile
-		st, ok, err := s.Seen(queue, url)
-		if !ok || err != nil {
-			return found, false, err
+		st, ok := s.Seen(queue, url)
+		if !ok {
+			return found, false, nil
 		}
 		some, err := s.numbered(id, queue, &st)
 		if err != nil {
@@ -490,10 +490,7 @@ func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []cand
 				return nil, err
 			}
 		}
-		st, ok, err := s.known(id, s.idOf(id, &e))
-		if err != nil {
-			return nil, err
-		}
+		st, ok := s.known(id, s.idOf(id, &e))
 		// Of an entry that was due later, the one that waits now comes at its place.
 		if !ok || st.Seq != e.Seq || (st.Settled || st.Later) != (c.at.class == 0) {
 			continue

@@ -24,9 +24,8 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 		n++
 		id := IDOfQueue(e.Queue)
 		url := s.idOf(id, &e)
-		var st State
-		var ok bool
-		if st, ok, err = s.known(id, url); err != nil || !ok || st.Seq != e.Seq || !st.Later {
+		st, ok := s.known(id, url)
+		if !ok || st.Seq != e.Seq || !st.Later {
 			return
 		}
 		st.Later = false
@@ -41,7 +40,7 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 		}
 	}
 	// While a batch is written, what is due later has to stay as the checkpoint will say.
-	for s.frozen == nil && err == nil {
+	for s.frozen == nil {
 		if n >= promoteAtOnce || s.memory > s.o.MemoryBytes {
 			return woken, true, nil
 		}
@@ -70,13 +69,14 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 		if from == nil {
 			return woken, false, nil
 		}
-		var e Entry
-		if e, err = parseQueued(codec.NewDecoder(payload, from.name, "entry"), from.name); err == nil {
-			from.pop(0, len(payload))
-			promote(e)
+		e, err := parseQueued(codec.NewDecoder(payload, from.name, "entry"), from.name)
+		if err != nil {
+			return woken, false, err
 		}
+		from.pop(0, len(payload))
+		promote(e)
 	}
-	return woken, err == nil, err
+	return woken, true, nil
 }
 
 // Resume says which entries of a queue are leased, by the leases that there are. Those that were

@@ -290,10 +290,7 @@ func (s *Shard) replay(segment uint64, record []byte) error {
 	s.next = max(s.next, e.Seq+1)
 	id := IDOfQueue(e.Queue)
 	url := s.idOf(id, &e)
-	old, known, err := s.known(id, url)
-	if err != nil {
-		return err
-	}
+	old, known := s.known(id, url)
 	c.entry, c.of, c.url, c.old, c.known = &e, id, url, old, known
 	s.apply(&c)
 	return nil
@@ -586,9 +583,9 @@ func (s *Shard) stands(k *kind, id QueueID, queue string, payload []byte) (bool,
 	}
 	u, buf := idOfURL(queue, id, url, s.scratch)
 	s.scratch = buf
-	st, ok, err := s.known(id, u)
-	if !ok || err != nil || st.Seq != seq {
-		return false, err
+	st, ok := s.known(id, u)
+	if !ok || st.Seq != seq {
+		return false, nil
 	}
 	switch k.suffix {
 	case waitingRun.suffix:
@@ -633,20 +630,16 @@ func (s *Shard) Done(seq uint64, visit Visit, again int64) (ok bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	_, err = s.change(&change{entry: &next, settled: again == 0, visit: &visit})
-	return true, err
+	s.change(&change{entry: &next, settled: again == 0, visit: &visit})
+	return true, nil
 }
 
 // change applies a change of a URL that has an entry.
-func (s *Shard) change(c *change) (woken bool, err error) {
+func (s *Shard) change(c *change) {
 	c.of = IDOfQueue(c.entry.Queue)
 	c.url = s.idOf(c.of, c.entry)
-	if c.old, c.known, err = s.known(c.of, c.url); err != nil {
-		s.failed = err
-		return false, err
-	}
+	c.old, c.known = s.known(c.of, c.url)
 	s.apply(c)
-	return c.nowWaiting, nil
 }
 
 // Back returns a leased entry to its queue, behind those of its priority and depth. It is due at a
@@ -668,8 +661,9 @@ func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 	if err != nil {
 		return false, false, err
 	}
-	woken, err = s.change(&change{entry: &again})
-	return woken, true, err
+	c := change{entry: &again}
+	s.change(&c)
+	return c.nowWaiting, true, nil
 }
 
 // Stats counts what a shard has.
