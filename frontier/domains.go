@@ -151,7 +151,7 @@ func (s *owned) addAllowed(ids []shard.ID, entries []shard.Entry) (statuses []sh
 	none := len(d.excluded) == 0
 	d.mu.RUnlock()
 	if none {
-		return s.files.AddIDs(ids, entries)
+		return s.files.Add(ids, entries)
 	}
 	statuses = make([]shard.AddStatus, len(entries))
 	allowed, allowedIDs := make([]shard.Entry, 0, len(entries)), make([]shard.ID, 0, len(entries))
@@ -165,7 +165,7 @@ func (s *owned) addAllowed(ids []shard.ID, entries []shard.Entry) (statuses []sh
 		allowed, allowedIDs, places = append(allowed, entries[i]), append(allowedIDs, ids[i]), append(places, i)
 	}
 	d.mu.RUnlock()
-	got, done, err := s.files.AddIDs(allowedIDs, allowed)
+	got, done, err := s.files.Add(allowedIDs, allowed)
 	if err != nil {
 		return nil, done, err
 	}

@@ -23,17 +23,9 @@ type Change struct {
 }
 
 // Add adds entries whose URLs are not known, replaces with those whose Update is set what there is
-// of their URLs, and gives them their numbers. Nothing of it is certain before Commit has returned.
-func (s *Shard) Add(entries []Entry) (statuses []AddStatus, done Change, err error) {
-	ids := make([]ID, len(entries))
-	for i := range entries {
-		ids[i] = IDOf(entries[i].Queue+"\x00"+entries[i].URL, len(entries[i].Queue))
-	}
-	return s.AddIDs(ids, entries)
-}
-
-// AddIDs is Add for entries whose ids are known.
-func (s *Shard) AddIDs(ids []ID, entries []Entry) (statuses []AddStatus, done Change, err error) {
+// of their URLs, and gives them their numbers. Ids are those of the entries' URLs. Nothing of it is
+// certain before Commit has returned.
+func (s *Shard) Add(ids []ID, entries []Entry) (statuses []AddStatus, done Change, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
@@ -86,7 +78,7 @@ func (s *Shard) add(e *Entry, l *lookup, now uint32, done *Change) (AddStatus, e
 	if err := s.number(e); err != nil {
 		return status, err
 	}
-	c := change{entry: e, of: l.ID.queue, queue: l.queue, url: l.url, old: old, known: known, settled: e.Update && e.Settled, visit: visit}
+	c := change{entry: e, id: l.ID, queue: l.queue, old: old, known: known, settled: e.Update && e.Settled, visit: visit}
 	if c.settled {
 		e.Due = 0
 	}
@@ -181,8 +173,8 @@ func (s *Shard) lookUpQueues(looked []lookup) {
 }
 
 // known returns what is known of a URL.
-func (s *Shard) known(of QueueID, id URLID) (State, bool) {
-	l := [1]lookup{{ID: ID{of, id}}}
+func (s *Shard) known(id ID) (State, bool) {
+	l := [1]lookup{{ID: id}}
 	s.lookUp(l[:])
 	return s.knownOf(&l[0])
 }

@@ -40,7 +40,7 @@ func fill(b *testing.B, s *Shard, n int, due func(i int) int64) {
 		if entries = append(entries, e); len(entries) < cap(entries) && i < n-1 {
 			continue
 		}
-		if _, _, err := s.Add(entries); err != nil {
+		if _, _, err := add(s, entries); err != nil {
 			b.Fatal(err)
 		}
 		if err := s.Commit(); err != nil {
@@ -124,7 +124,7 @@ func stalls(b *testing.B, fsync bool) {
 			for j := range entries {
 				entries[j] = Entry{Queue: name, URL: fmt.Sprintf("https://site%d.example/new/%d-%d", q, i, j)}
 			}
-			timed("add", func() error { _, _, err := s.Add(entries); return err })
+			timed("add", func() error { _, _, err := add(s, entries); return err })
 			timed("take", func() error {
 				taken, _, err := s.Take(name, 50)
 				leased = append(leased, taken...)

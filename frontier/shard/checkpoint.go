@@ -738,13 +738,13 @@ func (s *Shard) standing(k *kind, id QueueID, queue string, payloads [][]byte) (
 	}
 	left := payloads[:0]
 	for _, p := range payloads {
-		of, name, entry := id, queue, p
+		name, entry := queue, p
 		if k.suffix == dueRun.suffix {
 			d := codec.NewDecoder(p, s.dir, "entry")
 			name = d.String()
-			of, entry = IDOfQueue(name), d.Rest()
+			entry = d.Rest()
 		}
-		ok, err := s.stands(k, of, name, entry)
+		ok, err := s.stands(k, name, entry)
 		if err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ func TestConcurrentUse(t *testing.T) {
 						entries[i].Due = now + 1<<40
 					}
 				}
-				if _, _, err := s.Add(entries); err != nil {
+				if _, _, err := add(s, entries); err != nil {
 					t.Error(err)
 				}
 				taken, _, err := s.Take(queue, 7)
@@ -79,7 +79,7 @@ func TestConcurrentUse(t *testing.T) {
 					default:
 						u := *e
 						u.Update = true
-						if got, done, err := s.Add([]Entry{u}); err != nil || got[0] != Updated || len(done.Ended) != 1 {
+						if got, done, err := add(s, []Entry{u}); err != nil || got[0] != Updated || len(done.Ended) != 1 {
 							t.Error(got, done, err)
 						}
 					}
@@ -150,7 +150,7 @@ func TestDeletedGivesSpaceBack(t *testing.T) {
 				entries[i].Update, entries[i].Settled = true, true
 			}
 		}
-		statuses, _, err := s.Add(entries)
+		statuses, _, err := add(s, entries)
 		if err != nil {
 			t.Fatal(err)
 		}

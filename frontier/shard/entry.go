@@ -105,26 +105,23 @@ type ID struct {
 // IDOf returns the id of a URL. Text is the name of its queue, which is so many bytes long, a zero
 // byte and the URL.
 func IDOf(text string, queue int) ID {
-	id := ID{queue: IDOfQueue(text[:queue]), url: xxh3.HashString128(text).Bytes()}
-	copy(id.url[urlHash:], id.queue[:])
+	return newID(IDOfQueue(text[:queue]), xxh3.HashString128(text))
+}
+
+// idOf is IDOf for a name and a URL. The URL is not kept, so that []byte(text) copies nothing.
+func (s *Shard) idOf(queue string, url []byte) ID {
+	s.scratch = append(append(append(s.scratch[:0], queue...), 0), url...)
+	return newID(IDOfQueue(queue), xxh3.Hash128(s.scratch))
+}
+
+func newID(of QueueID, text xxh3.Uint128) ID {
+	id := ID{of, text.Bytes()}
+	copy(id.url[urlHash:], of[:])
 	return id
 }
 
 // IDOfQueue returns the id of the queue with a name.
 func IDOfQueue(name string) QueueID { return xxh3.HashString128(name).Bytes() }
-
-// idOfURL returns the id of a URL within a queue. Scratch is memory that it may use.
-func idOfURL(queue string, of QueueID, url []byte, scratch []byte) (id URLID, buf []byte) {
-	buf = append(append(append(scratch[:0], queue...), 0), url...)
-	return hashURL(of, buf), buf
-}
-
-// hashURL returns the id of a URL of a queue's name, 0 and the URL.
-func hashURL(of QueueID, text []byte) (id URLID) {
-	id = xxh3.Hash128(text).Bytes()
-	copy(id[urlHash:], of[:])
-	return id
-}
 
 // append appends the entry without its queue, which journals and runs have elsewhere.
 func (e *Entry) append(b []byte) []byte {

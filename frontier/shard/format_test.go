@@ -46,7 +46,7 @@ func exampleShard(t *testing.T, dir string) {
 				Entry{Queue: a, URL: fmt.Sprintf("https://a.example/%s/%d", part, i), Priority: uint16(i % 3), Depth: uint32(i), Metadata: []byte(`{"from":"x"}`)},
 				Entry{Queue: b, URL: fmt.Sprintf("https://b.example/%s/%d", part, i), Due: now.UnixMilli() + int64(i%2)*3_600_000*int64(i)})
 		}
-		_, _, err := s.Add(entries)
+		_, _, err := add(s, entries)
 		check(err)
 		taken, _, err := s.Take(a, 3)
 		check(err)

@@ -22,9 +22,8 @@ func (s *Shard) Import(entries []Entry, visits []Visit) (statuses []AddStatus, d
 	now := s.o.Now()
 	for i := range entries {
 		e, visit := &entries[i], &visits[i]
-		id := IDOfQueue(e.Queue)
-		url := s.idOf(id, e)
-		old, known := s.known(id, url)
+		id := s.idOf(e.Queue, []byte(e.URL))
+		old, known := s.known(id)
 		switch {
 		case visit.Time == 0 && known && old.Time > 0:
 			statuses[i] = Known
@@ -49,7 +48,7 @@ func (s *Shard) Import(entries []Entry, visits []Visit) (statuses []AddStatus, d
 		if err := s.journaled(recordDone, func(b []byte) []byte { return appendQueued(visit.appendOutcome(b), e) }); err != nil {
 			return nil, done, err
 		}
-		s.apply(&change{entry: e, of: id, url: url, old: old, known: known, settled: true, visit: visit})
+		s.apply(&change{entry: e, id: id, old: old, known: known, settled: true, visit: visit})
 	}
 	return statuses, done, nil
 }

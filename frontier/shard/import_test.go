@@ -115,7 +115,7 @@ func TestImportSettles(t *testing.T) {
 	s := open(t, t.TempDir())
 	defer s.Close()
 	queue := QueueName("c", "a.test")
-	if _, _, err := s.Add([]Entry{{Queue: queue, URL: "https://a.test/1"}, {Queue: queue, URL: "https://a.test/2"}}); err != nil {
+	if _, _, err := add(s, []Entry{{Queue: queue, URL: "https://a.test/1"}, {Queue: queue, URL: "https://a.test/2"}}); err != nil {
 		t.Fatal(err)
 	}
 	taken, _, err := s.Take(queue, 1)

@@ -108,8 +108,7 @@ func (s *Shard) Queues(crawl string, yield func(name string, c Counts) bool) {
 func (s *Shard) Seen(queue, url string) (State, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := IDOfQueue(queue)
-	return s.known(of, s.idOf(of, &Entry{Queue: queue, URL: url}))
+	return s.known(s.idOf(queue, []byte(url)))
 }
 
 // SeenAll calls yield with what is known of each URL, in order, and whether it was ever added. The
@@ -481,7 +480,7 @@ func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []cand
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range some {
-		e := Entry{}
+		var e Entry
 		if c.entry != nil {
 			e = *c.entry
 		} else {
@@ -490,7 +489,7 @@ func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []cand
 				return nil, err
 			}
 		}
-		st, ok := s.known(id, s.idOf(id, &e))
+		st, ok := s.known(s.idOf(name, []byte(e.URL)))
 		// Of an entry that was due later, the one that waits now comes at its place.
 		if !ok || st.Seq != e.Seq || (st.Settled || st.Later) != (c.at.class == 0) {
 			continue

@@ -36,7 +36,7 @@ func largeQueue(tb testing.TB, queue string, settled, waiting int) *Shard {
 		for i := range waiting / 2 {
 			entries = append(entries, Entry{Queue: queue, URL: fmt.Sprintf("https://a.example/%d/%d", half, i), Depth: uint32(i % 7), Priority: uint16(i % 3)})
 		}
-		if _, _, err := s.Add(entries); err != nil {
+		if _, _, err := add(s, entries); err != nil {
 			tb.Fatal(err)
 		}
 		if err := s.Flush(); err != nil {
@@ -117,7 +117,7 @@ func TestListWhileItChanges(t *testing.T) {
 		}
 		mixed = append(mixed, e)
 	}
-	if _, _, err := s.Add(mixed); err != nil {
+	if _, _, err := add(s, mixed); err != nil {
 		t.Fatal(err)
 	}
 	touched := map[string]bool{}
@@ -159,7 +159,7 @@ func TestListWhileItChanges(t *testing.T) {
 			}
 			late := Entry{Queue: q, URL: fmt.Sprintf("https://late.example/%d", round)}
 			touched[late.URL] = true
-			if _, _, err := s.Add([]Entry{late}); err != nil {
+			if _, _, err := add(s, []Entry{late}); err != nil {
 				t.Fatal(err)
 			}
 		}

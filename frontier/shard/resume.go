@@ -22,19 +22,18 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 	n := 0
 	promote := func(e Entry) {
 		n++
-		id := IDOfQueue(e.Queue)
-		url := s.idOf(id, &e)
-		st, ok := s.known(id, url)
+		id := s.idOf(e.Queue, []byte(e.URL))
+		st, ok := s.known(id)
 		if !ok || st.Seq != e.Seq || !st.Later {
 			return
 		}
 		st.Later = false
-		s.batch.seen.set(&url, st.pack())
+		s.batch.seen.set(&id.url, st.pack())
 		e.Due = 0
-		q := s.queue(id, e.Queue)
+		q := s.queue(id.queue, e.Queue)
 		s.count(q, isLater, -1)
 		s.count(q, waits, 1)
-		s.place(id, q, &e, nil)
+		s.place(id.queue, q, &e, nil)
 		if q.has(waits) == 1 {
 			woken = append(woken, e.Queue)
 		}
@@ -102,7 +101,7 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 			if _, want := wanted[seq]; !want || err != nil {
 				return err
 			}
-			ok, err := s.stands(&waitingRun, id, name, payload)
+			ok, err := s.stands(&waitingRun, name, payload)
 			if !ok || err != nil {
 				return err
 			}
@@ -153,12 +152,12 @@ func (s *Shard) Resumed() error {
 	defer s.mu.Unlock()
 	for seq, e := range s.resuming {
 		delete(s.resuming, seq)
-		id := IDOfQueue(e.Queue)
-		ok, err := s.stands(&waitingRun, id, e.Queue, e.append(nil))
+		ok, err := s.stands(&waitingRun, e.Queue, e.append(nil))
 		if err != nil {
 			return err
 		}
 		if ok { // it is counted, and may lie in a run as well
+			id := IDOfQueue(e.Queue)
 			q := s.queues[id]
 			q.setSuspect(true)
 			s.place(id, q, e, nil)

@@ -288,27 +288,17 @@ func (s *Shard) replay(segment uint64, record []byte) error {
 		return err
 	}
 	s.next = max(s.next, e.Seq+1)
-	id := IDOfQueue(e.Queue)
-	url := s.idOf(id, &e)
-	old, known := s.known(id, url)
-	c.entry, c.of, c.url, c.old, c.known = &e, id, url, old, known
-	s.apply(&c)
+	c.entry = &e
+	s.change(&c)
 	return nil
-}
-
-func (s *Shard) idOf(of QueueID, e *Entry) (url URLID) {
-	buf := append(append(append(s.scratch[:0], e.Queue...), 0), e.URL...)
-	url, s.scratch = hashURL(of, buf), buf
-	return url
 }
 
 // change is what happens to a URL: it gets another entry, which waits unless it is settled.
 type change struct {
 	entry      *Entry
-	of         QueueID
+	id         ID     // of its URL
 	queue      *queue // nil if it was not looked up
 	encoded    []byte // the entry as append writes it, nil if nobody has done so
-	url        URLID
 	old        State // if known
 	known      bool
 	settled    bool
@@ -334,7 +324,7 @@ func (s *Shard) apply(c *change) {
 	e := c.entry
 	q := c.queue
 	if q == nil {
-		q = s.queue(c.of, e.Queue)
+		q = s.queue(c.id.queue, e.Queue)
 	}
 	st := State{Seq: e.Seq, Created: e.Created, Settled: c.settled, Later: !c.settled && e.Due > 0}
 	if c.known {
@@ -346,20 +336,20 @@ func (s *Shard) apply(c *change) {
 		c.visit.Queue, c.visit.URL, c.visit.Depth = e.Queue, e.URL, e.Depth
 		s.visits.add(c.visit)
 	}
-	s.batch.seen.set(&c.url, st.pack())
+	s.batch.seen.set(&c.id.url, st.pack())
 	switch {
 	case st.Settled:
 		s.count(q, isDone, 1)
 		data := s.batch.keep(e, c.encoded)
 		s.memory += entryOverhead + len(data)
-		s.batch.done = append(s.batch.done, settledEntry{c.of, q.name, e.Seq, data})
+		s.batch.done = append(s.batch.done, settledEntry{c.id.queue, q.name, e.Seq, data})
 	case st.Later:
 		s.count(q, isLater, 1)
 		heap.Push(&s.batch.later, e)
 		s.memory += 2*entryOverhead + entryRoom(e)
 	default:
 		s.count(q, waits, 1)
-		s.place(c.of, q, e, c.encoded)
+		s.place(c.id.queue, q, e, c.encoded)
 		c.nowWaiting = q.has(waits) == 1
 	}
 }
@@ -560,7 +550,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 			s.memory -= entryOverhead // the bytes stay until the batch is written
 		}
 		if q.isSuspect() {
-			ok, err := s.stands(&waitingRun, id, q.name, payload)
+			ok, err := s.stands(&waitingRun, q.name, payload)
 			if err != nil {
 				return nil, err
 			}
@@ -576,14 +566,12 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 }
 
 // stands says whether the bytes of an entry are those of the entry that its URL has.
-func (s *Shard) stands(k *kind, id QueueID, queue string, payload []byte) (bool, error) {
+func (s *Shard) stands(k *kind, queue string, payload []byte) (bool, error) {
 	seq, url, err := parseURL(payload, queue)
 	if err != nil {
 		return false, err
 	}
-	u, buf := idOfURL(queue, id, url, s.scratch)
-	s.scratch = buf
-	st, ok := s.known(id, u)
+	st, ok := s.known(s.idOf(queue, url))
 	if !ok || st.Seq != seq {
 		return false, nil
 	}
@@ -634,11 +622,10 @@ func (s *Shard) Done(seq uint64, visit Visit, again int64) (ok bool, err error) 
 	return true, nil
 }
 
-// change applies a change of a URL that has an entry.
+// change looks up what is known of a URL that a change is of, and applies it.
 func (s *Shard) change(c *change) {
-	c.of = IDOfQueue(c.entry.Queue)
-	c.url = s.idOf(c.of, c.entry)
-	c.old, c.known = s.known(c.of, c.url)
+	c.id = s.idOf(c.entry.Queue, []byte(c.entry.URL))
+	c.old, c.known = s.known(c.id)
 	s.apply(c)
 }
 

@@ -140,7 +140,7 @@ func (m *model) add() {
 		entries = append(entries, e)
 	}
 	asked := slices.Clone(entries)
-	statuses, done, err := m.s.Add(entries)
+	statuses, done, err := add(m.s, entries)
 	if err != nil {
 		m.fatalf("%v", err)
 	}
@@ -502,6 +502,15 @@ func tempDir(t *testing.T) string {
 	return t.TempDir()
 }
 
+// add is Add with the ids of the entries.
+func add(s *Shard, entries []Entry) ([]AddStatus, Change, error) {
+	ids := make([]ID, len(entries))
+	for i, e := range entries {
+		ids[i] = IDOf(e.Queue+"\x00"+e.URL, len(e.Queue))
+	}
+	return s.Add(ids, entries)
+}
+
 func open(t *testing.T, dir string) *Shard {
 	t.Helper()
 	s, torn, err := Open(dir, Options{MemoryBytes: 1 << 20})
@@ -529,7 +538,7 @@ func TestFlippedBits(t *testing.T) {
 			Entry{Queue: QueueName("c", "gone.example"), URL: fmt.Sprintf("https://gone.example/%d", from)},
 			Entry{Queue: QueueName("c", "old.example"), URL: fmt.Sprintf("https://old.example/%d", from)},
 		)
-		if _, _, err := s.Add(entries); err != nil {
+		if _, _, err := add(s, entries); err != nil {
 			t.Fatal(err)
 		}
 		if from == 0 {

@@ -53,7 +53,7 @@ func TestSnapshotIsOneMoment(t *testing.T) {
 		working.Go(func() {
 			i := 0
 			for range turns {
-				if _, _, err := s.Add([]Entry{{Queue: queue(w), URL: url(w, i)}}); err != nil {
+				if _, _, err := add(s, []Entry{{Queue: queue(w), URL: url(w, i)}}); err != nil {
 					t.Error(err)
 				}
 				taken, _, err := s.Take(queue(w), 1)

@@ -87,7 +87,7 @@ func TestTwiceInABatch(t *testing.T) {
 				entries = append(entries, Entry{Queue: QueueName("c", fmt.Sprint("q", i%7)), URL: fmt.Sprint("https://a/", round, i%350)})
 			}
 		}
-		statuses, _, err := s.Add(entries)
+		statuses, _, err := add(s, entries)
 		if err != nil {
 			t.Fatal(err)
 		}
