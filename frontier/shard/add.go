@@ -148,26 +148,21 @@ func (s *Shard) lookUp(looked []lookup) {
 
 // lookUpQueues finds the queues, and what of them apply will need.
 func (s *Shard) lookUpQueues(looked []lookup) {
+	var queues [lookUpAtOnce]*queue
 	for i := range looked {
 		looked[i].queue = s.queues[looked[i].ID.queue]
+		queues[i] = looked[i].queue
 	}
-	var lists [lookUpAtOnce]*memoryQueue
-	for i := range looked {
-		if q := looked[i].queue; q != nil {
-			lists[i%lookUpAtOnce] = q.memory
-		}
-	}
+	var room [lookUpAtOnce]*memoryQueue
+	lists := listsOf(queues[:len(looked)], room[:0])
+	last := func(m *memoryQueue) *class { return &m.classes[len(m.classes)-1] }
 	sum := uint64(0)
-	var last [lookUpAtOnce]*class
-	for i, m := range lists[:len(looked)] {
-		if m != nil && len(m.classes) > 0 {
-			last[i] = &m.classes[len(m.classes)-1]
-		}
+	for _, m := range lists {
+		sum += last(m).class
 	}
-	for _, c := range last[:len(looked)] {
-		if c != nil && len(c.entries) > 0 {
-			sum += c.entries[len(c.entries)-1].seq
-		}
+	for _, m := range lists {
+		c := last(m)
+		sum += c.entries[len(c.entries)-1].seq
 	}
 	s.touched = sum
 }
