@@ -89,11 +89,53 @@ func TestSlotsWithoutOffsets(t *testing.T) {
 		if files[seed.positions] == nil || files[seed.slots] != nil {
 			t.Fatalf("the files are %q", slices.Sorted(maps.Keys(files)))
 		}
+		if v := versionOf(t, files); v != 1 {
+			t.Errorf("version %d", v)
+		}
 		x := open(t, dir)
 		if err := x.Verify(context.Background(), nil); err != nil {
 			t.Fatal(err)
 		}
 		checkTree(t, x, bruteForce(objects))
+	}
+}
+
+func versionOf(t *testing.T, files map[string][]byte) int {
+	t.Helper()
+	var doc manifest
+	if err := codec.Unseal(files[manifestName], manifestName, 0, &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc.Version
+}
+
+// An index has the version of what it needs, so that a program that knows nothing of it says that
+// the index is newer, not that it is damaged.
+func TestVersions(t *testing.T) {
+	for format, newest := range map[Format]int{Seed: 2, S3Inv: 1} {
+		dir, _ := build(t, Options{Format: format}, randomObjects(1, 10))
+		files := readFolder(t, dir)
+		if v := versionOf(t, files); v != newest {
+			t.Errorf("%s: version %d", format, v)
+		}
+		for version, fits := range map[int]func(error) bool{
+			newest + 1: codec.IsFormat,
+			0:          func(err error) bool { return errors.Is(err, codec.ErrCorrupt) },
+		} {
+			var doc manifest
+			if err := codec.Unseal(files[manifestName], manifestName, 0, &doc); err != nil {
+				t.Fatal(err)
+			}
+			doc.Version = version
+			data, err := codec.Seal(doc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := memory{files: files}
+			if _, err := m.with(manifestName, data).index(); !fits(err) {
+				t.Errorf("%s: version %d: %v", format, version, err)
+			}
+		}
 	}
 }
 

@@ -155,10 +155,10 @@ func (x *Index) readManifest(data []byte) error {
 	switch {
 	case x.layout == nil:
 		return fmt.Errorf("%w: %s is that of something else", ErrNoIndex, manifestName)
-	case x.doc.Version > manifestVersion:
-		return &codec.FormatError{Key: manifestName, Found: x.doc.Version, Known: manifestVersion}
-	case x.doc.Version != manifestVersion:
-		return bad(fmt.Sprintf("version %d", manifestVersion), x.doc.Version)
+	case x.doc.Version > x.layout.newest():
+		return &codec.FormatError{Key: manifestName, Found: x.doc.Version, Known: x.layout.newest()}
+	case x.doc.Version < manifestVersion:
+		return bad(fmt.Sprintf("version %d or newer", manifestVersion), x.doc.Version)
 	case x.doc.NodeCount < 1 || x.doc.NodeCount > MaxNodes:
 		return bad(fmt.Sprintf("1 to %d nodes", uint64(MaxNodes)), x.doc.NodeCount)
 	case x.doc.MaxDepth > MaxKey:

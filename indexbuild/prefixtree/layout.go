@@ -79,6 +79,14 @@ func positionBits(nodes, blobSize uint64) (n int, ok bool) {
 	return n, n+bits.Len64(blobSize) <= 64
 }
 
+// newest is the newest version of manifests.
+func (l *layout) newest() int {
+	if l.slots != "" {
+		return slotsVersion
+	}
+	return manifestVersion
+}
+
 // headerBytes is the size of the header of arrays.
 func (l *layout) headerBytes() int64 {
 	if l.header {

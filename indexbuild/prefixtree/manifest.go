@@ -9,8 +9,12 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// manifestVersion is the version of both formats.
-const manifestVersion = 1
+// The versions of manifests. Only an index whose slots have offsets needs the second one: programs
+// that do not know it look for positions.
+const (
+	manifestVersion = 1
+	slotsVersion    = 2
+)
 
 // maxManifest is the largest manifest that is read, in bytes. The files of 8,192 depths take 1 MiB.
 const maxManifest = 16 << 20
@@ -77,6 +81,9 @@ func encodeManifest(l *layout, created time.Time, stats *Stats, names []string, 
 			f.XXHash64 = fmt.Sprintf("%016x", all[i].XXH64)
 		}
 		m.Files[name] = f
+	}
+	if _, ok := m.Files[l.slots]; ok {
+		m.Version = slotsVersion
 	}
 	if stats.Format == S3Inv {
 		if created.IsZero() {
