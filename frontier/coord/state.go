@@ -39,7 +39,8 @@ const restoring = "restoring"
 
 // State returns what Redis has of the shard. It may change meanwhile: what was there before the
 // call and still is after it is in the state, and of the rest a part may be. Leases are read before
-// the times of their keys.
+// the times of their keys, so that of a lease that ends meanwhile there is the lease still, or the
+// time to which its end has put off its key: without both the server would be asked again at once.
 func (s *Shard) State(ctx context.Context) ([]byte, error) {
 	return s.f.state(ctx, s.prefix, "owner")
 }
@@ -49,8 +50,9 @@ func (f *Frontier) State(ctx context.Context) ([]byte, error) {
 	return f.state(ctx, "{"+f.name+"}:", "shards", "nodes", folder, restoring)
 }
 
-// state encodes the keys that begin with a prefix, in the order of their names, their members
-// sorted, so that equal states are equal bytes.
+// state reads and encodes the keys that begin with a prefix, in the order of their names, their
+// members sorted, so that equal states are equal bytes. Shard.State relies on the order of reading:
+// "leases" is before "times".
 func (f *Frontier) state(ctx context.Context, prefix string, without ...string) ([]byte, error) {
 	var mu sync.Mutex
 	found := map[string]struct{}{}

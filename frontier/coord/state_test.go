@@ -3,7 +3,11 @@
 package coord_test
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -101,5 +105,83 @@ func TestStateWhileItChanges(t *testing.T) {
 	}
 	if missing > 0 {
 		t.Errorf("%d of %d leases are not in the state", missing, len(stay))
+	}
+}
+
+// afterRead calls a function once, after the first key of leases or times was read.
+type afterRead struct {
+	once sync.Once
+	do   func()
+}
+
+func (*afterRead) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (h *afterRead) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if key := fmt.Sprint(cmd.Args()[1:]); cmd.Name() == "zscan" && (strings.Contains(key, "leases") || strings.Contains(key, "times")) {
+			h.once.Do(h.do)
+		}
+		return err
+	}
+}
+
+func (*afterRead) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestLeaseEndsBetweenReads ends a lease between the reads of leases and of times, with an answer
+// that asks for an hour of rest. The state has the lease or the rest.
+func TestLeaseEndsBetweenReads(t *testing.T) {
+	client := newClient(t)
+	_, s := shardIn(t, client)
+	const now = exampleNow
+	lease := coord.Lease{Token: 1, Seq: 1, Queue: "c\x00a.example"}
+	if err := s.Wake(t.Context(), now, []string{lease.Queue}); err != nil {
+		t.Fatal(err)
+	}
+	if keys, _, err := s.Claim(t.Context(), "c", now, 1, time.Second); err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	if err := s.Lease(t.Context(), "c", now+60_000, []coord.Lease{lease}, nil); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	client.AddHook(&afterRead{do: func() {
+		live, err := s.Settle(t.Context(), now, []coord.Lease{lease}, []coord.Report{{Failed: true, RetryAfter: time.Hour}},
+			coord.Backoff{Delay: time.Second, Longest: time.Hour})
+		if err != nil || !live[0] {
+			t.Error(live, err)
+		}
+		ended = true
+	}})
+	state, err := s.State(t.Context())
+	if err != nil || !ended {
+		t.Fatal(ended, err)
+	}
+	client = newClient(t)
+	r, err := coord.BeginRestore(t.Context(), client, "f", "id")
+	if err == nil {
+		err = r.Shard(t.Context(), 0, state, "state")
+	}
+	if err == nil {
+		err = r.End(t.Context(), 1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, s = shardIn(t, client)
+	leases, err := s.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, _, err := s.Claim(t.Context(), "c", now+2000, 1, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(leases) == 0 && len(keys) > 0 {
+		t.Errorf("the server of %s is asked again at once", keys)
 	}
 }
