@@ -158,8 +158,8 @@ func (f *File) Slice(off, n int64) ([]byte, error) {
 	return f.data[off : off+n : off+n], nil
 }
 
-// Check hashes the blocks that hold the n bytes at off, unless that was done before. The range
-// must be within the file. A damaged block of a copy is repaired.
+// Check hashes the blocks that hold the n bytes at off, unless that was done before. The range must
+// be within the file, which is not checked: see Slice. A damaged block of a copy is repaired.
 func (f *File) Check(off, n int64) error {
 	if n == 0 || f.unchecked.Load() == 0 {
 		return nil

@@ -1,5 +1,6 @@
 // Package domainlist writes the domains of a segment, domains.txt.zst, and where its frames begin,
-// domains.starts.zst. docs/formats/domains.md describes both.
+// domains.starts.zst. It reads the latter, and finds by them the frames that may have a domain.
+// docs/formats/domains.md describes both.
 package domainlist
 
 import (
