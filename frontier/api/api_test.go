@@ -98,18 +98,41 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 	return servers, server
 }
 
-// gate is a server that can be away: then it ends every connection.
+// gate is a server that can be away: then it ends every connection. With a cut, it ends those of
+// which an answer is longer, after so many bytes.
 type gate struct {
 	http.Handler
 	shut atomic.Bool
+	cut  atomic.Int64
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.shut.Load() {
 		panic(http.ErrAbortHandler)
 	}
+	if cut := g.cut.Load(); cut > 0 {
+		w = &cutWriter{w, int(cut)}
+	}
 	g.Handler.ServeHTTP(w, r)
 }
+
+// cutWriter ends the connection when it has sent as many bytes as are left.
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	if len(p) > w.left {
+		_, _ = w.ResponseWriter.Write(p[:w.left])
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	w.left -= len(p)
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *cutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // away shuts or opens the gate of a server.
 func away(s *httptest.Server, shut bool) { s.Config.Handler.(*gate).shut.Store(shut) }

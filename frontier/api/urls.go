@@ -124,8 +124,10 @@ func (h *Handler) listURLs(w http.ResponseWriter, r *http.Request, domain string
 		}
 		var next string
 		next, err = h.urlsOfOther(r, domain, cursor, limit, &n, out)
-		if err != nil || next == cursor {
-			err = errors.Join(frontier.ErrElsewhere, err)
+		if err == nil && next == cursor {
+			err = frontier.ErrElsewhere
+		}
+		if err != nil {
 			break
 		}
 		if cursor = next; cursor == "" || n >= limit {

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -238,6 +240,32 @@ func TestListsLackNothing(t *testing.T) {
 	status, text := request(t, "GET", servers[0].URL+"/v1/visited?cursor="+*end.Cursor, "")
 	if status != 503 || !strings.Contains(text, fmt.Sprint("the visits of shards ", end.Unserved)) {
 		t.Errorf("%d, %s, which does not name %v", status, text, end.Unserved)
+	}
+}
+
+// TestListsThatBreak lets the answer of one of two processes break in the middle of its URLs. The
+// list that has some of them breaks, too: with an end it would name them again.
+func TestListsThatBreak(t *testing.T) {
+	servers, _ := start(t, 2, own)
+	var urls strings.Builder
+	const n = 60
+	for i := range n {
+		fmt.Fprintf(&urls, "{\"url\":\"https://site%d.example/\"}\n", i)
+	}
+	if _, text := request(t, "POST", servers[0].URL+"/v1/urls", urls.String()); strings.Count(text, "added") != n {
+		t.Fatal(text)
+	}
+	cut := &servers[1].Config.Handler.(*gate).cut
+	cut.Store(1000)
+	if res, err := http.Get(servers[0].URL + "/v1/urls"); err == nil {
+		text, err := io.ReadAll(res.Body)
+		if _ = res.Body.Close(); err == nil {
+			t.Errorf("a list of which the half is cut off ends: %s", text)
+		}
+	}
+	cut.Store(0)
+	if all := listAll(t, []string{servers[0].URL}, "/v1/urls?crawl="); len(all) != n {
+		t.Errorf("%d URLs, want %d", len(all), n)
 	}
 }
 
