@@ -1,6 +1,17 @@
 package api
 
-import "reflect"
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+// SetListTime sets how long the URLs of a page are looked for until a test ends.
+func SetListTime(t *testing.T, d time.Duration) {
+	before := listTime
+	listTime = d
+	t.Cleanup(func() { listTime = before })
+}
 
 // Schemas are the types of bodies, of requests and of answers, by the names of their schemas in
 // openapi.yaml. What they contain has schemas too.

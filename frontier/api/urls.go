@@ -50,6 +50,10 @@ const (
 	maxLimit     = 1_000_000
 )
 
+// listTime is how long the URLs of a page are looked for. Those that are wanted may be few among
+// many, and whoever asks waits for the first only for so long. Tests make it shorter.
+var listTime = 5 * time.Second
+
 // limitOf parses the limit of a list.
 func limitOf(s string) (int, error) {
 	if s == "" {
@@ -92,8 +96,8 @@ func (h *Handler) domainURLs(w http.ResponseWriter, r *http.Request) {
 }
 
 // listURLs streams the URLs of a crawl, or those of a domain, and ends with a line that has the
-// cursor of those that follow. At a shard that nobody serves the list ends, or is refused if it has
-// nothing yet.
+// cursor of those that follow. It ends after listTime, wherever it has come to. At a shard that
+// nobody serves it ends, or is refused if it has nothing yet.
 func (h *Handler) listURLs(w http.ResponseWriter, r *http.Request, domain string) {
 	q := r.URL.Query()
 	limit, errL := limitOf(q.Get("limit"))
@@ -107,13 +111,14 @@ func (h *Handler) listURLs(w http.ResponseWriter, r *http.Request, domain string
 	out := bufio.NewWriterSize(w, 64<<10)
 	n := 0
 	var left error // the client has left, or does not read
+	begun := time.Now()
+	over := func() bool { return n >= limit || time.Since(begun) >= listTime || r.Context().Err() != nil }
 	each := func(u frontier.KnownURL) bool {
-		if !states[u.State] {
-			return r.Context().Err() == nil
+		if states[u.State] {
+			n++
+			left = errors.Join(json.MarshalWrite(out, lineOf(&u)), out.WriteByte('\n'))
 		}
-		n++
-		left = errors.Join(json.MarshalWrite(out, lineOf(&u)), out.WriteByte('\n'))
-		return left == nil && n < limit
+		return left == nil && !over()
 	}
 	cursor := string(from)
 	var err error
@@ -130,7 +135,7 @@ func (h *Handler) listURLs(w http.ResponseWriter, r *http.Request, domain string
 		if err != nil {
 			break
 		}
-		if cursor = next; cursor == "" || n >= limit {
+		if cursor = next; cursor == "" || over() {
 			break
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/urlake/urlake/frontier/api"
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -240,6 +241,44 @@ func TestListsLackNothing(t *testing.T) {
 	status, text := request(t, "GET", servers[0].URL+"/v1/visited?cursor="+*end.Cursor, "")
 	if status != 503 || !strings.Contains(text, fmt.Sprint("the visits of shards ", end.Unserved)) {
 		t.Errorf("%d, %s, which does not name %v", status, text, end.Unserved)
+	}
+}
+
+// TestListsInTime lists URLs by pages that have no time for more than one, of which few have the
+// state that is wanted. Pages without any have a cursor, and together they have all.
+func TestListsInTime(t *testing.T) {
+	api.SetListTime(t, 1)
+	bases := serve(t, 2)
+	var urls strings.Builder
+	const n = 40
+	for i := range n {
+		later := ""
+		if i%10 == 0 {
+			later = `,"refetch_after":"2100-01-02T03:04:05Z"`
+		}
+		fmt.Fprintf(&urls, "{\"url\":\"https://site%d.example/\"%s}\n", i, later)
+	}
+	if _, text := request(t, "POST", bases[0]+"/v1/urls", urls.String()); strings.Count(text, "added") != n {
+		t.Fatal(text)
+	}
+	for state, want := range map[string]int{"done": 0, "later": 4, "waiting": 36} {
+		all, pages := map[string]bool{}, 0
+		for cursor := ""; cursor != "" || pages == 0; pages++ {
+			status, lines, end := page(t, bases[0]+"/v1/urls?state="+state+"&cursor="+cursor)
+			if status != 200 || len(lines) > 2 {
+				t.Fatalf("%s: %d, %d lines", state, status, len(lines))
+			}
+			for _, l := range lines {
+				if all[l.URL] || l.State != state {
+					t.Errorf("%s: %+v", state, l)
+				}
+				all[l.URL] = true
+			}
+			cursor = *end.Cursor
+		}
+		if len(all) != want || pages < n/2 {
+			t.Errorf("%s: %d URLs on %d pages, want %d", state, len(all), pages, want)
+		}
 	}
 }
 
