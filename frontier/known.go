@@ -18,6 +18,9 @@ import (
 // errReplaced means that the entry of a lease is not the URL's any more: it was updated or deleted.
 var errReplaced = errors.New("the entry of this lease was replaced")
 
+// errDeletedLost is not ErrElsewhere: the process that has the shard now would count no URLs.
+var errDeletedLost = errors.New("the shard was lost when its URLs were deleted")
+
 // The states of known URLs.
 const (
 	StateWaiting = "waiting"
@@ -314,7 +317,11 @@ func (f *Frontier) purge(ctx context.Context, number int, crawl, queue string, b
 	if err == nil {
 		err = f.deleted(ctx, s, crawl, &done)
 	}
-	if err == nil && !s.mine() {
+	switch {
+	case err != nil || s.mine():
+	case done.URLs > 0:
+		err = errDeletedLost
+	default:
 		err = ErrElsewhere
 	}
 	return done.URLs, err

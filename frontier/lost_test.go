@@ -125,6 +125,39 @@ func TestLostChanges(t *testing.T) {
 	}
 }
 
+// lapsing lets shard 0 be lost before the command that losing would lose.
+type lapsing struct {
+	losing
+	f *frontier.Frontier
+}
+
+func (l *lapsing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		text := l.text.Load()
+		if text != nil && strings.Contains(fmt.Sprint(cmd.Args()), *text) && l.text.CompareAndSwap(text, nil) {
+			l.f.Lapse(0)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestLostWhileDeleting lets the shard be lost when its URLs are deleted. That is not the error
+// after which the next process is asked: it would say that there was nothing to delete.
+func TestLostWhileDeleting(t *testing.T) {
+	l, o := &lapsing{}, options(t, newClock(), 0)
+	o.Shards = 1
+	l.f = start(t, testenv.NewRedis(t), o, l)
+	add(t, l.f, frontier.Added, frontier.URL{URL: "https://a.example/1"}, frontier.URL{URL: "https://a.example/2"})
+	l.lose("{test:0}:leases {test:0}:ready:")
+	n, err := l.f.DeleteQueue(t.Context(), "", "a.example")
+	if n != 2 || err == nil || errors.Is(err, frontier.ErrElsewhere) || !l.lost() {
+		t.Errorf("%d URLs were deleted: %v", n, err)
+	}
+	if n, err = l.f.DeleteQueue(t.Context(), "", "a.example"); n != 0 || !errors.Is(err, frontier.ErrElsewhere) {
+		t.Errorf("%d URLs were deleted of a shard that was lost: %v", n, err)
+	}
+}
+
 // rules exclude whole domains.
 type rules map[string]bool
 
