@@ -20,7 +20,7 @@ const (
 	// what Redis has, in a shard's folder of a snapshot or above those.
 	snapshotsName = "snapshots"
 	StateName     = "redis"
-	// snapshotLasts is how long a snapshot stays after it was last read from.
+	// snapshotLasts is how long a snapshot stays after it was last opened or kept.
 	snapshotLasts = time.Hour
 )
 
@@ -145,19 +145,27 @@ func (f *Frontier) snapshotOf(ctx context.Context, number int, dir string) (link
 // OpenSnapshot returns the files of a snapshot, of whichever process of this frontier has made it.
 // Close it afterwards.
 func (f *Frontier) OpenSnapshot(id string) (*os.Root, error) {
-	if !snapshotID.MatchString(id) {
-		return nil, ErrNoSnapshot
+	if err := f.KeepSnapshot(id); err != nil {
+		return nil, err
 	}
-	dir := f.snapshotDir(id)
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(f.snapshotDir(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoSnapshot
 	}
-	if err != nil {
-		return nil, err
+	return root, err
+}
+
+// KeepSnapshot lets a snapshot stay for an hour from now on.
+func (f *Frontier) KeepSnapshot(id string) error {
+	if !snapshotID.MatchString(id) {
+		return ErrNoSnapshot
 	}
 	now := time.Now() // of the file system's clock, as far as that is this one
-	return root, errors.Join(os.Chtimes(dir, now, now))
+	err := os.Chtimes(f.snapshotDir(id), now, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNoSnapshot
+	}
+	return err
 }
 
 // DropSnapshot deletes a snapshot's folder, whether there is one or not.

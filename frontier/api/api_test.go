@@ -70,7 +70,7 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 			if err != nil {
 				t.Fatal(err)
 			}
-			web.Config.Handler = &gate{Handler: api.New(f, log)}
+			web.Config.Handler = &gate{Handler: api.New(f, log), dir: dir}
 			web.Start()
 			t.Cleanup(func() {
 				web.Close()
@@ -102,6 +102,7 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 // which an answer is longer, after so many bytes.
 type gate struct {
 	http.Handler
+	dir  string // of the frontier
 	shut atomic.Bool
 	cut  atomic.Int64
 }

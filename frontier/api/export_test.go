@@ -13,6 +13,13 @@ func SetListTime(t *testing.T, d time.Duration) {
 	t.Cleanup(func() { listTime = before })
 }
 
+// SetKeepInterval sets how often a snapshot is kept while it is read until a test ends.
+func SetKeepInterval(t *testing.T, d time.Duration) {
+	before := keepInterval
+	keepInterval = d
+	t.Cleanup(func() { keepInterval = before })
+}
+
 // Schemas are the types of bodies, of requests and of answers, by the names of their schemas in
 // openapi.yaml. What they contain has schemas too.
 var Schemas = map[string]reflect.Type{

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"strings"
@@ -108,8 +109,30 @@ func checkShards(all *snapshotAnswer) error {
 	return nil
 }
 
+// keepInterval is how often a snapshot is kept while one of its files is sent: that may take longer
+// than a snapshot stays that nobody reads. Tests make it shorter.
+var keepInterval = time.Minute
+
+// keptFile keeps its snapshot while it is read.
+type keptFile struct {
+	io.ReadSeeker
+	keep func() error
+	kept time.Time
+}
+
+func (k *keptFile) Read(p []byte) (int, error) {
+	if now := time.Now(); now.Sub(k.kept) >= keepInterval {
+		if err := k.keep(); err != nil {
+			return 0, err
+		}
+		k.kept = now
+	}
+	return k.ReadSeeker.Read(p)
+}
+
 func (h *Handler) snapshotFile(w http.ResponseWriter, r *http.Request) {
-	root, err := h.f.OpenSnapshot(r.PathValue("id"))
+	id := r.PathValue("id")
+	root, err := h.f.OpenSnapshot(id)
 	if errors.Is(err, frontier.ErrNoSnapshot) {
 		h.problem(w, http.StatusNotFound, err.Error())
 		return
@@ -131,7 +154,7 @@ func (h *Handler) snapshotFile(w http.ResponseWriter, r *http.Request) {
 	}
 	defer f.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
-	http.ServeContent(w, r, "", time.Time{}, f)
+	http.ServeContent(w, r, "", time.Time{}, &keptFile{f, func() error { return h.f.KeepSnapshot(id) }, time.Now()})
 }
 
 func (h *Handler) dropSnapshot(w http.ResponseWriter, r *http.Request) {
