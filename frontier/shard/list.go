@@ -219,23 +219,25 @@ type listedQueue struct {
 }
 
 // listedQueues returns queues from that of a cursor on, in the order of their ids.
-func (s *Shard) listedQueues(crawl, queue string, after Cursor) (queues []listedQueue) {
+func (s *Shard) listedQueues(crawl, name string, after Cursor) (queues []listedQueue) {
 	add := func(q listedQueue) {
 		if bytes.Compare(q.id[:], after.Queue[:]) >= 0 {
 			queues = append(queues, q)
 		}
 	}
-	if queue != "" {
-		add(listedQueue{IDOfQueue(queue), queue})
+	if name != "" {
+		add(listedQueue{IDOfQueue(name), name})
 		return queues
 	}
+	var all []*queue
 	s.mu.Lock()
 	if of := s.crawls[crawl]; of != nil {
-		for _, q := range of.queues {
-			add(listedQueue{IDOfQueue(q.name), q.name})
-		}
+		all = slices.Clone(of.queues)
 	}
 	s.mu.Unlock()
+	for _, q := range all { // their names never change, so others may use the shard meanwhile
+		add(listedQueue{IDOfQueue(q.name), q.name})
+	}
 	slices.SortFunc(queues, func(a, b listedQueue) int { return bytes.Compare(a.id[:], b.id[:]) })
 	return queues
 }
