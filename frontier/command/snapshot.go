@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -32,6 +33,9 @@ killed leaves no snapshot; the next one deletes what it has left.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keep < 0 || rate < 0 {
 				return cli.Usagef("--keep %d, --rate %d: they are not negative", keep, rate)
+			}
+			if rate > math.MaxInt64>>20 {
+				return cli.Usagef("--rate %d: the most is %d; 0 is no bound", rate, int64(math.MaxInt64>>20))
 			}
 			if !strings.HasPrefix(frontierURL, "http://") && !strings.HasPrefix(frontierURL, "https://") {
 				return cli.Usagef("--frontier: a URL such as http://localhost:7070")

@@ -376,6 +376,19 @@ func TestDamageOfSnapshotsIsNamed(t *testing.T) {
 	}
 }
 
+// TestRatesOfSnapshots holds that a rate is refused that is no number of bytes.
+func TestRatesOfSnapshots(t *testing.T) {
+	for rate, want := range map[string]string{
+		"-1": "not negative", "8796093022208": "the most is 8796093022207", "17592186044416": "the most is 8796093022207",
+		"8796093022207": "--frontier: a URL",
+	} {
+		_, err := frontierd(t, "snapshot", "--frontier", "no-url", "--to", t.TempDir(), "--rate", rate)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("--rate %s: %v, want %q", rate, err, want)
+		}
+	}
+}
+
 // TestSnapshotsCopyWhatIsNew takes a snapshot after each of some changes. What is copied is about
 // what was added, each snapshot can be restored alone, and those that are too many are deleted with
 // what only they name.
