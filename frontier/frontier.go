@@ -415,9 +415,9 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 // busyFor is how long files are written slowly after a claim.
 const busyFor = 5 * time.Millisecond
 
-// busy says that workers claim URLs all the time, and that files of a shard can wait for them: it is
-// served, not being opened, and none has much in memory or waits to be opened again, since all are
-// written in turn.
+// busy says that workers claim URLs all the time, and that files of a shard can wait for them: it
+// is served, not being opened, and none has much in memory or waits to be opened again, since all
+// are written in turn.
 func (f *Frontier) busy(s *owned) bool {
 	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor) && s.tenure != nil && s.mine() &&
 		!slices.ContainsFunc(f.all(), func(s *owned) bool { return s.doubtful.Load() || s.files.Crowded() })
