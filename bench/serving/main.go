@@ -9,6 +9,7 @@
 //	BENCH_ROUNDS   how often each contestant is measured, in turns; 3
 //	BENCH_SECONDS  how long each kind of request is sent in a round; 5
 //	BENCH_CLIENTS  connections that send lookups at once; 16
+//	BENCH_PAUSE    milliseconds that each of them pauses before a request, with wrk; 0
 //	BENCH_DIR      folder for the lake and the databases; the system's temporary folder
 //
 // "go run -C bench ./serving memory" measures the memory of the read server alone instead, during a

@@ -41,7 +41,7 @@ func (p *process) wrk(ctx context.Context, dir string, work *workload) (float64,
 		return 0, latencies{}, err
 	}
 	cmd := exec.CommandContext(ctx, wrkProgram, "--timeout", "60s", "-t", strconv.Itoa(wrkThreads), "-c", strconv.Itoa(connections()),
-		"-d", strconv.Itoa(int(seconds().Seconds()))+"s", "-s", script, "http://"+p.client.Addr, "--", list, strconv.Itoa(wrkThreads))
+		"-d", strconv.Itoa(int(seconds().Seconds()))+"s", "-s", script, "http://"+p.client.Addr, "--", list, strconv.Itoa(wrkThreads), strconv.Itoa(int(setting("BENCH_PAUSE", 0))))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

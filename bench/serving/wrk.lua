@@ -1,5 +1,6 @@
 -- Requests the paths of a file in order, each thread from another place on, and prints the result as
--- JSON. Arguments: the file, the number of threads.
+-- JSON. Arguments: the file, the number of threads, and how many milliseconds a connection pauses
+-- before each request.
 local paths = {}
 local at = 0
 local thread = 0
@@ -14,6 +15,12 @@ function init(args)
 		paths[#paths + 1] = wrk.format("GET", line)
 	end
 	at = math.floor(#paths / tonumber(args[2]) * number)
+	local pause = tonumber(args[3])
+	if pause > 0 then
+		function delay()
+			return pause
+		end
+	end
 end
 
 function request()
