@@ -299,7 +299,7 @@ type change struct {
 	id         ID     // of its URL
 	queue      *queue // nil if it was not looked up
 	encoded    []byte // the entry as append writes it, nil if nobody has done so
-	old        State // if known
+	old        State  // if known
 	known      bool
 	settled    bool
 	visit      *Visit // or nil
