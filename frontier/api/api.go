@@ -521,19 +521,10 @@ func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 	} else if err == nil && n < limit && r.Header.Get(forwarded) == "" {
 		end.Unserved = h.unserved(shards)
 	}
-	switch {
-	case left != nil || r.Context().Err() != nil:
-		panic(http.ErrAbortHandler)
-	case err != nil && n > 0:
-		h.log.Error(err.Error())
-		panic(http.ErrAbortHandler)
-	case errors.Is(err, frontier.ErrCursor):
-		h.problem(w, http.StatusBadRequest, err.Error())
+	if !h.listed(w, r, n, left, err) {
 		return
-	case err != nil:
-		h.failed(w, err)
-		return
-	case len(end.Unserved) > 0 && n == 0:
+	}
+	if len(end.Unserved) > 0 && n == 0 {
 		h.problem(w, http.StatusServiceUnavailable, fmt.Sprintf("no process serves the visits of shards %v at the moment: try again", end.Unserved))
 		return
 	}

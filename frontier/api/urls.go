@@ -143,6 +143,17 @@ func (h *Handler) listURLs(w http.ResponseWriter, r *http.Request, domain string
 	if errors.Is(err, frontier.ErrElsewhere) && (n > 0 || r.Header.Get(forwarded) != "") {
 		err = nil
 	}
+	if !h.listed(w, r, n, left, err) {
+		return
+	}
+	_ = json.MarshalWrite(out, urlsEnd{base64.RawURLEncoding.EncodeToString([]byte(cursor))})
+	_ = out.WriteByte('\n')
+	_ = out.Flush()
+}
+
+// listed says whether a list of n lines is to be ended. If it failed before the first one, it answers
+// with the problem. After that it breaks the answer off, as it does if the client left.
+func (h *Handler) listed(w http.ResponseWriter, r *http.Request, n int, left, err error) bool {
 	switch {
 	case left != nil || r.Context().Err() != nil:
 		panic(http.ErrAbortHandler)
@@ -151,14 +162,10 @@ func (h *Handler) listURLs(w http.ResponseWriter, r *http.Request, domain string
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, frontier.ErrCursor):
 		h.problem(w, http.StatusBadRequest, err.Error())
-		return
 	case err != nil:
 		h.failed(w, err)
-		return
 	}
-	_ = json.MarshalWrite(out, urlsEnd{base64.RawURLEncoding.EncodeToString([]byte(cursor))})
-	_ = out.WriteByte('\n')
-	_ = out.Flush()
+	return err == nil
 }
 
 func lineOf(u *frontier.KnownURL) listedURL {
