@@ -3,57 +3,32 @@ package snapshot
 import (
 	"context"
 	"io"
-	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// ahead is how far a copy may be ahead of its rate before it waits: a shorter wait is not worth a
-// timer.
-const ahead = 5 * time.Millisecond
+// readAtOnce is how many bytes of a file are read before the rate is looked at, at most.
+const readAtOnce = 256 << 10
 
-// rate bounds the bytes a second of one reader after the other.
-type rate struct {
-	perSecond int64 // 0 is any number
-	// next is when the bytes that were read are due.
-	next time.Time
+// newLimiter bounds the bytes a second of one reader after the other; 0 is any number. Bytes that
+// were not read in time allow no more than readAtOnce later.
+func newLimiter(perSecond int64) *rate.Limiter {
+	if perSecond == 0 {
+		return rate.NewLimiter(rate.Inf, readAtOnce)
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), readAtOnce)
 }
 
-// took waits until n more bytes are due. Bytes that were not read in time give no right to read
-// faster later.
-func (r *rate) took(ctx context.Context, n int) error {
-	if r.perSecond == 0 {
-		return nil
-	}
-	now := time.Now()
-	if r.next.Before(now) {
-		r.next = now
-	}
-	r.next = r.next.Add(time.Duration(float64(n) / float64(r.perSecond) * float64(time.Second)))
-	wait := r.next.Sub(now)
-	if wait < ahead {
-		return nil
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(wait):
-		return nil
-	}
-}
-
-// reader returns a reader that is as fast as the rate.
-func (r *rate) reader(ctx context.Context, from io.Reader) io.Reader {
-	return &ratedReader{ctx, r, from}
-}
-
+// ratedReader is as fast as the limiter allows.
 type ratedReader struct {
-	ctx  context.Context
-	rate *rate
-	from io.Reader
+	ctx     context.Context
+	limiter *rate.Limiter
+	from    io.Reader
 }
 
 func (r *ratedReader) Read(p []byte) (n int, err error) {
-	n, err = r.from.Read(p)
-	if waited := r.rate.took(r.ctx, n); err == nil {
+	n, err = r.from.Read(p[:min(len(p), readAtOnce)])
+	if waited := r.limiter.WaitN(r.ctx, n); err == nil {
 		err = waited
 	}
 	return n, err

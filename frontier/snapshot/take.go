@@ -17,6 +17,8 @@ import (
 	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -56,7 +58,7 @@ func Take(ctx context.Context, store blob.Store, o TakeOptions) (t *Taken, err e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.release()) }()
-	c := &copier{store: store, base: strings.TrimSuffix(o.Frontier, "/"), existing: map[string]int64{}, rate: rate{perSecond: o.Rate}}
+	c := &copier{store: store, base: strings.TrimSuffix(o.Frontier, "/"), existing: map[string]int64{}, limiter: newLimiter(o.Rate)}
 	for info, err := range store.List(ctx, pieces) {
 		if err != nil {
 			return nil, err
@@ -112,9 +114,9 @@ func write(ctx context.Context, store blob.Store, m *Manifest) error {
 
 // copier copies the files of a snapshot that a frontier holds.
 type copier struct {
-	store blob.Store
-	base  string
-	rate  rate
+	store   blob.Store
+	base    string
+	limiter *rate.Limiter
 	// previous are the files of the newest snapshot in the store, by path, and existing the sizes
 	// of the store's objects.
 	previous map[string]File
@@ -214,7 +216,7 @@ func (c *copier) read(ctx context.Context, file string, from, size int64, yield 
 			if res.ContentLength != size {
 				return fmt.Errorf("%s: %d bytes from byte %d on, not %d", file, res.ContentLength, from, size)
 			}
-			body := &watchedReader{Reader: c.rate.reader(ctx, res.Body)}
+			body := &watchedReader{Reader: &ratedReader{ctx, c.limiter, res.Body}}
 			err = yield(body)
 			ours = body.err == nil
 			return err
