@@ -151,8 +151,8 @@ func (h *Handler) listURLs(w http.ResponseWriter, r *http.Request, domain string
 	_ = out.Flush()
 }
 
-// listed says whether a list of n lines is to be ended. If it failed before the first one, it answers
-// with the problem. After that it breaks the answer off, as it does if the client left.
+// listed says whether a list of n lines is to be ended. If it failed before the first one, it
+// answers with the problem. After that it breaks the answer off, as it does if the client left.
 func (h *Handler) listed(w http.ResponseWriter, r *http.Request, n int, left, err error) bool {
 	switch {
 	case left != nil || r.Context().Err() != nil:
