@@ -8,13 +8,11 @@ func (f *Frontier) WarnOfLarge(ctx context.Context) error { return f.warnOfLarge
 // Lapse lets the time for which a shard is this process' be over, as if Redis had not answered.
 func (f *Frontier) Lapse(number int) { f.owned[number].tenure.until.Store(0) }
 
-// Doubt lets a shard be opened again by the next upkeep, and says whether it is served.
-func (f *Frontier) Doubt(number int) bool {
+// Doubt lets a shard that is served be opened again by the next upkeep.
+func (f *Frontier) Doubt(number int) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	s := f.owned[number]
-	if s != nil {
+	if s := f.owned[number]; s != nil {
 		s.doubtful.Store(true)
 	}
-	return s != nil
 }
