@@ -240,17 +240,12 @@ func (c *crowd) heavy(
 	}
 }
 
-// assemble runs a crowd in a process of its own. Niced, its clients have the processors that the
-// server and the lookups leave.
-func (l *load) assemble(c crowd, niced bool) (out crowdReport) {
+// assemble runs a crowd in a process of its own, which has the priority of the server.
+func (l *load) assemble(c crowd) (out crowdReport) {
 	self, err := os.Executable()
 	if err != nil {
 		l.t.Error(err)
 		return out
-	}
-	args := []string{self}
-	if niced {
-		args = []string{"nice", "-n", "19", self}
 	}
 	c.Base = l.base
 	text, err := json.Marshal(&c)
@@ -258,7 +253,7 @@ func (l *load) assemble(c crowd, niced bool) (out crowdReport) {
 		l.t.Error(err)
 		return out
 	}
-	cmd := exec.CommandContext(l.t.Context(), args[0], args[1:]...)
+	cmd := exec.CommandContext(l.t.Context(), self)
 	cmd.Env = append(os.Environ(), loadCrowd+"="+string(text))
 	cmd.Stderr = os.Stderr
 	data, err := cmd.Output()
@@ -285,7 +280,7 @@ func (l *load) lookups(ctx context.Context, what string, d time.Duration) {
 			pause(watching, 20*time.Millisecond)
 		}
 	})
-	seen := l.assemble(crowd{Clients: 4, For: d}, false)
+	seen := l.assemble(crowd{Clients: 4, For: d})
 	stop()
 	watch.Wait()
 	if seen.Right == 0 {
@@ -434,7 +429,7 @@ func TestSteadyUnderLoad(t *testing.T) {
 	during("alone", seconds(5), func(context.Context) {})
 	during("1,000 clients on pages of 10,000", seconds(20), func(ctx context.Context) {
 		until, _ := ctx.Deadline()
-		seen := l.assemble(crowd{Clients: 1000, For: time.Until(until), Pages: pages}, true)
+		seen := l.assemble(crowd{Clients: 1000, For: time.Until(until), Pages: pages})
 		t.Logf("%d pages of 10,000 URLs, %d shed", seen.Right, seen.Shed)
 		if seen.Right == 0 || seen.Shed == 0 {
 			t.Error("the heavy clients got no page, or were not too many")
