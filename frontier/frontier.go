@@ -109,6 +109,7 @@ type Frontier struct {
 	settles     together[int, *settleJob] // by shard
 	turn        atomic.Uint32             // the shard at which the next claim begins
 	claimedAt   atomic.Int64              // when URLs were claimed last, as the time since begin
+	bulk        bulk
 	woken       chan struct{}             // closed when a queue wakes, and replaced
 	exclusions  exclusions
 	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
@@ -212,18 +213,20 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	parts := f.parts.get(f.o.Shards)
 	defer f.parts.put(parts)
 	entries, places := parts.entries, parts.places
-	for i := range urls {
-		e, reason := f.entry(n, &t, &urls[i], out)
-		if reason != "" {
-			results[i] = AddResult{Rejected, reason}
-			continue
+	f.Bulk(len(urls), func() {
+		for i := range urls {
+			e, reason := f.entry(n, &t, &urls[i], out)
+			if reason != "" {
+				results[i] = AddResult{Rejected, reason}
+				continue
+			}
+			s := f.shardOf(keyOf(e.Queue))
+			entries[s] = append(entries[s], e)
+			parts.ids[s], places[s] = append(parts.ids[s], t.id), append(places[s], i)
 		}
-		s := f.shardOf(keyOf(e.Queue))
-		entries[s] = append(entries[s], e)
-		parts.ids[s], places[s] = append(parts.ids[s], t.id), append(places[s], i)
-	}
+	})
 	err = eachShard(places, func(s int) error {
-		statuses, err := f.add(ctx, s, parts.ids[s], entries[s])
+		statuses, err := f.add(ctx, s, parts.ids[s], entries[s], len(urls))
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
@@ -296,13 +299,15 @@ func elsewhere(err error) bool {
 	return errors.Is(err, ErrElsewhere) || errors.Is(err, coord.ErrFenced)
 }
 
-func (f *Frontier) add(ctx context.Context, number int, ids []shard.ID, entries []shard.Entry) ([]shard.AddStatus, error) {
+// add adds entries of a shard, which are some of so many in all.
+func (f *Frontier) add(ctx context.Context, number int, ids []shard.ID, entries []shard.Entry, all int) (statuses []shard.AddStatus, err error) {
 	s, release, err := f.use(number)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	statuses, done, err := s.addAllowed(ids, entries)
+	var done shard.Change
+	f.Bulk(all, func() { statuses, done, err = s.addAllowed(ids, entries) })
 	if err == nil {
 		err = s.files.Commit()
 	}
@@ -412,14 +417,11 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 	return f.wake(ctx, s, woken)
 }
 
-// busyFor is how long files are written slowly after a claim.
-const busyFor = 5 * time.Millisecond
-
 // busy says that workers claim URLs all the time, and that files of a shard can wait for them: it
 // is served, not being opened, and none has much in memory or waits to be opened again, since all
 // are written in turn.
 func (f *Frontier) busy(s *owned) bool {
-	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor) && s.tenure != nil && s.mine() &&
+	return f.claimsGoOn() && s.tenure != nil && s.mine() &&
 		!slices.ContainsFunc(f.all(), func(s *owned) bool { return s.doubtful.Load() || s.files.Crowded() })
 }
 

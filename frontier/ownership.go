@@ -26,7 +26,7 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	if _, err := os.Stat(filepath.Join(o.Dir, RestoringName)); !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(err, fmt.Errorf("%s: a restore has not ended; run frontierd restore again", o.Dir))
 	}
-	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{})}
+	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{}), bulk: newBulk()}
 	f.tenures, f.moves = map[int]*tenure{}, make([]sync.Mutex, o.Shards)
 	f.claims.turns, f.settles.turns = claimTurns, settleTurns
 	if o.Exclusions != nil {

@@ -33,27 +33,32 @@ func (f *Frontier) SeenAll(queries []SeenQuery) ([]SeenAnswer, error) {
 		places []int32
 		ids    []shard.ID
 	}, f.o.Shards)
-	for i := range queries {
-		q := &queries[i]
-		e, reason := f.entry(n, &t, &URL{URL: q.URL, Crawl: q.Crawl, Key: q.Key}, nil)
-		if reason != "" {
-			answers[i].Err = fmt.Errorf("%w: %s", ErrURL, reason)
-			continue
+	f.Bulk(len(queries), func() {
+		for i := range queries {
+			q := &queries[i]
+			e, reason := f.entry(n, &t, &URL{URL: q.URL, Crawl: q.Crawl, Key: q.Key}, nil)
+			if reason != "" {
+				answers[i].Err = fmt.Errorf("%w: %s", ErrURL, reason)
+				continue
+			}
+			answers[i].URL = e.URL
+			of := &byShard[f.shardOf(keyOf(e.Queue))]
+			if of.ids == nil {
+				some := len(queries)/f.o.Shards + len(queries)/f.o.Shards/4 + 1 // mostly enough
+				of.places, of.ids = make([]int32, 0, some), make([]shard.ID, 0, some)
+			}
+			of.places, of.ids = append(of.places, int32(i)), append(of.ids, t.id)
 		}
-		answers[i].URL = e.URL
-		of := &byShard[f.shardOf(keyOf(e.Queue))]
-		if of.ids == nil {
-			some := len(queries)/f.o.Shards + len(queries)/f.o.Shards/4 + 1 // mostly enough
-			of.places, of.ids = make([]int32, 0, some), make([]shard.ID, 0, some)
-		}
-		of.places, of.ids = append(of.places, int32(i)), append(of.ids, t.id)
-	}
+	})
 	for number := range byShard {
 		of := &byShard[number]
 		if len(of.ids) == 0 {
 			continue
 		}
-		err := f.seenOf(number, of.ids, func(i int, st shard.State, ok bool) { answers[of.places[i]].set(&st, ok) })
+		var err error
+		f.Bulk(len(queries), func() {
+			err = f.seenOf(number, of.ids, func(i int, st shard.State, ok bool) { answers[of.places[i]].set(&st, ok) })
+		})
 		if errors.Is(err, ErrElsewhere) {
 			for _, i := range of.places {
 				answers[i].Owner, answers[i].Err = f.owner(number), ErrElsewhere

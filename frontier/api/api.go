@@ -242,21 +242,23 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 			urlsRoom.Put(kept)
 		}()
 		places := make([]int, 0, len(lines))
-		for i, line := range lines {
-			var u urlLine
-			if err := u.parse(line); err != nil {
-				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
-				continue
+		h.f.Bulk(len(lines), func() {
+			for i, line := range lines {
+				var u urlLine
+				if err := u.parse(line); err != nil {
+					results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
+					continue
+				}
+				add := frontier.URL{
+					URL: u.URL, Crawl: u.Crawl, Key: u.Key, Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata,
+					Update: u.Update, Done: u.Done,
+				}
+				if u.RefetchAfter != nil {
+					add.Due = *u.RefetchAfter
+				}
+				urls, places = append(urls, add), append(places, i)
 			}
-			add := frontier.URL{
-				URL: u.URL, Crawl: u.Crawl, Key: u.Key, Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata,
-				Update: u.Update, Done: u.Done,
-			}
-			if u.RefetchAfter != nil {
-				add.Due = *u.RefetchAfter
-			}
-			urls, places = append(urls, add), append(places, i)
-		}
+		})
 		added, err := h.f.Add(ctx, urls)
 		if err != nil {
 			return nil, err

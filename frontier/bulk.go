@@ -1,0 +1,50 @@
+package frontier
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// bulkLeast is how many URLs are many: fewer are worked on within a millisecond, and wait for
+// nobody.
+const bulkLeast = 256
+
+// bulk shares the processors between work for many URLs at once and that of workers who claim.
+// Without it a few clients that add URLs all the time hold every processor, and claims wait for
+// seconds.
+type bulk struct{ processors *semaphore.Weighted }
+
+func newBulk() bulk { return bulk{semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))} }
+
+// do calls work. While it is busy no more than half of the processors are with such work, one at
+// least.
+func (b bulk) do(busy bool, work func()) {
+	share := int64(1)
+	if busy {
+		share = min(2, int64(runtime.GOMAXPROCS(0)))
+	}
+	_ = b.processors.Acquire(context.Background(), share) // fails only with its context
+	defer b.processors.Release(share)
+	work()
+}
+
+// Bulk calls work, which computes something for so many URLs and waits for nothing. It waits while
+// enough others do that already. Work must not call Bulk.
+func (f *Frontier) Bulk(urls int, work func()) {
+	if urls < bulkLeast {
+		work()
+		return
+	}
+	f.bulk.do(f.claimsGoOn(), work)
+}
+
+// busyFor is how long after a claim there is taken to be another one soon.
+const busyFor = 5 * time.Millisecond
+
+// claimsGoOn says that workers claim URLs all the time.
+func (f *Frontier) claimsGoOn() bool {
+	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor)
+}
