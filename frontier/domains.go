@@ -184,31 +184,30 @@ func (o *Outcome) report() coord.Report {
 	}
 }
 
-// reports says what the outcomes of leases say of their servers. That a server answers which did
-// not fail before is nothing to note.
-func (s *owned) reports(outcomes []Outcome, leases []coord.Lease) []coord.Report {
-	all := make([]coord.Report, len(leases))
+// report says what the outcomes of leases say of their servers. That a server answers which did not
+// fail before is nothing to note.
+func (s *owned) report(all *settling) {
 	fail := map[string]bool{} // keys of outcomes before
-	for i, l := range leases {
-		all[i] = outcomes[i].report()
-		if all[i].Failed {
-			fail[keyOf(l.Queue)] = true
-		} else if all[i].Answered && !fail[keyOf(l.Queue)] {
-			_, all[i].Answered = s.domains.failing.Load(keyOf(l.Queue))
+	for i, l := range all.leases {
+		r := all.outcomes[i].report()
+		if r.Failed {
+			fail[keyOf(l.Queue())] = true
+		} else if r.Answered && !fail[keyOf(l.Queue())] {
+			_, r.Answered = s.domains.failing.Load(keyOf(l.Queue()))
 		}
+		all.reports = append(all.reports, r)
 	}
-	return all
 }
 
 // reported remembers which failures Redis counts. Only leases that were live say anything.
-func (s *owned) reported(all []coord.Report, leases []coord.Lease, live []bool) {
-	for i, l := range leases {
+func (s *owned) reported(all *settling, live []bool) {
+	for i, l := range all.leases {
 		switch {
 		case !live[i]:
-		case all[i].Failed:
-			s.domains.failing.Store(strings.Clone(keyOf(l.Queue)), struct{}{})
-		case all[i].Answered:
-			s.domains.failing.Delete(keyOf(l.Queue))
+		case all.reports[i].Failed:
+			s.domains.failing.Store(strings.Clone(keyOf(l.Queue())), struct{}{})
+		case all.reports[i].Answered:
+			s.domains.failing.Delete(keyOf(l.Queue()))
 		}
 	}
 }

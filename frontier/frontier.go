@@ -403,8 +403,8 @@ func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, fail
 			break
 		}
 		var wake bool
-		if wake, _, failed = s.files.Back(l.Seq, 0); wake {
-			woken = append(woken, l.Queue)
+		if wake, _, failed = s.files.Back(l.Seq(), 0); wake {
+			woken = append(woken, l.Queue())
 		}
 	}
 	if failed != nil {
@@ -474,11 +474,9 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	t.fenced = true
 	var several []string
 	var gave []int // how many URLs each of several gave
-	queues := make([]string, len(keys))
-	for i, key := range keys {
-		queues[i] = shard.QueueName(r.Crawl, key)
-	}
+	queues, size := queueNames(r.Crawl, keys)
 	s.files.Expect(queues)
+	t.text.Grow(size + len(queues)*coord.LeaseHead)
 	for i, key := range keys {
 		taken, err := t.add(f, s, queues[i], min(r.PerQueue, n-len(t.claims)))
 		if err != nil {
@@ -512,34 +510,51 @@ func (f *Frontier) wakeAgain(ctx context.Context, s *owned, queues []string) err
 	return f.wake(ctx, s, waiting)
 }
 
-// formatLeases sets the leases of claims, as clients have them: shard, token, sequence number and
-// queue. They share one string.
+// formatLeases sets the leases of claims, as clients have them: the number of the shard and the
+// lease, in Base64. They share one string.
 func formatLeases(number int, leases []coord.Lease, claims []Claim) {
 	size := 0
-	for i := range leases {
-		size += base64.RawURLEncoding.EncodedLen(2 + leases[i].Size())
+	for _, l := range leases {
+		size += base64.RawURLEncoding.EncodedLen(2 + len(l))
 	}
-	all := make([]byte, 0, size)
-	var raw []byte
-	for i := range leases {
-		raw = leases[i].AppendTo(binary.BigEndian.AppendUint16(raw[:0], uint16(number)))
-		all = base64.RawURLEncoding.AppendEncode(all, raw)
-	}
-	text := string(all)
-	for i := range leases {
-		n := base64.RawURLEncoding.EncodedLen(2 + leases[i].Size())
-		claims[i].Lease, text = text[:n], text[n:]
+	var all strings.Builder
+	all.Grow(size)
+	var raw, text []byte
+	for i, l := range leases {
+		raw = append(binary.BigEndian.AppendUint16(raw[:0], uint16(number)), l...)
+		text = base64.RawURLEncoding.AppendEncode(text[:0], raw)
+		from := all.Len()
+		all.Write(text)
+		claims[i].Lease = all.String()[from:]
 	}
 }
 
-func (f *Frontier) parseLease(s string) (number int, l coord.Lease, ok bool) {
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) < 18 {
-		return 0, l, false
+// leasesByShard returns the leases of each shard, among n that clients have sent, and their places.
+// The results of all become Ended. The part is to be put back.
+func (f *Frontier) leasesByShard(results []SettleResult, lease func(i int) string) *part {
+	p := f.parts.get(f.o.Shards)
+	size := 0
+	for i := range results {
+		size += base64.RawURLEncoding.DecodedLen(len(lease(i)))
 	}
-	number = int(binary.BigEndian.Uint16(b))
-	l = coord.Lease{Token: binary.BigEndian.Uint64(b[2:]), Seq: binary.BigEndian.Uint64(b[10:]), Queue: string(b[18:])}
-	return number, l, number < f.o.Shards && number == f.shardOf(keyOf(l.Queue))
+	var all strings.Builder // the leases share it
+	all.Grow(size)
+	var raw []byte
+	for i := range results {
+		results[i].Result = Ended
+		var err error
+		if raw, err = base64.RawURLEncoding.AppendDecode(raw[:0], []byte(lease(i))); err != nil || len(raw) < 2 {
+			continue
+		}
+		from := all.Len()
+		all.Write(raw[2:])
+		l, err := coord.ParseLease(all.String()[from:])
+		number := int(binary.BigEndian.Uint16(raw))
+		if err == nil && number < f.o.Shards && number == f.shardOf(keyOf(l.Queue())) {
+			p.places[number], p.leases[number] = append(p.places[number], i), append(p.leases[number], l)
+		}
+	}
+	return p
 }
 
 // Outcome is what came of a claim.
@@ -586,21 +601,14 @@ func (o *Outcome) retries() bool {
 // may have been settled.
 func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResult, error) {
 	results := make([]SettleResult, len(outcomes))
-	places := make([][]int, f.o.Shards)
-	leases := make([][]coord.Lease, f.o.Shards)
-	for i := range outcomes {
-		results[i].Result = Ended
-		if number, l, ok := f.parseLease(outcomes[i].Lease); ok {
-			places[number] = append(places[number], i)
-			leases[number] = append(leases[number], l)
-		}
-	}
-	err := eachShard(places, func(number int) error {
-		err := f.settleTogether(ctx, number, outcomes, places[number], leases[number], results)
+	p := f.leasesByShard(results, func(i int) string { return outcomes[i].Lease })
+	defer f.parts.put(p)
+	err := eachShard(p.places, func(number int) error {
+		err := f.settleTogether(ctx, number, &settleJob{outcomes, results, p.places[number], p.leases[number], errInterrupted})
 		if !elsewhere(err) {
 			return err
 		}
-		for _, i := range places[number] {
+		for _, i := range p.places[number] {
 			results[i] = SettleResult{Elsewhere, f.owner(number)}
 		}
 		return nil
@@ -608,8 +616,8 @@ func (f *Frontier) Settle(ctx context.Context, outcomes []Outcome) ([]SettleResu
 	return results, err
 }
 
-// settle settles leases of a shard, each with an outcome, and sets their results.
-func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, leases []coord.Lease, results []SettleResult) error {
+// settle settles leases of a shard, and sets their results.
+func (f *Frontier) settle(ctx context.Context, number int, all *settling) error {
 	s, release, err := f.use(number)
 	if err != nil {
 		return err
@@ -617,20 +625,19 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, l
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	reports := s.reports(outcomes, leases)
-	live, err := s.coord.Settle(ctx, now, leases, reports, f.backoff())
+	s.report(all)
+	live, err := s.coord.Settle(ctx, now, all.leases, all.reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
 		return err
 	}
-	s.reported(reports, leases, live)
+	s.reported(all, live)
 	var woken []string
-	for i, l := range leases {
+	for i, l := range all.leases {
 		if !live[i] {
 			continue
 		}
-		o := &outcomes[i]
-		retried, wake, err := f.settleOne(s, l, o, now)
+		retried, wake, err := f.settleOne(s, l, all.outcomes[i], now)
 		if errors.Is(err, errReplaced) {
 			continue // its result is Ended
 		}
@@ -639,11 +646,11 @@ func (f *Frontier) settle(ctx context.Context, number int, outcomes []Outcome, l
 			return err
 		}
 		if wake {
-			woken = append(woken, l.Queue)
+			woken = append(woken, l.Queue())
 		}
-		results[i].Result = Settled
+		all.results[i].Result = Settled
 		if retried {
-			results[i].Result = Retried
+			all.results[i].Result = Retried
 		}
 	}
 	if err := s.files.Commit(); err != nil {
@@ -674,20 +681,24 @@ func (f *Frontier) wake(ctx context.Context, s *owned, queues []string) error {
 
 // settleOne settles one lease in the files.
 func (f *Frontier) settleOne(s *owned, l coord.Lease, o *Outcome, now int64) (retried, wake bool, err error) {
-	e, ok := s.files.Leased(l.Seq)
+	ok := true
+	if o.retries() {
+		var e shard.Entry
+		e, ok = s.files.Leased(l.Seq())
+		retried = int(e.Tries)+1 < f.o.Tries
+	}
 	if !ok {
 		return false, false, errReplaced
 	}
-	retried = o.retries() && int(e.Tries)+1 < f.o.Tries
 	if retried {
-		wake, ok, err = s.files.Back(l.Seq, 0)
+		wake, ok, err = s.files.Back(l.Seq(), 0)
 	} else {
 		visit := shard.Visit{Time: now, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect}
 		again := int64(0)
 		if !o.Refetch.IsZero() {
 			again = max(o.Refetch.UnixMilli(), now+1)
 		}
-		ok, err = s.files.Done(l.Seq, visit, again)
+		ok, err = s.files.Done(l.Seq(), visit, again)
 	}
 	if err == nil && !ok {
 		err = errReplaced
@@ -700,16 +711,9 @@ func (f *Frontier) settleOne(s *owned, l coord.Lease, o *Outcome, now int64) (re
 func (f *Frontier) Extend(ctx context.Context, leases []string) (results []SettleResult, until time.Time, err error) {
 	results = make([]SettleResult, len(leases))
 	until = f.o.Now().Add(f.o.Lease)
-	places := make([][]int, f.o.Shards)
-	byShard := make([][]coord.Lease, f.o.Shards)
-	for i, s := range leases {
-		results[i].Result = Ended
-		if number, l, ok := f.parseLease(s); ok {
-			places[number] = append(places[number], i)
-			byShard[number] = append(byShard[number], l)
-		}
-	}
-	for number, part := range byShard {
+	p := f.leasesByShard(results, func(i int) string { return leases[i] })
+	defer f.parts.put(p)
+	for number, part := range p.leases {
 		if len(part) == 0 {
 			continue
 		}
@@ -717,7 +721,7 @@ func (f *Frontier) Extend(ctx context.Context, leases []string) (results []Settl
 		if err != nil && !elsewhere(err) {
 			return nil, until, err
 		}
-		for i, place := range places[number] {
+		for i, place := range p.places[number] {
 			switch {
 			case err != nil:
 				results[place] = SettleResult{Elsewhere, f.owner(number)}
@@ -737,7 +741,7 @@ func (f *Frontier) extend(ctx context.Context, number int, until time.Time, leas
 	defer release()
 	live, err = s.coord.Extend(ctx, f.now(), until.UnixMilli(), leases)
 	for i := range live {
-		_, leased := s.files.Leased(leases[i].Seq)
+		_, leased := s.files.Leased(leases[i].Seq())
 		live[i] = live[i] && leased
 	}
 	return live, err

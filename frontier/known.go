@@ -339,7 +339,7 @@ func (f *Frontier) deleted(ctx context.Context, s *owned, crawl string, done *sh
 		if err != nil {
 			return err
 		}
-		leases = slices.DeleteFunc(leases, func(l coord.Lease) bool { return !gone[l.Seq] })
+		leases = slices.DeleteFunc(leases, func(l coord.Lease) bool { return !gone[l.Seq()] })
 		if _, err := s.coord.Settle(ctx, 0, leases, nil, coord.Backoff{}); err != nil {
 			return err
 		}
@@ -366,7 +366,7 @@ func (f *Frontier) endTokenless(ctx context.Context, s *owned, ended []*shard.En
 	}
 	leases := make([]coord.Lease, len(ended))
 	for i, e := range ended {
-		leases[i] = coord.Lease{Seq: e.Seq, Queue: e.Queue}
+		leases[i] = coord.NewLease(0, e.Seq, e.Queue)
 	}
 	_, err := s.coord.Settle(ctx, 0, leases, nil, coord.Backoff{})
 	return err

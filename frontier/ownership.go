@@ -267,13 +267,13 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 	}
 	byQueue := map[string][]coord.Lease{}
 	for _, l := range leases {
-		byQueue[l.Queue] = append(byQueue[l.Queue], l)
+		byQueue[l.Queue()] = append(byQueue[l.Queue()], l)
 	}
 	var stale []coord.Lease
 	for queue, leases := range byQueue {
 		bySeq := map[uint64]coord.Lease{}
 		for _, l := range leases {
-			bySeq[l.Seq] = l
+			bySeq[l.Seq()] = l
 		}
 		unknown, err := s.files.Resume(queue, slices.Collect(maps.Keys(bySeq)))
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/urlake/urlake/frontier/coord"
 	"github.com/urlake/urlake/frontier/shard"
 )
 
@@ -11,10 +12,11 @@ import (
 // megabyte.
 type parts struct{ pool sync.Pool }
 
-// part is what a request adds to each shard, and where its results go.
+// part is what a request has for each shard, entries to add or leases, and where the results go.
 type part struct {
 	ids     [][]shard.ID
 	entries [][]shard.Entry
+	leases  [][]coord.Lease
 	places  [][]int
 }
 
@@ -22,13 +24,15 @@ func (p *parts) get(shards int) *part {
 	if got, ok := p.pool.Get().(*part); ok {
 		return got
 	}
-	return &part{make([][]shard.ID, shards), make([][]shard.Entry, shards), make([][]int, shards)}
+	return &part{make([][]shard.ID, shards), make([][]shard.Entry, shards), make([][]coord.Lease, shards), make([][]int, shards)}
 }
 
 func (p *parts) put(used *part) {
-	for i, of := range used.entries {
-		clear(of) // so that the texts are free
-		used.ids[i], used.entries[i], used.places[i] = used.ids[i][:0], of[:0], used.places[i][:0]
+	for i := range used.places {
+		clear(used.entries[i]) // so that the texts are free
+		clear(used.leases[i])
+		used.ids[i], used.entries[i] = used.ids[i][:0], used.entries[i][:0]
+		used.leases[i], used.places[i] = used.leases[i][:0], used.places[i][:0]
 	}
 	p.pool.Put(used)
 }

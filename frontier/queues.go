@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urlake/urlake/frontier/coord"
@@ -271,7 +272,8 @@ type taking struct {
 	fenced bool
 	claims []Claim
 	leases []coord.Lease
-	empty  []string // keys of which nothing waits any more, or that have reached their limit
+	text   strings.Builder // of the leases
+	empty  []string        // keys of which nothing waits any more, or that have reached their limit
 }
 
 // taking begins to lease URLs, of which there will mostly be up to n.
@@ -292,11 +294,11 @@ func (t *taking) add(f *Frontier, s *owned, queue string, n int) (int, error) {
 		return 0, err
 	}
 	for _, e := range taken {
-		l := coord.Lease{Seq: e.Seq, Queue: queue}
+		token := uint64(0)
 		if t.fenced {
-			l.Token = rand.Uint64()
+			token = rand.Uint64()
 		}
-		t.leases = append(t.leases, l)
+		t.leases = append(t.leases, coord.AppendLease(&t.text, token, e.Seq, queue))
 		t.claims = append(t.claims, Claim{
 			URL: e.URL, Crawl: t.crawl, Key: key, Depth: DepthOf(e.Depth), Priority: e.Priority, Tries: e.Tries,
 			Metadata: e.Metadata, Expires: t.expires,
@@ -320,11 +322,26 @@ func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
 		return err
 	}
 	// What was added to a queue after it was found empty has woken it before it was taken out.
-	queues := make([]string, len(t.empty))
-	for i, key := range t.empty {
-		queues[i] = shard.QueueName(t.crawl, key)
-	}
+	queues, _ := queueNames(t.crawl, t.empty)
 	return f.wakeAgain(ctx, s, queues)
+}
+
+// queueNames returns the names of the queues of keys, which share memory, and how long all are.
+func queueNames(crawl string, keys []string) (names []string, size int) {
+	for _, key := range keys {
+		size += len(crawl) + 1 + len(key)
+	}
+	var all strings.Builder
+	all.Grow(size)
+	names = make([]string, len(keys))
+	for i, key := range keys {
+		from := all.Len()
+		all.WriteString(crawl)
+		all.WriteByte(0)
+		all.WriteString(key)
+		names[i] = all.String()[from:]
+	}
+	return names, size
 }
 
 // limited says that no more is handed out of a queue, since as many of its URLs are done as its

@@ -14,16 +14,9 @@ const Released = "released"
 // Elsewhere. As with a lease that ends by itself, the URL was handed out once more.
 func (f *Frontier) Release(ctx context.Context, leases []string) ([]SettleResult, error) {
 	results := make([]SettleResult, len(leases))
-	places := make([][]int, f.o.Shards)
-	byShard := make([][]coord.Lease, f.o.Shards)
-	for i, s := range leases {
-		results[i].Result = Ended
-		if number, l, ok := f.parseLease(s); ok {
-			places[number] = append(places[number], i)
-			byShard[number] = append(byShard[number], l)
-		}
-	}
-	for number, part := range byShard {
+	p := f.leasesByShard(results, func(i int) string { return leases[i] })
+	defer f.parts.put(p)
+	for number, part := range p.leases {
 		if len(part) == 0 {
 			continue
 		}
@@ -31,7 +24,7 @@ func (f *Frontier) Release(ctx context.Context, leases []string) ([]SettleResult
 		if err != nil && !elsewhere(err) {
 			return nil, err
 		}
-		for i, place := range places[number] {
+		for i, place := range p.places[number] {
 			switch {
 			case err != nil:
 				results[place] = SettleResult{Elsewhere, f.owner(number)}

@@ -131,37 +131,52 @@ func (f *Frontier) claimTogether(ctx context.Context, r ClaimRequest) ([]Claim, 
 // errInterrupted is the error of requests whose work has panicked.
 var errInterrupted = errors.New("the request was not worked on; send it again")
 
-// settleJob is what a request reports of leases of a shard, and the answer.
+// settleJob is what a request reports of leases of a shard. Places are those of their outcomes and
+// results in the request.
 type settleJob struct {
 	outcomes []Outcome
-	leases   []coord.Lease
 	results  []SettleResult
+	places   []int
+	leases   []coord.Lease
 	err      error
 }
 
-// settleTogether settles leases of a shard, of which outcomes and results are at places.
-func (f *Frontier) settleTogether(ctx context.Context, number int, outcomes []Outcome, places []int, leases []coord.Lease, results []SettleResult) error {
-	job := &settleJob{leases: leases, err: errInterrupted}
-	for _, i := range places {
-		job.outcomes = append(job.outcomes, outcomes[i])
-		job.results = append(job.results, results[i])
-	}
+// settling are leases of a shard that are settled together, each with its outcome, what that says
+// of the server, and where the result goes.
+type settling struct {
+	leases   []coord.Lease
+	outcomes []*Outcome
+	reports  []coord.Report
+	results  []*SettleResult
+}
+
+// settlings keeps the memory of what was settled for what is settled next.
+var settlings = sync.Pool{New: func() any { return new(settling) }}
+
+func (s *settling) done() {
+	clear(s.leases) // so that the texts are free
+	clear(s.outcomes)
+	clear(s.results)
+	*s = settling{s.leases[:0], s.outcomes[:0], s.reports[:0], s.results[:0]}
+	settlings.Put(s)
+}
+
+// settleTogether settles leases of a shard.
+func (f *Frontier) settleTogether(ctx context.Context, number int, job *settleJob) error {
 	ctx = context.WithoutCancel(ctx)
-	f.settles.do(number, len(places), job, func(jobs []*settleJob) {
-		all := *jobs[0]
-		for _, j := range jobs[1:] {
-			all.outcomes = append(all.outcomes, j.outcomes...)
+	f.settles.do(number, len(job.places), job, func(jobs []*settleJob) {
+		all := settlings.Get().(*settling)
+		for _, j := range jobs {
 			all.leases = append(all.leases, j.leases...)
-			all.results = append(all.results, j.results...)
+			for _, i := range j.places {
+				all.outcomes, all.results = append(all.outcomes, &j.outcomes[i]), append(all.results, &j.results[i])
+			}
 		}
-		err := f.settle(ctx, number, all.outcomes, all.leases, all.results)
-		for at, i := 0, 0; i < len(jobs); i++ {
-			jobs[i].err = err
-			at += copy(jobs[i].results, all.results[at:])
+		err := f.settle(ctx, number, all)
+		for _, j := range jobs {
+			j.err = err
 		}
+		all.done()
 	})
-	for n, i := range places {
-		results[i] = job.results[n]
-	}
 	return job.err
 }

@@ -82,10 +82,10 @@ func benchScripts(b *testing.B, delay time.Duration) {
 			var empty []string
 			for j, key := range keys {
 				token++
-				leases[j] = coord.Lease{Token: token * 0x9e3779b97f4a7c15, Seq: token, Queue: "DEFAULT\x00" + key}
+				leases[j] = coord.NewLease(token*0x9e3779b97f4a7c15, token, "DEFAULT\x00"+key)
 				if token%6 == 0 {
 					empty = append(empty, key)
-					woken = append(woken, leases[j].Queue)
+					woken = append(woken, leases[j].Queue())
 				}
 			}
 			if err := s.Lease(ctx, "DEFAULT", now+600_000, leases, empty); err != nil {

@@ -12,9 +12,9 @@ package coord
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,49 +28,6 @@ var ErrRedis = errors.New("redis")
 
 // ErrFenced means that another process owns the shard by now.
 var ErrFenced = errors.New("another process owns the shard")
-
-// Lease is the claim of a client to a URL. Token is a random number, so no two leases of a URL are
-// the same; Seq is the entry's number in its shard.
-type Lease struct {
-	Token, Seq uint64
-	Queue      string
-}
-
-// AppendTo appends the lease as Redis has it, in Size bytes.
-func (l *Lease) AppendTo(b []byte) []byte {
-	b = binary.BigEndian.AppendUint64(b, l.Token)
-	return append(binary.BigEndian.AppendUint64(b, l.Seq), l.Queue...)
-}
-
-// Size is how many bytes AppendTo appends.
-func (l *Lease) Size() int { return 16 + len(l.Queue) }
-
-// members returns leases as Redis has them, which share one string.
-func members(leases []Lease) []string {
-	size := 0
-	for i := range leases {
-		size += leases[i].Size()
-	}
-	b := make([]byte, 0, size)
-	for i := range leases {
-		b = leases[i].AppendTo(b)
-	}
-	text := string(b)
-	all := make([]string, len(leases))
-	for i := range leases {
-		n := leases[i].Size()
-		all[i], text = text[:n], text[n:]
-	}
-	return all
-}
-
-func parseLease(member string) (Lease, error) {
-	if len(member) < 16 {
-		return Lease{}, fmt.Errorf("a lease in Redis of %d bytes", len(member))
-	}
-	b := []byte(member)
-	return Lease{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), member[16:]}, nil
-}
 
 // batch bounds how many values a script gets in one call: Lua unpacks at most some 8,000.
 const batch = 1000
@@ -207,21 +164,59 @@ func (s *Shard) Disown(ctx context.Context) error {
 	return err
 }
 
-func (s *Shard) run(ctx context.Context, script *redis.Script, keys []string, args ...any) (any, error) {
-	all := make([]string, len(keys))
-	for i, k := range keys {
-		all[i] = s.prefix + k
+// call is a call of a script that is being put together. All keys are the shard's.
+type call struct {
+	shard  *Shard
+	script *redis.Script
+	keys   int
+	// args are EVALSHA, the hash of the script, how many keys, the keys, and the arguments of the
+	// script, of which the first is the node.
+	args []any
+}
+
+// call begins a call that has so many arguments besides the node.
+func (s *Shard) call(script *redis.Script, keys []string, size int) call {
+	args := append(make([]any, 0, 4+len(keys)+size), "evalsha", script.Hash(), len(keys))
+	for _, k := range keys {
+		args = append(args, s.prefix+k)
 	}
-	args = append([]any{s.f.node}, args...)
-	var v any
-	err := redirected(ctx, redirects, func() (err error) {
-		v, err = script.Run(ctx, s.f.redis, all, args...).Result()
+	return call{s, script, len(keys), append(args, s.f.node)}
+}
+
+func (c *call) add(args ...any) { c.args = append(c.args, args...) }
+
+// addText adds an argument, which stays where it is until run has returned.
+func (c *call) addText(text *string) { c.args = append(c.args, text) }
+
+func (c *call) run(ctx context.Context) (v any, err error) {
+	client := c.shard.f.redis
+	err = redirected(ctx, redirects, func() error {
+		// The client's Run would copy all arguments.
+		cmd := redis.NewCmd(ctx, c.args...)
+		cmd.SetFirstKeyPos(3)
+		_ = client.Process(ctx, cmd)
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			keys := make([]string, c.keys)
+			for i := range keys {
+				keys[i] = c.args[3+i].(string)
+			}
+			cmd = c.script.Eval(ctx, client, keys, c.args[3+c.keys:]...)
+		}
+		var err error
+		v, err = cmd.Result()
 		return err
 	})
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
 	return v, failed(err)
+}
+
+// run calls a script with few arguments.
+func (s *Shard) run(ctx context.Context, script *redis.Script, keys []string, args ...any) (any, error) {
+	c := s.call(script, keys, len(args))
+	c.add(args...)
+	return c.run(ctx)
 }
 
 func failed(err error) error {
@@ -267,39 +262,37 @@ func (s *Shard) Wake(ctx context.Context, now int64, names []string) error {
 // of their own. If only is given, other keys are left alone. If there is none it returns when the
 // next one is, -1 if nothing waits.
 func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n int, delay time.Duration, only ...string) (keys []string, next int64, err error) {
-	args := []any{now, min(n, batch), delay.Milliseconds()}
-	for _, key := range only[:min(len(only), batch)] {
-		args = append(args, key)
+	only = only[:min(len(only), batch)]
+	c := s.call(claimScript, []string{"owner", "ready:" + crawl, "times", "domains"}, 3+len(only))
+	c.add(now, min(n, batch), delay.Milliseconds())
+	for i := range only {
+		c.addText(&only[i])
 	}
-	v, err := s.run(ctx, claimScript, []string{"owner", "ready:" + crawl, "times", "domains"}, args...)
+	v, err := c.run(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	if next, ok := v.(int64); ok {
 		return nil, next, nil
 	}
-	got := v.([]any)
-	keys = make([]string, len(got))
-	for i, key := range got {
-		keys[i] = key.(string)
-	}
-	return keys, 0, nil
+	return strings.Split(v.(string), "\x00"), 0, nil
 }
 
 // Lease notes leases until a time, and of which keys nothing waits in the crawl any more.
 func (s *Shard) Lease(ctx context.Context, crawl string, until int64, leases []Lease, empty []string) error {
 	for len(leases) > 0 || len(empty) > 0 {
 		n, m := min(len(leases), batch), min(len(empty), batch)
-		args := make([]any, 1, 1+2*n+m)
-		args[0] = n
+		c := s.call(leaseScript, []string{"owner", "leases", "ready:" + crawl}, 1+2*n+m)
+		c.add(n)
 		expiry := any(until)
-		for _, member := range members(leases[:n]) {
-			args = append(args, expiry, member)
+		for i := range leases[:n] {
+			c.add(expiry)
+			c.addText((*string)(&leases[i]))
 		}
-		for _, key := range empty[:m] {
-			args = append(args, key)
+		for i := range empty[:m] {
+			c.addText(&empty[i])
 		}
-		if _, err := s.run(ctx, leaseScript, []string{"owner", "leases", "ready:" + crawl}, args...); err != nil {
+		if _, err := c.run(ctx); err != nil {
 			return err
 		}
 		leases, empty = leases[n:], empty[m:]
@@ -337,17 +330,11 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 				asks = append(asks, i+1, ms)
 			}
 		}
-		args := append(make([]any, 0, 5+len(asks)+n), now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
-		args = append(args, asks...)
-		for _, member := range members(leases[:n]) {
-			args = append(args, member)
-		}
-		v, err := s.run(ctx, settleScript, []string{"owner", "leases", "times", "domains"}, args...)
-		if err != nil {
+		c := s.call(settleScript, []string{"owner", "leases", "times", "domains"}, 5+len(asks)+n)
+		c.add(now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
+		c.add(asks...)
+		if live, err = c.each(ctx, leases[:n], live); err != nil {
 			return nil, err
-		}
-		for _, x := range v.([]any) {
-			live = append(live, x.(int64) == 1)
 		}
 		leases, reports = leases[n:], reports[min(len(reports), n):]
 	}
@@ -356,24 +343,31 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 
 // Extend prolongs leases, and says which had not ended before.
 func (s *Shard) Extend(ctx context.Context, now, until int64, leases []Lease) (live []bool, err error) {
-	return s.each(ctx, extendScript, leases, now, until)
-}
-
-func (s *Shard) each(ctx context.Context, script *redis.Script, leases []Lease, args ...any) (live []bool, err error) {
 	for len(leases) > 0 {
 		n := min(len(leases), batch)
-		all := append([]any{}, args...)
-		for _, member := range members(leases[:n]) {
-			all = append(all, member)
-		}
-		v, err := s.run(ctx, script, []string{"owner", "leases"}, all...)
-		if err != nil {
+		c := s.call(extendScript, []string{"owner", "leases"}, 2+n)
+		c.add(now, until)
+		if live, err = c.each(ctx, leases[:n], live); err != nil {
 			return nil, err
 		}
-		for _, x := range v.([]any) {
-			live = append(live, x.(int64) == 1)
-		}
 		leases = leases[n:]
+	}
+	return live, nil
+}
+
+// each adds leases to a call, runs it, and appends which of them it has said 1 of, and not 0.
+func (c *call) each(ctx context.Context, leases []Lease, live []bool) ([]bool, error) {
+	for i := range leases {
+		c.addText((*string)(&leases[i]))
+	}
+	v, err := c.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer := v.(string)
+	live = slices.Grow(live, len(leases))
+	for i := range leases {
+		live = append(live, answer[i] == '1')
 	}
 	return live, nil
 }
@@ -386,7 +380,7 @@ func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, more bool
 		return nil, false, err
 	}
 	for _, m := range v.([]any) {
-		l, err := parseLease(m.(string))
+		l, err := ParseLease(m.(string))
 		if err != nil {
 			return nil, false, err
 		}
@@ -403,7 +397,7 @@ func (s *Shard) Leases(ctx context.Context) (all []Lease, err error) {
 			return nil, failed(err)
 		}
 		for _, m := range members {
-			l, err := parseLease(m)
+			l, err := ParseLease(m)
 			if err != nil {
 				return nil, err
 			}

@@ -118,7 +118,7 @@ func TestScripts(t *testing.T) {
 					k.next = now + d
 				}
 				token++
-				out = append(out, coord.Lease{Token: token << 40, Seq: token, Queue: crawl + "\x00" + name})
+				out = append(out, coord.NewLease(token<<40, token, crawl+"\x00"+name))
 				claims++
 			}
 			if len(got) > 0 {
@@ -149,7 +149,7 @@ func TestScripts(t *testing.T) {
 				if !live[i] {
 					continue // its time was over
 				}
-				k := keys[l.Queue[2:]]
+				k := keys[l.Queue()[2:]]
 				if reports[i].Answered {
 					k.failures = 0
 				}

@@ -63,7 +63,7 @@ func states(t *testing.T, f *coord.Frontier, s *coord.Shard) string {
 
 const exampleNow = int64(1_795_680_000_000)
 
-var exampleLeases = []coord.Lease{{Token: 1<<63 + 5, Seq: 7, Queue: "c\x00a.example"}, {Token: 0, Seq: 8, Queue: "DEFAULT\x00b.example"}}
+var exampleLeases = []coord.Lease{coord.NewLease(1<<63+5, 7, "c\x00a.example"), coord.NewLease(0, 8, "DEFAULT\x00b.example")}
 
 // exampleState brings Redis to everything that it can have of a frontier.
 func exampleState(t *testing.T, f *coord.Frontier, s *coord.Shard) {
@@ -81,13 +81,13 @@ func exampleState(t *testing.T, f *coord.Frontier, s *coord.Shard) {
 	if keys, _, err := s.Claim(ctx, "c", exampleNow, 1, time.Minute, "a.example"); err != nil || !slices.Equal(keys, []string{"a.example"}) {
 		t.Fatal(keys, err)
 	}
-	_, settled := s.Settle(ctx, exampleNow, []coord.Lease{{Token: 3, Seq: 3, Queue: "c\x00c.example"}}, nil, coord.Backoff{})
-	if err := errors.Join(settled, s.Lease(ctx, "c", exampleNow+60_000, append(slices.Clone(exampleLeases), coord.Lease{Token: 9, Seq: 9, Queue: "c\x00c.example"}), nil),
+	_, settled := s.Settle(ctx, exampleNow, []coord.Lease{coord.NewLease(3, 3, "c\x00c.example")}, nil, coord.Backoff{})
+	if err := errors.Join(settled, s.Lease(ctx, "c", exampleNow+60_000, append(slices.Clone(exampleLeases), coord.NewLease(9, 9, "c\x00c.example")), nil),
 		s.SetLimit(ctx, "c\x00a.example", 50), f.SetActive(ctx, false, true), f.SetDelay(ctx, 3*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	// A failure counts.
-	if live, err := s.Settle(ctx, exampleNow, []coord.Lease{{Token: 9, Seq: 9, Queue: "c\x00c.example"}}, []coord.Report{{Failed: true}},
+	if live, err := s.Settle(ctx, exampleNow, []coord.Lease{coord.NewLease(9, 9, "c\x00c.example")}, []coord.Report{{Failed: true}},
 		coord.Backoff{Delay: time.Second, Longest: time.Hour}); err != nil || !live[0] {
 		t.Fatal(live, err)
 	}
@@ -156,7 +156,7 @@ func compareExample(t *testing.T, name string, f *coord.Frontier, s *coord.Shard
 		t.Errorf("%s: settings %v, %v, want %v", name, got, err, want)
 	}
 	leases, err := s.Leases(ctx)
-	slices.SortFunc(leases, func(a, b coord.Lease) int { return int(a.Seq) - int(b.Seq) })
+	slices.SortFunc(leases, func(a, b coord.Lease) int { return int(a.Seq()) - int(b.Seq()) })
 	if err != nil || !slices.Equal(leases, exampleLeases) {
 		t.Errorf("%s: leases %v, %v", name, leases, err)
 	}

@@ -101,7 +101,7 @@ func BenchmarkMemory(b *testing.B) {
 			var leases []coord.Lease
 			for _, k := range keys {
 				token++
-				leases = append(leases, coord.Lease{Token: token << 32, Seq: token, Queue: "DEFAULT\x00" + k})
+				leases = append(leases, coord.NewLease(token<<32, token, "DEFAULT\x00"+k))
 			}
 			return s.Lease(ctx, "DEFAULT", now+600_000, leases, nil)
 		})

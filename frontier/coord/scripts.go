@@ -92,9 +92,10 @@ end
 return #add
 `)
 	// claim: owner, ready, times, domains; node, now, limit, default delay, and perhaps the only
-	// keys to take. Returns keys that may be fetched from now, and puts each off by its delay.
-	// Without any it returns when the next one is, as a number. A time in ready is never later than
-	// the true one, which another crawl may have moved: the script corrects those that it meets.
+	// keys to take. Returns keys that may be fetched from now, with zero bytes in between, and puts
+	// each off by its delay. Without any it returns when the next one is, as a number. A time in
+	// ready is never later than the true one, which another crawl may have moved: the script
+	// corrects those that it meets.
 	claimScript = redis.NewScript(fence + settings + `
 local now, limit = tonumber(ARGV[2]), tonumber(ARGV[3])
 local default = tonumber(ARGV[4])
@@ -179,7 +180,7 @@ if #ARGV > 4 then
 	if #got == 0 and #names > 0 then
 		first = now
 	end
-	return #got > 0 and got or first
+	return #got > 0 and table.concat(got, '\0') or first
 end
 -- A round corrects at least one time or is the last, and the rounds are few, so that a script does
 -- not stop Redis for others. Where one was wrong, many may be: another crawl has all these keys.
@@ -195,7 +196,7 @@ if #got == 0 then
 	local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 	return tonumber(first[2] or -1)
 end
-return got
+return table.concat(got, '\0')
 `)
 	// lease: owner, leases, ready; node, count of leases, then an expiry and a lease each, then
 	// keys with nothing left in the crawl: these are ready no more.
@@ -213,7 +214,8 @@ return n
 	// for each lease that says what came of it (o: answered, f: failed, -: that says nothing of the
 	// server), how many servers said how long they want to be left alone, the number of the lease
 	// and that time for each of them, and the leases. Ends leases, notes failures of their keys,
-	// and returns for each 1, or 0 if it had ended before, as by standing in the list twice.
+	// and returns a digit for each: 1, or 0 if it had ended before, as by standing in the list
+	// twice.
 	settleScript = redis.NewScript(fence + settings + `
 local now = tonumber(ARGV[2])
 local what = ARGV[5]
@@ -231,11 +233,11 @@ for i = 1, #leases do
 	end
 end
 if #live == 0 then
-	return answer
+	return table.concat(answer)
 end
 redis.call('ZREM', KEYS[2], unpack(live))
 if asks == 0 and not string.find(what, '[of]') then
-	return answer
+	return table.concat(answer)
 end
 local after = {}
 for i = 1, asks do
@@ -254,7 +256,7 @@ for i = 1, #leases do
 	end
 end
 if #names == 0 then
-	return answer
+	return table.concat(answer)
 end
 local set = redis.call('HMGET', KEYS[4], unpack(names))
 local fails, wait = {}, {}
@@ -305,10 +307,10 @@ end
 if #change > 0 then
 	redis.call('HSET', KEYS[4], unpack(change))
 end
-return answer
+return table.concat(answer)
 `)
 	// extend: owner, leases; node, now, expiry, leases. Prolongs leases that have not ended, and
-	// returns for each 1 or 0.
+	// returns a digit for each, 1 or 0.
 	extendScript = redis.NewScript(fence + `
 local leases = {unpack(ARGV, 4)}
 local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
@@ -320,7 +322,7 @@ for i, lease in ipairs(leases) do
 		redis.call('ZADD', KEYS[2], 'XX', ARGV[3], lease)
 	end
 end
-return answer
+return table.concat(answer)
 `)
 	// expire: owner, leases; node, now, limit. Removes leases that have ended and returns them.
 	expireScript = redis.NewScript(fence + `

@@ -38,7 +38,7 @@ func TestStateWhileItChanges(t *testing.T) {
 	leases := func(first, n int) []coord.Lease {
 		all := make([]coord.Lease, n)
 		for i := range all {
-			all[i] = coord.Lease{Token: uint64(first+i) * 0x9e3779b97f4a7c15, Seq: uint64(first + i), Queue: fmt.Sprintf("c\x00k%d", i)}
+			all[i] = coord.NewLease(uint64(first+i)*0x9e3779b97f4a7c15, uint64(first+i), fmt.Sprintf("c\x00k%d", i))
 		}
 		return all
 	}
@@ -138,8 +138,8 @@ func TestLeaseEndsBetweenReads(t *testing.T) {
 	client := newClient(t)
 	_, s := shardIn(t, client)
 	const now = exampleNow
-	lease := coord.Lease{Token: 1, Seq: 1, Queue: "c\x00a.example"}
-	if err := s.Wake(t.Context(), now, []string{lease.Queue}); err != nil {
+	lease := coord.NewLease(1, 1, "c\x00a.example")
+	if err := s.Wake(t.Context(), now, []string{lease.Queue()}); err != nil {
 		t.Fatal(err)
 	}
 	if keys, _, err := s.Claim(t.Context(), "c", now, 1, time.Second); err != nil || len(keys) != 1 {
