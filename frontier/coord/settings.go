@@ -155,13 +155,15 @@ func (s *Shard) Change(ctx context.Context, key string, c Change) error {
 	if c.Blocked != nil {
 		number("b", *c.Blocked, *c.Blocked > 0)
 	}
-	for letter, on := range map[string]*bool{"p": c.Paused, "x": c.Excluded} {
+	flag := func(letter string, on *bool) {
 		if on != nil && *on {
 			set(letter, letter)
 		} else if on != nil {
 			set(letter, "")
 		}
 	}
+	flag("p", c.Paused)
+	flag("x", c.Excluded)
 	if c.Cap != nil {
 		number("c", *c.Cap, *c.Cap >= 0)
 	}
