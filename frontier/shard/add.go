@@ -1,11 +1,6 @@
 package shard
 
-import (
-	"slices"
-	"strings"
-
-	"github.com/urlake/urlake/lake/codec"
-)
+import "slices"
 
 const (
 	// addAtOnce is how many entries are added before others may use the shard, and lookUpAtOnce how
@@ -82,25 +77,11 @@ func (s *Shard) add(e *Entry, l *lookup, now uint32, done *Change) (AddStatus, e
 	if c.settled {
 		e.Due = 0
 	}
-	var size int
-	if err := s.journaled(c.kind(), func(b []byte) []byte {
-		if visit != nil {
-			visit.Time = max(s.o.Now().UnixMilli(), s.visits.last)
-			b = visit.appendOutcome(b)
-		}
-		b = codec.AppendString(b, e.Queue)
-		before := len(b)
-		b = e.append(b)
-		size = len(b) - before
-		return b
-	}); err != nil {
-		return status, err
+	if visit != nil {
+		visit.Time = max(s.o.Now().UnixMilli(), s.visits.last)
 	}
-	c.encoded = s.scratch[len(s.scratch)-size:]
-	if !c.settled && e.Due > 0 { // it stays in memory
-		own := *e
-		own.Queue, own.URL, own.Visit = strings.Clone(e.Queue), strings.Clone(e.URL), nil
-		c.entry = &own
+	if err := s.record(&c); err != nil {
+		return status, err
 	}
 	if s.apply(&c); c.nowWaiting {
 		done.Woken = append(done.Woken, e.Queue)
@@ -148,21 +129,19 @@ func (s *Shard) lookUp(looked []lookup) {
 
 // lookUpQueues finds the queues, and what of them apply will need.
 func (s *Shard) lookUpQueues(looked []lookup) {
-	var queues [lookUpAtOnce]*queue
-	for i := range looked {
-		looked[i].queue = s.queues[looked[i].ID.queue]
-		queues[i] = looked[i].queue
-	}
-	var room [lookUpAtOnce]*memoryQueue
-	lists := listsOf(queues[:len(looked)], room[:0])
-	last := func(m *memoryQueue) *class { return &m.classes[len(m.classes)-1] }
 	sum := uint64(0)
-	for _, m := range lists {
-		sum += last(m).class
+	for i := range looked {
+		sum += s.queues.touch(&looked[i].ID.queue)
 	}
-	for _, m := range lists {
-		c := last(m)
-		sum += c.entries[len(c.entries)-1].seq
+	for i := range looked {
+		looked[i].queue = s.queues.get(&looked[i].ID.queue)
+	}
+	for i := range looked {
+		if q := looked[i].queue; q != nil {
+			if root := q.memory[s.batch.side]; root != 0 {
+				sum += s.batch.waiting.at(root).seq
+			}
+		}
 	}
 	s.touched = sum
 }

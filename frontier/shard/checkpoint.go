@@ -326,7 +326,7 @@ func (s *Shard) freeze() (f *frozen, err error) {
 	if s.failed != nil {
 		return nil, s.failed
 	}
-	f = &frozen{batch: s.batch, next: s.next, visits: s.visits.count, marks: s.marks}
+	f = &frozen{batch: s.batch, next: s.next, visits: s.visits.count, marks: s.marks, queues: s.queues}
 	if f.segment, err = s.journal.Rotate(); err != nil {
 		s.failed = err
 		return nil, err
@@ -337,21 +337,28 @@ func (s *Shard) freeze() (f *frozen, err error) {
 		}
 	}
 	f.fresh, s.fresh = s.fresh, nil
-	s.batch, s.frozen, s.memory, s.marksShared, s.deleted = newBatch(), f, 0, true, nil
+	s.batch, s.frozen, s.memory, s.marksShared, s.deleted = newBatch(1-f.side), f, 0, true, nil
 	return f, nil
 }
 
 // letGo frees the memory of a batch that is in files.
 func (s *Shard) letGo(f *frozen) {
-	for part := range slices.Chunk(f.queues, queuesAtOnce) {
+	s.eachFrozen(f, func(q *queue) { q.memory[f.side] = 0 })
+	for part := range slices.Chunk(f.forgotten, queuesAtOnce) {
 		s.mu.Lock()
-		for _, m := range part {
-			switch q := s.queues[m.id]; {
-			case q == nil || q.memory == nil:
-			case q.memory == m:
-				q.memory = nil
-			case q.memory.older == m:
-				q.memory.older = nil
+		s.queues.release(part)
+		s.mu.Unlock()
+	}
+}
+
+// eachFrozen calls do with each queue that has a heap in a frozen batch. The shard is locked
+// meanwhile, for some of them at a time.
+func (s *Shard) eachFrozen(f *frozen, do func(q *queue)) {
+	for first := 0; first < f.queues.used; first += queuesAtOnce {
+		s.mu.Lock()
+		for i := first; i < min(first+queuesAtOnce, f.queues.used); i++ {
+			if q := s.queues.at(uint32(i)); q.memory[f.side] != 0 {
+				do(q)
 			}
 		}
 		s.mu.Unlock()
@@ -492,16 +499,18 @@ func (w *freshFiles) close() (err error) {
 
 // writeFrozen writes what was frozen to files.
 func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
-	rest := append(make([]settledEntry, 0, len(f.done)+len(f.later)), f.done...) // it will be sorted
-	for _, e := range f.later {
-		rest = append(rest, settledEntry{IDOfQueue(e.Queue), e.Queue, e.Seq, e.append(nil)})
+	var waiting []*queue
+	s.eachFrozen(f, func(q *queue) { waiting = append(waiting, q) })
+	rest := append(make([]settledEntry, 0, len(f.done)+len(f.later)), f.done...)
+	for i := range f.later {
+		rest = append(rest, f.later[i].settledEntry)
 	}
 	for i, of := range []struct {
 		k     kind
 		some  bool
 		write func(w *runWriter) error
 	}{
-		{waitingRun, len(f.queues) > 0, f.writeWaiting},
+		{waitingRun, len(waiting) > 0, func(w *runWriter) error { return s.writeWaiting(f, w, waiting) }},
 		{restRun, len(rest) > 0, func(w *runWriter) error { return f.writeRest(w, rest) }},
 		{dueRun, len(f.later) > 0, f.writeDue},
 	} {
@@ -542,18 +551,39 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 	return err
 }
 
-func (f *frozen) writeWaiting(w *runWriter) error {
-	queues := slices.Clone(f.queues)
-	slices.SortFunc(queues, func(a, b *memoryQueue) int { return bytes.Compare(a.id[:], b.id[:]) })
-	for _, q := range queues {
-		if len(q.classes) == 0 {
-			continue
+// heapsAtOnce is how many heaps of a frozen batch are read before others may use the shard.
+const heapsAtOnce = 256
+
+// writeWaiting writes the entries of queues that wait. It leaves out those that were taken since
+// the batch was frozen, if it can: they are leased, or the journal has what became of them.
+func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []*queue) error {
+	slices.SortFunc(queues, func(a, b *queue) int { return bytes.Compare(a.id[:], b.id[:]) })
+	var entries []ranked
+	var ends [heapsAtOnce]int
+	for part := range slices.Chunk(queues, heapsAtOnce) {
+		s.mu.Lock()
+		entries = entries[:0]
+		for i, q := range part {
+			entries = f.waiting.appendAll(entries, q.memory[f.side])
+			ends[i] = len(entries)
 		}
-		if err := w.queue(q.id, q.name); err != nil {
-			return err
-		}
-		if err := q.each(func(_ uint64, data []byte) error { return f.write(w, q.id, data, data) }); err != nil {
-			return err
+		s.mu.Unlock()
+		first := 0
+		for i, q := range part {
+			some := entries[first:ends[i]]
+			if first = ends[i]; len(some) == 0 {
+				continue
+			}
+			sortRanked(some)
+			if err := w.queue(q.id, f.queues.names.get(q.name)); err != nil {
+				return err
+			}
+			for _, e := range some {
+				data := f.texts.get(e.data)
+				if err := f.write(w, q.id, data, data); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
@@ -568,13 +598,25 @@ func (f *frozen) write(w *runWriter, id QueueID, entry, payload []byte) error {
 }
 
 func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
-	slices.SortFunc(entries, func(a, b settledEntry) int {
+	type settled struct {
+		id   QueueID
+		seq  uint64
+		data place
+		name place
+	}
+	all := make([]settled, len(entries))
+	for i, e := range entries {
+		q := f.queues.at(e.queue)
+		all[i] = settled{q.id, seqOf(f.texts.get(e.data)), e.data, q.name}
+	}
+	slices.SortFunc(all, func(a, b settled) int {
 		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), cmp.Compare(a.seq, b.seq))
 	})
 	var last QueueID
-	for i := range entries {
-		e := &entries[i]
-		if dead, err := f.dead(e.id, e.data); dead || err != nil {
+	for i := range all {
+		e := &all[i]
+		data := f.texts.get(e.data)
+		if dead, err := f.dead(e.id, data); dead || err != nil {
 			if err != nil {
 				return err
 			}
@@ -582,11 +624,11 @@ func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 		}
 		if len(w.dir) == 0 || e.id != last {
 			last = e.id
-			if err := w.queue(e.id, e.name); err != nil {
+			if err := w.queue(e.id, f.queues.names.get(e.name)); err != nil {
 				return err
 			}
 		}
-		if err := w.entry(e.data); err != nil {
+		if err := w.entry(data); err != nil {
 			return err
 		}
 	}
@@ -594,17 +636,25 @@ func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 }
 
 func (f *frozen) writeDue(w *runWriter) error {
-	entries := slices.Clone(f.later)
-	slices.SortFunc(entries, func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq)) })
-	if err := w.queue(QueueID{}, ""); err != nil {
+	type due struct {
+		laterEntry
+		seq uint64
+	}
+	all := make([]due, len(f.later))
+	for i, e := range f.later {
+		all[i] = due{e, seqOf(f.texts.get(e.data))}
+	}
+	slices.SortFunc(all, func(a, b due) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
+	if err := w.queue(QueueID{}, nil); err != nil {
 		return err
 	}
 	var b []byte
-	for _, e := range entries {
-		b = codec.AppendString(b[:0], e.Queue)
-		n := len(b)
-		b = e.append(b)
-		if err := f.write(w, IDOfQueue(e.Queue), b[n:], b); err != nil {
+	for i := range all {
+		q := f.queues.at(all[i].queue)
+		name, data := f.queues.names.get(q.name), f.texts.get(all[i].data)
+		b = append(codec.AppendUvarint(b[:0], uint64(len(name))), name...)
+		b = append(b, data...)
+		if err := f.write(w, q.id, data, b); err != nil {
 			return err
 		}
 	}
@@ -729,7 +779,7 @@ func (s *Shard) standing(k *kind, id QueueID, queue string, payloads [][]byte) (
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.suffix == waitingRun.suffix {
-		if q := s.queues[id]; q == nil || !q.isSuspect() {
+		if q := s.queues.get(&id); q == nil || !q.isSuspect() {
 			if q == nil {
 				payloads = nil
 			}

@@ -19,10 +19,10 @@ func (s *Shard) recount() error {
 	if err := s.countStates(); err != nil {
 		return err
 	}
-	empty := map[QueueID]*queue{}
-	for id, q := range s.queues {
+	var empty []*queue
+	for q := range s.queues.all() {
 		if q.counts() == (Counts{}) {
-			empty[id] = q
+			empty = append(empty, q)
 		}
 	}
 	s.forget(empty)
@@ -39,9 +39,9 @@ func (s *Shard) countStates() error {
 		tag uint64
 		q   *queue
 	}
-	queues := make([]tagged, 0, len(s.queues))
-	for id, q := range s.queues {
-		of := id.tag()
+	queues := make([]tagged, 0, s.queues.len())
+	for q := range s.queues.all() {
+		of := q.id.tag()
 		queues = append(queues, tagged{of.number(), q})
 	}
 	slices.SortFunc(queues, func(a, b tagged) int { return cmp.Compare(a.tag, b.tag) })

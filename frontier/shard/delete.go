@@ -95,17 +95,17 @@ func (s *Shard) Delete(crawl, queue string, before uint32) (Deleted, error) {
 }
 
 func (s *Shard) delete(x *deletion) (done Deleted, err error) {
-	queues := map[QueueID]*queue{}
+	var queues []*queue
 	if x.queue != "" {
 		id := IDOfQueue(x.queue)
-		if q := s.queues[id]; q != nil {
-			queues[id] = q
+		if q := s.queues.get(&id); q != nil {
+			queues = append(queues, q)
 		} else if s.unnamed[id.tag()] != nil {
-			queues[id] = s.queue(id, x.queue)
+			queues = append(queues, s.queue(id, x.queue))
 		}
-	} else if c := s.crawls[x.crawl]; c != nil {
-		for _, q := range c.queues {
-			queues[IDOfQueue(q.name)] = q
+	} else if c := s.crawls.byName[x.crawl]; c != nil {
+		for _, number := range c.queues {
+			queues = append(queues, s.queues.at(number))
 		}
 	}
 	if len(queues) == 0 {
@@ -158,20 +158,24 @@ func (s *Shard) ownMarks() {
 }
 
 // deleteAll forgets all URLs of queues.
-func (s *Shard) deleteAll(x *deletion, queues map[QueueID]*queue, done *Deleted) {
+func (s *Shard) deleteAll(x *deletion, queues []*queue, done *Deleted) {
+	deleted := make(map[QueueID]struct{}, len(queues))
+	for _, q := range queues {
+		deleted[q.id] = struct{}{}
+	}
 	for seq, e := range s.leased {
-		if queues[IDOfQueue(e.Queue)] != nil {
+		if _, ok := deleted[IDOfQueue(e.Queue)]; ok {
 			done.Ended = append(done.Ended, e)
 			delete(s.leased, seq)
 		}
 	}
-	for id, q := range queues {
+	for _, q := range queues {
 		for state, n := range q.counts() {
 			s.count(q, state, -int(n))
 			done.URLs += n
 		}
-		done.Idle = append(done.Idle, q.name)
-		s.mark(id, &mark{all: x.seq})
+		done.Idle = append(done.Idle, s.queues.name(q))
+		s.mark(q.id, &mark{all: x.seq})
 		s.drop(q)
 	}
 	s.forget(queues)
@@ -179,27 +183,21 @@ func (s *Shard) deleteAll(x *deletion, queues map[QueueID]*queue, done *Deleted)
 
 // drop frees what is in the batch of a queue that will be forgotten.
 func (s *Shard) drop(q *queue) {
-	if m, _ := s.inMemory(q); m != nil {
-		// There is no error: yield returns none.
-		_ = m.each(func(uint64, []byte) error {
-			s.memory -= entryOverhead
-			return nil
-		})
-		m.classes = nil
-	}
+	root := &q.memory[s.batch.side]
+	s.memory -= entryOverhead * len(s.batch.waiting.appendAll(nil, *root))
+	*root = 0
 }
 
 // purge forgets the URLs of queues that were created before a time. It looks at the state of every
 // URL of the shard: some ten nanoseconds each.
-func (s *Shard) purge(x *deletion, queues map[QueueID]*queue, done *Deleted) error {
+func (s *Shard) purge(x *deletion, queues []*queue, done *Deleted) error {
 	type found struct {
-		id QueueID
-		q  *queue
-		n  int64
+		q *queue
+		n int64
 	}
 	byTag := make(map[tag]*found, len(queues))
-	for id, q := range queues {
-		byTag[id.tag()] = &found{id: id, q: q}
+	for _, q := range queues {
+		byTag[q.id.tag()] = &found{q: q}
 	}
 	err := s.eachState(func(id []byte, p packed) error {
 		st := p.unpack()
@@ -207,7 +205,7 @@ func (s *Shard) purge(x *deletion, queues map[QueueID]*queue, done *Deleted) err
 			return nil
 		}
 		f := byTag[tagOf(id)]
-		if f == nil || s.marks[f.id].deletes(&st) {
+		if f == nil || s.marks[f.q.id].deletes(&st) {
 			return nil
 		}
 		f.n++
@@ -220,14 +218,14 @@ func (s *Shard) purge(x *deletion, queues map[QueueID]*queue, done *Deleted) err
 	if err != nil {
 		return err
 	}
-	empty := map[QueueID]*queue{}
+	var empty []*queue
 	for _, f := range byTag {
 		if f.n == 0 {
 			continue
 		}
 		done.URLs += f.n
 		m := &mark{purges: []purge{{x.before, x.seq}}}
-		if old := s.marks[f.id]; old != nil {
+		if old := s.marks[f.q.id]; old != nil {
 			m.all = old.all
 			for _, p := range old.purges {
 				if p.before > x.before { // the others are within this one
@@ -235,14 +233,14 @@ func (s *Shard) purge(x *deletion, queues map[QueueID]*queue, done *Deleted) err
 				}
 			}
 		}
-		s.mark(f.id, m)
+		s.mark(f.q.id, m)
 		f.q.setSuspect(true)
 		if f.q.has(waits) == 0 {
-			done.Idle = append(done.Idle, f.q.name)
+			done.Idle = append(done.Idle, s.queues.name(f.q))
 		}
 		if f.q.counts() == (Counts{}) {
 			s.drop(f.q)
-			empty[f.id] = f.q
+			empty = append(empty, f.q)
 		}
 	}
 	s.forget(empty)

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
 	"strings"
 
@@ -110,8 +111,8 @@ func IDOf(text string, queue int) ID {
 
 // idOf is IDOf for a name and a URL. The URL is not kept, so that []byte(text) copies nothing.
 func (s *Shard) idOf(queue string, url []byte) ID {
-	s.scratch = append(append(append(s.scratch[:0], queue...), 0), url...)
-	return newID(IDOfQueue(queue), xxh3.Hash128(s.scratch))
+	s.text = append(append(append(s.text[:0], queue...), 0), url...)
+	return newID(IDOfQueue(queue), xxh3.Hash128(s.text))
 }
 
 func newID(of QueueID, text xxh3.Uint128) ID {
@@ -142,6 +143,12 @@ func parseRank(b []byte, file string) (rank, error) {
 	priority, depth := d.Uint(math.MaxUint16), d.Uint(math.MaxUint32)
 	r.class = (math.MaxUint16-priority)<<32 | depth
 	return r, d.Err()
+}
+
+// seqOf returns the number of what append has written.
+func seqOf(b []byte) uint64 {
+	seq, _ := binary.Uvarint(b)
+	return seq
 }
 
 // parseSeq returns the number of what append has written, as a rank.

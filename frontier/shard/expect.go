@@ -10,37 +10,19 @@ func (s *Shard) Expect(names []string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	queues := make([]*queue, len(ids))
 	for i := range ids {
-		queues[i] = s.queues[ids[i]]
+		s.touched += s.queues.touch(&ids[i])
 	}
-	lists := listsOf(queues, make([]*memoryQueue, 0, len(queues)))
-	for _, m := range lists {
-		s.touched += m.classes[0].class
-	}
-	for _, m := range lists {
-		c := &m.classes[0]
-		s.touched += c.entries[c.head].seq
-	}
-	for _, m := range lists {
-		c := &m.classes[0]
-		s.touched += uint64(c.entries[c.head].data[0])
-	}
-}
-
-// listsOf returns the lists in memory of those queues that have classes, in room. It loads all
-// queues, then all lists, for the reason above.
-func listsOf(queues []*queue, room []*memoryQueue) []*memoryQueue {
-	for _, q := range queues {
-		if q != nil && q.memory != nil {
-			room = append(room, q.memory)
+	roots := make([]node, 0, len(ids))
+	for i := range ids {
+		if q := s.queues.get(&ids[i]); q != nil && q.memory[s.batch.side] != 0 {
+			roots = append(roots, q.memory[s.batch.side])
 		}
 	}
-	lists := room[:0]
-	for _, m := range room {
-		if len(m.classes) > 0 {
-			lists = append(lists, m)
-		}
+	for _, root := range roots {
+		s.touched += s.batch.waiting.at(root).seq
 	}
-	return lists
+	for _, root := range roots {
+		s.touched += uint64(s.batch.texts.get(s.batch.waiting.at(root).data)[0])
+	}
 }

@@ -13,6 +13,6 @@ func (s *Shard) full(id QueueID, queue string) bool {
 	if limit < 0 {
 		return false
 	}
-	q := s.queues[id]
+	q := s.queues.get(&id)
 	return limit == 0 || q != nil && q.has(waits) >= limit
 }

@@ -45,10 +45,11 @@ func (s *Shard) Import(entries []Entry, visits []Visit) (statuses []AddStatus, d
 		if err := s.number(e); err != nil {
 			return nil, done, err
 		}
-		if err := s.journaled(recordDone, func(b []byte) []byte { return appendQueued(visit.appendOutcome(b), e) }); err != nil {
+		c := change{entry: e, id: id, old: old, known: known, settled: true, visit: visit}
+		if err := s.record(&c); err != nil {
 			return nil, done, err
 		}
-		s.apply(&change{entry: e, id: id, old: old, known: known, settled: true, visit: visit})
+		s.apply(&c)
 	}
 	return statuses, done, nil
 }

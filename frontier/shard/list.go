@@ -45,8 +45,8 @@ func (c Cursor) place() rank { return rank{c.Class, c.Seq} }
 func (s *Shard) Crawls() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := make([]string, 0, len(s.crawls))
-	for name := range s.crawls {
+	names := make([]string, 0, len(s.crawls.byName))
+	for name := range s.crawls.byName {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -59,12 +59,13 @@ func (s *Shard) Count(crawl, queue string) (c Counts, queues int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if queue != "" {
-		if q := s.queues[IDOfQueue(queue)]; q != nil {
+		id := IDOfQueue(queue)
+		if q := s.queues.get(&id); q != nil {
 			return q.counts(), 1
 		}
 		return c, 0
 	}
-	if of := s.crawls[crawl]; of != nil {
+	if of := s.crawls.byName[crawl]; of != nil {
 		return of.counts, int64(len(of.queues))
 	}
 	return c, 0
@@ -82,7 +83,7 @@ func (s *Shard) Queue(name string) (waiting, leased int64) {
 func (s *Shard) Queues(crawl string, yield func(name string, c Counts) bool) {
 	for from := 0; ; from += queuesAtOnce {
 		s.mu.Lock()
-		of := s.crawls[crawl]
+		of := s.crawls.byName[crawl]
 		if of == nil || from >= len(of.queues) {
 			s.mu.Unlock()
 			return
@@ -92,8 +93,9 @@ func (s *Shard) Queues(crawl string, yield func(name string, c Counts) bool) {
 			c    Counts
 		}
 		part := make([]named, 0, queuesAtOnce)
-		for _, q := range of.queues[from:min(from+queuesAtOnce, len(of.queues))] {
-			part = append(part, named{q.name, q.counts()})
+		for _, number := range of.queues[from:min(from+queuesAtOnce, len(of.queues))] {
+			q := s.queues.at(number)
+			part = append(part, named{s.queues.name(q), q.counts()})
 		}
 		s.mu.Unlock()
 		for _, q := range part {
@@ -167,7 +169,7 @@ func (s *Shard) numbered(id QueueID, queue string, st *State) ([]candidate, erro
 	if waits {
 		after = lastResting
 	}
-	sources, err := s.sources(id, s.loose("", queue)[queue], after)
+	sources, err := s.sources(id, s.loose("", queue)[id], after)
 	if err != nil {
 		return nil, err
 	}
@@ -193,12 +195,17 @@ func (s *Shard) List(crawl, queue string, after Cursor, n int) (list []Listed, n
 	defer s.reading.RUnlock()
 	next = after
 	loose := s.loose(crawl, queue)
-	for _, q := range s.listedQueues(crawl, queue, after) {
-		place := rank{}
-		if q.id == after.Queue {
+	for _, id := range s.listedQueues(crawl, queue, after) {
+		name, place := queue, rank{}
+		if name == "" {
+			if name = s.nameOf(id); name == "" {
+				continue // it was forgotten
+			}
+		}
+		if id == after.Queue {
 			place = after.place()
 		}
-		part, err := s.listQueue(q.id, q.name, loose[q.name], place, n-len(list))
+		part, err := s.listQueue(id, name, loose[id], place, n-len(list))
 		if err != nil {
 			return nil, after, err
 		}
@@ -213,33 +220,46 @@ func (s *Shard) List(crawl, queue string, after Cursor, n int) (list []Listed, n
 	return list, next, nil
 }
 
-type listedQueue struct {
-	id   QueueID
-	name string
-}
-
 // listedQueues returns queues from that of a cursor on, in the order of their ids.
-func (s *Shard) listedQueues(crawl, name string, after Cursor) (queues []listedQueue) {
-	add := func(q listedQueue) {
-		if bytes.Compare(q.id[:], after.Queue[:]) >= 0 {
-			queues = append(queues, q)
+func (s *Shard) listedQueues(crawl, name string, after Cursor) (ids []QueueID) {
+	add := func(id QueueID) {
+		if bytes.Compare(id[:], after.Queue[:]) >= 0 {
+			ids = append(ids, id)
 		}
 	}
 	if name != "" {
-		add(listedQueue{IDOfQueue(name), name})
-		return queues
+		add(IDOfQueue(name))
+		return ids
 	}
-	var all []*queue
+	var numbers []uint32
 	s.mu.Lock()
-	if of := s.crawls[crawl]; of != nil {
-		all = slices.Clone(of.queues)
+	of := s.crawls.byName[crawl]
+	if of != nil {
+		numbers = slices.Clone(of.queues)
 	}
 	s.mu.Unlock()
-	for _, q := range all { // their names never change, so others may use the shard meanwhile
-		add(listedQueue{IDOfQueue(q.name), q.name})
+	for part := range slices.Chunk(numbers, queuesAtOnce) {
+		s.mu.Lock()
+		for _, number := range part {
+			// Meanwhile another queue may have the number.
+			if q := s.queues.at(number); q.crawl == of.number && s.crawls.byName[crawl] == of {
+				add(q.id)
+			}
+		}
+		s.mu.Unlock()
 	}
-	slices.SortFunc(queues, func(a, b listedQueue) int { return bytes.Compare(a.id[:], b.id[:]) })
-	return queues
+	slices.SortFunc(ids, func(a, b QueueID) int { return bytes.Compare(a[:], b[:]) })
+	return ids
+}
+
+// nameOf returns the name of a queue, "" if it is forgotten.
+func (s *Shard) nameOf(id QueueID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues.get(&id); q != nil {
+		return s.queues.name(q)
+	}
+	return ""
 }
 
 // lastResting is the place after all entries that do not wait and are not leased.
@@ -258,15 +278,25 @@ type candidate struct {
 
 // loose returns the entries of a queue, or of all of a crawl, that are in memory but do not wait,
 // by queue. They are looked for once, and not for each queue that is listed.
-func (s *Shard) loose(crawl, queue string) map[string][]candidate {
+func (s *Shard) loose(crawl, queue string) map[QueueID][]candidate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := map[string][]candidate{}
+	found := map[QueueID][]candidate{}
 	add := func(name string, c candidate) {
 		if name == queue || queue == "" && crawlOf(name) == crawl {
 			c.file = "memory"
-			found[name] = append(found[name], c)
+			id := IDOfQueue(name)
+			found[id] = append(found[id], c)
 		}
+	}
+	only, of := IDOfQueue(queue), s.crawls.byName[crawl]
+	settled := func(b *batch, e settledEntry) {
+		q := s.queues.at(e.queue)
+		if q.id != only && (queue != "" || of == nil || q.crawl != of.number) {
+			return
+		}
+		data := b.texts.get(e.data)
+		found[q.id] = append(found[q.id], candidate{at: rank{0, seqOf(data)}, payload: data, file: "memory"})
 	}
 	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
 		for _, e := range of {
@@ -278,11 +308,11 @@ func (s *Shard) loose(crawl, queue string) map[string][]candidate {
 		batches = append(batches, s.frozen.batch)
 	}
 	for _, b := range batches {
-		for i := range b.done {
-			add(b.done[i].name, candidate{at: rank{0, b.done[i].seq}, payload: b.done[i].data})
+		for _, e := range b.done {
+			settled(b, e)
 		}
 		for _, e := range b.later {
-			add(e.Queue, candidate{at: rank{0, e.Seq}, entry: e})
+			settled(b, e.settledEntry)
 		}
 	}
 	return found
@@ -378,12 +408,11 @@ func (s *Shard) sources(id QueueID, loose []candidate, after rank) (all []*candi
 		defer s.mu.Unlock()
 		return nil, s.failed
 	}
-	if q := s.queues[id]; q != nil {
+	if q := s.queues.get(&id); q != nil {
 		recent, frozen := s.inMemory(q)
-		for _, m := range [...]*memoryQueue{recent, frozen} {
-			if m != nil {
-				memory(m.after(after))
-			}
+		memory(s.batch.after(recent, after))
+		if frozen != 0 {
+			memory(s.frozen.after(frozen, after))
 		}
 	}
 	for _, r := range slices.Concat(s.waiting, s.rest) {
@@ -414,16 +443,13 @@ func (s *Shard) sources(id QueueID, loose []candidate, after rank) (all []*candi
 	return all, nil
 }
 
-// after returns the entries of a queue in memory that come after a place, as far as they may
-// matter.
-func (q *memoryQueue) after(place rank) (some []candidate) {
-	for i := range q.classes {
-		c := &q.classes[i]
-		if c.class+1 < place.class {
-			continue
-		}
-		for _, e := range c.entries[c.head:] {
-			some = append(some, candidate{at: placeOf(rank{c.class, e.seq}), payload: e.data, file: "memory"})
+// after returns the entries of a heap that come after a place, in order.
+func (b *batch) after(root node, place rank) (some []candidate) {
+	entries := b.waiting.appendAll(nil, root)
+	sortRanked(entries)
+	for _, e := range entries {
+		if at := placeOf(e.rank); at.compare(place) > 0 {
+			some = append(some, candidate{at: at, payload: b.texts.get(e.data), file: "memory"})
 		}
 	}
 	return some

@@ -1,60 +1,24 @@
 package shard
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // batch is what is in memory and not yet in files. It is written as a whole.
+//
+// Nothing of it has pointers to entries or queues: the garbage collector would look at all of them
+// again and again.
 type batch struct {
-	queues []*memoryQueue // of entries that wait
-	later  laterHeap
-	done   []settledEntry
-	seen   *stateTable
-	// chunk is where the bytes of the next entries go, and lists where the next queues do: the
-	// garbage collector has few objects to look at.
-	chunk []byte
-	lists []memoryQueue
+	// side says which of queue.memory are its heaps: 0 or 1, and the other one for the next batch.
+	side    int
+	waiting heaps
+	later   laterHeap
+	done    []settledEntry
+	seen    *stateTable
+	texts   arena // of the entries, as Entry.append has written them
+	// forgotten are the numbers of queues that were forgotten since the batch before was frozen.
+	forgotten []uint32
 }
 
-const (
-	// entriesChunk is how many bytes of entries share an object, and listsChunk how many queues.
-	entriesChunk = 32 << 10
-	listsChunk   = 32
-)
-
-func newBatch() *batch { return &batch{seen: newStateTable()} }
-
-// queue adds a queue.
-func (b *batch) queue(id QueueID, name string) *memoryQueue {
-	if len(b.lists) == cap(b.lists) {
-		b.lists = make([]memoryQueue, 0, listsChunk)
-	}
-	b.lists = append(b.lists, memoryQueue{of: b, id: id, name: name})
-	q := &b.lists[len(b.lists)-1]
-	q.classes = q.one[:0]
-	b.queues = append(b.queues, q)
-	return q
-}
-
-// keep returns the bytes of an entry, which live as long as the batch. Encoded are these bytes if
-// somebody has them.
-func (b *batch) keep(e *Entry, encoded []byte) []byte {
-	room := len(encoded)
-	if encoded == nil {
-		room = entryRoom(e)
-	}
-	if cap(b.chunk)-len(b.chunk) < room {
-		b.chunk = make([]byte, 0, max(room, entriesChunk))
-	}
-	from := len(b.chunk)
-	if encoded == nil {
-		b.chunk = e.append(b.chunk)
-	} else {
-		b.chunk = append(b.chunk, encoded...)
-	}
-	return b.chunk[from:len(b.chunk):len(b.chunk)]
-}
+func newBatch(side int) *batch { return &batch{side: side, seen: newStateTable()} }
 
 // frozen is a batch that is being written. Entries are taken from it meanwhile, and none are added.
 type frozen struct {
@@ -66,127 +30,166 @@ type frozen struct {
 	marks         map[QueueID]*mark
 	fresh         []QueueID // those of marks that are new
 	empty         []*run    // which are not needed any more
+	// queues are those of that moment, of which only ids and names may be looked at without the
+	// lock.
+	queues queueTable
 }
 
 // settledEntry is an entry that does not wait.
 type settledEntry struct {
-	id   QueueID
-	name string
-	seq  uint64
-	data []byte // as Entry.append has written it
+	queue uint32
+	data  place
 }
 
-// memoryQueue has the waiting entries of a queue that are in memory, by class, and within a class
-// by number. Entries mostly come in the order of their numbers, so each class is a list to which
-// they are appended.
-type memoryQueue struct {
-	of *batch
-	// older is the same queue in the batch before, nil if it has nothing there.
-	older   *memoryQueue
-	id      QueueID
-	name    string
-	classes []class
-	one     [1]class // the memory of classes, for the most have one
-	// gone says, once the batch is frozen, how many classes were taken, goneOfNext how many entries
-	// after the head of the next class. The lists themselves do not change: they are being written.
-	gone, goneOfNext int
+// node is the number of a waitingEntry, 0 for none.
+type node uint32
+
+// waitingEntry is an entry that waits, in a heap of its queue.
+type waitingEntry struct {
+	seq         uint64
+	data        place
+	left, right node
+	// low and high are the parts of the entry's class, which has 48 bits.
+	low  uint32
+	high uint16
+	// height is the number of nodes on the way to the right.
+	height uint8
 }
 
-// class are the entries of a queue of one priority and depth. Those before head were taken.
-type class struct {
-	class   uint64
-	entries []memoryEntry
-	head    int
+func (e *waitingEntry) rank() rank { return rank{uint64(e.high)<<32 | uint64(e.low), e.seq} }
+
+// heapsChunk is how many entries share an object.
+const heapsChunk = 512
+
+// heaps are leftist heaps of entries, one for each queue: the first entry is the root, and the way
+// to the right of a node is never longer than that of its left child, so it has at most log2(n)
+// nodes.
+type heaps struct {
+	chunks []*[heapsChunk]waitingEntry
+	last   node
+	free   node // the first of those that were popped; left is the next
 }
 
-type memoryEntry struct {
-	seq  uint64
-	data []byte // as Entry.append has written it
-}
+func (h *heaps) at(n node) *waitingEntry { return &h.chunks[(n-1)/heapsChunk][(n-1)%heapsChunk] }
 
-func bySeq(e memoryEntry, seq uint64) int { return cmp.Compare(e.seq, seq) }
-
-// push adds an entry.
-func (q *memoryQueue) push(k rank, data []byte) {
-	i, ok := slices.BinarySearchFunc(q.classes, k.class, func(c class, k uint64) int { return cmp.Compare(c.class, k) })
-	if !ok {
-		q.classes = slices.Insert(q.classes, i, class{class: k.class})
-	}
-	c := &q.classes[i]
-	e := memoryEntry{k.seq, data}
-	if n := len(c.entries); n == 0 || c.entries[n-1].seq < k.seq {
-		c.entries = append(c.entries, e)
-		return
-	}
-	// It was due later, and has the number from when it was added.
-	at, _ := slices.BinarySearchFunc(c.entries[c.head:], k.seq, bySeq)
-	c.entries = slices.Insert(c.entries, c.head+at, e)
-}
-
-// first returns the rank of the first entry.
-func (q *memoryQueue) first() (rank, bool) {
-	if q == nil || len(q.classes) == 0 {
-		return rank{}, false
-	}
-	c := &q.classes[0]
-	return rank{c.class, c.entries[c.head].seq}, true
-}
-
-// pop takes the first entry.
-func (q *memoryQueue) pop() []byte {
-	c := &q.classes[0]
-	data := c.entries[c.head].data
-	c.head++
-	if c.head == len(c.entries) {
-		q.classes = q.classes[1:]
-	}
-	return data
-}
-
-// frozenFirst and frozenPop are first and pop of a frozen batch.
-func (q *memoryQueue) frozenFirst() (rank, bool) {
-	if q == nil {
-		return rank{}, false
-	}
-	for q.gone < len(q.classes) {
-		c := &q.classes[q.gone]
-		if at := c.head + q.goneOfNext; at < len(c.entries) {
-			return rank{c.class, c.entries[at].seq}, true
+// push adds an entry to a heap and returns its new root.
+func (h *heaps) push(root node, k rank, data place) node {
+	n := h.free
+	if n != 0 {
+		h.free = h.at(n).left
+	} else {
+		if int(h.last) == len(h.chunks)*heapsChunk {
+			h.chunks = append(h.chunks, new([heapsChunk]waitingEntry))
 		}
-		q.gone, q.goneOfNext = q.gone+1, 0
+		h.last++
+		n = h.last
 	}
-	return rank{}, false
+	*h.at(n) = waitingEntry{seq: k.seq, data: data, low: uint32(k.class), high: uint16(k.class >> 32), height: 1}
+	return h.meld(root, n)
 }
 
-func (q *memoryQueue) frozenPop() []byte {
-	c := &q.classes[q.gone]
-	q.goneOfNext++
-	return c.entries[c.head+q.goneOfNext-1].data
+// pop takes the first entry of a heap, and returns the new root and its bytes.
+func (h *heaps) pop(root node) (node, place) {
+	e := h.at(root)
+	rest := h.meld(e.left, e.right)
+	e.left, h.free = h.free, root
+	return rest, e.data
 }
 
-// each calls yield for every entry that is left.
-func (q *memoryQueue) each(yield func(seq uint64, data []byte) error) error {
-	for i := range q.classes {
-		c := &q.classes[i]
-		for _, e := range c.entries[c.head:] {
-			if err := yield(e.seq, e.data); err != nil {
-				return err
-			}
+// meld makes one heap of two.
+func (h *heaps) meld(a, b node) node {
+	if a == 0 {
+		return b
+	}
+	if b == 0 {
+		return a
+	}
+	e, f := h.at(a), h.at(b)
+	if f.rank().compare(e.rank()) < 0 {
+		a, b, e = b, a, f
+	}
+	e.right = h.meld(e.right, b)
+	if h.height(e.left) < h.height(e.right) {
+		e.left, e.right = e.right, e.left
+	}
+	e.height = h.height(e.right) + 1
+	return a
+}
+
+func (h *heaps) height(n node) uint8 {
+	if n == 0 {
+		return 0
+	}
+	return h.at(n).height
+}
+
+// ranked is an entry with its rank.
+type ranked struct {
+	rank
+	data place
+}
+
+// appendAll appends the entries of a heap in no order.
+func (h *heaps) appendAll(all []ranked, root node) []ranked {
+	var left [32]node
+	stack := left[:0]
+	for root != 0 || len(stack) > 0 {
+		if root == 0 {
+			root, stack = stack[len(stack)-1], stack[:len(stack)-1]
 		}
+		e := h.at(root)
+		all = append(all, ranked{e.rank(), e.data})
+		if e.right != 0 {
+			stack = append(stack, e.right)
+		}
+		root = e.left
 	}
-	return nil
+	return all
+}
+
+func sortRanked(all []ranked) {
+	slices.SortFunc(all, func(a, b ranked) int { return a.compare(b.rank) })
+}
+
+// laterEntry is an entry that is due later.
+type laterEntry struct {
+	due int64
+	settledEntry
 }
 
 // laterHeap are entries that are due later, the first one first.
-type laterHeap []*Entry
+type laterHeap []laterEntry
 
 func (h laterHeap) Len() int           { return len(h) }
-func (h laterHeap) Less(i, j int) bool { return h[i].Due < h[j].Due }
+func (h laterHeap) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h laterHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *laterHeap) Push(x any)        { *h = append(*h, x.(*Entry)) }
+func (h *laterHeap) Push(x any)        { *h = append(*h, x.(laterEntry)) }
 func (h *laterHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]
 	*h = old[:len(old)-1]
 	return last
+}
+
+// inMemory returns the heaps of a queue in the batch and in the frozen one, 0 if it has none.
+func (s *Shard) inMemory(q *queue) (recent, frozen node) {
+	recent = q.memory[s.batch.side]
+	if s.frozen != nil {
+		frozen = q.memory[s.frozen.side]
+	}
+	return recent, frozen
+}
+
+// place puts an entry that waits into memory, of which it has the bytes.
+func (s *Shard) place(q *queue, k rank, encoded []byte) {
+	root := &q.memory[s.batch.side]
+	*root = s.batch.waiting.push(*root, k, s.batch.texts.keep(encoded))
+	s.memory += entryOverhead + len(encoded)
+}
+
+// popFrom takes the first entry in memory of a queue and returns its bytes.
+func (b *batch) popFrom(q *queue) []byte {
+	root, data := b.waiting.pop(q.memory[b.side])
+	q.memory[b.side] = root
+	return b.texts.get(data)
 }

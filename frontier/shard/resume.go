@@ -33,7 +33,7 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 		q := s.queue(id.queue, e.Queue)
 		s.count(q, isLater, -1)
 		s.count(q, waits, 1)
-		s.place(id.queue, q, &e, nil)
+		s.place(q, e.rank(), e.append(nil))
 		if q.has(waits) == 1 {
 			woken = append(woken, e.Queue)
 		}
@@ -43,10 +43,14 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 		if n >= promoteAtOnce || s.memory > s.o.MemoryBytes {
 			return woken, true, nil
 		}
-		if l := s.batch.later; len(l) > 0 && l[0].Due <= now {
-			e := heap.Pop(&s.batch.later).(*Entry)
-			s.memory -= 2*entryOverhead + entryRoom(e)
-			promote(*e)
+		if l := s.batch.later; len(l) > 0 && l[0].due <= now {
+			l := heap.Pop(&s.batch.later).(laterEntry)
+			s.memory -= entryOverhead
+			e, err := parseEntry(s.batch.texts.get(l.data), s.queues.name(s.queues.at(l.queue)), "memory")
+			if err != nil {
+				return woken, false, err
+			}
+			promote(e)
 			continue
 		}
 		var from *run
@@ -85,7 +89,7 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := IDOfQueue(name)
-	q := s.queues[id]
+	q := s.queues.get(&id)
 	if q == nil {
 		return slices.Sorted(slices.Values(seqs)), nil
 	}
@@ -105,7 +109,7 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 			if !ok || err != nil {
 				return err
 			}
-			e, err := parseEntry(payload, q.name, file)
+			e, err := parseEntry(payload, name, file)
 			if err != nil {
 				return err
 			}
@@ -125,10 +129,11 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 			}
 		}
 	}
-	if m, _ := s.inMemory(q); m != nil && len(wanted) > 0 {
-		yield := lease(s.dir)
-		if err := m.each(func(_ uint64, data []byte) error { return yield(data) }); err != nil {
-			return nil, err
+	if len(wanted) > 0 {
+		for _, e := range s.batch.waiting.appendAll(nil, q.memory[s.batch.side]) {
+			if err := lease(s.dir)(s.batch.texts.get(e.data)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, r := range s.waiting {
@@ -157,10 +162,9 @@ func (s *Shard) Resumed() error {
 			return err
 		}
 		if ok { // it is counted, and may lie in a run as well
-			id := IDOfQueue(e.Queue)
-			q := s.queues[id]
+			q := s.queue(IDOfQueue(e.Queue), e.Queue)
 			q.setSuspect(true)
-			s.place(id, q, e, nil)
+			s.place(q, e.rank(), e.append(nil))
 		}
 	}
 	return nil

@@ -98,7 +98,7 @@ func newRunWriter(name string, paced func(*os.File) io.Writer) (*runWriter, erro
 	return w, err
 }
 
-func (w *runWriter) queue(id QueueID, name string) error {
+func (w *runWriter) queue(id QueueID, name []byte) error {
 	w.closeQueue()
 	if uint64(len(w.names)) > math.MaxUint32-uint64(len(name)) {
 		return fmt.Errorf("%s: the names of its queues are more than %d bytes", w.file.Name(), uint32(math.MaxUint32))
@@ -431,7 +431,7 @@ func mergeQueue(w *runWriter, id QueueID, name string, sources []*source, keep f
 		for _, p := range left {
 			if !named {
 				named = true
-				if err := w.queue(id, name); err != nil {
+				if err := w.queue(id, []byte(name)); err != nil {
 					return err
 				}
 			}

@@ -83,9 +83,9 @@ func elementState(e []byte) packed {
 	return packed{binary.LittleEndian.Uint64(e[16:]), binary.LittleEndian.Uint64(e[24:])}
 }
 
-// place maps an id to one of n words of a filter, and to four bits of it. The word depends on the
-// upper bits of the URL's hash and the bits on its lowest.
-func place(id []byte, n int) (word int, mask uint64) {
+// filterMask maps an id to one of n words of a filter, and to four bits of it. The word depends on
+// the upper bits of the URL's hash and the bits on its lowest.
+func filterMask(id []byte, n int) (word int, mask uint64) {
 	hi, _ := bits.Mul64(binary.BigEndian.Uint64(id), uint64(n))
 	lo := binary.BigEndian.Uint64(id[1:])
 	return int(hi), 1<<(lo&63) | 1<<(lo>>6&63) | 1<<(lo>>12&63) | 1<<(lo>>18&63)
@@ -95,7 +95,7 @@ func (f *seenFile) len() int { return len(f.ids) / seenElement }
 
 // mayHave says that the file has an id, or one in a hundred that it has not.
 func (f *seenFile) mayHave(id *URLID) bool {
-	word, mask := place(id[:], len(f.filter))
+	word, mask := filterMask(id[:], len(f.filter))
 	return f.filter[word]&mask == mask
 }
 
@@ -171,7 +171,7 @@ func (f *seenFile) parse() error {
 	}
 	f.filter = make([]uint64, max(1, (int(n)*filterBits+63)/64))
 	for e := range slices.Chunk(f.ids, seenElement) {
-		word, mask := place(e, len(f.filter))
+		word, mask := filterMask(e, len(f.filter))
 		f.filter[word] |= mask
 	}
 	return nil

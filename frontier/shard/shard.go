@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -69,9 +68,8 @@ type Shard struct {
 
 	mu      sync.Mutex
 	journal *journal.Journal
-	queues  map[QueueID]*queue
-	room    queueRoom // of the next queues
-	crawls  map[string]*crawl
+	queues  queueTable
+	crawls  crawls
 	counts  Counts
 	visits  *visits
 	// waiting, rest and due are the runs of each kind, and seen the files of states; the oldest
@@ -107,75 +105,15 @@ type Shard struct {
 	next    uint64 // the number of the next entry
 	files   uint64 // the number of the last file
 	// memory is about how many bytes entries take in the batch.
-	memory  int
-	scratch []byte
-	touched uint64 // so that the compiler keeps loads whose values do not matter
+	memory int
+	// scratch has the last record, and text what was hashed last.
+	scratch, text []byte
+	touched       uint64 // so that the compiler keeps loads whose values do not matter
 	// upkeep is held while files are written and replaced. Reading is held to read files without
 	// the lock, and by who closes them. The order is upkeep, reading, mu.
 	upkeep  sync.Mutex
 	reading sync.RWMutex
 	failed  error
-}
-
-// queue counts the URLs of a queue, and has those in memory.
-//
-// There are millions, so it has 48 bytes.
-type queue struct {
-	name   string
-	memory *memoryQueue
-	crawl  *crawl
-	n      [states]uint32
-}
-
-const (
-	// queuesChunk is how many queues share an object, and namesChunk how many bytes of names do.
-	queuesChunk = 64
-	namesChunk  = 4 << 10
-)
-
-// queueRoom is memory for queues and their names. These are in few objects, because millions would
-// cost the garbage collector a cache miss each, and more than all claims between two collections.
-type queueRoom struct {
-	queues []queue
-	names  strings.Builder
-}
-
-// queue makes a queue, whose name is copied.
-func (r *queueRoom) queue(name string, in *crawl) *queue {
-	if len(r.queues) == cap(r.queues) {
-		r.queues = make([]queue, 0, queuesChunk)
-	}
-	if r.names.Cap()-r.names.Len() < len(name) {
-		r.names = strings.Builder{} // queues have the one before
-		r.names.Grow(max(namesChunk, len(name)))
-	}
-	from := r.names.Len()
-	r.names.WriteString(name)
-	r.queues = append(r.queues, queue{name: r.names.String()[from:], crawl: in})
-	return &r.queues[len(r.queues)-1]
-}
-
-// suspect says that entries of the queue in memory or in runs may not count any more. It is the
-// upper bit of a count.
-const suspect = 1 << 31
-
-func (q *queue) isSuspect() bool { return q.n[isLeased]&suspect != 0 }
-
-func (q *queue) setSuspect(s bool) {
-	q.n[isLeased] &^= suspect
-	if s {
-		q.n[isLeased] |= suspect
-	}
-}
-
-// has is how many entries of the queue are in a state.
-func (q *queue) has(state int) int64 { return int64(q.n[state] &^ suspect) }
-
-// crawl has the queues of a crawl.
-type crawl struct {
-	name   string
-	queues []*queue
-	counts Counts
 }
 
 // The states of an entry.
@@ -208,22 +146,8 @@ func (c Counts) Plus(d Counts) Counts {
 	return c
 }
 
-func (q *queue) counts() (c Counts) {
-	for i := range q.n {
-		c[i] = q.has(i)
-	}
-	return c
-}
-
-// count changes how many entries of a queue are in a state.
-func (s *Shard) count(q *queue, state int, by int) {
-	q.n[state] += uint32(by)
-	q.crawl.counts[state] += int64(by)
-	s.counts[state] += int64(by)
-}
-
 // entryOverhead is about what an entry in memory takes besides its bytes.
-const entryOverhead = 64
+const entryOverhead = 32
 
 // Open opens a shard, or begins one in an empty folder. Torn is what it has cut from the journal's
 // end, or nil.
@@ -235,8 +159,8 @@ func Open(dir string, o Options) (s *Shard, torn *journal.Torn, err error) {
 		o.sweep = sweepLeast
 	}
 	s = &Shard{
-		dir: dir, o: o, queues: map[QueueID]*queue{}, crawls: map[string]*crawl{}, leased: map[uint64]*Entry{},
-		resuming: map[uint64]*Entry{}, marks: map[QueueID]*mark{}, unnamed: map[tag]*Counts{}, batch: newBatch(), next: 1, opening: true,
+		dir: dir, o: o, queues: newQueueTable(), crawls: crawls{byName: map[string]*crawl{}}, leased: map[uint64]*Entry{},
+		resuming: map[uint64]*Entry{}, marks: map[QueueID]*mark{}, unnamed: map[tag]*Counts{}, batch: newBatch(0), next: 1, opening: true,
 	}
 	folder := filepath.Join(dir, "journal")
 	if err := journal.CheckFormat(folder); err != nil { // before anything is changed
@@ -283,12 +207,14 @@ func (s *Shard) replay(segment uint64, record []byte) error {
 	default:
 		return codec.Corrupt(file, "record", 0, "a known kind", kind)
 	}
-	e, err := parseQueued(d, file)
-	if err != nil {
+	queue := d.String()
+	encoded := d.Rest()
+	e, err := parseEntry(encoded, queue, file)
+	if err := errors.Join(d.Err(), err); err != nil {
 		return err
 	}
 	s.next = max(s.next, e.Seq+1)
-	c.entry = &e
+	c.entry, c.encoded = &e, encoded
 	s.change(&c)
 	return nil
 }
@@ -298,7 +224,7 @@ type change struct {
 	entry      *Entry
 	id         ID     // of its URL
 	queue      *queue // nil if it was not looked up
-	encoded    []byte // the entry as append writes it, nil if nobody has done so
+	encoded    []byte // the entry as append writes it, until the next record
 	old        State  // if known
 	known      bool
 	settled    bool
@@ -340,18 +266,21 @@ func (s *Shard) apply(c *change) {
 	switch {
 	case st.Settled:
 		s.count(q, isDone, 1)
-		data := s.batch.keep(e, c.encoded)
-		s.memory += entryOverhead + len(data)
-		s.batch.done = append(s.batch.done, settledEntry{c.id.queue, q.name, e.Seq, data})
+		s.batch.done = append(s.batch.done, s.settle(q, c.encoded))
 	case st.Later:
 		s.count(q, isLater, 1)
-		heap.Push(&s.batch.later, e)
-		s.memory += 2*entryOverhead + entryRoom(e)
+		heap.Push(&s.batch.later, laterEntry{e.Due, s.settle(q, c.encoded)})
 	default:
 		s.count(q, waits, 1)
-		s.place(c.id.queue, q, e, c.encoded)
+		s.place(q, e.rank(), c.encoded)
 		c.nowWaiting = q.has(waits) == 1
 	}
+}
+
+// settle keeps an entry that does not wait, of which it has the bytes.
+func (s *Shard) settle(q *queue, encoded []byte) settledEntry {
+	s.memory += entryOverhead + len(encoded)
+	return settledEntry{q.number, s.batch.texts.keep(encoded)}
 }
 
 // leave takes an entry of a queue out of the count of its state. It is dropped when it is met.
@@ -370,78 +299,6 @@ func (s *Shard) leave(q *queue, st State) {
 	}
 }
 
-func entryRoom(e *Entry) int { return 28 + len(e.URL) + len(e.Metadata) }
-
-// queue returns a queue, which it makes if there is none.
-func (s *Shard) queue(id QueueID, name string) *queue {
-	q := s.queues[id]
-	if q != nil {
-		return q
-	}
-	in := crawlOf(name)
-	c := s.crawls[in]
-	if c == nil {
-		c = &crawl{name: strings.Clone(in)}
-		s.crawls[c.name] = c
-	}
-	// What was deleted of it may still lie in files.
-	q = s.room.queue(name, c)
-	q.setSuspect(s.opening || s.marks[id] != nil)
-	c.queues = append(c.queues, q)
-	s.queues[id] = q
-	if n := s.unnamed[id.tag()]; n != nil {
-		delete(s.unnamed, id.tag())
-		for state, n := range n {
-			s.count(q, state, int(n))
-		}
-	}
-	return q
-}
-
-// forget removes queues that have no URLs.
-func (s *Shard) forget(queues map[QueueID]*queue) {
-	crawls := map[*crawl]struct{}{}
-	for id, q := range queues {
-		crawls[q.crawl] = struct{}{}
-		q.crawl = nil
-		delete(s.queues, id)
-	}
-	for c := range crawls {
-		c.queues = slices.DeleteFunc(c.queues, func(q *queue) bool { return q.crawl == nil })
-		if len(c.queues) == 0 {
-			delete(s.crawls, c.name)
-		}
-	}
-}
-
-// place puts an entry that waits into memory. Encoded is as in change.
-func (s *Shard) place(id QueueID, q *queue, e *Entry, encoded []byte) {
-	m := q.memory
-	if m == nil || m.of != s.batch {
-		older := m
-		if m != nil && (s.frozen == nil || m.of != s.frozen.batch) {
-			older = nil
-		}
-		m = s.batch.queue(id, q.name)
-		m.older, q.memory = older, m
-	}
-	data := s.batch.keep(e, encoded)
-	m.push(e.rank(), data)
-	s.memory += entryOverhead + len(data)
-}
-
-// inMemory returns the lists of a queue in the batch and in the frozen one, nil if it has none.
-func (s *Shard) inMemory(q *queue) (recent, frozen *memoryQueue) {
-	m := q.memory
-	if m != nil && m.of == s.batch {
-		recent, m = m, m.older
-	}
-	if m != nil && s.frozen != nil && m.of == s.frozen.batch {
-		frozen = m
-	}
-	return recent, frozen
-}
-
 // journaled appends a record to the journal.
 func (s *Shard) journaled(kind byte, fill func(b []byte) []byte) error {
 	s.scratch = fill(append(s.scratch[:0], kind))
@@ -450,6 +307,21 @@ func (s *Shard) journaled(kind byte, fill func(b []byte) []byte) error {
 		return err
 	}
 	return nil
+}
+
+// record appends the record of a change to the journal. It keeps the bytes of the entry.
+func (s *Shard) record(c *change) error {
+	from := 0
+	err := s.journaled(c.kind(), func(b []byte) []byte {
+		if c.visit != nil {
+			b = c.visit.appendOutcome(b)
+		}
+		b = codec.AppendString(b, c.entry.Queue)
+		from = len(b)
+		return c.entry.append(b)
+	})
+	c.encoded = s.scratch[from:]
+	return err
 }
 
 // number gives an entry the next number.
@@ -482,12 +354,12 @@ func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error)
 		return nil, 0, s.failed
 	}
 	id := IDOfQueue(name)
-	q := s.queues[id]
+	q := s.queues.get(&id)
 	if q == nil {
 		return nil, 0, nil
 	}
 	for len(taken) < n && q.has(waits) > 0 {
-		e, err := s.pop(id, q)
+		e, err := s.pop(q, name)
 		if err != nil {
 			return taken, q.has(waits), err
 		}
@@ -503,27 +375,27 @@ func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error)
 }
 
 // pop returns the first entry of a queue that counts, nil if it has none.
-func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
+func (s *Shard) pop(q *queue, name string) (*Entry, error) {
 	for {
 		var least *run
 		var best rank
-		var place int
+		var at int
 		var payload []byte
 		for _, r := range s.waiting {
-			i, ok := r.find(id)
+			i, ok := r.find(q.id)
 			if !ok {
 				continue
 			}
-			at, left := r.position(i)
+			next, left := r.position(i)
 			if left == 0 {
 				continue
 			}
-			k, data, err := r.head(at)
+			k, data, err := r.head(next)
 			if err != nil {
 				return nil, err
 			}
 			if least == nil || k.compare(best) < 0 {
-				least, best, place, payload = r, k, i, data
+				least, best, at, payload = r, k, i, data
 			}
 		}
 		recent, frozen := s.inMemory(q)
@@ -531,26 +403,30 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 		if least != nil {
 			file, from = least.name, 1
 		}
-		if k, ok := frozen.frozenFirst(); ok && (from == 0 || k.compare(best) < 0) {
-			best, from = k, 2
+		if frozen != 0 {
+			if k := s.frozen.waiting.at(frozen).rank(); from == 0 || k.compare(best) < 0 {
+				best, from = k, 2
+			}
 		}
-		if k, ok := recent.first(); ok && (from == 0 || k.compare(best) < 0) {
-			best, from = k, 3
+		if recent != 0 {
+			if k := s.batch.waiting.at(recent).rank(); from == 0 || k.compare(best) < 0 {
+				best, from = k, 3
+			}
 		}
 		switch from {
 		case 0:
 			q.setSuspect(q.isSuspect() && s.merging)
 			return nil, nil
 		case 1:
-			least.pop(place, len(payload))
+			least.pop(at, len(payload))
 		case 2:
-			payload = frozen.frozenPop()
+			payload = s.frozen.popFrom(q)
 		case 3:
-			payload = recent.pop()
+			payload = s.batch.popFrom(q)
 			s.memory -= entryOverhead // the bytes stay until the batch is written
 		}
 		if q.isSuspect() {
-			ok, err := s.stands(&waitingRun, q.name, payload)
+			ok, err := s.stands(&waitingRun, name, payload)
 			if err != nil {
 				return nil, err
 			}
@@ -560,7 +436,7 @@ func (s *Shard) pop(id QueueID, q *queue) (*Entry, error) {
 		}
 		// What is written meanwhile will have the entry still.
 		q.setSuspect(q.isSuspect() || s.merging)
-		e, err := parseEntry(payload, q.name, file)
+		e, err := parseEntry(payload, name, file)
 		return &e, err
 	}
 }
@@ -606,19 +482,16 @@ func (s *Shard) Done(seq uint64, visit Visit, again int64) (ok bool, err error) 
 		return false, s.failed
 	}
 	visit.Time = max(visit.Time, s.visits.last)
-	next, kind := *e, byte(recordDone)
-	next.Tries, next.Due = 0, 0
-	if again > 0 {
-		next.Due, kind = again, recordAgain
-	}
+	next := *e
+	next.Tries, next.Due = 0, max(again, 0)
 	if err := s.number(&next); err != nil {
 		return false, err
 	}
-	err = s.journaled(kind, func(b []byte) []byte { return appendQueued(visit.appendOutcome(b), &next) })
-	if err != nil {
+	c := change{entry: &next, settled: again <= 0, visit: &visit}
+	if err := s.record(&c); err != nil {
 		return false, err
 	}
-	s.change(&change{entry: &next, settled: again == 0, visit: &visit})
+	s.change(&c)
 	return true, nil
 }
 
@@ -644,11 +517,10 @@ func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 	if err := s.number(&again); err != nil {
 		return false, false, err
 	}
-	err = s.journaled(recordWait, func(b []byte) []byte { return appendQueued(b, &again) })
-	if err != nil {
+	c := change{entry: &again}
+	if err := s.record(&c); err != nil {
 		return false, false, err
 	}
-	c := change{entry: &again}
 	s.change(&c)
 	return c.nowWaiting, true, nil
 }
@@ -667,7 +539,7 @@ func (s *Shard) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Stats{
-		Queues: int64(len(s.queues)), Pending: s.counts[waits], Leased: s.counts[isLeased], Later: s.counts[isLater],
+		Queues: int64(s.queues.len()), Pending: s.counts[waits], Leased: s.counts[isLeased], Later: s.counts[isLater],
 		Done: s.counts[isDone], Visits: s.visits.count, Memory: int64(s.memory),
 		Runs: int64(len(s.waiting) + len(s.rest) + len(s.due)), SeenFiles: int64(len(s.seen)),
 	}
