@@ -137,15 +137,23 @@ type process struct {
 
 // start starts a contestant and waits until it answers.
 func start(ctx context.Context, name, program, dir string) (*process, error) {
-	args := []string{program, "--lake", filepath.Join(dir, "lake"), "--listen", "127.0.0.1:0", "--cache", filepath.Join(dir, "cache"),
-		"--log-format", "json", "--access-log=false"}
-	if name != "urlake" {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		args = []string{self, "serve", name, dir}
+	if name == "urlake" {
+		return startServe(ctx, program, filepath.Join(dir, "lake"), filepath.Join(dir, "cache"))
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return launch(ctx, self, "serve", name, dir)
+}
+
+// startServe starts the read server of a lake, with a folder for its cache.
+func startServe(ctx context.Context, program, lake, cache string) (*process, error) {
+	return launch(ctx, program, "--lake", lake, "--listen", "127.0.0.1:0", "--cache", cache, "--log-format", "json", "--access-log=false")
+}
+
+// launch starts a server that says where it listens, and waits until it answers.
+func launch(ctx context.Context, args ...string) (*process, error) {
 	p := &process{cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = 10 * time.Second

@@ -37,7 +37,8 @@ func Scaled(tb testing.TB, n, minimum int) int {
 	return max(minimum, int(float64(n)*scale))
 }
 
-// Root returns the root folder of the module.
+// Root returns the root folder of the project, which has a Makefile besides its go.mod, unlike the
+// folder of the module bench.
 func Root(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.Getwd()
@@ -45,12 +46,13 @@ func Root(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		_, noMod := os.Stat(filepath.Join(dir, "go.mod"))
+		if _, noMakefile := os.Stat(filepath.Join(dir, "Makefile")); noMod == nil && noMakefile == nil {
 			return dir
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			tb.Fatal("no go.mod above the working directory")
+			tb.Fatal("no Makefile and go.mod above the working directory")
 		}
 		dir = parent
 	}
