@@ -143,44 +143,72 @@ type lineResult struct {
 	Reason string `json:"reason,omitzero"`
 }
 
-// lines is linesOf for lines that become something, which is counted.
-func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines []string) ([]lineResult, error)) {
+// The rooms of lists whose texts are those of lines, or of nothing else that stays.
+var (
+	linesRoom    room[string]
+	placesRoom   room[int]
+	resultsRoom  room[lineResult]
+	urlsRoom     room[frontier.URL]
+	outcomesRoom room[frontier.Outcome]
+	claimsRoom   room[claim]
+)
+
+// lines is linesOf for lines that become something, which is counted. Do sets a result for each.
+func (h *Handler) lines(w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines []string, results []lineResult) error) {
+	list := resultsRoom.get()
+	defer resultsRoom.put(list)
 	linesOf(h, w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
-		results, err := do(ctx, lines)
-		h.metrics.count(r, results)
-		return results, err
+		clear(*list)
+		*list = slices.Grow((*list)[:0], len(lines))[:len(lines)]
+		err := do(ctx, lines, *list)
+		if err == nil {
+			h.metrics.count(r, *list)
+		}
+		return *list, err
 	})
 }
 
-// writers are buffers of answers, which are large for most.
-var writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 64<<10) }}
+// writers are buffers of answers, which are large for most, and readers those of requests.
+var (
+	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 64<<10) }}
+	readers = sync.Pool{New: func() any { return new([linesAtOnce]byte) }}
+)
 
 // linesOf calls do with batches of the request's lines, and writes a result for each line. An error
 // of the first batch is a problem; after that the answer is cut off, which is seen as a line that
 // does not end the stream.
 func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, do func(ctx context.Context, lines []string) ([]R, error)) {
 	_ = http.NewResponseController(w).EnableFullDuplex()
-	started := false
-	out := writers.Get().(*bufio.Writer)
-	out.Reset(w)
+	// Hundreds of workers have a request each, and most of these wait for do. They have no buffers
+	// meanwhile, unless the request is long.
+	var out *bufio.Writer // nil until the answer has begun
 	defer func() {
-		out.Reset(nil)
-		writers.Put(out)
+		if out != nil {
+			out.Reset(nil)
+			writers.Put(out)
+		}
 	}()
 	atOnce := linesAtOnce
 	if r.ContentLength >= 0 {
 		atOnce = int(min(r.ContentLength+1, linesAtOnce))
 	}
+	buffer := readers.Get().(*[linesAtOnce]byte)
 	in := bufio.NewScanner(r.Body)
-	in.Buffer(make([]byte, 0, atOnce), maxLine)
-	var batch []string
+	in.Buffer(buffer[:0], maxLine)
+	list := linesRoom.get()
+	batch := *list
+	defer func() {
+		*list = batch
+		linesRoom.put(list)
+	}()
 	var lines strings.Builder // of which those of the batch are parts
 	size := 0
 	flush := func() bool {
 		results, err := do(r.Context(), batch)
+		clear(batch)
 		batch, size = batch[:0], 0
 		if err != nil {
-			if !started {
+			if out == nil {
 				w.Header().Set("Connection", "close") // the rest of the body is not read
 				h.failed(w, err)
 				return false
@@ -188,9 +216,10 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 			h.log.Error(err.Error())
 			panic(http.ErrAbortHandler)
 		}
-		if !started {
+		if out == nil {
 			w.Header().Set("Content-Type", "application/x-ndjson")
-			started = true
+			out = writers.Get().(*bufio.Writer)
+			out.Reset(w)
 		}
 		for _, res := range results {
 			_, _ = out.Write(res.appendTo(out.AvailableBuffer()))
@@ -211,12 +240,13 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 			return
 		}
 	}
+	readers.Put(buffer)
 	if err := in.Err(); err != nil {
 		detail := err.Error()
 		if errors.Is(err, bufio.ErrTooLong) {
 			detail = fmt.Sprintf("a line is longer than %d bytes", maxLine)
 		}
-		if started {
+		if out != nil {
 			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Connection", "close") // the rest of the body is not read
@@ -228,23 +258,15 @@ func linesOf[R answerLine](h *Handler, w http.ResponseWriter, r *http.Request, d
 	}
 }
 
-// urlsRoom has memory for the URLs of a batch of lines: that of 10,000 is a megabyte.
-var urlsRoom = sync.Pool{New: func() any { return new([]frontier.URL) }}
-
 func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
-	h.lines(w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
-		results := make([]lineResult, len(lines))
-		kept := urlsRoom.Get().(*[]frontier.URL)
-		urls := *kept
-		defer func() {
-			clear(urls) // so that the texts are free
-			*kept = urls[:0]
-			urlsRoom.Put(kept)
-		}()
-		places := make([]int, 0, len(lines))
+	h.lines(w, r, func(ctx context.Context, lines []string, results []lineResult) error {
+		urls, places := urlsRoom.get(), placesRoom.get()
+		defer urlsRoom.put(urls)
+		defer placesRoom.put(places)
 		h.f.Bulk(len(lines), func() {
+			var u urlLine
 			for i, line := range lines {
-				var u urlLine
+				u = urlLine{}
 				if err := u.parse(line); err != nil {
 					results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 					continue
@@ -256,22 +278,23 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 				if u.RefetchAfter != nil {
 					add.Due = *u.RefetchAfter
 				}
-				urls, places = append(urls, add), append(places, i)
+				*urls, *places = append(*urls, add), append(*places, i)
 			}
 		})
-		added, err := h.f.Add(ctx, urls)
+		added, err := h.f.Add(ctx, *urls)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		away := peers{}
-		for i, a := range added {
-			results[places[i]] = lineResult{a.Result, a.Reason}
+		for n, a := range added {
+			i := (*places)[n]
+			results[i] = lineResult{a.Result, a.Reason}
 			if a.Result == frontier.Elsewhere {
-				away[a.Reason] = append(away[a.Reason], places[i])
+				away[a.Reason] = append(away[a.Reason], i)
 			}
 		}
 		forwardLines(h, r, away, lines, results, unserved)
-		return results, nil
+		return nil
 	})
 }
 
@@ -327,6 +350,8 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	unhook := context.AfterFunc(h.stopping, cancel)
 	defer unhook()
+	list := claimsRoom.get()
+	defer claimsRoom.put(list)
 	end := time.Now().Add(min(time.Duration(q.WaitMS)*time.Millisecond, maxWait))
 	for {
 		wait := time.Until(end)
@@ -337,7 +362,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		if len(others) > 0 {
 			wait = min(wait, peerInterval)
 		}
-		all := claimsAnswer{[]claim{}}
+		all := claimsAnswer{*list}
 		if len(others) > 0 && rand.IntN(len(others)+1) > 0 {
 			all.Claims = append(all.Claims, h.claimsOf(r, others[0], q, q.Max)...)
 			others = others[1:]
@@ -354,7 +379,6 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				h.log.Error(err.Error())
 			}
-			all.Claims = slices.Grow(all.Claims, len(got))
 			for i := range got {
 				c := &got[i]
 				all.Claims = append(all.Claims, claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots})
@@ -367,6 +391,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		}
 		if len(all.Claims) > 0 || !time.Now().Before(end) || ctx.Err() != nil {
 			h.metrics.claimed(r, len(all.Claims))
+			*list = all.Claims
 			answerClaims(w, all)
 			return
 		}
@@ -391,35 +416,37 @@ type resultLine struct {
 }
 
 func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
-	h.lines(w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
-		results := make([]lineResult, len(lines))
-		outcomes := make([]frontier.Outcome, 0, len(lines))
-		places := make([]int, 0, len(lines))
+	h.lines(w, r, func(ctx context.Context, lines []string, results []lineResult) error {
+		outcomes, places := outcomesRoom.get(), placesRoom.get()
+		defer outcomesRoom.put(outcomes)
+		defer placesRoom.put(places)
+		var o resultLine
 		for i, line := range lines {
-			var o resultLine
+			o = resultLine{}
 			if err := o.parse(line); err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
 				continue
 			}
-			outcomes = append(outcomes, frontier.Outcome{
+			*outcomes = append(*outcomes, frontier.Outcome{
 				Lease: o.Lease, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect,
 				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final, Refetch: o.RefetchAfter,
 			})
-			places = append(places, i)
+			*places = append(*places, i)
 		}
-		settled, err := h.f.Settle(ctx, outcomes)
+		settled, err := h.f.Settle(ctx, *outcomes)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		away := peers{}
-		for i, s := range settled {
-			results[places[i]].Result = s.Result
+		for n, s := range settled {
+			i := (*places)[n]
+			results[i].Result = s.Result
 			if s.Result == frontier.Elsewhere {
-				away[s.Owner] = append(away[s.Owner], places[i])
+				away[s.Owner] = append(away[s.Owner], i)
 			}
 		}
 		forwardLines(h, r, away, lines, results, unserved)
-		return results, nil
+		return nil
 	})
 }
 

@@ -27,8 +27,7 @@ type visitLine struct {
 
 // importVisits notes visits that others have made.
 func (h *Handler) importVisits(w http.ResponseWriter, r *http.Request) {
-	h.lines(w, r, func(ctx context.Context, lines []string) ([]lineResult, error) {
-		results := make([]lineResult, len(lines))
+	h.lines(w, r, func(ctx context.Context, lines []string, results []lineResult) error {
 		visits := make([]frontier.ImportedVisit, 0, len(lines))
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
@@ -50,7 +49,7 @@ func (h *Handler) importVisits(w http.ResponseWriter, r *http.Request) {
 		}
 		imported, err := h.f.Import(ctx, visits)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		away := peers{}
 		for i, a := range imported {
@@ -60,6 +59,6 @@ func (h *Handler) importVisits(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		forwardLines(h, r, away, lines, results, unserved)
-		return results, nil
+		return nil
 	})
 }
