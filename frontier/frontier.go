@@ -110,7 +110,7 @@ type Frontier struct {
 	turn        atomic.Uint32             // the shard at which the next claim begins
 	claimedAt   atomic.Int64              // when URLs were claimed last, as the time since begin
 	bulk        bulk
-	woken       chan struct{}             // closed when a queue wakes, and replaced
+	woken       chan struct{} // closed when a queue wakes, and replaced
 	exclusions  exclusions
 	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
 	counters    counters

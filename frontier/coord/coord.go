@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -171,36 +172,47 @@ type call struct {
 	keys   int
 	// args are EVALSHA, the hash of the script, how many keys, the keys, and the arguments of the
 	// script, of which the first is the node.
-	args []any
+	args *[]any
 }
 
-// call begins a call that has so many arguments besides the node.
-func (s *Shard) call(script *redis.Script, keys []string, size int) call {
-	args := append(make([]any, 0, 4+len(keys)+size), "evalsha", script.Hash(), len(keys))
+// argsRoom keeps the memory of arguments for other calls.
+var argsRoom = sync.Pool{New: func() any { return new([]any) }}
+
+// call begins a call, which is to be run.
+func (s *Shard) call(script *redis.Script, keys ...string) call {
+	c := call{s, script, len(keys), argsRoom.Get().(*[]any)}
+	c.add("evalsha", script.Hash(), len(keys))
 	for _, k := range keys {
-		args = append(args, s.prefix+k)
+		c.add(s.prefix + k)
 	}
-	return call{s, script, len(keys), append(args, s.f.node)}
+	c.add(s.f.node)
+	return c
 }
 
-func (c *call) add(args ...any) { c.args = append(c.args, args...) }
+func (c *call) add(args ...any) { *c.args = append(*c.args, args...) }
 
 // addText adds an argument, which stays where it is until run has returned.
-func (c *call) addText(text *string) { c.args = append(c.args, text) }
+func (c *call) addText(text *string) { *c.args = append(*c.args, text) }
 
 func (c *call) run(ctx context.Context) (v any, err error) {
+	args := *c.args
+	defer func() {
+		clear(args) // so that the texts are free
+		*c.args = args[:0]
+		argsRoom.Put(c.args)
+	}()
 	client := c.shard.f.redis
 	err = redirected(ctx, redirects, func() error {
 		// The client's Run would copy all arguments.
-		cmd := redis.NewCmd(ctx, c.args...)
+		cmd := redis.NewCmd(ctx, args...)
 		cmd.SetFirstKeyPos(3)
 		_ = client.Process(ctx, cmd)
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			keys := make([]string, c.keys)
 			for i := range keys {
-				keys[i] = c.args[3+i].(string)
+				keys[i] = args[3+i].(string)
 			}
-			cmd = c.script.Eval(ctx, client, keys, c.args[3+c.keys:]...)
+			cmd = c.script.Eval(ctx, client, keys, args[3+c.keys:]...)
 		}
 		var err error
 		v, err = cmd.Result()
@@ -214,7 +226,7 @@ func (c *call) run(ctx context.Context) (v any, err error) {
 
 // run calls a script with few arguments.
 func (s *Shard) run(ctx context.Context, script *redis.Script, keys []string, args ...any) (any, error) {
-	c := s.call(script, keys, len(args))
+	c := s.call(script, keys...)
 	c.add(args...)
 	return c.run(ctx)
 }
@@ -263,7 +275,7 @@ func (s *Shard) Wake(ctx context.Context, now int64, names []string) error {
 // next one is, -1 if nothing waits.
 func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n int, delay time.Duration, only ...string) (keys []string, next int64, err error) {
 	only = only[:min(len(only), batch)]
-	c := s.call(claimScript, []string{"owner", "ready:" + crawl, "times", "domains"}, 3+len(only))
+	c := s.call(claimScript, "owner", "ready:"+crawl, "times", "domains")
 	c.add(now, min(n, batch), delay.Milliseconds())
 	for i := range only {
 		c.addText(&only[i])
@@ -282,7 +294,7 @@ func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n int, delay
 func (s *Shard) Lease(ctx context.Context, crawl string, until int64, leases []Lease, empty []string) error {
 	for len(leases) > 0 || len(empty) > 0 {
 		n, m := min(len(leases), batch), min(len(empty), batch)
-		c := s.call(leaseScript, []string{"owner", "leases", "ready:" + crawl}, 1+2*n+m)
+		c := s.call(leaseScript, "owner", "leases", "ready:"+crawl)
 		c.add(n)
 		expiry := any(until)
 		for i := range leases[:n] {
@@ -330,7 +342,7 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 				asks = append(asks, i+1, ms)
 			}
 		}
-		c := s.call(settleScript, []string{"owner", "leases", "times", "domains"}, 5+len(asks)+n)
+		c := s.call(settleScript, "owner", "leases", "times", "domains")
 		c.add(now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
 		c.add(asks...)
 		if live, err = c.each(ctx, leases[:n], live); err != nil {
@@ -345,7 +357,7 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 func (s *Shard) Extend(ctx context.Context, now, until int64, leases []Lease) (live []bool, err error) {
 	for len(leases) > 0 {
 		n := min(len(leases), batch)
-		c := s.call(extendScript, []string{"owner", "leases"}, 2+n)
+		c := s.call(extendScript, "owner", "leases")
 		c.add(now, until)
 		if live, err = c.each(ctx, leases[:n], live); err != nil {
 			return nil, err
