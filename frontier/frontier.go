@@ -353,6 +353,11 @@ type ClaimRequest struct {
 // Claim leases URLs of queues that may be fetched from. It returns none if there are none until the
 // end of its wait.
 func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
+	return f.AppendClaims(ctx, nil, r)
+}
+
+// AppendClaims appends what Claim returns.
+func (f *Frontier) AppendClaims(ctx context.Context, to []Claim, r ClaimRequest) ([]Claim, error) {
 	if r.Crawl == "" {
 		r.Crawl = DefaultCrawl
 	}
@@ -362,11 +367,12 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 	deadline := time.Now().Add(r.Wait)
 	for {
 		woken := f.waiter()
-		claims, next, err := f.claimTogether(ctx, r)
-		if len(claims) > 0 && ctx.Err() != nil {
-			return nil, f.giveBack(ctx, claims) // whoever asked has left
+		claims, next, err := f.claimTogether(ctx, to, r)
+		got := claims[len(to):]
+		if len(got) > 0 && ctx.Err() != nil {
+			return to, f.giveBack(ctx, got) // whoever asked has left
 		}
-		if len(claims) > 0 || err != nil {
+		if len(got) > 0 || err != nil {
 			return claims, err
 		}
 		wait := time.Until(deadline)
@@ -374,11 +380,11 @@ func (f *Frontier) Claim(ctx context.Context, r ClaimRequest) ([]Claim, error) {
 			wait = min(wait, time.Duration(max(next-f.now(), 1))*time.Millisecond)
 		}
 		if time.Until(deadline) <= 0 {
-			return nil, nil
+			return to, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, nil
+			return to, nil
 		case <-woken:
 		case <-time.After(wait):
 		}
@@ -425,52 +431,51 @@ func (f *Frontier) busy(s *owned) bool {
 		!slices.ContainsFunc(f.all(), func(s *owned) bool { return s.doubtful.Load() || s.files.Crowded() })
 }
 
-// claim asks the shards in turn. Next is when the next queue is ready, -1 if none will be.
-func (f *Frontier) claim(ctx context.Context, r ClaimRequest) (claims []Claim, next int64, err error) {
-	next = -1
+// claim asks the shards in turn, and appends what they give. Next is when the next queue is ready, -1
+// if none will be.
+func (f *Frontier) claim(ctx context.Context, to []Claim, r ClaimRequest) (claims []Claim, next int64, err error) {
+	claims, next = to, -1
 	if f.inactive() {
-		return nil, next, nil
+		return claims, next, nil
 	}
 	first := int(f.turn.Add(1))
 	for i := range f.o.Shards {
-		got, at, err := f.claimOf(ctx, (first+i)%f.o.Shards, r, r.Max-len(claims))
+		number, before := (first+i)%f.o.Shards, len(claims)
+		var at int64
+		claims, at, err = f.claimOf(ctx, number, claims, r, r.Max-(before-len(to)))
 		switch {
 		case elsewhere(err):
 			continue
 		case err != nil:
 			return claims, next, err
 		}
-		if err := f.noteRobots((first+i)%f.o.Shards, got); err != nil {
+		if err := f.noteRobots(number, claims[before:]); err != nil {
 			f.o.Log.Error(err.Error()) // the clients fetch them again
-		}
-		if claims == nil {
-			claims = got
-		} else {
-			claims = append(claims, got...)
 		}
 		if at >= 0 && (next < 0 || at < next) {
 			next = at
 		}
-		if len(claims) >= r.Max {
+		if len(claims)-len(to) >= r.Max {
 			break
 		}
 	}
 	return claims, next, nil
 }
 
-func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n int) (claims []Claim, next int64, err error) {
+// claimOf appends up to n URLs of a shard.
+func (f *Frontier) claimOf(ctx context.Context, number int, to []Claim, r ClaimRequest, n int) (claims []Claim, next int64, err error) {
 	s, release, err := f.use(number)
 	if err != nil {
-		return nil, 0, err
+		return to, 0, err
 	}
 	defer release()
 	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
 	now := f.now()
 	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, f.delay())
 	if err != nil || len(keys) == 0 {
-		return nil, next, err
+		return to, next, err
 	}
-	t := f.taking(r.Crawl, now+f.o.Lease.Milliseconds(), min(n, len(keys)*r.PerQueue))
+	t := f.taking(r.Crawl, now+f.o.Lease.Milliseconds(), to, min(n, len(keys)*r.PerQueue))
 	t.fenced = true
 	var several []string
 	var gave []int // how many URLs each of several gave
@@ -478,9 +483,9 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	s.files.Expect(queues)
 	t.text.Grow(size + len(queues)*coord.LeaseHead)
 	for i, key := range keys {
-		taken, err := t.add(f, s, queues[i], min(r.PerQueue, n-len(t.claims)))
+		taken, err := t.add(f, s, queues[i], min(r.PerQueue, n-len(t.leases)))
 		if err != nil {
-			return nil, 0, err
+			return to, 0, err
 		}
 		if taken > 1 {
 			several, gave = append(several, key), append(gave, taken)
@@ -488,13 +493,13 @@ func (f *Frontier) claimOf(ctx context.Context, number int, r ClaimRequest, n in
 	}
 	if err := f.rest(ctx, s, several, gave, now); err != nil {
 		s.doubtful.Store(true) // those that were taken have no leases
-		return nil, 0, err
+		return to, 0, err
 	}
 	if err := f.lease(ctx, s, &t); err != nil {
-		return nil, 0, err
+		return to, 0, err
 	}
-	if len(t.claims) == 0 {
-		return nil, now, nil // others may be ready
+	if len(t.leases) == 0 {
+		return to, now, nil // others may be ready
 	}
 	return t.claims, -1, nil
 }

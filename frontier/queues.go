@@ -149,7 +149,7 @@ func (f *Frontier) gatherOf(
 	if err != nil {
 		return nil, false, err
 	}
-	t := f.taking(crawl, now+g.Lease.Milliseconds(), len(keys))
+	t := f.taking(crawl, now+g.Lease.Milliseconds(), nil, len(keys))
 	// Without a delay the same keys come again when there are no others.
 	fresh := slices.ContainsFunc(keys, func(key string) bool {
 		_, ok := g.visited[shard.QueueName(crawl, key)]
@@ -270,15 +270,15 @@ type taking struct {
 	expires time.Time // until
 	// fenced leases have tokens; the others have 0.
 	fenced bool
-	claims []Claim
+	claims []Claim // the last of which are those of leases
 	leases []coord.Lease
 	text   strings.Builder // of the leases
 	empty  []string        // keys of which nothing waits any more, or that have reached their limit
 }
 
-// taking begins to lease URLs, of which there will mostly be up to n.
-func (f *Frontier) taking(crawl string, until int64, n int) taking {
-	return taking{crawl: crawl, until: until, expires: time.UnixMilli(until), claims: make([]Claim, 0, n), leases: make([]coord.Lease, 0, n)}
+// taking begins to lease URLs, of which there will mostly be up to n. They are appended to claims.
+func (f *Frontier) taking(crawl string, until int64, claims []Claim, n int) taking {
+	return taking{crawl: crawl, until: until, expires: time.UnixMilli(until), claims: slices.Grow(claims, n), leases: make([]coord.Lease, 0, n)}
 }
 
 // add takes up to n URLs of a queue, and returns how many there were.
@@ -312,8 +312,8 @@ func (t *taking) add(f *Frontier, s *owned, queue string, n int) (int, error) {
 
 // lease notes the leases of what was taken.
 func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
-	formatLeases(s.number, t.leases, t.claims)
-	if len(t.claims) > 0 {
+	formatLeases(s.number, t.leases, t.claims[len(t.claims)-len(t.leases):])
+	if len(t.leases) > 0 {
 		f.claimedAt.Store(int64(time.Since(begin)))
 	}
 	if err := s.coord.Lease(ctx, t.crawl, t.until, t.leases, t.empty); err != nil {

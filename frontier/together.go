@@ -96,7 +96,7 @@ func (g *together[K, J]) lead(kind K, q *togetherQueue[J], work func(jobs []J)) 
 	}
 }
 
-// claimJob is a request that claims up to max URLs, and its answer.
+// claimJob is a request that claims up to max URLs, and its answer, which is appended to claims.
 type claimJob struct {
 	max    int
 	claims []Claim
@@ -104,9 +104,12 @@ type claimJob struct {
 	err    error
 }
 
+// claimed keeps the memory of claims that were divided among requests.
+var claimed = sync.Pool{New: func() any { return new([]Claim) }}
+
 // claimTogether does what claim does.
-func (f *Frontier) claimTogether(ctx context.Context, r ClaimRequest) ([]Claim, int64, error) {
-	job := &claimJob{max: r.Max, err: errInterrupted}
+func (f *Frontier) claimTogether(ctx context.Context, to []Claim, r ClaimRequest) ([]Claim, int64, error) {
+	job := &claimJob{max: r.Max, claims: to, err: errInterrupted}
 	kind := r // what requests have to share
 	kind.Max, kind.Wait = 0, 0
 	ctx = context.WithoutCancel(ctx)
@@ -115,15 +118,20 @@ func (f *Frontier) claimTogether(ctx context.Context, r ClaimRequest) ([]Claim, 
 		for _, j := range jobs {
 			r.Max += j.max
 		}
-		claims, next, err := f.claim(ctx, r)
+		list := claimed.Get().(*[]Claim)
+		all, next, err := f.claim(ctx, *list, r)
+		left := all
 		for _, j := range jobs {
-			n := min(j.max, len(claims))
-			j.claims, claims = claims[:n:n], claims[n:]
+			n := min(j.max, len(left))
+			j.claims, left = append(j.claims, left[:n]...), left[n:]
 			j.next, j.err = next, nil
 			if n == 0 {
 				j.err = err
 			}
 		}
+		clear(all) // so that the texts are free
+		*list = all[:0]
+		claimed.Put(list)
 	})
 	return job.claims, job.next, job.err
 }

@@ -151,6 +151,7 @@ var (
 	urlsRoom     room[frontier.URL]
 	outcomesRoom room[frontier.Outcome]
 	claimsRoom   room[claim]
+	claimedRoom  room[frontier.Claim]
 )
 
 // lines is linesOf for lines that become something, which is counted. Do sets a result for each.
@@ -350,8 +351,9 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	unhook := context.AfterFunc(h.stopping, cancel)
 	defer unhook()
-	list := claimsRoom.get()
+	list, own := claimsRoom.get(), claimedRoom.get()
 	defer claimsRoom.put(list)
+	defer claimedRoom.put(own)
 	end := time.Now().Add(min(time.Duration(q.WaitMS)*time.Millisecond, maxWait))
 	for {
 		wait := time.Until(end)
@@ -371,7 +373,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 			if n < q.Max {
 				wait = 0
 			}
-			got, err := h.f.Claim(ctx, frontier.ClaimRequest{Crawl: q.Crawl, Max: n, PerQueue: q.PerDomain, Wait: wait})
+			got, err := h.f.AppendClaims(ctx, *own, frontier.ClaimRequest{Crawl: q.Crawl, Max: n, PerQueue: q.PerDomain, Wait: wait})
 			if err != nil && n == q.Max {
 				h.failed(w, err)
 				return
@@ -379,6 +381,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				h.log.Error(err.Error())
 			}
+			*own = got
 			for i := range got {
 				c := &got[i]
 				all.Claims = append(all.Claims, claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots})
