@@ -56,12 +56,7 @@ func TestPasswordOfRedisIsSeenNowhere(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	certificate(t, cert, key)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := testenv.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	testenv.NewRedisTCP(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert, "--tls-auth-clients", "no",
 		"--requirepass", "other", "--user", "crawler", "on", ">"+secret, "~{frontier*", "+@all", "-@dangerous", "+info")

@@ -264,9 +264,9 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 	c := composeFile(t)
 	testenv.Program(t, "versitygw")
 	temporal := testenv.Program(t, "temporal")
-	s3 := freeAddress(t)
-	addresses := map[string]string{":8080": freeAddress(t), ":9464": freeAddress(t)}
-	u := &urlake{bin: bin, temporal: freeAddress(t), base: "http://" + addresses[":8080"]}
+	s3 := testenv.FreeAddress(t)
+	addresses := map[string]string{":8080": testenv.FreeAddress(t), ":9464": testenv.FreeAddress(t)}
+	u := &urlake{bin: bin, temporal: testenv.FreeAddress(t), base: "http://" + addresses[":8080"]}
 	_, port, _ := net.SplitHostPort(u.temporal)
 	common := []string{"HOME=" + t.TempDir(), "TMPDIR=" + t.TempDir(), "PATH=" + bin + ":" + filepath.Dir(temporal) + ":/usr/bin:/bin"}
 	state := map[string]string{}

@@ -120,8 +120,8 @@ func addUser(t *testing.T, store *testenv.S3Server, emptyCaches bool) *newUser {
 		return strings.TrimSpace(string(out))
 	}
 	goEnv := func(name string) string { return name + "=" + goValue(name) }
-	u.temporal = freeAddress(t)
-	listen := freeAddress(t)
+	u.temporal = testenv.FreeAddress(t)
+	listen := testenv.FreeAddress(t)
 	u.base = "http://" + listen
 	_, port, _ := net.SplitHostPort(u.temporal)
 	u.env = append(store.Env(), "HOME="+u.home, "TMPDIR="+t.TempDir(),

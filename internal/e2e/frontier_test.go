@@ -45,7 +45,7 @@ type holding struct {
 
 func startFrontier(t *testing.T, u *urlake) *crawlSite {
 	t.Helper()
-	address := freeAddress(t)
+	address := testenv.FreeAddress(t)
 	s := &crawlSite{base: "http://" + address}
 	u.run(t, "frontierd", filepath.Join(u.bin, "frontierd"), "--redis", testenv.NewRedis(t).URL, "--data", t.TempDir(),
 		"--http", address, "--crawl-delay", "0s", "--shards", "4")

@@ -30,6 +30,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // probe answers an HTTP GET: its status and body, or an error.
@@ -100,7 +102,7 @@ func TestWorkerIsObservable(t *testing.T) {
 	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	u.temporalServer.Process.Signal(syscall.SIGKILL)
 	u.temporalServer.Wait()
-	address := freeAddress(t)
+	address := testenv.FreeAddress(t)
 	u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir(), "--metrics", address)
 	base := "http://" + address
 
@@ -218,7 +220,7 @@ func TestWorkerWithoutStoreIsNotReady(t *testing.T) {
 	t.Cleanup(s3.Close)
 	u := start(t, "s3://bucket/lake", nil)
 	u.env = append(u.env, "AWS_ENDPOINT_URL_S3="+s3.URL, "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_REGION=us-east-1")
-	address := freeAddress(t)
+	address := testenv.FreeAddress(t)
 	u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir(), "--metrics", address)
 	answers(t, "http://"+address+"/readyz", http.StatusOK, "ready")
 	status.Store(http.StatusServiceUnavailable)

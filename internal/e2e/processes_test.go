@@ -88,7 +88,7 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &urlake{lake: lake, bin: bin, temporal: freeAddress(t)}
+	u := &urlake{lake: lake, bin: bin, temporal: testenv.FreeAddress(t)}
 	_, port, _ := net.SplitHostPort(u.temporal)
 	u.env = append(os.Environ(), "TEMPORAL_ADDRESS="+u.temporal)
 	if strings.HasPrefix(lake, "s3://") {
@@ -131,7 +131,7 @@ func (u *urlake) restartTemporal(t *testing.T) {
 // serve starts a read server with an empty cache and waits until it is ready.
 func (u *urlake) serve(t *testing.T) *exec.Cmd {
 	t.Helper()
-	address := freeAddress(t)
+	address := testenv.FreeAddress(t)
 	u.base = "http://" + address
 	server := u.run(t, "serve", filepath.Join(u.bin, "serve"), "--lake", u.lake, "--listen", address, "--cache", t.TempDir())
 	until(t, "serve is ready", func(ctx context.Context) error {
@@ -232,17 +232,6 @@ func untilWithin(t *testing.T, limit time.Duration, what string, ready func(cont
 		case <-tick.C:
 		}
 	}
-}
-
-// freeAddress returns an address of this machine on which nobody listens.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // syncBuffer is a bytes.Buffer that may be used concurrently.

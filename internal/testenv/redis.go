@@ -78,8 +78,9 @@ func NewRedisTCP(tb testing.TB, args ...string) *Redis {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	port := freePort(tb)
-	r := &Redis{URL: "redis://127.0.0.1:" + port, program: program, dir: dir, network: "tcp", address: "127.0.0.1:" + port}
+	address := FreeAddress(tb)
+	_, port, _ := net.SplitHostPort(address)
+	r := &Redis{URL: "redis://" + address, program: program, dir: dir, network: "tcp", address: address}
 	if !slices.Contains(args, "--port") {
 		args = append([]string{"--port", port}, args...)
 	}
@@ -95,20 +96,6 @@ func (r *Redis) PID() int { return r.process.Pid }
 
 // Addr is where the server listens: a socket's path, or host:port.
 func (r *Redis) Addr() string { return r.address }
-
-func freePort(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return port
-}
 
 // NewRedisCluster starts servers that are a cluster, each with about as many slots.
 func NewRedisCluster(tb testing.TB, size int) (nodes []*Redis) {
@@ -127,7 +114,8 @@ func NewRedisCluster(tb testing.TB, size int) (nodes []*Redis) {
 	}
 	const slots = 16384
 	for i := range size {
-		r := NewRedisTCP(tb, "--cluster-enabled", "yes", "--cluster-port", freePort(tb), "--cluster-node-timeout", "500",
+		_, bus, _ := net.SplitHostPort(FreeAddress(tb))
+		r := NewRedisTCP(tb, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "500",
 			"--cluster-require-full-coverage", "no")
 		nodes = append(nodes, r)
 		run(r, "cluster", "addslotsrange", strconv.Itoa(i*slots/size), strconv.Itoa((i+1)*slots/size-1))

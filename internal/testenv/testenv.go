@@ -7,6 +7,9 @@
 package testenv
 
 import (
+	"errors"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,18 +44,26 @@ func Scaled(tb testing.TB, n, minimum int) int {
 // folder of the module bench.
 func Root(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.Getwd()
+	dir, err := root()
 	if err != nil {
 		tb.Fatal(err)
+	}
+	return dir
+}
+
+func root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
 	}
 	for {
 		_, noMod := os.Stat(filepath.Join(dir, "go.mod"))
 		if _, noMakefile := os.Stat(filepath.Join(dir, "Makefile")); noMod == nil && noMakefile == nil {
-			return dir
+			return dir, nil
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			tb.Fatal("no Makefile and go.mod above the working directory")
+			return "", errors.New("no Makefile and go.mod above the working directory")
 		}
 		dir = parent
 	}
@@ -101,6 +112,30 @@ func Installed(tb testing.TB, name string) (path string, ok bool) {
 	}
 	tb.Logf("left out: a comparison with the program %s", name)
 	return "", false
+}
+
+// Ports of tests are below those that Linux gives to clients and to listeners on port 0 by default.
+// A port from there is often a connection's by the time that a program listens on it.
+const (
+	firstPort = 10_000
+	endPort   = 32_768
+)
+
+// FreeAddress returns an address of this machine on which nobody listens, for a program that
+// cannot listen on port 0.
+func FreeAddress(tb testing.TB) string {
+	tb.Helper()
+	for attempt := 0; ; attempt++ {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(endPort-firstPort)))
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			l.Close()
+			return address
+		}
+		if attempt == 100 {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // NeedsCPU skips the test where the processor lacks the instructions that it compares with plain
