@@ -193,6 +193,7 @@ func (d *door) writeList(t *testing.T, name string, urls ...string) {
 // TestUpOutlivesItsPrograms kills each program of a running lake. It is started again, and then
 // everything works. Ctrl-C leaves nothing behind, and neither does the death of urlake itself.
 func TestUpOutlivesItsPrograms(t *testing.T) {
+	t.Parallel()
 	d := newDoor(t)
 	d.writeList(t, "first.txt", "http://www.example.com/a", "http://example.org/")
 	u := d.up(t, "lake")

@@ -282,7 +282,8 @@ func TestRealDatasetsEqualBruteForceOverFiles(t *testing.T) {
 }
 
 func TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess(t *testing.T) {
-	root := testenv.S3(t) // sets the environment that the programs inherit
+	t.Parallel()
+	root := testenv.NewS3Server(t).NewBucketURL(t)
 	raw, err := blob.Open(context.Background(), root+"/raw")
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,8 @@ import (
 // preview shows what is chosen and refused. The ingest skips what cannot be read, and its rejects
 // are explained.
 func TestInputsAreAllowedPreviewedSkippedAndExplained(t *testing.T) {
-	root := testenv.S3(t) // sets the environment that the programs inherit
+	t.Parallel()
+	root := testenv.NewS3Server(t).NewBucketURL(t)
 	u := start(t, root+"/lake", nil)
 	u.env = slices.DeleteFunc(u.env, func(s string) bool { return strings.HasPrefix(s, "URLAKE_ALLOW_INPUT=") })
 	dir := t.TempDir()

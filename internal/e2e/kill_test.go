@@ -105,7 +105,8 @@ func ingestWithKills(t *testing.T, lines int, stages ...string) {
 
 // TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles ingests a list of several splits and tasks.
 func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
-	root := testenv.S3(t) // sets the environment that the programs inherit
+	t.Parallel()
+	root := testenv.NewS3Server(t).NewBucketURL(t)
 	path := sites(t, 600_000)
 	one := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
 	one.ingestAndPublish(t, path)

@@ -116,20 +116,22 @@ type runningWorkflows struct {
 // Temporal meanwhile, and checks that the ingest ends by itself when the store is back, and that it
 // leaves the bytes of an undisturbed one.
 func TestIngestOutlivesTheStoreAndTemporal(t *testing.T) {
+	t.Parallel()
 	path := sites(t, 1_200_000)
 	undisturbed := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
 	undisturbed.ingestAndPublish(t, path)
 
 	server := testenv.NewS3Server(t)
-	root := testenv.S3(t)
+	root := server.NewBucketURL(t)
 	r := newRelay(t, strings.TrimPrefix(server.Endpoint, "http://"))
 	direct, err := blob.Open(t.Context(), root+"/lake")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("AWS_ENDPOINT_URL_S3", "http://"+r.listener.Addr().String())
-	t.Setenv("AWS_MAX_ATTEMPTS", "1") // Temporal's retries are to be seen
-	u := start(t, root+"/lake", [][]string{allPools})
+	u := start(t, root+"/lake", nil)
+	u.env = append(u.env, "AWS_ENDPOINT_URL_S3=http://"+r.listener.Addr().String(),
+		"AWS_MAX_ATTEMPTS=1") // Temporal's retries are to be seen
+	u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
 	u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", "--batch", "b", "--no-publish", path)
 	until(t, "rows are staged", hasObject(direct, "staging/", "/shuffle/"))
 	r.set(true)

@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	code := m.Run()
+	code := testenv.RunWithS3(m)
 	if dir, err := programs(); err == nil {
 		os.RemoveAll(dir)
 	}

@@ -23,8 +23,15 @@ import (
 // and what it takes to read it. The test prints how long that was, from the start of the command.
 // URLAKE_TAKEDOWNS is the number of takedowns, 3 by default.
 func TestTakedownReachesTheLastServer(t *testing.T) {
-	t.Run("folder", func(t *testing.T) { takedownReaches(t, "file://"+t.TempDir()) })
-	t.Run("s3", func(t *testing.T) { takedownReaches(t, testenv.S3(t)) })
+	t.Parallel()
+	t.Run("folder", func(t *testing.T) {
+		t.Parallel()
+		takedownReaches(t, "file://"+t.TempDir())
+	})
+	t.Run("s3", func(t *testing.T) {
+		t.Parallel()
+		takedownReaches(t, testenv.NewS3Server(t).NewBucketURL(t))
+	})
 }
 
 func takedownReaches(t *testing.T, lake string) {

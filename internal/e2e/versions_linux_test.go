@@ -15,7 +15,9 @@ import (
 // docs/operation.md and through workers. The bucket still has it in older versions, of which status
 // tells; after a purge no version of any object has a byte of its name.
 func TestTakedownInABucketThatKeepsVersions(t *testing.T) {
-	url := testenv.S3(t)
+	t.Parallel()
+	s3 := testenv.NewS3Server(t)
+	url := s3.NewBucketURL(t)
 	in := t.TempDir()
 	u := start(t, url, [][]string{{"control", "normalize", "write", "index", "publish"}})
 	run := func(want int, args ...string) string {
@@ -33,7 +35,7 @@ func TestTakedownInABucketThatKeepsVersions(t *testing.T) {
 		write(t, in, "first.txt", "https://elsewhere.test/\nhttps://qzxhost.kvwsite.test/qpathz\n"))
 	var added struct{ ID string }
 	u.starterJSON(t, &added, "takedown", "add", "--domain", "kvwsite.test", "--reason", "request 17", "--json", "--lake", u.lake)
-	testenv.NewS3Server(t).SetVersioning(t, url, true)
+	s3.SetVersioning(t, url, true)
 	lists := t.TempDir()
 	for n := range 4 {
 		var text strings.Builder

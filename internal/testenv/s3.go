@@ -51,31 +51,68 @@ var s3Shared struct {
 // server stops with the last test that uses it and, on Linux, when the test binary dies.
 func NewS3Server(tb testing.TB) *S3Server {
 	tb.Helper()
-	program := Program(tb, "versitygw")
+	s, err := useS3(Program(tb, "versitygw"))
+	if err != nil {
+		tb.Fatalf("start versitygw: %v", err)
+	}
+	tb.Cleanup(leaveS3)
+	return s
+}
+
+// useS3 returns the server of the test binary, which runs until leaveS3 was called as often.
+func useS3(program string) (*S3Server, error) {
 	s3Shared.Lock()
 	defer s3Shared.Unlock()
 	if s3Shared.server == nil {
 		s, err := startS3(program)
 		if err != nil {
-			tb.Fatalf("start versitygw: %v", err)
+			return nil, err
 		}
 		s3Shared.server = s
 	}
 	s3Shared.users++
-	tb.Cleanup(func() {
-		s3Shared.Lock()
-		defer s3Shared.Unlock()
-		if s3Shared.users--; s3Shared.users == 0 {
-			s3Shared.server.stop()
-			s3Shared.server = nil
+	return s3Shared.server, nil
+}
+
+func leaveS3() {
+	s3Shared.Lock()
+	defer s3Shared.Unlock()
+	if s3Shared.users--; s3Shared.users == 0 {
+		s3Shared.server.stop()
+		s3Shared.server = nil
+	}
+}
+
+// RunWithS3 runs the tests of a package whose parallel tests open stores in S3, with the AWS
+// variables of the process set to the S3 server of the test binary. Without the program of the
+// server it only runs them, and those that call NewS3Server say what is missing.
+func RunWithS3(m *testing.M) (code int) {
+	root, err := root()
+	program := filepath.Join(root, "bin", "versitygw")
+	if err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		return m.Run()
+	}
+	s, err := useS3(program)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start versitygw:", err)
+		return 1
+	}
+	defer leaveS3()
+	for _, kv := range s.vars() {
+		if err := os.Setenv(kv[0], kv[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
 		}
-	})
-	return s3Shared.server
+	}
+	return m.Run()
 }
 
 // S3 sets the AWS variables of the test's environment to the S3 server of the test binary and
-// returns the URL of an empty store there. Parallel tests cannot set their environment. They use
-// NewS3Server and pass Env to the processes that they start.
+// returns the URL of an empty store there. Parallel tests cannot set their environment: see
+// RunWithS3, or pass Env of NewS3Server to the processes that they start.
 func S3(tb testing.TB) (rawURL string) {
 	tb.Helper()
 	s := NewS3Server(tb)
