@@ -401,26 +401,32 @@ func (f *Frontier) giveBack(ctx context.Context, claims []Claim) error {
 	return err
 }
 
-// back lets the URLs of leases that are over wait again. Failed is the error of ending them.
-func (f *Frontier) back(ctx context.Context, s *owned, ended []coord.Lease, failed error) error {
+// back lets the URLs of leases wait again, and says which were leased.
+func (f *Frontier) back(ctx context.Context, s *owned, leases []coord.Lease) (leased []bool, err error) {
+	leased = make([]bool, len(leases))
 	var woken []string
-	for _, l := range ended {
-		if failed != nil {
-			break
-		}
+	for i, l := range leases {
 		var wake bool
-		if wake, _, failed = s.files.Back(l.Seq(), 0); wake {
+		if wake, leased[i], err = s.files.Back(l.Seq(), 0); err != nil {
+			s.doubtful.Store(true)
+			return nil, err
+		}
+		if wake {
 			woken = append(woken, l.Queue())
 		}
 	}
-	if failed != nil {
-		s.doubtful.Store(true)
-		return failed
-	}
 	if err := s.files.Commit(); err != nil {
-		return err
+		return nil, err
 	}
-	return f.wake(ctx, s, woken)
+	return leased, f.wake(ctx, s, woken)
+}
+
+// end ends leases whose outcomes are in files. That comes last, so that whatever dies before it has
+// the leases or the outcomes. If it fails the shard is opened again, which ends them.
+func (f *Frontier) end(ctx context.Context, s *owned, leases []coord.Lease) {
+	if err := s.coord.End(ctx, leases); err != nil {
+		s.doubtful.Store(true)
+	}
 }
 
 // busy says that workers claim URLs all the time, and that files of a shard can wait for them: it
@@ -631,24 +637,25 @@ func (f *Frontier) settle(ctx context.Context, number int, all *settling) error 
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
 	s.report(all)
-	live, err := s.coord.Settle(ctx, now, all.leases, all.reports, f.backoff())
+	live, err := s.coord.Report(ctx, now, all.leases, all.reports, f.backoff())
 	if err != nil {
 		s.doubtful.Store(true)
 		return err
 	}
 	s.reported(all, live)
 	var woken []string
+	ended := all.leases[:0]
 	for i, l := range all.leases {
 		if !live[i] {
 			continue
 		}
 		retried, wake, err := f.settleOne(s, l, all.outcomes[i], now)
-		if errors.Is(err, errReplaced) {
-			continue // its result is Ended
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, errReplaced) {
 			s.doubtful.Store(true)
 			return err
+		}
+		if ended = append(ended, l); err != nil {
+			continue // its result is Ended
 		}
 		if wake {
 			woken = append(woken, l.Queue())
@@ -661,6 +668,7 @@ func (f *Frontier) settle(ctx context.Context, number int, all *settling) error 
 	if err := s.files.Commit(); err != nil {
 		return err
 	}
+	f.end(ctx, s, ended)
 	if err := f.wake(ctx, s, woken); err != nil {
 		return err
 	}
@@ -784,8 +792,12 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 func (f *Frontier) expire(ctx context.Context, s *owned, now int64) error {
 	for {
 		ended, more, err := s.coord.Expire(ctx, now)
+		if err != nil {
+			s.doubtful.Store(true) // Redis may have ended some
+			return err
+		}
 		f.counters.expired.Add(int64(len(ended)))
-		if err := f.back(ctx, s, ended, err); err != nil || !more {
+		if _, err := f.back(ctx, s, ended); err != nil || !more {
 			return err
 		}
 	}

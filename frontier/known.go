@@ -340,7 +340,7 @@ func (f *Frontier) deleted(ctx context.Context, s *owned, crawl string, done *sh
 			return err
 		}
 		leases = slices.DeleteFunc(leases, func(l coord.Lease) bool { return !gone[l.Seq()] })
-		if _, err := s.coord.Settle(ctx, 0, leases, nil, coord.Backoff{}); err != nil {
+		if err := s.coord.End(ctx, leases); err != nil {
 			return err
 		}
 	}
@@ -368,8 +368,7 @@ func (f *Frontier) endTokenless(ctx context.Context, s *owned, ended []*shard.En
 	for i, e := range ended {
 		leases[i] = coord.NewLease(0, e.Seq, e.Queue)
 	}
-	_, err := s.coord.Settle(ctx, 0, leases, nil, coord.Backoff{})
-	return err
+	return s.coord.End(ctx, leases)
 }
 
 // promote puts what is due into its queues, until there is no more or memory is full.

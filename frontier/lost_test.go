@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,19 +18,19 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// losing makes one command of Redis fail, the next that has some text among its arguments: before
-// Redis gets it, or after, as if the reply had been lost.
+// losing makes one command of Redis fail, the next whose arguments match: before Redis gets it, or
+// after, as if the reply had been lost.
 type losing struct {
-	text  atomic.Pointer[string]
+	what  atomic.Pointer[regexp.Regexp]
 	after bool
 }
 
 var errLost = errors.New("the connection was lost")
 
-func (l *losing) lose(text string) { l.text.Store(&text) }
+func (l *losing) lose(text string) { l.what.Store(regexp.MustCompile(regexp.QuoteMeta(text))) }
 
 // lost says that what was to be lost was.
-func (l *losing) lost() bool { return l.text.Load() == nil }
+func (l *losing) lost() bool { return l.what.Load() == nil }
 
 func (l *losing) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -40,8 +40,8 @@ func (l *losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		text := l.text.Load()
-		if text == nil || !strings.Contains(fmt.Sprint(cmd.Args()), *text) {
+		what := l.what.Load()
+		if what == nil || !what.MatchString(fmt.Sprint(cmd.Args())) {
 			return next(ctx, cmd)
 		}
 		if l.after {
@@ -49,7 +49,7 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				return err
 			}
 		}
-		if l.text.CompareAndSwap(text, nil) {
+		if l.what.CompareAndSwap(what, nil) {
 			cmd.SetErr(errLost)
 			return errLost
 		}
@@ -133,8 +133,8 @@ type lapsing struct {
 
 func (l *lapsing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		text := l.text.Load()
-		if text != nil && strings.Contains(fmt.Sprint(cmd.Args()), *text) && l.text.CompareAndSwap(text, nil) {
+		what := l.what.Load()
+		if what != nil && what.MatchString(fmt.Sprint(cmd.Args())) && l.what.CompareAndSwap(what, nil) {
 			l.f.Lapse(0)
 		}
 		return next(ctx, cmd)
@@ -204,5 +204,59 @@ func TestLostUnhide(t *testing.T) {
 	}
 	if !l.lost() || len(got) != len(urls) {
 		t.Errorf("%d of %d domains came back", len(got), len(urls))
+	}
+}
+
+// served returns when the only shard was opened again.
+func served(t *testing.T, f *frontier.Frontier) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, shards := f.Crawls(); f.Counts().Reopened > 0 && len(shards) > 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("no shard was opened again")
+		}
+	}
+}
+
+// TestLostReports holds that a URL whose outcome was reported is settled once, and is not handed
+// out before its lease is over, if Redis or its reply was lost on the way.
+func TestLostReports(t *testing.T) {
+	for name, command := range map[string]string{
+		"report": `{test:0}:owner {test:0}:leases {test:0}:times {test:0}:domains`,
+		"end":    `{test:0}:owner {test:0}:leases \S+ 0x`, // the pointer of a lease; expire has none
+	} {
+		for _, after := range []bool{false, true} {
+			c, l := newClock(), &losing{after: after}
+			o := options(t, c, 0)
+			o.Shards = 1
+			f := start(t, testenv.NewRedis(t), o, l)
+			add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"})
+			outcome := frontier.Outcome{Lease: claimsSoon(t, f)[0].Lease, Status: 200}
+			l.what.Store(regexp.MustCompile(command))
+			got, err := f.Settle(t.Context(), []frontier.Outcome{outcome})
+			if !l.lost() {
+				t.Fatalf("%s, after %v: nothing was lost", name, after)
+			}
+			if errors.Is(err, errLost) { // and nobody knows what came of it
+				served(t, f)
+				if claims := claim(t, f, frontier.ClaimRequest{}); len(claims) != 0 {
+					t.Errorf("%s, after %v: the URL of a live lease is handed out", name, after)
+				}
+				got, err = f.Settle(t.Context(), []frontier.Outcome{outcome})
+			}
+			if err != nil || got[0].Result != frontier.Settled {
+				t.Errorf("%s, after %v: %v, %v", name, after, got, err)
+			}
+			served(t, f)
+			c.pass(time.Hour)
+			if got, err := f.Settle(t.Context(), []frontier.Outcome{outcome}); err != nil || got[0].Result != frontier.Ended {
+				t.Errorf("%s, after %v: reported again: %v, %v", name, after, got, err)
+			}
+			if claims := claim(t, f, frontier.ClaimRequest{}); len(claims) != 0 {
+				t.Errorf("%s, after %v: a settled URL is handed out", name, after)
+			}
+		}
 	}
 }

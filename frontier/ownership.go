@@ -283,7 +283,7 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 			stale = append(stale, bySeq[seq])
 		}
 	}
-	if _, err := s.coord.Settle(ctx, 0, stale, nil, f.backoff()); err != nil {
+	if err := s.coord.End(ctx, stale); err != nil {
 		return err
 	}
 	if err := s.files.Resumed(); err != nil {

@@ -42,15 +42,23 @@ func (f *Frontier) release(ctx context.Context, number int, leases []coord.Lease
 		return nil, err
 	}
 	defer release()
-	live, err = s.coord.Settle(ctx, f.now(), leases, nil, f.backoff())
-	var ended []coord.Lease
+	if live, err = s.coord.Report(ctx, f.now(), leases, nil, f.backoff()); err != nil {
+		return nil, err
+	}
+	var held []coord.Lease
+	var places []int
 	for i, ok := range live {
 		if ok {
-			ended = append(ended, leases[i])
+			held, places = append(held, leases[i]), append(places, i)
 		}
 	}
-	if err := f.back(ctx, s, ended, err); err != nil {
+	leased, err := f.back(ctx, s, held)
+	if err != nil {
 		return nil, err
+	}
+	f.end(ctx, s, held)
+	for i, place := range places {
+		live[place] = leased[i] // if not, the outcome was reported meanwhile
 	}
 	if !s.mine() {
 		return nil, ErrElsewhere

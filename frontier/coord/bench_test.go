@@ -3,6 +3,7 @@
 package coord_test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -100,7 +101,8 @@ func benchScripts(b *testing.B, delay time.Duration) {
 			for i := range reports {
 				reports[i].Answered = true
 			}
-			if _, err := s.Settle(ctx, now, all[:domains], reports, coord.Backoff{}); err != nil {
+			_, err := s.Report(ctx, now, all[:domains], reports, coord.Backoff{})
+			if err := errors.Join(err, s.End(ctx, all[:domains])); err != nil {
 				b.Fatal(err)
 			}
 			settling += (used() - began) * 1e6 / domains

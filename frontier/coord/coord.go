@@ -325,8 +325,9 @@ type Report struct {
 // own, twice, then four times, and so on, but no longer than Longest.
 type Backoff struct{ Delay, Longest time.Duration }
 
-// Settle ends leases, and says which had not ended before. Reports has one for each, or is nil.
-func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff) (live []bool, err error) {
+// Report says which leases have not ended, and notes what is said of their servers. Reports has one
+// for each, or is nil. The leases last until End: a process that dies in between has lost nothing.
+func (s *Shard) Report(ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff) (live []bool, err error) {
 	for len(leases) > 0 {
 		n := min(len(leases), batch)
 		what := bytes.Repeat([]byte{'-'}, n)
@@ -342,7 +343,7 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 				asks = append(asks, i+1, ms)
 			}
 		}
-		c := s.call(settleScript, "owner", "leases", "times", "domains")
+		c := s.call(reportScript, "owner", "leases", "times", "domains")
 		c.add(now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
 		c.add(asks...)
 		if live, err = c.each(ctx, leases[:n], live); err != nil {
@@ -351,6 +352,20 @@ func (s *Shard) Settle(ctx context.Context, now int64, leases []Lease, reports [
 		leases, reports = leases[n:], reports[min(len(reports), n):]
 	}
 	return live, nil
+}
+
+// End ends leases.
+func (s *Shard) End(ctx context.Context, leases []Lease) error {
+	for some := range slices.Chunk(leases, batch) {
+		c := s.call(endScript, "owner", "leases")
+		for i := range some {
+			c.addText((*string)(&some[i]))
+		}
+		if _, err := c.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Extend prolongs leases, and says which had not ended before.

@@ -143,8 +143,9 @@ func TestScripts(t *testing.T) {
 					reports[i].Answered = true
 				}
 			}
-			live, err := s.Settle(t.Context(), now, batch, reports, backoff)
+			live, err := s.Report(t.Context(), now, batch, reports, backoff)
 			check(err)
+			check(s.End(t.Context(), batch))
 			for i, l := range batch {
 				if !live[i] {
 					continue // its time was over

@@ -81,15 +81,18 @@ func exampleState(t *testing.T, f *coord.Frontier, s *coord.Shard) {
 	if keys, _, err := s.Claim(ctx, "c", exampleNow, 1, time.Minute, "a.example"); err != nil || !slices.Equal(keys, []string{"a.example"}) {
 		t.Fatal(keys, err)
 	}
-	_, settled := s.Settle(ctx, exampleNow, []coord.Lease{coord.NewLease(3, 3, "c\x00c.example")}, nil, coord.Backoff{})
+	_, settled := s.Report(ctx, exampleNow, []coord.Lease{coord.NewLease(3, 3, "c\x00c.example")}, nil, coord.Backoff{})
 	if err := errors.Join(settled, s.Lease(ctx, "c", exampleNow+60_000, append(slices.Clone(exampleLeases), coord.NewLease(9, 9, "c\x00c.example")), nil),
 		s.SetLimit(ctx, "c\x00a.example", 50), f.SetActive(ctx, false, true), f.SetDelay(ctx, 3*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	// A failure counts.
-	if live, err := s.Settle(ctx, exampleNow, []coord.Lease{coord.NewLease(9, 9, "c\x00c.example")}, []coord.Report{{Failed: true}},
+	if live, err := s.Report(ctx, exampleNow, []coord.Lease{coord.NewLease(9, 9, "c\x00c.example")}, []coord.Report{{Failed: true}},
 		coord.Backoff{Delay: time.Second, Longest: time.Hour}); err != nil || !live[0] {
 		t.Fatal(live, err)
+	}
+	if err := s.End(ctx, []coord.Lease{coord.NewLease(9, 9, "c\x00c.example")}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -210,32 +210,27 @@ if #ARGV > 2 + 2 * n then
 end
 return n
 `)
-	// settle: owner, leases, times, domains; node, now, default delay, longest back-off, a letter
+	// report: owner, leases, times, domains; node, now, default delay, longest back-off, a letter
 	// for each lease that says what came of it (o: answered, f: failed, -: that says nothing of the
 	// server), how many servers said how long they want to be left alone, the number of the lease
-	// and that time for each of them, and the leases. Ends leases, notes failures of their keys,
-	// and returns a digit for each: 1, or 0 if it had ended before, as by standing in the list
-	// twice.
-	settleScript = redis.NewScript(fence + settings + `
+	// and that time for each of them, and the leases. Notes failures of the keys of leases that
+	// have not ended, and returns a digit for each lease: 1, or 0 if it had ended or stands in the
+	// list before.
+	reportScript = redis.NewScript(fence + settings + `
 local now = tonumber(ARGV[2])
 local what = ARGV[5]
 local asks = tonumber(ARGV[6])
 local leases = {unpack(ARGV, 7 + 2 * asks)}
 local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
-local live, answer, taken = {}, {}, {}
+local answer, taken = {}, {}
 for i = 1, #leases do
 	local lease = leases[i]
 	answer[i] = 0
 	if ends[i] and tonumber(ends[i]) > now and not taken[lease] then
 		taken[lease] = true
 		answer[i] = 1
-		live[#live + 1] = lease
 	end
 end
-if #live == 0 then
-	return table.concat(answer)
-end
-redis.call('ZREM', KEYS[2], unpack(live))
 if asks == 0 and not string.find(what, '[of]') then
 	return table.concat(answer)
 end
@@ -308,6 +303,10 @@ if #change > 0 then
 	redis.call('HSET', KEYS[4], unpack(change))
 end
 return table.concat(answer)
+`)
+	// end: owner, leases; node, leases.
+	endScript = redis.NewScript(fence + `
+return redis.call('ZREM', KEYS[2], unpack(ARGV, 2))
 `)
 	// extend: owner, leases; node, now, expiry, leases. Prolongs leases that have not ended, and
 	// returns a digit for each, 1 or 0.

@@ -4,6 +4,7 @@ package coord_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -58,7 +59,7 @@ func TestStateWhileItChanges(t *testing.T) {
 	var state []byte
 	for n := 0; state == nil && n*500 < len(gone); n++ {
 		part := gone[n*500:][:500]
-		if _, err := s.Settle(t.Context(), 0, part, nil, coord.Backoff{}); err != nil {
+		if err := s.End(t.Context(), part); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Extend(t.Context(), 0, until+int64(n)+1, stay[n*500:][:500]); err != nil {
@@ -150,9 +151,9 @@ func TestLeaseEndsBetweenReads(t *testing.T) {
 	}
 	ended := false
 	client.AddHook(&afterRead{do: func() {
-		live, err := s.Settle(t.Context(), now, []coord.Lease{lease}, []coord.Report{{Failed: true, RetryAfter: time.Hour}},
+		live, err := s.Report(t.Context(), now, []coord.Lease{lease}, []coord.Report{{Failed: true, RetryAfter: time.Hour}},
 			coord.Backoff{Delay: time.Second, Longest: time.Hour})
-		if err != nil || !live[0] {
+		if err = errors.Join(err, s.End(t.Context(), []coord.Lease{lease})); err != nil || !live[0] {
 			t.Error(live, err)
 		}
 		ended = true
