@@ -112,7 +112,7 @@ func (d *domains) isHidden(key string) bool {
 
 // take hands out up to n entries of a queue that are not excluded. Those that are it settles. Left
 // is how many wait after that, 0 if the whole key is excluded.
-func (f *Frontier) take(s *owned, queue string, n int) (taken []*shard.Entry, left int64, err error) {
+func (f *Frontier) take(s *owned, queue string, n int) (taken []shard.Entry, left int64, err error) {
 	e := f.excluded()
 	for key := keyOf(queue); e != nil && e.Key(key); e = f.excluded() {
 		if f.hide(s, e, key) {
@@ -128,7 +128,7 @@ func (f *Frontier) take(s *owned, queue string, n int) (taken []*shard.Entry, le
 		return nil, 0, err
 	}
 	for dropped := 0; ; {
-		var got []*shard.Entry
+		var got []shard.Entry
 		got, left, err = s.files.Take(queue, n-len(taken))
 		if err != nil {
 			return nil, 0, err

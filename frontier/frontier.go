@@ -696,9 +696,9 @@ func (f *Frontier) wake(ctx context.Context, s *owned, queues []string) error {
 func (f *Frontier) settleOne(s *owned, l coord.Lease, o *Outcome, now int64) (retried, wake bool, err error) {
 	ok := true
 	if o.retries() {
-		var e shard.Entry
-		e, ok = s.files.Leased(l.Seq())
-		retried = int(e.Tries)+1 < f.o.Tries
+		var tries uint32
+		tries, ok = s.files.Leased(l.Seq())
+		retried = int(tries)+1 < f.o.Tries
 	}
 	if !ok {
 		return false, false, errReplaced

@@ -63,7 +63,11 @@ func (s *Shard) add(e *Entry, l *lookup, now uint32, done *Change) (AddStatus, e
 			return Known, nil
 		}
 		status, e.Created = Updated, old.Created
-		if leased := s.leased[old.Seq]; leased != nil {
+		leased, err := s.leasedEntry(old.Seq)
+		if err != nil {
+			return status, err
+		}
+		if leased != nil {
 			done.Ended, visit = append(done.Ended, leased), e.Visit
 		}
 	}

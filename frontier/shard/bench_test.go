@@ -116,7 +116,7 @@ func stalls(b *testing.B, fsync bool) {
 			waits[what] = append(waits[what], time.Since(started))
 		}
 		rng := rand.New(rand.NewPCG(3, 4))
-		var leased []*Entry
+		var leased []Entry
 		for i, end := 0, time.Now().Add(10*time.Second); time.Now().Before(end); i++ {
 			q := rng.IntN(n / 20)
 			name := QueueName("DEFAULT", fmt.Sprintf("site%d.example", q))

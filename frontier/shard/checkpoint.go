@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/urlake/urlake/frontier/arena"
 	"github.com/urlake/urlake/frontier/journal"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -132,7 +134,22 @@ type saved struct {
 	taken, takenDue    [][]byte
 	seen               []*seenFile
 	files              uint64
-	leased             []*Entry
+	leased             leasedPart
+}
+
+// leasedPart is the part of a checkpoint about leased entries.
+type leasedPart struct {
+	n       uint32
+	entries []byte // each with its length
+}
+
+// add appends an entry, of which it has the bytes.
+func (p *leasedPart) add(queue, encoded []byte) {
+	n := len(p.entries)
+	p.entries = codec.AppendU32(p.entries, 0)
+	p.entries = appendQueued(p.entries, queue, encoded)
+	binary.LittleEndian.PutUint32(p.entries[n:], uint32(len(p.entries)-n-4))
+	p.n++
 }
 
 // encode encodes a checkpoint: the state of when a batch was frozen. The journal has what was done
@@ -160,12 +177,7 @@ func (f *frozen) encode(v *saved) []byte {
 	for _, f := range v.seen {
 		b = codec.AppendU64(b, f.number)
 	}
-	b = codec.AppendU32(b, uint32(len(v.leased)))
-	var scratch []byte
-	for _, e := range v.leased {
-		scratch = appendQueued(scratch[:0], e)
-		b = append(codec.AppendU32(b, uint32(len(scratch))), scratch...)
-	}
+	b = append(codec.AppendU32(b, v.leased.n), v.leased.entries...)
 	b = codec.AppendU32(b, uint32(len(f.marks)))
 	for id, m := range f.marks {
 		b = codec.AppendU32(codec.AppendU64(append(b, id[:]...), m.all), uint32(len(m.purges)))
@@ -407,29 +419,37 @@ func (s *Shard) save(f *frozen, v *saved) error {
 	return writeFile(filepath.Join(s.dir, checkpointName), f.encode(v))
 }
 
-// leasedBefore returns the entries with numbers before next that were leased when it was called,
+// leasedBefore is about the entries with numbers before next that were leased when it was called,
 // perhaps without those that are not any more.
-func (s *Shard) leasedBefore(next uint64) (leased []*Entry, err error) {
+func (s *Shard) leasedBefore(next uint64) (part leasedPart, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
-		for seq, e := range of {
-			if seq < next {
-				leased = append(leased, e)
-			}
-			if n++; n%leasedAtOnce == 0 {
-				s.mu.Unlock()
-				s.mu.Lock()
-			}
+	others := func() {
+		if n++; n%leasedAtOnce == 0 {
+			s.mu.Unlock()
+			s.mu.Lock()
 		}
+	}
+	for seq, b := range s.leased.All() {
+		if q, encoded := s.parseLease(b); seq < next {
+			part.add(s.queues.names.Get(q.name), encoded)
+		}
+		others()
+	}
+	add := func(e *Entry) {
+		if e.Seq < next {
+			part.add([]byte(e.Queue), e.append(nil))
+		}
+	}
+	for _, e := range s.resuming {
+		add(e)
+		others()
 	}
 	for _, e := range s.deleted {
-		if e.Seq < next {
-			leased = append(leased, e)
-		}
+		add(e)
 	}
-	return leased, s.failed
+	return part, s.failed
 }
 
 // takenOf is the part of a checkpoint about a run: for each queue of which something was taken its
@@ -575,11 +595,11 @@ func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []*queue) error {
 				continue
 			}
 			sortRanked(some)
-			if err := w.queue(q.id, f.queues.names.get(q.name)); err != nil {
+			if err := w.queue(q.id, f.queues.names.Get(q.name)); err != nil {
 				return err
 			}
 			for _, e := range some {
-				data := f.texts.get(e.data)
+				data := f.texts.Get(e.data)
 				if err := f.write(w, q.id, data, data); err != nil {
 					return err
 				}
@@ -601,13 +621,13 @@ func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 	type settled struct {
 		id   QueueID
 		seq  uint64
-		data place
-		name place
+		data arena.Place
+		name arena.Place
 	}
 	all := make([]settled, len(entries))
 	for i, e := range entries {
 		q := f.queues.at(e.queue)
-		all[i] = settled{q.id, seqOf(f.texts.get(e.data)), e.data, q.name}
+		all[i] = settled{q.id, seqOf(f.texts.Get(e.data)), e.data, q.name}
 	}
 	slices.SortFunc(all, func(a, b settled) int {
 		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), cmp.Compare(a.seq, b.seq))
@@ -615,7 +635,7 @@ func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 	var last QueueID
 	for i := range all {
 		e := &all[i]
-		data := f.texts.get(e.data)
+		data := f.texts.Get(e.data)
 		if dead, err := f.dead(e.id, data); dead || err != nil {
 			if err != nil {
 				return err
@@ -624,7 +644,7 @@ func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 		}
 		if len(w.dir) == 0 || e.id != last {
 			last = e.id
-			if err := w.queue(e.id, f.queues.names.get(e.name)); err != nil {
+			if err := w.queue(e.id, f.queues.names.Get(e.name)); err != nil {
 				return err
 			}
 		}
@@ -642,7 +662,7 @@ func (f *frozen) writeDue(w *runWriter) error {
 	}
 	all := make([]due, len(f.later))
 	for i, e := range f.later {
-		all[i] = due{e, seqOf(f.texts.get(e.data))}
+		all[i] = due{e, seqOf(f.texts.Get(e.data))}
 	}
 	slices.SortFunc(all, func(a, b due) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
 	if err := w.queue(QueueID{}, nil); err != nil {
@@ -651,9 +671,8 @@ func (f *frozen) writeDue(w *runWriter) error {
 	var b []byte
 	for i := range all {
 		q := f.queues.at(all[i].queue)
-		name, data := f.queues.names.get(q.name), f.texts.get(all[i].data)
-		b = append(codec.AppendUvarint(b[:0], uint64(len(name))), name...)
-		b = append(b, data...)
+		name, data := f.queues.names.Get(q.name), f.texts.Get(all[i].data)
+		b = appendQueued(b[:0], name, data)
 		if err := f.write(w, q.id, data, b); err != nil {
 			return err
 		}

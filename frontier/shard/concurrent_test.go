@@ -77,7 +77,7 @@ func TestConcurrentUse(t *testing.T) {
 							t.Error(ok, err)
 						}
 					default:
-						u := *e
+						u := e
 						u.Update = true
 						if got, done, err := add(s, []Entry{u}); err != nil || got[0] != Updated || len(done.Ended) != 1 {
 							t.Error(got, done, err)

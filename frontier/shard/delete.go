@@ -112,8 +112,11 @@ func (s *Shard) delete(x *deletion) (done Deleted, err error) {
 		return done, nil
 	}
 	if x.before == 0 {
-		s.deleteAll(x, queues, &done)
-	} else if err := s.purge(x, queues, &done); err != nil {
+		err = s.deleteAll(x, queues, &done)
+	} else {
+		err = s.purge(x, queues, &done)
+	}
+	if err != nil {
 		return done, err
 	}
 	s.deleted = append(s.deleted, done.Ended...)
@@ -158,16 +161,22 @@ func (s *Shard) ownMarks() {
 }
 
 // deleteAll forgets all URLs of queues.
-func (s *Shard) deleteAll(x *deletion, queues []*queue, done *Deleted) {
-	deleted := make(map[QueueID]struct{}, len(queues))
+func (s *Shard) deleteAll(x *deletion, queues []*queue, done *Deleted) error {
+	deleted := make(map[uint32]struct{}, len(queues))
 	for _, q := range queues {
-		deleted[q.id] = struct{}{}
+		deleted[q.number] = struct{}{}
 	}
-	for seq, e := range s.leased {
-		if _, ok := deleted[IDOfQueue(e.Queue)]; ok {
-			done.Ended = append(done.Ended, e)
-			delete(s.leased, seq)
+	for seq, b := range s.leased.All() {
+		q, _ := s.parseLease(b)
+		if _, ok := deleted[q.number]; !ok {
+			continue
 		}
+		e, err := s.leasedEntry(seq)
+		if err != nil {
+			return err
+		}
+		done.Ended = append(done.Ended, e)
+		s.leased.Remove(seq)
 	}
 	for _, q := range queues {
 		for state, n := range q.counts() {
@@ -179,6 +188,7 @@ func (s *Shard) deleteAll(x *deletion, queues []*queue, done *Deleted) {
 		s.drop(q)
 	}
 	s.forget(queues)
+	return nil
 }
 
 // drop frees what is in the batch of a queue that will be forgotten.
@@ -209,7 +219,11 @@ func (s *Shard) purge(x *deletion, queues []*queue, done *Deleted) error {
 			return nil
 		}
 		f.n++
-		if e := s.leased[st.Seq]; e != nil {
+		e, err := s.leasedEntry(st.Seq)
+		if err != nil {
+			return err
+		}
+		if e != nil {
 			done.Ended = append(done.Ended, e)
 		}
 		s.leave(f.q, st)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/zeebo/xxh3"
@@ -180,21 +181,33 @@ func parseURL(b []byte, file string) (seq uint64, url []byte, err error) {
 	return seq, url, d.Err()
 }
 
-// parseEntry returns what append has written. Its strings are copies.
-func parseEntry(b []byte, queue, file string) (Entry, error) {
+// parseView returns what append has written. The URL and the metadata are not in the entry, and are
+// no copies.
+func parseView(b []byte, file string) (e Entry, url, metadata []byte, err error) {
 	d := codec.NewDecoder(b, file, "entry")
-	e := Entry{
-		Queue: queue, Seq: d.Uvarint(), Priority: uint16(d.Uint(math.MaxUint16)),
-		Depth: uint32(d.Uint(math.MaxUint32)), Tries: uint32(d.Uint(math.MaxUint32)),
-		Due: int64(d.Uint(math.MaxInt64)), Created: uint32(d.Uint(math.MaxUint32)), URL: d.String(),
+	e = Entry{
+		Seq: d.Uvarint(), Priority: uint16(d.Uint(math.MaxUint16)), Depth: uint32(d.Uint(math.MaxUint32)),
+		Tries: uint32(d.Uint(math.MaxUint32)), Due: int64(d.Uint(math.MaxInt64)), Created: uint32(d.Uint(math.MaxUint32)),
 	}
-	if rest := d.Rest(); len(rest) > 0 {
-		e.Metadata = append([]byte(nil), rest...)
-	}
-	return e, d.Err()
+	url = d.Bytes(int(d.Uint(uint64(d.Len()))))
+	return e, url, d.Rest(), d.Err()
 }
 
-func appendQueued(b []byte, e *Entry) []byte { return e.append(codec.AppendString(b, e.Queue)) }
+// parseEntry returns what append has written. Its strings are copies.
+func parseEntry(b []byte, queue, file string) (Entry, error) {
+	e, url, metadata, err := parseView(b, file)
+	e.Queue, e.URL = queue, string(url)
+	if len(metadata) > 0 {
+		e.Metadata = slices.Clone(metadata)
+	}
+	return e, err
+}
+
+// appendQueued appends the name of an entry's queue and the bytes that append has written.
+func appendQueued(b, queue, encoded []byte) []byte {
+	b = append(codec.AppendUvarint(b, uint64(len(queue))), queue...)
+	return append(b, encoded...)
+}
 
 func parseQueued(d *codec.Decoder, file string) (Entry, error) {
 	queue := d.String()

@@ -23,6 +23,6 @@ func (s *Shard) Expect(names []string) {
 		s.touched += s.batch.waiting.at(root).seq
 	}
 	for _, root := range roots {
-		s.touched += uint64(s.batch.texts.get(s.batch.waiting.at(root).data)[0])
+		s.touched += uint64(s.batch.texts.Get(s.batch.waiting.at(root).data)[0])
 	}
 }

@@ -38,7 +38,11 @@ func (s *Shard) Import(entries []Entry, visits []Visit) (statuses []AddStatus, d
 		statuses[i], e.Created, e.Due, e.Tries = Added, uint32(now.Unix()), 0, 0
 		if known {
 			e.Created = old.Created
-			if leased := s.leased[old.Seq]; leased != nil {
+			leased, err := s.leasedEntry(old.Seq)
+			if err != nil {
+				return nil, done, err
+			}
+			if leased != nil {
 				done.Ended = append(done.Ended, leased)
 			}
 		}

@@ -169,7 +169,11 @@ func (s *Shard) numbered(id QueueID, queue string, st *State) ([]candidate, erro
 	if waits {
 		after = lastResting
 	}
-	sources, err := s.sources(id, s.loose("", queue)[id], after)
+	loose, err := s.loose("", queue)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := s.sources(id, loose[id], after)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +198,10 @@ func (s *Shard) List(crawl, queue string, after Cursor, n int) (list []Listed, n
 	s.reading.RLock()
 	defer s.reading.RUnlock()
 	next = after
-	loose := s.loose(crawl, queue)
+	loose, err := s.loose(crawl, queue)
+	if err != nil {
+		return nil, after, err
+	}
 	for _, id := range s.listedQueues(crawl, queue, after) {
 		name, place := queue, rank{}
 		if name == "" {
@@ -268,39 +275,47 @@ var lastResting = rank{0, math.MaxUint64}
 // placeOf returns the place of an entry that waits or is leased.
 func placeOf(k rank) rank { return rank{k.class + 1, k.seq} }
 
-// candidate is an entry that a list may have. It has a payload or an entry.
+// candidate is an entry that a list may have.
 type candidate struct {
 	at      rank // its place
 	payload []byte
-	entry   *Entry
 	file    string
 }
 
 // loose returns the entries of a queue, or of all of a crawl, that are in memory but do not wait,
 // by queue. They are looked for once, and not for each queue that is listed.
-func (s *Shard) loose(crawl, queue string) map[QueueID][]candidate {
+func (s *Shard) loose(crawl, name string) (map[QueueID][]candidate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := map[QueueID][]candidate{}
-	add := func(name string, c candidate) {
-		if name == queue || queue == "" && crawlOf(name) == crawl {
-			c.file = "memory"
-			id := IDOfQueue(name)
-			found[id] = append(found[id], c)
+	only, of := IDOfQueue(name), s.crawls.byName[crawl]
+	add := func(q *queue, payload []byte, leased bool) error {
+		if q.id != only && (name != "" || of == nil || q.crawl != of.number) {
+			return nil
+		}
+		c := candidate{at: rank{0, seqOf(payload)}, payload: payload, file: "memory"}
+		if leased {
+			k, err := parseRank(payload, c.file)
+			if err != nil {
+				return err
+			}
+			c.at = placeOf(k)
+		}
+		found[q.id] = append(found[q.id], c)
+		return nil
+	}
+	for _, b := range s.leased.All() {
+		q, payload := s.parseLease(b)
+		if err := add(q, payload, true); err != nil {
+			return nil, err
 		}
 	}
-	only, of := IDOfQueue(queue), s.crawls.byName[crawl]
-	settled := func(b *batch, e settledEntry) {
-		q := s.queues.at(e.queue)
-		if q.id != only && (queue != "" || of == nil || q.crawl != of.number) {
-			return
-		}
-		data := b.texts.get(e.data)
-		found[q.id] = append(found[q.id], candidate{at: rank{0, seqOf(data)}, payload: data, file: "memory"})
-	}
-	for _, of := range [...]map[uint64]*Entry{s.leased, s.resuming} {
-		for _, e := range of {
-			add(e.Queue, candidate{at: placeOf(e.rank()), entry: e})
+	for _, e := range s.resuming {
+		id := IDOfQueue(e.Queue)
+		if q := s.queues.get(&id); q != nil {
+			if err := add(q, e.append(nil), true); err != nil {
+				return nil, err
+			}
 		}
 	}
 	batches := []*batch{s.batch}
@@ -309,13 +324,17 @@ func (s *Shard) loose(crawl, queue string) map[QueueID][]candidate {
 	}
 	for _, b := range batches {
 		for _, e := range b.done {
-			settled(b, e)
+			if err := add(s.queues.at(e.queue), b.texts.Get(e.data), false); err != nil {
+				return nil, err
+			}
 		}
 		for _, e := range b.later {
-			settled(b, e.settledEntry)
+			if err := add(s.queues.at(e.queue), b.texts.Get(e.data), false); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return found
+	return found, nil
 }
 
 // candidates are the candidates of a queue in a run or in memory, in order. Head is the next one if
@@ -449,7 +468,7 @@ func (b *batch) after(root node, place rank) (some []candidate) {
 	sortRanked(entries)
 	for _, e := range entries {
 		if at := placeOf(e.rank); at.compare(place) > 0 {
-			some = append(some, candidate{at: at, payload: b.texts.get(e.data), file: "memory"})
+			some = append(some, candidate{at: at, payload: b.texts.Get(e.data), file: "memory"})
 		}
 	}
 	return some
@@ -508,14 +527,9 @@ func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []cand
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range some {
-		var e Entry
-		if c.entry != nil {
-			e = *c.entry
-		} else {
-			var err error
-			if e, err = parseEntry(c.payload, name, c.file); err != nil {
-				return nil, err
-			}
+		e, err := parseEntry(c.payload, name, c.file)
+		if err != nil {
+			return nil, err
 		}
 		st, ok := s.known(s.idOf(name, []byte(e.URL)))
 		// Of an entry that was due later, the one that waits now comes at its place.
@@ -531,7 +545,7 @@ func (s *Shard) appendListed(list []Listed, id QueueID, name string, some []cand
 			l.State = Done
 		case st.Later:
 			l.State = Later
-		case s.leased[e.Seq] != nil:
+		case s.leased.Has(e.Seq):
 			l.State = Leased
 		}
 		list = append(list, l)

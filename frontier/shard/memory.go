@@ -1,6 +1,10 @@
 package shard
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/urlake/urlake/frontier/arena"
+)
 
 // batch is what is in memory and not yet in files. It is written as a whole.
 //
@@ -13,7 +17,7 @@ type batch struct {
 	later   laterHeap
 	done    []settledEntry
 	seen    *stateTable
-	texts   arena // of the entries, as Entry.append has written them
+	texts   arena.Arena // of the entries, as Entry.append has written them
 	// forgotten are the numbers of queues that were forgotten since the batch before was frozen.
 	forgotten []uint32
 }
@@ -38,7 +42,7 @@ type frozen struct {
 // settledEntry is an entry that does not wait.
 type settledEntry struct {
 	queue uint32
-	data  place
+	data  arena.Place
 }
 
 // node is the number of a waitingEntry, 0 for none.
@@ -47,7 +51,7 @@ type node uint32
 // waitingEntry is an entry that waits, in a heap of its queue.
 type waitingEntry struct {
 	seq         uint64
-	data        place
+	data        arena.Place
 	left, right node
 	// low and high are the parts of the entry's class, which has 48 bits.
 	low  uint32
@@ -73,7 +77,7 @@ type heaps struct {
 func (h *heaps) at(n node) *waitingEntry { return &h.chunks[(n-1)/heapsChunk][(n-1)%heapsChunk] }
 
 // push adds an entry to a heap and returns its new root.
-func (h *heaps) push(root node, k rank, data place) node {
+func (h *heaps) push(root node, k rank, data arena.Place) node {
 	n := h.free
 	if n != 0 {
 		h.free = h.at(n).left
@@ -89,7 +93,7 @@ func (h *heaps) push(root node, k rank, data place) node {
 }
 
 // pop takes the first entry of a heap, and returns the new root and its bytes.
-func (h *heaps) pop(root node) (node, place) {
+func (h *heaps) pop(root node) (node, arena.Place) {
 	e := h.at(root)
 	rest := h.meld(e.left, e.right)
 	e.left, h.free = h.free, root
@@ -126,7 +130,7 @@ func (h *heaps) height(n node) uint8 {
 // ranked is an entry with its rank.
 type ranked struct {
 	rank
-	data place
+	data arena.Place
 }
 
 // appendAll appends the entries of a heap in no order.
@@ -183,7 +187,7 @@ func (s *Shard) inMemory(q *queue) (recent, frozen node) {
 // place puts an entry that waits into memory, of which it has the bytes.
 func (s *Shard) place(q *queue, k rank, encoded []byte) {
 	root := &q.memory[s.batch.side]
-	*root = s.batch.waiting.push(*root, k, s.batch.texts.keep(encoded))
+	*root = s.batch.waiting.push(*root, k, s.batch.texts.Keep(encoded))
 	s.memory += entryOverhead + len(encoded)
 }
 
@@ -191,5 +195,5 @@ func (s *Shard) place(q *queue, k rank, encoded []byte) {
 func (b *batch) popFrom(q *queue) []byte {
 	root, data := b.waiting.pop(q.memory[b.side])
 	q.memory[b.side] = root
-	return b.texts.get(data)
+	return b.texts.Get(data)
 }

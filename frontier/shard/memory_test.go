@@ -1,33 +1,13 @@
 package shard
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
-)
 
-// TestArenaKeeps keeps strings of many lengths, some longer than a chunk, and reads them again.
-func TestArenaKeeps(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 7))
-	var a arena
-	var want [][]byte
-	var places []place
-	for i := range 2000 {
-		n := rng.IntN(300)
-		if i%100 == 0 {
-			n = rng.IntN(3 * arenaChunk)
-		}
-		b := bytes.Repeat([]byte{byte(i)}, n)
-		want, places = append(want, b), append(places, a.keep(b))
-	}
-	for i, p := range places {
-		if got := a.get(p); !bytes.Equal(got, want[i]) {
-			t.Fatalf("string %d: %d bytes, want %d", i, len(got), len(want[i]))
-		}
-	}
-}
+	"github.com/urlake/urlake/frontier/arena"
+)
 
 // TestHeapsEqualSortedLists pushes to and pops from some heaps at random, in rising, falling and
 // random order. Each has to give its entries like a sorted list.
@@ -35,13 +15,14 @@ func TestHeapsEqualSortedLists(t *testing.T) {
 	const queues = 5
 	rng := rand.New(rand.NewPCG(2, 7))
 	var h heaps
+	var texts arena.Arena
 	var roots [queues]node
 	var want [queues][]ranked
 	most := 0
 	for i := range 20_000 {
 		q := rng.IntN(queues)
 		if i%2000 >= 1200 && len(want[q]) > 0 {
-			var got place
+			var got arena.Place
 			roots[q], got = h.pop(roots[q])
 			if got != want[q][0].data {
 				t.Fatalf("step %d: entry %v, want %v", i, got, want[q][0])
@@ -58,7 +39,7 @@ func TestHeapsEqualSortedLists(t *testing.T) {
 			default:
 				k.class = rng.Uint64N(1 << 48)
 			}
-			e := ranked{k, place{uint32(i), uint32(q)}}
+			e := ranked{k, texts.Keep([]byte(fmt.Sprint(i)))}
 			roots[q] = h.push(roots[q], k, e.data)
 			want[q] = append(want[q], e)
 			sortRanked(want[q])
@@ -92,7 +73,7 @@ func TestHeapsStayLow(t *testing.T) {
 		var h heaps
 		root := node(0)
 		for i := range n {
-			root = h.push(root, rank{class(i), uint64(i + 1)}, place{})
+			root = h.push(root, rank{class(i), uint64(i + 1)}, arena.Place{})
 			if height := h.at(root).height; height > 17 {
 				t.Fatalf("%s: a way of %d nodes among %d", name, height, i+1)
 			}
@@ -149,7 +130,7 @@ func TestQueueTableEqualsMap(t *testing.T) {
 	if n != len(want) || table.used != most {
 		t.Errorf("%d queues, want %d; memory for %d, want %d", n, len(want), table.used, most)
 	}
-	if size := table.names.size; size > 2*(table.used+table.n)*10 {
+	if size := table.names.Size(); size > 2*(table.used+table.n)*10 {
 		t.Errorf("the names of %d queues take %d bytes", n, size)
 	}
 }

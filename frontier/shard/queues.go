@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/urlake/urlake/frontier/arena"
 )
 
 // queue counts the URLs of a queue, and has those in memory.
@@ -14,7 +16,7 @@ import (
 // it.
 type queue struct {
 	id     QueueID
-	name   place // in queueTable.names
+	name   arena.Place // in queueTable.names
 	number uint32
 	crawl  uint32 // see crawls.at; noCrawl once it is forgotten
 	// memory has the heaps of the entries that wait in memory, of the batch with each side.
@@ -58,7 +60,7 @@ type queueTable struct {
 	chunks []*[queuesChunk]queue
 	used   int      // how many queues of the chunks were ever used
 	free   []uint32 // the numbers of those that were released
-	names  arena
+	names  arena.Arena
 	dead   int // the bytes of the names of released queues
 	// slots are a power of two, at most three quarters of which are used. The upper half of a slot
 	// is the hash of a queue's id, the lower one its number + 1. A free one is 0.
@@ -79,7 +81,7 @@ func (t *queueTable) at(number uint32) *queue {
 }
 
 // name returns a copy of a queue's name.
-func (t *queueTable) name(q *queue) string { return string(t.names.get(q.name)) }
+func (t *queueTable) name(q *queue) string { return string(t.names.Get(q.name)) }
 
 func (t *queueTable) hash(id *QueueID) uint32 {
 	return uint32(binary.LittleEndian.Uint64(id[:]) * t.seed >> 32)
@@ -130,7 +132,7 @@ func (t *queueTable) add(id QueueID, name string) *queue {
 		}
 	}
 	q := t.at(number)
-	*q = queue{id: id, name: t.names.keep([]byte(name)), number: number}
+	*q = queue{id: id, name: t.names.Keep([]byte(name)), number: number}
 	slot, _ := t.find(&id)
 	t.slots[slot] = uint64(t.hash(&id))<<32 | uint64(number+1)
 	return q
@@ -174,17 +176,17 @@ func (t *queueTable) remove(q *queue) {
 func (t *queueTable) release(numbers []uint32) {
 	for _, number := range numbers {
 		q := t.at(number)
-		t.dead += len(t.names.get(q.name))
+		t.dead += len(t.names.Get(q.name))
 		*q = queue{crawl: noCrawl}
 		t.free = append(t.free, number)
 	}
-	if t.dead < max(t.names.size/2, t.used) {
+	if t.dead < max(t.names.Size()/2, t.used) {
 		return
 	}
-	var names arena
+	var names arena.Arena
 	for i := range t.used {
 		if q := t.at(uint32(i)); q.id != (QueueID{}) {
-			q.name = names.keep(t.names.get(q.name))
+			q.name = names.Keep(t.names.Get(q.name))
 		}
 	}
 	t.names, t.dead = names, 0

@@ -46,7 +46,7 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 		if l := s.batch.later; len(l) > 0 && l[0].due <= now {
 			l := heap.Pop(&s.batch.later).(laterEntry)
 			s.memory -= entryOverhead
-			e, err := parseEntry(s.batch.texts.get(l.data), s.queues.name(s.queues.at(l.queue)), "memory")
+			e, err := parseEntry(s.batch.texts.Get(l.data), s.queues.name(s.queues.at(l.queue)), "memory")
 			if err != nil {
 				return woken, false, err
 			}
@@ -95,7 +95,7 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 	}
 	wanted := map[uint64]struct{}{}
 	for _, seq := range seqs {
-		if s.leased[seq] == nil {
+		if !s.leased.Has(seq) {
 			wanted[seq] = struct{}{}
 		}
 	}
@@ -109,13 +109,9 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 			if !ok || err != nil {
 				return err
 			}
-			e, err := parseEntry(payload, name, file)
-			if err != nil {
-				return err
-			}
 			delete(wanted, seq)
 			q.setSuspect(true) // the entry stays where it is
-			s.leased[seq] = &e
+			s.lease(q, payload)
 			s.count(q, waits, -1)
 			s.count(q, isLeased, 1)
 			return nil
@@ -131,7 +127,7 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 	}
 	if len(wanted) > 0 {
 		for _, e := range s.batch.waiting.appendAll(nil, q.memory[s.batch.side]) {
-			if err := lease(s.dir)(s.batch.texts.get(e.data)); err != nil {
+			if err := lease(s.dir)(s.batch.texts.Get(e.data)); err != nil {
 				return nil, err
 			}
 		}

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/urlake/urlake/frontier/arena"
 	"github.com/urlake/urlake/frontier/journal"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -81,8 +82,8 @@ type Shard struct {
 	batch  *batch
 	frozen *frozen
 	// leased are the entries that Take has handed out, by number, and that are neither done nor
-	// back.
-	leased map[uint64]*Entry
+	// back: the number of the queue and the bytes of each.
+	leased *arena.Map
 	// resuming are those that a checkpoint has as leased, until the caller has said which are.
 	resuming map[uint64]*Entry
 	// marks say what was deleted of queues. Once a batch was frozen it has the same map.
@@ -159,7 +160,7 @@ func Open(dir string, o Options) (s *Shard, torn *journal.Torn, err error) {
 		o.sweep = sweepLeast
 	}
 	s = &Shard{
-		dir: dir, o: o, queues: newQueueTable(), crawls: crawls{byName: map[string]*crawl{}}, leased: map[uint64]*Entry{},
+		dir: dir, o: o, queues: newQueueTable(), crawls: crawls{byName: map[string]*crawl{}}, leased: arena.NewMap(),
 		resuming: map[uint64]*Entry{}, marks: map[QueueID]*mark{}, unnamed: map[tag]*Counts{}, batch: newBatch(0), next: 1, opening: true,
 	}
 	folder := filepath.Join(dir, "journal")
@@ -215,7 +216,9 @@ func (s *Shard) replay(segment uint64, record []byte) error {
 	}
 	s.next = max(s.next, e.Seq+1)
 	c.entry, c.encoded = &e, encoded
-	s.change(&c)
+	c.id = s.idOf(e.Queue, []byte(e.URL))
+	c.old, c.known = s.known(c.id)
+	s.apply(&c)
 	return nil
 }
 
@@ -280,7 +283,7 @@ func (s *Shard) apply(c *change) {
 // settle keeps an entry that does not wait, of which it has the bytes.
 func (s *Shard) settle(q *queue, encoded []byte) settledEntry {
 	s.memory += entryOverhead + len(encoded)
-	return settledEntry{q.number, s.batch.texts.keep(encoded)}
+	return settledEntry{q.number, s.batch.texts.Keep(encoded)}
 }
 
 // leave takes an entry of a queue out of the count of its state. It is dropped when it is met.
@@ -290,9 +293,9 @@ func (s *Shard) leave(q *queue, st State) {
 		s.count(q, isDone, -1)
 	case st.Later:
 		s.count(q, isLater, -1)
-	case s.leased[st.Seq] != nil:
+	case s.leased.Has(st.Seq):
 		s.count(q, isLeased, -1)
-		delete(s.leased, st.Seq)
+		s.leased.Remove(st.Seq)
 	default:
 		s.count(q, waits, -1)
 		q.setSuspect(true)
@@ -347,7 +350,7 @@ func (s *Shard) Commit() error {
 
 // Take hands out up to n entries of a queue in its order. They are leased until Done, Back or an
 // update. Left is how many wait after that.
-func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error) {
+func (s *Shard) Take(name string, n int) (taken []Entry, left int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
@@ -359,28 +362,35 @@ func (s *Shard) Take(name string, n int) (taken []*Entry, left int64, err error)
 		return nil, 0, nil
 	}
 	for len(taken) < n && q.has(waits) > 0 {
-		e, err := s.pop(q, name)
+		payload, file, err := s.pop(q, name)
 		if err != nil {
 			return taken, q.has(waits), err
 		}
-		if e == nil {
+		if payload == nil {
 			return taken, q.has(waits), fmt.Errorf("%s: queue %q counts %d entries that are nowhere", s.dir, name, q.has(waits))
+		}
+		e, err := parseEntry(payload, name, file)
+		if err != nil {
+			return taken, q.has(waits), err
 		}
 		s.count(q, waits, -1)
 		s.count(q, isLeased, 1)
-		s.leased[e.Seq] = e
+		s.lease(q, payload)
+		if taken == nil {
+			taken = make([]Entry, 0, min(int64(n), 1+q.has(waits)))
+		}
 		taken = append(taken, e)
 	}
 	return taken, q.has(waits), nil
 }
 
-// pop returns the first entry of a queue that counts, nil if it has none.
-func (s *Shard) pop(q *queue, name string) (*Entry, error) {
+// pop returns the bytes of the first entry of a queue that counts, nil if it has none, and the file
+// that they are of.
+func (s *Shard) pop(q *queue, name string) (payload []byte, file string, err error) {
 	for {
 		var least *run
 		var best rank
 		var at int
-		var payload []byte
 		for _, r := range s.waiting {
 			i, ok := r.find(q.id)
 			if !ok {
@@ -392,14 +402,14 @@ func (s *Shard) pop(q *queue, name string) (*Entry, error) {
 			}
 			k, data, err := r.head(next)
 			if err != nil {
-				return nil, err
+				return nil, "", err
 			}
 			if least == nil || k.compare(best) < 0 {
 				least, best, at, payload = r, k, i, data
 			}
 		}
 		recent, frozen := s.inMemory(q)
-		file, from := "", 0
+		from := 0
 		if least != nil {
 			file, from = least.name, 1
 		}
@@ -416,7 +426,7 @@ func (s *Shard) pop(q *queue, name string) (*Entry, error) {
 		switch from {
 		case 0:
 			q.setSuspect(q.isSuspect() && s.merging)
-			return nil, nil
+			return nil, "", nil
 		case 1:
 			least.pop(at, len(payload))
 		case 2:
@@ -428,16 +438,15 @@ func (s *Shard) pop(q *queue, name string) (*Entry, error) {
 		if q.isSuspect() {
 			ok, err := s.stands(&waitingRun, name, payload)
 			if err != nil {
-				return nil, err
+				return nil, "", err
 			}
-			if !ok || s.leased[best.seq] != nil {
+			if !ok || s.leased.Has(best.seq) {
 				continue
 			}
 		}
 		// What is written meanwhile will have the entry still.
 		q.setSuspect(q.isSuspect() || s.merging)
-		e, err := parseEntry(payload, name, file)
-		return &e, err
+		return payload, file, nil
 	}
 }
 
@@ -461,45 +470,25 @@ func (s *Shard) stands(k *kind, queue string, payload []byte) (bool, error) {
 	}
 }
 
-// Leased returns a leased entry.
-func (s *Shard) Leased(seq uint64) (Entry, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.leased[seq]; e != nil {
-		return *e, true
-	}
-	return Entry{}, false
-}
-
 // Done settles a leased entry with the outcome of its fetch, whose queue, URL and depth it sets. If
 // again is not 0 the URL waits from that time on, in milliseconds. It is false if the entry is not
 // leased.
 func (s *Shard) Done(seq uint64, visit Visit, again int64) (ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.leased[seq]
-	if e == nil || s.failed != nil {
-		return false, s.failed
-	}
-	visit.Time = max(visit.Time, s.visits.last)
-	next := *e
-	next.Tries, next.Due = 0, max(again, 0)
-	if err := s.number(&next); err != nil {
+	var e Entry
+	c, ok, err := s.endLease(seq, &e)
+	if !ok || err != nil {
 		return false, err
 	}
-	c := change{entry: &next, settled: again <= 0, visit: &visit}
+	visit.Time = max(visit.Time, s.visits.last)
+	e.Tries, e.Due = 0, max(again, 0)
+	c.settled, c.visit = again <= 0, &visit
 	if err := s.record(&c); err != nil {
 		return false, err
 	}
-	s.change(&c)
+	s.apply(&c)
 	return true, nil
-}
-
-// change looks up what is known of a URL that a change is of, and applies it.
-func (s *Shard) change(c *change) {
-	c.id = s.idOf(c.entry.Queue, []byte(c.entry.URL))
-	c.old, c.known = s.known(c.id)
-	s.apply(c)
 }
 
 // Back returns a leased entry to its queue, behind those of its priority and depth. It is due at a
@@ -508,20 +497,16 @@ func (s *Shard) change(c *change) {
 func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.leased[seq]
-	if e == nil || s.failed != nil {
-		return false, false, s.failed
-	}
-	again := *e
-	again.Tries, again.Due = e.Tries+1, due
-	if err := s.number(&again); err != nil {
+	var e Entry
+	c, ok, err := s.endLease(seq, &e)
+	if !ok || err != nil {
 		return false, false, err
 	}
-	c := change{entry: &again}
+	e.Tries, e.Due = e.Tries+1, due
 	if err := s.record(&c); err != nil {
 		return false, false, err
 	}
-	s.change(&c)
+	s.apply(&c)
 	return c.nowWaiting, true, nil
 }
 
