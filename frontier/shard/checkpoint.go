@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/urlake/urlake/frontier/arena"
 	"github.com/urlake/urlake/frontier/journal"
 	"github.com/urlake/urlake/lake/codec"
@@ -770,7 +772,7 @@ func (s *Shard) mergeRuns(k kind, runs []*run, all bool) (*merged, error) {
 	}
 	number := s.newFile()
 	name := s.file(number, k.suffix)
-	some, err := mergeRuns(name, s.paced, sources, func(id QueueID, queue string, payloads [][]byte) ([][]byte, error) {
+	some, err := mergeRuns(name, s.paced, sources, func(id QueueID, queue []byte, payloads [][]byte) ([][]byte, error) {
 		return s.standing(&k, id, queue, payloads)
 	})
 	if err != nil || !some {
@@ -794,7 +796,7 @@ func (s *Shard) source(r *run) *source {
 }
 
 // standing removes the entries that their URLs do not have any more.
-func (s *Shard) standing(k *kind, id QueueID, queue string, payloads [][]byte) ([][]byte, error) {
+func (s *Shard) standing(k *kind, id QueueID, queue []byte, payloads [][]byte) ([][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.suffix == waitingRun.suffix {
@@ -807,13 +809,13 @@ func (s *Shard) standing(k *kind, id QueueID, queue string, payloads [][]byte) (
 	}
 	left := payloads[:0]
 	for _, p := range payloads {
-		name, entry := queue, p
+		entry := p
 		if k.suffix == dueRun.suffix {
 			d := codec.NewDecoder(p, s.dir, "entry")
-			name = d.String()
-			entry = d.Rest()
+			queue = d.Bytes(int(d.Uint(uint64(d.Len()))))
+			id, entry = xxh3.Hash128(queue).Bytes(), d.Rest()
 		}
-		ok, err := s.stands(k, name, entry)
+		ok, err := s.stands(k, id, queue, entry)
 		if err != nil {
 			return nil, err
 		}

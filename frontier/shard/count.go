@@ -10,7 +10,7 @@ import (
 func (s *Shard) recount() error {
 	for _, r := range slices.Concat(s.waiting, s.rest) {
 		for i := range r.queues {
-			s.queue(QueueID(r.id(i)), r.queueName(i))
+			s.queue(QueueID(r.id(i)), string(r.queueName(i)))
 		}
 	}
 	for _, e := range s.resuming {

@@ -116,6 +116,12 @@ func (s *Shard) idOf(queue string, url []byte) ID {
 	return newID(IDOfQueue(queue), xxh3.Hash128(s.text))
 }
 
+// urlID is idOf for a queue whose id is known.
+func (s *Shard) urlID(of QueueID, queue, url []byte) ID {
+	s.text = append(append(append(s.text[:0], queue...), 0), url...)
+	return newID(of, xxh3.Hash128(s.text))
+}
+
 func newID(of QueueID, text xxh3.Uint128) ID {
 	id := ID{of, text.Bytes()}
 	copy(id.url[urlHash:], of[:])

@@ -12,21 +12,23 @@ import (
 	"time"
 )
 
+// processorTime is what the process has used.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // scanned returns the bytes of the heap that the garbage collector has to look at, and the least
 // processor time that a collection took of some.
 func scanned(b *testing.B) (bytes int64, least time.Duration) {
-	used := func() time.Duration {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
 	least = time.Hour
 	for range 10 {
-		before := used()
+		before := processorTime(b)
 		runtime.GC()
-		least = min(least, used()-before)
+		least = min(least, processorTime(b)-before)
 	}
 	sample := []metrics.Sample{{Name: "/gc/scan/heap:bytes"}}
 	metrics.Read(sample)
@@ -103,5 +105,80 @@ func BenchmarkHeap(b *testing.B) {
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkSteps takes, settles and adds again each of 100,000 URLs in 5,000 queues, of which files
+// have all at first, and prints the processor time and the allocations of each step.
+func BenchmarkSteps(b *testing.B) {
+	const n = 100_000
+	s, _, err := Open(filepath.Join(b.TempDir(), "shard"), Options{MemoryBytes: 256 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	fill(b, s, n, nil)
+	var names []string
+	s.Queues("DEFAULT", func(name string, _ Counts) bool { names = append(names, name); return true })
+	step := func(what string, do func()) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		used := processorTime(b)
+		do()
+		used = processorTime(b) - used
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(used.Nanoseconds())/n, what+"-ns")
+		b.ReportMetric(float64(after.Mallocs-before.Mallocs)/n, what+"-allocs")
+		b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/n, what+"-bytes")
+		if err := s.Commit(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		entries, texts := make([]Entry, 0, n), make([]ID, 0, n)
+		seqs := make([]uint64, 0, n)
+		step("take", func() {
+			for left := n; left > 0; {
+				for _, name := range names {
+					taken, _, err := s.Take(name, 1)
+					if err != nil {
+						b.Fatal(err)
+					}
+					left -= len(taken)
+					for _, e := range taken {
+						seqs = append(seqs, e.Seq)
+						entries = append(entries, Entry{Queue: e.Queue, URL: e.URL, Update: true})
+						texts = append(texts, IDOf(e.Queue+"\x00"+e.URL, len(e.Queue)))
+					}
+				}
+			}
+		})
+		step("done", func() {
+			for i, seq := range seqs {
+				if _, err := s.Done(seq, Visit{Status: 200}, 0); err != nil {
+					b.Fatal(err)
+				}
+				if i%1000 == 999 {
+					if err := s.Commit(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+		step("add", func() {
+			for i := 0; i < n; i += 1000 {
+				if _, _, err := s.Add(texts[i:i+1000], entries[i:i+1000]); err != nil {
+					b.Fatal(err)
+				}
+				if err := s.Commit(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		if err := s.Flush(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -3,8 +3,6 @@ package shard
 import (
 	"encoding/binary"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -61,11 +59,10 @@ func (s *Shard) endLease(seq uint64, e *Entry) (c change, ok bool, err error) {
 		return c, false, err
 	}
 	name := s.queues.names.Get(q.name)
-	s.text = append(append(append(s.text[:0], name...), 0), url...)
-	text := string(s.text)
+	c = change{entry: e, id: s.urlID(q.id, name, url), queue: q}
+	text := string(s.text) // both names in one
 	e.Queue, e.URL = text[:len(name)], text[len(name)+1:]
 	e.Due = 0
-	c = change{entry: e, id: newID(q.id, xxh3.Hash128(s.text)), queue: q}
 	c.old, c.known = s.known(c.id)
 	return c, true, s.number(e)
 }

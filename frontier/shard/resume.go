@@ -105,7 +105,7 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 			if _, want := wanted[seq]; !want || err != nil {
 				return err
 			}
-			ok, err := s.stands(&waitingRun, name, payload)
+			ok, err := s.stands(&waitingRun, id, []byte(name), payload)
 			if !ok || err != nil {
 				return err
 			}
@@ -153,12 +153,13 @@ func (s *Shard) Resumed() error {
 	defer s.mu.Unlock()
 	for seq, e := range s.resuming {
 		delete(s.resuming, seq)
-		ok, err := s.stands(&waitingRun, e.Queue, e.append(nil))
+		id := IDOfQueue(e.Queue)
+		ok, err := s.stands(&waitingRun, id, []byte(e.Queue), e.append(nil))
 		if err != nil {
 			return err
 		}
 		if ok { // it is counted, and may lie in a run as well
-			q := s.queue(IDOfQueue(e.Queue), e.Queue)
+			q := s.queue(id, e.Queue)
 			q.setSuspect(true)
 			s.place(q, e.rank(), e.append(nil))
 		}

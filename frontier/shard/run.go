@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/edsrzf/mmap-go"
 
@@ -228,13 +229,13 @@ func (r *run) extentOf(i int) (begin, size uint64, count uint32) {
 
 func (r *run) nameAt(i int) uint32 { return binary.LittleEndian.Uint32(r.dir[i*dirSize+36:]) }
 
-// queueName returns the name of the ith queue.
-func (r *run) queueName(i int) string {
+// queueName returns the name of the ith queue, which is no copy.
+func (r *run) queueName(i int) []byte {
 	end := uint32(len(r.names))
 	if i+1 < r.queues {
 		end = r.nameAt(i + 1)
 	}
-	return string(r.names[r.nameAt(i):end])
+	return r.names[r.nameAt(i):end]
 }
 
 // record returns the record at an offset.
@@ -354,107 +355,120 @@ func (s *source) take() (rank, []byte, error) {
 // keepAtOnce is how many entries are looked up in one go.
 const keepAtOnce = 128
 
-// mergeRuns writes what is left of several runs into one. Keep removes the entries of a queue that
-// do not count any more from a list. It reads no more entries than the sources say, so the runs may
-// be taken from meanwhile. It is false if nothing is left, and then there is no file.
-func mergeRuns(name string, paced func(*os.File) io.Writer, sources []*source, keep func(id QueueID, queue string, payloads [][]byte) ([][]byte, error)) (some bool, err error) {
+// keeper removes the entries of a queue that do not count any more from a list.
+type keeper func(id QueueID, queue []byte, payloads [][]byte) ([][]byte, error)
+
+// merger merges runs. Its lists are those of one queue, and their memory is used for the next.
+type merger struct {
+	w        *runWriter
+	sources  []*source
+	keep     keeper
+	heads    []head // the first entries of the sources that have some, the least one last
+	payloads [][]byte
+}
+
+type head struct {
+	from    *source
+	rank    rank
+	payload []byte
+}
+
+// mergeRuns writes what is left of several runs into one. It reads no more entries than the sources
+// say, so the runs may be taken from meanwhile. It is false if nothing is left, and then there is
+// no file.
+func mergeRuns(name string, paced func(*os.File) io.Writer, sources []*source, keep keeper) (some bool, err error) {
 	w, err := newRunWriter(name, paced)
 	if err != nil {
 		return false, err
 	}
-	err = func() error {
-		for {
-			var least []byte
-			var from *source
-			for _, s := range sources {
-				for s.at < s.r.queues && s.left[s.at] == 0 {
-					s.at++
-				}
-				if s.at < s.r.queues && (least == nil || bytes.Compare(s.r.id(s.at), least) < 0) {
-					least, from = s.r.id(s.at), s
-				}
-			}
-			if least == nil {
-				return nil
-			}
-			if err := mergeQueue(w, QueueID(least), from.r.queueName(from.at), sources, keep); err != nil {
-				return err
-			}
-		}
-	}()
-	if err = errors.Join(err, w.close()); err == nil && w.total == 0 {
+	m := merger{w: w, sources: sources, keep: keep}
+	if err = errors.Join(m.all(), w.close()); err == nil && w.total == 0 {
 		return false, os.Remove(name)
 	}
 	return true, err
 }
 
-// mergeQueue merges the entries of one queue.
-func mergeQueue(w *runWriter, id QueueID, name string, sources []*source, keep func(id QueueID, queue string, payloads [][]byte) ([][]byte, error)) error {
-	type head struct {
-		from    *source
-		rank    rank
-		payload []byte
-	}
-	var heads []head
-	read := func(s *source) error {
-		if s.left[s.at] == 0 {
+func (m *merger) all() error {
+	for {
+		var least []byte
+		var from *source
+		for _, s := range m.sources {
+			for s.at < s.r.queues && s.left[s.at] == 0 {
+				s.at++
+			}
+			if s.at < s.r.queues && (least == nil || bytes.Compare(s.r.id(s.at), least) < 0) {
+				least, from = s.r.id(s.at), s
+			}
+		}
+		if least == nil {
 			return nil
 		}
-		k, payload, err := s.take()
-		if err != nil {
+		if err := m.queue(QueueID(least), from.r.queueName(from.at)); err != nil {
 			return err
 		}
-		i := len(heads)
-		for i > 0 && heads[i-1].rank.compare(k) < 0 { // the least is the last
-			i--
-		}
-		heads = append(heads, head{})
-		copy(heads[i+1:], heads[i:])
-		heads[i] = head{s, k, payload}
+	}
+}
+
+// read reads the next entry of a source's queue.
+func (m *merger) read(s *source) error {
+	if s.left[s.at] == 0 {
 		return nil
 	}
-	for _, s := range sources {
+	k, payload, err := s.take()
+	if err != nil {
+		return err
+	}
+	i := len(m.heads)
+	for i > 0 && m.heads[i-1].rank.compare(k) < 0 {
+		i--
+	}
+	m.heads = slices.Insert(m.heads, i, head{s, k, payload})
+	return nil
+}
+
+// queue merges the entries of one queue.
+func (m *merger) queue(id QueueID, name []byte) error {
+	for _, s := range m.sources {
 		if s.at < s.r.queues && bytes.Equal(s.r.id(s.at), id[:]) {
-			if err := read(s); err != nil {
+			if err := m.read(s); err != nil {
 				return err
 			}
 		}
 	}
 	named := false
-	var payloads [][]byte
 	flush := func() error {
-		left, err := keep(id, name, payloads)
+		left, err := m.keep(id, name, m.payloads)
 		if err != nil {
 			return err
 		}
-		payloads = payloads[:0]
+		m.payloads = m.payloads[:0]
 		for _, p := range left {
 			if !named {
 				named = true
-				if err := w.queue(id, []byte(name)); err != nil {
+				if err := m.w.queue(id, name); err != nil {
 					return err
 				}
 			}
-			if err := w.entry(p); err != nil {
+			if err := m.w.entry(p); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	var last rank
-	for first := true; len(heads) > 0; first = false {
-		h := heads[len(heads)-1]
-		heads = heads[:len(heads)-1]
+	for first := true; len(m.heads) > 0; first = false {
+		h := m.heads[len(m.heads)-1]
+		m.heads = m.heads[:len(m.heads)-1]
 		if first || h.rank != last { // an entry can lie in two runs
-			payloads = append(payloads, h.payload)
+			m.payloads = append(m.payloads, h.payload)
 		}
 		last = h.rank
-		if len(payloads) == keepAtOnce {
+		if len(m.payloads) == keepAtOnce {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
-		if err := read(h.from); err != nil {
+		if err := m.read(h.from); err != nil {
 			return err
 		}
 	}

@@ -362,7 +362,7 @@ func (s *Shard) Take(name string, n int) (taken []Entry, left int64, err error) 
 		return nil, 0, nil
 	}
 	for len(taken) < n && q.has(waits) > 0 {
-		payload, file, err := s.pop(q, name)
+		payload, file, err := s.pop(q)
 		if err != nil {
 			return taken, q.has(waits), err
 		}
@@ -386,7 +386,7 @@ func (s *Shard) Take(name string, n int) (taken []Entry, left int64, err error) 
 
 // pop returns the bytes of the first entry of a queue that counts, nil if it has none, and the file
 // that they are of.
-func (s *Shard) pop(q *queue, name string) (payload []byte, file string, err error) {
+func (s *Shard) pop(q *queue) (payload []byte, file string, err error) {
 	for {
 		var least *run
 		var best rank
@@ -436,7 +436,7 @@ func (s *Shard) pop(q *queue, name string) (payload []byte, file string, err err
 			s.memory -= entryOverhead // the bytes stay until the batch is written
 		}
 		if q.isSuspect() {
-			ok, err := s.stands(&waitingRun, name, payload)
+			ok, err := s.stands(&waitingRun, q.id, s.queues.names.Get(q.name), payload)
 			if err != nil {
 				return nil, "", err
 			}
@@ -451,12 +451,12 @@ func (s *Shard) pop(q *queue, name string) (payload []byte, file string, err err
 }
 
 // stands says whether the bytes of an entry are those of the entry that its URL has.
-func (s *Shard) stands(k *kind, queue string, payload []byte) (bool, error) {
-	seq, url, err := parseURL(payload, queue)
+func (s *Shard) stands(k *kind, of QueueID, queue, payload []byte) (bool, error) {
+	seq, url, err := parseURL(payload, s.dir)
 	if err != nil {
 		return false, err
 	}
-	st, ok := s.known(s.idOf(queue, url))
+	st, ok := s.known(s.urlID(of, queue, url))
 	if !ok || st.Seq != seq {
 		return false, nil
 	}

@@ -83,7 +83,10 @@ type visits struct {
 	last         int64 // the time of the last visit
 	pendingTexts []byte
 	pendingIndex []byte
-	failed       error // of writing pending
+	// wroteTexts and wroteIndex are what was written last. What comes after the next write goes to
+	// their memory. Writing guards them.
+	wroteTexts, wroteIndex []byte
+	failed                 error // of writing pending
 }
 
 // ErrPosition means that there are fewer visits than those after which a reader wants to go on.
@@ -187,11 +190,12 @@ func (v *visits) add(visit *Visit) {
 	v.pendingTexts = visit.append(v.pendingTexts)
 	record := v.pendingTexts[begin:]
 	v.last = max(v.last, visit.Time)
-	e := codec.AppendU64(make([]byte, 0, indexElement), uint64(v.last))
+	begin = len(v.pendingIndex)
+	e := codec.AppendU64(v.pendingIndex, uint64(v.last))
 	e = codec.AppendU64(e, uint64(v.textSize))
 	e = codec.AppendU32(e, uint32(len(record)))
-	e = codec.AppendCRC32C(codec.AppendU32(e, codec.CRC32C(record)))
-	v.pendingIndex = append(v.pendingIndex, e...)
+	e = codec.AppendU32(e, codec.CRC32C(record))
+	v.pendingIndex = codec.AppendU32(e, codec.CRC32C(e[begin:]))
 	v.textSize += int64(len(record))
 	v.count++
 }
@@ -219,7 +223,8 @@ func (v *visits) write() error {
 	v.mu.Lock()
 	texts, index := v.pendingTexts, v.pendingIndex
 	size, count, err := v.textSize, v.count, v.failed
-	v.pendingTexts, v.pendingIndex = nil, nil
+	v.pendingTexts, v.pendingIndex = v.wroteTexts[:0], v.wroteIndex[:0]
+	v.wroteTexts, v.wroteIndex = texts, index
 	v.mu.Unlock()
 	if len(index) == 0 || err != nil {
 		return err
