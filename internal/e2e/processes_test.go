@@ -95,8 +95,9 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 		// Most tests put their inputs into files; workers of such a lake read none by default.
 		u.env = append(u.env, "URLAKE_ALLOW_INPUT=file:///,s3://")
 	}
+	// Nothing is flushed to the disk: what a killed server wrote is in the kernel.
 	u.temporalArgs = []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
-		"--db-filename", filepath.Join(t.TempDir(), "temporal.db")}
+		"--db-filename", filepath.Join(t.TempDir(), "temporal.db"), "--sqlite-pragma", "synchronous=off"}
 	u.temporalArgs = append(u.temporalArgs, supervise.OnePartition...)
 	u.startTemporal(t)
 	for _, group := range pools {
