@@ -267,8 +267,11 @@ func (f *Frontier) Find(crawl, key, url string) (k KnownURL, ok bool, err error)
 }
 
 // DeleteQueue forgets all URLs of a queue, if this process serves it, and returns how many there
-// were, settled ones too. They can be added again. Leases of them end.
+// were, settled ones too. They can be added again. Leases of them end. No queue has an empty key.
 func (f *Frontier) DeleteQueue(ctx context.Context, crawl, key string) (int64, error) {
+	if key == "" { // which would be all queues of the crawl for Purge
+		return 0, nil
+	}
 	n, _, err := f.Purge(ctx, crawl, key, time.Time{})
 	return n, err
 }

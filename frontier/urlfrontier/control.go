@@ -103,9 +103,16 @@ func (s *Server) SetDelay(ctx context.Context, q *pb.QueueDelayParams) (*pb.Empt
 // lastSecond is the end of the year 9999, the last that a time in JSON can have.
 const lastSecond = 253402300799
 
+// errNoKey refuses what is said of one queue and does not name it. Every queue has a key: that of a
+// URL without one is its host.
+var errNoKey = status.Error(codes.InvalidArgument, "this is about one queue: name its key")
+
 // BlockQueueUntil implements the protocol. It holds for the key in all crawls, whether anything
 // waits or not.
 func (s *Server) BlockQueueUntil(ctx context.Context, q *pb.BlockQueueParams) (*pb.Empty, error) {
+	if q.GetKey() == "" { // the peer blocks nothing, and does not fail
+		return &pb.Empty{}, nil
+	}
 	if q.GetTime() > lastSecond {
 		return nil, status.Errorf(codes.InvalidArgument, "time %d: it is in seconds since 1970, up to %d", q.GetTime(), int64(lastSecond))
 	}
@@ -118,7 +125,7 @@ func (s *Server) BlockQueueUntil(ctx context.Context, q *pb.BlockQueueParams) (*
 func (s *Server) SetCrawlLimit(ctx context.Context, q *pb.CrawlLimitParams) (*pb.Empty, error) {
 	crawl := crawlOf(q.GetCrawlID())
 	if q.GetKey() == "" {
-		return nil, status.Error(codes.InvalidArgument, "the limit is of a queue: name its key")
+		return nil, errNoKey
 	}
 	return atOwner(ctx, s, q.GetLocal(), q.GetKey(), func() (*pb.Empty, error) {
 		return &pb.Empty{}, s.f.SetLimit(ctx, crawl, q.GetKey(), int64(q.GetLimit()))

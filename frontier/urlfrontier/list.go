@@ -133,6 +133,9 @@ func long(n int64, shards []int, err error) (*pb.Long, []int, error) {
 
 // DeleteQueue implements the protocol. A queue that there is not has no URLs.
 func (s *Server) DeleteQueue(ctx context.Context, q *pb.QueueWithinCrawlParams) (*pb.Long, error) {
+	if q.GetKey() == "" {
+		return nil, errNoKey
+	}
 	return atOwner(ctx, s, q.GetLocal(), q.GetKey(), func() (*pb.Long, error) {
 		n, err := s.f.DeleteQueue(ctx, crawlOf(q.GetCrawlID()), q.GetKey())
 		return &pb.Long{Value: uint64(n)}, err
