@@ -46,6 +46,7 @@ type Options struct {
 	// Delay is the time between two URLs of a key, unless the key has its own.
 	Delay time.Duration
 	// QueueBy is what URLs without a key are grouped by: ByDomain, which is the default, or ByHost.
+	// It is fixed when the frontier is made.
 	QueueBy string
 	// MaxWaiting is how many URLs may wait in a queue whose key has no cap, 0 for any number.
 	MaxWaiting int64

@@ -1,6 +1,7 @@
 package frontier
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -25,6 +26,9 @@ import (
 func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	if _, err := os.Stat(filepath.Join(o.Dir, RestoringName)); !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(err, fmt.Errorf("%s: a restore has not ended; run frontierd restore again", o.Dir))
+	}
+	if err := c.QueueBy(ctx, cmp.Or(o.QueueBy, ByDomain)); err != nil {
+		return nil, err
 	}
 	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{}), bulk: newBulk()}
 	f.tenures, f.moves = map[int]*tenure{}, make([]sync.Mutex, o.Shards)

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -62,16 +63,12 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 	if err := checkFormat(ctx, client, "{"+name+"}:"+formatKey); err != nil {
 		return nil, err
 	}
-	key := "{" + name + "}:shards"
-	if err := client.SetNX(ctx, key, shards, 0).Err(); err != nil {
-		return nil, fmt.Errorf("redis: %w", err)
-	}
-	got, err := client.Get(ctx, key).Int()
+	got, err := f.agreed(ctx, "shards", strconv.Itoa(shards))
 	if err != nil {
-		return nil, fmt.Errorf("redis: key %s: %w", key, err)
+		return nil, err
 	}
-	if got != shards {
-		return nil, fmt.Errorf("frontier %q in Redis has %d shards, not %d", name, got, shards)
+	if got != strconv.Itoa(shards) {
+		return nil, fmt.Errorf("frontier %q in Redis has %s shards, not %d", name, got, shards)
 	}
 	return f, nil
 }

@@ -14,6 +14,29 @@ import (
 // failuresAge is how long failures are remembered of a key that is not fetched from any more.
 const failuresAge = 24 * time.Hour
 
+// agreed returns what is fixed of a frontier under a name: the value, unless one was set before.
+func (f *Frontier) agreed(ctx context.Context, name, value string) (string, error) {
+	key := "{" + f.name + "}:" + name
+	if err := f.redis.SetNX(ctx, key, value, 0).Err(); err != nil {
+		return "", failed(err)
+	}
+	got, err := f.redis.Get(ctx, key).Result()
+	if err != nil {
+		return "", fmt.Errorf("redis: key %s: %w", key, err)
+	}
+	return got, nil
+}
+
+// QueueBy fixes what the URLs of the frontier are queued by that name no key. It fails if that was
+// fixed before and is something else: URLs would then be in queues in which nobody looks for them.
+func (f *Frontier) QueueBy(ctx context.Context, what string) error {
+	got, err := f.agreed(ctx, "queue-by", what)
+	if err == nil && got != what {
+		err = fmt.Errorf("frontier %q in Redis queues by %s, not by %s", f.name, got, what)
+	}
+	return err
+}
+
 // RobotsDelay is a delay that a robots.txt asks for, until a time in milliseconds.
 type RobotsDelay struct {
 	Delay time.Duration
