@@ -46,6 +46,7 @@ func BenchmarkBuildSegment(b *testing.B) {
 			for name, bytes := range map[string]int64{
 				"all":      info.Bytes(),
 				"txt":      info.File(segment.DomainsName).Bytes,
+				"reversed": info.File(segment.ReversedName).Bytes,
 				"mphf":     info.File(segment.MPHFName).Bytes,
 				"roar":     info.File(segment.MembershipName).Bytes,
 				"postings": postings,

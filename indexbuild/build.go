@@ -10,14 +10,15 @@
 //     have offset-value codes (Conner 1977), so a loser tree compares numbers and looks at domains
 //     only if two codes are equal. Each list is decoded ahead by a goroutine of its own.
 //   - The merged domains go, in their order, to domains.txt.zst, to the perfect hash (package mph)
-//     and to the sets of datasets. Their records go to a sorter (package keysort), which partitions
-//     them by hashed key.
+//     and to the sets of datasets. Two sorters (package keysort) take them too: one of the domains
+//     by their reversed bytes, for domains.reversed.zst, and one of their records, which it
+//     partitions by hashed key.
 //   - From the sorted partitions it writes the shards of postings, several at once.
 //   - At the same time as all that it writes files.tsv.zst, parts.idx.zst and parts.keys.zst. Of
 //     parts it reads nothing but the page keys of those with several pages.
 //   - It writes segment.json last. A segment exists once that does.
 //
-// Memory is bounded whatever a build covers: Options.Memory for the sorter, up to 190 KB for each
+// Memory is bounded whatever a build covers: Options.Memory for the sorters, up to 190 KB for each
 // list that is merged, and fixed buffers. What exceeds it is spilled to temporary files. At most
 // 1,024 lists are merged at once; more are first merged into temporary lists.
 //
@@ -30,6 +31,7 @@
 package indexbuild
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,13 +49,21 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// concurrentReads is how many small objects are read at once.
-const concurrentReads = 16
+const (
+	// concurrentReads is how many small objects are read at once.
+	concurrentReads = 16
+
+	// defaultMemory is that of Options.
+	defaultMemory = 128 << 20
+	// reversedShare is the share of it, one of so many, in which domains are sorted by their
+	// reversed bytes.
+	reversedShare = 4
+)
 
 // Options are options of BuildSegment.
 type Options struct {
 	// TempDir holds temporary files: at most about 60 bytes for each pair of domain and dataset,
-	// and 17 for each domain. "" is the system's temporary folder.
+	// and 17 and its name for each domain. "" is the system's temporary folder.
 	TempDir string
 	// Memory bounds, in bytes, what is sorted in memory; 0 is 128 MiB. A build takes about 380 MiB
 	// more. The segment does not depend on it.
@@ -128,6 +138,7 @@ func newBuild(ctx context.Context, store blob.Store, batches []segment.BatchRef,
 	if err := segment.SortBatches(batches); err != nil {
 		return nil, err
 	}
+	opt.Memory = cmp.Or(opt.Memory, defaultMemory)
 	b := &build{ctx: ctx, store: store, batches: batches, opt: opt, keyOf: opt.KeyOf}
 	if b.keyOf == nil {
 		b.keyOf = postings.DomainKey

@@ -29,12 +29,17 @@ func (b *build) writeDomains() error {
 	for i := range b.objects {
 		atMost += b.objects[i].Domains()
 	}
+	reversed := b.newReversed(atMost)
+	defer reversed.Close()
 	hash := mph.NewBuilder(mph.Options{Seed: b.seed(), Dir: b.opt.TempDir, Expect: atMost})
 	defer hash.Close()
-	b.entries = keysort.New(b.opt.TempDir, b.opt.Memory, atMost, shardBits(atMost))
+	b.entries = keysort.New(b.opt.TempDir, b.opt.Memory-b.opt.Memory/reversedShare, atMost, shardBits(atMost))
 
 	err = b.mergeAll(func(w *window) error {
 		if err := domains.AddLines(w.text, w.ends); err != nil {
+			return err
+		}
+		if err := reversed.AddLines(w.text, w.ends); err != nil {
 			return err
 		}
 		if err := sets.AddAll(w.sets, w.setEnds); err != nil {
@@ -66,13 +71,40 @@ func (b *build) writeDomains() error {
 		func() error { return b.writePostings(b.entries) },
 		func() error { return b.writeMembership(sets) },
 		func() error { return f.FinishFrames(ff) },
-		func() error { return b.writeDomainStarts(domains.Starts()) },
+		func() error { return b.writeStarts(segment.DomainStartsName, domains.Starts()) },
+		func() error { return b.writeReversed(reversed) },
 	)
 }
 
-// writeDomainStarts writes domains.starts.zst.
-func (b *build) writeDomainStarts(starts *domainlist.Starts) error {
-	f, err := b.out.Create(segment.DomainStartsName)
+// newReversed returns what sorts about expect domains for domains.reversed.zst.
+func (b *build) newReversed(expect int64) *keysort.Reversed {
+	return keysort.NewReversed(b.opt.TempDir, b.opt.Memory/reversedShare, expect)
+}
+
+// writeReversed writes domains.reversed.zst and domains.reversed.starts.zst.
+func (b *build) writeReversed(domains *keysort.Reversed) error {
+	f, err := b.out.Create(segment.ReversedName)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	w := segment.NewDomainsWriter(f)
+	if err := domains.Each(b.ctx, w.Add); err != nil {
+		return err
+	}
+	ff, err := w.Finish()
+	if err != nil {
+		return err
+	}
+	if err := f.FinishFrames(ff); err != nil {
+		return err
+	}
+	return b.writeStarts(segment.ReversedStartsName, w.Starts())
+}
+
+// writeStarts writes where the frames of a list of domains begin.
+func (b *build) writeStarts(name string, starts *domainlist.Starts) error {
+	f, err := b.out.Create(name)
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ func (b *build) mergeOutcomes(p *splitPlan, dir string) ([]mergeOutcome, error) 
 	return merged, nil
 }
 
-// writeNames writes domains.txt.zst, domains.starts.zst and domains.mphf.
+// writeNames writes domains.txt.zst, domains.reversed.zst, the starts of both, and domains.mphf.
 func (b *build) writeNames(merged []mergeOutcome) error {
 	f, err := b.out.Create(segment.DomainsName)
 	if err != nil {
@@ -121,6 +121,8 @@ func (b *build) writeNames(merged []mergeOutcome) error {
 	}
 	defer f.Abort()
 	domains := segment.NewDomainsWriter(f)
+	reversed := b.newReversed(b.info.Domains)
+	defer reversed.Close()
 	hash := mph.NewBuilder(mph.Options{Seed: b.seed(), Dir: b.opt.TempDir, Expect: b.info.Domains})
 	defer hash.Close()
 	var names stagedNames
@@ -135,6 +137,9 @@ func (b *build) writeNames(merged []mergeOutcome) error {
 					return err
 				}
 			}
+			if err := reversed.AddLines(names.text, names.ends); err != nil {
+				return err
+			}
 			return domains.AddLines(names.text, names.ends)
 		})
 		if err != nil {
@@ -148,7 +153,8 @@ func (b *build) writeNames(merged []mergeOutcome) error {
 	return concurrently(
 		func() error { return b.writeHash(hash, ff.XXH64) },
 		func() error { return f.FinishFrames(ff) },
-		func() error { return b.writeDomainStarts(domains.Starts()) },
+		func() error { return b.writeStarts(segment.DomainStartsName, domains.Starts()) },
+		func() error { return b.writeReversed(reversed) },
 	)
 }
 

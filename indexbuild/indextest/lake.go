@@ -256,6 +256,30 @@ func (l *Lake) CompareSegment(tb testing.TB, ref segment.Ref) {
 			l.compareRows(tb, s, domain, e)
 		}
 	}
+	compareReversed(tb, s, slices.Collect(maps.Keys(all)))
+}
+
+// compareReversed compares the reversed domains of a segment with all domains.
+func compareReversed(tb testing.TB, s *segment.Segment, domains []string) {
+	tb.Helper()
+	for i, domain := range domains {
+		text := []byte(domain)
+		slices.Reverse(text)
+		domains[i] = string(text)
+	}
+	slices.Sort(domains)
+	var got []string
+	for f, err := range s.Reversed().Frames(context.Background(), 0, s.Info().Domains) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for i := range f.Ends {
+			got = append(got, string(f.Domain(i)))
+		}
+	}
+	if !slices.Equal(domains, got) {
+		tb.Fatalf("reversed domains: %q, want %q", got, domains)
+	}
 }
 
 // compareRows compares the rows that an entry's tuples locate with a scan.

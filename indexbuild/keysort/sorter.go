@@ -5,10 +5,11 @@
 // their keys while they are added, and sorts each partition in a core's cache when it is read.
 // Values with equal keys keep the order in which they were added. The order of values does not
 // depend on the memory. Records and Runs sort records by keys of any bytes: by merging sorted runs.
+// Reversed sorts lines by their reversed bytes, with Runs.
 //
-// Package indexbuild sorts the records of a segment with it, package verify the rows that it counts
-// again. Package indexbuild also keeps the intermediate lists of its merge in a Spool. Packages
-// treebuild and prefixtree sort folders with Runs.
+// Package indexbuild sorts the domains of a segment and their records with it, package verify the
+// rows that it counts again. Package indexbuild also keeps the intermediate lists of its merge in a
+// Spool. Packages treebuild and prefixtree sort folders with Runs.
 package keysort
 
 import (

@@ -531,7 +531,9 @@ func TestVersionNamesTheFilesOfItsSegments(t *testing.T) {
 		bytes += info.Size
 		name := strings.TrimPrefix(info.Key, segment.Prefix(s.ID))
 		// Optional files are found by segment.json, since not every segment has them.
-		optional := name == segment.PageKeysName || name == segment.DomainStartsName || strings.HasPrefix(name, "built-by/")
+		optional := slices.Contains([]string{
+			segment.PageKeysName, segment.DomainStartsName, segment.ReversedName, segment.ReversedStartsName,
+		}, name) || strings.HasPrefix(name, "built-by/")
 		if !optional && name != segment.BatchesName { // which no server needs
 			want = append(want, info.Key)
 		}

@@ -69,7 +69,7 @@ func TestSegmentOfANewerBuild(t *testing.T) {
 	ctx := context.Background()
 	ref := newerSegment(t, l.Store, mustBuild(t, l.Store, l.Batches, indexbuild.Options{TempDir: t.TempDir()}))
 	report, err := verify.Segment(ctx, l.Store, ref, true, t.TempDir())
-	if err != nil || report.Files != 13 {
+	if err != nil || report.Files != 15 {
 		t.Errorf("verify: %v, %+v", err, report)
 	}
 	l.CompareSegment(t, ref)

@@ -506,6 +506,20 @@ func TestGolden(t *testing.T) {
 	}
 	golden(t, "domains.starts.zst.txt", "domains.starts.zst (docs/formats/domains.md)", d)
 
+	d = &dump{data: file(ReversedName)}
+	frames, _ = d.frameFile(0)
+	if got := string(bytes.Join(frames, nil)); got != strings.Join(m.reversed(), "\n")+"\n" {
+		t.Errorf("domains.reversed: %q", got)
+	}
+	golden(t, "domains.reversed.zst.txt", "domains.reversed.zst (docs/formats/domains.md)", d)
+
+	d = &dump{data: file(ReversedStartsName)}
+	frames, _ = d.frameFile(0)
+	if got := string(bytes.Join(frames, nil)); got != "\n" {
+		t.Errorf("domains.reversed.starts of one frame: %q", got)
+	}
+	golden(t, "domains.reversed.starts.zst.txt", "domains.reversed.starts.zst (docs/formats/domains.md)", d)
+
 	d = &dump{data: file(BatchesName)}
 	frames, _ = d.frameFile(0)
 	text := &dump{data: bytes.Join(frames, nil)}

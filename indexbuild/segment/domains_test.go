@@ -30,7 +30,13 @@ func TestDomainStartsEqualBruteForce(t *testing.T) {
 	m.files[0].Rows, m.groups = int64(len(names)), [][]int64{{int64(len(names))}}
 	store := blob.NewMemory()
 	s := mustOpen(t, store, m.write(t, store, 0), Options{})
-	starts := s.DomainStarts()
+	startsEqualBruteForce(t, rng, s.Names(), names)
+	startsEqualBruteForce(t, rng, s.Reversed(), m.reversed())
+}
+
+func startsEqualBruteForce(t *testing.T, rng *rand.Rand, list *Names, names []string) {
+	t.Helper()
+	starts := list.Starts()
 	if n := (len(names) + DomainsPerFrame - 1) / DomainsPerFrame; starts == nil || starts.Len() != n || n < 5 {
 		t.Fatalf("%d names, starts of %+v", len(names), starts)
 	}
@@ -64,7 +70,7 @@ func TestDomainStartsEqualBruteForce(t *testing.T) {
 			t.Fatalf("from %q with %q: frames %d to %d, want %d to %d", start, prefix, lo, hi, from, to)
 		}
 	}
-	texts, err := s.DomainTexts(t.Context(), 1, 3)
+	texts, err := list.Texts(t.Context(), 1, 3)
 	if err != nil || !bytes.Equal(bytes.Join(texts, nil), []byte(strings.Join(names[DomainsPerFrame:3*DomainsPerFrame], "\n")+"\n")) {
 		t.Errorf("frames 1 and 2: %v", err)
 	}

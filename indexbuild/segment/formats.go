@@ -19,6 +19,9 @@ const (
 	listFormat = 1
 )
 
+// reversedVersion is the version of domains.reversed.
+const reversedVersion = 1
+
 // fileFormat describes a kind of file of a segment.
 type fileFormat struct {
 	// kind is the file's name below the segment's prefix, with {shard} for a shard's four digits.
@@ -55,6 +58,8 @@ var fileFormats = []fileFormat{
 	{kind: BatchesName, form: frameForm, version: 1, since: 2},
 	{kind: MembershipName, form: mappedForm, magic: membership.Magic, version: membership.Version},
 	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},
+	{kind: ReversedStartsName, form: frameForm, version: domainlist.Version, optional: true},
+	{kind: ReversedName, form: frameForm, version: reversedVersion, optional: true},
 	{kind: DomainStartsName, form: frameForm, version: domainlist.Version, optional: true},
 	{kind: DomainsName, form: frameForm, version: 1},
 	{kind: FilesName, form: frameForm, version: filesVersion, oldest: 1},
@@ -66,15 +71,17 @@ var fileFormats = []fileFormat{
 
 // Names of a segment's files below its prefix. Postings have two files for each shard.
 const (
-	InfoName         = "segment.json"
-	BatchesName      = "batches.tsv.zst"
-	DomainsName      = "domains.txt.zst"
-	DomainStartsName = "domains.starts.zst"
-	MPHFName         = "domains.mphf"
-	MembershipName   = "domain_to_datasets.roar"
-	FilesName        = "files.tsv.zst"
-	PartsName        = "parts.idx.zst"
-	PageKeysName     = "parts.keys.zst"
+	InfoName           = "segment.json"
+	BatchesName        = "batches.tsv.zst"
+	DomainsName        = "domains.txt.zst"
+	DomainStartsName   = "domains.starts.zst"
+	ReversedName       = "domains.reversed.zst"
+	ReversedStartsName = "domains.reversed.starts.zst"
+	MPHFName           = "domains.mphf"
+	MembershipName     = "domain_to_datasets.roar"
+	FilesName          = "files.tsv.zst"
+	PartsName          = "parts.idx.zst"
+	PageKeysName       = "parts.keys.zst"
 
 	postingsDir  = "postings/"
 	postingsFile = "/postings.idx.zst"

@@ -20,9 +20,9 @@ func TestOneRequestReadsAFrameAgain(t *testing.T) {
 	store := blob.NewMemory()
 	s := mustOpen(t, store, m.write(t, store, 1), Options{Cache: &lockedCache{m: mapCache{}}})
 	synctest.Test(t, func(t *testing.T) {
-		read, reads := s.domains.read, atomic.Int32{}
-		defer func() { s.domains.read = read }()
-		s.domains.read = func(ctx context.Context, off, n int64) ([]byte, error) {
+		read, reads := s.domains.frames.read, atomic.Int32{}
+		defer func() { s.domains.frames.read = read }()
+		s.domains.frames.read = func(ctx context.Context, off, n int64) ([]byte, error) {
 			reads.Add(1)
 			select {
 			case <-time.After(time.Second):

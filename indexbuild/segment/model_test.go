@@ -109,6 +109,18 @@ func (m *model) add(domain string, dataset uint32, t Totals, tuples []Tuple) {
 
 func (m *model) names() []string { return slices.Sorted(maps.Keys(m.domains)) }
 
+// reversed returns the domains with their bytes reversed, sorted.
+func (m *model) reversed() []string {
+	var all []string
+	for name := range m.domains {
+		text := []byte(name)
+		slices.Reverse(text)
+		all = append(all, string(text))
+	}
+	slices.Sort(all)
+	return all
+}
+
 // postings returns all postings in the order of a segment.
 func (m *model) postings() []*Posting {
 	var all []*Posting
@@ -249,6 +261,18 @@ func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, for
 	info.Domains = domains.Count()
 	f = create(DomainStartsName)
 	starts, err := domains.Starts().Write(f)
+	check(err)
+	check(f.FinishFrames(starts))
+	f = create(ReversedName)
+	domains = NewDomainsWriter(f)
+	for _, name := range m.reversed() {
+		check(domains.Add([]byte(name)))
+	}
+	reversed, err := domains.Finish()
+	check(err)
+	check(f.FinishFrames(reversed))
+	f = create(ReversedStartsName)
+	starts, err = domains.Starts().Write(f)
 	check(err)
 	check(f.FinishFrames(starts))
 

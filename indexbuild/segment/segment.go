@@ -8,6 +8,8 @@
 //	    batches.tsv.zst            the batches that the segment covers
 //	    domains.txt.zst            sorted unique domains, one per line
 //	    domains.starts.zst         where the frames of domains.txt begin
+//	    domains.reversed.zst       the domains with their bytes reversed, sorted
+//	    domains.reversed.starts.zst where the frames of domains.reversed begin
 //	    domains.mphf               domain → ordinal, its line number (package mph)
 //	    domain_to_datasets.roar    ordinal → set of datasets
 //	    postings/{shard}/
@@ -77,18 +79,20 @@ type Options struct {
 type Segment struct {
 	info    *Info
 	cache   Cache
-	domains *frames
-	starts  *domainlist.Starts // nil if the segment has none
-	mphf    *mapped.File
-	roar    *mapped.File
-	table   *mph.Table
-	member  *membership.Reader
-	shards  []shard
-	owners  *owners // of the files
-	files   *Files  // nil unless the whole file was read
-	lines   *frames // of files.tsv, nil if the whole file was read
-	parts   *frames
-	keys    *frames // of pages, nil if the segment has none
+	domains Names
+	// reversed has no frames if the segment has no such files.
+	reversed Names
+
+	mphf   *mapped.File
+	roar   *mapped.File
+	table  *mph.Table
+	member *membership.Reader
+	shards []shard
+	owners *owners // of the files
+	files  *Files  // nil unless the whole file was read
+	lines  *frames // of files.tsv, nil if the whole file was read
+	parts  *frames
+	keys   *frames // of pages, nil if the segment has none
 }
 
 // shard is an open shard of postings.
@@ -147,16 +151,23 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	} else {
 		openFrames(&s.lines, FilesName, filesFence)
 	}
-	openFrames(&s.domains, DomainsName, 0)
-	if f := info.File(DomainStartsName); f != nil && f.Format == domainlist.Version && !opt.PostingsOnly {
-		g.Go(func() error {
-			_, texts, err := readWhole(gctx, store, prefix+DomainStartsName, f, 0)
-			if err != nil {
+	openNames := func(to *Names, name, startsName string) {
+		*to = Names{cache: opt.Cache, domains: info.Domains}
+		openFrames(&to.frames, name, 0)
+		if f := info.File(startsName); f != nil && f.Format == domainlist.Version && !opt.PostingsOnly {
+			g.Go(func() error {
+				_, texts, err := readWhole(gctx, store, prefix+startsName, f, 0)
+				if err != nil {
+					return err
+				}
+				to.starts, err = domainlist.ParseStarts(texts, prefix+startsName, info.File(name).Frames)
 				return err
-			}
-			s.starts, err = domainlist.ParseStarts(texts, prefix+DomainStartsName, info.File(DomainsName).Frames)
-			return err
-		})
+			})
+		}
+	}
+	openNames(&s.domains, DomainsName, DomainStartsName)
+	if f := info.File(ReversedName); f != nil && f.Format == reversedVersion && !opt.PostingsOnly {
+		openNames(&s.reversed, ReversedName, ReversedStartsName)
 	}
 	openFrames(&s.parts, PartsName, partsFence)
 	if f := info.File(PageKeysName); f != nil && f.Format == pageKeysVersion && !opt.PostingsOnly {
@@ -175,8 +186,13 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	} else if s.owners, err = fencedOwners(s.lines, info.Parts); err != nil {
 		return s, err
 	}
-	if err := checkDomainFrames(int64(s.domains.Len()), info.Domains, s.domains.key); err != nil {
-		return s, err
+	for _, n := range []*Names{&s.domains, &s.reversed} {
+		if n.frames == nil {
+			continue // optional
+		}
+		if err := n.check(); err != nil {
+			return s, err
+		}
 	}
 	if !opt.PostingsOnly {
 		if err := s.openTables(); err != nil {
@@ -326,12 +342,9 @@ const fileMemory = 72
 
 // MemoryBytes estimates what the open segment holds in memory, mapped files and the cache excluded.
 func (s *Segment) MemoryBytes() int64 {
-	n := s.domains.MemoryBytes() + s.parts.MemoryBytes() + 8*int64(len(s.owners.starts))
+	n := s.domains.memoryBytes() + s.reversed.memoryBytes() + s.parts.MemoryBytes() + 8*int64(len(s.owners.starts))
 	if s.keys != nil {
 		n += s.keys.MemoryBytes()
-	}
-	if s.starts != nil {
-		n += s.starts.MemoryBytes()
 	}
 	if s.lines != nil {
 		n += s.lines.MemoryBytes()

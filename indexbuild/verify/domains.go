@@ -18,6 +18,7 @@ type domainRange struct {
 	first, last string
 	n           int64
 	sets        uint64 // sum of mixSet
+	names       uint64 // sum of mixSet without datasets
 	setsUnknown bool
 	partial     bool // not read to its end
 	found       findings
@@ -37,6 +38,7 @@ func (v *verifier) domains() error {
 		v.report.Domains += r.n
 		v.partial.domains = v.partial.domains || r.partial
 		v.sets += r.sets
+		v.names += r.names
 		v.setsKnown = v.setsKnown && !r.setsUnknown && !r.partial
 		if r.n > 0 {
 			if i > 0 && r.first <= last && !v.partial.domains {
@@ -44,7 +46,7 @@ func (v *verifier) domains() error {
 					fmt.Sprintf("a domain after %q", last), fmt.Sprintf("%q", r.first))
 			}
 			if !v.partial.domains {
-				v.checkStart(&v.found, int64(i)*domainsPerJob, last, r.first)
+				v.checkStart(&v.found, v.seg.Names(), segment.DomainStartsName, int64(i)*domainsPerJob, last, r.first)
 			}
 			last = r.last
 		}
@@ -57,7 +59,7 @@ func (v *verifier) domainRange(ctx context.Context, from int64, sets *membership
 	var keys [segment.DomainsPerFrame]segment.Key
 	var ordinals [segment.DomainsPerFrame]uint32
 	var sums [segment.DomainsPerFrame]uint64
-	for f, err := range v.seg.DomainFrames(ctx, uint32(from), from+domainsPerJob) {
+	for f, err := range v.seg.Names().Frames(ctx, uint32(from), from+domainsPerJob) {
 		if err != nil {
 			r.partial = true
 			return r.found.problem(ctx, v.key(segment.DomainsName), err)
@@ -69,7 +71,7 @@ func (v *verifier) domainRange(ctx context.Context, from int64, sets *membership
 		if r.n == 0 {
 			r.first = string(f.Domain(0))
 		} else {
-			v.checkStart(&r.found, f.First, r.last, string(f.Domain(0)))
+			v.checkStart(&r.found, v.seg.Names(), segment.DomainStartsName, f.First, r.last, string(f.Domain(0)))
 		}
 		r.last = string(f.Domain(n - 1))
 		if err := v.seg.Ordinals(keys[:n], ordinals[:n]); err != nil {
@@ -86,26 +88,27 @@ func (v *verifier) domainRange(ctx context.Context, from int64, sets *membership
 		}
 		for i, k := range keys[:n] {
 			r.sets += mixSet(k, sums[i])
+			r.names += mixSet(k, 0)
 		}
 		r.n += int64(n)
 	}
 	return nil
 }
 
-// checkStart checks the start of the frame whose first domain has an ordinal. Before is the domain
-// before it.
-func (v *verifier) checkStart(found *findings, ordinal int64, before, first string) {
-	starts := v.seg.DomainStarts()
+// checkStart checks the start of the frame of names whose first line has a number, in a file of
+// starts. Before is the line before it.
+func (v *verifier) checkStart(found *findings, names *segment.Names, file string, line int64, before, first string) {
+	starts := names.Starts()
 	if starts == nil {
 		return
 	}
-	n := 0 // of the shortest beginning that is after the domain before
-	for ordinal > 0 && n < len(first) && first[:n] <= before {
+	n := 0 // of the shortest beginning that is after the line before
+	for line > 0 && n < len(first) && first[:n] <= before {
 		n++
 	}
-	frame := int(ordinal / segment.DomainsPerFrame)
+	frame := int(line / segment.DomainsPerFrame)
 	if got := string(starts.At(frame)); got != first[:n] {
-		found.wrong(v.key(segment.DomainStartsName), fmt.Sprintf("line %d", frame), fmt.Sprintf("%q", first[:n]), fmt.Sprintf("%q", got))
+		found.wrong(v.key(file), fmt.Sprintf("line %d", frame), fmt.Sprintf("%q", first[:n]), fmt.Sprintf("%q", got))
 	}
 }
 

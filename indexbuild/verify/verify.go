@@ -103,6 +103,8 @@ type verifier struct {
 	// sets is the sum of mixSet over all domains with their sets of datasets; valid if setsKnown.
 	sets      uint64
 	setsKnown bool
+	// names is the sum of mixSet over all domains without their datasets.
+	names uint64
 }
 
 // unionOf names a union.
@@ -174,7 +176,7 @@ func (v *verifier) run() error {
 		return v.problem(v.key(segment.InfoName), err)
 	}
 	defer v.seg.Close()
-	for _, step := range []func() error{v.records, v.pages, v.checkKeys, v.domains, v.postings, v.counts} {
+	for _, step := range []func() error{v.records, v.pages, v.checkKeys, v.domains, v.reversed, v.postings, v.counts} {
 		if err := step(); err != nil {
 			return err
 		}

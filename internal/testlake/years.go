@@ -181,8 +181,12 @@ func yearsSegment(tb testing.TB, store blob.Store, rules lake.Rules, datasets []
 	for _, d := range datasets {
 		ids = append(ids, d.ID)
 	}
+	var reversed []string
 	add := func(domain string, datasets []uint32) {
 		must(domains.Add([]byte(domain)))
+		backwards := []byte(domain)
+		slices.Reverse(backwards)
+		reversed = append(reversed, string(backwards))
 		k := segment.KeyOf(domain)
 		must(hash.Add(k.ID, k.Check))
 		must(sets.Add(datasets))
@@ -196,6 +200,19 @@ func yearsSegment(tb testing.TB, store blob.Store, rules lake.Rules, datasets []
 	must(f.FinishFrames(ff))
 	f = create(segment.DomainStartsName)
 	starts, err := domains.Starts().Write(f)
+	must(err)
+	must(f.FinishFrames(starts))
+	slices.Sort(reversed)
+	f = create(segment.ReversedName)
+	names := segment.NewDomainsWriter(f)
+	for _, name := range reversed {
+		must(names.Add([]byte(name)))
+	}
+	rf, err := names.Finish()
+	must(err)
+	must(f.FinishFrames(rf))
+	f = create(segment.ReversedStartsName)
+	starts, err = names.Starts().Write(f)
 	must(err)
 	must(f.FinishFrames(starts))
 	f = create(segment.MembershipName)

@@ -1,6 +1,7 @@
 // Package domainlist writes the domains of a segment, domains.txt.zst, and where its frames begin,
-// domains.starts.zst. It reads the latter, and finds by them the frames that may have a domain.
-// docs/formats/domains.md describes both.
+// domains.starts.zst. It reads the latter, and finds by them the frames that may have a domain. The
+// same domains with their bytes reversed are in files of the same form. docs/formats/domains.md
+// describes all.
 package domainlist
 
 import (

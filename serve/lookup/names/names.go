@@ -136,7 +136,7 @@ func (s *Scan) open(ctx context.Context) (err error) {
 	has := segment.DomainsPerFrame // domains that the first frame has at least
 	if s.q.Start != "" {
 		has = 1
-		if starts := s.seg.DomainStarts(); starts != nil {
+		if starts := s.seg.Names().Starts(); starts != nil {
 			lo, s.frames = starts.Find(s.q.Start, s.q.Prefix)
 			hi = min(lo+1, s.frames)
 		} else if lo, hi, err = s.search(ctx); err != nil {
@@ -145,7 +145,7 @@ func (s *Scan) open(ctx context.Context) (err error) {
 	}
 	if s.q.Whole {
 		end := int64(s.frames) * segment.DomainsPerFrame
-		s.pull, s.stop = iter.Pull2(s.seg.DomainFrames(s.whole, uint32(lo*segment.DomainsPerFrame), end))
+		s.pull, s.stop = iter.Pull2(s.seg.Names().Frames(s.whole, uint32(lo*segment.DomainsPerFrame), end))
 		return nil
 	}
 	after := (max(s.q.Most-has, 0) + segment.DomainsPerFrame - 1) / segment.DomainsPerFrame
@@ -172,7 +172,7 @@ func (s *Scan) read(ctx context.Context) (more bool, err error) {
 		if s.next == end {
 			return false, nil
 		}
-		if s.texts, err = s.seg.DomainTexts(ctx, s.next, end); err != nil {
+		if s.texts, err = s.seg.Names().Texts(ctx, s.next, end); err != nil {
 			return false, err
 		}
 		s.next, s.ahead = end, min(2*s.ahead, readAhead)
