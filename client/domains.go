@@ -116,8 +116,8 @@ func (c *Client) HoldersPages(ctx context.Context, url string, q Query) iter.Seq
 type DomainsOptions struct {
 	Query
 	// Prefix is what the names begin with, Suffix what they end with: ".co.uk" selects the domains
-	// below a public suffix. A prefix is found by a search; with a suffix the server reads all
-	// names that have the prefix.
+	// below a public suffix. With both, the server reads all names that have one of them, whichever
+	// are fewer.
 	Prefix, Suffix string
 	// Dataset is the id or name of the only dataset that counts. Empty means all.
 	Dataset string
@@ -144,7 +144,8 @@ type DomainsPage struct {
 	Explain       *Explain    `json:"explain,omitempty"`
 }
 
-// Domains yields domains of a version, by name.
+// Domains yields domains of a version, in the order of their bytes. With a Suffix that is the order
+// of their bytes from the last to the first, and with a Prefix, too, one of both.
 func (c *Client) Domains(ctx context.Context, opt DomainsOptions) iter.Seq2[DomainSum, error] {
 	return elements(c.DomainsPages(ctx, opt), func(p *DomainsPage) []DomainSum { return p.Domains })
 }

@@ -207,6 +207,20 @@ func (m *model) compareScans(t *testing.T, s *Segment) {
 	if d := cmp.Diff(m.names(), names, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("domains: %s", d)
 	}
+	if reversed := s.Reversed(); reversed != nil { // segments of earlier versions have none
+		names = nil
+		for f, err := range reversed.Frames(ctx, 0, s.Info().Domains) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range f.Ends {
+				names = append(names, string(f.Domain(i)))
+			}
+		}
+		if d := cmp.Diff(m.reversed(), names, cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("reversed domains: %s", d)
+		}
+	}
 	var all []Posting
 	for shard := range 1 << s.Info().ShardBits {
 		for p, err := range s.Postings(ctx, shard) {

@@ -136,6 +136,18 @@ func heavyWith(weight func(*request) int64, names ...string) func(*request) int6
 	}
 }
 
+// heavyIfFiltered is a weight that makes lists of domains heavy that give both a prefix and a
+// suffix: all names with one of them are read for those that have the other.
+func heavyIfFiltered(weight func(*request) int64) func(*request) int64 {
+	return func(r *request) int64 {
+		n := weight(r)
+		if strings.TrimSpace(r.query.Get("prefix")) != "" && strings.TrimSpace(r.query.Get("suffix")) != "" {
+			n = max(n, heavyRows)
+		}
+		return n
+	}
+}
+
 // enter waits at the gate for a request whose answer has up to so many rows.
 func (h *handler) enter(r *request, rows int64) (err error) {
 	g := h.gates.light

@@ -193,7 +193,7 @@ func routes(
 	}, "GET /v1/datasets/{id}")
 	handle(route{
 		name: "domains", kept: true, parameters: []string{"cursor", "dataset", "explain", "limit", "prefix", "suffix", "version"},
-		answer: h.domains, weight: heavyWith(rows(lookup.DefaultLimit, lookup.MaxLimit), "suffix"), states: h.oneVersion,
+		answer: h.domains, weight: heavyIfFiltered(rows(lookup.DefaultLimit, lookup.MaxLimit)), states: h.oneVersion,
 	}, "GET /v1/domains")
 	handle(route{
 		name: "diff", parameters: []string{"cursor", "dataset", "explain", "from", "limit", "to"}, answer: h.diff,
@@ -211,7 +211,7 @@ func routes(
 	}, "GET /{$}")
 	handle(route{
 		name: "domain_pages", parameters: []string{"cursor", "dataset", "prefix", "suffix", "version"}, answer: h.domainPages,
-		weight: heavyWith(always(lookup.DefaultLimit), "suffix"), states: h.oneVersion,
+		weight: heavyIfFiltered(always(lookup.DefaultLimit)), states: h.oneVersion,
 	}, "GET /domains")
 	handle(route{
 		name: "tree_pages", parameters: treePageParameters, answer: h.treePages, weight: treeRows, states: h.oneVersion,

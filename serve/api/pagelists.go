@@ -170,8 +170,9 @@ func domainSumsOf(list []lookup.DomainSum, link func(name string) string) (all [
 	return all
 }
 
-// domainPages serves the page of domains by name: those that begin with prefix= and end with
-// suffix=, of dataset= or of all. Both are sent empty by the form, and may be in capital letters.
+// domainPages serves the page of domains: those that begin with prefix= and end with suffix=, of
+// dataset= or of all, in the order of lookup.Snapshot.Domains. Both are sent empty by the form, and
+// may be in capital letters.
 func (h *handler) domainPages(r *request) error {
 	d := &ui.Domains{Dataset: r.query.Get("dataset")}
 	d.Prefix, d.Suffix = strings.TrimSpace(r.query.Get("prefix")), strings.TrimSpace(r.query.Get("suffix"))

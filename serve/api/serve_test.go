@@ -450,12 +450,12 @@ func TestLightAndHeavyDoNotWaitForEachOther(t *testing.T) {
 	const urls = "/v1/domain/example.com/datasets/1/urls"
 	light := []string{
 		"/v1/domain/example.com", urls, urls + "?host=www.example.com&prefix=/a&unique=0", "/v1/datasets", "/", "/v1/domains?prefix=e",
-		"/v1/domains?suffix=",
+		"/v1/domains?suffix=", "/v1/domains?suffix=com", "/v1/domains?suffix=com&prefix=", "/domains?suffix=com&prefix=+",
 	}
 	heavy := []string{
 		urls + "?limit=10000", urls + "?limit=500", urls + "?format=csv", urls + "?unique=1", urls + "?filter=a%3Db", urls + "?from=2020-01-01",
-		urls + "?to=2020-01-01&offset=0", "/v1/domains?suffix=com", "/v1/domains?limit=500", "/v1/domain/example.com/tree",
-		"/?domain=example.com&dataset=1&unique=1", "/domains?suffix=com",
+		urls + "?to=2020-01-01&offset=0", "/v1/domains?prefix=e&suffix=com", "/v1/domains?limit=500", "/v1/domain/example.com/tree",
+		"/?domain=example.com&dataset=1&unique=1", "/domains?prefix=e&suffix=com",
 	}
 	for full, paths := range map[string][2][]string{"light": {light, heavy}, "heavy": {heavy, light}} {
 		s := start(t, small(t), lookup.Options{}) // that keeps no answer yet

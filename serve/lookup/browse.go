@@ -37,7 +37,7 @@ type DomainSum struct {
 	segment.Totals
 }
 
-// DomainsPage is one page of the domains of a version, by name.
+// DomainsPage is one page of the domains of a version, in the order of Domains.
 type DomainsPage struct {
 	Version       string
 	TakedownEpoch uint64
@@ -48,9 +48,10 @@ type DomainsPage struct {
 	Cursor string
 }
 
-// Domains lists the domains that something is left of, in the order of their bytes. With a Prefix
-// only the domains that have it are read; with a Suffix all of them that have the prefix. Pages
-// with a Suffix are made like differences, few at a time.
+// Domains lists the domains that something is left of. They are in the order of their bytes; with a
+// Suffix in that of their bytes from the last to the first. With a Suffix and a Prefix the order is
+// that of which fewer names have to be read; it is the same for all pages of a version. Pages for
+// which many names are read are made like differences, few at a time.
 func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, error) {
 	if q.Limit < 1 || q.Limit > MaxLimit {
 		return nil, ErrRange
@@ -67,8 +68,12 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	if err != nil {
 		return nil, err
 	}
+	span := names.RangeOf(s.segments, q.Prefix, q.Suffix)
 	name := fmt.Sprintf("%q %q %t", q.Prefix, q.Suffix, q.OneDataset) // distinguishes the query in cursors
-	start := q.Prefix
+	if span.Reversed {
+		name += " reversed"
+	}
+	start := span.Prefix
 	if q.Cursor != "" {
 		c, err := s.parseCursor(q.Cursor, cursorDomains, name, q.Dataset)
 		if err != nil {
@@ -76,13 +81,13 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 		}
 		start = max(start, c.at.name)
 	}
-	if q.Suffix != "" {
+	if span.Suffix != "" || span.Reversed && !names.HaveReversed(s.segments) {
 		if err := s.server.acquireDiff(ctx, until); err != nil {
 			return nil, err
 		}
 		defer s.server.diffs.Release(1)
 	}
-	w, err := s.walk(ctx, q.Prefix, q.Suffix, start, q.Limit+1)
+	w, err := s.walk(ctx, span, start, q.Limit+1, span.Suffix != "")
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +115,7 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 			return nil, err
 		}
 		late := time.Now().After(until) && !w.done && len(page.Domains) <= q.Limit
-		if late && (len(page.Domains) > 0 || place(w.last) > start) {
+		if late && (len(page.Domains) > 0 || w.place() > start) {
 			page.StoppedBy = "deadline"
 		}
 	}
@@ -118,12 +123,12 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	if len(page.Domains) > q.Limit {
 		page.Domains = page.Domains[:q.Limit]
 	} else if page.StoppedBy != "" {
-		next = place(w.last)
+		next = w.place()
 	} else {
 		return page, nil
 	}
 	if n := len(page.Domains); n > 0 {
-		next = max(next, page.Domains[n-1].Domain+"\x00")
+		next = max(next, span.Text(page.Domains[n-1].Domain)+"\x00")
 	}
 	c := cursor{
 		kind: cursorDomains, fingerprint: fingerprint(cursorDomains, name, q.Dataset), version: s.version.ID,
@@ -132,10 +137,6 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	page.Cursor = c.String()
 	return page, nil
 }
-
-// place is where a page that is late ends: the beginning of a name, which tells how far it came.
-// The name itself may be one that is hidden.
-func place(name string) string { return name[:min(len(name), 3)] }
 
 // named calls answer for each domain of some names.
 func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAnswer) error) error {
@@ -150,28 +151,31 @@ func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAns
 	return b.answer(ctx, func(_ int, a *BulkAnswer) error { return answer(a) })
 }
 
-// domainWalk goes through the domains of all segments in the order of their bytes.
+// domainWalk goes through a range of the domains of all segments.
 type domainWalk struct {
-	prefix, suffix []byte
-	scans          []*names.Scan
-	heads          [][]byte // the next domain of each scan, nil at its end; see names.Scan
-	last           string   // the last domain that was passed
-	done           bool     // nothing is left
+	names.Range
+	scans []*names.Scan
+	heads [][]byte // the next name of each scan, nil at its end; see names.Scan
+	last  string   // the last name that was passed
+	done  bool     // nothing is left
 }
 
-// walk begins a walk at the first domain that is not before start, of which most domains are wanted
-// soon. The caller has to close it.
-func (s *Snapshot) walk(ctx context.Context, prefix, suffix, start string, most int) (*domainWalk, error) {
+// walk begins a walk at the first name that is not before start, of which most names are wanted
+// soon. With whole, that may be few of those that are read. The caller has to close it.
+func (s *Snapshot) walk(ctx context.Context, r names.Range, start string, most int, whole bool) (*domainWalk, error) {
 	n := len(s.segments)
-	w := &domainWalk{
-		prefix: []byte(prefix), suffix: []byte(suffix),
-		scans: make([]*names.Scan, n), heads: make([][]byte, n),
+	w := &domainWalk{Range: r, scans: make([]*names.Scan, n), heads: make([][]byte, n)}
+	q := names.Query{Range: r, Start: start, Most: most, Whole: whole, Yield: turns.Own(ctx).Yield}
+	for i, seg := range s.segments {
+		w.scans[i] = names.NewScan(ctx, seg, q)
 	}
-	whole := ctx // that of each ends before the walk
-	err := s.each(ctx, func(int) bool { return true }, func(ctx context.Context, i int) (err error) {
-		w.scans[i] = names.NewScan(whole, s.segments[i], names.Query{Start: start, Prefix: prefix, Most: most, Whole: suffix != ""})
-		return w.advance(ctx, i)
-	})
+	quick := func(i int) bool { return !r.Reversed || s.segments[i].Reversed() != nil }
+	err := s.each(ctx, quick, w.advance)
+	for i := range w.scans {
+		if err == nil && !quick(i) { // it takes turns, and so not at the same time as others
+			err = w.advance(ctx, i)
+		}
+	}
 	if err != nil {
 		w.close()
 		return nil, err
@@ -187,10 +191,14 @@ func (w *domainWalk) close() {
 	}
 }
 
+// place is where a page that is late ends: the beginning of the last name, which tells how far it
+// came. The name itself may be one that is hidden.
+func (w *domainWalk) place() string { return w.last[:min(len(w.last), len(w.Prefix)+3)] }
+
 // advance takes the next domain of a scan.
 func (w *domainWalk) advance(ctx context.Context, i int) (err error) {
 	w.heads[i], err = w.scans[i].Next(ctx)
-	if !bytes.HasPrefix(w.heads[i], w.prefix) {
+	if !strings.HasPrefix(string(w.heads[i]), w.Prefix) {
 		w.heads[i] = nil
 	}
 	return err
@@ -207,7 +215,7 @@ func (w *domainWalk) least() int {
 	return best
 }
 
-// next returns up to most domains that have the suffix, fewer if the walk ends or the time is up.
+// next returns up to most domains of the range, fewer if the walk ends or the time is up.
 func (w *domainWalk) next(ctx context.Context, most int, until time.Time) (names []string, err error) {
 	own := turns.Own(ctx)
 	for passed := 1; len(names) < most; passed++ {
@@ -223,8 +231,8 @@ func (w *domainWalk) next(ctx context.Context, most int, until time.Time) (names
 		}
 		name := w.heads[first]
 		w.last = string(name)
-		if bytes.HasSuffix(name, w.suffix) {
-			names = append(names, w.last)
+		if w.Has(w.last) {
+			names = append(names, w.Text(w.last))
 		}
 		for i := len(w.heads) - 1; i >= 0; i-- { // name stays valid until its scan is advanced
 			if i != first && w.heads[i] != nil && bytes.Equal(w.heads[i], name) {
@@ -250,15 +258,20 @@ func (w *domainWalk) next(ctx context.Context, most int, until time.Time) (names
 }
 
 // DomainsBelow counts the domains of the version that are below a public suffix. The first call
-// reads the names of all domains, and the result is kept for all who may read the same; the error
-// is ErrComputing if that takes longer than the deadline.
+// reads their names, or those of all domains if a segment lacks the reversed ones. The result is
+// kept for all who may read the same; the error is ErrComputing if that takes longer than the
+// deadline.
 func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, error) {
 	return compute(ctx, s, "below "+suffix+" "+s.audience, func(ctx context.Context) (int64, error) {
 		b, err := s.Bulk(ctx, BulkQuery{PresenceOnly: true})
 		if err != nil {
 			return 0, err
 		}
-		w, err := s.walk(ctx, "", "."+suffix, "", bulkTexts)
+		r := names.RangeOf(s.segments, "", "."+suffix)
+		if !names.HaveReversed(s.segments) {
+			r = names.Range{Suffix: "." + suffix}
+		}
+		w, err := s.walk(ctx, r, r.Prefix, bulkTexts, true)
 		if err != nil {
 			return 0, err
 		}

@@ -80,6 +80,18 @@ func readAll(t *testing.T, store blob.Store, cacheDir string, domains []string) 
 		return nil, err
 	}
 	defer snap.Release()
+	for _, q := range []DomainsQuery{{Prefix: "site", Limit: 5}, {Suffix: ".test", Limit: 5}} {
+		for {
+			page, err := snap.Domains(t.Context(), q)
+			if err != nil {
+				return nil, err
+			}
+			answers = append(answers, fmt.Sprintf("%+v", page.Domains))
+			if q.Cursor = page.Cursor; q.Cursor == "" {
+				break
+			}
+		}
+	}
 	for _, domain := range domains {
 		u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), spelling(domain)+"p1/")
 		if err != nil {

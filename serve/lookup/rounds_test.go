@@ -100,7 +100,21 @@ func roundsOfListsAndScans(t *testing.T, store blob.Store, domains, segments int
 	exactly("domains with a prefix", 2, list(DomainsQuery{Prefix: "site0012", Limit: 100}, 10))
 	exactly("many domains with a prefix", 2, list(DomainsQuery{Prefix: "site00", Limit: 1000}, min(1000, len(texts))))
 	exactly("no domains with a prefix", 1, list(DomainsQuery{Prefix: "site0012x", Limit: 100}, 0))
-	check("domains with a suffix", 2, list(DomainsQuery{Suffix: "3.test", Limit: 10}, 10))
+	some := len(texts) / 10 // with a suffix of one digit
+	exactly("domains with a suffix", 2, list(DomainsQuery{Suffix: "3.test", Limit: 10}, 10))
+	exactly("many domains with a suffix", 2, list(DomainsQuery{Suffix: "3.test", Limit: 1000}, min(1000, some)))
+	exactly("all domains with a suffix", 2, list(DomainsQuery{Suffix: ".test", Limit: 1000}, min(1000, len(texts))))
+	exactly("no domains with a suffix", 1, list(DomainsQuery{Suffix: "x001.test", Limit: 100}, 0))
+	exactly("domains with a prefix and a suffix", 2, list(DomainsQuery{Prefix: "site001", Suffix: "3.test", Limit: 100}, 10))
+	for _, limit := range []int{1, 20} {
+		q := DomainsQuery{Suffix: "3.test", Limit: limit}
+		page, err := snap.Domains(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Cursor = page.Cursor
+		exactly(fmt.Sprintf("%d domains with a suffix after a page", limit), 2, list(q, limit))
+	}
 	page, err := snap.Domains(t.Context(), DomainsQuery{Limit: 100})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
-// Package names lists the domains of a segment by name, from any name on. They are in frames of
-// segment.DomainsPerFrame each. What a segment has in memory says where each frame begins. Segments
-// of earlier versions of urlake do not have that, and are searched.
+// Package names lists the domains of a segment by name or by reversed name, from any name on. They
+// are in frames of segment.DomainsPerFrame each. What a segment has in memory says where each frame
+// begins. Segments of earlier versions of urlake do not have that, and are searched. Those that
+// lack the reversed names are read as a whole for them.
 package names
 
 import (
@@ -65,21 +66,26 @@ func search(
 	return lo, hi, nil
 }
 
-// Query says which domains a Scan is for.
+// Query says which domains a Scan is for: those of the range that begin with its prefix. Scan may
+// return others.
 type Query struct {
-	// Start is the name before which none is wanted. Only names that begin with Prefix are wanted;
-	// Scan may return others.
-	Start, Prefix string
+	Range
+	// Start is the name before which none is wanted.
+	Start string
 	// Most is how many domains are wanted, as far as that is known. The first read has them.
 	Most int
-	// Whole is for scans that will read most of the segment: they bypass the cache.
+	// Whole is for scans that will read most of what may have the prefix. Unless that is little,
+	// they bypass the cache.
 	Whole bool
+	// Yield is called between two pieces of longer work. An error ends it.
+	Yield func(ctx context.Context) error
 }
 
 // Scan reads the domains of a segment in order. It is for one goroutine, and has to be closed.
 type Scan struct {
-	seg    *segment.Segment
+	list   *segment.Names
 	q      Query
+	sift   *sift // of a segment without the list that is wanted
 	opened bool
 	next   int // the next frame that is read
 	frames int // where the frames end that may have domains
@@ -98,8 +104,14 @@ type Scan struct {
 // NewScan returns a scan. Nothing is read before the first call of Next. A scan of the whole
 // segment reads until ctx ends.
 func NewScan(ctx context.Context, seg *segment.Segment, q Query) *Scan {
-	frames := (seg.Info().Domains + segment.DomainsPerFrame - 1) / segment.DomainsPerFrame
-	return &Scan{seg: seg, q: q, whole: ctx, frames: int(frames)}
+	s := &Scan{list: seg.Names(), q: q, whole: ctx}
+	if q.Reversed {
+		if s.list = seg.Reversed(); s.list == nil {
+			return &Scan{sift: newSift(seg, q)}
+		}
+	}
+	s.frames = s.list.Len()
+	return s
 }
 
 // Close ends the scan.
@@ -111,6 +123,9 @@ func (s *Scan) Close() {
 
 // Next returns the next domain, or nil at the end. It is valid until the next call.
 func (s *Scan) Next(ctx context.Context) (name []byte, err error) {
+	if s.sift != nil {
+		return s.sift.next(ctx)
+	}
 	if !s.opened {
 		if err := s.open(ctx); err != nil {
 			return nil, err
@@ -136,16 +151,18 @@ func (s *Scan) open(ctx context.Context) (err error) {
 	has := segment.DomainsPerFrame // domains that the first frame has at least
 	if s.q.Start != "" {
 		has = 1
-		if starts := s.seg.Names().Starts(); starts != nil {
+		if starts := s.list.Starts(); starts != nil {
 			lo, s.frames = starts.Find(s.q.Start, s.q.Prefix)
 			hi = min(lo+1, s.frames)
 		} else if lo, hi, err = s.search(ctx); err != nil {
 			return err
 		}
 	}
-	if s.q.Whole {
+	if s.q.Whole && s.frames-lo <= readAhead {
+		hi = s.frames
+	} else if s.q.Whole {
 		end := int64(s.frames) * segment.DomainsPerFrame
-		s.pull, s.stop = iter.Pull2(s.seg.Names().Frames(s.whole, uint32(lo*segment.DomainsPerFrame), end))
+		s.pull, s.stop = iter.Pull2(s.list.Frames(s.whole, uint32(lo*segment.DomainsPerFrame), end))
 		return nil
 	}
 	after := (max(s.q.Most-has, 0) + segment.DomainsPerFrame - 1) / segment.DomainsPerFrame
@@ -156,7 +173,12 @@ func (s *Scan) open(ctx context.Context) (err error) {
 // search finds the frames that may have the first domain, where nothing in memory says which.
 func (s *Scan) search(ctx context.Context) (lo, hi int, err error) {
 	return search(ctx, s.frames, s.q.Start, func(ctx context.Context, frame int) (string, error) {
-		return s.seg.Domain(ctx, uint32(frame*segment.DomainsPerFrame))
+		texts, err := s.list.Texts(ctx, frame, frame+1)
+		if err != nil {
+			return "", err
+		}
+		name, _, _ := bytes.Cut(texts[0], []byte{'\n'})
+		return string(name), nil
 	})
 }
 
@@ -172,7 +194,7 @@ func (s *Scan) read(ctx context.Context) (more bool, err error) {
 		if s.next == end {
 			return false, nil
 		}
-		if s.texts, err = s.seg.Names().Texts(ctx, s.next, end); err != nil {
+		if s.texts, err = s.list.Texts(ctx, s.next, end); err != nil {
 			return false, err
 		}
 		s.next, s.ahead = end, min(2*s.ahead, readAhead)

@@ -1,0 +1,73 @@
+package names
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/urlake/urlake/indexbuild/segment"
+)
+
+// Range is a range of the domains of segments, in the order of their bytes or reversed: with their
+// bytes from the last to the first, in the order that they have then.
+type Range struct {
+	Reversed bool
+	// Prefix and Suffix are what the names begin and end with, reversed as they are. Those with the
+	// prefix are adjacent.
+	Prefix, Suffix string
+}
+
+// RangeOf returns the range of the domains with a prefix and a suffix: of the two the one for which
+// fewer names are read. It follows from the segments alone, so that cursors may depend on it.
+func RangeOf(segments []*segment.Segment, prefix, suffix string) Range {
+	forward, reversed := Range{Prefix: prefix, Suffix: suffix}, Range{true, Reverse(suffix), Reverse(prefix)}
+	switch {
+	case suffix == "":
+		return forward
+	case prefix == "":
+		return reversed
+	case !HaveReversed(segments):
+		return forward
+	}
+	more := 0 // frames to be read if reversed
+	for _, seg := range segments {
+		more += frames(seg.Reversed(), reversed.Prefix) - frames(seg.Names(), prefix)
+	}
+	if more < 0 {
+		return reversed
+	}
+	return forward
+}
+
+// HaveReversed reports whether all segments list their reversed domains. Those of earlier versions
+// of urlake do not.
+func HaveReversed(segments []*segment.Segment) bool {
+	return !slices.ContainsFunc(segments, func(seg *segment.Segment) bool { return seg.Reversed() == nil })
+}
+
+// frames is the number of frames of a list that may have names with a prefix.
+func frames(list *segment.Names, prefix string) int {
+	starts := list.Starts()
+	if starts == nil {
+		return list.Len()
+	}
+	lo, hi := starts.Find(prefix, prefix)
+	return hi - lo
+}
+
+// Text returns a domain as it is in the range, and the other way round.
+func (r *Range) Text(domain string) string {
+	if r.Reversed {
+		return Reverse(domain)
+	}
+	return domain
+}
+
+// Has reports whether a name that has the prefix is in the range.
+func (r *Range) Has(name string) bool { return strings.HasSuffix(name, r.Suffix) }
+
+// Reverse returns a text with its bytes reversed.
+func Reverse(text string) string {
+	b := []byte(text)
+	slices.Reverse(b)
+	return string(b)
+}
