@@ -35,7 +35,8 @@ var fixtureHas = []string{
 	`^batches/dataset_id=\d+/[^/]+/postings-`, `^batches/dataset_id=\d+/[^/]+/[0-9a-f]{32}\.retired$`,
 	`^batches/packs/`, `^rejects/`, `^reports/`,
 	`^index/manifest\.json$`, `^index/versions/`, `^index/pieces/`, `^index/segments/[0-9a-f]{32}/segment\.json$`,
-	`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`,
+	`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`, `^index/segments/[0-9a-f]{32}/domains\.starts\.zst$`,
+	`^index/segments/[0-9a-f]{32}/domains\.reversed\.zst$`, `^index/segments/[0-9a-f]{32}/domains\.reversed\.starts\.zst$`,
 	`^index/takedowns/documents/`, `^index/takedowns/pieces/`, `^index/overlays/`, `^index/dead/`,
 	`^index/trash/lists/`, `^index/trash/sweep\.json$`,
 	`^frontier/visits/[^/]+/cursor\.json$`,
@@ -95,13 +96,15 @@ var fixtureHosts = []string{
 	"xn--mnchen-3ya.example", "192.0.2.7", "[2001:db8::1]", "localhost", "absent.example",
 }
 
-// fixtureSearches are paths that search a large domain by the keys of its pages.
+// fixtureSearches are paths that search a large domain by the keys of its pages, and domains by
+// their beginnings and ends.
 var fixtureSearches = []string{
 	"/v1/domain/bulk.example/datasets/list-30/urls?limit=25&prefix=%2F77%2F",
 	"/v1/domain/bulk.example/datasets/list-30/urls?limit=25&prefix=%2F199%2F9&host=bulk.example",
 	"/v1/domain/bulk.example/datasets/list-30/urls?limit=25&prefix=%2Fnone",
 	"/v1/url?url=https%3A%2F%2Fbulk.example%2F50%2F5",
 	"/v1/url?url=https%3A%2F%2Fbulk.example%2F50%2Fnone",
+	"/v1/domains?prefix=site-&limit=4", "/v1/domains?suffix=.example&limit=5", "/v1/domains?prefix=s&suffix=0.example",
 }
 
 // fixtureLake is a lake to which everything happens that can happen to one.
