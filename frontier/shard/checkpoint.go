@@ -521,8 +521,8 @@ func (w *freshFiles) close() (err error) {
 
 // writeFrozen writes what was frozen to files.
 func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
-	var waiting []*queue
-	s.eachFrozen(f, func(q *queue) { waiting = append(waiting, q) })
+	var waiting []uint32
+	s.eachFrozen(f, func(q *queue) { waiting = append(waiting, q.number) })
 	rest := append(make([]settledEntry, 0, len(f.done)+len(f.later)), f.done...)
 	for i := range f.later {
 		rest = append(rest, f.later[i].settledEntry)
@@ -576,22 +576,23 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 // heapsAtOnce is how many heaps of a frozen batch are read before others may use the shard.
 const heapsAtOnce = 256
 
-// writeWaiting writes the entries of queues that wait. It leaves out those that were taken since
+// writeWaiting writes the entries that wait of queues with some numbers. It leaves out those that were taken since
 // the batch was frozen, if it can: they are leased, or the journal has what became of them.
-func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []*queue) error {
-	slices.SortFunc(queues, func(a, b *queue) int { return bytes.Compare(a.id[:], b.id[:]) })
+func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
+	slices.SortFunc(queues, func(a, b uint32) int { return bytes.Compare(f.queues.at(a).id[:], f.queues.at(b).id[:]) })
 	var entries []ranked
 	var ends [heapsAtOnce]int
 	for part := range slices.Chunk(queues, heapsAtOnce) {
 		s.mu.Lock()
 		entries = entries[:0]
-		for i, q := range part {
-			entries = f.waiting.appendAll(entries, q.memory[f.side])
+		for i, number := range part {
+			entries = f.waiting.appendAll(entries, f.queues.at(number).memory[f.side])
 			ends[i] = len(entries)
 		}
 		s.mu.Unlock()
 		first := 0
-		for i, q := range part {
+		for i, number := range part {
+			q := f.queues.at(number)
 			some := entries[first:ends[i]]
 			if first = ends[i]; len(some) == 0 {
 				continue

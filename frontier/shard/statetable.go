@@ -96,16 +96,16 @@ func (t *stateTable) all() iter.Seq2[*URLID, packed] {
 
 // sorted returns ids and states as elements of a file, sorted, without those that drop says.
 func (t *stateTable) sorted(drop func(id *URLID, p packed) bool) []byte {
-	all := make([]*stateSlot, 0, t.n)
+	all := make([]uint32, 0, t.n) // slots
 	for i := range t.slots {
 		if s := &t.slots[i]; s.state[0] != 0 && !drop(&s.id, s.state) {
-			all = append(all, s)
+			all = append(all, uint32(i))
 		}
 	}
 	// Ids are hashes, so the buckets of their upper bits have a few each.
 	buckets := uint64(max(1, len(all)/4))
-	bucket := func(s *stateSlot) uint64 {
-		hi, _ := bits.Mul64(binary.BigEndian.Uint64(s.id[:]), buckets)
+	bucket := func(slot uint32) uint64 {
+		hi, _ := bits.Mul64(binary.BigEndian.Uint64(t.slots[slot].id[:]), buckets)
 		return hi
 	}
 	ends := make([]int32, buckets+1)
@@ -115,7 +115,7 @@ func (t *stateTable) sorted(drop func(id *URLID, p packed) bool) []byte {
 	for i := range buckets {
 		ends[i+1] += ends[i]
 	}
-	order := make([]*stateSlot, len(all))
+	order := make([]uint32, len(all))
 	for _, s := range all {
 		b := bucket(s)
 		order[ends[b]] = s
@@ -126,12 +126,12 @@ func (t *stateTable) sorted(drop func(id *URLID, p packed) bool) []byte {
 	for _, end := range ends[:buckets] {
 		some := order[first:end]
 		first = end
-		slices.SortFunc(some, func(a, b *stateSlot) int {
-			return cmp.Or(
-				cmp.Compare(binary.BigEndian.Uint64(a.id[:]), binary.BigEndian.Uint64(b.id[:])), bytes.Compare(a.id[8:], b.id[8:]),
-			)
+		slices.SortFunc(some, func(i, j uint32) int {
+			a, b := &t.slots[i].id, &t.slots[j].id
+			return cmp.Or(cmp.Compare(binary.BigEndian.Uint64(a[:]), binary.BigEndian.Uint64(b[:])), bytes.Compare(a[8:], b[8:]))
 		})
-		for _, s := range some {
+		for _, i := range some {
+			s := &t.slots[i]
 			elements = codec.AppendU64(codec.AppendU64(append(elements, s.id[:]...), s.state[0]), s.state[1])
 		}
 	}
