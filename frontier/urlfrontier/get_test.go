@@ -128,7 +128,7 @@ func TestGetURLsBounds(t *testing.T) {
 func (c *cluster) settled() {
 	c.t.Helper()
 	want := c.options.Shards / len(c.processes)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	until(c.t, "the processes share the shards", func() bool {
 		done := true
 		for _, p := range c.processes {
 			done = done && p.f.Stats().Shards >= want
@@ -142,13 +142,8 @@ func (c *cluster) settled() {
 			}
 			done = done && known == len(c.processes)-1
 		}
-		if done {
-			return
-		}
-		if time.Now().After(end) {
-			c.t.Fatal("the processes do not share the shards")
-		}
-	}
+		return done
+	})
 }
 
 // TestQueuesRestForWhatTheyGave lets clients take URLs of several keys for an hour of simulated
@@ -245,12 +240,10 @@ func TestClientsThatLeave(t *testing.T) {
 	}
 	cancel()
 	got := 0
-	for end := time.Now().Add(20 * time.Second); got < n/2 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	until(t, "another client gets what one did not read that left", func() bool {
 		got += len(p.get(t, &pb.GetParams{DelayRequestable: 3600}))
-	}
-	if got < n/2 {
-		t.Errorf("%d of %d URLs after a client left that had read one", got, n)
-	}
+		return got >= n/2
+	})
 }
 
 // TestControl switches the frontier off and on, sets delays and blocks queues, by one process, and

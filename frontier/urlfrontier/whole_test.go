@@ -24,9 +24,7 @@ func TestAPartIsNotTheWhole(t *testing.T) {
 	p := c.processes[0]
 	p.putMany(t, "", 3, "a.example", "b.example", "c.example", "d.example")
 	c.redis.Pause(t)
-	for p.f.Stats().Shards > 0 && t.Context().Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the process serves no shard", func() bool { return p.f.Stats().Shards == 0 })
 	var errs [5]error
 	_, errs[0] = p.ListCrawls(t.Context(), &pb.Local{})
 	_, errs[1] = p.ListQueues(t.Context(), &pb.Pagination{})
@@ -43,15 +41,10 @@ func TestAPartIsNotTheWhole(t *testing.T) {
 		}
 	}
 	c.redis.Resume(t)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	until(t, "all 12 URLs are counted again", func() bool {
 		n, err := p.CountURLs(t.Context(), &pb.CountUrlParams{})
-		if err == nil && n.GetValue() == 12 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d URLs are left of 12: %v", n.GetValue(), err)
-		}
-	}
+		return err == nil && n.GetValue() == 12
+	})
 }
 
 // TestPagesOutliveMoves lists URLs by pages while half of the shards move to another process, and
@@ -83,21 +76,18 @@ func TestPagesOutliveMoves(t *testing.T) {
 	}
 	asked := []*process{first}
 	var got []string
-	end := time.Now().Add(30 * time.Second)
 	for n := 0; len(got) < len(before); n++ {
-		urls, err := page(asked[n%len(asked)], len(got), 7)
-		if err != nil && status.Code(err) != codes.Unavailable || time.Now().After(end) {
-			t.Fatalf("after %d URLs: %v", len(got), err)
-		}
-		if err != nil {
-			time.Sleep(time.Millisecond)
-			continue
-		}
+		var urls []string
+		until(t, "a page is served", func() bool {
+			urls, err = page(asked[n%len(asked)], len(got), 7)
+			if err != nil && status.Code(err) != codes.Unavailable {
+				t.Fatalf("after %d URLs: %v", len(got), err)
+			}
+			return err == nil
+		})
 		if got = append(got, urls...); len(got) == 14 {
 			asked = append(asked, c.start())
-			for first.f.Stats().Shards > 4 && t.Context().Err() == nil {
-				time.Sleep(time.Millisecond)
-			}
+			until(t, "the first process gives away half of its shards", func() bool { return first.f.Stats().Shards <= 4 })
 		}
 	}
 	if !slices.Equal(got, before) {
@@ -105,9 +95,7 @@ func TestPagesOutliveMoves(t *testing.T) {
 	}
 	// The shards of the second process are served by nobody until its time is over.
 	second := asked[1]
-	for second.f.Stats().Shards < 4 && t.Context().Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	until(t, "the second process serves half of the shards", func() bool { return second.f.Stats().Shards >= 4 })
 	second.halt()
 	refused := 0
 	for start := range before {
