@@ -95,8 +95,7 @@ func TestIDMapFollowsTakedowns(t *testing.T) {
 		t.Fatal(err)
 	}
 	testlake.IngestSpec(t, s.store, ingest.Spec{Dataset: "pages", Batch: "1", Inputs: []string{"file://" + file}, Extras: []string{"canonical"}})
-	testlake.Ingest(t, s.store, "big", "1", records(urlsOf("big.test", 3, 30)...))
-	testlake.Publish(t, s.store)
+	s.publish("big", "1", urlsOf("big.test", 3, 30)...)
 	s.spec.IDMap = []string{"pages=canonical"}
 	s.export()
 	c := s.connect()
@@ -127,8 +126,7 @@ func TestHostsWithoutURLsGo(t *testing.T) {
 	s := newSetup(t)
 	big := urlsOf("big.test", 3, 40)
 	testlake.Ingest(t, s.store, "a", "1", records(big...))
-	testlake.Ingest(t, s.store, "a", "2", records("https://www.gone.org/", "https://big.test/", "http://localhost/x", "https://h1.big.test/p/1"))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", "https://www.gone.org/", "https://big.test/", "http://localhost/x", "https://h1.big.test/p/1")
 	s.export()
 	ids, err := registry.DatasetsNamed(t.Context(), s.store, "a")
 	if err != nil {
@@ -191,8 +189,7 @@ func TestDetachedSite(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	s.spec.PartitionRows = 30
-	testlake.Ingest(t, s.store, "a", "1", records(slices.Concat(urlsOf("example.com", 2, 40), urlsOf("other.com", 1, 20))...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", slices.Concat(urlsOf("example.com", 2, 40), urlsOf("other.com", 1, 20))...)
 	s.export()
 	c := s.connect()
 	exec := func(sql string) {
@@ -203,16 +200,14 @@ func TestDetachedSite(t *testing.T) {
 	}
 	exec("ALTER TABLE urls_01 DETACH PARTITION urls_01_000001 CONCURRENTLY")
 	// Rows of the site have no place; others have, and are counted.
-	testlake.Ingest(t, s.store, "a", "2", records("https://h0.example.com/new"))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", "https://h0.example.com/new")
 	s.refused("--rebuild")
 	ids, err := registry.DatasetsNamed(t.Context(), s.store, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry.RetireBatches(t.Context(), s.store, "retire", []registry.BatchID{{DatasetID: ids["a"].ID, Batch: "2"}})
-	testlake.Ingest(t, s.store, "a", "3", records("https://other.com/new"))
-	testlake.Publish(t, s.store)
+	s.publish("a", "3", "https://other.com/new")
 	s.refused("--rebuild")
 	s.spec.Rebuild = true
 	s.refused("urls_01_000001 has the name of a partition")
@@ -295,15 +290,13 @@ func TestDetachedSite(t *testing.T) {
 func TestRowsAddedByHand(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 10)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 10)...)
 	s.export()
 	c := s.connect()
 	if _, err := c.Exec(t.Context(), "INSERT INTO urls SELECT domain64, key, first_ts, last_ts, size, rows, 2, dataset_id, url FROM urls"); err != nil {
 		t.Fatal(err)
 	}
-	testlake.Ingest(t, s.store, "a", "2", records(urlsOf("example.com", 2, 4)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", urlsOf("example.com", 2, 4)...)
 	s.refused("added by hand")
 	if _, err := c.Exec(t.Context(), "DELETE FROM urls WHERE batch_id = 2; ALTER TABLE urls ADD CONSTRAINT mine CHECK (batch_id <> 2)", simple); err != nil {
 		t.Fatal(err)
@@ -319,8 +312,7 @@ func TestRowsAddedByHand(t *testing.T) {
 func TestTakedownsWereCollected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 10)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 10)...)
 	s.hide(takedown.Host, "h1.example.com", 0, "")
 	run := s.run()
 	if _, err := Plan(t.Context(), s.store, s.spec, run, s.opt); err != nil {
@@ -364,8 +356,7 @@ func TestTwoExportsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 20)...))
-	testlake.Ingest(t, s.store, "b", "1", records(urlsOf("example.org", 2, 20)...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", urlsOf("example.org", 2, 20)...)
 	// other exports a whole time when the first one is at a place.
 	other := func(at string, change func()) {
 		s.opt.failed = func(now string) error {
@@ -384,12 +375,10 @@ func TestTwoExportsAtOnce(t *testing.T) {
 	s.refused("the slice datasets 2")
 
 	s.spec.Datasets = []string{"b"}
-	testlake.Ingest(t, s.store, "b", "2", records(urlsOf("example.net", 1, 3)...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "2", urlsOf("example.net", 1, 3)...)
 	run := s.run()
 	other("before the load begins", func() {
-		testlake.Ingest(t, s.store, "b", "3", records(urlsOf("example.net", 1, 5)...))
-		testlake.Publish(t, s.store)
+		s.publish("b", "3", urlsOf("example.net", 1, 5)...)
 	})
 	if _, err := s.steps(run); err == nil || isInput(err) || !strings.Contains(err.Error(), "has ended meanwhile") {
 		t.Errorf("error %v", err)
@@ -403,8 +392,7 @@ func TestTwoExportsAtOnce(t *testing.T) {
 func TestStepsWaitForLocksBriefly(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 20)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 20)...)
 	run := s.run()
 	if _, err := Plan(t.Context(), s.store, s.spec, run, s.opt); err != nil {
 		t.Fatal(err)
@@ -442,8 +430,7 @@ func TestStepsWaitForLocksBriefly(t *testing.T) {
 func TestPanicOfALoad(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 20)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 20)...)
 	run := s.run()
 	if _, err := Plan(t.Context(), s.store, s.spec, run, s.opt); err != nil {
 		t.Fatal(err)
@@ -480,8 +467,7 @@ func TestSchemaOfAnEarlierBuild(t *testing.T) {
 		if _, err := c.Exec(t.Context(), string(text), simple); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 30)...))
-		testlake.Publish(t, s.store)
+		s.publish("a", "1", urlsOf("example.com", 2, 30)...)
 		if got := lookupURL(t, c, "https://h0.example.com/p/0?q=0"); got != "old https://h0.example.com/p/0?q=0 3" {
 			t.Errorf("%s: lookup by the old schema: %s", file, got)
 		}
@@ -514,8 +500,7 @@ func TestManyHostsOfAChunk(t *testing.T) {
 	}
 	again := urlsOf("site9.test", 3, 4)
 	testlake.Ingest(t, s.store, "a", "1", records(urls...))
-	testlake.Ingest(t, s.store, "a", "2", records(again...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", again...)
 	s.hide(takedown.Domain, "site7.test", 0, "")
 	s.hide(takedown.Host, "h8.site8.test", 0, "")
 	s.hide(takedown.URL, "https://h1008.site8.test/", 0, "")
@@ -536,8 +521,7 @@ func TestManyHostsOfAChunk(t *testing.T) {
 func TestRepeatableReadAcrossASwap(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 20)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 20)...)
 	s.export()
 	s.spec.Rebuild = true
 	s.opt.LockTimeout, s.opt.LockAttempts = 20*time.Millisecond, 2
@@ -578,8 +562,7 @@ func TestRightsOfReaders(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	s.spec.PartitionRows = 10
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 20)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 20)...)
 	s.export()
 	text, err := os.ReadFile(filepath.Join(testenv.Root(t), "docs", "postgres.md"))
 	if err != nil {
@@ -598,8 +581,7 @@ func TestRightsOfReaders(t *testing.T) {
 	s.spec.Rebuild = true
 	s.export()
 	// An export that has begun, whose tables nobody else may read.
-	testlake.Ingest(t, s.store, "a", "2", records("https://www.example.com/secret"))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", "https://www.example.com/secret")
 	s.spec.Rebuild = false
 	if _, err := Plan(t.Context(), s.store, s.spec, s.run(), s.opt); err != nil {
 		t.Fatal(err)

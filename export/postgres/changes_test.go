@@ -57,8 +57,7 @@ func (s *setup) xids(c *pgx.Conn) string {
 
 func TestSecondExportWritesNothing(t *testing.T) {
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 5)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 5)...)
 	s.export()
 	c := s.connect()
 	before := s.xids(c)
@@ -78,8 +77,7 @@ func TestTakedownsRetirementsAndCompactions(t *testing.T) {
 	testlake.Ingest(t, s.store, "big", "1", records(big...))
 	testlake.Ingest(t, s.store, "a", "1", records(slices.Concat(com, org)...))
 	testlake.Ingest(t, s.store, "a", "2", records(com...))
-	testlake.Ingest(t, s.store, "b", "1", records(slices.Concat(com, org)...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", slices.Concat(com, org)...)
 	s.export()
 	base := func() counts {
 		w := counts{}
@@ -155,8 +153,7 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 	s := newSetup(t)
 	a := urlsOf("example.com", 3, 40)
 	b := urlsOf("example.org", 3, 40)
-	testlake.Ingest(t, s.store, "a", "1", records(a...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", a...)
 	want := counts{}
 	want.want(t, "a", a...)
 	failed := map[string]bool{}
@@ -191,8 +188,7 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 		t.Errorf("failed at %v", failed)
 	}
 	clear(failed)
-	testlake.Ingest(t, s.store, "b", "1", records(b...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", b...)
 	want.want(t, "b", b...)
 	until(true)
 	clear(failed)
@@ -201,8 +197,7 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 	s.spec.Rebuild = false
 
 	// The server crashes between two steps, and the connection is cut within one.
-	testlake.Ingest(t, s.store, "b", "2", records(b...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "2", b...)
 	want.want(t, "b", b...)
 	s.opt.failed = nil
 	run := s.run()
@@ -254,8 +249,7 @@ func isInput(err error) bool {
 func TestLoadOfAFailedExportIsTakenOver(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 1, 50)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 1, 50)...)
 	if _, err := Plan(t.Context(), s.store, s.spec, "first", s.opt); err != nil {
 		t.Fatal(err)
 	}
@@ -275,8 +269,7 @@ func TestLoadOfAFailedExportIsTakenOver(t *testing.T) {
 		t.Errorf("%d rows are loaded: %v; since transaction %s", tables, err, before)
 	}
 	// Another version begins anew.
-	testlake.Ingest(t, s.store, "a", "2", records(urlsOf("example.com", 1, 7)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", urlsOf("example.com", 1, 7)...)
 	if r := s.export(); r.Rows != 57 {
 		t.Errorf("%+v", r)
 	}
@@ -293,8 +286,7 @@ func TestCollisionsAreKeptBeside(t *testing.T) {
 	a := urlsOf("example.com", 2, 60)
 	b := slices.Concat(urlsOf("example.com", 1, 80), urlsOf("example.org", 1, 20))
 	testlake.Ingest(t, s.store, "a", "1", records(a...))
-	testlake.Ingest(t, s.store, "b", "1", records(b...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", b...)
 	r := s.export()
 	want := counts{}
 	want.want(t, "a", a...)
@@ -304,8 +296,7 @@ func TestCollisionsAreKeptBeside(t *testing.T) {
 		t.Errorf("result %+v", r)
 	}
 	more := urlsOf("example.com", 1, 90)
-	testlake.Ingest(t, s.store, "c", "1", records(more...))
-	testlake.Publish(t, s.store)
+	s.publish("c", "1", more...)
 	if r := s.export(); r.Whole {
 		t.Errorf("result %+v", r)
 	}
@@ -370,12 +361,10 @@ func TestURLsAddUp(t *testing.T) {
 func TestSchemaChangedByHand(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 50)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 50)...)
 	s.export()
 	want := s.has()
-	testlake.Ingest(t, s.store, "a", "2", records(urlsOf("example.org", 1, 5)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", urlsOf("example.org", 1, 5)...)
 	c := s.connect()
 	exec := func(sql string) {
 		t.Helper()
@@ -407,8 +396,7 @@ func TestSchemaChangedByHand(t *testing.T) {
 		same(t, s.has(), want) // nothing half-visible
 	}
 	exec("UPDATE domain64 SET host = 'other.test' WHERE host = 'h0.example.com'")
-	testlake.Ingest(t, s.store, "b", "1", records(urlsOf("example.com", 1, 3)...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", urlsOf("example.com", 1, 3)...)
 	refused("other.test")
 	exec("UPDATE domain64 SET host = 'h0.example.com' WHERE host = 'other.test'")
 	if r := s.export(); r.Rows != 108 {
@@ -430,8 +418,7 @@ func TestSchemaChangedByHand(t *testing.T) {
 func TestReaderHoldsALock(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 10)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 10)...)
 	s.export()
 	reader := s.connect()
 	tx, err := reader.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
@@ -452,8 +439,7 @@ func TestReaderHoldsALock(t *testing.T) {
 		t.Fatalf("%d rows", n)
 	}
 	// What is added does not wait for readers, and readers do not wait for it.
-	testlake.Ingest(t, s.store, "a", "2", records(urlsOf("example.org", 1, 3)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", urlsOf("example.org", 1, 3)...)
 	if r := s.export(); r.Whole || r.Added != 3 {
 		t.Errorf("%+v", r)
 	}
@@ -495,8 +481,7 @@ func TestIDMapIsConsultedFirst(t *testing.T) {
 	}
 	testlake.IngestSpec(t, s.store, ingest.Spec{Dataset: "pages", Batch: "1", Inputs: []string{"file://" + file}, Extras: []string{"canonical"}})
 	canonical := "https://example.com/long?a=1&b=2"
-	testlake.Ingest(t, s.store, "crawl", "1", records(canonical, "https://short.test/2"))
-	testlake.Publish(t, s.store)
+	s.publish("crawl", "1", canonical, "https://short.test/2")
 	s.spec.IDMap = []string{"pages=canonical"}
 	s.export()
 	c := s.connect()
@@ -529,8 +514,7 @@ func TestSlices(t *testing.T) {
 	com, org := urlsOf("example.com", 2, 30), urlsOf("example.org", 2, 30)
 	testlake.Ingest(t, s.store, "a", "1", records(slices.Concat(com, org)...))
 	testlake.Ingest(t, s.store, "a", "2", records(com...))
-	testlake.Ingest(t, s.store, "b", "1", records(slices.Concat(com, org)...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", slices.Concat(com, org)...)
 	s.hide(takedown.URL, com[3], 0, "")
 	shown := slices.DeleteFunc(slices.Clone(com), func(u string) bool { return u == com[3] })
 	for _, slice := range []struct {

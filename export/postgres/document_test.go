@@ -23,8 +23,7 @@ func TestDocumentedSQLRuns(t *testing.T) {
 	s.spec.PartitionRows = 30
 	urls := append(urlsOf("example.com", 2, 40), "https://www.example.com/a?b=1")
 	testlake.Ingest(t, s.store, "a", "1", records(urls...))
-	testlake.Ingest(t, s.store, "b", "1", records(append(urlsOf("example.com", 1, 9), urlsOf("other.com", 1, 50)...)...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", append(urlsOf("example.com", 1, 9), urlsOf("other.com", 1, 50)...)...)
 	s.export()
 	text, err := os.ReadFile(filepath.Join(testenv.Root(t), "docs", "postgres.md"))
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/domain64/numbers"
-	"github.com/urlake/urlake/internal/testlake"
 )
 
 // explained returns the tables that PostgreSQL's plan of a query reads.
@@ -73,8 +72,7 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 	if _, err := registry.Assign(t.Context(), []domain64.Name{{TLD: "zz"}}); err != nil {
 		t.Fatal(err)
 	}
-	testlake.Ingest(t, s.store, "a", "1", records(urls...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urls...)
 	s.export()
 	c := s.connect()
 	code := func(host, domain string) domain64.Code {
@@ -149,8 +147,7 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 		t.Errorf("%d URLs are left of %d, want %d", len(got), len(urls), len(want))
 	}
 	// The export notices, and --rebuild mends it.
-	testlake.Ingest(t, s.store, "a", "2", records("https://new.t001/"))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", "https://new.t001/")
 	if _, err := s.steps(s.run()); !isInput(err) {
 		t.Errorf("an export to a table without a site: %v", err)
 	}
@@ -236,8 +233,7 @@ func TestPartitionsAreBounded(t *testing.T) {
 	for i := range maxRanges + 10 {
 		urls = append(urls, urlsOf(fmt.Sprintf("site%d.test", i), 2, 2)...)
 	}
-	testlake.Ingest(t, s.store, "a", "1", records(urls...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urls...)
 	run := s.run()
 	if _, err := Plan(t.Context(), s.store, s.spec, run, s.opt); err != nil {
 		t.Fatal(err)
@@ -282,14 +278,12 @@ func TestSubdomainsOfADomainAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	urls := urlsOf("example.com", 255, 1)
-	testlake.Ingest(t, s.store, "a", "1", records(urls...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urls...)
 	s.export()
 	want := counts{}
 	want.want(t, "a", urls...)
 	same(t, s.has(), want)
-	testlake.Ingest(t, s.store, "a", "2", records("https://h255.example.com/"))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", "https://h255.example.com/")
 	if _, err := s.steps(s.run()); !isInput(err) || !strings.Contains(err.Error(), "example.com") {
 		t.Errorf("the 256th subdomain: %v", err)
 	}
@@ -319,8 +313,7 @@ func TestFullDisk(t *testing.T) {
 	if err := c.QueryRow(t.Context(), "SELECT current_database()").Scan(&database); err != nil {
 		t.Fatal(err)
 	}
-	testlake.Ingest(t, s.store, "a", "1", records(urlsOf("example.com", 2, 20)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", urlsOf("example.com", 2, 20)...)
 	s.export()
 	before := s.has()
 	for _, sql := range []string{
@@ -332,8 +325,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	big := urlsOf("example.org", 100, 1500)
-	testlake.Ingest(t, s.store, "b", "1", records(big...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", big...)
 	run := s.run()
 	if _, err := s.steps(run); err == nil || isInput(err) || !strings.Contains(err.Error(), "make room") {
 		t.Fatalf("error %v", err)
@@ -373,8 +365,7 @@ func TestDSNHasNoPassword(t *testing.T) {
 	s := newSetup(t)
 	t.Setenv("URLAKE_DSN_TEST", s.dsn)
 	s.spec.DSN = "env:URLAKE_DSN_TEST"
-	testlake.Ingest(t, s.store, "a", "1", records("https://example.com/"))
-	testlake.Publish(t, s.store)
+	s.publish("a", "1", "https://example.com/")
 	s.export()
 	t.Setenv("URLAKE_DSN_TEST", "host=secret port=secret")
 	if _, err := s.steps(s.run()); !isInput(err) || strings.Contains(err.Error(), "secret") {

@@ -94,6 +94,13 @@ func records(urls ...string) (out []testlake.Record) {
 	return out
 }
 
+// publish adds a batch to a dataset and publishes the lake.
+func (s *setup) publish(dataset, batch string, urls ...string) {
+	s.tb.Helper()
+	testlake.Ingest(s.tb, s.store, dataset, batch, records(urls...))
+	testlake.Publish(s.tb, s.store)
+}
+
 // counts are rows by dataset, domain or host.
 type counts map[string]int64
 
@@ -169,8 +176,7 @@ func TestCountsAreTheLakes(t *testing.T) {
 	a := slices.Concat(urlsOf("example.com", 3, 40), urlsOf("example.org", 2, 10), []string{"http://localhost/x", "http://192.0.2.7:8080/y", "https://[2001:db8::1]/z"})
 	b := slices.Concat(urlsOf("example.com", 2, 20), urlsOf("bbc.co.uk", 1, 5))
 	testlake.Ingest(t, s.store, "a", "1", records(a...))
-	testlake.Ingest(t, s.store, "b", "1", records(b...))
-	testlake.Publish(t, s.store)
+	s.publish("b", "1", b...)
 	r := s.export()
 	want := counts{}
 	want.want(t, "a", a...)
@@ -203,16 +209,14 @@ func TestCountsAreTheLakes(t *testing.T) {
 	}
 	// A second batch.
 	more := urlsOf("example.net", 1, 7)
-	testlake.Ingest(t, s.store, "a", "2", records(more...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", more...)
 	if r := s.export(); r.Whole || r.Added != 7 || r.Removed != 0 {
 		t.Errorf("the second batch: %+v", r)
 	}
 	want.want(t, "a", more...)
 	same(t, s.has(), want)
 	// A replaced one.
-	testlake.Ingest(t, s.store, "a", "2", records(urlsOf("example.net", 1, 9)...))
-	testlake.Publish(t, s.store)
+	s.publish("a", "2", urlsOf("example.net", 1, 9)...)
 	if r := s.export(); r.Whole || r.Added != 9 || r.Removed != 7 {
 		t.Errorf("the replaced batch: %+v", r)
 	}
