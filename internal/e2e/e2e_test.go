@@ -242,6 +242,14 @@ func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 	return out
 }
 
+var realTruth shared[map[string]map[string][]item]
+
+// scanReal is scan of realDatasets. Nobody changes what it returns.
+func scanReal(t *testing.T) map[string]map[string][]item {
+	t.Helper()
+	return realTruth.get(func() map[string]map[string][]item { return scan(t, realDatasets) })
+}
+
 // pick returns the domains to look up: the largest, a sample of the others, and some that do not
 // exist.
 func pick(truth map[string]map[string][]item, largest, sample, absent int) []string {
@@ -278,7 +286,7 @@ func TestRealDatasetsEqualBruteForceOverFiles(t *testing.T) {
 	lake := "file://" + filepath.ToSlash(t.TempDir()) + "/lake"
 	u := start(t, lake, [][]string{{"control", "normalize", "write", "index", "publish"}})
 	inputs := func(f string) string { return testenv.Shared(t, "data", f) }
-	u.ingestAndCompare(t, realDatasets, inputs)
+	u.ingestRealAndCompare(t, inputs)
 }
 
 func TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess(t *testing.T) {
@@ -300,13 +308,14 @@ func TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess(t *testing.T) {
 		}
 	}
 	u := start(t, root+"/lake", [][]string{{"control"}, {"normalize"}, {"write"}, {"index"}, {"publish"}})
-	u.ingestAndCompare(t, realDatasets, func(f string) string { return root + "/raw/" + f })
+	u.ingestRealAndCompare(t, func(f string) string { return root + "/raw/" + f })
 }
 
-// ingestAndCompare ingests datasets, serves them, and compares a sample of domains with the oracle.
-func (u *urlake) ingestAndCompare(t *testing.T, sets []dataset, input func(file string) string) {
+// ingestRealAndCompare ingests realDatasets, serves them, and compares a sample of domains with the
+// oracle.
+func (u *urlake) ingestRealAndCompare(t *testing.T, input func(file string) string) {
 	t.Helper()
-	for _, d := range sets {
+	for _, d := range realDatasets {
 		args := append([]string{"ingest", "--lake", u.lake, "--dataset", d.name, "--batch", "b1", "--json", "--wait",
 			"--max-reject-rate", "0.9"}, d.flags...)
 		for _, f := range d.files {
@@ -323,13 +332,13 @@ func (u *urlake) ingestAndCompare(t *testing.T, sets []dataset, input func(file 
 		}
 	}
 	u.serve(t)
-	truth := scan(t, sets)
+	truth := scanReal(t)
 	domains := pick(truth, 100, 150, 50)
 	rows := 0
 	for _, domain := range domains {
 		rows += u.compare(t, domain, truth[domain])
 	}
-	t.Logf("%d of %d domains equal brute force, %d rows of %d datasets", len(domains), len(truth), rows, len(sets))
+	t.Logf("%d of %d domains equal brute force, %d rows of %d datasets", len(domains), len(truth), rows, len(realDatasets))
 }
 
 // client returns a client of the server. It does not repeat what the server refuses.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// The tests TestKilled… ingest and publish one input twice: undisturbed, and with the worker, and
+// The tests TestKilled… ingest and publish a list that is also done undisturbed, with the worker, and
 // at one stage Temporal, killed as soon as the next stage has written its first object. All objects
 // except registries, versions and the manifest must be the same. They are tests of their own, not
 // subtests, so that none waits for the others to begin.
@@ -43,16 +44,13 @@ func TestKilledAtEveryStageOfTwoSplitsTheBytesAreTheSame(t *testing.T) {
 		"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json")
 }
 
-// ingestWithKills ingests and publishes a list twice and compares the objects. The second time it
-// kills the worker when the first object of each stage exists: of the stages of the ingest, which
+// ingestWithKills ingests and publishes a list and compares the objects with those of the list
+// undisturbed. It kills the worker when the first object of each stage exists: of the stages of the ingest, which
 // are patterns of keys, and of those of the publish. Most of the time passes until Temporal notices
 // the dead workers.
 func ingestWithKills(t *testing.T, lines int, stages ...string) {
 	stages = append(stages, "batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json")
-	path := sites(t, lines)
-	undisturbed := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
-	undisturbed.ingestAndPublish(t, path)
-
+	path, want := undisturbed(t, lines)
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := func() *exec.Cmd {
@@ -98,7 +96,7 @@ func ingestWithKills(t *testing.T, lines int, stages ...string) {
 	} else {
 		t.Logf("killed %d times", n)
 	}
-	if diff := gocmp.Diff(objects(t, undisturbed.lake), objects(t, u.lake)); diff != "" {
+	if diff := gocmp.Diff(want, objects(t, u.lake)); diff != "" {
 		t.Errorf("objects (-undisturbed +killed):\n%s", diff)
 	}
 }
@@ -107,25 +105,55 @@ func ingestWithKills(t *testing.T, lines int, stages ...string) {
 func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
 	t.Parallel()
 	root := testenv.NewS3Server(t).NewBucketURL(t)
-	path := sites(t, 600_000)
-	one := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
-	one.ingestAndPublish(t, path)
+	path, want := undisturbed(t, 600_000)
 	four := start(t, root+"/lake", [][]string{allPools, allPools, allPools, allPools})
 	four.ingestAndPublish(t, path)
-	if diff := gocmp.Diff(objects(t, one.lake), objects(t, four.lake)); diff != "" {
+	if diff := gocmp.Diff(want, objects(t, four.lake)); diff != "" {
 		t.Errorf("objects (-one +four):\n%s", diff)
 	}
 }
 
 var allPools = []string{"control", "normalize", "write", "index", "publish"}
 
+// list is a list of URLs and the objects that its ingest and publish leave in a folder, by one
+// worker and with nothing in its way.
+type list struct {
+	path    string
+	objects map[string]string // digests by key
+}
+
+var undisturbedLists sync.Map // of *shared[list] by the number of lines
+
+// undisturbed returns the path of a list as sites writes it, and the digests of the objects of its
+// undisturbed ingest and publish.
+func undisturbed(t *testing.T, lines int) (path string, objectsByKey map[string]string) {
+	t.Helper()
+	s, _ := undisturbedLists.LoadOrStore(lines, new(shared[list]))
+	l := s.(*shared[list]).get(func() list {
+		dir, err := common()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := write(t, dir, fmt.Sprintf("list-%d.txt", lines), siteList(lines))
+		u := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
+		u.ingestAndPublish(t, path)
+		return list{path, objects(t, u.lake)}
+	})
+	return l.path, l.objects
+}
+
 // sites writes a list of URLs and returns its path.
 func sites(t *testing.T, lines int) string {
+	t.Helper()
+	return write(t, t.TempDir(), "list.txt", siteList(lines))
+}
+
+func siteList(lines int) string {
 	var list bytes.Buffer
 	for i := range lines {
 		fmt.Fprintf(&list, "http://www.site-%d.example/%d/%s/page?id=%d\n", i*i%5003, i%17, strings.Repeat("directory/", 7), i)
 	}
-	return write(t, t.TempDir(), "list.txt", list.String())
+	return list.String()
 }
 
 // ingestAndPublish ingests a file as one batch and publishes it.

@@ -117,10 +117,7 @@ type runningWorkflows struct {
 // leaves the bytes of an undisturbed one.
 func TestIngestOutlivesTheStoreAndTemporal(t *testing.T) {
 	t.Parallel()
-	path := sites(t, 1_200_000)
-	undisturbed := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
-	undisturbed.ingestAndPublish(t, path)
-
+	path, want := undisturbed(t, 1_200_000)
 	server := testenv.NewS3Server(t)
 	root := server.NewBucketURL(t)
 	r := newRelay(t, strings.TrimPrefix(server.Endpoint, "http://"))
@@ -153,7 +150,7 @@ func TestIngestOutlivesTheStoreAndTemporal(t *testing.T) {
 	}
 	var published struct{ Version string }
 	u.starterJSON(t, &published, "publish", "--lake", u.lake, "--json")
-	if diff := gocmp.Diff(objects(t, undisturbed.lake), objects(t, u.lake)); diff != "" {
+	if diff := gocmp.Diff(want, objects(t, u.lake)); diff != "" {
 		t.Errorf("objects (-undisturbed +with outages):\n%s", diff)
 	}
 }
@@ -181,10 +178,7 @@ func TestIngestSurvivesADeploy(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-tags", "previousbuild", "-o", previous, "../../worker").CombinedOutput(); err != nil {
 		t.Fatalf("build the previous worker: %v\n%s", err, out)
 	}
-	path := sites(t, 1_200_000)
-	one := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
-	one.ingestAndPublish(t, path)
-
+	path, want := undisturbed(t, 1_200_000)
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := func(program string) *exec.Cmd {
@@ -205,7 +199,7 @@ func TestIngestSurvivesADeploy(t *testing.T) {
 	if res.Rows == 0 {
 		t.Errorf("ingest ended with %+v", res)
 	}
-	if diff := gocmp.Diff(objects(t, one.lake), objects(t, u.lake)); diff != "" {
+	if diff := gocmp.Diff(want, objects(t, u.lake)); diff != "" {
 		t.Errorf("objects (-one build +two builds):\n%s", diff)
 	}
 }

@@ -28,12 +28,16 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
+// common is the folder of what all tests share. It is removed after the last of them.
+var common = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "urlake-e2e-") })
+
 // programs builds all programs once for all tests and returns their folder.
 var programs = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "urlake-e2e-bin-")
+	dir, err := common()
 	if err != nil {
 		return "", err
 	}
+	dir = filepath.Join(dir, "bin")
 	out, err := exec.Command("go", "build", "-o", dir+"/", "../..", "../../worker", "../../starter", "../../serve", "../../frontier/frontierd").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
@@ -63,7 +67,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := testenv.RunWithS3(m)
-	if dir, err := programs(); err == nil {
+	if dir, err := common(); err == nil {
 		os.RemoveAll(dir)
 	}
 	os.Exit(code)
@@ -233,6 +237,24 @@ func untilWithin(t *testing.T, limit time.Duration, what string, ready func(cont
 		case <-tick.C:
 		}
 	}
+}
+
+// shared is a value that several tests need, made by the first of them. If that one fails meanwhile,
+// the next one makes it.
+type shared[T any] struct {
+	mu    sync.Mutex
+	made  bool
+	value T
+}
+
+func (s *shared[T]) get(value func() T) T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.made {
+		s.value = value()
+		s.made = true
+	}
+	return s.value
 }
 
 // syncBuffer is a bytes.Buffer that may be used concurrently.
