@@ -432,7 +432,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 			}
 			*outcomes = append(*outcomes, frontier.Outcome{
 				Lease: o.Lease, Status: o.Status, Error: o.Error, Content: o.Content, Redirect: o.Redirect,
-				RetryAfter: time.Duration(o.RetryAfter * float64(time.Second)), Final: o.Final, Refetch: o.RefetchAfter,
+				RetryAfter: upToMaxSeconds(o.RetryAfter), Final: o.Final, Refetch: o.RefetchAfter,
 			})
 			*places = append(*places, i)
 		}

@@ -115,6 +115,11 @@ const maxDomainBody = 4 << 20
 // maxSeconds bounds delays and blocks: some thirty years.
 const maxSeconds = 1e9
 
+// upToMaxSeconds is the duration of a number of seconds that may be larger than any that counts.
+func upToMaxSeconds(s float64) time.Duration {
+	return time.Duration(min(max(s, 0), maxSeconds) * float64(time.Second))
+}
+
 // seconds returns the duration of a number of seconds. It is false if it has answered with a
 // problem.
 func (h *Handler) seconds(w http.ResponseWriter, name string, s *float64, least float64) (*time.Duration, bool) {

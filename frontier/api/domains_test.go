@@ -169,3 +169,26 @@ func TestARefusedCursor(t *testing.T) {
 		t.Errorf("%d answers of both until the cursor was refused, want 1 and 2", lists)
 	}
 }
+
+// TestALongRetryAfter holds that the longest rest that counts is that of every longer one.
+func TestALongRetryAfter(t *testing.T) {
+	base := serve(t, 1)[0]
+	for i, after := range []string{"86400", "9e9", "1e10", "1e300"} {
+		addDomains(t, base, i+1, 1)
+		got := claims(t, base, `{"wait_ms":5000}`).Claims
+		if len(got) != 1 {
+			t.Fatal(got)
+		}
+		request(t, "POST", base+"/v1/results", fmt.Sprintf(`{"lease":%q,"status":503,"retry_after":%s}`, got[0].Lease, after))
+		_, text := request(t, "GET", base+"/v1/domains/"+got[0].Domain, "")
+		var d struct {
+			Next time.Time `json:"next_time"`
+		}
+		if err := json.Unmarshal([]byte(text), &d); err != nil {
+			t.Fatal(err)
+		}
+		if rest := time.Until(d.Next); rest < 23*time.Hour || rest > 24*time.Hour {
+			t.Errorf("retry_after %s: it rests for %v", after, rest)
+		}
+	}
+}
