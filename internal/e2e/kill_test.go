@@ -20,8 +20,8 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// The tests TestKilled… ingest and publish a list that is also done undisturbed, with the worker, and
-// at one stage Temporal, killed as soon as the next stage has written its first object. All objects
+// The tests TestKilled… ingest and publish a list that is also done undisturbed. The worker, and at
+// one stage Temporal, is killed as soon as the next stage has written its first object. All objects
 // except registries, versions and the manifest must be the same. They are tests of their own, not
 // subtests, so that none waits for the others to begin.
 
@@ -45,9 +45,9 @@ func TestKilledAtEveryStageOfTwoSplitsTheBytesAreTheSame(t *testing.T) {
 }
 
 // ingestWithKills ingests and publishes a list and compares the objects with those of the list
-// undisturbed. It kills the worker when the first object of each stage exists: of the stages of the ingest, which
-// are patterns of keys, and of those of the publish. Most of the time passes until Temporal notices
-// the dead workers.
+// undisturbed. It kills the worker when the first object of each stage exists: of the stages of the
+// ingest, which are patterns of keys, and of those of the publish. Most of the time passes until
+// Temporal notices the dead workers.
 func ingestWithKills(t *testing.T, lines int, stages ...string) {
 	stages = append(stages, "batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json")
 	path, want := undisturbed(t, lines)

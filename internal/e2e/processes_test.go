@@ -239,8 +239,8 @@ func untilWithin(t *testing.T, limit time.Duration, what string, ready func(cont
 	}
 }
 
-// shared is a value that several tests need, made by the first of them. If that one fails meanwhile,
-// the next one makes it.
+// shared is a value that several tests need, made by the first of them. If that one fails, the next
+// one makes it.
 type shared[T any] struct {
 	mu    sync.Mutex
 	made  bool
