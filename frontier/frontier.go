@@ -438,8 +438,8 @@ func (f *Frontier) busy(s *owned) bool {
 		!slices.ContainsFunc(f.all(), func(s *owned) bool { return s.doubtful.Load() || s.files.Crowded() })
 }
 
-// claim asks the shards in turn, and appends what they give. Next is when the next queue is ready, -1
-// if none will be.
+// claim asks the shards in turn, and appends what they give. Next is when the next queue is ready,
+// -1 if none will be.
 func (f *Frontier) claim(ctx context.Context, to []Claim, r ClaimRequest) (claims []Claim, next int64, err error) {
 	claims, next = to, -1
 	if f.inactive() {
