@@ -37,6 +37,7 @@ const (
 	TooLarge             Kind = "too-large"              // the list is too large
 	UnsupportedMediaType Kind = "unsupported-media-type" // the body is of no known form
 	TooManyParts         Kind = "too-many-parts"         // too many parts for a list of distinct URLs
+	FilterTooLarge       Kind = "filter-too-large"       // the regular expression is too large for a value
 	TreeTooLarge         Kind = "tree-too-large"         // the tree is too large for one answer
 	TooManyRequests      Kind = "too-many-requests"      // this client has too many requests in flight
 	Corrupt              Kind = "corrupt"                // an object of the lake is damaged

@@ -290,7 +290,7 @@ var allowed = map[string][]string{
 	"serve/tree":              {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup", "serve/lru"},
 	"serve/api": {
 		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/coding", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/lru", "serve/tree", "serve/turns", "serve/ui",
+		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/coding", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/lookup/filter", "serve/lru", "serve/tree", "serve/turns", "serve/ui",
 	},
 	"serve/api/coding":  {},
 	"serve/api/openapi": {"lake/codec", "serve/ui"},

@@ -3,6 +3,7 @@ package api
 import (
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,7 +129,7 @@ func heavyWith(weight func(*request) int64, names ...string) func(*request) int6
 	return func(r *request) int64 {
 		n := weight(r)
 		for _, name := range names {
-			if v := r.query.Get(name); v != "" && v != "0" {
+			if slices.ContainsFunc(r.query[name], func(v string) bool { return v != "" && v != "0" }) {
 				n = max(n, heavyRows)
 			}
 		}

@@ -199,12 +199,12 @@ func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 }
 
 // elsewhere are the kinds that take more than one request, or a list: the tests of gates,
-// connections, draining, scans, lists of domains, distinct URLs and trees have them, and
+// connections, draining, scans, lists of domains, distinct URLs, filters and trees have them, and
 // TestProblems and TestMalformedRequestsAreProblems the rest.
 var elsewhere = []string{
 	"too-many-requests", "overloaded", "too-many-connections", "stopping", "computing", "busy", "bad-list",
 	"not-acceptable", "too-large", "unsupported-media-type", "too-many-parts",
-	"tree-too-large",
+	"tree-too-large", "filter-too-large",
 }
 
 // lateAlone are the paths whose answers can be late without any other request.

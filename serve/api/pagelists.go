@@ -66,6 +66,9 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 	if q.Selection, err = selectionOf(form.Host, form.Prefix, form.From, form.To, form.Filters); err != nil {
 		return err
 	}
+	if err := r.needFilters(&q.Selection); err != nil {
+		return err
+	}
 	answer, err := snap.URLs(r.Context(), q)
 	if err != nil {
 		if errors.Is(err, lookup.ErrUnknownDataset) {
@@ -117,9 +120,6 @@ func selectionOf(host, prefix, from, to string, filters []string) (lookup.Select
 	s, err := lookup.ParseSelection(host, prefix, from, to)
 	if err != nil {
 		return s, err
-	}
-	if len(filters) > maxFilters {
-		return s, badParameter("filter", fmt.Sprintf("is given %d times, at most %d are allowed", len(filters), maxFilters))
 	}
 	for _, text := range filters {
 		if err := s.AddFilter(text); err != nil {

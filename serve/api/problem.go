@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/serve/api/openapi"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/lookup/filter"
 )
 
 // problem is an error answer: a problem document of RFC 9457.
@@ -62,6 +63,7 @@ func asProblem(err error) *problem {
 	var panicked *lookup.PanicError
 	var selection *lookup.SelectionError
 	var parts *lookup.TooManyPartsError
+	var large *filter.TooLargeError
 	var corrupt *codec.CorruptError
 	var refused *auth.RefusedError
 	var unavailable *auth.UnavailableError
@@ -92,6 +94,9 @@ func asProblem(err error) *problem {
 	case errors.As(err, &parts):
 		return newProblem(http.StatusUnprocessableEntity, "too-many-parts", "Too many parts for a list of distinct URLs",
 			err.Error()+"; read the rows without unique and drop those whose url_id was there, or have the dataset compacted")
+	case errors.As(err, &large):
+		return newProblem(http.StatusUnprocessableEntity, "filter-too-large", "The regular expression is too large for a value",
+			err.Error()+"; repeat less in it, or select fewer rows")
 	case errors.Is(err, lookup.ErrUnknownDataset):
 		return newProblem(http.StatusNotFound, "unknown-dataset", "The version has no such dataset", err.Error())
 	case errors.Is(err, manifest.ErrUnknownVersion):

@@ -455,7 +455,7 @@ func TestLightAndHeavyDoNotWaitForEachOther(t *testing.T) {
 	heavy := []string{
 		urls + "?limit=10000", urls + "?limit=500", urls + "?format=csv", urls + "?unique=1", urls + "?filter=a%3Db", urls + "?from=2020-01-01",
 		urls + "?to=2020-01-01&offset=0", "/v1/domains?prefix=e&suffix=com", "/v1/domains?limit=500", "/v1/domain/example.com/tree",
-		"/?domain=example.com&dataset=1&unique=1", "/domains?prefix=e&suffix=com",
+		"/?domain=example.com&dataset=1&unique=1", "/domains?prefix=e&suffix=com", "/?domain=example.com&dataset=1&filter=&filter=a~b",
 	}
 	for full, paths := range map[string][2][]string{"light": {light, heavy}, "heavy": {heavy, light}} {
 		s := start(t, small(t), lookup.Options{}) // that keeps no answer yet

@@ -30,9 +30,6 @@ var (
 	searching = []string{"filter", "from", "to", "unique"}
 )
 
-// maxFilters is how often filter may be given.
-const maxFilters = 16
-
 // urlsQuery reads the parameters of a list of URLs, except the dataset. Limit is 0 if there is
 // none.
 func (r *request) urlsQuery() (q lookup.URLsQuery, limit int64, err error) {
@@ -105,6 +102,9 @@ func (h *handler) urls(r *request) error {
 	if q.Dataset, err = datasetID(snap, r.PathValue("id")); err != nil {
 		return err
 	}
+	if err := r.needFilters(&q.Selection); err != nil {
+		return err
+	}
 	if form != format.JSON {
 		return h.streamURLs(ctx, r, snap, q, limit, form, fields)
 	}
@@ -125,7 +125,7 @@ func (h *handler) urls(r *request) error {
 		size += len(page.URL(i)) + itemBytes
 	}
 	// The rows themselves take about as much as the answer that has them.
-	if err := r.need(2 * int64(size)); err != nil {
+	if err := r.need(2*int64(size) + q.Selection.Filters.Memory()); err != nil {
 		return err
 	}
 	if page.Total > 0 {
@@ -177,6 +177,15 @@ func (h *handler) urls(r *request) error {
 	return nil
 }
 
+// needFilters waits until the gate has room for the compiled filters of a list, besides what its
+// rows are taken to need.
+func (r *request) needFilters(s *lookup.Selection) error {
+	if n := s.Filters.Memory(); n > 0 && r.ticket != nil {
+		return r.need(r.ticket.bytes + n)
+	}
+	return nil
+}
+
 // selection writes what the list has of the domain. It writes nothing if that is all rows.
 func (r *request) selection(q *lookup.URLsQuery) {
 	s := &q.Selection
@@ -197,9 +206,9 @@ func (r *request) selection(q *lookup.URLsQuery) {
 	timeOrNull("from", s.From)
 	timeOrNull("to", s.To)
 	d.array("filter")
-	for _, f := range s.Filters {
+	for _, text := range s.Filters.Texts() {
 		d.next()
-		d.buf = codec.AppendJSONString(d.buf, f.String())
+		d.buf = codec.AppendJSONString(d.buf, text)
 	}
 	d.close(']')
 	d.boolean("unique", q.Unique)

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"sort"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/serve/lookup/filter"
 	"github.com/urlake/urlake/serve/lookup/pagesearch"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 const (
@@ -20,6 +22,8 @@ const (
 	MaxCounted = 256
 	// searchesAtOnce is how many row groups of a list are searched at the same time.
 	searchesAtOnce = 64
+	// maxFilterWork is how many steps the filters of one page take, about a second.
+	maxFilterWork = 1 << 25
 	// readAhead is how many pages of a row group a scan reads at once.
 	readAhead = 8
 	// maxPrefix is the length of the longest canonical URL, in bytes.
@@ -36,7 +40,7 @@ type Selection struct {
 	// one after it. If one is set, rows without a time are left out.
 	From, To *int64
 	// Filters are conditions that all have to hold. They need ColumnExtras, which they add.
-	Filters []*filter.Filter
+	Filters filter.Set
 }
 
 // SelectionError says which part of a selection is malformed or not of the domain: "host",
@@ -104,24 +108,22 @@ func parseTime(part, text string) (*int64, error) {
 	return &ms, nil
 }
 
-// AddFilter adds a condition, see filter.Parse. The error is a *SelectionError.
+// AddFilter adds a condition, see filter.Set. The error is a *SelectionError.
 func (s *Selection) AddFilter(text string) error {
-	f, err := filter.Parse(text)
-	if err != nil {
+	if err := s.Filters.Add(text); err != nil {
 		return &SelectionError{"filter", err.Error()}
 	}
-	s.Filters = append(s.Filters, f)
 	return nil
 }
 
 // All reports whether all rows are selected.
 func (s *Selection) All() bool {
-	return s.Host == "" && s.Prefix == "" && !s.timed() && len(s.Filters) == 0
+	return s.Host == "" && s.Prefix == "" && !s.timed() && s.Filters.Len() == 0
 }
 
 // columns are those that the selection needs.
 func (s *Selection) columns() Columns {
-	if len(s.Filters) > 0 {
+	if s.Filters.Len() > 0 {
 		return ColumnExtras
 	}
 	return 0
@@ -138,10 +140,7 @@ func (s *Selection) text() string {
 		}
 		return fmt.Sprint(*t)
 	}
-	parts := []string{s.Host, s.Prefix, bound(s.From), bound(s.To)}
-	for _, f := range s.Filters {
-		parts = append(parts, f.String())
-	}
+	parts := append([]string{s.Host, s.Prefix, bound(s.From), bound(s.To)}, s.Filters.Texts()...)
 	return strings.Join(parts, "\x00")
 }
 
@@ -200,23 +199,27 @@ func boundsOf(q *rowPage, j int) (lower, upper bound) {
 		}
 }
 
-// has reports whether the selection has row i.
-func (s *Selection) has(p *rowPage, i int) bool {
+// has reports whether the selection has row i. The error is that of ctx, or a
+// *filter.TooLargeError. Heavy work may have its turn afterwards, which the caller gives back.
+func (s *Selection) has(ctx context.Context, p *rowPage, i int) (bool, error) {
 	if s.timed() {
 		ms, ok := p.time(i)
 		if !ok || s.From != nil && ms < *s.From || s.To != nil && ms >= *s.To {
-			return false
+			return false, nil
 		}
 	}
 	if (s.Host != "" || s.Prefix != "") && s.place(p, i) != 0 {
-		return false
+		return false, nil
 	}
-	for _, f := range s.Filters {
-		if !f.Passes(p.extras[i]) {
-			return false
+	if s.Filters.Len() == 0 {
+		return true, nil
+	}
+	if s.Filters.Rests() {
+		if err := cmp.Or(context.Cause(ctx), turns.Own(ctx).Yield(ctx)); err != nil {
+			return false, err
 		}
 	}
-	return true
+	return s.Filters.Passes(p.extras[i])
 }
 
 // end is the row behind the last one of the piece.

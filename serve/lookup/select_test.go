@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/lookup/filter"
 )
 
 // selections chooses what the checks of all tests select.
@@ -568,7 +569,7 @@ func TestParseSelection(t *testing.T) {
 		case err != nil:
 			t.Errorf("%+v: %v", tc, err)
 		default:
-			if diff := gocmp.Diff(tc.want, got); diff != "" {
+			if diff := gocmp.Diff(tc.want, got, gocmp.AllowUnexported(Selection{}, filter.Set{})); diff != "" {
 				t.Errorf("%+v (-want +got):\n%s", tc, diff)
 			}
 		}
@@ -578,7 +579,7 @@ func TestParseSelection(t *testing.T) {
 	if err := sel.AddFilter("status"); !errors.As(err, &bad) || bad.Part != "filter" || !sel.All() {
 		t.Errorf("a malformed filter: %v", err)
 	}
-	if err := sel.AddFilter("status=404"); err != nil || len(sel.Filters) != 1 || sel.All() {
+	if err := sel.AddFilter("status=404"); err != nil || sel.Filters.Len() != 1 || sel.All() {
 		t.Errorf("a filter: %v", err)
 	}
 }

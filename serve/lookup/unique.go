@@ -10,6 +10,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 const (
@@ -114,6 +115,10 @@ func (l *List) merge(ctx context.Context, page *URLsPage) (*position, error) {
 	for len(heap) > 0 && page.Len() < l.q.Limit {
 		if moved && l.pagesRead()-before >= int64(l.q.Columns.maxPages()) {
 			page.StoppedBy = "pages"
+			break
+		}
+		if l.filtered() {
+			page.StoppedBy = "filter"
 			break
 		}
 		p, i, part := heap[0].p, heap[0].i, heap[0].pg.window.part
@@ -305,7 +310,7 @@ type urlTotals struct {
 // add adds the rows [lo, hi) of pc as far as the selection has them; it has their host and path.
 // All have the same URL, so they are sorted by time, and those without one come first.
 func (t *urlTotals) add(ctx context.Context, g *pager, pc *piece, sel *Selection, lo, hi int64) error {
-	if len(sel.Filters) > 0 {
+	if sel.Filters.Len() > 0 {
 		return t.addEach(ctx, g, pc, sel, lo, hi)
 	}
 	from := func(least int64) bound {
@@ -348,12 +353,19 @@ func (t *urlTotals) add(ctx context.Context, g *pager, pc *piece, sel *Selection
 
 // addEach is add for a selection that has to look at each row.
 func (t *urlTotals) addEach(ctx context.Context, g *pager, pc *piece, sel *Selection, lo, hi int64) error {
+	own := turns.Own(ctx)
 	for row, ok := pc.next(lo); ok && row < hi; row, ok = pc.next(row + 1) {
 		p, first, err := g.at(ctx, pc, row, 1)
 		if err != nil {
 			return err
 		}
-		if i := int(row - first); sel.has(p, i) {
+		i := int(row - first)
+		ok, err := sel.has(ctx, p, i)
+		own.Give()
+		if err != nil {
+			return err
+		}
+		if ok {
 			t.rows++
 			t.addTime(p.time(i))
 		}

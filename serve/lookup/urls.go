@@ -8,6 +8,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/spans"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // URLsQuery selects a list of the URLs of a domain in a dataset, and a page of it.
@@ -47,9 +48,9 @@ type URLsPage struct {
 	Total, Offset int64
 	NotCounted    string
 	Rows
-	// StoppedBy names the cap that ended the page before its limit: "row_groups", "pages" or
-	// "deadline". The page is complete up to Cursor; if the rows are not counted it may be empty.
-	// Empty means that no cap applied.
+	// StoppedBy names the cap that ended the page before its limit: "row_groups", "pages", "filter"
+	// or "deadline", or is empty. The page is complete up to Cursor; if the rows are not counted it
+	// may be empty.
 	StoppedBy string
 }
 
@@ -103,6 +104,7 @@ type List struct {
 	chains []*chain
 	resume bool
 	done   bool
+	began  int64 // the work of the filters before the page
 }
 
 // List opens a list of URLs. Limit does not matter.
@@ -172,7 +174,7 @@ func (l *List) next(ctx context.Context, limit int) (page *URLsPage, err error) 
 	if limit < 1 || limit > MaxLimit {
 		return nil, ErrRange
 	}
-	l.q.Limit = limit
+	l.q.Limit, l.began = limit, l.q.Selection.Filters.Work()
 	page = &URLsPage{Answer: l.s.answer(l.v, l.r), DatasetID: l.q.Dataset, NotCounted: l.notCounted}
 	var end *position
 	switch {
@@ -270,7 +272,7 @@ func (l *List) open(ctx context.Context) error {
 		return l.openChains()
 	case q.Selection.timed():
 		l.notCounted = "from_to"
-	case len(q.Selection.Filters) > 0:
+	case q.Selection.Filters.Len() > 0:
 		l.notCounted = "filter"
 	case q.Selection.Host == "":
 		l.notCounted = "prefix"
@@ -408,6 +410,9 @@ func (l *List) slice(ctx context.Context, page *URLsPage) (*position, error) {
 	return l.read(ctx, page, pieces)
 }
 
+// filtered reports whether the filters have taken so many steps that the page ends.
+func (l *List) filtered() bool { return l.q.Selection.Filters.Work() >= l.began+maxFilterWork }
+
 // scan makes a page by reading the rows one after the other, except those of other hosts and paths.
 func (l *List) scan(ctx context.Context, page *URLsPage) (*position, error) {
 	pg := newPager(l.s, l.q.Columns)
@@ -417,7 +422,12 @@ func (l *List) scan(ctx context.Context, page *URLsPage) (*position, error) {
 	start := l.at
 	var indexes []*pieceIndex
 	indexes, pg.fetched = l.ahead(ctx)
+	own := turns.Own(ctx)
 	for l.settle() && page.Len() < l.q.Limit {
+		if l.filtered() {
+			page.StoppedBy = "filter"
+			break
+		}
 		pc := &l.pieces[l.at]
 		if !pg.is(pc) {
 			if groups == MaxRowGroups {
@@ -449,10 +459,9 @@ func (l *List) scan(ctx context.Context, page *URLsPage) (*position, error) {
 			ahead = min(2*ahead, readAhead)
 			end := min(first+int64(p.rows()), pc.end())
 			row := l.row
-			if l.row, err = l.take(page, p, pc, first, row, end, pg.window.part); err != nil {
-				return nil, err
-			}
-			if l.row == end && end < pc.end() && sel.place(p, int(end-1-first)) != 0 {
+			l.row, err = l.take(ctx, page, p, pc, first, row, end, pg.window.part)
+			own.Give()
+			if err == nil && l.row == end && end < pc.end() && sel.place(p, int(end-1-first)) != 0 {
 				l.row, err = pg.skip(ctx, pc, sel, p, first, end-1)
 				ahead = 1
 				if err != nil { // the rows up to here are the page
@@ -476,26 +485,31 @@ func (l *List) scan(ctx context.Context, page *URLsPage) (*position, error) {
 }
 
 // take appends the selected ones of rows [row, end) of pc, which are on page p, whose first row is
-// first. It returns the row behind the last one that it looked at.
-func (l *List) take(page *URLsPage, p *rowPage, pc *piece, first, row, end int64, part string) (int64, error) {
+// first. It returns the row behind the last one that it looked at, also with an error.
+func (l *List) take(
+	ctx context.Context, page *URLsPage, p *rowPage, pc *piece, first, row, end int64, part string,
+) (_ int64, err error) {
 	left := l.q.Limit - page.Len()
-	sel := &l.q.Selection
-	for row < end && left > 0 {
+	for row < end && left > 0 && err == nil && !l.filtered() {
 		from, ok := pc.next(row)
 		if !ok || from >= end {
 			return end, nil
 		}
-		if !sel.has(p, int(from-first)) {
-			row = from + 1
-			continue
-		}
-		row = from + 1
-		for left--; left > 0 && row < end && pc.shows(row) && sel.has(p, int(row-first)); left-- {
+		has := true
+		for row = from; left > 0 && row < end && pc.shows(row) && !l.filtered(); left-- {
+			if has, err = l.q.Selection.has(ctx, p, int(row-first)); !has {
+				break
+			}
 			row++
 		}
-		if err := page.add(p, int(from-first), int(row-first), l.r.domain, part); err != nil {
-			return 0, err
+		if row > from {
+			if err := page.add(p, int(from-first), int(row-first), l.r.domain, part); err != nil {
+				return row, err
+			}
+		}
+		if !has && err == nil {
+			row++
 		}
 	}
-	return row, nil
+	return row, err
 }

@@ -102,6 +102,12 @@ var Problems = []Kind{
 			"dataset, which makes few parts of many.",
 	},
 	{
+		Name: "filter-too-large", Statuses: []int{422}, Title: "The regular expression is too large for a value",
+		Meaning: "A filter with a regular expression met a value so long that matching the two would hold the server up.",
+		Remedy: "Repeat less in the regular expression, as x{100} counts as 100 x, or select rows without such values " +
+			"by host, prefix, from or to.",
+	},
+	{
 		Name: "tree-too-large", Statuses: []int{422}, Title: "The tree is too large for one answer",
 		Meaning: "Counting what is below the path takes more rows or more directories than the server handles for one " +
 			"answer.",
