@@ -425,7 +425,7 @@ func tour(t *testing.T, c *client.Client, all []capture, first string) {
 	if err := c.Health(ctx); err != nil {
 		t.Error(err)
 	}
-	if k, err := c.ProblemKind(ctx, client.Busy); err != nil || !slices.Equal(k.Statuses, []int{503}) {
+	if k, err := c.ProblemKind(ctx, client.Computing); err != nil || !slices.Equal(k.Statuses, []int{503}) {
 		t.Errorf("%+v, %v", k, err)
 	}
 	if r, err := c.Ready(ctx); err != nil || r.Status != "ready" {

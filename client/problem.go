@@ -33,6 +33,7 @@ const (
 	NoSuchPath           Kind = "no-such-path"           // no such path
 	MethodNotAllowed     Kind = "method-not-allowed"     // the path takes other methods
 	NotAcceptable        Kind = "not-acceptable"         // the answer has no such form
+	TooSlow              Kind = "too-slow"               // the list came too slowly
 	VersionGone          Kind = "version-gone"           // the version is no longer kept; start again without version and cursor
 	TooLarge             Kind = "too-large"              // the list is too large
 	UnsupportedMediaType Kind = "unsupported-media-type" // the body is of no known form
@@ -48,7 +49,6 @@ const (
 	TooManyConnections   Kind = "too-many-connections"   // the server has no room for this connection
 	Stopping             Kind = "stopping"               // the server is about to stop
 	Computing            Kind = "computing"              // the answer is being computed
-	Busy                 Kind = "busy"                   // other lists are being answered
 	Deadline             Kind = "deadline"               // the lake was too slow
 )
 

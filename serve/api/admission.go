@@ -11,6 +11,7 @@ import (
 
 	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 const (
@@ -31,6 +32,13 @@ const (
 	// lightQueue and heavyQueue are how many requests wait at each gate.
 	lightQueue = 1024
 	heavyQueue = 64
+	// listWait is how long a list waits before it is read: long enough for slow clients to be found
+	// out.
+	listWait = 10 * time.Second
+	// streamBytes is what a stream has in memory besides its rows, encoderBytes what its encoder
+	// has.
+	streamBytes  = 128 << 10
+	encoderBytes = 1 << 20
 	// openQueue is how many requests wait for a turn to open an old version.
 	openQueue = 16
 )
@@ -41,17 +49,21 @@ type gates struct {
 	// versions. Heavy is for large pages, streams, lists of domains, trees and diffs, and for what
 	// searches many rows or names.
 	light, heavy *gate
+	// lists is for the lists that clients send, until they are answered. They are read before there
+	// is work at the gate heavy.
+	lists *gate
 	// opening is for requests whose version is not open. It counts versions, not bytes.
 	opening *gate
 }
 
-// newGates divides the memory for answers: a fifth is for light ones. The deadline bounds how long
-// a request waits for its turn to open a version.
+// newGates divides the memory for answers: a fifth is for light ones, and a fifth for lists. The
+// deadline bounds how long a request waits for its turn to open a version.
 func newGates(answerBytes int64, deadline time.Duration, m *Metrics) gates {
 	procs := runtime.GOMAXPROCS(0)
 	return gates{
 		light:   m.gate(&gate{name: "light", budget: answerBytes / 5, slots: lightSlots, queue: lightQueue, wait: queueWait}),
-		heavy:   m.gate(&gate{name: "heavy", budget: answerBytes / 5 * 4, slots: max(4, 2*procs), queue: heavyQueue, wait: queueWait}),
+		lists:   m.gate(&gate{name: "lists", budget: answerBytes / 5, slots: lightSlots, queue: heavyQueue, wait: listWait}),
+		heavy:   m.gate(&gate{name: "heavy", budget: answerBytes / 5 * 3, slots: max(4, 2*procs), queue: heavyQueue, wait: queueWait}),
 		opening: m.gate(&gate{name: "opening", slots: lookup.MaxOpenings, queue: openQueue, wait: deadline}),
 	}
 }
@@ -165,6 +177,19 @@ func (h *handler) enter(r *request, rows int64) (err error) {
 	return err
 }
 
+// work waits at the gate with a request whose answer has up to so many rows.
+func (h *handler) work(r *request, rows int64) error {
+	if err := h.enter(r, rows); err != nil {
+		return err
+	}
+	if rows < heavyRows {
+		h.turns.Light()
+	} else {
+		r.ctx, r.turn = turns.With(r.ctx, h.turns)
+	}
+	return nil
+}
+
 // need waits until the gate has room for an answer that takes so many bytes of memory, now that
 // this is known. It must be called before these are allocated. The request has no turn at the
 // processors afterwards: others may need one before they can give room.
@@ -174,4 +199,18 @@ func (r *request) need(bytes int64) error {
 	}
 	r.turn.Give()
 	return r.ticket.grow(r.Context(), bytes)
+}
+
+// holds says how much memory the rows of a stream take that are made and sent next. It waits like
+// need if that is more than was reserved.
+func (r *request) holds(rows int64) error {
+	bytes := streamBytes + rows
+	if r.coding != "" {
+		bytes += encoderBytes
+	}
+	if err := r.need(bytes); err != nil || r.ticket == nil {
+		return err
+	}
+	r.ticket.shrink(bytes)
+	return nil
 }

@@ -21,7 +21,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -42,10 +41,8 @@ type handler struct {
 	gates  gates
 	// answerBytes is the memory for answers.
 	answerBytes int64
-	// rate is how fast a client has to receive an answer, in bytes a second, and grace how long it
-	// may take to begin.
-	rate  int
-	grace time.Duration
+	// flow is how fast clients have to be.
+	flow flow
 	// origins are those whose scripts may read answers, proxies those who say for whom they ask.
 	origins []string
 	proxies []netip.Prefix
@@ -56,12 +53,9 @@ type handler struct {
 	// answers are those that are asked for again and again, nil if none are kept.
 	answers *answers.Cache
 	mux     *http.ServeMux
-	// bulks has room for the lists that may be in memory at once. The others wait for bulkWait.
-	bulks    chan struct{}
-	bulkWait time.Duration
-	auth     auth.Authenticator // nil if nobody is asked who they are
-	trees    *tree.Engine
-	tracer   trace.Tracer // nil if requests are not traced
+	auth    auth.Authenticator // nil if nobody is asked who they are
+	trees   *tree.Engine
+	tracer  trace.Tracer // nil if requests are not traced
 }
 
 // Option is a setting of the handler.
@@ -100,7 +94,8 @@ type route struct {
 	unnamed bool
 	answer  func(*request) error
 	// weight is how many rows the answer can have, which chooses the gate and what the request
-	// reserves there. A route without it passes no gate: its answers are small and need no lake.
+	// reserves there. A route without it passes no gate before it is called: its answers are small
+	// and need no lake, or have a list to be read first.
 	weight func(*request) int64
 	// states are what the answer will be made from, if that is known without looking.
 	states func(*request) ([]lookup.State, bool)
@@ -146,8 +141,8 @@ func routes(
 ) (*Handler, map[string]*route) {
 	mux := http.NewServeMux()
 	h := &handler{
-		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, rate: sendRate, grace: sendGrace,
-		ready: &Readiness{}, turns: metrics.state.turns, answers: answers.New(DefaultAnswerCache), bulks: make(chan struct{}, bulksAtOnce), bulkWait: bulkWait,
+		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, flow: defaultFlow,
+		ready: &Readiness{}, turns: metrics.state.turns, answers: answers.New(DefaultAnswerCache),
 		trees: tree.NewEngine(0, 0),
 	}
 	for _, set := range options {
@@ -185,7 +180,6 @@ func routes(
 	}, "GET /v1/datasets")
 	handle(route{
 		name: "bulk", parameters: []string{"dataset", "format", "matrix", "totals", "version"}, answer: h.bulk,
-		weight:  always(lookup.MaxLimit),
 		streams: func(*request) bool { return true }, streamed: metrics.route("bulk_stream"),
 	}, "POST /v1/domains:lookup")
 	handle(route{

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/urlake/urlake/serve/bulk"
 	"github.com/urlake/urlake/serve/lookup"
@@ -23,17 +23,17 @@ const (
 	maxBulkLines = 100_000
 	maxBulkLine  = 128 << 10
 	maxBulkBody  = 16 << 20
-	// bulksAtOnce is how many lists are in memory at once. The others wait for bulkWait.
-	bulksAtOnce = 2
-	bulkWait    = 10 * time.Second
-
-	// bulkReadTime is how long a client may take to send its list.
-	bulkReadTime = time.Minute
+	// questionBytes is the memory of a line besides its text.
+	questionBytes = int64(unsafe.Sizeof(bulk.Question{}))
+	// bulkRows is what a list that is answered has in memory, in rows of a list of URLs: the lines
+	// that are looked up together.
+	bulkRows = 4096
 )
 
 // bulk answers a list of domains. The list is read before the first answer is sent: so each of
 // its limits is an error with a status of its own, and a client that sends everything before it
-// reads anything does not block.
+// reads anything does not block. It is read before there is room for work on it, so that others
+// work while it comes.
 func (h *handler) bulk(r *request) error {
 	q, err := r.bulkQuery()
 	if err != nil {
@@ -46,22 +46,24 @@ func (h *handler) bulk(r *request) error {
 	if r.ContentLength > maxBulkBody {
 		return tooLarge("body_bytes", maxBulkBody, fmt.Sprintf("the body has %d bytes", r.ContentLength))
 	}
-	if r.ticket != nil {
-		r.ticket.pause() // others are answered while it waits for its turn and for the list
+	g := h.gates.lists
+	// A list takes three quarters at most, so that a small one finds room beside a large one.
+	if r.list, err = g.acquire(r.Context(), h.client(r), min(listBytes(r.ContentLength), g.budget/4*3)); err != nil {
+		return err
 	}
-	release, err := h.bulkSlot(r.Context())
+	body, err := h.receive(r)
 	if err != nil {
 		return err
 	}
-	defer release()
-	questions, err := r.list(format)
-	if err != nil {
+	if err := h.work(r, bulkRows); err != nil {
 		return err
 	}
-	if r.ticket != nil {
-		if err := r.ticket.resume(r.Context()); err != nil {
-			return err
-		}
+	if err := r.turn.Take(r.Context()); err != nil {
+		return err
+	}
+	questions, err := parseList(body, format)
+	if err != nil {
+		return err
 	}
 	snap, err := h.pin(r.Context(), r)
 	if err != nil {
@@ -242,44 +244,46 @@ func tooLarge(limit string, most int64, detail string) *problem {
 		member{"limit", limit}, member{"maximum", strconv.FormatInt(most, 10)})
 }
 
-// bulkSlot waits until one more list may be in memory.
-func (h *handler) bulkSlot(ctx context.Context) (release func(), err error) {
-	timer := time.NewTimer(h.bulkWait)
-	defer timer.Stop()
-	select {
-	case h.bulks <- struct{}{}:
-		return func() { <-h.bulks }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-timer.C:
-		return nil, newProblem(http.StatusServiceUnavailable, "busy", "Other lists are being answered",
-			"ask again after the time in Retry-After")
+// listBytes is the memory that a list takes whose body has that many bytes, or -1 if that is not
+// known: its body, its lines, and their texts where these are not as in the body.
+func listBytes(body int64) int64 {
+	if body < 0 {
+		body = maxBulkBody
 	}
+	return 2*body + min(body/2+1, maxBulkLines)*questionBytes
 }
 
-// list reads the body.
-func (r *request) list(format bulk.Format) ([]bulk.Question, error) {
-	control := http.NewResponseController(r.w)
-	// A writer without deadlines is no connection of a server, such as that of a test.
-	_ = control.SetReadDeadline(time.Now().Add(bulkReadTime))
+// receive reads the body, which is a list.
+func (h *handler) receive(r *request) ([]byte, error) {
 	var body bytes.Buffer
 	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead) // the length is checked
-	_, err := io.Copy(&body, http.MaxBytesReader(r.w, r.Body, maxBulkBody))
-	_ = control.SetReadDeadline(time.Time{})
+	x := h.moving(r)
+	_, err := io.Copy(&body, reader{x, http.MaxBytesReader(r.w, r.Body, maxBulkBody)})
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
 		return nil, tooLarge("body_bytes", maxBulkBody, fmt.Sprintf("the body has more than %d bytes", maxBulkBody))
+	case isSlow(err):
+		r.header.Set("Connection", "close") // the answer must not wait for the rest
+		return nil, newProblem(http.StatusRequestTimeout, "too-slow", "The list came too slowly",
+			fmt.Sprintf("send %d KiB a second or more, or %d if others wait for room", h.flow.rate>>10, h.flow.fair>>10))
 	case err != nil && r.Context().Err() != nil:
 		return nil, r.Context().Err()
 	case err != nil:
-		return nil, newProblem(http.StatusBadRequest, "bad-list", "The list could not be read",
-			"the body ended early or came too slowly")
+		return nil, newProblem(http.StatusBadRequest, "bad-list", "The list could not be read", "the body ended early")
 	}
+	// The time for the answer begins now.
+	_ = x.control.SetReadDeadline(time.Time{})
+	_ = x.control.SetWriteDeadline(time.Time{})
+	return body.Bytes(), nil
+}
+
+// parseList reads the questions of a list.
+func parseList(body []byte, format bulk.Format) ([]bulk.Question, error) {
 	if format == "" {
-		format = bulk.Detect(body.Bytes())
+		format = bulk.Detect(body)
 	}
-	questions, err := bulk.Parse(body.Bytes(), format, bulk.Limits{Questions: maxBulkLines, LineBytes: maxBulkLine})
+	questions, err := bulk.Parse(body, format, bulk.Limits{Questions: maxBulkLines, LineBytes: maxBulkLine})
 	var limit *bulk.LimitError
 	switch {
 	case errors.As(err, &limit):

@@ -402,20 +402,6 @@ func TestProblemsOfLists(t *testing.T) {
 	}
 }
 
-func TestListsWaitForEachOther(t *testing.T) {
-	h := &handler{bulks: make(chan struct{}), bulkWait: 1}
-	_, err := h.bulkSlot(t.Context())
-	if p := asProblem(err); p.status != 503 || p.kind != "busy" {
-		t.Errorf("no room: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	h.bulkWait = bulkWait
-	if _, err := h.bulkSlot(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("the client has gone: %v", err)
-	}
-}
-
 // faultyIndex is a store in which reads of postings fail once fail is set, and those of the whole
 // index wait for hold once that is set.
 type faultyIndex struct {

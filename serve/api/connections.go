@@ -11,6 +11,10 @@ import (
 )
 
 const (
+	// maxUnsent is how many bytes of an answer the kernel takes beyond those that the client has
+	// room for. Otherwise it may take megabytes for one that does not read: they would be counted
+	// nowhere, and for minutes such a client would look like a fast one.
+	maxUnsent = 128 << 10
 	// freeHeader is how many bytes of headers each connection may have without asking: most
 	// requests have less than one thousand.
 	freeHeader = 4 << 10
@@ -64,6 +68,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if !ok {
 			return c, nil
 		}
+		limitUnsent(tcp)
 		own := &conn{TCPConn: tcp, all: l.all, tls: l.tls}
 		own.waiting.Store(true)
 		if l.all.add(own) {

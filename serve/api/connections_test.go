@@ -34,7 +34,7 @@ func bounded(t *testing.T, limit int, headers int64) (*httptest.Server, *Connect
 	return web, c
 }
 
-func dial(t *testing.T, web *httptest.Server) net.Conn {
+func dial(t testing.TB, web *httptest.Server) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", web.Listener.Addr().String())
 	if err != nil {

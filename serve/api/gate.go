@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"net/http"
@@ -15,8 +16,10 @@ import (
 
 // gate admits the requests of one kind. It bounds the memory that their answers take, from before
 // they are made until they are sent, and how many are made at once. What does not fit waits in a
-// queue that is bounded too, in length and in time. Clients with waiting requests take turns, and
-// no client has more than half of the gate.
+// queue that is bounded too, in length and in time. Clients with waiting requests take turns. No
+// client has more than half of the gate, unless that is one request alone, or answers that have
+// turned out larger while nobody else waits. If there is no room for a while, those are cut that
+// are slow to send or to receive.
 type gate struct {
 	name string
 	// budget is the memory in bytes, slots how many answers are made at once, queue how many
@@ -38,7 +41,12 @@ type gate struct {
 	urgent []*waiter
 	// turns are the clients whose requests wait, in the order of their turns.
 	turns []*holder
+	// moving are the tickets of requests that are being received, or whose answers are being sent.
+	moving map[*ticket]*transfer
 }
+
+// looks is how often a request that waits looks for slow clients to cut, and then gives up.
+const looks = 4
 
 // holder is a client with requests at a gate, admitted or waiting.
 type holder struct {
@@ -54,6 +62,8 @@ type waiter struct {
 	holder *holder
 	bytes  int64
 	slot   bool
+	// held is what its request holds already.
+	held int64
 	// ready is closed when the request is admitted, or else evicted.
 	ready   chan struct{}
 	evicted bool
@@ -67,10 +77,12 @@ const (
 	shedFull shedReason = iota
 	// shedClient: it was the client's own requests that left no room.
 	shedClient
+	// shedSlow: the client was slow to send or to receive, and others waited for the memory.
+	shedSlow
 	shedReasons
 )
 
-func (s shedReason) String() string { return [...]string{"full", "client"}[s] }
+func (s shedReason) String() string { return [...]string{"full", "client", "slow"}[s] }
 
 // ticket is an admitted request. It holds bytes of the gate, and a slot while the answer is made.
 type ticket struct {
@@ -103,15 +115,17 @@ func (g *gate) acquire(ctx context.Context, c client, bytes int64) (*ticket, err
 		h = &holder{client: c}
 		g.holders[c] = h
 	}
-	if len(g.turns) == 0 && len(g.urgent) == 0 && g.fits(bytes, true) && g.fitsClient(h, bytes) {
+	w := waiter{holder: h, bytes: bytes, slot: true}
+	if len(g.turns) == 0 && len(g.urgent) == 0 && g.fits(&w) && g.fitsClient(&w) {
 		g.take(h, bytes, true)
 		h.admitted++
 		g.mu.Unlock()
 		g.waits.Observe(0)
 		return &ticket{g, h, bytes, true}, nil
 	}
-	w := &waiter{holder: h, bytes: bytes, slot: true, ready: make(chan struct{})}
-	if reason, ok := g.enqueue(w); !ok {
+	queued := w // so that w needs no memory of its own
+	queued.ready = make(chan struct{})
+	if reason, ok := g.enqueue(&queued); !ok {
 		g.forget(h)
 		g.mu.Unlock()
 		g.shed[reason].Add(1)
@@ -120,7 +134,7 @@ func (g *gate) acquire(ctx context.Context, c client, bytes int64) (*ticket, err
 	g.dispatch()
 	g.mu.Unlock()
 	started := time.Now()
-	if err := g.await(ctx, w); err != nil {
+	if err := g.await(ctx, &queued); err != nil {
 		return nil, err
 	}
 	g.waits.Observe(time.Since(started).Seconds())
@@ -184,18 +198,27 @@ func (g *gate) leave(w *waiter) bool {
 
 // await waits until w is admitted.
 func (g *gate) await(ctx context.Context, w *waiter) error {
-	timer := time.NewTimer(g.wait)
+	timer := time.NewTicker(max(1, g.wait/looks))
 	defer timer.Stop()
-	select {
-	case <-w.ready:
-	case <-timer.C:
-		if reason, left := g.giveUp(w); left {
-			g.shed[reason].Add(1)
-			return shedProblem(reason)
-		}
-	case <-ctx.Done():
-		if _, left := g.giveUp(w); left {
-			return context.Cause(ctx)
+	for look, waits := 1, true; waits; look++ {
+		select {
+		case <-w.ready:
+			waits = false
+		case <-timer.C:
+			if look < looks {
+				g.relieve(w)
+				continue
+			}
+			if reason, left := g.giveUp(w); left {
+				g.shed[reason].Add(1)
+				return shedProblem(reason)
+			}
+			waits = false
+		case <-ctx.Done():
+			if _, left := g.giveUp(w); left {
+				return context.Cause(ctx)
+			}
+			waits = false
 		}
 	}
 	if w.evicted {
@@ -205,12 +228,49 @@ func (g *gate) await(ctx context.Context, w *waiter) error {
 	return nil
 }
 
+// relieve cuts clients that are slower than they should be while w waits, the slowest first, until
+// there will be room.
+func (g *gate) relieve(w *waiter) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-w.ready:
+		return
+	default:
+	}
+	if !g.fitsClient(w) {
+		return
+	}
+	short := g.used + w.bytes - g.budget
+	type slow struct {
+		transfer *transfer
+		speed    float64
+		bytes    int64
+	}
+	var all []slow
+	for t, x := range g.moving {
+		speed, known, evicted := x.speed()
+		switch {
+		case evicted:
+			short -= t.bytes // soon
+		case known && speed < float64(x.fair):
+			all = append(all, slow{x, speed, t.bytes})
+		}
+	}
+	slices.SortFunc(all, func(a, b slow) int { return cmp.Compare(a.speed, b.speed) })
+	for ; short > 0 && len(all) > 0; all = all[1:] {
+		all[0].transfer.evict()
+		g.shed[shedSlow].Add(1)
+		short -= all[0].bytes
+	}
+}
+
 // giveUp takes w out of its queue, and says what was in its way. It reports false if w was not
 // there any more: it was admitted or evicted.
 func (g *gate) giveUp(w *waiter) (reason shedReason, left bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.fits(w.bytes, w.slot) {
+	if g.fits(w) {
 		reason = shedClient // only its own requests
 	}
 	left = g.leave(w)
@@ -219,13 +279,21 @@ func (g *gate) giveUp(w *waiter) (reason shedReason, left bool) {
 }
 
 // fits reports whether the gate has room. One request that is larger than the gate fits alone.
-func (g *gate) fits(bytes int64, slot bool) bool {
-	return (bytes == 0 || g.used == 0 || g.used+bytes <= g.budget) && (!slot || g.working < g.slots)
+func (g *gate) fits(w *waiter) bool {
+	return (w.bytes == 0 || g.used == 0 || g.used+w.bytes <= g.budget) && (!w.slot || g.working < g.slots)
 }
 
-// fitsClient reports whether a client may have that much more of the gate.
-func (g *gate) fitsClient(h *holder, bytes int64) bool {
-	return (h.used == 0 || h.used+bytes <= g.budget/2) && h.working < max(1, g.slots/2)
+// fitsClient reports whether w is within the share of its client.
+func (g *gate) fitsClient(w *waiter) bool {
+	h := w.holder
+	return (w.bytes == 0 || h.used == w.held || h.used+w.bytes <= g.budget/2) &&
+		(!w.slot || h.working < max(1, g.slots/2))
+}
+
+// othersWait reports whether clients other than h have waiting requests.
+func (g *gate) othersWait(h *holder) bool {
+	return len(g.turns) > 1 || len(g.turns) == 1 && g.turns[0] != h ||
+		slices.ContainsFunc(g.urgent, func(w *waiter) bool { return w.holder != h })
 }
 
 func (g *gate) take(h *holder, bytes int64, slot bool) {
@@ -246,23 +314,27 @@ func (g *gate) forget(h *holder) {
 
 // dispatch admits the requests that fit now.
 func (g *gate) dispatch() {
-	for len(g.urgent) > 0 {
-		w := g.urgent[0]
-		if !g.fits(w.bytes, w.slot) {
+	for i := 0; i < len(g.urgent); {
+		w := g.urgent[i]
+		if !g.fitsClient(w) && g.othersWait(w.holder) {
+			i++
+			continue
+		}
+		if !g.fits(w) {
 			return // nobody else may take what it waits for
 		}
-		g.urgent = slices.Delete(g.urgent, 0, 1)
+		g.urgent = slices.Delete(g.urgent, i, i+1)
 		g.take(w.holder, w.bytes, w.slot)
 		close(w.ready)
 	}
 	for skipped := 0; skipped < len(g.turns); {
 		h := g.turns[0]
 		w := h.waiting[0]
-		if !g.fits(w.bytes, true) {
+		if !g.fits(w) {
 			return // a large request is not overtaken for ever by small ones
 		}
 		g.turns = g.turns[1:]
-		if !g.fitsClient(h, w.bytes) {
+		if !g.fitsClient(w) {
 			g.turns = append(g.turns, h)
 			skipped++
 			continue
@@ -292,7 +364,7 @@ func (t *ticket) grow(ctx context.Context, bytes int64) error {
 	if bytes > g.budget {
 		more = max(0, g.budget-t.bytes)
 	}
-	w := &waiter{holder: t.holder, bytes: more, ready: make(chan struct{})}
+	w := &waiter{holder: t.holder, bytes: more, held: t.bytes, ready: make(chan struct{})}
 	g.urgent = append(g.urgent, w)
 	g.dispatch()
 	g.mu.Unlock()
@@ -349,10 +421,34 @@ func (t *ticket) made(bytes int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t.stop()
-	g.used += bytes - t.bytes
+	t.set(bytes)
+	g.dispatch()
+}
+
+// shrink makes the ticket hold no more than the given memory.
+func (t *ticket) shrink(bytes int64) {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if bytes < t.bytes {
+		t.set(bytes)
+		g.dispatch()
+	}
+}
+
+// set changes what the ticket holds. The caller holds gate.mu.
+func (t *ticket) set(bytes int64) {
+	t.gate.used += bytes - t.bytes
 	t.holder.used += bytes - t.bytes
 	t.bytes = bytes
-	g.dispatch()
+}
+
+// moves tells the gate what the client sends or receives while it has the ticket.
+func (t *ticket) moves(x *transfer) {
+	g := t.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.moving[t] = x
 }
 
 // release ends the request.
@@ -361,9 +457,8 @@ func (t *ticket) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t.stop()
-	g.used -= t.bytes
-	t.holder.used -= t.bytes
-	t.bytes = 0
+	t.set(0)
+	delete(g.moving, t)
 	t.holder.admitted--
 	g.forget(t.holder)
 	g.dispatch()

@@ -17,7 +17,7 @@ func testGate(budget int64, slots, queue int) *gate {
 	return &gate{
 		name: "test", budget: budget, slots: slots, queue: queue, wait: time.Hour,
 		waits:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "waits"}),
-		holders: map[client]*holder{},
+		holders: map[client]*holder{}, moving: map[*ticket]*transfer{},
 	}
 }
 

@@ -202,7 +202,7 @@ func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 // connections, draining, scans, lists of domains, distinct URLs, filters and trees have them, and
 // TestProblems and TestMalformedRequestsAreProblems the rest.
 var elsewhere = []string{
-	"too-many-requests", "overloaded", "too-many-connections", "stopping", "computing", "busy", "bad-list",
+	"too-many-requests", "overloaded", "too-many-connections", "stopping", "computing", "too-slow", "bad-list",
 	"not-acceptable", "too-large", "unsupported-media-type", "too-many-parts",
 	"tree-too-large", "filter-too-large",
 }

@@ -98,7 +98,7 @@ func (l *measured) observe(status int, took time.Duration, sent int64, cut bool)
 
 // gate makes a gate ready and measures it.
 func (m *Metrics) gate(g *gate) *gate {
-	g.holders = map[client]*holder{}
+	g.holders, g.moving = map[client]*holder{}, map[*ticket]*transfer{}
 	g.waits = m.waits.WithLabelValues(g.name)
 	m.state.gates = append(m.state.gates, g)
 	return g
@@ -152,7 +152,8 @@ var (
 	gateBytes    = desc("http_answer_bytes", "Memory that answers take or are expected to take until they are sent.", "gate")
 	gateBudget   = desc("http_answer_limit_bytes", "Memory for answers.", "gate")
 	gateShed     = desc("http_shed_total",
-		"Requests that were shed. full: no room at the gate, 503. client: the client's own requests took it, 429.", "gate", "reason")
+		"Requests that were shed. full: no room at the gate, 503. client: the client's own requests took it, 429. "+
+			"slow: it was cut, because it was slow to send or to receive and others waited.", "gate", "reason")
 
 	hotNames = desc("hot_names", "Domains and lists whose requests are counted, to have them in the caches before a version is served.")
 	warmed   = desc("warm_total",

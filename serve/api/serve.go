@@ -1,11 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -61,8 +61,11 @@ type request struct {
 	partial bool
 	// turn is that of a heavy request at the processors, while its answer is made; nil for others.
 	turn *turns.Turn
-	// ticket is what the request holds of its gate, nil if it passed none.
-	ticket *ticket
+	// ticket is what the request holds of its gate, nil if it passed none. List is what its list
+	// holds of the gate for lists.
+	ticket, list *ticket
+	// transfer is what the client sends or receives, nil before the first piece.
+	transfer *transfer
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
 	stream *stream
 	w      http.ResponseWriter
@@ -97,6 +100,10 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 		Request: hr, ctx: hr.Context(), header: w.Header(), w: w, status: http.StatusOK, doc: document{buf: (*buf)[:0]},
 		coding: coding.Choose(hr.Header["Accept-Encoding"]),
 	}
+	if hr.ContentLength != 0 {
+		// Otherwise a body that nobody reads, and that does not come, keeps the connection for ever.
+		_ = http.NewResponseController(w).SetReadDeadline(started.Add(h.flow.grace))
+	}
 	id := requestID(hr)
 	r.set("X-Request-Id", id)
 	r.header["Content-Type"] = typeJSON
@@ -117,7 +124,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	switch {
 	case r.stream != nil:
 		r.stream.release()
-		name, measured, sent, cut = rt.name+"_stream", rt.streamed, r.stream.pace.sent, err != nil
+		name, measured, sent, cut = rt.name+"_stream", rt.streamed, r.transfer.sent, err != nil
 		if cut {
 			_ = r.fail(err) // for the log: no problem document can follow the rows
 		}
@@ -174,14 +181,8 @@ func (h *handler) respond(r *request, rt *route) error {
 func (h *handler) run(r *request, rt *route) error {
 	defer func() { r.turn.Give() }()
 	if rt.weight != nil {
-		rows := rt.weight(r)
-		if err := h.enter(r, rows); err != nil {
+		if err := h.work(r, rt.weight(r)); err != nil {
 			return err
-		}
-		if rows < heavyRows {
-			h.turns.Light()
-		} else {
-			r.ctx, r.turn = turns.With(r.ctx, h.turns)
 		}
 	}
 	if rt.streams != nil && rt.streams(r) {
@@ -196,10 +197,25 @@ func (h *handler) run(r *request, rt *route) error {
 
 // release ends what the request holds.
 func (r *request) release() {
-	if t := r.ticket; t != nil {
-		r.ticket = nil
-		t.release()
+	for _, t := range []*ticket{r.ticket, r.list} {
+		if t != nil {
+			t.release()
+		}
 	}
+	r.ticket, r.list = nil, nil
+}
+
+// moving returns what the client sends or receives. From now on the gates know how fast it is.
+func (h *handler) moving(r *request) *transfer {
+	if r.transfer == nil {
+		r.transfer = newTransfer(h.flow, r.w)
+	}
+	for _, t := range []*ticket{r.ticket, r.list} {
+		if t != nil {
+			t.moves(r.transfer)
+		}
+	}
+	return r.transfer
 }
 
 // late returns lookup.ErrDeadline if err is there because the time of the request is over, and
@@ -356,56 +372,21 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 	if len(body) == 0 {
 		return 0, nil
 	}
-	if len(body) <= sendPiece { // one write, within the time that the server allows to all
+	if len(body) <= transferPiece { // one write, within the time that the server allows to all
 		n, err := r.w.Write(body)
 		return int64(n), err
 	}
-	p := h.pace(r.w)
-	_, err = p.write(r.w, body)
-	return p.sent, err
-}
-
-const (
-	// sendRate is how fast a client has to receive an answer, in bytes a second, once sendGrace is
-	// over.
-	sendRate = 16 << 10
-	// sendGrace is how long a client may take to begin.
-	sendGrace = 10 * time.Second
-	// sendPiece is how much is sent between two looks at the clock.
-	sendPiece = 64 << 10
-)
-
-// pace bounds how slowly a client may receive an answer.
-type pace struct {
-	rate    int
-	grace   time.Duration
-	control *http.ResponseController
-	// waited is how long all writes took, sent what they sent.
-	waited time.Duration
-	sent   int64
-}
-
-func (h *handler) pace(w http.ResponseWriter) pace {
-	return pace{rate: h.rate, grace: h.grace, control: http.NewResponseController(w)}
-}
-
-// write writes all of data. The connection is cut if that takes longer than it should: the time
-// counts that the client has let the server wait.
-func (p *pace) write(w io.Writer, data []byte) (n int, err error) {
-	for len(data) > 0 && err == nil {
-		piece := data[:min(len(data), sendPiece)]
-		began := time.Now()
-		allowed := p.grace + time.Duration((p.sent+int64(len(piece)))*int64(time.Second)/int64(p.rate))
-		// A writer without deadlines is no connection of this server, such as that of a test.
-		_ = p.control.SetWriteDeadline(began.Add(allowed - p.waited))
-		var m int
-		m, err = w.Write(piece)
-		p.waited += time.Since(began)
-		p.sent += int64(m)
-		n += m
-		data = data[len(piece):]
-	}
-	return n, err
+	x := h.moving(r)
+	err = x.writeAll(body, r.w.Write, func(rest []byte) []byte {
+		if r.ticket == nil {
+			return rest
+		}
+		rest = bytes.Clone(rest)
+		r.doc.buf = nil
+		r.ticket.made(int64(cap(rest)))
+		return rest
+	})
+	return x.sent, err
 }
 
 // requestID is the id that the client or a proxy has given the request, or a new one.

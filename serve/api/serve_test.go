@@ -505,7 +505,7 @@ func long(t *testing.T) (store blob.Store, path string) {
 func TestAnswersAreCountedUntilTheyAreReceived(t *testing.T) {
 	store, path := long(t)
 	s := start(t, store, lookup.Options{})
-	s.with(AnswerBytes(40<<20), func(h *handler) { h.grace = time.Hour })
+	s.with(AnswerBytes(40<<20), func(h *handler) { h.flow.grace = time.Hour })
 	web := httptest.NewServer(s.web)
 	defer web.Close()
 	g := s.gate("heavy")
@@ -565,7 +565,7 @@ func (s *service) answered() (n uint64) {
 func TestSlowReadersAreCut(t *testing.T) {
 	store, path := long(t)
 	s := start(t, store, lookup.Options{})
-	s.with(func(h *handler) { h.grace, h.rate = time.Millisecond, 1<<30 })
+	s.with(func(h *handler) { h.flow.grace, h.flow.rate = time.Millisecond, 1<<30 })
 	web := httptest.NewServer(s.web)
 	defer web.Close()
 	c, err := net.Dial("tcp", web.Listener.Addr().String())
@@ -600,7 +600,7 @@ func streaming(t *testing.T, lines int, end error) *httptest.Server {
 	t.Helper()
 	s := start(t, small(t), lookup.Options{})
 	h := &handler{
-		server: s.server, log: slog.New(slog.DiscardHandler), rate: sendRate, grace: sendGrace,
+		server: s.server, log: slog.New(slog.DiscardHandler), flow: defaultFlow,
 		gates: gates{light: testGate(1<<20, 1, 8)},
 	}
 	rt := &route{

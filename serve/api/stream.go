@@ -22,7 +22,6 @@ const (
 // client wants that. While a client lets it wait, it gives its slot at the gate to others.
 type stream struct {
 	r       *request
-	pace    pace
 	cursor  string         // of what follows the rows, "" if nothing does
 	encoder coding.Encoder // nil if it is not compressed
 	coding  string         // of the encoder
@@ -35,7 +34,8 @@ func (h *handler) begin(r *request, contentType string) (*stream, error) {
 		return nil, newProblem(http.StatusHTTPVersionNotSupported, "bad-request", "Malformed request",
 			"HTTP/1.0 cannot tell a stream that was cut from a whole one; use HTTP/1.1, or format=json")
 	}
-	s := &stream{r: r, pace: h.pace(r.w)}
+	s := &stream{r: r}
+	h.moving(r)
 	r.header.Set("Content-Type", contentType)
 	r.header.Set("Trailer", rowsTrailer+", "+cursorTrailer)
 	r.caching()
@@ -111,23 +111,19 @@ func (c connection) Write(p []byte) (int, error) {
 	if t := c.r.ticket; t != nil {
 		t.pause()
 	}
-	n, err := c.pace.write(c.r.w, p)
-	if err == nil {
-		err = c.pace.control.Flush()
-	}
-	// A writer that cannot flush is no connection of a server, such as that of a test.
-	if err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return n, errors.Join(errClientGone, err)
+	x := c.r.transfer
+	if err := x.writeAll(p, x.writeFlushed, nil); err != nil {
+		return 0, errors.Join(errClientGone, err)
 	}
 	if t := c.r.ticket; t != nil {
 		if err := t.resume(c.r.Context()); err != nil {
-			return n, err
+			return len(p), err
 		}
 	}
 	if had {
 		if err := c.r.turn.Take(c.r.Context()); err != nil {
-			return n, err
+			return len(p), err
 		}
 	}
-	return n, nil
+	return len(p), nil
 }

@@ -86,8 +86,6 @@ func (t *traced) problem(p *problem) {
 		t.Set(attribute.String("urlake.shed", shedFull.String()))
 	case "too-many-requests":
 		t.Set(attribute.String("urlake.shed", shedClient.String()))
-	case "busy":
-		t.Set(attribute.String("urlake.shed", "lists"))
 	}
 	t.failed = p.status >= http.StatusInternalServerError
 }

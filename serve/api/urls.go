@@ -234,6 +234,9 @@ func (h *handler) streamURLs(
 	if err != nil {
 		return err
 	}
+	if err := r.holds(page.Bytes()); err != nil {
+		return err
+	}
 	domainID := page.DomainID
 	r.ofHost(page.TakedownEpoch, snap)
 	r.header.Set("Urlake-Version", page.Version)
@@ -268,7 +271,9 @@ func (h *handler) streamURLs(
 		if err != nil || page.Cursor == "" || limit > 0 && rows == limit {
 			break
 		}
-		page, err = list.Next(ctx, size())
+		if page, err = list.Next(ctx, size()); err == nil {
+			err = r.holds(page.Bytes())
+		}
 	}
 	if err == nil {
 		if buf, err = encoder.End(buf); err == nil {

@@ -38,6 +38,18 @@ type Rows struct {
 // Len is the number of rows.
 func (r *Rows) Len() int { return len(r.ends) }
 
+// Bytes is the memory that the rows take.
+func (r *Rows) Bytes() int64 {
+	n := cap(r.text) + 8*(cap(r.ends)+cap(r.ts)+cap(r.size)+cap(r.count)+cap(r.last)) + cap(r.hasTS) + cap(r.hasSize)
+	for _, column := range [][]string{r.extras, r.rawURL, r.batch} {
+		n += 16 * cap(column)
+		for _, v := range column {
+			n += len(v)
+		}
+	}
+	return int64(n)
+}
+
 // URL is the canonical URL of row i. The caller must not change it.
 func (r *Rows) URL(i int) []byte {
 	start := 0

@@ -76,6 +76,11 @@ var Problems = []Kind{
 		Remedy:  "Ask for one of those that detail names.",
 	},
 	{
+		Name: "too-slow", Statuses: []int{408}, Title: "The list came too slowly",
+		Meaning: "The client sent its list more slowly than the server waits for, or others waited for the room that it took.",
+		Remedy:  "Send the list again, all at once, or in pieces if the network is slow. detail says how fast it has to be.",
+	},
+	{
 		Name: "version-gone", Statuses: []int{410},
 		Title:   "The version is no longer kept; start again without version and cursor",
 		Meaning: "The version was published once and has been deleted since.",
@@ -167,11 +172,6 @@ var Problems = []Kind{
 		Name: "computing", Statuses: []int{503}, Title: "The answer is being computed",
 		Meaning: "The answer needs a scan that takes longer than a request may take. The scan goes on.",
 		Remedy:  "Ask again after the seconds that Retry-After names.",
-	},
-	{
-		Name: "busy", Statuses: []int{503}, Title: "Other lists are being answered",
-		Meaning: "The server answers as many lists as it has room for.",
-		Remedy:  "Send the list again after the seconds that Retry-After names.",
 	},
 	{
 		Name: "deadline", Statuses: []int{504}, Title: "The lake was too slow",

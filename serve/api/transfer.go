@@ -1,0 +1,161 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+)
+
+// flow says how fast clients have to send requests and to receive answers.
+type flow struct {
+	// rate is the lowest speed in bytes a second. A client may fall behind it by grace.
+	rate  int
+	grace time.Duration
+	// fair is the speed in bytes a second below which a client is cut when others wait for the
+	// memory that it holds. It is judged by what it did in the time judged, or a little more.
+	fair   int
+	judged time.Duration
+}
+
+// defaultFlow is that of a server. 16 KiB a second is a slow modem line, 256 KiB a slow mobile one.
+var defaultFlow = flow{rate: 16 << 10, grace: 10 * time.Second, fair: 256 << 10, judged: 5 * time.Second}
+
+// transferPiece is how many bytes are sent or received between two looks at the clock.
+const transferPiece = 64 << 10
+
+// errSlow is the error of a transfer that was cut because others waited for its memory.
+var errSlow = errors.New("the client is slow, and others wait for room")
+
+// transfer is what the client of a request sends or receives. Its time counts only while the client
+// lets the server wait, and speed that is not used is not saved up: so the lowest speed holds for
+// every stretch of a transfer.
+type transfer struct {
+	flow
+	w       http.ResponseWriter
+	control *http.ResponseController
+	// sent counts bytes of the answer.
+	sent int64
+
+	mu sync.Mutex
+	// behind is how far the client is behind the lowest speed.
+	behind time.Duration
+	// moved and waited are the bytes and the time of the last pieces, see last.
+	moved, waited float64
+	// cut ends the piece that is under way, which began at began.
+	cut   func()
+	began time.Time
+	// evicted tells that others wait for its memory.
+	evicted bool
+}
+
+func newTransfer(f flow, w http.ResponseWriter) *transfer {
+	return &transfer{flow: f, w: w, control: http.NewResponseController(w)}
+}
+
+// move sends or receives a piece of at most n bytes. The deadline that it sets is the one of deadline.
+func (t *transfer) move(deadline func(time.Time) error, n int, piece func() (int, error)) (int, error) {
+	began := time.Now()
+	t.mu.Lock()
+	if t.evicted {
+		t.mu.Unlock()
+		return 0, errSlow
+	}
+	// A writer without deadlines is no connection of this server, such as that of a test.
+	_ = deadline(began.Add(t.grace - t.behind + t.due(n)))
+	t.cut = func() { _ = deadline(began) }
+	t.began = began
+	t.mu.Unlock()
+
+	n, err := piece()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	took := time.Since(began)
+	t.cut = nil
+	t.behind = max(0, t.behind+took-t.due(n))
+	t.moved, t.waited = t.last(n, took)
+	if t.evicted && err != nil {
+		err = errSlow
+	}
+	return n, err
+}
+
+// due is how long n bytes may take.
+func (t *transfer) due(n int) time.Duration {
+	return time.Duration(n) * time.Second / time.Duration(t.rate)
+}
+
+// writeAll sends all of data by write. While it is sent to a slow client, halve may copy the rest,
+// once half of what was there is sent.
+func (t *transfer) writeAll(data []byte, write func([]byte) (int, error), halve func([]byte) []byte) (err error) {
+	began, held := time.Now(), cap(data)
+	for len(data) > 0 && err == nil {
+		piece := data[:min(len(data), transferPiece)]
+		var n int
+		n, err = t.move(t.control.SetWriteDeadline, len(piece), func() (int, error) { return write(piece) })
+		t.sent += int64(n)
+		data = data[n:]
+		if halve != nil && len(data) <= held/2 && held > maxPooled && time.Since(began) > t.judged {
+			data = halve(data)
+			held = cap(data)
+		}
+	}
+	return err
+}
+
+// writeFlushed writes a piece that the client shall have now.
+func (t *transfer) writeFlushed(piece []byte) (int, error) {
+	n, err := t.w.Write(piece)
+	if err == nil {
+		err = t.control.Flush()
+	}
+	if errors.Is(err, http.ErrNotSupported) { // no connection of a server, such as that of a test
+		err = nil
+	}
+	return n, err
+}
+
+// reader receives the body of a request.
+type reader struct {
+	*transfer
+	body io.Reader
+}
+
+// Read implements io.Reader.
+func (r reader) Read(p []byte) (int, error) {
+	return r.move(r.control.SetReadDeadline, 1, func() (int, error) { return r.body.Read(p) })
+}
+
+// isSlow reports whether err ended a transfer because its client was slow.
+func isSlow(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, errSlow) }
+
+// speed is that of the last pieces, in bytes a second. It is not known before there are some.
+func (t *transfer) speed() (speed float64, known, evicted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	moved, waited := t.moved, t.waited
+	if t.cut != nil {
+		moved, waited = t.last(0, time.Since(t.began))
+	}
+	return moved / waited, waited >= t.judged.Seconds()/2, t.evicted
+}
+
+// last returns the bytes and the seconds of the last pieces with one more. What was before fades
+// while the client lets the server wait, and is forgotten after the time judged.
+func (t *transfer) last(n int, took time.Duration) (moved, waited float64) {
+	left := max(0, 1-took.Seconds()/t.judged.Seconds())
+	return t.moved*left + float64(n), t.waited*left + took.Seconds()
+}
+
+// evict cuts the transfer.
+func (t *transfer) evict() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.evicted = true
+	if t.cut != nil {
+		t.cut()
+	}
+}
