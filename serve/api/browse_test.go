@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"net/url"
 	"strings"
 	"testing"
@@ -130,11 +129,16 @@ func TestAnswersAreForWhatWasAsked(t *testing.T) {
 			t.Errorf("%s: %d: %+v", a.List, status, list)
 		}
 	}
-	for _, text := range []string{"a.com,b.com", "a.com b.com", "a.com;b.com", "a.com, b.com"} {
-		w := s.do("GET", "/v1/domain/"+url.PathEscape(text))
-		var p problemDocument
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 400 || !strings.Contains(p.Detail, "one domain at a time") {
-			t.Errorf("%s: %d %s", text, w.Code, w.Body)
+	for _, text := range []string{"a.com,b.com", "a.com b.com", "a.com;b.com", "a.com, b.com", "a.com\nb.com", "a.com\tb.com"} {
+		asked := url.PathEscape(text)
+		for _, path := range []string{
+			"/v1/domain/" + asked, "/v1/domain/" + asked + "/datasets/1/urls", "/v1/domain/" + asked + "/datasets/1/urls?format=csv",
+			"/v1/domain/" + asked + "/tree", "/?domain=" + asked, "/?dataset=1&domain=" + asked, "/tree?domain=" + asked,
+		} {
+			w := s.do("GET", path)
+			if w.Code != 400 || !strings.Contains(w.Body.String(), "one domain at a time") {
+				t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			}
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/ui"
 )
@@ -155,7 +154,7 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 	if target.Host != answer.Domain {
 		d.Host, d.Whole = target.Host, pagePath("domain", answer.Domain, "version", version)
 	}
-	if u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), page.Query); err == nil && strings.Contains(page.Query, "/") {
+	if u, err := lookup.ParseURL(page.Query); err == nil && strings.Contains(page.Query, "/") {
 		d.Exact = ui.Link{Text: u.String(), Path: pagePath("url", u.String(), "version", version)}
 	}
 	if snap.IsPublicSuffix(target) {
@@ -192,12 +191,12 @@ const similarPrefix = 4
 
 // fillExact looks up who holds exactly one URL.
 func fillExact(r *request, snap *lookup.Snapshot, page *ui.Page) error {
-	u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), r.query.Get("url")) // as the JSON interface does
+	u, err := lookup.ParseURL(r.query.Get("url"))
 	if err != nil {
 		return err
 	}
 	cursor := r.query.Get("cursor")
-	answer, err := snap.URLDatasets(r.Context(), u.Clone(), cursor)
+	answer, err := snap.URLDatasets(r.Context(), u, cursor)
 	if err != nil {
 		return err
 	}
@@ -209,13 +208,12 @@ func fillExact(r *request, snap *lookup.Snapshot, page *ui.Page) error {
 		URL: answer.URL, More: answer.Cursor != "", Later: cursor != "",
 		Domain: ui.Link{Text: answer.Domain, Path: pagePath("domain", answer.Domain, "version", page.Named)},
 	}
-	host, path := strings.Clone(u.Host), strings.Clone(u.PathQuery)
 	for i := range answer.Datasets {
 		t := &answer.Datasets[i]
 		e.Datasets = append(e.Datasets, ui.Holding{
 			Name: t.Name,
 			Sums: ui.Sums{Rows: t.Rows, First: ui.Day(t.FirstTS, t.HasTS), Last: ui.Day(t.LastTS, t.HasTS)},
-			Link: pagePath("domain", answer.Domain, "dataset", idText(t.ID), "host", host, "prefix", path, "version", page.Named),
+			Link: pagePath("domain", answer.Domain, "dataset", idText(t.ID), "host", u.Host, "prefix", u.PathQuery, "version", page.Named),
 		})
 	}
 	page.Query = answer.URL

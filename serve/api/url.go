@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/lookup"
 )
 
 // url answers which datasets hold exactly one URL.
@@ -12,7 +13,7 @@ func (h *handler) url(r *request) error {
 	if text == "" {
 		return badParameter("url", "is missing; name a URL, percent-escaped, as in url=https%3A%2F%2Fexample.com%2F")
 	}
-	u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), text) // all but the domain is the same by every list
+	u, err := lookup.ParseURL(text)
 	if err != nil {
 		return err
 	}
@@ -22,7 +23,7 @@ func (h *handler) url(r *request) error {
 		return err
 	}
 	defer snap.Release()
-	page, err := snap.URLDatasets(ctx, u.Clone(), r.query.Get("cursor"))
+	page, err := snap.URLDatasets(ctx, u, r.query.Get("cursor"))
 	if err != nil {
 		return err
 	}

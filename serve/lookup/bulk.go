@@ -172,14 +172,14 @@ func (b *Bulk) parse(ctx context.Context, texts [][]byte) error {
 				return err
 			}
 		}
-		u, singleLabel, err := parseHost(b.names, text)
+		u, doubt, err := parseHost(b.names, text)
 		b.lines = append(b.lines, bulkLine{domain: -1})
 		if err != nil {
 			if !errors.As(err, &b.lines[i].reject) {
 				return err
 			}
-		} else if b.hosts = append(b.hosts, u.Host...); singleLabel != nil || b.s.LacksSuffixes() {
-			targets[i] = Target{Host: strings.Clone(u.Host), singleLabel: singleLabel}
+		} else if b.hosts = append(b.hosts, u.Host...); doubt != nil || b.s.LacksSuffixes() {
+			targets[i] = Target{Host: strings.Clone(u.Host), doubt: doubt}
 		}
 		ends = append(ends, len(b.hosts), len(b.hosts)-len(u.Domain))
 	}
@@ -260,10 +260,7 @@ func (b *Bulk) answer(ctx context.Context, answer func(i int, a *BulkAnswer) err
 					return err
 				}
 			}
-			var err error
-			if b.last, err = b.of(ctx, &b.lines[at]); err != nil {
-				return err
-			}
+			b.last = b.of(&b.lines[at])
 			if err := answer(at, &b.last); err != nil {
 				return err
 			}
@@ -273,30 +270,16 @@ func (b *Bulk) answer(ctx context.Context, answer func(i int, a *BulkAnswer) err
 }
 
 // of returns the answer for a line whose domain the group has.
-func (b *Bulk) of(ctx context.Context, l *bulkLine) (BulkAnswer, error) {
+func (b *Bulk) of(l *bulkLine) BulkAnswer {
 	if l.domain < 0 {
-		return BulkAnswer{Reject: l.reject}, nil
+		return BulkAnswer{Reject: l.reject}
 	}
 	d := &b.domains[l.domain]
 	have := &b.loaded[d.loaded]
-	if have.from == have.to {
-		if err := (Target{Host: l.host}).several(); err != nil {
-			some := false
-			if b.q.Datasets != nil {
-				var failed error
-				if some, failed = b.s.contains(ctx, b.v, d.key); failed != nil {
-					return BulkAnswer{}, failed
-				}
-			}
-			if a := (BulkAnswer{}); !some && errors.As(err, &a.Reject) {
-				return a, nil
-			}
-		}
-	}
 	return BulkAnswer{
 		Host: l.host, Domain: d.name, DomainID: d.key.ID, OtherDomains: l.others,
 		PublicSuffix: l.host == d.name && b.isSuffix(d), Datasets: b.totals[have.from:have.to:have.to],
-	}, nil
+	}
 }
 
 // isSuffix tells whether a domain is a public suffix.

@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -32,66 +31,6 @@ const (
 	MaxPages = 64
 )
 
-// Target is the subject of a query: a host. Its domain depends on the version, by whose public
-// suffix list it is found.
-type Target struct {
-	// Host is canonical.
-	Host string
-	// singleLabel is the error for a host of one label, or nil for other hosts. Such text is not a
-	// host by itself, but it may be the name of a domain: that of http://intranet/ is "intranet".
-	// The error is returned only if the version has no such domain and it is no public suffix.
-	singleLabel *urlnorm.RejectError
-}
-
-// ParseTarget parses any spelling of a host or URL. The error for other text is a
-// *urlnorm.RejectError.
-func ParseTarget(text string) (Target, error) {
-	n, err := urlnorm.New(urlnorm.BuiltinSuffixes(), urlnorm.Options{}) // the host is the same by every list
-	if err != nil {
-		return Target{}, err
-	}
-	u, singleLabel, err := parseHost(n, []byte(text))
-	if err != nil {
-		return Target{}, err
-	}
-	return Target{Host: strings.Clone(u.Host), singleLabel: singleLabel}, nil
-}
-
-// parseHost parses any spelling of a host or URL. SingleLabel is as in Target. The error for other
-// text is a *urlnorm.RejectError. The strings of the URL are valid until the next use of n,
-// and only while text does not change.
-func parseHost(n *urlnorm.Normalizer, text []byte) (u urlnorm.URL, singleLabel *urlnorm.RejectError, err error) {
-	if u, err = n.Parse(text); err == nil {
-		return u, nil, nil
-	}
-	var reject *urlnorm.RejectError
-	if errors.As(err, &reject) && reject.Reason == urlnorm.RejectNoHost &&
-		len(text) > 0 && !bytes.ContainsAny(text, "/?#@: ") {
-		if u, err = n.Parse(slices.Concat([]byte("http://"), text, []byte("/"))); err == nil {
-			return u, reject, nil
-		}
-	}
-	if errors.As(err, &reject) && bytes.ContainsAny(bytes.TrimSpace(text), ",; \t|") && !bytes.Contains(text, []byte("://")) {
-		err = &urlnorm.RejectError{Reason: reject.Reason, Detail: reject.Detail + "; " + oneAtATime}
-	}
-	return urlnorm.URL{}, nil, err
-}
-
-// oneAtATime is the advice for text that looks like several domains.
-const oneAtATime = "ask for one domain at a time"
-
-// several returns the error for a host that no version has and that is likely a list of domains: it
-// has characters that names of hosts do not have, although the rules for URLs allow them. It is nil
-// for other hosts.
-func (t Target) several() error {
-	for _, r := range t.Host {
-		if !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_[]:", r)) {
-			return &urlnorm.RejectError{Reason: urlnorm.RejectHost, Detail: "no name of a host; " + oneAtATime}
-		}
-	}
-	return nil
-}
-
 // resolved is the domain of a version that a query answers for.
 type resolved struct {
 	domain string
@@ -111,9 +50,9 @@ func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (_ resolved, 
 	list := cmp.Or(s.suffixes, urlnorm.BuiltinSuffixes())
 	domain := list.Domain(t.Host)
 	r := resolved{domain: domain, key: segment.KeyOf(domain)}
-	if t.singleLabel != nil && list.Rule(t.Host) == "" { // else it is a public suffix, such as uk
-		if ok, err := s.contains(ctx, v, r.key); !ok || err != nil {
-			return r, cmp.Or[error](err, t.several(), t.singleLabel)
+	if t.doubt != nil && (t.Several() != nil || list.Rule(t.Host) == "") { // else it is a public suffix, such as uk
+		if ok, err := s.contains(ctx, v, r.key); !ok || t.Host != domain || err != nil {
+			return r, cmp.Or[error](err, t.doubt)
 		}
 	}
 	if !s.LacksSuffixes() || strings.HasPrefix(t.Host, "[") {
@@ -230,8 +169,7 @@ type DatasetTotals struct {
 }
 
 // Domain lists the datasets that contain the target's domain, MaxDatasets a page, starting at
-// cursorText. An empty cursor starts at the beginning. The error is a *urlnorm.RejectError if there
-// are none and the target is no name of a host, but likely a list of them.
+// cursorText. An empty cursor starts at the beginning.
 func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*DomainPage, error) {
 	v, err := s.view(ctx)
 	if err != nil {
@@ -250,11 +188,6 @@ func (s *Snapshot) Domain(ctx context.Context, t Target, cursorText string) (*Do
 	page, err := s.domainPage(ctx, v, r, from)
 	if err == nil && page.Total > 0 {
 		s.server.ahead.names.Note(r.domain)
-	}
-	if err == nil && page.Total == 0 {
-		if err := t.several(); err != nil {
-			return nil, err
-		}
 	}
 	return page, err
 }

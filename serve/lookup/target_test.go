@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testlake"
@@ -35,10 +34,14 @@ func TestParseTarget(t *testing.T) {
 	}
 }
 
-// TestSeveralTargets holds that a list of domains is told so, whether or not its names have dots.
+// TestSeveralTargets holds that a list of domains is told so by every query, with the first
+// character that no host has and its place, and that nothing of it is dropped to make one name.
+// Only the exact name of a domain of the lake is answered.
 func TestSeveralTargets(t *testing.T) {
 	store := blob.NewMemory()
-	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://example.com/"}, {URL: "http://intranet/"}})
+	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{
+		{URL: "https://b.com/"}, {URL: "http://intranet/"}, {URL: "https://x,y.com/"},
+	})
 	testlake.Publish(t, store)
 	server := NewServer(store, Options{CacheDir: t.TempDir()})
 	defer server.Close()
@@ -50,14 +53,75 @@ func TestSeveralTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer snap.Release()
-	for text, several := range map[string]bool{"x,y": true, "a.com,b.com": true, "x;y": true, "nowhere": false, "intra net": true} {
-		target, err := ParseTarget(text)
-		if err == nil {
-			_, err = snap.Domain(t.Context(), target, "")
+	bulk, err := snap.Bulk(t.Context(), BulkQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := map[string]func(text string) error{
+		"domain": func(text string) error {
+			target, err := ParseTarget(text)
+			if err == nil {
+				_, err = snap.Domain(t.Context(), target, "")
+			}
+			return err
+		},
+		"urls": func(text string) error {
+			target, err := ParseTarget(text)
+			if err == nil {
+				_, err = snap.URLs(t.Context(), URLsQuery{Target: target, Dataset: 1, Limit: 1})
+			}
+			return err
+		},
+		"holdings": func(text string) error {
+			target, err := ParseTarget(text)
+			if err == nil {
+				_, err = snap.Holdings(t.Context(), target, nil)
+			}
+			return err
+		},
+		"bulk": func(text string) (err error) {
+			return errors.Join(bulk.Lookup(t.Context(), [][]byte{[]byte(text)}, func(_ int, a *BulkAnswer) error {
+				if a.Reject != nil {
+					err = a.Reject
+				}
+				return nil
+			}), err)
+		},
+	}
+	for name, query := range queries {
+		for text, detail := range map[string]string{
+			"x,y":                           "character 2 is a comma; ask for one domain at a time",
+			"a.com,b.com":                   "character 6 is a comma; ask for one domain at a time",
+			"a.com,www.b.com":               "character 6 is a comma; ask for one domain at a time", // of the domain b.com
+			"www.x,y.com":                   "character 6 is a comma; ask for one domain at a time",
+			"a.com\nb.com":                  "character 6 is a line break; ask for one domain at a time",
+			"a.com\r\nb.com":                "character 6 is a line break; ask for one domain at a time",
+			"a.com\tb.com":                  "character 6 is a tab; ask for one domain at a time",
+			" bücher.de b.com":              "character 11 is a space; ask for one domain at a time",
+			"a.com\x00b.com":                `character 6 is '\x00'; ask for one domain at a time`,
+			"a.com\x7fb.com":                `character 6 is '\x7f'; ask for one domain at a time`,
+			"https://a.com/\nhttps://b.com": "character 15 is a line break; ask for one domain at a time",
+			"x;y":                           "character 2 is ';'; ask for one domain at a time",
+			"a.com%2Cb.com":                 "character 6 is a comma; ask for one domain at a time",
+			"nowhere":                       `"nowhere" has no dot`,
+		} {
+			var reject *urlnorm.RejectError
+			if err := query(text); !errors.As(err, &reject) || reject.Detail != detail {
+				t.Errorf("%s of %q: %v, want %s", name, text, err, detail)
+			}
 		}
-		var reject *urlnorm.RejectError
-		if !errors.As(err, &reject) || strings.Contains(reject.Detail, oneAtATime) != several {
-			t.Errorf("%q: %v", text, err)
+		for _, text := range []string{
+			"b.com", " b.com\r\n", "https://b.com/a b,c?d, e", "b.com/a b", "intranet", "x,y.com", "uk", "nowhere.test", "my_host.nowhere.test",
+		} {
+			if err := query(text); err != nil {
+				t.Errorf("%s of %q: %v", name, text, err)
+			}
 		}
+	}
+	if _, err := ParseURL("https://a.com/\nhttps://b.com/"); err == nil {
+		t.Error("two URLs are taken for one")
+	}
+	if u, err := ParseURL("https://a.com/x, y\n"); err != nil || u.String() != "https://a.com/x,%20y" {
+		t.Errorf("%s, %v", u.String(), err)
 	}
 }

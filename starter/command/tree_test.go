@@ -142,6 +142,8 @@ func TestTreeMistakes(t *testing.T) {
 		code int
 		want string
 	}{
+		{[]string{"a.com,b.com"}, 2, "character 6 is a comma"},
+		{[]string{"a.com\nb.com/x"}, 2, "character 6 is a line break"},
 		{[]string{"mailto:x"}, 2, "mailto"},
 		{[]string{"example.com/?x"}, 2, "a query or a fragment"},
 		{[]string{"example.com", "--depth", "0"}, 2, "use 1 to 16"},

@@ -2,6 +2,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -78,7 +79,7 @@ func (s *Slice) Options() (scan.Options, error) {
 	o := scan.Options{Version: s.Version, Datasets: s.Datasets}
 	for _, text := range s.Domains {
 		t, err := lookup.ParseTarget(text)
-		if err != nil {
+		if err = cmp.Or(err, t.Several()); err != nil {
 			return o, cli.Usagef("--domain %q: %w", text, err)
 		}
 		o.Hosts = append(o.Hosts, t.Host)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/tree"
 	starterlookup "github.com/urlake/urlake/starter/lookup"
@@ -103,8 +104,12 @@ func (o *Options) Print(ctx context.Context, store blob.Store, url string, out, 
 	}
 	page, err := tree.NewEngine(math.MaxInt64, maxNodes).Answer(ctx, snap, q)
 	var wrong *lookup.SelectionError
-	if errors.As(err, &wrong) {
+	var reject *urlnorm.RejectError
+	switch {
+	case errors.As(err, &wrong):
 		return cli.Usagef("%q: the %w", o.Target, err)
+	case errors.As(err, &reject):
+		return cli.Usagef("%q: %w", o.Target, err)
 	}
 	if err != nil {
 		return err

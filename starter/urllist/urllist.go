@@ -4,6 +4,7 @@ package urllist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/format"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -82,6 +84,10 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 		return err
 	}
 	list, err := snap.List(ctx, q)
+	var reject *urlnorm.RejectError
+	if errors.As(err, &reject) {
+		return cli.Usagef("%q: %w", o.Domain, err)
+	}
 	if err != nil {
 		return err
 	}
