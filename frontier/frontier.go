@@ -62,7 +62,8 @@ type Options struct {
 	Refresh    time.Duration
 	// Lease is how long a claim lasts.
 	Lease time.Duration
-	// Tries is how often a URL is handed out before it is settled as failed.
+	// Tries is how often a URL is handed out before it is settled as failed: after an outcome that
+	// is no answer, or when its lease is over.
 	Tries int
 	// Own is how long a process owns a shard after it was last heard of.
 	Own   time.Duration
@@ -798,6 +799,10 @@ func (f *Frontier) expire(ctx context.Context, s *owned, now int64) error {
 			return err
 		}
 		f.counters.expired.Add(int64(len(ended)))
+		if ended, err = f.settleTried(s, ended, now); err != nil {
+			s.doubtful.Store(true)
+			return err
+		}
 		if _, err := f.back(ctx, s, ended); err != nil || !more {
 			return err
 		}

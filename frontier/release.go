@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/shard"
 )
 
 // Released leases were given back, and their URLs wait again.
@@ -64,4 +65,24 @@ func (f *Frontier) release(ctx context.Context, number int, leases []coord.Lease
 		return nil, ErrElsewhere
 	}
 	return live, nil
+}
+
+// ErrorExpired is the error of a visit that nobody has reported: the URL was handed out as often as
+// it may be, and each of its leases was over without a result.
+const ErrorExpired = "expired"
+
+// settleTried settles the URLs of leases that are over and that were handed out Options.Tries times,
+// and returns the other leases. Those without a token are among these: clients of the URLFrontier
+// protocol keep URLs for longer than their leases, and get them again without end.
+func (f *Frontier) settleTried(s *owned, ended []coord.Lease, now int64) (others []coord.Lease, err error) {
+	for _, l := range ended {
+		if e, ok := s.files.Leased(l.Seq()); !ok || !l.Fenced() || int(e.Tries)+1 < f.o.Tries {
+			others = append(others, l)
+			continue
+		}
+		if _, err := s.files.Done(l.Seq(), shard.Visit{Time: now, Error: ErrorExpired}, 0); err != nil {
+			return nil, err
+		}
+	}
+	return others, nil
 }

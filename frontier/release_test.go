@@ -66,3 +66,48 @@ func TestManyLeasesEnd(t *testing.T) {
 		t.Fatalf("%d wait, %d are leased; %v", d.Waiting, d.Leased, err)
 	}
 }
+
+// TestTriesOfLeasesThatAreOver holds that a URL whose leases end without a result is handed out as
+// often as Options.Tries says, and settled then. A lease without a token says nothing of its client.
+func TestTriesOfLeasesThatAreOver(t *testing.T) {
+	c := newClock()
+	o := options(t, c, 0)
+	f := start(t, testenv.NewRedis(t), o)
+	add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"})
+	over := func() {
+		t.Helper()
+		c.pass(o.Lease + time.Second)
+		if err := f.Expire(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range o.Tries {
+		if got := claim(t, f, frontier.ClaimRequest{}); len(got) != 1 || int(got[0].Tries) != i {
+			t.Fatalf("try %d: %+v", i, got)
+		}
+		over()
+	}
+	if got := claim(t, f, frontier.ClaimRequest{}); len(got) != 0 {
+		t.Fatalf("it is handed out %d times: %+v", o.Tries+1, got)
+	}
+	if s, err := f.Seen("", "", "https://a.example/"); err != nil || !s.Settled {
+		t.Errorf("%+v, %v", s, err)
+	}
+	var visits []frontier.Visit
+	if _, _, err := f.Visited(time.Time{}, time.Time{}, "", 10, func(v frontier.Visit) bool { visits = append(visits, v); return true }); err != nil {
+		t.Fatal(err)
+	}
+	if len(visits) != 1 || visits[0].Error != "expired" || visits[0].Status != 0 {
+		t.Errorf("visits %+v", visits)
+	}
+
+	add(t, f, frontier.Added, frontier.URL{URL: "https://b.example/"})
+	for i := range 2 * o.Tries {
+		n := 0
+		err := f.ClaimQueues(t.Context(), frontier.QueueRequest{Lease: o.Lease}, func(frontier.Claim) error { n++; return nil })
+		if err != nil || n != 1 {
+			t.Fatalf("try %d by gRPC: %d URLs, %v", i, n, err)
+		}
+		over()
+	}
+}

@@ -71,7 +71,7 @@ docs/frontier.md describes the interface.`,
 	f.DurationVar(&o.lease, "lease", 10*time.Minute, "`DURATION` of a claim")
 	f.DurationVar(&o.own, "own", 15*time.Second, "`DURATION` after which others serve what a process that is not heard of has served")
 	f.IntVar(&o.shards, "shards", 32, "`NUMBER` of parts of a new frontier; it never changes")
-	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out before it counts as failed")
+	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out over HTTP before it counts as failed, whether its claim ends with a failure or without a result")
 	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files, shared by the shards. Under load they take up to twice that, and what is being written; unless GOGC is set, the heap grows to three times what is in use")
 	o.politeness.flags(f)
 	o.takedowns.flags(f)

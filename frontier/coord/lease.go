@@ -46,5 +46,8 @@ func (l Lease) Seq() (n uint64) {
 	return n
 }
 
+// Fenced says that the lease has a token, which is not 0: a client reports by it.
+func (l Lease) Fenced() bool { return strings.Trim(string(l[:8]), "\x00") != "" }
+
 // Queue is the name of the queue.
 func (l Lease) Queue() string { return string(l[LeaseHead:]) }
