@@ -76,7 +76,7 @@ const ErrorExpired = "expired"
 // protocol keep URLs for longer than their leases, and get them again without end.
 func (f *Frontier) settleTried(s *owned, ended []coord.Lease, now int64) (others []coord.Lease, err error) {
 	for _, l := range ended {
-		if e, ok := s.files.Leased(l.Seq()); !ok || !l.Fenced() || int(e.Tries)+1 < f.o.Tries {
+		if tries, ok := s.files.Leased(l.Seq()); !ok || !l.Fenced() || int(tries)+1 < f.o.Tries {
 			others = append(others, l)
 			continue
 		}
