@@ -115,11 +115,17 @@ func (p *idp) keys(w http.ResponseWriter) {
 }
 
 func (p *idp) sign(kid, alg string, claims map[string]any) string {
+	return p.signWith(nil, kid, alg, claims)
+}
+
+// signWith signs a token whose header has more members.
+func (p *idp) signWith(more map[string]any, kid, alg string, claims map[string]any) string {
 	p.t.Helper()
 	header := map[string]any{"alg": alg, "typ": "JWT"}
 	if kid != "" {
 		header["kid"] = kid
 	}
+	maps.Copy(header, more)
 	part := func(v any) string {
 		data, err := json.Marshal(v)
 		if err != nil {
@@ -237,6 +243,7 @@ func TestJWKS(t *testing.T) {
 		"key for encryption":  {p.sign("enc", "RS256", claims()), "not valid"},
 		"P-384":               {p.sign("p384", "ES256", claims()), "not valid"},
 		"another kind of key": {p.sign("rsa", "EdDSA", claims()), "not valid"},
+		"critical extensions": {p.signWith(map[string]any{"crit": []string{"exp"}, "exp": 1}, "ed", "EdDSA", claims()), "not valid"},
 		"unknown key":         {p.sign("gone", "EdDSA", claims()), "not valid"},
 		"tampered":            {tampered, "not valid"},
 		"cut":                 {p.sign("ed", "EdDSA", claims())[:200], "not valid"},

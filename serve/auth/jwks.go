@@ -247,12 +247,18 @@ func (s *keySet) find(id, algorithm string) (any, bool) {
 	return found, n == 1
 }
 
-var errUnknownKey = errors.New("unknown key")
+var (
+	errUnknownKey = errors.New("unknown key")
+	errCritical   = errors.New("the header has critical extensions")
+)
 
 // key finds the key of a token whose header was read, and the set that has it. A key that is
 // unknown may be new, so the set is fetched again, unless that was done just now or is being done:
 // forged tokens cost no fetch each.
 func (j *JWKS) key(ctx context.Context, t *jwt.Token) (any, *keySet, error) {
+	if _, has := t.Header["crit"]; has { // extensions that must be understood; none is (RFC 7515 §4.1.11)
+		return nil, nil, errCritical
+	}
 	id, ok := t.Header["kid"].(string)
 	if _, has := t.Header["kid"]; has && !ok {
 		return nil, nil, errUnknownKey
