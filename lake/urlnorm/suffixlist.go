@@ -106,6 +106,12 @@ func (l *SuffixList) Rule(host string) string {
 	return ""
 }
 
+// IsSuffix reports whether a rule makes a canonical host a public suffix, or all names directly
+// below it: *.np does so for np, which has no other rule.
+func (l *SuffixList) IsSuffix(host string) bool {
+	return l.Rule(host) == host || l.Rule("_."+host) == "*."+host // no rule has the label _
+}
+
 const (
 	// fileIdentity is what the identities of lists from files begin with, digestMark what is before
 	// their digest.

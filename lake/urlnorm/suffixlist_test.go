@@ -31,6 +31,18 @@ func vectorsList(tb testing.TB) *SuffixList {
 	return mustParseList(tb, string(b))
 }
 
+func TestIsSuffix(t *testing.T) {
+	l := mustParseList(t, "com\nuk\nco.uk\n*.np\n*.ck\n!www.ck\n*.kawasaki.jp\n!city.kawasaki.jp\njp\na.lone\n")
+	for host, want := range map[string]bool{
+		"com": true, "uk": true, "co.uk": true, "np": true, "ck": true, "kawasaki.jp": true, "jp": true, "a.lone": true,
+		"intranet": false, "lone": false, "example.com": false, "www.ck": false, "city.kawasaki.jp": false, "1.2.3.4": false,
+	} {
+		if l.IsSuffix(host) != want {
+			t.Errorf("%s: %v", host, !want)
+		}
+	}
+}
+
 // The list of the vectors is parsed twice, here and by the naive reference.
 func TestParsedListEqualsReference(t *testing.T) {
 	list, reference := vectorsList(t), readPublicSuffixList(t)

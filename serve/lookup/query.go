@@ -50,7 +50,7 @@ func (s *Snapshot) resolve(ctx context.Context, v *view, t Target) (_ resolved, 
 	list := cmp.Or(s.suffixes, urlnorm.BuiltinSuffixes())
 	domain := list.Domain(t.Host)
 	r := resolved{domain: domain, key: segment.KeyOf(domain)}
-	if t.doubt != nil && (t.Several() != nil || list.Rule(t.Host) == "") { // else it is a public suffix, such as uk
+	if t.doubt != nil && (t.Several() != nil || !list.IsSuffix(t.Host)) { // else it is a public suffix, such as uk
 		if ok, err := s.contains(ctx, v, r.key); !ok || t.Host != domain || err != nil {
 			return r, cmp.Or[error](err, t.doubt)
 		}

@@ -125,3 +125,19 @@ func TestSeveralTargets(t *testing.T) {
 		t.Errorf("%s, %v", u.String(), err)
 	}
 }
+
+// TestWildcardSuffixes asks for a public suffix that only a wildcard makes one.
+func TestWildcardSuffixes(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://www.gov.np/"}})
+	testlake.Publish(t, store)
+	snap := acquire(t, serve(t, store, Options{}), "")
+	np := target(t, "np")
+	page, err := snap.Domain(t.Context(), np, "")
+	if err != nil || page.Total != 0 || page.Domain != "np" || !snap.IsPublicSuffix(np) {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if n, err := snap.DomainsBelow(t.Context(), "np"); err != nil || n != 1 {
+		t.Errorf("%d domains below, %v", n, err)
+	}
+}
