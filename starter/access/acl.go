@@ -88,6 +88,11 @@ are of servers: whoever may read the files of the lake reads everything.`,
 	f.BoolVar(&o.ahead, "ahead", false, "the dataset, or the lake, need not be there yet")
 	f.BoolVar(&o.repair, "repair", false, "take the copy of a list that is damaged or lost; without a copy nobody may read anything")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, name := range []string{"readers", "default"} {
+			if f := f.Lookup(name); f.Changed && f.Value.String() == "" {
+				return cli.Usagef("--%s is empty; write none for nobody, public for everybody, or names", name)
+			}
+		}
 		edit, err := o.edit()
 		if err != nil {
 			return err

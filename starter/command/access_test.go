@@ -47,6 +47,8 @@ func TestACL(t *testing.T) {
 		{"acl --dataset x --readers public,ada", "has a meaning of its own", 2},
 		{"acl --dataset ../x", "dataset", 2},
 		{"acl --default ada,", "is no name of a reader", 2},
+		{"acl --dataset x --readers=", "--readers is empty; write none", 2},
+		{"acl --default=", "--default is empty; write none", 2},
 		{"acl stray", "stray", 2},
 	} {
 		stdout, stderr, code := starter(t, append(strings.Fields(c.args), "--lake", url)...)
