@@ -232,6 +232,9 @@ func (rt *route) check(query url.Values) error {
 			return badParameter(name, "is given more than once")
 		}
 	}
+	if !slices.Contains([]string{"", "0", "false", "1", "true"}, query.Get("explain")) {
+		return badParameter("explain", "is 1 or 0")
+	}
 	return nil
 }
 

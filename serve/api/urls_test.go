@@ -245,7 +245,7 @@ func TestBadSelections(t *testing.T) {
 		"format=xml": "format", "format=": "format", "fields=": "fields", "fields=nope": "fields", "fields=ts&unique=1": "fields",
 		"fields=url&format=text": "fields", "format=csv&explain=1": "explain", "prefix=/&offset=1": "offset",
 		"unique=1&offset=1": "offset", "from=2020-01-01&host=example.com&offset=1": "offset", "format=csv&limit=0": "limit",
-		"filter=x": "filter", "filter=": "filter", "filter=mime~(": "filter", "host=a.com&host=b.com": "host",
+		"explain=yes": "explain", "filter=x": "filter", "filter=": "filter", "filter=mime~(": "filter", "host=a.com&host=b.com": "host",
 		strings.Repeat("filter=a=1&", 17) + "format=csv": "filter",
 	} {
 		var p problemDocument
