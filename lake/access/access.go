@@ -5,6 +5,7 @@
 //	access/datasets.json       readers of the datasets                    (mutable)
 //	access/datasets.copy.json  copy of the first, to notice and mend its loss
 //	access/tokens.json         hashes of tokens                           (mutable)
+//	registry/readers.json      says that there is a list                  (immutable)
 //
 // All are small sealed documents that are replaced by conditional put. docs/formats/access.md
 // describes them.
@@ -12,7 +13,7 @@
 // # Failing closed
 //
 // A lake without a list of readers is public, as all lakes were before there was one. A list that
-// is damaged, of a newer format, or lost, which its copy shows, is an error for whoever would have
+// is damaged, of a newer format, or lost, which its copy or the mark shows, is an error for whoever would have
 // to look into it: nobody reads what is not known to be public. Tokens that cannot be read are an
 // error for those who present one.
 //
@@ -46,6 +47,9 @@ const (
 	ListKey   = Root + "datasets.json"
 	CopyKey   = Root + "datasets.copy.json"
 	TokensKey = Root + "tokens.json"
+	// MarkKey is the key of the mark, which lies in another folder, so that it is not lost with the
+	// list and its copy.
+	MarkKey = "registry/readers.json"
 
 	// format is the newest format version of the documents.
 	// 1: first.
@@ -230,8 +234,11 @@ func (l *List) Group(name string) string {
 	return ""
 }
 
+// mark says that the lake has a list.
+type mark struct{ lake.KeyedHeader }
+
 // Load reads the list of a lake, an open one if there is none. Damage is a *codec.CorruptError, and
-// so is a list that is missing while its copy is there.
+// so is a list that is missing while its copy or the mark is there.
 func Load(ctx context.Context, store blob.Store) (*List, error) {
 	l, _, err := load(ctx, store)
 	return l, err
@@ -245,7 +252,11 @@ func load(ctx context.Context, store blob.Store) (l *List, etag string, err erro
 	if etag != "" {
 		return l, etag, l.check(ListKey)
 	}
-	_, err = store.Stat(ctx, CopyKey)
+	witness := CopyKey
+	if _, err = store.Stat(ctx, witness); errors.Is(err, blob.ErrNotExist) {
+		witness = MarkKey
+		_, err = store.Stat(ctx, witness)
+	}
 	switch {
 	case errors.Is(err, blob.ErrNotExist):
 		return open(), "", nil
@@ -257,7 +268,7 @@ func load(ctx context.Context, store blob.Store) (l *List, etag string, err erro
 		return nil, etag, err
 	}
 	if etag == "" {
-		return nil, "", codec.Corrupt(ListKey, "object", -1, "one that exists, since "+CopyKey+" does", "none")
+		return nil, "", codec.Corrupt(ListKey, "object", -1, "one that exists, since "+witness+" does", "none")
 	}
 	return l, etag, l.check(ListKey)
 }
@@ -367,11 +378,18 @@ func Repair(ctx context.Context, store blob.Store) (l *List, fromCopy bool, err 
 	return l, fromCopy, keepCopy(ctx, store, l)
 }
 
-// keepCopy writes the copy of a list unless there is one of it or of a later one. A lake without a
-// list needs no copy.
+// keepCopy writes the copy of a list unless there is one of it or of a later one, and the mark. A
+// lake without a list needs neither.
 func keepCopy(ctx context.Context, store blob.Store, l *List) error {
 	if l.Generation == 0 {
 		return nil
+	}
+	_, err := store.Stat(ctx, MarkKey)
+	if errors.Is(err, blob.ErrNotExist) {
+		_, err = lake.SaveKeyed(ctx, store, MarkKey, format, &mark{}, blob.Condition{IfAbsent: true})
+	}
+	if err != nil && !errors.Is(err, blob.ErrPrecondition) {
+		return err
 	}
 	return update(ctx, CopyKey, func() (bool, error) {
 		have, etag, err := loadCopy(ctx, store)

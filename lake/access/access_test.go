@@ -455,3 +455,36 @@ func TestFollower(t *testing.T) {
 		t.Errorf("a list that has gone: %v", err)
 	}
 }
+
+// TestLossOfAllIsNoticed loses the folder of the list: a lake that was closed is not open then.
+func TestLossOfAllIsNoticed(t *testing.T) {
+	store := blob.NewMemory()
+	change(t, store, access.Edit{Dataset: "crawl", Readers: readers(t, "ada")})
+	for _, key := range []string{access.ListKey, access.CopyKey, access.TokensKey} {
+		if err := store.Delete(t.Context(), key); err != nil && !errors.Is(err, blob.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	if l, err := access.Load(t.Context(), store); !errors.Is(err, codec.ErrCorrupt) {
+		t.Fatalf("%+v, %v", l, err)
+	}
+	f := access.NewFollower(store)
+	if err := f.Poll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.List(); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("a fresh follower: %v", err)
+	}
+	l, fromCopy, err := access.Repair(t.Context(), store)
+	if err != nil || fromCopy || l.May("ada", "crawl") || l.May("", "other") {
+		t.Errorf("repaired: %+v, %v, %v", l, fromCopy, err)
+	}
+	// A list of an earlier build has no mark. The next change makes one, also one of nothing.
+	if err := store.Delete(t.Context(), access.MarkKey); err != nil {
+		t.Fatal(err)
+	}
+	change(t, store, access.Edit{})
+	if _, err := store.Stat(t.Context(), access.MarkKey); err != nil {
+		t.Errorf("the mark: %v", err)
+	}
+}
