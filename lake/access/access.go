@@ -13,9 +13,9 @@
 // # Failing closed
 //
 // A lake without a list of readers is public, as all lakes were before there was one. A list that
-// is damaged, of a newer format, or lost, which its copy or the mark shows, is an error for whoever would have
-// to look into it: nobody reads what is not known to be public. Tokens that cannot be read are an
-// error for those who present one.
+// is damaged, of a newer format, or lost, which its copy or the mark shows, is an error for whoever
+// would have to look into it: nobody reads what is not known to be public. Tokens that cannot be
+// read are an error for those who present one.
 //
 // # Names
 //
