@@ -12,12 +12,14 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,13 +120,23 @@ type Handler struct {
 }
 
 // ServeHTTP implements http.Handler. A mux answers "GET *" and "CONNECT host:port" without saying
-// what is wrong.
+// what is wrong, and redirects paths with empty parts to where escapes are escaped again.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.RequestURI == "*" || r.Method == http.MethodConnect && !strings.HasPrefix(r.URL.Path, "/") {
+	if r.RequestURI == "*" || r.Method == http.MethodConnect && !strings.HasPrefix(r.URL.Path, "/") || !isClean(r) {
 		h.pathless(w, r)
 		return
 	}
 	h.ServeMux.ServeHTTP(w, r)
+}
+
+// isClean reports whether the path has no part that is empty, "." or "..". It may end in a slash.
+func isClean(r *http.Request) bool {
+	p := r.URL.EscapedPath()
+	if !strings.Contains(p, "//") && !strings.Contains(p, "/.") {
+		return true
+	}
+	clean := path.Clean(p)
+	return p == clean || p == clean+"/"
 }
 
 // New returns the handler of all paths. It writes requests to log and counts them in metrics, which
@@ -244,6 +256,12 @@ func (r *request) number(name string, def, lowest int64) (int64, error) {
 		return def, nil
 	}
 	v, err := strconv.ParseInt(r.query.Get(name), 10, 64)
+	if errors.Is(err, strconv.ErrRange) && v > 0 {
+		if name == "limit" { // which is capped anyway
+			return v, nil
+		}
+		return 0, badParameter(name, fmt.Sprintf("must be %d at most", v))
+	}
 	if err != nil || v < lowest {
 		return 0, badParameter(name, fmt.Sprintf("must be an integer of at least %d", lowest))
 	}
@@ -402,10 +420,11 @@ func (h *handler) other(r *request) error {
 		return nil
 	}
 	var allowed []string
+	clean := isClean(r.Request)
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
 		ask := r.Request.Clone(r.Context())
 		ask.Method = method
-		if _, pattern := h.mux.Handler(ask); pattern != "/" {
+		if _, pattern := h.mux.Handler(ask); clean && pattern != "/" {
 			allowed = append(allowed, method)
 		}
 	}
@@ -417,6 +436,8 @@ func (h *handler) other(r *request) error {
 	p := newProblem(http.StatusNotFound, "no-such-path", "No such path", "/api lists the paths of this server")
 	if strings.HasPrefix(r.URL.Path, "/v1/domain/") || strings.HasPrefix(r.URL.Path, "/domain/") {
 		p.detail = "a URL in place of the domain must be percent-escaped, including its slashes"
+	} else if !clean {
+		p.detail = "the path has an empty part, . or ..; leave that out"
 	}
 	return p
 }

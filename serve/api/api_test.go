@@ -283,6 +283,11 @@ func TestProblems(t *testing.T) {
 		{"GET", "/v1/domain/example.com?version=29990101T000000.000Z-00000000", 404, "unknown-version"},
 		{"GET", "/v1/nothing", 404, "no-such-path"},
 		{"GET", "/v1/domain/", 404, "no-such-path"},
+		{"GET", "/v1//versions", 404, "no-such-path"},
+		{"GET", "/v1/../healthz", 404, "no-such-path"},
+		{"GET", "//v1/domain/https%3A%2F%2Fexample.com", 404, "no-such-path"},
+		{"GET", "/v1/domain/https://example.com", 404, "no-such-path"},
+		{"POST", "/v1/domain/https://example.com", 404, "no-such-path"},
 		{"POST", "/v1/domain/example.com", 405, "method-not-allowed"},
 		{"DELETE", "/", 405, "method-not-allowed"},
 	} {
@@ -297,6 +302,9 @@ func TestProblems(t *testing.T) {
 		}
 	}
 	var p problemDocument
+	if s.get("/v1/domain/example.com/datasets/1/urls?offset=99999999999999999999", &p); !strings.Contains(p.Detail, "at most") {
+		t.Errorf("an offset that is too large: %+v", p)
+	}
 	if s.get("/v1/domain/mailto:me", &p); p.Reason != "scheme" {
 		t.Errorf("reason %q", p.Reason)
 	}
@@ -786,13 +794,16 @@ func TestMalformedRequestsAreProblems(t *testing.T) {
 		"GET /v1/datasets HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: rot13\r\n\r\n":     501,
 		"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n":  431,
 		"GET /v1/domain/" + strings.Repeat("%", 1000) + " HTTP/1.1\r\nHost: x\r\n\r\n": 400,
+		"POST /v1/domains:lookup HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n":    400,
+		"GET  / HTTP/1.1\r\nHost: x\r\n\r\n":                                           400,
+		"GET / HTTP/1.1\r\nHost: x\r\nExpect: foo\r\n\r\n":                             417,
 	} {
 		status, header, body := send(request)
 		var p problemDocument
 		if err := json.Unmarshal(body, &p); err != nil {
 			t.Fatalf("%.40q: %v: %s", request, err, body)
 		}
-		if status != want || p.Status != want || p.Type != "/problems/bad-request" ||
+		if status != want || p.Status != want || p.Detail == "" || p.Type != "/problems/bad-request" ||
 			header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%.40q: %d %s", request, status, body)
 		}

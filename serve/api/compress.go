@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/urlake/urlake/serve/api/coding"
@@ -18,8 +19,8 @@ const compressPiece = 16 << 10
 func (r *request) compress(name string) []byte {
 	ctx := context.WithoutCancel(r.ctx)
 	body := r.doc.buf
-	packed := growing{make([]byte, 0, len(body)/4)}
-	e := coding.New(name, &packed)
+	packed := bytes.NewBuffer(make([]byte, 0, len(body)/4))
+	e := coding.New(name, packed)
 	err := r.turn.Take(ctx)
 	for err == nil && len(body) > 0 {
 		n := min(len(body), compressPiece)
@@ -36,14 +37,5 @@ func (r *request) compress(name string) []byte {
 		panic(err) // memory takes everything, and the context does not end
 	}
 	coding.Free(name, e)
-	return packed.data
-}
-
-// growing is a writer to memory.
-type growing struct{ data []byte }
-
-// Write implements io.Writer.
-func (g *growing) Write(p []byte) (int, error) {
-	g.data = append(g.data, p...)
-	return len(p), nil
+	return packed.Bytes()
 }

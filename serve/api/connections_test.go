@@ -29,7 +29,7 @@ func bounded(t *testing.T, limit int, headers int64) (*httptest.Server, *Connect
 	web.Start()
 	t.Cleanup(func() {
 		web.Close()
-		eventually(t, "all connections end", func() bool { st := c.stats(); return st.open == 0 && st.idle == 0 && st.headers == 0 })
+		eventually(t, "all connections end", func() bool { st := c.Stats(); return st.Open == 0 && st.Idle == 0 && st.Headers == 0 })
 	})
 	return web, c
 }
@@ -80,14 +80,14 @@ const health = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	web, all := bounded(t, 3, 1<<20)
 	oldest, second := dial(t, web), dial(t, web)
-	eventually(t, "two are open", func() bool { return all.stats().open == 2 })
+	eventually(t, "two are open", func() bool { return all.Stats().Open == 2 })
 	third := dial(t, web)
-	eventually(t, "three are open", func() bool { return all.stats().open == 3 })
+	eventually(t, "three are open", func() bool { return all.Stats().Open == 3 })
 	// A request makes a connection the youngest one.
 	if status := exchange(t, oldest, health); status != 200 {
 		t.Fatalf("%d", status)
 	}
-	eventually(t, "it is idle again", func() bool { return all.stats().idle == 3 })
+	eventually(t, "it is idle again", func() bool { return all.Stats().Idle == 3 })
 	// A half-sent header is idle too.
 	if _, err := io.WriteString(second, "GET /healthz HTTP/1.1\r\nHo"); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			t.Errorf("another one: %d", status)
 		}
 	}
-	if st := all.stats(); st.open != 3 || st.shed["idle"] != 1 || st.shed["full"] != 0 {
+	if st := all.Stats(); st.Open != 3 || st.Shed["idle"] != 1 || st.Shed["full"] != 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -122,12 +122,12 @@ func TestHeadersAreCounted(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	eventually(t, "both headers are counted", func() bool { return all.stats().headers > 160<<10 })
+	eventually(t, "both headers are counted", func() bool { return all.Stats().Headers > 160<<10 })
 	// There is no room for a third one.
 	third := dial(t, web)
 	_, _ = io.WriteString(third, big(90<<10)) // the server closes it meanwhile
 	hungUp(t, third)
-	if st := all.stats(); st.shed["headers"] != 1 || st.headers > 200<<10 {
+	if st := all.Stats(); st.Shed["headers"] != 1 || st.Headers > 200<<10 {
 		t.Errorf("%+v", st)
 	}
 	// Usual headers need none.
@@ -138,9 +138,9 @@ func TestHeadersAreCounted(t *testing.T) {
 	if status := exchange(t, open[0], "\r\n\r\n"); status != 200 {
 		t.Errorf("a large header: %d", status)
 	}
-	eventually(t, "one is free", func() bool { return all.stats().headers < 100<<10 })
+	eventually(t, "one is free", func() bool { return all.Stats().Headers < 100<<10 })
 	open[1].Close()
-	eventually(t, "all are free", func() bool { return all.stats().headers == 0 })
+	eventually(t, "all are free", func() bool { return all.Stats().Headers == 0 })
 	if status := exchange(t, dial(t, web), big(150<<10)+"\r\n\r\n"); status != 200 {
 		t.Errorf("a larger header, when there is room: %d", status)
 	}
@@ -149,9 +149,11 @@ func TestHeadersAreCounted(t *testing.T) {
 // The refusal is a problem document.
 func TestRefusal(t *testing.T) {
 	web, all := bounded(t, 1, 1<<20)
-	all.mu.Lock()
-	all.open++ // a connection that is never idle
-	all.mu.Unlock()
+	active := dial(t, web) // with a request that does not end
+	if _, err := io.WriteString(active, unfinished); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is active", func() bool { st := all.Stats(); return st.Open == 1 && st.Idle == 0 })
 	resp, err := http.ReadResponse(bufio.NewReader(dial(t, web)), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -162,13 +164,12 @@ func TestRefusal(t *testing.T) {
 		p.Type != "/problems/too-many-connections" || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%v, %d %+v", err, resp.StatusCode, p)
 	}
-	all.mu.Lock()
-	all.open--
-	all.mu.Unlock()
+	active.Close()
+	eventually(t, "it is closed", func() bool { return all.Stats().Open == 0 })
 	if status := exchange(t, dial(t, web), health); status != 200 {
 		t.Errorf("when there is room again: %d", status)
 	}
-	if st := all.stats(); st.shed["full"] != 1 {
+	if st := all.Stats(); st.Shed["full"] != 1 {
 		t.Errorf("%+v", st)
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // exposed are the headers of an answer that scripts of other origins may read.
-const exposed = "Content-Length, ETag, Link, Retry-After, X-Request-Id"
+const exposed = "Content-Length, ETag, Link, Retry-After, Urlake-Total, Urlake-Version, X-Request-Id"
 
 // allowOrigin lets scripts of allowed origins read the answer.
 func (h *handler) allowOrigin(r *request) {

@@ -3,10 +3,8 @@ package api
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,10 +99,6 @@ func shedProblem(reason shedReason) *problem {
 	return newProblem(http.StatusServiceUnavailable, "overloaded", "The server has no room for this request now",
 		"retry after the time in Retry-After; smaller pages find room sooner")
 }
-
-// shedRetry is the Retry-After of a shed request, in seconds. It varies, so that what was shed
-// together does not come back together.
-func shedRetry() string { return strconv.Itoa(1 + rand.IntN(3)) }
 
 // acquire admits a request for an answer that takes the given memory, at once or when there is
 // room. The error is a problem if there is none in time, or that of ctx.

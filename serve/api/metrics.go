@@ -259,12 +259,12 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	counter(turnWaits, waits.Waits)
 	ch <- prometheus.MustNewConstMetric(turnWaited, prometheus.CounterValue, waits.Waited.Seconds())
 	if c := s.connections; c != nil {
-		st := c.stats()
-		gauge(connectionsNow, float64(st.idle), "idle")
-		gauge(connectionsNow, float64(st.open-st.idle), "active")
-		gauge(connectionsLimit, float64(c.limit))
-		gauge(headerBytes, float64(st.headers))
-		for reason, n := range st.shed {
+		st := c.Stats()
+		gauge(connectionsNow, float64(st.Idle), "idle")
+		gauge(connectionsNow, float64(st.Open-st.Idle), "active")
+		gauge(connectionsLimit, float64(st.Limit))
+		gauge(headerBytes, float64(st.Headers))
+		for reason, n := range st.Shed {
 			counter(connectionsShed, n, reason)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/api/connections"
 	"github.com/urlake/urlake/serve/api/openapi"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
@@ -41,6 +42,19 @@ func (p *problem) write(d *document) {
 		d.text(m.name, m.value)
 	}
 	d.close('}')
+}
+
+// Connections bounds the connections of a server, see NewConnections.
+type Connections = connections.Connections
+
+// NewConnections returns bounds for a server: the number of connections, and the memory in bytes
+// for headers of more than 4 KiB.
+func NewConnections(limit int, headers int64) *Connections {
+	return connections.New(limit, headers, func(status int, kind, title, detail string) []byte {
+		var d document
+		(&problem{status: status, kind: kind, title: title, detail: detail}).write(&d)
+		return d.buf
+	})
 }
 
 func newProblem(status int, kind, title, detail string, members ...member) *problem {

@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/api/coding"
+	"github.com/urlake/urlake/serve/api/connections"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -62,7 +63,7 @@ type request struct {
 	// turn is that of a heavy request at the processors, while its answer is made; nil for others.
 	turn *turns.Turn
 	// ticket is what the request holds of its gate, nil if it passed none. List is what its list
-	// holds of the gate for lists.
+	// holds of that for lists.
 	ticket, list *ticket
 	// transfer is what the client sends or receives, nil before the first piece.
 	transfer *transfer
@@ -101,7 +102,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 		coding: coding.Choose(hr.Header["Accept-Encoding"]),
 	}
 	if hr.ContentLength != 0 {
-		// Otherwise a body that nobody reads, and that does not come, keeps the connection for ever.
+		// Otherwise a body that nobody reads and that does not come keeps the connection for ever.
 		_ = http.NewResponseController(w).SetReadDeadline(started.Add(h.flow.grace))
 	}
 	id := requestID(hr)
@@ -317,7 +318,7 @@ func (r *request) fail(err error) *problem {
 	}
 	switch {
 	case p.kind == "overloaded" || p.status == http.StatusTooManyRequests:
-		r.header.Set("Retry-After", shedRetry())
+		r.header.Set("Retry-After", connections.RetryAfter())
 	case p.status == http.StatusServiceUnavailable:
 		r.header.Set("Retry-After", retryAfter)
 	case p.status == http.StatusUnauthorized:

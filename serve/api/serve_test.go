@@ -278,6 +278,13 @@ func TestCrossOrigin(t *testing.T) {
 	if got := allowed("https://c.test"); got != "*" {
 		t.Errorf("any origin: %q", got)
 	}
+	// What says how much there is, and of which version, can be read.
+	w = s.ask("GET", path+"/datasets/1/urls?format=csv", "Origin", "https://c.test")
+	for _, name := range []string{"Urlake-Version", "Urlake-Total"} {
+		if w.Header().Get(name) == "" || !strings.Contains(w.Header().Get("Access-Control-Expose-Headers"), name) {
+			t.Errorf("%s: %v", name, w.Header())
+		}
+	}
 	// Errors can be read too.
 	if w := s.ask("GET", "/v1/domain/word", "Origin", "https://c.test"); w.Code != 400 || w.Header().Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("%d %v", w.Code, w.Header())
@@ -721,7 +728,7 @@ func TestReadinessDrains(t *testing.T) {
 // A parameter that is no number passes the gate as a light request, and is an error.
 func TestWeights(t *testing.T) {
 	weight := rows(100, 10_000)
-	for text, want := range map[string]int64{"": 100, "limit=7": 7, "limit=99999": 10_000, "limit=x": 0, "limit=-1": 0} {
+	for text, want := range map[string]int64{"": 100, "limit=7": 7, "limit=99999": 10_000, "limit=99999999999999999999": 10_000, "limit=x": 0, "limit=-1": 0} {
 		query, err := url.ParseQuery(text)
 		if err != nil {
 			t.Fatal(err)

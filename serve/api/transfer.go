@@ -55,7 +55,7 @@ func newTransfer(f flow, w http.ResponseWriter) *transfer {
 	return &transfer{flow: f, w: w, control: http.NewResponseController(w)}
 }
 
-// move sends or receives a piece of at most n bytes. The deadline that it sets is the one of deadline.
+// move sends or receives a piece of at most n bytes, within a time that it sets by deadline.
 func (t *transfer) move(deadline func(time.Time) error, n int, piece func() (int, error)) (int, error) {
 	began := time.Now()
 	t.mu.Lock()

@@ -32,7 +32,7 @@ var Problems = []Kind{
 		Remedy:  "Send the whole list again, in the form that Content-Type names.",
 	},
 	{
-		Name: "bad-request", Statuses: []int{400, 431, 501, 505}, Title: "Malformed request",
+		Name: "bad-request", Statuses: []int{400, 417, 431, 501, 505}, Title: "Malformed request",
 		Meaning: "The request is not proper HTTP: it has, for example, an invalid percent-escape or headers that " +
 			"are too large, or asks for a stream by HTTP/1.0. The server closes the connection.",
 		Remedy: "In the path, write a percent sign as %25 and a space as %20; send less than 256 KiB of headers, by " +

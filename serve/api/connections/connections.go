@@ -1,4 +1,6 @@
-package api
+// Package connections bounds the connections of a server, and makes problem documents of what
+// net/http answers by itself.
+package connections
 
 import (
 	"container/list"
@@ -29,6 +31,7 @@ const (
 type Connections struct {
 	limit   int
 	headers int64 // bytes
+	problem Problem
 
 	mu   sync.Mutex
 	open int
@@ -39,10 +42,13 @@ type Connections struct {
 	full, evicted, large int64
 }
 
-// NewConnections returns bounds for a server: the number of connections, and the memory in bytes
-// for headers of more than 4 KiB. Set its Listener, and its State as the server's ConnState.
-func NewConnections(limit int, headers int64) *Connections {
-	return &Connections{limit: limit, headers: headers, idle: list.New()}
+// Problem returns a problem document.
+type Problem func(status int, kind, title, detail string) []byte
+
+// New returns bounds for a server: the number of connections, and the memory in bytes for headers
+// of more than 4 KiB. Set its Listener, and its State as the server's ConnState.
+func New(limit int, headers int64, problem Problem) *Connections {
+	return &Connections{limit: limit, headers: headers, problem: problem, idle: list.New()}
 }
 
 // Listener wraps l. Requests which net/http rejects before it calls a handler get a problem
@@ -74,8 +80,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if l.all.add(own) {
 			return own, nil
 		}
-		own.refuse(newProblem(http.StatusServiceUnavailable, "too-many-connections", "The server has no room for this connection",
-			"retry after the time in Retry-After"))
+		own.refuse("too-many-connections", "The server has no room for this connection", "retry after the time in Retry-After")
 		tcp.Close()
 	}
 }
@@ -169,19 +174,21 @@ func (c *Connections) header(own *conn, n int) bool {
 	return true
 }
 
-// connectionStats are for metrics.
-type connectionStats struct {
-	open, idle int
-	headers    int64
-	shed       map[string]int64
+// Stats are for metrics: connections, the memory of their headers, and by reason how many were
+// closed.
+type Stats struct {
+	Limit, Open, Idle int
+	Headers           int64
+	Shed              map[string]int64
 }
 
-func (c *Connections) stats() connectionStats {
+// Stats returns what there is now.
+func (c *Connections) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return connectionStats{
-		open: c.open, idle: c.idle.Len(), headers: c.used,
-		shed: map[string]int64{"full": c.full, "idle": c.evicted, "headers": c.large},
+	return Stats{
+		Limit: c.limit, Open: c.open, Idle: c.idle.Len(), Headers: c.used,
+		Shed: map[string]int64{"full": c.full, "idle": c.evicted, "headers": c.large},
 	}
 }
 
@@ -206,8 +213,8 @@ var errHeaderMemory = errors.New("no memory for headers")
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	if n > 0 && c.waiting.Load() && !c.all.header(c, n) {
-		c.refuse(newProblem(http.StatusServiceUnavailable, "overloaded", "The server has no room for this header now",
-			"retry after the time in Retry-After; headers below 4 KiB always have room"))
+		c.refuse("overloaded", "The server has no room for this header now",
+			"retry after the time in Retry-After; headers below 4 KiB always have room")
 		// net/http closes a connection after this error without an answer of its own.
 		return 0, &net.OpError{Op: "read", Net: "tcp", Err: errHeaderMemory}
 	}
