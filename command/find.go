@@ -135,7 +135,7 @@ func (o *find) run(ctx context.Context, url, name string, asked []bulk.Question,
 			"To restore it: urlake rules update --lake %s\n", url)
 	}
 	if o.urls != "" {
-		if err := hasDataset(ctx, snap, o.urls, name); err != nil {
+		if o.urls, err = datasetName(ctx, snap, o.urls, name); err != nil {
 			return err
 		}
 	}
@@ -162,21 +162,22 @@ func (o *find) run(ctx context.Context, url, name string, asked []bulk.Question,
 	return notes.end()
 }
 
-// hasDataset returns an error that names the nearest dataset if the version has none of this name.
-// A misspelt name is not a dataset without the URLs. LakeName is the lake as the user wrote it.
-func hasDataset(ctx context.Context, snap *lookup.Snapshot, dataset, lakeName string) error {
-	if _, ok := snap.DatasetNamed(dataset); ok {
-		return nil
+// datasetName returns the name of the dataset of the version with this id or name. A misspelt name
+// is not a dataset without the URLs: the error names the nearest one. LakeName is the lake as the
+// user wrote it.
+func datasetName(ctx context.Context, snap *lookup.Snapshot, dataset, lakeName string) (string, error) {
+	if d, ok := snap.FindDataset(dataset); ok {
+		return d.Name, nil
 	}
 	names, err := shared.DatasetNames(ctx, snap)
 	if err != nil {
-		return err
+		return "", err
 	}
 	meant := ""
 	if name, ok := cli.Nearest(dataset, names); ok {
 		meant = fmt.Sprintf("; did you mean %q?", name)
 	}
-	return fmt.Errorf("--urls: no dataset %q is published in this lake%s All of them: urlake datasets --lake %s", dataset,
+	return "", fmt.Errorf("--urls: no dataset %q is published in this lake%s All of them: urlake datasets --lake %s", dataset,
 		cmp.Or(meant, "."), cli.ShellWord(lakeName))
 }
 

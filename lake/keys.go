@@ -46,6 +46,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/zeebo/xxh3"
@@ -94,6 +95,28 @@ func CheckDatasetName(name string) error {
 		return fmt.Errorf("dataset name %q: want 1 to 128 of A-Z a-z 0-9 . _ -, the first a letter or digit", name)
 	}
 	return nil
+}
+
+// DatasetID returns the id by which text names a dataset: digits alone are an id wherever a dataset
+// is named by id or name. An id that is too large is 0, which no dataset has.
+func DatasetID(text string) (id uint32, ok bool) {
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, true
+	}
+	return uint32(n), true
+}
+
+// CheckNewDatasetName is CheckDatasetName for a dataset that is to be made. Earlier programs made
+// datasets with names of digits alone, which are reached by their ids.
+func CheckNewDatasetName(name string) error {
+	if _, ok := DatasetID(name); ok {
+		return fmt.Errorf("dataset name %q: digits alone are the id of a dataset; use a name with a letter, such as d%s", name, name)
+	}
+	return CheckDatasetName(name)
 }
 
 // Digest is the 128-bit xxh3 of b as 32 hex digits. Object keys name contents by it.

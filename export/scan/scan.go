@@ -15,7 +15,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -171,7 +170,7 @@ func (s *Slice) pick(ctx context.Context, wanted []string) error {
 		}
 		take := len(wanted) == 0
 		for i, w := range wanted {
-			if w == d.Name || w == strconv.FormatUint(uint64(d.ID), 10) {
+			if id, ok := lake.DatasetID(w); ok && id == d.ID || !ok && w == d.Name {
 				take, found[i] = true, true
 			}
 		}

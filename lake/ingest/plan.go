@@ -212,6 +212,10 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	// the calls of RegisterIngest is the order of ingests.
 	dataset, err := registry.RegisterDataset(ctx, store,
 		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
+	var name *registry.NameError
+	if errors.As(err, &name) {
+		return plan{}, &InputError{Reason: name.Error()}
+	}
 	if err != nil {
 		return plan{}, err
 	}

@@ -270,7 +270,8 @@ func DatasetsNamed(ctx context.Context, store blob.Store, names ...string) (map[
 // ignored. The other fields of d replace those of a known dataset unless they are empty. A new lake
 // gets the rules of this program, see CurrentRules. The error is a *FormError or a
 // *MissingListError if this program cannot apply the lake's rules. A registry that is missing from
-// a lake with batches or versions is a *codec.CorruptError, since ids would be given again.
+// a lake with batches or versions is a *codec.CorruptError, since ids would be given again. A name
+// that no new dataset can have is a *NameError.
 //
 // Calls may be repeated and concurrent. If a reply is lost, the document is read again.
 func RegisterDataset(ctx context.Context, store blob.Store, d lake.Dataset) (lake.Dataset, error) {
@@ -280,6 +281,9 @@ func RegisterDataset(ctx context.Context, store blob.Store, d lake.Dataset) (lak
 	}
 	return out[0], nil
 }
+
+// NameError means that no new dataset can have a name.
+type NameError struct{ error }
 
 // RegisterDatasets is RegisterDataset for many. It returns them in the same order, and registers
 // all or none.
@@ -309,6 +313,9 @@ func RegisterDatasets(ctx context.Context, store blob.Store, datasets []lake.Dat
 		for _, d := range datasets {
 			have, ok := known[d.Name]
 			if !ok {
+				if err := lake.CheckNewDatasetName(d.Name); err != nil {
+					return false, &NameError{err}
+				}
 				if h.NextID == math.MaxUint32 {
 					return false, errors.New("no dataset id left")
 				}

@@ -308,9 +308,6 @@ func datasetIDs(snap *lookup.Snapshot, text string) ([]uint32, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := snap.Dataset(id); !ok {
-			return nil, fmt.Errorf("%w: %d", lookup.ErrUnknownDataset, id)
-		}
 		if slices.Contains(ids, id) {
 			return nil, badParameter("dataset", "names a dataset twice")
 		}

@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"log/slog"
-	"strconv"
 
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -47,13 +46,9 @@ func (h *handler) datasets(r *request) error {
 	return nil
 }
 
-// datasetID returns the id of the dataset that text names: an id, or the name of a dataset of the
-// version. A name of digits alone is found by its dataset's id only.
+// datasetID returns the id of the dataset of the version that text names, by its id or its name.
 func datasetID(snap *lookup.Snapshot, text string) (uint32, error) {
-	if id, err := strconv.ParseUint(text, 10, 32); err == nil {
-		return uint32(id), nil
-	}
-	d, ok := snap.DatasetNamed(text)
+	d, ok := snap.FindDataset(text)
 	if !ok {
 		return 0, fmt.Errorf("%w: %q", lookup.ErrUnknownDataset, text)
 	}

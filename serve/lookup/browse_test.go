@@ -95,7 +95,7 @@ func TestListsOfDomainsEqualBruteForce(t *testing.T) {
 			q.Suffix = []string{"", "", ".test", "test", "7.test", ".com", ".nowhere", "1]"}[rng.IntN(8)]
 			dataset := names[rng.IntN(len(names))]
 			if dataset != "" {
-				found, ok := snap.DatasetNamed(dataset)
+				found, ok := snap.FindDataset(dataset)
 				if !ok {
 					t.Fatal(dataset)
 				}
@@ -139,7 +139,7 @@ func TestListsOfDomainsEqualBruteForce(t *testing.T) {
 
 func checkTop(t *testing.T, snap *Snapshot, left oracle, dataset string) {
 	t.Helper()
-	found, ok := snap.DatasetNamed(dataset)
+	found, ok := snap.FindDataset(dataset)
 	if !ok {
 		t.Fatal(dataset)
 	}
@@ -222,7 +222,7 @@ func TestScansGoOn(t *testing.T) {
 	snap := acquire(t, s, "")
 	store.release = released
 	id := uint32(0)
-	if d, ok := snap.DatasetNamed("alpha"); ok {
+	if d, ok := snap.FindDataset("alpha"); ok {
 		id = d.ID
 	}
 	if _, err := snap.TopOf(t.Context(), id); !errors.Is(err, ErrComputing) {

@@ -156,7 +156,7 @@ func TestBulkEqualsBruteForce(t *testing.T) {
 			}
 		}
 		chosen := func(d totals) bool {
-			found, ok := snap.DatasetNamed(d.Name)
+			found, ok := snap.FindDataset(d.Name)
 			return ok && slices.Contains(some, found.ID)
 		}
 		for _, q := range []BulkQuery{{Datasets: some}, {PresenceOnly: true}, {Datasets: some, PresenceOnly: true}} {

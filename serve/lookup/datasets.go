@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
@@ -63,9 +64,12 @@ func (s *Snapshot) Dataset(id uint32) (*manifest.Dataset, bool) {
 	return &s.every[i], true
 }
 
-// DatasetNamed returns the dataset with this name, as Dataset does.
-func (s *Snapshot) DatasetNamed(name string) (*manifest.Dataset, bool) {
-	i, ok := s.named[name]
+// FindDataset returns the dataset that text names, by its id or its name, as Dataset does.
+func (s *Snapshot) FindDataset(text string) (*manifest.Dataset, bool) {
+	if id, ok := lake.DatasetID(text); ok {
+		return s.Dataset(id)
+	}
+	i, ok := s.named[text]
 	if !ok || !s.mayRead(s.every[i].ID) {
 		return nil, false
 	}

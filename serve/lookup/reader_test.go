@@ -127,7 +127,7 @@ func TestReadersEqualBruteForce(t *testing.T) {
 					continue
 				}
 				_, byID := snap.Dataset(id)
-				_, byName := snap.DatasetNamed(dataset.Name)
+				_, byName := snap.FindDataset(dataset.Name)
 				_, err := snap.URLs(t.Context(), URLsQuery{Target: target(t, "http://site1.test/"), Dataset: id, Limit: 1})
 				if want := may(dataset.Name); byID != want || byName != want || (err == nil) != want || !want && !errors.Is(err, ErrUnknownDataset) {
 					t.Fatalf("%s finds %s: %v, %v, %v", name, dataset.Name, byID, byName, err)

@@ -82,7 +82,7 @@ are of servers: whoever may read the files of the lake reads everything.`,
 	}
 	p.LakeFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.dataset, "dataset", "", "the dataset of this `NAME`")
+	f.StringVar(&o.dataset, "dataset", "", "the dataset, by `NAME` or id")
 	f.StringVar(&o.readers, "readers", "", "who may read it: `WHO` is public, none, default, or names with commas between them")
 	f.StringVar(&o.byDefault, "default", "", "who may read datasets without readers of their own (`WHO`)")
 	f.BoolVar(&o.ahead, "ahead", false, "the dataset, or the lake, need not be there yet")
@@ -98,6 +98,13 @@ are of servers: whoever may read the files of the lake reads everything.`,
 			return err
 		}
 		return p.run(cmd, o.ahead, func(ctx context.Context, store blob.Store, out io.Writer) error {
+			if _, byID := lake.DatasetID(o.dataset); byID {
+				d, err := find.Dataset(ctx, store, o.dataset)
+				if err != nil {
+					return err
+				}
+				o.dataset, edit.Dataset = d.Name, d.Name
+			}
 			switch {
 			case o.repair:
 				return repair(ctx, store, *p.JSON, out)

@@ -50,7 +50,7 @@ read, not the lake. Other URLs with the same totals are not noticed.`,
 	}
 	g.lakeFlag(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.Dataset, "dataset", "", "compare the dataset of this `NAME` alone")
+	f.StringVar(&o.Dataset, "dataset", "", "compare this dataset alone, by `NAME` or id")
 	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd
 }

@@ -41,7 +41,7 @@ type ingestFlags struct {
 func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	g.lakeFlag(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&f.spec.Dataset, "dataset", "", "`NAME` of the dataset; a new name registers a new dataset")
+	fs.StringVar(&f.spec.Dataset, "dataset", "", "`NAME` of the dataset; a new name registers a new dataset, and has a letter")
 	fs.StringVar(&f.datasetsFrom, "datasets-from", "",
 		"ingest many datasets at once: each of the `files`, or each of the folders directly below an input, is a dataset "+
 			"named after it (files or folders)")

@@ -98,7 +98,7 @@ func TestLookupThatFails(t *testing.T) {
 	}{
 		{"lookup --lake " + url, "which domain?", 2},
 		{"lookup a.example --csv --json --lake " + url, "choose one", 2},
-		{"lookup a.example --dataset new --lake " + url, `no dataset "new" is in version`, 1},
+		{"lookup a.example --dataset new --lake " + url, `has no dataset "new"; did you mean "news"?`, 1},
 		{"lookup a.example --dataset new --lake " + url, `did you mean "news"?`, 1},
 		{"lookup a.example --dataset 7 --lake " + url, `no dataset "7"`, 1},
 		{"lookup a.example --dataset 1,news --lake " + url, "twice", 2},

@@ -97,7 +97,7 @@ records. docs/sources.md explains the reasons.`,
 		},
 	}
 	g.lakeFlag(cmd)
-	cmd.Flags().StringVar(&dataset, "dataset", "", "`NAME` of the dataset")
+	cmd.Flags().StringVar(&dataset, "dataset", "", "`NAME` or id of the dataset")
 	cmd.Flags().StringVar(&batch, "batch", "", "`NAME` of the batch (default: all batches of the dataset)")
 	cmd.Flags().IntVar(&places, "places", rejectPlaces, "`NUMBER` of places to show of each file and reason")
 	return cmd
@@ -117,7 +117,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 	names := slices.Sorted(maps.Keys(current))
 	if batch != "" {
 		if _, ok := current[batch]; !ok {
-			return nil, fmt.Errorf("dataset %s has no finished batch %s; it has %s", dataset, batch, someNames(names))
+			return nil, fmt.Errorf("dataset %s has no finished batch %s; it has %s", d.Name, batch, someNames(names))
 		}
 		names = []string{batch}
 	}
@@ -137,7 +137,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 		if err != nil {
 			return nil, err
 		}
-		r := batchRejects{Dataset: dataset, Batch: name, Records: b.Records, Rejected: b.Rejected, Listed: b.ListedRejects,
+		r := batchRejects{Dataset: d.Name, Batch: name, Records: b.Records, Rejected: b.Rejected, Listed: b.ListedRejects,
 			Unread: b.Unread, UnreadCount: b.UnreadCount}
 		if b.Rejects != nil {
 			r.Key = b.Rejects.Key

@@ -111,7 +111,7 @@ func TestURLsMistakes(t *testing.T) {
 		{[]string{"example.com"}, 2, "--dataset is missing"},
 		{[]string{"example.com", "--dataset", "new"}, 1, `did you mean "news"?`},
 		{[]string{"example.com", "--dataset", "something"}, 1, "starter datasets lists them"},
-		{[]string{"example.com", "--dataset", "77"}, 1, "unknown dataset: 77"},
+		{[]string{"example.com", "--dataset", "77"}, 1, `has no dataset "77"`},
 		{[]string{"example.com", "--dataset", "news", "--host", "example.org"}, 1, "host is example.org, which is not of the domain example.com"},
 		{[]string{"example.com", "--dataset", "news", "--host", "a/b"}, 2, "--host is no name of a host"},
 		{[]string{"example.com", "--dataset", "news", "--from", "now"}, 2, "--from is a date"},

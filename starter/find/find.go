@@ -12,8 +12,18 @@ import (
 	"github.com/urlake/urlake/lake/registry"
 )
 
-// Dataset returns the dataset of a name.
+// Dataset returns the dataset of an id or a name.
 func Dataset(ctx context.Context, store blob.Store, name string) (lake.Dataset, error) {
+	if id, ok := lake.DatasetID(name); ok {
+		found, err := registry.FindDatasets(ctx, store, []uint32{id})
+		if err != nil {
+			return lake.Dataset{}, err
+		}
+		if d, ok := found[id]; ok {
+			return d, nil
+		}
+		return lake.Dataset{}, fmt.Errorf("the lake has no dataset of the id %s; %s lists them", name, cli.Typed("starter datasets"))
+	}
 	found, err := registry.DatasetsNamed(ctx, store, name)
 	if err != nil {
 		return lake.Dataset{}, err

@@ -88,7 +88,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, questi
 	q := bulk.Query{Matrix: o.Matrix, Presence: o.Presence, Form: bulk.NDJSON}
 	if o.Datasets != "" {
 		for name := range strings.SplitSeq(o.Datasets, ",") {
-			id, err := DatasetNamed(ctx, snap, name)
+			id, err := DatasetNamed(ctx, name, snap)
 			if err != nil {
 				return err
 			}
@@ -125,27 +125,28 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, questi
 	return nil
 }
 
-// DatasetNamed returns the id of a dataset of a version, by its name or its id. The error names the
-// nearest one if there is none.
-func DatasetNamed(ctx context.Context, snap *lookup.Snapshot, name string) (uint32, error) {
-	if d, ok := snap.DatasetNamed(name); ok {
-		return d.ID, nil
-	}
-	var id uint32
-	if _, err := fmt.Sscanf(name, "%d", &id); err == nil && fmt.Sprint(id) == name {
-		if _, ok := snap.Dataset(id); ok {
-			return id, nil
+// DatasetNamed returns the id of a dataset of one of the versions, by its id or its name. The error
+// names the nearest one if there is none.
+func DatasetNamed(ctx context.Context, name string, versions ...*lookup.Snapshot) (uint32, error) {
+	var names []string
+	for _, v := range versions {
+		if d, ok := v.FindDataset(name); ok {
+			return d.ID, nil
 		}
+		some, err := DatasetNames(ctx, v)
+		if err != nil {
+			return 0, err
+		}
+		names = append(names, some...)
 	}
-	names, err := DatasetNames(ctx, snap)
-	if err != nil {
-		return 0, err
+	of := "version " + versions[0].Version().ID + " has no"
+	if len(versions) > 1 {
+		of = "neither version has a"
 	}
-	meant := ""
-	if near, ok := cli.Nearest(name, names); ok {
-		meant = fmt.Sprintf("; did you mean %q?", near)
+	if meant, ok := cli.Nearest(name, names); ok {
+		return 0, fmt.Errorf("--dataset: %s dataset %q; did you mean %q?", of, name, meant)
 	}
-	return 0, fmt.Errorf("--dataset: no dataset %q is in version %s%s", name, snap.Version().ID, meant)
+	return 0, fmt.Errorf("--dataset: %s dataset %q; %s lists them", of, name, cli.Typed("starter datasets"))
 }
 
 // DatasetNames returns the names of all datasets of a version.

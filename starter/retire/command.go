@@ -36,7 +36,7 @@ of the dataset. If objects of one of them are missing or damaged, nothing is res
   starter restore --lake s3://b/lake --dataset crawl --batch 2026-11-20`
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Dataset, "dataset", "", "`NAME` of the dataset")
+	f.StringVar(&o.Dataset, "dataset", "", "`NAME` or id of the dataset")
 	f.StringSliceVar(&o.Batches, "batch", nil, "`NAME` of a batch; may be repeated (default: all batches of the dataset)")
 	f.BoolVar(&o.Wait, "wait", false, "wait for the version, and name it")
 	f.BoolVar(&o.NoPublish, "no-publish", false, "leave the version to the next publish; needs no Temporal")

@@ -96,7 +96,7 @@ takedown has no URL: when it is lifted, a digest of what it named stays.`,
 	f.StringVar(&o.host, "host", "", "hide this `HOST`")
 	f.StringVar(&o.url, "url", "", "hide this `URL`")
 	f.StringVar(&o.prefix, "prefix", "", "hide all URLs that begin with this `TEXT`: a host, a slash, perhaps more")
-	f.StringVar(&o.dataset, "dataset", "", "only in the dataset of this `NAME` (default: in all)")
+	f.StringVar(&o.dataset, "dataset", "", "only in this dataset, by `NAME` or id (default: in all)")
 	f.StringVar(&o.from, "from", "", "only rows of this `TIME` or later, e.g. 2024-11-20")
 	f.StringVar(&o.to, "to", "", "only rows before this `TIME`")
 	f.StringVar(&o.reason, "reason", "", "why, for the record; no URLs: it stays (`TEXT`)")

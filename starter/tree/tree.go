@@ -96,7 +96,7 @@ func (o *Options) Print(ctx context.Context, store blob.Store, url string, out, 
 	}
 	defer snap.Release()
 	for _, name := range o.Datasets {
-		id, err := starterlookup.DatasetNamed(ctx, snap, name)
+		id, err := starterlookup.DatasetNamed(ctx, name, snap)
 		if err != nil {
 			return err
 		}

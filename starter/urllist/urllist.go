@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/format"
 	"github.com/urlake/urlake/serve/lookup"
+	starterlookup "github.com/urlake/urlake/starter/lookup"
 )
 
 // Table is the format for people. The others are those of package format, except JSON.
@@ -80,7 +80,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 		return err
 	}
 	defer snap.Release()
-	if q.Dataset, err = findDataset(ctx, snap, o.Dataset); err != nil {
+	if q.Dataset, err = starterlookup.DatasetNamed(ctx, o.Dataset, snap); err != nil {
 		return err
 	}
 	list, err := snap.List(ctx, q)
@@ -157,31 +157,4 @@ func printTable(out io.Writer, page *lookup.URLsPage, fields format.Fields) erro
 		rows[i] = fields.Texts(page, i)
 	}
 	return cli.Table(out, strings.ToUpper(strings.Join(names, " ")), rows)
-}
-
-// findDataset returns the id of a dataset of the version, which is named by its id or its name.
-func findDataset(ctx context.Context, snap *lookup.Snapshot, name string) (uint32, error) {
-	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
-		return uint32(id), nil
-	}
-	if d, ok := snap.DatasetNamed(name); ok {
-		return d.ID, nil
-	}
-	var names []string
-	for cursor := ""; ; {
-		page, err := snap.Datasets(ctx, cursor)
-		if err != nil {
-			return 0, err
-		}
-		for i := range page.Datasets {
-			names = append(names, page.Datasets[i].Name)
-		}
-		if cursor = page.Cursor; cursor == "" {
-			break
-		}
-	}
-	if meant, ok := cli.Nearest(name, names); ok {
-		return 0, fmt.Errorf("--dataset: the version has no dataset %q; did you mean %q?", name, meant)
-	}
-	return 0, fmt.Errorf("--dataset: the version has no dataset %q; %s lists them", name, cli.Typed("starter datasets"))
 }

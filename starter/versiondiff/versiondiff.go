@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
+	starterlookup "github.com/urlake/urlake/starter/lookup"
 )
 
 // Options say what to compare.
@@ -96,7 +97,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out io
 	defer before.Release()
 	q := lookup.DiffQuery{Limit: pageChanges}
 	if o.Dataset != "" {
-		if q.Dataset, err = findDataset(ctx, o.Dataset, after, before); err != nil {
+		if q.Dataset, err = starterlookup.DatasetNamed(ctx, o.Dataset, after, before); err != nil {
 			return err
 		}
 		q.OneDataset = true
@@ -140,32 +141,6 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out io
 		}{before.Version().ID, after.Version().ID, true, datasets}, false)
 	}
 	return print(out, before, after, datasets, largest, changes-len(largest))
-}
-
-// findDataset returns the id of the dataset with this name in one of the versions.
-func findDataset(ctx context.Context, name string, versions ...*lookup.Snapshot) (uint32, error) {
-	var names []string
-	for _, v := range versions {
-		for cursor := ""; ; {
-			page, err := v.Datasets(ctx, cursor)
-			if err != nil {
-				return 0, err
-			}
-			for i := range page.Datasets {
-				if d := &page.Datasets[i]; d.Name == name {
-					return d.ID, nil
-				}
-				names = append(names, page.Datasets[i].Name)
-			}
-			if cursor = page.Cursor; cursor == "" {
-				break
-			}
-		}
-	}
-	if meant, ok := cli.Nearest(name, names); ok {
-		return 0, fmt.Errorf("--dataset: neither version has a dataset %q; did you mean %q?", name, meant)
-	}
-	return 0, fmt.Errorf("--dataset: neither version has a dataset %q", name)
 }
 
 // largestChanges sorts changes by how many rows were added or removed, and keeps the first ones.

@@ -106,7 +106,7 @@ func (l *list) compressed() bool {
 
 // DatasetName names a dataset after the path from an input to a file or folder. Names of folders
 // above it are joined by a hyphen. What a name of a dataset cannot have becomes a hyphen, and a
-// name that is too long ends in a hash of itself.
+// name that is too long ends in a hash of itself. Digits alone follow "dataset-".
 func DatasetName(path []string, file, escaped bool) (string, error) {
 	full := strings.Join(path, "/")
 	if escaped {
@@ -131,6 +131,9 @@ func DatasetName(path []string, file, escaped bool) (string, error) {
 		b.WriteRune(r)
 	}
 	name = b.String()
+	if _, ok := lake.DatasetID(name); ok {
+		name = "dataset-" + name // digits alone would be an id
+	}
 	if len(name) > maxName {
 		name = name[:maxName-17] + "-" + lake.Digest([]byte(full))[:16]
 	}

@@ -26,8 +26,9 @@ func TestDatasetNames(t *testing.T) {
 		{"trailing-.txt", true, "trailing"},
 		{"under_score.tar.gz", true, "under_score"},
 		{".gz", true, "gz"},
-		{"news.txt", false, "news.txt"}, // a folder
-		{"100 %.txt", true, "100"},
+		{"news.txt", false, "news.txt"},    // a folder
+		{"100 %.txt", true, "dataset-100"}, // not an id
+		{"20241201.csv.gz", true, "dataset-20241201"},
 		{"日本.txt", true, ""},
 		{"-.txt", true, ""},
 		{long + ".txt", true, strings.Repeat("x", 111) + "-"},
