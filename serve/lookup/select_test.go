@@ -188,11 +188,15 @@ func (o oracle) checkSelection(t testing.TB, snap *Snapshot, tg Target, d Datase
 	}
 	q.Offset, q.Unique = 0, true
 	for _, stream := range []bool{false, true} {
-		got := []distinct{}
+		got, first := []distinct{}, true
 		err := pages(t.Context(), snap, q, stream, limit, func(p *URLsPage) error {
-			if p.NotCounted != "unique" {
-				return fmt.Errorf("not counted: %q", p.NotCounted)
+			switch whole := first && p.Cursor == ""; {
+			case !whole && (p.NotCounted != "unique" || p.Total != 0):
+				return fmt.Errorf("not counted: %q, total %d", p.NotCounted, p.Total)
+			case whole && (p.NotCounted != "" || p.Total != int64(len(distinctOf(rows, &sel)))):
+				return fmt.Errorf("the only page: %q, total %d", p.NotCounted, p.Total)
 			}
+			first = false
 			got = append(got, pageDistinct(p)...)
 			return nil
 		})

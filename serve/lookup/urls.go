@@ -42,9 +42,10 @@ func (q *URLsQuery) name(domain string) string {
 type URLsPage struct {
 	Answer
 	DatasetID uint32
-	// Total is the number of rows in the list, Offset the number of rows before this page. They are
+	// Total is the number of rows in the list, or of distinct URLs, Offset the number of rows before this page. They are
 	// 0 if they are not known without reading all rows. NotCounted says why: "from_to", "filter",
-	// "prefix", "row_groups" or "unique". It is empty if they are known.
+	// "prefix", "row_groups" or "unique". It is empty if they are known. Distinct URLs are counted
+	// if all are on the first page.
 	Total, Offset int64
 	NotCounted    string
 	Rows
@@ -103,8 +104,9 @@ type List struct {
 	// behind the URL at the cursor.
 	chains []*chain
 	resume bool
-	done   bool
-	began  int64 // the work of the filters before the page
+	// Begun tells that the next page is not the first one of the list.
+	begun, done bool
+	workBefore  int64 // that of the filters before the page
 }
 
 // List opens a list of URLs. Limit does not matter.
@@ -154,7 +156,7 @@ func (s *Snapshot) list(ctx context.Context, q URLsQuery) (_ *List, err error) {
 	if q.Columns |= q.Selection.columns(); q.Unique {
 		q.Columns = q.Selection.columns()
 	}
-	l := &List{s: s, v: v, r: r, q: q}
+	l := &List{s: s, v: v, r: r, q: q, begun: q.Cursor != ""}
 	if q.Cursor != "" {
 		c, err := s.parseCursor(q.Cursor, cursorURLs, q.name(r.domain), q.Dataset)
 		if err != nil {
@@ -174,7 +176,7 @@ func (l *List) next(ctx context.Context, limit int) (page *URLsPage, err error) 
 	if limit < 1 || limit > MaxLimit {
 		return nil, ErrRange
 	}
-	l.q.Limit, l.began = limit, l.q.Selection.Filters.Work()
+	l.q.Limit, l.workBefore = limit, l.q.Selection.Filters.Work()
 	page = &URLsPage{Answer: l.s.answer(l.v, l.r), DatasetID: l.q.Dataset, NotCounted: l.notCounted}
 	var end *position
 	switch {
@@ -190,6 +192,10 @@ func (l *List) next(ctx context.Context, limit int) (page *URLsPage, err error) 
 	if err != nil {
 		return nil, err
 	}
+	if l.q.Unique && !l.begun && end == nil { // the page is the whole list
+		page.Total, page.NotCounted = int64(page.Len()), ""
+	}
+	l.begun = true
 	if l.done = end == nil; !l.done {
 		c := cursor{
 			kind: cursorURLs, fingerprint: fingerprint(cursorURLs, l.q.name(l.r.domain), l.q.Dataset),
@@ -411,7 +417,7 @@ func (l *List) slice(ctx context.Context, page *URLsPage) (*position, error) {
 }
 
 // filtered reports whether the filters have taken so many steps that the page ends.
-func (l *List) filtered() bool { return l.q.Selection.Filters.Work() >= l.began+maxFilterWork }
+func (l *List) filtered() bool { return l.q.Selection.Filters.Work() >= l.workBefore+maxFilterWork }
 
 // scan makes a page by reading the rows one after the other, except those of other hosts and paths.
 func (l *List) scan(ctx context.Context, page *URLsPage) (*position, error) {

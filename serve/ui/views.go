@@ -87,7 +87,7 @@ func (e *Exact) HasTimes() bool {
 // URLs is one page of the URLs of a domain in a dataset.
 type URLs struct {
 	Name, Dataset string
-	// Total is the number of rows in the list, Offset the number of rows before this page. They are
+	// Total is the number of items in the list, Offset the number of rows before this page. They are
 	// known if Counted.
 	Total, Offset int64
 	Counted       bool
@@ -109,6 +109,18 @@ func (u *URLs) First() int64 { return u.Offset + 1 }
 
 // Last is the number of the page's last row in the list, counted from 1.
 func (u *URLs) Last() int64 { return u.Offset + int64(len(u.Items)) }
+
+// Kind is what n items are called.
+func (u *URLs) Kind(n any) string {
+	name := "row"
+	if u.Unique {
+		name = "distinct URL"
+	}
+	if fmt.Sprint(n) != "1" {
+		name += "s"
+	}
+	return name
+}
 
 // HasTimes reports whether any row has a time.
 func (u *URLs) HasTimes() bool {
