@@ -114,6 +114,14 @@ type URLPage struct {
 	Answered
 	Page
 	DatasetID uint32 `json:"dataset_id"`
+	// Host is there if a host below the domain was asked for: the list is of it alone, and TotalsOf
+	// is "host".
+	Host     string `json:"host,omitempty"`
+	TotalsOf string `json:"totals_of,omitempty"`
+	// PublicSuffix, DomainsBelow and DomainsBelowList are as in the answer about a domain.
+	PublicSuffix     bool   `json:"public_suffix,omitempty"`
+	DomainsBelow     *int64 `json:"domains_below,omitempty"`
+	DomainsBelowList string `json:"domains_below_list,omitempty"`
 	// Selection is nil if the list has all rows of the domain.
 	Selection *Selected `json:"selection,omitempty"`
 	// Total counts the rows of the whole list, or its distinct URLs, Offset those before this page. Both are nil if the

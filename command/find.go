@@ -212,7 +212,7 @@ func (o *find) answers(ctx context.Context, snap *lookup.Snapshot, asked []bulk.
 		}
 		a.total = a.datasets[at].Rows
 		group.Go(func() error {
-			target, err := lookup.ParseTarget(a.text)
+			target, err := lookup.ParseTarget(a.Domain) // the answer is for the whole domain, whatever host was asked for
 			if err == nil {
 				err = o.list(ctx, snap, target, a.datasets[at].ID, a)
 			}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"net/url"
 	"strings"
 	"testing"
@@ -276,5 +277,63 @@ func answersThatAreBeingComputed(t *testing.T, store *faultyIndex) {
 	}
 	if w.Code != 502 {
 		t.Errorf("while the store fails: %d", w.Code)
+	}
+}
+
+// TestURLsAreOfTheHostAskedFor holds that a list for a host below its domain is of that host, and
+// that the list of a public suffix says what it is.
+func TestURLsAreOfTheHostAskedFor(t *testing.T) {
+	s := start(t, pagesLake(t), lookup.Options{})
+	get := func(path string, v any) int {
+		w := s.do("GET", path)
+		if err := json.Unmarshal(w.Body.Bytes(), v); err != nil {
+			t.Fatal(err)
+		}
+		return w.Code
+	}
+	type answer struct {
+		Domain, Host string
+		TotalsOf     string  `json:"totals_of"`
+		Total        int     `json:"total_est"`
+		Suffix       bool    `json:"public_suffix"`
+		Below        *int    `json:"domains_below"`
+		List         string  `json:"domains_below_list"`
+		Next         *string `json:"next"`
+		Items        []struct{ URL string }
+	}
+	var a answer
+	rows := 0
+	for path := "/v1/domain/https%3A%2F%2Fa.example.com%2Fx/datasets/alpha/urls?limit=5"; path != ""; {
+		a = answer{}
+		if status := get(path, &a); status != 200 || a.Domain != "example.com" || a.Host != "a.example.com" || a.TotalsOf != "host" || a.Total != 12 {
+			t.Fatalf("%s: %d %+v", path, status, a)
+		}
+		for _, it := range a.Items {
+			if rows++; !strings.HasPrefix(it.URL, "https://a.example.com/") {
+				t.Errorf("%s has %s", path, it.URL)
+			}
+		}
+		if path = ""; a.Next != nil {
+			path = *a.Next
+		}
+	}
+	if rows != 12 {
+		t.Errorf("%d rows", rows)
+	}
+	a = answer{}
+	if get("/v1/domain/a.example.com/datasets/alpha/urls?host=b.example.com", &a); a.Host != "" || a.Total != 12 || !strings.HasPrefix(a.Items[0].URL, "https://b.") {
+		t.Errorf("%+v", a)
+	}
+	a = answer{}
+	if get("/v1/domain/github.io/datasets/alpha/urls", &a); !a.Suffix || a.Below == nil || *a.Below != 2 || a.List == "" || a.Host != "" {
+		t.Errorf("%+v", a)
+	}
+	for path, want := range map[string]string{
+		"/?domain=a.example.com&dataset=alpha": "1 to 12 of 12 rows that are selected",
+		"/?domain=github.io&dataset=alpha":     "2 domains below it",
+	} {
+		if w := s.do("GET", path); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -50,6 +51,9 @@ func (h *handler) datasets(r *request) error {
 func datasetID(snap *lookup.Snapshot, text string) (uint32, error) {
 	d, ok := snap.FindDataset(text)
 	if !ok {
+		if id, byID := lake.DatasetID(text); byID {
+			return 0, fmt.Errorf("%w: %d", lookup.ErrUnknownDataset, id)
+		}
 		return 0, fmt.Errorf("%w: %q", lookup.ErrUnknownDataset, text)
 	}
 	return d.ID, nil

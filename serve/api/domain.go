@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -24,13 +25,9 @@ func (h *handler) domain(r *request) error {
 	if err != nil {
 		return err
 	}
-	below, counted := int64(0), false
-	suffix := snap.IsPublicSuffix(target)
-	if suffix {
-		below, err = snap.DomainsBelow(ctx, target.Host)
-		if counted = err == nil; err != nil && !errors.Is(err, lookup.ErrComputing) {
-			return err
-		}
+	suffix, err := suffixOf(ctx, snap, target)
+	if err != nil {
+		return err
 	}
 	d := &r.doc
 	d.open('{')
@@ -42,15 +39,7 @@ func (h *handler) domain(r *request) error {
 		d.text("host", target.Host)
 		d.text("totals_of", "domain")
 	}
-	if suffix && !counted {
-		r.once() // they are being counted
-	}
-	if suffix {
-		d.boolean("public_suffix", true)
-		d.numberOrNull("domains_below", below, counted)
-		v := url.Values{"suffix": {"." + target.Host}, "version": {page.Version}}
-		d.text("domains_below_list", "/v1/domains?"+v.Encode())
-	}
+	r.suffix(suffix, page.Version)
 	d.number("total_datasets", int64(page.Total))
 	d.array("datasets")
 	for i := range page.Datasets {
@@ -68,4 +57,38 @@ func (h *handler) domain(r *request) error {
 	r.logged = append(r.logged, slog.String("domain_id", urlnorm.FormatID(page.DomainID)),
 		slog.Int("datasets", len(page.Datasets)), slog.Int("total", page.Total))
 	return nil
+}
+
+// publicSuffix is what is said of a host below which names are domains of their own.
+type publicSuffix struct {
+	host    string
+	below   int64 // domains, if counted
+	counted bool
+}
+
+// suffixOf is nil unless the target is a public suffix.
+func suffixOf(ctx context.Context, snap *lookup.Snapshot, target lookup.Target) (*publicSuffix, error) {
+	if !snap.IsPublicSuffix(target) {
+		return nil, nil
+	}
+	below, err := snap.DomainsBelow(ctx, target.Host)
+	if err != nil && !errors.Is(err, lookup.ErrComputing) {
+		return nil, err
+	}
+	return &publicSuffix{target.Host, below, err == nil}, nil
+}
+
+// suffix writes the members that tell of a public suffix. It writes nothing if s is nil.
+func (r *request) suffix(s *publicSuffix, version string) {
+	if s == nil {
+		return
+	}
+	if !s.counted {
+		r.once() // they are being counted
+	}
+	d := &r.doc
+	d.boolean("public_suffix", true)
+	d.numberOrNull("domains_below", s.below, s.counted)
+	v := url.Values{"suffix": {"." + s.host}, "version": {version}}
+	d.text("domains_below_list", "/v1/domains?"+v.Encode())
 }

@@ -28,7 +28,6 @@ func (r *request) selectionForm(page *ui.Page) *ui.Selection {
 			s.Filters = append(s.Filters, text)
 		}
 	}
-	s.Clear = pagePath("domain", s.Domain, "dataset", s.Dataset, "version", s.Named)
 	return s
 }
 
@@ -81,6 +80,10 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 		r.once()
 	}
 	form.Domain = answer.Domain
+	if answer.Host != "" {
+		form.Host = answer.Host
+	}
+	form.Clear = pagePath("domain", form.Domain, "dataset", form.Dataset, "version", form.Named)
 	dataset, _ := snap.Dataset(id) // URLs has checked that it exists
 	selected := parameters(form)
 	list := "/v1/domain/" + url.PathEscape(answer.Domain) + "/datasets/" + url.PathEscape(form.Dataset) + "/urls"
@@ -89,6 +92,9 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 		Unique: form.Unique, Selected: form.Any(),
 		Up: pagePath("domain", answer.Domain, "version", page.Named), In: pagePath("dataset", idText(id), "version", page.Named),
 		Tree: withQuery("/tree", "domain", answer.Domain, "dataset", idText(id), "version", page.Named),
+	}
+	if u.Suffix, err = r.suffixPart(snap, target, page.Named); err != nil {
+		return err
 	}
 	for _, d := range downloads {
 		u.Downloads = append(u.Downloads, ui.Download{

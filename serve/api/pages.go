@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"net/url"
 	"strconv"
 	"strings"
@@ -157,14 +156,8 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 	if u, err := lookup.ParseURL(page.Query); err == nil && strings.Contains(page.Query, "/") {
 		d.Exact = ui.Link{Text: u.String(), Path: pagePath("url", u.String(), "version", version)}
 	}
-	if snap.IsPublicSuffix(target) {
-		below, err := snap.DomainsBelow(r.Context(), target.Host)
-		if errors.Is(err, lookup.ErrComputing) {
-			r.once() // they are being counted
-		} else if err != nil {
-			return err
-		}
-		d.Suffix = &ui.Suffix{Below: below, Counted: err == nil, List: browsePath("suffix", "."+target.Host, "version", version)}
+	if d.Suffix, err = r.suffixPart(snap, target, version); err != nil {
+		return err
 	}
 	if answer.Total == 0 && d.Suffix == nil {
 		d.Browse = browsePath("prefix", answer.Domain[:min(len(answer.Domain), similarPrefix)], "version", version)
@@ -183,6 +176,18 @@ func fillDomain(r *request, snap *lookup.Snapshot, target lookup.Target, page *u
 		page.Next = pagePath("domain", page.Query, "cursor", answer.Cursor, "version", answer.Version)
 	}
 	return nil
+}
+
+// suffixPart is what a page tells of a public suffix, nil for other targets.
+func (r *request) suffixPart(snap *lookup.Snapshot, target lookup.Target, version string) (*ui.Suffix, error) {
+	s, err := suffixOf(r.Context(), snap, target)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	if !s.counted {
+		r.once() // they are being counted
+	}
+	return &ui.Suffix{Below: s.below, Counted: s.counted, List: browsePath("suffix", "."+s.host, "version", version)}, nil
 }
 
 // similarPrefix is how many bytes of a name that no dataset has begin the names that its page leads

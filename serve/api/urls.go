@@ -116,6 +116,10 @@ func (h *handler) urls(r *request) error {
 	if err != nil {
 		return err
 	}
+	suffix, err := suffixOf(ctx, snap, q.Target)
+	if err != nil {
+		return err
+	}
 	if limit > lookup.MaxLimit && page.Cursor != "" && page.StoppedBy == "" {
 		page.StoppedBy = "limit"
 	}
@@ -144,6 +148,12 @@ func (h *handler) urls(r *request) error {
 	if page.StoppedBy == "deadline" {
 		r.once()
 	}
+	if page.Host != "" {
+		d.text("host", page.Host)
+		d.text("totals_of", "host")
+		q.Selection.Host = page.Host
+	}
+	r.suffix(suffix, page.Version)
 	d.number("dataset_id", int64(page.DatasetID))
 	r.selection(&q)
 	counted := page.NotCounted == ""

@@ -42,6 +42,9 @@ func (q *URLsQuery) name(domain string) string {
 type URLsPage struct {
 	Answer
 	DatasetID uint32
+	// Host is the target's, if that is below its domain and the selection names none: then the list
+	// has the rows of this host alone.
+	Host string
 	// Total is the number of rows in the list, or of distinct URLs, Offset the number of rows before this page. They are
 	// 0 if they are not known without reading all rows. NotCounted says why: "from_to", "filter",
 	// "prefix", "row_groups" or "unique". It is empty if they are known. Distinct URLs are counted
@@ -59,7 +62,8 @@ type URLsPage struct {
 // that no row is known to be at it.
 var ErrNotCounted = errors.New("no offset in a list whose rows are not counted")
 
-// URLs returns a page of the URLs of the target's domain in a dataset. The list is ordered by
+// URLs returns a page of the URLs of the target in a dataset: of its host if that is below its
+// domain, otherwise of the domain. The list is ordered by
 // segment and part, and within a part by row, unless it has distinct URLs.
 func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 	// Rows that are late at the deadline are left for the next page. Without the index there is no
@@ -92,6 +96,8 @@ type List struct {
 	v *view
 	r resolved
 	q URLsQuery
+	// asked is Host of the pages.
+	asked string
 	// cursor is where the next page starts, unless the walk knows it, nil for the beginning. That
 	// of a list of distinct URLs is at a row of the last one of the page before.
 	cursor *position
@@ -150,13 +156,18 @@ func (s *Snapshot) list(ctx context.Context, q URLsQuery) (_ *List, err error) {
 	if err != nil {
 		return nil, err
 	}
+	asked := ""
+	if q.Selection.Host == "" && q.Target.Host != r.domain {
+		asked = q.Target.Host
+		q.Selection.Host = asked
+	}
 	if h := q.Selection.Host; h != "" && !ofDomain(h, r.domain) {
 		return nil, &SelectionError{"host", fmt.Sprintf("is %s, which is not of the domain %s", h, r.domain)}
 	}
 	if q.Columns |= q.Selection.columns(); q.Unique {
 		q.Columns = q.Selection.columns()
 	}
-	l := &List{s: s, v: v, r: r, q: q, begun: q.Cursor != ""}
+	l := &List{s: s, v: v, r: r, q: q, asked: asked, begun: q.Cursor != ""}
 	if q.Cursor != "" {
 		c, err := s.parseCursor(q.Cursor, cursorURLs, q.name(r.domain), q.Dataset)
 		if err != nil {
@@ -177,7 +188,7 @@ func (l *List) next(ctx context.Context, limit int) (page *URLsPage, err error) 
 		return nil, ErrRange
 	}
 	l.q.Limit, l.workBefore = limit, l.q.Selection.Filters.Work()
-	page = &URLsPage{Answer: l.s.answer(l.v, l.r), DatasetID: l.q.Dataset, NotCounted: l.notCounted}
+	page = &URLsPage{Answer: l.s.answer(l.v, l.r), DatasetID: l.q.Dataset, Host: l.asked, NotCounted: l.notCounted}
 	var end *position
 	switch {
 	case l.q.Unique:

@@ -97,6 +97,8 @@ type URLs struct {
 	// Up links to the datasets of the domain, In to the page of the dataset, Tree to the hosts and
 	// directories of the domain in it.
 	Up, In, Tree string
+	// Suffix is not nil if names below this one are domains of their own.
+	Suffix *Suffix
 	// Downloads lead to the whole list as a file, by the name of the form.
 	Downloads []Download
 }

@@ -92,9 +92,19 @@ a.example.com,"/p/0?a=1,2",1970-01-03T00:00:00.000Z
 	if !strings.HasPrefix(file, "PAR1") || !strings.HasSuffix(file, "PAR1") || code != 0 {
 		t.Errorf("Parquet: exit %d, %d bytes", code, len(file))
 	}
-	byID, _, code := starter(t, "urls", "www.example.com", "--lake", url, "--dataset", "1", "--format", "text")
+	byID, _, code := starter(t, "urls", "https://example.com/x", "--lake", url, "--dataset", "1", "--format", "text")
 	if strings.Count(byID, "\n") != 12 || code != 0 {
 		t.Errorf("exit %d: %s", code, byID)
+	}
+	ofHost, note, code := starter(t, "urls", "a.example.com", "--lake", url, "--dataset", "news", "--format", "text")
+	if strings.Count(ofHost, "https://a.example.com/") != 6 || strings.Count(ofHost, "\n") != 6 || code != 0 ||
+		note != "These are the URLs of the host a.example.com alone. For the whole domain, ask for example.com.\n" {
+		t.Errorf("exit %d, %s: %s", code, note, ofHost)
+	}
+	_, note, code = starter(t, "urls", "com", "--lake", url, "--dataset", "news")
+	if want := "com is a public suffix: names below it are domains of their own. The lake has 1 domain below it: example.com\n"; code != 0 ||
+		!strings.HasSuffix(note, want) {
+		t.Errorf("exit %d, %s", code, note)
 	}
 }
 

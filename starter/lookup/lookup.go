@@ -149,6 +149,32 @@ func DatasetNamed(ctx context.Context, name string, versions ...*lookup.Snapshot
 	return 0, fmt.Errorf("--dataset: %s dataset %q; %s lists them", of, name, cli.Typed("starter datasets"))
 }
 
+// SuffixNote says how many domains are below a public suffix, and which come first.
+func SuffixNote(ctx context.Context, snap *lookup.Snapshot, host string) (string, error) {
+	const named = 5
+	below, err := snap.DomainsBelow(ctx, host)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("%s is a public suffix: names below it are domains of their own. The lake has %s below it", host,
+		cli.Plural(below, "domain"))
+	if below == 0 {
+		return text + ".", nil
+	}
+	first, err := snap.Domains(ctx, lookup.DomainsQuery{Suffix: "." + host, Limit: named})
+	if err != nil {
+		return "", err
+	}
+	names := make([]string, len(first.Domains))
+	for i := range names {
+		names[i] = first.Domains[i].Domain
+	}
+	if text += ": " + strings.Join(names, ", "); below > int64(len(names)) {
+		text += ", …"
+	}
+	return text, nil
+}
+
 // DatasetNames returns the names of all datasets of a version.
 func DatasetNames(ctx context.Context, snap *lookup.Snapshot) (names []string, err error) {
 	for cursor := ""; ; {
@@ -165,8 +191,12 @@ func DatasetNames(ctx context.Context, snap *lookup.Snapshot) (names []string, e
 	}
 }
 
-// tableQuestions is how many questions have one table.
-const tableQuestions = 5000
+const (
+	// tableQuestions is how many questions have one table.
+	tableQuestions = 5000
+	// notedSuffixes is of how many public suffixes a table says what is below them.
+	notedSuffixes = 10
+)
 
 // tables prints the answers for people.
 func (o Options) tables(ctx context.Context, snap *lookup.Snapshot, questions []bulk.Question, q bulk.Query, out io.Writer) (sums bulk.Sums, err error) {
@@ -177,6 +207,7 @@ func (o Options) tables(ctx context.Context, snap *lookup.Snapshot, questions []
 	}
 	for from := 0; from < len(questions); from += tableQuestions {
 		var rows []Row
+		var suffixes []string
 		err := bulk.Each(ctx, b, questions[from:min(from+tableQuestions, len(questions))], func(q *bulk.Question, a *lookup.BulkAnswer) error {
 			r := NewRow(q, a)
 			if r.Problem == "" {
@@ -184,6 +215,9 @@ func (o Options) tables(ctx context.Context, snap *lookup.Snapshot, questions []
 			} else {
 				sums.Invalid++
 				r.Problem = "(" + r.Problem + ")"
+			}
+			if a.PublicSuffix && len(suffixes) < notedSuffixes && !slices.Contains(suffixes, a.Host) {
+				suffixes = append(suffixes, strings.Clone(a.Host))
 			}
 			rows = append(rows, r)
 			return nil
@@ -198,6 +232,13 @@ func (o Options) tables(ctx context.Context, snap *lookup.Snapshot, questions []
 			err = matrixTable(out, rows, q.Presence)
 		} else {
 			err = Table(out, rows, q.Presence)
+		}
+		for _, host := range suffixes {
+			var note string
+			if err == nil {
+				note, err = SuffixNote(ctx, snap, host)
+			}
+			cli.Fprintf(out, "%s\n", note)
 		}
 		if err != nil {
 			return sums, err

@@ -3,6 +3,7 @@
 package urllist
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,14 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 	if err != nil {
 		return err
 	}
-	return o.print(ctx, list, fields, out, notes)
+	if err := o.print(ctx, list, fields, out, notes); err != nil || !snap.IsPublicSuffix(q.Target) {
+		return err
+	}
+	note, err := starterlookup.SuffixNote(ctx, snap, q.Target.Host)
+	if err == nil {
+		cli.Fprintf(notes, "%s\n", note)
+	}
+	return err
 }
 
 // print prints the rows of a list.
@@ -135,7 +143,10 @@ func (o Options) print(ctx context.Context, list *lookup.List, fields format.Fie
 		case page.Cursor != "":
 			cli.Fprintf(notes, "These are the first %s; more may follow. All of them: --limit 0\n", cli.Count(rows))
 		case rows == 0:
-			cli.Fprintf(notes, "%s: the dataset has no such URL.\n", page.Domain)
+			cli.Fprintf(notes, "%s: the dataset has no such URL.\n", cmp.Or(page.Host, page.Domain))
+		}
+		if page.Host != "" {
+			cli.Fprintf(notes, "These are the URLs of the host %s alone. For the whole domain, ask for %s.\n", page.Host, page.Domain)
 		}
 		if len(page.OtherDomains) > 0 {
 			cli.Fprintf(notes, "%s may also belong to %s.\n", o.Domain, strings.Join(page.OtherDomains, ", "))
