@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -91,12 +90,12 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	if err != nil {
 		return nil, err
 	}
-	defer w.close()
+	defer w.Close()
 	page := &DomainsPage{Version: b.Version, TakedownEpoch: b.TakedownEpoch, Domains: []DomainSum{}}
 	// One more than the limit is looked for, so that the last page is known as such by what may be
 	// read alone.
-	for !w.done && len(page.Domains) <= q.Limit && page.StoppedBy == "" {
-		names, err := w.next(ctx, min(q.Limit+1-len(page.Domains), bulkTexts), until)
+	for !w.Done && len(page.Domains) <= q.Limit && page.StoppedBy == "" {
+		names, err := w.Next(ctx, min(q.Limit+1-len(page.Domains), bulkTexts), until)
 		if err != nil {
 			return nil, err
 		}
@@ -114,8 +113,8 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 		if err != nil {
 			return nil, err
 		}
-		late := time.Now().After(until) && !w.done && len(page.Domains) <= q.Limit
-		if late && (len(page.Domains) > 0 || w.place() > start) {
+		late := time.Now().After(until) && !w.Done && len(page.Domains) <= q.Limit
+		if late && (len(page.Domains) > 0 || w.Place() > start) {
 			page.StoppedBy = "deadline"
 		}
 	}
@@ -123,7 +122,7 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	if len(page.Domains) > q.Limit {
 		page.Domains = page.Domains[:q.Limit]
 	} else if page.StoppedBy != "" {
-		next = w.place()
+		next = w.Place()
 	} else {
 		return page, nil
 	}
@@ -151,110 +150,11 @@ func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAns
 	return b.answer(ctx, func(_ int, a *BulkAnswer) error { return answer(a) })
 }
 
-// domainWalk goes through a range of the domains of all segments.
-type domainWalk struct {
-	names.Range
-	scans []*names.Scan
-	heads [][]byte // the next name of each scan, nil at its end; see names.Scan
-	last  string   // the last name that was passed
-	done  bool     // nothing is left
-}
-
-// walk begins a walk at the first name that is not before start, of which most names are wanted
-// soon. With whole, that may be few of those that are read. The caller has to close it.
-func (s *Snapshot) walk(ctx context.Context, r names.Range, start string, most int, whole bool) (*domainWalk, error) {
-	n := len(s.segments)
-	w := &domainWalk{Range: r, scans: make([]*names.Scan, n), heads: make([][]byte, n)}
+// walk begins a walk through a range of the domains, at the first name that is not before start, of
+// which most names are wanted soon. With whole, that may be few of those that are read.
+func (s *Snapshot) walk(ctx context.Context, r names.Range, start string, most int, whole bool) (*names.Walk, error) {
 	q := names.Query{Range: r, Start: start, Most: most, Whole: whole, Yield: turns.Own(ctx).Yield}
-	for i, seg := range s.segments {
-		w.scans[i] = names.NewScan(ctx, seg, q)
-	}
-	quick := func(i int) bool { return !r.Reversed || s.segments[i].Reversed() != nil }
-	err := s.each(ctx, quick, w.advance)
-	for i := range w.scans {
-		if err == nil && !quick(i) { // it takes turns, and so not at the same time as others
-			err = w.advance(ctx, i)
-		}
-	}
-	if err != nil {
-		w.close()
-		return nil, err
-	}
-	w.done = w.least() < 0
-	return w, nil
-}
-
-// close ends the walk.
-func (w *domainWalk) close() {
-	for _, scan := range w.scans {
-		scan.Close()
-	}
-}
-
-// place is where a page that is late ends: the beginning of the last name, which tells how far it
-// came. The name itself may be one that is hidden.
-func (w *domainWalk) place() string { return w.last[:min(len(w.last), len(w.Prefix)+3)] }
-
-// advance takes the next domain of a scan.
-func (w *domainWalk) advance(ctx context.Context, i int) (err error) {
-	w.heads[i], err = w.scans[i].Next(ctx)
-	if !strings.HasPrefix(string(w.heads[i]), w.Prefix) {
-		w.heads[i] = nil
-	}
-	return err
-}
-
-// least returns the scan with the first of the next domains, -1 if there is none.
-func (w *domainWalk) least() int {
-	best := -1
-	for i, head := range w.heads {
-		if head != nil && (best < 0 || bytes.Compare(head, w.heads[best]) < 0) {
-			best = i
-		}
-	}
-	return best
-}
-
-// next returns up to most domains of the range, fewer if the walk ends or the time is up.
-func (w *domainWalk) next(ctx context.Context, most int, until time.Time) (names []string, err error) {
-	own := turns.Own(ctx)
-	for passed := 1; len(names) < most; passed++ {
-		if passed%pairsInTurn == 1 {
-			if err := own.Yield(ctx); err != nil {
-				return nil, err
-			}
-		}
-		first := w.least()
-		if first < 0 {
-			w.done = true
-			return names, nil
-		}
-		name := w.heads[first]
-		w.last = string(name)
-		if w.Has(w.last) {
-			names = append(names, w.Text(w.last))
-		}
-		for i := len(w.heads) - 1; i >= 0; i-- { // name stays valid until its scan is advanced
-			if i != first && w.heads[i] != nil && bytes.Equal(w.heads[i], name) {
-				if err := w.advance(ctx, i); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if err := w.advance(ctx, first); err != nil {
-			return nil, err
-		}
-		if passed%looks == 0 {
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			if time.Now().After(until) {
-				break
-			}
-		}
-	}
-	w.done = w.least() < 0
-	return names, nil
+	return names.NewWalk(ctx, s.segments, q, s.each)
 }
 
 // DomainsBelow counts the domains of the version that are below a public suffix. The first call
@@ -275,10 +175,10 @@ func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, erro
 		if err != nil {
 			return 0, err
 		}
-		defer w.close()
+		defer w.Close()
 		count := int64(0)
-		for !w.done {
-			names, err := w.next(ctx, bulkTexts, time.Now().Add(time.Hour))
+		for !w.Done {
+			names, err := w.Next(ctx, bulkTexts, time.Now().Add(time.Hour))
 			if err != nil {
 				return 0, err
 			}

@@ -279,7 +279,7 @@ func (s *deadScan) Next(ctx context.Context) (*segment.Entry, error) {
 const (
 	// looks is how many pairs are compared between two looks at the clock.
 	looks = 4096
-	// pairsInTurn is how many are compared, or names passed, between two chances for others.
+	// pairsInTurn is how many are compared between two chances for others.
 	pairsInTurn = 128
 )
 

@@ -1,4 +1,4 @@
-// Package names lists the domains of a segment by name or by reversed name, from any name on. They
+// Package names lists the domains of segments by name or by reversed name, from any name on. They
 // are in frames of segment.DomainsPerFrame each. What a segment has in memory says where each frame
 // begins. Segments of earlier versions of urlake do not have that, and are searched. Those that
 // lack the reversed names are read as a whole for them.
