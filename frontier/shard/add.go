@@ -112,11 +112,11 @@ func (s *Shard) lookUp(looked []lookup) {
 	sum := uint64(0)
 	for i := range looked {
 		looked[i].files = 0
-		sum += s.batch.seen.touch(&looked[i].url)
+		sum += s.batch.seen.Touch(&looked[i].url)
 	}
 	if s.frozen != nil {
 		for i := range looked {
-			sum += s.frozen.seen.touch(&looked[i].url)
+			sum += s.frozen.seen.Touch(&looked[i].url)
 		}
 	}
 	s.touched = sum
@@ -168,12 +168,12 @@ func (s *Shard) knownOf(l *lookup) (State, bool) {
 
 // find is knownOf for URLs that may have been deleted.
 func (s *Shard) find(l *lookup) (State, bool) {
-	if p, ok := s.batch.seen.get(&l.url); ok {
-		return p.unpack(), true
+	if p, ok := s.batch.seen.Get(&l.url); ok {
+		return packed(p).unpack(), true
 	}
 	if s.frozen != nil {
-		if p, ok := s.frozen.seen.get(&l.url); ok {
-			return p.unpack(), true
+		if p, ok := s.frozen.seen.Get(&l.url); ok {
+			return packed(p).unpack(), true
 		}
 	}
 	if l.files == 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/frontier/arena"
 	"github.com/urlake/urlake/frontier/journal"
+	"github.com/urlake/urlake/frontier/statetable"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -552,20 +553,20 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 			return err
 		}
 	}
-	if f.seen.len() == 0 {
+	if f.seen.Len() == 0 {
 		return nil
 	}
 	number := s.newFile()
 	name := s.file(number, seenSuffix)
-	drop := func(*URLID, packed) bool { return false }
+	drop := func(*URLID, statetable.State) bool { return false }
 	if len(f.fresh) > 0 {
 		marks := marksByTag(f.marks)
-		drop = func(id *URLID, p packed) bool {
-			st := p.unpack()
+		drop = func(id *URLID, p statetable.State) bool {
+			st := packed(p).unpack()
 			return marks[tagOf(id[:])].deletes(&st)
 		}
 	}
-	sorted := f.seen.sorted(drop)
+	sorted := f.seen.Sorted(drop)
 	if err := writeSeen(name, s.paced, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
 		return err
 	}
@@ -576,8 +577,9 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 // heapsAtOnce is how many heaps of a frozen batch are read before others may use the shard.
 const heapsAtOnce = 256
 
-// writeWaiting writes the entries that wait of queues with some numbers. It leaves out those that were taken since
-// the batch was frozen, if it can: they are leased, or the journal has what became of them.
+// writeWaiting writes the entries that wait of queues with some numbers. It leaves out those that
+// were taken since the batch was frozen, if it can: they are leased, or the journal has what became
+// of them.
 func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
 	slices.SortFunc(queues, func(a, b uint32) int { return bytes.Compare(f.queues.at(a).id[:], f.queues.at(b).id[:]) })
 	var entries []ranked
@@ -836,7 +838,7 @@ type unitedSeen struct {
 func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
 	s.mu.Lock()
 	files := s.seen
-	first, size := len(files), s.batch.seen.len()
+	first, size := len(files), s.batch.seen.Len()
 	for first > 0 && files[first-1].len() <= seenFactor*size {
 		first--
 		size += files[first].len()

@@ -283,14 +283,14 @@ func (f *frozen) dead(id QueueID, payload []byte) (bool, error) {
 
 // eachState calls yield with the id and the state of every URL, deleted ones too.
 func (s *Shard) eachState(yield func(id []byte, p packed) error) error {
-	for id, p := range s.batch.seen.all() {
+	for id, p := range s.batch.seen.All() {
 		if err := yield(id[:], p); err != nil {
 			return err
 		}
 	}
 	if s.frozen != nil {
-		for id, p := range s.frozen.seen.all() {
-			if _, newer := s.batch.seen.get(id); !newer {
+		for id, p := range s.frozen.seen.All() {
+			if _, newer := s.batch.seen.Get(id); !newer {
 				if err := yield(id[:], p); err != nil {
 					return err
 				}
@@ -299,11 +299,11 @@ func (s *Shard) eachState(yield func(id []byte, p packed) error) error {
 	}
 	return mergeSeen(s.seen, func(e []byte) error {
 		id := URLID(e[:16])
-		if _, newer := s.batch.seen.get(&id); newer {
+		if _, newer := s.batch.seen.Get(&id); newer {
 			return nil
 		}
 		if s.frozen != nil {
-			if _, newer := s.frozen.seen.get(&id); newer {
+			if _, newer := s.frozen.seen.Get(&id); newer {
 				return nil
 			}
 		}

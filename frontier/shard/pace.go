@@ -56,5 +56,5 @@ func (s *Shard) Crowded() bool {
 // fuller says whether more is to be written to files than MemoryBytes, times a number.
 func (s *Shard) fuller(times int) bool {
 	limit := times * s.o.MemoryBytes
-	return s.memory > limit || s.batch.seen.len()*2*seenElement > limit || s.journal.Size() > int64(4*limit)
+	return s.memory > limit || s.batch.seen.Len()*2*seenElement > limit || s.journal.Size() > int64(4*limit)
 }

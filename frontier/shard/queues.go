@@ -54,8 +54,8 @@ const (
 	slotsLeast  = 64
 )
 
-// queueTable has the queues of a shard by id. It is an open-addressed table, like stateTable. A
-// queue stays at its address, and has its number, until it is released.
+// queueTable has the queues of a shard by id, in an open-addressed table like that of package
+// statetable. A queue stays at its address, and has its number, until it is released.
 type queueTable struct {
 	chunks []*[queuesChunk]queue
 	used   int      // how many queues of the chunks were ever used
@@ -115,7 +115,7 @@ func (t *queueTable) get(id *QueueID) *queue {
 	return q
 }
 
-// touch loads what a search for an id looks at first, as that of stateTable does.
+// touch loads what a search for an id looks at first, as statetable.Table.Touch does.
 func (t *queueTable) touch(id *QueueID) uint64 { return t.slots[t.home(t.hash(id))] }
 
 // add makes a queue that there is not.

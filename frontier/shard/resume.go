@@ -28,7 +28,7 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 			return
 		}
 		st.Later = false
-		s.batch.seen.set(&id.url, st.pack())
+		s.batch.seen.Set(&id.url, st.pack())
 		e.Due = 0
 		q := s.queue(id.queue, e.Queue)
 		s.count(q, isLater, -1)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/edsrzf/mmap-go"
 
+	"github.com/urlake/urlake/frontier/statetable"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -60,7 +61,7 @@ func (p packed) unpack() State {
 const (
 	seenMagic   = "UFSN"
 	seenVersion = 2
-	seenElement = 16 + 16
+	seenElement = statetable.ElementSize
 	seenHeader  = len(seenMagic) + 4
 	seenTrailer = 8 + 4 + 4
 	// filterBits are the bits of the filter for each URL of a file: of a hundred URLs that a file

@@ -265,7 +265,7 @@ func (s *Shard) apply(c *change) {
 		c.visit.Queue, c.visit.URL, c.visit.Depth = e.Queue, e.URL, e.Depth
 		s.visits.add(c.visit)
 	}
-	s.batch.seen.set(&c.id.url, st.pack())
+	s.batch.seen.Set(&c.id.url, st.pack())
 	switch {
 	case st.Settled:
 		s.count(q, isDone, 1)

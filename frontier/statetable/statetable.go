@@ -1,4 +1,7 @@
-package shard
+// Package statetable has the states of millions of URLs in memory, by id. The table is an
+// open-addressed one, because cache misses of several searches can overlap, unlike those of a map,
+// and has no pointers.
+package statetable
 
 import (
 	"bytes"
@@ -12,42 +15,52 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// stateTable has the states of URLs in memory, by id. It is an open-addressed table, because cache
-// misses of several searches can overlap, unlike those of a map: see touch.
-type stateTable struct {
-	slots []stateSlot // a power of two of them, at most three quarters of which are used
+// ID is that of a URL: a hash. State is what is known of it, of which the first word is not 0.
+type (
+	ID    [16]byte
+	State = [2]uint64
+)
+
+// ElementSize is how many bytes Sorted writes for a URL.
+const ElementSize = 16 + 16
+
+// Table has states by id.
+type Table struct {
+	slots []slot // a power of two of them, at most three quarters of which are used
 	n     int
 	seed  uint64 // odd and random, so that no one can choose URLs that lie in one place
 	shift uint8  // from a product to a slot
 }
 
-// stateSlot is free if its state is 0: no entry has the number 0.
-type stateSlot struct {
-	id    URLID
-	state packed
+// slot is free if the first word of its state is 0.
+type slot struct {
+	id    ID
+	state State
 }
 
-// statesLeast is how many slots a table begins with.
-const statesLeast = 64
+// least is how many slots a table begins with.
+const least = 64
 
-func newStateTable() *stateTable {
-	return &stateTable{slots: make([]stateSlot, statesLeast), seed: rand.Uint64() | 1, shift: uint8(64 - bits.Len(statesLeast-1))}
+// New returns an empty table.
+func New() *Table {
+	return &Table{slots: make([]slot, least), seed: rand.Uint64() | 1, shift: uint8(64 - bits.Len(least-1))}
 }
 
-func (t *stateTable) len() int { return t.n }
+// Len is how many states there are.
+func (t *Table) Len() int { return t.n }
 
-// slot returns where a search for an id begins.
-func (t *stateTable) slot(id *URLID) int {
+// home returns where a search for an id begins.
+func (t *Table) home(id *ID) int {
 	return int(binary.LittleEndian.Uint64(id[:]) * t.seed >> (t.shift & 63))
 }
 
-// touch loads what a search for an id looks at first. Loads of several ids do not wait for each
+// Touch loads what a search for an id looks at first. Loads of several ids do not wait for each
 // other. What it returns has no meaning.
-func (t *stateTable) touch(id *URLID) uint64 { return t.slots[t.slot(id)].state[0] }
+func (t *Table) Touch(id *ID) uint64 { return t.slots[t.home(id)].state[0] }
 
 // find returns the slot of an id, or the free one at which it belongs.
-func (t *stateTable) find(id *URLID) *stateSlot {
-	for i := t.slot(id); ; i++ {
+func (t *Table) find(id *ID) *slot {
+	for i := t.home(id); ; i++ {
 		s := &t.slots[i&(len(t.slots)-1)]
 		if s.state[0] == 0 || s.id == *id {
 			return s
@@ -55,12 +68,14 @@ func (t *stateTable) find(id *URLID) *stateSlot {
 	}
 }
 
-func (t *stateTable) get(id *URLID) (p packed, ok bool) {
-	s := t.find(id)
-	return s.state, s.state[0] != 0
+// Get returns the state of an id, if there is one.
+func (t *Table) Get(id *ID) (s State, ok bool) {
+	found := t.find(id)
+	return found.state, found.state[0] != 0
 }
 
-func (t *stateTable) set(id *URLID, p packed) {
+// Set sets the state of an id.
+func (t *Table) Set(id *ID, state State) {
 	s := t.find(id)
 	if s.state[0] == 0 {
 		if t.n++; 4*t.n > 3*len(t.slots) {
@@ -69,12 +84,12 @@ func (t *stateTable) set(id *URLID, p packed) {
 		}
 		s.id = *id
 	}
-	s.state = p
+	s.state = state
 }
 
-func (t *stateTable) grow() {
+func (t *Table) grow() {
 	old := t.slots
-	t.slots = make([]stateSlot, 2*len(old))
+	t.slots = make([]slot, 2*len(old))
 	t.shift--
 	for i := range old {
 		if s := &old[i]; s.state[0] != 0 {
@@ -83,9 +98,9 @@ func (t *stateTable) grow() {
 	}
 }
 
-// all yields the ids and states in no order.
-func (t *stateTable) all() iter.Seq2[*URLID, packed] {
-	return func(yield func(*URLID, packed) bool) {
+// All yields the ids and states in no order.
+func (t *Table) All() iter.Seq2[*ID, State] {
+	return func(yield func(*ID, State) bool) {
 		for i := range t.slots {
 			if s := &t.slots[i]; s.state[0] != 0 && !yield(&s.id, s.state) {
 				return
@@ -94,8 +109,9 @@ func (t *stateTable) all() iter.Seq2[*URLID, packed] {
 	}
 }
 
-// sorted returns ids and states as elements of a file, sorted, without those that drop says.
-func (t *stateTable) sorted(drop func(id *URLID, p packed) bool) []byte {
+// Sorted returns ids and states, each in little-endian words after its id, in the order of the ids,
+// without those that drop says.
+func (t *Table) Sorted(drop func(id *ID, state State) bool) []byte {
 	all := make([]uint32, 0, t.n) // slots
 	for i := range t.slots {
 		if s := &t.slots[i]; s.state[0] != 0 && !drop(&s.id, s.state) {
@@ -121,7 +137,7 @@ func (t *stateTable) sorted(drop func(id *URLID, p packed) bool) []byte {
 		order[ends[b]] = s
 		ends[b]++
 	}
-	elements := make([]byte, 0, len(all)*seenElement)
+	elements := make([]byte, 0, len(all)*ElementSize)
 	first := int32(0)
 	for _, end := range ends[:buckets] {
 		some := order[first:end]
