@@ -109,7 +109,8 @@ type Shard struct {
 	memory int
 	// scratch has the last record, and text what was hashed last.
 	scratch, text []byte
-	touched       uint64 // so that the compiler keeps loads whose values do not matter
+	touched       uint64        // so that the compiler keeps loads whose values do not matter
+	expected      []expectation // memory of Expect
 	// upkeep is held while files are written and replaced. Reading is held to read files without
 	// the lock, and by who closes them. The order is upkeep, reading, mu.
 	upkeep  sync.Mutex

@@ -22,31 +22,49 @@ func mapFile(name string) (data mmap.MMap, err error) {
 	return data, errors.Join(err, f.Close())
 }
 
+// span is where among sorted elements an id may be: in [lo, hi), whose ids have upper halves
+// between first and last.
+type span struct {
+	lo, hi      int
+	first, last uint64
+}
+
+// guess returns the element to compare next. Ids are hashes, so the place of the one whose upper
+// half is wanted is guessed from that, and found a few elements beside it.
+func (s span) guess(want uint64, step int) int {
+	if step < 8 && s.hi-s.lo > 8 && s.last > s.first {
+		return min(s.lo+int(float64(want-s.first)/float64(s.last-s.first)*float64(s.hi-s.lo-1)), s.hi-1)
+	}
+	return s.lo + (s.hi-s.lo)/2
+}
+
+// beside returns what is left once an element, with an upper half, was less than the wanted one or
+// not. It is empty if no element can be the one.
+func (s span) beside(mid int, less bool, upper, want uint64) span {
+	if less {
+		s.lo, s.first = mid+1, upper
+	} else {
+		s.hi, s.last = mid, upper
+	}
+	if want < s.first || want > s.last {
+		s.hi = s.lo
+	}
+	return s
+}
+
 // findID returns the position of an id among elements of a size that begin with their ids and are
-// sorted by them. Ids are hashes, so the place is guessed from the id, and found a few elements
-// beside that.
+// sorted by them.
 func findID(elements []byte, size int, id [16]byte) (i int, ok bool) {
-	lo, hi := 0, len(elements)/size // the id is in [lo, hi)
 	want := binary.BigEndian.Uint64(id[:])
-	first, last := uint64(0), ^uint64(0)
-	for step := 0; lo < hi; step++ {
-		mid := lo + (hi-lo)/2
-		if step < 8 && hi-lo > 8 && last > first {
-			mid = lo + int(float64(want-first)/float64(last-first)*float64(hi-lo-1))
-			mid = min(max(mid, lo), hi-1)
-		}
+	s := span{hi: len(elements) / size, last: ^uint64(0)}
+	for step := 0; s.lo < s.hi; step++ {
+		mid := s.guess(want, step)
 		got := elements[mid*size : mid*size+16]
-		switch c := bytes.Compare(got, id[:]); {
-		case c == 0:
+		c := bytes.Compare(got, id[:])
+		if c == 0 {
 			return mid, true
-		case c < 0:
-			lo, first = mid+1, binary.BigEndian.Uint64(got)
-		default:
-			hi, last = mid, binary.BigEndian.Uint64(got)
 		}
-		if want < first || want > last {
-			return 0, false
-		}
+		s = s.beside(mid, c < 0, binary.BigEndian.Uint64(got), want)
 	}
 	return 0, false
 }
