@@ -26,9 +26,6 @@ func NewMap() *Map {
 	return &Map{places: map[uint64]Place{}, chunks: make([][]byte, 1), live: make([]int, 1)}
 }
 
-// Len is how many strings there are.
-func (m *Map) Len() int { return len(m.places) }
-
 // Has says whether there is a string.
 func (m *Map) Has(number uint64) bool {
 	_, ok := m.places[number]
