@@ -71,7 +71,7 @@ func (f *Frontier) release(ctx context.Context, number int, leases []coord.Lease
 // it may be, and each of its leases was over without a result.
 const ErrorExpired = "expired"
 
-// settleTried settles the URLs of leases that are over and that were handed out Options.Tries times,
+// settleTried settles those URLs of leases that are over which were handed out Options.Tries times,
 // and returns the other leases. Those without a token are among these: clients of the URLFrontier
 // protocol keep URLs for longer than their leases, and get them again without end.
 func (f *Frontier) settleTried(s *owned, ended []coord.Lease, now int64) (others []coord.Lease, err error) {

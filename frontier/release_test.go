@@ -68,7 +68,7 @@ func TestManyLeasesEnd(t *testing.T) {
 }
 
 // TestTriesOfLeasesThatAreOver holds that a URL whose leases end without a result is handed out as
-// often as Options.Tries says, and settled then. A lease without a token says nothing of its client.
+// often as Options.Tries says, and settled then. Leases without a token do not count.
 func TestTriesOfLeasesThatAreOver(t *testing.T) {
 	c := newClock()
 	o := options(t, c, 0)
