@@ -11,8 +11,8 @@ import (
 // What is said of the frontier as a whole is in Redis. Each process reads it once a second, and at
 // once if it was told of a change.
 
-// Refresh reads what was said of the frontier as a whole: whether URLs are handed out, and the
-// default delay.
+// Refresh reads what was said of the frontier as a whole: whether URLs are handed out, the default
+// delay, and which keys are excluded.
 func (f *Frontier) Refresh(ctx context.Context) error {
 	c, err := f.coord.Control(ctx)
 	if err != nil {
@@ -23,7 +23,7 @@ func (f *Frontier) Refresh(ctx context.Context) error {
 	if was && !f.inactive() {
 		f.notify()
 	}
-	return nil
+	return f.readExcluded(ctx, c.Exclusions)
 }
 
 // inactive says that this process hands out nothing.

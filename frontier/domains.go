@@ -67,7 +67,8 @@ type domains struct {
 	failing sync.Map
 	// blocked is until when keys are blocked, which may be over.
 	blocked map[string]int64
-	// hidden keys are excluded by the frontier's Exclusions, and something waits of them.
+	// hidden keys are excluded by the frontier's Exclusions, or are hosts below an excluded key.
+	// Something waits of them.
 	hidden map[string]struct{}
 	// cursor is where Forget goes on, and robots where that of robots.txt files does. Only the tick
 	// uses them.
@@ -223,8 +224,10 @@ type DomainState struct {
 	Waiting, Leased int64
 	Crawls          []CrawlState
 	// Delay is the time between two URLs that holds now.
-	Delay            time.Duration
-	Paused, Excluded bool
+	Delay  time.Duration
+	Paused bool
+	// Excluded says that the key is excluded, or one that it is a host below.
+	Excluded bool
 	// TakenDown says that the frontier's Exclusions name the whole key.
 	TakenDown bool
 	// Blocked is until when the key is blocked, zero if it is not.
@@ -258,7 +261,7 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 	}
 	now := f.now()
 	d := DomainState{
-		Delay: set.DelayAt(now, f.delay()), Paused: set.Paused, Excluded: set.Excluded, Failures: set.Failures, Cap: f.maxWaiting(),
+		Delay: set.DelayAt(now, f.delay()), Paused: set.Paused, Excluded: set.Excluded || f.ofExcluded(key), Failures: set.Failures, Cap: f.maxWaiting(),
 	}
 	if e := f.excluded(); e != nil {
 		d.TakenDown = e.Key(key)
@@ -299,7 +302,8 @@ type DomainChange struct {
 	// Block is for how long from now on there are no claims; 0 ends it.
 	Block *time.Duration
 	// Pause stops claims until it is taken back. Exclude does, too, and nothing is added meanwhile;
-	// what waits is kept.
+	// what waits is kept. An exclusion holds for keys that are hosts below this one, too. Other
+	// processes know that after a second, or when they Refresh.
 	Pause, Exclude *bool
 	// Cap is how many URLs may wait in each queue of the key; less than 0 means the frontier's.
 	Cap *int64
@@ -338,6 +342,12 @@ func (f *Frontier) changeDomain(ctx context.Context, s *owned, key string, chang
 		return err
 	}
 	s.domains.set(key, set)
+	if change.Excluded != nil {
+		if err := f.setExcluded(ctx, set.Excluded, []string{key}); err != nil {
+			s.doubtful.Store(true) // opening the shard repairs it
+			return err
+		}
+	}
 	return f.wakeKeys(ctx, s, []string{key})
 }
 

@@ -57,6 +57,17 @@ func (f *Frontier) readExclusions(ctx context.Context) error {
 	if before := f.exclusions.current.Swap(&e); before == nil || *before == e {
 		return nil
 	}
+	return f.unhideAll(ctx)
+}
+
+// keptBack says that nothing of a key is handed out: exclusions name it, or it is a host below an
+// excluded key.
+func (f *Frontier) keptBack(e Exclusions, key string) bool {
+	return e != nil && e.Key(key) || f.ofExcluded(key)
+}
+
+// unhideAll wakes the keys of all shards that were excluded and are not any more.
+func (f *Frontier) unhideAll(ctx context.Context) (err error) {
 	for _, s := range f.all() {
 		// A shard that fails is opened again, which wakes its keys; the others have only this call.
 		if failed := f.unhide(ctx, s.number); failed != nil && !elsewhere(failed) {
@@ -78,7 +89,7 @@ func (f *Frontier) unhide(ctx context.Context, number int) error {
 	var woken []string
 	d.mu.Lock()
 	for key := range d.hidden {
-		if e == nil || !e.Key(key) {
+		if !f.keptBack(e, key) {
 			delete(d.hidden, key)
 			woken = append(woken, key)
 		}
@@ -91,12 +102,12 @@ func (f *Frontier) unhide(ctx context.Context, number int) error {
 }
 
 // hide remembers that a key is excluded. It is false if it is not excluded any more.
-func (f *Frontier) hide(s *owned, e Exclusions, key string) bool {
+func (f *Frontier) hide(s *owned, key string) bool {
 	d := &s.domains
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	// Exclusions that were read meanwhile have looked, or look after this, at what is hidden.
-	if now := f.excluded(); now != e && (now == nil || !now.Key(key)) {
+	if !f.keptBack(f.excluded(), key) {
 		return false
 	}
 	d.hidden[key] = struct{}{}
@@ -114,8 +125,8 @@ func (d *domains) isHidden(key string) bool {
 // is how many wait after that, 0 if the whole key is excluded.
 func (f *Frontier) take(s *owned, queue string, n int) (taken []shard.Entry, left int64, err error) {
 	e := f.excluded()
-	for key := keyOf(queue); e != nil && e.Key(key); e = f.excluded() {
-		if f.hide(s, e, key) {
+	for key := keyOf(queue); f.keptBack(e, key); e = f.excluded() {
+		if f.hide(s, key) {
 			return nil, 0, nil
 		}
 	}

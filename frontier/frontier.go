@@ -105,6 +105,9 @@ type Frontier struct {
 	// a shard is opened, closed or given away.
 	tenures map[int]*tenure
 	moves   []sync.Mutex
+	// excludedKeys are those of all shards. Control is what was said of the frontier as a whole.
+	excludedKeys excludedKeys
+	control      atomic.Pointer[coord.Control]
 	// incarnation is the Redis that was asked last. Only claimShards uses it.
 	incarnation string
 	claims      together[ClaimRequest, *claimJob]
@@ -114,7 +117,6 @@ type Frontier struct {
 	bulk        bulk
 	woken       chan struct{} // closed when a queue wakes, and replaced
 	exclusions  exclusions
-	control     atomic.Pointer[coord.Control] // what was said of the frontier as a whole
 	counters    counters
 	parts       parts
 	wokeMu      sync.Mutex
@@ -218,6 +220,9 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	f.Bulk(len(urls), func() {
 		for i := range urls {
 			e, reason := f.entry(n, &t, &urls[i], out)
+			if reason == "" && !urls[i].Done && f.ofExcluded(keyOf(e.Queue)) {
+				reason = ReasonExcluded
+			}
 			if reason != "" {
 				results[i] = AddResult{Rejected, reason}
 				continue

@@ -248,7 +248,7 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 	if err := s.openRobots(dir, f.o); err != nil {
 		return nil, errors.Join(err, files.Close(), lock.Unlock())
 	}
-	if err := errors.Join(s.loadDomains(ctx), f.resume(ctx, s)); err != nil {
+	if err := errors.Join(s.loadDomains(ctx), f.repairExcluded(ctx, s), f.resume(ctx, s)); err != nil {
 		return nil, errors.Join(err, files.Close(), s.robots.Close(), lock.Unlock())
 	}
 	return s, nil

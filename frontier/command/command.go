@@ -39,7 +39,9 @@ func New() *cobra.Command {
 		Short: "Decide what a crawler fetches next",
 		Long: `Frontierd keeps the URLs that a crawler is to fetch. Workers add URLs, claim those of
 domains that may be fetched from now, and report what came of them, over HTTP. With --grpc
-it serves the URLFrontier protocol of crawler-commons, too, which StormCrawler speaks.
+it serves the URLFrontier protocol of crawler-commons, too, which StormCrawler speaks. There a
+URL without a key is queued by its host, as over HTTP with --queue-by host: use that if both
+are to work on the same URLs.
 
 URLs are in files below --data. Redis has what several processes agree on: who serves
 which part of the files, when each domain may be fetched from next, and the claims.
@@ -63,7 +65,7 @@ docs/frontier.md describes the interface.`,
 	f.StringVar(&o.redis, "redis", "", redisHelp)
 	f.StringVar(&o.dir, "data", "", "`DIR` of the URLs")
 	f.StringVar(&o.listen, "http", "127.0.0.1:7070", "`ADDRESS` to serve HTTP on")
-	f.StringVar(&o.grpc, "grpc", "", "`ADDRESS` to serve the URLFrontier protocol on, by gRPC, such as :7071 (default: it is not served)")
+	f.StringVar(&o.grpc, "grpc", "", "`ADDRESS` to serve the URLFrontier protocol on, by gRPC, such as :7071 (default: it is not served). URLs without a key are queued by host there: see --queue-by")
 	f.StringVar(&o.advertise, "advertise", "", "`ADDRESS` at which the other processes reach this one (default: that of --http, with the name of this host if it has none)")
 	f.StringVar(&o.name, "name", "frontier", "`NAME` of the frontier in Redis")
 	f.StringVar(&o.fsync, "fsync", "always", "`WHEN` to wait for the disk: always, before anything is acknowledged, or never")
@@ -123,6 +125,9 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	}
 	if fatal {
 		return errors.New("this Redis drops what a frontier needs: see above")
+	}
+	if o.grpc != "" && o.queueBy == frontier.ByDomain {
+		log.Warn("URLs without a key are queued by domain over HTTP, and by host over gRPC: both work on the same URLs only with --queue-by host, or with keys")
 	}
 	if err := o.takedowns.open(ctx); err != nil {
 		return err

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -174,4 +175,23 @@ func (a *acked) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.urls)
+}
+
+// TestFrontsThatDoNotShare holds that frontierd warns once if its fronts queue URLs without a key
+// differently.
+func TestFrontsThatDoNotShare(t *testing.T) {
+	redis := testenv.NewRedis(t)
+	for _, c := range []struct {
+		by, grpc string
+		warnings int
+	}{{"domain", "127.0.0.1:0", 1}, {"domain", "", 0}, {"host", "127.0.0.1:0", 0}} {
+		dir := t.TempDir()
+		log := filepath.Join(dir, "log")
+		d := startDaemon(t, log, "--redis", redis.URL, "--name", c.by+c.grpc, "--data", filepath.Join(dir, "data"), "--shards", "1", "--queue-by", c.by, "--grpc", c.grpc)
+		d.kill(t)
+		text, err := os.ReadFile(log)
+		if n := bytes.Count(text, []byte("both work on the same URLs only with --queue-by host")); err != nil || n != c.warnings {
+			t.Errorf("%+v: %d warnings, %v:\n%s", c, n, err, text)
+		}
+	}
 }

@@ -23,7 +23,7 @@ type politeness struct {
 }
 
 func (p *politeness) flags(f *pflag.FlagSet) {
-	f.StringVar(&p.queueBy, "queue-by", frontier.ByDomain, "`WHAT` URLs without a key are grouped by, each group with a delay of its own: domain or host. The first start of a frontier fixes it")
+	f.StringVar(&p.queueBy, "queue-by", frontier.ByDomain, "`WHAT` URLs without a key are grouped by, each group with a delay of its own: domain or host, which --grpc needs if HTTP is to share its URLs. The first start of a frontier fixes it")
 	f.Int64Var(&p.maxWaiting, "max-waiting", 0, "`NUMBER` of URLs that may wait of a domain and crawl, 0 for any number; more are rejected with the reason cap")
 	f.Int64Var(&p.alarmWaiting, "alarm-waiting", 1_000_000, "`NUMBER` of URLs that may wait of a domain and crawl before the log names it every minute, 0 for any number")
 	f.StringVar(&p.robotsAgent, "robots-agent", "", "`NAME` of the crawler in robots.txt files whose Crawl-delay it obeys (default: what they ask of all crawlers)")

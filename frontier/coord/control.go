@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -89,6 +90,8 @@ type Control struct {
 	All      bool
 	// Delay is the time between two URLs of a key that has none of its own, 0 if nothing was said.
 	Delay time.Duration
+	// Exclusions changes whenever the excluded keys do.
+	Exclusions int64
 }
 
 // Address returns the address in the name of a process.
@@ -109,6 +112,7 @@ const (
 	fieldDelay  = "delay"
 	fieldAll    = "inactive"
 	fieldActive = "inactive:"
+	fieldExcl   = "exclusions"
 )
 
 func (f *Frontier) control() string { return "{" + f.name + "}:control" }
@@ -133,6 +137,10 @@ func (f *Frontier) Control(ctx context.Context) (c Control, err error) {
 				return c, fmt.Errorf("redis: %s: %w", f.control(), err)
 			}
 			c.Delay = time.Duration(ms) * time.Millisecond
+		case name == fieldExcl:
+			if c.Exclusions, err = strconv.ParseInt(value, 10, 64); err != nil {
+				return c, fmt.Errorf("redis: %s: %w", f.control(), err)
+			}
 		}
 	}
 	return c, nil
@@ -158,6 +166,52 @@ func (f *Frontier) SetActive(ctx context.Context, active, all bool) error {
 		return failed(f.redis.HSet(ctx, f.control(), fieldActive+Address(f.node), value).Err())
 	}
 	return failed(setActiveScript.Run(ctx, f.redis, []string{f.control()}, value).Err())
+}
+
+// exclude: excluded, control; SADD or SREM, keys. Returns what Control.Exclusions is then.
+var excludeScript = redis.NewScript(`
+if redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2)) > 0 then
+	return redis.call('HINCRBY', KEYS[2], 'exclusions', 1)
+end
+return tonumber(redis.call('HGET', KEYS[2], 'exclusions') or 0)
+`)
+
+func (f *Frontier) excluded() string { return "{" + f.name + "}:excluded" }
+
+// SetExcluded notes that keys are excluded, or not any more, for all processes: the settings of a
+// key are known only to the owner of its shard. It returns what Control.Exclusions is then.
+func (f *Frontier) SetExcluded(ctx context.Context, excluded bool, keys []string) (exclusions int64, err error) {
+	do := "SREM"
+	if excluded {
+		do = "SADD"
+	}
+	for part := range slices.Chunk(keys, batch) {
+		args := []any{do}
+		for _, key := range part {
+			args = append(args, key)
+		}
+		if exclusions, err = excludeScript.Run(ctx, f.redis, []string{f.excluded(), f.control()}, args...).Int64(); err != nil {
+			return 0, failed(err)
+		}
+	}
+	return exclusions, nil
+}
+
+// Excluded returns the keys that SetExcluded has noted.
+func (f *Frontier) Excluded(ctx context.Context) (map[string]struct{}, error) {
+	keys := map[string]struct{}{}
+	for cursor := uint64(0); ; {
+		part, next, err := f.redis.SScan(ctx, f.excluded(), cursor, "", batch).Result()
+		if err != nil {
+			return nil, failed(err)
+		}
+		for _, key := range part {
+			keys[key] = struct{}{}
+		}
+		if cursor = next; cursor == 0 {
+			return keys, nil
+		}
+	}
 }
 
 // SetDelay sets the time between two URLs of a key that has none of its own.

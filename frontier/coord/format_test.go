@@ -82,7 +82,8 @@ func exampleState(t *testing.T, f *coord.Frontier, s *coord.Shard) {
 		t.Fatal(keys, err)
 	}
 	_, settled := s.Report(ctx, exampleNow, []coord.Lease{coord.NewLease(3, 3, "c\x00c.example")}, nil, coord.Backoff{})
-	if err := errors.Join(settled, s.Lease(ctx, "c", exampleNow+60_000, append(slices.Clone(exampleLeases), coord.NewLease(9, 9, "c\x00c.example")), nil),
+	_, noted := f.SetExcluded(ctx, true, []string{"b.example", "d.example"})
+	if err := errors.Join(settled, noted, s.Lease(ctx, "c", exampleNow+60_000, append(slices.Clone(exampleLeases), coord.NewLease(9, 9, "c\x00c.example")), nil),
 		s.SetLimit(ctx, "c\x00a.example", 50), f.SetActive(ctx, false, true), f.SetDelay(ctx, 3*time.Second),
 		f.QueueBy(ctx, "host")); err != nil {
 		t.Fatal(err)
@@ -178,6 +179,10 @@ func compareExample(t *testing.T, name string, f *coord.Frontier, s *coord.Shard
 	control, err := f.Control(ctx)
 	if err != nil || fmt.Sprintf("%+v", control) == fmt.Sprintf("%+v", coord.Control{}) {
 		t.Errorf("%s: control %+v, %v", name, control, err)
+	}
+	excluded, err := f.Excluded(ctx)
+	if since := name > "1-second.hex"; err != nil || since != (len(excluded) == 2 && control.Exclusions == 1) {
+		t.Errorf("%s: excluded %v, %d, %v", name, excluded, control.Exclusions, err)
 	}
 	// The first state had nothing of this: the next process fixes it.
 	if err := f.QueueBy(ctx, "domain"); (err == nil) != (name == "1-first.hex") {

@@ -3,10 +3,12 @@
 package urlfrontier_test
 
 import (
+	"errors"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/urlake/urlake/frontier"
 	pb "github.com/urlake/urlake/frontier/urlfrontier/urlfrontierpb"
 )
 
@@ -52,6 +54,42 @@ func TestURLsComeBackAsTheyWerePut(t *testing.T) {
 	for _, u := range got {
 		if !proto.Equal(u, want[u.GetCrawlID()]) {
 			t.Errorf("%v, want %v", u, want[u.GetCrawlID()])
+		}
+	}
+}
+
+// TestExcludedDomain holds that nothing is taken or handed out of the hosts of a domain that was
+// excluded over HTTP, whichever process is asked.
+func TestExcludedDomain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, nil)
+	put := func(p *process, path string, want pb.AckMessage_Status) {
+		t.Helper()
+		p.putAll(t, want, discovered("", info("http://www.bg.example/"+path, "", "")), discovered("", info("http://m.bg.example/"+path, "", "")))
+	}
+	put(c.processes[0], "1", pb.AckMessage_OK)
+	yes := true
+	changed := 0
+	for _, p := range c.processes {
+		err := p.f.ChangeDomain(t.Context(), "bg.example", frontier.DomainChange{Exclude: &yes})
+		if err == nil {
+			changed++
+		} else if !errors.Is(err, frontier.ErrElsewhere) {
+			t.Fatal(err)
+		}
+	}
+	if changed != 1 {
+		t.Fatalf("%d processes serve the domain", changed)
+	}
+	for _, p := range c.processes {
+		if err := p.f.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range c.processes {
+		put(p, "2", pb.AckMessage_SKIPPED)
+		if got := p.get(t, &pb.GetParams{}); len(got) > 0 {
+			t.Errorf("it hands out %v", got)
 		}
 	}
 }
