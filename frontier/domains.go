@@ -10,6 +10,7 @@ import (
 
 	"github.com/urlake/urlake/frontier/coord"
 	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // The key of a queue by which URLs are grouped that name none.
@@ -220,6 +221,8 @@ func (f *Frontier) backoff() coord.Backoff {
 // DomainState is what there is of a key, which is a domain unless clients or Options.QueueBy say
 // otherwise.
 type DomainState struct {
+	// Known says that there are URLs, settings or robots.txt files of the key.
+	Known bool
 	// Waiting and Leased are the sums over Crawls, which has those that have URLs of the key.
 	Waiting, Leased int64
 	Crawls          []CrawlState
@@ -284,7 +287,22 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 		}
 	}
 	d.Robots, err = f.robotsOf(s, key, now)
+	d.Known = len(d.Crawls) > 0 || len(d.Robots) > 0 || set.Any()
 	return d, err
+}
+
+// CanonicalKey returns the key of a domain or host in any spelling; what is neither stays as it is.
+// If URLs are queued by domain and the key is a host of a larger one, that is returned, too: no URL
+// is queued by the host, unless its client has given that as a key.
+func (f *Frontier) CanonicalKey(text string) (key, larger string) {
+	u, err := urlnorm.Parse(f.list, "http://"+text+"/")
+	if err != nil || u.PathQuery != "/" || u.Port >= 0 || strings.ContainsAny(text, "/?#@\\") {
+		return text, ""
+	}
+	if f.o.QueueBy == ByHost || u.Domain == u.Host {
+		return u.Host, ""
+	}
+	return u.Host, u.Domain
 }
 
 // maxWaiting is how many URLs may wait in a queue whose key has no cap, -1 if any number may.

@@ -74,3 +74,22 @@ func TestQueueByIsFixed(t *testing.T) {
 	}
 	refused("by domain", o, `queues by host, not by domain`)
 }
+
+// TestCanonicalKey holds which key a domain or a host in a path means.
+func TestCanonicalKey(t *testing.T) {
+	server, o := testenv.NewRedis(t), options(t, newClock(), 0)
+	f := start(t, server, o)
+	o.QueueBy, o.Dir = frontier.ByHost, t.TempDir()
+	byHost := start(t, testenv.NewRedis(t), o)
+	for text, want := range map[string][2]string{
+		"K.Example.": {"k.example"}, "WWW.k.example": {"www.k.example", "k.example"}, "ä.com": {"xn--4ca.com"}, "192.0.2.1": {"192.0.2.1"},
+		"github.io": {"github.io"}, "a.GitHub.io": {"a.github.io"}, "A key": {"A key"}, "A.com:8080": {"A.com:8080"}, "A.com/x": {"A.com/x"}, "": {""},
+	} {
+		if key, larger := f.CanonicalKey(text); key != want[0] || larger != want[1] {
+			t.Errorf("%q by domain: %q, %q, want %q", text, key, larger, want)
+		}
+		if key, larger := byHost.CanonicalKey(text); key != want[0] || larger != "" {
+			t.Errorf("%q by host: %q, %q, want %q", text, key, larger, want[0])
+		}
+	}
+}

@@ -1,10 +1,16 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/urlake/urlake/frontier"
 )
@@ -19,7 +25,9 @@ type crawlAnswer struct {
 }
 
 type domainAnswer struct {
-	Domain  string        `json:"domain"`
+	Domain string `json:"domain"`
+	// Known says that there are URLs, settings or robots.txt files of the domain.
+	Known   bool          `json:"known"`
 	Waiting int64         `json:"waiting"`
 	Leased  int64         `json:"leased"`
 	Crawls  []crawlAnswer `json:"crawls"`
@@ -48,6 +56,58 @@ type robotsAnswer struct {
 	Delay float64 `json:"delay"`
 }
 
+// ofKey has do serve the key that a path means: a domain or host may be in any spelling. A key that
+// is known is always meant as it is spelled: clients may give any. A host of which no URL can be is
+// refused.
+func (h *Handler) ofKey(do http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		spelled := r.PathValue("d")
+		key, larger := h.f.CanonicalKey(spelled)
+		// A process that sends a request on has found the key.
+		if key == spelled && larger == "" || r.Header.Get(forwarded) != "" {
+			do(w, r)
+			return
+		}
+		for _, k := range slices.Compact([]string{spelled, key}) {
+			known, err := h.known(r.Context(), k)
+			if err != nil {
+				h.failed(w, err)
+				return
+			}
+			if known {
+				key, larger = k, ""
+				break
+			}
+		}
+		if larger != "" {
+			h.problem(w, http.StatusBadRequest, fmt.Sprintf("%s is a host of %s, and URLs are queued by domain here: name %s", key, larger, larger))
+			return
+		}
+		_, rest, _ := strings.Cut(r.Pattern, "{d}")
+		r.SetPathValue("d", key)
+		r.URL.Path, r.URL.RawPath = "/v1/domains/"+key+rest, "/v1/domains/"+url.PathEscape(key)+rest
+		do(w, r)
+	}
+}
+
+// known says whether the frontier knows a key, which another process may have to be asked.
+func (h *Handler) known(ctx context.Context, key string) (bool, error) {
+	d, err := h.f.Domain(ctx, key)
+	owner := h.f.Owner(key)
+	if !errors.Is(err, frontier.ErrElsewhere) || owner == "" {
+		return d.Known, err
+	}
+	var got domainAnswer
+	data, err := h.get(ctx, owner, "/v1/domains/"+url.PathEscape(key))
+	if err == nil {
+		err = json.Unmarshal(data, &got)
+	}
+	if err != nil {
+		err = errors.Join(frontier.ErrElsewhere, err)
+	}
+	return got.Known, err
+}
+
 func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
 	key := r.PathValue("d")
 	d, err := h.f.Domain(r.Context(), key)
@@ -60,7 +120,7 @@ func (h *Handler) domain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	got := domainAnswer{
-		Domain: key, Waiting: d.Waiting, Leased: d.Leased, Crawls: []crawlAnswer{}, Delay: d.Delay.Seconds(), Paused: d.Paused,
+		Domain: key, Known: d.Known, Waiting: d.Waiting, Leased: d.Leased, Crawls: []crawlAnswer{}, Delay: d.Delay.Seconds(), Paused: d.Paused,
 		Excluded: d.Excluded, TakenDown: d.TakenDown, Failures: d.Failures, BlockedUntil: d.Blocked, NextTime: d.Next,
 	}
 	if d.Cap >= 0 {

@@ -192,3 +192,48 @@ func TestALongRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+// TestSpellingsOfDomains holds that a path means a domain in any spelling, that a host of a domain
+// is refused, and that keys that clients have given are meant as they are, whichever process serves
+// them.
+func TestSpellingsOfDomains(t *testing.T) {
+	bases := serve(t, 2)
+	until := func(want, method, path, body string) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			status, text := request(t, method, bases[0]+path, body)
+			if strings.Contains(fmt.Sprint(status, " ", text), want) {
+				return
+			}
+			if !strings.Contains(text, "elsewhere") && status != 503 || time.Now().After(end) {
+				t.Fatalf("%s %s: %d: %s, want %s", method, path, status, text, want)
+			}
+		}
+	}
+	for i := range 8 {
+		site := fmt.Sprintf("t%d", i)
+		until("added", "POST", "/v1/urls", `{"url":"https://x.example/","key":"Key-`+site+`.example"}`)
+		until("added", "POST", "/v1/urls", `{"url":"https://x.example/","key":"www.key`+site+`.example"}`)
+		for _, base := range bases {
+			for path, want := range map[string]string{
+				strings.ToUpper(site) + ".example": site + ".example", site + ".EXAMPLE.": site + ".example", "%C3%A4" + site + ".com": "xn--" + site + "-",
+				"Key-" + site + ".example": "Key-" + site + ".example", "www.key" + site + ".example": "www.key" + site + ".example", "Some%20key": "Some key",
+			} {
+				status, text := request(t, "GET", base+"/v1/domains/"+path, "")
+				if status != 200 || !strings.HasPrefix(text, `{"domain":"`+want) {
+					t.Errorf("%s: %d: %s, want %s", path, status, text, want)
+				}
+			}
+			for _, at := range []string{"PATCH ", "GET ", "GET /robots", "GET /urls", "DELETE /urls"} {
+				method, rest, _ := strings.Cut(at, " ")
+				status, text := request(t, method, base+"/v1/domains/WWW."+site+".example"+rest, `{"exclude":true}`)
+				if status != 400 || !strings.Contains(text, "name "+site+".example") {
+					t.Errorf("%s of a host: %d: %s", at, status, text)
+				}
+			}
+		}
+		until(`"excluded":true`, "PATCH", "/v1/domains/"+strings.ToUpper(site)+".example.", `{"exclude":true}`)
+		until("excluded", "POST", "/v1/urls", `{"url":"https://www.`+site+`.example/"}`)
+		until(`{"deleted":1}`, "DELETE", "/v1/domains/Key-"+site+".example/urls", "")
+	}
+}

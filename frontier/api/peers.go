@@ -49,7 +49,16 @@ func (h *Handler) others(r *http.Request) []string {
 
 // post sends a body to another process and returns its answer.
 func (h *Handler) post(ctx context.Context, name, path string, body []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base(name)+path, bytes.NewReader(body))
+	return h.ask(ctx, name, http.MethodPost, path, body)
+}
+
+// get returns what another process answers.
+func (h *Handler) get(ctx context.Context, name, path string) ([]byte, error) {
+	return h.ask(ctx, name, http.MethodGet, path, nil)
+}
+
+func (h *Handler) ask(ctx context.Context, name, method, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, base(name)+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

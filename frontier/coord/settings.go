@@ -65,6 +65,11 @@ type Settings struct {
 	Next int64
 }
 
+// Any says that there are any settings.
+func (s *Settings) Any() bool {
+	return s.HasDelay || s.Paused || s.Excluded || s.Blocked > 0 || s.HasCap || s.Failures > 0 || len(s.Robots) > 0
+}
+
 // DelayAt is the time between two URLs that holds at a time. Other is the frontier's.
 func (s *Settings) DelayAt(now int64, other time.Duration) time.Duration {
 	d := other
