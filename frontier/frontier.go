@@ -101,6 +101,7 @@ type Frontier struct {
 	owned map[int]*owned
 	// owners are the other processes that own a shard, as coord names them.
 	owners map[int]string
+	held   held
 	// tenures are those of shards that this process serves or opens. A lock of moves is held while
 	// a shard is opened, closed or given away.
 	tenures map[int]*tenure

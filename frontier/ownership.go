@@ -32,6 +32,7 @@ func New(ctx context.Context, c *coord.Frontier, o Options) (*Frontier, error) {
 	}
 	f := &Frontier{o: o, coord: c, list: urlnorm.BuiltinSuffixes(), owned: map[int]*owned{}, owners: map[int]string{}, woken: make(chan struct{}), bulk: newBulk()}
 	f.tenures, f.moves = map[int]*tenure{}, make([]sync.Mutex, o.Shards)
+	f.held.since, f.held.had = map[int]time.Time{}, map[int]string{}
 	f.claims.turns, f.settles.turns = claimTurns, settleTurns
 	if o.Exclusions != nil {
 		if err := f.readExclusions(ctx); err != nil {
@@ -131,6 +132,7 @@ func (f *Frontier) claimShards(ctx context.Context) (err error) {
 	for n := range f.o.Shards {
 		err = errors.Join(err, f.place(ctx, n, share))
 	}
+	f.warnOfHeld()
 	return err
 }
 
@@ -155,6 +157,7 @@ func (f *Frontier) place(ctx context.Context, n, share int) error {
 	}
 	owner, err := f.coord.Owner(ctx, n)
 	f.setOwner(n, owner)
+	f.holdsNoMore(n)
 	return f.away(err)
 }
 
@@ -199,6 +202,7 @@ func (f *Frontier) acquire(ctx context.Context, n int) error {
 	}
 	if c == nil {
 		f.setOwner(n, owner)
+		f.holdsNoMore(n)
 		return nil
 	}
 	t := f.begins(n, asked)
@@ -209,6 +213,7 @@ func (f *Frontier) acquire(ctx context.Context, n int) error {
 	}
 	if s == nil {
 		f.ends(t)
+		f.holds(n)
 		return c.Disown(ctx)
 	}
 	s.tenure = t
@@ -216,6 +221,7 @@ func (f *Frontier) acquire(ctx context.Context, n int) error {
 	f.owned[n] = s
 	delete(f.owners, n)
 	f.mu.Unlock()
+	f.holdsNoMore(n)
 	f.notify()
 	return nil
 }
@@ -223,11 +229,14 @@ func (f *Frontier) acquire(ctx context.Context, n int) error {
 // ShardName is the folder of a shard.
 func ShardName(n int) string { return fmt.Sprintf("shard-%03d", n) }
 
+// lockName is the file that the process which has the files of a shard open holds locked.
+func lockName(n int) string { return ShardName(n) + ".lock" }
+
 // open opens the files of a shard, and makes them and Redis agree. It is nil if the process that
 // had the shard before has the files still open.
 func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, err error) {
 	dir := filepath.Join(f.o.Dir, ShardName(n))
-	lock := flock.New(dir + ".lock")
+	lock := flock.New(filepath.Join(f.o.Dir, lockName(n)))
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/urlake/urlake/frontier"
 )
@@ -45,6 +46,10 @@ type Handler struct {
 	mux     *http.ServeMux
 	client  *http.Client
 	streams *http.Client // for answers that take as long as a client reads them
+	// silent has the names of other processes that do not answer; asking are the questions whether
+	// they do.
+	silent  sync.Map
+	asking  singleflight.Group
 	metrics *metrics
 	rates   rates
 	timed   http.Handler

@@ -99,17 +99,21 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 }
 
 // gate is a server that can be away: then it ends every connection. With a cut, it ends those of
-// which an answer is longer, after so many bytes.
+// which an answer is longer, after so many bytes. A stopped one answers when its channel is closed.
 type gate struct {
 	http.Handler
-	dir  string // of the frontier
-	shut atomic.Bool
-	cut  atomic.Int64
+	dir     string // of the frontier
+	shut    atomic.Bool
+	cut     atomic.Int64
+	stopped atomic.Pointer[chan struct{}]
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.shut.Load() {
 		panic(http.ErrAbortHandler)
+	}
+	if resume := g.stopped.Load(); resume != nil {
+		<-*resume
 	}
 	if cut := g.cut.Load(); cut > 0 {
 		w = &cutWriter{w, int(cut)}

@@ -24,13 +24,14 @@ var (
 	secondsDesc    = prometheus.NewDesc("urlake_frontier_redis_seconds_total", "How long Redis took for them, together.", nil, nil)
 	errorsDesc     = prometheus.NewDesc("urlake_frontier_redis_errors_total", "Those without an answer, or that Redis could not do.", nil, nil)
 	configuredDesc = prometheus.NewDesc("urlake_frontier_shards_configured", "Shards that the frontier has.", nil, nil)
+	heldDesc       = prometheus.NewDesc("urlake_frontier_shards_held", "Shards that the process would serve if another one, which Redis does not hear of, did not have their files open.", nil, nil)
 	readyDesc      = prometheus.NewDesc("urlake_frontier_ready", "Queues with URLs that wait and that may be asked now, by crawl.", []string{"crawl"}, nil)
 	restingDesc    = prometheus.NewDesc("urlake_frontier_resting", "Queues with URLs that wait and that may not be asked yet, by crawl.", []string{"crawl"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (countsCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{reopenedDesc, tornDesc, expiredDesc, commandsDesc, secondsDesc, errorsDesc, configuredDesc, readyDesc, restingDesc} {
+	for _, d := range []*prometheus.Desc{reopenedDesc, tornDesc, expiredDesc, commandsDesc, secondsDesc, errorsDesc, configuredDesc, heldDesc, readyDesc, restingDesc} {
 		to <- d
 	}
 }
@@ -45,6 +46,7 @@ func (c countsCollector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v)
 	}
 	to <- prometheus.MustNewConstMetric(configuredDesc, prometheus.GaugeValue, float64(c.f.Shards()))
+	to <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(c.f.Held()))
 	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
 	defer cancel()
 	ready, err := c.f.Ready(ctx)

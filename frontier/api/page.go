@@ -132,6 +132,11 @@ func (h *Handler) processes(ctx context.Context, r *http.Request) []pageProcess 
 
 // statsAt asks another process what it serves.
 func (h *Handler) statsAt(ctx context.Context, name string, into *statsAnswer) error {
+	ctx, done, err := h.toPeer(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer done()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base(name)+"/v1/stats", nil)
 	if err != nil {
 		return err

@@ -58,6 +58,11 @@ func (h *Handler) get(ctx context.Context, name, path string) ([]byte, error) {
 }
 
 func (h *Handler) ask(ctx context.Context, name, method, path string, body []byte) ([]byte, error) {
+	ctx, done, err := h.toPeer(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	req, err := http.NewRequestWithContext(ctx, method, base(name)+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -211,7 +216,12 @@ func (h *Handler) linesOfOther(r *http.Request, name, cursor string, limit int, 
 	q.Set("cursor", cursor)
 	q.Set("limit", strconv.Itoa(limit-*n))
 	where := base(name) + r.URL.EscapedPath()
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, where+"?"+q.Encode(), nil)
+	ctx, done, err := h.toPeer(r.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where+"?"+q.Encode(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -258,6 +268,12 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, name string) {
 		h.failed(w, err)
 		return
 	}
+	ctx, done, err := h.toPeer(r.Context(), name)
+	if err != nil {
+		h.failed(w, err)
+		return
+	}
+	defer done()
 	proxy := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
@@ -267,5 +283,5 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, name string) {
 			h.failed(w, errors.Join(frontier.ErrElsewhere, err))
 		},
 	}
-	proxy.ServeHTTP(w, r)
+	proxy.ServeHTTP(w, r.WithContext(ctx))
 }

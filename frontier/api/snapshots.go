@@ -69,6 +69,11 @@ func (h *Handler) snapshot(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) snapshotOf(ctx context.Context, name string, all *snapshotAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
+	ctx, done, err := h.toPeer(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer done()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base(name)+"/v1/snapshots", nil)
 	if err != nil {
 		return err

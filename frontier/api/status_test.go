@@ -3,7 +3,10 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -125,5 +128,56 @@ func TestStatuses(t *testing.T) {
 	}
 	if status, answer := request(t, "DELETE", base+"/v1/snapshots/"+id[1], ""); status != 204 {
 		t.Error(status, answer)
+	}
+}
+
+// TestAnotherProcessIsStopped has another process take requests and answer none, as one does that
+// got SIGSTOP. No request waits as long as one to a process may take.
+func TestAnotherProcessIsStopped(t *testing.T) {
+	servers, _ := start(t, 2, own)
+	base := servers[0].URL
+	resume := make(chan struct{})
+	defer close(resume)
+	servers[1].Config.Handler.(*gate).stopped.Store(&resume)
+	var body strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&body, "{\"url\":\"https://site%d.example/\"}\n", i)
+	}
+	ask := func(method, path, body string) (int, string, http.Header) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		answer, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(answer), res.Header
+	}
+	_, answer, _ := ask("POST", "/v1/urls", body.String())
+	if added, away := strings.Count(answer, `"added"`), strings.Count(answer, `"elsewhere"`); added == 0 || away == 0 || added+away != 40 {
+		t.Errorf("%d added, %d elsewhere", added, away)
+	}
+	if status, answer, _ := ask("POST", "/v1/claims", `{"max":10}`); status != 200 || strings.Count(answer, `"lease"`) != 10 {
+		t.Errorf("claims: %d %s", status, answer)
+	}
+	refused := 0
+	for i := range 40 {
+		switch status, answer, header := ask("GET", fmt.Sprintf("/v1/domains/site%d.example", i), ""); {
+		case status == 503 && header.Get("Retry-After") != "":
+			refused++
+		case status != 200:
+			t.Errorf("%d %s", status, answer)
+		}
+	}
+	if refused != strings.Count(answer, `"elsewhere"`) {
+		t.Errorf("%d domains are elsewhere, and were %d of URLs", refused, strings.Count(answer, `"elsewhere"`))
 	}
 }
