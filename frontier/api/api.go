@@ -61,7 +61,7 @@ type Handler struct {
 // New returns the handler of a frontier.
 func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h := &Handler{f: f, log: log, mux: http.NewServeMux(), client: &http.Client{Timeout: peerTimeout}, streams: streams(), metrics: newMetrics(f)}
-	h.timed = h.metrics.timed(h.mux)
+	h.timed = h.metrics.timed(h.sameOrigin(h.mux))
 	h.stopping, h.stop = context.WithCancel(context.Background())
 	h.mux.HandleFunc("POST /v1/urls", h.urls)
 	h.mux.HandleFunc("GET /v1/urls", h.crawlURLs)

@@ -130,7 +130,7 @@ func (w *statusWriter) WriteHeader(status int) {
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // timed measures a route.
-func (m *metrics) timed(next *http.ServeMux) http.Handler {
+func (m *metrics) timed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		sw := &statusWriter{w, http.StatusOK}

@@ -278,6 +278,7 @@ func (h *Handler) forward(w http.ResponseWriter, r *http.Request, name string) {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.SetURL(to)
 			p.Out.Header.Set(forwarded, "1")
+			p.Out.Header.Del("Origin") // it was looked at here, and is another's there
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			h.failed(w, errors.Join(frontier.ErrElsewhere, err))

@@ -1,0 +1,66 @@
+//go:build unix
+
+package api_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestPagesOfOtherSitesChangeNothing sends what a browser sends for a page of another site to all
+// that changes something: a form, or a script without a preflight.
+func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
+	base := serve(t, 1)[0]
+	path := strings.NewReplacer("{d}", "a.example", "{id}", "x", "{path}", "y")
+	send := func(method, where string, headers ...string) (*http.Response, string) {
+		body := `{"url":"https://a.example/"}`
+		req, err := http.NewRequestWithContext(t.Context(), method, base+path.Replace(where), strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "text/plain")
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		answer, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := theContract().check(req, body, res, answer); err != nil {
+			t.Errorf("%s %s: %v", method, where, err)
+		}
+		return res, string(answer)
+	}
+	changes := 0
+	for _, o := range theContract().operations() {
+		method := strings.ToUpper(o.method)
+		if method == "GET" {
+			continue
+		}
+		changes++
+		for _, headers := range [][]string{{"Origin", "https://other.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Origin", "null"}} {
+			res, answer := send(method, o.path, headers...)
+			if res.StatusCode != 403 || res.Header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s %s with %v: %s %s", method, o.path, headers, res.Status, answer)
+			}
+		}
+	}
+	if changes < 10 {
+		t.Errorf("only %d operations change something", changes)
+	}
+	if _, answer := request(t, "GET", base+"/v1/seen?url=https://a.example/", ""); !strings.Contains(answer, `"seen":false`) {
+		t.Errorf("a page of another site added a URL: %s", answer)
+	}
+	for _, headers := range [][]string{{"Origin", base}, {"Sec-Fetch-Site", "same-origin", "Origin", base}, {}} {
+		if res, answer := send("POST", "/v1/urls", headers...); res.StatusCode != 200 {
+			t.Errorf("with %v: %s %s", headers, res.Status, answer)
+		}
+	}
+}
