@@ -11,7 +11,8 @@ import (
 
 // flow says how fast clients have to send requests and to receive answers.
 type flow struct {
-	// rate is the lowest speed in bytes a second. A client may fall behind it by grace.
+	// rate is the lowest speed in bytes a second. A client may fall behind it by grace, which is
+	// long enough for what the kernel takes at once.
 	rate  int
 	grace time.Duration
 	// fair is the speed in bytes a second below which a client is cut when others wait for the
@@ -21,7 +22,7 @@ type flow struct {
 }
 
 // defaultFlow is that of a server. 16 KiB a second is a slow modem line, 256 KiB a slow mobile one.
-var defaultFlow = flow{rate: 16 << 10, grace: 10 * time.Second, fair: 256 << 10, judged: 5 * time.Second}
+var defaultFlow = flow{rate: 16 << 10, grace: 15 * time.Second, fair: 256 << 10, judged: 5 * time.Second}
 
 // transferPiece is how many bytes are sent or received between two looks at the clock.
 const transferPiece = 64 << 10

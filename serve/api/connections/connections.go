@@ -15,8 +15,9 @@ import (
 const (
 	// maxUnsent is how many bytes of an answer the kernel takes beyond those that the client has
 	// room for. Otherwise it may take megabytes for one that does not read: they would be counted
-	// nowhere, and for minutes such a client would look like a fast one.
-	maxUnsent = 128 << 10
+	// nowhere, and for minutes such a client would look like a fast one. It asks for more once half
+	// of them are sent; less makes streams dearer, a quarter of it by a sixth.
+	maxUnsent = 512 << 10
 	// freeHeader is how many bytes of headers each connection may have without asking: most
 	// requests have less than one thousand.
 	freeHeader = 4 << 10
