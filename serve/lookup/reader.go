@@ -18,7 +18,7 @@ import (
 // three do not change until its Release; it is not valid afterwards. Requests share it, so it has
 // nothing of a request. Its methods are safe for concurrent use.
 //
-// What the principal may not read does not exist for the methods: members, Dataset, DatasetNamed
+// What the principal may not read does not exist for the methods: members, Dataset, FindDataset
 // and the view leave it out, and everything else asks them.
 type Snapshot struct {
 	*openVersion

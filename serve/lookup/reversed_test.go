@@ -105,7 +105,7 @@ func TestReversedListsOfEarlierSegments(t *testing.T) {
 				q.Suffix = []string{".test", "test", "7.test", ".com", ".nowhere", "1]", "t"}[rng.IntN(7)]
 				dataset := []string{"", "alpha", "beta"}[rng.IntN(3)]
 				if dataset != "" {
-					found, ok := s.DatasetNamed(dataset)
+					found, ok := s.FindDataset(dataset)
 					if !ok {
 						t.Fatal(dataset)
 					}
