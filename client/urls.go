@@ -124,8 +124,8 @@ type URLPage struct {
 	DomainsBelowList string `json:"domains_below_list,omitempty"`
 	// Selection is nil if the list has all rows of the domain.
 	Selection *Selected `json:"selection,omitempty"`
-	// Total counts the rows of the whole list, or its distinct URLs, Offset those before this page. Both are nil if the
-	// rows would have to be read for that; TotalUnknown says why.
+	// Total counts the rows of the whole list, or its distinct URLs, Offset those before this page.
+	// Both are nil if the rows would have to be read for that; TotalUnknown says why.
 	Total        *int64 `json:"total_est"`
 	TotalUnknown string `json:"total_unknown,omitempty"`
 	Offset       *int64 `json:"offset"`

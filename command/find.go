@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/bulk"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 	shared "github.com/urlake/urlake/starter/lookup"
 )
 
@@ -72,7 +73,7 @@ With --urls DATASET it lists the URLs of the domains in one dataset instead.`,
 	f.BoolVar(&o.json, "json", false, "print JSON instead of a table for people")
 	f.StringVar(&o.urls, "urls", "", "list the URLs that this `DATASET` has of the domains")
 	f.Int64Var(&o.limit, "limit", lookup.DefaultLimit, "with --urls: at most so many `URLS` of a domain; 0 is all")
-	f.StringVar(&o.cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
+	f.StringVar(&o.cache, "cache", shortlived.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd
 }
 
@@ -112,7 +113,7 @@ func (o *find) run(ctx context.Context, url, name string, asked []bulk.Question,
 	if err != nil {
 		return err
 	}
-	server, err := lookup.NewShortLived(store, url, o.cache, "urlake find "+cli.Version(), 0)
+	server, err := shortlived.New(store, url, o.cache, "urlake find "+cli.Version(), 0)
 	if err != nil {
 		return err
 	}

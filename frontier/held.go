@@ -12,8 +12,8 @@ import (
 const warnOfHeldEvery = time.Minute
 
 // held are shards that Redis gives to this process and whose files another process has open: one
-// that is stopped, or hangs. It may write when it goes on, so its files are not taken before it ends
-// or lets go of them.
+// that is stopped, or hangs. It may write when it goes on, so its files are not taken before it
+// ends or lets go of them.
 type held struct {
 	mu     sync.Mutex
 	since  map[int]time.Time

@@ -18,9 +18,9 @@ const moment = time.Second
 // errSilent says that a process takes connections and answers nothing, as one does that is stopped.
 var errSilent = fmt.Errorf("%w, and that does not answer now", frontier.ErrElsewhere)
 
-// toPeer returns a context for a request to another process, which ends soon if that process answers
-// nothing. Done has to be called when the request has ended. It is errSilent if the process is known
-// to be silent.
+// toPeer returns a context for a request to another process, which ends soon if that process
+// answers nothing. Done has to be called when the request has ended. It is errSilent if the process
+// is known to be silent.
 func (h *Handler) toPeer(ctx context.Context, name string) (to context.Context, done func(), err error) {
 	if _, silent := h.silent.Load(name); silent {
 		return nil, nil, errSilent

@@ -230,7 +230,7 @@ var allowed = map[string][]string{
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
+		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "serve/shortlived", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
 		"starter/find", "starter/frontier", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/single", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/export": {
@@ -244,7 +244,7 @@ var allowed = map[string][]string{
 		"lake/remedy", "lake/takedown", "lake/urlnorm", "starter/find",
 	},
 	"starter/lookup": {
-		"internal/cli", "lake/blob", "lake/remedy", "serve/bulk", "serve/lookup",
+		"internal/cli", "lake/blob", "lake/remedy", "serve/bulk", "serve/lookup", "serve/shortlived",
 	},
 	"starter/frontier": {
 		"frontier/feed", "frontier/migrate", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
@@ -268,10 +268,10 @@ var allowed = map[string][]string{
 	"starter/single":   {"activities", "internal/cli"},
 	"starter/tree": {
 		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
-		"serve/lookup", "serve/tree", "starter/lookup",
+		"lake/urlnorm", "serve/lookup", "serve/shortlived", "serve/tree", "starter/lookup",
 	},
-	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "serve/format", "serve/lookup"},
-	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup"},
+	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "lake/urlnorm", "serve/format", "serve/lookup", "serve/shortlived", "starter/lookup"},
+	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup", "serve/shortlived", "starter/lookup"},
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
 
 	"serve/lookup": {
@@ -289,16 +289,18 @@ var allowed = map[string][]string{
 	"serve/bulk":              {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/tree":              {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup", "serve/lru"},
 	"serve/api": {
-		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/coding", "serve/api/connections", "serve/api/openapi", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/lookup/filter", "serve/lru", "serve/tree", "serve/turns", "serve/ui",
+		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/coding", "serve/api/connections", "serve/api/openapi", "serve/api/transfer", "serve/auth", "serve/bulk", "serve/format", "serve/lookup", "serve/lookup/filter", "serve/lru", "serve/tree", "serve/turns", "serve/ui",
 	},
 	"serve/api/coding":      {},
 	"serve/api/connections": {},
+	"serve/api/transfer":    {},
+	"serve/shortlived":      {"lake/blob", "serve/lookup"},
 	"serve/api/openapi":     {"lake/codec", "serve/ui"},
 	"serve/auth":            {"lake/access", "serve/lru"},
 	"serve/format":          {"internal/cli", "lake/codec", "serve/lookup"},
 	"serve/ui":              {},
-	"serve/command":         {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup"},
+	"serve/command":         {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup", "serve/shortlived"},
 	"serve":                 {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
 	"frontier/client": {},
@@ -338,7 +340,7 @@ var allowed = map[string][]string{
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
 	"command": {
 		"internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
-		"lake/urlnorm", "serve/bulk", "serve/command", "serve/lookup", "starter/command", "starter/lookup", "worker/command",
+		"lake/urlnorm", "serve/bulk", "serve/command", "serve/lookup", "serve/shortlived", "starter/command", "starter/lookup", "worker/command",
 	},
 
 	"internal/cli":       {},

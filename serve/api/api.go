@@ -30,6 +30,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/serve/answers"
+	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/lru"
@@ -44,7 +45,7 @@ type handler struct {
 	// answerBytes is the memory for answers.
 	answerBytes int64
 	// flow is how fast clients have to be.
-	flow flow
+	flow transfer.Flow
 	// origins are those whose scripts may read answers, proxies those who say for whom they ask.
 	origins []string
 	proxies []netip.Prefix
@@ -153,7 +154,7 @@ func routes(
 ) (*Handler, map[string]*route) {
 	mux := http.NewServeMux()
 	h := &handler{
-		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, flow: defaultFlow,
+		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, flow: transfer.DefaultFlow,
 		ready: &Readiness{}, turns: metrics.state.turns, answers: answers.New(DefaultAnswerCache),
 		trees: tree.NewEngine(0, 0),
 	}

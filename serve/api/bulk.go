@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unsafe"
 
+	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/bulk"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -258,23 +258,21 @@ func (h *handler) receive(r *request) ([]byte, error) {
 	var body bytes.Buffer
 	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead) // the length is checked
 	x := h.moving(r)
-	_, err := io.Copy(&body, reader{x, http.MaxBytesReader(r.w, r.Body, maxBulkBody)})
+	_, err := io.Copy(&body, transfer.Reader{Transfer: x, Body: http.MaxBytesReader(r.w, r.Body, maxBulkBody)})
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
 		return nil, tooLarge("body_bytes", maxBulkBody, fmt.Sprintf("the body has more than %d bytes", maxBulkBody))
-	case isSlow(err):
+	case transfer.IsSlow(err):
 		r.header.Set("Connection", "close") // the answer must not wait for the rest
 		return nil, newProblem(http.StatusRequestTimeout, "too-slow", "The list came too slowly",
-			fmt.Sprintf("send %d KiB a second or more, or %d if others wait for room", h.flow.rate>>10, h.flow.fair>>10))
+			fmt.Sprintf("send %d KiB a second or more, or %d if others wait for room", h.flow.Rate>>10, h.flow.Fair>>10))
 	case err != nil && r.Context().Err() != nil:
 		return nil, r.Context().Err()
 	case err != nil:
 		return nil, newProblem(http.StatusBadRequest, "bad-list", "The list could not be read", "the body ended early")
 	}
-	// The time for the answer begins now.
-	_ = x.control.SetReadDeadline(time.Time{})
-	_ = x.control.SetWriteDeadline(time.Time{})
+	x.Received()
 	return body.Bytes(), nil
 }
 

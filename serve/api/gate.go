@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/urlake/urlake/serve/api/transfer"
 )
 
 // gate admits the requests of one kind. It bounds the memory that their answers take, from before
@@ -40,7 +42,7 @@ type gate struct {
 	// turns are the clients whose requests wait, in the order of their turns.
 	turns []*holder
 	// moving are the tickets of requests that are being received, or whose answers are being sent.
-	moving map[*ticket]*transfer
+	moving map[*ticket]*transfer.Transfer
 }
 
 // looks is how often a request that waits looks for slow clients to cut, and then gives up.
@@ -237,23 +239,23 @@ func (g *gate) relieve(w *waiter) {
 	}
 	short := g.used + w.bytes - g.budget
 	type slow struct {
-		transfer *transfer
+		transfer *transfer.Transfer
 		speed    float64
 		bytes    int64
 	}
 	var all []slow
 	for t, x := range g.moving {
-		speed, known, evicted := x.speed()
+		speed, known, evicted := x.Speed()
 		switch {
 		case evicted:
 			short -= t.bytes // soon
-		case known && speed < float64(x.fair):
+		case known && speed < float64(x.Fair):
 			all = append(all, slow{x, speed, t.bytes})
 		}
 	}
 	slices.SortFunc(all, func(a, b slow) int { return cmp.Compare(a.speed, b.speed) })
 	for ; short > 0 && len(all) > 0; all = all[1:] {
-		all[0].transfer.evict()
+		all[0].transfer.Evict()
 		g.shed[shedSlow].Add(1)
 		short -= all[0].bytes
 	}
@@ -438,7 +440,7 @@ func (t *ticket) set(bytes int64) {
 }
 
 // moves tells the gate what the client sends or receives while it has the ticket.
-func (t *ticket) moves(x *transfer) {
+func (t *ticket) moves(x *transfer.Transfer) {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()

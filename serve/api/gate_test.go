@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
+
+	"github.com/urlake/urlake/serve/api/transfer"
 )
 
 // testGate is a gate whose waits are long unless a test shortens them.
@@ -17,7 +19,7 @@ func testGate(budget int64, slots, queue int) *gate {
 	return &gate{
 		name: "test", budget: budget, slots: slots, queue: queue, wait: time.Hour,
 		waits:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "waits"}),
-		holders: map[client]*holder{}, moving: map[*ticket]*transfer{},
+		holders: map[client]*holder{}, moving: map[*ticket]*transfer.Transfer{},
 	}
 }
 

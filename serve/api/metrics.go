@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/answers"
+	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/lru"
 	"github.com/urlake/urlake/serve/turns"
@@ -98,7 +99,7 @@ func (l *measured) observe(status int, took time.Duration, sent int64, cut bool)
 
 // gate makes a gate ready and measures it.
 func (m *Metrics) gate(g *gate) *gate {
-	g.holders, g.moving = map[client]*holder{}, map[*ticket]*transfer{}
+	g.holders, g.moving = map[client]*holder{}, map[*ticket]*transfer.Transfer{}
 	g.waits = m.waits.WithLabelValues(g.name)
 	m.state.gates = append(m.state.gates, g)
 	return g

@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/api/coding"
 	"github.com/urlake/urlake/serve/api/connections"
+	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -66,7 +67,7 @@ type request struct {
 	// holds of that for lists.
 	ticket, list *ticket
 	// transfer is what the client sends or receives, nil before the first piece.
-	transfer *transfer
+	transfer *transfer.Transfer
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
 	stream *stream
 	w      http.ResponseWriter
@@ -103,7 +104,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	}
 	if hr.ContentLength != 0 {
 		// Otherwise a body that nobody reads and that does not come keeps the connection for ever.
-		_ = http.NewResponseController(w).SetReadDeadline(started.Add(h.flow.grace))
+		_ = http.NewResponseController(w).SetReadDeadline(started.Add(h.flow.Grace))
 	}
 	id := requestID(hr)
 	r.set("X-Request-Id", id)
@@ -125,7 +126,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	switch {
 	case r.stream != nil:
 		r.stream.release()
-		name, measured, sent, cut = rt.name+"_stream", rt.streamed, r.transfer.sent, err != nil
+		name, measured, sent, cut = rt.name+"_stream", rt.streamed, r.transfer.Sent, err != nil
 		if cut {
 			_ = r.fail(err) // for the log: no problem document can follow the rows
 		}
@@ -207,9 +208,9 @@ func (r *request) release() {
 }
 
 // moving returns what the client sends or receives. From now on the gates know how fast it is.
-func (h *handler) moving(r *request) *transfer {
+func (h *handler) moving(r *request) *transfer.Transfer {
 	if r.transfer == nil {
-		r.transfer = newTransfer(h.flow, r.w)
+		r.transfer = transfer.New(h.flow, r.w)
 	}
 	for _, t := range []*ticket{r.ticket, r.list} {
 		if t != nil {
@@ -373,12 +374,12 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 	if len(body) == 0 {
 		return 0, nil
 	}
-	if len(body) <= transferPiece { // one write, within the time that the server allows to all
+	if len(body) <= transfer.Piece { // one write, within the time that the server allows to all
 		n, err := r.w.Write(body)
 		return int64(n), err
 	}
 	x := h.moving(r)
-	err = x.writeAll(body, r.w.Write, func(rest []byte) []byte {
+	err = x.WriteAll(body, r.w.Write, func(rest []byte) []byte {
 		if r.ticket == nil {
 			return rest
 		}
@@ -387,7 +388,7 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 		r.ticket.made(int64(cap(rest)))
 		return rest
 	})
-	return x.sent, err
+	return x.Sent, err
 }
 
 // requestID is the id that the client or a proxy has given the request, or a new one.

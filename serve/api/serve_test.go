@@ -26,6 +26,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -512,7 +513,7 @@ func long(t *testing.T) (store blob.Store, path string) {
 func TestAnswersAreCountedUntilTheyAreReceived(t *testing.T) {
 	store, path := long(t)
 	s := start(t, store, lookup.Options{})
-	s.with(AnswerBytes(40<<20), func(h *handler) { h.flow.grace = time.Hour })
+	s.with(AnswerBytes(40<<20), func(h *handler) { h.flow.Grace = time.Hour })
 	web := httptest.NewServer(s.web)
 	defer web.Close()
 	g := s.gate("heavy")
@@ -572,7 +573,7 @@ func (s *service) answered() (n uint64) {
 func TestSlowReadersAreCut(t *testing.T) {
 	store, path := long(t)
 	s := start(t, store, lookup.Options{})
-	s.with(func(h *handler) { h.flow.grace, h.flow.rate = time.Millisecond, 1<<30 })
+	s.with(func(h *handler) { h.flow.Grace, h.flow.Rate = time.Millisecond, 1<<30 })
 	web := httptest.NewServer(s.web)
 	defer web.Close()
 	c, err := net.Dial("tcp", web.Listener.Addr().String())
@@ -607,7 +608,7 @@ func streaming(t *testing.T, lines int, end error) *httptest.Server {
 	t.Helper()
 	s := start(t, small(t), lookup.Options{})
 	h := &handler{
-		server: s.server, log: slog.New(slog.DiscardHandler), flow: defaultFlow,
+		server: s.server, log: slog.New(slog.DiscardHandler), flow: transfer.DefaultFlow,
 		gates: gates{light: testGate(1<<20, 1, 8)},
 	}
 	rt := &route{

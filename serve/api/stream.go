@@ -112,7 +112,7 @@ func (c connection) Write(p []byte) (int, error) {
 		t.pause()
 	}
 	x := c.r.transfer
-	if err := x.writeAll(p, x.writeFlushed, nil); err != nil {
+	if err := x.WriteAll(p, x.WriteFlushed, nil); err != nil {
 		return 0, errors.Join(errClientGone, err)
 	}
 	if t := c.r.ticket; t != nil {

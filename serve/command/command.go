@@ -26,6 +26,7 @@ import (
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/serve/api"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 )
 
 const (
@@ -146,7 +147,7 @@ are finished.`,
 	f.StringVar(&o.audience, "auth-audience", "", "`AUDIENCE` (aud) of the JSON Web Tokens, with --auth jwks=URL")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "`FILE` of the certificate chain for --listen, PEM; it is read again when it changes")
 	f.StringVar(&o.tlsKey, "tls-key", "", "`FILE` of the certificate's private key, PEM")
-	f.StringVar(&o.cache, "cache", lookup.DefaultCache(),
+	f.StringVar(&o.cache, "cache", shortlived.DefaultCache(),
 		"`FOLDER` for copies of the mapped index files; a file:// lake is mapped in place")
 	f.DurationVar(&o.poll, "poll", lookup.DefaultPoll, "`TIME` between two checks for a new version")
 	f.DurationVar(&o.deadline, "deadline", lookup.DefaultDeadline, "`TIME` that a query may take; pages of URLs end with the rows found by then")
@@ -225,7 +226,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	opt.CacheDir = lookup.CacheOf(o.cache, lakeURL)
+	opt.CacheDir = shortlived.CacheOf(o.cache, lakeURL)
 	if _, files := blob.AsLocalFiler(store); !files { // files are mapped where they are
 		if err := os.MkdirAll(opt.CacheDir, 0o777); err != nil {
 			return fmt.Errorf("cache folder: %w", err)

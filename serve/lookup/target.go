@@ -88,9 +88,9 @@ func parseHost(n *urlnorm.Normalizer, text []byte) (u urlnorm.URL, doubt *urlnor
 // oneAtATime is the advice for text that looks like several domains.
 const oneAtATime = "ask for one domain at a time"
 
-// oneLine returns an error for text with a control character, or with a space in its host. Canonical
-// URLs lack tabs and line breaks, so those of a list would be dropped, and its names be joined.
-// Around the text they do not matter, and a path may have spaces.
+// oneLine returns an error for text with a control character, or with a space in its host. A
+// canonical URL lacks tabs and line breaks, so those of a list would be dropped, and its names be
+// joined. Around the text they do not matter, and a path may have spaces.
 func oneLine(text []byte) error {
 	first := func(c byte) bool { return c > ' ' }
 	end := len(text)

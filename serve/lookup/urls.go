@@ -45,10 +45,10 @@ type URLsPage struct {
 	// Host is the target's, if that is below its domain and the selection names none: then the list
 	// has the rows of this host alone.
 	Host string
-	// Total is the number of rows in the list, or of distinct URLs, Offset the number of rows before this page. They are
-	// 0 if they are not known without reading all rows. NotCounted says why: "from_to", "filter",
-	// "prefix", "row_groups" or "unique". It is empty if they are known. Distinct URLs are counted
-	// if all are on the first page.
+	// Total is the number of rows in the list, or of distinct URLs, Offset the number of rows
+	// before this page. They are 0 if they are not known without reading all rows. NotCounted says
+	// why: "from_to", "filter", "prefix", "row_groups" or "unique". It is empty if they are known.
+	// Distinct URLs are counted if all are on the first page.
 	Total, Offset int64
 	NotCounted    string
 	Rows

@@ -87,8 +87,8 @@ func (e *Exact) HasTimes() bool {
 // URLs is one page of the URLs of a domain in a dataset.
 type URLs struct {
 	Name, Dataset string
-	// Total is the number of items in the list, Offset the number of rows before this page. They are
-	// known if Counted.
+	// Total is the number of items in the list, Offset the number of rows before this page. They
+	// are known if Counted.
 	Total, Offset int64
 	Counted       bool
 	// Unique tells that items are distinct URLs, Selected that they are not all rows of the domain.

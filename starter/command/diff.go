@@ -9,7 +9,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/remedy"
-	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 	"github.com/urlake/urlake/starter/versiondiff"
 )
 
@@ -51,6 +51,6 @@ read, not the lake. Other URLs with the same totals are not noticed.`,
 	g.lakeFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.Dataset, "dataset", "", "compare this dataset alone, by `NAME` or id")
-	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
+	f.StringVar(&o.Cache, "cache", shortlived.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd
 }

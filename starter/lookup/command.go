@@ -8,7 +8,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/remedy"
-	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 )
 
 // Program is what the verb needs of starter.
@@ -73,6 +73,6 @@ code is 1 after all have been answered.`,
 	f.BoolVar(&o.CSV, "csv", false, "print CSV")
 	f.BoolVar(&o.Matrix, "matrix", false, "print a column for each dataset")
 	f.BoolVar(&o.Presence, "presence", false, "say only which datasets hold a domain, which reads next to nothing")
-	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
+	f.StringVar(&o.Cache, "cache", shortlived.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/bulk"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 )
 
 // Options say what to ask, and how to print it.
@@ -72,7 +73,7 @@ func Questions(names []string, file string, stdin io.Reader) (all []bulk.Questio
 
 // Print asks the lake in store, whose URL is url.
 func (o Options) Print(ctx context.Context, store blob.Store, url string, questions []bulk.Question, stdout, stderr io.Writer) error {
-	server, err := lookup.NewShortLived(store, url, o.Cache, "starter lookup "+cli.Version(), 0)
+	server, err := shortlived.New(store, url, o.Cache, "starter lookup "+cli.Version(), 0)
 	if err != nil {
 		return err
 	}

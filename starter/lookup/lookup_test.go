@@ -10,7 +10,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/bulk"
-	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 )
 
 // What people see on a terminal.
@@ -21,7 +21,7 @@ func TestTables(t *testing.T) {
 	})
 	testlake.Ingest(t, store, "blogs", "1", []testlake.Record{{URL: "https://example.com/1"}, {URL: "https://other.test/"}})
 	testlake.Publish(t, store)
-	server, err := lookup.NewShortLived(store, "s3://test/lake", t.TempDir(), "test", 0)
+	server, err := shortlived.New(store, "s3://test/lake", t.TempDir(), "test", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/remedy"
-	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 	"github.com/urlake/urlake/serve/tree"
 )
 
@@ -110,7 +110,7 @@ NDJSON, a node a line, each after its parent, and with --json one document.`,
 	f.IntVar(&o.Top, "top", 0, "show only the `N` children of each node that have the most rows, or the largest sizes with --sort size")
 	f.StringVar(&sort, "sort", "", "`ORDER` of the children of a node: name, rows or size (default: name, or rows with --top)")
 	f.StringVar(&o.Version, "at", "", "ask this `VERSION`, an id or a name, instead of the current one")
-	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
+	f.StringVar(&o.Cache, "cache", shortlived.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	cmd.AddCommand(newBuildCommand(p))
 	return cmd
 }

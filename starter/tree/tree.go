@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 	"github.com/urlake/urlake/serve/tree"
 	starterlookup "github.com/urlake/urlake/starter/lookup"
 )
@@ -82,7 +83,7 @@ func (o *Options) Print(ctx context.Context, store blob.Store, url string, out, 
 	if err != nil {
 		return err
 	}
-	server, err := lookup.NewShortLived(store, url, o.Cache, "starter tree "+cli.Version(), answerTime)
+	server, err := shortlived.New(store, url, o.Cache, "starter tree "+cli.Version(), answerTime)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/format"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 )
 
 // Program is what the verb needs of the program that has it.
@@ -114,7 +115,7 @@ fields docs/api.md describes.`,
 	f.StringVar(&o.Fields, "fields", "", "print these `NAMES`, with commas between them (default: url_id,url,ts)")
 	f.StringVar(&form, "format", "", "`FORMAT`: table, ndjson, csv, text or parquet (default: table on a terminal, else ndjson)")
 	f.Int64Var(&o.Limit, "limit", 0, "print at most so many `ROWS`; 0 is all (default: 100 on a terminal, else all)")
-	f.StringVar(&o.Cache, "cache", lookup.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
+	f.StringVar(&o.Cache, "cache", shortlived.DefaultCache(), "`FOLDER` for copies of the mapped index files of an S3 lake")
 	return cmd
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/format"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 	starterlookup "github.com/urlake/urlake/starter/lookup"
 )
 
@@ -68,7 +69,7 @@ func (o Options) Print(ctx context.Context, store blob.Store, url string, out, n
 	if o.Format != format.Text {
 		q.Columns = fields.Columns()
 	}
-	server, err := lookup.NewShortLived(store, url, o.Cache, "starter urls "+cli.Version(), pageTime)
+	server, err := shortlived.New(store, url, o.Cache, "starter urls "+cli.Version(), pageTime)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
+	"github.com/urlake/urlake/serve/shortlived"
 	starterlookup "github.com/urlake/urlake/starter/lookup"
 )
 
@@ -73,7 +74,7 @@ func (d *datasetDiff) add(c *lookup.Change) {
 
 // Print compares two versions of the lake in store, whose URL is url.
 func (o Options) Print(ctx context.Context, store blob.Store, url string, out io.Writer) error {
-	server, err := lookup.NewShortLived(store, url, o.Cache, "starter diff "+cli.Version(), pageTime)
+	server, err := shortlived.New(store, url, o.Cache, "starter diff "+cli.Version(), pageTime)
 	if err != nil {
 		return err
 	}
