@@ -52,7 +52,8 @@ func EnvName(flag string) string {
 
 // zeroValues maps a flag's type to the default that pflag leaves out of help texts.
 var zeroValues = map[string]string{
-	"bool": "false", "duration": "0s", "int": "0", "int64": "0", "float64": "0", "stringSlice": "[]", "stringArray": "[]",
+	"bool": "false", "duration": "0s", "int": "0", "int64": "0", "uint16": "0", "uint32": "0",
+	"float64": "0", "stringSlice": "[]", "stringArray": "[]",
 }
 
 // BindEnv makes every flag of cmd and its subcommands read its URLAKE_… variable when the flag is

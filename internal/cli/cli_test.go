@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -167,6 +168,22 @@ func TestHelpNamesVariables(t *testing.T) {
 	if code != ExitDone || !strings.Contains(out.String(), "the lake (default: default) [URLAKE_LAKE]\n") ||
 		!strings.Contains(out.String(), "[URLAKE_ONLY_ONCE]") {
 		t.Errorf("exit %d\n%s", code, &out)
+	}
+}
+
+// TestHelpHasEachDefaultOnce has a flag of each type whose default is said and one whose is not.
+func TestHelpHasEachDefaultOnce(t *testing.T) {
+	cmd := &cobra.Command{Use: "program", Run: func(*cobra.Command, []string) {}}
+	f := cmd.Flags()
+	_, _, _ = f.Uint16("a", 0, "a"), f.Uint32("b", 20, "b"), f.Int("c", 3, "c")
+	_, _, _ = f.Duration("d", time.Second, "d"), f.Float64("e", 0, "e"), f.Bool("f", true, "f")
+	BindEnv(cmd)
+	usages := f.FlagUsages()
+	if strings.Contains(usages, "(default )") {
+		t.Errorf("a default is empty:\n%s", usages)
+	}
+	if n := strings.Count(usages, "(default"); n != 4 || strings.Count(usages, "(default: ") != n {
+		t.Errorf("%d defaults, want those of b, c, d and f:\n%s", n, usages)
 	}
 }
 
