@@ -83,6 +83,7 @@ func New(f *frontier.Frontier, log *slog.Logger) *Handler {
 	h.mux.HandleFunc("GET /{$}", h.status)
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	h.mux.Handle("GET /metrics", h.metrics.handler())
+	h.mux.HandleFunc(everything, h.noRoute)
 	h.snapshotRoutes()
 	return h
 }
@@ -116,7 +117,10 @@ func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 
 func (h *Handler) failed(w http.ResponseWriter, err error) {
 	if errors.Is(err, frontier.ErrElsewhere) {
-		h.problem(w, http.StatusServiceUnavailable, err.Error()+", or none does at the moment: try again")
+		if other := strings.ReplaceAll(err.Error(), "\n", ": "); other != frontier.ErrElsewhere.Error() {
+			h.log.Warn(other)
+		}
+		h.problem(w, http.StatusServiceUnavailable, frontier.ErrElsewhere.Error()+", or none does at the moment: try again")
 		return
 	}
 	h.log.Error(err.Error())
@@ -274,7 +278,7 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 			for i, line := range lines {
 				u = urlLine{}
 				if err := u.parse(line); err != nil {
-					results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
+					results[i] = lineResult{frontier.Rejected, "line: " + reason(err)}
 					continue
 				}
 				add := frontier.URL{
@@ -337,7 +341,7 @@ func (h *Handler) bodyUpTo(w http.ResponseWriter, r *http.Request, limit int64, 
 		err = json.Unmarshal(data, v, json.RejectUnknownMembers(true))
 	}
 	if err != nil {
-		h.problem(w, http.StatusBadRequest, err.Error())
+		h.problem(w, http.StatusBadRequest, "the body: "+reason(err))
 	}
 	return err == nil
 }
@@ -432,7 +436,7 @@ func (h *Handler) results(w http.ResponseWriter, r *http.Request) {
 		for i, line := range lines {
 			o = resultLine{}
 			if err := o.parse(line); err != nil {
-				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
+				results[i] = lineResult{frontier.Rejected, "line: " + reason(err)}
 				continue
 			}
 			*outcomes = append(*outcomes, frontier.Outcome{
@@ -529,10 +533,10 @@ type visit struct {
 // that has nothing else is refused.
 func (h *Handler) visited(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	since, errS := parseTime(q.Get("since"))
-	until, errU := parseTime(q.Get("until"))
+	since, errS := timeOf("since", q.Get("since"))
+	until, errU := timeOf("until", q.Get("until"))
 	limit, errL := limitOf(q.Get("limit"))
-	cursor, errC := base64.RawURLEncoding.DecodeString(q.Get("cursor"))
+	cursor, errC := cursorOf(q.Get("cursor"))
 	if err := errors.Join(errL, errS, errU, errC); err != nil {
 		h.problem(w, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return
@@ -591,11 +595,14 @@ type visitsEnd struct {
 	Unserved []int `json:"unserved,omitempty"`
 }
 
-func parseTime(s string) (time.Time, error) {
+func timeOf(name, s string) (t time.Time, err error) {
 	if s == "" {
-		return time.Time{}, nil
+		return t, nil
 	}
-	return time.Parse(time.RFC3339, s)
+	if t, err = time.Parse(time.RFC3339, s); err != nil {
+		err = fmt.Errorf("%s has to be %s", name, wantedTime)
+	}
+	return t, err
 }
 
 func (h *Handler) stats(w http.ResponseWriter, _ *http.Request) { answer(w, h.statsOf()) }

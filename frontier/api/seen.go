@@ -34,7 +34,7 @@ func (h *Handler) seenAll(w http.ResponseWriter, r *http.Request) {
 		for i, line := range lines {
 			var q seenLine
 			if err := q.parse(line); err != nil {
-				results[i].Reason = "line: " + err.Error()
+				results[i].Reason = "line: " + reason(err)
 				continue
 			}
 			queries, places = append(queries, frontier.SeenQuery(q)), append(places, i)

@@ -66,6 +66,15 @@ func limitOf(s string) (int, error) {
 	return n, nil
 }
 
+// cursorOf decodes the cursor of a request.
+func cursorOf(s string) ([]byte, error) {
+	cursor, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		err = frontier.ErrCursor
+	}
+	return cursor, err
+}
+
 var allStates = []string{frontier.StateWaiting, frontier.StateLater, frontier.StateLeased, frontier.StateDone}
 
 // statesOf parses a list of states; without any it is all.
@@ -102,7 +111,7 @@ func (h *Handler) listURLs(w http.ResponseWriter, r *http.Request, domain string
 	q := r.URL.Query()
 	limit, errL := limitOf(q.Get("limit"))
 	states, errS := statesOf(q.Get("state"))
-	from, errC := base64.RawURLEncoding.DecodeString(q.Get("cursor"))
+	from, errC := cursorOf(q.Get("cursor"))
 	if err := errors.Join(errL, errS, errC); err != nil {
 		h.problem(w, http.StatusBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "))
 		return

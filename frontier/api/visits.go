@@ -33,7 +33,7 @@ func (h *Handler) importVisits(w http.ResponseWriter, r *http.Request) {
 		for i, line := range lines {
 			var v visitLine
 			if err := json.Unmarshal([]byte(line), &v, json.RejectUnknownMembers(true)); err != nil {
-				results[i] = lineResult{frontier.Rejected, "line: " + err.Error()}
+				results[i] = lineResult{frontier.Rejected, "line: " + reason(err)}
 				continue
 			}
 			one := frontier.ImportedVisit{
