@@ -232,6 +232,8 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/urls", `{"url":"https://a.example/2"}`, 200, `{"result":"rejected","reason":"excluded"}`},
 		{"PATCH", "/v1/domains/a.example", `{"exclude":false}`, 200, `"crawls":[{"crawl":"DEFAULT","waiting":1,"leased":0,"later":0,"settled":0}]`},
 		{"GET", "/v1/domains/a.example/robots", "", 404, "has no robots.txt of this host"},
+		{"PATCH", "/v1/domains/a.example", `{"delay":9,"robots":{}}`, 400, "robots.text is missing"},
+		{"GET", "/v1/domains/a.example", "", 200, `"delay":0,"paused"`},
 		{"PATCH", "/v1/domains/a.example", `{"robots":{"host":"/","text":""}}`, 400, "robots.host"},
 		{"PATCH", "/v1/domains/a.example", `{"robots":{"text":"User-agent: *\nCrawl-delay: 2","expires":"2100-01-02T03:04:05Z"}}`, 200, `"robots":[{"host":"a.example","expires":"2100-01-02T03:04:05Z","delay":2}]`},
 		{"GET", "/v1/domains/a.example/robots?host=A.example", "", 200, `{"host":"a.example","text":"User-agent: *\nCrawl-delay: 2","expires":"2100-01-02T03:04:05Z","delay":2}`},

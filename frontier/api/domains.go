@@ -164,7 +164,7 @@ type domainChange struct {
 	Cap     *int64   `json:"cap"`
 	Robots  *struct {
 		Host    string    `json:"host"`
-		Text    string    `json:"text"`
+		Text    *string   `json:"text"`
 		Expires time.Time `json:"expires"`
 	} `json:"robots"`
 }
@@ -208,6 +208,10 @@ func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
 	if !h.bodyUpTo(w, r, maxDomainBody, &q) {
 		return
 	}
+	if q.Robots != nil && q.Robots.Text == nil {
+		h.problem(w, http.StatusBadRequest, "the body: robots.text is missing; it is empty if the host has no robots.txt")
+		return
+	}
 	change := frontier.DomainChange{Pause: q.Pause, Exclude: q.Exclude, Cap: q.Cap}
 	var ok bool
 	if change.Delay, ok = h.seconds(w, "delay", q.Delay, -1); !ok {
@@ -218,7 +222,7 @@ func (h *Handler) changeDomain(w http.ResponseWriter, r *http.Request) {
 	}
 	err := h.f.ChangeDomain(r.Context(), key, change)
 	if err == nil && q.Robots != nil {
-		err = h.f.SetRobots(r.Context(), key, frontier.RobotsFile{Host: q.Robots.Host, Text: []byte(q.Robots.Text), Expires: q.Robots.Expires})
+		err = h.f.SetRobots(r.Context(), key, frontier.RobotsFile{Host: q.Robots.Host, Text: []byte(*q.Robots.Text), Expires: q.Robots.Expires})
 	}
 	switch {
 	case errors.Is(err, frontier.ErrURL):

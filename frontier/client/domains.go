@@ -23,9 +23,9 @@ type DomainChange struct {
 
 // Robots is the robots.txt of a host.
 type Robots struct {
-	// Host is the domain itself if it is empty.
+	// Host is the domain itself if it is empty. Text is empty if the host has no robots.txt.
 	Host    string    `json:"host,omitzero"`
-	Text    string    `json:"text,omitzero"`
+	Text    string    `json:"text"`
 	Expires time.Time `json:"expires"`
 }
 
