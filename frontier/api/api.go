@@ -277,7 +277,11 @@ func (h *Handler) urls(w http.ResponseWriter, r *http.Request) {
 			var u urlLine
 			for i, line := range lines {
 				u = urlLine{}
-				if err := u.parse(line); err != nil {
+				err := u.parse(line)
+				if err == nil {
+					err = checkDepth(u.Depth)
+				}
+				if err != nil {
 					results[i] = lineResult{frontier.Rejected, "line: " + reason(err)}
 					continue
 				}

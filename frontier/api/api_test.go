@@ -189,6 +189,10 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/urls", `{"url":"https://a.example/b","priority":70000}`, 200, `"line: priority has to be a whole number from 0 to 65535"`},
 		{"POST", "/v1/urls", `{"url":7}` + "\n" + `{"url":"a","url":"b"}` + "\n" + `{"url":"https://a.example/","refetch_after":"soon"}`, 200, `{"result":"rejected","reason":"line: url has to be a string"}` + "\n" +
 			`{"result":"rejected","reason":"line: field url is there twice"}` + "\n" + `{"result":"rejected","reason":"line: refetch_after has to be a time with its zone, as 2026-11-26T08:33:09Z"}`},
+		{"POST", "/v1/urls", `{"url":"https://a.example/","depth":1000000000}` + "\n" + `{"url":"https://a.example/","depth":999999999}`, 200,
+			`{"result":"rejected","reason":"line: depth has to be a whole number from 0 to 999999999"}` + "\n" + `{"result":"known"}`},
+		{"POST", "/v1/urls", `{"url":"https://a.example/","depth":4294967295,"update":true}`, 200, `"line: depth has to be`},
+		{"POST", "/v1/visits", `{"url":"https://a.example/","depth":1000000000}`, 200, `"line: depth has to be`},
 		{"POST", "/v1/urls", `[]`, 200, `"line: it has to be an object"`},
 		{"POST", "/v1/urls", `{"url":"https://a.example/"} x`, 200, `"line: no JSON: invalid character 'x' after top-level value, after byte 29"`},
 		{"POST", "/v1/seen", `{"crawl":true}`, 200, `"line: crawl has to be a string"`},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/urlake/urlake/frontier"
 )
 
 // reason says in words of JSON what is wrong with a line or a body, and of which field.
@@ -81,6 +83,16 @@ func wanted(t reflect.Type) string {
 		return "an object"
 	}
 }
+
+// checkDepth refuses a depth that would be a date.
+func checkDepth(depth uint32) error {
+	if depth >= frontier.Dated {
+		return errDepth
+	}
+	return nil
+}
+
+var errDepth = fmt.Errorf("depth has to be a whole number from 0 to %d", frontier.Dated-1)
 
 // wantedTime is what is said of a text that is no time.
 const wantedTime = "a time with its zone, as 2026-11-26T08:33:09Z"

@@ -32,7 +32,11 @@ func (h *Handler) importVisits(w http.ResponseWriter, r *http.Request) {
 		places := make([]int, 0, len(lines))
 		for i, line := range lines {
 			var v visitLine
-			if err := json.Unmarshal([]byte(line), &v, json.RejectUnknownMembers(true)); err != nil {
+			err := json.Unmarshal([]byte(line), &v, json.RejectUnknownMembers(true))
+			if err == nil {
+				err = checkDepth(v.Depth)
+			}
+			if err != nil {
 				results[i] = lineResult{frontier.Rejected, "line: " + reason(err)}
 				continue
 			}

@@ -454,6 +454,12 @@ func TestReportsAreVisits(t *testing.T) {
 	if err != nil || item.GetKnown().GetRefetchableFromDate() != uint64(later) {
 		t.Errorf("%v, %v, want a date of %d", item, err, later)
 	}
+	// Dates have 32 bits, as docs/frontier.md says: one in milliseconds comes back as the last.
+	p.putAll(t, pb.AckMessage_OK, known("6", info("https://a.example/4", "a.example", ""), later*1000))
+	item, err = p.GetURLStatus(t.Context(), &pb.URLStatusRequest{Url: "https://a.example/4", Key: "a.example"})
+	if err != nil || item.GetKnown().GetRefetchableFromDate() != 1<<32-1 {
+		t.Errorf("%v, %v, want the last date", item, err)
+	}
 	p.putAll(t, pb.AckMessage_OK, known("5", info("https://a.example/3", "a.example", ""), 1))
 	claims, err := p.f.Claim(t.Context(), frontier.ClaimRequest{Max: 10})
 	if err != nil || len(claims) != 1 || claims[0].Depth != 0 {
