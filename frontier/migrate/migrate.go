@@ -301,13 +301,13 @@ func (m *migration) send(ctx context.Context, stage string, t *table, rows []row
 	case tableVisited:
 		visits := make([]client.Visit, len(rows))
 		for i := range rows {
-			visits[i] = m.visit(&rows[i])
+			visits[i], _ = m.visit(&rows[i])
 		}
 		results, err = m.client.Import(ctx, visits)
 	case tableFrontier:
 		urls := make([]client.URL, len(rows))
 		for i := range rows {
-			urls[i] = m.url(t, &rows[i])
+			urls[i], _ = m.url(t, &rows[i])
 		}
 		results, err = m.client.Add(ctx, urls)
 	case tableDomains:
@@ -356,38 +356,47 @@ func encoded(text string) string {
 func readable(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
 const (
-	maxStatus = 999
-	maxDepth  = 1e9 - 1 // larger ones are dates, which the frontier shows as 0
+	maxStatus   = 999
+	maxPriority = 65535
+	maxDepth    = 1e9 - 1 // larger ones are dates, which the frontier shows as 0
 )
 
-func (m *migration) visit(r *row) client.Visit {
-	v := client.Visit{
+// visit returns the visit of a row. It is altered if a value of the row is none that the frontier
+// can hold: a time in the future is that of the migration, a status that is none is 0, and a depth
+// is the next one that there can be.
+func (m *migration) visit(r *row) (v client.Visit, altered bool) {
+	v = client.Visit{
 		URL: encoded(r.text(visitedURL)), Crawl: m.spec.Crawl, Time: r.time(visitedTime), Content: readable(r.text(visitedContent)),
 		Redirect: encoded(r.text(visitedRedirect)), Error: readable(r.text(visitedError)), Depth: uint32(r.clamped(visitedDepth, maxDepth)),
 	}
 	if v.Time.After(m.now) { // of a clock that was wrong
-		v.Time = time.Time{}
+		v.Time, altered = time.Time{}, true
 	}
 	if s := r.clamped(visitedStatus, 1<<20); s <= maxStatus {
 		v.Status = uint16(s)
 	}
-	return v
+	return v, altered || r.outside(visitedStatus, maxStatus) || r.outside(visitedDepth, maxDepth)
 }
 
-func (m *migration) url(t *table, r *row) client.URL {
-	return client.URL{
+// url returns the URL of a row that waits. It is altered as visits are, by its depth or priority.
+func (m *migration) url(t *table, r *row) (u client.URL, altered bool) {
+	u = client.URL{
 		URL: encoded(r.text(frontierURL)), Crawl: m.spec.Crawl,
 		Depth: uint32(r.clamped(frontierDepth, maxDepth)), Priority: priorityOf(t, r),
 	}
+	return u, r.outside(frontierDepth, maxDepth) || r.outside(frontierPriority, maxPriority/scaleOf(t))
 }
 
 // priorityOf returns the priority of a row: a whole number as it is, any other in thousandths.
 func priorityOf(t *table, r *row) uint16 {
-	scale := float64(priorityScale)
+	return uint16(min(max(r.number(frontierPriority)*scaleOf(t)+0.5, 0), maxPriority))
+}
+
+func scaleOf(t *table) float64 {
 	if t.integer[frontierPriority] {
-		scale = 1
+		return 1
 	}
-	return uint16(min(max(r.number(frontierPriority)*scale+0.5, 0), 65535))
+	return priorityScale
 }
 
 // settings are what a row of domain_metadata says.

@@ -316,6 +316,12 @@ func (r *row) clamped(i int, most float64) uint64 {
 	return uint64(min(max(math.Round(r.number(i)), 0), most))
 }
 
+// outside says that a value is no number from 0 to most.
+func (r *row) outside(i int, most float64) bool {
+	n := r.number(i)
+	return math.Round(n) < 0 || n > most
+}
+
 // milliseconds is the number of seconds since 1970 from which on a number counts milliseconds: the
 // year 5138.
 const milliseconds = 1e11

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,11 @@ type Set struct {
 	Rows  int64 `json:"rows"`
 	Equal int64 `json:"equal"`
 	Same  int64 `json:"same,omitempty"`
+	// Altered have in the frontier what the migration made of a value that it cannot hold: a status
+	// above 999, a time in the future, a depth or a priority that is too large, or negative.
+	Altered int64 `json:"altered,omitempty"`
+	// Visited do not wait since visited_urls has their URLs, too.
+	Visited int64 `json:"visited,omitempty"`
 	// Newer were visited, or have got another robots.txt, since by the frontier's own crawlers.
 	Newer int64 `json:"newer,omitempty"`
 	// Missing are not in the frontier, Differ have another state there.
@@ -77,6 +83,15 @@ func (s *Set) example(count *int64, format string, args ...any) {
 	}
 }
 
+// same notes a row that the frontier has as it was sent.
+func (s *Set) same(altered bool) {
+	if altered {
+		s.Altered++
+	} else {
+		s.Equal++
+	}
+}
+
 func (s *Set) left(why string) {
 	if s.Left == nil {
 		s.Left = map[string]int64{}
@@ -93,7 +108,7 @@ type Comparison struct {
 }
 
 // Verify reads the tables and what the frontier has, and compares them. Dir is for its files.
-func Verify(ctx context.Context, spec Spec, dir string, report func(Verifying)) (Comparison, error) {
+func Verify(ctx context.Context, spec Spec, dir string, report func(Verifying)) (c Comparison, err error) {
 	if err := spec.Check(); err != nil {
 		return Comparison{}, err
 	}
@@ -102,7 +117,7 @@ func Verify(ctx context.Context, spec Spec, dir string, report func(Verifying)) 
 		return Comparison{}, final1(err)
 	}
 	defer src.close(ctx)
-	c, err := client.New(spec.Frontier, client.Options{})
+	frontier, err := client.New(spec.Frontier, client.Options{})
 	if err != nil {
 		return Comparison{}, inputf("frontier: %v", err)
 	}
@@ -115,13 +130,14 @@ func Verify(ctx context.Context, spec Spec, dir string, report func(Verifying)) 
 		return Comparison{}, err
 	}
 	v := verification{
-		m: migration{spec: &spec, src: src, client: c, now: time.Now()}, norm: norm, dir: dir, report: report,
+		m: migration{spec: &spec, src: src, client: frontier, now: time.Now()}, norm: norm, dir: dir, report: report,
 		out: Comparison{Sets: map[string]*Set{}, Equal: true},
 	}
 	checks := map[string]func(context.Context, *table, *Set) error{
 		tableVisited: v.visited, tableFrontier: v.waiting, tableDomains: v.domains,
 	}
-	for _, name := range Tables {
+	defer func() { err = errors.Join(err, v.visitedRows.close()) }()
+	for _, name := range Tables { // visited_urls first
 		t := src.tables[name]
 		if t == nil {
 			continue
@@ -143,6 +159,8 @@ type verification struct {
 	progress Verifying
 	report   func(Verifying)
 	out      Comparison
+	// visitedRows are the rows of visited_urls, nil if it is not there.
+	visitedRows *sides
 }
 
 // rows calls yield with the pages of a table.
@@ -201,7 +219,9 @@ type side struct {
 	status uint16
 	depth  uint32
 	rest   uint64 // a hash of content, redirect and error
-	name   string // of the row, or of the URL
+	// altered says that a value of the row is another in the frontier.
+	altered bool
+	name    string // of the row, or of the URL
 }
 
 // same reports whether a visit is that of a row, which may have no time.
@@ -211,11 +231,13 @@ func (s *side) same(row side) bool {
 
 func (s *side) append(b []byte) []byte {
 	b = codec.AppendU64(codec.AppendU32(codec.AppendU64(b, uint64(s.time)), s.depth), s.rest)
-	return codec.AppendString(codec.AppendUvarint(b, uint64(s.status)), s.name)
+	return codec.AppendString(codec.AppendUvarint(b, uint64(s.status)<<1|bit(s.altered)), s.name)
 }
 
 func parseSide(d *codec.Decoder) (s side, err error) {
-	s = side{time: int64(d.U64()), depth: d.U32(), rest: d.U64(), status: uint16(d.Uint(1<<16 - 1)), name: d.String()}
+	s = side{time: int64(d.U64()), depth: d.U32(), rest: d.U64()}
+	status := d.Uint(1<<17 - 1)
+	s.status, s.altered, s.name = uint16(status>>1), status&1 != 0, d.String()
 	return s, d.Close()
 }
 
@@ -223,18 +245,27 @@ func parseSide(d *codec.Decoder) (s side, err error) {
 type pending struct {
 	priority uint16
 	depth    uint32
+	altered  bool // as that of side
 	// name and url are those of a row.
 	name, url string
 }
 
 func (p *pending) append(b []byte) []byte {
-	b = codec.AppendU32(codec.AppendUvarint(b, uint64(p.priority)), p.depth)
+	b = codec.AppendU32(codec.AppendUvarint(b, uint64(p.priority)<<1|bit(p.altered)), p.depth)
 	return codec.AppendString(codec.AppendString(b, p.name), p.url)
 }
 
 func parsePending(d *codec.Decoder) (p pending, err error) {
-	p = pending{uint16(d.Uint(1<<16 - 1)), d.U32(), d.String(), d.String()}
+	priority := d.Uint(1<<17 - 1)
+	p = pending{uint16(priority >> 1), d.U32(), priority&1 != 0, d.String(), d.String()}
 	return p, d.Close()
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // hashOf hashes what a visit has besides URL, time, status and depth. A content that is no UTF-8 is
@@ -307,6 +338,9 @@ func readSides[T any](s *sides, i int, parse func(*codec.Decoder) (T, error)) (m
 }
 
 func (s *sides) close() (err error) {
+	if s == nil {
+		return nil
+	}
 	for _, f := range s.files {
 		if f != nil {
 			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
@@ -322,17 +356,17 @@ func (v *verification) visited(ctx context.Context, t *table, set *Set) (err err
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rows.close()) }()
+	v.visitedRows = rows // which Verify closes
 	if err := v.rows(ctx, t, pageRows, func(page []row) error {
 		for i := range page {
-			visit := v.m.visit(&page[i])
+			visit, altered := v.m.visit(&page[i])
 			url, why := v.canonical(visit.URL)
 			if why != "" {
 				set.left(why)
 				continue
 			}
 			set.Rows++
-			one := side{status: visit.Status, depth: visit.Depth, rest: hashOf(&visit), name: keyOf(t, &page[i])}
+			one := side{status: visit.Status, depth: visit.Depth, rest: hashOf(&visit), altered: altered, name: keyOf(t, &page[i])}
 			if !visit.Time.IsZero() {
 				one.time = visit.Time.UnixMilli()
 			}
@@ -428,7 +462,7 @@ func compareVisits(rows, visits []side, set *Set) {
 	last := slices.MaxFunc(visits, func(a, b side) int { return cmp.Compare(a.time, b.time) })
 	switch {
 	case slices.ContainsFunc(visits, func(v side) bool { return v.time == last.time && v.same(latest) }):
-		set.Equal++
+		set.same(latest.altered)
 	case last.time > latest.time && latest.time > 0 && slices.ContainsFunc(visits, func(v side) bool { return v.same(latest) }):
 		set.Newer++
 	case last.time != latest.time && latest.time > 0:
@@ -454,14 +488,14 @@ func (v *verification) waiting(ctx context.Context, t *table, set *Set) (err err
 	defer func() { err = errors.Join(err, rows.close()) }()
 	if err := v.rows(ctx, t, pageRows, func(page []row) error {
 		for i := range page {
-			u := v.m.url(t, &page[i])
+			u, altered := v.m.url(t, &page[i])
 			url, why := v.canonical(u.URL)
 			if why != "" {
 				set.left(why)
 				continue
 			}
 			set.Rows++
-			if err := rows.add(url, &pending{u.Priority, u.Depth, keyOf(t, &page[i]), url}); err != nil {
+			if err := rows.add(url, &pending{u.Priority, u.Depth, altered, keyOf(t, &page[i]), url}); err != nil {
 				return err
 			}
 		}
@@ -510,25 +544,35 @@ func (v *verification) compareWaiting(ctx context.Context, i int, rowSides, urlS
 			set.Only++ // most are links that were found since
 		}
 	}
-	var unlisted []pending
+	unlisted := map[xxh3.Uint128]pending{}
 	for id, all := range rows {
 		set.Same += int64(len(all) - 1)
 		if len(urls[id]) == 0 {
-			unlisted = append(unlisted, all[0])
+			unlisted[id] = all[0]
 			continue
 		}
 		r, got := all[0], urls[id][0]
+		equal := slices.IndexFunc(all, func(r pending) bool { return r.priority == got.priority && r.depth == got.depth })
 		switch {
-		case slices.ContainsFunc(all, func(r pending) bool { return r.priority == got.priority && r.depth == got.depth }):
-			set.Equal++
+		case equal >= 0:
+			set.same(all[equal].altered)
 		case r.priority != got.priority:
 			set.differ("row %s: the priority is %d, in the frontier %d", r.name, r.priority, got.priority)
 		default:
 			set.differ("row %s: the depth is %d, in the frontier %d", r.name, r.depth, got.depth)
 		}
 	}
-	for part := range slices.Chunk(unlisted, pageRows) {
-		if err := v.unlisted(ctx, part, set); err != nil {
+	if len(unlisted) == 0 {
+		return nil
+	}
+	var visited map[xxh3.Uint128][]side
+	if v.visitedRows != nil {
+		if visited, err = readSides(v.visitedRows, i, parseSide); err != nil {
+			return err
+		}
+	}
+	for part := range slices.Chunk(slices.Collect(maps.Keys(unlisted)), pageRows) {
+		if err := v.unlisted(ctx, part, unlisted, visited, set); err != nil {
 			return err
 		}
 	}
@@ -536,21 +580,27 @@ func (v *verification) compareWaiting(ctx context.Context, i int, rowSides, urlS
 }
 
 // unlisted asks for URLs that do not wait, or changed while the list was read.
-func (v *verification) unlisted(ctx context.Context, rows []pending, set *Set) error {
+func (v *verification) unlisted(ctx context.Context, ids []xxh3.Uint128, all map[xxh3.Uint128]pending, visited map[xxh3.Uint128][]side, set *Set) error {
+	rows := make([]pending, len(ids))
+	for i, id := range ids {
+		rows[i] = all[id]
+	}
 	questions := make([]client.Question, len(rows))
 	for i, r := range rows {
 		questions[i] = client.Question{URL: r.url, Crawl: v.m.spec.Crawl}
 	}
-	all, err := v.m.client.SeenAll(ctx, questions)
+	answers, err := v.m.client.SeenAll(ctx, questions)
 	if err != nil {
 		return err
 	}
-	for i, s := range all {
+	for i, s := range answers {
 		switch {
 		case !s.Seen:
 			set.missing("the frontier does not know row %s", rows[i].name)
+		case s.Settled && len(visited[ids[i]]) > 0:
+			set.Visited++
 		case s.Settled:
-			set.Newer++ // it was visited before the migration, or since
+			set.Newer++
 		default:
 			set.left("changed in the frontier meanwhile: compare again")
 		}

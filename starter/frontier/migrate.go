@@ -163,7 +163,8 @@ func printCompared(w io.Writer, c *migrate.Comparison) {
 			what string
 			n    int64
 		}{
-			{"of a URL that another row counts for", s.Same}, {"changed since by the frontier's crawlers", s.Newer},
+			{"of a URL that another row counts for", s.Same}, {"with a value that the frontier cannot hold and has as the next one that it can", s.Altered},
+			{"visited, as visited_urls has it", s.Visited}, {"changed since by the frontier's crawlers", s.Newer},
 			{"missing in the frontier", s.Missing}, {"different in the frontier", s.Differ}, {"in the frontier alone", s.Only},
 		} {
 			if line.n > 0 {
