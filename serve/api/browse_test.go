@@ -255,7 +255,7 @@ func answersThatAreBeingComputed(t *testing.T, store *faultyIndex) {
 	if w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if w := s.do("GET", "/v1/domain/github.io"); w.Code != 200 { // its frame is cached now
+	if w := s.do("GET", "/v1/domain/example.com"); w.Code != 200 { // the frame of postings is cached now
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	again := make(chan struct{})

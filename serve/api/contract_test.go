@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"mime"
 	"net/http"
 	"net/http/httptest"
@@ -218,7 +219,7 @@ func (c *contract) request(p, method string, r *http.Request) error {
 		query.Del(name)
 		var value any = text
 		if at(parameter, "schema", "type") == "integer" {
-			if _, err := strconv.ParseInt(text, 10, 64); err != nil {
+			if _, ok := new(big.Int).SetString(text, 10); !ok {
 				return fmt.Errorf("parameter %s is %q and was served, but openapi.yaml says integer", name, text)
 			}
 			value = json.Number(text)
