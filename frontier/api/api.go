@@ -117,8 +117,8 @@ func (h *Handler) problem(w http.ResponseWriter, status int, detail string) {
 
 func (h *Handler) failed(w http.ResponseWriter, err error) {
 	if errors.Is(err, frontier.ErrElsewhere) {
-		if other := strings.ReplaceAll(err.Error(), "\n", ": "); other != frontier.ErrElsewhere.Error() {
-			h.log.Warn(other)
+		if err.Error() != frontier.ErrElsewhere.Error() {
+			h.warnOfPeer("a request for another process", err)
 		}
 		h.problem(w, http.StatusServiceUnavailable, frontier.ErrElsewhere.Error()+", or none does at the moment: try again")
 		return

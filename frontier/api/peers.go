@@ -109,7 +109,7 @@ func forwardLines[R any](h *Handler, r *http.Request, away peers, lines []string
 			}
 		}
 		if err != nil && r.Context().Err() == nil {
-			h.log.Warn("lines for another process", "error", err)
+			h.warnOfPeer("lines for another process", err)
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (h *Handler) claimsOf(r *http.Request, name string, q claimRequest, n int) 
 		err = json.Unmarshal(data, &got)
 	}
 	if err != nil && r.Context().Err() == nil {
-		h.log.Warn("claims of another process", "error", err)
+		h.warnOfPeer("claims of another process", err)
 	}
 	return got.Claims
 }
@@ -181,7 +181,7 @@ func (h *Handler) visitsOfOthers(r *http.Request, cursor *string, limit int, n *
 		case errors.Is(err, frontier.ErrCursor), *n > before, r.Context().Err() != nil:
 			return nil, err
 		default:
-			h.log.Warn("visits of another process", "error", err)
+			h.warnOfPeer("visits of another process", err)
 		}
 	}
 	return shards, nil

@@ -60,6 +60,14 @@ func (h *Handler) isSilent(name string) bool {
 	return silent.(bool)
 }
 
+// warnOfPeer logs an error of a request to another process. That one is silent was logged, and a
+// client that has left is none.
+func (h *Handler) warnOfPeer(what string, err error) {
+	if !errors.Is(err, errSilent) && !errors.Is(err, context.Canceled) {
+		h.log.Warn(what, "error", err)
+	}
+}
+
 // noteSilent lets nothing be asked of a process until it answers, or has no shards any more.
 func (h *Handler) noteSilent(name string) {
 	if _, noted := h.silent.LoadOrStore(name, true); noted {

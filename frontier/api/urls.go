@@ -195,7 +195,7 @@ func (h *Handler) urlsOfOther(r *http.Request, domain, cursor string, limit int,
 	_, err = h.linesOfOther(r, owner, base64.RawURLEncoding.EncodeToString([]byte(cursor)), limit, n, out, &end)
 	if err != nil {
 		if *n == before && r.Context().Err() == nil {
-			h.log.Warn("URLs of another process", "error", err)
+			h.warnOfPeer("URLs of another process", err)
 			return cursor, nil
 		}
 		return "", err
