@@ -23,6 +23,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -91,6 +93,10 @@ func ParseTarget(list *urlnorm.SuffixList, kind Kind, text string) (Target, erro
 		return Target{}, &TargetError{kind, text, fmt.Sprintf(format, args...)}
 	}
 	text = strings.TrimSpace(text)
+	// A canonical URL lacks control characters: the names of two lines would become one.
+	if i := strings.IndexFunc(text, unicode.IsControl); i >= 0 {
+		return bad("character %d is %q; give one name or URL", utf8.RuneCountInString(text[:i])+1, text[i])
+	}
 	raw := text
 	if kind == Domain || kind == Host {
 		if strings.ContainsAny(text, "/?#@ \\") || text == "" {

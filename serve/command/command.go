@@ -101,10 +101,11 @@ streams any number of them by &format=ndjson, csv, text or parquet. GET /v1/url?
 datasets hold one URL. POST /v1/domains:lookup answers the first one for a list of up to 100,000
 domains.
 
-It also serves /v1/domains, /v1/datasets, /v1/datasets/{id}, /v1/versions, /v1/diff between two
-versions, /healthz, /readyz, /metrics for Prometheus, and web pages at / and /domains. {domain} may
-be any spelling of a host or URL.
-version= selects an older version, and explain=1 lists the reads of the store.
+GET /v1/domain/{domain}/tree sums up its hosts and directories. The server also has /v1/domains,
+/v1/datasets, /v1/datasets/{id}, /v1/versions, /v1/diff between two versions, /openapi.json, /api
+with the description of all this, /healthz, /readyz, /metrics for Prometheus, and web pages at / and
+/domains. {domain} may be any spelling of a host or URL. version= selects an older version, and
+explain=1 lists the reads of the store.
 
 A server keeps no state of its own. It needs the lake's store and a cache folder, and it serves
 each new version soon after it is published. S3 settings come from the environment of the AWS SDK
