@@ -114,8 +114,8 @@ type URLPage struct {
 	Answered
 	Page
 	DatasetID uint32 `json:"dataset_id"`
-	// Host is there if a host below the domain was asked for: the list is of it alone, and TotalsOf
-	// is "host".
+	// Host is there if a host below the domain was asked for and no Host selected. The list is of
+	// the domain all the same, so TotalsOf is "domain".
 	Host     string `json:"host,omitempty"`
 	TotalsOf string `json:"totals_of,omitempty"`
 	// PublicSuffix, DomainsBelow and DomainsBelowList are as in the answer about a domain.

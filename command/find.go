@@ -213,7 +213,7 @@ func (o *find) answers(ctx context.Context, snap *lookup.Snapshot, asked []bulk.
 		}
 		a.total = a.datasets[at].Rows
 		group.Go(func() error {
-			target, err := lookup.ParseTarget(a.Domain) // the answer is for the whole domain, whatever host was asked for
+			target, err := lookup.ParseTarget(a.text)
 			if err == nil {
 				err = o.list(ctx, snap, target, a.datasets[at].ID, a)
 			}

@@ -354,10 +354,11 @@ func (u *urlake) client(t *testing.T) *client.Client {
 // domain asks the server which datasets contain a domain.
 func (u *urlake) domain(t *testing.T, domain, version string) *client.Domain {
 	t.Helper()
-	d, err := u.client(t).Domain(t.Context(), domain, client.Query{Version: version})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var d *client.Domain
+	until(t, "the server has read of the version", func(ctx context.Context) (err error) {
+		d, err = u.client(t).Domain(ctx, domain, client.Query{Version: version})
+		return err
+	})
 	return d
 }
 

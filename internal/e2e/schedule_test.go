@@ -481,7 +481,7 @@ func TestScheduledRebuildAndVerify(t *testing.T) {
 	r := trigger("rebuild")
 	killed := <-done
 	out, errs, code := u.starter(t, "watch", r.WorkflowID)
-	if r.Status != "done" || code != 0 || !strings.Contains(out, "equal        1 of 1 segment\n  restored     11 files of index/segments/") ||
+	if r.Status != "done" || code != 0 || !strings.Contains(out, "equal        1 of 1 segment\n  restored     13 files of index/segments/") ||
 		strings.Count(out, "postings-") != 2 {
 		t.Errorf("rebuild with %d objects lost and %d kills: %+v: %s%s", lost, killed, r, out, errs)
 	}

@@ -80,9 +80,6 @@ func fillURLs(r *request, snap *lookup.Snapshot, target lookup.Target, page *ui.
 		r.once()
 	}
 	form.Domain = answer.Domain
-	if answer.Host != "" {
-		form.Host = answer.Host
-	}
 	form.Clear = pagePath("domain", form.Domain, "dataset", form.Dataset, "version", form.Named)
 	dataset, _ := snap.Dataset(id) // URLs has checked that it exists
 	selected := parameters(form)

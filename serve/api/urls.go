@@ -150,8 +150,7 @@ func (h *handler) urls(r *request) error {
 	}
 	if page.Host != "" {
 		d.text("host", page.Host)
-		d.text("totals_of", "host")
-		q.Selection.Host = page.Host
+		d.text("totals_of", "domain")
 	}
 	r.suffix(suffix, page.Version)
 	d.number("dataset_id", int64(page.DatasetID))

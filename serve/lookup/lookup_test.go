@@ -1006,8 +1006,8 @@ func TestVersionAnswersByItsOwnPublicSuffixList(t *testing.T) {
 			host, domain string
 			rows         int64
 		}{
-			{"b.a.example.com", "a.example.com", 1}, {"c.example.com", "c.example.com", 0}, {"example.com", "example.com", 0},
-			{"www.example.co.uk", "co.uk", 1}, {"someone.github.io", "github.io", 1},
+			{"b.a.example.com", "a.example.com", 2}, {"c.example.com", "c.example.com", 0}, {"example.com", "example.com", 0},
+			{"www.example.co.uk", "co.uk", 2}, {"someone.github.io", "github.io", 1},
 		} {
 			p, err := snap.URLs(t.Context(), URLsQuery{Target: target(t, c.host), Dataset: 1, Limit: 10})
 			if err != nil {
@@ -1049,8 +1049,8 @@ func TestWithoutItsPublicSuffixListEveryParentIsLookedUp(t *testing.T) {
 		{same, "www.example.co.uk", "example.co.uk", 1, nil},
 		{same, "other.co.uk", "other.co.uk", 0, nil},
 		{other, "www.example.co.uk", "example.co.uk", 1, []string{"co.uk"}},
-		{other, "other.co.uk", "co.uk", 0, nil}, // which has no row of this host
-		{other, "a.b.someone.github.io", "someone.github.io", 0, nil},
+		{other, "other.co.uk", "co.uk", 2, nil},
+		{other, "a.b.someone.github.io", "someone.github.io", 1, nil},
 		{other, "nowhere.test", "nowhere.test", 0, nil},
 		{other, "[2001:db8::1]", "[2001:db8::1]", 0, nil},
 	} {

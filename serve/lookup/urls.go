@@ -42,8 +42,8 @@ func (q *URLsQuery) name(domain string) string {
 type URLsPage struct {
 	Answer
 	DatasetID uint32
-	// Host is the target's, if that is below its domain and the selection names none: then the list
-	// has the rows of this host alone.
+	// Host is the target's, if that is below its domain and the selection names none. The list is
+	// that of the domain.
 	Host string
 	// Total is the number of rows in the list, or of distinct URLs, Offset the number of rows
 	// before this page. They are 0 if they are not known without reading all rows. NotCounted says
@@ -62,8 +62,7 @@ type URLsPage struct {
 // that no row is known to be at it.
 var ErrNotCounted = errors.New("no offset in a list whose rows are not counted")
 
-// URLs returns a page of the URLs of the target in a dataset: of its host if that is below its
-// domain, otherwise of the domain. The list is ordered by
+// URLs returns a page of the URLs of the target's domain in a dataset. The list is ordered by
 // segment and part, and within a part by row, unless it has distinct URLs.
 func (s *Snapshot) URLs(ctx context.Context, q URLsQuery) (*URLsPage, error) {
 	// Rows that are late at the deadline are left for the next page. Without the index there is no
@@ -159,7 +158,6 @@ func (s *Snapshot) list(ctx context.Context, q URLsQuery) (_ *List, err error) {
 	asked := ""
 	if q.Selection.Host == "" && q.Target.Host != r.domain {
 		asked = q.Target.Host
-		q.Selection.Host = asked
 	}
 	if h := q.Selection.Host; h != "" && !ofDomain(h, r.domain) {
 		return nil, &SelectionError{"host", fmt.Sprintf("is %s, which is not of the domain %s", h, r.domain)}

@@ -97,8 +97,8 @@ a.example.com,"/p/0?a=1,2",1970-01-03T00:00:00.000Z
 		t.Errorf("exit %d: %s", code, byID)
 	}
 	ofHost, note, code := starter(t, "urls", "a.example.com", "--lake", url, "--dataset", "news", "--format", "text")
-	if strings.Count(ofHost, "https://a.example.com/") != 6 || strings.Count(ofHost, "\n") != 6 || code != 0 ||
-		note != "These are the URLs of the host a.example.com alone. For the whole domain, ask for example.com.\n" {
+	if strings.Count(ofHost, "https://a.example.com/") != 6 || strings.Count(ofHost, "\n") != 12 || code != 0 ||
+		note != "These are the URLs of the domain example.com. Those of the host alone: --host a.example.com\n" {
 		t.Errorf("exit %d, %s: %s", code, note, ofHost)
 	}
 	_, note, code = starter(t, "urls", "com", "--lake", url, "--dataset", "news")

@@ -40,8 +40,7 @@ func NewCommand(p Program) *cobra.Command {
 		Short: "List the URLs that a dataset has of a domain",
 		Long: `Urls lists the rows that a dataset has of a domain in the current version, or in that
 of --at, as the read server does, and reads the lake itself. DOMAIN is any spelling of a
-host or a URL; the list is for the domain, or for the host alone if that is below it, as
-www.example.com is below example.com.
+host or a URL; the list is for the registrable domain that it belongs to.
 
 --host, --prefix, --from, --to and --filter select rows. A host, and a prefix within it,
 is found by binary search; everything else by reading the rows.

@@ -3,7 +3,6 @@
 package urllist
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,10 +143,10 @@ func (o Options) print(ctx context.Context, list *lookup.List, fields format.Fie
 		case page.Cursor != "":
 			cli.Fprintf(notes, "These are the first %s; more may follow. All of them: --limit 0\n", cli.Count(rows))
 		case rows == 0:
-			cli.Fprintf(notes, "%s: the dataset has no such URL.\n", cmp.Or(page.Host, page.Domain))
+			cli.Fprintf(notes, "%s: the dataset has no such URL.\n", page.Domain)
 		}
 		if page.Host != "" {
-			cli.Fprintf(notes, "These are the URLs of the host %s alone. For the whole domain, ask for %s.\n", page.Host, page.Domain)
+			cli.Fprintf(notes, "These are the URLs of the domain %s. Those of the host alone: --host %s\n", page.Domain, page.Host)
 		}
 		if len(page.OtherDomains) > 0 {
 			cli.Fprintf(notes, "%s may also belong to %s.\n", o.Domain, strings.Join(page.OtherDomains, ", "))
