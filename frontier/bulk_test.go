@@ -2,10 +2,9 @@ package frontier
 
 import (
 	"runtime"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 // TestBulkLeavesProcessors has much work done at once, and counts how much of it is at a time.
@@ -14,29 +13,31 @@ func TestBulkLeavesProcessors(t *testing.T) {
 	for _, want := range []struct {
 		processors int
 		busy       bool
-		most       int
+		most       int64
 	}{{1, false, 1}, {1, true, 1}, {2, false, 2}, {2, true, 1}, {8, false, 8}, {8, true, 4}} {
 		runtime.GOMAXPROCS(want.processors)
 		synctest.Test(t, func(t *testing.T) {
-			b := newBulk()
-			var mu sync.Mutex
-			working, most, done := 0, 0, 0
-			for range 20 {
+			const pieces = 20
+			b, end := newBulk(), make(chan struct{})
+			var working, done atomic.Int64
+			for range pieces {
 				go b.do(want.busy, func() {
-					mu.Lock()
-					working++
-					most = max(most, working)
-					mu.Unlock()
-					time.Sleep(time.Second)
-					mu.Lock()
-					working, done = working-1, done+1
-					mu.Unlock()
+					working.Add(1)
+					<-end
+					working.Add(-1)
+					done.Add(1)
 				})
 			}
-			time.Sleep(time.Hour)
+			for left := int64(pieces); left > 0; left-- {
+				synctest.Wait()
+				if got := working.Load(); got != min(want.most, left) {
+					t.Errorf("%+v: %d at a time with %d left", want, got, left)
+				}
+				end <- struct{}{}
+			}
 			synctest.Wait()
-			if most != want.most || done != 20 {
-				t.Errorf("%+v: %d at a time, %d done", want, most, done)
+			if done.Load() != pieces {
+				t.Errorf("%+v: %d of %d done", want, done.Load(), pieces)
 			}
 		})
 	}

@@ -38,16 +38,6 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// eventually waits until something holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it never came: " + what)
-		}
-	}
-}
-
 // TestAStoppedProcessHoldsItsFiles has a process that owned a shard, is not heard of any more, and
 // has the lock of its files nevertheless. The shard is not taken, the log says so, and nobody is
 // asked for it; all others are served. When the lock is free the shard is taken.
@@ -79,14 +69,14 @@ func TestAStoppedProcessHoldsItsFiles(t *testing.T) {
 	if others := f.Others(); len(others) != 1 || others[0] != "stopped:1#1" {
 		t.Fatalf("the owner is %v", others)
 	}
-	eventually(t, "that the shard is held", func() bool { return f.Held() == 1 })
+	testenv.Until(t, "that the shard is held", func() bool { return f.Held() == 1 })
 	if n := f.Stats().Shards; n != o.Shards-1 {
 		t.Errorf("%d shards are served, want %d", n, o.Shards-1)
 	}
 	if others := f.Others(); len(others) != 0 {
 		t.Errorf("%v is asked, which has stopped", others)
 	}
-	eventually(t, "the log", func() bool { return strings.Contains(log.String(), name) })
+	testenv.Until(t, "the log", func() bool { return strings.Contains(log.String(), name) })
 	for _, part := range []string{"shards=[2]", "since=", "processes=[stopped:1#1]"} {
 		if !strings.Contains(log.String(), part) {
 			t.Errorf("the log lacks %s: %s", part, log.String())
@@ -95,8 +85,8 @@ func TestAStoppedProcessHoldsItsFiles(t *testing.T) {
 	if err := lock.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the shard", func() bool { return f.Stats().Shards == o.Shards && f.Held() == 0 })
-	eventually(t, "an answer", func() bool {
+	testenv.Until(t, "the shard", func() bool { return f.Stats().Shards == o.Shards && f.Held() == 0 })
+	testenv.Until(t, "an answer", func() bool {
 		_, err := f.Seen("", "", "https://a.example/")
 		return !errors.Is(err, frontier.ErrElsewhere)
 	})

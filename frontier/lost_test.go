@@ -210,14 +210,10 @@ func TestLostUnhide(t *testing.T) {
 // served returns when the only shard was opened again.
 func served(t *testing.T, f *frontier.Frontier) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, shards := f.Crawls(); f.Counts().Reopened > 0 && len(shards) > 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("no shard was opened again")
-		}
-	}
+	testenv.Until(t, "the shard is opened again", func() bool {
+		_, shards := f.Crawls()
+		return f.Counts().Reopened > 0 && len(shards) > 0
+	})
 }
 
 // TestLostReports holds that a URL whose outcome was reported is settled once, and is not handed

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // claimed is a part of the answer to claims.
@@ -36,15 +38,10 @@ func addDomains(t *testing.T, base string, domains, each int) {
 			fmt.Fprintf(&body, "{\"url\":\"https://site%d.example/%d\"}\n", d, i)
 		}
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	testenv.Until(t, "all are added", func() bool {
 		status, text := request(t, "POST", base+"/v1/urls", body.String())
-		if status == 200 && !strings.Contains(text, "elsewhere") {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d: %.300s", status, text)
-		}
-	}
+		return status == 200 && !strings.Contains(text, "elsewhere")
+	})
 }
 
 // TestDomainsOfAllProcesses holds that a client of one process gets the domains of all, although
@@ -200,15 +197,14 @@ func TestSpellingsOfDomains(t *testing.T) {
 	bases := serve(t, 2)
 	until := func(want, method, path, body string) {
 		t.Helper()
-		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		testenv.Until(t, method+" "+path+" is answered with "+want, func() bool {
 			status, text := request(t, method, bases[0]+path, body)
-			if strings.Contains(fmt.Sprint(status, " ", text), want) {
-				return
-			}
-			if !strings.Contains(text, "elsewhere") && status != 503 || time.Now().After(end) {
+			found := strings.Contains(fmt.Sprint(status, " ", text), want)
+			if !found && !strings.Contains(text, "elsewhere") && status != 503 {
 				t.Fatalf("%s %s: %d: %s, want %s", method, path, status, text, want)
 			}
-		}
+			return found
+		})
 	}
 	for i := range 8 {
 		site := fmt.Sprintf("t%d", i)

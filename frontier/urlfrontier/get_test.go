@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/frontier"
 	pb "github.com/urlake/urlake/frontier/urlfrontier/urlfrontierpb"
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // clock is a time that a test sets.
@@ -128,7 +129,7 @@ func TestGetURLsBounds(t *testing.T) {
 func (c *cluster) settled() {
 	c.t.Helper()
 	want := c.options.Shards / len(c.processes)
-	until(c.t, "the processes share the shards", func() bool {
+	testenv.Until(c.t, "the processes share the shards", func() bool {
 		done := true
 		for _, p := range c.processes {
 			done = done && p.f.Stats().Shards >= want
@@ -240,7 +241,7 @@ func TestClientsThatLeave(t *testing.T) {
 	}
 	cancel()
 	got := 0
-	until(t, "another client gets what one did not read that left", func() bool {
+	testenv.Until(t, "another client gets what one did not read that left", func() bool {
 		got += len(p.get(t, &pb.GetParams{DelayRequestable: 3600}))
 		return got >= n/2
 	})

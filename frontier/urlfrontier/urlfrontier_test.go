@@ -136,16 +136,6 @@ func (c *cluster) run(p *process, client *redis.Client, shared *coord.Frontier, 
 	c.processes = append(c.processes, p)
 }
 
-// until waits until what holds, or fails the test.
-func until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it does not come about that %s", what)
-		}
-	}
-}
-
 func info(url, key, crawl string) *pb.URLInfo { return &pb.URLInfo{Url: url, Key: key, CrawlID: crawl} }
 
 func discovered(id string, u *pb.URLInfo) *pb.URLItem {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urlake/urlake/frontier"
 	pb "github.com/urlake/urlake/frontier/urlfrontier/urlfrontierpb"
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // TestAPartIsNotTheWhole lets Redis hang until the process may not serve its shards any more: what
@@ -24,7 +25,7 @@ func TestAPartIsNotTheWhole(t *testing.T) {
 	p := c.processes[0]
 	p.putMany(t, "", 3, "a.example", "b.example", "c.example", "d.example")
 	c.redis.Pause(t)
-	until(t, "the process serves no shard", func() bool { return p.f.Stats().Shards == 0 })
+	testenv.Until(t, "the process serves no shard", func() bool { return p.f.Stats().Shards == 0 })
 	var errs [5]error
 	_, errs[0] = p.ListCrawls(t.Context(), &pb.Local{})
 	_, errs[1] = p.ListQueues(t.Context(), &pb.Pagination{})
@@ -41,7 +42,7 @@ func TestAPartIsNotTheWhole(t *testing.T) {
 		}
 	}
 	c.redis.Resume(t)
-	until(t, "all 12 URLs are counted again", func() bool {
+	testenv.Until(t, "all 12 URLs are counted again", func() bool {
 		n, err := p.CountURLs(t.Context(), &pb.CountUrlParams{})
 		return err == nil && n.GetValue() == 12
 	})
@@ -78,7 +79,7 @@ func TestPagesOutliveMoves(t *testing.T) {
 	var got []string
 	for n := 0; len(got) < len(before); n++ {
 		var urls []string
-		until(t, "a page is served", func() bool {
+		testenv.Until(t, "a page is served", func() bool {
 			urls, err = page(asked[n%len(asked)], len(got), 7)
 			if err != nil && status.Code(err) != codes.Unavailable {
 				t.Fatalf("after %d URLs: %v", len(got), err)
@@ -87,7 +88,7 @@ func TestPagesOutliveMoves(t *testing.T) {
 		})
 		if got = append(got, urls...); len(got) == 14 {
 			asked = append(asked, c.start())
-			until(t, "the first process gives away half of its shards", func() bool { return first.f.Stats().Shards <= 4 })
+			testenv.Until(t, "the first process gives away half of its shards", func() bool { return first.f.Stats().Shards <= 4 })
 		}
 	}
 	if !slices.Equal(got, before) {
@@ -95,7 +96,7 @@ func TestPagesOutliveMoves(t *testing.T) {
 	}
 	// The shards of the second process are served by nobody until its time is over.
 	second := asked[1]
-	until(t, "the second process serves half of the shards", func() bool { return second.f.Stats().Shards >= 4 })
+	testenv.Until(t, "the second process serves half of the shards", func() bool { return second.f.Stats().Shards >= 4 })
 	second.halt()
 	refused := 0
 	for start := range before {

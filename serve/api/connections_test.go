@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -29,7 +30,7 @@ func bounded(t *testing.T, limit int, headers int64) (*httptest.Server, *Connect
 	web.Start()
 	t.Cleanup(func() {
 		web.Close()
-		eventually(t, "all connections end", func() bool { st := c.Stats(); return st.Open == 0 && st.Idle == 0 && st.Headers == 0 })
+		testenv.Until(t, "all connections end", func() bool { st := c.Stats(); return st.Open == 0 && st.Idle == 0 && st.Headers == 0 })
 	})
 	return web, c
 }
@@ -80,14 +81,14 @@ const health = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	web, all := bounded(t, 3, 1<<20)
 	oldest, second := dial(t, web), dial(t, web)
-	eventually(t, "two are open", func() bool { return all.Stats().Open == 2 })
+	testenv.Until(t, "two are open", func() bool { return all.Stats().Open == 2 })
 	third := dial(t, web)
-	eventually(t, "three are open", func() bool { return all.Stats().Open == 3 })
+	testenv.Until(t, "three are open", func() bool { return all.Stats().Open == 3 })
 	// A request makes a connection the youngest one.
 	if status := exchange(t, oldest, health); status != 200 {
 		t.Fatalf("%d", status)
 	}
-	eventually(t, "it is idle again", func() bool { return all.Stats().Idle == 3 })
+	testenv.Until(t, "it is idle again", func() bool { return all.Stats().Idle == 3 })
 	// A half-sent header is idle too.
 	if _, err := io.WriteString(second, "GET /healthz HTTP/1.1\r\nHo"); err != nil {
 		t.Fatal(err)
@@ -122,7 +123,7 @@ func TestHeadersAreCounted(t *testing.T) {
 		}
 		open = append(open, c)
 	}
-	eventually(t, "both headers are counted", func() bool { return all.Stats().Headers > 160<<10 })
+	testenv.Until(t, "both headers are counted", func() bool { return all.Stats().Headers > 160<<10 })
 	// There is no room for a third one.
 	third := dial(t, web)
 	_, _ = io.WriteString(third, big(90<<10)) // the server closes it meanwhile
@@ -138,9 +139,9 @@ func TestHeadersAreCounted(t *testing.T) {
 	if status := exchange(t, open[0], "\r\n\r\n"); status != 200 {
 		t.Errorf("a large header: %d", status)
 	}
-	eventually(t, "one is free", func() bool { return all.Stats().Headers < 100<<10 })
+	testenv.Until(t, "one is free", func() bool { return all.Stats().Headers < 100<<10 })
 	open[1].Close()
-	eventually(t, "all are free", func() bool { return all.Stats().Headers == 0 })
+	testenv.Until(t, "all are free", func() bool { return all.Stats().Headers == 0 })
 	if status := exchange(t, dial(t, web), big(150<<10)+"\r\n\r\n"); status != 200 {
 		t.Errorf("a larger header, when there is room: %d", status)
 	}
@@ -153,7 +154,7 @@ func TestRefusal(t *testing.T) {
 	if _, err := io.WriteString(active, unfinished); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is active", func() bool { st := all.Stats(); return st.Open == 1 && st.Idle == 0 })
+	testenv.Until(t, "it is active", func() bool { st := all.Stats(); return st.Open == 1 && st.Idle == 0 })
 	resp, err := http.ReadResponse(bufio.NewReader(dial(t, web)), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("%v, %d %+v", err, resp.StatusCode, p)
 	}
 	active.Close()
-	eventually(t, "it is closed", func() bool { return all.Stats().Open == 0 })
+	testenv.Until(t, "it is closed", func() bool { return all.Stats().Open == 0 })
 	if status := exchange(t, dial(t, web), health); status != 200 {
 		t.Errorf("when there is room again: %d", status)
 	}

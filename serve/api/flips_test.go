@@ -572,7 +572,7 @@ func flipUnderLoad(t *testing.T, load flipLoad) {
 	}
 	server := lookup.NewServer(counting, opt)
 	goroutines := measureFootprint(server).goroutines
-	eventually(t, "the first version", func() bool {
+	testenv.Until(t, "the first version", func() bool {
 		err := server.Refresh(t.Context())
 		if err != nil && failing.failed.Load() == 0 {
 			t.Fatal(err)

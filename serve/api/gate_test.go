@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/serve/api/transfer"
 )
 
@@ -28,21 +29,7 @@ func clientNumber(n byte) client { return client{addr: netip.AddrFrom4([4]byte{1
 // until waits until f is true of the gate's state.
 func (g *gate) until(t *testing.T, what string, f func(gateStats) bool) {
 	t.Helper()
-	eventually(t, what, func() bool { return f(g.stats()) })
-}
-
-// eventually calls f until it returns true, for at most a minute.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for late := time.After(time.Minute); !f(); {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("%s: not within a minute", what)
-		}
-	}
+	testenv.Until(t, what, func() bool { return f(g.stats()) })
 }
 
 // admitted takes a ticket that must be there at once.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
@@ -258,7 +259,7 @@ func TestFoundPageIsKeptWhenItsClientLeaves(t *testing.T) {
 	all := s.server.Turns()
 	waits := func(n int64) {
 		t.Helper()
-		eventually(t, "somebody waits for a turn", func() bool { return all.Stats().Waits == n })
+		testenv.Until(t, "somebody waits for a turn", func() bool { return all.Stats().Waits == n })
 	}
 	take := func() *turns.Turn {
 		ctx, turn := turns.With(t.Context(), all)

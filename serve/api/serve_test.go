@@ -23,6 +23,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -432,7 +433,7 @@ func TestOpeningsAreBounded(t *testing.T) {
 	gate.until(t, "the rest waits", func(st gateStats) bool {
 		return st.working == lookup.MaxOpenings && st.waiting == int64(len(m.Versions)-1-lookup.MaxOpenings)
 	})
-	eventually(t, "versions are being opened", func() bool { return store.waiting.Load() == lookup.MaxOpenings })
+	testenv.Until(t, "versions are being opened", func() bool { return store.waiting.Load() == lookup.MaxOpenings })
 	// Who asks for one that is open does not wait.
 	store.on.Store(false)
 	if w := s.ask("GET", "/v1/domain/example.com?version="+m.CurrentVersion); w.Code != 200 {
@@ -534,7 +535,7 @@ func TestAnswersAreCountedUntilTheyAreReceived(t *testing.T) {
 		if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it is answered or shed", func() bool {
+		testenv.Until(t, "it is answered or shed", func() bool {
 			st := g.stats()
 			return s.answered() > answered || st.admitted == int64(len(clients)) && st.working == 0
 		})
@@ -584,7 +585,7 @@ func TestSlowReadersAreCut(t *testing.T) {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the client is cut", func() bool { return s.answered() == 1 && s.gate("heavy").stats().used == 0 })
+	testenv.Until(t, "the client is cut", func() bool { return s.answered() == 1 && s.gate("heavy").stats().used == 0 })
 	if !strings.Contains(s.log.String(), `"cut":true`) {
 		t.Errorf("the log does not say so: %s", s.log.String())
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/serve/api/transfer"
@@ -232,7 +233,7 @@ func TestGateSharesGrowth(t *testing.T) {
 	go func() { grown <- one.grow(t.Context(), 50) }()
 	g.until(t, "two wait", func(st gateStats) bool { return st.waiting == 2 })
 	three.release()
-	eventually(t, "it goes before more for a client with half", func() bool { return len(waits) == 1 })
+	testenv.Until(t, "it goes before more for a client with half", func() bool { return len(waits) == 1 })
 	ticket := <-waits
 	// Now that nobody else waits it gets its room, or else with its own.
 	two.release()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -24,10 +25,10 @@ func TestServerDrains(t *testing.T) {
 	testlake.Publish(t, store)
 	base, out, stop := program(t, "--lake", dir, "--cache", t.TempDir(), "--drain", "3s")
 	var ready map[string]any
-	eventually(t, "ready", func() bool { return get(t, base+"/readyz", &ready) == 200 })
+	testenv.Until(t, "ready", func() bool { return get(t, base+"/readyz", &ready) == 200 })
 	code := make(chan int, 1)
 	go func() { code <- stop() }()
-	eventually(t, "it says that it stops", func() bool {
+	testenv.Until(t, "it says that it stops", func() bool {
 		clear(ready)
 		return get(t, base+"/readyz", &ready) == 503 && ready["type"] == "/problems/stopping"
 	})

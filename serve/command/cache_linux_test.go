@@ -47,10 +47,10 @@ func TestCacheThatCannotBeWritten(t *testing.T) {
 					return status == 200 && answer["total_est"] == float64(want)
 				}
 			}
-			eventually(t, "the first version", total(1))
+			testenv.Until(t, "the first version", total(1))
 			undo := test.deny(cache)
 			publish(2)
-			eventually(t, "the reason", func() bool {
+			testenv.Until(t, "the reason", func() bool {
 				var ready map[string]any
 				status := get(t, base+"/readyz", &ready)
 				return status == 200 && strings.Contains(fmt.Sprint(ready["error"]), test.reason)
@@ -59,7 +59,7 @@ func TestCacheThatCannotBeWritten(t *testing.T) {
 				t.Error("the version that was open is not served")
 			}
 			undo()
-			eventually(t, "the next version", total(2))
+			testenv.Until(t, "the next version", total(2))
 
 			// A server that starts with all copies in its folder writes nothing there.
 			if code := stop(); code != cli.ExitDone {
@@ -67,7 +67,7 @@ func TestCacheThatCannotBeWritten(t *testing.T) {
 			}
 			undo = test.deny(cache)
 			base, out, stop = program(t, "--lake", url, "--cache", cache)
-			eventually(t, "the version whose copies are there", total(2))
+			testenv.Until(t, "the version whose copies are there", total(2))
 			if code := stop(); code != cli.ExitDone {
 				t.Errorf("exit code %d: %s", code, out)
 			}
@@ -85,7 +85,7 @@ func TestCacheThatCannotBeWritten(t *testing.T) {
 		cache := testenv.SmallDisk(t, 1<<20)
 		testenv.MakeReadOnly(t, cache, true)
 		base, out, stop := program(t, "--lake", dir, "--cache", filepath.Join(cache, "none"))
-		eventually(t, "an answer", func() bool {
+		testenv.Until(t, "an answer", func() bool {
 			var answer map[string]any
 			return get(t, base+"/v1/domain/example.com", &answer) == 200
 		})

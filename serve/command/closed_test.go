@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
@@ -71,7 +72,7 @@ func TestAuthTokens(t *testing.T) {
 	base, out, stop := program(t, "--lake", lakeURL, "--cache", t.TempDir(), "--auth", "tokens", "--metrics-listen", "127.0.0.1:0", "--pprof")
 	own := "http://" + regexp.MustCompile(`msg=metrics address=(\S+)`).FindStringSubmatch(out.String())[1]
 	urls := base + "/v1/domain/example.com/datasets/closed/urls"
-	eventually(t, "ready", func() bool { status, _ := fetch(t, http.DefaultClient, base+"/readyz", token); return status == 200 })
+	testenv.Until(t, "ready", func() bool { status, _ := fetch(t, http.DefaultClient, base+"/readyz", token); return status == 200 })
 	if status, body := fetch(t, http.DefaultClient, urls, token); status != 200 || !strings.Contains(body, "example.com/1") {
 		t.Errorf("a reader gets %d %s", status, body)
 	}
@@ -92,7 +93,7 @@ func TestAuthTokens(t *testing.T) {
 	if _, err := access.Revoke(t.Context(), store, "ada", "", time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the revocation", func() bool { status, _ := fetch(t, http.DefaultClient, urls, token); return status == 401 })
+	testenv.Until(t, "the revocation", func() bool { status, _ := fetch(t, http.DefaultClient, urls, token); return status == 401 })
 	if code := stop(); code != cli.ExitDone {
 		t.Errorf("exit code %d", code)
 	}
@@ -107,8 +108,8 @@ func TestAuthJWKS(t *testing.T) {
 	defer provider.Close()
 	base, out, stop := program(t, "--lake", t.TempDir(), "--cache", t.TempDir(),
 		"--auth", "jwks="+provider.URL+"/keys", "--auth-issuer", "i", "--auth-audience", "a")
-	eventually(t, "the failure is logged", func() bool { return strings.Contains(out.String(), "status 404") })
-	eventually(t, "the lake is looked at", func() bool {
+	testenv.Until(t, "the failure is logged", func() bool { return strings.Contains(out.String(), "status 404") })
+	testenv.Until(t, "the lake is looked at", func() bool {
 		status, body := fetch(t, http.DefaultClient, base+"/v1/datasets", "")
 		return status == 503 && strings.Contains(body, "not-ready")
 	})

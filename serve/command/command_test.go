@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testenv"
@@ -43,20 +42,6 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// eventually calls f until it returns true, for at most a minute.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(time.Minute); !f(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not within a minute", what)
-		}
-	}
-}
-
 // program starts serve with args. It returns the base URL, the output, and a function that stops
 // the program and returns its exit code.
 func program(t *testing.T, args ...string) (base string, out *output, stop func() int) {
@@ -70,7 +55,7 @@ func program(t *testing.T, args ...string) (base string, out *output, stop func(
 	code := make(chan int, 1)
 	go func() { code <- cli.Run(ctx, cmd) }()
 	address := regexp.MustCompile(`msg=listening address=(\S+)`)
-	eventually(t, "listening", func() bool {
+	testenv.Until(t, "listening", func() bool {
 		if m := address.FindStringSubmatch(out.String()); m != nil {
 			base = "http://" + m[1]
 		}
@@ -112,7 +97,7 @@ func TestServeFollowsLakeFromFirstVersion(t *testing.T) {
 			cache := filepath.Join(t.TempDir(), "cache")
 			base, out, stop := program(t, "--lake", url, "--cache", cache)
 			var answer map[string]any
-			eventually(t, "the first look at the lake", func() bool {
+			testenv.Until(t, "the first look at the lake", func() bool {
 				status := get(t, base+"/readyz", &answer)
 				if status != 503 {
 					t.Fatalf("/readyz without a version: %d %v", status, answer)
@@ -126,7 +111,7 @@ func TestServeFollowsLakeFromFirstVersion(t *testing.T) {
 				testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%d", n),
 					[]testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", n)}})
 				testlake.Publish(t, store)
-				eventually(t, "the next version", func() bool {
+				testenv.Until(t, "the next version", func() bool {
 					clear(answer)
 					status := get(t, base+"/v1/domain/example.com/datasets/1/urls", &answer)
 					return status == 200 && answer["total_est"] == float64(n)

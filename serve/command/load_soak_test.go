@@ -458,7 +458,7 @@ func TestSteadyUnderLoad(t *testing.T) {
 		t.Errorf("%d MiB were resident with a limit of %d MiB", most>>20, loadMemory)
 	}
 	// Nothing is left behind.
-	eventually(t, "all memory of answers is free", func() bool {
+	testenv.Until(t, "all memory of answers is free", func() bool {
 		_, body, _, err := l.get(http.DefaultClient, "/metrics", "192.0.2.3")
 		if err != nil {
 			t.Fatal(err)
@@ -545,5 +545,5 @@ func (l *load) start(dir string) {
 		}
 	})
 	var ready map[string]any
-	eventually(t, "ready", func() bool { return get(t, l.base+"/readyz", &ready) == 200 })
+	testenv.Until(t, "ready", func() bool { return get(t, l.base+"/readyz", &ready) == 200 })
 }

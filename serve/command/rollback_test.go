@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -61,25 +62,25 @@ func TestManifestThatIsRolledBackIsRefused(t *testing.T) {
 			t.Errorf("%d %v, want %d URLs", status, answer, want)
 		}
 	}
-	eventually(t, "the third version", ready(versions[2], ""))
+	testenv.Until(t, "the third version", ready(versions[2], ""))
 	put(manifests[1])
-	eventually(t, "a rolled back manifest", ready(versions[2], "went backwards"))
+	testenv.Until(t, "a rolled back manifest", ready(versions[2], "went backwards"))
 	total(3)
 	if err := store.Delete(t.Context(), manifest.Key); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a manifest that is gone", ready(versions[2], "went backwards"))
+	testenv.Until(t, "a manifest that is gone", ready(versions[2], "went backwards"))
 	total(3)
 	put(manifests[2])
-	eventually(t, "the manifest again", ready(versions[2], ""))
+	testenv.Until(t, "the manifest again", ready(versions[2], ""))
 
 	// A publish on the rolled back manifest makes another version of the same generation, which the
 	// server cannot tell from a rewritten past. The one after it is newer.
 	put(manifests[1])
 	publish(3)
-	eventually(t, "another manifest of the same generation", ready(versions[2], "went backwards"))
+	testenv.Until(t, "another manifest of the same generation", ready(versions[2], "went backwards"))
 	publish(4)
-	eventually(t, "a newer manifest", ready(versions[4], ""))
+	testenv.Until(t, "a newer manifest", ready(versions[4], ""))
 	total(5)
 	if !strings.Contains(out.String(), "following the manifest fails") || !strings.Contains(out.String(), "works again") {
 		t.Errorf("the log does not say so: %s", out)

@@ -13,6 +13,7 @@ import (
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -79,11 +80,11 @@ func TestServeSendsTraces(t *testing.T) {
 		return resp.StatusCode
 	}
 	id := strings.Repeat("\x0a", 16)
-	eventually(t, "the lake", func() bool { return ask("00-"+strings.Repeat("0b", 16)+"-0102030405060708-00") == http.StatusOK })
+	testenv.Until(t, "the lake", func() bool { return ask("00-"+strings.Repeat("0b", 16)+"-0102030405060708-00") == http.StatusOK })
 	if status := ask("00-" + strings.Repeat("0a", 16) + "-0102030405060708-01"); status != http.StatusOK {
 		t.Fatalf("%d", status)
 	}
-	eventually(t, "the spans of the request", func() bool {
+	testenv.Until(t, "the spans of the request", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, s := range received["urlake-serve "+id] {

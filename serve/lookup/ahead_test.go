@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -84,7 +85,7 @@ func TestNextPagesAreReadAhead(t *testing.T) {
 			break
 		}
 		if n > 0 {
-			eventually(t, "the next page is read ahead", func() bool { return s.Status().Ahead.Pages >= int64(n) })
+			testenv.Until(t, "the next page is read ahead", func() bool { return s.Status().Ahead.Pages >= int64(n) })
 		}
 	}
 	if st := s.Status().Ahead; rows != 40_000 || st.Pages < 2 || st.Skipped+st.Cancelled != 0 {
@@ -121,7 +122,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 	if _, err := list.Next(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first page is read ahead", func() bool { return s.Status().Ahead.Pages == 1 })
+	testenv.Until(t, "the first page is read ahead", func() bool { return s.Status().Ahead.Pages == 1 })
 	s.clearCaches(false, true)
 	store.is = func(string) bool { return true }
 	for range aheadAtOnce + 3 {

@@ -15,6 +15,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
@@ -261,7 +262,7 @@ func TestScansGoOn(t *testing.T) {
 	}
 	all.Wait()
 	checkTop(t, snap, o, "alpha")
-	eventually(t, "all scans end", func() bool {
+	testenv.Until(t, "all scans end", func() bool {
 		snap.results.mu.Lock()
 		defer snap.results.mu.Unlock()
 		for _, r := range snap.results.all {

@@ -13,6 +13,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
@@ -52,25 +53,15 @@ func wantLeased(t testing.TB, store blob.Store, when string, want ...string) {
 func becomesLeased(t testing.TB, store blob.Store, when string, want ...string) {
 	t.Helper()
 	slices.Sort(want)
-	eventually(t, when+", the lease names "+strings.Join(want, ", "), func() bool {
+	testenv.Until(t, when+", the lease names "+strings.Join(want, ", "), func() bool {
 		return slices.Equal(leased(t, store), want)
 	})
-}
-
-// eventually calls f until it returns true, for at most a minute.
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for start := time.Now(); !f(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > time.Minute {
-			t.Fatalf("%s: not within a minute", what)
-		}
-	}
 }
 
 // settle waits until the lease does without the versions that were closed.
 func settle(t testing.TB, s *Server) {
 	t.Helper()
-	eventually(t, "the lease is written", func() bool {
+	testenv.Until(t, "the lease is written", func() bool {
 		l := s.leases
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -174,7 +165,7 @@ func TestLeaseNamesOpenVersions(t *testing.T) {
 	// let waits until the server does not keep a version open any more.
 	let := func(snap *Snapshot) {
 		t.Helper()
-		eventually(t, "only the request uses the version", func() bool { return snap.pins.Load() == 1 })
+		testenv.Until(t, "only the request uses the version", func() bool { return snap.pins.Load() == 1 })
 		settle(t, s)
 	}
 	refresh()
@@ -447,7 +438,7 @@ func TestOpeningsShareLeaseWrites(t *testing.T) {
 	s := serve(t, counting, leasing())
 	// The first write waits until all openings have begun.
 	faulty.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, Do: func() {
-		eventually(t, "all versions are claimed", func() bool {
+		testenv.Until(t, "all versions are claimed", func() bool {
 			s.leases.mu.Lock()
 			defer s.leases.mu.Unlock()
 			return len(s.leases.uses) == len(h.versions)
