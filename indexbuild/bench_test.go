@@ -90,6 +90,7 @@ func BenchmarkMerge(b *testing.B) {
 type mapCache map[segment.CacheKey]any
 
 func (c mapCache) Get(k segment.CacheKey) (any, bool)     { v, ok := c[k]; return v, ok }
+func (c mapCache) Again(k segment.CacheKey) (any, bool)   { return c.Get(k) }
 func (c mapCache) Add(k segment.CacheKey, v any, _ int64) { c[k] = v }
 
 // BenchmarkEntry looks up entries and sets of datasets, with and without a cache.

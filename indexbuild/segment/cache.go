@@ -23,6 +23,9 @@ func (c *FrameCache) Get(key CacheKey) (any, bool) {
 	return v, ok
 }
 
+// Again implements Cache.
+func (c *FrameCache) Again(key CacheKey) (any, bool) { return c.Get(key) }
+
 // Add implements Cache.
 func (c *FrameCache) Add(key CacheKey, value any, bytes int64) {
 	c.mu.Lock()

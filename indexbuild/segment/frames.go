@@ -20,6 +20,8 @@ const scanBytes = 1 << 20
 // Cache must be safe for concurrent use.
 type Cache interface {
 	Get(key CacheKey) (value any, ok bool)
+	// Again is Get for a key that was asked for a moment ago and counted then.
+	Again(key CacheKey) (value any, ok bool)
 	Add(key CacheKey, value any, bytes int64)
 }
 
@@ -71,7 +73,7 @@ func load[T any](ctx context.Context, f *frames, cache Cache, i int, decode func
 	}
 	read := func() (any, error) {
 		if cache != nil { // a call that ended since may have read it
-			if v, ok := cache.Get(key); ok {
+			if v, ok := cache.Again(key); ok {
 				return v, nil
 			}
 		}

@@ -342,4 +342,5 @@ func (m *model) writeFormats(tb testing.TB, store blob.Store, shardBits int, for
 type mapCache map[CacheKey]any
 
 func (c mapCache) Get(k CacheKey) (any, bool)     { v, ok := c[k]; return v, ok }
+func (c mapCache) Again(k CacheKey) (any, bool)   { return c.Get(k) }
 func (c mapCache) Add(k CacheKey, v any, _ int64) { c[k] = v }

@@ -622,6 +622,8 @@ func (c *lockedCache) Get(k CacheKey) (any, bool) {
 	return c.m.Get(k)
 }
 
+func (c *lockedCache) Again(k CacheKey) (any, bool) { return c.Get(k) }
+
 func (c *lockedCache) Add(k CacheKey, v any, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -549,7 +549,7 @@ func (s *Snapshot) load(ctx context.Context, r *run) error {
 func (s *Snapshot) cached(r *run, first, last int) []*rowPage {
 	pages := make([]*rowPage, 0, last-first)
 	for i := first; i < last; i++ {
-		v, ok := s.server.pages.Get(r.key(i))
+		v, ok := s.server.pages.Again(r.key(i))
 		if !ok {
 			return nil
 		}

@@ -64,22 +64,28 @@ func (c *Cache[K, V]) shard(key K) *shard[K, V] {
 
 // Get returns the value of key and makes it the newest.
 func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
+	if value, ok = c.Again(key); ok {
+		c.hits.Add(1)
+	} else {
+		c.misses.Add(1)
+	}
+	return value, ok
+}
+
+// Again is Get for a key that was asked for a moment ago and counted then.
+func (c *Cache[K, V]) Again(key K) (value V, ok bool) {
 	s := c.shard(key)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	e, ok := s.entries[key]
 	if !ok {
-		s.mu.Unlock()
-		c.misses.Add(1)
 		return value, false
 	}
 	if s.ring.next != e {
 		s.unlink(e)
 		s.push(e)
 	}
-	value = e.value
-	s.mu.Unlock()
-	c.hits.Add(1)
-	return value, true
+	return e.value, true
 }
 
 // Add stores value, whose size is bytes, under key, and evicts the oldest values beyond the limit.
