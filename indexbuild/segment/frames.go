@@ -63,40 +63,33 @@ func (f *frames) frame(ctx context.Context, cache Cache, i int) ([]byte, error) 
 // result. Decode returns a value and what it takes in memory.
 func load[T any](ctx context.Context, f *frames, cache Cache, i int, decode func([]byte) (T, int64, error)) (T, error) {
 	var none T
-	key := CacheKey{f.key, i}
-	if cache != nil {
-		v, ok := cache.Get(key)
-		spans.Cached(ctx, spans.Frames, ok)
-		if ok {
-			return v.(T), nil
-		}
-	}
-	read := func() (any, error) {
-		if cache != nil { // a call that ended since may have read it
-			if v, ok := cache.Again(key); ok {
-				return v, nil
-			}
-		}
+	read := func() (T, int64, error) {
 		data, err := f.Read(ctx, f.read, i, i+1)
 		if err != nil {
-			return none, err
+			return none, 0, err
 		}
-		v, size, err := decode(data[0])
-		if err != nil {
-			return none, err
+		return decode(data[0])
+	}
+	if cache == nil {
+		v, _, err := read()
+		return v, err
+	}
+	key := CacheKey{f.key, i}
+	v, ok := cache.Get(key)
+	spans.Cached(ctx, spans.Frames, ok)
+	if ok {
+		return v.(T), nil
+	}
+	v, err := f.loading.Do(ctx, i, func() (any, error) {
+		if v, ok := cache.Again(key); ok { // a call that ended since has read it
+			return v, nil
 		}
-		if cache != nil {
+		v, size, err := read()
+		if err == nil {
 			cache.Add(key, v, size)
 		}
-		return v, nil
-	}
-	var v any
-	var err error
-	if cache != nil {
-		v, err = f.loading.Do(ctx, i, read)
-	} else {
-		v, err = read()
-	}
+		return v, err
+	})
 	if err != nil {
 		return none, err
 	}
