@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -155,10 +156,21 @@ func knowsAll(f *frontier.Frontier) bool {
 
 func request(t *testing.T, method, url, body string) (status int, answer string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	status, answer, _ = exchange(t, method, url, body, nil)
+	return status, strings.TrimSpace(answer)
+}
+
+// exchange sends a request with headers, and holds that the API's description has it and its
+// answer.
+func exchange(t *testing.T, method, url, body string, headers http.Header) (status int, answer string, of http.Header) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.Copy(req.Header, headers)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +183,7 @@ func request(t *testing.T, method, url, body string) (status int, answer string)
 	if err := theContract().check(req, body, res, data); err != nil {
 		t.Errorf("%s %s: %v", method, url, err)
 	}
-	return res.StatusCode, strings.TrimSpace(string(data))
+	return res.StatusCode, string(data), res.Header
 }
 
 // TestBadRequests holds that what is wrong is said, and that nothing else of a request is lost.

@@ -3,7 +3,6 @@
 package api_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,27 +15,12 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	path := strings.NewReplacer("{d}", "a.example", "{id}", "x", "{path}", "y")
 	send := func(method, where string, headers ...string) (status int, kind, text string) {
 		body := `{"url":"https://a.example/"}`
-		req, err := http.NewRequestWithContext(t.Context(), method, base+path.Replace(where), strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "text/plain")
+		sent := http.Header{"Content-Type": {"text/plain"}}
 		for i := 0; i < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
+			sent.Set(headers[i], headers[i+1])
 		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		answer, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := theContract().check(req, body, res, answer); err != nil {
-			t.Errorf("%s %s: %v", method, where, err)
-		}
-		return res.StatusCode, res.Header.Get("Content-Type"), string(answer)
+		status, text, of := exchange(t, method, base+path.Replace(where), body, sent)
+		return status, of.Get("Content-Type"), text
 	}
 	changes := 0
 	for _, o := range theContract().operations() {

@@ -3,9 +3,7 @@
 package api_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -144,22 +142,7 @@ func TestAnotherProcessIsStopped(t *testing.T) {
 		fmt.Fprintf(&body, "{\"url\":\"https://site%d.example/\"}\n", i)
 	}
 	ask := func(method, path, body string) (int, string, http.Header) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		answer, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res.StatusCode, string(answer), res.Header
+		return exchange(t, method, base+path, body, nil)
 	}
 	_, answer, _ := ask("POST", "/v1/urls", body.String())
 	if added, away := strings.Count(answer, `"added"`), strings.Count(answer, `"elsewhere"`); added == 0 || away == 0 || added+away != 40 {

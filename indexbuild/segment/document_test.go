@@ -492,33 +492,17 @@ func TestGolden(t *testing.T) {
 	}
 	golden(t, "domain_to_datasets.roar.txt", "domain_to_datasets.roar (docs/formats/domain-to-datasets.md)", d)
 
-	d = &dump{data: file(DomainsName)}
-	frames, _ = d.frameFile(0)
-	if got := string(bytes.Join(frames, nil)); got != strings.Join(m.names(), "\n")+"\n" {
-		t.Errorf("domains.txt: %q", got)
+	lines := func(names []string) string { return strings.Join(names, "\n") + "\n" }
+	for _, f := range []struct{ name, want string }{
+		{DomainsName, lines(m.names())}, {DomainStartsName, "\n"}, {ReversedName, lines(m.reversed())}, {ReversedStartsName, "\n"},
+	} {
+		d = &dump{data: file(f.name)}
+		frames, _ = d.frameFile(0)
+		if got := string(bytes.Join(frames, nil)); got != f.want {
+			t.Errorf("%s: %q, want %q", f.name, got, f.want)
+		}
+		golden(t, f.name+".txt", f.name+" (docs/formats/domains.md)", d)
 	}
-	golden(t, "domains.txt.zst.txt", "domains.txt.zst (docs/formats/domains.md)", d)
-
-	d = &dump{data: file(DomainStartsName)}
-	frames, _ = d.frameFile(0)
-	if got := string(bytes.Join(frames, nil)); got != "\n" {
-		t.Errorf("domains.starts of one frame: %q", got)
-	}
-	golden(t, "domains.starts.zst.txt", "domains.starts.zst (docs/formats/domains.md)", d)
-
-	d = &dump{data: file(ReversedName)}
-	frames, _ = d.frameFile(0)
-	if got := string(bytes.Join(frames, nil)); got != strings.Join(m.reversed(), "\n")+"\n" {
-		t.Errorf("domains.reversed: %q", got)
-	}
-	golden(t, "domains.reversed.zst.txt", "domains.reversed.zst (docs/formats/domains.md)", d)
-
-	d = &dump{data: file(ReversedStartsName)}
-	frames, _ = d.frameFile(0)
-	if got := string(bytes.Join(frames, nil)); got != "\n" {
-		t.Errorf("domains.reversed.starts of one frame: %q", got)
-	}
-	golden(t, "domains.reversed.starts.zst.txt", "domains.reversed.starts.zst (docs/formats/domains.md)", d)
 
 	d = &dump{data: file(BatchesName)}
 	frames, _ = d.frameFile(0)

@@ -81,6 +81,28 @@ func sortAsListed(list []DomainSum, q DomainsQuery, got []DomainSum) {
 	slices.SortFunc(list, func(a, b DomainSum) int { return cmp.Compare(backwards(a.Domain), backwards(b.Domain)) })
 }
 
+// compareListed compares what is listed for a query, of a dataset unless its name is empty, with
+// what brute force finds. It sets the query's dataset, and returns the list.
+func compareListed(t *testing.T, s *Snapshot, left oracle, dataset string, q *DomainsQuery) (want []DomainSum) {
+	t.Helper()
+	if dataset != "" {
+		found, ok := s.FindDataset(dataset)
+		if !ok {
+			t.Fatal(dataset)
+		}
+		q.OneDataset, q.Dataset = true, found.ID
+	}
+	want = slices.DeleteFunc(left.sums(dataset), func(d DomainSum) bool {
+		return !strings.HasPrefix(d.Domain, q.Prefix) || !strings.HasSuffix(d.Domain, q.Suffix)
+	})
+	got, _ := allDomains(t, s, *q)
+	sortAsListed(want, *q, got)
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Fatalf("%+v (-brute force +served):\n%.2000s", *q, diff)
+	}
+	return want
+}
+
 func TestListsOfDomainsEqualBruteForce(t *testing.T) {
 	stores(t, func(t *testing.T, store blob.Store) {
 		left := bulkLake(t, store, 9)
@@ -94,22 +116,7 @@ func TestListsOfDomainsEqualBruteForce(t *testing.T) {
 			q := DomainsQuery{Limit: 1 + rng.IntN(30)}
 			q.Prefix = []string{"", "", "s", "site", "site1", "site10", "e", "[", "192", "zzz", "site7.test", "!"}[rng.IntN(12)]
 			q.Suffix = []string{"", "", ".test", "test", "7.test", ".com", ".nowhere", "1]"}[rng.IntN(8)]
-			dataset := names[rng.IntN(len(names))]
-			if dataset != "" {
-				found, ok := snap.FindDataset(dataset)
-				if !ok {
-					t.Fatal(dataset)
-				}
-				q.OneDataset, q.Dataset = true, found.ID
-			}
-			want := slices.DeleteFunc(left.sums(dataset), func(d DomainSum) bool {
-				return !strings.HasPrefix(d.Domain, q.Prefix) || !strings.HasSuffix(d.Domain, q.Suffix)
-			})
-			got, _ := allDomains(t, snap, q)
-			sortAsListed(want, q, got)
-			if diff := gocmp.Diff(want, got); diff != "" {
-				t.Fatalf("%+v (-brute force +served):\n%.2000s", q, diff)
-			}
+			want := compareListed(t, snap, left, names[rng.IntN(len(names))], &q)
 			got, n := allDomains(t, lateSnap, q)
 			lates += n
 			if diff := gocmp.Diff(want, got); diff != "" {
