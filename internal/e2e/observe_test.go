@@ -121,7 +121,14 @@ func TestWorkerIsObservable(t *testing.T) {
 	if code == 0 {
 		t.Fatal("an ingest of a file that does not exist succeeded")
 	}
+	// The worker counts a workflow once Temporal has answered it, which may be after the starter
+	// heard of the end.
 	m := scrape(t, base+"/metrics")
+	testenv.Until(t, "the failed ingest is counted", func() bool {
+		m = scrape(t, base+"/metrics")
+		_, n := value(m, "temporal_workflow_failed_total", "workflow_type", "IngestWorkflow")
+		return n > 0
+	})
 	for _, c := range []struct {
 		name   string
 		labels []string

@@ -17,7 +17,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -70,7 +69,7 @@ func TestAuthTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	base, out, stop := program(t, "--lake", lakeURL, "--cache", t.TempDir(), "--auth", "tokens", "--metrics-listen", "127.0.0.1:0", "--pprof")
-	own := "http://" + regexp.MustCompile(`msg=metrics address=(\S+)`).FindStringSubmatch(out.String())[1]
+	own := addressOf(t, out, "metrics")
 	urls := base + "/v1/domain/example.com/datasets/closed/urls"
 	testenv.Until(t, "ready", func() bool { status, _ := fetch(t, http.DefaultClient, base+"/readyz", token); return status == 200 })
 	if status, body := fetch(t, http.DefaultClient, urls, token); status != 200 || !strings.Contains(body, "example.com/1") {

@@ -54,17 +54,22 @@ func program(t *testing.T, args ...string) (base string, out *output, stop func(
 	ctx, cancel := context.WithCancel(t.Context())
 	code := make(chan int, 1)
 	go func() { code <- cli.Run(ctx, cmd) }()
-	address := regexp.MustCompile(`msg=listening address=(\S+)`)
-	testenv.Until(t, "listening", func() bool {
-		if m := address.FindStringSubmatch(out.String()); m != nil {
-			base = "http://" + m[1]
-		}
-		return base != ""
-	})
-	return base, out, func() int {
+	return addressOf(t, out, "listening"), out, func() int {
 		cancel()
 		return <-code
 	}
+}
+
+// addressOf waits until the program's log names the address of an event, and returns its URL.
+func addressOf(t *testing.T, log *output, event string) string {
+	t.Helper()
+	address := regexp.MustCompile(`msg=` + event + ` address=(\S+)`)
+	var m []string
+	testenv.Until(t, event, func() bool {
+		m = address.FindStringSubmatch(log.String())
+		return m != nil
+	})
+	return "http://" + m[1]
 }
 
 func get(t *testing.T, url string, v any) int {
@@ -219,9 +224,8 @@ func TestMetricsListen(t *testing.T) {
 	if metrics(base) {
 		t.Error("/metrics is still on --listen")
 	}
-	own := regexp.MustCompile(`msg=metrics address=(\S+)`).FindStringSubmatch(out.String())
-	if own == nil || !metrics("http://"+own[1]) {
-		t.Errorf("no /metrics at %v", own)
+	if own := addressOf(t, out, "metrics"); !metrics(own) {
+		t.Errorf("no /metrics at %s", own)
 	}
 }
 
