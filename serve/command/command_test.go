@@ -48,7 +48,8 @@ func program(t *testing.T, args ...string) (base string, out *output, stop func(
 	t.Helper()
 	out = &output{}
 	cmd := New()
-	cmd.SetArgs(append(args, "--listen", "127.0.0.1:0", "--poll", "10ms"))
+	// No load balancer has to hear that a test's server stops, unless the test has one.
+	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--poll", "10ms", "--drain", "0s"}, args...))
 	cmd.SetOut(out)
 	cmd.SetErr(out)
 	ctx, cancel := context.WithCancel(t.Context())
