@@ -262,7 +262,7 @@ func TestRedisForgets(t *testing.T) {
 	c := newClock()
 	server := testenv.NewRedis(t)
 	o := options(t, c, 0)
-	o.Own = time.Second
+	o.Own = 5 * time.Second
 	f := start(t, server, o)
 	add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"}, frontier.URL{URL: "https://b.example/"})
 	before := claim(t, f, frontier.ClaimRequest{Max: 1})
