@@ -53,7 +53,7 @@ func TestAPartIsNotTheWhole(t *testing.T) {
 // page before which a shard is served by nobody is refused, though others could fill it.
 func TestPagesOutliveMoves(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1, func(o *frontier.Options) { o.Own = time.Second })
+	c := newCluster(t, 1, func(o *frontier.Options) { o.Own = 5 * time.Second })
 	first := c.processes[0]
 	for _, key := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
 		first.putMany(t, "", 5, key+".example")
