@@ -122,7 +122,7 @@ func TestAcknowledgedByGRPCIsKept(t *testing.T) {
 				}
 			})
 		}
-		for end := time.Now().Add(30 * time.Second); a.count() < before+3000 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(3 * time.Minute); a.count() < before+3000 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}
 		d.kill(t)
 		streams.Wait()
@@ -134,7 +134,7 @@ func TestAcknowledgedByGRPCIsKept(t *testing.T) {
 	t.Cleanup(func() { d.kill(t) })
 	// Until the shards of the process that was killed are this one's, there is no whole list.
 	var lost map[string]bool
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		var err error
 		if lost, err = a.missing(t, client); err == nil {
 			break

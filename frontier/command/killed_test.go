@@ -3,7 +3,6 @@
 package command
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -256,6 +255,9 @@ func (c *crawl) add(ctx, drain context.Context, worker, domains int) {
 	}
 }
 
+// isElsewhere says that a line is the result for what no process serves at the moment.
+func isElsewhere(line string) bool { return strings.HasPrefix(line, `{"result":"elsewhere"`) }
+
 // acknowledged notes the results of added URLs. It is false if some have to be sent again.
 func (c *crawl) acknowledged(urls, lines []string) bool {
 	c.mu.Lock()
@@ -265,7 +267,7 @@ func (c *crawl) acknowledged(urls, lines []string) bool {
 		switch {
 		case l == `{"result":"added"}`, l == `{"result":"known"}`:
 			c.added[urls[i]] = true
-		case strings.HasPrefix(l, `{"result":"elsewhere"`):
+		case isElsewhere(l):
 			all = false
 		default:
 			c.errorf("%s: %s", urls[i], l)
@@ -533,22 +535,31 @@ func (c *crawl) waiting() (n int) {
 	return n
 }
 
-// visits counts the visits of each URL, of which each process knows all.
+// visits counts the visits of each URL, of which each process knows all. A page is asked for again
+// while nobody serves the shards that are left for it.
 func (c *crawl) visits() map[string]int {
 	visits := map[string]int{}
 	for cursor := ""; ; {
-		res, err := http.Get(c.daemons[0].base + "/v1/visited?limit=1000&cursor=" + cursor)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		in := bufio.NewScanner(res.Body)
+		var page []byte
+		testenv.Until(c.t, "a page of visits", func() bool {
+			res, err := http.Get(c.daemons[0].base + "/v1/visited?limit=1000&cursor=" + cursor)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			defer res.Body.Close()
+			page, err = io.ReadAll(res.Body)
+			if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusServiceUnavailable {
+				c.t.Fatalf("%d: %s", res.StatusCode, page)
+			}
+			return err == nil && res.StatusCode == http.StatusOK
+		})
 		n, next := 0, ""
-		for in.Scan() {
+		for text := range bytes.Lines(page) {
 			var line struct {
 				URL  string
 				Next string `json:"next_cursor"`
 			}
-			if err := json.Unmarshal(in.Bytes(), &line); err != nil {
+			if err := json.Unmarshal(text, &line); err != nil {
 				c.t.Fatal(err)
 			}
 			if line.URL != "" {
@@ -557,9 +568,8 @@ func (c *crawl) visits() map[string]int {
 			}
 			next = line.Next
 		}
-		res.Body.Close()
-		if in.Err() != nil || next == "" {
-			c.t.Fatalf("visits without an end: %v", in.Err())
+		if next == "" {
+			c.t.Fatal("visits without an end")
 		}
 		if n == 0 {
 			return visits
