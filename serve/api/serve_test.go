@@ -395,10 +395,8 @@ func TestEveryQueryHasADeadline(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
-	// What needs no store is answered.
-	if w := s.ask("GET", "/v1/datasets"); w.Code != 200 {
-		t.Errorf("datasets: %d %s", w.Code, w.Body)
-	}
+	// What needs no store is answered, unless the machine pauses for that long.
+	testenv.Until(t, "datasets", func() bool { return s.ask("GET", "/v1/datasets").Code == 200 })
 }
 
 // TestOpeningsAreBounded asks for many old versions while the store does not answer. Few are opened
