@@ -55,7 +55,7 @@ func TestConnectionsOnWhichNothingMoves(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("a body that is not sent does not end")
 	}
-	// The body comes slowly: it takes longer than is allowed for a piece, of which each may be late.
+	// The body comes slowly: it takes longer than is allowed for a piece. Each may be late.
 	const allowed = 3 * time.Second
 	c := serve(allowed)("POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n")
 	for range 10 {
