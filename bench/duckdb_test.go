@@ -32,7 +32,7 @@ func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := filepath.Join(testenv.Root(t), "..", "testdata")
+	data := filepath.Join(testenv.Root(t), "testdata")
 	folders, err := os.ReadDir(data)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 // TestTheReadmesSQLRuns runs the README's SQL on the view that the command above it writes.
 func TestTheReadmesSQLRuns(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(testenv.Root(t), "..", "README.md"))
+	readme, err := os.ReadFile(filepath.Join(testenv.Root(t), "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

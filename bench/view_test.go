@@ -86,7 +86,7 @@ func view(t *testing.T, dir string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "starter")
 	build := exec.Command("go", "build", "-tags", "nos3", "-o", program, "./starter")
-	build.Dir = filepath.Join(testenv.Root(t), "..")
+	build.Dir = testenv.Root(t)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testenv"
@@ -11,7 +10,7 @@ import (
 // TestTableFitsTheTree holds that every routine has one row and that every gate is where the row
 // says; it builds each overlay's text, but no program.
 func TestTableFitsTheTree(t *testing.T) {
-	all, err := sources(filepath.Join(testenv.Root(t), ".."))
+	all, err := sources(testenv.Root(t))
 	if err != nil {
 		t.Fatal(err)
 	}
