@@ -122,7 +122,13 @@ func TestReadAheadIsBounded(t *testing.T) {
 	if _, err := list.Next(t.Context(), 100); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Until(t, "the first page is read ahead", func() bool { return s.Status().Ahead.Pages == 1 })
+	testenv.Until(t, "the first page is read ahead", func() bool {
+		if s.Status().Ahead.Pages != 1 || !s.ahead.room.TryAcquire(aheadAtOnce) {
+			return false
+		}
+		s.ahead.room.Release(aheadAtOnce)
+		return true
+	})
 	s.clearCaches(false, true)
 	store.is = func(string) bool { return true }
 	for range aheadAtOnce + 3 {

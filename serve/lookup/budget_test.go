@@ -194,29 +194,31 @@ func TestDeadlineEndsPageEarly(t *testing.T) {
 			[]testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", b)}})
 	}
 	testlake.Publish(t, store)
-	s := serve(t, store, Options{Deadline: 500 * time.Millisecond})
-	snap := acquire(t, s, "")
-	tg := target(t, "example.com")
-	q := URLsQuery{Target: tg, Dataset: 1, Limit: 10}
-	store.is = func(key string) bool { return strings.Contains(key, "part-b1-") }
-	p, err := snap.URLs(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.Len() != 1 || p.StoppedBy != "deadline" || p.Cursor == "" || p.Total != 3 {
-		t.Fatalf("%d rows of %d, stopped by %q", p.Len(), p.Total, p.StoppedBy)
-	}
-	q.Cursor = p.Cursor
-	if _, err := snap.URLs(t.Context(), q); !errors.Is(err, ErrDeadline) {
-		t.Fatalf("got %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := snap.URLs(ctx, q); err == nil || errors.Is(err, ErrDeadline) {
-		t.Fatalf("with a cancelled context: %v", err)
-	}
-	store.is = nil
-	if p, err = snap.URLs(t.Context(), q); err != nil || p.Len() != 2 || p.Offset != 1 {
-		t.Fatalf("%+v, %v", p, err)
-	}
+	testenv.Bubble(t, func(t *testing.T) {
+		s := serve(t, store, Options{Deadline: 500 * time.Millisecond})
+		snap := acquire(t, s, "")
+		tg := target(t, "example.com")
+		q := URLsQuery{Target: tg, Dataset: 1, Limit: 10}
+		store.is = func(key string) bool { return strings.Contains(key, "part-b1-") }
+		p, err := snap.URLs(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Len() != 1 || p.StoppedBy != "deadline" || p.Cursor == "" || p.Total != 3 {
+			t.Fatalf("%d rows of %d, stopped by %q", p.Len(), p.Total, p.StoppedBy)
+		}
+		q.Cursor = p.Cursor
+		if _, err := snap.URLs(t.Context(), q); !errors.Is(err, ErrDeadline) {
+			t.Fatalf("got %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := snap.URLs(ctx, q); err == nil || errors.Is(err, ErrDeadline) {
+			t.Fatalf("with a cancelled context: %v", err)
+		}
+		store.is = nil
+		if p, err = snap.URLs(t.Context(), q); err != nil || p.Len() != 2 || p.Offset != 1 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+	})
 }

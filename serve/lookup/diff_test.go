@@ -12,6 +12,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -192,25 +193,27 @@ func TestDiffThatIsLate(t *testing.T) {
 func TestDiffsWaitForEachOther(t *testing.T) {
 	store := blob.NewMemory()
 	h := build(t, store)
-	s := serve(t, store, Options{Deadline: 20 * time.Millisecond})
-	before, after := acquire(t, s, h.versions[0]), acquire(t, s, h.versions[1])
-	if err := s.diffs.Acquire(t.Context(), diffsAtOnce); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := after.Diff(t.Context(), before, DiffQuery{Limit: 1}); !errors.Is(err, ErrDeadline) {
-		t.Errorf("got %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := after.Diff(ctx, before, DiffQuery{Limit: 1}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	s.diffs.Release(diffsAtOnce)
-	for range diffsAtOnce + 1 {
-		if page, err := after.Diff(t.Context(), before, DiffQuery{Limit: 1}); err != nil || len(page.Changes) != 1 {
-			t.Errorf("%+v, %v", page, err)
+	testenv.Bubble(t, func(t *testing.T) {
+		s := serve(t, store, Options{Deadline: 20 * time.Millisecond})
+		before, after := acquire(t, s, h.versions[0]), acquire(t, s, h.versions[1])
+		if err := s.diffs.Acquire(t.Context(), diffsAtOnce); err != nil {
+			t.Fatal(err)
 		}
-	}
+		if _, err := after.Diff(t.Context(), before, DiffQuery{Limit: 1}); !errors.Is(err, ErrDeadline) {
+			t.Errorf("got %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := after.Diff(ctx, before, DiffQuery{Limit: 1}); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		s.diffs.Release(diffsAtOnce)
+		for range diffsAtOnce + 1 {
+			if page, err := after.Diff(t.Context(), before, DiffQuery{Limit: 1}); err != nil || len(page.Changes) != 1 {
+				t.Errorf("%+v, %v", page, err)
+			}
+		}
+	})
 }
 
 func TestBadDiffs(t *testing.T) {

@@ -367,48 +367,50 @@ func TestServerWorksWithoutLease(t *testing.T) {
 		"down":      {errors.New("service unavailable"), 3 * time.Second, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := copied(t, made)
-			faulty := blobtest.NewFaulty(store)
-			faulty.Inject(blobtest.Fault{Op: blob.OpPut, Err: c.err})
-			counting := blob.NewCounting(faulty)
-			var log lockedBuffer
-			opt := leasing()
-			opt.LeaseTTL = c.ttl
-			opt.Log = slog.New(slog.NewTextHandler(&log, nil))
-			s := serve(t, counting, opt)
-			for i, version := range h.versions {
-				snap, err := s.Acquire(t.Context(), version)
-				if err != nil {
-					t.Fatal(err)
+			testenv.Bubble(t, func(t *testing.T) {
+				store := copied(t, made)
+				faulty := blobtest.NewFaulty(store)
+				faulty.Inject(blobtest.Fault{Op: blob.OpPut, Err: c.err})
+				counting := blob.NewCounting(faulty)
+				var log lockedBuffer
+				opt := leasing()
+				opt.LeaseTTL = c.ttl
+				opt.Log = slog.New(slog.NewTextHandler(&log, nil))
+				s := serve(t, counting, opt)
+				for i, version := range h.versions {
+					snap, err := s.Acquire(t.Context(), version)
+					if err != nil {
+						t.Fatal(err)
+					}
+					h.oracles[i].check(t, snap, []string{"example.com"})
+					snap.Release()
 				}
-				h.oracles[i].check(t, snap, []string{"example.com"})
-				snap.Release()
-			}
-			wantLeased(t, store, "without permission")
-			if n := counting.Count(blob.OpPut).Requests; n < c.puts || n > c.puts && name == "read-only" {
-				t.Errorf("%d writes, want %d", n, c.puts)
-			}
-			if st := s.Status(); st.Leased != 0 || st.LeaseFailures < c.puts {
-				t.Errorf("%d versions are leased, %d failures", st.Leased, st.LeaseFailures)
-			}
-			lines := 0
-			for line := range strings.Lines(log.String()) {
-				if strings.Contains(line, "lease") {
-					lines++
+				wantLeased(t, store, "without permission")
+				if n := counting.Count(blob.OpPut).Requests; n < c.puts || n > c.puts && name == "read-only" {
+					t.Errorf("%d writes, want %d", n, c.puts)
 				}
-			}
-			if lines != 1 {
-				t.Errorf("logged %s", log.String())
-			}
-			if name == "down" {
-				faulty.Heal()
-				becomesLeased(t, store, "when the store can be written again", slices.Clone(h.versions)...)
-			}
-			s.Close()
-			wantLeased(t, store, "after Close")
-			if n := counting.Count(blob.OpDelete).Requests; name == "read-only" && n != 0 {
-				t.Errorf("%d deletions of nothing", n)
-			}
+				if st := s.Status(); st.Leased != 0 || st.LeaseFailures < c.puts {
+					t.Errorf("%d versions are leased, %d failures", st.Leased, st.LeaseFailures)
+				}
+				lines := 0
+				for line := range strings.Lines(log.String()) {
+					if strings.Contains(line, "lease") {
+						lines++
+					}
+				}
+				if lines != 1 {
+					t.Errorf("logged %s", log.String())
+				}
+				if name == "down" {
+					faulty.Heal()
+					becomesLeased(t, store, "when the store can be written again", slices.Clone(h.versions)...)
+				}
+				s.Close()
+				wantLeased(t, store, "after Close")
+				if n := counting.Count(blob.OpDelete).Requests; name == "read-only" && n != 0 {
+					t.Errorf("%d deletions of nothing", n)
+				}
+			})
 		})
 	}
 }

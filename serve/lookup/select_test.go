@@ -13,6 +13,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/part"
@@ -450,7 +451,6 @@ func TestSelectionsEndAtTheDeadline(t *testing.T) {
 	if _, err := snap.URLDatasets(t.Context(), u, ""); !errors.Is(err, ErrDeadline) {
 		t.Errorf("a URL: %v", err)
 	}
-	// From the nth read of parts on, the store does not answer.
 	slow := &late{Store: blob.NewMemory()}
 	var records []testlake.Record
 	for i := range 3000 { // 128 of them fill a page of a part
@@ -461,8 +461,14 @@ func TestSelectionsEndAtTheDeadline(t *testing.T) {
 		testlake.Ingest(t, slow, fmt.Sprintf("d%02d", d), "b1", records[:1+d%2*2999])
 	}
 	testlake.Publish(t, slow)
-	s = serve(t, slow, Options{Deadline: 200 * time.Millisecond, PageBytes: 1})
-	snap = acquire(t, s, "")
+	testenv.Bubble(t, func(t *testing.T) { selectionsFromASlowStore(t, slow, records) })
+}
+
+// selectionsFromASlowStore selects from records, which are those of every second dataset.
+func selectionsFromASlowStore(t *testing.T, slow *late, records []testlake.Record) {
+	s := serve(t, slow, Options{Deadline: 200 * time.Millisecond, PageBytes: 1})
+	snap := acquire(t, s, "")
+	// From the nth read of parts on, the store does not answer.
 	var reads atomic.Int64
 	stuck := func(after int64) {
 		reads.Store(-after)
@@ -518,7 +524,8 @@ func TestSelectionsEndAtTheDeadline(t *testing.T) {
 			t.Fatalf("%+v: %d rows, %v", q, n, err)
 		}
 	}
-	if u, err = urlnorm.Parse(urlnorm.BuiltinSuffixes(), records[0].URL); err != nil {
+	u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), records[0].URL)
+	if err != nil {
 		t.Fatal(err)
 	}
 	slow.is = func(string) bool { reads.Add(1); return false }

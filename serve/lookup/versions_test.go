@@ -12,6 +12,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -282,28 +283,30 @@ func (m missing) Get(ctx context.Context, key string) ([]byte, blob.Info, error)
 func TestFaultsOfVersionReads(t *testing.T) {
 	store := &versionReads{Store: blob.NewMemory()}
 	publishVersions(t, store, 0, 3)
-	s := serve(t, store, Options{Deadline: 50 * time.Millisecond})
-	set := func(fault func(ctx context.Context) error) {
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		store.fault = fault
-	}
-	set(func(ctx context.Context) error {
-		<-ctx.Done()
-		return fmt.Errorf("cut off: %w", ctx.Err())
+	testenv.Bubble(t, func(t *testing.T) {
+		s := serve(t, store, Options{Deadline: 50 * time.Millisecond})
+		set := func(fault func(ctx context.Context) error) {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			store.fault = fault
+		}
+		set(func(ctx context.Context) error {
+			<-ctx.Done()
+			return fmt.Errorf("cut off: %w", ctx.Err())
+		})
+		if _, err := s.Versions(t.Context(), 2, ""); !errors.Is(err, ErrDeadline) {
+			t.Errorf("a store that does not answer: %v", err)
+		}
+		set(func(context.Context) error { panic("fault in a goroutine") })
+		var panicked *PanicError
+		if _, err := s.Versions(t.Context(), 2, ""); !errors.As(err, &panicked) {
+			t.Errorf("a panic: %v", err)
+		}
+		set(nil)
+		if page, err := s.Versions(t.Context(), 2, ""); err != nil || len(page.Versions) != 2 {
+			t.Errorf("after the faults: %+v, %v", page, err)
+		}
 	})
-	if _, err := s.Versions(t.Context(), 2, ""); !errors.Is(err, ErrDeadline) {
-		t.Errorf("a store that does not answer: %v", err)
-	}
-	set(func(context.Context) error { panic("fault in a goroutine") })
-	var panicked *PanicError
-	if _, err := s.Versions(t.Context(), 2, ""); !errors.As(err, &panicked) {
-		t.Errorf("a panic: %v", err)
-	}
-	set(nil)
-	if page, err := s.Versions(t.Context(), 2, ""); err != nil || len(page.Versions) != 2 {
-		t.Errorf("after the faults: %+v, %v", page, err)
-	}
 }
 
 func TestQueriesForVersionsThatAreRejected(t *testing.T) {
