@@ -106,7 +106,10 @@ func TestThirdDeathIsFinal(t *testing.T) {
 // TestMarkerOfALiveWorkerIsNoDeath holds that a worker which only lost Temporal is not taken for
 // dead: the next one waits until the marker is gone.
 func TestMarkerOfALiveWorkerIsNoDeath(t *testing.T) {
-	fastMarkers(t)
+	synctest.Test(t, markerOfALiveWorkerIsNoDeath)
+}
+
+func markerOfALiveWorkerIsNoDeath(t *testing.T) {
 	l, s := testLake(), step{run: "run", name: "small", deaths: 2}
 	started, lost := make(chan struct{}), make(chan struct{})
 	live := make(chan error, 1)
