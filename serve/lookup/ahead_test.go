@@ -11,6 +11,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 )
 
 // pagedLake has a domain whose list takes several pages of a part, and other domains.
@@ -149,48 +150,52 @@ func TestHotDomainsAreWarmAfterAFlip(t *testing.T) {
 	for _, warm := range []int{0, 100} {
 		t.Run(fmt.Sprint(warm), func(t *testing.T) {
 			inner := pagedLake(t)
-			counting := blob.NewCounting(inner)
-			s := serve(t, counting, Options{Deadline: time.Minute, Warm: warm})
-			ask := func() (reads int64) {
-				snap, err := s.Acquire(t.Context(), "")
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer snap.Release()
-				before := counting.Count(blob.OpReadRange).Requests
-				for i := range 20 {
-					if p, err := snap.Domain(t.Context(), target(t, fmt.Sprintf("other%d.test", i)), ""); err != nil || p.Total != 1 {
+			testenv.Bubble(t, func(t *testing.T) {
+				slow := blobtest.NewFaulty(inner)
+				slow.Inject(blobtest.Fault{Op: blob.OpReadRange, Do: func() { time.Sleep(time.Millisecond) }})
+				counting := blob.NewCounting(slow)
+				s := serve(t, counting, Options{Deadline: time.Minute, Warm: warm})
+				ask := func() (reads int64) {
+					snap, err := s.Acquire(t.Context(), "")
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer snap.Release()
+					before := counting.Count(blob.OpReadRange).Requests
+					for i := range 20 {
+						if p, err := snap.Domain(t.Context(), target(t, fmt.Sprintf("other%d.test", i)), ""); err != nil || p.Total != 1 {
+							t.Fatal(p, err)
+						}
+					}
+					p, err := snap.URLs(t.Context(), URLsQuery{Target: target(t, "site.test"), Dataset: 1, Limit: 100})
+					if err != nil || p.Len() != 100 {
 						t.Fatal(p, err)
 					}
+					return counting.Count(blob.OpReadRange).Requests - before
 				}
-				p, err := snap.URLs(t.Context(), URLsQuery{Target: target(t, "site.test"), Dataset: 1, Limit: 100})
-				if err != nil || p.Len() != 100 {
-					t.Fatal(p, err)
+				if ask() == 0 {
+					t.Error("the first answers took no read")
 				}
-				return counting.Count(blob.OpReadRange).Requests - before
-			}
-			if ask() == 0 {
-				t.Error("the first answers took no read")
-			}
-			testlake.Ingest(t, inner, "alpha", "b", []testlake.Record{{URL: "https://gone.test/"}}) // replaced
-			var records []testlake.Record
-			for i := range 300 {
-				records = append(records, testlake.Record{URL: fmt.Sprintf("https://site.test/%06d", i)},
-					testlake.Record{URL: fmt.Sprintf("https://other%d.test/", i)})
-			}
-			testlake.Ingest(t, inner, "alpha", "c", records)
-			testlake.Publish(t, inner)
-			if err := s.Refresh(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			st := s.Status().Ahead
-			reads := ask()
-			if warm > 0 && (reads != 0 || st.Warmed != 21 || st.Late != 0 || st.WarmTime == 0) {
-				t.Errorf("%d reads after the flip, %+v", reads, st)
-			}
-			if warm == 0 && (reads == 0 || st.Warmed != 0 || st.Hot != 0) {
-				t.Errorf("%d reads after the flip, %+v", reads, st)
-			}
+				testlake.Ingest(t, inner, "alpha", "b", []testlake.Record{{URL: "https://gone.test/"}}) // replaced
+				var records []testlake.Record
+				for i := range 300 {
+					records = append(records, testlake.Record{URL: fmt.Sprintf("https://site.test/%06d", i)},
+						testlake.Record{URL: fmt.Sprintf("https://other%d.test/", i)})
+				}
+				testlake.Ingest(t, inner, "alpha", "c", records)
+				testlake.Publish(t, inner)
+				if err := s.Refresh(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				st := s.Status().Ahead
+				reads := ask()
+				if warm > 0 && (reads != 0 || st.Warmed != 21 || st.Late != 0 || st.WarmTime == 0) {
+					t.Errorf("%d reads after the flip, %+v", reads, st)
+				}
+				if warm == 0 && (reads == 0 || st.Warmed != 0 || st.Hot != 0) {
+					t.Errorf("%d reads after the flip, %+v", reads, st)
+				}
+			})
 		})
 	}
 }
