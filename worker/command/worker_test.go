@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -162,14 +163,16 @@ func TestReadyzNamesEveryReason(t *testing.T) {
 
 // TestProbesAreAnsweredFromOneLook checks that frequent probes do not burden the store.
 func TestProbesAreAnsweredFromOneLook(t *testing.T) {
-	store := blob.NewCounting(blob.NewMemory())
-	p := &probes{lakeURL: "mem://lake", store: store}
-	for range 20 {
-		readyz(p)
-	}
-	if n := store.Count(blob.OpStat).Requests; n != 1 {
-		t.Errorf("%d requests of the store, want 1", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := blob.NewCounting(blob.NewMemory())
+		p := &probes{lakeURL: "mem://lake", store: store}
+		for range 20 {
+			readyz(p)
+		}
+		if n := store.Count(blob.OpStat).Requests; n != 1 {
+			t.Errorf("%d requests of the store, want 1", n)
+		}
+	})
 }
 
 // TestWorkflowCacheHasMemoryOfItsOwn checks the memory of steps and of the process.
