@@ -22,7 +22,6 @@ func faultyStore(t *testing.T, seed uint64) (blob.Store, *testenv.S3Faults) {
 	faults := testenv.NewS3Faults(t, testenv.NewS3Server(t), seed)
 	t.Setenv("AWS_ENDPOINT_URL_S3", faults.Endpoint)
 	store := openS3Store(t, rawURL)
-	s3blob.HurryReplies(store, 200*time.Millisecond)
 	s3blob.HurryRetries(store)
 	return store, faults
 }
@@ -95,9 +94,15 @@ func TestS3RequestBudget(t *testing.T) {
 			if err := store.Delete(t.Context(), "new"); err != nil {
 				t.Fatal(err)
 			}
+			if kind == testenv.Hang {
+				s3blob.HurryReplies(store, 200*time.Millisecond)
+			}
 			before, happened := faults.Requests(), faults.Happened()[kind]
 			faults.Inject(1, nil, kind)
 			err := do(t.Context())
+			if kind == testenv.Hang {
+				s3blob.HurryReplies(store, time.Minute)
+			}
 			requests := faults.Requests() - before
 			if faults.Happened()[kind] == happened {
 				continue // a kind that cannot happen to this operation
@@ -235,8 +240,7 @@ func TestS3GetOfADocumentThatIsReplaced(t *testing.T) {
 // TestS3UploadsInPartsOverABadNetwork writes objects of several parts and reads them back.
 func TestS3UploadsInPartsOverABadNetwork(t *testing.T) {
 	store, faults := faultyStore(t, 3)
-	s3blob.HurryReplies(store, time.Minute) // no fault here is a wait; a part on a slow disk is
-	faults.Space(2)                         // five faults in a row would end a request's attempts
+	faults.Space(2) // five faults in a row would end a request's attempts
 	data := make([]byte, 17<<20)
 	for i := range data {
 		data[i] = byte(i * i >> 9)

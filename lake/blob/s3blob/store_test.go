@@ -168,7 +168,7 @@ func TestS3DownloadsResumeAfterAStall(t *testing.T) {
 		gateway.ServeHTTP(w, r)
 	})
 	got, err := s.ReadRange(t.Context(), "k", 0, int64(len(data)))
-	if err != nil || !bytes.Equal(got, data) || requests.Load() != 2 {
+	if err != nil || !bytes.Equal(got, data) || requests.Load() < 2 {
 		t.Errorf("%d bytes in %d requests, %v", len(got), requests.Load(), err)
 	}
 }
