@@ -124,12 +124,16 @@ func TestHugeHostsAreRejectedFast(t *testing.T) {
 	}
 	soft := "example" + strings.Repeat("\u00ad", 20000) + ".com"
 	for _, raw := range []string{"http://" + host.String() + ".com/", "http://" + soft, "xn--" + host.String() + ".com"} {
-		start := time.Now()
-		if _, reason := parseString(raw); reason != RejectHost {
-			t.Errorf("a host of %d bytes: reason %q, want %q", len(raw), reason, RejectHost)
+		best := time.Hour // of three, as the machine may pause
+		for range 3 {
+			start := time.Now()
+			if _, reason := parseString(raw); reason != RejectHost {
+				t.Errorf("a host of %d bytes: reason %q, want %q", len(raw), reason, RejectHost)
+			}
+			best = min(best, time.Since(start))
 		}
-		if took := time.Since(start); took > time.Second {
-			t.Errorf("a host of %d bytes takes %v", len(raw), took)
+		if best > time.Second {
+			t.Errorf("a host of %d bytes takes %v", len(raw), best)
 		}
 	}
 }
