@@ -23,7 +23,7 @@ func TestServerDrains(t *testing.T) {
 	}
 	testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://example.com/"}})
 	testlake.Publish(t, store)
-	base, out, stop := program(t, "--lake", dir, "--cache", t.TempDir(), "--drain", "3s")
+	base, out, stop := program(t, "--lake", dir, "--cache", t.TempDir(), "--drain", "5s")
 	var ready map[string]any
 	testenv.Until(t, "ready", func() bool { return get(t, base+"/readyz", &ready) == 200 })
 	code := make(chan int, 1)
