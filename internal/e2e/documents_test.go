@@ -294,6 +294,9 @@ func (u *newUser) runCommand(t *testing.T, c command) bool {
 		if strings.Contains(program, "worker") {
 			u.workers = append(u.workers, p)
 		}
+		if strings.Contains(program, "temporal server") {
+			u.awaitTemporal(t) // starter gives up after some seconds
+		}
 		return true
 	}
 	if strings.HasPrefix(text, "temporal workflow cancel") {

@@ -115,14 +115,25 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 func (u *urlake) startTemporal(t *testing.T) {
 	t.Helper()
 	u.temporalServer = u.run(t, "temporal", testenv.Program(t, "temporal"), u.temporalArgs...)
-	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	u.awaitTemporal(t)
+}
+
+// awaitTemporal waits until Temporal answers.
+func (u *urlake) awaitTemporal(t *testing.T) {
+	t.Helper()
 	until(t, "Temporal answers", func(ctx context.Context) error {
-		c, err := client.DialContext(ctx, client.Options{HostPort: u.temporal, Logger: quiet})
+		c, err := u.dial(ctx)
 		if err == nil {
 			c.Close()
 		}
 		return err
 	})
+}
+
+// dial connects to Temporal.
+func (u *urlake) dial(ctx context.Context) (client.Client, error) {
+	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	return client.DialContext(ctx, client.Options{HostPort: u.temporal, Logger: quiet})
 }
 
 // restartTemporal kills Temporal's dev server and starts it again on the same database.
