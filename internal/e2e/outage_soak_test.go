@@ -178,6 +178,7 @@ func TestOutage(t *testing.T) {
 		t.Fatalf("starter ingest: exit %d\n%s\n%s", got.code, got.out, got.errs)
 	}
 	t.Logf("%s: the ingest has ended by itself", time.Now().Format(time.TimeOnly))
+	u.awaitTidied(t)
 	if diff := gocmp.Diff(objects(t, undisturbed.lake), objects(t, u.lake)); diff != "" {
 		t.Errorf("objects (-undisturbed +disturbed):\n%s", diff)
 	}

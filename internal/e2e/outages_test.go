@@ -199,6 +199,7 @@ func TestIngestSurvivesADeploy(t *testing.T) {
 	if res.Rows == 0 {
 		t.Errorf("ingest ended with %+v", res)
 	}
+	u.awaitTidied(t)
 	if diff := gocmp.Diff(want, objects(t, u.lake)); diff != "" {
 		t.Errorf("objects (-one build +two builds):\n%s", diff)
 	}

@@ -21,9 +21,11 @@ import (
 	"testing"
 	"time"
 
+	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/supervise"
 	"github.com/urlake/urlake/internal/testenv"
 )
@@ -134,6 +136,24 @@ func (u *urlake) awaitTemporal(t *testing.T) {
 func (u *urlake) dial(ctx context.Context) (client.Client, error) {
 	quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	return client.DialContext(ctx, client.Options{HostPort: u.temporal, Logger: quiet})
+}
+
+// awaitTidied waits until the publisher has ended. It tells ingests of their version before it
+// removes its staging.
+func (u *urlake) awaitTidied(t *testing.T) {
+	t.Helper()
+	until(t, "the publisher has ended", func(ctx context.Context) error {
+		c, err := u.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		d, err := c.DescribeWorkflowExecution(ctx, activities.PublishWorkflowID(u.lake), "")
+		if err == nil && d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			err = errors.New("it goes on")
+		}
+		return err
+	})
 }
 
 // restartTemporal kills Temporal's dev server and starts it again on the same database.

@@ -44,6 +44,7 @@ func TestTakedownFromRequestToProof(t *testing.T) {
 		file := write(t, t.TempDir(), "day.txt", lists(10+i))
 		run(0, "ingest", "--dataset", "days", "--batch", fmt.Sprint("d", i), "--wait", file)
 	}
+	u.awaitTidied(t) // so that nothing is in staging
 	store, err := blob.Open(t.Context(), u.lake)
 	if err != nil {
 		t.Fatal(err)

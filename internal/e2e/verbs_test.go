@@ -114,6 +114,7 @@ func TestVerbs(t *testing.T) {
 		if versions.CurrentVersion != first.Version {
 			t.Errorf("version %s was published", versions.CurrentVersion)
 		}
+		u.awaitTidied(t) // of the first ingest
 		if left, _ := filepath.Glob(filepath.Join(dir, "lake", "staging", "*", "*")); len(left) > 0 {
 			t.Errorf("staging was left behind: %v", left)
 		}
