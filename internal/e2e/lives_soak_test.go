@@ -714,11 +714,11 @@ func (l *life) check(when string, n int) {
 	want := l.model.answers(l.suffixes)
 	all := l.model.domains(l.suffixes)
 	l.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
-	defer cancel()
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()
 	for _, d := range all[:min(n, len(all))] {
+		ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+		defer cancel()
 		for {
 			err := l.compareDomain(ctx, d, want[d], busy)
 			if err == nil {
