@@ -81,11 +81,34 @@ func (u *urlake) show(t *testing.T, name string) (s scheduled) {
 	return s
 }
 
+// trigger triggers a schedule and returns its run. The verb itself waits only some seconds for it.
+func (u *urlake) trigger(t *testing.T, name string) scheduledRun {
+	t.Helper()
+	before := len(u.show(t, name).Recent)
+	var started struct{ Run scheduledRun }
+	u.starterJSON(t, &started, "schedule", "trigger", "--lake", u.lake, "--json", name)
+	if started.Run.WorkflowID != "" {
+		return started.Run
+	}
+	var s scheduled
+	testenv.Until(t, "schedule "+name+" has started a run", func() bool {
+		s = u.show(t, name)
+		return len(s.Recent) > before
+	})
+	return s.Recent[0]
+}
+
 // batchRows returns the rows of each batch of a dataset in the current version, by brute force: the
 // URLs that the server returns have the date in their paths.
 func (u *urlake) batchRows(t *testing.T) map[string]int {
 	t.Helper()
 	u.serve(t)
+	return u.servedRows(t)
+}
+
+// servedRows is batchRows of the version that the running server has.
+func (u *urlake) servedRows(t *testing.T) map[string]int {
+	t.Helper()
 	d := u.domain(t, "example.com", "")
 	rows := map[string]int{}
 	for _, s := range d.Datasets {
@@ -104,22 +127,22 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 		day(t, in, date, n+1)
 	}
 	now := time.Now().UTC()
-	yesterday := now.AddDate(0, 0, -1).Format(time.DateOnly)
-	for _, date := range []string{yesterday, now.Format(time.DateOnly)} { // in case midnight passes
-		day(t, in, date, 7)
+	for _, ago := range []int{-1, 0} { // in case midnight passes
+		day(t, in, now.AddDate(0, 0, ago).Format(time.DateOnly), 7)
 	}
+	triggered := "" // date of the run that is triggered
 	crawl := []string{"schedule", "create", "ingest", "--lake", u.lake, "--dataset", "crawl", "--cron", "0 3 * * *",
 		"--offset", "-1d", filepath.Join(in, "{date}")}
 
 	t.Run("create", func(t *testing.T) {
-		var s scheduled
-		u.starterJSON(t, &s, append(crawl, "--json")...)
-		due := time.Date(now.Year(), now.Month(), now.Day(), 3, 0, 0, 0, time.UTC)
-		if now.After(due) {
-			due = due.AddDate(0, 0, 1)
+		next := func() string { // the batch of the next time
+			return time.Now().UTC().Add(-3 * time.Hour).Format(time.DateOnly)
 		}
+		var s scheduled
+		before := next()
+		u.starterJSON(t, &s, append(crawl, "--json")...)
 		if s.ID != "ingest:crawl@"+u.lake || s.Overlap != "buffer-all" || s.CatchUp != "365d" || len(s.Next) == 0 ||
-			s.Next[0].Batch != due.AddDate(0, 0, -1).Format(time.DateOnly) || !slices.Equal(s.Cron, []string{"0 3 * * *"}) {
+			s.Next[0].Batch != before && s.Next[0].Batch != next() || !slices.Equal(s.Cron, []string{"0 3 * * *"}) {
 			t.Errorf("%+v", s)
 		}
 		_, errs, code := u.starter(t, crawl...)
@@ -134,15 +157,14 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 	})
 
 	t.Run("a run has the date at which it is due", func(t *testing.T) {
-		var started struct{ Run scheduledRun }
-		u.starterJSON(t, &started, "schedule", "trigger", "--lake", u.lake, "--json", "ingest:crawl")
-		want := started.Run.Due.AddDate(0, 0, -1).Format(time.DateOnly)
-		out, errs, code := u.starter(t, "watch", started.Run.WorkflowID)
-		if code != 0 || started.Run.Batch != want || !strings.Contains(out, "batch "+want) {
-			t.Errorf("exit %d, run %+v, want batch %s: %s%s", code, started.Run, want, out, errs)
+		run := u.trigger(t, "ingest:crawl")
+		triggered = run.Due.AddDate(0, 0, -1).Format(time.DateOnly)
+		out, errs, code := u.starter(t, "watch", run.WorkflowID)
+		if code != 0 || run.Batch != triggered || !strings.Contains(out, "batch "+triggered) {
+			t.Errorf("exit %d, run %+v, want batch %s: %s%s", code, run, triggered, out, errs)
 		}
 		s := u.show(t, "ingest:crawl")
-		if len(s.Recent) != 1 || s.Recent[0].Status != "done" || s.Recent[0].Batch != want || *s.Recent[0].Rows != 7 {
+		if len(s.Recent) != 1 || s.Recent[0].Status != "done" || s.Recent[0].Batch != triggered || *s.Recent[0].Rows != 7 {
 			t.Errorf("%+v", s.Recent)
 		}
 	})
@@ -163,7 +185,7 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 		if diff := gocmp.Diff([]string{"2026-11-01 done 1", "2026-11-02 done 2", "2026-11-03 done 3"}, got); diff != "" {
 			t.Error(diff)
 		}
-		want := map[string]int{"2026-11-01": 1, "2026-11-02": 2, "2026-11-03": 3, yesterday: 7}
+		want := map[string]int{"2026-11-01": 1, "2026-11-02": 2, "2026-11-03": 3, triggered: 7}
 		if diff := gocmp.Diff(want, u.batchRows(t)); diff != "" {
 			t.Error(diff)
 		}
@@ -175,7 +197,7 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 		if code != 0 || !strings.Contains(out, "2026-11-02  done, 20 rows in version ") || !strings.HasSuffix(out, "\n1 of 1 batch ingested\n") {
 			t.Errorf("exit %d: %s%s", code, out, errs)
 		}
-		want := map[string]int{"2026-11-01": 1, "2026-11-02": 20, "2026-11-03": 3, yesterday: 7}
+		want := map[string]int{"2026-11-01": 1, "2026-11-02": 20, "2026-11-03": 3, triggered: 7}
 		if diff := gocmp.Diff(want, u.batchRows(t)); diff != "" {
 			t.Error(diff)
 		}
@@ -186,9 +208,10 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 		day(t, in, "2026-11-03", 5)
 		u.temporalCLI(t, "schedule", "backfill", "--schedule-id", "ingest:crawl@"+u.lake, "--overlap-policy", "BufferAll",
 			"--start-time", "2026-11-02T00:00:00Z", "--end-time", "2026-11-04T12:00:00Z")
-		want := map[string]int{"2026-11-01": 4, "2026-11-02": 20, "2026-11-03": 5, yesterday: 7}
+		want := map[string]int{"2026-11-01": 4, "2026-11-02": 20, "2026-11-03": 5, triggered: 7}
+		u.serve(t)
 		until(t, "all dates are ingested again", func(context.Context) error {
-			if diff := gocmp.Diff(want, u.batchRows(t)); diff != "" {
+			if diff := gocmp.Diff(want, u.servedRows(t)); diff != "" {
 				return errors.New(diff)
 			}
 			return nil
@@ -218,10 +241,13 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 		if s := u.show(t, "ingest:crawl"); code != 0 || out != "Paused schedule ingest:crawl\n" || !s.Paused || s.Note != "the archive moves" {
 			t.Errorf("exit %d: %s%+v", code, out, s)
 		}
-		out, _, _ = u.starter(t, "schedule", "list", "--lake", u.lake)
-		if !strings.Contains(out, "paused: the archive moves") {
-			t.Errorf("%s", out)
-		}
+		// Lists of schedules and the status are a moment behind.
+		until(t, "the list says so", func(context.Context) error {
+			if out, _, _ := u.starter(t, "schedule", "list", "--lake", u.lake); !strings.Contains(out, "paused: the archive moves") {
+				return errors.New(out)
+			}
+			return nil
+		})
 		// Overwriting leaves it paused.
 		u.starterJSON(t, new(any), append(crawl, "--overwrite", "--json")...)
 		if s := u.show(t, "ingest:crawl"); !s.Paused {
@@ -249,19 +275,22 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 			}
 			return nil
 		})
-		var status struct {
-			Schedules struct {
-				Schedules, Paused int
-				Next              string
+		until(t, "the status counts them", func(context.Context) error {
+			var status struct {
+				Schedules struct {
+					Schedules, Paused int
+					Next              string
+				}
 			}
-		}
-		u.starterJSON(t, &status, "status", "--lake", u.lake, "--json")
-		if s := status.Schedules; s.Schedules != 4 || s.Paused != 1 || s.Next != "gc" && s.Next != "ingest:crawl" && s.Next != "crawl-monthly" {
-			t.Errorf("status: %+v", s)
-		}
-		if out, _, _ := u.starter(t, "status", "--lake", u.lake); !strings.Contains(out, "\nSchedules   4, of which 1 is paused; next ") {
-			t.Errorf("status: %s", out)
-		}
+			u.starterJSON(t, &status, "status", "--lake", u.lake, "--json")
+			if s := status.Schedules; s.Schedules != 4 || s.Paused != 1 || s.Next != "gc" && s.Next != "ingest:crawl" && s.Next != "crawl-monthly" {
+				return fmt.Errorf("%+v", s)
+			}
+			if out, _, _ := u.starter(t, "status", "--lake", u.lake); !strings.Contains(out, "\nSchedules   4, of which 1 is paused; next ") {
+				return errors.New(out)
+			}
+			return nil
+		})
 		if len(list[1].Next) != 1 || len(list[1].Next[0].Batch) != len("2026-12") {
 			t.Errorf("a batch of each month: %+v", list[1])
 		}
@@ -276,9 +305,7 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 	})
 
 	t.Run("a scheduled gc", func(t *testing.T) {
-		var started struct{ Run scheduledRun }
-		u.starterJSON(t, &started, "schedule", "trigger", "--lake", u.lake, "--json", "gc")
-		out, errs, code := u.starter(t, "watch", started.Run.WorkflowID)
+		out, errs, code := u.starter(t, "watch", u.trigger(t, "gc").WorkflowID)
 		if code != 0 || !strings.Contains(out, "Dropped") {
 			t.Errorf("exit %d: %s%s", code, out, errs)
 		}
@@ -305,7 +332,7 @@ func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 		if out := u.temporalCLI(t, append(args, id)...); !strings.Contains(out, "2026-11-02") {
 			t.Errorf("%s", out)
 		}
-		want := map[string]int{"2026-11-01": 4, "2026-11-02": 9, "2026-11-03": 5, yesterday: 7}
+		want := map[string]int{"2026-11-01": 4, "2026-11-02": 9, "2026-11-03": 5, triggered: 7}
 		if diff := gocmp.Diff(want, u.batchRows(t)); diff != "" {
 			t.Error(diff)
 		}
@@ -423,11 +450,10 @@ func TestScheduledRebuildAndVerify(t *testing.T) {
 	}
 	// trigger runs a schedule and returns how its run ended.
 	trigger := func(kind string) (r scheduledRun) {
-		var started struct{ Run scheduledRun }
-		u.starterJSON(t, &started, "schedule", "trigger", "--lake", u.lake, "--json", kind)
+		started := u.trigger(t, kind)
 		untilWithin(t, 3*time.Minute, kind+" ends", func(context.Context) error {
 			r = u.show(t, kind).Recent[0]
-			if r.WorkflowID != started.Run.WorkflowID || r.Status == "running" {
+			if r.WorkflowID != started.WorkflowID || r.Status == "running" {
 				return fmt.Errorf("%+v", r)
 			}
 			return nil
