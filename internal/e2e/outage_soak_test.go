@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,8 +11,8 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -23,7 +22,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testenv"
-	"github.com/urlake/urlake/lake/blob"
 )
 
 // What a gate before a store does with requests.
@@ -38,6 +36,22 @@ type gate struct {
 	*httptest.Server
 	state   atomic.Int32
 	refused atomic.Int64 // requests that did not pass
+	next    atomic.Pointer[closing]
+}
+
+// closing is when a gate that is open shuts: at the first write of a key of a kind, which is
+// refused.
+type closing struct {
+	state  int32
+	key    *regexp.Regexp
+	closed chan struct{}
+}
+
+// shutAt says when the gate shuts next, before it can come to that.
+func (g *gate) shutAt(state int32, key string) *closing {
+	c := &closing{state, regexp.MustCompile(key), make(chan struct{})}
+	g.next.Store(c)
+	return c
 }
 
 func newGate(t *testing.T, endpoint string) *gate {
@@ -52,6 +66,12 @@ func newGate(t *testing.T, endpoint string) *gate {
 		r.Out.Host = r.In.Host // requests are signed with it
 	}}
 	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		write := r.Method == http.MethodPut || r.Method == http.MethodPost
+		if c := g.next.Load(); c != nil && write && g.state.Load() == gateOpen && c.key.MatchString(r.URL.Path) &&
+			g.next.CompareAndSwap(c, nil) {
+			g.state.Store(c.state)
+			close(c.closed)
+		}
 		switch g.state.Load() {
 		case gateAway:
 			g.refused.Add(1)
@@ -70,17 +90,22 @@ func newGate(t *testing.T, endpoint string) *gate {
 	return g
 }
 
-// shut sets the gate's state for a while, and fails the test if no request came meanwhile.
-func (g *gate) shut(t *testing.T, state int32, what string, d time.Duration, meanwhile func()) {
+// shut waits until the gate has shut and opens it after a while. It fails the test if no request
+// came meanwhile.
+func (g *gate) shut(t *testing.T, c *closing, what string, d time.Duration, meanwhile func()) {
 	t.Helper()
-	before := g.refused.Load()
-	g.state.Store(state)
+	select {
+	case <-c.closed:
+	// After an outage a step may wait for a minute before it is repeated.
+	case <-time.After(20 * time.Minute):
+		t.Fatalf("%s: no key like %s was written", what, c.key)
+	}
 	t.Logf("%s: %s for %v", time.Now().Format(time.TimeOnly), what, d)
 	end := time.After(d)
 	meanwhile()
 	<-end
 	g.state.Store(gateOpen)
-	n := g.refused.Load() - before
+	n := g.refused.Swap(0)
 	t.Logf("%s: over, %d requests were refused", time.Now().Format(time.TimeOnly), n)
 	if n == 0 {
 		t.Errorf("%s: no request was refused", what)
@@ -122,39 +147,20 @@ func TestOutage(t *testing.T) {
 	}
 	t.Setenv("AWS_ENDPOINT_URL_S3", g.URL)
 	u := start(t, s3.NewBucketURL(t), [][]string{allPools})
-	// The test looks into the store behind the gate.
-	t.Setenv("AWS_ENDPOINT_URL_S3", s3.Endpoint)
-	store, err := blob.Open(t.Context(), u.lake)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exists := func(folder, pattern string) {
-		t.Helper()
-		// After an outage a step may wait for a minute before it is repeated.
-		untilWithin(t, 20*time.Minute, "the lake has "+pattern, func(ctx context.Context) error {
-			for info, err := range store.List(ctx, folder) {
-				if err != nil {
-					return err
-				}
-				if ok, _ := path.Match(pattern, info.Key); ok {
-					return nil
-				}
-			}
-			return errors.New("not yet")
-		})
-	}
+	t.Setenv("AWS_ENDPOINT_URL_S3", s3.Endpoint) // the test looks into the store behind the gate
 
 	type outcome struct {
 		out, errs string
 		code      int
 	}
+	away, expired := g.shutAt(gateAway, `/staging/[^/]+/splits/`), (*closing)(nil)
 	ended := make(chan outcome, 1)
 	go func() {
 		out, errs, code := u.starter(t, ingest(u)...)
 		ended <- outcome{out, errs, code}
 	}()
-	exists("staging/", "staging/*/splits/*")
-	g.shut(t, gateAway, "the store is away", seconds(30*60), func() {
+	g.shut(t, away, "the store is away", seconds(30*60), func() {
+		expired = g.shutAt(gateExpired, `/urls/.*\.parquet$`)
 		time.Sleep(seconds(30*60) / 3)
 		u.temporalServer.Process.Signal(syscall.SIGKILL)
 		u.temporalServer.Wait()
@@ -170,8 +176,7 @@ func TestOutage(t *testing.T) {
 			return nil
 		})
 	})
-	exists("urls/", "urls/*/*/*.parquet")
-	g.shut(t, gateExpired, "the credentials have expired", seconds(10*60), func() {})
+	g.shut(t, expired, "the credentials have expired", seconds(10*60), func() {})
 
 	got := <-ended
 	if got.code != 0 {
