@@ -36,7 +36,7 @@ const (
 	// queuesAtOnce is how many queues are looked at before others may use the shard.
 	queuesAtOnce = 4096
 	// leasedAtOnce is the same of leased entries.
-	leasedAtOnce = 8192
+	leasedAtOnce = 1024
 )
 
 func (s *Shard) file(number uint64, suffix string) string {
@@ -84,7 +84,7 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 			if d.Err() != nil {
 				return 0, 0, d.Err()
 			}
-			r, err := openRun(s.file(number, of.kind.suffix), number, of.kind)
+			r, err := openRun(s.file(number, of.kind.suffix), number, of.kind, nil)
 			if err != nil {
 				return 0, 0, err
 			}
@@ -99,7 +99,7 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 		if d.Err() != nil {
 			return 0, 0, d.Err()
 		}
-		f, err := openSeen(s.file(number, seenSuffix), number)
+		f, err := openSeen(s.file(number, seenSuffix), number, nil)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -244,6 +244,7 @@ func (s *Shard) Flush() error {
 // Entries are added, taken and settled meanwhile: the lock is held for steps that do not depend on
 // how much there is.
 func (s *Shard) write() (err error) {
+	s.pace = s.newPacer()
 	s.setMerging(true)
 	defer s.setMerging(false)
 	var fresh freshFiles
@@ -363,6 +364,7 @@ func (s *Shard) letGo(f *frozen) {
 		s.mu.Lock()
 		s.queues.release(part)
 		s.mu.Unlock()
+		s.pace.look()
 	}
 }
 
@@ -377,6 +379,7 @@ func (s *Shard) eachFrozen(f *frozen, do func(q *queue)) {
 			}
 		}
 		s.mu.Unlock()
+		s.pace.look()
 	}
 }
 
@@ -431,6 +434,7 @@ func (s *Shard) leasedBefore(next uint64) (part leasedPart, err error) {
 	others := func() {
 		if n++; n%leasedAtOnce == 0 {
 			s.mu.Unlock()
+			s.pace.look()
 			s.mu.Lock()
 		}
 	}
@@ -462,6 +466,7 @@ func (s *Shard) takenOf(r *run) (b []byte) {
 		s.mu.Lock()
 		b = r.appendTaken(b, first)
 		s.mu.Unlock()
+		s.pace.look()
 	}
 	return b
 }
@@ -542,14 +547,14 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 		}
 		number := s.newFile()
 		name := s.file(number, of.k.suffix)
-		out, err := newRunWriter(name, s.paced)
+		out, err := newRunWriter(name, s.pace)
 		if err != nil {
 			return err
 		}
 		if err := errors.Join(of.write(out), out.close()); err != nil {
 			return err
 		}
-		if w.runs[i], err = openRun(name, number, of.k); err != nil {
+		if w.runs[i], err = openRun(name, number, of.k, s.pace); err != nil {
 			return err
 		}
 	}
@@ -566,11 +571,11 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 			return marks[tagOf(id[:])].deletes(&st)
 		}
 	}
-	sorted := f.seen.Sorted(drop)
-	if err := writeSeen(name, s.paced, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
+	sorted := f.seen.Sorted(drop, s.pace.step)
+	if err := writeSeen(name, s.pace, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
 		return err
 	}
-	w.seen, err = openSeen(name, number)
+	w.seen, err = openSeen(name, number, s.pace)
 	return err
 }
 
@@ -581,7 +586,7 @@ const heapsAtOnce = 256
 // were taken since the batch was frozen, if it can: they are leased, or the journal has what became
 // of them.
 func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
-	slices.SortFunc(queues, func(a, b uint32) int { return bytes.Compare(f.queues.at(a).id[:], f.queues.at(b).id[:]) })
+	slices.SortFunc(queues, paced(w.pace, func(a, b uint32) int { return bytes.Compare(f.queues.at(a).id[:], f.queues.at(b).id[:]) }))
 	var entries []ranked
 	var ends [heapsAtOnce]int
 	for part := range slices.Chunk(queues, heapsAtOnce) {
@@ -599,7 +604,7 @@ func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
 			if first = ends[i]; len(some) == 0 {
 				continue
 			}
-			sortRanked(some)
+			slices.SortFunc(some, paced(w.pace, func(a, b ranked) int { return a.compare(b.rank) }))
 			if err := w.queue(q.id, f.queues.names.Get(q.name)); err != nil {
 				return err
 			}
@@ -631,12 +636,13 @@ func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 	}
 	all := make([]settled, len(entries))
 	for i, e := range entries {
+		w.pace.step()
 		q := f.queues.at(e.queue)
 		all[i] = settled{q.id, seqOf(f.texts.Get(e.data)), e.data, q.name}
 	}
-	slices.SortFunc(all, func(a, b settled) int {
+	slices.SortFunc(all, paced(w.pace, func(a, b settled) int {
 		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), cmp.Compare(a.seq, b.seq))
-	})
+	}))
 	var last QueueID
 	for i := range all {
 		e := &all[i]
@@ -667,9 +673,10 @@ func (f *frozen) writeDue(w *runWriter) error {
 	}
 	all := make([]due, len(f.later))
 	for i, e := range f.later {
+		w.pace.step()
 		all[i] = due{e, seqOf(f.texts.Get(e.data))}
 	}
-	slices.SortFunc(all, func(a, b due) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
+	slices.SortFunc(all, paced(w.pace, func(a, b due) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) }))
 	if err := w.queue(QueueID{}, nil); err != nil {
 		return err
 	}
@@ -775,13 +782,13 @@ func (s *Shard) mergeRuns(k kind, runs []*run, all bool) (*merged, error) {
 	}
 	number := s.newFile()
 	name := s.file(number, k.suffix)
-	some, err := mergeRuns(name, s.paced, sources, func(id QueueID, queue []byte, payloads [][]byte) ([][]byte, error) {
+	some, err := mergeRuns(name, s.pace, sources, func(id QueueID, queue []byte, payloads [][]byte) ([][]byte, error) {
 		return s.standing(&k, id, queue, payloads)
 	})
 	if err != nil || !some {
 		return m, err
 	}
-	m.into, err = openRun(name, number, k)
+	m.into, err = openRun(name, number, k, s.pace)
 	return m, err
 }
 
@@ -794,6 +801,7 @@ func (s *Shard) source(r *run) *source {
 			src.next[j], src.left[j] = r.position(j)
 		}
 		s.mu.Unlock()
+		s.pace.look()
 	}
 	return src
 }
@@ -855,7 +863,7 @@ func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
 		return nil, nil
 	}
 	name := s.file(number, seenSuffix)
-	err := writeSeen(name, s.paced, func(yield func([]byte) error) error {
+	err := writeSeen(name, s.pace, func(yield func([]byte) error) error {
 		return mergeSeen(u.from, func(e []byte) error {
 			// Deleted URLs are dropped. What an older file has of them was deleted as well.
 			if st := elementState(e).unpack(); len(marks) > 0 && marks[tagOf(e[:16])].deletes(&st) {
@@ -867,7 +875,7 @@ func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.into, err = openSeen(name, number)
+	u.into, err = openSeen(name, number, s.pace)
 	return u, err
 }
 

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"io"
-	"os"
 	"slices"
 	"time"
 )
@@ -10,35 +9,79 @@ import (
 const (
 	// writeAtOnce is how much of a file is written at once.
 	writeAtOnce = 64 << 10
-	// restFactor is how long the writer of a file rests after a piece, as a multiple of the time
-	// that the piece took, and longestRest bounds that.
+	// pieceTime is how long files are worked on before there is a rest. A request that comes
+	// meanwhile may wait for a processor that long.
+	pieceTime = 250 * time.Microsecond
+	// stepsAtOnce is how many elements of a list are worked on between two looks at the clock.
+	stepsAtOnce = 1024
+	// restFactor is how long a rest is, as a multiple of the time that the piece took, and
+	// longestRest bounds that.
 	restFactor  = 3
 	longestRest = 50 * time.Millisecond
 	// muchMemory is how many times MemoryBytes are much more than that.
 	muchMemory = 2
 )
 
-// pacedFile is a file that is written in pieces, with rests in between while the shard is busy.
-// Merging takes a processor for seconds; requests would wait for it, or share a core with it.
-type pacedFile struct {
+// pacer divides the work of writing and opening files into pieces, with rests in between while the
+// shard is busy. That work takes a processor for seconds; requests would wait for it. A nil one has
+// no rests.
+type pacer struct {
 	s     *Shard
-	file  *os.File
-	began time.Time // of the piece that comes
+	began time.Time // of the piece that is worked on
 	sleep func(time.Duration)
+	steps int
 }
 
-func (s *Shard) paced(f *os.File) io.Writer { return &pacedFile{s, f, time.Now(), time.Sleep} }
+func (s *Shard) newPacer() *pacer { return &pacer{s: s, began: time.Now(), sleep: time.Sleep} }
 
-func (f *pacedFile) Write(p []byte) (n int, err error) {
+// look ends a piece that has taken its time.
+func (p *pacer) look() {
+	if p == nil {
+		return
+	}
+	took := time.Since(p.began)
+	if took < pieceTime {
+		return
+	}
+	if p.s.unhurried() {
+		p.sleep(min(restFactor*took, longestRest))
+	}
+	p.began = time.Now()
+}
+
+// step is called for each element of a list.
+func (p *pacer) step() {
+	if p == nil {
+		return
+	}
+	if p.steps++; p.steps%stepsAtOnce == 0 {
+		p.look()
+	}
+}
+
+// paced returns a comparison that counts as a step.
+func paced[T any](p *pacer, with func(a, b T) int) func(a, b T) int {
+	return func(a, b T) int {
+		p.step()
+		return with(a, b)
+	}
+}
+
+// writer is a file that is written in pieces.
+func (p *pacer) writer(w io.Writer) io.Writer { return &pacedWriter{p, w} }
+
+type pacedWriter struct {
+	p *pacer
+	w io.Writer
+}
+
+func (w *pacedWriter) Write(p []byte) (n int, err error) {
 	for piece := range slices.Chunk(p, writeAtOnce) {
-		wrote, err := f.file.Write(piece)
+		wrote, err := w.w.Write(piece)
 		if n += wrote; err != nil {
 			return n, err
 		}
-		if f.s.unhurried() {
-			f.sleep(min(restFactor*time.Since(f.began), longestRest))
-		}
-		f.began = time.Now()
+		w.p.look()
 	}
 	return n, nil
 }

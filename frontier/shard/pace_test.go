@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestFilesArePaced says when the writer of a file rests.
+// TestFilesArePaced says when work on files rests.
 func TestFilesArePaced(t *testing.T) {
 	busy := false
 	s, _, err := Open(filepath.Join(t.TempDir(), "shard"), Options{MemoryBytes: 1 << 20, Busy: func() bool { return busy }})
@@ -26,20 +26,28 @@ func TestFilesArePaced(t *testing.T) {
 	}{{false, false, 0}, {true, true, 0}, {true, true, 2 << 20}, {true, false, 2<<20 + 1}} {
 		busy, s.memory = c.busy, c.memory
 		var rests []time.Duration
-		w := &pacedFile{s, f, time.Now().Add(-10 * time.Millisecond), func(d time.Duration) { rests = append(rests, d) }}
-		if n, err := w.Write([]byte("text")); n != 4 || err != nil {
+		p := &pacer{s: s, sleep: func(d time.Duration) { rests = append(rests, d) }}
+		late := func() { p.began = time.Now().Add(-10 * time.Millisecond) }
+		late()
+		if n, err := p.writer(f).Write([]byte("text")); n != 4 || err != nil {
 			t.Fatal(n, err)
 		}
-		if n, err := w.Write(make([]byte, 2*writeAtOnce+1)); n != 2*writeAtOnce+1 || err != nil {
-			t.Fatal(n, err)
+		late()
+		for range stepsAtOnce {
+			p.step()
 		}
-		if want := map[bool]int{true: 1 + 3}[c.rests]; len(rests) != want {
+		if want := map[bool]int{true: 2}[c.rests]; len(rests) != want {
 			t.Errorf("%+v: %v", c, rests)
 		}
-		for _, d := range rests[:min(1, len(rests))] {
+		for _, d := range rests {
 			if d < 30*time.Millisecond || d > longestRest {
 				t.Errorf("a rest of %v after a piece that took at least 10 ms", d)
 			}
+		}
+		rests = nil
+		p.began = time.Now().Add(time.Hour)
+		if p.look(); len(rests) > 0 {
+			t.Errorf("a rest of %v after a piece that has not taken its time", rests)
 		}
 	}
 }

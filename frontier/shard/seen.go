@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"os"
 	"slices"
@@ -64,6 +63,8 @@ const (
 	seenElement = statetable.ElementSize
 	seenHeader  = len(seenMagic) + 4
 	seenTrailer = 8 + 4 + 4
+	// checkAtOnce is how many bytes of a file are checked at once.
+	checkAtOnce = 1 << 20
 	// filterBits are the bits of the filter for each URL of a file: of a hundred URLs that a file
 	// has not, one is looked up in it.
 	filterBits = 10
@@ -110,12 +111,12 @@ func (f *seenFile) get(id URLID) (p packed, ok bool) {
 }
 
 // writeSeen writes a file of the elements that each yields in order.
-func writeSeen(name string, paced func(*os.File) io.Writer, each func(yield func([]byte) error) error) error {
+func writeSeen(name string, pace *pacer, each func(yield func([]byte) error) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriterSize(paced(f), writeAtOnce)
+	w := bufio.NewWriterSize(pace.writer(f), writeAtOnce)
 	n, crc := uint64(0), uint32(0)
 	_, err = w.Write(codec.AppendMagic(nil, seenMagic, seenVersion))
 	if err == nil {
@@ -136,19 +137,19 @@ func writeSeen(name string, paced func(*os.File) io.Writer, each func(yield func
 }
 
 // openSeen opens a file, checks it, and makes its filter.
-func openSeen(name string, number uint64) (*seenFile, error) {
+func openSeen(name string, number uint64, pace *pacer) (*seenFile, error) {
 	data, err := mapFile(name)
 	if err != nil {
 		return nil, err
 	}
 	f := &seenFile{number: number, name: name, data: data}
-	if err := f.parse(); err != nil {
+	if err := f.parse(pace); err != nil {
 		return nil, errors.Join(err, data.Unmap())
 	}
 	return f, nil
 }
 
-func (f *seenFile) parse() error {
+func (f *seenFile) parse(pace *pacer) error {
 	if len(f.data) < seenHeader+seenTrailer {
 		return codec.Corrupt(f.name, "file", 0, "a header and a trailer", fmt.Sprintf("%d bytes", len(f.data)))
 	}
@@ -167,11 +168,17 @@ func (f *seenFile) parse() error {
 	if uint64(len(f.ids)) != n*seenElement {
 		return codec.Corrupt(f.name, "trailer", int64(len(f.data)-seenTrailer), fmt.Sprintf("%d URLs", n), fmt.Sprintf("%d bytes", len(f.ids)))
 	}
-	if got := codec.CRC32C(f.ids); got != sum {
+	got := uint32(0)
+	for piece := range slices.Chunk(f.ids, checkAtOnce) {
+		got = codec.UpdateCRC32C(got, piece)
+		pace.look()
+	}
+	if got != sum {
 		return codec.Corrupt(f.name, "ids", int64(seenHeader), fmt.Sprintf("checksum %08x", sum), fmt.Sprintf("%08x", got))
 	}
 	f.filter = make([]uint64, max(1, (int(n)*filterBits+63)/64))
 	for e := range slices.Chunk(f.ids, seenElement) {
+		pace.step()
 		word, mask := filterMask(e, len(f.filter))
 		f.filter[word] |= mask
 	}

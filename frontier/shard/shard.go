@@ -111,9 +111,10 @@ type Shard struct {
 	scratch, text []byte
 	touched       uint64        // so that the compiler keeps loads whose values do not matter
 	expected      []expectation // memory of Expect
-	// upkeep is held while files are written and replaced. Reading is held to read files without
+	// upkeep is held while files are written and replaced, at the pace. Reading is held to read files without
 	// the lock, and by who closes them. The order is upkeep, reading, mu.
 	upkeep  sync.Mutex
+	pace    *pacer
 	reading sync.RWMutex
 	failed  error
 }

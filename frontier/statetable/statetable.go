@@ -110,10 +110,11 @@ func (t *Table) All() iter.Seq2[*ID, State] {
 }
 
 // Sorted returns ids and states, each in little-endian words after its id, in the order of the ids,
-// without those that drop says.
-func (t *Table) Sorted(drop func(id *ID, state State) bool) []byte {
+// without those that drop says. It calls step for each slot and, several times, for each state.
+func (t *Table) Sorted(drop func(id *ID, state State) bool, step func()) []byte {
 	all := make([]uint32, 0, t.n) // slots
 	for i := range t.slots {
+		step()
 		if s := &t.slots[i]; s.state[0] != 0 && !drop(&s.id, s.state) {
 			all = append(all, uint32(i))
 		}
@@ -126,6 +127,7 @@ func (t *Table) Sorted(drop func(id *ID, state State) bool) []byte {
 	}
 	ends := make([]int32, buckets+1)
 	for _, s := range all {
+		step()
 		ends[bucket(s)+1]++
 	}
 	for i := range buckets {
@@ -133,6 +135,7 @@ func (t *Table) Sorted(drop func(id *ID, state State) bool) []byte {
 	}
 	order := make([]uint32, len(all))
 	for _, s := range all {
+		step()
 		b := bucket(s)
 		order[ends[b]] = s
 		ends[b]++
@@ -147,6 +150,7 @@ func (t *Table) Sorted(drop func(id *ID, state State) bool) []byte {
 			return cmp.Or(cmp.Compare(binary.BigEndian.Uint64(a[:]), binary.BigEndian.Uint64(b[:])), bytes.Compare(a[8:], b[8:]))
 		})
 		for _, i := range some {
+			step()
 			s := &t.slots[i]
 			elements = codec.AppendU64(codec.AppendU64(append(elements, s.id[:]...), s.state[0]), s.state[1])
 		}

@@ -57,7 +57,7 @@ func TestStatesAreSorted(t *testing.T) {
 				}
 			}
 			slices.SortFunc(want, bytes.Compare)
-			elements := table.Sorted(func(_ *ID, s State) bool { return (s[0]-1)%7 == 0 })
+			elements := table.Sorted(func(_ *ID, s State) bool { return (s[0]-1)%7 == 0 }, func() {})
 			if len(elements) != len(want)*ElementSize {
 				t.Fatalf("%d bytes of %d states", len(elements), len(want))
 			}
