@@ -4,12 +4,17 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Check says what about a Redis loses data or stops it: each advice names the setting, its value
+// rewriteMinSize is from which size on Redis may write its file anew without that being a load: at
+// 50,000 claims a second the file grows by some 10 MB a second.
+const rewriteMinSize = 1 << 29
+
+// Check says what about a Redis loses data, stops it or makes it slow: each advice names the setting, its value
 // and what to set. Fatal says that a frontier must not run on it. Local says that it is on this
 // machine, whose memory settings are looked at, too.
 func Check(ctx context.Context, client redis.UniversalClient, local bool) (advice []string, fatal bool, err error) {
@@ -35,6 +40,16 @@ func Check(ctx context.Context, client redis.UniversalClient, local bool) (advic
 			"so URLs claimed in that second can be claimed again, and domains asked sooner. Set always to lose nothing.")
 	case v == "yes" && how == "no":
 		advice = append(advice, "appendfsync is no: a machine that dies forgets leases and times of half a minute. Set everysec or always.")
+	}
+	if size, err := strconv.ParseInt(get("auto-aof-rewrite-min-size"), 10, 64); err == nil && size < rewriteMinSize {
+		info, err := client.InfoMap(ctx, "persistence").Result()
+		if err != nil {
+			return nil, false, fmt.Errorf("redis: %w", err)
+		}
+		if now, err := strconv.ParseInt(info["Persistence"]["aof_current_size"], 10, 64); err == nil && now > size {
+			advice = append(advice, fmt.Sprintf("auto-aof-rewrite-min-size is %d: under load Redis writes its file anew every few seconds, "+
+				"and takes a processor for that. Set 1gb.", size))
+		}
 	}
 	if local {
 		if b, err := os.ReadFile("/proc/sys/vm/overcommit_memory"); err == nil && strings.TrimSpace(string(b)) != "1" {

@@ -35,10 +35,10 @@ type Redis struct {
 	output           bytes.Buffer // complete when exited is closed
 }
 
-// NewRedis starts a server that listens on a Unix socket in its folder alone, and runs until the
-// test ends. A test without the program is skipped,
-// or fails if URLAKE_REQUIRE_SERVICES is 1.
-func NewRedis(tb testing.TB) *Redis {
+// NewRedis starts a server that listens on a Unix socket in its folder alone, with more arguments,
+// and runs until the test ends. A test without the program is skipped, or fails if
+// URLAKE_REQUIRE_SERVICES is 1.
+func NewRedis(tb testing.TB, args ...string) *Redis {
 	tb.Helper()
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -49,7 +49,7 @@ func NewRedis(tb testing.TB) *Redis {
 		tb.Fatal(err)
 	}
 	socket := filepath.Join(dir, "s")
-	r := &Redis{URL: "unix://" + socket, program: program, dir: dir, network: "unix", address: socket, args: []string{"--port", "0", "--unixsocket", socket}}
+	r := &Redis{URL: "unix://" + socket, program: program, dir: dir, network: "unix", address: socket, args: append([]string{"--port", "0", "--unixsocket", socket}, args...)}
 	r.begin(tb)
 	return r
 }
