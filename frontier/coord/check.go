@@ -14,9 +14,9 @@ import (
 // 50,000 claims a second the file grows by some 10 MB a second.
 const rewriteMinSize = 1 << 29
 
-// Check says what about a Redis loses data, stops it or makes it slow: each advice names the setting, its value
-// and what to set. Fatal says that a frontier must not run on it. Local says that it is on this
-// machine, whose memory settings are looked at, too.
+// Check says what about a Redis loses data, stops it or makes it slow: each advice names the
+// setting, its value and what to set. Fatal says that a frontier must not run on it. Local says
+// that it is on this machine, whose memory settings are looked at, too.
 func Check(ctx context.Context, client redis.UniversalClient, local bool) (advice []string, fatal bool, err error) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return nil, false, fmt.Errorf("redis: %w", err)

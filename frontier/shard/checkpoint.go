@@ -15,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/frontier/arena"
 	"github.com/urlake/urlake/frontier/journal"
+	"github.com/urlake/urlake/frontier/pace"
 	"github.com/urlake/urlake/frontier/statetable"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -244,7 +245,7 @@ func (s *Shard) Flush() error {
 // Entries are added, taken and settled meanwhile: the lock is held for steps that do not depend on
 // how much there is.
 func (s *Shard) write() (err error) {
-	s.pace = s.newPacer()
+	s.pacer = pace.New(s.unhurried)
 	s.setMerging(true)
 	defer s.setMerging(false)
 	var fresh freshFiles
@@ -364,7 +365,7 @@ func (s *Shard) letGo(f *frozen) {
 		s.mu.Lock()
 		s.queues.release(part)
 		s.mu.Unlock()
-		s.pace.look()
+		s.pacer.Look()
 	}
 }
 
@@ -379,7 +380,7 @@ func (s *Shard) eachFrozen(f *frozen, do func(q *queue)) {
 			}
 		}
 		s.mu.Unlock()
-		s.pace.look()
+		s.pacer.Look()
 	}
 }
 
@@ -434,7 +435,7 @@ func (s *Shard) leasedBefore(next uint64) (part leasedPart, err error) {
 	others := func() {
 		if n++; n%leasedAtOnce == 0 {
 			s.mu.Unlock()
-			s.pace.look()
+			s.pacer.Look()
 			s.mu.Lock()
 		}
 	}
@@ -466,7 +467,7 @@ func (s *Shard) takenOf(r *run) (b []byte) {
 		s.mu.Lock()
 		b = r.appendTaken(b, first)
 		s.mu.Unlock()
-		s.pace.look()
+		s.pacer.Look()
 	}
 	return b
 }
@@ -547,14 +548,14 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 		}
 		number := s.newFile()
 		name := s.file(number, of.k.suffix)
-		out, err := newRunWriter(name, s.pace)
+		out, err := newRunWriter(name, s.pacer)
 		if err != nil {
 			return err
 		}
 		if err := errors.Join(of.write(out), out.close()); err != nil {
 			return err
 		}
-		if w.runs[i], err = openRun(name, number, of.k, s.pace); err != nil {
+		if w.runs[i], err = openRun(name, number, of.k, s.pacer); err != nil {
 			return err
 		}
 	}
@@ -571,11 +572,11 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 			return marks[tagOf(id[:])].deletes(&st)
 		}
 	}
-	sorted := f.seen.Sorted(drop, s.pace.step)
-	if err := writeSeen(name, s.pace, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
+	sorted := f.seen.Sorted(drop, s.pacer.Step)
+	if err := writeSeen(name, s.pacer, func(yield func([]byte) error) error { return yield(sorted) }); err != nil {
 		return err
 	}
-	w.seen, err = openSeen(name, number, s.pace)
+	w.seen, err = openSeen(name, number, s.pacer)
 	return err
 }
 
@@ -586,7 +587,7 @@ const heapsAtOnce = 256
 // were taken since the batch was frozen, if it can: they are leased, or the journal has what became
 // of them.
 func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
-	slices.SortFunc(queues, paced(w.pace, func(a, b uint32) int { return bytes.Compare(f.queues.at(a).id[:], f.queues.at(b).id[:]) }))
+	slices.SortFunc(queues, pace.Compare(w.pacer, func(a, b uint32) int { return bytes.Compare(f.queues.at(a).id[:], f.queues.at(b).id[:]) }))
 	var entries []ranked
 	var ends [heapsAtOnce]int
 	for part := range slices.Chunk(queues, heapsAtOnce) {
@@ -604,7 +605,7 @@ func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
 			if first = ends[i]; len(some) == 0 {
 				continue
 			}
-			slices.SortFunc(some, paced(w.pace, func(a, b ranked) int { return a.compare(b.rank) }))
+			slices.SortFunc(some, pace.Compare(w.pacer, func(a, b ranked) int { return a.compare(b.rank) }))
 			if err := w.queue(q.id, f.queues.names.Get(q.name)); err != nil {
 				return err
 			}
@@ -636,11 +637,11 @@ func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 	}
 	all := make([]settled, len(entries))
 	for i, e := range entries {
-		w.pace.step()
+		w.pacer.Step()
 		q := f.queues.at(e.queue)
 		all[i] = settled{q.id, seqOf(f.texts.Get(e.data)), e.data, q.name}
 	}
-	slices.SortFunc(all, paced(w.pace, func(a, b settled) int {
+	slices.SortFunc(all, pace.Compare(w.pacer, func(a, b settled) int {
 		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), cmp.Compare(a.seq, b.seq))
 	}))
 	var last QueueID
@@ -673,10 +674,10 @@ func (f *frozen) writeDue(w *runWriter) error {
 	}
 	all := make([]due, len(f.later))
 	for i, e := range f.later {
-		w.pace.step()
+		w.pacer.Step()
 		all[i] = due{e, seqOf(f.texts.Get(e.data))}
 	}
-	slices.SortFunc(all, paced(w.pace, func(a, b due) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) }))
+	slices.SortFunc(all, pace.Compare(w.pacer, func(a, b due) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) }))
 	if err := w.queue(QueueID{}, nil); err != nil {
 		return err
 	}
@@ -782,13 +783,13 @@ func (s *Shard) mergeRuns(k kind, runs []*run, all bool) (*merged, error) {
 	}
 	number := s.newFile()
 	name := s.file(number, k.suffix)
-	some, err := mergeRuns(name, s.pace, sources, func(id QueueID, queue []byte, payloads [][]byte) ([][]byte, error) {
+	some, err := mergeRuns(name, s.pacer, sources, func(id QueueID, queue []byte, payloads [][]byte) ([][]byte, error) {
 		return s.standing(&k, id, queue, payloads)
 	})
 	if err != nil || !some {
 		return m, err
 	}
-	m.into, err = openRun(name, number, k, s.pace)
+	m.into, err = openRun(name, number, k, s.pacer)
 	return m, err
 }
 
@@ -801,7 +802,7 @@ func (s *Shard) source(r *run) *source {
 			src.next[j], src.left[j] = r.position(j)
 		}
 		s.mu.Unlock()
-		s.pace.look()
+		s.pacer.Look()
 	}
 	return src
 }
@@ -835,48 +836,6 @@ func (s *Shard) standing(k *kind, id QueueID, queue []byte, payloads [][]byte) (
 		}
 	}
 	return left, nil
-}
-
-// unitedSeen is a file made of the newest files.
-type unitedSeen struct {
-	from []*seenFile
-	into *seenFile
-}
-
-func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
-	s.mu.Lock()
-	files := s.seen
-	first, size := len(files), s.batch.seen.Len()
-	for first > 0 && files[first-1].len() <= seenFactor*size {
-		first--
-		size += files[first].len()
-	}
-	if all {
-		first = 0
-	}
-	u := &unitedSeen{from: slices.Clone(files[first:])}
-	marks := marksByTag(s.marks)
-	s.files++ // with the lock: what is deleted from now on may be in the file
-	number := s.files
-	s.mu.Unlock()
-	if !all && len(u.from) < 2 || len(u.from) == 0 {
-		return nil, nil
-	}
-	name := s.file(number, seenSuffix)
-	err := writeSeen(name, s.pace, func(yield func([]byte) error) error {
-		return mergeSeen(u.from, func(e []byte) error {
-			// Deleted URLs are dropped. What an older file has of them was deleted as well.
-			if st := elementState(e).unpack(); len(marks) > 0 && marks[tagOf(e[:16])].deletes(&st) {
-				return nil
-			}
-			return yield(e)
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	u.into, err = openSeen(name, number, s.pace)
-	return u, err
 }
 
 func syncFile(name string) error {

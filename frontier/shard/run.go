@@ -12,6 +12,7 @@ import (
 
 	"github.com/edsrzf/mmap-go"
 
+	"github.com/urlake/urlake/frontier/pace"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -84,15 +85,15 @@ type runWriter struct {
 	dir   []byte
 	total uint64
 	buf   []byte
-	pace  *pacer
+	pacer *pace.Pacer
 }
 
-func newRunWriter(name string, pace *pacer) (*runWriter, error) {
+func newRunWriter(name string, pacer *pace.Pacer) (*runWriter, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	w := &runWriter{file: f, pace: pace, w: bufio.NewWriterSize(pace.writer(f), writeAtOnce)}
+	w := &runWriter{file: f, pacer: pacer, w: bufio.NewWriterSize(pacer.Writer(f), pace.WriteAtOnce)}
 	head := codec.AppendMagic(nil, runMagic, runVersion)
 	w.at = uint64(len(head))
 	_, err = w.w.Write(head)
@@ -160,19 +161,19 @@ func (w *runWriter) close() error {
 	return errors.Join(err, w.file.Close())
 }
 
-func openRun(name string, number uint64, k kind, pace *pacer) (*run, error) {
+func openRun(name string, number uint64, k kind, pacer *pace.Pacer) (*run, error) {
 	data, err := mapFile(name)
 	if err != nil {
 		return nil, err
 	}
 	r := &run{kind: k, number: number, name: name, data: data}
-	if err := r.parse(pace); err != nil {
+	if err := r.parse(pacer); err != nil {
 		return nil, errors.Join(err, data.Unmap())
 	}
 	return r, nil
 }
 
-func (r *run) parse(pace *pacer) error {
+func (r *run) parse(pacer *pace.Pacer) error {
 	if len(r.data) < runHeader+trailerSize {
 		return codec.Corrupt(r.name, "file", 0, "a header and a trailer", fmt.Sprintf("%d bytes", len(r.data)))
 	}
@@ -208,7 +209,7 @@ func (r *run) parse(pace *pacer) error {
 	r.taken = make([]*positions, (queues+positionsAtOnce-1)/positionsAtOnce)
 	name := uint32(0)
 	for i := range r.queues {
-		pace.step()
+		pacer.Step()
 		begin, size, _ := r.extentOf(i)
 		if begin < uint64(runHeader) || begin > names || size > names-begin {
 			return codec.Corrupt(r.name, "directory", int64(at), "extents before it", fmt.Sprintf("%d+%d", begin, size))
@@ -377,8 +378,8 @@ type head struct {
 // mergeRuns writes what is left of several runs into one. It reads no more entries than the sources
 // say, so the runs may be taken from meanwhile. It is false if nothing is left, and then there is
 // no file.
-func mergeRuns(name string, pace *pacer, sources []*source, keep keeper) (some bool, err error) {
-	w, err := newRunWriter(name, pace)
+func mergeRuns(name string, pacer *pace.Pacer, sources []*source, keep keeper) (some bool, err error) {
+	w, err := newRunWriter(name, pacer)
 	if err != nil {
 		return false, err
 	}
@@ -396,7 +397,7 @@ func (m *merger) all() error {
 		for _, s := range m.sources {
 			for s.at < s.r.queues && s.left[s.at] == 0 {
 				s.at++
-				m.w.pace.step()
+				m.w.pacer.Step()
 			}
 			if s.at < s.r.queues && (least == nil || bytes.Compare(s.r.id(s.at), least) < 0) {
 				least, from = s.r.id(s.at), s
@@ -416,7 +417,7 @@ func (m *merger) read(s *source) error {
 	if s.left[s.at] == 0 {
 		return nil
 	}
-	m.w.pace.step()
+	m.w.pacer.Step()
 	k, payload, err := s.take()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/edsrzf/mmap-go"
 
+	"github.com/urlake/urlake/frontier/pace"
 	"github.com/urlake/urlake/frontier/statetable"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -111,12 +112,12 @@ func (f *seenFile) get(id URLID) (p packed, ok bool) {
 }
 
 // writeSeen writes a file of the elements that each yields in order.
-func writeSeen(name string, pace *pacer, each func(yield func([]byte) error) error) error {
+func writeSeen(name string, pacer *pace.Pacer, each func(yield func([]byte) error) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriterSize(pace.writer(f), writeAtOnce)
+	w := bufio.NewWriterSize(pacer.Writer(f), pace.WriteAtOnce)
 	n, crc := uint64(0), uint32(0)
 	_, err = w.Write(codec.AppendMagic(nil, seenMagic, seenVersion))
 	if err == nil {
@@ -137,19 +138,19 @@ func writeSeen(name string, pace *pacer, each func(yield func([]byte) error) err
 }
 
 // openSeen opens a file, checks it, and makes its filter.
-func openSeen(name string, number uint64, pace *pacer) (*seenFile, error) {
+func openSeen(name string, number uint64, pacer *pace.Pacer) (*seenFile, error) {
 	data, err := mapFile(name)
 	if err != nil {
 		return nil, err
 	}
 	f := &seenFile{number: number, name: name, data: data}
-	if err := f.parse(pace); err != nil {
+	if err := f.parse(pacer); err != nil {
 		return nil, errors.Join(err, data.Unmap())
 	}
 	return f, nil
 }
 
-func (f *seenFile) parse(pace *pacer) error {
+func (f *seenFile) parse(pacer *pace.Pacer) error {
 	if len(f.data) < seenHeader+seenTrailer {
 		return codec.Corrupt(f.name, "file", 0, "a header and a trailer", fmt.Sprintf("%d bytes", len(f.data)))
 	}
@@ -171,14 +172,14 @@ func (f *seenFile) parse(pace *pacer) error {
 	got := uint32(0)
 	for piece := range slices.Chunk(f.ids, checkAtOnce) {
 		got = codec.UpdateCRC32C(got, piece)
-		pace.look()
+		pacer.Look()
 	}
 	if got != sum {
 		return codec.Corrupt(f.name, "ids", int64(seenHeader), fmt.Sprintf("checksum %08x", sum), fmt.Sprintf("%08x", got))
 	}
 	f.filter = make([]uint64, max(1, (int(n)*filterBits+63)/64))
 	for e := range slices.Chunk(f.ids, seenElement) {
-		pace.step()
+		pacer.Step()
 		word, mask := filterMask(e, len(f.filter))
 		f.filter[word] |= mask
 	}
@@ -213,4 +214,46 @@ func mergeSeen(files []*seenFile, yield func([]byte) error) error {
 			}
 		}
 	}
+}
+
+// unitedSeen is a file made of the newest files.
+type unitedSeen struct {
+	from []*seenFile
+	into *seenFile
+}
+
+func (s *Shard) mergeSeen(all bool) (*unitedSeen, error) {
+	s.mu.Lock()
+	files := s.seen
+	first, size := len(files), s.batch.seen.Len()
+	for first > 0 && files[first-1].len() <= seenFactor*size {
+		first--
+		size += files[first].len()
+	}
+	if all {
+		first = 0
+	}
+	u := &unitedSeen{from: slices.Clone(files[first:])}
+	marks := marksByTag(s.marks)
+	s.files++ // with the lock: what is deleted from now on may be in the file
+	number := s.files
+	s.mu.Unlock()
+	if !all && len(u.from) < 2 || len(u.from) == 0 {
+		return nil, nil
+	}
+	name := s.file(number, seenSuffix)
+	err := writeSeen(name, s.pacer, func(yield func([]byte) error) error {
+		return mergeSeen(u.from, func(e []byte) error {
+			// Deleted URLs are dropped. What an older file has of them was deleted as well.
+			if st := elementState(e).unpack(); len(marks) > 0 && marks[tagOf(e[:16])].deletes(&st) {
+				return nil
+			}
+			return yield(e)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	u.into, err = openSeen(name, number, s.pacer)
+	return u, err
 }

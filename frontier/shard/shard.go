@@ -27,6 +27,7 @@ import (
 
 	"github.com/urlake/urlake/frontier/arena"
 	"github.com/urlake/urlake/frontier/journal"
+	"github.com/urlake/urlake/frontier/pace"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -111,10 +112,10 @@ type Shard struct {
 	scratch, text []byte
 	touched       uint64        // so that the compiler keeps loads whose values do not matter
 	expected      []expectation // memory of Expect
-	// upkeep is held while files are written and replaced, at the pace. Reading is held to read files without
-	// the lock, and by who closes them. The order is upkeep, reading, mu.
+	// upkeep is held while files are written and replaced, which the pacer divides. Reading is held
+	// to read files without the lock, and by who closes them. The order is upkeep, reading, mu.
 	upkeep  sync.Mutex
-	pace    *pacer
+	pacer   *pace.Pacer
 	reading sync.RWMutex
 	failed  error
 }

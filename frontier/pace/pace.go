@@ -1,0 +1,88 @@
+// Package pace divides long work into pieces with rests in between, so that requests do not wait
+// for a processor that work in the background has.
+package pace
+
+import (
+	"io"
+	"slices"
+	"time"
+)
+
+const (
+	// WriteAtOnce is how many bytes of a file are written at once.
+	WriteAtOnce = 64 << 10
+	// piece is how long is worked before there is a rest: a request that comes meanwhile may wait
+	// for a processor that long.
+	piece = 250 * time.Microsecond
+	// stepsAtOnce is how many steps there are between two looks at the clock.
+	stepsAtOnce = 1024
+	// restFactor is how long a rest is, as a multiple of the time that the piece took, and
+	// longestRest bounds that.
+	restFactor  = 3
+	longestRest = 50 * time.Millisecond
+)
+
+// Pacer is for the work of one goroutine. A nil one never rests.
+type Pacer struct {
+	rests func() bool
+	sleep func(time.Duration)
+	began time.Time // of the piece that is worked on
+	steps int
+}
+
+// New returns a Pacer for work that begins now. Rests says that others come first, so that there
+// is a rest after each piece.
+func New(rests func() bool) *Pacer { return &Pacer{rests: rests, sleep: time.Sleep, began: time.Now()} }
+
+// Look is called often, outside of locks, and rests if a piece has taken its time.
+func (p *Pacer) Look() {
+	if p == nil {
+		return
+	}
+	took := time.Since(p.began)
+	if took < piece {
+		return
+	}
+	if p.rests() {
+		p.sleep(min(restFactor*took, longestRest))
+	}
+	p.began = time.Now()
+}
+
+// Step is called for each element of a list, and looks at the clock for some of them.
+func (p *Pacer) Step() {
+	if p == nil {
+		return
+	}
+	if p.steps++; p.steps%stepsAtOnce == 0 {
+		p.Look()
+	}
+}
+
+// Compare returns a comparison for a sort of which each is a step.
+func Compare[T any](p *Pacer, compare func(a, b T) int) func(a, b T) int {
+	return func(a, b T) int {
+		p.Step()
+		return compare(a, b)
+	}
+}
+
+// Writer returns a writer to w with looks in between.
+func (p *Pacer) Writer(w io.Writer) io.Writer { return &writer{p, w} }
+
+type writer struct {
+	p *Pacer
+	w io.Writer
+}
+
+// Write implements io.Writer.
+func (w *writer) Write(b []byte) (n int, err error) {
+	for part := range slices.Chunk(b, WriteAtOnce) {
+		wrote, err := w.w.Write(part)
+		if n += wrote; err != nil {
+			return n, err
+		}
+		w.p.Look()
+	}
+	return n, nil
+}

@@ -1,0 +1,96 @@
+package pace
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestPacer says after which work there is a rest, and how long it is.
+func TestPacer(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rests bool
+		took  time.Duration
+		want  time.Duration
+	}{
+		{"nobody else wants the processor", false, time.Second, 0},
+		{"a short piece", true, piece - 1, 0},
+		{"a piece", true, piece, 3 * piece},
+		{"a long piece", true, 10 * time.Millisecond, 30 * time.Millisecond},
+		{"a piece that was stuck", true, time.Hour, longestRest},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			list := []int{2, 1}
+			p := New(func() bool { return c.rests })
+			for name, work := range map[string]func(){
+				"look": p.Look,
+				"steps": func() {
+					for range stepsAtOnce {
+						p.Step()
+					}
+				},
+				"write": func() {
+					if n, err := p.Writer(&out).Write([]byte("text")); n != 4 || err != nil {
+						t.Error(n, err)
+					}
+				},
+				"sort": func() {
+					p.steps = stepsAtOnce - 1
+					slices.SortFunc(list, Compare(p, func(a, b int) int { return a - b }))
+				},
+			} {
+				p.began, p.steps = time.Now(), 0
+				time.Sleep(c.took)
+				before := time.Now()
+				work()
+				if got := time.Since(before); got != c.want {
+					t.Errorf("%s, %s: a rest of %v, want %v", c.name, name, got, c.want)
+				}
+				before = time.Now()
+				p.Look()
+				if time.Since(before) != 0 {
+					t.Errorf("%s, %s: a second rest at once", c.name, name)
+				}
+			}
+			if out.String() != "text" || !slices.IsSorted(list) {
+				t.Errorf("%s: wrote %q, sorted %v", c.name, &out, list)
+			}
+		})
+	}
+}
+
+// TestWriterRestsBetweenParts says that a large write has rests in it.
+func TestWriterRestsBetweenParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(func() bool { return true })
+		slow := writerFunc(func(b []byte) (int, error) {
+			time.Sleep(time.Millisecond)
+			return len(b), nil
+		})
+		before := time.Now()
+		if n, err := p.Writer(slow).Write(make([]byte, 2*WriteAtOnce+1)); n != 2*WriteAtOnce+1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if got := time.Since(before); got != 3*4*time.Millisecond {
+			t.Errorf("three parts of a millisecond took %v with their rests", got)
+		}
+	})
+}
+
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestNilPacer has no rests.
+func TestNilPacer(t *testing.T) {
+	var p *Pacer
+	p.Look()
+	p.Step()
+	if n, err := p.Writer(&bytes.Buffer{}).Write([]byte("text")); n != 4 || err != nil {
+		t.Error(n, err)
+	}
+}
