@@ -20,7 +20,7 @@ func TestShardsAreKeptWhileOthersOpen(t *testing.T) {
 	slow.Store(true)
 	o.Now = func() time.Time { // which is asked while a shard is opened
 		if slow.Load() {
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(400 * time.Millisecond)
 		}
 		return c.now()
 	}
