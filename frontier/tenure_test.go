@@ -3,6 +3,7 @@
 package frontier_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,17 +17,17 @@ func TestShardsAreKeptWhileOthersOpen(t *testing.T) {
 	c := newClock()
 	o := options(t, c, 0)
 	o.Shards, o.Own = 8, 5*time.Second // a machine that pauses for two must not end a tenure
-	var slow atomic.Bool
-	slow.Store(true)
-	o.Now = func() time.Time { // which is asked while a shard is opened
-		if slow.Load() {
-			time.Sleep(400 * time.Millisecond)
+	slow, cancel := context.WithTimeout(t.Context(), o.Own*5/4)
+	defer cancel()
+	var asked atomic.Int64
+	o.Now = func() time.Time { // which is asked while a shard is opened, about twice
+		if asked.Add(1) > int64(o.Shards) {
+			<-slow.Done()
 		}
 		return c.now()
 	}
 	began := time.Now()
 	f := start(t, testenv.NewRedis(t), o)
-	slow.Store(false)
 	if took := time.Since(began); took < o.Own {
 		t.Fatalf("opening took %v, which shows nothing", took)
 	}

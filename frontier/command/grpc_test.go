@@ -122,27 +122,21 @@ func TestAcknowledgedByGRPCIsKept(t *testing.T) {
 				}
 			})
 		}
-		for end := time.Now().Add(3 * time.Minute); a.count() < before+3000 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
+		testenv.Until(t, "3,000 URLs are acknowledged", func() bool { return a.count() >= before+3000 })
 		d.kill(t)
 		streams.Wait()
-		if a.count() < before+3000 {
-			t.Fatalf("%d URLs were acknowledged", a.count()-before)
-		}
 	}
 	d, client := start()
 	t.Cleanup(func() { d.kill(t) })
 	// Until the shards of the process that was killed are this one's, there is no whole list.
 	var lost map[string]bool
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	testenv.Until(t, "the list is whole", func() bool {
 		var err error
-		if lost, err = a.missing(t, client); err == nil {
-			break
-		}
-		if status.Code(err) != codes.Unavailable || time.Now().After(end) {
+		if lost, err = a.missing(t, client); err != nil && status.Code(err) != codes.Unavailable {
 			t.Fatal(err)
 		}
-	}
+		return err == nil
+	})
 	if len(lost) > 0 {
 		t.Errorf("%d of %d URLs that were acknowledged are lost", len(lost), len(a.urls))
 	}

@@ -41,7 +41,8 @@ func Check(ctx context.Context, client redis.UniversalClient, local bool) (advic
 	case v == "yes" && how == "no":
 		advice = append(advice, "appendfsync is no: a machine that dies forgets leases and times of half a minute. Set everysec or always.")
 	}
-	if size, err := strconv.ParseInt(get("auto-aof-rewrite-min-size"), 10, 64); err == nil && size < rewriteMinSize {
+	size, err := strconv.ParseInt(get("auto-aof-rewrite-min-size"), 10, 64)
+	if err == nil && size < rewriteMinSize && get("auto-aof-rewrite-percentage") != "0" {
 		info, err := client.InfoMap(ctx, "persistence").Result()
 		if err != nil {
 			return nil, false, fmt.Errorf("redis: %w", err)

@@ -24,7 +24,10 @@ func TestCheck(t *testing.T) {
 	}{
 		{nil, 1 << 20, []string{everysec}, false},
 		{[]string{"--maxmemory-policy", "allkeys-lru"}, 0, []string{"maxmemory-policy is allkeys-lru", everysec}, true},
-		{[]string{"--auto-aof-rewrite-min-size", "500kb", "--auto-aof-rewrite-percentage", "0"}, 1 << 20, []string{everysec, "auto-aof-rewrite-min-size is 512000"}, false},
+		// So much growth does not come.
+		{[]string{"--auto-aof-rewrite-min-size", "500kb", "--auto-aof-rewrite-percentage", "1000000000"}, 1 << 20,
+			[]string{everysec, "auto-aof-rewrite-min-size is 512000"}, false},
+		{[]string{"--auto-aof-rewrite-min-size", "500kb", "--auto-aof-rewrite-percentage", "0"}, 1 << 20, []string{everysec}, false},
 		{[]string{"--auto-aof-rewrite-min-size", "500kb"}, 0, []string{everysec}, false},
 		{[]string{"--auto-aof-rewrite-min-size", "1gb"}, 1 << 20, []string{everysec}, false},
 	} {

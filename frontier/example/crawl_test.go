@@ -207,10 +207,7 @@ func TestCrawl(t *testing.T) {
 }
 
 // TestTwoCrawlers lets two crawlers work on the same domains: together they are as polite as one,
-// and fetch each robots.txt once or, if both meet a host at the same time, twice. What they share
-// is when a URL may be claimed. A crawler that pauses before it sends a request sends it too near
-// to the next one of the other crawler, so a quarter of the requests may come too early. Of
-// crawlers that share nothing, four fifths do. TestCrawl has one at a time, of which none may.
+// and fetch each robots.txt once or, if both meet a host at the same time, twice.
 func TestTwoCrawlers(t *testing.T) {
 	// A crawler that is slow to send what it has claimed sends it nearer to the next request.
 	delay := 250 * time.Millisecond
@@ -237,20 +234,11 @@ func TestTwoCrawlers(t *testing.T) {
 		}
 	}
 	v := web.Check(sites.Crawl{Delay: delay, Tries: 3})
-	early := 0
 	for _, w := range v.Wrong {
-		if strings.Contains(w, " was asked ") {
-			t.Log(w)
-			early++
-			continue
-		}
 		crawled := regexp.MustCompile(`^(www\.)?(plain|rules|far|robots\.far|trap)\.test`).MatchString(w)
 		if crawled && !strings.Contains(w, "robots.txt was fetched 2 times") && !strings.Contains(w, "far.txt was fetched 2 times") {
 			t.Error(w)
 		}
-	}
-	if early > v.Requests/4 {
-		t.Errorf("%d of %d requests came too early", early, v.Requests)
 	}
 	if v.Pages < 30 {
 		t.Errorf("only %d pages", v.Pages)

@@ -123,7 +123,7 @@ func TestWorkerIsObservable(t *testing.T) {
 	}
 	// The worker counts a workflow once Temporal has answered it, which may be after the starter
 	// heard of the end.
-	m := scrape(t, base+"/metrics")
+	var m map[string]*dto.MetricFamily
 	testenv.Until(t, "the failed ingest is counted", func() bool {
 		m = scrape(t, base+"/metrics")
 		_, n := value(m, "temporal_workflow_failed_total", "workflow_type", "IngestWorkflow")
