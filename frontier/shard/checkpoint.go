@@ -95,6 +95,7 @@ func (s *Shard) parse(data []byte, name string) (segment uint64, visits int64, e
 			}
 		}
 	}
+	s.setWaiting(s.waiting)
 	for range d.U32() {
 		number := d.U64()
 		if d.Err() != nil {
@@ -588,7 +589,7 @@ const heapsAtOnce = 256
 // of them.
 func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
 	slices.SortFunc(queues, pace.Compare(w.pacer, func(a, b uint32) int { return bytes.Compare(f.queues.at(a).id[:], f.queues.at(b).id[:]) }))
-	var entries []ranked
+	var entries []ranked[arena.Place]
 	var ends [heapsAtOnce]int
 	for part := range slices.Chunk(queues, heapsAtOnce) {
 		s.mu.Lock()
@@ -605,7 +606,7 @@ func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
 			if first = ends[i]; len(some) == 0 {
 				continue
 			}
-			slices.SortFunc(some, pace.Compare(w.pacer, func(a, b ranked) int { return a.compare(b.rank) }))
+			slices.SortFunc(some, pace.Compare(w.pacer, func(a, b ranked[arena.Place]) int { return a.compare(b.rank) }))
 			if err := w.queue(q.id, f.queues.names.Get(q.name)); err != nil {
 				return err
 			}
@@ -721,7 +722,7 @@ func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer) {
 		if fresh.runs[i] != nil {
 			runs = append(runs, fresh.runs[i])
 		}
-		*of.runs = slices.DeleteFunc(runs, func(r *run) bool {
+		runs = slices.DeleteFunc(runs, func(r *run) bool {
 			if !slices.Contains(s.frozen.empty, r) {
 				return false // it may be the only one that names a queue of before
 			}
@@ -730,6 +731,11 @@ func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer) {
 			}
 			return true
 		})
+		if of.runs == &s.waiting {
+			s.setWaiting(runs)
+		} else {
+			*of.runs = runs
+		}
 	}
 	if u := fresh.united; u != nil {
 		for _, file := range u.from {

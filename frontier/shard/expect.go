@@ -22,24 +22,59 @@ func (s *Shard) Expect(names []string) {
 	if s.failed != nil { // files may be closed
 		return
 	}
+	sum := uint64(0)
 	for i := range ids {
-		s.touched += s.queues.touch(&ids[i])
+		sum += s.queues.touch(&ids[i])
 	}
-	roots := make([]node, 0, len(ids))
+	queues := make([]*queue, 0, len(ids))
 	for i := range ids {
-		if q := s.queues.get(&ids[i]); q != nil && q.memory[s.batch.side] != 0 {
-			roots = append(roots, q.memory[s.batch.side])
+		if q := s.queues.get(&ids[i]); q != nil {
+			queues = append(queues, q)
 		}
 	}
-	for _, root := range roots {
-		s.touched += s.batch.waiting.at(root).seq
+	for _, q := range queues {
+		if root := q.memory[s.batch.side]; root != 0 {
+			sum += s.batch.waiting.at(root).seq
+		}
+		if q.heads != 0 {
+			sum += s.heads.at(q.heads).seq
+		}
 	}
-	for _, root := range roots {
-		s.touched += uint64(s.batch.texts.Get(s.batch.waiting.at(root).data)[0])
+	for _, q := range queues {
+		if root := q.memory[s.batch.side]; root != 0 {
+			sum += uint64(s.batch.texts.Get(s.batch.waiting.at(root).data)[0])
+		}
 	}
-	for some := range slices.Chunk(ids, expectAtOnce) {
+	s.touched += sum
+	for some := range slices.Chunk(queues, expectAtOnce) {
 		s.expectRuns(some)
 	}
+	s.expectHeads(queues)
+}
+
+// expectHeads loads the first entries of queues in runs, as far as their heads are known.
+func (s *Shard) expectHeads(queues []*queue) {
+	type place struct {
+		run *run
+		at  uint64
+	}
+	places, sum := make([]place, 0, len(queues)), uint64(0)
+	for _, q := range queues {
+		if q.heads == 0 {
+			continue
+		}
+		h := s.heads.at(q.heads).data
+		if r := s.runOf(h); r != nil {
+			at, _ := r.position(int(h.at))
+			places = append(places, place{r, at})
+		}
+	}
+	for _, p := range places {
+		if p.at < uint64(len(p.run.extent)) {
+			sum += uint64(p.run.extent[p.at])
+		}
+	}
+	s.touched += sum
 }
 
 // expectation is a queue that is searched for in a run as findID does it, but in steps: when each
@@ -73,17 +108,20 @@ func (e *expectation) compare() bool {
 	return e.lo < e.hi
 }
 
-// expectRuns searches for queues in the runs, and loads their next entries there.
-func (s *Shard) expectRuns(ids []QueueID) {
+// expectRuns searches for queues in the runs that they do not know yet, and loads their next entries
+// there.
+func (s *Shard) expectRuns(queues []*queue) {
 	all, sum := s.expected[:0], uint64(0)
 	for _, r := range s.waiting {
 		if r.entries == 0 {
 			continue
 		}
-		for i := range ids {
-			all = append(all, expectation{
-				span: span{hi: r.queues, last: ^uint64(0)}, run: r, id: &ids[i], want: binary.BigEndian.Uint64(ids[i][:]),
-			})
+		for _, q := range queues {
+			if r.since > q.generation {
+				all = append(all, expectation{
+					span: span{hi: r.queues, last: ^uint64(0)}, run: r, id: &q.id, want: binary.BigEndian.Uint64(q.id[:]),
+				})
+			}
 		}
 	}
 	for left := all; len(left) > 0; {

@@ -47,7 +47,8 @@ func (s *Shard) leasedEntry(seq uint64) (*Entry, error) {
 }
 
 // endLease begins a change of a leased entry: it gets the next number, and no due time. It is false
-// if the entry is not leased. E is where the entry goes.
+// if the entry is not leased. E is where the entry goes. Of the old state it sets only what says
+// that the entry is leased.
 func (s *Shard) endLease(seq uint64, e *Entry) (c change, ok bool, err error) {
 	b, ok := s.leased.Get(seq)
 	if !ok || s.failed != nil {
@@ -63,6 +64,6 @@ func (s *Shard) endLease(seq uint64, e *Entry) (c change, ok bool, err error) {
 	text := string(s.text) // both names in one
 	e.Queue, e.URL = text[:len(name)], text[len(name)+1:]
 	e.Due = 0
-	c.old, c.known = s.known(c.id)
+	c.old, c.known = State{Seq: seq}, true
 	return c, true, s.number(e)
 }

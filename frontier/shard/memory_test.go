@@ -14,10 +14,10 @@ import (
 func TestHeapsEqualSortedLists(t *testing.T) {
 	const queues = 5
 	rng := rand.New(rand.NewPCG(2, 7))
-	var h heaps
+	var h heaps[arena.Place]
 	var texts arena.Arena
 	var roots [queues]node
-	var want [queues][]ranked
+	var want [queues][]ranked[arena.Place]
 	most := 0
 	for i := range 20_000 {
 		q := rng.IntN(queues)
@@ -39,7 +39,7 @@ func TestHeapsEqualSortedLists(t *testing.T) {
 			default:
 				k.class = rng.Uint64N(1 << 48)
 			}
-			e := ranked{k, texts.Keep([]byte(fmt.Sprint(i)))}
+			e := ranked[arena.Place]{k, texts.Keep([]byte(fmt.Sprint(i)))}
 			roots[q] = h.push(roots[q], k, e.data)
 			want[q] = append(want[q], e)
 			sortRanked(want[q])
@@ -70,7 +70,7 @@ func TestHeapsStayLow(t *testing.T) {
 		"falling": func(i int) uint64 { return uint64(n - i) },
 		"equal":   func(int) uint64 { return 7 },
 	} {
-		var h heaps
+		var h heaps[arena.Place]
 		root := node(0)
 		for i := range n {
 			root = h.push(root, rank{class(i), uint64(i + 1)}, arena.Place{})

@@ -12,8 +12,8 @@ import (
 
 // queue counts the URLs of a queue, and has those in memory.
 //
-// There are millions, so it has 56 bytes, and no pointers: the garbage collector does not look at
-// it.
+// There are millions, so it has 64 bytes, which is a line of a cache, and no pointers: the garbage
+// collector does not look at it.
 type queue struct {
 	id     QueueID
 	name   arena.Place // in queueTable.names
@@ -21,7 +21,10 @@ type queue struct {
 	crawl  uint32 // see crawls.at; noCrawl once it is forgotten
 	// memory has the heaps of the entries that wait in memory, of the batch with each side.
 	memory [2]node
-	n      [states]uint32
+	// heads has the next entry of each run that there was at a generation of the shard's runs.
+	heads      node
+	generation uint32
+	n          [states]uint32
 }
 
 // suspect says that entries of the queue in memory or in runs may not count any more. It is the
@@ -269,6 +272,7 @@ func (s *Shard) forget(queues []*queue) {
 	for _, q := range queues {
 		of[s.crawls.of(q)] = struct{}{}
 		q.crawl = noCrawl
+		s.dropHeads(q)
 		s.queues.remove(q)
 		s.batch.forgotten = append(s.batch.forgotten, q.number)
 	}

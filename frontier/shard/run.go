@@ -61,6 +61,8 @@ type run struct {
 	taken []*positions
 	// entries is how many are left.
 	entries int64
+	// since is the generation of the shard's runs from which on it is one of them.
+	since uint32
 	// synced says that the file is on the disk.
 	synced bool
 	// listed is where the last lists have come to.

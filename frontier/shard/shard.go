@@ -78,6 +78,9 @@ type Shard struct {
 	// first.
 	waiting, rest, due []*run
 	seen               []*seenFile
+	// generation counts the changes of waiting, and heads has the next entries of queues in them.
+	generation uint32
+	heads      heaps[runHead]
 	// batch is what is in memory and goes into the next files, frozen what is being written; that
 	// is nil most of the time.
 	batch  *batch
@@ -391,30 +394,14 @@ func (s *Shard) Take(name string, n int) (taken []Entry, left int64, err error) 
 // that they are of.
 func (s *Shard) pop(q *queue) (payload []byte, file string, err error) {
 	for {
-		var least *run
-		var best rank
-		var at int
-		for _, r := range s.waiting {
-			i, ok := r.find(q.id)
-			if !ok {
-				continue
-			}
-			next, left := r.position(i)
-			if left == 0 {
-				continue
-			}
-			k, data, err := r.head(next)
-			if err != nil {
-				return nil, "", err
-			}
-			if least == nil || k.compare(best) < 0 {
-				least, best, at, payload = r, k, i, data
-			}
+		if err := s.refresh(q); err != nil {
+			return nil, "", err
 		}
+		var best rank
 		recent, frozen := s.inMemory(q)
 		from := 0
-		if least != nil {
-			file, from = least.name, 1
+		if q.heads != 0 {
+			best, from = s.heads.at(q.heads).rank(), 1
 		}
 		if frozen != 0 {
 			if k := s.frozen.waiting.at(frozen).rank(); from == 0 || k.compare(best) < 0 {
@@ -431,11 +418,13 @@ func (s *Shard) pop(q *queue) (payload []byte, file string, err error) {
 			q.setSuspect(q.isSuspect() && s.merging)
 			return nil, "", nil
 		case 1:
-			least.pop(at, len(payload))
+			if payload, file, err = s.popHead(q); err != nil {
+				return nil, "", err
+			}
 		case 2:
-			payload = s.frozen.popFrom(q)
+			payload, file = s.frozen.popFrom(q), "memory"
 		case 3:
-			payload = s.batch.popFrom(q)
+			payload, file = s.batch.popFrom(q), "memory"
 			s.memory -= entryOverhead // the bytes stay until the batch is written
 		}
 		if q.isSuspect() {
@@ -485,6 +474,7 @@ func (s *Shard) Done(seq uint64, visit Visit, again int64) (ok bool, err error) 
 		return false, err
 	}
 	visit.Time = max(visit.Time, s.visits.last)
+	// Of the old state nothing is kept: to look it up would be a search in files.
 	e.Tries, e.Due = 0, max(again, 0)
 	c.settled, c.visit = again <= 0, &visit
 	if err := s.record(&c); err != nil {
@@ -505,6 +495,7 @@ func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 	if !ok || err != nil {
 		return false, false, err
 	}
+	c.old, c.known = s.known(c.id) // when it was fetched before is kept
 	e.Tries, e.Due = e.Tries+1, due
 	if err := s.record(&c); err != nil {
 		return false, false, err
