@@ -299,9 +299,13 @@ func (s *Shard) write() (err error) {
 	if err != nil {
 		return err
 	}
+	gone := fresh.waiting != nil || len(f.empty) > 0
 	fresh = freshFiles{}
 	s.pause()
 	s.letGo(f)
+	if err := s.knowHeads(gone); err != nil {
+		return err
+	}
 	if err := s.save(f, v); err != nil {
 		return err
 	}
@@ -588,17 +592,11 @@ const heapsAtOnce = 256
 // were taken since the batch was frozen, if it can: they are leased, or the journal has what became
 // of them.
 func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
-	slices.SortFunc(queues, pace.Compare(w.pacer, func(a, b uint32) int { return bytes.Compare(f.queues.at(a).id[:], f.queues.at(b).id[:]) }))
+	f.sortByID(queues, w.pacer)
 	var entries []ranked[arena.Place]
 	var ends [heapsAtOnce]int
 	for part := range slices.Chunk(queues, heapsAtOnce) {
-		s.mu.Lock()
-		entries = entries[:0]
-		for i, number := range part {
-			entries = f.waiting.appendAll(entries, f.queues.at(number).memory[f.side])
-			ends[i] = len(entries)
-		}
-		s.mu.Unlock()
+		entries = s.readHeaps(f, part, entries[:0], ends[:])
 		first := 0
 		for i, number := range part {
 			q := f.queues.at(number)
@@ -619,6 +617,53 @@ func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
 		}
 	}
 	return nil
+}
+
+// sortByID sorts the numbers of queues by the queues' ids.
+func (f *frozen) sortByID(queues []uint32, pacer *pace.Pacer) {
+	type queueNumber struct {
+		upper  uint64 // half of the id, so that most comparisons look at no queue
+		number uint32
+	}
+	all := make([]queueNumber, len(queues))
+	for i, number := range queues {
+		all[i] = queueNumber{binary.BigEndian.Uint64(f.queues.at(number).id[:]), number}
+	}
+	slices.SortFunc(all, pace.Compare(pacer, func(a, b queueNumber) int {
+		if a.upper != b.upper {
+			return cmp.Compare(a.upper, b.upper)
+		}
+		return bytes.Compare(f.queues.at(a.number).id[:], f.queues.at(b.number).id[:])
+	}))
+	for i := range all {
+		queues[i] = all[i].number
+	}
+}
+
+// readHeaps appends the entries in heaps of a frozen batch of some queues, and sets where those of
+// each end. It loads what it looks at for all of them, one thing after the other, as Expect does.
+func (s *Shard) readHeaps(f *frozen, queues []uint32, entries []ranked[arena.Place], ends []int) []ranked[arena.Place] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var roots [heapsAtOnce]node
+	sum := uint64(0)
+	for i, number := range queues {
+		roots[i] = f.queues.at(number).memory[f.side]
+	}
+	for _, root := range roots[:len(queues)] {
+		if root != 0 {
+			sum += f.waiting.at(root).seq
+		}
+	}
+	for i, root := range roots[:len(queues)] {
+		entries = f.waiting.appendAll(entries, root)
+		ends[i] = len(entries)
+	}
+	for _, e := range entries {
+		sum += uint64(f.texts.Get(e.data)[0])
+	}
+	s.touched += sum
+	return entries
 }
 
 // write writes the payload of an entry to a run, unless it was deleted.

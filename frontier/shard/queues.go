@@ -255,7 +255,9 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 	q.crawl = of.number
 	of.queues = append(of.queues, q.number)
 	// What was deleted of it may still lie in files.
-	q.setSuspect(s.opening || s.marks[id] != nil)
+	if q.setSuspect(s.opening || s.marks[id] != nil); !q.isSuspect() {
+		q.generation = s.generation
+	}
 	if n := s.unnamed[id.tag()]; n != nil {
 		delete(s.unnamed, id.tag())
 		for state, n := range n {
