@@ -2,9 +2,11 @@ package frontier
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // TestBulkLeavesProcessors has much work done at once, and counts how much of it is at a time.
@@ -21,7 +23,7 @@ func TestBulkLeavesProcessors(t *testing.T) {
 			b, end := newBulk(), make(chan struct{})
 			var working, done atomic.Int64
 			for range pieces {
-				go b.do(want.busy, func() {
+				go b.do(want.busy, 0, func() {
 					working.Add(1)
 					<-end
 					working.Add(-1)
@@ -38,6 +40,36 @@ func TestBulkLeavesProcessors(t *testing.T) {
 			synctest.Wait()
 			if done.Load() != pieces {
 				t.Errorf("%+v: %d of %d done", want, done.Load(), pieces)
+			}
+		})
+	}
+}
+
+// TestBulkRestsWhileClaimsWait holds how long much work rests, which depends on how long claims have
+// waited, and that other such work waits for the rest.
+func TestBulkRestsWhileClaimsWait(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	const took = time.Millisecond
+	for _, want := range []struct {
+		busy         bool
+		waited, rest time.Duration
+	}{
+		{false, time.Minute, 0}, {true, 0, 0}, {true, claimsWait, 0}, {true, 2 * claimsWait, 2 * took},
+		{true, 3 * claimsWait, 3 * took}, {true, time.Minute, restMost * took},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, began := newBulk(), time.Now()
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() { b.do(want.busy, want.waited, func() { time.Sleep(took) }) })
+			}
+			both.Wait()
+			all := 2 * (took + want.rest)
+			if !want.busy { // at the same time
+				all = took
+			}
+			if got := time.Since(began); got != all {
+				t.Errorf("%+v: two pieces of work took %v, want %v", want, got, all)
 			}
 		})
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/urlake/urlake/frontier/coord"
 )
@@ -24,7 +26,12 @@ type together[K comparable, J any] struct {
 	turns int
 	mu    sync.Mutex
 	kinds map[K]*togetherQueue[J]
+	// wait is how long the first of those had waited that were begun last.
+	wait atomic.Int64
 }
+
+// waited is how long requests wait for their turns at the moment.
+func (g *together[K, J]) waited() time.Duration { return time.Duration(g.wait.Load()) }
 
 // togetherQueue are the requests of a kind that wait, the first one first, and how many goroutines
 // work on some.
@@ -37,12 +44,13 @@ type togetherQueue[J any] struct {
 type turn[J any] struct {
 	job  J
 	size int
+	came time.Time
 	done chan struct{}
 }
 
 // do returns when work was called with the request, and perhaps others.
 func (g *together[K, J]) do(kind K, size int, job J, work func(jobs []J)) {
-	t := &turn[J]{job, size, make(chan struct{})}
+	t := &turn[J]{job, size, time.Now(), make(chan struct{})}
 	g.mu.Lock()
 	if g.kinds == nil {
 		g.kinds = map[K]*togetherQueue[J]{}
@@ -92,6 +100,7 @@ func (g *together[K, J]) lead(kind K, q *togetherQueue[J], work func(jobs []J)) 
 		}
 	}()
 	if n > 0 {
+		g.wait.Store(int64(time.Since(turns[0].came)))
 		work(jobs)
 	}
 }

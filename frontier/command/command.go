@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,7 +73,7 @@ docs/frontier.md describes the interface.`,
 	f.DurationVar(&o.own, "own", 15*time.Second, "`DURATION` after which others serve what a process that died has served. One that is stopped keeps its files until it ends or goes on; the log names it")
 	f.IntVar(&o.shards, "shards", 32, "`NUMBER` of parts of a new frontier; it never changes")
 	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out over HTTP before it counts as failed, whether its claim ends with a failure or without a result")
-	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files, shared by the shards. Under load they take up to twice that, and what is being written; unless GOGC is set, the heap grows to three times what is in use")
+	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files, shared by the shards. Under load they take up to twice that, and what is being written")
 	o.politeness.flags(f)
 	o.takedowns.flags(f)
 	_ = cmd.MarkFlagRequired("redis")
@@ -99,16 +97,9 @@ func (o *options) check() error {
 	return errors.Join(o.politeness.check(), o.takedowns.check())
 }
 
-// gcPercent lets the heap grow to three times of what lives before it is collected. What lives is
-// mostly what is remembered of domains, so a collection frees little of it and costs much.
-const gcPercent = 200
-
 func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err := o.check(); err != nil {
 		return err
-	}
-	if os.Getenv("GOGC") == "" { // the environment takes precedence
-		debug.SetGCPercent(gcPercent)
 	}
 	level := new(slog.LevelVar)
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))

@@ -104,12 +104,14 @@ local usual = string.format('%.0f', now + default)
 local rests = default > 0
 local hastimes = redis.call('EXISTS', KEYS[3]) == 1
 local hassets = redis.call('EXISTS', KEYS[4]) == 1
-local got = {}
+-- Lists are counted here: Lua searches for the end of one whenever it is asked for the length.
+local got, n = {}, 0
 local taken
 local function look(names)
 	local next = hastimes and redis.call('ZMSCORE', KEYS[3], unpack(names))
 	local set = hassets and redis.call('HMGET', KEYS[4], unpack(names))
 	local fix, ready, times, gone = {}, {}, {}, {}
+	local readied, timed = 0, 0
 	for i = 1, #names do
 		local name = names[i]
 		local at = next and next[i] and tonumber(next[i]) or 0
@@ -124,7 +126,7 @@ local function look(names)
 		elseif at > now then
 			fix[#fix + 1] = at
 			fix[#fix + 1] = name
-		elseif #got < limit then
+		elseif n < limit then
 			local score = usual
 			local put = rests
 			if own then
@@ -132,19 +134,20 @@ local function look(names)
 				score = string.format('%.0f', at)
 				put = at > now
 			end
-			local n = #ready
-			ready[n + 1], ready[n + 2] = score, name
+			ready[readied + 1], ready[readied + 2] = score, name
+			readied = readied + 2
 			if put then
-				n = #times
-				times[n + 1], times[n + 2] = score, name
+				times[timed + 1], times[timed + 2] = score, name
+				timed = timed + 2
 			end
-			got[#got + 1] = name
+			n = n + 1
+			got[n] = name
 		end
 	end
-	if #ready > 0 then
+	if readied > 0 then
 		redis.call('ZADD', KEYS[2], unpack(ready))
 	end
-	if #times > 0 then
+	if timed > 0 then
 		redis.call('ZADD', KEYS[3], unpack(times))
 		hastimes = true
 	end
@@ -158,7 +161,7 @@ local function look(names)
 		return false
 	end
 	taken = {}
-	for i = 1, #got do
+	for i = 1, n do
 		taken[got[i]] = true
 	end
 	return true
@@ -177,22 +180,22 @@ if #ARGV > 4 then
 	if #names > 0 then
 		look(names)
 	end
-	if #got == 0 and #names > 0 then
+	if n == 0 and #names > 0 then
 		first = now
 	end
-	return #got > 0 and table.concat(got, '\0') or first
+	return n > 0 and table.concat(got, '\0') or first
 end
 -- A round corrects at least one time or is the last, and the rounds are few, so that a script does
 -- not stop Redis for others. Where one was wrong, many may be: another crawl has all these keys.
 local least = 0
 for round = 1, 8 do
-	local names = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[2], 'BYSCORE', 'LIMIT', 0, math.max(limit - #got, least))
-	if #names == 0 or not look(names) or #got >= limit then
+	local names = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[2], 'BYSCORE', 'LIMIT', 0, math.max(limit - n, least))
+	if #names == 0 or not look(names) or n >= limit then
 		break
 	end
 	least = 200
 end
-if #got == 0 then
+if n == 0 then
 	local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 	return tonumber(first[2] or -1)
 end
@@ -225,72 +228,80 @@ local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
 local answer, taken = {}, {}
 for i = 1, #leases do
 	local lease = leases[i]
-	answer[i] = 0
-	if ends[i] and tonumber(ends[i]) > now and not taken[lease] then
+	local at = ends[i]
+	if at and tonumber(at) > now and not taken[lease] then
 		taken[lease] = true
-		answer[i] = 1
+		answer[i] = '1' -- numbers would be formatted
+	else
+		answer[i] = '0'
 	end
 end
-if asks == 0 and not string.find(what, '[of]') then
+-- An answer only ends failures that were noted before.
+local noted = redis.call('EXISTS', KEYS[4]) == 1
+if asks == 0 and not string.find(what, noted and '[of]' or 'f') then
 	return table.concat(answer)
 end
 local after = {}
 for i = 1, asks do
 	after[tonumber(ARGV[5 + 2 * i])] = tonumber(ARGV[6 + 2 * i])
 end
-local names, index, of = {}, {}, {}
+local names, index, of, n = {}, {}, {}, 0
 for i = 1, #leases do
-	if answer[i] == 1 and (string.byte(what, i) ~= 45 or after[i]) then
+	if answer[i] == '1' and (string.byte(what, i) ~= 45 or after[i]) then
 		-- A lease ends in crawl 00 key.
 		local name = string.sub(leases[i], string.find(leases[i], '\0', 17, true) + 1)
 		if not index[name] then
-			names[#names + 1] = name
-			index[name] = #names
+			n = n + 1
+			names[n] = name
+			index[name] = n
 		end
 		of[i] = index[name]
 	end
 end
-if #names == 0 then
+if n == 0 then
 	return table.concat(answer)
 end
 local set = redis.call('HMGET', KEYS[4], unpack(names))
 local fails, wait = {}, {}
-for i = 1, #names do
+for i = 1, n do
 	fails[i] = set[i] and tonumber(string.match(set[i], 'f(%d+)')) or 0
+	wait[i] = 0
 end
 for i = 1, #leases do
 	local at = of[i]
 	if at then
 		local rest = after[i] or 0
-		local came = string.sub(what, i, i)
-		if came == 'o' then
+		local came = string.byte(what, i)
+		if came == 111 then -- o
 			fails[at] = 0
-		elseif came == 'f' then
+		elseif came == 102 then -- f
 			fails[at] = fails[at] + 1
 			if rest == 0 then
 				rest = math.min(delay(set[at], tonumber(ARGV[3]), now) * 2 ^ math.min(fails[at], 20), tonumber(ARGV[4]))
 			end
 		end
-		wait[at] = math.max(wait[at] or 0, rest)
+		wait[at] = math.max(wait[at], rest)
 	end
 end
 local times, change, drop = {}, {}, {}
-for i = 1, #names do
+for i = 1, n do
 	local name = names[i]
 	if wait[i] > 0 then
 		times[#times + 1] = now + wait[i]
 		times[#times + 1] = name
 	end
-	local before = set[i] or ''
-	local later = string.gsub(before, ' ?f%d+,%d+', '')
-	if fails[i] > 0 then
-		later = later .. string.format(' f%d,%.0f', fails[i], now)
-	end
-	if later == '' and before ~= '' then
-		drop[#drop + 1] = name
-	elseif later ~= before then
-		change[#change + 1] = name
-		change[#change + 1] = later
+	if set[i] or fails[i] > 0 then
+		local before = set[i] or ''
+		local later = string.gsub(before, ' ?f%d+,%d+', '')
+		if fails[i] > 0 then
+			later = later .. string.format(' f%d,%.0f', fails[i], now)
+		end
+		if later == '' then
+			drop[#drop + 1] = name
+		elseif later ~= before then
+			change[#change + 1] = name
+			change[#change + 1] = later
+		end
 	end
 end
 if #times > 0 then
@@ -315,9 +326,9 @@ local leases = {unpack(ARGV, 4)}
 local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
 local answer = {}
 for i, lease in ipairs(leases) do
-	answer[i] = 0
+	answer[i] = '0'
 	if ends[i] and tonumber(ends[i]) > tonumber(ARGV[2]) then
-		answer[i] = 1
+		answer[i] = '1'
 		redis.call('ZADD', KEYS[2], 'XX', ARGV[3], lease)
 	end
 end

@@ -83,6 +83,7 @@ func (s *Shard) knowHeads(gone bool) error {
 			s.pacer.Look()
 		}
 	}
+	s.pause()
 	for first, more := 0, true; more; first += queuesAtOnce {
 		s.mu.Lock()
 		for i := first; i < min(first+queuesAtOnce, s.queues.used); i++ {

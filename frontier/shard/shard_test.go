@@ -365,7 +365,7 @@ func (m *model) live() {
 			m.note() // writing begins with a commit
 			pauses := 0
 			m.s.o.between = func() {
-				if pauses++; pauses == 4 && died == "" { // there is one before the checkpoint
+				if pauses++; pauses == 5 && died == "" { // there is one before the checkpoint
 					m.note()
 				}
 				for range m.rng.IntN(12) {
@@ -410,6 +410,7 @@ func (m *model) check() {
 		sum[u.state]++
 		counts[u.queue] = c
 	}
+	m.checkHeads()
 	st := m.s.Stats()
 	if got := (Counts{st.Pending, st.Leased, st.Later, st.Done}); got != sum || int(st.Queues) != len(counts) {
 		m.fatalf("counts %v in %d queues, want %v in %d", got, st.Queues, sum, len(counts))
