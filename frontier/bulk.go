@@ -3,6 +3,7 @@ package frontier
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -15,42 +16,50 @@ const bulkLeast = 256
 // bulk shares the processors between work for many URLs at once and that of workers who claim.
 // Without it a few clients that add URLs as fast as they are answered hold every processor, and
 // claims wait for seconds.
-type bulk struct{ processors *semaphore.Weighted }
-
-func newBulk() bulk { return bulk{semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))} }
+type bulk struct {
+	processors *semaphore.Weighted
+	// rest is until when such work rests, in nanoseconds since 1970.
+	rest atomic.Int64
+}
 
 const (
-	// claimsWait is how long claims may wait for their turns before much work rests, for as long as
-	// it took. If they wait longer, rests are longer by as much, up to restMost times the work.
-	claimsWait = 2 * time.Millisecond
-	restMost   = 10
+	// restMost bounds how long a rest is, as a multiple of the time that the work before took, and
+	// longestRest in time: the work may have waited for a lock meanwhile.
+	restMost    = 4
+	longestRest = 20 * time.Millisecond
 )
 
+func newBulk() *bulk {
+	return &bulk{processors: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
+}
+
 // do calls work. While it is busy no more than half of the processors are with such work, one at
-// least, and with less than that if claims have waited for some time.
-func (b bulk) do(busy bool, waited time.Duration, work func()) {
+// least, and there is a rest before the next if claims are behind by some of their turns.
+func (b *bulk) do(busy func() bool, behind func() float64, work func()) {
 	share := int64(1)
-	if busy {
+	if busy() {
 		share = min(2, int64(runtime.GOMAXPROCS(0)))
 	}
 	_ = b.processors.Acquire(context.Background(), share) // fails only with its context
 	defer b.processors.Release(share)
+	if busy() {
+		time.Sleep(min(time.Until(time.Unix(0, b.rest.Load())), longestRest)) // the clock may be set
+	}
 	began := time.Now()
 	work()
-	if busy && waited > claimsWait {
-		took := time.Since(began)
-		time.Sleep(time.Duration(float64(took) * min(float64(waited)/float64(claimsWait), restMost)))
-	}
+	rest := time.Duration(float64(time.Since(began)) * min(behind(), restMost))
+	b.rest.Store(time.Now().Add(min(rest, longestRest)).UnixNano())
 }
 
-// Bulk calls work, which computes something for so many URLs and waits for nothing. It waits while
-// enough others do that already. Work must not call Bulk.
+// Bulk calls work, which computes something for so many URLs and waits for no answer. It waits while
+// enough others do that already, and rests while more claims wait than can be answered together.
+// Work must not call Bulk. The caller holds no locks.
 func (f *Frontier) Bulk(urls int, work func()) {
 	if urls < bulkLeast {
 		work()
 		return
 	}
-	f.bulk.do(f.claimsGoOn(), f.claims.waited(), work)
+	f.bulk.do(f.claimsGoOn, f.claims.behind, work)
 }
 
 // busyFor is how long after a claim there is taken to be another one soon.

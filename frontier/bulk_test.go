@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +24,7 @@ func TestBulkLeavesProcessors(t *testing.T) {
 			b, end := newBulk(), make(chan struct{})
 			var working, done atomic.Int64
 			for range pieces {
-				go b.do(want.busy, 0, func() {
+				go b.do(func() bool { return want.busy }, func() float64 { return 0 }, func() {
 					working.Add(1)
 					<-end
 					working.Add(-1)
@@ -45,32 +46,52 @@ func TestBulkLeavesProcessors(t *testing.T) {
 	}
 }
 
-// TestBulkRestsWhileClaimsWait holds how long much work rests, which depends on how long claims have
-// waited, and that other such work waits for the rest.
+// TestBulkRestsWhileClaimsWait holds how long much work rests before the next, which depends on how
+// far claims are behind at that time, and that the first one does not wait.
 func TestBulkRestsWhileClaimsWait(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	const took = time.Millisecond
 	for _, want := range []struct {
-		busy         bool
-		waited, rest time.Duration
+		busy       bool
+		behind     float64
+		took, rest time.Duration
 	}{
-		{false, time.Minute, 0}, {true, 0, 0}, {true, claimsWait, 0}, {true, 2 * claimsWait, 2 * took},
-		{true, 3 * claimsWait, 3 * took}, {true, time.Minute, restMost * took},
+		{false, 9, time.Millisecond, 0}, {true, 0, time.Millisecond, 0}, {true, 0.5, 2 * time.Millisecond, time.Millisecond},
+		{true, 2, time.Millisecond, 2 * time.Millisecond}, {true, 9, time.Millisecond, restMost * time.Millisecond},
+		{true, 9, time.Minute, longestRest},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b, began := newBulk(), time.Now()
-			var both sync.WaitGroup
-			for range 2 {
-				both.Go(func() { b.do(want.busy, want.waited, func() { time.Sleep(took) }) })
+			busy, behind := func() bool { return want.busy }, func() float64 { return want.behind }
+			var all sync.WaitGroup
+			var ends [3]time.Duration
+			for i := range ends {
+				all.Go(func() {
+					b.do(busy, behind, func() { time.Sleep(want.took) })
+					ends[i] = time.Since(began)
+				})
 			}
-			both.Wait()
-			all := 2 * (took + want.rest)
-			if !want.busy { // at the same time
-				all = took
+			all.Wait()
+			slices.Sort(ends[:])
+			expect := [3]time.Duration{want.took, 2*want.took + want.rest, 3*want.took + 2*want.rest}
+			if !want.busy { // two at the same time
+				expect = [3]time.Duration{want.took, want.took, 2 * want.took}
 			}
-			if got := time.Since(began); got != all {
-				t.Errorf("%+v: two pieces of work took %v, want %v", want, got, all)
+			if ends != expect {
+				t.Errorf("%+v: three pieces of work have ended after %v, want %v", want, ends, expect)
 			}
 		})
 	}
+	// Claims that have ended meanwhile are not rested for.
+	synctest.Test(t, func(t *testing.T) {
+		b, began := newBulk(), time.Now()
+		var claims atomic.Bool
+		claims.Store(true)
+		behind := func() float64 { return 1 }
+		b.do(claims.Load, behind, func() { time.Sleep(time.Millisecond) })
+		claims.Store(false)
+		b.do(claims.Load, behind, func() {})
+		if took := time.Since(began); took != time.Millisecond {
+			t.Errorf("two pieces of work took %v, of which one takes no time", took)
+		}
+	})
 }

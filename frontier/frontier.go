@@ -115,7 +115,7 @@ type Frontier struct {
 	settles     together[int, *settleJob] // by shard
 	turn        atomic.Uint32             // the shard at which the next claim begins
 	claimedAt   atomic.Int64              // when URLs were claimed last, as the time since begin
-	bulk        bulk
+	bulk        *bulk
 	woken       chan struct{} // closed when a queue wakes, and replaced
 	exclusions  exclusions
 	counters    counters
@@ -309,13 +309,18 @@ func elsewhere(err error) bool {
 
 // add adds entries of a shard, which are some of so many in all.
 func (f *Frontier) add(ctx context.Context, number int, ids []shard.ID, entries []shard.Entry, all int) (statuses []shard.AddStatus, err error) {
-	s, release, err := f.use(number)
-	if err != nil {
+	var s *owned
+	var release func()
+	var done shard.Change
+	f.Bulk(all, func() {
+		if s, release, err = f.use(number); err == nil {
+			statuses, done, err = s.addAllowed(ids, entries)
+		}
+	})
+	if s == nil {
 		return nil, err
 	}
 	defer release()
-	var done shard.Change
-	f.Bulk(all, func() { statuses, done, err = s.addAllowed(ids, entries) })
 	if err == nil {
 		err = s.files.Commit()
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/urlake/urlake/frontier/coord"
 )
@@ -26,12 +25,12 @@ type together[K comparable, J any] struct {
 	turns int
 	mu    sync.Mutex
 	kinds map[K]*togetherQueue[J]
-	// wait is how long the first of those had waited that were begun last.
-	wait atomic.Int64
+	// left is how many URLs requests were about that still waited when some were begun last.
+	left atomic.Int64
 }
 
-// waited is how long requests wait for their turns at the moment.
-func (g *together[K, J]) waited() time.Duration { return time.Duration(g.wait.Load()) }
+// behind is for how many more turns requests wait than for the next.
+func (g *together[K, J]) behind() float64 { return float64(g.left.Load()) / togetherMax }
 
 // togetherQueue are the requests of a kind that wait, the first one first, and how many goroutines
 // work on some.
@@ -44,13 +43,12 @@ type togetherQueue[J any] struct {
 type turn[J any] struct {
 	job  J
 	size int
-	came time.Time
 	done chan struct{}
 }
 
 // do returns when work was called with the request, and perhaps others.
 func (g *together[K, J]) do(kind K, size int, job J, work func(jobs []J)) {
-	t := &turn[J]{job, size, time.Now(), make(chan struct{})}
+	t := &turn[J]{job, size, make(chan struct{})}
 	g.mu.Lock()
 	if g.kinds == nil {
 		g.kinds = map[K]*togetherQueue[J]{}
@@ -84,6 +82,11 @@ func (g *together[K, J]) lead(kind K, q *togetherQueue[J], work func(jobs []J)) 
 	}
 	turns := q.waiting[:n:n]
 	q.waiting = q.waiting[n:]
+	left := 0
+	for _, t := range q.waiting {
+		left += t.size
+	}
+	g.left.Store(int64(left))
 	g.mu.Unlock()
 	defer func() { // also if work panics
 		for _, t := range turns {
@@ -100,7 +103,6 @@ func (g *together[K, J]) lead(kind K, q *togetherQueue[J], work func(jobs []J)) 
 		}
 	}()
 	if n > 0 {
-		g.wait.Store(int64(time.Since(turns[0].came)))
 		work(jobs)
 	}
 }

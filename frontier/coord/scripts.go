@@ -231,7 +231,7 @@ for i = 1, #leases do
 	local at = ends[i]
 	if at and tonumber(at) > now and not taken[lease] then
 		taken[lease] = true
-		answer[i] = '1' -- numbers would be formatted
+		answer[i] = '1' -- table.concat formats numbers, which is slow
 	else
 		answer[i] = '0'
 	end

@@ -25,8 +25,8 @@ const (
 	checkpointMagic   = "UFCP"
 	checkpointVersion = 2
 	seenSuffix        = ".seen"
-	// maxRuns is how many runs of a kind a shard has before some are merged: each costs a search
-	// whenever an entry is taken.
+	// maxRuns is how many runs of a kind a shard has before some are merged: each costs a queue with
+	// entries of it 32 bytes, and a search when it is listed or its heads are not known.
 	maxRuns = 6
 	// mergeFactor says when a run is merged with newer ones: if these are together at least its
 	// size divided by the factor.
@@ -285,12 +285,14 @@ func (s *Shard) write() (err error) {
 	s.pause()
 	var v *saved
 	var old []closer
+	var gone bool
 	s.mu.Lock()
+	before := s.generation
 	if err == nil {
 		err = s.failed
 	}
 	if err == nil {
-		v, old = s.replace(&fresh)
+		v, old, gone = s.replace(&fresh)
 	}
 	if err != nil && s.failed == nil {
 		s.failed = err
@@ -299,12 +301,13 @@ func (s *Shard) write() (err error) {
 	if err != nil {
 		return err
 	}
-	gone := fresh.waiting != nil || len(f.empty) > 0
 	fresh = freshFiles{}
 	s.pause()
 	s.letGo(f)
-	if err := s.knowHeads(gone); err != nil {
-		return err
+	if s.generation != before {
+		if err := s.knowHeads(gone); err != nil {
+			return err
+		}
 	}
 	if err := s.save(f, v); err != nil {
 		return err
@@ -643,10 +646,9 @@ func (f *frozen) sortByID(queues []uint32, pacer *pace.Pacer) {
 // readHeaps appends the entries in heaps of a frozen batch of some queues, and sets where those of
 // each end. It loads what it looks at for all of them, one thing after the other, as Expect does.
 func (s *Shard) readHeaps(f *frozen, queues []uint32, entries []ranked[arena.Place], ends []int) []ranked[arena.Place] {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var roots [heapsAtOnce]node
 	sum := uint64(0)
+	s.mu.Lock()
 	for i, number := range queues {
 		roots[i] = f.queues.at(number).memory[f.side]
 	}
@@ -659,10 +661,11 @@ func (s *Shard) readHeaps(f *frozen, queues []uint32, entries []ranked[arena.Pla
 		entries = f.waiting.appendAll(entries, root)
 		ends[i] = len(entries)
 	}
-	for _, e := range entries {
-		sum += uint64(f.texts.Get(e.data)[0])
-	}
 	s.touched += sum
+	s.mu.Unlock()
+	for _, e := range entries {
+		f.touched += uint64(f.texts.Get(e.data)[0])
+	}
 	return entries
 }
 
@@ -747,8 +750,9 @@ func (s *Shard) newFile() (number uint64) {
 }
 
 // replace takes new files instead of what they were made of, and returns what a checkpoint says of
-// them, and the files that are not needed any more.
-func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer) {
+// them, and the files that are not needed any more. Gone says that runs of entries that wait are
+// among these.
+func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer, gone bool) {
 	for i, of := range []struct {
 		runs   *[]*run
 		merged *merged
@@ -777,7 +781,7 @@ func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer) {
 			return true
 		})
 		if of.runs == &s.waiting {
-			s.setWaiting(runs)
+			gone = s.setWaiting(runs)
 		} else {
 			*of.runs = runs
 		}
@@ -798,7 +802,7 @@ func (s *Shard) replace(fresh *freshFiles) (v *saved, old []closer) {
 	}
 	s.retire()
 	s.frozen = nil
-	return v, old
+	return v, old, gone
 }
 
 // merged is a run made of several neighbours; nil if nothing of them was left.

@@ -3,27 +3,31 @@ package shard
 // To find the first entry of a queue would be a search in each run, and most of what a claim costs.
 // So a queue has a heap with its next entry of each run, its heads. Where these entries are is what
 // the runs' positions say. The heads of a queue are right for the runs that there were at its
-// generation; before it is taken from they are made those of now.
+// generation; refresh brings them up to date before an entry is taken. Generation 0 is before all:
+// nothing is known of the queue.
 
 // runHead says of which run an entry is the next one of a queue, by the lower half of the run's
 // number, and where the queue is in the run's directory.
 type runHead struct{ run, at uint32 }
 
-// setWaiting replaces the runs of entries that wait.
-func (s *Shard) setWaiting(runs []*run) {
-	changed := len(runs) != len(s.waiting)
+// setWaiting replaces the runs of entries that wait, and says whether some of them are gone.
+func (s *Shard) setWaiting(runs []*run) (gone bool) {
+	kept, changed := 0, false
 	for _, r := range runs {
-		if r.since == 0 {
-			r.since, changed = s.generation+1, true
+		if r.since > 0 {
+			kept++
+			continue
 		}
+		r.since, changed = s.generation+1, true
 	}
-	if changed {
+	if gone = kept < len(s.waiting); gone || changed {
 		s.generation++
 	}
 	s.waiting = runs
+	return gone
 }
 
-// runOf returns the run of a head, nil if the shard has it no more.
+// runOf returns the run of a head, nil if the shard does not have it any more.
 func (s *Shard) runOf(h runHead) *run {
 	for _, r := range s.waiting {
 		if uint32(r.number) == h.run {
@@ -38,7 +42,7 @@ func (s *Shard) refresh(q *queue) error {
 	if q.generation == s.generation {
 		return nil
 	}
-	s.keepHeads(q)
+	s.dropOtherHeads(q)
 	for _, r := range s.waiting {
 		if r.since <= q.generation || r.entries == 0 {
 			continue
@@ -53,55 +57,74 @@ func (s *Shard) refresh(q *queue) error {
 	return nil
 }
 
-// keepHeads drops the heads of a queue that are of runs that are gone, or newer than its generation.
-func (s *Shard) keepHeads(q *queue) {
-	var room [maxRuns]ranked[runHead]
+// headsMost is how many heads a queue has at most: of the runs before a write, of one that some of
+// them were merged into, and of a new one.
+const headsMost = maxRuns + 2
+
+// dropOtherHeads drops the heads of a queue that are of runs that are gone, or newer than its
+// generation.
+func (s *Shard) dropOtherHeads(q *queue) {
+	var room [headsMost]ranked[runHead]
 	all := s.heads.appendAll(room[:0], q.heads)
-	s.dropHeads(q)
+	kept := all[:0]
 	for _, e := range all {
 		if r := s.runOf(e.data); r != nil && r.since <= q.generation {
-			q.heads = s.heads.push(q.heads, e.rank, e.data)
+			kept = append(kept, e)
 		}
+	}
+	if len(kept) == len(all) {
+		return
+	}
+	s.dropHeads(q)
+	for _, e := range kept {
+		q.heads = s.heads.push(q.heads, e.rank, e.data)
 	}
 }
 
-// headsAtOnce is how many queues get heads before others may use the shard.
+// headsAtOnce is how many queues get or lose heads before others may use the shard.
 const headsAtOnce = 256
 
-// knowHeads gives queues the heads of the runs that have just come, in the order of the files: a
-// search for each would cost several times as much. Gone says that others are not there any more.
-// Queues that were behind before stay so.
+// knowHeads brings the heads of queues up to date after runs have changed, in the order of the
+// files: a search for each queue would cost several times as much. Gone says that there are runs no
+// more. Queues that were behind before stay so.
 func (s *Shard) knowHeads(gone bool) error {
+	if gone { // first, so that their memory is there for the new ones
+		s.eachBehind(headsAtOnce, s.dropOtherHeads)
+	}
 	for _, r := range s.waiting { // only who writes files changes them
 		if r.since < s.generation {
 			continue
 		}
 		for first := 0; first < r.queues; first += headsAtOnce {
-			if err := s.knowSome(r, first, min(first+headsAtOnce, r.queues)); err != nil {
+			if err := s.pushHeads(r, first, min(first+headsAtOnce, r.queues)); err != nil {
 				return err
 			}
 			s.pacer.Look()
 		}
 	}
 	s.pause()
-	for first, more := 0, true; more; first += queuesAtOnce {
-		s.mu.Lock()
-		for i := first; i < min(first+queuesAtOnce, s.queues.used); i++ {
-			if q := s.queues.at(uint32(i)); q.generation == s.generation-1 {
-				if q.generation++; gone {
-					s.keepHeads(q)
-				}
-			}
-		}
-		more = first+queuesAtOnce < s.queues.used
-		s.mu.Unlock()
-		s.pacer.Look()
-	}
+	s.eachBehind(queuesAtOnce, func(q *queue) { q.generation++ })
 	return nil
 }
 
-// knowSome gives queues at positions of a new run their heads of it.
-func (s *Shard) knowSome(r *run, first, end int) error {
+// eachBehind calls do with each queue that knows the runs of one generation before, for some at a
+// time.
+func (s *Shard) eachBehind(atOnce int, do func(q *queue)) {
+	for first, more := 0, true; more; first += atOnce {
+		s.mu.Lock()
+		for i := first; i < min(first+atOnce, s.queues.used); i++ {
+			if q := s.queues.at(uint32(i)); q.generation == s.generation-1 {
+				do(q)
+			}
+		}
+		more = first+atOnce < s.queues.used
+		s.mu.Unlock()
+		s.pacer.Look()
+	}
+}
+
+// pushHeads gives the queues at some positions of a new run their heads of it.
+func (s *Shard) pushHeads(r *run, first, end int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var queues [headsAtOnce]*queue
@@ -136,17 +159,20 @@ func (s *Shard) pushHead(q *queue, r *run, i int) error {
 }
 
 // popHead takes the first of a queue's heads, and returns the bytes of the entry and the file that
-// they are of.
+// they are of. After an error nothing was taken.
 func (s *Shard) popHead(q *queue) (payload []byte, file string, err error) {
-	var h runHead
-	q.heads, h = s.heads.pop(q.heads)
+	h := s.heads.at(q.heads).data
 	r, i := s.runOf(h), int(h.at)
-	next, left := r.position(i)
+	next, _ := r.position(i)
 	if payload, err = r.record(next); err != nil {
 		return nil, "", err
 	}
-	r.setPosition(i, next+8+uint64(len(payload)), left-1)
-	return payload, r.name, s.pushHead(q, r, i)
+	r.pop(i, len(payload))
+	q.heads, _ = s.heads.pop(q.heads)
+	if err := s.pushHead(q, r, i); err != nil {
+		q.generation = 0 // whoever takes the next entry gets the error
+	}
+	return payload, r.name, nil
 }
 
 // dropHeads frees the heads of a queue, which has none then.

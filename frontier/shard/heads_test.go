@@ -1,10 +1,16 @@
 package shard
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/urlake/urlake/lake/codec"
 )
 
 // checkHeads holds that the heads of queues are what a search in each run finds, unless they are to
@@ -96,6 +102,60 @@ func TestWriterKnowsHeads(t *testing.T) {
 			}
 		}
 	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedEntryTakesNoOther damages the third of four entries in a file. The first two come, then
+// an error that names the file, as often as one asks; and the others when the file is whole again.
+func TestDamagedEntryTakesNoOther(t *testing.T) {
+	s := open(t, filepath.Join(tempDir(t), "shard"))
+	name := QueueName("c", "site.example")
+	var entries []Entry
+	for i := range 4 {
+		entries = append(entries, Entry{Queue: name, URL: fmt.Sprintf("https://site.example/%d", i)})
+	}
+	if _, _, err := add(s, entries); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	r := s.waiting[0]
+	at := bytes.Index(r.data, []byte(entries[2].URL))
+	flip := func() {
+		f, err := os.OpenFile(r.name, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteAt([]byte{r.data[at] ^ 1}, int64(at))
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(want string) {
+		t.Helper()
+		taken, _, err := s.Take(name, 1)
+		if want == "" {
+			var corrupt *codec.CorruptError
+			if !errors.As(err, &corrupt) || !strings.Contains(err.Error(), r.name) {
+				t.Fatalf("took %v, %v; want an error about %s", taken, err, r.name)
+			}
+			return
+		}
+		if err != nil || len(taken) != 1 || taken[0].URL != want {
+			t.Fatalf("took %v, %v; want %s", taken, err, want)
+		}
+	}
+	flip()
+	take(entries[0].URL)
+	take(entries[1].URL)
+	take("")
+	take("")
+	flip()
+	take(entries[2].URL)
+	take(entries[3].URL)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

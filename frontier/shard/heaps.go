@@ -49,8 +49,7 @@ func (h *heaps[P]) push(root node, k rank, data P) node {
 	return h.meld(root, n)
 }
 
-// pop takes the first entry of a heap, and returns the new root and what it has of the
-// entry.
+// pop takes the first entry of a heap, and returns the new root and its data.
 func (h *heaps[P]) pop(root node) (node, P) {
 	e := h.at(root)
 	rest := h.meld(e.left, e.right)

@@ -35,7 +35,8 @@ type frozen struct {
 	empty         []*run    // which are not needed any more
 	// queues are those of that moment, of which only ids and names may be looked at without the
 	// lock.
-	queues queueTable
+	queues  queueTable
+	touched uint64 // so that the compiler keeps loads whose values do not matter
 }
 
 // settledEntry is an entry that does not wait.

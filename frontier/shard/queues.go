@@ -255,7 +255,8 @@ func (s *Shard) queue(id QueueID, name string) *queue {
 	q.crawl = of.number
 	of.queues = append(of.queues, q.number)
 	// What was deleted of it may still lie in files.
-	if q.setSuspect(s.opening || s.marks[id] != nil); !q.isSuspect() {
+	q.setSuspect(s.opening || s.marks[id] != nil)
+	if !q.isSuspect() { // no file has anything of it
 		q.generation = s.generation
 	}
 	if n := s.unnamed[id.tag()]; n != nil {

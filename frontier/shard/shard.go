@@ -78,7 +78,8 @@ type Shard struct {
 	// first.
 	waiting, rest, due []*run
 	seen               []*seenFile
-	// generation counts the changes of waiting, and heads has the next entries of queues in them.
+	// generation counts the changes of waiting from 1 on, and heads has the next entries of queues
+	// in these runs.
 	generation uint32
 	heads      heaps[runHead]
 	// batch is what is in memory and goes into the next files, frozen what is being written; that
@@ -167,7 +168,7 @@ func Open(dir string, o Options) (s *Shard, torn *journal.Torn, err error) {
 	}
 	s = &Shard{
 		dir: dir, o: o, queues: newQueueTable(), crawls: crawls{byName: map[string]*crawl{}}, leased: arena.NewMap(),
-		resuming: map[uint64]*Entry{}, marks: map[QueueID]*mark{}, unnamed: map[tag]*Counts{}, batch: newBatch(0), next: 1, opening: true,
+		resuming: map[uint64]*Entry{}, marks: map[QueueID]*mark{}, unnamed: map[tag]*Counts{}, batch: newBatch(0), next: 1, generation: 1, opening: true,
 	}
 	folder := filepath.Join(dir, "journal")
 	if err := journal.CheckFormat(folder); err != nil { // before anything is changed
