@@ -25,7 +25,7 @@ type bulk struct {
 const (
 	// restMost bounds how long a rest is, as a multiple of the time that the work before took, and
 	// longestRest in time: the work may have waited for a lock meanwhile.
-	restMost    = 4
+	restMost    = 10
 	longestRest = 20 * time.Millisecond
 )
 

@@ -56,7 +56,7 @@ func TestBulkRestsWhileClaimsWait(t *testing.T) {
 		took, rest time.Duration
 	}{
 		{false, 9, time.Millisecond, 0}, {true, 0, time.Millisecond, 0}, {true, 0.5, 2 * time.Millisecond, time.Millisecond},
-		{true, 2, time.Millisecond, 2 * time.Millisecond}, {true, 9, time.Millisecond, restMost * time.Millisecond},
+		{true, 2, time.Millisecond, 2 * time.Millisecond}, {true, 50, time.Millisecond, restMost * time.Millisecond},
 		{true, 9, time.Minute, longestRest},
 	} {
 		synctest.Test(t, func(t *testing.T) {

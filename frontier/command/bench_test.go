@@ -81,9 +81,14 @@ type bench struct {
 	mu     sync.Mutex
 	leases []string
 	rows   [][2]string
-	// processes are those of which the time is reported, and used is what they had used before.
+	// processes are those of which the time is reported.
 	processes []process
-	used      []time.Duration
+}
+
+// phase is when a phase began, and what the processes had used until then.
+type phase struct {
+	time.Time
+	used []time.Duration
 }
 
 type process struct {
@@ -108,24 +113,24 @@ func cpu(pid int) time.Duration {
 }
 
 // begin begins a phase.
-func (b *bench) begin() time.Time {
-	b.used = b.used[:0]
-	for _, p := range b.processes {
-		b.used = append(b.used, cpu(p.pid))
+func (b *bench) begin() phase {
+	p := phase{Time: time.Now()}
+	for _, of := range b.processes {
+		p.used = append(p.used, cpu(of.pid))
 	}
-	return time.Now()
+	return p
 }
 
 func (b *bench) row(name, format string, args ...any) {
 	b.rows = append(b.rows, [2]string{name, fmt.Sprintf(format, args...)})
 }
 
-func (b *bench) rate(name string, count int, since time.Time) {
-	v := float64(count) / time.Since(since).Seconds()
+func (b *bench) rate(name string, count int, since phase) {
+	v := float64(count) / time.Since(since.Time).Seconds()
 	b.ReportMetric(v, name+"/s")
 	text := ""
 	for i, p := range b.processes {
-		text += fmt.Sprintf("; %s %.1f µs each", p.name, float64((cpu(p.pid)-b.used[i]).Microseconds())/float64(count))
+		text += fmt.Sprintf("; %s %.1f µs each", p.name, float64((cpu(p.pid)-since.used[i]).Microseconds())/float64(count))
 	}
 	b.row(name+" a second", "%.0f%s", v, text)
 }
@@ -266,7 +271,7 @@ func (b *bench) claimAtRate(name string, done <-chan struct{}, settle bool) {
 				}
 				leases, err := b.q.claim(b.Context(), benchClaims)
 				b.fail(err)
-				all[w] = append(all[w], timed{time.Since(due), time.Since(started)})
+				all[w] = append(all[w], timed{time.Since(due), time.Since(started.Time)})
 				claimed.Add(int64(len(leases)))
 				if settle {
 					b.fail(b.q.settle(b.Context(), leases))
@@ -301,7 +306,7 @@ func (b *bench) claimAll(name string, n int) {
 				asked := time.Now()
 				leases, err := b.q.claim(b.Context(), benchClaims)
 				b.fail(err)
-				all[w] = append(all[w], timed{time.Since(asked), time.Since(started)})
+				all[w] = append(all[w], timed{time.Since(asked), time.Since(started.Time)})
 				claimed.Add(int64(len(leases)))
 				b.fail(b.q.settle(b.Context(), leases))
 			}
