@@ -51,8 +51,8 @@ func (b *bulk) do(busy func() bool, behind func() float64, work func()) {
 	b.rest.Store(time.Now().Add(min(rest, longestRest)).UnixNano())
 }
 
-// Bulk calls work, which computes something for so many URLs and waits for no answer. It waits while
-// enough others do that already, and rests while more claims wait than can be answered together.
+// Bulk calls work, which computes something for so many URLs and waits for no answer. It waits
+// while enough others do that already, and rests while more claims wait than are answered together.
 // Work must not call Bulk. The caller holds no locks.
 func (f *Frontier) Bulk(urls int, work func()) {
 	if urls < bulkLeast {

@@ -229,7 +229,8 @@ func TestLostReports(t *testing.T) {
 			o.Shards = 1
 			f := start(t, testenv.NewRedis(t), o, l)
 			add(t, f, frontier.Added, frontier.URL{URL: "https://a.example/"})
-			outcome := frontier.Outcome{Lease: claimsSoon(t, f)[0].Lease, Status: 200}
+			// Redis is told of the time for which the server wants to be left alone.
+			outcome := frontier.Outcome{Lease: claimsSoon(t, f)[0].Lease, Status: 200, RetryAfter: time.Second}
 			l.what.Store(regexp.MustCompile(command))
 			got, err := f.Settle(t.Context(), []frontier.Outcome{outcome})
 			if !l.lost() {

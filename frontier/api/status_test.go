@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // TestAnotherProcessIsAway takes another process away. What only that knows is refused, and the
@@ -67,7 +69,8 @@ func TestAnotherProcessIsAway(t *testing.T) {
 	}
 }
 
-// TestRedisIsAway takes Redis away, without which nothing is handed out or acknowledged.
+// TestRedisIsAway takes Redis away, without which nothing is handed out, and no URL is acknowledged
+// of which a crawler would not hear. Results are: they are in files.
 func TestRedisIsAway(t *testing.T) {
 	servers, redis := start(t, 1, time.Minute)
 	base := servers[0].URL
@@ -78,16 +81,31 @@ func TestRedisIsAway(t *testing.T) {
 		t.Fatal(answer)
 	}
 	redis.Kill(t)
-	for _, c := range []struct{ path, body string }{
-		{"/v1/claims", `{}`},
-		{"/v1/urls", `{"url":"https://b.example/"}`},
-		{"/v1/results", `{"lease":"` + lease[1] + `","status":200}`},
+	for _, c := range []struct {
+		path, body string
+		status     int
+	}{
+		{"/v1/results", `{"lease":"` + lease[1] + `","status":200}`, 200},
+		{"/v1/claims", `{}`, 503},
+		{"/v1/urls", `{"url":"https://b.example/"}`, 503},
 	} {
-		if status, answer := request(t, "POST", base+c.path, c.body); status != 503 {
-			t.Errorf("%s without Redis: %d %s", c.path, status, answer)
+		if status, answer := request(t, "POST", base+c.path, c.body); status != c.status {
+			t.Errorf("%s without Redis: %d %s, want %d", c.path, status, answer, c.status)
 		}
 	}
 	redis.Start(t)
+	testenv.Until(t, "the shards are opened again, and the result is there", func() bool {
+		_, answer := request(t, "GET", base+"/v1/seen?url=https://a.example/", "")
+		return strings.Contains(answer, `"settled":true`) && strings.Contains(answer, `"status":200`)
+	})
+	// Of the lease that Redis has kept nothing comes back.
+	testenv.Until(t, "the other URL is handed out", func() bool {
+		_, answer := request(t, "POST", base+"/v1/claims", `{"max":10}`)
+		if strings.Contains(answer, "https://a.example/") {
+			t.Fatal(answer)
+		}
+		return strings.Contains(answer, "https://b.example/")
+	})
 }
 
 // TestStatuses gets what other tests do not.

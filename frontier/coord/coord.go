@@ -128,6 +128,7 @@ type Shard struct {
 	prefix string
 	// Fresh says that nobody owned the shard when it was taken last.
 	Fresh bool
+	held  held
 }
 
 func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.name, shard) }
@@ -144,7 +145,7 @@ func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shar
 	if owner != f.node {
 		return nil, owner, nil
 	}
-	return &Shard{f, p, fresh}, owner, nil
+	return &Shard{f: f, prefix: p, Fresh: fresh}, owner, nil
 }
 
 // Owner returns the process that owns a shard, "" if none does.
@@ -304,6 +305,7 @@ func (s *Shard) Lease(ctx context.Context, crawl string, until int64, leases []L
 		if _, err := c.run(ctx); err != nil {
 			return err
 		}
+		s.held.note(leases[:n], until)
 		leases, empty = leases[n:], empty[m:]
 	}
 	return nil
@@ -322,37 +324,62 @@ type Report struct {
 // own, twice, then four times, and so on, but no longer than Longest.
 type Backoff struct{ Delay, Longest time.Duration }
 
-// Report says which leases have not ended, and notes what is said of their servers. Reports has one
-// for each, or is nil. The leases last until End: a process that dies in between has lost nothing.
+// Report says which leases have not ended, and notes in Redis what is said of their servers.
+// Reports has one for each, or is nil. The leases last until End: a process that dies in between
+// has lost nothing.
 func (s *Shard) Report(ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff) (live []bool, err error) {
-	for len(leases) > 0 {
-		n := min(len(leases), batch)
-		what := bytes.Repeat([]byte{'-'}, n)
-		var asks []any
-		for i := range reports[:min(len(reports), n)] {
-			switch {
-			case reports[i].Failed:
-				what[i] = 'f'
-			case reports[i].Answered:
-				what[i] = 'o'
-			}
-			if ms := reports[i].RetryAfter.Milliseconds(); ms > 0 {
-				asks = append(asks, i+1, ms)
-			}
+	if err := s.know(ctx); err != nil {
+		return nil, err
+	}
+	live = s.held.live(now, leases)
+	var telling []int // the places of live leases of which something is said
+	for i := range reports {
+		if live[i] && reports[i] != (Report{}) {
+			telling = append(telling, i)
 		}
-		c := s.call(reportScript, "owner", "leases", "times", "domains")
-		c.add(now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
-		c.add(asks...)
-		if live, err = c.each(ctx, leases[:n], live); err != nil {
+	}
+	for some := range slices.Chunk(telling, batch) {
+		if err := s.tell(ctx, now, some, leases, reports, b, live); err != nil {
 			return nil, err
 		}
-		leases, reports = leases[n:], reports[min(len(reports), n):]
 	}
 	return live, nil
 }
 
+// tell notes what is said of the servers of leases at some places. Those that Redis does not know
+// are not live.
+func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Lease, reports []Report, b Backoff, live []bool) error {
+	what := bytes.Repeat([]byte{'-'}, len(places))
+	told := make([]Lease, len(places))
+	var asks []any
+	for i, place := range places {
+		r := &reports[place]
+		switch told[i] = leases[place]; {
+		case r.Failed:
+			what[i] = 'f'
+		case r.Answered:
+			what[i] = 'o'
+		}
+		if ms := r.RetryAfter.Milliseconds(); ms > 0 {
+			asks = append(asks, i+1, ms)
+		}
+	}
+	c := s.call(reportScript, "owner", "leases", "times", "domains")
+	c.add(now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
+	c.add(asks...)
+	known, err := c.each(ctx, told, nil)
+	if err != nil {
+		return err
+	}
+	for i, place := range places {
+		live[place] = known[i]
+	}
+	return nil
+}
+
 // End ends leases.
 func (s *Shard) End(ctx context.Context, leases []Lease) error {
+	s.held.end(leases)
 	for some := range slices.Chunk(leases, batch) {
 		c := s.call(endScript, "owner", "leases")
 		for i := range some {
@@ -367,15 +394,14 @@ func (s *Shard) End(ctx context.Context, leases []Lease) error {
 
 // Extend prolongs leases, and says which had not ended before.
 func (s *Shard) Extend(ctx context.Context, now, until int64, leases []Lease) (live []bool, err error) {
-	for len(leases) > 0 {
-		n := min(len(leases), batch)
+	for some := range slices.Chunk(leases, batch) {
 		c := s.call(extendScript, "owner", "leases")
 		c.add(now, until)
-		if live, err = c.each(ctx, leases[:n], live); err != nil {
+		if live, err = c.each(ctx, some, live); err != nil {
 			return nil, err
 		}
-		leases = leases[n:]
 	}
+	s.held.extend(leases, live, until)
 	return live, nil
 }
 
@@ -410,25 +436,49 @@ func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, more bool
 		}
 		ended = append(ended, l)
 	}
+	s.held.end(ended)
 	return ended, len(ended) == batch, nil
 }
 
-// Leases returns all leases.
+// Leases returns all leases. The first call is before any other of leases: from then on the shard
+// remembers which there are.
 func (s *Shard) Leases(ctx context.Context) (all []Lease, err error) {
+	s.held.mu.Lock()
+	known := s.held.known
+	s.held.mu.Unlock()
 	for from := int64(0); ; from += batch {
-		members, err := s.f.redis.ZRange(ctx, s.prefix+"leases", from, from+batch-1).Result()
+		members, err := s.f.redis.ZRangeWithScores(ctx, s.prefix+"leases", from, from+batch-1).Result()
 		if err != nil {
 			return nil, failed(err)
 		}
 		for _, m := range members {
-			l, err := ParseLease(m)
+			l, err := ParseLease(m.Member.(string))
 			if err != nil {
 				return nil, err
 			}
 			all = append(all, l)
+			if !known {
+				s.held.note([]Lease{l}, int64(m.Score))
+			}
 		}
 		if len(members) < batch {
-			return all, nil
+			break
 		}
 	}
+	s.held.mu.Lock()
+	defer s.held.mu.Unlock()
+	s.held.known = true
+	return all, nil
+}
+
+// know has the shard remember its leases.
+func (s *Shard) know(ctx context.Context) error {
+	s.held.mu.Lock()
+	known := s.held.known
+	s.held.mu.Unlock()
+	if known {
+		return nil
+	}
+	_, err := s.Leases(ctx)
+	return err
 }

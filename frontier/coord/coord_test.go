@@ -16,7 +16,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-func own(t *testing.T) *coord.Shard {
+// begin opens a frontier of one shard in a Redis of its own.
+func begin(t *testing.T) (*coord.Frontier, *redis.Client) {
 	t.Helper()
 	opt, err := redis.ParseURL(testenv.NewRedis(t).URL)
 	if err != nil {
@@ -28,6 +29,12 @@ func own(t *testing.T) *coord.Shard {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f, client
+}
+
+// own takes the shard of a frontier.
+func own(t *testing.T, f *coord.Frontier) *coord.Shard {
+	t.Helper()
 	s, _, err := f.Own(t.Context(), 0, time.Hour)
 	if err != nil || s == nil {
 		t.Fatal(s, err)
@@ -47,7 +54,8 @@ type modelKey struct {
 // TestScripts compares the scripts with a model: claims of three crawls, leases that succeed and
 // fail, delays, blocks and pauses, in any order.
 func TestScripts(t *testing.T) {
-	s := own(t)
+	f, _ := begin(t)
+	s := own(t, f)
 	const frontierDelay, longest = 50, 1000
 	rng := rand.New(rand.NewPCG(5, 6))
 	now := int64(1_000_000)
@@ -196,7 +204,8 @@ func TestScripts(t *testing.T) {
 // TestACrawlBehindAnother holds that a crawl finds what is ready although another one has asked
 // thousands of its domains since.
 func TestACrawlBehindAnother(t *testing.T) {
-	s := own(t)
+	f, _ := begin(t)
+	s := own(t, f)
 	const domains = 5000
 	var a, b []string
 	for i := range domains {

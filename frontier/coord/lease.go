@@ -39,15 +39,20 @@ func ParseLease(text string) (Lease, error) {
 }
 
 // Seq is the number of the entry.
-func (l Lease) Seq() (n uint64) {
-	for i := 8; i < LeaseHead; i++ {
+func (l Lease) Seq() uint64 { return l.number(8) }
+
+func (l Lease) token() uint64 { return l.number(0) }
+
+// number is the one whose bytes begin at a place.
+func (l Lease) number(from int) (n uint64) {
+	for i := from; i < from+8; i++ {
 		n = n<<8 | uint64(l[i])
 	}
 	return n
 }
 
 // Fenced says that the lease has a token, which is not 0: a client reports by it.
-func (l Lease) Fenced() bool { return strings.Trim(string(l[:8]), "\x00") != "" }
+func (l Lease) Fenced() bool { return l.token() != 0 }
 
 // Queue is the name of the queue.
 func (l Lease) Queue() string { return string(l[LeaseHead:]) }

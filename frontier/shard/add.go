@@ -82,7 +82,7 @@ func (s *Shard) add(e *Entry, l *lookup, now uint32, done *Change) (AddStatus, e
 		e.Due = 0
 	}
 	if visit != nil {
-		visit.Time = max(s.o.Now().UnixMilli(), s.visits.last)
+		visit.Time = max(s.o.Now().UnixMilli(), s.visits.Last())
 	}
 	if err := s.record(&c); err != nil {
 		return status, err

@@ -108,8 +108,8 @@ func (e *expectation) compare() bool {
 	return e.lo < e.hi
 }
 
-// expectRuns searches for queues in the runs that they do not know yet, and loads their next entries
-// there.
+// expectRuns searches for queues in the runs that they do not know yet, and loads their next
+// entries there.
 func (s *Shard) expectRuns(queues []*queue) {
 	all, sum := s.expected[:0], uint64(0)
 	for _, r := range s.waiting {

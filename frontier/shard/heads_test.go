@@ -107,8 +107,9 @@ func TestWriterKnowsHeads(t *testing.T) {
 	}
 }
 
-// TestDamagedEntryTakesNoOther damages the third of four entries in a file. The first two come, then
-// an error that names the file, as often as one asks; and the others when the file is whole again.
+// TestDamagedEntryTakesNoOther damages the third of four entries in a file. The first two come,
+// then an error that names the file, as often as one asks; and the others when the file is whole
+// again.
 func TestDamagedEntryTakesNoOther(t *testing.T) {
 	s := open(t, filepath.Join(tempDir(t), "shard"))
 	name := QueueName("c", "site.example")

@@ -28,6 +28,7 @@ import (
 	"github.com/urlake/urlake/frontier/arena"
 	"github.com/urlake/urlake/frontier/journal"
 	"github.com/urlake/urlake/frontier/pace"
+	"github.com/urlake/urlake/frontier/visitlog"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -73,7 +74,7 @@ type Shard struct {
 	queues  queueTable
 	crawls  crawls
 	counts  Counts
-	visits  *visits
+	visits  *visitlog.Log
 	// waiting, rest and due are the runs of each kind, and seen the files of states; the oldest
 	// first.
 	waiting, rest, due []*run
@@ -207,7 +208,7 @@ func (s *Shard) replay(segment uint64, record []byte) error {
 	case recordSettled:
 		c.settled = true
 	case recordDone, recordAgain:
-		v, err := parseOutcome(d)
+		v, err := visitlog.ParseOutcome(d)
 		if err != nil {
 			return err
 		}
@@ -270,7 +271,7 @@ func (s *Shard) apply(c *change) {
 	if c.visit != nil {
 		st.Time, st.Status = uint32(c.visit.Time/1000), c.visit.Status
 		c.visit.Queue, c.visit.URL, c.visit.Depth = e.Queue, e.URL, e.Depth
-		s.visits.add(c.visit)
+		s.visits.Add(c.visit)
 	}
 	s.batch.seen.Set(&c.id.url, st.pack())
 	switch {
@@ -324,7 +325,7 @@ func (s *Shard) record(c *change) error {
 	from := 0
 	err := s.journaled(c.kind(), func(b []byte) []byte {
 		if c.visit != nil {
-			b = c.visit.appendOutcome(b)
+			b = c.visit.AppendOutcome(b)
 		}
 		b = codec.AppendString(b, c.entry.Queue)
 		from = len(b)
@@ -346,7 +347,7 @@ func (s *Shard) number(e *Entry) error {
 
 // Commit returns when everything that was done before is certain.
 func (s *Shard) Commit() error {
-	err := errors.Join(s.journal.Commit(), s.visits.flushMuch())
+	err := errors.Join(s.journal.Commit(), s.visits.FlushMuch())
 	if err != nil {
 		s.mu.Lock()
 		s.failed = err
@@ -474,7 +475,7 @@ func (s *Shard) Done(seq uint64, visit Visit, again int64) (ok bool, err error) 
 	if !ok || err != nil {
 		return false, err
 	}
-	visit.Time = max(visit.Time, s.visits.last)
+	visit.Time = max(visit.Time, s.visits.Last())
 	// Of the old state nothing is kept: to look it up would be a search in files.
 	e.Tries, e.Due = 0, max(again, 0)
 	c.settled, c.visit = again <= 0, &visit
@@ -505,6 +506,12 @@ func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 	return c.nowWaiting, true, nil
 }
 
+// Visit is the outcome of a fetch.
+type Visit = visitlog.Visit
+
+// ErrPosition means that there are fewer visits than those after which a reader wants to go on.
+var ErrPosition = visitlog.ErrPosition
+
 // Stats counts what a shard has.
 type Stats struct {
 	Queues, Pending, Leased, Later, Done, Visits int64
@@ -520,7 +527,7 @@ func (s *Shard) Stats() Stats {
 	defer s.mu.Unlock()
 	return Stats{
 		Queues: int64(s.queues.len()), Pending: s.counts[waits], Leased: s.counts[isLeased], Later: s.counts[isLater],
-		Done: s.counts[isDone], Visits: s.visits.count, Memory: int64(s.memory),
+		Done: s.counts[isDone], Visits: s.visits.Count(), Memory: int64(s.memory),
 		Runs: int64(len(s.waiting) + len(s.rest) + len(s.due)), SeenFiles: int64(len(s.seen)),
 	}
 }
@@ -533,7 +540,7 @@ func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool)
 	s.reading.RLock()
 	defer s.reading.RUnlock()
 	s.mu.Lock()
-	count, failed := s.visits.count, s.failed
+	count, failed := s.visits.Count(), s.failed
 	s.mu.Unlock()
 	if failed == nil {
 		failed = s.Commit()
@@ -541,7 +548,7 @@ func (s *Shard) Visits(since, from int64, yield func(n int64, visit Visit) bool)
 	if failed != nil {
 		return from, failed
 	}
-	return s.visits.read(since, from, count, yield)
+	return s.visits.Read(since, from, count, yield)
 }
 
 func (s *Shard) runs() []*run { return slices.Concat(s.waiting, s.rest, s.due) }
@@ -554,7 +561,7 @@ func (s *Shard) closeFiles() (err error) {
 		err = errors.Join(err, f.close())
 	}
 	if s.visits != nil {
-		err = errors.Join(err, s.visits.close())
+		err = errors.Join(err, s.visits.Close())
 	}
 	return err
 }
