@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,22 +71,32 @@ func TestAnotherProcessIsAway(t *testing.T) {
 }
 
 // TestRedisIsAway takes Redis away, without which nothing is handed out, and no URL is acknowledged
-// of which a crawler would not hear. Results are: they are in files.
+// of which a crawler would not hear. Results are, which are in files, unless they ask for a rest.
 func TestRedisIsAway(t *testing.T) {
-	servers, redis := start(t, 1, time.Minute)
+	servers, redis := start(t, 1, 15*time.Second)
 	base := servers[0].URL
-	request(t, "POST", base+"/v1/urls", `{"url":"https://a.example/"}`)
-	_, answer := request(t, "POST", base+"/v1/claims", `{}`)
-	lease := regexp.MustCompile(`"lease":"([^"]+)"`).FindStringSubmatch(answer)
-	if lease == nil {
+	for i := range 20 {
+		request(t, "POST", base+"/v1/urls", fmt.Sprintf(`{"url":"https://site%d.example/"}`, i))
+	}
+	_, answer := request(t, "POST", base+"/v1/claims", `{"max":100}`)
+	all := regexp.MustCompile(`"lease":"([^"]+)","url":"([^"]+)"`).FindAllStringSubmatch(answer, -1)
+	if len(all) != 20 {
 		t.Fatal(answer)
+	}
+	// A lease begins with the number of its shard. A shard that Redis has not answered is given up,
+	// so the two results are of different ones.
+	first := all[0]
+	other := slices.IndexFunc(all, func(m []string) bool { return m[1][:3] != first[1][:3] })
+	if other < 0 {
+		t.Fatal("all URLs are in one shard")
 	}
 	redis.Kill(t)
 	for _, c := range []struct {
 		path, body string
 		status     int
 	}{
-		{"/v1/results", `{"lease":"` + lease[1] + `","status":200}`, 200},
+		{"/v1/results", `{"lease":"` + first[1] + `","status":200}`, 200},
+		{"/v1/results", `{"lease":"` + all[other][1] + `","status":429,"retry_after":9}`, 503},
 		{"/v1/claims", `{}`, 503},
 		{"/v1/urls", `{"url":"https://b.example/"}`, 503},
 	} {
@@ -95,13 +106,13 @@ func TestRedisIsAway(t *testing.T) {
 	}
 	redis.Start(t)
 	testenv.Until(t, "the shards are opened again, and the result is there", func() bool {
-		_, answer := request(t, "GET", base+"/v1/seen?url=https://a.example/", "")
+		_, answer := request(t, "GET", base+"/v1/seen?url="+first[2], "")
 		return strings.Contains(answer, `"settled":true`) && strings.Contains(answer, `"status":200`)
 	})
 	// Of the lease that Redis has kept nothing comes back.
 	testenv.Until(t, "the other URL is handed out", func() bool {
 		_, answer := request(t, "POST", base+"/v1/claims", `{"max":10}`)
-		if strings.Contains(answer, "https://a.example/") {
+		if strings.Contains(answer, `"`+first[2]+`"`) {
 			t.Fatal(answer)
 		}
 		return strings.Contains(answer, "https://b.example/")
