@@ -3,8 +3,7 @@ package coord
 import "sync"
 
 // held are the leases of a shard as its owner remembers them. Only the owner changes them, so it
-// need not ask Redis which ones hold: that was a third of what Redis does for a URL. They have no
-// pointers: there may be millions.
+// need not ask Redis which ones hold. They have no pointers: there may be millions.
 type held struct {
 	mu    sync.Mutex
 	known bool // they were read from Redis

@@ -228,80 +228,72 @@ local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
 local answer, taken = {}, {}
 for i = 1, #leases do
 	local lease = leases[i]
-	local at = ends[i]
-	if at and tonumber(at) > now and not taken[lease] then
+	answer[i] = 0
+	if ends[i] and tonumber(ends[i]) > now and not taken[lease] then
 		taken[lease] = true
-		answer[i] = '1' -- table.concat formats numbers, which is slow
-	else
-		answer[i] = '0'
+		answer[i] = 1
 	end
 end
--- An answer only ends failures that were noted before.
-local noted = redis.call('EXISTS', KEYS[4]) == 1
-if asks == 0 and not string.find(what, noted and '[of]' or 'f') then
+if asks == 0 and not string.find(what, '[of]') then
 	return table.concat(answer)
 end
 local after = {}
 for i = 1, asks do
 	after[tonumber(ARGV[5 + 2 * i])] = tonumber(ARGV[6 + 2 * i])
 end
-local names, index, of, n = {}, {}, {}, 0
+local names, index, of = {}, {}, {}
 for i = 1, #leases do
-	if answer[i] == '1' and (string.byte(what, i) ~= 45 or after[i]) then
+	if answer[i] == 1 and (string.byte(what, i) ~= 45 or after[i]) then
 		-- A lease ends in crawl 00 key.
 		local name = string.sub(leases[i], string.find(leases[i], '\0', 17, true) + 1)
 		if not index[name] then
-			n = n + 1
-			names[n] = name
-			index[name] = n
+			names[#names + 1] = name
+			index[name] = #names
 		end
 		of[i] = index[name]
 	end
 end
-if n == 0 then
+if #names == 0 then
 	return table.concat(answer)
 end
 local set = redis.call('HMGET', KEYS[4], unpack(names))
 local fails, wait = {}, {}
-for i = 1, n do
+for i = 1, #names do
 	fails[i] = set[i] and tonumber(string.match(set[i], 'f(%d+)')) or 0
-	wait[i] = 0
 end
 for i = 1, #leases do
 	local at = of[i]
 	if at then
 		local rest = after[i] or 0
-		local came = string.byte(what, i)
-		if came == 111 then -- o
+		local came = string.sub(what, i, i)
+		if came == 'o' then
 			fails[at] = 0
-		elseif came == 102 then -- f
+		elseif came == 'f' then
 			fails[at] = fails[at] + 1
 			if rest == 0 then
 				rest = math.min(delay(set[at], tonumber(ARGV[3]), now) * 2 ^ math.min(fails[at], 20), tonumber(ARGV[4]))
 			end
 		end
-		wait[at] = math.max(wait[at], rest)
+		wait[at] = math.max(wait[at] or 0, rest)
 	end
 end
 local times, change, drop = {}, {}, {}
-for i = 1, n do
+for i = 1, #names do
 	local name = names[i]
 	if wait[i] > 0 then
 		times[#times + 1] = now + wait[i]
 		times[#times + 1] = name
 	end
-	if set[i] or fails[i] > 0 then
-		local before = set[i] or ''
-		local later = string.gsub(before, ' ?f%d+,%d+', '')
-		if fails[i] > 0 then
-			later = later .. string.format(' f%d,%.0f', fails[i], now)
-		end
-		if later == '' then
-			drop[#drop + 1] = name
-		elseif later ~= before then
-			change[#change + 1] = name
-			change[#change + 1] = later
-		end
+	local before = set[i] or ''
+	local later = string.gsub(before, ' ?f%d+,%d+', '')
+	if fails[i] > 0 then
+		later = later .. string.format(' f%d,%.0f', fails[i], now)
+	end
+	if later == '' and before ~= '' then
+		drop[#drop + 1] = name
+	elseif later ~= before then
+		change[#change + 1] = name
+		change[#change + 1] = later
 	end
 end
 if #times > 0 then
@@ -326,9 +318,9 @@ local leases = {unpack(ARGV, 4)}
 local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
 local answer = {}
 for i, lease in ipairs(leases) do
-	answer[i] = '0'
+	answer[i] = 0
 	if ends[i] and tonumber(ends[i]) > tonumber(ARGV[2]) then
-		answer[i] = '1'
+		answer[i] = 1
 		redis.call('ZADD', KEYS[2], 'XX', ARGV[3], lease)
 	end
 end
