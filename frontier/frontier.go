@@ -328,7 +328,7 @@ func (f *Frontier) add(ctx context.Context, number int, ids []shard.ID, entries 
 		err = f.wake(context.WithoutCancel(ctx), s, done.Woken)
 	}
 	if err == nil {
-		err = f.endTokenless(context.WithoutCancel(ctx), s, done.Ended)
+		s.endTokenless(done.Ended)
 	}
 	if err == nil && !s.mine() {
 		err = ErrElsewhere
@@ -432,14 +432,6 @@ func (f *Frontier) back(ctx context.Context, s *owned, leases []coord.Lease) (le
 		return nil, err
 	}
 	return leased, f.wake(ctx, s, woken)
-}
-
-// end ends leases whose outcomes are in files. That comes last, so that whatever dies before it has
-// the leases or the outcomes. If it fails the shard is opened again, which ends them.
-func (f *Frontier) end(ctx context.Context, s *owned, leases []coord.Lease) {
-	if err := s.coord.End(ctx, leases); err != nil {
-		s.doubtful.Store(true)
-	}
 }
 
 // busy says that workers claim URLs all the time, and that files of a shard can wait for them: it
@@ -681,7 +673,7 @@ func (f *Frontier) settle(ctx context.Context, number int, all *settling) error 
 	if err := s.files.Commit(); err != nil {
 		return err
 	}
-	f.end(ctx, s, ended)
+	s.coord.End(ended)
 	if err := f.wake(ctx, s, woken); err != nil {
 		return err
 	}

@@ -330,23 +330,13 @@ func (f *Frontier) purge(ctx context.Context, number int, crawl, queue string, b
 	return done.URLs, err
 }
 
-// deleted removes from Redis the leases of deleted entries, and queues in which nothing waits.
-// Redis may know leases of the shard that have not been reported yet, so it is asked for all.
+// deleted ends the leases of deleted entries, and takes queues in which nothing waits out of Redis.
 func (f *Frontier) deleted(ctx context.Context, s *owned, crawl string, done *shard.Deleted) error {
-	if len(done.Ended) > 0 {
-		gone := map[uint64]bool{}
-		for _, e := range done.Ended {
-			gone[e.Seq] = true
-		}
-		leases, err := s.coord.Leases(ctx)
-		if err != nil {
-			return err
-		}
-		leases = slices.DeleteFunc(leases, func(l coord.Lease) bool { return !gone[l.Seq()] })
-		if err := s.coord.End(ctx, leases); err != nil {
-			return err
-		}
+	gone := make([]uint64, len(done.Ended))
+	for i, e := range done.Ended {
+		gone[i] = e.Seq
 	}
+	s.coord.EndEntries(gone)
 	if len(done.Idle) == 0 {
 		return nil
 	}
@@ -363,15 +353,12 @@ func (f *Frontier) deleted(ctx context.Context, s *owned, crawl string, done *sh
 
 // endTokenless ends the leases of replaced entries that have no token. The others end when they are
 // reported, or in time.
-func (f *Frontier) endTokenless(ctx context.Context, s *owned, ended []*shard.Entry) error {
-	if len(ended) == 0 {
-		return nil
-	}
+func (s *owned) endTokenless(ended []*shard.Entry) {
 	leases := make([]coord.Lease, len(ended))
 	for i, e := range ended {
 		leases[i] = coord.NewLease(0, e.Seq, e.Queue)
 	}
-	return s.coord.End(ctx, leases)
+	s.coord.End(leases)
 }
 
 // promote puts what is due into its queues, until there is no more or memory is full.

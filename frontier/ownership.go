@@ -296,9 +296,7 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 			stale = append(stale, bySeq[seq])
 		}
 	}
-	if err := s.coord.End(ctx, stale); err != nil {
-		return err
-	}
+	s.coord.End(stale)
 	if err := s.files.Resumed(); err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (f *Frontier) release(ctx context.Context, number int, leases []coord.Lease
 	if err != nil {
 		return nil, err
 	}
-	f.end(ctx, s, held)
+	s.coord.End(held)
 	for i, place := range places {
 		live[place] = leased[i] // if not, the outcome was reported meanwhile
 	}

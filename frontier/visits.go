@@ -79,7 +79,7 @@ func (f *Frontier) importTo(ctx context.Context, number int, entries []shard.Ent
 		err = s.files.Commit()
 	}
 	if err == nil {
-		err = f.endTokenless(context.WithoutCancel(ctx), s, done.Ended)
+		s.endTokenless(done.Ended)
 	}
 	if err == nil && !s.mine() {
 		err = ErrElsewhere

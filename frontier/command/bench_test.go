@@ -46,6 +46,8 @@ var (
 	benchSeconds = benchEnv("URLAKE_BENCH_SECONDS", 3)
 	benchClaims  = benchEnv("URLAKE_BENCH_CLAIMS", 20)
 	benchAdders  = benchEnv("URLAKE_BENCH_ADDERS", 2)
+	// benchPhases are the only phases to run, with commas in between; empty is all of them.
+	benchPhases = os.Getenv("URLAKE_BENCH_PHASES")
 )
 
 const benchBatch = 10_000
@@ -85,8 +87,8 @@ type bench struct {
 	processes []process
 }
 
-// phase is when a phase began, and what the processes had used until then.
-type phase struct {
+// usage is when a phase began, and what the processes had used until then.
+type usage struct {
 	time.Time
 	used []time.Duration
 }
@@ -113,8 +115,8 @@ func cpu(pid int) time.Duration {
 }
 
 // begin begins a phase.
-func (b *bench) begin() phase {
-	p := phase{Time: time.Now()}
+func (b *bench) begin() usage {
+	p := usage{Time: time.Now()}
 	for _, of := range b.processes {
 		p.used = append(p.used, cpu(of.pid))
 	}
@@ -125,7 +127,7 @@ func (b *bench) row(name, format string, args ...any) {
 	b.rows = append(b.rows, [2]string{name, fmt.Sprintf(format, args...)})
 }
 
-func (b *bench) rate(name string, count int, since phase) {
+func (b *bench) rate(name string, count int, since usage) {
 	v := float64(count) / time.Since(since.Time).Seconds()
 	b.ReportMetric(v, name+"/s")
 	text := ""
@@ -335,6 +337,12 @@ func (b *bench) settleAll(name string) {
 	b.leases = nil
 }
 
+// phase is a part of a benchmark.
+type phase struct {
+	name string
+	do   func(name string)
+}
+
 // disturbance is something that happens while URLs are claimed.
 type disturbance struct {
 	name string
@@ -346,25 +354,31 @@ func (b *bench) run(memory func(), disturbances ...disturbance) {
 	seconds := time.Duration(benchSeconds) * time.Second
 	b.insert("added", benchURLs)
 	memory()
-	b.claimAtRate("claims-after-adds", after(seconds), false)
-	b.settleAll("reported")
-	b.claimAll("claimed-and-reported", benchURLs/8)
-	b.seen("seen", min(benchURLs, 1_000_000))
-	b.claimAtRate("claims-at-rate", after(seconds), true)
-	for _, d := range disturbances {
-		done := make(chan struct{})
-		go func() {
-			d.do()
-			close(done)
-		}()
-		b.claimAtRate("claims-during-"+d.name, done, true)
+	phases := []phase{
+		{"claims-after-adds", func(name string) {
+			b.claimAtRate(name, after(seconds), false)
+			b.settleAll("reported")
+		}},
+		{"claimed-and-reported", func(name string) { b.claimAll(name, benchURLs/8) }},
+		{"seen", func(name string) { b.seen(name, min(benchURLs, 1_000_000)) }},
+		{"claims-at-rate", func(name string) { b.claimAtRate(name, after(seconds), true) }},
 	}
-	done := make(chan struct{})
-	go func() {
-		b.insert("added-while-claimed", benchURLs/4)
-		close(done)
-	}()
-	b.claimAtRate("claims-while-added", done, true)
+	disturbances = append(disturbances, disturbance{"adds", func() { b.insert("added-while-claimed", benchURLs/4) }})
+	for _, d := range disturbances {
+		phases = append(phases, phase{"claims-during-" + d.name, func(name string) {
+			done := make(chan struct{})
+			go func() {
+				d.do()
+				close(done)
+			}()
+			b.claimAtRate(name, done, true)
+		}})
+	}
+	for _, p := range phases {
+		if only := strings.Split(benchPhases, ","); benchPhases == "" || slices.Contains(only, p.name) {
+			p.do(p.name)
+		}
+	}
 	width := 0
 	for _, r := range b.rows {
 		width = max(width, len(r[0]))

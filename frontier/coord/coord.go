@@ -21,8 +21,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // ErrRedis means that Redis did not answer, or with an error.
@@ -60,7 +58,7 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 	if !errors.Is(err, redis.Nil) {
 		return nil, failed(err)
 	}
-	if err := checkFormat(ctx, client, "{"+name+"}:"+formatKey); err != nil {
+	if err := f.checkFormat(ctx); err != nil {
 		return nil, err
 	}
 	got, err := f.agreed(ctx, "shards", strconv.Itoa(shards))
@@ -71,33 +69,6 @@ func Open(ctx context.Context, client redis.UniversalClient, name, node string, 
 		return nil, fmt.Errorf("frontier %q in Redis has %s shards, not %d", name, got, shards)
 	}
 	return f, nil
-}
-
-// formatKey is the key with the version of everything that Redis has of a frontier, of which
-// knownFormat is the newest that this program knows. Whatever changes the meaning of a key, of its
-// members or of their fields is another version; docs/formats/frontier.md describes them.
-const (
-	formatKey   = "format"
-	knownFormat = 1
-)
-
-// checkFormat notes the version of a frontier that has none, and refuses a newer one.
-func checkFormat(ctx context.Context, client redis.UniversalClient, key string) error {
-	got, err := client.Get(ctx, key).Int()
-	if errors.Is(err, redis.Nil) {
-		// Of two that begin at the same time, one sets it.
-		if err := client.SetNX(ctx, key, knownFormat, 0).Err(); err != nil {
-			return failed(err)
-		}
-		got, err = client.Get(ctx, key).Int()
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("redis: key %s: %w", key, err)
-	case got > knownFormat:
-		return &codec.FormatError{Key: "redis: key " + key, Found: got, Known: knownFormat}
-	}
-	return nil
 }
 
 // Join notes that the process lives, for a time, and returns how many of the frontier do.
@@ -127,8 +98,10 @@ type Shard struct {
 	f      *Frontier
 	prefix string
 	// Fresh says that nobody owned the shard when it was taken last.
-	Fresh bool
-	held  held
+	Fresh  bool
+	grants grants
+	// loading is held while the leases are read from Redis.
+	loading sync.Mutex
 }
 
 func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.name, shard) }
@@ -288,29 +261,6 @@ func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n int, delay
 	return strings.Split(v.(string), "\x00"), 0, nil
 }
 
-// Lease notes leases until a time, and of which keys nothing waits in the crawl any more.
-func (s *Shard) Lease(ctx context.Context, crawl string, until int64, leases []Lease, empty []string) error {
-	for len(leases) > 0 || len(empty) > 0 {
-		n, m := min(len(leases), batch), min(len(empty), batch)
-		c := s.call(leaseScript, "owner", "leases", "ready:"+crawl)
-		c.add(n)
-		expiry := any(until)
-		for i := range leases[:n] {
-			c.add(expiry)
-			c.addText((*string)(&leases[i]))
-		}
-		for i := range empty[:m] {
-			c.addText(&empty[i])
-		}
-		if _, err := c.run(ctx); err != nil {
-			return err
-		}
-		s.held.note(leases[:n], until)
-		leases, empty = leases[n:], empty[m:]
-	}
-	return nil
-}
-
 // Report is what the end of a lease says of the server.
 type Report struct {
 	// Failed says that there was no answer, or one that asks for rest. Answered says that there was
@@ -331,7 +281,7 @@ func (s *Shard) Report(ctx context.Context, now int64, leases []Lease, reports [
 	if err := s.know(ctx); err != nil {
 		return nil, err
 	}
-	live = s.held.live(now, leases)
+	live = s.grants.live(now, leases)
 	var telling []int // the places of live leases of which something is said
 	for i := range reports {
 		if live[i] && reports[i] != (Report{}) {
@@ -339,22 +289,20 @@ func (s *Shard) Report(ctx context.Context, now int64, leases []Lease, reports [
 		}
 	}
 	for some := range slices.Chunk(telling, batch) {
-		if err := s.tell(ctx, now, some, leases, reports, b, live); err != nil {
+		if err := s.tell(ctx, now, some, leases, reports, b); err != nil {
 			return nil, err
 		}
 	}
 	return live, nil
 }
 
-// tell notes what is said of the servers of leases at some places. Those that Redis does not know
-// are not live.
-func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Lease, reports []Report, b Backoff, live []bool) error {
+// tell notes what is said of the servers of leases at some places.
+func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Lease, reports []Report, b Backoff) error {
 	what := bytes.Repeat([]byte{'-'}, len(places))
-	told := make([]Lease, len(places))
 	var asks []any
 	for i, place := range places {
 		r := &reports[place]
-		switch told[i] = leases[place]; {
+		switch {
 		case r.Failed:
 			what[i] = 'f'
 		case r.Answered:
@@ -364,121 +312,13 @@ func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Leas
 			asks = append(asks, i+1, ms)
 		}
 	}
-	c := s.call(reportScript, "owner", "leases", "times", "domains")
+	c := s.call(reportScript, "owner", "times", "domains")
 	c.add(now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
 	c.add(asks...)
-	known, err := c.each(ctx, told, nil)
-	if err != nil {
-		return err
+	for _, place := range places {
+		_, key, _ := strings.Cut(leases[place].Queue(), "\x00")
+		c.add(key)
 	}
-	for i, place := range places {
-		live[place] = known[i]
-	}
-	return nil
-}
-
-// End ends leases.
-func (s *Shard) End(ctx context.Context, leases []Lease) error {
-	s.held.end(leases)
-	for some := range slices.Chunk(leases, batch) {
-		c := s.call(endScript, "owner", "leases")
-		for i := range some {
-			c.addText((*string)(&some[i]))
-		}
-		if _, err := c.run(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Extend prolongs leases, and says which had not ended before.
-func (s *Shard) Extend(ctx context.Context, now, until int64, leases []Lease) (live []bool, err error) {
-	for some := range slices.Chunk(leases, batch) {
-		c := s.call(extendScript, "owner", "leases")
-		c.add(now, until)
-		if live, err = c.each(ctx, some, live); err != nil {
-			return nil, err
-		}
-	}
-	s.held.extend(leases, live, until)
-	return live, nil
-}
-
-// each adds leases to a call, runs it, and appends which of them it has said 1 of, and not 0.
-func (c *call) each(ctx context.Context, leases []Lease, live []bool) ([]bool, error) {
-	for i := range leases {
-		c.addText((*string)(&leases[i]))
-	}
-	v, err := c.run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	answer := v.(string)
-	live = slices.Grow(live, len(leases))
-	for i := range leases {
-		live = append(live, answer[i] == '1')
-	}
-	return live, nil
-}
-
-// Expire removes some of the leases that have ended, and returns them. More says that there may be
-// others.
-func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, more bool, err error) {
-	v, err := s.run(ctx, expireScript, []string{"owner", "leases"}, now, batch)
-	if err != nil {
-		return nil, false, err
-	}
-	for _, m := range v.([]any) {
-		l, err := ParseLease(m.(string))
-		if err != nil {
-			return nil, false, err
-		}
-		ended = append(ended, l)
-	}
-	s.held.end(ended)
-	return ended, len(ended) == batch, nil
-}
-
-// Leases returns all leases. The first call is before any other of leases: from then on the shard
-// remembers which there are.
-func (s *Shard) Leases(ctx context.Context) (all []Lease, err error) {
-	s.held.mu.Lock()
-	known := s.held.known
-	s.held.mu.Unlock()
-	for from := int64(0); ; from += batch {
-		members, err := s.f.redis.ZRangeWithScores(ctx, s.prefix+"leases", from, from+batch-1).Result()
-		if err != nil {
-			return nil, failed(err)
-		}
-		for _, m := range members {
-			l, err := ParseLease(m.Member.(string))
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, l)
-			if !known {
-				s.held.note([]Lease{l}, int64(m.Score))
-			}
-		}
-		if len(members) < batch {
-			break
-		}
-	}
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	s.held.known = true
-	return all, nil
-}
-
-// know has the shard remember its leases.
-func (s *Shard) know(ctx context.Context) error {
-	s.held.mu.Lock()
-	known := s.held.known
-	s.held.mu.Unlock()
-	if known {
-		return nil
-	}
-	_, err := s.Leases(ctx)
+	_, err := c.run(ctx)
 	return err
 }

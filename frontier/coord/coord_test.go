@@ -153,7 +153,7 @@ func TestScripts(t *testing.T) {
 			}
 			live, err := s.Report(t.Context(), now, batch, reports, backoff)
 			check(err)
-			check(s.End(t.Context(), batch))
+			s.End(batch)
 			for i, l := range batch {
 				if !live[i] {
 					continue // its time was over

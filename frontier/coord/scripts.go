@@ -201,81 +201,64 @@ if n == 0 then
 end
 return table.concat(got, '\0')
 `)
-	// lease: owner, leases, ready; node, count of leases, then an expiry and a lease each, then
-	// keys with nothing left in the crawl: these are ready no more.
-	leaseScript = redis.NewScript(fence + `
-local n = tonumber(ARGV[2])
-if n > 0 then
-	redis.call('ZADD', KEYS[2], unpack(ARGV, 3, 2 + 2 * n))
+	// grant: owner, grants, ready; node, count of grants, number and value of each, count of grants
+	// to delete, their numbers, then keys with nothing left in the crawl: these are ready no more.
+	grantScript = redis.NewScript(fence + `
+local at = 3 + 2 * tonumber(ARGV[2])
+if at > 3 then
+	redis.call('HSET', KEYS[2], unpack(ARGV, 3, at - 1))
 end
-if #ARGV > 2 + 2 * n then
-	redis.call('ZREM', KEYS[3], unpack(ARGV, 3 + 2 * n))
+local gone = tonumber(ARGV[at])
+if gone > 0 then
+	redis.call('HDEL', KEYS[2], unpack(ARGV, at + 1, at + gone))
 end
-return n
+at = at + gone + 1
+if #ARGV >= at then
+	redis.call('ZREM', KEYS[3], unpack(ARGV, at))
+end
+return 0
 `)
-	// report: owner, leases, times, domains; node, now, default delay, longest back-off, a letter
-	// for each lease that says what came of it (o: answered, f: failed, -: that says nothing of the
-	// server), how many servers said how long they want to be left alone, the number of the lease
-	// and that time for each of them, and the leases. Notes failures of the keys of leases that
-	// have not ended, and returns a digit for each lease: 1, or 0 if it had ended or stands in the
-	// list before.
+	// report: owner, times, domains; node, now, default delay, longest back-off, a letter for each
+	// key that says what came of a URL of it (o: answered, f: failed, -: that says nothing of the
+	// server), how many servers said how long they want to be left alone, the number of the key and
+	// that time for each of them, and the keys, of which some may be the same. Notes failures and
+	// rests.
 	reportScript = redis.NewScript(fence + settings + `
 local now = tonumber(ARGV[2])
 local what = ARGV[5]
 local asks = tonumber(ARGV[6])
-local leases = {unpack(ARGV, 7 + 2 * asks)}
-local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
-local answer, taken = {}, {}
-for i = 1, #leases do
-	local lease = leases[i]
-	answer[i] = 0
-	if ends[i] and tonumber(ends[i]) > now and not taken[lease] then
-		taken[lease] = true
-		answer[i] = 1
-	end
-end
-if asks == 0 and not string.find(what, '[of]') then
-	return table.concat(answer)
-end
 local after = {}
 for i = 1, asks do
 	after[tonumber(ARGV[5 + 2 * i])] = tonumber(ARGV[6 + 2 * i])
 end
+local keys = {unpack(ARGV, 7 + 2 * asks)}
 local names, index, of = {}, {}, {}
-for i = 1, #leases do
-	if answer[i] == 1 and (string.byte(what, i) ~= 45 or after[i]) then
-		-- A lease ends in crawl 00 key.
-		local name = string.sub(leases[i], string.find(leases[i], '\0', 17, true) + 1)
-		if not index[name] then
-			names[#names + 1] = name
-			index[name] = #names
-		end
-		of[i] = index[name]
+for i = 1, #keys do
+	local name = keys[i]
+	if not index[name] then
+		names[#names + 1] = name
+		index[name] = #names
 	end
+	of[i] = index[name]
 end
-if #names == 0 then
-	return table.concat(answer)
-end
-local set = redis.call('HMGET', KEYS[4], unpack(names))
+local set = redis.call('HMGET', KEYS[3], unpack(names))
 local fails, wait = {}, {}
 for i = 1, #names do
 	fails[i] = set[i] and tonumber(string.match(set[i], 'f(%d+)')) or 0
 end
-for i = 1, #leases do
+for i = 1, #keys do
 	local at = of[i]
-	if at then
-		local rest = after[i] or 0
-		local came = string.sub(what, i, i)
-		if came == 'o' then
-			fails[at] = 0
-		elseif came == 'f' then
-			fails[at] = fails[at] + 1
-			if rest == 0 then
-				rest = math.min(delay(set[at], tonumber(ARGV[3]), now) * 2 ^ math.min(fails[at], 20), tonumber(ARGV[4]))
-			end
+	local rest = after[i] or 0
+	local came = string.sub(what, i, i)
+	if came == 'o' then
+		fails[at] = 0
+	elseif came == 'f' then
+		fails[at] = fails[at] + 1
+		if rest == 0 then
+			rest = math.min(delay(set[at], tonumber(ARGV[3]), now) * 2 ^ math.min(fails[at], 20), tonumber(ARGV[4]))
 		end
-		wait[at] = math.max(wait[at] or 0, rest)
 	end
+	wait[at] = math.max(wait[at] or 0, rest)
 end
 local times, change, drop = {}, {}, {}
 for i = 1, #names do
@@ -297,42 +280,15 @@ for i = 1, #names do
 	end
 end
 if #times > 0 then
-	redis.call('ZADD', KEYS[3], 'GT', unpack(times))
+	redis.call('ZADD', KEYS[2], 'GT', unpack(times))
 end
 if #drop > 0 then
-	redis.call('HDEL', KEYS[4], unpack(drop))
+	redis.call('HDEL', KEYS[3], unpack(drop))
 end
 if #change > 0 then
-	redis.call('HSET', KEYS[4], unpack(change))
+	redis.call('HSET', KEYS[3], unpack(change))
 end
-return table.concat(answer)
-`)
-	// end: owner, leases; node, leases.
-	endScript = redis.NewScript(fence + `
-return redis.call('ZREM', KEYS[2], unpack(ARGV, 2))
-`)
-	// extend: owner, leases; node, now, expiry, leases. Prolongs leases that have not ended, and
-	// returns a digit for each, 1 or 0.
-	extendScript = redis.NewScript(fence + `
-local leases = {unpack(ARGV, 4)}
-local ends = redis.call('ZMSCORE', KEYS[2], unpack(leases))
-local answer = {}
-for i, lease in ipairs(leases) do
-	answer[i] = 0
-	if ends[i] and tonumber(ends[i]) > tonumber(ARGV[2]) then
-		answer[i] = 1
-		redis.call('ZADD', KEYS[2], 'XX', ARGV[3], lease)
-	end
-end
-return table.concat(answer)
-`)
-	// expire: owner, leases; node, now, limit. Removes leases that have ended and returns them.
-	expireScript = redis.NewScript(fence + `
-local ended = redis.call('ZRANGE', KEYS[2], '-inf', ARGV[2], 'BYSCORE', 'LIMIT', 0, ARGV[3])
-if #ended > 0 then
-	redis.call('ZREM', KEYS[2], unpack(ended))
-end
-return ended
+return 0
 `)
 	// change: owner, domains; node, key, then a letter and what to put in the place of all that the
 	// settings of the key have with this letter, each.
