@@ -77,6 +77,9 @@ func (f *Frontier) SetDefaultDelay(ctx context.Context, delay time.Duration) err
 // Nodes returns the names of the processes that live.
 func (f *Frontier) Nodes(ctx context.Context) ([]string, error) { return f.coord.Nodes(ctx) }
 
+// PingRedis asks whether Redis answers.
+func (f *Frontier) PingRedis(ctx context.Context) error { return f.coord.Ping(ctx) }
+
 // Now is the time by the frontier's clock.
 func (f *Frontier) Now() time.Time { return f.o.Now() }
 
@@ -109,9 +112,7 @@ func (f *Frontier) Blocked(key string) bool {
 	if s == nil {
 		return false
 	}
-	s.domains.mu.RLock()
-	defer s.domains.mu.RUnlock()
-	return s.domains.blocked[key] > f.now()
+	return s.coord.Settings(key).Blocked > f.now()
 }
 
 // Expire lets URLs whose leases are over wait again, those of a key if there is one: it does at
@@ -151,7 +152,8 @@ func (f *Frontier) SetLimit(ctx context.Context, crawl, key string, limit int64)
 	} else {
 		s.limits.Store(name, limit)
 	}
-	return f.wakeAgain(ctx, s, []string{name})
+	f.wakeAgain(s, []string{name})
+	return nil
 }
 
 // loadLimits reads the limits of the shard's queues.

@@ -1,8 +1,6 @@
 package frontier
 
 import (
-	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -52,17 +50,16 @@ type ReadyCount struct {
 
 // Ready counts keys of the shards of this process, for crawls that were claimed from, up to a
 // hundred of them.
-func (f *Frontier) Ready(ctx context.Context) (counts []ReadyCount, err error) {
-	var shards []int
-	for _, s := range f.all() {
-		shards = append(shards, s.number)
-	}
-	slices.Sort(shards)
+func (f *Frontier) Ready() (counts []ReadyCount) {
+	now := f.now()
 	f.counters.crawls.Range(func(k, _ any) bool {
 		c := ReadyCount{Crawl: k.(string)}
-		c.Ready, c.All, err = f.coord.Ready(ctx, c.Crawl, shards, f.now())
+		for _, s := range f.all() {
+			ready, all := s.coord.Ready(c.Crawl, now)
+			c.Ready, c.All = c.Ready+int64(ready), c.All+int64(all)
+		}
 		counts = append(counts, c)
-		return err == nil
+		return true
 	})
-	return counts, err
+	return counts
 }

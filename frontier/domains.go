@@ -55,8 +55,7 @@ func addResult(status shard.AddStatus) AddResult {
 	}
 }
 
-// domains is what the owner of a shard remembers of its keys. Redis has all of it; only the owner
-// changes it.
+// domains is what the owner of a shard remembers of its keys besides what package coord does.
 type domains struct {
 	mu sync.RWMutex
 	// crawls are those of which something was waiting since the shard was opened.
@@ -64,26 +63,21 @@ type domains struct {
 	// excluded keys take no URLs; caps are those of keys that have their own.
 	excluded map[string]struct{}
 	caps     map[string]int64
-	// failing has the keys of which URLs failed since one was answered.
-	failing sync.Map
-	// blocked is until when keys are blocked, which may be over.
-	blocked map[string]int64
 	// hidden keys are excluded by the frontier's Exclusions, or are hosts below an excluded key.
 	// Something waits of them.
 	hidden map[string]struct{}
-	// cursor is where Forget goes on, and robots where that of robots.txt files does. Only the tick
-	// uses them.
-	cursor string
+	// robots is where forgetting robots.txt files goes on. Only the tick uses it.
 	robots []byte
 }
 
-// loadDomains reads what Redis has of a shard's keys.
-func (s *owned) loadDomains(ctx context.Context) error {
+// loadDomains looks at what holds for a shard's keys.
+func (s *owned) loadDomains() {
 	d := &s.domains
 	d.crawls, d.excluded, d.hidden = map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}
-	d.blocked = map[string]int64{}
-	d.caps, d.cursor = map[string]int64{}, "0"
-	return s.coord.AllSettings(ctx, d.set)
+	d.caps = map[string]int64{}
+	for key, set := range s.coord.AllSettings() {
+		d.set(key, set)
+	}
 }
 
 // set notes the settings of a key.
@@ -92,18 +86,11 @@ func (d *domains) set(key string, set coord.Settings) {
 	defer d.mu.Unlock()
 	delete(d.excluded, key)
 	delete(d.caps, key)
-	if set.Failures > 0 {
-		d.failing.Store(key, struct{}{})
-	}
-	delete(d.blocked, key)
 	if set.Excluded {
 		d.excluded[key] = struct{}{}
 	}
 	if set.HasCap {
 		d.caps[key] = set.Cap
-	}
-	if set.Blocked > 0 {
-		d.blocked[key] = set.Blocked
 	}
 }
 
@@ -186,34 +173,6 @@ func (o *Outcome) report() coord.Report {
 	}
 }
 
-// report says what the outcomes of leases say of their servers. That a server answers which did not
-// fail before is nothing to note.
-func (s *owned) report(all *settling) {
-	fail := map[string]bool{} // keys of outcomes before
-	for i, l := range all.leases {
-		r := all.outcomes[i].report()
-		if r.Failed {
-			fail[keyOf(l.Queue())] = true
-		} else if r.Answered && !fail[keyOf(l.Queue())] {
-			_, r.Answered = s.domains.failing.Load(keyOf(l.Queue()))
-		}
-		all.reports = append(all.reports, r)
-	}
-}
-
-// reported remembers which failures Redis counts. Only leases that were live say anything.
-func (s *owned) reported(all *settling, live []bool) {
-	for i, l := range all.leases {
-		switch {
-		case !live[i]:
-		case all.reports[i].Failed:
-			s.domains.failing.Store(strings.Clone(keyOf(l.Queue())), struct{}{})
-		case all.reports[i].Answered:
-			s.domains.failing.Delete(keyOf(l.Queue()))
-		}
-	}
-}
-
 func (f *Frontier) backoff() coord.Backoff {
 	return coord.Backoff{Delay: f.delay(), Longest: max(longestBackoff, f.delay())}
 }
@@ -258,10 +217,7 @@ func (f *Frontier) Domain(ctx context.Context, key string) (DomainState, error) 
 		return DomainState{}, err
 	}
 	defer release()
-	set, err := s.coord.Settings(ctx, key)
-	if err != nil {
-		return DomainState{}, err
-	}
+	set := s.coord.Settings(key)
 	now := f.now()
 	d := DomainState{
 		Delay: set.DelayAt(now, f.delay()), Paused: set.Paused, Excluded: set.Excluded || f.ofExcluded(key), Failures: set.Failures, Cap: f.maxWaiting(),
@@ -350,13 +306,9 @@ func (f *Frontier) changeDomain(ctx context.Context, s *owned, key string, chang
 	// One change of a key after the other, so that what is remembered is what Redis has.
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	if err := s.coord.Change(ctx, key, change); err != nil {
-		s.doubtful.Store(true) // if Redis has it, nothing else would wake what is held no more
-		return err
-	}
-	set, err := s.coord.Settings(ctx, key)
+	set, err := s.coord.Change(ctx, key, change)
 	if err != nil {
-		s.doubtful.Store(true) // what is remembered may be wrong
+		s.doubtful.Store(true) // Redis may have it, and what is remembered would be wrong
 		return err
 	}
 	s.domains.set(key, set)
@@ -366,34 +318,34 @@ func (f *Frontier) changeDomain(ctx context.Context, s *owned, key string, chang
 			return err
 		}
 	}
-	return f.wakeKeys(ctx, s, []string{key})
+	f.wakeKeys(s, []string{key})
+	return nil
 }
 
 // wakeKeys wakes all queues of keys in which something waits.
-func (f *Frontier) wakeKeys(ctx context.Context, s *owned, keys []string) error {
+func (f *Frontier) wakeKeys(s *owned, keys []string) {
 	var queues []string
 	for _, crawl := range s.domains.allCrawls() {
 		for _, key := range keys {
 			queues = append(queues, shard.QueueName(crawl, key))
 		}
 	}
-	return f.wakeAgain(ctx, s, queues)
+	f.wakeAgain(s, queues)
 }
 
 // rest puts keys off by their delay for each of the URLs that they gave now.
-func (f *Frontier) rest(ctx context.Context, s *owned, keys []string, gave []int, now int64) error {
-	if len(keys) == 0 {
-		return nil
-	}
-	delays, err := s.coord.Delays(ctx, keys, now, f.delay())
-	if err != nil {
-		return err
-	}
+func (f *Frontier) rest(s *owned, keys []string, gave []int, now int64) {
 	until := make(map[string]int64, len(keys))
 	for i, key := range keys {
-		if delays[i] > 0 {
-			until[key] = now + int64(gave[i])*delays[i].Milliseconds()
+		if delay := s.delay(key, now, f.delay()); delay > 0 {
+			until[key] = now + int64(gave[i])*delay.Milliseconds()
 		}
 	}
-	return s.coord.Rest(ctx, until)
+	s.coord.Rest(until)
+}
+
+// delay is the time between two URLs of a key that holds now. Other is the frontier's.
+func (s *owned) delay(key string, now int64, other time.Duration) time.Duration {
+	set := s.coord.Settings(key)
+	return set.DelayAt(now, other)
 }

@@ -3,13 +3,18 @@
 package frontier_test
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // TestExcludedDomainHoldsForHosts holds that nothing of a host is added or handed out whose domain
@@ -130,5 +135,50 @@ func TestExcludedByAnotherProcess(t *testing.T) {
 		if err != nil || (got[0].Reason == frontier.ReasonExcluded) != *excluded {
 			t.Errorf("excluded %t: %+v, %v", *excluded, got, err)
 		}
+	}
+}
+
+// rules exclude whole domains.
+type rules map[string]bool
+
+func (r *rules) Len() int                         { return len(*r) }
+func (r *rules) URL(u *urlnorm.URL, _ int64) bool { return (*r)[u.Domain] }
+func (r *rules) Key(key string) bool              { return (*r)[key] }
+
+// TestUnhide holds that all domains come back that are excluded no more.
+func TestUnhide(t *testing.T) {
+	o := options(t, newClock(), 0)
+	var urls []frontier.URL
+	out := rules{}
+	for i := range 40 {
+		domain := fmt.Sprintf("site%d.example", i)
+		urls = append(urls, frontier.URL{URL: "https://" + domain + "/"})
+		out[domain] = true
+	}
+	var current atomic.Pointer[rules]
+	current.Store(&rules{})
+	o.Refresh = 5 * time.Millisecond
+	o.Exclusions = func(context.Context) (frontier.Exclusions, error) { return current.Load(), nil }
+	f := start(t, testenv.NewRedis(t), o)
+	add(t, f, frontier.Added, urls...)
+	current.Store(&out)
+	hidden := func() bool { return f.ExclusionStats().Hidden == int64(len(urls)) }
+	for end := time.Now().Add(20 * time.Second); !hidden() && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if f.ExclusionStats().Rules == 0 {
+			continue
+		}
+		if got := claim(t, f, frontier.ClaimRequest{Max: 100}); len(got) != 0 {
+			t.Fatal(got)
+		}
+	}
+	current.Store(&rules{})
+	got := map[string]bool{}
+	for end := time.Now().Add(20 * time.Second); len(got) < len(urls) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for _, cl := range claim(t, f, frontier.ClaimRequest{Max: 100}) {
+			got[cl.Key] = true
+		}
+	}
+	if len(got) != len(urls) {
+		t.Errorf("%d of %d domains came back", len(got), len(urls))
 	}
 }

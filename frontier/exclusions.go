@@ -95,10 +95,8 @@ func (f *Frontier) unhide(ctx context.Context, number int) error {
 		}
 	}
 	d.mu.Unlock()
-	if len(woken) == 0 {
-		return nil
-	}
-	return f.wakeKeys(ctx, s, woken)
+	f.wakeKeys(s, woken)
+	return nil
 }
 
 // hide remembers that a key is excluded. It is false if it is not excluded any more.

@@ -325,13 +325,11 @@ func (f *Frontier) add(ctx context.Context, number int, ids []shard.ID, entries 
 		err = s.files.Commit()
 	}
 	if err == nil {
-		err = f.wake(context.WithoutCancel(ctx), s, done.Woken)
-	}
-	if err == nil {
+		f.wake(s, done.Woken)
 		s.endTokenless(done.Ended)
-	}
-	if err == nil && !s.mine() {
-		err = ErrElsewhere
+		if !s.mine() {
+			err = ErrElsewhere
+		}
 	}
 	return statuses, err
 }
@@ -414,13 +412,19 @@ func (f *Frontier) giveBack(ctx context.Context, claims []Claim) error {
 	return err
 }
 
-// back lets the URLs of leases wait again, and says which were leased.
-func (f *Frontier) back(ctx context.Context, s *owned, leases []coord.Lease) (leased []bool, err error) {
+// back lets the URLs of leases wait again, and says which were leased. Those that were not given to
+// anybody were not tried.
+func (f *Frontier) back(s *owned, leases []coord.Lease, given bool) (leased []bool, err error) {
 	leased = make([]bool, len(leases))
 	var woken []string
 	for i, l := range leases {
 		var wake bool
-		if wake, leased[i], err = s.files.Back(l.Seq(), 0); err != nil {
+		if given {
+			wake, leased[i], err = s.files.Back(l.Seq(), 0)
+		} else {
+			wake, leased[i], err = s.files.Return(l.Seq())
+		}
+		if err != nil {
 			s.doubtful.Store(true)
 			return nil, err
 		}
@@ -431,7 +435,8 @@ func (f *Frontier) back(ctx context.Context, s *owned, leases []coord.Lease) (le
 	if err := s.files.Commit(); err != nil {
 		return nil, err
 	}
-	return leased, f.wake(ctx, s, woken)
+	f.wake(s, woken)
+	return leased, nil
 }
 
 // busy says that workers claim URLs all the time, and that files of a shard can wait for them: it
@@ -480,12 +485,16 @@ func (f *Frontier) claimOf(ctx context.Context, number int, to []Claim, r ClaimR
 		return to, 0, err
 	}
 	defer release()
-	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
-	now := f.now()
-	keys, next, err := s.coord.Claim(ctx, r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, f.delay())
-	if err != nil || len(keys) == 0 {
-		return to, next, err
+	ctx = context.WithoutCancel(ctx) // the URLs that were taken are leased or wait again
+	if err := s.coord.Reach(ctx); err != nil {
+		return to, 0, err
 	}
+	now := f.now()
+	claim, next := s.coord.Claim(r.Crawl, now, (n+r.PerQueue-1)/r.PerQueue, f.delay())
+	if len(claim.Keys) == 0 {
+		return to, next, nil
+	}
+	keys := claim.Keys
 	t := f.taking(r.Crawl, now+f.o.Lease.Milliseconds(), to, min(n, len(keys)*r.PerQueue))
 	t.fenced = true
 	var several []string
@@ -502,11 +511,8 @@ func (f *Frontier) claimOf(ctx context.Context, number int, to []Claim, r ClaimR
 			several, gave = append(several, key), append(gave, taken)
 		}
 	}
-	if err := f.rest(ctx, s, several, gave, now); err != nil {
-		s.doubtful.Store(true) // those that were taken have no leases
-		return to, 0, err
-	}
-	if err := f.lease(ctx, s, &t); err != nil {
+	f.rest(s, several, gave, now)
+	if err := f.lease(ctx, s, &t, claim); err != nil {
 		return to, 0, err
 	}
 	if len(t.leases) == 0 {
@@ -516,14 +522,14 @@ func (f *Frontier) claimOf(ctx context.Context, number int, to []Claim, r ClaimR
 }
 
 // wakeAgain wakes those of some queues in which something waits.
-func (f *Frontier) wakeAgain(ctx context.Context, s *owned, queues []string) error {
+func (f *Frontier) wakeAgain(s *owned, queues []string) {
 	var waiting []string
 	for _, queue := range queues {
 		if pending, _ := s.files.Queue(queue); pending > 0 && !s.domains.isHidden(keyOf(queue)) && !s.limited(queue) {
 			waiting = append(waiting, queue)
 		}
 	}
-	return f.wake(ctx, s, waiting)
+	f.wake(s, waiting)
 }
 
 // formatLeases sets the leases of claims, as clients have them: the number of the shard and the
@@ -641,13 +647,13 @@ func (f *Frontier) settle(ctx context.Context, number int, all *settling) error 
 	defer release()
 	ctx = context.WithoutCancel(ctx)
 	now := f.now()
-	s.report(all)
+	for _, o := range all.outcomes {
+		all.reports = append(all.reports, o.report())
+	}
 	live, err := s.coord.Report(ctx, now, all.leases, all.reports, f.backoff())
 	if err != nil {
-		s.doubtful.Store(true)
-		return err
+		return err // Redis may have it, and has it for certain when the outcome is reported again
 	}
-	s.reported(all, live)
 	var woken []string
 	ended := all.leases[:0]
 	for i, l := range all.leases {
@@ -674,9 +680,7 @@ func (f *Frontier) settle(ctx context.Context, number int, all *settling) error 
 		return err
 	}
 	s.coord.End(ended)
-	if err := f.wake(ctx, s, woken); err != nil {
-		return err
-	}
+	f.wake(s, woken)
 	if !s.mine() {
 		return ErrElsewhere
 	}
@@ -684,17 +688,13 @@ func (f *Frontier) settle(ctx context.Context, number int, all *settling) error 
 }
 
 // wake makes queues ready in which something waits.
-func (f *Frontier) wake(ctx context.Context, s *owned, queues []string) error {
+func (f *Frontier) wake(s *owned, queues []string) {
 	if len(queues) == 0 {
-		return nil
+		return
 	}
 	s.domains.note(queues)
-	if err := s.coord.Wake(ctx, f.now(), queues); err != nil {
-		s.doubtful.Store(true) // they wait, and nothing else would wake them
-		return err
-	}
+	s.coord.Wake(f.now(), queues)
 	f.notify()
-	return nil
 }
 
 // settleOne settles one lease in the files.
@@ -783,14 +783,11 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 	s.ticking.Lock()
 	defer s.ticking.Unlock()
 	now := f.now()
-	if err := f.promote(ctx, s, now); err != nil {
+	if err := f.promote(s, now); err != nil {
 		return err
 	}
-	if err := errors.Join(f.expire(ctx, s, now), f.wakeLimited(ctx, s), s.forgetRobots(now)); err != nil {
-		return err
-	}
-	s.domains.cursor, err = s.coord.Forget(ctx, now, s.domains.cursor)
-	return err
+	f.wakeLimited(s)
+	return errors.Join(f.expire(ctx, s, now), s.forgetRobots(now), s.coord.Forget(ctx, now))
 }
 
 // expire returns the URLs of all leases to their queues that have ended at a time.
@@ -806,7 +803,7 @@ func (f *Frontier) expire(ctx context.Context, s *owned, now int64) error {
 			s.doubtful.Store(true)
 			return err
 		}
-		if _, err := f.back(ctx, s, ended); err != nil || !more {
+		if _, err := f.back(s, ended, true); err != nil || !more {
 			return err
 		}
 	}

@@ -318,7 +318,7 @@ func (f *Frontier) purge(ctx context.Context, number int, crawl, queue string, b
 		err = s.files.Commit()
 	}
 	if err == nil {
-		err = f.deleted(ctx, s, crawl, &done)
+		f.deleted(s, crawl, &done)
 	}
 	switch {
 	case err != nil || s.mine():
@@ -330,25 +330,20 @@ func (f *Frontier) purge(ctx context.Context, number int, crawl, queue string, b
 	return done.URLs, err
 }
 
-// deleted ends the leases of deleted entries, and takes queues in which nothing waits out of Redis.
-func (f *Frontier) deleted(ctx context.Context, s *owned, crawl string, done *shard.Deleted) error {
+// deleted ends the leases of deleted entries, and lets queues rest in which nothing waits.
+func (f *Frontier) deleted(s *owned, crawl string, done *shard.Deleted) {
 	gone := make([]uint64, len(done.Ended))
 	for i, e := range done.Ended {
 		gone[i] = e.Seq
 	}
 	s.coord.EndEntries(gone)
-	if len(done.Idle) == 0 {
-		return nil
-	}
 	keys := make([]string, len(done.Idle))
 	for i, name := range done.Idle {
 		keys[i] = keyOf(name)
 	}
-	if err := s.coord.Lease(ctx, crawl, 0, nil, keys); err != nil {
-		return err
-	}
+	s.coord.Idle(crawl, keys)
 	// What was added in between has woken its queue before it was taken out.
-	return f.wakeAgain(ctx, s, done.Idle)
+	f.wakeAgain(s, done.Idle)
 }
 
 // endTokenless ends the leases of replaced entries that have no token. The others end when they are
@@ -362,10 +357,10 @@ func (s *owned) endTokenless(ended []*shard.Entry) {
 }
 
 // promote puts what is due into its queues, until there is no more or memory is full.
-func (f *Frontier) promote(ctx context.Context, s *owned, now int64) error {
+func (f *Frontier) promote(s *owned, now int64) error {
 	for range 1000 {
 		woken, more, err := s.files.Promote(now)
-		if err = errors.Join(err, f.wake(ctx, s, woken)); err != nil || !more {
+		if f.wake(s, woken); err != nil || !more {
 			return err
 		}
 	}

@@ -257,14 +257,19 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 	if err := s.openRobots(dir, f.o); err != nil {
 		return nil, errors.Join(err, files.Close(), lock.Unlock())
 	}
-	if err := errors.Join(s.loadDomains(ctx), f.repairExcluded(ctx, s), f.resume(ctx, s)); err != nil {
+	leases, err := c.Load(ctx)
+	if err == nil {
+		s.loadDomains()
+		err = errors.Join(f.repairExcluded(ctx, s), f.resume(ctx, s, leases))
+	}
+	if err != nil {
 		return nil, errors.Join(err, files.Close(), s.robots.Close(), lock.Unlock())
 	}
 	return s, nil
 }
 
-// resume tells the files which leases there are, and Redis which queues have something waiting.
-func (f *Frontier) resume(ctx context.Context, s *owned) error {
+// resume tells the files which leases there are, and wakes the queues in which something waits.
+func (f *Frontier) resume(ctx context.Context, s *owned, leases []coord.Lease) error {
 	for more := true; more; {
 		var err error
 		if _, more, err = s.files.Promote(f.now()); err != nil {
@@ -273,10 +278,6 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 		if err := s.files.Upkeep(); err != nil { // what is due may be more than memory has room for
 			return err
 		}
-	}
-	leases, err := s.coord.Leases(ctx)
-	if err != nil {
-		return err
 	}
 	byQueue := map[string][]coord.Lease{}
 	for _, l := range leases {
@@ -310,7 +311,8 @@ func (f *Frontier) resume(ctx context.Context, s *owned) error {
 			return true
 		})
 	}
-	return errors.Join(s.loadLimits(ctx), s.coord.Wake(ctx, f.now(), waiting))
+	s.coord.Wake(f.now(), waiting)
+	return s.loadLimits(ctx)
 }
 
 // now is the time in milliseconds since 1970.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/ready"
 	"github.com/urlake/urlake/frontier/shard"
 )
 
@@ -115,7 +116,10 @@ func (f *Frontier) gather(ctx context.Context, number int, g *gathering) (claims
 		return nil, false, err
 	}
 	defer release()
-	ctx = context.WithoutCancel(ctx) // a client that leaves in between makes nothing doubtful
+	ctx = context.WithoutCancel(ctx) // the URLs that were taken are leased or wait again
+	if err := s.coord.Reach(ctx); err != nil {
+		return nil, false, err
+	}
 	if key := g.cut; key != "" {
 		g.cut = ""
 		claims, _, err = f.gatherOf(ctx, s, g, g.cutCrawl, 1, urlsAtOnce, key)
@@ -145,17 +149,15 @@ func (f *Frontier) gatherOf(
 	ctx context.Context, s *owned, g *gathering, crawl string, n, urls int, only ...string,
 ) (claims []Claim, more bool, err error) {
 	now := f.now()
-	keys, _, err := s.coord.Claim(ctx, crawl, now, n, f.delay(), only...)
-	if err != nil {
-		return nil, false, err
-	}
+	claim, _ := s.coord.Claim(crawl, now, n, f.delay(), only...)
+	keys := claim.Keys
 	t := f.taking(crawl, now+g.Lease.Milliseconds(), nil, len(keys))
 	// Without a delay the same keys come again when there are no others.
 	fresh := slices.ContainsFunc(keys, func(key string) bool {
 		_, ok := g.visited[shard.QueueName(crawl, key)]
 		return !ok
 	})
-	if err := f.takeAll(ctx, s, g, &t, keys, urls, now); err != nil {
+	if err := f.takeAll(ctx, s, g, &t, claim, urls, now); err != nil {
 		return nil, false, err
 	}
 	all := len(keys) < n && len(t.claims) < urls
@@ -184,15 +186,15 @@ func (f *Frontier) expireOf(ctx context.Context, number int, g *gathering) error
 }
 
 // takeAll takes and leases URLs of keys, up to so many in all.
-func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *taking, keys []string, urls int, now int64) error {
+func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *taking, claim ready.Claim, urls int, now int64) error {
+	keys := claim.Keys
 	if len(keys) == 0 {
 		return nil
 	}
 	delays := make([]time.Duration, len(keys))
 	if g.PerQueue != 1 {
-		var err error
-		if delays, err = s.coord.Delays(ctx, keys, now, f.delay()); err != nil {
-			return err
+		for i, key := range keys {
+			delays[i] = s.delay(key, now, f.delay())
 		}
 	}
 	// Keys with a delay rest from now on, so they are first, and each has its share. The others are
@@ -223,11 +225,8 @@ func (f *Frontier) takeAll(ctx context.Context, s *owned, g *gathering, t *takin
 			rest[keys[i]] = now + int64(taken)*delays[i].Milliseconds()
 		}
 	}
-	if err := s.coord.Rest(ctx, rest); err != nil {
-		s.doubtful.Store(true) // those that were taken have no leases
-		return err
-	}
-	return f.lease(ctx, s, t)
+	s.coord.Rest(rest)
+	return f.lease(ctx, s, t, claim)
 }
 
 // takeSome takes what a key gives, up to a share, and returns how many URLs that were.
@@ -310,20 +309,21 @@ func (t *taking) add(f *Frontier, s *owned, queue string, n int) (int, error) {
 	return len(taken), nil
 }
 
-// lease notes the leases of what was taken.
-func (f *Frontier) lease(ctx context.Context, s *owned, t *taking) error {
+// lease notes the leases of what was taken of keys. If Redis does not, the URLs wait again.
+func (f *Frontier) lease(ctx context.Context, s *owned, t *taking, claim ready.Claim) error {
 	formatLeases(s.number, t.leases, t.claims[len(t.claims)-len(t.leases):])
 	if len(t.leases) > 0 {
 		f.claimedAt.Store(int64(time.Since(begin)))
 	}
-	if err := s.coord.Lease(ctx, t.crawl, t.until, t.leases, t.empty); err != nil {
-		// Whether Redis has the leases is not known. If not, nothing would end them.
-		s.doubtful.Store(true)
-		return err
+	if err := s.coord.Lease(ctx, t.until, t.leases, claim); err != nil {
+		_, failed := f.back(s, t.leases, false)
+		return errors.Join(err, failed)
 	}
+	s.coord.Idle(t.crawl, t.empty)
 	// What was added to a queue after it was found empty has woken it before it was taken out.
 	queues, _ := queueNames(t.crawl, t.empty)
-	return f.wakeAgain(ctx, s, queues)
+	f.wakeAgain(s, queues)
+	return nil
 }
 
 // queueNames returns the names of the queues of keys, which share memory, and how long all are.
@@ -357,13 +357,13 @@ func (s *owned) limited(queue string) bool {
 
 // wakeLimited wakes the queues that have a limit and have not reached it, or not any more since
 // URLs were deleted.
-func (f *Frontier) wakeLimited(ctx context.Context, s *owned) error {
+func (f *Frontier) wakeLimited(s *owned) {
 	var queues []string
 	s.limits.Range(func(queue, _ any) bool {
 		queues = append(queues, queue.(string))
 		return true
 	})
-	return f.wakeAgain(ctx, s, queues)
+	f.wakeAgain(s, queues)
 }
 
 // crawlsOf returns a crawl, or all of which something has waited if it is empty.

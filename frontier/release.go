@@ -53,7 +53,7 @@ func (f *Frontier) release(ctx context.Context, number int, leases []coord.Lease
 			held, places = append(held, leases[i]), append(places, i)
 		}
 	}
-	leased, err := f.back(ctx, s, held)
+	leased, err := f.back(s, held, true)
 	if err != nil {
 		return nil, err
 	}

@@ -114,11 +114,10 @@ func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file rob
 // hosts.
 func (s *owned) otherDelays(ctx context.Context, key string, file, before robotstore.File, now int64) (all []robotstore.File, err error) {
 	if before.Delay <= file.Delay && before.Expires <= file.Expires {
-		set, err := s.coord.Settings(ctx, key)
-		for _, r := range set.Robots {
+		for _, r := range s.coord.Settings(key).Robots {
 			all = append(all, robotstore.File{Delay: r.Delay, Expires: r.Until})
 		}
-		return all, err
+		return all, nil
 	}
 	err = s.robots.Files(key, now, func(other robotstore.File) bool {
 		if other.Host != file.Host && other.Delay > 0 {

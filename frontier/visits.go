@@ -80,9 +80,9 @@ func (f *Frontier) importTo(ctx context.Context, number int, entries []shard.Ent
 	}
 	if err == nil {
 		s.endTokenless(done.Ended)
-	}
-	if err == nil && !s.mine() {
-		err = ErrElsewhere
+		if !s.mine() {
+			err = ErrElsewhere
+		}
 	}
 	return statuses, err
 }

@@ -1,17 +1,12 @@
 package api
 
 import (
-	"context"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/urlake/urlake/frontier"
 )
-
-// readyTimeout bounds how long a scrape asks Redis.
-const readyTimeout = 2 * time.Second
 
 // countsCollector tells what happened in the process, and which queues are ready.
 type countsCollector struct{ f *frontier.Frontier }
@@ -36,7 +31,7 @@ func (countsCollector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. Without Redis the queues that are ready are not known.
+// Collect implements prometheus.Collector.
 func (c countsCollector) Collect(to chan<- prometheus.Metric) {
 	n := c.f.Counts()
 	for d, v := range map[*prometheus.Desc]float64{
@@ -47,13 +42,7 @@ func (c countsCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	to <- prometheus.MustNewConstMetric(configuredDesc, prometheus.GaugeValue, float64(c.f.Shards()))
 	to <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(c.f.Held()))
-	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
-	defer cancel()
-	ready, err := c.f.Ready(ctx)
-	if err != nil {
-		return
-	}
-	for _, r := range ready {
+	for _, r := range c.f.Ready() {
 		crawl := strings.ToValidUTF8(r.Crawl, "?")
 		to <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, float64(r.Ready), crawl)
 		to <- prometheus.MustNewConstMetric(restingDesc, prometheus.GaugeValue, float64(r.All-r.Ready), crawl)

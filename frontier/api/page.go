@@ -89,11 +89,10 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) {
 		p.RedisTime = (c.Redis.Time / time.Duration(c.Redis.Commands)).Round(time.Microsecond)
 	}
 	p.Rates, p.Span = h.rates.since(h.metrics)
-	ready, err := h.f.Ready(ctx)
-	if err != nil {
-		p.Notices = append(p.Notices, "Redis does not answer: nothing is handed out or acknowledged.")
+	if err := h.f.PingRedis(ctx); err != nil {
+		p.Notices = append(p.Notices, "Redis does not answer: nothing is handed out, and once that has lasted for --own nothing is taken any more.")
 	}
-	for _, q := range ready {
+	for _, q := range h.f.Ready() {
 		p.Ready = append(p.Ready, pageReady{q.Crawl, q.Ready, q.All - q.Ready})
 	}
 	for _, q := range p.Processes[0].Largest {

@@ -14,16 +14,17 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// BenchmarkScripts claims, leases and settles 20 URLs at a time of 10,000 domains of a shard,
-// without and with a delay, and prints the processor time of Redis for each URL, in microseconds.
-// Of a domain that gives a URL nothing waits once in six times.
+// BenchmarkScripts claims keys, leases a URL of each, ends the leases, and reports failures of some,
+// and says what that takes Redis.
 func BenchmarkScripts(b *testing.B) {
 	for _, delay := range []time.Duration{0, time.Second} {
-		b.Run(delay.String(), func(b *testing.B) { benchScripts(b, delay) })
+		for _, claim := range []int{20, 1000} {
+			b.Run(fmt.Sprintf("%s/%d", delay, claim), func(b *testing.B) { benchScripts(b, delay, claim) })
+		}
 	}
 }
 
-func benchScripts(b *testing.B, delay time.Duration) {
+func benchScripts(b *testing.B, delay time.Duration, claim int) {
 	ctx := b.Context()
 	opt, err := redis.ParseURL(testenv.NewRedis(b).URL)
 	if err != nil {
@@ -39,15 +40,16 @@ func benchScripts(b *testing.B, delay time.Duration) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	const domains, claim = 10_000, 20
+	if _, err := s.Load(ctx); err != nil {
+		b.Fatal(err)
+	}
+	const domains = 10_000
 	now := int64(1_700_000_000_000)
 	queues := make([]string, domains)
 	for i := range queues {
 		queues[i] = fmt.Sprintf("DEFAULT\x00site%d.example", i)
 	}
-	if err := s.Wake(ctx, now, queues); err != nil {
-		b.Fatal(err)
-	}
+	s.Wake(now, queues)
 	used := func() (sum float64) {
 		info, err := client.InfoMap(ctx, "cpu").Result()
 		if err != nil {
@@ -62,59 +64,41 @@ func benchScripts(b *testing.B, delay time.Duration) {
 		}
 		return sum
 	}
-	var claiming, leasing, settling float64
+	var leasing, failing float64
+	failed := 0
 	token := uint64(0)
-	var all []coord.Lease
-	var woken []string
 	for b.Loop() {
-		const rounds = domains / claim
+		var all []coord.Lease
 		began := used()
-		var claimed [rounds][]string
-		for i := range claimed {
-			if claimed[i], _, err = s.Claim(ctx, "DEFAULT", now, claim, delay); err != nil || len(claimed[i]) != claim {
-				b.Fatal(len(claimed[i]), err)
+		for range domains / claim {
+			claimed, _ := s.Claim("DEFAULT", now, claim, delay)
+			if len(claimed.Keys) != claim {
+				b.Fatal(len(claimed.Keys))
+			}
+			first := len(all)
+			for _, key := range claimed.Keys {
+				token++
+				all = append(all, coord.NewLease(token*0x9e3779b97f4a7c15, token, "DEFAULT\x00"+key))
+			}
+			if err := s.Lease(ctx, now+600_000, all[first:], claimed); err != nil {
+				b.Fatal(err)
 			}
 		}
 		ended := used()
-		claiming += ended - began
-		for _, keys := range claimed {
-			leases := make([]coord.Lease, len(keys))
-			var empty []string
-			for j, key := range keys {
-				token++
-				leases[j] = coord.NewLease(token*0x9e3779b97f4a7c15, token, "DEFAULT\x00"+key)
-				if token%6 == 0 {
-					empty = append(empty, key)
-					woken = append(woken, leases[j].Queue())
-				}
-			}
-			if err := s.Lease(ctx, "DEFAULT", now+600_000, leases, empty); err != nil {
-				b.Fatal(err)
-			}
-			all = append(all, leases...)
+		leasing += ended - began
+		some := all[:domains/20]
+		reports := make([]coord.Report, len(some))
+		for i := range reports {
+			reports[i].Failed = true
 		}
-		began = used()
-		leasing += began - ended
-		if len(all) >= 10*domains {
-			reports := make([]coord.Report, domains)
-			for i := range reports {
-				reports[i].Answered = true
-			}
-			if _, err := s.Report(ctx, now, all[:domains], reports, coord.Backoff{}); err != nil {
-				b.Fatal(err)
-			}
-			s.End(all[:domains])
-			settling += (used() - began) * 1e6 / domains
-			all = all[domains:]
-		}
-		now += delay.Milliseconds() + 1
-		if err := s.Wake(ctx, now, woken); err != nil {
+		if _, err := s.Report(ctx, now, some, reports, coord.Backoff{}); err != nil {
 			b.Fatal(err)
 		}
-		woken = woken[:0]
+		failing += used() - ended
+		failed += len(some)
+		s.End(all)
+		now += delay.Milliseconds() + 1
 	}
-	each := 1e6 / domains / float64(b.N)
-	b.ReportMetric(claiming*each, "claim-µs/URL")
-	b.ReportMetric(leasing*each, "lease-µs/URL")
-	b.ReportMetric(settling/float64(max(b.N-9, 1)), "settle-µs/URL")
+	b.ReportMetric(leasing*1e6/domains/float64(b.N), "claim-µs/URL")
+	b.ReportMetric(failing*1e6/float64(failed), "failure-µs/URL")
 }

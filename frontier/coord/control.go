@@ -12,53 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rest: owner, times; node, then a time and a key each. A key is not claimed from before that time.
-// It never comes nearer by this.
-var restScript = redis.NewScript(fence + `return redis.call('ZADD', KEYS[2], 'GT', unpack(ARGV, 2))`)
-
-// Rest keeps keys from being claimed from before a time each. It never comes nearer by this.
-func (s *Shard) Rest(ctx context.Context, until map[string]int64) error {
-	args := make([]any, 0, min(len(until), batch))
-	send := func() error {
-		if len(args) == 0 {
-			return nil
-		}
-		_, err := s.run(ctx, restScript, []string{"owner", "times"}, args...)
-		args = args[:0]
-		return err
-	}
-	for key, at := range until {
-		if args = append(args, at, key); len(args) >= batch {
-			if err := send(); err != nil {
-				return err
-			}
-		}
-	}
-	return send()
-}
-
-// Delays returns the delays of keys that hold at a time. Other is the frontier's.
-func (s *Shard) Delays(ctx context.Context, keys []string, now int64, other time.Duration) ([]time.Duration, error) {
-	delays := make([]time.Duration, 0, len(keys))
-	for len(keys) > 0 {
-		n := min(len(keys), batch)
-		values, err := s.f.redis.HMGet(ctx, s.prefix+"domains", keys[:n]...).Result()
-		if err != nil {
-			return nil, failed(err)
-		}
-		for i, v := range values {
-			text, _ := v.(string)
-			set, err := parseSettings(text)
-			if err != nil {
-				return nil, fmt.Errorf("key %q: %w", keys[i], err)
-			}
-			delays = append(delays, set.DelayAt(now, other))
-		}
-		keys = keys[n:]
-	}
-	return delays, nil
-}
-
 // SetLimit lets nothing be taken from a queue once so many of its URLs are done; 0 ends that.
 func (s *Shard) SetLimit(ctx context.Context, queue string, limit int64) error {
 	if limit == 0 {

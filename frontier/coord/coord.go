@@ -2,6 +2,9 @@
 // each of them: who owns which shard, from when on each key may be fetched from, and which URLs are
 // leased to whom until when. URLs themselves are in the files of package shard.
 //
+// The owner of a shard remembers all that Redis has of it, and decides by that. Redis is for whoever
+// opens the shard next.
+//
 // A queue has the URLs of a crawl and a key, such as a domain. Times, delays and everything else
 // that protects a server are of the key: crawls that share it share its delay. All queues of a key
 // are in one shard.
@@ -10,14 +13,13 @@
 package coord
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,6 +82,9 @@ func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, 
 	return processes, failed(err)
 }
 
+// Ping asks whether Redis answers.
+func (f *Frontier) Ping(ctx context.Context) error { return failed(f.redis.Ping(ctx).Err()) }
+
 // Incarnation identifies the running Redis server, or those of a cluster. Another one may have
 // forgotten what the one before had acknowledged last.
 func (f *Frontier) Incarnation(ctx context.Context) (string, error) {
@@ -100,8 +105,9 @@ type Shard struct {
 	// Fresh says that nobody owned the shard when it was taken last.
 	Fresh  bool
 	grants grants
-	// loading is held while the leases are read from Redis.
-	loading sync.Mutex
+	keys   keys
+	// away says that Redis did not answer when it was asked last.
+	away atomic.Bool
 }
 
 func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.name, shard) }
@@ -119,6 +125,15 @@ func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shar
 		return nil, owner, nil
 	}
 	return &Shard{f: f, prefix: p, Fresh: fresh}, owner, nil
+}
+
+// Load has the shard remember what Redis has, and returns the leases. Of these some may have ended
+// without Redis being told. It is called before anything else is.
+func (s *Shard) Load(ctx context.Context) ([]Lease, error) {
+	if err := s.loadKeys(ctx); err != nil {
+		return nil, err
+	}
+	return s.loadGrants(ctx)
 }
 
 // Owner returns the process that owns a shard, "" if none does.
@@ -192,7 +207,21 @@ func (c *call) run(ctx context.Context) (v any, err error) {
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
-	return v, failed(err)
+	err = failed(err)
+	c.shard.away.Store(errors.Is(err, ErrRedis))
+	return v, err
+}
+
+// Reach asks whether Redis answers again, if it did not when it was asked last.
+func (s *Shard) Reach(ctx context.Context) error {
+	if !s.away.Load() {
+		return nil
+	}
+	err := failed(s.f.redis.Exists(ctx, s.prefix+"owner").Err())
+	if err == nil {
+		s.away.Store(false)
+	}
+	return err
 }
 
 // run calls a script with few arguments.
@@ -211,114 +240,4 @@ func failed(err error) error {
 	default:
 		return fmt.Errorf("%w: %w", ErrRedis, err)
 	}
-}
-
-// queues splits the names of queues into crawls and keys, and the keys of each into batches.
-func queues(names []string, do func(crawl string, keys []any) error) error {
-	byCrawl := map[string][]any{}
-	for _, name := range names {
-		crawl, key, _ := strings.Cut(name, "\x00")
-		byCrawl[crawl] = append(byCrawl[crawl], key)
-	}
-	for crawl, keys := range byCrawl {
-		for len(keys) > 0 {
-			n := min(len(keys), batch)
-			if err := do(crawl, keys[:n]); err != nil {
-				return err
-			}
-			keys = keys[n:]
-		}
-	}
-	return nil
-}
-
-// Wake makes the keys of queues ready in which something waits, unless they are held.
-func (s *Shard) Wake(ctx context.Context, now int64, names []string) error {
-	return queues(names, func(crawl string, keys []any) error {
-		_, err := s.run(ctx, wakeScript, []string{"owner", "ready:" + crawl, "times", "domains"}, append([]any{now}, keys...)...)
-		return err
-	})
-}
-
-// Claim returns up to n keys of which something waits in a crawl and that may be fetched from now,
-// and puts each off by its delay, whichever crawl asks next. Delay is that of keys that have none
-// of their own. If only is given, other keys are left alone. If there is none it returns when the
-// next one is, -1 if nothing waits.
-func (s *Shard) Claim(ctx context.Context, crawl string, now int64, n int, delay time.Duration, only ...string) (keys []string, next int64, err error) {
-	only = only[:min(len(only), batch)]
-	c := s.call(claimScript, "owner", "ready:"+crawl, "times", "domains")
-	c.add(now, min(n, batch), delay.Milliseconds())
-	for i := range only {
-		c.addText(&only[i])
-	}
-	v, err := c.run(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	if next, ok := v.(int64); ok {
-		return nil, next, nil
-	}
-	return strings.Split(v.(string), "\x00"), 0, nil
-}
-
-// Report is what the end of a lease says of the server.
-type Report struct {
-	// Failed says that there was no answer, or one that asks for rest. Answered says that there was
-	// one, so that failures before it count no more. With neither it says nothing.
-	Failed, Answered bool
-	// RetryAfter is how long the server wants to be left alone, 0 if it did not say.
-	RetryAfter time.Duration
-}
-
-// Backoff says how long a key rests after failures: for its delay, or Delay if it has none of its
-// own, twice, then four times, and so on, but no longer than Longest.
-type Backoff struct{ Delay, Longest time.Duration }
-
-// Report says which leases have not ended, and notes in Redis what is said of their servers.
-// Reports has one for each, or is nil. The leases last until End: a process that dies in between
-// has lost nothing.
-func (s *Shard) Report(ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff) (live []bool, err error) {
-	if err := s.know(ctx); err != nil {
-		return nil, err
-	}
-	live = s.grants.live(now, leases)
-	var telling []int // the places of live leases of which something is said
-	for i := range reports {
-		if live[i] && reports[i] != (Report{}) {
-			telling = append(telling, i)
-		}
-	}
-	for some := range slices.Chunk(telling, batch) {
-		if err := s.tell(ctx, now, some, leases, reports, b); err != nil {
-			return nil, err
-		}
-	}
-	return live, nil
-}
-
-// tell notes what is said of the servers of leases at some places.
-func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Lease, reports []Report, b Backoff) error {
-	what := bytes.Repeat([]byte{'-'}, len(places))
-	var asks []any
-	for i, place := range places {
-		r := &reports[place]
-		switch {
-		case r.Failed:
-			what[i] = 'f'
-		case r.Answered:
-			what[i] = 'o'
-		}
-		if ms := r.RetryAfter.Milliseconds(); ms > 0 {
-			asks = append(asks, i+1, ms)
-		}
-	}
-	c := s.call(reportScript, "owner", "times", "domains")
-	c.add(now, b.Delay.Milliseconds(), b.Longest.Milliseconds(), what, len(asks)/2)
-	c.add(asks...)
-	for _, place := range places {
-		_, key, _ := strings.Cut(leases[place].Queue(), "\x00")
-		c.add(key)
-	}
-	_, err := c.run(ctx)
-	return err
 }

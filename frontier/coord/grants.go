@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/urlake/urlake/frontier/ready"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -15,9 +16,6 @@ import (
 // any more. So the end of a lease costs Redis nothing, and what it has may have ended: the files
 // know that, which get the outcome before the lease ends. Which leases hold the owner of the shard
 // remembers. It alone changes them, and nobody else has the files open.
-
-// grantsKey is the hash of the grants of a shard.
-const grantsKey = "grants"
 
 const (
 	// sparse is how many times as many leases a grant may have as hold of it, before those that
@@ -56,7 +54,6 @@ func parseGrant(value, key string, number uint64) (until int64, leases []Lease, 
 // may be millions.
 type grants struct {
 	mu     sync.Mutex
-	known  bool // they were read from Redis
 	leases map[uint64]terms
 	grants map[uint64]grant
 	last   uint64   // the number of the newest
@@ -91,9 +88,6 @@ func (g *grants) next() uint64 {
 func (g *grants) note(number uint64, until int64, leases []Lease) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.leases == nil {
-		g.leases, g.grants = map[uint64]terms{}, map[uint64]grant{}
-	}
 	g.last = max(g.last, number)
 	for _, l := range leases {
 		seq := l.Seq()
@@ -247,11 +241,11 @@ type newGrant struct {
 	leases []Lease
 }
 
-// write has Redis note grants, delete some of those that are gone, and take keys out of the ready
-// ones of a crawl.
-func (s *Shard) write(ctx context.Context, new []newGrant, crawl string, empty []string) error {
+// write has Redis note grants and the times of claimed keys, and delete some of the grants that are
+// gone.
+func (s *Shard) write(ctx context.Context, new []newGrant, claim ready.Claim) error {
 	gone := s.grants.takeGone()
-	c := s.call(grantScript, "owner", grantsKey, "ready:"+crawl)
+	c := s.call(grantScript, "owner", grantsKey, timesKey)
 	c.add(len(new))
 	size := 0
 	for _, g := range new {
@@ -270,9 +264,14 @@ func (s *Shard) write(ctx context.Context, new []newGrant, crawl string, empty [
 	for _, number := range gone {
 		c.add(number)
 	}
-	for i := range empty {
-		c.addText(&empty[i])
+	s.keys.mu.Lock()
+	for i := range claim.Keys {
+		if at := s.keys.ready.NextOf(claim, i); at > 0 {
+			c.add(at)
+			c.addText(&claim.Keys[i])
+		}
 	}
+	s.keys.mu.Unlock()
 	_, err := c.run(ctx)
 	if err != nil {
 		s.grants.stillGone(gone)
@@ -280,23 +279,30 @@ func (s *Shard) write(ctx context.Context, new []newGrant, crawl string, empty [
 	return err
 }
 
-// Lease notes leases until a time, and of which keys nothing waits in the crawl any more.
-func (s *Shard) Lease(ctx context.Context, crawl string, until int64, leases []Lease, empty []string) error {
-	for len(leases) > 0 || len(empty) > 0 {
-		n, m := min(len(leases), batch), min(len(empty), batch)
-		var new []newGrant
-		if n > 0 {
-			new = append(new, newGrant{s.grants.next(), until, leases[:n]})
-		}
-		if err := s.write(ctx, new, crawl, empty[:m]); err != nil {
-			return err
-		}
-		for _, g := range new {
-			s.grants.note(g.number, g.until, g.leases)
-		}
-		leases, empty = leases[n:], empty[m:]
+// Lease notes leases of keys that were claimed, until a time. After an error there are none of them,
+// whether Redis knows that or not.
+func (s *Shard) Lease(ctx context.Context, until int64, leases []Lease, claim ready.Claim) error {
+	var new []newGrant
+	for len(leases) > 0 {
+		n := min(len(leases), batch)
+		new = append(new, newGrant{s.grants.next(), until, leases[:n]})
+		leases = leases[n:]
+	}
+	if err := s.write(ctx, new, claim); err != nil {
+		s.grants.stillGone(numbers(new))
+		return err
+	}
+	for _, g := range new {
+		s.grants.note(g.number, g.until, g.leases)
 	}
 	return nil
+}
+
+func numbers(of []newGrant) (all []uint64) {
+	for _, g := range of {
+		all = append(all, g.number)
+	}
+	return all
 }
 
 // End ends leases. Their outcomes are in files. Redis is told later, once for many.
@@ -322,9 +328,6 @@ func (s *Shard) EndEntries(seqs []uint64) {
 
 // Extend prolongs leases, and says which had not ended before.
 func (s *Shard) Extend(ctx context.Context, now, until int64, leases []Lease) (live []bool, err error) {
-	if err := s.know(ctx); err != nil {
-		return nil, err
-	}
 	live = s.grants.live(now, leases)
 	var some []Lease
 	for i, l := range leases {
@@ -344,7 +347,8 @@ func (s *Shard) Extend(ctx context.Context, now, until int64, leases []Lease) (l
 
 // regrant gives leases that hold other grants.
 func (s *Shard) regrant(ctx context.Context, new []newGrant) error {
-	if err := s.write(ctx, new, "", nil); err != nil {
+	if err := s.write(ctx, new, ready.Claim{}); err != nil {
+		s.grants.stillGone(numbers(new))
 		return err
 	}
 	for _, g := range new {
@@ -356,9 +360,6 @@ func (s *Shard) regrant(ctx context.Context, new []newGrant) error {
 // Expire ends some of the leases whose time is over, and returns them. More says that there may be
 // others. It tells Redis which grants are gone, too.
 func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, more bool, err error) {
-	if err := s.know(ctx); err != nil {
-		return nil, false, err
-	}
 	if err := s.tidy(ctx); err != nil {
 		return nil, false, err
 	}
@@ -389,7 +390,7 @@ func (s *Shard) tidy(ctx context.Context) error {
 		err = s.regrant(ctx, new)
 	}
 	for err == nil && s.grants.anyGone() {
-		err = s.write(ctx, nil, "", nil)
+		err = s.write(ctx, nil, ready.Claim{})
 	}
 	return err
 }
@@ -431,35 +432,20 @@ func (s *Shard) read(ctx context.Context, numbers []uint64, yield func(number ui
 	return nil
 }
 
-// Leases returns the leases that hold. The first call is before any other of leases: from then on
-// the shard remembers which there are. Of these some may have ended without Redis being told.
-func (s *Shard) Leases(ctx context.Context) (all []Lease, err error) {
-	s.loading.Lock()
-	defer s.loading.Unlock()
+// loadGrants reads the grants, and returns their leases.
+func (s *Shard) loadGrants(ctx context.Context) (all []Lease, err error) {
 	found, err := s.readAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !s.grants.isKnown() {
-		s.grants.load(found)
-		if err := s.upgradeLeases(ctx, found); err != nil {
-			return nil, err
-		}
-		s.grants.setKnown()
+	s.grants.load(found)
+	if err := s.upgradeLeases(ctx, found); err != nil {
+		return nil, err
 	}
 	for number, g := range found {
 		all = append(all, s.grants.of(number, g.leases)...)
 	}
 	return all, nil
-}
-
-// know has the shard remember its leases.
-func (s *Shard) know(ctx context.Context) error {
-	if s.grants.isKnown() {
-		return nil
-	}
-	_, err := s.Leases(ctx)
-	return err
 }
 
 // readAll returns the grants that Redis has, by number.
@@ -497,16 +483,4 @@ func (g *grants) load(found map[uint64]newGrant) {
 	for _, number := range slices.Sorted(maps.Keys(found)) {
 		g.note(number, found[number].until, found[number].leases)
 	}
-}
-
-func (g *grants) isKnown() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.known
-}
-
-func (g *grants) setKnown() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.known = true
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/ready"
 )
 
 // grantsOf returns until when each lease lasts by what Redis has, as the format says: the grant of
@@ -80,7 +81,7 @@ func TestGrants(t *testing.T) {
 				all = append(all, coord.NewLease(token, uint64(len(all)+1), fmt.Sprintf("c\x00site%d.example", rng.IntN(9))))
 				model[all[len(all)-1]] = until
 			}
-			if err := s.Lease(t.Context(), "c", until, all[first:], nil); err != nil {
+			if err := s.Lease(t.Context(), until, all[first:], ready.Claim{}); err != nil {
 				t.Fatal(err)
 			}
 		case 2:
@@ -136,11 +137,8 @@ func TestGrants(t *testing.T) {
 			if rng.IntN(10) > 0 {
 				continue
 			}
-			s = own(t, f)
-			leases, err := s.Leases(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			var leases []coord.Lease
+			f, s, leases = open(t, client)
 			var ended []coord.Lease // as the files say
 			holds := 0
 			for _, l := range leases {

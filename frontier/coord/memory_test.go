@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/ready"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
@@ -78,24 +79,16 @@ func BenchmarkMemory(b *testing.B) {
 				}
 			}
 		}
-		wake := func(crawl string) func(s *coord.Shard, keys []string) error {
-			return func(s *coord.Shard, keys []string) error {
-				var queues []string
-				for _, k := range keys {
-					queues = append(queues, crawl+"\x00"+k)
-				}
-				return s.Wake(ctx, now, queues)
+		each(func(s *coord.Shard, keys []string) error {
+			var queues []string
+			for _, k := range keys {
+				queues = append(queues, "DEFAULT\x00"+k)
 			}
-		}
-		each(wake("DEFAULT"))
-		report("B/ready")
-		each(func(s *coord.Shard, _ []string) error {
-			_, _, err := s.Claim(ctx, "DEFAULT", now, 1000, 70*time.Second)
-			return err
+			s.Wake(now, queues)
+			claim, _ := s.Claim("DEFAULT", now, 1000, 70*time.Second)
+			return s.Lease(ctx, now, nil, claim)
 		})
 		report("B/delay")
-		each(wake("other"))
-		report("B/crawl")
 		token := uint64(0)
 		each(func(s *coord.Shard, keys []string) error {
 			var leases []coord.Lease
@@ -103,13 +96,13 @@ func BenchmarkMemory(b *testing.B) {
 				token++
 				leases = append(leases, coord.NewLease(token<<32, token, "DEFAULT\x00"+k))
 			}
-			return s.Lease(ctx, "DEFAULT", now+600_000, leases, nil)
+			return s.Lease(ctx, now+600_000, leases, ready.Claim{})
 		})
 		report("B/lease")
 		own := 5 * time.Second
 		each(func(s *coord.Shard, keys []string) error {
 			for _, k := range keys {
-				if err := s.Change(ctx, k, coord.Change{Delay: &own}); err != nil {
+				if _, err := s.Change(ctx, k, coord.Change{Delay: &own}); err != nil {
 					return err
 				}
 			}

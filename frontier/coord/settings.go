@@ -2,17 +2,12 @@ package coord
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
-
-// failuresAge is how long failures are remembered of a key that is not fetched from any more.
-const failuresAge = 24 * time.Hour
 
 // agreed returns what is fixed of a frontier under a name: the value, unless one was set before.
 func (f *Frontier) agreed(ctx context.Context, name, value string) (string, error) {
@@ -118,39 +113,50 @@ func parseSettings(text string) (s Settings, err error) {
 	return s, nil
 }
 
-// Settings returns what holds for a key.
-func (s *Shard) Settings(ctx context.Context, key string) (set Settings, err error) {
-	p := s.f.redis.Pipeline()
-	text := p.HGet(ctx, s.prefix+"domains", key)
-	next := p.ZScore(ctx, s.prefix+"times", key)
-	if _, err := p.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return set, failed(err)
+// format returns what parseSettings reads: a letter and its values each, with spaces in between.
+func (s *Settings) format() string {
+	var fields []string
+	add := func(has bool, letter byte, values ...int64) {
+		if !has {
+			return
+		}
+		field := []byte{letter}
+		for i, v := range values {
+			if i > 0 {
+				field = append(field, ',')
+			}
+			field = strconv.AppendInt(field, v, 10)
+		}
+		fields = append(fields, string(field))
 	}
-	if set, err = parseSettings(text.Val()); err != nil {
-		return set, fmt.Errorf("key %q: %w", key, err)
+	add(s.HasDelay, 'd', s.Delay.Milliseconds())
+	add(s.Paused, 'p')
+	add(s.Excluded, 'x')
+	add(s.Blocked > 0, 'b', s.Blocked)
+	add(s.HasCap, 'c', s.Cap)
+	add(s.Failures > 0, 'f', int64(s.Failures), s.Failed)
+	for _, r := range s.Robots {
+		add(true, 'r', r.Delay.Milliseconds(), r.Until)
 	}
-	set.Next = max(int64(next.Val()), set.Blocked)
-	return set, nil
+	return strings.Join(fields, " ")
 }
 
-// AllSettings calls yield for each key that has any settings, in no order, perhaps twice for some.
-func (s *Shard) AllSettings(ctx context.Context, yield func(key string, set Settings)) error {
-	for cursor := uint64(0); ; {
-		got, next, err := s.f.redis.HScan(ctx, s.prefix+"domains", cursor, "", batch).Result()
-		if err != nil {
-			return failed(err)
-		}
-		for i := 0; i+1 < len(got); i += 2 {
-			set, err := parseSettings(got[i+1])
-			if err != nil {
-				return fmt.Errorf("key %q: %w", got[i], err)
-			}
-			yield(got[i], set)
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
+// held says that the key is not claimed from until that ends.
+func (s *Settings) held() bool { return s.Paused || s.Excluded }
+
+// forget drops what is over, and says whether anything was.
+func (s *Settings) forget(now int64) (any bool) {
+	if s.Blocked > 0 && s.Blocked <= now {
+		s.Blocked, any = 0, true
 	}
+	if s.Failures > 0 && s.Failed+failuresAge.Milliseconds() <= now {
+		s.Failures, s.Failed, any = 0, 0, true
+	}
+	over := func(r RobotsDelay) bool { return r.Until <= now }
+	if slices.ContainsFunc(s.Robots, over) {
+		s.Robots, any = slices.DeleteFunc(slices.Clone(s.Robots), over), true
+	}
+	return any
 }
 
 // Change is what to change of the settings of a key; nil leaves it.
@@ -165,56 +171,24 @@ type Change struct {
 	Robots *[]RobotsDelay
 }
 
-// Change changes settings of a key. What waits of a key that is no longer paused, excluded or
-// blocked is to be woken afterwards.
-func (s *Shard) Change(ctx context.Context, key string, c Change) error {
-	args := []any{key}
-	set := func(letter, value string) { args = append(args, letter, value) }
-	number := func(letter string, n int64, has bool) {
-		if has {
-			set(letter, letter+strconv.FormatInt(n, 10))
-		} else {
-			set(letter, "")
-		}
-	}
+// apply changes settings.
+func (c *Change) apply(to *Settings) {
 	if c.Delay != nil {
-		number("d", c.Delay.Milliseconds(), *c.Delay >= 0)
+		to.Delay, to.HasDelay = max(*c.Delay, 0), *c.Delay >= 0
 	}
 	if c.Blocked != nil {
-		number("b", *c.Blocked, *c.Blocked > 0)
+		to.Blocked = max(*c.Blocked, 0)
 	}
-	flag := func(letter string, on *bool) {
-		if on != nil && *on {
-			set(letter, letter)
-		} else if on != nil {
-			set(letter, "")
-		}
+	if c.Paused != nil {
+		to.Paused = *c.Paused
 	}
-	flag("p", c.Paused)
-	flag("x", c.Excluded)
+	if c.Excluded != nil {
+		to.Excluded = *c.Excluded
+	}
 	if c.Cap != nil {
-		number("c", *c.Cap, *c.Cap >= 0)
+		to.Cap, to.HasCap = max(*c.Cap, 0), *c.Cap >= 0
 	}
 	if c.Robots != nil {
-		var all []string
-		for _, r := range *c.Robots {
-			all = append(all, fmt.Sprintf("r%d,%d", r.Delay.Milliseconds(), r.Until))
-		}
-		set("r", strings.Join(all, " "))
+		to.Robots = slices.Clone(*c.Robots)
 	}
-	if len(args) == 1 {
-		return nil
-	}
-	_, err := s.run(ctx, changeScript, []string{"owner", "domains"}, args...)
-	return err
-}
-
-// Forget drops times and settings that are over. Each call looks at some of the settings, from a
-// cursor on, and returns that of the next; "0" is the first.
-func (s *Shard) Forget(ctx context.Context, now int64, cursor string) (next string, err error) {
-	v, err := s.run(ctx, forgetScript, []string{"owner", "times", "domains"}, now, cursor, failuresAge.Milliseconds())
-	if err != nil {
-		return cursor, err
-	}
-	return v.(string), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/urlake/urlake/frontier/coord"
+	"github.com/urlake/urlake/frontier/ready"
 	"github.com/urlake/urlake/internal/testenv"
 )
 
@@ -30,10 +31,7 @@ func TestStateWhileItChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, _, err := f.Own(t.Context(), 0, time.Hour)
-	if err != nil || s == nil {
-		t.Fatal(s, err)
-	}
+	s := own(t, f)
 	const until = 1 << 40
 	leases := func(first, n int) []coord.Lease {
 		all := make([]coord.Lease, n)
@@ -43,7 +41,7 @@ func TestStateWhileItChanges(t *testing.T) {
 		return all
 	}
 	stay, gone := leases(0, 15_000), leases(100_000, 15_000)
-	if err := s.Lease(t.Context(), "c", until, append(stay[:len(stay):len(stay)], gone...), nil); err != nil {
+	if err := s.Lease(t.Context(), until, append(stay[:len(stay):len(stay)], gone...), ready.Claim{}); err != nil {
 		t.Fatal(err)
 	}
 	read := make(chan []byte)
@@ -65,7 +63,7 @@ func TestStateWhileItChanges(t *testing.T) {
 		if _, err := s.Extend(t.Context(), 0, until+int64(n)+1, stay[n*500:][:500]); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Lease(t.Context(), "c", until, leases(200_000+n*500, 500), nil); err != nil {
+		if err := s.Lease(t.Context(), until, leases(200_000+n*500, 500), ready.Claim{}); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -90,10 +88,7 @@ func TestStateWhileItChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	restored, _, err := g.Own(t.Context(), 0, time.Hour)
-	if err != nil || restored == nil {
-		t.Fatal(restored, err)
-	}
+	restored := own(t, g)
 	live, err := restored.Extend(t.Context(), 0, until, stay)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +117,7 @@ func (*afterRead) DialHook(next redis.DialHook) redis.DialHook {
 func (h *afterRead) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if key := fmt.Sprint(cmd.Args()[1:]); (cmd.Name() == "hgetall" && strings.Contains(key, "grants") || cmd.Name() == "zscan" && strings.Contains(key, "times")) {
+		if key := fmt.Sprint(cmd.Args()[1:]); cmd.Name() == "hgetall" && strings.Contains(key, "grants") || cmd.Name() == "zscan" && strings.Contains(key, "times") {
 			h.once.Do(h.do)
 		}
 		return err
@@ -140,13 +135,12 @@ func TestLeaseEndsBetweenReads(t *testing.T) {
 	_, s := shardIn(t, client)
 	const now = exampleNow
 	lease := coord.NewLease(1, 1, "c\x00a.example")
-	if err := s.Wake(t.Context(), now, []string{lease.Queue()}); err != nil {
-		t.Fatal(err)
+	s.Wake(now, []string{lease.Queue()})
+	claim, _ := s.Claim("c", now, 1, time.Second)
+	if len(claim.Keys) != 1 {
+		t.Fatal(claim)
 	}
-	if keys, _, err := s.Claim(t.Context(), "c", now, 1, time.Second); err != nil || len(keys) != 1 {
-		t.Fatal(keys, err)
-	}
-	if err := s.Lease(t.Context(), "c", now+60_000, []coord.Lease{lease}, nil); err != nil {
+	if err := s.Lease(t.Context(), now+60_000, []coord.Lease{lease}, claim); err != nil {
 		t.Fatal(err)
 	}
 	ended := false
@@ -174,16 +168,10 @@ func TestLeaseEndsBetweenReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, s = shardIn(t, client)
-	leases, err := s.Leases(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys, _, err := s.Claim(t.Context(), "c", now+2000, 1, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(leases) == 0 && len(keys) > 0 {
-		t.Errorf("the server of %s is asked again at once", keys)
+	_, s, leases := open(t, client)
+	s.Wake(now, []string{lease.Queue()})
+	claim, _ = s.Claim("c", now+2000, 1, time.Second)
+	if len(leases) == 0 && len(claim.Keys) > 0 {
+		t.Errorf("the server of %s is asked again at once", claim.Keys)
 	}
 }

@@ -2,27 +2,27 @@ package coord
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// formatKey is the key with the version of everything that Redis has of a frontier, of which
-// knownFormat is the newest that this program knows. Whatever changes the meaning of a key, of its
-// members or of their fields is another version; docs/formats/frontier.md describes them.
-const (
-	formatKey   = "format"
-	knownFormat = 2
-)
+// knownFormat is the newest version that this program knows of everything that Redis has of a
+// frontier. Whatever changes the meaning of a key, of its members or of their fields is another
+// version; docs/formats/frontier.md describes them.
+const knownFormat = 2
 
 // earlierLeases is the sorted set of leases of version 1, by the time at which they end.
 const earlierLeases = "leases"
 
-// format: format, nodes, shards; the newest known version. Returns the version of a frontier,
-// after it has made it the newest. A frontier of which processes live, which might be of an earlier
-// program, is left as it is. One that is not new and has no version is of the first.
+// format: format, nodes, shards; the newest known version, and 1 to note it if the frontier is of an
+// earlier one. Returns the version that it has then, 0 if it is new. A frontier of an earlier version
+// of which a process lives is left as it is, and the process is returned. One that is not new and
+// has no version is of the first.
 var formatScript = redis.NewScript(`
 local found = tonumber(redis.call('GET', KEYS[1]) or redis.call('EXISTS', KEYS[3]))
 local known = tonumber(ARGV[1])
@@ -38,29 +38,63 @@ local lives = redis.call('ZRANGE', KEYS[2], now, '+inf', 'BYSCORE', 'LIMIT', 0, 
 if found > 0 and lives[1] then
 	return lives[1]
 end
-redis.call('SET', KEYS[1], known)
-return known
+if ARGV[2] == '1' then
+	redis.call('SET', KEYS[1], known)
+	return known
+end
+return found
 `)
 
 // checkFormat notes the version of a frontier that has none or an earlier one, and refuses a newer
 // one.
 func (f *Frontier) checkFormat(ctx context.Context) error {
-	prefix := "{" + f.name + "}:"
-	var got any
-	err := redirected(ctx, openRedirects, func() (err error) {
-		got, err = formatScript.Run(ctx, f.redis, []string{prefix + formatKey, f.nodes(), prefix + "shards"}, knownFormat).Result()
-		return err
-	})
-	found, ok := got.(int64)
-	switch {
-	case err != nil:
-		return fmt.Errorf("redis: key %s: %w", prefix+formatKey, err)
-	case !ok:
-		return fmt.Errorf("frontier %q in Redis is of an earlier urlake, and %q serves it; stop all its processes first. One that was killed is forgotten after --own", f.name, got)
-	case found > knownFormat:
-		return &codec.FormatError{Key: "redis: key " + prefix + formatKey, Found: int(found), Known: knownFormat}
+	for _, note := range []int{0, 1} {
+		found, err := f.format(ctx, note)
+		switch {
+		case err != nil:
+			return err
+		case found > knownFormat:
+			return &codec.FormatError{Key: "redis: key " + f.formatKey(), Found: int(found), Known: knownFormat}
+		case found == knownFormat:
+			return nil
+		case found > 0:
+			if err := f.dropReady(ctx); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+func (f *Frontier) formatKey() string { return "{" + f.name + "}:format" }
+
+func (f *Frontier) format(ctx context.Context, note int) (found int64, err error) {
+	var got any
+	err = redirected(ctx, openRedirects, func() (err error) {
+		got, err = formatScript.Run(ctx, f.redis, []string{f.formatKey(), f.nodes(), "{" + f.name + "}:shards"}, knownFormat, note).Result()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("redis: key %s: %w", f.formatKey(), err)
+	}
+	found, ok := got.(int64)
+	if !ok {
+		return 0, fmt.Errorf("frontier %q in Redis is of an earlier urlake, and %v serves it; stop all its processes first. One that was killed is forgotten after --own", f.name, got)
+	}
+	return found, nil
+}
+
+// dropReady deletes what version 1 had of keys that were ready. The files of a shard say which are.
+func (f *Frontier) dropReady(ctx context.Context) error {
+	prefix := "{" + f.name + ":"
+	return eachNode(ctx, f.redis, prefix, func(ctx context.Context, node *redis.Client) (err error) {
+		failed := scanKeys(ctx, node, prefix, func(key string) {
+			if _, name, _ := strings.Cut(key, "}:"); strings.HasPrefix(name, "ready:") {
+				err = errors.Join(err, f.redis.Del(ctx, key).Err())
+			}
+		})
+		return errors.Join(err, failed)
+	})
 }
 
 // upgrade: owner, grants, leases of version 1; node, count of grants, number and value of each, and

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -69,26 +68,4 @@ func (w *watch) count(began time.Time, err error) {
 		}
 	}
 	w.errors.Add(1)
-}
-
-// Ready counts the keys of a crawl in some shards of which something waits: those that may be
-// fetched from now, and all.
-func (f *Frontier) Ready(ctx context.Context, crawl string, shards []int, now int64) (ready, all int64, err error) {
-	p := f.redis.Pipeline()
-	counts := make([]*redis.IntCmd, 0, 2*len(shards))
-	for _, n := range shards {
-		key := f.prefix(n) + "ready:" + crawl
-		counts = append(counts, p.ZCount(ctx, key, "-inf", strconv.FormatInt(now, 10)), p.ZCard(ctx, key))
-	}
-	if len(counts) == 0 {
-		return 0, 0, nil
-	}
-	if _, err := p.Exec(ctx); err != nil {
-		return 0, 0, failed(err)
-	}
-	for i := 0; i < len(counts); i += 2 {
-		ready += counts[i].Val()
-		all += counts[i+1].Val()
-	}
-	return ready, all, nil
 }

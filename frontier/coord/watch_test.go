@@ -3,6 +3,7 @@
 package coord
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -29,31 +30,39 @@ func TestCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Wake(t.Context(), 5000, []string{"c\x00x.example", "c\x00y.example"}); err != nil {
+	if _, err := s.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Claim(t.Context(), "c", 6000, 1, time.Second); err != nil {
+	s.Wake(5000, []string{"c\x00x.example", "c\x00y.example"})
+	claim, _ := s.Claim("c", 6000, 1, time.Second)
+	if ready, all := s.Ready("c", 6000); ready != 1 || all != 2 {
+		t.Errorf("%d of %d are ready", ready, all)
+	}
+	if ready, all := s.Ready("other", 6000); ready+all != 0 {
+		t.Errorf("%d of %d are ready", ready, all)
+	}
+	if err := s.Lease(t.Context(), 9000, nil, claim); err != nil {
 		t.Fatal(err)
-	}
-	if ready, all, err := f.Ready(t.Context(), "c", []int{0, 1}, 6000); ready != 1 || all != 2 || err != nil {
-		t.Errorf("%d of %d are ready, %v", ready, all, err)
-	}
-	if ready, all, err := f.Ready(t.Context(), "other", []int{0}, 6000); ready+all != 0 || err != nil {
-		t.Errorf("%d of %d are ready, %v", ready, all, err)
 	}
 	if err := s.Disown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Wake(t.Context(), 5000, []string{"c\x00z.example"}); err == nil {
-		t.Error("nobody owns the shard")
+	if err := s.Lease(t.Context(), 9000, nil, claim); !errors.Is(err, ErrFenced) {
+		t.Errorf("nobody owns the shard: %v", err)
 	}
 	before := f.Counts()
 	if before.Commands < 6 || before.Time <= 0 || before.Errors != 0 {
 		t.Errorf("%+v", before)
 	}
+	if err := s.Reach(t.Context()); err != nil {
+		t.Error(err)
+	}
 	server.Kill(t)
-	if _, _, err := s.Claim(t.Context(), "c", 6000, 1, time.Second); err == nil {
-		t.Error("Redis is away")
+	if err := s.Lease(t.Context(), 9000, nil, claim); !errors.Is(err, ErrRedis) {
+		t.Errorf("Redis is away: %v", err)
+	}
+	if err := s.Reach(t.Context()); !errors.Is(err, ErrRedis) {
+		t.Errorf("Redis is away: %v", err)
 	}
 	if after := f.Counts(); after.Errors == 0 {
 		t.Errorf("%+v", after)

@@ -490,6 +490,13 @@ func (s *Shard) Done(seq uint64, visit Visit, again int64) (ok bool, err error) 
 // time in milliseconds, 0 for at once. Woken says that the queue had nothing waiting before. It is
 // false if the entry is not leased.
 func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
+	return s.back(seq, 1, due)
+}
+
+// Return is Back of an entry that nobody was given.
+func (s *Shard) Return(seq uint64) (woken, ok bool, err error) { return s.back(seq, 0, 0) }
+
+func (s *Shard) back(seq uint64, tries uint32, due int64) (woken, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var e Entry
@@ -498,7 +505,7 @@ func (s *Shard) Back(seq uint64, due int64) (woken, ok bool, err error) {
 		return false, false, err
 	}
 	c.old, c.known = s.known(c.id) // when it was fetched before is kept
-	e.Tries, e.Due = e.Tries+1, due
+	e.Tries, e.Due = e.Tries+tries, due
 	if err := s.record(&c); err != nil {
 		return false, false, err
 	}

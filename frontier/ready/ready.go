@@ -1,0 +1,303 @@
+// Package ready orders the keys of crawls, such as domains, by when they may be fetched from next.
+// A key has one time, which all crawls share: when one has claimed it, the others wait as well.
+//
+// A Table has no pointers to keys, so the garbage collector does not look at each: there may be
+// millions. Times are in milliseconds. A Table is for one goroutine at a time.
+package ready
+
+import (
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/urlake/urlake/frontier/arena"
+)
+
+// looksAtOnce bounds how many keys a claim looks at that cannot be claimed, since another crawl has
+// moved their times.
+const looksAtOnce = 10_000
+
+// Table has the keys that were woken or put off since it was made.
+type Table struct {
+	names  arena.Arena
+	keys   []key
+	index  []slot // a power of two
+	crawls map[string]*crawl
+}
+
+// key is a key by number. Next is from when on it may be fetched from.
+type key struct {
+	name arena.Place
+	next int64
+}
+
+// slot has the number of a key, from 1 on, 0 if it is free, where the hash of its name says, or
+// after that.
+type slot struct{ hash, number uint32 }
+
+// crawl has the keys of which something waits in a crawl, and when each is to be looked at, which
+// is never later than it may be fetched from. Heap has an entry of each, and may have others, which
+// say another time than at.
+type crawl struct {
+	at   map[uint32]int64
+	heap heap
+}
+
+// Rule is what holds for a key besides its time.
+type Rule struct {
+	// Held keys are not claimed until they are woken.
+	Held bool
+	// Blocked is until when the key is not claimed.
+	Blocked int64
+	// Delay is for how long it rests once it was claimed.
+	Delay int64
+}
+
+// Claim is what was claimed of a crawl.
+type Claim struct {
+	Keys    []string
+	numbers []uint32
+}
+
+// New returns an empty Table.
+func New() *Table { return &Table{index: make([]slot, 16), crawls: map[string]*crawl{}} }
+
+// find returns the number of a key, and the slot in which it is, or would be.
+func (t *Table) find(name string) (number uint32, hash, at uint32, ok bool) {
+	hash = uint32(xxh3.HashString(name))
+	mask := uint32(len(t.index) - 1)
+	for at = hash & mask; ; at = (at + 1) & mask {
+		s := t.index[at]
+		if s.number == 0 {
+			return 0, hash, at, false
+		}
+		if s.hash == hash && string(t.names.Get(t.keys[s.number-1].name)) == name {
+			return s.number - 1, hash, at, true
+		}
+	}
+}
+
+// add returns the number of a key, which is a new one if there is none yet.
+func (t *Table) add(name string) uint32 {
+	number, hash, at, ok := t.find(name)
+	if ok {
+		return number
+	}
+	t.keys = append(t.keys, key{name: t.names.Keep([]byte(name))})
+	t.index[at] = slot{hash, uint32(len(t.keys))}
+	if 4*len(t.keys) > 3*len(t.index) {
+		t.grow()
+	}
+	return uint32(len(t.keys) - 1)
+}
+
+func (t *Table) grow() {
+	old := t.index
+	t.index = make([]slot, 2*len(old))
+	mask := uint32(len(t.index) - 1)
+	for _, s := range old {
+		if s.number == 0 {
+			continue
+		}
+		at := s.hash & mask
+		for t.index[at].number != 0 {
+			at = (at + 1) & mask
+		}
+		t.index[at] = s
+	}
+}
+
+// Next is from when on a key may be fetched from, 0 if it was not put off.
+func (t *Table) Next(name string) int64 {
+	if number, _, _, ok := t.find(name); ok {
+		return t.keys[number].next
+	}
+	return 0
+}
+
+// Rest puts a key off until a time. It never comes nearer by this.
+func (t *Table) Rest(name string, until int64) {
+	k := &t.keys[t.add(name)]
+	k.next = max(k.next, until)
+}
+
+// Wake notes that something waits of a key in a crawl, and that it is to be looked at from a time
+// on.
+func (t *Table) Wake(of, name string, at int64) {
+	c := t.crawls[of]
+	if c == nil {
+		c = &crawl{at: map[uint32]int64{}}
+		t.crawls[strings.Clone(of)] = c
+	}
+	number := t.add(name)
+	if before, ok := c.at[number]; !ok || at < before {
+		c.set(number, at)
+		c.clean()
+	}
+}
+
+// set has a key looked at from a time on.
+func (c *crawl) set(number uint32, at int64) {
+	c.at[number] = at
+	c.heap.push(entry{at, number})
+}
+
+// Idle notes that nothing waits of a key in a crawl.
+func (t *Table) Idle(of, name string) {
+	c := t.crawls[of]
+	number, _, _, ok := t.find(name)
+	if c == nil || !ok {
+		return
+	}
+	delete(c.at, number)
+	if c.clean(); len(c.at) == 0 {
+		delete(t.crawls, of)
+	}
+}
+
+// clean drops the entries that say another time once they are the most.
+func (c *crawl) clean() {
+	if len(c.heap) <= 2*len(c.at)+64 {
+		return
+	}
+	c.heap = c.heap[:0]
+	for number, at := range c.at {
+		c.heap = append(c.heap, entry{at, number})
+	}
+	c.heap.order()
+}
+
+// Claim claims up to n keys of a crawl that may be fetched from now, those first that were looked
+// at least recently, and puts each off. Without any it returns when to look again, -1 if nothing
+// waits. The name that rule gets is valid during the call.
+func (t *Table) Claim(of string, now int64, n int, rule func(name []byte) Rule) (claim Claim, next int64) {
+	c := t.crawls[of]
+	if c == nil {
+		return claim, -1
+	}
+	claim.numbers = make([]uint32, 0, min(n, len(c.at)))
+	var again []uint32 // those that rest for no time
+	for looks := 0; len(claim.numbers) < n && looks < looksAtOnce && len(c.heap) > 0 && c.heap[0].at <= now; looks++ {
+		number := c.heap[0].number
+		if at, ok := c.at[number]; !ok || at != c.heap[0].at {
+			c.heap.pop()
+			continue
+		}
+		at, claimed := t.look(c, number, now, rule)
+		switch {
+		case at < 0:
+			c.heap.pop()
+		case at > now:
+			c.heap.replace(entry{at, number})
+		default: // it must not come twice
+			c.heap.pop()
+			delete(c.at, number)
+			again = append(again, number)
+		}
+		if claimed {
+			claim.numbers = append(claim.numbers, number)
+		}
+	}
+	for _, number := range again {
+		c.set(number, now)
+	}
+	return t.named(claim), t.after(of, c)
+}
+
+// ClaimOnly is Claim of some keys only, no two of which are the same.
+func (t *Table) ClaimOnly(of string, now int64, n int, rule func(name []byte) Rule, names []string) (claim Claim, next int64) {
+	c := t.crawls[of]
+	if c == nil {
+		return claim, -1
+	}
+	next = -1
+	for _, name := range names {
+		number, _, _, ok := t.find(name)
+		if !ok {
+			continue
+		}
+		at, ok := c.at[number]
+		if !ok {
+			continue
+		}
+		if claimed := false; at <= now && len(claim.numbers) < n {
+			if at, claimed = t.look(c, number, now, rule); at >= 0 {
+				c.heap.push(entry{at, number})
+			}
+			if claimed {
+				claim.numbers = append(claim.numbers, number)
+				continue
+			}
+		}
+		if at >= 0 && (next < 0 || at < next) {
+			next = at
+		}
+	}
+	if c.clean(); len(c.at) == 0 {
+		delete(t.crawls, of)
+	}
+	return t.named(claim), next
+}
+
+// look claims a key that is to be looked at, if it may be fetched from now, and returns when to look
+// again, -1 if it is held.
+func (t *Table) look(c *crawl, number uint32, now int64, rule func(name []byte) Rule) (at int64, claimed bool) {
+	k := &t.keys[number]
+	r := rule(t.names.Get(k.name))
+	if r.Held {
+		delete(c.at, number)
+		return -1, false
+	}
+	if at = max(k.next, r.Blocked); at <= now {
+		at, claimed = now+max(r.Delay, 0), true
+		if r.Delay > 0 {
+			k.next = at
+		}
+	}
+	c.at[number] = at
+	return at, claimed
+}
+
+// after is when to look again at a crawl, -1 if nothing waits. Entries that say another time may be
+// earlier.
+func (t *Table) after(of string, c *crawl) int64 {
+	if len(c.at) == 0 {
+		delete(t.crawls, of)
+		return -1
+	}
+	return c.heap[0].at
+}
+
+// named sets the names of what was claimed, which share memory.
+func (t *Table) named(c Claim) Claim {
+	size := 0
+	for _, number := range c.numbers {
+		size += len(t.names.Get(t.keys[number].name))
+	}
+	var all strings.Builder
+	all.Grow(size)
+	c.Keys = make([]string, len(c.numbers))
+	for i, number := range c.numbers {
+		from := all.Len()
+		all.Write(t.names.Get(t.keys[number].name))
+		c.Keys[i] = all.String()[from:]
+	}
+	return c
+}
+
+// NextOf is from when on the key at a place of a claim may be fetched from.
+func (t *Table) NextOf(c Claim, place int) int64 { return t.keys[c.numbers[place]].next }
+
+// Count returns how many keys of a crawl are to be looked at by now, and how many there are.
+func (t *Table) Count(of string, now int64) (ready, all int) {
+	c := t.crawls[of]
+	if c == nil {
+		return 0, 0
+	}
+	for _, at := range c.at {
+		if at <= now {
+			ready++
+		}
+	}
+	return ready, len(c.at)
+}
