@@ -38,6 +38,7 @@ func connect(ctx context.Context, flag string) (client redis.UniversalClient, lo
 		}
 	}
 	opt.MaxRetries = -1 // see coord.Open
+	opt.Protocol = 2    // with 3 the client looks for messages before each answer, and none are sent
 	cluster, err := isCluster(ctx, opt, addresses)
 	switch {
 	case err != nil:
@@ -52,7 +53,7 @@ func connect(ctx context.Context, flag string) (client redis.UniversalClient, lo
 	return redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: addresses, Username: opt.Username, Password: opt.Password, TLSConfig: opt.TLSConfig,
 		DialTimeout: opt.DialTimeout, ReadTimeout: opt.ReadTimeout, WriteTimeout: opt.WriteTimeout, PoolSize: opt.PoolSize,
-		MaxRetries: -1, MaxRedirects: -1, // coord sends again what is safe to
+		Protocol: opt.Protocol, MaxRetries: -1, MaxRedirects: -1, // coord sends again what is safe to
 	}), slices.ContainsFunc(addresses, isLocal), nil
 }
 

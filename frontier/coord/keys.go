@@ -261,12 +261,13 @@ func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Leas
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	settings, rests := map[string]Settings{}, map[string]int64{}
+	k.mu.Lock()
 	for _, place := range places {
 		r := &reports[place]
 		_, key, _ := strings.Cut(leases[place].Queue(), "\x00")
 		set, ok := settings[key]
 		if !ok {
-			set = s.Settings(key)
+			set = k.settings[key]
 		}
 		rest := r.RetryAfter
 		switch {
@@ -284,6 +285,7 @@ func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Leas
 			rests[key] = max(rests[key], now+rest.Milliseconds())
 		}
 	}
+	k.mu.Unlock()
 	if len(settings) == 0 && len(rests) == 0 {
 		return nil
 	}

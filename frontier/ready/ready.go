@@ -6,6 +6,7 @@
 package ready
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/zeebo/xxh3"
@@ -23,12 +24,16 @@ type Table struct {
 	keys   []key
 	index  []slot // a power of two
 	crawls map[string]*crawl
+	last   uint32 // the number of the newest crawl
 }
 
-// key is a key by number. Next is from when on it may be fetched from.
+// key is a key by number. Next is from when on it may be fetched from. Most keys are of one crawl:
+// at is when to look at the key in that, if it has a number, and others have their own.
 type key struct {
-	name arena.Place
-	next int64
+	name  arena.Place
+	next  int64
+	at    int64
+	crawl uint32
 }
 
 // slot has the number of a key, from 1 on, 0 if it is free, where the hash of its name says, or
@@ -36,11 +41,55 @@ type key struct {
 type slot struct{ hash, number uint32 }
 
 // crawl has the keys of which something waits in a crawl, and when each is to be looked at, which
-// is never later than it may be fetched from. Heap has an entry of each, and may have others, which
-// say another time than at.
+// is never later than it may be fetched from. These times are in keys, or in others for keys that
+// are of other crawls, too. Heap has an entry of each, and may have some that say another time.
 type crawl struct {
-	at   map[uint32]int64
-	heap heap
+	table  *Table
+	number uint32
+	n      int
+	others map[uint32]int64
+	heap   heap
+}
+
+// at returns when a key is to be looked at. It is false if nothing waits of it.
+func (c *crawl) at(number uint32) (at int64, ok bool) {
+	if k := &c.table.keys[number]; k.crawl == c.number {
+		return k.at, true
+	}
+	if len(c.others) == 0 {
+		return 0, false
+	}
+	at, ok = c.others[number]
+	return at, ok
+}
+
+// set has a key looked at from a time on, without an entry of the heap.
+func (c *crawl) set(number uint32, at int64) {
+	if _, ok := c.at(number); !ok {
+		c.n++
+	}
+	k := &c.table.keys[number]
+	if _, other := c.others[number]; k.crawl == c.number || k.crawl == 0 && !other {
+		k.at, k.crawl = at, c.number
+		return
+	}
+	if c.others == nil {
+		c.others = map[uint32]int64{}
+	}
+	c.others[number] = at
+}
+
+// drop notes that nothing waits of a key.
+func (c *crawl) drop(number uint32) {
+	if _, ok := c.at(number); !ok {
+		return
+	}
+	c.n--
+	if k := &c.table.keys[number]; k.crawl == c.number {
+		k.crawl = 0
+		return
+	}
+	delete(c.others, number)
 }
 
 // Rule is what holds for a key besides its time.
@@ -126,20 +175,16 @@ func (t *Table) Rest(name string, until int64) {
 func (t *Table) Wake(of, name string, at int64) {
 	c := t.crawls[of]
 	if c == nil {
-		c = &crawl{at: map[uint32]int64{}}
+		t.last++
+		c = &crawl{table: t, number: t.last}
 		t.crawls[strings.Clone(of)] = c
 	}
 	number := t.add(name)
-	if before, ok := c.at[number]; !ok || at < before {
+	if before, ok := c.at(number); !ok || at < before {
 		c.set(number, at)
+		c.heap.push(entry{at, number})
 		c.clean()
 	}
-}
-
-// set has a key looked at from a time on.
-func (c *crawl) set(number uint32, at int64) {
-	c.at[number] = at
-	c.heap.push(entry{at, number})
 }
 
 // Idle notes that nothing waits of a key in a crawl.
@@ -149,21 +194,31 @@ func (t *Table) Idle(of, name string) {
 	if c == nil || !ok {
 		return
 	}
-	delete(c.at, number)
-	if c.clean(); len(c.at) == 0 {
+	c.drop(number)
+	t.leave(of, c)
+}
+
+// leave ends work on a crawl, and forgets it if nothing waits.
+func (t *Table) leave(of string, c *crawl) {
+	if c.clean(); c.n == 0 {
 		delete(t.crawls, of)
 	}
 }
 
 // clean drops the entries that say another time once they are the most.
 func (c *crawl) clean() {
-	if len(c.heap) <= 2*len(c.at)+64 {
+	if len(c.heap) <= 2*c.n+64 {
 		return
 	}
-	c.heap = c.heap[:0]
-	for number, at := range c.at {
-		c.heap = append(c.heap, entry{at, number})
-	}
+	seen := make(map[uint32]struct{}, c.n)
+	c.heap = slices.DeleteFunc(c.heap, func(e entry) bool {
+		if at, ok := c.at(e.number); !ok || at != e.at {
+			return true
+		}
+		_, twice := seen[e.number]
+		seen[e.number] = struct{}{}
+		return twice
+	})
 	c.heap.order()
 }
 
@@ -175,11 +230,11 @@ func (t *Table) Claim(of string, now int64, n int, rule func(name []byte) Rule) 
 	if c == nil {
 		return claim, -1
 	}
-	claim.numbers = make([]uint32, 0, min(n, len(c.at)))
+	claim.numbers = make([]uint32, 0, min(n, c.n))
 	var again []uint32 // those that rest for no time
 	for looks := 0; len(claim.numbers) < n && looks < looksAtOnce && len(c.heap) > 0 && c.heap[0].at <= now; looks++ {
 		number := c.heap[0].number
-		if at, ok := c.at[number]; !ok || at != c.heap[0].at {
+		if at, ok := c.at(number); !ok || at != c.heap[0].at {
 			c.heap.pop()
 			continue
 		}
@@ -191,7 +246,7 @@ func (t *Table) Claim(of string, now int64, n int, rule func(name []byte) Rule) 
 			c.heap.replace(entry{at, number})
 		default: // it must not come twice
 			c.heap.pop()
-			delete(c.at, number)
+			c.drop(number)
 			again = append(again, number)
 		}
 		if claimed {
@@ -200,8 +255,14 @@ func (t *Table) Claim(of string, now int64, n int, rule func(name []byte) Rule) 
 	}
 	for _, number := range again {
 		c.set(number, now)
+		c.heap.push(entry{now, number})
 	}
-	return t.named(claim), t.after(of, c)
+	next = -1 // or when to look again. An entry that says another time may be earlier than that.
+	if c.n > 0 {
+		next = c.heap[0].at
+	}
+	t.leave(of, c)
+	return t.named(claim), next
 }
 
 // ClaimOnly is Claim of some keys only, no two of which are the same.
@@ -216,7 +277,7 @@ func (t *Table) ClaimOnly(of string, now int64, n int, rule func(name []byte) Ru
 		if !ok {
 			continue
 		}
-		at, ok := c.at[number]
+		at, ok := c.at(number)
 		if !ok {
 			continue
 		}
@@ -233,9 +294,7 @@ func (t *Table) ClaimOnly(of string, now int64, n int, rule func(name []byte) Ru
 			next = at
 		}
 	}
-	if c.clean(); len(c.at) == 0 {
-		delete(t.crawls, of)
-	}
+	t.leave(of, c)
 	return t.named(claim), next
 }
 
@@ -245,7 +304,7 @@ func (t *Table) look(c *crawl, number uint32, now int64, rule func(name []byte) 
 	k := &t.keys[number]
 	r := rule(t.names.Get(k.name))
 	if r.Held {
-		delete(c.at, number)
+		c.drop(number)
 		return -1, false
 	}
 	if at = max(k.next, r.Blocked); at <= now {
@@ -254,18 +313,8 @@ func (t *Table) look(c *crawl, number uint32, now int64, rule func(name []byte) 
 			k.next = at
 		}
 	}
-	c.at[number] = at
+	c.set(number, at)
 	return at, claimed
-}
-
-// after is when to look again at a crawl, -1 if nothing waits. Entries that say another time may be
-// earlier.
-func (t *Table) after(of string, c *crawl) int64 {
-	if len(c.at) == 0 {
-		delete(t.crawls, of)
-		return -1
-	}
-	return c.heap[0].at
 }
 
 // named sets the names of what was claimed, which share memory.
@@ -294,10 +343,10 @@ func (t *Table) Count(of string, now int64) (ready, all int) {
 	if c == nil {
 		return 0, 0
 	}
-	for _, at := range c.at {
-		if at <= now {
+	for _, e := range c.heap {
+		if at, ok := c.at(e.number); ok && at == e.at && at <= now {
 			ready++
 		}
 	}
-	return ready, len(c.at)
+	return min(ready, c.n), c.n
 }

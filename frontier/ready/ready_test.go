@@ -23,7 +23,7 @@ func TestTable(t *testing.T) {
 	table := ready.New()
 	keys := map[string]*model{}
 	var names []string
-	for i := range 300 {
+	for i := range 40 {
 		names = append(names, fmt.Sprintf("site%d.example", i))
 		keys[names[i]] = &model{at: map[string]int64{}}
 	}
@@ -184,6 +184,34 @@ func TestOrder(t *testing.T) {
 			}
 			now++
 		}
+	}
+}
+
+// TestEntries holds that keys that are woken again and again, for earlier times or after they had
+// nothing, take no more memory, and that none is lost when entries are dropped.
+func TestEntries(t *testing.T) {
+	table := ready.New()
+	const n = 10
+	table.Wake("c", "k0", 1)
+	table.Wake("c", "still", 100)
+	table.Idle("c", "still")
+	table.Wake("c", "still", 9000)
+	for i := range int64(5000) {
+		for key := range n {
+			name, at := fmt.Sprint("k", key), 10_000-i
+			if key%2 == 0 {
+				table.Idle("c", name)
+				at = 5000 + i
+			}
+			table.Wake("c", name, at)
+		}
+		if entries := table.Entries("c"); entries > 2*(n+1)+65 {
+			t.Fatalf("%d entries of %d keys", entries, n)
+		}
+	}
+	got, _ := table.Claim("c", 10_000, 2*n, func([]byte) ready.Rule { return ready.Rule{Delay: 1} })
+	if slices.Sort(got.Keys); len(slices.Compact(got.Keys)) != n+1 {
+		t.Errorf("%v were claimed", got.Keys)
 	}
 }
 

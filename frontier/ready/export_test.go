@@ -1,0 +1,4 @@
+package ready
+
+// Entries counts those of a crawl's heap.
+func (t *Table) Entries(crawl string) int { return len(t.crawls[crawl].heap) }
