@@ -61,11 +61,3 @@ func (f *Frontier) Bulk(urls int, work func()) {
 	}
 	f.bulk.do(f.claimsGoOn, f.claims.behind, work)
 }
-
-// busyFor is how long after a claim there is taken to be another one soon.
-const busyFor = 5 * time.Millisecond
-
-// claimsGoOn says that workers claim URLs all the time.
-func (f *Frontier) claimsGoOn() bool {
-	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor)
-}

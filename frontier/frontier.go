@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,6 +114,7 @@ type Frontier struct {
 	settles     together[int, *settleJob] // by shard
 	turn        atomic.Uint32             // the shard at which the next claim begins
 	claimedAt   atomic.Int64              // when URLs were claimed last, as the time since begin
+	addedAt     atomic.Int64              // when URLs were added last
 	bulk        *bulk
 	woken       chan struct{} // closed when a queue wakes, and replaced
 	exclusions  exclusions
@@ -321,6 +321,7 @@ func (f *Frontier) add(ctx context.Context, number int, ids []shard.ID, entries 
 		return nil, err
 	}
 	defer release()
+	f.addedAt.Store(int64(time.Since(begin)))
 	if err == nil {
 		err = s.files.Commit()
 	}
@@ -437,14 +438,6 @@ func (f *Frontier) back(s *owned, leases []coord.Lease, given bool) (leased []bo
 	}
 	f.wake(s, woken)
 	return leased, nil
-}
-
-// busy says that workers claim URLs all the time, and that files of a shard can wait for them: it
-// is served, not being opened, and none has much in memory or waits to be opened again, since all
-// are written in turn.
-func (f *Frontier) busy(s *owned) bool {
-	return f.claimsGoOn() && s.tenure != nil && s.mine() &&
-		!slices.ContainsFunc(f.all(), func(s *owned) bool { return s.doubtful.Load() || s.files.Crowded() })
 }
 
 // claim asks the shards in turn, and appends what they give. Next is when the next queue is ready,

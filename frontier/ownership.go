@@ -243,7 +243,7 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 	s = &owned{number: n, coord: c, lock: lock}
 	opts := f.o.Shard
 	opts.Now = f.o.Now
-	opts.Busy = func() bool { return f.busy(s) }
+	opts.Rests = func() int { return f.rests(s) }
 	opts.Cap = func(queue string) int64 { return s.domains.cap(queue, f.maxWaiting()) }
 	files, torn, err := shard.Open(dir, opts)
 	if err != nil {

@@ -16,23 +16,26 @@ const (
 	piece = 250 * time.Microsecond
 	// stepsAtOnce is how many steps there are between two looks at the clock.
 	stepsAtOnce = 1024
-	// restFactor is how long a rest is, as a multiple of the time that the piece took, and
-	// longestRest bounds that.
-	restFactor  = 3
+	// longestRest bounds a rest, which is as long as a multiple of the time that the piece took.
 	longestRest = 50 * time.Millisecond
 )
 
 // Pacer is for the work of one goroutine. A nil one never rests.
 type Pacer struct {
-	rests func() bool
+	rests func() int
 	sleep func(time.Duration)
 	began time.Time // of the piece that is worked on
 	steps int
 }
 
-// New returns a Pacer for work that begins now. Rests says that others come first, so that there
-// is a rest after each piece.
-func New(rests func() bool) *Pacer { return &Pacer{rests: rests, sleep: time.Sleep, began: time.Now()} }
+// New returns a Pacer for work that begins now. Rests says how many times as long as a piece the
+// rest after it is. If it is nil there are no rests.
+func New(rests func() int) *Pacer {
+	if rests == nil {
+		return nil
+	}
+	return &Pacer{rests: rests, sleep: time.Sleep, began: time.Now()}
+}
 
 // Look is called often, outside of locks, and rests if a piece has taken its time.
 func (p *Pacer) Look() {
@@ -43,8 +46,8 @@ func (p *Pacer) Look() {
 	if took < piece {
 		return
 	}
-	if p.rests() {
-		p.sleep(min(restFactor*took, longestRest))
+	if times := p.rests(); times > 0 {
+		p.sleep(min(time.Duration(times)*took, longestRest))
 	}
 	p.began = time.Now()
 }

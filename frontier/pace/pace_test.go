@@ -12,20 +12,20 @@ import (
 func TestPacer(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		rests bool
+		times int
 		took  time.Duration
 		want  time.Duration
 	}{
-		{"nobody else wants the processor", false, time.Second, 0},
-		{"a short piece", true, piece - 1, 0},
-		{"a piece", true, piece, 3 * piece},
-		{"a long piece", true, 10 * time.Millisecond, 30 * time.Millisecond},
-		{"a piece that was stuck", true, time.Hour, longestRest},
+		{"nobody else wants the processor", 0, time.Second, 0},
+		{"a short piece", 3, piece - 1, 0},
+		{"a piece", 3, piece, 3 * piece},
+		{"a long piece", 5, 10 * time.Millisecond, 50 * time.Millisecond},
+		{"a piece that was stuck", 3, time.Hour, longestRest},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var out bytes.Buffer
 			list := []int{2, 1}
-			p := New(func() bool { return c.rests })
+			p := New(func() int { return c.times })
 			for name, work := range map[string]func(){
 				"look": p.Look,
 				"steps": func() {
@@ -65,7 +65,7 @@ func TestPacer(t *testing.T) {
 // TestWriterRestsBetweenParts says that a large write has rests in it.
 func TestWriterRestsBetweenParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(func() bool { return true })
+		p := New(func() int { return 3 })
 		slow := writerFunc(func(b []byte) (int, error) {
 			p.began = p.began.Add(-time.Millisecond) // it takes so long
 			return len(b), nil
@@ -86,7 +86,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // TestNilPacer has no rests.
 func TestNilPacer(t *testing.T) {
-	var p *Pacer
+	p := New(nil)
 	p.Look()
 	p.Step()
 	if n, err := p.Writer(&bytes.Buffer{}).Write([]byte("text")); n != 4 || err != nil {

@@ -224,7 +224,7 @@ func (s *Shard) Upkeep() error {
 	defer s.upkeep.Unlock()
 	s.mu.Lock()
 	err := s.failed
-	full := s.fuller(1) || s.sweeps()
+	full := s.fullness() > 1 || s.sweeps()
 	s.mu.Unlock()
 	if err != nil || !full {
 		return err
@@ -243,7 +243,7 @@ func (s *Shard) Flush() error {
 // Entries are added, taken and settled meanwhile: the lock is held for steps that do not depend on
 // how much there is.
 func (s *Shard) write() (err error) {
-	s.pacer = pace.New(s.unhurried)
+	s.pacer = pace.New(s.o.Rests)
 	s.setMerging(true)
 	defer s.setMerging(false)
 	var fresh freshFiles
