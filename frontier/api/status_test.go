@@ -69,8 +69,8 @@ func TestAnotherProcessIsAway(t *testing.T) {
 	}
 }
 
-// TestRedisIsAway takes Redis away, without which nothing is handed out. URLs and results are taken,
-// which are in files, but for results that ask for a rest.
+// TestRedisIsAway takes Redis away, without which nothing is handed out. URLs and results are
+// taken, which are in files, but for results that ask for a rest.
 func TestRedisIsAway(t *testing.T) {
 	servers, redis := start(t, 1, 15*time.Second)
 	base := servers[0].URL

@@ -14,8 +14,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// BenchmarkScripts claims keys, leases a URL of each, ends the leases, and reports failures of some,
-// and says what that takes Redis.
+// BenchmarkScripts claims keys, leases a URL of each, ends the leases, and reports failures of
+// some, and says what that takes Redis.
 func BenchmarkScripts(b *testing.B) {
 	for _, delay := range []time.Duration{0, time.Second} {
 		for _, claim := range []int{20, 1000} {

@@ -2,8 +2,8 @@
 // each of them: who owns which shard, from when on each key may be fetched from, and which URLs are
 // leased to whom until when. URLs themselves are in the files of package shard.
 //
-// The owner of a shard remembers all that Redis has of it, and decides by that. Redis is for whoever
-// opens the shard next.
+// The owner of a shard remembers all that Redis has of it, and decides by that. Redis is for
+// whoever opens the shard next.
 //
 // A queue has the URLs of a crawl and a key, such as a domain. Times, delays and everything else
 // that protects a server are of the key: crawls that share it share its delay. All queues of a key

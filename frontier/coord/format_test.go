@@ -206,6 +206,47 @@ func compareExample(t *testing.T, name string, f *coord.Frontier, s *coord.Shard
 	}
 }
 
+// TestUpgrade holds that a frontier of an earlier version is left alone while a process lives that
+// may be of an earlier program, and has nothing of that version when its shards were opened.
+func TestUpgrade(t *testing.T) {
+	ctx := t.Context()
+	client := newClient(t)
+	shardIn(t, client)
+	err := errors.Join(
+		client.Set(ctx, "{f}:format", 1, 0).Err(),
+		client.ZAdd(ctx, "{f}:nodes", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "old"}).Err(),
+		client.ZAdd(ctx, "{f:0}:ready:c", redis.Z{Score: 1, Member: "a.example"}).Err())
+	for i := range 2500 {
+		l := coord.NewLease(uint64(i)<<40, uint64(i), "c\x00a.example")
+		err = errors.Join(err, client.ZAdd(ctx, "{f:0}:leases", redis.Z{Score: float64(exampleNow + int64(i/7)), Member: string(l)}).Err())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := coord.Open(ctx, client, "f", "new", 1); err == nil || !strings.Contains(err.Error(), "old serves it; stop all its processes first") {
+		t.Errorf("while another process lives: %v", err)
+	}
+	if err := client.ZAdd(ctx, "{f}:nodes", redis.Z{Score: float64(time.Now().UnixMilli()), Member: "old"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // its time is over
+	_, _, leases := open(t, client)
+	if len(leases) != 2500 {
+		t.Errorf("%d leases", len(leases))
+	}
+	until, _ := grantsOf(t, client)
+	for _, l := range leases {
+		if want := exampleNow + int64(l.Seq()/7); until[l] != want {
+			t.Fatalf("lease %d ends at %d, want %d", l.Seq(), until[l], want)
+		}
+	}
+	if keys, err := client.Keys(ctx, "{f*").Result(); err != nil || slices.ContainsFunc(keys, func(key string) bool {
+		return strings.Contains(key, "ready") || strings.Contains(key, "leases")
+	}) {
+		t.Errorf("there are still %q, %v", keys, err)
+	}
+}
+
 // A frontier in Redis that a newer program has written is refused, and left alone. One that no
 // program has given a version yet is of the first.
 func TestNewerState(t *testing.T) {

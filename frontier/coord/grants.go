@@ -279,8 +279,8 @@ func (s *Shard) write(ctx context.Context, new []newGrant, claim ready.Claim) er
 	return err
 }
 
-// Lease notes leases of keys that were claimed, until a time. After an error there are none of them,
-// whether Redis knows that or not.
+// Lease notes leases of keys that were claimed, until a time. After an error there are none of
+// them, whether Redis knows that or not.
 func (s *Shard) Lease(ctx context.Context, until int64, leases []Lease, claim ready.Claim) error {
 	var new []newGrant
 	for len(leases) > 0 {

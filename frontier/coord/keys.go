@@ -19,8 +19,8 @@ const failuresAge = 24 * time.Hour
 const forgetAtOnce = 500
 
 // keys is what the owner of a shard remembers of its keys. It alone changes what Redis has of them,
-// so it decides by what it remembers, and Redis is told before anybody relies on it: of the times of
-// keys with the leases of what was claimed, and of settings when they are changed.
+// so it decides by what it remembers, and Redis is told before anybody relies on it: of the times
+// of keys with the leases of what was claimed, and of settings when they are changed.
 type keys struct {
 	mu       sync.Mutex // not held while Redis is asked
 	ready    *ready.Table
@@ -103,8 +103,8 @@ func (s *Shard) Idle(crawl string, keys []string) {
 
 // Claim returns up to n keys of which something waits in a crawl and that may be fetched from now,
 // and puts each off by its delay, whichever crawl asks next. Delay is that of keys that have none
-// of their own. If only is given, other keys are left alone. If there is none it returns when to ask
-// again, -1 if nothing waits. Redis is told by Lease.
+// of their own. If only is given, other keys are left alone. If there is none it returns when to
+// ask again, -1 if nothing waits. Redis is told by Lease.
 func (s *Shard) Claim(crawl string, now int64, n int, delay time.Duration, only ...string) (claim ready.Claim, next int64) {
 	k := &s.keys
 	k.mu.Lock()
@@ -115,8 +115,8 @@ func (s *Shard) Claim(crawl string, now int64, n int, delay time.Duration, only 
 	return k.ready.Claim(crawl, now, n, k.rule(now, delay))
 }
 
-// Ready counts the keys of which something waits in a crawl: those that may be fetched from now, and
-// all. Of the former some may have been claimed for another crawl meanwhile.
+// Ready counts the keys of which something waits in a crawl: those that may be fetched from now,
+// and all. Of the former some may have been claimed for another crawl meanwhile.
 func (s *Shard) Ready(crawl string, now int64) (ready, all int) {
 	s.keys.mu.Lock()
 	defer s.keys.mu.Unlock()
@@ -204,6 +204,7 @@ func (s *Shard) Forget(ctx context.Context, now int64) error {
 			over[key] = set
 		}
 	}
+	k.ready = k.ready.Compact(now)
 	k.mu.Unlock()
 	if len(over) > 0 {
 		if err := s.put(ctx, over, nil); err != nil {

@@ -19,10 +19,10 @@ const knownFormat = 2
 // earlierLeases is the sorted set of leases of version 1, by the time at which they end.
 const earlierLeases = "leases"
 
-// format: format, nodes, shards; the newest known version, and 1 to note it if the frontier is of an
-// earlier one. Returns the version that it has then, 0 if it is new. A frontier of an earlier version
-// of which a process lives is left as it is, and the process is returned. One that is not new and
-// has no version is of the first.
+// format: format, nodes, shards; the newest known version, and 1 to note it if the frontier is of
+// an earlier one. Returns the version that it has then, 0 if it is new. A frontier of an earlier
+// version of which a process lives is left as it is, and the process is returned. One that is not
+// new and has no version is of the first.
 var formatScript = redis.NewScript(`
 local found = tonumber(redis.call('GET', KEYS[1]) or redis.call('EXISTS', KEYS[3]))
 local known = tonumber(ARGV[1])

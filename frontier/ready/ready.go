@@ -18,13 +18,17 @@ import (
 // moved their times.
 const looksAtOnce = 10_000
 
-// Table has the keys that were woken or put off since it was made.
+// keysLeast is how many keys a Table may have before it looks for some that need not be there.
+const keysLeast = 1024
+
+// Table has the keys that were woken or put off, of which Compact drops some.
 type Table struct {
-	names  arena.Arena
-	keys   []key
-	index  []slot // a power of two
-	crawls map[string]*crawl
-	last   uint32 // the number of the newest crawl
+	names   arena.Arena
+	keys    []key
+	index   []slot // a power of two
+	crawls  map[string]*crawl
+	last    uint32 // the number of the newest crawl
+	compact int    // with how many keys Compact looks at them
 }
 
 // key is a key by number. Next is from when on it may be fetched from. Most keys are of one crawl:
@@ -105,11 +109,14 @@ type Rule struct {
 // Claim is what was claimed of a crawl.
 type Claim struct {
 	Keys    []string
-	numbers []uint32
+	of      *Table
+	numbers []uint32 // in that
 }
 
 // New returns an empty Table.
-func New() *Table { return &Table{index: make([]slot, 16), crawls: map[string]*crawl{}} }
+func New() *Table {
+	return &Table{index: make([]slot, 16), crawls: map[string]*crawl{}, compact: keysLeast}
+}
 
 // find returns the number of a key, and the slot in which it is, or would be.
 func (t *Table) find(name string) (number uint32, hash, at uint32, ok bool) {
@@ -298,8 +305,8 @@ func (t *Table) ClaimOnly(of string, now int64, n int, rule func(name []byte) Ru
 	return t.named(claim), next
 }
 
-// look claims a key that is to be looked at, if it may be fetched from now, and returns when to look
-// again, -1 if it is held.
+// look claims a key that is to be looked at, if it may be fetched from now, and returns when to
+// look again, -1 if it is held.
 func (t *Table) look(c *crawl, number uint32, now int64, rule func(name []byte) Rule) (at int64, claimed bool) {
 	k := &t.keys[number]
 	r := rule(t.names.Get(k.name))
@@ -325,7 +332,7 @@ func (t *Table) named(c Claim) Claim {
 	}
 	var all strings.Builder
 	all.Grow(size)
-	c.Keys = make([]string, len(c.numbers))
+	c.of, c.Keys = t, make([]string, len(c.numbers))
 	for i, number := range c.numbers {
 		from := all.Len()
 		all.Write(t.names.Get(t.keys[number].name))
@@ -335,7 +342,56 @@ func (t *Table) named(c Claim) Claim {
 }
 
 // NextOf is from when on the key at a place of a claim may be fetched from.
-func (t *Table) NextOf(c Claim, place int) int64 { return t.keys[c.numbers[place]].next }
+func (t *Table) NextOf(c Claim, place int) int64 {
+	if c.of != t { // it was compacted meanwhile
+		return t.Next(c.Keys[place])
+	}
+	return t.keys[c.numbers[place]].next
+}
+
+// Compact returns a table without the keys of which nothing waits and whose time is over, if these
+// are most: the table itself otherwise. It mostly looks at nothing.
+func (t *Table) Compact(now int64) *Table {
+	if len(t.keys) < t.compact {
+		return t
+	}
+	waits := map[uint32]struct{}{}
+	for _, c := range t.crawls {
+		for number := range c.others {
+			waits[number] = struct{}{}
+		}
+	}
+	needed := func(number uint32) bool {
+		k := &t.keys[number]
+		_, other := waits[number]
+		return k.crawl != 0 || other || k.next > now
+	}
+	n := 0
+	for number := range t.keys {
+		if needed(uint32(number)) {
+			n++
+		}
+	}
+	if t.compact = 2 * len(t.keys); n > len(t.keys)/2 {
+		return t
+	}
+	to := New()
+	to.compact = max(keysLeast, 4*n)
+	name := func(number uint32) string { return string(t.names.Get(t.keys[number].name)) }
+	for number := range t.keys {
+		if needed(uint32(number)) {
+			to.Rest(name(uint32(number)), t.keys[number].next)
+		}
+	}
+	for of, c := range t.crawls {
+		for _, e := range c.heap {
+			if at, ok := c.at(e.number); ok && at == e.at {
+				to.Wake(of, name(e.number), at)
+			}
+		}
+	}
+	return to
+}
 
 // Count returns how many keys of a crawl are to be looked at by now, and how many there are.
 func (t *Table) Count(of string, now int64) (ready, all int) {

@@ -215,6 +215,50 @@ func TestEntries(t *testing.T) {
 	}
 }
 
+// TestCompact holds that keys of which nothing waits any more take no memory for long, that others
+// stay as they are, and that a claim knows the times of its keys afterwards.
+func TestCompact(t *testing.T) {
+	table := ready.New()
+	rule := func([]byte) ready.Rule { return ready.Rule{Delay: 5} }
+	for _, crawl := range []string{"a", "b"} {
+		for i := range 50 {
+			table.Wake(crawl, fmt.Sprint("stays", i), int64(i))
+		}
+	}
+	table.Rest("rests", 1_000_000)
+	for now := range int64(100) {
+		for i := range 100 {
+			table.Wake("a", fmt.Sprint("goes", now, "-", i), now)
+		}
+		claim, _ := table.Claim("a", now, 1000, rule)
+		for _, key := range claim.Keys {
+			if key[:4] == "goes" {
+				table.Idle("a", key)
+			}
+		}
+		table = table.Compact(now)
+		for i, key := range claim.Keys {
+			if at := table.NextOf(claim, i); key[:5] == "stays" && at != now+5 {
+				t.Fatalf("%d: %s is next at %d", now, key, at)
+			}
+		}
+		if keys := table.Keys(); keys > 2300 {
+			t.Fatalf("%d: %d keys", now, keys)
+		}
+	}
+	for _, crawl := range []string{"a", "b"} {
+		if ready, all := table.Count(crawl, 0); all != 50 || crawl == "b" && ready != 1 {
+			t.Errorf("%d of %d keys of %s", ready, all, crawl)
+		}
+		if claim, _ := table.Claim(crawl, 1000, 100, rule); len(claim.Keys) != 50 && crawl == "a" {
+			t.Errorf("%d keys of %s are claimed", len(claim.Keys), crawl)
+		}
+	}
+	if at := table.Next("rests"); at != 1_000_000 {
+		t.Errorf("what rests is next at %d", at)
+	}
+}
+
 // Names that have the same hash, or what might be taken for another, are different keys.
 func TestNames(t *testing.T) {
 	table := ready.New()

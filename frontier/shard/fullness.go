@@ -2,8 +2,8 @@ package shard
 
 import "math"
 
-// Fullness is how much is to be written to files, as a multiple of what makes the shard do so; it is
-// infinite if the shard's files have failed.
+// Fullness is how much is to be written to files, as a multiple of what makes the shard do so; it
+// is infinite if the shard's files have failed.
 func (s *Shard) Fullness() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

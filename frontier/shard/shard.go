@@ -43,8 +43,8 @@ type Options struct {
 	// Cap is how many entries may wait in a queue, less than 0 for any number; nil is that for all.
 	// It is called while the shard is locked.
 	Cap func(queue string) int64
-	// Rests, if it is set, says how many times as long as a piece of work on files the rest after it
-	// is, 0 if there is none: requests may want the processor.
+	// Rests, if it is set, says how many times as long as a piece of work on files the rest after
+	// it is, 0 if there is none: requests may want the processor.
 	Rests func() int
 	// sweep is how many deleted URLs are worth that files are written anew; 0 is sweepLeast.
 	sweep int64
