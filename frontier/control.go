@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/urlake/urlake/frontier/coord"
@@ -77,8 +78,11 @@ func (f *Frontier) SetDefaultDelay(ctx context.Context, delay time.Duration) err
 // Nodes returns the names of the processes that live.
 func (f *Frontier) Nodes(ctx context.Context) ([]string, error) { return f.coord.Nodes(ctx) }
 
-// PingRedis asks whether Redis answers.
-func (f *Frontier) PingRedis(ctx context.Context) error { return f.coord.Ping(ctx) }
+// RedisIsAway says that Redis does not answer, or did not when it was told something last of a
+// shard.
+func (f *Frontier) RedisIsAway(ctx context.Context) bool {
+	return slices.ContainsFunc(f.all(), func(s *owned) bool { return s.coord.Uncertain() }) || f.coord.Ping(ctx) != nil
+}
 
 // Now is the time by the frontier's clock.
 func (f *Frontier) Now() time.Time { return f.o.Now() }

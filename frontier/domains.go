@@ -308,7 +308,6 @@ func (f *Frontier) changeDomain(ctx context.Context, s *owned, key string, chang
 	defer s.changing.Unlock()
 	set, err := s.coord.Change(ctx, key, change)
 	if err != nil {
-		s.doubtful.Store(true) // Redis may have it, and what is remembered would be wrong
 		return err
 	}
 	s.domains.set(key, set)

@@ -479,7 +479,7 @@ func (f *Frontier) claimOf(ctx context.Context, number int, to []Claim, r ClaimR
 	}
 	defer release()
 	ctx = context.WithoutCancel(ctx) // the URLs that were taken are leased or wait again
-	if err := s.coord.Reach(ctx); err != nil {
+	if err := s.coord.Certain(ctx); err != nil {
 		return to, 0, err
 	}
 	now := f.now()
@@ -643,9 +643,12 @@ func (f *Frontier) settle(ctx context.Context, number int, all *settling) error 
 	for _, o := range all.outcomes {
 		all.reports = append(all.reports, o.report())
 	}
-	live, err := s.coord.Report(ctx, now, all.leases, all.reports, f.backoff())
+	live, untold, err := s.coord.Report(ctx, now, all.leases, all.reports, f.backoff())
 	if err != nil {
-		return err // Redis may have it, and has it for certain when the outcome is reported again
+		f.o.Log.Error(err.Error())
+	}
+	for _, i := range untold { // they are to be reported again
+		live[i], all.results[i].Result = false, Elsewhere
 	}
 	var woken []string
 	ended := all.leases[:0]
@@ -786,18 +789,18 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 // expire returns the URLs of all leases to their queues that have ended at a time.
 func (f *Frontier) expire(ctx context.Context, s *owned, now int64) error {
 	for {
-		ended, more, err := s.coord.Expire(ctx, now)
-		if err != nil {
-			s.doubtful.Store(true) // Redis may have ended some
-			return err
+		ended, more, redis := s.coord.Expire(ctx, now)
+		if errors.Is(redis, coord.ErrForgotten) {
+			s.doubtful.Store(true)
 		}
 		f.counters.expired.Add(int64(len(ended)))
-		if ended, err = f.settleTried(s, ended, now); err != nil {
+		ended, err := f.settleTried(s, ended, now)
+		if err != nil {
 			s.doubtful.Store(true)
 			return err
 		}
-		if _, err := f.back(s, ended, true); err != nil || !more {
-			return err
+		if _, err := f.back(s, ended, true); err != nil || redis != nil || !more {
+			return errors.Join(err, redis)
 		}
 	}
 }

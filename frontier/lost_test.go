@@ -99,10 +99,10 @@ func TestLostLeases(t *testing.T) {
 	}
 }
 
-// TestLostChanges holds that a queue is handed out of whose pause, block or limit has ended, if
-// only the reply of Redis to that was lost.
+// TestLostChanges holds that a pause, block or limit whose end has failed, since the reply of Redis
+// was lost, holds until it is ended again, and that the queue is handed out of then.
 func TestLostChanges(t *testing.T) {
-	const settings = "{test:0}:owner {test:0}:domains"
+	const settings = "{test:0}:opening {test:0}:domains"
 	yes, no, hour, none := true, false, time.Hour, time.Duration(0)
 	change := func(c frontier.DomainChange) func(*frontier.Frontier) error {
 		return func(f *frontier.Frontier) error { return f.ChangeDomain(t.Context(), "a.example", c) }
@@ -132,6 +132,14 @@ func TestLostChanges(t *testing.T) {
 		l.lose(test.command)
 		if err := test.end(f); !errors.Is(err, errLost) {
 			t.Fatal(test.name, err)
+		}
+		if test.name != "limit" { // of which the shard is opened again
+			if got := claim(t, f, frontier.ClaimRequest{}); len(got) != 0 {
+				t.Errorf("%s: %v after a change that has failed", test.name, got)
+			}
+			if err := test.end(f); err != nil {
+				t.Error(test.name, err)
+			}
 		}
 		if got := claimsSoon(t, f); len(got) != 1 {
 			t.Errorf("%s: %v", test.name, got)
@@ -180,9 +188,10 @@ func TestLostReports(t *testing.T) {
 		settle(t, f, frontier.Settled, frontier.Outcome{Lease: claims[1].Lease, Status: 200})
 		// Redis is told of the time for which the server wants to be left alone.
 		outcome := frontier.Outcome{Lease: claims[0].Lease, Status: 200, RetryAfter: time.Second}
-		l.lose("{test:0}:owner {test:0}:domains {test:0}:times")
-		if got, err := f.Settle(t.Context(), []frontier.Outcome{outcome}); !errors.Is(err, errLost) || !l.lost() {
-			t.Fatalf("after the script: %v: %v, %v", after, got, err)
+		l.lose("{test:0}:opening {test:0}:domains")
+		settle(t, f, frontier.Elsewhere, outcome)
+		if !l.lost() {
+			t.Fatalf("after the script: %v: nothing was lost", after)
 		}
 		if claims := claim(t, f, frontier.ClaimRequest{}); len(claims) != 0 {
 			t.Errorf("after the script: %v: the URL of a live lease is handed out", after)

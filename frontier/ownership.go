@@ -283,6 +283,9 @@ func (f *Frontier) resume(ctx context.Context, s *owned, leases []coord.Lease) e
 	for _, l := range leases {
 		byQueue[l.Queue()] = append(byQueue[l.Queue()], l)
 	}
+	for _, l := range leases {
+		s.files.Skip(l.Seq())
+	}
 	var stale []coord.Lease
 	for queue, leases := range byQueue {
 		bySeq := map[uint64]coord.Lease{}

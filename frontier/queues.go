@@ -117,7 +117,7 @@ func (f *Frontier) gather(ctx context.Context, number int, g *gathering) (claims
 	}
 	defer release()
 	ctx = context.WithoutCancel(ctx) // the URLs that were taken are leased or wait again
-	if err := s.coord.Reach(ctx); err != nil {
+	if err := s.coord.Certain(ctx); err != nil {
 		return nil, false, err
 	}
 	if key := g.cut; key != "" {

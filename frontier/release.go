@@ -43,7 +43,7 @@ func (f *Frontier) release(ctx context.Context, number int, leases []coord.Lease
 		return nil, err
 	}
 	defer release()
-	if live, err = s.coord.Report(ctx, f.now(), leases, nil, f.backoff()); err != nil {
+	if live, _, err = s.coord.Report(ctx, f.now(), leases, nil, f.backoff()); err != nil {
 		return nil, err
 	}
 	var held []coord.Lease

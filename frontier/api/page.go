@@ -89,7 +89,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) {
 		p.RedisTime = (c.Redis.Time / time.Duration(c.Redis.Commands)).Round(time.Microsecond)
 	}
 	p.Rates, p.Span = h.rates.since(h.metrics)
-	if err := h.f.PingRedis(ctx); err != nil {
+	if h.f.RedisIsAway(ctx) {
 		p.Notices = append(p.Notices, "Redis does not answer: nothing is handed out, and once that has lasted for --own nothing is taken any more.")
 	}
 	for _, q := range h.f.Ready() {

@@ -91,7 +91,7 @@ func benchScripts(b *testing.B, delay time.Duration, claim int) {
 		for i := range reports {
 			reports[i].Failed = true
 		}
-		if _, err := s.Report(ctx, now, some, reports, coord.Backoff{}); err != nil {
+		if _, _, err := s.Report(ctx, now, some, reports, coord.Backoff{}); err != nil {
 			b.Fatal(err)
 		}
 		failing += used() - ended

@@ -28,6 +28,9 @@ import (
 // ErrRedis means that Redis did not answer, or with an error.
 var ErrRedis = errors.New("redis")
 
+// errReopened means that a change was not made, since the shard was opened again meanwhile.
+var errReopened = errors.New("the shard was opened again meanwhile")
+
 // ErrFenced means that another process owns the shard by now.
 var ErrFenced = errors.New("another process owns the shard")
 
@@ -44,8 +47,8 @@ type Frontier struct {
 }
 
 // Open connects to the frontier of a name, with so many shards, as a node: a name that is unique to
-// the process. The client must not send a command again by itself: what settles a lease is no error
-// the first time, and the second time the lease has ended.
+// the process. The client must not send a command again by itself: Certain sees to those that had
+// no answer.
 func Open(ctx context.Context, client redis.UniversalClient, name, node string, shards int) (*Frontier, error) {
 	f := &Frontier{client, name, node, shards, &watch{}}
 	client.AddHook(f.watch)
@@ -82,7 +85,7 @@ func (f *Frontier) Join(ctx context.Context, ttl time.Duration) (processes int, 
 	return processes, failed(err)
 }
 
-// Ping asks whether Redis answers.
+// Ping asks whether Redis answers; of a cluster, one of its nodes.
 func (f *Frontier) Ping(ctx context.Context) error { return failed(f.redis.Ping(ctx).Err()) }
 
 // Incarnation identifies the running Redis server, or those of a cluster. Another one may have
@@ -106,8 +109,13 @@ type Shard struct {
 	Fresh  bool
 	grants grants
 	keys   keys
-	// away says that Redis did not answer when it was asked last.
-	away atomic.Bool
+	// opening is the number of the opening of the shard. What was sent under an earlier one is not
+	// done any more.
+	opening atomic.Int64
+	// uncertain says that something may be done later that was sent under this opening and had no
+	// answer. Reopening is held while there is another opening because of that.
+	uncertain atomic.Bool
+	reopening sync.Mutex
 }
 
 func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.name, shard) }
@@ -130,6 +138,9 @@ func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shar
 // Load has the shard remember what Redis has, and returns the leases. Of these some may have ended
 // without Redis being told. It is called before anything else is.
 func (s *Shard) Load(ctx context.Context) ([]Lease, error) {
+	if err := s.open(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.loadKeys(ctx); err != nil {
 		return nil, err
 	}
@@ -147,7 +158,7 @@ func (f *Frontier) Owner(ctx context.Context, shard int) (string, error) {
 
 // Disown gives a shard back, unless another process has taken it meanwhile.
 func (s *Shard) Disown(ctx context.Context) error {
-	_, err := s.run(ctx, disownScript, []string{"owner"})
+	_, err := s.run(ctx, disownScript)
 	return err
 }
 
@@ -156,8 +167,8 @@ type call struct {
 	shard  *Shard
 	script *redis.Script
 	keys   int
-	// args are EVALSHA, the hash of the script, how many keys, the keys, and the arguments of the
-	// script, of which the first is the node.
+	// args are EVALSHA, the hash of the script, how many keys, the keys, of which the first are
+	// owner and opening, and the arguments of the script, of which the first are node and opening.
 	args *[]any
 }
 
@@ -166,12 +177,12 @@ var argsRoom = sync.Pool{New: func() any { return new([]any) }}
 
 // call begins a call, which is to be run.
 func (s *Shard) call(script *redis.Script, keys ...string) call {
-	c := call{s, script, len(keys), argsRoom.Get().(*[]any)}
-	c.add("evalsha", script.Hash(), len(keys))
+	c := call{s, script, 2 + len(keys), argsRoom.Get().(*[]any)}
+	c.add("evalsha", script.Hash(), c.keys, s.prefix+"owner", s.prefix+openingKey)
 	for _, k := range keys {
 		c.add(s.prefix + k)
 	}
-	c.add(s.f.node)
+	c.add(s.f.node, s.opening.Load())
 	return c
 }
 
@@ -187,7 +198,23 @@ func (c *call) run(ctx context.Context) (v any, err error) {
 		*c.args = args[:0]
 		argsRoom.Put(c.args)
 	}()
-	client := c.shard.f.redis
+	if v, err = c.send(ctx); errors.Is(err, errReopened) {
+		// It was not done. Redis may also have lost the opening.
+		opening := &args[3+c.keys+1]
+		if err = c.shard.reopen(ctx, (*opening).(int64)); err == nil {
+			*opening = c.shard.opening.Load()
+			v, err = c.send(ctx)
+		}
+	}
+	if errors.Is(err, ErrRedis) {
+		c.shard.uncertain.Store(true)
+	}
+	return v, err
+}
+
+// send sends the call once.
+func (c *call) send(ctx context.Context) (v any, err error) {
+	args, client := *c.args, c.shard.f.redis
 	err = redirected(ctx, redirects, func() error {
 		// The client's Run would copy all arguments.
 		cmd := redis.NewCmd(ctx, args...)
@@ -207,27 +234,47 @@ func (c *call) run(ctx context.Context) (v any, err error) {
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
-	err = failed(err)
-	c.shard.away.Store(errors.Is(err, ErrRedis))
-	return v, err
+	return v, failed(err)
 }
 
-// Reach asks whether Redis answers again, if it did not when it was asked last.
-func (s *Shard) Reach(ctx context.Context) error {
-	if !s.away.Load() {
-		return nil
-	}
-	err := failed(s.f.redis.Exists(ctx, s.prefix+"owner").Err())
+// open begins another opening.
+func (s *Shard) open(ctx context.Context) error {
+	v, err := s.run(ctx, openScript)
 	if err == nil {
-		s.away.Store(false)
+		s.opening.Store(v.(int64))
 	}
 	return err
 }
 
-// run calls a script with few arguments.
-func (s *Shard) run(ctx context.Context, script *redis.Script, keys []string, args ...any) (any, error) {
-	c := s.call(script, keys...)
-	c.add(args...)
+// Certain sees to it that nothing is done any more of what had no answer from Redis, which may have
+// been on its way. It is called before each change, and fails while Redis is away.
+func (s *Shard) Certain(ctx context.Context) error {
+	if !s.uncertain.Load() {
+		return nil
+	}
+	return s.reopen(ctx, s.opening.Load())
+}
+
+// reopen begins another opening after one.
+func (s *Shard) reopen(ctx context.Context, after int64) error {
+	s.reopening.Lock()
+	defer s.reopening.Unlock()
+	if s.opening.Load() != after {
+		return nil
+	}
+	err := s.open(ctx)
+	if err == nil {
+		s.uncertain.Store(false)
+	}
+	return err
+}
+
+// Uncertain says that Redis did not answer when it was told something last.
+func (s *Shard) Uncertain() bool { return s.uncertain.Load() }
+
+// run calls a script without further arguments.
+func (s *Shard) run(ctx context.Context, script *redis.Script, key ...string) (any, error) {
+	c := s.call(script, key...)
 	return c.run(ctx)
 }
 
@@ -237,6 +284,8 @@ func failed(err error) error {
 		return nil
 	case strings.HasPrefix(err.Error(), "FENCED"):
 		return ErrFenced
+	case strings.HasPrefix(err.Error(), "REOPENED"):
+		return fmt.Errorf("%w: %w", ErrRedis, errReopened)
 	default:
 		return fmt.Errorf("%w: %w", ErrRedis, err)
 	}

@@ -160,7 +160,7 @@ func TestScripts(t *testing.T) {
 					reports[i].Answered = true
 				}
 			}
-			live, err := s.Report(t.Context(), now, batch, reports, backoff)
+			live, _, err := s.Report(t.Context(), now, batch, reports, backoff)
 			check(err)
 			s.End(batch)
 			for i, l := range batch {

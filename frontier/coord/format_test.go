@@ -99,7 +99,7 @@ func exampleState(t *testing.T, f *coord.Frontier, s *coord.Shard) {
 		t.Fatal(err)
 	}
 	// A failure counts.
-	if live, err := s.Report(ctx, exampleNow, []coord.Lease{failing}, []coord.Report{{Failed: true}},
+	if live, _, err := s.Report(ctx, exampleNow, []coord.Lease{failing}, []coord.Report{{Failed: true}},
 		coord.Backoff{Delay: time.Second, Longest: time.Hour}); err != nil || !live[0] {
 		t.Fatal(live, err)
 	}
@@ -215,7 +215,9 @@ func TestUpgrade(t *testing.T) {
 	err := errors.Join(
 		client.Set(ctx, "{f}:format", 1, 0).Err(),
 		client.ZAdd(ctx, "{f}:nodes", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "old"}).Err(),
-		client.ZAdd(ctx, "{f:0}:ready:c", redis.Z{Score: 1, Member: "a.example"}).Err())
+		client.Del(ctx, "{f:0}:leases").Err(),
+		client.ZAdd(ctx, "{f:0}:ready:c", redis.Z{Score: 1, Member: "a.example"}).Err(),
+		client.ZAdd(ctx, "{f:0:0}:ready:c", redis.Z{Score: 1, Member: "of another frontier"}).Err())
 	for i := range 2500 {
 		l := coord.NewLease(uint64(i)<<40, uint64(i), "c\x00a.example")
 		err = errors.Join(err, client.ZAdd(ctx, "{f:0}:leases", redis.Z{Score: float64(exampleNow + int64(i/7)), Member: string(l)}).Err())
@@ -240,10 +242,14 @@ func TestUpgrade(t *testing.T) {
 			t.Fatalf("lease %d ends at %d, want %d", l.Seq(), until[l], want)
 		}
 	}
-	if keys, err := client.Keys(ctx, "{f*").Result(); err != nil || slices.ContainsFunc(keys, func(key string) bool {
-		return strings.Contains(key, "ready") || strings.Contains(key, "leases")
+	if keys, err := client.Keys(ctx, "{f*").Result(); err != nil || !slices.Contains(keys, "{f:0:0}:ready:c") || slices.ContainsFunc(keys, func(key string) bool {
+		return strings.HasPrefix(key, "{f:0}:ready") || strings.Contains(key, "upgrading")
 	}) {
 		t.Errorf("there are still %q, %v", keys, err)
+	}
+	// A process of the first version that had hung finds no list of leases.
+	if err := client.ZRange(ctx, "{f:0}:leases", 0, 9).Err(); err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE") {
+		t.Errorf("leases of version 1: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package coord
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -60,6 +61,8 @@ type grants struct {
 	gone   []uint64 // those that Redis has and of which no lease holds
 	sparse []uint64 // those of which few do
 	asked  uint32   // how often live was called
+	// regranting is held while leases get other grants, from the number of these on.
+	regranting sync.Mutex
 }
 
 // terms are those of a lease, by the number of its entry: its token, its grant, and by which call
@@ -99,12 +102,13 @@ func (g *grants) note(number uint64, until int64, leases []Lease) {
 	g.grants[number] = grant{until, uint32(len(leases)), uint32(len(leases))}
 }
 
-// move adds a grant to which those of some leases go that hold.
-func (g *grants) move(number uint64, until int64, leases []Lease) {
+// move adds a grant to which those of some leases go that hold, and says which do.
+func (g *grants) move(number uint64, until int64, leases []Lease) (hold []bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	hold = make([]bool, len(leases))
 	to := grant{until: until, size: uint32(len(leases))}
-	for _, l := range leases {
+	for i, l := range leases {
 		t, ok := g.leases[l.Seq()]
 		if !ok || t.token != l.token() || t.grant == number {
 			continue
@@ -112,13 +116,15 @@ func (g *grants) move(number uint64, until int64, leases []Lease) {
 		g.release(t.grant)
 		t.grant = number
 		g.leases[l.Seq()] = t
+		hold[i] = true
 		to.hold++
 	}
 	g.grants[number] = to
 	g.look(number, to)
+	return hold
 }
 
-// end ends leases, and says which had not ended. Mu is held.
+// end ends a lease, and says whether it had not ended. Mu is held.
 func (g *grants) end(l Lease) bool {
 	t, ok := g.leases[l.Seq()]
 	if !ok || t.token != l.token() {
@@ -227,11 +233,12 @@ func (g *grants) over(now int64) (some []uint64, more bool) {
 	return some, false
 }
 
-// drop forgets a grant that Redis has lost.
-func (g *grants) drop(number uint64) {
+// holds says that leases of a grant hold.
+func (g *grants) holds(number uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.grants, number)
+	_, ok := g.grants[number]
+	return ok
 }
 
 // newGrant is a grant that Redis is to have.
@@ -244,8 +251,11 @@ type newGrant struct {
 // write has Redis note grants and the times of claimed keys, and delete some of the grants that are
 // gone.
 func (s *Shard) write(ctx context.Context, new []newGrant, claim ready.Claim) error {
+	if err := s.Certain(ctx); err != nil {
+		return err
+	}
 	gone := s.grants.takeGone()
-	c := s.call(grantScript, "owner", grantsKey, timesKey)
+	c := s.call(grantScript, grantsKey, timesKey)
 	c.add(len(new))
 	size := 0
 	for _, g := range new {
@@ -265,12 +275,10 @@ func (s *Shard) write(ctx context.Context, new []newGrant, claim ready.Claim) er
 		c.add(number)
 	}
 	s.keys.mu.Lock()
-	for i := range claim.Keys {
-		if at := s.keys.ready.NextOf(claim, i); at > 0 {
-			c.add(at)
-			c.addText(&claim.Keys[i])
-		}
-	}
+	s.keys.ready.Rests(claim, func(key *string, until int64) {
+		c.add(until)
+		c.addText(key)
+	})
 	s.keys.mu.Unlock()
 	_, err := c.run(ctx)
 	if err != nil {
@@ -328,41 +336,45 @@ func (s *Shard) EndEntries(seqs []uint64) {
 
 // Extend prolongs leases, and says which had not ended before.
 func (s *Shard) Extend(ctx context.Context, now, until int64, leases []Lease) (live []bool, err error) {
+	s.grants.regranting.Lock()
+	defer s.grants.regranting.Unlock()
 	live = s.grants.live(now, leases)
 	var some []Lease
+	var places []int
 	for i, l := range leases {
 		if live[i] {
-			some = append(some, l)
+			some, places = append(some, l), append(places, i)
 		}
 	}
 	for len(some) > 0 {
 		n := min(len(some), batch)
-		if err := s.regrant(ctx, []newGrant{{s.grants.next(), until, some[:n]}}); err != nil {
+		hold, err := s.regrant(ctx, []newGrant{{s.grants.next(), until, some[:n]}})
+		if err != nil {
 			return nil, err
 		}
-		some = some[n:]
+		for i, holds := range hold {
+			live[places[i]] = holds
+		}
+		some, places = some[n:], places[n:]
 	}
 	return live, nil
 }
 
-// regrant gives leases that hold other grants.
-func (s *Shard) regrant(ctx context.Context, new []newGrant) error {
+// regrant gives leases other grants, and says which still held afterwards. Regranting is held.
+func (s *Shard) regrant(ctx context.Context, new []newGrant) (hold []bool, err error) {
 	if err := s.write(ctx, new, ready.Claim{}); err != nil {
 		s.grants.stillGone(numbers(new))
-		return err
+		return nil, err
 	}
 	for _, g := range new {
-		s.grants.move(g.number, g.until, g.leases)
+		hold = append(hold, s.grants.move(g.number, g.until, g.leases)...)
 	}
-	return nil
+	return hold, nil
 }
 
-// Expire ends some of the leases whose time is over, and returns them. More says that there may be
-// others. It tells Redis which grants are gone, too.
+// Expire ends some of the leases whose time is over, and returns them, also with an error. More
+// says that there may be others. It tells Redis which grants are gone, too.
 func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, more bool, err error) {
-	if err := s.tidy(ctx); err != nil {
-		return nil, false, err
-	}
 	numbers, more := s.grants.over(now)
 	err = s.read(ctx, numbers, func(number uint64, _ int64, leases []Lease) error {
 		s.grants.mu.Lock()
@@ -374,11 +386,13 @@ func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, more bool
 		}
 		return nil
 	})
-	return ended, more, err
+	return ended, more && err == nil, errors.Join(err, s.tidy(ctx))
 }
 
 // tidy has Redis delete the grants that are gone, and rewrites those of which few leases hold.
 func (s *Shard) tidy(ctx context.Context) error {
+	s.grants.regranting.Lock()
+	defer s.grants.regranting.Unlock()
 	var new []newGrant
 	err := s.read(ctx, s.grants.takeSparse(), func(number uint64, until int64, leases []Lease) error {
 		if hold := s.grants.of(number, leases); len(hold) > 0 {
@@ -387,7 +401,7 @@ func (s *Shard) tidy(ctx context.Context) error {
 		return nil
 	})
 	if err == nil && len(new) > 0 {
-		err = s.regrant(ctx, new)
+		_, err = s.regrant(ctx, new)
 	}
 	for err == nil && s.grants.anyGone() {
 		err = s.write(ctx, nil, ready.Claim{})
@@ -401,7 +415,11 @@ func (g *grants) anyGone() bool {
 	return len(g.gone) > 0
 }
 
-// read calls yield with what Redis has of grants. Those that it has lost are forgotten.
+// ErrForgotten means that Redis has lost leases that hold. Opening the shard again lets their URLs
+// wait.
+var ErrForgotten = errors.New("redis has lost leases")
+
+// read calls yield with what Redis has of grants.
 func (s *Shard) read(ctx context.Context, numbers []uint64, yield func(number uint64, until int64, leases []Lease) error) error {
 	for len(numbers) > 0 {
 		n := min(len(numbers), batch)
@@ -415,9 +433,11 @@ func (s *Shard) read(ctx context.Context, numbers []uint64, yield func(number ui
 		}
 		for i, v := range values {
 			value, ok := v.(string)
+			if !ok && s.grants.holds(numbers[i]) {
+				return fmt.Errorf("%w: key %s: there is no field %d", ErrForgotten, s.prefix+grantsKey, numbers[i])
+			}
 			if !ok {
-				s.grants.drop(numbers[i])
-				continue
+				continue // its leases have ended meanwhile
 			}
 			until, leases, err := parseGrant(value, s.prefix+grantsKey, numbers[i])
 			if err == nil {

@@ -166,7 +166,7 @@ func TestGrants(t *testing.T) {
 				}
 			}
 			want := live(asked)
-			got, err := s.Report(t.Context(), now, asked, reports, coord.Backoff{Delay: time.Second, Longest: time.Hour})
+			got, _, err := s.Report(t.Context(), now, asked, reports, coord.Backoff{Delay: time.Second, Longest: time.Hour})
 			if err != nil || !slices.Equal(got, want) {
 				t.Fatalf("step %d: %v, %v; want %v", step, got, err, want)
 			}

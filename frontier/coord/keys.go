@@ -26,7 +26,9 @@ type keys struct {
 	ready    *ready.Table
 	settings map[string]Settings // of keys that have any
 	// changing is held from when new settings are made of what there is until they are there.
+	// Untold are keys of which Redis may have other settings than these, since it did not answer.
 	changing sync.Mutex
+	untold   map[string]struct{}
 }
 
 // rule is what holds for a key that is claimed. Other is the frontier's delay. Mu is held.
@@ -44,10 +46,10 @@ func (k *keys) rule(now int64, other time.Duration) func(name []byte) ready.Rule
 	}
 }
 
-// loadKeys reads the settings of keys and the times that lie ahead.
+// loadKeys reads the settings of keys, and their times.
 func (s *Shard) loadKeys(ctx context.Context) error {
 	k := &s.keys
-	k.ready, k.settings = ready.New(), map[string]Settings{}
+	k.ready, k.settings, k.untold = ready.New(), map[string]Settings{}, map[string]struct{}{}
 	for cursor := uint64(0); ; {
 		got, next, err := s.f.redis.HScan(ctx, s.prefix+settingsKey, cursor, "", batch).Result()
 		if err != nil {
@@ -101,11 +103,12 @@ func (s *Shard) Idle(crawl string, keys []string) {
 	}
 }
 
-// Claim returns up to n keys of which something waits in a crawl and that may be fetched from now,
-// and puts each off by its delay, whichever crawl asks next. Delay is that of keys that have none
-// of their own. If only is given, other keys are left alone. If there is none it returns when to
-// ask again, -1 if nothing waits. Redis is told by Lease.
+// Claim returns up to n keys, and no more than a thousand, of which something waits in a crawl and
+// that may be fetched from now, and puts each off by its delay, whichever crawl asks next. Delay is
+// that of keys that have none of their own. If only is given, other keys are left alone. If there
+// is none it returns when to ask again, -1 if nothing waits. Redis is told by Lease.
 func (s *Shard) Claim(crawl string, now int64, n int, delay time.Duration, only ...string) (claim ready.Claim, next int64) {
+	n, only = min(n, batch), only[:min(len(only), batch)]
 	k := &s.keys
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -164,7 +167,17 @@ func (s *Shard) Change(ctx context.Context, key string, c Change) (Settings, err
 
 // put gives keys other settings, and puts keys off. Changing is held.
 func (s *Shard) put(ctx context.Context, settings map[string]Settings, rests map[string]int64) error {
-	c := s.call(putScript, "owner", settingsKey, timesKey)
+	if err := s.Certain(ctx); err != nil {
+		return err
+	}
+	s.keys.mu.Lock()
+	for key := range s.keys.untold {
+		if _, ok := settings[key]; !ok && len(settings) < 2*batch {
+			settings[key] = s.keys.settings[key]
+		}
+	}
+	s.keys.mu.Unlock()
+	c := s.call(putScript, settingsKey, timesKey)
 	c.add(len(settings))
 	for key, set := range settings {
 		c.add(key, set.format())
@@ -173,12 +186,16 @@ func (s *Shard) put(ctx context.Context, settings map[string]Settings, rests map
 		c.add(at, key)
 	}
 	if _, err := c.run(ctx); err != nil {
+		for key := range settings {
+			s.keys.untold[strings.Clone(key)] = struct{}{}
+		}
 		return err
 	}
 	s.Rest(rests)
 	s.keys.mu.Lock()
 	defer s.keys.mu.Unlock()
 	for key, set := range settings {
+		delete(s.keys.untold, key)
 		if set.Next = 0; set.Any() {
 			s.keys.settings[strings.Clone(key)] = set
 		} else {
@@ -206,12 +223,17 @@ func (s *Shard) Forget(ctx context.Context, now int64) error {
 	}
 	k.ready = k.ready.Compact(now)
 	k.mu.Unlock()
-	if len(over) > 0 {
+	if len(over) > 0 || len(k.untold) > 0 {
 		if err := s.put(ctx, over, nil); err != nil {
 			return err
 		}
 	}
-	_, err := s.run(ctx, forgetScript, []string{"owner", timesKey}, now)
+	if err := s.Certain(ctx); err != nil {
+		return err
+	}
+	c := s.call(forgetScript, timesKey)
+	c.add(now)
+	_, err := c.run(ctx)
 	return err
 }
 
@@ -238,8 +260,11 @@ func (b Backoff) after(failures int, delay time.Duration) time.Duration {
 
 // Report says which leases have not ended, and notes in Redis what is said of their servers.
 // Reports has one for each, or is nil. The leases last until End: a process that dies in between
-// has lost nothing.
-func (s *Shard) Report(ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff) (live []bool, err error) {
+// has lost nothing. With an error, untold are the places of those of which Redis was to be told
+// something and was not; the others are as if they had been reported alone.
+func (s *Shard) Report(
+	ctx context.Context, now int64, leases []Lease, reports []Report, b Backoff,
+) (live []bool, untold []int, err error) {
 	live = s.grants.live(now, leases)
 	var telling []int // the places of live leases of which something is said
 	for i := range reports {
@@ -248,16 +273,19 @@ func (s *Shard) Report(ctx context.Context, now int64, leases []Lease, reports [
 		}
 	}
 	for some := range slices.Chunk(telling, batch) {
-		if err := s.tell(ctx, now, some, leases, reports, b); err != nil {
-			return nil, err
+		told, failed := s.tell(ctx, now, some, leases, reports, b)
+		if failed != nil {
+			untold, err = append(untold, told...), failed
 		}
 	}
-	return live, nil
+	return live, untold, err
 }
 
-// tell notes what is said of the servers of leases at some places. That a server answers which did
-// not fail before is nothing to note.
-func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Lease, reports []Report, b Backoff) error {
+// tell notes what is said of the servers of leases at some places, and returns those that say
+// something: that a server answers which did not fail before is nothing to note.
+func (s *Shard) tell(
+	ctx context.Context, now int64, places []int, leases []Lease, reports []Report, b Backoff,
+) (told []int, err error) {
 	k := &s.keys
 	k.changing.Lock()
 	defer k.changing.Unlock()
@@ -271,6 +299,7 @@ func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Leas
 			set = k.settings[key]
 		}
 		rest := r.RetryAfter
+		says := rest > 0 || r.Failed
 		switch {
 		case r.Failed:
 			set.Failures++
@@ -280,15 +309,18 @@ func (s *Shard) tell(ctx context.Context, now int64, places []int, leases []Leas
 			settings[key] = set
 		case r.Answered && set.Failures > 0:
 			set.Failures, set.Failed = 0, 0
-			settings[key] = set
+			settings[key], says = set, true
+		}
+		if says {
+			told = append(told, place)
 		}
 		if rest > 0 {
 			rests[key] = max(rests[key], now+rest.Milliseconds())
 		}
 	}
 	k.mu.Unlock()
-	if len(settings) == 0 && len(rests) == 0 {
-		return nil
+	if len(told) == 0 {
+		return nil, nil
 	}
-	return s.put(ctx, settings, rests)
+	return told, s.put(ctx, settings, rests)
 }

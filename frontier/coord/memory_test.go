@@ -46,6 +46,9 @@ func BenchmarkMemory(b *testing.B) {
 			if owned[i], _, err = f.Own(ctx, i, time.Hour); err != nil {
 				b.Fatal(err)
 			}
+			if _, err := owned[i].Load(ctx); err != nil {
+				b.Fatal(err)
+			}
 		}
 		used := func() int64 {
 			info, err := client.InfoMap(ctx, "memory").Result()

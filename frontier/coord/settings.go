@@ -79,7 +79,7 @@ func (s *Settings) DelayAt(now int64, other time.Duration) time.Duration {
 	return d
 }
 
-// parseSettings reads what the hash domains has of a key: see the scripts.
+// parseSettings reads what the hash domains has of a key: docs/formats/frontier.md has the letters.
 func parseSettings(text string) (s Settings, err error) {
 	for field := range strings.FieldsSeq(text) {
 		var n [2]int64
@@ -174,7 +174,7 @@ type Change struct {
 // apply changes settings.
 func (c *Change) apply(to *Settings) {
 	if c.Delay != nil {
-		to.Delay, to.HasDelay = max(*c.Delay, 0), *c.Delay >= 0
+		to.Delay, to.HasDelay = max(*c.Delay, 0).Truncate(time.Millisecond), *c.Delay >= 0
 	}
 	if c.Blocked != nil {
 		to.Blocked = max(*c.Blocked, 0)
@@ -190,5 +190,8 @@ func (c *Change) apply(to *Settings) {
 	}
 	if c.Robots != nil {
 		to.Robots = slices.Clone(*c.Robots)
+		for i := range to.Robots {
+			to.Robots[i].Delay = to.Robots[i].Delay.Truncate(time.Millisecond)
+		}
 	}
 }

@@ -42,7 +42,7 @@ const restoring = "restoring"
 // the times of their keys, so that of a lease that ends meanwhile there is the lease still, or the
 // time to which its end has put off its key: without both the server would be asked again at once.
 func (s *Shard) State(ctx context.Context) ([]byte, error) {
-	return s.f.state(ctx, s.prefix, "owner")
+	return s.f.state(ctx, s.prefix, "owner", openingKey)
 }
 
 // State returns what Redis has of the frontier besides its shards and processes.

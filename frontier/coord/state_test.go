@@ -145,7 +145,7 @@ func TestLeaseEndsBetweenReads(t *testing.T) {
 	}
 	ended := false
 	client.AddHook(&afterRead{do: func() {
-		live, err := s.Report(t.Context(), now, []coord.Lease{lease}, []coord.Report{{Failed: true, RetryAfter: time.Hour}},
+		live, _, err := s.Report(t.Context(), now, []coord.Lease{lease}, []coord.Report{{Failed: true, RetryAfter: time.Hour}},
 			coord.Backoff{Delay: time.Second, Longest: time.Hour})
 		s.End([]coord.Lease{lease})
 		if _, _, failed := s.Expire(t.Context(), now); failed != nil || err != nil || !live[0] { // which tells Redis

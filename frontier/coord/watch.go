@@ -54,15 +54,15 @@ func (w *watch) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 // count leaves out answers that are expected: no value, a script that has to be sent whole, a slot
-// that has moved, a shard that another process owns by now, and what the client asks of each new
-// connection that an older Redis does not know.
+// that has moved, a shard that another process owns by now or that was opened again, and what the
+// client asks of each new connection that an older Redis does not know.
 func (w *watch) count(began time.Time, err error) {
 	w.commands.Add(1)
 	w.nanos.Add(int64(time.Since(began)))
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return
 	}
-	for _, expected := range []string{"NOSCRIPT", "FENCED", "MOVED", "ASK", "ERR unknown"} {
+	for _, expected := range []string{"NOSCRIPT", "FENCED", "REOPENED", "MOVED", "ASK", "ERR unknown"} {
 		if strings.HasPrefix(err.Error(), expected) {
 			return
 		}

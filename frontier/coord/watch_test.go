@@ -54,14 +54,14 @@ func TestCounts(t *testing.T) {
 	if before.Commands < 6 || before.Time <= 0 || before.Errors != 0 {
 		t.Errorf("%+v", before)
 	}
-	if err := s.Reach(t.Context()); err != nil {
+	if err := s.Certain(t.Context()); err != nil || s.Uncertain() {
 		t.Error(err)
 	}
 	server.Kill(t)
 	if err := s.Lease(t.Context(), 9000, nil, claim); !errors.Is(err, ErrRedis) {
 		t.Errorf("Redis is away: %v", err)
 	}
-	if err := s.Reach(t.Context()); !errors.Is(err, ErrRedis) {
+	if err := s.Certain(t.Context()); !errors.Is(err, ErrRedis) || !s.Uncertain() {
 		t.Errorf("Redis is away: %v", err)
 	}
 	if after := f.Counts(); after.Errors == 0 {

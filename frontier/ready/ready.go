@@ -6,6 +6,7 @@
 package ready
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -28,6 +29,7 @@ type Table struct {
 	index   []slot // a power of two
 	crawls  map[string]*crawl
 	last    uint32 // the number of the newest crawl
+	seed    uint64 // random, so that no one can choose keys that lie in one place
 	compact int    // with how many keys Compact looks at them
 }
 
@@ -109,18 +111,19 @@ type Rule struct {
 // Claim is what was claimed of a crawl.
 type Claim struct {
 	Keys    []string
+	at      int64 // when they were claimed
 	of      *Table
 	numbers []uint32 // in that
 }
 
 // New returns an empty Table.
 func New() *Table {
-	return &Table{index: make([]slot, 16), crawls: map[string]*crawl{}, compact: keysLeast}
+	return &Table{index: make([]slot, 16), crawls: map[string]*crawl{}, compact: keysLeast, seed: rand.Uint64()}
 }
 
 // find returns the number of a key, and the slot in which it is, or would be.
 func (t *Table) find(name string) (number uint32, hash, at uint32, ok bool) {
-	hash = uint32(xxh3.HashString(name))
+	hash = uint32(xxh3.HashStringSeed(name, t.seed))
 	mask := uint32(len(t.index) - 1)
 	for at = hash & mask; ; at = (at + 1) & mask {
 		s := t.index[at]
@@ -269,7 +272,7 @@ func (t *Table) Claim(of string, now int64, n int, rule func(name []byte) Rule) 
 		next = c.heap[0].at
 	}
 	t.leave(of, c)
-	return t.named(claim), next
+	return t.named(claim, now), next
 }
 
 // ClaimOnly is Claim of some keys only, no two of which are the same.
@@ -302,7 +305,7 @@ func (t *Table) ClaimOnly(of string, now int64, n int, rule func(name []byte) Ru
 		}
 	}
 	t.leave(of, c)
-	return t.named(claim), next
+	return t.named(claim, now), next
 }
 
 // look claims a key that is to be looked at, if it may be fetched from now, and returns when to
@@ -325,14 +328,14 @@ func (t *Table) look(c *crawl, number uint32, now int64, rule func(name []byte) 
 }
 
 // named sets the names of what was claimed, which share memory.
-func (t *Table) named(c Claim) Claim {
+func (t *Table) named(c Claim, now int64) Claim {
 	size := 0
 	for _, number := range c.numbers {
 		size += len(t.names.Get(t.keys[number].name))
 	}
 	var all strings.Builder
 	all.Grow(size)
-	c.of, c.Keys = t, make([]string, len(c.numbers))
+	c.at, c.of, c.Keys = now, t, make([]string, len(c.numbers))
 	for i, number := range c.numbers {
 		from := all.Len()
 		all.Write(t.names.Get(t.keys[number].name))
@@ -341,12 +344,19 @@ func (t *Table) named(c Claim) Claim {
 	return c
 }
 
-// NextOf is from when on the key at a place of a claim may be fetched from.
-func (t *Table) NextOf(c Claim, place int) int64 {
-	if c.of != t { // it was compacted meanwhile
-		return t.Next(c.Keys[place])
+// Rests calls yield with the keys of a claim that rest after it, and until when.
+func (t *Table) Rests(c Claim, yield func(key *string, until int64)) {
+	for i := range c.Keys {
+		var next int64
+		if c.of == t {
+			next = t.keys[c.numbers[i]].next
+		} else { // it was compacted meanwhile
+			next = t.Next(c.Keys[i])
+		}
+		if next > c.at {
+			yield(&c.Keys[i], next)
+		}
 	}
-	return t.keys[c.numbers[place]].next
 }
 
 // Compact returns a table without the keys of which nothing waits and whose time is over, if these

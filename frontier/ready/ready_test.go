@@ -124,9 +124,11 @@ func TestTable(t *testing.T) {
 			got, next := table.Claim(crawl, now, n, rule)
 			look(crawl, slices.Clone(got.Keys), names, n)
 			claimed += len(got.Keys)
-			for i, name := range got.Keys {
-				if at := table.NextOf(got, i); at != keys[name].next || at != table.Next(name) {
-					t.Fatalf("%d: %s is next at %d, want %d", now, name, at, keys[name].next)
+			rests := map[string]int64{}
+			table.Rests(got, func(key *string, until int64) { rests[*key] = until })
+			for _, name := range got.Keys {
+				if at := table.Next(name); at != keys[name].next || rests[name] != at && (at > now || rests[name] != 0) {
+					t.Fatalf("%d: %s is next at %d and %d, want %d", now, name, at, rests[name], keys[name].next)
 				}
 			}
 			first := int64(-1)
@@ -237,10 +239,14 @@ func TestCompact(t *testing.T) {
 			}
 		}
 		table = table.Compact(now)
-		for i, key := range claim.Keys {
-			if at := table.NextOf(claim, i); key[:5] == "stays" && at != now+5 {
-				t.Fatalf("%d: %s is next at %d", now, key, at)
+		rests := 0
+		table.Rests(claim, func(key *string, until int64) {
+			if rests++; until != now+5 {
+				t.Fatalf("%d: %s is next at %d", now, *key, until)
 			}
+		})
+		if rests != len(claim.Keys) {
+			t.Fatalf("%d: %d of %d keys rest", now, rests, len(claim.Keys))
 		}
 		if keys := table.Keys(); keys > 2300 {
 			t.Fatalf("%d: %d keys", now, keys)

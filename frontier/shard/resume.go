@@ -146,6 +146,14 @@ func (s *Shard) Resume(name string, seqs []uint64) (unknown []uint64, err error)
 	return unknown, nil
 }
 
+// Skip lets no entry have a number up to this one from now on. Numbers of entries that were never
+// certain may be known elsewhere.
+func (s *Shard) Skip(seq uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = max(s.next, seq+1)
+}
+
 // Resumed ends the time of Resume: entries that were leased at the checkpoint, and for which there
 // is no lease, wait again.
 func (s *Shard) Resumed() error {
