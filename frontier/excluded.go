@@ -98,7 +98,8 @@ func (f *Frontier) readExcluded(ctx context.Context, version int64) error {
 		return err
 	}
 	x.set(keys, version)
-	return f.unhideAll(ctx)
+	f.unhideAll()
+	return nil
 }
 
 // setExcluded tells all processes of keys that are excluded, or not any more.
@@ -111,10 +112,10 @@ func (f *Frontier) setExcluded(ctx context.Context, excluded bool, keys []string
 		return err
 	}
 	x.note(excluded, keys, version)
-	if excluded {
-		return nil
+	if !excluded {
+		f.unhideAll()
 	}
-	return f.unhideAll(ctx)
+	return nil
 }
 
 // repairExcluded makes what all processes know of the excluded keys of a shard that is being opened

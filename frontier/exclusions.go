@@ -2,7 +2,6 @@ package frontier
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -57,7 +56,8 @@ func (f *Frontier) readExclusions(ctx context.Context) error {
 	if before := f.exclusions.current.Swap(&e); before == nil || *before == e {
 		return nil
 	}
-	return f.unhideAll(ctx)
+	f.unhideAll()
+	return nil
 }
 
 // keptBack says that nothing of a key is handed out: exclusions name it, or it is a host below an
@@ -67,21 +67,17 @@ func (f *Frontier) keptBack(e Exclusions, key string) bool {
 }
 
 // unhideAll wakes the keys of all shards that were excluded and are not any more.
-func (f *Frontier) unhideAll(ctx context.Context) (err error) {
+func (f *Frontier) unhideAll() {
 	for _, s := range f.all() {
-		// A shard that fails is opened again, which wakes its keys; the others have only this call.
-		if failed := f.unhide(ctx, s.number); failed != nil && !elsewhere(failed) {
-			err = errors.Join(err, failed)
-		}
+		f.unhide(s.number)
 	}
-	return err
 }
 
 // unhide wakes the keys of a shard that were excluded and are not any more.
-func (f *Frontier) unhide(ctx context.Context, number int) error {
+func (f *Frontier) unhide(number int) {
 	s, release, err := f.use(number)
 	if err != nil {
-		return err
+		return // whoever opens it wakes them
 	}
 	defer release()
 	e := f.excluded()
@@ -96,7 +92,6 @@ func (f *Frontier) unhide(ctx context.Context, number int) error {
 	}
 	d.mu.Unlock()
 	f.wakeKeys(s, woken)
-	return nil
 }
 
 // hide remembers that a key is excluded. It is false if it is not excluded any more.

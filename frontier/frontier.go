@@ -234,7 +234,7 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 		}
 	})
 	err = eachShard(places, func(s int) error {
-		statuses, err := f.add(ctx, s, parts.ids[s], entries[s], len(urls))
+		statuses, err := f.add(s, parts.ids[s], entries[s], len(urls))
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
@@ -308,7 +308,7 @@ func elsewhere(err error) bool {
 }
 
 // add adds entries of a shard, which are some of so many in all.
-func (f *Frontier) add(ctx context.Context, number int, ids []shard.ID, entries []shard.Entry, all int) (statuses []shard.AddStatus, err error) {
+func (f *Frontier) add(number int, ids []shard.ID, entries []shard.Entry, all int) (statuses []shard.AddStatus, err error) {
 	var s *owned
 	var release func()
 	var done shard.Change

@@ -294,7 +294,7 @@ func (f *Frontier) Purge(ctx context.Context, crawl, key string, before time.Tim
 		if queue != "" && f.shardOf(key) != number {
 			continue
 		}
-		got, failed := f.purge(ctx, number, crawl, queue, seconds)
+		got, failed := f.purge(number, crawl, queue, seconds)
 		n += got
 		switch {
 		case failed == nil:
@@ -306,13 +306,12 @@ func (f *Frontier) Purge(ctx context.Context, crawl, key string, before time.Tim
 	return n, shards, err
 }
 
-func (f *Frontier) purge(ctx context.Context, number int, crawl, queue string, before uint32) (int64, error) {
+func (f *Frontier) purge(number int, crawl, queue string, before uint32) (int64, error) {
 	s, release, err := f.use(number)
 	if err != nil {
 		return 0, err
 	}
 	defer release()
-	ctx = context.WithoutCancel(ctx)
 	done, err := s.files.Delete(crawl, queue, before)
 	if err == nil {
 		err = s.files.Commit()

@@ -97,7 +97,7 @@ func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file rob
 	}
 	// The delay is in Redis before the file is there: who finds the file relies on the delay.
 	if file.Delay > 0 || before.Delay > 0 {
-		others, err := s.otherDelays(ctx, key, file, before, now)
+		others, err := s.otherDelays(key, file, before, now)
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file rob
 // otherDelays returns files with all the delays that a key has without one that is replaced. As
 // long as the new one asks for as much as that, what Redis has is enough: a key may have very many
 // hosts.
-func (s *owned) otherDelays(ctx context.Context, key string, file, before robotstore.File, now int64) (all []robotstore.File, err error) {
+func (s *owned) otherDelays(key string, file, before robotstore.File, now int64) (all []robotstore.File, err error) {
 	if before.Delay <= file.Delay && before.Expires <= file.Expires {
 		for _, r := range s.coord.Settings(key).Robots {
 			all = append(all, robotstore.File{Delay: r.Delay, Expires: r.Until})

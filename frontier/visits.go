@@ -50,7 +50,7 @@ func (f *Frontier) Import(ctx context.Context, visits []ImportedVisit) ([]AddRes
 		entries[s], parts[s], places[s] = append(entries[s], e), append(parts[s], visit), append(places[s], i)
 	}
 	err = eachShard(places, func(s int) error {
-		statuses, err := f.importTo(ctx, s, entries[s], parts[s])
+		statuses, err := f.importTo(s, entries[s], parts[s])
 		if elsewhere(err) {
 			for _, i := range places[s] {
 				results[i] = AddResult{Elsewhere, f.owner(s)}
@@ -68,7 +68,7 @@ func (f *Frontier) Import(ctx context.Context, visits []ImportedVisit) ([]AddRes
 	return results, err
 }
 
-func (f *Frontier) importTo(ctx context.Context, number int, entries []shard.Entry, visits []shard.Visit) ([]shard.AddStatus, error) {
+func (f *Frontier) importTo(number int, entries []shard.Entry, visits []shard.Visit) ([]shard.AddStatus, error) {
 	s, release, err := f.use(number)
 	if err != nil {
 		return nil, err
