@@ -138,7 +138,7 @@ func TestGrants(t *testing.T) {
 				continue
 			}
 			var leases []coord.Lease
-			f, s, leases = open(t, client)
+			_, s, leases = open(t, client)
 			var ended []coord.Lease // as the files say
 			holds := 0
 			for _, l := range leases {

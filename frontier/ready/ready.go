@@ -291,14 +291,16 @@ func (t *Table) ClaimOnly(of string, now int64, n int, rule func(name []byte) Ru
 		if !ok {
 			continue
 		}
-		if claimed := false; at <= now && len(claim.numbers) < n {
-			if at, claimed = t.look(c, number, now, rule); at >= 0 {
-				c.heap.push(entry{at, number})
+		if at <= now && len(claim.numbers) < n {
+			later, claimed := t.look(c, number, now, rule)
+			if later >= 0 {
+				c.heap.push(entry{later, number})
 			}
 			if claimed {
 				claim.numbers = append(claim.numbers, number)
 				continue
 			}
+			at = later
 		}
 		if at >= 0 && (next < 0 || at < next) {
 			next = at
