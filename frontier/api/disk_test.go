@@ -4,6 +4,7 @@ package api_test
 
 import (
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +17,12 @@ import (
 // acknowledged, and is taken when there is room again.
 func TestDiskIsFull(t *testing.T) {
 	base := serve(t, 1)[0]
-	request(t, "POST", base+"/v1/urls", `{"url":"https://a.example/"}`)
+	request(t, "POST", base+"/v1/urls", `{"url":"https://a.example/"}`+"\n"+`{"url":"https://c.example/"}`)
+	_, answer := request(t, "POST", base+"/v1/claims", `{"max":1}`)
+	m := regexp.MustCompile(`"lease":"([^"]+)","url":"([^"]+)"`).FindStringSubmatch(answer)
+	if m == nil {
+		t.Fatal(answer)
+	}
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
@@ -27,13 +33,20 @@ func TestDiskIsFull(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &full); err != nil {
 		t.Fatal(err)
 	}
-	status, answer := request(t, "POST", base+"/v1/urls", `{"url":"https://b.example/"}`)
+	result := `{"lease":"` + m[1] + `","status":200}`
+	settled, reason := request(t, "POST", base+"/v1/results", result)
+	var status int
+	status, answer = request(t, "POST", base+"/v1/urls", `{"url":"https://b.example/"}`)
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if status != 503 {
-		t.Errorf("%d %s, want 503", status, answer)
+	if status != 503 || settled != 503 {
+		t.Errorf("%d %s, and of a result %d %s, want 503", status, answer, settled, reason)
 	}
+	testenv.Until(t, "the result is taken", func() bool {
+		_, answer := request(t, "POST", base+"/v1/results", result)
+		return strings.Contains(answer, `"settled"`)
+	})
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if _, answer = request(t, "POST", base+"/v1/urls", `{"url":"https://b.example/"}`); strings.Contains(answer, `"added"`) {
 			break
@@ -42,8 +55,13 @@ func TestDiskIsFull(t *testing.T) {
 			t.Fatal(answer)
 		}
 	}
-	testenv.Until(t, "both are handed out", func() bool {
+	got := ""
+	testenv.Until(t, "the others are handed out", func() bool {
 		_, answer := request(t, "POST", base+"/v1/claims", `{"max":10}`)
-		return strings.Contains(answer, "https://a.example/") && strings.Contains(answer, "https://b.example/")
+		got += answer
+		return strings.Count(got, `"lease"`) == 2
 	})
+	if strings.Contains(got, `"`+m[2]+`"`) {
+		t.Errorf("a settled URL is handed out: %s", got)
+	}
 }
