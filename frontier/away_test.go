@@ -49,7 +49,8 @@ func TestRedisIsAwayForSeconds(t *testing.T) {
 	server.Kill(t)
 	settle(t, f, frontier.Settled, frontier.Outcome{Lease: got[0].Lease, Status: 200})
 	testenv.Until(t, "Redis is missed", func() bool { return f.RedisIsAway(t.Context()) })
-	time.Sleep(1500 * time.Millisecond) // what is done each second is done
+	missed := f.Counts().Redis.Errors
+	testenv.Until(t, "what is done each second was tried", func() bool { return f.Counts().Redis.Errors > missed+3 })
 	add(t, f, frontier.Added, frontier.URL{URL: "https://c.example/"})
 	// A result that asks for a rest is to be sent again, and takes none with it.
 	results, err := f.Settle(t.Context(), []frontier.Outcome{{Lease: got[1].Lease, Status: 200}, {Lease: got[2].Lease, Status: 503}})

@@ -163,22 +163,21 @@ func TestUnhide(t *testing.T) {
 	add(t, f, frontier.Added, urls...)
 	current.Store(&out)
 	hidden := func() bool { return f.ExclusionStats().Hidden == int64(len(urls)) }
-	for end := time.Now().Add(20 * time.Second); !hidden() && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	testenv.Until(t, "all domains are hidden", func() bool {
 		if f.ExclusionStats().Rules == 0 {
-			continue
+			return false
 		}
 		if got := claim(t, f, frontier.ClaimRequest{Max: 100}); len(got) != 0 {
 			t.Fatal(got)
 		}
-	}
+		return hidden()
+	})
 	current.Store(&rules{})
 	got := map[string]bool{}
-	for end := time.Now().Add(20 * time.Second); len(got) < len(urls) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	testenv.Until(t, "all domains come back", func() bool {
 		for _, cl := range claim(t, f, frontier.ClaimRequest{Max: 100}) {
 			got[cl.Key] = true
 		}
-	}
-	if len(got) != len(urls) {
-		t.Errorf("%d of %d domains came back", len(got), len(urls))
-	}
+		return len(got) == len(urls)
+	})
 }

@@ -282,8 +282,6 @@ func (f *Frontier) resume(ctx context.Context, s *owned, leases []coord.Lease) e
 	byQueue := map[string][]coord.Lease{}
 	for _, l := range leases {
 		byQueue[l.Queue()] = append(byQueue[l.Queue()], l)
-	}
-	for _, l := range leases {
 		s.files.Skip(l.Seq())
 	}
 	var stale []coord.Lease

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/urlake/urlake/internal/testenv"
 )
@@ -47,14 +46,10 @@ func TestDiskIsFull(t *testing.T) {
 		_, answer := request(t, "POST", base+"/v1/results", result)
 		return strings.Contains(answer, `"settled"`)
 	})
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if _, answer = request(t, "POST", base+"/v1/urls", `{"url":"https://b.example/"}`); strings.Contains(answer, `"added"`) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal(answer)
-		}
-	}
+	testenv.Until(t, "the URL is taken", func() bool {
+		_, answer := request(t, "POST", base+"/v1/urls", `{"url":"https://b.example/"}`)
+		return strings.Contains(answer, `"added"`)
+	})
 	got := ""
 	testenv.Until(t, "the others are handed out", func() bool {
 		_, answer := request(t, "POST", base+"/v1/claims", `{"max":10}`)

@@ -216,6 +216,13 @@ func (g *grants) takeSparse() (some []uint64) {
 	return some
 }
 
+// stillSparse notes that grants were not rewritten.
+func (g *grants) stillSparse(some []uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sparse = append(g.sparse, some...)
+}
+
 // over returns some of the grants whose time is over. More says that there are others.
 func (g *grants) over(now int64) (some []uint64, more bool) {
 	g.mu.Lock()
@@ -394,7 +401,8 @@ func (s *Shard) tidy(ctx context.Context) error {
 	s.grants.regranting.Lock()
 	defer s.grants.regranting.Unlock()
 	var new []newGrant
-	err := s.read(ctx, s.grants.takeSparse(), func(number uint64, until int64, leases []Lease) error {
+	some := s.grants.takeSparse()
+	err := s.read(ctx, some, func(number uint64, until int64, leases []Lease) error {
 		if hold := s.grants.of(number, leases); len(hold) > 0 {
 			new = append(new, newGrant{s.grants.next(), until, hold})
 		}
@@ -402,6 +410,9 @@ func (s *Shard) tidy(ctx context.Context) error {
 	})
 	if err == nil && len(new) > 0 {
 		_, err = s.regrant(ctx, new)
+	}
+	if err != nil {
+		s.grants.stillSparse(some)
 	}
 	for err == nil && s.grants.anyGone() {
 		err = s.write(ctx, nil, ready.Claim{})

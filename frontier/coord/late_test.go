@@ -214,8 +214,16 @@ func TestRegrants(t *testing.T) {
 		}
 		var meanwhile sync.WaitGroup
 		h.before = func() {
-			meanwhile.Go(other)
-			time.Sleep(20 * time.Millisecond) // so that it comes as far as it can
+			done := make(chan struct{})
+			meanwhile.Go(func() {
+				other()
+				close(done)
+			})
+			select { // it is to wait for the other one
+			case <-done:
+				t.Errorf("%s first: the other one did not wait", first)
+			case <-time.After(50 * time.Millisecond):
+			}
 		}
 		h.match = "grants"
 		do()
@@ -226,6 +234,34 @@ func TestRegrants(t *testing.T) {
 				t.Errorf("%s first, %s: the lease that lasts until 5000 is over", first, when)
 			}
 			_, s, _ = open(t, client)
+		}
+	}
+}
+
+// TestRewriteIsTriedAgain loses a rewrite of a grant of which few leases hold. It is done the next
+// time, and Redis has no more leases than it has to.
+func TestRewriteIsTriedAgain(t *testing.T) {
+	for _, lost := range []string{"hmget", "evalsha"} {
+		client := newClient(t)
+		_, s := shardIn(t, client)
+		h := lateIn(t, client, s)
+		var all []coord.Lease
+		for i := range 100 {
+			all = append(all, numbered(i+2))
+		}
+		if err := s.Lease(t.Context(), 1000, all, ready.Claim{}); err != nil {
+			t.Fatal(err)
+		}
+		s.End(all[10:])
+		h.match = lost
+		if _, _, err := s.Expire(t.Context(), 0); !errors.Is(err, errLate) {
+			t.Fatal(lost, err)
+		}
+		if _, _, err := s.Expire(t.Context(), 0); err != nil {
+			t.Fatal(lost, err)
+		}
+		if until, has := grantsOf(t, client); has != 11 || until[all[0]] != 1000 {
+			t.Errorf("%s: Redis has %d leases", lost, has)
 		}
 	}
 }
