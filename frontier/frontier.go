@@ -783,6 +783,9 @@ func (f *Frontier) tickOf(ctx context.Context, number int) error {
 		return err
 	}
 	f.wakeLimited(s)
+	if err := s.coord.Certain(ctx); err != nil { // which is said once, and not by each of the others
+		return errors.Join(err, s.forgetRobots(now))
+	}
 	return errors.Join(f.expire(ctx, s, now), s.forgetRobots(now), s.coord.Forget(ctx, now))
 }
 
