@@ -42,7 +42,8 @@ func (m *modelLedger) replaceOne(b, own registry.BatchID, in registry.Ingest) {
 	for at < len(all) && all[at].Seq < in.Seq {
 		at++
 	}
-	if b.DatasetID == own.DatasetID && b != own && at > 0 && !all[at-1].Retired {
+	already := at < len(all) && all[at].Seq == in.Seq
+	if b.DatasetID == own.DatasetID && b != own && at > 0 && !all[at-1].Retired && !already {
 		m.ingests[b] = slices.Insert(slices.Clone(all), at, registry.Ingest{Seq: in.Seq, Run: in.Run, Retired: true, By: own.Batch})
 	}
 }
@@ -173,9 +174,10 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 						returned = append(returned, other)
 					}
 				}
-				m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run && !i.Retired })
 				if own != nil {
-					m.replaceAgain(b.DatasetID, own.Seq, returned)
+					after := own.Seq // own is in what is deleted now
+					m.ingests[b] = slices.DeleteFunc(m.ingests[b], func(i registry.Ingest) bool { return i.Run == run && !i.Retired })
+					m.replaceAgain(b.DatasetID, after, returned)
 				}
 			case 6:
 				in := m.current(b)
@@ -197,8 +199,13 @@ func TestLedgerIsAsItsModel(t *testing.T) {
 			case 7:
 				// A version has what waited a moment ago.
 				var published []registry.Pending
-				for b, d := range m.pending() {
-					if r.IntN(2) == 0 {
+				waiting := m.pending()
+				ids := slices.Collect(maps.Keys(waiting))
+				slices.SortFunc(ids, func(a, b registry.BatchID) int { // so that a seed stands for a sequence
+					return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
+				})
+				for _, b := range ids {
+					if d := waiting[b]; r.IntN(2) == 0 {
 						in := registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: d}
 						if d == "retired" {
 							in.Digest, in.Retired = "", true

@@ -230,11 +230,15 @@ func returnOthers(orders map[BatchID]*order, own BatchID, in Ingest) (kept map[B
 			}
 		}
 	}
-	slices.SortFunc(replacing, func(a, b Ingest) int { return cmp.Compare(a.Seq, b.Seq) })
+	// Each of them has retired several batches, and all of those have told of it.
+	slices.SortFunc(replacing, func(a, b Ingest) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.By, b.By), cmp.Compare(a.Run, b.Run))
+	})
+	replacing = slices.Compact(replacing)
 	kept = map[BatchID][]Ingest{}
 	for _, o := range returned {
 		for _, e := range replacing {
-			if e.By != o.Batch && o.before(e.Seq) {
+			if e.By != o.Batch && o.before(e.Seq) && !slices.Contains(o.Ingests, e) {
 				o.insert(e)
 			}
 		}

@@ -83,3 +83,37 @@ func TestReturnedIngestKeepsItsPlace(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A batch that comes back, and that a later ingest replaces, is retired by that one once, however
+// many batches that one has retired.
+func TestWithdrawnIngestRetiresOnce(t *testing.T) {
+	store := blob.NewMemory()
+	finish := func(batch string, replace bool) {
+		t.Helper()
+		if _, err := registry.RegisterIngest(t.Context(), store, 4, batch, "run of "+batch); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := registry.FinishReplacing(t.Context(), store, 4, batch, "run of "+batch, "digest of "+batch, replace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish("a", false)
+	finish("first", true)
+	finish("b", false)
+	finish("c", false)
+	finish("second", true)
+	if _, _, err := registry.WithdrawIngest(t.Context(), store, 4, "first", "run of first", ""); err != nil {
+		t.Fatal(err)
+	}
+	ingests, err := registry.Ingests(t.Context(), store, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []registry.Ingest{
+		{Seq: 1, Run: "run of a", Digest: "digest of a"},
+		{Seq: 5, Run: "run of second", Retired: true, By: "second"},
+	}
+	if diff := cmp.Diff(want, ingests["a"]); diff != "" {
+		t.Error(diff)
+	}
+}
