@@ -408,7 +408,7 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 		if len(all.Claims) > 0 || !time.Now().Before(end) || ctx.Err() != nil {
 			h.metrics.claimed(r, len(all.Claims))
 			*list = all.Claims
-			answerClaims(w, all)
+			answerClaims(w, r, all)
 			return
 		}
 	}

@@ -34,3 +34,5 @@ var Schemas = map[string]reflect.Type{
 
 // Requests are those of Schemas that clients send.
 var Requests = []string{"URLLine", "ClaimRequest", "ResultLine", "LeasesRequest", "SeenLine", "VisitLine", "DomainChange", "RobotsChange"}
+
+var Hold = hold

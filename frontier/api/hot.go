@@ -287,7 +287,7 @@ var claimsTexts = sync.Pool{New: func() any { return new([]byte) }}
 const largestClaimsText = 64 << 10
 
 // answerClaims answers with claims, as answer would.
-func answerClaims(w http.ResponseWriter, a claimsAnswer) {
+func answerClaims(w http.ResponseWriter, r *http.Request, a claimsAnswer) {
 	buf := claimsTexts.Get().(*[]byte)
 	b, err := a.appendTo(slices.Grow((*buf)[:0], 64+300*len(a.Claims)))
 	if err != nil { // a text is not UTF-8
@@ -295,6 +295,10 @@ func answerClaims(w http.ResponseWriter, a claimsAnswer) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if len(b) <= largestClaimsText {
+		w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+		hold(r, len(b))
+	}
 	_, _ = w.Write(b)
 	if cap(b) <= largestClaimsText {
 		*buf = b

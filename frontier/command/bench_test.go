@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,11 +81,11 @@ type bench struct {
 	// next is the number of the next URL.
 	next atomic.Int64
 	// leases have been claimed and not been reported.
-	mu     sync.Mutex
 	leases []string
 	rows   [][2]string
 	// processes are those of which the time is reported.
 	processes []process
+	stalls    *stalls
 }
 
 // usage is when a phase began, and what the processes had used until then.
@@ -226,17 +227,22 @@ type timed struct{ took, at time.Duration }
 // a machine takes it for some of many.
 const tenth = time.Second / 10
 
-// percentiles reports times: of all, and the p99 of the median tenth of a second.
-func (b *bench) percentiles(name string, all []timed) {
+// percentiles reports times: of all, the p99 of the median tenth of a second, and the p99 of those
+// in which the machine did not stand still.
+func (b *bench) percentiles(name string, since usage, all []timed) {
 	if len(all) == 0 {
 		b.Errorf("%s: nothing was measured", name)
 		return
 	}
+	stood, disturbed := b.stalls.between(since.Time, time.Since(since.Time))
 	tenths := map[time.Duration][]time.Duration{}
-	var took []time.Duration
+	var took, undisturbed []time.Duration
 	for _, t := range all {
 		took = append(took, t.took)
 		tenths[t.at/tenth] = append(tenths[t.at/tenth], t.took)
+		if due := t.at - t.took; !disturbed[due/tenth] && !disturbed[t.at/tenth] {
+			undisturbed = append(undisturbed, t.took)
+		}
 	}
 	percentile := func(of []time.Duration, n int) time.Duration {
 		slices.Sort(of)
@@ -251,6 +257,10 @@ func (b *bench) percentiles(name string, all []timed) {
 	b.ReportMetric(p50, name+"-p50-ms")
 	b.ReportMetric(p99, name+"-p99-ms")
 	b.row(name+" p50, p99, max", "%.2f, %.2f, %.1f ms; p99 of the median tenth of a second %.2f ms", p50, p99, most, median)
+	if b.stalls.watched && len(undisturbed) > 0 {
+		b.row("", "the processors stood still for %.1f %% of the time; p99 of the %d %% of claims without that %.2f ms",
+			100*stood.Seconds()/time.Since(since.Time).Seconds(), 100*len(undisturbed)/len(all), ms(percentile(undisturbed, 99)))
+	}
 }
 
 // claimAtRate claims at a fixed rate, whatever the answers take: a worker sends a request when it
@@ -262,6 +272,7 @@ func (b *bench) claimAtRate(name string, done <-chan struct{}, settle bool) {
 	var turn, claimed atomic.Int64
 	var workers sync.WaitGroup
 	all := make([][]timed, benchWorkers)
+	kept := make([][]string, benchWorkers) // leases
 	for w := range benchWorkers {
 		workers.Go(func() {
 			for !b.Failed() {
@@ -279,15 +290,14 @@ func (b *bench) claimAtRate(name string, done <-chan struct{}, settle bool) {
 					b.fail(b.q.settle(b.Context(), leases))
 					continue
 				}
-				b.mu.Lock()
-				b.leases = append(b.leases, leases...)
-				b.mu.Unlock()
+				kept[w] = append(kept[w], leases...)
 			}
 		})
 	}
 	workers.Wait()
+	b.leases = slices.Concat(kept...)
 	b.rate(name, int(claimed.Load()), started)
-	b.percentiles(name, slices.Concat(all...))
+	b.percentiles(name, started, slices.Concat(all...))
 }
 
 func after(d time.Duration) <-chan struct{} {
@@ -316,7 +326,7 @@ func (b *bench) claimAll(name string, n int) {
 	}
 	workers.Wait()
 	b.rate(name, int(claimed.Load()), started)
-	b.percentiles(name, slices.Concat(all...))
+	b.percentiles(name, started, slices.Concat(all...))
 }
 
 // settleAll reports all leases, in batches.
@@ -351,6 +361,7 @@ type disturbance struct {
 
 // run puts the load on a queue. Memory is called when the URLs are there.
 func (b *bench) run(memory func(), disturbances ...disturbance) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // the clients are to take little of the processors
 	seconds := time.Duration(benchSeconds) * time.Second
 	b.insert("added", benchURLs)
 	memory()
@@ -405,7 +416,7 @@ func BenchmarkFrontierd(b *testing.B) {
 		d := startDaemon(b, filepath.Join(dir, "log"), "--redis", server.URL, "--data", data, "--crawl-delay", "0s",
 			"--fsync", "never") // as the server of BenchmarkPostgresQueue
 		q := &daemonUnderTest{address: strings.TrimPrefix(d.base, "http://")}
-		r := &bench{B: b, q: q}
+		r := &bench{B: b, q: q, stalls: watchStalls(b)}
 		r.processes = []process{{"frontierd", d.cmd.Process.Pid}, {"Redis", server.PID()}, {"the clients", os.Getpid()}}
 		r.run(func() { r.memory(client, d, data) }, disturbance{"rewrite", func() { r.rewrite(client, server) }},
 			disturbance{"snapshot", func() { r.snapshot(d, filepath.Join(dir, "store")) }})
@@ -703,7 +714,7 @@ CREATE INDEX ON domains (next_at) WHERE waiting > 0`)
 		if err != nil {
 			b.Fatal(err)
 		}
-		r := &bench{B: b, q: &postgresUnderTest{pool}}
+		r := &bench{B: b, q: &postgresUnderTest{pool}, stalls: watchStalls(b)}
 		r.run(func() {})
 		pool.Close()
 	}

@@ -167,10 +167,14 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 		log.Info("other processes have all shards; the shares of one that joins, and those of one that died, come within --own", "own", o.own)
 	}
 	handler := api.New(f, log)
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	server := &http.Server{
+		Handler: handler, ConnContext: api.ConnContext,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
 	ended := make(chan error, 2)
 	stopGRPC := serveGRPC(rpc, f, handler, log, level, ended)
-	go func() { ended <- server.Serve(listener) }()
+	go func() { ended <- server.Serve(api.Listener(listener)) }()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
