@@ -650,6 +650,12 @@ func (f *Frontier) settle(ctx context.Context, number int, all *settling) error 
 	for _, i := range untold { // they are to be reported again
 		live[i], all.results[i].Result = false, Elsewhere
 	}
+	for i, l := range all.leases {
+		if live[i] {
+			all.seqs = append(all.seqs, l.Seq())
+		}
+	}
+	s.files.ExpectEnds(all.seqs)
 	var woken []string
 	ended := all.leases[:0]
 	for i, l := range all.leases {

@@ -167,6 +167,7 @@ type settling struct {
 	outcomes []*Outcome
 	reports  []coord.Report
 	results  []*SettleResult
+	seqs     []uint64 // of the leases that had not ended
 }
 
 // settlings keeps the memory of what was settled for what is settled next.
@@ -176,7 +177,7 @@ func (s *settling) done() {
 	clear(s.leases) // so that the texts are free
 	clear(s.outcomes)
 	clear(s.results)
-	*s = settling{s.leases[:0], s.outcomes[:0], s.reports[:0], s.results[:0]}
+	*s = settling{s.leases[:0], s.outcomes[:0], s.reports[:0], s.results[:0], s.seqs[:0]}
 	settlings.Put(s)
 }
 

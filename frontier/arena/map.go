@@ -3,6 +3,8 @@ package arena
 import (
 	"encoding/binary"
 	"iter"
+
+	"github.com/urlake/urlake/frontier/numbers"
 )
 
 // mapChunk is how many bytes of a Map share an object.
@@ -12,7 +14,7 @@ const mapChunk = 2 * chunkSize
 // freed when all of its strings are removed. While chunks are mostly empty, the strings of the
 // emptiest ones move, so that a few that stay long do not keep them.
 type Map struct {
-	places map[uint64]Place
+	places *numbers.Table[Place]
 	chunks [][]byte // each string has its number and its length before it
 	live   []int    // how many bytes of each chunk are of strings that are there
 	free   []uint32 // which of the chunks are none
@@ -23,30 +25,34 @@ type Map struct {
 
 // NewMap returns an empty Map.
 func NewMap() *Map {
-	return &Map{places: map[uint64]Place{}, chunks: make([][]byte, 1), live: make([]int, 1)}
+	return &Map{places: numbers.New[Place](), chunks: make([][]byte, 1), live: make([]int, 1)}
 }
 
 // Has says whether there is a string.
 func (m *Map) Has(number uint64) bool {
-	_, ok := m.places[number]
-	return ok
+	return m.places.At(number) != nil
 }
+
+// Touch loads what a search for a number looks at first. Loads of several numbers do not wait for
+// each other. What it returns has no meaning.
+func (m *Map) Touch(number uint64) uint64 { return m.places.Touch(number) }
 
 // Get returns a string, which is no copy, and stays as it is when it is removed.
 func (m *Map) Get(number uint64) (b []byte, ok bool) {
-	p, ok := m.places[number]
-	if !ok {
+	p := m.places.At(number)
+	if p == nil {
 		return nil, false
 	}
-	_, b, _ = m.at(p)
+	_, b, _ = m.at(*p)
 	return b, true
 }
 
-// All yields numbers and strings in no order. Strings may be added and removed meanwhile.
+// All yields numbers and strings in no order, as numbers.Table.All does: strings may be added and
+// removed meanwhile.
 func (m *Map) All() iter.Seq2[uint64, []byte] {
 	return func(yield func(uint64, []byte) bool) {
-		for number := range m.places {
-			if b, ok := m.Get(number); ok && !yield(number, b) {
+		for number, p := range m.places.All() {
+			if _, b, _ := m.at(p); !yield(number, b) {
 				return
 			}
 		}
@@ -76,18 +82,19 @@ func (m *Map) Add(number uint64, b []byte) {
 	*c = binary.AppendUvarint(*c, number)
 	*c = binary.AppendUvarint(*c, uint64(len(b)))
 	*c = append(*c, b...)
-	m.places[number] = p
+	m.places.Set(number, p)
 	m.count(p.chunk, len(*c)-int(p.at))
 }
 
 // Remove removes a string, if it is there.
 func (m *Map) Remove(number uint64) {
-	p, ok := m.places[number]
-	if !ok {
+	at := m.places.At(number)
+	if at == nil {
 		return
 	}
+	p := *at
 	_, _, size := m.at(p)
-	delete(m.places, number)
+	m.places.Delete(number)
 	m.count(p.chunk, -size)
 	if m.live[p.chunk] == 0 && p.chunk != m.last {
 		m.drop(p.chunk)
@@ -144,7 +151,7 @@ func (m *Map) emptiest() uint32 {
 func (m *Map) move(from uint32) {
 	for p := (Place{chunk: from}); int(p.at) < len(m.chunks[from]); {
 		number, b, size := m.at(p)
-		if at, ok := m.places[number]; ok && at == p {
+		if at := m.places.At(number); at != nil && *at == p {
 			m.Add(number, b)
 			m.count(from, -size)
 		}

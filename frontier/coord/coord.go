@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/urlake/urlake/frontier/numbers"
 )
 
 // ErrRedis means that Redis did not answer, or with an error.
@@ -132,7 +134,9 @@ func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shar
 	if owner != f.node {
 		return nil, owner, nil
 	}
-	return &Shard{f: f, prefix: p, Fresh: fresh}, owner, nil
+	s := &Shard{f: f, prefix: p, Fresh: fresh}
+	s.grants.leases, s.grants.grants = numbers.New[terms](), map[uint64]grant{}
+	return s, owner, nil
 }
 
 // Load has the shard remember what Redis has, and returns the leases. Of these some may have ended

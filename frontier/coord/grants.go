@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/urlake/urlake/frontier/numbers"
 	"github.com/urlake/urlake/frontier/ready"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -55,12 +56,14 @@ func parseGrant(value, key string, number uint64) (until int64, leases []Lease, 
 // may be millions.
 type grants struct {
 	mu     sync.Mutex
-	leases map[uint64]terms
+	leases *numbers.Table[terms]
 	grants map[uint64]grant
 	last   uint64   // the number of the newest
 	gone   []uint64 // those that Redis has and of which no lease holds
 	sparse []uint64 // those of which few do
 	asked  uint32   // how often live was called
+	// touched is the sum of what touch loaded, which has no meaning.
+	touched uint64
 	// regranting is held while leases get other grants, from the number of these on.
 	regranting sync.Mutex
 }
@@ -87,17 +90,25 @@ func (g *grants) next() uint64 {
 	return g.last
 }
 
+// touch loads what is looked at first of some leases, all at the same time. Mu is held.
+func (g *grants) touch(leases []Lease) {
+	for _, l := range leases {
+		g.touched += g.leases.Touch(l.Seq())
+	}
+}
+
 // note adds a grant, and leases it.
 func (g *grants) note(number uint64, until int64, leases []Lease) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last = max(g.last, number)
+	g.touch(leases)
 	for _, l := range leases {
 		seq := l.Seq()
-		if before, ok := g.leases[seq]; ok {
+		if before := g.leases.At(seq); before != nil {
 			g.release(before.grant)
 		}
-		g.leases[seq] = terms{token: l.token(), grant: number}
+		g.leases.Set(seq, terms{token: l.token(), grant: number})
 	}
 	g.grants[number] = grant{until, uint32(len(leases)), uint32(len(leases))}
 }
@@ -109,13 +120,12 @@ func (g *grants) move(number uint64, until int64, leases []Lease) (hold []bool) 
 	hold = make([]bool, len(leases))
 	to := grant{until: until, size: uint32(len(leases))}
 	for i, l := range leases {
-		t, ok := g.leases[l.Seq()]
-		if !ok || t.token != l.token() || t.grant == number {
+		t := g.leases.At(l.Seq())
+		if t == nil || t.token != l.token() || t.grant == number {
 			continue
 		}
 		g.release(t.grant)
 		t.grant = number
-		g.leases[l.Seq()] = t
 		hold[i] = true
 		to.hold++
 	}
@@ -126,12 +136,13 @@ func (g *grants) move(number uint64, until int64, leases []Lease) (hold []bool) 
 
 // end ends a lease, and says whether it had not ended. Mu is held.
 func (g *grants) end(l Lease) bool {
-	t, ok := g.leases[l.Seq()]
-	if !ok || t.token != l.token() {
+	t := g.leases.At(l.Seq())
+	if t == nil || t.token != l.token() {
 		return false
 	}
-	delete(g.leases, l.Seq())
-	g.release(t.grant)
+	of := t.grant
+	g.leases.Delete(l.Seq())
+	g.release(of)
 	return true
 }
 
@@ -163,11 +174,11 @@ func (g *grants) live(now int64, leases []Lease) []bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.asked++
+	g.touch(leases)
 	for i, l := range leases {
-		t, ok := g.leases[l.Seq()]
-		if ok && t.token == l.token() && t.asked != g.asked && g.grants[t.grant].until > now {
+		t := g.leases.At(l.Seq())
+		if t != nil && t.token == l.token() && t.asked != g.asked && g.grants[t.grant].until > now {
 			t.asked, live[i] = g.asked, true
-			g.leases[l.Seq()] = t
 		}
 	}
 	return live
@@ -178,7 +189,7 @@ func (g *grants) of(number uint64, leases []Lease) (hold []Lease) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, l := range leases {
-		if t, ok := g.leases[l.Seq()]; ok && t.token == l.token() && t.grant == number {
+		if t := g.leases.At(l.Seq()); t != nil && t.token == l.token() && t.grant == number {
 			hold = append(hold, l)
 		}
 	}
@@ -304,7 +315,7 @@ func (s *Shard) Lease(ctx context.Context, until int64, leases []Lease, claim re
 		leases = leases[n:]
 	}
 	if err := s.write(ctx, new, claim); err != nil {
-		s.grants.stillGone(numbers(new))
+		s.grants.stillGone(numbersOf(new))
 		return err
 	}
 	for _, g := range new {
@@ -313,7 +324,7 @@ func (s *Shard) Lease(ctx context.Context, until int64, leases []Lease, claim re
 	return nil
 }
 
-func numbers(of []newGrant) (all []uint64) {
+func numbersOf(of []newGrant) (all []uint64) {
 	for _, g := range of {
 		all = append(all, g.number)
 	}
@@ -334,9 +345,10 @@ func (s *Shard) EndEntries(seqs []uint64) {
 	s.grants.mu.Lock()
 	defer s.grants.mu.Unlock()
 	for _, seq := range seqs {
-		if t, ok := s.grants.leases[seq]; ok {
-			delete(s.grants.leases, seq)
-			s.grants.release(t.grant)
+		if t := s.grants.leases.At(seq); t != nil {
+			of := t.grant
+			s.grants.leases.Delete(seq)
+			s.grants.release(of)
 		}
 	}
 }
@@ -370,7 +382,7 @@ func (s *Shard) Extend(ctx context.Context, now, until int64, leases []Lease) (l
 // regrant gives leases other grants, and says which still held afterwards. Regranting is held.
 func (s *Shard) regrant(ctx context.Context, new []newGrant) (hold []bool, err error) {
 	if err := s.write(ctx, new, ready.Claim{}); err != nil {
-		s.grants.stillGone(numbers(new))
+		s.grants.stillGone(numbersOf(new))
 		return nil, err
 	}
 	for _, g := range new {
@@ -382,12 +394,12 @@ func (s *Shard) regrant(ctx context.Context, new []newGrant) (hold []bool, err e
 // Expire ends some of the leases whose time is over, and returns them, also with an error. More
 // says that there may be others. It tells Redis which grants are gone, too.
 func (s *Shard) Expire(ctx context.Context, now int64) (ended []Lease, more bool, err error) {
-	numbers, more := s.grants.over(now)
-	err = s.read(ctx, numbers, func(number uint64, _ int64, leases []Lease) error {
+	over, more := s.grants.over(now)
+	err = s.read(ctx, over, func(number uint64, _ int64, leases []Lease) error {
 		s.grants.mu.Lock()
 		defer s.grants.mu.Unlock()
 		for _, l := range leases {
-			if t := s.grants.leases[l.Seq()]; t.grant == number && s.grants.end(l) {
+			if t := s.grants.leases.At(l.Seq()); t != nil && t.grant == number && s.grants.end(l) {
 				ended = append(ended, l)
 			}
 		}
@@ -431,11 +443,11 @@ func (g *grants) anyGone() bool {
 var ErrForgotten = errors.New("redis has lost leases")
 
 // read calls yield with what Redis has of grants.
-func (s *Shard) read(ctx context.Context, numbers []uint64, yield func(number uint64, until int64, leases []Lease) error) error {
-	for len(numbers) > 0 {
-		n := min(len(numbers), batch)
+func (s *Shard) read(ctx context.Context, some []uint64, yield func(number uint64, until int64, leases []Lease) error) error {
+	for len(some) > 0 {
+		n := min(len(some), batch)
 		fields := make([]string, n)
-		for i, number := range numbers[:n] {
+		for i, number := range some[:n] {
 			fields[i] = strconv.FormatUint(number, 10)
 		}
 		values, err := s.f.redis.HMGet(ctx, s.prefix+grantsKey, fields...).Result()
@@ -444,21 +456,21 @@ func (s *Shard) read(ctx context.Context, numbers []uint64, yield func(number ui
 		}
 		for i, v := range values {
 			value, ok := v.(string)
-			if !ok && s.grants.holds(numbers[i]) {
-				return fmt.Errorf("%w: key %s: there is no field %d", ErrForgotten, s.prefix+grantsKey, numbers[i])
+			if !ok && s.grants.holds(some[i]) {
+				return fmt.Errorf("%w: key %s: there is no field %d", ErrForgotten, s.prefix+grantsKey, some[i])
 			}
 			if !ok {
 				continue // its leases have ended meanwhile
 			}
-			until, leases, err := parseGrant(value, s.prefix+grantsKey, numbers[i])
+			until, leases, err := parseGrant(value, s.prefix+grantsKey, some[i])
 			if err == nil {
-				err = yield(numbers[i], until, leases)
+				err = yield(some[i], until, leases)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		numbers = numbers[n:]
+		some = some[n:]
 	}
 	return nil
 }
@@ -509,7 +521,7 @@ func (s *Shard) readAll(ctx context.Context) (map[uint64]newGrant, error) {
 // counts.
 func (g *grants) load(found map[uint64]newGrant) {
 	g.mu.Lock()
-	g.leases, g.grants, g.last, g.gone, g.sparse = map[uint64]terms{}, map[uint64]grant{}, 0, nil, nil
+	g.leases, g.grants, g.last, g.gone, g.sparse = numbers.New[terms](), map[uint64]grant{}, 0, nil, nil
 	g.mu.Unlock()
 	for _, number := range slices.Sorted(maps.Keys(found)) {
 		g.note(number, found[number].until, found[number].leases)

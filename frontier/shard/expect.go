@@ -34,10 +34,10 @@ func (s *Shard) Expect(names []string) {
 	}
 	for _, q := range queues {
 		if root := q.memory[s.batch.side]; root != 0 {
-			sum += s.batch.waiting.at(root).seq
+			sum += s.leased.Touch(s.batch.waiting.at(root).seq)
 		}
 		if q.heads != 0 {
-			sum += s.heads.at(q.heads).seq
+			sum += s.leased.Touch(s.heads.at(q.heads).seq)
 		}
 	}
 	for _, q := range queues {
@@ -50,6 +50,31 @@ func (s *Shard) Expect(names []string) {
 		s.expectRuns(some)
 	}
 	s.expectHeads(queues)
+}
+
+// ExpectEnds says which entries are settled or return next. It loads what Done and Back look at
+// first, as Expect does.
+func (s *Shard) ExpectEnds(seqs []uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := uint64(0)
+	for _, seq := range seqs {
+		sum += s.leased.Touch(seq)
+	}
+	for _, seq := range seqs {
+		if b, ok := s.leased.Get(seq); ok {
+			sum += uint64(b[0])
+		}
+	}
+	for _, seq := range seqs {
+		if b, ok := s.leased.Get(seq); ok {
+			q, _ := s.parseLease(b)
+			if name := s.queues.names.Get(q.name); len(name) > 0 {
+				sum += uint64(name[0])
+			}
+		}
+	}
+	s.touched += sum
 }
 
 // expectHeads loads the first entries of queues in runs, as far as their heads are known.
