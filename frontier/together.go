@@ -3,7 +3,6 @@ package frontier
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -73,7 +72,6 @@ func (g *together[K, J]) do(kind K, size int, job J, work func(jobs []J)) {
 
 // lead works on the first requests that wait, and lets another goroutine do so with the next.
 func (g *together[K, J]) lead(kind K, q *togetherQueue[J], work func(jobs []J)) {
-	runtime.Gosched() // requests that have been read, and wait for a processor, come along
 	g.mu.Lock()
 	n, size := 0, 0
 	var jobs []J

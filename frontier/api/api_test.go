@@ -55,6 +55,8 @@ func start(t testing.TB, processes int, own time.Duration) (servers []*httptest.
 		opt.MaxRetries = -1
 		client := redis.NewClient(opt)
 		web := httptest.NewUnstartedServer(nil)
+		web.Listener = api.Listener(&countedListener{Listener: web.Listener})
+		web.Config.ConnContext = api.ConnContext
 		c, err := coord.Open(t.Context(), client, "test", web.Listener.Addr().String()+"#1", 8)
 		if err != nil {
 			t.Fatal(err)

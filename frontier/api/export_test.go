@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net"
 	"reflect"
 	"testing"
 	"time"
@@ -36,3 +37,6 @@ var Schemas = map[string]reflect.Type{
 var Requests = []string{"URLLine", "ClaimRequest", "ResultLine", "LeasesRequest", "SeenLine", "VisitLine", "DomainChange", "RobotsChange"}
 
 var Hold = hold
+
+// Inner returns what a Listener wraps.
+func Inner(l net.Listener) net.Listener { return l.(wholeListener).Listener }

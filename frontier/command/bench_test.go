@@ -234,13 +234,17 @@ func (b *bench) percentiles(name string, since usage, all []timed) {
 		b.Errorf("%s: nothing was measured", name)
 		return
 	}
-	stood, disturbed := b.stalls.between(since.Time, time.Since(since.Time))
+	stood, disturbed, known := b.stalls.between(since.Time, time.Since(since.Time))
 	tenths := map[time.Duration][]time.Duration{}
 	var took, undisturbed []time.Duration
 	for _, t := range all {
 		took = append(took, t.took)
 		tenths[t.at/tenth] = append(tenths[t.at/tenth], t.took)
-		if due := t.at - t.took; !disturbed[due/tenth] && !disturbed[t.at/tenth] {
+		clear := true
+		for n := (t.at - t.took) / tenth; n <= t.at/tenth; n++ {
+			clear = clear && !disturbed[n]
+		}
+		if clear {
 			undisturbed = append(undisturbed, t.took)
 		}
 	}
@@ -257,7 +261,7 @@ func (b *bench) percentiles(name string, since usage, all []timed) {
 	b.ReportMetric(p50, name+"-p50-ms")
 	b.ReportMetric(p99, name+"-p99-ms")
 	b.row(name+" p50, p99, max", "%.2f, %.2f, %.1f ms; p99 of the median tenth of a second %.2f ms", p50, p99, most, median)
-	if b.stalls.watched && len(undisturbed) > 0 {
+	if known && len(undisturbed) > 0 {
 		b.row("", "the processors stood still for %.1f %% of the time; p99 of the %d %% of claims without that %.2f ms",
 			100*stood.Seconds()/time.Since(since.Time).Seconds(), 100*len(undisturbed)/len(all), ms(percentile(undisturbed, 99)))
 	}
@@ -403,6 +407,7 @@ func (b *bench) run(memory func(), disturbances ...disturbance) {
 
 // BenchmarkFrontierd measures a frontierd over HTTP.
 func BenchmarkFrontierd(b *testing.B) {
+	stalls := newStalls(b)
 	for b.Loop() {
 		dir := b.TempDir()
 		// As docs/frontier.md advises: what a rewrite costs is measured by itself.
@@ -416,7 +421,7 @@ func BenchmarkFrontierd(b *testing.B) {
 		d := startDaemon(b, filepath.Join(dir, "log"), "--redis", server.URL, "--data", data, "--crawl-delay", "0s",
 			"--fsync", "never") // as the server of BenchmarkPostgresQueue
 		q := &daemonUnderTest{address: strings.TrimPrefix(d.base, "http://")}
-		r := &bench{B: b, q: q, stalls: watchStalls(b)}
+		r := &bench{B: b, q: q, stalls: stalls}
 		r.processes = []process{{"frontierd", d.cmd.Process.Pid}, {"Redis", server.PID()}, {"the clients", os.Getpid()}}
 		r.run(func() { r.memory(client, d, data) }, disturbance{"rewrite", func() { r.rewrite(client, server) }},
 			disturbance{"snapshot", func() { r.snapshot(d, filepath.Join(dir, "store")) }})
@@ -700,6 +705,7 @@ func BenchmarkPostgresQueue(b *testing.B) {
 	if testenv.PostgresBin() == "" {
 		testenv.Missing(b, "PostgreSQL")
 	}
+	stalls := newStalls(b)
 	for b.Loop() {
 		pool, err := pgxpool.New(b.Context(), testenv.NewPostgres(b).NewDatabase(b)+" pool_max_conns=32")
 		if err != nil {
@@ -714,7 +720,7 @@ CREATE INDEX ON domains (next_at) WHERE waiting > 0`)
 		if err != nil {
 			b.Fatal(err)
 		}
-		r := &bench{B: b, q: &postgresUnderTest{pool}, stalls: watchStalls(b)}
+		r := &bench{B: b, q: &postgresUnderTest{pool}, stalls: stalls}
 		r.run(func() {})
 		pool.Close()
 	}

@@ -32,8 +32,9 @@ import (
 
 // TestMain is frontierd itself if a test has started it as that.
 func TestMain(m *testing.M) {
-	if os.Getenv(stallsEnv) == "1" {
+	if os.Getenv("FRONTIERD_TEST") == watchStalls {
 		printStalls()
+		return
 	}
 	if os.Getenv("FRONTIERD_TEST") == "1" {
 		if name := os.Getenv("URLAKE_BENCH_PROFILE"); name != "" {

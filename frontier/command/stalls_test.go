@@ -4,67 +4,102 @@ package command
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 )
 
-// stallsEnv makes a process of the tests one that looks for stalls.
-const stallsEnv = "URLAKE_BENCH_STALLS"
+// A process that FRONTIERD_TEST makes watchStalls is one that watches the processor which
+// FRONTIERD_TEST_PROCESSOR has.
+const (
+	watchStalls  = "stalls"
+	processorEnv = "FRONTIERD_TEST_PROCESSOR"
+	stallsReady  = "ready"
+)
 
 // leastStall is the shortest time that counts as a stall.
 const leastStall = 3 * time.Millisecond
 
-// stalls are the times in which a processor of the machine did not run what had to run first: the
-// machine stood still, or its kernel did something else. No program answers in that time, so what
-// it needs itself is only seen beside it.
+// stalls are the times in which a processor of the machine did not run what has to run first: the
+// machine stood still, or its kernel did something, for whomever. No program answers in that time,
+// so what it needs itself is only seen beside it.
 type stalls struct {
-	watched bool // false if the processors cannot be watched here
-	mu      sync.Mutex
-	all     []stall
+	processors int
+	mu         sync.Mutex
+	ended      bool // a process that watches has ended, so nothing is known
+	all        []stall
 }
 
 type stall struct{ from, to time.Time }
 
-// watchStalls watches each processor, with a process that sleeps for a millisecond at a time, comes
-// before all others, and reports when it has slept for longer.
-func watchStalls(b *testing.B) *stalls {
+// newStalls watches each processor, with a process that sleeps for a millisecond at a time, comes
+// before all others, and reports when it has slept for longer. It returns nil if that cannot be
+// done here.
+func newStalls(b *testing.B) *stalls {
 	s := &stalls{}
-	for n := range runtime.NumCPU() {
-		cmd := exec.CommandContext(b.Context(), "taskset", "-c", strconv.Itoa(n), "nice", "-n", "-20", os.Args[0])
-		cmd.Env = append(os.Environ(), stallsEnv+"=1", "GOMAXPROCS=1")
+	ctx, cancel := context.WithCancel(b.Context())
+	b.Cleanup(cancel)
+	for _, n := range processors() {
+		cmd := exec.CommandContext(ctx, os.Args[0])
+		cmd.Env = append(os.Environ(), "FRONTIERD_TEST="+watchStalls, processorEnv+"="+strconv.Itoa(n), "GOMAXPROCS=1")
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			b.Fatal(err)
 		}
-		if cmd.Start() != nil {
-			return s
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
 		}
-		go func() {
-			for lines := bufio.NewScanner(out); lines.Scan(); {
-				var from, to int64
-				if _, err := fmt.Sscan(lines.Text(), &from, &to); err == nil {
-					s.mu.Lock()
-					s.all = append(s.all, stall{time.Unix(0, from), time.Unix(0, to)})
-					s.mu.Unlock()
-				}
-			}
+		lines := bufio.NewScanner(out)
+		if !lines.Scan() || lines.Text() != stallsReady {
+			cancel()
 			_ = cmd.Wait()
-		}()
+			return nil
+		}
+		s.processors++
+		b.Cleanup(func() {
+			cancel()
+			_ = cmd.Wait()
+		})
+		go s.read(lines)
 	}
-	s.watched = true
+	if s.processors == 0 {
+		return nil
+	}
 	return s
 }
 
-// printStalls is a process of watchStalls.
+func (s *stalls) read(lines *bufio.Scanner) {
+	for lines.Scan() {
+		var from, to int64
+		if _, err := fmt.Sscan(lines.Text(), &from, &to); err == nil {
+			s.mu.Lock()
+			s.all = append(s.all, stall{time.Unix(0, from), time.Unix(0, to)})
+			s.mu.Unlock()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+}
+
+// printStalls is a process that watches a processor.
 func printStalls() {
+	n, err := strconv.Atoi(os.Getenv(processorEnv))
+	if err == nil {
+		err = runFirst(n)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(stallsReady)
 	for last := time.Now(); ; {
-		time.Sleep(time.Millisecond)
+		nap(time.Millisecond)
 		now := time.Now()
 		if now.Sub(last) >= leastStall {
 			fmt.Println(last.UnixNano(), now.UnixNano())
@@ -73,10 +108,13 @@ func printStalls() {
 	}
 }
 
-// between returns the time that the machine's processors stood still, on average, from a time on
-// and for so long, and of each tenth of a second of that whether one did then or in the tenth
-// before.
-func (s *stalls) between(from time.Time, d time.Duration) (sum time.Duration, disturbed map[time.Duration]bool) {
+// between returns for how long the processors stood still, on average, from a time on for so long,
+// and of each tenth of a second of that whether one did then or in the tenth before. It is false if
+// that is not known.
+func (s *stalls) between(from time.Time, d time.Duration) (sum time.Duration, disturbed map[time.Duration]bool, ok bool) {
+	if s == nil {
+		return 0, nil, false
+	}
 	disturbed = map[time.Duration]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,10 +123,10 @@ func (s *stalls) between(from time.Time, d time.Duration) (sum time.Duration, di
 		if begin >= end {
 			continue
 		}
-		sum += (end - begin) / time.Duration(runtime.NumCPU())
+		sum += (end - begin) / time.Duration(s.processors)
 		for t := begin / tenth; t <= end/tenth+1; t++ {
 			disturbed[t] = true
 		}
 	}
-	return sum, disturbed
+	return sum, disturbed, !s.ended
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -44,7 +45,7 @@ func parseGrant(value, key string, number uint64) (until int64, leases []Lease, 
 	for d.Err() == nil && d.Len() > 0 {
 		text := d.String()
 		l, err := ParseLease(text)
-		if err != nil {
+		if err != nil || l.Seq() == math.MaxUint64 { // which package numbers does not have
 			d.Fail("a lease", text)
 		}
 		leases = append(leases, l)

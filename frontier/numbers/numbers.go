@@ -1,7 +1,7 @@
 // Package numbers has values by number, for millions of them. A table is an open-addressed one,
 // because cache misses of several searches can overlap, unlike those of a map, and has no pointers
-// but those of its values. It is divided by hash, and its parts grow one by one, so that nobody
-// waits while all of a large table is moved.
+// but those of its values. It is divided by hash into parts that grow at different times, so that
+// nobody waits while all of a large table is moved.
 package numbers
 
 import (
@@ -12,18 +12,18 @@ import (
 
 const (
 	partBits = 6
+	parts    = 1 << partBits
 	// least is how many slots a part begins with, and the fewest to which it shrinks.
 	least = 16
 )
 
 // Table has a value of each of some numbers, which are less than 1<<64 - 1.
 type Table[V any] struct {
-	parts [1 << partBits]part[V]
+	parts [parts]part[V]
 	seed  uint64 // odd and random, so that no one can choose numbers that lie in one place
 }
 
-// part has the numbers whose hashes begin with the same bits. The slots are a power of two, at most
-// three quarters of which are used.
+// part has the numbers whose hashes begin with the same bits. The slots are a power of two.
 type part[V any] struct {
 	slots []slot[V]
 	n     int
@@ -37,11 +37,28 @@ type slot[V any] struct {
 // New returns an empty table.
 func New[V any]() *Table[V] { return &Table[V]{seed: rand.Uint64() | 1} }
 
-// part returns the part of a number, and the rest of its hash.
-func (t *Table[V]) part(number uint64) (p *part[V], hash uint64) {
-	hash = number * t.seed
-	return &t.parts[hash>>(64-partBits)], hash << partBits
+// hash mixes both halves of a product, since numbers often follow one another: multiplied alone
+// they lie in a few rows, for some seeds.
+func (t *Table[V]) hash(number uint64) uint64 {
+	hi, lo := bits.Mul64(number^t.seed, 0x9e3779b97f4a7c15)
+	return (hi ^ lo) * t.seed
 }
+
+// part returns the part of a number, which one that is, and the rest of its hash.
+func (t *Table[V]) part(number uint64) (p *part[V], which int, hash uint64) {
+	hash = t.hash(number)
+	which = int(hash >> (64 - partBits))
+	return &t.parts[which], which, hash << partBits
+}
+
+// full says whether a part with n values is to have more slots. The parts are of about the same
+// size, and become so full one after the other: the first is half full then, the last three
+// quarters.
+func full(n, slots, which int) bool { return 4*parts*n > (2*parts+which)*slots }
+
+// empty says whether it is to have fewer, again one part after the other: an eighth of the slots
+// are used then, or a quarter less than that.
+func empty(n, slots, which int) bool { return slots > least && 32*parts*n < (3*parts+which)*slots }
 
 // home returns where a search begins.
 func (p *part[V]) home(hash uint64) int { return int(hash >> (64 - bits.Len(uint(len(p.slots)-1)))) }
@@ -59,7 +76,7 @@ func (p *part[V]) find(number, hash uint64) int {
 // Touch loads what a search for a number looks at first. Loads of several numbers do not wait for
 // each other. What it returns has no meaning.
 func (t *Table[V]) Touch(number uint64) uint64 {
-	p, hash := t.part(number)
+	p, _, hash := t.part(number)
 	if p.n == 0 {
 		return 0
 	}
@@ -69,7 +86,7 @@ func (t *Table[V]) Touch(number uint64) uint64 {
 // At returns the value of a number, nil if it has none. It stays there until the next Set or Delete
 // of any number.
 func (t *Table[V]) At(number uint64) *V {
-	p, hash := t.part(number)
+	p, _, hash := t.part(number)
 	if p.n == 0 {
 		return nil
 	}
@@ -82,8 +99,8 @@ func (t *Table[V]) At(number uint64) *V {
 
 // Set sets the value of a number.
 func (t *Table[V]) Set(number uint64, v V) {
-	p, hash := t.part(number)
-	if 4*(p.n+1) > 3*len(p.slots) {
+	p, which, hash := t.part(number)
+	if full(p.n+1, len(p.slots), which) {
 		t.resize(p, max(least, 2*len(p.slots)))
 	}
 	s := &p.slots[p.find(number, hash)]
@@ -96,7 +113,7 @@ func (t *Table[V]) Set(number uint64, v V) {
 
 // Delete deletes a number, and says whether it was there.
 func (t *Table[V]) Delete(number uint64) bool {
-	p, hash := t.part(number)
+	p, which, hash := t.part(number)
 	if p.n == 0 {
 		return false
 	}
@@ -108,14 +125,14 @@ func (t *Table[V]) Delete(number uint64) bool {
 	// What a search from its home would no longer reach moves to the free slot.
 	mask := len(p.slots) - 1
 	for j := (i + 1) & mask; p.slots[j].next != 0; j = (j + 1) & mask {
-		_, hash := t.part(p.slots[j].next - 1)
+		_, _, hash := t.part(p.slots[j].next - 1)
 		if (j-p.home(hash))&mask >= (j-i)&mask {
 			p.slots[i] = p.slots[j]
 			i = j
 		}
 	}
 	p.slots[i] = slot[V]{}
-	if len(p.slots) > least && 8*p.n < len(p.slots) {
+	if empty(p.n, len(p.slots), which) {
 		t.resize(p, len(p.slots)/2)
 	}
 	return true
@@ -126,7 +143,7 @@ func (t *Table[V]) resize(p *part[V], n int) {
 	p.slots = make([]slot[V], n)
 	for i := range old {
 		if s := &old[i]; s.next != 0 {
-			_, hash := t.part(s.next - 1)
+			_, _, hash := t.part(s.next - 1)
 			p.slots[p.find(s.next-1, hash)] = *s
 		}
 	}

@@ -77,6 +77,55 @@ func TestAllWhileOthersChange(t *testing.T) {
 	}
 }
 
+// Parts grow, and shrink, at different times, also if numbers follow one another and all parts have
+// as many at any time.
+func TestPartsGrowOneByOne(t *testing.T) {
+	const size, some = 400_000, 1000
+	for range 10 {
+		table, before := numbers.New[int](), 0
+		step := func(number uint64) {
+			if number%some != 0 {
+				return
+			}
+			slots := table.Slots()
+			if most := max(before, slots) / 4; number > 10*some && max(slots-before, before-slots) > most {
+				t.Fatalf("from %d to %d slots within %d numbers of %d", before, slots, some, number)
+			}
+			before = slots
+		}
+		for number := range uint64(size) {
+			table.Set(number, 0)
+			step(number)
+		}
+		full := table.Slots()
+		if full < size || full > 3*size {
+			t.Fatalf("%d numbers are in %d slots", size, full)
+		}
+		for number := uint64(size); number > 0; number-- {
+			table.Delete(number - 1)
+			step(number)
+		}
+		if left := table.Slots(); left > full/1000 {
+			t.Fatalf("%d slots are left of %d", left, full)
+		}
+	}
+}
+
+// Searches are short whatever the seed, also of numbers that follow one another at some distance.
+func TestSearchesAreShort(t *testing.T) {
+	for range 300 {
+		for _, distance := range []uint64{1, 32, 64, 1000} {
+			table := numbers.New[int]()
+			for i := range uint64(5_000) {
+				table.Set(i*distance, 0)
+			}
+			if got := table.Probes(); got > 3 {
+				t.Fatalf("numbers %d apart are found in %.1f slots", distance, got)
+			}
+		}
+	}
+}
+
 // BenchmarkTable sets and deletes numbers in batches, beside a map.
 func BenchmarkTable(b *testing.B) {
 	const size, batch = 1 << 20, 20

@@ -70,8 +70,10 @@ func TestExpectChangesNothing(t *testing.T) {
 			}
 		}
 	}
+	var seqs []uint64
 	for round := range each {
 		s.Expect(names)
+		s.ExpectEnds(append(seqs, 0, 1<<40))
 		for i, name := range names {
 			taken, left, err := s.Take(name, 1)
 			if err != nil {
@@ -84,10 +86,20 @@ func TestExpectChangesNothing(t *testing.T) {
 			if int64(len(taken)) != want || want > 0 && left != int64(each-2-round) {
 				t.Fatalf("round %d: %d of %q, %d are left", round, len(taken), name, left)
 			}
+			for _, e := range taken {
+				seqs = append(seqs, e.Seq)
+			}
+		}
+	}
+	for i, seq := range seqs {
+		s.ExpectEnds(seqs) // some have ended
+		if ok, err := s.Done(seq, Visit{Status: 200}, 0); !ok || err != nil {
+			t.Fatalf("entry %d of %d: %t, %v", i, len(seqs), ok, err)
 		}
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	s.ExpectEnds(seqs)
 	s.Expect(names) // the files are not mapped any more
 }

@@ -117,3 +117,33 @@ func TestWithdrawnIngestRetiresOnce(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A batch that two ingests have retired, of which the one that registered first finished last, is
+// retired by the other once if that one is withdrawn.
+func TestWithdrawnIngestLeavesRetirementsOnce(t *testing.T) {
+	store := blob.NewMemory()
+	for _, batch := range []string{"a", "first", "second"} {
+		if _, err := registry.RegisterIngest(t.Context(), store, 4, batch, "run of "+batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, batch := range []string{"a", "second", "first"} {
+		if _, err := registry.FinishReplacing(t.Context(), store, 4, batch, "run of "+batch, "digest of "+batch, batch != "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := registry.WithdrawIngest(t.Context(), store, 4, "first", "run of first", ""); err != nil {
+		t.Fatal(err)
+	}
+	ingests, err := registry.Ingests(t.Context(), store, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []registry.Ingest{
+		{Seq: 1, Run: "run of a", Digest: "digest of a"},
+		{Seq: 3, Run: "run of second", Retired: true, By: "second"},
+	}
+	if diff := cmp.Diff(want, ingests["a"]); diff != "" {
+		t.Error(diff)
+	}
+}
