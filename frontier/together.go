@@ -3,6 +3,7 @@ package frontier
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -27,6 +28,8 @@ type together[K comparable, J any] struct {
 	kinds map[K]*togetherQueue[J]
 	// left is how many URLs requests were about that still waited when some were begun last.
 	left atomic.Int64
+	// crowded says that several requests were worked on together last.
+	crowded atomic.Bool
 }
 
 // behind is for how many more turns requests wait than for the next.
@@ -72,6 +75,9 @@ func (g *together[K, J]) do(kind K, size int, job J, work func(jobs []J)) {
 
 // lead works on the first requests that wait, and lets another goroutine do so with the next.
 func (g *together[K, J]) lead(kind K, q *togetherQueue[J], work func(jobs []J)) {
+	if g.crowded.Load() {
+		runtime.Gosched() // requests that are read, and wait for a processor, come along
+	}
 	g.mu.Lock()
 	n, size := 0, 0
 	var jobs []J
@@ -87,6 +93,7 @@ func (g *together[K, J]) lead(kind K, q *togetherQueue[J], work func(jobs []J)) 
 		left += t.size
 	}
 	g.left.Store(int64(left))
+	g.crowded.Store(n > 1)
 	g.mu.Unlock()
 	defer func() { // also if work panics
 		for _, t := range turns {

@@ -85,7 +85,6 @@ type bench struct {
 	rows   [][2]string
 	// processes are those of which the time is reported.
 	processes []process
-	stalls    *stalls
 }
 
 // usage is when a phase began, and what the processes had used until then.
@@ -227,26 +226,17 @@ type timed struct{ took, at time.Duration }
 // a machine takes it for some of many.
 const tenth = time.Second / 10
 
-// percentiles reports times: of all, the p99 of the median tenth of a second, and the p99 of those
-// in which the machine did not stand still.
-func (b *bench) percentiles(name string, since usage, all []timed) {
+// percentiles reports times: of all, and the p99 of the median tenth of a second.
+func (b *bench) percentiles(name string, all []timed) {
 	if len(all) == 0 {
 		b.Errorf("%s: nothing was measured", name)
 		return
 	}
-	stood, disturbed, known := b.stalls.between(since.Time, time.Since(since.Time))
 	tenths := map[time.Duration][]time.Duration{}
-	var took, undisturbed []time.Duration
+	var took []time.Duration
 	for _, t := range all {
 		took = append(took, t.took)
 		tenths[t.at/tenth] = append(tenths[t.at/tenth], t.took)
-		clear := true
-		for n := (t.at - t.took) / tenth; n <= t.at/tenth; n++ {
-			clear = clear && !disturbed[n]
-		}
-		if clear {
-			undisturbed = append(undisturbed, t.took)
-		}
 	}
 	percentile := func(of []time.Duration, n int) time.Duration {
 		slices.Sort(of)
@@ -261,10 +251,6 @@ func (b *bench) percentiles(name string, since usage, all []timed) {
 	b.ReportMetric(p50, name+"-p50-ms")
 	b.ReportMetric(p99, name+"-p99-ms")
 	b.row(name+" p50, p99, max", "%.2f, %.2f, %.1f ms; p99 of the median tenth of a second %.2f ms", p50, p99, most, median)
-	if known && len(undisturbed) > 0 {
-		b.row("", "the processors stood still for %.1f %% of the time; p99 of the %d %% of claims without that %.2f ms",
-			100*stood.Seconds()/time.Since(since.Time).Seconds(), 100*len(undisturbed)/len(all), ms(percentile(undisturbed, 99)))
-	}
 }
 
 // claimAtRate claims at a fixed rate, whatever the answers take: a worker sends a request when it
@@ -301,7 +287,7 @@ func (b *bench) claimAtRate(name string, done <-chan struct{}, settle bool) {
 	workers.Wait()
 	b.leases = slices.Concat(kept...)
 	b.rate(name, int(claimed.Load()), started)
-	b.percentiles(name, started, slices.Concat(all...))
+	b.percentiles(name, slices.Concat(all...))
 }
 
 func after(d time.Duration) <-chan struct{} {
@@ -330,7 +316,7 @@ func (b *bench) claimAll(name string, n int) {
 	}
 	workers.Wait()
 	b.rate(name, int(claimed.Load()), started)
-	b.percentiles(name, started, slices.Concat(all...))
+	b.percentiles(name, slices.Concat(all...))
 }
 
 // settleAll reports all leases, in batches.
@@ -407,7 +393,6 @@ func (b *bench) run(memory func(), disturbances ...disturbance) {
 
 // BenchmarkFrontierd measures a frontierd over HTTP.
 func BenchmarkFrontierd(b *testing.B) {
-	stalls := newStalls(b)
 	for b.Loop() {
 		dir := b.TempDir()
 		// As docs/frontier.md advises: what a rewrite costs is measured by itself.
@@ -421,7 +406,7 @@ func BenchmarkFrontierd(b *testing.B) {
 		d := startDaemon(b, filepath.Join(dir, "log"), "--redis", server.URL, "--data", data, "--crawl-delay", "0s",
 			"--fsync", "never") // as the server of BenchmarkPostgresQueue
 		q := &daemonUnderTest{address: strings.TrimPrefix(d.base, "http://")}
-		r := &bench{B: b, q: q, stalls: stalls}
+		r := &bench{B: b, q: q}
 		r.processes = []process{{"frontierd", d.cmd.Process.Pid}, {"Redis", server.PID()}, {"the clients", os.Getpid()}}
 		r.run(func() { r.memory(client, d, data) }, disturbance{"rewrite", func() { r.rewrite(client, server) }},
 			disturbance{"snapshot", func() { r.snapshot(d, filepath.Join(dir, "store")) }})
@@ -705,7 +690,6 @@ func BenchmarkPostgresQueue(b *testing.B) {
 	if testenv.PostgresBin() == "" {
 		testenv.Missing(b, "PostgreSQL")
 	}
-	stalls := newStalls(b)
 	for b.Loop() {
 		pool, err := pgxpool.New(b.Context(), testenv.NewPostgres(b).NewDatabase(b)+" pool_max_conns=32")
 		if err != nil {
@@ -720,7 +704,7 @@ CREATE INDEX ON domains (next_at) WHERE waiting > 0`)
 		if err != nil {
 			b.Fatal(err)
 		}
-		r := &bench{B: b, q: &postgresUnderTest{pool}, stalls: stalls}
+		r := &bench{B: b, q: &postgresUnderTest{pool}}
 		r.run(func() {})
 		pool.Close()
 	}

@@ -32,10 +32,6 @@ import (
 
 // TestMain is frontierd itself if a test has started it as that.
 func TestMain(m *testing.M) {
-	if os.Getenv("FRONTIERD_TEST") == watchStalls {
-		printStalls()
-		return
-	}
 	if os.Getenv("FRONTIERD_TEST") == "1" {
 		if name := os.Getenv("URLAKE_BENCH_PROFILE"); name != "" {
 			f, err := os.Create(name)
