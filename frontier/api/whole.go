@@ -24,7 +24,8 @@ type wholeConn struct {
 // wholeAnswers are buffers of answers that are held.
 var wholeAnswers = sync.Pool{New: func() any { return new([]byte) }}
 
-// Listener accepts connections for ConnContext.
+// Listener returns l with connections on which claims are answered in one write, if the server has
+// ConnContext, too. A server without them answers the same in several.
 func Listener(l net.Listener) net.Listener { return wholeListener{l} }
 
 type wholeListener struct{ net.Listener }

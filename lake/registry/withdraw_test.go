@@ -102,20 +102,7 @@ func TestWithdrawnIngestRetiresOnce(t *testing.T) {
 	finish("b", false)
 	finish("c", false)
 	finish("second", true)
-	if _, _, err := registry.WithdrawIngest(t.Context(), store, 4, "first", "run of first", ""); err != nil {
-		t.Fatal(err)
-	}
-	ingests, err := registry.Ingests(t.Context(), store, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []registry.Ingest{
-		{Seq: 1, Run: "run of a", Digest: "digest of a"},
-		{Seq: 5, Run: "run of second", Retired: true, By: "second"},
-	}
-	if diff := cmp.Diff(want, ingests["a"]); diff != "" {
-		t.Error(diff)
-	}
+	withdrawFirst(t, store, 5)
 }
 
 // A batch that two ingests have retired, of which the one that registered first finished last, is
@@ -132,6 +119,13 @@ func TestWithdrawnIngestLeavesRetirementsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	withdrawFirst(t, store, 3)
+}
+
+// withdrawFirst withdraws the ingest of the batch first, and holds that a is retired then by that of
+// second alone, which has a number.
+func withdrawFirst(t *testing.T, store blob.Store, second int64) {
+	t.Helper()
 	if _, _, err := registry.WithdrawIngest(t.Context(), store, 4, "first", "run of first", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +135,7 @@ func TestWithdrawnIngestLeavesRetirementsOnce(t *testing.T) {
 	}
 	want := []registry.Ingest{
 		{Seq: 1, Run: "run of a", Digest: "digest of a"},
-		{Seq: 3, Run: "run of second", Retired: true, By: "second"},
+		{Seq: second, Run: "run of second", Retired: true, By: "second"},
 	}
 	if diff := cmp.Diff(want, ingests["a"]); diff != "" {
 		t.Error(diff)
