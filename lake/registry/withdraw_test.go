@@ -122,8 +122,8 @@ func TestWithdrawnIngestLeavesRetirementsOnce(t *testing.T) {
 	withdrawFirst(t, store, 3)
 }
 
-// withdrawFirst withdraws the ingest of the batch first, and holds that a is retired then by that of
-// second alone, which has a number.
+// withdrawFirst withdraws the ingest of the batch first, and holds that a is retired then by that
+// of second alone, which has a number.
 func withdrawFirst(t *testing.T, store blob.Store, second int64) {
 	t.Helper()
 	if _, _, err := registry.WithdrawIngest(t.Context(), store, 4, "first", "run of first", ""); err != nil {
