@@ -60,17 +60,20 @@ func runFor(ctx context.Context, cmd *cobra.Command, stateRoot, lakeURL string) 
 	if err != nil {
 		return nothing, err
 	}
-	release := func(err error) error { return errors.Join(err, claim.Release()) }
+	s := &services{lake: lakeURL, state: state, inputs: allInputs()}
+	release := func(err error) error {
+		s.addresses.Release()
+		return errors.Join(err, claim.Release())
+	}
 	if err := errors.Join(cli.CheckLakeWritable(lakeURL), checkStore(ctx, lakeURL)); err != nil {
 		return nothing, release(err)
 	}
-	s := &services{lake: lakeURL, state: state, inputs: allInputs()}
 	file, err := os.Create(filepath.Join(state.Dir, "add.log"))
 	if err != nil {
 		return nothing, release(err)
 	}
 	s.log = supervise.NewLog(cli.Printable(file), "urlake", nameTemporal, nameWorker)
-	if s.temporal.Address, err = supervise.FreeAddress(); err == nil {
+	if s.temporal.Address, err = s.addresses.Free(); err == nil {
 		err = claim.Announce(supervise.Running{Command: "add", Lake: lakeURL, Temporal: s.temporal.Address})
 	}
 	if err == nil {

@@ -28,9 +28,11 @@ type services struct {
 	lake     string // URL
 	state    supervise.State
 	temporal supervise.DevServer
-	listen   string   // address of the server
-	inputs   []string // what ingests may read besides what workers of such a lake read anyway
-	log      *supervise.Log
+	// addresses are those of the programs, which the starter releases.
+	addresses supervise.Addresses
+	listen    string   // address of the server
+	inputs    []string // what ingests may read besides what workers of such a lake read anyway
+	log       *supervise.Log
 	// serving, unless it is nil, is called when the server answers, before the others do.
 	serving func()
 
@@ -68,7 +70,7 @@ func (s *services) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if s.probe, err = supervise.FreeAddress(); err != nil {
+	if s.probe, err = s.addresses.Free(); err != nil {
 		return err
 	}
 	// Settings for another Temporal are not for this one.
@@ -174,14 +176,6 @@ func dialable(listen string) string {
 
 // stop stops the programs, the worker before Temporal.
 func (s *services) stop() error { return s.group.Stop() }
-
-// chooseAddress returns preferred if nobody listens there, else a free address of this machine.
-func chooseAddress(preferred string) (string, error) {
-	if supervise.CheckFree(preferred) == nil {
-		return preferred, nil
-	}
-	return supervise.FreeAddress()
-}
 
 // lakeArgument takes the lake from the arguments of a verb.
 func lakeArgument(args []string) (url string, rest []string, err error) {

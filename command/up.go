@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os/signal"
 	"syscall"
 
@@ -100,18 +99,19 @@ func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
 
-	listen, err := o.address() // the port is taken if urlake up runs already, which Claim says better
-	if err != nil {
+	s := &services{lake: url, state: state, log: log, inputs: allInputs()}
+	defer s.addresses.Release()
+	// The port is taken if urlake up runs already, which Claim says better.
+	if s.listen, err = o.address(&s.addresses); err != nil {
 		return err
 	}
-	s := &services{lake: url, state: state, listen: listen, log: log, inputs: allInputs()}
-	if s.temporal.Address, err = chooseAddress(defaultTemporal); err != nil {
+	if s.temporal.Address, err = s.addresses.Prefer(defaultTemporal); err != nil {
 		return err
 	}
-	if s.temporal.UI, err = chooseAddress(defaultTemporalUI); err != nil {
+	if s.temporal.UI, err = s.addresses.Prefer(defaultTemporalUI); err != nil {
 		return err
 	}
-	page := "http://" + dialable(listen) + "/"
+	page := "http://" + dialable(s.listen) + "/"
 	running := supervise.Running{Command: "up", Lake: url, Temporal: s.temporal.Address, Page: page}
 	if err := claim.Announce(running); err != nil {
 		return err
@@ -131,18 +131,17 @@ func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err erro
 	return s.stop()
 }
 
-// address returns the address for the server. The port of the default may be taken; one that was
+// address takes the address for the server. The port of the default may be taken; one that was
 // chosen may not.
-func (o *up) address() (string, error) {
+func (o *up) address(from *supervise.Addresses) (string, error) {
 	if !o.chosen {
-		return chooseAddress(o.listen)
+		return from.Prefer(o.listen)
 	}
-	l, err := net.Listen("tcp", o.listen)
+	listen, err := from.Take(o.listen)
 	if err != nil {
 		return "", cli.Usagef("--listen: %w", err)
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return listen, nil
 }
 
 // allInputs are arguments with which a worker lets ingests read what this user can read, as a

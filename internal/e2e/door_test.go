@@ -251,10 +251,14 @@ func TestUpOutlivesItsPrograms(t *testing.T) {
 	}
 
 	// Ctrl-C.
-	pids, addresses := children(t, u.cmd.Process.Pid), u.addresses()
-	if len(pids) != 3 {
-		t.Fatalf("%v run, want three programs", pids)
-	}
+	var pids map[string]int
+	until(t, "all three programs run", func(context.Context) error {
+		if pids = children(t, u.cmd.Process.Pid); len(pids) != 3 {
+			return fmt.Errorf("only %v do", pids)
+		}
+		return nil
+	})
+	addresses := u.addresses()
 	if err := u.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ package supervise
 import (
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,23 +106,4 @@ func Sibling(name string) string {
 		return filepath.Join(filepath.Dir(self), name)
 	}
 	return name
-}
-
-// FreeAddress returns an address of this machine on which nobody listens.
-func FreeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
-// CheckFree returns an error if another program listens on address.
-func CheckFree(address string) error {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
-	return l.Close()
 }

@@ -40,7 +40,8 @@ type demo struct {
 	data      string
 	out       io.Writer
 	processes []*process // in the order of their start
-	temporal  string     // address of Temporal
+	addresses supervise.Addresses
+	temporal  string // address of Temporal
 }
 
 func demoCommand() *cobra.Command {
@@ -119,10 +120,10 @@ func (d *demo) run(ctx context.Context) (err error) {
 	}
 	listen := demoListen
 	if d.once {
-		if listen, err = supervise.FreeAddress(); err != nil {
+		if listen, err = d.addresses.Free(); err != nil {
 			return err
 		}
-	} else if err := supervise.CheckFree(listen); err != nil {
+	} else if _, err := d.addresses.Take(listen); err != nil {
 		return fmt.Errorf("the demo serves on %s: %w; stop what listens there, or use --once", listen, err)
 	}
 	err = d.start(dir, "serve", supervise.Sibling("serve"), "--lake", lakeURL, "--listen", listen, "--cache", filepath.Join(dir, "cache"),
@@ -176,13 +177,13 @@ func (d *demo) startTemporal(ctx context.Context, dir string) (ui string, err er
 	}
 	server := supervise.DevServer{Address: fmt.Sprintf("127.0.0.1:%d", demoTemporalPort)}
 	if d.once {
-		if server.Address, err = supervise.FreeAddress(); err != nil {
+		if server.Address, err = d.addresses.Free(); err != nil {
 			return "", err
 		}
 	} else {
 		server.UI = fmt.Sprintf("127.0.0.1:%d", demoUIPort)
 		for _, address := range []string{server.Address, server.UI} {
-			if err := supervise.CheckFree(address); err != nil {
+			if _, err := d.addresses.Take(address); err != nil {
 				return "", fmt.Errorf("the demo's Temporal listens on %s: %w; "+
 					"stop what listens there, or use --once", address, err)
 			}
@@ -444,6 +445,7 @@ func (d *demo) firstExit() <-chan *process {
 
 // stop ends the programs in the reverse order of their start, so the worker before Temporal.
 func (d *demo) stop() error {
+	defer d.addresses.Release()
 	var errs []error
 	for i := len(d.processes) - 1; i >= 0; i-- {
 		errs = append(errs, d.processes[i].Stop(15*time.Second))

@@ -37,6 +37,7 @@ type demo struct {
 
 	out       io.Writer
 	running   []*supervise.Process // in the order of their start
+	addresses supervise.Addresses
 	lake      string
 	temporal  string
 	web       *sites.Web
@@ -100,7 +101,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(d.path("redis"), 0o777); err != nil {
 		return err
 	}
-	if d.frontier, err = supervise.FreeAddress(); err != nil {
+	if d.frontier, err = d.addresses.Free(); err != nil {
 		return err
 	}
 	defer func() {
@@ -148,6 +149,7 @@ func (d *demo) kill(p *supervise.Process) {
 }
 
 func (d *demo) stop() (err error) {
+	defer d.addresses.Release()
 	for _, p := range slices.Backward(d.running) {
 		err = errors.Join(err, p.Stop(30*time.Second))
 	}
@@ -233,11 +235,7 @@ func (d *demo) startLake(ctx context.Context) (err error) {
 	if d.lake, err = cli.LakeURL(d.path("lake")); err != nil {
 		return err
 	}
-	listen, err := supervise.FreeAddress()
-	if err != nil {
-		return err
-	}
-	p, err := d.start("urlake", filepath.Join(d.bin, "urlake"), "up", d.path("lake"), "--state", d.path("state"), "--listen", listen)
+	p, err := d.start("urlake", filepath.Join(d.bin, "urlake"), "up", d.path("lake"), "--state", d.path("state"), "--listen", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
