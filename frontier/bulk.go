@@ -59,5 +59,6 @@ func (f *Frontier) Bulk(urls int, work func()) {
 		work()
 		return
 	}
-	f.bulk.do(f.claimsGoOn, f.claims.behind, work)
+	busy := func() bool { return within(busyFor, &f.claimedAt) }
+	f.bulk.do(busy, f.claims.behind, work)
 }

@@ -1,12 +1,18 @@
 package frontier
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 const (
-	// busyFor is how long after a claim there is taken to be another one soon, and addsFor how long
-	// after URLs were added others are.
+	// claimsFor is how long after a claim others are taken to come all the time, and addsFor the same
+	// of URLs that are added. They are long: if the machine stands still for some milliseconds, the
+	// claims that wait must not find files that are written without rests meanwhile.
+	claimsFor = 100 * time.Millisecond
+	addsFor   = 100 * time.Millisecond
+	// busyFor is how long after a claim work for many URLs leaves processors to the next one.
 	busyFor = 5 * time.Millisecond
-	addsFor = 100 * time.Millisecond
 
 	// While workers claim, files are written with rests: long ones, shorter ones once much is to be
 	// written, and none once it is very much, or much while URLs are added. Numbers are those of
@@ -15,21 +21,16 @@ const (
 	longRests, shorterRests = 9, 3
 )
 
-// claimsGoOn says that workers claim URLs all the time.
-func (f *Frontier) claimsGoOn() bool {
-	return int64(time.Since(begin))-f.claimedAt.Load() < int64(busyFor)
-}
-
-// addsGoOn says that URLs are added all the time.
-func (f *Frontier) addsGoOn() bool {
-	return int64(time.Since(begin))-f.addedAt.Load() < int64(addsFor)
+// within says that less than d has gone by since a time.
+func within(d time.Duration, since *atomic.Int64) bool {
+	return int64(time.Since(begin))-since.Load() < int64(d)
 }
 
 // rests is how many times as long as a piece of work on files of a shard the rest after it is. A
 // shard that is being opened has none, nor has any while another one waits to be opened again: they
 // are written in turn.
 func (f *Frontier) rests(s *owned) int {
-	if !f.claimsGoOn() || s.tenure == nil || !s.mine() {
+	if !within(claimsFor, &f.claimedAt) || s.tenure == nil || !s.mine() {
 		return 0
 	}
 	fullest := 0.0
@@ -39,7 +40,7 @@ func (f *Frontier) rests(s *owned) int {
 		}
 		fullest = max(fullest, s.files.Fullness())
 	}
-	return restsAt(fullest, f.addsGoOn())
+	return restsAt(fullest, within(addsFor, &f.addedAt))
 }
 
 func restsAt(fullness float64, adds bool) int {
