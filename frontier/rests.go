@@ -1,6 +1,8 @@
 package frontier
 
 import (
+	"cmp"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -14,10 +16,12 @@ const (
 	// busyFor is how long after a claim work for many URLs leaves processors to the next one.
 	busyFor = 5 * time.Millisecond
 
-	// While workers claim, files are written with rests: long ones, shorter ones once much is to be
-	// written, and none once it is very much, or much while URLs are added. Numbers are those of
-	// shard.Shard.Fullness.
-	much, veryMuch          = 2, 4
+	// While workers claim, files are written with long rests; with none once much is to be written
+	// and URLs are added; otherwise with shorter ones once it is very much, and with none once it is
+	// the most: what claims and results add to it is little. Numbers are the mean of
+	// shard.Shard.Fullness, as the process keeps the sum in memory, and some shards are full whenever
+	// many URLs have been added.
+	much, veryMuch, most    = 2, 4, 8
 	longRests, shorterRests = 9, 3
 )
 
@@ -33,23 +37,33 @@ func (f *Frontier) rests(s *owned) int {
 	if !within(claimsFor, &f.claimedAt) || s.tenure == nil || !s.mine() {
 		return 0
 	}
-	fullest := 0.0
-	for _, s := range f.all() {
+	all, fullness := f.all(), 0.0
+	for _, s := range all {
 		if s.doubtful.Load() {
 			return 0
 		}
-		fullest = max(fullest, s.files.Fullness())
+		fullness += s.files.Fullness()
 	}
-	return restsAt(fullest, within(addsFor, &f.addedAt))
+	return restsAt(fullness/float64(len(all)), within(addsFor, &f.addedAt))
 }
 
 func restsAt(fullness float64, adds bool) int {
 	switch {
-	case fullness > veryMuch || fullness > much && adds:
+	case fullness > most || fullness > much && adds:
 		return 0
-	case fullness > much:
+	case fullness > veryMuch:
 		return shorterRests
 	default:
 		return longRests
 	}
+}
+
+// fullestFirst sorts shards by how much is to be written to their files.
+func fullestFirst(all []*owned) []*owned {
+	fullness := make(map[*owned]float64, len(all))
+	for _, s := range all {
+		fullness[s] = s.files.Fullness()
+	}
+	slices.SortFunc(all, func(a, b *owned) int { return cmp.Compare(fullness[b], fullness[a]) })
+	return all
 }

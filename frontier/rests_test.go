@@ -12,8 +12,8 @@ func TestRestsAt(t *testing.T) {
 		adds     bool
 		want     int
 	}{
-		{0, false, longRests}, {2, true, longRests}, {2.1, false, shorterRests}, {2.1, true, 0},
-		{4, false, shorterRests}, {4.1, false, 0}, {math.Inf(1), false, 0},
+		{0, false, longRests}, {2, true, longRests}, {2.1, true, 0}, {4, false, longRests},
+		{4.1, false, shorterRests}, {8, false, shorterRests}, {8.1, false, 0}, {math.Inf(1), false, 0},
 	} {
 		if got := restsAt(c.fullness, c.adds); got != c.want {
 			t.Errorf("%+v: %d", c, got)
