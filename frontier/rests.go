@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// claimsFor is how long after a claim others are taken to come all the time, and addsFor the same
-	// of URLs that are added. They are long: if the machine stands still for some milliseconds, the
-	// claims that wait must not find files that are written without rests meanwhile.
+	// claimsFor is how long after a claim others are taken to come all the time, and addsFor the
+	// same of URLs that are added. They are long: if the machine stands still for some
+	// milliseconds, the claims that wait must not find files that are written without rests.
 	claimsFor = 100 * time.Millisecond
 	addsFor   = 100 * time.Millisecond
 	// busyFor is how long after a claim work for many URLs leaves processors to the next one.
 	busyFor = 5 * time.Millisecond
 
-	// While workers claim, files are written with long rests; with none once much is to be written
-	// and URLs are added; otherwise with shorter ones once it is very much, and with none once it is
-	// the most: what claims and results add to it is little. Numbers are the mean of
-	// shard.Shard.Fullness, as the process keeps the sum in memory, and some shards are full whenever
-	// many URLs have been added.
+	// While workers claim, files are written with long rests; with none once much is to be
+	// written and URLs are added; otherwise with shorter ones once it is very much, and with none
+	// once it is the most: what claims and results add to it is little. Numbers are the mean of
+	// shard.Shard.Fullness, as the process keeps the sum in memory, and some shards are full
+	// whenever many URLs have been added.
 	much, veryMuch, most    = 2, 4, 8
 	longRests, shorterRests = 9, 3
 )
