@@ -28,7 +28,7 @@ type services struct {
 	lake     string // URL
 	state    supervise.State
 	temporal supervise.DevServer
-	// addresses are those of the programs, which the starter releases.
+	// addresses are those of the programs, which whoever calls start releases.
 	addresses supervise.Addresses
 	listen    string   // address of the server
 	inputs    []string // what ingests may read besides what workers of such a lake read anyway

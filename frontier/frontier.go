@@ -817,7 +817,10 @@ func (f *Frontier) expire(ctx context.Context, s *owned, now int64) error {
 // upkeep writes the memory of shards to files, that of the fullest first. A shard whose files
 // failed, or that is doubtful, is opened again.
 func (f *Frontier) upkeep(ctx context.Context) (err error) {
-	for _, s := range fullestFirst(f.all()) {
+	for _, s := range fullestFirst(f.all(), func(s *owned) float64 { return s.files.Fullness() }) {
+		if ctx.Err() != nil {
+			return err
+		}
 		held, release, used := f.use(s.number)
 		if used != nil {
 			continue

@@ -358,7 +358,7 @@ func (s *owned) endTokenless(ended []*shard.Entry) {
 // promote puts what is due into its queues, until there is no more or memory is full.
 func (f *Frontier) promote(s *owned, now int64) error {
 	for range 1000 {
-		woken, more, err := s.files.Promote(now)
+		woken, more, err := s.files.Promote(now, veryMuch)
 		if f.wake(s, woken); err != nil || !more {
 			return err
 		}

@@ -272,7 +272,7 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, e
 func (f *Frontier) resume(ctx context.Context, s *owned, leases []coord.Lease) error {
 	for more := true; more; {
 		var err error
-		if _, more, err = s.files.Promote(f.now()); err != nil {
+		if _, more, err = s.files.Promote(f.now(), 1); err != nil {
 			return err
 		}
 		if err := s.files.Upkeep(); err != nil { // what is due may be more than memory has room for

@@ -2,6 +2,7 @@ package frontier
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -16,12 +17,15 @@ const (
 	// busyFor is how long after a claim work for many URLs leaves processors to the next one.
 	busyFor = 5 * time.Millisecond
 
-	// While workers claim, files are written with long rests; with none once much is to be
-	// written and URLs are added; otherwise with shorter ones once it is very much, and with none
-	// once it is the most: what claims and results add to it is little. Numbers are the mean of
-	// shard.Shard.Fullness, as the process keeps the sum in memory, and some shards are full
-	// whenever many URLs have been added.
-	much, veryMuch, most    = 2, 4, 8
+	// Numbers of shard.Shard.Fullness. While workers claim, files are written
+	//   - without rests if the fullness is over most, or over much and URLs are added;
+	//   - else with shorter rests if it is over veryMuch;
+	//   - else with long rests: claims and results add little to what is in memory.
+	// Over veryMuch nothing that is due is put into memory, either.
+	much, veryMuch, most = 2, 4, 8
+	// aShard is how many times as full as all together one shard may be.
+	aShard = 4
+	// A rest is so many times as long as the work before it.
 	longRests, shorterRests = 9, 3
 )
 
@@ -37,14 +41,24 @@ func (f *Frontier) rests(s *owned) int {
 	if !within(claimsFor, &f.claimedAt) || s.tenure == nil || !s.mine() {
 		return 0
 	}
-	all, fullness := f.all(), 0.0
-	for _, s := range all {
+	var all []float64
+	for _, s := range f.all() {
 		if s.doubtful.Load() {
 			return 0
 		}
-		fullness += s.files.Fullness()
+		all = append(all, s.files.Fullness())
 	}
-	return restsAt(fullness/float64(len(all)), within(addsFor, &f.addedAt))
+	return restsAt(fullnessOf(all, s.files.Fullness()), within(addsFor, &f.addedAt))
+}
+
+// fullnessOf is the mean of all shards: the process has the sum in memory, and some shards are full
+// whenever many URLs were added. The one that is written counts more if it is much fuller.
+func fullnessOf(all []float64, written float64) float64 {
+	sum := 0.0
+	for _, f := range all {
+		sum += f
+	}
+	return max(sum/float64(max(len(all), 1)), written/aShard)
 }
 
 func restsAt(fullness float64, adds bool) int {
@@ -58,12 +72,16 @@ func restsAt(fullness float64, adds bool) int {
 	}
 }
 
-// fullestFirst sorts shards by how much is to be written to their files.
-func fullestFirst(all []*owned) []*owned {
-	fullness := make(map[*owned]float64, len(all))
+// fullestFirst sorts shards by how much is to be written to their files. Those that are to be
+// opened again come first.
+func fullestFirst(all []*owned, fullness func(*owned) float64) []*owned {
+	order := make(map[*owned]float64, len(all))
 	for _, s := range all {
-		fullness[s] = s.files.Fullness()
+		order[s] = fullness(s)
+		if s.doubtful.Load() {
+			order[s] = math.Inf(1)
+		}
 	}
-	slices.SortFunc(all, func(a, b *owned) int { return cmp.Compare(fullness[b], fullness[a]) })
+	slices.SortFunc(all, func(a, b *owned) int { return cmp.Compare(order[b], order[a]) })
 	return all
 }

@@ -73,7 +73,7 @@ docs/frontier.md describes the interface.`,
 	f.DurationVar(&o.own, "own", 15*time.Second, "`DURATION` after which others serve what a process that died has served. One that is stopped keeps its files until it ends or goes on; the log names it")
 	f.IntVar(&o.shards, "shards", 32, "`NUMBER` of parts of a new frontier; it never changes")
 	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out over HTTP before it counts as failed, whether its claim ends with a failure or without a result")
-	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files, shared by the shards. Under load they take up to four times that, and what is being written")
+	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files, shared by the shards. Under load they take several times that; beyond eight times the files are written at full speed")
 	o.politeness.flags(f)
 	o.takedowns.flags(f)
 	_ = cmd.MarkFlagRequired("redis")

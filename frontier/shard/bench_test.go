@@ -215,7 +215,7 @@ func BenchmarkLater(b *testing.B) {
 		started = time.Now()
 		most := int64(0)
 		for more := true; more; {
-			if _, more, err = s.Promote(begin + day); err != nil {
+			if _, more, err = s.Promote(begin+day, 1); err != nil {
 				b.Fatal(err)
 			}
 			most = max(most, s.Stats().Memory)

@@ -39,7 +39,7 @@ func TestConcurrentUse(t *testing.T) {
 			if _, err := s.Visits(0, 0, func(int64, Visit) bool { return true }); err != nil {
 				t.Error(err)
 			}
-			if _, _, err := s.Promote(now); err != nil {
+			if _, _, err := s.Promote(now, 1); err != nil {
 				t.Error(err)
 			}
 			s.Stats()

@@ -163,7 +163,7 @@ func TestListWhileItChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, _, err := s.Promote(time.Now().UnixMilli()); err != nil {
+		if _, _, err := s.Promote(time.Now().UnixMilli(), 1); err != nil {
 			t.Fatal(err)
 		}
 		if round%7 == 0 {

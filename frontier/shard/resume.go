@@ -11,9 +11,10 @@ import (
 // use the shard after a millisecond or two.
 const promoteAtOnce = 200
 
-// Promote puts entries that are due into their queues, and returns the queues that had nothing
-// waiting before. More says that there are more, now or when the memory is written to files.
-func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
+// Promote puts entries that are due into their queues, until entries take so many times
+// Options.MemoryBytes, and returns the queues that had nothing waiting before. More says that there
+// are more, now or when the memory is written to files.
+func (s *Shard) Promote(now int64, times int) (woken []string, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != nil {
@@ -40,7 +41,7 @@ func (s *Shard) Promote(now int64) (woken []string, more bool, err error) {
 	}
 	// While a batch is written, what is due later has to stay as the checkpoint will say.
 	for s.frozen == nil {
-		if n >= promoteAtOnce || s.memory > s.o.MemoryBytes {
+		if n >= promoteAtOnce || s.memory > times*s.o.MemoryBytes {
 			return woken, true, nil
 		}
 		if l := s.batch.later; len(l) > 0 && l[0].due <= now {

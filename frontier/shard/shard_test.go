@@ -104,7 +104,7 @@ func (m *model) promote() {
 	}
 	for more := true; more; {
 		var err error
-		if _, more, err = m.s.Promote(m.now); err != nil {
+		if _, more, err = m.s.Promote(m.now, 1); err != nil {
 			m.fatalf("promote: %v", err)
 		}
 	}

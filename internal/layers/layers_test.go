@@ -361,7 +361,7 @@ var allowed = map[string][]string{
 	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},
 	"internal/supervise":    {},
-	"internal/testenv":      {},
+	"internal/testenv":      {"internal/supervise"},
 	"internal/testlake": {
 		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"indexbuild/segment/membership", "lake", "lake/blob", "lake/ingest", "lake/manifest",

@@ -3,52 +3,79 @@ package supervise
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"runtime"
+	"syscall"
 )
 
 // Addresses are addresses of this machine for the programs of one group. A program that is down for
-// a moment, or does not yet listen, finds its address again: no other group takes it. A program
-// that is none of urlake's can take it, and the zero value holds none.
+// a moment, or does not yet listen, finds its address again: no other Addresses gives it away, also
+// in another process. Everything else on the machine can take it. The zero value holds none.
 //
-// A held port is an abstract socket of the kernel (unix(7)) by the number of the port: it has the
-// network namespace of the port, and ends with this process. Only Linux has them; elsewhere nothing
-// is held.
+// An address is held by an abstract socket of the kernel (unix(7)) with its name. That socket is in
+// the network namespace of the address, and ends with this process. Only Linux has them: elsewhere,
+// and where a process may not have them, nothing is held.
 type Addresses struct{ held []net.Listener }
 
-// errHeld means that a port belongs to another group, whose program does not listen there now.
-var errHeld = errors.New("the port belongs to an urlake that runs")
+// errHeld means that the address belongs to a program that does not listen now.
+var errHeld = errors.New("another urlake up, add or demo keeps it for a program that is down")
 
-// Take returns an address that is free, and holds it. With port 0 it is a free port, else address
-// itself, and the error says who has it.
+// Take holds an address that is free, and returns it as IP and port. With port 0 it is a free port
+// of the host.
 func (a *Addresses) Take(address string) (string, error) {
-	l, err := net.Listen("tcp", address)
+	at, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return "", err
 	}
-	defer l.Close()
-	if runtime.GOOS == "linux" {
-		h, err := net.Listen("unix", fmt.Sprintf("@urlake/port/%d", l.Addr().(*net.TCPAddr).Port))
-		if err != nil {
-			return "", fmt.Errorf("listen %s: %w", l.Addr(), errHeld)
+	if at.Port != 0 {
+		return a.take(at)
+	}
+	var taken string
+	for range maxTries {
+		at.Port = firstPort + rand.IntN(endPort-firstPort)
+		if taken, err = a.take(at); err == nil {
+			break
 		}
-		a.held = append(a.held, h)
+	}
+	return taken, err
+}
+
+const (
+	// Ports are below those that Linux gives to clients and to listeners on port 0 by default: one
+	// from there is often a connection's by the time that a program listens on it.
+	firstPort = 10_000
+	endPort   = 32_768
+	// maxTries is how many ports are tried.
+	maxTries = 100
+)
+
+// take holds an address before it listens there for a moment, as its program may start just then.
+func (a *Addresses) take(at *net.TCPAddr) (string, error) {
+	var hold net.Listener
+	if runtime.GOOS == "linux" {
+		var err error
+		hold, err = net.Listen("unix", "@urlake/"+at.String())
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return "", fmt.Errorf("listen tcp %s: %w", at, errHeld)
+		}
+	}
+	l, err := net.ListenTCP("tcp", at)
+	if err != nil {
+		if hold != nil {
+			hold.Close()
+		}
+		return "", err
+	}
+	defer l.Close()
+	if hold != nil {
+		a.held = append(a.held, hold)
 	}
 	return l.Addr().String(), nil
 }
 
-// maxTries is how often the system is asked for a free port.
-const maxTries = 100
-
-// Free takes an address with a port that the system chooses.
-func (a *Addresses) Free() (address string, err error) {
-	for range maxTries {
-		if address, err = a.Take("127.0.0.1:0"); !errors.Is(err, errHeld) {
-			break
-		}
-	}
-	return address, err
-}
+// Free takes an address that other machines do not reach, with any port.
+func (a *Addresses) Free() (string, error) { return a.Take("127.0.0.1:0") }
 
 // Prefer takes the preferred address if it is free, else any.
 func (a *Addresses) Prefer(preferred string) (string, error) {

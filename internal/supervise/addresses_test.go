@@ -31,6 +31,10 @@ func TestAHeldAddressStaysWhileItsProgramIsDown(t *testing.T) {
 		t.Fatalf("the program of the group: %v", err)
 	}
 	l.Close()
+	_, port, _ := net.SplitHostPort(address)
+	if got, err := other.Take("127.0.0.2:" + port); err != nil {
+		t.Errorf("the port at another address: %q, %v", got, err)
+	}
 	mine.Release()
 	if got, err := other.Take(address); err != nil || got != address {
 		t.Errorf("after Release another group got %q, %v", got, err)

@@ -8,13 +8,13 @@ package testenv
 
 import (
 	"errors"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/urlake/urlake/internal/supervise"
 )
 
 // Every returns n under -short, else 1. Tests that go through all places of a crash or of damage
@@ -114,28 +114,17 @@ func Installed(tb testing.TB, name string) (path string, ok bool) {
 	return "", false
 }
 
-// Ports of tests are below those that Linux gives to clients and to listeners on port 0 by default.
-// A port from there is often a connection's by the time that a program listens on it.
-const (
-	firstPort = 10_000
-	endPort   = 32_768
-)
-
 // FreeAddress returns an address of this machine on which nobody listens, for a program that
-// cannot listen on port 0.
+// cannot listen on port 0. No other test is given it before this one ends.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
-	for attempt := 0; ; attempt++ {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(endPort-firstPort)))
-		l, err := net.Listen("tcp", address)
-		if err == nil {
-			l.Close()
-			return address
-		}
-		if attempt == 100 {
-			tb.Fatal(err)
-		}
+	var a supervise.Addresses
+	tb.Cleanup(a.Release)
+	address, err := a.Free()
+	if err != nil {
+		tb.Fatal(err)
 	}
+	return address
 }
 
 // NeedsCPU skips the test where the processor lacks the instructions that it compares with plain

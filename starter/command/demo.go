@@ -124,7 +124,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 			return err
 		}
 	} else if _, err := d.addresses.Take(listen); err != nil {
-		return fmt.Errorf("the demo serves on %s: %w; stop what listens there, or use --once", listen, err)
+		return fmt.Errorf("the demo's server: %w; stop what has the address, or use --once", err)
 	}
 	err = d.start(dir, "serve", supervise.Sibling("serve"), "--lake", lakeURL, "--listen", listen, "--cache", filepath.Join(dir, "cache"),
 		"--drain", "0s")
@@ -184,8 +184,7 @@ func (d *demo) startTemporal(ctx context.Context, dir string) (ui string, err er
 		server.UI = fmt.Sprintf("127.0.0.1:%d", demoUIPort)
 		for _, address := range []string{server.Address, server.UI} {
 			if _, err := d.addresses.Take(address); err != nil {
-				return "", fmt.Errorf("the demo's Temporal listens on %s: %w; "+
-					"stop what listens there, or use --once", address, err)
+				return "", fmt.Errorf("the demo's Temporal: %w; stop what has the address, or use --once", err)
 			}
 		}
 		ui = "http://" + server.UI
