@@ -250,6 +250,10 @@ func TestUpOutlivesItsPrograms(t *testing.T) {
 		t.Errorf("status printed\n%s", out)
 	}
 
+	if n := strings.Count(u.out.String(), " ended ("); n != len(before) {
+		t.Errorf("programs ended %d times, want %d", n, len(before))
+	}
+
 	// Ctrl-C.
 	var pids map[string]int
 	until(t, "all three programs run", func(context.Context) error {
