@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/urlake/urlake/internal/addresses"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
 )
@@ -29,7 +30,7 @@ type services struct {
 	state    supervise.State
 	temporal supervise.DevServer
 	// addresses are those of the programs, which whoever calls start releases.
-	addresses supervise.Addresses
+	addresses addresses.Set
 	listen    string   // address of the server
 	inputs    []string // what ingests may read besides what workers of such a lake read anyway
 	log       *supervise.Log

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/urlake/urlake/internal/addresses"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
 )
@@ -133,7 +134,7 @@ func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err erro
 
 // address takes the address for the server. The port of the default may be taken; one that was
 // chosen may not.
-func (o *up) address(from *supervise.Addresses) (string, error) {
+func (o *up) address(from *addresses.Set) (string, error) {
 	if !o.chosen {
 		return from.Prefer(o.listen)
 	}

@@ -228,7 +228,7 @@ var allowed = map[string][]string{
 	"starter/command": {
 		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
-		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
+		"internal/addresses", "internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "serve/shortlived", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
 		"starter/find", "starter/frontier", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/single", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
@@ -336,14 +336,14 @@ var allowed = map[string][]string{
 
 	"frontier/example":         {"frontier/client", "frontier/journal", "frontier/robots", "internal/cli", "lake/urlnorm"},
 	"frontier/example/crawler": {"frontier/example", "internal/cli"},
-	"frontier/example/demo":    {"frontier/example/sites", "internal/cli", "internal/supervise"},
+	"frontier/example/demo":    {"frontier/example/sites", "internal/addresses", "internal/cli", "internal/supervise"},
 	"frontier/example/sites":   {},
 
 	"client": {},
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
 	"command": {
-		"internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
+		"internal/addresses", "internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
 		"lake/urlnorm", "serve/bulk", "serve/command", "serve/lookup", "serve/shortlived", "starter/command", "starter/lookup", "worker/command",
 	},
 
@@ -353,6 +353,7 @@ var allowed = map[string][]string{
 	"internal/compat": {
 		"internal/cli", "internal/testenv", "lake/blob", "serve/api", "serve/lookup", "starter/command",
 	},
+	"internal/addresses":    {},
 	"internal/e2e":          {},
 	"internal/layers":       {},
 	"internal/mapped":       {"lake/blob", "lake/codec"},
@@ -361,7 +362,7 @@ var allowed = map[string][]string{
 	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},
 	"internal/supervise":    {},
-	"internal/testenv":      {"internal/supervise"},
+	"internal/testenv":      {"internal/addresses"},
 	"internal/testlake": {
 		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"indexbuild/segment/membership", "lake", "lake/blob", "lake/ingest", "lake/manifest",

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/urlake/urlake/internal/supervise"
+	"github.com/urlake/urlake/internal/addresses"
 )
 
 // Every returns n under -short, else 1. Tests that go through all places of a crash or of damage
@@ -118,7 +118,7 @@ func Installed(tb testing.TB, name string) (path string, ok bool) {
 // cannot listen on port 0. No other test is given it before this one ends.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
-	var a supervise.Addresses
+	var a addresses.Set
 	tb.Cleanup(a.Release)
 	address, err := a.Free()
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
 
+	"github.com/urlake/urlake/internal/addresses"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
 	"github.com/urlake/urlake/starter/ingestreport"
@@ -40,7 +41,7 @@ type demo struct {
 	data      string
 	out       io.Writer
 	processes []*process // in the order of their start
-	addresses supervise.Addresses
+	addresses addresses.Set
 	temporal  string // address of Temporal
 }
 

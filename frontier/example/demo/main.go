@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/frontier/example/sites"
+	"github.com/urlake/urlake/internal/addresses"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
 )
@@ -37,7 +38,7 @@ type demo struct {
 
 	out       io.Writer
 	running   []*supervise.Process // in the order of their start
-	addresses supervise.Addresses
+	addresses addresses.Set
 	lake      string
 	temporal  string
 	web       *sites.Web

@@ -1,4 +1,5 @@
-package supervise
+// Package addresses chooses addresses of this machine for programs that start later, or again.
+package addresses
 
 import (
 	"errors"
@@ -9,21 +10,21 @@ import (
 	"syscall"
 )
 
-// Addresses are addresses of this machine for the programs of one group. A program that is down for
-// a moment, or does not yet listen, finds its address again: no other Addresses gives it away, also
-// in another process. Everything else on the machine can take it. The zero value holds none.
+// Set is the addresses of the programs of one group. A program that is down for a moment, or does
+// not yet listen, finds its address again: no other Set gives it away, also in another process.
+// Everything else on the machine can take it. The zero value holds none.
 //
 // An address is held by an abstract socket of the kernel (unix(7)) with its name. That socket is in
 // the network namespace of the address, and ends with this process. Only Linux has them: elsewhere,
 // and where a process may not have them, nothing is held.
-type Addresses struct{ held []net.Listener }
+type Set struct{ held []net.Listener }
 
 // errHeld means that the address belongs to a program that does not listen now.
 var errHeld = errors.New("another urlake up, add or demo keeps it for a program that is down")
 
 // Take holds an address that is free, and returns it as IP and port. With port 0 it is a free port
 // of the host.
-func (a *Addresses) Take(address string) (string, error) {
+func (a *Set) Take(address string) (string, error) {
 	at, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return "", err
@@ -51,7 +52,7 @@ const (
 )
 
 // take holds an address before it listens there for a moment, as its program may start just then.
-func (a *Addresses) take(at *net.TCPAddr) (string, error) {
+func (a *Set) take(at *net.TCPAddr) (string, error) {
 	var hold net.Listener
 	if runtime.GOOS == "linux" {
 		var err error
@@ -75,10 +76,10 @@ func (a *Addresses) take(at *net.TCPAddr) (string, error) {
 }
 
 // Free takes an address that other machines do not reach, with any port.
-func (a *Addresses) Free() (string, error) { return a.Take("127.0.0.1:0") }
+func (a *Set) Free() (string, error) { return a.Take("127.0.0.1:0") }
 
 // Prefer takes the preferred address if it is free, else any.
-func (a *Addresses) Prefer(preferred string) (string, error) {
+func (a *Set) Prefer(preferred string) (string, error) {
 	if address, err := a.Take(preferred); err == nil {
 		return address, nil
 	}
@@ -86,7 +87,7 @@ func (a *Addresses) Prefer(preferred string) (string, error) {
 }
 
 // Release ends the hold on all addresses.
-func (a *Addresses) Release() {
+func (a *Set) Release() {
 	for _, h := range a.held {
 		h.Close()
 	}

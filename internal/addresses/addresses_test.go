@@ -1,4 +1,4 @@
-package supervise
+package addresses
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ func TestAHeldAddressStaysWhileItsProgramIsDown(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has abstract sockets")
 	}
-	var mine, other Addresses
+	var mine, other Set
 	address, err := mine.Free()
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestTakeFailsWhereAProgramListens(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	var a Addresses
+	var a Set
 	defer a.Release()
 	if got, err := a.Take(address); err == nil || errors.Is(err, errHeld) {
 		t.Errorf("%q, %v", got, err)
