@@ -376,10 +376,19 @@ func (b *bench) run(memory func(), disturbances ...disturbance) {
 		}})
 	}
 	for _, p := range phases {
-		if only := strings.Split(benchPhases, ","); benchPhases == "" || slices.Contains(only, p.name) {
+		if wanted(p.name) {
 			p.do(p.name)
 		}
 	}
+}
+
+// wanted says that a phase is to be run.
+func wanted(phase string) bool {
+	return benchPhases == "" || slices.Contains(strings.Split(benchPhases, ","), phase)
+}
+
+// print prints what was measured.
+func (b *bench) print() {
 	width := 0
 	for _, r := range b.rows {
 		width = max(width, len(r[0]))
@@ -411,10 +420,15 @@ func BenchmarkFrontierd(b *testing.B) {
 		r.run(func() { r.memory(client, d, data) }, disturbance{"rewrite", func() { r.rewrite(client, server) }},
 			disturbance{"snapshot", func() { r.snapshot(d, filepath.Join(dir, "store")) }})
 		q.close()
+		resident := rss(b, d.cmd.Process.Pid)
 		d.stop(b)
 		if err := client.Close(); err != nil {
 			b.Fatal(err)
 		}
+		if wanted(controlPhase) {
+			r.control(controlPhase, dir, resident)
+		}
+		r.print()
 	}
 }
 
@@ -707,6 +721,7 @@ CREATE INDEX ON domains (next_at) WHERE waiting > 0`)
 		r := &bench{B: b, q: &postgresUnderTest{pool}}
 		r.run(func() {})
 		pool.Close()
+		r.print()
 	}
 }
 

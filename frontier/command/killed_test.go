@@ -30,9 +30,12 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 )
 
-// TestMain is frontierd itself if a test has started it as that.
+// TestMain is frontierd itself, or the control of the benchmarks, if a test has started it as that.
 func TestMain(m *testing.M) {
 	if os.Getenv("FRONTIERD_TEST") == "1" {
+		if len(os.Args) > 2 && os.Args[1] == controlCommand {
+			panic(serveControl(os.Args[2]))
+		}
 		if name := os.Getenv("URLAKE_BENCH_PROFILE"); name != "" {
 			f, err := os.Create(name)
 			if err != nil {
