@@ -22,3 +22,9 @@ func (f *Frontier) Doubt(number int) {
 		s.doubtful.Store(true)
 	}
 }
+
+// Awaited says that files are written with rests.
+func (f *Frontier) Awaited() bool { return f.awaited() }
+
+// BulkLeast is how many URLs are many.
+const BulkLeast = bulkLeast

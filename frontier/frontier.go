@@ -114,6 +114,7 @@ type Frontier struct {
 	settles     together[int, *settleJob] // by shard
 	turn        atomic.Uint32             // the shard at which the next claim begins
 	claimedAt   atomic.Int64              // when URLs were claimed last, as the time since begin
+	seenAt      atomic.Int64              // when many URLs were looked up last
 	addedAt     atomic.Int64              // when URLs were added last
 	bulk        *bulk
 	woken       chan struct{} // closed when a queue wakes, and replaced

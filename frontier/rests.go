@@ -9,18 +9,21 @@ import (
 )
 
 const (
-	// claimsFor is how long after a claim others are taken to come all the time, and addsFor the
-	// same of URLs that are added. They are long: if the machine stands still for some
-	// milliseconds, the claims that wait must not find files that are written without rests.
+	// claimsFor is how long after a claim others are taken to come all the time, seenFor the same of
+	// requests that look up many URLs, and addsFor that of URLs that are added. They are long: if
+	// the machine stands still for some milliseconds, the claims that wait must not find files that
+	// are written without rests.
 	claimsFor = 100 * time.Millisecond
+	seenFor   = 100 * time.Millisecond
 	addsFor   = 100 * time.Millisecond
 	// busyFor is how long after a claim work for many URLs leaves processors to the next one.
 	busyFor = 5 * time.Millisecond
 
-	// Numbers of shard.Shard.Fullness. While workers claim, files are written
+	// Numbers of shard.Shard.Fullness. While workers claim or many URLs are looked up, files are
+	// written
 	//   - without rests if the fullness is over most, or over much and URLs are added;
 	//   - else with shorter rests if it is over veryMuch;
-	//   - else with long rests: claims and results add little to what is in memory.
+	//   - else with long rests: claims, results and lookups add little to what is in memory.
 	// Over veryMuch nothing that is due is put into memory, either.
 	much, veryMuch, most = 2, 4, 8
 	// aShard is how many times as full as all together one shard may be.
@@ -34,11 +37,16 @@ func within(d time.Duration, since *atomic.Int64) bool {
 	return int64(time.Since(begin))-since.Load() < int64(d)
 }
 
+// awaited says that others wait for the processors.
+func (f *Frontier) awaited() bool {
+	return within(claimsFor, &f.claimedAt) || within(seenFor, &f.seenAt)
+}
+
 // rests is how many times as long as a piece of work on files of a shard the rest after it is. A
 // shard that is being opened has none, nor has any while another one waits to be opened again: they
 // are written in turn.
 func (f *Frontier) rests(s *owned) int {
-	if !within(claimsFor, &f.claimedAt) || s.tenure == nil || !s.mine() {
+	if !f.awaited() || s.tenure == nil || !s.mine() {
 		return 0
 	}
 	var all []float64

@@ -27,6 +27,9 @@ func (f *Frontier) SeenAll(queries []SeenQuery) ([]SeenAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(queries) >= bulkLeast {
+		f.seenAt.Store(int64(time.Since(begin)))
+	}
 	var t texts
 	answers := make([]SeenAnswer, len(queries))
 	byShard := make([]struct {
