@@ -140,9 +140,9 @@ type crawl struct {
 
 	mu      sync.Mutex
 	daemons []*daemon
-	asked   map[string]bool // to be added
-	added   map[string]bool // acknowledged
-	settled map[string]bool // acknowledged
+	asked   map[string]bool      // to be added
+	added   map[string]bool      // acknowledged
+	settled map[string]time.Time // when it was acknowledged
 	live    map[string]claimed
 	last    map[string]time.Time // the last claim of a domain
 	claims  int
@@ -172,7 +172,7 @@ const crawlShards = 8
 func newCrawl(t *testing.T, redis, dir string) *crawl {
 	c := &crawl{
 		t: t, dir: dir, delay: 20 * time.Millisecond, lease: 2 * time.Second, dies: 3, asked: map[string]bool{}, added: map[string]bool{},
-		settled: map[string]bool{}, live: map[string]claimed{}, last: map[string]time.Time{},
+		settled: map[string]time.Time{}, live: map[string]claimed{}, last: map[string]time.Time{},
 	}
 	c.start = func(i int) *daemon {
 		return startDaemon(t, filepath.Join(dir, fmt.Sprintf("log%d", i)), "--redis", redis, "--data", filepath.Join(dir, "data"),
@@ -315,7 +315,7 @@ func (c *crawl) work(ctx context.Context, worker int) {
 		c.mu.Lock()
 		for i, l := range lines {
 			if l == `{"result":"settled"}` && reported[i].URL != "" {
-				c.settled[reported[i].URL] = true
+				c.settled[reported[i].URL] = time.Now()
 			}
 		}
 		c.mu.Unlock()
@@ -351,8 +351,9 @@ func (c *crawl) claimed(claims []claimLine) {
 		if other, ok := c.live[cl.URL]; ok && at.Before(other.expires) {
 			c.errorf("%s has two live leases, until %v and from %v", cl.URL, other.expires, at)
 		}
-		if c.settled[cl.URL] {
-			c.errorf("%s was settled and is claimed again", cl.URL)
+		// The answer of a process that was stopped can come after the URL's next lease has ended.
+		if settled, ok := c.settled[cl.URL]; ok && at.After(settled) {
+			c.errorf("%s was settled at %v and is claimed again at %v", cl.URL, settled, at)
 		}
 		c.live[cl.URL] = claimed{cl.Lease, cl.Expires}
 		// Answers come in any order.

@@ -91,7 +91,10 @@ func TestSnapshotHasWhatWasAnswered(t *testing.T) {
 			c.killDaemon(0)()
 		}
 	}
-	var before struct{ added, settled map[string]bool }
+	var before struct {
+		added   map[string]bool
+		settled map[string]time.Time
+	}
 	var out string
 	var held []claimLine
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
