@@ -110,12 +110,15 @@ type Frontier struct {
 	control      atomic.Pointer[coord.Control]
 	// incarnation is the Redis that was asked last. Only claimShards uses it.
 	incarnation string
+	succeeded   atomic.Bool // that a shard of a process that has ended was taken
 	claims      together[ClaimRequest, *claimJob]
 	settles     together[int, *settleJob] // by shard
 	turn        atomic.Uint32             // the shard at which the next claim begins
 	claimedAt   atomic.Int64              // when URLs were claimed last, as the time since begin
 	seenAt      atomic.Int64              // when many URLs were looked up last
 	addedAt     atomic.Int64              // when URLs were added last
+	fullAt      atomic.Int64              // when full was set last, of which isFull says what it is
+	full        atomic.Bool
 	bulk        *bulk
 	woken       chan struct{} // closed when a queue wakes, and replaced
 	exclusions  exclusions
@@ -213,6 +216,7 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.waitForRoom(ctx)
 	out := f.excluded()
 	var t texts
 	results := make([]AddResult, len(urls))

@@ -129,10 +129,14 @@ func (f *Frontier) claimShards(ctx context.Context) (err error) {
 		}
 		f.incarnation = incarnation
 	}
+	f.succeeded.Store(false)
 	for n := range f.o.Shards {
 		err = errors.Join(err, f.place(ctx, n, share))
 	}
 	f.warnOfHeld()
+	if err == nil && f.succeeded.Load() { // the process that has ended counted for the share
+		return f.claimShards(ctx)
+	}
 	return err
 }
 
@@ -200,13 +204,17 @@ func (f *Frontier) acquire(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
+	var lock *flock.Flock
+	if c == nil {
+		c, lock, err = f.succeed(ctx, n, owner)
+	}
 	if c == nil {
 		f.setOwner(n, owner)
 		f.holdsNoMore(n)
-		return nil
+		return err
 	}
 	t := f.begins(n, asked)
-	s, err := f.open(ctx, n, c)
+	s, err := f.open(ctx, n, c, lock)
 	if err != nil {
 		f.ends(t)
 		return errors.Join(fmt.Errorf("shard %d: %w", n, err), c.Disown(ctx))
@@ -233,12 +241,13 @@ func ShardName(n int) string { return fmt.Sprintf("shard-%03d", n) }
 func lockName(n int) string { return ShardName(n) + ".lock" }
 
 // open opens the files of a shard, and makes them and Redis agree. It is nil if the process that
-// had the shard before has the files still open.
-func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard) (s *owned, err error) {
+// had the shard before has the files still open. Lock is their lock if it is held already, or nil.
+func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard, lock *flock.Flock) (s *owned, err error) {
 	dir := filepath.Join(f.o.Dir, ShardName(n))
-	lock := flock.New(filepath.Join(f.o.Dir, lockName(n)))
-	if ok, err := lock.TryLock(); err != nil || !ok {
-		return nil, err
+	if lock == nil {
+		if lock, err = f.lock(n); lock == nil {
+			return nil, err
+		}
 	}
 	s = &owned{number: n, coord: c, lock: lock}
 	opts := f.o.Shard

@@ -1,22 +1,29 @@
 package frontier
 
 import (
+	"context"
 	"math"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
+
+	"github.com/urlake/urlake/frontier/shard"
 )
 
 // TestRestsAt says how long the rests are while files are written.
 func TestRestsAt(t *testing.T) {
 	for _, c := range []struct {
-		fullness float64
-		adds     bool
-		want     int
+		fullness     float64
+		adds, behind bool
+		want         int
 	}{
-		{0, false, longRests}, {2, true, longRests}, {2.1, true, 0}, {4, false, longRests},
-		{4.1, false, shorterRests}, {8, false, shorterRests}, {8.1, false, 0}, {math.Inf(1), false, 0},
+		{0, false, false, longRests}, {2, true, false, longRests}, {2.1, true, false, 0}, {4, false, false, longRests},
+		{4.1, false, false, shorterRests}, {8, false, false, shorterRests}, {8.1, false, false, 0},
+		{math.Inf(1), false, false, 0}, {2.1, true, true, longRests}, {4.1, true, true, shorterRests}, {8, false, true, shorterRests}, {8.1, true, true, 0},
 	} {
-		if got := restsAt(c.fullness, c.adds); got != c.want {
+		if got := restsAt(c.fullness, c.adds, c.behind); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
 	}
@@ -53,5 +60,51 @@ func TestFullestFirst(t *testing.T) {
 	}
 	if want := []int{1, 2, 3, 0}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestAddsWaitForRoom fills a shard far beyond what its memory is to have: adds wait until that is
+// in files, or their clients have gone.
+func TestAddsWaitForRoom(t *testing.T) {
+	files, _, err := shard.Open(filepath.Join(t.TempDir(), "shard"), shard.Options{MemoryBytes: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	f := &Frontier{owned: map[int]*owned{0: {files: files}}}
+	if f.isFull() {
+		t.Error("full of nothing")
+	}
+	queue := shard.QueueName("c", "a.example")
+	for i := range 200 {
+		url := "https://a.example/" + strconv.Itoa(i)
+		_, _, err := files.Add([]shard.ID{shard.IDOf(queue+"\x00"+url, len(queue))}, []shard.Entry{{Queue: queue, URL: url}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(roomEvery)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	f.waitForRoom(gone)
+	if !f.isFull() {
+		t.Fatalf("not full, but %v times", files.Fullness())
+	}
+	waited := make(chan struct{})
+	go func() {
+		f.waitForRoom(t.Context())
+		close(waited)
+	}()
+	select {
+	case <-waited:
+		t.Error("did not wait")
+	case <-time.After(10 * roomEvery):
+	}
+	if err := files.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	<-waited
+	if f.isFull() {
+		t.Errorf("waited for room in vain: %v times", files.Fullness())
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/frontier/coord"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/internal/hugepages"
 )
 
 type options struct {
@@ -44,8 +45,9 @@ are to work on the same URLs.
 URLs are in files below --data. Redis has what several processes agree on: who serves
 which part of the files, when each domain may be fetched from next, and the claims.
 Processes with the same --redis, --name and --data share the work; one that dies is
-replaced by the others after --own. One that is stopped or hangs keeps its files until it
-is killed or goes on, since it may write then; the others say so in their logs.
+replaced by the others after --own, and on the same machine at once by one that is
+started. One that is stopped or hangs keeps its files until it is killed or goes on,
+since it may write then; the others say so in their logs.
 
 A claim is a lease. A URL whose lease ends without a result waits again. What was
 answered is on the disk, unless --fsync never leaves that to the operating system: then
@@ -70,10 +72,10 @@ docs/frontier.md describes the interface.`,
 	f.StringVar(&o.fsync, "fsync", "always", "`WHEN` to wait for the disk: always, before anything is acknowledged, or never")
 	f.DurationVar(&o.delay, "crawl-delay", 70*time.Second, "`DURATION` between two URLs of a domain")
 	f.DurationVar(&o.lease, "lease", 10*time.Minute, "`DURATION` of a claim")
-	f.DurationVar(&o.own, "own", 15*time.Second, "`DURATION` after which others serve what a process that died has served. One that is stopped keeps its files until it ends or goes on; the log names it")
+	f.DurationVar(&o.own, "own", 15*time.Second, "`DURATION` after which others serve what a process that died has served; on the same machine one that starts does so at once. One that is stopped keeps its files until it ends or goes on; the log names it")
 	f.IntVar(&o.shards, "shards", 32, "`NUMBER` of parts of a new frontier; it never changes")
 	f.IntVar(&o.tries, "tries", 5, "`NUMBER` of times that a URL is handed out over HTTP before it counts as failed, whether its claim ends with a failure or without a result")
-	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files, shared by the shards. Under load they take several times that; beyond eight times the files are written at full speed")
+	f.Int64Var(&o.memory, "memory", 256, "`MIB` for URLs that wait to be written to files, shared by the shards. Under load they take up to six times that, and what is being written; then URLs that are added wait")
 	o.politeness.flags(f)
 	o.takedowns.flags(f)
 	_ = cmd.MarkFlagRequired("redis")
@@ -101,6 +103,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
+	hugepages.ForHeap()
 	level := new(slog.LevelVar)
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	client, local, err := connect(ctx, o.redis)

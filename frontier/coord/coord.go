@@ -97,8 +97,11 @@ func (f *Frontier) Incarnation(ctx context.Context) (string, error) {
 }
 
 // Leave says that the process ends.
-func (f *Frontier) Leave(ctx context.Context) error {
-	return failed(f.redis.ZRem(ctx, f.nodes(), f.node).Err())
+func (f *Frontier) Leave(ctx context.Context) error { return f.Forget(ctx, f.node) }
+
+// Forget says that a process has ended.
+func (f *Frontier) Forget(ctx context.Context, process string) error {
+	return failed(f.redis.ZRem(ctx, f.nodes(), process).Err())
 }
 
 func (f *Frontier) nodes() string { return "{" + f.name + "}:nodes" }
@@ -107,7 +110,7 @@ func (f *Frontier) nodes() string { return "{" + f.name + "}:nodes" }
 type Shard struct {
 	f      *Frontier
 	prefix string
-	// Fresh says that nobody owned the shard when it was taken last.
+	// Fresh says that the shard was not this process' when it was taken last.
 	Fresh  bool
 	grants grants
 	keys   keys
@@ -125,8 +128,19 @@ func (f *Frontier) prefix(shard int) string { return fmt.Sprintf("{%s:%d}:", f.n
 // Own takes a shard for a time, or keeps it. If another process has it, it returns nil and that
 // process' name.
 func (f *Frontier) Own(ctx context.Context, shard int, ttl time.Duration) (*Shard, string, error) {
+	return f.own(ctx, shard, ttl, "")
+}
+
+// Succeed takes a shard, also if it is that of a process of which the caller knows that it has
+// ended. It returns nil if a third process has it.
+func (f *Frontier) Succeed(ctx context.Context, shard int, ttl time.Duration, ended string) (*Shard, error) {
+	s, _, err := f.own(ctx, shard, ttl, ended)
+	return s, err
+}
+
+func (f *Frontier) own(ctx context.Context, shard int, ttl time.Duration, ended string) (*Shard, string, error) {
 	p := f.prefix(shard)
-	got, err := ownScript.Run(ctx, f.redis, []string{p + "owner"}, f.node, ttl.Milliseconds()).Slice()
+	got, err := ownScript.Run(ctx, f.redis, []string{p + "owner"}, f.node, ttl.Milliseconds(), ended).Slice()
 	if err != nil {
 		return nil, "", failed(err)
 	}

@@ -29,15 +29,15 @@ end
 )
 
 var (
-	// own: owner; node, milliseconds. Takes or keeps a shard, and returns its owner, and 1 if
-	// nobody owned it before.
+	// own: owner; node, milliseconds, a process that has ended or nothing. Takes or keeps a shard,
+	// and returns its owner, and 1 if it was not the process that calls.
 	ownScript = redis.NewScript(`
 local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] then
+if owner and owner ~= ARGV[1] and owner ~= ARGV[3] then
 	return {owner, 0}
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return {ARGV[1], owner and 0 or 1}
+return {ARGV[1], owner == ARGV[1] and 0 or 1}
 `)
 	// disown: owner; node. A shard that is another's by now is left alone.
 	disownScript = redis.NewScript(`

@@ -192,7 +192,7 @@ func (s *Server) whole(served []int) error {
 		}
 	}
 	if once < len(times) {
-		return status.Errorf(codes.Unavailable, "%d of %d shards of the frontier have answered once; others are moving between processes: try again", once, len(times))
+		return status.Errorf(codes.Unavailable, "%d of %d shards of the frontier have answered; the others have no process at the moment, or move between two: try again", once, len(times))
 	}
 	return nil
 }

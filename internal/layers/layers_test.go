@@ -327,7 +327,7 @@ var allowed = map[string][]string{
 	"frontier/snapshot":     {"frontier", "frontier/coord", "frontier/journal", "frontier/shard", "lake/blob", "lake/codec"},
 	"frontier/command": {
 		"frontier", "frontier/api", "frontier/coord", "frontier/exclude", "frontier/journal", "frontier/shard", "frontier/snapshot",
-		"frontier/urlfrontier", "internal/cli", "lake/blob",
+		"frontier/urlfrontier", "internal/cli", "internal/hugepages", "lake/blob",
 	},
 	"frontier/urlfrontier":               {"frontier", "frontier/urlfrontier/urlfrontierpb", "lake/urlnorm"},
 	"frontier/urlfrontier/urlfrontierpb": {},
@@ -370,6 +370,7 @@ var allowed = map[string][]string{
 	},
 	"internal/thrift":       {"lake/codec"},
 	"internal/flight":       {},
+	"internal/hugepages":    {},
 	"internal/spans":        {},
 	"internal/storetrace":   {"internal/spans", "lake/blob"},
 	"internal/tracing":      {"activities", "internal/tracing/otlp", "lake/ingest", "lake/ingest/many", "workflows"},

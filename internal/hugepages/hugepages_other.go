@@ -1,0 +1,6 @@
+//go:build !linux
+
+package hugepages
+
+// ForHeap does nothing.
+func ForHeap() {}
