@@ -39,10 +39,15 @@ func (f *Frontier) lock(n int) (*flock.Flock, error) {
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		return nil, err
 	}
-	if err := os.WriteFile(lock.Path(), []byte(signature(f.coord.Node())), 0o666); err != nil {
-		return nil, errors.Join(err, lock.Unlock())
-	}
 	return lock, nil
+}
+
+// sign signs a lock of the files of a shard that this process has. A lock that cannot be signed, as
+// on a full disk, is one as well.
+func (f *Frontier) sign(lock *flock.Flock) {
+	if text := signature(f.coord.Node()); text != "" {
+		_ = os.WriteFile(lock.Path(), []byte(text), 0o666)
+	}
 }
 
 // succeed takes a shard that Redis has as that of another process, if that has ended on this
@@ -63,7 +68,8 @@ func (f *Frontier) succeed(ctx context.Context, n int, owner string) (*coord.Sha
 	if c == nil {
 		return nil, nil, errors.Join(err, lock.Unlock())
 	}
-	f.o.Log.Warn("taking a shard of a process that has ended without giving it back", "shard", n, "process", owner)
-	f.succeeded.Store(true)
+	if !f.succeeded.Swap(true) {
+		f.o.Log.Warn("taking the shards of a process that has ended without giving them back", "process", owner)
+	}
 	return c, lock, nil
 }

@@ -249,6 +249,7 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard, lock *flock.
 			return nil, err
 		}
 	}
+	f.sign(lock)
 	s = &owned{number: n, coord: c, lock: lock}
 	opts := f.o.Shard
 	opts.Now = f.o.Now
