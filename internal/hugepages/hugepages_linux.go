@@ -30,7 +30,6 @@ func ForHeap() {
 	reserved := make([]byte, size)
 	_ = unix.Madvise(reserved, unix.MADV_HUGEPAGE) // without, pages are small
 	runtime.KeepAlive(reserved)
-	reserved = nil
 	debug.FreeOSMemory() // what is free of it does not count as used
 }
 
@@ -51,7 +50,7 @@ func wanted() int {
 	if unix.Sysinfo(&machine) != nil {
 		return 0
 	}
-	return int(min(uint64(machine.Totalram)*uint64(machine.Unit), uint64(debug.SetMemoryLimit(-1))) / 4)
+	return int(min(machine.Totalram*uint64(machine.Unit), uint64(debug.SetMemoryLimit(-1))) / 4)
 }
 
 // fits says whether there are so many addresses: a program whose heap gets none ends.
