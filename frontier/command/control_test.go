@@ -31,16 +31,16 @@ func serveControl(size string) error {
 	if err != nil {
 		return err
 	}
-	memory := make([]byte, n)
-	for i := 0; i < len(memory); i += os.Getpagesize() {
-		memory[i] = 1
-	}
-	answer := controlAnswer(benchClaims)
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "http=http://%s\n", listener.Addr())
+	memory := make([]byte, n)
+	for i := 0; i < len(memory); i += os.Getpagesize() {
+		memory[i] = 1
+	}
+	answer := controlAnswer(benchClaims)
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(answer)
 	})}
@@ -71,6 +71,9 @@ func (b *bench) control(name, dir string, memory int64) {
 	defer d.kill(b)
 	q := &daemonUnderTest{address: strings.TrimPrefix(d.base, "http://")}
 	defer q.close()
+	if _, err := q.claim(b.Context(), benchClaims); err != nil { // once it has its memory
+		b.Fatal(err)
+	}
 	b.q, b.processes = q, []process{{"it", d.cmd.Process.Pid}, {"the clients", os.Getpid()}}
 	b.claimAtRate(name, after(time.Duration(benchSeconds)*time.Second), false)
 }
