@@ -102,6 +102,7 @@ func startDaemon(t testing.TB, log string, args ...string) *daemon {
 		default:
 		}
 		if time.Now().After(end) {
+			d.kill(t)
 			t.Fatalf("frontierd does not serve:\n%s", text[before:])
 		}
 	}
