@@ -14,10 +14,11 @@ import (
 
 // A process that is killed leaves its shards in Redis until Options.Own is over. On the same
 // machine the kernel says at once that it has ended: it has let go of the files' locks. So a
-// process that locks a shard's files writes its name and the machine into the locked file. Whoever
-// finds there the owner that Redis has, and gets the lock, takes the shard. It does not go by the
-// lock alone: file systems that are shared by machines can have locks that other machines do not
-// see, and a process that has taken a shard in Redis just now has not locked its files yet.
+// process that locks a shard's files writes its name and the kernel's into the locked file.
+// Whoever finds there the owner that Redis has, and gets the lock, takes the shard. It does not
+// go by the lock alone: file systems that are shared by machines can have locks that other
+// machines do not see, and a process that has taken a shard in Redis just now has not locked its
+// files yet.
 
 // bootID is what says of a running Linux kernel which one it is.
 const bootID = "/proc/sys/kernel/random/boot_id"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/frontier/shard"
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // TestRestsAt says how long the rests are while files are written.
@@ -83,13 +84,10 @@ func TestAddsWaitForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(roomEvery)
+	testenv.Until(t, "a full memory", f.isFull)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	f.waitForRoom(gone)
-	if !f.isFull() {
-		t.Fatalf("not full, but %v times", files.Fullness())
-	}
 	waited := make(chan struct{})
 	go func() {
 		f.waitForRoom(t.Context())

@@ -4,7 +4,6 @@ package frontier_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/internal/testenv"
@@ -15,9 +14,7 @@ import (
 func TestFilesRestWhileManyAreLookedUp(t *testing.T) {
 	f := start(t, testenv.NewRedis(t), options(t, newClock(), 0))
 	awaited := func(urls int) bool {
-		for f.Awaited() {
-			time.Sleep(time.Millisecond)
-		}
+		testenv.Until(t, "rest", func() bool { return !f.Awaited() })
 		queries := make([]frontier.SeenQuery, urls)
 		for i := range queries {
 			queries[i].URL = "https://a.example/"
@@ -30,9 +27,6 @@ func TestFilesRestWhileManyAreLookedUp(t *testing.T) {
 	if awaited(frontier.BulkLeast - 1) {
 		t.Error("after a lookup of few")
 	}
-	for end := time.Now().Add(10 * time.Second); !awaited(frontier.BulkLeast); { // a machine can stand still
-		if time.Now().After(end) {
-			t.Fatal("not after a lookup of many")
-		}
-	}
+	// Again, since a machine can stand still.
+	testenv.Until(t, "rests after a lookup of many", func() bool { return awaited(frontier.BulkLeast) })
 }

@@ -167,7 +167,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	shards := f.Stats().Shards
 	log.Info("serving", "http", "http://"+listener.Addr().String(), "shards", shards, "of", o.shards, "data", dir, "fsync", o.fsync)
 	if shards == 0 {
-		log.Info("Redis has other processes as those of all shards; the share of one that joins, and the shards of one that died, come within --own", "own", o.own)
+		log.Info("other processes have all shards, as far as Redis knows; the share of one that joins, and the shards of one that died, come within --own", "own", o.own)
 	}
 	handler := api.New(f, log)
 	server := &http.Server{
