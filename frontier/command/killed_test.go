@@ -352,8 +352,8 @@ func (c *crawl) claimed(claims []claimLine) {
 		if other, ok := c.live[cl.URL]; ok && at.Before(other.expires) {
 			c.errorf("%s has two live leases, until %v and from %v", cl.URL, other.expires, at)
 		}
-		// The answer of a process that was stopped can come when the URL's next lease has ended. Its
-		// own lease was over then before the URL was settled.
+		// The answer of a process that was stopped can come when the URL's next lease has
+		// ended. Its own lease was over then before the URL was settled.
 		if settled, ok := c.settled[cl.URL]; ok && cl.Expires.After(settled) {
 			c.errorf("%s was settled by %v and is claimed again, from %v until %v", cl.URL, settled, at, cl.Expires)
 		}
