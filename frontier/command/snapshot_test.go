@@ -253,7 +253,7 @@ func restoreWhatWasSaid(t *testing.T, from, to string) {
 	t.Cleanup(func() { d.kill(t) })
 	c := &crawl{t: t, daemons: []*daemon{d}, asked: map[string]bool{}, added: map[string]bool{}}
 	c.addMany(1000, 50)
-	for i, change := range []string{`{"delay":7.5}`, `{"pause":true}`, `{"block":3600}`, `{"delay":0.25,"pause":true}`} {
+	for i, change := range []string{`{"delay":7200.5}`, `{"pause":true}`, `{"block":3600}`, `{"delay":0.25,"pause":true}`} {
 		for crawl := range 2 {
 			var ignored any
 			getJSON(t, http.MethodPatch, fmt.Sprintf("%s/v1/domains/site%d.example?crawl=%s", d.base, i, [...]string{"DEFAULT", "other"}[crawl]), change, &ignored)
