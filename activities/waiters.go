@@ -9,6 +9,7 @@ import (
 
 	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sync/errgroup"
@@ -67,8 +68,9 @@ const (
 	// four events. Ingests whose request is not sent look for the version themselves.
 	maxPublisherEvents = 10_000
 
-	// publishPause is how long after a failed publish its waiting ingests do not ask for another.
-	publishPause = 10 * time.Minute
+	// leastPause and mostPause bound how long after a failed publish its waiting ingests do not ask
+	// for another. leastPause is less than what an ingest waits before it looks for the first time.
+	leastPause, mostPause = 30 * time.Second, 10 * time.Minute
 
 	// toldAtOnce is how many signals TellIngests has in flight.
 	toldAtOnce = 16
@@ -173,7 +175,7 @@ func (c *Control) lookAtPublisher(ctx context.Context, lakeURL string, out Look)
 		return out, err
 	}
 	failed := e.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_FAILED
-	out.Ask = !failed || time.Since(e.GetCloseTime().AsTime()) >= publishPause
+	out.Ask = !failed || time.Since(e.GetCloseTime().AsTime()) >= pauseAfter(e)
 	if failed {
 		var app *temporal.ApplicationError
 		err := c.Temporal.GetWorkflow(ctx, e.GetExecution().GetWorkflowId(), e.GetExecution().GetRunId()).Get(ctx, nil)
@@ -182,6 +184,14 @@ func (c *Control) lookAtPublisher(ctx context.Context, lakeURL string, out Look)
 		}
 	}
 	return out, nil
+}
+
+// pauseAfter is how long after a failed publish waiting ingests do not ask for another: as long as
+// it took, so that one which cannot succeed costs half of the time, and one that a passing fault of
+// the network has ended soon has a successor.
+func pauseAfter(e *workflow.WorkflowExecutionInfo) time.Duration {
+	took := e.GetCloseTime().AsTime().Sub(e.GetStartTime().AsTime())
+	return min(max(took, leastPause), mostPause)
 }
 
 // TellIngests tells workflows which version holds their batches, or why none will. Skipped are

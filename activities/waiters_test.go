@@ -139,19 +139,27 @@ func TestOnlyWhatIsTrueIsTold(t *testing.T) {
 // TestWaitingIngestSeesThePublisher checks when a look asks for another publish, and what it says
 // about the last one.
 func TestWaitingIngestSeesThePublisher(t *testing.T) {
-	failed := ended(enums.WORKFLOW_EXECUTION_STATUS_FAILED)
-	recently := ended(enums.WORKFLOW_EXECUTION_STATUS_FAILED)
-	recently.CloseTime = timestamppb.New(time.Now().Add(-time.Minute))
+	failed := func(took, ago time.Duration) *workflow.WorkflowExecutionInfo {
+		e := ended(enums.WORKFLOW_EXECUTION_STATUS_FAILED)
+		end := time.Now().Add(-ago)
+		e.StartTime, e.CloseTime = timestamppb.New(end.Add(-took)), timestamppb.New(end)
+		return e
+	}
 	for name, c := range map[string]struct {
 		publisher *workflow.WorkflowExecutionInfo
 		want      Look
 	}{
-		"there is none":   {nil, Look{Ask: true}},
-		"it runs":         {&workflow.WorkflowExecutionInfo{Status: enums.WORKFLOW_EXECUTION_STATUS_RUNNING}, Look{}},
-		"it has ended":    {ended(enums.WORKFLOW_EXECUTION_STATUS_COMPLETED), Look{Ask: true}},
-		"terminated":      {ended(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED), Look{Ask: true}},
-		"failed":          {failed, Look{Ask: true, Reason: "corrupt seal"}},
-		"failed just now": {recently, Look{Reason: "corrupt seal"}},
+		"there is none": {nil, Look{Ask: true}},
+		"it runs":       {&workflow.WorkflowExecutionInfo{Status: enums.WORKFLOW_EXECUTION_STATUS_RUNNING}, Look{}},
+		"it has ended":  {ended(enums.WORKFLOW_EXECUTION_STATUS_COMPLETED), Look{Ask: true}},
+		"terminated":    {ended(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED), Look{Ask: true}},
+		// No longer ago than it took, but for a publish that took very little or very much.
+		"failed":                           {failed(5*time.Minute, 6*time.Minute), Look{Ask: true, Reason: "corrupt seal"}},
+		"failed not long ago":              {failed(5*time.Minute, 4*time.Minute), Look{Reason: "corrupt seal"}},
+		"failed at once":                   {failed(0, time.Minute), Look{Ask: true, Reason: "corrupt seal"}},
+		"failed at once, just now":         {failed(0, 20*time.Second), Look{Reason: "corrupt seal"}},
+		"failed after a day":               {failed(24*time.Hour, 11*time.Minute), Look{Ask: true, Reason: "corrupt seal"}},
+		"failed after a day, not long ago": {failed(24*time.Hour, 9*time.Minute), Look{Reason: "corrupt seal"}},
 	} {
 		control, client := newControl(nil)
 		id := PublishWorkflowID(control.URL)
