@@ -67,12 +67,14 @@ func forbidOthers(v any) {
 	}
 }
 
+// inPointer escapes a name for a JSON pointer in a URL.
+var inPointer = strings.NewReplacer("~", "~0", "/", "~1", "%", "%25", "{", "%7B", "}", "%7D")
+
 // schema returns the schema at names, which lead to it from the root of the document.
 func (c *contract) schema(names ...string) (*jsonschema.Schema, error) {
 	pointer := contractURL + "#"
 	for _, name := range names {
-		name = strings.NewReplacer("~", "~0", "/", "~1", "%", "%25", "{", "%7B", "}", "%7D").Replace(name)
-		pointer += "/" + name
+		pointer += "/" + inPointer.Replace(name)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
