@@ -4,9 +4,11 @@ package hugepages
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,10 +17,12 @@ const (
 	settings = "/sys/kernel/mm/transparent_hugepage/enabled"
 	// overcommit is 2 if what is reserved counts although nobody uses it.
 	overcommit = "/proc/sys/vm/overcommit_memory"
+	// container is how much memory the control group of a container has (cgroup v2), or max.
+	container = "/sys/fs/cgroup/memory.max"
 )
 
-// ForHeap asks for huge pages for what the heap will grow to, up to a quarter of the machine's
-// memory or of the memory limit. It takes some tens of milliseconds, and a thousandth of that in
+// ForHeap asks for huge pages for what the heap will grow to, up to a quarter of the memory of the
+// machine or the container, or of Go's memory limit. It takes some tens of milliseconds, and a thousandth of that in
 // memory. It does nothing if the kernel gives huge pages to all or to none, or if the address space
 // has no room.
 //
@@ -52,7 +56,17 @@ func wanted() int {
 	if unix.Sysinfo(&machine) != nil {
 		return 0
 	}
-	return int(min(machine.Totalram*uint64(machine.Unit), uint64(debug.SetMemoryLimit(-1))) / 4)
+	return int(min(machine.Totalram*uint64(machine.Unit), limit(container), uint64(debug.SetMemoryLimit(-1))) / 4)
+}
+
+// limit is the number that a file has, or the highest if it has none.
+func limit(file string) uint64 {
+	text, _ := os.ReadFile(file) // there is none outside of containers
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return n
 }
 
 // fits says whether there are so many addresses: a program whose heap gets none ends.

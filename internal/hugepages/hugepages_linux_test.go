@@ -3,7 +3,9 @@
 package hugepages
 
 import (
+	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -46,5 +48,21 @@ func TestForHeap(t *testing.T) {
 	runtime.KeepAlive(grown)
 	if wanted() > 0 && got < size>>10/2 {
 		t.Errorf("of %d KiB that the heap has grown by %d are in huge pages", size>>10, got)
+	}
+}
+
+// TestLimit reads limits as control groups tell them.
+func TestLimit(t *testing.T) {
+	for text, want := range map[string]uint64{"2147483648\n": 2 << 30, "max\n": math.MaxUint64, "": math.MaxUint64} {
+		file := filepath.Join(t.TempDir(), "memory.max")
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got := limit(file); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
+	}
+	if got := limit(filepath.Join(t.TempDir(), "none")); got != math.MaxUint64 {
+		t.Errorf("no file: %d", got)
 	}
 }
