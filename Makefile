@@ -1,8 +1,6 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
 .PHONY: build tools demo demo-crawl test levels weakhash race soak fixtures check bench bench-serve bench-frontier proto assembly profile fuzz clean
 GO ?= go
-# What is compiled does not have the checkout's path, so that checkouts share Go's build cache.
-export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
 TOOLS := $(SERVICES) $(LINTERS) bin/workflowcheck
