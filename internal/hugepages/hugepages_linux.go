@@ -23,8 +23,8 @@ const (
 
 // ForHeap asks for huge pages for what the heap will grow to, up to a quarter of the memory of the
 // machine or the container, or of Go's memory limit. It takes some tens of milliseconds, and a
-// thousandth of that in memory. It does nothing if the kernel gives huge pages to all or to none, or
-// if the address space has no room.
+// thousandth of that in memory. It does nothing if the kernel gives huge pages to all or to none,
+// or if the address space has no room.
 //
 // The heap gets the addresses as a slice, which is never written to and collected at once. Go never
 // unmaps them, and allocates at the lowest addresses first.
