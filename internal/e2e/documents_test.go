@@ -31,10 +31,10 @@ import (
 //	console  commands after "$ ", each followed by its output; … stands for what is left out
 //	text, json, sql   no commands
 
-// skippedCommands are the commands that cannot be run here, by their beginnings.
+// skippedCommands are the commands that are not run here, by their beginnings.
 var skippedCommands = []struct{ prefix, reason string }{
 	{"make test", "this test is part of it"},
-	{"go test", "make test and make bench run these, and here they would be built anew"},
+	{"go test", "make test and make bench run these, and here they would be built anew; TestDocumentedTestsExist"},
 	{"make demo-crawl", "needs a minute and Redis; frontier/example crawls the same sites in its test, and other tests here seed and ingest"},
 	{"docker compose", "needs a container engine; TestComposeFileAgreesWithThePrograms compares the file with the programs"},
 	{"tctl ", "Temporal's deprecated command line is not among the tools"},
@@ -487,6 +487,84 @@ func TestShownOutputIsComparedClosely(t *testing.T) {
 			t.Errorf("no difference was found to %q", shown)
 		}
 	}
+}
+
+// TestDocumentedTestsExist checks that each go test of the documents names tests or benchmarks that
+// its packages have; xxx is what no test is named.
+func TestDocumentedTestsExist(t *testing.T) {
+	t.Parallel()
+	root := testenv.Root(t)
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile("go test ([^`|&]*)")
+	chosen := regexp.MustCompile(`-(run|bench)[ =]'?([^' ]+)`)
+	folder := regexp.MustCompile(`\./[a-z0-9/.]+`)
+	module := regexp.MustCompile(`-C ([a-z]+)`) // the folder that others are in
+	named := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Example)\w*)\(`)
+	seen := 0
+	for _, doc := range append(docs, filepath.Join(root, "README.md"), filepath.Join(root, "ARCHITECTURE.md")) {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range testBlocks(string(text)) {
+			for _, m := range command.FindAllStringSubmatch(block, -1) {
+				var names []string
+				in := root
+				if of := module.FindStringSubmatch(m[1]); of != nil {
+					in = filepath.Join(root, of[1])
+				}
+				for _, f := range folder.FindAllString(m[1], -1) {
+					if strings.HasSuffix(f, "...") {
+						continue
+					}
+					files, err := filepath.Glob(filepath.Join(in, f, "*_test.go"))
+					if err != nil || len(files) == 0 {
+						t.Errorf("%s: go test %s: %s has no tests: %v", filepath.Base(doc), m[1], f, err)
+					}
+					for _, file := range files {
+						source, err := os.ReadFile(file)
+						if err != nil {
+							t.Fatal(err)
+						}
+						for _, n := range named.FindAllStringSubmatch(string(source), -1) {
+							names = append(names, n[1])
+						}
+					}
+				}
+				for _, c := range chosen.FindAllStringSubmatch(m[1], -1) {
+					first, _, _ := strings.Cut(c[2], "/") // what follows is a part of a test
+					if first == "xxx" || len(names) == 0 {
+						continue
+					}
+					which, err := regexp.Compile(first)
+					if err != nil || !slices.ContainsFunc(names, which.MatchString) {
+						t.Errorf("%s: go test %s: no test matches %q", filepath.Base(doc), m[1], first)
+					}
+					seen++
+				}
+			}
+		}
+	}
+	if seen < 20 {
+		t.Errorf("only %d tests are named; did the form of the documents change?", seen)
+	}
+}
+
+// testBlocks are the lines of fenced blocks, and the paragraphs outside of them as one line each.
+func testBlocks(text string) (blocks []string) {
+	for i, part := range strings.Split(text, "```") {
+		if i%2 == 1 {
+			blocks = append(blocks, strings.Split(part, "\n")...)
+			continue
+		}
+		for _, paragraph := range strings.Split(part, "\n\n") {
+			blocks = append(blocks, strings.ReplaceAll(paragraph, "\n", " "))
+		}
+	}
+	return blocks
 }
 
 // TestDocumentedFlagsExist checks the flags of every command in the documents, also of those that

@@ -104,7 +104,7 @@ func TestPageHeaderOfNoBytes(t *testing.T) {
 	}
 	for name, codec := range map[string]pqcompress.Codec{"gzip": &pq.Gzip, "brotli": &pq.Brotli, "zstd": &pq.Zstd} {
 		t.Run(name, func(t *testing.T) {
-			bomb, err := codec.Encode(nil, make([]byte, 128<<20))
+			bomb, err := codec.Encode(nil, make([]byte, 512<<20))
 			if err != nil {
 				t.Fatal(err)
 			}
