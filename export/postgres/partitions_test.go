@@ -346,7 +346,9 @@ func TestFullDisk(t *testing.T) {
 
 func TestDSNHasNoPassword(t *testing.T) {
 	for dsn, ok := range map[string]bool{
-		"postgres://user@host/db": true, "postgresql:///db?host=/run/postgresql": true, "host=h dbname=d": true, "service=urls": true,
+		"postgres://user@host/db": true, "postgresql:///db?host=/run/postgresql": true, "host=h dbname=d": true, "host='h' user = u dbname=d": true, "host=a,b port=1": true,
+		"service=urls": false, "postgres://h/d?passfile=/etc/x": false, "host=h sslrootcert=/etc/x": false, "postgres://h/d?servicefile=x": false,
+		"host=h options='-c x=y'": false, "host='a\\' passfile=/x'": false, "host=h;passfile=x passfile=/x": false,
 		"env:URLAKE_DSN": true, "env:URLAKE_DSN_2": true,
 		"postgres://user:secret@host/db": false, "postgres://host/db?password=secret": false, "postgres://host/db?sslpassword=secret": false,
 		"host=h password=secret": false, "password = 'secret'": false, "host=h PASSWORD=secret": false,

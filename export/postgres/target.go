@@ -5,14 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/urlake/urlake/lake/ingest/allow"
 )
 
 // DefaultSchema is the schema of an export that names none.
@@ -31,11 +35,18 @@ const minServer = 140000
 
 // Target is a schema of a database.
 type Target struct {
-	// DSN says how workers connect: a URL or keywords and values, as libpq takes them, or
-	// "env:NAME" for what the worker's environment variable NAME holds. It has no password, since
-	// it becomes part of the workflow's history: CheckDSN.
+	// DSN says how workers connect: a URL or keywords and values, as libpq takes them, with the
+	// settings of typedSettings alone; or "env:NAME" for what the worker's environment variable
+	// NAME holds. Only the latter may lead to a password, a file, or a host that the worker's
+	// --allow-target does not name: whoever may start a workflow types the former.
 	DSN    string
 	Schema string
+}
+
+// typedSettings are the settings that a DSN may have which is not the worker's own: none of them
+// names a file or holds a secret.
+var typedSettings = []string{
+	"application_name", "connect_timeout", "database", "dbname", "host", "port", "sslmode", "target_session_attrs", "user",
 }
 
 // InputError means that the request, or what the database has, does not allow the export. A retry
@@ -49,46 +60,74 @@ func inputf(format string, args ...any) error { return &InputError{fmt.Sprintf(f
 var (
 	schemaName   = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 	variableName = regexp.MustCompile(`^` + variablePrefix + `[A-Z0-9_]*$`)
-	// secretKey finds a keyword that holds a secret, outside of quotes or not: it is better to
-	// refuse a value that looks like one.
-	secretKey = regexp.MustCompile(`(?i)(^|[\s'])(password|sslpassword)\s*=`)
+	// settings are all keywords with values, setting is one of them. A value is in single quotes or
+	// has no blank; neither has a quote or a backslash inside.
+	settings = regexp.MustCompile(`^\s*(\w+\s*=\s*(?:'[^'\\]*'|[^\s'\\]*)(?:\s+|$))+$`)
+	setting  = regexp.MustCompile(`(\w+)\s*=\s*('[^'\\]*'|[^\s'\\]*)`)
 )
 
-// CheckDSN returns an error for a DSN that is malformed or has a password, which would be kept in
-// the history of the workflow and shown by Temporal.
+// CheckDSN returns an error for a DSN that is malformed, or that has a setting which only a variable
+// of the workers may have. A password would be kept in the history of the workflow and shown by
+// Temporal.
 func CheckDSN(dsn string) error {
-	const where = "the history of a workflow keeps it; leave it to the workers' PGPASSFILE, " +
-		"to a service of theirs (service=NAME), or give --dsn env:" + variablePrefix + "… with a variable of the workers"
 	if name, ok := strings.CutPrefix(dsn, envPrefix); ok {
 		if !variableName.MatchString(name) {
 			return fmt.Errorf("%q names no variable that a DSN may be in: its name begins with %s", name, variablePrefix)
 		}
 		return nil
 	}
-	if strings.TrimSpace(dsn) == "" {
-		return errors.New("it is empty; use e.g. postgres://user@host/database")
+	_, err := typedDSN(dsn)
+	return err
+}
+
+// typedDSN returns a DSN again from the settings that were found in it, so that no other reading of
+// it can find more. Its errors do not show values, which may be secrets.
+func typedDSN(dsn string) (string, error) {
+	const instead = "give --dsn env:" + variablePrefix + "… with a variable of the workers that holds the whole DSN"
+	check := func(name string) error {
+		switch {
+		case strings.Contains(strings.ToLower(name), "password"):
+			return errors.New("it has a password, which the history of a workflow would keep; " + instead)
+		case !slices.Contains(typedSettings, name):
+			return fmt.Errorf("it has the setting %q; only %s may be given here: %s", name, strings.Join(typedSettings, ", "), instead)
+		}
+		return nil
 	}
-	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+	switch {
+	case strings.TrimSpace(dsn) == "":
+		return "", errors.New("it is empty; use e.g. postgres://user@host/database")
+	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
 		u, err := url.Parse(dsn)
 		if err != nil {
-			return errors.New("it is no URL") // the error of the parser has the text
+			return "", errors.New("it is no URL") // the error of the parser has the text
 		}
 		if _, ok := u.User.Password(); ok {
-			return errors.New("it has a password; " + where)
+			return "", check("password")
 		}
-		for name := range u.Query() {
-			if n := strings.ToLower(name); n == "password" || n == "sslpassword" {
-				return errors.New("it has a password; " + where)
+		query, err := url.ParseQuery(u.RawQuery)
+		if err != nil {
+			return "", errors.New("its query is malformed")
+		}
+		for _, name := range slices.Sorted(maps.Keys(query)) {
+			if err := check(name); err != nil {
+				return "", err
 			}
 		}
-	} else if strings.Contains(dsn, "://") {
-		return errors.New("it is no URL that begins with postgres:// in lower case; it may have a password, and " + where)
-	} else if secretKey.MatchString(dsn) {
-		return errors.New("it has a password; " + where)
-	} else if !strings.Contains(dsn, "=") {
-		return errors.New("it is neither a URL nor keywords with values; use e.g. postgres://user@host/database")
+		u.RawQuery = query.Encode()
+		return u.String(), nil
+	case strings.Contains(dsn, "://"):
+		return "", errors.New("it is no URL that begins with postgres:// in lower case")
+	case !settings.MatchString(dsn):
+		return "", errors.New("it is neither a URL nor keywords with values; use e.g. postgres://user@host/database")
 	}
-	return nil
+	var again []string
+	for _, s := range setting.FindAllStringSubmatch(dsn, -1) {
+		if err := check(s[1]); err != nil {
+			return "", err
+		}
+		again = append(again, s[1]+"='"+strings.Trim(s[2], "'")+"'")
+	}
+	return strings.Join(again, " "), nil
 }
 
 // CheckSchema returns an error for a name that is none of a schema.
@@ -106,24 +145,49 @@ var keepalive = map[string]string{
 	"tcp_user_timeout": "30000", "idle_in_transaction_session_timeout": "60000",
 }
 
-// Connect connects to the target for program. Unqualified names are those of its schema. The error
-// names neither a password nor the DSN of a variable; one that no retry mends is an *InputError.
-func Connect(ctx context.Context, t Target, program string) (*pgx.Conn, error) {
-	dsn := t.DSN
+// configOf returns how to connect. A typed DSN leads to the hosts that workers may connect to, and
+// gets no password that the worker has for others.
+func configOf(ctx context.Context, dsn string) (*pgx.ConnConfig, error) {
 	if err := CheckDSN(dsn); err != nil {
 		return nil, inputf("DSN: %v", err)
 	}
 	if name, ok := strings.CutPrefix(dsn, envPrefix); ok {
-		if dsn = os.Getenv(name); dsn == "" {
+		own := os.Getenv(name)
+		if own == "" {
 			return nil, inputf("the environment of this worker has no variable %s, which the DSN names", name)
 		}
-	}
-	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		if strings.HasPrefix(t.DSN, envPrefix) {
-			return nil, inputf("the variable of the DSN %s is malformed", t.DSN)
+		cfg, err := pgx.ParseConfig(own)
+		if err != nil {
+			return nil, inputf("the variable of the DSN %s is malformed", dsn)
 		}
+		return cfg, nil
+	}
+	typed, err := typedDSN(dsn)
+	if err != nil {
 		return nil, inputf("DSN: %v", err)
+	}
+	cfg, err := pgx.ParseConfig(typed)
+	if err != nil {
+		return nil, inputf("DSN: %v", err)
+	}
+	cfg.Password = ""
+	targets := allow.TargetsOf(ctx)
+	err = targets.Check(cfg.Host, cfg.Port)
+	for _, other := range cfg.Fallbacks {
+		err = cmp.Or(err, targets.Check(other.Host, other.Port))
+	}
+	if err != nil {
+		return nil, inputf("DSN: %v; a DSN in a variable of theirs, --dsn env:%s…, leads anywhere", err, variablePrefix)
+	}
+	return cfg, nil
+}
+
+// Connect connects to the target for program. Unqualified names are those of its schema. The error
+// names neither a password nor the DSN of a variable; one that no retry mends is an *InputError.
+func Connect(ctx context.Context, t Target, program string) (*pgx.Conn, error) {
+	cfg, err := configOf(ctx, t.DSN)
+	if err != nil {
+		return nil, err
 	}
 	cfg.RuntimeParams["application_name"] = cmp.Or(cfg.RuntimeParams["application_name"], program)
 	cfg.RuntimeParams["search_path"] = t.Schema

@@ -9,6 +9,7 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/urlake/urlake/lake/ingest/allow"
 )
 
 const (
@@ -79,7 +82,8 @@ func CheckURL(base string) error {
 	return nil
 }
 
-// New returns a client of the frontier at base, such as http://127.0.0.1:7070.
+// New returns a client of the frontier at base, such as http://127.0.0.1:7070. It follows no
+// redirection, which no frontier sends.
 func New(base string, o Options) (*Client, error) {
 	if err := CheckURL(base); err != nil {
 		return nil, err
@@ -92,9 +96,28 @@ func New(base string, o Options) (*Client, error) {
 			Proxy:       http.ProxyFromEnvironment,
 			DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
 			ResponseHeaderTimeout: answerTimeout, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
-		}}
+		}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	return &Client{base: strings.TrimRight(base, "/"), patience: o.Patience, http: o.HTTP}, nil
+}
+
+// Dial is New for a step of a workflow, which connects only to the targets that its worker allows
+// (package allow).
+func Dial(ctx context.Context, base string) (*Client, error) {
+	c, err := New(base, Options{})
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(c.base)
+	if err != nil {
+		return nil, err
+	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("%q has no port from 0 to 65535", base)
+	}
+	return c, allow.TargetsOf(ctx).Check(u.Hostname(), uint16(n))
 }
 
 // busyError is an answer or a failure after which the same request may succeed.

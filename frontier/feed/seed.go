@@ -157,7 +157,7 @@ func PlanSeed(ctx context.Context, store blob.Store, spec SeedSpec) (SeedPlan, e
 	if err != nil {
 		return SeedPlan{}, err
 	}
-	c, err := client.New(spec.Frontier, client.Options{})
+	c, err := client.Dial(ctx, spec.Frontier)
 	if err != nil {
 		return SeedPlan{}, inputf("frontier: %v", err)
 	}
@@ -231,7 +231,7 @@ func seed(
 		return from, err
 	}
 	defer release()
-	c, err := client.New(spec.Frontier, client.Options{})
+	c, err := client.Dial(ctx, spec.Frontier)
 	if err != nil {
 		return from, inputf("frontier: %v", err)
 	}

@@ -170,7 +170,7 @@ func collect(ctx context.Context, store blob.Store, spec VisitsSpec, lim visitLi
 	if err != nil {
 		return Collected{}, inputf("since: %v", err)
 	}
-	cl, err := client.New(spec.Frontier, client.Options{})
+	cl, err := client.Dial(ctx, spec.Frontier)
 	if err != nil {
 		return Collected{}, inputf("frontier: %v", err)
 	}

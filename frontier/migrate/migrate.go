@@ -116,7 +116,7 @@ func Look(ctx context.Context, spec Spec) (Plan, error) {
 		return Plan{}, final1(err)
 	}
 	defer src.close(ctx)
-	c, err := client.New(spec.Frontier, client.Options{})
+	c, err := client.Dial(ctx, spec.Frontier)
 	if err != nil {
 		return Plan{}, inputf("frontier: %v", err)
 	}
@@ -206,7 +206,7 @@ func Migrate(ctx context.Context, spec Spec, from Progress, report func(Progress
 		return from, final1(err)
 	}
 	defer src.close(ctx)
-	c, err := client.New(spec.Frontier, client.Options{})
+	c, err := client.Dial(ctx, spec.Frontier)
 	if err != nil {
 		return from, inputf("frontier: %v", err)
 	}

@@ -117,7 +117,7 @@ func Verify(ctx context.Context, spec Spec, dir string, report func(Verifying)) 
 		return Comparison{}, final1(err)
 	}
 	defer src.close(ctx)
-	frontier, err := client.New(spec.Frontier, client.Options{})
+	frontier, err := client.Dial(ctx, spec.Frontier)
 	if err != nil {
 		return Comparison{}, inputf("frontier: %v", err)
 	}

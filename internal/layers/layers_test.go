@@ -196,7 +196,7 @@ var allowed = map[string][]string{
 
 	"export/postgres": {
 		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "indexbuild/segment",
-		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part", "lake/takedown", "lake/urlnorm",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/manifest", "lake/part", "lake/takedown", "lake/urlnorm",
 	},
 	"export/scan": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
@@ -303,7 +303,7 @@ var allowed = map[string][]string{
 	"serve/command":         {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup", "serve/shortlived"},
 	"serve":                 {"internal/cli", "lake/blob/s3blob", "serve/command"},
 
-	"frontier/client": {},
+	"frontier/client": {"lake/ingest/allow"},
 	"frontier/feed": {
 		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/ingest/deadline", "lake/manifest", "lake/part", "lake/registry",
 		"lake/urlnorm",

@@ -43,16 +43,16 @@ time.
 and says of every row of the other tables whether the frontier has it. It exits with 1 if
 something is missing or differs.
 
-The workers of the lake do the work; the lake itself is neither read nor written. Workers
-connect to the database, so the DSN is one for them, without a password, as "starter
-export postgres --help" says.`,
+The workers of the lake do the work; the lake itself is neither read nor written. They
+connect to the hosts that their --allow-target names; "starter export postgres --help" says
+how a DSN may have a password.`,
 		Example: `  starter frontier migrate --lake /data/lake --dsn postgres://crawler@db/crawl --frontier http://127.0.0.1:7070 --wait
-  starter frontier migrate --lake /data/lake --dsn service=crawl --frontier http://127.0.0.1:7070 --verify --wait`,
+  starter frontier migrate --lake /data/lake --dsn env:URLAKE_DSN_CRAWL --frontier http://127.0.0.1:7070 --verify --wait`,
 		Args: cli.Args(cobra.NoArgs),
 	}
 	f := cmd.Flags()
 	frontierFlag(cmd, &in.Frontier)
-	f.StringVar(&in.DSN, "dsn", "", "how workers connect: a `DSN` without a password: a URL, keywords, service=NAME or env:URLAKE_DSN_…")
+	f.StringVar(&in.DSN, "dsn", "", "how workers connect: a `DSN` without a password, as a URL or keywords, or env:URLAKE_DSN_…")
 	f.StringVar(&in.Schema, "schema", migrate.DefaultSchema, "`SCHEMA` of the tables")
 	f.StringVar(&in.Crawl, "crawl", "", "`NAME` of the crawl in the frontier (default: DEFAULT)")
 	f.BoolVar(&in.ByHost, "by-host", false, "the frontier groups URLs by host (frontierd --queue-by host)")

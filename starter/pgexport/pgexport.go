@@ -35,22 +35,21 @@ Readers are not blocked, and see either the version before or the new one: rows 
 copied into tables that nobody reads, get their keys there, and become visible in one
 transaction, in which the rows of every dataset are counted and compared with the lake's.
 
-Workers connect to the database, so the DSN is one for them. It must have no password,
-because Temporal keeps it: leave the password to PGPASSFILE or PGPASSWORD of the workers,
-name a service of theirs (service=NAME), or a variable of their environment that has the
-DSN (env:URLAKE_DSN_…).
+Workers connect to the database, to hosts that their --allow-target names (default: their
+own machine), and without a password. A DSN with a password, a service, a file or another
+host is in a variable of their environment, which --dsn env:URLAKE_DSN_… names.
 
 A TLD, a site or a subdomain with --partition-rows URLs gets a partition of its own when
 everything is loaded: at the first export, and with --rebuild.
 
 docs/postgres.md describes the tables, and how to ask them.`,
 		Example: `  starter export postgres --lake s3://b/lake --dsn postgres://urlake@db/urls --wait
-  starter export postgres --lake s3://b/lake --dsn service=urls --dataset crawl --schema crawl
+  starter export postgres --lake s3://b/lake --dsn env:URLAKE_DSN_CRAWL --dataset crawl --schema crawl
   starter export postgres --lake s3://b/lake --dsn env:URLAKE_DSN --domain example.com`,
 		Args: cli.Args(cobra.NoArgs),
 	}
 	f := cmd.Flags()
-	f.StringVar(&in.DSN, "dsn", "", "how workers connect: a `DSN` without a password: a URL, keywords, service=NAME or env:URLAKE_DSN_…")
+	f.StringVar(&in.DSN, "dsn", "", "how workers connect: a `DSN` without a password, as a URL or keywords, or env:URLAKE_DSN_…")
 	f.StringVar(&in.Schema, "schema", postgres.DefaultSchema, "`SCHEMA` of the tables, created if it is missing")
 	f.StringArrayVar(&in.Datasets, "dataset", nil, "export only this dataset, by `NAME` or number; repeatable (default: all)")
 	f.StringArrayVar(&in.Domains, "domain", nil, "export only this registrable `DOMAIN`; repeatable (default: all)")
@@ -145,7 +144,7 @@ func Kind() schedule.Kind {
 		Use:     "postgres --lake URL --dsn DSN --cron '30 5 * * *' [flags]",
 		Short:   "Bring a schema of a PostgreSQL database to the current version regularly",
 		Long:    `Each run does what "starter export postgres" does.`,
-		Example: `  starter schedule create postgres --lake s3://b/lake --dsn service=urls --cron '30 5 * * *'`,
+		Example: `  starter schedule create postgres --lake s3://b/lake --dsn env:URLAKE_DSN --cron '30 5 * * *'`,
 		New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
 			once, in := NewCommand()
 			cmd.Flags().AddFlagSet(once.Flags())

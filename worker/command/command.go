@@ -49,6 +49,7 @@ type options struct {
 	rangePairs int64
 	metrics    string
 	inputs     []string
+	targets    []string
 }
 
 // New returns the program as a command.
@@ -78,6 +79,11 @@ reads: only what is in one of the folders, or below one of the prefixes, once sy
 are resolved. Without it a worker of a lake in a folder reads whatever it can, and a worker of
 a lake in S3 reads any bucket that its role may read, and no local file.
 
+Exports and crawls send rows of the lake to the database or the frontier that a workflow names.
+--allow-target bounds where to: HOST or HOST:PORT, the folder of a Unix socket, or * for every
+host. Without it that is this machine alone. A database is also reached by what a variable of the
+worker says (--dsn env:URLAKE_DSN…), which alone may hold a password.
+
 A normalize, index or publish step takes up to 512 MiB of memory, a write step 320 MiB. In all
 pools of the process together, as many steps run at once as --memory-limit allows.`,
 		Example: `  worker --lake file:///data/lake
@@ -102,6 +108,8 @@ pools of the process together, as many steps run at once as --memory-limit allow
 		"`ADDRESS` (host:port) for /metrics, /healthz and /readyz; port 0 picks a free port (default: none)")
 	f.StringSliceVar(&o.inputs, "allow-input", nil,
 		"`PREFIXES` of what ingests may read: file:///folder/, s3://bucket/prefix/, file:/// or s3:// for all of a kind")
+	f.StringSliceVar(&o.targets, "allow-target", nil,
+		"`HOSTS` to which exports and crawls may send rows of the lake: HOST, HOST:PORT or * (default: this machine)")
 	cli.BindEnv(cmd)
 	return cmd
 }
@@ -120,6 +128,18 @@ func allowedInputs(prefixes []string, lakeURL string) (*allow.Inputs, error) {
 		return nil, nil
 	}
 	return allow.Buckets(), nil
+}
+
+// allowedTargets returns the hosts to which rows of a lake may be sent.
+func allowedTargets(names []string) (*allow.Targets, error) {
+	if len(names) == 0 {
+		return allow.Loopback(), nil
+	}
+	t, err := allow.ParseTargets(names)
+	if err != nil {
+		return nil, cli.Usagef("--allow-target %w", err)
+	}
+	return t, nil
 }
 
 // groupsAtOnce is how many ingests of many datasets a worker works on at once. They share the slots
@@ -153,6 +173,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return cli.Usagef("--range-pairs is %d; use a number of pairs, or 0 for the usual one", o.rangePairs)
 	}
 	allowed, err := allowedInputs(o.inputs, lakeURL)
+	if err != nil {
+		return err
+	}
+	targets, err := allowedTargets(o.targets)
 	if err != nil {
 		return err
 	}
@@ -247,7 +271,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 				WorkerStopTimeout:            stopTimeout,
 				DisableWorkflowWorker:        queue != activities.TaskQueue(lakeURL, activities.PoolControl),
 				// Every step of every pool, so that no step can forget it.
-				BackgroundActivityContext: allow.With(context.Background(), allowed),
+				BackgroundActivityContext: allow.WithTargets(allow.With(context.Background(), allowed), targets),
 				OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
 			}), identity
 		}
@@ -303,8 +327,8 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if missing {
 		cli.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
-	cli.Fprintf(stderr, "worker: lake %s, pools %s, inputs from %s, Temporal at %s\n",
-		lakeURL, strings.Join(o.pools, " "), allowed, address)
+	cli.Fprintf(stderr, "worker: lake %s, pools %s, inputs from %s, exports to %s, Temporal at %s\n",
+		lakeURL, strings.Join(o.pools, " "), allowed, targets, address)
 
 	select {
 	case <-ctx.Done():

@@ -1,5 +1,8 @@
-// Package allow bounds which raw objects an ingest may read. A worker reads with its own rights on
-// behalf of whoever may start an ingest; an operator says with prefixes what that may be:
+// Package allow bounds what the steps of a worker may reach on behalf of whoever may start a
+// workflow: which raw objects an ingest may read ([Inputs]), and to which databases and frontiers
+// the rows of the lake may be sent ([Targets]).
+//
+// A worker reads with its own rights; an operator says with prefixes what that may be:
 //
 //	file:///data/          the folder /data and all below it; file:/// is every local file
 //	s3://bucket/prefix/    the keys below the prefix; s3://bucket is the whole bucket, s3:// all
@@ -23,8 +26,9 @@ import (
 	"syscall"
 )
 
-// ErrRefused matches the error of an object that may not be read.
-var ErrRefused = errors.New("not allowed as an input")
+// ErrRefused matches the error of an object that may not be read, and of a host that may not be
+// connected to.
+var ErrRefused = errors.New("not allowed")
 
 // refusal is the error of one object.
 type refusal struct {
