@@ -46,7 +46,7 @@ func FromSigned(v int64) Code { return Code(v) }
 type Numbers [Levels]uint32
 
 // Layout says how many bits each level has. Compare layouts with ==. The zero value is none; use
-// Document, Production or ParseLayout.
+// Document, Production, Wide or ParseLayout.
 type Layout struct{ bits [Levels]uint8 }
 
 var (
@@ -56,6 +56,9 @@ var (
 	// Production is the layout of the search engine for which domain64 was made, 8-24-24-8. Its
 	// last eight bits are reserved there.
 	Production = Layout{[Levels]uint8{8, 24, 24, 8}}
+	// Wide is a layout without paths, 12-28-24-0, that holds the public web: 4,095 top-level
+	// domains, 268,435,455 domains in each, 16,777,215 subdomains of a domain.
+	Wide = Layout{[Levels]uint8{12, 28, 24, 0}}
 )
 
 // maxBits is the most bits of a level: Numbers hold 32.
@@ -79,7 +82,7 @@ func ParseLayout(s string) (Layout, error) {
 	}
 	if sum != 64 || len(fields) != int(Levels) {
 		return Layout{}, fmt.Errorf("domain64 layout %q: want four numbers of bits, each divisible by 4, with the sum 64, "+
-			"such as %v or %v", s, Document, Production)
+			"such as %v or %v", s, Wide, Document)
 	}
 	return l, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/urlkey"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
@@ -38,7 +39,7 @@ type setup struct {
 func newSetup(tb testing.TB) *setup {
 	s := &setup{tb: tb, server: testenv.NewPostgres(tb), store: blob.NewMemory()}
 	s.dsn = s.server.NewDatabase(tb)
-	s.spec = Spec{Lake: "file:///lake", DSN: s.dsn}
+	s.spec = Spec{Lake: "file:///lake", DSN: s.dsn, Layout: domain64.Document.String()}
 	return s
 }
 

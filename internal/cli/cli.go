@@ -1,5 +1,5 @@
-// Package cli holds the command-line conventions that serve, worker and starter share: flags that
-// can also be set by URLAKE_… variables, exit codes, a context that ends on Ctrl-C, and one
+// Package cli holds the command-line conventions that serve, worker and starter share: settings
+// that URLAKE_… variables have, too, exit codes, a context that ends on Ctrl-C, and one
 // spelling for the URL of a lake.
 package cli
 
@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -44,6 +45,11 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // Usagef formats a *UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
+// variables are the flags that a URLAKE_… variable sets, too: settings of a whole program, which mean
+// the same wherever a flag has the name. What a verb does is said on its command line alone: a
+// variable that was set for one verb would change what another deletes.
+var variables = []string{"allow-input", "allow-target", "lake", "listen", "redis", "state"}
+
 // EnvName returns the variable that sets a flag: URLAKE_ and the flag's name in upper case, with _
 // for -.
 func EnvName(flag string) string {
@@ -56,9 +62,9 @@ var zeroValues = map[string]string{
 	"float64": "0", "stringSlice": "[]", "stringArray": "[]",
 }
 
-// BindEnv makes every flag of cmd and its subcommands read its URLAKE_… variable when the flag is
-// not on the command line. It also adds the variable, and the default in a uniform form, to the
-// help text of each flag. Call it after all flags are defined; commands that were bound alone may
+// BindEnv makes the flags of cmd and its subcommands that are settings of the whole program read
+// their URLAKE_… variable when they are not on the command line. It also adds the variable, and the
+// default of every flag in a uniform form, to the help texts. Call it after all flags are defined; commands that were bound alone may
 // become subcommands of another, which is then bound.
 func BindEnv(cmd *cobra.Command) {
 	var walk func(*cobra.Command)
@@ -72,7 +78,9 @@ func BindEnv(cmd *cobra.Command) {
 				f.Usage += " (default: " + strings.Trim(f.DefValue, "[]") + ")"
 				f.DefValue = zeroValues[f.Value.Type()]
 			}
-			f.Usage += variable
+			if slices.Contains(variables, f.Name) {
+				f.Usage += variable
+			}
 		}
 		c.LocalFlags().VisitAll(describe)
 		c.PersistentFlags().VisitAll(describe)
@@ -86,7 +94,7 @@ func BindEnv(cmd *cobra.Command) {
 		var err error
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			value, ok := os.LookupEnv(EnvName(f.Name))
-			if f.Changed || !ok || err != nil || f.Name == "help" || f.Name == "version" {
+			if f.Changed || !ok || err != nil || !slices.Contains(variables, f.Name) {
 				return
 			}
 			if e := c.Flags().Set(f.Name, value); e != nil {

@@ -41,8 +41,8 @@ var skippedCommands = []struct{ prefix, reason string }{
 }
 
 // rewrite is a change to commands before they are run. All of them are about free ports: Temporal's
-// dev server and curl have no variable for the port. URLAKE_LISTEN and URLAKE_ONCE set those of
-// serve and of the demo.
+// dev server and curl have no variable for the port. URLAKE_LISTEN sets that of serve and of the
+// demo, which DEMO_ARGS tells to end.
 type rewrite struct{ from, to string }
 
 // newUser runs the commands of documents.
@@ -127,7 +127,7 @@ func addUser(t *testing.T, store *testenv.S3Server, emptyCaches bool) *newUser {
 	_, port, _ := net.SplitHostPort(u.temporal)
 	u.env = append(store.Env(), "HOME="+u.home, "TMPDIR="+t.TempDir(),
 		"PATH="+filepath.Join(u.bin, "bin")+":"+filepath.Join(goValue("GOROOT"), "bin")+":/usr/local/bin:/usr/bin:/bin",
-		"TEMPORAL_ADDRESS="+u.temporal, "URLAKE_LISTEN="+listen, "URLAKE_ONCE=true",
+		"TEMPORAL_ADDRESS="+u.temporal, "URLAKE_LISTEN="+listen, "DEMO_ARGS=--once",
 		goEnv("GOPROXY"), goEnv("GOSUMDB"), goEnv("GONOSUMDB"), goEnv("GOPRIVATE"), goEnv("GOTOOLCHAIN"))
 	// The proxies and certificates of this machine are not settings of the user.
 	for _, name := range []string{

@@ -124,7 +124,7 @@ A FILE ends in .` + string(format) + `, and appears when it is complete.
 --domain64 gives numbers to hosts that have none yet, and keeps them in the lake.`,
 		Example: `  starter export ` + string(format) + ` --lake /data/lake --out /data/export
   starter export ` + string(format) + ` --lake /data/lake --dataset crawl --domain example.com --out example.` + string(format) + `
-  starter export ` + string(format) + ` --lake s3://bucket/lake --out s3://bucket/export --domain64 8-24-24-8`,
+  starter export ` + string(format) + ` --lake s3://bucket/lake --out s3://bucket/export --domain64 12-28-24-0`,
 		Args: cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, p) },
 	}
@@ -132,7 +132,7 @@ A FILE ends in .` + string(format) + `, and appears when it is complete.
 	o.slice.AddFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "`FOLDER`, file or s3:// prefix to write to")
-	f.StringVar(&o.layout, "domain64", "", "add the column domain64 in this `LAYOUT`: 8-24-8-24, 8-24-24-8, or other widths")
+	f.StringVar(&o.layout, "domain64", "", "add the column domain64 in this `LAYOUT`: 12-28-24-0, 8-24-8-24, or other widths")
 	f.StringSliceVar(&o.columns, "columns", nil, "write these `NAMES`, with commas between them: "+strings.Join(files.ColumnNames(), ", "))
 	f.Int64Var(&o.fileRows, "file-rows", files.DefaultFileRows, "write about this many `ROWS` to a file of a folder")
 	return cmd

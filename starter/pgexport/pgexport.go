@@ -54,7 +54,7 @@ docs/postgres.md describes the tables, and how to ask them.`,
 	f.StringArrayVar(&in.Datasets, "dataset", nil, "export only this dataset, by `NAME` or number; repeatable (default: all)")
 	f.StringArrayVar(&in.Domains, "domain", nil, "export only this registrable `DOMAIN`; repeatable (default: all)")
 	f.StringVar(&in.Version, "version", "", "`VERSION` of the lake or its tag (default: the current one)")
-	f.StringVar(&in.Layout, "layout", postgres.DefaultLayout, "`BITS` of a number's TLD, domain, subdomain and path; 12-24-20-8 has room for all TLDs")
+	f.StringVar(&in.Layout, "layout", postgres.DefaultLayout, "`BITS` of a number's TLD, domain, subdomain and path")
 	f.Int64Var(&in.PartitionRows, "partition-rows", postgres.DefaultPartitionRows, "`ROWS` from which on a TLD, site or subdomain gets a partition")
 	f.StringArrayVar(&in.IDMap, "id-map", nil,
 		"`DATASET=FIELD`: the dataset's URLs are those that were requested, and this field of the extras has the canonical ones; repeatable")
