@@ -152,7 +152,7 @@ func TestTreesOfRealDataEqualBruteForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer snap.Release()
-	e := tree.NewEngine(1<<40, 1<<30)
+	e := tree.NewEngine(1<<40, 1<<30, 0)
 	picked := pick(truth, 100, 200, 20)
 	for _, domain := range picked {
 		tg, err := lookup.ParseTarget(domain)

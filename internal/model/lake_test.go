@@ -135,7 +135,7 @@ func (m *machine) restart() {
 		m.Fatal(err)
 	}
 	m.server = lookup.NewServer(m.store, lookup.Options{CacheDir: cache, KeepOpen: 8})
-	m.trees = tree.NewEngine(0, 0)
+	m.trees = tree.NewEngine(0, 0, 0)
 }
 
 // buildTrees builds the indexes of path trees of the current version, and says whether publishes
@@ -163,7 +163,7 @@ func (m *machine) buildTrees() {
 		}
 		return nil
 	})
-	m.trees = tree.NewEngine(0, 0) // which looks for them at once
+	m.trees = tree.NewEngine(0, 0, 0) // which looks for them at once
 }
 
 // attempt lets an actor work on the lake. The actor may crash at any change of the store, or miss a

@@ -68,6 +68,9 @@ type Option func(*handler)
 // have received them. Requests beyond that wait, and then are shed with 503 or 429.
 func AnswerBytes(n int64) Option { return func(h *handler) { h.answerBytes = n } }
 
+// TreeBytes sets the memory for open indexes of path trees, by default tree.DefaultOpenBytes.
+func TreeBytes(n int64) Option { return func(h *handler) { h.trees = tree.NewEngine(0, 0, n) } }
+
 // Origins lets scripts of these web origins read answers; "*" stands for all.
 func Origins(list []string) Option { return func(h *handler) { h.origins = list } }
 
@@ -156,7 +159,7 @@ func routes(
 	h := &handler{
 		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, flow: transfer.DefaultFlow,
 		ready: &Readiness{}, turns: metrics.state.turns, answers: answers.New(DefaultAnswerCache),
-		trees: tree.NewEngine(0, 0),
+		trees: tree.NewEngine(0, 0, 0),
 	}
 	for _, set := range options {
 		set(h)

@@ -161,7 +161,7 @@ func TestTreeProblems(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 
-	s.web, s.routes = routes(s.server, slog.New(slog.DiscardHandler), NewMetrics(s.server, blob.NewCounting(store)), func(h *handler) { h.trees = tree.NewEngine(100, 0) })
+	s.web, s.routes = routes(s.server, slog.New(slog.DiscardHandler), NewMetrics(s.server, blob.NewCounting(store)), func(h *handler) { h.trees = tree.NewEngine(100, 0, 0) })
 	w := s.do("GET", "/v1/domain/example.com/tree")
 	if w.Code != 422 || !strings.Contains(w.Body.String(), `"limit":"rows","maximum":"100"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
@@ -170,7 +170,7 @@ func TestTreeProblems(t *testing.T) {
 		t.Errorf("a small part: %d %s", w.Code, w.Body)
 	}
 	buildTrees(t, store)
-	s.web, s.routes = routes(s.server, slog.New(slog.DiscardHandler), NewMetrics(s.server, blob.NewCounting(store)), func(h *handler) { h.trees = tree.NewEngine(100, 0) })
+	s.web, s.routes = routes(s.server, slog.New(slog.DiscardHandler), NewMetrics(s.server, blob.NewCounting(store)), func(h *handler) { h.trees = tree.NewEngine(100, 0, 0) })
 	if w := s.do("GET", "/v1/domain/example.com/tree"); w.Code != 200 {
 		t.Errorf("with an index: %d %s", w.Code, w.Body)
 	}

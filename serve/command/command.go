@@ -266,7 +266,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	room := opt.HeapBytes() - opt.CacheBytes()
 	connections := api.NewConnections(o.admission.connections(o.memory*mib), room/8)
 	metrics.Connections(connections)
-	handler := api.New(server, access, metrics, append(who.options, api.AnswerBytes(room/8*5), api.AnswerCache(room/16), api.Ready(ready),
+	handler := api.New(server, access, metrics, append(who.options, api.AnswerBytes(room/8*5), api.AnswerCache(room/16), api.TreeBytes(room/16), api.Ready(ready),
 		api.Origins(o.admission.origins), api.Proxies(o.admission.trusted), api.Tracer(traces.Tracer()))...)
 	endpoints := []*endpoint{{
 		event: "listening", address: o.address(), handler: handler, certificate: certificate, connections: connections,

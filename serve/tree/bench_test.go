@@ -139,7 +139,7 @@ func BenchmarkTree(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer snap.Release()
-		e := NewEngine(1<<40, 1<<30)
+		e := NewEngine(1<<40, 1<<30, 0)
 		ask(b, what+"/large", e, snap, large, "")
 		ask(b, what+"/host", e, snap, large, "h0.large.example/")
 		ask(b, what+"/directory", e, snap, large, "h0.large.example/section-3/")
@@ -174,7 +174,7 @@ func BenchmarkTree(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer snap.Release()
-		e := NewEngine(0, 0)
+		e := NewEngine(0, 0, 0)
 		ask(b, "large", e, snap, large, "h0.large.example/")
 		ask(b, "small", e, snap, small, "")
 	})

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// openBytes bounds the open indexes of segments. A GiB of nodes takes a MiB. What takes more
-	// than a sixteenth is opened for each answer.
-	openBytes = 256 << 20
+	// DefaultOpenBytes is the memory for open indexes of segments if nobody says another. A GiB of
+	// nodes takes a MiB. What takes more than a sixteenth is opened for each answer.
+	DefaultOpenBytes = 16 << 20
 	// lookAgain is how long a segment is taken to have no index after none was found, and openTime
 	// how long an index is used before its document is read again: another one may have replaced
 	// it, whose file a garbage collection deletes later.
@@ -48,11 +48,12 @@ type opened struct {
 }
 
 // NewEngine returns an engine for the snapshots of one lake. An answer reads at most maxRows rows
-// and counts at most maxNodes nodes; 0 stands for DefaultMaxRows and DefaultMaxNodes.
-func NewEngine(maxRows int64, maxNodes int) *Engine {
+// and counts at most maxNodes nodes, and indexes of openBytes bytes stay open; 0 stands for
+// DefaultMaxRows, DefaultMaxNodes and DefaultOpenBytes.
+func NewEngine(maxRows int64, maxNodes int, openBytes int64) *Engine {
 	return &Engine{
 		maxRows: cmp.Or(maxRows, DefaultMaxRows), maxNodes: cmp.Or(maxNodes, DefaultMaxNodes),
-		indexes: lru.New[string, opened](openBytes),
+		indexes: lru.New[string, opened](cmp.Or(openBytes, DefaultOpenBytes)),
 	}
 }
 

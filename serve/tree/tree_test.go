@@ -399,7 +399,7 @@ func testLife(t *testing.T, each func(what string, store blob.Store)) {
 	var s *lookup.Server
 	life(t, rng, store, func(what string) {
 		each(what, store)
-		e := NewEngine(0, 0) // which has not looked for indexes yet
+		e := NewEngine(0, 0, 0) // which has not looked for indexes yet
 		if s == nil {
 			s = serve(t, store)
 		}
@@ -454,7 +454,7 @@ func TestHiddenDatasetsDoNotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		e := NewEngine(0, 0)
+		e := NewEngine(0, 0, 0)
 		snap := acquire(t, serve(t, store))
 		tg := target(t, "example.com")
 		page, err := e.Answer(t.Context(), snap, Query{Target: tg, Sort: ByName})
@@ -533,7 +533,7 @@ func TestFewSegmentsAreReadAtOnce(t *testing.T) {
 	s := lookup.NewServer(store, lookup.Options{CacheDir: t.TempDir(), FrameBytes: 1})
 	t.Cleanup(s.Close)
 	snap := acquire(t, s)
-	e := NewEngine(0, 0)
+	e := NewEngine(0, 0, 0)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -587,7 +587,7 @@ func TestRefusedMemoryEndsAnAnswer(t *testing.T) {
 	testlake.Publish(t, store.Store)
 	buildAll(t, store.Store)
 	snap := acquire(t, serve(t, store))
-	e, refused := NewEngine(0, 0), errors.New("no memory")
+	e, refused := NewEngine(0, 0, 0), errors.New("no memory")
 	q := Query{Target: target(t, "example.com"), Reserve: func(int64) error { return refused }}
 	if _, err := e.Answer(t.Context(), snap, q); !errors.Is(err, refused) {
 		t.Error(err)
@@ -606,7 +606,7 @@ func TestACancelledAnswerFailsNoOther(t *testing.T) {
 	for range 20 {
 		store := &held{Store: inner, begun: make(chan struct{})}
 		snap := acquire(t, serve(t, store))
-		e := NewEngine(0, 0)
+		e := NewEngine(0, 0, 0)
 		ctx, cancel := context.WithCancel(t.Context())
 		first := make(chan error, 1)
 		go func() {

@@ -103,7 +103,7 @@ func (o *Options) Print(ctx context.Context, store blob.Store, url string, out, 
 		}
 		q.Datasets = append(q.Datasets, id)
 	}
-	page, err := tree.NewEngine(math.MaxInt64, maxNodes).Answer(ctx, snap, q)
+	page, err := tree.NewEngine(math.MaxInt64, maxNodes, 0).Answer(ctx, snap, q)
 	var wrong *lookup.SelectionError
 	var reject *urlnorm.RejectError
 	switch {
