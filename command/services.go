@@ -46,7 +46,7 @@ const (
 	readyTimeout = time.Minute
 	// readyPause is the time between two questions.
 	readyPause = 25 * time.Millisecond
-	// maxFailedStarts is how often programs may end before all of them answered once.
+	// maxFailedStarts is how often programs may end by themselves before all of them answered once.
 	maxFailedStarts = 3
 )
 
@@ -130,7 +130,7 @@ func (s *services) ready(ctx context.Context) error {
 			wanted = wanted[1:]
 			continue
 		}
-		if s.group.Restarts() >= maxFailedStarts {
+		if s.group.Failures() >= maxFailedStarts {
 			return errors.New("the programs of the lake do not start; their log says why")
 		}
 		select {

@@ -47,7 +47,7 @@ type member struct {
 	err   error         // of its stop
 
 	mu       sync.Mutex
-	restarts int
+	failures int
 }
 
 // NewGroup returns a group without programs.
@@ -93,6 +93,11 @@ func (g *Group) keep(m *member, running *Process) error {
 			if running != nil {
 				how = running.End()
 			}
+			if running == nil || !running.Killed() {
+				m.mu.Lock()
+				m.failures++
+				m.mu.Unlock()
+			}
 			if g.ctx.Err() == nil {
 				g.log.Printf("%s ended (%s); it is started again in %s", m.Name, how, pause)
 			}
@@ -109,17 +114,15 @@ func (g *Group) keep(m *member, running *Process) error {
 			g.log.Printf("%v", err)
 			running = nil
 		}
-		m.mu.Lock()
-		m.restarts++
-		m.mu.Unlock()
 	}
 }
 
-// Restarts returns how often any program was started again.
-func (g *Group) Restarts() (n int) {
+// Failures returns how often programs did not start or ended by themselves. One that was killed may
+// be sound.
+func (g *Group) Failures() (n int) {
 	for _, m := range g.members {
 		m.mu.Lock()
-		n += m.restarts
+		n += m.failures
 		m.mu.Unlock()
 	}
 	return n

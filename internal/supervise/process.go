@@ -68,6 +68,9 @@ func (p *Process) End() string {
 	return p.cmd.ProcessState.String()
 }
 
+// Killed reports whether a signal ended the process, once it has ended.
+func (p *Process) Killed() bool { return p.err != nil && !p.cmd.ProcessState.Exited() }
+
 // Stop asks the process to end and waits for it. After timeout it kills the process and returns an
 // error.
 func (p *Process) Stop(timeout time.Duration) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,7 +28,17 @@ type Running struct {
 
 // State is the folder on this machine that keeps what belongs to the group of one lake: the state
 // of its Temporal, and which group runs. At most one group runs for a lake at a time.
-type State struct{ Dir string }
+type State struct {
+	Dir string
+	// Lake is the folder of the lake, "" for a lake in S3. A claim locks it too, so that no other
+	// path of the folder and no other Dir leads to a second group. Of a lake in S3 the groups of
+	// this machine with one Dir know of each other.
+	Lake string
+}
+
+// ErrElsewhere is the error of a lake for which a group runs whose state is elsewhere.
+var ErrElsewhere = errors.New("another urlake up or add works on the folder of this lake, " +
+	"by another path of it or with another --state")
 
 // StateOf returns the state of a lake in a folder for all lakes; "" is DefaultStateRoot. It does
 // not make the folder.
@@ -38,7 +49,11 @@ func StateOf(root, lakeURL string) (State, error) {
 			return State{}, err
 		}
 	}
-	return State{filepath.Join(root, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))}, nil
+	s := State{Dir: filepath.Join(root, fmt.Sprintf("%016x", xxh3.HashString(lakeURL)))}
+	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
+		s.Lake = filepath.FromSlash(u.Path)
+	}
+	return s, nil
 }
 
 // DefaultStateRoot is the folder urlake in XDG_STATE_HOME, or else in ~/.local/state. It is not in
@@ -65,6 +80,7 @@ func (s State) record() string     { return filepath.Join(s.Dir, "running.json")
 type Claim struct {
 	state State
 	lock  *flock.Flock
+	lake  *flock.Flock // nil for a lake in S3
 }
 
 // claimPause is the time between two attempts to get a claim.
@@ -88,7 +104,11 @@ func (s State) Claim(ctx context.Context, onWait func(Running) error) (*Claim, e
 			if err := os.Remove(s.record()); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return nil, errors.Join(err, lock.Close())
 			}
-			return &Claim{s, lock}, nil
+			lake, err := s.lockLake()
+			if err != nil {
+				return nil, errors.Join(err, lock.Close())
+			}
+			return &Claim{s, lock, lake}, nil
 		}
 		if attempt >= 3 {
 			if r, ok := s.read(); ok {
@@ -103,6 +123,25 @@ func (s State) Claim(ctx context.Context, onWait func(Running) error) (*Claim, e
 		case <-time.After(claimPause):
 		}
 	}
+}
+
+// lockLake locks the folder of the lake, and makes it if it is missing.
+func (s State) lockLake() (*flock.Flock, error) {
+	if s.Lake == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(s.Lake, 0o777); err != nil {
+		return nil, err
+	}
+	lock := flock.New(s.Lake, flock.SetFlag(os.O_RDONLY))
+	free, err := lock.TryLock()
+	if err == nil && !free {
+		err = ErrElsewhere
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lake %s: %w", s.Lake, err), lock.Close())
+	}
+	return lock, nil
 }
 
 // Announce lets Find find the group. PID is set to this process.
@@ -125,6 +164,9 @@ func (c *Claim) Release() error {
 	err := os.Remove(c.state.record())
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
+	}
+	if c.lake != nil {
+		err = errors.Join(err, c.lake.Close())
 	}
 	return errors.Join(err, c.lock.Close())
 }
