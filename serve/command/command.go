@@ -204,7 +204,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	opt := lookup.Options{
 		MemoryBytes: o.memory * mib, FrameBytes: o.frameCache * mib, PageBytes: o.pageCache * mib,
 		Poll: o.poll, Deadline: o.deadline, KeepOpen: o.keepOpen, Warm: o.warm, Log: log,
-		LeaseTTL: o.leaseTTL, Program: "serve " + cli.Version(),
+		Pace: lookup.DefaultPace, LeaseTTL: o.leaseTTL, Program: "serve " + cli.Version(),
 	}
 	if opt.CacheBytes() >= opt.HeapBytes() {
 		return cli.Usagef("--frame-cache and --page-cache use up the %d MiB that --memory-limit leaves for the heap; "+

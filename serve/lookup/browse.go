@@ -51,11 +51,13 @@ type DomainsPage struct {
 // Suffix in that of their bytes from the last to the first. With a Suffix and a Prefix the order is
 // that of which fewer names have to be read; it is the same for all pages of a version. Pages for
 // which many names are read are made like differences, few at a time.
-func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, error) {
+func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (page *DomainsPage, err error) {
 	if q.Limit < 1 || q.Limit > MaxLimit {
 		return nil, ErrRange
 	}
-	until := time.Now().Add(s.server.opt.Deadline)
+	begun := time.Now()
+	until := begun.Add(s.server.opt.Deadline)
+	defer func() { err = cmp.Or(err, s.keepPace(ctx, begun)) }()
 	var only []uint32
 	if q.OneDataset {
 		if _, ok := s.Dataset(q.Dataset); !ok {
@@ -80,21 +82,32 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 		}
 		start = max(start, c.at.name)
 	}
-	if span.Suffix != "" || span.Reversed && !names.HaveReversed(s.segments) {
+	few := span.Suffix != "" || span.Reversed && !names.HaveReversed(s.segments)
+	if few {
 		if err := s.server.acquireDiff(ctx, until); err != nil {
 			return nil, err
 		}
-		defer s.server.diffs.Release(1)
 	}
+	defer func() {
+		if few {
+			s.server.diffs.Release(1)
+		}
+	}()
 	w, err := s.walk(ctx, span, start, q.Limit+1, span.Suffix != "")
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
-	page := &DomainsPage{Version: b.Version, TakedownEpoch: b.TakedownEpoch, Domains: []DomainSum{}}
+	page = &DomainsPage{Version: b.Version, TakedownEpoch: b.TakedownEpoch, Domains: []DomainSum{}}
 	// One more than the limit is looked for, so that the last page is known as such by what may be
 	// read alone.
-	for !w.Done && len(page.Domains) <= q.Limit && page.StoppedBy == "" {
+	for rounds := 1; !w.Done && len(page.Domains) <= q.Limit && page.StoppedBy == ""; rounds++ {
+		if rounds == manyRounds && !few { // nearly all names are hidden
+			if err := s.server.acquireDiff(ctx, until); err != nil {
+				return nil, err
+			}
+			few = true
+		}
 		names, err := w.Next(ctx, min(q.Limit+1-len(page.Domains), bulkTexts), until)
 		if err != nil {
 			return nil, err
@@ -137,6 +150,29 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	return page, nil
 }
 
+// manyRounds is how many times names are read for a page until it is one of few at a time.
+const manyRounds = 16
+
+// keepPace waits until an answer that was begun at a time may be given: see Options.Pace.
+func (s *Snapshot) keepPace(ctx context.Context, begun time.Time) error {
+	pace := s.server.opt.Pace
+	if s.audience == "" || pace == 0 {
+		return nil
+	}
+	found := time.Since(begun)
+	for pace < found {
+		pace *= 2
+	}
+	wait := time.NewTimer(pace - found)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-wait.C:
+		return nil
+	}
+}
+
 // named calls answer for each domain of some names.
 func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAnswer) error) error {
 	b.lines, b.domains, b.keys, b.group = b.lines[:0], b.domains[:0], b.keys[:0], 0
@@ -162,7 +198,9 @@ func (s *Snapshot) walk(ctx context.Context, r names.Range, start string, most i
 // kept for all who may read the same; the error is ErrComputing if that takes longer than the
 // deadline.
 func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, error) {
-	return compute(ctx, s, "below "+suffix+" "+s.audience, func(ctx context.Context) (int64, error) {
+	return compute(ctx, s, "below "+suffix+" "+s.audience, func(ctx context.Context) (n int64, err error) {
+		begun := time.Now()
+		defer func() { err = cmp.Or(err, s.keepPace(ctx, begun)) }()
 		b, err := s.Bulk(ctx, BulkQuery{PresenceOnly: true})
 		if err != nil {
 			return 0, err

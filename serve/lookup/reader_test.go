@@ -410,3 +410,25 @@ func BenchmarkAccess(b *testing.B) {
 		})
 	}
 }
+
+// TestPaceHidesWhatIsPassed lists the domains with a prefix that only a hidden dataset has, and with
+// one that none has.
+func TestPaceHidesWhatIsPassed(t *testing.T) {
+	store := blob.NewMemory()
+	build(t, store)
+	setReaders(t, store, map[string]string{"": "nobody", "alpha": "anyone,nobody"})
+	const pace = 50 * time.Millisecond
+	s := serve(t, store, Options{Access: access.NewFollower(store), Pace: pace})
+	for name, paced := range map[string]bool{"anyone": true, "nobody": false} {
+		for _, prefix := range []string{"site", "zzz"} {
+			snap := acquireAs(t, s, name, "")
+			began := time.Now()
+			if _, err := snap.Domains(t.Context(), DomainsQuery{Prefix: prefix, Limit: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); paced && took < pace {
+				t.Errorf("%s, %s: after %s, want %s at least", name, prefix, took, pace)
+			}
+		}
+	}
+}
