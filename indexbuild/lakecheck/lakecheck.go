@@ -212,8 +212,15 @@ func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, e
 			return nil, nil, c.add(err)
 		}
 	}
-	if m == nil {
+	older := manifest.CheckNotOlder(c.ctx, c.store)
+	if err := c.add(older); err != nil {
+		return nil, nil, err
+	}
+	if m == nil || older != nil && left.Manifest != nil {
 		m = left.Manifest
+	}
+	if older != nil {
+		c.manifest = m
 	}
 	if m == nil {
 		return nil, nil, nil

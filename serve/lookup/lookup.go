@@ -281,6 +281,9 @@ func (s *Server) Refresh(ctx context.Context) error {
 				break
 			}
 		}
+		if err == nil {
+			err = s.follower.Stale() // what is served is newer than the manifest
+		}
 		return err
 	})
 	s.mu.Lock()
