@@ -57,7 +57,7 @@ func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 // shorter; they share its limit of steps that run at once.
 const QueueGroups = "groups"
 
-// How much a workflow does at once. Activities that plan tell it to the workflow, so that a workflow
+// How much a workflow does at once. Activities that plan tell it to the workflow. So a workflow
 // that runs keeps its order of commands when a later build has other numbers.
 const (
 	// window is how many activities of one workflow may be in flight. It is far below Temporal's

@@ -224,9 +224,8 @@ func (f *publishFlow) uniteLarge(
 	return err
 }
 
-// compactAfter starts the workflow that compacts the lake if a version needs it. It does not wait for
-// it. A compaction that runs
-// already goes on until nothing is left to do.
+// compactAfter starts the workflow that compacts the lake if a version needs it, and does not wait
+// for it. A compaction that runs already goes on until nothing is left to do.
 func (f *publishFlow) compactAfter(ctx workflow.Context, c *publish.Committed) {
 	if !c.Compact || !f.steps.compacts {
 		return

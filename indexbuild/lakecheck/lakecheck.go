@@ -212,15 +212,8 @@ func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, e
 			return nil, nil, c.add(err)
 		}
 	}
-	older := manifest.CheckNotOlder(c.ctx, c.store)
-	if err := c.add(older); err != nil {
-		return nil, nil, err
-	}
-	if m == nil || older != nil && left.Manifest != nil {
+	if m == nil {
 		m = left.Manifest
-	}
-	if older != nil {
-		c.manifest = m
 	}
 	if m == nil {
 		return nil, nil, nil

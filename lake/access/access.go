@@ -16,8 +16,8 @@
 // A lake without a list of readers is public, as all lakes were before there was one. A list that
 // is damaged, of a newer format, or lost, which its copy or the mark shows, is an error for whoever
 // would have to look into it: nobody reads what is not known to be public. So is a document that is
-// older than its copy, or than one that the same process has read: it was put back from a backup. Tokens that cannot be
-// read are an error for those who present one.
+// older than its copy, or than one that the same process has read: it was put back from a backup.
+// Tokens that cannot be read are an error for those who present one.
 //
 // # Names
 //

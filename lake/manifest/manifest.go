@@ -190,11 +190,15 @@ func Newest(ctx context.Context, store blob.Store) (string, error) {
 }
 
 // Read fetches the manifest, and the ETag that a conditional put of the next one needs. It returns
-// ErrNoVersion if there is no manifest.
+// ErrNoVersion if there is no manifest. One that was put back, perhaps from a backup, although the
+// lake has published more since, is a *codec.CorruptError, as it lacks versions and takedowns.
 func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	m, etag, err := read(ctx, store)
 	if errors.Is(err, blob.ErrNotExist) {
 		return nil, "", ErrNoVersion
+	}
+	if err == nil {
+		err = m.older(ctx, store)
 	}
 	if err != nil {
 		return nil, "", err
@@ -312,7 +316,10 @@ func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err err
 			return f.last, false, nil
 		}
 	}
-	stale := m.older(ctx, f.store)
+	var stale error
+	if f.last == nil { // else the generation tells
+		stale = m.older(ctx, f.store)
+	}
 	if stale != nil {
 		if !errors.Is(stale, codec.ErrCorrupt) {
 			return nil, false, stale

@@ -90,25 +90,3 @@ func versionIDs(ctx context.Context, store blob.Store) (ids []string, err error)
 	slices.Sort(ids)
 	return ids, nil
 }
-
-// CheckNotOlder reads the manifest and returns a *codec.CorruptError if it was put back although
-// the lake has published more since. In a lake without a manifest it returns nil.
-func CheckNotOlder(ctx context.Context, store blob.Store) error {
-	m, _, err := Read(ctx, store)
-	if errors.Is(err, ErrNoVersion) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return m.older(ctx, store)
-}
-
-// readToChange is Read for a writer: it refuses a manifest that was put back.
-func readToChange(ctx context.Context, store blob.Store) (*Manifest, string, error) {
-	m, etag, err := Read(ctx, store)
-	if err == nil {
-		err = m.older(ctx, store)
-	}
-	return m, etag, err
-}

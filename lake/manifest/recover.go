@@ -263,7 +263,7 @@ func refOf(v *Version, data []byte) VersionRef {
 // returns their keys. The current version stays. Requests that name a dropped version are told that
 // it is unknown.
 func DropLost(ctx context.Context, store blob.Store) (dropped []string, err error) {
-	m, etag, err := readToChange(ctx, store)
+	m, etag, err := Read(ctx, store)
 	if errors.Is(err, ErrNoVersion) {
 		return nil, nil
 	}

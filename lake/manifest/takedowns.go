@@ -29,7 +29,7 @@ func SetTakedowns(
 	}
 	rejections, before := 0, ""
 	for {
-		m, etag, err := readToChange(ctx, store)
+		m, etag, err := Read(ctx, store)
 		if err != nil {
 			return err
 		}

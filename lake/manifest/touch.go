@@ -46,7 +46,7 @@ func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
 func update(ctx context.Context, store blob.Store, change func(m *Manifest) (changed bool, err error)) error {
 	rejections, before := 0, ""
 	for {
-		m, etag, err := readToChange(ctx, store)
+		m, etag, err := Read(ctx, store)
 		if err != nil {
 			return err
 		}

@@ -281,10 +281,7 @@ func (s *Server) Refresh(ctx context.Context) error {
 				break
 			}
 		}
-		if err == nil {
-			err = s.follower.Stale() // what is served is newer than the manifest
-		}
-		return err
+		return cmp.Or(err, s.follower.Stale()) // what is served is newer than a stale manifest
 	})
 	s.mu.Lock()
 	s.err = err
