@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/gc"
@@ -105,8 +106,10 @@ func TestCompactionFollowsTakedowns(t *testing.T) {
 // Many large unions have far more steps than may be pending in a workflow. No more than the window
 // of the plan are in flight.
 func TestUnionsAreBounded(t *testing.T) {
-	const tasks, splits, window = 64, 64, 50
+	const tasks, splits, window = 12, 20, 16
 	s := newFakes(t)
+	s.env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // of a busy machine
+	s.env.SetTestTimeout(time.Minute)
 	plans := 0
 	a := mock.Anything
 	s.env.OnActivity("PlanCompaction", a, a, a, a, a).Return(func(context.Context, string, string, int, publish.Compaction) (publish.Summary, error) {

@@ -368,13 +368,13 @@ func TestIngestManyLooksForItself(t *testing.T) {
 // payload that Temporal refuses.
 func TestManyLargeListsFitIntoPayloads(t *testing.T) {
 	s := newManyFakes(t)
-	s.plan = many.Summary{Datasets: 1500, Large: 1500, LargeAtOnce: 4, Round: 100}
+	s.plan = many.Summary{Datasets: 600, Large: 600, LargeAtOnce: 4, Round: 100}
 	reason := strings.Repeat("x", 4000)
 	s.large = func(int) error {
 		return temporal.NewNonRetryableApplicationError(reason, activities.ErrInput, nil)
 	}
 	s.env.SetTestTimeout(time.Minute)
-	if res := s.run(t, manyInput()); res.Failed != 1500 {
+	if res := s.run(t, manyInput()); res.Failed != 600 {
 		t.Errorf("%+v", res)
 	}
 	for _, r := range s.rounds {

@@ -423,8 +423,8 @@ func markRetired(ctx context.Context, store blob.Store, run string, batches map[
 	return g.Wait()
 }
 
-// retiredMarks calls each with the key of every mark that retired batches have to have, and with the
-// mark. Records that were collected have none. Damaged shards are left out.
+// retiredMarks calls each with the key of every mark that retired batches have to have, and with
+// the mark. Records that were collected have none. Damaged shards are left out.
 func retiredMarks(ctx context.Context, store blob.Store, each func(key string, mark retiredMark) error) error {
 	shards, err := readShards(ctx, store, func(int, error) {})
 	if err != nil {
