@@ -193,12 +193,22 @@ func Newest(ctx context.Context, store blob.Store) (string, error) {
 // ErrNoVersion if there is no manifest. One that was put back, perhaps from a backup, although the
 // lake has published more since, is a *codec.CorruptError, as it lacks versions and takedowns.
 func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
+	m, etag, err := ReadUnchecked(ctx, store)
+	if err == nil {
+		err = m.older(ctx, store)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return m, etag, nil
+}
+
+// ReadUnchecked is Read without a look at what the lake has published since, for callers that ask
+// often. It reads nothing but the manifest.
+func ReadUnchecked(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	m, etag, err := read(ctx, store)
 	if errors.Is(err, blob.ErrNotExist) {
 		return nil, "", ErrNoVersion
-	}
-	if err == nil {
-		err = m.older(ctx, store)
 	}
 	if err != nil {
 		return nil, "", err
