@@ -45,8 +45,8 @@ func openYears(tb testing.TB, store blob.Store, datasets, batches int) {
 }
 
 // A server that opens a version reads neither its batches nor those of its segments, and the lists
-// of parts only where it looks parts up. Three of its requests find out whether the manifest was put
-// back.
+// of parts only where it looks parts up. Three of its requests find out whether the manifest was
+// put back.
 // BenchmarkOpenYears opens a lake of 10,000 datasets with 365 batches each.
 func TestOpeningDoesNotReadBatches(t *testing.T) {
 	const datasets = 30
