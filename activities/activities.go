@@ -57,6 +57,26 @@ func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 // shorter; they share its limit of steps that run at once.
 const QueueGroups = "groups"
 
+// How much a workflow does at once. Activities that plan tell it to the workflow. So a workflow
+// that runs keeps its order of commands when a later build has other numbers.
+const (
+	// window is how many activities of one workflow may be in flight. It is far below Temporal's
+	// limit of 2,000 pending activities and keeps dozens of workers busy.
+	window = 64
+	// toldInOneStep is how many requests one TellIngests answers.
+	toldInOneStep = 500
+	// largeAtOnce is how many large lists are in progress at once. Each occupies staging with its
+	// rows, and their steps alone keep many workers busy.
+	largeAtOnce = 4
+	// roundLists is how many large lists may have ended before a round finishes them. Their
+	// outcomes, of up to some kilobytes, are in payloads of the workflow until then, and a payload
+	// may have 2 MB.
+	roundLists = 100
+	// visitBatches is how many batches of visits one run ingests, so that its history stays short.
+	// The next run takes the rest.
+	visitBatches = 500
+)
+
 // Types of errors that a retry cannot fix.
 const (
 	// ErrInput means that the raw data or the request is wrong, or that the ingest has to start

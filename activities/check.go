@@ -14,6 +14,8 @@ type RebuildPlan struct {
 	rebuild.Summary
 	// Searchable tells the workflow that it may set search attributes.
 	Searchable bool `json:"searchable,omitempty"`
+	// Window is how many steps the workflow may have in flight.
+	Window int `json:"window"`
 }
 
 // PlanRebuild pins the current version, whose index is made again, and divides the work.
@@ -23,7 +25,7 @@ func (p *Publish) PlanRebuild(ctx context.Context, lakeURL, run string) (Rebuild
 	}
 	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (RebuildPlan, error) {
 		s, err := rebuild.Plan(ctx, p.Store, run)
-		return RebuildPlan{s, p.Search.Allowed(ctx)}, err
+		return RebuildPlan{s, p.Search.Allowed(ctx), window}, err
 	})
 }
 

@@ -22,6 +22,7 @@ func (p *Publish) PlanCompaction(
 	}
 	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Summary, error) {
 		plan, err := publish.PlanCompaction(ctx, p.Store, run, round, c)
+		plan.Window = window
 		plan.Large = publish.Large(plan.Rows, p.RangePairs)
 		return plan, err
 	})

@@ -29,7 +29,7 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, 
 	s := step{run: run, name: "plan", deaths: deaths}
 	return contained(ctx, &c.Lake, s, planMemory, func(ctx context.Context, store blob.Store, _ func(any)) (ingest.PlanSummary, error) {
 		plan, err := ingest.MakePlan(ctx, store, run, spec)
-		plan.Searchable = c.Search.Allowed(ctx)
+		plan.Searchable, plan.Window = c.Search.Allowed(ctx), window
 		return plan, err
 	})
 }
@@ -53,7 +53,7 @@ func (c *Control) PlanClaimed(ctx context.Context, spec ingest.Spec, run string,
 			return ClaimedPlan{}, err
 		}
 		plan, err := ingest.MakePlan(ctx, store, run, spec)
-		plan.Searchable = c.Search.Allowed(ctx)
+		plan.Searchable, plan.Window = c.Search.Allowed(ctx), window
 		return ClaimedPlan{run, plan}, err
 	})
 }

@@ -85,7 +85,9 @@ func (x *Index) CollectVisits(ctx context.Context, spec feed.VisitsSpec) (feed.C
 		return feed.Collected{}, err
 	}
 	return withHeartbeat(ctx, x.Memory, feedMemory, func(ctx context.Context, report func(any)) (feed.Collected, error) {
-		return feed.Collect(ctx, x.Store, spec, func(p feed.Collecting) { report(p) })
+		c, err := feed.Collect(ctx, x.Store, spec, func(p feed.Collecting) { report(p) })
+		c.Most = visitBatches
+		return c, err
 	})
 }
 

@@ -42,6 +42,7 @@ func (c *Control) PlanMany(ctx context.Context, spec many.Spec, run string, deat
 			return many.Summary{}, err
 		}
 		plan.Searchable, plan.Crews = c.Search.Allowed(ctx), c.crews(ctx)
+		plan.LargeAtOnce, plan.Round = largeAtOnce, roundLists
 		return plan, nil
 	})
 }
@@ -300,6 +301,7 @@ func (c *Control) PlanLarge(ctx context.Context, lakeURL, run string, n, deaths 
 			return LargePlan{}, err
 		}
 		out.Plan, err = ingest.MakePlan(ctx, store, out.Run, large.Spec)
+		out.Plan.Window = window
 		out.Outcome.DatasetID, out.Outcome.Run = out.Plan.DatasetID, out.Run
 		return out, err
 	})

@@ -17,6 +17,8 @@ type PostgresPlan struct {
 	postgres.Planned
 	// Searchable tells the workflow that it may set search attributes.
 	Searchable bool `json:"searchable,omitempty"`
+	// Window is how many steps the workflow may have in flight.
+	Window int `json:"window"`
 }
 
 // PlanPostgres pins a version, compares it with what the database has, creates the schema if it is
@@ -27,7 +29,7 @@ func (p *Publish) PlanPostgres(ctx context.Context, spec postgres.Spec, run stri
 	}
 	return withHeartbeat(ctx, p.Memory, exportMemory, func(ctx context.Context, _ func(any)) (PostgresPlan, error) {
 		plan, err := postgres.Plan(ctx, p.Store, spec, run, postgres.Options{TempDir: p.TempDir})
-		return PostgresPlan{plan, p.Search.Allowed(ctx)}, err
+		return PostgresPlan{plan, p.Search.Allowed(ctx), window}, err
 	})
 }
 

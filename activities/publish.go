@@ -40,7 +40,7 @@ func (p *Publish) PlanPublish(ctx context.Context, lakeURL, run string, round in
 	}
 	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Summary, error) {
 		plan, err := publish.Plan(ctx, p.Store, run, round)
-		plan.Searchable = p.Search.Allowed(ctx)
+		plan.Searchable, plan.Window, plan.Tell = p.Search.Allowed(ctx), window, toldInOneStep
 		plan.Large = publish.Large(plan.Rows, p.RangePairs)
 		return plan, err
 	})

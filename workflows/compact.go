@@ -162,16 +162,26 @@ func (f *publishFlow) buildAndCommit(ctx workflow.Context, plan *publish.Summary
 func (f *publishFlow) unite(ctx workflow.Context, plan *publish.Summary, sum *publish.United) error {
 	f.progress.Stage, f.progress.Tasks, f.progress.Done = "unite", len(plan.UniteSplits), 0
 	defer func() { f.progress.Tasks, f.progress.Done = 0, 0 }()
-	_, err := fanOut(ctx, 0, len(plan.UniteSplits), func(ctx workflow.Context, task int) error {
+	// Each of the tasks in flight may have steps in flight: together no more than a window.
+	slots := workflow.NewSemaphore(ctx, int64(max(plan.Window, 1)))
+	inSlot := func(ctx workflow.Context, step func() error) error {
+		if err := slots.Acquire(ctx, 1); err != nil {
+			return err
+		}
+		defer slots.Release(1)
+		return step()
+	}
+	_, err := fanOut(ctx, plan.Window, 0, len(plan.UniteSplits), func(ctx workflow.Context, task int) error {
 		if n := plan.UniteSplits[task]; n > 0 {
 			f.progress.Tasks += n
-			if err := f.uniteLarge(ctx, plan.UniteKey, task, n); err != nil {
+			if err := f.uniteLarge(ctx, plan, task, inSlot); err != nil {
 				return err
 			}
 		}
 		var u publish.United
-		err := f.steps.move(ctx, activities.PoolWrite, &u, (*activities.Write)(nil).UniteBatches, f.Lake, plan.UniteKey, task)
-		if err != nil {
+		if err := inSlot(ctx, func() error {
+			return f.steps.move(ctx, activities.PoolWrite, &u, (*activities.Write)(nil).UniteBatches, f.Lake, plan.UniteKey, task)
+		}); err != nil {
 			return err
 		}
 		f.progress.Done++
@@ -183,25 +193,30 @@ func (f *publishFlow) unite(ctx workflow.Context, plan *publish.Summary, sum *pu
 
 // uniteLarge does the work on a large union that workers can share. What is left, also if a source
 // is damaged or the history becomes long, is done by UniteBatches.
-func (f *publishFlow) uniteLarge(ctx workflow.Context, key string, task, splits int) error {
+func (f *publishFlow) uniteLarge(
+	ctx workflow.Context, plan *publish.Summary, task int,
+	inSlot func(ctx workflow.Context, step func() error) error,
+) error {
 	damaged := false
 	step := func(activity any, n int) (done bool, err error) {
-		next, err := fanOut(ctx, 0, n, func(ctx workflow.Context, i int) error {
+		next, err := fanOut(ctx, plan.Window, 0, n, func(ctx workflow.Context, i int) error {
 			var found bool
-			err := f.steps.move(ctx, activities.PoolWrite, &found, activity, f.Lake, key, task, i)
+			err := inSlot(ctx, func() error {
+				return f.steps.move(ctx, activities.PoolWrite, &found, activity, f.Lake, plan.UniteKey, task, i)
+			})
 			f.progress.Done++
 			damaged = damaged || found
 			return err
 		})
 		return next == n && !damaged, err
 	}
-	if done, err := step((*activities.Write)(nil).UniteShuffle, splits); err != nil || !done {
+	if done, err := step((*activities.Write)(nil).UniteShuffle, plan.UniteSplits[task]); err != nil || !done {
 		return err
 	}
 	var merges int
-	if err := f.steps.run(
-		ctx, activities.PoolWrite, &merges, (*activities.Write)(nil).UniteMerges, f.Lake, key, task,
-	); err != nil {
+	if err := inSlot(ctx, func() error {
+		return f.steps.run(ctx, activities.PoolWrite, &merges, (*activities.Write)(nil).UniteMerges, f.Lake, plan.UniteKey, task)
+	}); err != nil {
 		return err
 	}
 	f.progress.Tasks += merges
@@ -209,11 +224,10 @@ func (f *publishFlow) uniteLarge(ctx workflow.Context, key string, task, splits 
 	return err
 }
 
-// compactAfter starts the workflow that compacts the lake if a version has more segments than a
-// compaction would leave, or many dead rows. It does not wait for it. A compaction that runs
-// already goes on until nothing is left to do.
+// compactAfter starts the workflow that compacts the lake if a version needs it, and does not wait
+// for it. A compaction that runs already goes on until nothing is left to do.
 func (f *publishFlow) compactAfter(ctx workflow.Context, c *publish.Committed) {
-	if c.Segments <= publish.TargetSegments && !c.Dead || !f.steps.compacts {
+	if !c.Compact || !f.steps.compacts {
 		return
 	}
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{

@@ -4,13 +4,18 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/mock"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/gc"
@@ -95,5 +100,49 @@ func TestCompactionFollowsTakedowns(t *testing.T) {
 		if s, err := suppress.Inspect(t.Context(), store, id, true); err != nil || !s.Gone {
 			t.Errorf("%+v, %v", s, err)
 		}
+	}
+}
+
+// Many large unions have far more steps than may be pending in a workflow. No more than the window
+// of the plan are in flight.
+func TestUnionsAreBounded(t *testing.T) {
+	const tasks, splits, window = 12, 20, 16
+	s := newFakes(t)
+	s.env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // of a busy machine
+	s.env.SetTestTimeout(time.Minute)
+	plans := 0
+	a := mock.Anything
+	s.env.OnActivity("PlanCompaction", a, a, a, a, a).Return(func(context.Context, string, string, int, publish.Compaction) (publish.Summary, error) {
+		plans++
+		return publish.Summary{Nothing: plans > 1, UniteKey: "k", Window: window, UniteSplits: slices.Repeat([]int{splits}, tasks)}, nil
+	})
+	var mu sync.Mutex
+	pending, peak, done := 0, 0, map[string]int{}
+	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		mu.Lock()
+		defer mu.Unlock()
+		pending++
+		peak = max(peak, pending)
+	})
+	s.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
+		mu.Lock()
+		defer mu.Unlock()
+		pending--
+		done[info.ActivityType.Name]++
+	})
+	for _, name := range []string{"UniteShuffle", "UniteMerge"} {
+		s.env.OnActivity(name, a, a, a, a, a, a).Return(false, nil).After(time.Second)
+	}
+	s.env.OnActivity("UniteMerges", a, a, a, a).Return(3, nil).After(time.Second)
+	s.env.OnActivity("UniteBatches", a, a, a, a, a).Return(publish.United{Parts: 1}, nil).After(time.Second)
+	s.env.ExecuteWorkflow(CompactWorkflow, CompactInput{Lake: testLake})
+	if err := s.env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	if done["UniteShuffle"] != tasks*splits || done["UniteMerge"] != tasks*3 || done["UniteBatches"] != tasks {
+		t.Errorf("steps %v", done)
+	}
+	if peak > window {
+		t.Errorf("%d steps were in flight, want at most %d", peak, window)
 	}
 }

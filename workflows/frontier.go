@@ -141,10 +141,6 @@ type VisitedIngestResult struct {
 	Version string `json:"version,omitempty"`
 }
 
-// visitBatches bounds the batches of one run, so that its history stays short. The next run takes
-// the rest.
-const visitBatches = 500
-
 // VisitedIngestWorkflow makes batches of a dataset of the visits that a frontier has had since the
 // last run. Each visit is in one batch: which visits a batch has is decided, and written to the
 // lake, before the batch is ingested, and a run that dies in between is followed by one that
@@ -168,7 +164,7 @@ func VisitedIngestWorkflow(ctx workflow.Context, in VisitedIngestInput) (*Visite
 		return nil, err
 	}
 	out := &VisitedIngestResult{Dataset: in.Dataset, Batches: []string{}}
-	for more := true; more && len(out.Batches) < visitBatches; {
+	for more := true; more; {
 		p.Stage = StageCollect
 		var c feed.Collected
 		if err := s.run(ctx, activities.PoolIndex, &c, (*activities.Index)(nil).CollectVisits, in.VisitsSpec); err != nil {
@@ -209,7 +205,7 @@ func VisitedIngestWorkflow(ctx workflow.Context, in VisitedIngestInput) (*Visite
 		out.Version = r.Version
 		p.Visits, p.Batches = out.Visits, len(out.Batches)
 		// A batch of an earlier run says nothing of what the frontier has had since.
-		more = c.More || c.Again
+		more = (c.More || c.Again) && len(out.Batches) < c.Most
 	}
 	p.Stage = StageDone
 	return out, nil

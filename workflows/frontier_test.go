@@ -53,6 +53,7 @@ func TestVisitedIngestTakesAllBatches(t *testing.T) {
 	var order []string
 	env.OnActivity("CollectVisits", a, a).Return(func(_ context.Context, spec feed.VisitsSpec) (feed.Collected, error) {
 		c := left[0]
+		c.Most = 500
 		left = left[1:]
 		c.Ingest = ingest.Spec{Lake: spec.Lake, Dataset: spec.Dataset, Batch: c.Batch, Inputs: []string{"memory://x"}}
 		order = append(order, "collect "+c.Batch)

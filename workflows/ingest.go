@@ -360,12 +360,12 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 		}
 	}
 
-	if p.Stage == StageNormalize && f.Plan.Small() &&
+	if p.Stage == StageNormalize && f.Plan.Small &&
 		(f.steps.fewer || workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1) {
 		return f.small(ctx)
 	}
 	if p.Stage == StageNormalize {
-		next, err := fanOut(ctx, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
+		next, err := fanOut(ctx, f.Plan.Window, p.SplitsDone, p.Splits, func(ctx workflow.Context, i int) error {
 			var r ingest.SplitResult
 			if err := f.steps.move(
 				ctx, activities.PoolNormalize, &r, (*activities.Normalize)(nil).NormalizeSplit, f.Lake, f.Run, i,
@@ -394,7 +394,7 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 	}
 
 	if p.Stage == StageWrite {
-		next, err := fanOut(ctx, p.TasksDone, p.Tasks, f.merge)
+		next, err := fanOut(ctx, f.Plan.Window, p.TasksDone, p.Tasks, f.merge)
 		if err != nil {
 			return nil, err
 		}

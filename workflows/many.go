@@ -315,33 +315,28 @@ func (f *manyFlow) larges(ctx workflow.Context) error {
 	begun := f.Large
 	f.Large = nil
 	all := len(begun) + f.Plan.Large - f.Next
-	at := workflow.NewSemaphore(ctx, largeAtOnce)
-	done, err := fanOut(ctx, 0, all, func(ctx workflow.Context, i int) error {
+	done, err := fanOut(ctx, f.Plan.LargeAtOnce, 0, all, func(ctx workflow.Context, i int) error {
 		if i < len(begun) {
-			return f.large(ctx, at, &begun[i])
+			return f.large(ctx, &begun[i])
 		}
-		return f.large(ctx, at, &LargeList{Number: f.Next + i - len(begun)})
+		return f.large(ctx, &LargeList{Number: f.Next + i - len(begun)})
 	})
 	f.Large = append(f.Large, begun[min(done, len(begun)):]...)
 	f.Next += max(0, done-len(begun))
 	return err
 }
 
-// largeAtOnce is how many large lists are in progress at once. Each occupies staging with its rows,
-// and their steps alone keep many workers busy.
-const largeAtOnce = 4
-
 // stops reports whether an error of a list or a group is that of the whole ingest.
 func stops(err error) bool { return isType(err, activities.ErrLake) }
 
 // large ingests a large list.
-func (f *manyFlow) large(ctx workflow.Context, at workflow.Semaphore, l *LargeList) error {
-	if err := at.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	defer at.Release(1)
+func (f *manyFlow) large(ctx workflow.Context, l *LargeList) error {
 	o := &l.Outcome
-	err := f.largeSteps(ctx, l)
+	// If rounds take long, lists wait for them.
+	err := workflow.Await(ctx, func() bool { return !f.roundIsFull() })
+	if err == nil {
+		err = f.largeSteps(ctx, l)
+	}
 	switch {
 	case workflow.IsContinueAsNewError(err):
 		f.Large = append(f.Large, *l)
@@ -400,7 +395,7 @@ func (f *manyFlow) largeSteps(ctx workflow.Context, l *LargeList) error {
 
 // roundInterval is how long after the last round what is done is finished and published, so that
 // the results of a long run become visible before its end. It doubles up to maxRoundInterval while
-// there is nothing new.
+// there is nothing new. A round begins sooner when Plan.Round large lists have ended.
 const (
 	roundInterval    = 10 * time.Minute
 	maxRoundInterval = 2 * time.Hour
@@ -409,7 +404,7 @@ const (
 // rounds finishes now and then what is done, until ctx is cancelled.
 func (f *manyFlow) rounds(ctx workflow.Context) error {
 	for pause := roundInterval; ; {
-		if workflow.Sleep(ctx, pause) != nil {
+		if _, err := workflow.AwaitWithTimeout(ctx, pause, f.roundIsFull); err != nil {
 			return nil //nolint:nilerr // the lists have ended
 		}
 		before := f.Finished.Ingested + f.Finished.Failed
@@ -420,6 +415,11 @@ func (f *manyFlow) rounds(ctx workflow.Context) error {
 			pause = roundInterval
 		}
 	}
+}
+
+// roundIsFull reports whether payloads of the workflow should have no more outcomes of large lists.
+func (f *manyFlow) roundIsFull() bool {
+	return f.Plan.Round > 0 && len(f.Round.Large) >= f.Plan.Round
 }
 
 // finish finishes what has ended since the last round, and asks for a publish. The workflow waits

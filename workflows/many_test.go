@@ -43,7 +43,7 @@ type manyFakes struct {
 func newManyFakes(t *testing.T) *manyFakes {
 	s := &manyFakes{fakes: newFakes(t), begun: map[int]bool{}}
 	s.splits, s.tasks, s.mergePostings = 3, 2, true
-	s.plan = many.Summary{Datasets: 1010, Unchanged: 7, Objects: 1003, Bytes: 5000, Groups: 100, Large: 3, Crews: 8}
+	s.plan = many.Summary{Datasets: 1010, Unchanged: 7, Objects: 1003, Bytes: 5000, Groups: 100, Large: 3, Crews: 8, LargeAtOnce: 4, Round: 100}
 	a := mock.Anything
 	s.env.OnActivity("PlanMany", a, a, a, a).Return(func(context.Context, many.Spec, string, int) (many.Summary, error) {
 		return s.plan, nil
@@ -76,7 +76,7 @@ func newManyFakes(t *testing.T) *manyFakes {
 			}
 		}
 		return activities.LargePlan{
-			Run: fmt.Sprint("large-", n), Plan: ingest.PlanSummary{DatasetID: uint32(n + 1), Batch: "current", Splits: s.splits, Bytes: 100},
+			Run: fmt.Sprint("large-", n), Plan: ingest.PlanSummary{DatasetID: uint32(n + 1), Batch: "current", Splits: s.splits, Bytes: 100, Window: s.window},
 			Outcome: many.Outcome{Dataset: fmt.Sprint("large", n), DatasetID: uint32(n + 1), Batch: "current", Run: fmt.Sprint("large-", n), Bytes: 100},
 		}, nil
 	}).Maybe()
@@ -361,6 +361,27 @@ func TestIngestManyLooksForItself(t *testing.T) {
 	if app := s.failure(t); app.Type() != activities.ErrDeadline || !strings.Contains(app.Message(), "the disk is full") ||
 		!strings.Contains(app.Message(), "1003 datasets are finished") {
 		t.Errorf("%s: %s", app.Type(), app.Message())
+	}
+}
+
+// The outcomes of thousands of large lists, which all end before the first round is due, would be a
+// payload that Temporal refuses.
+func TestManyLargeListsFitIntoPayloads(t *testing.T) {
+	s := newManyFakes(t)
+	s.plan = many.Summary{Datasets: 600, Large: 600, LargeAtOnce: 4, Round: 100}
+	reason := strings.Repeat("x", 4000)
+	s.large = func(int) error {
+		return temporal.NewNonRetryableApplicationError(reason, activities.ErrInput, nil)
+	}
+	s.env.SetTestTimeout(time.Minute)
+	if res := s.run(t, manyInput()); res.Failed != 600 {
+		t.Errorf("%+v", res)
+	}
+	for _, r := range s.rounds {
+		data, err := json.Marshal(r)
+		if err != nil || len(data) > 1<<20 || len(r.Large) > 104 {
+			t.Fatalf("a round of %d lists in %d bytes, %v", len(r.Large), len(data), err)
+		}
 	}
 }
 

@@ -53,9 +53,9 @@ func (f *publishFlow) planRound(ctx workflow.Context, run string) (publish.Summa
 	}
 }
 
-// moveBatches runs all tasks of a move plan, at most window at a time. There are not so many that
-// the publisher would have to continue as new meanwhile (publish.Summary). After a failed task no
-// other one is started; its error is returned when all have ended.
+// moveBatches runs all tasks of a move plan, at most plan.Window at once. There are not so many
+// that the publisher would have to continue as new meanwhile (publish.Summary). After a failed task
+// no other one is started; its error is returned when all have ended.
 func (f *publishFlow) moveBatches(ctx workflow.Context, plan *publish.Summary) error {
 	wait, _ := workflow.NewDisconnectedContext(ctx) // a cancelled workflow waits for its tasks, too
 	ctx, cancel := workflow.WithCancel(ctx)
@@ -63,7 +63,7 @@ func (f *publishFlow) moveBatches(ctx workflow.Context, plan *publish.Summary) e
 	next := 0
 	var failed error
 	running := workflow.NewWaitGroup(wait)
-	for range min(window, plan.MoveTasks) {
+	for range min(max(plan.Window, 1), plan.MoveTasks) {
 		running.Add(1)
 		workflow.Go(ctx, func(ctx workflow.Context) {
 			defer running.Done()

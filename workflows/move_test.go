@@ -66,8 +66,8 @@ func TestPublishMovesFirst(t *testing.T) {
 			}
 		}
 	}
-	if m.together > window {
-		t.Errorf("%d tasks at once, allowed are %d", m.together, window)
+	if m.together > p.window {
+		t.Errorf("%d tasks at once, allowed are %d", m.together, p.window)
 	}
 	want := &MoveProgress{Tasks: 151, Done: 151, Batches: 302, Rewritten: 75, Damaged: 1, Rows: 1510, Bytes: 15100}
 	if diff := cmp.Diff(want, res.Moved); diff != "" || p.plans != 3 || res.Rounds != 1 || res.Version != "v1" {
@@ -96,7 +96,7 @@ func TestFailedMoveEndsTheRound(t *testing.T) {
 		t.Errorf("answers %+v, %d builds", p.answers, p.builds)
 	}
 	// While the failure is on its way, tasks that end still make room for others.
-	if n := len(m.tasks["moves-500"]); n > 4*window || m.running > 0 {
+	if n := len(m.tasks["moves-500"]); n > 4*p.window || m.running > 0 {
 		t.Errorf("%d tasks were started, %d are running", n, m.running)
 	}
 }

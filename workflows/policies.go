@@ -189,7 +189,8 @@ func (s steps) run(ctx workflow.Context, pool string, result, activity any, args
 const heartbeatLost = "TemporalTimeout:Heartbeat"
 
 // countedDeaths limits how many heartbeat timeouts of one step the workflow itself handles.
-// Temporal retries the step after further ones, so that they add nothing to the history.
+// Temporal retries the step after further ones, so that they add nothing to the history. Another
+// number changes the commands of workflows that run.
 const countedDeaths = 10
 
 // move runs an activity that moves data, and sets result, unless it is nil. The activity gets args
@@ -237,22 +238,18 @@ func (s steps) cleanUpBeside(ctx workflow.Context, run string) (wait func()) {
 	}
 }
 
-// window is how many activities of one workflow may be in flight. It is far below Temporal's limit
-// of 2,000 pending activities and keeps dozens of workers busy.
-const window = 64
-
-// fanOut runs step for every index from first to n-1, at most window at a time. It stops early if
-// the workflow should continue as new. It returns the first index that is not done; all indexes
-// below it are done. A failed step cancels the steps in flight, and its error is returned when all
-// have ended.
-func fanOut(ctx workflow.Context, first, n int, step func(ctx workflow.Context, i int) error) (next int, err error) {
+// fanOut runs step for every index from first to n-1, at most window at a time, at least one. It
+// stops early if the workflow should continue as new. It returns the first index that is not done;
+// all indexes below it are done. A failed step cancels the steps in flight, and its error is
+// returned when all have ended.
+func fanOut(ctx workflow.Context, window, first, n int, step func(ctx workflow.Context, i int) error) (next int, err error) {
 	ctx, cancel := workflow.WithCancel(ctx)
 	defer cancel()
 	next = first
 	running := 0
 	var failed error
 	for {
-		for failed == nil && next < n && running < window && !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+		for failed == nil && next < n && running < max(window, 1) && !workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			i := next
 			next++
 			running++

@@ -82,7 +82,7 @@ func (s steps) exportPostgres(
 		return nil, err
 	}
 	p.Stage, p.Version, p.Rows, p.Chunks, p.Tables = "load", plan.Version, plan.Rows, plan.Chunks, plan.Tables
-	if err := all(ctx, p.Chunks, func(ctx workflow.Context, i int) error {
+	if err := all(ctx, plan.Window, p.Chunks, func(ctx workflow.Context, i int) error {
 		var loaded postgres.Loaded
 		err := s.move(ctx, activities.PoolIndex, &loaded, (*activities.Index)(nil).LoadPostgres, s.lake, run, i)
 		p.ChunksDone++
@@ -92,7 +92,7 @@ func (s steps) exportPostgres(
 		return nil, err
 	}
 	p.Stage = "index"
-	if err := all(ctx, p.Tables, func(ctx workflow.Context, i int) error {
+	if err := all(ctx, plan.Window, p.Tables, func(ctx workflow.Context, i int) error {
 		err := s.run(ctx, activities.PoolIndex, nil, (*activities.Index)(nil).IndexPostgres, s.lake, run, i)
 		p.TablesDone++
 		return err

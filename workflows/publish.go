@@ -86,6 +86,8 @@ type publishFlow struct {
 	known              map[activities.PublishRequest]bool
 	// told says that the commit of the round has answered its requests.
 	told bool
+	// tell is how many requests one step answers.
+	tell int
 }
 
 // PublishWorkflow publishes every finished batch that the current version lacks. In each round it
@@ -363,6 +365,7 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	f.tell = plan.Tell
 	f.result.Version, f.result.Skipped, f.result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
 	f.result.Moved = f.progress.Move
 	if len(plan.Lost) > 0 {
@@ -385,7 +388,7 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	f.progress.Stage = "commit"
 	var committed activities.Committed
 	var tell activities.Answers
-	if all := f.toTell(f.answering); f.steps.fewer && len(all) <= toldAtOnce {
+	if all := f.toTell(f.answering); f.steps.fewer && len(all) <= plan.Tell {
 		tell = activities.Answers{Requests: all, Skipped: f.result.Skipped}
 	}
 	if err := f.steps.run(
@@ -407,9 +410,6 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 		activities.AttributeLake, f.Lake, activities.AttributeVersion, committed.Version)
 }
 
-// toldAtOnce is how many requests one activity answers.
-const toldAtOnce = 500
-
 // toTell returns the requests of those that wait for an answer.
 func (f *publishFlow) toTell(requests []activities.PublishRequest) []activities.PublishRequest {
 	return slices.DeleteFunc(slices.Clone(requests), func(r activities.PublishRequest) bool { return r.WorkflowID == "" })
@@ -426,7 +426,7 @@ func (f *publishFlow) answer(ctx workflow.Context, requests []activities.Publish
 	if err != nil {
 		return
 	}
-	for some := range slices.Chunk(f.toTell(requests), toldAtOnce) {
+	for some := range slices.Chunk(f.toTell(requests), max(f.tell, 1)) {
 		if err := f.steps.each(tidyLimit).run(
 			ctx, activities.PoolControl, nil, (*activities.Control)(nil).TellIngests, f.Lake, some, f.result.Skipped,
 		); err != nil {

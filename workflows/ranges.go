@@ -63,7 +63,7 @@ func (f *publishFlow) buildInRanges(ctx workflow.Context, plan *publish.Summary,
 		{ranges.Merges, (*activities.Index)(nil).MergeRange},
 		{ranges.Writes, (*activities.Index)(nil).WriteRange},
 	} {
-		next, err := fanOut(ctx, 0, step.tasks, func(ctx workflow.Context, i int) error {
+		next, err := fanOut(ctx, plan.Window, 0, step.tasks, func(ctx workflow.Context, i int) error {
 			var r publish.Ranged
 			err := f.steps.move(ctx, activities.PoolIndex, &r, step.activity, f.Lake, plan.PlanKey, ranges, i)
 			switch {

@@ -85,7 +85,7 @@ func (s steps) rebuild(ctx workflow.Context, run string, p *RebuildProgress) (*R
 		return nil, err
 	}
 	p.Stage, p.Tasks, p.Segments = "postings", out.Tasks, out.Segments
-	if err := all(ctx, p.Tasks, func(ctx workflow.Context, i int) error {
+	if err := all(ctx, plan.Window, p.Tasks, func(ctx workflow.Context, i int) error {
 		err := s.move(ctx, activities.PoolIndex, nil, (*activities.Index)(nil).RebuildPostings, s.lake, run, i)
 		p.TasksDone++
 		return err
@@ -94,7 +94,7 @@ func (s steps) rebuild(ctx workflow.Context, run string, p *RebuildProgress) (*R
 	}
 	p.Stage = "segments"
 	results := make([]rebuild.Rebuilt, p.Segments)
-	if err := all(ctx, p.Segments, func(ctx workflow.Context, i int) error {
+	if err := all(ctx, plan.Window, p.Segments, func(ctx workflow.Context, i int) error {
 		err := s.move(ctx, activities.PoolIndex, &results[i], (*activities.Index)(nil).RebuildSegment, s.lake, run, i)
 		p.SegmentsDone++
 		return err
@@ -108,9 +108,9 @@ func (s steps) rebuild(ctx workflow.Context, run string, p *RebuildProgress) (*R
 }
 
 // all runs step for every index below n. Plans bound n, so that no history is too long.
-func all(ctx workflow.Context, n int, step func(ctx workflow.Context, i int) error) error {
+func all(ctx workflow.Context, window, n int, step func(ctx workflow.Context, i int) error) error {
 	for next := 0; next < n; {
-		done, err := fanOut(ctx, next, n, step)
+		done, err := fanOut(ctx, window, next, n, step)
 		if err != nil {
 			return err
 		}

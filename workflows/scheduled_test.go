@@ -92,7 +92,7 @@ func rebuilding(segment func(n, deaths int) (rebuild.Rebuilt, error)) (env *test
 	var mu sync.Mutex // of what activities count
 	a := mock.Anything
 	env.OnActivity("PlanRebuild", a, a, a).Return(activities.RebuildPlan{
-		Summary: rebuild.Summary{Version: "v1", Tasks: 3, Segments: 2, Batches: 5, Rows: 70},
+		Summary: rebuild.Summary{Version: "v1", Tasks: 3, Segments: 2, Batches: 5, Rows: 70}, Window: 64,
 	}, nil)
 	env.OnActivity("RebuildPostings", a, a, a, a, a).Return(func(context.Context, string, string, int, int) error {
 		mu.Lock()

@@ -42,6 +42,7 @@ type fakes struct {
 	running, peak  atomic.Int32
 	splits, tasks  int
 	bytes          int64
+	window         int // of plans
 	cleaned        []string
 	requested      []activities.PublishRequest
 	postings       []lake.FrameObject
@@ -66,7 +67,7 @@ type fakes struct {
 func newFakes(t *testing.T) *fakes {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	s := &fakes{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, bytes: 1000, failSplit: -1, publishVersion: "v1"}
+	s := &fakes{env: suite.NewTestWorkflowEnvironment(), splits: 200, tasks: 70, bytes: 1000, failSplit: -1, publishVersion: "v1", window: 64}
 	s.env.SetTestTimeout(20 * time.Second)
 	s.env.SetStartWorkflowOptions(client.StartWorkflowOptions{TaskQueue: activities.TaskQueue(testLake, activities.PoolControl)})
 	s.env.RegisterActivity(&activities.Control{})
@@ -77,11 +78,11 @@ func newFakes(t *testing.T) *fakes {
 	a := mock.Anything
 	s.env.OnActivity("PlanIngest", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (ingest.PlanSummary, error) {
 		s.planned = run
-		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits}, nil
+		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits, Small: s.isSmall(), Window: s.window}, nil
 	}).Maybe()
 	s.env.OnActivity("PlanClaimed", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (activities.ClaimedPlan, error) {
 		s.planned = cmp.Or(s.claims, run)
-		return activities.ClaimedPlan{Run: s.planned, Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits}}, nil
+		return activities.ClaimedPlan{Run: s.planned, Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits, Small: s.isSmall(), Window: s.window}}, nil
 	}).Maybe()
 	s.env.OnActivity("IngestSmallAndAsk", a, a, a, a, a).Return(func(_ context.Context, _, _ string, ask activities.PublishRequest, deaths int) (activities.FinishedSmall, error) {
 		r, err := s.ingestSmall(deaths)
@@ -187,6 +188,9 @@ func (s *fakes) ingestSmall(deaths int) (ingest.SmallResult, error) {
 	}
 	return ingest.SmallResult{Finish: ingest.FinishResult{Current: true}}, nil
 }
+
+// isSmall is what plans say of the batch.
+func (s *fakes) isSmall() bool { return s.splits == 1 && s.bytes <= 32<<20 }
 
 // startedBefore makes the workflow one that an older build started, before it took fewer steps.
 func (s *fakes) startedBefore() {
@@ -321,11 +325,19 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
+// A plan says how many steps are in flight, so that another build with another number has the same
+// commands.
 func TestFanOutIsBounded(t *testing.T) {
-	s := newFakes(t)
-	s.env.ExecuteWorkflow(IngestWorkflow, input())
-	if peak := s.peak.Load(); peak > window {
-		t.Errorf("%d splits were in flight, want at most %d", peak, window)
+	for _, window := range []int{1, 7, 64} {
+		s := newFakes(t)
+		s.window = window
+		s.env.ExecuteWorkflow(IngestWorkflow, input())
+		if err := s.env.GetWorkflowError(); err != nil {
+			t.Fatal(err)
+		}
+		if peak := s.peak.Load(); peak > int32(window) {
+			t.Errorf("%d splits were in flight, want at most %d", peak, window)
+		}
 	}
 }
 
@@ -547,11 +559,11 @@ func newPublisher(t *testing.T) *publisher {
 		if len(p.moves) > 0 {
 			n := p.moves[0]
 			p.moves = p.moves[1:]
-			return publish.Summary{Current: "v0", MoveTasks: n, MoveKey: fmt.Sprint("moves-", n)}, nil
+			return publish.Summary{Current: "v0", MoveTasks: n, MoveKey: fmt.Sprint("moves-", n), Window: p.window}, nil
 		}
 		return publish.Summary{
 			Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,
-			Skipped: p.skipped, SkippedBatches: len(p.skipped), Large: p.large,
+			Skipped: p.skipped, SkippedBatches: len(p.skipped), Large: p.large, Window: p.window, Tell: 500,
 		}, nil
 	})
 	p.env.OnActivity("BuildSegment", a, a, a, a).Return(func(_ context.Context, _, _ string, _ int) (publish.Built, error) {

@@ -120,6 +120,8 @@ type Collected struct {
 	Again bool `json:"again,omitempty"`
 	// More says that the frontier had more visits than go into one batch.
 	More bool `json:"more,omitempty"`
+	// Most is how many batches a run should ingest at most. Collect leaves it to the caller.
+	Most int `json:"most,omitempty"`
 	// Ingest is the ingest of the batch.
 	Ingest ingest.Spec `json:"ingest,omitzero"`
 	// Total counts the visits of all batches before.

@@ -87,6 +87,7 @@ var others = []struct {
 	{"readers of datasets", form(access.ListKey), "there is one, which is replaced"},
 	{"setting of path trees", form(treebuild.SettingKey), "there is one, which is replaced"},
 	{"copy of the readers of datasets", form(access.CopyKey), "there is one, which is replaced"},
+	{"copy of the tokens", form(access.TokensCopyKey), "there is one, which is replaced"},
 	{"mark of the readers of datasets", form(access.MarkKey), "there is one, which does not change"},
 	{"tokens", form(access.TokensKey), "there is one, which is replaced; tokens that ended leave it after a while"},
 	{"leases", regexp.MustCompile("^" + lease.Root + `[^/]+\.json$`), "a collection removes those of dead holders when it ends"},

@@ -100,9 +100,12 @@ type Summary struct {
 	// they lack because takedowns hide them.
 	Unions  int   `json:"unions,omitempty"`
 	Dropped int64 `json:"dropped,omitempty"`
-	// Searchable tells a workflow that it may set search attributes. Plan leaves it to the caller,
+	// Searchable tells a workflow that it may set search attributes, Window how many steps it may
+	// have in flight, and Tell how many requests one step answers. Plan leaves them to the caller,
 	// who knows Temporal.
 	Searchable bool `json:"searchable,omitempty"`
+	Window     int  `json:"window,omitempty"`
+	Tell       int  `json:"tell,omitempty"`
 	// Large tells a workflow to build the segments by Split and what follows, in place of Build.
 	// Plan leaves it to the caller, who knows how large ranges are (see Large).
 	Large bool `json:"large,omitempty"`

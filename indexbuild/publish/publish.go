@@ -45,10 +45,10 @@ type Committed struct {
 	// Version is the id of the version that has the plan's batches.
 	Version    string `json:"version"`
 	Generation uint64 `json:"generation"`
-	// Segments is the number of segments that the version has, 0 if an earlier attempt made it.
-	Segments int `json:"segments,omitempty"`
-	// Dead tells that so many rows of a segment are dead that a compaction writes it again.
-	Dead bool `json:"dead,omitempty"`
+	// Compact tells to start a compaction: the version has more segments than one would leave, or
+	// so many rows of a segment are dead that it writes the segment again. It is false if an
+	// earlier attempt made the version.
+	Compact bool `json:"compact,omitempty"`
 	// Existed tells that an earlier attempt had made the version.
 	Existed bool `json:"existed,omitempty"`
 	// Stale tells that another publish came first and changed the plan's inputs. Nothing was
@@ -200,7 +200,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit version: %w", err)
 	}
-	segments, dead := 0, false
+	compact := false
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
@@ -212,7 +212,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 			}
 			next, err := p.after(ctx, parent, &built)
 			if err == nil {
-				segments, dead = len(next.Segments), slices.ContainsFunc(next.Segments, manyDead)
+				compact = len(next.Segments) > TargetSegments || slices.ContainsFunc(next.Segments, manyDead)
 			}
 			return next, err
 		},
@@ -227,9 +227,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	})
 	switch {
 	case err == nil:
-		out = Committed{
-			Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed, Segments: segments, Dead: dead,
-		}
+		out = Committed{Version: done.Version.ID, Generation: done.Generation, Existed: done.Existed, Compact: compact}
 	case !errors.Is(err, errStale):
 		return Committed{}, err
 	}

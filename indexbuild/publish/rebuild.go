@@ -608,7 +608,9 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 			return err
 		}
 	}
-	return nil
+	marks, err := registry.RestoreMarks(r.ctx, r.store)
+	addLines(&r.out.Registries, marks...)
+	return r.unmended(err)
 }
 
 // ledger writes a lost shard of the ledger again.

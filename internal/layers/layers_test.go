@@ -94,7 +94,7 @@ var allowed = map[string][]string{
 	"lake/ingest/unwrap":     {},
 	"lake/access":            {"lake", "lake/blob", "lake/codec"},
 	"lake/lease":             {"lake/blob", "lake/codec"},
-	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/takedown", "lake/trash"},
+	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/registry", "lake/takedown", "lake/trash"},
 	"lake/takedown":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/urlnorm"},
 	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/pieces", "lake/trash", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},

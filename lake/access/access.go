@@ -5,6 +5,7 @@
 //	access/datasets.json       readers of the datasets                    (mutable)
 //	access/datasets.copy.json  copy of the first, to notice and mend its loss
 //	access/tokens.json         hashes of tokens                           (mutable)
+//	access/tokens.copy.json    copy of these, to notice that they were put back
 //	registry/readers.json      says that there is a list                  (immutable)
 //
 // All are small sealed documents that are replaced by conditional put. docs/formats/access.md
@@ -14,8 +15,9 @@
 //
 // A lake without a list of readers is public, as all lakes were before there was one. A list that
 // is damaged, of a newer format, or lost, which its copy or the mark shows, is an error for whoever
-// would have to look into it: nobody reads what is not known to be public. Tokens that cannot be
-// read are an error for those who present one.
+// would have to look into it: nobody reads what is not known to be public. So is a document that is
+// older than its copy, or than one that the same process has read: it was put back from a backup.
+// Tokens that cannot be read are an error for those who present one.
 //
 // # Names
 //
@@ -25,6 +27,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +50,8 @@ const (
 	ListKey   = Root + "datasets.json"
 	CopyKey   = Root + "datasets.copy.json"
 	TokensKey = Root + "tokens.json"
+	// TokensCopyKey is the key of the copy of the tokens.
+	TokensCopyKey = Root + "tokens.copy.json"
 	// MarkKey is the key of the mark, which lies in another folder, so that it is not lost with the
 	// list and its copy.
 	MarkKey = "registry/readers.json"
@@ -245,12 +250,21 @@ func Load(ctx context.Context, store blob.Store) (*List, error) {
 }
 
 func load(ctx context.Context, store blob.Store) (l *List, etag string, err error) {
+	// The copy is read first: it is written last.
+	before, _, err := loadCopy(ctx, store)
+	least := before.Generation
+	if errors.Is(err, codec.ErrCorrupt) {
+		least, err = 0, nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
 	l = new(List)
 	if etag, err = lake.LoadKeyed(ctx, store, ListKey, format, l); err != nil {
 		return nil, etag, err
 	}
 	if etag != "" {
-		return l, etag, l.check(ListKey)
+		return l, etag, cmp.Or(l.check(ListKey), notOlder(ListKey, least, l.Generation))
 	}
 	witness := CopyKey
 	if _, err = store.Stat(ctx, witness); errors.Is(err, blob.ErrNotExist) {
@@ -273,12 +287,27 @@ func load(ctx context.Context, store blob.Store) (l *List, etag string, err erro
 	return l, etag, l.check(ListKey)
 }
 
+// notOlder returns a *codec.CorruptError if a document has a generation that is lower than that of
+// its copy, or of an earlier reading.
+func notOlder(key string, least, generation uint64) error {
+	if generation >= least {
+		return nil
+	}
+	return codec.Corrupt(key, "generation", -1, fmt.Sprintf("at least %d, which the lake has had", least),
+		fmt.Sprintf("%d: it was put back, perhaps from a backup", generation))
+}
+
 // Check reads all documents and returns what is wrong with each.
 func Check(ctx context.Context, store blob.Store) (problems []error) {
-	_, err := Load(ctx, store)
+	l, err := Load(ctx, store)
 	_, _, copied := loadCopy(ctx, store)
 	_, tokens := LoadTokens(ctx, store)
-	for _, err := range []error{err, copied, tokens} {
+	_, tokensCopied := copiedTokens(ctx, store)
+	etag, marked := lake.LoadKeyed(ctx, store, MarkKey, format, &mark{})
+	if err == nil && marked == nil && etag == "" && l.Generation > 0 {
+		marked = codec.Corrupt(MarkKey, "object", -1, "one that exists, since "+ListKey+" does", "none")
+	}
+	for _, err := range []error{err, copied, tokens, tokensCopied, marked} {
 		if err != nil {
 			problems = append(problems, err)
 		}
@@ -384,9 +413,9 @@ func keepCopy(ctx context.Context, store blob.Store, l *List) error {
 	if l.Generation == 0 {
 		return nil
 	}
-	_, err := store.Stat(ctx, MarkKey)
-	if errors.Is(err, blob.ErrNotExist) {
-		_, err = lake.SaveKeyed(ctx, store, MarkKey, format, &mark{}, blob.Condition{IfAbsent: true})
+	etag, err := lake.LoadKeyed(ctx, store, MarkKey, format, &mark{})
+	if err == nil && etag == "" || errors.Is(err, codec.ErrCorrupt) {
+		_, err = lake.SaveKeyed(ctx, store, MarkKey, format, &mark{}, conditionOf(etag))
 	}
 	if err != nil && !errors.Is(err, blob.ErrPrecondition) {
 		return err

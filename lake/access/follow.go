@@ -21,8 +21,11 @@ type Follower struct {
 	listTag   string     // ETag of the list that was read, "" for none
 	tokensTag string
 	seen      bool // there was a list: one that is missing is lost
-	list      atomic.Pointer[listState]
-	tokens    atomic.Pointer[tokensState]
+	// listGeneration and tokensGeneration are those of the newest documents that were read. Older
+	// ones are not followed.
+	listGeneration, tokensGeneration uint64
+	list                             atomic.Pointer[listState]
+	tokens                           atomic.Pointer[tokensState]
 }
 
 // listState is a list, or why there is none that can be trusted.
@@ -54,6 +57,9 @@ func (f *Follower) pollList(ctx context.Context) error {
 		return err
 	}
 	l, tag, err := load(ctx, f.store)
+	if err == nil && tag != "" {
+		err = notOlder(ListKey, f.listGeneration, l.Generation)
+	}
 	if err == nil && tag == "" && f.seen {
 		err = codec.Corrupt(ListKey, "object", -1, "one that exists, since it was read before", "none")
 	}
@@ -63,6 +69,8 @@ func (f *Follower) pollList(ctx context.Context) error {
 	f.listTag, f.seen = tag, f.seen || tag != ""
 	if err != nil {
 		l = nil
+	} else {
+		f.listGeneration = l.Generation
 	}
 	f.list.Store(&listState{l, err})
 	return nil
@@ -73,12 +81,17 @@ func (f *Follower) pollTokens(ctx context.Context) error {
 		return err
 	}
 	t, tag, err := loadTokens(ctx, f.store)
+	if err == nil && tag != "" {
+		err = notOlder(TokensKey, f.tokensGeneration, t.Generation)
+	}
 	if err != nil && !lasting(err) {
 		return err
 	}
 	f.tokensTag = tag
 	if err != nil {
 		t = nil
+	} else {
+		f.tokensGeneration = max(f.tokensGeneration, t.Generation)
 	}
 	f.tokens.Store(&tokensState{t, err})
 	return nil

@@ -65,7 +65,9 @@ func (t *Token) Ended(now time.Time) error {
 // returned is immutable.
 type Tokens struct {
 	lake.KeyedHeader
-	Tokens []Token `json:"tokens"`
+	// Generation grows by one with every change.
+	Generation uint64  `json:"generation,omitempty"`
+	Tokens     []Token `json:"tokens"`
 
 	byHash map[[sha256.Size]byte]*Token
 }
@@ -114,12 +116,50 @@ func LoadTokens(ctx context.Context, store blob.Store) (*Tokens, error) {
 }
 
 func loadTokens(ctx context.Context, store blob.Store) (*Tokens, string, error) {
+	least, err := copiedTokens(ctx, store) // first, as it is written last
+	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return nil, "", err
+	}
 	t := &Tokens{Tokens: []Token{}}
 	etag, err := lake.LoadKeyed(ctx, store, TokensKey, format, t)
 	if err == nil {
 		err = t.check()
 	}
+	if err == nil && etag != "" { // without the document there are no tokens
+		err = notOlder(TokensKey, least, t.Generation)
+	}
 	return t, etag, err
+}
+
+// copiedTokens returns the generation of the copy of the tokens, 0 if there is none.
+func copiedTokens(ctx context.Context, store blob.Store) (generation uint64, err error) {
+	t := &Tokens{}
+	if _, err = lake.LoadKeyed(ctx, store, TokensCopyKey, format, t); err != nil {
+		return 0, err
+	}
+	return t.Generation, nil
+}
+
+// save writes the tokens in the place of those with that ETag, and their copy.
+func (t *Tokens) save(ctx context.Context, store blob.Store, etag string) error {
+	least, err := copiedTokens(ctx, store)
+	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+		return err
+	}
+	t.Generation = max(t.Generation, least) + 1
+	if _, err := lake.SaveKeyed(ctx, store, TokensKey, format, t, conditionOf(etag)); err != nil {
+		return err
+	}
+	return update(ctx, TokensCopyKey, func() (bool, error) {
+		have := &Tokens{}
+		etag, err := lake.LoadKeyed(ctx, store, TokensCopyKey, format, have)
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) || err == nil && etag != "" && have.Generation >= t.Generation {
+			return false, err
+		}
+		doc := *t
+		_, err = lake.SaveKeyed(ctx, store, TokensCopyKey, format, &doc, conditionOf(etag))
+		return true, err
+	})
 }
 
 // NewToken makes a token for a principal and returns its text, which is kept nowhere, and what is
@@ -193,8 +233,8 @@ func RevokeAll(ctx context.Context, store blob.Store) (ended int, err error) {
 		if err == nil {
 			ended = len(t.Tokens)
 		}
-		_, err = lake.SaveKeyed(ctx, store, TokensKey, format, &Tokens{Tokens: []Token{}}, conditionOf(etag))
-		return true, err
+		none := &Tokens{Generation: t.Generation, Tokens: []Token{}}
+		return true, none.save(ctx, store, etag)
 	})
 	return ended, err
 }
@@ -217,7 +257,6 @@ func changeTokens(ctx context.Context, store blob.Store, now time.Time, change f
 			}
 			return until != nil && now.Sub(*until) > keepEnded
 		})
-		_, err = lake.SaveKeyed(ctx, store, TokensKey, format, t, conditionOf(etag))
-		return true, err
+		return true, t.save(ctx, store, etag)
 	})
 }

@@ -24,6 +24,9 @@ type Limits struct {
 	Postings NewPostings // not a limit: the postings argument of the steps
 }
 
+// IsSmall is isSmall.
+func IsSmall(splits int, bytes int64) bool { return isSmall(splits, bytes) }
+
 func (l Limits) limits() limits {
 	out := defaultLimits
 	for _, f := range []struct {

@@ -63,9 +63,12 @@ type PlanSummary struct {
 	// plan, and no ingest is registered.
 	Known   int  `json:"known,omitempty"`
 	Nothing bool `json:"nothing,omitempty"`
-	// Searchable tells a workflow that it may set search attributes. MakePlan leaves it to the
-	// caller, who knows Temporal.
+	// Small tells a workflow that IngestSmall does the batch.
+	Small bool `json:"small,omitempty"`
+	// Searchable tells a workflow that it may set search attributes, Window how many steps it may
+	// have in flight. MakePlan leaves both to the caller, who knows Temporal.
 	Searchable bool `json:"searchable,omitempty"`
+	Window     int  `json:"window,omitempty"`
 }
 
 // MakePlan lists the objects to read, registers the dataset and the ingest, and stores the plan of
@@ -110,7 +113,10 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 		return PlanSummary{}, &InputError{
 			Reason: fmt.Sprintf("run %s was planned for another spec; give it another name", run)}
 	}
-	return PlanSummary{DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects, Known: p.Known}, nil
+	return PlanSummary{
+		DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects, Known: p.Known,
+		Small: isSmall(p.Count, p.Bytes),
+	}, nil
 }
 
 // sameSpec compares specs by their JSON, in which an empty list equals none. Deadlines may differ.

@@ -11,11 +11,11 @@ import (
 
 // smallBatch is the stored size of the inputs up to which a batch of one split is small. Such a
 // batch takes a worker about a second, or ten if its inputs are compressed to a hundredth, so it
-// may be repeated as a whole. smallBatch must not shrink: running workflows have decided by it.
+// may be repeated as a whole.
 const smallBatch = 32 << 20
 
-// Small reports whether IngestSmall is to do the batch.
-func (s PlanSummary) Small() bool { return s.Splits == 1 && s.Bytes <= smallBatch }
+// isSmall reports whether IngestSmall is to do a batch.
+func isSmall(splits int, bytes int64) bool { return splits == 1 && bytes <= smallBatch }
 
 // SmallResult is the result of IngestSmall, step by step.
 type SmallResult struct {

@@ -49,7 +49,7 @@ func TestSmall(t *testing.T) {
 		bytes  int64
 		small  bool
 	}{{1, 0, true}, {1, 32 << 20, true}, {1, 32<<20 + 1, false}, {2, 1000, false}} {
-		if got := (ingest.PlanSummary{Splits: c.splits, Bytes: c.bytes}).Small(); got != c.small {
+		if got := ingest.IsSmall(c.splits, c.bytes); got != c.small {
 			t.Errorf("%d splits of %d bytes: small is %v", c.splits, c.bytes, got)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
@@ -84,6 +85,9 @@ func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) 
 		return Committed{}, err
 	}
 	done, err := c.apply(ctx, store)
+	if err == nil {
+		err = registry.NotePublished(ctx, store, done.Version.ID, 0)
+	}
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit %s: %w", c.ID, err)
 	}

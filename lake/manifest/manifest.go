@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -183,21 +182,30 @@ func (m *Manifest) check() error {
 // is none. If there are versions but no manifest, then the manifest was lost or the first commit is
 // still in flight.
 func Newest(ctx context.Context, store blob.Store) (string, error) {
-	newest := ""
-	for info, err := range store.List(ctx, versionRoot) {
-		if err != nil {
-			return "", err
-		}
-		if id := strings.TrimSuffix(strings.TrimPrefix(info.Key, versionRoot), ".json"); ValidVersionID(id) {
-			newest = max(newest, id)
-		}
+	ids, err := versionIDs(ctx, store)
+	if err != nil || len(ids) == 0 {
+		return "", err
 	}
-	return newest, nil
+	return ids[len(ids)-1], nil
 }
 
 // Read fetches the manifest, and the ETag that a conditional put of the next one needs. It returns
-// ErrNoVersion if there is no manifest.
+// ErrNoVersion if there is no manifest. One that was put back, perhaps from a backup, although the
+// lake has published more since, is a *codec.CorruptError, as it lacks versions and takedowns.
 func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
+	m, etag, err := ReadUnchecked(ctx, store)
+	if err == nil {
+		err = m.older(ctx, store)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return m, etag, nil
+}
+
+// ReadUnchecked is Read without a look at what the lake has published since, for callers that ask
+// often. It reads nothing but the manifest.
+func ReadUnchecked(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	m, etag, err := read(ctx, store)
 	if errors.Is(err, blob.ErrNotExist) {
 		return nil, "", ErrNoVersion
@@ -262,13 +270,26 @@ type Follower struct {
 	last *Manifest
 	sum  uint64
 	etag string
+	// stale is why last is not the manifest in the store, nil if it is.
+	stale error
 }
 
 // NewFollower returns a follower of the manifest in store.
 func NewFollower(store blob.Store) *Follower { return &Follower{store: store} }
 
+// Stale returns the *codec.CorruptError of a manifest that was put back (see Poll) and not mended
+// since, nil if there is none.
+func (f *Follower) Stale() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stale
+}
+
 // Poll returns the newest manifest and whether it differs from the one that the previous call
 // returned. An unchanged manifest costs one Stat. An error leaves the follower as it was.
+//
+// If the first manifest was put back, perhaps from a backup, although the lake has published more
+// since, Poll returns what takes its place (see Recover): the newest version, and all takedowns.
 func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -305,7 +326,24 @@ func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err err
 			return f.last, false, nil
 		}
 	}
-	f.last, f.sum, f.etag = m, sum, info.ETag
+	var stale error
+	if f.last == nil { // else the generation tells
+		stale = m.older(ctx, f.store)
+	}
+	if stale != nil {
+		if !errors.Is(stale, codec.ErrCorrupt) {
+			return nil, false, stale
+		}
+		s, err := Look(ctx, f.store)
+		if err != nil {
+			return nil, false, err
+		}
+		if !s.manifestLost || s.Manifest == nil {
+			return nil, false, stale
+		}
+		m = s.Manifest
+	}
+	f.last, f.sum, f.etag, f.stale = m, sum, info.ETag, stale
 	return m, true, nil
 }
 

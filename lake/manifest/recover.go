@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -42,7 +41,8 @@ type State struct {
 // left:
 //
 //   - A lost manifest is written again. It lists the newest version in the store and its
-//     predecessors. Their tags are lost.
+//     predecessors. Their tags are lost. A manifest that was put back, perhaps from a backup,
+//     although the lake has published more since, is lost too; its tags stay.
 //   - If the current version is lost, Current is the newest earlier version that the manifest
 //     lists. The manifest stays as it is until a commit on that version replaces it, because
 //     readers would miss what the lost version had; see Settle.
@@ -101,6 +101,22 @@ func Look(ctx context.Context, store blob.Store) (*State, error) {
 		return s, s.fromVersions(ctx, store)
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := m.older(ctx, store); errors.Is(err, codec.ErrCorrupt) {
+		if s.last, err = Newest(ctx, store); err != nil {
+			return nil, err
+		}
+		s.Lost = []string{Key + ": it was put back, perhaps from a backup, and is older than what was published; versions in the store take its place"}
+		if err := s.fromVersions(ctx, store); err != nil || s.Manifest == nil {
+			return s, err
+		}
+		s.Manifest.Tags = slices.DeleteFunc(m.Tags, func(t Tag) bool {
+			return !slices.ContainsFunc(s.Manifest.Versions, func(v VersionRef) bool { return v.ID == t.Version })
+		})
+		s.Manifest.Format = s.Manifest.needs()
+		return s, nil
+	} else if err != nil {
 		return nil, err
 	}
 	s.generation, s.last = m.Generation, m.Versions[len(m.Versions)-1].ID
@@ -164,16 +180,10 @@ func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 	if s.takedownRef, s.takedowns, err = takedown.Newest(ctx, store); err != nil {
 		return err
 	}
-	var ids []string
-	for info, err := range store.List(ctx, versionRoot) {
-		if err != nil {
-			return err
-		}
-		if id := strings.TrimSuffix(strings.TrimPrefix(info.Key, versionRoot), ".json"); ValidVersionID(id) {
-			ids = append(ids, id)
-		}
+	ids, err := versionIDs(ctx, store)
+	if err != nil {
+		return err
 	}
-	slices.Sort(ids)
 	slices.Reverse(ids)
 	var refs []VersionRef
 	parent := "" // of the last version in refs, until that is found or known to be lost

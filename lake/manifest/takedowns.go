@@ -9,6 +9,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
@@ -57,7 +58,7 @@ func SetTakedowns(
 		}
 		_, err = store.Put(ctx, Key, data, blob.Condition{IfMatch: etag})
 		if err == nil {
-			return nil
+			return registry.NotePublished(ctx, store, "", epoch)
 		}
 		if now, _, readErr := Read(ctx, store); readErr == nil && now.Generation == m.Generation {
 			if !errors.Is(err, blob.ErrPrecondition) {

@@ -655,7 +655,7 @@ func readShards(ctx context.Context, store blob.Store, damaged func(shard int, e
 	g, ctx := errgroup.WithContext(ctx)
 	for n := range shards {
 		g.Go(func() error {
-			s, err := readShard(ctx, store, n)
+			s, err := readShardSince(ctx, store, n, h.ledger(n))
 			switch {
 			case errors.Is(err, codec.ErrCorrupt):
 				broken[n] = err
@@ -699,12 +699,18 @@ func SettleAll(ctx context.Context, store blob.Store, version string, all []Pend
 }
 
 func settle(ctx context.Context, store blob.Store, version string, published []Pending, anew bool) error {
+	var generations [Shards]uint64
 	errs := eachShard(len(published), func(i int) uint32 { return published[i].DatasetID }, func(n int, at []int) error {
 		ids := make([]BatchID, len(at))
 		for k, i := range at {
 			ids[k] = BatchID{published[i].DatasetID, published[i].Batch}
 		}
 		return edit(ctx, store, n, ids, func(s *shard, orders map[BatchID]*order) (changed bool, err error) {
+			defer func() {
+				if generations[n] = s.Generation; changed {
+					generations[n]++
+				}
+			}()
 			if version < s.Version && !anew {
 				return false, nil
 			}
@@ -719,7 +725,11 @@ func settle(ctx context.Context, store blob.Store, version string, published []P
 			return changed, nil
 		})
 	})
-	if err := cmp.Or(errs...); err != nil {
+	err := cmp.Or(errs...)
+	if err == nil {
+		err = noteLedger(ctx, store, generations)
+	}
+	if err != nil {
 		return fmt.Errorf("settle %d batches: %w", len(published), err)
 	}
 	return nil

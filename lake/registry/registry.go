@@ -58,6 +58,12 @@ type head struct {
 	Generation uint64 `json:"generation,omitempty"`
 	// Swept is as for a shard of the ledger.
 	Swept uint64 `json:"swept,omitempty"`
+	// Version is the newest version that was published, Takedowns the newest epoch of the
+	// takedowns, and Ledger has the generations that the shards of the ledger had when they were
+	// told of a version last.
+	Version   string   `json:"version,omitempty"`
+	Takedowns uint64   `json:"takedowns,omitempty"`
+	Ledger    []uint64 `json:"ledger,omitempty"`
 	// ByID has the datasets by idKey, ByName the idKey of each by its name.
 	ByID   *pieces.Ref `json:"dataset_pieces,omitempty"`
 	ByName *pieces.Ref `json:"name_pieces,omitempty"`
@@ -218,14 +224,21 @@ func (h *head) set(ctx context.Context, store blob.Store, datasets []lake.Datase
 	return nil
 }
 
-// readHead reads the document. It is zero in a new lake. One that is missing from another lake is a
-// *codec.CorruptError.
+// readHead reads the document. It is zero in a new lake. One that is missing from another lake, or
+// older than its copy, is a *codec.CorruptError.
 func readHead(ctx context.Context, store blob.Store) (*head, error) {
+	least, err := copied(ctx, store)
+	if err != nil {
+		return nil, err
+	}
 	h, etag, err := read[head](ctx, store, lake.RegistryKey)
 	if err == nil && etag == "" {
 		if err = CheckPresent(ctx, store, lake.RegistryKey); err == nil {
 			h, _, err = read[head](ctx, store, lake.RegistryKey)
 		}
+	}
+	if err == nil {
+		err = h.notOlder(least)
 	}
 	return h, err
 }
@@ -364,9 +377,16 @@ func describe(have *lake.Dataset, d lake.Dataset) (changed bool) {
 // updateHead changes the document at lake.RegistryKey, and returns it as it is then.
 func updateHead(ctx context.Context, store blob.Store, change func(*head) (bool, error)) (*head, error) {
 	leftLists := false
+	least, err := copied(ctx, store)
+	if err != nil {
+		return nil, err
+	}
 	h, err := update(ctx, store, lake.RegistryKey, func() (*head, error) {
 		return &head{}, CheckPresent(ctx, store, lake.RegistryKey)
 	}, func(h *head) (bool, error) {
+		if err := h.notOlder(least); err != nil {
+			return false, err
+		}
 		before := h.Format
 		changed, err := change(h)
 		leftLists = before == listFormat && h.Format != listFormat

@@ -58,6 +58,9 @@ func RestoreRegistry(
 	if err != nil {
 		return out, err
 	}
+	if !lost && h != nil && backup != nil && h.notOlder(backup.Generation) != nil {
+		h, lost = nil, true
+	}
 	byID := map[uint32]lake.Dataset{}
 	for _, d := range datasets {
 		byID[d.ID] = d
@@ -127,6 +130,7 @@ func restoredHead(
 	}
 	if source != nil {
 		h.Rules, h.NextID, h.Generation = source.Rules, source.NextID, source.Generation
+		h.Version, h.Takedowns, h.Ledger = source.Version, source.Takedowns, source.Ledger
 	}
 	h.Generation++
 	all := slices.SortedFunc(maps.Values(byID), func(a, b lake.Dataset) int { return cmp.Compare(a.ID, b.ID) })
@@ -176,8 +180,16 @@ func RestoreShard(
 	if err != nil || s == nil && !lost {
 		return out, err
 	}
+	least, err := leastGeneration(ctx, store, n)
+	if err != nil {
+		return out, err
+	}
+	if !lost && s.notOlder(least) != nil {
+		s, lost = nil, true
+	}
 	orders := map[BatchID]*order{}
 	next := newShard(n)
+	next.Generation = least + 1
 	if next.Swept, err = trash.Last(ctx, store); err != nil {
 		return out, err
 	}
@@ -187,7 +199,7 @@ func RestoreShard(
 		if orders, out.Keys, err = s.sound(ctx, store); err != nil || len(out.Keys) == 0 {
 			return out, err
 		}
-		next.NextSeq, next.Version = s.NextSeq, s.Version
+		next.NextSeq, next.Version, next.Generation = s.NextSeq, s.Version, s.Generation+1
 	}
 	batches, err := live()
 	if err != nil {
@@ -515,7 +527,8 @@ func (h *head) soundDatasets(ctx context.Context, store blob.Store, byID map[uin
 }
 
 // Check calls damaged with the error of every lost object of the registry that others can be read
-// without: the copy of the document, pieces and shards. It returns other errors.
+// without: the copy of the document, pieces, shards, and marks of retired batches. It returns other
+// errors.
 func Check(ctx context.Context, store blob.Store, damaged func(err error) error) error {
 	note := func(err error) error {
 		if errors.Is(err, codec.ErrCorrupt) {
@@ -556,5 +569,5 @@ func Check(ctx context.Context, store blob.Store, damaged func(err error) error)
 			return err
 		}
 	}
-	return nil
+	return checkMarks(ctx, store, damaged)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/pack"
 )
 
 var (
@@ -420,6 +421,80 @@ func markRetired(ctx context.Context, store blob.Store, run string, batches map[
 		}
 	}
 	return g.Wait()
+}
+
+// retiredMarks calls each with the key of every mark that retired batches have to have, and with
+// the mark. Records that were collected have none. Damaged shards are left out.
+func retiredMarks(ctx context.Context, store blob.Store, each func(key string, mark retiredMark) error) error {
+	shards, err := readShards(ctx, store, func(int, error) {})
+	if err != nil {
+		return err
+	}
+	for _, s := range shards {
+		if s == nil || s.Retired == 0 {
+			continue
+		}
+		for o, err := range s.all(ctx, store, 0) {
+			if errors.Is(err, codec.ErrCorrupt) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			at, finished := o.current(), finishedOf(o.Ingests)
+			if at < 0 || !o.Ingests[at].Retired || len(finished) == 0 {
+				continue
+			}
+			mark := retiredMark{markFormat, o.Ingests[at].Run, finished[len(finished)-1].Digest}
+			for _, in := range finished {
+				for _, digest := range in.records() {
+					record := lake.BatchKey(o.DatasetID, o.Batch, digest)
+					if in.Pack != "" {
+						record = pack.Key(in.Pack)
+					}
+					if _, err := store.Stat(ctx, record); errors.Is(err, blob.ErrNotExist) {
+						continue
+					}
+					if err := each(lake.RetiredKey(o.DatasetID, o.Batch, digest), mark); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkMarks calls damaged with the error of every mark of a retired batch that is lost.
+func checkMarks(ctx context.Context, store blob.Store, damaged func(err error) error) error {
+	return retiredMarks(ctx, store, func(key string, _ retiredMark) error {
+		_, etag, err := read[retiredMark](ctx, store, key)
+		if err == nil && etag == "" {
+			err = codec.Corrupt(key, "object", -1, "one that exists, since the batch is retired", "none")
+		}
+		if errors.Is(err, codec.ErrCorrupt) {
+			return damaged(err)
+		}
+		return err
+	})
+}
+
+// RestoreMarks writes the marks of retired batches again that are lost, and returns their keys.
+func RestoreMarks(ctx context.Context, store blob.Store) (keys []string, err error) {
+	err = retiredMarks(ctx, store, func(key string, mark retiredMark) error {
+		_, etag, err := read[retiredMark](ctx, store, key)
+		if err == nil && etag != "" || err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return err
+		}
+		data, err := codec.Seal(mark)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, key)
+		_, err = store.Put(ctx, key, data, blob.Condition{})
+		return err
+	})
+	return keys, err
 }
 
 // RetiredDatasets returns the datasets with a batch that is retired. It reads the whole shards that

@@ -66,6 +66,8 @@ func (b BatchID) key() []byte { return append(idKey(b.DatasetID), b.Batch...) }
 type shard struct {
 	Format int `json:"format"`
 	Shard  int `json:"shard"`
+	// Generation grows by one with every change.
+	Generation uint64 `json:"generation,omitempty"`
 	// NextSeq is the number of the shard's next ingest.
 	NextSeq int64 `json:"next_seq"`
 	// Settled is the number of batches with a settled record.
@@ -167,12 +169,24 @@ func (s *shard) check(key string) error {
 	return s.Batches.Check(key)
 }
 
-// readShard reads a shard. In a new lake it is empty; one that is missing from another lake is a
-// *codec.CorruptError.
+// readShard reads a shard. In a new lake it is empty; one that is missing from another lake, or
+// older than the registry's document knows it, is a *codec.CorruptError.
 func readShard(ctx context.Context, store blob.Store, n int) (*shard, error) {
+	least, err := leastGeneration(ctx, store, n)
+	if err != nil {
+		return nil, err
+	}
+	return readShardSince(ctx, store, n, least)
+}
+
+// readShardSince is readShard for a caller that knows which generation the shard has at least.
+func readShardSince(ctx context.Context, store blob.Store, n int, least uint64) (*shard, error) {
 	s, etag, err := read[shard](ctx, store, ShardKey(n))
-	if err == nil && etag == "" {
+	switch {
+	case err == nil && etag == "":
 		s, err = missingShard(ctx, store, n)
+	case err == nil:
+		err = s.notOlder(least)
 	}
 	return s, err
 }
@@ -489,8 +503,15 @@ func editAll(
 		}
 		return missingShard(ctx, store, n)
 	}
-	_, err := update(ctx, store, ShardKey(n), missing,
+	least, err := leastGeneration(ctx, store, n)
+	if err != nil {
+		return err
+	}
+	_, err = update(ctx, store, ShardKey(n), missing,
 		func(s *shard) (bool, error) {
+			if err := s.notOlder(least); err != nil {
+				return false, err
+			}
 			orders, err := s.find(ctx, store, ids)
 			if err == nil && more != nil {
 				err = s.addAll(ctx, store, orders, more(orders))
@@ -506,6 +527,7 @@ func editAll(
 			if err != nil || !changed {
 				return false, err
 			}
+			s.Generation++
 			return true, s.set(ctx, store, orders, before)
 		})
 	return err

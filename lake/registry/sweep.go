@@ -30,12 +30,19 @@ func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
 		*number = sweep
 		return changed, nil
 	}
+	least, err := copied(ctx, store)
+	if err != nil {
+		return fmt.Errorf("announce sweep %d: %w", sweep, err)
+	}
 	h, err := replace(ctx, store, lake.RegistryKey,
 		func() (*head, error) { return &head{}, missing(lake.RegistryKey) },
 		func(h *head) (bool, error) {
 			if h.Format != headFormat {
 				return false, fmt.Errorf("%s has format %d; ingest or publish once, which writes format %d",
 					lake.RegistryKey, h.Format, headFormat)
+			}
+			if err := h.notOlder(least); err != nil {
+				return false, err
 			}
 			changed, err := set(&h.Swept)
 			if changed {
@@ -55,7 +62,16 @@ func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
 		g.Go(func() error {
 			_, err := replace(ctx, store, ShardKey(n),
 				func() (*shard, error) { return nil, missing(ShardKey(n)) },
-				func(s *shard) (bool, error) { return set(&s.Swept) })
+				func(s *shard) (bool, error) {
+					if err := s.notOlder(h.ledger(n)); err != nil {
+						return false, err
+					}
+					changed, err := set(&s.Swept)
+					if changed {
+						s.Generation++
+					}
+					return changed, err
+				})
 			if err != nil {
 				return fmt.Errorf("announce sweep %d: %w", sweep, err)
 			}

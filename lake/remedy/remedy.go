@@ -58,9 +58,9 @@ func Of(lakeURL, key string) string {
 		return "mend it with: " + starter() + " gc --lake " + lakeURL
 	case strings.HasPrefix(key, "index/overlays/"), strings.HasPrefix(key, "index/takedowns/"):
 		return "mend it with: " + starter() + " takedown repair --lake " + lakeURL
-	case key == "access/tokens.json":
+	case strings.HasPrefix(key, "access/tokens."):
 		return "make new tokens after: " + starter() + " token revoke --lake " + lakeURL + " --all"
-	case strings.HasPrefix(key, "access/"):
+	case strings.HasPrefix(key, "access/"), key == "registry/readers.json":
 		return "mend it with: " + starter() + " acl --lake " + lakeURL + " --repair"
 	case key == "registry/domain64.json", strings.HasPrefix(key, "registry/domain64/"):
 		return "the numbers of exports cannot be made again: restore registry/domain64.json and all below registry/domain64/ from one backup, " +

@@ -250,6 +250,24 @@ func Read(ctx context.Context, store blob.Store, ref *Ref) (*Document, error) {
 	return Decode(data, ref.Object)
 }
 
+// NewestEpoch returns the highest epoch of the documents in a store, 0 if there is none. It reads
+// none of them.
+func NewestEpoch(ctx context.Context, store blob.Store) (epoch uint64, err error) {
+	for info, err := range store.List(ctx, DocumentRoot) {
+		if err != nil {
+			return 0, err
+		}
+		if m := documentKey.FindStringSubmatch(info.Key); m != nil {
+			n, err := strconv.ParseUint(m[1], 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			epoch = max(epoch, n)
+		}
+	}
+	return epoch, nil
+}
+
 // Newest returns the reference of the intact document with the highest epoch in a store, nil if
 // there is none, and its epoch. Of several of one epoch it takes the one with the most rules, and
 // then with the most segments: those of commits that lost a race can be in the store. It is for

@@ -74,11 +74,12 @@ func TestManifestThatIsRolledBackIsRefused(t *testing.T) {
 	put(manifests[2])
 	testenv.Until(t, "the manifest again", ready(versions[2], ""))
 
-	// A publish on the rolled back manifest makes another version of the same generation, which the
-	// server cannot tell from a rewritten past. The one after it is newer.
+	// A publish brings a rolled back manifest forward.
 	put(manifests[1])
+	testenv.Until(t, "a rolled back manifest again", ready(versions[2], "went backwards"))
 	publish(3)
-	testenv.Until(t, "another manifest of the same generation", ready(versions[2], "went backwards"))
+	testenv.Until(t, "the manifest that takes its place", ready(versions[3], ""))
+	total(4)
 	publish(4)
 	testenv.Until(t, "a newer manifest", ready(versions[4], ""))
 	total(5)

@@ -287,7 +287,7 @@ func (s *Server) Refresh(ctx context.Context) error {
 				break
 			}
 		}
-		return err
+		return cmp.Or(err, s.follower.Stale()) // what is served is newer than a stale manifest
 	})
 	s.mu.Lock()
 	s.err = err

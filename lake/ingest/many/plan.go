@@ -65,6 +65,10 @@ type Summary struct {
 	// share the groups. Plan leaves both to the caller.
 	Searchable bool `json:"searchable,omitempty"`
 	Crews      int  `json:"crews,omitempty"`
+	// LargeAtOnce is how many large lists are in progress at once, Round how many of them may have
+	// ended before they are finished in a round. Plan leaves both to the caller.
+	LargeAtOnce int `json:"large_at_once,omitempty"`
+	Round       int `json:"round,omitempty"`
 	// Batch is the batch of every dataset, if a date names it.
 	Batch string `json:"batch,omitempty"`
 }
