@@ -63,7 +63,8 @@ const (
 	// from the beginning. The message names the object, the position and the reason. The staging of
 	// the ingest is removed.
 	ErrInput = "InputError"
-	// ErrCorrupt means that an object of the lake is not what was written, or is missing. See Damage.
+	// ErrCorrupt means that an object of the lake is missing, or is not what was written. Its
+	// detail is a Damage.
 	ErrCorrupt = "CorruptError"
 	// ErrLake means work of another lake, or of a lake with rules that differ from this build's.
 	ErrLake = "LakeError"

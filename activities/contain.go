@@ -23,15 +23,15 @@ import (
 
 // Containment of what kills workers, or makes steps panic.
 //
-// A dead worker takes along all its steps, and only one of them may be to blame, or none: processes
-// are killed from outside, too. A step whose workers died twice therefore runs alone in its process,
+// A dead worker takes along all its steps. One of them may be to blame, or none: processes are
+// killed from outside, too. A step whose workers died twice therefore runs alone in its process,
 // beside small steps only. From its second attempt on it keeps a document in staging, its marker,
-// that names the object that it reads, and how far it has come; every orderly end removes the
-// marker. If its worker dies, the marker is left. What is the step's own fault happens again at the
+// that names the object that it reads, and says how far it has come; every orderly end removes the
+// marker. If the worker dies, the marker is left. What is the step's own fault happens again at the
 // same place. So the step fails for good, with the name of the object, when its workers died at the
-// same place and, at last, while it ran alone. A worker that was killed dies anywhere. If nothing
-// but the connection to Temporal was lost, there is no marker, and the step runs again. Steps that
-// died along with another one succeed when they run alone.
+// same place and, at last, while it ran alone. Kills from outside come anywhere. If nothing but the
+// connection to Temporal was lost, there is no marker, and the step runs again. Steps that died
+// along with another one succeed when they run alone.
 const (
 	// markedFrom is how many deaths make a step keep a marker, aloneFrom how many make it run
 	// alone, and lastDeath the least after which it may fail.

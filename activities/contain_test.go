@@ -104,8 +104,8 @@ func TestThirdDeathIsFinal(t *testing.T) {
 	}
 }
 
-// TestDeathsAtOnePlace kills the workers of a step, attempt by attempt, after they have read so many
-// MiB. The step is to blame if they die at the same place, and not if they die anywhere.
+// TestDeathsAtOnePlace kills the workers of a step, attempt by attempt, after so many MiB. The step
+// is to blame if they die at the same place, and not if they die anywhere.
 func TestDeathsAtOnePlace(t *testing.T) {
 	fastMarkers(t)
 	refreshMarker = time.Hour // the test decides when time passes

@@ -32,8 +32,8 @@ func TestDamageThatARebuildMends(t *testing.T) {
 	}
 }
 
-// TestIngestGoesOnWhenWhatIsMissingIsBack checks that a missing object of the lake is no fault of the
-// input, so that the staging stays.
+// TestIngestGoesOnWhenWhatIsMissingIsBack checks that a missing object of the lake is no fault of
+// the input, so that the staging stays.
 func TestIngestGoesOnWhenWhatIsMissingIsBack(t *testing.T) {
 	for _, key := range []string{
 		registry.ShardKey(registry.ShardOf(3)), lake.SuffixListKey("x"), lake.StagingPrefix("r") + "splits/000000.json",

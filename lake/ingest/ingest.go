@@ -61,7 +61,7 @@
 //	small.json                   sealed result of IngestSmall, which stages only rejects and rows
 //	                             that do not fit into memory
 //	suspects/{step}…             written by package activities: the object that a step reads whose
-//	                             workers died, and the number of its panics
+//	                             workers died and how far it is, and the number of its panics
 package ingest
 
 import (

@@ -37,7 +37,8 @@ func (f *fakePoller) Stop() {
 	f.running.Add(-1)
 }
 
-// TestPoolsStopAtOnce holds that six queues stop in the time of one, also if a seventh cannot start.
+// TestPoolsStopAtOnce holds that six queues stop in the time of one, also if a seventh cannot
+// start.
 func TestPoolsStopAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running atomic.Int32

@@ -1,7 +1,7 @@
 // Package effect tells what an ingest did to its dataset: whether its batch is new there or took
 // the place of an earlier ingest, what the dataset has besides, how many of the rows it had
-// already, and which other batches were made from the same inputs. It reads about 12 MiB at most, so
-// that a small ingest costs the same in a dataset of any size, and leaves out what would take more.
+// already, and which other batches were made from the same inputs. It reads about 12 MiB at most,
+// so that a small ingest costs the same in a dataset of any size, and leaves out the rest.
 package effect
 
 import (
