@@ -164,7 +164,7 @@ func finalError(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil, damageOf(err))
 	case errors.Is(err, blob.ErrNotExist): // of the lake: that of an input is an ingest.InputError
 		return temporal.NewNonRetryableApplicationError(err.Error()+
-			"; put it back if it was deleted, starter verify says what else the lake lacks", ErrCorrupt, nil, damageOf(err))
+			"; if it was deleted, put it back; starter verify names what else the lake lacks", ErrCorrupt, nil, damageOf(err))
 	case errors.Is(err, blob.ErrInvalidKey):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	}

@@ -229,7 +229,7 @@ func (w *watched) begin(ctx context.Context) error {
 			w.marker.Deaths = 0
 		}
 	}
-	if err := w.opening(ctx, ""); err != nil {
+	if err := w.write(ctx); err != nil {
 		return err
 	}
 	ctx, w.refresh = context.WithCancel(ctx)
@@ -279,12 +279,12 @@ func (w *watched) diedWith(ctx context.Context) (left marker, died bool, err err
 	}
 }
 
-// opening notes that the step opens an object. A step with a marker writes it down first.
+// opening notes that the step opens an object. A step that runs alone writes it down first.
 func (w *watched) opening(ctx context.Context, object string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.marker.Object = object
-	if !w.marked() {
+	if !w.alone() {
 		return nil
 	}
 	return w.write(ctx)
