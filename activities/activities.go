@@ -83,7 +83,8 @@ const (
 	// from the beginning. The message names the object, the position and the reason. The staging of
 	// the ingest is removed.
 	ErrInput = "InputError"
-	// ErrCorrupt means that an object of the lake is not what was written.
+	// ErrCorrupt means that an object of the lake is missing, or is not what was written. Its
+	// detail is a Damage.
 	ErrCorrupt = "CorruptError"
 	// ErrLake means work of another lake, or of a lake with rules that differ from this build's.
 	ErrLake = "LakeError"
@@ -128,14 +129,19 @@ func (l *Lake) check(url string) error {
 
 // Damage is the detail of an ErrCorrupt.
 type Damage struct {
-	// Mendable means that the damaged object is not of the run's staging, and that the run can go
-	// on when the object is mended.
+	// Mendable means that the run can go on with its staging: when the damaged object is mended,
+	// which is not of the staging, or when the missing one is put back. What a step has staged is
+	// made again.
 	Mendable bool `json:"mendable,omitempty"`
 }
 
 // damageOf returns the detail of an error about damage. Registries, rules and the index can be
-// mended by a rebuild; raw objects and parts cannot.
+// mended by a rebuild; raw objects and parts cannot. Whatever is missing may have been deleted by
+// mistake, and be put back.
 func damageOf(err error) Damage {
+	if errors.Is(err, blob.ErrNotExist) {
+		return Damage{Mendable: true}
+	}
 	var c *codec.CorruptError
 	mendable := errors.As(err, &c) && slices.ContainsFunc([]string{"registry/", "rules/", "index/"},
 		func(prefix string) bool { return strings.HasPrefix(c.File, prefix) })
@@ -176,7 +182,10 @@ func finalError(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil, damageOf(err))
-	case errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrInvalidKey):
+	case errors.Is(err, blob.ErrNotExist): // of the lake: that of an input is an ingest.InputError
+		return temporal.NewNonRetryableApplicationError(err.Error()+
+			"; if it was deleted, put it back; starter verify names what else the lake lacks", ErrCorrupt, nil, damageOf(err))
+	case errors.Is(err, blob.ErrInvalidKey):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	}
 	return err

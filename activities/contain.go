@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,16 +23,23 @@ import (
 
 // Containment of what kills workers, or makes steps panic.
 //
-// A dead worker takes along all its steps, and only one of them may be to blame. A step whose
-// workers died twice therefore runs alone in its process, beside small steps only. It keeps a
-// document in staging, its marker, that names the object that it reads; every orderly end removes
-// the marker. If its worker dies again, the marker is left, and the step fails for good with the
-// name of the object. If nothing but the connection to Temporal was lost, there is no marker, and
-// the step runs alone again. Steps that died along with it succeed when they run alone.
+// A dead worker takes along all its steps. One of them may be to blame, or none: processes are
+// killed from outside, too. A step whose workers died twice therefore runs alone in its process,
+// beside small steps only. From its second attempt on it keeps a document in staging, its marker,
+// that names the object that it reads, and says how far it has come; every orderly end removes the
+// marker. If the worker dies, the marker is left. What is the step's own fault happens again at the
+// same place. So the step fails for good, with the name of the object, when its workers died at the
+// same place and, at last, while it ran alone. Kills from outside come anywhere. If nothing but the
+// connection to Temporal was lost, there is no marker, and the step runs again. Steps that died
+// along with another one succeed when they run alone.
 const (
-	// aloneFrom is how many deaths make a step run alone, lastDeath how many it may have in all.
-	aloneFrom = 2
-	lastDeath = 3
+	// markedFrom is how many deaths make a step keep a marker, aloneFrom how many make it run
+	// alone, and lastDeath the least after which it may fail.
+	markedFrom = 1
+	aloneFrom  = 2
+	lastDeath  = 3
+	// placeBytes is how exactly the place is known that a step has come to.
+	placeBytes = 8 << 20
 	// lastPanic is how many panics a step may have.
 	lastPanic = 3
 )
@@ -72,6 +80,35 @@ type marker struct {
 	Beat int `json:"beat"`
 	// Attempt is the attempt at the step that writes the marker.
 	Attempt string `json:"attempt,omitempty"`
+	// Place is how far the step has come. Deaths is at how many deaths in a row, the last ones, it
+	// had come to Died.
+	Place  place `json:"place"`
+	Deaths int   `json:"deaths,omitempty"`
+	Died   place `json:"died"`
+}
+
+// place is how far a step has come.
+type place struct {
+	// Read is how much the step has read of its objects, in placeBytes.
+	Read int64 `json:"read"`
+	// Waits is how often the marker has been refreshed since.
+	Waits int64 `json:"waits"`
+}
+
+// same reports whether a step that is repeated may have died at two places for the same reason.
+// Memory runs out a little earlier or later, and objects of the lake are read several at once.
+func (p place) same(q place) bool {
+	near := func(a, b, share int64) bool { return max(a, b)-min(a, b) <= 1+min(a, b)/share }
+	return near(p.Read, q.Read, 32) && near(p.Waits, q.Waits, 8)
+}
+
+// enough is how many deaths at a place are the step's fault. Kills from outside that come at random
+// hardly hit the beginning of a step twice. Later, two may seem to be at the same place.
+func (p place) enough() int {
+	if p.Read <= 8 && p.Waits <= 1 {
+		return 2
+	}
+	return 3
 }
 
 // panics is staging/{run}/suspects/{step}-panics.json.
@@ -118,6 +155,9 @@ func contained[T any](
 // alone reports whether the step has to run alone in its process.
 func (s *step) alone() bool { return s.deaths >= aloneFrom }
 
+// marked reports whether the step keeps a marker.
+func (s *step) marked() bool { return s.deaths >= markedFrom }
+
 // acquire waits until the step may run.
 func (s *step) acquire(ctx context.Context, m *Memory, need int64) (release func(), err error) {
 	if s.alone() {
@@ -130,8 +170,8 @@ func (s *step) acquire(ctx context.Context, m *Memory, need int64) (release func
 func watch[T any](
 	ctx context.Context, l *Lake, s step, do func(ctx context.Context, store blob.Store) (T, error),
 ) (out T, err error) {
-	w := &watched{step: s, store: l.Store, alone: s.alone(), marker: marker{Attempt: rand.Text()}}
-	if w.alone {
+	w := &watched{step: s, store: l.Store, marker: marker{Attempt: rand.Text()}}
+	if w.marked() {
 		if err := w.begin(ctx); err != nil {
 			return out, err
 		}
@@ -143,32 +183,40 @@ func watch[T any](
 		}
 	}()
 	store := l.Store
-	if s.ofLake && (w.alone || activity.GetInfo(ctx).Attempt > 1) {
+	if s.ofLake && (w.marked() || activity.GetInfo(ctx).Attempt > 1) {
 		store = &watchedStore{Store: l.Store, step: w, opened: map[string]bool{}}
 	}
-	return do(ingest.WithOpening(ctx, ingest.Opening{Object: w.opening, Single: w.alone}), store)
+	opening := ingest.Opening{Object: w.opening, Single: w.alone()}
+	if w.marked() {
+		opening.Read = w.read
+	}
+	return do(ingest.WithOpening(ctx, opening), store)
 }
 
 // watched is a step at work.
 type watched struct {
 	step
 	store blob.Store
-	alone bool
 
 	mu      sync.Mutex
 	marker  marker
+	bytes   int64 // read so far
 	refresh context.CancelFunc
 	done    chan struct{}
 }
 
 // begin judges the step by the marker that the last worker left, and writes its own.
 func (w *watched) begin(ctx context.Context) error {
-	if w.deaths >= lastDeath {
-		left, died, err := w.diedWith(ctx)
-		if err != nil {
-			return err
+	left, died, err := w.diedWith(ctx)
+	if err != nil {
+		return err
+	}
+	if died {
+		w.marker.Died, w.marker.Deaths = left.Place, 1
+		if left.Deaths > 0 && left.Died.same(left.Place) {
+			w.marker.Deaths = left.Deaths + 1
 		}
-		if died {
+		if w.deaths >= lastDeath && w.marker.Deaths >= left.Place.enough() {
 			// A run that goes on with the staging is judged by its own marker.
 			if err := w.store.Delete(ctx, w.key("")); err != nil {
 				return err
@@ -178,9 +226,10 @@ func (w *watched) begin(ctx context.Context) error {
 				return err
 			}
 			w.killer(left.Object, err)
+			w.marker.Deaths = 0
 		}
 	}
-	if err := w.opening(ctx, ""); err != nil {
+	if err := w.write(ctx); err != nil {
 		return err
 	}
 	ctx, w.refresh = context.WithCancel(ctx)
@@ -195,6 +244,7 @@ func (w *watched) begin(ctx context.Context) error {
 				return
 			case <-tick.C:
 				w.mu.Lock()
+				w.marker.Place.Waits++
 				// If the marker cannot be written, the step's own reads and writes fail too.
 				_ = w.write(ctx)
 				w.mu.Unlock()
@@ -204,8 +254,8 @@ func (w *watched) begin(ctx context.Context) error {
 	return nil
 }
 
-// diedWith returns the marker of the step's last worker, once it no longer changes. died is false
-// if there is none, or if it disappears.
+// diedWith returns the marker of the step's last worker. died is false if there is none. Where the
+// step may fail, diedWith waits until the marker no longer changes, or disappears.
 func (w *watched) diedWith(ctx context.Context) (left marker, died bool, err error) {
 	key := w.key("")
 	for first := true; ; first = false {
@@ -217,7 +267,7 @@ func (w *watched) diedWith(ctx context.Context) (left marker, died bool, err err
 		if err != nil || !ok {
 			return marker{}, false, err
 		}
-		if !first && now == left {
+		if w.deaths < lastDeath || !first && now == left {
 			return now, true, nil
 		}
 		left = now
@@ -234,9 +284,23 @@ func (w *watched) opening(ctx context.Context, object string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.marker.Object = object
-	if !w.alone {
+	if !w.alone() {
 		return nil
 	}
+	return w.write(ctx)
+}
+
+// read notes that the step has read so many bytes. A step with a marker writes down how far it has
+// come before it looks at them.
+func (w *watched) read(ctx context.Context, n int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bytes += int64(n)
+	at := w.bytes / placeBytes
+	if !w.marked() || at == w.marker.Place.Read {
+		return nil
+	}
+	w.marker.Place = place{Read: at}
 	return w.write(ctx)
 }
 
@@ -285,8 +349,9 @@ const stopMarker = 5 * time.Second
 
 // killed returns the error of a step whose object killed its workers.
 func (w *watched) killed(object string) error {
-	return crashed(object, fmt.Sprintf("%s killed its worker %d times, the last time when no other large step ran beside it; %s",
-		w.subject(object), w.deaths, w.advice()))
+	return crashed(object, fmt.Sprintf(
+		"%s killed its worker %d times, the last %d times at the same place, at last when no other large step ran beside it; %s",
+		w.subject(object), w.deaths, w.marker.Deaths, w.advice()))
 }
 
 // crashed returns the error of a step that killed its workers or panicked too often. Its only
@@ -387,7 +452,8 @@ func (s *watchedStore) Get(ctx context.Context, key string) ([]byte, blob.Info, 
 	if err := s.note(ctx, key); err != nil {
 		return nil, blob.Info{}, err
 	}
-	return s.Store.Get(ctx, key)
+	data, info, err := s.Store.Get(ctx, key)
+	return data, info, cmp.Or(err, s.step.read(ctx, len(data)))
 }
 
 // ReadRange notes the object and reads a part of it.
@@ -395,7 +461,8 @@ func (s *watchedStore) ReadRange(ctx context.Context, key string, off, n int64) 
 	if err := s.note(ctx, key); err != nil {
 		return nil, err
 	}
-	return s.Store.ReadRange(ctx, key, off, n)
+	data, err := s.Store.ReadRange(ctx, key, off, n)
+	return data, cmp.Or(err, s.step.read(ctx, len(data)))
 }
 
 // Open notes the object and opens it.
@@ -403,5 +470,21 @@ func (s *watchedStore) Open(ctx context.Context, key string, off, n int64) (io.R
 	if err := s.note(ctx, key); err != nil {
 		return nil, err
 	}
-	return s.Store.Open(ctx, key, off, n)
+	r, err := s.Store.Open(ctx, key, off, n)
+	if err != nil || !s.step.marked() {
+		return r, err
+	}
+	return &watchedStream{r, ctx, s.step}, nil
+}
+
+// watchedStream notes how much is read of a stream.
+type watchedStream struct {
+	io.ReadCloser
+	ctx  context.Context
+	step *watched
+}
+
+func (s *watchedStream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	return n, cmp.Or(s.step.read(s.ctx, n), err)
 }

@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -60,7 +61,7 @@ func readMarker(t *testing.T, l *Lake, s step) (string, bool) {
 func TestThirdDeathIsFinal(t *testing.T) {
 	fastMarkers(t)
 	s := step{run: "run", name: "normalize-000001"}
-	left := marker{Format: suspectFormat, Object: "file:///in/poison.parquet", Beat: 7}
+	left := marker{Format: suspectFormat, Object: "file:///in/poison.parquet", Beat: 7, Deaths: 1}
 	for name, c := range map[string]struct {
 		deaths int
 		marked bool
@@ -101,6 +102,96 @@ func TestThirdDeathIsFinal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDeathsAtOnePlace kills the workers of a step, attempt by attempt, after so many MiB. The step
+// is to blame if they die at the same place, and not if they die anywhere.
+func TestDeathsAtOnePlace(t *testing.T) {
+	fastMarkers(t)
+	refreshMarker = time.Hour // the test decides when time passes
+	const object = "urls/part"
+	type death struct{ mib, waits int64 }
+	for name, c := range map[string]struct {
+		deaths []death // from the second on: the first leaves no marker
+		final  bool    // the attempt after the last death fails
+	}{
+		"a crash at the beginning":     {[]death{{5, 0}, {5, 0}}, true},
+		"memory that runs out":         {[]death{{300, 0}, {308, 0}, {295, 0}}, true},
+		"a crash after the last read":  {[]death{{300, 40}, {300, 44}, {300, 41}}, true},
+		"after kills, a crash":         {[]death{{9, 0}, {400, 0}, {200, 0}, {200, 0}, {201, 0}}, true},
+		"kills anywhere":               {[]death{{10, 0}, {300, 0}, {120, 0}, {500, 0}, {30, 0}, {250, 1}}, false},
+		"twice alike by chance":        {[]death{{300, 0}, {304, 0}, {120, 0}, {124, 0}, {500, 0}}, false},
+		"kills while nothing is read":  {[]death{{300, 10}, {300, 70}, {300, 30}, {300, 33}, {300, 55}}, false},
+		"a crash, but not when alone":  {[]death{{5, 0}, {200, 0}}, false},
+		"killed once more, early":      {[]death{{1, 0}, {40, 0}}, false},
+		"a place that was not reached": {[]death{{64, 0}, {64, 9}}, false},
+	} {
+		for _, ofLake := range []bool{false, true} {
+			l := testLake()
+			l.Store = &sameMiB{l.Store, make([]byte, 1<<20)}
+			s := step{run: "run", name: "merge-000000", ofLake: ofLake}
+			var left []byte
+			for i := range len(c.deaths) + 1 {
+				s.deaths = i + 1
+				err := runStep(t, l, s, func(ctx context.Context, store blob.Store) error {
+					if i == len(c.deaths) {
+						return nil
+					}
+					o := ingest.OpeningOf(ctx)
+					if !ofLake {
+						if err := o.Object(ctx, object); err != nil {
+							t.Error(err)
+						}
+					}
+					for range c.deaths[i].mib {
+						var err error
+						if ofLake {
+							_, err = store.ReadRange(ctx, object, 0, 1<<20)
+						} else {
+							err = o.Read(ctx, 1<<20)
+						}
+						if err != nil {
+							t.Error(err)
+						}
+					}
+					var m marker
+					if ok, err := readDocument(ctx, l.Store, s.key(""), &m); !ok || err != nil || s.alone() && m.Object != object {
+						t.Fatalf("%s: marker %+v, %v, %v", name, m, ok, err)
+					}
+					m.Place.Waits = c.deaths[i].waits
+					var err error
+					left, err = codec.Seal(&m)
+					return errors.Join(err, errAway)
+				})
+				if i < len(c.deaths) {
+					if !errors.Is(err, errAway) && !strings.Contains(fmt.Sprint(err), errAway.Error()) {
+						t.Errorf("%s, of the lake %v: the attempt after %d deaths: %v", name, ofLake, s.deaths, err)
+					}
+					// The worker died, so nobody removed its marker.
+					if _, err := l.Store.Put(t.Context(), s.key(""), left, blob.Condition{}); err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				var app *temporal.ApplicationError
+				if final := errors.As(err, &app) && app.Type() == ErrCrash; final != c.final || !final && err != nil {
+					t.Errorf("%s, of the lake %v: %v, want a crash %v", name, ofLake, err, c.final)
+				} else if final && !strings.Contains(err.Error(), object+": it killed its worker") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+	}
+}
+
+// sameMiB returns the same bytes for every range.
+type sameMiB struct {
+	blob.Store
+	data []byte
+}
+
+func (s *sameMiB) ReadRange(context.Context, string, int64, int64) ([]byte, error) {
+	return s.data, nil
 }
 
 // TestMarkerOfALiveWorkerIsNoDeath holds that a worker which only lost Temporal is not taken for

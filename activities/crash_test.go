@@ -33,7 +33,7 @@ func TestCrashesOfOneBatchDoNotStopThePublish(t *testing.T) {
 	s := step{run: run, name: "build-" + documentName(plan.PlanKey)}
 	left := func(object string) {
 		t.Helper()
-		if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: object}); err != nil {
+		if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: object, Deaths: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestCrashesOfOneBatchDoNotStopTheMove(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	s := step{run: run, name: documentName(plan.MoveKey) + "-000000"}
-	if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: "urls/x"}); err != nil {
+	if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: "urls/x", Deaths: 1}); err != nil {
 		t.Fatal(err)
 	}
 	var app *temporal.ApplicationError
@@ -112,7 +112,7 @@ func TestCrashesOfOneUnionDoNotStopTheCompaction(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	s := step{run: run, name: documentName(plan.UniteKey) + "-000000"}
-	if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: "urls/x"}); err != nil {
+	if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: "urls/x", Deaths: 1}); err != nil {
 		t.Fatal(err)
 	}
 	var app *temporal.ApplicationError

@@ -32,6 +32,24 @@ func TestDamageThatARebuildMends(t *testing.T) {
 	}
 }
 
+// TestIngestGoesOnWhenWhatIsMissingIsBack checks that a missing object of the lake is no fault of
+// the input, so that the staging stays.
+func TestIngestGoesOnWhenWhatIsMissingIsBack(t *testing.T) {
+	for _, key := range []string{
+		registry.ShardKey(registry.ShardOf(3)), lake.SuffixListKey("x"), lake.StagingPrefix("r") + "splits/000000.json",
+		"urls/dataset_id=1/domain_prefix=any/part-b.parquet",
+	} {
+		_, _, err := blob.NewMemory().Get(t.Context(), key)
+		var app *temporal.ApplicationError
+		var damage Damage
+		err = finalError(fmt.Errorf("merge: %w", err))
+		if !errors.As(err, &app) || app.Type() != ErrCorrupt || !app.NonRetryable() || app.Details(&damage) != nil || !damage.Mendable ||
+			!strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "put it back") {
+			t.Errorf("%s: %v, %+v", key, err, damage)
+		}
+	}
+}
+
 // TestRunThatIsNoLongerRegistered checks that the error tells what to do.
 func TestRunThatIsNoLongerRegistered(t *testing.T) {
 	err := finalError(fmt.Errorf("finish: %w: run %q", registry.ErrUnknownRun, "r"))
@@ -49,7 +67,8 @@ func TestOnlyFaultsOfTheInputAreFinal(t *testing.T) {
 	}{
 		{&ingest.InputError{Object: "file:///in", Reason: "not a list"}, ErrInput},
 		{&ingest.InputError{Object: "s3://in/x", Reason: "denied", Err: blob.ErrDenied}, ErrInput},
-		{blob.OpError("get", "s3://b", "k", blob.ErrNotExist), ErrInput},
+		{blob.OpError("get", "s3://b", "k", blob.ErrNotExist), ErrCorrupt},
+		{&ingest.InputError{Object: "s3://in/x", Reason: "no such object", Err: blob.ErrNotExist}, ErrInput},
 		{fmt.Errorf("finish ingest of batch %q: %w: run %q", "b", registry.ErrUnknownRun, "r"), ErrInput},
 		{codec.Corrupt("f", "seal", 0, "a", "b"), ErrCorrupt},
 		{blob.OpError("read", "s3://b", "k", blob.ErrRange), ErrCorrupt},

@@ -89,7 +89,7 @@ func NewMemory(bytes int64) *Memory {
 }
 
 // Limit sets how many steps of a pool run at once, or how many groups of lists wait for a slot or
-// run (QueueGroups). It is called before there are any.
+// run (QueueGroups). It is called before any pool starts.
 func (m *Memory) Limit(pool string, slots int) {
 	m.slots[pool] = semaphore.NewWeighted(int64(slots))
 }

@@ -61,11 +61,12 @@
 //	small.json                   sealed result of IngestSmall, which stages only rejects and rows
 //	                             that do not fit into memory
 //	suspects/{step}…             written by package activities: the object that a step reads whose
-//	                             workers died, and the number of its panics
+//	                             workers died and how far it is, and the number of its panics
 package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -390,6 +391,26 @@ func load(ctx context.Context, store blob.Store, key string, doc lake.Keyed) (ok
 // loadRequired reads a sealed document that an earlier step has written.
 func loadRequired(ctx context.Context, store blob.Store, key string, doc lake.Keyed) error {
 	return lake.RequireKeyed(ctx, store, key, stagingFormat, doc)
+}
+
+// loadResult is load of the result of a step. ok is false, too, if one of the objects that the step
+// has written is missing. The step then writes the same again.
+func loadResult[D lake.Keyed](
+	ctx context.Context, store blob.Store, key string, doc D, written func(D) []string,
+) (ok bool, err error) {
+	if ok, err = load(ctx, store, key, doc); err != nil || !ok {
+		return ok, err
+	}
+	for _, key := range written(doc) {
+		_, err := store.Stat(ctx, key)
+		if errors.Is(err, blob.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // save writes a sealed document.

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -432,6 +433,9 @@ func (s storedObject) ReadAt(p []byte, off int64) (int, error) {
 type Opening struct {
 	// Object is called with the URL of each object before it is opened. Its error is the step's.
 	Object func(ctx context.Context, url string) error
+	// Read, unless nil, is called with the number of bytes of each read of the objects, before they
+	// are looked at. Its error is the read's.
+	Read func(ctx context.Context, n int) error
 	// Single tells the step to read one object at a time, so that the object opened last is the one
 	// that is being read.
 	Single bool
@@ -471,11 +475,42 @@ func objectsAtOnce(ctx context.Context, n int) int {
 
 // open starts reading an object at an offset in its stored bytes.
 func (in *inputs) open(ctx context.Context, o object, off int64) (*rawObject, error) {
-	if opening := OpeningOf(ctx).Object; opening != nil {
-		if err := opening(ctx, o.Name); err != nil {
+	opening := OpeningOf(ctx)
+	if opening.Object != nil {
+		if err := opening.Object(ctx, o.Name); err != nil {
 			return nil, err
 		}
 	}
+	r, err := in.openObject(ctx, o, off)
+	if err == nil && opening.Read != nil {
+		told := func(n int) error { return opening.Read(ctx, n) }
+		r.ReadCloser, r.ReaderAt = toldReader{r.ReadCloser, told}, toldReaderAt{r.ReaderAt, told}
+	}
+	return r, err
+}
+
+// toldReader and toldReaderAt tell of each read.
+type toldReader struct {
+	io.ReadCloser
+	told func(n int) error
+}
+
+func (t toldReader) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	return n, cmp.Or(t.told(n), err)
+}
+
+type toldReaderAt struct {
+	io.ReaderAt
+	told func(n int) error
+}
+
+func (t toldReaderAt) ReadAt(p []byte, off int64) (int, error) {
+	n, err := t.ReaderAt.ReadAt(p, off)
+	return n, cmp.Or(t.told(n), err)
+}
+
+func (in *inputs) openObject(ctx context.Context, o object, off int64) (*rawObject, error) {
 	allowed := allow.Of(ctx)
 	if strings.HasPrefix(o.Name, "file:") {
 		return openFile(allowed, o, off)

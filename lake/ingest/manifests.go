@@ -174,7 +174,7 @@ func inventoryError(data object, err error) error {
 	if e := inputError(data, err); errors.As(e, &bad) {
 		return e
 	}
-	if errors.Is(err, blob.ErrDenied) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, blob.ErrDenied) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return &InputError{Object: data.Name, Reason: err.Error(), Err: err}

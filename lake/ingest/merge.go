@@ -186,6 +186,19 @@ type mergedRecord struct {
 	Domains  int64            `json:"domains,omitempty"`
 }
 
+// written returns the keys of the objects that the task has written.
+func (r *mergedRecord) written() (keys []string) {
+	for i := range r.Parts {
+		keys = append(keys, r.Parts[i].Key)
+	}
+	for _, o := range []lake.FrameObject{r.Pages, r.Postings} {
+		if o.Key != "" {
+			keys = append(keys, o.Key)
+		}
+	}
+	return keys
+}
+
 func (r *mergedRecord) result() MergeResult {
 	out := MergeResult{Rows: r.Rows, Merged: r.Merged, Parts: len(r.Parts), Postings: r.Postings, Domains: r.Domains}
 	for _, p := range r.Parts {
@@ -218,7 +231,7 @@ func merge(
 		return MergeResult{}, err
 	}
 	var out mergedRecord
-	if ok, err := load(ctx, store, mergedKey(run, task), &out); err != nil || ok {
+	if ok, err := loadResult(ctx, store, mergedKey(run, task), &out, (*mergedRecord).written); err != nil || ok {
 		if ok && progress != nil {
 			progress(Progress{Records: out.Rows + out.Merged, Kept: out.Rows})
 		}

@@ -72,6 +72,17 @@ type pieceRecord struct {
 	list   bool  // it has nothing but URLs
 }
 
+// written returns the keys of the objects that the split has written.
+func (s *splitRecord) written() (keys []string) {
+	for i := range s.Shuffled {
+		keys = append(keys, s.Shuffled[i].Key)
+	}
+	if s.Rejects != nil {
+		keys = append(keys, s.Rejects.Key)
+	}
+	return keys
+}
+
 // partition counts the rows of one partition and the bytes of their keys.
 type partition struct {
 	Partition int   `json:"partition"`
@@ -101,7 +112,7 @@ func normalize(
 		return SplitResult{}, err
 	}
 	var done splitRecord
-	if ok, err := load(ctx, store, splitKey(run, split), &done); err != nil || ok {
+	if ok, err := loadResult(ctx, store, splitKey(run, split), &done, (*splitRecord).written); err != nil || ok {
 		return done.SplitResult, err
 	}
 	out, merged, err := normalizeSplit(ctx, store, p, split, postings, progress, lim)

@@ -50,6 +50,14 @@ type plan struct {
 	Count  int              `json:"split_count"`
 }
 
+// written returns the keys of the objects beside the plan's document.
+func (p *plan) written() []string {
+	if p.Count == 1 {
+		return nil
+	}
+	return []string{p.Splits.Key}
+}
+
 // PlanSummary is what a scheduler needs of a plan.
 type PlanSummary struct {
 	DatasetID uint32 `json:"dataset_id"`
@@ -90,7 +98,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	}
 	spec.Deadline = "" // another deadline is no other batch
 	var p plan
-	ok, err := load(ctx, store, planKey(run), &p)
+	ok, err := loadResult(ctx, store, planKey(run), &p, (*plan).written)
 	if err != nil {
 		return PlanSummary{}, err
 	}
@@ -629,8 +637,8 @@ func (p *plan) rawOptions() raw.Options {
 	return opt
 }
 
-// inputError makes an *InputError of an error of package raw. Other errors are returned as they
-// are.
+// inputError makes an *InputError of an error of package raw, and of the absence of what it reads.
+// Other errors are returned as they are.
 func inputError(o object, err error) error {
 	var data *raw.DataError
 	var format *raw.FormatError
@@ -640,6 +648,8 @@ func inputError(o object, err error) error {
 		return err
 	case errors.Is(err, blob.ErrChanged):
 		return o.errChanged()
+	case errors.Is(err, blob.ErrNotExist):
+		e.Reason = "the object was deleted while it was read"
 	case errors.As(err, &data):
 		e.Object = o.member(memberOf(o, data.Name))
 		e.Line, e.Offset, e.Reason = data.Line, data.Offset, data.Reason()

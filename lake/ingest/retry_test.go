@@ -3,12 +3,15 @@ package ingest_test
 import (
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
@@ -45,6 +48,77 @@ func TestEveryStepMayRunTwiceConcurrently(t *testing.T) {
 		}
 	}
 	sameObjects(t, objects(t, alone), objects(t, store))
+}
+
+// TestStepsMakeWhatIsMissing deletes each object of a run, one by one. An ingest that continues the
+// run makes it again.
+func TestStepsMakeWhatIsMissing(t *testing.T) {
+	dir, _ := madeUp(t, 100)
+	spec := madeUpSpec(dir)
+	l := withLarge(t, dir, ingest.Limits{Arena: 20_000, AnyPrefix: 1, Task: 100_000})
+	store := blob.NewMemory()
+	if _, err := steps(t.Context(), store, "run", spec, l); err != nil {
+		t.Fatal(err)
+	}
+	want := objects(t, store)
+	var keys []string
+	for _, prefix := range []string{lake.StagingPrefix("run"), "urls/"} {
+		for info, err := range store.List(t.Context(), prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys = append(keys, info.Key)
+		}
+	}
+	if len(keys) < 20 {
+		t.Fatalf("only %d objects: %q", len(keys), keys)
+	}
+	for _, key := range keys {
+		if err := store.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := steps(t.Context(), store, "run", spec, l); err != nil {
+			t.Errorf("without %s: %v", key, err)
+		}
+		if _, err := store.Stat(t.Context(), key); err != nil {
+			t.Errorf("%s was not made again: %v", key, err)
+		}
+	}
+	sameObjects(t, want, objects(t, store))
+}
+
+// TestInputThatVanishes checks that an input that is deleted while it is read is named.
+func TestInputThatVanishes(t *testing.T) {
+	bucket := blob.NewMemory()
+	if _, err := bucket.Put(t.Context(), "list.txt", []byte("http://a.test/\n"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	vanishing := &vanishingStore{Store: bucket}
+	ingest.BehindS3(t, vanishing)
+	store := blob.NewMemory()
+	if _, err := ingest.MakePlan(t.Context(), store, "run", ingest.Spec{Dataset: "d", Inputs: []string{"s3://in/list.txt"}}); err != nil {
+		t.Fatal(err)
+	}
+	vanishing.gone = true
+	_, err := ingest.Normalize(t.Context(), store, "run", 0, nil, nil)
+	var input *ingest.InputError
+	if !errors.As(err, &input) || input.Object != "s3://in/list.txt" {
+		t.Errorf("%v; want an InputError that names the object", err)
+	}
+}
+
+// vanishingStore has objects whose streams end with blob.ErrNotExist once they are gone.
+type vanishingStore struct {
+	blob.Store
+	gone bool
+}
+
+func (s *vanishingStore) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+	r, err := s.Store.Open(ctx, key, off, n)
+	if err == nil && s.gone {
+		r = io.NopCloser(io.MultiReader(io.LimitReader(r, 5), iotest.ErrReader(blob.OpError("open", "s3://in", key, blob.ErrNotExist))))
+	}
+	return r, err
 }
 
 func TestRunCompletesAfterACrashAnywhere(t *testing.T) {

@@ -123,9 +123,7 @@ func printEffect(w io.Writer, r *workflows.IngestResult) {
 		cli.Fprintf(w, "The batch is new; %s.\n", rest)
 	}
 	switch {
-	case e.OtherBatches == 0 || r.Rows == 0:
-	case e.KnownRows < 0:
-		cli.Fprintf(w, "It was not counted how many of the URLs the dataset had already.\n")
+	case e.OtherBatches == 0 || r.Rows == 0 || e.KnownRows < 0:
 	case e.KnownRows == 0:
 		cli.Fprintf(w, "The dataset had none of the URLs before.\n")
 	case e.KnownRows == r.Rows:

@@ -246,12 +246,13 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 
 	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory, RangePairs: o.rangePairs}
 	search := activities.NewSearch(c, namespace)
-	stopped := make(chan error, len(o.pools))
-	var running []worker.Worker
+	stopped := make(chan error, 2*len(o.pools)) // of each queue one
+	var queues []queue
 	host, _ := os.Hostname() // only helps people
 	polling := map[string]string{}
+	limits := limit(memory, o.pools, o.perPool)
 	for _, pool := range o.pools {
-		slots := memory.Slots(pool, o.perPool)
+		slots := limits[pool]
 		if slots < o.perPool {
 			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
@@ -279,12 +280,11 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		if pool == activities.PoolNormalize || pool == activities.PoolWrite {
 			// The next step is there when one ends: Temporal takes milliseconds to hand one out
 			// and, of a long queue, up to a second.
-			memory.Limit(pool, slots)
 			taken = slots + ahead(slots)
 		}
 		w, identity := poll(pool, taken)
 		polling[pool] = identity
-		starting := []worker.Worker{w}
+		queues = append(queues, queue{pool, w})
 		switch pool {
 		case activities.PoolControl:
 			w.RegisterWorkflow(workflows.IngestWorkflow)
@@ -303,10 +303,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			}
 			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
-			memory.Limit(activities.QueueGroups, slots)
 			groups, _ := poll(activities.QueueGroups, groupsAtOnce)
-			starting = append(starting, groups)
-			for _, w := range starting {
+			queues = append(queues, queue{pool, groups})
+			for _, w := range []worker.Worker{w, groups} {
 				w.RegisterActivity(&activities.Normalize{Lake: base, Slots: slots, Temporal: c})
 			}
 		case activities.PoolWrite:
@@ -316,12 +315,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		case activities.PoolPublish:
 			w.RegisterActivity(&activities.Publish{Lake: base, Search: search, Temporal: c})
 		}
-		for _, w := range starting {
-			if err := w.Start(); err != nil {
-				return fmt.Errorf("pool %s: %w", pool, err)
-			}
-			running = append(running, w)
-		}
+	}
+	if err := start(queues); err != nil {
+		return err
 	}
 	state.started(polling)
 	if missing {
@@ -336,8 +332,6 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	case err = <-stopped:
 	}
 	state.draining.Store(true)
-	for _, w := range running {
-		w.Stop()
-	}
+	stop(queues)
 	return err
 }

@@ -1,7 +1,7 @@
 // Package effect tells what an ingest did to its dataset: whether its batch is new there or took
 // the place of an earlier ingest, what the dataset has besides, how many of the rows it had
-// already, and which other batches were made from the same inputs. Of the rows it reads the ids of
-// their URLs only.
+// already, and which other batches were made from the same inputs. It reads about 12 MiB at most,
+// so that a small ingest costs the same in a dataset of any size, and leaves out the rest.
 package effect
 
 import (
@@ -22,11 +22,10 @@ import (
 )
 
 const (
-	// maxBatches and maxBytes bound the records with which the inputs of an ingest are compared, so
-	// that an ingest costs the same in a dataset of a million batches. A year of daily batches is
-	// far below.
+	// maxBatches bounds the records with which the inputs of an ingest are compared, as maxRead
+	// does, so that an ingest costs the same in a dataset of a million batches. A year of daily
+	// batches is far below.
 	maxBatches = 1000
-	maxBytes   = 64 << 20
 
 	// maxShared is how many batches with the same inputs are named.
 	maxShared = 20
@@ -75,8 +74,9 @@ type Shared struct {
 // Of returns what the ingest of a run did, which has finished with the record at key. It is nil if
 // a later ingest of the batch has finished before.
 func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error) {
-	view := pack.NewView(store)
-	record, err := read(ctx, view, key)
+	spender := newSpender(store)
+	view := pack.NewView(spender)
+	record, err := read(ctx, store, key)
 	if err != nil {
 		return nil, err
 	}
@@ -111,19 +111,19 @@ func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error)
 			return nil, err
 		}
 	}
-	others, err := e.others(ctx, view, id, run)
+	others, err := e.others(ctx, store, view, id, run)
 	if err != nil {
 		return nil, err
 	}
 	if err := e.compare(ctx, view, record, others); err != nil {
 		return nil, err
 	}
-	return e, e.known(ctx, view, record, others)
+	return e, e.known(ctx, view, spender, record, others)
 }
 
-// lost reports whether an error says that a record is missing or damaged.
+// lost reports whether an error says that a record is missing or damaged, or one too many.
 func lost(err error) bool {
-	return errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt)
+	return errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) || errors.Is(err, errSpent)
 }
 
 func read(ctx context.Context, store blob.Store, key string) (*lake.Batch, error) {
@@ -139,20 +139,23 @@ type other struct {
 	batch, key string
 	union      string // the key of the record of the union that has its rows, "" for none
 	counts     bool   // its rows are not in OtherRows yet
+	parts      []lake.Part
 }
 
 // others counts the other batches of the dataset: those of the version, with what is not published
-// yet. It returns the records of the first ones.
-func (e *Effect) others(ctx context.Context, view *pack.View, own registry.BatchID, run string) (all []other, err error) {
+// yet. It returns the keys of the first ones' records, which can be read through view.
+func (e *Effect) others(
+	ctx context.Context, store blob.Store, view *pack.View, own registry.BatchID, run string,
+) (all []other, err error) {
 	// The ledger is read first: what is published meanwhile is found in both, and counts once.
-	pending, _, err := registry.PendingBatches(ctx, view, func(int, error) {})
+	pending, _, err := registry.PendingBatches(ctx, store, func(int, error) {})
 	if err != nil {
 		return nil, err
 	}
 	pending = slices.DeleteFunc(pending, func(p registry.Pending) bool {
 		return p.DatasetID != own.DatasetID || p.Batch == own.Batch
 	})
-	state, err := manifest.Look(ctx, view)
+	state, err := manifest.Look(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +174,7 @@ func (e *Effect) others(ctx context.Context, view *pack.View, own registry.Batch
 		}
 		if !p.Retired {
 			view.Add(p.DatasetID, p.Batch, p.Pack)
-			all = append(all, other{p.Batch, lake.BatchKey(p.DatasetID, p.Batch, p.Digest), "", true})
+			all = append(all, other{batch: p.Batch, key: lake.BatchKey(p.DatasetID, p.Batch, p.Digest), counts: true})
 			e.OtherBatches++
 		}
 	}
@@ -204,7 +207,7 @@ func (e *Effect) others(ctx context.Context, view *pack.View, own registry.Batch
 		}
 		if !later[b.Batch] {
 			view.Add(b.DatasetID, b.Batch, b.Pack)
-			o := other{b.Batch, b.Record(), "", false}
+			o := other{batch: b.Batch, key: b.Record()}
 			if b.Union != "" {
 				name, digest := b.Stored()
 				o.union = lake.BatchKey(b.DatasetID, name, digest)
@@ -222,25 +225,20 @@ func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Bat
 		inputs[Input{in.Name, in.Bytes}] = true
 	}
 	var mu sync.Mutex
-	compared, bytes, unknown := int64(0), 0, e.OtherRows < 0
+	compared, unknown := int64(0), e.OtherRows < 0
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
-	for _, o := range others {
+	for i := range others {
+		o := &others[i]
 		g.Go(func() error {
-			mu.Lock()
-			full := bytes > maxBytes
-			unknown = unknown || full && o.counts
-			mu.Unlock()
-			if full {
-				return nil
-			}
-			data, _, err := store.Get(ctx, o.key)
-			var b *lake.Batch
-			if err == nil {
-				b, err = lake.DecodeBatch(data, o.key)
+			b, err := read(ctx, store, o.key)
+			if errors.Is(err, errSpent) && o.counts {
+				mu.Lock()
+				defer mu.Unlock()
+				unknown = true
 			}
 			if lost(err) {
-				return nil // no version can have it
+				return nil // no version can have it, unless it is one too many
 			}
 			if err != nil {
 				return err
@@ -253,7 +251,8 @@ func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Bat
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			compared, bytes = compared+1, bytes+len(data)
+			compared++
+			o.parts = b.Parts
 			if o.counts {
 				e.OtherRows += b.Rows
 			}

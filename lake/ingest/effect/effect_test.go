@@ -261,3 +261,50 @@ func TestKnownRowsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// A small ingest reads little of a dataset, however large its parts and records are.
+func TestReadsAreBounded(t *testing.T) {
+	const batches, rows, most = 10, 2000, 16 << 20
+	store := blob.NewMemory()
+	list := func(seed uint64, n int) (all []testlake.Record) {
+		random := rand.NewChaCha8([32]byte{byte(seed)})
+		path := make([]byte, 900)
+		for i := range n {
+			_, _ = random.Read(path)
+			all = append(all, testlake.Record{URL: fmt.Sprintf("https://site%d.test/%x", i%7, path)})
+		}
+		return all
+	}
+	for i := range uint64(batches) {
+		testlake.Ingest(t, store, "alpha", fmt.Sprint("b", i), list(i, rows))
+	}
+	testlake.Publish(t, store)
+	done := testlake.Ingest(t, store, "alpha", "new", list(0, 3))
+	run := runOf(t, store, 1, "new")
+	counting := blob.NewCounting(store)
+	e, err := effect.Of(t.Context(), counting, run, done.BatchKey)
+	want := &effect.Effect{OtherRows: batches * rows, OtherBatches: batches, KnownRows: -1}
+	if d := cmp.Diff(want, e); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	if n := counting.Reads().Bytes; n > 1<<20 {
+		t.Errorf("%d bytes were read of parts that are too large to be compared", n)
+	}
+	for info, err := range store.List(t.Context(), "batches/dataset_id=1/b") {
+		if err == nil {
+			_, err = store.Put(t.Context(), info.Key, make([]byte, 4<<20), blob.Condition{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	counting = blob.NewCounting(store)
+	e, err = effect.Of(t.Context(), counting, run, done.BatchKey)
+	want.Uncompared = batches
+	if d := cmp.Diff(want, e); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	if n := counting.Reads().Bytes; n > most {
+		t.Errorf("%d bytes of records were read, want at most %d", n, most)
+	}
+}

@@ -1,10 +1,11 @@
 package effect
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"math/bits"
-	"slices"
+	"fmt"
+	"io"
 	"sync"
 	"sync/atomic"
 
@@ -16,158 +17,180 @@ import (
 	"github.com/urlake/urlake/lake/partreader"
 )
 
-const (
-	// maxOwnRows and maxOtherRows bound the rows whose URLs are compared, so that an ingest into a
-	// large dataset does not read all of it. The ids of the rows of the batch are in memory, with a
-	// filter 10 bytes each; those of the others are read once, 8 bytes each.
-	maxOwnRows   = 8 << 20
-	maxOtherRows = 32 << 20
+// maxRead is how many bytes of other batches' records and of parts are read. It is enough for the
+// records of some thousand batches, or for about half a million rows.
+const maxRead = 12 << 20
 
-	// partsAtOnce and pagesAtOnce are how many parts are read concurrently, and how many pages of
-	// one of them at once.
-	partsAtOnce = 4
-	pagesAtOnce = 32
-)
+// errSpent is the error of a read beyond maxRead.
+var errSpent = errors.New("more would be read than the comparison is worth")
 
-// known sets KnownRows, which is -1 if it was not counted.
-func (e *Effect) known(ctx context.Context, store blob.Store, record *lake.Batch, others []other) error {
-	if e.OtherBatches == 0 || record.Rows == 0 {
-		return nil
-	}
-	if e.OtherRows < 0 || e.OtherRows > maxOtherRows || record.Rows > maxOwnRows || int64(len(others)) < e.OtherBatches {
-		e.KnownRows = -1
-		return nil
-	}
-	n, err := knownRows(ctx, store, record, others)
-	if lost(err) || errors.Is(err, blob.ErrRange) {
-		n, err = -1, nil
-	}
-	e.KnownRows = n
-	return err
+// spender is a store of which Get, all calls together, reads about left bytes. Later calls fail
+// with errSpent.
+type spender struct {
+	blob.Store
+	left atomic.Int64
 }
 
-// knownRows counts the rows of a record whose URL is one of a row of the other batches.
-func knownRows(ctx context.Context, store blob.Store, record *lake.Batch, others []other) (int64, error) {
-	ids := make([]uint64, 0, record.Rows)
-	var mu sync.Mutex
-	err := eachPart(ctx, store, record.Parts, nil, func(page []uint64) {
-		mu.Lock()
-		defer mu.Unlock()
-		ids = append(ids, page...)
-	})
-	if err != nil {
-		return 0, err
-	}
-	own := newSet(ids)
-	stored := map[string]map[string]bool{} // the batches that are wanted of each record; nil for all
-	for _, o := range others {
-		if o.union == "" {
-			stored[o.key] = nil
-			continue
-		}
-		if stored[o.union] == nil {
-			stored[o.union] = map[string]bool{}
-		}
-		stored[o.union][o.batch] = true
-	}
-	for key, batches := range stored {
-		b, err := read(ctx, store, key)
-		if err != nil {
-			return 0, err
-		}
-		if err := eachPart(ctx, store, b.Parts, batches, own.meet); err != nil {
-			return 0, err
-		}
-	}
-	return own.met(), nil
-}
-
-// eachPart calls do with the ids of the URLs of parts, some pages at a time, concurrently. If
-// batches is not nil, rows of other batches are left out.
-func eachPart(ctx context.Context, store blob.Store, parts []lake.Part, batches map[string]bool, do func(ids []uint64)) error {
-	columns := []part.Column{part.ColURLID}
-	if batches != nil {
-		columns = append(columns, part.ColBatch)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(partsAtOnce)
-	for _, p := range parts {
-		g.Go(func() error {
-			blocks, err := part.BuildPageIndex(readerAt{ctx, store, p.Key}, p.Bytes, p.Key)
-			if err != nil {
-				return err
-			}
-			for i := range blocks {
-				b := &blocks[i]
-				for from := 0; from < b.Pages(); from += pagesAtOnce {
-					first, end := b.PageStart(from), b.PageStart(min(from+pagesAtOnce, b.Pages()))
-					c, err := partreader.ReadColumns(ctx, store, p.Key, b, b.FirstRow+first, end-first, columns...)
-					if err != nil {
-						return err
-					}
-					ids := make([]uint64, 0, c.Rows)
-					for row := range c.Rows {
-						if batches == nil || batches[c.Batch[row]] {
-							ids = append(ids, c.URLID[row])
-						}
-					}
-					do(ids)
-				}
-			}
-			return nil
-		})
-	}
-	return g.Wait()
-}
-
-// readerAt reads an object by ranges.
-type readerAt struct {
-	ctx   context.Context
-	store blob.Store
-	key   string
-}
-
-// ReadAt implements io.ReaderAt.
-func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
-	data, err := r.store.ReadRange(r.ctx, r.key, off, int64(len(p)))
-	return copy(p, data), err
-}
-
-// set is a set of ids, which notes those that it has met.
-type set struct {
-	ids    []uint64 // ascending; equal ones stay
-	found  []atomic.Uint64
-	filter []uint64 // a bit for the upper bits of each id
-	shift  int
-}
-
-func newSet(ids []uint64) *set {
-	slices.Sort(ids)
-	size := max(bits.Len(uint(8*len(ids))), 6) // of 16 bits, one or two are set
-	s := &set{ids: ids, found: make([]atomic.Uint64, len(ids)/64+1), filter: make([]uint64, 1<<size/64), shift: 64 - size}
-	for _, id := range ids {
-		at := id >> s.shift
-		s.filter[at/64] |= 1 << (at % 64)
-	}
+func newSpender(store blob.Store) *spender {
+	s := &spender{Store: store}
+	s.left.Store(maxRead)
 	return s
 }
 
-// meet notes which of the ids the set has. It may be called concurrently.
-func (s *set) meet(ids []uint64) {
-	for _, id := range ids {
-		if at := id >> s.shift; s.filter[at/64]&(1<<(at%64)) == 0 {
-			continue
-		}
-		for i, _ := slices.BinarySearch(s.ids, id); i < len(s.ids) && s.ids[i] == id; i++ {
-			s.found[i/64].Or(1 << (i % 64))
-		}
+// Get implements blob.Store.
+func (s *spender) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	if s.left.Load() < 0 {
+		return nil, blob.Info{}, fmt.Errorf("%s: %w", key, errSpent)
 	}
+	r, err := s.Open(ctx, key, 0, -1)
+	if err != nil {
+		return nil, blob.Info{}, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(&spending{r, &s.left})
+	if err != nil {
+		return nil, blob.Info{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return data, blob.Info{Key: key, Size: int64(len(data))}, nil
 }
 
-// met is how many of the ids were met; equal ones count each.
-func (s *set) met() (n int64) {
-	for i := range s.found {
-		n += int64(bits.OnesCount64(s.found[i].Load()))
+// spending is a stream whose bytes are taken from left. It reads little at once, since other
+// streams take from left, too.
+type spending struct {
+	r    io.Reader
+	left *atomic.Int64
+}
+
+// Read implements io.Reader.
+func (s *spending) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p[:min(len(p), 64<<10)])
+	if s.left.Add(-int64(n)) < 0 {
+		err = errSpent
+	}
+	return n, err
+}
+
+// known sets KnownRows, which is -1 if it was not counted.
+func (e *Effect) known(ctx context.Context, store blob.Store, s *spender, record *lake.Batch, others []other) error {
+	if e.OtherBatches == 0 || record.Rows == 0 {
+		return nil
+	}
+	e.KnownRows = -1
+	if e.Uncompared > 0 {
+		return nil
+	}
+	all, err := partsOf(ctx, store, others)
+	if err != nil {
+		return unlessLost(err)
+	}
+	own := stored{parts: record.Parts}
+	size := own.bytes()
+	for _, o := range all {
+		size += o.bytes()
+	}
+	if size > s.left.Load() {
+		return nil
+	}
+	n, err := knownRows(ctx, s, own, all)
+	if err == nil {
+		e.KnownRows = n
+	}
+	return unlessLost(err)
+}
+
+// unlessLost returns an error that is about the store, and not about what it holds.
+func unlessLost(err error) error {
+	if lost(err) || errors.Is(err, blob.ErrRange) {
+		return nil
+	}
+	return err
+}
+
+// stored are parts of which some rows are wanted: those of batches, all if that is nil.
+type stored struct {
+	parts   []lake.Part
+	batches map[string]bool
+}
+
+func (s *stored) bytes() (n int64) {
+	for _, p := range s.parts {
+		n += p.Bytes
 	}
 	return n
+}
+
+// partsOf returns the parts with the rows of batches, those of each union once.
+func partsOf(ctx context.Context, store blob.Store, others []other) ([]stored, error) {
+	var all []stored
+	unions := map[string]map[string]bool{}
+	for _, o := range others {
+		switch {
+		case o.union == "":
+			all = append(all, stored{parts: o.parts})
+		case unions[o.union] == nil:
+			b, err := read(ctx, store, o.union)
+			if err != nil {
+				return nil, err
+			}
+			unions[o.union] = map[string]bool{o.batch: true}
+			all = append(all, stored{b.Parts, unions[o.union]})
+		default:
+			unions[o.union][o.batch] = true
+		}
+	}
+	return all, nil
+}
+
+// knownRows counts the rows whose URL is one of the others.
+func knownRows(ctx context.Context, store blob.Store, rows stored, others []stored) (known int64, err error) {
+	own := map[uint64]int64{} // rows by the ids of their URLs
+	if err := eachID(ctx, store, []stored{rows}, func(id uint64) { own[id]++ }); err != nil {
+		return 0, err
+	}
+	err = eachID(ctx, store, others, func(id uint64) {
+		known += own[id]
+		delete(own, id)
+	})
+	return known, err
+}
+
+// eachID calls do with the id of the URL of each row, not concurrently. It reads whole parts.
+func eachID(ctx context.Context, store blob.Store, all []stored, do func(id uint64)) error {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(reads)
+	for _, from := range all {
+		for _, p := range from.parts {
+			g.Go(func() error {
+				data, _, err := store.Get(ctx, p.Key)
+				if err != nil {
+					return err
+				}
+				memory := blob.NewMemory()
+				if _, err := memory.Put(ctx, p.Key, data, blob.Condition{}); err != nil {
+					return err
+				}
+				blocks, err := part.BuildPageIndex(bytes.NewReader(data), p.Bytes, p.Key)
+				if err != nil {
+					return err
+				}
+				for i := range blocks {
+					b := &blocks[i]
+					c, err := partreader.ReadColumns(ctx, memory, p.Key, b, b.FirstRow, b.PageStart(b.Pages()), part.ColURLID, part.ColBatch)
+					if err != nil {
+						return err
+					}
+					mu.Lock()
+					for row, id := range c.URLID {
+						if from.batches == nil || from.batches[c.Batch[row]] {
+							do(id)
+						}
+					}
+					mu.Unlock()
+				}
+				return nil
+			})
+		}
+	}
+	return g.Wait()
 }
