@@ -281,7 +281,7 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions
 			key = t.parsed.Host
 		}
 	}
-	e = shard.Entry{Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata, Update: u.Update, Settled: u.Done}
+	e = shard.Entry{Priority: u.Priority, Depth: u.Depth, Metadata: withFound(u.Metadata, u.URL, &t.parsed), Update: u.Update, Settled: u.Done}
 	if u.Update && u.Fetched {
 		e.Visit = &shard.Visit{Status: u.Status}
 	}
