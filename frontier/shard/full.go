@@ -1,8 +1,12 @@
 package shard
 
-// Full is the status of entries that were not added because as many wait in their queue as
-// Options.Cap allows.
-const Full AddStatus = 128
+const (
+	// Full is the status of entries that were not added because as many wait in their queue as
+	// Options.Cap allows.
+	Full AddStatus = 128
+	// Unknown is the status of entries that were not added because of Entry.OnlyKnown.
+	Unknown AddStatus = 129
+)
 
 // full says that no new entry may be added to a queue.
 func (s *Shard) full(id QueueID, queue string) bool {
