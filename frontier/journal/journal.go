@@ -243,7 +243,7 @@ func readSegment(file string, number uint64, last bool, read func(uint64, []byte
 	}
 	switch {
 	case reason == "" && last:
-		return nil, syncFile(file)
+		return nil, SyncFile(file)
 	case reason == "":
 		return nil, nil
 	case !last:
@@ -291,8 +291,9 @@ func writeSynced(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-func syncFile(name string) error {
-	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+// SyncFile makes what was written to a file durable.
+func SyncFile(name string) error {
+	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}

@@ -158,8 +158,9 @@ func lastSegment(t *testing.T) (whole []byte, records []string, ends []int) {
 	return whole, records, ends
 }
 
-// TestDamageInTheLastSegment flips a bit of each byte of a segment whose records were acknowledged. No record
-// is dropped because an earlier one is damaged; the last one cannot be told from a torn one.
+// TestDamageInTheLastSegment flips a bit of each byte of a segment whose records were acknowledged.
+// No record is dropped because an earlier one is damaged; the last one cannot be told from a torn
+// one.
 func TestDamageInTheLastSegment(t *testing.T) {
 	whole, records, ends := lastSegment(t)
 	lastBegins := ends[len(ends)-2]

@@ -1,12 +1,8 @@
 package shard
 
-const (
-	// Full is the status of entries that were not added because as many wait in their queue as
-	// Options.Cap allows.
-	Full AddStatus = 128
-	// Unknown is the status of entries that were not added because of Entry.OnlyKnown.
-	Unknown AddStatus = 129
-)
+// Full is the status of entries that were not added because as many wait in their queue as
+// Options.Cap allows, Unknown of those that were not because of Entry.OnlyKnown.
+const Full, Unknown AddStatus = 128, 129
 
 // full says that no new entry may be added to a queue.
 func (s *Shard) full(id QueueID, queue string) bool {

@@ -201,8 +201,7 @@ func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 
 // elsewhere are the kinds that take more than one request, or a list: the tests of gates,
 // connections, draining, scans, lists of domains, distinct URLs, filters and trees have them, and
-// TestProblems and TestMalformedRequestsAreProblems the rest, but for that of listeners, which package
-// command has.
+// TestProblems and TestMalformedRequestsAreProblems the rest. Package command tests listeners.
 var elsewhere = []string{
 	"misdirected", "too-many-requests", "overloaded", "too-many-connections", "stopping", "computing", "too-slow", "bad-list",
 	"not-acceptable", "too-large", "unsupported-media-type", "too-many-parts",
