@@ -48,7 +48,7 @@ func addResult(status shard.AddStatus) AddResult {
 		return AddResult{Result: Updated}
 	case shard.Full:
 		return AddResult{Rejected, ReasonCap}
-	case excluded:
+	case excluded, shard.Unknown:
 		return AddResult{Rejected, ReasonExcluded}
 	default:
 		return AddResult{Result: Known}
@@ -133,7 +133,8 @@ func keyOf(queue string) string {
 	return key
 }
 
-// addAllowed adds the entries whose keys are not excluded.
+// addAllowed adds the entries whose keys are not excluded. Of a key that is, it settles what is
+// known: the lease may have been given before.
 func (s *owned) addAllowed(ids []shard.ID, entries []shard.Entry) (statuses []shard.AddStatus, done shard.Change, err error) {
 	d := &s.domains
 	d.mu.RLock()
@@ -147,9 +148,12 @@ func (s *owned) addAllowed(ids []shard.ID, entries []shard.Entry) (statuses []sh
 	places := make([]int, 0, len(entries))
 	d.mu.RLock()
 	for i := range entries {
-		if _, out := d.excluded[keyOf(entries[i].Queue)]; out && !entries[i].Settled {
-			statuses[i] = excluded
-			continue
+		if _, out := d.excluded[keyOf(entries[i].Queue)]; out {
+			if !entries[i].Settled {
+				statuses[i] = excluded
+				continue
+			}
+			entries[i].OnlyKnown = true
 		}
 		allowed, allowedIDs, places = append(allowed, entries[i]), append(allowedIDs, ids[i]), append(places, i)
 	}

@@ -226,8 +226,10 @@ func (f *Frontier) Add(ctx context.Context, urls []URL) ([]AddResult, error) {
 	f.Bulk(len(urls), func() {
 		for i := range urls {
 			e, reason := f.entry(n, &t, &urls[i], out)
-			if reason == "" && !urls[i].Done && f.ofExcluded(keyOf(e.Queue)) {
-				reason = ReasonExcluded
+			if reason == "" && f.ofExcluded(keyOf(e.Queue)) {
+				if e.OnlyKnown = true; !urls[i].Done {
+					reason = ReasonExcluded
+				}
 			}
 			if reason != "" {
 				results[i] = AddResult{Rejected, reason}
@@ -267,8 +269,9 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions
 		}
 		return e, err.Error()
 	}
-	// That an excluded URL is settled may be said: its lease was given before.
-	if out != nil && !u.Done && out.URL(&t.parsed, f.now()) {
+	// That an excluded URL is settled may be said of one that is known: its lease was given before.
+	taken := out != nil && out.URL(&t.parsed, f.now())
+	if taken && !u.Done {
 		return e, ReasonExcluded
 	}
 	crawl, key := u.Crawl, u.Key
@@ -281,7 +284,10 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions
 			key = t.parsed.Host
 		}
 	}
-	e = shard.Entry{Priority: u.Priority, Depth: u.Depth, Metadata: u.Metadata, Update: u.Update, Settled: u.Done}
+	e = shard.Entry{
+		Priority: u.Priority, Depth: u.Depth, Metadata: withFound(u.Metadata, u.URL, &t.parsed),
+		Update: u.Update, Settled: u.Done, OnlyKnown: taken,
+	}
 	if u.Update && u.Fetched {
 		e.Visit = &shard.Visit{Status: u.Status}
 	}

@@ -76,7 +76,12 @@ func CrawlSeedWorkflow(ctx workflow.Context, in CrawlSeedInput) (*CrawlSeedResul
 		return nil, err
 	}
 	state := in.Resume
-	if state == nil {
+	switch {
+	case state != nil:
+		if err := checkResume(ctx); err != nil {
+			return nil, err
+		}
+	default:
 		state = &CrawlSeedState{}
 		if err := s.run(ctx, activities.PoolControl, &state.Plan, (*activities.Control)(nil).PlanSeed, in.SeedSpec); err != nil {
 			return nil, err

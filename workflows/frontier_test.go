@@ -160,6 +160,8 @@ func TestInputsOfFrontierWorkflows(t *testing.T) {
 		want            string
 	}{
 		{CrawlSeedWorkflow, CrawlSeedInput{SeedSpec: feed.SeedSpec{Lake: testLake}}, "frontier: "},
+		{CrawlSeedWorkflow, CrawlSeedInput{SeedSpec: feed.SeedSpec{Lake: testLake, Frontier: testFrontier}, Resume: &CrawlSeedState{At: feed.SeedProgress{Done: true}}}, "resume is"},
+		{FrontierMigrateWorkflow, FrontierMigrateInput{Spec: migrate.Spec{Lake: testLake, Frontier: testFrontier, DSN: "service=x"}, Resume: &FrontierMigrateState{}}, "resume is"},
 		{VisitedIngestWorkflow, VisitedIngestInput{VisitsSpec: visits}, "dataset: it is missing"},
 		{VisitedIngestWorkflow, VisitedIngestInput{VisitsSpec: since}, `"noon" is no time`},
 		{FrontierMigrateWorkflow, FrontierMigrateInput{Spec: migrate.Spec{Lake: testLake, Frontier: testFrontier, DSN: "postgres://u:p@h/d"}}, "it has a password"},

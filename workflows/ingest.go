@@ -225,9 +225,8 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		// The id of the original run survives a reset, so that a reset workflow finds its staging.
 		f.IngestState = &IngestState{Run: workflow.GetInfo(ctx).OriginalRunID, Until: s.until}
 		f.Progress.enter(ctx, StagePlan)
-	case outages && workflow.GetInfo(ctx).ContinuedExecutionRunID == "":
-		return nil, temporal.NewNonRetryableApplicationError(
-			"resume is the state of an earlier run, which only the workflow itself passes on; leave it out", activities.ErrInput, nil)
+	case outages && checkResume(ctx) != nil:
+		return nil, checkResume(ctx)
 	case !f.Until.IsZero() && !s.until.IsZero():
 		f.steps.until = f.Until
 	}

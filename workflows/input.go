@@ -8,6 +8,9 @@ import (
 	"strings"
 	"unicode"
 
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/frontier/feed"
@@ -88,6 +91,16 @@ func (in *VerifyInput) UnmarshalJSON(data []byte) error {
 	d.DisallowUnknownFields()
 	in.problem = problemOf(d.Decode((*plain)(in)))
 	return nil
+}
+
+// checkResume refuses an input with the state of an earlier run that a person has typed: only a
+// workflow that continues as new passes it on.
+func checkResume(ctx workflow.Context) error {
+	if workflow.GetInfo(ctx).ContinuedExecutionRunID != "" {
+		return nil
+	}
+	return temporal.NewNonRetryableApplicationError(
+		"resume is the state of an earlier run, which only the workflow itself passes on; leave it out", activities.ErrInput, nil)
 }
 
 // problemOf says what is wrong with an input's JSON, "" if nothing is.

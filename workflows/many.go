@@ -138,9 +138,8 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 	case f.IngestManyState == nil:
 		f.IngestManyState = &IngestManyState{Run: workflow.GetInfo(ctx).OriginalRunID, Until: s.until}
 		f.Progress.enter(ctx, StagePlan)
-	case workflow.GetInfo(ctx).ContinuedExecutionRunID == "":
-		return nil, temporal.NewNonRetryableApplicationError(
-			"resume is the state of an earlier run, which only the workflow itself passes on; leave it out", activities.ErrInput, nil)
+	case checkResume(ctx) != nil:
+		return nil, checkResume(ctx)
 	case !f.Until.IsZero() && !s.until.IsZero():
 		f.steps.until = f.Until
 	}

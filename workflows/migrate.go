@@ -74,7 +74,12 @@ func FrontierMigrateWorkflow(ctx workflow.Context, in FrontierMigrateInput) (*Fr
 		return nil, err
 	}
 	state := in.Resume
-	if state == nil {
+	switch {
+	case state != nil:
+		if err := checkResume(ctx); err != nil {
+			return nil, err
+		}
+	default:
 		state = &FrontierMigrateState{}
 		if err := s.run(ctx, activities.PoolControl, &state.Plan, (*activities.Control)(nil).PlanMigration, in.Spec); err != nil {
 			return nil, err

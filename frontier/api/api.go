@@ -323,6 +323,7 @@ type claimRequest struct {
 type claim struct {
 	Lease    string         `json:"lease"`
 	URL      string         `json:"url"`
+	Found    string         `json:"found,omitzero"`
 	Domain   string         `json:"domain"`
 	Crawl    string         `json:"crawl"`
 	Depth    uint32         `json:"depth"`
@@ -397,7 +398,9 @@ func (h *Handler) claims(w http.ResponseWriter, r *http.Request) {
 			*own = got
 			for i := range got {
 				c := &got[i]
-				all.Claims = append(all.Claims, claim{c.Lease, c.URL, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, c.Metadata, c.Expires, c.Robots})
+				found, metadata := frontier.Found(c.Metadata)
+				all.Claims = append(all.Claims,
+					claim{c.Lease, c.URL, found, c.Key, c.Crawl, c.Depth, c.Priority, c.Tries, metadata, c.Expires, c.Robots})
 			}
 		}
 		for _, other := range others {

@@ -325,6 +325,9 @@ func (a claimsAnswer) appendTo(b []byte) ([]byte, error) {
 		}
 		text(`{"lease":`, c.Lease)
 		text(`,"url":`, c.URL)
+		if c.Found != "" {
+			text(`,"found":`, c.Found)
+		}
 		text(`,"domain":`, c.Domain)
 		text(`,"crawl":`, c.Crawl)
 		number(`,"depth":`, uint64(c.Depth))

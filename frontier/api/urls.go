@@ -19,6 +19,7 @@ import (
 // listedURL is a line of a list of URLs.
 type listedURL struct {
 	URL      string         `json:"url"`
+	Found    string         `json:"found,omitzero"`
 	Crawl    string         `json:"crawl"`
 	Domain   string         `json:"domain"`
 	State    string         `json:"state"`
@@ -178,8 +179,9 @@ func (h *Handler) listed(w http.ResponseWriter, r *http.Request, n int, left, er
 }
 
 func lineOf(u *frontier.KnownURL) listedURL {
+	found, metadata := frontier.Found(u.Metadata)
 	return listedURL{
-		u.URL, u.Crawl, u.Key, u.State, u.Priority, frontier.DepthOf(u.Depth), u.Tries, u.Metadata, u.Created, u.Due, u.Fetched, u.Status,
+		u.URL, found, u.Crawl, u.Key, u.State, u.Priority, frontier.DepthOf(u.Depth), u.Tries, metadata, u.Created, u.Due, u.Fetched, u.Status,
 	}
 }
 

@@ -26,8 +26,10 @@ type ClaimRequest struct {
 
 // Claim is a URL to be fetched and reported before Expires.
 type Claim struct {
-	Lease    string         `json:"lease"`
-	URL      string         `json:"url"`
+	Lease string `json:"lease"`
+	URL   string `json:"url"`
+	// Found is the URL as it was added, empty if it has the path and query of URL.
+	Found    string         `json:"found"`
 	Domain   string         `json:"domain"`
 	Crawl    string         `json:"crawl"`
 	Depth    uint32         `json:"depth"`

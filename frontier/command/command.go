@@ -26,6 +26,7 @@ type options struct {
 	delay, lease, own                                time.Duration
 	shards, tries                                    int
 	memory                                           int64
+	hosts                                            cli.Hosts
 	politeness
 	takedowns
 }
@@ -68,6 +69,7 @@ docs/frontier.md describes the interface.`,
 	f.StringVar(&o.listen, "http", "127.0.0.1:7070", "`ADDRESS` to serve HTTP on")
 	f.StringVar(&o.grpc, "grpc", "", "`ADDRESS` to serve the URLFrontier protocol on, by gRPC, such as :7071 (default: it is not served). URLs without a key are queued by host there: see --queue-by")
 	f.StringVar(&o.advertise, "advertise", "", "`ADDRESS` at which the other processes reach this one (default: that of --http, with the name of this host if it has none)")
+	o.hosts.Flag(f)
 	f.StringVar(&o.name, "name", "frontier", "`NAME` of the frontier in Redis")
 	f.StringVar(&o.fsync, "fsync", "always", "`WHEN` to wait for the disk: always, before anything is acknowledged, or never")
 	f.DurationVar(&o.delay, "crawl-delay", 70*time.Second, "`DURATION` between two URLs of a domain")
@@ -171,7 +173,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	}
 	handler := api.New(f, log)
 	server := &http.Server{
-		Handler: handler, ConnContext: api.ConnContext,
+		Handler: o.guard(listener.Addr(), handler), ConnContext: api.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}

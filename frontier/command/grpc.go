@@ -6,7 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -26,11 +28,11 @@ func (o *options) listenGRPC(ctx context.Context) (net.Listener, error) {
 
 // nodeName is the name of this process, in which the others find where to reach it. The listener
 // for gRPC is nil if that is not served.
-func (o *options) nodeName(http, rpc net.Listener) (string, error) {
+func (o *options) nodeName(web, rpc net.Listener) (string, error) {
 	address, unique := o.advertise, rand.Text()
 	if address == "" {
 		var err error
-		if address, err = reachable(http.Addr()); err != nil {
+		if address, err = reachable(web.Addr()); err != nil {
 			return "", err
 		}
 	}
@@ -50,6 +52,15 @@ func (o *options) nodeName(http, rpc net.Listener) (string, error) {
 		}
 	}
 	return urlfrontier.NameWith(address, unique, at), err
+}
+
+// guard answers requests for the names of this process only, if it listens on the loopback address.
+func (o *options) guard(at net.Addr, handler http.Handler) http.Handler {
+	hosts := o.hosts
+	if o.advertise != "" {
+		hosts = append(slices.Clone(hosts), o.advertise)
+	}
+	return hosts.Guard(at, "about:blank", handler)
 }
 
 // reachable is an address at which other machines reach what listens.

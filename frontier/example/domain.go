@@ -2,7 +2,6 @@ package example
 
 import (
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
@@ -191,7 +190,7 @@ func (c *Crawler) fetchRobots(t *task, d *domain, address string) (text string, 
 		}
 		read, known := robots.OfStatus(p.status)
 		if read {
-			return strings.ToValidUTF8(string(p.body), "\ufffd"), true, nil
+			return robots.Text(string(p.body)), true, nil
 		}
 		if !known {
 			c.o.Log.Info("robots.txt cannot be had", "url", address, "status", p.status)

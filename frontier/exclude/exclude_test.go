@@ -281,3 +281,60 @@ func TestALakeThatCannotBeRead(t *testing.T) {
 		t.Fatalf("a folder without a lake has %d rules", rules.Len())
 	}
 }
+
+// TestDoneStoresNothingTakenDown reports URLs as done that are taken down: those that are known are
+// settled, and no other is stored, in whatever way it comes.
+func TestDoneStoresNothingTakenDown(t *testing.T) {
+	r := newRig(t)
+	if out := r.add("https://b.example/gone/known", "https://c.example/known"); len(out) > 0 {
+		t.Fatal(out)
+	}
+	r.takeDown(takedown.Rule{}, takedown.Prefix, "https://b.example/gone/")
+	r.takeDown(takedown.Rule{}, takedown.Domain, "c.example")
+	for _, c := range []struct {
+		url  string
+		want string
+	}{
+		{"https://b.example/gone/known", frontier.Updated},
+		{"https://b.example/gone/new", frontier.Rejected},
+		{"https://B.example:443/gone//new2", frontier.Rejected},
+		{"https://b.example/other", frontier.Added},
+		{"https://c.example/known", frontier.Updated},
+		{"https://c.example/new", frontier.Rejected},
+		{"https://www.c.example/new", frontier.Rejected},
+	} {
+		for _, fetched := range []bool{false, true} {
+			got, err := r.f.Add(t.Context(), []frontier.URL{{URL: c.url, Update: true, Done: true, Fetched: fetched, Status: 200}})
+			want := c.want
+			if want == frontier.Added && fetched {
+				want = frontier.Updated // by the first
+			}
+			if err != nil || got[0].Result != want || want == frontier.Rejected && got[0].Reason != frontier.ReasonExcluded {
+				t.Errorf("%s: %+v, %v, want %s", c.url, got, err, want)
+			}
+		}
+		for _, add := range []frontier.URL{{URL: c.url}, {URL: c.url, Update: true}} {
+			if got, err := r.f.Add(t.Context(), []frontier.URL{add}); c.want != frontier.Added && (err != nil || got[0].Reason != frontier.ReasonExcluded) {
+				t.Errorf("%+v: %+v, %v", add, got, err)
+			}
+		}
+		got, err := r.f.Import(t.Context(), []frontier.ImportedVisit{{URL: c.url, Status: 200}})
+		if c.want != frontier.Added && (err != nil || got[0].Reason != frontier.ReasonExcluded) {
+			t.Errorf("a visit of %s: %+v, %v", c.url, got, err)
+		}
+	}
+	var stored []string
+	for cursor, more := "", true; more; more = cursor != "" {
+		var err error
+		if cursor, err = r.f.URLs("", "", cursor, func(u frontier.KnownURL) bool {
+			stored = append(stored, u.URL)
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(stored)
+	if want := []string{"https://b.example/gone/known", "https://b.example/other", "https://c.example/known"}; !slices.Equal(stored, want) {
+		t.Errorf("stored %q, want %q", stored, want)
+	}
+}

@@ -29,8 +29,9 @@ const (
 	version    = 2 // 1 had other records
 	headerSize = len(magic) + 4 + 8
 	frameSize  = 8
-	// MaxRecord bounds a record, so that a damaged length asks for no memory.
-	MaxRecord = 16 << 20
+	// MaxRecord bounds a record, so that a damaged length asks for no memory, and that looking for
+	// records behind damage is quick. Lines of requests to the frontier are shorter.
+	MaxRecord = 1 << 20
 	suffix    = ".journal"
 )
 
@@ -45,7 +46,8 @@ type Options struct {
 }
 
 // Torn is the end of the last segment that Open has cut off: what a process had begun to write, and
-// committed to nobody, when it died. Its bytes are kept in File.torn.
+// committed to nobody, when it died. Only if the disk has changed the very last record since, that
+// may have been committed. Its bytes are kept in File.torn.
 type Torn struct {
 	File   string
 	Offset int64
@@ -90,7 +92,9 @@ type piece struct {
 
 // Open calls read for each record of the segments from o.First on, in order, and begins a new
 // segment. A record is valid until read returns. The end of the last segment that has records is
-// cut if it is no whole record; damage anywhere else is a *codec.CorruptError.
+// cut if it is no whole record, and no whole record follows; damage anywhere else is a
+// *codec.CorruptError. When Open returns, all records are on the disk: a process that died may have
+// left some of them in the operating system's cache.
 func Open(dir string, o Options, read func(segment uint64, record []byte) error) (*Journal, *Torn, error) {
 	if err := MakeDir(dir); err != nil {
 		return nil, nil, err
@@ -238,10 +242,17 @@ func readSegment(file string, number uint64, last bool, read func(uint64, []byte
 		at += frameSize + len(record)
 	}
 	switch {
+	case reason == "" && last:
+		return nil, SyncFile(file)
 	case reason == "":
 		return nil, nil
 	case !last:
 		return nil, codec.Corrupt(file, "record", int64(at), "a whole record", reason)
+	}
+	if next := recordAfter(data, at, sums); next > 0 {
+		err := codec.Corrupt(file, "record", int64(at), fmt.Sprintf("a whole record, as one follows at byte %d", next), reason)
+		return nil, fmt.Errorf("%w; restore the frontier from a snapshot, or, to go on without this record and all behind it, run truncate -s %d %s",
+			err, at, file)
 	}
 	torn := &Torn{File: file, Offset: int64(at), Bytes: int64(len(data) - at), Reason: reason}
 	if err := writeSynced(file+TornSuffix, data[at:]); err != nil {
@@ -258,6 +269,18 @@ func readSegment(file string, number uint64, last bool, read func(uint64, []byte
 	return torn, errors.Join(f.Truncate(int64(at)), f.Sync(), f.Close())
 }
 
+// recordAfter returns where the first whole record behind a damaged one is, 0 if there is none. The
+// length of the damaged one may be wrong, so each byte may begin a record. None is empty.
+func recordAfter(data []byte, damaged int, sums *checksums) int {
+	for at := max(damaged+1, headerSize); at+frameSize < len(data); at++ {
+		n, record := int(binary.LittleEndian.Uint32(data[at:])), data[at+frameSize:]
+		if n > 0 && n <= min(len(record), MaxRecord) && sums.of(record[:n]) == binary.LittleEndian.Uint32(data[at+4:]) {
+			return at
+		}
+	}
+	return 0
+}
+
 // writeSynced writes a file that is on the disk then.
 func writeSynced(name string, data []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
@@ -267,6 +290,18 @@ func writeSynced(name string, data []byte) error {
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
 }
+
+// SyncFile makes what was written to a file durable.
+func SyncFile(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncData(f), f.Close())
+}
+
+// syncData is replaced by a test.
+var syncData = (*os.File).Sync
 
 func header(number uint64) []byte {
 	return codec.AppendU64(codec.AppendMagic(nil, magic, version), number)
@@ -312,6 +347,9 @@ const TornSuffix = ".torn"
 func (j *Journal) Append(record []byte) error {
 	if len(record) > MaxRecord {
 		return fmt.Errorf("a record of %d bytes, at most %d", len(record), MaxRecord)
+	}
+	if len(record) == 0 {
+		return errors.New("an empty record")
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

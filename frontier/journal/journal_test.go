@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testenv"
@@ -127,6 +129,122 @@ func TestDamageInTheMiddle(t *testing.T) {
 	}
 	if _, err := os.Stat(segmentFile(dir, 1)); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// lastSegment has acknowledged records of some lengths.
+func lastSegment(t *testing.T) (whole []byte, records []string, ends []int) {
+	t.Helper()
+	dir := t.TempDir()
+	j, _, _, err := reopen(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := headerSize
+	for i := range 6 {
+		r := strings.Repeat(fmt.Sprint(i), 1+i*7)
+		if err := errors.Join(j.Append([]byte(r)), j.Commit()); err != nil {
+			t.Fatal(err)
+		}
+		size += frameSize + len(r)
+		records, ends = append(records, r), append(ends, size)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if whole, err = os.ReadFile(segmentFile(dir, 1)); err != nil || len(whole) != size {
+		t.Fatal(len(whole), size, err)
+	}
+	return whole, records, ends
+}
+
+// TestDamageInTheLastSegment flips a bit of each byte of a segment whose records were acknowledged.
+// No record is dropped because an earlier one is damaged; the last one cannot be told from a torn
+// one.
+func TestDamageInTheLastSegment(t *testing.T) {
+	whole, records, ends := lastSegment(t)
+	lastBegins := ends[len(ends)-2]
+	for i := range whole {
+		dir := t.TempDir()
+		changed := bytes.Clone(whole)
+		changed[i] ^= 1 << (i % 8)
+		if err := os.WriteFile(segmentFile(dir, 1), changed, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		j, torn, got, err := reopen(dir, Options{})
+		if i >= lastBegins {
+			if err != nil || torn == nil || torn.Offset != int64(lastBegins) || !slices.Equal(got, records[:len(records)-1]) {
+				t.Fatalf("byte %d of the last record: %v, %q, %v", i, torn, got, err)
+			}
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		var corrupt *codec.CorruptError
+		if !errors.As(err, &corrupt) {
+			if i < headerSize && codec.IsFormat(err) {
+				continue
+			}
+			t.Fatalf("byte %d: %v", i, err)
+		}
+		begin := headerSize
+		for _, e := range ends {
+			if i >= e {
+				begin = e
+			}
+		}
+		if i >= headerSize && (corrupt.Offset != int64(begin) || corrupt.File != segmentFile(dir, 1)) {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+		if after, err := os.ReadFile(segmentFile(dir, 1)); err != nil || !bytes.Equal(after, changed) {
+			t.Fatalf("byte %d: the segment was changed: %v", i, err)
+		}
+	}
+}
+
+// TestGarbageBehindTheLastRecord holds that what a torn write leaves is cut, however long it is.
+func TestGarbageBehindTheLastRecord(t *testing.T) {
+	whole, records, _ := lastSegment(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{1, 7, 8, 9, 100, 4096, 2 << 20} {
+		random := make([]byte, n)
+		for i := range random {
+			random[i] = byte(rng.Uint32())
+		}
+		for name, garbage := range map[string][]byte{"zeros": make([]byte, n), "random bytes": random, "another segment's": bytes.Repeat([]byte("\x01\x00\x00\x00abcde"), n/9+1)[:n]} {
+			dir := t.TempDir()
+			if err := os.WriteFile(segmentFile(dir, 1), append(bytes.Clone(whole), garbage...), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			j, torn, got, err := reopen(dir, Options{})
+			if err != nil || torn == nil || torn.Offset != int64(len(whole)) || torn.Bytes != int64(n) || !slices.Equal(got, records) {
+				t.Fatalf("%d %s: %v, %q, %v", n, name, torn, got, err)
+			}
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestOpenSyncsWhatItReads has a process die before it synced what it had written: the next one
+// answers from it only if it can sync it.
+func TestOpenSyncsWhatItReads(t *testing.T) {
+	whole, _, _ := lastSegment(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(segmentFile(dir, 1), whole, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var synced []string
+	failing := errors.New("the disk fails")
+	syncData = func(f *os.File) error {
+		synced = append(synced, f.Name())
+		return failing
+	}
+	defer func() { syncData = (*os.File).Sync }()
+	if _, _, _, err := reopen(dir, Options{Sync: true}); !errors.Is(err, failing) || !slices.Equal(synced, []string{segmentFile(dir, 1)}) {
+		t.Errorf("%v; synced %q", err, synced)
 	}
 }
 

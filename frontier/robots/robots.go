@@ -1,17 +1,23 @@
 // Package robots reads robots.txt as RFC 9309 says: which URLs of a host a crawler may fetch, and
 // how long it has to wait between two of them.
 //
-// Matching is that of Google's reference parser, of which the library is a port: groups of one
-// product token are one group, the longest rule wins, Allow wins a tie, * and $ are special, and
-// percent-encoding does not matter. Crawl-delay is no part of the RFC; it is read here.
+// Lines are read as Google's reference parser reads them, of which the library is a port: it knows
+// the usual misspellings, and any line end. Groups of one product token are one group, the longest
+// rule wins, Allow wins a tie, and * and $ are special. Rule and path are compared in one normal
+// form (2.2.2), which goes further than that parser: see normal. Crawl-delay is no part of the RFC;
+// it is read here.
 package robots
 
 import (
+	"encoding/binary"
 	"math"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/jimsmart/grobotstxt"
 )
@@ -27,10 +33,15 @@ const (
 
 // Rules are what a robots.txt says to one crawler. The zero value allows everything.
 type Rules struct {
-	text  string
-	token string
+	paths []rule
 	// Delay is the Crawl-delay, 0 if there is none.
 	Delay time.Duration
+}
+
+// rule is a path that a robots.txt allows or disallows, in the normal form.
+type rule struct {
+	pattern string
+	allow   bool
 }
 
 // Token returns the product token of a User-Agent header, by which robots.txt names a crawler: the
@@ -46,16 +57,55 @@ func Token(userAgent string) string {
 }
 
 // Parse reads a robots.txt for the crawler of a User-Agent header. No text is an error: what is not
-// understood is passed over. Beyond MaxBytes it is not read.
+// understood is passed over. Beyond MaxBytes it is not read. The text is decoded as Text does.
 func Parse(text, userAgent string) Rules {
-	text = text[:min(len(text), MaxBytes)]
-	d := delays{token: Token(userAgent)}
-	grobotstxt.Parse(text, &d)
-	r := Rules{text: text, token: d.token, Delay: d.any}
-	if d.named {
-		r.Delay = d.own
+	p := parser{token: Token(userAgent)}
+	// The library garbles an escape whose digits are lower-case letters and numbers.
+	grobotstxt.Parse(escapes.ReplaceAllStringFunc(Text(text), strings.ToUpper), &p)
+	if p.named {
+		return p.own
 	}
-	return r
+	return p.any
+}
+
+var escapes = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+
+// Text returns the first MaxBytes of a robots.txt as UTF-8. The RFC wants UTF-8 (2.3), and hosts
+// have other files: with a byte order mark UTF-16 is decoded. Without a mark, or after a client has
+// taken the text for another encoding, its zero bytes are dropped, which leaves the ASCII of UTF-16
+// and of UTF-32. Bytes that are not UTF-8 become escapes, as they are in URLs.
+func Text(body string) string {
+	body = body[:min(len(body), MaxBytes)]
+	switch {
+	case strings.HasPrefix(body, "\xff\xfe"):
+		body = fromUTF16(binary.LittleEndian, body)
+	case strings.HasPrefix(body, "\xfe\xff"):
+		body = fromUTF16(binary.BigEndian, body)
+	}
+	body = strings.NewReplacer("\x00", "", "\ufeff", "").Replace(body)
+	body = strings.TrimLeft(body, "\u00fe\u00ff\ufffd") // a mark that nobody understood, or \xff
+	if utf8.ValidString(body) {
+		return body
+	}
+	b := make([]byte, 0, len(body)+len(body)/8)
+	for i := 0; i < len(body); {
+		r, n := utf8.DecodeRuneInString(body[i:])
+		if r == utf8.RuneError && n == 1 {
+			b = appendEscape(b, body[i])
+		} else {
+			b = append(b, body[i:i+n]...)
+		}
+		i += n
+	}
+	return string(b)
+}
+
+func fromUTF16(order binary.ByteOrder, s string) string {
+	units := make([]uint16, len(s)/2)
+	for i := range units {
+		units[i] = order.Uint16([]byte(s[2*i : 2*i+2]))
+	}
+	return string(utf16.Decode(units))
 }
 
 // OfStatus says what holds for a host that answered a request for its robots.txt with a status, as
@@ -73,16 +123,99 @@ func OfStatus(status int) (read, known bool) {
 	return false, false
 }
 
-// Allowed says whether the crawler may fetch a URL of the host.
-func (r Rules) Allowed(url string) bool {
-	return r.text == "" || grobotstxt.AgentAllowed(r.text, r.token, url)
+// Allowed says whether the crawler may fetch a URL of the host, of which several spellings may be
+// known: the one that is fetched, and the one that was found in a page. A rule may be about either.
+// The longest rule decides about each spelling alone, and all of them have to be allowed.
+func (r Rules) Allowed(spellings ...string) bool {
+	for _, url := range spellings {
+		if !r.allowed(pathOf(url)) {
+			return false
+		}
+	}
+	return true
 }
 
-// delays finds the Crawl-delay of a product token: that of its groups or, if it has none, that of
-// the groups of *.
-type delays struct {
+func (r Rules) allowed(path string) bool {
+	longest, allow := 0, true
+	for _, p := range r.paths {
+		if n := len(p.pattern); (n > longest || n == longest && p.allow) && grobotstxt.Matches(path, p.pattern) {
+			longest, allow = n, p.allow
+		}
+	}
+	return allow
+}
+
+// pathOf returns the path and query of a URL in the normal form.
+func pathOf(url string) string {
+	url, _, _ = strings.Cut(url, "#")
+	start := strings.IndexAny(url, "/?")
+	if start > 0 && strings.HasPrefix(url[start-1:], "://") {
+		url = url[start+2:]
+		start = strings.IndexAny(url, "/?")
+	}
+	if start < 0 {
+		return "/"
+	}
+	if url = url[start:]; url[0] == '?' {
+		url = "/" + url
+	}
+	return normal(url, false)
+}
+
+// normal returns the normal form of a path or a rule (RFC 9309, 2.2.2). Escaped unreserved
+// characters are decoded, the other escapes have upper-case digits, and what a URI has to escape,
+// all but ASCII among it, is escaped. So is a percent sign that begins no escape; at the end of a
+// rule it stays, for the rest of an escape may follow in a path. * and $ are escaped where they
+// mean themselves: everywhere in paths, and $ in rules unless it is their end (2.2.3).
+func normal(s string, isRule bool) string {
+	b := make([]byte, 0, len(s)+16)
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c == '%' && i+2 < len(s) && hexDigit(s[i+1]) >= 0 && hexDigit(s[i+2]) >= 0:
+			if c = byte(hexDigit(s[i+1])<<4 | hexDigit(s[i+2])); unreserved(c) {
+				b = append(b, c)
+			} else {
+				b = appendEscape(b, c)
+			}
+			i += 2
+		case c == '%' && isRule && (i+1 == len(s) || i+2 == len(s) && hexDigit(s[i+1]) >= 0):
+			return string(append(b, strings.ToUpper(s[i:])...))
+		case c == '*' && isRule, c == '$' && isRule && i+1 == len(s):
+			b = append(b, c)
+		case c == '*', c == '$', c == '%', c <= ' ', c >= 0x7f, strings.IndexByte("\"<>\\^`{|}", c) >= 0:
+			b = appendEscape(b, c)
+		default:
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+// unreserved says whether a character means the same with and without an escape (RFC 3986, 2.3).
+func unreserved(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+// hexDigit returns the value of a hexadecimal digit, -1 for other characters.
+func hexDigit(c byte) int {
+	if c >= 'a' && c <= 'f' {
+		c -= 'a' - 'A'
+	}
+	return strings.IndexByte(hexDigits, c)
+}
+
+func appendEscape(b []byte, c byte) []byte {
+	return append(b, '%', hexDigits[c>>4], hexDigits[c&15])
+}
+
+// parser finds the rules for a product token: those of its groups or, if it has none, those of the
+// groups of *.
+type parser struct {
 	token    string
-	own, any time.Duration
+	own, any Rules
 	// named says that the token has a group.
 	named bool
 	// isOwn and isAny say whether the current group is for the token, or for *, and rules whether
@@ -91,48 +224,67 @@ type delays struct {
 }
 
 // HandleRobotsStart implements grobotstxt.ParseHandler.
-func (d *delays) HandleRobotsStart() {}
+func (p *parser) HandleRobotsStart() {}
 
 // HandleRobotsEnd implements grobotstxt.ParseHandler.
-func (d *delays) HandleRobotsEnd() {}
+func (p *parser) HandleRobotsEnd() {}
 
 // HandleUserAgent implements grobotstxt.ParseHandler.
-func (d *delays) HandleUserAgent(_ int, value string) {
-	if d.rules {
-		d.isOwn, d.isAny, d.rules = false, false, false
+func (p *parser) HandleUserAgent(_ int, value string) {
+	if p.rules {
+		p.isOwn, p.isAny, p.rules = false, false, false
 	}
 	switch {
 	case value == "*" || strings.HasPrefix(value, "* ") || strings.HasPrefix(value, "*\t"):
-		d.isAny = true
-	case d.token != "" && strings.EqualFold(Token(value), d.token):
-		d.isOwn, d.named = true, true
+		p.isAny = true
+	case p.token != "" && strings.EqualFold(Token(value), p.token):
+		p.isOwn, p.named = true, true
 	}
 }
 
-// HandleAllow implements grobotstxt.ParseHandler.
-func (d *delays) HandleAllow(int, string) { d.rules = true }
+// HandleAllow implements grobotstxt.ParseHandler. As for Google, /index.html is / too.
+func (p *parser) HandleAllow(_ int, value string) {
+	p.add(value, true)
+	if i := strings.LastIndexByte(value, '/'); i >= 0 && strings.HasPrefix(value[i:], "/index.htm") {
+		p.add(value[:i+1]+"$", true)
+	}
+}
 
 // HandleDisallow implements grobotstxt.ParseHandler.
-func (d *delays) HandleDisallow(int, string) { d.rules = true }
+func (p *parser) HandleDisallow(_ int, value string) { p.add(value, false) }
+
+func (p *parser) add(value string, allow bool) {
+	p.rules = true
+	if value == "" {
+		return
+	}
+	r := rule{normal(value, true), allow}
+	if p.isOwn {
+		p.own.paths = append(p.own.paths, r)
+	}
+	if p.isAny {
+		p.any.paths = append(p.any.paths, r)
+	}
+}
 
 // HandleSitemap implements grobotstxt.ParseHandler.
-func (d *delays) HandleSitemap(int, string) {}
+func (p *parser) HandleSitemap(int, string) {}
 
 // HandleUnknownAction implements grobotstxt.ParseHandler. Of several delays the longest holds.
-func (d *delays) HandleUnknownAction(_ int, action, value string) {
+func (p *parser) HandleUnknownAction(_ int, action, value string) {
 	if !strings.EqualFold(action, "crawl-delay") {
 		return
 	}
-	d.rules = true
+	p.rules = true
 	seconds, err := strconv.ParseFloat(value, 64)
 	if err != nil || math.IsNaN(seconds) || seconds <= 0 {
 		return
 	}
 	delay := time.Duration(min(seconds, 1e6) * float64(time.Second))
-	if d.isOwn {
-		d.own = max(d.own, delay)
+	if p.isOwn {
+		p.own.Delay = max(p.own.Delay, delay)
 	}
-	if d.isAny {
-		d.any = max(d.any, delay)
+	if p.isAny {
+		p.any.Delay = max(p.any.Delay, delay)
 	}
 }

@@ -1,11 +1,18 @@
 package robots_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/encoding/unicode/utf32"
 
 	"github.com/urlake/urlake/frontier/robots"
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 const agent = "urlakebot/1.0 (+https://example.org/bot)"
@@ -30,6 +37,30 @@ func TestAllowed(t *testing.T) {
 		{"2.2.2: longest, disallowed", "User-agent: *\nAllow: /a\nDisallow: /a/b", "https://e.example/a/b/c", false},
 		{"2.2.2: a tie", "User-agent: *\nDisallow: /a\nAllow: /a", "https://e.example/a", true},
 		{"2.2.2: percent-encoding", "User-agent: *\nDisallow: /ä", "https://e.example/%C3%A4", false},
+		{"2.2.2: an escaped unreserved character in the rule", "User-agent: *\nDisallow: /%7Ejoe/", "https://e.example/~joe/x", false},
+		{"2.2.2: in the URL", "User-agent: *\nDisallow: /~joe/", "https://e.example/%7ejoe/x", false},
+		{"2.2.2: of a whole word", "User-agent: *\nDisallow: /foo/bar/%62%61%7A", "https://e.example/foo/bar/baz", false},
+		{"2.2.2: a reserved character", "User-agent: *\nDisallow: /a%2Fb", "https://e.example/a/b", true},
+		{"2.2.2: the case of escapes", "User-agent: *\nDisallow: /a%2fb", "https://e.example/a%2Fb", false},
+		{"2.2.2: what has to be escaped", "User-agent: *\nDisallow: /a|b\"{c}", "https://e.example/a%7cb%22%7Bc%7D", false},
+		{"2.2.2: in the URL, too", "User-agent: *\nDisallow: /a%7Cb%20c", "https://e.example/a|b c", false},
+		{"2.2.2: Unicode in both", "User-agent: *\nDisallow: /ツ", "https://e.example/%e3%83%84", false},
+		{"2.2.2: Latin-1", "User-agent: *\nDisallow: /caf\xe9", "https://e.example/caf%E9", false},
+		{"2.2.2: a stray percent sign", "User-agent: *\nDisallow: /100%-x", "https://e.example/100%25-x", false},
+		{"2.2.2: a stray percent sign in the URL", "User-agent: *\nDisallow: /100%25-x", "https://e.example/100%-x", false},
+		{"2.2.2: a rule that ends in an escape", "User-agent: *\nDisallow: /a%e", "https://e.example/a%E9", false},
+		{"2.2.2: lengths in the normal form", "User-agent: *\nDisallow: /%7Ejoe\nAllow: /~joe", "https://e.example/~joe", true},
+		{"2.2.3: an escaped asterisk", "User-agent: *\nDisallow: /a-%2a.html", "https://e.example/a-*.html", false},
+		{"2.2.3: is no wildcard", "User-agent: *\nDisallow: /a-%2A.html", "https://e.example/a-b.html", true},
+		{"2.2.3: an escaped asterisk in both", "User-agent: *\nDisallow: /a-%2A.html", "https://e.example/a-%2A.html", false},
+		{"2.2.3: a wildcard for an escaped asterisk", "User-agent: *\nDisallow: /a-*.html", "https://e.example/a-%2A.html", false},
+		{"2.2.3: an escaped dollar sign", "User-agent: *\nDisallow: /foo-%24", "https://e.example/foo-$", false},
+		{"2.2.3: is no end", "User-agent: *\nDisallow: /foo-%24", "https://e.example/foo-$x", false},
+		{"2.2.3: a dollar sign inside", "User-agent: *\nDisallow: /a$b", "https://e.example/a%24b", false},
+		{"2.2.2: a query without a path", "User-agent: *\nDisallow: /?q", "https://e.example?q=1", false},
+		{"2.2.2: a URL in a query", "User-agent: *\nDisallow: /a?u=http://b", "https://e.example/a?u=http://b/#x", false},
+		{"2.2.2: slashes in a row", "User-agent: *\nDisallow: /x//y", "https://e.example/x//y", false},
+		{"as Google: a folder's index", "User-agent: *\nDisallow: /\nAllow: /a/index.html", "https://e.example/a/", true},
 		{"2.2.2: empty", "User-agent: *\nDisallow:", "https://e.example/a", true},
 		{"2.2.2: query", "User-agent: *\nDisallow: /a?x=", "https://e.example/a?x=1", false},
 		{"2.2.3: $", "User-agent: *\nDisallow: /*.gif$", "https://e.example/a.gif", false},
@@ -38,11 +69,82 @@ func TestAllowed(t *testing.T) {
 		{"2.2.4: unknown lines", "Sitemap: x\nUser-agent: *\nNoindex: /\nDisallow: /a", "https://e.example/a", false},
 		{"2.2: rules before a group", "Disallow: /\nUser-agent: *\nDisallow: /b", "https://e.example/a", true},
 		{"2.2: comments, carriage returns", "\uFEFFUser-agent: * # all\rDisallow: /a # this\r\n", "https://e.example/a", false},
+		{"2.2: carriage returns only", "User-agent: *\rDisallow: /a\rDisallow: /b", "https://e.example/b", false},
+		{"2.3: marks of files that were joined", "User-agent: x\nDisallow: /a\n\ufeffUser-agent: *\nDisallow: /b", "https://e.example/b", false},
+		{"2.3: zero bytes of lost UTF-16", "\ufffd\ufffdU\x00s\x00e\x00r\x00-\x00a\x00g\x00e\x00n\x00t\x00:\x00*\x00\n\x00D\x00i\x00s\x00allow:/b", "https://e.example/b", false},
 		{"a delay that is no number", "User-agent: *\nCrawl-delay: soon\nDisallow: /a", "https://e.example/a", false},
 		{"no text", "", "https://e.example/a", true},
 	} {
 		if got := robots.Parse(c.text, agent).Allowed(c.url); got != c.want {
 			t.Errorf("%s: %q: %s: %v", c.name, c.text, c.url, got)
+		}
+	}
+}
+
+// TestSharedSpellings has the rules and URLs of real reports.
+func TestSharedSpellings(t *testing.T) {
+	data, err := os.ReadFile(testenv.Shared(t, "cases", "robots-spelling", "cases.tsv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")[1:]
+	for _, line := range lines {
+		f := strings.Split(line, "\t")
+		text := strings.ReplaceAll(f[0], `\n`, "\n")
+		if got := robots.Parse(text, agent).Allowed(f[1]); got != (f[2] == "true") {
+			t.Errorf("%q: %s: %v", text, f[1], got)
+		}
+	}
+	if len(lines) == 0 {
+		t.Error("no cases")
+	}
+}
+
+// TestSpellings holds that each spelling of a URL has to be allowed, by the longest rule for it.
+func TestSpellings(t *testing.T) {
+	r := robots.Parse("User-agent: *\nDisallow: /*?b=1&a=2\nDisallow: /x//y\nDisallow: /d\nAllow: /d/open", agent)
+	for _, c := range []struct {
+		canonical, found string
+		want             bool
+	}{
+		{"https://e.example/p?a=2&b=1", "https://e.example/p?b=1&a=2", false},
+		{"https://e.example/p?b=1&a=2", "https://e.example/p?a=2&b=1", false},
+		{"https://e.example/x/y", "https://e.example/x//y", false},
+		{"https://e.example/x/y", "https://e.example/x/y", true},
+		{"https://e.example/d/open", "https://e.example/d/./open", false}, // /d is the longest for the second
+		{"https://e.example/d/open/a", "https://e.example/d/open//a", true},
+	} {
+		if got := r.Allowed(c.canonical, c.found); got != c.want {
+			t.Errorf("%s, found as %s: %v", c.canonical, c.found, got)
+		}
+	}
+}
+
+// TestEncodings reads one file in all encodings that hosts have.
+func TestEncodings(t *testing.T) {
+	const text = "User-agent: *\r\nDisallow: /privé/\r\nCrawl-delay: 2\r\n"
+	for name, e := range map[string]encoding.Encoding{
+		"UTF-8": unicode.UTF8, "UTF-8 with a mark": unicode.UTF8BOM,
+		"UTF-16LE with a mark": unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), "UTF-16BE with a mark": unicode.UTF16(unicode.BigEndian, unicode.UseBOM),
+		"UTF-16LE": unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM), "UTF-16BE": unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM),
+		"UTF-32LE with a mark": utf32.UTF32(utf32.LittleEndian, utf32.UseBOM), "UTF-32BE with a mark": utf32.UTF32(utf32.BigEndian, utf32.UseBOM),
+	} {
+		ascii := strings.ReplaceAll(text, "é", "e")
+		for _, s := range []string{text, ascii} {
+			if s == text && (name == "UTF-16LE" || name == "UTF-16BE" || strings.HasPrefix(name, "UTF-32")) {
+				continue
+			}
+			body, err := e.NewEncoder().String(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := robots.Parse(body, agent)
+			if r.Allowed("https://e.example/privé/x", "https://e.example/prive/x") || !r.Allowed("https://e.example/b") || r.Delay != 2*time.Second {
+				t.Errorf("%s: %q: %+v", name, body, r)
+			}
+			if again := robots.Text(body); !utf8.ValidString(again) || robots.Text(again) != again {
+				t.Errorf("%s: %q", name, again)
+			}
 		}
 	}
 }
@@ -115,5 +217,8 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q: %v", text, r.Delay)
 		}
 		r.Allowed(url)
+		if again := robots.Text(text); !utf8.ValidString(again) {
+			t.Errorf("%q is not UTF-8", again)
+		}
 	})
 }

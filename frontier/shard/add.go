@@ -71,6 +71,9 @@ func (s *Shard) add(e *Entry, l *lookup, now uint32, done *Change) (AddStatus, e
 			done.Ended, visit = append(done.Ended, leased), e.Visit
 		}
 	}
+	if !known && e.OnlyKnown {
+		return Unknown, nil
+	}
 	if !known && s.full(l.ID.queue, e.Queue) {
 		return Full, nil
 	}

@@ -417,7 +417,7 @@ func (s *Shard) save(f *frozen, v *saved) error {
 		}
 	}
 	for _, name := range names {
-		if err := syncFile(name); err != nil {
+		if err := journal.SyncFile(name); err != nil {
 			return err
 		}
 	}
@@ -680,14 +680,6 @@ func (s *Shard) standing(k *kind, id QueueID, queue []byte, payloads [][]byte) (
 		}
 	}
 	return left, nil
-}
-
-func syncFile(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // writeFile replaces a file as a whole.

@@ -39,6 +39,8 @@ type Entry struct {
 	// Update asks Add to replace what there is of the URL, Settled not to have it fetched. Add
 	// heeds Settled only with Update.
 	Update, Settled bool
+	// OnlyKnown, with Update, does not add a URL that is not known.
+	OnlyKnown bool
 	// Visit, with Update, is what came of the fetch if the URL is leased. Add sets its time.
 	Visit *Visit
 }

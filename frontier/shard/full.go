@@ -1,8 +1,8 @@
 package shard
 
 // Full is the status of entries that were not added because as many wait in their queue as
-// Options.Cap allows.
-const Full AddStatus = 128
+// Options.Cap allows, Unknown of those that were not because of Entry.OnlyKnown.
+const Full, Unknown AddStatus = 128, 129
 
 // full says that no new entry may be added to a queue.
 func (s *Shard) full(id QueueID, queue string) bool {

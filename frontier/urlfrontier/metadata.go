@@ -7,13 +7,14 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/urlake/urlake/frontier"
 	pb "github.com/urlake/urlake/frontier/urlfrontier/urlfrontierpb"
 )
 
 // spelling is the name in the metadata under which a URL is kept as it was put, if that is not its
 // canonical form. A name of a client that begins so gets a quote more at its end.
 const (
-	spelling = "urlfrontier.url"
+	spelling = frontier.FoundName
 	quote    = "'"
 )
 

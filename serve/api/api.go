@@ -96,6 +96,9 @@ type route struct {
 	parameters []string
 	// repeated is the one that may be given more than once, "" for none.
 	repeated string
+	// page tells that the answer is a page for people. Links to it get parameters of others on
+	// their way, such as utm_source: unknown ones are left out, and are no error.
+	page bool
 	// unnamed routes answer the same to everybody, so nobody is asked who they are.
 	unnamed bool
 	answer  func(*request) error
@@ -216,19 +219,19 @@ func routes(
 	handle(route{name: "healthz", parameters: []string{}, unnamed: true, answer: h.healthz}, "GET /healthz")
 	handle(route{name: "readyz", parameters: []string{}, answer: h.readyz}, "GET /readyz")
 	handle(route{
-		name: "pages", parameters: pageParameters, repeated: "filter", answer: h.pages,
+		name: "pages", page: true, parameters: pageParameters, repeated: "filter", answer: h.pages,
 		weight: heavyWith(always(lookup.DefaultLimit), searching...), states: h.oneVersion,
 	}, "GET /{$}")
 	handle(route{
-		name: "domain_pages", parameters: []string{"cursor", "dataset", "prefix", "suffix", "version"}, answer: h.domainPages,
+		name: "domain_pages", page: true, parameters: []string{"cursor", "dataset", "prefix", "suffix", "version"}, answer: h.domainPages,
 		weight: heavyIfFiltered(always(lookup.DefaultLimit)), states: h.oneVersion,
 	}, "GET /domains")
 	handle(route{
-		name: "tree_pages", parameters: treePageParameters, answer: h.treePages, weight: treeRows, states: h.oneVersion,
+		name: "tree_pages", page: true, parameters: treePageParameters, answer: h.treePages, weight: treeRows, states: h.oneVersion,
 	}, "GET /tree")
 	handle(route{name: "openapi", parameters: []string{}, unnamed: true, answer: h.openapi}, "GET /openapi.json")
-	handle(route{name: "reference", parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
-	handle(route{name: "problem", parameters: []string{}, unnamed: true, answer: h.problem}, "GET /problems/{kind}")
+	handle(route{name: "reference", page: true, parameters: []string{}, unnamed: true, answer: h.reference}, "GET /api")
+	handle(route{name: "problem", page: true, parameters: []string{}, unnamed: true, answer: h.problem}, "GET /problems/{kind}")
 	handle(route{name: "other", answer: h.other}, "/")
 	return &Handler{mux, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, served["/"]) }}, served
 }
@@ -252,6 +255,16 @@ func (rt *route) check(query url.Values) error {
 		return badParameter("explain", "is 1 or 0")
 	}
 	return nil
+}
+
+// known returns the part of a query whose parameters the route has.
+func (rt *route) known(query string) string {
+	parts := slices.DeleteFunc(strings.Split(query, "&"), func(part string) bool {
+		name, _, _ := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(name)
+		return err != nil || !slices.Contains(rt.parameters, name)
+	})
+	return strings.Join(parts, "&")
 }
 
 // number returns the named parameter, an integer of at least lowest, or def if it is absent.

@@ -71,7 +71,8 @@ var troubles = map[string]func(ctx context.Context, data []byte) ([]byte, error)
 
 // provocations turn an example request into one that gets a problem of that kind.
 var provocations = map[string]func(u *url.URL){
-	"bad-parameter":   with("nonsense", "1"),
+	// Pages ignore what is unknown, and not what is given twice.
+	"bad-parameter":   func(u *url.URL) { u.RawQuery += "&nonsense=1&version=1&version=1" },
 	"bad-cursor":      with("cursor", "forged"),
 	"bad-version":     with("version", "1"),
 	"unknown-version": with("version", "no-such-tag"),
@@ -200,9 +201,9 @@ func TestEveryDocumentedProblemIsGiven(t *testing.T) {
 
 // elsewhere are the kinds that take more than one request, or a list: the tests of gates,
 // connections, draining, scans, lists of domains, distinct URLs, filters and trees have them, and
-// TestProblems and TestMalformedRequestsAreProblems the rest.
+// TestProblems and TestMalformedRequestsAreProblems the rest. Package command tests listeners.
 var elsewhere = []string{
-	"too-many-requests", "overloaded", "too-many-connections", "stopping", "computing", "too-slow", "bad-list",
+	"misdirected", "too-many-requests", "overloaded", "too-many-connections", "stopping", "computing", "too-slow", "bad-list",
 	"not-acceptable", "too-large", "unsupported-media-type", "too-many-parts",
 	"tree-too-large", "filter-too-large",
 }

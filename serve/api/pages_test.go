@@ -186,6 +186,36 @@ func TestEveryLinkOfThePagesIsAlive(t *testing.T) {
 	}
 }
 
+// TestPagesIgnoreParametersOfOthers asks for each page with parameters that links get on their way.
+// Only the JSON interface refuses them.
+func TestPagesIgnoreParametersOfOthers(t *testing.T) {
+	s := start(t, pagesLake(t), lookup.Options{})
+	pages := []string{
+		"/", "/?domain=example.com", "/?domain=example.com&dataset=alpha&filter=mime%3Dx&filter=mime%3Dy", "/?url=https%3A%2F%2Fexample.com%2F",
+		"/domains", "/domains?prefix=e", "/tree?domain=example.com", "/api", "/problems/bad-parameter",
+	}
+	for _, page := range pages {
+		want := s.do("GET", page)
+		if want.Code != 200 {
+			t.Fatalf("%s: %d %s", page, want.Code, want.Body)
+		}
+		for _, more := range []string{"utm_source=x", "fbclid=1&utm_medium=2", "explain=1", "limit=3&limit=4", "gclid=a;b", "x=%zz", "%zz", "="} {
+			sep := "?"
+			if strings.Contains(page, "?") {
+				sep = "&"
+			}
+			if w := s.do("GET", page+sep+more); w.Code != 200 || w.Body.String() != want.Body.String() {
+				t.Errorf("%s with %s: %d %.200s", page, more, w.Code, w.Body)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/datasets", "/v1/domains", "/v1/domain/example.com", "/v1/domain/example.com/tree", "/openapi.json", "/healthz"} {
+		if w := s.do("GET", path+"?utm_source=x"); w.Code != 400 || !strings.Contains(w.Body.String(), "utm_source is unknown") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
 // A mistake in a form is a page that says what is wrong, with the form as it was.
 func TestMistakesInForms(t *testing.T) {
 	s := start(t, pagesLake(t), lookup.Options{})
@@ -200,7 +230,8 @@ func TestMistakesInForms(t *testing.T) {
 		"/?url=nothing%20like%20it":              {"400", "Not a host or URL"},
 		"/domains?prefix=a%2Fb":                  {"400", "prefix", "characters that domains do not have"},
 		"/domains?dataset=none":                  {"404", "no such dataset"},
-		"/domains?limit=3":                       {"400", "limit"},
+		"/domains?limit=3":                       {"200"},
+		"/domains?dataset=1&dataset=1":           {"400", "more than once"},
 		"/tree?domain=nothing%20like":            {"400", "Not a host or URL"},
 		"/tree?domain=example.com&sort=age":      {"400", "sort is name, rows or size"},
 		"/tree?domain=example.com&dataset=none":  {"404", "no such dataset"},

@@ -28,6 +28,10 @@ type problem struct {
 
 type member struct{ name, value string }
 
+// Misdirected is the type of the problem of a request for a host that the server does not have,
+// which comes to no handler of this package.
+const Misdirected = openapi.ProblemPath + "misdirected"
+
 func (p *problem) Error() string { return p.title + ": " + p.detail }
 
 func (p *problem) write(d *document) {

@@ -270,8 +270,12 @@ func (h *handler) prepare(r *request, rt *route) (err error) {
 			return err
 		}
 	}
-	if r.URL.RawQuery != "" { // otherwise query is nil, which has no parameters
-		if r.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+	query := r.URL.RawQuery
+	if rt.page {
+		query = rt.known(query)
+	}
+	if query != "" { // otherwise r.query is nil, which has no parameters
+		if r.query, err = url.ParseQuery(query); err != nil {
 			return badParameter("query", "string is malformed; check its percent-escapes and separators")
 		}
 		if rt.parameters != nil {

@@ -21,6 +21,7 @@ type admission struct {
 	maxConnections   int
 	drain            time.Duration
 	origins, proxies []string
+	hosts            cli.Hosts
 	trusted          []netip.Prefix // proxies, once they are checked
 }
 
@@ -31,6 +32,7 @@ func (a *admission) flags(f *pflag.FlagSet) {
 		"`TIME` for which /readyz is 503 before the server stops listening, if somebody asks it")
 	f.StringSliceVar(&a.origins, "cors-origin", nil,
 		"web `ORIGINS` whose scripts may read answers, such as https://example.com, or * for all")
+	a.hosts.Flag(f)
 	f.StringSliceVar(&a.proxies, "trusted-proxy", nil,
 		"`NETWORKS` of proxies whose X-Forwarded-For names the client, and whose traceparent counts, such as 10.0.0.0/8")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -227,6 +228,32 @@ func TestMetricsListen(t *testing.T) {
 	}
 	if own := addressOf(t, out, "metrics"); !metrics(own) {
 		t.Errorf("no /metrics at %s", own)
+	}
+}
+
+// TestReboundNames asks both listeners as a page does whose name leads to 127.0.0.1.
+func TestReboundNames(t *testing.T) {
+	base, out, stop := program(t, "--lake", t.TempDir(), "--cache", t.TempDir(), "--metrics-listen", "127.0.0.1:0", "--allow-host", "urls.example.com")
+	defer stop()
+	for _, address := range []string{base + "/healthz", addressOf(t, out, "metrics") + "/metrics"} {
+		for host, want := range map[string]int{"": 200, "localhost:1": 200, "urls.example.com": 200, "evil.example:8080": 421} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = host
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			if err := errors.Join(err, resp.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != want || want == 421 && !strings.Contains(string(text), `"type":"/problems/misdirected"`) {
+				t.Errorf("%s as %q: %d %s", address, host, resp.StatusCode, text)
+			}
+		}
 	}
 }
 

@@ -207,7 +207,7 @@ func listen(address string, m *metrics, p *probes, stderr io.Writer) (stop func(
 	mux.Handle("GET /readyz", p)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: headerTimeout,
+		Handler: cli.Hosts(nil).Guard(l.Addr(), "about:blank", mux), ReadHeaderTimeout: headerTimeout,
 		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(cli.Printable(stderr), nil), slog.LevelWarn),
 	}
 	go func() {

@@ -133,12 +133,14 @@ func (w *Web) plain(n int) {
 
 // rules has a robots.txt, and links that must not be followed.
 func (w *Web) rules() {
-	w.text("rules.test/robots.txt", Once, "User-agent: otherbot\nDisallow: /\n\nUser-agent: *\nDisallow: /secret\nAllow: /secret/open\nDisallow: /*.pdf$\n"+
+	w.text("rules.test/robots.txt", Once, "User-agent: otherbot\nDisallow: /\n\nUser-agent: *\nDisallow: /secret\nAllow: /secret/open\nDisallow: /*.pdf$\nDisallow: /%7Ejoe\nDisallow: /x//y\n"+
 		"Sitemap: http://rules.test/sitemap.xml\n")
 	w.html("rules.test/", Once, `<a href="/secret/x">s</a><a href="/secret/open/y">o</a><a href="/a.pdf">p</a><a href="/a.pdf?v=1">q</a>
-		<a rel="ugc nofollow" href="/nofollow">n</a><a href="/meta">m</a><a href="/header">h</a><a href="/copy">c</a><a href="mailto:a@rules.test">@</a>`)
+		<a rel="ugc nofollow" href="/nofollow">n</a><a href="/meta">m</a><a href="/header">h</a><a href="/copy">c</a><a href="/~joe">j</a><a href="/x//y">x</a><a href="mailto:a@rules.test">@</a>`)
 	w.html("rules.test/secret/x", Never, "secret")
 	w.html("rules.test/secret/open/y", Once, "open")
+	w.html("rules.test/~joe", Never, "joe")
+	w.html("rules.test/x/y", Never, "not under this name, either")
 	w.text("rules.test/a.pdf", Never, "pdf")
 	w.text("rules.test/a.pdf?v=1", Once, "pdf")
 	w.html("rules.test/nofollow", Never, "nobody")

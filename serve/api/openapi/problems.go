@@ -12,7 +12,7 @@ var Problems = []Kind{
 	},
 	{
 		Name: "bad-parameter", Statuses: []int{400}, Title: "Invalid parameter",
-		Meaning: "A parameter is unknown to the path, is given twice, or has a value that is not allowed.",
+		Meaning: "A parameter is unknown to the path, unless that is a page, is given twice, or has a value that is not allowed.",
 		Remedy:  "Correct it as detail says. A parameter without a value is not the same as none.",
 		Members: []Member{{Name: "parameter", Meaning: "the parameter's name"}},
 	},
@@ -99,6 +99,12 @@ var Problems = []Kind{
 		Name: "unsupported-media-type", Statuses: []int{415}, Title: "The body is of no known form",
 		Meaning: "Content-Type names no form of a list.",
 		Remedy:  "Use one of those that detail names, or leave Content-Type out.",
+	},
+	{
+		Name: "misdirected", Statuses: []int{421}, Title: "The server has no such host",
+		Meaning: "The server listens on the loopback interface, and the request is for another host. Pages of strangers send " +
+			"such requests.",
+		Remedy: "Ask for localhost. Behind a proxy on the same machine, start the server with --allow-host and the proxy's name.",
 	},
 	{
 		Name: "too-many-parts", Statuses: []int{422}, Title: "Too many parts for a list of distinct URLs",
