@@ -26,6 +26,7 @@ const (
 // number in a list. A footer of a byte each for a million of them is a small file.
 const (
 	schemaElementMemory = 1024
+	pathMemory          = 3 // for each byte of the path to an element
 	structMemory        = 160
 	elementMemory       = 48
 )
@@ -39,6 +40,7 @@ var errFooterMemory = errors.New("its footer describes too many columns and row 
 type footerWalk struct {
 	thrift.Reader
 	children []int32 // of each element of the schema
+	names    []int32 // the bytes of each one's name
 	schemas  int
 	// left is how many bytes of memory are left for the decoded footer.
 	left int64
@@ -86,15 +88,19 @@ func (w *footerWalk) schema() {
 	}
 	for i := 0; i < n && w.Err() == nil; i++ {
 		w.take(schemaElementMemory)
-		count := int32(0)
+		count, name := int32(0), int32(0)
 		w.Struct(func(f thrift.Field) {
-			if f.ID != 5 || f.Kind != thrift.I32 { // SchemaElement.num_children
-				w.value(f.Kind, false, 1)
+			if f.ID == 5 && f.Kind == thrift.I32 { // SchemaElement.num_children
+				count = int32(w.Varint())
 				return
 			}
-			count = int32(w.Varint())
+			before := w.Len()
+			w.value(f.Kind, false, 1)
+			if f.ID == 4 { // SchemaElement.name
+				name = int32(before - w.Len())
+			}
 		})
-		w.children = append(w.children, count)
+		w.children, w.names = append(w.children, count), append(w.names, name)
 	}
 }
 
@@ -119,10 +125,11 @@ func checkFooter(footer []byte, memory int64) error {
 		return errFooter
 	}
 	children := w.children
-	var open []int32 // for every open level, how many children are still to come
+	var open []int32  // for every open level, how many children are still to come
+	var paths []int64 // for every open level, the bytes of its path
 	for i, n := range children {
 		for len(open) > 0 && open[len(open)-1] == 0 {
-			open = open[:len(open)-1]
+			open, paths = open[:len(open)-1], paths[:len(paths)-1]
 		}
 		if i > 0 {
 			if len(open) == 0 {
@@ -136,7 +143,15 @@ func checkFooter(footer []byte, memory int64) error {
 		if len(open) > maxSchemaDepth {
 			return fmt.Errorf("the schema is nested more than %d levels deep", maxSchemaDepth)
 		}
-		open = append(open, n)
+		// A decoder makes a string of every path, and so does Object.Find.
+		size := int64(w.names[i])
+		if len(paths) > 0 {
+			size += paths[len(paths)-1]
+		}
+		if w.left -= pathMemory * size; w.left < 0 {
+			return errFooterMemory
+		}
+		open, paths = append(open, n), append(paths, size)
 	}
 	for _, n := range open {
 		if n != 0 {

@@ -115,6 +115,8 @@ type Object struct {
 	meta    *metadata.FileMetaData
 	root    *Field
 	columns []*Field // in the file's order
+	// byPath are the fields by full and by short, made for the first Find.
+	byPath *[2]map[string]*Field
 }
 
 // Open reads and checks the footer of an object. name is its key or path, for errors. Errors of at
