@@ -24,6 +24,7 @@ type Field struct {
 	wrapper  bool
 	def, rep int16 // the definition and repetition levels of an entry that has the field
 	children []*Field
+	later    bool           // its type, or that of a group around it, is of a later version of Parquet
 	column   int            // the index of the column, -1 for a group
 	desc     *schema.Column // nil for a group
 }
@@ -44,7 +45,7 @@ func (f *Field) IsBeside(url *Field) bool {
 }
 
 // IsText reports whether the values of the column are strings or bytes without a narrower type.
-func (f *Field) IsText() bool { return f.IsColumn() && kindOf(f.desc) == textKind }
+func (f *Field) IsText() bool { return f.IsColumn() && !f.later && kindOf(f.desc) == textKind }
 
 // Number returns the number of the column, from 1 in the file's order; 0 for a group.
 func (f *Field) Number() int { return f.column + 1 }
@@ -92,6 +93,8 @@ func (o *Object) add(parent *Field, n schema.Node, hidden bool) {
 	default:
 		f.short = append(slices.Clip(parent.short), n.Name())
 	}
+	f.later = parent.later || o.later[o.elements]
+	o.elements++
 	parent.children = append(parent.children, f)
 	switch n := n.(type) {
 	case *schema.GroupNode:
