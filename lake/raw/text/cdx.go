@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -169,6 +170,9 @@ func (p *cdxParser) content(line []byte) []byte {
 	return nil
 }
 
+// maxLayouts is how many different legends an index may have. Lines are held against all of them.
+const maxLayouts = 200
+
 var errLegend = errors.New("the legend here gives the lines below it other fields than those before it have, in an " +
 	"object that is read in ranges; cut it at its legends (csplit) and give the parts")
 
@@ -190,6 +194,9 @@ func (p *cdxParser) meet(legend CDXLegend) error {
 	}
 	if p.in.stop != 0 && p.in.Offset() > raw.HeadSize {
 		return errLegend
+	}
+	if len(p.layouts) > maxLayouts {
+		return fmt.Errorf("it has more than %d different legends; cut it at its legends and give the parts", maxLayouts)
 	}
 	p.use(l)
 	return nil

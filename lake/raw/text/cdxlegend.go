@@ -32,6 +32,9 @@ var UsualLegends = []string{
 	"N b a m s k r V g ? ? ?",
 }
 
+// maxLegend is how many letters a legend may have. Lines have some twenty fields at most.
+const maxLegend = 64
+
 // CDXURLColumns are the columns that have the URL, the best first. Those behind the first are made
 // from it: they lack the scheme and, mostly, www.
 var CDXURLColumns = []string{"original", "canonized_url", "urlkey"}
@@ -54,16 +57,19 @@ var cdxNames = map[byte]string{
 func ParseCDXLegend(line []byte) (l CDXLegend, ok bool) {
 	const mark = "CDX"
 	if bytes.HasPrefix(line, []byte(mark+" ")) {
-		return spacedLegend(line[len(mark):]), true
+		return spacedLegend(line[len(mark):])
 	}
 	if len(line) < len(mark)+2 || string(line[1:1+len(mark)]) != mark || line[0] != line[1+len(mark)] {
 		return CDXLegend{}, false
 	}
 	separator, line := line[0], line[len(mark)+2:]
 	if separator == ' ' {
-		return spacedLegend(line), true
+		return spacedLegend(line)
 	}
 	letters := bytes.Split(trimCR(line), []byte{separator})
+	if len(letters) > maxLegend {
+		return CDXLegend{}, false
+	}
 	for _, l := range letters {
 		if len(l) != 1 || l[0] != '?' && (l[0]|0x20 < 'a' || l[0]|0x20 > 'z') {
 			return CDXLegend{}, false
@@ -72,8 +78,9 @@ func ParseCDXLegend(line []byte) (l CDXLegend, ok bool) {
 	return CDXLegend{separator, string(bytes.Join(letters, []byte{' '}))}, true
 }
 
-func spacedLegend(letters []byte) CDXLegend {
-	return CDXLegend{' ', strings.Join(strings.Fields(string(letters)), " ")}
+func spacedLegend(line []byte) (l CDXLegend, ok bool) {
+	letters := bytes.Fields(line)
+	return CDXLegend{' ', string(bytes.Join(letters, []byte{' '}))}, len(letters) <= maxLegend
 }
 
 // IsCDXLegend reports whether line is a legend.
