@@ -144,8 +144,8 @@ func (d *detector) cdxLetters(separator byte) (letters string, usual bool) {
 	return "", false
 }
 
-// firstUsual returns the usual legend of the first line that one fits, if one fits half of the lines:
-// lines of nothing else have their time and their URL there.
+// firstUsual returns the usual legend of the first line that one fits, if one fits half of the
+// lines: lines of nothing else have their time and their URL there.
 func (d *detector) firstUsual(separator byte) (first *text.CDXLegend) {
 	lines, fit := 0, 0
 	for _, l := range d.lines() {

@@ -35,8 +35,9 @@ func (f *Field) IsColumn() bool { return f.column >= 0 }
 // IsTopLevel reports whether the field is in no group and has at most one value a row.
 func (f *Field) IsTopLevel() bool { return len(f.full) == 1 && !f.repeated }
 
-// IsBeside reports whether the column is in the group that has the column url, or in one around that
-// group, and has one value for each value of url. At the top level it is beside a url that is nil.
+// IsBeside reports whether the column is in the group that has the column url, or in one around
+// that group, and has one value for each value of url. At the top level it is beside a url that is
+// nil.
 func (f *Field) IsBeside(url *Field) bool {
 	if url == nil || f.IsTopLevel() {
 		return f.IsTopLevel()

@@ -104,8 +104,8 @@ func TestLinesByTheirNumberOfFields(t *testing.T) {
 	}
 }
 
-// TestLinesOfIndexesThatAreNoCaptures reads lines that are about other lines, and lines whose fields
-// are not where a legend has them.
+// TestLinesOfIndexesThatAreNoCaptures reads lines that are about other lines, and lines whose
+// fields are not where a legend has them.
 func TestLinesOfIndexesThatAreNoCaptures(t *testing.T) {
 	line := cdxLine(cdx9, "a.org", 1)
 	for name, tc := range map[string]struct {

@@ -45,9 +45,9 @@ func AppendSURTURL(b, key []byte) []byte {
 // urlKeyName is the name in extras of the SURT key that begins a CDXJ line.
 var urlKeyName = []byte("urlkey")
 
-// cdxParser reads CDX lines: fields between single separators, - for an empty one. Each line is read
-// by the last legend above it with as many fields, so that files joined end to end, or merged in
-// order, are read too. A line that no legend of the file fits is read by one of UsualLegends.
+// cdxParser reads CDX lines: fields between single separators, - for an empty one. Each line is
+// read by the last legend above it with as many fields, so that files joined end to end, or merged
+// in order, are read too. A line that no legend of the file fits is read by one of UsualLegends.
 type cdxParser struct {
 	in      *Input
 	plan    raw.Plan

@@ -140,9 +140,9 @@ func (l CDXLegend) fields(line []byte) int {
 	return bytes.Count(l.trim(line), []byte{l.Separator}) + 1
 }
 
-// Fits reports whether a line has the fields of the legend, and each holds what it can hold: a time,
-// a URL, a number. An empty field may be anything but the time. If short is set the line may end
-// before its last fields, but not before the one behind the URL.
+// Fits reports whether a line has the fields of the legend, and each holds what it can hold: a
+// time, a URL, a number. An empty field may be anything but the time. If short is set the line may
+// end before its last fields, but not before the one behind the URL.
 func (l CDXLegend) Fits(line []byte, short bool) bool {
 	rest, more := l.trim(line), true
 	url := false
