@@ -224,7 +224,8 @@ type Spec struct {
 	// rejected.
 	MaxRejectRate float64 `json:"max_reject_rate,omitempty"`
 
-	// Title, Source and Licence describe the dataset. Empty ones keep what is registered.
+	// Title, Source and Licence describe the dataset, each in at most 16 KiB. Empty ones keep what
+	// is registered.
 	Title   string `json:"title,omitempty"`
 	Source  string `json:"source,omitempty"`
 	Licence string `json:"licence,omitempty"`

@@ -191,14 +191,22 @@ func (in *inputs) findFiles(ctx context.Context, pattern string, sel *selection.
 			return &InputError{Object: pattern, Reason: "not a glob", Err: err}
 		}
 	}
-	w := walker{sel: sel, all: all, allowed: allowed, lenient: in.lenient}
+	w := walker{sel: sel, all: all, allowed: allowed, lenient: in.lenient, met: tables{}}
+	before, dir := len(all.objects), ""
 	for _, m := range matches {
 		w.root = m
 		if err := w.walk(m, nil, nil); err != nil {
 			return err
 		}
+		if d := filepath.Dir(m); d != dir {
+			dir = d
+			w.met.above(allowed, m)
+		}
 	}
-	return nil
+	if added := all.objects[before:]; len(added) != 1 || added[0].Name != fileURL(pattern) {
+		return w.met.check(added)
+	}
+	return nil // the file itself is named
 }
 
 // walker lists the files below a folder.
@@ -208,6 +216,7 @@ type walker struct {
 	all     *found
 	allowed *allow.Inputs
 	lenient bool // see inputs
+	met     tables
 }
 
 // unreadable is the error of a file or folder that cannot be read, or none if it is added as one
@@ -253,6 +262,7 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	if err != nil {
 		return w.unreadable(name, names, err)
 	}
+	w.met.folder(w.allowed, name)
 	above = append(above, info)
 	for _, e := range entries {
 		names := append(slices.Clip(names), e.Name())
@@ -280,7 +290,12 @@ func fileError(name string, err error) error {
 		reason = "no such file or folder"
 	case errors.Is(err, fs.ErrPermission):
 		reason = "permission denied"
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
+	case errors.Is(err, syscall.ELOOP):
+		reason = "its symbolic links lead back to themselves"
+	case errors.Is(err, syscall.EISDIR):
+		reason = "it has become a folder"
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.EINVAL),
+		errors.Is(err, syscall.ENXIO), errors.Is(err, syscall.ENODEV):
 		reason = "not a path"
 	default:
 		return err
@@ -338,10 +353,13 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 	if err := allowed.List(bucket, prefix); err != nil {
 		return in.keyError(name+key, err)
 	}
+	met, before := tables{}, len(all.objects)
 	for info, err := range store.List(ctx, prefix) {
-		if err != nil {
+		badKey := err
+		if err != nil && info.Key == "" {
 			return in.keyError(name+key, err)
 		}
+		met.file(name, strings.Split(info.Key, "/"))
 		if glob != "" {
 			dir, base := path.Split(info.Key)
 			if ok, _ := path.Match(glob, info.Key); !ok || !sel.Wants(name+dir, []string{base}, false) {
@@ -350,11 +368,15 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 		} else if !sel.Below(name+prefix, strings.Split(info.Key[len(prefix):], "/"), false) {
 			continue
 		}
+		if badKey != nil {
+			return &InputError{Object: name + prefix, Err: badKey,
+				Reason: fmt.Sprintf("it has an object that cannot be read, %q; copy it to another key, or leave it out (--exclude)", info.Key)}
+		}
 		if err := all.add(object{Name: name + info.Key, Bytes: info.Size, ETag: info.ETag}); err != nil {
 			return err
 		}
 	}
-	return nil
+	return met.check(all.objects[before:])
 }
 
 // keyError makes an *InputError of an error that does not go away when the step is repeated.

@@ -138,6 +138,10 @@ func sameSpec(a, b Spec) (bool, error) {
 	return bytes.Equal(x, y), err
 }
 
+// maxDescription is how many bytes a title, a source or a licence may have. All three are in one
+// value of a map (pieces.MaxValue).
+const maxDescription = 16 << 10
+
 // Check returns an *InputError for a Spec that is invalid whatever the inputs hold: bad names,
 // options or patterns. MakePlan reports the same errors.
 func (s *Spec) Check() error {
@@ -170,6 +174,11 @@ func (s *Spec) Check() error {
 	}
 	if _, err := deadline.Parse(s.Deadline); err != nil {
 		return bad(err)
+	}
+	for _, f := range []struct{ name, text string }{{"title", s.Title}, {"source", s.Source}, {"licence", s.Licence}} {
+		if len(f.text) > maxDescription {
+			return &InputError{Reason: fmt.Sprintf("the %s has %d bytes, more than %d", f.name, len(f.text), maxDescription)}
+		}
 	}
 	if s.MaxRejectRate > 1 {
 		return &InputError{Reason: fmt.Sprintf("max_reject_rate %v: want a share, at most 1", s.MaxRejectRate)}

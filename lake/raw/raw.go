@@ -336,8 +336,8 @@ type Plan struct {
 	Encoding string `json:"encoding,omitempty"`
 	// CRLines is set for text whose lines end in a bare carriage return.
 	CRLines bool `json:"cr_lines,omitempty"`
-	// Separator stands between the fields of a CSV, TSV or CDX; "" means one column, in which
-	// commas are part of the URL. In CDX "" is a space.
+	// Separator stands between the fields of a CSV or TSV; "" means one column, in which commas are
+	// part of the URL.
 	Separator string `json:"separator,omitempty"`
 	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and the title
 	// rows before it are no records. 0 means no header.
@@ -358,9 +358,9 @@ type Plan struct {
 	// SURT is set for indexes without original URLs: URL is the column of sort-friendly keys
 	// (com,example)/path), of which URLs are made.
 	SURT bool `json:"surt,omitempty"`
-	// Fields is the number of fields of a CDX line, 0 if it is not checked. A line with more is
-	// rejected: its fields are not where the others have them.
-	Fields int `json:"fields,omitempty"`
+	// Legends are the legends of a CDX index, as the line of one is (" CDX N b a"): the one whose
+	// columns are Columns, which the index need not have, then those at its beginning.
+	Legends []string `json:"legends,omitempty"`
 
 	URL  Column  `json:"url"`
 	TS   *Column `json:"ts,omitempty"`

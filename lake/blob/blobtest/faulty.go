@@ -407,10 +407,10 @@ func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, e
 				if err == nil {
 					err = blob.OpError("list", f.URL(), prefix, f.alive())
 				}
-				if err != nil {
+				if err != nil && info.Key == "" {
 					return err
 				}
-				if !yield(info, nil) {
+				if !yield(info, err) {
 					return errDone
 				}
 			}

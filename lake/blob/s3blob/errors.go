@@ -48,7 +48,7 @@ func (s *store) fail(op, key string, err error) error {
 // denied are the codes of failures that a person must remove.
 var denied = map[string]bool{
 	"NoSuchBucket": true, "AccessDenied": true, "AllAccessDisabled": true, "AccountProblem": true,
-	"PermanentRedirect": true,
+	"PermanentRedirect": true, "InvalidBucketName": true, "InvalidObjectState": true,
 }
 
 // credentials are the codes of requests whose signer the service does not accept.

@@ -51,6 +51,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -423,7 +424,8 @@ func (s *store) put(ctx context.Context, op, key string, data []byte, cond blob.
 }
 
 // List implements Store, in requests of 1,000 keys. It fails if the service does not list in byte
-// order, as directory buckets of S3 Express do.
+// order, as directory buckets of S3 Express do. Keys come URL-encoded: XML has no form for most
+// control characters.
 func (s *store) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
 	return func(yield func(blob.Info, error) bool) {
 		if err := blob.CheckPrefix(prefix); err != nil {
@@ -432,7 +434,7 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, er
 		}
 		last := ""
 		pages := s3.NewListObjectsV2Paginator(s.client, &s3.ListObjectsV2Input{
-			Bucket: &s.bucket, Prefix: aws.String(s.prefix + prefix),
+			Bucket: &s.bucket, Prefix: aws.String(s.prefix + prefix), EncodingType: types.EncodingTypeUrl,
 		})
 		for pages.HasMorePages() {
 			page, err := pages.NextPage(ctx)
@@ -441,7 +443,14 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, er
 				return
 			}
 			for _, o := range page.Contents {
-				key, ok := strings.CutPrefix(aws.ToString(o.Key), s.prefix)
+				name := aws.ToString(o.Key)
+				if page.EncodingType == types.EncodingTypeUrl { // not every service knows it
+					if name, err = url.QueryUnescape(name); err != nil {
+						yield(blob.Info{}, s.fail("list", prefix, err))
+						return
+					}
+				}
+				key, ok := strings.CutPrefix(name, s.prefix)
 				marker := aws.ToInt64(o.Size) == 0 && (key == "" || strings.HasSuffix(key, "/"))
 				if marker || strings.HasPrefix(key, blob.TmpDir+"/") {
 					continue
@@ -449,13 +458,14 @@ func (s *store) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, er
 				err := blob.CheckKey(key)
 				switch {
 				case !ok || err == nil && key <= last:
-					err = blob.OpError("list", s.url, prefix, fmt.Errorf("the store lists out of order: %q after %q", key, last))
-				case err != nil:
-					err = blob.OpError("list", s.url, prefix, err)
-				}
-				if err != nil {
-					yield(blob.Info{}, err)
+					err = fmt.Errorf("the store lists out of order: %q after %q", key, last)
+					yield(blob.Info{}, blob.OpError("list", s.url, prefix, err))
 					return
+				case err != nil:
+					if !yield(blob.Info{Key: key}, blob.OpError("list", s.url, prefix, err)) {
+						return
+					}
+					continue
 				}
 				last = key
 				if !yield(blob.Info{Key: key, Size: aws.ToInt64(o.Size), ETag: unquote(o.ETag)}, nil) {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -649,6 +650,40 @@ func TestS3ListChecksNamesAndOrder(t *testing.T) {
 	for _, bad := range []string{"b//c", "b/../c", "b/"} {
 		if keys, err := list(object("a", 1) + object(bad, 1)); !errors.Is(err, blob.ErrInvalidKey) || len(keys) != 1 {
 			t.Errorf("%q: %v, %v", bad, keys, err)
+		}
+	}
+	// Who goes on after such a key gets the others. Keys are encoded if the service says so.
+	for _, encoding := range []string{"", "<EncodingType>url</EncodingType>"} {
+		var got []string
+		encoded := func(key string, size int) string { return object(url.QueryEscape(key), size) }
+		if encoding == "" {
+			encoded = object
+		}
+		network.set(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+			if r.URL.Query().Get("encoding-type") != "url" {
+				t.Errorf("asked for %s", r.URL.RawQuery)
+			}
+			io.WriteString(w, "<ListBucketResult>"+encoding+encoded("a b+c%20", 1)+encoded("b//c", 1)+encoded("d/ü", 1))
+			if encoding != "" {
+				io.WriteString(w, encoded("e\x01\n", 1))
+			}
+			io.WriteString(w, encoded("f", 1)+"</ListBucketResult>")
+		})
+		want := []string{"a b+c%20", "!b//c", "d/ü", "!e\x01\n", "f"}
+		if encoding == "" {
+			want = slices.Delete(want, 3, 4)
+		}
+		for info, err := range s.List(t.Context(), "") {
+			if errors.Is(err, blob.ErrInvalidKey) && info.Key != "" {
+				got = append(got, "!"+info.Key)
+			} else if err != nil {
+				t.Fatal(err)
+			} else {
+				got = append(got, info.Key)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", encoding, diff)
 		}
 	}
 	for _, order := range [][2]string{{"b", "a"}, {"a", "a"}, {"a/b", "a.b"}} {

@@ -275,6 +275,10 @@ func (a *Inputs) within(name string, do func(root *os.Root, rel string) error) e
 	name = filepath.Clean(name)
 	resolved, err := filepath.EvalSymlinks(name)
 	if err != nil {
+		var of *fs.PathError
+		if !errors.As(err, &of) { // it says so of too many links only
+			err = &fs.PathError{Op: "stat", Path: name, Err: syscall.ELOOP}
+		}
 		return a.unresolved(name, err)
 	}
 	for _, folder := range a.folders {

@@ -82,11 +82,19 @@ func (r *row) object() (Object, error) {
 	o := Object{
 		Bucket: r[bucketColumn], Key: r[keyColumn], Size: -1, ETag: strings.Trim(r[etagColumn], `"`),
 		StorageClass: r[classColumn], AccessTier: r[accessColumn],
-		Old: r[latestColumn] == "false" || r[deletedColumn] == "true",
 	}
 	if o.Key == "" {
 		return o, errors.New("a row has no key")
 	}
+	latest, err := r.flag(latestColumn, true)
+	if err != nil {
+		return o, err
+	}
+	deleted, err := r.flag(deletedColumn, false)
+	if err != nil {
+		return o, err
+	}
+	o.Old = deleted || !latest
 	if text := r[sizeColumn]; text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 {
@@ -95,6 +103,21 @@ func (r *row) object() (Object, error) {
 		o.Size = n
 	}
 	return o, nil
+}
+
+// flag returns the value of a column that is true or false, in the spellings that databases and
+// spreadsheets write, and absent for an empty one.
+func (r *row) flag(column int, absent bool) (bool, error) {
+	switch text := strings.TrimSpace(r[column]); strings.ToLower(text) {
+	case "":
+		return absent, nil
+	case "true", "t", "yes", "y", "on", "1", "1.0":
+		return true, nil
+	case "false", "f", "no", "n", "off", "0", "0.0":
+		return false, nil
+	default:
+		return false, fmt.Errorf("the column %s of %s is %.40q, want true or false", columnNames[column], r[keyColumn], text)
+	}
 }
 
 // Source is an open data file. For Parquet it must also be read at offsets, as package reader wants

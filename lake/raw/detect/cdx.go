@@ -2,6 +2,7 @@ package detect
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -11,17 +12,17 @@ import (
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
-// isCDXJLine reports whether l is a SURT key, a timestamp and a JSON object.
-func (d *detector) isCDXJLine(l []byte) bool {
-	_, ts, content, ok := text.CutCDXJ(l)
-	return ok && len(content) > 0 && content[0] == '{' &&
-		(isCDXTime(ts) || d.captures() && looksDate(string(ts)))
-}
-
-// isCDXLine reports whether l has at least six fields, the second a timestamp and the third a URL.
-func isCDXLine(l []byte) bool {
-	f := bytes.Split(l, []byte{' '})
-	return len(f) >= 6 && isCDXTime(f[1]) && bytes.IndexByte(f[2], ':') > 0
+// isCDXJLine reports whether l is a SURT key, a timestamp and a JSON object, or has only one of the
+// first two.
+func isCDXJLine(l []byte) bool {
+	key, ts, _, ok := text.CutCDXJ(l)
+	if !ok {
+		return false
+	}
+	if ts == nil {
+		return bytes.IndexByte(key, ')') > 0 && bytes.IndexByte(key, ',') > 0
+	}
+	return text.IsIndexTime(ts) || looksDate(string(ts))
 }
 
 // isZipNumLine reports whether l is a line of a ZipNum index: a key with a timestamp, then the
@@ -29,31 +30,7 @@ func isCDXLine(l []byte) bool {
 func isZipNumLine(l []byte) bool {
 	f := bytes.Split(l, []byte{'\t'})
 	_, ts, _ := bytes.Cut(f[0], []byte{' '})
-	return len(f) >= 4 && isCDXTime(ts) && timestamp.AllDigits(f[2]) && timestamp.AllDigits(f[3])
-}
-
-// isCDXTime reports whether b is a time in 12 digits or more.
-func isCDXTime(b []byte) bool {
-	_, ok := timestamp.ParseDigits(b)
-	return ok && len(b) >= 12 && timestamp.AllDigits(b)
-}
-
-// cdxLegends are the legends of CDX lines without a header, the usual ones first. The lines of an
-// index are read by the first whose fields fit.
-var cdxLegends = []string{
-	"N b a m s k r M S V g",
-	"N b a m s k r M V g",
-	"N b a m s k r V g",
-	"N b a m s k S",   // the Wayback Machine's CDX server
-	"A e b m n g v c", // NetarchiveSuite, with a checksum
-	"A e b m n g v",   // NetarchiveSuite
-}
-
-// cdxLayout is how the lines of a CDX index are cut, and the names of their columns.
-type cdxLayout struct {
-	separator string
-	columns   []string
-	usual     bool // a legend of 9, 10 or 11 fields
+	return len(f) >= 4 && text.IsIndexTime(ts) && timestamp.AllDigits(f[2]) && timestamp.AllDigits(f[3])
 }
 
 // cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number
@@ -63,7 +40,7 @@ func (d *detector) cdxLines(separator byte) *table {
 	widths := map[int]int{}
 	lines := 0
 	for _, l := range d.lines() {
-		if text.IsCDXHeader(l) || l[0] == '!' {
+		if text.IsIndexComment(l) {
 			continue
 		}
 		lines++
@@ -99,51 +76,96 @@ func (d *detector) cdxLines(separator byte) *table {
 // closer look, so that planning a list stays fast.
 func (d *detector) firstLines(f func(line []byte) bool) bool {
 	lines := d.lines()
-	lines = lines[:min(len(lines), 20)]
-	n := 0
-	for _, l := range lines {
-		if f(l) {
+	n, of := 0, 0
+	for _, l := range lines[:min(len(lines), 20)] {
+		switch {
+		case text.IsIndexComment(l):
+			continue
+		case f(l):
 			n++
 		}
+		of++
 	}
-	return n*2 >= len(lines)
+	return n*2 >= of
 }
 
-// findCDX returns the layout of a CDX index without a header, nil if the text is none.
-func (d *detector) findCDX() *cdxLayout {
+// findCDX returns the legend of a CDX index that does not begin with one, nil if the text is none.
+// usual is set if the lines have a usual number of fields.
+func (d *detector) findCDX() (legend *text.CDXLegend, usual bool) {
 	for _, separator := range []byte{' ', '\t'} {
 		if !d.firstLines(func(l []byte) bool {
-			return slices.ContainsFunc(bytes.Split(l, []byte{separator}), isCDXTime)
+			return slices.ContainsFunc(bytes.Split(l, []byte{separator}), text.IsIndexTime)
 		}) {
 			continue
 		}
-		t := d.cdxLines(separator)
-		if t == nil || t.width < 4 {
-			continue
+		if letters, usual := d.cdxLetters(separator); letters != "" {
+			return &text.CDXLegend{Separator: separator, Letters: letters}, usual
 		}
-		var kinds []string // of each column, what its values can be
-		for i := range t.width {
-			kinds = append(kinds, cdxKinds(t.values(i, 0)))
-		}
-		for i, legend := range cdxLegends {
-			letters := strings.Fields(legend)
-			fits := len(letters) == t.width
-			for k := 0; fits && k < t.width; k++ {
-				fits = strings.Contains(kinds[k], letters[k]) || !strings.Contains(checkedLetters, letters[k]) ||
-					kinds[k] == "" && letters[k] != "a" && letters[k] != "b"
-			}
-			if fits && (letters[0] == "N" || strings.Contains(kinds[0], "a")) {
-				return &cdxLayout{t.sep, cdxColumns(legend), i < 3}
-			}
-		}
-		if n := t.width; n >= 9 && n <= 11 && strings.Contains(kinds[1], "b") && strings.Contains(kinds[2], "a") {
-			return &cdxLayout{t.sep, cdxColumns(cdxLegends[11-n]), true} // media types may be anything
-		}
-		if legend := inferLegend(kinds); legend != "" && len(t.rows)*10 >= len(d.lines())*9 {
-			return &cdxLayout{t.sep, cdxColumns(legend), false}
+		if legend := d.firstUsual(separator); legend != nil {
+			return legend, true
 		}
 	}
-	return nil
+	return nil, false
+}
+
+func (d *detector) isCDX() bool {
+	legend, _ := d.findCDX()
+	return legend != nil
+}
+
+// cdxLetters returns the letters of lines that mostly have the same number of fields, "" if they
+// are of no CDX index.
+func (d *detector) cdxLetters(separator byte) (letters string, usual bool) {
+	t := d.cdxLines(separator)
+	if t == nil || t.width < 4 {
+		return "", false
+	}
+	var kinds []string // of each column, what its values can be
+	for i := range t.width {
+		kinds = append(kinds, cdxKinds(t.values(i, 0)))
+	}
+	for i, legend := range text.UsualLegends {
+		letters := strings.Fields(legend)
+		fits := len(letters) == t.width
+		for k := 0; fits && k < t.width; k++ {
+			fits = strings.Contains(kinds[k], letters[k]) || !strings.Contains(checkedLetters, letters[k]) ||
+				kinds[k] == "" && letters[k] != "a" && letters[k] != "b"
+		}
+		if fits && (letters[0] == "N" || strings.Contains(kinds[0], "a")) {
+			return legend, i < 3
+		}
+	}
+	if n := t.width; n >= 9 && n <= 11 && strings.Contains(kinds[1], "b") && strings.Contains(kinds[2], "a") {
+		return text.UsualLegends[11-n], true // media types may be anything
+	}
+	if legend := inferLegend(kinds); legend != "" && len(t.rows)*10 >= len(d.lines())*9 {
+		return legend, false
+	}
+	return "", false
+}
+
+// firstUsual returns the usual legend of the first line that one fits, if one fits half of the
+// lines: lines of nothing else have their time and their URL there.
+func (d *detector) firstUsual(separator byte) (first *text.CDXLegend) {
+	lines, fit := 0, 0
+	for _, l := range d.lines() {
+		if text.IsIndexComment(l) {
+			continue
+		}
+		lines++
+		for _, letters := range text.UsualLegends {
+			if legend := (text.CDXLegend{Separator: separator, Letters: letters}); legend.Fits(l, false) {
+				if fit++; first == nil {
+					first = &legend
+				}
+				break
+			}
+		}
+	}
+	if fit*2 < lines {
+		return nil
+	}
+	return first
 }
 
 // checkedLetters are the letters of a legend whose values are recognisable.
@@ -160,8 +182,8 @@ func cdxKinds(values []string) string {
 		letters string
 		is      func(string) bool
 	}{
-		{"b", func(v string) bool { return isCDXTime([]byte(v)) }},
-		{"a", hasScheme},
+		{"b", func(v string) bool { return text.IsIndexTime([]byte(v)) }},
+		{"a", text.HasScheme},
 		{"m", isMIME},
 		{"s", isStatus},
 		{"kc", isDigest},
@@ -241,38 +263,6 @@ func inferLegend(kinds []string) string {
 	return strings.Join(legend, " ")
 }
 
-// cdxColumns returns the column names of a legend, with those of the capture fields.
-func cdxColumns(legend string) []string {
-	columns := text.CDXColumns(legend)
-	letters := strings.Fields(legend)
-	for _, f := range []struct{ field, letters string }{
-		{raw.MIME, "m"}, {raw.Status, "s"}, {raw.Digest, "kc"}, {raw.Filename, "g"}, {raw.Offset, "Vv"}, {raw.Length, "Sn"},
-	} {
-		for _, letter := range strings.Split(f.letters, "") {
-			if i := slices.Index(letters, letter); i >= 0 {
-				columns[i] = f.field
-				break
-			}
-		}
-	}
-	return columns
-}
-
-// hasScheme reports whether v begins with a scheme and something behind it: http://a, dns:a.
-func hasScheme(v string) bool {
-	scheme, rest, ok := strings.Cut(v, ":")
-	if !ok || rest == "" || len(scheme) < 2 || len(scheme) > 32 || timestamp.IsDigit(scheme[0]) {
-		return false
-	}
-	for i := range len(scheme) {
-		c := scheme[i]
-		if !(c|0x20 >= 'a' && c|0x20 <= 'z' || timestamp.IsDigit(c) || c == '+' || c == '-') {
-			return false
-		}
-	}
-	return !timestamp.AllDigits([]byte(rest)) // a host and a port
-}
-
 func isMIME(v string) bool {
 	if v == "unk" || v == "no-type" || v == "unknown" {
 		return true
@@ -312,46 +302,94 @@ func isArchiveName(v string) bool {
 	return strings.HasSuffix(v, ".arc") || strings.HasSuffix(v, ".warc")
 }
 
-// oldCDXLayout is findCDX by raw.RulesLists.
-func (d *detector) oldCDXLayout() *cdxLayout {
-	fields := 11
-	if lines := d.lines(); len(lines) > 0 {
-		if n := len(bytes.Fields(lines[0])); n >= 9 && n <= 11 {
-			fields = n
+// beginsWithLegend reports whether the first line is the legend of a CDX index, comments left out.
+func (d *detector) beginsWithLegend() bool {
+	rest, line := d.text, []byte(nil)
+	for len(rest) > 0 {
+		if line, rest, _ = bytes.Cut(rest, []byte{d.eol()}); text.IsCDXLegend(line) {
+			return true
+		}
+		if len(text.TrimSpace(line)) > 0 && !text.IsIndexComment(line) {
+			break
 		}
 	}
-	return &cdxLayout{" ", text.CDXColumns(cdxLegends[11-fields]), true}
+	return false
 }
 
-// planCDX names the columns by the header, else by what they hold.
-func (d *detector) planCDX() error {
-	var layout *cdxLayout
-	if sep, legend, ok := text.CDXHeader(d.firstLine()); ok {
-		layout = &cdxLayout{string(sep), text.CDXColumns(legend), true}
-		if d.captures() {
-			layout.columns = cdxColumns(legend)
+// legends returns the legends in the head by where they are met last. One that changes nothing is
+// left out.
+func (d *detector) legends() (first text.CDXLegend, all []text.CDXLegend) {
+	for rest := d.text; len(rest) > 0; {
+		line, more, ended := bytes.Cut(rest, []byte{d.eol()})
+		if rest = more; !ended && !d.whole {
+			break // the line may go on behind the head
 		}
-	} else if !d.captures() {
-		layout = d.oldCDXLayout()
-	} else if layout = d.findCDX(); layout == nil && len(d.lines()) > 0 {
-		return d.reject("its fields are not those of a CDX index",
-			`put its legend before the first line (" CDX N b a m s k r M S V g")`)
-	} else if layout == nil {
-		layout = &cdxLayout{" ", cdxColumns(cdxLegends[0]), true}
+		legend, ok := text.ParseCDXLegend(bytes.TrimRight(line, "\r"))
+		if !ok {
+			continue
+		}
+		if len(all) == 0 {
+			first = legend
+		}
+		last := len(all) - 1
+		for last >= 0 && (all[last].Separator != legend.Separator || len(all[last].Columns()) != len(legend.Columns())) {
+			last--
+		}
+		if last < 0 || all[last] != legend {
+			all = append(slices.DeleteFunc(all, func(l text.CDXLegend) bool { return l == legend }), legend)
+		}
+		if len(all) > maxLegends {
+			break
+		}
 	}
-	d.plan.Separator, d.plan.Columns = layout.separator, layout.columns
-	if d.captures() {
-		d.plan.Fields = len(layout.columns)
+	return first, all
+}
+
+// maxLegends is how many legends the beginning of an index may have.
+const maxLegends = 100
+
+// planCDX names the columns by the legends, else by what they hold.
+func (d *detector) planCDX() error {
+	main, legends := d.legends()
+	usual := true
+	if !d.beginsWithLegend() {
+		var found *text.CDXLegend
+		found, usual = d.findCDX()
+		switch {
+		case found != nil:
+			main = *found
+		case len(legends) == 0 && len(d.lines()) > 0:
+			return d.reject("its fields are not those of a CDX index",
+				`put its legend before the first line (" CDX N b a m s k r M S V g")`)
+		case len(legends) == 0:
+			main, usual = text.CDXLegend{Separator: ' ', Letters: text.UsualLegends[0]}, true
+		}
 	}
-	if !layout.usual {
-		d.note("it is a CDX index without a legend; by what they hold, its fields are %s", raw.QuoteNames(layout.columns))
+	legends = append([]text.CDXLegend{main}, legends...)
+	if len(legends) > maxLegends+1 {
+		return d.reject(fmt.Sprintf("it has more than %d different legends", maxLegends), "cut it at its legends and give the parts")
 	}
-	resolve := func(want string) (raw.Column, error) { return d.cdxColumn(want) }
+	d.plan.Columns = main.Columns()
+	for _, l := range legends {
+		d.plan.Legends = append(d.plan.Legends, l.Line())
+	}
+	if !usual {
+		d.note("it is a CDX index without a legend; by what they hold, its fields are %s", raw.QuoteNames(d.plan.Columns))
+	}
+	resolve := func(want string) (raw.Column, error) {
+		c, err := d.cdxColumn(want)
+		for _, l := range legends[1:] {
+			if columns := l.Columns(); err != nil && (slices.Contains(columns, want) || slices.Contains(columns, text.CDXServerNames[want])) {
+				return raw.Column{Name: want, Capture: slices.Contains(raw.CaptureFields, want)}, nil
+			}
+		}
+		return c, err
+	}
 	if err := d.planNamed(resolve, resolve); err != nil {
 		return err
 	}
 	if d.opt.URLColumn == "" {
-		if err := d.chooseCDXURL(); err != nil {
+		if err := d.chooseCDXURL(main.Separator); err != nil {
 			return err
 		}
 	}
@@ -360,19 +398,32 @@ func (d *detector) planCDX() error {
 			d.plan.TS, d.plan.TSChosen = &c, true
 		}
 	}
-	d.keepColumns()
+	if _, defaults := d.opt.WantsExtras(); !defaults {
+		return nil
+	}
+	// Lines with another legend may have fields that those of the first have not.
+	for _, name := range raw.CaptureFields {
+		c, err := d.cdxColumn(name)
+		if err != nil {
+			c = raw.Column{Name: name, Capture: true}
+		}
+		used := func(o *raw.Column) bool { return o != nil && (o.Name == name || o.Number > 0 && o.Number == c.Number) }
+		if name != raw.Via && !used(&d.plan.URL) && !used(d.plan.TS) && !used(d.plan.Size) {
+			d.plan.Extras = append(d.plan.Extras, c)
+		}
+	}
 	return nil
 }
 
 // chooseCDXURL makes the original URL the URL. An index without it has it in its keys, but for the
 // scheme, a leading www and the case of letters.
-func (d *detector) chooseCDXURL() error {
-	c, err := d.cdxColumn("original")
-	for _, key := range []string{"canonized_url", "urlkey"} {
-		if err == nil || !d.captures() {
+func (d *detector) chooseCDXURL(separator byte) error {
+	c, err := d.cdxColumn(text.CDXURLColumns[0])
+	for _, key := range text.CDXURLColumns[1:] {
+		if err == nil {
 			break
 		}
-		if c, err = d.cdxColumn(key); err == nil && !d.holdsURLs(c) {
+		if c, err = d.cdxColumn(key); err == nil && !d.holdsURLs(c, separator) {
 			d.plan.SURT = true
 			d.noteKeys()
 		}
@@ -382,10 +433,10 @@ func (d *detector) chooseCDXURL() error {
 }
 
 // holdsURLs reports whether the values of a CDX column begin with a scheme and are no SURT keys.
-func (d *detector) holdsURLs(c raw.Column) bool {
-	t := d.cdxLines(d.plan.Separator[0])
+func (d *detector) holdsURLs(c raw.Column, separator byte) bool {
+	t := d.cdxLines(separator)
 	return t != nil && mostly(t.values(c.Number-1, 0), 90, func(v string) bool {
-		return hasScheme(v) && !strings.Contains(v, "://(")
+		return text.HasScheme(v) && !strings.Contains(v, "://(")
 	})
 }
 
@@ -403,7 +454,7 @@ func (d *detector) cdxColumn(want string) (raw.Column, error) {
 		want = columns[i]
 	}
 	if i < 0 && d.captures() {
-		if field := cdxServerNames[want]; field != "" {
+		if field := text.CDXServerNames[want]; field != "" {
 			if i = slices.Index(columns, field); i >= 0 {
 				return raw.Column{Name: want, Number: i + 1}, nil
 			}
@@ -414,10 +465,6 @@ func (d *detector) cdxColumn(want string) (raw.Column, error) {
 	}
 	return raw.Column{Name: want, Number: i + 1, Capture: d.captures() && slices.Contains(raw.CaptureFields, want)}, nil
 }
-
-// cdxServerNames are the capture fields by the names of the CDX server, where these differ.
-var cdxServerNames = map[string]string{"mimetype": raw.MIME, "statuscode": raw.Status,
-	"digest_old": raw.Digest, "document_length": raw.Length}
 
 // keepColumns plans the extras of an index or log whose columns are known: all of them, or the
 // capture fields if the options name none.
@@ -464,72 +511,93 @@ func (d *detector) planCrawlLog() error {
 	return nil
 }
 
-// cdxjNames are the members of the dialects of CDXJ by what they hold.
-var cdxjNames = map[string][]string{
-	"url":        {"url", "uri", "original"},
-	raw.Status:   {"status", "statuscode", "hsc"},
-	raw.MIME:     {"mime", "mimetype", "mct"},
-	raw.Digest:   {"digest", "sha"},
-	raw.Filename: {"filename"},
-	raw.Offset:   {"offset"},
-	raw.Length:   {"length", "rle"},
-}
-
-// planCDXJ takes the URL from the member url, and the time from the second field, unless the
-// options name others.
+// planCDXJ takes the URL from the member url or one like it, and the time from the line's second
+// field, unless the options name others. A line without such a member has its URL in its key.
 func (d *detector) planCDXJ() error {
 	var docs []*jsondoc.Document
-	if d.captures() {
-		for _, l := range d.lines() {
-			doc := new(jsondoc.Document)
-			if _, _, object, ok := text.CutCDXJ(l); ok && doc.Parse(object) {
-				docs = append(docs, doc)
-			}
+	var keys [][]byte
+	timed := false
+	for _, l := range d.lines() {
+		doc := &jsondoc.Document{Deep: true}
+		if text.IsIndexComment(l) {
+			continue
 		}
-	}
-	// member returns the name by which this dialect calls something, and whether any line has it.
-	member := func(name string) (string, bool) {
-		for _, alias := range cdxjNames[name] {
-			if slices.ContainsFunc(docs, func(doc *jsondoc.Document) bool { return doc.Find(0, []string{alias}) > 0 }) {
-				return alias, true
-			}
+		if key, ts, object, ok := text.CutCDXJ(l); ok && doc.Parse(object) {
+			docs, keys = append(docs, doc), append(keys, key)
+			timed = timed || ts != nil
 		}
-		return name, false
-	}
-	capture := func(field string) raw.Column {
-		c := raw.Column{Name: field, Capture: true}
-		if from, _ := member(field); from != field {
-			c.From = from
-		}
-		return c
 	}
 	err := d.planNamed(jsonColumn, func(want string) (raw.Column, error) {
-		if d.captures() && cdxjNames[want] != nil && want != "url" {
-			return capture(want), nil
-		}
-		return jsonColumn(want)
+		return raw.Column{Name: want, Capture: want != "url" && text.CDXJNames[want] != nil}, nil
 	})
 	if err != nil {
 		return err
 	}
 	if d.opt.URLColumn == "" {
-		url, has := member("url")
-		d.plan.URL = raw.Column{Name: url}
-		if len(docs) > 0 && !has {
-			d.plan.SURT = true
-			d.noteKeys()
-		}
+		d.chooseCDXJURL(docs, keys)
 	}
-	if d.opt.TSColumn == "" || d.opt.TSColumn == "timestamp" {
+	switch {
+	case !timed && d.opt.TSColumn == "" && len(docs) > 0:
+		d.plan.TS, d.plan.TSChosen = &raw.Column{Name: "timestamp"}, true
+	case d.opt.TSColumn == "" || d.opt.TSColumn == "timestamp":
 		d.plan.TS, d.plan.TSChosen = &raw.Column{Name: "timestamp", Number: 2}, d.opt.TSColumn == ""
 	}
 	if _, defaults := d.opt.WantsExtras(); defaults {
 		for _, field := range raw.CaptureFields {
-			c := capture(field)
-			if cdxjNames[field] != nil && (d.plan.Size == nil || d.plan.Size.Name != c.Path()) && d.plan.URL.Name != c.Path() {
-				d.plan.Extras = append(d.plan.Extras, c)
+			if text.CDXJNames[field] != nil && (d.plan.Size == nil || d.plan.Size.Name != field) && d.plan.URL.Name != field {
+				d.plan.Extras = append(d.plan.Extras, raw.Column{Name: field, Capture: true})
 			}
 		}
 	}
 	return nil
+}
+
+// chooseCDXJURL takes the URL from the first member with a usual name, else from one whose values
+// are URLs of the hosts in the keys.
+func (d *detector) chooseCDXJURL(docs []*jsondoc.Document, keys [][]byte) {
+	d.plan.URL, d.plan.SURT = raw.Column{Name: "url"}, true
+	var leaves []*leaf
+	blocks := 0
+	for i, doc := range docs {
+		for _, name := range text.CDXJNames["url"] {
+			if n := doc.Find(0, []string{name}); n > 0 && doc.Nodes[n].Kind == '"' {
+				d.plan.URL.Name = name
+				return
+			}
+		}
+		if text.IsCDXJBlock(doc) {
+			blocks++
+			continue
+		}
+		for c := range doc.Children(0) {
+			if n := doc.Nodes[c]; n.Kind == '"' && sameHost(string(doc.Text(&n)), keys[i]) {
+				leaves = d.observe(leaves, doc, c, []string{string(doc.Name(&n))})
+			}
+		}
+	}
+	if best, also := chooseLeaf(leaves, len(docs)-blocks); best != nil && best.urls*10 >= (len(docs)-blocks)*9 {
+		d.plan.URL.Name = jsondoc.JoinPath(best.path)
+		d.noteURL(best, also)
+		return
+	}
+	switch {
+	case len(docs) == 0:
+	case blocks == len(docs):
+		d.note("it is the index of a compressed index: it has no captures, which are in the .cdx.gz files that it points to")
+	default:
+		d.noteKeys()
+	}
+}
+
+// sameHost reports whether v is a URL, and its host that of a SURT key, but for www and the port. A
+// line without a key says nothing about its host.
+func sameHost(v string, key []byte) bool {
+	host := func(u string) string {
+		_, u, _ = strings.Cut(strings.ToLower(u), "://")
+		if i := strings.IndexAny(u, "/?#:"); i >= 0 {
+			u = u[:i]
+		}
+		return strings.TrimPrefix(u, "www.")
+	}
+	return looksURL(v) && (len(key) == 0 || host(v) == host(string(text.AppendSURTURL(nil, key))))
 }

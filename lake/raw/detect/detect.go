@@ -236,7 +236,7 @@ func (d *detector) detect() error {
 // sniff returns the format of text. It rejects text in formats that urlake does not read.
 func (d *detector) sniff() (string, error) {
 	start := bytes.TrimLeft(d.text, " \t\r\n\v\f\x1e")
-	if text.IsCDXHeader(d.firstLine()) {
+	if d.beginsWithLegend() {
 		return raw.CDX, nil
 	}
 	if len(start) == 0 {
@@ -261,7 +261,7 @@ func (d *detector) sniff() (string, error) {
 	most := func(f func([]byte) bool) bool { // for nine of ten lines, headers of CDXJ left out
 		n, of := 0, 0
 		for _, l := range lines {
-			if l[0] == '!' {
+			if text.IsIndexComment(l) {
 				continue
 			}
 			if of++; f(l) {
@@ -271,14 +271,14 @@ func (d *detector) sniff() (string, error) {
 		return n > 0 && n*10 >= of*9
 	}
 	switch {
-	case most(d.isCDXJLine):
+	case most(isCDXJLine), len(lines) > 0 && !slices.ContainsFunc(lines, func(l []byte) bool { return l[0] != '!' }):
 		return raw.CDXJ, nil
 	case most(isZipNumLine):
 		return "", d.reject("it is the index of a ZipNum cluster and not its URLs",
 			"give the .cdx.gz files it points to")
 	case d.captures() && most(text.IsCrawlLogLine):
 		return raw.CrawlLog, nil
-	case !d.captures() && most(isCDXLine), d.captures() && d.findCDX() != nil:
+	case d.isCDX():
 		return raw.CDX, nil
 	case most(isAccessLogLine):
 		return "", d.reject("it is a web server's access log, which is not read",
@@ -312,11 +312,6 @@ func (d *detector) lines() [][]byte {
 	}
 	d.sample = lines
 	return lines
-}
-
-func (d *detector) firstLine() []byte {
-	line, _, _ := bytes.Cut(d.text, []byte{d.eol()})
-	return line
 }
 
 // complete reports whether the head ends with a whole line.

@@ -118,14 +118,17 @@ func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 	return nil
 }
 
-// chooseParquetTS chooses the time among the columns at the top level with a name for times.
+// chooseParquetTS chooses the time among the columns beside the URL that have a name for times: in
+// the group that has the URL and in those around it, one value for each record.
 func (d *detector) chooseParquetTS(o *parquetin.Object) error {
 	var candidates []*timeColumn
+	url := o.Find(d.plan.URL.Name)
 	for _, f := range o.Columns() {
-		if !f.IsTopLevel() || f.Number() == d.plan.URL.Number || len(candidates) == maxTimes {
+		if f.Number() == d.plan.URL.Number || len(candidates) == maxTimes || !f.IsBeside(url) || !d.captures() && !f.IsTopLevel() {
 			continue
 		}
-		c := d.newTimeColumn(raw.Column{Name: o.Name(f), Number: f.Number()}, f.Path()[0])
+		path := f.Path()
+		c := d.newTimeColumn(raw.Column{Name: o.Name(f), Number: f.Number()}, path[len(path)-1])
 		if c.class == 0 || c.class != classTS && !d.captures() {
 			continue
 		}

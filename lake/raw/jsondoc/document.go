@@ -400,13 +400,17 @@ func SplitPath(path string) []string {
 
 // JoinPath is the inverse of SplitPath.
 func JoinPath(segs []string) string {
-	r := strings.NewReplacer(".", `\.`, `\`, `\\`)
+	if len(segs) == 1 {
+		return pathQuoter.Replace(segs[0])
+	}
 	quoted := make([]string, len(segs))
 	for i, s := range segs {
-		quoted[i] = r.Replace(s)
+		quoted[i] = pathQuoter.Replace(s)
 	}
 	return strings.Join(quoted, ".")
 }
+
+var pathQuoter = strings.NewReplacer(".", `\.`, `\`, `\\`)
 
 // AppendUnescaped appends the text of a string that Parse accepted, with its escapes decoded. A
 // surrogate without its partner becomes U+FFFD.

@@ -70,7 +70,7 @@ func kindOf(c *schema.Column) valueKind {
 		return uuidKind
 	case schema.Float16LogicalType:
 		return float16Kind
-	case schema.BSONLogicalType, schema.IntervalLogicalType:
+	case schema.BSONLogicalType, schema.IntervalLogicalType, schema.GeometryLogicalType, schema.GeographyLogicalType:
 		return bytesKind
 	}
 	return textKind
@@ -127,6 +127,9 @@ func batchReader[T any](c *column, values *[]T) func(batch int64) (int64, int, e
 func newColumn(n *Field) (*column, error) {
 	c := &column{field: n, desc: n.desc, kind: kindOf(n.desc), maxDef: n.def, maxRep: n.rep,
 		def: make([]int16, batchSize), rep: make([]int16, batchSize)}
+	if n.later {
+		return nil, errors.New("has a type that this build does not know")
+	}
 	switch t := n.desc.LogicalType().(type) {
 	case schema.DecimalLogicalType:
 		c.scale = t.Scale()

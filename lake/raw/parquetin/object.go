@@ -115,6 +115,12 @@ type Object struct {
 	meta    *metadata.FileMetaData
 	root    *Field
 	columns []*Field // in the file's order
+	// byPath are the fields by full and by short, made for the first Find.
+	byPath *[2]map[string]*Field
+	// elements is how many elements of the schema add has been called for, later those of a type
+	// that this build does not know.
+	elements int
+	later    map[int]bool
 }
 
 // Open reads and checks the footer of an object. name is its key or path, for errors. Errors of at
@@ -150,7 +156,7 @@ func Open(name string, at RandomAccess, source *unpack.Source) (*Object, error) 
 	if _, err := f.ReadAt(footer, f.size-8-size); err != nil {
 		return nil, err
 	}
-	err := checkFooter(footer, source.Limit(maxFooterMemory, lowFooterMemory))
+	later, err := checkFooter(footer, source.Limit(maxFooterMemory, lowFooterMemory))
 	switch {
 	case errors.Is(err, errFooterMemory) && source.LowMemory:
 		return nil, raw.ErrLowMemory
@@ -166,6 +172,7 @@ func Open(name string, at RandomAccess, source *unpack.Source) (*Object, error) 
 		}
 		o.meta.SetSourceFileSize(f.size)
 		o.root = &Field{column: -1}
+		o.elements, o.later = 1, later // the first element is the root
 		for i := range o.meta.Schema.Root().NumFields() {
 			o.add(o.root, o.meta.Schema.Root().Field(i), false)
 		}

@@ -133,6 +133,20 @@ func NewParser(name string, o *Object, in *text.Input, plan raw.Plan, fields tex
 			*c.to = s
 		}
 	}
+	// What is too much is not allocated.
+	columns := len(o.columns)
+	if plan.LakePart || !plan.AllExtras {
+		columns = len(p.columns)
+		for _, c := range plan.Extras {
+			if f := o.Find(c.Name); f != nil {
+				columns += f.columnsIn()
+			}
+		}
+	}
+	if columns > MaxColumns {
+		reason := fmt.Sprintf("and the extras make %d columns, more than %d", columns, MaxColumns)
+		return nil, reject(plan.URL, reason, "name the extras to keep (--extras)")
+	}
 	if plan.AllExtras && !plan.LakePart {
 		if p.extras, err = p.addAllExtras(url, skip); err != nil {
 			reason := "has others beside it that cannot be read: " + err.Error()
@@ -150,10 +164,6 @@ func NewParser(name string, o *Object, in *text.Input, plan raw.Plan, fields tex
 			}
 			p.extras = append(p.extras, newExtra(c.Name, s, nil))
 		}
-	}
-	if len(p.columns) > MaxColumns {
-		reason := fmt.Sprintf("and the extras make %d columns, more than %d", len(p.columns), MaxColumns)
-		return nil, reject(plan.URL, reason, "name the extras to keep (--extras)")
 	}
 	p.file, err = o.reader(len(p.columns), raw.PageMemory)
 	return p, err

@@ -24,6 +24,7 @@ type Field struct {
 	wrapper  bool
 	def, rep int16 // the definition and repetition levels of an entry that has the field
 	children []*Field
+	later    bool           // its type, or that of a group around it, is of a later version of Parquet
 	column   int            // the index of the column, -1 for a group
 	desc     *schema.Column // nil for a group
 }
@@ -34,8 +35,18 @@ func (f *Field) IsColumn() bool { return f.column >= 0 }
 // IsTopLevel reports whether the field is in no group and has at most one value a row.
 func (f *Field) IsTopLevel() bool { return len(f.full) == 1 && !f.repeated }
 
+// IsBeside reports whether the column is in the group that has the column url, or in one around
+// that group, and has one value for each value of url. At the top level it is beside a url that is
+// nil.
+func (f *Field) IsBeside(url *Field) bool {
+	if url == nil || f.IsTopLevel() {
+		return f.IsTopLevel()
+	}
+	return f.parent.contains(url) && f.rep == f.parent.rep
+}
+
 // IsText reports whether the values of the column are strings or bytes without a narrower type.
-func (f *Field) IsText() bool { return f.IsColumn() && kindOf(f.desc) == textKind }
+func (f *Field) IsText() bool { return f.IsColumn() && !f.later && kindOf(f.desc) == textKind }
 
 // Number returns the number of the column, from 1 in the file's order; 0 for a group.
 func (f *Field) Number() int { return f.column + 1 }
@@ -83,6 +94,8 @@ func (o *Object) add(parent *Field, n schema.Node, hidden bool) {
 	default:
 		f.short = append(slices.Clip(parent.short), n.Name())
 	}
+	f.later = parent.later || o.later[o.elements]
+	o.elements++
 	parent.children = append(parent.children, f)
 	switch n := n.(type) {
 	case *schema.GroupNode:
@@ -128,47 +141,55 @@ func (o *Object) Names() []string {
 
 // Find returns the field at a path, nil if there is none. It compares the full path in the schema
 // first, then Field.Path, then Field.Path without regard to case. A path that is none of these may
-// be the number of a column.
+// be the number of a column. Of several fields it is the first column, else the first group.
 func (o *Object) Find(path string) *Field {
+	if o.byPath == nil {
+		o.byPath = &[2]map[string]*Field{{}, {}}
+		o.root.walk(func(f *Field) {
+			for i, p := range [][]string{f.full, f.short} {
+				key := jsondoc.JoinPath(p)
+				if first := o.byPath[i][key]; first == nil || !first.IsColumn() && f.IsColumn() {
+					o.byPath[i][key] = f
+				}
+			}
+		})
+	}
 	want := jsondoc.SplitPath(path)
-	for _, equal := range []func(f *Field) bool{
-		func(f *Field) bool { return slices.Equal(f.full, want) },
-		func(f *Field) bool { return slices.Equal(f.short, want) },
-		func(f *Field) bool { return slices.EqualFunc(f.short, want, strings.EqualFold) },
-	} {
-		if f := findField(o.root, equal); f != nil {
+	key := jsondoc.JoinPath(want)
+	for _, m := range o.byPath {
+		if f := m[key]; f != nil {
 			return f
 		}
 	}
-	if i, ok := raw.ColumnNumber(path); ok && i <= len(o.columns) {
+	var found *Field
+	o.root.walk(func(f *Field) {
+		if (found == nil || !found.IsColumn() && f.IsColumn()) && slices.EqualFunc(f.short, want, strings.EqualFold) {
+			found = f
+		}
+	})
+	if i, ok := raw.ColumnNumber(path); found == nil && ok && i <= len(o.columns) {
 		return o.columns[i-1]
 	}
-	return nil
+	return found
 }
 
-// findField returns the first column below f that is equal to the field wanted, else the first
-// group. A group comes before the groups in it.
-func findField(f *Field, equal func(*Field) bool) *Field {
-	var group *Field
-	var walk func(f *Field) *Field
-	walk = func(f *Field) *Field {
-		for _, c := range f.children {
-			if equal(c) {
-				if c.IsColumn() {
-					return c
-				}
-				if group == nil {
-					group = c
-				}
-			}
-			if found := walk(c); found != nil {
-				return found
-			}
+// walk calls visit for the fields below f, a group before what is in it.
+func (f *Field) walk(visit func(*Field)) {
+	for _, c := range f.children {
+		visit(c)
+		c.walk(visit)
+	}
+}
+
+// columnsIn returns how many columns f is or has.
+func (f *Field) columnsIn() (n int) {
+	if f.IsColumn() {
+		return 1
+	}
+	f.walk(func(c *Field) {
+		if c.IsColumn() {
+			n++
 		}
-		return nil
-	}
-	if column := walk(f); column != nil {
-		return column
-	}
-	return group
+	})
+	return n
 }

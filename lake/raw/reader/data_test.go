@@ -512,8 +512,8 @@ func TestRunsKeepTheirRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(wants) < 13 {
-		t.Fatalf("%d files in testdata/rules1, want 13", len(wants))
+	if len(wants) < 11 {
+		t.Fatalf("%d files in testdata/rules1, want 11", len(wants))
 	}
 	for _, path := range wants {
 		t.Run(filepath.Base(path), func(t *testing.T) {

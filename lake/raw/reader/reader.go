@@ -348,6 +348,9 @@ func (r *Reader) Notes() []string {
 		notes = append(slices.Clip(notes), fmt.Sprintf("%d captures have no offset, since their records are not "+
 			"compressed one by one; such a file cannot be replayed (warcio recompress)", p.Unaddressed()))
 	}
+	if p, ok := r.parse.(*waczParser); ok && p.noIndex {
+		notes = append(slices.Clip(notes), "its index lists no captures; they were read from its WARC files")
+	}
 	if p, ok := r.parse.(*tarParser); ok && r.counts.LeftOut > 0 {
 		notes = append(slices.Clip(notes), fmt.Sprintf(
 			"%d members of an archive hold no records, by their names, and were left out; the first is %s",

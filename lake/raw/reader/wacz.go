@@ -24,7 +24,8 @@ func isZip(head []byte) bool { return bytes.HasPrefix(head, []byte(zipMagic)) }
 
 // startWACZ opens a WACZ (https://specs.webrecorder.net/wacz/1.1.1/), a zip of WARC files, their
 // CDXJ index and pages. Its captures are read from the index, which replay uses too and which knows
-// where each record is; without an index they are read from the WARC files.
+// where each record is. Without an index, or if that lists nothing, they are read from the WARC
+// files.
 func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
 	at, stored, err := r.randomAccess("a WACZ")
 	if err != nil {
@@ -52,7 +53,7 @@ func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
 		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive without a readable directory: " + zipReason(err),
 			Advice: "write it again, or unpack it first"}
 	}
-	p.files = waczMembers(z)
+	p.files, p.archived = waczMembers(z)
 	if len(p.files) == 0 {
 		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive, but no WACZ with an index or WARC files",
 			Advice: "unpack it, or save the table of an office document as CSV"}
@@ -72,8 +73,9 @@ func zipReason(err error) string {
 	return err.Error()
 }
 
-// waczMembers returns the members that hold the captures, in the order of the archive.
-func waczMembers(z *zip.Reader) []*zip.File {
+// waczMembers returns the members that hold the captures, in the order of the archive: its index,
+// and then the WARC files that are read if that lists nothing.
+func waczMembers(z *zip.Reader) (files, archived []*zip.File) {
 	below := func(folder string, ext ...string) (files []*zip.File) {
 		for _, f := range z.File {
 			if dir, name := path.Split(f.Name); dir == folder && slices.Contains(ext, detect.Extension(name)) {
@@ -82,19 +84,25 @@ func waczMembers(z *zip.Reader) []*zip.File {
 		}
 		return files
 	}
-	if index := below("indexes/", ".cdx", ".cdxj"); len(index) > 0 {
-		return index
+	files, archived = below("indexes/", ".cdx", ".cdxj"), below("archive/", ".warc")
+	if len(files) == 0 {
+		return archived, nil
 	}
-	return below("archive/", ".warc")
+	return files, archived
 }
 
 // waczParser reads members of a zip.
 type waczParser struct {
 	memberParser
-	files []*zip.File // still to be read
+	files    []*zip.File // still to be read
+	archived []*zip.File // the WARC files, while the index is read
+	noIndex  bool        // the index lists nothing
 }
 
 func (p *waczParser) advance() error {
+	if c := p.outer.counts; len(p.files) == 0 && c.Records+c.Rejects == 0 && p.unreadAll == 0 {
+		p.files, p.archived, p.noIndex = p.archived, nil, len(p.archived) > 0
+	}
 	if len(p.files) == 0 {
 		return io.EOF
 	}

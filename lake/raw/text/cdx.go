@@ -2,69 +2,15 @@ package text
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/jsondoc"
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
-
-// cdxNames are the columns of a CDX line by the letters of its legend
-// (https://archive.org/web/researcher/cdx_legend.php), as the CDX server calls them.
-var cdxNames = map[byte]string{
-	'N': "urlkey", 'b': "timestamp", 'a': "original", 'm': "mimetype", 's': "statuscode",
-	'k': "digest", 'c': "digest_old", 'r': "redirect", 'M': "robotflags", 'S': "length",
-	'V': "offset", 'g': "filename", 'n': "document_length", 'h': "host", 'e': "ip", 'o': "port",
-	'p': "path", 't': "title", 'A': "canonized_url",
-}
-
-// CDXColumns returns the column names of a legend, whose letters are separated by spaces. A column
-// whose letter is unknown or repeated is called by the letter and its number, from 1.
-func CDXColumns(legend string) []string {
-	var columns []string
-	for i, letter := range strings.Fields(legend) {
-		name := ""
-		if len(letter) == 1 {
-			name = cdxNames[letter[0]]
-		}
-		if name == "" || slices.Contains(columns, name) {
-			name = letter + strconv.Itoa(i+1)
-		}
-		columns = append(columns, name)
-	}
-	return columns
-}
-
-// CDXHeader cuts the first line of a CDX index, which names its columns. Its first byte separates
-// the fields of all lines; a space there may be missing. legend has the letters of the columns
-// between spaces. ok is false if line is no such header.
-func CDXHeader(line []byte) (separator byte, legend string, ok bool) {
-	const mark = "CDX"
-	if bytes.HasPrefix(line, []byte(mark+" ")) {
-		return ' ', string(TrimSpace(line[len(mark):])), true
-	}
-	if len(line) < len(mark)+2 || string(line[1:1+len(mark)]) != mark || line[0] != line[1+len(mark)] {
-		return 0, "", false
-	}
-	separator, line = line[0], line[len(mark)+2:]
-	if separator == ' ' {
-		return ' ', string(TrimSpace(line)), true
-	}
-	letters := bytes.Split(trimCR(line), []byte{separator})
-	for _, l := range letters {
-		if len(l) != 1 || l[0]|0x20 < 'a' || l[0]|0x20 > 'z' {
-			return 0, "", false
-		}
-	}
-	return separator, string(bytes.Join(letters, []byte{' '})), true
-}
-
-// IsCDXHeader reports whether line is the header of a CDX index.
-func IsCDXHeader(line []byte) bool {
-	_, _, ok := CDXHeader(line)
-	return ok
-}
 
 // AppendSURTURL appends the URL of a SURT key, the sort-friendly form of a URL in archive indexes:
 // com,example,www:8080)/path is http://www.example.com:8080/path. Keys have no scheme unless they
@@ -99,47 +45,197 @@ func AppendSURTURL(b, key []byte) []byte {
 // urlKeyName is the name in extras of the SURT key that begins a CDXJ line.
 var urlKeyName = []byte("urlkey")
 
-// cdxParser reads CDX lines: fields between single separators, - for an empty one. Legend lines are
-// comments wherever they are.
+// cdxParser reads CDX lines: fields between single separators, - for an empty one. Each line is
+// read by the last legend above it with as many fields, so that files joined end to end, or merged
+// in order, are read too. A line that no legend of the file fits is read by one of UsualLegends.
 type cdxParser struct {
+	in      *Input
+	plan    raw.Plan
+	fields  Fields
+	main    *cdxLayout   // by the plan's first legend
+	layouts []*cdxLayout // by the legends of the file, the last first
+	usual   []*cdxLayout // by UsualLegends, made for the first line that needs one
+	err     error        // of a legend
+}
+
+// cdxLayout reads lines by one legend.
+type cdxLayout struct {
 	csvParser
-	fieldsOfLine int // see raw.Plan.Fields
+	legend CDXLegend
+	count  int  // of fields
+	shared bool // another layout of the file has as many
 }
 
 func newCDXParser(in *Input, plan raw.Plan, f Fields) *cdxParser {
 	f.time.CDX = true
-	p := &cdxParser{*newCSVParser(in, plan, f), plan.Fields}
-	p.dash = true
+	p := &cdxParser{in: in, plan: plan, fields: f}
+	for _, line := range plan.Legends {
+		legend, _ := ParseCDXLegend([]byte(line))
+		l := p.newLayout(legend)
+		p.use(l)
+		if p.main == nil {
+			p.main = l
+		}
+	}
+	if p.main != nil && in.Offset() < raw.HeadSize {
+		p.use(p.main) // the other legends are still to come
+	}
 	return p
 }
 
+// newLayout returns the layout by a legend. Its columns are those of the plan by their names, but
+// the URL may be in another one.
+func (p *cdxParser) newLayout(legend CDXLegend) *cdxLayout {
+	columns := legend.Columns()
+	place := func(c *raw.Column) *raw.Column {
+		if c == nil {
+			return nil
+		}
+		placed := *c
+		placed.Number = max(slices.Index(columns, c.Name), slices.Index(columns, CDXServerNames[c.Name])) + 1
+		return &placed
+	}
+	plan := p.plan
+	plan.Separator = string(legend.Separator)
+	plan.URL, plan.TS, plan.Size = *place(&plan.URL), place(plan.TS), place(plan.Size)
+	if plan.URL.Number == 0 && slices.Contains(CDXURLColumns, plan.URL.Name) {
+		for i, name := range CDXURLColumns {
+			if plan.URL = *place(&raw.Column{Name: name}); plan.URL.Number > 0 {
+				plan.SURT = i > 0
+				break
+			}
+		}
+	}
+	if plan.AllExtras {
+		plan.AllExtras, plan.Extras = false, nil
+		for i, name := range columns {
+			used := func(c *raw.Column) bool { return c != nil && c.Number == i+1 }
+			if !used(&plan.URL) && !used(plan.TS) && !used(plan.Size) {
+				plan.Extras = append(plan.Extras, raw.Column{Name: name, Capture: slices.Contains(raw.CaptureFields, name)})
+			}
+		}
+	}
+	plan.Extras = slices.Clone(plan.Extras)
+	for i := range plan.Extras {
+		plan.Extras[i] = *place(&plan.Extras[i])
+	}
+	l := &cdxLayout{*newCSVParser(p.in, plan, p.fields), legend, len(columns), false}
+	l.dash = true
+	return l
+}
+
+// use makes a layout the first, and removes one with the same legend.
+func (p *cdxParser) use(l *cdxLayout) {
+	p.layouts = slices.DeleteFunc(p.layouts, func(o *cdxLayout) bool { return o.legend == l.legend })
+	p.layouts = slices.Insert(p.layouts, 0, l)
+	for _, a := range p.layouts {
+		a.shared = slices.ContainsFunc(p.layouts, func(b *cdxLayout) bool { return a != b && a.cutsLike(b.legend, b.count) })
+	}
+}
+
+// cutsLike reports whether the lines of a legend with so many fields can be taken for l's.
+func (l *cdxLayout) cutsLike(legend CDXLegend, count int) bool {
+	return l.legend.Separator == legend.Separator && l.count == count
+}
+
 func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.counts) })
+	line, err := p.in.nextLine(rej, p.content)
+	if p.err != nil {
+		return p.err
+	}
 	if line == nil {
 		return err
 	}
-	p.row, p.cells = line, p.cells[:0]
-	p.split()
-	if len(p.cells) <= p.url || p.tooMany() {
+	l := p.layoutOf(line)
+	if l == nil {
 		rej.Reason = raw.BadCDX
 		return nil
 	}
-	rej.Reason = p.record(rec)
+	l.row, l.cells = l.legend.trim(line), l.cells[:0]
+	l.split()
+	rej.Reason = l.record(rec)
 	return nil
 }
 
-// tooMany reports whether the line has more fields than the index: a URL with a blank, or two lines
-// without a line break between them. The three that pywb appends to a resolved revisit, the length,
-// offset and file of the original, are none too many.
-func (p *cdxParser) tooMany() bool {
-	line := TrimSpace(p.row)
-	if p.fieldsOfLine == 0 || bytes.Count(line, []byte{p.comma}) < p.fieldsOfLine {
-		return false
+// content returns a line with a capture, or with a legend that cannot be followed, nil for others.
+func (p *cdxParser) content(line []byte) []byte {
+	legend, ok := ParseCDXLegend(line)
+	if !ok {
+		return indexLine(line, p.fields.Counts)
 	}
-	f := bytes.Split(line, []byte{p.comma})
-	isNumber := func(b []byte) bool { return string(b) == "-" || timestamp.AllDigits(b) }
-	n := p.fieldsOfLine
-	return len(f) != n+3 || !isNumber(f[n]) || !isNumber(f[n+1])
+	p.fields.Counts.Comments++
+	if p.err = p.meet(legend); p.err != nil {
+		return line
+	}
+	return nil
+}
+
+// maxLayouts is how many different legends an index may have. Lines are held against all of them.
+const maxLayouts = 200
+
+var errLegend = errors.New("the legend here gives the lines below it other fields than those before it have, in an " +
+	"object that is read in ranges; cut it at its legends (csplit) and give the parts")
+
+// meet has the lines below read by a legend. All ranges have to read a line alike: they know the
+// plan's legends and the usual ones. In a range, any other legend is an error.
+func (p *cdxParser) meet(legend CDXLegend) error {
+	l := p.newLayout(legend)
+	for _, known := range p.layouts {
+		if known.cutsLike(legend, l.count) {
+			if known.legend == legend {
+				return nil
+			}
+			l.shared = true
+			break
+		}
+	}
+	if !l.shared && slices.Contains(UsualLegends, legend.Letters) {
+		return nil
+	}
+	if p.in.stop != 0 && p.in.Offset() > raw.HeadSize {
+		return errLegend
+	}
+	if len(p.layouts) > maxLayouts {
+		return fmt.Errorf("it has more than %d different legends; cut it at its legends and give the parts", maxLayouts)
+	}
+	p.use(l)
+	return nil
+}
+
+// layoutOf returns the layout to read a line by, nil if there is none.
+func (p *cdxParser) layoutOf(line []byte) *cdxLayout {
+	for _, l := range p.layouts {
+		if l.legend.fields(line) == l.count && (!l.shared || l.legend.Fits(line, false)) {
+			return l
+		}
+	}
+	if p.usual == nil {
+		for _, letters := range UsualLegends {
+			for _, sep := range []byte{' ', '\t'} {
+				p.usual = append(p.usual, p.newLayout(CDXLegend{sep, letters}))
+			}
+		}
+	}
+	for _, l := range p.usual {
+		if l.legend.fields(line) == l.count && l.legend.Fits(line, false) {
+			return l
+		}
+	}
+	if p.main != nil && p.main.legend.Fits(line, true) {
+		return p.main
+	}
+	return nil
+}
+
+// CDXJNames are the members of the dialects of CDXJ by what they hold, the usual ones first.
+var CDXJNames = map[string][]string{
+	"url":        {"url", "uri", "original", "original_uri", "original_url", "originalUrl", "target_uri", "target"},
+	raw.Status:   {"status", "statuscode", "status_code", "statusCode", "http_status", "hsc"},
+	raw.MIME:     {"mime", "mimetype", "mime_type", "mimeType", "content_type", "mct"},
+	raw.Digest:   {"digest", "payload_digest", "sha"},
+	raw.Filename: {"filename", "file_name", "warc_filename", "file"},
+	raw.Offset:   {"offset", "record_offset"},
+	raw.Length:   {"length", "record_length", "rle"},
 }
 
 // cdxjParser reads CDXJ lines: SURT key, timestamp, JSON object.
@@ -147,55 +243,152 @@ type cdxjParser struct {
 	in *Input
 	jsonFields
 	lineTS bool // the timestamp is the line's second field, not a member of the object
+	chosen bool // no caller named the URL's member, so that a line may have another
 }
 
 func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
 	f.time.CDX = true
 	p := &cdxjParser{in: in, jsonFields: newJSONFields(plan, f),
-		lineTS: plan.TS != nil && plan.TS.Number > 0}
-	p.surt = plan.SURT
+		lineTS: plan.TS != nil && plan.TS.Number > 0, chosen: plan.SURT}
+	p.aliases = CDXJNames
 	return p
 }
 
 func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.Counts) })
-	if line == nil {
-		return err
+	for {
+		line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.Counts) })
+		if line == nil {
+			return err
+		}
+		key, ts, object, ok := CutCDXJ(line)
+		switch {
+		case !ok:
+			rej.Reason = raw.BadCDX
+		case p.lineTS && !p.SetTS(rec, ts):
+			rej.Reason = raw.BadTS
+		default:
+			rej.Reason = p.record(rec, object, key)
+			if rej.Reason == raw.NoURL && p.chosen {
+				if IsCDXJBlock(&p.doc) {
+					rej.Reason, *rec = "", raw.Record{}
+					p.Counts.Comments++
+					continue
+				}
+				rej.Reason = p.otherURL(rec, object, key)
+			}
+		}
+		return nil
 	}
-	key, ts, object, ok := CutCDXJ(line)
-	switch {
-	case !ok:
-		rej.Reason = raw.BadCDX
-	case p.lineTS && !p.SetTS(rec, ts):
-		rej.Reason = raw.BadTS
-	default:
-		rej.Reason = p.record(rec, object, key)
-	}
-	return nil
 }
 
-// CutCDXJ cuts a CDXJ line at its first two spaces. It returns false if it has fewer. Some dialects
-// have the type of the record before the object; it is left out.
-func CutCDXJ(line []byte) (key, ts, object []byte, ok bool) {
-	key, rest, ok1 := bytes.Cut(line, []byte{' '})
-	ts, object, ok2 := bytes.Cut(rest, []byte{' '})
-	if len(object) > 0 && object[0] != '{' {
-		if _, after, ok := bytes.Cut(object, []byte{' '}); ok && len(after) > 0 && after[0] == '{' {
-			object = after
+// otherURL reads a line without the member that the plan has as the URL: by another name for URLs,
+// else by its key.
+func (p *cdxjParser) otherURL(rec *raw.Record, object, key []byte) string {
+	url := p.url
+	defer func() { p.url, p.surt = url, false }()
+	for _, name := range CDXJNames["url"] {
+		p.url = []string{name}
+		if n := p.doc.Find(0, p.url); n > 0 && len(TrimSpace(p.scalar(n))) > 0 {
+			return p.record(rec, object, key)
 		}
 	}
-	return key, ts, object, ok1 && ok2
+	p.url, p.surt = nil, true
+	return p.record(rec, object, key)
 }
 
-// indexLine returns a line of an index, nil if it is blank or a header.
+// IsCDXJBlock reports whether the object of a CDXJ line is the place of lines in a compressed index
+// (https://specs.webrecorder.net/cdxj/0.1.0/) and no capture: it has nothing but an offset, a
+// length, a digest, and the name of an index.
+func IsCDXJBlock(doc *jsondoc.Document) bool {
+	if doc.Find(0, []string{"offset"}) == 0 || doc.Find(0, []string{"length"}) == 0 {
+		return false
+	}
+	for c := range doc.Children(0) {
+		n := &doc.Nodes[c]
+		switch string(doc.Name(n)) {
+		case "offset", "length", "digest", "recordDigest", "count", "lines":
+		case "filename":
+			name := strings.TrimSuffix(string(doc.Text(n)), ".gz")
+			if !strings.HasSuffix(name, ".cdx") && !strings.HasSuffix(name, ".cdxj") {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// CutCDXJ cuts a CDXJ line into its SURT key, its timestamp and its JSON object. The key may have
+// blanks. Some dialects have no key, or no timestamp, or the type of the record between timestamp
+// and object. ok is false if the line has no object, or neither key nor timestamp.
+func CutCDXJ(line []byte) (key, ts, object []byte, ok bool) {
+	key, rest, _ := bytes.Cut(line, []byte{' '})
+	ts, object, _ = bytes.Cut(rest, []byte{' '})
+	if len(object) > 0 && object[0] == '{' && isCDXJTime(ts) {
+		return key, ts, object, true
+	}
+	// The object begins with the first brace that a timestamp precedes, or at most a word between.
+	first := 0
+	for at := 1; at < len(line); at++ {
+		if line[at] != '{' || !isBlank(line[at-1]) {
+			continue
+		}
+		if first == 0 {
+			first = at
+		}
+		head, last := cutLastField(line[:at])
+		if isCDXJTime(last) {
+			return head, last, line[at:], true
+		}
+		if head, last = cutLastField(head); isCDXJTime(last) {
+			return head, last, line[at:], true
+		}
+	}
+	if first == 0 {
+		return nil, nil, nil, false
+	}
+	if key, ts = cutLastField(line[:first]); len(key) == 0 {
+		key, ts = ts, nil
+	}
+	return key, ts, line[first:], true
+}
+
+// cutLastField cuts the last field between blanks off a text. rest has no blanks around it.
+func cutLastField(b []byte) (rest, last []byte) {
+	b = TrimSpace(b)
+	i := bytes.LastIndexAny(b, " \t") + 1
+	return TrimSpace(b[:i]), b[i:]
+}
+
+// isCDXJTime reports whether b is a timestamp of a CDXJ line: of 12 digits or more, or in RFC 3339.
+func isCDXJTime(b []byte) bool {
+	if len(b) >= 12 && timestamp.AllDigits(b) {
+		return IsIndexTime(b)
+	}
+	if len(b) < 10 || b[4] != '-' {
+		return false
+	}
+	_, ok := timestamp.Parse(b)
+	return ok
+}
+
+// indexLine returns a line of an index, nil if it is blank, a comment, or about other lines: the
+// header of CDXJ (!meta), an alias of a URL (@alias, of OutbackCDX and pywb).
 func indexLine(line []byte, counts *raw.Counts) []byte {
 	switch {
 	case len(TrimSpace(line)) == 0:
 		counts.Blank++
 		return nil
-	case IsCDXHeader(line), line[0] == '!':
+	case IsIndexComment(line):
 		counts.Comments++
 		return nil
 	}
 	return line
+}
+
+// IsIndexComment reports whether a line of an index is about other lines.
+func IsIndexComment(line []byte) bool {
+	return len(line) > 0 && (line[0] == '!' || line[0] == '#') || bytes.HasPrefix(line, []byte("@alias ")) ||
+		IsCDXLegend(line)
 }

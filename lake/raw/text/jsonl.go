@@ -1,6 +1,8 @@
 package text
 
 import (
+	"slices"
+
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/jsondoc"
@@ -18,9 +20,11 @@ type jsonFields struct {
 	surt          bool // the key that record is given is a SURT key and stands for the URL
 	extras        []jsonExtra
 	keyName       []byte // name in extras of the key that record is given
-	urlBuf        []byte
-	scalarBuf     []byte
-	out           []byte
+	// aliases are other names of members that hold capture fields.
+	aliases   map[string][]string
+	urlBuf    []byte
+	scalarBuf []byte
+	out       []byte
 }
 
 type jsonExtra struct {
@@ -96,6 +100,14 @@ func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
 	return ""
 }
 
+// aliasesOf returns the other names of a capture field whose own member is not there.
+func (j *jsonFields) aliasesOf(x *jsonExtra, node int) []string {
+	if node > 0 || !x.capture {
+		return nil
+	}
+	return j.aliases[x.name]
+}
+
 // unquote returns the text of a string without its escapes. It is in the document or in buf.
 func (j *jsonFields) unquote(buf *[]byte, n *jsondoc.Node) []byte {
 	b := j.doc.Text(n)
@@ -136,6 +148,12 @@ func (j *jsonFields) object(skip []int, key []byte) []byte {
 		j.out = append(j.out[:0], '{')
 		for _, x := range j.extras {
 			node := d.Find(0, x.path)
+			for _, alias := range j.aliasesOf(&x, node) {
+				if node = d.Find(0, []string{alias}); node > 0 && !slices.Contains(skip, node) {
+					break
+				}
+				node = 0
+			}
 			isKey := node == 0 && key != nil && x.name == string(j.keyName)
 			if node == 0 && !isKey {
 				continue
