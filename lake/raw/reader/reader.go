@@ -11,10 +11,12 @@ import (
 	"io"
 	"slices"
 
+	"golang.org/x/net/html/charset"
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/detect"
+	"github.com/urlake/urlake/lake/raw/markup"
 	"github.com/urlake/urlake/lake/raw/parquetin"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/unpack"
@@ -142,12 +144,15 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 }
 
 // decode makes the Input that of the text's UTF-8.
-func (r *Reader) decode(encoding string, maxLine int) {
-	order := unicode.LittleEndian
-	if encoding == raw.UTF16BE {
-		order = unicode.BigEndian
+func (r *Reader) decode(name string, maxLine int) {
+	encoding, _ := charset.Lookup(name)
+	switch name {
+	case raw.UTF16LE:
+		encoding = unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)
+	case raw.UTF16BE:
+		encoding = unicode.UTF16(unicode.BigEndian, unicode.UseBOM)
 	}
-	r.in = text.NewInput(unicode.UTF16(order, unicode.UseBOM).NewDecoder().Reader(r.in), maxLine)
+	r.in = text.NewInput(encoding.NewDecoder().Reader(r.in), maxLine)
 }
 
 // Open opens an object by a plan that New or Ranges made for it; r is as for New. If the object is
@@ -188,7 +193,7 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 		return rd.startWACZ(plan)
 	}
 	if plan.Encoding != "" {
-		head, err := rd.in.Peek(len("\xff\xfe"))
+		head, err := rd.in.Peek(raw.HeadSize)
 		if err != nil && err != io.EOF {
 			return nil, rd.fail(err)
 		}
@@ -208,12 +213,24 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 	if plan.CRLines {
 		r.in.UseCR()
 	}
-	p, err := text.NewParser(r.in, plan, &r.counts)
+	p, err := newTextParser(r.in, plan, &r.counts)
 	if err != nil {
 		return nil, err
 	}
 	r.parse = p
 	return r, nil
+}
+
+// newTextParser returns the parser of text that is read by plan.
+func newTextParser(in *text.Input, plan raw.Plan, counts *raw.Counts) (text.Parser, error) {
+	if !slices.Contains(raw.MarkupFormats, plan.Format) {
+		return text.NewParser(in, plan, counts)
+	}
+	f, err := text.NewFields(plan, counts)
+	if err != nil {
+		return nil, err
+	}
+	return markup.NewParser(in, plan, f)
 }
 
 // startWARC makes the parser of a WARC file, of whose stored bytes none has been used.
