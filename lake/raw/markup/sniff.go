@@ -149,7 +149,7 @@ func rootTag(b []byte) (name string, tag []byte, entities, isHTML bool) {
 				return "", nil, entities, false
 			}
 			name = string(b[1:n])
-			isHTML = slices.Contains([]string{"html", "head", "body", "a", "p", "div", "ul", "table"}, strings.ToLower(name))
+			isHTML = slices.Contains([]string{"html", "head", "body", "div", "ul", "table"}, strings.ToLower(name))
 			tag = b[:min(len(b), mostAttributes)]
 			return name, tag, entities, isHTML
 		}

@@ -51,7 +51,7 @@ type Reader struct {
 // New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
 // stored; name is its key or path, which breaks ties and is for errors.
 //
-// Parquet and WACZ are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader
+// Parquet and zip are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader
 // and
 // *io.SectionReader are, New reads only the columns or members it needs. Otherwise, and inside
 // compression and archives, it holds the file in memory, up to parquetin.MaxBuffered.
@@ -121,7 +121,7 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 	case isZip(head) && archive == nil:
 		rd.src.Forget()
 		plan := raw.Plan{Compression: compression, Format: raw.WACZ, Members: &opt, MaxLine: opt.MaxLine}
-		return rd.startWACZ(plan)
+		return rd.startZip(plan)
 	case isTar(head) && archive == nil:
 		rd.src.Forget()
 		plan := raw.Plan{Compression: compression, Format: raw.Tar, Members: &opt, MaxLine: opt.MaxLine}
@@ -159,7 +159,7 @@ func (r *Reader) decode(name string, maxLine int) {
 // not compressed as the plan says, it has changed since and the error is a *raw.DataError.
 func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	opt := raw.Options{MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
-	if (plan.Format == raw.Tar || plan.Format == raw.WACZ) && plan.Members != nil {
+	if (plan.Format == raw.Tar || plan.Format == raw.WACZ || plan.Format == raw.Zip) && plan.Members != nil {
 		if opt = *plan.Members; opt.Rules == 0 {
 			opt.Rules = raw.RulesLists // the plans of then did not name them
 		}
@@ -188,9 +188,9 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	case raw.Tar:
 		plan.Members = &opt
 		return rd.startTar(plan)
-	case raw.WACZ:
+	case raw.WACZ, raw.Zip:
 		plan.Members = &opt
-		return rd.startWACZ(plan)
+		return rd.startZip(plan)
 	}
 	if plan.Encoding != "" {
 		head, err := rd.in.Peek(raw.HeadSize)
@@ -365,10 +365,10 @@ func (r *Reader) Notes() []string {
 		notes = append(slices.Clip(notes), fmt.Sprintf("%d captures have no offset, since their records are not "+
 			"compressed one by one; such a file cannot be replayed (warcio recompress)", p.Unaddressed()))
 	}
-	if p, ok := r.parse.(*tarParser); ok && r.counts.LeftOut > 0 {
+	if a, ok := r.parse.(archive); ok && r.counts.LeftOut > 0 {
 		notes = append(slices.Clip(notes), fmt.Sprintf(
 			"%d members of an archive hold no records, by their names, and were left out; the first is %s",
-			r.counts.LeftOut, p.firstLeftOut))
+			r.counts.LeftOut, a.members().firstLeftOut))
 	}
 	return notes
 }
