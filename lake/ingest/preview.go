@@ -44,7 +44,8 @@ type Preview struct {
 	Rejected map[string]int64 `json:"rejected,omitempty"`
 	First    *Reject          `json:"first_reject,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`
-	// Whole is set if all of the object was looked at. Empty says what it holds if it has no records.
+	// Whole is set if all of the object was looked at. Empty says what it holds if it has no
+	// records.
 	Whole bool   `json:"whole,omitempty"`
 	Empty string `json:"empty,omitempty"`
 	// Refused says why the ingest would fail, Unread what of the object it would skip.

@@ -353,8 +353,9 @@ func (c Column) Path() string {
 type Plan struct {
 	Compression string `json:"compression"` // none, gzip, zstd, bzip2, xz
 	Format      string `json:"format"`      // one of the formats, never Auto
-	// Encoding is UTF16LE or UTF16BE for text in that encoding, or the one that XML or HTML declares
-	// (a name of the Encoding Standard of WHATWG); "" is UTF-8. Offsets count in the text as UTF-8.
+	// Encoding is UTF16LE or UTF16BE for text in that encoding, or the one that XML or HTML
+	// declares, by its name in the Encoding Standard of WHATWG; "" is UTF-8. Offsets count in the
+	// text as UTF-8.
 	Encoding string `json:"encoding,omitempty"`
 	// CRLines is set for text whose lines end in a bare carriage return.
 	CRLines bool `json:"cr_lines,omitempty"`

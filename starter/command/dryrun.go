@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -33,7 +32,7 @@ func (f *ingestFlags) preview(cmd *cobra.Command, g *global, in workflows.Ingest
 	var fails string
 	var err error
 	if f.datasetsFrom != "" {
-		totals, fails, err = previewMany(cmd, f.many(in).Spec, show)
+		totals, fails, err = many.Previews(cmd.Context(), f.many(in).Spec, show)
 	} else {
 		totals, err = ingest.Previews(cmd.Context(), in.Spec, show)
 		fails = totals.Fails(&in.Spec)
@@ -51,56 +50,6 @@ func (f *ingestFlags) preview(cmd *cobra.Command, g *global, in workflows.Ingest
 		return errors.New(fails)
 	}
 	return nil
-}
-
-// previewMany is ingest.Previews for an ingest of many datasets. fails says why the first of those
-// datasets would fail that would.
-func previewMany(cmd *cobra.Command, spec many.Spec, show func(*ingest.Preview) error) (
-	all ingest.PreviewTotals, fails string, err error,
-) {
-	datasets, notes, err := many.Datasets(cmd.Context(), spec)
-	if err != nil {
-		return all, "", err
-	}
-	var objects []ingest.Object
-	var of []string // the dataset of each
-	refused := 0
-	for _, d := range datasets {
-		if d.Refused != "" {
-			refused++
-			if err := show(&ingest.Preview{Dataset: d.Name, Object: d.From, Refused: d.Refused}); err != nil {
-				return all, "", err
-			}
-		}
-		for _, o := range d.Objects {
-			objects, of = append(objects, o), append(of, d.Name)
-		}
-	}
-	n := 0
-	each := map[string]*ingest.PreviewTotals{}
-	all, err = ingest.PreviewObjects(cmd.Context(), &spec.Spec, objects, func(p *ingest.Preview) error {
-		p.Dataset = of[n]
-		n++
-		if each[p.Dataset] == nil {
-			each[p.Dataset] = &ingest.PreviewTotals{}
-		}
-		each[p.Dataset].Add(p)
-		return show(p)
-	})
-	all.Notes = notes
-	all.Objects += refused
-	all.Refused += refused
-	if all.Refused > 0 {
-		return all, all.Fails(&spec.Spec), err
-	}
-	for _, d := range datasets {
-		if t := each[d.Name]; t != nil && fails == "" {
-			if why := t.Fails(&spec.Spec); why != "" {
-				fails = fmt.Sprintf("dataset %q: %s", d.Name, why)
-			}
-		}
-	}
-	return all, fails, err
 }
 
 // printPreview prints one object for people.

@@ -102,7 +102,10 @@ var rootPattern = regexp.MustCompile(`(<(\w+:)?|^\W?\w?(rdf:)?)(urlset|sitemapin
 
 // IsMarkup reports whether text that does not begin with < is XML or HTML nevertheless, which lost
 // its first byte or has something before it.
-func IsMarkup(head []byte) bool { return rootPattern.Match(head[:min(len(head), 1024)]) }
+func IsMarkup(head []byte) bool {
+	head = head[:min(len(head), 1024)]
+	return bytes.IndexByte(head, '>') >= 0 && rootPattern.Match(head)
+}
 
 var (
 	netscape = []byte("<!DOCTYPE NETSCAPE-Bookmark-file-1")

@@ -145,9 +145,7 @@ func (p *tripleParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		if len(p.rest) > 0 {
 			t := p.terms[p.rest[0]]
 			p.rest = p.rest[1:]
-			at := p.at
-			at.Offset += int64(cap(p.text) - cap(t.iri)) // both end with the same buffer
-			p.in.SetRecord(at)
+			p.in.SetRecord(p.place(t.iri))
 			rej.Reason = p.term(rec, t)
 			return nil
 		}
@@ -170,9 +168,9 @@ func (p *tripleParser) Next(rec *raw.Record, rej *raw.Reject) error {
 				continue
 			}
 		}
-		var ok bool
+		at, ok := p.place(p.line), false
 		if p.terms, p.line, ok = parseStatement(p.line); !ok {
-			p.in.SetRecord(p.at)
+			p.in.SetRecord(at)
 			p.line = nil
 			rej.Reason = raw.BadTriple
 			return nil
@@ -186,6 +184,11 @@ func (p *tripleParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			p.fields.Counts.Blank++ // literals and blank nodes
 		}
 	}
+}
+
+// place returns the position of a part of the line.
+func (p *tripleParser) place(part []byte) text.Position {
+	return text.Position{Line: p.at.Line, Offset: p.at.Offset + int64(cap(p.text)-cap(part))} // of one buffer
 }
 
 // term makes a record of an IRI, or returns the reason of the reject.

@@ -24,7 +24,8 @@ func isZip(head []byte) bool {
 	return bytes.HasPrefix(head, []byte(zipMagic)) || bytes.HasPrefix(head, []byte(emptyZip))
 }
 
-// startZip opens a zip. Its members are read as those of a tar, unless it is a WACZ (https://specs.webrecorder.net/wacz/1.1.1/), a zip of WARC files, their CDXJ index and pages. Its
+// startZip opens a zip. Its members are read as those of a tar, unless it is a WACZ
+// (https://specs.webrecorder.net/wacz/1.1.1/), a zip of WARC files, their CDXJ index and pages. Its
 // captures are read from the index, which replay uses too and which knows where each record is;
 // without an index they are read from the WARC files.
 func (r *Reader) startZip(plan raw.Plan) (*Reader, error) {
