@@ -60,13 +60,14 @@ var allowed = map[string][]string{
 		"internal/thrift", "lake/codec", "lake/raw", "lake/raw/jsondoc", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack",
 	},
+	"lake/raw/markup": {"lake/codec", "lake/raw", "lake/raw/text"},
 	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/unpack"},
 	"lake/raw/detect": {
-		"lake/raw", "lake/raw/jsondoc", "lake/raw/parquetin", "lake/raw/text",
+		"lake/raw", "lake/raw/jsondoc", "lake/raw/markup", "lake/raw/parquetin", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack", "lake/raw/warcin",
 	},
 	"lake/raw/reader": {
-		"lake/codec", "lake/raw", "lake/raw/detect", "lake/raw/parquetin", "lake/raw/text",
+		"lake/codec", "lake/raw", "lake/raw/detect", "lake/raw/markup", "lake/raw/parquetin", "lake/raw/text",
 		"lake/raw/unpack", "lake/raw/warcin", "lake/seekable",
 	},
 

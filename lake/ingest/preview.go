@@ -3,8 +3,10 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -42,6 +44,10 @@ type Preview struct {
 	Rejected map[string]int64 `json:"rejected,omitempty"`
 	First    *Reject          `json:"first_reject,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`
+	// Whole is set if all of the object was looked at. Empty says what it holds if it has no
+	// records.
+	Whole bool   `json:"whole,omitempty"`
+	Empty string `json:"empty,omitempty"`
 	// Refused says why the ingest would fail, Unread what of the object it would skip.
 	Refused string   `json:"refused,omitempty"`
 	Unread  []string `json:"unread,omitempty"`
@@ -69,8 +75,55 @@ type PreviewTotals struct {
 	Unread  int `json:"unread"`
 	// Rows is how many rows the samples have.
 	Rows int `json:"rows"`
+	// Records were looked at, of which Rejected would be rejected. Partly is the number of objects
+	// that have more.
+	Records  int64 `json:"records"`
+	Rejected int64 `json:"rejected"`
+	Partly   int   `json:"partly"`
 	// Notes say which inputs would not be read.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// Add adds what was looked at of one object.
+func (t *PreviewTotals) Add(p *Preview) {
+	t.Objects++
+	t.Bytes += p.Bytes
+	t.Rows += len(p.Sample)
+	t.Records += p.Records
+	for _, n := range p.Rejected {
+		t.Rejected += n
+	}
+	if !p.Whole {
+		t.Partly++
+	}
+	if p.Refused != "" {
+		t.Refused++
+	}
+	if len(p.Unread) > 0 {
+		t.Unread++
+	}
+}
+
+// Fails says why an ingest of these objects into one dataset would fail, "" if it would not, or if
+// that shows only when everything is read.
+func (t *PreviewTotals) Fails(spec *Spec) string {
+	switch limit := spec.maxRejectRate(); {
+	case t.Refused > 0:
+		return fmt.Sprintf("%d of %d objects would be refused; mend them, or leave them out (--exclude, --skip-unreadable)",
+			t.Refused, t.Objects)
+	case t.Unread > 0 && t.Rows == 0:
+		return "the inputs hold no records that can be read"
+	case t.Partly > 0:
+		return ""
+	case t.Records == 0:
+		return "the inputs hold no records"
+	case t.Records == t.Rejected:
+		return fmt.Sprintf("none of %d records would be kept", t.Records)
+	case float64(t.Rejected) > limit*float64(t.Records):
+		return fmt.Sprintf("%d of %d records would be rejected, more than the allowed share of %v (--max-reject-rate)",
+			t.Rejected, t.Records, limit)
+	}
+	return ""
 }
 
 // Previews calls each for every object of a spec, in the order in which an ingest reads them. It
@@ -114,15 +167,7 @@ func PreviewObjects(
 			return totals, err
 		}
 		for _, p := range ready {
-			totals.Objects++
-			totals.Bytes += p.Bytes
-			totals.Rows += len(p.Sample)
-			if p.Refused != "" {
-				totals.Refused++
-			}
-			if len(p.Unread) > 0 {
-				totals.Unread++
-			}
+			totals.Add(p)
 			if err := each(p); err != nil {
 				return totals, err
 			}
@@ -135,6 +180,7 @@ func PreviewObjects(
 func (in *inputs) preview(ctx context.Context, o object, spec *Spec) (*Preview, error) {
 	p := &Preview{Object: o.Name, Bytes: o.Bytes, Choice: Choice{Format: emptyFormat}, Sample: []PreviewRow{}}
 	if err := ctx.Err(); err != nil || o.Bytes == 0 {
+		p.Whole, p.Empty = true, "it has no bytes"
 		return p, err
 	}
 	err := in.withinMemory(ctx, spec.rawOptions(), func(opt raw.Options) error {
@@ -187,6 +233,7 @@ func (p *Preview) look(o object, r *reader.Reader, spec *Spec) error {
 		}
 		rec, rej, err := r.Next()
 		if err == io.EOF {
+			p.Whole = true
 			break
 		}
 		if err != nil {
@@ -202,6 +249,9 @@ func (p *Preview) look(o object, r *reader.Reader, spec *Spec) error {
 		}
 		p.add(o, rec, norm, spec)
 	}
+	if p.Records == 0 && p.Whole {
+		p.Empty = foundNothing(r.Counts())
+	}
 	if !spec.Unwrap && mostlyWrapped(urls) {
 		p.Notes = append(slices.Clip(p.Notes), wrappedNote)
 	}
@@ -213,6 +263,24 @@ func (p *Preview) look(o object, r *reader.Reader, spec *Spec) error {
 		p.Unread = append(p.Unread, u.Member+": "+positioned(u.Line, u.Offset, u.Reason))
 	}
 	return nil
+}
+
+// foundNothing says what an object without records holds.
+func foundNothing(c raw.Counts) string {
+	var found []string
+	for _, f := range []struct {
+		n    int64
+		what string
+	}{{c.Members, "members"}, {c.LeftOut, "members left out by their names"}, {c.Blank, "blank lines or rows"},
+		{c.Comments, "comments or records without a capture or URL"}} {
+		if f.n > 0 {
+			found = append(found, fmt.Sprintf("%d %s", f.n, f.what))
+		}
+	}
+	if found == nil {
+		return "nothing but its frame or header"
+	}
+	return "only " + strings.Join(found, ", ")
 }
 
 // add adds a record to the sample.

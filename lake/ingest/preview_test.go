@@ -41,7 +41,10 @@ func TestAPreviewIsWhatTheIngestDoes(t *testing.T) {
 		"e.xml": "<a/>", "f.tar": tarOf(t, "x.csv", "url,bytes\nhttp://x.example/,9\n", "y.txt", "http://y.example/\n"), "g.tar": tarOf(t, "x.csv", "a,b\n1,2\n"),
 		"h.gz": gzipped(t, urls("h.example", 10))[:40], "i.txt.gz": gzipped(t, urls("i.example", 4)), "empty": "", "blank.csv": "\n\n",
 		"j.csv": "url,fact_check_url\nhttp://j.example/,http://k.example/\n",
-		"w.txt": "https://web.archive.org/web/20200101000000/http://w.example/\n",
+		"s.xml": "<urlset><url><loc>http://s.example/</loc><lastmod>2024-05-06</lastmod></url></urlset>", "t.xml": "<urlset></urlset>",
+		"comments.txt": "# one\n\n# two\n", "header.csv": "url,n\n", "m.tar": tarOf(t, "x.txt", "\n"), "n.tar": tarOf(t),
+		"rejects.txt": "not a url:\nneither:\n",
+		"w.txt":       "https://web.archive.org/web/20200101000000/http://w.example/\n",
 	})
 	var files []string
 	for _, dir := range []string{own, filepath.Join(testenv.Root(t), "testdata")} {
@@ -67,6 +70,12 @@ func TestAPreviewIsWhatTheIngestDoes(t *testing.T) {
 			store := blob.NewMemory()
 			f, err := steps(ctx, store, "run", spec, ingest.Limits{})
 			noRows := err != nil && (strings.Contains(err.Error(), "no records") || strings.Contains(err.Error(), "could be kept"))
+			if fails := totals.Fails(&spec); totals.Partly == 0 && (fails != "") != (err != nil) {
+				t.Errorf("%s: the preview says %q, and the ingest %v", file, fails, err)
+			}
+			if p.Refused == "" && len(p.Sample) == 0 && p.Empty == "" && len(p.Rejected)+len(p.Unread) == 0 {
+				t.Errorf("%s: the preview says nothing: %+v", file, p)
+			}
 			if (p.Refused != "") != (err != nil && !noRows) || p.Refused != "" && !strings.Contains(err.Error(), p.Refused) {
 				t.Errorf("%s: refused %q, and the ingest says %v", file, p.Refused, err)
 				continue
@@ -118,7 +127,7 @@ func TestAPreviewShowsWhatAPersonNeeds(t *testing.T) {
 		Object: "file://" + dir + "/a.csv", Bytes: all[0].Bytes, Extras: []string{"who"},
 		Choice:  ingest.Choice{Format: "csv", URL: "url", TS: "when", Size: "n"},
 		Sample:  []ingest.PreviewRow{{URL: "http://a.example/", Time: &day, Size: &five}, {URL: "http://a.example/d", Size: &seven}, {URL: "http://a.example/e", Size: &seven}},
-		Records: 5, Rejected: map[string]int64{"bad_ts": 1, "scheme": 1},
+		Records: 5, Rejected: map[string]int64{"bad_ts": 1, "scheme": 1}, Whole: true,
 		First: &ingest.Reject{Object: "file://" + dir + "/a.csv", Line: 3, Offset: 48, Reason: "bad_ts", Value: "1/2/2020"},
 	}}
 	if diff := gocmp.Diff(want, all); diff != "" {

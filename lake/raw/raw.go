@@ -4,8 +4,9 @@
 // Plan and Range are plain data with a JSON form, so that one process plans and another reads.
 //
 // Objects are lists of URLs, CSV and TSV, tables between blanks, JSON Lines, JSON arrays and maps,
-// what web archives have (CDX and CDXJ indexes, WARC, WACZ, crawl logs of Heritrix), Parquet, and
-// tar archives of these, plain or compressed with gzip, zstd, bzip2 or xz. The first bytes of an
+// what web archives have (CDX and CDXJ indexes, WARC, WACZ, crawl logs of Heritrix, TimeMaps),
+// sitemaps, feeds, bookmarks and N-Triples (lake/raw/markup), Parquet, and tar and zip archives of
+// these, plain or compressed with gzip, zstd, bzip2 or xz. The first bytes of an
 // object decide what it is (lake/raw/detect); its name only breaks ties.
 //
 // The reader promises:
@@ -30,6 +31,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,12 +93,24 @@ const (
 	Spaced    = "spaced"   // a table with runs of blanks between its fields, one row a line
 	CrawlLog  = "crawllog" // crawl.log of Heritrix, see lake/raw/text/spaced.go
 	WARC      = "warc"     // web archive records, see lake/raw/warcin
+	// The formats of lake/raw/markup.
+	Sitemap   = "sitemap"   // sitemaps.org, also a sitemap index
+	RSS       = "rss"       // RSS 0.9 to 2.0
+	Atom      = "atom"      // RFC 4287
+	OPML      = "opml"      // lists of feeds
+	Bookmarks = "bookmarks" // what browsers export as HTML
+	TimeMap   = "timemap"   // application/link-format, RFC 7089
+	NTriples  = "ntriples"  // N-Triples and N-Quads
 
-	// Tar and WACZ are only used in Plan.Format. Each member has its own format, which
-	// Options.Format can set in a tar.
+	// Tar, Zip and WACZ are only used in Plan.Format. Each member has its own format, which
+	// Options.Format can set in a tar or zip.
 	Tar  = "tar"
+	Zip  = "zip"
 	WACZ = "wacz" // a zip of WARC files and their index
 )
+
+// MarkupFormats are the formats of lake/raw/markup. Their columns are known by the format.
+var MarkupFormats = []string{Sitemap, RSS, Atom, OPML, Bookmarks, TimeMap, NTriples}
 
 // The capture fields: what web archives know about a capture, under one name whatever the format
 // calls it. All values are strings. A record of a format in CaptureFormats has those that it knows
@@ -144,6 +158,11 @@ const (
 	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to MaxSize
 	BadWARC = "bad_warc"      // the record's header is malformed, or has no URL
 	BadLog  = "bad_log"       // the line has too few fields
+	// BadMarkup is an element of XML or HTML that is not well-formed, BadLink one of a TimeMap, and
+	// BadTriple a statement of N-Triples.
+	BadMarkup = "bad_markup"
+	BadLink   = "bad_link"
+	BadTriple = "bad_triple"
 )
 
 // MaxSize is the largest size of a record. A thousand of these still have a sum of 63 bits, and any
@@ -151,7 +170,8 @@ const (
 const MaxSize = 1<<53 - 1
 
 // Reasons lists every reason a Reject can have.
-var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize, BadWARC, BadLog}
+var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize, BadWARC, BadLog,
+	BadMarkup, BadLink, BadTriple}
 
 // Record is one record. Its slices are valid until the next call of Next.
 type Record struct {
@@ -282,8 +302,10 @@ func (o Options) WithDefaults() (Options, error) {
 		o.Format = Auto
 	case Auto, Lines, CSV, TSV, Spaced, JSONLines, JSON, CDX, CDXJ, CrawlLog, WARC, Parquet:
 	default:
-		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, "+
-			"crawllog, warc, parquet", o.Format)
+		if !slices.Contains(MarkupFormats, o.Format) {
+			return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, "+
+				"crawllog, warc, parquet, %s", o.Format, strings.Join(MarkupFormats, ", "))
+		}
 	}
 	if o.Rules == 0 {
 		o.Rules = LatestRules
@@ -331,8 +353,9 @@ func (c Column) Path() string {
 type Plan struct {
 	Compression string `json:"compression"` // none, gzip, zstd, bzip2, xz
 	Format      string `json:"format"`      // one of the formats, never Auto
-	// Encoding is UTF16LE or UTF16BE for text in that encoding, "" for all other objects. Offsets
-	// then count in the text as UTF-8.
+	// Encoding is UTF16LE or UTF16BE for text in that encoding, or the one that XML or HTML
+	// declares, by its name in the Encoding Standard of WHATWG; "" is UTF-8. Offsets count in the
+	// text as UTF-8.
 	Encoding string `json:"encoding,omitempty"`
 	// CRLines is set for text whose lines end in a bare carriage return.
 	CRLines bool `json:"cr_lines,omitempty"`
@@ -466,7 +489,7 @@ func (p Plan) Ranged() bool {
 	switch p.Format {
 	case Parquet:
 		return p.Compression == NoCompression
-	case Lines, TSV, Spaced, JSONLines, CDX, CDXJ, CrawlLog:
+	case Lines, TSV, Spaced, JSONLines, CDX, CDXJ, CrawlLog, NTriples:
 		return p.Compression == NoCompression || p.Compression == "zstd"
 	}
 	return false

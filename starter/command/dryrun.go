@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -30,11 +29,13 @@ func (f *ingestFlags) preview(cmd *cobra.Command, g *global, in workflows.Ingest
 		show = func(p *ingest.Preview) error { return lines.Encode(p) }
 	}
 	var totals ingest.PreviewTotals
+	var fails string
 	var err error
 	if f.datasetsFrom != "" {
-		totals, err = previewMany(cmd, f.many(in).Spec, show)
+		totals, fails, err = many.Previews(cmd.Context(), f.many(in).Spec, show)
 	} else {
 		totals, err = ingest.Previews(cmd.Context(), in.Spec, show)
+		fails = totals.Fails(&in.Spec)
 	}
 	if err != nil {
 		return err
@@ -45,46 +46,10 @@ func (f *ingestFlags) preview(cmd *cobra.Command, g *global, in workflows.Ingest
 	if !g.json {
 		cli.Fprintf(w, "%s, %s. Nothing was written.\n", plural(int64(totals.Objects), "object"), size(totals.Bytes))
 	}
-	switch {
-	case totals.Refused > 0:
-		return fmt.Errorf("%d of %s would be refused; mend them, or leave them out (--exclude, --skip-unreadable)",
-			totals.Refused, plural(int64(totals.Objects), "object"))
-	case totals.Unread > 0 && totals.Rows == 0:
-		return errors.New("the inputs hold no records that can be read")
+	if fails != "" {
+		return errors.New(fails)
 	}
 	return nil
-}
-
-// previewMany is ingest.Previews for an ingest of many datasets.
-func previewMany(cmd *cobra.Command, spec many.Spec, show func(*ingest.Preview) error) (all ingest.PreviewTotals, err error) {
-	datasets, notes, err := many.Datasets(cmd.Context(), spec)
-	if err != nil {
-		return all, err
-	}
-	var objects []ingest.Object
-	var of []string // the dataset of each
-	refused := 0
-	for _, d := range datasets {
-		if d.Refused != "" {
-			refused++
-			if err := show(&ingest.Preview{Dataset: d.Name, Object: d.From, Refused: d.Refused}); err != nil {
-				return all, err
-			}
-		}
-		for _, o := range d.Objects {
-			objects, of = append(objects, o), append(of, d.Name)
-		}
-	}
-	n := 0
-	all, err = ingest.PreviewObjects(cmd.Context(), &spec.Spec, objects, func(p *ingest.Preview) error {
-		p.Dataset = of[n]
-		n++
-		return show(p)
-	})
-	all.Notes = notes
-	all.Objects += refused
-	all.Refused += refused
-	return all, err
 }
 
 // printPreview prints one object for people.
@@ -107,6 +72,9 @@ func printPreview(w io.Writer, p *ingest.Preview) error {
 	}
 	for _, u := range p.Unread {
 		cli.Fprintf(w, "  skipped: %s\n", u)
+	}
+	if p.Empty != "" {
+		cli.Fprintf(w, "  no records: %s\n", p.Empty)
 	}
 	if len(p.Sample) > 0 {
 		if err := printSample(w, p.Sample); err != nil {

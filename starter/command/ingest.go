@@ -58,9 +58,9 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 			"hidden names (. or _ first) are read only if a glob names them explicitly")
 	fs.StringSliceVar(&f.spec.Exclude, "exclude", nil, "skip files and folders that match a `GLOB`, matched as for --include")
 	fs.StringVar(&f.spec.Format, "format", "auto",
-		"`FORMAT` of the inputs, in a tar archive of its members: "+
+		"`FORMAT` of the inputs, in a tar or zip archive of its members: "+
 			"lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, crawllog, warc, parquet, "+
-			"or auto to detect it from the content")
+			"sitemap, rss, atom, opml, bookmarks, timemap, ntriples, or auto to detect it from the content")
 	fs.StringVar(&f.spec.URLColumn, "url-column", "",
 		"`COLUMN` of the URL: its name, its number from 1, or a JSON member (default: detected)")
 	fs.StringVar(&f.spec.TSColumn, "ts-column", "", "`COLUMN` or JSON member of the timestamp, none for no time (default: detected)")

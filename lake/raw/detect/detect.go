@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/markup"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/timestamp"
 	"github.com/urlake/urlake/lake/raw/warcin"
@@ -92,8 +93,8 @@ func Detect(name string, head []byte, opt raw.Options) (raw.Plan, error) {
 	return d.plan, nil
 }
 
-// Encoding returns raw.UTF16LE or raw.UTF16BE for text whose byte order mark says so, "" for all
-// other objects.
+// Encoding returns raw.UTF16LE or raw.UTF16BE for text whose byte order mark says so, or for XML
+// whose first byte shows it; the encoding that XML or HTML declares; and "" for all other objects.
 func Encoding(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte("\xff\xfe\x00\x00")): // UTF-32
@@ -101,8 +102,15 @@ func Encoding(head []byte) string {
 		return raw.UTF16LE
 	case bytes.HasPrefix(head, []byte("\xfe\xff")):
 		return raw.UTF16BE
+	case bytes.HasPrefix(head, []byte("<\x00")):
+		return raw.UTF16LE
+	case bytes.HasPrefix(head, []byte("\x00<")):
+		return raw.UTF16BE
 	}
-	return ""
+	if name, known := markup.Encoding(head); known {
+		return name
+	}
+	return "" // Detect refuses it
 }
 
 // WARC is Detect for a WARC file. The names of its columns are warcin.Columns.
@@ -230,6 +238,9 @@ func (d *detector) detect() error {
 	case raw.WARC:
 		return d.reject("it is no WARC file", "let urlake recognise its format (--format auto)")
 	}
+	if slices.Contains(raw.MarkupFormats, format) {
+		return d.planMarkup()
+	}
 	return d.planTable(format)
 }
 
@@ -245,7 +256,7 @@ func (d *detector) sniff() (string, error) {
 	lines := d.lines()
 	switch start[0] {
 	case '<':
-		return "", d.reject("it is XML or HTML, which is not read", "extract its URLs first")
+		return d.sniffMarkup()
 	case '{':
 		return d.sniffObjects(lines), nil
 	case '[':
@@ -271,6 +282,10 @@ func (d *detector) sniff() (string, error) {
 		return n > 0 && n*10 >= of*9
 	}
 	switch {
+	case most(markup.IsStatement):
+		return raw.NTriples, nil
+	case markup.IsMarkup(start), most(func(l []byte) bool { return text.TrimSpace(l)[0] == '<' }):
+		return d.sniffMarkup()
 	case most(isCDXJLine), len(lines) > 0 && !slices.ContainsFunc(lines, func(l []byte) bool { return l[0] != '!' }):
 		return raw.CDXJ, nil
 	case most(isZipNumLine):

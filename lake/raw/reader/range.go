@@ -216,7 +216,7 @@ func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, 
 	}
 	rd.in.SkipPartialLine()
 	plan.HeaderRow = 0 // it is in the range at 0
-	if rd.parse, err = text.NewParser(rd.in, plan, &rd.counts); err != nil {
+	if rd.parse, err = newTextParser(rd.in, plan, &rd.counts); err != nil {
 		return nil, err
 	}
 	return rd, nil

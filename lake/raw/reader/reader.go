@@ -11,10 +11,12 @@ import (
 	"io"
 	"slices"
 
+	"golang.org/x/net/html/charset"
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/detect"
+	"github.com/urlake/urlake/lake/raw/markup"
 	"github.com/urlake/urlake/lake/raw/parquetin"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/unpack"
@@ -49,7 +51,7 @@ type Reader struct {
 // New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
 // stored; name is its key or path, which breaks ties and is for errors.
 //
-// Parquet and WACZ are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader
+// Parquet and zip are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader
 // and
 // *io.SectionReader are, New reads only the columns or members it needs. Otherwise, and inside
 // compression and archives, it holds the file in memory, up to parquetin.MaxBuffered.
@@ -119,7 +121,7 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 	case isZip(head) && archive == nil:
 		rd.src.Forget()
 		plan := raw.Plan{Compression: compression, Format: raw.WACZ, Members: &opt, MaxLine: opt.MaxLine}
-		return rd.startWACZ(plan)
+		return rd.startZip(plan)
 	case isTar(head) && archive == nil:
 		rd.src.Forget()
 		plan := raw.Plan{Compression: compression, Format: raw.Tar, Members: &opt, MaxLine: opt.MaxLine}
@@ -142,19 +144,22 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 }
 
 // decode makes the Input that of the text's UTF-8.
-func (r *Reader) decode(encoding string, maxLine int) {
-	order := unicode.LittleEndian
-	if encoding == raw.UTF16BE {
-		order = unicode.BigEndian
+func (r *Reader) decode(name string, maxLine int) {
+	encoding, _ := charset.Lookup(name)
+	switch name {
+	case raw.UTF16LE:
+		encoding = unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)
+	case raw.UTF16BE:
+		encoding = unicode.UTF16(unicode.BigEndian, unicode.UseBOM)
 	}
-	r.in = text.NewInput(unicode.UTF16(order, unicode.UseBOM).NewDecoder().Reader(r.in), maxLine)
+	r.in = text.NewInput(encoding.NewDecoder().Reader(r.in), maxLine)
 }
 
 // Open opens an object by a plan that New or Ranges made for it; r is as for New. If the object is
 // not compressed as the plan says, it has changed since and the error is a *raw.DataError.
 func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	opt := raw.Options{MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
-	if (plan.Format == raw.Tar || plan.Format == raw.WACZ) && plan.Members != nil {
+	if (plan.Format == raw.Tar || plan.Format == raw.WACZ || plan.Format == raw.Zip) && plan.Members != nil {
 		if opt = *plan.Members; opt.Rules == 0 {
 			opt.Rules = raw.RulesLists // the plans of then did not name them
 		}
@@ -183,12 +188,12 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	case raw.Tar:
 		plan.Members = &opt
 		return rd.startTar(plan)
-	case raw.WACZ:
+	case raw.WACZ, raw.Zip:
 		plan.Members = &opt
-		return rd.startWACZ(plan)
+		return rd.startZip(plan)
 	}
 	if plan.Encoding != "" {
-		head, err := rd.in.Peek(len("\xff\xfe"))
+		head, err := rd.in.Peek(raw.HeadSize)
 		if err != nil && err != io.EOF {
 			return nil, rd.fail(err)
 		}
@@ -208,12 +213,24 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 	if plan.CRLines {
 		r.in.UseCR()
 	}
-	p, err := text.NewParser(r.in, plan, &r.counts)
+	p, err := newTextParser(r.in, plan, &r.counts)
 	if err != nil {
 		return nil, err
 	}
 	r.parse = p
 	return r, nil
+}
+
+// newTextParser returns the parser of text that is read by plan.
+func newTextParser(in *text.Input, plan raw.Plan, counts *raw.Counts) (text.Parser, error) {
+	if !slices.Contains(raw.MarkupFormats, plan.Format) {
+		return text.NewParser(in, plan, counts)
+	}
+	f, err := text.NewFields(plan, counts)
+	if err != nil {
+		return nil, err
+	}
+	return markup.NewParser(in, plan, f)
 }
 
 // startWARC makes the parser of a WARC file, of whose stored bytes none has been used.
@@ -348,13 +365,13 @@ func (r *Reader) Notes() []string {
 		notes = append(slices.Clip(notes), fmt.Sprintf("%d captures have no offset, since their records are not "+
 			"compressed one by one; such a file cannot be replayed (warcio recompress)", p.Unaddressed()))
 	}
-	if p, ok := r.parse.(*waczParser); ok && p.noIndex {
+	if p, ok := r.parse.(*zipParser); ok && p.noIndex {
 		notes = append(slices.Clip(notes), "its index lists no captures; they were read from its WARC files")
 	}
-	if p, ok := r.parse.(*tarParser); ok && r.counts.LeftOut > 0 {
+	if a, ok := r.parse.(archive); ok && r.counts.LeftOut > 0 {
 		notes = append(slices.Clip(notes), fmt.Sprintf(
 			"%d members of an archive hold no records, by their names, and were left out; the first is %s",
-			r.counts.LeftOut, p.firstLeftOut))
+			r.counts.LeftOut, a.members().firstLeftOut))
 	}
 	return notes
 }

@@ -49,6 +49,9 @@ type memberParser struct {
 	member  string     // the name of the current member
 	before  raw.Counts // the archive's counts before the current member
 
+	firstLeftOut    string // the name of the first member left out
+	leftOutMarkdown bool   // a member left out is Markdown
+
 	ended     bool         // the end of the archive was read and checked
 	unread    []raw.Unread // the first members that cannot be read
 	unreadAll int64
@@ -118,9 +121,6 @@ type tarParser struct {
 	memberParser
 	stream *tarStream
 	tr     *tar.Reader
-
-	firstLeftOut    string // the name of the first member left out
-	leftOutMarkdown bool   // a member left out is Markdown
 }
 
 func newTarParser(outer *Reader, opt raw.Options) *tarParser {
@@ -135,7 +135,6 @@ func (p *tarParser) advance() error {
 	if p.ended {
 		return io.EOF
 	}
-	c := &p.outer.counts
 	for {
 		p.outer.in.SetLine(0) // an archive has no lines
 		h, err := p.tr.Next()
@@ -143,17 +142,7 @@ func (p *tarParser) advance() error {
 			if err := p.checkEnd(); err != nil {
 				return err
 			}
-			if c.Members == 0 && c.LeftOut > 0 {
-				advice := "put the files with its URLs into one, or give them as they are"
-				if p.leftOutMarkdown {
-					advice = `write the links of its Markdown as lines first (tar -xO | grep -oE 'https?://[^][()<>" ]+')`
-				}
-				reason := fmt.Sprintf("none of the %d members of this archive holds records, by their names; the first is %q",
-					c.LeftOut, p.firstLeftOut)
-				return &raw.FormatError{Name: p.outer.name, Reason: reason, Advice: advice}
-			}
-			p.ended = true
-			return io.EOF
+			return p.end()
 		}
 		if err != nil {
 			return err
@@ -163,15 +152,39 @@ func (p *tarParser) advance() error {
 		}
 		p.member = strings.ToValidUTF8(path.Clean(h.Name), "\ufffd")
 		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeGNUSparse || isLeftOut(p.member) {
-			if c.LeftOut++; p.firstLeftOut == "" {
-				p.firstLeftOut = p.member
-			}
-			ext := detect.Extension(p.member)
-			p.leftOutMarkdown = p.leftOutMarkdown || ext == ".md" || ext == ".markdown"
+			p.leaveOut()
 			continue
 		}
 		return p.open(p.tr)
 	}
+}
+
+// leaveOut counts the member as one that holds no records.
+func (p *memberParser) leaveOut() {
+	if p.outer.counts.LeftOut++; p.firstLeftOut == "" {
+		p.firstLeftOut = p.member
+	}
+	ext := detect.Extension(p.member)
+	p.leftOutMarkdown = p.leftOutMarkdown || ext == ".md" || ext == ".markdown"
+}
+
+// end ends the archive. It returns io.EOF unless all of its members were left out.
+func (p *memberParser) end() error {
+	if c := p.outer.counts; c.Members == 0 && c.LeftOut > 0 {
+		advice := "put the files with its URLs into one, or give them as they are"
+		if p.leftOutMarkdown {
+			unpack := "tar -xOf FILE"
+			if p.outer.plan.Format == raw.Zip {
+				unpack = "unzip -p FILE"
+			}
+			advice = "write the links of its Markdown as lines: " + unpack + ` | grep -oE 'https?://[^][()<>" ]+' > urls.txt`
+		}
+		reason := fmt.Sprintf("none of the %d members of this archive holds records, by their names; the first is %q",
+			c.LeftOut, p.firstLeftOut)
+		return &raw.FormatError{Name: p.outer.name, Reason: reason, Advice: advice}
+	}
+	p.ended = true
+	return io.EOF
 }
 
 // maxUnread is how many unread members of an archive are named.

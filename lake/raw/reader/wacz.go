@@ -9,7 +9,6 @@ import (
 	"io"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/detect"
@@ -17,23 +16,26 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-const zipMagic = "PK\x03\x04"
+// What zips begin with: the header of a member, or the end of an empty directory.
+const zipMagic, emptyZip = "PK\x03\x04", "PK\x05\x06"
 
 // isZip reports whether head is the beginning of a zip archive.
-func isZip(head []byte) bool { return bytes.HasPrefix(head, []byte(zipMagic)) }
+func isZip(head []byte) bool {
+	return bytes.HasPrefix(head, []byte(zipMagic)) || bytes.HasPrefix(head, []byte(emptyZip))
+}
 
-// startWACZ opens a WACZ (https://specs.webrecorder.net/wacz/1.1.1/), a zip of WARC files, their
-// CDXJ index and pages. Its captures are read from the index, which replay uses too and which knows
-// where each record is. Without an index, or if that lists nothing, they are read from the WARC
-// files.
-func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
-	at, stored, err := r.randomAccess("a WACZ")
+// startZip opens a zip. Its members are read as those of a tar, unless it is a WACZ
+// (https://specs.webrecorder.net/wacz/1.1.1/), a zip of WARC files, their CDXJ index and pages. Its
+// captures are read from the index, which replay uses too and which knows where each record is.
+// Without an index, or if that lists nothing, they are read from the WARC files.
+func (r *Reader) startZip(plan raw.Plan) (*Reader, error) {
+	at, stored, err := r.randomAccess("a zip")
 	if err != nil {
 		return nil, r.fail(err)
 	}
 	members := *plan.Members
 	members.LowMemory = false
-	p := &waczParser{memberParser: memberParser{outer: r, opt: *plan.Members}}
+	p := &zipParser{memberParser: memberParser{outer: r, opt: *plan.Members}}
 	p.memberParser.advance = p.advance
 	plan.Members = &members
 	r.plan = plan
@@ -43,7 +45,8 @@ func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
 	if stored == 0 {
 		r.src.SetSize(at.Size())
 	}
-	z, err := openZip(&countedAt{at: at, src: r.src, size: at.Size()}, at.Size(), r.src.Limit(maxZipDirectory, lowZipDirectory))
+	ahead := &aheadAt{at: at, size: int(min(r.src.Limit(readAhead, lowReadAhead), at.Size()))}
+	z, err := openZip(&countedAt{at: ahead, src: r.src, size: at.Size()}, at.Size(), r.src.Limit(maxZipDirectory, lowZipDirectory))
 	switch {
 	case r.src.Err != nil:
 		return nil, r.fail(r.src.Err)
@@ -53,10 +56,11 @@ func (r *Reader) startWACZ(plan raw.Plan) (*Reader, error) {
 		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive without a readable directory: " + zipReason(err),
 			Advice: "write it again, or unpack it first"}
 	}
-	p.files, p.archived = waczMembers(z)
-	if len(p.files) == 0 {
-		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive, but no WACZ with an index or WARC files",
-			Advice: "unpack it, or save the table of an office document as CSV"}
+	if p.files, p.archived = waczMembers(z); !isWACZ(z) {
+		if err := checkZip(r.name, z, at.Size()); err != nil {
+			return nil, err
+		}
+		p.files, p.archived, r.plan.Format = z.File, nil, raw.Zip
 	}
 	if err := p.next(); err != nil && err != io.EOF {
 		return nil, r.fail(err)
@@ -91,29 +95,12 @@ func waczMembers(z *zip.Reader) (files, archived []*zip.File) {
 	return files, archived
 }
 
-// waczParser reads members of a zip.
-type waczParser struct {
+// zipParser reads members of a zip.
+type zipParser struct {
 	memberParser
 	files    []*zip.File // still to be read
 	archived []*zip.File // the WARC files, while the index is read
 	noIndex  bool        // the index lists nothing
-}
-
-func (p *waczParser) advance() error {
-	if c := p.outer.counts; len(p.files) == 0 && c.Records+c.Rejects == 0 && p.unreadAll == 0 {
-		p.files, p.archived, p.noIndex = p.archived, nil, len(p.archived) > 0
-	}
-	if len(p.files) == 0 {
-		return io.EOF
-	}
-	f := p.files[0]
-	p.files = p.files[1:]
-	p.member = strings.ToValidUTF8(f.Name, "\ufffd")
-	r, err := f.Open()
-	if err != nil {
-		return p.fault(fmt.Errorf("%s: %w", p.member, err))
-	}
-	return p.open(r)
 }
 
 const (

@@ -70,6 +70,13 @@ func (in *Input) Peek(n int) (b []byte, err error) {
 // of another method.
 func (in *Input) Buffered() []byte { return in.buf[in.r:in.w] }
 
+// Consume consumes the first n bytes of Buffered and counts their lines. The bytes stay valid until
+// the next call of another method.
+func (in *Input) Consume(n int) {
+	in.line += int64(bytes.Count(in.buf[in.r:in.r+n], []byte{in.lineEnd}))
+	in.r += n
+}
+
 // Read consumes bytes whatever they hold, for formats that are not text. The line does not change.
 func (in *Input) Read(p []byte) (int, error) {
 	if in.r < in.w {
