@@ -346,7 +346,12 @@ type Plan struct {
 	// called by their number.
 	Columns []string `json:"columns,omitempty"`
 	// Depth is how many objects or arrays enclose a record of JSON; 0 means at most an array.
+	// AnyDepth means that every object with the URL is a record, those inside records too.
 	Depth int `json:"depth,omitempty"`
+	// Keys is set for JSON whose URLs are the names of the records, which are members of objects.
+	Keys bool `json:"keys,omitempty"`
+	// Rows is set for JSON whose records are arrays. Columns and HeaderRow are then as in a table.
+	Rows bool `json:"rows,omitempty"`
 	// LakePart is set for Parquet that is a part of a lake. The URL is made of the columns scheme,
 	// host, port and path_query; URL is the column path_query. The extras of the part's rows are
 	// those of the records, unless others are asked for.
@@ -471,6 +476,9 @@ func (p Plan) Ranged() bool {
 	}
 	return false
 }
+
+// AnyDepth is the Plan.Depth of a JSON document whose records are at several depths.
+const AnyDepth = -1
 
 // Boundary is where an object can be cut into ranges. Offset is what [Range.From] and [Range.To]
 // are, Stored the same offset in the object as stored.

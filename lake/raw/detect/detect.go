@@ -249,9 +249,8 @@ func (d *detector) sniff() (string, error) {
 	case '{':
 		return d.sniffObjects(lines), nil
 	case '[':
-		next := bytes.TrimLeft(start[1:], " \t\r\n")
-		if len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 {
-			return raw.JSON, nil
+		if format := d.sniffArrays(start, lines); format != "" {
+			return format, nil
 		}
 	case '"':
 		if d.stringLines(lines) {

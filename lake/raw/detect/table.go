@@ -42,7 +42,6 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 		r = text.NewSpacedRows(d.input(content))
 	}
 	t := &table{sep: sep, rules: d.opt.Rules}
-	widths := make(map[int]int)
 	for len(t.rows) < rows {
 		cells, reason, err := r.Next()
 		if err != nil {
@@ -53,10 +52,21 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 			for _, cell := range cells {
 				row = append(row, string(text.TrimSpace(cell)))
 			}
-			widths[len(row)]++
 		}
 		// A row that cannot be read counts, because the reader counts it for Plan.HeaderRow.
 		t.rows = append(t.rows, row)
+	}
+	t.measure()
+	return t
+}
+
+// measure finds the width and the header of the rows.
+func (t *table) measure() {
+	widths := make(map[int]int)
+	for _, row := range t.rows {
+		if row != nil {
+			widths[len(row)]++
+		}
 	}
 	for w, n := range widths {
 		if share := float64(n) / float64(len(t.rows)); share > t.share || share == t.share && w > t.width {
@@ -64,7 +74,6 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 		}
 	}
 	t.findHeader()
-	return t
 }
 
 // findHeader looks for a row with a name for URLs before the first row with a URL. Of several it
@@ -302,7 +311,11 @@ func (d *detector) planTable(format string) error {
 		t = d.readTable("\t", raw.CSV, sampleRows)
 	}
 	d.plan.Separator = t.sep
+	return d.planColumns(t)
+}
 
+// planColumns chooses the columns of a table.
+func (d *detector) planColumns(t *table) error {
 	named := []string{d.opt.URLColumn, d.opt.TSColumn, d.opt.SizeField}
 	wanted, _ := d.opt.WantsExtras()
 	for _, x := range wanted {

@@ -153,7 +153,6 @@ func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
 	f.time.CDX = true
 	p := &cdxjParser{in: in, jsonFields: newJSONFields(plan, f),
 		lineTS: plan.TS != nil && plan.TS.Number > 0}
-	p.surt = plan.SURT
 	return p
 }
 
