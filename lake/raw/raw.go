@@ -136,7 +136,7 @@ const (
 // The reasons of a Reject.
 const (
 	TooLong = "too_long_line" // the record is longer than Options.MaxLine
-	BadCSV  = "bad_csv"       // a quoted field does not end, or goes on after its closing quote
+	BadCSV  = "bad_csv"       // a quoted field does not end, or goes on behind it, or two rows share a line
 	BadJSON = "bad_json"      // the line or the array's element is not JSON
 	BadCDX  = "bad_cdx"       // the line has no URL field
 	NoURL   = "no_url"        // the record is well formed; its URL is absent, empty or not a string
@@ -339,6 +339,11 @@ type Plan struct {
 	// Separator stands between the fields of a CSV, TSV or CDX; "" means one column, in which
 	// commas are part of the URL. In CDX "" is a space.
 	Separator string `json:"separator,omitempty"`
+	// Backslash is set for a CSV or TSV in which a backslash escapes the character behind it, and \N
+	// is an empty field.
+	Backslash bool `json:"backslash,omitempty"`
+	// LongRow is from how many bytes on a row may be two rows without a line break between them.
+	LongRow int `json:"long_row,omitempty"`
 	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and the title
 	// rows before it are no records. 0 means no header.
 	HeaderRow int `json:"header_row,omitempty"`
@@ -472,7 +477,8 @@ func (p Plan) Ranged() bool {
 	case Parquet:
 		return p.Compression == NoCompression
 	case Lines, TSV, Spaced, JSONLines, CDX, CDXJ, CrawlLog:
-		return p.Compression == NoCompression || p.Compression == "zstd"
+		// A backslash may escape a line break.
+		return !p.Backslash && (p.Compression == NoCompression || p.Compression == "zstd")
 	}
 	return false
 }

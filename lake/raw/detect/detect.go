@@ -257,6 +257,9 @@ func (d *detector) sniff() (string, error) {
 			return raw.JSONLines, nil
 		}
 	}
+	if d.firstLines(isObjectLine) && len(lines) > 0 {
+		return raw.JSONLines, nil // the first line is broken
+	}
 	most := func(f func([]byte) bool) bool { // for nine of ten lines, headers of CDXJ left out
 		n, of := 0, 0
 		for _, l := range lines {

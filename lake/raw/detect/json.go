@@ -41,6 +41,13 @@ func (d *detector) sniffObjects(lines [][]byte) string {
 	return format
 }
 
+// isObjectLine reports whether a line is a JSON object.
+func isObjectLine(l []byte) bool {
+	var doc jsondoc.Document
+	l = trimJSONLine(l)
+	return len(l) > 0 && l[0] == '{' && doc.Parse(l)
+}
+
 // sniffedLines is how many lines tell JSON from JSON Lines.
 const sniffedLines = 100
 
@@ -146,7 +153,7 @@ func (d *detector) noteAbsent(docs []*jsondoc.Document) {
 			continue
 		}
 		path := jsondoc.SplitPath(name)
-		has := func(doc *jsondoc.Document) bool { return len(doc.Nodes) > 0 && doc.Find(0, path) > 0 }
+		has := func(doc *jsondoc.Document) bool { return doc.Find(0, path) > 0 }
 		if !slices.ContainsFunc(docs, has) {
 			d.note("no record at the beginning has the member %q", name)
 		}
@@ -165,7 +172,6 @@ func (d *detector) planJSON() error {
 	strs, objects := 0, 0
 	for _, doc := range docs {
 		switch {
-		case len(doc.Nodes) == 0:
 		case doc.Nodes[0].Kind == '"':
 			strs++
 		case doc.Nodes[0].Kind == '[':
@@ -388,7 +394,7 @@ func (d *detector) planKeys(docs []*jsondoc.Document) bool {
 // that have the URL, and a quarter of all objects are records, which have three quarters of their
 // members in common.
 func (d *detector) planNested(doc *jsondoc.Document, several bool) bool {
-	if len(doc.Nodes) == 0 || doc.Nodes[0].Kind != '{' {
+	if doc.Nodes[0].Kind != '{' {
 		return false
 	}
 	path, class := jsondoc.SplitPath(d.opt.URLColumn), 0
@@ -523,7 +529,7 @@ func couldBe(also []string) string {
 // The reader rejects scalars beside the records and above them. A document about one thing, with
 // links in it, does not meet the conditions.
 func (d *detector) planMap(doc *jsondoc.Document) bool {
-	if d.opt.Format == raw.JSONLines || len(doc.Nodes) == 0 || doc.Nodes[0].Kind != '{' {
+	if d.opt.Format == raw.JSONLines || doc.Nodes[0].Kind != '{' {
 		return false
 	}
 	level, want := []int{0}, jsondoc.SplitPath(d.opt.URLColumn)
@@ -588,7 +594,7 @@ func (d *detector) documents(rows bool) []*jsondoc.Document {
 	if d.plan.Format == raw.JSONLines {
 		for _, l := range d.lines() {
 			doc := &jsondoc.Document{Deep: true}
-			if _, ok := doc.ParsePrefix(trimJSONLine(l)); ok || doc.Truncated {
+			if _, ok := doc.ParsePrefix(trimJSONLine(l)); (ok || doc.Truncated) && len(doc.Nodes) > 0 {
 				docs = append(docs, doc)
 			}
 		}
@@ -599,14 +605,11 @@ func (d *detector) documents(rows bool) []*jsondoc.Document {
 	for len(docs) < sampleRows {
 		doc := &jsondoc.Document{Deep: true}
 		reason, err := values.Next(doc)
-		if errors.Is(err, text.ErrTruncated) {
-			return append(docs, doc)
+		if (err == nil && reason == "" || errors.Is(err, text.ErrTruncated)) && len(doc.Nodes) > 0 {
+			docs = append(docs, doc)
 		}
 		if err != nil {
 			break
-		}
-		if reason == "" {
-			docs = append(docs, doc)
 		}
 	}
 	return docs

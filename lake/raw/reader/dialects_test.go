@@ -29,6 +29,8 @@ func TestDialectsOfSharedFiles(t *testing.T) {
 		{"cdx-server-json/wayback-cdx.json", 29,
 			`2 https://site1.example.org/p ts=1577934241000 {"digest":"AAAA","length":"12","mime":"text/html","status":"200"}`,
 			`30 https://site29.example.org/p ts=1577934249000 {"digest":"AAAA","length":"12","mime":"text/html","status":"200"}`},
+		{"csv-backslash/backslash.csv", 49, "2 https://site1.example.org/p", "50 https://site49.example.org/p"},
+		{"csv-backslash/spark30.csv", 300, "2 https://site1.example.org/p", "301 https://site300.example.org/p"},
 		{"records-on-several-levels/bm2.json", 529, "1 https://site1.example.org/p", "1 https://nested4-99.example.net/"},
 	} {
 		data, err := os.ReadFile(testenv.Shared(t, "cases", tc.name))
@@ -124,6 +126,48 @@ func TestJSONDialects(t *testing.T) {
 			}
 			checkReader(t, "a", []byte(tc.text), tc.opt)
 		})
+	}
+}
+
+func TestCSVDialects(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		format     string
+		want       []string
+	}{
+		{"backslashes in quotes", "t,url\n\"a \\\"b, c\\\" \\\\\",http://a/\n\"d\\e\",http://b/\n", raw.CSV, []string{`2 http://a/ {"t":"a \"b, c\" \\"}`, `3 http://b/ {"t":"d\\e"}`}},
+		{"backslashes outside", "http://a/,x\\,y,1\nhttp://b/,\\N,2\n", raw.CSV, []string{`1 http://a/ {"2":"x,y","3":"1"}`, `2 http://b/ {"3":"2"}`}},
+		{"tabs and line breaks behind backslashes", "http://a/\tx\\\ty\\\nz\t\\N\nhttp://b/\tx\\ny\t1\n", raw.TSV, []string{`1 http://a/ {"2":"x\ty\nz"}`, `3 http://b/ {"2":"x\ny","3":"1"}`}},
+		{"backslashes that are paths", "url,t\nhttp://a/,\"C:\\d\\\"\nhttp://b/,C:\\new\n", raw.CSV, []string{`2 http://a/ {"t":"C:\\d\\"}`, `3 http://b/ {"t":"C:\\new"}`}},
+		{"two rows without a line break", "id,url,t\n1,http://a/,x\n2,http://b/,y3,http://c/,z\n4,http://d/,z\n", raw.CSV,
+			[]string{`2 http://a/ {"id":"1","t":"x"}`, `3 http://b/ {"id":"2"}`, `3 http://c/ {"t":"z"}`, `4 http://d/ {"id":"4","t":"z"}`}},
+		{"two rows that meet in a URL", "id\turl\n1\thttp://a/\n2\thttp://b/3\thttp://c/\n4\thttp://d/\n", raw.TSV,
+			[]string{`2 http://a/ {"id":"1"}`, "3 !bad_csv", "3 http://c/", `4 http://d/ {"id":"4"}`}},
+		{"two rows with a quote too few", "id,url,t\n1,http://a/,x\n2,http://b/,\"y\"3,http://c/,\"z\"\n4,http://d/,z\n", raw.CSV,
+			[]string{`2 http://a/ {"id":"1","t":"x"}`, `3 http://b/ {"id":"2"}`, `3 http://c/ {"t":"z"}`, `4 http://d/ {"id":"4","t":"z"}`}},
+		{"a stray quote before a field that begins with a separator", "id,url,t\n1,http://a/,\"x\n2,http://b/,y\n3,http://c/,\", z\"\n4,http://d/,z\n", raw.CSV,
+			[]string{"2 !bad_csv", `3 http://b/ {"id":"2","t":"y"}`, `4 http://c/ {"id":"3","t":", z"}`, `5 http://d/ {"id":"4","t":"z"}`}},
+		{"a header and no rows", "id,page,title\r\n", raw.CSV, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			name := "a." + tc.format
+			g, plan := read(t, name, tc.text, raw.Options{Extras: []string{"*"}})
+			if plan.Format != tc.format || plan.Backslash && plan.Ranged() {
+				t.Errorf("plan %+v", plan)
+			}
+			if diff := cmp.Diff(tc.want, g.Rows); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
+			checkReader(t, name, []byte(tc.text), raw.Options{Extras: []string{"*"}})
+		})
+	}
+}
+
+func TestATableWithoutRowsIsReadInAnArchive(t *testing.T) {
+	data := tarOf(t, "a.csv", "id,domain,title\n", "b.csv", "id,domain,title\n1,a.org,x\n", "c.csv", "id,page,title\n")
+	g, err := readBytes(data)
+	if err != nil || g.Counts.Records != 1 || g.Counts.Members != 3 {
+		t.Errorf("%+v, %v", g, err)
 	}
 }
 
