@@ -62,7 +62,7 @@ func (d *detector) sniffArrays(start []byte, lines [][]byte) string {
 			rows = append(rows, row)
 		}
 	}
-	if len(rows) > 1 && len(rows)*10 >= len(lines)*9 && isRows(rows) {
+	if len(rows) > 1 && len(rows)*2 > len(lines) && isRows(rows) {
 		return raw.JSONLines
 	}
 	next := bytes.TrimLeft(start[1:], " \t\r\n")

@@ -339,10 +339,10 @@ func (v *Values) isValue(i int) bool {
 const maxOpening = 128
 
 // openingOf returns how a value begins: an object up to the colon behind the name of its first
-// member, any other value with its first byte.
+// member, a URL up to that behind its scheme, any other value with its first byte.
 func openingOf(value []byte) []byte {
 	n := min(1, len(value))
-	if n > 0 && value[0] == '{' {
+	if n > 0 && value[0] != '[' {
 		if i := bytes.IndexByte(value[:min(len(value), maxOpening)], ':'); i > 0 {
 			n = i + 1
 		}
