@@ -339,8 +339,8 @@ type Plan struct {
 	// Separator stands between the fields of a CSV, TSV or CDX; "" means one column, in which
 	// commas are part of the URL. In CDX "" is a space.
 	Separator string `json:"separator,omitempty"`
-	// Backslash is set for a CSV or TSV in which a backslash escapes the character behind it, and \N
-	// is an empty field.
+	// Backslash is set for a CSV or TSV in which a backslash escapes the character behind it, and
+	// \N is an empty field.
 	Backslash bool `json:"backslash,omitempty"`
 	// LongRow is from how many bytes on a row may be two rows without a line break between them.
 	LongRow int `json:"long_row,omitempty"`

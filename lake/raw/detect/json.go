@@ -95,7 +95,8 @@ func isRows(arrays []*jsondoc.Document) bool {
 	return rows*10 >= len(arrays)*9 && urls < values && hosts < values
 }
 
-// cells returns the elements of an array as the cells of a row. Those that are no scalars are empty.
+// cells returns the elements of an array as the cells of a row. Those that are no scalars are
+// empty.
 func cells(array *jsondoc.Document) []string {
 	var row []string
 	for c := range array.Children(0) {
@@ -326,8 +327,8 @@ func (d *detector) planCDXServer(t *table) error {
 	return nil
 }
 
-// planHAR plans an HTTP archive (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/): a record
-// for every request.
+// planHAR plans an HTTP archive (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/): a
+// record for every request.
 func (d *detector) planHAR(doc *jsondoc.Document) bool {
 	log := doc.Find(0, []string{"log"})
 	has := func(name string) bool { return doc.Find(log, []string{name}) > 0 }

@@ -358,8 +358,8 @@ func (d *detector) planTable(format string) error {
 	return d.planColumns(t)
 }
 
-// longRow returns five quarters of the usual length of a line: two rows in a line are mostly longer,
-// and few others are looked at.
+// longRow returns five quarters of the usual length of a line: two rows in a line are mostly
+// longer, and few others are looked at.
 func (d *detector) longRow() int {
 	var lengths []int
 	for _, l := range d.lines() {

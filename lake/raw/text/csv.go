@@ -24,9 +24,9 @@ import (
 // neither, and a row that has its URL there is rejected. A quoted field that holds whole rows does
 // not end where its row has another width than the table, or where a quoted field begins.
 //
-// With Plan.Backslash, a backslash escapes quotes, backslashes, separators and line breaks, as Spark,
-// MySQL and Hive write them; in TSV it also begins \t, \n and the like, as PostgreSQL and ClickHouse
-// write them. A lone \N is an empty field. Any other backslash stands for itself.
+// With Plan.Backslash, a backslash escapes quotes, backslashes, separators and line breaks, as
+// Spark, MySQL and Hive write them; in TSV it also begins \t, \n and the like, as PostgreSQL and
+// ClickHouse write them. A lone \N is an empty field. Any other backslash stands for itself.
 type csvParser struct {
 	in     *Input
 	fields Fields
@@ -367,8 +367,9 @@ func (p *csvParser) split() {
 	}
 }
 
-// readQuoted reads a row that has quotes or backslashes and may have several lines; its first n bytes
-// are the first line. Offsets count from in.r, which does not change until the row is complete.
+// readQuoted reads a row that has quotes or backslashes and may have several lines; its first n
+// bytes are the first line. Offsets count from in.r, which does not change until the row is
+// complete.
 func (p *csvParser) readQuoted(n int) (reason string, err error) {
 	in := p.in
 	p.limit, p.ended, p.scanned = -1, false, true

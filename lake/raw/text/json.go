@@ -40,13 +40,13 @@ func (p *jsonParser) Next(rec *raw.Record, rej *raw.Reject) error {
 // a record may be.
 const maxOpen = 64
 
-// jsonTreeParser reads the records inside objects and arrays, however large those are: the values at
-// one depth, or at any depth the objects that have the URL.
+// jsonTreeParser reads the records inside objects and arrays, however large those are: the values
+// at one depth, or at any depth the objects that have the URL.
 //
 // At one depth, the names that lead to a record, joined by dots, become the member key of its
-// extras, unless the record has a member of that name. A scalar above that depth is a record without
-// a URL. At any depth, an object that has the URL and is longer than a record may be is rejected,
-// and the records in it are read.
+// extras, unless the record has a member of that name. A scalar above that depth is a record
+// without a URL. At any depth, an object that has the URL and is longer than a record may be is
+// rejected, and the records in it are read.
 type jsonTreeParser struct {
 	Values
 	jsonFields
@@ -194,8 +194,8 @@ func (p *jsonTreeParser) isURLName() bool {
 		string(jsondoc.AppendUnescaped(nil, p.names[n-1])) == p.jsonFields.url[0]
 }
 
-// nextNode makes a record of the next object of a value that has a URL, and reports whether there is
-// one.
+// nextNode makes a record of the next object of a value that has a URL, and reports whether there
+// is one.
 func (p *jsonTreeParser) nextNode(rec *raw.Record, rej *raw.Reject) bool {
 	if rej.Reason != "" {
 		return true // of the object around the value
