@@ -150,7 +150,7 @@ const (
 // The reasons of a Reject.
 const (
 	TooLong = "too_long_line" // the record is longer than Options.MaxLine
-	BadCSV  = "bad_csv"       // a quoted field does not end, or goes on after its closing quote
+	BadCSV  = "bad_csv"       // a quoted field does not end, or goes on behind it, or two rows share a line
 	BadJSON = "bad_json"      // the line or the array's element is not JSON
 	BadCDX  = "bad_cdx"       // the line has no URL field
 	NoURL   = "no_url"        // the record is well formed; its URL is absent, empty or not a string
@@ -362,6 +362,11 @@ type Plan struct {
 	// Separator stands between the fields of a CSV or TSV; "" means one column, in which commas are
 	// part of the URL.
 	Separator string `json:"separator,omitempty"`
+	// Backslash is set for a CSV or TSV in which a backslash escapes the character behind it, and
+	// \N is an empty field.
+	Backslash bool `json:"backslash,omitempty"`
+	// LongRow is from how many bytes on a row may be two rows without a line break between them.
+	LongRow int `json:"long_row,omitempty"`
 	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and the title
 	// rows before it are no records. 0 means no header.
 	HeaderRow int `json:"header_row,omitempty"`
@@ -369,7 +374,12 @@ type Plan struct {
 	// called by their number.
 	Columns []string `json:"columns,omitempty"`
 	// Depth is how many objects or arrays enclose a record of JSON; 0 means at most an array.
+	// AnyDepth means that every object with the URL is a record, those inside records too.
 	Depth int `json:"depth,omitempty"`
+	// Keys is set for JSON whose URLs are the names of the records, which are members of objects.
+	Keys bool `json:"keys,omitempty"`
+	// Rows is set for JSON whose records are arrays. Columns and HeaderRow are then as in a table.
+	Rows bool `json:"rows,omitempty"`
 	// LakePart is set for Parquet that is a part of a lake. The URL is made of the columns scheme,
 	// host, port and path_query; URL is the column path_query. The extras of the part's rows are
 	// those of the records, unless others are asked for.
@@ -490,10 +500,14 @@ func (p Plan) Ranged() bool {
 	case Parquet:
 		return p.Compression == NoCompression
 	case Lines, TSV, Spaced, JSONLines, CDX, CDXJ, CrawlLog, NTriples:
-		return p.Compression == NoCompression || p.Compression == "zstd"
+		// A backslash may escape a line break.
+		return !p.Backslash && (p.Compression == NoCompression || p.Compression == "zstd")
 	}
 	return false
 }
+
+// AnyDepth is the Plan.Depth of a JSON document whose records are at several depths.
+const AnyDepth = -1
 
 // Boundary is where an object can be cut into ranges. Offset is what [Range.From] and [Range.To]
 // are, Stored the same offset in the object as stored.

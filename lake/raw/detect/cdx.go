@@ -473,20 +473,20 @@ func (d *detector) keepColumns() {
 	if !d.captures() || !defaults && !d.plan.AllExtras {
 		return
 	}
-	used := []int{d.plan.URL.Number}
-	for _, c := range []*raw.Column{d.plan.TS, d.plan.Size} {
-		if c != nil {
-			used = append(used, c.Number)
-		}
-	}
 	for i, name := range d.plan.Columns {
 		capture := slices.Contains(raw.CaptureFields, name)
-		if slices.Contains(used, i+1) || !capture && !d.plan.AllExtras {
+		if d.isUsed(i+1) || !capture && !d.plan.AllExtras {
 			continue
 		}
 		d.plan.Extras = append(d.plan.Extras, raw.Column{Name: name, Number: i + 1, Capture: capture})
 	}
 	d.plan.AllExtras = false
+}
+
+// isUsed reports whether the column with this number is the URL, the time or the size.
+func (d *detector) isUsed(number int) bool {
+	return d.plan.URL.Number == number || d.plan.TS != nil && d.plan.TS.Number == number ||
+		d.plan.Size != nil && d.plan.Size.Number == number
 }
 
 // planCrawlLog plans a crawl log of Heritrix.

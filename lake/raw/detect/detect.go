@@ -260,14 +260,16 @@ func (d *detector) sniff() (string, error) {
 	case '{':
 		return d.sniffObjects(lines), nil
 	case '[':
-		next := bytes.TrimLeft(start[1:], " \t\r\n")
-		if len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 {
-			return raw.JSON, nil
+		if format := d.sniffArrays(start, lines); format != "" {
+			return format, nil
 		}
 	case '"':
 		if d.stringLines(lines) {
 			return raw.JSONLines, nil
 		}
+	}
+	if d.firstLines(isObjectLine) && len(lines) > 0 {
+		return raw.JSONLines, nil // the first line is broken
 	}
 	most := func(f func([]byte) bool) bool { // for nine of ten lines, headers of CDXJ left out
 		n, of := 0, 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -13,19 +14,103 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// sniffObjects returns JSONLines if a line is a whole document, JSON if the first document
-// continues past its line.
+// sniffObjects returns JSONLines if a line is a whole document, JSON if a document continues on the
+// next line, or the first line is several.
 func (d *detector) sniffObjects(lines [][]byte) string {
+	if len(lines) == 0 {
+		return raw.JSON // longer than a record
+	}
 	var doc jsondoc.Document
-	for i, l := range lines {
-		if doc.Parse(trimJSONLine(l)) {
-			return raw.JSONLines
-		}
-		if i == 0 && doc.Truncated && len(lines) > 1 {
-			return raw.JSON
+	format := raw.JSONLines
+	for i, l := range lines[:min(len(lines), sniffedLines)] {
+		l = trimJSONLine(l)
+		n, ok := doc.ParsePrefix(l)
+		switch {
+		case ok && len(bytes.Trim(l[n:], ", ")) == 0:
+			format = raw.JSONLines
+		case ok && i == 0:
+			format = raw.JSON
+		case !ok && doc.Truncated && i+1 < len(lines):
+			// A line that was cut in the middle does not go on with the next one.
+			two := slices.Concat(l, []byte{'\n'}, lines[i+1])
+			if _, ok := doc.ParsePrefix(two); ok || doc.Truncated {
+				return raw.JSON
+			}
 		}
 	}
-	return raw.JSONLines
+	return format
+}
+
+// isObjectLine reports whether a line is a JSON object.
+func isObjectLine(l []byte) bool {
+	var doc jsondoc.Document
+	l = trimJSONLine(l)
+	return len(l) > 0 && l[0] == '{' && doc.Parse(l)
+}
+
+// sniffedLines is how many lines tell JSON from JSON Lines.
+const sniffedLines = 100
+
+// sniffArrays returns JSONLines if the lines are rows, JSON if start, the beginning of the text, is
+// that of an array or of several that are no rows, "" if it is no JSON.
+func (d *detector) sniffArrays(start []byte, lines [][]byte) string {
+	lines = lines[:min(len(lines), sniffedLines)]
+	var rows []*jsondoc.Document
+	for _, l := range lines {
+		row := &jsondoc.Document{Deep: true}
+		if l = trimJSONLine(l); l[0] == '[' && row.Parse(l) {
+			rows = append(rows, row)
+		}
+	}
+	if len(rows) > 1 && len(rows)*2 > len(lines) && isRows(rows) {
+		return raw.JSONLines
+	}
+	next := bytes.TrimLeft(start[1:], " \t\r\n")
+	if len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 {
+		return raw.JSON
+	}
+	return ""
+}
+
+// isRows reports whether nine of ten arrays have no arrays or objects as their first elements, and
+// not all of their elements are URLs, or all hosts: these are lists.
+func isRows(arrays []*jsondoc.Document) bool {
+	rows, urls, hosts, values := 0, 0, 0, 0
+	for _, a := range arrays {
+		if len(a.Nodes) == 1 || a.Nodes[1].Kind != '{' && a.Nodes[1].Kind != '[' {
+			rows++
+		}
+		for _, v := range cells(a) {
+			switch {
+			case v == "":
+				continue
+			case looksURL(v):
+				urls++
+			case looksHost(v):
+				hosts++
+			}
+			values++
+		}
+	}
+	return rows*10 >= len(arrays)*9 && urls < values && hosts < values
+}
+
+// cells returns the elements of an array as the cells of a row. Those that are no scalars are
+// empty.
+func cells(array *jsondoc.Document) []string {
+	var row []string
+	for c := range array.Children(0) {
+		n := &array.Nodes[c]
+		v := ""
+		switch n.Kind {
+		case '"':
+			v = string(text.TrimSpace(jsondoc.AppendUnescaped(nil, array.Text(n))))
+		case '0', 't', 'f':
+			v = string(array.Text(n))
+		}
+		row = append(row, v)
+	}
+	return row
 }
 
 // trimJSONLine removes white space and record separators (RFC 7464) around a document.
@@ -69,7 +154,7 @@ func (d *detector) noteAbsent(docs []*jsondoc.Document) {
 			continue
 		}
 		path := jsondoc.SplitPath(name)
-		has := func(doc *jsondoc.Document) bool { return len(doc.Nodes) > 0 && doc.Find(0, path) > 0 }
+		has := func(doc *jsondoc.Document) bool { return doc.Find(0, path) > 0 }
 		if !slices.ContainsFunc(docs, has) {
 			d.note("no record at the beginning has the member %q", name)
 		}
@@ -77,28 +162,46 @@ func (d *detector) noteAbsent(docs []*jsondoc.Document) {
 }
 
 // planJSON chooses members for the columns that the options do not name. A document that is one
-// object around its records becomes a plan with Depth.
+// object around its records becomes a plan with Depth, arrays become one with Rows.
 func (d *detector) planJSON() error {
 	if err := d.planNamed(jsonColumn, jsonColumn); err != nil {
 		return err
 	}
-	docs := d.documents()
+	docs := d.documents(false)
 	var leaves []*leaf
+	var arrays []*jsondoc.Document
 	strs, objects := 0, 0
 	for _, doc := range docs {
 		switch {
-		case len(doc.Nodes) == 0:
 		case doc.Nodes[0].Kind == '"':
 			strs++
+		case doc.Nodes[0].Kind == '[':
+			arrays = append(arrays, doc)
 		case doc.Nodes[0].Kind == '{':
 			objects++
 			leaves = d.collect(leaves, doc, 0, nil)
 		}
 	}
+	if strs > 0 && objects == 0 && d.plan.Format == raw.JSON {
+		// Arrays that follow one another may be rows.
+		if rows := d.documents(true); len(rows) > 1 && isRows(rows) {
+			docs, arrays = rows, rows
+		}
+	}
+	if len(arrays) > 0 && len(arrays)*10 >= len(docs)*9 {
+		return d.planArrays(arrays)
+	}
 	d.noteAbsent(docs)
+	if objects > 0 && d.opt.URLColumn == "" && (d.planHAR(docs[0]) || d.planKeys(docs)) {
+		return nil
+	}
+	one := len(docs) == 1 && objects == 1 && d.opt.Format != raw.JSONLines
+	if one && d.planNested(docs[0], true) {
+		return nil
+	}
 	if d.opt.URLColumn != "" {
 		path := jsondoc.SplitPath(d.opt.URLColumn)
-		if len(docs) == 1 && objects == 1 && docs[0].Find(0, path) == 0 && d.planMap(docs[0]) {
+		if one && docs[0].Find(0, path) == 0 && (d.planMap(docs[0]) || d.planNested(docs[0], false)) {
 			return nil
 		}
 		d.chooseTS(leaves)
@@ -112,20 +215,24 @@ func (d *detector) planJSON() error {
 		return nil
 	}
 	best, also := chooseLeaf(leaves, len(docs))
-	if len(docs) == 1 && (best == nil || len(best.path) > 1) && d.planMap(docs[0]) {
+	inside := one && (best == nil || len(best.path) > 1)
+	if inside && d.planMap(docs[0]) {
 		return nil
 	}
-	if len(docs) == 1 && isMISP(d.text) {
+	if one && isMISP(d.text) {
 		return d.reject("it is a MISP event, whose attributes are URLs, hosts and other things",
 			`write the URLs as lines first `+
 				`(jq -r '.. | objects | select(.type? | IN("url", "uri", "domain", "hostname")) | .value')`)
+	}
+	if inside && d.planNested(docs[0], false) {
+		return nil
 	}
 	if best == nil {
 		return d.reject("no member of its JSON objects looks like a URL",
 			"name it by its path (--url-column attributes.url), "+
 				"or write its records as lines first (jq -c '.. | objects | select(.url)')")
 	}
-	if len(docs) == 1 && len(best.path) > 1 {
+	if inside {
 		return d.reject("it is one JSON document with its URLs inside, not a sequence of records",
 			"write its records as lines first (jq -c '.[]', or jq -c '.. | objects | select(.url)')")
 	}
@@ -133,6 +240,252 @@ func (d *detector) planJSON() error {
 	d.noteURL(best, also)
 	d.chooseTS(leaves)
 	return nil
+}
+
+// planArrays plans arrays: the rows of a table, or lists of URLs, whose elements are the records.
+func (d *detector) planArrays(arrays []*jsondoc.Document) error {
+	if d.opt.URLColumn == "" && !isRows(arrays) {
+		if d.plan.Format == raw.JSON {
+			d.plan.Depth = 2
+		}
+		return nil
+	}
+	t := &table{rules: d.opt.Rules}
+	for _, a := range arrays {
+		if len(a.Nodes) > 1 {
+			t.rows = append(t.rows, cells(a))
+		}
+	}
+	t.measure()
+	d.plan.Rows = true
+	d.plan.TS, d.plan.Size, d.plan.Extras = nil, nil, nil
+	if row := slices.IndexFunc(t.rows[:min(1, len(t.rows))], text.IsCDXServerRow); row >= 0 {
+		return d.planCDXServer(t)
+	}
+	if err := d.planColumns(t); err != nil {
+		return err
+	}
+	if d.plan.AllExtras {
+		d.keepAll(d.plan.Columns)
+	}
+	d.placeColumns()
+	return nil
+}
+
+// keepAll plans all columns as extras that are nothing else.
+func (d *detector) keepAll(names []string) {
+	for i, name := range names {
+		if !d.isUsed(i + 1) {
+			d.plan.Extras = append(d.plan.Extras, raw.Column{Name: name, Number: i + 1})
+		}
+	}
+	d.plan.AllExtras = false
+}
+
+// placeColumns replaces the numbers of columns by the paths of an array's elements.
+func (d *detector) placeColumns() {
+	place := func(c *raw.Column) {
+		if c != nil && c.Number > 0 {
+			c.From, c.Number = strconv.Itoa(c.Number-1), 0
+		}
+	}
+	place(&d.plan.URL)
+	place(d.plan.TS)
+	place(d.plan.Size)
+	for i := range d.plan.Extras {
+		place(&d.plan.Extras[i])
+	}
+}
+
+// planCDXServer plans the answer of a CDX server in JSON, whose first row names its fields.
+func (d *detector) planCDXServer(t *table) error {
+	t.header = 1
+	fields := slices.Clone(t.rows[0])
+	for i, name := range fields {
+		if field := text.CDXServerNames[name]; field != "" {
+			fields[i] = field
+		}
+	}
+	d.plan.HeaderRow, d.plan.Columns = 1, fields
+	if err := d.planNamed(d.cdxColumn, d.cdxColumn); err != nil {
+		return err
+	}
+	if d.opt.URLColumn == "" {
+		i := slices.Index(fields, "original")
+		if i < 0 {
+			i = slices.Index(fields, "urlkey")
+			d.plan.SURT = true
+			d.noteKeys()
+		}
+		d.plan.URL = raw.Column{Name: fields[i], Number: i + 1}
+	}
+	if d.plan.TS == nil && !d.noTime {
+		d.plan.TS, d.plan.TSChosen = &raw.Column{Name: "timestamp", Number: slices.Index(fields, "timestamp") + 1}, true
+	}
+	d.keepColumns()
+	d.placeColumns()
+	return nil
+}
+
+// planHAR plans an HTTP archive (HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/): a
+// record for every request.
+func (d *detector) planHAR(doc *jsondoc.Document) bool {
+	log := doc.Find(0, []string{"log"})
+	has := func(name string) bool { return doc.Find(log, []string{name}) > 0 }
+	if log == 0 || d.opt.Format == raw.JSONLines || !has("version") || !has("entries") && !has("creator") {
+		return false
+	}
+	d.plan.Format, d.plan.Depth = raw.JSON, raw.AnyDepth
+	d.plan.URL = raw.Column{Name: "request.url"}
+	if d.plan.TS == nil && !d.noTime {
+		d.plan.TS, d.plan.TSChosen = &raw.Column{Name: "startedDateTime"}, true
+	}
+	fields := []raw.Column{{Name: raw.Status, From: "response.status", Capture: true},
+		{Name: raw.MIME, From: "response.content.mimeType", Capture: true}}
+	if _, defaults := d.opt.WantsExtras(); defaults {
+		d.plan.Extras = fields
+	}
+	for i, x := range d.plan.Extras {
+		for _, f := range fields {
+			if x.Name == f.Name {
+				d.plan.Extras[i] = f
+			}
+		}
+	}
+	return true
+}
+
+// planKeys plans documents whose URLs are the names of members: nine of ten names at one depth, and
+// not the members of one record. It reports whether the documents are such.
+func (d *detector) planKeys(docs []*jsondoc.Document) bool {
+	level := make([][]int, len(docs))
+	for i := range docs {
+		level[i] = []int{0}
+	}
+	for depth := 1; depth <= sampleDepth; depth++ {
+		names, urls := 0, 0
+		for i, doc := range docs {
+			var next []int
+			for _, node := range level[i] {
+				if doc.Nodes[node].Kind != '{' {
+					continue
+				}
+				for c := range doc.Children(node) {
+					next = append(next, c)
+					if names++; looksURL(doc.Name(&doc.Nodes[c])) {
+						urls++
+					}
+				}
+			}
+			level[i] = next
+		}
+		if urls > 0 && urls*10 >= names*9 {
+			d.plan.Format, d.plan.Depth, d.plan.Keys = raw.JSON, depth, true
+			d.plan.URL.Name = "key"
+			d.note("the URLs are the names of the members at depth %d (--url-column chooses others)", depth)
+			return true
+		}
+	}
+	return false
+}
+
+// planNested plans a document whose records are inside one another, or inside groups inside one
+// another (bookmarks of browsers): every object with the URL is a record. With several, they are at
+// more than one depth. It reports whether the document is such: two objects at least, nine of ten
+// that have the URL, and a quarter of all objects are records, which have three quarters of their
+// members in common.
+func (d *detector) planNested(doc *jsondoc.Document, several bool) bool {
+	if doc.Nodes[0].Kind != '{' {
+		return false
+	}
+	path, class := jsondoc.SplitPath(d.opt.URLColumn), 0
+	if path == nil {
+		for i := range doc.Nodes {
+			if doc.Nodes[i].Kind != '{' {
+				continue
+			}
+			for c := range doc.Children(i) {
+				m := &doc.Nodes[c]
+				if m.Kind != '"' || !looksURL(doc.Text(m)) {
+					continue
+				}
+				name := string(doc.Name(m))
+				if k := nameClass(d.opt.Rules, name); k > 0 && (class == 0 || k < class) && utf8.ValidString(name) {
+					path, class = []string{name}, k
+				}
+			}
+		}
+		if path == nil {
+			return false
+		}
+	}
+	// The records by the names of their members, and the depths of all of a kind.
+	type kind struct {
+		names  []string
+		count  int
+		depths map[int]bool
+		leaves []*leaf
+	}
+	var kinds []*kind
+	objects, with := 0, 0
+	var walk func(node, depth int)
+	walk = func(node, depth int) {
+		if doc.Nodes[node].Kind == '{' {
+			objects++
+		}
+		at := doc.Find(node, path)
+		if doc.Nodes[node].Kind == '{' && at > 0 && doc.Nodes[at].Kind == '"' && looksURL(doc.Text(&doc.Nodes[at])) {
+			with++
+			var names []string
+			for c := range doc.Children(node) {
+				names = append(names, string(doc.Name(&doc.Nodes[c])))
+			}
+			i := slices.IndexFunc(kinds, func(k *kind) bool { return similar(k.names, names) })
+			if i < 0 && len(kinds) < maxLeaves {
+				kinds = append(kinds, &kind{names: names, depths: map[int]bool{}})
+				i = len(kinds) - 1
+			}
+			if i >= 0 {
+				k := kinds[i]
+				k.count++
+				k.depths[depth] = true
+				k.leaves = d.collect(k.leaves, doc, node, nil)
+			}
+		}
+		if k := doc.Nodes[node].Kind; k == '{' || k == '[' {
+			for c := range doc.Children(node) {
+				walk(c, depth+1)
+			}
+		}
+	}
+	walk(0, 0)
+	if len(kinds) == 0 {
+		return false
+	}
+	most := slices.MaxFunc(kinds, func(a, b *kind) int { return a.count - b.count })
+	if most.count < 2 || most.count*10 < with*9 || most.count*4 < objects || several && len(most.depths) < 2 {
+		return false
+	}
+	d.plan.Format, d.plan.Depth = raw.JSON, raw.AnyDepth
+	d.plan.URL.Name = jsondoc.JoinPath(path)
+	d.chooseTS(most.leaves)
+	d.note("its records are inside one another or at several depths; their URL is %q (--url-column chooses)",
+		d.plan.URL.Name)
+	return true
+}
+
+// similar reports whether two sets of names have three quarters of all their names in common.
+func similar(a, b []string) bool {
+	if len(a)+len(b) > maxLeaves {
+		return false
+	}
+	common := 0
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			common++
+		}
+	}
+	return common*4 >= (len(a)+len(b)-common)*3
 }
 
 // chooseTS chooses the time among the members of the object that has the URL, and of those around
@@ -177,7 +530,7 @@ func couldBe(also []string) string {
 // The reader rejects scalars beside the records and above them. A document about one thing, with
 // links in it, does not meet the conditions.
 func (d *detector) planMap(doc *jsondoc.Document) bool {
-	if d.opt.Format == raw.JSONLines || len(doc.Nodes) == 0 || doc.Nodes[0].Kind != '{' {
+	if d.opt.Format == raw.JSONLines || doc.Nodes[0].Kind != '{' {
 		return false
 	}
 	level, want := []int{0}, jsondoc.SplitPath(d.opt.URLColumn)
@@ -236,33 +589,28 @@ func isMISP(text []byte) bool {
 }
 
 // documents parses the first sampleRows values. A value that continues past the head has the
-// members in the head.
-func (d *detector) documents() []*jsondoc.Document {
+// members in the head. rows is as for [text.NewValues].
+func (d *detector) documents(rows bool) []*jsondoc.Document {
 	var docs []*jsondoc.Document
 	if d.plan.Format == raw.JSONLines {
 		for _, l := range d.lines() {
 			doc := &jsondoc.Document{Deep: true}
-			if doc.Parse(trimJSONLine(l)) || doc.Truncated {
+			if _, ok := doc.ParsePrefix(trimJSONLine(l)); (ok || doc.Truncated) && len(doc.Nodes) > 0 {
 				docs = append(docs, doc)
 			}
 		}
 		return docs
 	}
 	// A value that is too long for a record may hold records.
-	in := text.NewBytesInput(d.text, d.eol(), len(d.text))
-	values := text.NewValues(in)
+	values := text.NewValues(text.NewBytesInput(d.text, d.eol(), len(d.text)), rows)
 	for len(docs) < sampleRows {
-		value, long, err := values.Next()
-		if err != nil && !errors.Is(err, text.ErrTruncated) {
-			break
-		}
 		doc := &jsondoc.Document{Deep: true}
-		if err != nil {
-			doc.Parse(in.Buffered())
-			return append(docs, doc)
-		}
-		if !long && doc.Parse(value) {
+		reason, err := values.Next(doc)
+		if (err == nil && reason == "" || errors.Is(err, text.ErrTruncated)) && len(doc.Nodes) > 0 {
 			docs = append(docs, doc)
+		}
+		if err != nil {
+			break
 		}
 	}
 	return docs

@@ -14,11 +14,13 @@ import (
 
 // table is the sample of an object, cut at one separator into cells.
 type table struct {
-	sep   string
-	rules int // those of the object
-	rows  [][]string
-	width int     // the most frequent number of cells in a row
-	share float64 // the share of the rows that have width cells
+	sep string
+	// backslash is what raw.Plan.Backslash is.
+	backslash bool
+	rules     int // those of the object
+	rows      [][]string
+	width     int     // the most frequent number of cells in a row
+	share     float64 // the share of the rows that have width cells
 	// header is the row of the header, from 1; 0 for none. class is that of its best name.
 	header, class int
 }
@@ -26,8 +28,35 @@ type table struct {
 // separators are the separators between the cells of a table.
 var separators = []string{"\t", ",", ";", "|"}
 
-// readTable reads up to rows rows as a table. An empty sep means a single column.
+// readTable reads up to rows rows as a table. An empty sep means a single column. Backslashes
+// escape if fewer rows are malformed then or have another width than most, or if no more are and a
+// field is \N.
 func (d *detector) readTable(sep, format string, rows int) *table {
+	t := d.cutTable(sep, format, rows, false)
+	if format == raw.Spaced || bytes.IndexByte(d.text, '\\') < 0 {
+		return t
+	}
+	e := d.cutTable(sep, format, rows, true)
+	null := slices.ContainsFunc(t.rows, func(row []string) bool { return slices.Contains(row, `\N`) })
+	if e.odd() < t.odd() || null && e.odd() == t.odd() {
+		return e
+	}
+	return t
+}
+
+// odd returns how many rows are malformed or have another width than most.
+func (t *table) odd() int {
+	n := 0
+	for _, row := range t.rows {
+		if len(row) != t.width {
+			n++
+		}
+	}
+	return n
+}
+
+// cutTable is readTable with or without backslashes that escape.
+func (d *detector) cutTable(sep, format string, rows int, backslash bool) *table {
 	content := d.text
 	if !d.whole {
 		// The last row may continue past the head.
@@ -37,12 +66,11 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 	}
 	var r interface {
 		Next() (cells [][]byte, reason string, err error)
-	} = text.NewRows(d.input(content), format, sep)
+	} = text.NewRows(d.input(content), format, sep, backslash)
 	if format == raw.Spaced {
 		r = text.NewSpacedRows(d.input(content))
 	}
-	t := &table{sep: sep, rules: d.opt.Rules}
-	widths := make(map[int]int)
+	t := &table{sep: sep, backslash: backslash, rules: d.opt.Rules}
 	for len(t.rows) < rows {
 		cells, reason, err := r.Next()
 		if err != nil {
@@ -53,10 +81,21 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 			for _, cell := range cells {
 				row = append(row, string(text.TrimSpace(cell)))
 			}
-			widths[len(row)]++
 		}
 		// A row that cannot be read counts, because the reader counts it for Plan.HeaderRow.
 		t.rows = append(t.rows, row)
+	}
+	t.measure()
+	return t
+}
+
+// measure finds the width and the header of the rows.
+func (t *table) measure() {
+	widths := make(map[int]int)
+	for _, row := range t.rows {
+		if row != nil {
+			widths[len(row)]++
+		}
 	}
 	for w, n := range widths {
 		if share := float64(n) / float64(len(t.rows)); share > t.share || share == t.share && w > t.width {
@@ -64,7 +103,6 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 		}
 	}
 	t.findHeader()
-	return t
 }
 
 // findHeader looks for a row with a name for URLs before the first row with a URL. Of several it
@@ -90,6 +128,20 @@ func (t *table) findHeader() {
 			t.header, t.class, most = i+1, best, filled
 		}
 	}
+}
+
+// onlyHeader reports whether the table has no rows but its header, and makes a single row of names
+// that.
+func (t *table) onlyHeader() bool {
+	if t.header == 0 && len(t.rows) == 1 && len(t.rows[0]) > 1 && !slices.ContainsFunc(t.rows[0], isNoName) {
+		t.header = 1
+	}
+	return t.header > 0 && t.header == len(t.rows)
+}
+
+// isNoName reports whether a cell cannot be the name of a column.
+func isNoName(c string) bool {
+	return c == "" || len(c) > 64 || c[0]|0x20 < 'a' || c[0]|0x20 > 'z' || strings.ContainsAny(c, "./:@")
 }
 
 // columnNames returns the cells of the header. A column whose cell is empty, or the same as an
@@ -301,8 +353,27 @@ func (d *detector) planTable(format string) error {
 	} else if t.sep == "\t" {
 		t = d.readTable("\t", raw.CSV, sampleRows)
 	}
-	d.plan.Separator = t.sep
+	d.plan.Separator, d.plan.Backslash = t.sep, t.backslash
+	d.plan.LongRow = d.longRow()
+	return d.planColumns(t)
+}
 
+// longRow returns five quarters of the usual length of a line: two rows in a line are mostly
+// longer, and few others are looked at.
+func (d *detector) longRow() int {
+	var lengths []int
+	for _, l := range d.lines() {
+		lengths = append(lengths, len(l))
+	}
+	if len(lengths) == 0 {
+		return 0
+	}
+	slices.Sort(lengths)
+	return lengths[len(lengths)/2] * 5 / 4
+}
+
+// planColumns chooses the columns of a table.
+func (d *detector) planColumns(t *table) error {
 	named := []string{d.opt.URLColumn, d.opt.TSColumn, d.opt.SizeField}
 	wanted, _ := d.opt.WantsExtras()
 	for _, x := range wanted {
@@ -313,7 +384,12 @@ func (d *detector) planTable(format string) error {
 	t.findHeaderWith(named)
 	url := -1
 	if d.opt.URLColumn == "" {
-		if url = d.chooseColumn(t); url < 0 && len(t.rows) > 0 {
+		url = d.chooseColumn(t)
+		if url < 0 && d.whole && t.onlyHeader() {
+			d.note("it has a header and no rows")
+			url = max(0, slices.IndexFunc(t.rows[t.header-1], func(c string) bool { return nameClass(t.rules, c) > 0 }))
+		}
+		if url < 0 && len(t.rows) > 0 {
 			what := "its columns are " + raw.QuoteNames(t.columnNames())
 			if t.header == 0 {
 				what = "its first row is " + raw.QuoteNames(t.rows[0])

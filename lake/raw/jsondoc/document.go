@@ -1,8 +1,9 @@
 // Package jsondoc parses JSON texts into a flat list of values and writes values in canonical form
 // (RFC 8785).
 //
-// It accepts exactly what RFC 8259 does, up to a bound on nesting, in memory proportional to the
-// text. Strings need not be valid UTF-8 or UTF-16: what is not becomes U+FFFD in the canonical
+// It accepts what RFC 8259 does, up to a bound on nesting, in memory proportional to the text, and
+// as null the values NaN, Infinity and -Infinity, which Python and Java write though they are no
+// JSON. Strings need not be valid UTF-8 or UTF-16: what is not becomes U+FFFD in the canonical
 // form. Packages lake/raw/text, lake/raw/parquetin and lake/raw/detect find URLs and build extras
 // with it.
 package jsondoc
@@ -49,7 +50,8 @@ type Document struct {
 
 // Node is a value of a Document.
 type Node struct {
-	// Kind is the value's first byte: one of { [ " t f n, and 0 for every number.
+	// Kind is the value's first byte: one of { [ " t f n, and 0 for every number. NaN and the
+	// infinities are n.
 	Kind byte
 	// Escaped is set if Text of a string has escapes, which [AppendUnescaped] decodes.
 	Escaped bool
@@ -63,17 +65,20 @@ type Node struct {
 	next, last int32 // indexes of the next sibling, 0 for none, and of the last child
 }
 
-// Parse parses src, which must be exactly one JSON text (RFC 8259). It returns false if src is not,
-// or is nested more than 512 deep; Nodes then has the values before the error. The Document refers
-// to src until the next Parse.
+// Parse parses src, which must be exactly one JSON text. It returns false if src is not, or is
+// nested more than 512 deep; Nodes then has the values before the error. The Document refers to src
+// until the next Parse.
 func (d *Document) Parse(src []byte) bool {
+	n, ok := d.ParsePrefix(src)
+	return ok && d.space(n) == len(src)
+}
+
+// ParsePrefix is Parse for a src in which anything may follow the JSON text. n is where the text
+// ends, or the offset of the error. A number at the end of src may go on behind it.
+func (d *Document) ParsePrefix(src []byte) (n int, ok bool) {
 	d.src, d.Nodes, d.Truncated = src, d.Nodes[:0], false
 	d.arena, d.members = d.arena[:0], d.members[:0]
-	i, ok := d.value(d.space(0), 0, true)
-	if !ok {
-		return false
-	}
-	return d.space(i) == len(src)
+	return d.value(d.space(0), 0, true)
 }
 
 // space returns the offset of the first byte from i on that is no white space.
@@ -105,6 +110,9 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 		end, ok = d.container(i+1, depth, self, keep, kind)
 	case kind == '"':
 		end, escaped, ok = d.str(i + 1)
+	case kind == '-' && i+1 < len(src) && src[i+1] == 'I':
+		kind = 'n'
+		end, ok = d.word(i, "-Infinity")
 	case kind == '-' || timestamp.IsDigit(kind):
 		kind = '0'
 		end, ok = d.number(i)
@@ -114,6 +122,12 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 		end, ok = d.word(i, "false")
 	case kind == 'n':
 		end, ok = d.word(i, "null")
+	case kind == 'N':
+		kind = 'n'
+		end, ok = d.word(i, "NaN")
+	case kind == 'I':
+		kind = 'n'
+		end, ok = d.word(i, "Infinity")
 	}
 	if !keep || !ok {
 		return end, ok
@@ -319,6 +333,17 @@ func (d *Document) word(i int, w string) (int, bool) {
 	return i, false
 }
 
+// Start returns the offset in src of an object or array.
+func (d *Document) Start(node int) int { return int(d.Nodes[node].start) }
+
+// End returns the index behind the last of the values in an object or array.
+func (d *Document) End(node int) int {
+	for d.Nodes[node].children > 0 {
+		node = int(d.Nodes[node].last)
+	}
+	return node + 1
+}
+
 // Text returns the text of a value in src: a string without its quotes and with its escapes, any
 // other value as it is. n must be a node of d.
 func (d *Document) Text(n *Node) []byte { return d.src[n.start:n.end] }
@@ -516,6 +541,8 @@ func (d *Document) AppendCanonical(dst []byte, node int, skip []int) []byte {
 		return append(dst, ']')
 	case '{':
 		return d.AppendObject(dst, node, skip, nil, nil)
+	case 'n':
+		return append(dst, "null"...)
 	}
 	return append(dst, d.Text(n)...)
 }

@@ -185,13 +185,11 @@ func TestBrokenArraysAreErrorsWithTheirPlace(t *testing.T) {
 		line   int64
 		offset int64
 	}{
-		{"[\"http://a/\"\n\"http://b/\"]", 2, 13},
 		{"[\"http://a/\",\n", 2, 14},
 		{"[\"http://a/\",\n{\"url\": ", 2, 14},
 		{"[\"http://a/\",\n\"http://", 2, 14},
-		{"[\"http://a/\"}]", 1, 12},
-		{"[,]", 1, 1},
-		{"]", 1, 0},
+		{"[\"http://a/\",\n{\"url\": \"http://b/}]", 2, 14},
+		{"[\"http://a/\",\n{\"url\": [\"http://b/\"}, 5:", 2, 14},
 	} {
 		r, err := New(strings.NewReader(tc.text), "a.json", raw.Options{Format: raw.JSON, URLColumn: "url"})
 		if err != nil {

@@ -118,7 +118,7 @@ func TestTruncatedArchivesAreErrorsAtEveryLength(t *testing.T) {
 }
 
 func TestDamagedArchivesNameTheirPlace(t *testing.T) {
-	data := tarOf(t, "a.txt", "http://a/\nhttp://b/\n", "b.json", "[\"http://c/\"\n5]")
+	data := tarOf(t, "a.txt", "http://a/\nhttp://b/\n", "b.json", "[\"http://c/\"\n5")
 	broken := errors.New("connection reset")
 	list := []byte(strings.Join(benchURLs(9000), "\n"))
 	large := tarOf(t, "a.txt", string(list))

@@ -250,7 +250,7 @@ func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
 	f.time.CDX = true
 	p := &cdxjParser{in: in, jsonFields: newJSONFields(plan, f),
 		lineTS: plan.TS != nil && plan.TS.Number > 0, chosen: plan.SURT}
-	p.aliases = CDXJNames
+	p.aliases, p.surt = CDXJNames, false
 	return p
 }
 

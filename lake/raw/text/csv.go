@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
@@ -18,6 +19,14 @@ import (
 // a quote ends every search for the end of a field, so no input takes quadratic time. In TSV a
 // quoted field cannot contain a line break (text/tab-separated-values has no quoting); a field that
 // only looks quoted is taken literally.
+//
+// Two rows without a line break between them are two records. The field in which they meet is of
+// neither, and a row that has its URL there is rejected. A quoted field that holds whole rows does
+// not end where its row has another width than the table, or where a quoted field begins.
+//
+// With Plan.Backslash, a backslash escapes quotes, backslashes, separators and line breaks, as
+// Spark, MySQL and Hive write them; in TSV it also begins \t, \n and the like, as PostgreSQL and
+// ClickHouse write them. A lone \N is an empty field. Any other backslash stands for itself.
 type csvParser struct {
 	in     *Input
 	fields Fields
@@ -29,10 +38,19 @@ type csvParser struct {
 	dash   bool // a lone - is an empty cell, as in CDX
 	skip   int  // rows still to skip: titles and header
 	surt   bool // the URL column holds SURT keys
+	escape bool // see raw.Plan.Backslash
 
 	// Columns from 0; -1: none. Fields of a row beyond width are not cut.
 	url, ts, size, width int
 	extras               []extraColumn
+	columns              int  // of the table, 0 if unknown
+	longRow              int  // see raw.Plan.LongRow
+	blanks               bool // runs of blanks separate the fields
+	scanned              bool // all cells of the row are cut
+
+	// The second of two rows without a line break between them, and its position.
+	second   []cell
+	secondAt Position
 
 	limit int  // scanRow looks at no offset from here on; -1: no limit
 	ended bool // scanRow reached the end of the input
@@ -51,16 +69,25 @@ type extraColumn struct {
 	capture captureField
 }
 
-// cell is the range of a field in the row, without its quotes. If it is escaped, "" in it stands
-// for one ".
+// cell is the range of a field in the row, without its quotes.
 type cell struct {
 	start, end int
-	escaped    bool
+	escapes    escapes
+	quoted     bool
 }
+
+// escapes is what a field has to be freed of.
+type escapes uint8
+
+const (
+	noEscapes escapes = iota
+	doubled           // "" for one "
+	backslash         // backslashes, and in quotes "" for one "
+)
 
 func newCSVParser(in *Input, plan raw.Plan, f Fields) *csvParser {
 	p := &csvParser{in: in, fields: f, counts: f.Counts, tsv: plan.Format == raw.TSV, skip: plan.HeaderRow,
-		surt: plan.SURT}
+		surt: plan.SURT, escape: plan.Backslash, columns: len(plan.Columns), longRow: plan.LongRow}
 	if plan.Separator == "" {
 		p.single = true
 	} else {
@@ -97,6 +124,10 @@ func newCSVParser(in *Input, plan raw.Plan, f Fields) *csvParser {
 
 func (p *csvParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
+		if len(p.second) > 0 {
+			p.nextSecond(rec, rej)
+			return nil
+		}
 		reason, err := p.read()
 		if err != nil {
 			return err
@@ -106,16 +137,82 @@ func (p *csvParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			p.counts.Blank++
 		case p.skip > 0:
 			p.skip--
+			p.second = p.second[:0]
 		case reason == "" && p.single && p.row[0] == '#':
 			p.counts.Comments++
 		case reason == "":
-			rej.Reason = p.record(rec)
+			rej.Reason = p.rowRecord(rec)
 			return nil
 		default:
 			rej.Reason = reason
 			return nil
 		}
 	}
+}
+
+// rowRecord is record for a row that may be two.
+func (p *csvParser) rowRecord(rec *raw.Record) string {
+	if len(p.row) > p.longRow && p.columns > 1 && len(p.second) == 0 {
+		p.cutTwo()
+	}
+	reason := p.record(rec)
+	if reason == raw.NoURL && len(p.second) > 0 {
+		reason = raw.BadCSV
+	}
+	return reason
+}
+
+// nextSecond makes a record of the second of two rows.
+func (p *csvParser) nextSecond(rec *raw.Record, rej *raw.Reject) {
+	p.in.record = p.secondAt
+	p.cells = append(p.cells[:0], p.second...)
+	p.second = p.second[:0]
+	if rej.Reason = p.record(rec); rej.Reason == raw.NoURL {
+		rej.Reason = raw.BadCSV
+	}
+}
+
+// cutTwo cuts the row into two if it is two without a line break between them: it has as many cells
+// as two rows, or one less, and a URL where each has it. It reports whether it is.
+func (p *csvParser) cutTwo() bool {
+	w := p.columns
+	if !p.scanned {
+		width, row := p.width, p.row
+		p.width, p.cells = 2*w+1, p.cells[:0]
+		if p.blanks {
+			p.splitSpaced(row)
+		} else {
+			p.split()
+		}
+		p.width, p.scanned = width, true
+	}
+	n := len(p.cells)
+	if n != 2*w && n != 2*w-1 || p.url < 0 {
+		return false
+	}
+	p.scratch = p.scratch[:0]
+	if !alike(p.cell(p.url), p.cell(n-w+p.url)) {
+		return false
+	}
+	p.second = append(p.second[:0], p.cells[n-w:]...)
+	p.cells = p.cells[:w]
+	start := p.second[0].start
+	if n < 2*w {
+		p.cells[w-1].end = p.cells[w-1].start
+		p.second[0].end = start
+	}
+	p.secondAt = Position{p.in.record.Line + int64(bytes.Count(p.row[:start], []byte{p.in.lineEnd})),
+		p.in.record.Offset + int64(start)}
+	return true
+}
+
+// alike reports whether both are URLs with a scheme, or both look like hosts.
+func alike(a, b []byte) bool {
+	mark := []byte("://")
+	if bytes.Contains(a, mark) {
+		return bytes.Contains(b, mark)
+	}
+	return bytes.IndexByte(a, '.') > 0 && bytes.IndexByte(b, '.') > 0 && bytes.IndexByte(b, ' ') < 0
 }
 
 // blank reports whether all cells of the row are empty.
@@ -180,10 +277,17 @@ func (p *csvParser) cell(i int) []byte {
 	if p.dash && len(b) == 1 && b[0] == '-' {
 		return nil
 	}
-	if !c.escaped {
+	if c.escapes == noEscapes {
 		return b
 	}
 	from := len(p.scratch)
+	if c.escapes == backslash {
+		if !c.quoted && string(b) == `\N` {
+			return nil
+		}
+		p.scratch = p.appendUnescaped(p.scratch, b, c.quoted)
+		return p.scratch[from:len(p.scratch):len(p.scratch)]
+	}
 	for {
 		j := bytes.IndexByte(b, '"')
 		if j < 0 {
@@ -196,6 +300,29 @@ func (p *csvParser) cell(i int) []byte {
 	return p.scratch[from:len(p.scratch):len(p.scratch)]
 }
 
+// appendUnescaped appends the text of a field with backslashes. In quotes, "" stands for one ".
+func (p *csvParser) appendUnescaped(dst, b []byte, quoted bool) []byte {
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		if i+1 < len(b) && c == '"' && quoted && b[i+1] == '"' {
+			i++
+		} else if i+1 < len(b) && c == '\\' {
+			next := b[i+1]
+			letter := strings.IndexByte("ntrbfv0", next)
+			switch {
+			case p.tsv && letter >= 0:
+				c = "\n\t\r\b\f\v\x00"[letter]
+				i++
+			case next == '"' || next == '\'' || next == '\\' || next == p.comma || next == '\n' || next == '\r':
+				c = next
+				i++
+			}
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
 // read reads the next row into row and cells, or returns the reason of its reject.
 func (p *csvParser) read() (reason string, err error) {
 	in := p.in
@@ -204,13 +331,13 @@ func (p *csvParser) read() (reason string, err error) {
 		return "", err
 	}
 	in.record = in.Position()
-	p.cells = p.cells[:0]
+	p.cells, p.scanned = p.cells[:0], false
 	if long {
 		in.skipLine()
 		return raw.TooLong, nil
 	}
 	line := in.buf[in.r : in.r+n]
-	if bytes.IndexByte(line, '"') >= 0 {
+	if bytes.IndexByte(line, '"') >= 0 || p.escape && bytes.IndexByte(line, '\\') >= 0 {
 		return p.readQuoted(n)
 	}
 	in.consumeLine(n)
@@ -225,33 +352,51 @@ func (p *csvParser) read() (reason string, err error) {
 // split cuts a row without quotes into its first width cells.
 func (p *csvParser) split() {
 	if p.single {
-		p.cells = append(p.cells, cell{0, len(p.row), false})
+		p.cells = append(p.cells, cell{end: len(p.row)})
 		return
 	}
 	start := 0
 	for len(p.cells) < p.width {
 		i := bytes.IndexByte(p.row[start:], p.comma)
 		if i < 0 {
-			p.cells = append(p.cells, cell{start, len(p.row), false})
+			p.cells = append(p.cells, cell{start: start, end: len(p.row)})
 			return
 		}
-		p.cells = append(p.cells, cell{start, start + i, false})
+		p.cells = append(p.cells, cell{start: start, end: start + i})
 		start += i + 1
 	}
 }
 
-// readQuoted reads a row that has quotes and may have several lines; its first n bytes are the
-// first line. Offsets count from in.r, which does not change until the row is complete.
+// readQuoted reads a row that has quotes or backslashes and may have several lines; its first n
+// bytes are the first line. Offsets count from in.r, which does not change until the row is
+// complete.
 func (p *csvParser) readQuoted(n int) (reason string, err error) {
 	in := p.in
-	p.limit, p.ended = -1, false
+	p.limit, p.ended, p.scanned = -1, false, true
 	if p.tsv {
-		p.limit = n
+		p.limit = p.continued(n)
 	}
 	reason, bad, end, next := p.scanRow()
+	if reason == raw.BadCSV && !p.tsv && !p.escape && p.columns > 1 {
+		// One row may have backslashes where none before had.
+		cells := len(p.cells)
+		p.escape = true
+		again, _, e, n := p.scanRow()
+		p.escape = false
+		if p.cells = p.cells[cells:]; again == "" && len(p.cells) == p.columns {
+			reason, end, next = "", e, n
+		}
+	}
+	if reason == "" && end > n && !p.tsv && p.columns > 1 {
+		if bad = p.swallows(end); bad > 0 {
+			reason = raw.BadCSV
+		}
+	}
 	switch {
 	case p.ended && in.err != io.EOF:
 		return "", in.err
+	case reason == raw.BadCSV && bad < n && p.scanTwo(n):
+		reason = ""
 	case reason != "":
 		in.line += int64(bytes.Count(in.buf[in.r:in.r+bad], []byte{in.lineEnd}))
 		in.r += bad
@@ -265,6 +410,82 @@ func (p *csvParser) readQuoted(n int) (reason string, err error) {
 		}
 	}
 	return reason, nil
+}
+
+// continued returns the length of the row whose first line has n bytes, if a backslash escapes the
+// line break.
+func (p *csvParser) continued(n int) int {
+	in := p.in
+	p.limit = -1
+	for p.escape && n <= in.max {
+		line := in.buf[in.r : in.r+n]
+		if len(line)-len(bytes.TrimRight(line, `\`))&1 == 0 {
+			break
+		}
+		c, ok := p.at(n)
+		for n++; ok && n <= in.max+1; n++ {
+			if c, ok = p.at(n); c == in.lineEnd {
+				break
+			}
+		}
+		n = min(n, in.w-in.r)
+		if !ok {
+			break
+		}
+	}
+	return n
+}
+
+// scanTwo consumes the line of n bytes, in which a quoted field does not end, if it is two rows.
+func (p *csvParser) scanTwo(n int) bool {
+	in := p.in
+	if p.columns < 2 {
+		return false
+	}
+	tsv := p.tsv
+	p.tsv, p.limit, p.cells = true, n, p.cells[:0]
+	_, _, end, _ := p.scanRow()
+	p.tsv = tsv
+	p.row = in.buf[in.r : in.r+end]
+	if !p.cutTwo() {
+		return false
+	}
+	in.consumeLine(n)
+	return true
+}
+
+// swallows returns the offset of a quoted field of the row [0, end) that only seems to end, 0 if
+// there is none. The line behind its first one is a row of the table, and the row has more or fewer
+// cells than the table has columns, or the field ends as the one before a quoted field does.
+func (p *csvParser) swallows(end int) int {
+	in := p.in
+	row := in.buf[in.r : in.r+end]
+	for _, c := range p.cells {
+		text := row[c.start:c.end]
+		i := bytes.IndexByte(text, in.lineEnd)
+		if !c.quoted || i < 0 {
+			continue
+		}
+		line, _, _ := bytes.Cut(row[c.start+i+1:], []byte{in.lineEnd})
+		last := text[len(text)-1]
+		if (len(p.cells) != p.columns || last == p.comma || last == in.lineEnd) && p.isRow(line) {
+			return c.start - 1
+		}
+	}
+	return 0
+}
+
+// isRow reports whether a line without quotes is a row of the table: it has as many cells, and what
+// may be a URL in its place.
+func (p *csvParser) isRow(line []byte) bool {
+	if bytes.Count(line, []byte{p.comma}) != p.columns-1 || p.url < 0 {
+		return false
+	}
+	for range p.url {
+		line = line[bytes.IndexByte(line, p.comma)+1:]
+	}
+	url, _, _ := bytes.Cut(line, []byte{p.comma})
+	return alike(url, url)
 }
 
 // scanRow finds the cells of the row, which is [0, end); its line end is at next. If it returns a
@@ -281,12 +502,13 @@ func (p *csvParser) scanRow() (reason string, bad, end, next int) {
 			quoted = reason == ""
 		}
 		if !quoted {
-			next = p.unquoted(pos)
+			var found escapes
+			next, found = p.unquoted(pos)
 			if next > p.in.max+1 {
 				return raw.TooLong, pos, 0, 0
 			}
 			end = next
-			p.cells = append(p.cells, cell{pos, end, false})
+			p.cells = append(p.cells, cell{start: pos, end: end, escapes: found})
 		}
 		if c, ok := p.at(next); ok && c == p.comma && !p.single {
 			continue
@@ -317,22 +539,28 @@ func (p *csvParser) at(pos int) (byte, bool) {
 }
 
 // unquoted returns the end of the field that begins at pos, or an offset above in.max+1.
-func (p *csvParser) unquoted(pos int) int {
+func (p *csvParser) unquoted(pos int) (end int, found escapes) {
 	in := p.in
 	for ; pos <= in.max+1; pos++ {
 		c, ok := p.at(pos)
 		if !ok || c == in.lineEnd || c == p.comma && !p.single {
 			break
 		}
+		if c == '\\' && p.escape {
+			if _, ok := p.at(pos + 1); ok {
+				pos++
+			}
+			found = backslash
+		}
 	}
-	return pos
+	return pos, found
 }
 
 // quoted appends the cell whose opening quote is at pos. The cell and its quotes are [pos, end);
 // the separator or line end behind it is at next. If it returns a reason, it appends nothing.
 func (p *csvParser) quoted(pos int) (end, next int, reason string) {
 	in := p.in
-	escaped := false
+	found := noEscapes
 	i := pos + 1
 	for {
 		stop := in.w - in.r
@@ -340,13 +568,25 @@ func (p *csvParser) quoted(pos int) (end, next int, reason string) {
 			stop = p.limit
 		}
 		if i < stop {
-			if j := bytes.IndexByte(in.buf[in.r+i:in.r+stop], '"'); j >= 0 {
+			window := in.buf[in.r+i : in.r+stop]
+			j := bytes.IndexByte(window, '"')
+			if p.escape {
+				if j >= 0 {
+					window = window[:j]
+				}
+				if k := bytes.IndexByte(window, '\\'); k >= 0 {
+					found = backslash
+					i += k + 2
+					continue
+				}
+			}
+			if j >= 0 {
 				i += j
 				if i > in.max {
 					return 0, 0, raw.TooLong
 				}
 				if c, ok := p.at(i + 1); ok && c == '"' {
-					escaped = true
+					found = max(found, doubled)
 					i += 2
 					continue
 				}
@@ -377,7 +617,7 @@ func (p *csvParser) quoted(pos int) (end, next int, reason string) {
 	if ok && c != in.lineEnd && (c != p.comma || p.single) {
 		return 0, 0, raw.BadCSV
 	}
-	p.cells = append(p.cells, cell{pos + 1, end - 1, escaped})
+	p.cells = append(p.cells, cell{pos + 1, end - 1, found, true})
 	return end, next, ""
 }
 
@@ -387,10 +627,10 @@ type Rows struct {
 	cells  [][]byte
 }
 
-// NewRows returns the rows of an object. format is raw.CSV or raw.TSV. separator is what
-// [raw.Plan.Separator] is.
-func NewRows(in *Input, format, separator string) *Rows {
-	p := newCSVParser(in, raw.Plan{Format: format, Separator: separator}, Fields{})
+// NewRows returns the rows of an object. format is raw.CSV or raw.TSV. separator and backslash are
+// what [raw.Plan] has.
+func NewRows(in *Input, format, separator string, backslash bool) *Rows {
+	p := newCSVParser(in, raw.Plan{Format: format, Separator: separator, Backslash: backslash}, Fields{})
 	p.width = math.MaxInt
 	return &Rows{parser: p}
 }

@@ -47,7 +47,7 @@ func NewParser(in *Input, plan raw.Plan, counts *raw.Counts) (Parser, error) {
 	case raw.JSONLines:
 		return newJSONLinesParser(in, plan, fields), nil
 	case raw.JSON:
-		if plan.Depth > 0 {
+		if plan.Depth != 0 {
 			return newJSONTreeParser(in, plan, fields), nil
 		}
 		return newJSONParser(in, plan, fields), nil

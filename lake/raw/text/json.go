@@ -1,7 +1,6 @@
 package text
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,74 +9,6 @@ import (
 	"github.com/urlake/urlake/lake/raw/jsondoc"
 )
 
-// Values reads the elements of top-level arrays, and the top-level values that are no arrays, with
-// any white space between them. It finds the end of a value by its brackets and quotes alone. So a
-// malformed value costs one record, and a value that is too long is skipped without being buffered.
-// What stands between two values must be well formed, because nothing behind an error there can be
-// trusted.
-type Values struct {
-	in      *Input
-	inArray bool // behind the opening bracket of a top-level array
-	more    bool // behind an element of it
-}
-
-// NewValues returns the values of an object.
-func NewValues(in *Input) *Values { return &Values{in: in} }
-
-// Next consumes the next value and returns its text, which is valid until the next call and not
-// known to be well formed. If the value is longer than the greatest record, long is true and the
-// value is skipped. The Input's Record returns its position. At the end err is io.EOF; every error
-// is final. If the object ends within a value, err is [ErrTruncated] and the Input's Buffered
-// returns what there is of it, as far as its length is within that of the greatest record.
-func (v *Values) Next() (value []byte, long bool, err error) {
-	for {
-		c, err := v.peek()
-		if err == io.EOF && v.inArray {
-			return nil, false, io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		switch {
-		case !v.inArray && c == '[':
-			v.inArray, v.more = true, false
-			v.in.r++
-			continue
-		case v.inArray && c == ']':
-			v.inArray = false
-			v.in.r++
-			continue
-		case v.inArray && v.more:
-			if c != ',' {
-				return nil, false, fmt.Errorf("want , or ] behind an array's element, got %q", c)
-			}
-			v.more = false
-			v.in.r++
-			continue
-		case c == ',' || c == ']' || c == '}' || c == ':':
-			return nil, false, fmt.Errorf("want a JSON value, got %q", c)
-		}
-		v.more = true
-		return v.value()
-	}
-}
-
-// value consumes the value that begins with the next byte.
-func (v *Values) value() (value []byte, long bool, err error) {
-	in := v.in
-	in.record = in.Position()
-	n, err := v.span()
-	if err != nil {
-		return nil, false, err
-	}
-	if n > in.max {
-		return nil, true, nil
-	}
-	value = in.buf[in.r : in.r+n]
-	v.consume(n)
-	return value, false, nil
-}
-
 // jsonParser makes a record of each of an object's Values.
 type jsonParser struct {
 	values *Values
@@ -85,41 +16,67 @@ type jsonParser struct {
 }
 
 func newJSONParser(in *Input, plan raw.Plan, f Fields) *jsonParser {
-	return &jsonParser{values: NewValues(in), jsonFields: newJSONFields(plan, f)}
+	return &jsonParser{values: NewValues(in, plan.Rows), jsonFields: newJSONFields(plan, f)}
 }
 
 func (p *jsonParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	value, long, err := p.values.Next()
-	switch {
-	case err != nil:
-		return err
-	case long:
-		rej.Reason = raw.TooLong
-	default:
-		rej.Reason = p.record(rec, value, nil)
+	for {
+		reason, err := p.values.Next(&p.doc)
+		if err != nil {
+			return err
+		}
+		if reason == "" {
+			if p.noRecord() {
+				continue
+			}
+			reason = p.fill(rec, 0, nil)
+		}
+		rej.Reason = reason
+		return nil
 	}
-	return nil
 }
 
-// jsonTreeParser reads the records at one depth inside objects and arrays, however large those are.
-// The names that lead to a record, joined by dots, become the member key of its extras, unless the
-// record has a member of that name. A scalar above that depth is a record without a URL.
+// maxOpen is how many objects and arrays may enclose a record at any depth, if each is longer than
+// a record may be.
+const maxOpen = 64
+
+// jsonTreeParser reads the records inside objects and arrays, however large those are: the values
+// at one depth, or at any depth the objects that have the URL.
+//
+// At one depth, the names that lead to a record, joined by dots, become the member key of its
+// extras, unless the record has a member of that name. A scalar above that depth is a record
+// without a URL. At any depth, an object that has the URL and is longer than a record may be is
+// rejected, and the records in it are read.
 type jsonTreeParser struct {
 	Values
 	jsonFields
+	more  bool // behind a value
 	depth int
+	any   bool
+	keys  bool
 	open  []byte   // { or [ of each open level
 	names [][]byte // of each level, the name of the current member, as escaped in the text
 	key   []byte   // buffer of path
 	keyed bool     // extras may have the key
+
+	// At any depth: the value that is being looked through, and the node to look at next. Beside it
+	// is the part of the text before that node, and where it ends.
+	text  []byte
+	node  int
+	seen  int
+	at    Position
+	apart []int // buffer of nodes that are no extras
 }
 
 func newJSONTreeParser(in *Input, plan raw.Plan, f Fields) *jsonTreeParser {
-	p := &jsonTreeParser{Values: Values{in: in}, jsonFields: newJSONFields(plan, f),
-		depth: plan.Depth, keyed: plan.AllExtras}
+	p := &jsonTreeParser{Values: Values{in: in, nested: true}, jsonFields: newJSONFields(plan, f),
+		depth: plan.Depth, any: plan.Depth == raw.AnyDepth, keys: plan.Keys, keyed: plan.AllExtras || plan.Keys}
 	p.keyName = []byte("key")
 	for _, x := range p.extras {
 		p.keyed = p.keyed || x.name == "key"
+	}
+	if p.any {
+		p.depth, p.doc.Deep = maxOpen, true
 	}
 	return p
 }
@@ -127,6 +84,12 @@ func newJSONTreeParser(in *Input, plan raw.Plan, f Fields) *jsonTreeParser {
 func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	in := p.in
 	for {
+		if p.text != nil {
+			if p.nextNode(rec, rej) {
+				return nil
+			}
+			p.text = nil
+		}
 		c, err := p.peek()
 		if err == io.EOF && len(p.open) > 0 {
 			return io.ErrUnexpectedEOF
@@ -152,11 +115,24 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 					return err
 				}
 			}
+		} else if c == ',' && p.more {
+			p.more = false
+			in.r++
+			continue
 		}
 		if c == ',' || c == ']' || c == '}' || c == ':' {
 			return fmt.Errorf("want a JSON value, got %q", c)
 		}
-		if (c == '{' || c == '[') && len(p.open) < p.depth {
+		container := c == '{' || c == '['
+		if container && p.any {
+			if container, err = p.take(rej); err != nil {
+				return err
+			}
+			if !container {
+				continue
+			}
+		}
+		if container && len(p.open) < p.depth {
 			p.open, p.more = append(p.open, c), false
 			if len(p.names) < len(p.open) {
 				p.names = append(p.names, nil)
@@ -165,20 +141,102 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			in.r++
 			continue
 		}
-		p.more = len(p.open) > 0
-		value, long, err := p.value()
-		if err != nil {
+		if container && p.any {
+			return fmt.Errorf("its records are inside more than %d objects and arrays that are longer than a record", maxOpen)
+		}
+		p.more = true
+		reason, err := p.value(&p.doc)
+		switch {
+		case err != nil:
 			return err
+		case p.any:
+			if len(p.jsonFields.url) == 1 && p.isURLName() && p.doc.Nodes[0].Kind == '"' {
+				rej.Reason = raw.TooLong
+				return nil
+			}
+			continue
+		case reason == "":
+			reason = p.fill(rec, 0, p.path())
 		}
-		if long {
-			rej.Reason = raw.TooLong
-			return nil
+		if len(p.open) < p.depth && reason == "" {
+			*rec, reason = raw.Record{}, raw.NoURL
 		}
-		if rej.Reason = p.record(rec, value, p.path()); len(p.open) < p.depth && rej.Reason == "" {
-			*rec, rej.Reason = raw.Record{}, raw.NoURL
-		}
+		rej.Reason = reason
 		return nil
 	}
+}
+
+// take consumes an object or array that is as long as a record at most and well formed, so that
+// nextNode finds the records in it. It reports whether the value is none such, and is to be opened.
+func (p *jsonTreeParser) take(rej *raw.Reject) (open bool, err error) {
+	in := p.in
+	at := in.Position()
+	n, ok, long, err := p.scan(&p.doc)
+	if err != nil && !errors.Is(err, ErrTruncated) {
+		return false, err
+	}
+	if !ok || long || err != nil {
+		return true, nil
+	}
+	if url := p.jsonFields.url; len(url) > 1 && p.isURLName() && p.doc.Find(0, url[1:]) > 0 {
+		in.record, rej.Reason = at, raw.TooLong
+	}
+	p.text, p.node, p.seen, p.at = in.buf[in.r:in.r+n], 0, 0, at
+	p.consume(n)
+	p.more = true
+	return false, nil
+}
+
+// isURLName reports whether the current member of an open object is the first step to the URL.
+func (p *jsonTreeParser) isURLName() bool {
+	n := len(p.open)
+	return n > 0 && p.open[n-1] == '{' && len(p.jsonFields.url) > 0 &&
+		string(jsondoc.AppendUnescaped(nil, p.names[n-1])) == p.jsonFields.url[0]
+}
+
+// nextNode makes a record of the next object of a value that has a URL, and reports whether there
+// is one.
+func (p *jsonTreeParser) nextNode(rec *raw.Record, rej *raw.Reject) bool {
+	if rej.Reason != "" {
+		return true // of the object around the value
+	}
+	d := &p.doc
+	for ; p.node < len(d.Nodes); p.node++ {
+		if !p.hasURL(p.node) {
+			continue
+		}
+		start := d.Start(p.node)
+		for _, c := range p.text[p.seen:start] {
+			if c == p.in.lineEnd {
+				p.at.Line++
+			}
+		}
+		p.at.Offset += int64(start - p.seen)
+		p.seen, p.in.record = start, p.at
+		p.apart = p.apart[:0]
+		for c := range d.Children(p.node) {
+			for i := c; i < d.End(c); i++ {
+				if p.hasURL(i) {
+					p.apart = append(p.apart, c)
+					break
+				}
+			}
+		}
+		rej.Reason = p.fill(rec, p.node, nil, p.apart...)
+		p.node++
+		return true
+	}
+	return false
+}
+
+// hasURL reports whether a node is an object with a URL, or with another scalar in its place.
+func (p *jsonTreeParser) hasURL(node int) bool {
+	d := &p.doc
+	if d.Nodes[node].Kind != '{' {
+		return false
+	}
+	at := d.Find(node, p.jsonFields.url)
+	return at > 0 && d.Nodes[at].Kind != '{' && d.Nodes[at].Kind != '['
 }
 
 // name consumes a member's name, which begins with c, and its colon. It returns the first byte of
@@ -188,19 +246,17 @@ func (p *jsonTreeParser) name(c byte) (byte, error) {
 	if c != '"' {
 		return 0, fmt.Errorf("want the name of a member, got %q", c)
 	}
-	n, err := p.span()
-	if err != nil {
+	n, ok, long, err := p.scan(&p.doc)
+	switch {
+	case err != nil:
 		return 0, err
-	}
-	if n > in.max {
+	case long:
 		return 0, fmt.Errorf("the name of a member is longer than %d bytes", in.max)
-	}
-	name := in.buf[in.r : in.r+n]
-	if !p.doc.Parse(name) {
+	case !ok:
 		return 0, errors.New("the name of a member is no JSON string")
 	}
 	last := &p.names[len(p.open)-1]
-	*last = append((*last)[:0], name[1:n-1]...)
+	*last = append((*last)[:0], in.buf[in.r+1:in.r+n-1]...)
 	p.consume(n)
 	if c, err = p.peek(); err == nil && c != ':' {
 		return 0, fmt.Errorf("want : behind the name of a member, got %q", c)
@@ -225,6 +281,9 @@ func (p *jsonTreeParser) path() []byte {
 		if top != '{' {
 			continue
 		}
+		if p.keys {
+			p.key = p.key[:0] // the URL is the innermost name
+		}
 		if len(p.key) > 0 {
 			p.key = append(p.key, '.')
 		}
@@ -232,101 +291,3 @@ func (p *jsonTreeParser) path() []byte {
 	}
 	return p.key
 }
-
-// peek consumes white space and returns the byte behind it without consuming it. RS (0x1e), which
-// precedes the values of JSON text sequences (RFC 7464), counts as white space.
-func (v *Values) peek() (byte, error) {
-	in := v.in
-	for {
-		for ; in.r < in.w; in.r++ {
-			switch c := in.buf[in.r]; c {
-			case in.lineEnd:
-				in.line++
-			case ' ', '\t', '\r', '\n', 0x1e:
-			default:
-				return c, nil
-			}
-		}
-		if !in.fill() {
-			return 0, in.err
-		}
-	}
-}
-
-// consume consumes n buffered bytes.
-func (v *Values) consume(n int) {
-	in := v.in
-	in.line += int64(bytes.Count(in.buf[in.r:in.r+n], []byte{in.lineEnd}))
-	in.r += n
-}
-
-// span returns the length of the value that begins with the next byte, and buffers the value. A
-// value longer than the greatest record is consumed instead; the length returned is then some
-// number above in.max.
-func (v *Values) span() (int, error) {
-	in := v.in
-	n, depth, skipped := 0, 0, false
-	inString, escape := false, false
-	for {
-		for ; in.r+n < in.w; n++ {
-			c := in.buf[in.r+n]
-			switch {
-			case escape:
-				escape = false
-			case inString:
-				if c >= ' ' && c != '"' && c != '\\' {
-					n = jsondoc.SkipPlain(in.buf[:in.w], in.r+n) - in.r - 1
-				} else if c == '\\' {
-					escape = true
-				} else if c == '"' {
-					inString = false
-					if depth == 0 {
-						return v.endSpan(n+1, skipped), nil
-					}
-				}
-			case c == '"':
-				if depth == 0 && n > 0 {
-					return v.endSpan(n, skipped), nil
-				}
-				inString = true
-			case c == '{' || c == '[':
-				depth++
-			case c == '}' || c == ']':
-				if depth == 0 {
-					return v.endSpan(n, skipped), nil
-				}
-				if depth--; depth == 0 {
-					return v.endSpan(n+1, skipped), nil
-				}
-			case depth == 0 && (c == ',' || c == ' ' || c == '\n' || c == '\r' || c == '\t'):
-				return v.endSpan(n, skipped), nil
-			}
-		}
-		if n > in.max {
-			v.consume(n)
-			n, skipped = 0, true
-		}
-		if !in.fill() {
-			if in.err != io.EOF {
-				return 0, in.err
-			}
-			if depth > 0 || inString {
-				return 0, ErrTruncated
-			}
-			return v.endSpan(n, skipped), nil
-		}
-	}
-}
-
-// endSpan returns the length of a value whose last n bytes are buffered. If the value is too long
-// it consumes them.
-func (v *Values) endSpan(n int, skipped bool) int {
-	if skipped || n > v.in.max {
-		v.consume(n)
-		return v.in.max + 1
-	}
-	return n
-}
-
-// ErrTruncated is the error of [Values.Next] for an object that ends within a value.
-var ErrTruncated = errors.New("the object ends inside this JSON value")

@@ -1,6 +1,8 @@
 package text
 
 import (
+	"bytes"
+	"io"
 	"slices"
 
 	"github.com/urlake/urlake/lake/codec"
@@ -17,7 +19,12 @@ type jsonFields struct {
 	hasTS         bool
 	hasSize       bool
 	all           bool
-	surt          bool // the key that record is given is a SURT key and stands for the URL
+	surt          bool   // the key that record is given is a SURT key and stands for the URL
+	keyIsURL      bool   // the key that record is given is the URL
+	rows          bool   // records are arrays
+	skip          int    // rows still to skip: titles and header
+	cdxServer     bool   // rows are those of a CDX server
+	first         string // the name of the first column
 	extras        []jsonExtra
 	keyName       []byte // name in extras of the key that record is given
 	// aliases are other names of members that hold capture fields.
@@ -35,8 +42,9 @@ type jsonExtra struct {
 }
 
 func newJSONFields(plan raw.Plan, f Fields) jsonFields {
-	j := jsonFields{Fields: f, url: jsondoc.SplitPath(plan.URL.Path()), all: plan.AllExtras, keyName: urlKeyName}
-	deep := j.all || len(plan.Extras) > 0 || len(j.url) > 1
+	j := jsonFields{Fields: f, url: jsondoc.SplitPath(plan.URL.Path()), all: plan.AllExtras, keyName: urlKeyName,
+		surt: plan.SURT, keyIsURL: plan.Keys, rows: plan.Rows, skip: plan.HeaderRow, cdxServer: plan.Rows && IsCDXServerRow(plan.Columns)}
+	deep := j.all || len(plan.Extras) > 0 || len(j.url) > 1 || j.rows
 	if plan.TS != nil && plan.TS.Number == 0 {
 		j.ts, j.hasTS = jsondoc.SplitPath(plan.TS.Path()), true
 		deep = deep || len(j.ts) > 1
@@ -49,6 +57,9 @@ func newJSONFields(plan raw.Plan, f Fields) jsonFields {
 		key := append(codec.AppendJSONString(nil, c.Name), ':')
 		j.extras = append(j.extras, jsonExtra{c.Name, key, jsondoc.SplitPath(c.Path()), c.Capture})
 	}
+	if len(plan.Columns) > 0 {
+		j.first = plan.Columns[0]
+	}
 	// Most plans want top-level members only.
 	j.doc.Deep = deep
 	return j
@@ -57,12 +68,17 @@ func newJSONFields(plan raw.Plan, f Fields) jsonFields {
 // record parses text and fills rec, or returns the reason of the reject. key, if not nil, is added
 // to the extras under keyName, unless the text has a member of that name.
 func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
-	d := &j.doc
-	if !d.Parse(text) {
+	if !j.doc.Parse(text) {
 		return raw.BadJSON
 	}
-	root := &d.Nodes[0]
-	if root.Kind == '"' {
+	return j.fill(rec, 0, key)
+}
+
+// fill is record for a value of the document that is parsed. The nodes in apart are no extras.
+func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) string {
+	d := &j.doc
+	root := &d.Nodes[node]
+	if root.Kind == '"' && !j.keyIsURL {
 		rec.URL = TrimSpace(j.unquote(&j.urlBuf, root))
 		if len(rec.URL) == 0 {
 			return raw.NoURL
@@ -70,32 +86,45 @@ func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
 		return ""
 	}
 	skip := [3]int{} // the nodes that are no extras: URL, timestamp and size
-	if j.surt {
+	switch {
+	case j.surt && key != nil:
 		j.urlBuf = AppendSURTURL(j.urlBuf[:0], TrimSpace(key))
 		rec.URL = j.urlBuf
-	} else {
-		if skip[0] = d.Find(0, j.url); skip[0] == 0 || d.Nodes[skip[0]].Kind != '"' {
+	case j.keyIsURL:
+		if rec.URL = TrimSpace(key); !bytes.Contains(rec.URL, []byte("://")) {
+			return raw.NoURL
+		}
+	default:
+		if skip[0] = d.Find(node, j.url); skip[0] == 0 || d.Nodes[skip[0]].Kind != '"' {
 			return raw.NoURL
 		}
 		rec.URL = TrimSpace(j.unquote(&j.urlBuf, &d.Nodes[skip[0]]))
+		if j.surt {
+			j.urlBuf = AppendSURTURL(nil, rec.URL)
+			rec.URL = j.urlBuf
+		}
 	}
 	if len(rec.URL) == 0 {
 		return raw.NoURL
 	}
 	if j.hasTS {
-		skip[1] = d.Find(0, j.ts)
+		skip[1] = d.Find(node, j.ts)
 		if !j.SetTS(rec, j.scalar(skip[1])) {
 			return raw.BadTS
 		}
 	}
 	if j.hasSize {
-		skip[2] = d.Find(0, j.size)
+		skip[2] = d.Find(node, j.size)
 		if !SetSize(rec, j.scalar(skip[2])) {
 			return raw.BadSize
 		}
 	}
-	if j.all || len(j.extras) > 0 {
-		rec.Extras = j.object(skip[:], key)
+	if (j.all || len(j.extras) > 0) && (root.Kind == '{' || root.Kind == '[') {
+		no := skip[:]
+		if len(apart) > 0 {
+			no = append(apart, no...)
+		}
+		rec.Extras = j.object(node, no, key)
 	}
 	return ""
 }
@@ -106,6 +135,35 @@ func (j *jsonFields) aliasesOf(x *jsonExtra, node int) []string {
 		return nil
 	}
 	return j.aliases[x.name]
+}
+
+// noRecord reports whether the parsed value is a row that is no record: one of those up to the
+// header, an empty one, or, of a CDX server, the header of a further answer or the key that resumes
+// the query, which is alone in the last row.
+func (j *jsonFields) noRecord() bool {
+	if !j.rows || j.doc.Nodes[0].Kind != '[' {
+		return false
+	}
+	n := j.doc.End(0)
+	switch {
+	case n == 1:
+		j.Counts.Blank++
+	case j.skip > 0:
+		j.skip--
+	case j.cdxServer && (n == 2 || string(j.doc.Text(&j.doc.Nodes[1])) == j.first):
+		j.Counts.Comments++
+	default:
+		return false
+	}
+	return true
+}
+
+// IsCDXServerRow reports whether names are fields of a CDX server: a row of its answer in JSON, an
+// array of arrays, has them, and the first row the names
+// (https://github.com/internetarchive/wayback/tree/master/wayback-cdx-server).
+func IsCDXServerRow(names []string) bool {
+	return slices.Contains(names, "timestamp") &&
+		(slices.Contains(names, "original") || slices.Contains(names, "urlkey"))
 }
 
 // unquote returns the text of a string without its escapes. It is in the document or in buf.
@@ -136,25 +194,28 @@ func (j *jsonFields) scalar(node int) []byte {
 }
 
 // object returns the extras, nil if there are none.
-func (j *jsonFields) object(skip []int, key []byte) []byte {
+func (j *jsonFields) object(root int, skip []int, key []byte) []byte {
 	d := &j.doc
 	if j.all {
 		name := j.keyName
-		if key == nil {
+		if key == nil || j.keyIsURL {
 			name = nil
 		}
-		j.out = d.AppendObject(j.out[:0], 0, skip, name, key)
+		j.out = d.AppendObject(j.out[:0], root, skip, name, key)
 	} else {
 		j.out = append(j.out[:0], '{')
 		for _, x := range j.extras {
-			node := d.Find(0, x.path)
+			node := d.Find(root, x.path)
 			for _, alias := range j.aliasesOf(&x, node) {
-				if node = d.Find(0, []string{alias}); node > 0 && !slices.Contains(skip, node) {
+				if node = d.Find(root, []string{alias}); node > 0 && !slices.Contains(skip, node) {
 					break
 				}
 				node = 0
 			}
-			isKey := node == 0 && key != nil && x.name == string(j.keyName)
+			if j.rows && (node == 0 || len(d.Text(&d.Nodes[node])) == 0) {
+				continue // as empty cells of tables
+			}
+			isKey := node == 0 && key != nil && !j.keyIsURL && x.name == string(j.keyName)
 			if node == 0 && !isKey {
 				continue
 			}
@@ -188,10 +249,13 @@ func (j *jsonFields) object(skip []int, key []byte) []byte {
 	return j.out
 }
 
-// jsonLinesParser reads one JSON value a line.
+// jsonLinesParser reads one JSON value a line. A line with several values, or that is malformed, is
+// read as Values are; what is broken affects no other line.
 type jsonLinesParser struct {
 	in *Input
 	jsonFields
+	values *Values // of the current line, nil unless it is read so
+	some   bool    // it had a value
 }
 
 func newJSONLinesParser(in *Input, plan raw.Plan, f Fields) *jsonLinesParser {
@@ -199,11 +263,63 @@ func newJSONLinesParser(in *Input, plan raw.Plan, f Fields) *jsonLinesParser {
 }
 
 func (p *jsonLinesParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	line, err := p.in.nextLine(rej, p.text)
-	if line != nil {
-		rej.Reason = p.record(rec, line, nil)
+	for {
+		if p.values != nil {
+			if ok := p.nextOfLine(rec, rej); ok {
+				return nil
+			}
+			continue
+		}
+		line, err := p.in.nextLine(rej, p.text)
+		switch {
+		case line == nil:
+			return err
+		case !p.doc.Parse(line) || p.isList():
+			p.readValues(line)
+		case !p.noRecord():
+			rej.Reason = p.fill(rec, 0, nil)
+			return nil
+		}
 	}
-	return err
+}
+
+// isList reports whether the parsed line is an array of records and not a record.
+func (p *jsonLinesParser) isList() bool {
+	d := &p.doc
+	return d.Nodes[0].Kind == '[' && (!p.rows || len(d.Nodes) > 1 && d.Nodes[1].Kind == '[')
+}
+
+// readValues makes the values of a line those that are read next.
+func (p *jsonLinesParser) readValues(line []byte) {
+	in := NewBytesInput(line, p.in.lineEnd, p.in.max)
+	in.line = p.in.record.Line
+	in.base = p.in.base + int64(cap(p.in.buf)-cap(line)) // line is a part of buf
+	p.values, p.some = &Values{in: in, rows: p.rows, line: true}, false
+}
+
+// nextOfLine reads the next value of a line, and reports whether there is one.
+func (p *jsonLinesParser) nextOfLine(rec *raw.Record, rej *raw.Reject) bool {
+	reason, err := p.values.Next(&p.doc)
+	p.in.record = p.values.in.record
+	switch {
+	case err == io.EOF:
+		if p.values = nil; !p.some {
+			p.Counts.Blank++
+		}
+		return false
+	case err != nil:
+		p.in.record = p.values.in.Position()
+		p.values, reason = nil, raw.BadJSON
+	}
+	p.some = true
+	if reason == "" {
+		if p.noRecord() {
+			return false
+		}
+		reason = p.fill(rec, 0, nil)
+	}
+	rej.Reason = reason
+	return true
 }
 
 // text returns the JSON text of a line, nil if it has none.

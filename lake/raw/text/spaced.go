@@ -13,11 +13,15 @@ type spacedParser struct{ csvParser }
 
 func newSpacedParser(in *Input, plan raw.Plan, f Fields) *spacedParser {
 	p := &spacedParser{*newCSVParser(in, plan, f)}
-	p.dash = true
+	p.dash, p.blanks = true, true
 	return p
 }
 
 func (p *spacedParser) Next(rec *raw.Record, rej *raw.Reject) error {
+	if len(p.second) > 0 {
+		p.nextSecond(rec, rej)
+		return nil
+	}
 	line, err := p.in.nextLine(rej, func(line []byte) []byte {
 		line = TrimSpace(line)
 		switch {
@@ -37,7 +41,8 @@ func (p *spacedParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		return err
 	}
 	p.splitSpaced(line)
-	rej.Reason = p.record(rec)
+	p.scanned = false
+	rej.Reason = p.rowRecord(rec)
 	return nil
 }
 
@@ -49,7 +54,7 @@ func (p *csvParser) splitSpaced(line []byte) {
 		for end < len(line) && !isBlank(line[end]) {
 			end++
 		}
-		p.cells = append(p.cells, cell{i, end, false})
+		p.cells = append(p.cells, cell{start: i, end: end})
 		for i = end; i < len(line) && isBlank(line[i]); i++ {
 		}
 	}

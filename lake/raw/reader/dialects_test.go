@@ -1,0 +1,211 @@
+package reader
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/raw"
+)
+
+// TestDialectsOfSharedFiles reads files that other programs wrote in dialects of JSON and CSV.
+func TestDialectsOfSharedFiles(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		records     int64
+		first, last string
+	}{
+		{"json-nan/nan.jsonl", 29, "1 https://site1.example.org/p", "29 https://site29.example.org/p"},
+		{"json-nan/nanmix.jsonl", 1000, "1 https://site1.example.org/p", "1000 https://site1000.example.org/p"},
+		{"json-values-in-a-row/glued.jsonl", 1000, "1 https://site1.example.org/p", "901 https://site1000.example.org/p"},
+		{"rows-as-arrays/titles.jsonl", 39, "1 https://site1.example.org/p1", "39 https://site39.example.org/p39"},
+		{"cdx-server-json/arrays.jsonl", 29,
+			`2 https://site1.example.org/p ts=1577934241000 {"digest":"AAAA","length":"12","mime":"text/html","status":"200"}`,
+			`30 https://site29.example.org/p ts=1577934249000 {"digest":"AAAA","length":"12","mime":"text/html","status":"200"}`},
+		{"cdx-server-json/wayback-cdx.json", 29,
+			`2 https://site1.example.org/p ts=1577934241000 {"digest":"AAAA","length":"12","mime":"text/html","status":"200"}`,
+			`30 https://site29.example.org/p ts=1577934249000 {"digest":"AAAA","length":"12","mime":"text/html","status":"200"}`},
+		{"csv-backslash/backslash.csv", 49, "2 https://site1.example.org/p", "50 https://site49.example.org/p"},
+		{"csv-backslash/spark30.csv", 300, "2 https://site1.example.org/p", "301 https://site300.example.org/p"},
+		{"records-on-several-levels/bm2.json", 529, "1 https://site1.example.org/p", "1 https://nested4-99.example.net/"},
+	} {
+		data, err := os.ReadFile(testenv.Shared(t, "cases", tc.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, _ := read(t, tc.name, string(data), raw.Options{})
+		if g.Counts.Records != tc.records || g.Counts.Rejects != 0 {
+			t.Errorf("%s: %d records and %d rejects, want %d and none", tc.name, g.Counts.Records, g.Counts.Rejects, tc.records)
+		}
+		if first, last := g.Rows[0], g.Rows[len(g.Rows)-1]; first != tc.first || last != tc.last {
+			t.Errorf("%s: from %s to %s,\nwant from %s to %s", tc.name, first, last, tc.first, tc.last)
+		}
+	}
+}
+
+func TestJSONDialects(t *testing.T) {
+	const long = `"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"`
+	all := raw.Options{Extras: []string{"*"}}
+	for _, tc := range []struct {
+		name, text string
+		opt        raw.Options
+		format     string
+		want       []string
+	}{
+		// Values in a row.
+		{"nothing between objects", `{"url":"http://a/"}{"url":"http://b/"}` + "\n" + `{"url":"http://c/"}`, raw.Options{}, raw.JSONLines,
+			[]string{"1 http://a/", "1 http://b/", "2 http://c/"}},
+		{"no line break at all", `{"url":"http://a/"}{"url":"http://b/"}{"url":"http://c/"}`, raw.Options{}, raw.JSON,
+			[]string{"1 http://a/", "1 http://b/", "1 http://c/"}},
+		{"objects over lines", "{\n \"url\": \"http://a/\"\n}{\n \"url\": \"http://b/\"\n}\n", raw.Options{}, raw.JSON, []string{"1 http://a/", "3 http://b/"}},
+		{"objects over lines behind one on a line", "{\"url\":\"http://a/\"}\n{\n \"url\": \"http://b/\"\n}\n", raw.Options{}, raw.JSON, []string{"1 http://a/", "2 http://b/"}},
+		{"commas behind lines", "{\"url\":\"http://a/\"},\n{\"url\":\"http://b/\"},\n", raw.Options{}, raw.JSONLines, []string{"1 http://a/", "2 http://b/"}},
+		{"arrays in a row", `[{"url":"http://a/"},{"url":"http://b/"}][{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/", "1 http://c/"}},
+		{"an array as a line", "{\"url\":\"http://a/\"}\n[{\"url\":\"http://b/\"},{\"url\":\"http://c/\"}]\n[]\n", raw.Options{}, raw.JSONLines, []string{"1 http://a/", "2 http://b/", "2 http://c/"}},
+		{"a joined file's byte order mark", "{\"url\":\"http://a/\"}\n\ufeff{\"url\":\"http://b/\"}\n", raw.Options{}, raw.JSONLines, []string{"1 http://a/", "2 http://b/"}},
+
+		// What is broken costs one record.
+		{"a line cut in the middle, and its line break", `{"url":"http://a/"}` + "\n" + `{"url":"http://b/","x":"y{"url":"http://c/"}` + "\n" + `{"url":"http://d/"}`, raw.Options{}, raw.JSONLines,
+			[]string{"1 http://a/", "2 !bad_json", "2 http://c/", "3 http://d/"}},
+		{"an element broken inside", `[{"url":"http://a/"},{"url":"http://b/","x":},{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
+		{"a quote too few", `[{"url":"http://a/"},{"url":"http://b/,"x":1},{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
+		{"a quote too many", `["http://a/","http:"//b/","http://c/"]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
+		{"a brace too few", `[{"url":"http://a/"},{"url":"http://b/","x":{"y":1},{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
+		{"a brace too many", `[{"url":"http://a/"},{"url":"http://b/"}},{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/", "1 !bad_json", "1 http://c/"}},
+		{"no comma", `[{"url":"http://a/"} {"url":"http://b/"}` + "\n" + `{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/", "2 http://c/"}},
+		{"a line break in a string", "[\n{\"url\":\"http://a/\"},\n{\"url\":\"http://b/\",\"x\":\"y\nz\"},\n{\"url\":\"http://c/\"}\n]", raw.Options{}, raw.JSON, []string{"2 http://a/", "3 !bad_json", "5 http://c/"}},
+		{"other members first", "[{\"url\":\"http://a/\"},{\"url\":\"http://b/,\"x\":1},{\"x\":1,\"url\":\"http://c/\"}]", raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
+		{"records inside the broken one are none", `[{"url":"http://a/"},{"url":"http://b/","x": y,"in":[{"url":"http://x/"}]},{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
+		{"too long and broken", "[{\"url\":\"http://a/\"},\n{\"url\":\"http://b/\",\"x\":" + long + ",\"y\":[},\n{\"url\":\"http://c/\"}]", raw.Options{MaxLine: 60}, raw.JSON, []string{"1 http://a/", "2 !too_long_line", "3 http://c/"}},
+
+		// Numbers that JSON lacks.
+		{"NaN", `{"url":"http://a/","x":NaN,"y":[-Infinity,Infinity]}` + "\n" + `{"url":"http://b/","x":nan}`, all, raw.JSONLines, []string{`1 http://a/ {"x":null,"y":[null,null]}`, "2 !bad_json"}},
+
+		// Rows.
+		{"rows with a header", `["id","link","n"]` + "\n" + `[1,"http://a/",null]` + "\n" + `[2,"http://b/",""]`, all, raw.JSONLines, []string{`2 http://a/ {"id":1,"n":null}`, `3 http://b/ {"id":2}`}},
+		{"rows without a header", `[1,"http://a/","x"]` + "\n" + `[2,"http://b/"]` + "\n" + `[3]`, all, raw.JSONLines, []string{`1 http://a/ {"1":1,"3":"x"}`, `2 http://b/ {"1":2}`, "3 !no_url"}},
+		{"rows by number", `["http://m/","http://a/",1]` + "\n" + `["http://m/","http://b/",2]`, raw.Options{URLColumn: "2"}, raw.JSONLines, []string{"1 http://a/", "2 http://b/"}},
+		{"rows in a row", `["http://a/",1]["http://b/",2]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/"}},
+		{"a broken row", "[[\"u\",\"n\"],\n[\"http://a/\",\"1\"],[\"http://b/,\"2\"],[\"http://c/\",\"3\"]]", raw.Options{}, raw.JSON, []string{"2 http://a/", "2 !bad_json", "2 http://c/"}},
+		{"lists as lines", `["http://a/","http://b/"]` + "\n" + `["http://c/"]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/", "2 http://c/"}},
+		{"lists in a list", `[["http://a/","http://b/"],["http://c/"]]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/", "1 http://c/"}},
+		{"a CDX server's answers, and a key to resume", `[["timestamp","original","statuscode"],["20200102030401","http://a/","200"],["20200102030402","http://b/","-"],[],["org%2Cb"]]` + "\n" +
+			`[["timestamp","original","statuscode"],["20200102030403","http://c/","404"]]`, raw.Options{}, raw.JSON,
+			[]string{`1 http://a/ ts=1577934241000 {"status":"200"}`, "1 http://b/ ts=1577934242000", `2 http://c/ ts=1577934243000 {"status":"404"}`}},
+		{"a CDX server's keys", `[["urlkey","timestamp"],["org,a)/x","20200102030401"]]`, raw.Options{}, raw.JSON, []string{"1 http://a.org/x ts=1577934241000"}},
+		{"a CDX server's fields by name", `[["original","mimetype","length"],["http://a/","text/html","7"]]`, raw.Options{Extras: []string{"mimetype"}, SizeField: "length"}, raw.JSON, []string{`1 http://a/ size=7 {"mimetype":"text/html"}`}},
+
+		// Records at several depths.
+		{"groups in groups", `{"roots":{"bar":{"name":"bar","children":[{"name":"a","url":"http://a/"},{"name":"sub","children":[{"name":"b","url":"http://b/"},{"name":"c","url":"http://c/"}]}]}}}`, all, raw.JSON,
+			[]string{`1 http://a/ {"name":"a"}`, `1 http://b/ {"name":"b"}`, `1 http://c/ {"name":"c"}`}},
+		{"records in records", `{"url":"http://a/","in":[{"url":"http://b/","in":[]},` + "\n" + `{"url":null,"in":[{"url":"http://c/","in":[]}]}]}`, all, raw.JSON,
+			[]string{"1 http://a/", `1 http://b/ {"in":[]}`, "2 !no_url", `2 http://c/ {"in":[]}`}},
+		{"deeper than is looked for", `{"a":{"b":{"c":{"d":{"e":[{"url":"http://a/","n":1},{"url":"http://b/","n":2}]}}}}}`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/"}},
+		{"groups longer than a record", `{"in":[{"url":"http://a/","n":1},{"in":[{"url":"http://b/","n":2},{"url":"http://c/","n":` + long + `}]}]}`, raw.Options{MaxLine: 60}, raw.JSON,
+			[]string{"1 http://a/", "1 http://b/", "1 !too_long_line"}},
+		{"HAR", `{"log":{"version":"1.2","creator":{"name":"x"},"pages":[{"title":"http://page/","startedDateTime":"2020-01-01T00:00:00Z"}],"entries":[` + "\n" +
+			`{"startedDateTime":"2020-01-02T03:04:01.5Z","request":{"url":"http://a/","headers":[]},"response":{"status":301,"redirectURL":"http://r/","content":{"mimeType":"text/html; charset=utf-8"}}}]}}`, raw.Options{}, raw.JSON,
+			[]string{`2 http://a/ ts=1577934241500 {"mime":"text/html","status":"301"}`}},
+
+		// URLs as names.
+		{"keys", `{"http://a/":{"n":1,"image_url":"http://x/"},"http://b/":2}`, all, raw.JSON, []string{`1 http://a/ {"image_url":"http://x/","n":1}`, "1 http://b/"}},
+		{"keys inside", `{"about":{},"pages":{"http://a/":{"time":"2020-01-02"}}}`, raw.Options{}, raw.JSON, []string{"1 http://a/"}},
+		{"keys of lines", `{"http://a/":{"n":1}}` + "\n" + `{"http://b/":{"n":1}}`, raw.Options{}, raw.JSON, []string{"1 http://a/", "2 http://b/"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g, plan := read(t, "a", tc.text, tc.opt)
+			if plan.Format != tc.format {
+				t.Errorf("format %s, want %s", plan.Format, tc.format)
+			}
+			if diff := cmp.Diff(tc.want, g.Rows); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
+			checkReader(t, "a", []byte(tc.text), tc.opt)
+		})
+	}
+}
+
+func TestCSVDialects(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		format     string
+		want       []string
+	}{
+		{"backslashes in quotes", "t,url\n\"a \\\"b, c\\\" \\\\\",http://a/\n\"d\\e\",http://b/\n", raw.CSV, []string{`2 http://a/ {"t":"a \"b, c\" \\"}`, `3 http://b/ {"t":"d\\e"}`}},
+		{"backslashes outside", "http://a/,x\\,y,1\nhttp://b/,\\N,2\n", raw.CSV, []string{`1 http://a/ {"2":"x,y","3":"1"}`, `2 http://b/ {"3":"2"}`}},
+		{"tabs and line breaks behind backslashes", "http://a/\tx\\\ty\\\nz\t\\N\nhttp://b/\tx\\ny\t1\n", raw.TSV, []string{`1 http://a/ {"2":"x\ty\nz"}`, `3 http://b/ {"2":"x\ny","3":"1"}`}},
+		{"backslashes that are paths", "url,t\nhttp://a/,\"C:\\d\\\"\nhttp://b/,C:\\new\n", raw.CSV, []string{`2 http://a/ {"t":"C:\\d\\"}`, `3 http://b/ {"t":"C:\\new"}`}},
+		{"two rows without a line break", "id,url,t\n1,http://a/,x\n2,http://b/,y3,http://c/,z\n4,http://d/,z\n", raw.CSV,
+			[]string{`2 http://a/ {"id":"1","t":"x"}`, `3 http://b/ {"id":"2"}`, `3 http://c/ {"t":"z"}`, `4 http://d/ {"id":"4","t":"z"}`}},
+		{"two rows that meet in a URL", "id\turl\n1\thttp://a/\n2\thttp://b/3\thttp://c/\n4\thttp://d/\n", raw.TSV,
+			[]string{`2 http://a/ {"id":"1"}`, "3 !bad_csv", "3 http://c/", `4 http://d/ {"id":"4"}`}},
+		{"two rows with a quote too few", "id,url,t\n1,http://a/,x\n2,http://b/,\"y\"3,http://c/,\"z\"\n4,http://d/,z\n", raw.CSV,
+			[]string{`2 http://a/ {"id":"1","t":"x"}`, `3 http://b/ {"id":"2"}`, `3 http://c/ {"t":"z"}`, `4 http://d/ {"id":"4","t":"z"}`}},
+		{"a stray quote before a field that begins with a separator", "id,url,t\n1,http://a/,\"x\n2,http://b/,y\n3,http://c/,\", z\"\n4,http://d/,z\n", raw.CSV,
+			[]string{"2 !bad_csv", `3 http://b/ {"id":"2","t":"y"}`, `4 http://c/ {"id":"3","t":", z"}`, `5 http://d/ {"id":"4","t":"z"}`}},
+		{"a header and no rows", "id,page,title\r\n", raw.CSV, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			name := "a." + tc.format
+			g, plan := read(t, name, tc.text, raw.Options{Extras: []string{"*"}})
+			if plan.Format != tc.format || plan.Backslash && plan.Ranged() {
+				t.Errorf("plan %+v", plan)
+			}
+			if diff := cmp.Diff(tc.want, g.Rows); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
+			checkReader(t, name, []byte(tc.text), raw.Options{Extras: []string{"*"}})
+		})
+	}
+}
+
+func TestATableWithoutRowsIsReadInAnArchive(t *testing.T) {
+	data := tarOf(t, "a.csv", "id,domain,title\n", "b.csv", "id,domain,title\n1,a.org,x\n", "c.csv", "id,page,title\n")
+	g, err := readBytes(data)
+	if err != nil || g.Counts.Records != 1 || g.Counts.Members != 3 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// TestRangesOfJSONDialects cuts lines with several values, and rows, at every byte.
+func TestRangesOfJSONDialects(t *testing.T) {
+	for name, line := range map[string]string{
+		"several values": `{"url":"http://a/%[1]d"}{"url":"http://b/%[1]d","x":"y{"url":"http://c/%[1]d"} x`,
+		"rows":           `["http://a/%[1]d",%[1]d,"x"]["http://b/%[1]d",2,"x"`,
+		"CDX server":     `["2020010203040%[1]d","http://a/%[1]d"],["org%%2Cb"],["timestamp","original"],[]`,
+	} {
+		var w strings.Builder
+		if name == "CDX server" {
+			w.WriteString("[\"timestamp\",\"original\"]\n[\"20200102030400\",\"http://a/\"]\n[\"20200102030400\",\"http://b/\"]\n")
+		}
+		if name == "rows" {
+			w.WriteString("[\"http://a/\",1,\"x\"]\n[\"http://b/\",1,\"x\"]\n")
+			for i := range 30 {
+				fmt.Fprintf(&w, "[\"http://a/%d\",1,\"x\"]\n", i)
+			}
+		}
+		first := w.Len() + 1
+		for i := range 3 {
+			fmt.Fprintf(&w, line+"\n", i)
+		}
+		text := w.String()
+		opt := raw.Options{Format: raw.JSONLines, Extras: []string{"*"}}
+		whole, plan := read(t, "a", text, opt)
+		if !plan.Ranged() || whole.Counts.Records < 5 {
+			t.Fatalf("%s: plan %+v, counts %+v", name, plan, whole.Counts)
+		}
+		for at := first; at < len(text); at++ {
+			cut, err := readRanges([]byte(text), "a", plan, cutAt(len(text), at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(whole, cut); diff != "" {
+				t.Fatalf("%s cut at %d:\n%s", name, at, diff)
+			}
+		}
+	}
+}
