@@ -60,7 +60,7 @@ var allowed = map[string][]string{
 		"internal/thrift", "lake/codec", "lake/raw", "lake/raw/jsondoc", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack",
 	},
-	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/unpack"},
+	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/timestamp", "lake/raw/unpack"},
 	"lake/raw/detect": {
 		"lake/raw", "lake/raw/jsondoc", "lake/raw/parquetin", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack", "lake/raw/warcin",

@@ -30,7 +30,6 @@ var rejectedFormats = []struct {
 	{0, "Obj\x01", "Avro files are not read", "write the URL column as text or JSON Lines first"},
 	{0, "ARROW1", "Arrow files are not read", "write the URL column as text or JSON Lines first"},
 	{0, "SQLite format 3\x00", "SQLite databases are not read", "export the table as CSV"},
-	{0, "filedesc://", "ARC files are not read", "give its CDX, or write it as WARC first (warcio recompress)"},
 	{0, "%PDF-", "PDF is not read", "extract its links first"},
 	{0, "\xff\xfe\x00\x00", "UTF-32 text is not read", "convert it first (iconv -f UTF-32 -t UTF-8)"},
 	{0, "\x00\x00\xfe\xff", "UTF-32 text is not read", "convert it first (iconv -f UTF-32 -t UTF-8)"},
@@ -42,8 +41,7 @@ func checkReadable(name string, head []byte) error {
 		if len(head) < f.offset || !bytes.HasPrefix(head[f.offset:], []byte(f.magic)) {
 			continue
 		}
-		if f.magic == "ORC" && !isBinary(head) ||
-			f.magic == "filedesc://" && !bytes.Contains(head[:min(len(head), 4096)], []byte("IP-address Archive-date")) {
+		if f.magic == "ORC" && !isBinary(head) {
 			continue // a text may begin with these letters
 		}
 		return &raw.FormatError{Name: name, Reason: f.reason, Advice: f.advice}
