@@ -521,7 +521,11 @@ func (p *Parser) end(block, end, rest int64) (ok bool, err error) {
 	m := s.part(s.offset())
 	size := p.members.size()
 	behind := m.begin + size - end
-	if p.packed && s.open && size >= 0 && behind >= 0 && behind <= int64(len("\r\n\r\n")) {
+	separator := int64(len("\r\n\r\n"))
+	if p.arc {
+		separator = 1
+	}
+	if p.packed && s.open && size >= 0 && behind >= 0 && behind <= separator {
 		// Nothing but the rest of this record is left in the member.
 		if err := s.passMember(m.begin + size); err != nil {
 			return false, err

@@ -315,11 +315,9 @@ func (s *stream) resume() error {
 	if damage == nil || s.src.Err != nil || errors.Is(damage, unpack.ErrBomb) || offset < 0 || s.members.magic() == "" {
 		return damage
 	}
-	// A member whose checksum is wrong ends here; others may have been read too far.
-	if b, _ := s.src.Stored().Peek(len(s.members.magic())); string(b) != s.members.magic() || s.src.Used() <= offset {
-		if found, err := s.src.Resume(offset+1, s.members.magic()); !found || err != nil {
-			return damage
-		}
+	// It may have been read too far.
+	if found, err := s.src.Resume(offset+1, s.members.magic()); !found || err != nil {
+		return damage
 	}
 	for {
 		s.base += int64(s.w)
