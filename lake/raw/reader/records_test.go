@@ -164,10 +164,10 @@ func TestOneBadRecord(t *testing.T) {
 			"nothing":              func(rec) string { return "" },
 			"other bytes":          func(rec) string { return "\x00\x01 abc\r\n\r\nWARC/1.0 \r\n" },
 		}
-		for _, add := range []int{-1, 1, -3, 3, 4, 5, 9, 20, -30, 200, 1000, 5000, 1 << 20, 9 << 20, 1 << 40} {
+		for _, add := range []int{-1, 1, -3, 4, 5, 20, 200, 1000, 5000, 1 << 20, 1 << 40} {
 			damages[fmt.Sprintf("length %+d", add)] = length(add)
 		}
-		for i := range len(records[0].header) {
+		for i := 0; i < len(records[0].header); i += 3 {
 			damages[fmt.Sprintf("byte %d of the header", i)] = func(r rec) string {
 				b := []byte(r.text(end))
 				b[min(i, len(b)-1)] ^= 0x11
