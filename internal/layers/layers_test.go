@@ -61,7 +61,7 @@ var allowed = map[string][]string{
 		"lake/raw/timestamp", "lake/raw/unpack",
 	},
 	"lake/raw/markup": {"lake/codec", "lake/raw", "lake/raw/text"},
-	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/unpack"},
+	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/timestamp", "lake/raw/unpack"},
 	"lake/raw/detect": {
 		"lake/raw", "lake/raw/jsondoc", "lake/raw/markup", "lake/raw/parquetin", "lake/raw/text",
 		"lake/raw/timestamp", "lake/raw/unpack", "lake/raw/warcin",

@@ -4,7 +4,7 @@
 // Plan and Range are plain data with a JSON form, so that one process plans and another reads.
 //
 // Objects are lists of URLs, CSV and TSV, tables between blanks, JSON Lines, JSON arrays and maps,
-// what web archives have (CDX and CDXJ indexes, WARC, WACZ, crawl logs of Heritrix, TimeMaps),
+// what web archives have (CDX and CDXJ indexes, WARC, ARC, WACZ, crawl logs of Heritrix, TimeMaps),
 // sitemaps, feeds, bookmarks and N-Triples (lake/raw/markup), Parquet, and tar and zip archives of
 // these, plain or compressed with gzip, zstd, bzip2 or xz. The first bytes of an
 // object decide what it is (lake/raw/detect); its name only breaks ties.
@@ -93,6 +93,7 @@ const (
 	Spaced    = "spaced"   // a table with runs of blanks between its fields, one row a line
 	CrawlLog  = "crawllog" // crawl.log of Heritrix, see lake/raw/text/spaced.go
 	WARC      = "warc"     // web archive records, see lake/raw/warcin
+	ARC       = "arc"      // the format before WARC
 	// The formats of lake/raw/markup.
 	Sitemap   = "sitemap"   // sitemaps.org, also a sitemap index
 	RSS       = "rss"       // RSS 0.9 to 2.0
@@ -129,7 +130,7 @@ const (
 var CaptureFields = []string{Status, MIME, Digest, Filename, Offset, Length, Via}
 
 // CaptureFormats are the formats whose records are captures.
-var CaptureFormats = []string{CDX, CDXJ, CrawlLog, WARC, WACZ}
+var CaptureFormats = []string{CDX, CDXJ, CrawlLog, WARC, ARC, WACZ}
 
 // None is the name of a column that turns off what is chosen by default: as Options.TSColumn the
 // time, as the only name of Options.Extras the capture fields.
@@ -156,7 +157,7 @@ const (
 	NoURL   = "no_url"        // the record is well formed; its URL is absent, empty or not a string
 	BadTS   = "bad_ts"        // the column named as timestamp holds something else
 	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to MaxSize
-	BadWARC = "bad_warc"      // the record's header is malformed, or has no URL
+	BadWARC = "bad_warc"      // the record of a WARC or ARC is malformed, or not as long as it says
 	BadLog  = "bad_log"       // the line has too few fields
 	// BadMarkup is an element of XML or HTML that is not well-formed, BadLink one of a TimeMap, and
 	// BadTriple a statement of N-Triples.
@@ -187,8 +188,8 @@ type Record struct {
 	// Member is the name of the archive's member that holds the record, "" outside of archives.
 	Member string
 	// Line is the record's first line, from 1, and Offset the offset of its first byte, both in the
-	// decompressed object or member. In Parquet Line is the row and Offset is -1. In WARC Line is
-	// 0, and Offset that in the object or member as stored.
+	// decompressed object or member. In Parquet Line is the row and Offset is -1. In WARC and ARC
+	// Line is 0, and Offset is as stored if the record begins a gzip member or zstd frame.
 	Line, Offset int64
 	// BadTS is Reject.Value of a record that is rejected for its time, between a parser and its
 	// reader.
@@ -300,11 +301,11 @@ func (o Options) WithDefaults() (Options, error) {
 	switch o.Format {
 	case "":
 		o.Format = Auto
-	case Auto, Lines, CSV, TSV, Spaced, JSONLines, JSON, CDX, CDXJ, CrawlLog, WARC, Parquet:
+	case Auto, Lines, CSV, TSV, Spaced, JSONLines, JSON, CDX, CDXJ, CrawlLog, WARC, ARC, Parquet:
 	default:
 		if !slices.Contains(MarkupFormats, o.Format) {
 			return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, "+
-				"crawllog, warc, parquet, %s", o.Format, strings.Join(MarkupFormats, ", "))
+				"crawllog, warc, arc, parquet, %s", o.Format, strings.Join(MarkupFormats, ", "))
 		}
 	}
 	if o.Rules == 0 {
@@ -391,6 +392,8 @@ type Plan struct {
 	// SURT is set for indexes without original URLs: URL is the column of sort-friendly keys
 	// (com,example)/path), of which URLs are made.
 	SURT bool `json:"surt,omitempty"`
+	// Derived is set for a WARC file whose rows are conversions or metadata, as in WET and WAT.
+	Derived bool `json:"derived,omitempty"`
 	// Legends are the legends of a CDX index, as the line of one is (" CDX N b a"): the one whose
 	// columns are Columns, which the index need not have, then those at its beginning.
 	Legends []string `json:"legends,omitempty"`

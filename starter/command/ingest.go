@@ -59,7 +59,7 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.StringSliceVar(&f.spec.Exclude, "exclude", nil, "skip files and folders that match a `GLOB`, matched as for --include")
 	fs.StringVar(&f.spec.Format, "format", "auto",
 		"`FORMAT` of the inputs, in a tar or zip archive of its members: "+
-			"lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, crawllog, warc, parquet, "+
+			"lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, crawllog, warc, arc, parquet, "+
 			"sitemap, rss, atom, opml, bookmarks, timemap, ntriples, or auto to detect it from the content")
 	fs.StringVar(&f.spec.URLColumn, "url-column", "",
 		"`COLUMN` of the URL: its name, its number from 1, or a JSON member (default: detected)")

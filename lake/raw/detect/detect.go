@@ -113,8 +113,29 @@ func Encoding(head []byte) string {
 	return "" // Detect refuses it
 }
 
-// WARC is Detect for a WARC file. The names of its columns are warcin.Columns.
-func WARC(name string, opt raw.Options) (raw.Plan, error) {
+// RecordFormat returns raw.WARC or raw.ARC for the beginning of such a file, "" for all others. The
+// first record may be damaged if the options or the name say what the file is.
+func RecordFormat(name string, head []byte, opt raw.Options) string {
+	start := bytes.TrimLeft(text.TrimBOM(head), "\r\n")
+	is, sure := "", false
+	switch ext := Extension(name); {
+	case bytes.HasPrefix(start, []byte(warcin.Magic)):
+		is, sure = raw.WARC, true
+	case warcin.IsARC(start):
+		is, sure = raw.ARC, true
+	case opt.Format == raw.WARC, ext == ".warc", ext == ".wet", ext == ".wat":
+		is = raw.WARC
+	case opt.Format == raw.ARC, ext == ".arc":
+		is = raw.ARC
+	}
+	if opt.Format != raw.Auto && opt.Format != is || !sure && (is == "" || !warcin.HasRecord(head, is)) {
+		return ""
+	}
+	return is
+}
+
+// Records is Detect for a WARC or ARC file. The names of its columns are warcin.Columns.
+func Records(name, format string, head []byte, opt raw.Options) (raw.Plan, error) {
 	opt, err := opt.WithDefaults()
 	if err != nil {
 		return raw.Plan{}, err
@@ -123,7 +144,10 @@ func WARC(name string, opt raw.Options) (raw.Plan, error) {
 	if err != nil {
 		return raw.Plan{}, err
 	}
-	d.plan.Format, d.plan.Columns = raw.WARC, warcin.Columns
+	d.plan.Format, d.plan.Columns = format, warcin.Columns
+	if d.plan.Derived = format == raw.WARC && warcin.IsDerived(head); d.plan.Derived {
+		d.note("it has no captures, but what was made of them (WET, WAT): its rows are conversions and metadata with a URL")
+	}
 	if err := d.planNamed(d.cdxColumn, d.cdxColumn); err != nil {
 		return raw.Plan{}, err
 	}
@@ -235,8 +259,8 @@ func (d *detector) detect() error {
 		return d.planCDXJ()
 	case raw.CrawlLog:
 		return d.planCrawlLog()
-	case raw.WARC:
-		return d.reject("it is no WARC file", "let urlake recognise its format (--format auto)")
+	case raw.WARC, raw.ARC:
+		return d.reject("it is no "+strings.ToUpper(format)+" file", "let urlake recognise its format (--format auto)")
 	}
 	if slices.Contains(raw.MarkupFormats, format) {
 		return d.planMarkup()

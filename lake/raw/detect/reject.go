@@ -93,7 +93,6 @@ var rejectedFormats = []struct {
 	{0, "age-encryption.org/", encrypted, "decrypt it first: age -d FILE", true},
 	{0, "Salted__", encrypted, "decrypt it first: openssl enc -d -in FILE", false},
 
-	{0, "filedesc://", "ARC files are not read", "give its CDX, or write it as WARC first (warcio recompress)", true},
 	{0, "\xff\xfe\x00\x00", "UTF-32 text is not read", "convert it first: iconv -f UTF-32 -t UTF-8 FILE", false},
 	{0, "\x00\x00\xfe\xff", "UTF-32 text is not read", "convert it first: iconv -f UTF-32 -t UTF-8 FILE", false},
 }
@@ -161,9 +160,6 @@ func checkReadable(name string, head []byte) error {
 	for _, f := range rejectedFormats {
 		if len(head) < f.offset || !bytes.HasPrefix(head[f.offset:], []byte(f.magic)) || !f.text && isPrintable(f.magic) && !isBinary(head) {
 			continue
-		}
-		if f.magic == "filedesc://" && !bytes.Contains(head[:min(len(head), 4096)], []byte("IP-address Archive-date")) {
-			continue // a text may begin with these letters
 		}
 		return &raw.FormatError{Name: name, Reason: f.reason, Advice: f.advice}
 	}

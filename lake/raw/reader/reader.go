@@ -90,6 +90,7 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 	if err != nil && err != io.EOF && (len(head) == 0 || opt.LowMemory) {
 		return nil, rd.fail(err)
 	}
+	records := detect.RecordFormat(name, head, opt)
 	switch {
 	case bytes.HasPrefix(head, []byte(parquetin.Magic)):
 		rd.src.Forget()
@@ -110,8 +111,8 @@ func newReader(r io.Reader, name string, opt raw.Options, archive *unpack.Source
 		}
 		plan.Compression = compression
 		return rd.startParquet(o, plan, nil)
-	case bytes.HasPrefix(head, []byte(warcin.Magic)) && (opt.Format == raw.Auto || opt.Format == raw.WARC):
-		plan, err := detect.WARC(name, opt)
+	case records != "":
+		plan, err := detect.Records(name, records, head, opt)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +171,7 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	}
 	rd := &Reader{name: name, src: unpack.New(r), plan: plan}
 	rd.limitPages(r)
-	if plan.Format == raw.WARC {
+	if plan.Format == raw.WARC || plan.Format == raw.ARC {
 		return rd.startWARC(plan)
 	}
 	_, err = rd.src.Decompress(plan.Compression)
@@ -233,10 +234,19 @@ func newTextParser(in *text.Input, plan raw.Plan, counts *raw.Counts) (text.Pars
 	return markup.NewParser(in, plan, f)
 }
 
-// startWARC makes the parser of a WARC file, of whose stored bytes none has been used.
+// keepStored is how many stored bytes of a WARC file are kept, to find the member behind one that
+// is damaged.
+const keepStored = 256 << 10
+
+// startWARC makes the parser of a WARC or ARC file, of whose stored bytes none has been used.
 func (r *Reader) startWARC(plan raw.Plan) (*Reader, error) {
 	r.plan = plan
 	r.in = text.NewRowInput()
+	if plan.Compression == "gzip" || plan.Compression == "zstd" {
+		r.src.Keep(keepStored)
+	} else {
+		r.src.Forget()
+	}
 	head, _ := r.src.Stored().Peek(10)
 	if r.src.Err != nil {
 		return nil, r.fail(r.src.Err)
@@ -361,9 +371,14 @@ func (r *Reader) Plan() raw.Plan { return r.plan }
 // left out, how many captures have no offset.
 func (r *Reader) Notes() []string {
 	notes := r.plan.Notes
-	if p, ok := r.parse.(*warcin.Parser); ok && p.Unaddressed() > 0 {
+	p, ok := r.parse.(*warcin.Parser)
+	if ok && p.Unaddressed() > 0 {
 		notes = append(slices.Clip(notes), fmt.Sprintf("%d captures have no offset, since their records are not "+
 			"compressed one by one; such a file cannot be replayed (warcio recompress)", p.Unaddressed()))
+	}
+	if ok && p.Left() > 0 {
+		notes = append(slices.Clip(notes), fmt.Sprintf("%d conversion and metadata records stand beside captures and "+
+			"were left out", p.Left()))
 	}
 	if p, ok := r.parse.(*zipParser); ok && p.noIndex {
 		notes = append(slices.Clip(notes), "its index lists no captures; they were read from its WARC files")

@@ -80,9 +80,17 @@ type Source struct {
 	archive *Source       // the archive of which the object is a member, nil for none
 	members Ratio         // of the bytes of an archive's members
 
-	recording bool   // recorded keeps what is read from below
-	recorded  []byte // what was read since Record
+	keep     int    // how many bytes recorded has at least, keepAll for all since Record
+	recorded []byte // the last bytes that were read from below
+	end      int64  // the offset behind recorded
+	twice    int64  // bytes that Resume went back
 }
+
+const keepAll = -1
+
+// Resume goes back freeTwice bytes, and maxTwice times what was read, so that an object full of
+// what looks like members takes no endless time.
+const freeTwice, maxTwice = 1 << 20, 8
 
 // New returns the Source of an object whose stored bytes r yields.
 func New(r io.Reader) *Source {
@@ -98,8 +106,8 @@ func (b storedBytes) Read(p []byte) (int, error) {
 	n, err := b.s.below.Read(p)
 	b.s.fetched += int64(n)
 	b.s.read += int64(n)
-	if b.s.recording {
-		b.s.recorded = append(b.s.recorded, p[:n]...)
+	if b.s.keep != 0 {
+		b.s.record(p[:n])
 	}
 	if err != nil && err != io.EOF {
 		b.s.Err = err
@@ -109,18 +117,66 @@ func (b storedBytes) Read(p []byte) (int, error) {
 
 // Record keeps the stored bytes that are read from now on, until Rewind or Forget. It is called
 // before the first read, by a caller that reads little before it decides.
-func (s *Source) Record() { s.recording = true }
+func (s *Source) Record() { s.keep = keepAll }
 
-// Forget drops what was kept since Record.
-func (s *Source) Forget() { s.recording, s.recorded = false, nil }
+// Forget drops what was kept.
+func (s *Source) Forget() { s.Keep(0) }
 
-// Rewind makes Stored begin again at the first byte, and ends Record. Nothing may be read by Read
+// Keep keeps the last n stored bytes that are read, to which Resume goes back.
+func (s *Source) Keep(n int) {
+	if s.keep = n; n == 0 {
+		s.recorded = nil
+	}
+}
+
+// record appends b, which was read from below, to what is kept.
+func (s *Source) record(b []byte) {
+	if s.recorded = append(s.recorded, b...); s.keep > 0 && len(s.recorded) > 3*s.keep {
+		s.recorded = append(s.recorded[:0], s.recorded[len(s.recorded)-s.keep:]...)
+	}
+	s.end = s.fetched
+}
+
+// Rewind makes Stored begin again at the first byte after Record. Nothing may be read by Read
 // before SetReader or Decompress is called.
 func (s *Source) Rewind() {
-	kept := s.recorded
-	s.Forget()
-	s.fetched, s.read = 0, 0
+	s.back(0)
+	s.read = 0
+}
+
+// back makes Stored go on at an offset that is kept.
+func (s *Source) back(offset int64) {
+	kept := s.recorded[int64(len(s.recorded))-(s.end-offset):]
+	s.fetched = offset
 	s.stored.Reset(&rewound{kept, storedBytes{s}})
+}
+
+// Resume makes Stored go on at the first place from an offset on where the stored bytes are magic.
+// Of the bytes before the next one of Stored, it knows those that are kept. found is false if the
+// object ends before such a place, or if too much of it would have been read more than once.
+func (s *Source) Resume(offset int64, magic string) (found bool, err error) {
+	if offset = max(offset, s.end-int64(len(s.recorded))); offset < s.Used() {
+		if s.twice += s.end - offset; s.twice > maxTwice*s.end+freeTwice {
+			return false, nil
+		}
+		s.back(offset)
+	}
+	if _, err := s.stored.Discard(int(offset - s.Used())); err != nil {
+		return false, noErrorAtEnd(err)
+	}
+	for {
+		b, err := s.stored.Peek(len(magic))
+		if len(b) < len(magic) {
+			return false, noErrorAtEnd(err)
+		}
+		b, _ = s.stored.Peek(s.stored.Buffered())
+		i := bytes.Index(b, []byte(magic))
+		if i >= 0 {
+			_, _ = s.stored.Discard(i) // it is buffered
+			return true, nil
+		}
+		_, _ = s.stored.Discard(len(b) - len(magic) + 1)
+	}
 }
 
 // rewound reads what was read before, and then goes on below.
@@ -138,6 +194,13 @@ func (r *rewound) Read(p []byte) (int, error) {
 	r.below.s.fetched += int64(n)
 	r.below.s.read += int64(n)
 	return n, nil
+}
+
+func noErrorAtEnd(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
 }
 
 // Below returns the reader given to New.

@@ -12,12 +12,12 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-// members are the parts that a WARC file is compressed in. A file that is written for replay has
-// one for every record, which can then be read by itself.
+// members are the parts that a file is compressed in. A file that is written for replay has one for
+// every record, which can then be read by itself.
 type members interface {
 	// next begins the next member and returns the offset of its first stored byte, -1 if members
 	// have none. After the last member the error is io.EOF. The caller has read the member before
-	// to its end, or called skip.
+	// to its end, or called skip, or src.Resume.
 	next() (offset int64, err error)
 	// Read yields the decompressed bytes of the member, io.EOF at its end.
 	io.Reader
@@ -25,6 +25,8 @@ type members interface {
 	size() int64
 	// skip passes the rest of the member, if possible without decompressing it.
 	skip() error
+	// magic is how a member begins, "" if none can be found behind a damaged one.
+	magic() string
 }
 
 // newMembers returns the members of the object that src stores.
@@ -70,6 +72,7 @@ func (m *wholeFile) next() (int64, error) {
 func (m *wholeFile) Read(p []byte) (int, error) { return m.r.Read(p) }
 func (m *wholeFile) size() int64                { return -1 }
 func (m *wholeFile) skip() error                { return discard(m) }
+func (m *wholeFile) magic() string              { return "" }
 
 // gzipMembers are those of gzip (RFC 1952). Zero bytes behind the last one are padding.
 type gzipMembers struct {
@@ -126,10 +129,14 @@ func (m *gzipMembers) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (m *gzipMembers) size() int64 { return -1 }
-func (m *gzipMembers) skip() error { return discard(m) }
+func (m *gzipMembers) size() int64   { return -1 }
+func (m *gzipMembers) skip() error   { return discard(m) }
+func (m *gzipMembers) magic() string { return "\x1f\x8b\x08" }
 
-const zstdMagic = 0xfd2fb528
+const (
+	zstdMagic    = 0xfd2fb528
+	maxZstdBlock = 128 << 10
+)
 
 // zstdMembers are frames of zstd (RFC 8878). The headers of a frame's blocks tell where it ends, so
 // that it is passed without being decompressed.
@@ -137,6 +144,9 @@ type zstdMembers struct {
 	src *unpack.Source
 	d   *unpack.ZstdReader
 	zstdFrame
+	// begun is the offset of the frame, passed that of the one before if its end is where the
+	// headers of its blocks say, which nothing has checked; else -1.
+	begun, passed int64
 }
 
 func newZstdMembers(src *unpack.Source) (*zstdMembers, error) {
@@ -148,7 +158,7 @@ func newZstdMembers(src *unpack.Source) (*zstdMembers, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &zstdMembers{src: src, d: d, zstdFrame: zstdFrame{stored: src.Stored()}}, nil
+	return &zstdMembers{src: src, d: d, zstdFrame: zstdFrame{stored: src.Stored()}, passed: -1}, nil
 }
 
 func (m *zstdMembers) next() (int64, error) {
@@ -167,8 +177,12 @@ func (m *zstdMembers) next() (int64, error) {
 			continue
 		}
 		if err := m.begin(); err != nil {
+			if m.passed >= 0 {
+				offset, m.passed = m.passed, -1
+			}
 			return offset, err
 		}
+		m.begun, m.passed = offset, -1
 		return offset, m.d.Reset(&m.zstdFrame)
 	}
 }
@@ -181,8 +195,13 @@ func (m *zstdMembers) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (m *zstdMembers) size() int64 { return m.content }
-func (m *zstdMembers) skip() error { return m.pass() }
+func (m *zstdMembers) size() int64   { return m.content }
+func (m *zstdMembers) magic() string { return "\x28\xb5\x2f\xfd" }
+
+func (m *zstdMembers) skip() error {
+	m.passed = m.begun
+	return m.pass()
+}
 
 // zstdFrame yields the stored bytes of one frame, and io.EOF at its end.
 type zstdFrame struct {
@@ -251,10 +270,12 @@ func (f *zstdFrame) advance() error {
 	header := uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16
 	f.last = header&1 != 0
 	size := int64(header >> 3)
-	if kind := header >> 1 & 3; kind == 1 {
+	kind := header >> 1 & 3
+	if kind == 3 || size > maxZstdBlock {
+		return errors.New("a zstd block of no known kind or size")
+	}
+	if kind == 1 {
 		size = 1 // a byte that is repeated
-	} else if kind == 3 {
-		return errors.New("a zstd block of no known kind")
 	}
 	f.left = 3 + size
 	return nil

@@ -1,18 +1,22 @@
-// Package warcin reads the captures of a WARC file (ISO 28500), plain, or compressed with gzip or
-// zstd, usually with a member or frame for every record.
+// Package warcin reads the captures of WARC files (ISO 28500) and ARC files, plain or compressed.
 //
-// A record is a capture if its type is response, resource or revisit, as in CDX indexes. Of its
-// block, only the header of an HTTP response is looked at; the rest is passed by its length. In
-// zstd it is not decompressed, if the frame's header says how long it is; a member of gzip has to
-// be decompressed to find its end. Memory is bounded by the longest line of a header.
+// A record of WARC is a capture if its type is response, resource or revisit, as in CDX indexes; in
+// a file of conversions or metadata (WET, WAT) these are read. Of its block, only the header of an
+// HTTP response is looked at; the rest is passed by its length. In zstd it is not decompressed, if
+// the frame's header says how long it is; a member of gzip has to be decompressed to find its end.
+//
+// A file is one stream of records, wherever its gzip members or zstd frames end. After a record
+// that is not as its header says, the next one is found: within its block if that holds records
+// and does not end before one, else behind it. A member that cannot be decompressed costs its
+// record, if each record has a member of its own; otherwise it is an error. Memory is bounded by
+// the longest line of a header and a window of 8 MiB.
 //
 // Package lake/raw/reader reads through it, lake/raw/detect plans.
 package warcin
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
+	"fmt"
 	"io"
 	"math"
 	"path"
@@ -46,39 +50,38 @@ const (
 	columnSize // of the record's block, as its Content-Length says
 )
 
-const (
-	// bufferSize is how much of a member is buffered.
-	bufferSize = 64 << 10
-	// maxHTTPHeader is how many bytes of an HTTP header are searched for its media type.
-	maxHTTPHeader = 1 << 20
-)
+// maxHTTPHeader is how many bytes of an HTTP header are searched for its media type.
+const maxHTTPHeader = 1 << 20
 
-// Parser implements text.Parser. Of a record or reject, the line is 0 and the offset that of the
-// first stored byte of its member, or of the record if the file is not compressed.
+// Parser implements text.Parser. Of a record or reject, the line is 0. The offset is that of the
+// first stored byte of its member if it begins one, else its own in the decompressed file.
 type Parser struct {
 	in      *text.Input
-	src     *unpack.Source
 	members members
-	r       *bufio.Reader // of the member
+	stream  *stream
 	counts  *raw.Counts
 	fields  text.Fields
 	max     int // the longest line of a header
 	packed  bool
+	arc     bool
+	derived bool // conversions and metadata are records too
 
 	url, ts, size int // indices of Columns, -1 for none
 	whole         bool
 	extras        []extra
 
-	inside bool  // a member is begun and not read to its end
-	later  bool  // a record of the member was read before
-	begin  int64 // the member's offset, -1 if it has none
-	made   int64 // bytes read of the member
+	start, blank int64 // offset of the record, and of the line ends before it
+	inRecord     bool
+	several      bool  // a member has not exactly one record
+	damage       error // of the first member that could not be read
 
 	line        []byte // of a header
+	folded      []byte // of several lines of a header
 	values      [columnSize + 1][]byte
 	contentType []byte // of the record's block
 	out         []byte // extras
 	unaddressed int64  // captures without an offset
+	left        int64  // conversions and metadata that are no records
 }
 
 type extra struct {
@@ -93,9 +96,13 @@ func NewParser(name string, src *unpack.Source, in *text.Input, plan raw.Plan, f
 	if err != nil {
 		return nil, err
 	}
-	p := &Parser{in: in, src: src, members: m, counts: f.Counts, fields: f, max: plan.MaxLine,
-		packed: plan.Compression != raw.NoCompression, url: plan.URL.Number - 1, ts: -1, size: -1,
-		r: bufio.NewReaderSize(nil, bufferSize)}
+	p := &Parser{in: in, members: m, counts: f.Counts, fields: f, max: plan.MaxLine,
+		packed: plan.Compression != raw.NoCompression, arc: plan.Format == raw.ARC, derived: plan.Derived,
+		url: plan.URL.Number - 1, ts: -1, size: -1, stream: newStream(src, m)}
+	p.stream.judge = judgeWARC
+	if p.arc {
+		p.stream.judge, p.stream.anyLine = judgeARC, true
+	}
 	if plan.TS != nil {
 		p.ts, p.whole = plan.TS.Number-1, plan.TSChosen
 	}
@@ -115,123 +122,174 @@ func NewParser(name string, src *unpack.Source, in *text.Input, plan raw.Plan, f
 // in one member.
 func (p *Parser) Unaddressed() int64 { return p.unaddressed }
 
+// Left returns how many conversions and metadata with a URL were left out, since they stand beside
+// captures.
+func (p *Parser) Left() int64 { return p.left }
+
 // Next implements text.Parser.
 func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
-		begin, err := p.nextRecord()
+		capture, reason, err := p.next(rec)
+		if err != nil && err != io.EOF {
+			if err = p.resume(err); err == nil {
+				reason = raw.BadWARC
+			}
+		}
 		if err != nil {
 			return err
 		}
-		p.in.SetRange(max(begin, 0), 0)
-		p.in.SetRecord(p.in.Position())
-		rest, reason, err := p.header()
-		if err != nil {
-			return err
-		}
-		if reason != "" && rest < 0 {
-			// Where the record ends is unknown, but where the member ends is not.
-			if !p.packed {
-				return errors.New("the header of this record is malformed; the file cannot be read behind it")
-			}
-			p.inside = false
-			if err := p.members.skip(); err != nil {
-				return err
-			}
-			rej.Reason = reason
+		if rej.Reason = reason; reason != "" || capture {
 			return nil
 		}
-		capture := reason == "" && p.isCapture()
-		if capture {
-			if rest, err = p.block(rest); err != nil {
-				return err
-			}
+		p.counts.Comments++
+	}
+}
+
+// next reads a record. It is a capture, or else none that makes a row.
+func (p *Parser) next(rec *raw.Record) (capture bool, reason string, err error) {
+	s := p.stream
+	p.inRecord = false
+	if err := p.begin(); err != nil {
+		return false, "", err
+	}
+	p.inRecord = true
+	m := s.part(p.start)
+	place := p.start
+	if p.packed && m.begin >= p.blank && m.storedBegin >= 0 {
+		place = m.storedBegin
+	}
+	p.setPlace(place)
+	is, err := p.isHeader()
+	if err != nil {
+		return false, "", err
+	}
+	length := int64(-1)
+	if is {
+		length, reason, err = p.header()
+	}
+	if err != nil {
+		return false, raw.BadWARC, noErrorAtEnd(err)
+	}
+	if length < 0 {
+		// Where the record ends is unknown.
+		_, err = s.find()
+		return false, raw.BadWARC, err
+	}
+	block := s.offset()
+	capture = reason == "" && p.isCapture()
+	rest := length
+	if capture {
+		if rest, err = p.block(rest); err != nil {
+			return false, "", err
 		}
-		short, err := p.endRecord(begin, rest)
+	}
+	ok, err := p.end(block, block+length, rest)
+	switch {
+	case err != nil:
+		return false, "", err
+	case reason == "" && !ok:
+		reason = raw.BadWARC
+	case reason == "" && capture:
+		reason = p.record(rec)
+	case reason == "":
+		reason = p.checkType()
+	}
+	return capture, reason, nil
+}
+
+// setPlace sets where the record or reject is that is returned next.
+func (p *Parser) setPlace(offset int64) {
+	p.in.SetRange(max(offset, 0), 0)
+	p.in.SetRecord(p.in.Position())
+}
+
+// noErrorAtEnd returns nil for the end of the file.
+func noErrorAtEnd(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// begin goes to the next record.
+func (p *Parser) begin() error {
+	s := p.stream
+	p.blank = s.offset()
+	for {
+		atEnd, err := s.skipLineEnds(s.offset())
+		if err == nil && atEnd && len(s.unread()) == 0 {
+			err = s.fill()
+		}
 		if err != nil {
 			return err
 		}
-		switch {
-		case reason == "" && !capture:
-			p.counts.Comments++
-			continue
-		case reason == "" && short:
-			reason = raw.BadWARC
-		case reason == "":
-			reason = p.record(rec)
+		if !atEnd {
+			break
 		}
-		rej.Reason = reason
-		return nil
 	}
+	p.start = s.offset()
+	s.mark()
+	return nil
 }
 
-// nextRecord goes to the next record and returns the offset of its member, or of itself in a file
-// that is not compressed.
-func (p *Parser) nextRecord() (begin int64, err error) {
-	for {
-		if !p.inside {
-			if p.begin, err = p.members.next(); err != nil {
-				if p.begin >= 0 {
-					p.in.SetRange(p.begin, 0)
-				}
-				return 0, err
+// resume goes on behind a member that could not be read, if each record has a member of its own.
+// Its record is then a reject. Otherwise resume returns err.
+func (p *Parser) resume(err error) error {
+	s := p.stream
+	if s.err == nil {
+		return err
+	}
+	failed := s.failed
+	if failed >= 0 {
+		p.in.SetRange(failed, 0)
+	}
+	if p.several || p.inRecord && s.part(p.start).storedBegin != failed {
+		return err
+	}
+	if err := s.resume(); err != nil {
+		return err
+	}
+	if p.damage == nil {
+		p.damage = err
+	}
+	p.setPlace(failed)
+	return nil
+}
+
+// isHeader reports whether a record begins here.
+func (p *Parser) isHeader() (bool, error) {
+	if p.arc {
+		for n := 1; ; n = len(p.stream.unread()) + 1 {
+			b, err := p.stream.peek(n)
+			if v := judgeARC(p.stream.unread()); v != unclear || len(b) < n || err != nil {
+				return v == yes, err
 			}
-			p.inside, p.later, p.made = true, false, 0
-			if p.packed {
-				p.r.Reset(memberBytes{p})
-			} else {
-				p.r = p.src.Stored()
-			}
 		}
-		more, err := p.skipLineEnds()
-		if err != nil {
-			return 0, err
-		}
-		if !more {
-			p.inside = false
-			continue
-		}
-		if !p.packed {
-			return p.src.Used(), nil
-		}
-		return p.begin, nil
 	}
-}
-
-// memberBytes counts the bytes of the member.
-type memberBytes struct{ p *Parser }
-
-func (b memberBytes) Read(buf []byte) (int, error) {
-	n, err := b.p.members.Read(buf)
-	b.p.made += int64(n)
-	return n, err
-}
-
-// skipLineEnds passes the empty lines between records. It returns false at the end of the member.
-func (p *Parser) skipLineEnds() (more bool, err error) {
-	for {
-		b, err := p.r.Peek(1)
-		if err == io.EOF {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		if b[0] != '\r' && b[0] != '\n' {
-			return true, nil
-		}
-		_, _ = p.r.Discard(1) // it is buffered
-	}
+	b, err := p.stream.peek(len(Magic))
+	return string(b) == Magic, err
 }
 
 // readLine consumes a line, of at most left bytes with its end, and returns it without its end and
-// what is left then. A line is longer than p.max if long; it is returned cut off.
+// what is left then. A line is longer than p.max if long; it is returned cut off. The line is valid
+// until more is read.
 func (p *Parser) readLine(left int64) (line []byte, rest int64, long bool, err error) {
+	s := p.stream
+	if b := s.unread(); len(b) > 0 {
+		if i := bytes.IndexByte(b, '\n'); i >= 0 && i < p.max && int64(i) < left {
+			s.r += i + 1
+			return bytes.TrimSuffix(b[:i], []byte{'\r'}), left - int64(i) - 1, false, nil
+		}
+	}
 	p.line = p.line[:0]
 	for left > 0 {
-		if _, err := p.r.Peek(1); err != nil {
+		if b, err := s.peek(1); err != nil {
 			return nil, left, false, err
+		} else if len(b) == 0 {
+			return nil, left, false, io.EOF
 		}
-		b, _ := p.r.Peek(int(min(int64(p.r.Buffered()), left)))
+		b := s.unread()
+		b = b[:min(int64(len(b)), left)]
 		i := bytes.IndexByte(b, '\n')
 		n := i + 1
 		if i < 0 {
@@ -243,7 +301,7 @@ func (p *Parser) readLine(left int64) (line []byte, rest int64, long bool, err e
 		} else {
 			p.line = append(p.line, b[:n]...)
 		}
-		_, _ = p.r.Discard(n) // it is buffered
+		s.r += n
 		if left -= int64(n); i >= 0 {
 			break
 		}
@@ -261,25 +319,28 @@ func (p *Parser) header() (length int64, reason string, err error) {
 		}
 	}
 	p.contentType = p.contentType[:0]
-	line, _, _, err := p.readLine(math.MaxInt64)
-	if err != nil && err != io.EOF {
+	line, _, long, err := p.readLine(math.MaxInt64)
+	if err != nil {
 		return -1, "", err
 	}
-	if !bytes.HasPrefix(line, []byte(Magic)) {
-		return -1, raw.BadWARC, nil
+	if p.arc {
+		return p.arcHeader(line, long)
 	}
 	length = -1
 	var blockDigest []byte
 	for {
-		line, _, long, err := p.readLine(math.MaxInt64)
-		if err == io.EOF && p.packed {
-			return -1, raw.BadWARC, nil
-		}
+		before := p.stream.offset()
+		line, long, err := p.headerLine()
 		if err != nil {
-			return -1, "", noEOF(err)
+			return -1, "", err
 		}
 		if len(line) == 0 {
 			break
+		}
+		if i := versionAt(line); i >= 0 && before+int64(i) >= p.stream.kept {
+			// The header broke off, and the next record begins.
+			p.stream.seek(before + int64(i))
+			return -1, "", nil
 		}
 		name, value, ok := bytes.Cut(line, []byte{':'})
 		if !ok {
@@ -290,7 +351,7 @@ func (p *Parser) header() (length int64, reason string, err error) {
 		case "content-length":
 			n, err := strconv.ParseUint(string(value[:min(len(value), 32)]), 10, 62)
 			if err != nil || length >= 0 && int64(n) != length {
-				return p.restOfHeader(raw.BadWARC)
+				return -1, "", nil
 			}
 			length, to = int64(n), &p.values[columnSize]
 		case "content-type":
@@ -316,50 +377,99 @@ func (p *Parser) header() (length int64, reason string, err error) {
 			*to = append((*to)[:0], value...)
 		}
 	}
-	if length < 0 {
-		return -1, raw.BadWARC, nil
-	}
 	if string(p.values[columnType]) == typeResource && len(p.values[columnDigest]) == 0 {
 		p.values[columnDigest] = append(p.values[columnDigest], blockDigest...) // its block is its payload
 	}
 	return length, reason, nil
 }
 
+// headerLine reads a line of a header with the lines that continue it (RFC 822, 3.1.1). A URL has
+// no blanks, so its parts are joined without.
+func (p *Parser) headerLine() (line []byte, long bool, err error) {
+	line, _, long, err = p.readLine(math.MaxInt64)
+	if err != nil || len(line) == 0 {
+		return line, long, err
+	}
+	isFolded := func() bool {
+		if len(p.stream.unread()) == 0 {
+			_, err = p.stream.peek(1)
+		}
+		b := p.stream.unread()
+		return err == nil && len(b) > 0 && (b[0] == ' ' || b[0] == '\t')
+	}
+	if !isFolded() {
+		return line, long, err
+	}
+	p.folded = append(p.folded[:0], line...)
+	const uri = "warc-target-uri"
+	isURL := len(line) > len(uri) && bytes.EqualFold(line[:len(uri)], []byte(uri))
+	for isFolded() {
+		next, _, tooLong, err := p.readLine(math.MaxInt64)
+		if err != nil {
+			return nil, long, err
+		}
+		next = text.TrimSpace(next)
+		if long = long || tooLong || len(p.folded)+len(next) > p.max; long {
+			continue
+		}
+		if !isURL {
+			p.folded = append(p.folded, ' ')
+		}
+		p.folded = append(p.folded, next...)
+	}
+	return p.folded, long, err
+}
+
 // maxValue is the longest digest in bytes.
 const maxValue = 1 << 10
 
-// restOfHeader passes the lines up to the end of the header, and returns the reason of a record
-// whose length is unknown.
-func (p *Parser) restOfHeader(reason string) (length int64, _ string, err error) {
-	for {
-		line, _, _, err := p.readLine(math.MaxInt64)
-		if err == io.EOF || err == nil && len(line) == 0 {
-			return -1, reason, nil
-		}
-		if err != nil {
-			return -1, "", err
-		}
-	}
-}
-
-// The types of records that are captures.
+// The types of records.
 const (
-	typeResponse = "response"
-	typeResource = "resource"
-	typeRevisit  = "revisit"
+	typeResponse   = "response"
+	typeResource   = "resource"
+	typeRevisit    = "revisit"
+	typeConversion = "conversion"
+	typeMetadata   = "metadata"
 )
 
+// isCapture reports whether the record makes a row.
 func (p *Parser) isCapture() bool {
+	if p.arc {
+		return isCaptureARC(p.values[columnURL])
+	}
 	switch string(p.values[columnType]) {
 	case typeResponse, typeResource, typeRevisit:
 		return true
+	case typeConversion, typeMetadata:
+		return p.derived && len(p.values[columnURL]) > 0
 	}
 	return false
+}
+
+// checkType returns the reason of the reject that a record is which makes no row, "" if that is
+// right. A record whose type is none of the standard's may be a capture whose header is damaged.
+func (p *Parser) checkType() string {
+	if p.arc {
+		return ""
+	}
+	switch string(p.values[columnType]) {
+	case typeConversion, typeMetadata:
+		if len(p.values[columnURL]) > 0 {
+			p.left++
+		}
+	case "warcinfo", "request", "continuation":
+	default:
+		return raw.BadWARC
+	}
+	return ""
 }
 
 // block reads what is needed of a capture's block, which has left bytes, and returns how many are
 // left then.
 func (p *Parser) block(left int64) (rest int64, err error) {
+	if p.arc {
+		return p.arcBlock(left)
+	}
 	mime := &p.values[columnMIME]
 	http := bytes.HasPrefix(bytes.ToLower(p.contentType[:min(len(p.contentType), 32)]), []byte("application/http"))
 	if !http || string(p.values[columnType]) == typeResource {
@@ -379,7 +489,7 @@ func (p *Parser) block(left int64) (rest int64, err error) {
 func (p *Parser) httpHeader(left int64) (rest int64, err error) {
 	line, left, _, err := p.readLine(left)
 	if err != nil {
-		return left, ignoreEOF(err)
+		return left, noErrorAtEnd(err)
 	}
 	if !bytes.HasPrefix(line, []byte("HTTP/")) {
 		return left, nil
@@ -390,7 +500,7 @@ func (p *Parser) httpHeader(left int64) (rest int64, err error) {
 	const name = "content-type:"
 	for begin := left; begin-left < maxHTTPHeader; {
 		if line, left, _, err = p.readLine(left); err != nil {
-			return left, ignoreEOF(err)
+			return left, noErrorAtEnd(err)
 		}
 		if len(line) == 0 {
 			break
@@ -403,51 +513,91 @@ func (p *Parser) httpHeader(left int64) (rest int64, err error) {
 	return left, nil
 }
 
-// ignoreEOF returns nil for the end of the member: that the record is too short is found at its
-// end.
-func ignoreEOF(err error) error {
-	if err == io.EOF {
-		return nil
+// end passes the rest of a record's block, which has rest bytes. It sets where the record is, if it
+// can be read by itself. ok is false if the block does not end where its length says; the next
+// record is then where one begins in the block.
+func (p *Parser) end(block, end, rest int64) (ok bool, err error) {
+	s := p.stream
+	m := s.part(s.offset())
+	size := p.members.size()
+	behind := m.begin + size - end
+	separator := int64(len("\r\n\r\n"))
+	if p.arc {
+		separator = 1
 	}
-	return err
+	if p.packed && s.open && size >= 0 && behind >= 0 && behind <= separator {
+		// Nothing but the rest of this record is left in the member.
+		if err := s.passMember(m.begin + size); err != nil {
+			return false, err
+		}
+		return true, p.address(end)
+	}
+	short, err := s.skip(rest)
+	if err != nil {
+		return false, err
+	}
+	if !short {
+		atEnd, err := s.skipLineEnds(p.start)
+		if ok = atEnd; !ok && err == nil {
+			ok, err = p.isHeader()
+		}
+		if err != nil {
+			return false, err
+		}
+		if ok {
+			return true, p.address(end)
+		}
+	}
+	switch {
+	case s.lost:
+		return false, fmt.Errorf("the Content-Length of the record at byte %d of the decompressed file is wrong, and records "+
+			"lie further back than %d MiB; take that record out", p.start, maxWindow>>20)
+	case !short && p.brokenHeader(end):
+		s.seek(end)
+	default:
+		if found, err := s.findWithin(block, end); found || err != nil || short {
+			return false, err
+		}
+	}
+	return true, p.address(end)
 }
 
-// endRecord passes the rest of the record's block. It sets where the record is, if it can be read
-// by itself, and returns whether the member ended before the record.
-func (p *Parser) endRecord(begin, rest int64) (short bool, err error) {
-	more, end := false, int64(0)
-	behind := p.members.size() - (p.made - int64(p.r.Buffered())) - rest
+// brokenHeader reports whether a header that cannot be read stands at the end of a record's block,
+// whose length is right then.
+func (p *Parser) brokenHeader(end int64) bool {
+	p.stream.seek(end)
+	all, err := p.stream.peek(maxHeader)
+	b := bytes.TrimLeft(all, "\r\n")
 	switch {
-	case p.packed && p.members.size() >= 0 && behind >= 0 && behind <= int64(len("\r\n\r\n")):
-		// Nothing but the rest of this record is left in the member.
-	default:
-		if _, err := p.r.Discard(int(rest)); err == io.EOF && p.packed {
-			short = true
-			break
-		} else if err != nil {
-			return false, noEOF(err)
-		}
-		end = p.src.Used()
-		if more, err = p.skipLineEnds(); err != nil {
-			return false, err
-		}
+	case err != nil || len(b) == len(all):
+		return false
+	case p.arc:
+		return isBrokenARC(b)
 	}
-	if p.packed && !more {
-		p.inside = false
-		if err := p.members.skip(); err != nil {
-			return false, err
-		}
-	}
+	header, _, _ := bytes.Cut(b, []byte("\n\r\n"))
+	return bytes.Contains(header, []byte("\nWARC-"))
+}
+
+// address sets where the record is whose block ends at end, if it is alone in its member.
+func (p *Parser) address(end int64) error {
+	m := p.stream.part(p.start)
+	offset, length := p.start, end-p.start
 	if p.packed {
-		end = p.src.Used()
+		alone := m.begin >= p.blank && m.end >= end && m.end <= p.stream.offset()
+		if !alone {
+			p.several = true
+		}
+		if p.several && p.damage != nil {
+			return fmt.Errorf("%w; members of this file have more than one record", p.damage)
+		}
+		if !alone || m.storedBegin < 0 {
+			return nil
+		}
+		offset, length = m.storedBegin, m.storedEnd-m.storedBegin
 	}
-	addressed := !p.packed || p.begin >= 0 && !p.later && !more
-	p.later = true
-	if addressed {
-		p.values[columnOffset] = strconv.AppendInt(p.values[columnOffset], begin, 10)
-		p.values[columnLength] = strconv.AppendInt(p.values[columnLength], end-begin, 10)
-	}
-	return short, nil
+	p.values[columnOffset] = strconv.AppendInt(p.values[columnOffset], offset, 10)
+	p.values[columnLength] = strconv.AppendInt(p.values[columnLength], length, 10)
+	return nil
 }
 
 // record makes a record of a capture, or returns the reason of the reject.

@@ -1,0 +1,162 @@
+package warcin
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/text"
+	"github.com/urlake/urlake/lake/raw/timestamp"
+)
+
+// arcLine is the header of an ARC record (https://archive.org/web/researcher/ArcFileFormat.php):
+// URL, address, date, media type and length, and in version 2 status, checksum, location, offset
+// and file name before the length.
+type arcLine struct {
+	url, date, mime, digest, length []byte
+	size                            int64
+}
+
+// parseARC parses a line. A URL and a media type may have blanks, which not every crawler escaped.
+func parseARC(line []byte) (h arcLine, ok bool) {
+	end := bytes.LastIndexByte(line, ' ')
+	if end < 0 {
+		return h, false
+	}
+	h.length = line[end+1:]
+	n, err := strconv.ParseUint(string(h.length[:min(len(h.length), 32)]), 10, 62)
+	if err != nil {
+		return h, false
+	}
+	h.size = int64(n)
+	const dateLen = len("20060102150405")
+	for i := bytes.IndexByte(line, ' '); i > 0 && i < end; {
+		// The address is between the spaces at i and j.
+		j := i + 1 + bytes.IndexByte(line[i+1:], ' ')
+		if date := line[j+1:]; isAddress(line[i+1:j]) && len(date) > dateLen && date[dateLen] == ' ' && allDigits(date[:dateLen]) {
+			h.url, h.date = text.TrimSpace(line[:i]), date[:dateLen]
+			if k := j + 1 + dateLen + 1; k < end {
+				h.mime = line[k:end]
+			}
+			break
+		}
+		if i = j; i == end {
+			return h, false
+		}
+	}
+	if !hasScheme(h.url) {
+		return h, false
+	}
+	if f := bytes.Fields(h.mime[:min(len(h.mime), maxHeader)]); len(f) == 6 && len(f[1]) == 3 && allDigits(f[1]) {
+		h.mime = f[0]
+		if string(f[2]) != "-" {
+			h.digest = f[2]
+		}
+	}
+	return h, true
+}
+
+// isAddress reports whether b may be an IP address.
+func isAddress(b []byte) bool {
+	for _, c := range b {
+		if !timestamp.IsDigit(c) && c != '.' && c != ':' && (c|0x20 < 'a' || c|0x20 > 'f') {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
+func allDigits(b []byte) bool {
+	for _, c := range b {
+		if !timestamp.IsDigit(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasScheme reports whether b begins with the scheme of a URL that crawlers store. The end of a
+// scheme is none: a wrong length may lead there.
+func hasScheme(b []byte) bool {
+	scheme, _, ok := bytes.Cut(b[:min(len(b), 16)], []byte{':'})
+	if !ok {
+		return false
+	}
+	switch string(bytes.ToLower(scheme)) {
+	case "http", "https", "filedesc", "dns", "ftp", "ftps", "sftp", "gopher", "whois", "nntp", "news", "mms", "rtsp", "mailto":
+		return true
+	}
+	return false
+}
+
+// isBrokenARC reports whether b begins with a line that has something of a record's header.
+func isBrokenARC(b []byte) bool {
+	line, _, _ := bytes.Cut(b, []byte{'\n'})
+	fields := bytes.Fields(line)
+	n := 0
+	for i, f := range fields {
+		if hasScheme(f) || len(f) == len("20060102150405") && allDigits(f) || i == len(fields)-1 && allDigits(f) {
+			n++
+		}
+	}
+	return n > 1 && len(fields) < 12
+}
+
+// judgeARC tells whether b begins with the header of a record.
+func judgeARC(b []byte) verdict {
+	if len(b) == 0 {
+		return unclear
+	}
+	if c := b[0] | 0x20; c < 'a' || c > 'z' {
+		return no
+	}
+	line, _, ok := bytes.Cut(b[:min(len(b), maxHeader)], []byte{'\n'})
+	switch {
+	case !ok && len(b) < maxHeader:
+		return unclear
+	case !ok:
+		return no
+	}
+	if _, ok := parseARC(bytes.TrimSuffix(line, []byte{'\r'})); ok {
+		return yes
+	}
+	return no
+}
+
+// IsARC reports whether head is the beginning of an ARC file.
+func IsARC(head []byte) bool {
+	return bytes.HasPrefix(head, []byte("filedesc://")) && judgeARC(head) == yes
+}
+
+// arcHeader is header for the line of an ARC record.
+func (p *Parser) arcHeader(line []byte, long bool) (length int64, reason string, err error) {
+	h, ok := parseARC(line)
+	if !ok || long {
+		return -1, "", nil
+	}
+	for _, v := range []struct {
+		column int
+		value  []byte
+	}{{columnURL, h.url}, {columnTimestamp, h.date}, {columnDigest, h.digest}, {columnSize, h.length}} {
+		p.values[v.column] = append(p.values[v.column], v.value...)
+	}
+	if string(h.mime) != "no-type" { // how crawlers write that there is none
+		p.contentType = append(p.contentType, h.mime...)
+	}
+	return h.size, "", nil
+}
+
+// isCaptureARC reports whether a record of a URL is a capture. The others are the file's own first
+// record and the addresses that a crawler looked up.
+func isCaptureARC(url []byte) bool {
+	return !bytes.HasPrefix(url, []byte("filedesc:")) && !bytes.HasPrefix(url, []byte("dns:"))
+}
+
+// arcBlock is block for an ARC record.
+func (p *Parser) arcBlock(left int64) (rest int64, err error) {
+	left, err = p.httpHeader(left)
+	if mime := &p.values[columnMIME]; len(*mime) == 0 {
+		*mime = append(*mime, text.CaptureValue(raw.MIME, p.contentType)...)
+	}
+	return left, err
+}
