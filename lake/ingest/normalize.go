@@ -243,7 +243,7 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 	case p.Plan != nil:
 		r, err = reader.Open(src, o.Name, *p.Plan)
 	default:
-		r, err = reader.New(src, o.Name, n.plan.rawOptions())
+		r, err = reader.New(src, o.Name, n.plan.Spec.rawOptions())
 	}
 	if err != nil {
 		in.Format = unreadFormat

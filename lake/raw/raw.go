@@ -121,18 +121,6 @@ var CaptureFormats = []string{CDX, CDXJ, CrawlLog, WARC, WACZ}
 // time, as the only name of Options.Extras the capture fields.
 const None = "none"
 
-// The rules by which formats and columns are recognised. A run keeps the rules with which it began,
-// whatever build goes on with it.
-const (
-	// RulesLists are the rules before there were capture fields. Lines with blanks are URLs, only
-	// columns called ts or timestamp are times, and a qualifier does not lower the rank of a name.
-	RulesLists = 1
-	// RulesCaptures are those that lake/raw/detect describes.
-	RulesCaptures = 2
-	// LatestRules are the rules of new runs.
-	LatestRules = RulesCaptures
-)
-
 // The reasons of a Reject.
 const (
 	TooLong = "too_long_line" // the record is longer than Options.MaxLine
@@ -250,18 +238,15 @@ type Options struct {
 	// LowMemory opens an object within LowMemory bytes. An object that needs more fails, but not
 	// always with ErrLowMemory: the caller tries again without this option.
 	LowMemory bool `json:"-"`
-
-	// Rules are the rules by which the format and columns are recognised; 0 is LatestRules.
-	Rules int `json:"rules,omitempty"`
 }
 
 // WantsExtras returns the columns to keep that the options name. defaults is true if they name
 // none, so that capture fields are kept.
 func (o Options) WantsExtras() (names []string, defaults bool) {
 	if len(o.Extras) == 0 {
-		return nil, o.Rules >= RulesCaptures
+		return nil, true
 	}
-	if len(o.Extras) == 1 && (o.Extras[0] == None || o.Extras[0] == "") && o.Rules >= RulesCaptures {
+	if len(o.Extras) == 1 && (o.Extras[0] == None || o.Extras[0] == "") {
 		return nil, false
 	}
 	return o.Extras, false
@@ -284,12 +269,6 @@ func (o Options) WithDefaults() (Options, error) {
 	default:
 		return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, "+
 			"crawllog, warc, parquet", o.Format)
-	}
-	if o.Rules == 0 {
-		o.Rules = LatestRules
-	}
-	if o.Rules < RulesLists || o.Rules > LatestRules {
-		return o, fmt.Errorf("rules %d are not known; update urlake", o.Rules)
 	}
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine

@@ -15,13 +15,7 @@ import (
 func (d *detector) isCDXJLine(l []byte) bool {
 	_, ts, content, ok := text.CutCDXJ(l)
 	return ok && len(content) > 0 && content[0] == '{' &&
-		(isCDXTime(ts) || d.captures() && looksDate(string(ts)))
-}
-
-// isCDXLine reports whether l has at least six fields, the second a timestamp and the third a URL.
-func isCDXLine(l []byte) bool {
-	f := bytes.Split(l, []byte{' '})
-	return len(f) >= 6 && isCDXTime(f[1]) && bytes.IndexByte(f[2], ':') > 0
+		(isCDXTime(ts) || looksDate(string(ts)))
 }
 
 // isZipNumLine reports whether l is a line of a ZipNum index: a key with a timestamp, then the
@@ -59,7 +53,7 @@ type cdxLayout struct {
 // cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number
 // of fields, at least two, and nine of ten have no fewer. The table has the rows with this number.
 func (d *detector) cdxLines(separator byte) *table {
-	t := &table{sep: string(separator), rules: d.opt.Rules}
+	t := &table{sep: string(separator)}
 	widths := map[int]int{}
 	lines := 0
 	for _, l := range d.lines() {
@@ -312,27 +306,11 @@ func isArchiveName(v string) bool {
 	return strings.HasSuffix(v, ".arc") || strings.HasSuffix(v, ".warc")
 }
 
-// oldCDXLayout is findCDX by raw.RulesLists.
-func (d *detector) oldCDXLayout() *cdxLayout {
-	fields := 11
-	if lines := d.lines(); len(lines) > 0 {
-		if n := len(bytes.Fields(lines[0])); n >= 9 && n <= 11 {
-			fields = n
-		}
-	}
-	return &cdxLayout{" ", text.CDXColumns(cdxLegends[11-fields]), true}
-}
-
 // planCDX names the columns by the header, else by what they hold.
 func (d *detector) planCDX() error {
 	var layout *cdxLayout
 	if sep, legend, ok := text.CDXHeader(d.firstLine()); ok {
-		layout = &cdxLayout{string(sep), text.CDXColumns(legend), true}
-		if d.captures() {
-			layout.columns = cdxColumns(legend)
-		}
-	} else if !d.captures() {
-		layout = d.oldCDXLayout()
+		layout = &cdxLayout{string(sep), cdxColumns(legend), true}
 	} else if layout = d.findCDX(); layout == nil && len(d.lines()) > 0 {
 		return d.reject("its fields are not those of a CDX index",
 			`put its legend before the first line (" CDX N b a m s k r M S V g")`)
@@ -340,9 +318,7 @@ func (d *detector) planCDX() error {
 		layout = &cdxLayout{" ", cdxColumns(cdxLegends[0]), true}
 	}
 	d.plan.Separator, d.plan.Columns = layout.separator, layout.columns
-	if d.captures() {
-		d.plan.Fields = len(layout.columns)
-	}
+	d.plan.Fields = len(layout.columns)
 	if !layout.usual {
 		d.note("it is a CDX index without a legend; by what they hold, its fields are %s", raw.QuoteNames(layout.columns))
 	}
@@ -369,7 +345,7 @@ func (d *detector) planCDX() error {
 func (d *detector) chooseCDXURL() error {
 	c, err := d.cdxColumn("original")
 	for _, key := range []string{"canonized_url", "urlkey"} {
-		if err == nil || !d.captures() {
+		if err == nil {
 			break
 		}
 		if c, err = d.cdxColumn(key); err == nil && !d.holdsURLs(c) {
@@ -402,7 +378,7 @@ func (d *detector) cdxColumn(want string) (raw.Column, error) {
 		i = n - 1
 		want = columns[i]
 	}
-	if i < 0 && d.captures() {
+	if i < 0 {
 		if field := cdxServerNames[want]; field != "" {
 			if i = slices.Index(columns, field); i >= 0 {
 				return raw.Column{Name: want, Number: i + 1}, nil
@@ -412,7 +388,7 @@ func (d *detector) cdxColumn(want string) (raw.Column, error) {
 	if i < 0 {
 		return raw.Column{}, d.noColumn(want, columns, ", or its number")
 	}
-	return raw.Column{Name: want, Number: i + 1, Capture: d.captures() && slices.Contains(raw.CaptureFields, want)}, nil
+	return raw.Column{Name: want, Number: i + 1, Capture: slices.Contains(raw.CaptureFields, want)}, nil
 }
 
 // cdxServerNames are the capture fields by the names of the CDX server, where these differ.
@@ -423,7 +399,7 @@ var cdxServerNames = map[string]string{"mimetype": raw.MIME, "statuscode": raw.S
 // capture fields if the options name none.
 func (d *detector) keepColumns() {
 	_, defaults := d.opt.WantsExtras()
-	if !d.captures() || !defaults && !d.plan.AllExtras {
+	if !defaults && !d.plan.AllExtras {
 		return
 	}
 	used := []int{d.plan.URL.Number}
@@ -479,12 +455,10 @@ var cdxjNames = map[string][]string{
 // options name others.
 func (d *detector) planCDXJ() error {
 	var docs []*jsondoc.Document
-	if d.captures() {
-		for _, l := range d.lines() {
-			doc := new(jsondoc.Document)
-			if _, _, object, ok := text.CutCDXJ(l); ok && doc.Parse(object) {
-				docs = append(docs, doc)
-			}
+	for _, l := range d.lines() {
+		doc := new(jsondoc.Document)
+		if _, _, object, ok := text.CutCDXJ(l); ok && doc.Parse(object) {
+			docs = append(docs, doc)
 		}
 	}
 	// member returns the name by which this dialect calls something, and whether any line has it.
@@ -504,7 +478,7 @@ func (d *detector) planCDXJ() error {
 		return c
 	}
 	err := d.planNamed(jsonColumn, func(want string) (raw.Column, error) {
-		if d.captures() && cdxjNames[want] != nil && want != "url" {
+		if cdxjNames[want] != nil && want != "url" {
 			return capture(want), nil
 		}
 		return jsonColumn(want)

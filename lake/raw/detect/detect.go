@@ -160,9 +160,6 @@ type detector struct {
 	sample    [][]byte // what lines returns
 }
 
-// captures reports whether the object is read by raw.RulesCaptures.
-func (d *detector) captures() bool { return d.opt.Rules >= raw.RulesCaptures }
-
 // Extension returns the extension of a key or path in lower case. It ignores the extension of a
 // compression: that of a.CSV.gz is .csv.
 func Extension(name string) string {
@@ -211,7 +208,7 @@ func (d *detector) detect() error {
 	case raw.Lines:
 		extras, _ := d.opt.WantsExtras()
 		ts := d.opt.TSColumn
-		if ts == raw.None && d.captures() {
+		if ts == raw.None {
 			ts = ""
 		}
 		if d.opt.URLColumn+ts+d.opt.SizeField != "" || len(extras) > 0 && !d.plan.AllExtras {
@@ -276,9 +273,9 @@ func (d *detector) sniff() (string, error) {
 	case most(isZipNumLine):
 		return "", d.reject("it is the index of a ZipNum cluster and not its URLs",
 			"give the .cdx.gz files it points to")
-	case d.captures() && most(text.IsCrawlLogLine):
+	case most(text.IsCrawlLogLine):
 		return raw.CrawlLog, nil
-	case !d.captures() && most(isCDXLine), d.captures() && d.findCDX() != nil:
+	case d.findCDX() != nil:
 		return raw.CDX, nil
 	case most(isAccessLogLine):
 		return "", d.reject("it is a web server's access log, which is not read",

@@ -142,8 +142,7 @@ func (d *detector) chooseTS(leaves []*leaf) {
 	var candidates []*timeColumn
 	for _, l := range leaves {
 		parents := len(l.path) - 1
-		if parents < len(url) && slices.Equal(l.path[:parents], url[:parents]) && !slices.Equal(l.path, url) &&
-			(d.captures() || parents == 0) {
+		if parents < len(url) && slices.Equal(l.path[:parents], url[:parents]) && !slices.Equal(l.path, url) {
 			candidates = append(candidates, l.time)
 		}
 	}
@@ -298,7 +297,7 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path
 			return leaves
 		}
 		i = len(leaves)
-		leaves = append(leaves, &leaf{path: path, class: nameClass(d.opt.Rules, path[len(path)-1]),
+		leaves = append(leaves, &leaf{path: path, class: nameClass(path[len(path)-1]),
 			time: d.newTimeColumn(raw.Column{Name: jsondoc.JoinPath(path)}, path[len(path)-1])})
 	}
 	v := string(doc.Text(&m))

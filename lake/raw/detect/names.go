@@ -4,7 +4,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
@@ -53,11 +52,10 @@ func wordSet(s string) map[string]bool {
 	return set
 }
 
-// nameClass returns the class of a column's name by the rules of the object: how well it says that
-// the column holds URLs.
-func nameClass(rules int, name string) int {
+// nameClass returns the class of a column's name: how well it says that the column holds URLs.
+func nameClass(name string) int {
 	class := nameClassOf(name)
-	if rules < raw.RulesCaptures || class != classURLWord && class != classURIWord {
+	if class != classURLWord && class != classURIWord {
 		return class
 	}
 	for _, w := range splitWords(name) {

@@ -80,7 +80,7 @@ func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 	sample := func(named bool) error {
 		for _, f := range o.Columns() {
 			path := f.Path()
-			l := &leaf{path: path, class: nameClass(d.opt.Rules, path[len(path)-1])}
+			l := &leaf{path: path, class: nameClass(path[len(path)-1])}
 			if !f.IsText() || (l.class > 0) != named || len(leaves) == parquetin.MaxColumns {
 				continue
 			}
@@ -126,7 +126,7 @@ func (d *detector) chooseParquetTS(o *parquetin.Object) error {
 			continue
 		}
 		c := d.newTimeColumn(raw.Column{Name: o.Name(f), Number: f.Number()}, f.Path()[0])
-		if c.class == 0 || c.class != classTS && !d.captures() {
+		if c.class == 0 {
 			continue
 		}
 		l := &leaf{time: c}
@@ -134,9 +134,6 @@ func (d *detector) chooseParquetTS(o *parquetin.Object) error {
 			return err
 		}
 		candidates = append(candidates, c)
-		if !d.captures() {
-			break
-		}
 	}
 	d.chooseTime(candidates)
 	return nil

@@ -15,7 +15,6 @@ import (
 // table is the sample of an object, cut at one separator into cells.
 type table struct {
 	sep   string
-	rules int // those of the object
 	rows  [][]string
 	width int     // the most frequent number of cells in a row
 	share float64 // the share of the rows that have width cells
@@ -41,7 +40,7 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 	if format == raw.Spaced {
 		r = text.NewSpacedRows(d.input(content))
 	}
-	t := &table{sep: sep, rules: d.opt.Rules}
+	t := &table{sep: sep}
 	widths := make(map[int]int)
 	for len(t.rows) < rows {
 		cells, reason, err := r.Next()
@@ -73,7 +72,7 @@ func (t *table) findHeader() {
 	most := 0
 	for i, row := range t.rows[:min(len(t.rows), titleRows)] {
 		for _, c := range row {
-			if looksURL(c) || looksHost(c) && nameClass(t.rules, c) == 0 {
+			if looksURL(c) || looksHost(c) && nameClass(c) == 0 {
 				return
 			}
 		}
@@ -82,7 +81,7 @@ func (t *table) findHeader() {
 			if c != "" {
 				filled++
 			}
-			if class := nameClass(t.rules, c); class > 0 && (best == 0 || class < best) {
+			if class := nameClass(c); class > 0 && (best == 0 || class < best) {
 				best = class
 			}
 		}
@@ -184,7 +183,7 @@ func (d *detector) sniffTable() string {
 // a URL. If the columns are aligned, one such field is enough. sure means that the object is known
 // to be a table.
 func (d *detector) isSpaced(sure bool) bool {
-	if !d.captures() || !d.firstLines(func(l []byte) bool {
+	if !d.firstLines(func(l []byte) bool {
 		return bytes.ContainsAny(text.TrimSpace(l), " \t")
 	}) {
 		return false
@@ -380,7 +379,7 @@ func (d *detector) planNamed(column, extra func(want string) (raw.Column, error)
 		if o.want == "" {
 			continue
 		}
-		if o.want == raw.None && o.to == &d.plan.TS && d.captures() {
+		if o.want == raw.None && o.to == &d.plan.TS {
 			d.noTime = true
 			continue
 		}
@@ -438,7 +437,7 @@ func (t *table) takeFirstRow(i int) {
 		return
 	}
 	c := t.rows[0][i]
-	if !looksURL(c) && !(looksHost(c) && nameClass(t.rules, c) == 0) && mostly(t.values(i, 1), 90, looksURLOrHost) {
+	if !looksURL(c) && !(looksHost(c) && nameClass(c) == 0) && mostly(t.values(i, 1), 90, looksURLOrHost) {
 		t.header = 1
 	}
 }
@@ -451,7 +450,7 @@ func (d *detector) chooseColumn(t *table) int {
 		best, bestClass := -1, 0
 		var also []string
 		for i, c := range header {
-			class := nameClass(t.rules, c)
+			class := nameClass(c)
 			if class == 0 {
 				continue
 			}

@@ -121,7 +121,7 @@ func (c *timeColumn) observe(d *detector, v string) {
 			c.epochs++
 		}
 	}
-	if d.opt.TSFormat != "" || !d.captures() {
+	if d.opt.TSFormat != "" {
 		return
 	}
 	if c.values == 1 {
@@ -170,14 +170,11 @@ func (d *detector) chooseTime(columns []*timeColumn) {
 	d.plan.TS, d.plan.TSChosen = nil, false
 	var best *timeColumn
 	for _, c := range columns {
-		if !d.captures() && (c.class != classTS || c.times != c.values) {
-			continue
-		}
 		if c.class > 0 && c.readable() && (best == nil || c.class < best.class) {
 			best = c
 		}
 	}
-	if best == nil && d.captures() {
+	if best == nil {
 		var dates []*timeColumn
 		for _, c := range columns {
 			if c.class == 0 && c.readable() && (c.dates == c.values || c.pattern() != "") {
@@ -190,7 +187,7 @@ func (d *detector) chooseTime(columns []*timeColumn) {
 	}
 	var also []string
 	for _, c := range columns {
-		if c != best && d.captures() && c.looksTime() {
+		if c != best && c.looksTime() {
 			also = append(also, c.column.Name)
 		}
 	}
@@ -214,9 +211,7 @@ func (d *detector) chooseTime(columns []*timeColumn) {
 	if len(also) > 0 {
 		others = fmt.Sprintf("; %s %s too", raw.QuoteNames(also), looksLikeTime(also))
 	}
-	if d.captures() {
-		d.note("the time is read from %q%s%s (--ts-column chooses)", best.column.Name, how, others)
-	}
+	d.note("the time is read from %q%s%s (--ts-column chooses)", best.column.Name, how, others)
 }
 
 func looksLikeTime(columns []string) string {

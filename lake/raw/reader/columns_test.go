@@ -93,7 +93,6 @@ func TestTimes(t *testing.T) {
 		{"of birth", rows("url,date of birth\n", "http://a/#,17149792#\n", 3), "", raw.Options{}, ""},
 		{"none", rows("url,date\n", "http://a/#,2024-05-#\n", 3), "", raw.Options{TSColumn: raw.None}, ""},
 		{"in the object of the URL", `{"a":{"url":"http://a/","seen_at":"2024-05-06"},"b":{"date":"2024-05-06"}}` + "\n" + `{"a":{"url":"http://b/","seen_at":"2024-05-06"},"b":{"date":"2024-05-06"}}` + "\n", "a.seen_at", raw.Options{}, `from "a.seen_at"`},
-		{"by the rules of before", rows("url,date\n", "http://a/#,2024-05-#\n", 3), "", raw.Options{Rules: raw.RulesLists}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, plan := read(t, "a", tc.text, tc.opt)

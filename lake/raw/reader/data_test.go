@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -500,65 +499,6 @@ func TestOwnData(t *testing.T) {
 			}
 			if diff := cmp.Diff(string(want), got.String()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
-	}
-}
-
-// TestRunsKeepTheirRules reads the files in testdata/ by the rules and the plans of builds that
-// knew no capture fields. testdata/rules1 has what these made of them.
-func TestRunsKeepTheirRules(t *testing.T) {
-	wants, err := filepath.Glob("testdata/rules1/*.want")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(wants) < 13 {
-		t.Fatalf("%d files in testdata/rules1, want 13", len(wants))
-	}
-	for _, path := range wants {
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			object, err := os.ReadFile(filepath.Join("testdata", strings.TrimSuffix(filepath.Base(path), ".want")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines := strings.SplitAfter(string(want), "\n")
-			var plan raw.Plan
-			if err := json.Unmarshal([]byte(lines[0]), &plan); err != nil {
-				t.Fatal(err)
-			}
-			rows := slices.DeleteFunc(lines[1:], func(l string) bool { return l == "" || l[0] == '{' })
-			name := strings.TrimSuffix(filepath.Base(path), ".want")
-			byRules, err := New(bytes.NewReader(object), name, raw.Options{Extras: []string{"*"}, Rules: raw.RulesLists})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := byRules.Plan()
-			if got.Members != nil {
-				got.Members.Rules = 0 // the plans of then did not name them
-			}
-			if diff := cmp.Diff(plan, got); diff != "" {
-				t.Errorf("plan (-want +got):\n%s", diff)
-			}
-			byPlan, err := Open(bytes.NewReader(object), name, plan)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for what, r := range map[string]*Reader{"rules": byRules, "plan": byPlan} {
-				g, err := readAll(r)
-				var read []string
-				for i, row := range g.Rows {
-					read = append(read, fmt.Sprintf("%d: %s\n", g.Offsets[i], row))
-				}
-				if err != nil {
-					read = append(read, err.Error()+"\n")
-				}
-				if diff := cmp.Diff(rows, read); diff != "" {
-					t.Errorf("by the %s of then (-want +got):\n%s", what, diff)
-				}
 			}
 		})
 	}

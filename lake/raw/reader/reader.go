@@ -155,9 +155,7 @@ func (r *Reader) decode(encoding string, maxLine int) {
 func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	opt := raw.Options{MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
 	if (plan.Format == raw.Tar || plan.Format == raw.WACZ) && plan.Members != nil {
-		if opt = *plan.Members; opt.Rules == 0 {
-			opt.Rules = raw.RulesLists // the plans of then did not name them
-		}
+		opt = *plan.Members
 	}
 	opt, err := opt.WithDefaults()
 	if err != nil {
