@@ -10,7 +10,8 @@
 //
 // The reader promises:
 //
-//   - Every record of an object ends as a Record, or as a Reject with its position and reason. The
+//   - Every record of an object ends as a Record, or as a Reject with its position and reason. A
+//     record whose field has several URLs is one for each of them. The
 //     exceptions are blank lines and rows, comment lines of lists, the rows up to a table's header,
 //     and members of an archive that hold no data by their name. Counts has their numbers.
 //   - Memory is bounded by Options.MaxLine whatever the object holds, in Parquet also by limits on
@@ -132,6 +133,9 @@ const (
 	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to MaxSize
 	BadWARC = "bad_warc"      // the record's header is malformed, or has no URL
 	BadLog  = "bad_log"       // the line has too few fields
+
+	SeveralURLs  = "several_urls"   // the field has several URLs and does not tell where they end
+	TextAfterURL = "text_after_url" // the field has text behind the URL that may be part of it or not
 )
 
 // MaxSize is the largest size of a record. A thousand of these still have a sum of 63 bits, and any
@@ -139,7 +143,8 @@ const (
 const MaxSize = 1<<53 - 1
 
 // Reasons lists every reason a Reject can have.
-var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize, BadWARC, BadLog}
+var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize, BadWARC, BadLog,
+	SeveralURLs, TextAfterURL}
 
 // Record is one record. Its slices are valid until the next call of Next.
 type Record struct {
@@ -158,8 +163,8 @@ type Record struct {
 	// decompressed object or member. In Parquet Line is the row and Offset is -1. In WARC Line is
 	// 0, and Offset that in the object or member as stored.
 	Line, Offset int64
-	// BadTS is Reject.Value of a record that is rejected for its time, between a parser and its
-	// reader.
+	// BadTS is the beginning of what the timestamp column holds, as in Reject.Value, if that is no
+	// time.
 	BadTS string
 }
 
@@ -190,7 +195,7 @@ type Counts struct {
 	// list of URLs. Comments counts the comment lines of lists and indexes, and the records of WARC
 	// that are no captures.
 	Blank, Comments int64
-	// Spaced counts the URLs of lists that have a space inside.
+	// Spaced counts the URLs that have a space inside.
 	Spaced int64
 	// BadTS counts records without their timestamp, because it could not be parsed and no caller
 	// had named its column. (In a named column such a record is a Reject.)
@@ -337,6 +342,9 @@ type Plan struct {
 	// SURT is set for indexes without original URLs: URL is the column of sort-friendly keys
 	// (com,example)/path), of which URLs are made.
 	SURT bool `json:"surt,omitempty"`
+	// Reversed is set for host names with the last label first (com.example.www), which are turned
+	// round.
+	Reversed bool `json:"reversed,omitempty"`
 	// Fields is the number of fields of a CDX line, 0 if it is not checked. A line with more is
 	// rejected: its fields are not where the others have them.
 	Fields int `json:"fields,omitempty"`

@@ -149,10 +149,10 @@ func looksURL[T string | []byte](v T) bool {
 	return false
 }
 
-// looksHost reports whether v is an IPv4 address or a host name with a dot. A port and a path may
-// follow.
-func looksHost(v string) bool {
-	if i := strings.IndexAny(v, "/?:"); i >= 0 {
+// isHostName reports whether v is an IPv4 address, or has the form of a host name with a dot, as
+// names of files have too. A port and a path may follow.
+func isHostName(v string) bool {
+	if i := strings.IndexAny(v, "/?:#"); i >= 0 {
 		v = v[:i]
 	}
 	if len(v) > 253 || strings.ContainsAny(v, " \t@,;|\"'()<>") {

@@ -171,7 +171,7 @@ func (d *detector) sniffTable() string {
 	if t := d.readTable("", raw.CSV, titleRows); t.header > 0 && !isWordClass(t.class) {
 		return raw.CSV
 	}
-	if d.isSpaced(false) {
+	if d.isSpaced(false) || d.hasWords() {
 		return raw.Spaced
 	}
 	return raw.Lines
@@ -202,19 +202,42 @@ func (d *detector) isSpaced(sure bool) bool {
 			break
 		}
 	}
+	hosts := url < 0
+	for i := 0; i < t.width && url < 0; i++ {
+		if v := t.values(i, t.header); mostly(v, 90, looksName) || areReversed(v) {
+			url = i
+		}
+	}
 	if url < 0 {
 		return false
 	}
-	if url > 0 || t.header > 0 {
+	if !hosts && url > 0 || t.header > 0 {
 		return true
 	}
 	typed := 0
-	for i := 1; i < t.width; i++ {
-		if v := t.values(i, 0); mostly(v, 90, looksTyped) && len(v)*10 >= len(t.rows)*9 {
+	for i := range t.width {
+		if v := t.values(i, 0); i != url && mostly(v, 90, looksTyped) && len(v)*10 >= len(t.rows)*9 {
 			typed++
 		}
 	}
 	return len(t.rows) > 1 && (typed == t.width-1 || typed > 0 && d.aligned())
+}
+
+// hasWords reports whether nine of ten lines begin with a URL, and most have words behind it.
+func (d *detector) hasWords() bool {
+	urls, words := 0, 0
+	for _, l := range d.lines() {
+		l = text.TrimSpace(l)
+		url, _, reason := text.CutURL(l)
+		url, _, _ = bytes.Cut(url, []byte{' '})
+		if looksURL(url) && strings.IndexByte(",;|", url[len(url)-1]) < 0 {
+			urls++
+			if reason == raw.TextAfterURL {
+				words++
+			}
+		}
+	}
+	return urls*10 >= len(d.lines())*9 && words*2 > urls
 }
 
 // aligned reports whether half of the lines have two blanks in a row, or a tab.
@@ -268,23 +291,26 @@ func (d *detector) bestTable(seps []string, sure bool) *table {
 
 // typed reports whether a table without a header has a URL column and a second column of URLs or
 // dates. A column of numbers does not count: it may be the end of URLs that contain commas. URLs
-// contain no tabs, so that with these any second column counts.
+// contain no tabs, so that with these any second column counts. Hosts contain no separators, so
+// that beside these any column counts that has none.
 func (t *table) typed() bool {
 	if len(t.rows) < 2 && t.sep != "\t" {
 		return false
 	}
-	urls, others := 0, 0
+	urls, names, others := 0, 0, 0
 	for i := range t.width {
 		v := t.values(i, 0)
 		switch {
 		case len(v)*2 < len(t.rows):
 		case mostly(v, 90, looksURL), t.sep == "\t" && mostly(v, 90, looksURLOrHost):
 			urls++
+		case mostly(v, 90, looksName), areReversed(v):
+			names++
 		case t.sep == "\t" || mostly(v, 90, looksDate):
 			others++
 		}
 	}
-	return urls > 0 && urls+others > 1
+	return urls > 0 && urls+names+others > 1 || urls == 0 && names == 1
 }
 
 // planTable plans a CSV or TSV table.
@@ -342,6 +368,9 @@ func (d *detector) planTable(format string) error {
 	switch {
 	case url >= 0:
 		d.plan.URL = raw.Column{Name: names[url], Number: url + 1}
+		if err := d.checkHosts(t.values(url, t.header)); err != nil {
+			return err
+		}
 	case d.opt.URLColumn == "":
 		d.plan.URL = raw.Column{Name: "1", Number: 1} // an empty table
 	}
@@ -482,16 +511,13 @@ func (d *detector) chooseColumn(t *table) int {
 			urls = append(urls, i)
 		}
 	}
+	for i := 0; i < t.width && len(urls) == 0; i++ {
+		if v := t.values(i, skip); areReversed(v) || unproven < 0 && mostly(v, 90, looksHost) {
+			urls = append(urls, i)
+		}
+	}
 	if len(urls) == 0 && unproven >= 0 {
 		return unproven
-	}
-	if len(urls) == 0 {
-		for i := range t.width {
-			if mostly(t.values(i, skip), 90, looksHost) {
-				urls = append(urls, i)
-				break
-			}
-		}
 	}
 	if len(urls) == 0 {
 		// A single column is the URL. The reader rejects the values that are none.
