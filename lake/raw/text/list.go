@@ -45,7 +45,7 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 		start := at
 		most := min(LinesAtOnce, len(urls)-n)
 		ends := p.ends[:lineEnds(window[start:], in.lineEnd, most, &p.ends)]
-		plain := arePlain(window[start:], ends)
+		plain := in.lineEnd == '\n' && arePlain(window[start:], ends)
 		for _, end := range ends {
 			end := start + int(end)
 			if at > last || end-at > in.max {

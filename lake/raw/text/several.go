@@ -9,7 +9,7 @@ import (
 )
 
 // IsPlain reports whether the text of a field is at most one URL and nothing beside it: it has no
-// white space and no second scheme. Other fields are cut by [CutURL].
+// space, tab or line feed and no second scheme. Other fields are cut by [CutURL].
 func IsPlain(field []byte) bool {
 	// Eight bytes at a time, for bytes up to a space and for colons. That of the scheme is mostly
 	// among the first eight.
@@ -42,7 +42,7 @@ func IsPlain(field []byte) bool {
 // isPlain is IsPlain for a field with a control character or a second colon.
 func isPlain(field []byte) bool {
 	for _, c := range field {
-		if IsSpace(c) {
+		if c == ' ' || c == '\t' || c == '\n' {
 			return false
 		}
 	}
@@ -99,7 +99,8 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 // the URL before it, "" if it may be.
 func textAfter(field []byte, i, next int, query bool) string {
 	before, after := field[:i], field[next:]
-	if !hasScheme(before) && bytes.IndexByte(before, '.') < 0 {
+	if host := bytes.IndexByte(before, '.') >= 0 && bytes.IndexByte(before, ' ') < 0; bytes.HasSuffix(before, []byte("://")) ||
+		!host && !hasScheme(before) {
 		return ""
 	}
 	if word := bytes.ToLower(after[:min(len(after), len("www."))]); string(word) == "www." {
