@@ -511,9 +511,11 @@ func (d *detector) chooseColumn(t *table) int {
 			urls = append(urls, i)
 		}
 	}
-	for i := 0; i < t.width && len(urls) == 0; i++ {
-		if v := t.values(i, skip); areReversed(v) || unproven < 0 && mostly(v, 90, looksHost) {
-			urls = append(urls, i)
+	for _, is := range []func(string) bool{looksName, looksHost} { // names before addresses
+		for i := 0; i < t.width && len(urls) == 0; i++ {
+			if v := t.values(i, skip); areReversed(v) || unproven < 0 && mostly(v, 90, is) {
+				urls = append(urls, i)
+			}
 		}
 	}
 	if len(urls) == 0 && unproven >= 0 {
