@@ -99,9 +99,9 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 // the URL before it, "" if it may be.
 func textAfter(field []byte, i, next int, query bool) string {
 	before, after := field[:i], field[next:]
-	if host := bytes.IndexByte(before, '.') >= 0 && bytes.IndexByte(before, ' ') < 0; bytes.HasSuffix(before, []byte("://")) ||
-		!host && !hasScheme(before) {
-		return ""
+	_, rest, scheme := bytes.Cut(before, []byte("://"))
+	if scheme && bytes.IndexAny(rest, "./") < 0 || !scheme && (bytes.IndexByte(before, '.') < 0 || bytes.IndexByte(before, ' ') >= 0) {
+		return "" // there is no host yet
 	}
 	if word := bytes.ToLower(after[:min(len(after), len("www."))]); string(word) == "www." {
 		return raw.SeveralURLs
