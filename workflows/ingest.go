@@ -162,6 +162,8 @@ type IngestResult struct {
 	UnreadCount int64         `json:"unread_count,omitempty"`
 	// Unwrapped is how many records were URLs of archives' copies, whose page's URL was taken.
 	Unwrapped int64 `json:"unwrapped,omitempty"`
+	// BadTS is how many rows have no time since it could not be read. A note has an example.
+	BadTS int64 `json:"bad_ts,omitempty"`
 	// Notes say what was detected in the inputs, for example which column holds the URL. A note
 	// names the first object that it is about.
 	Notes     []string `json:"notes,omitempty"`
@@ -527,7 +529,7 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected),
 		Rejected: p.Rejected, RejectsKey: r.RejectsKey, ListedRejects: r.Listed,
 		Examples: r.Examples, WorstFiles: r.Worst, Groups: r.Groups, GroupCount: r.GroupCount,
-		Unread: r.Unread, UnreadCount: r.UnreadCount, Unwrapped: r.Unwrapped, Notes: r.Notes,
+		Unread: r.Unread, UnreadCount: r.UnreadCount, Unwrapped: r.Unwrapped, BadTS: r.BadTS, Notes: r.Notes,
 		Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current, Effect: r.Effect,
 		Known: f.Plan.Known,
 	}

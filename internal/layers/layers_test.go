@@ -64,7 +64,7 @@ var allowed = map[string][]string{
 	"lake/raw/warcin": {"lake/codec", "lake/raw", "lake/raw/text", "lake/raw/timestamp", "lake/raw/unpack"},
 	"lake/raw/detect": {
 		"lake/raw", "lake/raw/jsondoc", "lake/raw/markup", "lake/raw/parquetin", "lake/raw/text",
-		"lake/raw/timestamp", "lake/raw/unpack", "lake/raw/warcin",
+		"lake/raw/timestamp", "lake/raw/unpack", "lake/raw/warcin", "lake/urlnorm",
 	},
 	"lake/raw/reader": {
 		"lake/codec", "lake/raw", "lake/raw/detect", "lake/raw/markup", "lake/raw/parquetin", "lake/raw/text",

@@ -71,8 +71,13 @@ type findings struct {
 	// the first object with such a row.
 	Untimed   int64  `json:"untimed,omitempty"`
 	UntimedIn string `json:"untimed_in,omitempty"`
-	// Spaced counts the URLs of lists that have a space inside; SpacedIn is the first object with
-	// such a URL.
+	// BadTS counts the rows whose time could not be read, in a column that no caller had named;
+	// BadTSIn is the first object with such a row, and BadTSValue what stands there instead.
+	BadTS      int64  `json:"bad_ts,omitempty"`
+	BadTSIn    string `json:"bad_ts_in,omitempty"`
+	BadTSValue string `json:"bad_ts_value,omitempty"`
+	// Spaced counts the URLs that have a space inside; SpacedIn is the first object with such a
+	// URL.
 	Spaced   int64  `json:"spaced,omitempty"`
 	SpacedIn string `json:"spaced_in,omitempty"`
 	// Unwrapped counts records whose URL wrapped another.
@@ -131,6 +136,9 @@ func joined(splits []splitRecord) findings {
 		if all.Untimed += f.Untimed; all.UntimedIn == "" {
 			all.UntimedIn = f.UntimedIn
 		}
+		if all.BadTS += f.BadTS; all.BadTSIn == "" {
+			all.BadTSIn, all.BadTSValue = f.BadTSIn, f.BadTSValue
+		}
 		if all.Spaced += f.Spaced; all.SpacedIn == "" {
 			all.SpacedIn = f.SpacedIn
 		}
@@ -160,6 +168,9 @@ func (f *findings) notes(merged int64) []string {
 	if f.Spaced > 0 {
 		out = append(out, f.SpacedIn+": "+spacedNote(f.Spaced))
 	}
+	if f.BadTS > 0 {
+		out = append(out, f.BadTSIn+": "+badTSNote(f.BadTS, f.BadTSValue))
+	}
 	if merged > 0 && f.Untimed > 0 {
 		out = append(out, fmt.Sprintf("records merged into equal ones: %d; records of tables without a time: %d, the first in %s; "+
 			"if they are captures, name the column of their time (--ts-column)", merged, f.Untimed, f.UntimedIn))
@@ -167,10 +178,19 @@ func (f *findings) notes(merged int64) []string {
 	return out
 }
 
-// spacedNote is the note about n lines of lists that are URLs with spaces, or are no list.
+// spacedNote is the note about n URLs with spaces.
 func spacedNote(n int64) string {
-	return fmt.Sprintf("lines of lists with a space inside, which becomes %%20: %d; if this is no list of URLs, "+
-		"name its format (--format)", n)
+	return fmt.Sprintf("URLs with a space inside, which becomes %%20: %d; if these are no URLs, "+
+		"name the format (--format)", n)
+}
+
+// badTSNote is the note about n times that could not be read, of which example is the first.
+func badTSNote(n int64, example string) string {
+	if example != "" {
+		example = fmt.Sprintf(", the first %q", example)
+	}
+	return fmt.Sprintf("times that cannot be read, whose rows have none: %d%s (--ts-column and --ts-format say how "+
+		"they are read)", n, example)
 }
 
 // worst returns the files with the most rejects, the most first.

@@ -53,6 +53,8 @@ type FinishResult struct {
 	UnreadCount int64         `json:"unread_count,omitempty"`
 	// Unwrapped is how many records were URLs of archives' copies.
 	Unwrapped int64 `json:"unwrapped,omitempty"`
+	// BadTS is how many rows have no time since it could not be read. A note has an example.
+	BadTS int64 `json:"bad_ts,omitempty"`
 	// Notes say which inputs were not read, and what was guessed about the others. A note names the
 	// first object that it is about.
 	Notes []string `json:"notes,omitempty"`
@@ -165,7 +167,7 @@ func describe(
 	out.Worst = worst(splits)
 	out.Groups, out.GroupCount = found.Groups[:min(len(found.Groups), maxGroups)], len(found.Groups)
 	out.Unread, out.UnreadCount = found.Unread[:min(len(found.Unread), maxShownUnread)], found.UnreadCount
-	out.Unwrapped = found.Unwrapped
+	out.Unwrapped, out.BadTS = found.Unwrapped, found.BadTS
 	out.Notes = append(slices.Clone(p.Notes), found.notes(b.Merged)...)
 	for _, s := range splits {
 		out.Examples = append(out.Examples, s.First[:min(len(s.First), maxExamples-len(out.Examples))]...)

@@ -254,7 +254,7 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 	case p.Plan != nil:
 		r, err = reader.Open(src, o.Name, *p.Plan)
 	default:
-		r, err = reader.New(src, o.Name, n.plan.rawOptions())
+		r, err = reader.New(src, o.Name, n.plan.Spec.rawOptions())
 	}
 	if err != nil {
 		in.Format = unreadFormat
@@ -270,6 +270,11 @@ func (n *normalizer) read(p *piece, in *pieceRecord, start int64) error {
 	n.endMember(in)
 	in.Records += n.progress.Records - records
 	in.BadTS = r.Counts().BadTS
+	if f := &n.out.Findings; in.BadTS > 0 {
+		if f.BadTS += in.BadTS; f.BadTSIn == "" {
+			f.BadTSIn, f.BadTSValue = shortened(o.Name), r.BadTS()
+		}
+	}
 	if n.out.Findings.Spaced += r.Counts().Spaced; n.out.Findings.SpacedIn == "" && n.out.Findings.Spaced > 0 {
 		n.out.Findings.SpacedIn = shortened(o.Name)
 	}

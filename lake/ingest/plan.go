@@ -38,9 +38,6 @@ type plan struct {
 	Bytes     int64      `json:"bytes"`
 	// Known is how many objects Spec.NewOnly has left out.
 	Known int `json:"known,omitempty"`
-	// RawRules are the rules of package raw by which the inputs are recognised; 0 stands for
-	// raw.RulesLists, by which runs began before plans had them.
-	RawRules int `json:"raw_rules,omitempty"`
 	// Notes tell the user which of the inputs are not read.
 	Notes []string `json:"notes,omitempty"`
 	// Splits is the frame file with the pieces of each split. A plan with one split has Pieces
@@ -251,7 +248,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: rules,
-		RawRules: raw.LatestRules, Objects: len(objects), Known: known, Notes: sel.Notes()}
+		Objects: len(objects), Known: known, Notes: sel.Notes()}
 	if known > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d objects are left out, since other batches of the dataset have read "+
 			"objects of these names and sizes", known, known+len(objects)))
@@ -635,15 +632,6 @@ func checkPieces(pieces []piece, key string, split int) error {
 func (s *Spec) rawOptions() raw.Options {
 	return raw.Options{Format: s.Format, URLColumn: s.URLColumn, TSColumn: s.TSColumn, SizeField: s.SizeField,
 		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat, SkipUnreadable: s.SkipUnreadable}
-}
-
-// rawOptions returns the options by which the plan's inputs are recognised.
-func (p *plan) rawOptions() raw.Options {
-	opt := p.Spec.rawOptions()
-	if opt.Rules = p.RawRules; opt.Rules == 0 {
-		opt.Rules = raw.RulesLists
-	}
-	return opt
 }
 
 // inputError makes an *InputError of an error of package raw, and of the absence of what it reads.

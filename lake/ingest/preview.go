@@ -255,6 +255,9 @@ func (p *Preview) look(o object, r *reader.Reader, spec *Spec) error {
 	if !spec.Unwrap && mostlyWrapped(urls) {
 		p.Notes = append(slices.Clip(p.Notes), wrappedNote)
 	}
+	if n := r.Counts().BadTS; n > 0 {
+		p.Notes = append(slices.Clip(p.Notes), badTSNote(n, r.BadTS()))
+	}
 	if n := r.Counts().Spaced; n > 0 {
 		p.Notes = append(slices.Clip(p.Notes), spacedNote(n))
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/raw"
 )
 
 // Whole is a batch that one call of IngestWhole takes from its objects to its record. Its dataset
@@ -50,7 +49,7 @@ func IngestWhole(
 	progress func(Progress),
 ) (SmallResult, error) {
 	p := plan{Run: w.Folder, Spec: w.Spec, DatasetID: w.DatasetID, Batch: w.Batch, Rules: w.Rules,
-		RawRules: raw.LatestRules, Objects: len(w.Objects), Count: 1}
+		Objects: len(w.Objects), Count: 1}
 	if err := lake.CheckForm(p.Rules); err != nil {
 		return SmallResult{}, err
 	}

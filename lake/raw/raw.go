@@ -11,7 +11,8 @@
 //
 // The reader promises:
 //
-//   - Every record of an object ends as a Record, or as a Reject with its position and reason. The
+//   - Every record of an object ends as a Record, or as a Reject with its position and reason. A
+//     record whose field has several URLs is one for each of them. The
 //     exceptions are blank lines and rows, comment lines of lists, the rows up to a table's header,
 //     and members of an archive that hold no data by their name. Counts has their numbers.
 //   - Memory is bounded by Options.MaxLine whatever the object holds, in Parquet also by limits on
@@ -136,18 +137,6 @@ var CaptureFormats = []string{CDX, CDXJ, CrawlLog, WARC, ARC, WACZ}
 // time, as the only name of Options.Extras the capture fields.
 const None = "none"
 
-// The rules by which formats and columns are recognised. A run keeps the rules with which it began,
-// whatever build goes on with it.
-const (
-	// RulesLists are the rules before there were capture fields. Lines with blanks are URLs, only
-	// columns called ts or timestamp are times, and a qualifier does not lower the rank of a name.
-	RulesLists = 1
-	// RulesCaptures are those that lake/raw/detect describes.
-	RulesCaptures = 2
-	// LatestRules are the rules of new runs.
-	LatestRules = RulesCaptures
-)
-
 // The reasons of a Reject.
 const (
 	TooLong = "too_long_line" // the record is longer than Options.MaxLine
@@ -161,9 +150,11 @@ const (
 	BadLog  = "bad_log"       // the line has too few fields
 	// BadMarkup is an element of XML or HTML that is not well-formed, BadLink one of a TimeMap, and
 	// BadTriple a statement of N-Triples.
-	BadMarkup = "bad_markup"
-	BadLink   = "bad_link"
-	BadTriple = "bad_triple"
+	BadMarkup    = "bad_markup"
+	BadLink      = "bad_link"
+	BadTriple    = "bad_triple"
+	SeveralURLs  = "several_urls"   // the field has several URLs and does not tell where they end
+	TextAfterURL = "text_after_url" // the field has text behind the URL that may be part of it or not
 )
 
 // MaxSize is the largest size of a record. A thousand of these still have a sum of 63 bits, and any
@@ -172,7 +163,8 @@ const MaxSize = 1<<53 - 1
 
 // Reasons lists every reason a Reject can have.
 var Reasons = []string{TooLong, BadCSV, BadJSON, BadCDX, NoURL, BadTS, BadSize, BadWARC, BadLog,
-	BadMarkup, BadLink, BadTriple}
+	BadMarkup, BadLink, BadTriple,
+	SeveralURLs, TextAfterURL}
 
 // Record is one record. Its slices are valid until the next call of Next.
 type Record struct {
@@ -191,8 +183,8 @@ type Record struct {
 	// decompressed object or member. In Parquet Line is the row and Offset is -1. In WARC and ARC
 	// Line is 0, and Offset is as stored if the record begins a gzip member or zstd frame.
 	Line, Offset int64
-	// BadTS is Reject.Value of a record that is rejected for its time, between a parser and its
-	// reader.
+	// BadTS is the beginning of what the timestamp column holds, as in Reject.Value, if that is no
+	// time.
 	BadTS string
 }
 
@@ -223,7 +215,7 @@ type Counts struct {
 	// list of URLs. Comments counts the comment lines of lists and indexes, and the records of WARC
 	// that are no captures.
 	Blank, Comments int64
-	// Spaced counts the URLs of lists that have a space inside.
+	// Spaced counts the URLs that have a space inside.
 	Spaced int64
 	// BadTS counts records without their timestamp, because it could not be parsed and no caller
 	// had named its column. (In a named column such a record is a Reject.)
@@ -271,18 +263,15 @@ type Options struct {
 	// LowMemory opens an object within LowMemory bytes. An object that needs more fails, but not
 	// always with ErrLowMemory: the caller tries again without this option.
 	LowMemory bool `json:"-"`
-
-	// Rules are the rules by which the format and columns are recognised; 0 is LatestRules.
-	Rules int `json:"rules,omitempty"`
 }
 
 // WantsExtras returns the columns to keep that the options name. defaults is true if they name
 // none, so that capture fields are kept.
 func (o Options) WantsExtras() (names []string, defaults bool) {
 	if len(o.Extras) == 0 {
-		return nil, o.Rules >= RulesCaptures
+		return nil, true
 	}
-	if len(o.Extras) == 1 && (o.Extras[0] == None || o.Extras[0] == "") && o.Rules >= RulesCaptures {
+	if len(o.Extras) == 1 && (o.Extras[0] == None || o.Extras[0] == "") {
 		return nil, false
 	}
 	return o.Extras, false
@@ -307,12 +296,6 @@ func (o Options) WithDefaults() (Options, error) {
 			return o, fmt.Errorf("format %q is none of auto, lines, csv, tsv, spaced, jsonl, json, cdx, cdxj, "+
 				"crawllog, warc, arc, parquet, %s", o.Format, strings.Join(MarkupFormats, ", "))
 		}
-	}
-	if o.Rules == 0 {
-		o.Rules = LatestRules
-	}
-	if o.Rules < RulesLists || o.Rules > LatestRules {
-		return o, fmt.Errorf("rules %d are not known; update urlake", o.Rules)
 	}
 	if o.MaxLine == 0 {
 		o.MaxLine = DefaultMaxLine
@@ -397,6 +380,9 @@ type Plan struct {
 	// Legends are the legends of a CDX index, as the line of one is (" CDX N b a"): the one whose
 	// columns are Columns, which the index need not have, then those at its beginning.
 	Legends []string `json:"legends,omitempty"`
+	// Reversed is set for host names with the last label first (com.example.www), which are turned
+	// round.
+	Reversed bool `json:"reversed,omitempty"`
 
 	URL  Column  `json:"url"`
 	TS   *Column `json:"ts,omitempty"`

@@ -153,7 +153,7 @@ func TestWHATWGParsing(t *testing.T) {
 			}
 		}
 	}
-	c.report(1300, "no-base", "web-only", "no-fragment", "no-userinfo", "one-trailing-dot", "dns-limits",
+	c.report(1300, "no-base", "web-only", "no-fragment", "no-userinfo", "one-trailing-dot", "dns-limits", "no-comma",
 		"number-is-address", "a-labels-checked", "unreserved", "stray-percent", "encoded-set", "slash-runs", "sorted-query")
 }
 
@@ -299,6 +299,10 @@ func hostExpectation(v *vector, host string) string {
 	}
 	if len(host) > 253 || slices.ContainsFunc(labels, func(l string) bool { return l == "" || len(l) > 63 }) {
 		v.rejectAs(RejectHost, "dns-limits")
+		return ""
+	}
+	if strings.Contains(host, ",") {
+		v.rejectAs(RejectHost, "no-comma")
 		return ""
 	}
 	if strings.HasPrefix(host, "xn--") || strings.Contains(host, ".xn--") {

@@ -36,7 +36,7 @@ func isZipNumLine(l []byte) bool {
 // cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number
 // of fields, at least two, and nine of ten have no fewer. The table has the rows with this number.
 func (d *detector) cdxLines(separator byte) *table {
-	t := &table{sep: string(separator), rules: d.opt.Rules}
+	t := &table{sep: string(separator)}
 	widths := map[int]int{}
 	lines := 0
 	for _, l := range d.lines() {
@@ -453,7 +453,7 @@ func (d *detector) cdxColumn(want string) (raw.Column, error) {
 		i = n - 1
 		want = columns[i]
 	}
-	if i < 0 && d.captures() {
+	if i < 0 {
 		if field := text.CDXServerNames[want]; field != "" {
 			if i = slices.Index(columns, field); i >= 0 {
 				return raw.Column{Name: want, Number: i + 1}, nil
@@ -463,14 +463,14 @@ func (d *detector) cdxColumn(want string) (raw.Column, error) {
 	if i < 0 {
 		return raw.Column{}, d.noColumn(want, columns, ", or its number")
 	}
-	return raw.Column{Name: want, Number: i + 1, Capture: d.captures() && slices.Contains(raw.CaptureFields, want)}, nil
+	return raw.Column{Name: want, Number: i + 1, Capture: slices.Contains(raw.CaptureFields, want)}, nil
 }
 
 // keepColumns plans the extras of an index or log whose columns are known: all of them, or the
 // capture fields if the options name none.
 func (d *detector) keepColumns() {
 	_, defaults := d.opt.WantsExtras()
-	if !d.captures() || !defaults && !d.plan.AllExtras {
+	if !defaults && !d.plan.AllExtras {
 		return
 	}
 	for i, name := range d.plan.Columns {

@@ -39,8 +39,15 @@ const (
 //   - The name ends in .csv or .tsv, or a header names a URL column, or a second column beside the
 //     URLs holds URLs or dates. If the separator is a tab, the second column may hold anything.
 //
-// A list of URLs that contain commas is therefore read as a list. A single column is a table if its
-// header has one of the names of one word below, or if the name of the object ends in .csv or .tsv.
+// Hosts beside anything that is no host are a table, too, since hosts have no separators in them. A
+// list of URLs that contain commas is therefore read as a list. Lines of which most have words
+// behind their URL are a table between blanks.
+//
+// A list, or the URL column of a table, is refused if most of its URLs are names without a scheme
+// and most of these end in no public suffix, unless the options name the format or the column.
+//
+// A single column is a table if its header has one of the names of one word below, or if the name
+// of the object ends in .csv or .tsv.
 //
 // # Header
 //
@@ -192,9 +199,6 @@ type detector struct {
 	sample    [][]byte // what lines returns
 }
 
-// captures reports whether the object is read by raw.RulesCaptures.
-func (d *detector) captures() bool { return d.opt.Rules >= raw.RulesCaptures }
-
 // Extension returns the extension of a key or path in lower case. It ignores the extension of a
 // compression: that of a.CSV.gz is .csv.
 func Extension(name string) string {
@@ -243,14 +247,21 @@ func (d *detector) detect() error {
 	case raw.Lines:
 		extras, _ := d.opt.WantsExtras()
 		ts := d.opt.TSColumn
-		if ts == raw.None && d.captures() {
+		if ts == raw.None {
 			ts = ""
 		}
 		if d.opt.URLColumn+ts+d.opt.SizeField != "" || len(extras) > 0 && !d.plan.AllExtras {
 			return d.reject("it is a list of URLs, which has no columns to name",
 				"leave the column options out, or name its format (--format csv)")
 		}
-		return nil
+		if d.opt.Format == raw.Lines {
+			return nil
+		}
+		var values []string
+		for _, l := range d.lines() {
+			values = append(values, string(text.TrimSpace(l)))
+		}
+		return d.checkHosts(values)
 	case raw.JSONLines, raw.JSON:
 		return d.planJSON()
 	case raw.CDX:
@@ -317,7 +328,7 @@ func (d *detector) sniff() (string, error) {
 	case most(isZipNumLine):
 		return "", d.reject("it is the index of a ZipNum cluster and not its URLs",
 			"give the .cdx.gz files it points to")
-	case d.captures() && most(text.IsCrawlLogLine):
+	case most(text.IsCrawlLogLine):
 		return raw.CrawlLog, nil
 	case d.isCDX():
 		return raw.CDX, nil

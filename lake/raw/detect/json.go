@@ -250,7 +250,7 @@ func (d *detector) planArrays(arrays []*jsondoc.Document) error {
 		}
 		return nil
 	}
-	t := &table{rules: d.opt.Rules}
+	t := &table{}
 	for _, a := range arrays {
 		if len(a.Nodes) > 1 {
 			t.rows = append(t.rows, cells(a))
@@ -410,7 +410,7 @@ func (d *detector) planNested(doc *jsondoc.Document, several bool) bool {
 					continue
 				}
 				name := string(doc.Name(m))
-				if k := nameClass(d.opt.Rules, name); k > 0 && (class == 0 || k < class) && utf8.ValidString(name) {
+				if k := nameClass(name); k > 0 && (class == 0 || k < class) && utf8.ValidString(name) {
 					path, class = []string{name}, k
 				}
 			}
@@ -495,8 +495,7 @@ func (d *detector) chooseTS(leaves []*leaf) {
 	var candidates []*timeColumn
 	for _, l := range leaves {
 		parents := len(l.path) - 1
-		if parents < len(url) && slices.Equal(l.path[:parents], url[:parents]) && !slices.Equal(l.path, url) &&
-			(d.captures() || parents == 0) {
+		if parents < len(url) && slices.Equal(l.path[:parents], url[:parents]) && !slices.Equal(l.path, url) {
 			candidates = append(candidates, l.time)
 		}
 	}
@@ -646,7 +645,7 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path
 			return leaves
 		}
 		i = len(leaves)
-		leaves = append(leaves, &leaf{path: path, class: nameClass(d.opt.Rules, path[len(path)-1]),
+		leaves = append(leaves, &leaf{path: path, class: nameClass(path[len(path)-1]),
 			time: d.newTimeColumn(raw.Column{Name: jsondoc.JoinPath(path)}, path[len(path)-1])})
 	}
 	v := string(doc.Text(&m))

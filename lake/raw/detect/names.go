@@ -4,7 +4,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
@@ -53,11 +52,10 @@ func wordSet(s string) map[string]bool {
 	return set
 }
 
-// nameClass returns the class of a column's name by the rules of the object: how well it says that
-// the column holds URLs.
-func nameClass(rules int, name string) int {
+// nameClass returns the class of a column's name: how well it says that the column holds URLs.
+func nameClass(name string) int {
 	class := nameClassOf(name)
-	if rules < raw.RulesCaptures || class != classURLWord && class != classURIWord {
+	if class != classURLWord && class != classURIWord {
 		return class
 	}
 	for _, w := range splitWords(name) {
@@ -151,10 +149,10 @@ func looksURL[T string | []byte](v T) bool {
 	return false
 }
 
-// looksHost reports whether v is an IPv4 address or a host name with a dot. A port and a path may
-// follow.
-func looksHost(v string) bool {
-	if i := strings.IndexAny(v, "/?:"); i >= 0 {
+// isHostName reports whether v is an IPv4 address, or has the form of a host name with a dot, as
+// names of files have too. A port and a path may follow.
+func isHostName(v string) bool {
+	if i := strings.IndexAny(v, "/?:#"); i >= 0 {
 		v = v[:i]
 	}
 	if len(v) > 253 || strings.ContainsAny(v, " \t@,;|\"'()<>") {

@@ -80,7 +80,7 @@ func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 	sample := func(named bool) error {
 		for _, f := range o.Columns() {
 			path := f.Path()
-			l := &leaf{path: path, class: nameClass(d.opt.Rules, path[len(path)-1])}
+			l := &leaf{path: path, class: nameClass(path[len(path)-1])}
 			if !f.IsText() || (l.class > 0) != named || len(leaves) == parquetin.MaxColumns {
 				continue
 			}
@@ -124,12 +124,12 @@ func (d *detector) chooseParquetTS(o *parquetin.Object) error {
 	var candidates []*timeColumn
 	url := o.Find(d.plan.URL.Name)
 	for _, f := range o.Columns() {
-		if f.Number() == d.plan.URL.Number || len(candidates) == maxTimes || !f.IsBeside(url) || !d.captures() && !f.IsTopLevel() {
+		if f.Number() == d.plan.URL.Number || len(candidates) == maxTimes || !f.IsBeside(url) {
 			continue
 		}
 		path := f.Path()
 		c := d.newTimeColumn(raw.Column{Name: o.Name(f), Number: f.Number()}, path[len(path)-1])
-		if c.class == 0 || c.class != classTS && !d.captures() {
+		if c.class == 0 {
 			continue
 		}
 		l := &leaf{time: c}
@@ -137,9 +137,6 @@ func (d *detector) chooseParquetTS(o *parquetin.Object) error {
 			return err
 		}
 		candidates = append(candidates, c)
-		if !d.captures() {
-			break
-		}
 	}
 	d.chooseTime(candidates)
 	return nil

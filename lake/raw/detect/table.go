@@ -17,7 +17,6 @@ type table struct {
 	sep string
 	// backslash is what raw.Plan.Backslash is.
 	backslash bool
-	rules     int // those of the object
 	rows      [][]string
 	width     int     // the most frequent number of cells in a row
 	share     float64 // the share of the rows that have width cells
@@ -70,7 +69,7 @@ func (d *detector) cutTable(sep, format string, rows int, backslash bool) *table
 	if format == raw.Spaced {
 		r = text.NewSpacedRows(d.input(content))
 	}
-	t := &table{sep: sep, backslash: backslash, rules: d.opt.Rules}
+	t := &table{sep: sep, backslash: backslash}
 	for len(t.rows) < rows {
 		cells, reason, err := r.Next()
 		if err != nil {
@@ -111,7 +110,7 @@ func (t *table) findHeader() {
 	most := 0
 	for i, row := range t.rows[:min(len(t.rows), titleRows)] {
 		for _, c := range row {
-			if looksURL(c) || looksHost(c) && nameClass(t.rules, c) == 0 {
+			if looksURL(c) || looksHost(c) && nameClass(c) == 0 {
 				return
 			}
 		}
@@ -120,7 +119,7 @@ func (t *table) findHeader() {
 			if c != "" {
 				filled++
 			}
-			if class := nameClass(t.rules, c); class > 0 && (best == 0 || class < best) {
+			if class := nameClass(c); class > 0 && (best == 0 || class < best) {
 				best = class
 			}
 		}
@@ -224,7 +223,7 @@ func (d *detector) sniffTable() string {
 	if t := d.readTable("", raw.CSV, titleRows); t.header > 0 && !isWordClass(t.class) {
 		return raw.CSV
 	}
-	if d.isSpaced(false) {
+	if d.isSpaced(false) || d.hasWords() {
 		return raw.Spaced
 	}
 	return raw.Lines
@@ -236,7 +235,7 @@ func (d *detector) sniffTable() string {
 // a URL. If the columns are aligned, one such field is enough. sure means that the object is known
 // to be a table.
 func (d *detector) isSpaced(sure bool) bool {
-	if !d.captures() || !d.firstLines(func(l []byte) bool {
+	if !d.firstLines(func(l []byte) bool {
 		return bytes.ContainsAny(text.TrimSpace(l), " \t")
 	}) {
 		return false
@@ -255,19 +254,42 @@ func (d *detector) isSpaced(sure bool) bool {
 			break
 		}
 	}
+	hosts := url < 0
+	for i := 0; i < t.width && url < 0; i++ {
+		if v := t.values(i, t.header); mostly(v, 90, looksName) || areReversed(v) {
+			url = i
+		}
+	}
 	if url < 0 {
 		return false
 	}
-	if url > 0 || t.header > 0 {
+	if !hosts && url > 0 || t.header > 0 {
 		return true
 	}
 	typed := 0
-	for i := 1; i < t.width; i++ {
-		if v := t.values(i, 0); mostly(v, 90, looksTyped) && len(v)*10 >= len(t.rows)*9 {
+	for i := range t.width {
+		if v := t.values(i, 0); i != url && mostly(v, 90, looksTyped) && len(v)*10 >= len(t.rows)*9 {
 			typed++
 		}
 	}
 	return len(t.rows) > 1 && (typed == t.width-1 || typed > 0 && d.aligned())
+}
+
+// hasWords reports whether nine of ten lines begin with a URL, and most have words behind it.
+func (d *detector) hasWords() bool {
+	urls, words := 0, 0
+	for _, l := range d.lines() {
+		l = text.TrimSpace(l)
+		url, _, reason := text.CutURL(l)
+		url, _, _ = bytes.Cut(url, []byte{' '})
+		if looksURL(url) && strings.IndexByte(",;|", url[len(url)-1]) < 0 {
+			urls++
+			if reason == raw.TextAfterURL {
+				words++
+			}
+		}
+	}
+	return urls*10 >= len(d.lines())*9 && words*2 > urls
 }
 
 // aligned reports whether half of the lines have two blanks in a row, or a tab.
@@ -321,23 +343,26 @@ func (d *detector) bestTable(seps []string, sure bool) *table {
 
 // typed reports whether a table without a header has a URL column and a second column of URLs or
 // dates. A column of numbers does not count: it may be the end of URLs that contain commas. URLs
-// contain no tabs, so that with these any second column counts.
+// contain no tabs, so that with these any second column counts. Hosts contain no separators, so
+// that beside these any column counts that has none.
 func (t *table) typed() bool {
 	if len(t.rows) < 2 && t.sep != "\t" {
 		return false
 	}
-	urls, others := 0, 0
+	urls, names, others := 0, 0, 0
 	for i := range t.width {
 		v := t.values(i, 0)
 		switch {
 		case len(v)*2 < len(t.rows):
 		case mostly(v, 90, looksURL), t.sep == "\t" && mostly(v, 90, looksURLOrHost):
 			urls++
+		case mostly(v, 90, looksName), areReversed(v):
+			names++
 		case t.sep == "\t" || mostly(v, 90, looksDate):
 			others++
 		}
 	}
-	return urls > 0 && urls+others > 1
+	return urls > 0 && urls+names+others > 1 || urls == 0 && names == 1
 }
 
 // planTable plans a CSV or TSV table.
@@ -387,7 +412,7 @@ func (d *detector) planColumns(t *table) error {
 		url = d.chooseColumn(t)
 		if url < 0 && d.whole && t.onlyHeader() {
 			d.note("it has a header and no rows")
-			url = max(0, slices.IndexFunc(t.rows[t.header-1], func(c string) bool { return nameClass(t.rules, c) > 0 }))
+			url = max(0, slices.IndexFunc(t.rows[t.header-1], func(c string) bool { return nameClass(c) > 0 }))
 		}
 		if url < 0 && len(t.rows) > 0 {
 			what := "its columns are " + raw.QuoteNames(t.columnNames())
@@ -419,6 +444,9 @@ func (d *detector) planColumns(t *table) error {
 	switch {
 	case url >= 0:
 		d.plan.URL = raw.Column{Name: names[url], Number: url + 1}
+		if err := d.checkHosts(t.values(url, t.header)); err != nil {
+			return err
+		}
 	case d.opt.URLColumn == "":
 		d.plan.URL = raw.Column{Name: "1", Number: 1} // an empty table
 	}
@@ -456,7 +484,7 @@ func (d *detector) planNamed(column, extra func(want string) (raw.Column, error)
 		if o.want == "" {
 			continue
 		}
-		if o.want == raw.None && o.to == &d.plan.TS && d.captures() {
+		if o.want == raw.None && o.to == &d.plan.TS {
 			d.noTime = true
 			continue
 		}
@@ -514,7 +542,7 @@ func (t *table) takeFirstRow(i int) {
 		return
 	}
 	c := t.rows[0][i]
-	if !looksURL(c) && !(looksHost(c) && nameClass(t.rules, c) == 0) && mostly(t.values(i, 1), 90, looksURLOrHost) {
+	if !looksURL(c) && !(looksHost(c) && nameClass(c) == 0) && mostly(t.values(i, 1), 90, looksURLOrHost) {
 		t.header = 1
 	}
 }
@@ -527,7 +555,7 @@ func (d *detector) chooseColumn(t *table) int {
 		best, bestClass := -1, 0
 		var also []string
 		for i, c := range header {
-			class := nameClass(t.rules, c)
+			class := nameClass(c)
 			if class == 0 {
 				continue
 			}
@@ -559,16 +587,15 @@ func (d *detector) chooseColumn(t *table) int {
 			urls = append(urls, i)
 		}
 	}
-	if len(urls) == 0 && unproven >= 0 {
-		return unproven
-	}
-	if len(urls) == 0 {
-		for i := range t.width {
-			if mostly(t.values(i, skip), 90, looksHost) {
+	for _, is := range []func(string) bool{looksName, looksHost} { // names before addresses
+		for i := 0; i < t.width && len(urls) == 0; i++ {
+			if v := t.values(i, skip); areReversed(v) || unproven < 0 && mostly(v, 90, is) {
 				urls = append(urls, i)
-				break
 			}
 		}
+	}
+	if len(urls) == 0 && unproven >= 0 {
+		return unproven
 	}
 	if len(urls) == 0 {
 		// A single column is the URL. The reader rejects the values that are none.

@@ -1,8 +1,10 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
@@ -21,8 +23,8 @@ const (
 var (
 	captureWords = wordSet("crawl crawled crawltime fetch fetched fetchtime capture captured archived " +
 		"visit visited access accessed retrieved scraped harvested seen snapshot collected")
-	timeWords = wordSet("t time date datetime timestamp epoch unixtime")
-	dateWords = wordSet("time date datetime timestamp ts epoch created created_at createdat published pubdate " +
+	timeWords = wordSet("t time date datetime timestamp epoch unixtime year")
+	dateWords = wordSet("time date datetime timestamp ts epoch year month yearmonth yyyymm created created_at createdat published pubdate " +
 		"publish posted updated modified lastmod added when")
 	// noTimeWords are words of times that are no property of the URL.
 	noTimeWords = wordSet("birth born dob death expires expiry expiration expire end due zone timezone duration " +
@@ -71,7 +73,7 @@ var timePatterns = func() []timePattern {
 		"%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y",
 		"%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m/%d",
 		"%a, %d %b %Y %H:%M:%S %z", "%a, %d %b %Y %H:%M:%S %Z", "%a %b %d %H:%M:%S %z %Y",
-		"%d %b %Y", "%b %d, %Y",
+		"%d %b %Y", "%b %d, %Y", "%Y/%m", "%m/%Y", "%b %Y",
 	} {
 		f, err := timestamp.NewFormat(p)
 		if err != nil {
@@ -96,9 +98,10 @@ type timeColumn struct {
 	class  int
 	// values is how many values were sampled, times how many are times from 1990 to 2100 as they
 	// are, dates how many of these are no mere number, epochs how many are numbers as long as times
-	// since 1970.
-	values, times, dates, epochs int
-	patterns                     []timePattern // those that read all values
+	// since 1970, hours how many are ten digits that are an hour, and as seconds beyond 2032.
+	values, times, dates, epochs, hours int
+	unread                              string        // the first value that is no time as it is
+	patterns                            []timePattern // those that read all values
 }
 
 func (d *detector) newTimeColumn(c raw.Column, name string) *timeColumn {
@@ -109,7 +112,7 @@ func (d *detector) newTimeColumn(c raw.Column, name string) *timeColumn {
 func (c *timeColumn) observe(d *detector, v string) {
 	c.values++
 	if len(v) > maxTimeText {
-		c.patterns = nil
+		c.patterns, c.unread = nil, cmp.Or(c.unread, v[:maxTimeText])
 		return
 	}
 	if d.isTime(v) {
@@ -119,9 +122,14 @@ func (c *timeColumn) observe(d *detector, v string) {
 		}
 		if n := len(v); (n == 10 || n == 13) && timestamp.AllDigits([]byte(v)) {
 			c.epochs++
+			if ms, ok := timestamp.ParseDigits([]byte(v)); ok && plausibleTime(ms) {
+				c.hours++
+			}
 		}
+	} else {
+		c.unread = cmp.Or(c.unread, v)
 	}
-	if d.opt.TSFormat != "" || !d.captures() {
+	if d.opt.TSFormat != "" {
 		return
 	}
 	if c.values == 1 {
@@ -134,13 +142,16 @@ func (c *timeColumn) observe(d *detector, v string) {
 }
 
 // readable reports whether all values are times as they are, or by a pattern that nothing else
-// contradicts.
+// contradicts. If the column's name says that it is a time, nine of ten values are enough.
 func (c *timeColumn) readable() bool {
-	return c.values > 0 && (c.times == c.values || len(c.patterns) == 1)
+	return c.values > 0 && (c.times == c.values || len(c.patterns) == 1 || c.class > 0 && c.times*10 >= c.values*9)
 }
 
 // pattern returns the pattern that reads the values, "" if they are times as they are.
 func (c *timeColumn) pattern() string {
+	if c.values > 0 && c.hours == c.values {
+		return "%Y%m%d%H"
+	}
 	if c.times == c.values || len(c.patterns) != 1 {
 		return ""
 	}
@@ -159,8 +170,15 @@ func (c *timeColumn) looksTime() bool {
 		(c.class > 0 || c.dates == c.values || c.epochs == c.values && c.values >= minEpochs)
 }
 
+// unreadable reports whether the column has the name of a time, and values that are neither times
+// nor numbers.
+func (c *timeColumn) unreadable() bool {
+	_, err := strconv.ParseFloat(c.unread, 64)
+	return (c.class == classTS || c.class == classTime) && c.unread != "" && err != nil
+}
+
 // chooseTime chooses the time, if the options name none: the best name among the columns whose
-// values are all times, and of equally good names the first. Without such a name it is the only
+// values are readable, and of equally good names the first. Without such a name it is the only
 // column whose values are dates. Notes tell what was chosen, and what looks like a time and is not
 // read.
 func (d *detector) chooseTime(columns []*timeColumn) {
@@ -170,14 +188,11 @@ func (d *detector) chooseTime(columns []*timeColumn) {
 	d.plan.TS, d.plan.TSChosen = nil, false
 	var best *timeColumn
 	for _, c := range columns {
-		if !d.captures() && (c.class != classTS || c.times != c.values) {
-			continue
-		}
 		if c.class > 0 && c.readable() && (best == nil || c.class < best.class) {
 			best = c
 		}
 	}
-	if best == nil && d.captures() {
+	if best == nil {
 		var dates []*timeColumn
 		for _, c := range columns {
 			if c.class == 0 && c.readable() && (c.dates == c.values || c.pattern() != "") {
@@ -190,7 +205,7 @@ func (d *detector) chooseTime(columns []*timeColumn) {
 	}
 	var also []string
 	for _, c := range columns {
-		if c != best && d.captures() && c.looksTime() {
+		if c != best && c.looksTime() {
 			also = append(also, c.column.Name)
 		}
 	}
@@ -198,6 +213,9 @@ func (d *detector) chooseTime(columns []*timeColumn) {
 		if len(also) > 0 {
 			d.note("no time is read, so that equal URLs become one row; %s %s (--ts-column and --ts-format choose)",
 				raw.QuoteNames(also), looksLikeTime(also))
+		} else if i := slices.IndexFunc(columns, (*timeColumn).unreadable); i >= 0 {
+			d.note("no time is read, so that equal URLs become one row; %q is a time by its name, and holds %q "+
+				"(--ts-column and --ts-format say how it is read)", columns[i].column.Name, columns[i].unread)
 		}
 		return
 	}
@@ -214,9 +232,7 @@ func (d *detector) chooseTime(columns []*timeColumn) {
 	if len(also) > 0 {
 		others = fmt.Sprintf("; %s %s too", raw.QuoteNames(also), looksLikeTime(also))
 	}
-	if d.captures() {
-		d.note("the time is read from %q%s%s (--ts-column chooses)", best.column.Name, how, others)
-	}
+	d.note("the time is read from %q%s%s (--ts-column chooses)", best.column.Name, how, others)
 }
 
 func looksLikeTime(columns []string) string {

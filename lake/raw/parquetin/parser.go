@@ -272,9 +272,10 @@ func (p *Parser) record(rec *raw.Record) (reason string) {
 	if url = text.TrimSpace(url); len(url) == 0 {
 		return raw.NoURL
 	}
-	if p.ts != nil && !p.ts.ok {
-		rec.BadTS = p.ts.rec.BadTS
-		return raw.BadTS
+	if p.ts != nil {
+		if rec.BadTS = p.ts.rec.BadTS; !p.ts.ok {
+			return raw.BadTS
+		}
 	}
 	if p.size != nil && !p.size.ok {
 		return raw.BadSize

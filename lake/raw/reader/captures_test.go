@@ -432,10 +432,10 @@ func TestBlanksInLines(t *testing.T) {
 			[]string{"4 http://a.com/ ts=1714953600000 size=7", "5 http://b.com/ ts=1714953600000 size=9"}},
 		{"a number behind", "http://a.com/ 7\nhttp://b.com/ 9\n", raw.Options{}, raw.Spaced, []string{"1 http://a.com/", "2 http://b.com/"}},
 		{"a column that is named", "a.com 7\nb.com 9\n", raw.Options{URLColumn: "1"}, raw.Spaced, []string{"1 a.com", "2 b.com"}},
-		{"URLs with blanks", "http://a.com/My file\nhttp://a.com/Our file\nhttp://a.com/\n", raw.Options{}, raw.Lines, []string{"1 http://a.com/My file", "2 http://a.com/Our file", "3 http://a.com/"}},
+		{"URLs with blanks", "http://a.com/My file.pdf\nhttp://a.com/?q=Our file&x=1\nhttp://a.com/\n", raw.Options{}, raw.Lines, []string{"1 http://a.com/My file.pdf", "2 http://a.com/?q=Our file&x=1", "3 http://a.com/"}},
 		{"URLs with blanks, all alike", "http://a.com/map_1976 Thru 1980_0.xml\nhttp://a.com/map_1981 Thru 1990_0.xml\n", raw.Options{}, raw.Lines,
 			[]string{"1 http://a.com/map_1976 Thru 1980_0.xml", "2 http://a.com/map_1981 Thru 1990_0.xml"}},
-		{"a table that is wanted as a list", "http://a.com/ 7\nhttp://b.com/ 9\n", raw.Options{Format: raw.Lines}, raw.Lines, []string{"1 http://a.com/ 7", "2 http://b.com/ 9"}},
+		{"a table that is wanted as a list", "http://a.com/ 7\nhttp://b.com/ 9\n", raw.Options{Format: raw.Lines}, raw.Lines, []string{"1 !text_after_url", "2 !text_after_url"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, err := New(strings.NewReader(tc.text), "a.txt", tc.opt)

@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,32 +75,42 @@ var otherRows = map[string]struct {
 	rows int
 	why  string
 }{
-	"adblock-rust/matching-test-requests.json.gz":     {8276, "README counts strings that are URLs, here it is elements of the array"},
-	"monosans/proxies.json.gz":                        {492, "the same number counted as elements"},
-	"cc-notebooks/truncated-records-CC-MAIN-2018.csv": {413, "README counts the header"},
-	"efixler/global_urls.csv.gz":                      {1861, "there is no header, README takes the first row for one"},
-	"eot2024/PURL_server_domains_20240214.csv.gz":     {1693, "README counts the title line and the header"},
-	"pywb/cdx_bad.cdx":                                {4, "README counts the legend"},
-	"pywb/cdx_dupes.cdx":                              {12, "README counts the legend"},
-	"pywb/cdx_iana.cdx":                               {171, "README counts the legend"},
-	"pywb/cdx_post-test.cdx":                          {3, "README counts the legend"},
-	"3dlnews/usa_2016_2024_pu5e.json.gz":              {14080, "README counts strings that are URLs, here it is outlets"},
-	"specref/biblio.json.gz":                          {1009, "here it is members of the object"},
-	"specref/browser-specs.json.gz":                   {312, "here it is members of the object"},
-	"specref/iso_jtc1_sc29.json.gz":                   {1402, "here it is members of the object"},
+	"adblock-rust/matching-test-requests.json.gz":               {8276, "README counts strings that are URLs, here it is elements of the array"},
+	"monosans/proxies.json.gz":                                  {492, "the same number counted as elements"},
+	"cc-notebooks/truncated-records-CC-MAIN-2018.csv":           {413, "README counts the header"},
+	"efixler/global_urls.csv.gz":                                {1861, "there is no header, README takes the first row for one"},
+	"eot2024/PURL_server_domains_20240214.csv.gz":               {1693, "README counts the title line and the header"},
+	"pywb/cdx_bad.cdx":                                          {4, "README counts the legend"},
+	"pywb/cdx_dupes.cdx":                                        {12, "README counts the legend"},
+	"pywb/cdx_iana.cdx":                                         {171, "README counts the legend"},
+	"pywb/cdx_post-test.cdx":                                    {3, "README counts the legend"},
+	"3dlnews/usa_2016_2024_pu5e.json.gz":                        {14080, "README counts strings that are URLs, here it is outlets"},
+	"eot2020/US_Digital_Registry_records_excerpted_data.tsv.gz": {5214, "a cell has two URLs"},
+	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz":              {4813, "cells have several URLs"},
+	"eot2024/eot_lgbtqandmisc.txt":                              {4306, "lines have several URLs"},
+	"gsa-govt-urls/1_govt_urls_full.csv.gz":                     {9226, "a cell has two URLs"},
+	"specref/biblio.json.gz":                                    {1009, "here it is members of the object"},
+	"specref/browser-specs.json.gz":                             {312, "here it is members of the object"},
+	"specref/iso_jtc1_sc29.json.gz":                             {1402, "here it is members of the object"},
 }
 
 // wantRejects are the numbers of rejects by reason. All other datasets have none.
 var wantRejects = map[string]map[string]int{
-	"bitly/usagov_bitly.jsonl.gz":                  {raw.NoURL: 120},  // heartbeats
-	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz": {raw.NoURL: 6},    // empty cells
-	"eot2024/Military-Departments-A-Z-List.csv.gz": {raw.BadCSV: 18},  // "2-14 Infantry "Golden Dragons" Ft. Drum, NY"
-	"gsa-govt-urls/1_govt_urls_full.csv.gz":        {raw.NoURL: 225},  // empty Link
-	"hackernews/hacker_news.csv.gz":                {raw.NoURL: 2440}, // questions without a link
-	"pywb/zipcdx_zipnum-sample.cdx.gz":             {raw.BadCDX: 37},  // two lines without a line break between them
-	"specref/biblio.json.gz":                       {raw.NoURL: 480},  // aliases of other members
-	"specref/browser-specs.json.gz":                {raw.NoURL: 16},
-	"specref/iso_jtc1_sc29.json.gz":                {raw.NoURL: 252},
+	"bitly/usagov_bitly.jsonl.gz":                                   {raw.NoURL: 120, raw.TextAfterURL: 1}, // heartbeats
+	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz":                  {raw.NoURL: 6, raw.TextAfterURL: 3},   // empty cells
+	"eot2024/Military-Departments-A-Z-List.csv.gz":                  {raw.BadCSV: 18, raw.TextAfterURL: 1}, // "2-14 Infantry "Golden Dragons" Ft. Drum, NY"
+	"gsa-govt-urls/1_govt_urls_full.csv.gz":                         {raw.NoURL: 225},                      // empty Link
+	"hackernews/hacker_news.csv.gz":                                 {raw.NoURL: 2440},                     // questions without a link
+	"pywb/zipcdx_zipnum-sample.cdx.gz":                              {raw.BadCDX: 37},                      // two lines without a line break between them
+	"eot2024/US_Digital_Registry.csv.gz":                            {raw.TextAfterURL: 3},
+	"eot2024/Violation_Tracker_unique_infosource_URLs.csv.gz":       {raw.TextAfterURL: 8},
+	"eot2024/eot_lgbtqandmisc.txt":                                  {raw.TextAfterURL: 3},
+	"eot2024/sitemap-url-seeds-a.tar.zst":                           {raw.TextAfterURL: 5},
+	"eot2024/sitemap-url-seeds-b.tar.zst":                           {raw.TextAfterURL: 134}, // titles as paths
+	"gsa-federal-website-index/after-gov_mil-filter-removed.csv.gz": {raw.TextAfterURL: 5},
+	"specref/biblio.json.gz":                                        {raw.NoURL: 480}, // aliases of other members
+	"specref/browser-specs.json.gz":                                 {raw.NoURL: 16},
+	"specref/iso_jtc1_sc29.json.gz":                                 {raw.NoURL: 252},
 }
 
 func TestRealDataIsReadWholeOrRejected(t *testing.T) {
@@ -500,65 +509,6 @@ func TestOwnData(t *testing.T) {
 			}
 			if diff := cmp.Diff(string(want), got.String()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
-	}
-}
-
-// TestRunsKeepTheirRules reads the files in testdata/ by the rules and the plans of builds that
-// knew no capture fields. testdata/rules1 has what these made of them.
-func TestRunsKeepTheirRules(t *testing.T) {
-	wants, err := filepath.Glob("testdata/rules1/*.want")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(wants) < 11 {
-		t.Fatalf("%d files in testdata/rules1, want 11", len(wants))
-	}
-	for _, path := range wants {
-		t.Run(filepath.Base(path), func(t *testing.T) {
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			object, err := os.ReadFile(filepath.Join("testdata", strings.TrimSuffix(filepath.Base(path), ".want")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines := strings.SplitAfter(string(want), "\n")
-			var plan raw.Plan
-			if err := json.Unmarshal([]byte(lines[0]), &plan); err != nil {
-				t.Fatal(err)
-			}
-			rows := slices.DeleteFunc(lines[1:], func(l string) bool { return l == "" || l[0] == '{' })
-			name := strings.TrimSuffix(filepath.Base(path), ".want")
-			byRules, err := New(bytes.NewReader(object), name, raw.Options{Extras: []string{"*"}, Rules: raw.RulesLists})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := byRules.Plan()
-			if got.Members != nil {
-				got.Members.Rules = 0 // the plans of then did not name them
-			}
-			if diff := cmp.Diff(plan, got); diff != "" {
-				t.Errorf("plan (-want +got):\n%s", diff)
-			}
-			byPlan, err := Open(bytes.NewReader(object), name, plan)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for what, r := range map[string]*Reader{"rules": byRules, "plan": byPlan} {
-				g, err := readAll(r)
-				var read []string
-				for i, row := range g.Rows {
-					read = append(read, fmt.Sprintf("%d: %s\n", g.Offsets[i], row))
-				}
-				if err != nil {
-					read = append(read, err.Error()+"\n")
-				}
-				if diff := cmp.Diff(rows, read); diff != "" {
-					t.Errorf("by the %s of then (-want +got):\n%s", what, diff)
-				}
 			}
 		})
 	}

@@ -45,7 +45,11 @@ type Reader struct {
 	counts raw.Counts
 	err    error
 	batch  []byte // the copied text of a batch's records
+	badTS  string // see BadTS
 	inside bool   // the range does not begin the object, so that line numbers are not the object's
+	cut    bool   // a field can have more than its URL
+	rest   []byte // what the field of the last record has behind its URL
+	turned []byte // the URL of a reversed host
 }
 
 // New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
@@ -161,9 +165,7 @@ func (r *Reader) decode(name string, maxLine int) {
 func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 	opt := raw.Options{MaxLine: plan.MaxLine, TSFormat: plan.TSFormat}
 	if (plan.Format == raw.Tar || plan.Format == raw.WACZ || plan.Format == raw.Zip) && plan.Members != nil {
-		if opt = *plan.Members; opt.Rules == 0 {
-			opt.Rules = raw.RulesLists // the plans of then did not name them
-		}
+		opt = *plan.Members
 	}
 	opt, err := opt.WithDefaults()
 	if err != nil {
@@ -209,7 +211,7 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 
 // start makes the parser of text.
 func (r *Reader) start(plan raw.Plan) (*Reader, error) {
-	r.plan = plan
+	r.plan, r.cut = plan, !slices.Contains(raw.CaptureFormats, plan.Format)
 	r.in.SkipBOM()
 	if plan.CRLines {
 		r.in.UseCR()
@@ -342,6 +344,7 @@ func (r *Reader) startParquet(o *parquetin.Object, plan raw.Plan, rg *raw.Range)
 	if err != nil {
 		return nil, err
 	}
+	r.cut = !plan.LakePart
 	p, err := parquetin.NewParser(r.name, o, r.in, plan, f)
 	if err != nil {
 		return nil, r.fail(err)
@@ -423,13 +426,28 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	if r.err != nil {
 		return nil, nil, r.err
 	}
-	r.rec, r.rej = raw.Record{}, raw.Reject{}
-	if err := r.parse.Next(&r.rec, &r.rej); err != nil {
-		if err != io.EOF {
-			err = r.fail(err)
+	if r.rest != nil {
+		r.rec.URL, r.rej = r.rest, raw.Reject{}
+		r.cutURL()
+	} else {
+		r.rec, r.rej = raw.Record{}, raw.Reject{}
+		if err := r.parse.Next(&r.rec, &r.rej); err != nil {
+			if err != io.EOF {
+				err = r.fail(err)
+			}
+			r.err = err
+			return nil, nil, err
 		}
-		r.err = err
-		return nil, nil, err
+		if r.plan.Reversed {
+			r.turned = text.AppendReversed(r.turned[:0], r.rec.URL)
+			r.rec.URL = r.turned
+		}
+		if r.cut && !text.IsPlain(r.rec.URL) && r.rej.Reason == "" {
+			r.cutURL()
+		}
+	}
+	if r.badTS == "" && r.rec.BadTS != "" && r.rej.Reason != raw.BadTS {
+		r.badTS = r.rec.BadTS
 	}
 	if r.rej.Reason != "" {
 		r.counts.Rejects++
@@ -445,6 +463,19 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 	r.rec.Line, r.rec.Offset = at.Line, at.Offset
 	return &r.rec, nil, nil
 }
+
+// cutURL leaves the first URL of its field to the record, and the others to rest. A field without a
+// URL is the parser's to reject.
+func (r *Reader) cutURL() {
+	r.rec.URL, r.rest, r.rej.Reason = text.CutURL(r.rec.URL)
+	if r.rej.Reason == "" && bytes.IndexByte(r.rec.URL, ' ') >= 0 {
+		r.counts.Spaced++
+	}
+}
+
+// BadTS returns what stands in the place of the first time that was counted in Counts.BadTS, as
+// [raw.Reject.Value] does; "" if nothing was.
+func (r *Reader) BadTS() string { return r.badTS }
 
 // NextBatch is Next for many records. It sets recs[:n] to the next records, and returns before recs
 // is full if a reject follows or if no more records are in memory. A reject comes after recs[:n]; n
@@ -485,8 +516,7 @@ func (r *Reader) listBatch(list *text.ListParser, recs []raw.Record) (n int, rej
 			recs[n+i] = raw.Record{URL: url, Line: lines[i].Line, Offset: lines[i].Offset}
 		}
 		n += some
-		some = list.Batch(urls[:min(text.LinesAtOnce, len(recs)-n)], lines[:])
-		r.counts.Records += int64(some)
+		some = r.buffered(list, urls[:min(text.LinesAtOnce, len(recs)-n)], lines[:])
 	}
 	return n, rej, err
 }
@@ -506,7 +536,7 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Position) (n int, rej *raw
 		return 0, nil, errNotList
 	}
 	if r.err == nil {
-		n = list.Batch(urls, lines)
+		n = r.buffered(list, urls, lines)
 	}
 	if n == 0 && len(urls) > 0 {
 		rec, rej, err := r.Next()
@@ -515,12 +545,19 @@ func (r *Reader) NextURLs(urls [][]byte, lines []text.Position) (n int, rej *raw
 		}
 		urls[0], lines[0] = rec.URL, text.Position{Line: rec.Line, Offset: rec.Offset}
 		// The read that returned this URL may have filled the buffer with more.
-		n = list.Batch(urls[1:], lines[1:])
-		r.counts.Records += int64(n)
-		return 1 + n, nil, nil
+		return 1 + r.buffered(list, urls[1:], lines[1:]), nil, nil
 	}
-	r.counts.Records += int64(n)
 	return n, nil, nil
+}
+
+// buffered is [text.ListParser.Batch], unless the last line has more URLs, which come first.
+func (r *Reader) buffered(list *text.ListParser, urls [][]byte, lines []text.Position) int {
+	if r.rest != nil {
+		return 0
+	}
+	n := list.Batch(urls, lines)
+	r.counts.Records += int64(n)
+	return n
 }
 
 // keep returns a copy of b that is valid as long as the batch.

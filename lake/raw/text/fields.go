@@ -65,12 +65,11 @@ func (f *Fields) SetTS(rec *raw.Record, b []byte) bool {
 		rec.TS, rec.HasTS = ms, true
 		return true
 	}
+	rec.BadTS = excerpt(b)
 	if f.tsChosen {
 		f.Counts.BadTS++
-		return true
 	}
-	rec.BadTS = excerpt(b)
-	return false
+	return f.tsChosen
 }
 
 // excerpt returns the first bytes of text that is no timestamp, nothing of what may be a URL: URLs

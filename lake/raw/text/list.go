@@ -7,11 +7,12 @@ import (
 )
 
 // ListParser reads one URL a line. White space around a URL is not part of it. A line that begins
-// with # is a comment; any other # belongs to the URL, as in lake/urlnorm.
+// with # is a comment. Next returns other lines whole, even those that [CutURL] cuts.
 type ListParser struct {
-	in     *Input
-	counts *raw.Counts
-	ends   lineEndOffsets // of the lines Batch looks at
+	in       *Input
+	counts   *raw.Counts
+	reversed bool           // the lines are no URLs, but made into some by the reader
+	ends     lineEndOffsets // of the lines Batch looks at
 }
 
 // LinesAtOnce is how many line ends [ListParser.Batch] looks for at a time.
@@ -23,17 +24,14 @@ type lineEndOffsets = [LinesAtOnce + 64]int32
 // Next implements [Parser].
 func (p *ListParser) Next(rec *raw.Record, rej *raw.Reject) (err error) {
 	rec.URL, err = p.in.nextLine(rej, p.url)
-	if bytes.IndexByte(rec.URL, ' ') >= 0 {
-		p.counts.Spaced++
-	}
 	return err
 }
 
 // Batch consumes buffered lines until it has len(urls) URLs. It sets urls[:n] to the URLs and
 // positions[:n] to their positions, and returns n; positions must be at least as long as urls. The
 // URLs are valid until the next call of Next or of a method of the Input that reads. Batch itself
-// never reads: it returns fewer URLs, or none, if the next line is incomplete or too long, and Next
-// has to go on.
+// never reads: it returns fewer URLs, or none, if the next line is incomplete or too long, or may
+// have more than a URL, and Next has to go on.
 func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 	in := p.in
 	window := in.buf[:in.w]
@@ -42,12 +40,12 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 		last = int(min(int64(last), in.stop-in.base))
 	}
 	at, line := in.r, in.line
-	begin := at
 	positions = positions[:len(urls)]
-	for n < len(urls) && at <= last {
+	for n < len(urls) && at <= last && !p.reversed {
 		start := at
 		most := min(LinesAtOnce, len(urls)-n)
 		ends := p.ends[:lineEnds(window[start:], in.lineEnd, most, &p.ends)]
+		plain := in.lineEnd == '\n' && arePlain(window[start:], ends)
 		for _, end := range ends {
 			end := start + int(end)
 			if at > last || end-at > in.max {
@@ -55,6 +53,10 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 				break
 			}
 			text := window[at:end:end]
+			if !plain && !IsPlain(text) && p.cut(text) {
+				last = -1
+				break
+			}
 			offset := in.base + int64(at)
 			at = end + 1
 			line++
@@ -71,15 +73,41 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 		}
 	}
 	in.r, in.line = at, line
-	// Nearly no list has spaces, and looking for one in many lines at once is cheap.
-	if bytes.IndexByte(in.buf[begin:at], ' ') >= 0 {
-		for _, url := range urls[:n] {
-			if bytes.IndexByte(url, ' ') >= 0 {
-				p.counts.Spaced++
-			}
-		}
-	}
 	return n
+}
+
+// arePlain reports whether lines, whose ends are given, have neither spaces nor tabs, and at most a
+// colon each, that of http: or https:. Looking for these in many lines at once is cheap.
+func arePlain(lines []byte, ends []int32) bool {
+	if len(ends) == 0 {
+		return true
+	}
+	all := lines[:ends[len(ends)-1]]
+	if bytes.IndexByte(all, ' ') >= 0 || bytes.IndexByte(all, '\t') >= 0 {
+		return false
+	}
+	switch bytes.Count(all, []byte{':'}) {
+	case 0:
+		return true
+	case len(ends):
+	default:
+		return false
+	}
+	at := 0
+	for _, end := range ends {
+		const http, https = len("http"), len("https")
+		if line := lines[at:end]; len(line) <= https || line[http] != ':' && line[https] != ':' {
+			return false
+		}
+		at = int(end) + 1
+	}
+	return true
+}
+
+// cut reports whether a line has more than a URL. Comments and blank lines have none.
+func (p *ListParser) cut(line []byte) bool {
+	line = TrimSpace(TrimBOM(line))
+	return len(line) > 0 && line[0] != '#' && !IsPlain(line)
 }
 
 // lineEndsGo sets ends to the offsets of the first up to most lineEnd bytes in s, and returns how

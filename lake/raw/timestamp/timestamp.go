@@ -23,16 +23,21 @@ const space = " \t\n\v\f\r"
 // Parse parses a timestamp in one of the forms datasets use. It returns milliseconds since the Unix
 // epoch, rounded down. White space around the timestamp is ignored. The forms are:
 //
-//   - RFC 3339 and similar: 2006-01-02, then optionally T or a space and 15:04, 15:04:05 or
-//     15:04:05.999, then optionally a zone (Z, UTC, GMT, +01:00, +0100, +01). Without a zone it is
-//     UTC.
-//   - 14 digits as in CDX, 20060102150405, or 17 with milliseconds; 8 digits, 20060102, from 1990
-//     to 2099.
+//   - RFC 3339 and similar, at any precision (https://www.w3.org/TR/NOTE-datetime): 2006, 2006-01 or
+//     2006-01-02, then optionally T or a space and 15, 15:04, 15:04:05 or 15:04:05.999, then
+//     optionally a zone (Z, UTC, GMT, +01:00, +0100, +01). Without a zone it is UTC. The date may
+//     also be 8 digits before a T, and the time after it 2, 4 or 6.
+//   - Digits as in CDX, 20060102150405, 17 with milliseconds, or fewer: 4 are a year, 6 a month and
+//     8 a day from 1000 to 2999, 12 a minute from 1990 to 2099. A fraction of zeros may follow, as
+//     columns of floating point have it.
 //   - A number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, with an
 //     optional sign, fraction and exponent. Its magnitude decides the unit: a number below 10^11 is
-//     in seconds, and each further unit takes a thousandfold range.
+//     in seconds, and each further unit takes a thousandfold range. Numbers of seconds below 10^8,
+//     up to March 1973, are no time: they are counts, ids, and 0 and -1 for none.
 //
-// Digits that can be a date are a date: as milliseconds they would be beyond the year 2600.
+// A time of less precision is the start of its period. Digits that can be a date are a date: as
+// milliseconds they would be beyond the year 2600 or, of 12 digits, before 1977. Ten digits are
+// seconds.
 func Parse(b []byte) (ms int64, ok bool) {
 	b = trimSpace(b)
 	if len(b) == 0 {
@@ -42,24 +47,39 @@ func Parse(b []byte) (ms int64, ok bool) {
 	for digits < len(b) && IsDigit(b[digits]) {
 		digits++
 	}
-	if digits == 4 && len(b) > 4 && b[4] == '-' {
-		return parseDate(b)
-	}
-	if digits == len(b) {
-		switch digits {
-		case 14, 17:
-			if ms, ok := ParseDigits(b); ok {
-				return ms, true
-			}
-		case 8:
-			if y := atoi(b[:4]); y >= 1990 && y < 2100 {
-				if ms, ok := ParseDigits(b); ok {
-					return ms, true
-				}
-			}
+	switch {
+	case digits == 4 && len(b) > 4 && b[4] == '-', digits == 8 && len(b) > 8 && b[8]|0x20 == 't':
+		return parseDate(b, digits)
+	case digits == len(b) || b[digits] == '.' && len(bytes.Trim(b[digits+1:], "0")) == 0:
+		if ms, ok := parseCalendar(b[:digits]); ok {
+			return ms, true
 		}
 	}
-	return parseUnix(b)
+	ms, ok = parseUnix(b)
+	return ms, ok && (ms >= minUnix || ms <= -minUnix)
+}
+
+// minUnix is the least time in milliseconds since the Unix epoch that a number can be.
+const minUnix = 1e11
+
+// parseCalendar parses digits that are a date and not a number since the Unix epoch.
+func parseCalendar(b []byte) (ms int64, ok bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	year := atoi(b[:4])
+	switch len(b) {
+	case 4, 6, 8:
+		ok = year >= 1000 && year < 3000
+	case 12:
+		ok = year >= 1990 && year < 2100
+	case 14, 17:
+		ok = true
+	}
+	if !ok {
+		return 0, false
+	}
+	return ParseDigits(b)
 }
 
 // parseUnix parses a number of units since the Unix epoch. b is not empty.
@@ -149,28 +169,42 @@ func ParseDigits(b []byte) (int64, bool) {
 	return civil(f, milli, 0)
 }
 
-// parseDate parses the forms that begin with YYYY-.
-func parseDate(b []byte) (int64, bool) {
-	if len(b) < 10 || b[7] != '-' || !AllDigits(b[5:7]) || !AllDigits(b[8:10]) {
-		return 0, false
+// parseDate parses the forms that begin with YYYY-, or with YYYYMMDDT; digits is 4 or 8.
+func parseDate(b []byte, digits int) (int64, bool) {
+	f := [6]int{atoi(b[:4]), 1, 1}
+	colon := digits == 4
+	if !colon {
+		f[1], f[2], b = atoi(b[4:6]), atoi(b[6:8]), b[8:]
+	} else {
+		b = b[4:]
+		for i := 1; i <= 2 && len(b) > 0 && b[0] == '-'; i++ {
+			if len(b) < 3 || !AllDigits(b[1:3]) {
+				return 0, false
+			}
+			f[i], b = atoi(b[1:3]), b[3:]
+		}
 	}
-	f := [6]int{atoi(b[:4]), atoi(b[5:7]), atoi(b[8:10])}
-	if b = b[10:]; len(b) == 0 {
+	if len(b) == 0 {
 		return civil(f, 0, 0)
 	}
-	if b[0] != 'T' && b[0] != 't' && b[0] != ' ' ||
-		len(b) < 6 || b[3] != ':' || !AllDigits(b[1:3]) || !AllDigits(b[4:6]) {
+	if b[0]|0x20 != 't' && b[0] != ' ' || len(b) < 3 {
 		return 0, false
 	}
-	f[3], f[4] = atoi(b[1:3]), atoi(b[4:6])
-	b = b[6:]
+	b = b[1:]
 	milli := 0
-	if len(b) >= 3 && b[0] == ':' && AllDigits(b[1:3]) {
-		f[5] = atoi(b[1:3])
-		b = b[3:]
-		if len(b) > 1 && (b[0] == '.' || b[0] == ',') && IsDigit(b[1]) {
-			b = b[1:]
-			milli, b = parseMilli(b)
+	for i := 3; i <= 5 && len(b) >= 2 && AllDigits(b[:2]); i++ {
+		f[i], b = atoi(b[:2]), b[2:]
+		switch {
+		case i == 5:
+			if len(b) > 1 && (b[0] == '.' || b[0] == ',') && IsDigit(b[1]) {
+				milli, b = parseMilli(b[1:])
+			}
+		case colon && len(b) > 0 && b[0] == ':':
+			if b = b[1:]; len(b) < 2 || !AllDigits(b[:2]) {
+				return 0, false
+			}
+		case colon:
+			i = 5
 		}
 	}
 	zone, ok := parseZone(b)

@@ -1,0 +1,191 @@
+package reader
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/raw"
+)
+
+// TestCases reads small inputs made after reports about other programs.
+func TestCases(t *testing.T) {
+	root := testenv.Shared(t, "cases")
+	for _, tc := range []struct {
+		file    string
+		records int64
+		rows    []string // the first ones
+	}{
+		{"times-of-reduced-precision/year.csv", 200,
+			[]string{"2 https://site1.example.org/p ts=820454400000", "3 https://site2.example.org/p ts=852076800000"}},
+		{"times-of-reduced-precision/variableSizedDates.warc", 4, []string{
+			`0 http://memento.us/ ts=1388534400000`}},
+		{"tabs-between-urls/aria2.txt", 117, []string{"1 https://site1.example.org/p1",
+			"1 http://mirror.example.net/p1", "2 out=f1"}},
+		{"trailing-comment/seeds2.txt", 20, []string{"1 https://a1.example.org/", "2 https://b1.example.org/x"}},
+		{"several-urls-in-a-cell/w3act.csv", 200, []string{
+			"2 http://a1.example.org/ ts=1374505321000", "2 https://b1.example.net/ ts=1374505321000",
+			"2 https://c1.example.com/x ts=1374505321000", "3 http://a2.example.org/ ts=1374505322000"}},
+		{"reversed-hosts/ranks.txt", 399, []string{"2 alw.ac", "3 bullseye.ac", "4 blog.can.ac"}},
+	} {
+		t.Run(tc.file, func(t *testing.T) {
+			object, err := os.ReadFile(filepath.Join(root, tc.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := New(bytes.NewReader(object), tc.file, raw.Options{Extras: []string{raw.None}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := readAll(r)
+			if c := g.Counts; err != nil || c.Records != tc.records || c.Rejects > 0 || c.BadTS > 0 {
+				t.Errorf("%+v, error %v; want %d records", g.Counts, err, tc.records)
+			}
+			if diff := cmp.Diff(tc.rows, g.Rows[:len(tc.rows)]); diff != "" {
+				t.Errorf("records (-want +got):\n%s", diff)
+			}
+			checkReader(t, tc.file, object, raw.Options{})
+		})
+	}
+}
+
+// TestSeveralURLs holds which texts are one URL, and what becomes of the others, in every format
+// whose fields are texts.
+func TestSeveralURLs(t *testing.T) {
+	for _, tc := range []struct {
+		field string
+		want  []string
+	}{
+		{"http://a.com/,http://b.com/", []string{"http://a.com/", "http://b.com/"}},
+		{"http://a.com/; https://b.com/x ;ftp://c.com/", []string{"http://a.com/", "https://b.com/x", "ftp://c.com/"}},
+		{"http://a.com/|HTTP://b.com/", []string{"http://a.com/", "HTTP://b.com/"}},
+		{"http://a.com/ http://b.com/,", []string{"http://a.com/", "http://b.com/"}},
+		{"http://a.com/?x=1,http://b.com/", []string{"http://a.com/?x=1", "http://b.com/"}},
+		{"a.com/x, http://b.com/", []string{"a.com/x", "http://b.com/"}},
+		{"http://a.com/x,y;z|w", []string{"http://a.com/x,y;z|w"}},
+		{"https://web.archive.org/web/2016/http://x.com/", []string{"https://web.archive.org/web/2016/http://x.com/"}},
+		{"https://web.archive.org/web/2016/http://x.com/;https://web.archive.org/web/2016/http://y.com/",
+			[]string{"https://web.archive.org/web/2016/http://x.com/", "https://web.archive.org/web/2016/http://y.com/"}},
+		{"http://a.com/?u=http://b.com/", []string{"http://a.com/?u=http://b.com/"}},
+		{"http://a.com/?urls=http://b.com/,http://c.com/", []string{"http://a.com/?urls=http://b.com/,http://c.com/"}},
+		{"http://a.com/?u=http://b.com/ http://c.com/", []string{"http://a.com/?u=http://b.com/", "http://c.com/"}},
+		{"http://a.com/x#y", []string{"http://a.com/x#y"}},
+		{"http://a.com/x # main site", []string{"http://a.com/x"}},
+		{"http://a.com/My file.pdf", []string{"http://a.com/My file.pdf"}},
+		{"http://a.com/?q=two words", []string{"http://a.com/?q=two words"}},
+		{"http://a.com/#two words", []string{"http://a.com/#two words"}},
+		{"http://a.com/ Our page", []string{"!text_after_url"}},
+		{"http://a.com/x  Our page.html", []string{"!text_after_url"}},
+		{"http://a.com/x (archived)", []string{"!text_after_url"}},
+		{"http://a.com/x www.b.com/y", []string{"!several_urls"}},
+		{"http://a.com/ Our page http://b.com/", []string{"!text_after_url", "http://b.com/"}},
+	} {
+		quoted, err := json.Marshal(tc.field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, object := range map[string]string{
+			"a.txt":      "http://x.com/1\nhttp://x.com/2\n" + tc.field + "\n",
+			"crlf.txt":   "http://x.com/1\r\nhttp://x.com/2\r\n" + tc.field + "\r\n",
+			"a.csv":      "id,url\n1,http://x.com/1\n2,http://x.com/2\n3,\"" + tc.field + "\"\n",
+			"a.tsv":      "id\turl\n1\thttp://x.com/1\n2\thttp://x.com/2\n3\t" + tc.field + "\n",
+			"a.jsonl":    "{\"url\":\"http://x.com/1\"}\n{\"url\":\"http://x.com/2\"}\n{\"url\":" + string(quoted) + "}\n",
+			"a.json":     "[\"http://x.com/1\",\"http://x.com/2\"," + string(quoted) + "]",
+			"utf16.txt":  "",
+			"single.csv": "url\nhttp://x.com/1\nhttp://x.com/2\n\"" + tc.field + "\"\n",
+		} {
+			if name == "utf16.txt" {
+				object = "\xff\xfe"
+				for _, c := range utf16.Encode([]rune("http://x.com/1\nhttp://x.com/2\n" + tc.field + "\n")) {
+					object += string([]byte{byte(c), byte(c >> 8)})
+				}
+			}
+			r, err := New(strings.NewReader(object), name, raw.Options{})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			g, err := readAll(r)
+			var got []string
+			for _, row := range g.Rows {
+				_, url, _ := strings.Cut(row, " ")
+				got = append(got, url)
+			}
+			if diff := cmp.Diff(append([]string{"http://x.com/1", "http://x.com/2"}, tc.want...), got); diff != "" || err != nil {
+				t.Errorf("%s, %q: error %v, records (-want +got):\n%s", name, tc.field, err, diff)
+			}
+			checkReader(t, name, []byte(object), raw.Options{})
+		}
+	}
+}
+
+// TestSeveralURLsAlike holds that the URLs of a field have the rest of its record in common.
+func TestSeveralURLsAlike(t *testing.T) {
+	text := "url,date,note\n\"http://a.com/\nhttp://b.com/\",2024-05-06,x\nhttp://c.com/,2024-05-07,y\n"
+	g, _ := read(t, "a.csv", text, raw.Options{Extras: []string{"note"}})
+	want := []string{`2 http://a.com/ ts=1714953600000 {"note":"x"}`, `2 http://b.com/ ts=1714953600000 {"note":"x"}`,
+		`4 http://c.com/ ts=1715040000000 {"note":"y"}`}
+	if diff := cmp.Diff(want, g.Rows); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+}
+
+// TestWordsBehindURLs holds that words behind most URLs make a list a table.
+func TestWordsBehindURLs(t *testing.T) {
+	g, plan := read(t, "a.txt", "http://a.com/x The first page\nhttp://b.com/ Second\nhttp://c.com/\nhttp://d.com/y\tA fourth\n", raw.Options{})
+	want := []string{"1 http://a.com/x", "2 http://b.com/", "3 http://c.com/", "4 http://d.com/y"}
+	if diff := cmp.Diff(want, g.Rows); diff != "" || plan.Format != raw.Spaced {
+		t.Errorf("format %s, records (-want +got):\n%s", plan.Format, diff)
+	}
+}
+
+// TestHosts holds which names without a scheme are hosts.
+func TestHosts(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		opt        raw.Options
+		want       []string // the records, or the reason of the refusal
+	}{
+		{"hosts", "example.com\nwww.kb.dk/x\n192.0.2.1\nбиблиотека.рф\n", raw.Options{}, []string{"1 example.com", "2 www.kb.dk/x", "3 192.0.2.1", "4 библиотека.рф"}},
+		{"private", "a.local\nb.onion\nwiki.corp\n", raw.Options{}, []string{"1 a.local", "2 b.onion", "3 wiki.corp"}},
+		{"files", "report.pdf\nindex.html\nimg/a.jpg\n", raw.Options{}, []string{`names such as "report.pdf"`}},
+		{"files, BOM", "\ufeffreport.pdf\r\nindex.html\r\n", raw.Options{}, []string{`names such as "report.pdf"`}},
+		{"an intranet", "wiki.acme\nmail.acme\n", raw.Options{}, []string{`names such as "wiki.acme"`}},
+		{"an intranet by flag", "wiki.acme\nmail.acme\n", raw.Options{Format: raw.Lines}, []string{"1 wiki.acme", "2 mail.acme"}},
+		{"an intranet with schemes", "http://wiki.acme/\nhttp://mail/\n", raw.Options{}, []string{"1 http://wiki.acme/", "2 http://mail/"}},
+		{"files in a column of URLs", "url,n\nreport.pdf,1\nindex.html,2\n", raw.Options{}, []string{`names such as "report.pdf"`}},
+		{"that is named", "url,n\nreport.pdf,1\nindex.html,2\n", raw.Options{URLColumn: "url"}, []string{"2 report.pdf", "3 index.html"}},
+		{"files in a table", "name,size\nreport.pdf,1\nindex.html,2\n", raw.Options{Format: raw.CSV}, []string{"no column"}},
+		{"reversed", "com.example.www\norg.wikipedia.en\nac.can.blog\n", raw.Options{}, []string{"1 www.example.com", "2 en.wikipedia.org", "3 blog.can.ac"}},
+		{"reversed, by flag", "com.example.www\norg.wikipedia.en\n", raw.Options{Format: raw.Lines}, []string{"1 com.example.www", "2 org.wikipedia.en"}},
+		{"vertices", "0\tcom.example.www\n1\torg.wikipedia.en\n", raw.Options{}, []string{"1 www.example.com", "2 en.wikipedia.org"}},
+		{"vertices between blanks", "0 com.example.www\n1 org.wikipedia.en\n", raw.Options{}, []string{"1 www.example.com", "2 en.wikipedia.org"}},
+		{"ranks", "1,google.com\n2,kb.dk\n", raw.Options{}, []string{"1 google.com", "2 kb.dk"}},
+		{"ranks behind", "google.com;1\nkb.dk;2\n", raw.Options{}, []string{"1 google.com", "2 kb.dk"}},
+		{"ranks between blanks", "  1 google.com\n 20 kb.dk\n", raw.Options{}, []string{"1 google.com", "2 kb.dk"}},
+		{"a hosts file", "# ads\n0.0.0.0 ads.example.com\n0.0.0.0 track.example.net\n", raw.Options{}, []string{"2 ads.example.com", "3 track.example.net"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := New(strings.NewReader(tc.text), "a", tc.opt)
+			if err != nil {
+				var refused *raw.FormatError
+				if !errors.As(err, &refused) || !strings.Contains(refused.Reason, tc.want[0]) || refused.Advice == "" {
+					t.Errorf("error %v, want %q", err, tc.want)
+				}
+				return
+			}
+			g, err := readAll(r)
+			if diff := cmp.Diff(tc.want, g.Rows); diff != "" || err != nil {
+				t.Errorf("error %v, plan %+v, records (-want +got):\n%s", err, r.Plan(), diff)
+			}
+			checkReader(t, "a", []byte(tc.text), tc.opt)
+		})
+	}
+}
