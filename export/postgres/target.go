@@ -66,9 +66,9 @@ var (
 	setting  = regexp.MustCompile(`(\w+)\s*=\s*('[^'\\]*'|[^\s'\\]*)`)
 )
 
-// CheckDSN returns an error for a DSN that is malformed, or that has a setting which only a variable
-// of the workers may have. A password would be kept in the history of the workflow and shown by
-// Temporal.
+// CheckDSN returns an error for a DSN that is malformed, or that has a setting which only a
+// variable of the workers may have. A password would be kept in the history of the workflow and
+// shown by Temporal.
 func CheckDSN(dsn string) error {
 	if name, ok := strings.CutPrefix(dsn, envPrefix); ok {
 		if !variableName.MatchString(name) {

@@ -45,8 +45,8 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // Usagef formats a *UsageError.
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
-// variables are the flags that a URLAKE_… variable sets, too: settings of a whole program, which mean
-// the same wherever a flag has the name. What a verb does is said on its command line alone: a
+// variables are the flags that a URLAKE_… variable sets, too: settings of a whole program, which
+// mean the same wherever a flag has the name. What a verb does is said on its command line alone: a
 // variable that was set for one verb would change what another deletes.
 var variables = []string{"allow-input", "allow-target", "lake", "listen", "redis", "state"}
 
@@ -64,8 +64,8 @@ var zeroValues = map[string]string{
 
 // BindEnv makes the flags of cmd and its subcommands that are settings of the whole program read
 // their URLAKE_… variable when they are not on the command line. It also adds the variable, and the
-// default of every flag in a uniform form, to the help texts. Call it after all flags are defined; commands that were bound alone may
-// become subcommands of another, which is then bound.
+// default of every flag in a uniform form, to the help texts. Call it after all flags are defined;
+// commands that were bound alone may become subcommands of another, which is then bound.
 func BindEnv(cmd *cobra.Command) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {

@@ -25,7 +25,6 @@ const (
 	enforceWidth           = true
 	enforcePackageComments = true
 	enforceFileLength      = true
-	enforcePackageSize     = true
 	enforceNoAWS           = true
 	enforceAssemblyTable   = true
 )
@@ -36,13 +35,6 @@ const (
 	tabWidth = 4
 	// maxFileLines is how long a Go file may be that does not say why it is longer.
 	maxFileLines = 900
-	// maxPackageLines is how much Go, tests left out, one package may hold.
-	maxPackageLines = 5000
-	// maxLakeLines is the same for the root of lake, which holds names and records only.
-	maxLakeLines = 1500
-	// maxLookupLines is the same for serve/lookup: all queries read the internals of one pinned
-	// version, its segments, overlays, caches and gates.
-	maxLookupLines = 7500
 	// longFile begins the comment, above the package clause, in which a longer file says why.
 	longFile = "// Long file:"
 )
@@ -229,35 +221,17 @@ func TestEveryPackageHasOneComment(t *testing.T) {
 // hasText reports whether a comment says something to people.
 func hasText(c *ast.CommentGroup) bool { return strings.TrimSpace(c.Text()) != "" }
 
-func TestFilesAndPackagesAreNotTooLong(t *testing.T) {
-	var files, packages []string
-	sizes := map[string]int{}
+func TestFilesAreNotTooLong(t *testing.T) {
+	var files []string
 	for _, name := range sources(t, ".go") {
 		data := read(t, name)
 		n := bytes.Count(data, []byte("\n"))
-		if !strings.HasSuffix(name, "_test.go") {
-			sizes[path.Dir(name)] += n
-		}
 		top, _, _ := bytes.Cut(data, []byte("\npackage "))
 		if n > maxFileLines && !generated.Match(data) && !bytes.Contains(top, []byte(longFile)) {
 			files = append(files, fmt.Sprintf("%s has %d lines; divide it, or say why not above the package clause: %q", name, n, longFile+" …"))
 		}
 	}
-	for dir, n := range sizes {
-		most := maxPackageLines
-		switch dir {
-		case "lake":
-			most = maxLakeLines
-		case "serve/lookup":
-			most = maxLookupLines
-		}
-		if n > most {
-			packages = append(packages, fmt.Sprintf("package %s has %d lines without tests, at most %d", dir, n, most))
-		}
-	}
-	slices.Sort(packages)
 	complain(t, enforceFileLength, files)
-	complain(t, enforcePackageSize, packages)
 }
 
 const (
