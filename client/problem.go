@@ -37,6 +37,7 @@ const (
 	VersionGone          Kind = "version-gone"           // the version is no longer kept; start again without version and cursor
 	TooLarge             Kind = "too-large"              // the list is too large
 	UnsupportedMediaType Kind = "unsupported-media-type" // the body is of no known form
+	Misdirected          Kind = "misdirected"            // the server has no such host
 	TooManyParts         Kind = "too-many-parts"         // too many parts for a list of distinct URLs
 	FilterTooLarge       Kind = "filter-too-large"       // the regular expression is too large for a value
 	TreeTooLarge         Kind = "tree-too-large"         // the tree is too large for one answer
