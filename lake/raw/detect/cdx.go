@@ -86,7 +86,7 @@ func (d *detector) firstLines(f func(line []byte) bool) bool {
 		}
 		of++
 	}
-	return n*2 >= of
+	return n > 0 && n*2 >= of
 }
 
 // findCDX returns the legend of a CDX index that does not begin with one, nil if the text is none.

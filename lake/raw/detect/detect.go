@@ -289,6 +289,12 @@ func (d *detector) sniff() (string, error) {
 		return raw.Lines, nil // nothing but record separators (RFC 7464)
 	}
 	lines := d.lines()
+	switch { // whichever line is broken
+	case d.firstLines(isObjectLine):
+		return raw.JSONLines, nil
+	case d.firstLines(markup.IsStatement):
+		return raw.NTriples, nil
+	}
 	switch start[0] {
 	case '<':
 		return d.sniffMarkup()
@@ -303,9 +309,6 @@ func (d *detector) sniff() (string, error) {
 			return raw.JSONLines, nil
 		}
 	}
-	if d.firstLines(isObjectLine) && len(lines) > 0 {
-		return raw.JSONLines, nil // the first line is broken
-	}
 	most := func(f func([]byte) bool) bool { // for nine of ten lines, headers of CDXJ left out
 		n, of := 0, 0
 		for _, l := range lines {
@@ -319,8 +322,6 @@ func (d *detector) sniff() (string, error) {
 		return n > 0 && n*10 >= of*9
 	}
 	switch {
-	case most(markup.IsStatement):
-		return raw.NTriples, nil
 	case markup.IsMarkup(start), most(func(l []byte) bool { return text.TrimSpace(l)[0] == '<' }):
 		return d.sniffMarkup()
 	case most(isCDXJLine), len(lines) > 0 && !slices.ContainsFunc(lines, func(l []byte) bool { return l[0] != '!' }):

@@ -14,8 +14,8 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// sniffObjects returns JSONLines if a line is a whole document, JSON if a document continues on the
-// next line, or the first line is several.
+// sniffObjects returns JSON if a document continues on the next line, or the first line is several,
+// else JSONLines. Lines of which half are objects have been told before.
 func (d *detector) sniffObjects(lines [][]byte) string {
 	if len(lines) == 0 {
 		return raw.JSON // longer than a record
