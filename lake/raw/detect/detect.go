@@ -290,6 +290,10 @@ func (d *detector) sniff() (string, error) {
 	}
 	lines := d.lines()
 	switch { // whichever line is broken
+	case len(lines) > 2 && d.firstLines(isObjectLine):
+		return raw.JSONLines, nil
+	case (len(lines) < 4 || start[0] == '{') && isGlued(start):
+		return raw.JSON, nil
 	case d.firstLines(isObjectLine):
 		return raw.JSONLines, nil
 	case d.firstLines(markup.IsStatement):
@@ -299,7 +303,9 @@ func (d *detector) sniff() (string, error) {
 	case '<':
 		return d.sniffMarkup()
 	case '{':
-		return d.sniffObjects(lines), nil
+		if next := bytes.TrimLeft(start[1:], " \t\r\n"); len(next) == 0 || next[0] == '"' || next[0] == '}' {
+			return d.sniffObjects(lines), nil
+		}
 	case '[':
 		if format := d.sniffArrays(start, lines); format != "" {
 			return format, nil
@@ -309,7 +315,7 @@ func (d *detector) sniff() (string, error) {
 			return raw.JSONLines, nil
 		}
 	}
-	most := func(f func([]byte) bool) bool { // for nine of ten lines, headers of CDXJ left out
+	most := func(f func([]byte) bool) bool { // with few exceptions, headers of CDXJ left out
 		n, of := 0, 0
 		for _, l := range lines {
 			if text.IsIndexComment(l) {
@@ -319,7 +325,7 @@ func (d *detector) sniff() (string, error) {
 				n++
 			}
 		}
-		return n > 0 && n*10 >= of*9
+		return n > 0 && few(of-n, of)
 	}
 	switch {
 	case markup.IsMarkup(start), most(func(l []byte) bool { return text.TrimSpace(l)[0] == '<' }):
@@ -337,7 +343,11 @@ func (d *detector) sniff() (string, error) {
 		return "", d.reject("it is a web server's access log, which is not read",
 			"write its URLs as text or JSON Lines first")
 	}
-	return d.sniffTable(), nil
+	format := d.sniffTable()
+	if format == raw.Lines && start[0] == '{' && !d.firstLines(func(l []byte) bool { return looksURLOrHost(string(l)) }) {
+		return d.sniffObjects(lines), nil
+	}
+	return format, nil
 }
 
 // lines returns the first sampleRows lines that are neither blank nor comments. It leaves out a

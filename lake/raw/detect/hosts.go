@@ -62,7 +62,7 @@ func areReversed(values []string) bool {
 			n++
 		}
 	}
-	return n > 0 && n*10 >= len(values)*9 && public*2 < n
+	return n > 0 && few(len(values)-n, len(values)) && public*2 < n
 }
 
 // checkHosts refuses URLs that are mostly names without a scheme, if most of these are no hosts,

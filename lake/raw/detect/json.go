@@ -41,6 +41,15 @@ func (d *detector) sniffObjects(lines [][]byte) string {
 	return format
 }
 
+// isGlued reports whether a text has two objects with nothing between them, of which the second is
+// whole: the first may be broken.
+func isGlued(b []byte) bool {
+	i := bytes.Index(b, []byte(`}{"`)) + 1
+	var doc jsondoc.Document
+	_, ok := doc.ParsePrefix(b[i:])
+	return i > 0 && ok
+}
+
 // isObjectLine reports whether a line is a JSON object.
 func isObjectLine(l []byte) bool {
 	var doc jsondoc.Document
@@ -66,7 +75,7 @@ func (d *detector) sniffArrays(start []byte, lines [][]byte) string {
 		return raw.JSONLines
 	}
 	next := bytes.TrimLeft(start[1:], " \t\r\n")
-	if len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 {
+	if len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 || bytes.Contains(next, []byte(`","`)) {
 		return raw.JSON
 	}
 	return ""
@@ -92,7 +101,7 @@ func isRows(arrays []*jsondoc.Document) bool {
 			values++
 		}
 	}
-	return rows*10 >= len(arrays)*9 && urls < values && hosts < values
+	return few(len(arrays)-rows, len(arrays)) && urls < values && hosts < values
 }
 
 // cells returns the elements of an array as the cells of a row. Those that are no scalars are

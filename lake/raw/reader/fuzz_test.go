@@ -137,7 +137,7 @@ func checkBatches(t *testing.T, name string, data []byte, plan raw.Plan, g got, 
 		}
 		batches, err := readBatches(r, by.size)
 		if diff := cmp.Diff(g, batches); diff != "" || (err == nil) != (want == nil) || by.size == 64 && fmt.Sprint(err) != fmt.Sprint(want) {
-			t.Fatalf("in batches of %d records (%v, %v):\n%s", by.size, want, err, diff)
+			t.Fatalf("%q in batches of %d records (%v, %v):\n%s", data, by.size, want, err, diff)
 		}
 	}
 }

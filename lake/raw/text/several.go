@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/timestamp"
@@ -55,7 +56,7 @@ func isPlain(field []byte) bool {
 // text before rest is not clearly one URL and is rejected for it.
 //
 // A URL ends before white space or one of , ; | if, with more of these, a scheme and :// follow at
-// once. So x,y;z and http://b within http://a/http://b belong to the URL. Within a query that has
+// once, or where a line break was swallowed, see swallowed. So x,y;z and http://b within http://a/http://b belong to the URL. Within a query that has
 // had a URL, as ?u=http://b,http://c has, only white space ends it. It also ends before white space
 // and #, which begins a comment up to the end of the line. Other white space belongs to the URL if
 // that is one space, in query or fragment, or before what looks like a further part of a path, see
@@ -70,8 +71,11 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 			query = true
 		case c == '#':
 			fragment = true
-		case c == ':' && query && bytes.HasPrefix(field[i:], []byte("://")):
-			nested = true
+		case c == ':' && bytes.HasPrefix(field[i:], []byte("://")):
+			if begin := swallowed(field[:i]); begin > 0 && reason == "" {
+				return field[:begin], field[begin:], ""
+			}
+			nested = nested || query
 		case IsSpace(c), isSeparator(c) && !nested:
 			next := i
 			for next < len(field) && (IsSpace(field[next]) || isSeparator(field[next])) {
@@ -93,6 +97,25 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		}
 	}
 	return field, nil, reason
+}
+
+// swallowed returns where the scheme begins that ends a text, if it begins a URL with no line break
+// before it: directly behind a letter, a digit, or what no URL has, where no URL within another one
+// begins. Otherwise it returns 0.
+func swallowed(text []byte) int {
+	for _, scheme := range []string{"https", "http", "ftp"} {
+		begin := len(text) - len(scheme)
+		if begin < 1 || !bytes.EqualFold(text[begin:], []byte(scheme)) || !bytes.Contains(text[:begin], []byte("://")) {
+			continue
+		}
+		c := text[begin-1]
+		escape := begin > 2 && text[begin-3] == '%'
+		if (isLetter(c) || timestamp.IsDigit(c)) && !escape || strings.IndexByte("\"{}<>\\^`", c) >= 0 {
+			return begin
+		}
+		return 0
+	}
+	return 0
 }
 
 // textAfter returns the reason for which the text at next, behind white space at i, is not part of
