@@ -297,11 +297,13 @@ func (d *detector) hasWords() bool {
 	urls, words := 0, 0
 	for _, l := range d.lines() {
 		l = text.TrimSpace(l)
-		url, _, reason := text.CutURL(l)
-		url, _, _ = bytes.Cut(url, []byte{' '})
+		url := l
+		if i := bytes.IndexAny(l, " \t"); i >= 0 {
+			url = l[:i]
+		}
 		if looksURL(url) && strings.IndexByte(",;|", url[len(url)-1]) < 0 {
 			urls++
-			if reason == raw.TextAfterURL {
+			if text.HasWords(l) {
 				words++
 			}
 		}

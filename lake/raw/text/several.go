@@ -129,22 +129,57 @@ func textAfter(field []byte, i, next int, query bool) string {
 	if word := bytes.ToLower(after[:min(len(after), len("www."))]); string(word) == "www." {
 		return raw.SeveralURLs
 	}
-	if next == i+1 && field[i] == ' ' && (query || continues(before, after)) {
+	single := next == i+1 && field[i] == ' '
+	switch {
+	case single && (query || continues(before, after) || isTitle(before, after)),
+		bytes.IndexByte(before, ' ') > 0 && continues(before, after):
 		return ""
 	}
 	return raw.TextAfterURL
 }
 
-// continues reports whether text behind a single space looks like a further part of the path before
+// HasWords reports whether there is a text behind the first white space of a field that is no URL,
+// no comment and not clearly part of the URL before it.
+func HasWords(field []byte) bool {
+	i := bytes.IndexAny(field, " \t")
+	if i < 0 {
+		return false
+	}
+	before, after := field[:i], TrimSpace(field[i:])
+	return len(after) > 0 && after[0] != '#' && !hasScheme(after) && bytes.IndexByte(before, '.') > 0 &&
+		bytes.IndexAny(before, "?#") < 0 && !continues(before, after)
+}
+
+// segment returns the last segment of the path of a URL, nil if it is empty or the path is.
+func segment(url []byte) []byte {
+	if _, rest, ok := bytes.Cut(url, []byte("//")); ok {
+		url = rest
+	}
+	if i := bytes.LastIndexByte(url, '/'); i >= 0 && i < len(url)-1 {
+		return url[i+1:]
+	}
+	return nil
+}
+
+// isTitle reports whether the text behind a single space may be more of a title that the last
+// segment of the path before it begins: http://a/2015/2/gold medal, http://a/News/ESI Information.
+// A remark mostly begins with a capital or a bracket.
+func isTitle(before, text []byte) bool {
+	s := segment(before)
+	if s == nil {
+		return false
+	}
+	word := s[bytes.LastIndexByte(s, ' ')+1:]
+	c := text[0]
+	return c >= 'a' && c <= 'z' || timestamp.IsDigit(c) || c == '&' || len(s) > 1 && len(word) > 0 && word[0] >= 'A' && word[0] <= 'Z'
+}
+
+// continues reports whether text behind white space looks like a further part of the path before
 // it: the path has begun, and the text has a character that words seldom have, or ends as the name
 // of a file does. "http://a/My file.pdf" is such a URL; "http://a/ Our page" is none, and of
 // "http://a/b Our page" nothing tells.
 func continues(before, text []byte) bool {
-	_, path, ok := bytes.Cut(before, []byte("//"))
-	if !ok {
-		path = before
-	}
-	if i := bytes.IndexByte(path, '/'); i < 0 || i == len(path)-1 {
+	if segment(before) == nil {
 		return false
 	}
 	if bytes.ContainsAny(text, "/?=&%_") {
