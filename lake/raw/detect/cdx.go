@@ -34,7 +34,7 @@ func isZipNumLine(l []byte) bool {
 }
 
 // cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number
-// of fields, at least two, and nine of ten have no fewer. The table has the rows with this number.
+// of fields, at least two, and all but few have no fewer. The table has the rows with this number.
 func (d *detector) cdxLines(separator byte) *table {
 	t := &table{sep: string(separator)}
 	widths := map[int]int{}

@@ -47,7 +47,7 @@ func looksName(v string) bool {
 }
 
 // areReversed reports whether values are host names with the last label first, as web graphs have
-// them: nine of ten begin with a top-level domain, and most end in none.
+// them: all but few begin with a top-level domain, and most end in none.
 func areReversed(values []string) bool {
 	n, public := 0, 0
 	for _, v := range values {

@@ -81,7 +81,7 @@ func (d *detector) sniffArrays(start []byte, lines [][]byte) string {
 	return ""
 }
 
-// isRows reports whether nine of ten arrays have no arrays or objects as their first elements, and
+// isRows reports whether all but few arrays have no arrays or objects as their first elements, and
 // not all of their elements are URLs, or all hosts: these are lists.
 func isRows(arrays []*jsondoc.Document) bool {
 	rows, urls, hosts, values := 0, 0, 0, 0

@@ -247,7 +247,7 @@ func (d *detector) sniffTable() string {
 }
 
 // isSpaced reports whether the lines are the rows of a table between blanks and not URLs with
-// blanks inside. Nine of ten have the same number of fields, and URLs in the same one; and the
+// blanks inside. All but few have the same number of fields, and URLs in the same one; and the
 // header names it, or a field stands before the URL, or the others hold nothing that could continue
 // a URL. If the columns are aligned, one such field is enough. sure means that the object is known
 // to be a table.
@@ -292,7 +292,7 @@ func (d *detector) isSpaced(sure bool) bool {
 	return len(t.rows) > 1 && (typed == t.width-1 || typed > 0 && d.aligned())
 }
 
-// hasWords reports whether nine of ten lines begin with a URL, and most have words behind it.
+// hasWords reports whether all but few lines begin with a URL, and most have words behind it.
 func (d *detector) hasWords() bool {
 	urls, words := 0, 0
 	for _, l := range d.lines() {

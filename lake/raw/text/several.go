@@ -56,12 +56,12 @@ func isPlain(field []byte) bool {
 // text before rest is not clearly one URL and is rejected for it.
 //
 // A URL ends before white space or one of , ; | if, with more of these, a scheme and :// follow at
-// once, or where a line break was swallowed, see swallowed. So x,y;z and http://b within http://a/http://b belong to the URL. Within a query that has
-// had a URL, as ?u=http://b,http://c has, only white space ends it. It also ends before white space
-// and #, which begins a comment up to the end of the line. Other white space belongs to the URL if
-// that is one space, in query or fragment, or before what looks like a further part of a path, see
-// continues; and if what precedes it does not look like a URL, which package lake/urlnorm says
-// better.
+// once, or where a line break was swallowed, see swallowed. So x,y;z and http://b within
+// http://a/http://b belong to the URL. Within a query that has had a URL, as ?u=http://b,http://c
+// has, only white space ends it. It also ends before white space and #, which begins a comment up
+// to the end of the line. Other white space belongs to the URL if that is one space, in query or
+// fragment, or before what looks like a further part of a path, see continues and isTitle; and if
+// what precedes it does not look like a URL, which package lake/urlnorm says better.
 func CutURL(field []byte) (url, rest []byte, reason string) {
 	query, nested, fragment := false, false, false
 	for i := 0; i < len(field); i++ {
