@@ -72,7 +72,8 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		case c == '#':
 			fragment = true
 		case c == ':' && bytes.HasPrefix(field[i:], []byte("://")):
-			if begin := swallowed(field[:i]); begin > 0 && reason == "" {
+			host := i + len("://")
+			if begin := swallowed(field[:i]); begin > 0 && reason == "" && host < len(field) && field[host] != '/' {
 				return field[:begin], field[begin:], ""
 			}
 			nested = nested || query
@@ -150,28 +151,21 @@ func HasWords(field []byte) bool {
 		bytes.IndexAny(before, "?#") < 0 && !continues(before, after)
 }
 
-// segment returns the last segment of the path of a URL, nil if it is empty or the path is.
-func segment(url []byte) []byte {
-	if _, rest, ok := bytes.Cut(url, []byte("//")); ok {
-		url = rest
-	}
-	if i := bytes.LastIndexByte(url, '/'); i >= 0 && i < len(url)-1 {
-		return url[i+1:]
-	}
-	return nil
-}
-
 // isTitle reports whether the text behind a single space may be more of a title that the last
 // segment of the path before it begins: http://a/2015/2/gold medal, http://a/News/ESI Information.
 // A remark mostly begins with a capital or a bracket.
 func isTitle(before, text []byte) bool {
-	s := segment(before)
-	if s == nil {
+	_, path, ok := bytes.Cut(before, []byte("//"))
+	if !ok {
+		path = before
+	}
+	i := bytes.LastIndexByte(path, '/')
+	if i < 0 || i == len(path)-1 {
 		return false
 	}
-	word := s[bytes.LastIndexByte(s, ' ')+1:]
-	c := text[0]
-	return c >= 'a' && c <= 'z' || timestamp.IsDigit(c) || c == '&' || len(s) > 1 && len(word) > 0 && word[0] >= 'A' && word[0] <= 'Z'
+	segment, c := path[i+1:], text[0]
+	return bytes.IndexByte(segment, ' ') >= 0 || c >= 'a' && c <= 'z' || timestamp.IsDigit(c) || c == '&' ||
+		len(segment) > 1 && segment[0] >= 'A' && segment[0] <= 'Z'
 }
 
 // continues reports whether text behind white space looks like a further part of the path before
@@ -179,7 +173,11 @@ func isTitle(before, text []byte) bool {
 // of a file does. "http://a/My file.pdf" is such a URL; "http://a/ Our page" is none, and of
 // "http://a/b Our page" nothing tells.
 func continues(before, text []byte) bool {
-	if segment(before) == nil {
+	_, path, ok := bytes.Cut(before, []byte("//"))
+	if !ok {
+		path = before
+	}
+	if i := bytes.IndexByte(path, '/'); i < 0 || i == len(path)-1 {
 		return false
 	}
 	if bytes.ContainsAny(text, "/?=&%_") {
