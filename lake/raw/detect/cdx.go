@@ -34,7 +34,7 @@ func isZipNumLine(l []byte) bool {
 }
 
 // cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number
-// of fields, at least two, and nine of ten have no fewer. The table has the rows with this number.
+// of fields, at least two, and all but few have no fewer. The table has the rows with this number.
 func (d *detector) cdxLines(separator byte) *table {
 	t := &table{sep: string(separator)}
 	widths := map[int]int{}
@@ -65,7 +65,7 @@ func (d *detector) cdxLines(separator byte) *table {
 			fewer += n
 		}
 	}
-	if t.width < 2 || fewer*10 > lines {
+	if t.width < 2 || !few(fewer, lines) {
 		return nil
 	}
 	t.rows = slices.DeleteFunc(t.rows, func(row []string) bool { return len(row) != t.width })
@@ -86,7 +86,7 @@ func (d *detector) firstLines(f func(line []byte) bool) bool {
 		}
 		of++
 	}
-	return n*2 >= of
+	return n > 0 && n*2 >= of
 }
 
 // findCDX returns the legend of a CDX index that does not begin with one, nil if the text is none.
@@ -138,7 +138,7 @@ func (d *detector) cdxLetters(separator byte) (letters string, usual bool) {
 	if n := t.width; n >= 9 && n <= 11 && strings.Contains(kinds[1], "b") && strings.Contains(kinds[2], "a") {
 		return text.UsualLegends[11-n], true // media types may be anything
 	}
-	if legend := inferLegend(kinds); legend != "" && len(t.rows)*10 >= len(d.lines())*9 {
+	if legend := inferLegend(kinds); legend != "" && few(len(d.lines())-len(t.rows), len(d.lines())) {
 		return legend, false
 	}
 	return "", false
@@ -191,7 +191,7 @@ func cdxKinds(values []string) string {
 		{"SVnv", func(v string) bool { return timestamp.AllDigits([]byte(v)) }},
 		{"g", isArchiveName},
 	} {
-		if mostly(values, 90, k.is) {
+		if mostly(values, k.is) {
 			kinds += k.letters
 		}
 	}
@@ -435,7 +435,7 @@ func (d *detector) chooseCDXURL(separator byte) error {
 // holdsURLs reports whether the values of a CDX column begin with a scheme and are no SURT keys.
 func (d *detector) holdsURLs(c raw.Column, separator byte) bool {
 	t := d.cdxLines(separator)
-	return t != nil && mostly(t.values(c.Number-1, 0), 90, func(v string) bool {
+	return t != nil && mostly(t.values(c.Number-1, 0), func(v string) bool {
 		return text.HasScheme(v) && !strings.Contains(v, "://(")
 	})
 }

@@ -289,11 +289,23 @@ func (d *detector) sniff() (string, error) {
 		return raw.Lines, nil // nothing but record separators (RFC 7464)
 	}
 	lines := d.lines()
+	switch { // whichever line is broken
+	case len(lines) > 2 && d.firstLines(isObjectLine):
+		return raw.JSONLines, nil
+	case (len(lines) < 4 || start[0] == '{') && isGlued(start):
+		return raw.JSON, nil
+	case d.firstLines(isObjectLine):
+		return raw.JSONLines, nil
+	case d.firstLines(markup.IsStatement):
+		return raw.NTriples, nil
+	}
 	switch start[0] {
 	case '<':
 		return d.sniffMarkup()
 	case '{':
-		return d.sniffObjects(lines), nil
+		if next := bytes.TrimLeft(start[1:], " \t\r\n"); len(next) == 0 || next[0] == '"' || next[0] == '}' {
+			return d.sniffObjects(lines), nil
+		}
 	case '[':
 		if format := d.sniffArrays(start, lines); format != "" {
 			return format, nil
@@ -303,10 +315,7 @@ func (d *detector) sniff() (string, error) {
 			return raw.JSONLines, nil
 		}
 	}
-	if d.firstLines(isObjectLine) && len(lines) > 0 {
-		return raw.JSONLines, nil // the first line is broken
-	}
-	most := func(f func([]byte) bool) bool { // for nine of ten lines, headers of CDXJ left out
+	most := func(f func([]byte) bool) bool { // with few exceptions, headers of CDXJ left out
 		n, of := 0, 0
 		for _, l := range lines {
 			if text.IsIndexComment(l) {
@@ -316,11 +325,9 @@ func (d *detector) sniff() (string, error) {
 				n++
 			}
 		}
-		return n > 0 && n*10 >= of*9
+		return n > 0 && few(of-n, of)
 	}
 	switch {
-	case most(markup.IsStatement):
-		return raw.NTriples, nil
 	case markup.IsMarkup(start), most(func(l []byte) bool { return text.TrimSpace(l)[0] == '<' }):
 		return d.sniffMarkup()
 	case most(isCDXJLine), len(lines) > 0 && !slices.ContainsFunc(lines, func(l []byte) bool { return l[0] != '!' }):
@@ -336,7 +343,11 @@ func (d *detector) sniff() (string, error) {
 		return "", d.reject("it is a web server's access log, which is not read",
 			"write its URLs as text or JSON Lines first")
 	}
-	return d.sniffTable(), nil
+	format := d.sniffTable()
+	if format == raw.Lines && start[0] == '{' && !d.firstLines(func(l []byte) bool { return looksURLOrHost(string(l)) }) {
+		return d.sniffObjects(lines), nil
+	}
+	return format, nil
 }
 
 // lines returns the first sampleRows lines that are neither blank nor comments. It leaves out a

@@ -47,7 +47,7 @@ func looksName(v string) bool {
 }
 
 // areReversed reports whether values are host names with the last label first, as web graphs have
-// them: nine of ten begin with a top-level domain, and most end in none.
+// them: all but few begin with a top-level domain, and most end in none.
 func areReversed(values []string) bool {
 	n, public := 0, 0
 	for _, v := range values {
@@ -62,7 +62,7 @@ func areReversed(values []string) bool {
 			n++
 		}
 	}
-	return n > 0 && n*10 >= len(values)*9 && public*2 < n
+	return n > 0 && few(len(values)-n, len(values)) && public*2 < n
 }
 
 // checkHosts refuses URLs that are mostly names without a scheme, if most of these are no hosts,

@@ -14,8 +14,8 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// sniffObjects returns JSONLines if a line is a whole document, JSON if a document continues on the
-// next line, or the first line is several.
+// sniffObjects returns JSON if a document continues on the next line, or the first line is several,
+// else JSONLines. Lines of which half are objects have been told before.
 func (d *detector) sniffObjects(lines [][]byte) string {
 	if len(lines) == 0 {
 		return raw.JSON // longer than a record
@@ -39,6 +39,15 @@ func (d *detector) sniffObjects(lines [][]byte) string {
 		}
 	}
 	return format
+}
+
+// isGlued reports whether a text has two objects with nothing between them, of which the second is
+// whole: the first may be broken.
+func isGlued(b []byte) bool {
+	i := bytes.Index(b, []byte(`}{"`)) + 1
+	var doc jsondoc.Document
+	_, ok := doc.ParsePrefix(b[i:])
+	return i > 0 && ok
 }
 
 // isObjectLine reports whether a line is a JSON object.
@@ -66,13 +75,13 @@ func (d *detector) sniffArrays(start []byte, lines [][]byte) string {
 		return raw.JSONLines
 	}
 	next := bytes.TrimLeft(start[1:], " \t\r\n")
-	if len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 {
+	if len(next) == 0 || strings.IndexByte(`{["]`, next[0]) >= 0 || bytes.Contains(next, []byte(`","`)) {
 		return raw.JSON
 	}
 	return ""
 }
 
-// isRows reports whether nine of ten arrays have no arrays or objects as their first elements, and
+// isRows reports whether all but few arrays have no arrays or objects as their first elements, and
 // not all of their elements are URLs, or all hosts: these are lists.
 func isRows(arrays []*jsondoc.Document) bool {
 	rows, urls, hosts, values := 0, 0, 0, 0
@@ -92,7 +101,7 @@ func isRows(arrays []*jsondoc.Document) bool {
 			values++
 		}
 	}
-	return rows*10 >= len(arrays)*9 && urls < values && hosts < values
+	return few(len(arrays)-rows, len(arrays)) && urls < values && hosts < values
 }
 
 // cells returns the elements of an array as the cells of a row. Those that are no scalars are

@@ -7,16 +7,6 @@ import (
 
 // sniffMarkup returns the format of text that begins with <. It rejects what is not read.
 func (d *detector) sniffMarkup() (string, error) {
-	statements := 0
-	lines := d.lines()
-	for _, l := range lines {
-		if markup.IsStatement(l) {
-			statements++
-		}
-	}
-	if statements > 0 && statements*10 >= len(lines)*9 {
-		return raw.NTriples, nil
-	}
 	if name, known := markup.Encoding(d.text); !known {
 		return "", d.reject("it is text in the encoding "+name+", which is not known",
 			"write it as UTF-8: iconv -f "+name+" -t UTF-8 FILE")

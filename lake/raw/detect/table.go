@@ -184,18 +184,35 @@ func (t *table) values(i, skip int) []string {
 	return v
 }
 
-// mostly reports whether f is true of at least this percentage of the values. Of none it is not.
-func mostly(values []string, percent int, f func(string) bool) bool {
+// few reports whether so many of values may be exceptions: one in ten, and of a few values those
+// that one damaged record makes, which a stray line break cuts in two.
+func few(exceptions, values int) bool {
+	return exceptions*10 <= values || exceptions <= min(2, values/4)
+}
+
+// mostly reports whether f is true of the values with few exceptions. Of none it is not.
+func mostly(values []string, f func(string) bool) bool {
 	missed := 0
 	for _, v := range values {
 		if f(v) {
 			continue
 		}
-		if missed++; missed*100 > len(values)*(100-percent) {
+		if missed++; !few(missed, len(values)) {
 			return false
 		}
 	}
 	return len(values) > 0
+}
+
+// half reports whether f is true of at least half of the values. Of none it is not.
+func half(values []string, f func(string) bool) bool {
+	n := 0
+	for _, v := range values {
+		if f(v) {
+			n++
+		}
+	}
+	return n > 0 && n*2 >= len(values)
 }
 
 // sniffTable returns TSV or CSV for a table, else Lines.
@@ -230,7 +247,7 @@ func (d *detector) sniffTable() string {
 }
 
 // isSpaced reports whether the lines are the rows of a table between blanks and not URLs with
-// blanks inside. Nine of ten have the same number of fields, and URLs in the same one; and the
+// blanks inside. All but few have the same number of fields, and URLs in the same one; and the
 // header names it, or a field stands before the URL, or the others hold nothing that could continue
 // a URL. If the columns are aligned, one such field is enough. sure means that the object is known
 // to be a table.
@@ -241,7 +258,7 @@ func (d *detector) isSpaced(sure bool) bool {
 		return false
 	}
 	t := d.readTable(" ", raw.Spaced, sampleRows)
-	if t.width < 2 || t.share < 0.9 || t.header > 0 && len(t.rows[t.header-1]) != t.width {
+	if t.width < 2 || !few(t.odd(), len(t.rows)) || t.header > 0 && len(t.rows[t.header-1]) != t.width {
 		return false
 	}
 	if sure {
@@ -249,14 +266,14 @@ func (d *detector) isSpaced(sure bool) bool {
 	}
 	url := -1
 	for i := range t.width {
-		if v := t.values(i, t.header); mostly(v, 90, looksURL) && len(v)*10 >= (len(t.rows)-t.header)*9 {
+		if v := t.values(i, t.header); mostly(v, looksURL) && few(len(t.rows)-t.header-len(v), len(t.rows)) {
 			url = i
 			break
 		}
 	}
 	hosts := url < 0
 	for i := 0; i < t.width && url < 0; i++ {
-		if v := t.values(i, t.header); mostly(v, 90, looksName) || areReversed(v) {
+		if v := t.values(i, t.header); mostly(v, looksName) || areReversed(v) {
 			url = i
 		}
 	}
@@ -268,28 +285,30 @@ func (d *detector) isSpaced(sure bool) bool {
 	}
 	typed := 0
 	for i := range t.width {
-		if v := t.values(i, 0); i != url && mostly(v, 90, looksTyped) && len(v)*10 >= len(t.rows)*9 {
+		if v := t.values(i, 0); i != url && mostly(v, looksTyped) && few(len(t.rows)-len(v), len(t.rows)) {
 			typed++
 		}
 	}
 	return len(t.rows) > 1 && (typed == t.width-1 || typed > 0 && d.aligned())
 }
 
-// hasWords reports whether nine of ten lines begin with a URL, and most have words behind it.
+// hasWords reports whether all but few lines begin with a URL, and most have words behind it.
 func (d *detector) hasWords() bool {
 	urls, words := 0, 0
 	for _, l := range d.lines() {
 		l = text.TrimSpace(l)
-		url, _, reason := text.CutURL(l)
-		url, _, _ = bytes.Cut(url, []byte{' '})
+		url := l
+		if i := bytes.IndexAny(l, " \t"); i >= 0 {
+			url = l[:i]
+		}
 		if looksURL(url) && strings.IndexByte(",;|", url[len(url)-1]) < 0 {
 			urls++
-			if reason == raw.TextAfterURL {
+			if text.HasWords(l) {
 				words++
 			}
 		}
 	}
-	return urls*10 >= len(d.lines())*9 && words*2 > urls
+	return urls > 0 && few(len(d.lines())-urls, len(d.lines())) && words*2 > urls
 }
 
 // aligned reports whether half of the lines have two blanks in a row, or a tab.
@@ -324,7 +343,7 @@ func (d *detector) bestTable(seps []string, sure bool) *table {
 		}
 		t := d.readTable(sep, format, sampleRows)
 		// Without a header, only rows of one width show that the text is a table.
-		if t.width < 2 || t.share < 0.5 || t.header == 0 && t.share < 0.9 {
+		if t.width < 2 || t.share < 0.5 || t.header == 0 && !few(t.odd(), len(t.rows)) {
 			continue
 		}
 		if t.header > 0 && len(t.rows[t.header-1]) < 2 {
@@ -354,11 +373,11 @@ func (t *table) typed() bool {
 		v := t.values(i, 0)
 		switch {
 		case len(v)*2 < len(t.rows):
-		case mostly(v, 90, looksURL), t.sep == "\t" && mostly(v, 90, looksURLOrHost):
+		case mostly(v, looksURL), t.sep == "\t" && mostly(v, looksURLOrHost):
 			urls++
-		case mostly(v, 90, looksName), areReversed(v):
+		case mostly(v, looksName), areReversed(v):
 			names++
-		case t.sep == "\t" || mostly(v, 90, looksDate):
+		case t.sep == "\t" || mostly(v, looksDate):
 			others++
 		}
 	}
@@ -542,7 +561,7 @@ func (t *table) takeFirstRow(i int) {
 		return
 	}
 	c := t.rows[0][i]
-	if !looksURL(c) && !(looksHost(c) && nameClass(c) == 0) && mostly(t.values(i, 1), 90, looksURLOrHost) {
+	if !looksURL(c) && !(looksHost(c) && nameClass(c) == 0) && mostly(t.values(i, 1), looksURLOrHost) {
 		t.header = 1
 	}
 }
@@ -560,7 +579,7 @@ func (d *detector) chooseColumn(t *table) int {
 				continue
 			}
 			v := t.values(i, t.header)
-			if !mostly(v, 50, looksURLOrHost) {
+			if !half(v, looksURLOrHost) {
 				if class <= classLink && unproven < 0 {
 					unproven = i
 				}
@@ -583,13 +602,13 @@ func (d *detector) chooseColumn(t *table) int {
 	var urls []int
 	skip := max(t.header, min(1, len(t.rows)-1)) // the first row may be a header without a known name
 	for i := range t.width {
-		if v := t.values(i, skip); mostly(v, 50, looksURL) && len(v)*2 >= len(t.rows)-1 {
+		if v := t.values(i, skip); half(v, looksURL) && len(v)*2 >= len(t.rows)-1 {
 			urls = append(urls, i)
 		}
 	}
 	for _, is := range []func(string) bool{looksName, looksHost} { // names before addresses
 		for i := 0; i < t.width && len(urls) == 0; i++ {
-			if v := t.values(i, skip); areReversed(v) || unproven < 0 && mostly(v, 90, is) {
+			if v := t.values(i, skip); areReversed(v) || unproven < 0 && mostly(v, is) {
 				urls = append(urls, i)
 			}
 		}

@@ -36,6 +36,17 @@ var recordFormats = []struct {
 	{"a.tsv", raw.Options{}, eachRecord("id\turl\ttitle\n", "\n", "\n", "%d\t%s\ta title"), "\"\t,\n\\ x"},
 	{"null.tsv", raw.Options{}, eachRecord("", "\n", "\n", "%d\t%s\t\\N"), "\"\t,\n\\ x"},
 	{"spaced.txt", raw.Options{Format: raw.Spaced}, eachRecord("", "\n", "\n", "%d   %s   2020-01-02"), "\"\t,\n\\ x"},
+	{"found.txt", raw.Options{}, eachRecord("", "\n", "\n", "%d   %s   2020-01-02"), "\"\t,\n\\ x"},
+	{"hits", raw.Options{}, eachRecord("hits url\n", "\n", "\n", "%d %s"), "\"\t,\n\\ x"},
+	{"header", raw.Options{}, eachRecord("id,url,title\n", "\n", "\n", "%d,%s,a title"), "\",;\n\t\\ x"},
+	{"typed", raw.Options{}, eachRecord("", "\n", "\n", "%d,%s,2020-01-02"), "\",;\n\t\\ x"},
+	{"quoted", raw.Options{}, eachRecord("", "\r\n", "\r\n", `"%d";"%s";"2020-01-02"`), "\",;\n\t\\ x"},
+	{"tabs", raw.Options{}, eachRecord("", "\n", "\n", "%d\t%s\ta title"), "\"\t,\n\\ x"},
+	{"list", raw.Options{}, eachRecord("", "\n", "\n", "%[2]s"), "\"\t,\n\\ x"},
+	{"cdx11", raw.Options{}, eachRecord("", "\n", "\n", "org,example,h%[1]d)/p 202001020304%02[1]d %[2]s text/html 200 AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH - - 99 %[1]d7 a.warc.gz"), "\"\t,\n\\ x"},
+	{"legend.cdx", raw.Options{}, eachRecord(" CDX N b a m s k r V g\n", "\n", "\n", "org,example,h%[1]d)/p 202001020304%02[1]d %[2]s text/html 200 AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH - %[1]d7 a.warc.gz"), "\"\t,\n\\ x"},
+	{"cdxj", raw.Options{}, eachRecord("", "\n", "\n", `org,example,h%[1]d)/p 202001020304%02[1]d {"url": "%[2]s", "status": "200", "offset": "%[1]d7"}`), "\"\t,\n{}\\ x"},
+	{"objects", raw.Options{}, eachRecord("", "\n", "\n", `{"id":%d,"url":"%s","in":{"n":1.5,"t":"x y"}}`), "\"{}[],:\n\\ x"},
 }
 
 // eachRecord returns a maker of objects: a beginning, records made by format of their number and
@@ -52,12 +63,13 @@ func eachRecord(begin, separator, end, format string) func(n int) string {
 
 func damageURL(i int) string { return fmt.Sprintf("https://h%d.example.org/p", i) }
 
-// TestADamagedRecordCostsOneRecord damages every byte of three records in every way, behind records
-// that tell the format. Of n records, n-1 must be read, or the object is refused with a position;
-// what is not read must be rejected.
+// TestADamagedRecordCostsOneRecord damages every byte of every record, in the last three in more
+// ways than in those before them, which tell the format. Of n records, n-1 must be read, or the
+// object is refused with a position; what is not read must be rejected, and no other record may
+// become a wrong row.
 func TestADamagedRecordCostsOneRecord(t *testing.T) {
 	t.Parallel()
-	const n = 8
+	const n = 12
 	for _, f := range recordFormats {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
@@ -79,9 +91,13 @@ func TestADamagedRecordCostsOneRecord(t *testing.T) {
 					t.Errorf("%s: %d records of %d:\n%s", how, got, n, damaged)
 				}
 			}
-			for i := len(f.make(n - 4)); i < len(whole); i++ {
+			for i := max(0, len(f.make(1))-len(f.make(2))+len(f.make(1))); i < len(whole); i++ {
 				check(slices.Delete(bytes.Clone(whole), i, i+1), fmt.Sprintf("byte %d deleted", i))
-				for _, c := range []byte(f.flips) {
+				flips := f.flips
+				if i < len(f.make(n-4)) {
+					flips = "\"{\n" + f.flips[1:2]
+				}
+				for _, c := range []byte(flips) {
 					if c == whole[i] {
 						continue
 					}
@@ -110,9 +126,14 @@ func damagedRead(t *testing.T, name string, data []byte, opt raw.Options, want m
 		}
 		return 0, err
 	}
-	found := map[string]bool{}
+	found, others := map[string]bool{}, 0
 	for {
 		rec, rej, err := r.Next()
+		if rec != nil && !want[string(rec.URL)] {
+			if others++; others == 3 {
+				t.Errorf("%s: wrong rows such as %q, by %+v:\n%s", how, rec.URL, r.Plan(), data)
+			}
+		}
 		switch {
 		case rec != nil && want[string(rec.URL)]:
 			found[string(rec.URL)] = true

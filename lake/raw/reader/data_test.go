@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/text"
 )
 
 // dataFiles returns the folder of real datasets, and for the path of each in it the number of rows
@@ -89,6 +91,11 @@ var otherRows = map[string]struct {
 	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz":              {4813, "cells have several URLs"},
 	"eot2024/eot_lgbtqandmisc.txt":                              {4306, "lines have several URLs"},
 	"gsa-govt-urls/1_govt_urls_full.csv.gz":                     {9226, "a cell has two URLs"},
+	"adblock-rust/sitelist.txt.gz":                              {20614, "lines without a line break between them"},
+	"eot2024/sitemap-url-seeds-a.tar.zst":                       {407122, "two lines without a line break between them"},
+	"hackernews/hacker_news.csv.gz":                             {20102, "cells have a URL twice"},
+	"pywb/zipcdx_zipnum-sample.cdx.gz":                          {188, "lines without a line break between them"},
+	"wikiteam/mediawikis_2013.txt.gz":                           {35249, "two lines without a line break between them"},
 	"specref/biblio.json.gz":                                    {1009, "here it is members of the object"},
 	"specref/browser-specs.json.gz":                             {312, "here it is members of the object"},
 	"specref/iso_jtc1_sc29.json.gz":                             {1402, "here it is members of the object"},
@@ -96,17 +103,14 @@ var otherRows = map[string]struct {
 
 // wantRejects are the numbers of rejects by reason. All other datasets have none.
 var wantRejects = map[string]map[string]int{
-	"bitly/usagov_bitly.jsonl.gz":                                   {raw.NoURL: 120, raw.TextAfterURL: 1}, // heartbeats
-	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz":                  {raw.NoURL: 6, raw.TextAfterURL: 3},   // empty cells
-	"eot2024/Military-Departments-A-Z-List.csv.gz":                  {raw.BadCSV: 18, raw.TextAfterURL: 1}, // "2-14 Infantry "Golden Dragons" Ft. Drum, NY"
-	"gsa-govt-urls/1_govt_urls_full.csv.gz":                         {raw.NoURL: 225},                      // empty Link
-	"hackernews/hacker_news.csv.gz":                                 {raw.NoURL: 2440},                     // questions without a link
-	"pywb/zipcdx_zipnum-sample.cdx.gz":                              {raw.BadCDX: 37},                      // two lines without a line break between them
-	"eot2024/US_Digital_Registry.csv.gz":                            {raw.TextAfterURL: 3},
-	"eot2024/Violation_Tracker_unique_infosource_URLs.csv.gz":       {raw.TextAfterURL: 8},
+	"bitly/usagov_bitly.jsonl.gz":                                   {raw.NoURL: 120},                    // heartbeats
+	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz":                  {raw.NoURL: 6, raw.TextAfterURL: 3}, // empty cells
+	"eot2024/Military-Departments-A-Z-List.csv.gz":                  {raw.BadCSV: 18},                    // "2-14 Infantry "Golden Dragons" Ft. Drum, NY"
+	"gsa-govt-urls/1_govt_urls_full.csv.gz":                         {raw.NoURL: 225},                    // empty Link
+	"hackernews/hacker_news.csv.gz":                                 {raw.NoURL: 2440},                   // questions without a link
+	"eot2024/US_Digital_Registry.csv.gz":                            {raw.TextAfterURL: 1},
 	"eot2024/eot_lgbtqandmisc.txt":                                  {raw.TextAfterURL: 3},
-	"eot2024/sitemap-url-seeds-a.tar.zst":                           {raw.TextAfterURL: 5},
-	"eot2024/sitemap-url-seeds-b.tar.zst":                           {raw.TextAfterURL: 134}, // titles as paths
+	"eot2024/sitemap-url-seeds-b.tar.zst":                           {raw.TextAfterURL: 1}, // two blanks in a title
 	"gsa-federal-website-index/after-gov_mil-filter-removed.csv.gz": {raw.TextAfterURL: 5},
 	"specref/biblio.json.gz":                                        {raw.NoURL: 480}, // aliases of other members
 	"specref/browser-specs.json.gz":                                 {raw.NoURL: 16},
@@ -274,7 +278,13 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 		f.Close()
 		plan := r.Plan()
 		seen[plan.Format]++
-		want := oracle(t, name, rawBytes(t, filepath.Join(root, name)), plan)
+		if name == "pywb/zipcdx_zipnum-sample.cdx.gz" {
+			continue // it has two lines without a line break between them
+		}
+		var want []string
+		for _, field := range oracle(t, name, rawBytes(t, filepath.Join(root, name)), plan) {
+			want = append(want, fieldURLs(field, plan)...)
+		}
 		if len(got) != len(want) {
 			t.Errorf("%s: %d URLs, want %d", name, len(got), len(want))
 			continue
@@ -293,8 +303,22 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 	}
 }
 
+// fieldURLs returns the URLs of a field, of which TestSeveralURLs says what they are.
+func fieldURLs(field string, plan raw.Plan) (urls []string) {
+	if text.IsPlain([]byte(field)) || slices.Contains(raw.CaptureFormats, plan.Format) {
+		return []string{field}
+	}
+	for rest := []byte(field); rest != nil; {
+		url, more, reason := text.CutURL(rest)
+		if rest = more; reason == "" {
+			urls = append(urls, string(url))
+		}
+	}
+	return urls
+}
+
 // oracle reads the URLs of an object by its plan, with the standard library.
-func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
+func oracle(t *testing.T, name string, object []byte, plan raw.Plan) []string {
 	t.Helper()
 	var urls []string
 	add := func(s string) {
@@ -303,7 +327,7 @@ func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 		}
 	}
 	var lines []string
-	s := bufio.NewScanner(bytes.NewReader(text))
+	s := bufio.NewScanner(bytes.NewReader(object))
 	s.Buffer(nil, 16<<20)
 	for s.Scan() {
 		lines = append(lines, s.Text())
@@ -323,7 +347,7 @@ func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 	}
 	switch plan.Format {
 	case raw.Tar:
-		for tr := tar.NewReader(bytes.NewReader(text)); ; {
+		for tr := tar.NewReader(bytes.NewReader(object)); ; {
 			_, err := tr.Next()
 			if err == io.EOF {
 				break
@@ -335,7 +359,7 @@ func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 			urls = append(urls, oracle(t, name, bytes.TrimPrefix(b, []byte("\ufeff")), raw.Plan{Format: raw.Lines})...)
 		}
 	case raw.Parquet:
-		f, err := pq.OpenFile(bytes.NewReader(text), int64(len(text)))
+		f, err := pq.OpenFile(bytes.NewReader(object), int64(len(object)))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -377,7 +401,7 @@ func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 		}
 	case raw.JSON:
 		if plan.Depth > 0 {
-			level := []json.RawMessage{text}
+			level := []json.RawMessage{object}
 			for range plan.Depth {
 				var next []json.RawMessage
 				for _, v := range level {
@@ -391,7 +415,7 @@ func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 			break
 		}
 		var docs []json.RawMessage
-		if err := json.Unmarshal(text, &docs); err != nil {
+		if err := json.Unmarshal(object, &docs); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for _, d := range docs {
@@ -419,14 +443,14 @@ func oracle(t *testing.T, name string, text []byte, plan raw.Plan) []string {
 			}
 			break
 		}
-		cr := csv.NewReader(bytes.NewReader(text))
+		cr := csv.NewReader(bytes.NewReader(object))
 		cr.Comma = rune(plan.Separator[0])
 		cr.FieldsPerRecord = -1
 		if name == "eot2024/Military-Departments-A-Z-List.csv.gz" {
 			// With LazyQuotes encoding/csv accepts any stray quote, without it none. The rows with
 			// stray quotes are therefore removed from its input.
-			cut := regexp.MustCompile(`(?m)^[^"\n]*,"[^"\n]+"[A-Z].*\n`).ReplaceAll(text, nil)
-			if n := bytes.Count(text, []byte("\n")) - bytes.Count(cut, []byte("\n")); n != 18 {
+			cut := regexp.MustCompile(`(?m)^[^"\n]*,"[^"\n]+"[A-Z].*\n`).ReplaceAll(object, nil)
+			if n := bytes.Count(object, []byte("\n")) - bytes.Count(cut, []byte("\n")); n != 18 {
 				t.Fatalf("%d rows with stray quotes, want 18", n)
 			}
 			cr = csv.NewReader(bytes.NewReader(cut))

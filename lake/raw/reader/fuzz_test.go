@@ -93,8 +93,8 @@ func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
 		t.Fatalf("%d records and rejects, counts %+v", len(g.Rows), g.Counts)
 	}
 	for i := range g.Offsets {
-		if f := r.Plan().Format; f == raw.Parquet || f == raw.Tar || f == raw.Zip || f == raw.WACZ || f == raw.WARC {
-			break // rows have no offset; those of members count in the member, of WARC in the stored object
+		if f := r.Plan().Format; f == raw.Parquet || f == raw.Tar || f == raw.Zip || f == raw.WACZ || f == raw.WARC || f == raw.ARC {
+			break // rows have no offset; those of members count in the member, of records in the stored object
 		}
 		if i > 0 && (g.Offsets[i] < g.Offsets[i-1] || g.Lines[i] < g.Lines[i-1]) {
 			t.Fatalf("record %d at line %d, byte %d follows one at line %d, byte %d", i, g.Lines[i], g.Offsets[i], g.Lines[i-1], g.Offsets[i-1])
@@ -137,7 +137,7 @@ func checkBatches(t *testing.T, name string, data []byte, plan raw.Plan, g got, 
 		}
 		batches, err := readBatches(r, by.size)
 		if diff := cmp.Diff(g, batches); diff != "" || (err == nil) != (want == nil) || by.size == 64 && fmt.Sprint(err) != fmt.Sprint(want) {
-			t.Fatalf("in batches of %d records (%v, %v):\n%s", by.size, want, err, diff)
+			t.Fatalf("%q in batches of %d records (%v, %v):\n%s", data, by.size, want, err, diff)
 		}
 	}
 }

@@ -211,7 +211,8 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 
 // start makes the parser of text.
 func (r *Reader) start(plan raw.Plan) (*Reader, error) {
-	r.plan, r.cut = plan, !slices.Contains(raw.CaptureFormats, plan.Format)
+	r.plan = plan
+	r.cut = !slices.Contains(raw.CaptureFormats, plan.Format) && !slices.Contains(raw.MarkupFormats, plan.Format)
 	r.in.SkipBOM()
 	if plan.CRLines {
 		r.in.UseCR()

@@ -82,6 +82,10 @@ func TestSeveralURLs(t *testing.T) {
 		{"http://a.com/My file.pdf", []string{"http://a.com/My file.pdf"}},
 		{"http://a.com/?q=two words", []string{"http://a.com/?q=two words"}},
 		{"http://a.com/#two words", []string{"http://a.com/#two words"}},
+		{"http://a.com/2015/2/gold medal bill", []string{"http://a.com/2015/2/gold medal bill"}},
+		{"http://a.com/news/ESI CR Information 2016", []string{"http://a.com/news/ESI CR Information 2016"}},
+		{"http://a.com/xhttp://b.com/y", []string{"http://a.com/x", "http://b.com/y"}},
+		{"http://a.com/%2Fhttp://b.com/y", []string{"http://a.com/%2Fhttp://b.com/y"}},
 		{"http://a.com/ Our page", []string{"!text_after_url"}},
 		{"http://a.com/x  Our page.html", []string{"!text_after_url"}},
 		{"http://a.com/x (archived)", []string{"!text_after_url"}},
@@ -141,6 +145,15 @@ func TestSeveralURLsAlike(t *testing.T) {
 func TestWordsBehindURLs(t *testing.T) {
 	g, plan := read(t, "a.txt", "http://a.com/x The first page\nhttp://b.com/ Second\nhttp://c.com/\nhttp://d.com/y\tA fourth\n", raw.Options{})
 	want := []string{"1 http://a.com/x", "2 http://b.com/", "3 http://c.com/", "4 http://d.com/y"}
+	if diff := cmp.Diff(want, g.Rows); diff != "" || plan.Format != raw.Spaced {
+		t.Errorf("format %s, records (-want +got):\n%s", plan.Format, diff)
+	}
+}
+
+// TestTitlesBehindURLs holds that words on most lines are a table even if they might be a path.
+func TestTitlesBehindURLs(t *testing.T) {
+	g, plan := read(t, "a.txt", "http://a.com/x the first page\nhttp://b.com/y the second\nhttp://c.com/z\n", raw.Options{})
+	want := []string{"1 http://a.com/x", "2 http://b.com/y", "3 http://c.com/z"}
 	if diff := cmp.Diff(want, g.Rows); diff != "" || plan.Format != raw.Spaced {
 		t.Errorf("format %s, records (-want +got):\n%s", plan.Format, diff)
 	}

@@ -47,7 +47,8 @@ var urlKeyName = []byte("urlkey")
 
 // cdxParser reads CDX lines: fields between single separators, - for an empty one. Each line is
 // read by the last legend above it with as many fields, so that files joined end to end, or merged
-// in order, are read too. A line that no legend of the file fits is read by one of UsualLegends.
+// in order, are read too. A line that no legend of the file fits is read by one of UsualLegends. Two
+// lines without a line break between them are two records; the field in which they meet is empty.
 type cdxParser struct {
 	in      *Input
 	plan    raw.Plan
@@ -56,6 +57,12 @@ type cdxParser struct {
 	layouts []*cdxLayout // by the legends of the file, the last first
 	usual   []*cdxLayout // by UsualLegends, made for the first line that needs one
 	err     error        // of a legend
+
+	// The second of two lines without a line break between them, and its position. two is where the
+	// lines are copied to.
+	second   []byte
+	secondAt Position
+	two      []byte
 }
 
 // cdxLayout reads lines by one legend.
@@ -139,14 +146,23 @@ func (l *cdxLayout) cutsLike(legend CDXLegend, count int) bool {
 }
 
 func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	line, err := p.in.nextLine(rej, p.content)
-	if p.err != nil {
-		return p.err
-	}
-	if line == nil {
-		return err
+	line := p.second
+	if p.second = nil; line != nil {
+		p.in.record = p.secondAt
+	} else {
+		var err error
+		line, err = p.in.nextLine(rej, p.content)
+		if p.err != nil {
+			return p.err
+		}
+		if line == nil {
+			return err
+		}
 	}
 	l := p.layoutOf(line)
+	if l == nil && p.cutTwo(line) {
+		line, l = p.two[:len(p.two)-len(p.second)], p.layoutOf(p.two[:len(p.two)-len(p.second)])
+	}
 	if l == nil {
 		rej.Reason = raw.BadCDX
 		return nil
@@ -227,6 +243,33 @@ func (p *cdxParser) layoutOf(line []byte) *cdxLayout {
 	return nil
 }
 
+// cutTwo cuts a line into two and reports whether it is two: with the fields of two lines, or one
+// less, of which both are what a legend says.
+func (p *cdxParser) cutTwo(line []byte) bool {
+	for _, l := range p.layouts {
+		n := l.legend.fields(line)
+		if n != 2*l.count && n != 2*l.count-1 {
+			continue
+		}
+		fields := bytes.Split(l.legend.trim(line), []byte{l.legend.Separator})
+		first, second := slices.Clone(fields[:l.count]), fields[n-l.count:]
+		at := cap(line) - cap(second[0])
+		if n < 2*l.count {
+			first[l.count-1], second[0] = []byte{'-'}, []byte{'-'}
+		}
+		a := bytes.Join(first, []byte{l.legend.Separator})
+		b := bytes.Join(second, []byte{l.legend.Separator})
+		if !l.legend.Fits(a, false) || !l.legend.Fits(b, false) {
+			continue
+		}
+		p.two = append(append(p.two[:0], a...), b...)
+		p.second, p.secondAt = p.two[len(a):], p.in.record
+		p.secondAt.Offset += int64(at)
+		return true
+	}
+	return false
+}
+
 // CDXJNames are the members of the dialects of CDXJ by what they hold, the usual ones first.
 var CDXJNames = map[string][]string{
 	"url":        {"url", "uri", "original", "original_uri", "original_url", "originalUrl", "target_uri", "target"},
@@ -244,6 +287,10 @@ type cdxjParser struct {
 	jsonFields
 	lineTS bool // the timestamp is the line's second field, not a member of the object
 	chosen bool // no caller named the URL's member, so that a line may have another
+
+	// The second of two lines without a line break between them, and its position.
+	second   []byte
+	secondAt Position
 }
 
 func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
@@ -256,9 +303,15 @@ func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
 
 func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
-		line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.Counts) })
-		if line == nil {
-			return err
+		line := p.second
+		if p.second = nil; line != nil {
+			p.in.record = p.secondAt
+		} else {
+			var err error
+			line, err = p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.Counts) })
+			if line == nil {
+				return err
+			}
 		}
 		key, ts, object, ok := CutCDXJ(line)
 		switch {
@@ -268,6 +321,10 @@ func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			rej.Reason = raw.BadTS
 		default:
 			rej.Reason = p.record(rec, object, key)
+			if rej.Reason == raw.BadJSON {
+				object = p.cutTwo(line, object)
+				rej.Reason = p.record(rec, object, key)
+			}
 			if rej.Reason == raw.NoURL && p.chosen {
 				if IsCDXJBlock(&p.doc) {
 					rej.Reason, *rec = "", raw.Record{}
@@ -279,6 +336,19 @@ func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		}
 		return nil
 	}
+}
+
+// cutTwo returns the object of a line without another line behind it, which is read next.
+func (p *cdxjParser) cutTwo(line, object []byte) []byte {
+	end, ok := p.doc.ParsePrefix(object)
+	if ok && end < len(object) {
+		if _, ts, _, is := CutCDXJ(TrimSpace(object[end:])); is && ts != nil {
+			p.second, p.secondAt = TrimSpace(object[end:]), p.in.record
+			p.secondAt.Offset += int64(len(line) - len(p.second))
+			return object[:end]
+		}
+	}
+	return object
 }
 
 // otherURL reads a line without the member that the plan has as the URL: by another name for URLs,

@@ -158,7 +158,7 @@ func (l CDXLegend) Fits(line []byte, short bool) bool {
 		empty := len(f) == 0 || string(f) == "-"
 		switch {
 		case letter == "b":
-			if !IsIndexTime(f) {
+			if !IsIndexTime(f) && !(short && isIndexDate(f)) {
 				return false
 			}
 		case empty:
@@ -187,7 +187,12 @@ func (l CDXLegend) Fits(line []byte, short bool) bool {
 
 // IsIndexTime reports whether b is a time as indexes have it, in 12 digits or more.
 func IsIndexTime(b []byte) bool {
-	if len(b) < 12 || !timestamp.AllDigits(b) {
+	return len(b) >= 12 && isIndexDate(b)
+}
+
+// isIndexDate reports whether b is a time of an index in any number of digits.
+func isIndexDate(b []byte) bool {
+	if !timestamp.AllDigits(b) {
 		return false
 	}
 	_, ok := timestamp.ParseDigits(b)

@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/timestamp"
@@ -55,12 +56,12 @@ func isPlain(field []byte) bool {
 // text before rest is not clearly one URL and is rejected for it.
 //
 // A URL ends before white space or one of , ; | if, with more of these, a scheme and :// follow at
-// once. So x,y;z and http://b within http://a/http://b belong to the URL. Within a query that has
-// had a URL, as ?u=http://b,http://c has, only white space ends it. It also ends before white space
-// and #, which begins a comment up to the end of the line. Other white space belongs to the URL if
-// that is one space, in query or fragment, or before what looks like a further part of a path, see
-// continues; and if what precedes it does not look like a URL, which package lake/urlnorm says
-// better.
+// once, or where a line break was swallowed, see swallowed. So x,y;z and http://b within
+// http://a/http://b belong to the URL. Within a query that has had a URL, as ?u=http://b,http://c
+// has, only white space ends it. It also ends before white space and #, which begins a comment up
+// to the end of the line. Other white space belongs to the URL if that is one space, in query or
+// fragment, or before what looks like a further part of a path, see continues and isTitle; and if
+// what precedes it does not look like a URL, which package lake/urlnorm says better.
 func CutURL(field []byte) (url, rest []byte, reason string) {
 	query, nested, fragment := false, false, false
 	for i := 0; i < len(field); i++ {
@@ -70,8 +71,12 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 			query = true
 		case c == '#':
 			fragment = true
-		case c == ':' && query && bytes.HasPrefix(field[i:], []byte("://")):
-			nested = true
+		case c == ':' && bytes.HasPrefix(field[i:], []byte("://")):
+			host := i + len("://")
+			if begin := swallowed(field[:i]); begin > 0 && reason == "" && host < len(field) && field[host] != '/' {
+				return field[:begin], field[begin:], ""
+			}
+			nested = nested || query
 		case IsSpace(c), isSeparator(c) && !nested:
 			next := i
 			for next < len(field) && (IsSpace(field[next]) || isSeparator(field[next])) {
@@ -95,6 +100,25 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 	return field, nil, reason
 }
 
+// swallowed returns where the scheme begins that ends a text, if it begins a URL with no line break
+// before it: directly behind a letter, a digit, or what no URL has, where no URL within another one
+// begins. Otherwise it returns 0.
+func swallowed(text []byte) int {
+	for _, scheme := range []string{"https", "http", "ftp"} {
+		begin := len(text) - len(scheme)
+		if begin < 1 || !bytes.EqualFold(text[begin:], []byte(scheme)) || !bytes.Contains(text[:begin], []byte("://")) {
+			continue
+		}
+		c := text[begin-1]
+		escape := begin > 2 && text[begin-3] == '%'
+		if (isLetter(c) || timestamp.IsDigit(c)) && !escape || strings.IndexByte("\"{}<>\\^`", c) >= 0 {
+			return begin
+		}
+		return 0
+	}
+	return 0
+}
+
 // textAfter returns the reason for which the text at next, behind white space at i, is not part of
 // the URL before it, "" if it may be.
 func textAfter(field []byte, i, next int, query bool) string {
@@ -106,13 +130,45 @@ func textAfter(field []byte, i, next int, query bool) string {
 	if word := bytes.ToLower(after[:min(len(after), len("www."))]); string(word) == "www." {
 		return raw.SeveralURLs
 	}
-	if next == i+1 && field[i] == ' ' && (query || continues(before, after)) {
+	single := next == i+1 && field[i] == ' '
+	switch {
+	case single && (query || continues(before, after) || isTitle(before, after)),
+		bytes.IndexByte(before, ' ') > 0 && continues(before, after):
 		return ""
 	}
 	return raw.TextAfterURL
 }
 
-// continues reports whether text behind a single space looks like a further part of the path before
+// HasWords reports whether there is a text behind the first white space of a field that is no URL,
+// no comment and not clearly part of the URL before it.
+func HasWords(field []byte) bool {
+	i := bytes.IndexAny(field, " \t")
+	if i < 0 {
+		return false
+	}
+	before, after := field[:i], TrimSpace(field[i:])
+	return len(after) > 0 && after[0] != '#' && !hasScheme(after) && bytes.IndexByte(before, '.') > 0 &&
+		bytes.IndexAny(before, "?#") < 0 && !continues(before, after)
+}
+
+// isTitle reports whether the text behind a single space may be more of a title that the last
+// segment of the path before it begins: http://a/2015/2/gold medal, http://a/News/ESI Information.
+// A remark mostly begins with a capital or a bracket.
+func isTitle(before, text []byte) bool {
+	_, path, ok := bytes.Cut(before, []byte("//"))
+	if !ok {
+		path = before
+	}
+	i := bytes.LastIndexByte(path, '/')
+	if i < 0 || i == len(path)-1 {
+		return false
+	}
+	segment, c := path[i+1:], text[0]
+	return bytes.IndexByte(segment, ' ') >= 0 || c >= 'a' && c <= 'z' || timestamp.IsDigit(c) || c == '&' ||
+		len(segment) > 1 && segment[0] >= 'A' && segment[0] <= 'Z'
+}
+
+// continues reports whether text behind white space looks like a further part of the path before
 // it: the path has begun, and the text has a character that words seldom have, or ends as the name
 // of a file does. "http://a/My file.pdf" is such a URL; "http://a/ Our page" is none, and of
 // "http://a/b Our page" nothing tells.

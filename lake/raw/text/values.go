@@ -87,7 +87,7 @@ func (v *Values) value(doc *jsondoc.Document) (reason string, err error) {
 	switch {
 	case err != nil:
 		return "", err
-	case long && ok:
+	case long && ok && bytes.IndexByte([]byte(`{["`), in.buf[in.r]) >= 0:
 		v.consume(n)
 		return raw.TooLong, nil
 	case long:
@@ -356,11 +356,16 @@ func (v *Values) skip() (reason string, err error) {
 	in, begin := v.in, v.in.record
 	var open []byte
 	inString, escape := false, false
+	scalar := bytes.IndexByte([]byte(`{}[]"`), in.buf[in.r]) < 0
 	for {
 		for i := in.r; i < in.w; i++ {
 			c := in.buf[i]
 			ended, broken := false, false
 			switch {
+			case scalar:
+				if ended = isJSONSpace(c) || bytes.IndexByte([]byte(`,:{}[]"`), c) >= 0; ended {
+					i--
+				}
 			case escape:
 				escape = false
 			case inString && c == '\\':
@@ -379,9 +384,6 @@ func (v *Values) skip() (reason string, err error) {
 					open = open[:len(open)-1]
 					ended = len(open) == 0
 				}
-			case len(open) == 0 && (isJSONSpace(c) || c == ','):
-				i--
-				ended = true
 			}
 			switch {
 			case broken && v.nested:
