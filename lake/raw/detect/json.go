@@ -201,6 +201,11 @@ func (d *detector) planJSON() error {
 	}
 	if d.opt.URLColumn != "" {
 		path := jsondoc.SplitPath(d.opt.URLColumn)
+		if one && len(path) == 1 && docs[0].Nodes[docs[0].Find(0, path)].Kind == '[' {
+			d.plan.Format, d.plan.Depth = raw.JSON, raw.AnyDepth // a list of URLs, however long
+			d.chooseTS(leaves)
+			return nil
+		}
 		if one && docs[0].Find(0, path) == 0 && (d.planMap(docs[0]) || d.planNested(docs[0], false)) {
 			return nil
 		}
@@ -227,10 +232,14 @@ func (d *detector) planJSON() error {
 	if inside && d.planNested(docs[0], false) {
 		return nil
 	}
+	if (best == nil || inside) && d.planLists(docs, one) {
+		d.chooseTS(leaves)
+		return nil
+	}
 	if best == nil {
 		return d.reject("no member of its JSON objects looks like a URL",
-			"name it by its path (--url-column attributes.url), "+
-				"or write its records as lines first (jq -c '.. | objects | select(.url)')")
+			"name it by its path (--url-column attributes.url), or write its URLs as lines first "+
+				`(jq -r '.. | strings | select(test("^https?://"))' FILE > urls.txt)`)
 	}
 	if inside {
 		return d.reject("it is one JSON document with its URLs inside, not a sequence of records",
@@ -239,7 +248,92 @@ func (d *detector) planJSON() error {
 	d.plan.URL.Name = jsondoc.JoinPath(best.path)
 	d.noteURL(best, also)
 	d.chooseTS(leaves)
+	for _, doc := range docs {
+		if d.noteInside(doc, []int{0}) {
+			break
+		}
+	}
+	if start := text.TrimSpace(text.TrimBOM(d.text)); d.plan.Format == raw.JSON && start[0] == '[' &&
+		slices.ContainsFunc(docs, d.isGroup) {
+		d.plan.Depth = 1 // where groups are read
+		d.note("objects in the lists of those without %q are records too", d.plan.URL.Name)
+	}
 	return nil
+}
+
+// isGroup reports whether a document has no URL and a list of objects that have.
+func (d *detector) isGroup(doc *jsondoc.Document) bool {
+	path := jsondoc.SplitPath(d.plan.URL.Name)
+	for i := range doc.Nodes {
+		if doc.Nodes[i].Kind != '[' || doc.Find(0, path) > 0 {
+			continue
+		}
+		for c := range doc.Children(i) {
+			if hasURL(doc, c, path) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasURL reports whether a node is an object with a URL at path.
+func hasURL(doc *jsondoc.Document, node int, path []string) bool {
+	at := doc.Find(node, path)
+	return doc.Nodes[node].Kind == '{' && at > 0 && doc.Nodes[at].Kind == '"' && looksURL(doc.Text(&doc.Nodes[at]))
+}
+
+// noteInside notes that records have objects with the URL inside them, which are no records. It
+// reports whether one has.
+func (d *detector) noteInside(doc *jsondoc.Document, records []int) bool {
+	path := jsondoc.SplitPath(d.plan.URL.Name)
+	for _, record := range records {
+		for i := record + 1; hasURL(doc, record, path) && i < doc.End(record); i++ {
+			if hasURL(doc, i, path) {
+				d.note("records have objects with %q inside, which are no records "+
+					"(jq -c '.. | objects | select(.%[1]s)' FILE writes all as lines)", d.plan.URL.Name)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// planLists plans records whose URL is a list of URLs, or of hosts, each of which is a record: the
+// member of the best name that has such strings. A name that is none for URLs is one if half of all
+// values are in it. In one document the member may be anywhere. It reports whether there is one.
+func (d *detector) planLists(docs []*jsondoc.Document, one bool) bool {
+	var lists []*leaf
+	values := 0
+	for _, doc := range docs {
+		for i := range doc.Nodes {
+			n := &doc.Nodes[i]
+			if n.Kind != '{' && n.Kind != '[' {
+				values++
+			}
+			name := string(doc.Name(n))
+			if n.Kind != '[' || name == "" || !utf8.ValidString(name) || !one && doc.Find(0, []string{name}) != i {
+				continue
+			}
+			for c := range doc.Children(i) {
+				lists = d.observe(lists, doc, c, []string{name})
+			}
+		}
+	}
+	lists = slices.DeleteFunc(lists, func(l *leaf) bool {
+		return (l.urls+l.hosts)*10 < l.values*9 || l.urls+l.hosts == 0 ||
+			l.class == 0 && l.urls*2 < values
+	})
+	best, also := chooseLeaf(lists, 1)
+	if best == nil {
+		return false
+	}
+	if one {
+		d.plan.Format, d.plan.Depth = raw.JSON, raw.AnyDepth
+	}
+	d.plan.URL.Name = jsondoc.JoinPath(best.path)
+	d.note("the elements of %q are the URLs%s (--url-column chooses)", d.plan.URL.Name, couldBe(also))
+	return true
 }
 
 // planArrays plans arrays: the rows of a table, or lists of URLs, whose elements are the records.
@@ -433,14 +527,15 @@ func (d *detector) planNested(doc *jsondoc.Document, several bool) bool {
 		if doc.Nodes[node].Kind == '{' {
 			objects++
 		}
-		at := doc.Find(node, path)
-		if doc.Nodes[node].Kind == '{' && at > 0 && doc.Nodes[at].Kind == '"' && looksURL(doc.Text(&doc.Nodes[at])) {
+		if hasURL(doc, node, path) {
 			with++
 			var names []string
 			for c := range doc.Children(node) {
 				names = append(names, string(doc.Name(&doc.Nodes[c])))
 			}
-			i := slices.IndexFunc(kinds, func(k *kind) bool { return similar(k.names, names) })
+			i := slices.IndexFunc(kinds, func(k *kind) bool {
+				return similar(k.names, names) || !several && within(k.names, names)
+			})
 			if i < 0 && len(kinds) < maxLeaves {
 				kinds = append(kinds, &kind{names: names, depths: map[int]bool{}})
 				i = len(kinds) - 1
@@ -486,6 +581,21 @@ func similar(a, b []string) bool {
 		}
 	}
 	return common*4 >= (len(a)+len(b)-common)*3
+}
+
+// within reports whether two sets of names have three quarters of the smaller one in common, and
+// more than the URL.
+func within(a, b []string) bool {
+	if len(a)+len(b) > maxLeaves {
+		return false
+	}
+	common := 0
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			common++
+		}
+	}
+	return common > 1 && common*4 >= min(len(a), len(b))*3
 }
 
 // chooseTS chooses the time among the members of the object that has the URL, and of those around
@@ -575,6 +685,7 @@ func (d *detector) planMap(doc *jsondoc.Document) bool {
 		d.chooseTS(leaves)
 		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)",
 			depth, d.plan.URL.Name, couldBe(also))
+		d.noteInside(doc, values)
 		return true
 	}
 	return false
