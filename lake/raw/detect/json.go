@@ -206,7 +206,8 @@ func (d *detector) planJSON() error {
 			d.chooseTS(leaves)
 			return nil
 		}
-		if one && docs[0].Find(0, path) == 0 && (d.planMap(docs[0]) || d.planNested(docs[0], false)) {
+		if one && docs[0].Find(0, path) == 0 &&
+			(d.planMap(docs[0], nil) || d.planNested(docs[0], false)) {
 			return nil
 		}
 		d.chooseTS(leaves)
@@ -221,7 +222,10 @@ func (d *detector) planJSON() error {
 	}
 	best, also := chooseLeaf(leaves, len(docs))
 	inside := one && (best == nil || len(best.path) > 1)
-	if inside && d.planMap(docs[0]) {
+	if inside && d.planMap(docs[0], nil) {
+		return nil
+	}
+	if one && !inside && d.ext != ".jsonl" && d.ext != ".ndjson" && d.planMap(docs[0], best) {
 		return nil
 	}
 	if one && isMISP(d.text) {
@@ -238,8 +242,8 @@ func (d *detector) planJSON() error {
 	}
 	if best == nil {
 		return d.reject("no member of its JSON objects looks like a URL",
-			"name it by its path (--url-column attributes.url), or write its URLs as lines first "+
-				`(jq -r '.. | strings | select(test("^https?://"))' FILE > urls.txt)`)
+			"name it by its path (--url-column attributes.url), or write its URLs as lines first ("+
+				jqURLs+")")
 	}
 	if inside {
 		return d.reject("it is one JSON document with its URLs inside, not a sequence of records",
@@ -249,7 +253,7 @@ func (d *detector) planJSON() error {
 	d.noteURL(best, also)
 	d.chooseTS(leaves)
 	for _, doc := range docs {
-		if d.noteInside(doc, []int{0}) {
+		if d.noteInside(doc, []int{0}) || one && d.noteLinks(doc) {
 			break
 		}
 	}
@@ -279,8 +283,11 @@ func (d *detector) isGroup(doc *jsondoc.Document) bool {
 
 // hasURL reports whether a node is an object with a URL at path.
 func hasURL(doc *jsondoc.Document, node int, path []string) bool {
+	if doc.Nodes[node].Kind != '{' {
+		return false
+	}
 	at := doc.Find(node, path)
-	return doc.Nodes[node].Kind == '{' && at > 0 && doc.Nodes[at].Kind == '"' && looksURL(doc.Text(&doc.Nodes[at]))
+	return at > 0 && doc.Nodes[at].Kind == '"' && looksURL(doc.Text(&doc.Nodes[at]))
 }
 
 // noteInside notes that records have objects with the URL inside them, which are no records. It
@@ -299,6 +306,21 @@ func (d *detector) noteInside(doc *jsondoc.Document, records []int) bool {
 	return false
 }
 
+// noteLinks notes that a document that is one record has URLs inside, and reports whether it has.
+func (d *detector) noteLinks(doc *jsondoc.Document) bool {
+	url := doc.Find(0, jsondoc.SplitPath(d.plan.URL.Name))
+	for i := range doc.Nodes {
+		n := &doc.Nodes[i]
+		inside := i != url && doc.Find(0, []string{string(doc.Name(n))}) != i
+		if inside && n.Kind == '"' && looksURL(doc.Text(n)) {
+			d.note("the document is one record; the URLs inside it are none (write all as lines: %s)",
+				jqURLs)
+			return true
+		}
+	}
+	return false
+}
+
 // planLists plans records whose URL is a list of URLs, or of hosts, each of which is a record: the
 // member of the best name that has such strings. A name that is none for URLs is one if half of all
 // values are in it. In one document the member may be anywhere. It reports whether there is one.
@@ -312,7 +334,8 @@ func (d *detector) planLists(docs []*jsondoc.Document, one bool) bool {
 				values++
 			}
 			name := string(doc.Name(n))
-			if n.Kind != '[' || name == "" || !utf8.ValidString(name) || !one && doc.Find(0, []string{name}) != i {
+			if n.Kind != '[' || name == "" || !utf8.ValidString(name) ||
+				!one && doc.Find(0, []string{name}) != i {
 				continue
 			}
 			for c := range doc.Children(i) {
@@ -321,7 +344,7 @@ func (d *detector) planLists(docs []*jsondoc.Document, one bool) bool {
 		}
 	}
 	lists = slices.DeleteFunc(lists, func(l *leaf) bool {
-		return (l.urls+l.hosts)*10 < l.values*9 || l.urls+l.hosts == 0 ||
+		return (l.urls+l.hosts)*2 < l.values || l.urls+l.hosts == 0 ||
 			l.class == 0 && l.urls*2 < values
 	})
 	best, also := chooseLeaf(lists, 1)
@@ -566,8 +589,32 @@ func (d *detector) planNested(doc *jsondoc.Document, several bool) bool {
 	d.chooseTS(most.leaves)
 	d.note("its records are inside one another or at several depths; their URL is %q (--url-column chooses)",
 		d.plan.URL.Name)
+	d.noteStrings(doc, 0, path)
 	return true
 }
+
+// noteStrings notes that a list beside the records below node has URLs, and reports whether one
+// has.
+func (d *detector) noteStrings(doc *jsondoc.Document, node int, path []string) bool {
+	if hasURL(doc, node, path) {
+		return false
+	}
+	for c := range doc.Children(node) {
+		n := &doc.Nodes[c]
+		if n.Kind == '"' && doc.Nodes[node].Kind == '[' && looksURL(doc.Text(n)) {
+			d.note("lists beside its records have URLs, which are not read (write all URLs as lines: %s)",
+				jqURLs)
+			return true
+		}
+		if d.noteStrings(doc, c, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// jqURLs writes all URLs of JSON as lines.
+const jqURLs = `jq -r '.. | strings | select(test("^https?://"))' FILE > urls.txt`
 
 // similar reports whether two sets of names have three quarters of all their names in common.
 func similar(a, b []string) bool {
@@ -637,8 +684,9 @@ func couldBe(also []string) string {
 //     with a name for URLs.
 //
 // The reader rejects scalars beside the records and above them. A document about one thing, with
-// links in it, does not meet the conditions.
-func (d *detector) planMap(doc *jsondoc.Document) bool {
+// links in it, does not meet the conditions. If the document has a URL itself, in the member own,
+// that of the records must have as good a name; with the same name, the document is a record too.
+func (d *detector) planMap(doc *jsondoc.Document, own *leaf) bool {
 	if d.opt.Format == raw.JSONLines || doc.Nodes[0].Kind != '{' {
 		return false
 	}
@@ -680,15 +728,46 @@ func (d *detector) planMap(doc *jsondoc.Document) bool {
 		if best == nil || best.values*4 < objects {
 			continue
 		}
+		if own != nil && own.class > 0 && (best.class == 0 || own.class < best.class) {
+			return false
+		}
 		d.plan.Format, d.plan.Depth = raw.JSON, depth
 		d.plan.URL.Name = jsondoc.JoinPath(best.path)
+		if own != nil && slices.Equal(own.path, best.path) || areGroups(doc, values, best.path) {
+			d.plan.Depth = raw.AnyDepth
+		}
 		d.chooseTS(leaves)
 		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)",
 			depth, d.plan.URL.Name, couldBe(also))
-		d.noteInside(doc, values)
+		if d.plan.Depth == depth {
+			d.noteInside(doc, values)
+		}
 		return true
 	}
 	return false
+}
+
+// areGroups reports whether records have more objects with the URL in their lists than there are
+// records: groups of records that have a URL too.
+func areGroups(doc *jsondoc.Document, records []int, path []string) bool {
+	n, inside := 0, 0
+	for _, record := range records {
+		if !hasURL(doc, record, path) {
+			continue
+		}
+		n++
+		for i := record; i < doc.End(record); i++ {
+			if doc.Nodes[i].Kind != '[' {
+				continue
+			}
+			for c := range doc.Children(i) {
+				if hasURL(doc, c, path) {
+					inside++
+				}
+			}
+		}
+	}
+	return inside > n
 }
 
 // isMISP reports whether text is an event of the Malware Information Sharing Platform
