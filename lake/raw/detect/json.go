@@ -210,7 +210,13 @@ func (d *detector) planJSON() error {
 	}
 	if d.opt.URLColumn != "" {
 		path := jsondoc.SplitPath(d.opt.URLColumn)
-		if one && docs[0].Find(0, path) == 0 && (d.planMap(docs[0]) || d.planNested(docs[0], false)) {
+		if one && len(path) == 1 && docs[0].Nodes[docs[0].Find(0, path)].Kind == '[' {
+			d.plan.Format, d.plan.Depth = raw.JSON, raw.AnyDepth // a list of URLs, however long
+			d.chooseTS(leaves)
+			return nil
+		}
+		if one && docs[0].Find(0, path) == 0 &&
+			(d.planMap(docs[0], nil) || d.planNested(docs[0], false)) {
 			return nil
 		}
 		d.chooseTS(leaves)
@@ -225,7 +231,10 @@ func (d *detector) planJSON() error {
 	}
 	best, also := chooseLeaf(leaves, len(docs))
 	inside := one && (best == nil || len(best.path) > 1)
-	if inside && d.planMap(docs[0]) {
+	if inside && d.planMap(docs[0], nil) {
+		return nil
+	}
+	if one && !inside && d.ext != ".jsonl" && d.ext != ".ndjson" && d.planMap(docs[0], best) {
 		return nil
 	}
 	if one && isMISP(d.text) {
@@ -236,10 +245,14 @@ func (d *detector) planJSON() error {
 	if inside && d.planNested(docs[0], false) {
 		return nil
 	}
+	if (best == nil || inside) && d.planLists(docs, one) {
+		d.chooseTS(leaves)
+		return nil
+	}
 	if best == nil {
 		return d.reject("no member of its JSON objects looks like a URL",
-			"name it by its path (--url-column attributes.url), "+
-				"or write its records as lines first (jq -c '.. | objects | select(.url)')")
+			"name it by its path (--url-column attributes.url), or write its URLs as lines first ("+
+				jqURLs+")")
 	}
 	if inside {
 		return d.reject("it is one JSON document with its URLs inside, not a sequence of records",
@@ -248,7 +261,111 @@ func (d *detector) planJSON() error {
 	d.plan.URL.Name = jsondoc.JoinPath(best.path)
 	d.noteURL(best, also)
 	d.chooseTS(leaves)
+	for _, doc := range docs {
+		if d.noteInside(doc, []int{0}) || one && d.noteLinks(doc) {
+			break
+		}
+	}
+	if start := text.TrimSpace(text.TrimBOM(d.text)); d.plan.Format == raw.JSON && start[0] == '[' &&
+		slices.ContainsFunc(docs, d.isGroup) {
+		d.plan.Depth = 1 // where groups are read
+		d.note("objects in the lists of those without %q are records too", d.plan.URL.Name)
+	}
 	return nil
+}
+
+// isGroup reports whether a document has no URL and a list of objects that have.
+func (d *detector) isGroup(doc *jsondoc.Document) bool {
+	path := jsondoc.SplitPath(d.plan.URL.Name)
+	for i := range doc.Nodes {
+		if doc.Nodes[i].Kind != '[' || doc.Find(0, path) > 0 {
+			continue
+		}
+		for c := range doc.Children(i) {
+			if hasURL(doc, c, path) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hasURL reports whether a node is an object with a URL at path.
+func hasURL(doc *jsondoc.Document, node int, path []string) bool {
+	if doc.Nodes[node].Kind != '{' {
+		return false
+	}
+	at := doc.Find(node, path)
+	return at > 0 && doc.Nodes[at].Kind == '"' && looksURL(doc.Text(&doc.Nodes[at]))
+}
+
+// noteInside notes that records have objects with the URL inside them, which are no records. It
+// reports whether one has.
+func (d *detector) noteInside(doc *jsondoc.Document, records []int) bool {
+	path := jsondoc.SplitPath(d.plan.URL.Name)
+	for _, record := range records {
+		for i := record + 1; hasURL(doc, record, path) && i < doc.End(record); i++ {
+			if hasURL(doc, i, path) {
+				d.note("records have objects with %q inside, which are no records "+
+					"(jq -c '.. | objects | select(.%[1]s)' FILE writes all as lines)", d.plan.URL.Name)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noteLinks notes that a document that is one record has URLs inside, and reports whether it has.
+func (d *detector) noteLinks(doc *jsondoc.Document) bool {
+	url := doc.Find(0, jsondoc.SplitPath(d.plan.URL.Name))
+	for i := range doc.Nodes {
+		n := &doc.Nodes[i]
+		inside := i != url && doc.Find(0, []string{string(doc.Name(n))}) != i
+		if inside && n.Kind == '"' && looksURL(doc.Text(n)) {
+			d.note("the document is one record; the URLs inside it are none (write all as lines: %s)",
+				jqURLs)
+			return true
+		}
+	}
+	return false
+}
+
+// planLists plans records whose URL is a list of URLs, or of hosts, each of which is a record: the
+// member of the best name that has such strings. A name that is none for URLs is one if half of all
+// values are in it. In one document the member may be anywhere. It reports whether there is one.
+func (d *detector) planLists(docs []*jsondoc.Document, one bool) bool {
+	var lists []*leaf
+	values := 0
+	for _, doc := range docs {
+		for i := range doc.Nodes {
+			n := &doc.Nodes[i]
+			if n.Kind != '{' && n.Kind != '[' {
+				values++
+			}
+			name := string(doc.Name(n))
+			if n.Kind != '[' || name == "" || !utf8.ValidString(name) ||
+				!one && doc.Find(0, []string{name}) != i {
+				continue
+			}
+			for c := range doc.Children(i) {
+				lists = d.observe(lists, doc, c, []string{name})
+			}
+		}
+	}
+	lists = slices.DeleteFunc(lists, func(l *leaf) bool {
+		return (l.urls+l.hosts)*2 < l.values || l.urls+l.hosts == 0 ||
+			l.class == 0 && l.urls*2 < values
+	})
+	best, also := chooseLeaf(lists, 1)
+	if best == nil {
+		return false
+	}
+	if one {
+		d.plan.Format, d.plan.Depth = raw.JSON, raw.AnyDepth
+	}
+	d.plan.URL.Name = jsondoc.JoinPath(best.path)
+	d.note("the elements of %q are the URLs%s (--url-column chooses)", d.plan.URL.Name, couldBe(also))
+	return true
 }
 
 // planArrays plans arrays: the rows of a table, or lists of URLs, whose elements are the records.
@@ -442,14 +559,15 @@ func (d *detector) planNested(doc *jsondoc.Document, several bool) bool {
 		if doc.Nodes[node].Kind == '{' {
 			objects++
 		}
-		at := doc.Find(node, path)
-		if doc.Nodes[node].Kind == '{' && at > 0 && doc.Nodes[at].Kind == '"' && looksURL(doc.Text(&doc.Nodes[at])) {
+		if hasURL(doc, node, path) {
 			with++
 			var names []string
 			for c := range doc.Children(node) {
 				names = append(names, string(doc.Name(&doc.Nodes[c])))
 			}
-			i := slices.IndexFunc(kinds, func(k *kind) bool { return similar(k.names, names) })
+			i := slices.IndexFunc(kinds, func(k *kind) bool {
+				return similar(k.names, names) || !several && within(k.names, names)
+			})
 			if i < 0 && len(kinds) < maxLeaves {
 				kinds = append(kinds, &kind{names: names, depths: map[int]bool{}})
 				i = len(kinds) - 1
@@ -480,8 +598,32 @@ func (d *detector) planNested(doc *jsondoc.Document, several bool) bool {
 	d.chooseTS(most.leaves)
 	d.note("its records are inside one another or at several depths; their URL is %q (--url-column chooses)",
 		d.plan.URL.Name)
+	d.noteStrings(doc, 0, path)
 	return true
 }
+
+// noteStrings notes that a list beside the records below node has URLs, and reports whether one
+// has.
+func (d *detector) noteStrings(doc *jsondoc.Document, node int, path []string) bool {
+	if hasURL(doc, node, path) {
+		return false
+	}
+	for c := range doc.Children(node) {
+		n := &doc.Nodes[c]
+		if n.Kind == '"' && doc.Nodes[node].Kind == '[' && looksURL(doc.Text(n)) {
+			d.note("lists beside its records have URLs, which are not read (write all URLs as lines: %s)",
+				jqURLs)
+			return true
+		}
+		if d.noteStrings(doc, c, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// jqURLs writes all URLs of JSON as lines.
+const jqURLs = `jq -r '.. | strings | select(test("^https?://"))' FILE > urls.txt`
 
 // similar reports whether two sets of names have three quarters of all their names in common.
 func similar(a, b []string) bool {
@@ -495,6 +637,21 @@ func similar(a, b []string) bool {
 		}
 	}
 	return common*4 >= (len(a)+len(b)-common)*3
+}
+
+// within reports whether two sets of names have three quarters of the smaller one in common, and
+// more than the URL.
+func within(a, b []string) bool {
+	if len(a)+len(b) > maxLeaves {
+		return false
+	}
+	common := 0
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			common++
+		}
+	}
+	return common > 1 && common*4 >= min(len(a), len(b))*3
 }
 
 // chooseTS chooses the time among the members of the object that has the URL, and of those around
@@ -536,8 +693,9 @@ func couldBe(also []string) string {
 //     with a name for URLs.
 //
 // The reader rejects scalars beside the records and above them. A document about one thing, with
-// links in it, does not meet the conditions.
-func (d *detector) planMap(doc *jsondoc.Document) bool {
+// links in it, does not meet the conditions. If the document has a URL itself, in the member own,
+// that of the records must have as good a name; with the same name, the document is a record too.
+func (d *detector) planMap(doc *jsondoc.Document, own *leaf) bool {
 	if d.opt.Format == raw.JSONLines || doc.Nodes[0].Kind != '{' {
 		return false
 	}
@@ -579,14 +737,46 @@ func (d *detector) planMap(doc *jsondoc.Document) bool {
 		if best == nil || best.values*4 < objects {
 			continue
 		}
+		if own != nil && own.class > 0 && (best.class == 0 || own.class < best.class) {
+			return false
+		}
 		d.plan.Format, d.plan.Depth = raw.JSON, depth
 		d.plan.URL.Name = jsondoc.JoinPath(best.path)
+		if own != nil && slices.Equal(own.path, best.path) || areGroups(doc, values, best.path) {
+			d.plan.Depth = raw.AnyDepth
+		}
 		d.chooseTS(leaves)
 		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)",
 			depth, d.plan.URL.Name, couldBe(also))
+		if d.plan.Depth == depth {
+			d.noteInside(doc, values)
+		}
 		return true
 	}
 	return false
+}
+
+// areGroups reports whether records have more objects with the URL in their lists than there are
+// records: groups of records that have a URL too.
+func areGroups(doc *jsondoc.Document, records []int, path []string) bool {
+	n, inside := 0, 0
+	for _, record := range records {
+		if !hasURL(doc, record, path) {
+			continue
+		}
+		n++
+		for i := record; i < doc.End(record); i++ {
+			if doc.Nodes[i].Kind != '[' {
+				continue
+			}
+			for c := range doc.Children(i) {
+				if hasURL(doc, c, path) {
+					inside++
+				}
+			}
+		}
+	}
+	return inside > n
 }
 
 // isMISP reports whether text is an event of the Malware Information Sharing Platform

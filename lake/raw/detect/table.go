@@ -47,7 +47,7 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 func (t *table) odd() int {
 	n := 0
 	for _, row := range t.rows {
-		if len(row) != t.width {
+		if row == nil || len(row) != t.width {
 			n++
 		}
 	}

@@ -3,6 +3,7 @@ package reader
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,37 @@ func TestJSONDialects(t *testing.T) {
 		{"deeper than is looked for", `{"a":{"b":{"c":{"d":{"e":[{"url":"http://a/","n":1},{"url":"http://b/","n":2}]}}}}}`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/"}},
 		{"groups longer than a record", `{"in":[{"url":"http://a/","n":1},{"in":[{"url":"http://b/","n":2},{"url":"http://c/","n":` + long + `}]}]}`, raw.Options{MaxLine: 60}, raw.JSON,
 			[]string{"1 http://a/", "1 http://b/", "1 !too_long_line"}},
+		{"leaves of several kinds", `{"roots":{"bar":{"children":[{"name":"a","id":1,"guid":"g","url":"http://a/"},{"name":"b","id":2,"guid":"g","url":"http://b/"},` + "\n" +
+			`{"name":"f","children":[{"name":"c","url":"http://c/"},{"name":"g","children":[{"name":"d","url":"http://d/"}]}]},{"name":"e"}]}}}`, raw.Options{}, raw.JSON,
+			[]string{"1 http://a/", "1 http://b/", "2 http://c/", "2 http://d/", "2 !no_url"}},
+		{"leaves of several kinds, deep", `{"a":{"in":[{"in":[{"in":[{"id":1,"guid":"g","n":1,"url":"http://a/"},{"id":1,"guid":"g","n":1,"url":"http://b/"},{"n":1,"url":"http://c/"},{"n":1,"url":"http://d/"}]}]}]}}`,
+			raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/", "1 http://c/", "1 http://d/"}},
+		{"a folder among the elements", `[{"url":"http://a/"},{"url":"http://b/"},` + "\n" + `{"in":[{"url":"http://c/"},{"in":[{"url":"http://d/"}]}]},{"in":[]}]`, raw.Options{}, raw.JSON,
+			[]string{"1 http://a/", "1 http://b/", "2 http://c/", "2 http://d/", "2 !no_url"}},
+		{"a second level, with the names that lead to an element", `{"in":[{"url":"http://a/"},{"url":"http://b/"}],"more":{"x":{"url":"http://c/"}}}`, all, raw.JSON,
+			[]string{`1 http://a/ {"key":"in"}`, `1 http://b/ {"key":"in"}`, `1 http://c/ {"key":"more.x"}`}},
+		{"elements longer than a record", `{"in":[{"url":"http://a/"},{"url":"http://b/"},{"url":"http://c/","x":` + long + `},{"x":` + long + `}],` +
+			`"more":{"in":{"y":[{"url":"http://d/","x":[1,2,3]},{"url":"http://e/"},{"url":"http://f/"}]}}}`, raw.Options{MaxLine: 60}, raw.JSON,
+			[]string{"1 http://a/", "1 http://b/", "1 !too_long_line", "1 !too_long_line", "1 http://d/", "1 http://e/", "1 http://f/"}},
+		{"a URL longer than a record, at any depth", `{"url":"http://a/","in":[{"url":` + long + `},{"url":"http://b/","in":[]}]}`, raw.Options{MaxLine: 60}, raw.JSON,
+			[]string{"1 !too_long_line", "1 !too_long_line", "1 http://b/"}},
+		{"a page of records", `{"next":"http://n/","results":[{"url":"http://a/"},{"url":"http://b/"}]}`, raw.Options{}, raw.JSON, []string{"1 !no_url", "1 http://a/", "1 http://b/"}},
+		{"a page with a URL of the same name", `{"url":"http://n/","results":[{"url":"http://a/"},{"url":"http://b/"}]}`, raw.Options{}, raw.JSON, []string{"1 http://n/", "1 http://a/", "1 http://b/"}},
+		{"groups with URLs", `{"groups":[{"url":"http://g/","in":[{"url":"http://a/"},{"url":"http://b/"}]},{"url":"http://h/","in":[{"url":"http://c/"}]}]}`, raw.Options{}, raw.JSON,
+			[]string{"1 http://g/", "1 http://a/", "1 http://b/", "1 http://h/", "1 http://c/"}},
+		{"one record with links", `{"url":"http://a/","authors":[{"homepage":"http://x/"},{"homepage":"http://y/"}]}`, raw.Options{}, raw.JSONLines, []string{"1 http://a/"}},
+
+		// Lists of URLs.
+		{"a list", `{"n":2,"urls":["http://a/","http:\/\/b\/",7]}`, all, raw.JSON, []string{`1 http://a/ {"n":2}`, `1 http://b/ {"n":2}`, "1 !no_url"}},
+		{"a list by its name", `{"n":2,"to":["http://a/","http://b/"]}`, raw.Options{URLColumn: "to"}, raw.JSON, []string{"1 http://a/", "1 http://b/"}},
+		{"a list inside", "{\"data\":{\n\"tags\":[\"x\"],\"urls\":[\n\"http://a/\",\n\"http://b/\"]}}", raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/"}},
+		{"a list longer than a record", `{"urls":["http://a/",` + "\n" + strings.Repeat(`"http://b/",`, 9) + "\n" + `"http://c/",` + long + "]}", raw.Options{MaxLine: 60}, raw.JSON,
+			slices.Concat([]string{"1 http://a/"}, slices.Repeat([]string{"2 http://b/"}, 9), []string{"3 http://c/", "3 !too_long_line"})},
+		{"lists of lines", `{"t":"2020-01-02","urls":["http://a/","http://b/"]}` + "\n" + `{"urls":[]}` + "\n" + `{"urls":"http://c/"}` + "\n" + `{"urls":["http://d/"]}`, raw.Options{TSColumn: "t"}, raw.JSONLines,
+			[]string{"1 http://a/ ts=1577923200000", "1 http://b/ ts=1577923200000", "2 !no_url", "3 http://c/", "4 http://d/"}},
+		{"lists of elements", `[{"urls":["http://a/","http://b/"]},{"urls":["http://c/"]}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 http://b/", "1 http://c/"}},
+		{"lists of records in an object", `{"sites":[{"n":1,"urls":["http://a/","http://b/"]},{"n":2,"urls":["http://c/"]}]}`, all, raw.JSON,
+			[]string{`1 http://a/ {"n":1}`, `1 http://b/ {"n":1}`, `1 http://c/ {"n":2}`}},
 		{"HAR", `{"log":{"version":"1.2","creator":{"name":"x"},"pages":[{"title":"http://page/","startedDateTime":"2020-01-01T00:00:00Z"}],"entries":[` + "\n" +
 			`{"startedDateTime":"2020-01-02T03:04:01.5Z","request":{"url":"http://a/","headers":[]},"response":{"status":301,"redirectURL":"http://r/","content":{"mimeType":"text/html; charset=utf-8"}}}]}}`, raw.Options{}, raw.JSON,
 			[]string{`2 http://a/ ts=1577934241500 {"mime":"text/html","status":"301"}`}},
@@ -129,6 +161,39 @@ func TestJSONDialects(t *testing.T) {
 	}
 }
 
+// What is read may be at other depths than the head of the document shows.
+func TestJSONBehindTheHead(t *testing.T) {
+	items := func(n int) string { return strings.Repeat(`{"url":"http://a/"},`, n-1) + `{"url":"http://a/"}` }
+	for _, tc := range []struct {
+		name, text       string
+		records, rejects int64
+	}{
+		{"a second depth", `{"items":[` + items(20_000) + `],"more":{"items":[` + items(1000) + `]}}`, 21_000, 0},
+		{"more than a record", `{"items":[` + items(20_000) + `],"more":{"items":[` + items(100_000) + `],"x":{"y":[` + items(100_000) + `]}}}`, 220_000, 0},
+		{"a broken element in more than a record", `{"items":[` + items(20_000) + `],"more":{"items":[` + items(100_000) + `,{"url":},` + items(10) + `]}}`, 120_010, 1},
+		{"a scalar and an empty element", `{"items":[` + items(20_000) + `],"n":1,"more":{"items":[]}}`, 20_000, 2},
+		{"a list", `{"n":1,"urls":[` + strings.Repeat(`"http://a/",`, 200_000) + `"http://b/"],"m":1}`, 200_001, 0},
+	} {
+		g, _ := read(t, "a.json", tc.text, raw.Options{})
+		if g.Counts.Records != tc.records || g.Counts.Rejects != tc.rejects {
+			t.Errorf("%s: %d records and %d rejects, want %d and %d", tc.name, g.Counts.Records, g.Counts.Rejects, tc.records, tc.rejects)
+		}
+	}
+}
+
+// URLs that are not read are noted.
+func TestJSONInsideRecordsIsNoted(t *testing.T) {
+	for name, text := range map[string]string{
+		"objects inside":    `{"url":"http://a/","x":{"url":"http://b/"}}` + "\n" + `{"url":"http://c/"}`,
+		"one record":        `{"url":"http://a/","authors":[{"homepage":"http://x/"},{"homepage":"http://y/"}]}`,
+		"strings in a list": `{"a":[{"url":"http://a/"},{"url":"http://b/"}],"b":["http://c/","http://d/"]}`,
+	} {
+		if _, plan := read(t, "a", text, raw.Options{}); !strings.Contains(strings.Join(plan.Notes, "\n"), "jq -") {
+			t.Errorf("%s: notes %q, want one on what is not read", name, plan.Notes)
+		}
+	}
+}
+
 func TestCSVDialects(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
@@ -139,6 +204,8 @@ func TestCSVDialects(t *testing.T) {
 		{"backslashes outside", "http://a/,x\\,y,1\nhttp://b/,\\N,2\n", raw.CSV, []string{`1 http://a/ {"2":"x,y","3":"1"}`, `2 http://b/ {"3":"2"}`}},
 		{"tabs and line breaks behind backslashes", "http://a/\tx\\\ty\\\nz\t\\N\nhttp://b/\tx\\ny\t1\n", raw.TSV, []string{`1 http://a/ {"2":"x\ty\nz"}`, `3 http://b/ {"2":"x\ny","3":"1"}`}},
 		{"backslashes that are paths", "url,t\nhttp://a/,\"C:\\d\\\"\nhttp://b/,C:\\new\n", raw.CSV, []string{`2 http://a/ {"t":"C:\\d\\"}`, `3 http://b/ {"t":"C:\\new"}`}},
+		{"backslashes in quotes of every row", strings.Repeat("\"1\",\"http://a/\",\"it\\\"s\"\n", 3), raw.CSV,
+			[]string{`1 http://a/ {"1":"1","3":"it\"s"}`, `2 http://a/ {"1":"1","3":"it\"s"}`, `3 http://a/ {"1":"1","3":"it\"s"}`}},
 		{"two rows without a line break", "id,url,t\n1,http://a/,x\n2,http://b/,y3,http://c/,z\n4,http://d/,z\n", raw.CSV,
 			[]string{`2 http://a/ {"id":"1","t":"x"}`, `3 http://b/ {"id":"2"}`, `3 http://c/ {"t":"z"}`, `4 http://d/ {"id":"4","t":"z"}`}},
 		{"two rows that meet in a URL", "id\turl\n1\thttp://a/\n2\thttp://b/3\thttp://c/\n4\thttp://d/\n", raw.TSV,

@@ -21,6 +21,10 @@ func newJSONParser(in *Input, plan raw.Plan, f Fields) *jsonParser {
 
 func (p *jsonParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
+		if p.item > 0 {
+			rej.Reason = p.fill(rec, 0, nil)
+			return nil
+		}
 		reason, err := p.values.Next(&p.doc)
 		if err != nil {
 			return err
@@ -45,8 +49,9 @@ const maxOpen = 64
 //
 // At one depth, the names that lead to a record, joined by dots, become the member key of its
 // extras, unless the record has a member of that name. A scalar above that depth is a record
-// without a URL. At any depth, an object that has the URL and is longer than a record may be is
-// rejected, and the records in it are read.
+// without a URL. In a value at that depth that has no URL itself, or is longer than a record may
+// be, the objects with the URL are records, as at any depth. At any depth, an object that has the
+// URL and is longer than a record may be is rejected, and the records in it are read.
 type jsonTreeParser struct {
 	Values
 	jsonFields
@@ -59,13 +64,22 @@ type jsonTreeParser struct {
 	key   []byte   // buffer of path
 	keyed bool     // extras may have the key
 
-	// At any depth: the value that is being looked through, and the node to look at next. Beside it
+	// At one depth: where the open value began that is longer than a record, and whether it had a
+	// record or a reject.
+	long  Position
+	found bool
+
+	// The value that is being looked through, and the node to look at next. Beside it
 	// is the part of the text before that node, and where it ends.
 	text  []byte
 	node  int
 	seen  int
 	at    Position
 	apart []int // buffer of nodes that are no extras
+	deep  bool  // all values are parsed whole
+	// Of a value at the depth of records: it is one if it has the URL, else those in it are. yields
+	// is whether there was one.
+	element, yields bool
 }
 
 func newJSONTreeParser(in *Input, plan raw.Plan, f Fields) *jsonTreeParser {
@@ -75,8 +89,8 @@ func newJSONTreeParser(in *Input, plan raw.Plan, f Fields) *jsonTreeParser {
 	for _, x := range p.extras {
 		p.keyed = p.keyed || x.name == "key"
 	}
-	if p.any {
-		p.depth, p.doc.Deep = maxOpen, true
+	if p.deep = p.doc.Deep || p.any; p.any {
+		p.depth = 0
 	}
 	return p
 }
@@ -103,6 +117,10 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			case c == top+2: // '}' is '{'+2, and ']' is '['+2
 				p.open, p.more = p.open[:n-1], true
 				in.r++
+				if n == p.depth+1 && !p.any && !p.found {
+					in.record, rej.Reason = p.long, raw.TooLong
+					return nil
+				}
 				continue
 			case p.more && c != ',':
 				return fmt.Errorf("want , or %q behind a value, got %q", top+2, c)
@@ -124,15 +142,24 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			return fmt.Errorf("want a JSON value, got %q", c)
 		}
 		container := c == '{' || c == '['
-		if container && p.any {
-			if container, err = p.take(rej); err != nil {
+		inside := p.any || len(p.open) > p.depth // of what is looked through
+		open := container && len(p.open) < p.depth
+		if container && (inside || len(p.open) == p.depth && !p.keys) {
+			var taken bool
+			if taken, open, err = p.take(inside, rej); err != nil {
 				return err
 			}
-			if !container {
+			if taken {
 				continue
 			}
+			if open && len(p.open) >= p.depth+maxOpen {
+				return fmt.Errorf("its records are inside more than %d objects and arrays that are longer than a record", maxOpen)
+			}
+			if open && !inside {
+				p.long, p.found = in.Position(), false
+			}
 		}
-		if container && len(p.open) < p.depth {
+		if open {
 			p.open, p.more = append(p.open, c), false
 			if len(p.names) < len(p.open) {
 				p.names = append(p.names, nil)
@@ -141,19 +168,19 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			in.r++
 			continue
 		}
-		if container && p.any {
-			return fmt.Errorf("its records are inside more than %d objects and arrays that are longer than a record", maxOpen)
-		}
 		p.more = true
+		list := p.inURLList()
 		reason, err := p.value(&p.doc)
 		switch {
 		case err != nil:
 			return err
-		case p.any:
-			if len(p.jsonFields.url) == 1 && p.isURLName() && p.doc.Nodes[0].Kind == '"' {
-				rej.Reason = raw.TooLong
-				return nil
+		case inside && list:
+			if reason == "" {
+				reason = p.fill(rec, 0, nil)
 			}
+		case inside && c == '"' && len(p.jsonFields.url) == 1 && p.isURLName():
+			reason = raw.TooLong // of the object around it
+		case inside && reason != raw.BadJSON:
 			continue
 		case reason == "":
 			reason = p.fill(rec, 0, p.path())
@@ -161,30 +188,47 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		if len(p.open) < p.depth && reason == "" {
 			*rec, reason = raw.Record{}, raw.NoURL
 		}
-		rej.Reason = reason
+		p.found, rej.Reason = true, reason
 		return nil
 	}
 }
 
 // take consumes an object or array that is as long as a record at most and well formed, so that
-// nextNode finds the records in it. It reports whether the value is none such, and is to be opened.
-func (p *jsonTreeParser) take(rej *raw.Reject) (open bool, err error) {
+// nextNode finds the records in it. It reports whether it did; and if not, whether the value is to
+// be opened. At one depth, it leaves a malformed value to value.
+func (p *jsonTreeParser) take(inside bool, rej *raw.Reject) (taken, open bool, err error) {
 	in := p.in
+	if inside && p.isURLName() && len(p.jsonFields.url) == 1 && in.buf[in.r] == '[' {
+		return false, true, nil // a list of URLs
+	}
 	at := in.Position()
+	p.doc.Deep = p.deep || inside
 	n, ok, long, err := p.scan(&p.doc)
 	if err != nil && !errors.Is(err, ErrTruncated) {
-		return false, err
+		return false, false, err
 	}
 	if !ok || long || err != nil {
-		return true, nil
-	}
-	if url := p.jsonFields.url; len(url) > 1 && p.isURLName() && p.doc.Find(0, url[1:]) > 0 {
-		in.record, rej.Reason = at, raw.TooLong
+		return false, p.any || long, nil
 	}
 	p.text, p.node, p.seen, p.at = in.buf[in.r:in.r+n], 0, 0, at
+	p.element, p.yields = !inside, false
+	if p.element && !p.doc.Deep && !p.hasURL(0) {
+		p.doc.Deep = true
+		p.doc.ParsePrefix(p.text)
+	}
+	if url := p.jsonFields.url; inside && len(url) > 1 && p.isURLName() && p.doc.Find(0, url[1:]) > 0 {
+		in.record, rej.Reason, p.found = at, raw.TooLong, true
+	}
 	p.consume(n)
 	p.more = true
-	return false, nil
+	return true, false, nil
+}
+
+// inURLList reports whether the current value is an element of an open list of URLs.
+func (p *jsonTreeParser) inURLList() bool {
+	n := len(p.open)
+	return n > 1 && len(p.jsonFields.url) == 1 && p.open[n-1] == '[' && p.open[n-2] == '{' &&
+		string(jsondoc.AppendUnescaped(nil, p.names[n-2])) == p.jsonFields.url[0]
 }
 
 // isURLName reports whether the current member of an open object is the first step to the URL.
@@ -201,7 +245,15 @@ func (p *jsonTreeParser) nextNode(rec *raw.Record, rej *raw.Reject) bool {
 		return true // of the object around the value
 	}
 	d := &p.doc
-	for ; p.node < len(d.Nodes); p.node++ {
+	var key []byte
+	if !p.any {
+		key = p.path()
+	}
+	if p.item > 0 {
+		rej.Reason = p.fill(rec, p.node-1, key, p.apart...)
+		return true
+	}
+	for ; p.node < len(d.Nodes) && !(p.yields && p.element && p.node == 1); p.node++ {
 		if !p.hasURL(p.node) {
 			continue
 		}
@@ -215,28 +267,36 @@ func (p *jsonTreeParser) nextNode(rec *raw.Record, rej *raw.Reject) bool {
 		p.seen, p.in.record = start, p.at
 		p.apart = p.apart[:0]
 		for c := range d.Children(p.node) {
-			for i := c; i < d.End(c); i++ {
+			for i := c; i < d.End(c) && !(p.element && p.node == 0); i++ {
 				if p.hasURL(i) {
 					p.apart = append(p.apart, c)
 					break
 				}
 			}
 		}
-		rej.Reason = p.fill(rec, p.node, nil, p.apart...)
+		rej.Reason = p.fill(rec, p.node, key, p.apart...)
 		p.node++
+		p.yields, p.found = true, true
 		return true
 	}
-	return false
+	if p.element && !p.yields {
+		p.in.record, rej.Reason, p.yields = p.at, raw.NoURL, true
+	}
+	return rej.Reason != ""
 }
 
-// hasURL reports whether a node is an object with a URL, or with another scalar in its place.
+// hasURL reports whether a node is an object with a URL or a list of URLs, or with another scalar
+// in its place.
 func (p *jsonTreeParser) hasURL(node int) bool {
 	d := &p.doc
 	if d.Nodes[node].Kind != '{' {
 		return false
 	}
 	at := d.Find(node, p.jsonFields.url)
-	return at > 0 && d.Nodes[at].Kind != '{' && d.Nodes[at].Kind != '['
+	if at > 0 && d.Nodes[at].Kind == '[' {
+		return d.End(at) > at+1 && d.Nodes[at+1].Kind == '"'
+	}
+	return at > 0 && d.Nodes[at].Kind != '{'
 }
 
 // name consumes a member's name, which begins with c, and its colon. It returns the first byte of

@@ -28,7 +28,9 @@ type jsonFields struct {
 	extras        []jsonExtra
 	keyName       []byte // name in extras of the key that record is given
 	// aliases are other names of members that hold capture fields.
-	aliases   map[string][]string
+	aliases map[string][]string
+	// item is the element of a list of URLs that is the next record, 0 for none.
+	item      int
 	urlBuf    []byte
 	scalarBuf []byte
 	out       []byte
@@ -71,10 +73,17 @@ func (j *jsonFields) record(rec *raw.Record, text, key []byte) string {
 	if !j.doc.Parse(text) {
 		return raw.BadJSON
 	}
-	return j.fill(rec, 0, key)
+	reason := j.fill(rec, 0, key)
+	if j.item > 0 {
+		j.item = 0
+		return raw.NoURL // a line of an index has one URL
+	}
+	return reason
 }
 
-// fill is record for a value of the document that is parsed. The nodes in apart are no extras.
+// fill is record for a value of the document that is parsed. The nodes in apart are no extras. If
+// the URL is a list, each of its elements is a record, with the other members of the value: item is
+// not 0 while fill is to be called again.
 func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) string {
 	d := &j.doc
 	root := &d.Nodes[node]
@@ -95,10 +104,15 @@ func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) s
 			return raw.NoURL
 		}
 	default:
-		if skip[0] = d.Find(node, j.url); skip[0] == 0 || d.Nodes[skip[0]].Kind != '"' {
+		skip[0] = d.Find(node, j.url)
+		at := skip[0]
+		if at > 0 && d.Nodes[at].Kind == '[' {
+			at = j.nextItem(at)
+		}
+		if at == 0 || d.Nodes[at].Kind != '"' {
 			return raw.NoURL
 		}
-		rec.URL = TrimSpace(j.unquote(&j.urlBuf, &d.Nodes[skip[0]]))
+		rec.URL = TrimSpace(j.unquote(&j.urlBuf, &d.Nodes[at]))
 		if j.surt {
 			j.urlBuf = AppendSURTURL(nil, rec.URL)
 			rec.URL = j.urlBuf
@@ -127,6 +141,23 @@ func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) s
 		rec.Extras = j.object(node, no, key)
 	}
 	return ""
+}
+
+// nextItem returns the element of a list whose turn it is, 0 if the list is empty.
+func (j *jsonFields) nextItem(list int) int {
+	d := &j.doc
+	if !d.Deep {
+		d.Deep = true
+		d.ParsePrefix(d.Text(&d.Nodes[0]))
+	}
+	item, end := max(j.item, list+1), d.End(list)
+	if j.item = 0; item >= end {
+		return 0
+	}
+	if next := d.End(item); next < end {
+		j.item = next
+	}
+	return item
 }
 
 // aliasesOf returns the other names of a capture field whose own member is not there.
@@ -264,6 +295,10 @@ func newJSONLinesParser(in *Input, plan raw.Plan, f Fields) *jsonLinesParser {
 
 func (p *jsonLinesParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
+		if p.item > 0 {
+			rej.Reason = p.fill(rec, 0, nil)
+			return nil
+		}
 		if p.values != nil {
 			if ok := p.nextOfLine(rec, rej); ok {
 				return nil
