@@ -111,7 +111,7 @@ func TestSeveralURLs(t *testing.T) {
 		{"http://a.com/My file.pdf, http://b.com/y", []string{"http://a.com/My file.pdf", "http://b.com/y"}},
 		{"http://a.com/x see http://b.com/y", []string{"!text_after_url", "http://b.com/y"}},
 		{"<http://a.com/x>; rel=next, <http://b.com/y>", []string{"!several_urls", "http://b.com/y"}},
-		{"http://a.com/xhttp://b.com/y", []string{"!several_urls"}},
+		{"http://a.com/xhttp://b.com/y", []string{"http://a.com/x", "http://b.com/y"}},
 		{"http://a.com/f('http://b.com/y')", []string{"!several_urls"}},
 		{"http://a.com/x; n/a", []string{"!several_urls"}},
 		{"http://a.com/x, b.com/y", []string{"!several_urls"}},

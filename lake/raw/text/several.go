@@ -83,7 +83,7 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		case unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces):
 			return url, rest, raw.SeveralURLs
 		}
-		return url, rest, textInside(url)
+		return url, rest, textInside(url, rest == nil)
 	}
 }
 
@@ -112,9 +112,9 @@ func cutComment(field []byte) (before, next []byte) {
 // nextURL returns the offset of the next scheme in field that begins a URL of its own, len(field)
 // if there is none: one at the start of the field does not count. Before it is white space or a
 // character of breaks; outside of a query a bracket or punctuation that is not ASCII; or one of
-// , ; | unless a query has had a URL already. Other URLs belong to the one before them. unclear
-// says that before the result there is one that directly follows a letter or digit outside of a
-// query, as where two lines were joined, or a bracket that directly follows a part of the URL.
+// , ; | unless a query has had a URL already. Where a line break was swallowed, a scheme of web URLs
+// directly follows a letter or digit. Other URLs belong to the one before them. unclear says that
+// before the result there is one behind a bracket that directly follows a part of the URL.
 func nextURL(field []byte) (next int, unclear bool) {
 	nested := false // a query has had a URL
 	for at := 0; ; {
@@ -157,7 +157,9 @@ func nextURL(field []byte) (next int, unclear bool) {
 				continue
 			}
 			return begin, unclear
-		case glued > 0 && (before != '%' || glued != 2), glued == 0 && before >= utf8.RuneSelf:
+		case glued > 0 && (before != '%' || glued != 2):
+			return begin + glued, unclear // a line break was swallowed
+		case glued == 0 && before >= utf8.RuneSelf:
 			unclear = true
 		}
 	}
@@ -237,8 +239,8 @@ func isBetween(word []byte) bool {
 }
 
 // textInside returns the reason for which white space in url and the text behind it are not part of
-// it, "" if they may be.
-func textInside(url []byte) (reason string) {
+// it, "" if they may be. alone says that no other URL follows.
+func textInside(url []byte, alone bool) (reason string) {
 	query := false
 	for i := 0; i < len(url) && reason == ""; i++ {
 		c := url[i]
@@ -250,7 +252,7 @@ func textInside(url []byte) (reason string) {
 		for next < len(url) && IsSpace(url[next]) {
 			next++
 		}
-		reason = textAfter(url, i, next, query)
+		reason = textAfter(url, i, next, query, alone)
 		i = next - 1
 	}
 	return reason
@@ -258,7 +260,7 @@ func textInside(url []byte) (reason string) {
 
 // textAfter returns the reason for which the text at next, behind white space at i, is not part of
 // the URL before it, "" if it may be.
-func textAfter(field []byte, i, next int, query bool) string {
+func textAfter(field []byte, i, next int, query, alone bool) string {
 	before, after := field[:i], field[next:]
 	_, rest, scheme := bytes.Cut(before, []byte("://"))
 	if scheme && bytes.IndexAny(rest, "./") < 0 || !scheme && (bytes.IndexByte(before, '.') < 0 || bytes.IndexByte(before, ' ') >= 0) {
@@ -272,7 +274,11 @@ func textAfter(field []byte, i, next int, query bool) string {
 	if word := bytes.ToLower(after[:min(len(after), len("www."))]); string(word) == "www." || beginsWithHost(after) {
 		return raw.SeveralURLs
 	}
-	if next == i+1 && field[i] == ' ' && !namesScheme(after) && (query || continues(before, after)) {
+	single := next == i+1 && field[i] == ' '
+	switch {
+	case namesScheme(after):
+	case single && (query || continues(before, after) || alone && isTitle(before, after)),
+		bytes.IndexByte(before, ' ') > 0 && continues(before, after):
 		return ""
 	}
 	return raw.TextAfterURL
@@ -303,7 +309,36 @@ func namesScheme(text []byte) bool {
 	return ok && len(scheme) > 1 && bytes.IndexFunc(scheme, func(r rune) bool { return !isLetter(byte(r)) }) < 0
 }
 
-// continues reports whether text behind a single space looks like a further part of the path before
+// HasWords reports whether there is a text behind the first white space of a field that is no URL,
+// no comment and not clearly part of the URL before it.
+func HasWords(field []byte) bool {
+	i := bytes.IndexAny(field, " \t")
+	if i < 0 {
+		return false
+	}
+	before, after := field[:i], TrimSpace(field[i:])
+	return len(after) > 0 && after[0] != '#' && !hasScheme(after) && bytes.IndexByte(before, '.') > 0 &&
+		bytes.IndexAny(before, "?#") < 0 && !continues(before, after)
+}
+
+// isTitle reports whether the text behind a single space may be more of a title that the last
+// segment of the path before it begins: http://a/2015/2/gold medal, http://a/News/ESI Information.
+// A remark mostly begins with a capital or a bracket.
+func isTitle(before, text []byte) bool {
+	_, path, ok := bytes.Cut(before, []byte("//"))
+	if !ok {
+		path = before
+	}
+	i := bytes.LastIndexByte(path, '/')
+	if i < 0 || i == len(path)-1 {
+		return false
+	}
+	segment, c := path[i+1:], text[0]
+	return bytes.IndexByte(segment, ' ') >= 0 || c >= 'a' && c <= 'z' || timestamp.IsDigit(c) || c == '&' ||
+		len(segment) > 1 && segment[0] >= 'A' && segment[0] <= 'Z'
+}
+
+// continues reports whether text behind white space looks like a further part of the path before
 // it: the path has begun, and the text has a character that words seldom have, or ends as the name
 // of a file does. "http://a/My file.pdf" is such a URL; "http://a/ Our page" is none, and of
 // "http://a/b Our page" nothing tells.
