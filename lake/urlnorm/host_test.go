@@ -70,7 +70,7 @@ func TestWHATWGToASCII(t *testing.T) {
 			c.checkHost(v, e.Input, e.Input)
 		}
 	}
-	c.report(2700, "a-labels-checked", "dns-limits", "no-comma", "one-trailing-dot", "unicode-tables")
+	c.report(2700, "a-labels-checked", "dns-limits", "no-separator", "one-trailing-dot", "unicode-tables")
 }
 
 func TestDNSLengths(t *testing.T) {

@@ -155,7 +155,7 @@ func refName(decoded string) (string, bool) {
 var (
 	refIDNA = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(false),
 		idna.CheckHyphens(false), idna.CheckJoiners(true), idna.BidiRule())
-	refForbidden = regexp.MustCompile(`[\x00-\x20#%,/:<>?@\[\\\]^|\x7f]`)
+	refForbidden = regexp.MustCompile(`[\x00-\x20#%,;/:<>?@\[\\\]^|\x7f]`)
 	refLongLabel = regexp.MustCompile(`[^.。．｡]{253}`)
 	refNumber    = regexp.MustCompile(`^([0-9]+|0x[0-9a-f]*)$`)
 	refOctal     = regexp.MustCompile(`^0[0-7]+$`)

@@ -31,8 +31,8 @@
 //	one-trailing-dot   The root label's dot is dropped: DNS gives both names one answer.
 //	dns-limits         Empty labels, labels over 63 bytes and names over 253 are rejected: no DNS
 //	                   answer can exist for them.
-//	no-comma           A host with a comma is rejected: no DNS name has one, and texts of several
-//	                   hosts do.
+//	no-separator       A host with a comma or semicolon is rejected: no DNS name has one, and
+//	                   texts of several hosts do.
 //	number-is-address  A name that ends in a number is an IPv4 address or is rejected. The
 //	                   standard says so since 2021; older vectors, SURT and Safe Browsing keep
 //	                   such names.
@@ -738,7 +738,7 @@ func hexValue(c byte) byte {
 const (
 	unreserved uint8 = 1 << iota // RFC 3986, 2.3
 	escaped                      // has to be escaped in a path or query
-	forbidden                    // WHATWG's forbidden domain code points, and the comma
+	forbidden                    // WHATWG's forbidden domain code points, and separators
 	hostPlain                    // occurs in canonical names
 )
 
@@ -764,6 +764,6 @@ var classes = func() (t [256]uint8) {
 	set("-._", hostPlain)
 	set("\"<>^`{|}\\", escaped)
 	set("#/:<>?@[\\]^|%", forbidden)
-	set(",", forbidden) // no DNS name has one, and texts of several hosts do
+	set(",;", forbidden) // no DNS name has one, and texts of several hosts do
 	return t
 }()

@@ -153,7 +153,7 @@ func TestWHATWGParsing(t *testing.T) {
 			}
 		}
 	}
-	c.report(1300, "no-base", "web-only", "no-fragment", "no-userinfo", "one-trailing-dot", "dns-limits", "no-comma",
+	c.report(1300, "no-base", "web-only", "no-fragment", "no-userinfo", "one-trailing-dot", "dns-limits", "no-separator",
 		"number-is-address", "a-labels-checked", "unreserved", "stray-percent", "encoded-set", "slash-runs", "sorted-query")
 }
 
@@ -301,8 +301,8 @@ func hostExpectation(v *vector, host string) string {
 		v.rejectAs(RejectHost, "dns-limits")
 		return ""
 	}
-	if strings.Contains(host, ",") {
-		v.rejectAs(RejectHost, "no-comma")
+	if strings.ContainsAny(host, ",;") {
+		v.rejectAs(RejectHost, "no-separator")
 		return ""
 	}
 	if strings.HasPrefix(host, "xn--") || strings.Contains(host, ".xn--") {

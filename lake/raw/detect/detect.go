@@ -44,7 +44,9 @@ const (
 // behind their URL are a table between blanks.
 //
 // A list, or the URL column of a table, is refused if most of its URLs are names without a scheme
-// and most of these end in no public suffix, unless the options name the format or the column.
+// and most of these end in no public suffix or are as likely files (a.zip, x.py), and if most are
+// e-mail addresses or DOIs, unless the options name the format or the column. So is a hosts file
+// with several names in a line.
 //
 // A single column is a table if its header has one of the names of one word below, or if the name
 // of the object ends in .csv or .tsv.
@@ -261,7 +263,7 @@ func (d *detector) detect() error {
 		for _, l := range d.lines() {
 			values = append(values, string(text.TrimSpace(l)))
 		}
-		return d.checkHosts(values)
+		return d.checkHosts(values, false)
 	case raw.JSONLines, raw.JSON:
 		return d.planJSON()
 	case raw.CDX:
@@ -342,6 +344,9 @@ func (d *detector) sniff() (string, error) {
 	case most(isAccessLogLine):
 		return "", d.reject("it is a web server's access log, which is not read",
 			"write its URLs as text or JSON Lines first")
+	}
+	if hosts, err := d.sniffHosts(lines); hosts || err != nil {
+		return raw.Spaced, err
 	}
 	format := d.sniffTable()
 	if format == raw.Lines && start[0] == '{' && !d.firstLines(func(l []byte) bool { return looksURLOrHost(string(l)) }) {

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -65,9 +66,98 @@ func areReversed(values []string) bool {
 	return n > 0 && few(len(values)-n, len(values)) && public*2 < n
 }
 
+// fileNames are the top-level domains that are mostly extensions where nothing but a label is
+// before them.
+var fileNames = wordSet("cab java md mov pm ps pub py rs sh so zip")
+
+// looksFile reports whether v may be the name of a file as well as a host.
+func looksFile(v string) bool {
+	_, ext, _ := strings.Cut(v, ".")
+	return fileNames[strings.ToLower(ext)]
+}
+
+// isDOI reports whether v is a digital object identifier (ISO 26324).
+func isDOI(v string) bool {
+	v = strings.TrimSpace(v)
+	if len(v) > len("doi:") && strings.EqualFold(v[:len("doi:")], "doi:") {
+		v = strings.TrimSpace(v[len("doi:"):])
+	}
+	prefix, suffix, ok := strings.Cut(v, "/")
+	registrant, dotted := strings.CutPrefix(prefix, "10.")
+	return ok && dotted && suffix != "" && len(registrant) >= 4 && strings.Trim(registrant, "0123456789.") == ""
+}
+
+// looksMail reports whether v is an e-mail address.
+func looksMail(v string) bool {
+	user, host, ok := strings.Cut(v, "@")
+	return ok && user != "" && !strings.ContainsAny(user, "/?#:") && looksName(host)
+}
+
+// isNumeric reports whether v, which has no scheme, begins with numbers between dots that are no
+// IPv4 address of four parts, as DOIs do. Browsers make addresses of them.
+func isNumeric(v string) bool {
+	if i := strings.IndexAny(v, "/?:#"); i >= 0 {
+		v = v[:i]
+	}
+	return strings.Contains(v, ".") && strings.Trim(v, "0123456789.") == "" && !looksHost(v)
+}
+
+// isHostsLine reports whether l is a line of a hosts file (hosts(5)): an address, and names up to
+// a comment. several says that it has several names with a dot.
+func isHostsLine(l []byte) (is, several bool) {
+	l, _, _ = bytes.Cut(l, []byte{'#'})
+	fields := strings.Fields(string(l))
+	if len(fields) < 2 || !isIP(fields[0]) {
+		return false, false
+	}
+	names := 0
+	for _, f := range fields[1:] {
+		if looksName(f) {
+			names++
+		} else if strings.ContainsAny(f, "./:,;@") {
+			return false, false
+		}
+	}
+	return true, names > 1
+}
+
+// sniffHosts reports whether the lines are those of a hosts file. It refuses lines with several
+// names: a row of a table has one URL.
+func (d *detector) sniffHosts(lines [][]byte) (bool, error) {
+	n, first := 0, false
+	example := ""
+	for i, l := range lines {
+		is, several := isHostsLine(l)
+		if is {
+			n++
+			first = first || i == 0
+		}
+		if several && example == "" {
+			example = string(l)
+		}
+	}
+	if !first || n*10 < len(lines)*9 {
+		return false, nil
+	}
+	if example != "" {
+		return false, d.reject(fmt.Sprintf("it is a hosts file with several names in a line, as %q", raw.Shortened(example)),
+			`write a name in a line: awk '{sub(/#.*/, ""); for (i = 2; i <= NF; i++) print $i}' FILE`)
+	}
+	return true, nil
+}
+
 // checkHosts refuses URLs that are mostly names without a scheme, if most of these are no hosts,
-// and plans to turn reversed ones round. Options that say what the URLs are override it.
-func (d *detector) checkHosts(values []string) error {
+// and plans to turn reversed ones round. hosts says that the name of their column is one for hosts,
+// which files have not. Options that say what the URLs are override it.
+func (d *detector) checkHosts(values []string, hosts bool) error {
+	if half(values, looksMail) {
+		return d.reject(fmt.Sprintf("it holds e-mail addresses such as %q and no URLs", raw.Shortened(values[0])),
+			"if their hosts are wanted, name its format or column (--format lines, --url-column)")
+	}
+	if half(values, isDOI) {
+		return d.reject(fmt.Sprintf("it holds DOIs such as %q and no URLs", raw.Shortened(values[0])),
+			"make URLs of them: sed -E 's|^(doi:)?|https://doi.org/|' FILE")
+	}
 	if areReversed(values) {
 		d.plan.Reversed = true
 		d.note("its hosts are reversed, as %q, and are turned round (--format or --url-column takes them as they are)", values[0])
@@ -75,10 +165,10 @@ func (d *detector) checkHosts(values []string) error {
 	}
 	names, known, example := 0, 0, ""
 	for _, v := range values {
-		if _, ok := cutHost(v); !ok {
+		if _, ok := cutHost(v); !ok && !isNumeric(v) {
 			continue
 		}
-		if names++; looksHost(v) {
+		if names++; looksHost(v) && (hosts || !looksFile(v)) {
 			known++
 		} else if example == "" {
 			example = v
@@ -87,6 +177,6 @@ func (d *detector) checkHosts(values []string) error {
 	if names*2 < len(values) || known*2 >= names {
 		return nil
 	}
-	return d.reject(fmt.Sprintf("it holds names such as %q, of which most end in no public suffix and are no hosts", raw.Shortened(example)),
-		"if they are hosts of a private network, name its format or column (--format lines, --url-column)")
+	return d.reject(fmt.Sprintf("it holds names such as %q, of which most are files or end in no public suffix, and are no hosts", raw.Shortened(example)),
+		"if they are hosts, name its format or column (--format lines, --url-column)")
 }

@@ -25,6 +25,11 @@ func isWordClass(class int) bool {
 	return class == classURLWord || class == classURIWord || class == classHostWord || class == classQualified
 }
 
+// isHostClass reports whether the names of the class are names of columns of hosts.
+func isHostClass(class int) bool {
+	return class == classSite || class == classHost || class == classHostWord
+}
+
 // urlNames are the words that name a URL column.
 var urlNames = map[string]int{
 	"url": classURL, "uri": classURI, "iri": classURI, "href": classURI, "u": classURI,

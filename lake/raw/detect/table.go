@@ -463,7 +463,7 @@ func (d *detector) planColumns(t *table) error {
 	switch {
 	case url >= 0:
 		d.plan.URL = raw.Column{Name: names[url], Number: url + 1}
-		if err := d.checkHosts(t.values(url, t.header)); err != nil {
+		if err := d.checkHosts(t.values(url, t.header), t.header > 0 && isHostClass(nameClass(names[url]))); err != nil {
 			return err
 		}
 	case d.opt.URLColumn == "":
@@ -557,7 +557,7 @@ func (t *table) findHeaderWith(named []string) {
 
 // takeFirstRow makes the first row the header if its cell i is no URL while those below are.
 func (t *table) takeFirstRow(i int) {
-	if len(t.rows) < 2 || i >= len(t.rows[0]) || t.rows[0][i] == "" {
+	if len(t.rows) < 2 || i >= len(t.rows[0]) || t.rows[0][i] == "" || slices.ContainsFunc(t.rows[0], isIP) {
 		return
 	}
 	c := t.rows[0][i]

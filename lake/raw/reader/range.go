@@ -200,7 +200,7 @@ func OpenRange(r io.Reader, name string, plan raw.Plan, rg raw.Range) (*Reader, 
 		}
 		return rd.startParquet(o, plan, &rg)
 	}
-	rd := &Reader{name: name, plan: plan, src: unpack.New(r), inside: rg.From > 0}
+	rd := &Reader{name: name, plan: plan, src: unpack.New(r), inside: rg.From > 0, cut: isCut(plan.Format)}
 	rd.src.SetFetched(rg.Stored)
 	rd.src.SetReader(rd.src.Stored())
 	if plan.Compression != raw.NoCompression {

@@ -211,8 +211,7 @@ func Open(r io.Reader, name string, plan raw.Plan) (*Reader, error) {
 
 // start makes the parser of text.
 func (r *Reader) start(plan raw.Plan) (*Reader, error) {
-	r.plan = plan
-	r.cut = !slices.Contains(raw.CaptureFormats, plan.Format) && !slices.Contains(raw.MarkupFormats, plan.Format)
+	r.plan, r.cut = plan, isCut(plan.Format)
 	r.in.SkipBOM()
 	if plan.CRLines {
 		r.in.UseCR()
@@ -223,6 +222,11 @@ func (r *Reader) start(plan raw.Plan) (*Reader, error) {
 	}
 	r.parse = p
 	return r, nil
+}
+
+// isCut reports whether a field of a format can have more than its URL.
+func isCut(format string) bool {
+	return !slices.Contains(raw.CaptureFormats, format) && !slices.Contains(raw.MarkupFormats, format)
 }
 
 // newTextParser returns the parser of text that is read by plan.

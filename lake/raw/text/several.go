@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/timestamp"
@@ -55,88 +57,256 @@ func isPlain(field []byte) bool {
 // around it. rest is the text of the next one, nil if there is none. If reason is not empty, the
 // text before rest is not clearly one URL and is rejected for it.
 //
-// A URL ends before white space or one of , ; | if, with more of these, a scheme and :// follow at
-// once, or where a line break was swallowed, see swallowed. So x,y;z and http://b within
-// http://a/http://b belong to the URL. Within a query that has had a URL, as ?u=http://b,http://c
-// has, only white space ends it. It also ends before white space and #, which begins a comment up
-// to the end of the line. Other white space belongs to the URL if that is one space, in query or
-// fragment, or before what looks like a further part of a path, see continues and isTitle; and if
-// what precedes it does not look like a URL, which package lake/urlnorm says better.
+// Another URL begins at a scheme and :// unless the URL before it carries it, as http://a/http://b
+// and ?u=http://b,http://c do, see nextURL. Separators, brackets, quotes, tags and words such as
+// "and" between URLs and around them are part of none. Where no other URL follows, x,y;z belongs to
+// the URL. White space and # begin a comment up to the end of the line. Other white space belongs
+// to the URL if that is one space, in query or fragment, or before what looks like a further part
+// of a path, see continues; and if what precedes it does not look like a URL, which package
+// lake/urlnorm says better.
 func CutURL(field []byte) (url, rest []byte, reason string) {
-	query, nested, fragment := false, false, false
-	for i := 0; i < len(field); i++ {
-		c := field[i]
-		switch {
-		case c == '?':
-			query = true
-		case c == '#':
-			fragment = true
-		case c == ':' && bytes.HasPrefix(field[i:], []byte("://")):
-			host := i + len("://")
-			if begin := swallowed(field[:i]); begin > 0 && reason == "" && host < len(field) && field[host] != '/' {
-				return field[:begin], field[begin:], ""
-			}
-			nested = nested || query
-		case IsSpace(c), isSeparator(c) && !nested:
-			next := i
-			for next < len(field) && (IsSpace(field[next]) || isSeparator(field[next])) {
-				next++
-			}
-			more := field[next:]
-			switch {
-			case len(more) == 0 && reason == "" && !IsSpace(c):
-				return field, nil, ""
-			case len(more) == 0 || hasScheme(more):
-				return field[:i], bytes.TrimRight(more, ",;| \t\r\n\v\f"), reason
-			case !IsSpace(c):
-			case more[0] == '#' && reason == "":
-				_, line, _ := bytes.Cut(more, []byte{'\n'})
-				return field[:i], TrimSpace(line), ""
-			case reason == "":
-				reason = textAfter(field, i, next, query || fragment)
-			}
+	for {
+		before, line := cutComment(field)
+		next, unclear := nextURL(before)
+		if next < len(before) {
+			rest = trimBetween(field[next:])
+		} else {
+			rest = line
 		}
+		if url = before[:next]; next < len(field) {
+			url = trimBetween(url)
+		}
+		switch {
+		case len(url) == 0 && len(rest) > 0:
+			field, rest = rest, nil
+			continue
+		case unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces):
+			return url, rest, raw.SeveralURLs
+		}
+		return url, rest, textInside(url, rest == nil)
 	}
-	return field, nil, reason
 }
 
-// swallowed returns where the scheme begins that ends a text, if it begins a URL with no line break
-// before it: directly behind a letter, a digit, or what no URL has, where no URL within another one
-// begins. Otherwise it returns 0.
-func swallowed(text []byte) int {
-	for _, scheme := range []string{"https", "http", "ftp"} {
-		begin := len(text) - len(scheme)
-		if begin < 1 || !bytes.EqualFold(text[begin:], []byte(scheme)) || !bytes.Contains(text[:begin], []byte("://")) {
+const (
+	// breaks are characters that are in no URL.
+	breaks = "<>\"\\^`"
+	// brackets are characters of URLs that may also enclose one.
+	brackets = "()[]{}'"
+	// spaces are the spaces that are not ASCII, and characters without a width.
+	spaces = "\u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009" +
+		"\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
+)
+
+// cutComment cuts a comment from field: white space, # and what follows up to the end of the line.
+// next is the text behind it, nil for none.
+func cutComment(field []byte) (before, next []byte) {
+	for i, c := range field {
+		if i > 0 && c == '#' && IsSpace(field[i-1]) {
+			_, line, _ := bytes.Cut(field[i:], []byte{'\n'})
+			return TrimSpace(field[:i]), TrimSpace(line)
+		}
+	}
+	return field, nil
+}
+
+// nextURL returns the offset of the next scheme in field that begins a URL of its own, len(field)
+// if there is none: one at the start of the field does not count. Before it is white space or a
+// character of breaks; outside of a query a bracket or punctuation that is not ASCII; or one of
+// , ; | unless a query has had a URL already. Where a line break was swallowed, a scheme of web URLs
+// directly follows a letter or digit. Other URLs belong to the one before them. unclear says that
+// before the result there is one behind a bracket that directly follows a part of the URL.
+func nextURL(field []byte) (next int, unclear bool) {
+	nested := false // a query has had a URL
+	for at := 0; ; {
+		i := bytes.Index(field[at:], []byte("://"))
+		if i < 0 {
+			return len(field), unclear
+		}
+		begin, end := at+i, at+i
+		at = end + len("://")
+		for begin > 0 && (isLetter(field[begin-1]) || timestamp.IsDigit(field[begin-1]) ||
+			bytes.IndexByte([]byte("+.-"), field[begin-1]) >= 0) {
+			begin--
+		}
+		if begin == 0 {
 			continue
 		}
-		c := text[begin-1]
-		escape := begin > 2 && text[begin-3] == '%'
-		if (isLetter(c) || timestamp.IsDigit(c)) && !escape || strings.IndexByte("\"{}<>\\^`", c) >= 0 {
-			return begin
+		query := bytes.IndexByte(field[:begin], '?') >= 0
+		before, _ := utf8.DecodeLastRune(field[:begin])
+		if before == '\\' && end-begin > 2 && bytes.IndexByte([]byte("nrt"), field[begin]) >= 0 {
+			begin++ // an escaped line break
 		}
-		return 0
+		glued := gluedScheme(field[begin:end])
+		switch {
+		case before < utf8.RuneSelf && IsSpace(byte(before)), strings.ContainsRune(breaks+spaces, before),
+			!query && before >= utf8.RuneSelf && before != utf8.RuneError && (unicode.IsPunct(before) || unicode.IsSymbol(before)),
+			!nested && before < utf8.RuneSelf && isSeparator(byte(before)):
+			if hasScheme(field[begin:]) {
+				return begin, unclear
+			}
+		case query:
+			nested = true
+		case strings.ContainsRune(brackets, before):
+			if !hasScheme(field[begin:]) {
+				continue
+			}
+			// A bracket that opens directly behind a part of a URL may be one.
+			url := bytes.TrimRight(field[:begin], "([{'")
+			if len(url) > 0 && len(url) < begin && len(trimBetween(url)) == len(url) {
+				unclear = true
+				continue
+			}
+			return begin, unclear
+		case glued > 0 && (before != '%' || glued != 2):
+			return begin + glued, unclear // a line break was swallowed
+		case glued == 0 && before >= utf8.RuneSelf:
+			unclear = true
+		}
+	}
+}
+
+// gluedScheme returns how many bytes precede the scheme of a web URL that scheme ends with, 0 for
+// another one.
+func gluedScheme(scheme []byte) int {
+	lower := bytes.ToLower(scheme)
+	for _, s := range []string{"https", "http", "ftp"} {
+		if bytes.HasSuffix(lower, []byte(s)) {
+			return len(scheme) - len(s)
+		}
 	}
 	return 0
 }
 
+// trimBetween removes from the end of text what stands between URLs and is part of none: white
+// space, separators, quotes, tags, arrows, brackets without their counterpart, and words that are
+// "and", "or" or have neither letter nor digit.
+func trimBetween(text []byte) []byte {
+	for {
+		before := len(text)
+		text = bytes.TrimRight(text, ",;| \t\r\n\v\f([{'\"`^<"+spaces)
+		r, size := utf8.DecodeLastRune(text)
+		open := bytes.LastIndexByte(text, '<')
+		word := lastWord(text)
+		switch {
+		case r == '>' && open >= 0 && bytes.IndexByte(text[open:], ':') < 0:
+			text = text[:open]
+		case bytes.HasSuffix(text, []byte("->")), bytes.HasSuffix(text, []byte("=>")):
+			text = bytes.TrimRight(text, "-=>")
+		case r == '>':
+			text = text[:len(text)-1]
+		case r >= utf8.RuneSelf && (unicode.IsPunct(r) || unicode.IsSymbol(r)) && r != utf8.RuneError:
+			text = text[:len(text)-size]
+		case r == ')' && isUnopened(text, '(', ')'), r == ']' && isUnopened(text, '[', ']'),
+			r == '}' && isUnopened(text, '{', '}'):
+			text = text[:len(text)-1]
+		case len(text) > 1 && text[len(text)-2] == '\\' && (r == 'n' || r == 'r' || r == 't'):
+			text = text[:len(text)-2]
+		case r == '\\':
+			text = text[:len(text)-1]
+		case isBetween(word):
+			text = text[:len(text)-len(word)]
+		}
+		if len(text) == before {
+			return text
+		}
+	}
+}
+
+// lastWord returns what follows the last white space in text.
+func lastWord(text []byte) []byte {
+	i := bytes.LastIndexFunc(text, func(r rune) bool {
+		return r < utf8.RuneSelf && IsSpace(byte(r)) || strings.ContainsRune(spaces, r)
+	})
+	if i < 0 {
+		return text
+	}
+	_, n := utf8.DecodeRune(text[i:])
+	return text[i+n:]
+}
+
+func isUnopened(text []byte, open, end byte) bool {
+	return bytes.Count(text, []byte{end}) > bytes.Count(text, []byte{open})
+}
+
+// isBetween reports whether a word only stands between URLs.
+func isBetween(word []byte) bool {
+	if bytes.EqualFold(word, []byte("and")) || bytes.EqualFold(word, []byte("or")) {
+		return true
+	}
+	return bytes.IndexFunc(word, func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || r == utf8.RuneError
+	}) < 0
+}
+
+// textInside returns the reason for which white space in url and the text behind it are not part of
+// it, "" if they may be. alone says that no other URL follows.
+func textInside(url []byte, alone bool) (reason string) {
+	query := false
+	for i := 0; i < len(url) && reason == ""; i++ {
+		c := url[i]
+		query = query || c == '?' || c == '#'
+		if !IsSpace(c) {
+			continue
+		}
+		next := i
+		for next < len(url) && IsSpace(url[next]) {
+			next++
+		}
+		reason = textAfter(url, i, next, query, alone)
+		i = next - 1
+	}
+	return reason
+}
+
 // textAfter returns the reason for which the text at next, behind white space at i, is not part of
 // the URL before it, "" if it may be.
-func textAfter(field []byte, i, next int, query bool) string {
+func textAfter(field []byte, i, next int, query, alone bool) string {
 	before, after := field[:i], field[next:]
 	_, rest, scheme := bytes.Cut(before, []byte("://"))
 	if scheme && bytes.IndexAny(rest, "./") < 0 || !scheme && (bytes.IndexByte(before, '.') < 0 || bytes.IndexByte(before, ' ') >= 0) {
 		return "" // there is no host yet
 	}
-	if word := bytes.ToLower(after[:min(len(after), len("www."))]); string(word) == "www." {
+	for _, c := range []byte{before[len(before)-1], after[0]} {
+		if isSeparator(c) && (!query || c != ',') {
+			return raw.SeveralURLs
+		}
+	}
+	if word := bytes.ToLower(after[:min(len(after), len("www."))]); string(word) == "www." || beginsWithHost(after) {
 		return raw.SeveralURLs
 	}
 	single := next == i+1 && field[i] == ' '
 	switch {
-	case single && (query || continues(before, after) || isTitle(before, after)),
+	case namesScheme(after):
+	case single && (query || continues(before, after) || alone && isTitle(before, after)),
 		bytes.IndexByte(before, ' ') > 0 && continues(before, after):
 		return ""
 	}
 	return raw.TextAfterURL
+}
+
+// beginsWithHost reports whether text begins with a host name with a dot, and a slash.
+func beginsWithHost(text []byte) bool {
+	i := bytes.IndexByte(text, '/')
+	if i < 0 {
+		return false
+	}
+	host := text[:i]
+	dot := bytes.LastIndexByte(host, '.')
+	if dot < 1 || len(host)-dot < 3 {
+		return false
+	}
+	for _, c := range host {
+		if !isLetter(c) && !timestamp.IsDigit(c) && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return bytes.IndexFunc(host[dot+1:], func(r rune) bool { return !isLetter(byte(r)) }) < 0
+}
+
+// namesScheme reports whether text begins with a scheme of URLs without a host, as mailto: is.
+func namesScheme(text []byte) bool {
+	scheme, _, ok := bytes.Cut(text, []byte{':'})
+	return ok && len(scheme) > 1 && bytes.IndexFunc(scheme, func(r rune) bool { return !isLetter(byte(r)) }) < 0
 }
 
 // HasWords reports whether there is a text behind the first white space of a field that is no URL,

@@ -23,9 +23,8 @@ const space = " \t\n\v\f\r"
 // Parse parses a timestamp in one of the forms datasets use. It returns milliseconds since the Unix
 // epoch, rounded down. White space around the timestamp is ignored. The forms are:
 //
-//   - RFC 3339 and similar, at any precision (https://www.w3.org/TR/NOTE-datetime): 2006, 2006-01
-// or
-//     2006-01-02, then optionally T or a space and 15, 15:04, 15:04:05 or 15:04:05.999, then
+//   - RFC 3339 and similar, at any precision (https://www.w3.org/TR/NOTE-datetime): 2006, 2006-01,
+//     or 2006-01-02, then optionally T or a space and 15, 15:04, 15:04:05 or 15:04:05.999, then
 //     optionally a zone (Z, UTC, GMT, +01:00, +0100, +01). Without a zone it is UTC. The date may
 //     also be 8 digits before a T, and the time after it 2, 4 or 6.
 //   - Digits as in CDX, 20060102150405, 17 with milliseconds, or fewer: 4 are a year, 6 a month and
