@@ -20,8 +20,8 @@ func TestTimesOfRealData(t *testing.T) {
 		timed, first         int64  // records with a time; the first's, in seconds
 		note                 string // a part of the notes
 	}{
-		{"bitly/usagov_bitly.jsonl.gz", "t", "", 3439, 1331923247, `"hc" looks like a time too`},
-		{"hackernews/hacker_news.csv.gz", "created_at", "%m/%d/%Y %H:%M", 17660, 1470311520, `from "created_at" by %m/%d/%Y %H:%M`},
+		{"bitly/usagov_bitly.jsonl.gz", "t", "", 3440, 1331923247, `"hc" looks like a time too`},
+		{"hackernews/hacker_news.csv.gz", "created_at", "%m/%d/%Y %H:%M", 17662, 1470311520, `from "created_at" by %m/%d/%Y %H:%M`},
 		{"wimbd/c4-sample.json.gz", "date", "", 1000, 0, `from "date"`},
 		{"buzzfeed/top_2018.csv.gz", "published_date", "", 13961, 0, `from "published_date"`},
 		{"fatcat/datacite_1k_records.jsonl.gz", "attributes.created", "", 1000, 0, `"attributes.updated"`},

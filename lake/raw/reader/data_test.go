@@ -89,13 +89,13 @@ var otherRows = map[string]struct {
 	"3dlnews/usa_2016_2024_pu5e.json.gz":                        {14080, "README counts strings that are URLs, here it is outlets"},
 	"eot2020/US_Digital_Registry_records_excerpted_data.tsv.gz": {5214, "a cell has two URLs"},
 	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz":              {4813, "cells have several URLs"},
-	"eot2024/eot_lgbtqandmisc.txt":                              {4306, "lines have several URLs"},
+	"eot2024/eot_lgbtqandmisc.txt":                              {4305, "lines have several URLs"},
 	"gsa-govt-urls/1_govt_urls_full.csv.gz":                     {9226, "a cell has two URLs"},
-	"adblock-rust/sitelist.txt.gz":                              {20614, "lines without a line break between them"},
+	"adblock-rust/sitelist.txt.gz":                              {20603, "lines without a line break between them"},
 	"eot2024/sitemap-url-seeds-a.tar.zst":                       {407122, "two lines without a line break between them"},
 	"hackernews/hacker_news.csv.gz":                             {20102, "cells have a URL twice"},
 	"pywb/zipcdx_zipnum-sample.cdx.gz":                          {188, "lines without a line break between them"},
-	"wikiteam/mediawikis_2013.txt.gz":                           {35249, "two lines without a line break between them"},
+	"wikiteam/mediawikis_2013.txt.gz":                           {35251, "two lines without a line break between them"},
 	"specref/biblio.json.gz":                                    {1009, "here it is members of the object"},
 	"specref/browser-specs.json.gz":                             {312, "here it is members of the object"},
 	"specref/iso_jtc1_sc29.json.gz":                             {1402, "here it is members of the object"},
@@ -103,15 +103,16 @@ var otherRows = map[string]struct {
 
 // wantRejects are the numbers of rejects by reason. All other datasets have none.
 var wantRejects = map[string]map[string]int{
-	"bitly/usagov_bitly.jsonl.gz":                                   {raw.NoURL: 120},                    // heartbeats
-	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz":                  {raw.NoURL: 6, raw.TextAfterURL: 3}, // empty cells
-	"eot2024/Military-Departments-A-Z-List.csv.gz":                  {raw.BadCSV: 18},                    // "2-14 Infantry "Golden Dragons" Ft. Drum, NY"
-	"gsa-govt-urls/1_govt_urls_full.csv.gz":                         {raw.NoURL: 225},                    // empty Link
-	"hackernews/hacker_news.csv.gz":                                 {raw.NoURL: 2440},                   // questions without a link
+	"bitly/usagov_bitly.jsonl.gz":                                   {raw.NoURL: 120},                                        // heartbeats
+	"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz":                  {raw.NoURL: 6, raw.TextAfterURL: 2, raw.SeveralURLs: 1}, // empty cells
+	"eot2024/Military-Departments-A-Z-List.csv.gz":                  {raw.BadCSV: 18},                                        // "2-14 Infantry "Golden Dragons" Ft. Drum, NY"
+	"gsa-govt-urls/1_govt_urls_full.csv.gz":                         {raw.NoURL: 225},                                        // empty Link
+	"hackernews/hacker_news.csv.gz":                                 {raw.NoURL: 2440},                                       // questions without a link
 	"eot2024/US_Digital_Registry.csv.gz":                            {raw.TextAfterURL: 1},
-	"eot2024/eot_lgbtqandmisc.txt":                                  {raw.TextAfterURL: 3},
-	"eot2024/sitemap-url-seeds-b.tar.zst":                           {raw.TextAfterURL: 1}, // two blanks in a title
-	"gsa-federal-website-index/after-gov_mil-filter-removed.csv.gz": {raw.TextAfterURL: 5},
+	"eot2024/eot_lgbtqandmisc.txt":                                  {raw.TextAfterURL: 3, raw.SeveralURLs: 1},
+	"eot2024/sitemap-url-seeds-a.tar.zst":                           {raw.TextAfterURL: 1, raw.SeveralURLs: 2},
+	"eot2024/sitemap-url-seeds-b.tar.zst":                           {raw.TextAfterURL: 6, raw.SeveralURLs: 9}, // two blanks in a title; other words
+	"gsa-federal-website-index/after-gov_mil-filter-removed.csv.gz": {raw.TextAfterURL: 1, raw.SeveralURLs: 4},
 	"specref/biblio.json.gz":                                        {raw.NoURL: 480}, // aliases of other members
 	"specref/browser-specs.json.gz":                                 {raw.NoURL: 16},
 	"specref/iso_jtc1_sc29.json.gz":                                 {raw.NoURL: 252},

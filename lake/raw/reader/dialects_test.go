@@ -58,7 +58,7 @@ func TestJSONDialects(t *testing.T) {
 		want       []string
 	}{
 		// Values in a row.
-		{"nothing between objects", `{"url":"http://a/"}{"url":"http://b/"}` + "\n" + `{"url":"http://c/"}`, raw.Options{}, raw.JSONLines,
+		{"nothing between objects", `{"url":"http://a/"}{"url":"http://b/"}` + "\n" + `{"url":"http://c/"}`, raw.Options{}, raw.JSON,
 			[]string{"1 http://a/", "1 http://b/", "2 http://c/"}},
 		{"no line break at all", `{"url":"http://a/"}{"url":"http://b/"}{"url":"http://c/"}`, raw.Options{}, raw.JSON,
 			[]string{"1 http://a/", "1 http://b/", "1 http://c/"}},

@@ -251,9 +251,13 @@ func (p *cdxParser) cutTwo(line []byte) bool {
 		if n != 2*l.count && n != 2*l.count-1 {
 			continue
 		}
-		fields := bytes.Split(l.legend.trim(line), []byte{l.legend.Separator})
+		row := l.legend.trim(line)
+		fields := bytes.Split(row, []byte{l.legend.Separator})
 		first, second := slices.Clone(fields[:l.count]), fields[n-l.count:]
-		at := cap(line) - cap(second[0])
+		at := max(0, bytes.Index(line, row))
+		for _, f := range fields[:n-l.count] {
+			at += len(f) + 1
+		}
 		if n < 2*l.count {
 			first[l.count-1], second[0] = []byte{'-'}, []byte{'-'}
 		}

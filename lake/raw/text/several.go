@@ -144,6 +144,10 @@ func nextURL(field []byte) (next int, unclear bool) {
 			if hasScheme(field[begin:]) {
 				return begin, unclear
 			}
+		case before == '{' || before == '}':
+			if hasScheme(field[begin:]) {
+				return begin, unclear // no URL has braces (RFC 3986)
+			}
 		case query:
 			nested = true
 		case strings.ContainsRune(brackets, before):
