@@ -47,8 +47,9 @@ var urlKeyName = []byte("urlkey")
 
 // cdxParser reads CDX lines: fields between single separators, - for an empty one. Each line is
 // read by the last legend above it with as many fields, so that files joined end to end, or merged
-// in order, are read too. A line that no legend of the file fits is read by one of UsualLegends. Two
-// lines without a line break between them are two records; the field in which they meet is empty.
+// in order, are read too. A line that no legend of the file fits is read by one of UsualLegends.
+// Two lines without a line break between them are two records; the field in which they meet is
+// empty.
 type cdxParser struct {
 	in      *Input
 	plan    raw.Plan

@@ -111,8 +111,8 @@ func cutComment(field []byte) (before, next []byte) {
 
 // nextURL returns the offset of the next scheme in field that begins a URL of its own, len(field)
 // if there is none: one at the start of the field does not count. Before it is white space or a
-// character of breaks; outside of a query a bracket or punctuation that is not ASCII; or one of
-// , ; | unless a query has had a URL already. Where a line break was swallowed, a scheme of web URLs
+// character of breaks; outside of a query a bracket or punctuation that is not ASCII; or one of , ;
+// | unless a query has had a URL already. Where a line break was swallowed, a scheme of web URLs
 // directly follows a letter or digit. Other URLs belong to the one before them. unclear says that
 // before the result there is one behind a bracket that directly follows a part of the URL.
 func nextURL(field []byte) (next int, unclear bool) {
