@@ -290,7 +290,6 @@ func TestRealDatasets(t *testing.T) {
 		{"eot2024/RoundupListsforEOT.txt.zst", "", readLines},
 		{"kagi-smallweb/smallweb.txt.gz", "", readLines},
 		{"eot2024/Violation_Tracker_unique_infosource_URLs.csv.gz", "url", readCSV(0)},
-		{"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz", "url", readCSV(0)},
 		{"wimbd/c4-sample.json.gz", "url", readMember("url")},
 	} {
 		t.Run(c.file, func(t *testing.T) {

@@ -103,7 +103,7 @@ func TestParquetAndArchivesAreIngested(t *testing.T) {
 		if diff := cmp.Diff(places, found); diff != "" {
 			t.Errorf("locations of rejects (-want +got):\n%s", diff)
 		}
-		if len(got.Notes) != 2 || !strings.Contains(got.Notes[0], "README.md") || !strings.Contains(got.Notes[1], "lines of lists with a space inside, which becomes %20: 1;") {
+		if len(got.Notes) != 2 || !strings.Contains(got.Notes[0], "README.md") || !strings.Contains(got.Notes[1], "URLs with a space inside, which becomes %20: 1;") {
 			t.Errorf("notes %q, want one about the skipped member and one about a URL with a space", got.Notes)
 		}
 	}

@@ -57,7 +57,7 @@ func TestUnreadableFilesAreSkippedAndNamed(t *testing.T) {
 	member[len(member)-6] ^= 1 // its checksum
 	dir := folder(t, map[string]string{
 		"a.txt":      urls("a.example", 3),
-		"b.xml":      "<urlset></urlset>",
+		"b.xml":      "<a></a>",
 		"c.csv":      "name,size\nx,1\ny,2\n",
 		"d.txt.gz":   damaged,
 		"e.idx":      "com,example)/ 20200101000000\ta.cdx.gz\t0\t188\t1\ncom,example)/b 20200101000000\ta.cdx.gz\t188\t190\t2\n",

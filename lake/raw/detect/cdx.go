@@ -304,9 +304,9 @@ func isArchiveName(v string) bool {
 
 // beginsWithLegend reports whether the first line is the legend of a CDX index, comments left out.
 func (d *detector) beginsWithLegend() bool {
-	rest, line := d.text, []byte(nil)
-	for len(rest) > 0 {
-		if line, rest, _ = bytes.Cut(rest, []byte{d.eol()}); text.IsCDXLegend(line) {
+	for rest := d.text; len(rest) > 0; {
+		line, more, _ := bytes.Cut(rest, []byte{d.eol()})
+		if rest = more; text.IsCDXLegend(line) {
 			return true
 		}
 		if len(text.TrimSpace(line)) > 0 && !text.IsIndexComment(line) {

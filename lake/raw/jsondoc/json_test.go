@@ -256,7 +256,7 @@ func TestNumbersThatJSONLacksAreNull(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"a":NaN,"b":[Infinity,-Infinity],"c":"NaN"}`: `{"a":null,"b":[null,null],"c":"NaN"}`,
 		"NaN":      "null",
-		"-Infinit": "", "nan": "", "+Infinity": "", "-NaN": "", "inf": "", "{NaN:1}": "",
+		"-Infini": "", "nan": "", "+Infinity": "", "-NaN": "", "inf": "", "{NaN:1}": "",
 	} {
 		if got := canonical([]byte(in)); got != want {
 			t.Errorf("%s becomes %q, want %q", in, got, want)

@@ -168,7 +168,8 @@ func (p *tripleParser) Next(rec *raw.Record, rej *raw.Reject) error {
 				continue
 			}
 		}
-		at, ok := p.place(p.line), false
+		at := p.place(p.line)
+		var ok bool
 		if p.terms, p.line, ok = parseStatement(p.line); !ok {
 			p.in.SetRecord(at)
 			p.line = nil

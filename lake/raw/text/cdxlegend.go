@@ -169,7 +169,7 @@ func (l CDXLegend) Fits(line []byte, short bool) bool {
 		case letter == "A":
 			url = true
 		case letter == "e":
-			if bytes.IndexAny(f, ".:") < 0 {
+			if !bytes.ContainsAny(f, ".:") {
 				return false
 			}
 		case letter == "g":

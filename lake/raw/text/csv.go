@@ -422,8 +422,9 @@ func (p *csvParser) continued(n int) int {
 		if len(line)-len(bytes.TrimRight(line, `\`))&1 == 0 {
 			break
 		}
-		c, ok := p.at(n)
+		_, ok := p.at(n)
 		for n++; ok && n <= in.max+1; n++ {
+			var c byte
 			if c, ok = p.at(n); c == in.lineEnd {
 				break
 			}

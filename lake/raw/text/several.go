@@ -50,7 +50,7 @@ func isPlain(field []byte) bool {
 		}
 	}
 	i := bytes.Index(field, []byte("://"))
-	return i < 0 || bytes.Index(field[i+1:], []byte("://")) < 0
+	return i < 0 || !bytes.Contains(field[i+1:], []byte("://"))
 }
 
 // CutURL cuts the first URL from the text of a field, which is not empty and has no white space
@@ -78,7 +78,7 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		}
 		switch {
 		case len(url) == 0 && len(rest) > 0:
-			field, rest = rest, nil
+			field = rest
 			continue
 		case unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces):
 			return url, rest, raw.SeveralURLs
@@ -267,7 +267,7 @@ func textInside(url []byte, alone bool) (reason string) {
 func textAfter(field []byte, i, next int, query, alone bool) string {
 	before, after := field[:i], field[next:]
 	_, rest, scheme := bytes.Cut(before, []byte("://"))
-	if scheme && bytes.IndexAny(rest, "./") < 0 || !scheme && (bytes.IndexByte(before, '.') < 0 || bytes.IndexByte(before, ' ') >= 0) {
+	if scheme && !bytes.ContainsAny(rest, "./") || !scheme && (bytes.IndexByte(before, '.') < 0 || bytes.IndexByte(before, ' ') >= 0) {
 		return "" // there is no host yet
 	}
 	for _, c := range []byte{before[len(before)-1], after[0]} {
@@ -322,7 +322,7 @@ func HasWords(field []byte) bool {
 	}
 	before, after := field[:i], TrimSpace(field[i:])
 	return len(after) > 0 && after[0] != '#' && !hasScheme(after) && bytes.IndexByte(before, '.') > 0 &&
-		bytes.IndexAny(before, "?#") < 0 && !continues(before, after)
+		!bytes.ContainsAny(before, "?#") && !continues(before, after)
 }
 
 // isTitle reports whether the text behind a single space may be more of a title that the last

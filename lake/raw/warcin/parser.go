@@ -351,7 +351,7 @@ func (p *Parser) header() (length int64, reason string, err error) {
 		case "content-length":
 			n, err := strconv.ParseUint(string(value[:min(len(value), 32)]), 10, 62)
 			if err != nil || length >= 0 && int64(n) != length {
-				return -1, "", nil
+				return -1, "", nil //nolint:nilerr // a reject, after which reading goes on
 			}
 			length, to = int64(n), &p.values[columnSize]
 		case "content-type":
