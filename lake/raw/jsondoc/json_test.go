@@ -255,7 +255,7 @@ func TestParserAgreesWithEncodingJSON(t *testing.T) {
 func TestNumbersThatJSONLacksAreNull(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"a":NaN,"b":[Infinity,-Infinity],"c":"NaN"}`: `{"a":null,"b":[null,null],"c":"NaN"}`,
-		"NaN":      "null",
+		"NaN":     "null",
 		"-Infini": "", "nan": "", "+Infinity": "", "-NaN": "", "inf": "", "{NaN:1}": "",
 	} {
 		if got := canonical([]byte(in)); got != want {
