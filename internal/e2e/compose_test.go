@@ -264,6 +264,8 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 	c := composeFile(t)
 	testenv.Program(t, "versitygw")
 	temporal := testenv.Program(t, "temporal")
+	dsn := testenv.NewPostgres(t).NewDatabase(t)
+	socket, _, _ := strings.Cut(strings.TrimPrefix(dsn, "host="), " ")
 	s3 := testenv.FreeAddress(t)
 	addresses := map[string]string{":8080": testenv.FreeAddress(t), ":9464": testenv.FreeAddress(t)}
 	u := &urlake{bin: bin, temporal: testenv.FreeAddress(t), base: "http://" + addresses[":8080"]}
@@ -276,7 +278,7 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 			state[name] = t.TempDir()
 		}
 		here := strings.NewReplacer("/state", state[name], "temporal:7233", u.temporal, "http://s3:7070", "http://"+s3, "--port :7070", "--port "+s3,
-			"0.0.0.0", "127.0.0.1", "/data/", filepath.Join(testenv.Root(t), "testdata")+"/")
+			"db,frontier", "db,frontier,"+socket, "0.0.0.0", "127.0.0.1", "/data/", filepath.Join(testenv.Root(t), "testdata")+"/")
 		for _, a := range s.args() {
 			args = append(args, cmp.Or(addresses[a], here.Replace(a)))
 		}
@@ -334,7 +336,7 @@ func TestComposeServicesWorkTogether(t *testing.T) {
 		t.Fatal("docker-compose.yml has no export to PostgreSQL")
 	}
 	args := strings.Fields(string(m[1]))
-	args[slices.Index(args, "--dsn")+1] = testenv.NewPostgres(t).NewDatabase(t)
+	args[slices.Index(args, "--dsn")+1] = dsn
 	if out, errs, code := u.starter(t, args...); code != 0 || !strings.Contains(out, "in 1 dataset") {
 		t.Errorf("starter %s: exit %d\n%s%s", strings.Join(args, " "), code, out, errs)
 	}

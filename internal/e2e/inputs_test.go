@@ -33,7 +33,7 @@ func TestInputsAreAllowedPreviewedSkippedAndExplained(t *testing.T) {
 	for name, text := range map[string]string{
 		"data/a.csv":    "link,when,n\nhttp://a.example/1,2020-01-01,1\nhttp://a.example/2,then,2\nmailto:a,2020-01-01,3\n",
 		"data/b.txt":    "http://b.example/\nhttps://web.archive.org/web/20200131235959/http://c.example/\n",
-		"data/c.xml":    "<urlset/>",
+		"data/c.xml":    "<a/>",
 		"secret/s.txt":  "http://secret.example/\n",
 		"manifest.list": "",
 	} {
