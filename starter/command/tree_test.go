@@ -142,7 +142,7 @@ func TestTreeMistakes(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"a.com,b.com"}, 2, "character 6 is a comma"},
+		{[]string{"a.com,b.com"}, 2, "character ','; ask for one domain at a time"},
 		{[]string{"a.com\nb.com/x"}, 2, "character 6 is a line break"},
 		{[]string{"mailto:x"}, 2, "mailto"},
 		{[]string{"example.com/?x"}, 2, "a query or a fragment"},

@@ -116,7 +116,7 @@ func TestURLsMistakes(t *testing.T) {
 		want string
 	}{
 		{[]string{"mailto:x", "--dataset", "news"}, 2, "mailto"},
-		{[]string{"a.com,b.com", "--dataset", "news"}, 2, "character 6 is a comma"},
+		{[]string{"a.com,b.com", "--dataset", "news"}, 2, "character ','; ask for one domain at a time"},
 		{[]string{"a.com\nb.com", "--dataset", "news"}, 2, "character 6 is a line break"},
 		{[]string{"example.com"}, 2, "--dataset is missing"},
 		{[]string{"example.com", "--dataset", "new"}, 1, `did you mean "news"?`},
