@@ -348,7 +348,10 @@ func TestDSNHasNoPassword(t *testing.T) {
 	for dsn, ok := range map[string]bool{
 		"postgres://user@host/db": true, "postgresql:///db?host=/run/postgresql": true, "host=h dbname=d": true, "host='h' user = u dbname=d": true, "host=a,b port=1": true,
 		"service=urls": false, "postgres://h/d?passfile=/etc/x": false, "host=h sslrootcert=/etc/x": false, "postgres://h/d?servicefile=x": false,
-		"host=h options='-c x=y'": false, "host='a\\' passfile=/x'": false, "host=h;passfile=x passfile=/x": false,
+		"host=h options='-c x=y'": false, "host='a\\' passfile=/x'": true /* one value */, "host=h;passfile=x passfile=/x": false,
+		// pgx takes # for a part of the database's name, and what follows for settings.
+		"postgres://u@h/db#?servicefile=/etc/x&service=s": false, "postgres://u@h/db#?passfile=/etc/x": false, "postgres://u@h/db#?password=secret": false,
+		"postgres://u@h/db?sslmode=require#&sslrootcert=/etc/x": false,
 		"env:URLAKE_DSN": true, "env:URLAKE_DSN_2": true,
 		"postgres://user:secret@host/db": false, "postgres://host/db?password=secret": false, "postgres://host/db?sslpassword=secret": false,
 		"host=h password=secret": false, "password = 'secret'": false, "host=h PASSWORD=secret": false,

@@ -3,13 +3,11 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
-	"net/url"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -60,10 +58,7 @@ func inputf(format string, args ...any) error { return &InputError{fmt.Sprintf(f
 var (
 	schemaName   = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 	variableName = regexp.MustCompile(`^` + variablePrefix + `[A-Z0-9_]*$`)
-	// settings are all keywords with values, setting is one of them. A value is in single quotes or
-	// has no blank; neither has a quote or a backslash inside.
-	settings = regexp.MustCompile(`^\s*(\w+\s*=\s*(?:'[^'\\]*'|[^\s'\\]*)(?:\s+|$))+$`)
-	setting  = regexp.MustCompile(`(\w+)\s*=\s*('[^'\\]*'|[^\s'\\]*)`)
+	refusedKey   = regexp.MustCompile(`connection string key "(\w+)" is not in ConnStringAllowedKeys`)
 )
 
 // CheckDSN returns an error for a DSN that is malformed, or that has a setting which only a
@@ -76,58 +71,31 @@ func CheckDSN(dsn string) error {
 		}
 		return nil
 	}
-	_, err := typedDSN(dsn)
+	_, err := parseTyped(dsn)
 	return err
 }
 
-// typedDSN returns a DSN again from the settings that were found in it, so that no other reading of
-// it can find more. Its errors do not show values, which may be secrets.
-func typedDSN(dsn string) (string, error) {
+// parseTyped parses a DSN that is not the worker's own. Its errors show no values, which may be
+// secrets.
+func parseTyped(dsn string) (*pgx.ConnConfig, error) {
 	const instead = "give --dsn env:" + variablePrefix + "… with a variable of the workers that holds the whole DSN"
-	check := func(name string) error {
-		switch {
-		case strings.Contains(strings.ToLower(name), "password"):
-			return errors.New("it has a password, which the history of a workflow would keep; " + instead)
-		case !slices.Contains(typedSettings, name):
-			return fmt.Errorf("it has the setting %q; only %s may be given here: %s", name, strings.Join(typedSettings, ", "), instead)
-		}
-		return nil
+	if strings.TrimSpace(dsn) == "" {
+		return nil, errors.New("it is empty; use e.g. postgres://user@host/database")
 	}
+	// The keys are checked by the parser itself, before it opens a file.
+	options := pgconn.ParseConfigOptions{ConnStringAllowedKeys: typedSettings}
+	cfg, err := pgx.ParseConfigWithOptions(dsn, pgx.ParseConfigOptions{ParseConfigOptions: options})
+	if err == nil {
+		return cfg, nil
+	}
+	key := refusedKey.FindStringSubmatch(err.Error())
 	switch {
-	case strings.TrimSpace(dsn) == "":
-		return "", errors.New("it is empty; use e.g. postgres://user@host/database")
-	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
-		u, err := url.Parse(dsn)
-		if err != nil {
-			return "", errors.New("it is no URL") // the error of the parser has the text
-		}
-		if _, ok := u.User.Password(); ok {
-			return "", check("password")
-		}
-		query, err := url.ParseQuery(u.RawQuery)
-		if err != nil {
-			return "", errors.New("its query is malformed")
-		}
-		for _, name := range slices.Sorted(maps.Keys(query)) {
-			if err := check(name); err != nil {
-				return "", err
-			}
-		}
-		u.RawQuery = query.Encode()
-		return u.String(), nil
-	case strings.Contains(dsn, "://"):
-		return "", errors.New("it is no URL that begins with postgres:// in lower case")
-	case !settings.MatchString(dsn):
-		return "", errors.New("it is neither a URL nor keywords with values; use e.g. postgres://user@host/database")
+	case key == nil:
+		return nil, errors.New("it is malformed; use e.g. postgres://user@host/database, or keywords with values")
+	case strings.Contains(key[1], "password"):
+		return nil, errors.New("it has a password, which the history of a workflow would keep; " + instead)
 	}
-	var again []string
-	for _, s := range setting.FindAllStringSubmatch(dsn, -1) {
-		if err := check(s[1]); err != nil {
-			return "", err
-		}
-		again = append(again, s[1]+"='"+strings.Trim(s[2], "'")+"'")
-	}
-	return strings.Join(again, " "), nil
+	return nil, fmt.Errorf("it has the setting %q; only %s may be given here: %s", key[1], strings.Join(typedSettings, ", "), instead)
 }
 
 // CheckSchema returns an error for a name that is none of a schema.
@@ -162,15 +130,17 @@ func configOf(ctx context.Context, dsn string) (*pgx.ConnConfig, error) {
 		}
 		return cfg, nil
 	}
-	typed, err := typedDSN(dsn)
+	cfg, err := parseTyped(dsn)
 	if err != nil {
 		return nil, inputf("DSN: %v", err)
 	}
-	cfg, err := pgx.ParseConfig(typed)
-	if err != nil {
-		return nil, inputf("DSN: %v", err)
-	}
+	// Nothing that the worker's environment or home has for others goes there.
 	cfg.Password = ""
+	cfg.RuntimeParams = map[string]string{"application_name": cfg.RuntimeParams["application_name"]}
+	withoutCertificate(cfg.TLSConfig)
+	for _, other := range cfg.Fallbacks {
+		withoutCertificate(other.TLSConfig)
+	}
 	targets := allow.TargetsOf(ctx)
 	err = targets.Check(cfg.Host, cfg.Port)
 	for _, other := range cfg.Fallbacks {
@@ -180,6 +150,13 @@ func configOf(ctx context.Context, dsn string) (*pgx.ConnConfig, error) {
 		return nil, inputf("DSN: %v; a DSN in a variable of theirs, --dsn env:%s…, leads anywhere", err, variablePrefix)
 	}
 	return cfg, nil
+}
+
+// withoutCertificate makes a client show no certificate.
+func withoutCertificate(c *tls.Config) {
+	if c != nil {
+		c.Certificates, c.GetClientCertificate = nil, nil
+	}
 }
 
 // Connect connects to the target for program. Unqualified names are those of its schema. The error

@@ -79,6 +79,15 @@ func TestTypedDSNGetsNoSecret(t *testing.T) {
 			t.Errorf("%s: %v", dsn, err)
 		}
 	}
+	// A certificate, a service or options of the worker are for its own DSNs, too.
+	t.Setenv("PGOPTIONS", "-c secret=x")
+	cfg, err := configOf(ctx, "host=127.0.0.1 user=u sslmode=require application_name=a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.RuntimeParams) != 1 || cfg.RuntimeParams["application_name"] != "a" || cfg.TLSConfig == nil || len(cfg.TLSConfig.Certificates) > 0 {
+		t.Errorf("%v, %+v", cfg.RuntimeParams, cfg.TLSConfig)
+	}
 	allowed, err := allow.ParseTargets([]string{"db.example:5432"})
 	if err != nil {
 		t.Fatal(err)
