@@ -28,9 +28,12 @@ func isCDXJLine(l []byte) bool {
 // isZipNumLine reports whether l is a line of a ZipNum index: a key with a timestamp, then the
 // name, offset and length of a block.
 func isZipNumLine(l []byte) bool {
+	if bytes.Count(l, []byte{'\t'}) < 3 {
+		return false
+	}
 	f := bytes.Split(l, []byte{'\t'})
 	_, ts, _ := bytes.Cut(f[0], []byte{' '})
-	return len(f) >= 4 && text.IsIndexTime(ts) && timestamp.AllDigits(f[2]) && timestamp.AllDigits(f[3])
+	return text.IsIndexTime(ts) && timestamp.AllDigits(f[2]) && timestamp.AllDigits(f[3])
 }
 
 // cdxLines cuts the sampled lines at a separator. It returns nil unless most have the same number

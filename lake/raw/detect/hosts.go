@@ -105,6 +105,10 @@ func isNumeric(v string) bool {
 // isHostsLine reports whether l is a line of a hosts file (hosts(5)): an address, and names up to
 // a comment. several says that it has several names with a dot.
 func isHostsLine(l []byte) (is, several bool) {
+	l = bytes.TrimLeft(l, " \t")
+	if rest := bytes.TrimLeft(l, "0123456789abcdefABCDEF.:"); len(rest) == len(l) || len(rest) == 0 || rest[0] != ' ' && rest[0] != '\t' {
+		return false, false // no address; most lines are told so
+	}
 	l, _, _ = bytes.Cut(l, []byte{'#'})
 	fields := strings.Fields(string(l))
 	if len(fields) < 2 || !isIP(fields[0]) {
@@ -150,6 +154,9 @@ func (d *detector) sniffHosts(lines [][]byte) (bool, error) {
 // and plans to turn reversed ones round. hosts says that the name of their column is one for hosts,
 // which files have not. Options that say what the URLs are override it.
 func (d *detector) checkHosts(values []string, hosts bool) error {
+	if mostly(values, func(v string) bool { return strings.Contains(v, "://") }) {
+		return nil
+	}
 	if half(values, looksMail) {
 		return d.reject(fmt.Sprintf("it holds e-mail addresses such as %q and no URLs", raw.Shortened(values[0])),
 			"if their hosts are wanted, name its format or column (--format lines, --url-column)")

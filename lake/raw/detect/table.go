@@ -294,6 +294,12 @@ func (d *detector) isSpaced(sure bool) bool {
 
 // hasWords reports whether all but few lines begin with a URL, and most have words behind it.
 func (d *detector) hasWords() bool {
+	if !slices.ContainsFunc(d.lines(), func(l []byte) bool {
+		l = text.TrimSpace(l)
+		return bytes.IndexByte(l, ' ') > 0 || bytes.IndexByte(l, '\t') > 0
+	}) {
+		return false
+	}
 	urls, words := 0, 0
 	for _, l := range d.lines() {
 		l = text.TrimSpace(l)
