@@ -57,8 +57,8 @@ func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 // shorter; they share its limit of steps that run at once.
 const QueueGroups = "groups"
 
-// How much a workflow does at once. Activities that plan tell it to the workflow. So a workflow
-// that runs keeps its order of commands when a later build has other numbers.
+// Limits of the concurrency within a workflow. The planning activities return them to the workflow,
+// so that a running workflow keeps its order of commands when a later build has other limits.
 const (
 	// window is how many activities of one workflow may be in flight. It is far below Temporal's
 	// limit of 2,000 pending activities and keeps dozens of workers busy.
@@ -68,9 +68,9 @@ const (
 	// largeAtOnce is how many large lists are in progress at once. Each occupies staging with its
 	// rows, and their steps alone keep many workers busy.
 	largeAtOnce = 4
-	// roundLists is how many large lists may have ended before a round finishes them. Their
-	// outcomes, of up to some kilobytes, are in payloads of the workflow until then, and a payload
-	// may have 2 MB.
+	// roundLists is how many large lists may have ended before a round finishes them. Until then
+	// the workflow's payloads hold their outcomes, of up to some kilobytes each, and a payload is
+	// limited to 2 MB.
 	roundLists = 100
 	// visitBatches is how many batches of visits one run ingests, so that its history stays short.
 	// The next run takes the rest.
@@ -129,15 +129,15 @@ func (l *Lake) check(url string) error {
 
 // Damage is the detail of an ErrCorrupt.
 type Damage struct {
-	// Mendable means that the run can go on with its staging: when the damaged object is mended,
-	// which is not of the staging, or when the missing one is put back. What a step has staged is
+	// Mendable means that the run can continue with its staging once the damaged object, which is
+	// not in the staging, is mended, or the missing one is put back. Missing staged objects are
 	// made again.
 	Mendable bool `json:"mendable,omitempty"`
 }
 
 // damageOf returns the detail of an error about damage. Registries, rules and the index can be
-// mended by a rebuild; raw objects and parts cannot. Whatever is missing may have been deleted by
-// mistake, and be put back.
+// mended by a rebuild; raw objects and parts cannot. A missing object may have been deleted by
+// mistake, and can be put back.
 func damageOf(err error) Damage {
 	if errors.Is(err, blob.ErrNotExist) {
 		return Damage{Mendable: true}
@@ -182,7 +182,7 @@ func finalError(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil, damageOf(err))
-	case errors.Is(err, blob.ErrNotExist): // of the lake: that of an input is an ingest.InputError
+	case errors.Is(err, blob.ErrNotExist): // of the lake; a missing input is an ingest.InputError
 		return temporal.NewNonRetryableApplicationError(err.Error()+
 			"; if it was deleted, put it back; starter verify names what else the lake lacks", ErrCorrupt, nil, damageOf(err))
 	case errors.Is(err, blob.ErrInvalidKey):

@@ -27,18 +27,18 @@ import (
 // killed from outside, too. A step whose workers died twice therefore runs alone in its process,
 // beside small steps only. From its second attempt on it keeps a document in staging, its marker,
 // that names the object that it reads, and says how far it has come; every orderly end removes the
-// marker. If the worker dies, the marker is left. What is the step's own fault happens again at the
-// same place. So the step fails for good, with the name of the object, when its workers died at the
-// same place and, at last, while it ran alone. Kills from outside come anywhere. If nothing but the
-// connection to Temporal was lost, there is no marker, and the step runs again. Steps that died
+// marker. If the worker dies, the marker is left. A fault of the step itself recurs at the same
+// place. So the step fails for good, with the name of the object, when its workers died at the same
+// place and, at last, while it ran alone. Kills from outside come at random places. If nothing but
+// the connection to Temporal was lost, there is no marker, and the step runs again. Steps that died
 // along with another one succeed when they run alone.
 const (
-	// markedFrom is how many deaths make a step keep a marker, aloneFrom how many make it run
-	// alone, and lastDeath the least after which it may fail.
+	// markedFrom is the number of deaths from which a step keeps a marker, aloneFrom the number
+	// from which it runs alone, and lastDeath the number from which it may fail.
 	markedFrom = 1
 	aloneFrom  = 2
 	lastDeath  = 3
-	// placeBytes is how exactly the place is known that a step has come to.
+	// placeBytes is the resolution of a place.
 	placeBytes = 8 << 20
 	// lastPanic is how many panics a step may have.
 	lastPanic = 3
@@ -80,14 +80,13 @@ type marker struct {
 	Beat int `json:"beat"`
 	// Attempt is the attempt at the step that writes the marker.
 	Attempt string `json:"attempt,omitempty"`
-	// Place is how far the step has come. Deaths is at how many deaths in a row, the last ones, it
-	// had come to Died.
+	// Place is the step's progress. Deaths counts the latest consecutive deaths at the place Died.
 	Place  place `json:"place"`
 	Deaths int   `json:"deaths,omitempty"`
 	Died   place `json:"died"`
 }
 
-// place is how far a step has come.
+// place is the progress of a step.
 type place struct {
 	// Read is how much the step has read of its objects, in placeBytes.
 	Read int64 `json:"read"`
@@ -102,8 +101,8 @@ func (p place) same(q place) bool {
 	return near(p.Read, q.Read, 32) && near(p.Waits, q.Waits, 8)
 }
 
-// enough is how many deaths at a place are the step's fault. Kills from outside that come at random
-// hardly hit the beginning of a step twice. Later, two may seem to be at the same place.
+// enough returns how many deaths at a place count as the step's fault. Random kills from outside
+// hardly hit the beginning of a step twice. Later, two kills may seem to be at the same place.
 func (p place) enough() int {
 	if p.Read <= 8 && p.Waits <= 1 {
 		return 2
@@ -254,7 +253,7 @@ func (w *watched) begin(ctx context.Context) error {
 	return nil
 }
 
-// diedWith returns the marker of the step's last worker. died is false if there is none. Where the
+// diedWith returns the marker of the step's last worker. died is false if there is none. If the
 // step may fail, diedWith waits until the marker no longer changes, or disappears.
 func (w *watched) diedWith(ctx context.Context) (left marker, died bool, err error) {
 	key := w.key("")
@@ -290,8 +289,8 @@ func (w *watched) opening(ctx context.Context, object string) error {
 	return w.write(ctx)
 }
 
-// read notes that the step has read so many bytes. A step with a marker writes down how far it has
-// come before it looks at them.
+// read adds n to the bytes that the step has read. A step with a marker writes down its progress
+// before it uses these bytes.
 func (w *watched) read(ctx context.Context, n int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -477,7 +476,7 @@ func (s *watchedStore) Open(ctx context.Context, key string, off, n int64) (io.R
 	return &watchedStream{r, ctx, s.step}, nil
 }
 
-// watchedStream notes how much is read of a stream.
+// watchedStream counts the bytes that are read from a stream.
 type watchedStream struct {
 	io.ReadCloser
 	ctx  context.Context

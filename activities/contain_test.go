@@ -104,8 +104,8 @@ func TestThirdDeathIsFinal(t *testing.T) {
 	}
 }
 
-// TestDeathsAtOnePlace kills the workers of a step, attempt by attempt, after so many MiB. The step
-// is to blame if they die at the same place, and not if they die anywhere.
+// TestDeathsAtOnePlace kills the worker of each attempt at a step after a number of MiB. The step
+// is at fault if its workers die at the same place, and not if they die at different places.
 func TestDeathsAtOnePlace(t *testing.T) {
 	fastMarkers(t)
 	refreshMarker = time.Hour // the test decides when time passes

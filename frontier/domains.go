@@ -133,8 +133,8 @@ func keyOf(queue string) string {
 	return key
 }
 
-// addAllowed adds the entries whose keys are not excluded. Of a key that is, it settles what is
-// known: the lease may have been given before.
+// addAllowed adds the entries whose keys are not excluded. Entries with an excluded key only settle
+// URLs that are already known: their leases may be older than the exclusion.
 func (s *owned) addAllowed(ids []shard.ID, entries []shard.Entry) (statuses []shard.AddStatus, done shard.Change, err error) {
 	d := &s.domains
 	d.mu.RLock()

@@ -269,7 +269,8 @@ func (f *Frontier) entry(n *urlnorm.Normalizer, t *texts, u *URL, out Exclusions
 		}
 		return e, err.Error()
 	}
-	// That an excluded URL is settled may be said of one that is known: its lease was given before.
+	// A known URL may be settled although it is excluded: its lease may be older than the
+	// exclusion.
 	taken := out != nil && out.URL(&t.parsed, f.now())
 	if taken && !u.Done {
 		return e, ReasonExcluded

@@ -162,7 +162,7 @@ func (f *publishFlow) buildAndCommit(ctx workflow.Context, plan *publish.Summary
 func (f *publishFlow) unite(ctx workflow.Context, plan *publish.Summary, sum *publish.United) error {
 	f.progress.Stage, f.progress.Tasks, f.progress.Done = "unite", len(plan.UniteSplits), 0
 	defer func() { f.progress.Tasks, f.progress.Done = 0, 0 }()
-	// Each of the tasks in flight may have steps in flight: together no more than a window.
+	// Together, the tasks in flight have at most a window of steps in flight.
 	slots := workflow.NewSemaphore(ctx, int64(max(plan.Window, 1)))
 	inSlot := func(ctx workflow.Context, step func() error) error {
 		if err := slots.Acquire(ctx, 1); err != nil {

@@ -162,7 +162,7 @@ type IngestResult struct {
 	UnreadCount int64         `json:"unread_count,omitempty"`
 	// Unwrapped is how many records were URLs of archives' copies, whose page's URL was taken.
 	Unwrapped int64 `json:"unwrapped,omitempty"`
-	// BadTS is how many rows have no time since it could not be read. A note has an example.
+	// BadTS counts the rows whose time could not be read. A note has an example.
 	BadTS int64 `json:"bad_ts,omitempty"`
 	// Notes say what was detected in the inputs, for example which column holds the URL. A note
 	// names the first object that it is about.

@@ -93,7 +93,7 @@ func (in *VerifyInput) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// checkResume refuses an input with the state of an earlier run that a person has typed: only a
+// checkResume refuses the state of an earlier run in an input that a person has typed: only a
 // workflow that continues as new passes it on.
 func checkResume(ctx workflow.Context) error {
 	if workflow.GetInfo(ctx).ContinuedExecutionRunID != "" {

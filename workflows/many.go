@@ -416,7 +416,8 @@ func (f *manyFlow) rounds(ctx workflow.Context) error {
 	}
 }
 
-// roundIsFull reports whether payloads of the workflow should have no more outcomes of large lists.
+// roundIsFull reports whether the next round should begin now, so that payloads get no more
+// outcomes of large lists.
 func (f *manyFlow) roundIsFull() bool {
 	return f.Plan.Round > 0 && len(f.Round.Large) >= f.Plan.Round
 }

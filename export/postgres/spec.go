@@ -34,8 +34,9 @@ type Spec struct {
 	IDMap []string `json:"id_map,omitempty"`
 }
 
-// DefaultLayout is the layout of numbers of a Spec that names none. The original document's holds
-// 255 top-level domains, and 255 subdomains of a domain, which is too few for real lists.
+// DefaultLayout is the layout of numbers of a Spec that names none. The layout of the original
+// document holds 255 top-level domains, and 255 subdomains of a domain, which is too few for real
+// lists.
 var DefaultLayout = domain64.Wide.String()
 
 // MaxDomains is how many domains a slice may name.

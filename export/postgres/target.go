@@ -33,16 +33,17 @@ const minServer = 140000
 
 // Target is a schema of a database.
 type Target struct {
-	// DSN says how workers connect: a URL or keywords and values, as libpq takes them, with the
-	// settings of typedSettings alone; or "env:NAME" for what the worker's environment variable
-	// NAME holds. Only the latter may lead to a password, a file, or a host that the worker's
-	// --allow-target does not name: whoever may start a workflow types the former.
+	// DSN says how workers connect. It is a URL or keywords and values, as libpq takes them, with
+	// the settings of typedSettings alone; or "env:NAME" for the DSN in the worker's environment
+	// variable NAME. Only a variable may hold a password, name a file, or lead to a host that the
+	// worker's --allow-target does not name: anyone who may start a workflow can type the other
+	// forms.
 	DSN    string
 	Schema string
 }
 
-// typedSettings are the settings that a DSN may have which is not the worker's own: none of them
-// names a file or holds a secret.
+// typedSettings are the settings that a DSN outside of a variable may have. None of them names a
+// file or holds a secret.
 var typedSettings = []string{
 	"application_name", "connect_timeout", "database", "dbname", "host", "port", "sslmode", "target_session_attrs", "user",
 }
@@ -113,8 +114,8 @@ var keepalive = map[string]string{
 	"tcp_user_timeout": "30000", "idle_in_transaction_session_timeout": "60000",
 }
 
-// configOf returns how to connect. A typed DSN leads to the hosts that workers may connect to, and
-// gets no password that the worker has for others.
+// configOf returns how to connect. A typed DSN leads only to hosts that workers may connect to, and
+// is used without the passwords and certificates in the worker's environment.
 func configOf(ctx context.Context, dsn string) (*pgx.ConnConfig, error) {
 	if err := CheckDSN(dsn); err != nil {
 		return nil, inputf("DSN: %v", err)

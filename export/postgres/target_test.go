@@ -51,7 +51,7 @@ func passwordServer(t *testing.T) (address string, passwords <-chan string) {
 	return l.Addr().String(), got
 }
 
-// TestTypedDSNGetsNoSecret connects as a workflow could ask for: to a server of whoever starts it.
+// TestTypedDSNGetsNoSecret connects to a server that the author of a workflow may control.
 func TestTypedDSNGetsNoSecret(t *testing.T) {
 	address, passwords := passwordServer(t)
 	host, port, _ := strings.Cut(address, ":")

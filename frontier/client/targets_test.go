@@ -10,7 +10,8 @@ import (
 	"github.com/urlake/urlake/lake/ingest/allow"
 )
 
-// TestDialLeavesTargetsAlone has a frontier that is not a target, and one that leads away.
+// TestDialLeavesTargetsAlone asks a frontier that is not a target, and a frontier that redirects to
+// another host.
 func TestDialLeavesTargetsAlone(t *testing.T) {
 	asked := false
 	away := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))

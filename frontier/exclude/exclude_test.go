@@ -282,8 +282,8 @@ func TestALakeThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestDoneStoresNothingTakenDown reports URLs as done that are taken down: those that are known are
-// settled, and no other is stored, in whatever way it comes.
+// TestDoneStoresNothingTakenDown reports URLs as done that are taken down. Known URLs are settled,
+// and no other URL is stored.
 func TestDoneStoresNothingTakenDown(t *testing.T) {
 	r := newRig(t)
 	if out := r.add("https://b.example/gone/known", "https://c.example/known"); len(out) > 0 {

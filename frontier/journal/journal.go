@@ -46,8 +46,8 @@ type Options struct {
 }
 
 // Torn is the end of the last segment that Open has cut off: what a process had begun to write, and
-// committed to nobody, when it died. Only if the disk has changed the very last record since, that
-// may have been committed. Its bytes are kept in File.torn.
+// committed to nobody, when it died. The end may have been committed only if the disk has since
+// changed the very last record. Its bytes are kept in File.torn.
 type Torn struct {
 	File   string
 	Offset int64
@@ -291,7 +291,7 @@ func writeSynced(name string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// SyncFile makes what was written to a file durable.
+// SyncFile makes the writes to a file durable.
 func SyncFile(name string) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -159,8 +159,8 @@ func lastSegment(t *testing.T) (whole []byte, records []string, ends []int) {
 }
 
 // TestDamageInTheLastSegment flips a bit of each byte of a segment whose records were acknowledged.
-// No record is dropped because an earlier one is damaged; the last one cannot be told from a torn
-// one.
+// No record is dropped because an earlier one is damaged; the last record cannot be distinguished
+// from a torn one.
 func TestDamageInTheLastSegment(t *testing.T) {
 	whole, records, ends := lastSegment(t)
 	lastBegins := ends[len(ends)-2]
@@ -228,8 +228,8 @@ func TestGarbageBehindTheLastRecord(t *testing.T) {
 	}
 }
 
-// TestOpenSyncsWhatItReads has a process die before it synced what it had written: the next one
-// answers from it only if it can sync it.
+// TestOpenSyncsWhatItReads has a process die before it synced its writes: the next one answers from
+// it only if it can sync it.
 func TestOpenSyncsWhatItReads(t *testing.T) {
 	whole, _, _ := lastSegment(t)
 	dir := t.TempDir()

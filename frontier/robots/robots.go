@@ -1,11 +1,10 @@
 // Package robots reads robots.txt as RFC 9309 says: which URLs of a host a crawler may fetch, and
 // how long it has to wait between two of them.
 //
-// Lines are read as Google's reference parser reads them, of which the library is a port: it knows
-// the usual misspellings, and any line end. Groups of one product token are one group, the longest
-// rule wins, Allow wins a tie, and * and $ are special. Rule and path are compared in one normal
-// form (2.2.2), which goes further than that parser: see normal. Crawl-delay is no part of the RFC;
-// it is read here.
+// Lines are parsed by a port of Google's reference parser, which knows the usual misspellings, and
+// any line end. Groups of one product token are one group, the longest rule wins, Allow wins a tie,
+// and * and $ are special. Rules and paths are compared in a normal form (2.2.2) that goes further
+// than the parser's: see normal. Crawl-delay is no part of the RFC; it is read here.
 package robots
 
 import (
@@ -83,7 +82,7 @@ func Text(body string) string {
 		body = fromUTF16(binary.BigEndian, body)
 	}
 	body = strings.NewReplacer("\x00", "", "\ufeff", "").Replace(body)
-	body = strings.TrimLeft(body, "\u00fe\u00ff\ufffd") // a mark that nobody understood, or \xff
+	body = strings.TrimLeft(body, "\u00fe\u00ff\ufffd") // a misread byte order mark, or \xff
 	if utf8.ValidString(body) {
 		return body
 	}
@@ -123,9 +122,10 @@ func OfStatus(status int) (read, known bool) {
 	return false, false
 }
 
-// Allowed says whether the crawler may fetch a URL of the host, of which several spellings may be
-// known: the one that is fetched, and the one that was found in a page. A rule may be about either.
-// The longest rule decides about each spelling alone, and all of them have to be allowed.
+// Allowed reports whether the crawler may fetch a URL of the host. The caller may know several
+// spellings of the URL: the one to fetch, and the one found in a page. A rule may match any of
+// them. The longest matching rule decides about each spelling, and all spellings have to be
+// allowed.
 func (r Rules) Allowed(spellings ...string) bool {
 	for _, url := range spellings {
 		if !r.allowed(pathOf(url)) {
@@ -163,10 +163,11 @@ func pathOf(url string) string {
 }
 
 // normal returns the normal form of a path or a rule (RFC 9309, 2.2.2). Escaped unreserved
-// characters are decoded, the other escapes have upper-case digits, and what a URI has to escape,
-// all but ASCII among it, is escaped. So is a percent sign that begins no escape; at the end of a
-// rule it stays, for the rest of an escape may follow in a path. * and $ are escaped where they
-// mean themselves: everywhere in paths, and $ in rules unless it is their end (2.2.3).
+// characters are decoded, and other escapes get upper-case digits. Characters that a URI has to
+// escape, among them all that are not ASCII, are escaped, and so is a percent sign that begins no
+// escape. At the end of a rule a percent sign stays, since the rest of an escape may follow in a
+// path. * and $ are escaped where they are literal: everywhere in paths, and $ in rules except at
+// the end (2.2.3).
 func normal(s string, isRule bool) string {
 	b := make([]byte, 0, len(s)+16)
 	for i := 0; i < len(s); i++ {
@@ -192,7 +193,7 @@ func normal(s string, isRule bool) string {
 	return string(b)
 }
 
-// unreserved says whether a character means the same with and without an escape (RFC 3986, 2.3).
+// unreserved reports whether a character means the same with and without an escape (RFC 3986, 2.3).
 func unreserved(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
@@ -211,7 +212,7 @@ func appendEscape(b []byte, c byte) []byte {
 	return append(b, '%', hexDigits[c>>4], hexDigits[c&15])
 }
 
-// parser finds the rules for a product token: those of its groups or, if it has none, those of the
+// parser collects the rules for a product token: the rules of its groups or, if it has none, of the
 // groups of *.
 type parser struct {
 	token    string
@@ -242,7 +243,8 @@ func (p *parser) HandleUserAgent(_ int, value string) {
 	}
 }
 
-// HandleAllow implements grobotstxt.ParseHandler. As for Google, /index.html is / too.
+// HandleAllow implements grobotstxt.ParseHandler. As in Google's parser, a rule for /index.html
+// also applies to /.
 func (p *parser) HandleAllow(_ int, value string) {
 	p.add(value, true)
 	if i := strings.LastIndexByte(value, '/'); i >= 0 && strings.HasPrefix(value[i:], "/index.htm") {

@@ -1,7 +1,8 @@
 package shard
 
 // Full is the status of entries that were not added because as many wait in their queue as
-// Options.Cap allows, Unknown of those that were not because of Entry.OnlyKnown.
+// Options.Cap allows. Unknown is the status of entries that were not added because of
+// Entry.OnlyKnown.
 const Full, Unknown AddStatus = 128, 129
 
 // full says that no new entry may be added to a queue.

@@ -147,7 +147,7 @@ func register(batch string) func(ctx context.Context, store blob.Store) error {
 }
 
 // A document that is put back as it was before a change has an intact seal. A check names it, no
-// writer builds on it, and the command that the check names brings back what the lake had.
+// writer builds on it, and the command that the check names restores the state of the lake.
 func TestDocumentsThatArePutBack(t *testing.T) {
 	for name, c := range putBacks {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,8 @@ func sound(t *testing.T, store blob.Store) {
 	}
 }
 
-// stateOf describes what a lake has: its batches, takedowns, readers, and whether a token is taken.
+// stateOf describes the state of a lake: its batches, takedowns and readers, and whether a token is
+// valid.
 func stateOf(t *testing.T, store blob.Store, token string) string {
 	t.Helper()
 	m, _, err := manifest.Read(t.Context(), store)

@@ -660,7 +660,8 @@ func TestPlanWithoutAChangeIsCheap(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	// The manifest, the version, the registry three times with its copy, the shards of the ledger,
-	// what staging has, and three requests that find out whether the manifest was put back.
+	// the contents of the staging, and three requests that find out whether the manifest was put
+	// back.
 	if n := counting.Reads().Requests; n > 14+registry.Shards {
 		t.Errorf("%d reads", n)
 	}

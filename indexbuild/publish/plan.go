@@ -100,9 +100,9 @@ type Summary struct {
 	// they lack because takedowns hide them.
 	Unions  int   `json:"unions,omitempty"`
 	Dropped int64 `json:"dropped,omitempty"`
-	// Searchable tells a workflow that it may set search attributes, Window how many steps it may
-	// have in flight, and Tell how many requests one step answers. Plan leaves them to the caller,
-	// who knows Temporal.
+	// Searchable allows the workflow to set search attributes, Window limits its steps in flight,
+	// and Tell is how many requests one step answers. The caller of Plan sets them, since they
+	// depend on Temporal.
 	Searchable bool `json:"searchable,omitempty"`
 	Window     int  `json:"window,omitempty"`
 	Tell       int  `json:"tell,omitempty"`

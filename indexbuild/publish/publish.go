@@ -45,9 +45,9 @@ type Committed struct {
 	// Version is the id of the version that has the plan's batches.
 	Version    string `json:"version"`
 	Generation uint64 `json:"generation"`
-	// Compact tells to start a compaction: the version has more segments than one would leave, or
-	// so many rows of a segment are dead that it writes the segment again. It is false if an
-	// earlier attempt made the version.
+	// Compact is set if a compaction should start: it would leave fewer segments, or would write a
+	// segment again because many of its rows are dead. It is false if an earlier attempt made the
+	// version.
 	Compact bool `json:"compact,omitempty"`
 	// Existed tells that an earlier attempt had made the version.
 	Existed bool `json:"existed,omitempty"`

@@ -46,8 +46,8 @@ func (e *UsageError) Unwrap() error { return e.Err }
 func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
 // variables are the flags that a URLAKE_… variable sets, too: settings of a whole program, which
-// mean the same wherever a flag has the name. What a verb does is said on its command line alone: a
-// variable that was set for one verb would change what another deletes.
+// mean the same wherever a flag has the name. Only the command line says what a verb does: a
+// variable set for one verb might make another one delete something else.
 var variables = []string{"allow-input", "allow-target", "lake", "listen", "redis", "state"}
 
 // EnvName returns the variable that sets a flag: URLAKE_ and the flag's name in upper case, with _

@@ -12,22 +12,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Hosts are names, besides those of the loopback interface, under which a program that listens
-// there is asked: those of a proxy on the same machine.
+// Hosts are names, besides the loopback names, that requests to a loopback address may have in the
+// header Host: the names that a proxy on the same machine passes on.
 type Hosts []string
 
 // Flag adds --allow-host.
 func (h *Hosts) Flag(f *pflag.FlagSet) {
 	f.StringSliceVar((*[]string)(h), "allow-host", nil,
 		"`NAMES` that the header Host may have besides localhost and its addresses, if the program listens on those: "+
-			"what a proxy on this machine passes on, such as urls.example.com")
+			"the names that a proxy on this machine passes on, such as urls.example.com")
 }
 
-// Guard returns a handler for requests that come to an address. If that is one of the loopback
-// interface, it answers 421 to requests whose Host is not: a page of a stranger whose name leads to
-// 127.0.0.1 (DNS rebinding) is of the same origin for the browser, so it could read and change what
-// only the users of this machine may. Other addresses are meant to be reached under any name. Kind
-// is the type of the problem document (RFC 9457).
+// Guard returns a handler for requests to an address. On an address of the loopback interface, it
+// answers 421 unless Host is a loopback name or one of h. Otherwise a stranger's page whose domain
+// resolves to 127.0.0.1 (DNS rebinding) would have the same origin for the browser, and could act
+// as a user of this machine. Other addresses may be reached under any name. kind is the type of the
+// problem document (RFC 9457).
 func (h Hosts) Guard(at net.Addr, kind string, next http.Handler) http.Handler {
 	if tcp, ok := at.(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
 		return next
@@ -38,7 +38,7 @@ func (h Hosts) Guard(at net.Addr, kind string, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		// What is in the problem is text and numbers, which never fail.
+		// Encoding text and numbers never fails.
 		body, _ := json.Marshal(struct {
 			Type   string `json:"type"`
 			Title  string `json:"title"`
@@ -63,7 +63,8 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// isLoopback says whether a name is of the loopback interface. No browser leaves it out.
+// isLoopback reports whether a name belongs to the loopback interface. An empty name does too:
+// browsers always send a name.
 func isLoopback(name string) bool {
 	addr, err := netip.ParseAddr(name)
 	return name == "" || name == "localhost" || strings.HasSuffix(name, ".localhost") || err == nil && addr.Unmap().IsLoopback()

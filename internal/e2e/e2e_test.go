@@ -225,7 +225,7 @@ func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 				ts, rest, _ := strings.Cut(ts, " ")
 				found[u.Domain][d.name][row{item{u.String(), ts}, rest}] = true
 			}
-			// What several URLs in a field are, the tests of lake/raw/reader say.
+			// The tests of lake/raw/reader define how a field with several URLs is read.
 			err := d.oracle(unpack(t, testenv.Shared(t, "data", f)), func(field, ts string) {
 				for rest := bytes.Trim([]byte(field), " \t\r\n\v\f"); len(rest) > 0; {
 					if text.IsPlain(rest) {

@@ -117,8 +117,8 @@ func (g *Group) keep(m *member, running *Process) error {
 	}
 }
 
-// Failures returns how often programs did not start or ended by themselves. One that was killed may
-// be sound.
+// Failures returns how often programs did not start or ended by themselves. A killed program does
+// not count: it may be sound.
 func (g *Group) Failures() (n int) {
 	for _, m := range g.members {
 		m.mu.Lock()

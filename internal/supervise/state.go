@@ -31,12 +31,12 @@ type Running struct {
 type State struct {
 	Dir string
 	// Lake is the folder of the lake, "" for a lake in S3. A claim locks it too, so that no other
-	// path of the folder and no other Dir leads to a second group. Of a lake in S3 the groups of
-	// this machine with one Dir know of each other.
+	// path of the folder and no other Dir leads to a second group. For a lake in S3, only groups of
+	// this machine with the same Dir exclude each other.
 	Lake string
 }
 
-// ErrElsewhere is the error of a lake for which a group runs whose state is elsewhere.
+// ErrElsewhere is the error for a lake that has a running group with its state elsewhere.
 var ErrElsewhere = errors.New("another urlake up or add works on the folder of this lake, " +
 	"by another path of it or with another --state")
 

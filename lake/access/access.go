@@ -15,9 +15,9 @@
 //
 // A lake without a list of readers is public, as all lakes were before there was one. A list that
 // is damaged, of a newer format, or lost, which its copy or the mark shows, is an error for whoever
-// would have to look into it: nobody reads what is not known to be public. So is a document that is
-// older than its copy, or than one that the same process has read: it was put back from a backup.
-// Tokens that cannot be read are an error for those who present one.
+// would have to look into it: nobody reads what is not known to be public. A document that is older
+// than its copy, or than an earlier reading of the same process, is an error too: it was put back
+// from a backup. Unreadable tokens are an error for clients that present one.
 //
 // # Names
 //
@@ -250,7 +250,7 @@ func Load(ctx context.Context, store blob.Store) (*List, error) {
 }
 
 func load(ctx context.Context, store blob.Store) (l *List, etag string, err error) {
-	// The copy is read first: it is written last.
+	// The copy is written last, so it is read first.
 	before, _, err := loadCopy(ctx, store)
 	least := before.Generation
 	if errors.Is(err, codec.ErrCorrupt) {
@@ -287,8 +287,8 @@ func load(ctx context.Context, store blob.Store) (l *List, etag string, err erro
 	return l, etag, l.check(ListKey)
 }
 
-// notOlder returns a *codec.CorruptError if a document has a generation that is lower than that of
-// its copy, or of an earlier reading.
+// notOlder returns a *codec.CorruptError if the generation of a document is lower than its copy's,
+// or than in an earlier reading.
 func notOlder(key string, least, generation uint64) error {
 	if generation >= least {
 		return nil

@@ -21,8 +21,8 @@ type Follower struct {
 	listTag   string     // ETag of the list that was read, "" for none
 	tokensTag string
 	seen      bool // there was a list: one that is missing is lost
-	// listGeneration and tokensGeneration are those of the newest documents that were read. Older
-	// ones are not followed.
+	// listGeneration and tokensGeneration are the generations of the newest documents read so far.
+	// Older documents are not followed.
 	listGeneration, tokensGeneration uint64
 	list                             atomic.Pointer[listState]
 	tokens                           atomic.Pointer[tokensState]

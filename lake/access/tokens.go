@@ -140,7 +140,7 @@ func copiedTokens(ctx context.Context, store blob.Store) (generation uint64, err
 	return t.Generation, nil
 }
 
-// save writes the tokens in the place of those with that ETag, and their copy.
+// save replaces the stored tokens, if they have that ETag, and writes the copy.
 func (t *Tokens) save(ctx context.Context, store blob.Store, etag string) error {
 	least, err := copiedTokens(ctx, store)
 	if err != nil && !errors.Is(err, codec.ErrCorrupt) {

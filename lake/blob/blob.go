@@ -122,9 +122,8 @@ type Store interface {
 
 	// List yields the objects whose keys start with prefix, in byte order of the keys. A prefix may
 	// end anywhere in a key; "" yields all objects. Objects that are written or deleted meanwhile
-	// may be missing. An error is the last thing that it yields, except for one that matches
-	// ErrInvalidKey and comes with a Key: it is about an object that others have written, whose key
-	// no object of a Store has.
+	// may be missing. An error ends the list, unless it matches ErrInvalidKey and comes with a Key:
+	// then another program has written an object whose key is invalid in a Store.
 	List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 
 	// Delete removes objects. An object that does not exist is no error. An invalid key is an error

@@ -72,7 +72,7 @@ type findings struct {
 	Untimed   int64  `json:"untimed,omitempty"`
 	UntimedIn string `json:"untimed_in,omitempty"`
 	// BadTS counts the rows whose time could not be read, in a column that no caller had named;
-	// BadTSIn is the first object with such a row, and BadTSValue what stands there instead.
+	// BadTSIn is the first object with such a row, and BadTSValue the value there.
 	BadTS      int64  `json:"bad_ts,omitempty"`
 	BadTSIn    string `json:"bad_ts_in,omitempty"`
 	BadTSValue string `json:"bad_ts_value,omitempty"`
@@ -184,7 +184,7 @@ func spacedNote(n int64) string {
 		"name the format (--format)", n)
 }
 
-// badTSNote is the note about n times that could not be read, of which example is the first.
+// badTSNote returns the note about n times that could not be read. example is the first of them.
 func badTSNote(n int64, example string) string {
 	if example != "" {
 		example = fmt.Sprintf(", the first %q", example)

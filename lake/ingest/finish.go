@@ -53,7 +53,7 @@ type FinishResult struct {
 	UnreadCount int64         `json:"unread_count,omitempty"`
 	// Unwrapped is how many records were URLs of archives' copies.
 	Unwrapped int64 `json:"unwrapped,omitempty"`
-	// BadTS is how many rows have no time since it could not be read. A note has an example.
+	// BadTS counts the rows whose time could not be read. A note has an example.
 	BadTS int64 `json:"bad_ts,omitempty"`
 	// Notes say which inputs were not read, and what was guessed about the others. A note names the
 	// first object that it is about.

@@ -394,8 +394,8 @@ func loadRequired(ctx context.Context, store blob.Store, key string, doc lake.Ke
 	return lake.RequireKeyed(ctx, store, key, stagingFormat, doc)
 }
 
-// loadResult is load of the result of a step. ok is false, too, if one of the objects that the step
-// has written is missing. The step then writes the same again.
+// loadResult loads the result of a step. ok is also false if one of the objects that the step has
+// written is missing. The step then writes the same again.
 func loadResult[D lake.Keyed](
 	ctx context.Context, store blob.Store, key string, doc D, written func(D) []string,
 ) (ok bool, err error) {

@@ -455,8 +455,8 @@ func (s storedObject) ReadAt(p []byte, off int64) (int, error) {
 type Opening struct {
 	// Object is called with the URL of each object before it is opened. Its error is the step's.
 	Object func(ctx context.Context, url string) error
-	// Read, unless nil, is called with the number of bytes of each read of the objects, before they
-	// are looked at. Its error is the read's.
+	// Read, unless nil, is called with the number of bytes of each read of the objects, before the
+	// bytes are used. The read returns its error.
 	Read func(ctx context.Context, n int) error
 	// Single tells the step to read one object at a time, so that the object opened last is the one
 	// that is being read.
@@ -511,7 +511,7 @@ func (in *inputs) open(ctx context.Context, o object, off int64) (*rawObject, er
 	return r, err
 }
 
-// toldReader and toldReaderAt tell of each read.
+// toldReader and toldReaderAt report each read.
 type toldReader struct {
 	io.ReadCloser
 	told func(n int) error

@@ -68,10 +68,10 @@ type PlanSummary struct {
 	// plan, and no ingest is registered.
 	Known   int  `json:"known,omitempty"`
 	Nothing bool `json:"nothing,omitempty"`
-	// Small tells a workflow that IngestSmall does the batch.
+	// Small makes the workflow ingest the batch with IngestSmall.
 	Small bool `json:"small,omitempty"`
-	// Searchable tells a workflow that it may set search attributes, Window how many steps it may
-	// have in flight. MakePlan leaves both to the caller, who knows Temporal.
+	// Searchable allows the workflow to set search attributes, and Window limits its steps in
+	// flight. The caller of MakePlan sets both, since they depend on Temporal.
 	Searchable bool `json:"searchable,omitempty"`
 	Window     int  `json:"window,omitempty"`
 }
@@ -634,8 +634,8 @@ func (s *Spec) rawOptions() raw.Options {
 		Extras: s.Extras, MaxLine: s.MaxLine, TSFormat: s.TSFormat, SkipUnreadable: s.SkipUnreadable}
 }
 
-// inputError makes an *InputError of an error of package raw, and of the absence of what it reads.
-// Other errors are returned as they are.
+// inputError returns an *InputError for an error of package raw, and for an input that is missing.
+// It returns other errors as they are.
 func inputError(o object, err error) error {
 	var data *raw.DataError
 	var format *raw.FormatError

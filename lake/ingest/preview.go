@@ -44,8 +44,8 @@ type Preview struct {
 	Rejected map[string]int64 `json:"rejected,omitempty"`
 	First    *Reject          `json:"first_reject,omitempty"`
 	Notes    []string         `json:"notes,omitempty"`
-	// Whole is set if all of the object was looked at. Empty says what it holds if it has no
-	// records.
+	// Whole is set if the whole object was read. For an object without records, Empty says what it
+	// holds.
 	Whole bool   `json:"whole,omitempty"`
 	Empty string `json:"empty,omitempty"`
 	// Refused says why the ingest would fail, Unread what of the object it would skip.
@@ -75,8 +75,8 @@ type PreviewTotals struct {
 	Unread  int `json:"unread"`
 	// Rows is how many rows the samples have.
 	Rows int `json:"rows"`
-	// Records were looked at, of which Rejected would be rejected. Partly is the number of objects
-	// that have more.
+	// Records counts the records that were read; Rejected of them would be rejected. Partly counts
+	// the objects that were not read to the end.
 	Records  int64 `json:"records"`
 	Rejected int64 `json:"rejected"`
 	Partly   int   `json:"partly"`
@@ -84,7 +84,7 @@ type PreviewTotals struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Add adds what was looked at of one object.
+// Add adds the preview of one object.
 func (t *PreviewTotals) Add(p *Preview) {
 	t.Objects++
 	t.Bytes += p.Bytes

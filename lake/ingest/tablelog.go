@@ -10,12 +10,12 @@ import (
 )
 
 // tableFormat is a format of tables whose folder has a log beside the files with rows. Files that
-// the log has removed or replaced stay in the folder, so that reading all of them reads rows that
-// the table does not have.
+// the log has removed or replaced stay in the folder. So reading all files would read rows that the
+// table does not have.
 type tableFormat struct {
 	name    string
-	log     string // the folder of the log, in that of the table
-	suffix  string // of the name of a file in it, "" for any
+	log     string // the log's folder inside the table's folder
+	suffix  string // what the name of a file in log ends with, "" for any
 	convert string // the command that writes the rows as Parquet; %s is the table
 }
 
@@ -31,8 +31,7 @@ var tableFormats = []tableFormat{
 // tables are the folders with a table's log that a listing met, by their URLs with a slash.
 type tables map[string]*tableFormat
 
-// file notes the table that a file is the log of, if it is one: the file is at names below root,
-// which ends with a slash.
+// file notes a table if the file at names below root belongs to its log. root ends with a slash.
 func (t tables) file(root string, names []string) {
 	for i := 0; i < len(names)-1; i++ {
 		for k := range tableFormats {

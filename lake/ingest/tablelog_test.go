@@ -96,7 +96,7 @@ func TestAStrangeKeyIsNamedAndCanBeLeftOut(t *testing.T) {
 	}
 }
 
-// TestFaultsOfTheInputAreFinal plans what no repetition can read.
+// TestFaultsOfTheInputAreFinal plans inputs that no retry can read.
 func TestFaultsOfTheInputAreFinal(t *testing.T) {
 	dir := folder(t, map[string]string{"in/a.txt": urls("a.example", 1), "b.txt": urls("b.example", 1)})
 	for from, to := range map[string]string{"in/x": "y", "in/y": "x", "in/self": "self"} {

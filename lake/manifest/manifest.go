@@ -190,8 +190,8 @@ func Newest(ctx context.Context, store blob.Store) (string, error) {
 }
 
 // Read fetches the manifest, and the ETag that a conditional put of the next one needs. It returns
-// ErrNoVersion if there is no manifest. One that was put back, perhaps from a backup, although the
-// lake has published more since, is a *codec.CorruptError, as it lacks versions and takedowns.
+// ErrNoVersion if there is no manifest. A manifest that was put back, perhaps from a backup, is a
+// *codec.CorruptError if the lake has published more since: it lacks versions and takedowns.
 func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	m, etag, err := ReadUnchecked(ctx, store)
 	if err == nil {
@@ -203,8 +203,8 @@ func Read(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	return m, etag, nil
 }
 
-// ReadUnchecked is Read without a look at what the lake has published since, for callers that ask
-// often. It reads nothing but the manifest.
+// ReadUnchecked is Read without the check whether the lake has published more since. It reads
+// nothing but the manifest, for callers that ask often.
 func ReadUnchecked(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	m, etag, err := read(ctx, store)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -270,7 +270,7 @@ type Follower struct {
 	last *Manifest
 	sum  uint64
 	etag string
-	// stale is why last is not the manifest in the store, nil if it is.
+	// stale is the error of the manifest in the store if last replaces it, else nil.
 	stale error
 }
 
@@ -289,7 +289,7 @@ func (f *Follower) Stale() error {
 // returned. An unchanged manifest costs one Stat. An error leaves the follower as it was.
 //
 // If the first manifest was put back, perhaps from a backup, although the lake has published more
-// since, Poll returns what takes its place (see Recover): the newest version, and all takedowns.
+// since, Poll returns its replacement (see Recover), with the newest version and all takedowns.
 func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -327,7 +327,7 @@ func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err err
 		}
 	}
 	var stale error
-	if f.last == nil { // else the generation tells
+	if f.last == nil { // else the generation shows it
 		stale = m.older(ctx, f.store)
 	}
 	if stale != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/urlake/urlake/lake/takedown"
 )
 
-// older returns a *codec.CorruptError if the manifest is older than what the lake has published: it
-// was put back, perhaps from a backup. The lake has published a version if the registry was told of
-// it, or if another version follows it. An epoch of takedowns was published if the registry was
-// told of it, or if another one follows it. Whatever of that is lost proves nothing: a manifest
-// without it may be all that is left.
+// older returns a *codec.CorruptError if the lake has published more than the manifest has: the
+// manifest was put back, perhaps from a backup. A version counts as published if the registry names
+// it, or if another version follows it. An epoch of takedowns counts as published if the registry
+// names it, or if another epoch follows it. Lost versions and epochs prove nothing: a manifest
+// without them may be all that is left.
 //
 // It reads the registry's document, and lists the versions and the documents of takedowns.
 func (m *Manifest) older(ctx context.Context, store blob.Store) error {
@@ -36,7 +36,7 @@ func (m *Manifest) older(ctx context.Context, store blob.Store) error {
 // newest is the id of the newest version of the manifest.
 func (m *Manifest) newest() string { return m.Versions[len(m.Versions)-1].ID }
 
-// since names something that was published and that the manifest does not have, "" for nothing.
+// since names a published version or epoch that the manifest lacks, "" for none.
 func (m *Manifest) since(ctx context.Context, store blob.Store) (string, error) {
 	told, epoch, err := registry.Published(ctx, store)
 	if err != nil {

@@ -12,9 +12,9 @@
 // The reader promises:
 //
 //   - Every record of an object ends as a Record, or as a Reject with its position and reason. A
-//     record whose field has several URLs is one for each of them. The
-//     exceptions are blank lines and rows, comment lines of lists, the rows up to a table's header,
-//     and members of an archive that hold no data by their name. Counts has their numbers.
+//     field with several URLs makes one record for each of them. The exceptions are blank lines and
+//     rows, comment lines of lists, the rows up to a table's header, and members of an archive that
+//     hold no data by their name. Counts has their numbers.
 //   - Memory is bounded by Options.MaxLine whatever the object holds, in Parquet also by limits on
 //     footer and pages (a few hundred MiB at worst). A longer line is a Reject and is skipped
 //     without being buffered.
@@ -148,8 +148,8 @@ const (
 	BadSize = "bad_size"      // the column named as size holds no whole number from 0 to MaxSize
 	BadWARC = "bad_warc"      // the record of a WARC or ARC is malformed, or not as long as it says
 	BadLog  = "bad_log"       // the line has too few fields
-	// BadMarkup is an element of XML or HTML that is not well-formed, BadLink one of a TimeMap, and
-	// BadTriple a statement of N-Triples.
+	// BadMarkup is a malformed element of XML or HTML, BadLink a malformed link of a TimeMap, and
+	// BadTriple a malformed statement of N-Triples.
 	BadMarkup    = "bad_markup"
 	BadLink      = "bad_link"
 	BadTriple    = "bad_triple"
@@ -183,8 +183,7 @@ type Record struct {
 	// decompressed object or member. In Parquet Line is the row and Offset is -1. In WARC and ARC
 	// Line is 0, and Offset is as stored if the record begins a gzip member or zstd frame.
 	Line, Offset int64
-	// BadTS is the beginning of what the timestamp column holds, as in Reject.Value, if that is no
-	// time.
+	// BadTS is the beginning of the timestamp column's value, as in Reject.Value, if it is no time.
 	BadTS string
 }
 
@@ -337,8 +336,8 @@ func (c Column) Path() string {
 type Plan struct {
 	Compression string `json:"compression"` // none, gzip, zstd, bzip2, xz
 	Format      string `json:"format"`      // one of the formats, never Auto
-	// Encoding is UTF16LE or UTF16BE for text in that encoding, or the one that XML or HTML
-	// declares, by its name in the Encoding Standard of WHATWG; "" is UTF-8. Offsets count in the
+	// Encoding is UTF16LE or UTF16BE for text in that encoding. For XML or HTML it is the declared
+	// encoding, by its name in the Encoding Standard of WHATWG. "" is UTF-8. Offsets count in the
 	// text as UTF-8.
 	Encoding string `json:"encoding,omitempty"`
 	// CRLines is set for text whose lines end in a bare carriage return.
@@ -349,7 +348,8 @@ type Plan struct {
 	// Backslash is set for a CSV or TSV in which a backslash escapes the character behind it, and
 	// \N is an empty field.
 	Backslash bool `json:"backslash,omitempty"`
-	// LongRow is from how many bytes on a row may be two rows without a line break between them.
+	// LongRow is the length in bytes from which a row may be two rows without a line break between
+	// them.
 	LongRow int `json:"long_row,omitempty"`
 	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and the title
 	// rows before it are no records. 0 means no header.
@@ -358,7 +358,7 @@ type Plan struct {
 	// called by their number.
 	Columns []string `json:"columns,omitempty"`
 	// Depth is how many objects or arrays enclose a record of JSON; 0 means at most an array.
-	// AnyDepth means that every object with the URL is a record, those inside records too.
+	// AnyDepth means that every object with the URL is a record, also inside records.
 	Depth int `json:"depth,omitempty"`
 	// Keys is set for JSON whose URLs are the names of the records, which are members of objects.
 	Keys bool `json:"keys,omitempty"`
@@ -377,8 +377,8 @@ type Plan struct {
 	SURT bool `json:"surt,omitempty"`
 	// Derived is set for a WARC file whose rows are conversions or metadata, as in WET and WAT.
 	Derived bool `json:"derived,omitempty"`
-	// Legends are the legends of a CDX index, as the line of one is (" CDX N b a"): the one whose
-	// columns are Columns, which the index need not have, then those at its beginning.
+	// Legends are the legends of a CDX index, written like their lines (" CDX N b a"). The first
+	// one defines Columns, and need not be in the index. The others are at the index's beginning.
 	Legends []string `json:"legends,omitempty"`
 	// Reversed is set for host names with the last label first (com.example.www), which are turned
 	// round.

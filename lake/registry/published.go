@@ -11,10 +11,10 @@ import (
 )
 
 // A document that was put back from a backup has an intact seal. So each document that can be
-// replaced has a generation, and another document vouches for it: the copy of the registry's
-// document for that one, and the registry's document for the shards of the ledger and for the
-// manifest. One that is older than that is damaged, like one with a broken seal: readers and
-// writers refuse it, and "publish --rebuild" makes it again.
+// replaced has a generation, and another document vouches for it: its copy for the registry's
+// document, and the registry's document for the shards of the ledger and for the manifest. A
+// document with a lower generation than vouched for is damaged, like one with a broken seal:
+// readers and writers refuse it, and "publish --rebuild" makes it again.
 
 // older returns the error of a document that was put back.
 func older(key string, least, got uint64) error {
@@ -40,7 +40,7 @@ func (h *head) notOlder(copied uint64) error {
 	return nil
 }
 
-// ledger returns the generation that a shard has at least.
+// ledger returns the lowest generation that a shard may have.
 func (h *head) ledger(n int) uint64 {
 	if n < len(h.Ledger) {
 		return h.Ledger[n]
@@ -56,8 +56,8 @@ func (s *shard) notOlder(least uint64) error {
 	return nil
 }
 
-// leastGeneration returns the generation that a shard which is read afterwards has at least: 0 if
-// the registry's document cannot tell.
+// leastGeneration returns the lowest generation that a shard may have when it is read afterwards, 0
+// if the registry's document is lost or damaged.
 func leastGeneration(ctx context.Context, store blob.Store, n int) (uint64, error) {
 	h, _, err := read[head](ctx, store, lake.RegistryKey)
 	if errors.Is(err, codec.ErrCorrupt) {
@@ -66,8 +66,8 @@ func leastGeneration(ctx context.Context, store blob.Store, n int) (uint64, erro
 	return h.ledger(n), err
 }
 
-// Published returns the newest version, and the epoch of the takedowns, of which NotePublished was
-// told. They are zero if the registry cannot tell.
+// Published returns the newest version and the newest epoch of the takedowns that NotePublished has
+// recorded. They are zero if the registry is lost or damaged.
 func Published(ctx context.Context, store blob.Store) (version string, takedowns uint64, err error) {
 	h, _, err := read[head](ctx, store, lake.RegistryKey)
 	if errors.Is(err, codec.ErrCorrupt) {
@@ -76,8 +76,8 @@ func Published(ctx context.Context, store blob.Store) (version string, takedowns
 	return h.Version, h.Takedowns, err
 }
 
-// NotePublished notes that a manifest with that current version and that epoch of the takedowns was
-// written. In a lake without a registry, or with a damaged one, it does nothing.
+// NotePublished records that a manifest with this current version and this epoch of the takedowns
+// was written. In a lake without a registry, or with a damaged one, it does nothing.
 func NotePublished(ctx context.Context, store blob.Store, version string, takedowns uint64) error {
 	return note(ctx, store, func(h *head) (changed bool) {
 		changed = version > h.Version || takedowns > h.Takedowns
@@ -86,7 +86,7 @@ func NotePublished(ctx context.Context, store blob.Store, version string, takedo
 	})
 }
 
-// noteLedger notes the generations of shards, those that are not 0.
+// noteLedger records the generations of the shards that are not 0.
 func noteLedger(ctx context.Context, store blob.Store, generations [Shards]uint64) error {
 	return note(ctx, store, func(h *head) (changed bool) {
 		if len(h.Ledger) < Shards {

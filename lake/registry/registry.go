@@ -58,9 +58,9 @@ type head struct {
 	Generation uint64 `json:"generation,omitempty"`
 	// Swept is as for a shard of the ledger.
 	Swept uint64 `json:"swept,omitempty"`
-	// Version is the newest version that was published, Takedowns the newest epoch of the
-	// takedowns, and Ledger has the generations that the shards of the ledger had when they were
-	// told of a version last.
+	// Version is the newest published version, and Takedowns the newest epoch of the takedowns.
+	// Ledger has, for each shard of the ledger, its generation when a publish last settled batches
+	// in it.
 	Version   string   `json:"version,omitempty"`
 	Takedowns uint64   `json:"takedowns,omitempty"`
 	Ledger    []uint64 `json:"ledger,omitempty"`
@@ -224,8 +224,8 @@ func (h *head) set(ctx context.Context, store blob.Store, datasets []lake.Datase
 	return nil
 }
 
-// readHead reads the document. It is zero in a new lake. One that is missing from another lake, or
-// older than its copy, is a *codec.CorruptError.
+// readHead reads the document. It is zero in a new lake. In other lakes, a document that is
+// missing, or older than its copy, is a *codec.CorruptError.
 func readHead(ctx context.Context, store blob.Store) (*head, error) {
 	least, err := copied(ctx, store)
 	if err != nil {

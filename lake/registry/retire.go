@@ -423,8 +423,8 @@ func markRetired(ctx context.Context, store blob.Store, run string, batches map[
 	return g.Wait()
 }
 
-// retiredMarks calls each with the key of every mark that retired batches have to have, and with
-// the mark. Records that were collected have none. Damaged shards are left out.
+// retiredMarks calls each with the key and the content of every mark that retired batches need.
+// Records that were deleted by a garbage collection need none. Damaged shards are skipped.
 func retiredMarks(ctx context.Context, store blob.Store, each func(key string, mark retiredMark) error) error {
 	shards, err := readShards(ctx, store, func(int, error) {})
 	if err != nil {
@@ -465,7 +465,7 @@ func retiredMarks(ctx context.Context, store blob.Store, each func(key string, m
 	return nil
 }
 
-// checkMarks calls damaged with the error of every mark of a retired batch that is lost.
+// checkMarks calls damaged with an error for every lost mark of a retired batch.
 func checkMarks(ctx context.Context, store blob.Store, damaged func(err error) error) error {
 	return retiredMarks(ctx, store, func(key string, _ retiredMark) error {
 		_, etag, err := read[retiredMark](ctx, store, key)
@@ -479,7 +479,7 @@ func checkMarks(ctx context.Context, store blob.Store, damaged func(err error) e
 	})
 }
 
-// RestoreMarks writes the marks of retired batches again that are lost, and returns their keys.
+// RestoreMarks writes the lost marks of retired batches again, and returns their keys.
 func RestoreMarks(ctx context.Context, store blob.Store) (keys []string, err error) {
 	err = retiredMarks(ctx, store, func(key string, mark retiredMark) error {
 		_, etag, err := read[retiredMark](ctx, store, key)

@@ -169,8 +169,8 @@ func (s *shard) check(key string) error {
 	return s.Batches.Check(key)
 }
 
-// readShard reads a shard. In a new lake it is empty; one that is missing from another lake, or
-// older than the registry's document knows it, is a *codec.CorruptError.
+// readShard reads a shard. In a new lake it is empty. In other lakes, a shard that is missing, or
+// has a lower generation than in the registry's document, is a *codec.CorruptError.
 func readShard(ctx context.Context, store blob.Store, n int) (*shard, error) {
 	least, err := leastGeneration(ctx, store, n)
 	if err != nil {
@@ -179,7 +179,8 @@ func readShard(ctx context.Context, store blob.Store, n int) (*shard, error) {
 	return readShardSince(ctx, store, n, least)
 }
 
-// readShardSince is readShard for a caller that knows which generation the shard has at least.
+// readShardSince is readShard for a caller that knows the lowest generation that the shard may
+// have.
 func readShardSince(ctx context.Context, store blob.Store, n int, least uint64) (*shard, error) {
 	s, etag, err := read[shard](ctx, store, ShardKey(n))
 	switch {

@@ -96,8 +96,8 @@ type route struct {
 	parameters []string
 	// repeated is the one that may be given more than once, "" for none.
 	repeated string
-	// page tells that the answer is a page for people. Links to it get parameters of others on
-	// their way, such as utm_source: unknown ones are left out, and are no error.
+	// page is set if the answer is a page for people. Other sites add parameters such as utm_source
+	// to links: a page ignores unknown parameters.
 	page bool
 	// unnamed routes answer the same to everybody, so nobody is asked who they are.
 	unnamed bool

@@ -235,7 +235,7 @@ func (c *contract) request(p, method string, r *http.Request) error {
 		}
 	}
 	page := at(c.doc, "paths", p, method, "responses", "200", "content", "text/html") != nil
-	if len(query) > 0 && !page { // pages ignore those of others
+	if len(query) > 0 && !page { // pages ignore unknown ones
 		return fmt.Errorf("openapi.yaml lacks the parameters %v of %s %s", slices.Sorted(maps.Keys(query)), method, p)
 	}
 	return nil

@@ -71,7 +71,7 @@ var troubles = map[string]func(ctx context.Context, data []byte) ([]byte, error)
 
 // provocations turn an example request into one that gets a problem of that kind.
 var provocations = map[string]func(u *url.URL){
-	// Pages ignore what is unknown, and not what is given twice.
+	// Pages ignore unknown parameters, but not repeated ones.
 	"bad-parameter":   func(u *url.URL) { u.RawQuery += "&nonsense=1&version=1&version=1" },
 	"bad-cursor":      with("cursor", "forged"),
 	"bad-version":     with("version", "1"),

@@ -28,8 +28,8 @@ type problem struct {
 
 type member struct{ name, value string }
 
-// Misdirected is the type of the problem of a request for a host that the server does not have,
-// which comes to no handler of this package.
+// Misdirected is the problem type of a request for a host that the server does not have. Such a
+// request reaches no handler of this package.
 const Misdirected = openapi.ProblemPath + "misdirected"
 
 func (p *problem) Error() string { return p.title + ": " + p.detail }

@@ -231,7 +231,7 @@ func TestMetricsListen(t *testing.T) {
 	}
 }
 
-// TestReboundNames asks both listeners as a page does whose name leads to 127.0.0.1.
+// TestReboundNames asks both listeners like a page whose domain resolves to 127.0.0.1.
 func TestReboundNames(t *testing.T) {
 	base, out, stop := program(t, "--lake", t.TempDir(), "--cache", t.TempDir(), "--metrics-listen", "127.0.0.1:0", "--allow-host", "urls.example.com")
 	defer stop()

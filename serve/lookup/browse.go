@@ -150,10 +150,11 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (page *DomainsPa
 	return page, nil
 }
 
-// manyRounds is how many times names are read for a page until it is one of few at a time.
+// manyRounds is the number of reads of names from which a page counts as long: few long pages run
+// at a time.
 const manyRounds = 16
 
-// keepPace waits until an answer that was begun at a time may be given: see Options.Pace.
+// keepPace delays an answer as Options.Pace says. The answer was begun at begun.
 func (s *Snapshot) keepPace(ctx context.Context, begun time.Time) error {
 	pace := s.server.opt.Pace
 	if s.audience == "" || pace == 0 {

@@ -184,7 +184,7 @@ func (s *Server) Refresh(ctx context.Context) error {
 				break
 			}
 		}
-		return cmp.Or(err, s.follower.Stale()) // what is served is newer than a stale manifest
+		return cmp.Or(err, s.follower.Stale()) // the served version is newer than a stale manifest
 	})
 	s.mu.Lock()
 	s.err = err

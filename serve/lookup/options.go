@@ -42,9 +42,9 @@ type Options struct {
 	// reads everything. With it the server answers a context that is of no principal (Server.As) as
 	// one who says no name.
 	Access *access.Follower
-	// Pace is the least time of a list of domains by name for those who may not read all datasets,
-	// and is doubled until it is enough: otherwise the time would tell how many domains that they
-	// may not know of begin with a text. Without it, which is the default, answers take their time.
+	// Pace is the least time of a list of domains by name for readers who may not read all
+	// datasets. It is doubled until it suffices. Otherwise the time would reveal how many hidden
+	// domains begin with a text. Without it, which is the default, answers are not delayed.
 	Pace time.Duration
 	// Log receives events outside of requests. The default is slog's default logger.
 	Log *slog.Logger
@@ -58,7 +58,7 @@ const (
 	DefaultPoll = 2 * time.Second
 	// DefaultDeadline is many times what a cold page over a slow network takes.
 	DefaultDeadline = 10 * time.Second
-	// DefaultPace is the time in which hundreds of thousands of names are passed.
+	// DefaultPace is long enough to pass hundreds of thousands of names.
 	DefaultPace = 200 * time.Millisecond
 	// DefaultKeepOpen lets clients page through a list during a few publishes without reopening its
 	// version.

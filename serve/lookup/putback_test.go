@@ -11,8 +11,9 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// A server that starts with a manifest of before a takedown and a publish shows neither what is
-// taken down nor less than what is published, and its status says what is wrong until it is mended.
+// A server that starts with a manifest from before a takedown and a publish hides the URLs that
+// were taken down and shows all that were published. Its status names the damage until it is
+// mended.
 func TestManifestThatIsPutBack(t *testing.T) {
 	store := blob.NewMemory()
 	publish := func(batch, url string) {

@@ -411,8 +411,8 @@ func BenchmarkAccess(b *testing.B) {
 	}
 }
 
-// TestPaceHidesWhatIsPassed lists the domains with a prefix that only a hidden dataset has, and
-// with one that none has.
+// TestPaceHidesWhatIsPassed lists the domains with a prefix that occurs only in a hidden dataset,
+// and with a prefix that occurs nowhere.
 func TestPaceHidesWhatIsPassed(t *testing.T) {
 	store := blob.NewMemory()
 	build(t, store)

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// DefaultOpenBytes is the memory for open indexes of segments if nobody says another. A GiB of
-	// nodes takes a MiB. What takes more than a sixteenth is opened for each answer.
+	// DefaultOpenBytes is the default memory for open indexes of segments. A GiB of nodes takes a
+	// MiB. An index of more than a sixteenth of it is opened for each answer.
 	DefaultOpenBytes = 16 << 20
 	// lookAgain is how long a segment is taken to have no index after none was found, and openTime
 	// how long an index is used before its document is read again: another one may have replaced

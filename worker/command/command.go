@@ -246,7 +246,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 
 	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory, RangePairs: o.rangePairs}
 	search := activities.NewSearch(c, namespace)
-	stopped := make(chan error, 2*len(o.pools)) // of each queue one
+	stopped := make(chan error, 2*len(o.pools)) // one for each queue
 	var queues []queue
 	host, _ := os.Hostname() // only helps people
 	polling := map[string]string{}

@@ -40,8 +40,8 @@ func stop(all []queue) {
 	wg.Wait()
 }
 
-// limit sets how many steps of each pool run at once, and returns that. Steps of one pool ask for
-// the limits of others, so all are set before a pool starts.
+// limit sets and returns how many steps of each pool run at once. Steps of one pool ask for the
+// limits of others, so all are set before a pool starts.
 func limit(memory *activities.Memory, pools []string, perPool int) map[string]int {
 	slots := map[string]int{}
 	for _, pool := range pools {

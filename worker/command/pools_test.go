@@ -14,7 +14,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// fakePoller counts how many run. Stop returns when all that stopping counts are stopping.
+// fakePoller counts the running pollers. Stop returns when all pollers that stopping counts are
+// stopping.
 type fakePoller struct {
 	running  *atomic.Int32
 	stopping *sync.WaitGroup
@@ -38,8 +39,8 @@ func (f *fakePoller) Stop() {
 	f.running.Add(-1)
 }
 
-// TestPoolsStopAtOnce stops six queues, none of which is stopped before all have been told to, also
-// if a seventh cannot start. If one waited for another, all would wait for ever, which synctest sees.
+// TestPoolsStopAtOnce stops six queues, also if a seventh cannot start. No Stop returns before all
+// queues are stopping: if one waited for another, all would wait for ever, which synctest sees.
 func TestPoolsStopAtOnce(t *testing.T) {
 	for _, last := range []error{nil, errors.New("no such namespace")} {
 		synctest.Test(t, func(t *testing.T) {

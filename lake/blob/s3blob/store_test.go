@@ -652,7 +652,8 @@ func TestS3ListChecksNamesAndOrder(t *testing.T) {
 			t.Errorf("%q: %v, %v", bad, keys, err)
 		}
 	}
-	// Who goes on after such a key gets the others. Keys are encoded if the service says so.
+	// A caller that goes on after such a key gets the others. The service says whether keys are
+	// encoded.
 	for _, encoding := range []string{"", "<EncodingType>url</EncodingType>"} {
 		var got []string
 		encoded := func(key string, size int) string { return object(url.QueryEscape(key), size) }

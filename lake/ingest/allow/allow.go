@@ -1,6 +1,6 @@
-// Package allow bounds what the steps of a worker may reach on behalf of whoever may start a
-// workflow: which raw objects an ingest may read ([Inputs]), and to which databases and frontiers
-// the rows of the lake may be sent ([Targets]).
+// Package allow limits the reach of a worker's steps: which raw objects an ingest may read
+// ([Inputs]), and to which databases and frontiers the rows of the lake may be sent ([Targets]).
+// Anyone who may start a workflow names these objects and hosts.
 //
 // A worker reads with its own rights; an operator says with prefixes what that may be:
 //

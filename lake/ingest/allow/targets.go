@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// Targets are the hosts to which workflows may have a worker connect: databases and frontiers that
-// whoever starts a workflow names, and that get rows of the lake. A nil *Targets allows every host.
+// Targets are the hosts to which a worker may connect for a workflow: databases and frontiers that
+// the workflow names, and that get rows of the lake. A nil *Targets allows every host.
 type Targets struct {
 	all, loopback bool
 	hosts         []target
-	// folders are those of Unix sockets.
+	// folders hold Unix sockets.
 	folders []string
 	text    string
 }
@@ -132,7 +132,7 @@ func WithTargets(ctx context.Context, t *Targets) context.Context {
 	return context.WithValue(ctx, targetsKey{}, t)
 }
 
-// TargetsOf returns what WithTargets gave to a context or one above it, nil if nothing.
+// TargetsOf returns the Targets that WithTargets has set in ctx, nil for none.
 func TargetsOf(ctx context.Context) *Targets {
 	t, _ := ctx.Value(targetsKey{}).(*Targets)
 	return t

@@ -121,7 +121,7 @@ func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error)
 	return e, e.known(ctx, view, spender, record, others)
 }
 
-// lost reports whether an error says that a record is missing or damaged, or one too many.
+// lost reports whether err means that a record is missing or damaged, or that maxRead is used up.
 func lost(err error) bool {
 	return errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) || errors.Is(err, errSpent)
 }

@@ -24,8 +24,8 @@ const maxRead = 12 << 20
 // errSpent is the error of a read beyond maxRead.
 var errSpent = errors.New("more would be read than the comparison is worth")
 
-// spender is a store of which Get, all calls together, reads about left bytes. Later calls fail
-// with errSpent.
+// spender is a store whose calls of Get together read about left bytes. Later calls fail with
+// errSpent.
 type spender struct {
 	blob.Store
 	left atomic.Int64
@@ -98,7 +98,7 @@ func (e *Effect) known(ctx context.Context, store blob.Store, s *spender, record
 	return unlessLost(err)
 }
 
-// unlessLost returns an error that is about the store, and not about what it holds.
+// unlessLost returns err, or nil if an object is missing or damaged, or maxRead is used up.
 func unlessLost(err error) error {
 	if lost(err) || errors.Is(err, blob.ErrRange) {
 		return nil
@@ -106,7 +106,7 @@ func unlessLost(err error) error {
 	return err
 }
 
-// stored are parts of which some rows are wanted: those of batches, all if that is nil.
+// stored are parts, and the batches whose rows are wanted; nil means all rows.
 type stored struct {
 	parts   []lake.Part
 	batches map[string]bool
@@ -119,7 +119,7 @@ func (s *stored) bytes() (n int64) {
 	return n
 }
 
-// partsOf returns the parts with the rows of batches, those of each union once.
+// partsOf returns the parts with the rows of batches, the parts of each union once.
 func partsOf(ctx context.Context, store blob.Store, others []other) ([]stored, error) {
 	var all []stored
 	unions := map[string]map[string]bool{}
@@ -141,7 +141,7 @@ func partsOf(ctx context.Context, store blob.Store, others []other) ([]stored, e
 	return all, nil
 }
 
-// knownRows counts the rows whose URL is one of the others.
+// knownRows counts the rows whose URL is also in others.
 func knownRows(ctx context.Context, store blob.Store, rows stored, others []stored) (known int64, err error) {
 	own := map[uint64]int64{} // rows by the ids of their URLs
 	if err := eachID(ctx, store, []stored{rows}, func(id uint64) { own[id]++ }); err != nil {

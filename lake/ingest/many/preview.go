@@ -8,7 +8,7 @@ import (
 )
 
 // Previews is ingest.Previews for an ingest of many datasets. fails says why one of these ingests
-// would fail, "" if none would as far as was looked.
+// would fail, "" if the previews show no reason.
 func Previews(ctx context.Context, spec Spec, show func(*ingest.Preview) error) (
 	all ingest.PreviewTotals, fails string, err error,
 ) {

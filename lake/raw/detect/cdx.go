@@ -319,8 +319,8 @@ func (d *detector) beginsWithLegend() bool {
 	return false
 }
 
-// legends returns the legends in the head by where they are met last. One that changes nothing is
-// left out.
+// legends returns the first legend in the head, and all legends in the order of their last
+// occurrences. Occurrences that change nothing do not count.
 func (d *detector) legends() (first text.CDXLegend, all []text.CDXLegend) {
 	for rest := d.text; len(rest) > 0; {
 		line, more, ended := bytes.Cut(rest, []byte{d.eol()})
@@ -404,7 +404,7 @@ func (d *detector) planCDX() error {
 	if _, defaults := d.opt.WantsExtras(); !defaults {
 		return nil
 	}
-	// Lines with another legend may have fields that those of the first have not.
+	// Lines with another legend may have fields that lines of the first legend lack.
 	for _, name := range raw.CaptureFields {
 		c, err := d.cdxColumn(name)
 		if err != nil {
@@ -592,8 +592,8 @@ func (d *detector) chooseCDXJURL(docs []*jsondoc.Document, keys [][]byte) {
 	}
 }
 
-// sameHost reports whether v is a URL, and its host that of a SURT key, but for www and the port. A
-// line without a key says nothing about its host.
+// sameHost reports whether v is a URL with the same host as a SURT key, apart from www and the
+// port. Without a key, any host will do.
 func sameHost(v string, key []byte) bool {
 	host := func(u string) string {
 		_, u, _ = strings.Cut(strings.ToLower(u), "://")

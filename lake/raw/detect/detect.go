@@ -40,8 +40,8 @@ const (
 //     URLs holds URLs or dates. If the separator is a tab, the second column may hold anything.
 //
 // Hosts beside anything that is no host are a table, too, since hosts have no separators in them. A
-// list of URLs that contain commas is therefore read as a list. Lines of which most have words
-// behind their URL are a table between blanks.
+// list of URLs that contain commas is therefore read as a list. Lines are a table separated by
+// blanks if most of them have words behind their URL.
 //
 // A list, or the URL column of a table, is refused if most of its URLs are names without a scheme
 // and most of these end in no public suffix or are as likely files (a.zip, x.py), and if most are

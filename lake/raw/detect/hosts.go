@@ -66,8 +66,7 @@ func areReversed(values []string) bool {
 	return n > 0 && few(len(values)-n, len(values)) && public*2 < n
 }
 
-// fileNames are the top-level domains that are mostly extensions where nothing but a label is
-// before them.
+// fileNames are the top-level domains that are mostly file extensions behind a single label.
 var fileNames = wordSet("cab java md mov pm ps pub py rs sh so zip")
 
 // looksFile reports whether v may be the name of a file as well as a host.
@@ -125,7 +124,7 @@ func isHostsLine(l []byte) (is, several bool) {
 	return true, names > 1
 }
 
-// sniffHosts reports whether the lines are those of a hosts file. It refuses lines with several
+// sniffHosts reports whether the lines are lines of a hosts file. It refuses lines with several
 // names: a row of a table has one URL.
 func (d *detector) sniffHosts(lines [][]byte) (bool, error) {
 	n, first := 0, false
@@ -151,8 +150,8 @@ func (d *detector) sniffHosts(lines [][]byte) (bool, error) {
 }
 
 // checkHosts refuses URLs that are mostly names without a scheme, if most of these are no hosts,
-// and plans to turn reversed ones round. hosts says that the name of their column is one for hosts,
-// which files have not. Options that say what the URLs are override it.
+// and plans to turn reversed hosts round. hosts is set if the name of their column is a name for
+// hosts, which a column of files does not have. Options that say what the URLs are override it.
 func (d *detector) checkHosts(values []string, hosts bool) error {
 	if mostly(values, func(v string) bool { return strings.Contains(v, "://") }) {
 		return nil
@@ -184,6 +183,6 @@ func (d *detector) checkHosts(values []string, hosts bool) error {
 	if names*2 < len(values) || known*2 >= names {
 		return nil
 	}
-	return d.reject(fmt.Sprintf("it holds names such as %q, of which most are files or end in no public suffix, and are no hosts", raw.Shortened(example)),
+	return d.reject(fmt.Sprintf("it holds names such as %q; most of them are files or end in no public suffix, and are no hosts", raw.Shortened(example)),
 		"if they are hosts, name its format or column (--format lines, --url-column)")
 }

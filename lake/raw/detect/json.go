@@ -15,7 +15,7 @@ import (
 )
 
 // sniffObjects returns JSON if a document continues on the next line, or the first line is several,
-// else JSONLines. Lines of which half are objects have been told before.
+// else JSONLines. The caller has already recognised text with objects in half of its lines.
 func (d *detector) sniffObjects(lines [][]byte) string {
 	if len(lines) == 0 {
 		return raw.JSON // longer than a record
@@ -41,8 +41,8 @@ func (d *detector) sniffObjects(lines [][]byte) string {
 	return format
 }
 
-// isGlued reports whether a text has two objects with nothing between them, of which the second is
-// whole: the first may be broken.
+// isGlued reports whether a text has two objects with nothing between them. The second one is
+// whole; the first may be broken.
 func isGlued(b []byte) bool {
 	i := bytes.Index(b, []byte(`}{"`)) + 1
 	var doc jsondoc.Document
@@ -60,8 +60,8 @@ func isObjectLine(l []byte) bool {
 // sniffedLines is how many lines tell JSON from JSON Lines.
 const sniffedLines = 100
 
-// sniffArrays returns JSONLines if the lines are rows, JSON if start, the beginning of the text, is
-// that of an array or of several that are no rows, "" if it is no JSON.
+// sniffArrays returns JSONLines if the lines are rows, JSON if start, the beginning of the text,
+// begins an array or several that are no rows, and "" if the text is no JSON.
 func (d *detector) sniffArrays(start []byte, lines [][]byte) string {
 	lines = lines[:min(len(lines), sniffedLines)]
 	var rows []*jsondoc.Document
@@ -330,9 +330,9 @@ func (d *detector) noteLinks(doc *jsondoc.Document) bool {
 	return false
 }
 
-// planLists plans records whose URL is a list of URLs, or of hosts, each of which is a record: the
-// member of the best name that has such strings. A name that is none for URLs is one if half of all
-// values are in it. In one document the member may be anywhere. It reports whether there is one.
+// planLists plans records whose URL is a list of URLs, or of hosts: each element becomes a record.
+// It takes the list with the best name. A list without a name for URLs needs half of all values. In
+// one document the list may be anywhere. planLists reports whether there is one.
 func (d *detector) planLists(docs []*jsondoc.Document, one bool) bool {
 	var lists []*leaf
 	values := 0
@@ -517,9 +517,9 @@ func (d *detector) planKeys(docs []*jsondoc.Document) bool {
 
 // planNested plans a document whose records are inside one another, or inside groups inside one
 // another (bookmarks of browsers): every object with the URL is a record. With several, they are at
-// more than one depth. It reports whether the document is such: two objects at least, nine of ten
-// that have the URL, and a quarter of all objects are records, which have three quarters of their
-// members in common.
+// more than one depth. It reports whether the document is such: at least two objects, nine in ten
+// objects with the URL, and a quarter of all objects are records. Records have three quarters of
+// their members in common.
 func (d *detector) planNested(doc *jsondoc.Document, several bool) bool {
 	if doc.Nodes[0].Kind != '{' {
 		return false
@@ -693,8 +693,8 @@ func couldBe(also []string) string {
 //     with a name for URLs.
 //
 // The reader rejects scalars beside the records and above them. A document about one thing, with
-// links in it, does not meet the conditions. If the document has a URL itself, in the member own,
-// that of the records must have as good a name; with the same name, the document is a record too.
+// links in it, does not meet the conditions. If the document itself has a URL, in the member own,
+// the records' member must have as good a name; with the same name, the document is a record too.
 func (d *detector) planMap(doc *jsondoc.Document, own *leaf) bool {
 	if d.opt.Format == raw.JSONLines || doc.Nodes[0].Kind != '{' {
 		return false

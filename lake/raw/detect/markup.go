@@ -5,7 +5,7 @@ import (
 	"github.com/urlake/urlake/lake/raw/markup"
 )
 
-// sniffMarkup returns the format of text that begins with <. It rejects what is not read.
+// sniffMarkup returns the format of text that begins with <. It rejects formats that are not read.
 func (d *detector) sniffMarkup() (string, error) {
 	if name, known := markup.Encoding(d.text); !known {
 		return "", d.reject("it is text in the encoding "+name+", which is not known",

@@ -118,8 +118,8 @@ func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 	return nil
 }
 
-// chooseParquetTS chooses the time among the columns beside the URL that have a name for times: in
-// the group that has the URL and in those around it, one value for each record.
+// chooseParquetTS chooses the time among the columns beside the URL that have a name for times.
+// They are in the group with the URL or in a group around it, and have one value for each record.
 func (d *detector) chooseParquetTS(o *parquetin.Object) error {
 	var candidates []*timeColumn
 	url := o.Find(d.plan.URL.Name)

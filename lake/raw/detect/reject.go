@@ -11,9 +11,9 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-// rejectedFormats are formats that urlake does not read, by their magic. Of a format whose magic is
-// printable, more has to be binary: a text may begin with such letters. Those with text set are
-// themselves text.
+// rejectedFormats are formats that urlake does not read, by their magic. If a magic is printable,
+// more of the object has to be binary, since a text may begin with such letters. Formats with text
+// set are themselves text.
 var rejectedFormats = []struct {
 	offset         int
 	magic          string
@@ -117,7 +117,7 @@ var (
 // parquetBy is the advice to write a table as Parquet by a line of Python.
 func parquetBy(python string) string { return `write it as Parquet: python3 -c "` + python + `"` }
 
-// sqliteFormats are databases by a table that they have, and what selects their URLs.
+// sqliteFormats are databases, recognised by one of their tables, and the query for their URLs.
 var sqliteFormats = []struct{ table, reason, query string }{
 	{"moz_places", "databases of Firefox (places.sqlite) are not read",
 		"SELECT url, last_visit_date / 1000000 AS ts FROM moz_places"},
@@ -149,7 +149,7 @@ var rejectedExtensions = map[string]struct{ reason, advice string }{
 var dumps = regexp.MustCompile(`(?m)^(-- (MySQL|MariaDB|PostgreSQL database) dump|/\*!40\d{3} SET|` +
 	`INSERT (IGNORE )?INTO|REPLACE INTO|CREATE TABLE|COPY \S+ (\([^)]*\) )?FROM stdin;|PRAGMA foreign_keys)`)
 
-// isDump reports whether text is SQL that fills tables. Most text is told by its first byte.
+// isDump reports whether text is SQL that fills tables. The first byte rules out most text.
 func isDump(head []byte) bool {
 	start := text.TrimSpace(head)
 	return len(start) > 0 && bytes.IndexByte([]byte("-/IRCPSBD"), start[0]) >= 0 && dumps.Match(head)

@@ -15,7 +15,7 @@ import (
 // table is the sample of an object, cut at one separator into cells.
 type table struct {
 	sep string
-	// backslash is what raw.Plan.Backslash is.
+	// backslash is as raw.Plan.Backslash.
 	backslash bool
 	rows      [][]string
 	width     int     // the most frequent number of cells in a row
@@ -184,13 +184,13 @@ func (t *table) values(i, skip int) []string {
 	return v
 }
 
-// few reports whether so many of values may be exceptions: one in ten, and of a few values those
-// that one damaged record makes, which a stray line break cuts in two.
+// few reports whether so many of values may be exceptions: one in ten or, among few values, the two
+// that a stray line break makes of one record.
 func few(exceptions, values int) bool {
 	return exceptions*10 <= values || exceptions <= min(2, values/4)
 }
 
-// mostly reports whether f is true of the values with few exceptions. Of none it is not.
+// mostly reports whether f is true of the values with few exceptions. Without values it is false.
 func mostly(values []string, f func(string) bool) bool {
 	missed := 0
 	for _, v := range values {
@@ -204,7 +204,7 @@ func mostly(values []string, f func(string) bool) bool {
 	return len(values) > 0
 }
 
-// half reports whether f is true of at least half of the values. Of none it is not.
+// half reports whether f is true of at least half of the values. Without values it is false.
 func half(values []string, f func(string) bool) bool {
 	n := 0
 	for _, v := range values {

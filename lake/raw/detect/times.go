@@ -101,7 +101,7 @@ type timeColumn struct {
 	// since 1970, hours how many are ten digits that are an hour, and as seconds beyond 2032.
 	values, times, dates, epochs, hours int
 	unread                              string        // the first value that is no time as it is
-	patterns                            []timePattern // those that read all values
+	patterns                            []timePattern // the patterns that read all values
 }
 
 func (d *detector) newTimeColumn(c raw.Column, name string) *timeColumn {

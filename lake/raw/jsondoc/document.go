@@ -3,7 +3,7 @@
 //
 // It accepts what RFC 8259 does, up to a bound on nesting, in memory proportional to the text, and
 // as null the values NaN, Infinity and -Infinity, which Python and Java write though they are no
-// JSON. Strings need not be valid UTF-8 or UTF-16: what is not becomes U+FFFD in the canonical
+// JSON. Strings need not be valid UTF-8 or UTF-16: invalid parts become U+FFFD in the canonical
 // form. Packages lake/raw/text, lake/raw/parquetin and lake/raw/detect find URLs and build extras
 // with it.
 package jsondoc

@@ -4,8 +4,8 @@
 //
 // An object is streamed: it is cut into records by the tags of their elements, and each record is
 // parsed by itself, XML by encoding/xml and HTML by golang.org/x/net/html. So memory is bounded by
-// the longest record, and one that is damaged costs one record: reading goes on at the next start
-// tag. Entities that a document declares are not expanded; [Sniff] refuses such documents.
+// the longest record, and damage costs one record: reading goes on at the next start tag. Entities
+// that a document declares are not expanded; [Sniff] refuses such documents.
 //
 // Package lake/raw/detect plans, lake/raw/reader reads through [NewParser].
 package markup

@@ -78,8 +78,8 @@ func (p *elementParser) bookmark(element []byte) {
 	p.set("title", title)
 }
 
-// newDecoder returns a decoder of the tokens of one element. It leaves alone what is no reference,
-// such as the & of a URL that was not escaped.
+// newDecoder returns a decoder of the tokens of one element. It keeps text that is no reference,
+// such as an unescaped & in a URL.
 func newDecoder(element []byte) *xml.Decoder {
 	d := xml.NewDecoder(bytes.NewReader(element))
 	d.Strict, d.Entity = false, xml.HTMLEntity
@@ -140,7 +140,7 @@ func (p *elementParser) element(element []byte) bool {
 	}
 }
 
-// fallBack sets the URL and the time of a record from what stands for them.
+// fallBack sets the URL and the time of a record from other columns if they are empty.
 func (p *elementParser) fallBack() {
 	switch p.scanner.format {
 	case raw.RSS:
@@ -159,7 +159,7 @@ func (p *elementParser) damaged() bool {
 	return bytes.Contains(p.values[p.url], []byte("\ufffd"))
 }
 
-// child takes the value of a child of a record. prefix is that of the record. It returns false if
+// child takes the value of a child of a record. prefix is the record's prefix. It returns false if
 // the record has two URLs.
 func (p *elementParser) child(e xml.StartElement, prefix string, content []byte, base string) bool {
 	content = text.TrimSpace(content)
@@ -275,7 +275,7 @@ func isURL(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("http://")) || bytes.HasPrefix(b, []byte("https://"))
 }
 
-// attribute returns the value of an attribute whatever its prefix, "" for none.
+// attribute returns the value of an attribute with any prefix, "" for none.
 func attribute(e xml.StartElement, local string) string {
 	for _, a := range e.Attr {
 		if a.Name.Local == local {

@@ -56,7 +56,7 @@ type row struct {
 	names         []string // of the columns
 	values        [][]byte // of the record
 	url, ts, size int      // indices of values, -1 for none
-	mail          bool     // times may be those of mail
+	mail          bool     // times may have the format of mail
 	extras        []extra
 	out           []byte
 }
@@ -156,8 +156,8 @@ func mailZone(s string) string {
 	return s
 }
 
-// more buffers more of the object behind the window, which is what in has buffered. It returns
-// false if there is no more.
+// more buffers more of the object behind the window, which is all that in has buffered. It returns
+// false at the end of the object.
 func more(in *text.Input, window *[]byte) (bool, error) {
 	n := len(*window)
 	_, err := in.Peek(n + 1)

@@ -10,13 +10,14 @@ import (
 	"github.com/urlake/urlake/lake/raw/text"
 )
 
-// root is what the elements of a format are called.
+// root names the elements of a format.
 type root struct {
 	name    string // of the element around the records
 	format  string
 	record  string
 	tagOnly bool // the start tag is the record, and what follows it may be records too
-	// namespaces are those of the records. A prefix that the root binds to one of them is passed.
+	// namespaces are the namespaces of the records. A prefix that the root binds to one of them is
+	// passed.
 	namespaces []string
 }
 
@@ -31,7 +32,7 @@ var roots = []root{
 	{"opml", raw.OPML, "outline", true, nil},
 }
 
-// rssNamespaces are those of RSS in RDF.
+// rssNamespaces are the namespaces of RSS in RDF.
 var rssNamespaces = []string{"http://purl.org/rss/1.0/", "http://my.netscape.com/rdf/simple/0.9/",
 	"http://channel.netscape.com/rdf/simple/0.9/"}
 
@@ -46,13 +47,13 @@ type scanner struct {
 	counts *raw.Counts
 	html   bool
 
-	w       []byte   // what in has buffered
+	w       []byte   // the bytes buffered by in
 	root    root     // the last root, in XML
 	records []string // the names of records, with their prefixes
 	base    string   // xml:base of the root and the channel
 	open    int      // how many roots, or lists of HTML, are open
 	lists   bool     // a list of HTML was there
-	// suspect is set behind a record that was rejected: what is left of it is no further reject.
+	// suspect is set behind a rejected record: the rest of it is no further reject.
 	suspect bool
 
 	comment, cdata, tag search
@@ -65,8 +66,8 @@ func newScanner(in *text.Input, plan raw.Plan, counts *raw.Counts) *scanner {
 	return s
 }
 
-// search finds what is looked for again and again from increasing offsets, and looks at no byte
-// twice: else an object of opening tags that nothing closes would take quadratic time.
+// search repeats one search from increasing offsets, and looks at no byte twice: otherwise an
+// object of opening tags without closing ones would take quadratic time.
 type search struct {
 	find     func(b []byte, from int) (at, safe int)
 	from, at int64 // nothing is in [from, at)
@@ -192,8 +193,8 @@ func (s *scanner) consume(n int) {
 	s.w = s.in.Buffered()
 }
 
-// scan returns the next record, whose first byte is that of its start tag, or the reason of a
-// reject. The record is valid until the next call. At the end of the object the error is io.EOF.
+// scan returns the next record, from its start tag on, or the reason of a reject. The record is
+// valid until the next call. At the end of the object the error is io.EOF.
 func (s *scanner) scan() (record []byte, reason string, err error) {
 	s.w = s.in.Buffered()
 	for {
@@ -218,8 +219,7 @@ func (s *scanner) scan() (record []byte, reason string, err error) {
 	}
 }
 
-// bad returns the reason of a reject, unless it is for what is left of a record that was rejected
-// before.
+// bad returns the reason of a reject, unless the rest of an already rejected record causes it.
 func (s *scanner) bad(reason string) string {
 	if s.suspect {
 		return ""
@@ -280,7 +280,7 @@ func (s *scanner) markup() (record []byte, reason string, err error) {
 	return nil, reason, nil
 }
 
-// isRoot reports whether a name is that of the root, in HTML of a list.
+// isRoot reports whether a name is the name of the root or, in HTML, of a list.
 func (s *scanner) isRoot(name string) bool {
 	if s.html {
 		return name == "dl" || name == "ul"
@@ -292,7 +292,7 @@ func local(name string) string { return name[strings.IndexByte(name, ':')+1:] }
 
 func prefix(name string) string { return name[:max(0, strings.IndexByte(name, ':'))] }
 
-// startRoot takes what a root says of its records. The names of other elements mean nothing.
+// startRoot takes from a root what it declares about its records. It ignores other elements.
 func (s *scanner) startRoot(name string) error {
 	i := slices.IndexFunc(roots, func(r root) bool { return r.name == local(name) && r.format == s.format })
 	channel := local(name) == "channel"
@@ -362,8 +362,8 @@ func (s *scanner) section(at int) (n int, bad bool, err error) {
 }
 
 // tagEnd returns the offset behind the tag at offset at, and whether the tag is an empty element.
-// Of a tag that does not end as it should, end is 0 if it has more than s.max bytes, and -1 if
-// another one begins in it or the object ends.
+// If the tag does not end as it should, end is 0 if it has more than s.max bytes, and -1 if another
+// tag begins in it or the object ends.
 func (s *scanner) tagEnd(at int) (end int, empty bool, err error) {
 	quote := byte(0)
 	for i := at + 1; ; i++ {
@@ -464,8 +464,8 @@ func (s *scanner) record(name string) (record []byte, reason string, err error) 
 	}
 }
 
-// closing returns the offset behind the end tag whose name is at offset at, or that of the next tag
-// if it does not end.
+// closing returns the offset behind the end tag whose name is at offset at. If the end tag does not
+// end, closing returns the offset of the next tag.
 func (s *scanner) closing(at int) (int, error) {
 	for ; ; at++ {
 		if at == len(s.w) {

@@ -16,8 +16,8 @@ import (
 // mostAttributes is how much of a root tag is looked at.
 const mostAttributes = 16 << 10
 
-// Sniff returns the format of an object that begins with head and is XML, HTML or a TimeMap. A
-// format of "" means that it is not read; the reason says what it is and the advice what to do.
+// Sniff returns the format of an object that begins with head and is XML, HTML or a TimeMap. If the
+// format is "", the object is not read: reason describes it, and advice says how to convert it.
 func Sniff(head []byte) (format, reason, advice string) {
 	const links = `extract its URLs: grep -oE 'https?://[^"<> ]+' FILE > urls.txt`
 	start := text.TrimSpace(head)
@@ -38,7 +38,7 @@ func Sniff(head []byte) (format, reason, advice string) {
 	name, tag, entities, isHTML := rootTag(start)
 	switch {
 	case isHTML:
-		return "", "it is HTML, of which only the bookmarks that browsers export are read",
+		return "", "it is HTML; only bookmarks that browsers export are read",
 			"write its links as lines: lynx -dump -listonly -nonumbers FILE > urls.txt"
 	case name == "":
 		return "", "it is XML or HTML, which is not read", links
@@ -112,7 +112,7 @@ var (
 	pocket   = []byte("<title>Pocket Export</title>")
 )
 
-// isBookmarks reports whether HTML is what browsers export.
+// isBookmarks reports whether HTML is a browser's export of bookmarks.
 func isBookmarks(start []byte) bool {
 	return len(start) > len(netscape) && bytes.EqualFold(start[:len(netscape)], netscape) ||
 		bytes.Contains(start[:min(len(start), 1024)], pocket)
@@ -187,7 +187,7 @@ func Encoding(head []byte) (name string, known bool) {
 	case name == "":
 		return label, false
 	case name == "utf-8", strings.HasPrefix(name, "utf-16"), label == "us-ascii", label == "ascii":
-		return "", true // who can read the declaration knows that it is not UTF-16
+		return "", true // a declaration that can be read is not in UTF-16
 	}
 	return name, true
 }

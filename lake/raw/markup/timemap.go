@@ -119,8 +119,8 @@ func links(b []byte, whole bool, each func(link) bool) {
 	}
 }
 
-// original returns the URL of which the TimeMap at the beginning of b has the mementos, nil if it
-// does not say.
+// original returns the URL of the original resource in the TimeMap at the beginning of b, nil if it
+// names none.
 func original(b []byte, whole bool) (uri []byte) {
 	links(b, whole, func(l link) bool {
 		if l.is("original") {

@@ -123,9 +123,9 @@ type tripleParser struct {
 	in   *text.Input
 	urls []int         // which terms are URLs
 	text []byte        // the line
-	line []byte        // what is left of it
+	line []byte        // the rest of the line
 	at   text.Position // of the line
-	// rest are those terms of the statement that are still to be returned.
+	// rest are the terms of the statement that are still to be returned.
 	terms [4]term
 	rest  []int
 	iri   []byte

@@ -15,8 +15,8 @@ import (
 
 // emptyFile returns a Parquet file without rows, whose schema has the elements of these names below
 // its root: INT32 columns, the first one of strings. If group is set, they are in a group of that
-// name. The footer is written by hand, in Thrift's compact protocol: a header of a field has in its
-// upper half how much its number is above the last one's.
+// name. The footer is written by hand, in Thrift's compact protocol: the upper half of a field's
+// header is the difference between its number and the previous field's.
 func emptyFile(group string, names []string) []byte {
 	b := []byte{0x15, 2, 0x19} // version 1, the schema
 	elements := len(names) + 1
@@ -54,7 +54,7 @@ func emptyFile(group string, names []string) []byte {
 	return append(binary.LittleEndian.AppendUint32(file, uint32(len(b))), "PAR1"...)
 }
 
-// columnNames returns names of columns, the first of which may hold URLs.
+// columnNames returns n names of columns. The first one may hold URLs.
 func columnNames(n int) []string {
 	names := []string{"url"}
 	for i := range n - 1 {
@@ -64,7 +64,7 @@ func columnNames(n int) []string {
 }
 
 // TestSchemasAreReadInLinearTime opens files whose schemas have as many columns as may be, in a
-// fraction of a second: a look at all of them for each takes a minute.
+// fraction of a second. Quadratic time would be a minute.
 func TestSchemasAreReadInLinearTime(t *testing.T) {
 	var took [2]time.Duration
 	for i, n := range []int{14_900, 149_000} {

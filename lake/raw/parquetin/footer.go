@@ -175,7 +175,7 @@ func (w *footerWalk) hide(element, left int) {
 //
 // It returns the elements of the schema whose type this build does not know, as later versions of
 // Parquet have them, and makes their annotations unknown fields in footer, so that a decoder takes
-// the columns for those of plain bytes and numbers.
+// the columns for plain bytes and numbers.
 func checkFooter(footer []byte, memory int64) (later map[int]bool, err error) {
 	w := footerWalk{Reader: thrift.NewReader(footer, "", "footer"), left: memory, footer: footer, later: map[int]bool{}}
 	w.Lenient = true

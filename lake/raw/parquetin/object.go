@@ -117,8 +117,8 @@ type Object struct {
 	columns []*Field // in the file's order
 	// byPath are the fields by full and by short, made for the first Find.
 	byPath *[2]map[string]*Field
-	// elements is how many elements of the schema add has been called for, later those of a type
-	// that this build does not know.
+	// elements counts the calls of add, one for each element of the schema. later has the elements
+	// whose type this build does not know.
 	elements int
 	later    map[int]bool
 }

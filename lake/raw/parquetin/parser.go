@@ -133,7 +133,7 @@ func NewParser(name string, o *Object, in *text.Input, plan raw.Plan, fields tex
 			*c.to = s
 		}
 	}
-	// What is too much is not allocated.
+	// Memory above the limit is not allocated.
 	columns := len(o.columns)
 	if plan.LakePart || !plan.AllExtras {
 		columns = len(p.columns)

@@ -24,7 +24,7 @@ type Field struct {
 	wrapper  bool
 	def, rep int16 // the definition and repetition levels of an entry that has the field
 	children []*Field
-	later    bool           // its type, or that of a group around it, is of a later version of Parquet
+	later    bool           // the type of the field or a group around it is from a later Parquet
 	column   int            // the index of the column, -1 for a group
 	desc     *schema.Column // nil for a group
 }
@@ -141,7 +141,8 @@ func (o *Object) Names() []string {
 
 // Find returns the field at a path, nil if there is none. It compares the full path in the schema
 // first, then Field.Path, then Field.Path without regard to case. A path that is none of these may
-// be the number of a column. Of several fields it is the first column, else the first group.
+// be the number of a column. If several fields match, Find returns the first column, else the first
+// group.
 func (o *Object) Find(path string) *Field {
 	if o.byPath == nil {
 		o.byPath = &[2]map[string]*Field{{}, {}}
@@ -173,7 +174,7 @@ func (o *Object) Find(path string) *Field {
 	return found
 }
 
-// walk calls visit for the fields below f, a group before what is in it.
+// walk calls visit for the fields below f, a group before its fields.
 func (f *Field) walk(visit func(*Field)) {
 	for _, c := range f.children {
 		visit(c)

@@ -197,7 +197,7 @@ func TestRangesKnowTheLegends(t *testing.T) {
 	}
 }
 
-// TestDialectsOfCDXJ reads members by what they hold.
+// TestDialectsOfCDXJ reads members by the values they hold.
 func TestDialectsOfCDXJ(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text string

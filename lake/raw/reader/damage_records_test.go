@@ -12,7 +12,7 @@ import (
 )
 
 // recordFormats are the formats that TestADamagedRecordCostsOneRecord damages. Each entry makes an
-// object of n records whose URLs are those of damageURL.
+// object of n records with the URLs of damageURL.
 var recordFormats = []struct {
 	name string
 	opt  raw.Options
@@ -63,10 +63,10 @@ func eachRecord(begin, separator, end, format string) func(n int) string {
 
 func damageURL(i int) string { return fmt.Sprintf("https://h%d.example.org/p", i) }
 
-// TestADamagedRecordCostsOneRecord damages every byte of every record, in the last three in more
-// ways than in those before them, which tell the format. Of n records, n-1 must be read, or the
-// object is refused with a position; what is not read must be rejected, and no other record may
-// become a wrong row.
+// TestADamagedRecordCostsOneRecord damages every byte of every record. It damages the last records
+// in more ways; the records before them show the format. Of n records, n-1 must be read, or the
+// object is refused with a position; a record that is not read must be rejected, and no other
+// record may become a wrong row.
 func TestADamagedRecordCostsOneRecord(t *testing.T) {
 	t.Parallel()
 	const n = 12
@@ -109,13 +109,13 @@ func TestADamagedRecordCostsOneRecord(t *testing.T) {
 			for i := len(f.make(n - 1)); i < len(whole); i++ {
 				check(whole[:i], fmt.Sprintf("cut at %d", i))
 			}
-			t.Logf("%d damaged objects, of which %d are refused", inputs, refused)
+			t.Logf("%d damaged objects, %d of them refused", inputs, refused)
 		})
 	}
 }
 
-// damagedRead returns how many of the wanted URLs are read. An error is that of an object that is
-// refused, which must name its place.
+// damagedRead returns how many of the wanted URLs are read. If the object is refused, it returns
+// the error, which must name a place.
 func damagedRead(t *testing.T, name string, data []byte, opt raw.Options, want map[string]bool, how string) (int, error) {
 	t.Helper()
 	r, err := New(bytes.NewReader(data), name, opt)

@@ -304,7 +304,7 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// fieldURLs returns the URLs of a field, of which TestSeveralURLs says what they are.
+// fieldURLs returns the URLs of a field. TestSeveralURLs defines them.
 func fieldURLs(field string, plan raw.Plan) (urls []string) {
 	if text.IsPlain([]byte(field)) || slices.Contains(raw.CaptureFormats, plan.Format) {
 		return []string{field}

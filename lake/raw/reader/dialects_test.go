@@ -69,7 +69,7 @@ func TestJSONDialects(t *testing.T) {
 		{"an array as a line", "{\"url\":\"http://a/\"}\n[{\"url\":\"http://b/\"},{\"url\":\"http://c/\"}]\n[]\n", raw.Options{}, raw.JSONLines, []string{"1 http://a/", "2 http://b/", "2 http://c/"}},
 		{"a joined file's byte order mark", "{\"url\":\"http://a/\"}\n\ufeff{\"url\":\"http://b/\"}\n", raw.Options{}, raw.JSONLines, []string{"1 http://a/", "2 http://b/"}},
 
-		// What is broken costs one record.
+		// Damage costs one record.
 		{"a line cut in the middle, and its line break", `{"url":"http://a/"}` + "\n" + `{"url":"http://b/","x":"y{"url":"http://c/"}` + "\n" + `{"url":"http://d/"}`, raw.Options{}, raw.JSONLines,
 			[]string{"1 http://a/", "2 !bad_json", "2 http://c/", "3 http://d/"}},
 		{"an element broken inside", `[{"url":"http://a/"},{"url":"http://b/","x":},{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
@@ -161,7 +161,7 @@ func TestJSONDialects(t *testing.T) {
 	}
 }
 
-// What is read may be at other depths than the head of the document shows.
+// Records may be at other depths than the head of the document shows.
 func TestJSONBehindTheHead(t *testing.T) {
 	items := func(n int) string { return strings.Repeat(`{"url":"http://a/"},`, n-1) + `{"url":"http://a/"}` }
 	for _, tc := range []struct {

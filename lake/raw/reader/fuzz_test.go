@@ -94,12 +94,12 @@ func checkReader(t *testing.T, name string, data []byte, opt raw.Options) {
 	}
 	for i := range g.Offsets {
 		if f := r.Plan().Format; f == raw.Parquet || f == raw.Tar || f == raw.Zip || f == raw.WACZ || f == raw.WARC || f == raw.ARC {
-			break // rows have no offset; those of members count in the member, of records in the stored object
+			break // offsets are of members, of stored records, or missing
 		}
 		if i > 0 && (g.Offsets[i] < g.Offsets[i-1] || g.Lines[i] < g.Lines[i-1]) {
 			t.Fatalf("record %d at line %d, byte %d follows one at line %d, byte %d", i, g.Lines[i], g.Offsets[i], g.Lines[i-1], g.Offsets[i-1])
 		}
-		if g.Offsets[i] > r.Offset() { // what is missing at the end is rejected there
+		if g.Offsets[i] > r.Offset() { // a missing rest is rejected at the end
 			t.Fatalf("record %d at byte %d of %d", i, g.Offsets[i], r.Offset())
 		}
 	}

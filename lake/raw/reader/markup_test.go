@@ -225,7 +225,7 @@ func TestDeclaredEncodingsOfXMLAreRead(t *testing.T) {
 	}
 }
 
-// numbered is what the tests of damage read: n records, of which each has its number in the URL.
+// numbered returns the objects for the tests of damage: n records, each with its number in the URL.
 func numbered(n int) map[string]string {
 	around := func(head, record, tail string) string {
 		s := head

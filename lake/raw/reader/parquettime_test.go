@@ -12,7 +12,7 @@ import (
 	"github.com/urlake/urlake/lake/raw"
 )
 
-// TestParquetTimeBesideANestedURL reads times in the group of the URL and in those around it.
+// TestParquetTimeBesideANestedURL reads times in the group of the URL and in the groups around it.
 func TestParquetTimeBesideANestedURL(t *testing.T) {
 	type visit struct {
 		URL       string    `parquet:"url"`

@@ -48,7 +48,7 @@ type Reader struct {
 	badTS  string // see BadTS
 	inside bool   // the range does not begin the object, so that line numbers are not the object's
 	cut    bool   // a field can have more than its URL
-	rest   []byte // what the field of the last record has behind its URL
+	rest   []byte // the text behind the URL in the last record's field
 	turned []byte // the URL of a reversed host
 }
 
@@ -241,11 +241,11 @@ func newTextParser(in *text.Input, plan raw.Plan, counts *raw.Counts) (text.Pars
 	return markup.NewParser(in, plan, f)
 }
 
-// keepStored is how many stored bytes of a WARC file are kept, to find the member behind one that
-// is damaged.
+// keepStored is how many stored bytes of a WARC file are kept, to find the member behind a damaged
+// one.
 const keepStored = 256 << 10
 
-// startWARC makes the parser of a WARC or ARC file, of whose stored bytes none has been used.
+// startWARC makes the parser of a WARC or ARC file. No stored byte of the file has been used yet.
 func (r *Reader) startWARC(plan raw.Plan) (*Reader, error) {
 	r.plan = plan
 	r.in = text.NewRowInput()
@@ -478,8 +478,8 @@ func (r *Reader) cutURL() {
 	}
 }
 
-// BadTS returns what stands in the place of the first time that was counted in Counts.BadTS, as
-// [raw.Reject.Value] does; "" if nothing was.
+// BadTS returns the unreadable time of the first row that was counted in Counts.BadTS, cut as in
+// [raw.Reject.Value]; "" for none.
 func (r *Reader) BadTS() string { return r.badTS }
 
 // NextBatch is Next for many records. It sets recs[:n] to the next records, and returns before recs

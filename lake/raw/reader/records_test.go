@@ -109,8 +109,8 @@ func version(end string) string {
 	return record("warcinfo", "", "application/warc-fields", "2020-01-02T03:04:05Z", "", "software: x\r\n")
 }
 
-// checkLaw checks that of the records with these URLs at most one is lost, and that one with a
-// reject, or that the file is refused. It returns whether it is refused.
+// checkLaw checks that at most one of the records with these URLs is lost, and that a lost one has
+// a reject, or that the file is refused. It returns whether the file is refused.
 func checkLaw(t *testing.T, what, name string, data []byte, urls []string) (refused bool) {
 	t.Helper()
 	r, err := New(bytes.NewReader(data), name, raw.Options{Extras: []string{raw.None}})
@@ -213,7 +213,7 @@ func TestOneBadRecord(t *testing.T) {
 	}
 }
 
-// TestOneBadMember flips one byte after the other of what is compressed, and cuts it off.
+// TestOneBadMember flips single bytes of compressed files, and cuts the files there.
 func TestOneBadMember(t *testing.T) {
 	for _, end := range []string{warcEnd, arcEnd} {
 		records, urls := damageable(end, 8)

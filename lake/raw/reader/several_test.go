@@ -57,8 +57,8 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestSeveralURLs holds which texts are one URL, and what becomes of the others, in every format
-// whose fields are texts.
+// TestSeveralURLs checks which texts are one URL, and how others are cut, in every format with
+// fields of text.
 func TestSeveralURLs(t *testing.T) {
 	for _, tc := range []struct {
 		field string

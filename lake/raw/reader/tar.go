@@ -159,7 +159,7 @@ func (p *tarParser) advance() error {
 	}
 }
 
-// leaveOut counts the member as one that holds no records.
+// leaveOut counts the member as one without records.
 func (p *memberParser) leaveOut() {
 	if p.outer.counts.LeftOut++; p.firstLeftOut == "" {
 		p.firstLeftOut = p.member

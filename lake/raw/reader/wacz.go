@@ -16,7 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
-// What zips begin with: the header of a member, or the end of an empty directory.
+// A zip begins with the header of a member, or with the end of an empty directory.
 const zipMagic, emptyZip = "PK\x03\x04", "PK\x05\x06"
 
 // isZip reports whether head is the beginning of a zip archive.
@@ -24,10 +24,10 @@ func isZip(head []byte) bool {
 	return bytes.HasPrefix(head, []byte(zipMagic)) || bytes.HasPrefix(head, []byte(emptyZip))
 }
 
-// startZip opens a zip. Its members are read as those of a tar, unless it is a WACZ
+// startZip opens a zip. Its members are read like members of a tar, unless it is a WACZ
 // (https://specs.webrecorder.net/wacz/1.1.1/), a zip of WARC files, their CDXJ index and pages. Its
-// captures are read from the index, which replay uses too and which knows where each record is.
-// Without an index, or if that lists nothing, they are read from the WARC files.
+// captures are read from the index, which locates each record and is also used by replay. Without
+// an index, or if that lists nothing, they are read from the WARC files.
 func (r *Reader) startZip(plan raw.Plan) (*Reader, error) {
 	at, stored, err := r.randomAccess("a zip")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestWideObjectsAreReadInLittleTime reads objects with as much of something as their size allows.
-// Each takes a second or two on a busy machine; with a look at all for each it takes minutes.
+// Each takes a second or two on a busy machine; quadratic time would be minutes.
 func TestWideObjectsAreReadInLittleTime(t *testing.T) {
 	many := func(n int, f func(i int) string, sep string) string {
 		var s []string

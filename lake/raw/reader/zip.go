@@ -28,8 +28,8 @@ func isWACZ(z *zip.Reader) bool {
 	return !foreign
 }
 
-// What office documents, books and programs that are zips have as members, and how to get at their
-// URLs. The first that fits is taken.
+// zipFormats are office documents, books and programs that are zips: one of their members, and how
+// to get their URLs. The first match counts.
 var zipFormats = []struct{ member, reason, advice string }{
 	{"xl/", "Excel workbooks (xlsx) are not read", toCSV},
 	{"word/document.xml", "Word documents (docx) are not read", "write its links as lines: pandoc -t html FILE" + grepLinks},
@@ -74,7 +74,7 @@ func checkZip(name string, z *zip.Reader, size int64) error {
 var zipMethods = map[uint16]string{1: "shrink", 6: "implode", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz",
 	98: "PPMd", 99: "AES encryption"}
 
-// openZipMember opens a member, or returns the error of one that cannot be read.
+// openZipMember opens a member, or returns the error if it cannot be read.
 func openZipMember(name string, f *zip.File) (io.Reader, error) {
 	switch {
 	case f.Flags&1 != 0:

@@ -59,8 +59,8 @@ type cdxParser struct {
 	usual   []*cdxLayout // by UsualLegends, made for the first line that needs one
 	err     error        // of a legend
 
-	// The second of two lines without a line break between them, and its position. two is where the
-	// lines are copied to.
+	// The second of two lines without a line break between them, and its position. two holds copies
+	// of both lines.
 	second   []byte
 	secondAt Position
 	two      []byte
@@ -91,8 +91,8 @@ func newCDXParser(in *Input, plan raw.Plan, f Fields) *cdxParser {
 	return p
 }
 
-// newLayout returns the layout by a legend. Its columns are those of the plan by their names, but
-// the URL may be in another one.
+// newLayout returns the layout by a legend. Its columns are the plan's columns, found by name, but
+// the URL may be in another column.
 func (p *cdxParser) newLayout(legend CDXLegend) *cdxLayout {
 	columns := legend.Columns()
 	place := func(c *raw.Column) *raw.Column {
@@ -141,7 +141,7 @@ func (p *cdxParser) use(l *cdxLayout) {
 	}
 }
 
-// cutsLike reports whether the lines of a legend with so many fields can be taken for l's.
+// cutsLike reports whether lines of a legend with count fields can be mistaken for lines of l.
 func (l *cdxLayout) cutsLike(legend CDXLegend, count int) bool {
 	return l.legend.Separator == legend.Separator && l.count == count
 }
@@ -244,8 +244,8 @@ func (p *cdxParser) layoutOf(line []byte) *cdxLayout {
 	return nil
 }
 
-// cutTwo cuts a line into two and reports whether it is two: with the fields of two lines, or one
-// less, of which both are what a legend says.
+// cutTwo cuts a line into two and reports whether it is two: it has the fields of two lines, or one
+// less, and both fit a legend.
 func (p *cdxParser) cutTwo(line []byte) bool {
 	for _, l := range p.layouts {
 		n := l.legend.fields(line)
@@ -275,7 +275,8 @@ func (p *cdxParser) cutTwo(line []byte) bool {
 	return false
 }
 
-// CDXJNames are the members of the dialects of CDXJ by what they hold, the usual ones first.
+// CDXJNames are the names of members in the dialects of CDXJ by their meaning, the usual ones
+// first.
 var CDXJNames = map[string][]string{
 	"url":        {"url", "uri", "original", "original_uri", "original_url", "originalUrl", "target_uri", "target"},
 	raw.Status:   {"status", "statuscode", "status_code", "statusCode", "http_status", "hsc"},
@@ -371,8 +372,8 @@ func (p *cdxjParser) otherURL(rec *raw.Record, object, key []byte) string {
 	return p.record(rec, object, key)
 }
 
-// IsCDXJBlock reports whether the object of a CDXJ line is the place of lines in a compressed index
-// (https://specs.webrecorder.net/cdxj/0.1.0/) and no capture: it has nothing but an offset, a
+// IsCDXJBlock reports whether the object of a CDXJ line locates lines in a compressed index
+// (https://specs.webrecorder.net/cdxj/0.1.0/) and is no capture: it has nothing but an offset, a
 // length, a digest, and the name of an index.
 func IsCDXJBlock(doc *jsondoc.Document) bool {
 	if doc.Find(0, []string{"offset"}) == 0 || doc.Find(0, []string{"length"}) == 0 {

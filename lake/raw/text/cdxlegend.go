@@ -35,8 +35,8 @@ var UsualLegends = []string{
 // maxLegend is how many letters a legend may have. Lines have some twenty fields at most.
 const maxLegend = 64
 
-// CDXURLColumns are the columns that have the URL, the best first. Those behind the first are made
-// from it: they lack the scheme and, mostly, www.
+// CDXURLColumns are the columns that have the URL, the best first. The columns behind the first are
+// derived from it: they lack the scheme and, mostly, www.
 var CDXURLColumns = []string{"original", "canonized_url", "urlkey"}
 
 // CDXServerNames are the capture fields by the names of the CDX server, where these differ.
@@ -89,14 +89,14 @@ func IsCDXLegend(line []byte) bool {
 	return ok
 }
 
-// Line returns the line that ParseCDXLegend makes the legend of.
+// Line returns the line that ParseCDXLegend parses as the legend.
 func (l CDXLegend) Line() string {
 	sep := string(l.Separator)
 	return sep + "CDX" + sep + strings.ReplaceAll(l.Letters, " ", sep)
 }
 
-// Columns returns the names of the columns. Those of capture fields are theirs. A column whose
-// letter is unknown or repeated is called by the letter and its number, from 1.
+// Columns returns the names of the columns. The columns of capture fields have the fields' names. A
+// column whose letter is unknown or repeated is called by the letter and its number, from 1.
 func (l CDXLegend) Columns() []string {
 	var columns []string
 	letters := strings.Fields(l.Letters)
@@ -127,7 +127,7 @@ func (l CDXLegend) Columns() []string {
 	return columns
 }
 
-// trim returns a line without what is no field of it.
+// trim returns a line without white space around its fields, if spaces separate them.
 func (l CDXLegend) trim(line []byte) []byte {
 	if l.Separator == ' ' {
 		return TrimSpace(line)
@@ -140,9 +140,9 @@ func (l CDXLegend) fields(line []byte) int {
 	return bytes.Count(l.trim(line), []byte{l.Separator}) + 1
 }
 
-// Fits reports whether a line has the fields of the legend, and each holds what it can hold: a
-// time, a URL, a number. An empty field may be anything but the time. If short is set the line may
-// end before its last fields, but not before the one behind the URL.
+// Fits reports whether a line has the fields of the legend, each with a possible value: a time, a
+// URL, a number. An empty field may be anything but the time. If short is set the line may end
+// before its last fields, but not before the one behind the URL.
 func (l CDXLegend) Fits(line []byte, short bool) bool {
 	rest, more := l.trim(line), true
 	url := false

@@ -76,7 +76,7 @@ type cell struct {
 	quoted     bool
 }
 
-// escapes is what a field has to be freed of.
+// escapes says how a field is escaped.
 type escapes uint8
 
 const (
@@ -456,8 +456,9 @@ func (p *csvParser) scanTwo(n int) bool {
 }
 
 // swallows returns the offset of a quoted field of the row [0, end) that only seems to end, 0 if
-// there is none. The line behind its first one is a row of the table, and the row has more or fewer
-// cells than the table has columns, or the field ends as the one before a quoted field does.
+// there is none. The second line of such a field is a row of the table. In addition, the row has
+// more or fewer cells than the table has columns, or the field ends with a separator or a line
+// break, as text before a quoted field does.
 func (p *csvParser) swallows(end int) int {
 	in := p.in
 	row := in.buf[in.r : in.r+end]
@@ -629,7 +630,7 @@ type Rows struct {
 }
 
 // NewRows returns the rows of an object. format is raw.CSV or raw.TSV. separator and backslash are
-// what [raw.Plan] has.
+// as in [raw.Plan].
 func NewRows(in *Input, format, separator string, backslash bool) *Rows {
 	p := newCSVParser(in, raw.Plan{Format: format, Separator: separator, Backslash: backslash}, Fields{})
 	p.width = math.MaxInt

@@ -44,8 +44,8 @@ func (p *jsonParser) Next(rec *raw.Record, rej *raw.Reject) error {
 // a record may be.
 const maxOpen = 64
 
-// jsonTreeParser reads the records inside objects and arrays, however large those are: the values
-// at one depth, or at any depth the objects that have the URL.
+// jsonTreeParser reads the records inside objects and arrays of any size: the values at one depth,
+// or at any depth the objects that have the URL.
 //
 // At one depth, the names that lead to a record, joined by dots, become the member key of its
 // extras, unless the record has a member of that name. A scalar above that depth is a record
@@ -69,16 +69,16 @@ type jsonTreeParser struct {
 	long  Position
 	found bool
 
-	// The value that is being looked through, and the node to look at next. Beside it
-	// is the part of the text before that node, and where it ends.
+	// The value that is being searched, and the node to look at next. Beside it is the part of the
+	// text before that node, and where it ends.
 	text  []byte
 	node  int
 	seen  int
 	at    Position
 	apart []int // buffer of nodes that are no extras
 	deep  bool  // all values are parsed whole
-	// Of a value at the depth of records: it is one if it has the URL, else those in it are. yields
-	// is whether there was one.
+	// A value at the depth of records is a record if it has the URL; otherwise the objects in it
+	// are records. yields is set if there was a record.
 	element, yields bool
 }
 
@@ -142,7 +142,7 @@ func (p *jsonTreeParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			return fmt.Errorf("want a JSON value, got %q", c)
 		}
 		container := c == '{' || c == '['
-		inside := p.any || len(p.open) > p.depth // of what is looked through
+		inside := p.any || len(p.open) > p.depth // inside the value that is searched
 		open := container && len(p.open) < p.depth
 		if container && (inside || len(p.open) == p.depth && !p.keys) {
 			var taken bool

@@ -23,7 +23,7 @@ type jsonFields struct {
 	keyIsURL      bool   // the key that record is given is the URL
 	rows          bool   // records are arrays
 	skip          int    // rows still to skip: titles and header
-	cdxServer     bool   // rows are those of a CDX server
+	cdxServer     bool   // rows are from a CDX server
 	first         string // the name of the first column
 	extras        []jsonExtra
 	keyName       []byte // name in extras of the key that record is given
@@ -143,7 +143,7 @@ func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) s
 	return ""
 }
 
-// nextItem returns the element of a list whose turn it is, 0 if the list is empty.
+// nextItem returns the next element of a list, 0 if the list is empty.
 func (j *jsonFields) nextItem(list int) int {
 	d := &j.doc
 	if !d.Deep {
@@ -168,9 +168,9 @@ func (j *jsonFields) aliasesOf(x *jsonExtra, node int) []string {
 	return j.aliases[x.name]
 }
 
-// noRecord reports whether the parsed value is a row that is no record: one of those up to the
-// header, an empty one, or, of a CDX server, the header of a further answer or the key that resumes
-// the query, which is alone in the last row.
+// noRecord reports whether the parsed value is a row that is no record: a row up to the header or
+// an empty row. From a CDX server, it may also be the header of a further answer, or the key that
+// resumes the query, which is alone in the last row.
 func (j *jsonFields) noRecord() bool {
 	if !j.rows || j.doc.Nodes[0].Kind != '[' {
 		return false
@@ -280,8 +280,8 @@ func (j *jsonFields) object(root int, skip []int, key []byte) []byte {
 	return j.out
 }
 
-// jsonLinesParser reads one JSON value a line. A line with several values, or that is malformed, is
-// read as Values are; what is broken affects no other line.
+// jsonLinesParser reads one JSON value a line. A malformed line, or one with several values, is
+// read by Values. Damage affects no other line.
 type jsonLinesParser struct {
 	in *Input
 	jsonFields
@@ -324,7 +324,7 @@ func (p *jsonLinesParser) isList() bool {
 	return d.Nodes[0].Kind == '[' && (!p.rows || len(d.Nodes) > 1 && d.Nodes[1].Kind == '[')
 }
 
-// readValues makes the values of a line those that are read next.
+// readValues makes the parser read the values of a line next.
 func (p *jsonLinesParser) readValues(line []byte) {
 	in := NewBytesInput(line, p.in.lineEnd, p.in.max)
 	in.line = p.in.record.Line

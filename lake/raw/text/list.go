@@ -7,7 +7,7 @@ import (
 )
 
 // ListParser reads one URL a line. White space around a URL is not part of it. A line that begins
-// with # is a comment. Next returns other lines whole, even those that [CutURL] cuts.
+// with # is a comment. Next returns other lines whole, even lines that [CutURL] cuts.
 type ListParser struct {
 	in       *Input
 	counts   *raw.Counts
@@ -76,8 +76,8 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 	return n
 }
 
-// arePlain reports whether lines, whose ends are given, have neither spaces nor tabs, and at most a
-// colon each, that of http: or https:. Looking for these in many lines at once is cheap.
+// arePlain reports whether lines, whose ends are given, have neither spaces nor tabs, and no colons
+// but one in each line behind http or https. Looking for these in many lines at once is cheap.
 func arePlain(lines []byte, ends []int32) bool {
 	if len(ends) == 0 {
 		return true

@@ -14,7 +14,7 @@ import (
 // IsPlain reports whether the text of a field is at most one URL and nothing beside it: it has no
 // space, tab or line feed and no second scheme. Other fields are cut by [CutURL].
 func IsPlain(field []byte) bool {
-	// Eight bytes at a time, for bytes up to a space and for colons. That of the scheme is mostly
+	// Eight bytes at a time, for bytes up to a space and for colons. The scheme's colon is mostly
 	// among the first eight.
 	const (
 		ones   = ^uint64(0) / 255
@@ -61,9 +61,9 @@ func isPlain(field []byte) bool {
 // and ?u=http://b,http://c do, see nextURL. Separators, brackets, quotes, tags and words such as
 // "and" between URLs and around them are part of none. Where no other URL follows, x,y;z belongs to
 // the URL. White space and # begin a comment up to the end of the line. Other white space belongs
-// to the URL if that is one space, in query or fragment, or before what looks like a further part
-// of a path, see continues; and if what precedes it does not look like a URL, which package
-// lake/urlnorm says better.
+// to the URL if it is one space, in query or fragment, or before what looks like a further part of
+// a path, see continues. It also belongs to the URL if the text before it does not look like a URL:
+// then package lake/urlnorm rejects the whole text with a better reason.
 func CutURL(field []byte) (url, rest []byte, reason string) {
 	for {
 		before, line := cutComment(field)
@@ -113,8 +113,8 @@ func cutComment(field []byte) (before, next []byte) {
 // if there is none: one at the start of the field does not count. Before it is white space or a
 // character of breaks; outside of a query a bracket or punctuation that is not ASCII; or one of , ;
 // | unless a query has had a URL already. Where a line break was swallowed, a scheme of web URLs
-// directly follows a letter or digit. Other URLs belong to the one before them. unclear says that
-// before the result there is one behind a bracket that directly follows a part of the URL.
+// directly follows a letter or digit. Other URLs belong to the one before them. unclear is set if
+// an earlier scheme stands behind a bracket that directly follows a part of the URL.
 func nextURL(field []byte) (next int, unclear bool) {
 	nested := false // a query has had a URL
 	for at := 0; ; {
@@ -181,9 +181,9 @@ func gluedScheme(scheme []byte) int {
 	return 0
 }
 
-// trimBetween removes from the end of text what stands between URLs and is part of none: white
-// space, separators, quotes, tags, arrows, brackets without their counterpart, and words that are
-// "and", "or" or have neither letter nor digit.
+// trimBetween removes text between URLs that is part of none from the end of text: white space,
+// separators, quotes, tags, arrows, brackets without their counterpart, and words that are "and",
+// "or" or have neither letter nor digit.
 func trimBetween(text []byte) []byte {
 	for {
 		before := len(text)
@@ -242,8 +242,8 @@ func isBetween(word []byte) bool {
 	}) < 0
 }
 
-// textInside returns the reason for which white space in url and the text behind it are not part of
-// it, "" if they may be. alone says that no other URL follows.
+// textInside returns why white space in url and the text behind it are not part of the URL, "" if
+// they may be. alone is set if no other URL follows.
 func textInside(url []byte, alone bool) (reason string) {
 	query := false
 	for i := 0; i < len(url) && reason == ""; i++ {
@@ -262,8 +262,8 @@ func textInside(url []byte, alone bool) (reason string) {
 	return reason
 }
 
-// textAfter returns the reason for which the text at next, behind white space at i, is not part of
-// the URL before it, "" if it may be.
+// textAfter returns why the text at next, behind white space at i, is not part of the URL before
+// it, "" if it may be.
 func textAfter(field []byte, i, next int, query, alone bool) string {
 	before, after := field[:i], field[next:]
 	_, rest, scheme := bytes.Cut(before, []byte("://"))
@@ -344,8 +344,8 @@ func isTitle(before, text []byte) bool {
 
 // continues reports whether text behind white space looks like a further part of the path before
 // it: the path has begun, and the text has a character that words seldom have, or ends as the name
-// of a file does. "http://a/My file.pdf" is such a URL; "http://a/ Our page" is none, and of
-// "http://a/b Our page" nothing tells.
+// of a file does. "http://a/My file.pdf" is such a URL; "http://a/ Our page" is none, and
+// "http://a/b Our page" may be either.
 func continues(before, text []byte) bool {
 	_, path, ok := bytes.Cut(before, []byte("//"))
 	if !ok {
@@ -370,7 +370,7 @@ func continues(before, text []byte) bool {
 	return true
 }
 
-// isSeparator reports whether c can separate URLs and be a character of one.
+// isSeparator reports whether c can separate URLs, and can also be part of one.
 func isSeparator(c byte) bool { return c == ',' || c == ';' || c == '|' }
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }

@@ -131,7 +131,7 @@ func (v *Values) scan(doc *jsondoc.Document) (n int, ok, long bool, err error) {
 }
 
 // ends reports whether a value of n bytes ends where it seems to. A quote too many makes a string
-// of what is none, with a word, a colon or a quote behind it.
+// of other text, with a word, a colon or a quote behind it.
 func (v *Values) ends(kind byte, n int) bool {
 	if kind == '{' || kind == '[' {
 		return true
@@ -240,7 +240,7 @@ func (v *Values) stringEnd(i int) int {
 }
 
 // another returns the offset at which reading goes on behind a malformed value with an error at the
-// offset bad: that of the next value, or of the next line. It is 0 if there is neither.
+// offset bad: at the next value, else at the next line. It is 0 if there is neither.
 func (v *Values) another(bad int) int {
 	in := v.in
 	opening := v.opening
@@ -283,7 +283,7 @@ func (v *Values) another(bad int) int {
 }
 
 // tokenBefore returns the offset behind the beginning of the last string that begins before the
-// error at the offset bad: a quote too many or too few makes a string of what follows it.
+// error at the offset bad: a quote too many or too few turns the text behind it into a string.
 func (v *Values) tokenBefore(bad int) int {
 	from := 1
 	for i := 0; i < bad; i++ {
@@ -339,7 +339,7 @@ func (v *Values) isValue(i int) bool {
 const maxOpening = 128
 
 // openingOf returns how a value begins: an object up to the colon behind the name of its first
-// member, a URL up to that behind its scheme, any other value with its first byte.
+// member, a URL up to the colon behind its scheme, any other value with its first byte.
 func openingOf(value []byte) []byte {
 	n := min(1, len(value))
 	if n > 0 && value[0] != '[' {

@@ -88,8 +88,8 @@ type Source struct {
 
 const keepAll = -1
 
-// Resume goes back freeTwice bytes, and maxTwice times what was read, so that an object full of
-// what looks like members takes no endless time.
+// Resume goes back at most freeTwice bytes plus maxTwice times the bytes read. So an object full of
+// false members takes no endless time.
 const freeTwice, maxTwice = 1 << 20, 8
 
 // New returns the Source of an object whose stored bytes r yields.
@@ -119,7 +119,7 @@ func (b storedBytes) Read(p []byte) (int, error) {
 // before the first read, by a caller that reads little before it decides.
 func (s *Source) Record() { s.keep = keepAll }
 
-// Forget drops what was kept.
+// Forget drops the kept bytes.
 func (s *Source) Forget() { s.Keep(0) }
 
 // Keep keeps the last n stored bytes that are read, to which Resume goes back.
@@ -129,7 +129,7 @@ func (s *Source) Keep(n int) {
 	}
 }
 
-// record appends b, which was read from below, to what is kept.
+// record appends b, which was read from below, to the kept bytes.
 func (s *Source) record(b []byte) {
 	if s.recorded = append(s.recorded, b...); s.keep > 0 && len(s.recorded) > 3*s.keep {
 		s.recorded = append(s.recorded[:0], s.recorded[len(s.recorded)-s.keep:]...)
@@ -152,7 +152,7 @@ func (s *Source) back(offset int64) {
 }
 
 // Resume makes Stored go on at the first place from an offset on where the stored bytes are magic.
-// Of the bytes before the next one of Stored, it knows those that are kept. found is false if the
+// Before the next byte of Stored, it searches only the bytes that are kept. found is false if the
 // object ends before such a place, or if too much of it would have been read more than once.
 func (s *Source) Resume(offset int64, magic string) (found bool, err error) {
 	if offset = max(offset, s.end-int64(len(s.recorded))); offset < s.Used() {

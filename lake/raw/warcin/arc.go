@@ -89,7 +89,7 @@ func hasScheme(b []byte) bool {
 	return false
 }
 
-// isBrokenARC reports whether b begins with a line that has something of a record's header.
+// isBrokenARC reports whether b begins with a line that resembles a record's header.
 func isBrokenARC(b []byte) bool {
 	line, _, _ := bytes.Cut(b, []byte{'\n'})
 	fields := bytes.Fields(line)
@@ -102,7 +102,7 @@ func isBrokenARC(b []byte) bool {
 	return n > 1 && len(fields) < 12
 }
 
-// judgeARC tells whether b begins with the header of a record.
+// judgeARC judges whether b begins with the header of a record.
 func judgeARC(b []byte) verdict {
 	if len(b) == 0 {
 		return unclear
@@ -140,7 +140,7 @@ func (p *Parser) arcHeader(line []byte, long bool) (length int64, reason string,
 	}{{columnURL, h.url}, {columnTimestamp, h.date}, {columnDigest, h.digest}, {columnSize, h.length}} {
 		p.values[v.column] = append(p.values[v.column], v.value...)
 	}
-	if string(h.mime) != "no-type" { // how crawlers write that there is none
+	if string(h.mime) != "no-type" { // written by crawlers for no type
 		p.contentType = append(p.contentType, h.mime...)
 	}
 	return h.size, "", nil

@@ -144,8 +144,8 @@ type zstdMembers struct {
 	src *unpack.Source
 	d   *unpack.ZstdReader
 	zstdFrame
-	// begun is the offset of the frame, passed that of the one before if its end is where the
-	// headers of its blocks say, which nothing has checked; else -1.
+	// begun is the offset of the frame. passed is the offset of the frame before if that was
+	// skipped by the lengths in its block headers, which nothing has checked; else -1.
 	begun, passed int64
 }
 

@@ -1,9 +1,10 @@
 // Package warcin reads the captures of WARC files (ISO 28500) and ARC files, plain or compressed.
 //
 // A record of WARC is a capture if its type is response, resource or revisit, as in CDX indexes; in
-// a file of conversions or metadata (WET, WAT) these are read. Of its block, only the header of an
-// HTTP response is looked at; the rest is passed by its length. In zstd it is not decompressed, if
-// the frame's header says how long it is; a member of gzip has to be decompressed to find its end.
+// a file of conversions or metadata (WET, WAT) these are read. Only the header of an HTTP response
+// is read from its block; the rest is passed by its length. In zstd the rest is not decompressed,
+// if the frame's header says how long it is; a member of gzip has to be decompressed to find its
+// end.
 //
 // A file is one stream of records, wherever its gzip members or zstd frames end. After a record
 // that is not as its header says, the next one is found: within its block if that holds records
@@ -53,8 +54,8 @@ const (
 // maxHTTPHeader is how many bytes of an HTTP header are searched for its media type.
 const maxHTTPHeader = 1 << 20
 
-// Parser implements text.Parser. Of a record or reject, the line is 0. The offset is that of the
-// first stored byte of its member if it begins one, else its own in the decompressed file.
+// Parser implements text.Parser. Records and rejects have the line 0. Their offset is the stored
+// offset of their member if they begin one, else the offset in the decompressed file.
 type Parser struct {
 	in      *text.Input
 	members members
@@ -197,7 +198,7 @@ func (p *Parser) next(rec *raw.Record) (capture bool, reason string, err error) 
 	return capture, reason, nil
 }
 
-// setPlace sets where the record or reject is that is returned next.
+// setPlace sets the position of the record or reject that is returned next.
 func (p *Parser) setPlace(offset int64) {
 	p.in.SetRange(max(offset, 0), 0)
 	p.in.SetRecord(p.in.Position())
@@ -446,8 +447,8 @@ func (p *Parser) isCapture() bool {
 	return false
 }
 
-// checkType returns the reason of the reject that a record is which makes no row, "" if that is
-// right. A record whose type is none of the standard's may be a capture whose header is damaged.
+// checkType returns the reason to reject a record that makes no row, "" if its type is one without
+// a row. A record with a type outside the standard may be a capture with a damaged header.
 func (p *Parser) checkType() string {
 	if p.arc {
 		return ""
@@ -513,9 +514,9 @@ func (p *Parser) httpHeader(left int64) (rest int64, err error) {
 	return left, nil
 }
 
-// end passes the rest of a record's block, which has rest bytes. It sets where the record is, if it
-// can be read by itself. ok is false if the block does not end where its length says; the next
-// record is then where one begins in the block.
+// end passes the rest of a record's block, which has rest bytes. It sets the offset and length of
+// the record, if it can be read by itself. ok is false if the block does not end where its length
+// says; the next record then begins within the block.
 func (p *Parser) end(block, end, rest int64) (ok bool, err error) {
 	s := p.stream
 	m := s.part(s.offset())
@@ -562,8 +563,8 @@ func (p *Parser) end(block, end, rest int64) (ok bool, err error) {
 	return true, p.address(end)
 }
 
-// brokenHeader reports whether a header that cannot be read stands at the end of a record's block,
-// whose length is right then.
+// brokenHeader reports whether an unreadable header stands at the end of a record's block. The
+// length of the block is then right.
 func (p *Parser) brokenHeader(end int64) bool {
 	p.stream.seek(end)
 	all, err := p.stream.peek(maxHeader)
@@ -578,7 +579,8 @@ func (p *Parser) brokenHeader(end int64) bool {
 	return bytes.Contains(header, []byte("\nWARC-"))
 }
 
-// address sets where the record is whose block ends at end, if it is alone in its member.
+// address sets the offset and length of the record whose block ends at end, if the record is alone
+// in its member.
 func (p *Parser) address(end int64) error {
 	m := p.stream.part(p.start)
 	offset, length := p.start, end-p.start

@@ -21,12 +21,12 @@ const (
 	maxHeader = 64 << 10
 )
 
-// stream is the decompressed file, whatever members it is compressed in, with a window of the bytes
-// that were read last. Within the window its reader can go back to the beginning of a record.
+// stream is the decompressed file, across all its members, with a window of the bytes that were
+// read last. Within the window its reader can go back to the beginning of a record.
 type stream struct {
 	src     *unpack.Source
 	members members
-	judge   func(b []byte) verdict // of what may be a record's header
+	judge   func(b []byte) verdict // judges a possible header of a record
 	anyLine bool                   // a header is a line like others; without, it begins with Magic
 
 	buf  []byte
@@ -38,7 +38,7 @@ type stream struct {
 	searched     int64
 	pinned, lost bool
 
-	parts []part // the members of which the window has bytes, and the one that is being read
+	parts []part // the members with bytes in the window, and the one that is being read
 	open  bool   // the last of parts is not read to its end
 	err   error  // final, until resume
 	// failed is the offset of the stored member that could not be read, after an error.
@@ -84,8 +84,8 @@ func (s *stream) seek(offset int64) {
 	s.r = int(min(max(offset, s.kept)-s.base, int64(s.w)))
 }
 
-// fill reads more bytes behind those that are unread, of one member. It may read none. The error is
-// io.EOF at the end of the file.
+// fill reads more bytes of one member behind the unread ones. It may read none. The error is io.EOF
+// at the end of the file.
 func (s *stream) fill() error {
 	if s.err != nil {
 		return s.err
@@ -149,8 +149,8 @@ func (s *stream) skip(n int64) (short bool, err error) {
 	}
 }
 
-// skipLineEnds passes line ends. It stops with atEnd set at the end of the member that has the byte
-// at an offset, or of any behind.
+// skipLineEnds passes line ends. It stops with atEnd set at the end of the member with the byte at
+// offset from, or at the end of any later member.
 func (s *stream) skipLineEnds(from int64) (atEnd bool, err error) {
 	for m := s.part(from); ; {
 		for s.r < s.w {
@@ -194,8 +194,9 @@ func (s *stream) part(offset int64) (m part) {
 	return m
 }
 
-// slide makes room in the window, which is full. It moves what is kept to its beginning. If that is
-// more than half of the window, less is kept: from what looks like a record on, or what is unread.
+// slide makes room in the window, which is full. It moves the kept bytes to its beginning. If they
+// are more than half of the window, it keeps less: the bytes from a possible record on, or only the
+// unread ones.
 func (s *stream) slide() {
 	k := int(s.kept - s.base)
 	tooMuch := func() bool { return s.w-k > len(s.buf)/2 }
@@ -217,8 +218,9 @@ func (s *stream) slide() {
 	}
 }
 
-// search returns where in the window, from an index on, a record begins or may begin. Without one
-// it returns the first index of what would have to be searched again with more bytes.
+// search returns the first index in the window, not before from, at which a record begins or may
+// begin. If there is none, it returns the first index that has to be searched again with more
+// bytes.
 func (s *stream) search(from int) (at int, v verdict) {
 	for i := from; i <= s.w; i++ {
 		if i = s.candidate(i); i < 0 {
@@ -231,8 +233,8 @@ func (s *stream) search(from int) (at int, v verdict) {
 	return max(from, s.w-len(Magic)), no
 }
 
-// candidate returns where in the window, from an index on, a header may begin, -1 for nowhere. With
-// anyLine that is where a line or member begins.
+// candidate returns the first index in the window, not before i, at which a header may begin, -1
+// for none. With anyLine, a header may begin wherever a line or member does.
 func (s *stream) candidate(i int) int {
 	if !s.anyLine {
 		if n := bytes.Index(s.buf[i:s.w], []byte(Magic)); n >= 0 {

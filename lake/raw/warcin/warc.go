@@ -10,8 +10,8 @@ import (
 var types = []string{"warcinfo", typeResponse, typeResource, "request", typeMetadata, typeRevisit, typeConversion,
 	"continuation"}
 
-// judgeWARC tells whether b begins with the header of a record: its version, and named fields, one
-// of them a known type and one a length.
+// judgeWARC judges whether b begins with the header of a record: its version, and named fields,
+// among them a known type and a length.
 func judgeWARC(b []byte) verdict {
 	line, rest, ok := bytes.Cut(b, []byte{'\n'})
 	if !ok && len(b) <= len(Magic)+8 {
@@ -62,8 +62,8 @@ func isType(b []byte) bool {
 	return false
 }
 
-// versionAt returns where in a line the version stands with which it ends and a record begins, -1
-// for nowhere.
+// versionAt returns the index of the WARC version at the end of a line, where a record begins, -1
+// for none.
 func versionAt(line []byte) int {
 	n := len(line)
 	if n < len("WARC/1.0") || line[n-4] != '/' && line[n-5] != '/' {
