@@ -201,7 +201,7 @@ func (b *Builder) Batch(ctx context.Context, dataset, batch string, inputs ...st
 	if !b.Extract {
 		inMemory, collect = postings.CollectInMemory, postings.Collect(b.Temp)
 	}
-	if plan.Small() && !b.Extract {
+	if plan.Small && !b.Extract {
 		var small ingest.SmallResult
 		if err := b.do(ctx, "small batch", func(store blob.Store) (err error) {
 			small, err = ingest.IngestSmall(ctx, store, run, b.Temp, inMemory, collect, nil)
