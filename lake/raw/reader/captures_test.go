@@ -591,6 +591,30 @@ func TestZipClaims(t *testing.T) {
 	checkReader(t, "a.wacz", wacz, raw.Options{})
 }
 
+// TestARCOfOtherSchemes holds that records whose URLs are not of the web, such as the metadata of
+// NetarchiveSuite, are rejects of their own, and that HTTP headers are no records.
+func TestARCOfOtherSchemes(t *testing.T) {
+	data := "filedesc://a.arc 0.0.0.0 20080602165933 text/plain 77\n1 0 InternetArchive\n" +
+		"URL IP-address Archive-date Content-type Archive-length\n\n" +
+		"metadata://example.org/setup?job=12 127.0.1.1 20080602165804 text/plain 1\n8\n" +
+		"http://example.org/ 192.0.2.1 20080602165805 text/html 40\nHTTP/1.1 200 OK\nContent-Length: 0\n\nabcde\n" +
+		"metadata://example.org/log 127.0.1.1 20080602165806 text/plain 0\n\n"
+	r, err := New(strings.NewReader(data), "a.arc", raw.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := readAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The reader passes any scheme on: lake/row rejects what is not of the web.
+	for i, url := range []string{"metadata://example.org/setup?job=12 ", "http://example.org/ ", "metadata://example.org/log "} {
+		if len(g.Rows) != 3 || !strings.Contains(g.Rows[i], url) {
+			t.Fatalf("%+v", g)
+		}
+	}
+}
+
 // TestUTF16 holds that text in UTF-16 is read as the same text in UTF-8.
 func TestUTF16(t *testing.T) {
 	for name, text := range map[string]string{

@@ -3,6 +3,7 @@ package warcin
 import (
 	"bytes"
 	"strconv"
+	"strings"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/text"
@@ -75,18 +76,22 @@ func allDigits(b []byte) bool {
 	return true
 }
 
-// hasScheme reports whether b begins with the scheme of a URL that crawlers store. The end of a
-// scheme is none: a wrong length may lead there.
+// hasScheme reports whether b begins with a scheme and //, or with a scheme without // that
+// crawlers store. The end of http: or https: is no scheme: a wrong length may lead there.
 func hasScheme(b []byte) bool {
-	scheme, _, ok := bytes.Cut(b[:min(len(b), 16)], []byte{':'})
-	if !ok {
-		return false
+	scheme, rest, ok := bytes.Cut(b[:min(len(b), 18)], []byte{':'})
+	whole := string(bytes.ToLower(scheme))
+	switch whole {
+	case "http", "https", "filedesc", "dns", "whois", "nntp", "news", "mailto", "urn":
+		return ok
 	}
-	switch string(bytes.ToLower(scheme)) {
-	case "http", "https", "filedesc", "dns", "ftp", "ftps", "sftp", "gopher", "whois", "nntp", "news", "mms", "rtsp", "mailto":
-		return true
+	for _, c := range scheme {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && !timestamp.IsDigit(c) && c != '+' && c != '-' && c != '.' {
+			return false
+		}
 	}
-	return false
+	return len(scheme) > 1 && bytes.HasPrefix(rest, []byte("//")) &&
+		!strings.HasSuffix("http", whole) && !strings.HasSuffix("https", whole)
 }
 
 // isBrokenARC reports whether b begins with a line that resembles a record's header.
