@@ -41,8 +41,8 @@ var skippedCommands = []struct{ prefix, reason string }{
 }
 
 // rewrite is a change to commands before they are run. All of them are about free ports: Temporal's
-// dev server and curl have no variable for the port. URLAKE_LISTEN sets the port of serve and of
-// the demo, and DEMO_ARGS makes the demo end.
+// dev server and curl have no variable for the port. URLAKE_LISTEN sets the port of serve, and
+// DEMO_ARGS makes the demo use free ports and end.
 type rewrite struct{ from, to string }
 
 // newUser runs the commands of documents.
