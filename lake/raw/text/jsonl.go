@@ -105,6 +105,11 @@ func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) s
 		}
 	default:
 		skip[0] = d.Find(node, j.url)
+		if at := skip[0]; at > 0 && d.Nodes[at].Kind == '[' && !d.Deep {
+			d.Deep = true
+			d.ParsePrefix(d.Text(root)) // again, with the elements: all indexes are others
+			root, skip[0] = &d.Nodes[node], d.Find(node, j.url)
+		}
 		at := skip[0]
 		if at > 0 && d.Nodes[at].Kind == '[' {
 			at = j.nextItem(at)
@@ -145,16 +150,11 @@ func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) s
 
 // nextItem returns the next element of a list, 0 if the list is empty.
 func (j *jsonFields) nextItem(list int) int {
-	d := &j.doc
-	if !d.Deep {
-		d.Deep = true
-		d.ParsePrefix(d.Text(&d.Nodes[0]))
-	}
-	item, end := max(j.item, list+1), d.End(list)
+	item, end := max(j.item, list+1), j.doc.End(list)
 	if j.item = 0; item >= end {
 		return 0
 	}
-	if next := d.End(item); next < end {
+	if next := j.doc.End(item); next < end {
 		j.item = next
 	}
 	return item
