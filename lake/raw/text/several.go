@@ -34,11 +34,8 @@ func IsPlain(field []byte) bool {
 		found |= (v-spaces)&^v | (c-ones)&^c
 	}
 	v = binary.LittleEndian.Uint64(field[len(field)-8:])
-	if len(field) >= 16 {
-		c := v ^ colons
-		found |= (c - ones) &^ c
-	}
-	found |= (v - spaces) &^ v
+	c := v ^ colons
+	found |= (v-spaces)&^v | (c-ones)&^c
 	return found&tops == 0 || isPlain(field)
 }
 
@@ -64,23 +61,29 @@ func isPlain(field []byte) bool {
 // to the URL if it is one space, in query or fragment, or before what looks like a further part of
 // a path, see continues. It also belongs to the URL if the text before it does not look like a URL:
 // then package lake/urlnorm rejects the whole text with a better reason.
+//
+// To cut all URLs of a field takes time linear in its length.
 func CutURL(field []byte) (url, rest []byte, reason string) {
 	for {
-		before, line := cutComment(field)
-		next, unclear := nextURL(before)
-		if next < len(before) {
-			rest = trimBetween(field[next:])
-		} else {
-			rest = line
-		}
-		if url = before[:next]; next < len(field) {
+		next, unclear := nextURL(field)
+		if url, rest = field[:next], field[next:]; len(rest) > 0 {
 			url = trimBetween(url)
+			if rest[0] == '#' {
+				_, rest, _ = bytes.Cut(rest, []byte{'\n'})
+				rest = TrimSpace(rest)
+			}
+			if next, _ = nextURL(rest); next == len(rest) {
+				rest = trimBetween(rest)
+			}
 		}
-		switch {
-		case len(url) == 0 && len(rest) > 0:
+		switch more := len(rest) > 0; {
+		case !more:
+			rest = nil
+		case len(url) == 0:
 			field = rest
 			continue
-		case unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces):
+		}
+		if unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces) {
 			return url, rest, raw.SeveralURLs
 		}
 		return url, rest, textInside(url, rest == nil)
@@ -97,32 +100,42 @@ const (
 		"\u200a\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff"
 )
 
-// cutComment cuts a comment from field: white space, # and what follows up to the end of the line.
-// next is the text behind it, nil for none.
-func cutComment(field []byte) (before, next []byte) {
-	for i, c := range field {
-		if i > 0 && c == '#' && IsSpace(field[i-1]) {
-			_, line, _ := bytes.Cut(field[i:], []byte{'\n'})
-			return TrimSpace(field[:i]), TrimSpace(line)
+// commentIn returns the offset of the first comment in field that begins in [from, to): a # behind
+// white space. It is -1 if there is none.
+func commentIn(field []byte, from, to int) int {
+	for at := from; ; at++ {
+		i := bytes.IndexByte(field[at:to], '#')
+		if i < 0 {
+			return -1
+		}
+		if at += i; at > 0 && IsSpace(field[at-1]) {
+			return at
 		}
 	}
-	return field, nil
 }
 
-// nextURL returns the offset of the next scheme in field that begins a URL of its own, len(field)
-// if there is none: one at the start of the field does not count. Before it is white space or a
+// nextURL returns the offset of the next scheme in field that begins a URL of its own, or of the
+// comment before it, len(field) if there is neither: a scheme at the start of the field does not
+// count. Before it is white space or a
 // character of breaks; outside of a query a bracket or punctuation that is not ASCII; or one of , ;
 // | unless a query has had a URL already. Where a line break was swallowed, a scheme of web URLs
 // directly follows a letter or digit. Other URLs belong to the one before them. unclear is set if
 // an earlier scheme stands behind a bracket that directly follows a part of the URL.
 func nextURL(field []byte) (next int, unclear bool) {
-	nested := false // a query has had a URL
+	query, nested := false, false // nested: a query has had a URL
 	for at := 0; ; {
-		i := bytes.Index(field[at:], []byte("://"))
-		if i < 0 {
-			return len(field), unclear
+		end := len(field)
+		if i := bytes.Index(field[at:], []byte("://")); i >= 0 {
+			end = at + i
 		}
-		begin, end := at+i, at+i
+		if comment := commentIn(field, at, end); comment >= 0 {
+			return comment, unclear
+		}
+		if end == len(field) {
+			return end, unclear
+		}
+		begin := end
+		query = query || bytes.IndexByte(field[at:begin], '?') >= 0
 		at = end + len("://")
 		for begin > 0 && (isLetter(field[begin-1]) || timestamp.IsDigit(field[begin-1]) ||
 			bytes.IndexByte([]byte("+.-"), field[begin-1]) >= 0) {
@@ -131,7 +144,6 @@ func nextURL(field []byte) (next int, unclear bool) {
 		if begin == 0 {
 			continue
 		}
-		query := bytes.IndexByte(field[:begin], '?') >= 0
 		before, _ := utf8.DecodeLastRune(field[:begin])
 		if before == '\\' && end-begin > 2 && bytes.IndexByte([]byte("nrt"), field[begin]) >= 0 {
 			begin++ // an escaped line break
@@ -172,10 +184,9 @@ func nextURL(field []byte) (next int, unclear bool) {
 // gluedScheme returns how many bytes precede the scheme of a web URL that scheme ends with, 0 for
 // another one.
 func gluedScheme(scheme []byte) int {
-	lower := bytes.ToLower(scheme)
 	for _, s := range []string{"https", "http", "ftp"} {
-		if bytes.HasSuffix(lower, []byte(s)) {
-			return len(scheme) - len(s)
+		if n := len(scheme) - len(s); n >= 0 && bytes.EqualFold(scheme[n:], []byte(s)) {
+			return n
 		}
 	}
 	return 0
@@ -189,26 +200,25 @@ func trimBetween(text []byte) []byte {
 		before := len(text)
 		text = bytes.TrimRight(text, ",;| \t\r\n\v\f([{'\"`^<"+spaces)
 		r, size := utf8.DecodeLastRune(text)
-		open := bytes.LastIndexByte(text, '<')
-		word := lastWord(text)
+		tail := text[max(0, len(text)-lookBack):]
 		switch {
-		case r == '>' && open >= 0 && bytes.IndexByte(text[open:], ':') < 0:
-			text = text[:open]
+		case r == '>' && isTag(tail):
+			text = text[:len(text)-len(tail)+bytes.LastIndexByte(tail, '<')]
 		case bytes.HasSuffix(text, []byte("->")), bytes.HasSuffix(text, []byte("=>")):
 			text = bytes.TrimRight(text, "-=>")
 		case r == '>':
 			text = text[:len(text)-1]
 		case r >= utf8.RuneSelf && (unicode.IsPunct(r) || unicode.IsSymbol(r)) && r != utf8.RuneError:
 			text = text[:len(text)-size]
-		case r == ')' && isUnopened(text, '(', ')'), r == ']' && isUnopened(text, '[', ']'),
-			r == '}' && isUnopened(text, '{', '}'):
+		case r == ')' && isUnopened(tail, '(', ')'), r == ']' && isUnopened(tail, '[', ']'),
+			r == '}' && isUnopened(tail, '{', '}'):
 			text = text[:len(text)-1]
 		case len(text) > 1 && text[len(text)-2] == '\\' && (r == 'n' || r == 'r' || r == 't'):
 			text = text[:len(text)-2]
 		case r == '\\':
 			text = text[:len(text)-1]
-		case isBetween(word):
-			text = text[:len(text)-len(word)]
+		default:
+			text = text[:len(text)-wordBetween(text)]
 		}
 		if len(text) == before {
 			return text
@@ -216,101 +226,156 @@ func trimBetween(text []byte) []byte {
 	}
 }
 
-// lastWord returns what follows the last white space in text.
-func lastWord(text []byte) []byte {
-	i := bytes.LastIndexFunc(text, func(r rune) bool {
-		return r < utf8.RuneSelf && IsSpace(byte(r)) || strings.ContainsRune(spaces, r)
-	})
-	if i < 0 {
-		return text
-	}
-	_, n := utf8.DecodeRune(text[i:])
-	return text[i+n:]
-}
+// lookBack is how far trimBetween looks back. It is called for each of many URLs in a field.
+const lookBack = 4096
 
 func isUnopened(text []byte, open, end byte) bool {
 	return bytes.Count(text, []byte{end}) > bytes.Count(text, []byte{open})
 }
 
-// isBetween reports whether a word only stands between URLs.
-func isBetween(word []byte) bool {
-	if bytes.EqualFold(word, []byte("and")) || bytes.EqualFold(word, []byte("or")) {
-		return true
+// isTag reports whether text, which ends in >, ends with a tag and not with a URL between < and >.
+func isTag(text []byte) bool {
+	open := bytes.LastIndexByte(text, '<')
+	return open >= 0 && bytes.IndexByte(text[open:], ':') < 0
+}
+
+// wordBetween returns the length of the last word of text if it only stands between URLs, else 0.
+func wordBetween(text []byte) int {
+	at := len(text)
+	if i := at - 3; i >= 0 && bytes.EqualFold(text[i:], []byte("and")) {
+		at = i
+	} else if i := at - 2; i >= 0 && bytes.EqualFold(text[i:], []byte("or")) {
+		at = i
 	}
-	return bytes.IndexFunc(word, func(r rune) bool {
-		return unicode.IsLetter(r) || unicode.IsDigit(r) || r == utf8.RuneError
-	}) < 0
+	for at > 0 {
+		r, size := utf8.DecodeLastRune(text[:at])
+		switch {
+		case r < utf8.RuneSelf && IsSpace(byte(r)), strings.ContainsRune(spaces, r):
+			return len(text) - at
+		case at < len(text) && isLetter(text[at]), unicode.IsLetter(r), unicode.IsDigit(r), r == utf8.RuneError:
+			return 0
+		}
+		at -= size
+	}
+	return len(text)
 }
 
 // textInside returns why white space in url and the text behind it are not part of the URL, "" if
 // they may be. alone is set if no other URL follows.
 func textInside(url []byte, alone bool) (reason string) {
-	query := false
+	t := prefix{url: url, scheme: len(url), slash: -1, last: lastPart(url), alone: alone}
+	if i := bytes.Index(url, []byte("://")); i >= 0 {
+		t.scheme = i + len("://")
+	}
+	path := 0
+	if i := bytes.Index(url, []byte("//")); i >= 0 {
+		path = i + len("//")
+	}
 	for i := 0; i < len(url) && reason == ""; i++ {
-		c := url[i]
-		query = query || c == '?' || c == '#'
-		if !IsSpace(c) {
-			continue
+		switch c := url[i]; {
+		case c == '/':
+			t.dotted = i >= t.scheme || t.dotted && i+1 != t.scheme
+			if i+1 == path {
+				t.path, t.slash = path, -1
+			} else if t.slash < 0 {
+				t.slash = i
+			}
+			t.segment, t.titled = i+1, false
+		case IsSpace(c):
+			next := i
+			for next < len(url) && IsSpace(url[next]) {
+				next++
+			}
+			reason = t.textAt(i, next)
+			if bytes.IndexByte(url[i:next], ' ') >= 0 {
+				t.spaced, t.titled = true, true
+			}
+			i = next - 1
+		default:
+			t.dotted = t.dotted || c == '.'
+			t.query = t.query || c == '?' || c == '#'
 		}
-		next := i
-		for next < len(url) && IsSpace(url[next]) {
-			next++
-		}
-		reason = textAfter(url, i, next, query, alone)
-		i = next - 1
 	}
 	return reason
 }
 
-// textAfter returns why the text at next, behind white space at i, is not part of the URL before
-// it, "" if it may be.
-func textAfter(field []byte, i, next int, query, alone bool) string {
-	before, after := field[:i], field[next:]
-	_, rest, scheme := bytes.Cut(before, []byte("://"))
-	if scheme && !bytes.ContainsAny(rest, "./") || !scheme && (bytes.IndexByte(before, '.') < 0 || bytes.IndexByte(before, ' ') >= 0) {
+// prefix is what textInside knows of a URL before some white space in it.
+type prefix struct {
+	url     []byte
+	scheme  int // where the text behind the scheme begins, len(url) if there is none
+	path    int // where the text behind the first // begins, 0 if there is none
+	slash   int // the first slash in that text, -1 for none
+	segment int // where the text behind the last slash begins
+	last    int // see lastPart
+
+	dotted bool // there is a host: a dot, or a slash behind the scheme
+	query  bool // there is ? or #
+	spaced bool // there is a space
+	titled bool // there is a space in the segment
+	alone  bool // no other URL follows
+}
+
+// textAt returns why the text at next, behind white space at i, is not part of the URL before it,
+// "" if it may be.
+func (t *prefix) textAt(i, next int) string {
+	before, after := t.url[:i], t.url[next:]
+	if !t.dotted || i < t.scheme && t.spaced {
 		return "" // there is no host yet
 	}
 	for _, c := range []byte{before[len(before)-1], after[0]} {
-		if isSeparator(c) && (!query || c != ',') {
+		if isSeparator(c) && (!t.query || c != ',') {
 			return raw.SeveralURLs
 		}
 	}
-	if word := bytes.ToLower(after[:min(len(after), len("www."))]); string(word) == "www." || beginsWithHost(after) {
+	if bytes.EqualFold(after[:min(len(after), len("www."))], []byte("www.")) || beginsWithHost(after) {
 		return raw.SeveralURLs
 	}
-	single := next == i+1 && field[i] == ' '
+	continues := t.slash >= 0 && t.slash != i-1 && next <= t.last
+	single := next == i+1 && t.url[i] == ' '
 	switch {
 	case namesScheme(after):
-	case single && (query || continues(before, after) || alone && isTitle(before, after)),
-		bytes.IndexByte(before, ' ') > 0 && continues(before, after):
+	case single && (t.query || continues || t.alone && t.isTitle(i, after[0])), t.spaced && continues:
 		return ""
 	}
 	return raw.TextAfterURL
 }
 
+// isTitle reports whether the text at i, which begins with c behind a single space, may be more of
+// a title that the last segment of the path before it begins: http://a/2015/2/gold medal,
+// http://a/News/ESI Information. A remark mostly begins with a capital or a bracket.
+func (t *prefix) isTitle(i int, c byte) bool {
+	if t.segment <= t.path || t.segment == i {
+		return false
+	}
+	first := t.url[t.segment]
+	return t.titled || c >= 'a' && c <= 'z' || timestamp.IsDigit(c) || c == '&' ||
+		i-t.segment > 1 && first >= 'A' && first <= 'Z'
+}
+
 // beginsWithHost reports whether text begins with a host name with a dot, and a slash.
 func beginsWithHost(text []byte) bool {
-	i := bytes.IndexByte(text, '/')
-	if i < 0 {
-		return false
-	}
-	host := text[:i]
-	dot := bytes.LastIndexByte(host, '.')
-	if dot < 1 || len(host)-dot < 3 {
-		return false
-	}
-	for _, c := range host {
-		if !isLetter(c) && !timestamp.IsDigit(c) && c != '.' && c != '-' {
-			return false
+	end, dot := 0, -1
+	for end < len(text) && (isLetter(text[end]) || timestamp.IsDigit(text[end]) || text[end] == '.' || text[end] == '-') {
+		if text[end] == '.' {
+			dot = end
 		}
+		end++
 	}
-	return bytes.IndexFunc(host[dot+1:], func(r rune) bool { return !isLetter(byte(r)) }) < 0
+	return end < len(text) && text[end] == '/' && dot > 0 && end-dot > 2 && letters(text[dot+1:end]) == end-dot-1
 }
 
 // namesScheme reports whether text begins with a scheme of URLs without a host, as mailto: is.
 func namesScheme(text []byte) bool {
-	scheme, _, ok := bytes.Cut(text, []byte{':'})
-	return ok && len(scheme) > 1 && bytes.IndexFunc(scheme, func(r rune) bool { return !isLetter(byte(r)) }) < 0
+	n := letters(text)
+	return n > 1 && n < len(text) && text[n] == ':'
+}
+
+// letters returns how many letters text begins with.
+func letters(text []byte) (n int) {
+	for n < len(text) && isLetter(text[n]) {
+		n++
+	}
+	return n
 }
 
 // HasWords reports whether there is a text behind the first white space of a field that is no URL,
@@ -325,23 +390,6 @@ func HasWords(field []byte) bool {
 		!bytes.ContainsAny(before, "?#") && !continues(before, after)
 }
 
-// isTitle reports whether the text behind a single space may be more of a title that the last
-// segment of the path before it begins: http://a/2015/2/gold medal, http://a/News/ESI Information.
-// A remark mostly begins with a capital or a bracket.
-func isTitle(before, text []byte) bool {
-	_, path, ok := bytes.Cut(before, []byte("//"))
-	if !ok {
-		path = before
-	}
-	i := bytes.LastIndexByte(path, '/')
-	if i < 0 || i == len(path)-1 {
-		return false
-	}
-	segment, c := path[i+1:], text[0]
-	return bytes.IndexByte(segment, ' ') >= 0 || c >= 'a' && c <= 'z' || timestamp.IsDigit(c) || c == '&' ||
-		len(segment) > 1 && segment[0] >= 'A' && segment[0] <= 'Z'
-}
-
 // continues reports whether text behind white space looks like a further part of the path before
 // it: the path has begun, and the text has a character that words seldom have, or ends as the name
 // of a file does. "http://a/My file.pdf" is such a URL; "http://a/ Our page" is none, and
@@ -351,23 +399,25 @@ func continues(before, text []byte) bool {
 	if !ok {
 		path = before
 	}
-	if i := bytes.IndexByte(path, '/'); i < 0 || i == len(path)-1 {
-		return false
-	}
-	if bytes.ContainsAny(text, "/?=&%_") {
-		return true
-	}
+	i := bytes.IndexByte(path, '/')
+	return i >= 0 && i < len(path)-1 && lastPart(text) >= 0
+}
+
+// lastPart returns the greatest offset from which on text looks like a part of a path, see
+// continues, -1 if there is none.
+func lastPart(text []byte) int {
+	last := bytes.LastIndexAny(text, "/?=&%_")
 	dot := bytes.LastIndexByte(text, '.')
 	extension := text[dot+1:]
-	if dot < 1 || len(extension) < 2 || len(extension) > 5 {
-		return false
+	if dot < 0 || len(extension) < 2 || len(extension) > 5 {
+		return last
 	}
 	for _, c := range extension {
 		if !isLetter(c) && !timestamp.IsDigit(c) {
-			return false
+			return last
 		}
 	}
-	return true
+	return max(last, dot-1)
 }
 
 // isSeparator reports whether c can separate URLs, and can also be part of one.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -61,6 +62,69 @@ func TestListsOfURLsBesideOtherValues(t *testing.T) {
 			plan := raw.Plan{Format: format, URL: raw.Column{Name: "urls"}}
 			if diff := cmp.Diff(want, rows(t, plan, object)); diff != "" {
 				t.Errorf("%s, %s (-want +got):\n%s", format, object, diff)
+			}
+		}
+	}
+}
+
+// inTime runs do, which takes less than a second on a busy machine and minutes if its time is
+// quadratic.
+func inTime(t *testing.T, do func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { do(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it takes more than linear time")
+	}
+}
+
+// TestFieldsAreCutInLinearTime cuts the longest fields that there are.
+func TestFieldsAreCutInLinearTime(t *testing.T) {
+	for _, tc := range []struct {
+		unit string
+		urls int // per unit; 0: one in all
+	}{
+		{"http://a.example/ ", 1},
+		{"http://a.example/,", 1},
+		{"http://a.example/x # a comment\n", 1},
+		{"http://a.example/?u=http://b.example/ ", 1},
+		{"http://a.example/x) ", 1},
+		{"http://a.example/x> ", 1},
+		{"http://a.example/>(", 0},
+		{"http://a.example/)(", 0},
+		{"http://a.example/", 0},
+		{"http://a.example/?q=x x x ", 0},
+		{"http://a.example/x b c d e f ", 0},
+		{"x y z ", 0},
+		{"(", 0},
+		{")", 0},
+	} {
+		field := strings.TrimSpace(strings.Repeat(tc.unit, raw.DefaultMaxLine/len(tc.unit)))
+		for _, first := range []string{"", "http://a.example/x ", "http://a.example/x y=http://b.example/z "} {
+			urls := 0
+			inTime(t, func() {
+				for rest := []byte(first + field); rest != nil; urls++ {
+					_, rest, _ = CutURL(rest)
+				}
+			})
+			if want := tc.urls * strings.Count(field, strings.TrimSpace(tc.unit)); urls < want {
+				t.Errorf("%q has %d URLs, want %d", tc.unit, urls, want)
+			}
+		}
+	}
+}
+
+func TestShortFieldsWithTwoSchemesAreNotPlain(t *testing.T) {
+	for a := range 8 {
+		for b := range 8 {
+			field := "s3://" + strings.Repeat("a", a) + ",s3://" + strings.Repeat("b", b)
+			if IsPlain([]byte(field)) {
+				t.Errorf("%q is plain", field)
+			}
+			if url, rest, _ := CutURL([]byte(field)); string(url) != field[:5+a] || string(rest) != field[6+a:] {
+				t.Errorf("%q is cut into %q and %q", field, url, rest)
 			}
 		}
 	}
