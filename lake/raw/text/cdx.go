@@ -48,8 +48,8 @@ var urlKeyName = []byte("urlkey")
 // cdxParser reads CDX lines: fields between single separators, - for an empty one. Each line is
 // read by the last legend above it with as many fields, so that files joined end to end, or merged
 // in order, are read too. A line that no legend of the file fits is read by one of UsualLegends.
-// Two lines without a line break between them are two records; the field in which they meet is
-// empty.
+// Two lines without a line break between them are two records, or a record behind a line that was
+// cut; the field in which they meet is empty.
 type cdxParser struct {
 	in      *Input
 	plan    raw.Plan
@@ -58,12 +58,7 @@ type cdxParser struct {
 	layouts []*cdxLayout // by the legends of the file, the last first
 	usual   []*cdxLayout // by UsualLegends, made for the first line that needs one
 	err     error        // of a legend
-
-	// The second of two lines without a line break between them, and its position. two holds copies
-	// of both lines.
-	second   []byte
-	secondAt Position
-	two      []byte
+	two     []byte       // copies of two lines without a line break between them
 }
 
 // cdxLayout reads lines by one legend.
@@ -147,22 +142,18 @@ func (l *cdxLayout) cutsLike(legend CDXLegend, count int) bool {
 }
 
 func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	line := p.second
-	if p.second = nil; line != nil {
-		p.in.record = p.secondAt
-	} else {
-		var err error
-		line, err = p.in.nextLine(rej, p.content)
-		if p.err != nil {
-			return p.err
-		}
-		if line == nil {
-			return err
-		}
+	line, err := p.in.nextLine(rej, p.content)
+	if p.err != nil {
+		return p.err
+	}
+	if line == nil {
+		return err
 	}
 	l := p.layoutOf(line)
-	if l == nil && p.cutTwo(line) {
-		line, l = p.two[:len(p.two)-len(p.second)], p.layoutOf(p.two[:len(p.two)-len(p.second)])
+	if l == nil {
+		if first := p.cutTwo(line); first != nil {
+			line, l = first, p.layoutOf(first)
+		}
 	}
 	if l == nil {
 		rej.Reason = raw.BadCDX
@@ -176,13 +167,13 @@ func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
 
 // content returns a line with a capture, or with a legend that cannot be followed, nil for others.
 func (p *cdxParser) content(line []byte) []byte {
-	legend, ok := ParseCDXLegend(line)
-	if !ok {
-		return indexLine(line, p.fields.Counts)
+	if capture := indexLine(line, p.fields.Counts); capture != nil {
+		return capture
 	}
-	p.fields.Counts.Comments++
-	if p.err = p.meet(legend); p.err != nil {
-		return line
+	if legend, ok := ParseCDXLegend(line); ok {
+		if p.err = p.meet(legend); p.err != nil {
+			return line
+		}
 	}
 	return nil
 }
@@ -244,35 +235,37 @@ func (p *cdxParser) layoutOf(line []byte) *cdxLayout {
 	return nil
 }
 
-// cutTwo cuts a line into two and reports whether it is two: it has the fields of two lines, or one
-// less, and both fit a legend.
-func (p *cdxParser) cutTwo(line []byte) bool {
+// cutTwo cuts off the end of a line that is a line by itself, which is read next. It returns what is
+// before it, nil if there is no such end or no time before it: then it is one line with blanks in
+// its key.
+func (p *cdxParser) cutTwo(line []byte) []byte {
 	for _, l := range p.layouts {
-		n := l.legend.fields(line)
-		if n != 2*l.count && n != 2*l.count-1 {
-			continue
-		}
+		sep := l.legend.Separator
 		row := l.legend.trim(line)
-		fields := bytes.Split(row, []byte{l.legend.Separator})
-		first, second := slices.Clone(fields[:l.count]), fields[n-l.count:]
-		at := max(0, bytes.Index(line, row))
-		for _, f := range fields[:n-l.count] {
-			at += len(f) + 1
+		at := len(row)
+		for n := l.count; n > 0 && at > 0; n-- {
+			at = bytes.LastIndexByte(row[:at], sep)
 		}
-		if n < 2*l.count {
-			first[l.count-1], second[0] = []byte{'-'}, []byte{'-'}
-		}
-		a := bytes.Join(first, []byte{l.legend.Separator})
-		b := bytes.Join(second, []byte{l.legend.Separator})
-		if !l.legend.Fits(a, false) || !l.legend.Fits(b, false) {
+		if at <= 0 {
 			continue
 		}
-		p.two = append(append(p.two[:0], a...), b...)
-		p.second, p.secondAt = p.two[len(a):], p.in.record
-		p.secondAt.Offset += int64(at)
-		return true
+		first, second := row[:at], row[at+1:]
+		p.two = append(p.two[:0], first...)
+		if l.legend.fields(first) != l.count {
+			// They meet in the first field of the second.
+			p.two = append(p.two, sep, '-', '-')
+			second = second[max(0, bytes.IndexByte(second, sep)):]
+			first = p.two[:len(p.two)-1]
+		}
+		begin := len(first)
+		p.two = append(p.two, second...)
+		second = p.two[begin:]
+		if l.legend.Fits(second, false) && slices.ContainsFunc(bytes.Split(first, []byte{sep}), IsIndexTime) {
+			p.in.unread(second, cap(line)-cap(row)+at+1) // row is a part of line
+			return p.two[:begin]
+		}
 	}
-	return false
+	return nil
 }
 
 // CDXJNames are the names of members in the dialects of CDXJ by their meaning, the usual ones
@@ -291,12 +284,9 @@ var CDXJNames = map[string][]string{
 type cdxjParser struct {
 	in *Input
 	jsonFields
-	lineTS bool // the timestamp is the line's second field, not a member of the object
-	chosen bool // no caller named the URL's member, so that a line may have another
-
-	// The second of two lines without a line break between them, and its position.
-	second   []byte
-	secondAt Position
+	lineTS bool       // the timestamp is the line's second field, not a member of the object
+	chosen bool       // no caller named the URL's member, so that a line may have another
+	urls   [][]string // the paths of CDXJNames["url"]
 }
 
 func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
@@ -304,72 +294,96 @@ func newCDXJParser(in *Input, plan raw.Plan, f Fields) *cdxjParser {
 	p := &cdxjParser{in: in, jsonFields: newJSONFields(plan, f),
 		lineTS: plan.TS != nil && plan.TS.Number > 0, chosen: plan.SURT}
 	p.aliases, p.surt = CDXJNames, false
+	for _, name := range CDXJNames["url"] {
+		p.urls = append(p.urls, []string{name})
+	}
 	return p
 }
 
 func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
-		line := p.second
-		if p.second = nil; line != nil {
-			p.in.record = p.secondAt
-		} else {
-			var err error
-			line, err = p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.Counts) })
-			if line == nil {
-				return err
-			}
+		line, err := p.in.nextLine(rej, func(line []byte) []byte { return indexLine(line, p.Counts) })
+		if line == nil {
+			return err
 		}
 		key, ts, object, ok := CutCDXJ(line)
-		switch {
-		case !ok:
+		if !ok {
 			rej.Reason = raw.BadCDX
+			return nil
+		}
+		if len(key) == 0 {
+			key = nil
+		}
+		ok = p.parse(line, object)
+		switch {
 		case p.lineTS && !p.SetTS(rec, ts):
 			rej.Reason = raw.BadTS
+		case !ok:
+			rej.Reason = raw.BadJSON
 		default:
-			rej.Reason = p.record(rec, object, key)
-			if rej.Reason == raw.BadJSON {
-				object = p.cutTwo(line, object)
-				rej.Reason = p.record(rec, object, key)
+			rej.Reason = p.record(rec, key)
+		}
+		if rej.Reason == raw.NoURL && p.chosen {
+			if IsCDXJBlock(&p.doc) {
+				rej.Reason, *rec = "", raw.Record{}
+				p.Counts.Comments++
+				continue
 			}
-			if rej.Reason == raw.NoURL && p.chosen {
-				if IsCDXJBlock(&p.doc) {
-					rej.Reason, *rec = "", raw.Record{}
-					p.Counts.Comments++
-					continue
-				}
-				rej.Reason = p.otherURL(rec, object, key)
-			}
+			rej.Reason = p.otherURL(rec, key)
 		}
 		return nil
 	}
 }
 
-// cutTwo returns the object of a line without another line behind it, which is read next.
-func (p *cdxjParser) cutTwo(line, object []byte) []byte {
+// parse parses the object of a line and reports whether it is well formed. Another line behind it is
+// read next, even if the object is cut off before its end; the key in which they meet is then left
+// out.
+func (p *cdxjParser) parse(line, object []byte) bool {
 	end, ok := p.doc.ParsePrefix(object)
-	if ok && end < len(object) {
-		if _, ts, _, is := CutCDXJ(TrimSpace(object[end:])); is && ts != nil {
-			p.second, p.secondAt = TrimSpace(object[end:]), p.in.record
-			p.secondAt.Offset += int64(len(line) - len(p.second))
-			return object[:end]
+	rest := object[1:]
+	if ok {
+		if rest = TrimSpace(object[end:]); len(rest) == 0 {
+			return true
 		}
 	}
-	return object
+	_, ts, second, two := CutCDXJ(rest)
+	if !two || ts == nil {
+		return false
+	}
+	if !ok {
+		if n, whole := p.doc.ParsePrefix(second); !whole || len(TrimSpace(second[n:])) > 0 {
+			return false
+		}
+		rest = rest[cap(rest)-cap(ts):] // ts is a part of rest
+	}
+	p.in.unread(rest, cap(line)-cap(rest))
+	return ok
 }
 
-// otherURL reads a line without the member that the plan has as the URL: by another name for URLs,
-// else by its key.
-func (p *cdxjParser) otherURL(rec *raw.Record, object, key []byte) string {
+// record makes a record of the object.
+func (p *cdxjParser) record(rec *raw.Record, key []byte) string {
+	reason := p.fill(rec, 0, key)
+	if p.item > 0 {
+		p.item = 0
+		return raw.NoURL // a line of an index has one URL
+	}
+	return reason
+}
+
+// otherURL makes a record of an object without the member that the plan has as the URL: by another
+// name for URLs, else by the key.
+func (p *cdxjParser) otherURL(rec *raw.Record, key []byte) string {
 	url := p.url
-	defer func() { p.url, p.surt = url, false }()
-	for _, name := range CDXJNames["url"] {
-		p.url = []string{name}
-		if n := p.doc.Find(0, p.url); n > 0 && len(TrimSpace(p.scalar(n))) > 0 {
-			return p.record(rec, object, key)
+	p.url, p.surt = nil, true
+	for _, path := range p.urls {
+		if n := p.doc.Find(0, path); n > 0 && len(TrimSpace(p.scalar(n))) > 0 {
+			p.url, p.surt = path, false
+			break
 		}
 	}
-	p.url, p.surt = nil, true
-	return p.record(rec, object, key)
+	reason := p.record(rec, key)
+	p.url, p.surt = url, false
+	return reason
 }
 
 // IsCDXJBlock reports whether the object of a CDXJ line locates lines in a compressed index
@@ -399,6 +413,7 @@ func IsCDXJBlock(doc *jsondoc.Document) bool {
 // blanks. Some dialects have no key, or no timestamp, or the type of the record between timestamp
 // and object. ok is false if the line has no object, or neither key nor timestamp.
 func CutCDXJ(line []byte) (key, ts, object []byte, ok bool) {
+	line = TrimSpace(line)
 	key, rest, _ := bytes.Cut(line, []byte{' '})
 	ts, object, _ = bytes.Cut(rest, []byte{' '})
 	if len(object) > 0 && object[0] == '{' && isCDXJTime(ts) {

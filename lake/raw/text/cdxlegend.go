@@ -27,9 +27,9 @@ var UsualLegends = []string{
 	"A e b m n g v c", // NetarchiveSuite, with a checksum
 	"A e b m n g v",   // NetarchiveSuite
 	// pywb appends length, offset and file of the original to a revisit that it has resolved.
-	"N b a m s k r M S V g ? ? ?",
-	"N b a m s k r M V g ? ? ?",
-	"N b a m s k r V g ? ? ?",
+	"N b a m s k r M S V g S V g",
+	"N b a m s k r M V g S V g",
+	"N b a m s k r V g S V g",
 }
 
 // maxLegend is how many letters a legend may have. Lines have some twenty fields at most.

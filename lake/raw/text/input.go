@@ -27,6 +27,9 @@ type Input struct {
 	stop    int64    // the last offset at which a line may begin; 0: no limit, -1: no line follows
 	record  Position // of the record or reject returned last
 	err     error    // why no more bytes follow buf[:w]
+
+	second   []byte // what nextLine returns next, nil for a line of buf
+	secondAt Position
 }
 
 // NewInput returns an Input of the object that src yields. Lines end in a line feed. A record may
@@ -225,12 +228,20 @@ func (in *Input) ReadLine() (line []byte, long bool, err error) {
 	return line, len(line) > in.max, nil
 }
 
+// unread makes nextLine return second next. It is the end of the line that was returned last, which
+// is two lines without a line break between them, and begins at the offset n of that line.
+func (in *Input) unread(second []byte, n int) {
+	in.second, in.secondAt = second, Position{in.record.Line, in.record.Offset + int64(n)}
+}
+
 // nextLine consumes lines until content returns something other than nil for one, and returns that.
 // A line longer than the limit is a reject.
 func (in *Input) nextLine(rej *raw.Reject, content func(line []byte) []byte) ([]byte, error) {
 	for {
-		line, long, err := in.ReadLine()
-		if err != nil {
+		line, long, err := in.second, false, error(nil)
+		if line != nil {
+			in.second, in.record = nil, in.secondAt
+		} else if line, long, err = in.ReadLine(); err != nil {
 			return nil, err
 		}
 		if long {

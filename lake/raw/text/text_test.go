@@ -42,7 +42,7 @@ func rows(t *testing.T, plan raw.Plan, object string) (rows []string) {
 		} else {
 			row += string(rec.URL)
 		}
-		if rec.HasTS {
+		if rec.HasTS && rej.Reason == "" {
 			row += fmt.Sprintf(" ts=%d", rec.TS)
 		}
 		if rec.Extras != nil {
@@ -126,6 +126,79 @@ func TestShortFieldsWithTwoSchemesAreNotPlain(t *testing.T) {
 			if url, rest, _ := CutURL([]byte(field)); string(url) != field[:5+a] || string(rest) != field[6+a:] {
 				t.Errorf("%q is cut into %q and %q", field, url, rest)
 			}
+		}
+	}
+}
+
+// TestIndexLinesWithoutALineBreak joins lines of indexes, whole and cut.
+func TestIndexLinesWithoutALineBreak(t *testing.T) {
+	const cdx = "com,example)/%[1]s 20160102030405 http://example.com/%[1]s text/html 200 SHA - - 9 8 %[1]s.warc.gz"
+	const cdxj = `com,example)/%[1]s 20160102030405 {"url": "http://example.com/%[1]s", "filename": "%[1]s.warc.gz"}`
+	const keyed = `com,example)/%[1]s 20160102030405 {"filename": "%[1]s.warc.gz"}`
+	column := func(name string, number int) raw.Column { return raw.Column{Name: name, Number: number, Capture: number == 0} }
+	ts := column("timestamp", 2)
+	file := column("filename", 0)
+	row := func(line int, url, file string) string {
+		row := fmt.Sprintf("%d http://example.com/%s ts=1451703845000", line, url)
+		if file != "" {
+			row += ` {"filename":"` + file + `.warc.gz"}`
+		}
+		return row
+	}
+	for _, index := range []struct {
+		name, line, bad string
+		plan            raw.Plan
+	}{
+		{"CDX", cdx, raw.BadCDX, raw.Plan{Format: raw.CDX, Legends: []string{" CDX N b a m s k r M S V g"},
+			URL: column("original", 3), TS: &ts, Extras: []raw.Column{file}}},
+		{"CDXJ", cdxj, raw.BadJSON, raw.Plan{Format: raw.CDXJ, URL: column("url", 0), TS: &ts, Extras: []raw.Column{file}}},
+		{"CDXJ, other member", strings.Replace(cdxj, "url", "original_uri", 1), raw.BadJSON,
+			raw.Plan{Format: raw.CDXJ, SURT: true, URL: column("url", 0), TS: &ts, Extras: []raw.Column{file}}},
+		{"CDXJ, key", keyed, raw.BadJSON, raw.Plan{Format: raw.CDXJ, SURT: true, URL: column("url", 0), TS: &ts,
+			Extras: []raw.Column{file}}},
+	} {
+		a, b, c := fmt.Sprintf(index.line, "a"), fmt.Sprintf(index.line, "b"), fmt.Sprintf(index.line, "c")
+		joined := []string{row(1, "a", "a"), row(1, "b", "b"), row(2, "c", "c")}
+		if index.name == "CDX" {
+			joined[0] = row(1, "a", "") // the names meet
+		}
+		if diff := cmp.Diff(joined, rows(t, index.plan, a+b+" \n"+c)); diff != "" {
+			t.Errorf("%s, joined (-want +got):\n%s", index.name, diff)
+		}
+		if diff := cmp.Diff([]string{row(1, "a", "a"), row(1, "b", "b")}, rows(t, index.plan, "  "+a+" "+b)); diff != "" {
+			t.Errorf("%s, joined with a blank (-want +got):\n%s", index.name, diff)
+		}
+		object := strings.Index(a, "{")
+		for n := max(30, object+2); n < len(a)-10; n++ {
+			want := []string{"1 !" + index.bad, row(1, "b", "b"), row(2, "c", "c")}
+			if index.name == "CDX" && n > strings.Index(a, " text/html") {
+				want[0] = row(1, "a", "") // lines may end behind the URL
+			}
+			if index.name == "CDX" && n < strings.Index(a, " http") {
+				continue // it may also be a blank in the key
+			}
+			if index.line == keyed {
+				want[1] = "1 !" + raw.NoURL // the key in which they meet
+			}
+			if diff := cmp.Diff(want, rows(t, index.plan, a[:n]+b+"\r\n"+c+"\n")); diff != "" {
+				t.Fatalf("%s, %q joined (-want +got):\n%s", index.name, a[:n]+b, diff)
+			}
+			want = []string{row(1, "b", "b"), "1 !" + index.bad, row(2, "c", "c")}
+			if index.name == "CDX" {
+				want = want[1:] // the field in which they meet is followed by no whole line
+			}
+			if diff := cmp.Diff(want, rows(t, index.plan, b+a[:n]+"\n"+c+"\n")); diff != "" {
+				t.Fatalf("%s, %q joined (-want +got):\n%s", index.name, b+a[:n], diff)
+			}
+		}
+	}
+}
+
+func TestCDXJLinesAreCutInLinearTime(t *testing.T) {
+	for _, unit := range []string{" {", "{ ", "a {", "20160102030405 x", `{"a": {"b": `} {
+		for _, before := range []string{"", strings.Repeat(" ", raw.DefaultMaxLine/2), "a" + strings.Repeat(" ", raw.DefaultMaxLine/2)} {
+			line := []byte(before + strings.Repeat(unit, raw.DefaultMaxLine/2/len(unit)))
+			inTime(t, func() { CutCDXJ(line) })
 		}
 	}
 }
