@@ -219,7 +219,7 @@ func (p *jsonTreeParser) take(inside bool, rej *raw.Reject) (taken, open bool, e
 	if url := p.jsonFields.url; inside && len(url) > 1 && p.isURLName() && p.doc.Find(0, url[1:]) > 0 {
 		in.record, rej.Reason, p.found = at, raw.TooLong, true
 	}
-	p.consume(n)
+	p.in.Consume(n)
 	p.more = true
 	return true, false, nil
 }
@@ -317,7 +317,7 @@ func (p *jsonTreeParser) name(c byte) (byte, error) {
 	}
 	last := &p.names[len(p.open)-1]
 	*last = append((*last)[:0], in.buf[in.r+1:in.r+n-1]...)
-	p.consume(n)
+	p.in.Consume(n)
 	if c, err = p.peek(); err == nil && c != ':' {
 		return 0, fmt.Errorf("want : behind the name of a member, got %q", c)
 	}

@@ -24,6 +24,7 @@ func rows(t *testing.T, plan raw.Plan, object string) (rows []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	last := Position{Line: 1}
 	for {
 		var rec raw.Record
 		var rej raw.Reject
@@ -33,9 +34,10 @@ func rows(t *testing.T, plan raw.Plan, object string) (rows []string) {
 			return append(rows, err.Error())
 		}
 		at := in.Record()
-		if line := strings.Count(object[:at.Offset], "\n") + 1; line != int(at.Line) {
-			t.Errorf("a record is at line %d and byte %d, which is in line %d", at.Line, at.Offset, line)
+		if at.Offset < last.Offset || strings.Count(object[last.Offset:at.Offset], "\n") != int(at.Line-last.Line) {
+			t.Errorf("a record at %+v follows one at %+v", at, last)
 		}
+		last = at
 		row := fmt.Sprintf("%d ", at.Line)
 		if rej.Reason != "" {
 			row += "!" + rej.Reason
@@ -135,7 +137,9 @@ func TestIndexLinesWithoutALineBreak(t *testing.T) {
 	const cdx = "com,example)/%[1]s 20160102030405 http://example.com/%[1]s text/html 200 SHA - - 9 8 %[1]s.warc.gz"
 	const cdxj = `com,example)/%[1]s 20160102030405 {"url": "http://example.com/%[1]s", "filename": "%[1]s.warc.gz"}`
 	const keyed = `com,example)/%[1]s 20160102030405 {"filename": "%[1]s.warc.gz"}`
-	column := func(name string, number int) raw.Column { return raw.Column{Name: name, Number: number, Capture: number == 0} }
+	column := func(name string, number int) raw.Column {
+		return raw.Column{Name: name, Number: number, Capture: number == 0}
+	}
 	ts := column("timestamp", 2)
 	file := column("filename", 0)
 	row := func(line int, url, file string) string {
@@ -199,6 +203,54 @@ func TestCDXJLinesAreCutInLinearTime(t *testing.T) {
 		for _, before := range []string{"", strings.Repeat(" ", raw.DefaultMaxLine/2), "a" + strings.Repeat(" ", raw.DefaultMaxLine/2)} {
 			line := []byte(before + strings.Repeat(unit, raw.DefaultMaxLine/2/len(unit)))
 			inTime(t, func() { CutCDXJ(line) })
+		}
+	}
+}
+
+// TestDamageIsReadInLinearTime reads objects with more damaged lines than a record can have bytes.
+func TestDamageIsReadInLinearTime(t *testing.T) {
+	array := raw.Plan{Format: raw.JSON, URL: raw.Column{Name: "url"}}
+	const object = `{"url":"http://a.example/"}` + ",\n"
+	table := raw.Plan{Format: raw.CSV, Separator: ",", Backslash: true, Columns: []string{"url", "n"},
+		URL: raw.Column{Name: "url", Number: 1}}
+	tabs := table
+	tabs.Format, tabs.Separator = raw.TSV, "\t"
+	for _, tc := range []struct {
+		plan      raw.Plan
+		good, bad string
+		rows      bool // the damaged lines are rows too
+		refused   bool
+	}{
+		{plan: array, good: object, bad: "{\n"},
+		{plan: array, good: object, bad: "[\n", refused: true},
+		{plan: array, good: object, bad: "[ {\n"},
+		{plan: array, good: object, bad: `{"url":` + "\n"},
+		{plan: array, good: object, bad: `{"url":"http://b.example/"` + "\n"},
+		{plan: array, good: object, bad: `{"url":["http://b.example/"` + "\n"},
+		{plan: array, good: object, bad: `{"url":"http://b.example/` + "\n"},
+		{plan: array, good: object, bad: `"x":"` + "\n"},
+	} {
+		const most = 256 << 10
+		tc.plan.MaxLine = most
+		text := strings.Repeat(tc.good, most/2/len(tc.good)) + strings.Repeat(tc.bad, 2*most/len(tc.bad)) +
+			strings.Repeat(tc.good, 10)
+		if tc.plan.Format == raw.JSON {
+			text = "[" + text
+		}
+		records, last := 0, ""
+		inTime(t, func() {
+			for _, last = range rows(t, tc.plan, text) {
+				if !strings.Contains(last, " !") {
+					records++
+				}
+			}
+		})
+		want := strings.Count(text, tc.good)
+		if tc.rows {
+			want += strings.Count(text, tc.bad)
+		}
+		if records < want && !tc.refused || tc.refused && last != errBroken.Error() {
+			t.Errorf("%q: %d records, want %d", tc.bad, records, want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ type Values struct {
 	inArray bool // behind the opening bracket of a top-level array
 
 	opening []byte // how the first value began, nil before it
-	tried   int64  // bytes that were parsed in search of a value behind a malformed one
+	tried   int64  // bytes that were looked at in search of a value behind a malformed one
 	trial   jsondoc.Document
 }
 
@@ -88,7 +88,7 @@ func (v *Values) value(doc *jsondoc.Document) (reason string, err error) {
 	case err != nil:
 		return "", err
 	case long && ok && bytes.IndexByte([]byte(`{["`), in.buf[in.r]) >= 0:
-		v.consume(n)
+		v.in.Consume(n)
 		return raw.TooLong, nil
 	case long:
 		return v.skip()
@@ -98,7 +98,7 @@ func (v *Values) value(doc *jsondoc.Document) (reason string, err error) {
 	if v.opening == nil {
 		v.opening = openingOf(in.buf[in.r : in.r+n])
 	}
-	v.consume(n)
+	v.in.Consume(n)
 	return "", nil
 }
 
@@ -142,7 +142,13 @@ func (v *Values) ends(kind byte, n int) bool {
 
 // recover consumes a malformed value with an error at the offset bad from its beginning.
 func (v *Values) recover(bad int) (reason string, err error) {
-	n := v.bracketed()
+	n := 0
+	if v.tried += int64(bad); v.exhausted(2) {
+		return "", errBroken // every line begins many values
+	}
+	if v.nested || !v.exhausted(1) {
+		n = v.bracketed()
+	}
 	if n == 0 && v.nested {
 		return "", errBroken
 	}
@@ -155,7 +161,7 @@ func (v *Values) recover(bad int) (reason string, err error) {
 		}
 		return "", errBroken
 	}
-	v.consume(n)
+	v.in.Consume(n)
 	return raw.BadJSON, nil
 }
 
@@ -184,10 +190,11 @@ func (v *Values) bracketed() int {
 }
 
 // matching returns the length of a malformed value by its brackets and quotes. It is 0 if these do
-// not match, if a line ends within a string, or if something is outside of strings that is only
-// found within them.
+// not match, if a line ends within a string, if something is outside of strings that is only found
+// within them, or if an object begins within another one where none can.
 func (v *Values) matching() int {
 	var open []byte
+	last := byte(':') // the character before, without white space
 	for i := 0; i <= v.in.max; i++ {
 		c, ok := v.at(i)
 		switch {
@@ -197,6 +204,8 @@ func (v *Values) matching() int {
 			if i = v.stringEnd(i); i == 0 {
 				return 0
 			}
+		case c == '{' && last != ':' && len(open) > 0 && open[len(open)-1] == '{' && !v.nested:
+			return 0 // the one before was not closed
 		case c == '{' || c == '[':
 			open = append(open, c)
 		case c == '}' || c == ']':
@@ -218,6 +227,9 @@ func (v *Values) matching() int {
 		}
 		if len(open) == 0 {
 			return i + 1
+		}
+		if !isJSONSpace(c) {
+			last = c
 		}
 	}
 	return 0
@@ -268,6 +280,9 @@ func (v *Values) another(bad int) int {
 			if apart = true; line == 0 {
 				line = i + 1
 			}
+			if v.exhausted(1) {
+				return line
+			}
 			continue
 		case c == ',':
 			apart = true
@@ -310,14 +325,20 @@ func (v *Values) begins(i int, opening []byte) bool {
 	return ok && bytes.HasPrefix(v.in.buf[v.in.r+i:v.in.w], opening)
 }
 
-// triedOften is how many times the bytes of an object may be parsed in search of values behind
+// triedOften is how many times the bytes of an object may be looked at in search of values behind
 // malformed ones. Text that is made so can make every search long.
-const triedOften = 16
+const triedOften = 64
+
+// exhausted reports whether searches have become so many times too long. Once they have, reading
+// goes on at the next line.
+func (v *Values) exhausted(times int64) bool {
+	return v.tried > times*triedOften*(v.in.Offset()+int64(v.in.max))
+}
 
 // isValue reports whether a well-formed value begins at the offset i.
 func (v *Values) isValue(i int) bool {
 	in := v.in
-	if v.tried > triedOften*(in.Offset()+int64(in.max)) {
+	if v.exhausted(1) {
 		return false
 	}
 	for {
@@ -389,15 +410,15 @@ func (v *Values) skip() (reason string, err error) {
 			case broken && v.nested:
 				return "", fmt.Errorf("%w (it begins at line %d, byte %d)", errBroken, begin.Line, begin.Offset)
 			case broken:
-				v.consume(i - in.r)
+				v.in.Consume(i - in.r)
 				in.skipLine()
 				return raw.TooLong, nil
 			case ended:
-				v.consume(i + 1 - in.r)
+				v.in.Consume(i + 1 - in.r)
 				return raw.TooLong, nil
 			}
 		}
-		v.consume(in.w - in.r)
+		v.in.Consume(in.w - in.r)
 		if !in.fill() {
 			if in.err != io.EOF {
 				return "", in.err
@@ -445,17 +466,11 @@ func isJSONSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c =
 // at buffers and returns the byte at the offset i, false at the end of the input.
 func (v *Values) at(i int) (byte, bool) {
 	in := v.in
+	v.tried++
 	for i >= in.w-in.r {
 		if !in.fill() {
 			return 0, false
 		}
 	}
 	return in.buf[in.r+i], true
-}
-
-// consume consumes n buffered bytes.
-func (v *Values) consume(n int) {
-	in := v.in
-	in.line += int64(bytes.Count(in.buf[in.r:in.r+n], []byte{in.lineEnd}))
-	in.r += n
 }
