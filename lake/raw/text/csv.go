@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"unicode"
 
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
@@ -26,7 +27,8 @@ import (
 //
 // With Plan.Backslash, a backslash escapes quotes, backslashes, separators and line breaks, as
 // Spark, MySQL and Hive write them; in TSV it also begins \t, \n and the like, as PostgreSQL and
-// ClickHouse write them. A lone \N is an empty field. Any other backslash stands for itself.
+// ClickHouse write them. A lone \N is an empty field. Any other backslash stands for itself, and so
+// does one at the end of a line whose row would be too long with the next line, or too wide.
 type csvParser struct {
 	in     *Input
 	fields Fields
@@ -51,6 +53,10 @@ type csvParser struct {
 	// The second of two rows without a line break between them, and its position.
 	second   []cell
 	secondAt Position
+
+	joins  bool  // a backslash escapes a line break outside of quotes
+	joined bool  // the row has such a line break
+	alone  int64 // before this offset of the object none does
 
 	limit int  // scanRow looks at no offset from here on; -1: no limit
 	ended bool // scanRow reached the end of the input
@@ -191,8 +197,13 @@ func (p *csvParser) cutTwo() bool {
 		return false
 	}
 	p.scratch = p.scratch[:0]
-	if !alike(p.cell(p.url), p.cell(n-w+p.url)) {
+	url, second := p.cell(p.url), p.cell(n-w+p.url)
+	if !alike(url, second) {
 		return false
+	}
+	if meeting := p.cells[w-1]; n < 2*w &&
+		(meeting.quoted && meeting.escapes == noEscapes || p.url == 0 && beginsWithURL(second)) {
+		return false // the cell has nothing of another row
 	}
 	p.second = append(p.second[:0], p.cells[n-w:]...)
 	p.cells = p.cells[:w]
@@ -212,7 +223,21 @@ func alike(a, b []byte) bool {
 	if bytes.Contains(a, mark) {
 		return bytes.Contains(b, mark)
 	}
-	return bytes.IndexByte(a, '.') > 0 && bytes.IndexByte(b, '.') > 0 && bytes.IndexByte(b, ' ') < 0
+	return looksHost(a) && looksHost(b)
+}
+
+// looksHost reports whether text may be a host, or begin with one: there is a letter behind a dot.
+func looksHost(text []byte) bool {
+	if i := bytes.IndexAny(text, "/:?#"); i >= 0 {
+		text = text[:i]
+	}
+	dot := bytes.LastIndexByte(text, '.')
+	return dot > 0 && bytes.IndexByte(text, ' ') < 0 && bytes.ContainsFunc(text[dot:], unicode.IsLetter)
+}
+
+// beginsWithURL reports whether text begins with a scheme, without a word before it.
+func beginsWithURL(text []byte) bool {
+	return hasScheme(text) && gluedScheme(text[:bytes.IndexByte(text, ':')]) == 0
 }
 
 // blank reports whether all cells of the row are empty.
@@ -372,18 +397,24 @@ func (p *csvParser) split() {
 // complete.
 func (p *csvParser) readQuoted(n int) (reason string, err error) {
 	in := p.in
-	p.limit, p.ended, p.scanned = -1, false, true
-	if p.tsv {
-		p.limit = p.continued(n)
+	p.scanned = true
+	p.joins = in.Offset() >= p.alone
+	reason, bad, end, next := p.scanLines(n)
+	if p.joined && (reason == raw.TooLong || p.columns > 0 && len(p.cells) > p.columns) {
+		if reason == raw.TooLong {
+			end = in.max
+		}
+		p.alone = in.Offset() + int64(end)
+		p.joins, p.cells = false, p.cells[:0]
+		reason, bad, end, next = p.scanLines(n)
 	}
-	reason, bad, end, next := p.scanRow()
 	if reason == raw.BadCSV && !p.tsv && !p.escape && p.columns > 1 {
 		// One row may have backslashes where none before had.
 		cells := len(p.cells)
 		p.escape = true
 		again, _, e, n := p.scanRow()
 		p.escape = false
-		if p.cells = p.cells[cells:]; again == "" && len(p.cells) == p.columns {
+		if p.cells = append(p.cells[:0], p.cells[cells:]...); again == "" && len(p.cells) == p.columns {
 			reason, end, next = "", e, n
 		}
 	}
@@ -412,14 +443,24 @@ func (p *csvParser) readQuoted(n int) (reason string, err error) {
 	return reason, nil
 }
 
+// scanLines is scanRow for a row whose first line has n bytes.
+func (p *csvParser) scanLines(n int) (reason string, bad, end, next int) {
+	p.limit, p.ended, p.joined = -1, false, false
+	if p.tsv {
+		p.limit = p.continued(n)
+		p.joined = p.limit > n
+	}
+	return p.scanRow()
+}
+
 // continued returns the length of the row whose first line has n bytes, if a backslash escapes the
 // line break.
 func (p *csvParser) continued(n int) int {
 	in := p.in
 	p.limit = -1
-	for p.escape && n <= in.max {
+	for p.escape && p.joins && n <= in.max {
 		line := in.buf[in.r : in.r+n]
-		if len(line)-len(bytes.TrimRight(line, `\`))&1 == 0 {
+		if (len(line)-len(bytes.TrimRight(line, `\`)))%2 == 0 {
 			break
 		}
 		_, ok := p.at(n)
@@ -549,7 +590,8 @@ func (p *csvParser) unquoted(pos int) (end int, found escapes) {
 			break
 		}
 		if c == '\\' && p.escape {
-			if _, ok := p.at(pos + 1); ok {
+			if next, ok := p.at(pos + 1); ok && (next != in.lineEnd || p.joins) {
+				p.joined = p.joined || next == in.lineEnd
 				pos++
 			}
 			found = backslash

@@ -3,6 +3,7 @@ package text
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,6 +230,12 @@ func TestDamageIsReadInLinearTime(t *testing.T) {
 		{plan: array, good: object, bad: `{"url":["http://b.example/"` + "\n"},
 		{plan: array, good: object, bad: `{"url":"http://b.example/` + "\n"},
 		{plan: array, good: object, bad: `"x":"` + "\n"},
+		{plan: table, good: "http://a.example/,1\n", bad: `http://b.example/,C:\x\` + "\n", rows: true},
+		{plan: table, good: "http://a.example/,1\n", bad: `http://b.example/,"` + "\n"},
+		{plan: table, good: "http://a.example/,1\n", bad: `http://b.example/,\"` + "\n", rows: true},
+		{plan: table, good: "http://a.example/,1\n", bad: `"http://b.example/",\` + "\n", rows: true},
+		{plan: tabs, good: "http://a.example/\t1\n", bad: "http://b.example/\tC:\\x\\\n", rows: true},
+		{plan: tabs, good: "http://a.example/\t1\n", bad: "http://b.example/\tC:\\x\n", rows: true},
 	} {
 		const most = 256 << 10
 		tc.plan.MaxLine = most
@@ -251,6 +258,55 @@ func TestDamageIsReadInLinearTime(t *testing.T) {
 		}
 		if records < want && !tc.refused || tc.refused && last != errBroken.Error() {
 			t.Errorf("%q: %d records, want %d", tc.bad, records, want)
+		}
+	}
+}
+
+func TestBackslashesAtTheEndOfLines(t *testing.T) {
+	for _, tc := range []struct {
+		text string // between commas
+		want []string
+	}{
+		{"http://a/,C:\\x\\\nhttp://b/,2\n", []string{`1 http://a/ {"n":"C:\\x\\"}`, `2 http://b/ {"n":"2"}`}},
+		{"http://a/,C:\\x\\\nhttp://b/,D:\\\nhttp://c/,3", []string{`1 http://a/ {"n":"C:\\x\\"}`, `2 http://b/ {"n":"D:\\"}`, `3 http://c/ {"n":"3"}`}},
+		{"http://a/,two\\\nlines\nhttp://b/,2\n", []string{`1 http://a/ {"n":"two\nlines"}`, `3 http://b/ {"n":"2"}`}},
+		{"http://a/,two\\\n lines\\\nand\nhttp://b/,C:\\\nhttp://c/,3", []string{`1 http://a/ {"n":"two\n lines\nand"}`, `4 http://b/ {"n":"C:\\"}`, `5 http://c/ {"n":"3"}`}},
+		{"http://a/,C:\\", []string{`1 http://a/ {"n":"C:\\"}`}},
+	} {
+		for _, separator := range []string{",", "\t"} {
+			plan := raw.Plan{Format: raw.CSV, Separator: separator, Backslash: true, Columns: []string{"url", "n"},
+				URL: raw.Column{Name: "url", Number: 1}, AllExtras: true}
+			if separator == "\t" {
+				plan.Format = raw.TSV
+			}
+			text := strings.ReplaceAll(tc.text, ",", separator)
+			if diff := cmp.Diff(tc.want, rows(t, plan, text)); diff != "" {
+				t.Errorf("%q (-want +got):\n%s", text, diff)
+			}
+		}
+	}
+}
+
+// TestRowsOfOtherWidth reads rows with a cell too many, of which some are two rows.
+func TestRowsOfOtherWidth(t *testing.T) {
+	for _, tc := range []struct {
+		columns, url, row string
+		want              []string
+	}{
+		{"id,url", "url", `"7","http://a/long","http://b/"`, []string{`1 http://a/long {"id":"7"}`}},
+		{"id,url", "url", `7,http://a/8,http://b/`, []string{"1 !bad_csv", "1 http://b/"}},
+		{"host,visits", "host", "www.example.com,1.234,56", []string{`1 www.example.com {"visits":"1.234"}`}},
+		{"host,visits", "host", "www.example.com,12www.example.org,34", []string{"1 www.example.com", "1 !bad_csv"}},
+		{"url,title,date", "url", "http://a,Foo,http://b,bar,x", []string{`1 http://a {"date":"http://b","title":"Foo"}`}},
+		{"url,title,date", "url", "http://a,Foo,2016http://b,bar,2017", []string{`1 http://a {"title":"Foo"}`, "1 !bad_csv"}},
+		{"url,title", "url", "http://a,Foohttp://b,bar", []string{"1 http://a", "1 !bad_csv"}},
+		{"url,title", "url", "http://a,Foo,http://b,bar", []string{`1 http://a {"title":"Foo"}`, `1 http://b {"title":"bar"}`}},
+	} {
+		columns := strings.Split(tc.columns, ",")
+		plan := raw.Plan{Format: raw.CSV, Separator: ",", Columns: columns, AllExtras: true, LongRow: 1,
+			URL: raw.Column{Name: tc.url, Number: slices.Index(columns, tc.url) + 1}}
+		if diff := cmp.Diff(tc.want, rows(t, plan, tc.row)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.row, diff)
 		}
 	}
 }
