@@ -177,11 +177,15 @@ func parseDate(b []byte, digits int) (int64, bool) {
 		f[1], f[2], b = atoi(b[4:6]), atoi(b[6:8]), b[8:]
 	} else {
 		b = b[4:]
-		for i := 1; i <= 2 && len(b) > 0 && b[0] == '-'; i++ {
+		i := 1
+		for ; i <= 2 && len(b) > 0 && b[0] == '-'; i++ {
 			if len(b) < 3 || !AllDigits(b[1:3]) {
 				return 0, false
 			}
 			f[i], b = atoi(b[1:3]), b[3:]
+		}
+		if i <= 2 && len(b) > 0 && b[0] == ' ' {
+			return 0, false // a month and another number
 		}
 	}
 	if len(b) == 0 {
