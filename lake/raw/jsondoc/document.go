@@ -521,7 +521,7 @@ type member struct {
 }
 
 // AppendCanonical appends the value with index node in canonical form (RFC 8785), without the
-// values whose indexes are in skip. Of members with the same name the last is kept. The Document
+// values whose indexes are in skip, which is sorted. Of members with the same name the last is kept. The Document
 // must be Deep.
 func (d *Document) AppendCanonical(dst []byte, node int, skip []int) []byte {
 	n := &d.Nodes[node]
@@ -591,7 +591,7 @@ func (d *Document) appendMembers(dst []byte, base int, skip []int) []byte {
 		if i+1 < len(members) && bytes.Equal(m.name, members[i+1].name) {
 			continue
 		}
-		if m.node > 0 && slices.Contains(skip, int(m.node)) {
+		if _, skipped := slices.BinarySearch(skip, int(m.node)); skipped && m.node > 0 {
 			continue
 		}
 		if !first {

@@ -419,7 +419,7 @@ func (p *csvParser) readQuoted(n int) (reason string, err error) {
 		}
 	}
 	if reason == "" && end > n && !p.tsv && p.columns > 1 {
-		if bad = p.swallows(end); bad > 0 {
+		if bad = p.swallows(n, end); bad > 0 {
 			reason = raw.BadCSV
 		}
 	}
@@ -497,22 +497,24 @@ func (p *csvParser) scanTwo(n int) bool {
 }
 
 // swallows returns the offset of a quoted field of the row [0, end) that only seems to end, 0 if
-// there is none. The second line of such a field is a row of the table. In addition, the row has
+// there is none. The row's first line has n bytes. The second line of such a field is a row of the table. In addition, the row has
 // more or fewer cells than the table has columns, or the field ends with a separator or a line
 // break, as text before a quoted field does.
-func (p *csvParser) swallows(end int) int {
+func (p *csvParser) swallows(n, end int) int {
 	in := p.in
 	row := in.buf[in.r : in.r+end]
 	for _, c := range p.cells {
-		text := row[c.start:c.end]
-		i := bytes.IndexByte(text, in.lineEnd)
-		if !c.quoted || i < 0 {
+		if !c.quoted || c.end <= n {
 			continue
 		}
-		line, _, _ := bytes.Cut(row[c.start+i+1:], []byte{in.lineEnd})
-		last := text[len(text)-1]
-		if (len(p.cells) != p.columns || last == p.comma || last == in.lineEnd) && p.isRow(line) {
-			return c.start - 1
+		if last := row[c.end-1]; len(p.cells) == p.columns && last != p.comma && last != in.lineEnd {
+			continue
+		}
+		if i := bytes.IndexByte(row[c.start:c.end], in.lineEnd); i >= 0 {
+			line, _, _ := bytes.Cut(row[c.start+i+1:], []byte{in.lineEnd})
+			if p.isRow(line) {
+				return c.start - 1
+			}
 		}
 	}
 	return 0

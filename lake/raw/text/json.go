@@ -266,11 +266,13 @@ func (p *jsonTreeParser) nextNode(rec *raw.Record, rej *raw.Reject) bool {
 		p.at.Offset += int64(start - p.seen)
 		p.seen, p.in.record = start, p.at
 		p.apart = p.apart[:0]
-		for c := range d.Children(p.node) {
-			for i := c; i < d.End(c) && !(p.element && p.node == 0); i++ {
-				if p.hasURL(i) {
-					p.apart = append(p.apart, c)
-					break
+		if (p.all || len(p.extras) > 0) && !(p.element && p.node == 0) {
+			for c := range d.Children(p.node) {
+				for i, end := c, d.End(c); i < end; i++ {
+					if p.hasURL(i) {
+						p.apart = append(p.apart, c)
+						break
+					}
 				}
 			}
 		}

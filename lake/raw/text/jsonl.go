@@ -130,6 +130,7 @@ func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) s
 		if len(apart) > 0 {
 			no = append(apart, no...)
 		}
+		slices.Sort(no)
 		rec.Extras = j.object(node, no, key)
 	}
 	return ""

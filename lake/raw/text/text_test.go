@@ -310,3 +310,21 @@ func TestRowsOfOtherWidth(t *testing.T) {
 		}
 	}
 }
+
+// TestManyRecordsInsideARecord has the extras of a record leave out the many records in it.
+func TestManyRecordsInsideARecord(t *testing.T) {
+	var object strings.Builder
+	object.WriteString(`{"url":"http://a/","n":1`)
+	const inside = 50_000
+	for i := range inside {
+		fmt.Fprintf(&object, `,"%d":{"url":"http://b/"}`, i)
+	}
+	object.WriteString("}")
+	plan := raw.Plan{Format: raw.JSON, Depth: raw.AnyDepth, AllExtras: true, URL: raw.Column{Name: "url"}, MaxLine: 4 << 20}
+	inTime(t, func() {
+		got := rows(t, plan, object.String())
+		if len(got) != 1+inside || got[0] != `1 http://a/ {"n":1}` {
+			t.Errorf("%d records, want %d; the first is %.100s", len(got), 1+inside, got[0])
+		}
+	})
+}
