@@ -32,7 +32,6 @@ import (
 type csvParser struct {
 	in     *Input
 	fields Fields
-	counts *raw.Counts
 
 	comma  byte
 	single bool // one column: no separator
@@ -92,7 +91,7 @@ const (
 )
 
 func newCSVParser(in *Input, plan raw.Plan, f Fields) *csvParser {
-	p := &csvParser{in: in, fields: f, counts: f.Counts, tsv: plan.Format == raw.TSV, skip: plan.HeaderRow,
+	p := &csvParser{in: in, fields: f, tsv: plan.Format == raw.TSV, skip: plan.HeaderRow,
 		surt: plan.SURT, escape: plan.Backslash, columns: len(plan.Columns), longRow: plan.LongRow}
 	if plan.Separator == "" {
 		p.single = true
@@ -140,12 +139,12 @@ func (p *csvParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		}
 		switch {
 		case reason == "" && p.blank():
-			p.counts.Blank++
+			p.fields.Counts.Blank++
 		case p.skip > 0:
 			p.skip--
 			p.second = p.second[:0]
 		case reason == "" && p.single && p.row[0] == '#':
-			p.counts.Comments++
+			p.fields.Counts.Comments++
 		case reason == "":
 			rej.Reason = p.rowRecord(rec)
 			return nil

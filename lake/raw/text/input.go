@@ -238,15 +238,19 @@ func (in *Input) unread(second []byte, n int) {
 // A line longer than the limit is a reject.
 func (in *Input) nextLine(rej *raw.Reject, content func(line []byte) []byte) ([]byte, error) {
 	for {
-		line, long, err := in.second, false, error(nil)
+		line := in.second
 		if line != nil {
 			in.second, in.record = nil, in.secondAt
-		} else if line, long, err = in.ReadLine(); err != nil {
-			return nil, err
-		}
-		if long {
-			rej.Reason = raw.TooLong
-			return nil, nil
+		} else {
+			var long bool
+			var err error
+			if line, long, err = in.ReadLine(); err != nil {
+				return nil, err
+			}
+			if long {
+				rej.Reason = raw.TooLong
+				return nil, nil
+			}
 		}
 		if line = content(line); line != nil {
 			return line, nil

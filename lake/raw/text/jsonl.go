@@ -67,10 +67,10 @@ func newJSONFields(plan raw.Plan, f Fields) jsonFields {
 	return j
 }
 
-// fill makes a record of a value of the document that is parsed, or returns the reason of the reject.
-// key, if not nil, is added to the extras under keyName, unless the value has a member of that name.
-// The nodes in apart are no extras. If the URL is a list, each of its elements is a record, with the
-// other members of the value: item is not 0 while fill is to be called again.
+// fill makes a record of a value of the document that is parsed, or returns the reason of the
+// reject. key, if not nil, is added to the extras under keyName, unless the value has a member of
+// that name. The nodes in apart are no extras. If the URL is a list, each of its elements is a
+// record, with the other members of the value: item is not 0 while fill is to be called again.
 func (j *jsonFields) fill(rec *raw.Record, node int, key []byte, apart ...int) string {
 	d := &j.doc
 	root := &d.Nodes[node]

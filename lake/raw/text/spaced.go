@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
 // spacedParser reads the rows of a table with blanks between its fields: any run of spaces and tabs
@@ -26,10 +27,10 @@ func (p *spacedParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		line = TrimSpace(line)
 		switch {
 		case len(line) == 0:
-			p.counts.Blank++
+			p.fields.Counts.Blank++
 			return nil
 		case line[0] == '#':
-			p.counts.Comments++
+			p.fields.Counts.Comments++
 			return nil
 		case p.skip > 0:
 			p.skip--
@@ -140,7 +141,7 @@ func (p *crawlLogParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	line, err := p.in.nextLine(rej, func(line []byte) []byte {
 		line = TrimSpace(line)
 		if len(line) == 0 {
-			p.counts.Blank++
+			p.fields.Counts.Blank++
 			return nil
 		}
 		return line
@@ -192,11 +193,4 @@ func isLogTime(b []byte) bool {
 
 func isStatus(b []byte) bool { return isNumber(bytes.TrimPrefix(b, []byte{'-'})) && len(b) <= 6 }
 
-func isNumber(b []byte) bool {
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return len(b) > 0
-}
+func isNumber(b []byte) bool { return len(b) > 0 && timestamp.AllDigits(b) }
