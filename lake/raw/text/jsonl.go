@@ -46,6 +46,7 @@ type jsonExtra struct {
 func newJSONFields(plan raw.Plan, f Fields) jsonFields {
 	j := jsonFields{Fields: f, url: jsondoc.SplitPath(plan.URL.Path()), all: plan.AllExtras, keyName: urlKeyName,
 		surt: plan.SURT, keyIsURL: plan.Keys, rows: plan.Rows, skip: plan.HeaderRow, cdxServer: plan.Rows && IsCDXServerRow(plan.Columns)}
+	j.time.CDX = j.time.CDX || j.cdxServer
 	deep := j.all || len(plan.Extras) > 0 || len(j.url) > 1 || j.rows
 	if plan.TS != nil && plan.TS.Number == 0 {
 		j.ts, j.hasTS = jsondoc.SplitPath(plan.TS.Path()), true

@@ -328,3 +328,14 @@ func TestManyRecordsInsideARecord(t *testing.T) {
 		}
 	})
 }
+
+func TestCDXServersCutTimes(t *testing.T) {
+	columns := []string{"timestamp", "original"}
+	plan := raw.Plan{Format: raw.JSON, Rows: true, HeaderRow: 1, Columns: columns, URL: raw.Column{Name: "1"},
+		TS: &raw.Column{Name: "0"}}
+	object := `[["timestamp","original"],["2016010203","http://a/"],["20160102","http://b/"]]`
+	want := []string{"1 http://a/ ts=1451703600000", "1 http://b/ ts=1451692800000"}
+	if diff := cmp.Diff(want, rows(t, plan, object)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
