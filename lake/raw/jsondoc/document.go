@@ -521,8 +521,8 @@ type member struct {
 }
 
 // AppendCanonical appends the value with index node in canonical form (RFC 8785), without the
-// values whose indexes are in skip, which is sorted. Of members with the same name the last is kept. The Document
-// must be Deep.
+// values whose indexes are in skip, which is sorted. Of members with the same name the last is
+// kept. The Document must be Deep.
 func (d *Document) AppendCanonical(dst []byte, node int, skip []int) []byte {
 	n := &d.Nodes[node]
 	switch n.Kind {

@@ -235,9 +235,9 @@ func (p *cdxParser) layoutOf(line []byte) *cdxLayout {
 	return nil
 }
 
-// cutTwo cuts off the end of a line that is a line by itself, which is read next. It returns what is
-// before it, nil if there is no such end or no time before it: then it is one line with blanks in
-// its key.
+// cutTwo cuts off the end of a line that is a line by itself, which is read next. It returns the
+// text before it, nil if there is no such end or no time before it: then it is one line with blanks
+// in its key.
 func (p *cdxParser) cutTwo(line []byte) []byte {
 	for _, l := range p.layouts {
 		sep := l.legend.Separator
@@ -335,9 +335,9 @@ func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	}
 }
 
-// parse parses the object of a line and reports whether it is well formed. Another line behind it is
-// read next, even if the object is cut off before its end; the key in which they meet is then left
-// out.
+// parse parses the object of a line and reports whether it is well formed. Another line behind it
+// is read next, even if the object is cut off before its end; the key in which they meet is then
+// left out.
 func (p *cdxjParser) parse(line, object []byte) bool {
 	end, ok := p.doc.ParsePrefix(object)
 	rest := object[1:]

@@ -496,9 +496,9 @@ func (p *csvParser) scanTwo(n int) bool {
 }
 
 // swallows returns the offset of a quoted field of the row [0, end) that only seems to end, 0 if
-// there is none. The row's first line has n bytes. The second line of such a field is a row of the table. In addition, the row has
-// more or fewer cells than the table has columns, or the field ends with a separator or a line
-// break, as text before a quoted field does.
+// there is none. The row's first line has n bytes. The second line of such a field is a row of the
+// table. In addition, the row has more or fewer cells than the table has columns, or the field ends
+// with a separator or a line break, as text before a quoted field does.
 func (p *csvParser) swallows(n, end int) int {
 	in := p.in
 	row := in.buf[in.r : in.r+end]
