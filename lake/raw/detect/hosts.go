@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/net/idna"
+
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -31,8 +33,10 @@ func cutHost(v string) (host string, ok bool) {
 // isPublic reports whether a host of cutHost ends in a public suffix, or is an address.
 func isPublic(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
-	return last[0] <= '9' || last[0] >= utf8.RuneSelf || strings.HasPrefix(last, "xn--") ||
-		urlnorm.BuiltinSuffixes().Rule(host) != ""
+	if last[0] >= utf8.RuneSelf {
+		host, _ = idna.ToASCII(last)
+	}
+	return last[0] <= '9' || urlnorm.BuiltinSuffixes().Rule(host) != ""
 }
 
 // looksHost reports whether v is an IPv4 address, or a host name that ends in a public suffix or in
@@ -48,25 +52,46 @@ func looksName(v string) bool {
 }
 
 // areReversed reports whether values are host names with the last label first, as web graphs have
-// them: all but few begin with a top-level domain, and most end in none.
+// them, and MediaWiki behind a scheme (http://com.example.www./): all but few begin with a top-level
+// domain, half with one of two letters or in commonDomains, and most end in none. Names with a
+// capital behind the first label are classes of Java.
 func areReversed(values []string) bool {
-	n, public := 0, 0
+	n, common, hosts, missed := 0, 0, 0, 0
 	for _, v := range values {
-		host, ok := cutHost(v)
-		if !ok {
+		_, host, scheme := strings.Cut(v, "://")
+		if !scheme {
+			host = v
+		}
+		if i := strings.IndexAny(host, "/?:#"); i >= 0 {
+			host = host[:i]
+		}
+		first, rest, dotted := strings.Cut(host, ".")
+		domain := strings.ToLower(first)
+		if !dotted || first == "" || first[0] <= '9' || scheme && !strings.HasSuffix(rest, ".") ||
+			strings.ContainsAny(rest, " \t,;|") || first == domain && strings.ToLower(rest) != rest ||
+			!urlnorm.BuiltinSuffixes().IsSuffix(domain) {
+			if missed++; !few(missed, len(values)) {
+				return false
+			}
 			continue
 		}
-		if isPublic(host) {
-			public++
+		n++
+		if len(domain) == 2 || commonDomains[domain] {
+			common++
 		}
-		if first, _, _ := strings.Cut(host, "."); first[0] > '9' && urlnorm.BuiltinSuffixes().IsSuffix(first) {
-			n++
+		if looksHost(host) {
+			hosts++
 		}
 	}
-	return n > 0 && few(len(values)-n, len(values)) && public*2 < n
+	return common*2 >= n && hosts*2 < n
 }
 
-// fileNames are the top-level domains that are mostly file extensions behind a single label.
+// commonDomains are the top-level domains of more than two letters that most hosts are in. Others
+// are words, which hosts begin with (app.corp, blog.example).
+var commonDomains = wordSet("com org net edu gov mil int info biz")
+
+// fileNames are the top-level domains that are mostly extensions where nothing but a label is
+// before them.
 var fileNames = wordSet("cab java md mov pm ps pub py rs sh so zip")
 
 // looksFile reports whether v may be the name of a file as well as a host.
@@ -92,13 +117,13 @@ func looksMail(v string) bool {
 	return ok && user != "" && !strings.ContainsAny(user, "/?#:") && looksName(host)
 }
 
-// isNumeric reports whether v, which has no scheme, begins with numbers between dots that are no
-// IPv4 address of four parts, as DOIs do. Browsers make addresses of them.
-func isNumeric(v string) bool {
-	if i := strings.IndexAny(v, "/?:#"); i >= 0 {
+// cutName returns the name with a dot that v begins with, if v has no scheme: a host, a file or a
+// number.
+func cutName(v string) (name string, ok bool) {
+	if i := strings.IndexAny(v, "/?:#,;| \t\"'()<>"); i >= 0 {
 		v = v[:i]
 	}
-	return strings.Contains(v, ".") && strings.Trim(v, "0123456789.") == "" && !looksHost(v)
+	return v, strings.Contains(v, ".") && !strings.Contains(v, "@")
 }
 
 // isHostsLine reports whether l is a line of a hosts file (hosts(5)): an address, and names up to
@@ -153,6 +178,11 @@ func (d *detector) sniffHosts(lines [][]byte) (bool, error) {
 // and plans to turn reversed hosts round. hosts is set if the name of their column is a name for
 // hosts, which a column of files does not have. Options that say what the URLs are override it.
 func (d *detector) checkHosts(values []string, hosts bool) error {
+	if areReversed(values) {
+		d.plan.Reversed = true
+		d.note("its hosts are reversed, as %q, and are turned round (--format or --url-column takes them as they are)", values[0])
+		return nil
+	}
 	if mostly(values, func(v string) bool { return strings.Contains(v, "://") }) {
 		return nil
 	}
@@ -164,21 +194,24 @@ func (d *detector) checkHosts(values []string, hosts bool) error {
 		return d.reject(fmt.Sprintf("it holds DOIs such as %q and no URLs", raw.Shortened(values[0])),
 			"make URLs of them: sed -E 's|^(doi:)?|https://doi.org/|' FILE")
 	}
-	if areReversed(values) {
-		d.plan.Reversed = true
-		d.note("its hosts are reversed, as %q, and are turned round (--format or --url-column takes them as they are)", values[0])
-		return nil
-	}
-	names, known, example := 0, 0, ""
+	names, known, patterns, example := 0, 0, 0, ""
 	for _, v := range values {
-		if _, ok := cutHost(v); !ok && !isNumeric(v) {
+		name, ok := cutName(v)
+		if !ok {
 			continue
 		}
-		if names++; looksHost(v) && (hosts || !looksFile(v)) {
+		if strings.HasPrefix(v, "*.") {
+			patterns++
+		}
+		if names++; looksHost(name) && (hosts || !looksFile(v)) {
 			known++
 		} else if example == "" {
 			example = v
 		}
+	}
+	if !few(patterns, len(values)) {
+		return d.reject(fmt.Sprintf("it holds patterns such as %q, which stand for many hosts", raw.Shortened(values[0])),
+			`write the names behind them: sed 's/^\*\.//' FILE`)
 	}
 	if names*2 < len(values) || known*2 >= names {
 		return nil

@@ -438,14 +438,18 @@ func hasScheme(text []byte) bool {
 	return false
 }
 
-// AppendReversed appends the URL of a host whose labels are in reverse order: com.example.www is
-// www.example.com. A port and a path may follow the host.
+// AppendReversed appends the URL of a host whose labels are in reverse order: com.example.www and
+// com.example.www. are www.example.com. A scheme may precede the host, a port and a path may follow
+// it.
 func AppendReversed(b, url []byte) []byte {
+	if i := bytes.Index(url, []byte("://")); i >= 0 {
+		b, url = append(b, url[:i+3]...), url[i+3:]
+	}
 	end := len(url)
 	if i := bytes.IndexAny(url, "/:?#"); i >= 0 {
 		end = i
 	}
-	host := url[:end]
+	host := bytes.TrimSuffix(url[:end], []byte{'.'})
 	for {
 		i := bytes.LastIndexByte(host, '.')
 		b = append(b, host[i+1:]...)

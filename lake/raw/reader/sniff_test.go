@@ -1,0 +1,63 @@
+package reader
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/lake/raw"
+)
+
+// TestLists holds how lists are read that other programs write, or people copy.
+func TestLists(t *testing.T) {
+	lines := func(s ...string) string { return strings.Join(s, "\n") + "\n" }
+	for _, tc := range []struct {
+		name, file, text string
+		want             []string // the records, or the reason of the refusal and its advice
+	}{
+		{"files with digits in their extensions", "a.txt", lines("song1.mp3", "a.7z", "x.bz2", "data.h5", "live.m3u8"),
+			[]string{`names such as "song1.mp3"`, "--format lines"}},
+		{"files in a column", "a.csv", lines("url,n", "song1.mp3,1", "song2.mp3,2"), []string{`names such as "song1.mp3"`, "--url-column"}},
+		{"private hosts", "a.txt", lines("dev.local", "app.local"), []string{"1 dev.local", "2 app.local"}},
+		{"private hosts of other names", "a.txt", lines("cloud.corp", "shop.lan", "blog.intranet"), []string{"1 cloud.corp", "2 shop.lan", "3 blog.intranet"}},
+		{"private hosts with names of countries", "a.txt", lines("de.local", "it.local"), []string{"1 de.local", "2 it.local"}},
+		{"hosts of no known domain", "a.txt", lines("dev.acme", "app.acme"), []string{`names such as "dev.acme"`, "--format lines"}},
+		{"reversed hosts that end in digits", "a.txt", lines("com.foo1", "org.site1", "com.137"), []string{"1 foo1.com", "2 site1.org", "3 137.com"}},
+		{"reversed hosts in punycode", "a.txt", lines("de.xn--bcher1-kva", "com.example.www"), []string{"1 xn--bcher1-kva.de", "2 www.example.com"}},
+		{"hosts in punycode", "a.txt", lines("xn--bcher-kva.de", "xn--80abh7bk0c.xn--p1ai"), []string{"1 xn--bcher-kva.de", "2 xn--80abh7bk0c.xn--p1ai"}},
+		{"reversed hosts in UTF-8", "a.txt", lines("com.bücher", "com.пример", "org.例え"), []string{"1 bücher.com", "2 пример.com", "3 例え.org"}},
+		{"reversed hosts behind schemes", "a.txt", lines("http://org.example.site1.", "https://com.site2./x?y=1", "http://de.site3.:8080/"),
+			[]string{"1 http://site1.example.org", "2 https://site2.com/x?y=1", "3 http://site3.de:8080/"}},
+		{"reversed hosts behind schemes in a table", "a.csv", lines("el_id,el_to_domain_index", "1,http://org.example.site1.", "2,http://com.site2."),
+			[]string{"2 http://site1.example.org", "3 http://site2.com"}},
+		{"hosts that end in a dot", "a.txt", lines("http://site1.example.org./", "http://site2.com./x"), []string{"1 http://site1.example.org./", "2 http://site2.com./x"}},
+		{"classes of Java", "a.txt", lines("com.example.site1.Main", "org.example.site2.Reader"), []string{`names such as "com.example.site1.Main"`, "--format lines"}},
+		{"patterns of hosts", "a.txt", lines("*.site1.org", "*.site2.org"), []string{`patterns such as "*.site1.org"`, "sed"}},
+		{"patterns of hosts in a table", "a.csv", lines("domain,n", "*.site1.org,1", "*.site2.org,2"), []string{`patterns such as "*.site1.org"`, "sed"}},
+		{"double quotes", "a.txt", lines(`"http://a.org/1"`, `"http://a.org/2"`), []string{"1 http://a.org/1", "2 http://a.org/2"}},
+		{"a comment above hosts", "a.txt", lines("# comment", "0.0.0.0 site1.org", "0.0.0.0 site2.org"), []string{"2 site1.org", "3 site2.org"}},
+		{"a comment above a single host", "a.txt", lines("# comment", "0.0.0.0 site1.org"), []string{"2 site1.org"}},
+		{"a comment with names above hosts", "a.txt", lines("# Title: hosts of site", "0.0.0.0 site1.org"), []string{"2 site1.org"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := New(strings.NewReader(tc.text), tc.file, raw.Options{Extras: []string{}})
+			if err != nil {
+				var refused *raw.FormatError
+				if !errors.As(err, &refused) || !strings.Contains(refused.Reason, tc.want[0]) || len(tc.want) != 2 || !strings.Contains(refused.Advice, tc.want[1]) {
+					t.Errorf("error %v, want %q", err, tc.want)
+				}
+				return
+			}
+			g, err := readAll(r)
+			for i, row := range g.Rows {
+				g.Rows[i], _, _ = strings.Cut(row, " {")
+			}
+			if diff := cmp.Diff(tc.want, g.Rows); diff != "" || err != nil {
+				t.Errorf("error %v, plan %+v, records (-want +got):\n%s", err, r.Plan(), diff)
+			}
+			checkReader(t, tc.file, []byte(tc.text), raw.Options{})
+		})
+	}
+}
