@@ -372,8 +372,8 @@ type Plan struct {
 	// archive only uses Compression, Format, MaxLine and Notes.
 	Members *Options `json:"members,omitempty"`
 
-	// SURT is set for indexes without original URLs: URL is the column of sort-friendly keys
-	// (com,example)/path), of which URLs are made.
+	// SURT is set for indexes without original URLs, and for lists of keys: URL is the column of
+	// sort-friendly keys (com,example)/path), and URLs are made of them.
 	SURT bool `json:"surt,omitempty"`
 	// Derived is set for a WARC file whose rows are conversions or metadata, as in WET and WAT.
 	Derived bool `json:"derived,omitempty"`
@@ -383,6 +383,8 @@ type Plan struct {
 	// Reversed is set for host names with the last label first (com.example.www), which are turned
 	// round.
 	Reversed bool `json:"reversed,omitempty"`
+	// Enclosed is set for a list with URLs in quotes or angle brackets.
+	Enclosed bool `json:"enclosed,omitempty"`
 
 	URL  Column  `json:"url"`
 	TS   *Column `json:"ts,omitempty"`

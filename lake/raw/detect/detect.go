@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -38,6 +39,7 @@ const (
 //   - One of the separators tab , ; and | cuts it into rows of the same number of cells.
 //   - The name ends in .csv or .tsv, or a header names a URL column, or a second column beside the
 //     URLs holds URLs or dates. If the separator is a tab, the second column may hold anything.
+//     Without a header not all columns hold URLs: those are a list of several URLs in a line.
 //
 // Hosts beside anything that is no host are a table, too, since hosts have no separators in them. A
 // list of URLs that contain commas is therefore read as a list. Lines are a table separated by
@@ -256,12 +258,17 @@ func (d *detector) detect() error {
 			return d.reject("it is a list of URLs, which has no columns to name",
 				"leave the column options out, or name its format (--format csv)")
 		}
-		if d.opt.Format == raw.Lines {
-			return nil
-		}
 		var values []string
 		for _, l := range d.lines() {
 			values = append(values, string(text.TrimSpace(l)))
+		}
+		d.plan.Enclosed = slices.ContainsFunc(values, isEnclosed)
+		if d.opt.Format == raw.Lines {
+			return nil
+		}
+		if slices.ContainsFunc(values, isSURT) {
+			d.plan.SURT = true
+			d.noteKeys()
 		}
 		return d.checkHosts(values, false)
 	case raw.JSONLines, raw.JSON:
@@ -303,6 +310,9 @@ func (d *detector) sniff() (string, error) {
 	}
 	switch start[0] {
 	case '<':
+		if d.firstLines(func(l []byte) bool { return isEnclosed(string(text.TrimSpace(l))) }) {
+			return raw.Lines, nil
+		}
 		return d.sniffMarkup()
 	case '{':
 		if next := bytes.TrimLeft(start[1:], " \t\r\n"); len(next) == 0 || next[0] == '"' || next[0] == '}' {
@@ -330,6 +340,14 @@ func (d *detector) sniff() (string, error) {
 		return n > 0 && few(of-n, of)
 	}
 	switch {
+	case script.Match(start):
+		return "", d.reject("it is JSON in a script (JSONP), which is not read",
+			`write what is inside as JSON: sed -E '1s/^[^[{]*//; $s/[^]}]*$//' FILE > urls.json`)
+	case len(lines) > 0 && turtle.Match(lines[0]):
+		return "", d.reject("it is RDF in Turtle, which is not read",
+			"write it as N-Triples: rapper -i turtle -o ntriples FILE > urls.nt")
+	case d.firstLines(isSURTLine):
+		return raw.Lines, nil
 	case markup.IsMarkup(start), most(func(l []byte) bool { return text.TrimSpace(l)[0] == '<' }):
 		return d.sniffMarkup()
 	case most(isCDXJLine), len(lines) > 0 && !slices.ContainsFunc(lines, func(l []byte) bool { return l[0] != '!' }):
@@ -399,6 +417,13 @@ func (d *detector) eol() byte {
 func (d *detector) input(content []byte) *text.Input {
 	return text.NewBytesInput(content, d.eol(), d.opt.MaxLine)
 }
+
+var (
+	// script begins a call or an assignment of JSON.
+	script = regexp.MustCompile(`^(/\*.*?\*/\s*)?((var|let|const)\s+)?[\w$.]+\s*[(=]\s*[\[{]`)
+	// turtle begins a directive (https://www.w3.org/TR/turtle/#sec-iri).
+	turtle = regexp.MustCompile(`(?i)^\s*@?(prefix\s+\S*:|base)\s+<`)
+)
 
 // isAccessLogLine reports whether l is in the common or the combined log format.
 func isAccessLogLine(l []byte) bool {

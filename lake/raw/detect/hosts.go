@@ -9,6 +9,7 @@ import (
 	"golang.org/x/net/idna"
 
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -52,9 +53,9 @@ func looksName(v string) bool {
 }
 
 // areReversed reports whether values are host names with the last label first, as web graphs have
-// them, and MediaWiki behind a scheme (http://com.example.www./): all but few begin with a top-level
-// domain, half with one of two letters or in commonDomains, and most end in none. Names with a
-// capital behind the first label are classes of Java.
+// them, and MediaWiki behind a scheme (http://com.example.www./). All but few begin with a
+// top-level domain, half of them with one of two letters or in commonDomains, and most end in none.
+// A capital behind the first label belongs to a class of Java.
 func areReversed(values []string) bool {
 	n, common, hosts, missed := 0, 0, 0, 0
 	for _, v := range values {
@@ -125,6 +126,33 @@ func cutName(v string) (name string, ok bool) {
 	}
 	return v, strings.Contains(v, ".") && !strings.Contains(v, "@")
 }
+
+// isEnclosed reports whether v is a URL in quotes, as in lists copied from code, or in angle
+// brackets (RFC 3986, appendix C). Separators may follow.
+func isEnclosed(v string) bool {
+	v = strings.TrimRight(v, ",; ")
+	if len(v) < 3 {
+		return false
+	}
+	end := v[0]
+	switch end {
+	case '<':
+		end = '>'
+	case '"', '\'', '`':
+	default:
+		return false
+	}
+	return v[len(v)-1] == end && looksURL(v[1:len(v)-1])
+}
+
+// isSURT reports whether v is a SURT key, see [text.AppendSURTURL], and nothing else.
+func isSURT(v string) bool {
+	host, _, ok := strings.Cut(v, ")")
+	return ok && strings.Contains(host, ",") && !strings.ContainsAny(v, " \t") &&
+		string(text.AppendSURTURL(nil, []byte(v))) != v
+}
+
+func isSURTLine(l []byte) bool { return isSURT(string(text.TrimSpace(l))) }
 
 // isHostsLine reports whether l is a line of a hosts file (hosts(5)): an address, and names up to
 // a comment. several says that it has several names with a dot.

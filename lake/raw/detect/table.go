@@ -283,13 +283,17 @@ func (d *detector) isSpaced(sure bool) bool {
 	if !hosts && url > 0 || t.header > 0 {
 		return true
 	}
-	typed := 0
+	typed, links := 0, 0
 	for i := range t.width {
-		if v := t.values(i, 0); i != url && mostly(v, looksTyped) && few(len(t.rows)-len(v), len(t.rows)) {
+		v := t.values(i, 0)
+		if mostly(v, looksURL) {
+			links++
+		}
+		if i != url && mostly(v, looksTyped) && few(len(t.rows)-len(v), len(t.rows)) {
 			typed++
 		}
 	}
-	return len(t.rows) > 1 && (typed == t.width-1 || typed > 0 && d.aligned())
+	return len(t.rows) > 1 && links < t.width && (typed == t.width-1 || typed > 0 && d.aligned())
 }
 
 // hasWords reports whether all but few lines begin with a URL, and most have words behind it.
@@ -367,19 +371,23 @@ func (d *detector) bestTable(seps []string, sure bool) *table {
 }
 
 // typed reports whether a table without a header has a URL column and a second column of URLs or
-// dates. A column of numbers does not count: it may be the end of URLs that contain commas. URLs
-// contain no tabs, so that with these any second column counts. Hosts contain no separators, so
-// that beside these any column counts that has none.
+// dates. Columns of nothing but URLs are a list with several URLs in a line. A column of numbers
+// does not count: it may be the end of URLs that contain commas. URLs contain no tabs, so that with
+// these any second column counts. Hosts contain no separators, so that beside these any column
+// counts that has none.
 func (t *table) typed() bool {
 	if len(t.rows) < 2 && t.sep != "\t" {
 		return false
 	}
-	urls, names, others := 0, 0, 0
+	links, urls, names, others := 0, 0, 0, 0
 	for i := range t.width {
 		v := t.values(i, 0)
 		switch {
 		case len(v)*2 < len(t.rows):
-		case mostly(v, looksURL), t.sep == "\t" && mostly(v, looksURLOrHost):
+		case mostly(v, looksURL):
+			links++
+			urls++
+		case t.sep == "\t" && mostly(v, looksURLOrHost):
 			urls++
 		case mostly(v, looksName), areReversed(v):
 			names++
@@ -387,7 +395,7 @@ func (t *table) typed() bool {
 			others++
 		}
 	}
-	return urls > 0 && urls+names+others > 1 || urls == 0 && names == 1
+	return links < t.width && (urls > 0 && urls+names+others > 1 || urls == 0 && names == 1)
 }
 
 // planTable plans a CSV or TSV table.

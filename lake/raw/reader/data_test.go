@@ -306,6 +306,9 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 
 // fieldURLs returns the URLs of a field. TestSeveralURLs defines them.
 func fieldURLs(field string, plan raw.Plan) (urls []string) {
+	if url, err := strconv.Unquote(field); err == nil && plan.Enclosed {
+		field = url
+	}
 	if text.IsPlain([]byte(field)) || slices.Contains(raw.CaptureFormats, plan.Format) {
 		return []string{field}
 	}

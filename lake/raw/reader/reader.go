@@ -447,7 +447,7 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 			r.turned = text.AppendReversed(r.turned[:0], r.rec.URL)
 			r.rec.URL = r.turned
 		}
-		if r.cut && !text.IsPlain(r.rec.URL) && r.rej.Reason == "" {
+		if r.cut && (r.plan.Enclosed || !text.IsPlain(r.rec.URL)) && r.rej.Reason == "" {
 			r.cutURL()
 		}
 	}

@@ -33,7 +33,8 @@ func NewParser(in *Input, plan raw.Plan, counts *raw.Counts) (Parser, error) {
 	}
 	switch plan.Format {
 	case raw.Lines:
-		return &ListParser{in: in, counts: counts, reversed: plan.Reversed}, nil
+		return &ListParser{in: in, counts: counts, surt: plan.SURT,
+			each: plan.Reversed || plan.SURT || plan.Enclosed}, nil
 	case raw.CSV, raw.TSV:
 		return newCSVParser(in, plan, fields), nil
 	case raw.CDX:

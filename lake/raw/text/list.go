@@ -9,10 +9,12 @@ import (
 // ListParser reads one URL a line. White space around a URL is not part of it. A line that begins
 // with # is a comment. Next returns other lines whole, even lines that [CutURL] cuts.
 type ListParser struct {
-	in       *Input
-	counts   *raw.Counts
-	reversed bool           // the lines are no URLs, but made into some by the reader
-	ends     lineEndOffsets // of the lines Batch looks at
+	in     *Input
+	counts *raw.Counts
+	surt   bool           // the lines are SURT keys
+	each   bool           // the lines are no URLs, but made into some one by one
+	urlBuf []byte         // the URL of a SURT key
+	ends   lineEndOffsets // of the lines Batch looks at
 }
 
 // LinesAtOnce is how many line ends [ListParser.Batch] looks for at a time.
@@ -24,6 +26,10 @@ type lineEndOffsets = [LinesAtOnce + 64]int32
 // Next implements [Parser].
 func (p *ListParser) Next(rec *raw.Record, rej *raw.Reject) (err error) {
 	rec.URL, err = p.in.nextLine(rej, p.url)
+	if p.surt && rec.URL != nil {
+		p.urlBuf = AppendSURTURL(p.urlBuf[:0], rec.URL)
+		rec.URL = p.urlBuf
+	}
 	return err
 }
 
@@ -41,7 +47,7 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 	}
 	at, line := in.r, in.line
 	positions = positions[:len(urls)]
-	for n < len(urls) && at <= last && !p.reversed {
+	for n < len(urls) && at <= last && !p.each {
 		start := at
 		most := min(LinesAtOnce, len(urls)-n)
 		ends := p.ends[:lineEnds(window[start:], in.lineEnd, most, &p.ends)]
