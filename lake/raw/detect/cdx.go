@@ -22,7 +22,7 @@ func isCDXJLine(l []byte) bool {
 	if ts == nil {
 		return bytes.IndexByte(key, ')') > 0 && bytes.IndexByte(key, ',') > 0
 	}
-	return text.IsIndexTime(ts) || looksDate(string(ts))
+	return isIndexTime(ts) || looksDate(string(ts))
 }
 
 // isZipNumLine reports whether l is a line of a ZipNum index: a key with a timestamp, then the
@@ -97,7 +97,7 @@ func (d *detector) firstLines(f func(line []byte) bool) bool {
 func (d *detector) findCDX() (legend *text.CDXLegend, usual bool) {
 	for _, separator := range []byte{' ', '\t'} {
 		if !d.firstLines(func(l []byte) bool {
-			return slices.ContainsFunc(bytes.Split(l, []byte{separator}), text.IsIndexTime)
+			return slices.ContainsFunc(bytes.Split(l, []byte{separator}), isIndexTime)
 		}) {
 			continue
 		}
@@ -126,6 +126,11 @@ func (d *detector) cdxLetters(separator byte) (letters string, usual bool) {
 	var kinds []string // of each column, what its values can be
 	for i := range t.width {
 		kinds = append(kinds, cdxKinds(t.values(i, 0)))
+	}
+	if !slices.ContainsFunc(kinds, func(k string) bool { return strings.Contains(k, "b") }) && mostly(t.values(0, 0), isSURT) {
+		for i, k := range kinds {
+			kinds[i] = strings.ReplaceAll(k, shortTime, "b")
+		}
 	}
 	for i, legend := range text.UsualLegends {
 		letters := strings.Fields(legend)
@@ -171,6 +176,22 @@ func (d *detector) firstUsual(separator byte) (first *text.CDXLegend) {
 	return first
 }
 
+// shortTime is the letter of times that end with the year, month, day or hour. Numbers may look like
+// them, so they count only behind SURT keys, and if no column has longer times.
+const shortTime = "t"
+
+// isIndexTime reports whether b is a time of an index: of 12 digits or more, or a short one from
+// 1990 to 2100.
+func isIndexTime(b []byte) bool { return text.IsIndexTime(b) || isShortTime(string(b)) }
+
+func isShortTime(v string) bool {
+	if len(v) < 4 || len(v) > 10 || v[0] != '1' && v[0] != '2' || !timestamp.AllDigits([]byte(v)) {
+		return false
+	}
+	ms, ok := timestamp.ParseDigits([]byte(v))
+	return ok && plausibleTime(ms)
+}
+
 // checkedLetters are the letters of a legend whose values are recognisable.
 const checkedLetters = "abmskcegSVnv"
 
@@ -186,6 +207,7 @@ func cdxKinds(values []string) string {
 		is      func(string) bool
 	}{
 		{"b", func(v string) bool { return text.IsIndexTime([]byte(v)) }},
+		{shortTime, isShortTime},
 		{"a", text.HasScheme},
 		{"m", isMIME},
 		{"s", isStatus},
