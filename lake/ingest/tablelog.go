@@ -1,63 +1,39 @@
 package ingest
 
 import (
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
 
 	"github.com/urlake/urlake/lake/ingest/allow"
+	"github.com/urlake/urlake/lake/raw"
 )
 
-// tableFormat is a format of tables whose folder has a log beside the files with rows. Files that
-// the log has removed or replaced stay in the folder. So reading all files would read rows that the
-// table does not have.
-type tableFormat struct {
-	name    string
-	log     string // the log's folder inside the table's folder
-	suffix  string // what the name of a file in log ends with, "" for any
-	convert string // the command that writes the rows as Parquet; %s is the table
-}
-
-var tableFormats = []tableFormat{
-	{"a Delta table", "_delta_log", "",
-		`duckdb -c "INSTALL delta; LOAD delta; COPY (FROM delta_scan('%s')) TO 'rows.parquet'"`},
-	{"an Iceberg table", "metadata", ".metadata.json",
-		`duckdb -c "INSTALL iceberg; LOAD iceberg; COPY (FROM iceberg_scan('%s')) TO 'rows.parquet'"`},
-	{"a Hudi table", ".hoodie", "",
-		`spark-shell -e 'spark.read.format("hudi").load("%s").write.parquet("rows")'`},
-}
-
 // tables are the folders with a table's log that a listing met, by their URLs with a slash.
-type tables map[string]*tableFormat
+type tables map[string]*raw.TableFormat
 
 // file notes a table if the file at names below root belongs to its log. root ends with a slash.
 func (t tables) file(root string, names []string) {
-	for i := 0; i < len(names)-1; i++ {
-		for k := range tableFormats {
-			f := &tableFormats[k]
-			if names[i] == f.log && strings.HasSuffix(names[len(names)-1], f.suffix) {
-				t[root+strings.Join(append(names[:i:i], ""), "/")] = f
-			}
-		}
+	if f, table := raw.TableLog(strings.Join(names, "/")); f != nil {
+		t[root+table] = f
 	}
 }
 
 // folder notes the folder name if it has a table's log.
 func (t tables) folder(allowed *allow.Inputs, name string) {
-	for k := range tableFormats {
-		f := &tableFormats[k]
-		log := filepath.Join(name, f.log)
+	for k := range raw.TableFormats {
+		f := &raw.TableFormats[k]
+		log := filepath.Join(name, f.Log)
 		if info, err := allowed.Stat(log); err != nil || !info.IsDir() {
 			continue
 		}
 		entries, err := []fs.DirEntry(nil), error(nil)
-		if f.suffix != "" {
+		if f.Suffix != "" {
 			entries, err = allowed.ReadDir(log)
 		}
-		found := f.suffix == ""
+		found := f.Suffix == ""
 		for _, e := range entries {
-			found = found || strings.HasSuffix(e.Name(), f.suffix)
+			found = found || strings.HasSuffix(e.Name(), f.Suffix)
 		}
 		if err == nil && found {
 			t[strings.TrimSuffix(fileURL(name), "/")+"/"] = f
@@ -89,9 +65,7 @@ func (t tables) check(objects []object) error {
 			if name, err := pathOf(place); err == nil && strings.HasPrefix(place, "file:") {
 				place = name
 			}
-			return &InputError{Object: url, Reason: fmt.Sprintf(
-				"it is %s (%s), and which of its files still count is in its log, which is not read; write its rows first (%s), "+
-					"or name the files to read", f.name, f.log, fmt.Sprintf(f.convert, place))}
+			return &InputError{Object: url, Reason: f.Reason() + "; " + f.Advice(place) + ", or name the files to read"}
 		}
 	}
 	return nil

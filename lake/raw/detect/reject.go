@@ -178,6 +178,10 @@ func checkReadable(name string, head []byte) error {
 			Advice: "unpack it once first",
 		}
 	}
+	if len(head) > 0 && len(bytes.Trim(head, "\x00")) == 0 {
+		return &raw.FormatError{Name: name, Reason: "it holds nothing but zero bytes, as an archive without members or a file that was never written",
+			Advice: "leave it out (--exclude), or get it again"}
+	}
 	if isBinary(head) {
 		if f, ok := rejectedExtensions[strings.ToLower(path.Ext(name))]; ok {
 			return &raw.FormatError{Name: name, Reason: f.reason, Advice: f.advice}

@@ -41,6 +41,7 @@ func TestFormatsThatAreNotReadAreNamed(t *testing.T) {
 		{"a.exe", "MZ\x90\x00" + noise, "programs", "strings"},
 		{"a.gpg", "\x85\x02\x0c" + noise, "encrypted", "gpg -d"},
 		{"a.asc", "-----BEGIN PGP MESSAGE-----\n\nhQEM", "encrypted", "gpg -d"},
+		{"a.tar", strings.Repeat("\x00", 10240), "zero bytes", "--exclude"},
 		{"a.bin", noise, "binary", "file FILE"},
 	} {
 		_, err := Detect(tc.name, []byte(tc.head), raw.Options{})

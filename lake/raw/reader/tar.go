@@ -151,12 +151,24 @@ func (p *tarParser) advance() error {
 			continue
 		}
 		p.member = strings.ToValidUTF8(path.Clean(h.Name), "\ufffd")
+		if err := checkTable(p.outer.name, p.member); err != nil {
+			return err
+		}
 		if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeGNUSparse || isLeftOut(p.member) {
 			p.leaveOut()
 			continue
 		}
 		return p.open(p.tr)
 	}
+}
+
+// checkTable returns the error of an archive with a member that belongs to the log of a table.
+func checkTable(archive, member string) error {
+	f, table := raw.TableLog(strings.ReplaceAll(member, `\`, "/"))
+	if f == nil {
+		return nil
+	}
+	return &raw.FormatError{Name: archive, Reason: f.Reason(), Advice: "unpack it, and " + f.Advice("./"+table)}
 }
 
 // leaveOut counts the member as one without records.

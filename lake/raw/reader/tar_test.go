@@ -168,6 +168,21 @@ func TestDamagedArchivesNameTheirPlace(t *testing.T) {
 	}
 }
 
+func TestTablesInArchivesAreRefused(t *testing.T) {
+	for _, log := range []string{"t/_delta_log/0.json", "./t/metadata/v1.metadata.json", "t/.hoodie/hoodie.properties"} {
+		data := tarOf(t, "t/a.txt", "http://a/\n", log, "{}", "t/b.txt", "http://b/\n")
+		r, err := New(bytes.NewReader(data), "a.tar", raw.Options{SkipUnreadable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = readAll(r)
+		var fe *raw.FormatError
+		if !errors.As(err, &fe) || fe.Name != "a.tar" || !strings.Contains(fe.Reason, "table") || !strings.Contains(fe.Advice, "./t/") {
+			t.Errorf("%s: got %v, want a refused table", log, err)
+		}
+	}
+}
+
 func FuzzTar(f *testing.F) {
 	f.Add(tarOf(f, "a.txt", "http://a/\nhttp://b/\n", "d/", "", "README", "x", "c.csv", "url,n\nhttp://c/,1\n"))
 	f.Add(tarOf(f, strings.Repeat("long/", 40)+"a.txt", "http://a/\n", "b@", "a"))

@@ -41,6 +41,8 @@ var zipFormats = []struct{ member, reason, advice string }{
 	{"Index.zip", "documents of Numbers and Pages are not read", "export it as CSV (File, Export To)"},
 	{"AndroidManifest.xml", "Android packages (apk) are not read", "write its URLs as lines: unzip -p FILE | strings" + grepLinks},
 	{"META-INF/MANIFEST.MF", "Java archives (jar) are not read", "write its URLs as lines: unzip -p FILE | strings" + grepLinks},
+	{"mimetype", "OpenDocument files, books and other documents in a zip are not read", "write its links as lines: pandoc -t html FILE" + grepLinks},
+	{"[Content_Types].xml", "documents of Office and other packages (OPC) are not read", "write its links as lines: unzip -p FILE" + grepLinks},
 	{"doc.kml", "KMZ is not read", "write its links as lines: unzip -p FILE doc.kml" + grepLinks},
 }
 
@@ -58,6 +60,11 @@ func checkZip(name string, z *zip.Reader, size int64) error {
 	if stored > uint64(size) {
 		return &raw.FormatError{Name: name, Reason: "it is a zip archive whose members overlap: a bomb, or damaged",
 			Advice: "write it again"}
+	}
+	for _, f := range z.File {
+		if err := checkTable(name, f.Name); err != nil {
+			return err
+		}
 	}
 	for _, is := range zipFormats {
 		if slices.ContainsFunc(z.File, func(f *zip.File) bool {
