@@ -43,11 +43,13 @@ func (d *detector) readTable(sep, format string, rows int) *table {
 	return t
 }
 
-// odd returns how many rows are malformed or have another width than most.
+// odd returns how many rows are malformed or have another width than most, comments above the table
+// left out.
 func (t *table) odd() int {
 	n := 0
-	for _, row := range t.rows {
-		if row == nil || len(row) != t.width {
+	for i, row := range t.rows {
+		comment := i < titleRows && len(row) == 1 && strings.HasPrefix(row[0], "#")
+		if row == nil || len(row) != t.width && !comment {
 			n++
 		}
 	}

@@ -66,6 +66,7 @@ func TestLists(t *testing.T) {
 		{"a comment above hosts", "a.txt", lines("# comment", "0.0.0.0 site1.org", "0.0.0.0 site2.org"), []string{"2 site1.org", "3 site2.org"}},
 		{"a comment above a single host", "a.txt", lines("# comment", "0.0.0.0 site1.org"), []string{"2 site1.org"}},
 		{"a comment with names above hosts", "a.txt", lines("# Title: hosts of site", "0.0.0.0 site1.org"), []string{"2 site1.org"}},
+		{"a comment above a table", "a.txt", lines("# comment", "1,site1.org", "2,site2.org"), []string{"1 !no_url", "2 site1.org", "3 site2.org"}},
 		{"JSONP", "a.js", `callback([{"url":"http://a.org/1"},{"url":"http://a.org/2"}]);`, []string{"JSONP", "sed"}},
 		{"URLs in angle brackets", "a.txt", lines("<http://a.org/1>", "<http://a.org/2>"), []string{"1 http://a.org/1", "2 http://a.org/2"}},
 		{"Turtle", "a.ttl", lines("@prefix s: <http://schema.org/> .", "<http://a.org/1> a s:Page ;", "  s:name \"x\" ."), []string{"Turtle", "rapper"}},
