@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,8 +24,9 @@ func benchURLs(n int) []string {
 	return urls
 }
 
-func BenchmarkReader(b *testing.B) {
-	urls := benchURLs(50_000)
+// benchObjects returns objects of n records in several formats.
+func benchObjects(n int) (objects map[string][]byte) {
+	urls := benchURLs(n)
 	join := func(f func(w *bytes.Buffer, i int, url string)) []byte {
 		var w bytes.Buffer
 		for i, u := range urls {
@@ -45,21 +48,27 @@ func BenchmarkReader(b *testing.B) {
 	cdx := join(func(w *bytes.Buffer, i int, u string) {
 		fmt.Fprintf(w, "org,example)/%d 20240506070809 %s text/html 200 OSSAPWJ23L56IYVRW3GFEAR4MCJMGPTB - - 2258 %d a.warc.gz\n", i, u, i)
 	})
+	return map[string][]byte{"lines": lines, "csv": csv, "csv-quoted": quoted, "jsonl": jsonl, "json": array, "cdx": cdx}
+}
+
+func BenchmarkReader(b *testing.B) {
+	const records = 50_000
+	objects := benchObjects(records)
 	for _, bm := range []struct {
 		name string
 		data []byte
 		opt  raw.Options
 	}{
-		{"lines", lines, raw.Options{}},
-		{"lines.gz", compressed(b, "gzip", lines), raw.Options{}},
-		{"lines.zst", compressed(b, "zstd", lines), raw.Options{}},
-		{"csv", csv, raw.Options{}},
-		{"csv-extras", csv, raw.Options{Extras: []string{"*"}}},
-		{"csv-quoted", quoted, raw.Options{}},
-		{"jsonl", jsonl, raw.Options{}},
-		{"jsonl-extras", jsonl, raw.Options{Extras: []string{"*"}}},
-		{"json", array, raw.Options{}},
-		{"cdx", cdx, raw.Options{}},
+		{"lines", objects["lines"], raw.Options{}},
+		{"lines.gz", compressed(b, "gzip", objects["lines"]), raw.Options{}},
+		{"lines.zst", compressed(b, "zstd", objects["lines"]), raw.Options{}},
+		{"csv", objects["csv"], raw.Options{}},
+		{"csv-extras", objects["csv"], raw.Options{Extras: []string{"*"}}},
+		{"csv-quoted", objects["csv-quoted"], raw.Options{}},
+		{"jsonl", objects["jsonl"], raw.Options{}},
+		{"jsonl-extras", objects["jsonl"], raw.Options{Extras: []string{"*"}}},
+		{"json", objects["json"], raw.Options{}},
+		{"cdx", objects["cdx"], raw.Options{}},
 	} {
 		for _, how := range []struct {
 			name string
@@ -75,15 +84,30 @@ func BenchmarkReader(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					if records := how.read(r, b); records != len(urls) {
-						b.Fatalf("%d records, want %d", records, len(urls))
+					if n := how.read(r, b); n != records {
+						b.Fatalf("%d records, want %d", n, records)
 					}
 					// Throughput counts decompressed bytes.
 					b.SetBytes(r.Offset())
 				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(urls)), "ns/record")
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/records, "ns/record")
 			})
 		}
+	}
+}
+
+// BenchmarkOpen opens objects of 400 KB or more: it decides how they are read.
+func BenchmarkOpen(b *testing.B) {
+	objects := benchObjects(5000)
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := New(bytes.NewReader(objects[name]), name, raw.Options{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
