@@ -112,7 +112,7 @@ func (d *detector) findCDX() (legend *text.CDXLegend, usual bool) {
 }
 
 func (d *detector) isCDX() bool {
-	legend, _ := d.findCDX()
+	legend, _ := d.cdx()
 	return legend != nil
 }
 
@@ -379,7 +379,7 @@ func (d *detector) planCDX() error {
 	usual := true
 	if !d.beginsWithLegend() {
 		var found *text.CDXLegend
-		found, usual = d.findCDX()
+		found, usual = d.cdx()
 		switch {
 		case found != nil:
 			main = *found
@@ -491,16 +491,13 @@ func (d *detector) cdxColumn(want string) (raw.Column, error) {
 	return raw.Column{Name: want, Number: i + 1, Capture: slices.Contains(raw.CaptureFields, want)}, nil
 }
 
-// keepColumns plans the extras of an index or log whose columns are known: all of them, or the
-// capture fields if the options name none.
-func (d *detector) keepColumns() {
+// keepColumns plans the extras of an object whose columns are known: all of them if the options say
+// so, or, if the options name none, those of an index or log that are capture fields.
+func (d *detector) keepColumns(index bool) {
 	_, defaults := d.opt.WantsExtras()
-	if !defaults && !d.plan.AllExtras {
-		return
-	}
 	for i, name := range d.plan.Columns {
-		capture := slices.Contains(raw.CaptureFields, name)
-		if d.isUsed(i+1) || !capture && !d.plan.AllExtras {
+		capture := index && slices.Contains(raw.CaptureFields, name)
+		if d.isUsed(i+1) || !d.plan.AllExtras && !(defaults && capture) {
 			continue
 		}
 		d.plan.Extras = append(d.plan.Extras, raw.Column{Name: name, Number: i + 1, Capture: capture})
@@ -532,7 +529,7 @@ func (d *detector) planCrawlLog() error {
 		c := column(text.CrawlLogSize)
 		d.plan.Size = &c
 	}
-	d.keepColumns()
+	d.keepColumns(true)
 	return nil
 }
 

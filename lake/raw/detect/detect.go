@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/markup"
@@ -174,7 +175,7 @@ func Records(name, format string, head []byte, opt raw.Options) (raw.Plan, error
 		}
 		d.plan.TS, d.plan.TSChosen = &c, true
 	}
-	d.keepColumns()
+	d.keepColumns(true)
 	return d.plan, nil
 }
 
@@ -188,6 +189,7 @@ func newDetector(name string, head []byte, opt raw.Options) (*detector, error) {
 	}
 	d.plan = raw.Plan{Compression: raw.NoCompression, MaxLine: opt.MaxLine, TSFormat: opt.TSFormat,
 		AllExtras: slices.Contains(opt.Extras, "*")}
+	d.cdx = sync.OnceValues(d.findCDX)
 	return d, nil
 }
 
@@ -199,8 +201,9 @@ type detector struct {
 	whole     bool   // text is all of the object
 	time      timestamp.Format
 	plan      raw.Plan
-	noTime    bool     // the options want no time
-	sample    [][]byte // what lines returns
+	noTime    bool                                        // the options want no time
+	sample    [][]byte                                    // what lines returns
+	cdx       func() (legend *text.CDXLegend, usual bool) // findCDX
 }
 
 // Extension returns the extension of a key or path in lower case. It ignores the extension of a
@@ -258,7 +261,7 @@ func (d *detector) detect() error {
 			return d.reject("it is a list of URLs, which has no columns to name",
 				"leave the column options out, or name its format (--format csv)")
 		}
-		var values []string
+		values := make([]string, 0, sampleRows)
 		for _, l := range d.lines() {
 			values = append(values, string(text.TrimSpace(l)))
 		}
@@ -298,12 +301,13 @@ func (d *detector) sniff() (string, error) {
 		return raw.Lines, nil // nothing but record separators (RFC 7464)
 	}
 	lines := d.lines()
+	objects := d.firstLines(isObjectLine)
 	switch { // whichever line is broken
-	case len(lines) > 2 && d.firstLines(isObjectLine):
+	case len(lines) > 2 && objects:
 		return raw.JSONLines, nil
 	case (len(lines) < 4 || start[0] == '{') && isGlued(start):
 		return raw.JSON, nil
-	case d.firstLines(isObjectLine):
+	case objects:
 		return raw.JSONLines, nil
 	case d.firstLines(markup.IsStatement):
 		return raw.NTriples, nil
@@ -327,18 +331,8 @@ func (d *detector) sniff() (string, error) {
 			return raw.JSONLines, nil
 		}
 	}
-	most := func(f func([]byte) bool) bool { // with few exceptions, headers of CDXJ left out
-		n, of := 0, 0
-		for _, l := range lines {
-			if text.IsIndexComment(l) {
-				continue
-			}
-			if of++; f(l) {
-				n++
-			}
-		}
-		return n > 0 && few(of-n, of)
-	}
+	content := slices.DeleteFunc(slices.Clone(lines), text.IsIndexComment)
+	most := func(f func([]byte) bool) bool { return mostly(content, f) }
 	switch {
 	case script.Match(start):
 		return "", d.reject("it is JSON in a script (JSONP), which is not read",
@@ -379,7 +373,7 @@ func (d *detector) lines() [][]byte {
 	if d.sample != nil {
 		return d.sample
 	}
-	lines := [][]byte{}
+	lines := make([][]byte, 0, sampleRows)
 	in := d.input(d.text)
 	for len(lines) < sampleRows {
 		line, long, err := in.ReadLine()

@@ -180,19 +180,19 @@ func isHostsLine(l []byte) (is, several bool) {
 // sniffHosts reports whether the lines are lines of a hosts file. It refuses lines with several
 // names: a row of a table has one URL.
 func (d *detector) sniffHosts(lines [][]byte) (bool, error) {
-	n, first := 0, false
-	example := ""
+	n, example := 0, ""
 	for i, l := range lines {
 		is, several := isHostsLine(l)
 		if is {
 			n++
-			first = first || i == 0
+		} else if i == 0 {
+			return false, nil
 		}
 		if several && example == "" {
 			example = string(l)
 		}
 	}
-	if !first || n*10 < len(lines)*9 {
+	if n == 0 || n*10 < len(lines)*9 {
 		return false, nil
 	}
 	if example != "" {

@@ -45,9 +45,12 @@ func (d *detector) sniffObjects(lines [][]byte) string {
 // whole; the first may be broken.
 func isGlued(b []byte) bool {
 	i := bytes.Index(b, []byte(`}{"`)) + 1
+	if i == 0 {
+		return false
+	}
 	var doc jsondoc.Document
 	_, ok := doc.ParsePrefix(b[i:])
-	return i > 0 && ok
+	return ok
 }
 
 // isObjectLine reports whether a line is a JSON object.
@@ -262,7 +265,7 @@ func (d *detector) planJSON() error {
 	d.noteURL(best, also)
 	d.chooseTS(leaves)
 	for _, doc := range docs {
-		if d.noteInside(doc, []int{0}) || one && d.noteLinks(doc) {
+		if d.noteInside(doc, best.path, 0) || one && d.noteLinks(doc) {
 			break
 		}
 	}
@@ -301,11 +304,14 @@ func hasURL(doc *jsondoc.Document, node int, path []string) bool {
 
 // noteInside notes that records have objects with the URL inside them, which are no records. It
 // reports whether one has.
-func (d *detector) noteInside(doc *jsondoc.Document, records []int) bool {
-	path := jsondoc.SplitPath(d.plan.URL.Name)
+func (d *detector) noteInside(doc *jsondoc.Document, path []string, records ...int) bool {
 	for _, record := range records {
-		for i := record + 1; hasURL(doc, record, path) && i < doc.End(record); i++ {
-			if hasURL(doc, i, path) {
+		inside := doc.Nodes[record+1 : doc.End(record)]
+		if !slices.ContainsFunc(inside, func(n jsondoc.Node) bool { return n.Kind == '{' }) || !hasURL(doc, record, path) {
+			continue
+		}
+		for i := range inside {
+			if hasURL(doc, record+1+i, path) {
 				d.note("records have objects with %q inside, which are no records "+
 					"(jq -c '.. | objects | select(.%[1]s)' FILE writes all as lines)", d.plan.URL.Name)
 				return true
@@ -385,27 +391,15 @@ func (d *detector) planArrays(arrays []*jsondoc.Document) error {
 	t.measure()
 	d.plan.Rows = true
 	d.plan.TS, d.plan.Size, d.plan.Extras = nil, nil, nil
-	if row := slices.IndexFunc(t.rows[:min(1, len(t.rows))], text.IsCDXServerRow); row >= 0 {
+	if len(t.rows) > 0 && text.IsCDXServerRow(t.rows[0]) {
 		return d.planCDXServer(t)
 	}
 	if err := d.planColumns(t); err != nil {
 		return err
 	}
-	if d.plan.AllExtras {
-		d.keepAll(d.plan.Columns)
-	}
+	d.keepColumns(false)
 	d.placeColumns()
 	return nil
-}
-
-// keepAll plans all columns as extras that are nothing else.
-func (d *detector) keepAll(names []string) {
-	for i, name := range names {
-		if !d.isUsed(i + 1) {
-			d.plan.Extras = append(d.plan.Extras, raw.Column{Name: name, Number: i + 1})
-		}
-	}
-	d.plan.AllExtras = false
 }
 
 // placeColumns replaces the numbers of columns by the paths of an array's elements.
@@ -448,7 +442,7 @@ func (d *detector) planCDXServer(t *table) error {
 	if d.plan.TS == nil && !d.noTime {
 		d.plan.TS, d.plan.TSChosen = &raw.Column{Name: "timestamp", Number: slices.Index(fields, "timestamp") + 1}, true
 	}
-	d.keepColumns()
+	d.keepColumns(true)
 	d.placeColumns()
 	return nil
 }
@@ -484,6 +478,9 @@ func (d *detector) planHAR(doc *jsondoc.Document) bool {
 // planKeys plans documents whose URLs are the names of members: nine of ten names at one depth, and
 // not the members of one record. It reports whether the documents are such.
 func (d *detector) planKeys(docs []*jsondoc.Document) bool {
+	if !slices.ContainsFunc(docs, hasURLName) {
+		return false
+	}
 	level := make([][]int, len(docs))
 	for i := range docs {
 		level[i] = []int{0}
@@ -509,6 +506,16 @@ func (d *detector) planKeys(docs []*jsondoc.Document) bool {
 			d.plan.Format, d.plan.Depth, d.plan.Keys = raw.JSON, depth, true
 			d.plan.URL.Name = "key"
 			d.note("the URLs are the names of the members at depth %d (--url-column chooses others)", depth)
+			return true
+		}
+	}
+	return false
+}
+
+// hasURLName reports whether the name of a member is a URL.
+func hasURLName(doc *jsondoc.Document) bool {
+	for i := range doc.Nodes {
+		if looksURL(doc.Name(&doc.Nodes[i])) {
 			return true
 		}
 	}
@@ -627,31 +634,28 @@ const jqURLs = `jq -r '.. | strings | select(test("^https?://"))' FILE > urls.tx
 
 // similar reports whether two sets of names have three quarters of all their names in common.
 func similar(a, b []string) bool {
-	if len(a)+len(b) > maxLeaves {
-		return false
-	}
-	common := 0
-	for _, name := range a {
-		if slices.Contains(b, name) {
-			common++
-		}
-	}
-	return common*4 >= (len(a)+len(b)-common)*3
+	n := common(a, b)
+	return n*4 >= (len(a)+len(b)-n)*3
 }
 
 // within reports whether two sets of names have three quarters of the smaller one in common, and
 // more than the URL.
 func within(a, b []string) bool {
+	n := common(a, b)
+	return n > 1 && n*4 >= min(len(a), len(b))*3
+}
+
+// common returns how many names a and b have in common, 0 if there are too many to compare.
+func common(a, b []string) (n int) {
 	if len(a)+len(b) > maxLeaves {
-		return false
+		return 0
 	}
-	common := 0
 	for _, name := range a {
 		if slices.Contains(b, name) {
-			common++
+			n++
 		}
 	}
-	return common > 1 && common*4 >= min(len(a), len(b))*3
+	return n
 }
 
 // chooseTS chooses the time among the members of the object that has the URL, and of those around
@@ -749,7 +753,7 @@ func (d *detector) planMap(doc *jsondoc.Document, own *leaf) bool {
 		d.note("it is one JSON object around its records, at depth %d; their URL is %q%s (--url-column chooses)",
 			depth, d.plan.URL.Name, couldBe(also))
 		if d.plan.Depth == depth {
-			d.noteInside(doc, values)
+			d.noteInside(doc, best.path, values...)
 		}
 		return true
 	}
@@ -817,17 +821,19 @@ func (d *detector) documents(rows bool) []*jsondoc.Document {
 // collect adds the members in node to leaves, in the order in which they are first met. It leaves
 // out names that are not UTF-8: a plan, which is stored as JSON, could not name them.
 func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, path []string) []*leaf {
+	path = append(slices.Clip(path), "")
 	for c := range doc.Children(node) {
-		m := doc.Nodes[c]
-		if !utf8.Valid(doc.Name(&m)) {
+		m := &doc.Nodes[c]
+		name := doc.Name(m)
+		if !utf8.Valid(name) {
 			continue
 		}
-		p := append(slices.Clip(path), string(doc.Name(&m)))
-		if m.Kind == '{' && len(p) < sampleDepth {
-			leaves = d.collect(leaves, doc, c, p)
+		path[len(path)-1] = string(name)
+		if m.Kind == '{' && len(path) < sampleDepth {
+			leaves = d.collect(leaves, doc, c, path)
 			continue
 		}
-		leaves = d.observe(leaves, doc, c, p)
+		leaves = d.observe(leaves, doc, c, path)
 	}
 	return leaves
 }
@@ -844,7 +850,7 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path
 			return leaves
 		}
 		i = len(leaves)
-		leaves = append(leaves, &leaf{path: path, class: nameClass(path[len(path)-1]),
+		leaves = append(leaves, &leaf{path: slices.Clone(path), class: nameClass(path[len(path)-1]),
 			time: d.newTimeColumn(raw.Column{Name: jsondoc.JoinPath(path)}, path[len(path)-1])})
 	}
 	v := string(doc.Text(&m))

@@ -45,7 +45,7 @@ func (d *detector) planMarkup() error {
 		}
 		d.plan.TS, d.plan.TSChosen = &c, true
 	}
-	d.keepColumns()
+	d.keepColumns(true)
 	for _, n := range markup.Notes(format, d.text) {
 		d.note("%s", n)
 	}

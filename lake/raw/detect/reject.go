@@ -2,6 +2,7 @@ package detect
 
 import (
 	"bytes"
+	"encoding/binary"
 	"path"
 	"regexp"
 	"strings"
@@ -204,11 +205,24 @@ func isPrintable(s string) bool {
 // isBinary reports whether more than one byte in 32, and more than three, is a control character
 // that text does not have. Of random bytes one in ten is. A list with a stray NUL is still text.
 func isBinary(head []byte) bool {
-	n := 0
-	for _, c := range head {
-		if c < ' ' && !text.IsSpace(c) && c != 0x1b && c != 0x1e {
+	const ones = ^uint64(0) / 255
+	n, b := 0, head
+	for ; len(b) >= 8; b = b[8:] {
+		// Most eight bytes have none below a space.
+		if v := binary.LittleEndian.Uint64(b); (v-ones*' ')&^v&(ones<<7) != 0 {
+			n += countControls(b[:8])
+		}
+	}
+	n += countControls(b)
+	return n > 3 && n*32 > len(head)
+}
+
+// countControls returns how many bytes are control characters that text does not have.
+func countControls(b []byte) (n int) {
+	for _, c := range b {
+		if c < ' ' && c != '\n' && !text.IsSpace(c) && c != 0x1b && c != 0x1e {
 			n++
 		}
 	}
-	return n > 3 && n*32 > len(head)
+	return n
 }

@@ -32,7 +32,8 @@ var separators = []string{"\t", ",", ";", "|"}
 // field is \N.
 func (d *detector) readTable(sep, format string, rows int) *table {
 	t := d.cutTable(sep, format, rows, false)
-	if format == raw.Spaced || bytes.IndexByte(d.text, '\\') < 0 {
+	escapes := func(s string) bool { return bytes.Contains(d.text, []byte(`\`+s)) }
+	if format == raw.Spaced || !escapes("") || !slices.ContainsFunc([]string{`"`, sep, "\n", "\r", "N"}, escapes) {
 		return t
 	}
 	e := d.cutTable(sep, format, rows, true)
@@ -193,7 +194,7 @@ func few(exceptions, values int) bool {
 }
 
 // mostly reports whether f is true of the values with few exceptions. Without values it is false.
-func mostly(values []string, f func(string) bool) bool {
+func mostly[T any](values []T, f func(T) bool) bool {
 	missed := 0
 	for _, v := range values {
 		if f(v) {
