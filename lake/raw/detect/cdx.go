@@ -176,8 +176,8 @@ func (d *detector) firstUsual(separator byte) (first *text.CDXLegend) {
 	return first
 }
 
-// shortTime is the letter of times that end with the year, month, day or hour. Numbers may look like
-// them, so they count only behind SURT keys, and if no column has longer times.
+// shortTime is the letter of times that end with the year, month, day or hour. Numbers may look
+// like them, so they count only behind SURT keys, and if no column has longer times.
 const shortTime = "t"
 
 // isIndexTime reports whether b is a time of an index: of 12 digits or more, or a short one from
