@@ -127,28 +127,27 @@ func cutName(v string) (name string, ok bool) {
 	return v, strings.Contains(v, ".") && !strings.Contains(v, "@")
 }
 
-// isEnclosed reports whether v is a URL in quotes, as in lists copied from code, or in angle
-// brackets (RFC 3986, appendix C). Separators may follow.
+// isEnclosed reports whether v is a URL in quotes or brackets, as in lists copied from code, and in
+// angle brackets (RFC 3986, appendix C). Separators may follow.
 func isEnclosed(v string) bool {
+	if looksURL(v) {
+		return false
+	}
 	v = strings.TrimRight(v, ",; ")
-	if len(v) < 3 {
-		return false
+	for _, pair := range []string{"<>", `""`, "''", "``", "()", "[]", "“”", "«»"} {
+		half := len(pair) / 2
+		url, ok := strings.CutPrefix(v, pair[:half])
+		if ok && strings.HasSuffix(url, pair[half:]) {
+			return looksURL(url)
+		}
 	}
-	end := v[0]
-	switch end {
-	case '<':
-		end = '>'
-	case '"', '\'', '`':
-	default:
-		return false
-	}
-	return v[len(v)-1] == end && looksURL(v[1:len(v)-1])
+	return false
 }
 
 // isSURT reports whether v is a SURT key, see [text.AppendSURTURL], and nothing else.
 func isSURT(v string) bool {
 	host, _, ok := strings.Cut(v, ")")
-	return ok && strings.Contains(host, ",") && !strings.ContainsAny(v, " \t") &&
+	return ok && strings.Contains(host, ",") && !strings.ContainsAny(v, " \t\"'") &&
 		string(text.AppendSURTURL(nil, []byte(v))) != v
 }
 

@@ -386,6 +386,8 @@ func (t *table) typed() bool {
 	for i := range t.width {
 		v := t.values(i, 0)
 		switch {
+		case len(v) == 0:
+			others++ // a separator ends the lines
 		case len(v)*2 < len(t.rows):
 		case mostly(v, looksURL):
 			links++
