@@ -42,7 +42,7 @@ func IsDerived(head []byte) (derived bool) {
 			}
 		}
 		if length >= 0 {
-			_, err = p.stream.skip(length)
+			_, err = p.stream.skip(length, false)
 		} else {
 			_, err = p.stream.find()
 		}

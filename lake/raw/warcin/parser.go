@@ -73,6 +73,7 @@ type Parser struct {
 
 	start, blank int64 // offset of the record, and of the line ends before it
 	inRecord     bool
+	truncated    bool  // the file ends within the record, whose member is not its own
 	several      bool  // a member has not exactly one record
 	damage       error // of the first member that could not be read
 
@@ -136,6 +137,9 @@ func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 				reason = raw.BadWARC
 			}
 		}
+		if err == io.EOF && p.truncated {
+			return io.ErrUnexpectedEOF
+		}
 		if err != nil {
 			return err
 		}
@@ -153,10 +157,9 @@ func (p *Parser) next(rec *raw.Record) (capture bool, reason string, err error) 
 	if err := p.begin(); err != nil {
 		return false, "", err
 	}
-	p.inRecord = true
-	m := s.part(p.start)
+	p.inRecord, p.truncated = true, false
 	place := p.start
-	if p.packed && m.begin >= p.blank && m.storedBegin >= 0 {
+	if m := s.part(p.start); p.alone() && m.storedBegin >= 0 {
 		place = m.storedBegin
 	}
 	p.setPlace(place)
@@ -169,7 +172,11 @@ func (p *Parser) next(rec *raw.Record) (capture bool, reason string, err error) 
 		length, reason, err = p.header()
 	}
 	if err != nil {
+		p.truncated = err == io.EOF && !p.alone()
 		return false, raw.BadWARC, noErrorAtEnd(err)
+	}
+	if b := s.unread(); !is && !p.alone() {
+		p.truncated = p.arc && judgeARC(b) == unclear || bytes.HasPrefix([]byte(Magic), b)
 	}
 	if length < 0 {
 		// Where the record ends is unknown.
@@ -217,6 +224,7 @@ func (p *Parser) begin() error {
 	s := p.stream
 	p.blank = s.offset()
 	for {
+		s.mark()
 		atEnd, err := s.skipLineEnds(s.offset())
 		if err == nil && atEnd && len(s.unread()) == 0 {
 			err = s.fill()
@@ -260,12 +268,8 @@ func (p *Parser) resume(err error) error {
 // isHeader reports whether a record begins here.
 func (p *Parser) isHeader() (bool, error) {
 	if p.arc {
-		for n := 1; ; n = len(p.stream.unread()) + 1 {
-			b, err := p.stream.peek(n)
-			if v := judgeARC(p.stream.unread()); v != unclear || len(b) < n || err != nil {
-				return v == yes, err
-			}
-		}
+		v, err := p.stream.judgeNext()
+		return v == yes, err
 	}
 	b, err := p.stream.peek(len(Magic))
 	return string(b) == Magic, err
@@ -522,20 +526,29 @@ func (p *Parser) end(block, end, rest int64) (ok bool, err error) {
 	m := s.part(s.offset())
 	size := p.members.size()
 	behind := m.begin + size - end
-	separator := int64(len("\r\n\r\n"))
+	separator := "\r\n\r\n"
 	if p.arc {
-		separator = 1
+		separator = "\n"
 	}
-	if p.packed && s.open && size >= 0 && behind >= 0 && behind <= separator {
+	if p.packed && s.open && size >= 0 && behind >= 0 && behind <= int64(len(separator)) {
 		// Nothing but the rest of this record is left in the member.
 		if err := s.passMember(m.begin + size); err != nil {
 			return false, err
 		}
 		return true, p.address(end)
 	}
-	short, err := s.skip(rest)
+	alone := p.alone()
+	if alone && m.begin > p.start {
+		// What was read of the block has gone past the member.
+		s.seek(s.part(p.start).end)
+		rest = end - s.offset()
+	}
+	short, err := s.skip(rest, alone)
 	if err != nil {
 		return false, err
+	}
+	if short && len(s.unread()) > 0 {
+		return false, nil // the member ended, and the next record begins
 	}
 	if !short {
 		atEnd, err := s.skipLineEnds(p.start)
@@ -556,7 +569,9 @@ func (p *Parser) end(block, end, rest int64) (ok bool, err error) {
 	case !short && p.brokenHeader(end):
 		s.seek(end)
 	default:
+		separated := bytes.HasSuffix(s.buf[:s.w], []byte(separator))
 		if found, err := s.findWithin(block, end); found || err != nil || short {
+			p.truncated = short && !found && !alone && !separated
 			return false, err
 		}
 	}
@@ -579,13 +594,15 @@ func (p *Parser) brokenHeader(end int64) bool {
 	return bytes.Contains(header, []byte("\nWARC-"))
 }
 
-// address sets the offset and length of the record whose block ends at end, if the record is alone
-// in its member.
+// alone reports whether the record begins a compressed member, which usually has no other.
+func (p *Parser) alone() bool { return p.packed && p.stream.part(p.start).begin >= p.blank }
+
+// address sets where the record is whose block ends at end, if it is alone in its member.
 func (p *Parser) address(end int64) error {
 	m := p.stream.part(p.start)
 	offset, length := p.start, end-p.start
 	if p.packed {
-		alone := m.begin >= p.blank && m.end >= end && m.end <= p.stream.offset()
+		alone := p.alone() && m.end >= end && m.end <= p.stream.offset()
 		if !alone {
 			p.several = true
 		}

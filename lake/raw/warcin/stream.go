@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
+	"sort"
 
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
@@ -74,9 +76,7 @@ func (s *stream) unread() []byte { return s.buf[s.r:s.w] }
 func (s *stream) mark() {
 	s.kept, s.pinned, s.lost = s.offset(), false, false
 	s.searched = s.kept + 1
-	for len(s.parts) > 1 && s.parts[1].begin <= s.kept {
-		s.parts = s.parts[1:]
-	}
+	s.parts = s.parts[max(s.partAt(s.kept), 0):]
 }
 
 // seek goes to an offset, or as near as the window reaches.
@@ -96,7 +96,11 @@ func (s *stream) fill() error {
 			s.failed, s.err = stored, err
 			return err
 		}
-		s.parts = append(s.parts, part{s.base + int64(s.w), -1, stored, -1})
+		begin := s.base + int64(s.w)
+		if n := len(s.parts); n > 0 && s.parts[n-1].begin == begin {
+			s.parts = s.parts[:n-1] // an empty member
+		}
+		s.parts = append(s.parts, part{begin, -1, stored, -1})
 		s.open = true
 	}
 	if s.w == len(s.buf) {
@@ -133,18 +137,48 @@ func (s *stream) peek(n int) ([]byte, error) {
 	return s.buf[s.r:min(s.w, s.r+n)], nil
 }
 
-// skip passes n bytes. short is set if the file ends before.
-func (s *stream) skip(n int64) (short bool, err error) {
-	for {
+// skip passes n bytes. short is set if the file ends before, or, with alone, if a member ends before
+// and the next one begins with a record.
+func (s *stream) skip(n int64, alone bool) (short bool, err error) {
+	for judged := int64(-1); n > 0; {
 		some := min(n, int64(s.w-s.r))
+		if alone {
+			at := s.offset()
+			m := s.part(at)
+			if at != judged && (m.begin == at || m.end == at) {
+				judged = at
+				if v, err := s.judgeNext(); v == yes || err != nil {
+					return v == yes, err
+				}
+				continue
+			}
+			if m.end > at {
+				some = min(some, m.end-at)
+			}
+		}
 		s.r += int(some)
-		if n -= some; n == 0 {
-			return false, nil
+		if n -= some; n == 0 || s.r < s.w {
+			continue
 		}
 		if err := s.fill(); err == io.EOF {
 			return true, nil
 		} else if err != nil {
 			return false, err
+		}
+	}
+	return false, nil
+}
+
+// judgeNext tells whether the next bytes begin with a record. It is unclear at the end of the file
+// only.
+func (s *stream) judgeNext() (verdict, error) {
+	for {
+		v := s.judge(s.unread())
+		if v != unclear {
+			return v, nil
+		}
+		if err := s.fill(); err != nil {
+			return v, noErrorAtEnd(err)
 		}
 	}
 }
@@ -184,12 +218,15 @@ func (s *stream) passMember(end int64) error {
 	return nil
 }
 
+// partAt returns the index of the member of the byte at an offset, -1 if that is not known.
+func (s *stream) partAt(offset int64) int {
+	return sort.Search(len(s.parts), func(i int) bool { return s.parts[i].begin > offset }) - 1
+}
+
 // part returns the member of the byte at an offset that is kept.
 func (s *stream) part(offset int64) (m part) {
-	for i := len(s.parts) - 1; i >= 0; i-- {
-		if m = s.parts[i]; m.begin <= offset {
-			break
-		}
+	if len(s.parts) > 0 {
+		m = s.parts[max(s.partAt(offset), 0)]
 	}
 	return m
 }
@@ -213,6 +250,9 @@ func (s *stream) slide() {
 	s.kept = s.base + int64(k)
 	copy(s.buf, s.buf[k:s.w])
 	s.base, s.r, s.w = s.kept, s.r-k, s.w-k
+	if i := s.partAt(s.kept); i > 1 {
+		s.parts = slices.Delete(s.parts, 1, i) // the first one has the beginning of the record
+	}
 	if s.w < windowSize/2 && len(s.buf) > windowSize {
 		s.buf = s.buf[:windowSize]
 	}
@@ -242,23 +282,13 @@ func (s *stream) candidate(i int) int {
 		}
 		return -1
 	}
-	if i == 0 || s.buf[i-1] == '\n' || s.begins(s.base+int64(i)) {
+	if i == 0 || s.buf[i-1] == '\n' || s.part(s.base+int64(i)).begin == s.base+int64(i) {
 		return i
 	}
 	if n := bytes.IndexByte(s.buf[i:s.w], '\n'); n >= 0 {
 		return i + n + 1
 	}
 	return -1
-}
-
-// begins reports whether a member begins at an offset.
-func (s *stream) begins(offset int64) bool {
-	for _, m := range s.parts {
-		if m.begin == offset {
-			return true
-		}
-	}
-	return false
 }
 
 // find goes to the next record, from the next byte on. found is false at the end of the file.
@@ -328,10 +358,12 @@ func (s *stream) resume() error {
 		offset = s.src.Used()
 		_, err := s.peek(maxHeader)
 		if b := bytes.TrimLeft(s.unread(), "\r\n"); err == nil || len(b) > len(Magic) {
-			if s.judge(b) == no {
-				return s.fail(damage)
+			if s.judge(b) != no {
+				return nil
 			}
-			return nil
+			if s.err == nil || s.err == io.EOF || s.parts[0].end >= 0 {
+				return s.fail(damage) // a sound member without a record
+			}
 		}
 		if found, err := s.src.Resume(offset+1, s.members.magic()); !found || err != nil {
 			return s.fail(damage)

@@ -10,27 +10,35 @@ import (
 var types = []string{"warcinfo", typeResponse, typeResource, "request", typeMetadata, typeRevisit, typeConversion,
 	"continuation"}
 
-// judgeWARC judges whether b begins with the header of a record: its version, and named fields,
-// among them a known type and a length.
+// judgeWARC tells whether b begins with the header of a record: its version, and named fields, one
+// of them a known type and one a length. A field that ends with a version is not one, but the
+// beginning of another header. So no byte is looked at for two beginnings.
 func judgeWARC(b []byte) verdict {
-	line, rest, ok := bytes.Cut(b, []byte{'\n'})
-	if !ok && len(b) <= len(Magic)+8 {
-		return unclear
+	const longest = len(Magic + "1.10\r\n")
+	more := unclear // if b ends before the header does
+	if len(b) > maxHeader {
+		b, more = b[:maxHeader], no
 	}
-	if !ok || versionAt(bytes.TrimSuffix(line, []byte{'\r'})) != 0 {
+	n := bytes.IndexByte(b[:min(len(b), longest)], '\n')
+	if n < 0 && len(b) < longest {
+		return more
+	}
+	if n < 0 || versionAt(bytes.TrimSuffix(b[:n], []byte{'\r'})) != 0 {
 		return no
 	}
 	hasType, hasLength, inValue := false, false, false
-	for {
-		if line, rest, ok = bytes.Cut(rest, []byte{'\n'}); !ok {
-			if len(b) > maxHeader {
-				return no
-			}
-			return unclear
+	for rest := b[n+1:]; ; {
+		line, behind, ok := bytes.Cut(rest, []byte{'\n'})
+		if !ok {
+			return more
 		}
+		rest = behind
 		line = bytes.TrimSuffix(line, []byte{'\r'})
 		if len(line) == 0 {
 			break
+		}
+		if versionAt(line) >= 0 {
+			return no
 		}
 		if inValue && (line[0] == ' ' || line[0] == '\t') {
 			continue
