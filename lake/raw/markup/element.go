@@ -43,6 +43,10 @@ func (p *elementParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			rej.Reason = raw.BadMarkup
 			return nil
 		}
+		if len(p.values[p.url]) > p.scanner.max { // an escaped or relative one gets longer
+			rej.Reason = raw.TooLong
+			return nil
+		}
 		if p.scanner.format == raw.OPML && len(p.values[0]) == 0 && !p.has("type") &&
 			!bytes.HasSuffix(element, []byte("/>")) {
 			p.fields.Counts.Comments++ // a folder
@@ -106,7 +110,7 @@ func (p *elementParser) element(element []byte) bool {
 		case xml.StartElement:
 			switch len(open) {
 			case 0:
-				base = resolve(base, attribute(t, "base"))
+				base = rebase(base, attribute(t, "base"))
 				if p.scanner.root.tagOnly {
 					p.outline(t)
 					return !p.damaged()
@@ -206,8 +210,9 @@ func (p *elementParser) child(e xml.StartElement, prefix string, content []byte,
 	case raw.Atom:
 		switch e.Name.Local {
 		case "link":
-			if rel := attribute(e, "rel"); rel == "" || strings.EqualFold(rel, "alternate") {
-				p.setURL(resolve(base, attribute(e, "base")), []byte(attribute(e, "href")))
+			rel := attribute(e, "rel")
+			if !p.has(columnURL) && (rel == "" || strings.EqualFold(rel, "alternate")) {
+				p.setURL(rebase(base, attribute(e, "base")), []byte(attribute(e, "href")))
 			}
 		case "updated", "modified": // the latter in Atom 0.3
 			p.set("updated", content)
@@ -247,10 +252,24 @@ func (p *elementParser) outline(e xml.StartElement) {
 // setURL sets the URL, which may be relative to base.
 func (p *elementParser) setURL(base string, ref []byte) {
 	ref = text.TrimSpace(ref)
-	if base != "" && len(ref) > 0 {
+	if base != "" && len(ref) > 0 && !p.has(columnURL) {
 		ref = []byte(resolve(base, string(ref)))
 	}
 	p.set(columnURL, ref)
+}
+
+// maxBase is the longest xml:base. Every URL is within it, and bases within others add up.
+const maxBase = 8 << 10
+
+// rebase is resolve for a base within another. One that is too long is none.
+func rebase(base, ref string) string {
+	if len(ref) > maxBase {
+		return ""
+	}
+	if base = resolve(base, ref); len(base) > maxBase {
+		return ""
+	}
+	return base
 }
 
 // resolve returns the URL of ref within base. It returns ref if one of them is no URL, and base if

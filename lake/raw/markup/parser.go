@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/mail"
 	"slices"
+	"strings"
 
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
@@ -135,25 +136,31 @@ func (r *row) record(rec *raw.Record) string {
 // have.
 func (r *row) setTS(rec *raw.Record, v []byte) bool {
 	if r.mail && bytes.IndexByte(v, ' ') > 0 && bytes.IndexByte(v, ':') > 0 {
-		if t, err := mail.ParseDate(mailZone(string(v))); err == nil {
-			rec.TS, rec.HasTS = t.UnixMilli(), true
-			return true
+		if s, ok := mailTime(string(v)); ok {
+			if t, err := mail.ParseDate(s); err == nil {
+				rec.TS, rec.HasTS = t.UnixMilli(), true
+				return true
+			}
 		}
 	}
 	return r.fields.SetTS(rec, v)
 }
 
-// zones are the zones of RFC 822 that have names, which package mail takes for UTC.
-var zones = map[string]string{"UT": "+0000", "Z": "+0000", "EST": "-0500", "EDT": "-0400", "CST": "-0600",
-	"CDT": "-0500", "MST": "-0700", "MDT": "-0600", "PST": "-0800", "PDT": "-0700"}
+// zones are the zones of RFC 822 that have names. Package mail takes most for UTC.
+var zones = map[string]string{"UT": "+0000", "UTC": "+0000", "GMT": "+0000", "Z": "+0000", "EST": "-0500", "EDT": "-0400",
+	"CST": "-0600", "CDT": "-0500", "MST": "-0700", "MDT": "-0600", "PST": "-0800", "PDT": "-0700"}
 
-// mailZone replaces the name of a zone by its offset.
-func mailZone(s string) string {
-	i := bytes.LastIndexByte([]byte(s), ' ') + 1
-	if offset, ok := zones[s[i:]]; ok {
-		return s[:i] + offset
+// mailTime replaces the name of a zone by its offset, and drops a comment behind it. ok is false for
+// other names: package mail would look them up in the time zone of this machine.
+func mailTime(s string) (t string, ok bool) {
+	s, _, _ = strings.Cut(s, "(")
+	s = strings.TrimRight(s, " ")
+	i := strings.LastIndexByte(s, ' ') + 1
+	zone := s[i:]
+	if known, ok := zones[zone]; ok {
+		zone = known
 	}
-	return s
+	return s[:i] + zone, len(zone) == len("+0000") && (zone[0] == '+' || zone[0] == '-')
 }
 
 // more buffers more of the object behind the window, which is all that in has buffered. It returns

@@ -2,6 +2,8 @@ package markup
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -50,7 +52,8 @@ type scanner struct {
 	w       []byte   // the bytes buffered by in
 	root    root     // the last root, in XML
 	records []string // the names of records, with their prefixes
-	base    string   // xml:base of the root and the channel
+	base    string   // xml:base of the records: that of the channel within root's
+	within  string   // xml:base of the root
 	open    int      // how many roots, or lists of HTML, are open
 	lists   bool     // a list of HTML was there
 	// suspect is set behind a rejected record: the rest of it is no further reject.
@@ -124,12 +127,11 @@ func (s *scanner) findRecordTag(b []byte, from int) (at, safe int) {
 			return -1, len(b)
 		}
 		at += i
-		if len(b)-at < maxName {
-			if name, ok := s.name(b, at+1+slash(b, at)); !ok && len(name) < maxName {
-				return -1, at
-			}
+		name, ended := s.name(b, at+1+slash(b, at))
+		if !ended && len(name) < maxName {
+			return -1, at
 		}
-		if name, _ := s.name(b, at+1+slash(b, at)); slices.Contains(s.records, name) {
+		if slices.Contains(s.records, name) {
 			return at, 0
 		}
 	}
@@ -232,6 +234,11 @@ func (s *scanner) bad(reason string) string {
 // if it is a record. It returns neither record nor reason if it is nothing of interest.
 func (s *scanner) markup() (record []byte, reason string, err error) {
 	if n, bad, err := s.section(0); n > 0 || bad || err != nil {
+		const start = len("<!--")
+		if bad && n == 0 && len(s.w) > s.max+start && s.w[1] == '!' && s.w[2] == '-' &&
+			!bytes.Contains(s.w[start:s.max+start], []byte("--")) {
+			return nil, "", s.passComment()
+		}
 		if bad {
 			n = 1
 			reason = s.bad(raw.BadMarkup)
@@ -258,9 +265,8 @@ func (s *scanner) markup() (record []byte, reason string, err error) {
 	case end == 0 && isRecord:
 		return s.record(name)
 	case end == 1 && isRecord && !s.html && !s.root.tagOnly:
-		if reason = s.bad(raw.BadMarkup); reason == "" {
-			s.suspect = false
-		}
+		// It ends a record that was rejected, or one whose start was lost.
+		reason, s.suspect = s.bad(raw.BadMarkup), false
 	case end == 0 && s.html && s.isRoot(name):
 		s.open, s.lists = s.open+1, true
 	case end == 0 && !s.html:
@@ -304,13 +310,13 @@ func (s *scanner) startRoot(name string) error {
 		return err
 	}
 	attributes := tagAttributes(s.w[:max(n, 0)])
-	if base := attributes["xml:base"]; base != "" {
-		s.base = resolve(s.base, base)
-	}
+	base := attributes["xml:base"]
 	if channel {
+		s.base = rebase(s.within, base)
 		return nil
 	}
-	s.root, s.open, s.suspect, s.base = roots[i], 1, false, attributes["xml:base"]
+	s.root, s.open, s.suspect, s.within = roots[i], 1, false, rebase("", base)
+	s.base = s.within
 	if empty {
 		s.open = 0
 	}
@@ -359,6 +365,28 @@ func (s *scanner) section(at int) (n int, bad bool, err error) {
 		bad = slash(s.w, tag) == 1
 	}
 	return end + len("-->") - at, bad, nil
+}
+
+// passComment passes a comment of more than s.max bytes, which are not held. One without an end is
+// an error: where the records go on is unknown.
+func (s *scanner) passComment() error {
+	at := s.in.Offset()
+	s.consume(len("<!--"))
+	for {
+		i := bytes.Index(s.w, []byte("--"))
+		if i >= 0 {
+			if is, err := s.hasPrefix(i, "-->"); is || err != nil {
+				s.consume(i + len("-->"))
+				s.counts.Comments++
+				return err
+			}
+			return fmt.Errorf("the comment at byte %d has more than %d bytes and no end; mend it", at, s.max)
+		}
+		s.consume(max(len(s.w)-1, 0))
+		if ok, err := more(s.in, &s.w); !ok {
+			return cmp.Or(err, io.ErrUnexpectedEOF)
+		}
+	}
 }
 
 // tagEnd returns the offset behind the tag at offset at, and whether the tag is an empty element.
@@ -465,9 +493,12 @@ func (s *scanner) record(name string) (record []byte, reason string, err error) 
 }
 
 // closing returns the offset behind the end tag whose name is at offset at. If the end tag does not
-// end, closing returns the offset of the next tag.
+// end, closing returns the offset of the next tag, or one behind s.max.
 func (s *scanner) closing(at int) (int, error) {
 	for ; ; at++ {
+		if at > s.max {
+			return at, nil
+		}
 		if at == len(s.w) {
 			if ok, err := more(s.in, &s.w); !ok {
 				return at, err

@@ -118,9 +118,13 @@ func isBookmarks(start []byte) bool {
 		bytes.Contains(start[:min(len(start), 1024)], pocket)
 }
 
+// declarationEnd matches the end of a document type that has declarations.
+var declarationEnd = regexp.MustCompile(`\]\s*>`)
+
 // rootTag returns the name and the tag of the first element, and whether a document type declares
 // entities before it. name is "" if there is none.
 func rootTag(b []byte) (name string, tag []byte, entities, isHTML bool) {
+	declares := bytes.Contains(b, []byte("<!ENTITY"))
 	for {
 		i := bytes.IndexByte(b, '<')
 		if i < 0 {
@@ -138,13 +142,19 @@ func rootTag(b []byte) (name string, tag []byte, entities, isHTML bool) {
 				strings.EqualFold(strings.TrimRight(string(f[1]), ">"), "html") {
 				return "html", nil, false, true
 			}
-			// The declarations between brackets have markup of their own.
-			bracket, closing := bytes.IndexByte(b, '['), bytes.IndexByte(b, '>')
-			if bracket >= 0 && bracket < closing {
-				if end = "]>"; bytes.Contains(b, []byte("<!ENTITY")) {
-					entities = true
+			closing := bytes.IndexByte(b, '>')
+			if closing < 0 {
+				return "", nil, entities, false
+			}
+			if bracket := bytes.IndexByte(b[:closing], '['); bracket >= 0 {
+				// The declarations between brackets have markup of their own.
+				entities = declares
+				m := declarationEnd.FindIndex(b[bracket:])
+				if m == nil {
+					return "", nil, entities, false
 				}
-				b = bytes.Replace(b, []byte("] >"), []byte("]>"), 1)
+				b = b[bracket+m[1]:]
+				continue
 			}
 		default:
 			n := bytes.IndexAny(b[1:], " \t\r\n/>") + 1
