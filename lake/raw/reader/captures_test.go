@@ -588,7 +588,12 @@ func TestZipClaims(t *testing.T) {
 			t.Errorf("%s: error %v, allocated %d MiB", name, err, got>>20)
 		}
 	}
-	// Members that overlap are read as often as they are named: the bound on output holds.
+	// Members that overlap would be read as often as they are named.
+	index := zipOf(t, "indexes/index.cdxj", strings.Repeat(`com,a)/ 20040511211249 {"url":"http://a.com/"}`+"\n", 100))
+	if _, err := New(bytes.NewReader(directory(index, func(entries [][]byte) [][]byte { return slices.Repeat(entries, 1000) })),
+		"a.wacz", raw.Options{}); !errors.Is(err, raw.ErrInput) {
+		t.Errorf("members that overlap: error %v", err)
+	}
 	checkReader(t, "a.wacz", claim, raw.Options{})
 	checkReader(t, "a.wacz", wacz, raw.Options{})
 }

@@ -56,8 +56,12 @@ func (r *Reader) startZip(plan raw.Plan) (*Reader, error) {
 		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive without a readable directory: " + zipReason(err),
 			Advice: "write it again, or unpack it first"}
 	}
+	if membersOverlap(z, at.Size()) {
+		return nil, &raw.FormatError{Name: r.name, Reason: "it is a zip archive whose members overlap: a bomb, or damaged",
+			Advice: "write it again"}
+	}
 	if p.files, p.archived = waczMembers(z); !isWACZ(z) {
-		if err := checkZip(r.name, z, at.Size()); err != nil {
+		if err := checkZip(r.name, z); err != nil {
 			return nil, err
 		}
 		p.files, p.archived, r.plan.Format = z.File, nil, raw.Zip

@@ -51,16 +51,18 @@ const (
 	grepLinks = ` | grep -oE 'https?://[^"<> ]+' > urls.txt`
 )
 
-// checkZip returns the error of a zip that is no archive of lists.
-func checkZip(name string, z *zip.Reader, size int64) error {
+// membersOverlap reports whether the members of a zip have more bytes than the zip. They would be
+// read as often as they are named.
+func membersOverlap(z *zip.Reader, size int64) bool {
 	stored := uint64(0)
 	for _, f := range z.File {
 		stored += min(f.CompressedSize64, uint64(size)+1)
 	}
-	if stored > uint64(size) {
-		return &raw.FormatError{Name: name, Reason: "it is a zip archive whose members overlap: a bomb, or damaged",
-			Advice: "write it again"}
-	}
+	return stored > uint64(size)
+}
+
+// checkZip returns the error of a zip that is no archive of lists.
+func checkZip(name string, z *zip.Reader) error {
 	for _, f := range z.File {
 		if err := checkTable(name, f.Name); err != nil {
 			return err
@@ -99,8 +101,8 @@ func openZipMember(name string, f *zip.File) (io.Reader, error) {
 
 // advance opens the next member that is not left out. It returns io.EOF at the end of the archive.
 func (p *zipParser) advance() error {
-	if c := p.outer.counts; len(p.files) == 0 && c.Records+c.Rejects == 0 && p.unreadAll == 0 {
-		p.files, p.archived, p.noIndex = p.archived, nil, len(p.archived) > 0
+	if c := p.outer.counts; len(p.files) == 0 && len(p.archived) > 0 && c.Records+c.Rejects == 0 && p.unreadAll == 0 {
+		p.files, p.archived, p.noIndex = p.archived, nil, true
 	}
 	for len(p.files) > 0 {
 		f := p.files[0]
@@ -132,23 +134,29 @@ func (p *zipParser) advance() error {
 // read may be a request to a store.
 const readAhead, lowReadAhead = 1 << 20, 64 << 10
 
-// aheadAt reads ahead of reads in order.
+// aheadAt reads ahead of reads in order: each time twice as much, from firstAhead to size bytes.
 type aheadAt struct {
 	at   io.ReaderAt
 	buf  []byte
 	from int64 // the offset of buf
 	size int
+	next int // how many bytes are read at once next
 }
+
+const firstAhead = 16 << 10
 
 func (a *aheadAt) ReadAt(p []byte, off int64) (int, error) {
 	if len(p) >= a.size {
 		return a.at.ReadAt(p, off)
 	}
 	if off < a.from || off+int64(len(p)) > a.from+int64(len(a.buf)) {
-		buf := a.buf[:cap(a.buf)]
-		if len(buf) == 0 {
-			buf = make([]byte, a.size)
+		// Small members may be passed.
+		if gap := off - a.from - int64(len(a.buf)); gap < 0 || gap > int64(len(a.buf)) {
+			a.next = 0
 		}
+		n := min(max(a.next, firstAhead, len(p)), a.size)
+		a.next = 2 * n
+		buf := slices.Grow(a.buf[:0], n)[:n]
 		a.buf = buf[:0]
 		n, err := a.at.ReadAt(buf, off)
 		if err != nil && err != io.EOF {

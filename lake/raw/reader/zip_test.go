@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -175,6 +177,59 @@ func TestDamagedZipsAreErrors(t *testing.T) {
 	for n := len(zipMagic); n < len(data); n++ {
 		if _, err := readBytes(data[:n]); !errors.Is(err, raw.ErrInput) {
 			t.Fatalf("cut to %d of %d bytes: %v", n, len(data), err)
+		}
+	}
+}
+
+// directory returns a zip with other entries in its directory.
+func directory(data []byte, change func(entries [][]byte) [][]byte) []byte {
+	end := bytes.LastIndex(data, []byte("PK\x05\x06"))
+	begin := int(binary.LittleEndian.Uint32(data[end+16:]))
+	var entries [][]byte
+	for b := data[begin:end]; len(b) > 0; {
+		n := zipEntry + int(binary.LittleEndian.Uint16(b[28:])) + int(binary.LittleEndian.Uint16(b[30:]))
+		entries, b = append(entries, b[:n]), b[n:]
+	}
+	entries = change(entries)
+	tail := bytes.Clone(data[end:])
+	binary.LittleEndian.PutUint16(tail[8:], uint16(len(entries)))
+	binary.LittleEndian.PutUint16(tail[10:], uint16(len(entries)))
+	all := bytes.Join(entries, nil)
+	binary.LittleEndian.PutUint32(tail[12:], uint32(len(all)))
+	return slices.Concat(data[:begin], all, tail)
+}
+
+// bytesRead counts how many bytes are read at offsets.
+type bytesRead struct {
+	*bytes.Reader
+	n *int64
+}
+
+func (b bytesRead) ReadAt(p []byte, off int64) (int, error) {
+	n, err := b.Reader.ReadAt(p, off)
+	*b.n += int64(n)
+	return n, err
+}
+
+// TestZipOutOfOrder reads a zip whose directory has the members in another order than the file.
+func TestZipOutOfOrder(t *testing.T) {
+	var members []string
+	for i := range 1000 {
+		members = append(members, fmt.Sprintf("%04d.txt", i), fmt.Sprintf("http://a/%s\n", strings.Repeat(fmt.Sprint(i), 1000)))
+	}
+	sound := zipOf(t, members...)
+	for name, data := range map[string][]byte{"in order": sound, "reversed": directory(sound, func(entries [][]byte) [][]byte {
+		slices.Reverse(entries)
+		return entries
+	})} {
+		var n int64
+		r, err := New(bytesRead{bytes.NewReader(data), &n}, "a.zip", raw.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := readAll(r)
+		if err != nil || g.Counts.Records != 1000 || n > 1000*64<<10 {
+			t.Errorf("%s: %d records, %d bytes read of %d, %v", name, g.Counts.Records, n, len(data), err)
 		}
 	}
 }
