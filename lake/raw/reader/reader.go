@@ -379,15 +379,8 @@ func (r *Reader) Plan() raw.Plan { return r.plan }
 // left out, how many captures have no offset.
 func (r *Reader) Notes() []string {
 	notes := r.plan.Notes
-	p, ok := r.parse.(*warcin.Parser)
-	if ok && p.Unaddressed() > 0 {
-		notes = append(slices.Clip(notes), fmt.Sprintf("%d captures have no offset, since their records are not "+
-			"compressed one by one; such a file cannot be replayed (warcio recompress)", p.Unaddressed()))
-	}
-	if ok && p.Left() > 0 {
-		notes = append(slices.Clip(notes), fmt.Sprintf("%d conversion and metadata records stand beside captures and "+
-			"were left out", p.Left()))
-	}
+	tally := r.tally()
+	notes = append(slices.Clip(notes), tally.Notes()...)
 	if p, ok := r.parse.(*zipParser); ok && p.noIndex {
 		notes = append(slices.Clip(notes), "its index lists no captures; they were read from its WARC files")
 	}
@@ -397,6 +390,19 @@ func (r *Reader) Notes() []string {
 			r.counts.LeftOut, a.members().firstLeftOut))
 	}
 	return notes
+}
+
+// tally returns the counts of the WARC and ARC files that were read so far.
+func (r *Reader) tally() (t warcin.Tally) {
+	switch p := r.parse.(type) {
+	case *warcin.Parser:
+		t = p.Tally()
+	case archive:
+		if t = p.members().tally; p.members().current != nil {
+			t.Add(p.members().current.tally())
+		}
+	}
+	return t
 }
 
 // archive is a parser of an archive's members.
@@ -432,6 +438,11 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 		return nil, nil, r.err
 	}
 	if r.rest != nil {
+		// The record before has the same extras.
+		if err := r.src.Made(int64(len(r.rec.Extras))); err != nil {
+			r.err = r.fail(err)
+			return nil, nil, r.err
+		}
 		r.rec.URL, r.rej = r.rest, raw.Reject{}
 		r.cutURL()
 	} else {

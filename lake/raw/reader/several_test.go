@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/raw"
+	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
 // TestCases reads small inputs made after reports about other programs.
@@ -251,5 +253,21 @@ func TestHosts(t *testing.T) {
 			}
 			checkReader(t, "a", []byte(tc.text), tc.opt)
 		})
+	}
+}
+
+// TestManyURLsWithExtras reads one line with many URLs and a large field, which would be a row of
+// the field for each URL.
+func TestManyURLsWithExtras(t *testing.T) {
+	line := fmt.Sprintf("{\"url\":%q,\"x\":%q}\n", strings.Repeat("http://a/ ", 10_000), strings.Repeat("x", 500_000))
+	r, err := New(strings.NewReader(line), "a.jsonl", raw.Options{Extras: []string{"*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, _, err = r.Next()
+	}
+	if n := r.Counts().Records; !errors.Is(err, unpack.ErrBomb) || n > 3000 {
+		t.Errorf("%d records, error %v", n, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/detect"
 	"github.com/urlake/urlake/lake/raw/text"
+	"github.com/urlake/urlake/lake/raw/warcin"
 )
 
 // isTar reports whether head is the beginning of a tar archive: the first header has a valid
@@ -48,6 +49,7 @@ type memberParser struct {
 	current *Reader    // nil between members
 	member  string     // the name of the current member
 	before  raw.Counts // the archive's counts before the current member
+	tally   warcin.Tally
 
 	firstLeftOut    string // the name of the first member left out
 	leftOutMarkdown bool   // a member left out is Markdown
@@ -70,6 +72,7 @@ func (p *memberParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		c.BadTS = p.before.BadTS + in.BadTS
 		switch {
 		case err == io.EOF, err != nil && p.skip(err):
+			p.tally.Add(p.current.tally())
 			p.before, p.current = *c, nil
 			continue
 		case err != nil:

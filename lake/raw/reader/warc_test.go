@@ -187,3 +187,38 @@ func TestHeadersOfOldFiles(t *testing.T) {
 		checkReader(t, tc.name, []byte(tc.data), raw.Options{})
 	}
 }
+
+// TestTypesOutsideTheStandard leaves out records of unknown types, unless the type is damaged.
+func TestTypesOutsideTheStandard(t *testing.T) {
+	typed := func(kind, contentType string) string {
+		return record(kind, "http://x/", contentType, "2024-05-06T07:08:09Z", "", "x")
+	}
+	data := resource("http://a/") + typed("screenshot", "image/png") + typed("thumbnail", "image/png") + typed("respomse", "text/plain") +
+		typed("Revisit", "text/plain") + typed("", "text/plain") + typed("screenshot", "application/http") + resource("http://b/")
+	want := []string{"http://a/", "!bad_warc", "!bad_warc", "!bad_warc", "!bad_warc", "http://b/"}
+	if diff := gocmp.Diff(want, urlsAndReasons(t, "a.warc", []byte(data))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	gz := string(compressed(t, "gzip", []byte(resource("http://c/")+typed("metadata", "text/plain"))))
+	for name, object := range map[string][]byte{
+		"a.warc": []byte(data), "a.tar": tarOf(t, "a.warc", data, "b.warc.gz", gz, "c.warc", data),
+		"a.wacz": zipOf(t, "indexes/index.cdxj", "", "archive/a.warc.gz", gz),
+		"b.wacz": zipOf(t, "indexes/index.cdxj", "", "archive/a.warc.gz", string(compressed(t, "gzip", []byte(typed("warcinfo", "text/plain"))))),
+	} {
+		r, err := New(bytes.NewReader(object), name, noExtras)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readAll(r); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(r.Notes(), "\n")
+		for note, in := range map[string]string{`2 records have types that are not in the standard, and were left out; the first is "screenshot"`: "a.warc",
+			"4 records have types": "a.tar", "1 captures have no offset": "a.tar a.wacz", "1 conversion and metadata": "a.tar a.wacz",
+			"lists no captures": "a.wacz b.wacz"} {
+			if want := strings.Contains(in, name); strings.Contains(got, note) != want {
+				t.Errorf("%s has notes %q; with %q: want %t", name, got, note, want)
+			}
+		}
+	}
+}

@@ -17,6 +17,7 @@ package warcin
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -82,8 +83,39 @@ type Parser struct {
 	values      [columnSize + 1][]byte
 	contentType []byte // of the record's block
 	out         []byte // extras
-	unaddressed int64  // captures without an offset
-	left        int64  // conversions and metadata that are no records
+	tally       Tally
+}
+
+// Tally counts what a person should know of files that were read.
+type Tally struct {
+	Unaddressed int64  // captures that cannot be read by themselves: several records are in a member
+	Left        int64  // conversions and metadata with a URL, left out since they stand beside captures
+	Unknown     int64  // records of types outside the standard, left out
+	FirstType   string // the first such type
+}
+
+// Add adds the counts of another file.
+func (t *Tally) Add(u Tally) {
+	t.Unaddressed += u.Unaddressed
+	t.Left += u.Left
+	t.Unknown += u.Unknown
+	t.FirstType = cmp.Or(t.FirstType, u.FirstType)
+}
+
+// Notes says what the counts mean.
+func (t *Tally) Notes() (notes []string) {
+	if t.Unaddressed > 0 {
+		notes = append(notes, fmt.Sprintf("%d captures have no offset, since their records are not compressed one by one; "+
+			"such a file cannot be replayed (warcio recompress)", t.Unaddressed))
+	}
+	if t.Left > 0 {
+		notes = append(notes, fmt.Sprintf("%d conversion and metadata records stand beside captures and were left out", t.Left))
+	}
+	if t.Unknown > 0 {
+		notes = append(notes, fmt.Sprintf("%d records have types that are not in the standard, and were left out; the first is %q",
+			t.Unknown, t.FirstType))
+	}
+	return notes
 }
 
 type extra struct {
@@ -120,13 +152,8 @@ func NewParser(name string, src *unpack.Source, in *text.Input, plan raw.Plan, f
 	return p, nil
 }
 
-// Unaddressed returns how many captures cannot be read by themselves, because several records are
-// in one member.
-func (p *Parser) Unaddressed() int64 { return p.unaddressed }
-
-// Left returns how many conversions and metadata with a URL were left out, since they stand beside
-// captures.
-func (p *Parser) Left() int64 { return p.left }
+// Tally returns the counts so far.
+func (p *Parser) Tally() Tally { return p.tally }
 
 // Next implements text.Parser.
 func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
@@ -452,21 +479,49 @@ func (p *Parser) isCapture() bool {
 }
 
 // checkType returns the reason to reject a record that makes no row, "" if its type is one without
-// a row. A record with a type outside the standard may be a capture with a damaged header.
+// a row. Types outside the standard are to be ignored (ISO 28500, 5.5), unless it is a damaged one.
 func (p *Parser) checkType() string {
 	if p.arc {
 		return ""
 	}
-	switch string(p.values[columnType]) {
+	switch kind := string(p.values[columnType]); kind {
 	case typeConversion, typeMetadata:
 		if len(p.values[columnURL]) > 0 {
-			p.left++
+			p.tally.Left++
 		}
 	case "warcinfo", "request", "continuation":
 	default:
-		return raw.BadWARC
+		http := bytes.HasPrefix(p.contentType, []byte("application/http"))
+		if http && len(p.values[columnURL]) > 0 || isDamaged(kind) {
+			return raw.BadWARC
+		}
+		if p.tally.Unknown++; p.tally.FirstType == "" {
+			p.tally.FirstType = strings.ToValidUTF8(kind[:min(len(kind), maxType)], "\ufffd")
+		}
 	}
 	return ""
+}
+
+// maxType is how much of an unknown type a note has, in bytes.
+const maxType = 40
+
+// isDamaged reports whether a type is one of the standard but for two characters in a row.
+func isDamaged(kind string) bool {
+	kind = strings.ToLower(kind)
+	for _, t := range types {
+		n := 0
+		for n < min(len(kind), len(t)) && kind[n] == t[n] {
+			n++
+		}
+		a, b := kind[n:], t[n:]
+		for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+			a, b = a[:len(a)-1], b[:len(b)-1]
+		}
+		if max(len(a), len(b)) <= 2 {
+			return true
+		}
+	}
+	return kind == ""
 }
 
 // block reads what is needed of a capture's block, which has left bytes, and returns how many are
@@ -634,7 +689,7 @@ func (p *Parser) record(rec *raw.Record) string {
 		return raw.BadSize
 	}
 	if len(p.values[columnOffset]) == 0 {
-		p.unaddressed++
+		p.tally.Unaddressed++
 	}
 	p.values[columnDigest] = text.CaptureValue(raw.Digest, p.values[columnDigest])
 	p.out = append(p.out[:0], '{')
