@@ -50,6 +50,17 @@ func (d *detector) planParquet(o *parquetin.Object) error {
 			return err
 		}
 	}
+	if d.plan.AllExtras {
+		var names []string
+		for _, f := range o.Unknown() {
+			if f.IsColumn() {
+				names = append(names, o.Name(f))
+			}
+		}
+		if len(names) > 0 {
+			d.note("columns have types that this build does not know and are no extras: %s", raw.QuoteNames(names))
+		}
+	}
 	if d.opt.TSColumn == "" {
 		return d.chooseParquetTS(o)
 	}

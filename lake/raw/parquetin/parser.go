@@ -148,6 +148,9 @@ func NewParser(name string, o *Object, in *text.Input, plan raw.Plan, fields tex
 		return nil, reject(plan.URL, reason, "name the extras to keep (--extras)")
 	}
 	if plan.AllExtras && !plan.LakePart {
+		for _, f := range o.Unknown() {
+			skip[f] = true
+		}
 		if p.extras, err = p.addAllExtras(url, skip); err != nil {
 			reason := "has others beside it that cannot be read: " + err.Error()
 			return nil, reject(plan.URL, reason, "name those to keep (--extras)")

@@ -120,6 +120,20 @@ func (o *Object) add(parent *Field, n schema.Node, hidden bool) {
 // Columns returns the columns in the file's order. The caller must not change the slice.
 func (o *Object) Columns() []*Field { return o.columns }
 
+// Unknown returns the fields that all extras leave out: columns whose type is from a later Parquet,
+// and the lists and maps of which they are a part.
+func (o *Object) Unknown() (fields []*Field) {
+	for _, f := range o.columns {
+		if !f.later {
+			continue
+		}
+		for fields = append(fields, f); f.parent.list || f.parent.mapped || f.parent.wrapper; fields = append(fields, f) {
+			f = f.parent
+		}
+	}
+	return fields
+}
+
 // Name returns the name of a field for the user: its path, or its full path in the schema if Find
 // returns another field for its path.
 func (o *Object) Name(f *Field) string {

@@ -73,6 +73,11 @@ func TestTypesOfLaterVersionsOfParquet(t *testing.T) {
 				g, err = readAll(r)
 			}
 			switch {
+			case change.extras == unknown && extra == "*" && !strings.HasPrefix(name, "an unknown compression"):
+				notes := strings.Join(r.Notes(), "\n")
+				if err != nil || len(g.Rows) != 1 || g.Rows[0] != "1 http://a.com/" || !strings.Contains(notes, `no extras: "j"`) {
+					t.Errorf("%s, all extras: got %q, notes %q, %v", name, g.Rows, notes, err)
+				}
 			case change.extras == unknown:
 				if !errors.Is(err, raw.ErrInput) || !strings.Contains(err.Error(), `"j"`) {
 					t.Errorf("%s, extras %s: got %q, %v; want an error that names the column", name, extra, g.Rows, err)
@@ -81,5 +86,29 @@ func TestTypesOfLaterVersionsOfParquet(t *testing.T) {
 				t.Errorf("%s, extras %s: got %q, %v", name, extra, g.Rows, err)
 			}
 		}
+	}
+}
+
+// TestTypesOfLaterVersionsInGroups leaves the map with a column of an unknown type out of all
+// extras, and nothing beside it.
+func TestTypesOfLaterVersionsInGroups(t *testing.T) {
+	schema := pq.NewSchema("s", pq.Group{"url": pq.String(), "g": pq.Group{"m": pq.Map(pq.String(), pq.JSON()), "n": pq.String()}})
+	var buf bytes.Buffer
+	w := pq.NewGenericWriter[any](&buf, schema)
+	row := pq.Row{pq.ByteArrayValue([]byte("k")).Level(0, 1, 0), pq.ByteArrayValue([]byte("{}")).Level(0, 1, 1),
+		pq.ByteArrayValue([]byte("n")).Level(0, 0, 2), pq.ByteArrayValue([]byte("http://a.com/")).Level(0, 0, 3)}
+	if _, err := w.WriteRows([]pq.Row{row}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data := withFooter(t, buf.Bytes(), "\x25\x26\x4c\xcc\x00\x00", "\x6c\x0c\x28\x00\x00")
+	g, r := readParquet(t, data, raw.Options{Extras: []string{"*"}})
+	if diff := cmp.Diff([]string{`1 http://a.com/ {"g":{"n":"n"}}`}, g.Rows); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, `no extras: "g.m.value"`) {
+		t.Errorf("notes %q", notes)
 	}
 }

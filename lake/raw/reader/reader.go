@@ -55,8 +55,7 @@ type Reader struct {
 // New opens an object. It plans by opt and the object's first bytes. r yields the object's bytes as
 // stored; name is its key or path, which breaks ties and is for errors.
 //
-// Parquet and zip are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader
-// and
+// Parquet and zip are not read in order: if r is a parquetin.RandomAccess too, as *bytes.Reader and
 // *io.SectionReader are, New reads only the columns or members it needs. Otherwise, and inside
 // compression and archives, it holds the file in memory, up to parquetin.MaxBuffered.
 //
