@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/text"
 )
@@ -58,27 +57,18 @@ type row struct {
 	values        [][]byte // of the record
 	url, ts, size int      // indices of values, -1 for none
 	mail          bool     // times may have the format of mail
-	extras        []extra
-	out           []byte
-}
-
-type extra struct {
-	column int
-	key    []byte // `"name":`
+	extras        text.Extras
 }
 
 func newRow(plan raw.Plan, f text.Fields) row {
 	r := row{fields: f, names: columns[plan.Format], url: plan.URL.Number - 1, ts: -1, size: -1,
-		mail: plan.TSFormat == ""}
+		mail: plan.TSFormat == "", extras: text.NewExtras(plan.Extras)}
 	r.values = make([][]byte, len(r.names))
 	if plan.TS != nil {
 		r.ts = plan.TS.Number - 1
 	}
 	if plan.Size != nil {
 		r.size = plan.Size.Number - 1
-	}
-	for _, c := range text.SortColumns(plan.Extras) {
-		r.extras = append(r.extras, extra{c.Number - 1, append(codec.AppendJSONString(nil, c.Name), ':')})
 	}
 	return r
 }
@@ -114,21 +104,7 @@ func (r *row) record(rec *raw.Record) string {
 	if r.size >= 0 && !text.SetSize(rec, r.values[r.size]) {
 		return raw.BadSize
 	}
-	r.out = append(r.out[:0], '{')
-	for _, x := range r.extras {
-		v := r.values[x.column]
-		if len(v) == 0 {
-			continue
-		}
-		if len(r.out) > 1 {
-			r.out = append(r.out, ',')
-		}
-		r.out = codec.AppendJSONString(append(r.out, x.key...), v)
-	}
-	if len(r.out) > 1 {
-		r.out = append(r.out, '}')
-		rec.Extras = r.out
-	}
+	rec.Extras = r.extras.Of(r.values)
 	return ""
 }
 

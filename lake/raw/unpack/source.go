@@ -162,12 +162,12 @@ func (s *Source) Resume(offset int64, magic string) (found bool, err error) {
 		s.back(offset)
 	}
 	if _, err := s.stored.Discard(int(offset - s.Used())); err != nil {
-		return false, noErrorAtEnd(err)
+		return false, NoErrorAtEnd(err)
 	}
 	for {
 		b, err := s.stored.Peek(len(magic))
 		if len(b) < len(magic) {
-			return false, noErrorAtEnd(err)
+			return false, NoErrorAtEnd(err)
 		}
 		b, _ = s.stored.Peek(s.stored.Buffered())
 		i := bytes.Index(b, []byte(magic))
@@ -196,7 +196,8 @@ func (r *rewound) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func noErrorAtEnd(err error) error {
+// NoErrorAtEnd returns nil for io.EOF.
+func NoErrorAtEnd(err error) error {
 	if err == io.EOF {
 		return nil
 	}
@@ -297,7 +298,7 @@ func (s *Source) Decompress(want string) (compression string, err error) {
 	}
 	switch is {
 	case "gzip":
-		s.r = &gzipMembers{stored: s.stored}
+		s.r = s.GzipMembers()
 	case "zstd":
 		dictionary, err := s.ReadDictionary()
 		if err != nil {
@@ -322,25 +323,31 @@ func (s *Source) Decompress(want string) (compression string, err error) {
 	return is, nil
 }
 
-// gzipMembers reads gzip members one after another (RFC 1952, 2.2). Zero bytes behind the last
+// GzipMembers reads gzip members one after another (RFC 1952, 2.2). Zero bytes behind the last
 // member, with which tapes and block devices pad, end the object. Other bytes are an error: a
 // damaged download must not look complete.
-type gzipMembers struct {
+type GzipMembers struct {
 	stored *bufio.Reader
 	zr     *gzip.Reader
 	open   bool
 }
 
-func (g *gzipMembers) Read(p []byte) (int, error) {
+// GzipMembers returns a reader of the members from the first stored byte on that is not used yet.
+func (s *Source) GzipMembers() *GzipMembers { return &GzipMembers{stored: s.stored} }
+
+// Read reads all members as one.
+func (g *GzipMembers) Read(p []byte) (int, error) {
 	for {
 		if !g.open {
-			if err := g.nextMember(); err != nil {
+			if err := g.PassPadding(); err != nil {
+				return 0, err
+			}
+			if err := g.Begin(); err != nil {
 				return 0, err
 			}
 		}
-		n, err := g.zr.Read(p)
+		n, err := g.ReadMember(p)
 		if err == io.EOF {
-			g.open = false
 			err = nil
 		}
 		if n > 0 || err != nil {
@@ -349,7 +356,8 @@ func (g *gzipMembers) Read(p []byte) (int, error) {
 	}
 }
 
-func (g *gzipMembers) nextMember() error {
+// PassPadding passes the zero bytes behind a member. The error is io.EOF at the end of the object.
+func (g *GzipMembers) PassPadding() error {
 	padding := false
 	for g.zr != nil {
 		b, err := g.stored.Peek(1)
@@ -365,6 +373,11 @@ func (g *gzipMembers) nextMember() error {
 	if padding {
 		return errors.New("bytes behind the zero padding of the last gzip member")
 	}
+	return nil
+}
+
+// Begin begins the member at the next stored byte.
+func (g *GzipMembers) Begin() error {
 	if g.zr == nil {
 		g.zr = new(gzip.Reader)
 	}
@@ -380,6 +393,13 @@ func (g *gzipMembers) nextMember() error {
 	g.zr.Multistream(false)
 	g.open = true
 	return nil
+}
+
+// ReadMember reads the member that was begun. It returns io.EOF at its end.
+func (g *GzipMembers) ReadMember(p []byte) (int, error) {
+	n, err := g.zr.Read(p)
+	g.open = g.open && err != io.EOF
+	return n, err
 }
 
 // ZstdReader decompresses zstd frames in the goroutine that calls Read: callers read many objects

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/unpack"
@@ -33,7 +33,7 @@ type members interface {
 func newMembers(src *unpack.Source, compression string) (members, error) {
 	switch compression {
 	case "gzip":
-		return &gzipMembers{src: src}, nil
+		return &gzipMembers{src, src.GzipMembers()}, nil
 	case "zstd":
 		return newZstdMembers(src)
 	}
@@ -74,55 +74,21 @@ func (m *wholeFile) size() int64                { return -1 }
 func (m *wholeFile) skip() error                { return discard(m) }
 func (m *wholeFile) magic() string              { return "" }
 
-// gzipMembers are those of gzip (RFC 1952). Zero bytes behind the last one are padding.
+// gzipMembers are those of gzip.
 type gzipMembers struct {
 	src *unpack.Source
-	zr  *gzip.Reader
+	*unpack.GzipMembers
 }
 
 func (m *gzipMembers) next() (int64, error) {
-	stored := m.src.Stored()
-	if m.zr == nil {
-		m.zr = new(gzip.Reader)
-	} else if err := skipPadding(stored); err != nil {
+	if err := m.PassPadding(); err != nil {
 		return -1, err
 	}
-	offset := m.src.Used()
-	if err := m.zr.Reset(stored); err != nil {
-		switch {
-		case err == io.EOF:
-			err = io.ErrUnexpectedEOF
-		case errors.Is(err, gzip.ErrHeader):
-			err = errors.New("want a gzip member here, got other bytes")
-		}
-		return offset, err
-	}
-	m.zr.Multistream(false)
-	return offset, nil
-}
-
-// skipPadding passes zero bytes. The error is io.EOF if nothing follows them, or the member before.
-func skipPadding(stored *bufio.Reader) error {
-	padding := false
-	for {
-		b, err := stored.Peek(1)
-		if err != nil {
-			return err
-		}
-		if b[0] != 0 {
-			break
-		}
-		padding = true
-		_, _ = stored.Discard(1) // it is buffered
-	}
-	if padding {
-		return errors.New("bytes behind the zero padding of the last gzip member")
-	}
-	return nil
+	return m.src.Used(), m.Begin()
 }
 
 func (m *gzipMembers) Read(p []byte) (int, error) {
-	n, err := m.zr.Read(p)
+	n, err := m.ReadMember(p)
 	if bomb := m.src.Made(int64(n)); bomb != nil {
 		return n, bomb
 	}
@@ -134,7 +100,6 @@ func (m *gzipMembers) skip() error   { return discard(m) }
 func (m *gzipMembers) magic() string { return "\x1f\x8b\x08" }
 
 const (
-	zstdMagic    = 0xfd2fb528
 	maxZstdBlock = 128 << 10
 )
 
@@ -215,37 +180,20 @@ type zstdFrame struct {
 
 // begin reads the header of the frame that begins here, without consuming it.
 func (f *zstdFrame) begin() error {
-	head, err := f.stored.Peek(18)
-	if len(head) < 6 {
+	const longest = 4 + 1 + 1 + 4 + 8 // zstd.HeaderMaxSize lacks a byte
+	head, err := f.stored.Peek(longest)
+	var h zstd.Header
+	switch bad := h.Decode(head); {
+	case bad == io.ErrUnexpectedEOF && err != nil:
 		return noEOF(err)
-	}
-	if binary.LittleEndian.Uint32(head) != zstdMagic {
+	case bad == zstd.ErrMagicMismatch:
 		return errors.New("want a zstd frame here, got other bytes")
+	case bad != nil:
+		return bad
 	}
-	descriptor := head[4]
-	single := descriptor&0x20 != 0
-	n := 5
-	if !single {
-		n++ // the window
-	}
-	n += []int{0, 1, 2, 4}[descriptor&3] // the dictionary's number
-	sizeBytes := []int{0, 2, 4, 8}[descriptor>>6]
-	if sizeBytes == 0 && single {
-		sizeBytes = 1
-	}
-	if len(head) < n+sizeBytes {
-		return noEOF(err)
-	}
-	*f = zstdFrame{stored: f.stored, content: -1, left: int64(n + sizeBytes), checksum: descriptor&4 != 0}
-	switch b := head[n:]; sizeBytes {
-	case 1:
-		f.content = int64(b[0])
-	case 2:
-		f.content = int64(binary.LittleEndian.Uint16(b)) + 256
-	case 4:
-		f.content = int64(binary.LittleEndian.Uint32(b))
-	case 8:
-		f.content = int64(binary.LittleEndian.Uint64(b))
+	*f = zstdFrame{stored: f.stored, content: -1, left: int64(h.HeaderSize), checksum: h.HasCheckSum}
+	if h.HasFCS {
+		f.content = int64(h.FrameContentSize)
 	}
 	return nil
 }

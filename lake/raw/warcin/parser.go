@@ -25,7 +25,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/unpack"
@@ -70,7 +69,7 @@ type Parser struct {
 
 	url, ts, size int // indices of Columns, -1 for none
 	whole         bool
-	extras        []extra
+	extras        text.Extras
 
 	start, blank int64 // offset of the record, and of the line ends before it
 	inRecord     bool
@@ -82,7 +81,6 @@ type Parser struct {
 	folded      []byte // of several lines of a header
 	values      [columnSize + 1][]byte
 	contentType []byte // of the record's block
-	out         []byte // extras
 	tally       Tally
 }
 
@@ -118,11 +116,6 @@ func (t *Tally) Notes() (notes []string) {
 	return notes
 }
 
-type extra struct {
-	column int
-	key    []byte // `"name":`
-}
-
 // NewParser returns the parser of the object that src stores, of which nothing has been read. name
 // is its key or path. in only keeps positions.
 func NewParser(name string, src *unpack.Source, in *text.Input, plan raw.Plan, f text.Fields) (*Parser, error) {
@@ -132,7 +125,7 @@ func NewParser(name string, src *unpack.Source, in *text.Input, plan raw.Plan, f
 	}
 	p := &Parser{in: in, members: m, counts: f.Counts, fields: f, max: plan.MaxLine,
 		packed: plan.Compression != raw.NoCompression, arc: plan.Format == raw.ARC, derived: plan.Derived,
-		url: plan.URL.Number - 1, ts: -1, size: -1, stream: newStream(src, m)}
+		url: plan.URL.Number - 1, ts: -1, size: -1, extras: text.NewExtras(plan.Extras), stream: newStream(src, m)}
 	p.stream.judge = judgeWARC
 	if p.arc {
 		p.stream.judge, p.stream.anyLine = judgeARC, true
@@ -142,9 +135,6 @@ func NewParser(name string, src *unpack.Source, in *text.Input, plan raw.Plan, f
 	}
 	if plan.Size != nil {
 		p.size = plan.Size.Number - 1
-	}
-	for _, c := range text.SortColumns(plan.Extras) {
-		p.extras = append(p.extras, extra{c.Number - 1, append(codec.AppendJSONString(nil, c.Name), ':')})
 	}
 	file := path.Base(strings.ReplaceAll(name, `\`, "/"))
 	p.values[columnFilename] = []byte(strings.ToValidUTF8(file, "\ufffd"))
@@ -200,7 +190,7 @@ func (p *Parser) next(rec *raw.Record) (capture bool, reason string, err error) 
 	}
 	if err != nil {
 		p.truncated = err == io.EOF && !p.alone()
-		return false, raw.BadWARC, noErrorAtEnd(err)
+		return false, raw.BadWARC, unpack.NoErrorAtEnd(err)
 	}
 	if b := s.unread(); !is && !p.alone() {
 		p.truncated = p.arc && judgeARC(b) == unclear || bytes.HasPrefix([]byte(Magic), b)
@@ -236,14 +226,6 @@ func (p *Parser) next(rec *raw.Record) (capture bool, reason string, err error) 
 func (p *Parser) setPlace(offset int64) {
 	p.in.SetRange(max(offset, 0), 0)
 	p.in.SetRecord(p.in.Position())
-}
-
-// noErrorAtEnd returns nil for the end of the file.
-func noErrorAtEnd(err error) error {
-	if err == io.EOF {
-		return nil
-	}
-	return err
 }
 
 // begin goes to the next record.
@@ -549,7 +531,7 @@ func (p *Parser) block(left int64) (rest int64, err error) {
 func (p *Parser) httpHeader(left int64) (rest int64, err error) {
 	line, left, _, err := p.readLine(left)
 	if err != nil {
-		return left, noErrorAtEnd(err)
+		return left, unpack.NoErrorAtEnd(err)
 	}
 	if !bytes.HasPrefix(line, []byte("HTTP/")) {
 		return left, nil
@@ -560,7 +542,7 @@ func (p *Parser) httpHeader(left int64) (rest int64, err error) {
 	const name = "content-type:"
 	for begin := left; begin-left < maxHTTPHeader; {
 		if line, left, _, err = p.readLine(left); err != nil {
-			return left, noErrorAtEnd(err)
+			return left, unpack.NoErrorAtEnd(err)
 		}
 		if len(line) == 0 {
 			break
@@ -692,20 +674,6 @@ func (p *Parser) record(rec *raw.Record) string {
 		p.tally.Unaddressed++
 	}
 	p.values[columnDigest] = text.CaptureValue(raw.Digest, p.values[columnDigest])
-	p.out = append(p.out[:0], '{')
-	for _, x := range p.extras {
-		v := p.values[x.column]
-		if len(v) == 0 {
-			continue
-		}
-		if len(p.out) > 1 {
-			p.out = append(p.out, ',')
-		}
-		p.out = codec.AppendJSONString(append(p.out, x.key...), v)
-	}
-	if len(p.out) > 1 {
-		p.out = append(p.out, '}')
-		rec.Extras = p.out
-	}
+	rec.Extras = p.extras.Of(p.values[:])
 	return ""
 }

@@ -178,7 +178,7 @@ func (s *stream) judgeNext() (verdict, error) {
 			return v, nil
 		}
 		if err := s.fill(); err != nil {
-			return v, noErrorAtEnd(err)
+			return v, unpack.NoErrorAtEnd(err)
 		}
 	}
 }
