@@ -180,6 +180,9 @@ func TestHeadersOfOldFiles(t *testing.T) {
 		{"a.arc", arc1, []string{"http://a/", "http://b/"}},
 		{"a.arc", arc2, []string{"http://a/", "http://b/"}},
 		{"a.tar", tarred, []string{"http://a/", "http://b/", "http://a/", "http://b/"}},
+		{"a.arc", arcFile + arcRecord("http://a/x http://b/y", "x"), []string{"http://a/x http://b/y"}},
+		{"a.arc", arcFile + arcRecord("http://a/", "a http://b/ 1.2.3.4 20240506070809 text/plain 1") + arcRecord("http://c/", "x"),
+			[]string{"http://a/", "http://c/"}},
 	} {
 		if diff := gocmp.Diff(tc.want, urlsAndReasons(t, tc.name, []byte(tc.data))); diff != "" {
 			t.Errorf("%s %q (-want +got):\n%s", tc.name, tc.data, diff)
@@ -218,6 +221,28 @@ func TestTypesOutsideTheStandard(t *testing.T) {
 			"lists no captures": "a.wacz b.wacz"} {
 			if want := strings.Contains(in, name); strings.Contains(got, note) != want {
 				t.Errorf("%s has notes %q; with %q: want %t", name, got, note, want)
+			}
+		}
+	}
+}
+
+// TestCutARC reads ARC records that were cut off anywhere, behind which the next one begins at once.
+func TestCutARC(t *testing.T) {
+	block := "some text\nand more"
+	cut := arcRecord("http://b/", block)
+	for n := len("http://b/ "); n < len(cut)-1; n++ {
+		data := arcFile + arcRecord("http://a/", "x") + cut[:n] + arcRecord("http://c/", "x") + arcRecord("http://d/", "x")
+		want := []string{"http://a/", "!bad_warc", "http://c/", "http://d/"}
+		if n == len("http://b/ ") {
+			want = []string{"http://a/", "http://b/ http://c/", "http://d/"} // as crawlers write a blank
+		}
+		for _, how := range []string{"none", "gzip"} {
+			object := []byte(data)
+			if how != "none" {
+				object = compressed(t, how, object)
+			}
+			if diff := gocmp.Diff(want, urlsAndReasons(t, "a.arc", object)); diff != "" {
+				t.Errorf("%s, cut to %q (-want +got):\n%s", how, cut[:n], diff)
 			}
 		}
 	}

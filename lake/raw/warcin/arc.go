@@ -107,30 +107,64 @@ func isBrokenARC(b []byte) bool {
 	return n > 1 && len(fields) < 12
 }
 
-// judgeARC judges whether b begins with the header of a record.
-func judgeARC(b []byte) verdict {
-	if len(b) == 0 {
-		return unclear
-	}
-	if c := b[0] | 0x20; c < 'a' || c > 'z' {
-		return no
-	}
-	line, _, ok := bytes.Cut(b[:min(len(b), maxHeader)], []byte{'\n'})
+// judgeARC tells whether the line at the beginning of b is the header of a record, or ends with one
+// at the index at: the record before was cut off.
+func judgeARC(b []byte) (at int, v verdict) {
+	n := bytes.IndexByte(b[:min(len(b), maxHeader)], '\n')
 	switch {
-	case !ok && len(b) < maxHeader:
-		return unclear
-	case !ok:
-		return no
+	case n < 0 && len(b) < maxHeader:
+		return 0, unclear
+	case n < 0:
+		return 0, no
 	}
-	if _, ok := parseARC(bytes.TrimSuffix(line, []byte{'\r'})); ok {
-		return yes
+	line := bytes.TrimSuffix(b[:n], []byte{'\r'})
+	if len(line) == 0 || !timestamp.IsDigit(line[len(line)-1]) {
+		return 0, no
 	}
-	return no
+	h, ok := parseARC(line)
+	k := lastHeader(line)
+	switch {
+	case k > 0 && (!ok || k >= len(h.url) || line[k-1] != ' ' || isCutOff(line)):
+		return k, yes
+	case ok:
+		return 0, yes // perhaps with a URL that has another behind a blank
+	}
+	return 0, no
+}
+
+// isCutOff reports whether an address follows the first blank of a line.
+func isCutOff(line []byte) bool {
+	second := bytes.Fields(line)[1]
+	return isAddress(second) && bytes.ContainsAny(second, ".:")
+}
+
+// lastHeader returns where the last header in a line begins behind other text, 0 for nowhere.
+func lastHeader(line []byte) int {
+	// A header has a URL, and in version 2 perhaps another.
+	end := len(line)
+	for range 4 {
+		if end = bytes.LastIndex(line[:end], []byte("://")); end < 0 {
+			break
+		}
+		k := end
+		for k > 0 && end-k < len("https") && line[k-1] >= 'a' && line[k-1] <= 'z' {
+			k--
+		}
+		for ; k < end; k++ { // letters may stand before the scheme
+			if k > 0 && hasScheme(line[k:]) {
+				if h, ok := parseARC(line[k:]); ok && bytes.IndexByte(h.url, ' ') < 0 {
+					return k
+				}
+			}
+		}
+	}
+	return 0
 }
 
 // IsARC reports whether head is the beginning of an ARC file.
 func IsARC(head []byte) bool {
-	return bytes.HasPrefix(head, []byte("filedesc://")) && judgeARC(head) == yes
+	at, v := judgeARC(head)
+	return bytes.HasPrefix(head, []byte("filedesc://")) && at == 0 && v == yes
 }
 
 // arcHeader is header for the line of an ARC record.

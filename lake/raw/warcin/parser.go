@@ -193,7 +193,8 @@ func (p *Parser) next(rec *raw.Record) (capture bool, reason string, err error) 
 		return false, raw.BadWARC, unpack.NoErrorAtEnd(err)
 	}
 	if b := s.unread(); !is && !p.alone() {
-		p.truncated = p.arc && judgeARC(b) == unclear || bytes.HasPrefix([]byte(Magic), b)
+		p.truncated = p.arc && len(b) > 0 && b[0]|0x20 >= 'a' && b[0]|0x20 <= 'z' && bytes.IndexByte(b, '\n') < 0 ||
+			bytes.HasPrefix([]byte(Magic), b)
 	}
 	if length < 0 {
 		// Where the record ends is unknown.

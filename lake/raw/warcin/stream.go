@@ -28,8 +28,9 @@ const (
 type stream struct {
 	src     *unpack.Source
 	members members
-	judge   func(b []byte) verdict // judges a possible header of a record
-	anyLine bool                   // a header is a line like others; without, it begins with Magic
+	// judge judges a possible header of a record. The record may begin at an index of b: at.
+	judge   func(b []byte) (at int, v verdict)
+	anyLine bool // a header is a line like others; without, it begins with Magic
 
 	buf  []byte
 	r, w int   // buf[r:w] is unread
@@ -173,7 +174,10 @@ func (s *stream) skip(n int64, alone bool) (short bool, err error) {
 // only.
 func (s *stream) judgeNext() (verdict, error) {
 	for {
-		v := s.judge(s.unread())
+		at, v := s.judge(s.unread())
+		if at > 0 {
+			return no, nil
+		}
 		if v != unclear {
 			return v, nil
 		}
@@ -266,8 +270,8 @@ func (s *stream) search(from int) (at int, v verdict) {
 		if i = s.candidate(i); i < 0 {
 			break
 		}
-		if v := s.judge(s.buf[i:s.w]); v != no {
-			return i, v
+		if at, v := s.judge(s.buf[i:s.w]); v != no {
+			return i + at, v
 		}
 	}
 	return max(from, s.w-len(Magic)), no
@@ -358,7 +362,7 @@ func (s *stream) resume() error {
 		offset = s.src.Used()
 		_, err := s.peek(maxHeader)
 		if b := bytes.TrimLeft(s.unread(), "\r\n"); err == nil || len(b) > len(Magic) {
-			if s.judge(b) != no {
+			if _, v := s.judge(b); v != no {
 				return nil
 			}
 			if s.err == nil || s.err == io.EOF || s.parts[0].end >= 0 {

@@ -13,7 +13,7 @@ var types = []string{"warcinfo", typeResponse, typeResource, "request", typeMeta
 // judgeWARC tells whether b begins with the header of a record: its version, and named fields, one
 // of them a known type and one a length. A field that ends with a version is not one, but the
 // beginning of another header. So no byte is looked at for two beginnings.
-func judgeWARC(b []byte) verdict {
+func judgeWARC(b []byte) (at int, v verdict) {
 	const longest = len(Magic + "1.10\r\n")
 	more := unclear // if b ends before the header does
 	if len(b) > maxHeader {
@@ -21,16 +21,16 @@ func judgeWARC(b []byte) verdict {
 	}
 	n := bytes.IndexByte(b[:min(len(b), longest)], '\n')
 	if n < 0 && len(b) < longest {
-		return more
+		return 0, more
 	}
 	if n < 0 || versionAt(bytes.TrimSuffix(b[:n], []byte{'\r'})) != 0 {
-		return no
+		return 0, no
 	}
 	hasType, hasLength, inValue := false, false, false
 	for rest := b[n+1:]; ; {
 		line, behind, ok := bytes.Cut(rest, []byte{'\n'})
 		if !ok {
-			return more
+			return 0, more
 		}
 		rest = behind
 		line = bytes.TrimSuffix(line, []byte{'\r'})
@@ -38,14 +38,14 @@ func judgeWARC(b []byte) verdict {
 			break
 		}
 		if versionAt(line) >= 0 {
-			return no
+			return 0, no
 		}
 		if inValue && (line[0] == ' ' || line[0] == '\t') {
 			continue
 		}
 		name, value, isField := bytes.Cut(line, []byte{':'})
 		if !isField || len(name) == 0 || bytes.ContainsAny(name, " \t<>\"/") {
-			return no
+			return 0, no
 		}
 		inValue = true
 		switch value = bytes.TrimSpace(value); string(bytes.ToLower(name[:min(len(name), 32)])) {
@@ -56,9 +56,9 @@ func judgeWARC(b []byte) verdict {
 		}
 	}
 	if hasType && hasLength {
-		return yes
+		return 0, yes
 	}
-	return no
+	return 0, no
 }
 
 func isType(b []byte) bool {
