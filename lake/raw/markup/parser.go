@@ -126,8 +126,8 @@ func (r *row) setTS(rec *raw.Record, v []byte) bool {
 var zones = map[string]string{"UT": "+0000", "UTC": "+0000", "GMT": "+0000", "Z": "+0000", "EST": "-0500", "EDT": "-0400",
 	"CST": "-0600", "CDT": "-0500", "MST": "-0700", "MDT": "-0600", "PST": "-0800", "PDT": "-0700"}
 
-// mailTime replaces the name of a zone by its offset, and drops a comment behind it. ok is false for
-// other names: package mail would look them up in the time zone of this machine.
+// mailTime replaces the name of a zone by its offset, and drops a comment behind it. ok is false
+// for other names: package mail would look them up in the time zone of this machine.
 func mailTime(s string) (t string, ok bool) {
 	s, _, _ = strings.Cut(s, "(")
 	s = strings.TrimRight(s, " ")

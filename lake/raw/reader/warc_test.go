@@ -115,8 +115,8 @@ func TestManyMembers(t *testing.T) {
 	}
 }
 
-// TestFalseMember reads a file with a damaged member whose bytes hold the beginning of a gzip member
-// that is none.
+// TestFalseMember reads a file with a damaged member whose bytes hold the beginning of a gzip
+// member that is none.
 func TestFalseMember(t *testing.T) {
 	store := func(text string) []byte {
 		var b bytes.Buffer
@@ -161,7 +161,7 @@ func TestTruncatedWARC(t *testing.T) {
 	}
 }
 
-// TestHeadersOfOldFiles reads folded lines of WARC headers, and both versions of ARC, also in a tar.
+// TestHeadersOfOldFiles reads folded lines of WARC headers and both versions of ARC, also in a tar.
 func TestHeadersOfOldFiles(t *testing.T) {
 	folded := strings.NewReplacer("WARC-Target-URI: http://a/", "WARC-Target-URI: http://a/\r\n b/\r\n\tc",
 		"WARC-Type: resource", "WARC-Type:\r\n resource", "Content-Length:  1", "Content-Length:\r\n 1").Replace(resource("http://a/"))
@@ -226,7 +226,7 @@ func TestTypesOutsideTheStandard(t *testing.T) {
 	}
 }
 
-// TestCutARC reads ARC records that were cut off anywhere, behind which the next one begins at once.
+// TestCutARC reads ARC records that were cut off anywhere. The next one begins at once behind them.
 func TestCutARC(t *testing.T) {
 	block := "some text\nand more"
 	cut := arcRecord("http://b/", block)

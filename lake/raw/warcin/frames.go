@@ -184,9 +184,9 @@ func (f *zstdFrame) begin() error {
 	head, err := f.stored.Peek(longest)
 	var h zstd.Header
 	switch bad := h.Decode(head); {
-	case bad == io.ErrUnexpectedEOF && err != nil:
+	case errors.Is(bad, io.ErrUnexpectedEOF) && err != nil:
 		return noEOF(err)
-	case bad == zstd.ErrMagicMismatch:
+	case errors.Is(bad, zstd.ErrMagicMismatch):
 		return errors.New("want a zstd frame here, got other bytes")
 	case bad != nil:
 		return bad

@@ -138,8 +138,8 @@ func (s *stream) peek(n int) ([]byte, error) {
 	return s.buf[s.r:min(s.w, s.r+n)], nil
 }
 
-// skip passes n bytes. short is set if the file ends before, or, with alone, if a member ends before
-// and the next one begins with a record.
+// skip passes n bytes. short is set if the file ends before, or, with alone, if a member does and
+// the next one begins with a record.
 func (s *stream) skip(n int64, alone bool) (short bool, err error) {
 	for judged := int64(-1); n > 0; {
 		some := min(n, int64(s.w-s.r))
