@@ -9,18 +9,21 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/urlake/urlake/lake/raw"
 )
 
 // recordFormat is a format that TestADamagedRecordCostsOneRecord damages. make makes an object of n
 // records whose URLs are those of damageURL. flips are the bytes that a byte of the object becomes.
-// At most refused of the damaged objects may be refused.
+// If the format has an end, an object without its last bytes is refused or has a reject. At most
+// refused of the damaged objects may be refused.
 type recordFormat struct {
 	name    string
 	opt     raw.Options
 	make    func(n int) string
 	flips   string
+	ends    bool
 	may     exception
 	refused int
 }
@@ -35,11 +38,11 @@ const (
 	header
 	// joined: a line ends in any text. A record that is joined to it is a part of that text.
 	joined
-	// document: the records are one JSON document. If it ends early, detection takes its records for
-	// others, or the document for one record that is damaged.
+	// document: the records are one JSON document. If it is damaged, it is one record that is
+	// damaged, or its lines are.
 	document
-	// nameless: every object with the URL's member is a record of a HAR, wherever it is. An object
-	// whose member has another name is none.
+	// nameless: what has a URL by its name is a record, wherever it is: an object with the member of
+	// a HAR, or an element. An object or element of another name is none.
 	nameless
 )
 
@@ -47,12 +50,12 @@ const (
 var recordFormats = []recordFormat{
 	{name: "a.jsonl", make: eachRecord("", "\n", "", `{"id":%d,"url":"%s","tags":["a","b"],"in":{"n":1.5,"t":"x y"}}`), flips: "\"{}[],:\n\\ x", may: cells},
 	{name: "glued.jsonl", make: eachRecord("", "", "", `{"id":%d,"url":"%s","t":"a\"b"}`), flips: "\"{}[],:\n\\ x", may: cells, refused: 320},
-	{name: "a.json", make: eachRecord("[\n", ",\n", "\n]\n", `{"id":%d,"url":"%s","tags":["a","b"],"in":{"n":1,"t":"x, y"}}`), flips: "\"{}[],:\n\\ x", may: cells, refused: 110},
-	{name: "line.json", make: eachRecord("[", ",", "]", `{"id":%d,"url":"%s","tags":["a","b"],"in":{"n":1,"t":"x, y"}}`), flips: "\"{}[],:\n\\ x", may: cells, refused: 580},
-	{name: "pretty.json", make: eachRecord("[\n", ",\n", "\n]\n", "  {\n    \"id\": %d,\n    \"url\": \"%s\",\n    \"in\": [\n      {\n        \"t\": \"x\"\n      }\n    ]\n  }"), flips: "\"{}[],:\n\\ x", refused: 140},
-	{name: "strings.json", make: eachRecord("[", ",", "]", `"%[2]s"`), flips: "\"{}[],:\n\\ x", refused: 120},
+	{name: "a.json", ends: true, make: eachRecord("[\n", ",\n", "\n]\n", `{"id":%d,"url":"%s","tags":["a","b"],"in":{"n":1,"t":"x, y"}}`), flips: "\"{}[],:\n\\ x", may: cells, refused: 110},
+	{name: "line.json", ends: true, make: eachRecord("[", ",", "]", `{"id":%d,"url":"%s","tags":["a","b"],"in":{"n":1,"t":"x, y"}}`), flips: "\"{}[],:\n\\ x", may: cells, refused: 580},
+	{name: "pretty.json", ends: true, make: eachRecord("[\n", ",\n", "\n]\n", "  {\n    \"id\": %d,\n    \"url\": \"%s\",\n    \"in\": [\n      {\n        \"t\": \"x\"\n      }\n    ]\n  }"), flips: "\"{}[],:\n\\ x", refused: 140},
+	{name: "strings.json", ends: true, make: eachRecord("[", ",", "]", `"%[2]s"`), flips: "\"{}[],:\n\\ x", refused: 120},
 	{name: "rows.jsonl", make: eachRecord(`["id","url","t"]`+"\n", "\n", "\n", `[%d,"%s","x"]`), flips: "\"{}[],:\n\\ x", may: cells},
-	{name: "rows.json", make: eachRecord(`[["timestamp","original","mimetype"],`+"\n", ",\n", "]", `["202001020304%02d","%s","text/html"]`), flips: "\"{}[],:\n\\ x", may: cells, refused: 280},
+	{name: "rows.json", ends: true, make: eachRecord(`[["timestamp","original","mimetype"],`+"\n", ",\n", "]", `["202001020304%02d","%s","text/html"]`), flips: "\"{}[],:\n\\ x", may: cells, refused: 280},
 	{name: "a.csv", make: eachRecord("id,url,title\n", "\n", "\n", "%d,%s,a title"), flips: "\",;\n\t\\ x", may: cells},
 	{name: "quoted.csv", make: eachRecord("id,url,title\n", "\n", "\n", `"%d","%s","a ""title"", or two"`), flips: "\",;\n\t\\ x", may: cells},
 	{name: "mixed.csv", make: eachRecord("url,title,n\r\n", "\r\n", "\r\n", "%[2]s,\"a title,\nover lines\",%[1]d"), flips: "\",;\n\t\\ x", may: cells},
@@ -73,8 +76,15 @@ var recordFormats = []recordFormat{
 	{name: "cdxj", make: eachRecord("", "\n", "\n", `org,example,h%[1]d)/p 202001020304%02[1]d {"url": "%[2]s", "status": "200", "offset": "%[1]d7"}`), flips: "\"\t,\n{}\\ x"},
 	{name: "objects", make: eachRecord("", "\n", "\n", `{"id":%d,"url":"%s","in":{"n":1.5,"t":"x y"}}`), flips: "\"{}[],:\n\\ x", may: cells},
 	{name: "crawl.log", make: eachRecord("", "\n", "\n", "2020-01-02T03:04:%02[1]d.000Z   200       1234 %[2]s L http://a.com/ text/html #012 20200102030405000+12 sha1:AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH - -"), flips: "\"\t,\n\\ x", may: cells | joined},
-	{name: "a.har", make: eachRecord(`{"log":{"version":"1.2","entries":[`, ",", "]}}", `{"startedDateTime":"2020-01-02T03:04:%02[1]d.000Z","request":{"method":"GET","url":"%[2]s"},"response":{"status":200}}`), flips: "\"{}[],:\n\\ x", may: document | nameless, refused: 290},
-	{name: "map.json", make: eachRecord("{", ",\n", "}", `"k%d":{"url":"%s","t":"x, y"}`), flips: "\"{}[],:\n\\ x", may: cells | document, refused: 430},
+	{name: "a.har", ends: true, make: eachRecord(`{"log":{"version":"1.2","entries":[`, ",", "]}}", `{"startedDateTime":"2020-01-02T03:04:%02[1]d.000Z","request":{"method":"GET","url":"%[2]s"},"response":{"status":200}}`), flips: "\"{}[],:\n\\ x", may: document | nameless, refused: 290},
+	{name: "map.json", ends: true, make: eachRecord("{", ",\n", "}", `"k%d":{"url":"%s","t":"x, y"}`), flips: "\"{}[],:\n\\ x", may: cells | document, refused: 430},
+	{name: "sitemap", ends: true, make: eachRecord("<?xml version=\"1.0\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">\n", "\n", "\n</urlset>\n", "<url>\n <loc>%[2]s</loc><lastmod>2024-05-06</lastmod>\n</url>"), flips: "x<>\"\n\xff", refused: 140},
+	{name: "rss", ends: true, make: eachRecord("<rss version=\"2.0\"><channel><title><![CDATA[T]]></title>\n", "\n", "\n</channel></rss>\n", "<item><title><![CDATA[a <b> %d]]></title><link>%[2]s</link><!-- c --><guid>%[2]s</guid></item>"), flips: "x<>\"\n\xff", refused: 180},
+	{name: "atom", ends: true, make: eachRecord("<feed xmlns=\"http://www.w3.org/2005/Atom\">\n", "\n", "\n</feed>\n", `<entry><link rel="alternate" href="%[2]s"/><updated>2024-05-06T00:00:00Z</updated></entry>`), flips: "x<>\"\n\xff", refused: 160},
+	{name: "opml", ends: true, make: eachRecord("<opml version=\"2.0\"><body>\n", "\n", "\n</body></opml>\n", `<outline type="rss" text="x" xmlUrl="%[2]s"/>`), flips: "x<>\"\n\xff", may: cells | nameless, refused: 120},
+	{name: "bookmarks", ends: true, make: eachRecord("<!DOCTYPE NETSCAPE-Bookmark-file-1>\n<TITLE>B</TITLE><DL><p>\n", "\n", "\n</DL>\n", `    <DT><A HREF="%[2]s" ADD_DATE="1714953600">t %[1]d</A>`), flips: "x<>\"\n\xff", may: cells | nameless, refused: 110},
+	{name: "timemap", opt: raw.Options{URLColumn: "memento"}, make: eachRecord("<http://a.example/>; rel=\"original\",\n<http://w.example/t>; rel=\"self\",\n", ",\n", "\n", `<%[2]s>; rel="memento"; datetime="Mon, 06 May 2024 00:00:00 GMT"`), flips: "x<>\"\n\xff", refused: 90},
+	{name: "triples", make: eachRecord("", "\n", "\n", `<%[2]s> <http://p.example/p> "x\"y"@en .`), flips: "x<>\"\n\xff"},
 	{name: "quads", opt: raw.Options{URLColumn: "subject"}, make: eachRecord("", "\n", "\n", `<%[2]s> <http://p.example/p> "a \"b\""@en <http://g.example/> .`), flips: "\"<>.\n\\ x"},
 }
 
@@ -118,7 +128,7 @@ func TestADamagedRecordCostsOneRecord(t *testing.T) {
 					f.check(t, o, want, damaged, at, how)
 				}
 				way := inputs % 97
-				if way >= len(storedTexts) || o.err != nil {
+				if way >= len(storedTexts) || o.err != nil || !utf8.ValidString(damaged) {
 					return
 				}
 				again := outcomeOf(t, f.name, storedTexts[way](t, f.name, damaged), f.opt, how+", packed")
@@ -137,11 +147,16 @@ func TestADamagedRecordCostsOneRecord(t *testing.T) {
 				}
 				for _, c := range []byte(flips) {
 					if c != whole[i] {
-						check(whole[:i]+string(c)+whole[i+1:], i, fmt.Sprintf("byte %d is %q", i, c))
+						check(whole[:i]+string([]byte{c})+whole[i+1:], i, fmt.Sprintf("byte %d is %q", i, c))
+					}
+				}
+				if f.ends && i > 0 && (i >= last || i%5 == 0) && i < len(strings.TrimRight(whole, "\n")) {
+					if o := outcomeOf(t, f.name, []byte(whole[:i]), f.opt, "cut"); o.err == nil && o.rejects == 0 {
+						t.Errorf("cut at %d it is read as a whole:\n%s", i, whole[max(0, i-99):i])
 					}
 				}
 				// Without its last bytes an object may be a whole one.
-				if cut := strings.TrimRight(whole[:i], "\r\n"); i > last && cut != strings.TrimRight(f.make(n-1), "\r\n") {
+				if cut := strings.TrimRight(whole[:i], ",\r\n"); i > last && cut != strings.TrimRight(f.make(n-1), "\r\n") {
 					check(whole[:i], i, fmt.Sprintf("cut at %d", i))
 				}
 			}

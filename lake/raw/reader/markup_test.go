@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
 	"strings"
 	"testing"
 
@@ -225,118 +225,40 @@ func TestDeclaredEncodingsOfXMLAreRead(t *testing.T) {
 	}
 }
 
-// numbered returns the objects for the tests of damage: n records, each with its number in the URL.
-func numbered(n int) map[string]string {
-	around := func(head, record, tail string) string {
-		s := head
-		for i := range n {
-			s += strings.ReplaceAll(record, "#", fmt.Sprint(100+i))
-		}
-		return s + tail
-	}
-	return map[string]string{
-		"sitemap": around("<?xml version=\"1.0\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">\n",
-			"<url>\n <loc>http://a.example/#</loc><lastmod>2024-05-06</lastmod>\n</url>\n", "</urlset>\n"),
-		"rss": around("<rss version=\"2.0\"><channel><title><![CDATA[T]]></title>\n",
-			"<item><title><![CDATA[a <b> #]]></title><link>http://a.example/#</link><!-- c --><guid>http://a.example/#</guid></item>\n",
-			"</channel></rss>\n"),
-		"atom": around("<feed xmlns=\"http://www.w3.org/2005/Atom\">\n",
-			"<entry><link rel=\"alternate\" href=\"http://a.example/#\"/><updated>2024-05-06T00:00:00Z</updated></entry>\n", "</feed>\n"),
-		"opml": around("<opml version=\"2.0\"><body>\n",
-			"<outline type=\"rss\" text=\"x\" xmlUrl=\"http://a.example/#\"/>\n", "</body></opml>\n"),
-		"bookmarks": around("<!DOCTYPE NETSCAPE-Bookmark-file-1>\n<TITLE>B</TITLE><DL><p>\n",
-			"    <DT><A HREF=\"http://a.example/#\" ADD_DATE=\"1714953600\">t #</A>\n", "</DL><p>\n"),
-		"timemap": around("<http://a.example/>; rel=\"original\",\n<http://w.example/t>; rel=\"self\"",
-			",\n<http://a.example/#>; rel=\"memento\"; datetime=\"Mon, 06 May 2024 00:00:00 GMT\"", "\n"),
-		"ntriples": around("", "<http://a.example/#> <http://p.example/p> \"x\\\"y\"@en .\n", ""),
-	}
-}
-
-// TestOneDamagedRecordCostsOneRecord deletes and changes each byte, and cuts at each.
-func TestOneDamagedRecordCostsOneRecord(t *testing.T) {
-	const n = 4
-	for format, whole := range numbered(n) {
-		opt := raw.Options{}
-		if format == "timemap" {
-			opt.URLColumn = "memento"
-		}
-		silent, inputs := 0, 0
-		check := func(what string, at int, data string) {
-			inputs++
-			r, err := New(strings.NewReader(data), "a", opt)
-			if err != nil {
-				if !errors.Is(err, raw.ErrInput) {
-					t.Errorf("%s, %s at %d: %v", format, what, at, err)
-				}
-				return
-			}
-			g, err := readAll(r)
-			var de *raw.DataError
-			if err != nil && errors.As(err, &de) && de.Offset >= 0 {
-				return
-			}
-			if err != nil {
-				t.Errorf("%s, %s at %d: %v has no place", format, what, at, err)
-			}
-			rows := map[string]bool{}
-			for _, row := range g.Rows {
-				if !strings.Contains(row, "!") {
-					rows[row[strings.IndexByte(row, ' ')+1:]] = true
-				}
-			}
-			if len(rows) < n-1 {
-				silent++
-				t.Errorf("%s, %s at %d (%q): %d of %d rows\n%s", format, what, at, whole[max(0, at-20):min(len(whole), at+5)],
-					len(rows), n, strings.Join(g.Rows, "\n"))
-			}
-		}
-		for i := range whole {
-			check("deleted", i, whole[:i]+whole[i+1:])
-			for _, c := range []byte{'x', '<', '>', '"', '\n', 0xff} {
-				if c != whole[i] {
-					check(fmt.Sprintf("changed to %q", c), i, whole[:i]+string([]byte{c})+whole[i+1:])
-				}
-			}
-			if silent > 3 {
-				break
-			}
-		}
-		// Lines cannot tell that the object goes on; nor can a TimeMap behind a link.
-		if format != "ntriples" && format != "timemap" {
-			for i := 40; i < len(strings.TrimRight(whole, "\n")); i++ {
-				if strings.HasPrefix(strings.ToUpper(whole[i:]), "<P>") || i >= len(whole)-4 && format == "bookmarks" {
-					continue
-				}
-				r, err := New(strings.NewReader(whole[:i]), "a", opt)
-				if err == nil {
-					_, err = readAll(r)
-				}
-				if err == nil {
-					t.Errorf("%s cut to %d bytes is read as a whole: …%q", format, i, whole[max(0, i-20):i])
-				}
-			}
-		}
-		t.Logf("%s: %d damaged inputs", format, inputs)
-	}
-}
-
 func TestRecordsOfAnySizeTakeBoundedMemory(t *testing.T) {
-	for name, text := range map[string]string{
-		"comments that do not end": "<urlset>" + strings.Repeat("<!--<url>", 1<<17) + "</urlset>",
-		"sections that do not end": "<rss><item><link>http://a/</link>" + strings.Repeat("<![CDATA[<item>", 1<<17) + "</rss>",
-		"tags that do not end":     "<urlset>" + strings.Repeat("<url a='", 1<<18) + "</urlset>",
-		"links that do not end":    `<http://a/>; rel="original",` + strings.Repeat("<http://b/>; rel=x ", 1<<17),
-		"one long record":          "<urlset><url><loc>http://b/" + strings.Repeat("x", 3<<20) + "</loc></url><url><loc>http://a/</loc></url></urlset>",
-		"deep":                     "<urlset><url>" + strings.Repeat("<a>", 1<<18) + "</url></urlset>",
+	const n = 1 << 17
+	for name, tc := range map[string]struct {
+		text    string
+		records int64
+		reason  string // of all rejects
+		rejects int64
+	}{
+		"comments that do not end": {"<urlset>" + strings.Repeat("<!--<url>", n) + "</urlset>", 0, raw.BadMarkup, n + 1},
+		"sections that do not end": {"<rss><item><link>http://a/</link>" + strings.Repeat("<![CDATA[<item>", n) + "</rss>", 0, raw.BadMarkup, n + 1},
+		"tags that do not end":     {"<urlset>" + strings.Repeat("<url a='", n) + "</urlset>", 0, raw.BadMarkup, n},
+		// A link of another relation is no record.
+		"links that do not end": {`<http://a/>; rel="original",` + strings.Repeat("<http://b/>; rel=x ", n), 0, "", 0},
+		"one long record":       {"<urlset><url><loc>http://b/" + strings.Repeat("x", 3<<20) + "</loc></url><url><loc>http://a/</loc></url></urlset>", 1, raw.TooLong, 1},
+		"deep":                  {"<urlset><url>" + strings.Repeat("<a>", n) + "</url></urlset>", 0, raw.BadMarkup, 1},
 	} {
-		r, err := New(strings.NewReader(text), "a", raw.Options{MaxLine: 1 << 20})
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		g, err := readAll(r)
-		if name == "one long record" && !slices.Equal(g.Rows, []string{"1 !too_long_line", "1 http://a/"}) {
-			t.Errorf("%s: %q, %v", name, g.Rows, err)
+		got := allocated(func() {
+			r, err := New(strings.NewReader(tc.text), "a", raw.Options{MaxLine: 1 << 20})
+			for err == nil {
+				var rej *raw.Reject
+				if _, rej, err = r.Next(); rej != nil && rej.Reason != tc.reason {
+					t.Fatalf("%s: a reject for %s", name, rej.Reason)
+				}
+			}
+			if err != io.EOF {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if c := r.Counts(); c.Records != tc.records || c.Rejects != tc.rejects {
+				t.Errorf("%s: %+v, want %d records and %d rejects", name, c, tc.records, tc.rejects)
+			}
+		})
+		// A reject is some hundred bytes, none of which are kept.
+		if most := uint64(8<<20 + tc.rejects*300); got > most {
+			t.Errorf("%s: allocated %d KiB, want at most %d", name, got>>10, most>>10)
 		}
 	}
 }
