@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +18,7 @@ import (
 	pq "github.com/parquet-go/parquet-go"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/parquetin"
+	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
 // readRanges reads an object range by range. It converts line numbers to those of the object.
@@ -44,6 +48,7 @@ func readRanges(data []byte, name string, plan raw.Plan, ranges []raw.Range) (go
 		all.Counts.Rejects += g.Counts.Rejects
 		all.Counts.Blank += g.Counts.Blank
 		all.Counts.Comments += g.Counts.Comments
+		all.Counts.Spaced += g.Counts.Spaced
 		all.Counts.BadTS += g.Counts.BadTS
 		lines += r.Lines()
 		if err != nil {
@@ -282,6 +287,78 @@ func TestRangesOfText(t *testing.T) {
 		}
 		if diff := cmp.Diff(whole, cut); diff != "" {
 			t.Fatal(diff)
+		}
+	}
+}
+
+// TestRangesOfAllFormats holds that what is read of an object in ranges is what is read of it in one
+// piece, for every object of testdata, every format of lines and fields of every kind.
+func TestRangesOfAllFormats(t *testing.T) {
+	t.Parallel()
+	texts := rangedTexts()
+	options := map[string]raw.Options{}
+	for _, f := range recordFormats {
+		texts[f.name], options[f.name] = f.make(50), f.opt
+	}
+	fields := []string{"http://a.com/", "http://b.com/ http://c.com/", "http://d.com/;http://e.com/x",
+		"http://f.com/x # a comment", "http://g.com/ Our page", "no URL", "http://h.com/xhttp://i.com/"}
+	for _, field := range fields {
+		texts["several.txt"] += strings.Repeat("http://z.com/\n", 9) + field + "\n"
+		texts["several.tsv"] += "1\thttp://z.com/\n1\t" + field + "\n"
+		texts["several.csv"] += "1,http://z.com/,x\n1,\"" + field + "\",x\n"
+		texts["several.jsonl"] += `{"n":1,"url":"` + field + "\"}\n"
+	}
+	paths, err := filepath.Glob("testdata/*.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if texts[filepath.Base(path)] = string(data); strings.HasSuffix(path, ".want") || unpack.CompressionOf(data) != raw.NoCompression {
+			delete(texts, filepath.Base(path))
+		}
+	}
+	var cut []string
+	for name, text := range texts {
+		data := []byte(strings.Repeat(strings.TrimSuffix(text, "\n")+"\n", 1+1<<20/len(text)))
+		plan, ranges, err := Ranges(open(data), int64(len(data)), name, options[name], 100<<10)
+		if errors.Is(err, raw.ErrInput) || err == nil && len(ranges) == 0 {
+			continue // read whole, or refused
+		}
+		if err != nil || len(ranges) < 9 {
+			t.Fatalf("%s: %d ranges, %v", name, len(ranges), err)
+		}
+		cut = append(cut, plan.Format)
+		r, err := New(bytes.NewReader(data), name, options[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := readAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, err := readRanges(data, name, plan, ranges)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !slices.Equal(whole.Rows, parts.Rows) || !slices.Equal(whole.Offsets, parts.Offsets) {
+			i := 0
+			for i < min(len(whole.Rows), len(parts.Rows)) && whole.Rows[i] == parts.Rows[i] {
+				i++
+			}
+			t.Errorf("%s (%s): %d rows, in ranges %d; row %d is %q, in ranges %q", name, plan.Format, len(whole.Rows),
+				len(parts.Rows), i, whole.Rows[min(i, len(whole.Rows)-1)], parts.Rows[min(i, len(parts.Rows)-1)])
+		}
+		if diff := cmp.Diff(whole.Counts, parts.Counts); diff != "" {
+			t.Errorf("%s: counts: %s", name, diff)
+		}
+	}
+	for _, format := range []string{raw.Lines, raw.TSV, raw.Spaced, raw.JSONLines, raw.CDX, raw.CDXJ, raw.CrawlLog, raw.NTriples} {
+		if !slices.Contains(cut, format) {
+			t.Errorf("no object of format %s is read in ranges", format)
 		}
 	}
 }
