@@ -327,12 +327,14 @@ func (in *inputs) survey(ctx context.Context, objects []object, spec *Spec) ([]*
 	case len(objects) == 1:
 		return nil, refused[0]
 	case len(refused) == 1:
-		or := "or "
+		advice := "; or leave it out (--exclude, --skip-unreadable)"
 		var format *raw.FormatError
 		if errors.As(refused[0], &format) && format.Advice == "" {
-			or = "" // there is no other advice
+			advice = strings.Replace(advice, "or ", "", 1)
+		} else if strings.Contains(refused[0].Reason, "leave it out") {
+			advice = ", or skip it (--skip-unreadable)"
 		}
-		refused[0].Reason += "; " + or + "leave it out (--exclude, --skip-unreadable)"
+		refused[0].Reason += advice
 		return nil, refused[0]
 	}
 	var s strings.Builder
