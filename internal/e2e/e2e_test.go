@@ -31,7 +31,6 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -225,17 +224,9 @@ func scan(t *testing.T, sets []dataset) map[string]map[string][]item {
 				ts, rest, _ := strings.Cut(ts, " ")
 				found[u.Domain][d.name][row{item{u.String(), ts}, rest}] = true
 			}
-			// The tests of lake/raw/reader define how a field with several URLs is read.
 			err := d.oracle(unpack(t, testenv.Shared(t, "data", f)), func(field, ts string) {
-				for rest := bytes.Trim([]byte(field), " \t\r\n\v\f"); len(rest) > 0; {
-					if text.IsPlain(rest) {
-						one(string(rest), ts)
-						return
-					}
-					url, more, reason := text.CutURL(rest)
-					if rest = more; reason == "" {
-						one(string(url), ts)
-					}
+				for _, url := range testenv.FieldURLs(field) {
+					one(url, ts)
 				}
 			})
 			if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/row"
 )
@@ -290,6 +291,7 @@ func TestRealDatasets(t *testing.T) {
 		{"eot2024/RoundupListsforEOT.txt.zst", "", readLines},
 		{"kagi-smallweb/smallweb.txt.gz", "", readLines},
 		{"eot2024/Violation_Tracker_unique_infosource_URLs.csv.gz", "url", readCSV(0)},
+		{"eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz", "url", readCSV(0)},
 		{"wimbd/c4-sample.json.gz", "url", readMember("url")},
 	} {
 		t.Run(c.file, func(t *testing.T) {
@@ -309,7 +311,11 @@ func TestRealDatasets(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := newOracle()
-			c.read(r, func(url string) { want.add(url, row.Row{}, false) })
+			c.read(r, func(field string) {
+				for _, url := range testenv.FieldURLs(field) {
+					want.add(url, row.Row{}, false)
+				}
+			})
 			store := blob.NewMemory()
 			got, err := steps(ctx, store, "run",
 				ingest.Spec{Dataset: "real", Inputs: []string{path}, URLColumn: c.column, TSColumn: "none"},
@@ -317,11 +323,13 @@ func TestRealDatasets(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The oracle does not see records without a URL.
+			// The oracle does not see fields, and parts of them, that are no URL.
 			b := readBatch(t, store, got.BatchKey)
-			if n := b.Rejected["no_url"]; n > 0 {
-				want.records += n
-				want.rejected["no_url"] = n
+			for _, reason := range []string{raw.NoURL, raw.TextAfterURL, raw.SeveralURLs} {
+				if n := b.Rejected[reason]; n > 0 {
+					want.records += n
+					want.rejected[reason] = n
+				}
 			}
 			want.check(t, store, got)
 			t.Logf("%d records, %d rows, %d domains, rejected %v, %d parts", b.Records, b.Rows, b.Domains,

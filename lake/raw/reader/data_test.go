@@ -28,7 +28,6 @@ import (
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/raw"
-	"github.com/urlake/urlake/lake/raw/text"
 )
 
 // dataFiles returns the folder of real datasets, and for the path of each in it the number of rows
@@ -284,7 +283,14 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 		}
 		var want []string
 		for _, field := range oracle(t, name, rawBytes(t, filepath.Join(root, name)), plan) {
-			want = append(want, fieldURLs(field, plan)...)
+			if text, err := strconv.Unquote(field); err == nil && plan.Enclosed {
+				field = text
+			}
+			if slices.Contains(raw.CaptureFormats, plan.Format) {
+				want = append(want, field)
+			} else {
+				want = append(want, testenv.FieldURLs(field)...)
+			}
 		}
 		if len(got) != len(want) {
 			t.Errorf("%s: %d URLs, want %d", name, len(got), len(want))
@@ -302,23 +308,6 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 			t.Errorf("no data in format %s", format)
 		}
 	}
-}
-
-// fieldURLs returns the URLs of a field. TestSeveralURLs defines them.
-func fieldURLs(field string, plan raw.Plan) (urls []string) {
-	if url, err := strconv.Unquote(field); err == nil && plan.Enclosed {
-		field = url
-	}
-	if text.IsPlain([]byte(field)) || slices.Contains(raw.CaptureFormats, plan.Format) {
-		return []string{field}
-	}
-	for rest := []byte(field); rest != nil; {
-		url, more, reason := text.CutURL(rest)
-		if rest = more; reason == "" {
-			urls = append(urls, string(url))
-		}
-	}
-	return urls
 }
 
 // oracle reads the URLs of an object by its plan, with the standard library.
