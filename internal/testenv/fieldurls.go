@@ -34,8 +34,8 @@ func FieldURLs(field string) (urls []string) {
 	return urls
 }
 
-// otherFields are the fields that a reader reads otherwise than the expression, and the URLs that it
-// reads; without any, the field is rejected.
+// otherFields are the fields that a reader reads otherwise than the expression, and the URLs
+// that it reads; without any, the field is rejected.
 var otherFields = map[string][]string{
 	// eot2024/EDGI_EoT_Bulk_List_2025-01-16.csv.gz: lines of CSV
 	// in a cell, and words with links. A person reads two URLs, and three.
@@ -81,7 +81,8 @@ var otherFields = map[string][]string{
 	`dhs.gov, información en español`:                                  nil,
 	`saferproducts.gov, consumer product safety commission in spanish`: nil,
 	`ttb.gov &amp`: nil,
-	// hackernews/hacker_news.csv.gz: nothing stands between the URLs; the second was pasted into the first.
+	// hackernews/hacker_news.csv.gz: nothing stands between the URLs; the second was pasted into
+	// the first.
 	`http://www.independent.co.uk/news/business/news/apple-tax-probe-eu-us-treasury-unpaid-taxes-amazon-starbucks-fiat-a7208681.htmlhttp://www.independent.co.uk/news/business/news/apple-tax-probe-eu-us-treasury-unpaid-taxes-amazon-starbucks-fiat-a7208681.html`: {`http://www.independent.co.uk/news/business/news/apple-tax-probe-eu-us-treasury-unpaid-taxes-amazon-starbucks-fiat-a7208681.html`, `http://www.independent.co.uk/news/business/news/apple-tax-probe-eu-us-treasury-unpaid-taxes-amazon-starbucks-fiat-a7208681.html`},
 	`https://jodal.no/2016/02/18/guide-to-poohttps://jodal.no/2016/02/18/guide-to-poor-api-management/r-api-management/`:                                                                                                                                             {`https://jodal.no/2016/02/18/guide-to-poo`, `https://jodal.no/2016/02/18/guide-to-poor-api-management/r-api-management/`},
 	// wikiteam/mediawikis_2013.txt.gz: nothing stands between the URLs.

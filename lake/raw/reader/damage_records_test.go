@@ -41,8 +41,8 @@ const (
 	// document: the records are one JSON document. If it is damaged, it is one record that is
 	// damaged, or its lines are.
 	document
-	// nameless: what has a URL by its name is a record, wherever it is: an object with the member of
-	// a HAR, or an element. An object or element of another name is none.
+	// nameless: what has a URL by its name is a record, wherever it is: an object with the member
+	// of a HAR, or an element. An object or element of another name is none.
 	nameless
 )
 
@@ -102,8 +102,8 @@ func eachRecord(begin, separator, end, format string) func(n int) string {
 
 func damageURL(i int) string { return fmt.Sprintf("https://h%d.example.org/p", i) }
 
-// TestADamagedRecordCostsOneRecord damages every byte of the last record in all ways, and some bytes
-// of the records before it, which tell the format.
+// TestADamagedRecordCostsOneRecord damages every byte of the last record in all ways, and some
+// bytes of the records before it, which tell the format.
 func TestADamagedRecordCostsOneRecord(t *testing.T) {
 	t.Parallel()
 	const n = 12
@@ -180,8 +180,8 @@ var storedTexts = [6]func(t *testing.T, name, text string) []byte{
 	},
 }
 
-// outcome is what is read of an object: the URLs of its rows, how many rejects it has, and the error
-// that refuses it.
+// outcome is what is read of an object: the URLs of its rows, how many rejects it has, and the
+// error that refuses it.
 type outcome struct {
 	urls    []string
 	rejects int
@@ -213,9 +213,9 @@ func outcomeOf(t *testing.T, name string, data []byte, opt raw.Options, how stri
 	return o
 }
 
-// check checks what is read of an object whose byte at is damaged against the URLs of the whole one.
-// At most one URL may be missing, and only with a reject or with rows that the damage made of it.
-// Every other row must be wanted.
+// check checks what is read of an object whose byte at is damaged against the URLs of the
+// whole one. At most one URL may be missing, and only with a reject or with rows that the
+// damage made of it. Every other row must be wanted.
 func (f recordFormat) check(t *testing.T, o outcome, want []string, damaged string, at int, how string) {
 	t.Helper()
 	missing, made := without(want, o.urls)

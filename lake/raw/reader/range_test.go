@@ -291,8 +291,8 @@ func TestRangesOfText(t *testing.T) {
 	}
 }
 
-// TestRangesOfAllFormats holds that what is read of an object in ranges is what is read of it in one
-// piece, for every object of testdata, every format of lines and fields of every kind.
+// TestRangesOfAllFormats holds that what is read of an object in ranges is what is read of it
+// in one piece, for every object of testdata, every format of lines and fields of every kind.
 func TestRangesOfAllFormats(t *testing.T) {
 	t.Parallel()
 	texts := rangedTexts()

@@ -148,8 +148,8 @@ func law(end, damage string, bad int) badRecord {
 	return badRecord{lost: 1}
 }
 
-// checkLaw checks a damaged file of records with these URLs, and that it is refused at a place if it
-// is. It returns whether it is.
+// checkLaw checks a damaged file of records with these URLs, and that it is refused at a place
+// if it is. It returns whether it is.
 func checkLaw(t *testing.T, what, name string, data []byte, urls []string, law badRecord) (refused bool) {
 	t.Helper()
 	o := outcomeOf(t, name, data, raw.Options{Extras: []string{raw.None}}, what)
