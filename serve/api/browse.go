@@ -37,6 +37,7 @@ func (h *handler) domains(r *request) error {
 	if err != nil {
 		return err
 	}
+	r.due = page.Due
 	if limit > lookup.MaxLimit && page.Cursor != "" && page.StoppedBy == "" {
 		page.StoppedBy = "limit"
 	}

@@ -200,6 +200,7 @@ func (h *handler) domainPages(r *request) error {
 		if err != nil {
 			return err
 		}
+		r.due = answer.Due
 		r.of(answer.TakedownEpoch, snap)
 		if answer.StoppedBy == "deadline" {
 			r.once()

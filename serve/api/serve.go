@@ -61,6 +61,8 @@ type request struct {
 	// partial tells that whoever asks may not read all datasets, or that this is not known yet.
 	// Then the answer says nothing that depends on datasets that may not be read.
 	partial bool
+	// due is the time before which the answer must not be sent, so that its time tells nothing.
+	due time.Time
 	// turn is that of a heavy request at the processors, while its answer is made; nil for others.
 	turn *turns.Turn
 	// ticket is what the request holds of its gate, nil if it passed none. List is what its list
@@ -132,6 +134,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 		}
 	case r.status != statusClientGone:
 		r.caching()
+		r.wait()
 		r.step("send")
 		sent, err = r.send(h, rt)
 		cut = err != nil
@@ -195,6 +198,23 @@ func (h *handler) run(r *request, rt *route) error {
 	defer cancel()
 	r.ctx = ctx
 	return r.late(rt.run(r))
+}
+
+// wait waits until the answer may be sent. Other answers are made meanwhile.
+func (r *request) wait() {
+	left := time.Until(r.due)
+	if left <= 0 {
+		return
+	}
+	if r.ticket != nil {
+		r.ticket.made(int64(cap(r.doc.buf)))
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Request.Context().Done(): // the client has gone
+	}
 }
 
 // release ends what the request holds.

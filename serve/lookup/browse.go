@@ -3,6 +3,7 @@ package lookup
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,19 +46,20 @@ type DomainsPage struct {
 	StoppedBy string
 	// Cursor is where the next page starts. It is empty on the last page.
 	Cursor string
+	// Due is the time before which the page must not be given; see Options.Pace.
+	Due time.Time
 }
 
 // Domains lists the domains that something is left of. They are in the order of their bytes; with a
 // Suffix in that of their bytes from the last to the first. With a Suffix and a Prefix the order is
 // that of which fewer names have to be read; it is the same for all pages of a version. Pages for
 // which many names are read are made like differences, few at a time.
-func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (page *DomainsPage, err error) {
+func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, error) {
 	if q.Limit < 1 || q.Limit > MaxLimit {
 		return nil, ErrRange
 	}
 	begun := time.Now()
 	until := begun.Add(s.server.opt.Deadline)
-	defer func() { err = cmp.Or(err, s.keepPace(ctx, begun)) }()
 	var only []uint32
 	if q.OneDataset {
 		if _, ok := s.Dataset(q.Dataset); !ok {
@@ -98,16 +100,14 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (page *DomainsPa
 		return nil, err
 	}
 	defer w.Close()
-	page = &DomainsPage{Version: b.Version, TakedownEpoch: b.TakedownEpoch, Domains: []DomainSum{}}
+	page := &DomainsPage{Version: b.Version, TakedownEpoch: b.TakedownEpoch, Domains: []DomainSum{}}
+	defer func() { page.Due = s.due(begun) }()
+	// A page may end early if the next one begins at a later name.
+	moved := func() bool { return len(page.Domains) > 0 || w.Place() > start }
 	// One more than the limit is looked for, so that the last page is known as such by what may be
 	// read alone.
-	for rounds := 1; !w.Done && len(page.Domains) <= q.Limit && page.StoppedBy == ""; rounds++ {
-		if rounds == manyRounds && !few { // nearly all names are hidden
-			if err := s.server.acquireDiff(ctx, until); err != nil {
-				return nil, err
-			}
-			few = true
-		}
+	for hidden := 0; !w.Done && len(page.Domains) <= q.Limit && page.StoppedBy == ""; {
+		found := len(page.Domains)
 		names, err := w.Next(ctx, min(q.Limit+1-len(page.Domains), bulkTexts), until)
 		if err != nil {
 			return nil, err
@@ -126,8 +126,16 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (page *DomainsPa
 		if err != nil {
 			return nil, err
 		}
-		late := time.Now().After(until) && !w.Done && len(page.Domains) <= q.Limit
-		if late && (len(page.Domains) > 0 || w.Place() > start) {
+		if len(page.Domains) == found && s.audience != "" {
+			hidden++
+		}
+		if hidden == manyRounds && !few && !w.Done {
+			err := s.server.acquireDiff(ctx, until)
+			if few = err == nil; !few && !(errors.Is(err, ErrDeadline) && moved()) {
+				return nil, err
+			}
+		}
+		if !time.Now().Before(until) && !w.Done && len(page.Domains) <= q.Limit && moved() {
 			page.StoppedBy = "deadline"
 		}
 	}
@@ -150,28 +158,20 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (page *DomainsPa
 	return page, nil
 }
 
-// manyRounds is the number of reads of names from which a page counts as long: few long pages run
-// at a time.
+// manyRounds is how many times names are read for a page that are all hidden from the reader, until
+// the page is made like differences, few at a time.
 const manyRounds = 16
 
-// keepPace delays an answer as Options.Pace says. The answer was begun at begun.
-func (s *Snapshot) keepPace(ctx context.Context, begun time.Time) error {
-	pace := s.server.opt.Pace
-	if s.audience == "" || pace == 0 {
-		return nil
+// due returns when a page or result that was begun at a time may be given; see Options.Pace.
+func (s *Snapshot) due(begun time.Time) time.Time {
+	if s.audience == "" {
+		return time.Time{}
 	}
-	found := time.Since(begun)
-	for pace < found {
+	pace := s.server.opt.Pace
+	for took := time.Since(begun); 0 < pace && pace < took; {
 		pace *= 2
 	}
-	wait := time.NewTimer(pace - found)
-	defer wait.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-wait.C:
-		return nil
-	}
+	return begun.Add(min(pace, s.server.opt.Deadline))
 }
 
 // named calls answer for each domain of some names.
@@ -199,9 +199,7 @@ func (s *Snapshot) walk(ctx context.Context, r names.Range, start string, most i
 // kept for all who may read the same; the error is ErrComputing if that takes longer than the
 // deadline.
 func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, error) {
-	return compute(ctx, s, "below "+suffix+" "+s.audience, func(ctx context.Context) (n int64, err error) {
-		begun := time.Now()
-		defer func() { err = cmp.Or(err, s.keepPace(ctx, begun)) }()
+	return compute(ctx, s, "below "+suffix+" "+s.audience, true, func(ctx context.Context) (int64, error) {
 		b, err := s.Bulk(ctx, BulkQuery{PresenceOnly: true})
 		if err != nil {
 			return 0, err
@@ -275,7 +273,7 @@ func (s *Snapshot) TopOf(ctx context.Context, dataset uint32) (*Top, error) {
 	if _, ok := s.Dataset(dataset); !ok {
 		return nil, fmt.Errorf("%w: %d", ErrUnknownDataset, dataset)
 	}
-	return compute(ctx, s, fmt.Sprint("top ", dataset), func(ctx context.Context) (*Top, error) { return s.topOf(ctx, dataset) })
+	return compute(ctx, s, fmt.Sprint("top ", dataset), false, func(ctx context.Context) (*Top, error) { return s.topOf(ctx, dataset) })
 }
 
 // ranked is a domain that may be one of the largest. It has no name yet.

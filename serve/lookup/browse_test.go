@@ -290,7 +290,7 @@ func TestResultsOfScans(t *testing.T) {
 	snap := acquire(t, serve(t, store, Options{}), "")
 	calls := 0
 	ask := func(key string, err error) error {
-		_, got := compute(t.Context(), snap, key, func(context.Context) (int, error) {
+		_, got := compute(t.Context(), snap, key, false, func(context.Context) (int, error) {
 			calls++
 			return calls, err
 		})
@@ -317,7 +317,7 @@ func TestResultsOfScans(t *testing.T) {
 	if err := ask("a", nil); err != nil || calls != 3+maxResults {
 		t.Errorf("an old result: %v, %d calls", err, calls)
 	}
-	_, err := compute(t.Context(), snap, "panic", func(context.Context) (int, error) { panic("here") })
+	_, err := compute(t.Context(), snap, "panic", false, func(context.Context) (int, error) { panic("here") })
 	var panicked *PanicError
 	if !errors.As(err, &panicked) {
 		t.Errorf("a panic: %v", err)

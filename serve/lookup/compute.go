@@ -40,8 +40,8 @@ type result struct {
 
 // compute returns what work returns for the version. Equal questions share one call of work, whose
 // result is kept. The error is ErrComputing if it takes longer than the deadline, or if too many
-// scans wait.
-func compute[T any](ctx context.Context, s *Snapshot, key string, work func(ctx context.Context) (T, error)) (none T, err error) {
+// scans wait. A paced result is given when Options.Pace says.
+func compute[T any](ctx context.Context, s *Snapshot, key string, paced bool, work func(ctx context.Context) (T, error)) (none T, err error) {
 	v, err := s.view(ctx)
 	if err != nil {
 		return none, err
@@ -50,7 +50,7 @@ func compute[T any](ctx context.Context, s *Snapshot, key string, work func(ctx 
 	c.mu.Lock()
 	r := c.all[key]
 	if r == nil || r.takedowns != v.takedowns {
-		if r = s.start(ctx, key, v.takedowns, func(ctx context.Context) (any, error) { return work(ctx) }); r == nil {
+		if r = s.start(ctx, key, paced, v.takedowns, func(ctx context.Context) (any, error) { return work(ctx) }); r == nil {
 			c.mu.Unlock()
 			return none, ErrComputing
 		}
@@ -74,7 +74,7 @@ func compute[T any](ctx context.Context, s *Snapshot, key string, work func(ctx 
 
 // start begins a scan, unless too many wait: then it returns nil. The caller holds s.results.mu and
 // has the snapshot pinned.
-func (s *Snapshot) start(ctx context.Context, key string, t *takedowns, work func(ctx context.Context) (any, error)) *result {
+func (s *Snapshot) start(ctx context.Context, key string, paced bool, t *takedowns, work func(ctx context.Context) (any, error)) *result {
 	if !s.server.scansWaiting.TryAcquire(1) {
 		return nil
 	}
@@ -95,13 +95,14 @@ func (s *Snapshot) start(ctx context.Context, key string, t *takedowns, work fun
 		delete(c.all, c.order[0]) // who waits for it has it
 		c.order = c.order[1:]
 	}
+	begun := time.Now()
 	go func() {
 		defer s.Release()
-		defer s.server.scansWaiting.Release(1)
 		// Other requests may wait for the scan, so it does not end with this one.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), scanTimeout)
 		defer cancel()
 		r.err = contain(func() (err error) {
+			defer s.server.scansWaiting.Release(1)
 			if err := s.server.scans.Acquire(ctx, 1); err != nil {
 				return err
 			}
@@ -123,6 +124,9 @@ func (s *Snapshot) start(ctx context.Context, key string, t *takedowns, work fun
 				}
 			}
 			c.mu.Unlock()
+		}
+		if paced {
+			time.Sleep(time.Until(s.due(begun)))
 		}
 		close(r.done)
 	}()

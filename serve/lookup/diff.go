@@ -118,6 +118,7 @@ func (s *Server) acquireDiff(ctx context.Context, until time.Time) error {
 	if s.diffs.TryAcquire(1) {
 		return nil
 	}
+	turns.Own(ctx).Give()
 	ctx, cancel := context.WithDeadlineCause(ctx, until, ErrDeadline)
 	defer cancel()
 	if err := s.diffs.Acquire(ctx, 1); err != nil {

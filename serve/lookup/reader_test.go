@@ -7,14 +7,17 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/serve/turns"
 )
 
 // setReaders sets the readers of datasets, "" being the default.
@@ -411,24 +414,108 @@ func BenchmarkAccess(b *testing.B) {
 	}
 }
 
-// TestPaceHidesWhatIsPassed lists the domains with a prefix that occurs only in a hidden dataset,
-// and with a prefix that occurs nowhere.
+// TestPaceHidesWhatIsPassed lists the domains with a prefix that only a hidden dataset has, and
+// with one that none has, and counts those below a suffix. Each read of the store takes a second.
 func TestPaceHidesWhatIsPassed(t *testing.T) {
-	store := blob.NewMemory()
-	build(t, store)
-	setReaders(t, store, map[string]string{"": "nobody", "alpha": "anyone,nobody"})
-	const pace = 50 * time.Millisecond
-	s := serve(t, store, Options{Access: access.NewFollower(store), Pace: pace})
-	for name, paced := range map[string]bool{"anyone": true, "nobody": false} {
-		for _, prefix := range []string{"site", "zzz"} {
-			snap := acquireAs(t, s, name, "")
-			began := time.Now()
-			if _, err := snap.Domains(t.Context(), DomainsQuery{Prefix: prefix, Limit: 1}); err != nil {
-				t.Fatal(err)
+	inner := blob.NewMemory()
+	build(t, inner)
+	setReaders(t, inner, map[string]string{"": "nobody", "alpha": "anyone,nobody"})
+	const pace = 300 * time.Millisecond
+	for _, c := range []struct {
+		name                  string
+		known, unknown, below time.Duration
+	}{{"anyone", 8 * pace, 4 * pace, 4 * pace}, {"nobody", 0, 0, time.Second}} {
+		testenv.Bubble(t, func(t *testing.T) {
+			s := serve(t, &watched{Store: inner}, Options{Access: access.NewFollower(inner), Pace: pace})
+			snap := acquireAs(t, s, c.name, "")
+			for prefix, want := range map[string]time.Duration{"site": c.known, "zzz": c.unknown} {
+				s.clearCaches(true, true)
+				began := time.Now()
+				page, err := snap.Domains(t.Context(), DomainsQuery{Prefix: prefix, Limit: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := page.Due; want == 0 && !got.IsZero() || want > 0 && got.Sub(began) != want {
+					t.Errorf("%s, %s: due after %s, want %s", c.name, prefix, got.Sub(began), want)
+				}
 			}
-			if took := time.Since(began); paced && took < pace {
-				t.Errorf("%s, %s: after %s, want %s at least", name, prefix, took, pace)
+			s.clearCaches(true, true)
+			began := time.Now()
+			go func() {
+				time.Sleep(time.Second + time.Millisecond) // the scan is done
+				if !s.scans.TryAcquire(scansAtOnce) || !s.scansWaiting.TryAcquire(scansAtOnce+scansWaiting) {
+					t.Errorf("%s: the result that is not due keeps others waiting", c.name)
+				}
+			}()
+			_, err := snap.DomainsBelow(t.Context(), "test")
+			if took := time.Since(began); err != nil || took != c.below {
+				t.Errorf("%s: counted after %s, want %s: %v", c.name, took, c.below, err)
+			}
+			time.Sleep(time.Second)
+		})
+	}
+}
+
+// TestPagesOfHiddenNamesAreFewAtATime lists domains while no page of hidden names may be made.
+func TestPagesOfHiddenNamesAreFewAtATime(t *testing.T) {
+	inner := blob.NewMemory()
+	var hidden, open []testlake.Record
+	for i := range 100 {
+		hidden = append(hidden, testlake.Record{URL: fmt.Sprintf("https://b%02d.test/", i)})
+	}
+	for _, name := range []string{"a", "b00", "c"} {
+		open = append(open, testlake.Record{URL: "https://" + name + ".test/"})
+	}
+	testlake.Ingest(t, inner, "hidden", "b", hidden)
+	testlake.Ingest(t, inner, "open", "b", open)
+	testlake.Publish(t, inner)
+	setReaders(t, inner, map[string]string{"hidden": "nobody"})
+	testenv.Bubble(t, func(t *testing.T) {
+		s := serve(t, inner, Options{Access: access.NewFollower(inner)})
+		if !s.diffs.TryAcquire(diffsAtOnce) {
+			t.Fatal("no page is made")
+		}
+		list := func(name string, q DomainsQuery) (*DomainsPage, error, time.Duration) {
+			ctx, turn := turns.With(t.Context(), s.Turns())
+			defer turn.Give()
+			began := time.Now()
+			var page *DomainsPage
+			var err error
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				page, err = acquireAs(t, s, name, "").Domains(ctx, q)
+			}()
+			synctest.Wait()
+			select {
+			case <-done:
+			default:
+				if turn.Has() {
+					t.Error("a page that waits has a turn")
+				}
+			}
+			<-done
+			return page, err, time.Since(began)
+		}
+		of, _ := acquireAs(t, s, "nobody", "").FindDataset("open")
+		one := DomainsQuery{Limit: 4, OneDataset: true, Dataset: of.ID}
+		for _, q := range []DomainsQuery{{Limit: 4}, one} { // nothing is hidden, but not listed
+			page, err, took := list("nobody", q)
+			if err != nil || took > 0 || page.StoppedBy != "" {
+				t.Errorf("%+v: %+v after %s, %v", q, page, took, err)
 			}
 		}
-	}
+		page, err, took := list("anyone", DomainsQuery{Limit: 4})
+		if err != nil || took != DefaultDeadline || page.StoppedBy != "deadline" || page.Cursor == "" || len(page.Domains) != 2 {
+			t.Fatalf("%+v after %s, %v", page, took, err)
+		}
+		s.diffs.Release(diffsAtOnce)
+		page, err, took = list("anyone", DomainsQuery{Limit: 4, Cursor: page.Cursor})
+		if err != nil || took > 0 || page.Cursor != "" || len(page.Domains) != 1 || page.Domains[0].Domain != "c.test" {
+			t.Errorf("the next page: %+v after %s, %v", page, took, err)
+		}
+		if !s.diffs.TryAcquire(diffsAtOnce) {
+			t.Error("a page is still made")
+		}
+	})
 }
