@@ -63,7 +63,8 @@ var zeroValues = map[string]string{
 }
 
 // BindEnv makes the flags of cmd and its subcommands that are settings of the whole program read
-// their URLAKE_… variable when they are not on the command line. It also adds the variable, and the
+// their URLAKE_… variable when they are not on the command line. The variable of another flag is a
+// usage error: a server must not start without what its operator has set. BindEnv also adds the variable, and the
 // default of every flag in a uniform form, to the help texts. Call it after all flags are defined;
 // commands that were bound alone may become subcommands of another, which is then bound.
 func BindEnv(cmd *cobra.Command) {
@@ -93,12 +94,18 @@ func BindEnv(cmd *cobra.Command) {
 	cmd.PersistentPreRunE = func(c *cobra.Command, args []string) error {
 		var err error
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			value, ok := os.LookupEnv(EnvName(f.Name))
-			if f.Changed || !ok || err != nil || !slices.Contains(variables, f.Name) {
-				return
-			}
-			if e := c.Flags().Set(f.Name, value); e != nil {
-				err = Usagef("%s: %w", EnvName(f.Name), e)
+			name := EnvName(f.Name)
+			value, ok := os.LookupEnv(name)
+			switch {
+			case f.Changed || !ok || err != nil:
+			case slices.Contains(variables, f.Name):
+				if e := c.Flags().Set(f.Name, value); e != nil {
+					err = Usagef("%s: %w", name, e)
+				}
+			case f.Name == "dsn": // URLAKE_DSN is a DSN that the flag may name
+			case value != "" && f.Annotations[cobra.FlagSetByCobraAnnotation] == nil:
+				err = Usagef("the variable %s does not set --%s; unset it, and give %s the flag --%[2]s if you want it",
+					name, f.Name, c.CommandPath())
 			}
 		})
 		if err == nil && previous != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// program returns a command with a verb. The verb has two flags and writes their values to seen.
+// program returns a command with a verb. The verb writes the values of two of its flags to seen.
 func program(seen *string) *cobra.Command {
-	var lake string
+	var lake, dsn string
 	var once bool
 	cmd := &cobra.Command{Use: "program", RunE: func(*cobra.Command, []string) error {
 		return errors.New("the store does not answer")
@@ -28,6 +28,7 @@ func program(seen *string) *cobra.Command {
 		return nil
 	}}
 	verb.Flags().StringVar(&lake, "lake", "default", "the lake")
+	verb.Flags().StringVar(&dsn, "dsn", "", "the database")
 	verb.Flags().BoolVar(&once, "only-once", false, "once")
 	cmd.AddCommand(verb)
 	BindEnv(cmd)
@@ -44,8 +45,12 @@ func TestFlagsOverrideVariables(t *testing.T) {
 		{[]string{"verb"}, []string{"URLAKE_LAKE", "/a"}, "/a", ExitDone},
 		{[]string{"verb"}, []string{"URLAKE_LAKE", ""}, "", ExitDone},
 		{[]string{"verb", "--lake", "/b"}, []string{"URLAKE_LAKE", "/a"}, "/b", ExitDone},
-		{[]string{"verb"}, []string{"URLAKE_ONLY_ONCE", "true"}, "default", ExitDone},
-		{[]string{"verb"}, []string{"URLAKE_ONLY_ONCE", "perhaps"}, "default", ExitDone},
+		{[]string{"verb"}, []string{"URLAKE_ONLY_ONCE", "true"}, "", ExitUsage},
+		{[]string{"verb"}, []string{"URLAKE_ONLY_ONCE", ""}, "default", ExitDone},
+		{[]string{"verb", "--only-once"}, []string{"URLAKE_ONLY_ONCE", "false"}, "default once", ExitDone},
+		{[]string{"verb"}, []string{"URLAKE_DSN", "postgres://"}, "default", ExitDone},
+		{[]string{"verb"}, []string{"URLAKE_VERSION", "1"}, "default", ExitDone},
+		{[]string{"verb"}, []string{"URLAKE_OTHER", "1"}, "default", ExitDone},
 		{[]string{"verb", "--only-once"}, nil, "default once", ExitDone},
 		{[]string{"verb", "more"}, nil, "", ExitUsage},
 		{[]string{"verb", "--lakes", "x"}, nil, "", ExitUsage},
@@ -67,6 +72,10 @@ func TestFlagsOverrideVariables(t *testing.T) {
 			}
 			if c.code != ExitDone && !strings.HasPrefix(out.String(), "program: ") {
 				t.Errorf("the message %q does not begin with the program's name", &out)
+			}
+			if c.code == ExitUsage && c.env != nil && (!strings.Contains(out.String(), c.env[0]+" ") ||
+				!strings.Contains(out.String(), "give program verb the flag --only-once ")) {
+				t.Errorf("the message is %q", &out)
 			}
 		})
 	}
