@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/urlake/urlake/internal/addresses"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/manifest"
 	serve "github.com/urlake/urlake/serve/command"
@@ -120,5 +122,18 @@ func TestAddChecksTheStore(t *testing.T) {
 	}
 	if err := checkStore(t.Context(), url); err == nil || !strings.Contains(err.Error(), manifest.Key) {
 		t.Errorf("a manifest that cannot be read: %v", err)
+	}
+}
+
+// TestUpListensOnTheNameThatIsGiven takes addresses by name, as the server answers for that name.
+func TestUpListensOnTheNameThatIsGiven(t *testing.T) {
+	for _, host := range []string{"localhost", "127.0.0.1", "::1", ""} {
+		var held addresses.Set
+		o := up{listen: net.JoinHostPort(host, "0"), chosen: true}
+		got, err := o.address(&held)
+		if gotHost, port, _ := net.SplitHostPort(got); err != nil || gotHost != host || port == "0" {
+			t.Errorf("%s: %s, %v", o.listen, got, err)
+		}
+		held.Release()
 	}
 }

@@ -33,6 +33,7 @@ type services struct {
 	addresses addresses.Set
 	listen    string   // address of the server
 	inputs    []string // what ingests may read besides what workers of such a lake read anyway
+	hosts     []string // arguments of the server
 	log       *supervise.Log
 	// serving, unless it is nil, is called when the server answers, before the others do.
 	serving func()
@@ -96,7 +97,7 @@ func (s *services) start(ctx context.Context) (err error) {
 	}
 	if s.listen != "" {
 		all = append(all, supervise.Program{Name: nameServer, Path: self, Env: env,
-			Args: []string{"serve", "--lake", s.lake, "--listen", s.listen, "--access-log=false", "--drain", "0s"}})
+			Args: append([]string{"serve", "--lake", s.lake, "--listen", s.listen, "--access-log=false", "--drain", "0s"}, s.hosts...)})
 	}
 	for _, p := range all {
 		if err := s.group.Add(p); err != nil {

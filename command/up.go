@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os/signal"
 	"syscall"
 
@@ -25,6 +26,7 @@ const (
 type up struct {
 	listen, state string
 	chosen        bool // listen was given
+	hosts         cli.Hosts
 }
 
 func upCommand() *cobra.Command {
@@ -60,6 +62,7 @@ ask nobody for a password.`,
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", defaultListen,
 		"`ADDRESS` of the web page and the API; a free port if that of the default is taken")
+	o.hosts.Flag(cmd.Flags())
 	stateFlag(cmd, &o.state)
 	return cmd
 }
@@ -100,7 +103,7 @@ func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
 
-	s := &services{lake: url, state: state, log: log, inputs: allInputs()}
+	s := &services{lake: url, state: state, log: log, inputs: allInputs(), hosts: o.hosts.Args()}
 	defer s.addresses.Release()
 	// The port is taken if urlake up runs already, which Claim says better.
 	if s.listen, err = o.address(&s.addresses); err != nil {
@@ -133,7 +136,7 @@ func (o *up) run(ctx context.Context, url, name string, out io.Writer) (err erro
 }
 
 // address takes the address for the server. The port of the default may be taken; one that was
-// chosen may not.
+// chosen may not. The host stays as it was chosen, since the server answers requests for it.
 func (o *up) address(from *addresses.Set) (string, error) {
 	if !o.chosen {
 		return from.Prefer(o.listen)
@@ -142,7 +145,9 @@ func (o *up) address(from *addresses.Set) (string, error) {
 	if err != nil {
 		return "", cli.Usagef("--listen: %w", err)
 	}
-	return listen, nil
+	host, _, _ := net.SplitHostPort(o.listen) // else Take would have failed
+	_, port, err := net.SplitHostPort(listen)
+	return net.JoinHostPort(host, port), err
 }
 
 // allInputs are arguments with which a worker lets ingests read what this user can read, as a

@@ -144,7 +144,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if rpc != nil {
 		defer rpc.Close()
 	}
-	node, err := o.nodeName(listener, rpc)
+	address, node, err := o.nodeName(listener, rpc)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -173,7 +173,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	}
 	handler := api.New(f, log)
 	server := &http.Server{
-		Handler: o.guard(listener.Addr(), handler), ConnContext: api.ConnContext,
+		Handler: o.hosts.Guard("about:blank", log, handler, o.listen, address), ConnContext: api.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
-	"slices"
 
 	"google.golang.org/grpc"
 
@@ -26,41 +24,31 @@ func (o *options) listenGRPC(ctx context.Context) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", o.grpc)
 }
 
-// nodeName is the name of this process, in which the others find where to reach it. The listener
-// for gRPC is nil if that is not served.
-func (o *options) nodeName(web, rpc net.Listener) (string, error) {
-	address, unique := o.advertise, rand.Text()
-	if address == "" {
-		var err error
+// nodeName returns the address at which other processes reach this one, and the name of this
+// process, in which they find it. The listener for gRPC is nil if that is not served.
+func (o *options) nodeName(web, rpc net.Listener) (address, name string, err error) {
+	unique := rand.Text()
+	if address = o.advertise; address == "" {
 		if address, err = reachable(web.Addr()); err != nil {
-			return "", err
+			return "", "", err
 		}
 	}
 	if rpc == nil {
-		return address + "#" + unique, nil
+		return address, address + "#" + unique, nil
 	}
 	at, err := reachable(rpc.Addr())
 	if err == nil && o.advertise != "" {
 		// The host of --advertise, and the port that is listened on.
 		host, _, bad := net.SplitHostPort(o.advertise)
 		if bad != nil {
-			return "", cli.Usagef("--advertise %s: it is host:port", o.advertise)
+			return "", "", cli.Usagef("--advertise %s: it is host:port", o.advertise)
 		}
 		var port string
 		if _, port, err = net.SplitHostPort(at); err == nil {
 			at = net.JoinHostPort(host, port)
 		}
 	}
-	return urlfrontier.NameWith(address, unique, at), err
-}
-
-// guard answers requests for the names of this process only, if it listens on the loopback address.
-func (o *options) guard(at net.Addr, handler http.Handler) http.Handler {
-	hosts := o.hosts
-	if o.advertise != "" {
-		hosts = append(slices.Clone(hosts), o.advertise)
-	}
-	return hosts.Guard(at, "about:blank", handler)
+	return address, urlfrontier.NameWith(address, unique, at), err
 }
 
 // reachable is an address at which other machines reach what listens.

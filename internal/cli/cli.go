@@ -64,9 +64,10 @@ var zeroValues = map[string]string{
 
 // BindEnv makes the flags of cmd and its subcommands that are settings of the whole program read
 // their URLAKE_… variable when they are not on the command line. The variable of another flag is a
-// usage error: a server must not start without what its operator has set. BindEnv also adds the variable, and the
-// default of every flag in a uniform form, to the help texts. Call it after all flags are defined;
-// commands that were bound alone may become subcommands of another, which is then bound.
+// usage error: a server must not start without what its operator has set. BindEnv also adds the
+// variable, and the default of every flag in a uniform form, to the help texts. Call it after all
+// flags are defined; commands that were bound alone may become subcommands of another, which is
+// then bound.
 func BindEnv(cmd *cobra.Command) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {

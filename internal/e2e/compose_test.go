@@ -140,6 +140,29 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 		t.Error("the README does not have the ports that the compose file publishes")
 	}
 
+	// Names and hosts: what this machine, the other containers and the documented commands ask for.
+	names = append(names, "localhost")
+	file := read("docker-compose.yml")
+	for name, want := range map[string]struct {
+		flag  string
+		hosts []string
+	}{
+		"serve":    {"--allow-host", []string{"localhost", "serve"}},
+		"frontier": {"--allow-host", []string{"localhost", "frontier"}},
+		"worker":   {"--allow-target", []string{regexp.MustCompile(`--dsn postgres://\w+@(\w+)/`).FindStringSubmatch(file)[1], "frontier"}},
+	} {
+		command := c.Services[name].Command
+		hosts := ""
+		if i := slices.Index(command, want.flag); i >= 0 {
+			hosts = command[i+1]
+		}
+		for _, host := range want.hosts {
+			if !slices.Contains(names, host) || !slices.Contains(strings.Split(hosts, ","), host) {
+				t.Errorf("%s has %s %q, want %s, which is a service", name, want.flag, hosts, host)
+			}
+		}
+	}
+
 	// Programs and flags.
 	copied := regexp.MustCompile(`/src/bin/(\w+)`).FindAllStringSubmatch(dockerfile, -1)
 	var image []string

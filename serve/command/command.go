@@ -112,8 +112,8 @@ each new version soon after it is published. S3 settings come from the environme
 (AWS_ENDPOINT_URL_S3, keys, region). A lake that does not exist yet is waited for.
 
 Without --auth everybody who reaches the server may read everything, so it listens on
-127.0.0.1 unless --listen names another address. There it answers only requests for localhost, or
-for a name of --allow-host, so that no page of a stranger reads it. --auth tokens takes the tokens of
+127.0.0.1 unless --listen names another address. There it answers only requests for localhost, for
+the host of --listen or for a name of --allow-host, so that no page of a stranger reads it. --auth tokens takes the tokens of
 "starter token", --auth jwks=URL the JSON Web Tokens of an identity provider, signed by RS256,
 ES256 or EdDSA, from --auth-issuer and for --auth-audience. "starter acl" says who may read
 which dataset; who sends no token reads what is public. With --auth, /metrics is on
@@ -297,7 +297,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		if e.listener, err = net.Listen("tcp", e.address); err != nil {
 			return err
 		}
-		e.handler = o.admission.hosts.Guard(e.listener.Addr(), api.Misdirected, e.handler)
+		e.handler = o.admission.hosts.Guard(api.Misdirected, log, e.handler, e.address)
 	}
 	following, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup

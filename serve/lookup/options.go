@@ -42,9 +42,9 @@ type Options struct {
 	// reads everything. With it the server answers a context that is of no principal (Server.As) as
 	// one who says no name.
 	Access *access.Follower
-	// Pace is the least time of a list of domains by name for readers of some datasets. It is doubled
-	// until it is enough, up to Deadline. Otherwise the time would tell how many hidden domains begin
-	// with a text. Without it, which is the default, answers take their time.
+	// Pace is the least time of a list of domains by name for readers of some datasets. It is
+	// doubled until it is enough, up to Deadline. Otherwise the time would tell how many hidden
+	// domains begin with a text. Without it, which is the default, answers take their time.
 	Pace time.Duration
 	// Log receives events outside of requests. The default is slog's default logger.
 	Log *slog.Logger

@@ -206,9 +206,10 @@ func listen(address string, m *metrics, p *probes, stderr io.Writer) (stop func(
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux.Handle("GET /readyz", p)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	log := slog.NewTextHandler(cli.Printable(stderr), nil)
 	server := &http.Server{
-		Handler: cli.Hosts(nil).Guard(l.Addr(), "about:blank", mux), ReadHeaderTimeout: headerTimeout,
-		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(cli.Printable(stderr), nil), slog.LevelWarn),
+		Handler: new(cli.Hosts).Guard("about:blank", slog.New(log), mux, address), ReadHeaderTimeout: headerTimeout,
+		ErrorLog: slog.NewLogLogger(log, slog.LevelWarn),
 	}
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

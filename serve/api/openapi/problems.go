@@ -102,9 +102,8 @@ var Problems = []Kind{
 	},
 	{
 		Name: "misdirected", Statuses: []int{421}, Title: "The server has no such host",
-		Meaning: "The server listens on the loopback interface, and the request is for another host. Pages of strangers send " +
-			"such requests.",
-		Remedy: "Ask for localhost. Behind a proxy on the same machine, start the server with --allow-host and the proxy's name.",
+		Meaning: "The request is for a host that is no name of the server. Pages of strangers send such requests.",
+		Remedy:  "Ask for localhost. Behind a proxy on the same machine, start the server with --allow-host and the proxy's name.",
 	},
 	{
 		Name: "too-many-parts", Statuses: []int{422}, Title: "Too many parts for a list of distinct URLs",
