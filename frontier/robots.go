@@ -32,7 +32,7 @@ const (
 type RobotsFile struct {
 	// Host is the host, with its port if that is not the default.
 	Host string
-	// Text has up to robots.MaxBytes bytes.
+	// Text has up to robots.MaxText bytes.
 	Text []byte
 	// Expires is until when it holds.
 	Expires time.Time

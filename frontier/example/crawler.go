@@ -10,7 +10,6 @@
 package example
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -259,7 +258,7 @@ func (c *Crawler) visit(t *task) (client.Outcome, error) {
 	case rules == nil:
 		c.failed.Add(1)
 		return client.Outcome{Error: "robots.txt cannot be had"}, nil
-	case !rules.Allowed(t.URL, cmp.Or(t.Found, t.URL)):
+	case !rules.Allowed(t.URL, t.Found):
 		c.forbidden.Add(1)
 		return client.Outcome{Error: "robots.txt forbids it", Final: true}, nil
 	}

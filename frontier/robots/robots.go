@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -24,6 +25,8 @@ import (
 const (
 	// MaxBytes is how much of a robots.txt is read. RFC 9309 (2.5) wants at least 500 KiB.
 	MaxBytes = 500 << 10
+	// MaxText is the most bytes that a Text has: a character has up to four.
+	MaxText = 4 * MaxBytes
 	// MaxRedirects is how many redirects in a row are followed to a robots.txt (2.3.1.2).
 	MaxRedirects = 5
 	// MaxAge is how long a robots.txt may be used (2.4).
@@ -56,7 +59,7 @@ func Token(userAgent string) string {
 }
 
 // Parse reads a robots.txt for the crawler of a User-Agent header. No text is an error: what is not
-// understood is passed over. Beyond MaxBytes it is not read. The text is decoded as Text does.
+// understood is passed over. The text is decoded and bounded as Text does.
 func Parse(text, userAgent string) Rules {
 	p := parser{token: Token(userAgent)}
 	// The library garbles an escape whose digits are lower-case letters and numbers.
@@ -69,42 +72,108 @@ func Parse(text, userAgent string) Rules {
 
 var escapes = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// Text returns the first MaxBytes of a robots.txt as UTF-8. The RFC wants UTF-8 (2.3), and hosts
-// have other files: with a byte order mark UTF-16 is decoded. Without a mark, or after a client has
-// taken the text for another encoding, its zero bytes are dropped, which leaves the ASCII of UTF-16
-// and of UTF-32. Bytes that are not UTF-8 become escapes, as they are in URLs.
+// Text returns the first MaxBytes characters of a robots.txt as UTF-8. The RFC wants UTF-8 (2.3),
+// and hosts have other files. A text with zero bytes is decoded as UTF-16 or UTF-32, also after a
+// client has taken it for another encoding; if it is neither, all rules that it may have had are
+// unknown, and Text returns one that disallows everything. Other bytes that are not UTF-8 become
+// escapes, as they are in URLs; an escape counts as one character. A text that Text has returned
+// stays as it is.
 func Text(body string) string {
-	body = body[:min(len(body), MaxBytes)]
-	switch {
-	case strings.HasPrefix(body, "\xff\xfe"):
-		body = fromUTF16(binary.LittleEndian, body)
-	case strings.HasPrefix(body, "\xfe\xff"):
-		body = fromUTF16(binary.BigEndian, body)
+	body = body[:min(len(body), MaxText)]
+	if strings.Contains(body, "\x00") {
+		body = decode(body)
 	}
-	body = strings.NewReplacer("\x00", "", "\ufeff", "").Replace(body)
+	body = strings.ReplaceAll(body, "\ufeff", "")
 	body = strings.TrimLeft(body, "\u00fe\u00ff\ufffd") // a misread byte order mark, or \xff
-	if utf8.ValidString(body) {
+	if !utf8.ValidString(body) {
+		b := make([]byte, 0, len(body)+len(body)/8)
+		for i := 0; i < len(body); {
+			r, n := utf8.DecodeRuneInString(body[i:])
+			if r == utf8.RuneError && n == 1 {
+				b = appendEscape(b, body[i])
+			} else {
+				b = append(b, body[i:i+n]...)
+			}
+			i += n
+		}
+		body = string(b)
+	}
+	if len(body) <= MaxBytes {
 		return body
 	}
-	b := make([]byte, 0, len(body)+len(body)/8)
-	for i := 0; i < len(body); {
-		r, n := utf8.DecodeRuneInString(body[i:])
-		if r == utf8.RuneError && n == 1 {
-			b = appendEscape(b, body[i])
+	end := 0
+	for n := 0; n < MaxBytes && end < len(body); n++ {
+		if rest := body[end:]; isEscape(rest) {
+			end += 3
 		} else {
-			b = append(b, body[i:i+n]...)
+			_, size := utf8.DecodeRuneInString(rest)
+			end += size
 		}
-		i += n
 	}
-	return string(b)
+	return body[:end]
 }
 
-func fromUTF16(order binary.ByteOrder, s string) string {
-	units := make([]uint16, len(s)/2)
-	for i := range units {
-		units[i] = order.Uint16([]byte(s[2*i : 2*i+2]))
+// agentLine matches what every robots.txt with rules has, in the spellings that the parser knows.
+var agentLine = regexp.MustCompile(`(?i)user[- ]?agent`)
+
+// decode returns a text with zero bytes as UTF-8: by the decoding that finds an agent and the most
+// ASCII, since all that rules begin with is ASCII.
+func decode(body string) string {
+	const unknown = "User-agent: *\nDisallow: /\n"
+	best, most := unknown, 0
+	forms := []string{body}
+	if utf8.ValidString(body) {
+		// What a client has decoded as bytes, such as Latin-1. A mark may be lost, and no more.
+		body = strings.TrimLeft(body, "\ufffd")
+		if strings.Contains(body, "\ufffd") {
+			return unknown
+		}
+		misread := make([]byte, 0, len(body))
+		for _, r := range body {
+			misread = append(misread, byte(min(r, 0xff)))
+		}
+		forms = []string{string(misread), body}
 	}
-	return string(utf16.Decode(units))
+	try := func(text string) {
+		ascii := strings.Count(text, "\n")
+		for _, r := range text {
+			if r >= ' ' && r < 0x7f {
+				ascii++
+			}
+		}
+		if ascii > most && agentLine.MatchString(text) {
+			best, most = strings.ReplaceAll(text, "\x00", ""), ascii
+		}
+	}
+	for _, form := range forms {
+		for _, width := range []int{2, 4} {
+			try(fromUTF(binary.LittleEndian, width, form))
+			try(fromUTF(binary.BigEndian, width, form))
+		}
+	}
+	ascii := strings.ReplaceAll(body, "\x00", "")
+	isASCII := !strings.ContainsFunc(ascii, func(r rune) bool { return r < ' ' && !unicode.IsSpace(r) || r >= 0x7f })
+	switch {
+	case most == 0:
+		try(body) // with zeros between its lines
+	case isASCII && ascii != best:
+		return unknown // ASCII and UTF-16 in one file
+	}
+	return best
+}
+
+// fromUTF decodes UTF-16 or UTF-32, as width says in bytes.
+func fromUTF(order binary.ByteOrder, width int, s string) string {
+	var units []uint16
+	var runes []rune
+	for b := []byte(s); len(b) >= width; b = b[width:] {
+		if width == 2 {
+			units = append(units, order.Uint16(b))
+		} else {
+			runes = append(runes, rune(order.Uint32(b)))
+		}
+	}
+	return string(append(runes, utf16.Decode(units)...))
 }
 
 // OfStatus says what holds for a host that answered a request for its robots.txt with a status, as
@@ -124,11 +193,11 @@ func OfStatus(status int) (read, known bool) {
 
 // Allowed reports whether the crawler may fetch a URL of the host. The caller may know several
 // spellings of the URL: the one to fetch, and the one found in a page. A rule may match any of
-// them. The longest matching rule decides about each spelling, and all spellings have to be
-// allowed.
+// them. The longest matching rule decides about each spelling, and all spellings that are not empty
+// have to be allowed.
 func (r Rules) Allowed(spellings ...string) bool {
 	for _, url := range spellings {
-		if !r.allowed(pathOf(url)) {
+		if url != "" && !r.allowed(normal(Path(url), false)) {
 			return false
 		}
 	}
@@ -145,21 +214,20 @@ func (r Rules) allowed(path string) bool {
 	return allow
 }
 
-// pathOf returns the path and query of a URL in the normal form.
-func pathOf(url string) string {
-	url, _, _ = strings.Cut(url, "#")
-	start := strings.IndexAny(url, "/?")
-	if start > 0 && strings.HasPrefix(url[start-1:], "://") {
-		url = url[start+2:]
-		start = strings.IndexAny(url, "/?")
+// Path returns the path and query of a URL in any spelling. Without a path it is /.
+func Path(url string) string {
+	url, _, _ = strings.Cut(strings.TrimSpace(url), "#")
+	if i := strings.Index(url, "//"); i == 0 || i > 0 && url[i-1] == ':' {
+		url = url[i+2:]
 	}
-	if start < 0 {
+	i := strings.IndexAny(url, `/?\`)
+	switch {
+	case i < 0:
 		return "/"
+	case url[i] != '/':
+		return "/" + url[i:]
 	}
-	if url = url[start:]; url[0] == '?' {
-		url = "/" + url
-	}
-	return normal(url, false)
+	return url[i:]
 }
 
 // normal returns the normal form of a path or a rule (RFC 9309, 2.2.2). Escaped unreserved
@@ -173,7 +241,7 @@ func normal(s string, isRule bool) string {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {
-		case c == '%' && i+2 < len(s) && hexDigit(s[i+1]) >= 0 && hexDigit(s[i+2]) >= 0:
+		case isEscape(s[i:]):
 			if c = byte(hexDigit(s[i+1])<<4 | hexDigit(s[i+2])); unreserved(c) {
 				b = append(b, c)
 			} else {
@@ -196,6 +264,11 @@ func normal(s string, isRule bool) string {
 // unreserved reports whether a character means the same with and without an escape (RFC 3986, 2.3).
 func unreserved(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-._~", c) >= 0
+}
+
+// isEscape reports whether a text begins with an escape.
+func isEscape(s string) bool {
+	return len(s) > 2 && s[0] == '%' && hexDigit(s[1]) >= 0 && hexDigit(s[2]) >= 0
 }
 
 const hexDigits = "0123456789ABCDEF"

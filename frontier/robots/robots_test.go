@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/encoding/unicode/utf32"
 
@@ -128,24 +129,71 @@ func TestEncodings(t *testing.T) {
 		"UTF-16LE with a mark": unicode.UTF16(unicode.LittleEndian, unicode.UseBOM), "UTF-16BE with a mark": unicode.UTF16(unicode.BigEndian, unicode.UseBOM),
 		"UTF-16LE": unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM), "UTF-16BE": unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM),
 		"UTF-32LE with a mark": utf32.UTF32(utf32.LittleEndian, utf32.UseBOM), "UTF-32BE with a mark": utf32.UTF32(utf32.BigEndian, utf32.UseBOM),
+		"UTF-32LE": utf32.UTF32(utf32.LittleEndian, utf32.IgnoreBOM), "UTF-32BE": utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM),
 	} {
-		ascii := strings.ReplaceAll(text, "é", "e")
-		for _, s := range []string{text, ascii} {
-			if s == text && (name == "UTF-16LE" || name == "UTF-16BE" || strings.HasPrefix(name, "UTF-32")) {
-				continue
-			}
+		for _, s := range []string{text, strings.ReplaceAll(text, "é", "e"), "# Это не всё\n" + text} {
 			body, err := e.NewEncoder().String(s)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := robots.Parse(body, agent)
-			if r.Allowed("https://e.example/privé/x", "https://e.example/prive/x") || !r.Allowed("https://e.example/b") || r.Delay != 2*time.Second {
-				t.Errorf("%s: %q: %+v", name, body, r)
+			path := strings.Fields(s[strings.Index(s, "Disallow"):])[1]
+			latin1, err := charmap.ISO8859_1.NewDecoder().String(body) // as a client may misread it
+			if err != nil || strings.HasPrefix(name, "UTF-8") {
+				latin1 = body
 			}
-			if again := robots.Text(body); !utf8.ValidString(again) || robots.Text(again) != again {
-				t.Errorf("%s: %q", name, again)
+			for _, body := range []string{body, latin1} {
+				r := robots.Parse(body, agent)
+				if r.Allowed("https://e.example"+path+"x") || !r.Allowed("https://e.example/b") || r.Delay != 2*time.Second {
+					t.Errorf("%s: %q: %+v", name, body, r)
+				}
+				if again := robots.Text(body); !utf8.ValidString(again) || robots.Text(again) != again {
+					t.Errorf("%s: %q", name, again)
+				}
+			}
+			if misread := strings.ToValidUTF8(body, "\ufffd"); strings.Contains(body, "\x00") && misread != body {
+				r := robots.Parse(misread, agent)
+				if r.Allowed("https://e.example" + path + "x") {
+					t.Errorf("%s, misread: %q: %+v", name, misread, r)
+				}
 			}
 		}
+	}
+	for body, allowed := range map[string]bool{
+		"User-agent: *\nDisallow: /a\n\x00\x00\x00":   true, // padded
+		"Us\x00er-agent: *\nDisallow: /a\n":           false,
+		"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR":         false,
+		"\x00U\x00s\x00e\x00r\x00-\x00a\x00\x00g\x00": false,
+	} {
+		if r := robots.Parse(body, agent); r.Allowed("https://e.example/b") != allowed || r.Allowed("https://e.example/a") {
+			t.Errorf("%q: %+v", body, r)
+		}
+	}
+}
+
+// TestDecodedTextsAreNotCutAgain has rules behind comments that take more bytes once they are
+// decoded.
+func TestDecodedTextsAreNotCutAgain(t *testing.T) {
+	for name, e := range map[string]encoding.Encoding{
+		"windows-1251": charmap.Windows1251, "UTF-16LE": unicode.UTF16(unicode.LittleEndian, unicode.UseBOM),
+	} {
+		text := "User-agent: *\n"
+		if name == "UTF-16LE" {
+			text += "# " + strings.Repeat("ﬁ", 220<<10)
+		} else {
+			text += "# " + strings.Repeat("всё", 130<<10)
+		}
+		body, err := e.NewEncoder().String(text + "\nDisallow: /a\n")
+		if err != nil || len(body) > robots.MaxBytes {
+			t.Fatal(len(body), err)
+		}
+		once := robots.Text(body)
+		if len(once) > robots.MaxText || robots.Text(once) != once || robots.Parse(once, agent).Allowed("https://e.example/a") {
+			t.Errorf("%s: %d bytes became %d", name, len(body), len(once))
+		}
+	}
+	long := robots.Text(strings.Repeat("\xff\U0001f577", robots.MaxBytes))
+	if len(long) > robots.MaxText || robots.Text(long) != long {
+		t.Errorf("%d bytes", len(long))
 	}
 }
 

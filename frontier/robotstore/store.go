@@ -100,7 +100,7 @@ func open(name string, sync bool) (opened *Store, err error) {
 		s.encoder, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
 	}
 	if err == nil {
-		s.decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(robots.MaxBytes))
+		s.decoder, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(robots.MaxText))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), db.Close())
@@ -142,7 +142,7 @@ func name(key, host string) []byte { return []byte(key + "\x00" + host) }
 func (s *Store) Put(key string, f File) error {
 	value := binary.BigEndian.AppendUint64(nil, uint64(f.Expires))
 	value = binary.BigEndian.AppendUint64(value, uint64(f.Delay.Milliseconds()))
-	value = s.encoder.EncodeAll(f.Text[:min(len(f.Text), robots.MaxBytes)], value)
+	value = s.encoder.EncodeAll(f.Text[:min(len(f.Text), robots.MaxText)], value)
 	s.some.Store(true)
 	return s.update(func(b *bbolt.Bucket) error { return b.Put(name(key, f.Host), value) })
 }

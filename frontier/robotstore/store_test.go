@@ -49,7 +49,7 @@ func TestStore(t *testing.T) {
 			if err := s.Put(key, f); err != nil {
 				t.Fatal(err)
 			}
-			f.Text = f.Text[:min(len(f.Text), robots.MaxBytes)]
+			f.Text = f.Text[:min(len(f.Text), robots.MaxText)]
 			want[at] = f
 		case 1:
 			if err := s.Close(); err != nil {
