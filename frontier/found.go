@@ -3,55 +3,50 @@ package frontier
 import (
 	"bytes"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/urlake/urlake/frontier/robots"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// FoundName is the member of a URL's metadata that has the URL as it was added. It comes first. A
-// robots.txt may forbid a spelling that the canonical form has lost: the order of a query, slashes
-// in a row.
+// FoundName is the member of a URL's metadata that has the URL as it was found. It comes first, and
+// is reserved. A robots.txt may forbid a spelling that the canonical form has lost: the order of a
+// query, slashes in a row.
 const FoundName = "urlfrontier.url"
 
 const foundStart = `{"` + FoundName + `":`
 
 // withFound returns metadata that has the URL as it was added, too, if its path or query is spelled
-// in another way than the canonical form. Metadata that is no object, or would be too long, stays.
+// in another way than the canonical form. It begins with the scheme and host of that form, so that
+// it can be fetched. Metadata that is no object, or would be too long, stays, and so does that of a
+// URL that is not UTF-8.
 func withFound(metadata []byte, added string, canonical *urlnorm.URL) []byte {
 	metadata = bytes.TrimSpace(metadata)
-	path := pathOf(added)
-	if path == "" || path == canonical.PathQuery || len(added)+len(metadata) > MaxMetadata/2 ||
+	path := robots.Path(added)
+	if path == canonical.PathQuery || len(added)+len(metadata) > MaxMetadata/2 || !utf8.ValidString(path) ||
 		bytes.Contains(metadata, []byte(FoundName)) {
 		return metadata
 	}
 	rest := []byte("}")
-	if len(metadata) > 0 && string(metadata) != "{}" {
-		if metadata[0] != '{' {
+	if len(metadata) > 0 {
+		members, ok := bytes.CutPrefix(metadata, []byte("{"))
+		if !ok {
 			return metadata
 		}
-		rest = append([]byte(","), metadata[1:]...)
+		if members = bytes.TrimSpace(members); !bytes.HasPrefix(members, rest) {
+			rest = append([]byte(","), members...)
+		}
 	}
-	b, err := jsontext.AppendQuote([]byte(foundStart), strings.ToValidUTF8(added, "\ufffd"))
+	b, err := jsontext.AppendQuote([]byte(foundStart), strings.TrimSuffix(canonical.String(), canonical.PathQuery)+path)
 	if err != nil {
 		return metadata
 	}
 	return append(b, rest...)
 }
 
-// pathOf returns the path and query of a URL in any spelling; "" if it has none.
-func pathOf(url string) string {
-	url, _, _ = strings.Cut(strings.TrimSpace(url), "#")
-	if i := strings.Index(url, "//"); i == 0 || i > 0 && url[i-1] == ':' {
-		url = url[i+2:]
-	}
-	if i := strings.IndexAny(url, `/?\`); i >= 0 {
-		return url[i:]
-	}
-	return ""
-}
-
-// Found returns the URL as it was added, "" if that is not known to differ from the canonical form,
+// Found returns the URL as it was found, "" if that is not known to differ from the canonical form,
 // and the metadata without it.
 func Found(metadata []byte) (found string, rest []byte) {
 	after, ok := bytes.CutPrefix(metadata, []byte(foundStart))

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -16,34 +18,45 @@ func TestFound(t *testing.T) {
 	}
 	for _, c := range []struct {
 		url  string
-		kept bool
+		kept string
 	}{
-		{"https://a.example/b?c=1", false},
-		{"https://a.example", false},
-		{"HTTPS://A.example:443/b", false},
-		{"https://a.example/b#c//d", false},
-		{"a.example/b", false},
-		{"https://a.example/x//y", true},
-		{"a.example/x//y", true},
-		{"https://a.example/p?b=1&a=2", true},
-		{"https://a.example/x/../b", true},
-		{`https://a.example\b`, true},
-		{"https://a.example/%7Ejoe", true},
-		{"https://a.example/p?b=\"1\"&a=\u00e4\\", true},
+		{"https://a.example/b?c=1", ""},
+		{"https://a.example", ""},
+		{"HTTPS://A.example:443/b", ""},
+		{"https://a.example/b#c//d", ""},
+		{"a.example/b", ""},
+		{"https://a.example/x//y", "https://a.example/x//y"},
+		{"a.example/x//y", "http://a.example/x//y"},
+		{"//a.example/x//y", "http://a.example/x//y"},
+		{"HTTP://user@A.example:80/x//y#f", "http://a.example/x//y"},
+		{"http://a.example:8080?b=1&a=2", "http://a.example:8080/?b=1&a=2"},
+		{"https://a.example/x//\xff", ""},
+		{"https://a.example/p?b=1&a=2", "https://a.example/p?b=1&a=2"},
+		{"https://a.example/x/../b", "https://a.example/x/../b"},
+		{`https://a.example\b`, `https://a.example/\b`},
+		{"https://a.example/%7Ejoe", "https://a.example/%7Ejoe"},
+		{"https://a.example/p?b=\"1\"&a=\u00e4\\", "https://a.example/p?b=\"1\"&a=\u00e4\\"},
 	} {
-		for _, metadata := range []string{"", `{"from":"https://b.example/"}`, ` { "a" : {"b": 1} } `, `[1]`, `"text"`, "7", "null"} {
+		for _, metadata := range []string{"", `{"from":"https://b.example/"}`, ` { "a" : {"b": 1} } `, `[1]`, `"text"`, "7", "null", "{}", "{ }", "{\n}\n"} {
 			u, err := n.ParseString(c.url)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, kept := "", c.kept && (metadata == "" || strings.Contains(metadata, "{"))
-			if kept {
-				want = c.url
+			want := ""
+			if metadata == "" || strings.Contains(metadata, "{") {
+				want = c.kept
 			}
-			got, rest := Found(withFound([]byte(metadata), c.url, &u))
-			squeezed := strings.NewReplacer(" ", "").Replace
-			if got != want || squeezed(string(rest)) != squeezed(metadata) {
-				t.Errorf("%s, %s: %q, %s", c.url, metadata, got, rest)
+			if again, err := n.ParseString(want); want != "" && (err != nil || again.String() != u.String()) {
+				t.Errorf("%s and %s differ: %v", c.url, want, err)
+			}
+			with := withFound([]byte(metadata), c.url, &u)
+			got, rest := Found(with)
+			squeezed := strings.NewReplacer(" ", "", "\n", "").Replace
+			if want, rest := strings.TrimSuffix(squeezed(metadata), "{}"), strings.TrimSuffix(squeezed(string(rest)), "{}"); rest != want {
+				t.Errorf("%s, %s: %s is left", c.url, metadata, rest)
+			}
+			if got != want || len(with) > 0 && !jsontext.Value(with).IsValid() {
+				t.Errorf("%s, %s: %q, %s", c.url, metadata, got, with)
 			}
 		}
 	}
