@@ -47,7 +47,14 @@ type entry[K comparable, V any] struct {
 
 // New returns a cache of at most limit bytes. With a limit of 0 or less it keeps nothing.
 func New[K comparable, V any](limit int64) *Cache[K, V] {
-	n := min(max(limit/minShardBytes, 1), maxShards)
+	return newShards[K, V](limit, min(max(limit/minShardBytes, 1), maxShards))
+}
+
+// NewWhole is New without shards, for values that may be as large as the cache and are rarely asked
+// for.
+func NewWhole[K comparable, V any](limit int64) *Cache[K, V] { return newShards[K, V](limit, 1) }
+
+func newShards[K comparable, V any](limit, n int64) *Cache[K, V] {
 	c := &Cache[K, V]{seed: maphash.MakeSeed(), shards: make([]shard[K, V], n)}
 	for i := range c.shards {
 		s := &c.shards[i]

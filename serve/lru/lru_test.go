@@ -109,3 +109,16 @@ func BenchmarkCacheGet(b *testing.B) {
 		}
 	}
 }
+
+// TestWholeKeepsWhatNoShardWould adds a value of nearly all bytes.
+func TestWholeKeepsWhatNoShardWould(t *testing.T) {
+	c := NewWhole[int, any](16 << 20)
+	c.Add(1, "large", 15<<20)
+	if _, ok := c.Get(1); !ok {
+		t.Error("the value is not kept")
+	}
+	c.Add(2, "larger", 17<<20)
+	if st := c.Stats(); st.Entries != 1 || st.Bytes > 16<<20 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -21,7 +21,7 @@ import (
 
 const (
 	// DefaultOpenBytes is the default memory for open indexes of segments. A GiB of nodes takes a
-	// MiB. An index of more than a sixteenth of it is opened for each answer.
+	// MiB. A larger index is opened for each answer.
 	DefaultOpenBytes = 16 << 20
 	// lookAgain is how long a segment is taken to have no index after none was found, and openTime
 	// how long an index is used before its document is read again: another one may have replaced
@@ -53,7 +53,7 @@ type opened struct {
 func NewEngine(maxRows int64, maxNodes int, openBytes int64) *Engine {
 	return &Engine{
 		maxRows: cmp.Or(maxRows, DefaultMaxRows), maxNodes: cmp.Or(maxNodes, DefaultMaxNodes),
-		indexes: lru.New[string, opened](cmp.Or(openBytes, DefaultOpenBytes)),
+		indexes: lru.NewWhole[string, opened](cmp.Or(openBytes, DefaultOpenBytes)),
 	}
 }
 
