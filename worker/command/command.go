@@ -247,12 +247,9 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory, RangePairs: o.rangePairs}
 	search := activities.NewSearch(c, namespace)
 	stopped := make(chan error, 2*len(o.pools)) // one for each queue
-	var queues []queue
-	host, _ := os.Hostname() // only helps people
+	host, _ := os.Hostname()                    // only helps people
 	polling := map[string]string{}
-	limits := limit(memory, o.pools, o.perPool)
-	for _, pool := range o.pools {
-		slots := limits[pool]
+	open := func(pool string, slots int) []queue {
 		if slots < o.perPool {
 			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
@@ -284,7 +281,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		}
 		w, identity := poll(pool, taken)
 		polling[pool] = identity
-		queues = append(queues, queue{pool, w})
+		queues := []queue{{pool, w}}
 		switch pool {
 		case activities.PoolControl:
 			w.RegisterWorkflow(workflows.IngestWorkflow)
@@ -315,8 +312,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		case activities.PoolPublish:
 			w.RegisterActivity(&activities.Publish{Lake: base, Search: search, Temporal: c})
 		}
+		return queues
 	}
-	if err := start(queues); err != nil {
+	queues, err := startPools(memory, o.pools, o.perPool, open)
+	if err != nil {
 		return err
 	}
 	state.started(polling)

@@ -40,8 +40,18 @@ func stop(all []queue) {
 	wg.Wait()
 }
 
-// limit sets and returns how many steps of each pool run at once. Steps of one pool ask for the
-// limits of others, so all are set before a pool starts.
+// startPools starts the queues that open returns for each pool and its steps at once, all of which
+// it returns. Steps ask for the limits of other pools, so all are set before.
+func startPools(memory *activities.Memory, pools []string, perPool int, open func(pool string, slots int) []queue) ([]queue, error) {
+	limits := limit(memory, pools, perPool)
+	var all []queue
+	for _, pool := range pools {
+		all = append(all, open(pool, limits[pool])...)
+	}
+	return all, start(all)
+}
+
+// limit sets and returns how many steps of each pool run at once.
 func limit(memory *activities.Memory, pools []string, perPool int) map[string]int {
 	slots := map[string]int{}
 	for _, pool := range pools {

@@ -86,16 +86,14 @@ func TestLimitsAreSetBeforeAPoolStarts(t *testing.T) {
 		}
 	}
 	var running atomic.Int32
-	var all []queue
-	slots := limit(memory, activities.Pools, 8)
-	for _, pool := range activities.Pools {
-		if slots[pool] < 1 || slots[pool] > 8 {
-			t.Errorf("pool %s has %d slots", pool, slots[pool])
+	all, err := startPools(memory, activities.Pools, 8, func(pool string, slots int) []queue {
+		if slots < 1 || slots > 8 {
+			t.Errorf("pool %s has %d slots", pool, slots)
 		}
-		all = append(all, queue{pool, &fakePoller{running: &running, started: func() { steps.Go(step) }}})
-	}
-	if err := start(all); err != nil {
-		t.Fatal(err)
+		return []queue{{pool, &fakePoller{running: &running, started: func() { steps.Go(step) }}}}
+	})
+	if err != nil || len(all) != len(activities.Pools) || int(running.Load()) != len(all) {
+		t.Fatalf("%d queues of %d run: %v", running.Load(), len(all), err)
 	}
 	steps.Wait()
 }
