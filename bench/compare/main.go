@@ -10,6 +10,7 @@
 //	BENCH_GROWTH       lines of the largest lake whose growth, publishes and segments are measured: lakes of
 //	                   1 million, 10 million and so on up to it; 10 million
 //	BENCH_WORKER_ROWS  lines that one worker process ingests, and then two; 2 million
+//	BENCH_SERVE_MEMORY --memory-limit of serve, in MiB
 //	BENCH_SERVE_ROWS   lines of the lake that is served; 5 million
 //	BENCH_SERVE_LISTS  datasets of the lake that is served; 32
 //	BENCH_DIR          folder for lists, runs and lakes, up to some 200 bytes a line; the system's temporary

@@ -80,6 +80,9 @@ type entry struct {
 // startServer starts the program and waits until it is ready.
 func startServer(ctx context.Context, program, lakeDir, cache string) (*server, error) {
 	s := &server{cmd: exec.CommandContext(ctx, program, "--lake", lakeDir, "--listen", "127.0.0.1:0", "--cache", cache, "--log-format", "json")}
+	if mib := os.Getenv("BENCH_SERVE_MEMORY"); mib != "" {
+		s.cmd.Args = append(s.cmd.Args, "--memory-limit", mib)
+	}
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = 10 * time.Second
 	stderr, err := s.cmd.StderrPipe()
