@@ -47,7 +47,8 @@ type Options struct {
 
 // Torn is the end of the last segment that Open has cut off: what a process had begun to write, and
 // committed to nobody, when it died. The end may have been committed only if the disk has since
-// changed the very last record. Its bytes are kept in File.torn.
+// changed the very last record or, without Sync, if the machine died before the disk had it. Its
+// bytes are kept in File.torn.
 type Torn struct {
 	File   string
 	Offset int64
