@@ -261,7 +261,7 @@ func (f *Frontier) open(ctx context.Context, n int, c *coord.Shard, lock *flock.
 	}
 	if torn != nil {
 		f.counters.torn.Add(1)
-		f.o.Log.Warn("cut the end of a journal, which was not written whole: it was not acknowledged, unless the disk has changed the last record since", "where", torn.String())
+		f.o.Log.Warn("cut the end of a journal, which was not written whole: it was not acknowledged, unless --fsync is never or the disk has changed the last record since", "where", torn.String())
 	}
 	s.files = files
 	if err := s.openRobots(dir, f.o); err != nil {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/urlake/urlake/frontier/frontiertest"
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/lake/ingest/allow"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -268,6 +269,21 @@ INSERT INTO domain_metadata VALUES
 	spec := Spec{Lake: "memory://", DSN: dsn, Frontier: f.URL}
 	if plan, err := Look(t.Context(), spec); err != nil || !maps.Equal(plan.Rows, map[string]int64{tableVisited: 14, tableFrontier: 6, tableDomains: 6}) {
 		t.Errorf("%+v, %v", plan, err)
+	}
+	// A worker that may connect to the database, and not to the frontier.
+	socket, _, _ := strings.Cut(strings.TrimPrefix(spec.DSN, "host="), " ")
+	targets, err := allow.ParseTargets([]string{socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := allow.WithTargets(t.Context(), targets)
+	_, looked := Look(ctx, spec)
+	_, moved := Migrate(ctx, spec, Progress{}, func(Progress) {})
+	_, verified := Verify(ctx, spec, t.TempDir(), func(Verifying) {})
+	for _, err := range []error{looked, moved, verified} {
+		if err == nil || !strings.Contains(err.Error(), "frontier: ") || !strings.Contains(err.Error(), "--allow-target") {
+			t.Errorf("a frontier that is no target: %v", err)
+		}
 	}
 	p := migrateAll(t, spec)
 	v, q, d := p.Counts[tableVisited], p.Counts[tableFrontier], p.Counts[tableDomains]
