@@ -116,7 +116,7 @@ func Open(ctx context.Context, store blob.Store, opt Options) (*Slice, error) {
 			return s, nil
 		}
 		// What a later manifest refers to no longer may be collected meanwhile.
-		if now, _, readErr := manifest.Read(ctx, store); readErr != nil || now.Generation == m.Generation {
+		if now, _, readErr := manifest.ReadUnchecked(ctx, store); readErr != nil || now.Generation == m.Generation {
 			return nil, err
 		}
 	}

@@ -91,7 +91,7 @@ func PlanCompaction(ctx context.Context, store blob.Store, run string, round int
 		})
 		if errors.Is(err, codec.ErrCorrupt) && before != nil {
 			// What a later manifest refers to no longer may be collected while it is read.
-			if now, _, readErr := manifest.Read(ctx, store); readErr == nil && now.Generation != before.Generation {
+			if now, _, readErr := manifest.ReadUnchecked(ctx, store); readErr == nil && now.Generation != before.Generation {
 				continue
 			}
 		}

@@ -235,7 +235,7 @@ func Rules(ctx context.Context, store blob.Store) (*takedown.Rules, error) {
 		}
 		if errors.Is(err, codec.ErrCorrupt) {
 			// What a later manifest refers to no longer may be collected while it is read.
-			if now, _, readErr := manifest.Read(ctx, store); readErr == nil && now.Generation != m.Generation {
+			if now, _, readErr := manifest.ReadUnchecked(ctx, store); readErr == nil && now.Generation != m.Generation {
 				continue
 			}
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
@@ -84,9 +83,9 @@ func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) 
 	if err := probe(ctx, store); err != nil {
 		return Committed{}, err
 	}
-	done, err := c.apply(ctx, store)
+	done, m, err := c.apply(ctx, store)
 	if err == nil {
-		err = registry.NotePublished(ctx, store, done.Version.ID, 0)
+		err = m.note(ctx, store)
 	}
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit %s: %w", c.ID, err)
@@ -94,73 +93,73 @@ func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) 
 	return done, nil
 }
 
-func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) {
+func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, *Manifest, error) {
 	rejections := 0
 	started, wrote := time.Now(), false
 	for round := 0; ; round++ {
 		s, err := Look(ctx, store)
 		if err != nil {
-			return Committed{}, err
+			return Committed{}, nil, err
 		}
 		// The first committer of a lake finds no version and does not wait.
 		// What the version shares with earlier ones must not be deleted before it is published.
 		if s.Manifest != nil && !s.manifestLost {
 			if err := trash.Await(ctx, store, s.Manifest.Swept); err != nil {
-				return Committed{}, err
+				return Committed{}, nil, err
 			}
 		}
 		if s.missing && s.last != "" && time.Since(started) < firstCommitTime {
 			select {
 			case <-ctx.Done():
-				return Committed{}, context.Cause(ctx)
+				return Committed{}, nil, context.Cause(ctx)
 			case <-time.After(10 * time.Millisecond):
 			}
 			continue
 		}
 		if s.manifestLost && s.Manifest != nil {
 			if err := s.put(ctx, store, s.Manifest); err != nil {
-				return Committed{}, err
+				return Committed{}, nil, err
 			}
 			continue
 		}
 		if done, ok := c.find(s.Manifest); ok {
 			// If this call has written nothing yet, an earlier attempt made the commit.
 			done.Existed = !wrote
-			return done, nil
+			return done, s.Manifest, nil
 		}
 		next, ref, err := c.write(ctx, store, s)
 		if errors.Is(err, codec.ErrCorrupt) && s.Manifest != nil {
 			// What a later version has no longer may be collected while this one reads it.
-			if m, _, readErr := Read(ctx, store); readErr == nil && m.Generation != s.Manifest.Generation {
+			if m, _, readErr := ReadUnchecked(ctx, store); readErr == nil && m.Generation != s.Manifest.Generation {
 				continue
 			}
 		}
 		if err != nil {
-			return Committed{}, err
+			return Committed{}, nil, err
 		}
 		wrote = true
 		data, err := next.encode()
 		if err != nil {
-			return Committed{}, err
+			return Committed{}, nil, err
 		}
 		_, err = store.Put(ctx, Key, data, s.cond)
 		if err == nil {
-			return Committed{Version: ref, Generation: next.Generation}, nil
+			return Committed{Version: ref, Generation: next.Generation}, next, nil
 		}
 		// Any error, a rejection too, may follow a success whose reply was lost.
-		seen, seenTag, readErr := Read(ctx, store)
+		seen, seenTag, readErr := ReadUnchecked(ctx, store)
 		if readErr != nil && !errors.Is(readErr, ErrNoVersion) {
-			return Committed{}, err
+			return Committed{}, nil, err
 		}
 		if done, ok := c.find(seen); ok {
-			return done, nil
+			return done, seen, nil
 		}
 		if seenTag == s.cond.IfMatch {
 			if !errors.Is(err, blob.ErrPrecondition) {
-				return Committed{}, err
+				return Committed{}, nil, err
 			}
 			if rejections++; rejections == maxRejections {
-				return Committed{}, fmt.Errorf("%w: %w", ErrBusy, err)
+				return Committed{}, nil, fmt.Errorf("%w: %w", ErrBusy, err)
 			}
 		} else {
 			rejections = 0
@@ -169,7 +168,7 @@ func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, error) 
 		pause := rand.N(time.Duration(min(round+1, 32)) * 5 * time.Millisecond)
 		select {
 		case <-ctx.Done():
-			return Committed{}, context.Cause(ctx)
+			return Committed{}, nil, context.Cause(ctx)
 		case <-time.After(pause):
 		}
 	}

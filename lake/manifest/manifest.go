@@ -268,9 +268,11 @@ type Follower struct {
 
 	mu   sync.Mutex
 	last *Manifest
-	sum  uint64
-	etag string
-	// stale is the error of the manifest in the store if last replaces it, else nil.
+	// generation, sum and etag are of the manifest in the store.
+	generation uint64
+	sum        uint64
+	etag       string
+	// stale is why last is not the manifest in the store, nil if it is.
 	stale error
 }
 
@@ -293,10 +295,14 @@ func (f *Follower) Stale() error {
 func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.poll(ctx)
+}
+
+func (f *Follower) poll(ctx context.Context) (m *Manifest, changed bool, err error) {
 	if f.last != nil {
 		info, err := f.store.Stat(ctx, Key)
 		if errors.Is(err, blob.ErrNotExist) {
-			return nil, false, fmt.Errorf("%w: generation %d was seen, now there is no manifest", ErrGeneration, f.last.Generation)
+			return nil, false, fmt.Errorf("%w: generation %d was seen, now there is no manifest", ErrGeneration, f.generation)
 		}
 		if err != nil {
 			return nil, false, err
@@ -318,16 +324,17 @@ func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err err
 	}
 	sum := xxhash.Sum64(data)
 	if f.last != nil {
-		if m.Generation < f.last.Generation || (m.Generation == f.last.Generation && sum != f.sum) {
-			return nil, false, fmt.Errorf("%w: generation %d was seen, now it is %d", ErrGeneration, f.last.Generation, m.Generation)
+		if m.Generation < f.generation || (m.Generation == f.generation && sum != f.sum) {
+			return nil, false, fmt.Errorf("%w: generation %d was seen, now it is %d", ErrGeneration, f.generation, m.Generation)
 		}
 		if sum == f.sum {
 			f.etag = info.ETag
 			return f.last, false, nil
 		}
 	}
+	generation := m.Generation
 	var stale error
-	if f.last == nil { // else the generation shows it
+	if f.last == nil || f.stale != nil { // else the generation tells
 		stale = m.older(ctx, f.store)
 	}
 	if stale != nil {
@@ -338,12 +345,15 @@ func (f *Follower) Poll(ctx context.Context) (m *Manifest, changed bool, err err
 		if err != nil {
 			return nil, false, err
 		}
-		if !s.manifestLost || s.Manifest == nil {
+		if !s.manifestLost { // another writer has replaced it since
+			return f.poll(ctx)
+		}
+		if s.Manifest == nil {
 			return nil, false, stale
 		}
 		m = s.Manifest
 	}
-	f.last, f.sum, f.etag, f.stale = m, sum, info.ETag, stale
+	f.last, f.generation, f.sum, f.etag, f.stale = m, generation, sum, info.ETag, stale
 	return m, true, nil
 }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/urlake/urlake/lake/takedown"
 )
 
-// older returns a *codec.CorruptError if the lake has published more than the manifest has: the
-// manifest was put back, perhaps from a backup. A version counts as published if the registry names
-// it, or if another version follows it. An epoch of takedowns counts as published if the registry
-// names it, or if another epoch follows it. Lost versions and epochs prove nothing: a manifest
-// without them may be all that is left.
+// older returns a *codec.CorruptError if the manifest is older than what the lake has published: it
+// was put back, perhaps from a backup. The lake has published a version if the registry was told of
+// it, or if another version follows it. An epoch of takedowns was published if the registry was
+// told of it, or if another one follows it. A lost version or document proves nothing: a manifest
+// without it may be all that is left.
 //
 // It reads the registry's document, and lists the versions and the documents of takedowns.
 func (m *Manifest) older(ctx context.Context, store blob.Store) error {
@@ -26,8 +26,8 @@ func (m *Manifest) older(ctx context.Context, store blob.Store) error {
 		return err
 	}
 	// Another writer may have replaced the manifest since the caller read it.
-	if now, _, err := read(ctx, store); err == nil && now.Generation != m.Generation {
-		return nil
+	if now, _, err := read(ctx, store); err != nil || now.Generation != m.Generation {
+		return err
 	}
 	return codec.Corrupt(Key, "generation", -1, "a manifest that has "+found+", which was published",
 		fmt.Sprintf("one of version %s and epoch %d of the takedowns: it was put back, perhaps from a backup", m.newest(), m.TakedownEpoch))
@@ -46,26 +46,12 @@ func (m *Manifest) since(ctx context.Context, store blob.Store) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	slices.Reverse(ids)
-	for _, id := range ids {
-		if id <= m.newest() {
-			break
-		}
-		data, _, err := store.Get(ctx, VersionKey(id))
-		if errors.Is(err, blob.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		v, err := DecodeVersion(store, data, VersionKey(id))
-		switch {
-		case err != nil: // lost, or of another format
-		case id == told:
-			return "version " + id, nil
-		case v.Parent > m.newest():
-			return "version " + v.Parent, nil
-		}
+	id, err := lastPublished(ctx, store, ids, told, m.newest())
+	if err != nil {
+		return "", err
+	}
+	if id != "" {
+		return "version " + id, nil
 	}
 	listed, err := takedown.NewestEpoch(ctx, store)
 	if err != nil || listed <= m.TakedownEpoch || epoch <= m.TakedownEpoch && listed <= m.TakedownEpoch+1 {
@@ -75,6 +61,40 @@ func (m *Manifest) since(ctx context.Context, store blob.Store) (string, error) 
 		return "", err
 	}
 	return fmt.Sprintf("epoch %d of the takedowns", listed), nil
+}
+
+// lastPublished returns the last of the ids after a version whose object is intact and that was
+// published for certain: the registry was told of it, or an intact version follows it. Other
+// versions may be of commits that were not made. It returns "" if there is none.
+func lastPublished(ctx context.Context, store blob.Store, ids []string, told, after string) (string, error) {
+	followed := map[string]bool{}
+	for _, id := range slices.Backward(ids) {
+		if id <= after {
+			break
+		}
+		v, err := codec.Confirm(func() (*Version, error) {
+			data, _, err := store.Get(ctx, VersionKey(id))
+			if err != nil {
+				return nil, err
+			}
+			return DecodeVersion(store, data, VersionKey(id))
+		})
+		switch {
+		case errors.Is(err, blob.ErrNotExist), errors.Is(err, codec.ErrCorrupt), codec.IsFormat(err):
+			continue
+		case err != nil:
+			return "", err
+		case id == told || followed[id]:
+			return id, nil
+		}
+		followed[v.Parent] = true
+	}
+	return "", nil
+}
+
+// note tells the registry what the manifest publishes.
+func (m *Manifest) note(ctx context.Context, store blob.Store) error {
+	return registry.NotePublished(ctx, store, m.CurrentVersion, m.TakedownEpoch)
 }
 
 // versionIDs returns the ids of all version objects, listed by a manifest or not, ascending.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
@@ -40,7 +41,7 @@ type State struct {
 // Recover reads the manifest and its current version. If one of them is lost, it takes what is
 // left:
 //
-//   - A lost manifest is written again. It lists the newest version in the store and its
+//   - A lost manifest is written again. It lists the newest version that was published and its
 //     predecessors. Their tags are lost. A manifest that was put back, perhaps from a backup,
 //     although the lake has published more since, is lost too; its tags stay.
 //   - If the current version is lost, Current is the newest earlier version that the manifest
@@ -171,9 +172,12 @@ func isLost(err error) bool {
 		errors.As(err, &c) && (c.Section == sizeSection || c.Section == hashSection)
 }
 
-// fromVersions makes the manifest of the newest intact version in the store and its predecessors.
-// Other versions are of commits that lost a race, and nothing refers to them. If a predecessor is
-// lost, the newest version before it takes its place.
+// fromVersions makes the manifest of the newest intact version that was published and its
+// predecessors. Other versions are of commits that lost a race or were not made, and nothing refers
+// to them. If a predecessor is lost, the newest version before it takes its place.
+//
+// Versions after the one of which the registry was told were published only if others follow them.
+// If it cannot tell, or nothing before is left, the newest version counts as published.
 func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 	s.manifestLost = true
 	var err error
@@ -183,6 +187,22 @@ func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 	ids, err := versionIDs(ctx, store)
 	if err != nil {
 		return err
+	}
+	told, _, err := registry.Published(ctx, store)
+	if err != nil {
+		return err
+	}
+	if told != "" {
+		last, err := lastPublished(ctx, store, ids, told, told)
+		if err != nil {
+			return err
+		}
+		last = max(last, told)
+		if n, found := slices.BinarySearch(ids, last); found {
+			ids = ids[:n+1]
+		} else if n > 0 {
+			ids = ids[:n]
+		}
 	}
 	slices.Reverse(ids)
 	var refs []VersionRef

@@ -9,7 +9,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
@@ -20,6 +19,9 @@ import (
 // condition that the manifest is the one that change was given. If it is not, another attempt
 // follows. After a put whose reply was lost, change is called again: it has to see in the
 // manifest's takedowns whether its change was made.
+//
+// The takedowns are in force once the manifest is written. If the registry cannot be told of them
+// then, the next commit or change of takedowns tells it.
 func SetTakedowns(
 	ctx context.Context, store blob.Store,
 	change func(ctx context.Context, m *Manifest) (*takedown.Ref, uint64, error),
@@ -42,12 +44,16 @@ func SetTakedowns(
 		ref, epoch, err := change(ctx, m)
 		if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
 			// What a later manifest refers to no longer may be collected while it is read.
-			if now, _, readErr := Read(ctx, store); readErr == nil && now.Generation != m.Generation {
+			if now, _, readErr := ReadUnchecked(ctx, store); readErr == nil && now.Generation != m.Generation {
 				continue
 			}
 		}
-		if err != nil || ref == nil {
+		if err != nil {
 			return err
+		}
+		if ref == nil {
+			_ = m.note(ctx, store) // perhaps of a change whose note is missing
+			return nil
 		}
 		next := *m
 		next.Takedowns, next.TakedownEpoch = ref, epoch
@@ -58,9 +64,10 @@ func SetTakedowns(
 		}
 		_, err = store.Put(ctx, Key, data, blob.Condition{IfMatch: etag})
 		if err == nil {
-			return registry.NotePublished(ctx, store, "", epoch)
+			_ = next.note(ctx, store)
+			return nil
 		}
-		if now, _, readErr := Read(ctx, store); readErr == nil && now.Generation == m.Generation {
+		if now, _, readErr := ReadUnchecked(ctx, store); readErr == nil && now.Generation == m.Generation {
 			if !errors.Is(err, blob.ErrPrecondition) {
 				return err
 			}

@@ -211,11 +211,8 @@ func (s *Server) poll(ctx context.Context) (*manifest.Manifest, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.manifest == nil || m.Generation >= s.manifest.Generation {
-		s.manifest = m
-	}
-	s.polled = time.Now()
-	return s.manifest, nil
+	s.manifest, s.polled = m, time.Now()
+	return m, nil
 }
 
 // advance opens the current version of m and makes it the current snapshot.
