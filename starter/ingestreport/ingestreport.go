@@ -122,16 +122,6 @@ func printEffect(w io.Writer, r *workflows.IngestResult) {
 	default:
 		cli.Fprintf(w, "The batch is new; %s.\n", rest)
 	}
-	switch {
-	case e.OtherBatches == 0 || r.Rows == 0 || e.KnownRows < 0:
-	case e.KnownRows == 0:
-		cli.Fprintf(w, "The dataset had none of the URLs before.\n")
-	case e.KnownRows == r.Rows:
-		cli.Fprintf(w, "The dataset had the URLs of all these rows already, in other batches; they count once more.\n")
-	default:
-		cli.Fprintf(w, "The dataset had the URLs of %s of these rows already, in other batches; they count once more.\n",
-			cli.Count(e.KnownRows))
-	}
 	if e.Displaced > 0 {
 		cli.Fprintf(w, "It replaces the dataset: %s with %s retired with it.\n",
 			cli.Plural(e.Displaced, "other batch"), cli.Plural(e.DisplacedRows, "row"))

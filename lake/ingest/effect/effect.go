@@ -1,7 +1,7 @@
 // Package effect tells what an ingest did to its dataset: whether its batch is new there or took
-// the place of an earlier ingest, what the dataset has besides, how many of the rows it had
-// already, and which other batches were made from the same inputs. It reads about 12 MiB at most,
-// so that a small ingest costs the same in a dataset of any size, and leaves out the rest.
+// the place of an earlier ingest, what the dataset has besides, and which other batches were made
+// from the same inputs. It reads about 12 MiB of records at most, so that a small ingest costs the
+// same in a dataset of any size, and leaves out the rest.
 package effect
 
 import (
@@ -48,10 +48,6 @@ type Effect struct {
 	// OtherRows is how many rows the dataset has in OtherBatches batches besides this one.
 	OtherRows    int64 `json:"other_rows"`
 	OtherBatches int64 `json:"other_batches"`
-	// KnownRows is how many rows of the batch have a URL that the dataset has in these other
-	// batches, too: they count once more. It is -1 if that was not counted, since there are too
-	// many rows, or since something is damaged.
-	KnownRows int64 `json:"known_rows"`
 	// Shared are the first of SharedBatches other batches that were made from inputs of the same
 	// names and sizes.
 	Shared        []Shared `json:"shared,omitempty"`
@@ -74,8 +70,7 @@ type Shared struct {
 // Of returns what the ingest of a run did, which has finished with the record at key. It is nil if
 // a later ingest of the batch has finished before.
 func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error) {
-	spender := newSpender(store)
-	view := pack.NewView(spender)
+	view := pack.NewView(newSpender(store))
 	record, err := read(ctx, store, key)
 	if err != nil {
 		return nil, err
@@ -115,10 +110,7 @@ func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.compare(ctx, view, record, others); err != nil {
-		return nil, err
-	}
-	return e, e.known(ctx, view, spender, record, others)
+	return e, e.compare(ctx, view, record, others)
 }
 
 // lost reports whether err means that a record is missing or damaged, or that maxRead is used up.
@@ -137,9 +129,7 @@ func read(ctx context.Context, store blob.Store, key string) (*lake.Batch, error
 // other is the record of another batch of the dataset.
 type other struct {
 	batch, key string
-	union      string // the key of the record of the union that has its rows, "" for none
-	counts     bool   // its rows are not in OtherRows yet
-	parts      []lake.Part
+	counts     bool // its rows are not in OtherRows yet
 }
 
 // others counts the other batches of the dataset: those of the version, with what is not published
@@ -207,12 +197,7 @@ func (e *Effect) others(
 		}
 		if !later[b.Batch] {
 			view.Add(b.DatasetID, b.Batch, b.Pack)
-			o := other{batch: b.Batch, key: b.Record()}
-			if b.Union != "" {
-				name, digest := b.Stored()
-				o.union = lake.BatchKey(b.DatasetID, name, digest)
-			}
-			all = append(all, o)
+			all = append(all, other{batch: b.Batch, key: b.Record()})
 		}
 	}
 	return all, nil
@@ -228,8 +213,7 @@ func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Bat
 	compared, unknown := int64(0), e.OtherRows < 0
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
-	for i := range others {
-		o := &others[i]
+	for _, o := range others {
 		g.Go(func() error {
 			b, err := read(ctx, store, o.key)
 			if errors.Is(err, errSpent) && o.counts {
@@ -252,7 +236,6 @@ func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Bat
 			mu.Lock()
 			defer mu.Unlock()
 			compared++
-			o.parts = b.Parts
 			if o.counts {
 				e.OtherRows += b.Rows
 			}

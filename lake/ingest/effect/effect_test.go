@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
@@ -118,7 +117,6 @@ func TestEffectIsAsItsModel(t *testing.T) {
 					want.ReplacedRows = was.rows
 				}
 			}
-			known := map[string]bool{} // files of which the dataset has all rows already
 			for _, other := range []string{"b0", "b1", "b2", "b3"} {
 				b := model[dataset][other]
 				if other == name || b == nil || b.retired {
@@ -138,16 +136,12 @@ func TestEffectIsAsItsModel(t *testing.T) {
 				for _, f := range b.files {
 					if strings.Contains(strings.Join(now.files, ""), f) {
 						same++
-						known[f] = true
 					}
 				}
 				if same > 0 {
 					want.Shared = append(want.Shared, effect.Shared{Batch: other, Inputs: same})
 					want.SharedBatches++
 				}
-			}
-			for f := range known {
-				want.KnownRows += int64(f[0]-'0') + 1
 			}
 			if d := cmp.Diff(want, got); d != "" {
 				t.Fatalf("seed %d, step %d, %s %s (-want +got):\n%s", seed, step, dataset, name, d)
@@ -189,76 +183,8 @@ func TestEffectOfWhatWasOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	e, err = effect.Of(t.Context(), store, runOf(t, store, 1, "d"), last.BatchKey)
-	if d := cmp.Diff(&effect.Effect{OtherRows: 1, OtherBatches: 1, KnownRows: -1, Uncompared: 1}, e); d != "" || err != nil {
+	if d := cmp.Diff(&effect.Effect{OtherRows: 1, OtherBatches: 1, Uncompared: 1}, e); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)
-	}
-}
-
-// How many rows of a batch the dataset had already is counted by their URLs, wherever the rows of
-// the other batches are: in parts of their own, published or not, and in unions.
-func TestKnownRowsAreCounted(t *testing.T) {
-	url := func(i int) testlake.Record {
-		return testlake.Record{URL: fmt.Sprintf("https://site%d.test/%d", i%7, i)}
-	}
-	list := func(from, to int) (all []testlake.Record) {
-		for i := from; i < to; i++ {
-			all = append(all, url(i))
-		}
-		return all
-	}
-	for _, united := range []bool{false, true} {
-		store := blob.NewMemory()
-		testlake.Ingest(t, store, "beta", "elsewhere", list(0, 1000))
-		testlake.Ingest(t, store, "alpha", "b1", list(0, 100))
-		testlake.Ingest(t, store, "alpha", "b2", list(50, 150))
-		testlake.Ingest(t, store, "alpha", "gone", list(0, 1000))
-		testlake.Publish(t, store)
-		if united {
-			if _, err := publish.CompactAll(t.Context(), store, testlake.Run(), publish.Compaction{Full: true}, t.TempDir()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		gone := []registry.BatchID{{DatasetID: 2, Batch: "gone"}}
-		if r := registry.RetireBatches(t.Context(), store, "retire", gone); r[0].Err != nil {
-			t.Fatal(r[0].Err)
-		}
-		waiting := testlake.Ingest(t, store, "alpha", "waiting", list(300, 310))
-		for _, c := range []struct {
-			batch string
-			list  []testlake.Record
-			want  int64
-		}{
-			{"new", list(400, 410), 0},
-			{"some", append(list(140, 160), url(305)), 11},
-			{"b1", list(0, 100), 50}, // besides those that it replaces
-			{"timed", []testlake.Record{
-				{URL: url(60).URL, TS: 1_700_000_000_000, HasTS: true}, {URL: url(60).URL}, {URL: url(999).URL},
-			}, 2},
-		} {
-			done := testlake.Ingest(t, store, "alpha", c.batch, c.list)
-			run := runOf(t, store, 2, c.batch)
-			e, err := effect.Of(t.Context(), store, run, done.BatchKey)
-			if err != nil || e.KnownRows != c.want {
-				t.Errorf("united %v, %s: %d rows are known, want %d, %v", united, c.batch, e.KnownRows, c.want, err)
-			}
-			if _, _, err := registry.WithdrawIngest(t.Context(), store, 2, c.batch, run, ""); err != nil {
-				t.Fatal(err)
-			}
-		}
-		// What cannot be read is not counted, and is no error.
-		for info, err := range store.List(t.Context(), "urls/dataset_id=2/") {
-			if err == nil && strings.Contains(info.Key, "waiting") {
-				err = store.Delete(t.Context(), info.Key)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		done := testlake.Ingest(t, store, "alpha", "last", list(0, 5))
-		e, err := effect.Of(t.Context(), store, runOf(t, store, 2, "last"), done.BatchKey)
-		if err != nil || e.KnownRows != -1 {
-			t.Errorf("united %v, without %s: %+v, %v", united, waiting.BatchKey, e, err)
-		}
 	}
 }
 
@@ -283,12 +209,12 @@ func TestReadsAreBounded(t *testing.T) {
 	run := runOf(t, store, 1, "new")
 	counting := blob.NewCounting(store)
 	e, err := effect.Of(t.Context(), counting, run, done.BatchKey)
-	want := &effect.Effect{OtherRows: batches * rows, OtherBatches: batches, KnownRows: -1}
+	want := &effect.Effect{OtherRows: batches * rows, OtherBatches: batches}
 	if d := cmp.Diff(want, e); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)
 	}
 	if n := counting.Reads().Bytes; n > 1<<20 {
-		t.Errorf("%d bytes were read of parts that are too large to be compared", n)
+		t.Errorf("%d bytes were read", n)
 	}
 	for info, err := range store.List(t.Context(), "batches/dataset_id=1/b") {
 		if err == nil {
