@@ -300,11 +300,12 @@ func notOlder(key string, least, generation uint64) error {
 // Check reads all documents and returns what is wrong with each.
 func Check(ctx context.Context, store blob.Store) (problems []error) {
 	l, err := Load(ctx, store)
-	_, _, copied := loadCopy(ctx, store)
+	_, copyTag, copied := loadCopy(ctx, store)
 	_, tokens := LoadTokens(ctx, store)
 	_, tokensCopied := copiedTokens(ctx, store)
 	etag, marked := lake.LoadKeyed(ctx, store, MarkKey, format, &mark{})
-	if err == nil && marked == nil && etag == "" && l.Generation > 0 {
+	// The first change writes the list, then the mark, then the copy. It may be unfinished.
+	if err == nil && marked == nil && etag == "" && (l.Generation > 1 || copyTag != "") {
 		marked = codec.Corrupt(MarkKey, "object", -1, "one that exists, since "+ListKey+" does", "none")
 	}
 	for _, err := range []error{err, copied, tokens, tokensCopied, marked} {

@@ -165,6 +165,9 @@ func TestCrashes(t *testing.T) {
 		if err != nil || l.Default.Public != (n == 0) {
 			t.Errorf("after %d writes: %+v, %v", n, l, err)
 		}
+		if found := access.Check(t.Context(), faulty); len(found) > 0 {
+			t.Errorf("after %d writes: %v", n, found)
+		}
 		if l, err = access.Change(t.Context(), faulty, access.Edit{Default: &access.Readers{}}); err != nil || l.Default.Public {
 			t.Errorf("again, after %d writes: %+v, %v", n, l, err)
 		}

@@ -150,6 +150,14 @@ func (t *Tokens) save(ctx context.Context, store blob.Store, etag string) error 
 	if _, err := lake.SaveKeyed(ctx, store, TokensKey, format, t, conditionOf(etag)); err != nil {
 		return err
 	}
+	return t.keepCopy(ctx, store)
+}
+
+// keepCopy writes the copy unless there is one of this generation or a later one.
+func (t *Tokens) keepCopy(ctx context.Context, store blob.Store) error {
+	if t.Generation == 0 {
+		return nil
+	}
 	return update(ctx, TokensCopyKey, func() (bool, error) {
 		have := &Tokens{}
 		etag, err := lake.LoadKeyed(ctx, store, TokensCopyKey, format, have)
@@ -228,7 +236,7 @@ func RevokeAll(ctx context.Context, store blob.Store) (ended int, err error) {
 			return false, err
 		}
 		if err == nil && len(t.Tokens) == 0 {
-			return false, nil
+			return false, t.keepCopy(ctx, store)
 		}
 		if err == nil {
 			ended = len(t.Tokens)
@@ -247,8 +255,11 @@ func changeTokens(ctx context.Context, store blob.Store, now time.Time, change f
 			return false, err
 		}
 		changed, err := change(t)
-		if err != nil || !changed {
+		if err != nil {
 			return false, err
+		}
+		if !changed { // perhaps the change was made, and the copy was not
+			return false, t.keepCopy(ctx, store)
 		}
 		t.Tokens = slices.DeleteFunc(t.Tokens, func(tok Token) bool {
 			until := tok.Expires
