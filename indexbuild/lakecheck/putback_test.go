@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,93 +18,106 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// Changes of a lake after which a document of before is put back.
-func ingestMore(t *testing.T, store blob.Store, dataset, batch string) {
-	t.Helper()
-	testlake.Ingest(t, store, dataset, batch, []testlake.Record{{URL: "https://" + dataset + ".test/" + batch}})
-	testlake.Publish(t, store)
-}
+// change is a change of a lake. One that was interrupted may be made again.
+type change func(ctx context.Context, store blob.Store, dir string) error
 
-func retireAlpha(t *testing.T, store blob.Store) {
-	t.Helper()
-	out := registry.RetireBatches(t.Context(), store, "retire-1", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
-	if out[0].Err != nil {
-		t.Fatal(out[0].Err)
+// ingestMore ingests a batch.
+func ingestMore(dataset, batch string) change {
+	return func(ctx context.Context, store blob.Store, dir string) error {
+		input := filepath.Join(dir, dataset+batch)
+		if err := os.WriteFile(input, []byte("https://"+dataset+".test/"+batch+"\n"), 0o600); err != nil {
+			return err
+		}
+		spec := ingest.Spec{Lake: store.URL(), Dataset: dataset, Batch: batch, Inputs: []string{input}}
+		_, err := testlake.Steps(ctx, store, spec, dir)
+		return err
 	}
-	testlake.Publish(t, store)
 }
 
-func takeDown(t *testing.T, store blob.Store, host string) {
-	t.Helper()
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, host)
+func publishAll(ctx context.Context, store blob.Store, dir string) error {
+	_, err := publish.All(ctx, store, testlake.Run(), dir)
+	return err
+}
+
+func retireAlpha(ctx context.Context, store blob.Store, _ string) error {
+	out := registry.RetireBatches(ctx, store, "retire-1", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
+	return out[0].Err
+}
+
+// restoreAlpha returns the batch that the lake has had, and has retired.
+func restoreAlpha(ctx context.Context, store blob.Store, _ string) error {
+	out := registry.RestoreBatches(ctx, store, []registry.BatchID{{DatasetID: 1, Batch: "gone"}})
+	if errors.Is(out[0].Err, registry.ErrNotRetired) { // it was returned already
+		return nil
+	}
+	return out[0].Err
+}
+
+func takeDown(ctx context.Context, store blob.Store, dir string) error {
+	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "alpha.test")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	now := time.Now().UTC().Truncate(time.Second)
 	rule := takedown.Rule{ID: takedown.NewID(now), Target: target, Reason: "test", Created: now}
-	if _, err := suppress.Add(t.Context(), store, rule, suppress.Options{TempDir: t.TempDir()}); err != nil {
-		t.Fatal(err)
+	_, err = suppress.Add(ctx, store, rule, suppress.Options{TempDir: dir})
+	return err
+}
+
+func setReaders(names string) change {
+	return func(ctx context.Context, store blob.Store, _ string) error {
+		r, err := access.ParseReaders(names)
+		if err == nil {
+			_, err = access.Change(ctx, store, access.Edit{Dataset: "alpha", Readers: &r})
+		}
+		return err
 	}
 }
 
-func setReaders(t *testing.T, store blob.Store, names string) {
-	t.Helper()
-	r, err := access.ParseReaders(names)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := access.Change(t.Context(), store, access.Edit{Dataset: "alpha", Readers: &r}); err != nil {
-		t.Fatal(err)
-	}
+func revoke(ctx context.Context, store blob.Store, _ string) error {
+	_, err := access.Revoke(ctx, store, "ada", "", time.Now())
+	return err
 }
 
 // putBacks are documents that are put back as they were before a change of the lake.
 var putBacks = map[string]struct {
-	key    string
-	change func(t *testing.T, store blob.Store)
-	write  func(ctx context.Context, store blob.Store) error // is refused
-	mend   func(ctx context.Context, store blob.Store) error
+	key     string
+	prepare []change
+	change  change                                            // may be interrupted; a publish follows
+	write   func(ctx context.Context, store blob.Store) error // is refused
+	mend    func(ctx context.Context, store blob.Store) error
 }{
 	"manifest of before a publish": {
-		manifest.Key,
-		func(t *testing.T, store blob.Store) { ingestMore(t, store, "alpha", "b2") }, manifest.Touch, rebuild,
+		manifest.Key, []change{ingestMore("alpha", "b2")}, publishAll, manifest.Touch, rebuild,
 	},
 	"manifest of before several publishes": {
-		manifest.Key,
-		func(t *testing.T, store blob.Store) {
-			ingestMore(t, store, "alpha", "b2")
-			ingestMore(t, store, "gamma", "b3")
-		}, manifest.Touch, rebuild,
+		manifest.Key, []change{ingestMore("alpha", "b2"), publishAll, ingestMore("gamma", "b3")}, publishAll,
+		manifest.Touch, rebuild,
 	},
-	"manifest of before a takedown": {
-		manifest.Key,
-		func(t *testing.T, store blob.Store) { takeDown(t, store, "alpha.test") }, manifest.Touch, rebuild,
-	},
+	"manifest of before a takedown": {manifest.Key, nil, takeDown, manifest.Touch, rebuild},
 	"ledger of before an ingest": {
-		registry.ShardKey(1),
-		func(t *testing.T, store blob.Store) { ingestMore(t, store, "alpha", "b2") }, register("b9"), rebuild,
+		registry.ShardKey(1), []change{ingestMore("alpha", "b2")}, publishAll, register("b9"), rebuild,
 	},
-	"ledger of before a retirement": {
-		registry.ShardKey(1), retireAlpha, register("b9"), rebuild,
-	},
+	"ledger of before a retirement":  {registry.ShardKey(1), nil, retireAlpha, register("b9"), rebuild},
+	"ledger of before a restoration": {registry.ShardKey(1), nil, restoreAlpha, register("b9"), rebuild},
 	"registry of before a new dataset": {
-		lake.RegistryKey,
-		func(t *testing.T, store blob.Store) { ingestMore(t, store, "gamma", "b1") },
+		lake.RegistryKey, []change{ingestMore("gamma", "b1")}, publishAll,
 		func(ctx context.Context, store blob.Store) error {
 			_, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "delta"})
 			return err
 		}, rebuild,
 	},
 	"readers of before a change": {
-		access.ListKey,
-		func(t *testing.T, store blob.Store) { setReaders(t, store, "none") },
+		access.ListKey, nil, setReaders("none"),
 		func(ctx context.Context, store blob.Store) error {
 			_, err := access.Change(ctx, store, access.Edit{Dataset: "beta", Readers: &access.Readers{}})
 			return err
@@ -113,12 +128,7 @@ var putBacks = map[string]struct {
 		},
 	},
 	"tokens of before a revocation": {
-		access.TokensKey,
-		func(t *testing.T, store blob.Store) {
-			if ended, err := access.Revoke(t.Context(), store, "ada", "", time.Now()); err != nil || len(ended) != 1 {
-				t.Fatal(ended, err)
-			}
-		},
+		access.TokensKey, nil, revoke,
 		func(ctx context.Context, store blob.Store) error {
 			_, _, err := access.NewToken(ctx, store, "eve", time.Now(), nil)
 			return err
@@ -146,50 +156,115 @@ func register(batch string) func(ctx context.Context, store blob.Store) error {
 	}
 }
 
+// atEnd is how many of the last changes of a store are interrupted.
+const atEnd = 6
+
 // A document that is put back as it was before a change has an intact seal. A check names it, no
-// writer builds on it, and the command that the check names restores the state of the lake.
+// writer builds on it, and the command that the check names restores the state of the lake. This
+// also holds if the change was interrupted and made again, or if a reply was lost. An interrupted
+// change is no damage.
 func TestDocumentsThatArePutBack(t *testing.T) {
+	base := blob.NewMemory()
+	for _, do := range []change{
+		ingestMore("alpha", "b1"), ingestMore("alpha", "gone"), ingestMore("beta", "b1"), setReaders("ada"),
+	} {
+		perform(t, base, do)
+	}
+	testlake.Publish(t, base)
+	out := registry.RetireBatches(t.Context(), base, "retire-0", []registry.BatchID{{DatasetID: 1, Batch: "gone"}})
+	if out[0].Err != nil {
+		t.Fatal(out[0].Err)
+	}
+	testlake.Publish(t, base)
+	token, _, err := access.NewToken(t.Context(), base, "ada", time.Now(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range putBacks {
 		t.Run(name, func(t *testing.T) {
-			store := blob.NewMemory()
-			ingestMore(t, store, "alpha", "b1")
-			ingestMore(t, store, "beta", "b1")
-			setReaders(t, store, "ada")
-			text, _, err := access.NewToken(t.Context(), store, "ada", time.Now(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			before, _, err := store.Get(t.Context(), c.key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.change(t, store)
-			sound(t, store)
-			want := stateOf(t, store, text)
-			if _, err := store.Put(t.Context(), c.key, before, blob.Condition{}); err != nil {
-				t.Fatal(err)
-			}
-			r, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.ContainsFunc(r.Problems, func(p string) bool {
-				return strings.HasPrefix(p, c.key) && strings.Contains(p, "put back")
-			}) {
-				t.Errorf("problems %q", r.Problems)
-			}
-			if err := c.write(t.Context(), store); !errors.Is(err, codec.ErrCorrupt) {
-				t.Errorf("a write on the older document: %v", err)
-			}
-			if err := c.mend(t.Context(), store); err != nil {
-				t.Fatal(err)
-			}
-			testlake.Publish(t, store)
-			sound(t, store)
-			if got := stateOf(t, store, text); got != want {
-				t.Errorf("the lake has %s, want %s", got, want)
+			want, changes := "", 0
+			// Interrupted is the change of the store that fails, 0 for none. What comes long before
+			// the end is not visible.
+			for interrupted := 0; interrupted <= changes; interrupted = max(interrupted+1, changes-atEnd) {
+				for _, lost := range []bool{false, true} {
+					store := blobtest.NewFaulty(blob.NewMemory())
+					blobtest.Copy(t, base, store.Unwrap())
+					for _, do := range c.prepare {
+						perform(t, store, do)
+					}
+					before := store.Changes()
+					switch {
+					case interrupted == 0:
+					case lost: // the reply to a put
+						store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: interrupted, After: true})
+					default:
+						store.CrashAfter(interrupted - 1)
+					}
+					err := c.change(t.Context(), store, t.TempDir())
+					if interrupted == 0 {
+						changes = store.Changes() - before
+					}
+					store.Heal()
+					if err != nil {
+						sound(t, store)
+						perform(t, store, c.change)
+					}
+					testlake.Publish(t, store)
+					sound(t, store)
+					if want == "" {
+						want = stateOf(t, store, token)
+					}
+					checkPutBack(t, store, base, name, want, token)
+					if t.Failed() {
+						t.Fatalf("interrupted at change %d of %d, after it: %v", interrupted, changes, lost)
+					}
+				}
 			}
 		})
+	}
+}
+
+// perform makes a change of a lake.
+func perform(t *testing.T, store blob.Store, do change) {
+	t.Helper()
+	if err := do(t.Context(), store, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkPutBack puts a document back as it is in before.
+func checkPutBack(t *testing.T, store, before blob.Store, name, want, token string) {
+	t.Helper()
+	c := putBacks[name]
+	if got := stateOf(t, store, token); got != want {
+		t.Errorf("after the change the lake has %s, want %s", got, want)
+	}
+	data, _, err := before.Get(t.Context(), c.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(t.Context(), c.key, data, blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(r.Problems, func(p string) bool {
+		return strings.HasPrefix(p, c.key) && strings.Contains(p, "put back")
+	}) {
+		t.Errorf("problems %q", r.Problems)
+	}
+	if err := c.write(t.Context(), store); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("a write on the older document: %v", err)
+	}
+	if err := c.mend(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	testlake.Publish(t, store)
+	sound(t, store)
+	if got := stateOf(t, store, token); got != want {
+		t.Errorf("the lake has %s, want %s", got, want)
 	}
 }
 
@@ -242,10 +317,12 @@ func TestLostMarks(t *testing.T) {
 		for _, which := range []string{access.MarkKey, "retired"} {
 			t.Run(fmt.Sprintf("%s,cut=%v", which, cut), func(t *testing.T) {
 				store := blob.NewMemory()
-				ingestMore(t, store, "alpha", "b1")
-				ingestMore(t, store, "beta", "b1")
-				setReaders(t, store, "ada")
-				retireAlpha(t, store)
+				for _, do := range []change{
+					ingestMore("alpha", "b1"), ingestMore("beta", "b1"), setReaders("ada"), publishAll, retireAlpha,
+				} {
+					perform(t, store, do)
+				}
+				testlake.Publish(t, store)
 				sound(t, store)
 				key := which
 				for info, err := range store.List(t.Context(), "batches/") {

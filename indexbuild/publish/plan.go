@@ -380,7 +380,10 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	s.Removed = len(p.Removes)
 	if s.Batches == 0 && s.Moved == 0 && s.Removed == 0 && !c.flips() {
 		s.Nothing = true
-		return s, published.Settle(ctx, store)
+		if err := published.Settle(ctx, store); err != nil {
+			return s, err
+		}
+		return s, registry.NoteLedger(ctx, store)
 	}
 	if err := p.describe(ctx, records, base, rules); err != nil {
 		return Summary{}, err

@@ -57,15 +57,21 @@ func Recover(ctx context.Context, store blob.Store) (*State, error) {
 	return s, err
 }
 
-// Settle writes the manifest of a recovered state whose current version is lost, for a caller that
-// has nothing to commit: the earlier version becomes the current one.
+// Settle is for a caller that has nothing to commit. It notes what is published in the registry,
+// whose writer may have died before. If the current version is lost, it writes the manifest of the
+// recovered state: the earlier version becomes the current one.
 func (s *State) Settle(ctx context.Context, store blob.Store) error {
-	if len(s.Lost) == 0 || s.Manifest == nil || s.manifestLost {
+	if s.Manifest == nil || s.manifestLost {
 		return nil
 	}
-	next := *s.Manifest
-	next.Generation++
-	return s.put(ctx, store, &next)
+	if len(s.Lost) > 0 {
+		next := *s.Manifest
+		next.Generation++
+		if err := s.put(ctx, store, &next); err != nil {
+			return err
+		}
+	}
+	return s.Manifest.note(ctx, store)
 }
 
 // put writes a manifest in the place of the one that was read. If another writer came first, that

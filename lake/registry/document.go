@@ -32,7 +32,8 @@ type live[T any] interface {
 	sweep() uint64
 }
 
-// read returns a registry document and its ETag. If there is none, they are zero and "".
+// read returns a registry document and its ETag, also that of a damaged one. If there is none, they
+// are zero and "".
 func read[T any, D document[T]](ctx context.Context, store blob.Store, key string) (doc D, etag string, err error) {
 	doc = new(T)
 	data, info, err := store.Get(ctx, key)
@@ -43,7 +44,7 @@ func read[T any, D document[T]](ctx context.Context, store blob.Store, key strin
 		return doc, "", err
 	}
 	if err := codec.Unseal(data, key, doc.newest(), doc); err != nil {
-		return doc, "", err
+		return doc, info.ETag, err
 	}
 	return doc, info.ETag, doc.check(key)
 }

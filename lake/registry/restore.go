@@ -372,6 +372,9 @@ func (m *recordMarks) add(ctx context.Context, store blob.Store, key string, id 
 	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 		return err
 	}
+	if mark.Cancelled {
+		return nil
+	}
 	if m.retired[id] == nil {
 		m.retired[id] = map[string]string{}
 	}

@@ -92,7 +92,7 @@ func retire(ctx context.Context, store blob.Store, run string, batches []BatchID
 // that fails keeps none of the others back.
 //
 // Calls may be repeated; only the first finds the batches retired. The mark of the record that
-// becomes current is removed first, so that a ledger that is lost meanwhile comes back with the
+// becomes current is cancelled first, so that a ledger that is lost meanwhile comes back with the
 // batch. The marks of earlier records stay: the batch does not return to them.
 func RestoreBatches(ctx context.Context, store blob.Store, batches []BatchID) []Retirement {
 	before, err := IngestsOf(ctx, store, batches)
@@ -103,7 +103,7 @@ func RestoreBatches(ctx context.Context, store blob.Store, batches []BatchID) []
 				marks = append(marks, markKeys(id, finished[len(finished)-1:])...)
 			}
 		}
-		err = store.Delete(ctx, marks...)
+		err = cancelMarks(ctx, store, marks)
 	}
 	if err != nil {
 		return failed("restore", batches, err)
@@ -291,7 +291,7 @@ func replacedBy(ctx context.Context, store blob.Store, own BatchID, in Ingest) (
 	return found, err
 }
 
-// unmarkReplaced removes the marks of batches that come back when an ingest is withdrawn, before it
+// unmarkReplaced cancels the marks of batches that come back when an ingest is withdrawn, before it
 // is. The marks of batches that other entries retired, too, stay.
 func unmarkReplaced(ctx context.Context, store blob.Store, own BatchID, run, digest string) error {
 	in, _, err := FindIngest(ctx, store, own.DatasetID, own.Batch, run, digest)
@@ -318,10 +318,10 @@ func unmarkReplaced(ctx context.Context, store blob.Store, own BatchID, run, dig
 			marks = append(marks, markKeys(id, o.Ingests[at:at+1])...)
 		}
 	}
-	return store.Delete(ctx, marks...)
+	return cancelMarks(ctx, store, marks)
 }
 
-// remark writes the marks again that unmarkReplaced has removed, when the ingest was returned.
+// remark writes the marks again that unmarkReplaced has cancelled, when the ingest was returned.
 func remark(ctx context.Context, store blob.Store, own BatchID, in Ingest) error {
 	replaced, err := replacedBy(ctx, store, own, in)
 	if err != nil {
@@ -357,6 +357,8 @@ type retiredMark struct {
 	Run    string `json:"run"` // that retired the batch
 	// Digest is that of the record that was the batch's before.
 	Digest string `json:"digest"`
+	// Cancelled marks no longer count: the batch was about to return.
+	Cancelled bool `json:"cancelled,omitempty"`
 }
 
 func (m *retiredMark) newest() int { return markFormat }
@@ -399,7 +401,7 @@ func markRetired(ctx context.Context, store blob.Store, run string, batches map[
 		if !ok {
 			continue
 		}
-		data, err := codec.Seal(retiredMark{markFormat, run, record.Digest})
+		data, err := codec.Seal(retiredMark{Format: markFormat, Run: run, Digest: record.Digest})
 		if err != nil {
 			return err
 		}
@@ -423,13 +425,41 @@ func markRetired(ctx context.Context, store blob.Store, run string, batches map[
 	return g.Wait()
 }
 
-// retiredMarks calls each with the key and the content of every mark that retired batches need.
-// Records that were deleted by a garbage collection need none. Damaged shards are skipped.
-func retiredMarks(ctx context.Context, store blob.Store, each func(key string, mark retiredMark) error) error {
+// cancelMarks cancels marks. They are not deleted, so that a mark that is missing is one that was
+// lost. A garbage collection deletes them with their records.
+func cancelMarks(ctx context.Context, store blob.Store, keys []string) error {
+	data, err := codec.Seal(retiredMark{Format: markFormat, Cancelled: true})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(marksAtOnce)
+	for _, key := range keys {
+		g.Go(func() error {
+			_, err := store.Put(ctx, key, data, blob.Condition{})
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// lostMark is the mark of a retired batch that is missing or damaged.
+type lostMark struct {
+	key, etag string
+	mark      retiredMark // what it was
+	err       error       // how it was lost
+}
+
+// lostMarks calls do with every lost mark of a retired batch, not concurrently. Records that were
+// deleted by a garbage collection need none. Damaged shards are skipped.
+func lostMarks(ctx context.Context, store blob.Store, do func(lostMark) error) error {
 	shards, err := readShards(ctx, store, func(int, error) {})
 	if err != nil {
 		return err
 	}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(marksAtOnce)
 	for _, s := range shards {
 		if s == nil || s.Retired == 0 {
 			continue
@@ -439,59 +469,74 @@ func retiredMarks(ctx context.Context, store blob.Store, each func(key string, m
 				break
 			}
 			if err != nil {
-				return err
+				g.Go(func() error { return err })
+				break
 			}
 			at, finished := o.current(), finishedOf(o.Ingests)
 			if at < 0 || !o.Ingests[at].Retired || len(finished) == 0 {
 				continue
 			}
-			mark := retiredMark{markFormat, o.Ingests[at].Run, finished[len(finished)-1].Digest}
+			mark := retiredMark{Format: markFormat, Run: o.Ingests[at].Run, Digest: finished[len(finished)-1].Digest}
 			for _, in := range finished {
 				for _, digest := range in.records() {
 					record := lake.BatchKey(o.DatasetID, o.Batch, digest)
-					if in.Pack != "" {
+					if in.Pack != "" && digest == cmp.Or(in.MovedFrom, in.Digest) { // else it was moved out of the pack
 						record = pack.Key(in.Pack)
 					}
-					if _, err := store.Stat(ctx, record); errors.Is(err, blob.ErrNotExist) {
-						continue
-					}
-					if err := each(lake.RetiredKey(o.DatasetID, o.Batch, digest), mark); err != nil {
-						return err
-					}
+					g.Go(func() error {
+						l := lostMark{key: lake.RetiredKey(o.DatasetID, o.Batch, digest), mark: mark}
+						lost, err := l.look(ctx, store, record)
+						if err != nil || !lost {
+							return err
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						return do(l)
+					})
 				}
 			}
 		}
 	}
-	return nil
+	return g.Wait()
+}
+
+// look reports whether the mark is lost, and sets how. A mark is deleted after its record.
+func (l *lostMark) look(ctx context.Context, store blob.Store, record string) (lost bool, err error) {
+	_, l.etag, err = read[retiredMark](ctx, store, l.key)
+	if errors.Is(err, codec.ErrCorrupt) {
+		l.err = err
+		return true, nil
+	}
+	if err != nil || l.etag != "" {
+		return false, err
+	}
+	if _, err := store.Stat(ctx, record); err != nil {
+		if errors.Is(err, blob.ErrNotExist) {
+			err = nil
+		}
+		return false, err
+	}
+	l.err = codec.Corrupt(l.key, "object", -1, "one that exists, since the batch is retired", "none")
+	return true, nil
 }
 
 // checkMarks calls damaged with an error for every lost mark of a retired batch.
 func checkMarks(ctx context.Context, store blob.Store, damaged func(err error) error) error {
-	return retiredMarks(ctx, store, func(key string, _ retiredMark) error {
-		_, etag, err := read[retiredMark](ctx, store, key)
-		if err == nil && etag == "" {
-			err = codec.Corrupt(key, "object", -1, "one that exists, since the batch is retired", "none")
-		}
-		if errors.Is(err, codec.ErrCorrupt) {
-			return damaged(err)
-		}
-		return err
-	})
+	return lostMarks(ctx, store, func(l lostMark) error { return damaged(l.err) })
 }
 
 // RestoreMarks writes the lost marks of retired batches again, and returns their keys.
 func RestoreMarks(ctx context.Context, store blob.Store) (keys []string, err error) {
-	err = retiredMarks(ctx, store, func(key string, mark retiredMark) error {
-		_, etag, err := read[retiredMark](ctx, store, key)
-		if err == nil && etag != "" || err != nil && !errors.Is(err, codec.ErrCorrupt) {
-			return err
-		}
-		data, err := codec.Seal(mark)
+	err = lostMarks(ctx, store, func(l lostMark) error {
+		data, err := codec.Seal(l.mark)
 		if err != nil {
 			return err
 		}
-		keys = append(keys, key)
-		_, err = store.Put(ctx, key, data, blob.Condition{})
+		_, err = store.Put(ctx, l.key, data, blob.Condition{IfAbsent: l.etag == "", IfMatch: l.etag})
+		if errors.Is(err, blob.ErrPrecondition) { // the batch was about to return, or was retired again
+			return nil
+		}
+		keys = append(keys, l.key)
 		return err
 	})
 	return keys, err

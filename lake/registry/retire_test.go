@@ -1,6 +1,8 @@
 package registry_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -60,8 +63,12 @@ func TestRetirementWithLostReplies(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for info, err := range store.List(t.Context(), lake.BatchPrefix(1, "b")) {
-		if err != nil || strings.HasSuffix(info.Key, lake.RetiredSuffix) {
-			t.Errorf("%s stays, %v", info.Key, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mark, _, err := store.Get(t.Context(), info.Key); strings.HasSuffix(info.Key, lake.RetiredSuffix) &&
+			!strings.Contains(string(mark), `"cancelled": true`) {
+			t.Errorf("%s still counts: %s, %v", info.Key, mark, err)
 		}
 	}
 }
@@ -159,4 +166,43 @@ func TestFormatOfAShardWithRetiredBatches(t *testing.T) {
 	expect("finished again", "2")
 	settle("v3", registry.Pending{Digest: digest})
 	expect("with it", "1")
+}
+
+// A batch in a pack that was moved to another list has its record of today outside the pack. Once
+// that is collected, nothing lacks its mark.
+func TestMarkOfAMovedRecordThatWasCollected(t *testing.T) {
+	ctx, store := t.Context(), blob.NewMemory()
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registry.RegisterIngest(ctx, store, 1, "b", "run"); err != nil {
+		t.Fatal(err)
+	}
+	from, to, packed := fmt.Sprintf("%032x", 1), fmt.Sprintf("%032x", 2), strings.Repeat("a", 32)
+	for _, key := range []string{pack.Key(packed), lake.BatchKey(1, "b", to)} {
+		if _, err := store.Put(ctx, key, []byte("bytes"), blob.Condition{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := registry.FinishPacked(ctx, store, 1, "b", "run", registry.Record{Digest: from, Pack: packed}); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := registry.ReplaceRecord(ctx, store, 1, "b", from, to); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if r := registry.RetireBatches(ctx, store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b"}}); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	if err := store.Delete(ctx, lake.BatchKey(1, "b", to), lake.RetiredKey(1, "b", to)); err != nil {
+		t.Fatal(err)
+	}
+	if found := damaged(t, store); len(found) > 0 {
+		t.Errorf("damaged: %q", found)
+	}
+	if err := store.Delete(ctx, lake.RetiredKey(1, "b", from)); err != nil {
+		t.Fatal(err)
+	}
+	if found := damaged(t, store); !slices.Equal(found, []string{lake.RetiredKey(1, "b", from)}) {
+		t.Errorf("damaged: %q", found)
+	}
 }
