@@ -148,6 +148,9 @@ func damageOf(err error) Damage {
 	return Damage{Mendable: mendable}
 }
 
+// staged reports whether err is about an object in the staging of a run.
+func staged(err error) bool { return strings.HasPrefix(blob.KeyOf(err), "staging/") }
+
 // finalError gives an error that a retry cannot fix its type among FinalErrors and returns others
 // as they are. The new error does not wrap err, because its text would contain that of err twice.
 func finalError(err error) error {
@@ -182,6 +185,9 @@ func finalError(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil)
 	case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrRange): // ErrRange: an object was truncated
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrCorrupt, nil, damageOf(err))
+	case errors.Is(err, blob.ErrNotExist) && staged(err):
+		return temporal.NewNonRetryableApplicationError(err.Error()+
+			"; the staging of the run was cleaned up: start the same ingest again", ErrCorrupt, nil, damageOf(err))
 	case errors.Is(err, blob.ErrNotExist): // of the lake; a missing input is an ingest.InputError
 		return temporal.NewNonRetryableApplicationError(err.Error()+
 			"; if it was deleted, put it back; starter verify names what else the lake lacks", ErrCorrupt, nil, damageOf(err))

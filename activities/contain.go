@@ -38,6 +38,9 @@ const (
 	markedFrom = 1
 	aloneFrom  = 2
 	lastDeath  = 3
+	// mostAlone is the number of deaths while it ran alone after which a step fails, wherever its
+	// workers died: memory may run out at places that vary.
+	mostAlone = 10
 	// placeBytes is the resolution of a place.
 	placeBytes = 8 << 20
 	// lastPanic is how many panics a step may have.
@@ -84,6 +87,8 @@ type marker struct {
 	Place  place `json:"place"`
 	Deaths int   `json:"deaths,omitempty"`
 	Died   place `json:"died"`
+	// Alone counts all deaths of workers in which the step ran alone.
+	Alone int `json:"alone,omitempty"`
 }
 
 // place is the progress of a step.
@@ -211,11 +216,14 @@ func (w *watched) begin(ctx context.Context) error {
 		return err
 	}
 	if died {
-		w.marker.Died, w.marker.Deaths = left.Place, 1
+		w.marker.Died, w.marker.Deaths, w.marker.Alone = left.Place, 1, left.Alone
+		if w.deaths > aloneFrom {
+			w.marker.Alone++
+		}
 		if left.Deaths > 0 && left.Died.same(left.Place) {
 			w.marker.Deaths = left.Deaths + 1
 		}
-		if w.deaths >= lastDeath && w.marker.Deaths >= left.Place.enough() {
+		if w.deaths >= lastDeath && (w.marker.Deaths >= left.Place.enough() || w.marker.Alone >= mostAlone) {
 			// A run that goes on with the staging is judged by its own marker.
 			if err := w.store.Delete(ctx, w.key("")); err != nil {
 				return err
@@ -225,7 +233,7 @@ func (w *watched) begin(ctx context.Context) error {
 				return err
 			}
 			w.killer(left.Object, err)
-			w.marker.Deaths = 0
+			w.marker.Deaths, w.marker.Alone = 0, 0
 		}
 	}
 	if err := w.write(ctx); err != nil {
@@ -349,8 +357,8 @@ const stopMarker = 5 * time.Second
 // killed returns the error of a step whose object killed its workers.
 func (w *watched) killed(object string) error {
 	return crashed(object, fmt.Sprintf(
-		"%s killed its worker %d times, the last %d times at the same place, at last when no other large step ran beside it; %s",
-		w.subject(object), w.deaths, w.marker.Deaths, w.advice()))
+		"%s killed its worker %d times, the last %d times at the same place, %d times when no other large step ran beside it; %s",
+		w.subject(object), w.deaths, w.marker.Deaths, w.marker.Alone, w.advice()))
 }
 
 // crashed returns the error of a step that killed its workers or panicked too often. Its only

@@ -115,15 +115,18 @@ func TestDeathsAtOnePlace(t *testing.T) {
 		deaths []death // from the second on: the first leaves no marker
 		final  bool    // the attempt after the last death fails
 	}{
-		"a crash at the beginning":     {[]death{{5, 0}, {5, 0}}, true},
-		"memory that runs out":         {[]death{{300, 0}, {308, 0}, {295, 0}}, true},
-		"a crash after the last read":  {[]death{{300, 40}, {300, 44}, {300, 41}}, true},
-		"after kills, a crash":         {[]death{{9, 0}, {400, 0}, {200, 0}, {200, 0}, {201, 0}}, true},
-		"kills anywhere":               {[]death{{10, 0}, {300, 0}, {120, 0}, {500, 0}, {30, 0}, {250, 1}}, false},
-		"twice alike by chance":        {[]death{{300, 0}, {304, 0}, {120, 0}, {124, 0}, {500, 0}}, false},
-		"kills while nothing is read":  {[]death{{300, 10}, {300, 70}, {300, 30}, {300, 33}, {300, 55}}, false},
-		"a crash, but not when alone":  {[]death{{5, 0}, {200, 0}}, false},
-		"killed once more, early":      {[]death{{1, 0}, {40, 0}}, false},
+		"a crash at the beginning":    {[]death{{5, 0}, {5, 0}}, true},
+		"memory that runs out":        {[]death{{300, 0}, {308, 0}, {295, 0}}, true},
+		"a crash after the last read": {[]death{{300, 40}, {300, 44}, {300, 41}}, true},
+		"after kills, a crash":        {[]death{{9, 0}, {400, 0}, {200, 0}, {200, 0}, {201, 0}}, true},
+		"kills anywhere":              {[]death{{10, 0}, {300, 0}, {120, 0}, {500, 0}, {30, 0}, {250, 1}}, false},
+		"twice alike by chance":       {[]death{{300, 0}, {304, 0}, {120, 0}, {124, 0}, {500, 0}}, false},
+		"kills while nothing is read": {[]death{{300, 10}, {300, 70}, {300, 30}, {300, 33}, {300, 55}}, false},
+		"a crash, but not when alone": {[]death{{5, 0}, {200, 0}}, false},
+		"killed once more, early":     {[]death{{1, 0}, {40, 0}}, false},
+		"memory that runs out anywhere": {[]death{
+			{9, 0}, {900, 0}, {90, 0}, {700, 0}, {60, 0}, {500, 0}, {30, 0}, {990, 0}, {120, 0}, {600, 0}, {300, 0},
+		}, true},
 		"a place that was not reached": {[]death{{64, 0}, {64, 9}}, false},
 	} {
 		for _, ofLake := range []bool{false, true} {

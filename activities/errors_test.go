@@ -35,16 +35,17 @@ func TestDamageThatARebuildMends(t *testing.T) {
 // TestIngestGoesOnWhenWhatIsMissingIsBack checks that a missing object of the lake is no fault of
 // the input, so that the staging stays.
 func TestIngestGoesOnWhenWhatIsMissingIsBack(t *testing.T) {
-	for _, key := range []string{
-		registry.ShardKey(registry.ShardOf(3)), lake.SuffixListKey("x"), lake.StagingPrefix("r") + "splits/000000.json",
-		"urls/dataset_id=1/domain_prefix=any/part-b.parquet",
+	for key, advice := range map[string]string{
+		registry.ShardKey(registry.ShardOf(3)): "put it back", lake.SuffixListKey("x"): "put it back",
+		"urls/dataset_id=1/domain_prefix=any/part-b.parquet": "put it back", "urls/staging/x": "put it back",
+		lake.StagingPrefix("r") + "splits/000000.json": "start the same ingest again",
 	} {
 		_, _, err := blob.NewMemory().Get(t.Context(), key)
 		var app *temporal.ApplicationError
 		var damage Damage
 		err = finalError(fmt.Errorf("merge: %w", err))
 		if !errors.As(err, &app) || app.Type() != ErrCorrupt || !app.NonRetryable() || app.Details(&damage) != nil || !damage.Mendable ||
-			!strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "put it back") {
+			!strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), advice) {
 			t.Errorf("%s: %v, %+v", key, err, damage)
 		}
 	}

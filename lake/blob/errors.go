@@ -40,10 +40,29 @@ func OpError(op, root, key string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if key == "" {
-		return fmt.Errorf("%s %s: %w", op, root, err)
+	return &opError{op, root, key, err}
+}
+
+type opError struct {
+	op, root, key string
+	err           error
+}
+
+func (e *opError) Error() string {
+	if e.key == "" {
+		return fmt.Sprintf("%s %s: %v", e.op, e.root, e.err)
 	}
-	return fmt.Errorf("%s %s/%s: %w", op, strings.TrimSuffix(root, "/"), key, err)
+	return fmt.Sprintf("%s %s/%s: %v", e.op, strings.TrimSuffix(e.root, "/"), e.key, e.err)
+}
+
+func (e *opError) Unwrap() error { return e.err }
+
+// KeyOf returns the key of the object whose operation failed with err, "" if err is no OpError.
+func KeyOf(err error) string {
+	if e := (*opError)(nil); errors.As(err, &e) {
+		return e.key
+	}
+	return ""
 }
 
 // CheckRange checks the range of a read before the size of the object is known: off must not be
