@@ -222,13 +222,16 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	}
 	outages := s.outages
 	f := &ingestFlow{IngestInput: in, IngestState: in.Resume, steps: s}
+	if f.IngestState != nil && outages {
+		if err := checkResume(ctx); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case f.IngestState == nil:
 		// The id of the original run survives a reset, so that a reset workflow finds its staging.
 		f.IngestState = &IngestState{Run: workflow.GetInfo(ctx).OriginalRunID, Until: s.until}
 		f.Progress.enter(ctx, StagePlan)
-	case outages && checkResume(ctx) != nil:
-		return nil, checkResume(ctx)
 	case !f.Until.IsZero() && !s.until.IsZero():
 		f.steps.until = f.Until
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -134,12 +135,15 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 		return nil, err
 	}
 	f := &manyFlow{IngestManyInput: in, IngestManyState: in.Resume, steps: s}
+	if f.IngestManyState != nil {
+		if err := checkResume(ctx); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case f.IngestManyState == nil:
 		f.IngestManyState = &IngestManyState{Run: workflow.GetInfo(ctx).OriginalRunID, Until: s.until}
 		f.Progress.enter(ctx, StagePlan)
-	case checkResume(ctx) != nil:
-		return nil, checkResume(ctx)
 	case !f.Until.IsZero() && !s.until.IsZero():
 		f.steps.until = f.Until
 	}
@@ -346,7 +350,7 @@ func (f *manyFlow) large(ctx workflow.Context, l *LargeList) error {
 	case err != nil && stops(err):
 		return err
 	case err != nil:
-		o.Error = message(err)
+		o.Error = cutText(message(err), maxOutcomeError)
 		f.Progress.Failed++
 	}
 	if l.State.Run != "" && (err == nil || !resumable(err)) {
@@ -399,6 +403,17 @@ const (
 	roundInterval    = 10 * time.Minute
 	maxRoundInterval = 2 * time.Hour
 )
+
+// maxOutcomeError is the most bytes of an outcome's error. A round passes on many outcomes at once.
+const maxOutcomeError = 4 << 10
+
+// cutText returns a text of at most n bytes: s, or its beginning.
+func cutText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n-len("…")], "") + "…"
+}
 
 // rounds finishes now and then what is done, until ctx is cancelled.
 func (f *manyFlow) rounds(ctx workflow.Context) error {

@@ -369,7 +369,7 @@ func TestIngestManyLooksForItself(t *testing.T) {
 func TestManyLargeListsFitIntoPayloads(t *testing.T) {
 	s := newManyFakes(t)
 	s.plan = many.Summary{Datasets: 600, Large: 600, LargeAtOnce: 4, Round: 100}
-	reason := strings.Repeat("x", 4000)
+	reason := strings.Repeat("é", 20_000)
 	s.large = func(int) error {
 		return temporal.NewNonRetryableApplicationError(reason, activities.ErrInput, nil)
 	}
