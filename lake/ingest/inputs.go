@@ -262,7 +262,9 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	if err != nil {
 		return w.unreadable(name, names, err)
 	}
-	w.met.folder(w.allowed, name)
+	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return isLog(e.Name()) }) {
+		w.met.folder(w.allowed, name)
+	}
 	above = append(above, info)
 	for _, e := range entries {
 		names := append(slices.Clip(names), e.Name())
@@ -374,6 +376,11 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 		}
 		if err := all.add(object{Name: name + info.Key, Bytes: info.Size, ETag: info.ETag}); err != nil {
 			return err
+		}
+	}
+	if len(all.objects) > before {
+		if err := met.aboveKeys(ctx, store, bucket, prefix); err != nil {
+			return in.keyError(name+key, err)
 		}
 	}
 	return met.check(all.objects[before:])

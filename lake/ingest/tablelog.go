@@ -1,10 +1,14 @@
 package ingest
 
 import (
+	"context"
+	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/allow"
 	"github.com/urlake/urlake/lake/raw"
 )
@@ -17,6 +21,11 @@ func (t tables) file(root string, names []string) {
 	if f, table := raw.TableLog(strings.Join(names, "/")); f != nil {
 		t[root+table] = f
 	}
+}
+
+// isLog reports whether a table's log may have a name.
+func isLog(name string) bool {
+	return slices.ContainsFunc(raw.TableFormats, func(f raw.TableFormat) bool { return f.Log == name })
 }
 
 // folder notes the folder name if it has a table's log.
@@ -47,6 +56,40 @@ func (t tables) above(allowed *allow.Inputs, name string) {
 	for dir := filepath.Dir(name); dir != name; name, dir = dir, filepath.Dir(dir) {
 		t.folder(allowed, dir)
 	}
+}
+
+// maxLogKeys is how many keys of a folder that may be a log are looked at.
+const maxLogKeys = 1000
+
+// aboveKeys is above for a prefix in a bucket. It makes a request for each folder above and each
+// format. What may not be listed is left out.
+func (t tables) aboveKeys(ctx context.Context, store blob.Store, bucket, prefix string) error {
+	for dir := prefix; dir != ""; {
+		dir = dir[:strings.LastIndexByte(strings.TrimSuffix(dir, "/"), '/')+1]
+		for k := range raw.TableFormats {
+			f := &raw.TableFormats[k]
+			log, n := dir+f.Log+"/", 0
+			if allow.Of(ctx).List(bucket, log) != nil {
+				continue
+			}
+			for info, err := range store.List(ctx, log) {
+				if errors.Is(err, blob.ErrDenied) {
+					break
+				}
+				if err != nil && info.Key == "" {
+					return err
+				}
+				if strings.HasSuffix(info.Key, f.Suffix) {
+					t["s3://"+bucket+"/"+dir] = f
+					break
+				}
+				if n++; n == maxLogKeys {
+					break
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // check returns an *InputError if one of the objects is below a table's folder.
