@@ -43,10 +43,10 @@ const hostsLogged = 10 * time.Second
 
 // Guard returns a handler that answers 421 to requests for other hosts. Otherwise a stranger's page
 // whose domain resolves to 127.0.0.1 (DNS rebinding) would have the same origin for the browser,
-// and could act as a user of this machine. The handler checks connections to a loopback address, and,
-// if there are names of --allow-host, all connections. Host may be a loopback name, the IP address
-// that the connection is to, one of h, or the host of one of own: the addresses of the program, as
-// its user wrote them. kind is the type of the problem document (RFC 9457).
+// and could act as a user of this machine. The handler checks connections to a loopback address,
+// and, if there are names of --allow-host, all connections. Host may be a loopback name, the IP
+// address that the connection is to, one of h, or the host of one of own: the addresses of the
+// program, as its user wrote them. kind is the type of the problem document (RFC 9457).
 func (h *Hosts) Guard(kind string, log *slog.Logger, next http.Handler, own ...string) http.Handler {
 	allowed := []string{"localhost"}
 	for _, name := range slices.Concat(h.names, own) {

@@ -146,15 +146,13 @@ func lastHeader(line []byte) int {
 		if end = bytes.LastIndex(line[:end], []byte("://")); end < 0 {
 			break
 		}
-		k := end
-		for k > 0 && end-k < len("https") && line[k-1] >= 'a' && line[k-1] <= 'z' {
-			k--
-		}
-		for ; k < end; k++ { // letters may stand before the scheme
-			if k > 0 && hasScheme(line[k:]) {
-				if h, ok := parseARC(line[k:]); ok && bytes.IndexByte(h.url, ' ') < 0 {
-					return k
-				}
+		for _, scheme := range []string{"https", "http", "ftp"} { // letters may stand before it
+			k := end - len(scheme)
+			if k <= 0 || string(line[k:end]) != scheme {
+				continue
+			}
+			if h, ok := parseARC(line[k:]); ok && bytes.IndexByte(h.url, ' ') < 0 {
+				return k
 			}
 		}
 	}
