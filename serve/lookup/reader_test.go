@@ -475,7 +475,7 @@ func TestPagesOfHiddenNamesAreFewAtATime(t *testing.T) {
 		if !s.diffs.TryAcquire(diffsAtOnce) {
 			t.Fatal("no page is made")
 		}
-		list := func(name string, q DomainsQuery) (*DomainsPage, error, time.Duration) {
+		list := func(name string, q DomainsQuery) (*DomainsPage, time.Duration, error) {
 			ctx, turn := turns.With(t.Context(), s.Turns())
 			defer turn.Give()
 			began := time.Now()
@@ -495,17 +495,17 @@ func TestPagesOfHiddenNamesAreFewAtATime(t *testing.T) {
 				}
 			}
 			<-done
-			return page, err, time.Since(began)
+			return page, time.Since(began), err
 		}
 		of, _ := acquireAs(t, s, "nobody", "").FindDataset("open")
 		one := DomainsQuery{Limit: 4, OneDataset: true, Dataset: of.ID}
 		for _, q := range []DomainsQuery{{Limit: 4}, one} { // nothing is hidden, but not listed
-			page, err, took := list("nobody", q)
+			page, took, err := list("nobody", q)
 			if err != nil || took > 0 || page.StoppedBy != "" {
 				t.Errorf("%+v: %+v after %s, %v", q, page, took, err)
 			}
 		}
-		page, err, took := list("anyone", DomainsQuery{Limit: 4})
+		page, took, err := list("anyone", DomainsQuery{Limit: 4})
 		if err != nil || took != DefaultDeadline || page.StoppedBy != "deadline" || page.Cursor == "" || len(page.Domains) != 2 {
 			t.Fatalf("%+v after %s, %v", page, took, err)
 		}
