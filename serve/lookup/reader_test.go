@@ -510,7 +510,7 @@ func TestPagesOfHiddenNamesAreFewAtATime(t *testing.T) {
 			t.Fatalf("%+v after %s, %v", page, took, err)
 		}
 		s.diffs.Release(diffsAtOnce)
-		page, err, took = list("anyone", DomainsQuery{Limit: 4, Cursor: page.Cursor})
+		page, took, err = list("anyone", DomainsQuery{Limit: 4, Cursor: page.Cursor})
 		if err != nil || took > 0 || page.Cursor != "" || len(page.Domains) != 1 || page.Domains[0].Domain != "c.test" {
 			t.Errorf("the next page: %+v after %s, %v", page, took, err)
 		}
