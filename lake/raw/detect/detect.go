@@ -314,7 +314,8 @@ func (d *detector) sniff() (string, error) {
 	}
 	switch start[0] {
 	case '<':
-		if d.firstLines(func(l []byte) bool { return isEnclosed(string(text.TrimSpace(l))) }) {
+		// A long line of links may end anywhere here.
+		if !markup.IsLink(start) && d.firstLines(func(l []byte) bool { return isEnclosed(string(text.TrimSpace(l))) }) {
 			return raw.Lines, nil
 		}
 		return d.sniffMarkup()

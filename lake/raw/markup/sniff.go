@@ -25,7 +25,7 @@ func Sniff(head []byte) (format, reason, advice string) {
 		return "", "it is XML or HTML that does not begin with <: bytes are missing, or too many, at byte 0",
 			"get it again, or " + links
 	}
-	if l, n, ok := parseLink(start, true); ok && n > 0 && len(l.rel) > 0 {
+	if IsLink(start) {
 		if original(head, len(head) < raw.HeadSize) == nil {
 			return "", `it is a TimeMap without its original (rel="original")`,
 				"write the addresses of its mementos as lines (grep -oE 'https?://[^<>]+' FILE), and ingest these with --unwrap"
@@ -65,6 +65,12 @@ func Sniff(head []byte) (format, reason, advice string) {
 		what += " of " + ns
 	}
 	return "", what + "); sitemaps, RSS, Atom and OPML are read", links
+}
+
+// IsLink reports whether text that begins with < begins with a link of a TimeMap.
+func IsLink(start []byte) bool {
+	l, n, ok := parseLink(start, true)
+	return ok && n > 0 && len(l.rel) > 0
 }
 
 // Notes say what a person should know of an object that begins with head.
