@@ -1,6 +1,7 @@
 package warcin
 
 import (
+	"bytes"
 	"io"
 
 	"github.com/urlake/urlake/lake/raw"
@@ -17,10 +18,12 @@ func headParser(head []byte, format string) *Parser {
 	return p
 }
 
-// HasRecord reports whether the beginning of a file in a format has the header of a record.
+// HasRecord reports whether the beginning of a file in a format has the header of a record behind
+// nothing or text. A file whose compression was damaged has zero bytes there.
 func HasRecord(head []byte, format string) bool {
-	found, _ := headParser(head, format).stream.find()
-	return found
+	s := headParser(head, format).stream
+	found, _ := s.find()
+	return found && bytes.IndexByte(head[:s.offset()], 0) < 0
 }
 
 // IsDerived reports whether a WARC file has conversions or metadata of URLs and no captures, by its
