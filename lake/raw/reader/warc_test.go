@@ -2,7 +2,6 @@ package reader
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -144,8 +143,8 @@ func TestFalseMember(t *testing.T) {
 	checkReader(t, "a.warc.gz", data, raw.Options{})
 }
 
-// TestTruncatedWARC reads files cut in half: they are no shorter files, whether they are compressed
-// or not.
+// TestTruncatedWARC reads files that end within their last record. It is a reject, and a note says
+// so: the files may have been longer.
 func TestTruncatedWARC(t *testing.T) {
 	body := strings.Repeat("0123456789", 100)
 	for name, data := range map[string]string{
@@ -153,9 +152,17 @@ func TestTruncatedWARC(t *testing.T) {
 		"a.arc":  arcFile + arcRecord("http://a/", "x") + arcRecord("http://b/", body),
 	} {
 		for _, n := range []int{3, 25, len(body) / 2, len(data) - strings.Index(data, "http://b/") - 9} {
-			g, err := readBytes2([]byte(data[:len(data)-n-len("\r\n\r\n")]), noExtras)
-			if !errors.Is(err, io.ErrUnexpectedEOF) || g.Counts.Records != 1 || g.Counts.Rejects != 1 {
-				t.Errorf("%s without %d bytes: %+v, %v", name, n, g.Counts, err)
+			cut := []byte(data[:len(data)-n-len("\r\n\r\n")])
+			for how, object := range map[string][]byte{name: cut, name + ".gz": compressed(t, "gzip", cut), "a.tar": tarOf(t, name, string(cut))} {
+				r, err := New(bytes.NewReader(object), how, noExtras)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = readAll(r)
+				c, notes := r.Counts(), strings.Join(r.Notes(), "\n")
+				if err != nil || c.Records != 1 || c.Rejects != 1 || !strings.Contains(notes, "1 files end within their last record") {
+					t.Errorf("%s without %d bytes: %+v, notes %q, %v", how, n, c, notes, err)
+				}
 			}
 		}
 	}

@@ -90,6 +90,7 @@ type Tally struct {
 	Left        int64  // conversions and metadata with a URL, left out since they stand beside captures
 	Unknown     int64  // records of types outside the standard, left out
 	FirstType   string // the first such type
+	Truncated   int64  // files that end within their last record, which is a reject
 }
 
 // Add adds the counts of another file.
@@ -97,6 +98,7 @@ func (t *Tally) Add(u Tally) {
 	t.Unaddressed += u.Unaddressed
 	t.Left += u.Left
 	t.Unknown += u.Unknown
+	t.Truncated += u.Truncated
 	t.FirstType = cmp.Or(t.FirstType, u.FirstType)
 }
 
@@ -112,6 +114,10 @@ func (t *Tally) Notes() (notes []string) {
 	if t.Unknown > 0 {
 		notes = append(notes, fmt.Sprintf("%d records have types that are not in the standard, and were left out; the first is %q",
 			t.Unknown, t.FirstType))
+	}
+	if t.Truncated > 0 {
+		notes = append(notes, fmt.Sprintf("%d files end within their last record, which is rejected; if they were copied, "+
+			"compare their sizes with the original", t.Truncated))
 	}
 	return notes
 }
@@ -155,7 +161,8 @@ func (p *Parser) Next(rec *raw.Record, rej *raw.Reject) error {
 			}
 		}
 		if err == io.EOF && p.truncated {
-			return io.ErrUnexpectedEOF
+			p.truncated = false
+			p.tally.Truncated++
 		}
 		if err != nil {
 			return err
