@@ -188,6 +188,10 @@ func TestHeadersOfOldFiles(t *testing.T) {
 		{"a.arc", arc2, []string{"http://a/", "http://b/"}},
 		{"a.tar", tarred, []string{"http://a/", "http://b/", "http://a/", "http://b/"}},
 		{"a.arc", arcFile + arcRecord("http://a/x http://b/y", "x"), []string{"http://a/x http://b/y"}},
+		{"a.arc", arcFile + arcRecord("http://a/?u=http://b/", "x") + arcRecord("http://a/web/2010/https://b/", "x") +
+			arcRecord("http://a/xhttp://b/", "x"), []string{"http://a/?u=http://b/", "http://a/web/2010/https://b/", "http://a/xhttp://b/"}},
+		{"a.arc", arcFile + "http://a.examp" + arcRecord("http://b/", "x") + "dns:a.exa" + arcRecord("http://c/", "x"),
+			[]string{"!bad_warc", "http://b/", "!bad_warc", "http://c/"}},
 		{"a.arc", arcFile + arcRecord("http://a/", "a http://b/ 1.2.3.4 20240506070809 text/plain 1") + arcRecord("http://c/", "x"),
 			[]string{"http://a/", "http://c/"}},
 	} {

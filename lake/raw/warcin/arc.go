@@ -124,18 +124,25 @@ func judgeARC(b []byte) (at int, v verdict) {
 	h, ok := parseARC(line)
 	k := lastHeader(line)
 	switch {
-	case k > 0 && (!ok || k >= len(h.url) || line[k-1] != ' ' || isCutOff(line)):
+	case k > 0 && (!ok || k >= len(h.url) || isCutOff(line[:k])):
 		return k, yes
 	case ok:
-		return 0, yes // perhaps with a URL that has another behind a blank
+		return 0, yes // perhaps with a URL that has another in it
 	}
 	return 0, no
 }
 
-// isCutOff reports whether an address follows the first blank of a line.
-func isCutOff(line []byte) bool {
-	second := bytes.Fields(line)[1]
-	return isAddress(second) && bytes.ContainsAny(second, ".:")
+// isCutOff reports whether b, which another header follows at once, is text without a scheme, or a
+// header that ends within its host, or within or behind its address. Anything else may be the
+// beginning of a URL.
+func isCutOff(b []byte) bool {
+	_, host, ok := bytes.Cut(b, []byte{':'})
+	host = bytes.TrimLeft(host, "/")
+	if !ok || len(host) > 0 && !bytes.ContainsAny(host, "/?# ") {
+		return true
+	}
+	f := bytes.Fields(b)
+	return len(f) > 1 && isAddress(f[1]) && (b[len(b)-1] != ' ' || bytes.ContainsAny(f[1], ".:"))
 }
 
 // lastHeader returns where the last header in a line begins behind other text, 0 for nowhere.
