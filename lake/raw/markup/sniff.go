@@ -116,12 +116,14 @@ func IsMarkup(head []byte) bool {
 var (
 	netscape = []byte("<!DOCTYPE NETSCAPE-Bookmark-file-1")
 	pocket   = []byte("<title>Pocket Export</title>")
+	// dated matches a list whose items are links with a date, as in exports without a document type.
+	dated = regexp.MustCompile(`(?is)^(<.*?)?<dl\b.*?<dt>\s*<a\s[^<>]*\sadd_date\s*=`)
 )
 
 // isBookmarks reports whether HTML is a browser's export of bookmarks.
 func isBookmarks(start []byte) bool {
 	return len(start) > len(netscape) && bytes.EqualFold(start[:len(netscape)], netscape) ||
-		bytes.Contains(start[:min(len(start), 1024)], pocket)
+		bytes.Contains(start[:min(len(start), 1024)], pocket) || dated.Match(start[:min(len(start), 16<<10)])
 }
 
 // declarationEnd matches the end of a document type that has declarations.
@@ -168,7 +170,7 @@ func rootTag(b []byte) (name string, tag []byte, entities, isHTML bool) {
 				return "", nil, entities, false
 			}
 			name = string(b[1:n])
-			isHTML = slices.Contains([]string{"html", "head", "body", "div", "ul", "table"}, strings.ToLower(name))
+			isHTML = slices.Contains([]string{"html", "head", "meta", "body", "div", "ul", "table"}, strings.ToLower(name))
 			tag = b[:min(len(b), mostAttributes)]
 			return name, tag, entities, isHTML
 		}
@@ -189,10 +191,11 @@ var (
 // declare, by its name in the Encoding Standard (https://encoding.spec.whatwg.org), and whether it
 // is known. It is "" for UTF-8 and if none is declared.
 func Encoding(head []byte) (name string, known bool) {
-	head = text.TrimBOM(head[:min(len(head), 1024)])
-	m := xmlEncoding.FindSubmatch(head)
+	head = text.TrimBOM(head)
+	first := head[:min(len(head), 1024)]
+	m := xmlEncoding.FindSubmatch(first)
 	if m == nil && isBookmarks(text.TrimSpace(head)) {
-		m = metaCharset.FindSubmatch(head)
+		m = metaCharset.FindSubmatch(first)
 	}
 	if m == nil {
 		return "", true

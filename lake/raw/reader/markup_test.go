@@ -155,6 +155,18 @@ func TestMarkupIsRead(t *testing.T) {
 			`10 http://a.example/?a=1&b=2` + day + ` {"title":"A & B"}`,
 			`12 javascript:document.write('<a href=x>')` + day + ` {"title":"js"}`,
 			`15 http://b.example/` + day + ` {"tags":"x,y","title":"b"}`, "16 !no_url"}, raw.Counts{}},
+		{"bookmarks of Google", `<HTML>
+<META HTTP-EQUIV="Content-Type" CONTENT="text/html; charset=UTF-8">
+<TITLE>Bookmarks</TITLE>
+<H1>Bookmarks</H1>
+<DL><p>
+<DT><H3 ADD_DATE="1523996194943160">Unlabeled</H3>
+<DL><p>
+<DT><A HREF="http://a/" ADD_DATE="1714953600000000">a</A>
+</DL><p>
+</DL><p>
+</HTML>
+`, raw.Options{}, raw.Bookmarks, []string{"8 http://a/" + day}, raw.Counts{}},
 		{"Pocket", `<!DOCTYPE html><html><head><title>Pocket Export</title></head><body><ul>
 <li><a href="http://a/" time_added="1714953600" tags="">a</a></li></ul></body></html>`, raw.Options{}, raw.Bookmarks,
 			[]string{"2 http://a/" + day}, raw.Counts{}},
@@ -267,6 +279,7 @@ func TestMarkupThatIsNotReadIsNamed(t *testing.T) {
 	for _, tc := range []struct{ text, reason, advice string }{
 		{"<!DOCTYPE html><html><a href='http://a/'>", "HTML", "lynx"},
 		{"<HTML><a href='http://a/'>", "HTML", "lynx"},
+		{"<META charset=utf-8><dl><dt><a href='http://a/'>a</a></dl>", "HTML", "lynx"},
 		{"<?xml version='1.0'?><kml xmlns='http://www.opengis.net/kml/2.2'><a/></kml>", `"kml"`, "grep"},
 		{"<?xml version='1.0'?><!DOCTYPE urlset [ <!ENTITY a 'b'> ]><urlset/>", "entities", "xmllint"},
 		{"<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'><a/></rdf:RDF>", "RDF", "rapper"},
