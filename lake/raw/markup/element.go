@@ -37,9 +37,7 @@ func (p *elementParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		case len(element) > p.scanner.max:
 			rej.Reason = raw.TooLong
 			return nil
-		case p.scanner.html:
-			p.bookmark(element)
-		case !p.element(element):
+		case p.scanner.html && !p.bookmark(element), !p.scanner.html && !p.element(element):
 			rej.Reason = raw.BadMarkup
 			return nil
 		}
@@ -57,15 +55,24 @@ func (p *elementParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	}
 }
 
-// bookmark takes the values of <A HREF="…" ADD_DATE="…">title</A>.
-func (p *elementParser) bookmark(element []byte) {
+// bookmark takes the values of <A HREF="…" ADD_DATE="…">title</A>. It returns false if a quote
+// around the URL is missing or has another behind it.
+func (p *elementParser) bookmark(element []byte) bool {
 	z := html.NewTokenizer(bytes.NewReader(element))
 	z.Next()
+	const quotes = `"'`
+	behindURL := false
 	for more := true; more; {
 		var key, value []byte
 		key, value, more = z.TagAttr()
-		switch string(key) {
+		if behindURL && bytes.ContainsAny(key, quotes) {
+			return false
+		}
+		switch behindURL = string(key) == "href"; string(key) {
 		case "href":
+			if len(bytes.TrimRight(value, quotes)) < len(value) && bytes.Contains(element, append([]byte{'='}, value...)) {
+				return false
+			}
 			p.set(columnURL, value)
 		case "add_date", "time_added":
 			p.set(columnTimestamp, value)
@@ -80,6 +87,7 @@ func (p *elementParser) bookmark(element []byte) {
 		}
 	}
 	p.set("title", title)
+	return true
 }
 
 // newDecoder returns a decoder of the tokens of one element. It keeps text that is no reference,
@@ -112,8 +120,7 @@ func (p *elementParser) element(element []byte) bool {
 			case 0:
 				base = rebase(base, attribute(t, "base"))
 				if p.scanner.root.tagOnly {
-					p.outline(t)
-					return !p.damaged()
+					return p.outline(t) && !p.damaged()
 				}
 			case 1:
 				child, content = t, content[:0]
@@ -225,11 +232,16 @@ func (p *elementParser) child(e xml.StartElement, prefix string, content []byte,
 	return true
 }
 
-// outline takes the values of an outline of OPML. Their names are written in either case.
-func (p *elementParser) outline(e xml.StartElement) {
+// outline takes the values of an outline of OPML. Their names are written in either case. It
+// returns false if an attribute for a URL has no value, for which package xml gives its name.
+func (p *elementParser) outline(e xml.StartElement) bool {
 	var other string
 	for _, a := range e.Attr {
-		switch strings.ToLower(a.Name.Local) {
+		name := strings.ToLower(a.Name.Local)
+		if a.Value == a.Name.Local && strings.HasSuffix(name, "url") {
+			return false
+		}
+		switch name {
 		case "htmlurl":
 			p.set("htmlUrl", []byte(a.Value))
 		case "xmlurl":
@@ -247,6 +259,7 @@ func (p *elementParser) outline(e xml.StartElement) {
 	for _, v := range [][]byte{p.values[p.column("htmlUrl")], p.values[p.column("xmlUrl")], []byte(other)} {
 		p.set(columnURL, v)
 	}
+	return true
 }
 
 // setURL sets the URL, which may be relative to base.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -201,24 +202,58 @@ func (s *scanner) scan() (record []byte, reason string, err error) {
 	s.w = s.in.Buffered()
 	for {
 		i := bytes.IndexByte(s.w, '<')
-		if i < 0 {
-			s.consume(len(s.w))
+		if i < 0 && len(s.w) <= s.max {
 			if ok, err := more(s.in, &s.w); ok {
 				continue
 			} else if err != nil {
 				return nil, "", err
 			}
-			if s.open > 0 || s.html && !s.lists {
+			if len(s.w) == 0 && (s.open > 0 || s.html && !s.lists) {
 				return nil, "", io.ErrUnexpectedEOF
+			} else if len(s.w) == 0 {
+				return nil, "", io.EOF
 			}
-			return nil, "", io.EOF
 		}
-		s.consume(i)
+		if i < 0 {
+			i = len(s.w)
+		}
+		if n := s.lost(s.w[:i]); n > 0 {
+			blank := i - len(bytes.TrimLeft(s.w[:i], " \t\r\n"))
+			s.consume(blank)
+			s.in.SetRecord(s.in.Position())
+			s.consume(n - blank)
+			if reason, s.suspect = s.bad(raw.BadMarkup), false; reason != "" {
+				return nil, reason, nil
+			}
+			continue
+		}
+		if s.consume(i); len(s.w) == 0 {
+			continue
+		}
 		s.in.SetRecord(s.in.Position())
 		if record, reason, err = s.markup(); record != nil || reason != "" || err != nil {
 			return record, reason, err
 		}
 	}
+}
+
+// urlAttribute matches an attribute that has the URL of a record.
+var urlAttribute = regexp.MustCompile(`(?i)(href|\s(xml|html)?url)\s*=\s*["']`)
+
+// lost returns the length of the first tag in b, which lies outside records, that has the attribute
+// of a record, 0 for none: the name of its element, or its <, is damaged.
+func (s *scanner) lost(b []byte) int {
+	if !s.root.tagOnly && !s.lists || bytes.IndexByte(b, '=') < 0 {
+		return 0
+	}
+	m := urlAttribute.FindIndex(b)
+	if m == nil {
+		return 0
+	}
+	if n := bytes.IndexByte(b[m[1]:], '>'); n >= 0 {
+		return m[1] + n + 1
+	}
+	return len(b)
 }
 
 // bad returns the reason of a reject, unless the rest of an already rejected record causes it.
@@ -411,7 +446,7 @@ func (s *scanner) tagEnd(at int) (end int, empty bool, err error) {
 			if err := s.ensure(i + len("<dt>")); err != nil {
 				return -1, false, err
 			}
-			if len(s.w) >= i+len("<dt>") && strings.EqualFold(string(s.w[i:i+len("<dt>")]), "<dt>") {
+			if next := strings.ToLower(string(s.w[i:min(len(s.w), i+len("<dt>"))])); next == "<dt>" || next == "<li>" {
 				return -1, false, nil
 			}
 		case quote != 0:

@@ -42,7 +42,7 @@ const (
 	// damaged, or its lines are.
 	document
 	// nameless: what has a URL by its name is a record, wherever it is: an object with the member
-	// of a HAR, or an element. An object or element of another name is none.
+	// of a HAR. An object without it is none.
 	nameless
 )
 
@@ -81,8 +81,8 @@ var recordFormats = []recordFormat{
 	{name: "sitemap", ends: true, make: eachRecord("<?xml version=\"1.0\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">\n", "\n", "\n</urlset>\n", "<url>\n <loc>%[2]s</loc><lastmod>2024-05-06</lastmod>\n</url>"), flips: "x<>\"\n\xff", refused: 140},
 	{name: "rss", ends: true, make: eachRecord("<rss version=\"2.0\"><channel><title><![CDATA[T]]></title>\n", "\n", "\n</channel></rss>\n", "<item><title><![CDATA[a <b> %d]]></title><link>%[2]s</link><!-- c --><guid>%[2]s</guid></item>"), flips: "x<>\"\n\xff", refused: 180},
 	{name: "atom", ends: true, make: eachRecord("<feed xmlns=\"http://www.w3.org/2005/Atom\">\n", "\n", "\n</feed>\n", `<entry><link rel="alternate" href="%[2]s"/><updated>2024-05-06T00:00:00Z</updated></entry>`), flips: "x<>\"\n\xff", refused: 160},
-	{name: "opml", ends: true, make: eachRecord("<opml version=\"2.0\"><body>\n", "\n", "\n</body></opml>\n", `<outline type="rss" text="x" xmlUrl="%[2]s"/>`), flips: "x<>\"\n\xff", may: cells | nameless, refused: 120},
-	{name: "bookmarks", ends: true, make: eachRecord("<!DOCTYPE NETSCAPE-Bookmark-file-1>\n<TITLE>B</TITLE><DL><p>\n", "\n", "\n</DL>\n", `    <DT><A HREF="%[2]s" ADD_DATE="1714953600">t %[1]d</A>`), flips: "x<>\"\n\xff", may: cells | nameless, refused: 110},
+	{name: "opml", ends: true, make: eachRecord("<opml version=\"2.0\"><body>\n", "\n", "\n</body></opml>\n", `<outline type="rss" text="x" xmlUrl="%[2]s"/>`), flips: "x<>\"\n\xff", refused: 120},
+	{name: "bookmarks", ends: true, make: eachRecord("<!DOCTYPE NETSCAPE-Bookmark-file-1>\n<TITLE>B</TITLE><DL><p>\n", "\n", "\n</DL>\n", `    <DT><A HREF="%[2]s" ADD_DATE="1714953600">t %[1]d</A>`), flips: "x<>\"\n\xff", refused: 110},
 	{name: "timemap", opt: raw.Options{URLColumn: "memento"}, make: eachRecord("<http://a.example/>; rel=\"original\",\n<http://w.example/t>; rel=\"self\",\n", ",\n", "\n", `<%[2]s>; rel="memento"; datetime="Mon, 06 May 2024 00:00:00 GMT"`), flips: "x<>\"\n\xff", refused: 90},
 	{name: "triples", make: eachRecord("", "\n", "\n", `<%[2]s> <http://p.example/p> "x\"y"@en .`), flips: "x<>\"\n\xff"},
 	{name: "quads", opt: raw.Options{URLColumn: "subject"}, make: eachRecord("", "\n", "\n", `<%[2]s> <http://p.example/p> "a \"b\""@en <http://g.example/> .`), flips: "\"<>.\n\\ x"},

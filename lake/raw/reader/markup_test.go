@@ -157,7 +157,7 @@ func TestMarkupIsRead(t *testing.T) {
 			`15 http://b.example/` + day + ` {"tags":"x,y","title":"b"}`, "16 !no_url"}, raw.Counts{}},
 		{"bookmarks of Google", `<HTML>
 <META HTTP-EQUIV="Content-Type" CONTENT="text/html; charset=UTF-8">
-<TITLE>Bookmarks</TITLE>
+<TITLE>Bookmarks</TITLE><LINK HREF="a.css">
 <H1>Bookmarks</H1>
 <DL><p>
 <DT><H3 ADD_DATE="1523996194943160">Unlabeled</H3>
@@ -170,6 +170,21 @@ func TestMarkupIsRead(t *testing.T) {
 		{"Pocket", `<!DOCTYPE html><html><head><title>Pocket Export</title></head><body><ul>
 <li><a href="http://a/" time_added="1714953600" tags="">a</a></li></ul></body></html>`, raw.Options{}, raw.Bookmarks,
 			[]string{"2 http://a/" + day}, raw.Counts{}},
+		{"broken quotes", `<html><title>Pocket Export</title><ul>
+<li><a href="http://a/ time_added="1714953600">a</a></li>
+<li><a href="http://b/>b</a></li>
+<li><a href="http://c/" tags="a "b" c">c</a></li>
+<li><ahref='http://d/'>d</a></li><li><b href='http://e/'>e</a></li>
+<li><a href=http://f/'>f</a></li>
+<li><a href=http://g/ tags="'">g</a></li>
+<li><a href="http://h/?q=&quot;h&quot;">h</a></li>
+</ul>`, raw.Options{}, raw.Bookmarks, []string{"2 !bad_markup", "3 !bad_markup", "4 http://c/", "5 !bad_markup", "5 !bad_markup",
+			"6 !bad_markup", "7 http://g/", `8 http://h/?q="h"`}, raw.Counts{}},
+		{"broken outlines", `<opml><head xml:url="x"/><body><outline text="text" xmlUrl="http://a/"/>
+<outline xmlUrl>"http://b/"/>
+<outlines xmlUrl="http://c/"/><<outlin type="rss" htmlUrl='http://d/'/>
+>outline url="http://e/"/></body></opml>`, raw.Options{}, raw.OPML, []string{"1 http://a/", "2 !bad_markup", "3 !bad_markup",
+			"3 !bad_markup", "4 !bad_markup"}, raw.Counts{}},
 		{"TimeMap", timeMap, raw.Options{}, raw.TimeMap, []string{"5 http://a.example/?a,b" + day,
 			"6 http://a.example/?a,b" + next(1), "7 http://a.example/?a,b" + next(2)}, raw.Counts{Comments: 3}},
 		{"mementos", timeMap, raw.Options{URLColumn: "memento", TSColumn: raw.None}, raw.TimeMap, []string{
