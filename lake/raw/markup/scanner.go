@@ -237,8 +237,11 @@ func (s *scanner) scan() (record []byte, reason string, err error) {
 	}
 }
 
-// urlAttribute matches an attribute that has the URL of a record.
-var urlAttribute = regexp.MustCompile(`(?i)(href|\s(xml|html)?url)\s*=\s*["']`)
+// bookmarkURL and outlineURL match an attribute that has the URL of a record.
+var (
+	bookmarkURL = regexp.MustCompile(`(?i)href\s*=\s*["']`)
+	outlineURL  = regexp.MustCompile(`(?i)\s(xml|html)?url\s*=\s*["']`)
+)
 
 // lost returns the length of the first tag in b, which lies outside records, that has the attribute
 // of a record, 0 for none: the name of its element, or its <, is damaged.
@@ -246,7 +249,11 @@ func (s *scanner) lost(b []byte) int {
 	if !s.root.tagOnly && !s.lists || bytes.IndexByte(b, '=') < 0 {
 		return 0
 	}
-	m := urlAttribute.FindIndex(b)
+	attribute := outlineURL
+	if s.html {
+		attribute = bookmarkURL
+	}
+	m := attribute.FindIndex(b)
 	if m == nil {
 		return 0
 	}

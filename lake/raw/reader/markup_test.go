@@ -183,8 +183,9 @@ func TestMarkupIsRead(t *testing.T) {
 		{"broken outlines", `<opml><head xml:url="x"/><body><outline text="text" xmlUrl="http://a/"/>
 <outline xmlUrl>"http://b/"/>
 <outlines xmlUrl="http://c/"/><<outlin type="rss" htmlUrl='http://d/'/>
->outline url="http://e/"/></body></opml>`, raw.Options{}, raw.OPML, []string{"1 http://a/", "2 !bad_markup", "3 !bad_markup",
-			"3 !bad_markup", "4 !bad_markup"}, raw.Counts{}},
+>outline url="http://e/"/>
+<outline text="an <a href="http://x/">unescaped</a> link" xmlUrl="http://f/"/></body></opml>`, raw.Options{}, raw.OPML,
+			[]string{"1 http://a/", "2 !bad_markup", "3 !bad_markup", "3 !bad_markup", "4 !bad_markup", "5 !bad_markup"}, raw.Counts{}},
 		{"TimeMap", timeMap, raw.Options{}, raw.TimeMap, []string{"5 http://a.example/?a,b" + day,
 			"6 http://a.example/?a,b" + next(1), "7 http://a.example/?a,b" + next(2)}, raw.Counts{Comments: 3}},
 		{"mementos", timeMap, raw.Options{URLColumn: "memento", TSColumn: raw.None}, raw.TimeMap, []string{
