@@ -8,9 +8,9 @@
 //
 // A file is one stream of records, wherever its gzip members or zstd frames end. After a record
 // that is not as its header says, the next one is found: within its block if that holds records
-// and does not end before one, else behind it. A member that cannot be decompressed costs its
-// record, if each record has a member of its own; otherwise it is an error. Memory is bounded by
-// the longest line of a header and a window of 8 MiB.
+// and ends neither before one nor, behind all of them, before a separator; else behind it. A member
+// that cannot be decompressed costs its record, if each record has a member of its own; otherwise
+// it is an error. Memory is bounded by the longest line of a header and a window of 8 MiB.
 //
 // Package lake/raw/reader reads through it, lake/raw/detect plans.
 package warcin
@@ -607,11 +607,17 @@ func (p *Parser) end(block, end, rest int64) (ok bool, err error) {
 			return true, p.address(end)
 		}
 	}
+	within := false
+	if !short && !s.lost {
+		if within, err = p.holdsRecords(block, end, separator); err != nil {
+			return false, err
+		}
+	}
 	switch {
 	case s.lost:
 		return false, fmt.Errorf("the Content-Length of the record at byte %d of the decompressed file is wrong, and records "+
 			"lie further back than %d MiB; take that record out", p.start, maxWindow>>20)
-	case !short && p.brokenHeader(end):
+	case within, !short && p.brokenHeader(end):
 		s.seek(end)
 	default:
 		separated := bytes.HasSuffix(s.buf[:s.w], []byte(separator))
@@ -621,6 +627,31 @@ func (p *Parser) end(block, end, rest int64) (ok bool, err error) {
 		}
 	}
 	return true, p.address(end)
+}
+
+// holdsRecords reports whether a separator stands behind a record's block, and every record that
+// begins in the block ends in it. The length of the block is then right: a longer one would end
+// within a record.
+func (p *Parser) holdsRecords(block, end int64, separator string) (bool, error) {
+	s, format := p.stream, raw.WARC
+	if p.arc {
+		format = raw.ARC
+	}
+	s.seek(end)
+	if b, err := s.peek(len(separator)); string(b) != separator || err != nil {
+		return false, err
+	}
+	for at := block; ; {
+		found, err := s.findWithin(at, end)
+		if !found || err != nil {
+			return !found, err
+		}
+		h := headParser(s.unread(), format)
+		length, _, err := h.header()
+		if at = s.offset() + h.stream.offset() + length; err != nil || length < 0 || at > end {
+			return false, nil //nolint:nilerr // the header is malformed
+		}
+	}
 }
 
 // brokenHeader reports whether an unreadable header stands at the end of a record's block. The
