@@ -116,7 +116,7 @@ func IsMarkup(head []byte) bool {
 var (
 	netscape = []byte("<!DOCTYPE NETSCAPE-Bookmark-file-1")
 	pocket   = []byte("<title>Pocket Export</title>")
-	// dated matches a list whose items are links with a date, as in exports without a document type.
+	// dated matches a list of links with dates, as in exports without a document type.
 	dated = regexp.MustCompile(`(?is)^(<.*?)?<dl\b.*?<dt>\s*<a\s[^<>]*\sadd_date\s*=`)
 )
 
