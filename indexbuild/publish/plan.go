@@ -380,10 +380,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	s.Removed = len(p.Removes)
 	if s.Batches == 0 && s.Moved == 0 && s.Removed == 0 && !c.flips() {
 		s.Nothing = true
-		if err := published.Settle(ctx, store); err != nil {
-			return s, err
-		}
-		return s, registry.NoteLedger(ctx, store)
+		return s, published.Settle(ctx, store)
 	}
 	if err := p.describe(ctx, records, base, rules); err != nil {
 		return Summary{}, err
@@ -440,7 +437,10 @@ func waitingBatches(
 	if len(published.Lost) > 0 {
 		have = -1
 	}
-	pending, all, err := registry.WaitingBatches(ctx, store, version, have, damaged)
+	w, err := registry.WaitingBatches(ctx, store, version, have, damaged)
+	if err == nil && len(w.Batches) == 0 {
+		err = w.Note(ctx, store)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -455,7 +455,7 @@ func waitingBatches(
 			}
 		}
 	}
-	return plannedOf(pending), all, nil
+	return plannedOf(w.Batches), w.All, nil
 }
 
 // finishedBatches returns all finished batches that are not retired. It calls damaged with the

@@ -78,6 +78,10 @@ type Manifest struct {
 	// Takedowns names the state of the takedowns, nil if there never was one. It covers all
 	// segments of all Versions.
 	Takedowns *takedown.Ref `json:"takedowns,omitempty"`
+
+	// What the registry was told of when the manifest, or the one before it, was read.
+	toldVersion string
+	toldEpoch   uint64
 }
 
 // VersionRef names a version's object and gives the size and hash of its bytes.

@@ -42,6 +42,7 @@ func (m *Manifest) since(ctx context.Context, store blob.Store) (string, error) 
 	if err != nil {
 		return "", err
 	}
+	m.toldVersion, m.toldEpoch = told, epoch
 	ids, err := versionIDs(ctx, store)
 	if err != nil {
 		return "", err
@@ -94,6 +95,9 @@ func lastPublished(ctx context.Context, store blob.Store, ids []string, told, af
 
 // note tells the registry what the manifest publishes.
 func (m *Manifest) note(ctx context.Context, store blob.Store) error {
+	if m.toldVersion >= m.CurrentVersion && m.toldEpoch >= m.TakedownEpoch {
+		return nil
+	}
 	return registry.NotePublished(ctx, store, m.CurrentVersion, m.TakedownEpoch)
 }
 

@@ -503,21 +503,25 @@ func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[
 func PendingBatches(
 	ctx context.Context, store blob.Store, damaged func(shard int, err error),
 ) (pending []Pending, settled int64, err error) {
-	pending, settled, _, err = pendingBatches(ctx, store, damaged)
+	pending, settled, _, _, err = pendingBatches(ctx, store, damaged)
 	return pending, settled, err
 }
 
-// pendingBatches is PendingBatches. Version is the newest one of which Settle was told.
+// pendingBatches is PendingBatches. Version is the newest one of which Settle was told. Unnoted has
+// the generations of the shards that the registry's document does not vouch for, and 0 for others.
 func pendingBatches(
 	ctx context.Context, store blob.Store, damaged func(shard int, err error),
-) (pending []Pending, settled int64, version string, err error) {
+) (pending []Pending, settled int64, version string, unnoted [Shards]uint64, err error) {
 	shards, err := readShards(ctx, store, damaged)
 	if err != nil {
-		return nil, 0, "", err
+		return nil, 0, "", unnoted, err
 	}
-	for _, s := range shards {
+	for n, s := range shards {
 		if s == nil {
 			continue
+		}
+		if s.Generation > s.noted {
+			unnoted[n] = s.Generation
 		}
 		settled += s.Settled
 		if s.Settled > 0 {
@@ -534,7 +538,15 @@ func pendingBatches(
 		}
 	}
 	sortPending(pending)
-	return pending, settled, version, nil
+	return pending, settled, version, unnoted, nil
+}
+
+// Waiting are the finished batches that a version may lack.
+type Waiting struct {
+	Batches []Pending
+	All     bool // Batches are all finished batches, since a version was lost
+
+	unnoted [Shards]uint64 // as of pendingBatches
 }
 
 // WaitingBatches returns the finished batches that a version may lack, which has a number of
@@ -543,12 +555,22 @@ func pendingBatches(
 // read because of damage.
 func WaitingBatches(
 	ctx context.Context, store blob.Store, version string, batches int64, damaged func(shard int, err error),
-) (waiting []Pending, all bool, err error) {
-	waiting, settled, told, err := pendingBatches(ctx, store, damaged)
-	if all = settled > batches || told > version; err == nil && all {
-		waiting, err = AllBatches(ctx, store, damaged)
+) (w Waiting, err error) {
+	waiting, settled, told, unnoted, err := pendingBatches(ctx, store, damaged)
+	w = Waiting{waiting, settled > batches || told > version, unnoted}
+	if err == nil && w.All {
+		w.Batches, err = AllBatches(ctx, store, damaged)
 	}
-	return waiting, all, err
+	return w, err
+}
+
+// Note records the generations that the shards had, as Settle does, for a publish that finds nothing
+// to do: the one before may have died before it did.
+func (w *Waiting) Note(ctx context.Context, store blob.Store) error {
+	if w.unnoted == [Shards]uint64{} {
+		return nil
+	}
+	return noteLedger(ctx, store, w.unnoted)
 }
 
 // Running returns the datasets that have ingests without an end, each with their number.
@@ -660,6 +682,7 @@ func readShards(ctx context.Context, store blob.Store, damaged func(shard int, e
 			case errors.Is(err, codec.ErrCorrupt):
 				broken[n] = err
 			case err == nil:
+				s.noted = h.ledger(n)
 				shards[n] = s
 			default:
 				return err

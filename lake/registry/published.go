@@ -86,23 +86,8 @@ func NotePublished(ctx context.Context, store blob.Store, version string, takedo
 	})
 }
 
-// NoteLedger records the generations that the shards of the ledger have. Shards that were put back
-// afterwards, as they were before, are damaged.
-func NoteLedger(ctx context.Context, store blob.Store) error {
-	shards, err := readShards(ctx, store, func(int, error) {})
-	if err != nil {
-		return err
-	}
-	var generations [Shards]uint64
-	for n, s := range shards {
-		if s != nil {
-			generations[n] = s.Generation
-		}
-	}
-	return noteLedger(ctx, store, generations)
-}
-
-// noteLedger records the generations of the shards that are not 0.
+// noteLedger records the generations that shards of the ledger have; 0 says nothing of one. Shards
+// that were put back afterwards, as they were before, are damaged.
 func noteLedger(ctx context.Context, store blob.Store, generations [Shards]uint64) error {
 	return note(ctx, store, func(h *head) (changed bool) {
 		if len(h.Ledger) < Shards {

@@ -85,6 +85,8 @@ type shard struct {
 	Open []openIngest `json:"open"`
 	// Batches has the settled record and the other ingests of each batch, by BatchID.key.
 	Batches pieces.Ref `json:"batch_pieces"`
+
+	noted uint64 // the generation that the registry's document vouched for when the shard was read
 }
 
 type openIngest struct {

@@ -330,10 +330,11 @@ func findWaiting(
 	if v != nil {
 		version, have = v.ID, int64(v.Counts.Batches)
 	}
-	waiting, _, err := registry.WaitingBatches(ctx, store, version, have, damaged)
+	w, err := registry.WaitingBatches(ctx, store, version, have, damaged)
 	if err != nil {
 		return nil, err
 	}
+	waiting := w.Batches
 	names := make([]manifest.BatchName, len(waiting))
 	for i, b := range waiting {
 		names[i] = manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
