@@ -357,6 +357,19 @@ func TestCrawlLog(t *testing.T) {
 		t.Errorf("got %q, want %s first and a reject last", g.Rows, row)
 	}
 	checkReader(t, "crawl.log", []byte(log), raw.Options{})
+
+	// Of two lines without a line break between them, each is a record, however much of the first
+	// is left.
+	lines := strings.SplitAfter(log, "\n")
+	whole, _ := rowsOf(t, "crawl.log", []byte(log), raw.Options{})
+	last := strings.Join(lines[len(lines)-3:], "")
+	for n := 1; n < len(lines[0]); n++ {
+		g, _ := read(t, "crawl.log", strings.Join(lines, "")+lines[0][:n]+last, raw.Options{})
+		if records, rejects := int(g.Counts.Records)-len(whole), g.Counts.Rejects; records+int(rejects) != 3 || records < 2 {
+			t.Errorf("%d records and %d rejects behind the whole lines:\n%s", records, rejects, lines[0][:n]+last)
+		}
+	}
+	checkReader(t, "crawl.log", []byte(log+strings.ReplaceAll(log, "\n", "")), raw.Options{})
 }
 
 // TestCDXLayouts reads the lines of real indexes: of NetarchiveSuite, of the Wayback Machine's CDX

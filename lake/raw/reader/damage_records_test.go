@@ -36,8 +36,6 @@ const (
 	cells exception = 1 << iota
 	// header: a first line whose URL is damaged names the columns of the lines below.
 	header
-	// joined: a line ends in any text. A record that is joined to it is a part of that text.
-	joined
 	// document: the records are one JSON document. If it is damaged, it is one record that is
 	// damaged, or its lines are.
 	document
@@ -75,7 +73,7 @@ var recordFormats = []recordFormat{
 	{name: "legend.cdx", make: eachRecord(" CDX N b a m s k r V g\n", "\n", "\n", "org,example,h%[1]d)/p 202001020304%02[1]d %[2]s text/html 200 AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH - %[1]d7 a.warc.gz"), flips: "\"\t,\n\\ x"},
 	{name: "cdxj", make: eachRecord("", "\n", "\n", `org,example,h%[1]d)/p 202001020304%02[1]d {"url": "%[2]s", "status": "200", "offset": "%[1]d7"}`), flips: "\"\t,\n{}\\ x"},
 	{name: "objects", make: eachRecord("", "\n", "\n", `{"id":%d,"url":"%s","in":{"n":1.5,"t":"x y"}}`), flips: "\"{}[],:\n\\ x", may: cells},
-	{name: "crawl.log", make: eachRecord("", "\n", "\n", "2020-01-02T03:04:%02[1]d.000Z   200       1234 %[2]s L http://a.com/ text/html #012 20200102030405000+12 sha1:AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH - -"), flips: "\"\t,\n\\ x", may: cells | joined},
+	{name: "crawl.log", make: eachRecord("", "\n", "\n", "2020-01-02T03:04:%02[1]d.000Z   200       1234 %[2]s L http://a.com/ text/html #012 20200102030405000+12 sha1:AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH - -"), flips: "\"\t,\n\\ x", may: cells},
 	{name: "a.har", ends: true, make: eachRecord(`{"log":{"version":"1.2","entries":[`, ",", "]}}", `{"startedDateTime":"2020-01-02T03:04:%02[1]d.000Z","request":{"method":"GET","url":"%[2]s"},"response":{"status":200}}`), flips: "\"{}[],:\n\\ x", may: document | nameless, refused: 290},
 	{name: "map.json", ends: true, make: eachRecord("{", ",\n", "}", `"k%d":{"url":"%s","t":"x, y"}`), flips: "\"{}[],:\n\\ x", may: cells | document, refused: 430},
 	{name: "sitemap", ends: true, make: eachRecord("<?xml version=\"1.0\"?>\n<urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\">\n", "\n", "\n</urlset>\n", "<url>\n <loc>%[2]s</loc><lastmod>2024-05-06</lastmod>\n</url>"), flips: "x<>\"\n\xff", refused: 140},
@@ -229,7 +227,6 @@ func (f recordFormat) check(t *testing.T, o outcome, want []string, damaged stri
 		t.Errorf("%s: %q are missing, with %d rejects and the rows %q:\n%s", how, missing, o.rejects, made, record)
 	case lost <= 0:
 	case f.may&header != 0 && missing[0] == damageURL(0):
-	case f.may&joined != 0 && f.make(12)[at] == '\n':
 	case f.may&nameless != 0 && strings.Contains(record, missing[0]):
 	default:
 		t.Errorf("%s: %q is missing without a reject:\n%s", how, missing, record)

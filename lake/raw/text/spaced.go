@@ -119,6 +119,8 @@ const (
 // crawlLogParser reads lines of crawl.log. A URL that could not be fetched is a record too; its
 // status is negative.
 //
+// Two lines without a line break between them are two records, or one behind a line that was cut.
+//
 // The time of a capture is when its fetch began, which the WARC record and the CDX line of the
 // capture have too, and as there in whole seconds. Of a URL that was never fetched it is when the
 // line was written.
@@ -150,6 +152,13 @@ func (p *crawlLogParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		return err
 	}
 	p.splitSpaced(line)
+	if p.mayBeTwo() {
+		if at := secondLogLine(line); at > 0 {
+			p.in.unread(line[at:], at)
+			line = TrimSpace(line[:at])
+			p.splitSpaced(line)
+		}
+	}
 	if len(p.cells) < crawlLogFields {
 		rej.Reason = raw.BadLog
 		return nil
@@ -173,14 +182,45 @@ func (p *crawlLogParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	return nil
 }
 
+// mayBeTwo reports whether the line has more fields than a line has, or has them elsewhere.
+func (p *crawlLogParser) mayBeTwo() bool {
+	const longest = len("2020-01-02T03:04:05.000Z")
+	n := len(p.cells)
+	return n == len(CrawlLogColumns) && p.cells[n-1].end < len(p.row) || p.cells[0].end > longest ||
+		n >= crawlLogFields && p.row[p.cells[7].start] != '#'
+}
+
+// secondLogLine returns the offset in line of a second line that no line break precedes, 0 if there
+// is none. The first may have lost its end.
+func secondLogLine(line []byte) int {
+	for at := 0; at < len(line); at++ {
+		begin := at
+		for at < len(line) && !isBlank(line[at]) {
+			at++
+		}
+		field := line[begin:at]
+		if t := bytes.LastIndexByte(field, 'T'); t >= len("2020-01-02") {
+			begin += t - len("2020-01-02")
+		} else {
+			begin += len(bytes.TrimRight(field, "0123456789"))
+		}
+		if begin > 0 && IsCrawlLogLine(line[begin:]) {
+			return begin
+		}
+	}
+	return 0
+}
+
 // IsCrawlLogLine reports whether line is one of crawl.log.
 func IsCrawlLogLine(line []byte) bool {
-	if len(line) == 0 || !isNumber(line[:1]) || !bytes.Contains(line, []byte(" #")) {
+	if len(line) == 0 || !isNumber(line[:1]) {
 		return false
 	}
-	f := bytes.Fields(line)
-	return len(f) >= crawlLogFields && isLogTime(f[0]) && isStatus(f[1]) &&
-		(isNumber(f[2]) || string(f[2]) == "-") && bytes.IndexByte(f[3], ':') > 0 && f[7][0] == '#'
+	p := csvParser{width: crawlLogFields}
+	p.splitSpaced(line)
+	return len(p.cells) == crawlLogFields && isLogTime(p.cell(0)) && isStatus(p.cell(1)) &&
+		(isNumber(p.cell(2)) || string(p.cell(2)) == "-") && bytes.IndexByte(p.cell(3), ':') > 0 &&
+		line[p.cells[7].start] == '#'
 }
 
 // isLogTime reports whether b begins like a date, 2024-01-02T, or has 14 or 17 digits.
