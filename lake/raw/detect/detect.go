@@ -58,7 +58,7 @@ const (
 //
 // The header is one of the first five rows, and no row before it holds a URL. It has one of the
 // names below, or a name that the options give to a column. The first row is the header too if its
-// cell in the URL column is no URL while the cells below are.
+// cell in the URL column is no URL while the cells below are, and no cell looks like data.
 //
 // # URL column
 //

@@ -579,11 +579,33 @@ func (t *table) takeFirstRow(i int) {
 	if len(t.rows) < 2 || i >= len(t.rows[0]) || t.rows[0][i] == "" || slices.ContainsFunc(t.rows[0], isIP) {
 		return
 	}
+	if t.firstIsData(i) {
+		return
+	}
 	c := t.rows[0][i]
 	if !looksURL(c) && !(looksHost(c) && nameClass(c) == 0) && mostly(t.values(i, 1), looksURLOrHost) {
 		t.header = 1
 	}
 }
+
+// firstIsData reports whether the first row, whose cell i is no URL, has what names of columns have
+// not: a URL or a part of one, or, beside a cell i that is no number, a number or a date as the rows
+// below have it. Years may be names.
+func (t *table) firstIsData(i int) bool {
+	for k, c := range t.rows[0] {
+		if strings.Contains(c, "://") || strings.Contains(c, ".") && strings.Contains(c, "/") && !strings.Contains(c, " ") {
+			return true
+		}
+		for _, is := range []func(string) bool{isNumber, looksDate} {
+			if k != i && !isNumber(t.rows[0][i]) && is(c) && !isShortTime(c) && mostly(t.values(k, 1), is) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isNumber(c string) bool { return c != "" && timestamp.AllDigits([]byte(c)) }
 
 // chooseColumn returns the index of the URL column, -1 for none.
 func (d *detector) chooseColumn(t *table) int {

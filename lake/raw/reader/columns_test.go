@@ -136,3 +136,27 @@ func TestQualifiedNames(t *testing.T) {
 		}
 	}
 }
+
+// TestTheFirstRowIsDataOrNames reads tables whose first row has no URL: its cells tell whether it
+// names the columns, or is a row with a damaged URL.
+func TestTheFirstRowIsDataOrNames(t *testing.T) {
+	for first, header := range map[string]int{
+		"Adresse,Besuche,Stand":            1,
+		"Adresse (z.B. www),2019,Stand":    1,
+		"0,1,2":                            1,
+		"Adresse,,":                        1,
+		"https:/a.com/0,7,2020-01-02":      0,
+		"see https://a.com/0,7,2020-01-02": 0,
+		"Our page,7,":                      0,
+		"Our page,,2020-01-02":             0,
+		"https,//a.com/0,2020-01-02":       0,
+	} {
+		for name, sep := range map[string]string{"a.csv": ",", "a.tsv": "\t", "b.csv": ";"} {
+			table := first + "\nhttps://a.com/1,7,2020-01-02\nhttps://a.com/2,12,2020-01-03\nhttps://a.com/3,5,2020-01-04\n"
+			g, p := read(t, name, strings.ReplaceAll(table, ",", sep), raw.Options{Extras: []string{raw.None}})
+			if p.HeaderRow != header || len(g.Rows) < 4-header {
+				t.Errorf("%q in %s: header %d, rows %q", first, name, p.HeaderRow, g.Rows)
+			}
+		}
+	}
+}

@@ -34,8 +34,6 @@ type exception uint
 const (
 	// cells: a byte that separates moves the cells, so that another text of the record is its URL.
 	cells exception = 1 << iota
-	// header: a first line whose URL is damaged names the columns of the lines below.
-	header
 	// document: the records are one JSON document. If it is damaged, it is one record that is
 	// damaged, or its lines are.
 	document
@@ -60,14 +58,14 @@ var recordFormats = []recordFormat{
 	{name: "empty.csv", make: eachRecord("id,title,url\n", "\n", "\n", `%d,"",%s`), flips: "\",;\n\t\\ x"},
 	{name: "backslash.csv", make: eachRecord("id,title,url\n", "\n", "\n", `%d,"a \"title\", or two",%s`), flips: "\",;\n\t\\ x", may: cells},
 	{name: "a.tsv", make: eachRecord("id\turl\ttitle\n", "\n", "\n", "%d\t%s\ta title"), flips: "\"\t,\n\\ x", may: cells},
-	{name: "null.tsv", make: eachRecord("", "\n", "\n", "%d\t%s\t\\N"), flips: "\"\t,\n\\ x", may: cells | header},
-	{name: "spaced.txt", opt: raw.Options{Format: raw.Spaced}, make: eachRecord("", "\n", "\n", "%d   %s   2020-01-02"), flips: "\"\t,\n\\ x", may: cells | header},
-	{name: "found.txt", make: eachRecord("", "\n", "\n", "%d   %s   2020-01-02"), flips: "\"\t,\n\\ x", may: cells | header},
+	{name: "null.tsv", make: eachRecord("", "\n", "\n", "%d\t%s\t\\N"), flips: "\"\t,\n\\ x", may: cells},
+	{name: "spaced.txt", opt: raw.Options{Format: raw.Spaced}, make: eachRecord("", "\n", "\n", "%d   %s   2020-01-02"), flips: "\"\t,\n\\ x", may: cells},
+	{name: "found.txt", make: eachRecord("", "\n", "\n", "%d   %s   2020-01-02"), flips: "\"\t,\n\\ x", may: cells},
 	{name: "hits", make: eachRecord("hits url\n", "\n", "\n", "%d %s"), flips: "\"\t,\n\\ x"},
 	{name: "header", make: eachRecord("id,url,title\n", "\n", "\n", "%d,%s,a title"), flips: "\",;\n\t\\ x", may: cells},
-	{name: "typed", make: eachRecord("", "\n", "\n", "%d,%s,2020-01-02"), flips: "\",;\n\t\\ x", may: cells | header},
-	{name: "quoted", make: eachRecord("", "\r\n", "\r\n", `"%d";"%s";"2020-01-02"`), flips: "\",;\n\t\\ x", may: cells | header},
-	{name: "tabs", make: eachRecord("", "\n", "\n", "%d\t%s\ta title"), flips: "\"\t,\n\\ x", may: cells | header},
+	{name: "typed", make: eachRecord("", "\n", "\n", "%d,%s,2020-01-02"), flips: "\",;\n\t\\ x", may: cells},
+	{name: "quoted", make: eachRecord("", "\r\n", "\r\n", `"%d";"%s";"2020-01-02"`), flips: "\",;\n\t\\ x", may: cells},
+	{name: "tabs", make: eachRecord("", "\n", "\n", "%d\t%s\ta title"), flips: "\"\t,\n\\ x", may: cells},
 	{name: "list", make: eachRecord("", "\n", "\n", "%[2]s"), flips: "\"\t,\n\\ x"},
 	{name: "cdx11", make: eachRecord("", "\n", "\n", "org,example,h%[1]d)/p 202001020304%02[1]d %[2]s text/html 200 AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH - - 99 %[1]d7 a.warc.gz"), flips: "\"\t,\n\\ x"},
 	{name: "legend.cdx", make: eachRecord(" CDX N b a m s k r V g\n", "\n", "\n", "org,example,h%[1]d)/p 202001020304%02[1]d %[2]s text/html 200 AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH - %[1]d7 a.warc.gz"), flips: "\"\t,\n\\ x"},
@@ -226,7 +224,6 @@ func (f recordFormat) check(t *testing.T, o outcome, want []string, damaged stri
 	case len(missing) > 1:
 		t.Errorf("%s: %q are missing, with %d rejects and the rows %q:\n%s", how, missing, o.rejects, made, record)
 	case lost <= 0:
-	case f.may&header != 0 && missing[0] == damageURL(0):
 	case f.may&nameless != 0 && strings.Contains(record, missing[0]):
 	default:
 		t.Errorf("%s: %q is missing without a reject:\n%s", how, missing, record)
