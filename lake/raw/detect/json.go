@@ -320,7 +320,7 @@ func (d *detector) planHAR(doc *jsondoc.Document) bool {
 		return false
 	}
 	d.plan.Format, d.plan.Depth = raw.JSON, raw.AnyDepth
-	d.plan.URL = raw.Column{Name: "request.url"}
+	d.plan.URL = raw.Column{Name: text.HARURL}
 	if d.plan.TS == nil && !d.noTime {
 		d.plan.TS, d.plan.TSChosen = &raw.Column{Name: "startedDateTime"}, true
 	}

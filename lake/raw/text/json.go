@@ -59,6 +59,7 @@ type jsonTreeParser struct {
 	depth int
 	any   bool
 	keys  bool
+	har   bool     // an HTTP archive: an object with a request or a response is a record
 	open  []byte   // { or [ of each open level
 	names [][]byte // of each level, the name of the current member, as escaped in the text
 	key   []byte   // buffer of path
@@ -89,6 +90,7 @@ func newJSONTreeParser(in *Input, plan raw.Plan, f Fields) *jsonTreeParser {
 	for _, x := range p.extras {
 		p.keyed = p.keyed || x.name == "key"
 	}
+	p.har = p.any && plan.URL.Path() == HARURL
 	if p.deep = p.doc.Deep || p.any; p.any {
 		p.depth = 0
 	}
@@ -254,7 +256,7 @@ func (p *jsonTreeParser) nextNode(rec *raw.Record, rej *raw.Reject) bool {
 		return true
 	}
 	for ; p.node < len(d.Nodes) && !(p.yields && p.element && p.node == 1); p.node++ {
-		if !p.hasURL(p.node) {
+		if !p.hasURL(p.node) && !p.lacksURL(p.node) {
 			continue
 		}
 		start := d.Start(p.node)
@@ -299,6 +301,23 @@ func (p *jsonTreeParser) hasURL(node int) bool {
 		return d.End(at) > at+1 && d.Nodes[at+1].Kind == '"'
 	}
 	return at > 0 && d.Nodes[at].Kind != '{'
+}
+
+// HARURL is the path of the URL in an entry of an HTTP archive.
+const HARURL = "request.url"
+
+// lacksURL reports whether a node is an entry of an HTTP archive whose URL, or what holds it, has
+// another name.
+func (p *jsonTreeParser) lacksURL(node int) bool {
+	if !p.har || p.doc.Nodes[node].Kind != '{' {
+		return false
+	}
+	for _, name := range []string{"request", "response"} {
+		if at := p.doc.Find(node, []string{name}); at > 0 && p.doc.Nodes[at].Kind == '{' {
+			return true
+		}
+	}
+	return false
 }
 
 // name consumes a member's name, which begins with c, and its colon. It returns the first byte of
