@@ -418,7 +418,33 @@ func (d *detector) planTable(format string) error {
 	}
 	d.plan.Separator, d.plan.Backslash = t.sep, t.backslash
 	d.plan.LongRow = d.longRow()
-	return d.planColumns(t)
+	if err := d.planColumns(t); err != nil {
+		return err
+	}
+	if t.sep != "" && format != raw.Spaced {
+		d.plan.MaxCells = t.maxCells(len(d.plan.Columns))
+	}
+	return nil
+}
+
+// maxCells returns the number of columns, or how many cells the widest row has if more than few rows
+// have more cells than columns.
+func (t *table) maxCells(columns int) int {
+	widest, wider := columns, 0
+	for _, row := range t.rows {
+		n := len(row)
+		for n > columns && row[n-1] == "" {
+			n--
+		}
+		if n > columns {
+			widest = max(widest, n)
+			wider++
+		}
+	}
+	if few(wider, len(t.rows)) {
+		return columns
+	}
+	return widest
 }
 
 // longRow returns five quarters of the usual length of a line: two rows in a line are mostly

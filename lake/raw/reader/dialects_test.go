@@ -214,6 +214,10 @@ func TestCSVDialects(t *testing.T) {
 			[]string{`2 http://a/ {"id":"1","t":"x"}`, `3 http://b/ {"id":"2"}`, `3 http://c/ {"t":"z"}`, `4 http://d/ {"id":"4","t":"z"}`}},
 		{"a stray quote before a field that begins with a separator", "id,url,t\n1,http://a/,\"x\n2,http://b/,y\n3,http://c/,\", z\"\n4,http://d/,z\n", raw.CSV,
 			[]string{"2 !bad_csv", `3 http://b/ {"id":"2","t":"y"}`, `4 http://c/ {"id":"3","t":", z"}`, `5 http://d/ {"id":"4","t":"z"}`}},
+		{"a separator in a URL that is not quoted", "id,url\n1,http://a/x,y.html\n2,http://b/\n3,http://c/,,\n4,\"http://d/x,y\"\n\"5\",http://e/x,y\n6,http://f/\n7,http://g/\n", raw.CSV,
+			[]string{"2 !bad_csv", `3 http://b/ {"id":"2"}`, `4 http://c/ {"id":"3"}`, `5 http://d/x,y {"id":"4"}`, "6 !bad_csv", `7 http://f/ {"id":"6"}`, `8 http://g/ {"id":"7"}`}},
+		{"rows with more fields than the header", "id;url\n1;http://a/;x\n2;http://b/;1;2\n3;http://c/\n4;http://d/\n5;http://e/\n6;http://f/\n", raw.CSV,
+			[]string{`2 http://a/ {"id":"1"}`, `3 http://b/ {"id":"2"}`, `4 http://c/ {"id":"3"}`, `5 http://d/ {"id":"4"}`, `6 http://e/ {"id":"5"}`, `7 http://f/ {"id":"6"}`}},
 		{"a header and no rows", "id,page,title\r\n", raw.CSV, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

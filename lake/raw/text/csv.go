@@ -22,8 +22,10 @@ import (
 // only looks quoted is taken literally.
 //
 // Two rows without a line break between them are two records. The field in which they meet is of
-// neither, and a row that has its URL there is rejected. A quoted field that holds whole rows does
-// not end where its row has another width than the table, or where a quoted field begins.
+// neither, and a row that has its URL there is rejected. A row with more cells than Plan.MaxCells is
+// rejected, too: one of its fields has a separator, and may be the URL. A quoted field that holds
+// whole rows does not end where its row has another width than the table, or where a quoted field
+// begins.
 //
 // With Plan.Backslash, a backslash escapes quotes, backslashes, separators and line breaks, as
 // Spark, MySQL and Hive write them; in TSV it also begins \t, \n and the like, as PostgreSQL and
@@ -46,6 +48,7 @@ type csvParser struct {
 	extras               []extraColumn
 	columns              int  // of the table, 0 if unknown
 	longRow              int  // see raw.Plan.LongRow
+	maxCells             int  // see raw.Plan.MaxCells
 	blanks               bool // runs of blanks separate the fields
 	scanned              bool // all cells of the row are cut
 
@@ -92,7 +95,8 @@ const (
 
 func newCSVParser(in *Input, plan raw.Plan, f Fields) *csvParser {
 	p := &csvParser{in: in, fields: f, tsv: plan.Format == raw.TSV, skip: plan.HeaderRow,
-		surt: plan.SURT, escape: plan.Backslash, columns: len(plan.Columns), longRow: plan.LongRow}
+		surt: plan.SURT, escape: plan.Backslash, columns: len(plan.Columns),
+		longRow: plan.LongRow, maxCells: plan.MaxCells}
 	if plan.Separator == "" {
 		p.single = true
 	} else {
@@ -160,11 +164,31 @@ func (p *csvParser) rowRecord(rec *raw.Record) string {
 	if len(p.row) > p.longRow && p.columns > 1 && len(p.second) == 0 {
 		p.cutTwo()
 	}
+	if p.maxCells > 0 && len(p.second) == 0 && p.tooManyCells() {
+		return raw.BadCSV
+	}
 	reason := p.record(rec)
 	if reason == raw.NoURL && len(p.second) > 0 {
 		reason = raw.BadCSV
 	}
 	return reason
+}
+
+// tooManyCells reports whether the row has more cells than maxCells, empty ones at its end left out.
+func (p *csvParser) tooManyCells() bool {
+	n := len(p.cells)
+	if !p.scanned {
+		rest := p.row[p.cells[n-1].end:]
+		if n += bytes.Count(rest, []byte{p.comma}); n > p.maxCells {
+			empty := rest[len(bytes.TrimRight(rest, string(p.comma)+" ")):]
+			n -= bytes.Count(empty, []byte{p.comma})
+		}
+		return n > p.maxCells
+	}
+	for n > p.maxCells && len(TrimSpace(p.cell(n-1))) == 0 {
+		n--
+	}
+	return n > p.maxCells
 }
 
 // nextSecond makes a record of the second of two rows.
