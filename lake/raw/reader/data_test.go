@@ -108,9 +108,8 @@ var wantRejects = map[string]map[string]int{
 	"gsa-govt-urls/1_govt_urls_full.csv.gz":                         {raw.NoURL: 225},                                        // empty Link
 	"hackernews/hacker_news.csv.gz":                                 {raw.NoURL: 2440},                                       // questions without a link
 	"eot2024/US_Digital_Registry.csv.gz":                            {raw.TextAfterURL: 1},
-	"eot2024/eot_lgbtqandmisc.txt":                                  {raw.TextAfterURL: 3, raw.SeveralURLs: 1},
-	"eot2024/sitemap-url-seeds-a.tar.zst":                           {raw.TextAfterURL: 1, raw.SeveralURLs: 2},
-	"eot2024/sitemap-url-seeds-b.tar.zst":                           {raw.TextAfterURL: 6, raw.SeveralURLs: 9}, // two blanks in a title; other words
+	"eot2024/eot_lgbtqandmisc.txt":                                  {raw.TextAfterURL: 3},
+	"eot2024/sitemap-url-seeds-b.tar.zst":                           {raw.SeveralURLs: 1}, // greene, hale, perry, & sumter county
 	"gsa-federal-website-index/after-gov_mil-filter-removed.csv.gz": {raw.TextAfterURL: 1, raw.SeveralURLs: 4},
 	"specref/biblio.json.gz":                                        {raw.NoURL: 480}, // aliases of other members
 	"specref/browser-specs.json.gz":                                 {raw.NoURL: 16},

@@ -57,13 +57,18 @@ func isPlain(field []byte) bool {
 // Another URL begins at a scheme and :// unless the URL before it carries it, as http://a/http://b
 // and ?u=http://b,http://c do, see nextURL. Separators, brackets, quotes, tags and words such as
 // "and" between URLs and around them are part of none. Where no other URL follows, x,y;z belongs to
-// the URL. White space and # begin a comment up to the end of the line. Other white space belongs
-// to the URL if it is one space, in query or fragment, or before what looks like a further part of
-// a path, see continues. It also belongs to the URL if the text before it does not look like a URL:
+// the URL, unless white space precedes a last one. White space and # begin a comment up to the end
+// of the line, but a word with # is part of a URL that has spaces before it. Other white space
+// belongs to the URL if it is one space, in query or fragment, or before what looks like a further
+// part of a path, see continues, or in a title, see isTitle. It also belongs to the URL if the text
+// before it does not look like a URL:
 // then package lake/urlnorm rejects the whole text with a better reason.
 //
 // To cut all URLs of a field takes time linear in its length.
 func CutURL(field []byte) (url, rest []byte, reason string) {
+	if n := len(field) - 1; n > 0 && isSeparator(field[n]) && IsSpace(field[n-1]) {
+		field = TrimSpace(field[:n])
+	}
 	for {
 		next, unclear := nextURL(field)
 		if url, rest = field[:next], field[next:]; len(rest) > 0 {
@@ -101,14 +106,22 @@ const (
 )
 
 // commentIn returns the offset of the first comment in field that begins in [from, to): a # behind
-// white space. It is -1 if there is none.
-func commentIn(field []byte, from, to int) int {
+// white space. It is -1 if there is none. A # that begins a word behind other words is none; words
+// is kept to find these once.
+func commentIn(field []byte, from, to int, words *bool) int {
 	for at := from; ; at++ {
 		i := bytes.IndexByte(field[at:to], '#')
 		if i < 0 {
 			return -1
 		}
-		if at += i; at > 0 && IsSpace(field[at-1]) {
+		if at += i; at == 0 || !IsSpace(field[at-1]) {
+			continue
+		}
+		if at+1 == len(field) || IsSpace(field[at+1]) {
+			return at
+		}
+		*words = *words || bytes.ContainsAny(TrimSpace(field[:at]), " \t\n")
+		if !*words {
 			return at
 		}
 	}
@@ -123,12 +136,13 @@ func commentIn(field []byte, from, to int) int {
 // an earlier scheme stands behind a bracket that directly follows a part of the URL.
 func nextURL(field []byte) (next int, unclear bool) {
 	query, nested := false, false // nested: a query has had a URL
+	words := false
 	for at := 0; ; {
 		end := len(field)
 		if i := bytes.Index(field[at:], []byte("://")); i >= 0 {
 			end = at + i
 		}
-		if comment := commentIn(field, at, end); comment >= 0 {
+		if comment := commentIn(field, at, end, &words); comment >= 0 {
 			return comment, unclear
 		}
 		if end == len(field) {
@@ -322,8 +336,9 @@ func (t *prefix) textAt(i, next int) string {
 	if !t.dotted || i < t.scheme && t.spaced {
 		return "" // there is no host yet
 	}
+	title := t.alone && t.isTitle(i, after[0])
 	for _, c := range []byte{before[len(before)-1], after[0]} {
-		if isSeparator(c) && (!t.query || c != ',') {
+		if isSeparator(c) && (!t.query || c != ',') && !(title && t.goesOn(before, after)) {
 			return raw.SeveralURLs
 		}
 	}
@@ -331,10 +346,10 @@ func (t *prefix) textAt(i, next int) string {
 		return raw.SeveralURLs
 	}
 	continues := t.slash >= 0 && t.slash != i-1 && next <= t.last
-	single := next == i+1 && t.url[i] == ' '
+	single := next == i+1 && t.url[i] == ' ' || title && t.titled && string(t.url[i:next]) == "  "
 	switch {
 	case namesScheme(after):
-	case single && (t.query || continues || t.alone && t.isTitle(i, after[0])), t.spaced && continues:
+	case single && (t.query || continues || title), t.spaced && continues:
 		return ""
 	}
 	return raw.TextAfterURL
@@ -352,6 +367,18 @@ func (t *prefix) isTitle(i int, c byte) bool {
 		i-t.segment > 1 && first >= 'A' && first <= 'Z'
 }
 
+// goesOn reports whether a title goes on behind white space that a separator precedes: a comma
+// behind several words and before one that is no host, or the end of an entity of HTML.
+func (t *prefix) goesOn(before, after []byte) bool {
+	if bytes.HasSuffix(before, []byte(",")) {
+		word, _, _ := bytes.Cut(after, []byte{' '})
+		return t.titled && !looksHost(word)
+	}
+	entity := before[max(0, len(before)-len(" &quot;")):]
+	i := bytes.IndexByte(entity, '&')
+	return i >= 0 && letters(entity[i+1:]) == len(entity)-len("&;")-i
+}
+
 // beginsWithHost reports whether text begins with a host name with a dot, and a slash.
 func beginsWithHost(text []byte) bool {
 	end, dot := 0, -1
@@ -367,7 +394,7 @@ func beginsWithHost(text []byte) bool {
 // namesScheme reports whether text begins with a scheme of URLs without a host, as mailto: is.
 func namesScheme(text []byte) bool {
 	n := letters(text)
-	return n > 1 && n < len(text) && text[n] == ':'
+	return n > 1 && n+1 < len(text) && text[n] == ':' && !IsSpace(text[n+1])
 }
 
 // letters returns how many letters text begins with.
