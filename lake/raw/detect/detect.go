@@ -345,7 +345,7 @@ func (d *detector) sniff() (string, error) {
 		return raw.Lines, nil
 	case markup.IsMarkup(start), most(func(l []byte) bool { return text.TrimSpace(l)[0] == '<' }):
 		return d.sniffMarkup()
-	case most(isCDXJLine), len(lines) > 0 && !slices.ContainsFunc(lines, func(l []byte) bool { return l[0] != '!' }):
+	case most(isCDXJLine), d.firstLines(isCDXJLine), len(lines) > 0 && !slices.ContainsFunc(lines, func(l []byte) bool { return l[0] != '!' }):
 		return raw.CDXJ, nil
 	case most(isZipNumLine):
 		return "", d.reject("it is the index of a ZipNum cluster and not its URLs",

@@ -427,8 +427,8 @@ func (d *detector) planTable(format string) error {
 	return nil
 }
 
-// maxCells returns the number of columns, or how many cells the widest row has if more than few rows
-// have more cells than columns.
+// maxCells returns the number of columns, or how many cells the widest row has if more than few
+// rows have more cells than columns.
 func (t *table) maxCells(columns int) int {
 	widest, wider := columns, 0
 	for _, row := range t.rows {
@@ -614,9 +614,9 @@ func (t *table) takeFirstRow(i int) {
 	}
 }
 
-// firstIsData reports whether the first row, whose cell i is no URL, has what names of columns have
-// not: a URL or a part of one, or, beside a cell i that is no number, a number or a date as the rows
-// below have it. Years may be names.
+// firstIsData reports whether the first row, whose cell i is no URL, has what no name of a column
+// has: a URL or a part of one, or, if cell i is no number, a number or a date where the rows below
+// have them. Years may be names.
 func (t *table) firstIsData(i int) bool {
 	for k, c := range t.rows[0] {
 		if strings.Contains(c, "://") || strings.Contains(c, ".") && strings.Contains(c, "/") && !strings.Contains(c, " ") {

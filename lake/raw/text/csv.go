@@ -22,10 +22,10 @@ import (
 // only looks quoted is taken literally.
 //
 // Two rows without a line break between them are two records. The field in which they meet is of
-// neither, and a row that has its URL there is rejected. A row with more cells than Plan.MaxCells is
-// rejected, too: one of its fields has a separator, and may be the URL. A quoted field that holds
-// whole rows does not end where its row has another width than the table, or where a quoted field
-// begins.
+// neither, and a row that has its URL there is rejected. A row with more cells than Plan.MaxCells
+// is rejected, too: one of its fields has a separator, and may be the URL. A quoted field that
+// holds whole rows does not end where its row has another width than the table, or where a quoted
+// field begins.
 //
 // With Plan.Backslash, a backslash escapes quotes, backslashes, separators and line breaks, as
 // Spark, MySQL and Hive write them; in TSV it also begins \t, \n and the like, as PostgreSQL and
@@ -174,7 +174,7 @@ func (p *csvParser) rowRecord(rec *raw.Record) string {
 	return reason
 }
 
-// tooManyCells reports whether the row has more cells than maxCells, empty ones at its end left out.
+// tooManyCells reports whether the row has more cells than maxCells, without empty ones at its end.
 func (p *csvParser) tooManyCells() bool {
 	n := len(p.cells)
 	if !p.scanned {
