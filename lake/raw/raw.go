@@ -351,8 +351,8 @@ type Plan struct {
 	// LongRow is the length in bytes from which a row may be two rows without a line break between
 	// them.
 	LongRow int `json:"long_row,omitempty"`
-	// MaxCells is how many cells a row may have up to the last that is not empty: more are the parts
-	// of a field with a separator that is not quoted. 0 means any number.
+	// MaxCells is how many cells a row may have up to the last that is not empty: more are parts of
+	// a field with a separator that is not quoted. 0 means any number.
 	MaxCells int `json:"max_cells,omitempty"`
 	// HeaderRow is the row with the column names, from 1, blank rows not counted; it and the title
 	// rows before it are no records. 0 means no header.
