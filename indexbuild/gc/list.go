@@ -41,8 +41,8 @@ type lister struct {
 	count map[uint64]counts // by hashOf
 	// records has the hashes of the keys of records that are garbage.
 	records map[uint64]bool
-	// record is the key of the record that was listed last, and orphans are marks of retired
-	// records that were not, by the keys of these.
+	// record is the key of the record that was listed last. Orphans are marks of retired records
+	// that were not listed or are garbage, by the keys of these.
 	record  string
 	orphans map[string]garbage
 
@@ -84,8 +84,8 @@ func (l *lister) list() error {
 	return l.adopt()
 }
 
-// adopt finds the marks whose records are gone: a batch was retired while a collection deleted it.
-// The mark of a record in a pack stays: a lost registry would find the record there.
+// adopt finds the marks of retired batches whose records are gone, or are to be deleted. The mark of
+// a record that is in a pack, too, stays: a lost registry would find the record there.
 func (l *lister) adopt() error {
 	if len(l.orphans) == 0 {
 		return nil
@@ -177,10 +177,13 @@ func (l *lister) look(key string, bytes int64, o object) error {
 			return nil
 		}
 	case Marks:
-		if record := lake.BatchKey(o.batch.DatasetID, o.batch.Batch, o.name); !l.records[xxh3.HashString(record)] {
-			if l.record != record && strings.HasSuffix(key, lake.RetiredSuffix) && !l.refs.marked(o) && !l.refs.writing[o.batch] {
-				l.orphans[record] = garbage{trash.Object{Key: key, Bytes: bytes}, o.kind}
-			}
+		record := lake.BatchKey(o.batch.DatasetID, o.batch.Batch, o.name)
+		gone := l.records[xxh3.HashString(record)]
+		retired := strings.HasSuffix(key, lake.RetiredSuffix)
+		if retired && (gone || l.record != record) && !l.refs.marked(o) && !l.refs.writing[o.batch] {
+			l.orphans[record] = garbage{trash.Object{Key: key, Bytes: bytes}, o.kind}
+		}
+		if retired || !gone {
 			return nil
 		}
 	}
