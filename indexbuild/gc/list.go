@@ -84,8 +84,8 @@ func (l *lister) list() error {
 	return l.adopt()
 }
 
-// adopt finds the marks of retired batches whose records are gone, or are to be deleted. The mark of
-// a record that is in a pack, too, stays: a lost registry would find the record there.
+// adopt finds the marks of retired batches whose records are gone, or are to be deleted. The mark
+// of a record that is in a pack, too, stays: a lost registry would find the record there.
 func (l *lister) adopt() error {
 	if len(l.orphans) == 0 {
 		return nil

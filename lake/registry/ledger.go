@@ -564,8 +564,8 @@ func WaitingBatches(
 	return w, err
 }
 
-// Note records the generations that the shards had, as Settle does, for a publish that finds nothing
-// to do: the one before may have died before it did.
+// Note records the generations that the shards had, as Settle does, for a publish that finds
+// nothing to do: the one before may have died before it did.
 func (w *Waiting) Note(ctx context.Context, store blob.Store) error {
 	if w.unnoted == [Shards]uint64{} {
 		return nil
