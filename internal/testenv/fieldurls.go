@@ -12,10 +12,13 @@ var (
 
 // FieldURLs returns the URLs of a field of the shared data as an expression finds them: URLs follow
 // one another between white space and , ; | < >, but not as the value of a parameter, and a comment
-// ends the field. Fields of which a reader makes something else are listed.
+// ends the field. A field in quotes is what is between them. Fields of which a reader makes something else are listed.
 func FieldURLs(field string) (urls []string) {
 	const blanks = " \t\r\n\v\f"
 	field = strings.Trim(field, blanks)
+	if n := len(field); n > 1 && field[0] == '"' && field[n-1] == '"' {
+		field = field[1 : n-1]
+	}
 	if urls, ok := otherFields[field]; ok {
 		return urls
 	}

@@ -282,9 +282,6 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 		}
 		var want []string
 		for _, field := range oracle(t, name, rawBytes(t, filepath.Join(root, name)), plan) {
-			if text, err := strconv.Unquote(field); err == nil && plan.Enclosed {
-				field = text
-			}
 			if slices.Contains(raw.CaptureFormats, plan.Format) {
 				want = append(want, field)
 			} else {
