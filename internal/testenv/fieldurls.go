@@ -12,7 +12,8 @@ var (
 
 // FieldURLs returns the URLs of a field of the shared data as an expression finds them: URLs follow
 // one another between white space and , ; | < >, but not as the value of a parameter, and a comment
-// ends the field. A field in quotes is what is between them. Fields of which a reader makes something else are listed.
+// ends the field. A field in quotes is what is between them. Fields of which a reader makes
+// something else are listed.
 func FieldURLs(field string) (urls []string) {
 	const blanks = " \t\r\n\v\f"
 	field = strings.Trim(field, blanks)

@@ -80,7 +80,7 @@ func TestFormatsAgree(t *testing.T) {
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{
 		{URL: "https://example.com:8443/a,b?q=%22x%22", TS: 1_700_000_000_123, HasTS: true, Size: 10, HasSize: true},
 		{URL: "http://[2001:db8::1]:81/x"}, {URL: "http://[2001:db8::1]/"}, {URL: "ftp://www.example.com/"},
-		{URL: `https://a",b.example.com/"`},
+		{URL: `https://b.example.com/a,"b"`},
 	})
 	testlake.Publish(t, store)
 	s := lookup.NewServer(store, lookup.Options{CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testlake"
@@ -110,7 +111,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	}
 	versions := got.Versions
 	got.Versions, m.Versions = nil, nil
-	if diff := cmp.Diff(m, got.Manifest); diff != "" {
+	if diff := cmp.Diff(m, got.Manifest, cmpopts.IgnoreUnexported(manifest.Manifest{})); diff != "" {
 		t.Errorf("the manifest (-want +got):\n%s", diff)
 	}
 	if len(versions) != len(documents) {

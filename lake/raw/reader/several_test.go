@@ -85,6 +85,8 @@ func TestSeveralURLs(t *testing.T) {
 		{"http://a.com/?q=two words", []string{"http://a.com/?q=two words"}},
 		{"http://a.com/#two words", []string{"http://a.com/#two words"}},
 		{"http://a.com/2015/2/gold medal bill", []string{"http://a.com/2015/2/gold medal bill"}},
+		{"http://bücher.example/ä ö", []string{"http://bücher.example/ä ö"}},
+		{"http://a.com/wiki/条目 名字", []string{"http://a.com/wiki/条目 名字"}},
 		{"http://a.com/11/rep. a launches #b", []string{"http://a.com/11/rep. a launches #b"}},
 		{"http://a.com/11/rep. a launches # b", []string{"http://a.com/11/rep. a launches"}},
 		{"http://a.com/x #b", []string{"http://a.com/x"}},

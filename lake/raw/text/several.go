@@ -336,7 +336,7 @@ func (t *prefix) textAt(i, next int) string {
 	if !t.dotted || i < t.scheme && t.spaced {
 		return "" // there is no host yet
 	}
-	title := t.alone && t.isTitle(i, after[0])
+	title := t.alone && t.isTitle(i, after)
 	for _, c := range []byte{before[len(before)-1], after[0]} {
 		if isSeparator(c) && (!t.query || c != ',') && !(title && t.goesOn(before, after)) {
 			return raw.SeveralURLs
@@ -355,15 +355,16 @@ func (t *prefix) textAt(i, next int) string {
 	return raw.TextAfterURL
 }
 
-// isTitle reports whether the text at i, which begins with c behind a single space, may be more of
-// a title that the last segment of the path before it begins: http://a/2015/2/gold medal,
-// http://a/News/ESI Information. A remark mostly begins with a capital or a bracket.
-func (t *prefix) isTitle(i int, c byte) bool {
+// isTitle reports whether text behind a single space at i may be more of a title that the last
+// segment of the path before it begins: http://a/2015/2/gold medal, http://a/News/ESI Information.
+// A remark mostly begins with a capital or a bracket.
+func (t *prefix) isTitle(i int, text []byte) bool {
 	if t.segment <= t.path || t.segment == i {
 		return false
 	}
 	first := t.url[t.segment]
-	return t.titled || c >= 'a' && c <= 'z' || timestamp.IsDigit(c) || c == '&' ||
+	c, _ := utf8.DecodeRune(text)
+	return t.titled || unicode.IsLetter(c) && !unicode.IsUpper(c) || c >= '0' && c <= '9' || c == '&' ||
 		i-t.segment > 1 && first >= 'A' && first <= 'Z'
 }
 
