@@ -171,6 +171,13 @@ func ParseDigits(b []byte) (int64, bool) {
 
 // parseDate parses the forms that begin with YYYY-, or with YYYYMMDDT; digits is 4 or 8.
 func parseDate(b []byte, digits int) (int64, bool) {
+	if isWhole(b) {
+		f := [6]int{atoi(b[:4]), atoi(b[5:7]), atoi(b[8:10]), atoi(b[11:13]), atoi(b[14:16]), atoi(b[17:19])}
+		if b = b[19:]; len(b) == 0 || len(b) == 1 && b[0] == 'Z' {
+			return civil(f, 0, 0)
+		}
+		return parseRest(b, f)
+	}
 	f := [6]int{atoi(b[:4]), 1, 1}
 	colon := digits == 4
 	if !colon {
@@ -195,14 +202,11 @@ func parseDate(b []byte, digits int) (int64, bool) {
 		return 0, false
 	}
 	b = b[1:]
-	milli := 0
 	for i := 3; i <= 5 && len(b) >= 2 && AllDigits(b[:2]); i++ {
 		f[i], b = atoi(b[:2]), b[2:]
 		switch {
 		case i == 5:
-			if len(b) > 1 && (b[0] == '.' || b[0] == ',') && IsDigit(b[1]) {
-				milli, b = parseMilli(b[1:])
-			}
+			return parseRest(b, f)
 		case colon && len(b) > 0 && b[0] == ':':
 			if b = b[1:]; len(b) < 2 || !AllDigits(b[:2]) {
 				return 0, false
@@ -210,6 +214,25 @@ func parseDate(b []byte, digits int) (int64, bool) {
 		case colon:
 			i = 5
 		}
+	}
+	zone, ok := parseZone(b)
+	if !ok {
+		return 0, false
+	}
+	return civil(f, 0, zone)
+}
+
+// isWhole reports whether b begins with YYYY-MM-DDThh:mm:ss, or a space instead of T: most times do.
+func isWhole(b []byte) bool {
+	return len(b) >= 19 && b[4] == '-' && b[7] == '-' && (b[10] == 'T' || b[10] == ' ') && b[13] == ':' && b[16] == ':' &&
+		AllDigits(b[5:7]) && AllDigits(b[8:10]) && AllDigits(b[11:13]) && AllDigits(b[14:16]) && AllDigits(b[17:19])
+}
+
+// parseRest parses what follows the seconds: a fraction and a zone, or either, or nothing.
+func parseRest(b []byte, f [6]int) (int64, bool) {
+	milli := 0
+	if len(b) > 1 && (b[0] == '.' || b[0] == ',') && IsDigit(b[1]) {
+		milli, b = parseMilli(b[1:])
 	}
 	zone, ok := parseZone(b)
 	if !ok {
@@ -273,11 +296,14 @@ func civil(f [6]int, milli, zone int) (int64, bool) {
 	if mo < 1 || mo > 12 || d < 1 || d > 31 || h > 23 || mi > 59 || s > 60 {
 		return 0, false
 	}
-	day := time.Date(y, time.Month(mo), d, 0, 0, 0, 0, time.UTC)
-	if day.Day() != d {
+	if d > 28 && d > time.Date(y, time.Month(mo)+1, 0, 0, 0, 0, 0, time.UTC).Day() {
 		return 0, false
 	}
-	return (day.Unix()+int64(h*3600+mi*60+s-zone))*1000 + int64(milli), true
+	// The Julian day number, of a year that begins in March: 1970 began on day 2440588.
+	a := (14 - mo) / 12
+	y, mo = y+4800-a, mo+12*a-3
+	day := d + (153*mo+2)/5 + 365*y + y/4 - y/100 + y/400 - 32045 - 2440588
+	return int64(day*86400+h*3600+mi*60+s-zone)*1000 + int64(milli), true
 }
 
 // IsDigit reports whether c is an ASCII digit.
