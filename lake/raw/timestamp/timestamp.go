@@ -222,7 +222,7 @@ func parseDate(b []byte, digits int) (int64, bool) {
 	return civil(f, 0, zone)
 }
 
-// isWhole reports whether b begins with YYYY-MM-DDThh:mm:ss, or a space instead of T: most times do.
+// isWhole reports whether b begins with YYYY-MM-DDThh:mm:ss, perhaps with a space for the T.
 func isWhole(b []byte) bool {
 	return len(b) >= 19 && b[4] == '-' && b[7] == '-' && (b[10] == 'T' || b[10] == ' ') && b[13] == ':' && b[16] == ':' &&
 		AllDigits(b[5:7]) && AllDigits(b[8:10]) && AllDigits(b[11:13]) && AllDigits(b[14:16]) && AllDigits(b[17:19])
