@@ -190,7 +190,7 @@ func TestEffectOfWhatWasOvertaken(t *testing.T) {
 
 // A small ingest reads little of a dataset, however large its parts and records are.
 func TestReadsAreBounded(t *testing.T) {
-	const batches, rows, most = 10, 2000, 16 << 20
+	const batches, rows, most = 10, 2000, 13 << 20
 	store := blob.NewMemory()
 	list := func(seed uint64, n int) (all []testlake.Record) {
 		random := rand.NewChaCha8([32]byte{byte(seed)})
