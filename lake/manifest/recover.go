@@ -182,7 +182,7 @@ func isLost(err error) bool {
 // predecessors. Other versions are of commits that lost a race or were not made, and nothing refers
 // to them. If a predecessor is lost, the newest version before it takes its place.
 //
-// Versions after the one of which the registry was told were published only if others follow them.
+// Versions after the one that the registry was told were published only if others follow them.
 // If it cannot tell, or nothing before is left, the newest version counts as published.
 func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 	s.manifestLost = true

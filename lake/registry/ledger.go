@@ -507,7 +507,7 @@ func PendingBatches(
 	return pending, settled, err
 }
 
-// pendingBatches is PendingBatches. Version is the newest one of which Settle was told. Unnoted has
+// pendingBatches is PendingBatches. Version is the newest one that Settle was told. Unnoted has
 // the generations of the shards that the registry's document does not vouch for, and 0 for others.
 func pendingBatches(
 	ctx context.Context, store blob.Store, damaged func(shard int, err error),

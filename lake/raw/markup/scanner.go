@@ -53,7 +53,7 @@ type scanner struct {
 	w       []byte   // the bytes buffered by in
 	root    root     // the last root, in XML
 	records []string // the names of records, with their prefixes
-	base    string   // xml:base of the records: that of the channel within root's
+	base    string   // xml:base of the records: the channel's, resolved by root
 	within  string   // xml:base of the root
 	open    int      // how many roots, or lists of HTML, are open
 	lists   bool     // a list of HTML was there

@@ -20,7 +20,7 @@ func results(outcomes []outcome) (all []string) {
 	return all
 }
 
-// TestDamageBesideDamage reads records of which several in a row lost something.
+// TestDamageBesideDamage reads files with several damaged records in a row.
 func TestDamageBesideDamage(t *testing.T) {
 	long := strings.Repeat("a", 400)
 	for text, want := range map[string][]string{

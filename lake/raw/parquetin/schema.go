@@ -121,7 +121,7 @@ func (o *Object) add(parent *Field, n schema.Node, hidden bool) {
 func (o *Object) Columns() []*Field { return o.columns }
 
 // Unknown returns the fields that all extras leave out: columns whose type is from a later Parquet,
-// and the lists and maps of which they are a part.
+// and the lists and maps around them.
 func (o *Object) Unknown() (fields []*Field) {
 	for _, f := range o.columns {
 		if !f.later {

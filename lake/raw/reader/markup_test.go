@@ -284,7 +284,7 @@ func TestRecordsOfAnySizeTakeBoundedMemory(t *testing.T) {
 				t.Errorf("%s: %+v, want %d records and %d rejects", name, c, tc.records, tc.rejects)
 			}
 		})
-		// A reject is some hundred bytes, none of which are kept.
+		// A reject is some hundred bytes, and none are kept.
 		if most := uint64(8<<20 + tc.rejects*300); got > most {
 			t.Errorf("%s: allocated %d KiB, want at most %d", name, got>>10, most>>10)
 		}

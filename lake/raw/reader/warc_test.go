@@ -47,7 +47,7 @@ func urlsAndReasons(t *testing.T, name string, data []byte) []string {
 	return g.Rows
 }
 
-// TestWrongLengthInMembers reads files of one record a member, one of which claims to go on for
+// TestWrongLengthInMembers reads files of one record a member; one record claims to go on for
 // ever, with more behind it than memory may hold.
 func TestWrongLengthInMembers(t *testing.T) {
 	const length = "4611686018427387903"

@@ -287,7 +287,7 @@ func TestBackslashesAtTheEndOfLines(t *testing.T) {
 	}
 }
 
-// TestRowsOfOtherWidth reads rows with a cell too many, of which some are two rows.
+// TestRowsOfOtherWidth reads rows with a cell too many; some are two rows.
 func TestRowsOfOtherWidth(t *testing.T) {
 	for _, tc := range []struct {
 		columns, url, row string

@@ -170,7 +170,7 @@ func (s *stream) skip(n int64, alone bool) (short bool, err error) {
 	return false, nil
 }
 
-// judgeNext tells whether the next bytes begin with a record. It is unclear at the end of the file
+// judgeNext judges whether the next bytes begin with a record. It is unclear at the end of the file
 // only.
 func (s *stream) judgeNext() (verdict, error) {
 	for {
