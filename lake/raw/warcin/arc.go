@@ -107,8 +107,8 @@ func isBrokenARC(b []byte) bool {
 	return n > 1 && len(fields) < 12
 }
 
-// judgeARC judges whether the line at the beginning of b is the header of a record, or ends with one
-// at the index at: the record before was cut off.
+// judgeARC judges whether the line at the beginning of b is a record's header, or ends with one at
+// the index at: the record before was cut off.
 func judgeARC(b []byte) (at int, v verdict) {
 	n := bytes.IndexByte(b[:min(len(b), maxHeader)], '\n')
 	switch {
