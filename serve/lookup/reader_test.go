@@ -441,17 +441,23 @@ func TestPaceHidesWhatIsPassed(t *testing.T) {
 			}
 			s.clearCaches(true, true)
 			began := time.Now()
+			var err error
+			var took time.Duration
+			done := make(chan struct{})
 			go func() {
-				time.Sleep(time.Second + time.Millisecond) // the scan is done
-				if !s.scans.TryAcquire(scansAtOnce) || !s.scansWaiting.TryAcquire(scansAtOnce+scansWaiting) {
-					t.Errorf("%s: the result that is not due keeps others waiting", c.name)
-				}
+				defer close(done)
+				_, err = snap.DomainsBelow(t.Context(), "test")
+				took = time.Since(began)
 			}()
-			_, err := snap.DomainsBelow(t.Context(), "test")
-			if took := time.Since(began); err != nil || took != c.below {
+			synctest.Wait()
+			if err := s.scans.Acquire(t.Context(), scansAtOnce); err != nil || time.Since(began) > time.Second ||
+				!s.scansWaiting.TryAcquire(scansAtOnce+scansWaiting) {
+				t.Errorf("%s: the result that is not due keeps others waiting, %v", c.name, err)
+			}
+			<-done
+			if err != nil || took != c.below {
 				t.Errorf("%s: counted after %s, want %s: %v", c.name, took, c.below, err)
 			}
-			time.Sleep(time.Second)
 		})
 	}
 }
