@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/urlake/urlake/internal/testenv"
@@ -75,11 +76,16 @@ func TestListsOfDomainsKeepPace(t *testing.T) {
 						w, _ = s.send(r)
 						took = time.Since(began)
 					}()
-					time.Sleep(2*c.read + time.Millisecond) // the answer is made, and perhaps not sent
+					synctest.Wait() // the request reads, or waits for its time
+					tick := time.NewTicker(time.Millisecond)
 					for _, g := range s.metrics.state.gates {
-						if n := g.stats().working; n != 0 {
-							t.Errorf("%d at the gate %s are working", n, g.name)
+						for g.stats().working != 0 {
+							<-tick.C
 						}
+					}
+					tick.Stop()
+					if made := time.Since(began); made > 2*c.read+time.Millisecond { // it is looked at every millisecond
+						t.Errorf("%+v: the answer keeps its place at the gate for %s", c, made)
 					}
 					<-done
 					if w.Code != 200 || took != want {
