@@ -293,9 +293,9 @@ func change(ctx context.Context, store blob.Store, b BatchID, do func(s *shard, 
 
 // WithdrawIngest removes a run's ingest of a batch from the order of ingests, finished or not. The
 // batch is then as if the run had not been: an earlier finished ingest is current again, and
-// batches that the ingest has retired are back, unless another one replaces them, too. It returns
-// the ingest and whether it was registered. The run cannot finish afterwards, even if one of its
-// steps is still running. Digest is as for FindIngest.
+// batches that the ingest has retired are back, unless another one replaces them, too. A batch that
+// was retired before is retired again. It returns the ingest and whether it was registered. The run
+// cannot finish afterwards, even if one of its steps is still running. Digest is as for FindIngest.
 //
 // Calls may be repeated and concurrent; only the first finds the ingest registered.
 func WithdrawIngest(
@@ -305,7 +305,8 @@ func WithdrawIngest(
 	if err := unmarkReplaced(ctx, store, id, run, digest); err != nil {
 		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}
-	var kept map[BatchID][]Ingest
+	var kept, own map[BatchID][]Ingest
+	var retiredBy string
 	err = editAll(ctx, store, ShardOf(dataset), []BatchID{id}, func(orders map[BatchID]*order) []uint32 {
 		if o := orders[id]; o.find(run, digest) < 0 || !o.Ingests[o.find(run, digest)].Replaces {
 			return nil
@@ -314,11 +315,17 @@ func WithdrawIngest(
 	}, func(_ *shard, orders map[BatchID]*order) (bool, error) {
 		o := orders[id]
 		at := o.find(run, digest)
+		own = nil
+		if at >= 0 {
+			in, registered = o.Ingests[at], true
+			o.Ingests = slices.Delete(o.Ingests, at, at+1)
+		}
+		if current := o.current(); current >= 0 && o.Ingests[current].Retired {
+			own, retiredBy = map[BatchID][]Ingest{id: finishedOf(o.Ingests)}, o.Ingests[current].Run
+		}
 		if at < 0 {
 			return false, nil
 		}
-		in, registered = o.Ingests[at], true
-		o.Ingests = slices.Delete(o.Ingests, at, at+1)
 		if in.Digest == o.Settled {
 			o.Settled = "" // if it returns, the next publish looks for it
 		}
@@ -330,6 +337,9 @@ func WithdrawIngest(
 	if err == nil {
 		err = markRetired(ctx, store, in.Run, kept) // what was retired again after unmarkReplaced
 	}
+	if err == nil {
+		err = markRetired(ctx, store, retiredBy, own) // the ingest has deleted the mark of a record that it shares
+	}
 	if err != nil {
 		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}
@@ -340,6 +350,7 @@ func WithdrawIngest(
 // there. Ingests that registered after it still win.
 func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
 	id := BatchID{dataset, batch}
+	live := false
 	err := editAll(ctx, store, ShardOf(dataset), []BatchID{id}, func(map[BatchID]*order) []uint32 {
 		if in.Replaces {
 			return []uint32{dataset}
@@ -347,6 +358,7 @@ func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch s
 		return nil
 	}, func(s *shard, orders map[BatchID]*order) (bool, error) {
 		o := orders[id]
+		defer func() { live = o.current() >= 0 && !o.Ingests[o.current()].Retired }()
 		if o.find(in.Run, in.Digest) >= 0 {
 			return false, nil
 		}
@@ -362,6 +374,9 @@ func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch s
 		}
 		return true, nil
 	})
+	if err == nil && live {
+		err = store.Delete(ctx, markKeys(id, []Ingest{in})...)
+	}
 	if err == nil && in.Replaces {
 		err = remark(ctx, store, id, in)
 	}

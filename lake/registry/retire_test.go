@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -205,4 +206,60 @@ func TestMarkOfAMovedRecordThatWasCollected(t *testing.T) {
 	if found := damaged(t, store); !slices.Equal(found, []string{lake.RetiredKey(1, "b", from)}) {
 		t.Errorf("damaged: %q", found)
 	}
+}
+
+// An ingest with the record of a retired batch deletes the record's mark. If it is withdrawn, the
+// batch is retired again and has its mark again; if it is then returned, the mark goes.
+func TestMarkOfARetiredBatchAfterAWithdrawal(t *testing.T) {
+	ctx, store := t.Context(), blob.NewMemory()
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	digest := fmt.Sprintf("%032x", 1)
+	if _, err := store.Put(ctx, lake.BatchKey(1, "b", digest), []byte("bytes"), blob.Condition{}); err != nil {
+		t.Fatal(err)
+	}
+	ingest := func(run string) {
+		t.Helper()
+		if _, err := registry.RegisterIngest(ctx, store, 1, "b", run); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := registry.FinishIngest(ctx, store, 1, "b", run, digest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	marked := func(want bool) {
+		t.Helper()
+		_, err := store.Stat(ctx, lake.RetiredKey(1, "b", digest))
+		if err != nil && !errors.Is(err, blob.ErrNotExist) || (err == nil) != want {
+			t.Errorf("marked: %v, want %v", err, want)
+		}
+		if found := damaged(t, store); len(found) > 0 {
+			t.Errorf("damaged: %q", found)
+		}
+	}
+	ingest("first")
+	if r := registry.RetireBatches(ctx, store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b"}}); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	marked(true)
+	ingest("second")
+	marked(false)
+	in, ok, err := registry.WithdrawIngest(ctx, store, 1, "b", "second", digest)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	marked(true)
+	// The call died before it wrote the mark, and is repeated.
+	if err := store.Delete(ctx, lake.RetiredKey(1, "b", digest)); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := registry.WithdrawIngest(ctx, store, 1, "b", "second", digest); ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	marked(true)
+	if err := registry.ReturnIngest(ctx, store, 1, "b", in); err != nil {
+		t.Fatal(err)
+	}
+	marked(false)
 }
