@@ -15,23 +15,26 @@ import (
 // that reads records or postings begins with it.
 func withPacks(store blob.Store, batches []planned) blob.Store {
 	view := pack.NewView(store)
-	addPlanned(view, batches)
+	addPlanned(view.Add, batches)
 	return view
 }
 
-func addPlanned(view *pack.View, batches []planned) {
+// addPack is View.Add or View.AddAfterStore.
+type addPack func(dataset uint32, batch, name string)
+
+func addPlanned(add addPack, batches []planned) {
 	for i := range batches {
-		view.Add(batches[i].DatasetID, batches[i].Batch, batches[i].Pack)
+		add(batches[i].DatasetID, batches[i].Batch, batches[i].Pack)
 	}
 }
 
-// addLive adds the packs of all batches that a version needs.
-func addLive(ctx context.Context, view *pack.View, v *manifest.Version) error {
+// addNeeded adds the packs of all batches that a version needs.
+func addNeeded(ctx context.Context, add addPack, v *manifest.Version) error {
 	for b, err := range v.Needed(ctx) {
 		if err != nil {
 			return err
 		}
-		view.Add(b.DatasetID, b.Batch, b.Pack)
+		add(b.DatasetID, b.Batch, b.Pack)
 	}
 	return nil
 }

@@ -181,13 +181,15 @@ func (r *rebuilder) run(which string) error {
 	}
 	// What batches can be read from is known by their versions and by the registry. A registry that
 	// cannot be read is listed where it is needed.
+	add := addPack(r.packs.Add)
 	for _, v := range append([]*manifest.Version{base}, older...) {
-		if err := r.unmended(addLive(r.ctx, r.packs, v)); err != nil {
+		if err := r.unmended(addNeeded(r.ctx, add, v)); err != nil {
 			return err
 		}
+		add = r.packs.AddAfterStore
 	}
 	if finished, err := finishedBatches(r.ctx, r.store, func(error) {}); err == nil {
-		addPlanned(r.packs, finished)
+		addPlanned(add, finished)
 	}
 	if which == RebuildAll {
 		if base, err = r.unions(base, older); err != nil {
@@ -449,8 +451,8 @@ func same(parent *manifest.Version) *manifest.Next {
 	}
 }
 
-// batches restores the postings of all batches that a version has or that wait to be published, and
-// lists those of their other objects that are lost.
+// batches restores the postings of all batches that a version needs or that wait to be published,
+// and lists those of their other objects that are lost.
 func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) error {
 	var refs []segment.BatchRef
 	known := map[segment.BatchRef]bool{}
@@ -491,7 +493,7 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 	}
 	needed := 0
 	for i, v := range append([]*manifest.Version{base}, older...) {
-		for b, err := range v.Batches(r.ctx) {
+		for b, err := range v.Needed(r.ctx) {
 			if err != nil {
 				if err := r.unmended(err); err != nil {
 					return err

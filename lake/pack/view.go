@@ -61,9 +61,9 @@ func BatchOf(key string) (dataset uint32, batch string, ok bool) {
 // packs it knows. Everything else is the store's, also writes: what is written through a View is an
 // object of its own.
 //
-// A read of a batch's object looks into the batch's packs first, then into the store. If a pack is
-// damaged or missing, and the store does not have the object either, the error is a
-// *codec.CorruptError about the object. List lists objects of the store alone.
+// A read of a batch's object looks into the packs that Add named, then into the store, then into
+// those that AddAfterStore named. If a pack is damaged or missing, and nothing else has the object, the
+// error is a *codec.CorruptError about the object. List lists objects of the store alone.
 //
 // A View keeps up to 32 MiB of packs, so readers of many batches read each pack once or a few
 // times. It may be used by several goroutines.
@@ -94,15 +94,28 @@ func NewView(store blob.Store) *View {
 // Add says that the pack holds objects of a batch. A batch may have several packs: one batch that
 // was ingested twice with the same content has one record. An empty name, for a batch whose objects
 // are objects of the store, does nothing. So does a name that is in use already.
-func (v *View) Add(dataset uint32, batch, name string) {
+func (v *View) Add(dataset uint32, batch, name string) { v.add(dataset, batch, name) }
+
+// AddAfterStore is Add for a pack of another version, or of an ingest that no version has: the batch
+// may have objects of the same names in the store, which are looked for first.
+func (v *View) AddAfterStore(dataset uint32, batch, name string) { v.add(dataset, batch, inStore, name) }
+
+// inStore stands among the packs of a batch for objects of the store.
+const inStore = ""
+
+// add adds the last of names unless it is there, or all if the batch has none.
+func (v *View) add(dataset uint32, batch string, names ...string) {
+	id, name := batchID{dataset, batch}, names[len(names)-1]
 	if name == "" {
 		return
 	}
-	id := batchID{dataset, batch}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !slices.Contains(v.packs[id], name) {
-		v.packs[id] = append(v.packs[id], name)
+	switch have := v.packs[id]; {
+	case len(have) == 0:
+		v.packs[id] = names
+	case !slices.Contains(have, name):
+		v.packs[id] = append(have, name)
 	}
 }
 
@@ -133,6 +146,9 @@ func (v *View) object(ctx context.Context, key string) (data []byte, info blob.I
 	names := v.packs[id]
 	v.mu.Unlock()
 	for _, name := range names {
+		if name == inStore {
+			continue
+		}
 		p, err := v.load(ctx, name)
 		if err == nil {
 			data, ok, err = p.Object(key)
@@ -147,6 +163,19 @@ func (v *View) object(ctx context.Context, key string) (data []byte, info blob.I
 		}
 	}
 	return nil, blob.Info{}, bad, nil
+}
+
+// fromStore calls read if the store is to be looked into before the packs, and reports whether the
+// store has the object, or cannot be read.
+func (v *View) fromStore(key string, read func() error) bool {
+	id, ok := batchOf(key)
+	if !ok {
+		return false
+	}
+	v.mu.Lock()
+	names := v.packs[id]
+	v.mu.Unlock()
+	return len(names) > 0 && names[0] == inStore && !errors.Is(read(), blob.ErrNotExist)
 }
 
 // lost makes an error about a pack one about an object that it held.
@@ -249,7 +278,10 @@ func readPack(ctx context.Context, store blob.Store, name string) (*Pack, int64,
 }
 
 // Stat implements blob.Store.
-func (v *View) Stat(ctx context.Context, key string) (blob.Info, error) {
+func (v *View) Stat(ctx context.Context, key string) (info blob.Info, err error) {
+	if v.fromStore(key, func() error { info, err = v.Store.Stat(ctx, key); return err }) {
+		return info, err
+	}
 	data, info, bad, err := v.object(ctx, key)
 	if data != nil || err != nil {
 		return info, err
@@ -259,7 +291,10 @@ func (v *View) Stat(ctx context.Context, key string) (blob.Info, error) {
 }
 
 // Get implements blob.Store.
-func (v *View) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+func (v *View) Get(ctx context.Context, key string) (data []byte, info blob.Info, err error) {
+	if v.fromStore(key, func() error { data, info, err = v.Store.Get(ctx, key); return err }) {
+		return data, info, err
+	}
 	data, info, bad, err := v.object(ctx, key)
 	if data != nil || err != nil {
 		return bytes.Clone(data), info, err
@@ -269,7 +304,10 @@ func (v *View) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
 }
 
 // ReadRange implements blob.Store.
-func (v *View) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+func (v *View) ReadRange(ctx context.Context, key string, off, n int64) (data []byte, err error) {
+	if v.fromStore(key, func() error { data, err = v.Store.ReadRange(ctx, key, off, n); return err }) {
+		return data, err
+	}
 	data, _, bad, err := v.object(ctx, key)
 	if err != nil {
 		return nil, err
@@ -285,7 +323,10 @@ func (v *View) ReadRange(ctx context.Context, key string, off, n int64) ([]byte,
 }
 
 // Open implements blob.Store.
-func (v *View) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
+func (v *View) Open(ctx context.Context, key string, off, n int64) (r io.ReadCloser, err error) {
+	if v.fromStore(key, func() error { r, err = v.Store.Open(ctx, key, off, n); return err }) {
+		return r, err
+	}
 	data, _, bad, err := v.object(ctx, key)
 	if err != nil {
 		return nil, err
