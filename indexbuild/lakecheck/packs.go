@@ -31,12 +31,15 @@ func (p *packed) add(dataset uint32, batch, name string) {
 	p.batches[name] = append(p.batches[name], batch)
 }
 
-// findPacks lists the packs of versions and of all finished batches. The objects of the first version
-// are looked for where that has them. A registry that cannot be read is reported where it is checked.
+// findPacks lists the packs of versions and of all finished batches. A registry that cannot be read
+// is reported where it is checked.
 func (c *checker) findPacks(versions []*manifest.Version) error {
 	c.packs = &packed{view: pack.NewView(c.store), batches: map[string][]string{}, known: map[string]bool{}}
 	c.store = c.packs.view
-	add := c.packs.view.Add
+	add := func(dataset uint32, batch, name string) {
+		c.packs.view.Add(dataset, batch, name)
+		c.packs.add(dataset, batch, name)
+	}
 	for _, v := range versions {
 		for b, err := range v.Needed(c.ctx) {
 			if errors.Is(err, codec.ErrCorrupt) {
@@ -46,14 +49,11 @@ func (c *checker) findPacks(versions []*manifest.Version) error {
 				return err
 			}
 			add(b.DatasetID, b.Batch, b.Pack)
-			c.packs.add(b.DatasetID, b.Batch, b.Pack)
 		}
-		add = c.packs.view.AddAfterStore
 	}
 	finished, err := registry.AllBatches(c.ctx, c.store, func(int, error) {})
 	for _, b := range finished {
 		add(b.DatasetID, b.Batch, b.Pack)
-		c.packs.add(b.DatasetID, b.Batch, b.Pack)
 	}
 	if errors.Is(err, codec.ErrCorrupt) {
 		return nil

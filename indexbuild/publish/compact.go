@@ -185,7 +185,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		p.Replaces, p.Batches = []string{}, []planned{} // packs may be left
 	}
 	view := pack.NewView(store)
-	addPlanned(view.Add, p.Batches)
+	addPlanned(view, p.Batches)
 	if err := p.repack(ctx, view); err != nil {
 		return Summary{}, err
 	}

@@ -15,26 +15,23 @@ import (
 // that reads records or postings begins with it.
 func withPacks(store blob.Store, batches []planned) blob.Store {
 	view := pack.NewView(store)
-	addPlanned(view.Add, batches)
+	addPlanned(view, batches)
 	return view
 }
 
-// addPack is View.Add or View.AddAfterStore.
-type addPack func(dataset uint32, batch, name string)
-
-func addPlanned(add addPack, batches []planned) {
+func addPlanned(view *pack.View, batches []planned) {
 	for i := range batches {
-		add(batches[i].DatasetID, batches[i].Batch, batches[i].Pack)
+		view.Add(batches[i].DatasetID, batches[i].Batch, batches[i].Pack)
 	}
 }
 
-// addNeeded adds the packs of all batches that a version needs.
-func addNeeded(ctx context.Context, add addPack, v *manifest.Version) error {
+// addLive adds the packs of all batches that a version needs.
+func addLive(ctx context.Context, view *pack.View, v *manifest.Version) error {
 	for b, err := range v.Needed(ctx) {
 		if err != nil {
 			return err
 		}
-		add(b.DatasetID, b.Batch, b.Pack)
+		view.Add(b.DatasetID, b.Batch, b.Pack)
 	}
 	return nil
 }

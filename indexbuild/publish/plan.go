@@ -306,7 +306,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		}
 	}
 	view := pack.NewView(store)
-	addPlanned(view.Add, finished)
+	addPlanned(view, finished)
 	for _, b := range live {
 		view.Add(b.DatasetID, b.Batch, b.Pack)
 	}

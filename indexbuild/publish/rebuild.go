@@ -181,15 +181,13 @@ func (r *rebuilder) run(which string) error {
 	}
 	// What batches can be read from is known by their versions and by the registry. A registry that
 	// cannot be read is listed where it is needed.
-	add := addPack(r.packs.Add)
 	for _, v := range append([]*manifest.Version{base}, older...) {
-		if err := r.unmended(addNeeded(r.ctx, add, v)); err != nil {
+		if err := r.unmended(addLive(r.ctx, r.packs, v)); err != nil {
 			return err
 		}
-		add = r.packs.AddAfterStore
 	}
 	if finished, err := finishedBatches(r.ctx, r.store, func(error) {}); err == nil {
-		addPlanned(add, finished)
+		addPlanned(r.packs, finished)
 	}
 	if which == RebuildAll {
 		if base, err = r.unions(base, older); err != nil {
@@ -454,12 +452,16 @@ func same(parent *manifest.Version) *manifest.Next {
 // batches restores the postings of all batches that a version needs or that wait to be published,
 // and lists those of their other objects that are lost.
 func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) error {
-	var refs []segment.BatchRef
-	known := map[segment.BatchRef]bool{}
-	add := func(ref segment.BatchRef) {
-		if !known[ref] {
-			known[ref] = true
-			refs = append(refs, ref)
+	type located struct {
+		segment.BatchRef
+		pack string // "" if the objects of the batch are in none
+	}
+	var refs []located
+	known := map[located]bool{}
+	add := func(ref segment.BatchRef, pack string) {
+		if l := (located{ref, pack}); !known[l] {
+			known[l] = true
+			refs = append(refs, l)
 		}
 	}
 	finished, err := finishedBatches(r.ctx, r.store, func(err error) {
@@ -488,7 +490,7 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 			}
 		}
 		if !united[ref] {
-			add(ref)
+			add(ref, finished[i].Pack)
 		}
 	}
 	needed := 0
@@ -500,22 +502,23 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 				}
 				break
 			}
-			add(lakecheck.StoredRef(b))
+			add(lakecheck.StoredRef(b), lakecheck.Pack(b))
 		}
 		if i == 0 {
 			needed = len(refs)
 		}
 	}
 	defer func() { r.earlier = false }()
-	for i, ref := range refs {
+	for i, l := range refs {
 		r.earlier = i >= needed
-		n, err := repair.RestorePostings(r.ctx, r.store, ref, r.tempDir)
+		in := r.packs.In(l.pack)
+		n, err := repair.RestorePostings(r.ctx, in, l.BatchRef, r.tempDir)
 		if r.out.Postings += n; err != nil {
-			if err := r.unmendedBatch(ref, err); err != nil {
+			if err := r.unmendedBatch(l.BatchRef, err); err != nil {
 				return err
 			}
 		}
-		if err := r.unmendedObjects(ref); err != nil {
+		if err := r.unmendedObjects(in, l.BatchRef); err != nil {
 			return err
 		}
 	}
@@ -532,8 +535,8 @@ func (r *rebuilder) unmendedBatch(ref segment.BatchRef, err error) error {
 }
 
 // unmendedObjects lists the lost parts and rejects of a batch.
-func (r *rebuilder) unmendedObjects(ref segment.BatchRef) error {
-	data, _, err := r.store.Get(r.ctx, ref.Key())
+func (r *rebuilder) unmendedObjects(in blob.Store, ref segment.BatchRef) error {
+	data, _, err := in.Get(r.ctx, ref.Key())
 	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) {
 		return nil // RestorePostings has said so
 	}
@@ -555,7 +558,7 @@ func (r *rebuilder) unmendedObjects(ref segment.BatchRef) error {
 		objects = append(objects, *b.Rejects)
 	}
 	for _, o := range objects {
-		if err := r.unmended(lakecheck.Object(r.ctx, r.store, o, false)); err != nil {
+		if err := r.unmended(lakecheck.Object(r.ctx, in, o, false)); err != nil {
 			return err
 		}
 	}

@@ -61,17 +61,23 @@ func BatchOf(key string) (dataset uint32, batch string, ok bool) {
 // packs it knows. Everything else is the store's, also writes: what is written through a View is an
 // object of its own.
 //
-// A read of a batch's object looks into the packs that Add named, then into the store, then into
-// those that AddAfterStore named. If a pack is damaged or missing, and nothing else has the object, the
-// error is a *codec.CorruptError about the object. List lists objects of the store alone.
+// A read of a batch's object looks into the batch's packs first, then into the store. If a pack is
+// damaged or missing, and the store does not have the object either, the error is a
+// *codec.CorruptError about the object. List lists objects of the store alone.
 //
 // A View keeps up to 32 MiB of packs, so readers of many batches read each pack once or a few
 // times. It may be used by several goroutines.
 type View struct {
 	blob.Store
+	*cache
 
+	packs map[batchID][]string
+	only  string // the pack of all batches, if packs is nil
+}
+
+// cache is what the views of a store share.
+type cache struct {
 	mu     sync.Mutex
-	packs  map[batchID][]string
 	loaded map[string]*loading
 	recent []string // names of loaded, the least recently used first
 	bytes  int64
@@ -88,34 +94,31 @@ type loading struct {
 
 // NewView returns a View of a store that knows no pack yet.
 func NewView(store blob.Store) *View {
-	return &View{Store: store, packs: map[batchID][]string{}, loaded: map[string]*loading{}, lost: map[string]bool{}}
+	c := &cache{loaded: map[string]*loading{}, lost: map[string]bool{}}
+	return &View{Store: store, cache: c, packs: map[batchID][]string{}}
+}
+
+// In returns the store in which a version or an ingest that names that pack reads the objects of its
+// batch: other packs, which the batch may have had before, do not count. The name may be empty.
+func (v *View) In(name string) blob.Store {
+	if name == "" {
+		return v.Store
+	}
+	return &View{Store: v.Store, cache: v.cache, only: name}
 }
 
 // Add says that the pack holds objects of a batch. A batch may have several packs: one batch that
 // was ingested twice with the same content has one record. An empty name, for a batch whose objects
 // are objects of the store, does nothing. So does a name that is in use already.
-func (v *View) Add(dataset uint32, batch, name string) { v.add(dataset, batch, name) }
-
-// AddAfterStore is Add for a pack of another version, or of an ingest that no version has: the batch
-// may have objects of the same names in the store, which are looked for first.
-func (v *View) AddAfterStore(dataset uint32, batch, name string) { v.add(dataset, batch, inStore, name) }
-
-// inStore stands among the packs of a batch for objects of the store.
-const inStore = ""
-
-// add adds the last of names unless it is there, or all if the batch has none.
-func (v *View) add(dataset uint32, batch string, names ...string) {
-	id, name := batchID{dataset, batch}, names[len(names)-1]
+func (v *View) Add(dataset uint32, batch, name string) {
 	if name == "" {
 		return
 	}
+	id := batchID{dataset, batch}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch have := v.packs[id]; {
-	case len(have) == 0:
-		v.packs[id] = names
-	case !slices.Contains(have, name):
-		v.packs[id] = append(have, name)
+	if !slices.Contains(v.packs[id], name) {
+		v.packs[id] = append(v.packs[id], name)
 	}
 }
 
@@ -142,13 +145,13 @@ func (v *View) object(ctx context.Context, key string) (data []byte, info blob.I
 	if !ok {
 		return nil, blob.Info{}, bad, nil
 	}
-	v.mu.Lock()
-	names := v.packs[id]
-	v.mu.Unlock()
+	names := []string{v.only}
+	if v.packs != nil {
+		v.mu.Lock()
+		names = v.packs[id]
+		v.mu.Unlock()
+	}
 	for _, name := range names {
-		if name == inStore {
-			continue
-		}
 		p, err := v.load(ctx, name)
 		if err == nil {
 			data, ok, err = p.Object(key)
@@ -163,19 +166,6 @@ func (v *View) object(ctx context.Context, key string) (data []byte, info blob.I
 		}
 	}
 	return nil, blob.Info{}, bad, nil
-}
-
-// fromStore calls read if the store is to be looked into before the packs, and reports whether the
-// store has the object, or cannot be read.
-func (v *View) fromStore(key string, read func() error) bool {
-	id, ok := batchOf(key)
-	if !ok {
-		return false
-	}
-	v.mu.Lock()
-	names := v.packs[id]
-	v.mu.Unlock()
-	return len(names) > 0 && names[0] == inStore && !errors.Is(read(), blob.ErrNotExist)
 }
 
 // lost makes an error about a pack one about an object that it held.
@@ -278,10 +268,7 @@ func readPack(ctx context.Context, store blob.Store, name string) (*Pack, int64,
 }
 
 // Stat implements blob.Store.
-func (v *View) Stat(ctx context.Context, key string) (info blob.Info, err error) {
-	if v.fromStore(key, func() error { info, err = v.Store.Stat(ctx, key); return err }) {
-		return info, err
-	}
+func (v *View) Stat(ctx context.Context, key string) (blob.Info, error) {
 	data, info, bad, err := v.object(ctx, key)
 	if data != nil || err != nil {
 		return info, err
@@ -291,10 +278,7 @@ func (v *View) Stat(ctx context.Context, key string) (info blob.Info, err error)
 }
 
 // Get implements blob.Store.
-func (v *View) Get(ctx context.Context, key string) (data []byte, info blob.Info, err error) {
-	if v.fromStore(key, func() error { data, info, err = v.Store.Get(ctx, key); return err }) {
-		return data, info, err
-	}
+func (v *View) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
 	data, info, bad, err := v.object(ctx, key)
 	if data != nil || err != nil {
 		return bytes.Clone(data), info, err
@@ -304,10 +288,7 @@ func (v *View) Get(ctx context.Context, key string) (data []byte, info blob.Info
 }
 
 // ReadRange implements blob.Store.
-func (v *View) ReadRange(ctx context.Context, key string, off, n int64) (data []byte, err error) {
-	if v.fromStore(key, func() error { data, err = v.Store.ReadRange(ctx, key, off, n); return err }) {
-		return data, err
-	}
+func (v *View) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
 	data, _, bad, err := v.object(ctx, key)
 	if err != nil {
 		return nil, err
@@ -323,10 +304,7 @@ func (v *View) ReadRange(ctx context.Context, key string, off, n int64) (data []
 }
 
 // Open implements blob.Store.
-func (v *View) Open(ctx context.Context, key string, off, n int64) (r io.ReadCloser, err error) {
-	if v.fromStore(key, func() error { r, err = v.Store.Open(ctx, key, off, n); return err }) {
-		return r, err
-	}
+func (v *View) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
 	data, _, bad, err := v.object(ctx, key)
 	if err != nil {
 		return nil, err
