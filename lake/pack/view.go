@@ -71,13 +71,13 @@ type View struct {
 	blob.Store
 	*cache
 
-	packs map[batchID][]string
-	only  string // the pack of all batches, if packs is nil
+	first string // the pack that is looked into before those of a batch, if any
 }
 
 // cache is what the views of a store share.
 type cache struct {
 	mu     sync.Mutex
+	packs  map[batchID][]string
 	loaded map[string]*loading
 	recent []string // names of loaded, the least recently used first
 	bytes  int64
@@ -94,17 +94,19 @@ type loading struct {
 
 // NewView returns a View of a store that knows no pack yet.
 func NewView(store blob.Store) *View {
-	c := &cache{loaded: map[string]*loading{}, lost: map[string]bool{}}
-	return &View{Store: store, cache: c, packs: map[batchID][]string{}}
+	return &View{Store: store, cache: &cache{
+		packs: map[batchID][]string{}, loaded: map[string]*loading{}, lost: map[string]bool{},
+	}}
 }
 
 // In returns the store in which a version or an ingest that names that pack reads the objects of its
-// batch: other packs, which the batch may have had before, do not count. The name may be empty.
+// batch: in the pack, or wherever else they are if that is damaged. If the name is empty, they are
+// objects of the store, and packs that the batch had before do not count.
 func (v *View) In(name string) blob.Store {
 	if name == "" {
 		return v.Store
 	}
-	return &View{Store: v.Store, cache: v.cache, only: name}
+	return &View{Store: v.Store, cache: v.cache, first: name}
 }
 
 // Add says that the pack holds objects of a batch. A batch may have several packs: one batch that
@@ -145,11 +147,11 @@ func (v *View) object(ctx context.Context, key string) (data []byte, info blob.I
 	if !ok {
 		return nil, blob.Info{}, bad, nil
 	}
-	names := []string{v.only}
-	if v.packs != nil {
-		v.mu.Lock()
-		names = v.packs[id]
-		v.mu.Unlock()
+	v.mu.Lock()
+	names := v.packs[id]
+	v.mu.Unlock()
+	if v.first != "" {
+		names = append([]string{v.first}, names...)
 	}
 	for _, name := range names {
 		p, err := v.load(ctx, name)
