@@ -8,8 +8,6 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/urlake/urlake/internal/prefetch"
-
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/postings"
@@ -30,10 +28,6 @@ const (
 
 	// blocksPerSource is one block being merged, one waiting, one being loaded.
 	blocksPerSource = 3
-
-	// blockAhead is the prefetch distance in a block, in bytes. Another core may have written the
-	// block, and a processor does not detect that many blocks are read sequentially at once.
-	blockAhead = 128
 
 	// windowBytes is about how many bytes of text and records a window has.
 	windowBytes = 256 << 10
@@ -99,7 +93,6 @@ func (c *cursor) next(ctx context.Context) error {
 	if c.block != nil {
 		c.offset += c.current().Len()
 		if c.offset < len(c.block)-postings.BlockSlack {
-			prefetch.At(c.block, c.offset+blockAhead)
 			return nil
 		}
 		c.feed.free <- c.block
@@ -112,8 +105,6 @@ func (c *cursor) next(ctx context.Context) error {
 			return ctx.Err()
 		}
 		c.block, c.offset = block, 0
-		prefetch.At(block, 0)
-		prefetch.At(block, blockAhead)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

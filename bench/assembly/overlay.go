@@ -87,9 +87,6 @@ func place(rows []row, all []source) (out []placed, err error) {
 	for _, r := range rows {
 		var homes []source
 		for _, s := range all {
-			if r.pkg != "" && r.pkg != s.folder {
-				continue
-			}
 			if !slices.ContainsFunc(r.routines, func(name string) bool { return s.asm[name] == "" }) {
 				homes = append(homes, s)
 			}

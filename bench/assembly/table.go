@@ -5,12 +5,9 @@ package main
 type row struct {
 	// routines are switched together: one is of no use without the others.
 	routines []string
-	// pkg is the package's folder where another package has a routine of the same name; ""
-	// elsewhere.
-	pkg     string
-	off     []edit
-	instead string
-	fuzz    string
+	off      []edit
+	instead  string
+	fuzz     string
 	// unless are switched off in both programs, as the routine runs only where they do not.
 	unless []edit
 }
@@ -25,7 +22,6 @@ type edit struct{ in, gate string }
 var table = []row{
 	// Rows: buffers, sorting, shuffle files.
 	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasVectors"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
-	{routines: []string{"rankAVX512"}, pkg: "lake/rowsort", off: []edit{{"", "hasAVX512Ranks"}}, instead: "insertion sort", fuzz: "FuzzSortSmall"},
 	{routines: []string{"spreadVectors"}, off: []edit{{"spreadMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzShuffleVectors"},
 	{routines: []string{"scatterVectors"}, off: []edit{{"scatterMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzScatter"},
 	{routines: []string{"nameLines"}, off: []edit{{in: "prefetchNames"}}, instead: "no prefetch", fuzz: "FuzzSort"},
@@ -40,8 +36,6 @@ var table = []row{
 	{routines: []string{"lineEndsVectors"}, off: []edit{{"lineEnds", "hasVectors"}}, instead: "bytes.IndexByte", fuzz: "FuzzLineEnds"},
 
 	// Compressing text.
-	{routines: []string{"encodeAVX512", "splitAVX512"}, off: []edit{{"prepareSplit", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
-	{routines: []string{"orderAVX512"}, off: []edit{{"sort", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
 	{routines: []string{"measureAVX512", "scanChooseAVX512", "emitAVX512"}, off: []edit{{"parseFast", "hasAVX512"}}, instead: "scanAVX2 and chooseAVX2", fuzz: "FuzzMatches"},
 	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
 	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
@@ -53,18 +47,4 @@ var table = []row{
 	{routines: []string{"locateVectors"}, off: []edit{{"locateAll", "o.vectors"}}, instead: "Go, a URL at a time", fuzz: "FuzzParseBatch"},
 	{routines: []string{"probeVectors", "matchVectors"}, off: []edit{{"lookUp", "o.vectors"}}, instead: "Go", fuzz: "FuzzParseBatch"},
 	{routines: []string{"hashVector"}, off: []edit{{"NewOrigins", "hasVectors"}}, instead: "Go, with locateVectors, probeVectors and matchVectors", fuzz: "FuzzParseBatch"},
-	{routines: []string{"queryVector"}, off: []edit{{"scanQuery", "hasVectors"}}, instead: "Go", fuzz: "FuzzWords"},
-	{routines: []string{"scanPathAVX2"}, off: []edit{{"scanPath", "hasAVX2"}}, instead: "Go", fuzz: "FuzzWords"},
-
-	// Segments.
-	{routines: []string{"locateFirstAVX512"}, off: []edit{{"locateFirst", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"locateNextAVX512"}, off: []edit{{"locateNext", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"partitionAVX512"}, off: []edit{{"partition", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"rankAVX512"}, pkg: "indexbuild/mph", off: []edit{{"rank", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-	{routines: []string{"ordinalsAVX512"}, off: []edit{{"ordinals", "t.lanes"}}, instead: "Go", fuzz: "FuzzBuild"},
-
-	// Prefetches for several packages.
-	{routines: []string{"secondLevelLines"}, off: []edit{{in: "lines"}}, instead: "no prefetch", fuzz: "FuzzOpenFrames"},
-	{routines: []string{"twoLines"}, off: []edit{{in: "At"}}, instead: "no prefetch", fuzz: "FuzzMerge"},
-	{routines: []string{"linesForWriting"}, off: []edit{{in: "ForWriting"}}, instead: "no prefetch", fuzz: "FuzzParseBatch"},
 }

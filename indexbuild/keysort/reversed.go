@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"io"
 	"slices"
-
-	"github.com/urlake/urlake/internal/prefetch"
 )
 
 // Reversed sorts lines by their bytes from the last to the first, in bounded memory. It is for one
@@ -40,9 +38,6 @@ const (
 
 	// textBytes is about how long a line is.
 	textBytes = 16
-
-	// linesAhead is the prefetch distance of sorted lines, whose texts are far from each other.
-	linesAhead = 8
 
 	// distributed is the least number of lines whose sorting by distribution is faster than by
 	// comparison.
@@ -124,9 +119,6 @@ func (r *Reversed) sortEqual(refs []lineRef, lo, hi int, spare []lineRef, depth 
 	}
 	some := false // of the lines go on at depth
 	for i := lo; i < hi; i++ {
-		if ahead := i + linesAhead; ahead < len(refs) {
-			prefetch.At(r.text, int(refs[ahead].at>>lengthBits)-headBytes)
-		}
 		head, more := r.headOf(refs[i].at, depth)
 		refs[i].head, some = head, some || more
 	}
@@ -200,9 +192,6 @@ type sortedLines struct {
 func (s *sortedLines) Next() (key, value []byte, err error) {
 	if s.next == len(s.r.refs) {
 		return nil, nil, io.EOF
-	}
-	if ahead := s.next + linesAhead; ahead < len(s.r.refs) {
-		prefetch.At(s.r.text, int(s.r.refs[ahead].at>>lengthBits)-headBytes)
 	}
 	at := s.r.refs[s.next].at
 	s.next++

@@ -20,8 +20,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/urlake/urlake/internal/prefetch"
-
 	"github.com/urlake/urlake/indexbuild/segment"
 )
 
@@ -49,13 +47,6 @@ const (
 
 	// chunkBytes is the unit in which large partitions grow.
 	chunkBytes = 16 << 10
-
-	// chunkAhead is the prefetch distance in bytes within a chunk. A value's offset is known only
-	// from the value before, so the processor cannot run ahead by itself.
-	chunkAhead = 512
-
-	// valuesAhead is the prefetch distance of Values.At.
-	valuesAhead = 8
 
 	// valueHeader is what a chunk has before each value: u64 domain_id, u32 check bits, u32 length.
 	valueHeader = 16
@@ -266,10 +257,6 @@ func (v *Values) Bytes() (n int) {
 // At returns value i and its key. It prefetches a value some indexes ahead, so it is fastest in
 // ascending order.
 func (v *Values) At(i int) (segment.Key, []byte) {
-	if i+valuesAhead < len(v.refs) {
-		r := v.refs[i+valuesAhead]
-		prefetch.At(v.chunks[r.chunk], int(r.offset))
-	}
 	r := v.refs[i]
 	c := v.chunks[r.chunk][r.offset:]
 	n := binary.LittleEndian.Uint32(c[12:])
@@ -342,7 +329,6 @@ func (v *Values) each(skip uint, yield func(*Values) error) error {
 	v.refs = v.refs[:0]
 	for n, c := range v.chunks {
 		for at := 0; at < len(c); {
-			prefetch.At(c, at+chunkAhead)
 			v.refs = append(v.refs, valueRef{binary.LittleEndian.Uint64(c[at:]), uint32(n), uint32(at)})
 			at += valueHeader + int(binary.LittleEndian.Uint32(c[at+12:]))
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"sync"
-	"unsafe"
 )
 
 // batchSize is the number of keys that are looked up together. Their state and their lines fit into
@@ -12,21 +11,17 @@ import (
 // levels, where few cache misses overlap.
 const batchSize = 512
 
-// lanesPast is the slack behind the keys of a batch. AVX-512 routines work on eight keys at a time:
-// they read up to seven elements behind the last key, and write up to eight.
-const lanesPast = 8
-
 // batch is the state of up to batchSize lookups in lock-step. Each step is a loop without branches
 // on loaded data, so that the processor runs ahead and the cache misses of many keys overlap. The
 // keys that a level did not find move to the beginning of key, tag and pos for the next level.
 type batch struct {
-	key [batchSize + lanesPast]uint64
-	tag [batchSize + lanesPast]uint64 // lower half: index in the batch; upper half: offset in dir in bytes
-	pos [batchSize + lanesPast]uint64 // bit offset in lines
+	key [batchSize]uint64
+	tag [batchSize]uint64 // lower half: index in the batch; upper half: index in dir
+	pos [batchSize]uint64 // bit offset in lines
 
 	// Of the keys that were found. rank replaces foundPos by the slots.
-	foundTag [batchSize + lanesPast]uint64
-	foundPos [batchSize + lanesPast]uint64
+	foundTag [batchSize]uint64
+	foundPos [batchSize]uint64
 
 	slot [batchSize]uint64 // by index
 	off  [batchSize]uint64 // of the record in records, by index
@@ -70,11 +65,7 @@ type levels struct {
 	lines      []byte
 	seed       uint64
 	bucketBits uint32
-	lanes      bool // use AVX-512, eight keys at a time
 }
-
-// bucketStride is the size of a bucket in memory.
-const bucketStride = uint64(unsafe.Sizeof(openBucket{}))
 
 // slots sets slots to the slots of the batch's first len(slots) keys, or to absentSlot. Keys that
 // are not in the table get any slot or none.
@@ -118,14 +109,10 @@ func (t *Table) slots(b *batch, slots []uint64) error {
 
 // locateFirst computes the buckets of the batch's n keys and their bits on the first level.
 func (t *levels) locateFirst(b *batch, n int) {
-	dir, seed, buckets := t.dir, t.seed, uint64(1)<<t.bucketBits
-	if t.lanes {
-		locateFirstAVX512(b, n, seed, uint64(t.bucketBits), &dir[0], unsafe.SliceData(t.lines))
-		return
-	}
+	seed, buckets := t.seed, uint64(1)<<t.bucketBits
 	for i, key := range b.key[:n] {
 		j, h := bits.Mul64(mum(key^seed, hashMul), buckets)
-		tag := j*bucketStride<<tagBucket | uint64(i)
+		tag := j<<tagBucket | uint64(i)
 		l := &t.bucket(tag).levels[0]
 		line, bit := locate(h, uint64(l.lines))
 		b.tag[i] = tag
@@ -137,10 +124,6 @@ func (t *levels) locateFirst(b *batch, n int) {
 // level.
 func (t *levels) locateNext(b *batch, n, level int, mul uint64) {
 	seed := t.seed
-	if t.lanes {
-		locateNextAVX512(b, n, seed, mul, &t.dir[0].levels[level], unsafe.SliceData(t.lines))
-		return
-	}
 	for i, key := range b.key[:n] {
 		l := &t.bucket(b.tag[i]).levels[level]
 		line, bit := locate(mum(key^seed, mul), uint64(l.lines))
@@ -150,16 +133,13 @@ func (t *levels) locateNext(b *batch, n, level int, mul uint64) {
 
 // bucket returns the bucket of a tag.
 func (t *levels) bucket(tag uint64) *openBucket {
-	return &t.dir[(tag>>tagBucket)/bucketStride]
+	return &t.dir[tag>>tagBucket]
 }
 
 // partition divides the batch's n keys by their bits. Keys with a one join the found keys, of which
 // there are found so far; the others move to the beginning. It returns the number of the others.
 func (t *levels) partition(b *batch, n, found int) (left int) {
 	lines := t.lines
-	if t.lanes {
-		return partitionAVX512(b, n, found, unsafe.SliceData(lines))
-	}
 	for i, pos := range b.pos[:n] {
 		b.word[i] = binary.LittleEndian.Uint64(lines[pos/64*8:])
 	}
@@ -178,13 +158,6 @@ func (t *levels) partition(b *batch, n, found int) (left int) {
 // index unless slots is nil. It returns -1, or the number of a found key whose rank in its bucket
 // is not below the bucket's keys, which only damaged lines cause.
 func (t *levels) rank(b *batch, n int, slots []uint64) (bad int) {
-	if n == 0 {
-		return -1
-	}
-	if t.lanes {
-		clear(b.foundPos[n:][:lanesPast]) // stale offsets may be out of these lines
-		return rankAVX512(b, n, &t.dir[0], unsafe.SliceData(t.lines), unsafe.SliceData(slots))
-	}
 	lines := t.lines
 	for i := range n {
 		d := t.bucket(b.foundTag[i])
@@ -241,12 +214,6 @@ func (t *Table) ordinals(b *batch, keys []Key, ordinals []uint32) error {
 					return err
 				}
 			}
-		}
-	}
-	if t.lanes {
-		odd := ordinalsAVX512(b, keys, unsafe.SliceData(records), t.trailer.keys, t.trailer.domains, unsafe.SliceData(ordinals))
-		if odd == 0 {
-			return nil
 		}
 	}
 	for i, slot := range b.slot[:len(keys)] {

@@ -29,7 +29,7 @@ type bucketBuild struct {
 func (b *Builder) buildBucket(k *bucketBuild, i int, nbits uint32) error {
 	if r := b.runs[0]; len(b.runs) == 1 && !r.spilled && r.bits >= nbits {
 		from, to := r.slice(i, nbits)
-		k.build(r.keys[from:to], r.values[from:to], b.opt.Seed, nbits, b.lanes)
+		k.build(r.keys[from:to], r.values[from:to], b.opt.Seed, nbits)
 		return nil
 	}
 	n := 0
@@ -59,7 +59,7 @@ func (b *Builder) buildBucket(k *bucketBuild, i int, nbits uint32) error {
 			k.filterBucket(start, b.opt.Seed, uint64(i), nbits)
 		}
 	}
-	k.build(k.keys, k.values, b.opt.Seed, nbits, b.lanes)
+	k.build(k.keys, k.values, b.opt.Seed, nbits)
 	return nil
 }
 
@@ -93,13 +93,13 @@ func (k *bucketBuild) filterBucket(start int, seed, bucket uint64, nbits uint32)
 func grow[T any](p []T, n int) []T { return slices.Grow(p[:0], n)[:n] }
 
 // build places the keys level by level and writes their records.
-func (k *bucketBuild) build(keys, values []uint64, seed uint64, bucketBits uint32, lanes bool) {
+func (k *bucketBuild) build(keys, values []uint64, seed uint64, bucketBits uint32) {
 	k.dir = bucket{}
 	k.open[0] = openBucket{keys: math.MaxUint32}
 	// All levels of most buckets need less than twice the first level.
 	k.lines = slices.Grow(k.lines[:0], 2*levelLines(len(keys))*lineSize)
 	k.records = grow(k.records, len(keys)*recordSize)
-	in := levels{dir: k.open[:], lanes: lanes}
+	in := levels{dir: k.open[:]}
 	l := level{seed: seed, drop: uint64(bucketBits), mul: hashMul}
 	rest := keys
 	tags := k.tags[:0]

@@ -97,7 +97,6 @@ type Builder struct {
 	bucketKeys int
 	chunkKeys  int
 	memoryKeys int
-	lanes      bool // use AVX-512
 
 	added    uint64
 	chunk        // being filled
@@ -121,7 +120,7 @@ func NewBuilder(opt Options) *Builder {
 	if opt.Parallelism <= 0 {
 		opt.Parallelism = runtime.GOMAXPROCS(0)
 	}
-	return &Builder{opt: opt, bucketKeys: bucketKeys, chunkKeys: chunkKeys, memoryKeys: memoryKeys, lanes: hasLanes}
+	return &Builder{opt: opt, bucketKeys: bucketKeys, chunkKeys: chunkKeys, memoryKeys: memoryKeys}
 }
 
 var errFinished = errors.New("build domains.mphf: builder is finished")

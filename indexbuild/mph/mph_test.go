@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -120,16 +119,7 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 	if err := table.LookupBatch(queries, ordinals); err != nil {
 		tb.Fatal(err)
 	}
-	checkWithoutLanes(tb, table, queries)
-	// One key with a side table entry makes Go code repeat the records of its batch. Look up the
-	// other keys alone, in batches of many lengths.
-	var plain []Key
-	for _, k := range queries {
-		if _, ok := want[k]; ok || !distinct[k.ID] {
-			plain = append(plain, k)
-		}
-	}
-	for n, rest := 1, plain; len(rest) > 0; n += 1 + n/5 {
+	for n, rest := 1, queries; len(rest) > 0; n += 1 + n/5 {
 		chunk := rest[:min(n, len(rest))]
 		rest = rest[len(chunk):]
 		got := append(make([]uint32, len(chunk)), 42)
@@ -181,62 +171,21 @@ func checkAnswers(tb testing.TB, table *Table, keys []Key) {
 	}
 }
 
-// checkWithoutLanes holds batches that are looked up eight keys at a time against such as are
-// looked up one by one, errors included.
-func checkWithoutLanes(tb testing.TB, table *Table, queries []Key) {
-	tb.Helper()
-	lookUp := func(lanes bool) (ordinals []uint32, err error) {
-		defer func(before bool) { table.lanes = before }(table.lanes)
-		table.lanes = lanes && hasLanes
-		ordinals = make([]uint32, len(queries))
-		err = table.LookupBatch(queries, ordinals)
-		return ordinals, err
-	}
-	ordinals, err := lookUp(true)
-	wantOrdinals, wantErr := lookUp(false)
-	if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-		tb.Fatalf("LookupBatch with AVX-512: error %v, without: %v", err, wantErr)
-	}
-	if err == nil && !slices.Equal(ordinals, wantOrdinals) {
-		tb.Fatal("LookupBatch gives other ordinals with AVX-512 than without")
-	}
-}
-
-// checkBuiltWithoutLanes compares a file with one that is built without AVX-512.
-func checkBuiltWithoutLanes(tb testing.TB, s setup, keys []Key, want []byte) {
-	tb.Helper()
-	b := s.builder(tb)
-	b.lanes = false
-	for _, k := range keys {
-		if err := b.Add(k.ID, k.Check); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	var buf bytes.Buffer
-	if _, err := b.Finish(context.Background(), &buf, testXXH64); err != nil {
-		tb.Fatal(err)
-	}
-	if !bytes.Equal(buf.Bytes(), want) {
-		tb.Fatal("AVX-512 builds other bytes than Go")
-	}
-}
-
-func TestSameBytesWithoutLanes(t *testing.T) {
-	for _, n := range []int{0, 1, 7, 8, 9, 511, 512, 513, 5000, 70_000} {
-		keys := append(randomKeys(n), sharedKeys(n/50, 3)...)
-		for _, s := range []setup{{Options{Seed: 5}, 1000, memoryKeys}, {Options{}, 1000, n/2 + 1}, asShipped} {
-			data, _ := s.build(t, keys)
-			checkBuiltWithoutLanes(t, s, keys, data)
-		}
-	}
-}
-
 func TestBatchesOfEveryLength(t *testing.T) {
 	keys := append(randomKeys(5000), sharedKeys(20, 3)...)
 	data, _ := setup{Options{Seed: 3}, 300, memoryKeys}.build(t, keys)
 	table := open(t, data, keys)
+	ordinals := make([]uint32, 2*batchSize)
 	for n := range 2 * batchSize {
-		checkWithoutLanes(t, table, keys[n:][:n])
+		some := keys[n:][:n]
+		if err := table.LookupBatch(some, ordinals); err != nil {
+			t.Fatal(err)
+		}
+		for i, k := range some {
+			if want, ok, err := table.Lookup(k.ID, k.Check); err != nil || !ok || ordinals[i] != want {
+				t.Fatalf("%d keys: ordinal %d is %d, want %d, %v, %v", n, i, ordinals[i], want, ok, err)
+			}
+		}
 	}
 }
 
@@ -811,7 +760,6 @@ func FuzzOpen(f *testing.F) {
 		for _, k := range keys {
 			queries = append(queries, k, Key{k.ID ^ key, k.Check})
 		}
-		checkWithoutLanes(t, table, queries)
 		out := make([]uint32, len(queries))
 		batchErr := table.LookupBatch(queries, out)
 		if batchErr != nil {
@@ -856,7 +804,6 @@ func FuzzBuild(f *testing.F) {
 		s := setup{Options{Seed: seed, Parallelism: 2, Dir: t.TempDir()}, 1 + int(size>>8), 1 + int(size&0xff)}
 		data, _ := s.build(t, keys)
 		checkAnswers(t, open(t, data, keys), keys)
-		checkBuiltWithoutLanes(t, s, keys, data)
 	})
 }
 

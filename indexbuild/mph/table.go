@@ -84,7 +84,7 @@ func Open(data []byte, name string, expect Expect, verify func(off, n int64) err
 		trailer: *tr,
 		levels: levels{
 			dir: dir, lines: data[tr.layout.lines:tr.layout.fallback],
-			seed: tr.seed, bucketBits: tr.bucketBits, lanes: hasLanes,
+			seed: tr.seed, bucketBits: tr.bucketBits,
 		},
 		records:  data[tr.layout.records:][:tr.keys*recordSize],
 		verify:   verify,

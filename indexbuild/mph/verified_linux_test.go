@@ -43,90 +43,87 @@ func TestNoBlockIsReadBeforeItIsVerified(t *testing.T) {
 			want[k] = uint32(i)
 		}
 		queries := append(append([]Key{}, keys...), absentKeys(keys)...)
-		for _, lanes := range []bool{true, false} {
-			for _, first := range []string{"absent", "all"} {
-				t.Run(fmt.Sprintf("n=%d,lanes=%v,%s", n, lanes, first), func(t *testing.T) {
-					mem, seal, unseal := protected(t, data)
-					var mu sync.Mutex
-					rng := rand.New(rand.NewPCG(uint64(n), 3))
-					table, err := Open(mem, "domains.mphf", Expect{uint64(len(keys)), testXXH64}, func(off, n int64) error {
-						mu.Lock()
-						defer mu.Unlock()
-						if rng.IntN(3) == 0 {
-							return broken
-						}
-						return unseal(off, n)
-					})
-					if err != nil {
-						t.Fatal(err)
+		for _, first := range []string{"absent", "all"} {
+			t.Run(fmt.Sprintf("n=%d,%s", n, first), func(t *testing.T) {
+				mem, seal, unseal := protected(t, data)
+				var mu sync.Mutex
+				rng := rand.New(rand.NewPCG(uint64(n), 3))
+				table, err := Open(mem, "domains.mphf", Expect{uint64(len(keys)), testXXH64}, func(off, n int64) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if rng.IntN(3) == 0 {
+						return broken
 					}
-					table.lanes = lanes && hasLanes
-					seal() // Open is done
-					var all sync.WaitGroup
-					for g := range 4 {
-						all.Go(func() {
-							rng := rand.New(rand.NewPCG(uint64(n), uint64(10+g)))
-							for range 300 {
-								size := 1 + rng.IntN(40)
-								if rng.IntN(10) == 0 {
-									size = 600
+					return unseal(off, n)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				seal() // Open is done
+				var all sync.WaitGroup
+				for g := range 4 {
+					all.Go(func() {
+						rng := rand.New(rand.NewPCG(uint64(n), uint64(10+g)))
+						for range 300 {
+							size := 1 + rng.IntN(40)
+							if rng.IntN(10) == 0 {
+								size = 600
+							}
+							some := make([]Key, size)
+							for i := range some {
+								some[i] = queries[rng.IntN(len(queries))]
+								if first == "absent" {
+									some[i].ID ^= 1 << rng.IntN(64)
 								}
-								some := make([]Key, size)
-								for i := range some {
-									some[i] = queries[rng.IntN(len(queries))]
-									if first == "absent" {
-										some[i].ID ^= 1 << rng.IntN(64)
-									}
+							}
+							got := make([]uint32, size)
+							switch err := table.LookupBatch(some, got); {
+							case errors.Is(err, broken):
+								continue
+							case err != nil:
+								t.Error(err)
+								return
+							}
+							for i, k := range some {
+								o, ok := want[k]
+								if !ok {
+									o = Absent
 								}
-								got := make([]uint32, size)
-								switch err := table.LookupBatch(some, got); {
-								case errors.Is(err, broken):
-									continue
-								case err != nil:
-									t.Error(err)
+								if got[i] != o {
+									t.Errorf("%x: %d, want %d", k, got[i], o)
 									return
 								}
-								for i, k := range some {
-									o, ok := want[k]
-									if !ok {
-										o = Absent
-									}
-									if got[i] != o {
-										t.Errorf("%x: %d, want %d", k, got[i], o)
-										return
-									}
-								}
-								if o, ok, err := table.Lookup(some[0].ID, some[0].Check); err == nil {
-									if w, want := want[some[0]]; ok != want || ok && o != w {
-										t.Errorf("%x: %d, %v", some[0], o, ok)
-									}
-								} else if !errors.Is(err, broken) {
-									t.Error(err)
-								}
 							}
-						})
-					}
-					all.Wait()
-					for _, part := range []struct {
-						what       string
-						blocks     func() (first, end uint64)
-						unverified int64
-					}{
-						{"records", table.recordBlocks, table.unverifiedRecords.Load()},
-						{"lines", table.lineBlocks, table.unverifiedLines.Load()},
-					} {
-						left := int64(0)
-						for i, end := part.blocks(); i < end; i++ {
-							if !table.isVerified(i * BlockSize) {
-								left++
+							if o, ok, err := table.Lookup(some[0].ID, some[0].Check); err == nil {
+								if w, want := want[some[0]]; ok != want || ok && o != w {
+									t.Errorf("%x: %d, %v", some[0], o, ok)
+								}
+							} else if !errors.Is(err, broken) {
+								t.Error(err)
 							}
 						}
-						if part.unverified != left {
-							t.Errorf("%d blocks with %s count as unverified, %d are", part.unverified, part.what, left)
+					})
+				}
+				all.Wait()
+				for _, part := range []struct {
+					what       string
+					blocks     func() (first, end uint64)
+					unverified int64
+				}{
+					{"records", table.recordBlocks, table.unverifiedRecords.Load()},
+					{"lines", table.lineBlocks, table.unverifiedLines.Load()},
+				} {
+					left := int64(0)
+					for i, end := part.blocks(); i < end; i++ {
+						if !table.isVerified(i * BlockSize) {
+							left++
 						}
 					}
-				})
-			}
+					if part.unverified != left {
+						t.Errorf("%d blocks with %s count as unverified, %d are", part.unverified, part.what, left)
+					}
+				}
+			})
 		}
 	}
 }
@@ -146,22 +143,19 @@ func TestNoRecordIsReadForKeysWithoutSlot(t *testing.T) {
 			nowhere = append(nowhere, Key{id, 0})
 		}
 	}
-	for _, lanes := range []bool{true, false} {
-		mem, seal, unseal := protected(t, data)
-		table, err := Open(mem, "domains.mphf", Expect{uint64(len(keys)), testXXH64}, unseal)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table.lanes = lanes && hasLanes
-		seal()
-		out := make([]uint32, len(nowhere))
-		if err := table.LookupBatch(nowhere, out); err != nil {
-			t.Fatal(err)
-		}
-		for i, o := range out {
-			if o != Absent {
-				t.Errorf("absent key %d has ordinal %d", i, o)
-			}
+	mem, seal, unseal := protected(t, data)
+	table, err := Open(mem, "domains.mphf", Expect{uint64(len(keys)), testXXH64}, unseal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seal()
+	out := make([]uint32, len(nowhere))
+	if err := table.LookupBatch(nowhere, out); err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range out {
+		if o != Absent {
+			t.Errorf("absent key %d has ordinal %d", i, o)
 		}
 	}
 }

@@ -22,7 +22,7 @@ var levels = []level{
 	{name: "plain Go"},
 	{"AVX2", []string{"HasAVX2", "HasBMI1", "HasBMI2", "HasPOPCNT"}},                                // Haswell, Zen 1
 	{"AVX-512", []string{"HasAVX512F", "HasAVX512BW", "HasAVX512CD", "HasAVX512DQ", "HasAVX512VL"}}, // Skylake server
-	{"AVX-512 VBMI", []string{"HasAVX512VBMI", "HasAVX512VAES", "HasAVX512VPOPCNTDQ"}},              // Ice Lake, Zen 4
+	{"AVX-512 VBMI", []string{"HasAVX512VBMI", "HasAVX512VAES"}},                                    // Ice Lake, Zen 4
 }
 
 // has are the flags of the level: its own and those of the levels below it.

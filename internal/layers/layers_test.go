@@ -21,13 +21,13 @@ const module = "github.com/urlake/urlake/"
 // package that is not listed fails the test: whoever adds one decides in which layer it is.
 var allowed = map[string][]string{
 	"lake/codec":         {},
-	"lake/seekable":      {"internal/prefetch", "lake/codec"},
+	"lake/seekable":      {"lake/codec"},
 	"lake/blob":          {},
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
 	"lake/pack":          {"lake/blob", "lake/codec"},
 	"lake/pieces":        {"lake/blob", "lake/codec"},
-	"lake/urlnorm":       {"internal/prefetch"},
+	"lake/urlnorm":       {},
 	"lake/zstdtext":      {"lake/seekable"},
 
 	"lake/suffixchange": {"lake/urlnorm"},
@@ -46,7 +46,7 @@ var allowed = map[string][]string{
 		"internal/testenv", "lake/blob", "lake/part", "lake/row", "lake/urlnorm",
 	},
 	"lake/partwriter": {
-		"internal/prefetch", "lake", "lake/blob", "lake/codec", "lake/part", "lake/row",
+		"lake", "lake/blob", "lake/codec", "lake/part", "lake/row",
 		"lake/seekable", "lake/urlnorm", "lake/zstdtext",
 	},
 	"lake/partreader": {"lake/blob", "lake/codec", "lake/part", "lake/row"},
@@ -114,14 +114,14 @@ var allowed = map[string][]string{
 		"lake", "lake/blob", "lake/codec", "lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild/segment/bitstring": {},
-	"indexbuild/keysort":           {"indexbuild/segment", "internal/prefetch", "lake/codec"},
+	"indexbuild/keysort":           {"indexbuild/segment", "lake/codec"},
 	"indexbuild/postings": {
 		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/part",
 		"lake/partreader", "lake/seekable", "lake/urlnorm",
 	},
 	"indexbuild": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
-		"indexbuild/segment/domainlist", "indexbuild/segment/membership", "internal/prefetch", "lake", "lake/blob", "lake/codec",
+		"indexbuild/segment/domainlist", "indexbuild/segment/membership", "lake", "lake/blob", "lake/codec",
 		"lake/part", "lake/seekable",
 	},
 	"indexbuild/verify": {
@@ -359,7 +359,6 @@ var allowed = map[string][]string{
 	"internal/layers":       {},
 	"internal/mapped":       {"lake/blob", "lake/codec"},
 	"internal/model":        {},
-	"internal/prefetch":     {},
 	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},
 	"internal/supervise":    {},

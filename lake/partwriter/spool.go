@@ -10,7 +10,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/zeebo/xxh3"
 
-	"github.com/urlake/urlake/internal/prefetch"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 )
@@ -31,10 +30,8 @@ func newSpool() *spool { return &spool{xxh64: xxhash.New(), xxh3: xxh3.New()} }
 // more.
 func (s *spool) write(blocks ...[]byte) (free [][]byte, err error) {
 	for _, b := range blocks {
-		for piece := range prefetch.Chunks(b) { // encoded a row group ago, so not in the cache
-			s.xxh64.Write(piece)
-			s.xxh3.Write(piece)
-		}
+		s.xxh64.Write(b)
+		s.xxh3.Write(b)
 		s.size += int64(len(b))
 	}
 	if s.file == nil {

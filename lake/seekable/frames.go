@@ -13,7 +13,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/urlake/urlake/internal/prefetch"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -209,9 +208,7 @@ func (fw *Writer) StoredFrame(parts ...[]byte) error {
 		var sum xxhash.Digest
 		sum.Reset()
 		for _, p := range parts {
-			for chunk := range prefetch.Chunks(p) {
-				sum.Write(chunk)
-			}
+			sum.Write(p)
 			if err := fw.write(p); err != nil {
 				return err
 			}
@@ -663,7 +660,7 @@ func (f *Frames) DecodeInto(i int, compressed, buf []byte) ([]byte, error) {
 	if int64(len(data)) != size {
 		return nil, bad(fmt.Sprintf("%d bytes decompressed", size), len(data))
 	}
-	if got := uint32(prefetch.Sum64(data)); got != f.sums[i] {
+	if got := uint32(xxhash.Sum64(data)); got != f.sums[i] {
 		return nil, bad(fmt.Sprintf("checksum %08x", f.sums[i]), fmt.Sprintf("%08x", got))
 	}
 	return data, nil

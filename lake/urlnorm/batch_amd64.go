@@ -4,8 +4,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
-
-	"github.com/urlake/urlake/internal/prefetch"
 )
 
 // hasVectors gates the functions named Vector or Vectors. They look at inputs 64 bytes at a time,
@@ -14,20 +12,16 @@ import (
 var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VBMI &&
 	cpu.X86.HasAVX512VAES && cpu.X86.HasBMI1 && cpu.X86.HasBMI2
 
-// pathStops and queryStops have the top bit set for each byte below 0x80 at which scanPath stops
-// wherever it is, or that scanQuery calls special.
+// pathStops has the top bit set for each byte below 0x80 at which scanPath stops wherever it is.
 //
-//lint:ignore U1000 batch_amd64.s uses them
-var pathStops, queryStops = func() (path, query [128]byte) {
-	for c := range path {
-		if classes[c]&escaped != 0 || c == '%' || c == '#' {
-			path[c], query[c] = 0x80, 0x80
-		}
-		if c == '?' {
-			path[c] = 0x80
+//lint:ignore U1000 batch_amd64.s uses it
+var pathStops = func() (stops [128]byte) {
+	for c := range stops {
+		if classes[c]&escaped != 0 || c == '%' || c == '#' || c == '?' {
+			stops[c] = 0x80
 		}
 	}
-	return path, query
+	return stops
 }()
 
 // locateVectors is batch.locate for the n inputs at urls, at most batchSize. It leaves out, and
@@ -78,13 +72,6 @@ func matchVectors(b *batch, urls *[]byte, n int) (same uint64)
 //go:noescape
 func hashVector(text *byte, n int, keys *vectorKeys, scheme int) uint32
 
-// queryVector is scanQueryWords for the n bytes at s. Loads are masked. It needs the features of
-// hasVectors. FuzzWords compares it with a loop over bytes and with scanQueryWords, which replaces
-// it.
-//
-//go:noescape
-func queryVector(s *byte, n int) (ends, equals, special uint64)
-
 // locateAll locates the texts of all inputs of a batch.
 func (b *batch) locateAll(o *Origins, urls [][]byte) {
 	if !o.vectors {
@@ -106,49 +93,11 @@ func (b *batch) lookUp(o *Origins, urls [][]byte) (known uint64) {
 	if !o.vectors {
 		return b.lookUpWords(o, urls)
 	}
-	o.prefetchAhead()
 	probeVectors(b, o, len(urls))
 	return matchVectors(b, unsafe.SliceData(urls), len(urls))
-}
-
-// prefetchDistance is how many bytes past the end of texts and records are prefetched: what one or
-// two batches may add. Not every processor does so by itself early enough.
-const prefetchDistance = 2 << 10
-
-// prefetchAhead prefetches the memory of the texts and records to come.
-func (o *Origins) prefetchAhead() {
-	if chunk := o.end / chunkWords; chunk < len(o.texts) {
-		texts := unsafe.Pointer(o.texts[chunk])
-		o.prefetchedTexts = prefetchRange(texts, o.end*wordSize, textChunk, o.prefetchedTexts)
-	}
-	const size = int(unsafe.Sizeof(originRecord{}))
-	if chunk := o.len / originChunk; chunk < len(o.origins) {
-		records := unsafe.Pointer(o.origins[chunk])
-		o.prefetchedRecords = prefetchRange(records, o.len*size, originChunk*size, o.prefetchedRecords)
-	}
-}
-
-// prefetchRange prefetches up to prefetchDistance bytes from offset at on, within a chunk of the
-// size given, less those before offset done. Offsets count over all chunks. It returns the new
-// done.
-func prefetchRange(chunk unsafe.Pointer, at, size, done int) int {
-	from, to := max(at, done), min(at+prefetchDistance, (at/size+1)*size)
-	if from >= to {
-		return done
-	}
-	prefetch.ForWriting(unsafe.Add(chunk, from%size), to-from)
-	return to
 }
 
 // hashShort is the hash of a text of up to vectorText bytes where vectors are used.
 func (o *Origins) hashShort(text []byte, scheme int) uint32 {
 	return hashVector(unsafe.SliceData(text), len(text), &o.keys, scheme)
-}
-
-// scanQuery is scanQueryWords, with vectors where there are any.
-func scanQuery(s []byte, from int) (ends, equals, special uint64) {
-	if !hasVectors {
-		return scanQueryWords(s, from)
-	}
-	return queryVector(unsafe.SliceData(s[from:]), len(s)-from)
 }

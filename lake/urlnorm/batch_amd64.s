@@ -12,8 +12,6 @@ DATA http<>+0(SB)/8, $0x2f2f3a7074746800
 GLOBL http<>(SB), RODATA|NOPTR, $8
 DATA marks<>+0(SB)/2, $0x012f
 GLOBL marks<>(SB), RODATA|NOPTR, $2
-DATA queryMarks<>+0(SB)/4, $0x3d262626
-GLOBL queryMarks<>(SB), RODATA|NOPTR, $4
 DATA tagged<>+0(SB)/4, $0x01000000
 GLOBL tagged<>(SB), RODATA|NOPTR, $4
 
@@ -312,34 +310,4 @@ TEXT ·hashVector(SB), NOSPLIT, $0-36
 	HASH((R13)(DX*1), Z2, Y2, X2, Y3, X3, DX)
 	VZEROUPPER
 	MOVL       DX, ret+32(FP)
-	RET
-
-// func queryVector(s *byte, n int) (ends, equals, special uint64)
-TEXT ·queryVector(SB), NOSPLIT, $0-40
-	MOVQ         s+0(FP), SI
-	MOVQ         n+8(FP), AX
-	MOVL         $64, BX
-	CMPQ         AX, BX
-	CMOVQGT      BX, AX
-	ONES(AX, BX, K1)
-	VMOVDQU8.Z   (SI), K1, Z0
-	VPBROADCASTB queryMarks<>+0(SB), Z16 // '&'
-	VPBROADCASTB queryMarks<>+3(SB), Z17 // '='
-	VMOVDQU64    ·queryStops+0(SB), Z18
-	VMOVDQA64    Z0, Z1
-	VPERMI2B     ·queryStops+64(SB), Z18, Z1
-	VPORQ        Z0, Z1, Z1
-	VPMOVB2M     Z1, K2
-	VPCMPEQB     Z0, Z16, K3
-	VPCMPEQB     Z0, Z17, K4
-	KMOVQ        K2, AX
-	KMOVQ        K3, CX
-	KMOVQ        K4, DX
-	VZEROUPPER
-	ANDQ         BX, AX
-	INCQ         BX
-	ORQ          BX, CX
-	MOVQ         CX, ends+16(FP)
-	MOVQ         DX, equals+24(FP)
-	MOVQ         AX, special+32(FP)
 	RET

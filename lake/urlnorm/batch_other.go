@@ -17,6 +17,3 @@ func (b *batch) lookUp(o *Origins, urls [][]byte) (known uint64) { return b.look
 
 // hashShort is not called: there are no vectors.
 func (o *Origins) hashShort(text []byte, scheme int) uint32 { return o.hashWords(text, scheme) }
-
-// scanQuery is scanQueryWords.
-func scanQuery(s []byte, from int) (ends, equals, special uint64) { return scanQueryWords(s, from) }

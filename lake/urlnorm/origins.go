@@ -45,9 +45,7 @@ type Origins struct {
 	end     int // offset of the next text
 	origins []*[originChunk]originRecord
 	len     int
-	// How far texts and records have been prefetched, in bytes over all chunks.
-	prefetchedTexts, prefetchedRecords int
-	text                               []byte // scratch space of canonical
+	text    []byte // scratch space of canonical
 }
 
 // originRecord is an origin. Its canonical text is a text of the table.
@@ -154,7 +152,6 @@ func (o *Origins) Reset() {
 	clear(o.slots)
 	o.suffixes = nil
 	o.used, o.len, o.end = 0, 0, 1
-	o.prefetchedTexts, o.prefetchedRecords = 0, 0
 	o.texts = o.texts[:0]
 	o.addTexts()
 	// The word at offset 0 equals no text's header.

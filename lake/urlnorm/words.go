@@ -63,9 +63,11 @@ func plain(w uint64, first byte) uint64 {
 	return within(w|0x20*ones, 'a', 'z') | within(w, first, ';') | ^other(w, '_')
 }
 
-// scanPathWords is scanPath, but stops at some rare bytes more: at the second of two that are each
-// a slash or a dot, and at some punctuation. It is the reference of scanPathAVX2.
-func scanPathWords(s []byte, start int) int {
+// scanPath returns the index of the first byte from s[start] on that may have to be changed in a
+// path or end it, or len(s). A slash or a dot after a slash is such a byte. Some rare bytes stop it
+// without need: the second of two that are each a slash or a dot, and some punctuation. s has eight
+// bytes or more, and start is not 0.
+func scanPath(s []byte, start int) int {
 	pair := slashOrDot(uint64(s[start-1])) & 0x80
 	for i := start; i < len(s); i += wordSize {
 		if i+wordSize > len(s) {
@@ -86,11 +88,11 @@ func scanPathWords(s []byte, start int) int {
 // slashOrDot marks '/' and '.', which differ in the lowest bit only.
 func slashOrDot(w uint64) uint64 { return ^other(w|ones, '/') }
 
-// scanQueryWords scans up to 64 bytes of a query from s[from] on. As bits counted from there it
+// scanQuery scans up to 64 bytes of a query from s[from] on. As bits counted from there it
 // returns which of them end a parameter, the end of s included, which are '=', and which are
 // special: they may end the query or have to be changed. A few bytes are called special without
-// need. It is the reference of queryVector.
-func scanQueryWords(s []byte, from int) (ends, equals, special uint64) {
+// need.
+func scanQuery(s []byte, from int) (ends, equals, special uint64) {
 	n := min(len(s)-from, 64)
 	for i := uint(0); int(i) < n; i += wordSize {
 		w := wordAt(s, from+int(i))

@@ -67,13 +67,10 @@ func checkQueryScan(tb testing.TB, s []byte, from int) {
 	if e, q, o := scanQuery(s, from); e != ends || q != equals || o&must != must || o&^(must|may) != 0 {
 		tb.Fatalf("scanQuery(%q, %d) = %x %x %x, want %x %x %x", s, from, e, q, o, ends, equals, must)
 	}
-	if e, q, o := scanQueryWords(s, from); e != ends || q != equals || o&must != must || o&^(must|may) != 0 {
-		tb.Fatalf("scanQueryWords(%q, %d) = %x %x %x, want %x %x %x", s, from, e, q, o, ends, equals, must)
-	}
 }
 
-// checkPathScan checks that scans of paths stop at every byte that may need a change, that
-// scanPathWords seldom stops elsewhere, and scanPath only where scanPathWords does.
+// checkPathScan checks that scanPath stops at every byte that may need a change, and seldom
+// elsewhere.
 func checkPathScan(tb testing.TB, s []byte, start int) {
 	if start == 0 {
 		return
@@ -85,15 +82,12 @@ func checkPathScan(tb testing.TB, s []byte, start int) {
 			break
 		}
 	}
-	got := scanPathWords(s, start)
+	got := scanPath(s, start)
 	if got < start || got > want {
-		tb.Fatalf("scanPathWords(%q, %d) = %d, want %d", s, start, got, want)
+		tb.Fatalf("scanPath(%q, %d) = %d, want %d", s, start, got, want)
 	}
 	if got < want && got > start && strings.IndexByte("!$=@[]~", s[got]) < 0 && (s[got-1] != '.' || s[got] != '.' && s[got] != '/') {
-		tb.Fatalf("scanPathWords(%q, %d) = %d, a %q", s, start, got, s[got])
-	}
-	if got := scanPath(s, start); len(s) > 32 && got != want && got != scanPathWords(s, start) || got < start || got > want {
-		tb.Fatalf("scanPath(%q, %d) = %d, want %d", s, start, got, want)
+		tb.Fatalf("scanPath(%q, %d) = %d, a %q", s, start, got, s[got])
 	}
 }
 
