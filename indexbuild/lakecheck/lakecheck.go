@@ -468,8 +468,8 @@ func (c *checker) first(key, pack string) bool {
 }
 
 // batch checks a batch's record, parts, postings and rejects in the store, and returns the record,
-// or nil if that is damaged. Indexed says that the check of a segment has read the parts. The parts of a
-// batch in a union may be gone.
+// or nil if that is damaged. Indexed says that the check of a segment has read the parts. The parts
+// of a batch in a union may be gone.
 func (c *checker) batch(store blob.Store, ref segment.BatchRef, indexed, inUnion bool) (*lake.Batch, error) {
 	key := ref.Key()
 	b, err := codec.Confirm(func() (*lake.Batch, error) {

@@ -99,9 +99,9 @@ func NewView(store blob.Store) *View {
 	}}
 }
 
-// In returns the store in which a version or an ingest that names that pack reads the objects of its
-// batch: in the pack, or wherever else they are if that is damaged. If the name is empty, they are
-// objects of the store, and packs that the batch had before do not count.
+// In returns the store in which a version or an ingest that names that pack reads the objects of
+// its batch: in the pack, or wherever else they are if that is damaged. If the name is empty, they
+// are objects of the store, and packs that the batch had before do not count.
 func (v *View) In(name string) blob.Store {
 	if name == "" {
 		return v.Store
