@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// hasVectors says that the processor has what lineEndsVectors needs: AVX-512F and BW, BMI1, BMI2
+// hasVectors says that the processor has what the assembly here needs: AVX-512F and BW, BMI1, BMI2
 // and POPCNT.
 var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasBMI1 && cpu.X86.HasBMI2 && cpu.X86.HasPOPCNT
 
@@ -29,4 +29,18 @@ func lineEnds(s []byte, lineEnd byte, most int, ends *lineEndOffsets) int {
 		return lineEndsGo(s, lineEnd, most, ends)
 	}
 	return min(most, lineEndsVectors(unsafe.SliceData(s), len(s), lineEnd, most, ends))
+}
+
+// marksVectors is marksGo for the n bytes at s; FuzzMarks compares the two. It reads only s[:n], as
+// lineEndsVectors does.
+//
+//go:noescape
+func marksVectors(s *byte, n int) (low, schemes int)
+
+// marks does what marksGo does.
+func marks(s []byte) (low, schemes int) {
+	if !hasVectors {
+		return marksGo(s)
+	}
+	return marksVectors(unsafe.SliceData(s), len(s))
 }

@@ -61,3 +61,51 @@ done:
 	VZEROUPPER
 	MOVQ AX, ret+40(FP)
 	RET
+
+// func marksVectors(s *byte, n int) (low, schemes int)
+TEXT ·marksVectors(SB), NOSPLIT, $0-32
+	MOVQ         s+0(FP), SI
+	MOVQ         n+8(FP), DX
+	MOVL         $' ', AX
+	VPBROADCASTB AX, Z1
+	MOVL         $':', AX
+	VPBROADCASTB AX, Z2
+	MOVL         $'/', AX
+	VPBROADCASTB AX, Z3
+	XORL         AX, AX        // low
+	XORL         BX, BX        // schemes
+	XORL         CX, CX        // 1 if the vector before ends in a colon
+
+vector:
+	TESTQ      DX, DX
+	JLE        done
+	MOVL       $64, R9
+	CMPQ       DX, R9
+	CMOVQLT    DX, R9
+	MOVQ       $-1, R8
+	BZHIQ      R9, R8, R8
+	KMOVQ      R8, K1
+	VMOVDQU8.Z (SI), K1, Z0
+	VPCMPUB    $2, Z1, Z0, K1, K2 // up to a space
+	VPCMPEQB   Z2, Z0, K3
+	VPCMPEQB   Z3, Z0, K4
+	KMOVQ      K2, R8
+	KMOVQ      K3, R9
+	KMOVQ      K4, R10
+	POPCNTQ    R8, R8
+	ADDQ       R8, AX
+	LEAQ       (CX)(R9*2), R11
+	ANDQ       R10, R11
+	POPCNTQ    R11, R11
+	ADDQ       R11, BX
+	SHRQ       $63, R9
+	MOVQ       R9, CX
+	ADDQ       $64, SI
+	SUBQ       $64, DX
+	JMP        vector
+
+done:
+	VZEROUPPER
+	MOVQ AX, low+16(FP)
+	MOVQ BX, schemes+24(FP)
+	RET

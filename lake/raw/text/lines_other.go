@@ -5,3 +5,5 @@ package text
 func lineEnds(s []byte, lineEnd byte, most int, ends *lineEndOffsets) int {
 	return lineEndsGo(s, lineEnd, most, ends)
 }
+
+func marks(s []byte) (low, schemes int) { return marksGo(s) }
