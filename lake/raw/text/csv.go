@@ -181,8 +181,8 @@ func (p *csvParser) tooManyCells() bool {
 	n := len(p.cells)
 	if !p.scanned {
 		rest := p.row[p.cells[n-1].end:]
-		if len(rest) == 0 {
-			return n > p.maxCells
+		if len(rest) <= p.maxCells-n {
+			return false
 		}
 		if n += bytes.Count(rest, []byte{p.comma}); n > p.maxCells {
 			empty := rest[len(bytes.TrimRight(rest, string(p.comma)+" ")):]
