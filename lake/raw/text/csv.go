@@ -56,6 +56,8 @@ type csvParser struct {
 	second   []cell
 	secondAt Position
 
+	unquotedTo int64 // between the row and this offset of the object is no quote
+
 	joins  bool  // a backslash escapes a line break outside of quotes
 	joined bool  // the row has such a line break
 	alone  int64 // before this offset of the object none does
@@ -179,6 +181,9 @@ func (p *csvParser) tooManyCells() bool {
 	n := len(p.cells)
 	if !p.scanned {
 		rest := p.row[p.cells[n-1].end:]
+		if len(rest) <= p.maxCells-n {
+			return false
+		}
 		if n += bytes.Count(rest, []byte{p.comma}); n > p.maxCells {
 			empty := rest[len(bytes.TrimRight(rest, string(p.comma)+" ")):]
 			n -= bytes.Count(empty, []byte{p.comma})
@@ -385,7 +390,7 @@ func (p *csvParser) read() (reason string, err error) {
 		return raw.TooLong, nil
 	}
 	line := in.buf[in.r : in.r+n]
-	if bytes.IndexByte(line, '"') >= 0 || p.escape && bytes.IndexByte(line, '\\') >= 0 {
+	if p.hasQuote(line) || p.escape && bytes.IndexByte(line, '\\') >= 0 {
 		return p.readQuoted(n)
 	}
 	in.consumeLine(n)
@@ -395,6 +400,21 @@ func (p *csvParser) read() (reason string, err error) {
 	}
 	p.split()
 	return "", nil
+}
+
+// hasQuote reports whether there is a quote in line, which is the next one. One search in all that
+// is buffered serves all lines before the next quote.
+func (p *csvParser) hasQuote(line []byte) bool {
+	in := p.in
+	if in.Offset()+int64(len(line)) <= p.unquotedTo {
+		return false
+	}
+	i := bytes.IndexByte(in.Buffered(), '"')
+	if i < 0 {
+		i = in.w - in.r
+	}
+	p.unquotedTo = in.Offset() + int64(i)
+	return i < len(line)
 }
 
 // split cuts a row without quotes into its first width cells.

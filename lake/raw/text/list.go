@@ -2,6 +2,7 @@ package text
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"github.com/urlake/urlake/lake/raw"
 )
@@ -51,7 +52,22 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 		start := at
 		most := min(LinesAtOnce, len(urls)-n)
 		ends := p.ends[:lineEnds(window[start:], in.lineEnd, most, &p.ends)]
-		plain := in.lineEnd == '\n' && arePlain(window[start:], ends)
+		if len(ends) == 0 {
+			break
+		}
+		whole := int(ends[len(ends)-1])
+		low, schemes := marks(window[start : start+whole+1])
+		hosts := low == len(ends) && schemes == 0
+		if low == len(ends) && schemes == len(ends) && whole <= in.max && start+whole <= last &&
+			webURLs(window[start:], ends, urls[n:]) {
+			for i, end := range ends {
+				positions[n+i] = Position{line + int64(i), in.base + int64(at)}
+				at = start + int(end) + 1
+			}
+			n += len(ends)
+			line += int64(len(ends))
+			continue
+		}
 		for _, end := range ends {
 			end := start + int(end)
 			if at > last || end-at > in.max {
@@ -59,7 +75,7 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 				break
 			}
 			text := window[at:end:end]
-			if !plain && !IsPlain(text) && p.cut(text) {
+			if !hosts && !IsPlain(trimCR(text)) && p.cut(text) {
 				last = -1
 				break
 			}
@@ -74,37 +90,28 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 			urls[n], positions[n] = text, Position{line - 1, offset}
 			n++
 		}
-		if len(ends) == 0 {
-			break
-		}
 	}
 	in.r, in.line = at, line
 	return n
 }
 
-// arePlain reports whether lines, whose ends are given, have neither spaces nor tabs, and no colons
-// but one in each line behind http or https. Looking for these in many lines at once is cheap.
-func arePlain(lines []byte, ends []int32) bool {
-	if len(ends) == 0 {
-		return true
-	}
-	all := lines[:ends[len(ends)-1]]
-	if bytes.IndexByte(all, ' ') >= 0 || bytes.IndexByte(all, '\t') >= 0 {
-		return false
-	}
-	switch bytes.Count(all, []byte{':'}) {
-	case 0:
-		return true
-	case len(ends):
-	default:
-		return false
-	}
+// webURLs sets urls to the lines, whose ends are given. It returns false if one does not begin with
+// http:// or https://.
+func webURLs(lines []byte, ends []int32, urls [][]byte) bool {
+	const (
+		http  = uint64('h') | 't'<<8 | 't'<<16 | 'p'<<24 | ':'<<32 | '/'<<40 | '/'<<48
+		https = http&(1<<32-1) | 's'<<32 | ':'<<40 | '/'<<48 | '/'<<56
+	)
 	at := 0
-	for _, end := range ends {
-		const http, https = len("http"), len("https")
-		if line := lines[at:end]; len(line) <= https || line[http] != ':' && line[https] != ':' {
+	for i, end := range ends {
+		line := lines[at:end:end]
+		if len(line) < 8 {
 			return false
 		}
+		if v := binary.LittleEndian.Uint64(line); v != https && v<<8 != http<<8 {
+			return false
+		}
+		urls[i] = line
 		at = int(end) + 1
 	}
 	return true

@@ -34,7 +34,7 @@ func parseARC(line []byte) (h arcLine, ok bool) {
 	for i := bytes.IndexByte(line, ' '); i > 0 && i < end; {
 		// The address is between the spaces at i and j.
 		j := i + 1 + bytes.IndexByte(line[i+1:], ' ')
-		if date := line[j+1:]; isAddress(line[i+1:j]) && len(date) > dateLen && date[dateLen] == ' ' && allDigits(date[:dateLen]) {
+		if date := line[j+1:]; isAddress(line[i+1:j]) && len(date) > dateLen && date[dateLen] == ' ' && timestamp.AllDigits(date[:dateLen]) {
 			h.url, h.date = text.TrimSpace(line[:i]), date[:dateLen]
 			if k := j + 1 + dateLen + 1; k < end {
 				h.mime = line[k:end]
@@ -48,7 +48,7 @@ func parseARC(line []byte) (h arcLine, ok bool) {
 	if !hasScheme(h.url) {
 		return h, false
 	}
-	if f := bytes.Fields(h.mime[:min(len(h.mime), maxHeader)]); len(f) == 6 && len(f[1]) == 3 && allDigits(f[1]) {
+	if f := bytes.Fields(h.mime[:min(len(h.mime), maxHeader)]); len(f) == 6 && len(f[1]) == 3 && timestamp.AllDigits(f[1]) {
 		h.mime = f[0]
 		if string(f[2]) != "-" {
 			h.digest = f[2]
@@ -65,15 +65,6 @@ func isAddress(b []byte) bool {
 		}
 	}
 	return len(b) > 0
-}
-
-func allDigits(b []byte) bool {
-	for _, c := range b {
-		if !timestamp.IsDigit(c) {
-			return false
-		}
-	}
-	return true
 }
 
 // hasScheme reports whether b begins with a scheme and //, or with a scheme without // that
@@ -100,7 +91,7 @@ func isBrokenARC(b []byte) bool {
 	fields := bytes.Fields(line)
 	n := 0
 	for i, f := range fields {
-		if hasScheme(f) || len(f) == len("20060102150405") && allDigits(f) || i == len(fields)-1 && allDigits(f) {
+		if hasScheme(f) || len(f) == len("20060102150405") && timestamp.AllDigits(f) || i == len(fields)-1 && timestamp.AllDigits(f) {
 			n++
 		}
 	}
