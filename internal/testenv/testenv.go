@@ -17,14 +17,13 @@ import (
 	"github.com/urlake/urlake/internal/addresses"
 )
 
-// Every returns n under -short, else 1. Tests that go through all places of a crash or of damage
-// look at one of Every places: the race detector, under which they take five times as long, needs
-// the kinds of work and not all places.
+// Every returns n, or 1 with the build tag soak. A test that goes through all places of a crash or
+// of damage looks at one of Every(n) places: all kinds of work, and with `make places` all places.
 func Every(n int) int {
-	if testing.Short() {
-		return n
+	if soak {
+		return 1
 	}
-	return 1
+	return n
 }
 
 // Scaled returns n times URLAKE_SOAK_SCALE, which is 1 by default, but at least minimum.
