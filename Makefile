@@ -1,6 +1,8 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
 .PHONY: build tools demo demo-crawl test levels weakhash race soak places fixtures check bench bench-serve bench-frontier proto assembly profile fuzz clean
 GO ?= go
+# What is built does not depend on the folder of the sources, so a copy of them is built from the cache.
+export GOFLAGS ?= -trimpath
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
 TOOLS := $(SERVICES) $(LINTERS) bin/workflowcheck

@@ -34,16 +34,29 @@ import (
 // common is the folder of what all tests share. It is removed after the last of them.
 var common = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "urlake-e2e-") })
 
-// programs builds all programs once for all tests and returns their folder.
+// programs builds all programs once for all tests and returns their folder. What make build has built
+// is copied. Temporal's server must not be next to the copies, where urlake would find it.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := common()
 	if err != nil {
 		return "", err
 	}
 	dir = filepath.Join(dir, "bin")
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../..", "../../worker", "../../starter", "../../serve", "../../frontier/frontierd").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", "../../bin/", "../..", "../../worker", "../../starter", "../../serve", "../../frontier/frontierd").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"urlake", "worker", "starter", "serve", "frontierd"} {
+		data, err := os.ReadFile("../../bin/" + name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o777)
+		}
+		if err != nil {
+			return "", err
+		}
 	}
 	return dir, nil
 })

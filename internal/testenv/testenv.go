@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -134,4 +135,17 @@ func NeedsCPU(tb testing.TB, has bool, what string) {
 	if !has {
 		tb.Skipf("left out: this processor, or this CPU level, has no %s", what)
 	}
+}
+
+// Places returns the numbers from first to before end at which a test cuts or damages something:
+// every nth, the first and the last ten, and those around borders. With the tag soak it returns all.
+func Places(first, end, n int, borders ...int) (at []int) {
+	near := func(i, of int) bool { return of-3 <= i && i <= of+3 }
+	for i := first; i < end; i++ {
+		around := slices.ContainsFunc(borders, func(b int) bool { return near(i, b) })
+		if (i-first)%Every(n) == 0 || i < first+10 || i >= end-10 || around {
+			at = append(at, i)
+		}
+	}
+	return at
 }
