@@ -1,7 +1,7 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
 .PHONY: build tools demo demo-crawl test levels weakhash race soak places fixtures check bench bench-serve bench-frontier proto assembly profile fuzz clean
 GO ?= go
-# What is built does not depend on the folder of the sources, so a copy of them is built from the cache.
+# Programs do not depend on the folder of the sources, so a copy of them builds from the cache.
 export GOFLAGS ?= -trimpath
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
@@ -25,7 +25,7 @@ levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)
 weakhash: ; $(GO) test -tags weakhash -run 'EqualBruteForce|EqualsBruteForce' $(TEST_FLAGS) ./serve/lookup
 race: ; deploy/race $(TEST_FLAGS)
 soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|RealDataMoves|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|SoakOfEverything|KilledOnceAStep|StarterKilled|LakeEqualsMap|MillionKeys|TreesOfRealData|NothingIsLostWhateverDies)' -v ./frontier/command ./indexbuild/prefixtree ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api ./serve/command
-# The tests that look at one of several places of a crash or of damage (testenv.Every), at all places.
+# All places of a crash or of damage, where make test looks at one of several (testenv.Every).
 places: ; nice -n 10 $(GO) test -tags soak -vet=off -count=1 -timeout 90m $(TEST_FLAGS) $$(grep -rl --include='*_test.go' 'testenv\.Every(' . | xargs -n1 dirname | sort -u)
 # Writes internal/compat/testdata/lakes/FIXTURE, a lake for later versions to read:
 # docs/compatibility.md.

@@ -150,8 +150,8 @@ func (s *stopped) Put(ctx context.Context, key string, data []byte, cond blob.Co
 	return s.Store.Put(ctx, key, data, cond)
 }
 
-// interleave stops one of two actors at some of its operations, or each, lets the other do all of its own,
-// and then the first go on.
+// interleave stops one of two actors at some of its operations, lets the other do all of
+// its own, and then the first go on.
 func interleave(t *testing.T, prepared blob.Store, first, second func(blob.Store) error, check func(store blob.Store, name string)) {
 	t.Helper()
 	for n := 0; ; n += testenv.Every(5) {

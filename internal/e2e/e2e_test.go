@@ -247,8 +247,9 @@ func pick(truth map[string]map[string][]item, largest, sample, absent int) []str
 	return picked
 }
 
-// TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess ingests real data, serves it, and compares
-// a sample of domains with the oracle. TestAllRealDataEqualsBruteForceAfterReingests has all of it.
+// TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess ingests real data, serves it, and
+// compares a sample of domains with the oracle. TestAllRealDataEqualsBruteForceAfterReingests has
+// all of it.
 func TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess(t *testing.T) {
 	t.Parallel()
 	root := testenv.NewS3Server(t).NewBucketURL(t)

@@ -20,11 +20,12 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// TestKilledAtEveryStageTheBytesAreTheSame ingests and publishes a list of over 64 MiB, which has two
-// splits and shuffle files, and compares the objects with those of the list undisturbed: all but
-// registries, versions and the manifest. It kills the worker, and at one stage Temporal, when the
-// first object of each stage exists. Most of the time passes until Temporal notices the dead workers.
-// A list of one activity or of one split has fewer stages; TestKilledOnceAStep kills within each.
+// TestKilledAtEveryStageTheBytesAreTheSame ingests and publishes a list of over 64 MiB, which has
+// two splits and shuffle files, and compares the objects with those of the list undisturbed: all
+// but registries, versions and the manifest. It kills the worker, and at one stage Temporal, when
+// the first object of each stage exists. Most of the time passes until Temporal notices the dead
+// workers. A list of one activity or of one split has fewer stages; TestKilledOnceAStep kills
+// within each.
 func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 	t.Parallel()
 	stages := []string{ // patterns of keys

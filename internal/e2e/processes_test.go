@@ -34,8 +34,8 @@ import (
 // common is the folder of what all tests share. It is removed after the last of them.
 var common = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "urlake-e2e-") })
 
-// programs builds all programs once for all tests and returns their folder. What make build has built
-// is copied. Temporal's server must not be next to the copies, where urlake would find it.
+// programs builds all programs once for all tests and returns their folder. What make build has
+// built is copied. Temporal's server must not be next to the copies, where urlake would find it.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := common()
 	if err != nil {
@@ -105,7 +105,8 @@ type urlake struct {
 	temporalArgs   []string
 }
 
-// start starts a worker process for each group of pools, and Temporal if no test has started it yet.
+// start starts a worker process for each group of pools, and Temporal if no test has started it
+// yet.
 func start(t *testing.T, lake string, pools [][]string) *urlake {
 	t.Helper()
 	u := newUrlake(t, lake, sharedTemporal(t))
@@ -113,8 +114,8 @@ func start(t *testing.T, lake string, pools [][]string) *urlake {
 	return u
 }
 
-// startAlone is start with a Temporal server of its own, for a test that stops the server or looks at
-// all workflows.
+// startAlone is start with a Temporal server of its own, for a test that stops the server or looks
+// at all workflows.
 func startAlone(t *testing.T, lake string, pools [][]string) *urlake {
 	t.Helper()
 	u := newUrlake(t, lake, testenv.FreeAddress(t))

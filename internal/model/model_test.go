@@ -30,8 +30,8 @@ func setDefault(t *testing.T, name, value string) {
 	}
 }
 
-// TestLakeEqualsMap runs random sequences, with the tag soak other ones each time. One that fails is
-// made shorter, and is repeated with the -rapid.seed that is printed.
+// TestLakeEqualsMap runs random sequences, with the tag soak other ones each time. One that fails
+// is made shorter, and is repeated with the -rapid.seed that is printed.
 func TestLakeEqualsMap(t *testing.T) {
 	sequences, steps := size(t)
 	setDefault(t, "rapid.nofailfile", "true")

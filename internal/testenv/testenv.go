@@ -138,7 +138,8 @@ func NeedsCPU(tb testing.TB, has bool, what string) {
 }
 
 // Places returns the numbers from first to before end at which a test cuts or damages something:
-// every nth, the first and the last ten, and those around borders. With the tag soak it returns all.
+// every nth, the first and the last ten, and those around borders. With the tag soak it returns
+// all.
 func Places(first, end, n int, borders ...int) (at []int) {
 	near := func(i, of int) bool { return of-3 <= i && i <= of+3 }
 	for i := first; i < end; i++ {
