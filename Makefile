@@ -1,6 +1,8 @@
 # Everything a machine with Go, git and make can do. Start with `make demo` and `make test`.
-.PHONY: build tools demo demo-crawl test levels weakhash race soak fixtures check bench bench-serve bench-frontier proto assembly profile fuzz clean
+.PHONY: build tools demo demo-crawl test levels weakhash race soak places fixtures check bench bench-serve bench-frontier proto assembly profile fuzz clean
 GO ?= go
+# Programs do not depend on the folder of the sources, so a copy of them builds from the cache.
+export GOFLAGS ?= -trimpath
 SERVICES := bin/temporal bin/versitygw
 LINTERS := bin/golangci-lint bin/deadcode
 TOOLS := $(SERVICES) $(LINTERS) bin/workflowcheck
@@ -22,7 +24,9 @@ levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)
 # Answers against brute force, with a hash of which 12 values are left.
 weakhash: ; $(GO) test -tags weakhash -run 'EqualBruteForce|EqualsBruteForce' $(TEST_FLAGS) ./serve/lookup
 race: ; deploy/race $(TEST_FLAGS)
-soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|SoakOfEverything|KilledOnceAStep|StarterKilled|LakeEqualsMap|MillionKeys|TreesOfRealData|NothingIsLostWhateverDies)' -v ./frontier/command ./indexbuild/prefixtree ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api ./serve/command
+soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|RealDataMoves|AnySize|ManyDatasets|FromNothing|AnyDamage|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|SoakOfEverything|KilledOnceAStep|StarterKilled|LakeEqualsMap|MillionKeys|TreesOfRealData|NothingIsLostWhateverDies)' -v ./frontier/command ./indexbuild/prefixtree ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api ./serve/command
+# All places of a crash or of damage, where make test looks at one of several (testenv.Every).
+places: ; nice -n 10 $(GO) test -tags soak -vet=off -count=1 -timeout 90m $(TEST_FLAGS) $$(grep -rl --include='*_test.go' 'testenv\.Every(' . | xargs -n1 dirname | sort -u)
 # Writes internal/compat/testdata/lakes/FIXTURE, a lake for later versions to read:
 # docs/compatibility.md.
 fixtures: $(SERVICES) ; @test -n '$(FIXTURE)' || { echo 'give it a name: make fixtures FIXTURE=2-what-is-new'; exit 2; }

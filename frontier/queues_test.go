@@ -42,10 +42,7 @@ func TestManyURLsInRounds(t *testing.T) {
 		a, b int
 	}{
 		{frontier.QueueRequest{}, n, n},
-		{frontier.QueueRequest{MaxQueues: 2}, n, n},
-		{frontier.QueueRequest{Key: "a.example"}, n, 0},
 		{frontier.QueueRequest{Key: "a.example", MaxQueues: 1, PerQueue: 20_000}, 20_000, 0},
-		{frontier.QueueRequest{PerQueue: 20_000}, 20_000, 20_000},
 		{frontier.QueueRequest{PerQueue: 1 << 31}, n, n},
 	} {
 		c := newClock()

@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
@@ -181,7 +182,7 @@ func TestBuildCrashes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for n := 0; ; n++ {
+	for n := 0; ; n += testenv.Every(4) {
 		faulty := blobtest.NewFaulty(l.Store)
 		faulty.CrashAfter(n)
 		_, err := BuildSegment(ctx, faulty, l.Batches, Options{TempDir: t.TempDir()})

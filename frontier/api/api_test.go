@@ -269,6 +269,7 @@ func TestBadRequests(t *testing.T) {
 
 // TestProcessesAnswerForEachOther starts two processes, which share the shards, and asks only one.
 func TestProcessesAnswerForEachOther(t *testing.T) {
+	t.Parallel()
 	bases := serve(t, 2)
 	const n = 60
 	var body strings.Builder

@@ -47,6 +47,7 @@ func addDomains(t *testing.T, base string, domains, each int) {
 // TestDomainsOfAllProcesses holds that a client of one process gets the domains of all, although
 // that process never runs out of its own.
 func TestDomainsOfAllProcesses(t *testing.T) {
+	t.Parallel()
 	bases := serve(t, 2)
 	const domains = 40
 	addDomains(t, bases[1], domains, 100)
@@ -63,6 +64,7 @@ func TestDomainsOfAllProcesses(t *testing.T) {
 
 // TestSeenLines asks for many URLs at once, of two processes.
 func TestSeenLines(t *testing.T) {
+	t.Parallel()
 	bases := serve(t, 2)
 	addDomains(t, bases[0], 20, 2)
 	got := claims(t, bases[1], `{"max":1,"wait_ms":10000}`).Claims
@@ -138,6 +140,7 @@ func TestAReaderThatStops(t *testing.T) {
 // TestARefusedCursor asks two processes for visits after a cursor that fits all shards but the
 // last. The one that has it refuses it before it lists anything, the other one at the end.
 func TestARefusedCursor(t *testing.T) {
+	t.Parallel()
 	bases := serve(t, 2)
 	var body strings.Builder
 	const n = 300
@@ -194,6 +197,7 @@ func TestALongRetryAfter(t *testing.T) {
 // is refused, and that keys that clients have given are meant as they are, whichever process serves
 // them.
 func TestSpellingsOfDomains(t *testing.T) {
+	t.Parallel()
 	bases := serve(t, 2)
 	until := func(want, method, path, body string) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 
 // TestPage holds that the page shows both processes, what waits, and what is wrong.
 func TestPage(t *testing.T) {
+	t.Parallel()
 	servers, _ := start(t, 2, own)
 	base, other := servers[0].URL, servers[1].URL
 	var body strings.Builder

@@ -10,6 +10,7 @@ import (
 
 // Whichever process is asked, leases of all of them are given back.
 func TestReleaseAtAnyProcess(t *testing.T) {
+	t.Parallel()
 	bases := serve(t, 2)
 	const n = 40
 	var body strings.Builder

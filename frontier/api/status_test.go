@@ -16,6 +16,7 @@ import (
 // TestAnotherProcessIsAway takes another process away. What only that knows is refused, and the
 // answer says when to ask again, as openapi.yaml has it.
 func TestAnotherProcessIsAway(t *testing.T) {
+	t.Parallel()
 	servers, _ := start(t, 2, own)
 	base := servers[0].URL
 	const n = 40
@@ -159,6 +160,7 @@ func TestStatuses(t *testing.T) {
 // TestAnotherProcessIsStopped has another process take requests and answer none, as one does that
 // got SIGSTOP. No request waits as long as one to a process may take.
 func TestAnotherProcessIsStopped(t *testing.T) {
+	t.Parallel()
 	servers, _ := start(t, 2, own)
 	base := servers[0].URL
 	resume := make(chan struct{})

@@ -75,6 +75,7 @@ func listAll(t *testing.T, bases []string, path string) map[string]line {
 // TestListsOfURLs lists URLs of all states by pages of two processes, and deletes those of a domain
 // through the one that does not have them.
 func TestListsOfURLs(t *testing.T) {
+	t.Parallel()
 	bases := serve(t, 2)
 	var body strings.Builder
 	want := map[string]string{} // states
@@ -207,6 +208,7 @@ func awayAndBack(t *testing.T, servers []*httptest.Server, path string, ends fun
 // that has, and do not say that they are at their end; with their cursors they go on when it is
 // back.
 func TestListsLackNothing(t *testing.T) {
+	t.Parallel()
 	servers, _ := start(t, 2, own)
 	var urls, visits strings.Builder
 	const n = 60
@@ -285,6 +287,7 @@ func TestListsInTime(t *testing.T) {
 // TestListsThatBreak lets the answer of one of two processes break in the middle of its URLs. The
 // list that has some of them breaks, too: with an end it would name them again.
 func TestListsThatBreak(t *testing.T) {
+	t.Parallel()
 	servers, _ := start(t, 2, own)
 	var urls strings.Builder
 	const n = 60
@@ -311,6 +314,7 @@ func TestListsThatBreak(t *testing.T) {
 // TestIngestLacksNothing lets the visits be ingested while one of two processes is away. The batch
 // is not made until that is back, and has the visits of both.
 func TestIngestLacksNothing(t *testing.T) {
+	t.Parallel()
 	servers, _ := start(t, 2, own)
 	var visits strings.Builder
 	const n = 60

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // modelURL is what the test expects of a URL: a model without files.
@@ -51,11 +53,7 @@ type model struct {
 // writes files in between, and dies: the folder as it was after the last commit has to open to the
 // same state.
 func TestShardEqualsModel(t *testing.T) {
-	seeds := uint64(6)
-	if testing.Short() {
-		seeds = 2
-	}
-	for seed := range seeds {
+	for seed := range 6 / uint64(testenv.Every(3)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := &model{
 				t: t, rng: rand.New(rand.NewPCG(seed, 5)), dir: filepath.Join(tempDir(t), "shard"), now: 1_000_000, urls: map[string]*modelURL{},
@@ -523,10 +521,7 @@ func open(t *testing.T, dir string) *Shard {
 
 // TestFlippedBits holds that a changed bit in any file is found, or changes nothing.
 func TestFlippedBits(t *testing.T) {
-	most := 600 // bytes of a file
-	if testing.Short() {
-		most = 60
-	}
+	most := 600 / testenv.Every(10) // bytes of a file
 	dir := filepath.Join(tempDir(t), "shard")
 	s := open(t, dir)
 	fill := func(from int) {

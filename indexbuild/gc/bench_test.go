@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -54,6 +55,21 @@ func months(t testing.TB, used, fresh blob.Store, days, urls int) {
 	collect(t, fresh, now())
 }
 
+// fortyDays returns copies of two lakes of months, which are made once.
+func fortyDays(t *testing.T) (used, fresh blob.Store) {
+	t.Helper()
+	if fortyDaysMade == nil {
+		fortyDaysMade = []blob.Store{blob.NewMemory(), blob.NewMemory()}
+		months(t, fortyDaysMade[0], fortyDaysMade[1], 40, 500)
+	}
+	used, fresh = blob.NewMemory(), blob.NewMemory()
+	blobtest.Copy(t, fortyDaysMade[0], used)
+	blobtest.Copy(t, fortyDaysMade[1], fresh)
+	return used, fresh
+}
+
+var fortyDaysMade []blob.Store
+
 // measure returns the objects of a lake and their bytes, without staging, and what segments have of
 // them.
 func measure(t testing.TB, store blob.Store) (n, bytes, segments int64) {
@@ -70,8 +86,7 @@ func measure(t testing.TB, store blob.Store) (n, bytes, segments int64) {
 // After a collection a lake takes at most a twentieth more than one that has had its batches at
 // once, but for segments: it has up to eight, which share domains, where the other one has one.
 func TestUsedLakeIsAsSmallAsAFreshOne(t *testing.T) {
-	used, fresh := blob.NewMemory(), blob.NewMemory()
-	months(t, used, fresh, 40, 500)
+	used, fresh := fortyDays(t)
 	size := func(store blob.Store) int64 {
 		_, bytes, segments := measure(t, store)
 		return bytes - segments
@@ -111,8 +126,8 @@ func whole(t testing.TB, store blob.Store, days, urls int) {
 // After a compaction and a collection a lake of daily batches has as many parts as one that has had
 // all rows in one batch, and takes less than one that has had the batches at once.
 func TestCompactedLakeIsAsSmallAsOneBatch(t *testing.T) {
-	used, fresh, one := blob.NewMemory(), blob.NewMemory(), blob.NewMemory()
-	months(t, used, fresh, 40, 500)
+	used, fresh := fortyDays(t)
+	one := blob.NewMemory()
 	whole(t, one, 40, 500)
 	compacted(t, used)
 	sound(t, used)

@@ -166,7 +166,7 @@ func (a *actor) reach() {
 // are taken, or fewer.
 var everyInterleaving bool
 
-const somePairs = 100
+const somePairs = 16
 
 // An ingest writes a batch that the lake has had and that is garbage, and publishes it, while a
 // collection deletes. Whatever the order, what the writer has published is there.

@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
@@ -306,7 +307,7 @@ func TestMoveGoesOnAfterACrash(t *testing.T) {
 	if err != nil || want.Moved != 100 {
 		t.Fatalf("%+v, %v", want, err)
 	}
-	for n := 0; ; n++ {
+	for n := 0; ; n += testenv.Every(5) {
 		store := blobtest.NewFaulty(blob.NewMemory())
 		smallBatch(t, store)
 		store.CrashAfter(n)
@@ -343,7 +344,7 @@ func TestMoveGoesOnAfterAFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := 1; ; n += 1 + n/6 {
+	for n := 1; ; n += testenv.Every(3) + n/6 {
 		store := blobtest.NewFaulty(blob.NewMemory())
 		smallBatch(t, store)
 		store.Inject(blobtest.Fault{Nth: n, After: n%2 == 0})

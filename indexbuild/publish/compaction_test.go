@@ -28,7 +28,7 @@ func TestWriteAmplification(t *testing.T) {
 		{"1 to 32768", func() int64 { return 1 << rng.IntN(16) }},
 		{"one large, then equal", func() int64 { return 1000 }},
 	} {
-		for _, publishes := range []int{365, 10_000, 1_000_000 / testenv.Every(10)} {
+		for _, publishes := range []int{365, 10_000, 1_000_000 / testenv.Every(20)} {
 			var segments []int64
 			if c.name == "one large, then equal" {
 				segments = append(segments, 1e12)

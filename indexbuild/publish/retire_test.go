@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -365,7 +366,7 @@ func TestRetirementEndsAnywhere(t *testing.T) {
 	}
 	before, after := map[string]int64{"1/b1": 10, "2/b1": 20}, map[string]int64{"2/b1": 20}
 	points := 0
-	for n := 0; ; n++ {
+	for n := 0; ; n += testenv.Every(4) {
 		store := start(t)
 		store.CrashAfter(n)
 		do := func() error {
@@ -410,7 +411,7 @@ func TestRetirementEndsAnywhere(t *testing.T) {
 		expectLive(t, store, before)
 		checkLake(t, store)
 	}
-	if points < 20 {
+	if points < 20/testenv.Every(4) {
 		t.Fatalf("%d crash points", points)
 	}
 	t.Logf("%d crash points", points)
@@ -477,7 +478,7 @@ func replaceable(t testing.TB, store blob.Store) {
 func TestReplacedDatasetFlipsOnce(t *testing.T) {
 	before, after := map[string]int64{"1/b1": 10, "1/b2": 30, "2/b1": 20}, map[string]int64{"1/b4": 7, "2/b1": 20}
 	points := 0
-	for n := 0; ; n++ {
+	for n := 0; ; n += testenv.Every(4) {
 		store := blobtest.NewFaulty(blob.NewMemory())
 		replaceable(t, store)
 		// Neither is an ingest that waits: it is replaced, too.
@@ -532,7 +533,7 @@ func TestReplacedDatasetFlipsOnce(t *testing.T) {
 		}
 		checkLake(t, store)
 	}
-	if points < 20 {
+	if points < 20/testenv.Every(4) {
 		t.Fatalf("%d crash points", points)
 	}
 	t.Logf("%d crash points", points)

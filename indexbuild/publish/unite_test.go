@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -176,7 +177,7 @@ func TestCompactionStopsAnywhere(t *testing.T) {
 	compact(t, undisturbed, true)
 	segments := current(t, undisturbed).Segments
 	points := 0
-	for n := 0; ; n++ {
+	for n := 0; ; n += testenv.Every(7) {
 		store := blob.NewMemory()
 		blobtest.Copy(t, source, store)
 		faults := blobtest.NewFaulty(store)
@@ -194,7 +195,7 @@ func TestCompactionStopsAnywhere(t *testing.T) {
 			t.Fatalf("after a stop at %d (-undisturbed +got):\n%s", n, diff)
 		}
 	}
-	if points < 20 {
+	if points < 20/testenv.Every(7) {
 		t.Errorf("%d points", points)
 	}
 	t.Logf("%d points", points)

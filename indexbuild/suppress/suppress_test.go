@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -149,11 +150,11 @@ func (s *stopped) Put(ctx context.Context, key string, data []byte, cond blob.Co
 	return s.Store.Put(ctx, key, data, cond)
 }
 
-// interleave stops one of two actors at each of its operations, lets the other do all of its own,
-// and then the first go on.
+// interleave stops one of two actors at some of its operations, lets the other do all of
+// its own, and then the first go on.
 func interleave(t *testing.T, prepared blob.Store, first, second func(blob.Store) error, check func(store blob.Store, name string)) {
 	t.Helper()
-	for n := 0; ; n++ {
+	for n := 0; ; n += testenv.Every(5) {
 		store := blob.NewMemory()
 		blobtest.Copy(t, prepared, store)
 		s := stopAt(store, n)
@@ -377,7 +378,7 @@ func TestReadersSeeOldOrNewWhereverAChangeDies(t *testing.T) {
 		do            func(blob.Store) error
 		before, after []string
 	}{{"add", prepared, add, whole, left}, {"lift", hidden, lift, left, whole}} {
-		for n := 0; ; n++ {
+		for n := 0; ; n += testenv.Every(3) {
 			inner := blob.NewMemory()
 			blobtest.Copy(t, c.from, inner)
 			store := blobtest.NewFaulty(inner)

@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
@@ -37,13 +38,13 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	for key, good := range indextest.SegmentObjects(t, l.Store, ref.ID) {
-		for i := 0; i < len(good); i += 1 + len(good)/120 {
+		for i := 0; i < len(good); i += 1 + len(good)*testenv.Every(5)/120 {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << (i % 8)
 			indextest.Put(t, l.Store, key, bad)
 			expect(fmt.Sprintf("flip of byte %d of %s", i, key))
 		}
-		for i := 0; i < len(good); i += 1 + len(good)/20 {
+		for i := 0; i < len(good); i += 1 + len(good)*testenv.Every(4)/20 {
 			indextest.Put(t, l.Store, key, good[:i])
 			expect(fmt.Sprintf("%s truncated to %d", key, i))
 		}
@@ -73,7 +74,7 @@ func TestDeepDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := 0; i < len(good); i += 1 + len(good)/15 {
+		for i := 0; i < len(good); i += 1 + len(good)*testenv.Every(3)/15 {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << (i % 8)
 			indextest.Put(t, l.Store, info.Key, bad)
@@ -230,7 +231,7 @@ func TestEachDamageIsOneProblem(t *testing.T) {
 	ref := mustBuild(t, l.Store, l.Batches, indexbuild.Options{})
 	ctx := context.Background()
 	for key, good := range indextest.SegmentObjects(t, l.Store, ref.ID) {
-		for i := 0; i < len(good); i += 1 + len(good)/40 {
+		for i := 0; i < len(good); i += 1 + len(good)*testenv.Every(4)/40 {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << (i % 8)
 			indextest.Put(t, l.Store, key, bad)

@@ -20,7 +20,42 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/ingest"
 )
+
+// realDatasets are someDatasets and larger ones.
+var realDatasets = append(slices.Clip(someDatasets), []dataset{
+	{"cdc-sitemap", []string{"eot2024/CDC_html_URLs_from_sitemap_data_-_20241201.csv.gz"}, nil, lines},
+	{"crs-reports", []string{"eot2024/CRS_ReportsList.csv.gz"}, nil, lines},
+	{"hackernews", []string{"hackernews/hacker_news.csv.gz"}, []string{"--url-column", "url"}, timed(2, 6, "1/2/2006 15:04")},
+	{"federal-hosts", []string{"eot2024/ccf-gov-federal-web-graph-2024-jun-jul-aug.txt.zst"}, nil, lines},
+	{"violations", []string{"eot2024/Violation_Tracker_unique_infosource_URLs.csv.gz"}, []string{"--url-column", "url"}, column(',', 0)},
+	{"fda-downloads", []string{"eot2024/fda-download-urls.csv.zst"}, []string{"--url-column", "2"}, column(',', 1)},
+	{"mediawikis", []string{"wikiteam/mediawikis_2013.txt.gz", "wikiteam/mediawikis_2020-alive.txt.gz", "wikiteam/mediawikis_pavlo.txt.gz"}, nil, lines},
+	{"top-2018", []string{"buzzfeed/top_2018.csv.gz"}, []string{"--url-column", "url"}, timed(1, 3, time.DateOnly)},
+	{"kasztp", []string{"ada-url/kasztp.txt.gz"}, nil, lines},
+}...)
+
+// spec returns the spec of a dataset's ingest. Its flags are those of realDatasets or of
+// moreDatasets.
+func (d dataset) spec(lakeURL, batch string, inputs []string) ingest.Spec {
+	s := ingest.Spec{Lake: lakeURL, Dataset: d.name, Batch: batch, Inputs: inputs, MaxRejectRate: 1}
+	for i := 0; i+1 < len(d.flags) && strings.HasPrefix(d.flags[0], "--"); i += 2 {
+		switch d.flags[i] {
+		case "--url-column":
+			s.URLColumn = d.flags[i+1]
+		case "--ts-column":
+			s.TSColumn = d.flags[i+1]
+		}
+	}
+	if len(d.flags) > 0 && !strings.HasPrefix(d.flags[0], "--") {
+		s.Format = d.flags[0]
+		if len(d.flags) > 1 {
+			s.URLColumn = d.flags[1]
+		}
+	}
+	return s
+}
 
 // moreDatasets are the datasets of the real data that realDatasets lacks. Their flags are a format
 // and, for some, the URL column.

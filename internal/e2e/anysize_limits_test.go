@@ -126,7 +126,7 @@ func TestAnySizeBatchLargerThanTheLocalDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	u := start(t, root+"/lake", nil)
+	u := startAlone(t, root+"/lake", nil)
 	disk := t.TempDir()
 	program := []string{filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", disk}
 	with := *u
@@ -239,7 +239,7 @@ func TestAnySizeListLargerThanTheMemory(t *testing.T) {
 	if err := compress(plain, compressed); err != nil {
 		t.Fatal(err)
 	}
-	u := start(t, "file://"+filepath.ToSlash(t.TempDir()), nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(t.TempDir()), nil)
 	for _, c := range []struct{ dataset, path string }{{"splits", plain}, {"stream", compressed}} {
 		t.Run(c.dataset, func(t *testing.T) {
 			worker := u.worker(t, "--temp-dir", t.TempDir(), "--memory-limit", strconv.Itoa(limit))

@@ -170,7 +170,7 @@ func TestAnySizeAMillionDomainsOfOneURLEach(t *testing.T) {
 		return append(b, url...)
 	})
 	dir := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir), nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := u.worker(t, "--temp-dir", t.TempDir())
 	started := time.Now()
 	var res largeAnswer
@@ -214,7 +214,7 @@ func TestAnySizeTenMillionURLsOfOneDomain(t *testing.T) {
 		return append(fmt.Appendf(b, "%09d", order.at(i)), "/page"...)
 	})
 	dir := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir), nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := u.worker(t, "--temp-dir", t.TempDir())
 	started := time.Now()
 	var res largeAnswer

@@ -75,7 +75,7 @@ func TestAnySizeTenThousandTinyDatasets(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir), nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := u.worker(t, "--temp-dir", t.TempDir())
 	spec := func(i int) ingest.Spec {
 		return ingest.Spec{Lake: u.lake, Dataset: tinyName(i), Batch: "b", Inputs: []string{filepath.Join(in, tinyName(i)+".txt")}}

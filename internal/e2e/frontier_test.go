@@ -177,7 +177,7 @@ INSERT INTO domain_metadata VALUES ('out.test', NULL, NULL, 1, NULL), ('www0.old
 func TestCrawlOfALake(t *testing.T) {
 	t.Parallel()
 	dir, in := t.TempDir(), t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "publish"}})
+	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "publish"}})
 	worker := func() *exec.Cmd {
 		return u.run(t, "worker index", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "index", "--temp-dir", t.TempDir())
 	}

@@ -20,39 +20,21 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// The tests TestKilled… ingest and publish a list that is also done undisturbed. The worker, and at
-// one stage Temporal, is killed as soon as the next stage has written its first object. All objects
-// except registries, versions and the manifest must be the same. They are tests of their own, not
-// subtests, so that none waits for the others to begin.
-
-// One activity up to the batch record.
-func TestKilledAtEveryStageOfASmallListTheBytesAreTheSame(t *testing.T) {
+// TestKilledAtEveryStageTheBytesAreTheSame ingests and publishes a list of over 64 MiB, which has
+// two splits and shuffle files, and compares the objects with those of the list undisturbed: all
+// but registries, versions and the manifest. It kills the worker, and at one stage Temporal, when
+// the first object of each stage exists. Most of the time passes until Temporal notices the dead
+// workers. A list of one activity or of one split has fewer stages; TestKilledOnceAStep kills
+// within each.
+func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 	t.Parallel()
-	ingestWithKills(t, 50_000, "staging/*/plan.json", "urls/*/*/*", "staging/*/small.json")
-}
-
-// Over 32 MiB: one split, which the activity that reads it also merges.
-func TestKilledAtEveryStageOfOneSplitTheBytesAreTheSame(t *testing.T) {
-	t.Parallel()
-	ingestWithKills(t, 300_000, "staging/*/plan.json", "staging/*/merged/*.json", "staging/*/splits/*")
-}
-
-// Over 64 MiB: two splits, with shuffle files.
-func TestKilledAtEveryStageOfTwoSplitsTheBytesAreTheSame(t *testing.T) {
-	t.Parallel()
-	ingestWithKills(t, 600_000,
-		"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json")
-}
-
-// ingestWithKills ingests and publishes a list and compares the objects with those of the list
-// undisturbed. It kills the worker when the first object of each stage exists: of the stages of the
-// ingest, which are patterns of keys, and of those of the publish. Most of the time passes until
-// Temporal notices the dead workers.
-func ingestWithKills(t *testing.T, lines int, stages ...string) {
-	stages = append(stages, "batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json")
-	path, want := undisturbed(t, lines)
+	stages := []string{ // patterns of keys
+		"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json",
+		"batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json",
+	}
+	path, want := undisturbed(t, 600_000)
 	dir := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir), nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := func() *exec.Cmd {
 		return u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
 	}

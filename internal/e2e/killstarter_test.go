@@ -24,7 +24,7 @@ import (
 	"github.com/urlake/urlake/lake/trash"
 )
 
-// everyRequest is set by the build tag soak. Otherwise starter is killed at one of seven requests.
+// everyRequest is set by the build tag soak. Otherwise starter is killed at one of twenty requests.
 var everyRequest = false
 
 // requestKiller is a proxy before an S3 server that kills a process at its nth request.
@@ -138,7 +138,7 @@ func TestStarterKilledAtItsRequests(t *testing.T) {
 		t.Helper()
 		before := answers()
 		var done compat.Rows
-		step := 7
+		step := 20
 		if everyRequest {
 			step = 1
 		}

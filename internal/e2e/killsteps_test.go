@@ -282,7 +282,7 @@ var killScenarios = []killScenario{
 
 // shortKills are the scenarios of a run without the tag soak, and the steps in which the worker is
 // killed: each costs half a minute, until Temporal notices.
-var shortKills = map[string][]string{"garbage": {"CollectGarbage"}, "retirement out of a union": {"CommitVersion"}}
+var shortKills = map[string][]string{"retirement out of a union": {"CommitVersion"}}
 
 // TestKilledOnceAStep kills the worker within each step of ingests, publishes, compactions,
 // collections, retirements and changes of the rules: kill -9 of the real program, which is started
@@ -290,6 +290,7 @@ var shortKills = map[string][]string{"garbage": {"CollectGarbage"}, "retirement 
 // garbage collection is what an undisturbed lake has: the same answers, the same objects with the
 // same bytes, and of those that have clocks or runs in them the same number.
 func TestKilledOnceAStep(t *testing.T) {
+	t.Parallel()
 	for _, s := range killScenarios {
 		only, ok := shortKills[s.name]
 		if shortKills != nil && !ok {
@@ -351,7 +352,7 @@ func (s *killScenario) live(t *testing.T, in string, todo map[string]bool, want 
 	bucket := s3.NewBucketURL(t)
 	k := newKiller(t, s3)
 	k.any = anyRequest
-	u := start(t, bucket, nil)
+	u := startAlone(t, bucket, nil)
 	u.env = append(u.env, s3.Env()...)
 	workers := *u
 	workers.env = append(slices.Clone(u.env), "AWS_ENDPOINT_URL_S3="+k.proxy.URL)

@@ -174,7 +174,7 @@ func newLife(t *testing.T, seed uint64) *life {
 	}
 	t.Setenv("AWS_ENDPOINT_URL_S3", g.URL)
 	l := &life{
-		t: t, rng: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), urlake: start(t, bucket, nil), gate: g, faults: faults, store: store,
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), urlake: startAlone(t, bucket, nil), gate: g, faults: faults, store: store,
 		model: lakeModel{}, ids: map[string]string{}, counts: map[string]int{},
 	}
 	t.Logf("seed %d, lake %s", seed, bucket)

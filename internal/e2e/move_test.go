@@ -1,3 +1,5 @@
+//go:build soak
+
 package e2e
 
 import (
@@ -96,7 +98,7 @@ func TestRealDataMovesToAnotherList(t *testing.T) {
 		}
 		t.Cleanup(snaps[i].Release)
 	}
-	truth := scanReal(t) // by domain of the program's list
+	truth := scan(t, realDatasets) // by domain of the program's list
 	domains := pick(truth, 50, 100, 10)
 	moved := 0
 	for _, domain := range slices.Sorted(maps.Keys(truth)) {

@@ -99,7 +99,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 func TestWorkerIsObservable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	u.temporalServer.Process.Signal(syscall.SIGKILL)
 	u.temporalServer.Wait()
 	address := testenv.FreeAddress(t)
@@ -405,7 +405,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 // namespace that lacks them, and that workflows are listed by them.
 func TestWorkflowsAreFoundByTheirAttributes(t *testing.T) {
 	t.Parallel()
-	u := start(t, "file://"+filepath.ToSlash(t.TempDir())+"/lake", [][]string{allPools})
+	u := startAlone(t, "file://"+filepath.ToSlash(t.TempDir())+"/lake", [][]string{allPools})
 	list := write(t, t.TempDir(), "list.txt", "http://a.example/1\n")
 	var res, other ingestAnswer
 	u.starterJSON(t, &res, "ingest", "--lake", u.lake, "--dataset", "wanted", "--wait", "--json", list)
@@ -442,7 +442,7 @@ func TestWorkflowsAreFoundByTheirAttributes(t *testing.T) {
 // through a proxy that speaks for it.
 func TestIngestEndsWithoutSearchAttributes(t *testing.T) {
 	t.Parallel()
-	u := start(t, "file://"+filepath.ToSlash(t.TempDir())+"/lake", nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(t.TempDir())+"/lake", nil)
 	behind, err := grpc.NewClient(u.temporal, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -135,7 +135,7 @@ func TestOutage(t *testing.T) {
 		}, inputs...)
 	}
 
-	undisturbed := start(t, "file://"+filepath.ToSlash(t.TempDir())+"/lake", [][]string{allPools})
+	undisturbed := startAlone(t, "file://"+filepath.ToSlash(t.TempDir())+"/lake", [][]string{allPools})
 	var want largeAnswer
 	undisturbed.starterJSON(t, &want, ingest(undisturbed)...)
 
@@ -146,7 +146,7 @@ func TestOutage(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	t.Setenv("AWS_ENDPOINT_URL_S3", g.URL)
-	u := start(t, s3.NewBucketURL(t), [][]string{allPools})
+	u := startAlone(t, s3.NewBucketURL(t), [][]string{allPools})
 	t.Setenv("AWS_ENDPOINT_URL_S3", s3.Endpoint) // the test looks into the store behind the gate
 
 	type outcome struct {

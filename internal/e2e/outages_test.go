@@ -117,7 +117,7 @@ type runningWorkflows struct {
 // leaves the bytes of an undisturbed one.
 func TestIngestOutlivesTheStoreAndTemporal(t *testing.T) {
 	t.Parallel()
-	path, want := undisturbed(t, 1_200_000)
+	path, want := undisturbed(t, 600_000)
 	server := testenv.NewS3Server(t)
 	root := server.NewBucketURL(t)
 	r := newRelay(t, strings.TrimPrefix(server.Endpoint, "http://"))
@@ -125,7 +125,7 @@ func TestIngestOutlivesTheStoreAndTemporal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := start(t, root+"/lake", nil)
+	u := startAlone(t, root+"/lake", nil)
 	u.env = append(u.env, "AWS_ENDPOINT_URL_S3=http://"+r.listener.Addr().String(),
 		"AWS_MAX_ATTEMPTS=1") // Temporal's retries are to be seen
 	u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
@@ -178,7 +178,7 @@ func TestIngestSurvivesADeploy(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-tags", "previousbuild", "-o", previous, "../../worker").CombinedOutput(); err != nil {
 		t.Fatalf("build the previous worker: %v\n%s", err, out)
 	}
-	path, want := undisturbed(t, 1_200_000)
+	path, want := undisturbed(t, 600_000)
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := func(program string) *exec.Cmd {

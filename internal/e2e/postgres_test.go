@@ -29,7 +29,7 @@ func TestExportToPostgres(t *testing.T) {
 	server := testenv.NewPostgres(t)
 	dsn := server.NewDatabase(t)
 	dir, in := t.TempDir(), t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "publish"}})
+	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "publish"}})
 	worker := func() *exec.Cmd {
 		return u.run(t, "worker index", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "index", "--temp-dir", t.TempDir())
 	}

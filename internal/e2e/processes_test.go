@@ -26,6 +26,7 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/urlake/urlake/activities"
+	"github.com/urlake/urlake/internal/addresses"
 	"github.com/urlake/urlake/internal/supervise"
 	"github.com/urlake/urlake/internal/testenv"
 )
@@ -33,16 +34,29 @@ import (
 // common is the folder of what all tests share. It is removed after the last of them.
 var common = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "urlake-e2e-") })
 
-// programs builds all programs once for all tests and returns their folder.
+// programs builds all programs once for all tests and returns their folder. What make build has
+// built is copied. Temporal's server must not be next to the copies, where urlake would find it.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := common()
 	if err != nil {
 		return "", err
 	}
 	dir = filepath.Join(dir, "bin")
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../..", "../../worker", "../../starter", "../../serve", "../../frontier/frontierd").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", "../../bin/", "../..", "../../worker", "../../starter", "../../serve", "../../frontier/frontierd").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"urlake", "worker", "starter", "serve", "frontierd"} {
+		data, err := os.ReadFile("../../bin/" + name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), data, 0o777)
+		}
+		if err != nil {
+			return "", err
+		}
 	}
 	return dir, nil
 })
@@ -69,6 +83,10 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := testenv.RunWithS3(m)
+	if p := temporalOfAll.value; p != nil {
+		p.cmd.Process.Kill()
+		p.cmd.Wait()
+	}
 	if dir, err := common(); err == nil {
 		os.RemoveAll(dir)
 	}
@@ -83,34 +101,92 @@ type urlake struct {
 	temporal string   // address of Temporal
 	base     string   // URL of the read server
 
-	temporalServer *exec.Cmd
+	temporalServer *exec.Cmd // of startAlone
 	temporalArgs   []string
 }
 
-// start starts Temporal and a worker process for each group of pools.
+// start starts a worker process for each group of pools, and Temporal if no test has started it
+// yet.
 func start(t *testing.T, lake string, pools [][]string) *urlake {
+	t.Helper()
+	u := newUrlake(t, lake, sharedTemporal(t))
+	u.startWorkers(t, pools)
+	return u
+}
+
+// startAlone is start with a Temporal server of its own, for a test that stops the server or looks
+// at all workflows.
+func startAlone(t *testing.T, lake string, pools [][]string) *urlake {
+	t.Helper()
+	u := newUrlake(t, lake, testenv.FreeAddress(t))
+	u.temporalArgs = temporalArgs(u.temporal, t.TempDir())
+	u.startTemporal(t)
+	u.startWorkers(t, pools)
+	return u
+}
+
+func newUrlake(t *testing.T, lake, temporal string) *urlake {
 	t.Helper()
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &urlake{lake: lake, bin: bin, temporal: testenv.FreeAddress(t)}
-	_, port, _ := net.SplitHostPort(u.temporal)
-	u.env = append(os.Environ(), "TEMPORAL_ADDRESS="+u.temporal)
+	u := &urlake{lake: lake, bin: bin, temporal: temporal, env: append(os.Environ(), "TEMPORAL_ADDRESS="+temporal)}
 	if strings.HasPrefix(lake, "s3://") {
 		// Most tests put their inputs into files; workers of such a lake read none by default.
 		u.env = append(u.env, "URLAKE_ALLOW_INPUT=file:///,s3://")
 	}
-	// Nothing is flushed to the disk: what a killed server wrote is in the kernel.
-	u.temporalArgs = []string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
-		"--db-filename", filepath.Join(t.TempDir(), "temporal.db"), "--sqlite-pragma", "synchronous=off"}
-	u.temporalArgs = append(u.temporalArgs, supervise.OnePartition...)
-	u.startTemporal(t)
-	for _, group := range pools {
-		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(bin, "worker"),
-			"--lake", lake, "--pools", strings.Join(group, ","), "--temp-dir", t.TempDir())
-	}
 	return u
+}
+
+// temporalArgs are the arguments of Temporal's dev server with its state in a folder. Nothing is
+// flushed to the disk: what a killed server wrote is in the kernel.
+func temporalArgs(address, dir string) []string {
+	_, port, _ := net.SplitHostPort(address)
+	return append([]string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
+		"--db-filename", filepath.Join(dir, "temporal.db"), "--sqlite-pragma", "synchronous=off"}, supervise.OnePartition...)
+}
+
+// temporalProcess is a Temporal server and its address.
+type temporalProcess struct {
+	address string
+	cmd     *exec.Cmd
+}
+
+// temporalOfAll is the Temporal server of all tests that have none of their own. It is killed after
+// the last test.
+var temporalOfAll shared[*temporalProcess]
+
+// sharedTemporal returns the address of temporalOfAll.
+func sharedTemporal(t *testing.T) string {
+	t.Helper()
+	return temporalOfAll.get(func() *temporalProcess {
+		dir, err := common()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held addresses.Set // until the end of the process
+		address, err := held.Free()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(testenv.Program(t, "temporal"), temporalArgs(address, dir)...)
+		cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		(&urlake{temporal: address}).awaitTemporal(t)
+		return &temporalProcess{address, cmd}
+	}).address
+}
+
+// startWorkers starts a worker process for each group of pools.
+func (u *urlake) startWorkers(t *testing.T, pools [][]string) {
+	t.Helper()
+	for _, group := range pools {
+		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(u.bin, "worker"),
+			"--lake", u.lake, "--pools", strings.Join(group, ","), "--temp-dir", t.TempDir())
+	}
 }
 
 // startTemporal starts Temporal's dev server on its database and waits until it answers.

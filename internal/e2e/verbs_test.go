@@ -446,7 +446,7 @@ func TestVerbs(t *testing.T) {
 func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	list := write(t, dir, "list.txt", "http://example.com/\n")
 	out, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", list)
 	if code != 0 || !strings.Contains(out, "Started ingest:d:") ||
@@ -496,7 +496,7 @@ func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
 func TestWorkerWaitsForTemporal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
+	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", nil)
 	u.temporalServer.Process.Signal(syscall.SIGKILL)
 	u.temporalServer.Wait()
 	worker := func() (*exec.Cmd, *syncBuffer) {
@@ -539,26 +539,5 @@ func TestWorkerWaitsForTemporal(t *testing.T) {
 	waiting.Process.Signal(syscall.SIGTERM)
 	if err := waiting.Wait(); err != nil || !strings.Contains(waitingOut.String(), "worker: stopping") {
 		t.Errorf("stopped: %v\n%s", err, waitingOut)
-	}
-}
-
-func TestDemoOnce(t *testing.T) {
-	t.Parallel()
-	testenv.Program(t, "temporal")
-	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := testenv.Root(t)
-	u := &urlake{bin: bin, env: append(os.Environ(), "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"))}
-	out, errs, code := u.starter(t, "demo", "--once", "--data", filepath.Join(root, "testdata"))
-	if code != 0 {
-		t.Fatalf("exit %d\n%s\n%s", code, out, errs)
-	}
-	// Each answer is printed as JSON after the line of its request.
-	for _, part := range []string{"GET http://", `"datasets": [`, `"url_count_est":`, `"items": [`, `"url":"https://`} {
-		if !strings.Contains(out, part) {
-			t.Errorf("the demo's output lacks %s", part)
-		}
 	}
 }

@@ -30,11 +30,12 @@ func setDefault(t *testing.T, name, value string) {
 	}
 }
 
-// TestLakeEqualsMap runs random sequences. One that fails is made shorter, and is repeated with the
-// -rapid.seed that is printed.
+// TestLakeEqualsMap runs random sequences, with the tag soak other ones each time. One that fails
+// is made shorter, and is repeated with the -rapid.seed that is printed.
 func TestLakeEqualsMap(t *testing.T) {
 	sequences, steps := size(t)
 	setDefault(t, "rapid.nofailfile", "true")
+	setDefault(t, "rapid.seed", seed)
 	setDefault(t, "rapid.checks", strconv.Itoa(sequences))
 	setDefault(t, "rapid.steps", strconv.Itoa(steps))
 	done, began := map[string]int{}, time.Now()

@@ -10,3 +10,6 @@ import (
 
 // size returns how many sequences a test has, and how many steps one has on average.
 func size(t *testing.T) (sequences, steps int) { return testenv.Scaled(t, 1000, 20), 60 }
+
+// seed is the seed of rapid: "0" is another one in each run.
+const seed = "0"

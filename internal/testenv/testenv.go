@@ -11,20 +11,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
 	"github.com/urlake/urlake/internal/addresses"
 )
 
-// Every returns n under -short, else 1. Tests that go through all places of a crash or of damage
-// look at one of Every places: the race detector, under which they take five times as long, needs
-// the kinds of work and not all places.
+// Every returns n, or 1 with the build tag soak. A test that goes through all places of a crash or
+// of damage looks at one of Every(n) places: all kinds of work, and with `make places` all places.
 func Every(n int) int {
-	if testing.Short() {
-		return n
+	if soak {
+		return 1
 	}
-	return 1
+	return n
 }
 
 // Scaled returns n times URLAKE_SOAK_SCALE, which is 1 by default, but at least minimum.
@@ -135,4 +135,18 @@ func NeedsCPU(tb testing.TB, has bool, what string) {
 	if !has {
 		tb.Skipf("left out: this processor, or this CPU level, has no %s", what)
 	}
+}
+
+// Places returns the numbers from first to before end at which a test cuts or damages something:
+// every nth, the first and the last ten, and those around borders. With the tag soak it returns
+// all.
+func Places(first, end, n int, borders ...int) (at []int) {
+	near := func(i, of int) bool { return of-3 <= i && i <= of+3 }
+	for i := first; i < end; i++ {
+		around := slices.ContainsFunc(borders, func(b int) bool { return near(i, b) })
+		if (i-first)%Every(n) == 0 || i < first+10 || i >= end-10 || around {
+			at = append(at, i)
+		}
+	}
+	return at
 }

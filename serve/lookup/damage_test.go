@@ -14,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -188,12 +189,12 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 					t.Fatalf("%s, %s: wrong answer (-want +got):\n%s", info.Key, what, diff)
 				}
 			}
-			for _, at := range offsets(rng, len(good), 40) {
+			for _, at := range offsets(rng, len(good), 40/testenv.Every(5)) {
 				bad := bytes.Clone(good)
 				bad[at] ^= 1 << rng.IntN(8)
 				try(fmt.Sprintf("bit flipped in byte %d of %d", at, len(good)), bad)
 			}
-			for _, at := range offsets(rng, len(good), 8) {
+			for _, at := range offsets(rng, len(good), 8/testenv.Every(4)) {
 				try(fmt.Sprintf("truncated to %d of %d bytes", at, len(good)), good[:at])
 			}
 			// A server does not read the batches of a version or of a segment.
@@ -245,7 +246,7 @@ func TestDamageInMappedFilesIsNeverAWrongAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		var trials [][]byte
-		for _, at := range offsets(rng, len(good), 12) {
+		for _, at := range offsets(rng, len(good), 12/testenv.Every(4)) {
 			bad := bytes.Clone(good)
 			bad[at] ^= 1 << rng.IntN(8)
 			trials = append(trials, bad, good[:at])

@@ -12,6 +12,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -156,10 +157,7 @@ func TestTakedownsEqualBruteForce(t *testing.T) {
 		rng := rand.New(rand.NewPCG(11, 3))
 		var rules []naiveRule
 		epoch := uint64(0)
-		steps := 14
-		if testing.Short() || store.URL() != "" && strings.HasPrefix(store.URL(), "s3") {
-			steps = 7
-		}
+		steps := 14 / testenv.Every(2)
 		hid := 0
 		for step := range steps {
 			switch {

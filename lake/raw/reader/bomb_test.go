@@ -96,7 +96,7 @@ func TestPageClaimsMoreThanItsHeader(t *testing.T) {
 	}
 }
 
-// TestPageHeaderOfNoBytes reads a page that expands to 512 MiB while its header says that it has
+// TestPageHeaderOfNoBytes reads a page that expands to 128 MiB while its header says that it has
 // none: decoders take an empty buffer for one without a limit.
 func TestPageHeaderOfNoBytes(t *testing.T) {
 	type row struct {
@@ -104,7 +104,7 @@ func TestPageHeaderOfNoBytes(t *testing.T) {
 	}
 	for name, codec := range map[string]pqcompress.Codec{"gzip": &pq.Gzip, "brotli": &pq.Brotli, "zstd": &pq.Zstd} {
 		t.Run(name, func(t *testing.T) {
-			bomb, err := codec.Encode(nil, make([]byte, 512<<20))
+			bomb, err := codec.Encode(nil, make([]byte, 128<<20))
 			if err != nil {
 				t.Fatal(err)
 			}

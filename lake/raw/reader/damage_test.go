@@ -19,6 +19,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/raw"
 )
 
@@ -64,7 +66,7 @@ func TestTruncatedObjectsAreErrorsAtEveryLength(t *testing.T) {
 			first = len(compressed(t, how, text[:len(text)/2]))
 		}
 		// An object shorter than its magic is a short text.
-		for n := 10; n < len(data); n++ {
+		for _, n := range testenv.Places(10, len(data), 7, first) {
 			g, err := readBytes(data[:n])
 			if n == first {
 				if err != nil {
@@ -93,7 +95,7 @@ func TestFlippedBitsAreErrorsOrChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range data {
+		for _, i := range testenv.Places(0, len(data), 7) {
 			flipped := bytes.Clone(data)
 			flipped[i] ^= 1 << (i % 8)
 			g, err := readBytes(flipped)

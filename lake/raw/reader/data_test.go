@@ -32,6 +32,8 @@ import (
 
 // dataFiles returns the folder of real datasets, and for the path of each in it the number of rows
 // that the README states.
+//
+// Two archives hold more than half of all rows. They are read with the tag soak.
 func dataFiles(t *testing.T) (root string, rows map[string]int) {
 	root = testenv.Shared(t, "data")
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
@@ -59,6 +61,10 @@ func dataFiles(t *testing.T) (root string, rows map[string]int) {
 	}
 	if len(rows) < 80 {
 		t.Fatalf("%d files in README.md, want more than 80", len(rows))
+	}
+	if testenv.Every(2) > 1 {
+		delete(rows, "eot2024/sitemap-url-seeds-a.tar.zst")
+		delete(rows, "eot2024/sitemap-url-seeds-b.tar.zst")
 	}
 	return root, rows
 }
@@ -253,7 +259,15 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 		if rejectedFiles[name] != "" {
 			continue
 		}
-		f, err := os.Open(filepath.Join(root, name))
+		path := filepath.Join(root, name)
+		// The standard library takes long. Larger files are compared with the tag soak.
+		if st, err := os.Stat(path); err != nil || st.Size() > 600<<10 && filepath.Ext(name) != ".parquet" && testenv.Every(2) > 1 {
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		f, err := os.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +295,7 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 			continue // it has two lines without a line break between them
 		}
 		var want []string
-		for _, field := range oracle(t, name, rawBytes(t, filepath.Join(root, name)), plan) {
+		for _, field := range oracle(t, name, rawBytes(t, path), plan) {
 			if slices.Contains(raw.CaptureFormats, plan.Format) {
 				want = append(want, field)
 			} else {
@@ -300,7 +314,7 @@ func TestRealDataAgreesWithTheStandardLibrary(t *testing.T) {
 		}
 	}
 	for _, format := range []string{raw.Lines, raw.CSV, raw.TSV, raw.JSONLines, raw.JSON, raw.CDX, raw.CDXJ, raw.Parquet, raw.Tar} {
-		if seen[format] == 0 {
+		if seen[format] == 0 && (format != raw.Tar || testenv.Every(2) == 1) {
 			t.Errorf("no data in format %s", format)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/text"
 )
@@ -385,7 +386,7 @@ func TestRecordsDoNotDependOnReads(t *testing.T) {
 		raw.CDX:       {"a 20240506070809 http://a/", " CDX N b a", " ", "-", "\n", "\n", "2024", "!"},
 		raw.CDXJ:      {"a 20240506070809 {\"url\":\"http://a/\"}", " ", "{", "}", "\n", "\n", "2024", "!"},
 	} {
-		for i := range 600 {
+		for i := range 600 / testenv.Every(4) {
 			text := randomText(r, alphabet, r.IntN(40))
 			opt := raw.Options{Format: format, MaxLine: 1 + r.IntN(60), Extras: []string{"*"}}
 			if format == raw.JSON || format == raw.JSONLines {

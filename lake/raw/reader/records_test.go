@@ -186,7 +186,7 @@ func TestOneBadRecord(t *testing.T) {
 		for _, add := range []int{-1, 1, -3, 4, 5, 20, 200, 1000, 5000, 1 << 20, 1 << 40} {
 			damages[fmt.Sprintf("length %+d", add)] = length(add)
 		}
-		for i := 0; i < len(records[0].header); i += 3 {
+		for i := 0; i < len(records[0].header); i += 3 * testenv.Every(5) {
 			damages[fmt.Sprintf("byte %d of the header", i)] = func(r rec) string {
 				b := []byte(r.text(end))
 				b[min(i, len(b)-1)] ^= 0x11
@@ -203,7 +203,7 @@ func TestOneBadRecord(t *testing.T) {
 				for bad := range n {
 					header := strings.HasPrefix(what, "byte")
 					if header && bad != 1 && bad != 6 || bad == 8 && how != "plain" && how != "gzip of one" ||
-						!header && how != "plain" && (bad+len(how)+len(what))%3 > 0 {
+						!header && how != "plain" && (bad+len(how)+len(what))%(3*testenv.Every(3)) > 0 {
 						continue // a sample
 					}
 					records, urls := records[:max(bad+2, 7)], urls[:max(bad+2, 7)]
@@ -250,7 +250,7 @@ func TestOneBadMember(t *testing.T) {
 			if how == "plain" {
 				continue
 			}
-			for i := 3; i < len(data); i += 9 {
+			for i := 3; i < len(data); i += 9 * testenv.Every(5) {
 				flipped := bytes.Clone(data)
 				flipped[i] ^= 1 << (i % 8)
 				files += 2
@@ -282,7 +282,7 @@ func TestCutAnywhere(t *testing.T) {
 		}
 		all := strings.Join(texts, "")
 		for _, how := range []string{"gzip", "zstd"} {
-			for i := 0; i < len(all); i += 11 {
+			for i := 0; i < len(all); i += 11 * testenv.Every(7) {
 				data := packed(t, how, []string{all[:i], all[i:]})
 				g, err := readBytes2(data, raw.Options{Extras: []string{raw.None}})
 				if err != nil || len(g.Rows) != len(urls) || g.Counts.Rejects > 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
@@ -105,7 +106,7 @@ func TestMembersOfAnArchiveAreReadEachInItsFormat(t *testing.T) {
 func TestTruncatedArchivesAreErrorsAtEveryLength(t *testing.T) {
 	data := tarOf(t, "a.txt", "http://a/\nhttp://b/\n", "c.csv", "url,n\nhttp://c/,1\n")
 	end := len(data)
-	for n := 512; n < end; n++ {
+	for _, n := range testenv.Places(512, end, 11, 1024, 1536) {
 		r, err := New(bytes.NewReader(data[:n]), "a.tar", raw.Options{})
 		if err == nil {
 			_, err = readAll(r)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/raw"
 )
 
@@ -147,7 +148,7 @@ func TestZipsThatAreNotReadSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestDamagedZipsAreErrors flips each byte.
+// TestDamagedZipsAreErrors flips single bytes.
 func TestDamagedZipsAreErrors(t *testing.T) {
 	list := strings.Repeat("http://a.example/\nhttp://b.example/\n", 5)
 	data := zipOf(t, "a.txt", list, "b.csv", "url,n\nhttp://c/,1\nhttp://d/,2\n")
@@ -162,7 +163,7 @@ func TestDamagedZipsAreErrors(t *testing.T) {
 		}
 		return strings.Join(s, "\n")
 	}
-	for i := range data {
+	for _, i := range testenv.Places(0, len(data), 3) {
 		flipped := bytes.Clone(data)
 		flipped[i] ^= 1 << (i % 8)
 		g, err := readBytes(flipped)
@@ -174,7 +175,7 @@ func TestDamagedZipsAreErrors(t *testing.T) {
 			t.Errorf("byte %d flipped: other records and no error", i)
 		}
 	}
-	for n := len(zipMagic); n < len(data); n++ {
+	for _, n := range testenv.Places(len(zipMagic), len(data), 5) {
 		if _, err := readBytes(data[:n]); !errors.Is(err, raw.ErrInput) {
 			t.Fatalf("cut to %d of %d bytes: %v", n, len(data), err)
 		}

@@ -1,0 +1,5 @@
+//go:build soak
+
+package testenv
+
+const soak = true
