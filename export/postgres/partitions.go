@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// DefaultPartitionRows is how many URLs a TLD, a site or a subdomain has at least that gets a
-	// partition of its own.
+	// DefaultPartitionRows is how many rows a TLD, a site or a subdomain has at least in a dataset
+	// that gets a partition of its own there.
 	DefaultPartitionRows = 10_000_000
-	// maxRanges bounds the TLDs, sites and subdomains with a partition of their own. A plan that
-	// cannot prune locks these, and those for what is between them, which are rarely more.
+	// maxRanges bounds the TLDs, sites and subdomains of a dataset with a partition of their own. A
+	// plan that cannot prune locks these, and those for what is between them, which are rarely
+	// more.
 	maxRanges = 128
-	// urlsTable is the partitioned table, staged the table that rows are copied into.
-	urlsTable = "urls"
-	staged    = "load_urls"
+	// urlsTable and idMapTable are partitioned by dataset.
+	urlsTable  = "urls"
+	idMapTable = "id_map"
 )
 
 // bounds is a range of domain64 as PostgreSQL compares it: from lo on, and up to hi inclusive.
@@ -41,19 +42,6 @@ func (a bounds) values() string {
 	return fmt.Sprintf("FROM (%s) TO (%s)", lo, hi)
 }
 
-// check is the condition that proves that a table has rows of the range alone.
-func (a bounds) check() string {
-	return fmt.Sprintf("domain64 BETWEEN %s AND %s", literal(a.Lo), literal(a.Hi))
-}
-
-// literal is a BIGINT in SQL. The smallest one has no literal of its own: a minus is an operator.
-func literal(n int64) string {
-	if n == math.MinInt64 {
-		return "(-9223372036854775807 - 1)"
-	}
-	return fmt.Sprintf("(%d)::bigint", n)
-}
-
 var everything = bounds{math.MinInt64, math.MaxInt64}
 
 // own is a range that gets a partition of its own, and what it is called by people.
@@ -63,40 +51,68 @@ type own struct {
 	Name  string // for people, as in example.com
 }
 
-// partition is a table of the tree below urls.
-type partition struct {
-	Name string `json:"name"`
-	// Parent is "" for a partition of urls itself.
+// table is a table of a load.
+type table struct {
+	// Of is urls or id_map.
+	Of      string `json:"of"`
+	Dataset uint32 `json:"dataset"`
+	// Suffix is what the table's name has behind the number of the load, "" for the table of the
+	// whole dataset. Parent is the suffix of the table that it is a partition of.
+	Suffix string `json:"suffix,omitempty"`
 	Parent string `json:"parent,omitempty"`
-	Of     bounds `json:"of"`
-	// Divided tells that the partition has partitions, and no rows of its own.
+	Range  bounds `json:"range"`
+	// Divided tells that the table has partitions, and no rows of its own.
 	Divided bool   `json:"divided,omitempty"`
 	Comment string `json:"comment,omitempty"`
 }
 
-// divide returns the partitions below urls: one for each range of its own, and others for what is
-// between them. Ranges of own are disjoint or within each other. Together the partitions cover all
-// numbers, so that a later version finds a place for each row, and no default partition is needed,
-// which would be locked when another one is attached.
+// name is the name of the table in a load. The number of the load is part of it, so that tables
+// that were detached are in nobody's way.
+func (t *table) name(load int64) string { return tableName(t.Of, t.Dataset, load) + t.Suffix }
+
+func tableName(of string, dataset uint32, load int64) string {
+	return fmt.Sprintf("%s_%d_%d", of, dataset, load)
+}
+
+// leaves are the tables that rows are copied into.
+func (p *plan) leaves() (leaves []*table) {
+	for i := range p.Tables {
+		if t := &p.Tables[i]; !t.Divided {
+			leaves = append(leaves, t)
+		}
+	}
+	return leaves
+}
+
+// divide returns the tables for a dataset's rows of urls, parents first: one without ranges;
+// otherwise one for each range, and others for what is between them. Ranges are disjoint or within
+// each other. Together the partitions cover all numbers, so that each row has a place.
 //
 // Names are made of numbers, so that they cannot collide: dropping the dots and hyphens of names
 // would give a-b.com and ab.com one table.
-func divide(ranges []own) []partition {
+func divide(dataset uint32, ranges []own) []table {
 	sorted := slices.Clone(ranges)
 	slices.SortFunc(sorted, func(a, b own) int { return cmp.Or(cmp.Compare(a.Lo, b.Lo), cmp.Compare(b.Hi, a.Hi)) })
 	sorted = slices.CompactFunc(sorted, func(a, b own) bool { return a.bounds == b.bounds })
-	var all []partition
-	divideBelow("", everything, sorted, &all)
+	all := []table{{Of: urlsTable, Dataset: dataset, Range: everything, Divided: len(sorted) > 0}}
+	if len(sorted) > 0 {
+		divideBelow(all[0], sorted, &all)
+	}
 	return all
 }
 
-func divideBelow(parent string, of bounds, ranges []own, all *[]partition) {
-	at, more := of.Lo, true
+func divideBelow(parent table, ranges []own, all *[]table) {
+	at, more := parent.Range.Lo, true
+	add := func(suffix string, of bounds, divided bool, comment string) table {
+		t := table{
+			Of: parent.Of, Dataset: parent.Dataset, Suffix: suffix, Parent: parent.Suffix,
+			Range: of, Divided: divided, Comment: comment,
+		}
+		*all = append(*all, t)
+		return t
+	}
 	gap := func(hi int64) {
-		*all = append(*all, partition{
-			Name: fmt.Sprintf("%s_rest_%016x", urlsTable, uint64(at)), Parent: parent, Of: bounds{at, hi},
-			Comment: "what has no partition of its own",
-		})
+		add(fmt.Sprintf("_rest_%016x", uint64(at)), bounds{at, hi}, false, "what has no partition of its own")
 	}
 	for len(ranges) > 0 {
 		r := ranges[0]
@@ -107,23 +123,22 @@ func divideBelow(parent string, of bounds, ranges []own, all *[]partition) {
 		if at < r.Lo {
 			gap(r.Lo - 1)
 		}
-		p := partition{Name: urlsTable + "_" + r.Label, Parent: parent, Of: r.bounds, Divided: n > 1, Comment: r.Name}
-		*all = append(*all, p)
+		t := add("_"+r.Label, r.bounds, n > 1, r.Name)
 		if n > 1 {
-			divideBelow(p.Name, r.bounds, ranges[1:n], all)
+			divideBelow(t, ranges[1:n], all)
 		}
 		ranges = ranges[n:]
-		if more = r.Hi < of.Hi; more {
+		if more = r.Hi < parent.Range.Hi; more {
 			at = r.Hi + 1
 		}
 	}
 	if more {
-		gap(of.Hi)
+		gap(parent.Range.Hi)
 	}
 }
 
-// ownOf returns the range of a code and of everything below it.
-func ownOf(l domain64.Layout, c domain64.Code, name string) own {
+// ownOf returns the range of a name and of everything below it.
+func ownOf(l domain64.Layout, c domain64.Code, name domain64.Name) own {
 	r := l.Range(c)
 	b := bounds{r.From, r.To - 1}
 	if r.Open {
@@ -131,7 +146,7 @@ func ownOf(l domain64.Layout, c domain64.Code, name string) own {
 	}
 	at, _ := l.Level(c)
 	fields := strings.Split(strings.ToLower(l.Format(c)), ":")
-	return own{b, strings.Join(fields[:at+1], "_"), name}
+	return own{b, strings.Join(fields[:at+1], "_"), name.Host()}
 }
 
 // quote quotes a name for SQL.

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/jackc/pgx/v5"
 
@@ -100,17 +99,17 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 		{"h0.a-b.com", "a-b.com", domain64.Sub, 40, nil},
 		{"h1.ab.com", "ab.com", domain64.Sub, 9, nil},
 	} {
-		o := ownOf(domain64.Document, code(q.host, q.domain), q.host)
+		o := ownOf(domain64.Document, code(q.host, q.domain), domain64.Name{})
 		var n int
 		const where = "FROM urls WHERE domain64 BETWEEN $1 AND $2"
 		if err := c.QueryRow(t.Context(), "SELECT count(*) "+where, o.Lo, o.Hi).Scan(&n); err != nil || n != q.rows {
 			t.Errorf("%s: %d URLs, want %d: %v", q.host, n, q.rows, err)
 		}
-		label := "urls_" + o.Label
+		label := "urls_1_1_" + o.Label
 		for _, table := range explained(t, c, "SELECT count(*) "+where, o.Lo, o.Hi) {
 			within := label
 			if q.host == "h1.ab.com" {
-				within = "urls_" + ownOf(domain64.Document, code("ab.com", "ab.com"), "").Label
+				within = "urls_1_1_" + ownOf(domain64.Document, code("ab.com", "ab.com"), domain64.Name{}).Label
 			}
 			var parents bool
 			if err := c.QueryRow(t.Context(), "SELECT $1::text::regclass::oid IN (SELECT relid FROM pg_partition_tree($2::text::regclass))",
@@ -119,7 +118,7 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 			}
 		}
 	}
-	if zz := ownOf(domain64.Document, code("zz", "zz"), ""); zz.Label != "ff" || zz.Hi != -1 {
+	if zz := ownOf(domain64.Document, code("zz", "zz"), domain64.Name{}); zz.Label != "ff" || zz.Hi != -1 {
 		t.Errorf("the last TLD is %+v", zz)
 	}
 	// One URL is in one partition, found by the lookup function.
@@ -127,9 +126,9 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 		t.Errorf("lookup: %s", got)
 	}
 	// Detaching a site removes exactly it.
-	site := ownOf(domain64.Document, code("ab.com", "ab.com"), "")
-	tld := ownOf(domain64.Document, code("com", "com"), "")
-	if _, err := c.Exec(t.Context(), fmt.Sprintf("ALTER TABLE urls_%s DETACH PARTITION urls_%s", tld.Label, site.Label)); err != nil {
+	site := ownOf(domain64.Document, code("ab.com", "ab.com"), domain64.Name{})
+	tld := ownOf(domain64.Document, code("com", "com"), domain64.Name{})
+	if _, err := c.Exec(t.Context(), fmt.Sprintf("ALTER TABLE urls_1_1_%s DETACH PARTITION urls_1_1_%s", tld.Label, site.Label)); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := c.Query(t.Context(), "SELECT url FROM urls")
@@ -145,18 +144,6 @@ func TestPartitionsArePrunedAndDetached(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("%d URLs are left of %d, want %d", len(got), len(urls), len(want))
-	}
-	// The export notices, and --rebuild mends it.
-	s.publish("a", "2", "https://new.t001/")
-	if _, err := s.steps(s.run()); !isInput(err) {
-		t.Errorf("an export to a table without a site: %v", err)
-	}
-	if _, err := c.Exec(t.Context(), "DROP TABLE urls_"+site.Label); err != nil {
-		t.Fatal(err)
-	}
-	s.spec.Rebuild = true
-	if r := s.export(); r.Rows != int64(len(urls)+1) {
-		t.Errorf("rebuilt: %+v", r)
 	}
 }
 
@@ -182,19 +169,19 @@ func TestDivideCoversEverything(t *testing.T) {
 				}
 			}
 			if c>>56 != 0 {
-				ranges = append(ranges, ownOf(l, c, ""))
+				ranges = append(ranges, ownOf(l, c, domain64.Name{}))
 			}
 		}
-		parts := divide(ranges)
-		names := map[string]partition{}
+		parts := divide(math.MaxUint32, ranges)
+		names := map[string]table{}
 		for _, p := range parts {
-			if _, ok := names[p.Name]; ok || len(loadName(p.Name)) > 63 || len(p.Name+"_key9223372036854775807") > 63 {
-				t.Fatalf("partition %s: a second one, or its name is too long", p.Name)
+			if _, ok := names[p.Suffix]; ok || len(p.name(math.MaxInt64)) > 63 {
+				t.Fatalf("table %+v: a second one, or its name is too long", p)
 			}
-			if p.Parent != "" && (!names[p.Parent].Divided || !names[p.Parent].Of.holds(p.Of)) {
-				t.Fatalf("partition %+v of %+v", p, names[p.Parent])
+			if parent := names[p.Parent]; p.Suffix != "" && (!parent.Divided || !parent.Range.holds(p.Range)) {
+				t.Fatalf("table %+v of %+v", p, parent)
 			}
-			names[p.Name] = p
+			names[p.Suffix] = p
 		}
 		numbers := []int64{math.MinInt64, math.MaxInt64, 0, -1}
 		for _, r := range ranges {
@@ -209,7 +196,7 @@ func TestDivideCoversEverything(t *testing.T) {
 		for _, n := range numbers {
 			in := 0
 			for _, p := range parts {
-				if !p.Divided && p.Of.Lo <= n && n <= p.Of.Hi {
+				if !p.Divided && p.Range.Lo <= n && n <= p.Range.Hi {
 					in++
 				}
 			}
@@ -218,7 +205,7 @@ func TestDivideCoversEverything(t *testing.T) {
 			}
 		}
 		for _, r := range ranges {
-			if p, ok := names["urls_"+r.Label]; !ok || p.Of != r.bounds {
+			if p, ok := names["_"+r.Label]; !ok || p.Range != r.bounds {
 				t.Fatalf("the range %+v has the partition %+v", r, p)
 			}
 		}
@@ -244,33 +231,13 @@ func TestPartitionsAreBounded(t *testing.T) {
 	}
 	// The TLD and as many sites as there is room for; no subdomain is left room.
 	sites := 0
-	for _, q := range p.Partitions {
+	for _, q := range p.Tables {
 		if strings.HasSuffix(q.Comment, ".test") {
 			sites++
 		}
 	}
-	if sites != maxRanges-1 || len(p.Partitions) > 2*maxRanges+1 {
-		t.Errorf("%d partitions, of %d sites", len(p.Partitions), sites)
-	}
-}
-
-func TestHostCountsAreBounded(t *testing.T) {
-	t.Parallel()
-	c := hostCounts{rows: map[string]int64{}}
-	page := make([]byte, 0, 64)
-	const hosts = maxCounted * 5 / 4
-	for i := range hosts {
-		page = fmt.Appendf(page[:0], "h%d.example.com", i)
-		c.add(unsafe.String(&page[0], len(page)), 1) // a view, as of a page
-		if i%1000 == 0 {
-			c.add("www.example.com", 100)
-		}
-	}
-	if len(c.rows) > maxCounted {
-		t.Errorf("%d hosts are known", len(c.rows))
-	}
-	if got, want := c.rows["www.example.com"], int64((hosts+999)/1000*100); got != want {
-		t.Errorf("%d rows of the largest host, want %d", got, want)
+	if sites != maxRanges-1 || len(p.Tables) > 2*maxRanges+2 {
+		t.Errorf("%d partitions, of %d sites", len(p.Tables), sites)
 	}
 }
 
