@@ -28,7 +28,7 @@ func (p *Publish) PlanPostgres(ctx context.Context, spec postgres.Spec, run stri
 		return PostgresPlan{}, err
 	}
 	return withHeartbeat(ctx, p.Memory, exportMemory, func(ctx context.Context, _ func(any)) (PostgresPlan, error) {
-		plan, err := postgres.Plan(ctx, p.Store, spec, run, postgres.Options{TempDir: p.TempDir})
+		plan, err := postgres.Plan(ctx, p.Store, spec, run, postgres.Options{})
 		return PostgresPlan{plan, p.Search.Allowed(ctx), window}, err
 	})
 }
@@ -46,9 +46,7 @@ func (x *Index) LoadPostgres(ctx context.Context, lakeURL, run string, chunk, de
 	}
 	s := step{run: run, name: fmt.Sprintf("load-postgres-%06d", chunk), deaths: deaths, ofLake: true}
 	return contained(ctx, &x.Lake, s, exportMemory, func(ctx context.Context, store blob.Store, report func(any)) (postgres.Loaded, error) {
-		return postgres.Load(ctx, store, run, chunk, postgres.Options{
-			TempDir: x.TempDir, Report: func(rows int64) { report(PostgresLoading{rows}) },
-		})
+		return postgres.Load(ctx, store, run, chunk, postgres.Options{Report: func(rows int64) { report(PostgresLoading{rows}) }})
 	})
 }
 

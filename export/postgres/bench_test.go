@@ -166,18 +166,17 @@ func copyPrepared(b *testing.B, s *setup, run string, rows int64) time.Duration 
 		b.Fatal(err)
 	}
 	for i := range p.Chunks {
-		src, err := newSource(b.Context(), s.store, p, s.opt)
+		src, err := newSource(b.Context(), s.store, p, &p.Chunks[i], s.opt)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := src.numberHosts(p.Chunks[i].Reads); err != nil {
+		if err := src.numberHosts(); err != nil {
 			b.Fatal(err)
 		}
 		var rows bytes.Buffer
-		if err := src.copyURLs(p.Chunks[i].Reads, &rows); err != nil {
+		if err := src.copyURLs(src.first, src.end, &rows); err != nil {
 			b.Fatal(err)
 		}
-		src.close()
 		data := rows.Bytes()
 		if i > 0 {
 			data = data[len(copyHeader):]

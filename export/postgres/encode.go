@@ -62,16 +62,17 @@ func (t *tuple) add(c *part.Columns, i int) {
 	}
 }
 
-// batches are the numbers of the batches of a part, with that of the last one at hand.
+// batches are the numbers of the batches of a dataset, with that of the last one at hand.
 type batches struct {
-	of    map[string]int32
-	batch string
-	last  int32
+	of      map[batchName]int32
+	dataset uint32
+	batch   string
+	last    int32
 }
 
 func (b *batches) id(batch string) int32 {
 	if batch != b.batch {
-		b.batch, b.last = batch, b.of[batch]
+		b.batch, b.last = batch, b.of[batchName{b.dataset, batch}]
 	}
 	return b.last
 }
@@ -82,8 +83,8 @@ type encoder struct {
 	w       io.Writer
 	dataset uint32
 	batches batches
-	// number returns the number of a host that is not the one of the row before.
-	number func(host string) (domain64.Code, error)
+	// number returns the number of the next host.
+	number func() domain64.Code
 	// weaken makes keys collide in tests.
 	weaken func(uint64) uint64
 
@@ -110,9 +111,7 @@ func (e *encoder) add(rows scan.Rows) error {
 		i := rows.At(n)
 		id := e.batches.id(rows.BatchAt(i))
 		if !e.open || c.PathQuery[i] != e.path || c.Host[i] != e.host || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
-			if err := e.begin(c, i); err != nil {
-				return err
-			}
+			e.begin(c, i)
 		}
 		e.rows++
 		at := len(e.tuples) - 1
@@ -128,14 +127,11 @@ func (e *encoder) add(rows scan.Rows) error {
 }
 
 // begin ends the open URL and begins that of row i.
-func (e *encoder) begin(c *part.Columns, i int) error {
+func (e *encoder) begin(c *part.Columns, i int) {
 	e.end()
 	if other := c.Host[i] != e.host || !e.open; other || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
 		if other {
-			var err error
-			if e.code, err = e.number(c.Host[i]); err != nil {
-				return err
-			}
+			e.code = e.number()
 		}
 		e.scheme, e.host, e.port = c.Scheme[i], c.Host[i], c.Port[i]
 		e.origin = append(append(append(e.origin[:0], e.scheme...), "://"...), e.host...)
@@ -153,7 +149,6 @@ func (e *encoder) begin(c *part.Columns, i int) error {
 		e.hash = fnv(offset64, e.origin)
 	}
 	e.path, e.open = c.PathQuery[i], true
-	return nil
 }
 
 func fnv[T string | []byte](h uint64, s T) uint64 {

@@ -66,7 +66,7 @@ func Index(ctx context.Context, store blob.Store, run string, number int, opt Op
 		return err
 	}
 	defer disconnect(ctx, c)
-	x := indexer{ctx: ctx, c: c, p: p, t: leaves[number], opt: opt}
+	x := indexer{ctx: ctx, c: c, p: p, leaf: leaves[number], opt: opt}
 	if x.registry, err = p.registry(store); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ type indexer struct {
 	c        *pgx.Conn
 	tx       pgx.Tx
 	p        *plan
-	t        *table
+	leaf     leaf
 	opt      Options
 	registry *numbers.Registry
 	table    string // quoted
@@ -107,7 +107,7 @@ func (x *indexer) index() error {
 	if err != nil {
 		return err
 	}
-	x.table = quote(x.t.name(load))
+	x.table = quote(x.leaf.name(load))
 	var done bool
 	if err := x.tx.QueryRow(x.ctx, "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::text::regclass)", x.table).
 		Scan(&done); err != nil || done {
@@ -116,7 +116,7 @@ func (x *indexer) index() error {
 	if err := x.exec(x.tx, "SET LOCAL maintenance_work_mem = '"+indexMemory+"'", "SET LOCAL work_mem = '"+indexMemory+"'"); err != nil {
 		return err
 	}
-	if x.t.Of == idMapTable {
+	if x.leaf.table.Of == idMapTable {
 		err = x.exec(x.tx, "CREATE INDEX ON "+x.table+" (requested_key)")
 	} else {
 		err = x.primaryKey()
@@ -124,7 +124,7 @@ func (x *indexer) index() error {
 	if err != nil {
 		return err
 	}
-	return x.opt.fail("before " + x.t.name(0) + " is indexed")
+	return x.opt.fail("before " + x.leaf.name(0) + " is indexed")
 }
 
 // primaryKey gives a partition of urls its primary key.
@@ -259,7 +259,7 @@ func (f *finisher) finish() error {
 		if err != nil {
 			return err
 		}
-		return f.totals(f.c)
+		return f.out.totals(f.ctx, f.c)
 	}
 	return pgx.BeginFunc(f.ctx, f.c, func(tx pgx.Tx) error {
 		f.tx = tx
@@ -278,7 +278,7 @@ func (f *finisher) finish() error {
 				return err
 			}
 		}
-		if err := f.totals(tx); err != nil {
+		if err := f.out.totals(f.ctx, tx); err != nil {
 			return err
 		}
 		if err := f.exec("DROP TABLE " + loadTables); err != nil {
@@ -298,11 +298,10 @@ func (f *finisher) finish() error {
 }
 
 // totals sets what the database has in all.
-func (f *finisher) totals(q interface {
+func (r *Result) totals(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) error {
-	r := &f.out
-	return q.QueryRow(f.ctx, `SELECT coalesce(sum(rows), 0)::bigint, coalesce(sum(urls), 0)::bigint, count(*),
+	return q.QueryRow(ctx, `SELECT coalesce(sum(rows), 0)::bigint, coalesce(sum(urls), 0)::bigint, count(*),
 		(SELECT count(*) FROM collisions) FROM datasets`).Scan(&r.Rows, &r.URLs, &r.Datasets, &r.Collisions)
 }
 
@@ -472,10 +471,8 @@ func (f *finisher) swap() error {
 	}
 	for i := range f.p.Tables {
 		t := &f.p.Tables[i]
-		if t.Suffix != "" {
-			continue
-		}
-		if err := f.exec(fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES IN (%d)", t.Of, quote(t.name(f.load)), t.Dataset)); err != nil {
+		name := tableName(t.Of, t.Dataset, f.load)
+		if err := f.exec(fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES IN (%d)", t.Of, name, t.Dataset)); err != nil {
 			return err
 		}
 	}

@@ -17,19 +17,19 @@ const idMapColumns = "requested_key, canonical_key, batch_id, dataset_id, reques
 // mapURLs encodes which canonical URL a field of the extras of rows has, as rows of id_map. A row
 // without one, or with one that is no URL, has no entry; neither has a row whose URL is its own
 // canonical URL, or whose canonical URL takedowns hide in the dataset whatever its time.
-func (s *source) mapURLs(reads []read, field string, w io.Writer) error {
-	if s.list == nil {
-		var err error
-		if s.list, err = lake.LoadSuffixList(s.ctx, s.store, s.version.PublicSuffix); err != nil {
-			return err
-		}
+func (s *source) mapURLs(first, end int, w io.Writer) error {
+	list, err := lake.LoadSuffixList(s.ctx, s.store, s.slice.Manifest().PublicSuffix)
+	if err != nil {
+		return err
 	}
+	dataset := s.slice.Tasks[first].Dataset
+	field := s.canonical[dataset]
+	b := batches{of: s.batches, dataset: dataset}
 	out := append([]byte{}, copyHeader...)
 	last := "" // the URLs of the last entry, and its batch
 	lastID := int32(0)
-	for i := range reads {
-		b := batches{of: s.plan.Stored[reads[i].Stored].Members}
-		for rows, err := range s.read(&reads[i], s.rules, part.ColScheme, part.ColPort, part.ColHost, part.ColPathQuery, part.ColExtras) {
+	for task := first; task < end; task++ {
+		for rows, err := range s.slice.Read(s.ctx, task, part.ColScheme, part.ColPort, part.ColHost, part.ColPathQuery, part.ColExtras) {
 			if err != nil {
 				return err
 			}
@@ -44,15 +44,15 @@ func (s *source) mapURLs(reads []read, field string, w io.Writer) error {
 				if json.Unmarshal([]byte(c.Extras[at]), &extras) != nil || json.Unmarshal(extras[field], &text) != nil || text == "" {
 					continue
 				}
-				u, err := urlnorm.Parse(s.list, text)
+				u, err := urlnorm.Parse(list, text)
 				if err != nil {
 					continue
 				}
 				canonical := u.String()
 				requested := (&urlnorm.URL{Scheme: c.Scheme[at], Host: c.Host[at], Port: c.Port[at], PathQuery: c.PathQuery[at]}).String()
-				m := s.rules.For(u.Domain)
+				m := s.slice.Rules().For(u.Domain)
 				if canonical == requested || m != nil && m.Hides(&takedown.Row{
-					Dataset: reads[i].Dataset, Scheme: u.Scheme, Host: u.Host, Path: u.PathQuery, Port: u.Port,
+					Dataset: dataset, Scheme: u.Scheme, Host: u.Host, Path: u.PathQuery, Port: u.Port,
 				}) {
 					continue
 				}
@@ -63,7 +63,7 @@ func (s *source) mapURLs(reads []read, field string, w io.Writer) error {
 					out = append64(out, urlkey.Key(requested))
 					out = append64(out, urlkey.Key(canonical))
 					out = append32(out, uint32(id))
-					out = append32(out, reads[i].Dataset)
+					out = append32(out, dataset)
 					for _, text := range []string{requested, canonical} {
 						out = append(binary.BigEndian.AppendUint32(out, uint32(len(text))), text...)
 					}
@@ -76,6 +76,6 @@ func (s *source) mapURLs(reads []read, field string, w io.Writer) error {
 			s.opt.report(s.rows)
 		}
 	}
-	_, err := w.Write(append(out, copyTrailer...))
+	_, err = w.Write(append(out, copyTrailer...))
 	return err
 }

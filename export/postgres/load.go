@@ -5,19 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"runtime/debug"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/export/scan"
-	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // Loaded is the result of Load.
@@ -53,13 +49,12 @@ func Load(ctx context.Context, store blob.Store, run string, number int, opt Opt
 }
 
 func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number int, opt Options) (out Loaded, err error) {
-	s, err := newSource(ctx, store, p, opt)
+	s, err := newSource(ctx, store, p, &p.Chunks[number], opt)
 	if err != nil {
 		return out, err
 	}
-	defer s.close()
 	// Commits of the registry would keep the transaction, and its COPY, waiting.
-	if err := s.numberHosts(p.Chunks[number].Reads); err != nil {
+	if err := s.numberHosts(); err != nil {
 		return out, err
 	}
 	err = pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
@@ -77,10 +72,15 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 		if done.RowsAffected() == 0 {
 			return tx.QueryRow(ctx, "SELECT rows, urls FROM load_chunks WHERE chunk = $1", number).Scan(&out.Rows, &out.URLs)
 		}
-		for reads := range byDataset(p.Chunks[number].Reads) {
-			if err := s.copyDataset(c, load, reads); err != nil {
+		for first := s.first; first < s.end; {
+			end := first + 1
+			for end < s.end && s.slice.Tasks[end].Dataset == s.slice.Tasks[first].Dataset {
+				end++
+			}
+			if err := s.copyDataset(c, load, first, end); err != nil {
 				return err
 			}
+			first = end
 		}
 		out = Loaded{Rows: s.rows, URLs: s.urls}
 		if _, err := tx.Exec(ctx, "UPDATE load_chunks SET rows = $2, urls = $3 WHERE chunk = $1", number, out.Rows, out.URLs); err != nil {
@@ -91,74 +91,54 @@ func load(ctx context.Context, c *pgx.Conn, store blob.Store, p *plan, number in
 	return out, err
 }
 
-// byDataset yields the reads of each dataset.
-func byDataset(reads []read) iter.Seq[[]read] {
-	return func(yield func([]read) bool) {
-		for len(reads) > 0 {
-			n := 1
-			for n < len(reads) && reads[n].Dataset == reads[0].Dataset {
-				n++
-			}
-			if !yield(reads[:n]) {
-				return
-			}
-			reads = reads[n:]
-		}
-	}
-}
-
-// source reads rows of the lake and encodes them.
+// source reads the rows of a chunk, the tasks from first to end of a slice, and encodes them.
 type source struct {
-	ctx      context.Context
-	store    blob.Store
-	plan     *plan
-	opt      Options
-	version  *manifest.Version
-	rules    *takedown.Rules
-	segments map[int]*segment.Segment
-	cache    *segment.FrameCache
-	registry *numbers.Registry
-	hosts    hosts
-	list     *urlnorm.SuffixList // of id_map, nil until it is needed
+	ctx        context.Context
+	store      blob.Store
+	opt        Options
+	slice      *scan.Slice
+	first, end int
+	batches    map[batchName]int32
+	canonical  map[uint32]string // by dataset
+	registry   *numbers.Registry
+	// codes are the numbers of the hosts, in the order of the rows: a host that rows of a task have
+	// in succession is there once. A chunk with a million hosts takes 8 MB.
+	codes []domain64.Code
 
 	rows, urls int64
 }
 
-func newSource(ctx context.Context, store blob.Store, p *plan, opt Options) (*source, error) {
-	s := &source{
-		ctx: ctx, store: store, plan: p, opt: opt,
-		segments: map[int]*segment.Segment{}, cache: segment.NewFrameCache(cacheBytes),
+func newSource(ctx context.Context, store blob.Store, p *plan, c *chunk, opt Options) (*source, error) {
+	s := &source{ctx: ctx, store: store, opt: opt, batches: map[batchName]int32{}, canonical: map[uint32]string{}}
+	for _, b := range p.Batches {
+		s.batches[batchName{b.Dataset, b.Name}] = b.ID
+	}
+	for i := range p.Datasets {
+		s.canonical[p.Datasets[i].ID] = p.Datasets[i].Canonical
 	}
 	var err error
-	if s.version, err = manifest.ReadVersion(ctx, store, p.Ref); err != nil {
+	if s.registry, err = p.registry(store); err != nil {
 		return nil, err
 	}
-	if s.rules, err = rulesOf(ctx, store, p.Takedowns); err != nil {
+	if s.slice, err = p.slice(ctx, store, c.Datasets); err != nil {
 		return nil, err
 	}
-	s.registry, err = p.registry(store)
-	return s, err
+	s.first, s.end = c.Skip, c.Skip+c.Parts
+	return s, nil
 }
 
-func (s *source) close() {
-	for _, seg := range s.segments {
-		seg.Close()
-	}
-}
-
-// copyDataset copies rows of a dataset, whose hosts have numbers, into the tables of a load.
-func (s *source) copyDataset(c *pgx.Conn, load int64, reads []read) error {
-	dataset := reads[0].Dataset
+// copyDataset copies the rows of tasks of a dataset into the tables of a load.
+func (s *source) copyDataset(c *pgx.Conn, load int64, first, end int) error {
+	dataset := s.slice.Tasks[first].Dataset
 	into := quote(tableName(urlsTable, dataset, load)) + " (" + copyColumns + ")"
-	if err := copyInto(s.ctx, c, into, func(w io.Writer) error { return s.copyURLs(reads, w) }); err != nil {
+	if err := copyInto(s.ctx, c, into, func(w io.Writer) error { return s.copyURLs(first, end, w) }); err != nil {
 		return err
 	}
-	field := s.plan.dataset(dataset).Canonical
-	if field == "" {
+	if s.canonical[dataset] == "" {
 		return nil
 	}
 	into = quote(tableName(idMapTable, dataset, load)) + " (" + idMapColumns + ")"
-	return copyInto(s.ctx, c, into, func(w io.Writer) error { return s.mapURLs(reads, field, w) })
+	return copyInto(s.ctx, c, into, func(w io.Writer) error { return s.mapURLs(first, end, w) })
 }
 
 // columns are what a row of urls is made of.
@@ -167,13 +147,13 @@ var columns = []part.Column{
 }
 
 // copyURLs encodes rows of urls.
-func (s *source) copyURLs(reads []read, w io.Writer) error {
-	e := &encoder{w: w, dataset: reads[0].Dataset, weaken: s.opt.weaken, number: s.hosts.next}
+func (s *source) copyURLs(first, end int, w io.Writer) error {
+	dataset := s.slice.Tasks[first].Dataset
+	e := &encoder{w: w, dataset: dataset, batches: batches{of: s.batches, dataset: dataset}, weaken: s.opt.weaken, number: s.next}
 	e.out = append(e.out, copyHeader...)
 	done := s.rows
-	for i := range reads {
-		e.batches = batches{of: s.plan.Stored[reads[i].Stored].Members}
-		for rows, err := range s.read(&reads[i], s.rules, columns...) {
+	for task := first; task < end; task++ {
+		for rows, err := range s.slice.Read(s.ctx, task, columns...) {
 			if err != nil {
 				return err
 			}
@@ -189,74 +169,6 @@ func (s *source) copyURLs(reads []read, w io.Writer) error {
 	e.out = append(e.out, copyTrailer...)
 	e.flush()
 	return e.err
-}
-
-// read yields the rows of a part that are wanted and that rules do not hide.
-func (s *source) read(r *read, rules *takedown.Rules, columns ...part.Column) iter.Seq2[scan.Rows, error] {
-	return func(yield func(scan.Rows, error) bool) {
-		err := s.readRuns(r, rules, columns, func(rows scan.Rows) bool { return yield(rows, nil) })
-		if err != nil && !errors.Is(err, errStopped) {
-			yield(scan.Rows{}, err)
-		}
-	}
-}
-
-func (s *source) readRuns(r *read, rules *takedown.Rules, columns []part.Column, each func(scan.Rows) bool) error {
-	seg, ok := s.segments[r.Segment]
-	if !ok {
-		var err error
-		if seg, err = scan.OpenSegment(s.ctx, s.store, &s.version.Segments[r.Segment], s.cache); err != nil {
-			return err
-		}
-		s.segments[r.Segment] = seg
-	}
-	f, err := seg.File(s.ctx, r.File)
-	if err != nil {
-		return err
-	}
-	from := &s.plan.Stored[r.Stored]
-	p := scan.Part{
-		Dataset: r.Dataset, Key: f.Path, Batch: from.Batch, Rules: rules,
-		Live: func(batch string) bool { return from.Members[batch] != 0 },
-	}
-	all := func(blocks []*part.PageIndexBlock, runs []scan.Run) error {
-		for rows, err := range p.Read(s.ctx, s.store, blocks, runs, columns...) {
-			if err != nil {
-				return err
-			}
-			if !each(rows) {
-				return errStopped
-			}
-		}
-		return nil
-	}
-	if r.Runs == nil {
-		blocks, err := seg.PartBlocks(s.ctx, r.File)
-		if err != nil {
-			return err
-		}
-		return all(blocks, nil)
-	}
-	for i, run := range r.Runs {
-		blocks, err := seg.PageBlocks(s.ctx, r.File, run.Group, run.First, run.Rows)
-		if err != nil {
-			return err
-		}
-		if err := all(blocks, r.Runs[i:i+1]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// dataset returns a dataset of the plan.
-func (p *plan) dataset(id uint32) *exported {
-	for i := range p.Datasets {
-		if p.Datasets[i].ID == id {
-			return &p.Datasets[i]
-		}
-	}
-	return nil
 }
 
 var errStopped = errors.New("the COPY has ended")

@@ -3,16 +3,12 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // numberedAtOnce is how many hosts get numbers in one commit of the registry, which takes about
@@ -22,6 +18,9 @@ const numberedAtOnce = 1 << 17
 // assign returns the codes of names, in their order, and gives numbers to those that have none. A
 // table of numbers that is full is an *InputError.
 func assign(ctx context.Context, r *numbers.Registry, names []domain64.Name) ([]domain64.Code, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
 	codes, err := r.Assign(ctx, names)
 	var full *numbers.FullError
 	if errors.As(err, &full) {
@@ -30,26 +29,13 @@ func assign(ctx context.Context, r *numbers.Registry, names []domain64.Name) ([]
 	return codes, err
 }
 
-// hosts are the numbers of the hosts of a chunk, in the order of its rows. A host that many rows
-// have in succession is there once, by its hash; a chunk with a million different ones takes 16 MB.
-type hosts struct {
-	list []numbered
-	at   int // of the next one
-}
-
-type numbered struct {
-	hash uint64
-	code domain64.Code
-}
-
-// numberHosts gives numbers to the hosts of a chunk.
-func (s *source) numberHosts(reads []read) error {
+// numberHosts gives numbers to the hosts of the chunk.
+func (s *source) numberHosts() error {
 	type unnumbered struct {
 		name  domain64.Name
 		place int
 	}
 	var open []unnumbered
-	list := &s.hosts.list
 	flush := func() error {
 		// The registry is fastest with names that are sorted by level.
 		slices.SortFunc(open, func(a, b unnumbered) int { return a.name.Compare(b.name) })
@@ -59,17 +45,14 @@ func (s *source) numberHosts(reads []read) error {
 		}
 		codes, err := assign(s.ctx, s.registry, names)
 		for i, code := range codes {
-			(*list)[open[i].place].code = code
+			s.codes[open[i].place] = code
 		}
 		open = open[:0]
 		return err
 	}
-	for i := range reads {
-		var host, domain string
-		var matcher *takedown.Matcher
-		// Rules would need all columns to decide about rows. A host of which they hide all rows may
-		// get a number, unless they hide the host.
-		for rows, err := range s.read(&reads[i], nil, part.ColDomain, part.ColHost) {
+	for task := s.first; task < s.end; task++ {
+		host := ""
+		for rows, err := range s.slice.Read(s.ctx, task, part.ColDomain, part.ColHost) {
 			if err != nil {
 				return err
 			}
@@ -79,19 +62,12 @@ func (s *source) numberHosts(reads []read) error {
 					continue
 				}
 				host = strings.Clone(rows.Host[at])
-				if rows.Domain[at] != domain {
-					domain = strings.Clone(rows.Domain[at])
-					matcher = s.rules.For(domain)
-				}
-				if matcher != nil && matcher.Hides(&takedown.Row{Dataset: reads[i].Dataset, Host: host}) {
-					continue
-				}
-				name, err := domain64.SplitHost(host, domain)
+				name, err := domain64.SplitHost(host, strings.Clone(rows.Domain[at]))
 				if err != nil {
 					return err
 				}
-				open = append(open, unnumbered{name, len(*list)})
-				*list = append(*list, numbered{hash: xxh3.HashString(host)})
+				open = append(open, unnumbered{name, len(s.codes)})
+				s.codes = append(s.codes, 0)
 				if len(open) == numberedAtOnce {
 					if err := flush(); err != nil {
 						return err
@@ -104,16 +80,9 @@ func (s *source) numberHosts(reads []read) error {
 	return flush()
 }
 
-// next returns the number of a host, behind that of the last one. Hosts of which rules hide all
-// rows are skipped.
-func (h *hosts) next(host string) (domain64.Code, error) {
-	hash := xxh3.HashString(host)
-	for h.at < len(h.list) && h.list[h.at].hash != hash {
-		h.at++
-	}
-	if h.at == len(h.list) {
-		return 0, fmt.Errorf("the host %s has no number", host)
-	}
-	h.at++
-	return h.list[h.at-1].code, nil
+// next returns the number of the next host.
+func (s *source) next() domain64.Code {
+	code := s.codes[0]
+	s.codes = s.codes[1:]
+	return code
 }

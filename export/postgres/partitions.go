@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,142 +10,113 @@ import (
 )
 
 const (
-	// DefaultPartitionRows is how many rows a TLD, a site or a subdomain has at least in a dataset
-	// that gets a partition of its own there.
-	DefaultPartitionRows = 10_000_000
-	// maxRanges bounds the TLDs, sites and subdomains of a dataset with a partition of their own. A
-	// plan that cannot prune locks these, and those for what is between them, which are rarely
-	// more.
-	maxRanges = 128
+	// MaxPartitions bounds the names with a partition of their own in each dataset. A plan that
+	// cannot prune locks these, and those for what is between them.
+	MaxPartitions = 128
 	// urlsTable and idMapTable are partitioned by dataset.
 	urlsTable  = "urls"
 	idMapTable = "id_map"
 )
 
-// bounds is a range of domain64 as PostgreSQL compares it: from lo on, and up to hi inclusive.
-type bounds struct{ Lo, Hi int64 }
-
-// holds reports whether b is within a.
-func (a bounds) holds(b bounds) bool { return a.Lo <= b.Lo && b.Hi <= a.Hi }
-
-// values is the FOR VALUES clause. PostgreSQL's upper bounds are exclusive, and what follows the
-// largest number is MAXVALUE.
-func (a bounds) values() string {
-	lo, hi := "MINVALUE", "MAXVALUE"
-	if a.Lo != math.MinInt64 {
-		lo = fmt.Sprint(a.Lo)
-	}
-	if a.Hi != math.MaxInt64 {
-		hi = fmt.Sprint(a.Hi + 1)
-	}
-	return fmt.Sprintf("FROM (%s) TO (%s)", lo, hi)
-}
-
-var everything = bounds{math.MinInt64, math.MaxInt64}
-
-// own is a range that gets a partition of its own, and what it is called by people.
-type own struct {
-	bounds
-	Label string // hexadecimal digits of the number, as in 01_000001
-	Name  string // for people, as in example.com
-}
-
-// table is a table of a load.
+// table is a table of a load: that of a dataset.
 type table struct {
 	// Of is urls or id_map.
 	Of      string `json:"of"`
 	Dataset uint32 `json:"dataset"`
-	// Suffix is what the table's name has behind the number of the load, "" for the table of the
-	// whole dataset. Parent is the suffix of the table that it is a partition of.
-	Suffix string `json:"suffix,omitempty"`
-	Parent string `json:"parent,omitempty"`
-	Range  bounds `json:"range"`
-	// Divided tells that the table has partitions, and no rows of its own.
-	Divided bool   `json:"divided,omitempty"`
-	Comment string `json:"comment,omitempty"`
+	// Parts are the partitions that it is divided into, none for a table with rows of its own.
+	Parts []partition `json:"parts,omitempty"`
 }
 
-// name is the name of the table in a load. The number of the load is part of it, so that tables
-// that were detached are in nobody's way.
-func (t *table) name(load int64) string { return tableName(t.Of, t.Dataset, load) + t.Suffix }
+// partition is a partition by domain64.
+type partition struct {
+	// From and To are the first and the last number, as PostgreSQL compares them.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Name is what the numbers are of, "" for what has no partition of its own.
+	Name string `json:"name,omitempty"`
+}
 
+// tableName is the name of a table in a load. The number of the load is part of it, so that tables
+// that were detached are in nobody's way.
 func tableName(of string, dataset uint32, load int64) string {
 	return fmt.Sprintf("%s_%d_%d", of, dataset, load)
 }
 
-// leaves are the tables that rows are copied into.
-func (p *plan) leaves() (leaves []*table) {
+// suffix is what the partition's name has behind that of its table. Names are made of numbers, so
+// that they cannot collide: dropping the dots and hyphens would give a-b.com and ab.com one table.
+func (p *partition) suffix() string { return fmt.Sprintf("_%016x", uint64(p.From)) }
+
+// values is the FOR VALUES clause. PostgreSQL's upper bounds are exclusive, and what follows the
+// largest number is MAXVALUE.
+func (p *partition) values() string {
+	lo, hi := "MINVALUE", "MAXVALUE"
+	if p.From != math.MinInt64 {
+		lo = fmt.Sprint(p.From)
+	}
+	if p.To != math.MaxInt64 {
+		hi = fmt.Sprint(p.To + 1)
+	}
+	return fmt.Sprintf("FROM (%s) TO (%s)", lo, hi)
+}
+
+// leaf is a table that rows are in: a table, or the partition of it with a suffix.
+type leaf struct {
+	table  *table
+	suffix string
+}
+
+func (l *leaf) name(load int64) string {
+	return tableName(l.table.Of, l.table.Dataset, load) + l.suffix
+}
+
+func (p *plan) leaves() (leaves []leaf) {
 	for i := range p.Tables {
-		if t := &p.Tables[i]; !t.Divided {
-			leaves = append(leaves, t)
+		t := &p.Tables[i]
+		if len(t.Parts) == 0 {
+			leaves = append(leaves, leaf{table: t})
+		}
+		for j := range t.Parts {
+			leaves = append(leaves, leaf{t, t.Parts[j].suffix()})
 		}
 	}
 	return leaves
 }
 
-// divide returns the tables for a dataset's rows of urls, parents first: one without ranges;
-// otherwise one for each range, and others for what is between them. Ranges are disjoint or within
-// each other. Together the partitions cover all numbers, so that each row has a place.
-//
-// Names are made of numbers, so that they cannot collide: dropping the dots and hyphens of names
-// would give a-b.com and ab.com one table.
-func divide(dataset uint32, ranges []own) []table {
-	sorted := slices.Clone(ranges)
-	slices.SortFunc(sorted, func(a, b own) int { return cmp.Or(cmp.Compare(a.Lo, b.Lo), cmp.Compare(b.Hi, a.Hi)) })
-	sorted = slices.CompactFunc(sorted, func(a, b own) bool { return a.bounds == b.bounds })
-	all := []table{{Of: urlsTable, Dataset: dataset, Range: everything, Divided: len(sorted) > 0}}
-	if len(sorted) > 0 {
-		divideBelow(all[0], sorted, &all)
+// divide returns the partitions for names and for what is between them, none without names. They
+// cover all numbers, so that each row has a place. A name within another one divides its numbers.
+func divide(l domain64.Layout, codes []domain64.Code, names []domain64.Name) []partition {
+	if len(codes) == 0 {
+		return nil
+	}
+	own := make([]partition, len(codes))
+	starts := []int64{math.MinInt64}
+	for i, c := range codes {
+		r := l.Range(c)
+		own[i] = partition{r.From, r.To - 1, names[i].Host()}
+		starts = append(starts, r.From)
+		if r.Open {
+			own[i].To = math.MaxInt64
+		} else {
+			starts = append(starts, r.To)
+		}
+	}
+	slices.Sort(starts)
+	starts = slices.Compact(starts)
+	var all []partition
+	for i, from := range starts {
+		p := partition{From: from, To: math.MaxInt64}
+		if i+1 < len(starts) {
+			p.To = starts[i+1] - 1
+		}
+		smallest := uint64(math.MaxUint64)
+		for _, o := range own {
+			if n := uint64(o.To - o.From); o.From <= p.From && p.To <= o.To && n <= smallest {
+				p.Name, smallest = o.Name, n
+			}
+		}
+		all = append(all, p)
 	}
 	return all
-}
-
-func divideBelow(parent table, ranges []own, all *[]table) {
-	at, more := parent.Range.Lo, true
-	add := func(suffix string, of bounds, divided bool, comment string) table {
-		t := table{
-			Of: parent.Of, Dataset: parent.Dataset, Suffix: suffix, Parent: parent.Suffix,
-			Range: of, Divided: divided, Comment: comment,
-		}
-		*all = append(*all, t)
-		return t
-	}
-	gap := func(hi int64) {
-		add(fmt.Sprintf("_rest_%016x", uint64(at)), bounds{at, hi}, false, "what has no partition of its own")
-	}
-	for len(ranges) > 0 {
-		r := ranges[0]
-		n := 1
-		for n < len(ranges) && r.holds(ranges[n].bounds) {
-			n++
-		}
-		if at < r.Lo {
-			gap(r.Lo - 1)
-		}
-		t := add("_"+r.Label, r.bounds, n > 1, r.Name)
-		if n > 1 {
-			divideBelow(t, ranges[1:n], all)
-		}
-		ranges = ranges[n:]
-		if more = r.Hi < parent.Range.Hi; more {
-			at = r.Hi + 1
-		}
-	}
-	if more {
-		gap(parent.Range.Hi)
-	}
-}
-
-// ownOf returns the range of a name and of everything below it.
-func ownOf(l domain64.Layout, c domain64.Code, name domain64.Name) own {
-	r := l.Range(c)
-	b := bounds{r.From, r.To - 1}
-	if r.Open {
-		b.Hi = math.MaxInt64
-	}
-	at, _ := l.Level(c)
-	fields := strings.Split(strings.ToLower(l.Format(c)), ":")
-	return own{b, strings.Join(fields[:at+1], "_"), name.Host()}
 }
 
 // quote quotes a name for SQL.

@@ -15,17 +15,22 @@ import (
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/export/scan"
-	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// planFormat is the version of plans.
-const planFormat = 1
+const (
+	// planFormat is the version of plans.
+	planFormat = 1
+	// chunkRows is about how many rows one Load copies in its transaction: some seconds of work
+	// that a crash destroys. A chunk has at least one part.
+	chunkRows = 2 << 20
+	// maxChunks bounds the chunks of a plan, and so the history of its workflow.
+	maxChunks = 4000
+)
 
 // plan is what Plan leaves for the other steps, in the staging of the run.
 type plan struct {
@@ -33,11 +38,10 @@ type plan struct {
 	Spec    Spec   `json:"spec"`
 	Run     string `json:"run"`
 	Version string `json:"version"`
-	// Ref and Takedowns pin the version and the rules that hide rows.
-	Ref           manifest.VersionRef `json:"ref"`
-	Takedowns     *takedown.Ref       `json:"takedowns,omitempty"`
-	TakedownEpoch uint64              `json:"takedown_epoch"`
-	Slice         string              `json:"slice"`
+	// Takedowns are those that hide rows, nil for none.
+	Takedowns     *takedown.Ref `json:"takedowns,omitempty"`
+	TakedownEpoch uint64        `json:"takedown_epoch"`
+	Slice         string        `json:"slice"`
 	// Exported is the end of the export that the plan was compared with, zero for none.
 	Exported time.Time `json:"exported"`
 
@@ -45,9 +49,8 @@ type plan struct {
 	Batches  []planBatch `json:"batches"`  // those of datasets that changed
 	Rules    []rule      `json:"rules,omitempty"`
 	// Tables are those that are loaded, parents first.
-	Tables []table  `json:"tables"`
-	Stored []stored `json:"stored"`
-	Chunks []chunk  `json:"chunks"`
+	Tables []table `json:"tables"`
+	Chunks []chunk `json:"chunks"`
 }
 
 // exported is a dataset of the slice, and how many rows the lake shows of it.
@@ -73,10 +76,25 @@ type planBatch struct {
 	Digest  string `json:"digest"`
 }
 
+// batchName names a batch as the database does.
+type batchName struct {
+	dataset uint32
+	name    string
+}
+
 // rule is a takedown in force, and the host that it names.
 type rule struct {
 	ID   string `json:"id"`
 	Host string `json:"host"`
+}
+
+// chunk is what one Load copies: parts of some datasets, by dataset. Skip of these datasets' parts
+// are in other chunks before it.
+type chunk struct {
+	Datasets []uint32 `json:"datasets"`
+	Skip     int      `json:"skip,omitempty"`
+	Parts    int      `json:"parts"`
+	Rows     int64    `json:"rows"`
 }
 
 // Planned is the result of Plan.
@@ -85,8 +103,6 @@ type Planned struct {
 	TakedownEpoch uint64 `json:"takedown_epoch"`
 	// Current tells that the database has the version already, so that there is nothing to do.
 	Current bool `json:"current,omitempty"`
-	// Datasets are how many datasets changed and are loaded.
-	Datasets int `json:"datasets"`
 	// Rows are about how many rows will be read, in so many chunks. Tables are those that get their
 	// indexes in steps of their own.
 	Rows   int64 `json:"rows"`
@@ -116,8 +132,6 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 
 // Options are what all steps need besides the lake.
 type Options struct {
-	// TempDir holds copies of index files of a lake in S3 while a plan is made; "" is the system's.
-	TempDir string
 	// Report, which may be nil, is called with how many rows a step has done.
 	Report func(rows int64)
 	// LockTimeout is how long a statement waits for a lock of a reader before it is tried again,
@@ -152,16 +166,7 @@ type planner struct {
 	opt   Options
 	plan  *plan
 	c     *pgx.Conn
-
-	version  *manifest.Version
-	rules    *takedown.Rules
-	list     *urlnorm.SuffixList
-	scope    map[uint32]*exported // the datasets of the slice
-	domains  []string             // nil for all domains
-	segments []*segment.Segment
-	cache    *segment.FrameCache // of all segments
-	// stored has the places in plan.Stored of what each segment stores.
-	stored []map[batchName]int
+	slice *scan.Slice // without parts
 }
 
 // Plan finds out which datasets of a version the database lacks or has otherwise, leaves a plan for
@@ -178,14 +183,10 @@ func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Opti
 	defer disconnect(ctx, c)
 	p, err := readPlan(ctx, store, run)
 	if errors.Is(err, blob.ErrNotExist) {
-		m := &planner{
-			ctx: ctx, store: store, opt: opt, c: c, cache: segment.NewFrameCache(cacheBytes),
-			plan: &plan{Format: planFormat, Spec: spec, Run: run},
-		}
-		defer m.close()
-		var current *Planned
-		if current, err = m.make(); current != nil {
-			return *current, nil
+		m := &planner{ctx: ctx, store: store, opt: opt, c: c, plan: &plan{Format: planFormat, Spec: spec, Run: run}}
+		var have *Result
+		if have, err = m.make(); have != nil {
+			return Planned{Version: have.Version, TakedownEpoch: have.TakedownEpoch, Current: true, Have: *have}, nil
 		}
 		if err == nil {
 			p, err = m.leave()
@@ -203,14 +204,7 @@ func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Opti
 	if err != nil {
 		return Planned{}, err
 	}
-	out := Planned{
-		Version: p.Version, TakedownEpoch: p.TakedownEpoch, Chunks: len(p.Chunks), Tables: len(p.leaves()),
-	}
-	for i := range p.Datasets {
-		if p.Datasets[i].Changed {
-			out.Datasets++
-		}
-	}
+	out := Planned{Version: p.Version, TakedownEpoch: p.TakedownEpoch, Chunks: len(p.Chunks), Tables: len(p.leaves())}
 	for i := range p.Chunks {
 		out.Rows += p.Chunks[i].Rows
 	}
@@ -230,9 +224,12 @@ func (p *planner) leave() (*plan, error) {
 	return p.plan, err
 }
 
-// make makes the plan. It returns what Plan returns if the database has the version.
-func (p *planner) make() (*Planned, error) {
-	if err := p.pin(); err != nil {
+// make makes the plan. It returns what the database has if that is the version.
+func (p *planner) make() (*Result, error) {
+	if err := prepare(p.ctx, p.c, p.plan.Spec.Schema); err != nil {
+		return nil, err
+	}
+	if err := p.open(); err != nil {
 		return nil, err
 	}
 	release, err := hold(p.ctx, p.store, p.plan.Version)
@@ -240,141 +237,106 @@ func (p *planner) make() (*Planned, error) {
 		return nil, err
 	}
 	defer release()
-	if err := prepare(p.ctx, p.c, p.plan.Spec.Schema); err != nil {
-		return nil, err
-	}
 	if err := p.choose(); err != nil {
 		return nil, err
 	}
 	if have, err := p.state(); err != nil || have != nil {
 		return have, err
 	}
-	if err := p.count(); err != nil {
-		return nil, collected(p.ctx, p.store, p.plan.Takedowns, err)
-	}
-	if err := p.compare(); err != nil {
-		return nil, err
-	}
-	if err := p.divide(); err != nil {
-		return nil, err
-	}
-	return nil, p.tables()
-}
-
-func (p *planner) close() {
-	for _, s := range p.segments {
-		if s != nil {
-			s.Close()
+	for _, step := range []func() error{p.compare, p.batches, p.tables, p.divide} {
+		if err := step(); err != nil {
+			return nil, p.plan.collected(p.ctx, p.store, err)
 		}
 	}
+	return nil, nil
 }
 
-// pin reads the version and the takedowns.
-func (p *planner) pin() error {
-	m, _, err := manifest.Read(p.ctx, p.store)
-	if err != nil {
-		return err
-	}
-	ref, err := m.Version(cmp.Or(p.plan.Spec.Version, manifest.Current))
-	if err != nil {
+// open pins the version and the takedowns.
+func (p *planner) open() error {
+	spec, pl := &p.plan.Spec, p.plan
+	var err error
+	p.slice, err = scan.Open(p.ctx, p.store, scan.Options{Version: spec.Version, Datasets: spec.Datasets, Hosts: spec.Domains, CountOnly: true})
+	switch {
+	case errors.Is(err, manifest.ErrNoVersion), errors.Is(err, manifest.ErrUnknownVersion):
 		return inputf("%v; \"starter versions\" lists those that are kept", err)
-	}
-	if p.version, err = manifest.ReadVersion(p.ctx, p.store, ref); err != nil {
+	case errors.Is(err, scan.ErrUnknownDataset):
+		return inputf("%v; \"starter datasets\" lists them", err)
+	case err != nil:
 		return err
 	}
-	p.plan.Ref, p.plan.Version, p.plan.Takedowns, p.plan.TakedownEpoch = ref, ref.ID, m.Takedowns, m.TakedownEpoch
-	if p.rules, err = rulesOf(p.ctx, p.store, m.Takedowns); err != nil {
-		return err
+	for _, host := range spec.Domains {
+		if !slices.Contains(p.slice.Domains, host) {
+			return inputf("%s is no registrable domain but a host of one, which can be exported as a whole", host)
+		}
 	}
-	p.list, err = lake.LoadSuffixList(p.ctx, p.store, p.version.PublicSuffix)
-	return err
+	pl.Version, pl.Takedowns, pl.TakedownEpoch = p.slice.Version, p.slice.Takedowns, p.slice.Epoch
+	return nil
 }
 
-func rulesOf(ctx context.Context, store blob.Store, ref *takedown.Ref) (*takedown.Rules, error) {
-	if ref == nil {
-		return nil, nil
+// slice opens the parts of some datasets as they were when the plan was made, by dataset.
+func (p *plan) slice(ctx context.Context, store blob.Store, datasets []uint32) (*scan.Slice, error) {
+	opt := scan.Options{Version: p.Version, Hosts: p.Spec.Domains, Pinned: true, Takedowns: p.Takedowns}
+	for _, id := range datasets {
+		opt.Datasets = append(opt.Datasets, fmt.Sprint(id))
 	}
-	doc, err := takedown.Read(ctx, store, ref)
+	s, err := scan.Open(ctx, store, opt)
 	if err != nil {
-		return nil, collected(ctx, store, ref, err)
+		return nil, p.collected(ctx, store, err)
 	}
-	rules, err := doc.Rules(ctx, store)
-	return rules, collected(ctx, store, ref, err)
+	slices.SortStableFunc(s.Tasks, func(a, b scan.Task) int { return cmp.Compare(a.Dataset, b.Dataset) })
+	return s, nil
 }
 
 // collected returns the error of reading takedowns, or of objects that they refer to. It is not
 // damage if they were collected: a lease names a version, and takedowns that have changed are
 // garbage.
-func collected(ctx context.Context, store blob.Store, ref *takedown.Ref, err error) error {
+func (p *plan) collected(ctx context.Context, store blob.Store, err error) error {
 	if !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
 		return err
 	}
 	m, _, readErr := manifest.Read(ctx, store)
-	if readErr == nil && ref != nil && (m.Takedowns == nil || *m.Takedowns != *ref) {
+	if readErr == nil && p.Takedowns != nil && (m.Takedowns == nil || *m.Takedowns != *p.Takedowns) {
 		return inputf("the takedowns have changed since the export began; start it again")
 	}
 	return err
 }
 
-// choose finds the datasets and the domains of the slice.
+// choose finds the datasets of the slice.
 func (p *planner) choose() error {
-	spec := &p.plan.Spec
-	var err error
-	if p.domains, err = spec.domains(p.list); err != nil {
-		return err
-	}
-	wanted := map[string]bool{}
-	for _, name := range spec.Datasets {
-		wanted[name] = false
-	}
 	fields := map[string]string{}
-	for _, m := range spec.IDMap {
+	for _, m := range p.plan.Spec.IDMap {
 		name, field, _ := strings.Cut(m, "=")
 		fields[name] = field
 	}
+	shown := map[uint32]int64{}
 	var ids []uint32
-	for d, err := range p.version.Datasets(p.ctx, 0) {
+	for _, d := range p.slice.Datasets {
+		shown[d.ID] = d.Rows
+		ids = append(ids, d.ID)
+	}
+	for d, err := range p.slice.Manifest().Datasets(p.ctx, 0) {
 		if err != nil {
 			return err
 		}
-		_, byName := wanted[d.Name]
-		_, byID := wanted[fmt.Sprint(d.ID)]
-		if len(wanted) > 0 && !byName && !byID {
-			continue
-		}
-		if byName {
-			wanted[d.Name] = true
-		}
-		if byID {
-			wanted[fmt.Sprint(d.ID)] = true
-		}
-		if len(wanted) > 0 {
-			ids = append(ids, d.ID)
-		}
-		p.plan.Datasets = append(p.plan.Datasets, exported{Dataset: d, Canonical: fields[d.Name]})
-		delete(fields, d.Name)
-	}
-	for name, found := range wanted {
-		if !found {
-			return inputf("version %s has no dataset %q; \"starter datasets\" lists them", p.version.ID, name)
+		if rows, ok := shown[d.ID]; ok {
+			p.plan.Datasets = append(p.plan.Datasets, exported{Dataset: d, Shown: rows, Canonical: fields[d.Name]})
+			delete(fields, d.Name)
 		}
 	}
 	for name := range fields {
-		return inputf("id_map: version %s has no dataset %q in the slice", p.version.ID, name)
+		return inputf("id_map: version %s has no dataset %q in the slice", p.plan.Version, name)
 	}
-	p.scope = map[uint32]*exported{}
-	for i := range p.plan.Datasets {
-		p.scope[p.plan.Datasets[i].ID] = &p.plan.Datasets[i]
+	if len(p.plan.Spec.Datasets) == 0 {
+		ids = nil
 	}
-	idMap := slices.Clone(spec.IDMap)
+	idMap := slices.Clone(p.plan.Spec.IDMap)
 	slices.Sort(idMap)
-	p.plan.Slice = sliceName(ids, p.domains, idMap)
+	p.plan.Slice = sliceName(ids, p.slice.Domains, idMap)
 	return nil
 }
 
-// state checks that the schema is for this export, and returns what Plan returns if it has the
-// version already.
-func (p *planner) state() (*Planned, error) {
+// state checks that the schema is for this export, and returns what it has if that is the version.
+func (p *planner) state() (*Result, error) {
 	spec := &p.plan.Spec
 	s, err := readState(p.ctx, p.c)
 	if err == nil && s == nil {
@@ -402,27 +364,8 @@ func (p *planner) state() (*Planned, error) {
 	if s.version != p.plan.Version || s.epoch != p.plan.TakedownEpoch || spec.Rebuild {
 		return nil, nil
 	}
-	r := Result{Version: s.version, TakedownEpoch: s.epoch, Current: true}
-	err = p.c.QueryRow(p.ctx, "SELECT coalesce(sum(rows), 0)::bigint, coalesce(sum(urls), 0)::bigint, count(*) FROM datasets").
-		Scan(&r.Rows, &r.URLs, &r.Datasets)
-	return &Planned{Version: s.version, TakedownEpoch: s.epoch, Current: true, Have: r}, explain("read what is exported", err)
-}
-
-// count finds out how many rows the lake shows of each dataset.
-func (p *planner) count() error {
-	doc, err := takedown.Read(p.ctx, p.store, p.plan.Takedowns)
-	if err != nil {
-		return err
-	}
-	all := map[uint32]int64{}
-	for i := range p.plan.Datasets {
-		all[p.plan.Datasets[i].ID] = p.plan.Datasets[i].Dataset.Rows
-	}
-	shown, err := scan.Count(p.ctx, p.store, p.version, doc, p.domains, all, p.cache)
-	for i := range p.plan.Datasets {
-		p.plan.Datasets[i].Shown = shown[p.plan.Datasets[i].ID]
-	}
-	return err
+	r := &Result{Version: s.version, TakedownEpoch: s.epoch, Current: true}
+	return r, explain("read what is exported", r.totals(p.ctx, p.c))
 }
 
 // compare finds the datasets that the database lacks or has otherwise.
@@ -445,102 +388,74 @@ func (p *planner) compare() error {
 	for i := range p.plan.Datasets {
 		d := &p.plan.Datasets[i]
 		have, ok := known[d.ID]
-		d.Changed = p.plan.Spec.Rebuild || !ok || have.digest != d.Digest || have.rows != d.Shown || touched[d.ID] ||
+		d.Changed = p.plan.Spec.Rebuild || !ok || have.digest != d.Digest || have.rows != d.Shown || touched(d.ID) ||
 			attached[d.ID] == "" && have.rows > 0 // detached by hand
 	}
-	return p.batches()
+	return nil
 }
 
 // digests sets the digests of the datasets.
 func (p *planner) digests() error {
-	rules := ""
-	for _, r := range p.plan.Rules {
-		rules += r.ID + "\n"
-	}
-	sums := map[uint32]*xxh3.Hasher{}
-	for b, err := range p.version.Batches(p.ctx) {
-		if err != nil {
-			return err
-		}
-		d := p.scope[b.DatasetID]
-		if d == nil {
-			continue
-		}
-		if sums[d.ID] == nil {
-			sums[d.ID] = xxh3.New()
-		}
-		d.Batches++
-		fmt.Fprintf(sums[d.ID], "%q %s\n", b.Batch, b.Digest)
-	}
+	rules := fmt.Sprint(p.plan.Rules)
 	for i := range p.plan.Datasets {
 		d := &p.plan.Datasets[i]
-		h := cmp.Or(sums[d.ID], xxh3.New())
+		h := xxh3.New()
 		// The suffix list decides which domain, and so which number, a host has.
-		fmt.Fprintf(h, "%s\n%q\n", p.version.PublicSuffix, d.Canonical)
+		fmt.Fprintf(h, "%s\n%q\n", p.slice.Manifest().PublicSuffix, d.Canonical)
 		if d.Canonical != "" { // the rules of another site can hide a canonical URL
-			fmt.Fprint(h, rules)
+			fmt.Fprintln(h, rules)
 		}
-		sum := h.Sum128().Bytes()
-		d.Digest = fmt.Sprintf("%x", sum)
+		for b, err := range p.slice.Manifest().BatchesOf(p.ctx, d.ID) {
+			if err != nil {
+				return err
+			}
+			d.Batches++
+			fmt.Fprintf(h, "%q %s\n", b.Batch, b.Digest)
+		}
+		d.Digest = fmt.Sprintf("%x", h.Sum128().Bytes())
 	}
 	return nil
 }
 
 // compareRules compares the takedowns with those of the database. The number of rows that the lake
 // shows of a dataset tells whether new rules hide any of them, and whether rules that were lifted
-// did. If there are both, it may stay the same, and compareRules returns the datasets that have
-// rows of a domain that one of these rules names.
-func (p *planner) compareRules() (touched map[uint32]bool, err error) {
+// did. If there are both, it may stay the same, and a dataset is touched if it has rows of a domain
+// that one of these rules names.
+func (p *planner) compareRules() (touched func(dataset uint32) bool, err error) {
 	known, err := readRules(p.ctx, p.c)
 	if err != nil {
 		return nil, err
 	}
-	var added, lifted []string // the hosts of rules
-	if p.rules != nil {
-		for _, r := range p.rules.All() {
-			if r.DatasetID != 0 && p.scope[r.DatasetID] == nil {
-				continue
-			}
+	var changed []rule
+	if rules := p.slice.Rules(); rules != nil {
+		for _, r := range rules.All() {
 			p.plan.Rules = append(p.plan.Rules, rule{r.ID, r.Host})
 			if _, ok := known[r.ID]; !ok {
-				added = append(added, r.Host)
+				changed = append(changed, rule{r.ID, r.Host})
 			}
 			delete(known, r.ID)
 		}
 	}
 	slices.SortFunc(p.plan.Rules, func(a, b rule) int { return strings.Compare(a.ID, b.ID) })
-	for _, host := range known {
-		lifted = append(lifted, host)
+	if len(changed) == 0 || len(known) == 0 {
+		return func(uint32) bool { return false }, nil
 	}
-	touched = map[uint32]bool{}
-	if len(added) == 0 || len(lifted) == 0 {
-		return touched, nil
+	for id, host := range known {
+		changed = append(changed, rule{id, host})
 	}
-	for _, host := range append(added, lifted...) {
-		if p.list.Domain("a."+host) == "a."+host { // a public suffix: of all domains below it
-			for id := range p.scope {
-				touched[id] = true
-			}
-			return touched, nil
+	list, err := lake.LoadSuffixList(p.ctx, p.store, p.slice.Manifest().PublicSuffix)
+	if err != nil {
+		return nil, err
+	}
+	var domains []string
+	for _, r := range changed {
+		if list.Domain("a."+r.Host) == "a."+r.Host { // a public suffix: of all domains below it
+			return func(uint32) bool { return true }, nil
 		}
-		t := takedown.Target{Host: host}
-		for i := range p.version.Segments {
-			seg, err := p.open(i)
-			if err != nil {
-				return nil, err
-			}
-			for _, name := range t.Names() {
-				entries, err := seg.Entries(p.ctx, segment.KeyOf(name), 0, 0)
-				if err != nil {
-					return nil, err
-				}
-				for _, e := range entries {
-					touched[e.Dataset] = true
-				}
-			}
-		}
+		domains = append(domains, (&takedown.Target{Host: r.Host}).Names()...)
 	}
-	return touched, nil
+	having, err := p.slice.Having(p.ctx, domains)
+	return func(dataset uint32) bool { _, ok := having[dataset]; return ok }, err
 }
 
 // batches gives numbers to the batches of datasets that changed. A batch that the database has
@@ -559,7 +474,7 @@ func (p *planner) batches() error {
 		if !d.Changed {
 			continue
 		}
-		for b, err := range p.version.BatchesOf(p.ctx, d.ID) {
+		for b, err := range p.slice.Manifest().BatchesOf(p.ctx, d.ID) {
 			if err != nil {
 				return err
 			}
@@ -569,6 +484,84 @@ func (p *planner) batches() error {
 				next++
 			}
 			p.plan.Batches = append(p.plan.Batches, pb)
+		}
+	}
+	return nil
+}
+
+// tables chooses the tables of the datasets that changed.
+func (p *planner) tables() error {
+	registry, err := p.plan.registry(p.store)
+	if err != nil {
+		return err
+	}
+	list, err := lake.LoadSuffixList(p.ctx, p.store, p.slice.Manifest().PublicSuffix)
+	if err != nil {
+		return err
+	}
+	var names []domain64.Name
+	for _, host := range p.plan.Spec.Partitions {
+		name, err := domain64.SplitHost(host, list.Domain(host))
+		if err != nil {
+			return inputf("partition %q: %v", host, err)
+		}
+		names = append(names, name)
+	}
+	codes, err := assign(p.ctx, registry, names)
+	if err != nil {
+		return err
+	}
+	for i := range p.plan.Datasets {
+		d := &p.plan.Datasets[i]
+		if !d.loaded() {
+			continue
+		}
+		p.plan.Tables = append(p.plan.Tables, table{Of: urlsTable, Dataset: d.ID, Parts: divide(registry.Layout(), codes, names)})
+		if d.Canonical != "" {
+			p.plan.Tables = append(p.plan.Tables, table{Of: idMapTable, Dataset: d.ID})
+		}
+	}
+	return nil
+}
+
+// divide groups the parts of datasets that changed into chunks.
+func (p *planner) divide() error {
+	var changed []uint32
+	for i := range p.plan.Datasets {
+		if d := &p.plan.Datasets[i]; d.loaded() {
+			changed = append(changed, d.ID)
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	s, err := p.plan.slice(p.ctx, p.store, changed)
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for i := range s.Tasks {
+		total += s.Tasks[i].Rows
+	}
+	size := max(chunkRows, total/maxChunks)
+	var open chunk
+	of := 0 // how many parts of the last dataset there were
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if i > 0 && t.Dataset != s.Tasks[i-1].Dataset {
+			of = 0
+		}
+		if open.Parts == 0 {
+			open.Skip = of
+		}
+		if n := len(open.Datasets); n == 0 || open.Datasets[n-1] != t.Dataset {
+			open.Datasets = append(open.Datasets, t.Dataset)
+		}
+		open.Parts, open.Rows = open.Parts+1, open.Rows+t.Rows
+		of++
+		if open.Rows >= size || i == len(s.Tasks)-1 {
+			p.plan.Chunks = append(p.plan.Chunks, open)
+			open = chunk{}
 		}
 	}
 	return nil

@@ -123,40 +123,32 @@ type known struct {
 }
 
 func readDatasets(ctx context.Context, c *pgx.Conn) (map[uint32]known, error) {
-	rows, err := c.Query(ctx, "SELECT dataset_id, digest, rows FROM datasets")
-	if err != nil {
-		return nil, explain("read the table datasets", err)
-	}
 	out := map[uint32]known{}
 	var id uint32
 	var k known
-	_, err = pgx.ForEachRow(rows, []any{&id, &k.digest, &k.rows}, func() error { out[id] = k; return nil })
-	return out, explain("read the table datasets", err)
+	return out, readTable(ctx, c, "datasets", "dataset_id, digest, rows", []any{&id, &k.digest, &k.rows}, func() { out[id] = k })
 }
 
 func readBatches(ctx context.Context, c *pgx.Conn) (map[batchName]planBatch, error) {
-	rows, err := c.Query(ctx, "SELECT batch_id, dataset_id, name, digest FROM batches")
-	if err != nil {
-		return nil, explain("read the table batches", err)
-	}
 	out := map[batchName]planBatch{}
 	var b planBatch
-	_, err = pgx.ForEachRow(rows, []any{&b.ID, &b.Dataset, &b.Name, &b.Digest}, func() error {
-		out[batchName{b.Dataset, b.Name}] = b
-		return nil
-	})
-	return out, explain("read the table batches", err)
+	return out, readTable(ctx, c, "batches", "batch_id, dataset_id, name, digest",
+		[]any{&b.ID, &b.Dataset, &b.Name, &b.Digest}, func() { out[batchName{b.Dataset, b.Name}] = b })
 }
 
+// readRules returns the hosts of the rules that the database has, by id.
 func readRules(ctx context.Context, c *pgx.Conn) (map[string]string, error) {
-	rows, err := c.Query(ctx, "SELECT rule, host FROM takedowns")
-	if err != nil {
-		return nil, explain("read the table takedowns", err)
-	}
 	out := map[string]string{}
 	var id, host string
-	_, err = pgx.ForEachRow(rows, []any{&id, &host}, func() error { out[id] = host; return nil })
-	return out, explain("read the table takedowns", err)
+	return out, readTable(ctx, c, "takedowns", "rule, host", []any{&id, &host}, func() { out[id] = host })
+}
+
+func readTable(ctx context.Context, c *pgx.Conn, table, columns string, into []any, each func()) error {
+	rows, err := c.Query(ctx, "SELECT "+columns+" FROM "+table)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, into, func() error { each(); return nil })
+	}
+	return explain("read the table "+table, err)
 }
 
 // querier is a connection or a transaction.
@@ -258,19 +250,18 @@ func createLoad(ctx context.Context, tx pgx.Tx, p *plan, load int64) error {
 	}
 	for i := range p.Tables {
 		t := &p.Tables[i]
-		name, by := quote(t.name(load)), ""
-		if t.Divided {
+		name, by := tableName(t.Of, t.Dataset, load), ""
+		if len(t.Parts) > 0 {
 			by = " PARTITION BY RANGE (domain64)"
 		}
-		if t.Suffix == "" {
-			// By this PostgreSQL knows, without reading the rows, that the table may be attached.
-			create = append(create, fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING CONSTRAINTS, CHECK (dataset_id = %d))%s", name, t.Of, t.Dataset, by))
-			continue
+		// By the CHECK PostgreSQL knows, without reading the rows, that the table may be attached.
+		create = append(create, fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING CONSTRAINTS, CHECK (dataset_id = %d))%s", name, t.Of, t.Dataset, by))
+		for _, part := range t.Parts {
+			sub := name + part.suffix()
+			create = append(create,
+				fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES %s", sub, name, part.values()),
+				fmt.Sprintf("COMMENT ON TABLE %s IS %s", sub, quoteText(part.Name)))
 		}
-		parent := quote(tableName(t.Of, t.Dataset, load) + t.Parent)
-		create = append(create,
-			fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES %s%s", name, parent, t.Range.values(), by),
-			fmt.Sprintf("COMMENT ON TABLE %s IS %s", name, quoteText(t.Comment)))
 	}
 	for _, sql := range create {
 		if _, err := tx.Exec(ctx, sql); err != nil {

@@ -38,8 +38,8 @@ Workers connect to the database, to hosts that their --allow-target names (defau
 own machine), and without a password. A DSN with a password, a service, a file or another
 host is in a variable of their environment, which --dsn env:URLAKE_DSN_… names.
 
-A TLD, a site or a subdomain with --partition-rows rows in a dataset gets a partition of
-its own there when the dataset is loaded.
+--partition gives a TLD, a site or a host a partition of its own in each dataset that is
+loaded.
 
 docs/postgres.md describes the tables, and how to ask them.`,
 		Example: `  starter export postgres --lake s3://b/lake --dsn postgres://urlake@db/urls --wait
@@ -54,7 +54,7 @@ docs/postgres.md describes the tables, and how to ask them.`,
 	f.StringArrayVar(&in.Domains, "domain", nil, "export only this registrable `DOMAIN`; repeatable (default: all)")
 	f.StringVar(&in.Version, "version", "", "`VERSION` of the lake or its tag (default: the current one)")
 	f.StringVar(&in.Layout, "layout", postgres.DefaultLayout, "`BITS` of a number's TLD, domain, subdomain and path")
-	f.Int64Var(&in.PartitionRows, "partition-rows", postgres.DefaultPartitionRows, "`ROWS` of a dataset from which on a TLD, site or subdomain gets a partition there")
+	f.StringArrayVar(&in.Partitions, "partition", nil, "give the numbers of this TLD, site or host a partition of their own, by `NAME`; repeatable")
 	f.StringArrayVar(&in.IDMap, "id-map", nil,
 		"`DATASET=FIELD`: the dataset's URLs are those that were requested, and this field of the extras has the canonical ones; repeatable")
 	f.BoolVar(&in.Rebuild, "rebuild", false, "load all datasets, also those that have not changed")
