@@ -57,16 +57,15 @@ func Index(ctx context.Context, store blob.Store, run string, number int, opt Op
 	if err != nil {
 		return err
 	}
-	leaves := p.leaves()
-	if number < 0 || number >= len(leaves) {
-		return inputf("the plan has %d tables, none with the number %d", len(leaves), number)
+	if n := len(p.leaves(0)); number < 0 || number >= n {
+		return inputf("the plan has %d tables, none with the number %d", n, number)
 	}
 	c, err := connect(ctx, p.Spec.target())
 	if err != nil {
 		return err
 	}
 	defer disconnect(ctx, c)
-	x := indexer{ctx: ctx, c: c, p: p, leaf: leaves[number], opt: opt}
+	x := indexer{ctx: ctx, c: c, p: p, number: number, opt: opt}
 	if x.registry, err = p.registry(store); err != nil {
 		return err
 	}
@@ -87,10 +86,10 @@ type indexer struct {
 	c        *pgx.Conn
 	tx       pgx.Tx
 	p        *plan
-	leaf     leaf
+	number   int // of the table
 	opt      Options
 	registry *numbers.Registry
-	table    string // quoted
+	table    string
 }
 
 func (x *indexer) exec(tx pgx.Tx, statements ...string) error {
@@ -107,7 +106,7 @@ func (x *indexer) index() error {
 	if err != nil {
 		return err
 	}
-	x.table = quote(x.leaf.name(load))
+	x.table = x.p.leaves(load)[x.number]
 	var done bool
 	if err := x.tx.QueryRow(x.ctx, "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::text::regclass)", x.table).
 		Scan(&done); err != nil || done {
@@ -116,21 +115,8 @@ func (x *indexer) index() error {
 	if err := x.exec(x.tx, "SET LOCAL maintenance_work_mem = '"+indexMemory+"'", "SET LOCAL work_mem = '"+indexMemory+"'"); err != nil {
 		return err
 	}
-	if x.leaf.table.Of == idMapTable {
-		err = x.exec(x.tx, "CREATE INDEX ON "+x.table+" (requested_key)")
-	} else {
-		err = x.primaryKey()
-	}
-	if err != nil {
-		return err
-	}
-	return x.opt.fail("before " + x.leaf.name(0) + " is indexed")
-}
-
-// primaryKey gives a partition of urls its primary key.
-func (x *indexer) primaryKey() error {
 	sql := "ALTER TABLE " + x.table + " ADD PRIMARY KEY (domain64, key, batch_id, dataset_id)"
-	err := pgx.BeginFunc(x.ctx, x.tx, func(sub pgx.Tx) error { return x.exec(sub, sql) })
+	err = pgx.BeginFunc(x.ctx, x.tx, func(sub pgx.Tx) error { return x.exec(sub, sql) })
 	if hasCode(err, codeUnique) {
 		// Two URLs of a batch have one key, or a URL is in two parts of it.
 		if err = x.resolve("HAVING count(*) > 1", ", batch_id"); err == nil {
@@ -143,6 +129,9 @@ func (x *indexer) primaryKey() error {
 	}
 	if err == nil {
 		err = x.names()
+	}
+	if err == nil {
+		err = x.opt.fail("before " + x.table + " is indexed")
 	}
 	return err
 }
@@ -236,8 +225,8 @@ type finisher struct {
 	load int64
 	out  Result
 
-	// old and oldMaps are the partitions of urls and id_map that go, by dataset.
-	old, oldMaps map[uint32]string
+	// old are the partitions that go, by dataset.
+	old map[uint32]string
 	// replaced are the datasets that are loaded, and those that go.
 	replaced []int32
 }
@@ -333,25 +322,23 @@ func (f *finisher) compare() error {
 	slices.Sort(f.replaced)
 	f.replaced = slices.Compact(f.replaced)
 	f.out.Changed = int64(len(f.replaced))
-	for of, old := range map[string]*map[uint32]string{urlsTable: &f.old, idMapTable: &f.oldMaps} {
-		if *old, err = partitionsOf(f.ctx, f.tx, of); err != nil {
-			return err
-		}
-		maps.DeleteFunc(*old, func(id uint32, _ string) bool { return stays[id] })
-	}
-	return nil
+	f.old, err = partitionsOf(f.ctx, f.tx)
+	maps.DeleteFunc(f.old, func(id uint32, _ string) bool { return stays[id] })
+	return err
 }
 
 // datasets counts the rows of each dataset that changed, compares them with the lake's, and writes
-// the lists of datasets and batches, and the collisions.
+// the lists of datasets and batches, collisions and id_map.
 func (f *finisher) datasets() error {
-	for _, table := range []string{"datasets", "batches", "collisions"} {
+	for _, table := range []string{"datasets", "batches", "collisions", "id_map"} {
 		if err := f.exec("DELETE FROM "+table+" WHERE dataset_id = ANY($1)", f.replaced); err != nil {
 			return err
 		}
 	}
-	if err := f.exec("INSERT INTO collisions (" + copyColumns + ") SELECT " + copyColumns + " FROM load_collisions"); err != nil {
-		return err
+	for table, columns := range map[string]string{"collisions": copyColumns, "id_map": idMapColumns} {
+		if err := f.exec("INSERT INTO " + table + " (" + columns + ") SELECT " + columns + " FROM load_" + table); err != nil {
+			return err
+		}
 	}
 	for i := range f.p.Datasets {
 		d := &f.p.Datasets[i]
@@ -365,7 +352,7 @@ func (f *finisher) datasets() error {
 		}
 		var rows, urls int64
 		if d.loaded() {
-			if err := f.tx.QueryRow(f.ctx, "SELECT coalesce(sum(rows), 0)::bigint, count(*) FROM "+quote(tableName(urlsTable, d.ID, f.load))).
+			if err := f.tx.QueryRow(f.ctx, "SELECT coalesce(sum(rows), 0)::bigint, count(*) FROM "+tableName(d.ID, f.load)).
 				Scan(&rows, &urls); err != nil {
 				return err
 			}
@@ -459,43 +446,31 @@ func (f *finisher) swap() error {
 	if err := f.lock(); err != nil {
 		return err
 	}
-	for of, old := range map[string]map[uint32]string{urlsTable: f.old, idMapTable: f.oldMaps} {
-		for _, table := range old {
-			if err := f.exec("ALTER TABLE " + of + " DETACH PARTITION " + table); err != nil {
-				return err
-			}
-			if err := f.exec("DROP TABLE " + table); err != nil {
+	for _, table := range f.old {
+		for _, sql := range []string{"ALTER TABLE urls DETACH PARTITION " + table, "DROP TABLE " + table} {
+			if err := f.exec(sql); err != nil {
 				return err
 			}
 		}
 	}
-	for i := range f.p.Tables {
-		t := &f.p.Tables[i]
-		name := tableName(t.Of, t.Dataset, f.load)
-		if err := f.exec(fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES IN (%d)", t.Of, name, t.Dataset)); err != nil {
+	for _, t := range f.p.Tables {
+		if err := f.exec(fmt.Sprintf("ALTER TABLE urls ATTACH PARTITION %s FOR VALUES IN (%d)", tableName(t.Dataset, f.load), t.Dataset)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lock locks the tables whose partitions go. A lock is waited for only briefly, because everybody
-// who comes later would wait behind it.
+// lock locks urls if partitions of it go. It waits only briefly, because everybody who comes later
+// would wait behind it.
 func (f *finisher) lock() error {
-	var tables []string
-	if len(f.old) > 0 {
-		tables = append(tables, "ONLY "+urlsTable)
-	}
-	if len(f.oldMaps) > 0 {
-		tables = append(tables, "ONLY "+idMapTable)
-	}
 	timeout, attempts := cmp.Or(f.opt.LockTimeout, lockTimeout), cmp.Or(f.opt.LockAttempts, lockAttempts)
-	if err := f.exec(fmt.Sprintf("SET LOCAL lock_timeout = %d", timeout.Milliseconds())); err != nil || len(tables) == 0 {
+	if err := f.exec(fmt.Sprintf("SET LOCAL lock_timeout = %d", timeout.Milliseconds())); err != nil || len(f.old) == 0 {
 		return err
 	}
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginFunc(f.ctx, f.tx, func(sub pgx.Tx) error {
-			_, err := sub.Exec(f.ctx, "LOCK TABLE "+strings.Join(tables, ", ")+" IN ACCESS EXCLUSIVE MODE")
+			_, err := sub.Exec(f.ctx, "LOCK TABLE ONLY urls IN ACCESS EXCLUSIVE MODE")
 			return err
 		})
 		if !hasCode(err, codeLockTimeout) {
@@ -516,7 +491,7 @@ func (f *finisher) lock() error {
 func (f *finisher) locked(err error) error {
 	rows, askErr := f.tx.Query(f.ctx, `SELECT a.pid, coalesce(a.usename, ''), coalesce(a.application_name, ''), coalesce(a.xact_start::text, '')
 		FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-		WHERE l.relation IN ('urls'::regclass, 'id_map'::regclass) AND l.granted AND a.pid <> pg_backend_pid() ORDER BY a.xact_start LIMIT 3`)
+		WHERE l.relation = 'urls'::regclass AND l.granted AND a.pid <> pg_backend_pid() ORDER BY a.xact_start LIMIT 3`)
 	text := ""
 	if askErr == nil {
 		var pid int

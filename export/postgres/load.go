@@ -130,15 +130,14 @@ func newSource(ctx context.Context, store blob.Store, p *plan, c *chunk, opt Opt
 // copyDataset copies the rows of tasks of a dataset into the tables of a load.
 func (s *source) copyDataset(c *pgx.Conn, load int64, first, end int) error {
 	dataset := s.slice.Tasks[first].Dataset
-	into := quote(tableName(urlsTable, dataset, load)) + " (" + copyColumns + ")"
+	into := tableName(dataset, load) + " (" + copyColumns + ")"
 	if err := copyInto(s.ctx, c, into, func(w io.Writer) error { return s.copyURLs(first, end, w) }); err != nil {
 		return err
 	}
 	if s.canonical[dataset] == "" {
 		return nil
 	}
-	into = quote(tableName(idMapTable, dataset, load)) + " (" + idMapColumns + ")"
-	return copyInto(s.ctx, c, into, func(w io.Writer) error { return s.mapURLs(first, end, w) })
+	return copyInto(s.ctx, c, "load_id_map ("+idMapColumns+")", func(w io.Writer) error { return s.mapURLs(first, end, w) })
 }
 
 // columns are what a row of urls is made of.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/urlake/urlake/export/domain64"
 )
@@ -13,15 +12,12 @@ const (
 	// MaxPartitions bounds the names with a partition of their own in each dataset. A plan that
 	// cannot prune locks these, and those for what is between them.
 	MaxPartitions = 128
-	// urlsTable and idMapTable are partitioned by dataset.
-	urlsTable  = "urls"
-	idMapTable = "id_map"
+	// urlsTable is partitioned by dataset.
+	urlsTable = "urls"
 )
 
-// table is a table of a load: that of a dataset.
+// table is a table of a load: the rows of urls of a dataset.
 type table struct {
-	// Of is urls or id_map.
-	Of      string `json:"of"`
 	Dataset uint32 `json:"dataset"`
 	// Parts are the partitions that it is divided into, none for a table with rows of its own.
 	Parts []partition `json:"parts,omitempty"`
@@ -38,8 +34,8 @@ type partition struct {
 
 // tableName is the name of a table in a load. The number of the load is part of it, so that tables
 // that were detached are in nobody's way.
-func tableName(of string, dataset uint32, load int64) string {
-	return fmt.Sprintf("%s_%d_%d", of, dataset, load)
+func tableName(dataset uint32, load int64) string {
+	return fmt.Sprintf("%s_%d_%d", urlsTable, dataset, load)
 }
 
 // suffix is what the partition's name has behind that of its table. Names are made of numbers, so
@@ -59,27 +55,18 @@ func (p *partition) values() string {
 	return fmt.Sprintf("FROM (%s) TO (%s)", lo, hi)
 }
 
-// leaf is a table that rows are in: a table, or the partition of it with a suffix.
-type leaf struct {
-	table  *table
-	suffix string
-}
-
-func (l *leaf) name(load int64) string {
-	return tableName(l.table.Of, l.table.Dataset, load) + l.suffix
-}
-
-func (p *plan) leaves() (leaves []leaf) {
+// leaves are the names in a load of the tables that rows are in.
+func (p *plan) leaves(load int64) (names []string) {
 	for i := range p.Tables {
-		t := &p.Tables[i]
-		if len(t.Parts) == 0 {
-			leaves = append(leaves, leaf{table: t})
+		name := tableName(p.Tables[i].Dataset, load)
+		for _, part := range p.Tables[i].Parts {
+			names = append(names, name+part.suffix())
 		}
-		for j := range t.Parts {
-			leaves = append(leaves, leaf{t, t.Parts[j].suffix()})
+		if len(p.Tables[i].Parts) == 0 {
+			names = append(names, name)
 		}
 	}
-	return leaves
+	return names
 }
 
 // divide returns the partitions for names and for what is between them, none without names. They
@@ -117,16 +104,4 @@ func divide(l domain64.Layout, codes []domain64.Code, names []domain64.Name) []p
 		all = append(all, p)
 	}
 	return all
-}
-
-// quote quotes a name for SQL.
-func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
-
-// quoteText quotes a text for SQL, where no parameter is possible.
-func quoteText(s string) string {
-	s = strings.ReplaceAll(s, "'", "''")
-	if strings.Contains(s, `\`) {
-		return ` E'` + strings.ReplaceAll(s, `\`, `\\`) + `'`
-	}
-	return "'" + s + "'"
 }

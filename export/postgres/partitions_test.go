@@ -169,7 +169,7 @@ func TestDivideCoversEverything(t *testing.T) {
 		}
 		tables := map[string]bool{}
 		for _, p := range parts {
-			if tables[p.suffix()] = true; len(tableName(urlsTable, math.MaxUint32, math.MaxInt64)+p.suffix()) > 63 {
+			if tables[p.suffix()] = true; len(tableName(math.MaxUint32, math.MaxInt64)+p.suffix()) > 63 {
 				t.Fatalf("the name of %+v is too long", p)
 			}
 		}
@@ -247,8 +247,8 @@ func TestFullDisk(t *testing.T) {
 	s.export()
 	before := s.has()
 	for _, sql := range []string{
-		"CREATE TABLESPACE small_disk LOCATION " + quoteText(dir),
-		"ALTER DATABASE " + quote(database) + " SET default_tablespace = small_disk",
+		"CREATE TABLESPACE small_disk LOCATION " + "'" + dir + "'",
+		"ALTER DATABASE " + database + " SET default_tablespace = small_disk",
 	} {
 		if _, err := c.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	same(t, s.has(), before)
-	if _, err := c.Exec(t.Context(), "ALTER DATABASE "+quote(database)+" RESET default_tablespace"); err != nil {
+	if _, err := c.Exec(t.Context(), "ALTER DATABASE "+database+" RESET default_tablespace"); err != nil {
 		t.Fatal(err)
 	}
 	// The next export finds room elsewhere.

@@ -48,7 +48,7 @@ type plan struct {
 	Datasets []exported  `json:"datasets"` // all of the slice
 	Batches  []planBatch `json:"batches"`  // those of datasets that changed
 	Rules    []rule      `json:"rules,omitempty"`
-	// Tables are those that are loaded, parents first.
+	// Tables are those that are loaded.
 	Tables []table `json:"tables"`
 	Chunks []chunk `json:"chunks"`
 }
@@ -204,7 +204,7 @@ func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Opti
 	if err != nil {
 		return Planned{}, err
 	}
-	out := Planned{Version: p.Version, TakedownEpoch: p.TakedownEpoch, Chunks: len(p.Chunks), Tables: len(p.leaves())}
+	out := Planned{Version: p.Version, TakedownEpoch: p.TakedownEpoch, Chunks: len(p.Chunks), Tables: len(p.leaves(0))}
 	for i := range p.Chunks {
 		out.Rows += p.Chunks[i].Rows
 	}
@@ -381,7 +381,7 @@ func (p *planner) compare() error {
 	if err != nil {
 		return err
 	}
-	attached, err := partitionsOf(p.ctx, p.c, urlsTable)
+	attached, err := partitionsOf(p.ctx, p.c)
 	if err != nil {
 		return explain("list the partitions of "+urlsTable, err)
 	}
@@ -512,13 +512,8 @@ func (p *planner) tables() error {
 		return err
 	}
 	for i := range p.plan.Datasets {
-		d := &p.plan.Datasets[i]
-		if !d.loaded() {
-			continue
-		}
-		p.plan.Tables = append(p.plan.Tables, table{Of: urlsTable, Dataset: d.ID, Parts: divide(registry.Layout(), codes, names)})
-		if d.Canonical != "" {
-			p.plan.Tables = append(p.plan.Tables, table{Of: idMapTable, Dataset: d.ID})
+		if d := &p.plan.Datasets[i]; d.loaded() {
+			p.plan.Tables = append(p.plan.Tables, table{d.ID, divide(registry.Layout(), codes, names)})
 		}
 	}
 	return nil

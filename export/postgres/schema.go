@@ -33,7 +33,7 @@ var columnsOf = map[string]string{
 	"domain64":   "number, level, host, domain",
 	urlsTable:    copyColumns,
 	"collisions": copyColumns,
-	idMapTable:   idMapColumns,
+	"id_map":     idMapColumns,
 	"takedowns":  "rule, host",
 }
 
@@ -53,7 +53,7 @@ func prepare(ctx context.Context, c *pgx.Conn, schema string) error {
 			return err
 		}
 		if !exists {
-			if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+quote(schema)); err != nil {
+			if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{schema}.Sanitize()); err != nil {
 				return err
 			}
 		}
@@ -69,7 +69,7 @@ func prepare(ctx context.Context, c *pgx.Conn, schema string) error {
 		if others {
 			return inputf("the schema %s has tables that are not of an export; give --schema another name", schema)
 		}
-		_, err := tx.Exec(ctx, schemaSQL+strings.ReplaceAll(functionsSQL, "@schema@", quote(schema)), simple)
+		_, err := tx.Exec(ctx, schemaSQL+strings.ReplaceAll(functionsSQL, "@schema@", pgx.Identifier{schema}.Sanitize()), simple)
 		return err
 	})
 	for table, columns := range columnsOf {
@@ -156,10 +156,10 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// partitionsOf returns the partitions of urls or id_map, quoted, by dataset.
-func partitionsOf(ctx context.Context, q querier, parent string) (map[uint32]string, error) {
+// partitionsOf returns the partitions of urls, quoted, by dataset.
+func partitionsOf(ctx context.Context, q querier) (map[uint32]string, error) {
 	rows, err := q.Query(ctx, `SELECT substring(pg_get_expr(c.relpartbound, c.oid) FROM '\d+')::bigint, c.oid::regclass::text, i.inhdetachpending
-		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = $1::text::regclass`, parent)
+		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'urls'::regclass`)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func partitionsOf(ctx context.Context, q querier, parent string) (map[uint32]str
 	var pending bool
 	_, err = pgx.ForEachRow(rows, []any{&dataset, &name, &pending}, func() error {
 		if pending {
-			return inputf("the partition %s is not wholly detached; ALTER TABLE %s DETACH PARTITION %s FINALIZE, and export again", name, parent, name)
+			return inputf("the partition %s is not wholly detached; ALTER TABLE urls DETACH PARTITION %s FINALIZE, and export again", name, name)
 		}
 		out[dataset] = name
 		return nil
@@ -240,27 +240,28 @@ func fence(ctx context.Context, tx pgx.Tx, opt *Options, p *plan, lock string) (
 }
 
 // loadTables are the tables of a load beside those that it attaches.
-const loadTables = "load_chunks, load_hosts, load_collisions"
+const loadTables = "load_chunks, load_hosts, load_collisions, load_id_map"
 
 func createLoad(ctx context.Context, tx pgx.Tx, p *plan, load int64) error {
 	create := []string{
 		"CREATE TABLE load_chunks (chunk integer PRIMARY KEY, rows bigint, urls bigint)",
 		"CREATE TABLE load_hosts (LIKE domain64)",
 		"CREATE TABLE load_collisions (LIKE collisions)",
+		"CREATE TABLE load_id_map (LIKE id_map)",
 	}
 	for i := range p.Tables {
 		t := &p.Tables[i]
-		name, by := tableName(t.Of, t.Dataset, load), ""
+		name, by := tableName(t.Dataset, load), ""
 		if len(t.Parts) > 0 {
 			by = " PARTITION BY RANGE (domain64)"
 		}
 		// By the CHECK PostgreSQL knows, without reading the rows, that the table may be attached.
-		create = append(create, fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING CONSTRAINTS, CHECK (dataset_id = %d))%s", name, t.Of, t.Dataset, by))
+		create = append(create, fmt.Sprintf("CREATE TABLE %s (LIKE urls INCLUDING CONSTRAINTS, CHECK (dataset_id = %d))%s", name, t.Dataset, by))
 		for _, part := range t.Parts {
 			sub := name + part.suffix()
 			create = append(create,
 				fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES %s", sub, name, part.values()),
-				fmt.Sprintf("COMMENT ON TABLE %s IS %s", sub, quoteText(part.Name)))
+				fmt.Sprintf("COMMENT ON TABLE %s IS '%s'", sub, strings.ReplaceAll(part.Name, "'", "''")))
 		}
 	}
 	for _, sql := range create {
@@ -278,7 +279,7 @@ func dropLoad(ctx context.Context, tx pgx.Tx, load int64) error {
 	}
 	rows, err := tx.Query(ctx, `SELECT oid::regclass::text FROM pg_class
 		WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND relname ~ $1`,
-		fmt.Sprintf("^(%s|%s)_[0-9]+_%d$", urlsTable, idMapTable, load))
+		fmt.Sprintf("^urls_[0-9]+_%d$", load))
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ CREATE TABLE id_map (
     dataset_id integer NOT NULL,
     requested_url text NOT NULL,
     canonical_url text NOT NULL
-) PARTITION BY LIST (dataset_id);
+);
 CREATE INDEX id_map_requested ON id_map (requested_key);
 
 CREATE TABLE takedowns (
