@@ -131,7 +131,7 @@ func (x *indexer) index() error {
 		err = x.names()
 	}
 	if err == nil {
-		err = x.opt.fail("before " + x.table + " is indexed")
+		err = x.opt.fail("before " + x.p.leaves(0)[x.number] + " is indexed")
 	}
 	return err
 }
