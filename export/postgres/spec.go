@@ -23,8 +23,8 @@ type Spec struct {
 	Domains  []string `json:"domains,omitempty"`
 	// Layout is that of the numbers, "" for DefaultLayout.
 	Layout string `json:"layout,omitempty"`
-	// Partitions are TLDs, sites and hosts that get a partition of their own in each dataset that is
-	// loaded.
+	// Partitions are TLDs, sites and hosts that get a partition of their own in each dataset that
+	// is loaded.
 	Partitions []string `json:"partitions,omitempty"`
 	// Rebuild loads all datasets, also those that have not changed.
 	Rebuild bool `json:"rebuild,omitempty"`
