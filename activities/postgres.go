@@ -21,14 +21,14 @@ type PostgresPlan struct {
 	Window int `json:"window"`
 }
 
-// PlanPostgres pins a version, compares it with what the database has, creates the schema if it is
-// missing, and divides the work.
+// PlanPostgres pins a version, finds the datasets that the database lacks or has otherwise, and
+// divides the work.
 func (p *Publish) PlanPostgres(ctx context.Context, spec postgres.Spec, run string) (PostgresPlan, error) {
 	if err := p.check(spec.Lake); err != nil {
 		return PostgresPlan{}, err
 	}
 	return withHeartbeat(ctx, p.Memory, exportMemory, func(ctx context.Context, _ func(any)) (PostgresPlan, error) {
-		plan, err := postgres.Plan(ctx, p.Store, spec, run, postgres.Options{TempDir: p.TempDir})
+		plan, err := postgres.Plan(ctx, p.Store, spec, run, postgres.Options{})
 		return PostgresPlan{plan, p.Search.Allowed(ctx), window}, err
 	})
 }
@@ -46,13 +46,11 @@ func (x *Index) LoadPostgres(ctx context.Context, lakeURL, run string, chunk, de
 	}
 	s := step{run: run, name: fmt.Sprintf("load-postgres-%06d", chunk), deaths: deaths, ofLake: true}
 	return contained(ctx, &x.Lake, s, exportMemory, func(ctx context.Context, store blob.Store, report func(any)) (postgres.Loaded, error) {
-		return postgres.Load(ctx, store, run, chunk, postgres.Options{
-			TempDir: x.TempDir, Report: func(rows int64) { report(PostgresLoading{rows}) },
-		})
+		return postgres.Load(ctx, store, run, chunk, postgres.Options{Report: func(rows int64) { report(PostgresLoading{rows}) }})
 	})
 }
 
-// IndexPostgres gives a table of loaded rows its primary key.
+// IndexPostgres gives a table of loaded rows its keys.
 func (x *Index) IndexPostgres(ctx context.Context, lakeURL, run string, table int) error {
 	if err := x.check(lakeURL); err != nil {
 		return err
@@ -63,7 +61,7 @@ func (x *Index) IndexPostgres(ctx context.Context, lakeURL, run string, table in
 	return err
 }
 
-// FinishPostgres makes the loaded rows part of what is read, in one transaction.
+// FinishPostgres puts the loaded tables in the place of those that are read, in one transaction.
 func (p *Publish) FinishPostgres(ctx context.Context, lakeURL, run string) (postgres.Result, error) {
 	if err := p.check(lakeURL); err != nil {
 		return postgres.Result{}, err

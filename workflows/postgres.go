@@ -34,7 +34,7 @@ type PostgresExportProgress struct {
 
 // PostgresExportWorkflow brings a schema of a PostgreSQL database to a version of a lake (package
 // export/postgres). Readers of the database see the version before or this one. If it fails, they
-// see the one before, and the next export with the same input goes on with what was loaded.
+// see the one before.
 //
 // The input has no password: workers have it.
 func PostgresExportWorkflow(ctx workflow.Context, in PostgresExportInput) (*postgres.Result, error) {

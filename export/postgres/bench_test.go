@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -34,13 +33,7 @@ const loads = 2
 // Parquet, so all of the export but the ingest is measured. A chunk has two million rows, so only
 // more of them are loaded by two connections.
 func BenchmarkExport(b *testing.B) {
-	n := benchURLs
-	if s := os.Getenv("URLAKE_BENCH_URLS"); s != "" {
-		var err error
-		if n, err = strconv.Atoi(s); err != nil {
-			b.Fatal(err)
-		}
-	}
+	n := benchSize(b)
 	s := newSetup(b)
 	dir := b.TempDir()
 	local, err := blob.Open(b.Context(), "file://"+filepath.Join(dir, "lake"))
@@ -96,6 +89,68 @@ func BenchmarkExport(b *testing.B) {
 	}
 }
 
+// benchSize is how many URLs a benchmark exports.
+func benchSize(b *testing.B) int {
+	b.Helper()
+	text := os.Getenv("URLAKE_BENCH_URLS")
+	if text == "" {
+		return benchURLs
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+// BenchmarkChangedDataset exports three datasets, and again when one with a hundredth of the rows
+// has changed. Rows are counted by the transactions that have written them.
+func BenchmarkChangedDataset(b *testing.B) {
+	n := benchSize(b)
+	s := newSetup(b)
+	dir := b.TempDir()
+	publish := func(dataset, batch string, n int) {
+		b.Helper()
+		list := filepath.Join(dir, dataset+batch+".txt")
+		writeList(b, list, n)
+		testlake.IngestSpec(b, s.store, ingest.Spec{Dataset: dataset, Batch: batch, Inputs: []string{"file://" + list}})
+		testlake.Publish(b, s.store)
+	}
+	publish("large", "1", n*6/10)
+	publish("middle", "1", n*39/100)
+	publish("small", "1", n/100)
+	c := s.connect()
+	value := func(sql string, args ...any) (v int64) {
+		b.Helper()
+		if err := c.QueryRow(b.Context(), sql, args...).Scan(&v); err != nil {
+			b.Fatal(err)
+		}
+		return v
+	}
+	export := func() (r Result, written int64, wal float64) {
+		xid := value("SELECT pg_current_xact_id()::text::bigint")
+		from := value("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+		r = s.export()
+		to := value("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+		return r, value("SELECT count(*) FROM urls WHERE xmin::text::bigint > $1", xid), float64(to-from) / (1 << 20)
+	}
+	for i := 2; b.Loop(); i++ {
+		all, first, firstWAL := export()
+		publish("small", strconv.Itoa(i), n/1000)
+		started := time.Now()
+		some, second, secondWAL := export()
+		b.ReportMetric(time.Since(started).Seconds(), "second-s")
+		if all.Added != first || some.Added != second || some.Changed != 1 {
+			b.Fatalf("%d rows are written, then %d: %+v, %+v", first, second, all, some)
+		}
+		b.ReportMetric(float64(all.Rows), "rows")
+		b.ReportMetric(float64(first), "first-rows")
+		b.ReportMetric(float64(second), "second-rows")
+		b.ReportMetric(firstWAL, "first-WAL-MiB")
+		b.ReportMetric(secondWAL, "second-WAL-MiB")
+	}
+}
+
 // copyPrepared copies the rows that a load has copied from a prepared binary file into a table like
 // that of the load, and returns how long that took, the faster of two times: a checkpoint may come
 // in between.
@@ -111,19 +166,18 @@ func copyPrepared(b *testing.B, s *setup, run string, rows int64) time.Duration 
 		b.Fatal(err)
 	}
 	for i := range p.Chunks {
-		src, err := newSource(b.Context(), s.store, p, s.opt)
+		src, err := newSource(b.Context(), s.store, p, &p.Chunks[i], s.opt)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := src.numberHosts(&p.Chunks[i]); err != nil {
+		if err := src.numberHosts(); err != nil {
 			b.Fatal(err)
 		}
-		r := newCopyReader(func(w *copyReader) error { return src.copy(&p.Chunks[i], w) })
-		data, err := io.ReadAll(r)
-		if err != nil || r.stop() != nil {
+		var rows bytes.Buffer
+		if err := src.copyURLs(src.first, src.end, &rows); err != nil {
 			b.Fatal(err)
 		}
-		src.close()
+		data := rows.Bytes()
 		if i > 0 {
 			data = data[len(copyHeader):]
 		}
@@ -142,8 +196,7 @@ func copyFile(b *testing.B, s *setup, file string, rows int64) time.Duration {
 	b.Helper()
 	c := s.connect()
 	ctx := context.Background()
-	if _, err := c.Exec(ctx, "DROP TABLE IF EXISTS prepared; CREATE TABLE prepared (LIKE urls) PARTITION BY RANGE (domain64);"+
-		"CREATE TABLE prepared_all PARTITION OF prepared (CHECK ("+everything.check()+")) FOR VALUES "+everything.values(), simple); err != nil {
+	if _, err := c.Exec(ctx, "DROP TABLE IF EXISTS prepared; CREATE TABLE prepared (LIKE urls, CHECK (dataset_id = 1))", simple); err != nil {
 		b.Fatal(err)
 	}
 	f, err := os.Open(file)
@@ -152,7 +205,7 @@ func copyFile(b *testing.B, s *setup, file string, rows int64) time.Duration {
 	}
 	defer f.Close()
 	started := time.Now()
-	tag, err := c.PgConn().CopyFrom(ctx, f, "COPY prepared_all ("+copyColumns+") FROM STDIN (FORMAT binary)")
+	tag, err := c.PgConn().CopyFrom(ctx, f, "COPY prepared ("+copyColumns+") FROM STDIN (FORMAT binary)")
 	took := time.Since(started)
 	if err != nil || tag.RowsAffected() != rows {
 		b.Fatalf("%d rows copied, want %d: %v", tag.RowsAffected(), rows, err)

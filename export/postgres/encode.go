@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/binary"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -16,6 +17,8 @@ const copyColumns = "domain64, key, first_ts, last_ts, size, rows, batch_id, dat
 
 const (
 	copyFields = 9
+	// bufferBytes is about how much is encoded before it is written.
+	bufferBytes = 64 << 10
 	// postgresEpoch is 2000-01-01 in milliseconds since 1970, where PostgreSQL's times begin.
 	postgresEpoch = 946684800_000
 	// minTS and maxTS bound what a timestamptz holds: from 4714 BC to 294276 AD.
@@ -59,23 +62,35 @@ func (t *tuple) add(c *part.Columns, i int) {
 	}
 }
 
+// batches are the numbers of the batches of a dataset, with that of the last one at hand.
+type batches struct {
+	of      map[batchName]int32
+	dataset uint32
+	batch   string
+	last    int32
+}
+
+func (b *batches) id(batch string) int32 {
+	if batch != b.batch {
+		b.batch, b.last = batch, b.of[batchName{b.dataset, batch}]
+	}
+	return b.last
+}
+
 // encoder turns sorted rows of one dataset into tuples of a binary COPY. Rows of one URL are
 // neighbours; each batch among them becomes a tuple. It takes no memory for a row.
 type encoder struct {
+	w       io.Writer
 	dataset uint32
-	// batches are the numbers of the batches.
-	batches map[string]int32
-	// number returns the number of a host that is not the one of the row before.
-	number func(Name) (domain64.Code, error)
+	batches batches
+	// number returns the number of the next host.
+	number func() domain64.Code
 	// weaken makes keys collide in tests.
 	weaken func(uint64) uint64
 
 	out        []byte
+	err        error // of w
 	rows, urls int64
-
-	// batch and batchID are those of the last row.
-	batch   string
-	batchID int32
 
 	// The open URL, whose tuples are open. Hash is the state of the hash behind origin, which is
 	// its scheme, host and port; sum is the sum of the bytes of the host.
@@ -89,24 +104,14 @@ type encoder struct {
 	tuples       []tuple
 }
 
-// batchOf returns the number of a batch.
-func (e *encoder) batchOf(batch string) int32 {
-	if batch != e.batch {
-		e.batch, e.batchID = batch, e.batches[batch]
-	}
-	return e.batchID
-}
-
 // add encodes rows. The last URL stays open: its rows may go on.
 func (e *encoder) add(rows scan.Rows) error {
 	c := rows.Columns
 	for n := range rows.Len() {
 		i := rows.At(n)
-		id := e.batchOf(rows.BatchAt(i))
+		id := e.batches.id(rows.BatchAt(i))
 		if !e.open || c.PathQuery[i] != e.path || c.Host[i] != e.host || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
-			if err := e.begin(c, i); err != nil {
-				return err
-			}
+			e.begin(c, i)
 		}
 		e.rows++
 		at := len(e.tuples) - 1
@@ -118,18 +123,15 @@ func (e *encoder) add(rows scan.Rows) error {
 		}
 		e.tuples[at].add(c, i)
 	}
-	return nil
+	return e.err
 }
 
 // begin ends the open URL and begins that of row i.
-func (e *encoder) begin(c *part.Columns, i int) error {
+func (e *encoder) begin(c *part.Columns, i int) {
 	e.end()
 	if other := c.Host[i] != e.host || !e.open; other || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
 		if other {
-			var err error
-			if e.code, err = e.number(Name{c.Host[i], c.Domain[i]}); err != nil {
-				return err
-			}
+			e.code = e.number()
 		}
 		e.scheme, e.host, e.port = c.Scheme[i], c.Host[i], c.Port[i]
 		e.origin = append(append(append(e.origin[:0], e.scheme...), "://"...), e.host...)
@@ -147,7 +149,6 @@ func (e *encoder) begin(c *part.Columns, i int) error {
 		e.hash = fnv(offset64, e.origin)
 	}
 	e.path, e.open = c.PathQuery[i], true
-	return nil
 }
 
 func fnv[T string | []byte](h uint64, s T) uint64 {
@@ -194,6 +195,17 @@ func (e *encoder) end() {
 		e.out = append(out, e.path...)
 	}
 	e.tuples = e.tuples[:0]
+	if len(e.out) >= bufferBytes {
+		e.flush()
+	}
+}
+
+// flush writes what is encoded.
+func (e *encoder) flush() {
+	if e.err == nil {
+		_, e.err = e.w.Write(e.out)
+	}
+	e.out = e.out[:0]
 }
 
 func append64(out []byte, v uint64) []byte {
@@ -214,20 +226,4 @@ func timestamp(ms int64) int64 {
 		return math.MaxInt64
 	}
 	return (ms - postgresEpoch) * 1000
-}
-
-// finish ends the last URL.
-func (e *encoder) finish() {
-	e.end()
-	e.open = false
-}
-
-// hostRow encodes a row of COPY load_hosts (number, host, domain).
-func hostRow(out []byte, code domain64.Code, n Name) []byte {
-	out = binary.BigEndian.AppendUint16(out, 3)
-	out = append64(out, uint64(code))
-	for _, s := range []string{n.Host, n.Domain} {
-		out = append(binary.BigEndian.AppendUint32(out, uint32(len(s))), s...)
-	}
-	return out
 }

@@ -10,81 +10,76 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/export/scan"
-	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 const (
 	// planFormat is the version of plans.
-	// 1: first.
-	// 2: the batch of what is not a union.
-	planFormat = 2
+	planFormat = 1
 	// chunkRows is about how many rows one Load copies in its transaction: some seconds of work
 	// that a crash destroys. A chunk has at least one part.
 	chunkRows = 2 << 20
 	// maxChunks bounds the chunks of a plan, and so the history of its workflow.
 	maxChunks = 4000
-	// rebuildShare is the share of the batches' rows from which on a load of everything is faster
-	// than adding to tables with indexes.
-	rebuildShare = 2
-	// maxReloaded is how many domains are loaded again when takedowns change. Of more, everything
-	// is.
-	maxReloaded = 10_000
 )
 
 // plan is what Plan leaves for the other steps, in the staging of the run.
 type plan struct {
 	Format  int    `json:"format"`
 	Spec    Spec   `json:"spec"`
-	Layout  string `json:"layout"`
+	Run     string `json:"run"`
 	Version string `json:"version"`
-	// Ref and Takedowns pin the version and the rules that hide rows.
-	Ref           manifest.VersionRef `json:"ref"`
-	Takedowns     *takedown.Ref       `json:"takedowns,omitempty"`
-	TakedownEpoch uint64              `json:"takedown_epoch"`
-	// Load is the number of the load in the database.
-	Load  int64  `json:"load"`
-	Slice string `json:"slice"`
-	// Whole tells that everything is loaded, into partitions that take the place of those that are
-	// there. Otherwise rows are added to and removed from these.
-	Whole      bool        `json:"whole"`
-	Partitions []partition `json:"partitions,omitempty"`
+	// Takedowns are those that hide rows, nil for none.
+	Takedowns     *takedown.Ref `json:"takedowns,omitempty"`
+	TakedownEpoch uint64        `json:"takedown_epoch"`
+	Slice         string        `json:"slice"`
+	// Exported is the end of the export that the plan was compared with, zero for none.
+	Exported time.Time `json:"exported"`
 
-	Datasets []exported  `json:"datasets"`
-	Batches  []planBatch `json:"batches"` // all of the slice
-	// Drop are the batches whose rows go, Reloaded the domains whose rows go and are loaded again.
-	Drop     []int32  `json:"drop,omitempty"`
-	Reloaded []string `json:"reloaded,omitempty"`
-	Rules    []rule   `json:"rules,omitempty"`
-
-	Stored []stored `json:"stored"`
-	Chunks []chunk  `json:"chunks"`
+	Datasets []exported  `json:"datasets"` // all of the slice
+	Batches  []planBatch `json:"batches"`  // those of datasets that changed
+	Rules    []rule      `json:"rules,omitempty"`
+	// Tables are those that are loaded.
+	Tables []table `json:"tables"`
+	Chunks []chunk `json:"chunks"`
 }
 
 // exported is a dataset of the slice, and how many rows the lake shows of it.
 type exported struct {
 	manifest.Dataset
-	Shown int64 `json:"shown"`
+	Shown   int64 `json:"shown"`
+	Batches int32 `json:"batches"`
+	// Digest is of everything that decides which rows the dataset has, except for takedowns.
+	Digest string `json:"digest"`
+	// Changed tells that the dataset is loaded.
+	Changed bool `json:"changed,omitempty"`
 	// Canonical is the field of the extras that has canonical URLs, "" for none.
 	Canonical string `json:"canonical,omitempty"`
 }
+
+// loaded reports whether the dataset has tables of the load.
+func (d *exported) loaded() bool { return d.Changed && d.Shown > 0 }
 
 type planBatch struct {
 	ID      int32  `json:"id"`
 	Dataset uint32 `json:"dataset"`
 	Name    string `json:"name"`
 	Digest  string `json:"digest"`
-	Rows    int64  `json:"rows"`
-	New     bool   `json:"new,omitempty"`
+}
+
+// batchName names a batch as the database does.
+type batchName struct {
+	dataset uint32
+	name    string
 }
 
 // rule is a takedown in force, and the host that it names.
@@ -93,29 +88,13 @@ type rule struct {
 	Host string `json:"host"`
 }
 
-// stored are the batches that parts have rows of: one, or those of a union that are wanted.
-type stored struct {
-	// Batch is the one, "" for a union.
-	Batch string `json:"batch,omitempty"`
-	// Members are the numbers of the batches in the database.
-	Members map[string]int32 `json:"members"`
-}
-
-// chunk is what one Load copies.
+// chunk is what one Load copies: parts of some datasets, by dataset. Skip of these datasets' parts
+// are in other chunks before it.
 type chunk struct {
-	Rows  int64  `json:"rows"`
-	Reads []read `json:"reads"`
-}
-
-// read is a part, or some rows of it.
-type read struct {
-	Segment int    `json:"segment"`
-	File    uint32 `json:"file"`
-	Dataset uint32 `json:"dataset"`
-	Stored  int    `json:"stored"`
-	Rows    int64  `json:"rows"`
-	// Runs are the rows, nil for all of the part.
-	Runs []scan.Run `json:"runs,omitempty"`
+	Datasets []uint32 `json:"datasets"`
+	Skip     int      `json:"skip,omitempty"`
+	Parts    int      `json:"parts"`
+	Rows     int64    `json:"rows"`
 }
 
 // Planned is the result of Plan.
@@ -124,8 +103,6 @@ type Planned struct {
 	TakedownEpoch uint64 `json:"takedown_epoch"`
 	// Current tells that the database has the version already, so that there is nothing to do.
 	Current bool `json:"current,omitempty"`
-	// Whole tells that everything is loaded anew.
-	Whole bool `json:"whole,omitempty"`
 	// Rows are about how many rows will be read, in so many chunks. Tables are those that get their
 	// indexes in steps of their own.
 	Rows   int64 `json:"rows"`
@@ -139,7 +116,7 @@ func planKey(run string) string { return "staging/" + run + "/postgres-export.js
 
 // registry is the registry of the plan's numbers.
 func (p *plan) registry(store blob.Store) (*numbers.Registry, error) {
-	l, err := domain64.ParseLayout(p.Layout)
+	l, err := domain64.ParseLayout(p.Spec.Layout)
 	return numbers.Open(store, l), err
 }
 
@@ -155,13 +132,10 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 
 // Options are what all steps need besides the lake.
 type Options struct {
-	// TempDir holds copies of index files of a lake in S3 while a plan is made, and rows of the
-	// tables beside urls while a chunk is loaded; "" is the system's.
-	TempDir string
 	// Report, which may be nil, is called with how many rows a step has done.
 	Report func(rows int64)
-	// LockTimeout is how long a statement waits for a lock of somebody else before it is tried
-	// again, LockAttempts how often it is tried. Zero stands for the defaults.
+	// LockTimeout is how long a statement waits for a lock of a reader before it is tried again,
+	// LockAttempts how often it is tried. Zero stands for the defaults.
 	LockTimeout  time.Duration
 	LockAttempts int
 
@@ -192,234 +166,177 @@ type planner struct {
 	opt   Options
 	plan  *plan
 	c     *pgx.Conn
-
-	version  *manifest.Version
-	rules    *takedown.Rules
-	list     *urlnorm.SuffixList
-	scope    map[uint32]*exported // the datasets of the slice
-	domains  []string             // nil for all domains
-	segments []*segment.Segment
-	cache    *segment.FrameCache // of all segments
-	seen     *state              // of the database when it was compared
+	slice *scan.Slice // without parts
 }
 
-// Plan finds out what the database lacks of a version, creates the schema if it is missing, and
-// leaves a plan for the other steps in the staging of a run. A plan that exists stays.
+// Plan finds out which datasets of a version the database lacks or has otherwise, leaves a plan for
+// the other steps in the staging of a run, and creates the schema and the tables of the load. A
+// plan that exists stays.
 func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Options) (Planned, error) {
 	if err := spec.Check(); err != nil {
 		return Planned{}, err
 	}
-	if p, err := readPlan(ctx, store, run); err == nil {
-		return p.planned(), nil
-	} else if !errors.Is(err, blob.ErrNotExist) {
-		return Planned{}, err
-	}
-	p := &planner{
-		ctx: ctx, store: store, opt: opt, plan: &plan{Format: planFormat, Spec: spec, Layout: spec.Layout},
-		cache: segment.NewFrameCache(cacheBytes),
-	}
-	defer p.close()
-	if err := p.pin(); err != nil {
-		return Planned{}, err
-	}
-	release, err := hold(ctx, store, p.plan.Version)
+	c, err := connect(ctx, spec.target())
 	if err != nil {
 		return Planned{}, err
 	}
-	defer release()
-	if p.c, err = connect(ctx, spec.target()); err != nil {
-		return Planned{}, err
-	}
-	defer disconnect(ctx, p.c)
-	if err := prepare(ctx, p.c, spec.Schema); err != nil {
-		return Planned{}, err
-	}
-	if err := p.choose(); err != nil {
-		return Planned{}, err
-	}
-	if current, err := p.compare(); err != nil || current != nil {
-		if current != nil {
-			return *current, nil
+	defer disconnect(ctx, c)
+	p, err := readPlan(ctx, store, run)
+	if errors.Is(err, blob.ErrNotExist) {
+		m := &planner{ctx: ctx, store: store, opt: opt, c: c, plan: &plan{Format: planFormat, Spec: spec, Run: run}}
+		var have *Result
+		if have, err = m.make(); have != nil {
+			return Planned{Version: have.Version, TakedownEpoch: have.TakedownEpoch, Current: true, Have: *have}, nil
 		}
-		return Planned{}, err
-	}
-	if err := p.divide(); err != nil {
-		return Planned{}, err
-	}
-	if p.plan.Whole {
-		if err := p.partitions(); err != nil {
-			return Planned{}, err
+		if err == nil {
+			p, err = m.leave()
 		}
 	}
-	if err := p.count(); err != nil {
-		return Planned{}, collected(ctx, store, p.plan.Takedowns, err)
+	if err == nil {
+		err = opt.fail("before the load begins")
 	}
-	if err := opt.fail("before the load begins"); err != nil {
-		return Planned{}, err
+	if err == nil {
+		err = begin(ctx, c, p)
 	}
-	if err := begin(ctx, p.c, p.plan, p.seen); err != nil {
-		return Planned{}, err
+	if errors.Is(err, errOutdated) {
+		err = errors.Join(err, store.Delete(ctx, planKey(run)))
 	}
-	data, err := codec.Seal(p.plan)
 	if err != nil {
 		return Planned{}, err
 	}
-	_, err = store.Put(ctx, planKey(run), data, blob.Condition{IfAbsent: true})
-	if errors.Is(err, blob.ErrPrecondition) { // of another attempt, which the steps will follow
-		stored, err := readPlan(ctx, store, run)
-		if err != nil {
-			return Planned{}, err
-		}
-		return stored.planned(), nil
-	}
-	return p.plan.planned(), err
-}
-
-func (p *plan) planned() Planned {
-	out := Planned{Version: p.Version, TakedownEpoch: p.TakedownEpoch, Whole: p.Whole, Chunks: len(p.Chunks), Tables: len(p.leaves())}
+	out := Planned{Version: p.Version, TakedownEpoch: p.TakedownEpoch, Chunks: len(p.Chunks), Tables: len(p.leaves(0))}
 	for i := range p.Chunks {
 		out.Rows += p.Chunks[i].Rows
 	}
-	return out
+	return out, nil
 }
 
-// leaves are the tables that rows are copied into.
-func (p *plan) leaves() []string {
-	if !p.Whole {
-		return []string{staged}
+// leave writes the plan, and returns that of another attempt if there is one.
+func (p *planner) leave() (*plan, error) {
+	data, err := codec.Seal(p.plan)
+	if err != nil {
+		return nil, err
 	}
-	var names []string
-	for _, t := range p.Partitions {
-		if !t.Divided {
-			names = append(names, loadName(t.Name))
+	_, err = p.store.Put(p.ctx, planKey(p.plan.Run), data, blob.Condition{IfAbsent: true})
+	if errors.Is(err, blob.ErrPrecondition) {
+		return readPlan(p.ctx, p.store, p.plan.Run)
+	}
+	return p.plan, err
+}
+
+// make makes the plan. It returns what the database has if that is the version.
+func (p *planner) make() (*Result, error) {
+	if err := prepare(p.ctx, p.c, p.plan.Spec.Schema); err != nil {
+		return nil, err
+	}
+	if err := p.open(); err != nil {
+		return nil, err
+	}
+	release, err := hold(p.ctx, p.store, p.plan.Version)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := p.choose(); err != nil {
+		return nil, err
+	}
+	if have, err := p.state(); err != nil || have != nil {
+		return have, err
+	}
+	for _, step := range []func() error{p.compare, p.batches, p.tables, p.divide} {
+		if err := step(); err != nil {
+			return nil, p.plan.collected(p.ctx, p.store, err)
 		}
 	}
-	return names
+	return nil, nil
 }
 
-// loadName is the name of a partition until it is part of urls.
-func loadName(name string) string { return "load_" + name }
-
-func (p *planner) close() {
-	for _, s := range p.segments {
-		if s != nil {
-			s.Close()
-		}
-	}
-}
-
-// pin reads the version and the takedowns.
-func (p *planner) pin() error {
-	m, _, err := manifest.Read(p.ctx, p.store)
-	if err != nil {
-		return err
-	}
-	ref, err := m.Version(cmp.Or(p.plan.Spec.Version, manifest.Current))
-	if err != nil {
+// open pins the version and the takedowns.
+func (p *planner) open() error {
+	spec, pl := &p.plan.Spec, p.plan
+	var err error
+	p.slice, err = scan.Open(p.ctx, p.store, scan.Options{Version: spec.Version, Datasets: spec.Datasets, Hosts: spec.Domains, CountOnly: true})
+	switch {
+	case errors.Is(err, manifest.ErrNoVersion), errors.Is(err, manifest.ErrUnknownVersion):
 		return inputf("%v; \"starter versions\" lists those that are kept", err)
-	}
-	if p.version, err = manifest.ReadVersion(p.ctx, p.store, ref); err != nil {
+	case errors.Is(err, scan.ErrUnknownDataset):
+		return inputf("%v; \"starter datasets\" lists them", err)
+	case err != nil:
 		return err
 	}
-	p.plan.Ref, p.plan.Version, p.plan.Takedowns, p.plan.TakedownEpoch = ref, ref.ID, m.Takedowns, m.TakedownEpoch
-	if p.rules, err = rulesOf(p.ctx, p.store, m.Takedowns); err != nil {
-		return err
+	for _, host := range spec.Domains {
+		if !slices.Contains(p.slice.Domains, host) {
+			return inputf("%s is no registrable domain but a host of one, which can be exported as a whole", host)
+		}
 	}
-	p.list, err = lake.LoadSuffixList(p.ctx, p.store, p.version.PublicSuffix)
-	return err
+	pl.Version, pl.Takedowns, pl.TakedownEpoch = p.slice.Version, p.slice.Takedowns, p.slice.Epoch
+	return nil
 }
 
-func rulesOf(ctx context.Context, store blob.Store, ref *takedown.Ref) (*takedown.Rules, error) {
-	if ref == nil {
-		return nil, nil
+// slice opens the parts of some datasets as they were when the plan was made, by dataset.
+func (p *plan) slice(ctx context.Context, store blob.Store, datasets []uint32) (*scan.Slice, error) {
+	opt := scan.Options{Version: p.Version, Hosts: p.Spec.Domains, Pinned: true, Takedowns: p.Takedowns}
+	for _, id := range datasets {
+		opt.Datasets = append(opt.Datasets, fmt.Sprint(id))
 	}
-	doc, err := takedown.Read(ctx, store, ref)
+	s, err := scan.Open(ctx, store, opt)
 	if err != nil {
-		return nil, collected(ctx, store, ref, err)
+		return nil, p.collected(ctx, store, err)
 	}
-	rules, err := doc.Rules(ctx, store)
-	return rules, collected(ctx, store, ref, err)
+	slices.SortStableFunc(s.Tasks, func(a, b scan.Task) int { return cmp.Compare(a.Dataset, b.Dataset) })
+	return s, nil
 }
 
-// collected returns the error of reading takedowns, or of objects that they refer to. Damage it is
-// not if they were collected: a lease names a version, and takedowns that have changed are garbage.
-func collected(ctx context.Context, store blob.Store, ref *takedown.Ref, err error) error {
+// collected returns the error of reading takedowns, or of objects that they refer to. It is not
+// damage if they were collected: a lease names a version, and takedowns that have changed are
+// garbage.
+func (p *plan) collected(ctx context.Context, store blob.Store, err error) error {
 	if !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
 		return err
 	}
 	m, _, readErr := manifest.Read(ctx, store)
-	if readErr == nil && ref != nil && (m.Takedowns == nil || *m.Takedowns != *ref) {
+	if readErr == nil && p.Takedowns != nil && (m.Takedowns == nil || *m.Takedowns != *p.Takedowns) {
 		return inputf("the takedowns have changed since the export began; start it again")
 	}
 	return err
 }
 
-// choose finds the datasets and the domains of the slice.
+// choose finds the datasets of the slice.
 func (p *planner) choose() error {
-	spec := &p.plan.Spec
-	var err error
-	if p.domains, err = spec.domains(p.list); err != nil {
-		return err
-	}
-	wanted := map[string]bool{}
-	for _, name := range spec.Datasets {
-		wanted[name] = false
-	}
-	p.scope = map[uint32]*exported{}
 	fields := map[string]string{}
-	for _, m := range spec.IDMap {
+	for _, m := range p.plan.Spec.IDMap {
 		name, field, _ := strings.Cut(m, "=")
 		fields[name] = field
 	}
-	for d, err := range p.version.Datasets(p.ctx, 0) {
+	shown := map[uint32]int64{}
+	var ids []uint32
+	for _, d := range p.slice.Datasets {
+		shown[d.ID] = d.Rows
+		ids = append(ids, d.ID)
+	}
+	for d, err := range p.slice.Manifest().Datasets(p.ctx, 0) {
 		if err != nil {
 			return err
 		}
-		byName, byID := has(wanted, d.Name), has(wanted, fmt.Sprint(d.ID))
-		if len(wanted) > 0 && !byName && !byID {
-			continue
-		}
-		if byName {
-			wanted[d.Name] = true
-		}
-		if byID {
-			wanted[fmt.Sprint(d.ID)] = true
-		}
-		e := exported{Dataset: d, Canonical: fields[d.Name]}
-		delete(fields, d.Name)
-		p.plan.Datasets = append(p.plan.Datasets, e)
-	}
-	for name, found := range wanted {
-		if !found {
-			return inputf("version %s has no dataset %q; \"starter datasets\" lists them", p.version.ID, name)
+		if rows, ok := shown[d.ID]; ok {
+			p.plan.Datasets = append(p.plan.Datasets, exported{Dataset: d, Shown: rows, Canonical: fields[d.Name]})
+			delete(fields, d.Name)
 		}
 	}
 	for name := range fields {
-		return inputf("id_map: version %s has no dataset %q in the slice", p.version.ID, name)
+		return inputf("id_map: version %s has no dataset %q in the slice", p.plan.Version, name)
 	}
-	var ids []uint32
-	for i := range p.plan.Datasets {
-		d := &p.plan.Datasets[i]
-		p.scope[d.ID] = d
-		ids = append(ids, d.ID)
-	}
-	if len(wanted) == 0 {
+	if len(p.plan.Spec.Datasets) == 0 {
 		ids = nil
 	}
-	idMap := slices.Clone(spec.IDMap)
+	idMap := slices.Clone(p.plan.Spec.IDMap)
 	slices.Sort(idMap)
-	p.plan.Slice = sliceName(ids, p.domains, idMap)
+	p.plan.Slice = sliceName(ids, p.slice.Domains, idMap)
 	return nil
 }
 
-func has(m map[string]bool, key string) bool {
-	_, ok := m[key]
-	return ok
-}
-
-// compare compares the version with what the database has. It returns what Plan returns if that is
-// the same.
-func (p *planner) compare() (*Planned, error) {
+// state checks that the schema is for this export, and returns what it has if that is the version.
+func (p *planner) state() (*Result, error) {
 	spec := &p.plan.Spec
 	s, err := readState(p.ctx, p.c)
 	if err == nil && s == nil {
@@ -434,7 +351,6 @@ func (p *planner) compare() (*Planned, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.seen = s
 	const other = "the schema %s has %s %s, and this export %s; use another --schema, or drop that one"
 	switch {
 	case s.lake != spec.Lake:
@@ -444,111 +360,204 @@ func (p *planner) compare() (*Planned, error) {
 	case s.slice != p.plan.Slice:
 		return nil, inputf(other, spec.Schema, "the slice", s.slice, p.plan.Slice)
 	}
-	if s.version == p.plan.Version && s.epoch == p.plan.TakedownEpoch && !spec.Rebuild {
-		have, err := p.have(s)
-		if err != nil {
-			return nil, err
-		}
-		return &Planned{Version: s.version, TakedownEpoch: s.epoch, Current: true, Have: have}, nil
+	p.plan.Exported = s.exported
+	if s.version != p.plan.Version || s.epoch != p.plan.TakedownEpoch || spec.Rebuild {
+		return nil, nil
 	}
-	known, err := readBatches(p.ctx, p.c)
+	r := &Result{Version: s.version, TakedownEpoch: s.epoch, Current: true}
+	return r, explain("read what is exported", r.totals(p.ctx, p.c))
+}
+
+// compare finds the datasets that the database lacks or has otherwise.
+func (p *planner) compare() error {
+	touched, err := p.compareRules()
+	if err != nil {
+		return err
+	}
+	if err := p.digests(); err != nil {
+		return err
+	}
+	known, err := readDatasets(p.ctx, p.c)
+	if err != nil {
+		return err
+	}
+	attached, err := partitionsOf(p.ctx, p.c)
+	if err != nil {
+		return explain("list the partitions of "+urlsTable, err)
+	}
+	for i := range p.plan.Datasets {
+		d := &p.plan.Datasets[i]
+		have, ok := known[d.ID]
+		d.Changed = p.plan.Spec.Rebuild || !ok || have.digest != d.Digest || have.rows != d.Shown || touched(d.ID) ||
+			attached[d.ID] == "" && have.rows > 0 // detached by hand
+	}
+	return nil
+}
+
+// digests sets the digests of the datasets.
+func (p *planner) digests() error {
+	rules := fmt.Sprint(p.plan.Rules)
+	for i := range p.plan.Datasets {
+		d := &p.plan.Datasets[i]
+		h := xxh3.New()
+		// The suffix list decides which domain, and so which number, a host has.
+		fmt.Fprintf(h, "%s\n%q\n", p.slice.Manifest().PublicSuffix, d.Canonical)
+		if d.Canonical != "" { // the rules of another site can hide a canonical URL
+			fmt.Fprintln(h, rules)
+		}
+		for b, err := range p.slice.Manifest().BatchesOf(p.ctx, d.ID) {
+			if err != nil {
+				return err
+			}
+			d.Batches++
+			fmt.Fprintf(h, "%q %s\n", b.Batch, b.Digest)
+		}
+		d.Digest = fmt.Sprintf("%x", h.Sum128().Bytes())
+	}
+	return nil
+}
+
+// compareRules compares the takedowns with those of the database. The number of rows that the lake
+// shows of a dataset tells whether new rules hide any of them, and whether rules that were lifted
+// did. If there are both, it may stay the same, and a dataset is touched if it has rows of a domain
+// that one of these rules names.
+func (p *planner) compareRules() (touched func(dataset uint32) bool, err error) {
+	known, err := readRules(p.ctx, p.c)
 	if err != nil {
 		return nil, err
+	}
+	var changed []rule
+	if rules := p.slice.Rules(); rules != nil {
+		for _, r := range rules.All() {
+			p.plan.Rules = append(p.plan.Rules, rule{r.ID, r.Host})
+			if _, ok := known[r.ID]; !ok {
+				changed = append(changed, rule{r.ID, r.Host})
+			}
+			delete(known, r.ID)
+		}
+	}
+	slices.SortFunc(p.plan.Rules, func(a, b rule) int { return strings.Compare(a.ID, b.ID) })
+	if len(changed) == 0 || len(known) == 0 {
+		return func(uint32) bool { return false }, nil
+	}
+	for id, host := range known {
+		changed = append(changed, rule{id, host})
+	}
+	list, err := lake.LoadSuffixList(p.ctx, p.store, p.slice.Manifest().PublicSuffix)
+	if err != nil {
+		return nil, err
+	}
+	var domains []string
+	for _, r := range changed {
+		if list.Domain("a."+r.Host) == "a."+r.Host { // a public suffix: of all domains below it
+			return func(uint32) bool { return true }, nil
+		}
+		domains = append(domains, (&takedown.Target{Host: r.Host}).Names()...)
+	}
+	having, err := p.slice.Having(p.ctx, domains)
+	return func(dataset uint32) bool { _, ok := having[dataset]; return ok }, err
+}
+
+// batches gives numbers to the batches of datasets that changed. A batch that the database has
+// keeps its number.
+func (p *planner) batches() error {
+	known, err := readBatches(p.ctx, p.c)
+	if err != nil {
+		return err
 	}
 	next := int32(1)
 	for _, b := range known {
 		next = max(next, b.ID+1)
 	}
-	added, total := int64(0), int64(0)
-	live := map[batchName]bool{}
-	for b, err := range p.version.Batches(p.ctx) {
-		if err != nil {
-			return nil, err
-		}
-		if p.scope[b.DatasetID] == nil {
+	for i := range p.plan.Datasets {
+		d := &p.plan.Datasets[i]
+		if !d.Changed {
 			continue
 		}
-		name := batchName{b.DatasetID, b.Batch}
-		pb := planBatch{ID: known[name].ID, Dataset: b.DatasetID, Name: b.Batch, Digest: b.Digest, Rows: b.Rows}
-		live[name] = true
-		total += b.Rows
-		if old, ok := known[name]; !ok || old.Digest != b.Digest {
-			if ok {
-				p.plan.Drop = append(p.plan.Drop, old.ID)
+		for b, err := range p.slice.Manifest().BatchesOf(p.ctx, d.ID) {
+			if err != nil {
+				return err
 			}
-			pb.ID, pb.New = next, true
-			next++
-			added += b.Rows
-		}
-		p.plan.Batches = append(p.plan.Batches, pb)
-	}
-	for name, b := range known {
-		if !live[name] {
-			p.plan.Drop = append(p.plan.Drop, b.ID)
-		}
-	}
-	slices.Sort(p.plan.Drop)
-	if err := p.compareRules(); err != nil {
-		return nil, err
-	}
-	p.plan.Whole = p.plan.Whole || spec.Rebuild || s.version == "" || added > 0 && added >= total/rebuildShare || len(p.plan.Reloaded) > maxReloaded
-	if p.plan.Whole {
-		p.plan.Drop, p.plan.Reloaded = nil, nil
-		for i := range p.plan.Batches {
-			p.plan.Batches[i].New = true
-		}
-	}
-	return nil, nil
-}
-
-// compareRules finds the domains whose rows may be hidden otherwise than in the database.
-func (p *planner) compareRules() error {
-	known, err := readRules(p.ctx, p.c)
-	if err != nil {
-		return err
-	}
-	reloaded := map[string]bool{} // by the host of the rule
-	now := map[string]bool{}
-	if p.rules != nil {
-		for _, r := range p.rules.All() {
-			if r.DatasetID != 0 && p.scope[r.DatasetID] == nil {
-				continue
+			pb := known[batchName{d.ID, b.Batch}]
+			if pb.Digest != b.Digest {
+				pb = planBatch{ID: next, Dataset: d.ID, Name: b.Batch, Digest: b.Digest}
+				next++
 			}
-			now[r.ID] = true
-			p.plan.Rules = append(p.plan.Rules, rule{r.ID, r.Host})
-			if _, ok := known[r.ID]; !ok {
-				reloaded[r.Host] = true
-			}
+			p.plan.Batches = append(p.plan.Batches, pb)
 		}
 	}
-	for id, host := range known {
-		if !now[id] {
-			reloaded[host] = true
-		}
-	}
-	slices.SortFunc(p.plan.Rules, func(a, b rule) int { return strings.Compare(a.ID, b.ID) })
-	for host := range reloaded {
-		// Rules about a domain that is a public suffix by the list hide rows of all domains below.
-		// An entry of id_map depends on the rules of two domains, and only one of them has its row.
-		if p.list.Domain("a."+host) == "a."+host || len(p.plan.Spec.IDMap) > 0 {
-			p.plan.Whole = true
-		}
-		t := takedown.Target{Host: host}
-		for _, name := range t.Names() {
-			if len(p.domains) == 0 || slices.Contains(p.domains, name) {
-				p.plan.Reloaded = append(p.plan.Reloaded, name)
-			}
-		}
-	}
-	slices.Sort(p.plan.Reloaded)
-	p.plan.Reloaded = slices.Compact(p.plan.Reloaded)
 	return nil
 }
 
-// have is what the database has of the version already.
-func (p *planner) have(s *state) (Result, error) {
-	r := Result{Version: s.version, TakedownEpoch: s.epoch, Current: true}
-	err := p.c.QueryRow(p.ctx, "SELECT coalesce(sum(rows), 0)::bigint, coalesce(sum(urls), 0)::bigint, count(*) FROM datasets").
-		Scan(&r.Rows, &r.URLs, &r.Datasets)
-	return r, explain("read what is exported", err)
+// tables chooses the tables of the datasets that changed.
+func (p *planner) tables() error {
+	registry, err := p.plan.registry(p.store)
+	if err != nil {
+		return err
+	}
+	list, err := lake.LoadSuffixList(p.ctx, p.store, p.slice.Manifest().PublicSuffix)
+	if err != nil {
+		return err
+	}
+	var names []domain64.Name
+	for _, host := range p.plan.Spec.Partitions {
+		name, err := domain64.SplitHost(host, list.Domain(host))
+		if err != nil {
+			return inputf("partition %q: %v", host, err)
+		}
+		names = append(names, name)
+	}
+	codes, err := assign(p.ctx, registry, names)
+	if err != nil {
+		return err
+	}
+	for i := range p.plan.Datasets {
+		if d := &p.plan.Datasets[i]; d.loaded() {
+			p.plan.Tables = append(p.plan.Tables, table{d.ID, divide(registry.Layout(), codes, names)})
+		}
+	}
+	return nil
+}
+
+// divide groups the parts of datasets that changed into chunks.
+func (p *planner) divide() error {
+	var changed []uint32
+	for i := range p.plan.Datasets {
+		if d := &p.plan.Datasets[i]; d.loaded() {
+			changed = append(changed, d.ID)
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	s, err := p.plan.slice(p.ctx, p.store, changed)
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for i := range s.Tasks {
+		total += s.Tasks[i].Rows
+	}
+	size := max(chunkRows, total/maxChunks)
+	var open chunk
+	of := 0 // how many parts of the last dataset there were
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if i > 0 && t.Dataset != s.Tasks[i-1].Dataset {
+			of = 0
+		}
+		if open.Parts == 0 {
+			open.Skip = of
+		}
+		if n := len(open.Datasets); n == 0 || open.Datasets[n-1] != t.Dataset {
+			open.Datasets = append(open.Datasets, t.Dataset)
+		}
+		open.Parts, open.Rows = open.Parts+1, open.Rows+t.Rows
+		of++
+		if open.Rows >= size || i == len(s.Tasks)-1 {
+			p.plan.Chunks = append(p.plan.Chunks, open)
+			open = chunk{}
+		}
+	}
+	return nil
 }

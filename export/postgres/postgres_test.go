@@ -183,7 +183,7 @@ func TestCountsAreTheLakes(t *testing.T) {
 	want.want(t, "a", a...)
 	want.want(t, "b", b...)
 	same(t, s.has(), want)
-	if r.Rows != int64(len(a)+len(b)) || !r.Whole || r.Current {
+	if r.Rows != int64(len(a)+len(b)) || r.Changed != 2 || r.Added != r.Rows || r.Current {
 		t.Errorf("result %+v", r)
 	}
 	// The keys in the database are those of the function that it has, and of Go.
@@ -211,14 +211,14 @@ func TestCountsAreTheLakes(t *testing.T) {
 	// A second batch.
 	more := urlsOf("example.net", 1, 7)
 	s.publish("a", "2", more...)
-	if r := s.export(); r.Whole || r.Added != 7 || r.Removed != 0 {
+	if r := s.export(); r.Changed != 1 || r.Added != int64(len(a)+7) || r.Removed != int64(len(a)) {
 		t.Errorf("the second batch: %+v", r)
 	}
 	want.want(t, "a", more...)
 	same(t, s.has(), want)
 	// A replaced one.
 	s.publish("a", "2", urlsOf("example.net", 1, 9)...)
-	if r := s.export(); r.Whole || r.Added != 9 || r.Removed != 7 {
+	if r := s.export(); r.Changed != 1 || r.Added != int64(len(a)+9) || r.Removed != int64(len(a)+7) {
 		t.Errorf("the replaced batch: %+v", r)
 	}
 	want.want(t, "a", urlsOf("example.net", 1, 9)[7:]...)

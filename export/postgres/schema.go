@@ -5,18 +5,13 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/zeebo/xxh3"
-
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // SchemaFormat is the version of the schema.
-// 1: first.
 const SchemaFormat = 1
 
 var (
@@ -26,13 +21,23 @@ var (
 	functionsSQL string
 )
 
-// schemaLock is the advisory lock of those who create or change a schema.
-const schemaLock = "SELECT pg_advisory_xact_lock(hashtextextended('urlake ' || current_schema(), 0))"
-
 // simple sends several statements at once.
 const simple = pgx.QueryExecModeSimpleProtocol
 
-// prepare creates the schema if it is missing, and checks that it is as it was created.
+// columnsOf are the columns of the tables that steps use.
+var columnsOf = map[string]string{
+	"state":      "format, lake, slice, layout, version, takedown_epoch, exported, last_load, run, loading",
+	"exports":    "version, takedown_epoch, finished, rows, urls, datasets, added, removed",
+	"datasets":   "dataset_id, name, title, source, licence, batches, rows, urls, digest",
+	"batches":    "batch_id, dataset_id, name, digest",
+	"domain64":   "number, level, host, domain",
+	urlsTable:    copyColumns,
+	"collisions": copyColumns,
+	"id_map":     idMapColumns,
+	"takedowns":  "rule, host",
+}
+
+// prepare creates the schema if it is missing, and checks that it has what was created.
 func prepare(ctx context.Context, c *pgx.Conn, schema string) error {
 	var number int
 	if err := c.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&number); err != nil {
@@ -41,116 +46,38 @@ func prepare(ctx context.Context, c *pgx.Conn, schema string) error {
 	if number < minServer {
 		return inputf("PostgreSQL %d is too old; an export needs %d or later", number/10000, minServer/10000)
 	}
-	return explain("prepare the schema "+schema, pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
 		// A right to create schemas is needed only if somebody has to.
 		var exists bool
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)", schema).Scan(&exists); err != nil {
 			return err
 		}
 		if !exists {
-			if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+quote(schema)); err != nil {
+			if _, err := tx.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+pgx.Identifier{schema}.Sanitize()); err != nil {
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, schemaLock); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('urlake ' || current_schema(), 0))"); err != nil {
 			return err
 		}
-		var tables int
-		if err := tx.QueryRow(ctx, "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')").Scan(&tables); err != nil {
+		var ours, others bool
+		if err := tx.QueryRow(ctx, `SELECT to_regclass(current_schema() || '.state') IS NOT NULL, EXISTS (
+			SELECT 1 FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p'))`).
+			Scan(&ours, &others); err != nil || ours {
 			return err
 		}
-		var ours bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass(current_schema() || '.state') IS NOT NULL").Scan(&ours); err != nil {
-			return err
-		}
-		switch {
-		case !ours && tables > 0:
+		if others {
 			return inputf("the schema %s has tables that are not of an export; give --schema another name", schema)
-		case !ours:
-			if _, err := tx.Exec(ctx, schemaSQL, simple); err != nil {
-				return err
-			}
 		}
-		if err := checkTables(ctx, tx, schema); err != nil {
-			return err
-		}
-		// Functions hold nothing, so those of this build replace others. A comment says which they
-		// are.
-		text := strings.ReplaceAll(functionsSQL, "@schema@", quote(schema))
-		comment := fmt.Sprintf("urlake %016x", xxh3.HashString(text))
-		var same bool
-		if err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(to_regprocedure(current_schema() || '.lookup(text)'), 'pg_proc') = $1, false)`, comment).
-			Scan(&same); err != nil || same {
-			return err
-		}
-		_, err := tx.Exec(ctx, text+"COMMENT ON FUNCTION lookup(text) IS "+quoteText(comment), simple)
+		_, err := tx.Exec(ctx, schemaSQL+strings.ReplaceAll(functionsSQL, "@schema@", pgx.Identifier{schema}.Sanitize()), simple)
 		return err
-	}))
-}
-
-// tables are the tables of a schema with their columns, as checkTables finds them.
-var tables = map[string]string{
-	"state":       "one boolean!, format integer!, lake text!, slice text!, layout text!, version text!, takedown_epoch bigint!, exported timestamp with time zone, last_load bigint!",
-	"exports":     "version text!, takedown_epoch bigint!, finished timestamp with time zone!, rows bigint!, urls bigint!, added bigint!, removed bigint!",
-	"datasets":    "dataset_id integer!, name text!, title text!, source text!, licence text!, batches integer!, rows bigint!, urls bigint!",
-	"batches":     "batch_id integer!, dataset_id integer!, name text!, digest text!",
-	"domain64":    "number bigint!, level smallint!, host text!, domain text!",
-	"urls":        urlsColumns,
-	"collisions":  urlsColumns,
-	"id_map":      "requested_key bigint!, canonical_key bigint!, batch_id integer!, dataset_id integer!, requested_url text!, canonical_url text!",
-	"takedowns":   "rule text!, host text!",
-	"load":        "load bigint!, plan text!, whole boolean!",
-	"load_chunks": "load bigint!, chunk integer!, rows bigint!, urls bigint!",
-}
-
-const urlsColumns = "domain64 bigint!, key bigint!, first_ts timestamp with time zone, last_ts timestamp with time zone, " +
-	"size bigint, rows bigint!, batch_id integer!, dataset_id integer!, url text!"
-
-// checkTables returns an error that names the first table that is not as it was created.
-func checkTables(ctx context.Context, tx pgx.Tx, schema string) error {
-	rows, err := tx.Query(ctx, `
-		SELECT c.relname::text, coalesce(string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) ||
-		       CASE WHEN a.attnotnull THEN '!' ELSE '' END, ', ' ORDER BY a.attnum), '')
-		FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
-		GROUP BY c.relname`)
-	if err != nil {
-		return err
-	}
-	found := map[string]string{}
-	var name, columns string
-	if _, err := pgx.ForEachRow(rows, []any{&name, &columns}, func() error { found[name] = columns; return nil }); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(keys(tables)) {
-		if found[name] != tables[name] {
-			what := "is missing"
-			if got, ok := found[name]; ok {
-				what = fmt.Sprintf("has the columns (%s) and not (%s)", got, tables[name])
-			}
-			return inputf("the table %s.%s was changed by hand: it %s; undo that, or export into another --schema", schema, name, what)
+	})
+	for table, columns := range columnsOf {
+		if err == nil {
+			_, err = c.Exec(ctx, "SELECT "+columns+" FROM "+table+" LIMIT 0")
 		}
 	}
-	var primary *string
-	if err := tx.QueryRow(ctx, `SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'urls'::regclass AND contype = 'p'`).
-		Scan(&primary); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
-	}
-	const want = "PRIMARY KEY (domain64, key, batch_id)"
-	if primary == nil || *primary != want {
-		return inputf("the table %s.urls was changed by hand: it has no %s; undo that, or export into another --schema", schema, want)
-	}
-	return nil
-}
-
-func keys[V any](m map[string]V) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
+	return explain("prepare the schema "+schema, err)
 }
 
 // state is what a schema has.
@@ -158,7 +85,8 @@ type state struct {
 	lake, slice, layout, version string
 	epoch                        uint64
 	exported                     time.Time // when the last export ended; zero if none has
-	lastLoad                     int64
+	run                          string    // of the last load
+	loading                      bool      // that load has not ended
 }
 
 // readState returns nil for a schema without an export.
@@ -166,8 +94,8 @@ func readState(ctx context.Context, c *pgx.Conn) (*state, error) {
 	var s state
 	var format int
 	var exported *time.Time
-	err := c.QueryRow(ctx, "SELECT format, lake, slice, layout, version, takedown_epoch, exported, last_load FROM state").
-		Scan(&format, &s.lake, &s.slice, &s.layout, &s.version, &s.epoch, &exported, &s.lastLoad)
+	err := c.QueryRow(ctx, "SELECT format, lake, slice, layout, version, takedown_epoch, exported, run, loading FROM state").
+		Scan(&format, &s.lake, &s.slice, &s.layout, &s.version, &s.epoch, &exported, &s.run, &s.loading)
 	if exported != nil {
 		s.exported = *exported
 	}
@@ -184,167 +112,156 @@ func readState(ctx context.Context, c *pgx.Conn) (*state, error) {
 
 func createState(ctx context.Context, c *pgx.Conn, p *plan) error {
 	_, err := c.Exec(ctx, "INSERT INTO state (format, lake, slice, layout) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
-		SchemaFormat, p.Spec.Lake, p.Slice, p.Layout)
+		SchemaFormat, p.Spec.Lake, p.Slice, p.Spec.Layout)
 	return explain("write the table state", err)
 }
 
-// known is a batch that the database has.
+// known is a dataset that the database has.
 type known struct {
-	ID     int32
-	Digest string
+	digest string
+	rows   int64
 }
 
-func readBatches(ctx context.Context, c *pgx.Conn) (map[batchName]known, error) {
-	rows, err := c.Query(ctx, "SELECT batch_id, dataset_id, name, digest FROM batches")
-	if err != nil {
-		return nil, explain("read the table batches", err)
-	}
-	out := map[batchName]known{}
+func readDatasets(ctx context.Context, c *pgx.Conn) (map[uint32]known, error) {
+	out := map[uint32]known{}
+	var id uint32
 	var k known
-	var n batchName
-	_, err = pgx.ForEachRow(rows, []any{&k.ID, &n.dataset, &n.name, &k.Digest}, func() error { out[n] = k; return nil })
-	return out, explain("read the table batches", err)
+	return out, readTable(ctx, c, "datasets", "dataset_id, digest, rows", []any{&id, &k.digest, &k.rows}, func() { out[id] = k })
 }
 
+func readBatches(ctx context.Context, c *pgx.Conn) (map[batchName]planBatch, error) {
+	out := map[batchName]planBatch{}
+	var b planBatch
+	return out, readTable(ctx, c, "batches", "batch_id, dataset_id, name, digest",
+		[]any{&b.ID, &b.Dataset, &b.Name, &b.Digest}, func() { out[batchName{b.Dataset, b.Name}] = b })
+}
+
+// readRules returns the hosts of the rules that the database has, by id.
 func readRules(ctx context.Context, c *pgx.Conn) (map[string]string, error) {
-	rows, err := c.Query(ctx, "SELECT rule, host FROM takedowns")
-	if err != nil {
-		return nil, explain("read the table takedowns", err)
-	}
 	out := map[string]string{}
 	var id, host string
-	_, err = pgx.ForEachRow(rows, []any{&id, &host}, func() error { out[id] = host; return nil })
-	return out, explain("read the table takedowns", err)
+	return out, readTable(ctx, c, "takedowns", "rule, host", []any{&id, &host}, func() { out[id] = host })
 }
 
-// begin creates the tables that rows are copied into, and gives the plan its load's number. If an
-// export with the same plan did not end, its load goes on, with what it has loaded. Seen is the
-// state that the plan was made for: if another export has ended since, begin fails.
-func begin(ctx context.Context, c *pgx.Conn, p *plan, seen *state) error {
-	p.Load = 0
-	data, err := codec.Seal(p)
-	if err != nil {
-		return err
+func readTable(ctx context.Context, c *pgx.Conn, table, columns string, into []any, each func()) error {
+	rows, err := c.Query(ctx, "SELECT "+columns+" FROM "+table)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, into, func() error { each(); return nil })
 	}
-	digest := fmt.Sprintf("%016x", xxh3.Hash(data))
+	return explain("read the table "+table, err)
+}
+
+// querier is a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// partitionsOf returns the partitions of urls, quoted, by dataset.
+func partitionsOf(ctx context.Context, q querier) (map[uint32]string, error) {
+	rows, err := q.Query(ctx, `SELECT substring(pg_get_expr(c.relpartbound, c.oid) FROM '\d+')::bigint, c.oid::regclass::text, i.inhdetachpending
+		FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'urls'::regclass`)
+	if err != nil {
+		return nil, err
+	}
+	out := map[uint32]string{}
+	var dataset uint32
+	var name string
+	var pending bool
+	_, err = pgx.ForEachRow(rows, []any{&dataset, &name, &pending}, func() error {
+		if pending {
+			return inputf("the partition %s is not wholly detached; ALTER TABLE urls DETACH PARTITION %s FINALIZE, and export again", name, name)
+		}
+		out[dataset] = name
+		return nil
+	})
+	return out, err
+}
+
+// stepWait is how long a step waits for another one that does the same.
+const stepWait = 30 * time.Second
+
+var (
+	// errOver tells a step that another export has begun, or that its own has ended.
+	errOver = &InputError{"the export is over, or another one of the schema has taken its place; start it again"}
+	// errOutdated tells that a plan was compared with what the database no longer has.
+	errOutdated = errors.New("another export into the schema has ended meanwhile; the plan is made again")
+)
+
+// begin creates the tables that rows are copied into, unless an earlier attempt has, and drops
+// those of a load that did not end.
+func begin(ctx context.Context, c *pgx.Conn, p *plan) error {
 	return explain("begin a load", pgx.BeginFunc(ctx, c, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", stepWait.Milliseconds())); err != nil {
 			return err
 		}
-		var exported time.Time
-		if err := tx.QueryRow(ctx, "SELECT last_load + 1, coalesce(exported, $1) FROM state FOR UPDATE", seen.exported).
-			Scan(&p.Load, &exported); err != nil {
+		var load int64
+		var exported *time.Time
+		var run string
+		var loading bool
+		if err := tx.QueryRow(ctx, "SELECT last_load, exported, run, loading FROM state FOR UPDATE").
+			Scan(&load, &exported, &run, &loading); err != nil {
 			return err
 		}
-		if !exported.Equal(seen.exported) {
-			return errors.New("another export into the schema has ended meanwhile; the plan is made again")
-		}
-		if p.Whole {
-			if err := checkNames(ctx, tx, p); err != nil {
-				return err
-			}
-		}
-		var before int64
-		err := tx.QueryRow(ctx, "SELECT load FROM load WHERE plan = $1 AND to_regclass('"+staged+"') IS NOT NULL", digest).Scan(&before)
-		if err == nil {
-			p.Load = before
+		switch {
+		case run == p.Run:
 			return nil
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		if err := dropStaged(ctx, tx); err != nil {
-			return err
-		}
-		for _, sql := range []string{"DELETE FROM load", "DELETE FROM load_chunks"} {
-			if _, err := tx.Exec(ctx, sql); err != nil {
+		case exported != nil && !exported.Equal(p.Exported):
+			return errOutdated
+		case loading:
+			if err := dropLoad(ctx, tx, load); err != nil {
 				return err
 			}
 		}
-		if err := createStaged(ctx, tx, p); err != nil {
+		load++
+		if err := createLoad(ctx, tx, p, load); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "INSERT INTO load (load, plan, whole) VALUES ($1, $2, $3)", p.Load, digest, p.Whole); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, "UPDATE state SET last_load = $1", p.Load)
+		_, err := tx.Exec(ctx, "UPDATE state SET last_load = $1, run = $2, loading = true", load, p.Run)
 		return err
 	}))
 }
 
-// checkNames returns an error if something that is no partition of urls has the name of one.
-func checkNames(ctx context.Context, tx pgx.Tx, p *plan) error {
-	names := make([]string, len(p.Partitions))
-	for i := range p.Partitions {
-		names[i] = p.Partitions[i].Name
+// fence locks the state FOR SHARE or FOR UPDATE until the transaction ends, and returns the number
+// of the load. It fails if the load is over. It also bounds how long the transaction waits for
+// locks.
+func fence(ctx context.Context, tx pgx.Tx, opt *Options, p *plan, lock string) (load int64, err error) {
+	wait := stepWait
+	if opt.wait > 0 {
+		wait = opt.wait
 	}
-	var taken string
-	err := tx.QueryRow(ctx, `SELECT relname::text FROM pg_class
-		WHERE relnamespace = current_schema()::regnamespace AND relname = ANY($1)
-		AND oid NOT IN (SELECT relid FROM pg_partition_tree('urls')) ORDER BY relname LIMIT 1`, names).Scan(&taken)
+	if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", wait.Milliseconds())); err != nil {
+		return 0, err
+	}
+	err = tx.QueryRow(ctx, "SELECT last_load FROM state WHERE run = $1 AND loading FOR "+lock, p.Run).Scan(&load)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
+		err = errOver
 	}
-	if err == nil {
-		err = inputf("%s.%s has the name of a partition, and is none of urls; if it was detached, move it and its own partitions "+
-			"to another schema, as docs/postgres.md says, or rename them, after DETACH PARTITION … FINALIZE if that was interrupted, "+
-			"and export again", p.Spec.Schema, taken)
-	}
-	return err
+	return load, err
 }
 
-// dropStaged drops the tables of loads that did not end.
-func dropStaged(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+staged+", load_hosts, load_id_map, load_collisions CASCADE")
-	if err != nil {
-		return err
-	}
-	// Partitions that were detached, and not attached elsewhere in the same transaction, cannot be
-	// left; the name is for tables of a load alone.
-	rows, err := tx.Query(ctx, `SELECT relname::text FROM pg_class
-		WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND relname LIKE 'load\_urls\_%'`)
-	if err != nil {
-		return err
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		if _, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+quote(n)+" CASCADE"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// loadTables are the tables of a load beside those that it attaches.
+const loadTables = "load_chunks, load_hosts, load_collisions, load_id_map"
 
-// loadCheck is the constraint by which PostgreSQL knows, without reading the rows, that a partition
-// may be attached.
-const loadCheck = "load_range"
-
-func createStaged(ctx context.Context, tx pgx.Tx, p *plan) error {
+func createLoad(ctx context.Context, tx pgx.Tx, p *plan, load int64) error {
 	create := []string{
-		"CREATE TABLE load_hosts (number bigint NOT NULL, host text NOT NULL, domain text NOT NULL)",
-		"CREATE TABLE load_id_map (LIKE id_map)",
+		"CREATE TABLE load_chunks (chunk integer PRIMARY KEY, rows bigint, urls bigint)",
+		"CREATE TABLE load_hosts (LIKE domain64)",
 		"CREATE TABLE load_collisions (LIKE collisions)",
+		"CREATE TABLE load_id_map (LIKE id_map)",
 	}
-	if !p.Whole {
-		create = append(create, "CREATE TABLE "+staged+" (LIKE "+urlsTable+")")
-	} else {
-		create = append(create, "CREATE TABLE "+staged+" (LIKE "+urlsTable+") PARTITION BY RANGE (domain64)")
-		for _, t := range p.Partitions {
-			parent, check, by := loadName(t.Parent), "", ""
-			if t.Parent == "" {
-				parent = staged
-				check = fmt.Sprintf(" (CONSTRAINT %s CHECK (%s))", loadCheck, t.Of.check())
-			}
-			if t.Divided {
-				by = " PARTITION BY RANGE (domain64)"
-			}
-			name := loadName(t.Name)
+	for i := range p.Tables {
+		t := &p.Tables[i]
+		name, by := tableName(t.Dataset, load), ""
+		if len(t.Parts) > 0 {
+			by = " PARTITION BY RANGE (domain64)"
+		}
+		// By the CHECK PostgreSQL knows, without reading the rows, that the table may be attached.
+		create = append(create, fmt.Sprintf("CREATE TABLE %s (LIKE urls INCLUDING CONSTRAINTS, CHECK (dataset_id = %d))%s", name, t.Dataset, by))
+		for _, part := range t.Parts {
+			sub := name + part.suffix()
 			create = append(create,
-				fmt.Sprintf("CREATE TABLE %s PARTITION OF %s%s FOR VALUES %s%s", quote(name), quote(parent), check, t.Of.values(), by),
-				fmt.Sprintf("COMMENT ON TABLE %s IS %s", quote(name), quoteText(t.Comment)))
+				fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES %s", sub, name, part.values()),
+				fmt.Sprintf("COMMENT ON TABLE %s IS '%s'", sub, strings.ReplaceAll(part.Name, "'", "''")))
 		}
 	}
 	for _, sql := range create {
@@ -353,4 +270,24 @@ func createStaged(ctx context.Context, tx pgx.Tx, p *plan) error {
 		}
 	}
 	return nil
+}
+
+// dropLoad drops the tables of a load that did not end. Only a load that ended attaches its tables.
+func dropLoad(ctx context.Context, tx pgx.Tx, load int64) error {
+	if _, err := tx.Exec(ctx, "DROP TABLE IF EXISTS "+loadTables); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `SELECT oid::regclass::text FROM pg_class
+		WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND relname ~ $1`,
+		fmt.Sprintf("^urls_[0-9]+_%d$", load))
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, n := range names {
+		if err == nil {
+			_, err = tx.Exec(ctx, "DROP TABLE "+n)
+		}
+	}
+	return err
 }

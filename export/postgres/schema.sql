@@ -9,15 +9,18 @@ CREATE TABLE state (
     version text NOT NULL DEFAULT '',
     takedown_epoch bigint NOT NULL DEFAULT 0,
     exported timestamptz,
-    last_load bigint NOT NULL DEFAULT 0
+    last_load bigint NOT NULL DEFAULT 0,
+    run text NOT NULL DEFAULT '',
+    loading boolean NOT NULL DEFAULT false
 );
 
 CREATE TABLE exports (
     version text NOT NULL,
     takedown_epoch bigint NOT NULL,
-    finished timestamptz NOT NULL DEFAULT now(),
+    finished timestamptz NOT NULL,
     rows bigint NOT NULL,
     urls bigint NOT NULL,
+    datasets bigint NOT NULL,
     added bigint NOT NULL,
     removed bigint NOT NULL
 );
@@ -30,7 +33,8 @@ CREATE TABLE datasets (
     licence text NOT NULL,
     batches integer NOT NULL,
     rows bigint NOT NULL,
-    urls bigint NOT NULL
+    urls bigint NOT NULL,
+    digest text NOT NULL
 );
 
 CREATE TABLE batches (
@@ -60,8 +64,8 @@ CREATE TABLE urls (
     batch_id integer NOT NULL,
     dataset_id integer NOT NULL,
     url text NOT NULL,
-    PRIMARY KEY (domain64, key, batch_id)
-) PARTITION BY RANGE (domain64);
+    PRIMARY KEY (domain64, key, batch_id, dataset_id)
+) PARTITION BY LIST (dataset_id);
 
 CREATE TABLE collisions (
     domain64 bigint NOT NULL,
@@ -89,18 +93,4 @@ CREATE INDEX id_map_requested ON id_map (requested_key);
 CREATE TABLE takedowns (
     rule text PRIMARY KEY,
     host text NOT NULL
-);
-
-CREATE TABLE load (
-    load bigint PRIMARY KEY,
-    plan text NOT NULL,
-    whole boolean NOT NULL
-);
-
-CREATE TABLE load_chunks (
-    load bigint NOT NULL,
-    chunk integer NOT NULL,
-    rows bigint NOT NULL DEFAULT 0,
-    urls bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (load, chunk)
 );

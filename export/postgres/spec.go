@@ -23,10 +23,10 @@ type Spec struct {
 	Domains  []string `json:"domains,omitempty"`
 	// Layout is that of the numbers, "" for DefaultLayout.
 	Layout string `json:"layout,omitempty"`
-	// PartitionRows is how many URLs a TLD, a site or a subdomain has that gets a partition of its
-	// own; 0 stands for DefaultPartitionRows. It counts when all is loaded anew.
-	PartitionRows int64 `json:"partition_rows,omitempty"`
-	// Rebuild loads everything anew beside what is there, and then takes its place.
+	// Partitions are TLDs, sites and hosts that get a partition of their own in each dataset that
+	// is loaded.
+	Partitions []string `json:"partitions,omitempty"`
+	// Rebuild loads all datasets, also those that have not changed.
 	Rebuild bool `json:"rebuild,omitempty"`
 	// IDMap names datasets that bring the URL that was requested and the canonical one, as
 	// DATASET=FIELD: the row's URL is the requested one, and the field of its extras has the
@@ -42,11 +42,11 @@ var DefaultLayout = domain64.Wide.String()
 // MaxDomains is how many domains a slice may name.
 const MaxDomains = 10_000
 
-// Check sets the defaults and returns what is wrong with the request, an *InputError.
+// Check sets the defaults, makes names canonical, and returns what is wrong with the request, an
+// *InputError.
 func (s *Spec) Check() error {
 	s.Schema = cmp.Or(s.Schema, DefaultSchema)
 	s.Layout = cmp.Or(s.Layout, DefaultLayout)
-	s.PartitionRows = cmp.Or(s.PartitionRows, DefaultPartitionRows)
 	if err := CheckDSN(s.DSN); err != nil {
 		return inputf("dsn: %v", err)
 	}
@@ -56,16 +56,23 @@ func (s *Spec) Check() error {
 	if _, err := domain64.ParseLayout(s.Layout); err != nil {
 		return inputf("layout: %v", err)
 	}
-	if s.PartitionRows < 1 {
-		return inputf("partition_rows: %d; use a number of URLs", s.PartitionRows)
+	if len(s.Partitions) > MaxPartitions {
+		return inputf("partitions: %d are too many, at most %d", len(s.Partitions), MaxPartitions)
 	}
 	if len(s.Domains) > MaxDomains {
 		return inputf("domains: %d are too many, at most %d; leave them out to export all", len(s.Domains), MaxDomains)
 	}
-	for _, list := range [][]string{s.Datasets, s.Domains} {
+	for _, list := range [][]string{s.Datasets, s.Domains, s.Partitions} {
 		if slices.Contains(list, "") {
-			return inputf("an empty name of a dataset or a domain")
+			return inputf("an empty name of a dataset, a domain or a partition")
 		}
+	}
+	var err error
+	if s.Domains, err = canonical(s.Domains); err != nil {
+		return err
+	}
+	if s.Partitions, err = canonical(s.Partitions); err != nil {
+		return err
 	}
 	for _, m := range s.IDMap {
 		if name, field, ok := strings.Cut(m, "="); !ok || name == "" || field == "" {
@@ -77,18 +84,15 @@ func (s *Spec) Check() error {
 
 func (s *Spec) target() Target { return Target{DSN: s.DSN, Schema: s.Schema} }
 
-// domains returns the domains of the slice in canonical form.
-func (s *Spec) domains(list *urlnorm.SuffixList) ([]string, error) {
+// canonical returns hosts in canonical form, sorted.
+func canonical(hosts []string) ([]string, error) {
 	var out []string
-	for _, text := range s.Domains {
-		u, err := urlnorm.Parse(list, "http://"+text+"/")
+	for _, text := range hosts {
+		u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), "http://"+text+"/")
 		if err != nil || strings.ContainsAny(text, "/?#@") {
-			return nil, inputf("%q is no domain; use a name such as example.com", text)
+			return nil, inputf("%q is no domain or host; use a name such as example.com", text)
 		}
-		if u.Domain != u.Host {
-			return nil, inputf("%s is a host of the domain %s, which can be exported as a whole", u.Host, u.Domain)
-		}
-		out = append(out, strings.Clone(u.Domain))
+		out = append(out, strings.Clone(u.Host))
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil

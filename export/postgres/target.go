@@ -218,6 +218,7 @@ const (
 	codeDependent   = "2BP01"
 	codeLockTimeout = "55P03"
 	codeDiskFull    = "53100"
+	codeMemory      = "53200"
 	codeRight       = "42501"
 	codeExists      = "42P07"
 )
@@ -229,7 +230,7 @@ var final = []string{
 	"42",          // a table, a column or a right that is missing: the schema was changed by hand
 	"3F000",       // no such schema
 	codeForeign,   // a table of the user refers to rows that go
-	codeCheck,     // no partition for a row, or a constraint that was added by hand
+	codeCheck,     // a constraint that was added by hand
 	codeDependent, // a view, say, of a partition
 	"22021",       // text that the database's encoding lacks
 	"22P05",
@@ -256,13 +257,15 @@ func explain(what string, err error) error {
 	switch {
 	case e.Code == codeDiskFull:
 		text += "; nothing of this step is visible; make room and the export goes on"
+	case e.Code == codeMemory:
+		text += "; a table of the export takes a lock: raise max_locks_per_transaction if there are thousands of datasets"
 	case strings.HasPrefix(e.Code, "28"), strings.HasPrefix(e.Code, "3D"):
 	case e.Code == codeRight:
 		text += "; give the user the rights that docs/postgres.md names"
 	case e.Code == codeExists:
 		text += "; rename the table or index of that name, or move it to another schema, and export again"
 	case e.Code == codeCheck:
-		text += "; was a partition detached, or a constraint added by hand? take the constraint away, or load everything anew with --rebuild"
+		text += "; was a constraint added by hand? take the constraint away, and export again"
 	case e.Code == codeLockTimeout:
 		text += "; another session holds a lock, and the export tries again"
 	case e.Code == codeForeign:

@@ -55,13 +55,20 @@ type Options struct {
 	// Hosts are hosts in canonical form, whose registrable domains are read; none for all. The
 	// public suffix list of the version decides which these are.
 	Hosts []string
+	// Pinned tells that Takedowns, nil for none, hide rows, and not those that are in force.
+	Pinned    bool
+	Takedowns *takedown.Ref
+	// CountOnly leaves out the tasks.
+	CountOnly bool
 }
 
 // Slice is the rows of a version that Options select.
 type Slice struct {
-	// Version is the id of the version, Epoch counts the changes of the takedowns.
-	Version string
-	Epoch   uint64
+	// Version is the id of the version, Epoch counts the changes of the takedowns, and Takedowns
+	// are those that hide rows, nil for none.
+	Version   string
+	Epoch     uint64
+	Takedowns *takedown.Ref
 	// Datasets are those of the slice, by id, with the rows that they have in it. These are from
 	// the totals of the index, which know nothing of what Read does.
 	Datasets []Dataset
@@ -132,7 +139,10 @@ func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Optio
 	if s.version, err = manifest.ReadVersion(ctx, store, ref); err != nil {
 		return nil, err
 	}
-	if s.doc, err = takedown.Read(ctx, store, m.Takedowns); err != nil {
+	if s.Takedowns = m.Takedowns; opt.Pinned {
+		s.Takedowns = opt.Takedowns
+	}
+	if s.doc, err = takedown.Read(ctx, store, s.Takedowns); err != nil {
 		return nil, err
 	}
 	if s.rules, err = s.doc.Rules(ctx, store); err != nil {
@@ -155,10 +165,22 @@ func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Optio
 	if err := s.count(ctx); err != nil {
 		return nil, fmt.Errorf("version %s: %w", s.Version, err)
 	}
+	if opt.CountOnly {
+		return s, nil
+	}
 	if err := s.plan(ctx); err != nil {
 		return nil, fmt.Errorf("version %s: %w", s.Version, err)
 	}
 	return s, nil
+}
+
+// Manifest is the version, Rules are the takedowns that hide rows.
+func (s *Slice) Manifest() *manifest.Version { return s.version }
+func (s *Slice) Rules() *takedown.Rules      { return s.rules }
+
+// Having returns the datasets of the version that have rows of some domains, hidden ones or not.
+func (s *Slice) Having(ctx context.Context, domains []string) (map[uint32]int64, error) {
+	return Count(ctx, s.store, s.version, s.doc, domains, nil, s.cache)
 }
 
 // pick finds the datasets of the slice. Rows are those of the whole version at first.

@@ -27,20 +27,19 @@ func NewCommand() (*cobra.Command, *workflows.PostgresExportInput) {
 		Use:   "postgres --lake URL --dsn DSN [flags]",
 		Short: "Bring a schema of a PostgreSQL database to a version of the lake",
 		Long: `Postgres copies the URLs of a version, or of some datasets or domains of it, into a schema
-of a PostgreSQL 14 or later. The first export creates the schema. Later ones write only
-what differs: new, replaced and retired batches, and takedowns. If the database has the
-version already, nothing is written.
+of a PostgreSQL 14 or later. The first export creates the schema. Later ones load the
+datasets that have changed, by batches or by takedowns, and write nothing of the others.
 
-Readers are not blocked, and see either the version before or the new one: rows are
-copied into tables that nobody reads, get their keys there, and become visible in one
-transaction, in which the rows of every dataset are counted and compared with the lake's.
+A dataset is loaded into new tables, which take the place of the old ones in one
+transaction, in which its rows are counted and compared with the lake's. Readers see either
+the version before or the new one.
 
 Workers connect to the database, to hosts that their --allow-target names (default: their
 own machine), and without a password. A DSN with a password, a service, a file or another
 host is in a variable of their environment, which --dsn env:URLAKE_DSN_… names.
 
-A TLD, a site or a subdomain with --partition-rows URLs gets a partition of its own when
-everything is loaded: at the first export, and with --rebuild.
+--partition gives a TLD, a site or a host a partition of its own in each dataset that is
+loaded.
 
 docs/postgres.md describes the tables, and how to ask them.`,
 		Example: `  starter export postgres --lake s3://b/lake --dsn postgres://urlake@db/urls --wait
@@ -55,10 +54,10 @@ docs/postgres.md describes the tables, and how to ask them.`,
 	f.StringArrayVar(&in.Domains, "domain", nil, "export only this registrable `DOMAIN`; repeatable (default: all)")
 	f.StringVar(&in.Version, "version", "", "`VERSION` of the lake or its tag (default: the current one)")
 	f.StringVar(&in.Layout, "layout", postgres.DefaultLayout, "`BITS` of a number's TLD, domain, subdomain and path")
-	f.Int64Var(&in.PartitionRows, "partition-rows", postgres.DefaultPartitionRows, "`ROWS` from which on a TLD, site or subdomain gets a partition")
+	f.StringArrayVar(&in.Partitions, "partition", nil, "give the numbers of this TLD, site or host a partition of their own, by `NAME`; repeatable")
 	f.StringArrayVar(&in.IDMap, "id-map", nil,
 		"`DATASET=FIELD`: the dataset's URLs are those that were requested, and this field of the extras has the canonical ones; repeatable")
-	f.BoolVar(&in.Rebuild, "rebuild", false, "load everything anew beside what is there, and then take its place")
+	f.BoolVar(&in.Rebuild, "rebuild", false, "load all datasets, also those that have not changed")
 	f.StringVar(&in.Deadline, "deadline", "", "give up after this `DURATION`, e.g. 6h (default: 7d)")
 	return cmd, in
 }
@@ -128,11 +127,8 @@ func Print(w io.Writer, r *postgres.Result) {
 	}
 	cli.Fprintf(w, "The database has version %s: %s of %s in %s, as many of each dataset as the lake\n", r.Version,
 		cli.Plural(r.Rows, "row"), cli.Plural(r.URLs, "URL"), cli.Plural(r.Datasets, "dataset"))
-	how := ""
-	if r.Whole {
-		how = ", all loaded anew"
-	}
-	cli.Fprintf(w, "  added        %s%s\n  removed      %s\n", cli.Count(r.Added), how, cli.Count(r.Removed))
+	cli.Fprintf(w, "  changed      %s\n  added        %s\n  removed      %s\n",
+		cli.Plural(r.Changed, "dataset"), cli.Plural(r.Added, "URL"), cli.Plural(r.Removed, "URL"))
 	if r.Collisions > 0 {
 		cli.Fprintf(w, "  collisions   %s in the table collisions, whose keys other URLs have\n", cli.Plural(r.Collisions, "URL"))
 	}

@@ -3,8 +3,8 @@
 // is first assigned, 1 at first, and keeps it: numbers have no gaps, are never used again, and no
 // two writers give one of them twice.
 //
-// Each layout has numbers of its own. The lake is where they are decided. A database that has a
-// copy of them checks it against the lake's (Compare).
+// Each layout has numbers of its own. The lake is where they are decided. An export to a
+// database compares the copy there with them.
 //
 // # Objects
 //

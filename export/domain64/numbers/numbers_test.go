@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -435,33 +434,6 @@ func TestDamageIsFound(t *testing.T) {
 	for key, err := range numbers.Check(t.Context(), store) {
 		if err != nil {
 			t.Errorf("%s: %v", key, err)
-		}
-	}
-}
-
-func TestCompare(t *testing.T) {
-	store := blob.NewMemory()
-	r := numbers.Open(store, domain64.Document)
-	assign(t, r, name(t, "a.example.com", "example.com"), name(t, "b.example.com", "example.com"))
-	if err := r.Compare(t.Context(), r.All(t.Context(), 0)); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range []domain64.Entry{
-		{Code: 0x0100000101000000, Name: name(t, "b.example.com", "example.com")},
-		{Code: 0x0100000103000000, Name: name(t, "c.example.com", "example.com")},
-	} {
-		copied := func(yield func(domain64.Entry, error) bool) {
-			for x, err := range r.All(t.Context(), 0) {
-				if !yield(x, err) {
-					return
-				}
-			}
-			yield(e, nil)
-		}
-		err := r.Compare(t.Context(), iter.Seq2[domain64.Entry, error](copied))
-		var m *numbers.MismatchError
-		if !errors.As(err, &m) || m.Copy != e.Name || m.Code != e.Code {
-			t.Errorf("%v: %v", e, err)
 		}
 	}
 }
