@@ -8,7 +8,7 @@
 // that the retry policies need: see FinalErrors.
 //
 // The steps that move data have a last argument deaths: how many workers died, or lost Temporal,
-// while they ran this step. Workflows that an older build started leave it out, which is 0.
+// while they ran this step.
 package activities
 
 import (
@@ -39,7 +39,7 @@ const (
 	PoolNormalize = "normalize"
 	// PoolWrite sorts rows into Parquet. It needs processors, memory and local disk.
 	PoolWrite = "write"
-	// PoolIndex extracts postings and builds segments. It needs memory and local disk.
+	// PoolIndex builds segments. It needs memory and local disk.
 	PoolIndex = "index"
 	// PoolPublish verifies segments and commits versions.
 	PoolPublish = "publish"

@@ -20,29 +20,17 @@ type Control struct {
 	Search *Search
 }
 
-// PlanIngest lists the inputs of a batch, registers the dataset and the ingest, and writes the plan
-// with its splits.
-func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, deaths int) (ingest.PlanSummary, error) {
-	if err := c.check(spec.Lake); err != nil {
-		return ingest.PlanSummary{}, err
-	}
-	s := step{run: run, name: "plan", deaths: deaths}
-	return contained(ctx, &c.Lake, s, planMemory, func(ctx context.Context, store blob.Store, _ func(any)) (ingest.PlanSummary, error) {
-		plan, err := ingest.MakePlan(ctx, store, run, spec)
-		plan.Searchable, plan.Window = c.Search.Allowed(ctx), window
-		return plan, err
-	})
-}
-
-// ClaimedPlan is the result of PlanClaimed.
+// ClaimedPlan is the result of PlanIngest.
 type ClaimedPlan struct {
 	// Run is the run whose staging has the plan.
 	Run  string             `json:"run"`
 	Plan ingest.PlanSummary `json:"plan"`
 }
 
-// PlanClaimed is ClaimStaging and PlanIngest in one step.
-func (c *Control) PlanClaimed(ctx context.Context, spec ingest.Spec, run string, deaths int) (ClaimedPlan, error) {
+// PlanIngest makes the calling workflow the owner of the staging of run, or of an earlier workflow
+// that failed before it finished the same ingest. There it lists the inputs of the batch, registers
+// the dataset and the ingest, and writes the plan with its splits.
+func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, deaths int) (ClaimedPlan, error) {
 	if err := c.check(spec.Lake); err != nil {
 		return ClaimedPlan{}, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
@@ -127,30 +126,6 @@ func TestPanickingStepReleasesItsMemory(t *testing.T) {
 	}
 	if !m.free.TryAcquire(1) {
 		t.Error("the memory was not released")
-	}
-}
-
-// TestOlderWorkflowsPassNoDeaths decodes the arguments of a step as a worker does: those that a
-// workflow of an older build passed leave out the number of deaths.
-func TestOlderWorkflowsPassNoDeaths(t *testing.T) {
-	payloads, err := converter.GetDefaultDataConverter().ToPayloads("lake", "run", 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lakeURL, run string
-	split, deaths := 0, 0
-	if err := converter.GetDefaultDataConverter().FromPayloads(payloads, &lakeURL, &run, &split, &deaths); err != nil {
-		t.Fatal(err)
-	}
-	if run != "run" || split != 7 || deaths != 0 {
-		t.Errorf("run %q, split %d, %d deaths; want run, 7, 0", run, split, deaths)
-	}
-	// And an older worker ignores the number.
-	if payloads, err = converter.GetDefaultDataConverter().ToPayloads("lake", "run", 7, 2); err != nil {
-		t.Fatal(err)
-	}
-	if err := converter.GetDefaultDataConverter().FromPayloads(payloads, &lakeURL, &run, &split); err != nil {
-		t.Error(err)
 	}
 }
 

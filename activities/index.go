@@ -8,32 +8,12 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/indexbuild"
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// Extracted is the postings object of one merge task and the number of domains in it.
-type Extracted struct {
-	Postings lake.FrameObject `json:"postings"`
-	Domains  int64            `json:"domains"`
-}
-
-// Index is the pool that extracts postings and builds segments.
+// Index is the pool that builds segments.
 type Index struct{ Lake }
-
-// ExtractPostings writes the postings of the parts of one merge task if the merge has not done so.
-func (x *Index) ExtractPostings(ctx context.Context, lakeURL, run string, task, deaths int) (Extracted, error) {
-	if err := x.check(lakeURL); err != nil {
-		return Extracted{}, err
-	}
-	s := step{run: run, name: fmt.Sprintf("extract-%06d", task), deaths: deaths, ofLake: true}
-	return contained(ctx, &x.Lake, s, extractMemory, func(ctx context.Context, store blob.Store, _ func(any)) (Extracted, error) {
-		object, domains, err := postings.Extract(ctx, store, run, task, x.TempDir)
-		return Extracted{Postings: object, Domains: domains}, err
-	})
-}
 
 // BuildSegment builds the segment of a publish plan. If builds of the plan crash again and again
 // while they read a batch, it notes that batch as damaged, and the next plan leaves it out.

@@ -18,7 +18,7 @@ type Normalize struct {
 	Lake
 	// Slots is how many groups of lists one IngestGroups works on at once, at least 1.
 	Slots int
-	// Temporal is the client with which IngestSmallAndAsk asks for a publish.
+	// Temporal is the client with which IngestSmall asks for a publish.
 	Temporal client.Client
 }
 
@@ -34,11 +34,20 @@ func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, spl
 	})
 }
 
+// FinishedSmall is the result of IngestSmall.
+type FinishedSmall struct {
+	ingest.SmallResult
+	// Asked tells that the publisher has the request.
+	Asked bool `json:"asked,omitempty"`
+}
+
 // IngestSmall does for a small batch all steps between PlanIngest and CleanUp. Scheduling them one
-// by one would take longer than they do.
-func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string, deaths int) (ingest.SmallResult, error) {
+// by one would take longer than they do. Then it asks for a publish, unless ask is nil.
+func (n *Normalize) IngestSmall(
+	ctx context.Context, lakeURL, run string, ask *PublishRequest, deaths int,
+) (FinishedSmall, error) {
 	if err := n.check(lakeURL); err != nil {
-		return ingest.SmallResult{}, err
+		return FinishedSmall{}, err
 	}
 	s := step{run: run, name: "small", deaths: deaths}
 	r, err := withPages(ctx, &n.Lake, s, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SmallResult, error) {
@@ -46,11 +55,12 @@ func (n *Normalize) IngestSmall(ctx context.Context, lakeURL, run string, deaths
 			func(p ingest.Progress) { report(p) })
 	})
 	if err != nil {
-		return ingest.SmallResult{}, err
+		return FinishedSmall{}, err
 	}
-	return withHeartbeat(ctx, n.Memory, smallMemory, func(ctx context.Context, _ func(any)) (ingest.SmallResult, error) {
+	return withHeartbeat(ctx, n.Memory, smallMemory, func(ctx context.Context, _ func(any)) (FinishedSmall, error) {
 		r.Finish.Effect = effectOf(ctx, n.Store, run, r.Finish.BatchKey)
-		return r, ctx.Err()
+		asked := ask != nil && askFor(ctx, n.Temporal, lakeURL, *ask, r.Finish)
+		return FinishedSmall{r, asked}, ctx.Err()
 	})
 }
 
@@ -62,22 +72,6 @@ func effectOf(ctx context.Context, store blob.Store, run, key string) *effect.Ef
 		return nil
 	}
 	return e
-}
-
-// FinishedSmall is the result of IngestSmallAndAsk.
-type FinishedSmall struct {
-	ingest.SmallResult
-	// Asked tells that the publisher has the request.
-	Asked bool `json:"asked,omitempty"`
-}
-
-// IngestSmallAndAsk is IngestSmall, and then asks for a publish.
-func (n *Normalize) IngestSmallAndAsk(ctx context.Context, lakeURL, run string, ask PublishRequest, deaths int) (FinishedSmall, error) {
-	r, err := n.IngestSmall(ctx, lakeURL, run, deaths)
-	if err != nil {
-		return FinishedSmall{}, err
-	}
-	return FinishedSmall{r, askFor(ctx, n.Temporal, lakeURL, ask, r.Finish)}, nil
 }
 
 // withPages runs a step that reads raw objects. If pages of Parquet need more memory than usual, it

@@ -28,17 +28,8 @@ const (
 	keepEnded = time.Hour
 )
 
-// ClaimStaging makes the calling workflow the owner of its run's staging, and returns the run: the
-// workflow's own, or that of an earlier workflow that failed before it finished the same ingest.
-func (c *Control) ClaimStaging(ctx context.Context, spec ingest.Spec, run string) (string, error) {
-	if err := c.check(spec.Lake); err != nil {
-		return "", err
-	}
-	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (string, error) {
-		return c.claim(ctx, spec, run)
-	})
-}
-
+// claim makes the calling workflow the owner of a run's staging, and returns the run: its own, or
+// that of an earlier workflow that failed before it finished the same ingest.
 func (c *Control) claim(ctx context.Context, spec ingest.Spec, run string) (string, error) {
 	owner, err := c.owner(ctx)
 	if err != nil {
@@ -105,7 +96,7 @@ func (c *Control) sweep(ctx context.Context, opt ingest.SweepOptions) (ingest.Sw
 		case ok:
 			e, err = c.newest(ctx, o.WorkflowID)
 		default:
-			// An older build's, or that of a publish: the folder is named by the workflow's run.
+			// That of a publish: the folder is named by the workflow's run.
 			e, err = c.newestOf(ctx, run)
 		}
 		if err != nil {

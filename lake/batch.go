@@ -8,13 +8,8 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// BatchFormat is the version of batch records, UnionFormat that of records of unions, and
-// DropFormat that of records of unions which lack rows of their batches.
-const (
-	BatchFormat = 1
-	UnionFormat = 2
-	DropFormat  = 3
-)
+// BatchFormat is the version of batch records.
+const BatchFormat = 1
 
 // Object is the key of an immutable object, with the size and the hash that its bytes must have.
 type Object struct {
@@ -149,7 +144,7 @@ func UnionDigest(members []Member, takedowns []string) string {
 
 // Encode returns the record's bytes and their digest, which BatchKey takes.
 func (b *Batch) Encode() (data []byte, digest string, err error) {
-	b.Format = b.format()
+	b.Format = BatchFormat
 	data, err = codec.Seal(b)
 	if err != nil {
 		return nil, "", fmt.Errorf("batch record: %w", err)
@@ -162,11 +157,11 @@ func (b *Batch) Encode() (data []byte, digest string, err error) {
 // key do not fit together.
 func DecodeBatch(data []byte, key string) (*Batch, error) {
 	var b Batch
-	if err := codec.Unseal(data, key, DropFormat, &b); err != nil {
+	if err := codec.Unseal(data, key, BatchFormat, &b); err != nil {
 		return nil, err
 	}
-	if want := b.format(); b.Format != want {
-		return nil, codec.Corrupt(key, "format", -1, want, b.Format)
+	if b.Format != BatchFormat {
+		return nil, codec.Corrupt(key, "format", -1, BatchFormat, b.Format)
 	}
 	if err := b.checkMembers(key); err != nil {
 		return nil, err
@@ -175,17 +170,6 @@ func DecodeBatch(data []byte, key string) (*Batch, error) {
 		return nil, codec.Corrupt(key, "key", -1, want, key)
 	}
 	return &b, nil
-}
-
-// format returns the format version that a record with these members has.
-func (b *Batch) format() int {
-	switch {
-	case len(b.Takedowns) > 0:
-		return DropFormat
-	case len(b.Members) > 0:
-		return UnionFormat
-	}
-	return BatchFormat
 }
 
 // checkMembers checks the members of a union against its name and its rows.

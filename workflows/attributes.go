@@ -11,7 +11,7 @@ import (
 const maxKeyword = 255
 
 // setAttributes sets search attributes of the workflow, given as name, value, name, value, …. Plans
-// say whether they may be set: that of an older build never does, so older histories replay.
+// say whether they may be set.
 func setAttributes(ctx workflow.Context, searchable bool, attributes ...string) error {
 	if !searchable {
 		return nil

@@ -66,7 +66,7 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	s, err := newSteps(ctx, in.Lake, in.Deadline, fewerSteps)
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (f *publishFlow) uniteLarge(
 // compactAfter starts the workflow that compacts the lake if a version needs it, and does not wait
 // for it. A compaction that runs already goes on until nothing is left to do.
 func (f *publishFlow) compactAfter(ctx workflow.Context, c *publish.Committed) {
-	if !c.Compact || !f.steps.compacts {
+	if !c.Compact {
 		return
 	}
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{

@@ -35,12 +35,12 @@ func GCWorkflow(ctx workflow.Context, in GCInput) (*activities.Garbage, error) {
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	s, err := newSteps(ctx, in.Lake, in.Deadline, fewerSteps)
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}
 	var out activities.Garbage
-	err = s.execute(ctx, activities.PoolControl, true, false, &out, (*activities.Control)(nil).CollectGarbage, in.GarbageSpec)
+	err = s.run(ctx, activities.PoolControl, &out, (*activities.Control)(nil).CollectGarbage, in.GarbageSpec)
 	if err != nil {
 		return nil, err
 	}

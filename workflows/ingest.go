@@ -205,8 +205,7 @@ type ingestFlow struct {
 // Its staging is removed when it succeeds, is cancelled, or fails because of its input. After any
 // other failure the staging stays, and the same ingest, or a reset, continues with it.
 func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error) {
-	// Ingests that started before inputs were checked continue with the members that were decoded.
-	if in.problem != "" && workflow.GetVersion(ctx, "check-input", workflow.DefaultVersion, 1) == 1 {
+	if in.problem != "" {
 		return nil, temporal.NewNonRetryableApplicationError("the input of the ingest: "+in.problem, activities.ErrInput, nil)
 	}
 	if in.Lake == "" || in.Dataset == "" || len(in.Inputs)+len(in.Manifests) == 0 {
@@ -216,13 +215,12 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		return nil, err
 	}
 	takeDate(ctx, &in.Spec)
-	s, err := newSteps(ctx, in.Lake, in.Deadline, outages(ctx))
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}
-	outages := s.outages
 	f := &ingestFlow{IngestInput: in, IngestState: in.Resume, steps: s}
-	if f.IngestState != nil && outages {
+	if f.IngestState != nil {
 		if err := checkResume(ctx); err != nil {
 			return nil, err
 		}
@@ -247,9 +245,9 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		switch {
 		case workflow.IsContinueAsNewError(err):
 			return nil, err
-		case outages && ctx.Err() != nil:
+		case ctx.Err() != nil:
 			return f.abandon(ctx)
-		case err != nil && outages && resumable(err):
+		case err != nil && resumable(err):
 			var app *temporal.ApplicationError
 			if errors.As(err, &app) && (app.Type() == activities.ErrDeadline || app.Type() == activities.ErrCorrupt) {
 				err = temporal.NewNonRetryableApplicationError(
@@ -257,14 +255,11 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 			}
 			return nil, err
 		}
-		if err == nil && s.fewer {
-			tidied = f.steps.cleanUpBeside(ctx, f.Run)
-		} else {
-			f.steps.cleanUp(ctx, f.Run)
-		}
 		if err != nil {
+			f.steps.cleanUp(ctx, f.Run)
 			return nil, err
 		}
+		tidied = f.steps.cleanUpBeside(ctx, f.Run)
 	}
 	if in.NoPublish || f.Result.Nothing {
 		tidied()
@@ -280,7 +275,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	case err == nil:
 		p.enter(ctx, StageDone)
 		return f.Result, setAttributes(ctx, f.Plan.Searchable, activities.AttributeVersion, f.Result.Version)
-	case outages && ctx.Err() != nil:
+	case ctx.Err() != nil:
 		return f.abandon(ctx)
 	}
 	return nil, err
@@ -303,7 +298,7 @@ func resumable(err error) bool {
 	case activities.ErrInput:
 		return false
 	case activities.ErrCorrupt:
-		var damage activities.Damage // errors of older builds have no details
+		var damage activities.Damage
 		return app.HasDetails() && app.Details(&damage) == nil && damage.Mendable
 	}
 	return true
@@ -349,7 +344,7 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 		if err := f.plan(ctx); err != nil {
 			return nil, err
 		}
-		if f.Plan.Nothing { // plans of older builds are never so
+		if f.Plan.Nothing {
 			return &IngestResult{Dataset: f.Dataset, Nothing: true, Known: f.Plan.Known}, nil
 		}
 		p.enter(ctx, StageNormalize)
@@ -364,8 +359,7 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 		}
 	}
 
-	if p.Stage == StageNormalize && f.Plan.Small &&
-		(f.steps.fewer || workflow.GetVersion(ctx, "small-batch", workflow.DefaultVersion, 1) == 1) {
+	if p.Stage == StageNormalize && f.Plan.Small {
 		return f.small(ctx)
 	}
 	if p.Stage == StageNormalize {
@@ -427,7 +421,7 @@ func (f *ingestFlow) request(ctx workflow.Context) activities.PublishRequest {
 // ask returns the request that the step that finishes the batch sends to the publisher, nil if it
 // sends none.
 func (f *ingestFlow) ask(ctx workflow.Context) *activities.PublishRequest {
-	if f.NoPublish || !f.steps.fewer {
+	if f.NoPublish {
 		return nil
 	}
 	req := f.request(ctx)
@@ -437,22 +431,12 @@ func (f *ingestFlow) ask(ctx workflow.Context) *activities.PublishRequest {
 // plan makes the plan of the batch, in the staging of this ingest or of an earlier one that it
 // continues.
 func (f *ingestFlow) plan(ctx workflow.Context) error {
-	if f.steps.fewer {
-		var p activities.ClaimedPlan
-		err := f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanClaimed, f.Spec, f.Run)
-		if err == nil {
-			f.Run, f.Plan = p.Run, p.Plan
-		}
-		return err
+	var p activities.ClaimedPlan
+	err := f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run)
+	if err == nil {
+		f.Run, f.Plan = p.Run, p.Plan
 	}
-	if f.steps.outages {
-		if err := f.steps.run(
-			ctx, activities.PoolControl, &f.Run, (*activities.Control)(nil).ClaimStaging, f.Spec, f.Run,
-		); err != nil {
-			return err
-		}
-	}
-	return f.steps.move(ctx, activities.PoolControl, &f.Plan, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run)
+	return err
 }
 
 // merge does one merge task.
@@ -464,19 +448,8 @@ func (f *ingestFlow) merge(ctx workflow.Context, task int) error {
 	); err != nil {
 		return err
 	}
-	x := activities.Extracted{Postings: m.Postings, Domains: m.Domains}
-	// Merges by older workers write no postings. Older workflows extracted postings after every
-	// merge, and have to do so when they are replayed.
-	if x.Postings.Key == "" ||
-		!f.steps.fewer && workflow.GetVersion(ctx, "merge-postings", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		if err := f.steps.move(
-			ctx, activities.PoolIndex, &x, (*activities.Index)(nil).ExtractPostings, f.Lake, f.Run, task,
-		); err != nil {
-			return err
-		}
-	}
-	f.Postings[task] = x.Postings
-	f.Domains += x.Domains
+	f.Postings[task] = m.Postings
+	f.Domains += m.Domains
 	p.TasksDone++
 	p.addMerge(m)
 	p.Estimate(workflow.Now(ctx))
@@ -487,11 +460,9 @@ func (f *ingestFlow) merge(ctx workflow.Context, task int) error {
 func (f *ingestFlow) small(ctx workflow.Context) (*IngestResult, error) {
 	p := &f.Progress
 	var r activities.FinishedSmall
-	step, args := any((*activities.Normalize)(nil).IngestSmall), []any{f.Lake, f.Run}
-	if ask := f.ask(ctx); ask != nil {
-		step, args = (*activities.Normalize)(nil).IngestSmallAndAsk, append(args, ask)
-	}
-	if err := f.steps.move(ctx, activities.PoolNormalize, &r, step, args...); err != nil {
+	if err := f.steps.move(
+		ctx, activities.PoolNormalize, &r, (*activities.Normalize)(nil).IngestSmall, f.Lake, f.Run, f.ask(ctx),
+	); err != nil {
 		return nil, err
 	}
 	f.asked = r.Asked
@@ -541,7 +512,7 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 // continueAsNew returns the error that continues the workflow with an empty history. The next run
 // would not know that this one was cancelled, so that a cancelled workflow ends instead.
 func (f *ingestFlow) continueAsNew(ctx workflow.Context) error {
-	if ctx.Err() != nil && patched(ctx, "cancel-before-continuing") {
+	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	next := f.IngestInput

@@ -130,7 +130,7 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 		return nil, err
 	}
 	takeDate(ctx, &in.Spec.Spec)
-	s, err := newSteps(ctx, in.Lake, in.Deadline, 1+changed(ctx, "fewer-steps", 1))
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ type manyFakes struct {
 
 func newManyFakes(t *testing.T) *manyFakes {
 	s := &manyFakes{fakes: newFakes(t), begun: map[int]bool{}}
-	s.splits, s.tasks, s.mergePostings = 3, 2, true
+	s.splits, s.tasks = 3, 2
 	s.plan = many.Summary{Datasets: 1010, Unchanged: 7, Objects: 1003, Bytes: 5000, Groups: 100, Large: 3, Crews: 8, LargeAtOnce: 4, Round: 100}
 	a := mock.Anything
 	s.env.OnActivity("PlanMany", a, a, a, a).Return(func(context.Context, many.Spec, string, int) (many.Summary, error) {

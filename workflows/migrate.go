@@ -65,7 +65,7 @@ func FrontierMigrateWorkflow(ctx workflow.Context, in FrontierMigrateInput) (*Fr
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	s, err := newSteps(ctx, in.Lake, in.Deadline, fewerSteps)
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}

@@ -85,9 +85,8 @@ func TestMendableDamageKeepsStaging(t *testing.T) {
 		details []any
 		kept    bool
 	}{
-		"registry":           {[]any{activities.Damage{Mendable: true}}, true},
-		"staging":            {[]any{activities.Damage{}}, false},
-		"of an older worker": {nil, false},
+		"registry": {[]any{activities.Damage{Mendable: true}}, true},
+		"staging":  {[]any{activities.Damage{}}, false},
 	} {
 		s := newFakes(t)
 		s.normalize = func() (ingest.SplitResult, error) {
@@ -306,33 +305,6 @@ func TestCancelledIngestDoesNotContinueAsNew(t *testing.T) {
 	}
 }
 
-// TestFailedRoundOfAnOlderPublisherIsNoAnswer deploys new workers while a publisher of the build
-// before them runs: it tells every ingest that waits when a round fails, without a digest.
-func TestFailedRoundOfAnOlderPublisherIsNoAnswer(t *testing.T) {
-	s := newFakes(t)
-	s.publishVersion = ""
-	failed := func() {
-		s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Error: "put s3://b: connection refused"})
-	}
-	start := s.env.Now()
-	s.env.RegisterDelayedCallback(failed, 10*time.Second)
-	s.env.RegisterDelayedCallback(failed, 20*time.Second)
-	s.look = func(activities.PublishRequest, string) activities.Look {
-		if len(s.looks) > 2 {
-			return activities.Look{Version: "v3"}
-		}
-		return activities.Look{}
-	}
-	s.env.ExecuteWorkflow(IngestWorkflow, input())
-	var res IngestResult
-	if err := s.env.GetWorkflowResult(&res); err != nil || res.Version != "v3" {
-		t.Errorf("version %q, %v", res.Version, err)
-	}
-	if len(s.looks) < 1 || s.looks[0].Sub(start) > 15*time.Second {
-		t.Errorf("looked at %v; want a look when the round failed", s.looks)
-	}
-}
-
 func TestWaitingIngestContinuesAsNew(t *testing.T) {
 	s := newFakes(t)
 	s.publishVersion = ""
@@ -488,19 +460,6 @@ func TestLongRoundKeepsItsStaging(t *testing.T) {
 	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Staging: "earlier"})
 	if err := p.env.GetWorkflowError(); err != nil || p.planned != "earlier" || !slices.Contains(p.cleaned, "earlier") || len(p.cleaned) != 2 {
 		t.Errorf("%v; planned with %q, cleaned %q", err, p.planned, p.cleaned)
-	}
-}
-
-// TestRoundOfAnOlderBuildRemovesItsStaging replays what publishers did before rounds kept it.
-func TestRoundOfAnOlderBuildRemovesItsStaging(t *testing.T) {
-	p := newPublisher(t)
-	p.damaged = 1
-	p.env.SetContinueAsNewSuggested(true)
-	p.env.OnGetVersion("keep-staging", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
-	p.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(compactions)).Return(workflow.Version(1))
-	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
-	if next := continued[PublishInput](t, p.env.GetWorkflowError()); next.Staging != "" || len(p.cleaned) != 1 {
-		t.Errorf("continues with %q, cleaned %q", next.Staging, p.cleaned)
 	}
 }
 

@@ -38,21 +38,6 @@ func checkQueue(ctx workflow.Context, lake string) error {
 // Activities heartbeat every two to ten seconds.
 const heartbeatTimeout = 25 * time.Second
 
-// outages is the change since which workflows outlive outages. Workflows that an older build
-// started issue the commands of that build: they remove their staging after every failure, request
-// a publish every two minutes, and do not withdraw a batch that is cancelled.
-//
-// The same series has the next change: since fewerSteps, neighbouring steps are one activity, and
-// nobody waits for steps that only tidy up.
-func outages(ctx workflow.Context) workflow.Version { return changed(ctx, "outages", compactions) }
-
-const (
-	// fewerSteps is the version of outages since which workflows take fewer steps.
-	fewerSteps = 2
-	// compactions is the version of outages since which publishers start compactions.
-	compactions = 3
-)
-
 // steps schedules the activities of one workflow. All of them have to end before the deadline;
 // until then they are retried, however often they fail for a reason that a person or time may mend.
 // There is no limit for one attempt: activities heartbeat, and the time that many of them need
@@ -62,21 +47,16 @@ type steps struct {
 	// until is the deadline. If it is zero, each step has the time limit for itself.
 	until time.Time
 	limit time.Duration
-	// outages is false in a workflow that an older build started. So is fewer, which says that
-	// neighbouring steps are one activity.
-	outages, fewer bool
-	// compacts says that a publisher starts compactions.
-	compacts bool
 }
 
 // newSteps returns the steps of a workflow that has a deadline. After a reset each step has that
 // time for itself, since the reset workflow keeps the start time of the one that failed.
-func newSteps(ctx workflow.Context, lake, deadline string, outages workflow.Version) (steps, error) {
+func newSteps(ctx workflow.Context, lake, deadline string) (steps, error) {
 	limit, err := limits.Parse(deadline)
 	if err != nil {
 		return steps{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrInput, nil)
 	}
-	s := steps{lake: lake, limit: limit, outages: outages > 0, fewer: outages >= fewerSteps, compacts: outages >= compactions}
+	s := steps{lake: lake, limit: limit}
 	// The test environment of the SDK has no id of the original run.
 	if info := workflow.GetInfo(ctx); cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID) == info.WorkflowExecution.RunID {
 		s.until = info.WorkflowStartTime.Add(limit)
@@ -106,7 +86,7 @@ const attempts = 1 << 30
 
 // execute runs an activity once and returns its error. With deaths it fails at the first heartbeat
 // timeout.
-func (s steps) execute(ctx workflow.Context, pool string, wait, deaths bool, result, activity any, args ...any) error {
+func (s steps) execute(ctx workflow.Context, pool string, deaths bool, result, activity any, args ...any) error {
 	left := s.left(ctx)
 	if left <= 0 {
 		return s.missed("a step could begin", nil)
@@ -122,7 +102,7 @@ func (s steps) execute(ctx workflow.Context, pool string, wait, deaths bool, res
 		TaskQueue:              activities.TaskQueue(s.lake, pool),
 		ScheduleToCloseTimeout: left,
 		HeartbeatTimeout:       heartbeatTimeout,
-		WaitForCancellation:    wait,
+		WaitForCancellation:    true,
 		RetryPolicy:            policy,
 	}), activity, args...).Get(ctx, result)
 	var failed *temporal.ActivityError
@@ -180,8 +160,7 @@ func message(err error) string {
 // run runs an activity that reads and writes a few small objects, and sets result, unless it is
 // nil.
 func (s steps) run(ctx workflow.Context, pool string, result, activity any, args ...any) error {
-	// A workflow of an older build does not wait for such a step that is cancelled.
-	return s.execute(ctx, pool, s.outages, false, result, activity, args...)
+	return s.execute(ctx, pool, false, result, activity, args...)
 }
 
 // heartbeatLost is the name that Temporal's retry policies have for heartbeat timeouts. If it is
@@ -199,11 +178,8 @@ const countedDeaths = 10
 func (s steps) move(ctx workflow.Context, pool string, result, activity any, args ...any) error {
 	for deaths := 0; ; deaths++ {
 		counted := deaths < countedDeaths
-		// A workflow of an older build does not wait for a plan that is cancelled.
-		wait := s.outages || pool != activities.PoolControl
-		err := s.execute(ctx, pool, wait, counted, result, activity, append(slices.Clip(args), deaths)...)
-		// In older histories the workflow failed with the timeout.
-		if !counted || !workerDied(err) || !patched(ctx, "count-deaths") {
+		err := s.execute(ctx, pool, counted, result, activity, append(slices.Clip(args), deaths)...)
+		if !counted || !workerDied(err) {
 			return err
 		}
 	}

@@ -50,7 +50,7 @@ func PostgresExportWorkflow(ctx workflow.Context, in PostgresExportInput) (*post
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	s, err := newSteps(ctx, in.Lake, in.Deadline, fewerSteps)
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	s, err := newSteps(ctx, in.Lake, in.Deadline, outages(ctx))
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -189,10 +189,8 @@ func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
 			}
 		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			if f.steps.outages {
-				f.cleanUp(ctx)
-				f.receive()
-			}
+			f.cleanUp(ctx)
+			f.receive()
 			return nil, f.continueAsNew(ctx, "")
 		}
 	}
@@ -217,20 +215,14 @@ func (f *publishFlow) limit() time.Duration {
 // empty history. The next run needs the staging: without it a round that is longer than a history
 // would begin again and again. A workflow that is cancelled meanwhile ends instead.
 func (f *publishFlow) continueRound(ctx workflow.Context) error {
-	staging := ""
-	switch {
-	case !patched(ctx, "keep-staging"):
-		f.steps.cleanUp(ctx, f.Staging) // as older builds did
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return ctx.Err()
-	default:
-		staging = f.Staging
-		if f.own != staging {
-			f.steps.cleanUp(ctx, f.own) // markers of the steps of this run
-		}
+	}
+	if f.own != f.Staging {
+		f.steps.cleanUp(ctx, f.own) // markers of the steps of this run
 	}
 	f.receive() // also what arrived during the clean-up
-	return f.continueAsNew(ctx, staging)
+	return f.continueAsNew(ctx, f.Staging)
 }
 
 // cleanUp removes the publisher's staging.
@@ -246,10 +238,6 @@ func (f *publishFlow) cleanUp(ctx workflow.Context) {
 // the heartbeat timeout. The publisher then continues as new, with other staging. A sweep removes
 // what is left of this one.
 func (f *publishFlow) tidyUntilAsked(ctx workflow.Context) (ended bool) {
-	if !f.steps.fewer {
-		f.tidy(ctx)
-		return true
-	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		f.tidy(ctx)
 		ended = true
@@ -264,9 +252,6 @@ func (f *publishFlow) tidyUntilAsked(ctx workflow.Context) (ended bool) {
 // tidy removes the publisher's staging, and that of runs that nobody will continue.
 func (f *publishFlow) tidy(ctx workflow.Context) {
 	f.cleanUp(ctx)
-	if !f.steps.outages {
-		return
-	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	if err := f.steps.each(tidyLimit).run(
 		ctx, activities.PoolControl, nil, (*activities.Control)(nil).SweepStaging, f.Lake,
@@ -282,16 +267,13 @@ const maxWaiting = 1 << 20
 // continueAsNew returns the error that continues the workflow with an empty history. It passes on
 // all rebuilds: nobody asks for them again.
 func (f *publishFlow) continueAsNew(ctx workflow.Context, staging string) error {
-	next := PublishInput{Lake: f.Lake, Deadline: f.Deadline, Staging: staging}
+	next := PublishInput{Lake: f.Lake, Deadline: f.Deadline, Staging: staging, Result: f.result}
 	bytes := 0
 	for _, req := range slices.Concat(f.answering, f.waiting) {
 		if bytes += requestBytes(req); bytes > maxWaiting && req.Rebuild == "" {
 			continue
 		}
 		next.Waiting = append(next.Waiting, req)
-	}
-	if f.steps.outages {
-		next.Result = f.result
 	}
 	return workflow.NewContinueAsNewError(ctx, PublishWorkflow, next)
 }
@@ -344,9 +326,6 @@ func (f *publishFlow) round(ctx workflow.Context) error {
 			return err
 		}
 		f.progress.Rounds++
-		if !f.steps.outages {
-			continue
-		}
 		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			return errLongHistory
 		}
@@ -388,7 +367,7 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	f.progress.Stage = "commit"
 	var committed activities.Committed
 	var tell activities.Answers
-	if all := f.toTell(f.answering); f.steps.fewer && len(all) <= plan.Tell {
+	if all := f.toTell(f.answering); len(all) <= plan.Tell {
 		tell = activities.Answers{Requests: all, Skipped: f.result.Skipped}
 	}
 	if err := f.steps.run(
@@ -419,10 +398,6 @@ func (f *publishFlow) toTell(requests []activities.PublishRequest) []activities.
 // meanwhile, and does not mention a round that failed.
 func (f *publishFlow) answer(ctx workflow.Context, requests []activities.PublishRequest, err error) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	if !f.steps.outages {
-		f.signal(ctx, requests, err)
-		return
-	}
 	if err != nil {
 		return
 	}
@@ -431,33 +406,6 @@ func (f *publishFlow) answer(ctx workflow.Context, requests []activities.Publish
 			ctx, activities.PoolControl, nil, (*activities.Control)(nil).TellIngests, f.Lake, some, f.result.Skipped,
 		); err != nil {
 			workflow.GetLogger(ctx).Info("waiting ingests could not be told", "error", err)
-		}
-	}
-}
-
-// signal is answer in a workflow that an older build started.
-func (f *publishFlow) signal(ctx workflow.Context, requests []activities.PublishRequest, err error) {
-	outcome := func(req activities.PublishRequest) activities.Published {
-		if err != nil {
-			return activities.Published{Error: message(err)}
-		}
-		for _, s := range f.result.Skipped {
-			if s.Covers(req.DatasetID, req.Batch) {
-				return activities.Published{Error: s.Reason}
-			}
-		}
-		return activities.Published{Version: f.result.Version}
-	}
-	var sent []workflow.Future
-	for _, req := range requests {
-		if req.WorkflowID != "" {
-			sent = append(sent, workflow.SignalExternalWorkflow(
-				ctx, req.WorkflowID, req.RunID, activities.PublishedSignal, outcome(req)))
-		}
-	}
-	for _, f := range sent {
-		if err := f.Get(ctx, nil); err != nil {
-			workflow.GetLogger(ctx).Info("a waiting ingest could not be signalled", "error", err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 // build builds the segments of a plan: large ones by tasks that several workers share, others in
 // one activity. It reports whether to plan again.
 func (f *publishFlow) build(ctx workflow.Context, plan *publish.Summary) (built publish.Built, again bool, err error) {
-	if plan.Large && (f.steps.fewer || patched(ctx, "ranges")) {
+	if plan.Large {
 		done, err := f.buildInRanges(ctx, plan, &built)
 		switch {
 		case errors.Is(err, errDamaged):
@@ -49,7 +49,7 @@ func (f *publishFlow) buildInRanges(ctx workflow.Context, plan *publish.Summary,
 	switch {
 	case ranges.Damaged > 0:
 		return false, errDamaged
-	case split.Built != nil && f.steps.fewer:
+	case split.Built != nil:
 		*built = *split.Built
 		return true, nil
 	case ranges.Merges == 0:

@@ -43,7 +43,7 @@ func newRangesPublisher(t *testing.T) *rangesPublisher {
 		switch {
 		case p.merges > 0:
 			r.Splits = []indexbuild.Split{{Key: "k", Merges: p.merges, Writes: p.merges}}
-		case !p.older:
+		default:
 			p.builds++
 			r.Built = &publish.Built{Segment: segment.Ref{ID: "s"}}
 		}
@@ -98,17 +98,15 @@ func TestSegmentsThatAreNotSplitAreBuiltInOnePiece(t *testing.T) {
 	for name, c := range map[string]struct {
 		merges int
 		merge  func(int) publish.Ranged
-		older  bool
 		steps  []string
 	}{
-		"small":                  {0, nil, false, []string{"split"}},
-		"small, an older worker": {0, nil, true, []string{"split"}},
-		"begun by another":       {3, func(int) publish.Ranged { return publish.Ranged{Other: true} }, false, []string{"split", "merge"}},
-		"partly, by another":     {3, func(i int) publish.Ranged { return publish.Ranged{Other: i == 2} }, false, []string{"split", "merge"}},
+		"small":              {0, nil, []string{"split"}},
+		"begun by another":   {3, func(int) publish.Ranged { return publish.Ranged{Other: true} }, []string{"split", "merge"}},
+		"partly, by another": {3, func(i int) publish.Ranged { return publish.Ranged{Other: i == 2} }, []string{"split", "merge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newRangesPublisher(t)
-			p.merges, p.merge, p.older = c.merges, c.merge, c.older
+			p.merges, p.merge = c.merges, c.merge
 			res := p.run(t)
 			if diff := gocmp.Diff(c.steps, p.steps); diff != "" {
 				t.Error(diff)

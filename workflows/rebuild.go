@@ -53,7 +53,7 @@ func RebuildWorkflow(ctx workflow.Context, in RebuildInput) (*RebuildResult, err
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	s, err := newSteps(ctx, in.Lake, in.Deadline, fewerSteps)
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func TestTheDateOfASchedule(t *testing.T) {
 				}
 			}
 			got := "no plan"
-			env.OnActivity("PlanClaimed", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(
+			env.OnActivity("PlanIngest", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(
 				func(_ context.Context, spec ingest.Spec, _ string, _ int) (activities.ClaimedPlan, error) {
 					got = spec.Date
 					return activities.ClaimedPlan{}, enough

@@ -28,7 +28,7 @@ func VerifyWorkflow(ctx workflow.Context, in VerifyInput) (*activities.Verified,
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
 	}
-	s, err := newSteps(ctx, in.Lake, in.Deadline, fewerSteps)
+	s, err := newSteps(ctx, in.Lake, in.Deadline)
 	if err != nil {
 		return nil, err
 	}

@@ -18,23 +18,17 @@ const (
 	lastLook  = 10 * time.Minute
 )
 
-// republishInterval is how often an ingest that an older build started repeats its request.
-const republishInterval = 2 * time.Minute
-
 // publish requests a publish from the lake's publisher and waits for the version that holds the
 // batch. A publish that fails is no failure of the ingest: the batch is sound, and is published
 // when the reason is gone. Only a batch that no version can hold is one.
 func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
 	req := f.request(ctx)
-	pause := republishInterval
+	pause := firstLook
 	if f.steps.until.IsZero() { // the workflow was reset
 		f.steps.until = workflow.Now(ctx).Add(f.steps.limit)
 	}
-	if f.steps.outages {
-		pause = firstLook
-		if !f.Result.Superseded { // else any later content of the batch will do
-			req.Digest = f.Result.Digest
-		}
+	if !f.Result.Superseded { // else any later content of the batch will do
+		req.Digest = f.Result.Digest
 	}
 	told := workflow.GetSignalChannel(ctx, activities.PublishedSignal)
 	look := activities.Look{Ask: !f.asked}
@@ -48,20 +42,8 @@ func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
 		}
 		var p activities.Published
 		for {
-			left := pause
-			if f.steps.outages {
-				left = min(left, f.steps.left(ctx))
-			}
-			if ok, _ := told.ReceiveWithTimeout(ctx, left, &p); !ok {
-				break
-			}
-			// The publisher of an older build tells all who wait that a round failed. The ingest
-			// looks for itself whether that concerns its batch.
-			if p.Error != "" && p.Digest == "" && req.Digest != "" && patched(ctx, "older-publisher") {
-				p = activities.Published{}
-				break
-			}
-			if p.Digest == "" || p.Digest == f.Result.Digest {
+			ok, _ := told.ReceiveWithTimeout(ctx, min(pause, f.steps.left(ctx)), &p)
+			if !ok || p.Digest == "" || p.Digest == f.Result.Digest {
 				break
 			}
 			p = activities.Published{} // it was for an earlier workflow of this id
@@ -73,8 +55,6 @@ func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
 			return p.Version, nil
 		case ctx.Err() != nil:
 			return "", ctx.Err()
-		case !f.steps.outages:
-			continue
 		case f.steps.left(ctx) <= 0:
 			return "", f.unpublished(f.steps.missed("a version held it", nil))
 		}
@@ -107,7 +87,7 @@ func (f *ingestFlow) never(reason string) error {
 
 // unpublished returns the error of an ingest that could not wait for its version to the end.
 func (f *ingestFlow) unpublished(err error) error {
-	if !f.steps.outages || workflow.IsContinueAsNewError(err) || temporal.IsCanceledError(err) {
+	if workflow.IsContinueAsNewError(err) || temporal.IsCanceledError(err) {
 		return err
 	}
 	text := fmt.Sprintf("batch %s is finished but not published; the next publish adds it: %s", f.Result.Batch, message(err))

@@ -24,7 +24,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -49,12 +48,10 @@ type fakes struct {
 	failSplit      int
 	publishVersion string
 	publishError   string
-	mergePostings  bool // merges write postings
-	extracted      atomic.Int32
 	swept          int
 	normalize      func() (ingest.SplitResult, error)
 	sweep          func() error
-	older          bool // activities of an older build: they do not ask for a publish
+	unasked        bool // activities that finish batches fail to ask for a publish
 	small          func(deaths int) (ingest.SmallResult, error)
 	claims         string   // the run that is claimed, if it is another
 	planned        string   // the run of the plan
@@ -76,25 +73,18 @@ func newFakes(t *testing.T) *fakes {
 	s.env.RegisterActivity(&activities.Index{})
 	s.env.RegisterActivity(&activities.Publish{})
 	a := mock.Anything
-	s.env.OnActivity("PlanIngest", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (ingest.PlanSummary, error) {
-		s.planned = run
-		return ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits, Small: s.isSmall(), Window: s.window}, nil
-	}).Maybe()
-	s.env.OnActivity("PlanClaimed", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (activities.ClaimedPlan, error) {
+	s.env.OnActivity("PlanIngest", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (activities.ClaimedPlan, error) {
 		s.planned = cmp.Or(s.claims, run)
 		return activities.ClaimedPlan{Run: s.planned, Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits, Small: s.isSmall(), Window: s.window}}, nil
 	}).Maybe()
-	s.env.OnActivity("IngestSmallAndAsk", a, a, a, a, a).Return(func(_ context.Context, _, _ string, ask activities.PublishRequest, deaths int) (activities.FinishedSmall, error) {
+	s.env.OnActivity("IngestSmall", a, a, a, a, a).Return(func(_ context.Context, _, _ string, ask *activities.PublishRequest, deaths int) (activities.FinishedSmall, error) {
 		r, err := s.ingestSmall(deaths)
-		if err != nil || s.older {
+		if err != nil || s.unasked || ask == nil {
 			return activities.FinishedSmall{SmallResult: r}, err
 		}
 		ask.Digest = r.Finish.Digest
-		s.request(ask)
+		s.request(*ask)
 		return activities.FinishedSmall{SmallResult: r, Asked: true}, nil
-	}).Maybe()
-	s.env.OnActivity("IngestSmall", a, a, a, a).Return(func(_ context.Context, _, _ string, deaths int) (ingest.SmallResult, error) {
-		return s.ingestSmall(deaths)
 	}).Maybe()
 	s.env.OnActivity("NormalizeSplit", a, a, a, a, a).Return(func(_ context.Context, _, _ string, split, _ int) (ingest.SplitResult, error) {
 		n := s.running.Add(1)
@@ -112,26 +102,17 @@ func newFakes(t *testing.T) *fakes {
 	s.env.OnActivity("PlanMerge", a, a, a).Return(func(context.Context, string, string) (ingest.MergeSummary, error) {
 		return ingest.MergeSummary{Tasks: s.tasks}, nil
 	}).Maybe()
-	postings := func(task int) lake.FrameObject {
-		return lake.FrameObject{Object: lake.Object{Key: fmt.Sprint("postings-", task)}}
-	}
 	s.env.OnActivity("MergePartitions", a, a, a, a, a).Return(func(_ context.Context, _, _ string, task, _ int) (ingest.MergeResult, error) {
-		m := ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100}
-		if s.mergePostings {
-			m.Postings, m.Domains = postings(task), 3
-		}
-		return m, nil
-	}).Maybe()
-	s.env.OnActivity("ExtractPostings", a, a, a, a, a).Return(func(_ context.Context, _, _ string, task, _ int) (activities.Extracted, error) {
-		s.extracted.Add(1)
-		return activities.Extracted{Postings: postings(task), Domains: 3}, nil
+		return ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100, Postings: lake.FrameObject{
+			Object: lake.Object{Key: fmt.Sprint("postings-", task)},
+		}, Domains: 3}, nil
 	}).Maybe()
 	s.env.OnActivity("FinishIngest", a, a, a, a, a, a).Return(func(_ context.Context, _, _ string, p []lake.FrameObject, domains int64, ask *activities.PublishRequest) (activities.Finished, error) {
 		s.mu.Lock()
 		s.postings = p
 		s.mu.Unlock()
 		out := activities.Finished{FinishResult: ingest.FinishResult{Digest: "d", Current: true}}
-		if ask != nil && !s.older {
+		if ask != nil && !s.unasked {
 			ask.Digest = "d"
 			s.request(*ask)
 			out.Asked = true
@@ -143,9 +124,6 @@ func newFakes(t *testing.T) *fakes {
 		s.cleaned = append(s.cleaned, run)
 		s.mu.Unlock()
 		return nil
-	}).Maybe()
-	s.env.OnActivity("ClaimStaging", a, a, a).Return(func(_ context.Context, _ ingest.Spec, run string) (string, error) {
-		return cmp.Or(s.claims, run), nil
 	}).Maybe()
 	s.env.OnActivity("SweepStaging", a, a).Return(func(context.Context, string) (ingest.Swept, error) {
 		s.swept++
@@ -192,34 +170,13 @@ func (s *fakes) ingestSmall(deaths int) (ingest.SmallResult, error) {
 // isSmall is what plans say of the batch.
 func (s *fakes) isSmall() bool { return s.splits == 1 && s.bytes <= 32<<20 }
 
-// startedBefore makes the workflow one that an older build started, before it took fewer steps.
-func (s *fakes) startedBefore() {
-	s.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(compactions)).Return(workflow.Version(1)).Maybe()
-}
-
 func input() IngestInput {
 	return IngestInput{Spec: ingest.Spec{Lake: testLake, Dataset: "d", Inputs: []string{"/raw/list.txt"}}}
 }
 
-// TestIngestRunsEveryStep checks the result of an ingest, and that it extracts postings if the
-// merges, by older workers, wrote none, or if the workflow was started by an older build.
+// TestIngestRunsEveryStep checks the result of an ingest.
 func TestIngestRunsEveryStep(t *testing.T) {
-	for _, mergePostings := range []bool{false, true} {
-		for _, oldWorkflow := range []bool{false, true} {
-			t.Run(fmt.Sprintf("mergePostings=%v,oldWorkflow=%v", mergePostings, oldWorkflow), func(t *testing.T) {
-				testIngest(t, mergePostings, oldWorkflow)
-			})
-		}
-	}
-}
-
-func testIngest(t *testing.T, mergePostings, oldWorkflow bool) {
 	s := newFakes(t)
-	s.mergePostings = mergePostings
-	if oldWorkflow {
-		s.env.OnGetVersion("outages", workflow.DefaultVersion, workflow.Version(compactions)).Return(workflow.Version(1))
-		s.env.OnGetVersion("merge-postings", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion).Maybe()
-	}
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	var res IngestResult
 	if err := s.env.GetWorkflowResult(&res); err != nil {
@@ -233,9 +190,8 @@ func testIngest(t *testing.T, mergePostings, oldWorkflow bool) {
 	if diff := gocmp.Diff(want, res); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
-	want70 := !mergePostings || oldWorkflow
-	if n := s.extracted.Load(); want70 && n != 70 || !want70 && n != 0 {
-		t.Errorf("postings of %d tasks were extracted", n)
+	if len(s.postings) != 70 {
+		t.Errorf("postings of %d tasks", len(s.postings))
 	}
 	for i, p := range s.postings {
 		if p.Key != fmt.Sprint("postings-", i) {
@@ -318,11 +274,6 @@ func TestEstimate(t *testing.T) {
 			t.Errorf("%s: %d a second, %d s left; want 0 and 0", name, rate, left)
 		}
 	}
-	var old IngestProgress // from a workflow that an older build started
-	old.Stage, old.BytesTotal, old.BytesDone = StageNormalize, 10, 5
-	if old.Estimate(start); old.PerSecond != 0 || old.SecondsLeft != 0 {
-		t.Errorf("without StageStarted: %+v", old)
-	}
 }
 
 // A plan says how many steps are in flight, so that another build with another number has the same
@@ -388,18 +339,6 @@ func TestMisspeltMembersAreRejected(t *testing.T) {
 	}
 }
 
-// TestRunningIngestsKeepMisspeltMembers is about ingests that were started before inputs were
-// checked.
-func TestRunningIngestsKeepMisspeltMembers(t *testing.T) {
-	s := newFakes(t)
-	s.env.RegisterWorkflow(IngestWorkflow)
-	s.env.OnGetVersion("check-input", workflow.DefaultVersion, workflow.Version(1)).Return(workflow.DefaultVersion)
-	s.env.ExecuteWorkflow("IngestWorkflow", json.RawMessage(`{"lake":"`+testLake+`","dataset":"d","inputs":["/a"],"no_publish":true,"exclud":["b"]}`))
-	if err := s.env.GetWorkflowError(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestFailedIngestCleansUpAndPublishesNothing(t *testing.T) {
 	s := newFakes(t)
 	s.failSplit = 3
@@ -441,7 +380,7 @@ func TestIngestRepeatsItsRequest(t *testing.T) {
 	s.publishVersion = ""
 	s.env.RegisterDelayedCallback(func() {
 		s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: "v9"})
-	}, 3*republishInterval)
+	}, 3*lastLook)
 	s.env.ExecuteWorkflow(IngestWorkflow, input())
 	var res IngestResult
 	if err := s.env.GetWorkflowResult(&res); err != nil {
@@ -453,21 +392,16 @@ func TestIngestRepeatsItsRequest(t *testing.T) {
 }
 
 // TestPublishIsAskedForOnce checks who asks for a publish: the step that finishes a batch, or the
-// workflow if that step is an older worker's or the workflow was started by an older build.
+// workflow if that failed.
 func TestPublishIsAskedForOnce(t *testing.T) {
 	for _, c := range []struct {
-		older, before, small bool
-		steps                int
-	}{
-		{false, false, false, 0}, {false, false, true, 0}, {true, false, false, 1}, {true, false, true, 1}, {false, true, false, 1}, {false, true, true, 1},
-	} {
+		unasked, small bool
+		steps          int
+	}{{false, false, 0}, {false, true, 0}, {true, false, 1}, {true, true, 1}} {
 		s := newFakes(t)
-		s.older, s.splits, s.tasks, s.bytes = c.older, 1, 1, 100<<20
+		s.unasked, s.splits, s.tasks, s.bytes = c.unasked, 1, 1, 100<<20
 		if c.small {
 			s.bytes = 1000
-		}
-		if c.before {
-			s.startedBefore()
 		}
 		steps := 0
 		s.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
@@ -522,7 +456,8 @@ func TestIngestResumes(t *testing.T) {
 
 // publisher is an environment for PublishWorkflow in which every activity is a fake.
 type publisher struct {
-	large bool // plans are large
+	large  bool // plans are large
+	untold bool // commits answer no requests
 	*fakes
 	plans, builds int
 	pending       int  // finished batches that no version holds
@@ -586,7 +521,7 @@ func newPublisher(t *testing.T) *publisher {
 			p.pending, p.again = 1, false
 		}
 		out := activities.Committed{Committed: publish.Committed{Version: fmt.Sprint("v", p.builds)}}
-		if len(tell.Requests) > 0 && !p.older {
+		if len(tell.Requests) > 0 && !p.untold {
 			p.tell(tell.Requests, tell.Skipped)
 			out.Told = true
 		}
@@ -638,23 +573,17 @@ func TestPublishAnswersAllRequests(t *testing.T) {
 }
 
 // TestCommitAnswersItsRequests checks that no step of its own answers the requests of a round,
-// unless an older worker commits it or an older build started the publisher.
+// unless the commit could not answer them.
 func TestCommitAnswersItsRequests(t *testing.T) {
-	for _, c := range []struct {
-		older, before bool
-		tells         int
-	}{{false, false, 0}, {true, false, 1}, {false, true, 1}} {
+	for _, untold := range []bool{false, true} {
 		p := newPublisher(t)
-		p.older = c.older
-		if c.before {
-			p.startedBefore()
-		}
+		p.untold = untold
 		p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}, {Rebuild: ""}}})
 		if err := p.env.GetWorkflowError(); err != nil {
 			t.Fatal(err)
 		}
-		if diff := gocmp.Diff([]signalled{{"w", activities.Published{Version: "v1"}}}, p.answers); diff != "" || p.tells != c.tells {
-			t.Errorf("%+v: %d steps, answers (-want +got):\n%s", c, p.tells, diff)
+		if diff := gocmp.Diff([]signalled{{"w", activities.Published{Version: "v1"}}}, p.answers); diff != "" || (p.tells == 1) != untold {
+			t.Errorf("untold %v: %d steps, answers (-want +got):\n%s", untold, p.tells, diff)
 		}
 	}
 }
@@ -662,38 +591,19 @@ func TestCommitAnswersItsRequests(t *testing.T) {
 // TestRequestsDoNotWaitForTidying has a request arrive while a step that tidies waits to be
 // repeated. It is passed on to a run that has other staging.
 func TestRequestsDoNotWaitForTidying(t *testing.T) {
-	for _, before := range []bool{false, true} {
-		p := newPublisher(t)
-		if before {
-			p.startedBefore()
+	p := newPublisher(t)
+	late := activities.PublishRequest{WorkflowID: "late", RunID: "r"}
+	p.sweep = func() error {
+		if p.swept > 1 {
+			return nil
 		}
-		late := activities.PublishRequest{WorkflowID: "late", RunID: "r"}
-		p.sweep = func() error {
-			if p.swept > 1 {
-				return nil
-			}
-			p.env.SignalWorkflow(activities.PublishSignal, late)
-			return errors.New("its worker stops")
-		}
-		p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
-		err := p.env.GetWorkflowError()
-		if before {
-			if err != nil || p.plans != 2 {
-				t.Errorf("started before: %v after %d plans", err, p.plans)
-			}
-			continue
-		}
-		var again *workflow.ContinueAsNewError
-		if !errors.As(err, &again) {
-			t.Fatalf("error %v, want the publisher to continue as new", err)
-		}
-		var next PublishInput
-		if err := converter.GetDefaultDataConverter().FromPayloads(again.Input, &next); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(next.Waiting, []activities.PublishRequest{late}) || next.Staging != "" || next.Result == nil || next.Result.Version != "v1" || p.plans != 1 {
-			t.Errorf("%d plans, continues with %+v", p.plans, next)
-		}
+		p.env.SignalWorkflow(activities.PublishSignal, late)
+		return errors.New("its worker stops")
+	}
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
+	next := continued[PublishInput](t, p.env.GetWorkflowError())
+	if !slices.Equal(next.Waiting, []activities.PublishRequest{late}) || next.Staging != "" || next.Result == nil || next.Result.Version != "v1" || p.plans != 1 {
+		t.Errorf("%d plans, continues with %+v", p.plans, next)
 	}
 }
 
@@ -767,7 +677,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 45 {
+	if len(files) < 38 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()

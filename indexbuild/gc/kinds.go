@@ -95,10 +95,6 @@ var others = []struct {
 	{"lists of garbage", regexp.MustCompile("^" + trash.Root + `lists/[^/]+\.json$`), "a collection deletes them with what they list"},
 	{"staging", regexp.MustCompile("^" + lake.StagingPrefix(".+")), "ingest.Sweep removes it, since only Temporal knows which runs are dead"},
 	{"time of the last removal of staging", regexp.MustCompile(`^staging/sweep\.json$`), "there is one, which is replaced"},
-	{
-		"lists of batches of earlier builds", regexp.MustCompile(`^registry/(batches|datasets)/[^/]+\.json$`),
-		"the first write of the registry by this build removes them",
-	},
 }
 
 func form(key string) *regexp.Regexp { return regexp.MustCompile("^" + regexp.QuoteMeta(key) + "$") }

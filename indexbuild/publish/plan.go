@@ -37,16 +37,9 @@ const (
 	// reads each segment, and eight fit in one round of requests.
 	TargetSegments = 8
 
-	// planFormat is the format version of plans, flipFormat that of plans that change the public
-	// suffix list of the lake, and removeFormat that of plans that remove batches, which earlier
-	// builds do not know. A plan lives as long as one publish, but a worker of another build may
-	// run the next step.
-	planFormat   = 1
-	flipFormat   = 2
-	removeFormat = 3
-	unionFormat  = 4 // plans with batches in unions
-	buryFormat   = 5 // plans that take batches out of segments that stay
-	dropFormat   = 6 // plans that drop rows
+	// planFormat is the format version of plans. A plan lives as long as one publish, but a worker
+	// of another build may run the next step.
+	planFormat = 1
 
 	// reads is the most registry documents or batch records that are read concurrently.
 	reads = 32
@@ -400,17 +393,6 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 
 // write writes the plan and returns its key.
 func (p *plan) write(ctx context.Context, store blob.Store, run string, round int) (key string, err error) {
-	eachPlanned(p, func(b *planned) {
-		if b.Union != "" {
-			p.Format = unionFormat
-		}
-	})
-	if len(p.Buried) > 0 {
-		p.Format = buryFormat
-	}
-	if len(p.Drops)+len(p.Repacked) > 0 {
-		p.Format = dropFormat
-	}
 	data, err := codec.Seal(p)
 	if err != nil {
 		return "", err
@@ -582,13 +564,9 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 			p.Batches = append(p.Batches, b)
 		}
 	}
-	if c.flips() {
-		p.Format = flipFormat
-	}
 	for _, batches := range replaced {
 		for _, b := range batches {
 			if b.retired {
-				p.Format = removeFormat
 				p.Removes = append(p.Removes, b)
 			}
 		}
@@ -755,11 +733,11 @@ func readPlan(ctx context.Context, store blob.Store, key string) (p *plan, id st
 		return nil, "", err
 	}
 	p = new(plan)
-	if err := codec.Unseal(data, key, dropFormat, p); err != nil {
+	if err := codec.Unseal(data, key, planFormat, p); err != nil {
 		return nil, "", err
 	}
-	if p.Format < planFormat || p.Format > dropFormat {
-		return nil, "", codec.Corrupt(key, "format", -1, dropFormat, p.Format)
+	if p.Format != planFormat {
+		return nil, "", codec.Corrupt(key, "format", -1, planFormat, p.Format)
 	}
 	return p, lake.Digest(data), nil
 }

@@ -33,7 +33,7 @@ type Built struct {
 	Again []segment.Ref `json:"again,omitempty"`
 	// Dead are the overlays that were written for segments that stay, in the order of the plan.
 	Dead []manifest.Dead `json:"dead,omitempty"`
-	// Plan is the key of the plan, "" from an earlier build of urlake, which knows no packs.
+	// Plan is the key of the plan.
 	Plan string `json:"plan,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.

@@ -294,12 +294,10 @@ func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current boo
 		addLines(&r.out.Segments, s.ID)
 		r.out.Files += len(done.Files)
 	}
-	var format *codec.FormatError
-	replaceable := errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) && format.Found < format.Known
 	switch {
 	case err == nil:
 		return errors.Join(r.overlay(v, s), r.trees(s))
-	case !current || !replaceable:
+	case !current || !errors.Is(err, repair.ErrOtherBytes):
 		return err
 	case s.Dead != nil:
 		// Another segment over the same batches would number its rows anew.

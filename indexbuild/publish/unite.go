@@ -31,10 +31,8 @@ import (
 
 const (
 	// uniteFormat is the format version of lists of unions and of what Unite writes, which live as
-	// long as one publish, and dropsFormat that of lists with unions that drop rows, which earlier
-	// builds do not know.
-	uniteFormat = 2
-	dropsFormat = 3
+	// long as one publish.
+	uniteFormat = 1
 
 	// A task of a list ends at uniteBytes of parts or uniteJobs unions. It is larger if there would
 	// be more than about maxTasks.
@@ -121,9 +119,6 @@ func writeUnitePlan(
 	all, bytes := int64(0), int64(0)
 	for i := range jobs {
 		all += jobs[i].Bytes()
-		if len(jobs[i].Takedowns) > 0 {
-			p.Format = dropsFormat
-		}
 	}
 	mostBytes, mostJobs := max(uniteBytes, all/maxTasks), max(uniteJobs, len(jobs)/maxTasks)
 	for i := range jobs {
@@ -254,11 +249,11 @@ func largeUnion(
 // readUnitePlan reads the list at key and returns its run and the unions of a task.
 func readUnitePlan(ctx context.Context, store blob.Store, key string, task int) (run string, jobs []uniteTask, err error) {
 	var p unitePlan
-	if err := lake.ReadSealed(ctx, store, key, dropsFormat, &p); err != nil {
+	if err := lake.ReadSealed(ctx, store, key, uniteFormat, &p); err != nil {
 		return "", nil, err
 	}
-	if p.Format < uniteFormat || p.Format > dropsFormat || task < 0 || task >= len(p.Tasks) {
-		return "", nil, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, dropsFormat),
+	if p.Format != uniteFormat || task < 0 || task >= len(p.Tasks) {
+		return "", nil, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, uniteFormat),
 			fmt.Sprintf("%d tasks in format %d", len(p.Tasks), p.Format))
 	}
 	return p.Run, p.Tasks[task], nil
@@ -533,7 +528,7 @@ func eachPlanned(p *plan, do func(b *planned)) {
 // unitesOf adds to w what the list of unions at key works on.
 func (w *Working) unites(ctx context.Context, store blob.Store, key string) error {
 	var u unitePlan
-	err := lake.ReadSealed(ctx, store, key, dropsFormat, &u)
+	err := lake.ReadSealed(ctx, store, key, uniteFormat, &u)
 	if gone(err) {
 		return nil
 	}

@@ -94,14 +94,6 @@ func writeLines(
 // vouches for.
 func (i *Info) Batches(ctx context.Context, store blob.Store) iter.Seq2[BatchRef, error] {
 	return func(yield func(BatchRef, error) bool) {
-		if i.Format == listFormat {
-			for _, b := range i.Listed {
-				if !yield(b, nil) {
-					return
-				}
-			}
-			return
-		}
 		key := Prefix(i.Segment) + BatchesName
 		f, err := newFrames(ctx, store, key, i.File(BatchesName), 0)
 		if err != nil {

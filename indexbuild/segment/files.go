@@ -17,9 +17,7 @@ import (
 
 const (
 	// filesVersion is the version of files.tsv.
-	// 1: first. Frames have no fences, so that the file is read as a whole.
-	// 2: frames have fences.
-	filesVersion = 2
+	filesVersion = 1
 
 	// filesFrame is how many bytes of text a frame of files.tsv holds.
 	filesFrame = 16 << 10

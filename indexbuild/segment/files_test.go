@@ -124,7 +124,7 @@ func FuzzInfo(f *testing.F) {
 	m := smallModel()
 	info := Info{Format: Format, Segment: ID(m.batches(), Unnamed), CanonicalForm: "a", PublicSuffix: "b"}
 	info.BatchCount, info.BatchDigest = digestOf(m.batches())
-	for name := range requiredNames(fileFormats, Format, 0) {
+	for name := range requiredNames(fileFormats, 0) {
 		file := File{Name: name, Format: formatOf(fileFormats, kindOf(name)).version, XXH64: formatSum(1)}
 		if !isMapped(name) {
 			file.TailXXH64 = formatSum(2)
@@ -147,7 +147,7 @@ func FuzzInfo(f *testing.F) {
 			}
 			return
 		}
-		for name := range requiredNames(fileFormats, i.Format, i.ShardBits) {
+		for name := range requiredNames(fileFormats, i.ShardBits) {
 			if f := i.File(name); f == nil || f.Name != name {
 				t.Fatalf("file %s is %+v", name, f)
 			}

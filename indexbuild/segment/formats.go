@@ -12,12 +12,7 @@ import (
 )
 
 // Format is the version of segment.json and of the framing of frame files.
-// 1: first. segment.json lists the batches.
-// 2: the batches are in a file of their own, so that opening a segment does not read them.
-const (
-	Format     = 2
-	listFormat = 1
-)
+const Format = 1
 
 // reversedVersion is the version of domains.reversed.
 const reversedVersion = 1
@@ -31,10 +26,6 @@ type fileFormat struct {
 	// the file too: at its start or, in a frame file, at the start of each frame.
 	magic   string
 	version int
-	// oldest is the oldest version that this build reads, 0 if it reads none but version.
-	oldest int
-	// since is the format of segment.json with which a required file was added, 0 for the first.
-	since int
 	// optional files speed up what readers can do without. Readers that do not know the kind or the
 	// version ignore the file.
 	optional bool
@@ -55,15 +46,15 @@ const (
 // means gives it a new version. A new kind of file that readers can do without is optional: older
 // builds then read the segments of newer ones.
 var fileFormats = []fileFormat{
-	{kind: BatchesName, form: frameForm, version: 1, since: 2},
+	{kind: BatchesName, form: frameForm, version: 1},
 	{kind: MembershipName, form: mappedForm, magic: membership.Magic, version: membership.Version},
 	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},
 	{kind: ReversedStartsName, form: frameForm, version: domainlist.Version, optional: true},
 	{kind: ReversedName, form: frameForm, version: reversedVersion, optional: true},
 	{kind: DomainStartsName, form: frameForm, version: domainlist.Version, optional: true},
 	{kind: DomainsName, form: frameForm, version: 1},
-	{kind: FilesName, form: frameForm, version: filesVersion, oldest: 1},
-	{kind: PartsName, form: frameForm, version: partsVersion, oldest: 1},
+	{kind: FilesName, form: frameForm, version: filesVersion},
+	{kind: PartsName, form: frameForm, version: partsVersion},
 	{kind: PageKeysName, form: frameForm, version: pageKeysVersion, optional: true},
 	{kind: postingsDir + shardElement + payloadsFile, form: frameForm, version: 1},
 	{kind: postingsDir + shardElement + postingsFile, form: frameForm, magic: postingsMagic, version: postingsVersion},
@@ -112,11 +103,6 @@ func kindOf(name string) string {
 	return strings.Join(elements, "/")
 }
 
-// reads reports whether this build reads a version of the format.
-func (f *fileFormat) reads(version int) bool {
-	return version == f.version || f.oldest > 0 && f.oldest <= version && version < f.version
-}
-
 // formatOf returns the format of a kind, or nil if the table has none.
 func formatOf(formats []fileFormat, kind string) *fileFormat {
 	i := slices.IndexFunc(formats, func(f fileFormat) bool { return f.kind == kind })
@@ -126,9 +112,8 @@ func formatOf(formats []fileFormat, kind string) *fileFormat {
 	return &formats[i]
 }
 
-// requiredNames returns the set of files that a segment must have whose segment.json has that
-// format.
-func requiredNames(formats []fileFormat, format, shardBits int) map[string]bool {
+// requiredNames returns the set of files that a segment must have.
+func requiredNames(formats []fileFormat, shardBits int) map[string]bool {
 	names := map[string]bool{}
 	for _, f := range formats {
 		shards := 1
@@ -136,7 +121,7 @@ func requiredNames(formats []fileFormat, format, shardBits int) map[string]bool 
 			shards = 1 << shardBits
 		}
 		for shard := range shards {
-			if !f.optional && f.since <= format {
+			if !f.optional {
 				names[strings.Replace(f.kind, shardElement, fmt.Sprintf("%0*d", shardDigits, shard), 1)] = true
 			}
 		}
@@ -171,23 +156,8 @@ func builtID(formats []fileFormat, batches []BatchRef, builder Builder) string {
 // number and digest.
 func idOf(versions map[string]int, count int64, digest string) string {
 	s := fmt.Appendf(nil, "urlake segment %d\n", Format)
-	s = appendVersions(s, versions)
-	return lake.Digest(fmt.Appendf(s, "%d batches\t%s\n", count, digest))
-}
-
-// listedID is idOf for a segment.json of format 1.
-func listedID(versions map[string]int, batches []BatchRef) string {
-	s := fmt.Appendf(nil, "urlake segment %d\n", listFormat)
-	s = appendVersions(s, versions)
-	for i := range batches {
-		s = batches[i].append(s)
-	}
-	return lake.Digest(s)
-}
-
-func appendVersions(s []byte, versions map[string]int) []byte {
 	for _, kind := range slices.Sorted(maps.Keys(versions)) {
 		s = fmt.Appendf(s, "%s\t%d\n", kind, versions[kind])
 	}
-	return s
+	return lake.Digest(fmt.Appendf(s, "%d batches\t%s\n", count, digest))
 }

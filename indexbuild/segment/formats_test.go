@@ -104,11 +104,11 @@ func TestFormatErrors(t *testing.T) {
 		{func(i *Info) { i.File(MPHFName).Format = 2 },
 			codec.FormatError{File: MPHFName, Found: 2, Known: 1}, id + "/domains.mphf: format 2, "},
 		{func(i *Info) { f := i.File(PartsName); f.Format, f.Optional = 9, true },
-			codec.FormatError{File: PartsName, Found: 9, Known: 2}, "parts.idx.zst: format 9, "},
+			codec.FormatError{File: PartsName, Found: 9, Known: 1}, "parts.idx.zst: format 9, "},
 		{func(i *Info) { i.File(hintsName).Optional = false },
 			codec.FormatError{File: hintsName, Found: 7}, "hints.bin: a kind of file (format 7) that this program does not know"},
-		{func(i *Info) { i.Format = 3 }, codec.FormatError{Found: 3, Known: 2}, "segment.json: format 3, "},
-		{func(i *Info) { i.Format = 0 }, codec.FormatError{Found: 0, Known: 2}, "segment.json: format 0, "},
+		{func(i *Info) { i.Format = 2 }, codec.FormatError{Found: 2, Known: 1}, "segment.json: format 2, "},
+		{func(i *Info) { i.Format = 0 }, codec.FormatError{Found: 0, Known: 1}, "segment.json: format 0, "},
 	} {
 		i := newer()
 		c.change(i)

@@ -123,10 +123,9 @@ type Info struct {
 	ShardBits int `json:"shard_bits"`
 
 	// BatchCount and BatchDigest are of the batches in batches.tsv: their number, and the digest of
-	// the text of the file. In format 1, Listed has the batches themselves, by dataset and name.
-	BatchCount  int64      `json:"batch_count,omitempty"`
-	BatchDigest string     `json:"batch_digest,omitempty"`
-	Listed      []BatchRef `json:"batches,omitempty"`
+	// the text of the file.
+	BatchCount  int64  `json:"batch_count,omitempty"`
+	BatchDigest string `json:"batch_digest"`
 
 	Files []File `json:"files"` // by name
 }
@@ -170,20 +169,14 @@ func isHex(s string, n int) bool {
 // formats.
 func (i *Info) check(key, id string, formats []fileFormat) error {
 	bad := func(section string, want, got any) error { return codec.Corrupt(key, section, -1, want, got) }
-	if i.Format != Format && i.Format != listFormat {
+	if i.Format != Format {
 		return &codec.FormatError{Key: key, Found: i.Format, Known: Format}
 	}
-	if listed := i.Format == listFormat; listed != (i.BatchDigest == "") || listed && i.BatchCount != 0 ||
-		!listed && (i.BatchCount < 0 || i.Listed != nil || !isHex(i.BatchDigest, idDigits)) {
-		return bad("batches", "a list in format 1, number and digest in format 2", i.BatchDigest)
+	if i.BatchCount < 0 || !isHex(i.BatchDigest, idDigits) {
+		return bad("batches", "number and digest", i.BatchDigest)
 	}
 	if i.Segment != id {
 		return bad("segment", id, i.Segment)
-	}
-	for n := 1; n < len(i.Listed); n++ {
-		if compareBatches(i.Listed[n-1], i.Listed[n]) >= 0 {
-			return bad("batches", "ascending datasets and names", i.Listed[n])
-		}
 	}
 	for _, n := range []int64{i.Domains, i.Entries, i.Inline, i.Rows, i.Parts} {
 		if n < 0 {
@@ -198,11 +191,7 @@ func (i *Info) check(key, id string, formats []fileFormat) error {
 	if err != nil {
 		return err
 	}
-	got := idOf(versions, i.BatchCount, i.BatchDigest)
-	if i.Format == listFormat {
-		got = listedID(versions, i.Listed)
-	}
-	if got != id {
+	if got := idOf(versions, i.BatchCount, i.BatchDigest); got != id {
 		return bad("batches and files", "those of segment "+id, "those of "+got)
 	}
 	return nil
@@ -213,7 +202,7 @@ func (i *Info) check(key, id string, formats []fileFormat) error {
 func (i *Info) checkFiles(key string, formats []fileFormat) (versions map[string]int, err error) {
 	bad := func(f *File, want, got any) error { return codec.Corrupt(key, "file "+f.Name, -1, want, got) }
 	versions = map[string]int{}
-	missing := requiredNames(formats, i.Format, i.ShardBits)
+	missing := requiredNames(formats, i.ShardBits)
 	for n := range i.Files {
 		f := &i.Files[n]
 		if n > 0 && f.Name <= i.Files[n-1].Name {
@@ -231,7 +220,7 @@ func (i *Info) checkFiles(key string, formats []fileFormat) (versions map[string
 		}
 		versions[kind] = f.Format
 		switch known := formatOf(formats, kind); {
-		case known != nil && known.reads(f.Format):
+		case known != nil && known.version == f.Format:
 			if !known.optional {
 				if !missing[f.Name] {
 					return nil, bad(f, fmt.Sprintf("a file of one of %d shards", 1<<i.ShardBits), f.Name)

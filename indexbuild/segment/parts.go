@@ -16,9 +16,7 @@ import (
 
 const (
 	// partsVersion is the version of parts.idx.
-	// 1: first. Each frame is one block.
-	// 2: a frame has as many blocks as fit into BlockBytes.
-	partsVersion = 2
+	partsVersion = 1
 
 	// partsFence is the width of a fence of parts.idx: file_id, row_group and first_row.
 	partsFence = 16
@@ -142,17 +140,7 @@ func (s *Segment) decodePages(i int, data []byte) (blocks []PartPages, memory in
 		memory += b.MemoryBytes()
 		return uint32(b.RowGroup), b.FirstRow, nil
 	}
-	if s.info.File(PartsName).Format >= partsVersion {
-		err = s.parts.eachBlock(i, data, add)
-		return blocks, memory, err
-	}
-	fence := s.parts.Fence(i)
-	file := binary.BigEndian.Uint32(fence)
-	rowGroup, firstRow, err := add(file, data)
-	var own [partsFence]byte
-	if putPartsFence(&own, file, rowGroup, firstRow); err == nil && !bytes.Equal(own[:], fence) {
-		err = codec.Corrupt(s.parts.key, frameSection(i), -1, fmt.Sprintf("fence %x", own), fmt.Sprintf("%x", fence))
-	}
+	err = s.parts.eachBlock(i, data, add)
 	return blocks, memory, err
 }
 

@@ -143,7 +143,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 		openMapped(&s.mphf, MPHFName)
 		openMapped(&s.roar, MembershipName)
 	}
-	if f := info.File(FilesName); opt.WholeFiles || f.Format < filesVersion || f.Bytes <= smallFiles {
+	if f := info.File(FilesName); opt.WholeFiles || f.Bytes <= smallFiles {
 		g.Go(func() (err error) {
 			s.files, err = readFiles(gctx, store, prefix+FilesName, info)
 			return err
@@ -260,11 +260,7 @@ func readWhole(ctx context.Context, store blob.Store, key string, f *File, width
 // readFiles reads all of files.tsv.zst in one read.
 func readFiles(ctx context.Context, store blob.Store, key string, info *Info) (*Files, error) {
 	f := info.File(FilesName)
-	width := filesFence
-	if f.Format < filesVersion {
-		width = 0
-	}
-	frames, texts, err := readWhole(ctx, store, key, f, width)
+	frames, texts, err := readWhole(ctx, store, key, f, filesFence)
 	if err != nil {
 		return nil, err
 	}
@@ -275,8 +271,8 @@ func readFiles(ctx context.Context, store blob.Store, key string, info *Info) (*
 		line += bytes.Count(texts[i], []byte{'\n'})
 	}
 	files, err := parseFiles(text, key, info.Parts)
-	if err != nil || width == 0 {
-		return files, err
+	if err != nil {
+		return nil, err
 	}
 	for i, id := range starts {
 		fence := binary.BigEndian.AppendUint32(nil, uint32(id))

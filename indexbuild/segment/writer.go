@@ -127,7 +127,7 @@ func (w *Writer) Finish(info Info) (Ref, error) {
 	if err := w.writeBatches(); err != nil {
 		return Ref{}, err
 	}
-	info.Format, info.Segment, info.Files, info.Listed = Format, w.id, w.files, nil
+	info.Format, info.Segment, info.Files = Format, w.id, w.files
 	info.BatchCount, info.BatchDigest = digestOf(w.batches)
 	slices.SortFunc(info.Files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	key := Prefix(w.id) + InfoName

@@ -323,9 +323,6 @@ func TestCrawlOfALake(t *testing.T) {
 	}
 
 	run(0, "verify", "--deep")
-	u.histories(t, "seed", "CrawlSeedWorkflow")
-	u.histories(t, "visits", "VisitedIngestWorkflow")
-	u.histories(t, "migrate", "FrontierMigrateWorkflow")
 
 	// The server answers with the visits.
 	server := u.serve(t)
@@ -378,18 +375,6 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-}
-
-// histories writes the histories of the runs of a type, if the flag says so.
-func (u *urlake) histories(t *testing.T, name, kind string) {
-	t.Helper()
-	if *histories == "" {
-		return
-	}
-	for i, r := range runsOf(t, u, kind) {
-		out := u.temporalCLI(t, "workflow", "show", "--workflow-id", r.Execution.WorkflowID, "--run-id", r.Execution.RunID, "--output", "json")
-		write(t, *histories, fmt.Sprintf("frontier-%s-%d.json", name, i), out)
-	}
 }
 
 // workflowOf returns the id of the newest workflow of a type.

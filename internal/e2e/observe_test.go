@@ -141,9 +141,9 @@ func TestWorkerIsObservable(t *testing.T) {
 		{"urlake_worker_rows_written_total", nil, 2},
 		{"urlake_worker_input_read_bytes_total", nil, 66},
 		{"urlake_worker_step_duration_seconds", []string{"activity", "IngestSmallAndAsk", "outcome", "completed"}, 1},
-		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanClaimed", "outcome", "completed"}, 1},
-		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanClaimed", "outcome", "failed"}, 1},
-		{"urlake_worker_step_errors_total", []string{"activity", "PlanClaimed", "type", "InputError"}, 1},
+		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanIngest", "outcome", "completed"}, 1},
+		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanIngest", "outcome", "failed"}, 1},
+		{"urlake_worker_step_errors_total", []string{"activity", "PlanIngest", "type", "InputError"}, 1},
 		{"urlake_worker_pool_running", nil, 0},
 		{"urlake_worker_pool_waiting", nil, 0},
 		{"urlake_worker_pool_saturation", nil, 0},
@@ -368,7 +368,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 	}
 	c.mu.Unlock()
 	for name, n := range map[string]int{
-		"PlanClaimed": 1, "NormalizeSplit": 1, "PlanMerge": 1, "MergePartitions": 0, "FinishIngest": 1, "CleanUp": 1,
+		"PlanIngest": 1, "NormalizeSplit": 1, "PlanMerge": 1, "MergePartitions": 0, "FinishIngest": 1, "CleanUp": 1,
 	} {
 		steps := slices.DeleteFunc(find("RunActivity:"+name), func(s span) bool { // those of the publisher
 			return s.attribute("temporalWorkflowID") != started.WorkflowID
@@ -383,7 +383,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 				t.Errorf("%s is not below the workflow: %v", name, s)
 			}
 			if s.attribute("urlake.lake") != u.lake || s.attribute("urlake.dataset") != "d" ||
-				name != "PlanClaimed" && s.attribute("urlake.batch") != res.Batch || s.attribute("urlake.run") == "" {
+				name != "PlanIngest" && s.attribute("urlake.batch") != res.Batch || s.attribute("urlake.run") == "" {
 				t.Errorf("%s has the attributes %v", name, s.GetAttributes())
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -18,9 +17,6 @@ import (
 	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/internal/testenv"
 )
-
-// histories is a folder for the histories of the exports, which package workflows replays.
-var histories = flag.String("histories", "", "write the histories of exports to PostgreSQL to this `FOLDER`")
 
 // A lake goes to PostgreSQL through Temporal, with a worker that is killed in the middle of a step,
 // and the database then answers as the lake does.
@@ -151,12 +147,6 @@ func TestExportToPostgres(t *testing.T) {
 	u.starterJSON(t, &res, "export", "postgres", "--dsn", dsn, "--wait", "--json", "--lake", u.lake)
 	if left := int64(1500 - len(want)); res.Rows != left || res.Changed != 1 || res.Added != left || res.Removed != 1500 {
 		t.Errorf("%+v", res)
-	}
-	if *histories != "" {
-		for i, r := range exportRuns(t, u, postgres.DefaultSchema) {
-			out := u.temporalCLI(t, "workflow", "show", "--workflow-id", r.Execution.WorkflowID, "--run-id", r.Execution.RunID, "--output", "json")
-			write(t, *histories, fmt.Sprintf("postgres-%d.json", i), out)
-		}
 	}
 }
 

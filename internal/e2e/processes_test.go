@@ -187,6 +187,28 @@ func (u *urlake) startWorkers(t *testing.T, pools [][]string) {
 		u.run(t, "worker "+strings.Join(group, "+"), filepath.Join(u.bin, "worker"),
 			"--lake", u.lake, "--pools", strings.Join(group, ","), "--temp-dir", t.TempDir())
 	}
+	if *histories != "" {
+		t.Cleanup(func() { u.record(t) })
+	}
+}
+
+// histories is where tests leave the histories of their workflows. Package workflows replays some.
+var histories = flag.String("histories", "", "write the histories of all workflows to this `FOLDER`")
+
+// record writes the history of each workflow as TEST-TYPE-RUN.json.
+func (u *urlake) record(t *testing.T) {
+	var listed []struct {
+		Execution struct{ WorkflowID, RunID string }
+		Type      struct{ Name string }
+	}
+	if err := json.Unmarshal([]byte(u.temporalCLI(t, "workflow", "list", "--output", "json")), &listed); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range listed {
+		text := u.temporalCLI(t, "workflow", "show", "--workflow-id", r.Execution.WorkflowID, "--run-id", r.Execution.RunID, "--output", "json")
+		name := fmt.Sprintf("%s-%s-%s.json", strings.ReplaceAll(t.Name(), "/", "-"), r.Type.Name, r.Execution.RunID)
+		write(t, *histories, name, text)
+	}
 }
 
 // startTemporal starts Temporal's dev server on its database and waits until it answers.

@@ -77,10 +77,10 @@ func (b batch) annotate(span trace.Span) {
 // runs names, for each activity with a run, the attribute of the number that follows the run in its
 // arguments. They are the lake, the run and the number.
 var runs = map[string]string{
-	"PlanIngest": "", "PlanClaimed": "", "PlanMerge": "", "FinishIngest": "", "CleanUp": "",
-	"IngestSmall": "", "IngestSmallAndAsk": "",
+	"PlanIngest": "", "PlanMerge": "", "FinishIngest": "", "CleanUp": "",
+	"IngestSmall": "",
 	"PlanMany": "", "IngestGroups": "urlake.crew", "PlanLarge": "", "FinishMany": "", "WithdrawMany": "",
-	"NormalizeSplit": "urlake.split", "MergePartitions": "urlake.task", "ExtractPostings": "urlake.task",
+	"NormalizeSplit": "urlake.split", "MergePartitions": "urlake.task",
 	"PlanPublish": "urlake.round",
 }
 

@@ -482,7 +482,7 @@ func TestLossOfAllIsNoticed(t *testing.T) {
 	if err != nil || fromCopy || l.May("ada", "crawl") || l.May("", "other") {
 		t.Errorf("repaired: %+v, %v, %v", l, fromCopy, err)
 	}
-	// A list of an earlier build has no mark. The next change makes one, also one of nothing.
+	// If the mark is lost, the next change makes one, also one of nothing.
 	if err := store.Delete(t.Context(), access.MarkKey); err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,8 @@ type ownership struct {
 
 func ownerKey(run string) string { return lake.StagingPrefix(run) + "owner.json" }
 
-// ReadOwner returns the owner of a run's staging. ok is false if there is none: an older build made
-// the staging, or it is that of a publish.
+// ReadOwner returns the owner of a run's staging. ok is false if there is none: it is the
+// staging of a publish.
 func ReadOwner(ctx context.Context, store blob.Store, run string) (o Owner, ok bool, err error) {
 	var doc ownership
 	ok, err = load(ctx, store, ownerKey(run), &doc)

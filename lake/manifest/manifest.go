@@ -33,16 +33,8 @@ import (
 const (
 	// Key is the key of a lake's manifest.
 	Key = "index/manifest.json"
-	// Format is the newest format version of manifests.
-	// 1: first.
-	// 2: has tags.
-	// 3: has swept, perhaps tags.
-	// 4: has takedowns, perhaps tags and swept.
-	// A manifest is written in the oldest format that has what it needs.
-	Format       = 4
-	sweptFormat  = 3
-	taggedFormat = 2
-	firstFormat  = 1
+	// Format is the format version of manifests.
+	Format = 1
 )
 
 var (
@@ -136,29 +128,16 @@ func Decode(data []byte) (*Manifest, error) {
 }
 
 func (m *Manifest) encode() ([]byte, error) {
-	m.Format = m.needs()
+	m.Format = Format
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	return codec.Seal(m)
 }
 
-// needs returns the oldest format that has what the manifest needs.
-func (m *Manifest) needs() int {
-	switch {
-	case m.Takedowns != nil:
-		return Format
-	case m.Swept > 0:
-		return sweptFormat
-	case len(m.Tags) > 0:
-		return taggedFormat
-	}
-	return firstFormat
-}
-
 func (m *Manifest) check() error {
 	c := checker{file: Key}
-	c.that("format", m.Format == m.needs(), m.needs(), m.Format)
+	c.equal("format", Format, m.Format)
 	c.that("generation", m.Generation >= 1, "at least 1", m.Generation)
 	current := false
 	for i, v := range m.Versions {

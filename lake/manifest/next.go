@@ -43,7 +43,7 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		parent = &Version{}
 	}
 	v := &Version{
-		Format: piecesFormat, CanonicalForm: n.CanonicalForm, PublicSuffix: n.PublicSuffix,
+		Format: VersionFormat, CanonicalForm: n.CanonicalForm, PublicSuffix: n.PublicSuffix,
 		Segments: slices.Clone(n.Segments), batches: map[string]*pieces.Map{}, dead: map[string]*pieces.Map{},
 	}
 	if v.Segments == nil {
@@ -61,11 +61,6 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		v.Counts.Parts += int64(times) * b.Parts
 		v.Counts.PartBytes += int64(times) * b.Bytes
 	}
-	unions := func(b *Batch) {
-		if b.Union != "" {
-			v.Format = max(v.Format, unionFormat)
-		}
-	}
 	had := map[string]*Segment{}
 	for i := range parent.Segments {
 		had[parent.Segments[i].ID] = &parent.Segments[i]
@@ -76,13 +71,9 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		kept = kept && (was.Dead == nil || s.Dead != nil)
 		if kept {
 			delete(had, s.ID)
-			v.Format = max(v.Format, min(parent.Format, unionFormat))
 		}
-		if s.Dead != nil {
-			v.Format = VersionFormat
-			if !kept {
-				return nil, fmt.Errorf("segment %s with dead rows is not one of version %s", s.ID, parent.ID)
-			}
+		if s.Dead != nil && !kept {
+			return nil, fmt.Errorf("segment %s with dead rows is not one of version %s", s.ID, parent.ID)
 		}
 		switch {
 		case kept && n.Died[s.ID] != nil:
@@ -90,25 +81,19 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 				return nil, err
 			}
 		case kept && n.Batches[s.ID] != nil:
-			m, _, err := buildBatches(ctx, store, n.Batches[s.ID], unions)
+			m, _, err := buildBatches(ctx, store, n.Batches[s.ID], nil)
 			if err != nil {
 				return nil, err
 			}
 			v.batches[s.ID] = m
-		case kept && parent.lists == nil:
-			v.batches[s.ID] = pieces.Open(store, PiecesRoot, was.BatchPieces)
 		case kept:
-			m, _, err := buildBatches(ctx, store, parent.BatchesIn(ctx, s.ID), nil)
-			if err != nil {
-				return nil, err
-			}
-			v.batches[s.ID] = m
+			v.batches[s.ID] = pieces.Open(store, PiecesRoot, was.BatchPieces)
 		default:
 			batches := n.Batches[s.ID]
 			if batches == nil {
 				return nil, fmt.Errorf("segment %s without its batches", s.ID)
 			}
-			m, rows, err := buildBatches(ctx, store, batches, func(b *Batch) { count(1, b); unions(b) })
+			m, rows, err := buildBatches(ctx, store, batches, func(b *Batch) { count(1, b) })
 			if err != nil {
 				return nil, err
 			}
@@ -205,13 +190,7 @@ func (v *Version) bury(
 	if v.dead[s.ID], err = was.Apply(ctx, dead); err != nil {
 		return err
 	}
-	of := parent.batches[s.ID]
-	if parent.lists != nil {
-		if of, _, err = buildBatches(ctx, store, parent.BatchesIn(ctx, s.ID), nil); err != nil {
-			return err
-		}
-	}
-	if v.batches[s.ID], err = of.Apply(ctx, live); err != nil {
+	if v.batches[s.ID], err = parent.batches[s.ID].Apply(ctx, live); err != nil {
 		return err
 	}
 	ref := v.dead[s.ID].Ref()

@@ -121,7 +121,6 @@ func Look(ctx context.Context, store blob.Store) (*State, error) {
 		s.Manifest.Tags = slices.DeleteFunc(m.Tags, func(t Tag) bool {
 			return !slices.ContainsFunc(s.Manifest.Versions, func(v VersionRef) bool { return v.ID == t.Version })
 		})
-		s.Manifest.Format = s.Manifest.needs()
 		return s, nil
 	} else if err != nil {
 		return nil, err
@@ -255,11 +254,10 @@ func (s *State) fromVersions(ctx context.Context, store blob.Store) error {
 		return err
 	}
 	s.Manifest = &Manifest{
-		Generation: generation, CurrentVersion: s.Current.ID, Versions: refs,
+		Format: Format, Generation: generation, CurrentVersion: s.Current.ID, Versions: refs,
 		TakedownEpoch: s.takedowns, Takedowns: s.takedownRef,
 	}
 	s.Manifest.Swept, err = trash.Last(ctx, store)
-	s.Manifest.Format = s.Manifest.needs()
 	return err
 }
 

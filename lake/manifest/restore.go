@@ -12,7 +12,7 @@ import (
 
 // DatasetPieces yields the key of every piece of the version's datasets, with the
 // *codec.CorruptError of one that is missing or damaged, below which nothing is known. Another
-// error ends it. A version of format 1 has no pieces.
+// error ends it.
 func (v *Version) DatasetPieces(ctx context.Context) iter.Seq2[string, error] {
 	if v == nil || v.datasets == nil {
 		return func(func(string, error) bool) {}
@@ -46,7 +46,7 @@ func (v *Version) PieceNames(ctx context.Context) iter.Seq2[string, error] {
 			maps = append(maps, v.batches[id], v.dead[id])
 		}
 		for _, m := range maps {
-			if m == nil { // of a version of format 1, or of no dead batches
+			if m == nil { // of no dead batches
 				continue
 			}
 			for key, err := range m.Names(ctx) {

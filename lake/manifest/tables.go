@@ -20,7 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/pieces"
 )
 
-// The maps of a version from format 2 on. docs/formats/version.md describes their keys and values.
+// The maps of a version. docs/formats/version.md describes their keys and values.
 
 const (
 	// maxCount bounds rows, parts and bytes, so that sums do not overflow.
@@ -168,9 +168,6 @@ func (v *Version) BatchesOf(ctx context.Context, dataset uint32) iter.Seq2[Batch
 // BatchesIn yields the live batches that a segment of the version indexes, by dataset and name. An
 // error is the last thing that it yields.
 func (v *Version) BatchesIn(ctx context.Context, segment string) iter.Seq2[Batch, error] {
-	if v != nil && v.lists != nil {
-		return v.lists.all(func(b *Batch) bool { return b.Segment == segment })
-	}
 	return v.inSegment(ctx, segment, nil, nil)
 }
 
@@ -208,16 +205,7 @@ func (v *Version) CountIn(segment string) int64 {
 	if v == nil {
 		return 0
 	}
-	if v.lists == nil {
-		return v.batches[segment].Len()
-	}
-	n := int64(0)
-	for i := range v.lists.batches {
-		if v.lists.batches[i].Segment == segment {
-			n++
-		}
-	}
-	return n
+	return v.batches[segment].Len()
 }
 
 // inSegment yields the batches of a segment with from <= key < to.
@@ -252,12 +240,6 @@ func (v *Version) rangeOf(ctx context.Context, m *pieces.Map, segment string, fr
 
 // merged yields the batches of all segments with from <= key < to.
 func (v *Version) merged(ctx context.Context, from, to []byte) iter.Seq2[Batch, error] {
-	if v != nil && v.lists != nil {
-		return v.lists.all(func(b *Batch) bool {
-			key := batchKey(b.BatchName)
-			return bytes.Compare(key, from) >= 0 && (to == nil || bytes.Compare(key, to) < 0)
-		})
-	}
 	return func(yield func(Batch, error) bool) {
 		if v == nil {
 			return
@@ -329,15 +311,7 @@ func (v *Version) FindBatch(ctx context.Context, dataset uint32, name string) (B
 // name and segment, but each piece once.
 func (v *Version) FindBatches(ctx context.Context, names []BatchName) (map[BatchName]Batch, error) {
 	found := map[BatchName]Batch{}
-	switch {
-	case v == nil, len(names) == 0:
-		return found, nil
-	case v.lists != nil:
-		for _, n := range names {
-			if at, ok := v.lists.from(n); ok {
-				found[n] = v.lists.batches[at]
-			}
-		}
+	if v == nil {
 		return found, nil
 	}
 	for some := range slices.Chunk(names, findAtOnce) {
@@ -376,27 +350,20 @@ func (v *Version) FindBatches(ctx context.Context, names []BatchName) (map[Batch
 // thing that it yields.
 func (v *Version) Datasets(ctx context.Context, first uint32) iter.Seq2[Dataset, error] {
 	return func(yield func(Dataset, error) bool) {
-		switch {
-		case v == nil:
-		case v.lists != nil:
-			for _, d := range v.lists.datasets {
-				if d.ID >= first && !yield(d, nil) {
-					return
-				}
+		if v == nil || v.datasets == nil {
+			return
+		}
+		for e, err := range v.datasets.Range(ctx, datasetKey(first), nil) {
+			var d Dataset
+			if err == nil {
+				d, err = v.decodeDataset(e)
 			}
-		case v.datasets != nil:
-			for e, err := range v.datasets.Range(ctx, datasetKey(first), nil) {
-				var d Dataset
-				if err == nil {
-					d, err = v.decodeDataset(e)
-				}
-				if err != nil {
-					yield(Dataset{}, err)
-					return
-				}
-				if !yield(d, nil) {
-					return
-				}
+			if err != nil {
+				yield(Dataset{}, err)
+				return
+			}
+			if !yield(d, nil) {
+				return
 			}
 		}
 	}
@@ -405,19 +372,7 @@ func (v *Version) Datasets(ctx context.Context, first uint32) iter.Seq2[Dataset,
 // FindDatasets returns those of the datasets that have live batches, by id.
 func (v *Version) FindDatasets(ctx context.Context, ids []uint32) (map[uint32]Dataset, error) {
 	found := map[uint32]Dataset{}
-	switch {
-	case v == nil, len(ids) == 0:
-		return found, nil
-	case v.lists != nil:
-		for _, id := range ids {
-			at, ok := slices.BinarySearchFunc(v.lists.datasets, id,
-				func(d Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
-			if ok {
-				found[id] = v.lists.datasets[at]
-			}
-		}
-		return found, nil
-	case v.datasets == nil:
+	if v == nil || v.datasets == nil || len(ids) == 0 {
 		return found, nil
 	}
 	keys := make([][]byte, len(ids))

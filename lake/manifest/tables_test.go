@@ -164,18 +164,14 @@ func commitNext(t testing.TB, store blob.Store, n int, build func(parent *Versio
 	return v
 }
 
-// Random versions are made one after the other, the first sometimes on one of format 1. Each holds
-// what a plain list says, and has the pieces of a version with that content that is made at once.
+// Random versions are made one after the other, Each holds what a plain list says,
+// and has the pieces of a version with that content that is made at once.
 func TestVersionsHoldWhatWasCommitted(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := rand.New(rand.NewPCG(seed, 16))
 		store := blob.NewMemory()
 		c := &content{batches: map[BatchName]Batch{}, datasets: map[uint32]Dataset{}}
 		var v *Version
-		if seed%2 == 0 {
-			v = putVersion1(t, store, c)
-			c.compare(t, v, rng)
-		}
 		for n := 100; n < 130; n++ {
 			segment := id32(n)
 			var replaced []string
@@ -233,33 +229,6 @@ func TestVersionsHoldWhatWasCommitted(t *testing.T) {
 			t.Fatalf("pieces depend on the history: %s, %v and %v", d, v.datasets.Ref(), atOnce.datasets.Ref())
 		}
 	}
-}
-
-// putVersion1 puts the document of format 1 in testdata into a lake, with a manifest.
-func putVersion1(t *testing.T, store blob.Store, c *content) *Version {
-	t.Helper()
-	data, key := version1(t)
-	put(t, store, key, data)
-	v, err := DecodeVersion(store, data, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := Manifest{Format: Format, Generation: 1, CurrentVersion: v.ID, Versions: []VersionRef{refOf(v, data)}}
-	if data, err = m.encode(); err != nil {
-		t.Fatal(err)
-	}
-	put(t, store, Key, data)
-	// What the document says, by eye.
-	for n := range 2 {
-		name := BatchName{uint32(n + 1), fmt.Sprint("b", n)}
-		c.batches[name] = Batch{
-			BatchName: name, Digest: id32(1000 + n), Rows: int64(100 + n), Parts: 2, Bytes: 9000, Segment: id32(n),
-		}
-		c.datasets[name.DatasetID] = Dataset{
-			ID: name.DatasetID, Name: fmt.Sprint("dataset-", n), Title: "A <test>", Licence: "CC0-1.0",
-		}
-	}
-	return v
 }
 
 // A commit whose batches do not fit their segment, or whose datasets are not described, is refused.

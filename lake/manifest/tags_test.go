@@ -31,8 +31,8 @@ func TestTags(t *testing.T) {
 	}
 	set("release", first, false, first)
 	m, _ := current(t, store)
-	if m.Format != 2 || m.Generation != 3 {
-		t.Errorf("format %d, generation %d", m.Format, m.Generation)
+	if m.Generation != 3 {
+		t.Errorf("generation %d", m.Generation)
 	}
 	set("release", first, false, first) // again
 	set("Nightly-2026.11_23", "", false, second)
@@ -76,10 +76,6 @@ func TestTags(t *testing.T) {
 	if _, err := RemoveTag(ctx, store, "release"); !errors.Is(err, ErrUnknownTag) {
 		t.Errorf("removed twice: %v", err)
 	}
-	// A lake without tags can be read by builds that know none.
-	if m, _ := current(t, store); m.Format != 1 || strings.Contains(string(get(t, store, Key)), "tags") {
-		t.Errorf("format %d", m.Format)
-	}
 }
 
 func TestManifestWithInconsistentTagsIsRejected(t *testing.T) {
@@ -90,13 +86,10 @@ func TestManifestWithInconsistentTagsIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(m *Manifest){
-		"no tags in format 2": func(m *Manifest) { m.Tags = nil },
-		"tags in format 1":    func(m *Manifest) { m.Format = 1 },
-		"format 3":            func(m *Manifest) { m.Format = 3 },
-		"bad name":            func(m *Manifest) { m.Tags[0].Name = "1" },
-		"unknown version":     func(m *Manifest) { m.Tags[0].Version = "20200101T000000.000Z-00000000" },
-		"twice":               func(m *Manifest) { m.Tags = append(m.Tags, m.Tags[0]) },
-		"not ascending":       func(m *Manifest) { m.Tags = append(m.Tags, Tag{"A", id}) },
+		"bad name":        func(m *Manifest) { m.Tags[0].Name = "1" },
+		"unknown version": func(m *Manifest) { m.Tags[0].Version = "20200101T000000.000Z-00000000" },
+		"twice":           func(m *Manifest) { m.Tags = append(m.Tags, m.Tags[0]) },
+		"not ascending":   func(m *Manifest) { m.Tags = append(m.Tags, Tag{"A", id}) },
 		"too many": func(m *Manifest) {
 			for i := range MaxTags {
 				m.Tags = append(m.Tags, Tag{fmt.Sprintf("b%04d", i), id})

@@ -18,14 +18,7 @@ import (
 
 const (
 	// VersionFormat is the format version of version documents.
-	// 1: first. The document lists all datasets and batches.
-	// 2: datasets and batches are in pieces.
-	// 3: batches may be in unions.
-	// 4: segments may have dead rows.
-	VersionFormat = 4
-	unionFormat   = 3
-	piecesFormat  = 2
-	listsFormat   = 1
+	VersionFormat = 1
 
 	// PiecesRoot is the folder of the pieces (package pieces) that versions name.
 	PiecesRoot = "index/pieces/"
@@ -71,20 +64,16 @@ type Version struct {
 	Counts   Counts    `json:"counts"`
 	Segments []Segment `json:"segments"`
 
-	lists    *lists                 // of format 1, else nil
 	datasets *pieces.Map            // by datasetKey
 	batches  map[string]*pieces.Map // of each segment, by batchKey
 	dead     map[string]*pieces.Map // of each segment with dead rows, by batchKey
 }
 
-// document is the JSON of a version of either format.
+// document is the JSON of a version.
 type document struct {
 	Version
 	// DatasetPieces has the datasets with live batches.
-	DatasetPieces *pieces.Ref `json:"dataset_pieces,omitempty"`
-	// Lists of format 1: the datasets by id, the batches by dataset and name.
-	Datasets []Dataset   `json:"datasets,omitempty"`
-	Batches  []listBatch `json:"batches,omitempty"`
+	DatasetPieces pieces.Ref `json:"dataset_pieces"`
 }
 
 // Counts are a version's totals.
@@ -120,9 +109,8 @@ type Segment struct {
 	PartsIdx     string `json:"parts_idx"`
 	ParquetRoot  string `json:"parquet_root"`
 
-	// BatchPieces has the live batches that the segment indexes. A version of format 1 has none: it
-	// lists them.
-	BatchPieces pieces.Ref `json:"batch_pieces,omitzero"`
+	// BatchPieces has the live batches that the segment indexes.
+	BatchPieces pieces.Ref `json:"batch_pieces"`
 	// Dead is what the version takes out of the segment, nil for nothing.
 	Dead *Dead `json:"dead,omitempty"`
 }
@@ -277,11 +265,7 @@ func DecodeVersion(store blob.Store, data []byte, key string) (*Version, error) 
 	if err := d.check(key); err != nil {
 		return nil, err
 	}
-	if v.Format == listsFormat {
-		v.lists = d.lists()
-		return v, nil
-	}
-	v.open(store, *d.DatasetPieces)
+	v.open(store, d.DatasetPieces)
 	return v, nil
 }
 
@@ -311,8 +295,7 @@ func (v *Version) open(store blob.Store, datasets pieces.Ref) {
 
 // encode returns the bytes of a version of which all but the document is written.
 func (v *Version) encode(key string) ([]byte, error) {
-	ref := v.datasets.Ref()
-	d := document{Version: *v, DatasetPieces: &ref}
+	d := document{Version: *v, DatasetPieces: v.datasets.Ref()}
 	if err := d.check(key); err != nil {
 		return nil, err
 	}
@@ -323,7 +306,7 @@ func (v *Version) encode(key string) ([]byte, error) {
 func (d *document) check(key string) error {
 	v := &d.Version
 	c := checker{file: key}
-	c.that("format", listsFormat <= v.Format && v.Format <= VersionFormat, VersionFormat, v.Format)
+	c.equal("format", VersionFormat, v.Format)
 	c.that("id", ValidVersionID(v.ID), "a version id", v.ID)
 	c.equal("key", VersionKey(v.ID), key)
 	c.that("parent", v.Parent == "" || (ValidVersionID(v.Parent) && v.Parent < v.ID), "an id before "+v.ID, v.Parent)
@@ -334,9 +317,6 @@ func (d *document) check(key string) error {
 	c.that("canonical_form", v.CanonicalForm != "", "a name", v.CanonicalForm)
 	c.that("public_suffix_list", v.PublicSuffix != "", "a name", v.PublicSuffix)
 	c.that("segments", len(v.Segments) <= MaxSegments, fmt.Sprintf("at most %d", MaxSegments), len(v.Segments))
-	lists := v.Format == listsFormat
-	c.that("dataset_pieces", lists == (d.DatasetPieces == nil), "pieces from format 2 on", d.DatasetPieces)
-	c.that("datasets", lists || len(d.Datasets)+len(d.Batches) == 0, "lists in format 1 alone", "lists")
 
 	seen := map[string]bool{}
 	sum := Counts{Segments: len(v.Segments)}
@@ -352,23 +332,19 @@ func (d *document) check(key string) error {
 		want.BatchPieces, want.Dead = s.BatchPieces, s.Dead
 		c.equal(section, want, *s)
 		if s.Dead != nil && c.err == nil {
-			c.that(section+".dead", v.Format >= VersionFormat && 0 < s.Dead.Rows && s.Dead.Rows < s.Rows &&
+			c.that(section+".dead", 0 < s.Dead.Rows && s.Dead.Rows < s.Rows &&
 				s.Dead.BatchPieces.Entries > 0 && s.BatchPieces.Entries > 0, "dead rows of a segment with others", s.Dead.Rows)
 			if c.err == nil {
 				c.err = cmp.Or(s.Dead.Overlay.Check(key, section+".dead", DeadRoot, s.ID), s.Dead.BatchPieces.Check(key))
 			}
 		}
 		c.that(section+".id", !seen[s.ID], "an id of its own", s.ID)
-		c.that(section+".batch_pieces", lists == (s.BatchPieces == pieces.Ref{}), "pieces from format 2 on", s.BatchPieces)
 		seen[s.ID] = true
 		sum.Rows, sum.IndexBytes = sum.Rows+s.Live(), sum.IndexBytes+s.bytes()
-		if !lists && c.err == nil {
+		if c.err == nil {
 			c.err = s.BatchPieces.Check(key)
 			sum.Batches += int(s.BatchPieces.Entries)
 		}
-	}
-	if c.err == nil && lists {
-		return d.checkLists(key)
 	}
 	if c.err == nil {
 		c.err = d.DatasetPieces.Check(key)

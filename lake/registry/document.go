@@ -165,7 +165,7 @@ const manifestKey = "index/manifest.json"
 func CheckPresent(ctx context.Context, store blob.Store, key string) error {
 	witness := ""
 	if key == lake.RegistryKey {
-		for _, prefix := range []string{manifestKey, "index/versions/", CopyKey, listCopyRoot, listBatchesRoot, "batches/"} {
+		for _, prefix := range []string{manifestKey, "index/versions/", CopyKey, "batches/"} {
 			for info, err := range store.List(ctx, prefix) {
 				if err != nil {
 					return err
@@ -182,7 +182,7 @@ func CheckPresent(ctx context.Context, store blob.Store, key string) error {
 		if err != nil {
 			return err
 		}
-		if h.Format == headFormat { // all shards are written before
+		if h.Format != 0 { // all shards are written before
 			witness = lake.RegistryKey
 		}
 	}

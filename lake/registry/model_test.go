@@ -353,11 +353,9 @@ func stateOf(p registry.Pending) string {
 	return p.Digest
 }
 
-// compareStates compares what the ledger says of the batches of each dataset, and that its
-// documents have the format that earlier builds read as soon as no batch of them is retired.
+// compareStates compares what the ledger says of the batches of each dataset.
 func compareStates(t *testing.T, store blob.Store, m *modelLedger) {
 	t.Helper()
-	retired := map[int]bool{}
 	for b, all := range m.ingests {
 		states, err := registry.BatchStates(t.Context(), store, b.DatasetID)
 		if err != nil {
@@ -371,17 +369,6 @@ func compareStates(t *testing.T, store blob.Store, m *modelLedger) {
 		records, err := registry.CurrentRecords(t.Context(), store, b.DatasetID)
 		if err != nil || records[b.Batch].Digest != m.current(b).Digest {
 			t.Errorf("%v: record %+v, %v, want %+v", b, records[b.Batch], err, m.current(b))
-		}
-		shard := registry.ShardOf(b.DatasetID)
-		retired[shard] = retired[shard] || slices.ContainsFunc(all, func(i registry.Ingest) bool { return i.Retired || i.Replaces })
-	}
-	for shard, is := range retired {
-		data, _, err := store.Get(t.Context(), registry.ShardKey(shard))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if old := strings.Contains(string(data), "\"format\": 1,"); !is && !old {
-			t.Errorf("shard %d without retired batches has another format than 1: %.40s", shard, data)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func copied(ctx context.Context, store blob.Store) (uint64, error) {
 
 // notOlder returns an error if the document is older than its copy was.
 func (h *head) notOlder(copied uint64) error {
-	if h.Format == headFormat && h.Generation < copied {
+	if h.Format != 0 && h.Generation < copied {
 		return older(lake.RegistryKey, copied, h.Generation)
 	}
 	return nil
@@ -109,7 +109,7 @@ func note(ctx context.Context, store blob.Store, change func(*head) (changed boo
 		return err
 	}
 	h, err := replace(ctx, store, lake.RegistryKey, func() (*head, error) { return &head{}, nil }, func(h *head) (bool, error) {
-		if h.Format != headFormat {
+		if h.Format == 0 {
 			return false, nil
 		}
 		if err := h.notOlder(least); err != nil {
@@ -124,7 +124,7 @@ func note(ctx context.Context, store blob.Store, change func(*head) (changed boo
 	if errors.Is(err, codec.ErrCorrupt) {
 		return nil
 	}
-	if err != nil || h.Format != headFormat {
+	if err != nil || h.Format == 0 {
 		return err
 	}
 	return keepCopy(ctx, store, h)

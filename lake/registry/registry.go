@@ -26,11 +26,7 @@ import (
 
 const (
 	// headFormat is the version of the document at lake.RegistryKey.
-	// 1: first. The document lists all datasets, and each has a document of its own for the order
-	// of its ingests.
-	// 2: the datasets are in pieces, and the ledger is in shards.
-	headFormat = 2
-	listFormat = 1
+	headFormat = 1
 
 	// PiecesRoot is the folder of the pieces (package pieces) of the registry.
 	PiecesRoot = "registry/pieces/"
@@ -65,29 +61,24 @@ type head struct {
 	Takedowns uint64   `json:"takedowns,omitempty"`
 	Ledger    []uint64 `json:"ledger,omitempty"`
 	// ByID has the datasets by idKey, ByName the idKey of each by its name.
-	ByID   *pieces.Ref `json:"dataset_pieces,omitempty"`
-	ByName *pieces.Ref `json:"name_pieces,omitempty"`
-	// List has the datasets in format 1, by id.
-	List []lake.Dataset `json:"datasets,omitempty"`
+	ByID   pieces.Ref `json:"dataset_pieces"`
+	ByName pieces.Ref `json:"name_pieces"`
 }
 
 func (h *head) newest() int { return headFormat }
 
 func (h *head) check(key string) error {
-	switch h.Format {
-	case listFormat:
-		return nil
-	case headFormat:
-		if h.ByID == nil || h.ByName == nil || h.ByID.Entries != h.ByName.Entries {
-			return codec.Corrupt(key, "dataset_pieces", -1, "pieces of as many datasets as names", "others")
-		}
-		return errors.Join(h.ByID.Check(key), h.ByName.Check(key))
+	if h.Format != headFormat {
+		return codec.Corrupt(key, "format", -1, headFormat, h.Format)
 	}
-	return codec.Corrupt(key, "format", -1, headFormat, h.Format)
+	if h.ByID.Entries != h.ByName.Entries {
+		return codec.Corrupt(key, "dataset_pieces", -1, "pieces of as many datasets as names", "others")
+	}
+	return errors.Join(h.ByID.Check(key), h.ByName.Check(key))
 }
 
-func (h *head) byID(store blob.Store) *pieces.Map   { return pieces.Open(store, PiecesRoot, *h.ByID) }
-func (h *head) byName(store blob.Store) *pieces.Map { return pieces.Open(store, PiecesRoot, *h.ByName) }
+func (h *head) byID(store blob.Store) *pieces.Map   { return pieces.Open(store, PiecesRoot, h.ByID) }
+func (h *head) byName(store blob.Store) *pieces.Map { return pieces.Open(store, PiecesRoot, h.ByName) }
 
 // idKey is the key of a dataset in pieces: its id, the most significant byte first.
 func idKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
@@ -109,14 +100,6 @@ func decodeDataset(e pieces.Entry) (d lake.Dataset, err error) {
 // all yields the datasets by id.
 func (h *head) all(ctx context.Context, store blob.Store) iter.Seq2[lake.Dataset, error] {
 	return func(yield func(lake.Dataset, error) bool) {
-		if h.Format != headFormat {
-			for _, d := range h.List {
-				if !yield(d, nil) {
-					return
-				}
-			}
-			return
-		}
 		for e, err := range h.byID(store).All(ctx) {
 			var d lake.Dataset
 			if err == nil {
@@ -132,14 +115,6 @@ func (h *head) all(ctx context.Context, store blob.Store) iter.Seq2[lake.Dataset
 // find returns the datasets with these ids, by id.
 func (h *head) find(ctx context.Context, store blob.Store, ids []uint32) (map[uint32]lake.Dataset, error) {
 	found := map[uint32]lake.Dataset{}
-	if h.Format != headFormat {
-		for _, d := range h.List {
-			if slices.Contains(ids, d.ID) {
-				found[d.ID] = d
-			}
-		}
-		return found, nil
-	}
 	keys := make([][]byte, len(ids))
 	for i, id := range ids {
 		keys[i] = idKey(id)
@@ -164,14 +139,6 @@ func (h *head) find(ctx context.Context, store blob.Store, ids []uint32) (map[ui
 // named returns the datasets with these names, by name.
 func (h *head) named(ctx context.Context, store blob.Store, names []string) (map[string]lake.Dataset, error) {
 	found := map[string]lake.Dataset{}
-	if h.Format != headFormat {
-		for _, d := range h.List {
-			if slices.Contains(names, d.Name) {
-				found[d.Name] = d
-			}
-		}
-		return found, nil
-	}
 	keys := make([][]byte, len(names))
 	for i, name := range names {
 		keys[i] = []byte(name)
@@ -219,8 +186,7 @@ func (h *head) set(ctx context.Context, store blob.Store, datasets []lake.Datase
 	if err != nil {
 		return err
 	}
-	idRef, nameRef := ids.Ref(), names.Ref()
-	h.ByID, h.ByName = &idRef, &nameRef
+	h.ByID, h.ByName = ids.Ref(), names.Ref()
 	return nil
 }
 
@@ -376,29 +342,22 @@ func describe(have *lake.Dataset, d lake.Dataset) (changed bool) {
 
 // updateHead changes the document at lake.RegistryKey, and returns it as it is then.
 func updateHead(ctx context.Context, store blob.Store, change func(*head) (bool, error)) (*head, error) {
-	leftLists := false
 	least, err := copied(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	h, err := update(ctx, store, lake.RegistryKey, func() (*head, error) {
+	return update(ctx, store, lake.RegistryKey, func() (*head, error) {
 		return &head{}, CheckPresent(ctx, store, lake.RegistryKey)
 	}, func(h *head) (bool, error) {
 		if err := h.notOlder(least); err != nil {
 			return false, err
 		}
-		before := h.Format
 		changed, err := change(h)
-		leftLists = before == listFormat && h.Format != listFormat
-		if changed = changed || leftLists; changed {
+		if changed {
 			h.Generation++
 		}
 		return changed, err
 	})
-	if err == nil && leftLists {
-		err = removeLists(ctx, store)
-	}
-	return h, err
 }
 
 // keepCopy writes the copy of h unless there is one of h or of a later state.

@@ -89,7 +89,7 @@ func RestoreRegistry(
 		}
 		out.Keys, out.Anew = append(out.Keys, lake.RegistryKey), source == nil
 	}
-	if h == nil || h.Format != headFormat {
+	if h == nil {
 		return out, nil
 	}
 	if backupLost {
@@ -123,7 +123,7 @@ func restoredHead(
 			used[s.Open[i].DatasetID] = err == nil
 		}
 	}
-	h := &head{Format: headFormat, Rules: rules, NextID: 1, ByID: emptyRef(), ByName: emptyRef()}
+	h := &head{Format: headFormat, Rules: rules, NextID: 1}
 	var err error
 	if h.Swept, err = trash.Last(ctx, store); err != nil {
 		return nil, err
@@ -500,12 +500,6 @@ func (h *head) soundDatasets(ctx context.Context, store blob.Store, byID map[uin
 			byID[d.ID] = d
 		}
 	}
-	if h.Format == listFormat {
-		for _, d := range h.List {
-			add(d)
-		}
-		return nil, nil
-	}
 	damaged := func(key string) { lost = append(lost, key) }
 	for e, err := range h.byName(store).Sound(ctx, damaged) {
 		if err != nil {
@@ -558,7 +552,7 @@ func Check(ctx context.Context, store blob.Store, damaged func(err error) error)
 	if err != nil {
 		return note(err)
 	}
-	if h.Format == headFormat {
+	if h.Format != 0 {
 		if err := checkPieces(h.byID(store), h.byName(store)); err != nil {
 			return err
 		}

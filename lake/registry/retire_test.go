@@ -131,44 +131,6 @@ func TestLostShardBringsNothingRetiredBack(t *testing.T) {
 	})
 }
 
-// An earlier build refuses a shard with retired batches, and reads it again when there are none.
-func TestFormatOfAShardWithRetiredBatches(t *testing.T) {
-	store := blob.NewMemory()
-	if _, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: "one"}); err != nil {
-		t.Fatal(err)
-	}
-	digest := finishAs(t, store, "b", "run", 1)
-	id := registry.BatchID{DatasetID: 1, Batch: "b"}
-	expect := func(step, format string) {
-		t.Helper()
-		data, _, err := store.Get(t.Context(), registry.ShardKey(1))
-		if err != nil || !strings.Contains(string(data), `"format": `+format+",") {
-			t.Errorf("%s: %v, %s", step, err, data)
-		}
-	}
-	settle := func(version string, p registry.Pending) {
-		t.Helper()
-		p.DatasetID, p.Batch = id.DatasetID, id.Batch
-		if err := registry.Settle(t.Context(), store, version, []registry.Pending{p}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	expect("finished", "1")
-	settle("v1", registry.Pending{Digest: digest})
-	for _, r := range registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{id}) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
-	expect("retired", "2")
-	settle("v2", registry.Pending{Retired: true})
-	expect("without it", "2")
-	digest = finishAs(t, store, "b", "later", 2)
-	expect("finished again", "2")
-	settle("v3", registry.Pending{Digest: digest})
-	expect("with it", "1")
-}
-
 // A batch in a pack that was moved to another list has its record of today outside the pack. Once
 // that is collected, nothing lacks its mark.
 func TestMarkOfAMovedRecordThatWasCollected(t *testing.T) {

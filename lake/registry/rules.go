@@ -6,7 +6,6 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/pieces"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -85,15 +84,15 @@ func SetRules(ctx context.Context, store blob.Store, from lake.Rules, to *urlnor
 }
 
 // prepare makes sure that h is a document to which this program may write, before a change of it.
-// A new document gets the list. If the document names the list of this program, the list is an
-// object of the lake, which it is not in lakes from before lists were objects.
+// A new document gets the list. If the document names the list of this program, the list becomes an
+// object of the lake, in case it was lost.
 func (h *head) prepare(ctx context.Context, store blob.Store, list *urlnorm.SuffixList) error {
 	if h.Format == 0 {
-		*h = head{Format: headFormat, Rules: lake.RulesOf(list), NextID: 1, ByID: emptyRef(), ByName: emptyRef()}
+		*h = head{Format: headFormat, Rules: lake.RulesOf(list), NextID: 1}
 		if err := lake.SaveSuffixList(ctx, store, list); err != nil {
 			return err
 		}
-		return createShards(ctx, store, func(n int) (*shard, error) { return newShard(n), nil })
+		return createShards(ctx, store)
 	}
 	if err := lake.CheckForm(h.Rules); err != nil {
 		return err
@@ -103,10 +102,5 @@ func (h *head) prepare(ctx context.Context, store blob.Store, list *urlnorm.Suff
 			return err
 		}
 	}
-	if h.Format == listFormat {
-		return h.leaveLists(ctx, store)
-	}
 	return nil
 }
-
-func emptyRef() *pieces.Ref { return &pieces.Ref{} }

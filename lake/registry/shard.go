@@ -6,9 +6,12 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -20,11 +23,8 @@ const (
 	// independently, and a publish reads all of them.
 	Shards = 8
 
-	// shardFormat is the newest version of these documents.
-	// 1: first.
-	// 2: has retired batches. A shard without them is written in format 1.
-	shardFormat     = 2
-	unretiredFormat = 1
+	// shardFormat is the version of these documents.
+	shardFormat = 1
 
 	// keepUnfinished is the number of ingests without an end that stay registered: the newest ones
 	// of a shard. It is far more than run at once. AbandonIngest removes those that fail or are
@@ -73,7 +73,7 @@ type shard struct {
 	// Settled is the number of batches with a settled record.
 	Settled int64 `json:"settled"`
 	// Retired is the number of batches with an entry that retires them, or others of their dataset,
-	// whether it is the current one or not. It is 0 in format 1.
+	// whether it is the current one or not.
 	Retired int64 `json:"retired,omitempty"`
 	// Version is the id of the version of which Settle was told last, "" for none.
 	Version string `json:"version,omitempty"`
@@ -121,8 +121,8 @@ type Ingest struct {
 	Replaces bool `json:"replaces,omitempty"`
 }
 
-// new tells that earlier builds do not know what the entry is.
-func (i Ingest) new() bool { return i.Retired || i.Replaces }
+// retires reports whether the entry retires the batch, or others.
+func (i Ingest) retires() bool { return i.Retired || i.Replaces }
 
 // Finished reports whether the entry can be the current one of its batch: it is an ingest that has
 // finished, or retires the batch.
@@ -145,17 +145,14 @@ func (i Ingest) Is(digest string) bool {
 }
 
 func newShard(n int) *shard {
-	return &shard{Format: unretiredFormat, Shard: n, NextSeq: 1, Open: []openIngest{}}
+	return &shard{Format: shardFormat, Shard: n, NextSeq: 1, Open: []openIngest{}}
 }
 
 func (s *shard) newest() int { return shardFormat }
 
 func (s *shard) check(key string) error {
-	if s.Format != shardFormat && s.Format != unretiredFormat {
+	if s.Format != shardFormat {
 		return codec.Corrupt(key, "format", -1, shardFormat, s.Format)
-	}
-	if (s.Retired > 0) != (s.Format == shardFormat) {
-		return codec.Corrupt(key, "retired", -1, "retired batches in format 2 alone", s.Retired)
 	}
 	if ShardKey(s.Shard) != key {
 		return codec.Corrupt(key, "shard", -1, "that of the key", s.Shard)
@@ -164,8 +161,8 @@ func (s *shard) check(key string) error {
 		if ShardOf(o.DatasetID) != s.Shard {
 			return codec.Corrupt(key, "open", -1, "datasets of the shard", o.DatasetID)
 		}
-		if o.new() && s.Format != shardFormat || o.Retired && o.Digest != "" {
-			return codec.Corrupt(key, "open", -1, "retired batches in format 2, without a record", o.Digest)
+		if o.Retired && o.Digest != "" {
+			return codec.Corrupt(key, "open", -1, "retired batches without a record", o.Digest)
 		}
 	}
 	return s.Batches.Check(key)
@@ -197,17 +194,10 @@ func readShardSince(ctx context.Context, store blob.Store, n int, least uint64) 
 // missingShard returns what takes the place of a shard that is not there.
 func missingShard(ctx context.Context, store blob.Store, n int) (*shard, error) {
 	h, err := readHead(ctx, store)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case h.Format == listFormat:
-		listed, err := shardOfLists(ctx, store, h, n)
-		// Somebody may have turned the lists into shards and removed them since.
-		if s, etag, readErr := read[shard](ctx, store, ShardKey(n)); etag != "" || readErr != nil {
-			return s, readErr
-		}
-		return listed, err
-	case h.Format == headFormat:
+	}
+	if h.Format != 0 {
 		if err := CheckPresent(ctx, store, ShardKey(n)); err != nil {
 			return nil, err
 		}
@@ -217,6 +207,31 @@ func missingShard(ctx context.Context, store blob.Store, n int) (*shard, error) 
 		}
 	}
 	return newShard(n), nil
+}
+
+// createShards writes the shards that are missing.
+func createShards(ctx context.Context, store blob.Store) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for n := range Shards {
+		g.Go(func() error {
+			if _, err := store.Stat(ctx, ShardKey(n)); !errors.Is(err, blob.ErrNotExist) {
+				return err
+			}
+			data, err := codec.Seal(newShard(n))
+			if err != nil {
+				return err
+			}
+			_, err = store.Put(ctx, ShardKey(n), data, blob.Condition{IfAbsent: true})
+			if err != nil {
+				// Another writer was first, or only the reply was lost.
+				if _, statErr := store.Stat(ctx, ShardKey(n)); statErr == nil {
+					return nil
+				}
+			}
+			return err
+		})
+	}
+	return g.Wait()
 }
 
 // order is the order of the ingests of one batch.
@@ -261,8 +276,8 @@ func (o *order) record() (r Record, ok bool) {
 // hasSettledRecord reports whether a version has a record of the batch by what Settle was told.
 func (o *order) hasSettledRecord() bool { return o.Settled != "" && o.Settled != settledRetired }
 
-// hasNew reports whether an entry of the order retires the batch, or others.
-func (o *order) hasNew() bool { return slices.ContainsFunc(o.Ingests, Ingest.new) }
+// retires reports whether an entry of the order retires the batch, or others.
+func (o *order) retires() bool { return slices.ContainsFunc(o.Ingests, Ingest.retires) }
 
 // find returns the index of a run's ingest, or, in a restored ledger, which does not know its runs,
 // of the restored ingest with that digest. It is -1 if there is none.
@@ -296,7 +311,7 @@ func (o *order) divide() (stored []byte, open []openIngest, retired bool, err er
 		case in.Retired && published:
 		case !in.Finished() || i == current && in.settled() != o.Settled:
 			open = append(open, openIngest{o.DatasetID, o.Batch, in})
-			retired = retired || in.new()
+			retired = retired || in.retires()
 		default:
 			s.Ingests = append(s.Ingests, in)
 		}
@@ -304,7 +319,7 @@ func (o *order) divide() (stored []byte, open []openIngest, retired bool, err er
 	if n := len(s.Ingests) - keepSuperseded; n > 0 {
 		s.Ingests = s.Ingests[n:]
 	}
-	retired = retired || slices.ContainsFunc(s.Ingests, Ingest.new)
+	retired = retired || slices.ContainsFunc(s.Ingests, Ingest.retires)
 	if s.Settled == "" && len(s.Ingests) == 0 {
 		return nil, open, retired, nil
 	}
@@ -421,7 +436,7 @@ func (s *shard) all(ctx context.Context, store blob.Store, dataset uint32) iter.
 // counted is how an order counts in its shard.
 type counted struct{ settled, retired bool }
 
-func (o *order) counted() counted { return counted{o.hasSettledRecord(), o.hasNew()} }
+func (o *order) counted() counted { return counted{o.hasSettledRecord(), o.retires()} }
 
 // add adds n times an order that counts so.
 func (s *shard) add(n int64, c counted) {
@@ -449,10 +464,6 @@ func (s *shard) set(ctx context.Context, store blob.Store, orders map[BatchID]*o
 		}
 		s.add(1, counted{o.hasSettledRecord(), retired})
 		s.add(-1, before[id])
-	}
-	s.Format = unretiredFormat
-	if s.Retired > 0 {
-		s.Format = shardFormat
 	}
 	slices.SortFunc(s.Open, func(a, b openIngest) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), compareIDs(a.id(), b.id()))
@@ -500,12 +511,7 @@ func editAll(
 	ctx context.Context, store blob.Store, n int, ids []BatchID, more func(orders map[BatchID]*order) []uint32,
 	change func(s *shard, orders map[BatchID]*order) (bool, error),
 ) error {
-	missing := func() (*shard, error) {
-		if err := leaveLists(ctx, store); err != nil {
-			return nil, err
-		}
-		return missingShard(ctx, store, n)
-	}
+	missing := func() (*shard, error) { return missingShard(ctx, store, n) }
 	least, err := leastGeneration(ctx, store, n)
 	if err != nil {
 		return err

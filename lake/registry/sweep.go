@@ -18,8 +18,7 @@ func (s *shard) sweep() uint64 { return s.Swept }
 
 // Announce writes the number of a sweep of a garbage collection into all documents of the registry,
 // so that updates that are in flight begin again and wait for the end of the sweep (package trash).
-// Damaged and missing documents are an error, and so is a registry of an earlier build, which lists
-// its datasets.
+// Damaged and missing documents are an error.
 func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
 	// set returns the change of a document's number.
 	set := func(number *uint64) (bool, error) {
@@ -37,10 +36,6 @@ func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
 	h, err := replace(ctx, store, lake.RegistryKey,
 		func() (*head, error) { return &head{}, missing(lake.RegistryKey) },
 		func(h *head) (bool, error) {
-			if h.Format != headFormat {
-				return false, fmt.Errorf("%s has format %d; ingest or publish once, which writes format %d",
-					lake.RegistryKey, h.Format, headFormat)
-			}
 			if err := h.notOlder(least); err != nil {
 				return false, err
 			}
@@ -162,7 +157,7 @@ func Pieces(ctx context.Context, store blob.Store, each func(key string)) error 
 		if etag == "" && key == lake.RegistryKey {
 			return missing(key)
 		}
-		if h.Format != headFormat {
+		if etag == "" {
 			continue
 		}
 		if err := names(h.byID(store), h.byName(store)); err != nil {

@@ -43,7 +43,7 @@ func progress(ctx context.Context, c client.Client, run client.WorkflowRun) (sna
 			continue
 		}
 		switch a.GetActivityType().GetName() {
-		case "NormalizeSplit", "IngestSmall", "IngestSmallAndAsk":
+		case "NormalizeSplit", "IngestSmall":
 			p.BytesDone += part.BytesRead
 			p.Records += part.Records
 			p.Kept += part.Kept

@@ -66,12 +66,6 @@ has the date at which it was due. A date that is ingested again replaces its bat
 			return cli.Usagef("no verb given; choose one of the commands above, e.g. %s", cli.Typed("starter schedule create ingest"))
 		},
 	}
-	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		if c == cmd { // as builds before typed it: starter schedule --lake …
-			return cli.Usagef("%w; schedules are made by %s", err, cli.Typed("starter schedule create ingest"))
-		}
-		return c.Root().FlagErrorFunc()(c, err)
-	})
 	create := &cobra.Command{
 		Use:   "create",
 		Short: "Create a schedule, or change one",

@@ -225,11 +225,9 @@ func (m *metrics) add(result any) {
 	case publish.United:
 		m.rows.Add(float64(r.Rows))
 		m.partBytes.Add(float64(r.Bytes))
-	case ingest.SmallResult:
+	case activities.FinishedSmall:
 		m.add(r.Split)
 		m.add(r.Merge)
-	case activities.FinishedSmall:
-		m.add(r.SmallResult)
 	case activities.Verified:
 		m.damaged.Add(float64(r.Found))
 	case rebuild.Rebuilt:
