@@ -88,7 +88,7 @@ func TestPublishesMakeRoom(t *testing.T) {
 			for _, b := range p.Batches {
 				built += b.Rows
 			}
-			return p.after(ctx, base, &Built{Segment: segment.Ref{ID: id, XXH64: id[:16], Rows: built}})
+			return p.after(ctx, base, &Built{Segments: []segment.Ref{{ID: id, XXH64: id[:16], Rows: built}}})
 		}}
 		if _, err := commit.Apply(t.Context(), store); err != nil {
 			t.Fatal(err)

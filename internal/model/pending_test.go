@@ -49,11 +49,11 @@ func (m *machine) begin() {
 			m.drop(p)
 			return
 		}
-		if len(plan.UniteSplits)+plan.MoveTasks == 0 {
+		if plan.UniteTasks+plan.MoveTasks == 0 {
 			p.planKey = plan.PlanKey
 			break
 		}
-		for task := range plan.UniteSplits {
+		for task := range plan.UniteTasks {
 			if _, err := publish.Unite(m.Context(), m.store, plan.UniteKey, task, m.temp, nil); err != nil {
 				m.Fatalf("unite: %v", err)
 			}
@@ -66,7 +66,7 @@ func (m *machine) begin() {
 		}
 	}
 	var err error
-	if p.built, err = publish.Build(m.Context(), m.store, p.planKey, m.temp); err != nil || p.built.Damaged > 0 {
+	if p.built, err = publish.Build(m.Context(), m.store, p.planKey, 0, m.temp); err != nil || p.built.Damaged > 0 {
 		m.Fatalf("build: %+v, %v", p.built, err)
 	}
 	m.pending = append(m.pending, p)
