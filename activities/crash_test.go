@@ -30,7 +30,7 @@ func TestCrashesOfOneBatchDoNotStopThePublish(t *testing.T) {
 	if err != nil || plan.Batches != 2 {
 		t.Fatal(plan, err)
 	}
-	s := step{run: run, name: "build-" + documentName(plan.PlanKey)}
+	s := step{run: run, name: "build-" + documentName(plan.PlanKey) + "-0"}
 	left := func(object string) {
 		t.Helper()
 		if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: object, Deaths: 1}); err != nil {
