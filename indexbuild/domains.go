@@ -31,7 +31,8 @@ func (b *build) writeDomains() error {
 	}
 	reversed := keysort.NewReversed(b.opt.TempDir, b.opt.Memory/reversedShare, atMost)
 	defer reversed.Close()
-	// The seed depends on the batches, so that nobody can prepare domains that fall into the same slot.
+	// The seed depends on the batches, so that nobody can prepare domains that fall into the same
+	// slot.
 	seed := xxh3.HashString(segment.ID(b.batches, b.opt.Builder))
 	hash := mph.NewBuilder(mph.Options{Seed: seed, Dir: b.opt.TempDir, Expect: atMost})
 	defer hash.Close()

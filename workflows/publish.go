@@ -91,8 +91,8 @@ type publishFlow struct {
 
 // PublishWorkflow publishes every finished batch that the current version lacks. In each round it
 // builds a segment over these batches, or several if they are large, verifies them, and commits a
-// version to the manifest. Damaged batches are left out and named. Requests that arrive during a round are
-// answered by the next one; the workflow ends when no request waits.
+// version to the manifest. Damaged batches are left out and named. Requests that arrive during a
+// round are answered by the next one; the workflow ends when no request waits.
 //
 // A round that fails fails nobody's ingest: ingests look for their version themselves, and one of
 // them starts the publisher again.

@@ -23,8 +23,8 @@ import (
 type Compaction struct {
 	// Full asks for as few segments and as few unions of each dataset as their largest sizes allow:
 	// one, unless a lake is large. Without it, a compaction merges small segments if there are more
-	// than TargetSegments, and writes segments with many dead rows again. Either way it writes those
-	// again that have rows which takedowns hide, without them.
+	// than TargetSegments, and writes segments with many dead rows again. Either way it writes
+	// those again that have rows which takedowns hide, without them.
 	Full bool `json:"full,omitempty"`
 }
 

@@ -5,8 +5,8 @@
 // those of the batches, and a batch can still be taken out of a union.
 //
 // A Job names the sources: batches, and unions of which some or all batches are taken. Do does it
-// like an ingest whose raw objects are parts: it reads the parts of all sources, sorts their rows by
-// partition, some partitions at a time, and writes parts, postings and the record of the union.
+// like an ingest whose raw objects are parts: it reads the parts of all sources, sorts their rows
+// by partition, some partitions at a time, and writes parts, postings and the record of the union.
 // Rows that do not fit into memory go through shuffle files.
 //
 // Rows that takedowns hide can be dropped on the way: the job names the rules, and how many rows of
