@@ -112,9 +112,6 @@ type Lake struct {
 	TempDir string
 	// Memory is shared by all pools of a process. Nil does not limit memory.
 	Memory *Memory
-	// RangePairs is about how many pairs of domain and dataset each task merges when several
-	// workers build a segment; 0 is the index builder's number.
-	RangePairs int64
 }
 
 // check returns an error for work of another lake. Task queues separate the lakes already, but an

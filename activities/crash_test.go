@@ -30,7 +30,7 @@ func TestCrashesOfOneBatchDoNotStopThePublish(t *testing.T) {
 	if err != nil || plan.Batches != 2 {
 		t.Fatal(plan, err)
 	}
-	s := step{run: run, name: "build-" + documentName(plan.PlanKey)}
+	s := step{run: run, name: "build-" + documentName(plan.PlanKey) + "-0"}
 	left := func(object string) {
 		t.Helper()
 		if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: object, Deaths: 1}); err != nil {
@@ -38,13 +38,13 @@ func TestCrashesOfOneBatchDoNotStopThePublish(t *testing.T) {
 		}
 	}
 	left("index/segments/of-no-batch")
-	_, err = do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, lastDeath)
+	_, err = do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, 0, lastDeath)
 	var app *temporal.ApplicationError
 	if !errors.As(err, &app) || app.Type() != ErrCrash || !app.NonRetryable() {
 		t.Errorf("an object of no batch: %v, want a final %s", err, ErrCrash)
 	}
 	left(lake.PostingsKey(1, "poison", "x"))
-	built, err := do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, lastDeath)
+	built, err := do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, 0, lastDeath)
 	if err != nil || built.Damaged != 1 {
 		t.Fatalf("%+v, %v", built, err)
 	}
@@ -54,7 +54,7 @@ func TestCrashesOfOneBatchDoNotStopThePublish(t *testing.T) {
 	}) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	if built, err = do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, 0); err != nil || built.Segment.ID == "" {
+	if built, err = do[publish.Built](t, index.BuildSegment, l.URL, plan.PlanKey, 0, 0); err != nil || len(built.Segments) == 0 {
 		t.Errorf("%+v, %v", built, err)
 	}
 }
@@ -108,7 +108,7 @@ func TestCrashesOfOneUnionDoNotStopTheCompaction(t *testing.T) {
 		}
 	}
 	plan, err := publish.PlanCompaction(t.Context(), l.Store, run, 0, full)
-	if err != nil || len(plan.UniteSplits) != 1 {
+	if err != nil || plan.UniteTasks != 1 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	s := step{run: run, name: documentName(plan.UniteKey) + "-000000"}
@@ -173,7 +173,7 @@ func TestPanicsOfOneRoundAreNotThoseOfAnother(t *testing.T) {
 	index := &Index{*l}
 	index.Store = &panicking{Store: index.Store, prefix: "staging/r/"}
 	for _, key := range []string{"staging/r/publish-0-a.json", "staging/r/publish-1-b.json"} {
-		if _, err := do[publish.Built](t, index.BuildSegment, l.URL, key, 0); err == nil {
+		if _, err := do[publish.Built](t, index.BuildSegment, l.URL, key, 0, 0); err == nil {
 			t.Fatal("no panic")
 		}
 	}

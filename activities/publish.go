@@ -41,21 +41,20 @@ func (p *Publish) PlanPublish(ctx context.Context, lakeURL, run string, round in
 	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Summary, error) {
 		plan, err := publish.Plan(ctx, p.Store, run, round)
 		plan.Searchable, plan.Window, plan.Tell = p.Search.Allowed(ctx), window, toldInOneStep
-		plan.Large = publish.Large(plan.Rows, p.RangePairs)
 		return plan, err
 	})
 }
 
-// VerifySegment reads every byte of a built segment and checks it.
+// VerifySegment reads every byte of what a BuildSegment has built and checks it.
 func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publish.Built, deaths int) error {
 	if err := p.check(lakeURL); err != nil {
 		return err
 	}
-	first := built.Segment.ID
-	if first == "" && len(built.Again) > 0 {
-		first = built.Again[0].ID
+	id := ""
+	if len(built.Segments) > 0 {
+		id = built.Segments[0].ID
 	}
-	s := publishStep(ctx, "verify-"+first, deaths)
+	s := publishStep(ctx, "verify-"+id, deaths)
 	_, err := contained(ctx, &p.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (struct{}, error) {
 		return struct{}{}, publish.Verify(ctx, store, built, p.TempDir, func(err error) {
 			activity.GetLogger(ctx).Warn("An index of path trees is not built", "Error", remedy.Explain(lakeURL, err))

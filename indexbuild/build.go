@@ -70,11 +70,6 @@ type Options struct {
 	Memory int
 	// Builder is the build of urlake under whose name the segment is made. "" is this one.
 	Builder segment.Builder
-	// RangePairs is about how many pairs of domain and dataset a range has that one task of a build
-	// in ranges merges; 0 is 4 Mi. The segment does not depend on it.
-	RangePairs int64
-	// Ranges is the number of ranges, whatever the number of pairs; 0 is none. It is for tests.
-	Ranges int
 	// KeyOf hashes domains; nil is postings.DomainKey. Tests make collisions with it.
 	KeyOf func(domain []byte) segment.Key
 	// SkipPageKeys leaves out the keys of pages, for which parts are read. It is for tests and
@@ -121,32 +116,23 @@ func FindSegment(
 }
 
 func buildSegment(ctx context.Context, store blob.Store, batches []segment.BatchRef, opt Options) (segment.Ref, error) {
-	b, err := newBuild(ctx, store, batches, opt)
-	if err != nil {
-		return segment.Ref{}, err
-	}
-	defer b.close()
-	return b.run()
-}
-
-// newBuild returns a build over batches, which it sorts. The caller closes it.
-func newBuild(ctx context.Context, store blob.Store, batches []segment.BatchRef, opt Options) (*build, error) {
 	if len(batches) == 0 {
-		return nil, errors.New("no batches")
+		return segment.Ref{}, errors.New("no batches")
 	}
 	batches = slices.Clone(batches)
 	if err := segment.SortBatches(batches); err != nil {
-		return nil, err
+		return segment.Ref{}, err
 	}
 	opt.Memory = cmp.Or(opt.Memory, defaultMemory)
 	b := &build{ctx: ctx, store: store, batches: batches, opt: opt, keyOf: opt.KeyOf}
 	if b.keyOf == nil {
 		b.keyOf = postings.DomainKey
 	}
-	return b, nil
+	defer b.close()
+	return b.run()
 }
 
-// build is one run of BuildSegment, or a task of a build in ranges.
+// build is one run of BuildSegment.
 type build struct {
 	ctx     context.Context
 	store   blob.Store
@@ -163,7 +149,7 @@ type build struct {
 
 	spool   *keysort.Spool // of lists that are merged again; nil if there are none
 	entries *keysort.Sorter
-	sources []interface{ Close() }
+	sources []*postings.Source
 }
 
 // object is a postings object, with the numbers that its parts have as files of the segment.

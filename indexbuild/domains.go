@@ -29,9 +29,12 @@ func (b *build) writeDomains() error {
 	for i := range b.objects {
 		atMost += b.objects[i].Domains()
 	}
-	reversed := b.newReversed(atMost)
+	reversed := keysort.NewReversed(b.opt.TempDir, b.opt.Memory/reversedShare, atMost)
 	defer reversed.Close()
-	hash := mph.NewBuilder(mph.Options{Seed: b.seed(), Dir: b.opt.TempDir, Expect: atMost})
+	// The seed depends on the batches, so that nobody can prepare domains that fall into the same
+	// slot.
+	seed := xxh3.HashString(segment.ID(b.batches, b.opt.Builder))
+	hash := mph.NewBuilder(mph.Options{Seed: seed, Dir: b.opt.TempDir, Expect: atMost})
 	defer hash.Close()
 	b.entries = keysort.New(b.opt.TempDir, b.opt.Memory-b.opt.Memory/reversedShare, atMost, shardBits(atMost))
 
@@ -68,17 +71,12 @@ func (b *build) writeDomains() error {
 	}
 	return concurrently(
 		func() error { return b.writeHash(hash, ff.XXH64) }, // first, because it finds colliding domains
-		func() error { return b.writePostings(b.entries) },
+		b.writePostings,
 		func() error { return b.writeMembership(sets) },
 		func() error { return f.FinishFrames(ff) },
 		func() error { return b.writeStarts(segment.DomainStartsName, domains.Starts()) },
 		func() error { return b.writeReversed(reversed) },
 	)
-}
-
-// newReversed returns what sorts about expect domains for domains.reversed.zst.
-func (b *build) newReversed(expect int64) *keysort.Reversed {
-	return keysort.NewReversed(b.opt.TempDir, b.opt.Memory/reversedShare, expect)
 }
 
 // writeReversed writes domains.reversed.zst and domains.reversed.starts.zst.
@@ -119,16 +117,6 @@ func (b *build) writeStarts(name string, starts *domainlist.Starts) error {
 // mergeAll merges the domains of all parts and passes them to sink. The records of a domain are in
 // the order of the files.
 func (b *build) mergeAll(sink func(*window) error) error {
-	return b.mergeSources(func(o *object, part int, file uint32) domainSource {
-		s := o.Source(part, file)
-		b.sources = append(b.sources, s)
-		return s
-	}, sink)
-}
-
-// mergeSources is mergeAll for the sources that open returns for the parts, which are in the order
-// of the files.
-func (b *build) mergeSources(open func(o *object, part int, file uint32) domainSource, sink func(*window) error) error {
 	datasets := make([]uint32, len(b.files))
 	for i := range b.files {
 		datasets[i] = b.files[i].DatasetID
@@ -138,7 +126,9 @@ func (b *build) mergeSources(open func(o *object, part int, file uint32) domainS
 	for i := range b.objects {
 		o := &b.objects[i]
 		for n, file := range o.files {
-			sources, domains = append(sources, open(o, n, file)), append(domains, o.Parts()[n].Domains)
+			s := o.Source(n, file)
+			b.sources = append(b.sources, s)
+			sources, domains = append(sources, s), append(domains, o.Parts()[n].Domains)
 		}
 	}
 	if width := maxSources(); len(sources) > width {
@@ -154,10 +144,6 @@ func (b *build) mergeSources(open func(o *object, part int, file uint32) domainS
 	}
 	return mergeDomains(b.ctx, sources, datasets, b.keyOf, sink)
 }
-
-// seed is the seed of the perfect hash. It depends on the batches, so that nobody can prepare
-// domains that fall into the same slot.
-func (b *build) seed() uint64 { return xxh3.HashString(segment.ID(b.batches, b.opt.Builder)) }
 
 func (b *build) writeMembership(sets *membership.Writer) error {
 	f, err := b.out.Create(segment.MembershipName)
@@ -191,11 +177,6 @@ func (b *build) writeHash(hash *mph.Builder, domains uint64) error {
 // collision returns the error for the domains with these ordinals. It merges all domains once more
 // to find their names.
 func (b *build) collision(k segment.Key, ordinals [2]uint32) error {
-	if b.objects == nil { // in a build in ranges
-		if err := b.readBatches(); err != nil {
-			return err
-		}
-	}
 	e := &CollisionError{Key: k}
 	first := int64(0)
 	err := b.mergeAll(func(w *window) error {

@@ -23,27 +23,25 @@ func shardBits(entries int64) int {
 	return min(bits.Len64(uint64(max(entries-1, 0)/shardEntries)), segment.MaxShardBits)
 }
 
-// partitions are values by the first bits of their keys: a power of two of partitions.
-type partitions interface {
-	Len() int
-	// Each sorts a partition and passes its values to yield, as keysort.Sorter does. Several
-	// partitions may be read at the same time.
-	Each(ctx context.Context, i int, yield func(*keysort.Values) error) error
-}
-
-// writePostings writes all shards of postings.
-func (b *build) writePostings(entries partitions) error {
+// writePostings writes the shards of postings, as many at once as there are processors. It compares
+// their rows with those of the parts.
+func (b *build) writePostings() error {
 	b.info.ShardBits = shardBits(b.info.Entries)
-	inline, rows, err := b.writeShards(entries, 0, 1<<b.info.ShardBits)
-	if err != nil {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(b.ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for shard := range 1 << b.info.ShardBits {
+		g.Go(func() error {
+			inline, rows, err := b.writeShard(ctx, shard)
+			mu.Lock()
+			defer mu.Unlock()
+			b.info.Inline, b.info.Rows = b.info.Inline+inline, b.info.Rows+rows
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return err
 	}
-	b.info.Inline, b.info.Rows = inline, rows
-	return b.checkRows()
-}
-
-// checkRows compares the rows of the postings with those of the parts.
-func (b *build) checkRows() error {
 	want := int64(0)
 	for i := range b.files {
 		want += b.files[i].Rows
@@ -54,33 +52,12 @@ func (b *build) checkRows() error {
 	return nil
 }
 
-// writeShards writes the shards [from, to), as many at once as there are processors. It returns the
-// number of their inline entries and of their rows.
-func (b *build) writeShards(entries partitions, from, to int) (inline, rows int64, err error) {
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(b.ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for shard := from; shard < to; shard++ {
-		g.Go(func() error {
-			i, r, err := b.writeShard(ctx, entries, shard)
-			mu.Lock()
-			defer mu.Unlock()
-			inline, rows = inline+i, rows+r
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return 0, 0, err
-	}
-	return inline, rows, nil
-}
-
 // entriesPool keeps the memory of entries that have been written.
 var entriesPool = sync.Pool{New: func() any { return new(segment.Entries) }}
 
 // writeShard writes a shard. It sorts and decodes some partitions ahead and writes them in order.
 // It returns the number of inline entries and of rows.
-func (b *build) writeShard(ctx context.Context, entries partitions, shard int) (inline, rows int64, err error) {
+func (b *build) writeShard(ctx context.Context, shard int) (inline, rows int64, err error) {
 	idx, err := b.out.Create(segment.PostingsName(shard))
 	if err != nil {
 		return 0, 0, err
@@ -98,7 +75,7 @@ func (b *build) writeShard(ctx context.Context, entries partitions, shard int) (
 	queue := make(chan chan *segment.Entries, 1+runtime.GOMAXPROCS(0)>>b.info.ShardBits)
 	g.Go(func() error {
 		defer close(queue)
-		n := entries.Len() >> b.info.ShardBits
+		n := b.entries.Len() >> b.info.ShardBits
 		for i := shard * n; i < (shard+1)*n; i++ {
 			out := make(chan *segment.Entries, 1)
 			select {
@@ -107,7 +84,7 @@ func (b *build) writeShard(ctx context.Context, entries partitions, shard int) (
 				return ctx.Err()
 			}
 			g.Go(func() error {
-				err := entries.Each(ctx, i, func(v *keysort.Values) error {
+				err := b.entries.Each(ctx, i, func(v *keysort.Values) error {
 					e, err := b.decodeEntries(v)
 					if err != nil {
 						return err

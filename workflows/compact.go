@@ -101,7 +101,7 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 		if plan.Nothing {
 			return out, nil
 		}
-		if len(plan.UniteSplits) > 0 {
+		if plan.UniteTasks > 0 {
 			if err := f.unite(ctx, &plan, &unions); err != nil {
 				return nil, err
 			}
@@ -139,15 +139,8 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 // buildAndCommit does what follows the plan of a compaction. The result names no version if another
 // plan is needed.
 func (f *publishFlow) buildAndCommit(ctx workflow.Context, plan *publish.Summary) (activities.Committed, error) {
-	f.progress.Stage = "build"
 	built, again, err := f.build(ctx, plan)
 	if again || err != nil {
-		return activities.Committed{}, err
-	}
-	f.progress.Stage = "verify"
-	if err := f.steps.move(
-		ctx, activities.PoolPublish, nil, (*activities.Publish)(nil).VerifySegment, f.Lake, built,
-	); err != nil {
 		return activities.Committed{}, err
 	}
 	f.progress.Stage = "commit"
@@ -160,67 +153,19 @@ func (f *publishFlow) buildAndCommit(ctx workflow.Context, plan *publish.Summary
 // unite runs all tasks of a list of unions. If the history becomes long, it may leave some; the
 // next plan asks for them again.
 func (f *publishFlow) unite(ctx workflow.Context, plan *publish.Summary, sum *publish.United) error {
-	f.progress.Stage, f.progress.Tasks, f.progress.Done = "unite", len(plan.UniteSplits), 0
+	f.progress.Stage, f.progress.Tasks, f.progress.Done = "unite", plan.UniteTasks, 0
 	defer func() { f.progress.Tasks, f.progress.Done = 0, 0 }()
-	// Together, the tasks in flight have at most a window of steps in flight.
-	slots := workflow.NewSemaphore(ctx, int64(max(plan.Window, 1)))
-	inSlot := func(ctx workflow.Context, step func() error) error {
-		if err := slots.Acquire(ctx, 1); err != nil {
-			return err
-		}
-		defer slots.Release(1)
-		return step()
-	}
-	_, err := fanOut(ctx, plan.Window, 0, len(plan.UniteSplits), func(ctx workflow.Context, task int) error {
-		if n := plan.UniteSplits[task]; n > 0 {
-			f.progress.Tasks += n
-			if err := f.uniteLarge(ctx, plan, task, inSlot); err != nil {
-				return err
-			}
-		}
+	_, err := fanOut(ctx, plan.Window, 0, plan.UniteTasks, func(ctx workflow.Context, task int) error {
 		var u publish.United
-		if err := inSlot(ctx, func() error {
-			return f.steps.move(ctx, activities.PoolWrite, &u, (*activities.Write)(nil).UniteBatches, f.Lake, plan.UniteKey, task)
-		}); err != nil {
+		if err := f.steps.move(
+			ctx, activities.PoolWrite, &u, (*activities.Write)(nil).UniteBatches, f.Lake, plan.UniteKey, task,
+		); err != nil {
 			return err
 		}
 		f.progress.Done++
 		sum.Parts, sum.Bytes, sum.From = sum.Parts+u.Parts, sum.Bytes+u.Bytes, sum.From+u.From
 		return nil
 	})
-	return err
-}
-
-// uniteLarge does the work on a large union that workers can share. What is left, also if a source
-// is damaged or the history becomes long, is done by UniteBatches.
-func (f *publishFlow) uniteLarge(
-	ctx workflow.Context, plan *publish.Summary, task int,
-	inSlot func(ctx workflow.Context, step func() error) error,
-) error {
-	damaged := false
-	step := func(activity any, n int) (done bool, err error) {
-		next, err := fanOut(ctx, plan.Window, 0, n, func(ctx workflow.Context, i int) error {
-			var found bool
-			err := inSlot(ctx, func() error {
-				return f.steps.move(ctx, activities.PoolWrite, &found, activity, f.Lake, plan.UniteKey, task, i)
-			})
-			f.progress.Done++
-			damaged = damaged || found
-			return err
-		})
-		return next == n && !damaged, err
-	}
-	if done, err := step((*activities.Write)(nil).UniteShuffle, plan.UniteSplits[task]); err != nil || !done {
-		return err
-	}
-	var merges int
-	if err := inSlot(ctx, func() error {
-		return f.steps.run(ctx, activities.PoolWrite, &merges, (*activities.Write)(nil).UniteMerges, f.Lake, plan.UniteKey, task)
-	}); err != nil {
-		return err
-	}
-	f.progress.Tasks += merges
-	_, err := step((*activities.Write)(nil).UniteMerge, merges)
 	return err
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
@@ -103,10 +104,10 @@ func TestCompactionFollowsTakedowns(t *testing.T) {
 	}
 }
 
-// Many large unions have far more steps than may be pending in a workflow. No more than the window
+// A plan may have far more unions than steps may be pending in a workflow. No more than the window
 // of the plan are in flight.
 func TestUnionsAreBounded(t *testing.T) {
-	const tasks, splits, window = 12, 20, 16
+	const tasks, window = 200, 16
 	s := newFakes(t)
 	s.env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // of a busy machine
 	s.env.SetTestTimeout(time.Minute)
@@ -114,35 +115,89 @@ func TestUnionsAreBounded(t *testing.T) {
 	a := mock.Anything
 	s.env.OnActivity("PlanCompaction", a, a, a, a, a).Return(func(context.Context, string, string, int, publish.Compaction) (publish.Summary, error) {
 		plans++
-		return publish.Summary{Nothing: plans > 1, UniteKey: "k", Window: window, UniteSplits: slices.Repeat([]int{splits}, tasks)}, nil
+		return publish.Summary{Nothing: plans > 1, UniteKey: "k", Window: window, UniteTasks: tasks}, nil
 	})
-	var mu sync.Mutex
-	pending, peak, done := 0, 0, map[string]int{}
-	s.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
-		mu.Lock()
-		defer mu.Unlock()
-		pending++
-		peak = max(peak, pending)
-	})
-	s.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
-		mu.Lock()
-		defer mu.Unlock()
-		pending--
-		done[info.ActivityType.Name]++
-	})
-	for _, name := range []string{"UniteShuffle", "UniteMerge"} {
-		s.env.OnActivity(name, a, a, a, a, a, a).Return(false, nil).After(time.Second)
-	}
-	s.env.OnActivity("UniteMerges", a, a, a, a).Return(3, nil).After(time.Second)
+	inFlight := watchActivities(s.env)
 	s.env.OnActivity("UniteBatches", a, a, a, a, a).Return(publish.United{Parts: 1}, nil).After(time.Second)
 	s.env.ExecuteWorkflow(CompactWorkflow, CompactInput{Lake: testLake})
 	if err := s.env.GetWorkflowError(); err != nil {
 		t.Fatal(err)
 	}
-	if done["UniteShuffle"] != tasks*splits || done["UniteMerge"] != tasks*3 || done["UniteBatches"] != tasks {
-		t.Errorf("steps %v", done)
+	if peak, done := inFlight(); peak > window || done["UniteBatches"] != tasks {
+		t.Errorf("%d steps were in flight, want at most %d; done %v", peak, window, done)
 	}
-	if peak > window {
-		t.Errorf("%d steps were in flight, want at most %d", peak, window)
+}
+
+// watchActivities returns a function that tells how many activities were in flight at once, and how
+// many of each type have ended.
+func watchActivities(env *testsuite.TestWorkflowEnvironment) func() (peak int, done map[string]int) {
+	var mu sync.Mutex
+	pending, peak, done := 0, 0, map[string]int{}
+	env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
+		mu.Lock()
+		defer mu.Unlock()
+		pending++
+		peak = max(peak, pending)
+	})
+	env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
+		mu.Lock()
+		defer mu.Unlock()
+		pending--
+		done[info.ActivityType.Name]++
+	})
+	return func() (int, map[string]int) {
+		mu.Lock()
+		defer mu.Unlock()
+		return peak, done
+	}
+}
+
+// Each segment of a plan is built and verified by a task of its own, at most a window of them at
+// once. The commit gets all, in the order of the plan.
+func TestSegmentsAreBuiltByTasks(t *testing.T) {
+	const segments, window = 7, 3
+	p := newPublisher(t)
+	p.segments, p.window = segments, window
+	p.buildTask = func(task int) publish.Built {
+		return publish.Built{Plan: "plan", Segments: []segment.Ref{{ID: fmt.Sprint("s", task)}}}
+	}
+	inFlight := watchActivities(p.env)
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
+	if err := p.env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, s := range p.committed.Segments {
+		ids = append(ids, s.ID)
+	}
+	if !slices.Equal(ids, []string{"s0", "s1", "s2", "s3", "s4", "s5", "s6"}) || p.committed.Plan != "plan" {
+		t.Errorf("committed %+v", p.committed)
+	}
+	if peak, done := inFlight(); peak > window || done["BuildSegment"] != segments || done["VerifySegment"] != segments {
+		t.Errorf("%d steps were in flight, want at most %d; done %v", peak, window, done)
+	}
+}
+
+// A task that finds damaged batches ends the build, and the next plan is built.
+func TestDamageInOneOfSeveralSegments(t *testing.T) {
+	p := newPublisher(t)
+	p.segments, p.window = 3, 3
+	found := false
+	p.buildTask = func(task int) publish.Built {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if task == 1 && !found {
+			found = true
+			return publish.Built{Damaged: 1}
+		}
+		return publish.Built{Segments: []segment.Ref{{ID: fmt.Sprint("s", task)}}}
+	}
+	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake})
+	var res PublishResult
+	if err := p.env.GetWorkflowResult(&res); err != nil {
+		t.Fatal(err)
+	}
+	if p.plans != 2 || res.Rounds != 1 || res.Batches != 1 {
+		t.Errorf("%d plans, %+v", p.plans, res)
 	}
 }

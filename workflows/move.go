@@ -26,14 +26,14 @@ type MoveProgress struct {
 // it moves them first and then plans again.
 func (f *publishFlow) planRound(ctx workflow.Context, run string) (publish.Summary, error) {
 	for {
-		f.progress.Stage, f.progress.Segment = "plan", ""
+		f.progress.Stage = "plan"
 		var plan publish.Summary
 		if err := f.steps.run(
 			ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanPublish, f.Lake, run, f.progress.Rounds,
-		); err != nil || plan.MoveTasks+len(plan.UniteSplits) == 0 {
+		); err != nil || plan.MoveTasks+plan.UniteTasks == 0 {
 			return plan, err
 		}
-		if len(plan.UniteSplits) > 0 {
+		if plan.UniteTasks > 0 {
 			if err := f.unite(ctx, &plan, &publish.United{}); err != nil {
 				return publish.Summary{}, err
 			}

@@ -60,11 +60,10 @@ type PublishResult struct {
 type PublishProgress struct {
 	Stage   string `json:"stage"` // rebuild, plan, move, unite, build, verify, commit
 	Batches int    `json:"batches"`
-	Segment string `json:"segment,omitempty"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
-	// Tasks is how many tasks a build has that several workers share, Done how many of them are
-	// done. Both are 0 during other builds.
+	// Tasks is how many tasks the stage has that several workers share, Done how many of them are
+	// done. Both are 0 in stages that are one step.
 	Tasks int `json:"tasks,omitempty"`
 	Done  int `json:"done,omitempty"`
 	// Move is nil if no batch had to be moved to another public suffix list.
@@ -91,9 +90,9 @@ type publishFlow struct {
 }
 
 // PublishWorkflow publishes every finished batch that the current version lacks. In each round it
-// builds one segment over these batches, verifies the segment, and commits a version to the
-// manifest. Damaged batches are left out and named. Requests that arrive during a round are
-// answered by the next one; the workflow ends when no request waits.
+// builds a segment over these batches, or several if they are large, verifies them, and commits a
+// version to the manifest. Damaged batches are left out and named. Requests that arrive during a
+// round are answered by the next one; the workflow ends when no request waits.
 //
 // A round that fails fails nobody's ingest: ingests look for their version themselves, and one of
 // them starts the publisher again.
@@ -353,16 +352,10 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	if plan.Nothing {
 		return false, nil
 	}
-	f.progress.Stage, f.progress.Batches = "build", plan.Batches
+	f.progress.Batches = plan.Batches
 	built, again, err := f.build(ctx, &plan)
 	if again || err != nil {
 		return again, err
-	}
-	f.progress.Stage, f.progress.Segment = "verify", built.Segment.ID
-	if err := f.steps.move(
-		ctx, activities.PoolPublish, nil, (*activities.Publish)(nil).VerifySegment, f.Lake, built,
-	); err != nil {
-		return false, err
 	}
 	f.progress.Stage = "commit"
 	var committed activities.Committed
@@ -387,6 +380,40 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	f.compactAfter(ctx, &committed.Committed)
 	return false, setAttributes(ctx, plan.Searchable,
 		activities.AttributeLake, f.Lake, activities.AttributeVersion, committed.Version)
+}
+
+// errDamaged says that a task has found damaged batches, which the next plan leaves out.
+var errDamaged = errors.New("damaged batches")
+
+// build builds and verifies the segments of a plan, each in an activity of its own, so that several
+// workers share them. It reports whether to plan again.
+func (f *publishFlow) build(ctx workflow.Context, plan *publish.Summary) (built publish.Built, again bool, err error) {
+	defer func() { f.progress.Tasks, f.progress.Done = 0, 0 }()
+	tasks := make([]publish.Built, max(plan.Builds, 1))
+	f.progress.Stage, f.progress.Tasks, f.progress.Done = "build", len(tasks), 0
+	err = all(ctx, plan.Window, len(tasks), func(ctx workflow.Context, i int) error {
+		err := f.steps.move(
+			ctx, activities.PoolIndex, &tasks[i], (*activities.Index)(nil).BuildSegment, f.Lake, plan.PlanKey, i,
+		)
+		if err == nil && tasks[i].Damaged > 0 {
+			return errDamaged
+		}
+		f.progress.Done++
+		return err
+	})
+	if err != nil {
+		if errors.Is(err, errDamaged) {
+			return publish.Built{}, true, nil
+		}
+		return publish.Built{}, false, err
+	}
+	f.progress.Stage, f.progress.Done = "verify", 0
+	err = all(ctx, plan.Window, len(tasks), func(ctx workflow.Context, i int) error {
+		err := f.steps.move(ctx, activities.PoolPublish, nil, (*activities.Publish)(nil).VerifySegment, f.Lake, tasks[i])
+		f.progress.Done++
+		return err
+	})
+	return publish.Join(tasks), false, err
 }
 
 // toTell returns the requests of those that wait for an answer.

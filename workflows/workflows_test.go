@@ -456,7 +456,6 @@ func TestIngestResumes(t *testing.T) {
 
 // publisher is an environment for PublishWorkflow in which every activity is a fake.
 type publisher struct {
-	large  bool // plans are large
 	untold bool // commits answer no requests
 	*fakes
 	plans, builds int
@@ -470,6 +469,9 @@ type publisher struct {
 	skipped       []publish.Skipped
 	moves         []int // numbers of move tasks that the next plans need
 	build         func() error
+	segments      int // of a plan
+	buildTask     func(task int) publish.Built
+	committed     publish.Built
 	stale         func() bool
 }
 
@@ -498,11 +500,14 @@ func newPublisher(t *testing.T) *publisher {
 		}
 		return publish.Summary{
 			Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,
-			Skipped: p.skipped, SkippedBatches: len(p.skipped), Large: p.large, Window: p.window, Tell: 500,
+			Skipped: p.skipped, SkippedBatches: len(p.skipped), Builds: p.segments, Window: p.window, Tell: 500,
 		}, nil
 	})
-	p.env.OnActivity("BuildSegment", a, a, a, a).Return(func(_ context.Context, _, _ string, _ int) (publish.Built, error) {
+	p.env.OnActivity("BuildSegment", a, a, a, a, a).Return(func(_ context.Context, _, _ string, task, _ int) (publish.Built, error) {
 		p.builds++
+		if p.buildTask != nil {
+			return p.buildTask(task), nil
+		}
 		if p.build != nil {
 			return publish.Built{}, p.build()
 		}
@@ -513,7 +518,8 @@ func newPublisher(t *testing.T) *publisher {
 		return publish.Built{}, p.buildError
 	}).Maybe()
 	p.env.OnActivity("VerifySegment", a, a, a, a).Return(func(context.Context, string, publish.Built, int) error { return nil }).Maybe()
-	p.env.OnActivity("CommitVersion", a, a, a, a, a).Return(func(_ context.Context, _, _ string, _ publish.Built, tell activities.Answers) (activities.Committed, error) {
+	p.env.OnActivity("CommitVersion", a, a, a, a, a).Return(func(_ context.Context, _, _ string, built publish.Built, tell activities.Answers) (activities.Committed, error) {
+		p.committed = built
 		if p.stale != nil && p.stale() {
 			return activities.Committed{Committed: publish.Committed{Stale: true}}, nil
 		}

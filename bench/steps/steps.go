@@ -283,11 +283,11 @@ func (b *Builder) Publish(ctx context.Context) (report verify.Report, err error)
 			return err
 		}},
 		{"build segment", func(store blob.Store) (err error) {
-			seg, err = publish.Build(ctx, store, plan.PlanKey, b.Temp)
+			seg, err = publish.Build(ctx, store, plan.PlanKey, 0, b.Temp)
 			return err
 		}},
 		{"verify segment", func(store blob.Store) (err error) {
-			report, err = verify.Segment(ctx, store, seg.Segment, false, b.Temp)
+			report, err = verify.Segment(ctx, store, seg.Segments[0], false, b.Temp)
 			return err
 		}},
 		{"commit", func(store blob.Store) (err error) {

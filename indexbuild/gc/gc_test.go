@@ -416,7 +416,7 @@ func TestPublishOfACollectedBatchIsStale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built, err := publish.Build(t.Context(), store, s.PlanKey, t.TempDir())
+	built, err := publish.Build(t.Context(), store, s.PlanKey, 0, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

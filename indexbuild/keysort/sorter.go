@@ -68,7 +68,6 @@ type Sorter struct {
 	used       int      // bytes of chunks in memory
 	free       [][]byte // chunks of chunkBytes
 	spool      *Spool
-	emit       func(partition int, values []byte) error // of a shuffle; nil in other sorters
 	scratch    []byte
 }
 
@@ -98,25 +97,16 @@ func New(dir string, memory int, expect int64, minBits int) *Sorter {
 	if memory <= 0 {
 		memory = defaultMemory
 	}
-	return newSorter(dir, memory, 0, uint(PartitionBits(expect, minBits)))
-}
-
-// PartitionBits returns the base-2 logarithm of the number of partitions of a Sorter for about
-// expect values: minBits or more, up to 12.
-func PartitionBits(expect int64, minBits int) int {
 	n := bits.Len64(uint64(max(expect*valueBytes-1, 0)) / partitionBytes)
-	return min(max(n, minBits), maxPartitionBits)
+	return newSorter(dir, memory, 0, uint(min(max(n, minBits), maxPartitionBits)))
 }
 
 func newSorter(dir string, memory int, skip, n uint) *Sorter {
 	return &Sorter{
-		dir: dir, memory: memory, limit: sortLimit(memory),
+		dir: dir, memory: memory, limit: int64(max(memory/16, partitionBytes)),
 		skip: skip, bits: n, partitions: make([]partition, 1<<n),
 	}
 }
-
-// sortLimit is how many bytes of a partition are sorted at once.
-func sortLimit(memory int) int64 { return int64(max(memory/16, partitionBytes)) }
 
 // Close removes the temporary file. It does nothing on a nil Sorter.
 func (s *Sorter) Close() {
@@ -188,9 +178,9 @@ func (s *Sorter) grow(p *partition, size int) error {
 	return nil
 }
 
-// spill moves all chunks to the temporary file, or emits them.
+// spill moves all chunks to the temporary file.
 func (s *Sorter) spill() error {
-	if s.spool == nil && s.emit == nil {
+	if s.spool == nil {
 		var err error
 		if s.spool, err = NewSpool(s.dir); err != nil {
 			return err
@@ -209,12 +199,6 @@ func (s *Sorter) spill() error {
 			}
 		}
 		p.chunks, p.open = p.chunks[:0], nil
-		if s.emit != nil {
-			if err := s.emit(i, s.scratch); err != nil {
-				return err
-			}
-			continue
-		}
 		e, err := s.spool.Write(s.scratch)
 		if err != nil {
 			return err

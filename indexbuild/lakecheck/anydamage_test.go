@@ -191,7 +191,7 @@ func wholesomeLake(t *testing.T) (*blob.Memory, []ingested) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := publish.Build(t.Context(), store, plan.PlanKey, t.TempDir()); err != nil {
+	if _, err := publish.Build(t.Context(), store, plan.PlanKey, 0, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	if err := lake.DeleteStaging(t.Context(), store, run); err != nil {

@@ -33,7 +33,6 @@ type Source struct {
 	measured                             bool // domains of the frame in use have measures
 
 	used     int   // frames in use so far, including those of parts before
-	partial  bool  // the caller reads some of the domains only: their sums are not the directory's
 	domains  int64 // in used frames
 	rowsLeft int64 // of the part
 	rows     RowCursor
@@ -316,7 +315,7 @@ func (s *Source) endFrame() error {
 		return s.corrupt("columns of as many domains", fmt.Sprintf("%d bytes of text, %d of rows, %d of totals more",
 			len(s.text), len(s.counts), len(s.measures)))
 	}
-	if p := &s.r.dir.parts[s.part]; s.used == s.end && !s.partial && (s.domains != p.Domains || s.rowsLeft != 0) {
+	if p := &s.r.dir.parts[s.part]; s.used == s.end && (s.domains != p.Domains || s.rowsLeft != 0) {
 		return codec.Corrupt(s.r.key, "directory", -1,
 			fmt.Sprintf("%d domains, %d rows of %s", p.Domains, p.Rows, p.Key),
 			fmt.Sprintf("%d, %d", s.domains, p.Rows-s.rowsLeft))

@@ -440,7 +440,7 @@ func TestBuryingBesideACompaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for task := range plan.UniteSplits {
+		for task := range plan.UniteTasks {
 			if _, err := publish.Unite(t.Context(), store, plan.UniteKey, task, t.TempDir(), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -448,7 +448,7 @@ func TestBuryingBesideACompaction(t *testing.T) {
 		if plan, err = publish.PlanCompaction(t.Context(), store, run, 0, publish.Compaction{Full: true}); err != nil {
 			t.Fatal(err)
 		}
-		built, err := publish.Build(t.Context(), store, plan.PlanKey, t.TempDir())
+		built, err := publish.Build(t.Context(), store, plan.PlanKey, 0, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}

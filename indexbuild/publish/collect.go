@@ -24,7 +24,7 @@ func (p *plan) uncollected(ctx context.Context, store blob.Store, swept uint64, 
 	if swept == p.Swept {
 		return nil
 	}
-	for _, ref := range built.segments() {
+	for _, ref := range built.Segments {
 		if err := complete(ctx, store, ref); err != nil {
 			return err
 		}

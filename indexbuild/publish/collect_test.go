@@ -32,7 +32,7 @@ func TestCollectionBesideStepsUnderWay(t *testing.T) {
 	}
 	collect(store, "beside a plan")
 	damage(t, store, record(t, store, 1, "b2", done.Digest).Postings[0].Key, "truncated")
-	built, err := publish.Build(t.Context(), store, plan.PlanKey, t.TempDir())
+	built, err := publish.Build(t.Context(), store, plan.PlanKey, 0, t.TempDir())
 	if err != nil || built.Damaged != 1 {
 		t.Fatalf("%+v, %v", built, err)
 	}

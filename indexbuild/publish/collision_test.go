@@ -36,7 +36,7 @@ func publishColliding(t *testing.T, store blob.Store) (skipped []publish.Skipped
 		if plan.Nothing {
 			return plan.Skipped
 		}
-		built, err := publish.BuildWith(t.Context(), store, plan.PlanKey, indexbuild.Options{TempDir: dir, KeyOf: colliding})
+		built, err := publish.BuildWith(t.Context(), store, plan.PlanKey, 0, indexbuild.Options{TempDir: dir, KeyOf: colliding})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestCollisionAfterAChangeOfTheListStopsIt(t *testing.T) {
 	if err != nil || plan.Moved != 1 {
 		t.Fatal(plan, err)
 	}
-	built, err := publish.BuildWith(t.Context(), store, plan.PlanKey, indexbuild.Options{TempDir: t.TempDir(), KeyOf: colliding})
+	built, err := publish.BuildWith(t.Context(), store, plan.PlanKey, 0, indexbuild.Options{TempDir: t.TempDir(), KeyOf: colliding})
 	if err != nil || built.Damaged != 1 {
 		t.Fatal(built, err)
 	}

@@ -21,10 +21,10 @@ import (
 
 // Compaction says what a compaction is to do.
 type Compaction struct {
-	// Full asks for one segment, with one union of all batches of each dataset. Without it, a
-	// compaction merges small segments if there are more than TargetSegments, and writes segments
-	// with many dead rows again. Either way it writes those again that have rows which takedowns
-	// hide, without them.
+	// Full asks for as few segments and as few unions of each dataset as their largest sizes allow:
+	// one, unless a lake is large. Without it, a compaction merges small segments if there are more
+	// than TargetSegments, and writes segments with many dead rows again. Either way it writes
+	// those again that have rows which takedowns hide, without them.
 	Full bool `json:"full,omitempty"`
 }
 
@@ -38,32 +38,48 @@ const worthDead = 8
 // manyDead reports whether so many rows of a segment are dead that a compaction writes it again.
 func manyDead(s manifest.Segment) bool { return s.Dead != nil && s.Dead.Rows >= s.Rows/worthDead }
 
-// mostSegments is the number of segments that a compaction leaves at most, whatever their sizes.
+// mostSegments is the number of segments that a compaction leaves at most, besides full ones.
 const mostSegments = 16
 
-// ChooseSegments returns which segments a compaction merges into one: none if there are at most
-// TargetSegments. Of the k smallest ones, k at least 3, the largest has to have at most half the
-// rows of the others together; the largest such k is chosen. So a row is written again only with
-// two times as many others, and the number of times grows with the logarithm of the lake (see
-// TestWriteAmplification). If there is no such k, the two smallest are merged if there are more
-// than mostSegments. rows are the sizes of the segments; the result has their indices, ascending by
-// size.
+// full reports whether a segment of so many rows is not merged any more: two of them are more than
+// one may have.
+func full(rows int64) bool { return rows > MaxSegmentRows/2 }
+
+// ChooseSegments returns which segments a compaction merges into one, of at most MaxSegmentRows:
+// none if at most TargetSegments are not full. Of the k smallest ones, k at least 3, the largest
+// has to have at most half the rows of the others together; the largest such k is chosen. So a row
+// is written again only with two times as many others, and the number of times grows with the
+// logarithm of the lake (see TestWriteAmplification). If there is no such k, the two smallest are
+// merged if more than mostSegments are not full. rows are the sizes of the segments; the result has
+// their indices, ascending by size.
 func ChooseSegments(rows []int64) []int {
-	if len(rows) <= TargetSegments {
+	order := slices.DeleteFunc(bySize(rows), func(i int) bool { return full(rows[i]) })
+	if len(order) <= TargetSegments {
 		return nil
 	}
-	order := bySize(rows)
 	sum, chosen := int64(0), 0
 	for i, at := range order {
-		if i >= 2 && rows[at] <= sum/2 {
+		half := sum / 2
+		if sum += rows[at]; sum > MaxSegmentRows {
+			break
+		}
+		if i >= 2 && rows[at] <= half {
 			chosen = i + 1
 		}
-		sum += rows[at]
 	}
-	if chosen == 0 && len(rows) > mostSegments {
+	if chosen == 0 && len(order) > mostSegments {
 		chosen = 2
 	}
 	return order[:chosen]
+}
+
+// liveRows returns the sizes of segments.
+func liveRows(segments []manifest.Segment) []int64 {
+	rows := make([]int64, len(segments))
+	for i := range segments {
+		rows[i] = segments[i].Live()
+	}
+	return rows
 }
 
 // bySize returns the indices of rows, ascending by size.
@@ -178,10 +194,10 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return Summary{}, err
 	}
 	if len(need) > 0 {
-		s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
+		s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
 		return s, err
 	}
-	if len(p.Replaces) < 2 && applied == 0 && !dead {
+	if len(p.segments()) >= len(p.Replaces) && applied == 0 && !dead {
 		p.Replaces, p.Batches = []string{}, []planned{} // packs may be left
 	}
 	view := pack.NewView(store)
@@ -202,23 +218,23 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		s.Rows += p.Batches[i].Rows
 	}
 	s.Covered, s.Segments, s.Unions = len(p.Batches), len(p.Replaces), applied
+	s.Builds = p.builds()
 	s.PlanKey, err = p.write(ctx, store, run, round)
 	return s, err
 }
 
-// choose returns the segments of base that are to become one, among them all with hidden rows.
+// choose returns the segments of base that are to be merged, among them all with hidden rows.
 // Segments in frozen cannot be built again and stay. A plan covers at most maxPlanned batches.
 func (c *Compaction) choose(
 	base *manifest.Version, frozen map[string]string, drops *suppress.Dropping,
 ) (chosen []manifest.Segment) {
 	var sound []manifest.Segment
-	var rows []int64
 	for _, s := range base.Segments {
 		if _, ok := frozen[s.ID]; !ok {
 			sound = append(sound, s)
-			rows = append(rows, s.Live())
 		}
 	}
+	rows := liveRows(sound)
 	var order []int
 	for i := range sound {
 		if drops.Hides(&sound[i]) {
@@ -314,33 +330,41 @@ func (p *plan) unite(
 	return need, applied, nil
 }
 
+// maxUnionRows is the number of rows from which on a union is not made larger. Its parts have their
+// full size long before.
+func maxUnionRows() int64 { return MaxSegmentRows / 8 }
+
 // together groups the batches of a dataset that are worth to be united: those without large parts.
 // What has large parts is written again by itself if it has hidden rows, or is a partial union.
 func together(batches []planned, drops *suppress.Dropping, partial map[unionName]bool) (groups [][]*planned) {
-	type size struct{ parts, bytes int64 }
+	type size struct{ parts, bytes, rows int64 }
 	sizes := map[segment.BatchRef]size{}
 	for i := range batches {
 		ref := batches[i].stored()
 		s := sizes[ref]
-		sizes[ref] = size{s.parts + batches[i].Parts, s.bytes + batches[i].Bytes}
+		sizes[ref] = size{s.parts + batches[i].Parts, s.bytes + batches[i].Bytes, s.rows + batches[i].Rows}
 	}
-	groups = [][]*planned{nil}
-	large := map[segment.BatchRef]int{} // group
+	group := map[segment.BatchRef]int{}
+	open, rows := -1, int64(0) // the group of small parts that is filled, and its rows
 	for i := range batches {
 		ref := batches[i].stored()
 		s := sizes[ref]
-		switch at, ok := large[ref]; {
-		case s.parts == 0 || s.bytes/s.parts < largeParts:
-			groups[0] = append(groups[0], &batches[i])
+		at, ok := group[ref]
+		switch small := s.parts == 0 || s.bytes/s.parts < largeParts; {
 		case ok:
-			groups[at] = append(groups[at], &batches[i])
+		case small && open >= 0 && rows+s.rows <= maxUnionRows():
+			at, rows = open, rows+s.rows
+		case small:
+			at, open, rows = len(groups), len(groups), s.rows
 		case drops.In(suppress.Stored{DatasetID: ref.DatasetID, Name: ref.Batch}) != nil || partial[unionName{ref.DatasetID, ref.Batch}]:
-			large[ref] = len(groups)
-			groups = append(groups, []*planned{&batches[i]})
+			at = len(groups)
+		default:
+			continue
 		}
-	}
-	if len(groups[0]) == 0 {
-		return groups[1:]
+		if group[ref] = at; at == len(groups) {
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], &batches[i])
 	}
 	return groups
 }
@@ -357,13 +381,13 @@ func CompactAll(ctx context.Context, store blob.Store, run string, c Compaction,
 		if plan.Nothing {
 			return Committed{Version: plan.Current, Existed: true}, nil
 		}
-		if len(plan.UniteSplits) > 0 {
+		if plan.UniteTasks > 0 {
 			if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {
 				return Committed{}, err
 			}
 			continue
 		}
-		done, again, err := buildAndCommit(ctx, store, plan.PlanKey, round, tempDir)
+		done, again, err := buildAndCommit(ctx, store, plan.PlanKey, plan.Builds, round, tempDir)
 		if err != nil || !again {
 			return done, err
 		}

@@ -78,11 +78,10 @@ func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, e
 	return d, nil
 }
 
-// noteDamage finds the plan's damaged batches, after a build met one, and adds them to the run's
-// list; of a damaged union, all its batches. It reads all bytes from which the plan's segment is
+// noteDamage finds the damaged batches of a segment, after its build met one, and adds them to the
+// run's list; of a damaged union, all its batches. It reads all bytes from which the segment is
 // built. It returns how many batches it added.
-func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) (int, error) {
-	all := p.all()
+func noteDamage(ctx context.Context, store blob.Store, planKey string, all []planned) (int, error) {
 	refs := refs(all)
 	var found []damagedBatch
 	var mu sync.Mutex
@@ -115,13 +114,12 @@ func noteDamage(ctx context.Context, store blob.Store, planKey string, p *plan) 
 // noteCollision adds one of the batches that cannot be in one segment to the run's list: a new one
 // if there is one, else one of an older segment, which then stays as it is.
 func noteCollision(
-	ctx context.Context, store blob.Store, planKey string, p *plan, c *indexbuild.CollisionError,
+	ctx context.Context, store blob.Store, planKey string, all []planned, c *indexbuild.CollisionError,
 ) (int, error) {
 	has := func(ref segment.BatchRef) bool {
 		return slices.Contains(c.Batches[0], ref) || slices.Contains(c.Batches[1], ref)
 	}
 	var blamed *planned
-	all := p.all()
 	for i := range all {
 		if b := &all[i]; has(b.stored()) && (blamed == nil || b.New || !blamed.New) {
 			blamed = b

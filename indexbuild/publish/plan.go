@@ -1,7 +1,11 @@
 // Package publish makes the next version of a lake in four steps. Plan compares the finished
-// batches with the current version, Build makes one segment of the new ones, Verify reads that
+// batches with the current version, Build makes a segment of the new ones, Verify reads that
 // segment back, and Commit replaces the manifest. The activities run the steps as workers; All runs
 // them in one process. Rebuild restores damaged files of the current version.
+//
+// One worker builds a segment, in minutes: a segment has at most MaxSegmentRows rows, unless a
+// single batch has more. A plan with more rows than that makes several segments, which several
+// workers may build at the same time.
 //
 // Every step may run twice, run on two workers at the same time, or stop at any point: a plan is an
 // object named by its content, a segment is named by what it covers, and a commit's id is the
@@ -61,11 +65,10 @@ type Summary struct {
 	// before the next Plan of the same round. Then there is no other plan yet.
 	MoveTasks int    `json:"move_tasks,omitempty"`
 	MoveKey   string `json:"move_key,omitempty"`
-	// UniteSplits has an element for each task of the list of unions at UniteKey, which are to be
-	// run with Unite before the next Plan of the same round. Then there is no other plan yet. It is
-	// the number of splits of a large union, which several workers may share, else 0.
-	UniteSplits []int  `json:"unite_splits,omitempty"`
-	UniteKey    string `json:"unite_key,omitempty"`
+	// UniteTasks is the number of tasks of the list of unions at UniteKey, which are to be run with
+	// Unite before the next Plan of the same round. Then there is no other plan yet.
+	UniteTasks int    `json:"unite_tasks,omitempty"`
+	UniteKey   string `json:"unite_key,omitempty"`
 	// Batches is the number of batches that the current version lacks, Replaced the number of those
 	// that take the place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
@@ -82,6 +85,8 @@ type Summary struct {
 	Covered  int `json:"covered"`
 	Segments int `json:"segments"`
 	Buried   int `json:"buried,omitempty"`
+	// Builds is the number of tasks of Build: one for each new segment, and at least one.
+	Builds int `json:"builds,omitempty"`
 	// Rows is the number of rows that the new segments cover.
 	Rows int64 `json:"rows"`
 	// Skipped lists finished batches that are left out because they are damaged: the first
@@ -99,9 +104,6 @@ type Summary struct {
 	Searchable bool `json:"searchable,omitempty"`
 	Window     int  `json:"window,omitempty"`
 	Tell       int  `json:"tell,omitempty"`
-	// Large tells a workflow to build the segments by Split and what follows, in place of Build.
-	// Plan leaves it to the caller, who knows how large ranges are (see Large).
-	Large bool `json:"large,omitempty"`
 	// Lost says what of the manifest and of the current version is missing or damaged, and what
 	// takes its place: one line each.
 	Lost []string `json:"lost,omitempty"`
@@ -144,20 +146,23 @@ type plan struct {
 	Base string `json:"base"`
 	// Swept is the number of the last sweep of a garbage collection before the plan was made.
 	Swept uint64 `json:"swept,omitempty"`
-	// Replaces lists the segments of Base that the new segment replaces.
+	// Replaces lists the segments of Base that the segments of Batches replace.
 	Replaces []string `json:"replaces"`
 	// CanonicalForm and PublicSuffix are the rules of the new version.
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
 	// Datasets describes the datasets of the plan's batches.
 	Datasets []lake.Dataset `json:"datasets"`
-	// Batches lists the batches that the new segment covers, by dataset and name. There may be none
+	// Batches lists the batches that the new segments cover, by dataset and name. There may be none
 	// in a plan that changes the public suffix list.
 	Batches []planned `json:"batches"`
+	// Whole asks for one segment over Batches, whatever their rows: with more, the version would
+	// have too many.
+	Whole bool `json:"whole,omitempty"`
 	// Again lists segments of Base that are built again because batches of them were moved to
 	// another public suffix list, in the order of Base. The new segments take their places, so that
 	// the rows of a domain stay in the order that they had.
-	Again []rebuilt `json:"again,omitempty"`
+	Again []newSegment `json:"again,omitempty"`
 	// Buried lists the segments of Base that stay without some of their batches.
 	Buried []buried `json:"buried,omitempty"`
 	// Removes lists the batches of Base that were retired, by dataset and name. Replaces is what
@@ -173,8 +178,9 @@ type plan struct {
 	rid map[manifest.BatchName]bool // batches of which the plan drops rows
 }
 
-// rebuilt is a segment that is built again over the same batches, some of which have other records.
-type rebuilt struct {
+// newSegment is a segment that a plan makes. Replaces is the segment whose place it takes, "" for
+// none. One that replaces another covers the same batches, some of which have other records.
+type newSegment struct {
 	Replaces string    `json:"replaces"`
 	Batches  []planned `json:"batches"`
 }
@@ -352,7 +358,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			return Summary{}, err
 		}
 		if len(need) > 0 {
-			s.UniteKey, s.UniteSplits, err = writeUnitePlan(ctx, store, run, round, need)
+			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
 			return s, err
 		}
 	}
@@ -387,6 +393,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	}
 	p.Datasets = datasetsOf(covered, datasets)
 	s.Covered, s.Segments, s.Buried = len(covered), len(p.Replaces)+len(p.Again), len(p.Buried)
+	s.Builds = p.builds()
 	s.PlanKey, err = p.write(ctx, store, run, round)
 	return s, err
 }
@@ -590,7 +597,7 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 			return nil, err
 		}
 		if c.flips() && len(again) > 0 {
-			p.Again = append(p.Again, rebuilt{Replaces: s.ID, Batches: sortPlanned(again)})
+			p.Again = append(p.Again, newSegment{Replaces: s.ID, Batches: sortPlanned(again)})
 		} else {
 			p.Replaces = append(p.Replaces, s.ID)
 			p.Batches = append(p.Batches, again...)
@@ -692,13 +699,57 @@ func (p *plan) describe(
 	return nil
 }
 
-// makeRoom adds the batches of the smallest segments to the new one if the version would have more
-// than manifest.MaxSegments otherwise. That happens only if no compaction runs. Segments in frozen
-// cannot be built again and stay.
+// segments returns the segments that the plan makes: those of Again, then those of Batches.
+func (p *plan) segments() []newSegment {
+	all := slices.Clone(p.Again)
+	if p.Whole {
+		return append(all, newSegment{Batches: p.Batches})
+	}
+	for _, batches := range divide(p.Batches) {
+		all = append(all, newSegment{Batches: batches})
+	}
+	return all
+}
+
+// builds is the number of tasks of Build. A plan without segments has overlays to write.
+func (p *plan) builds() int { return max(len(p.segments()), 1) }
+
+// MaxSegmentRows is the number of rows from which on a segment is not made larger. There are at
+// most as many pairs of domain and dataset, which one core builds in eleven minutes; usually there
+// is a tenth, and a minute. It is a variable for tests.
+var MaxSegmentRows int64 = 1 << 31
+
+// divide divides sorted batches among as few segments as fit, in their order. Batches of one union
+// stay together. A batch or a union of more than MaxSegmentRows rows is a segment by itself.
+func divide(batches []planned) (segments [][]planned) {
+	rows := map[segment.BatchRef]int64{}
+	for i := range batches {
+		rows[batches[i].stored()] += batches[i].Rows
+	}
+	at := map[segment.BatchRef]int{}
+	sum := int64(0)
+	for i := range batches {
+		ref := batches[i].stored()
+		n, ok := at[ref]
+		if !ok {
+			if sum += rows[ref]; len(segments) == 0 || sum > MaxSegmentRows {
+				segments, sum = append(segments, nil), rows[ref]
+			}
+			n = len(segments) - 1
+			at[ref] = n
+		}
+		segments[n] = append(segments[n], batches[i])
+	}
+	return segments
+}
+
+// makeRoom makes one segment of the new batches, and adds the batches of the smallest segments to
+// it, if the version would have more than manifest.MaxSegments otherwise. That happens only if no
+// compaction runs. Segments in frozen cannot be built again and stay.
 func (p *plan) makeRoom(ctx context.Context, base *manifest.Version, frozen map[string]string) error {
 	if base != nil && len(p.Batches) > 0 {
 		again := func(id string) bool {
-			return slices.ContainsFunc(p.Again, func(r rebuilt) bool { return r.Replaces == id })
+			return slices.ContainsFunc(p.Again, func(s newSegment) bool { return s.Replaces == id })
 		}
 		var rest []manifest.Segment
 		for _, s := range base.Segments {
@@ -707,8 +758,10 @@ func (p *plan) makeRoom(ctx context.Context, base *manifest.Version, frozen map[
 			}
 		}
 		slices.SortStableFunc(rest, func(a, b manifest.Segment) int { return cmp.Compare(a.Live(), b.Live()) })
-		left := len(base.Segments) - len(p.Replaces) + 1
-		for i := 0; left > manifest.MaxSegments && i < len(rest); i++ {
+		left := len(base.Segments) - len(p.Replaces)
+		p.Whole = left+len(divide(sortPlanned(p.Batches))) > manifest.MaxSegments
+		left++
+		for i := 0; p.Whole && left > manifest.MaxSegments && i < len(rest); i++ {
 			if int64(len(p.Batches))+base.CountIn(rest[i].ID) > maxPlanned {
 				break
 			}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild"
+	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
@@ -26,18 +27,26 @@ import (
 
 // Built is the result of Build.
 type Built struct {
-	// Segment is the segment of the plan's batches. It is zero if a change of the public suffix
-	// list is all that is new.
-	Segment segment.Ref `json:"segment"`
-	// Again are the segments that were built again for that change, in the order of the plan.
-	Again []segment.Ref `json:"again,omitempty"`
-	// Dead are the overlays that were written for segments that stay, in the order of the plan.
+	// Segments has the segment of the task, or none if the plan makes none.
+	Segments []segment.Ref `json:"segments,omitempty"`
+	// Dead are the overlays that the first task has written for segments that stay, in the order of
+	// the plan.
 	Dead []manifest.Dead `json:"dead,omitempty"`
 	// Plan is the key of the plan.
 	Plan string `json:"plan,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
+}
+
+// Join returns the results of all tasks of a plan, in their order, as one, for Commit.
+func Join(tasks []Built) (all Built) {
+	for _, b := range tasks {
+		all.Plan = b.Plan
+		all.Segments = append(all.Segments, b.Segments...)
+		all.Dead = append(all.Dead, b.Dead...)
+	}
+	return all
 }
 
 // Committed is the result of Commit.
@@ -65,31 +74,35 @@ const maxVerifications = 3
 // errStale ends a commit whose plan does not fit the version that it would follow.
 var errStale = errors.New("plan is stale")
 
-// Build makes the segments of a plan, with spill files in tempDir. A segment that an earlier build
-// left and that is intact is not built again. Batches that are damaged, or that cannot be in one
-// segment, are no error: Build lists them for the next plan of the same run.
-func Build(ctx context.Context, store blob.Store, planKey, tempDir string) (Built, error) {
-	return build(ctx, store, planKey, indexbuild.Options{TempDir: tempDir})
+// Build runs one of the Summary.Builds tasks of a plan, which are numbered from 0: it makes a
+// segment, with spill files in tempDir. The first task also writes the plan's overlays. A segment
+// that an earlier build left and that is intact is not built again. Batches that are damaged, or
+// that cannot be in one segment, are no error: Build lists them for the next plan of the same run.
+func Build(ctx context.Context, store blob.Store, planKey string, task int, tempDir string) (Built, error) {
+	return build(ctx, store, planKey, task, indexbuild.Options{TempDir: tempDir})
 }
 
-func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild.Options) (Built, error) {
+func build(ctx context.Context, store blob.Store, planKey string, task int, opt indexbuild.Options) (Built, error) {
 	p, _, err := readPlan(ctx, store, planKey)
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
-	store = withPacks(store, p.all())
-	built, err := p.build(func(batches []segment.BatchRef) (segment.Ref, error) {
-		return buildOne(ctx, store, batches, opt)
-	})
-	built.Plan = planKey
-	if n, err := note(ctx, store, planKey, p, err); n > 0 || err != nil {
-		return Built{Damaged: n}, err
+	if task < 0 || task >= p.builds() {
+		return Built{}, fmt.Errorf("build segment: task %d of a plan with %d", task, p.builds())
 	}
-	return p.finish(ctx, store, planKey, built)
-}
-
-// finish writes the overlays of a plan whose segments are built.
-func (p *plan) finish(ctx context.Context, store blob.Store, planKey string, built Built) (Built, error) {
+	store = withPacks(store, p.all())
+	built := Built{Plan: planKey}
+	if all := p.segments(); task < len(all) {
+		batches := all[task].Batches
+		ref, err := buildOne(ctx, store, refs(batches), opt)
+		if n, err := note(ctx, store, planKey, batches, err); n > 0 || err != nil {
+			return Built{Damaged: n}, err
+		}
+		built.Segments = []segment.Ref{ref}
+	}
+	if task > 0 {
+		return built, nil
+	}
 	dead, damaged, err := p.overlays(ctx, store, planKey)
 	if err != nil || damaged > 0 {
 		return Built{Damaged: damaged}, err
@@ -98,30 +111,40 @@ func (p *plan) finish(ctx context.Context, store blob.Store, planKey string, bui
 	return built, nil
 }
 
-// build builds all segments of the plan with one, one after the other.
-func (p *plan) build(one func(batches []segment.BatchRef) (segment.Ref, error)) (b Built, err error) {
-	if len(p.Batches) > 0 {
-		if b.Segment, err = one(refs(p.Batches)); err != nil {
-			return Built{}, err
+// note adds the batches because of which the build of a segment ended with err to the list of the
+// plan's run. It returns how many there are: 0 with err if no batch is to blame.
+func note(ctx context.Context, store blob.Store, planKey string, batches []planned, err error) (int, error) {
+	var d *postings.DamageError
+	var c *indexbuild.CollisionError
+	var blamed []segment.BatchRef
+	n, nerr := 0, error(nil)
+	switch {
+	case errors.As(err, &d):
+		blamed = []segment.BatchRef{d.Batch}
+		n, nerr = noteDamage(ctx, store, planKey, batches)
+	case errors.As(err, &c):
+		blamed = slices.Concat(c.Batches[0], c.Batches[1])
+		n, nerr = noteCollision(ctx, store, planKey, batches, c)
+	}
+	if nerr == nil && n == 0 && len(blamed) > 0 {
+		// An attempt whose result was lost may have noted them.
+		var list *damage
+		if list, nerr = readDamageAt(ctx, store, damageKey(path.Dir(planKey)+"/")); nerr == nil {
+			for _, b := range batches {
+				if slices.Contains(blamed, b.stored()) &&
+					slices.ContainsFunc(list.Batches, func(d damagedBatch) bool { return d.BatchRef == b.ref() }) {
+					n++
+				}
+			}
 		}
 	}
-	for i := range p.Again {
-		ref, err := one(refs(p.Again[i].Batches))
-		if err != nil {
-			return Built{}, err
-		}
-		b.Again = append(b.Again, ref)
+	switch {
+	case nerr != nil:
+		return 0, fmt.Errorf("build segment: find the damaged batches after %w: %w", err, nerr)
+	case n > 0:
+		return n, nil
 	}
-	return b, nil
-}
-
-// segments returns the segments that were built.
-func (b *Built) segments() []segment.Ref {
-	all := slices.Clone(b.Again)
-	if b.Segment.ID != "" {
-		all = append(all, b.Segment)
-	}
-	return all
+	return 0, err
 }
 
 // buildOne returns the segment over batches. If an earlier build has left it and every byte of it
@@ -147,12 +170,12 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string, 
 	if gone || err != nil {
 		return err
 	}
-	for _, ref := range built.segments() {
+	for _, ref := range built.Segments {
 		if _, err := verify.Segment(ctx, store, ref, false, tempDir); err != nil {
 			return err
 		}
 	}
-	return trees(ctx, store, built.segments(), tempDir, warn)
+	return trees(ctx, store, built.Segments, tempDir, warn)
 }
 
 // treeMemory bounds the memory of sorting for an index of path trees. It is well within what a
@@ -212,7 +235,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 			}
 			next, err := p.after(ctx, parent, &built)
 			if err == nil {
-				compact = len(next.Segments) > TargetSegments || slices.ContainsFunc(next.Segments, manyDead)
+				compact = len(ChooseSegments(liveRows(next.Segments))) > 0 || slices.ContainsFunc(next.Segments, manyDead)
 			}
 			return next, err
 		},
@@ -283,8 +306,8 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
-	if len(built.Again) != len(p.Again) || (built.Segment.ID != "") != (len(p.Batches) > 0) ||
-		len(built.Dead) != len(p.Buried) {
+	segments := p.segments()
+	if len(built.Segments) != len(segments) || len(built.Dead) != len(p.Buried) {
 		return nil, errors.New("commit version: another worker has built other segments than the plan has")
 	}
 	if err := p.fits(ctx, parent, built); err != nil {
@@ -317,8 +340,8 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 		return nil, err
 	}
 	for _, s := range parent.Segments {
-		if i := slices.IndexFunc(p.Again, func(r rebuilt) bool { return r.Replaces == s.ID }); i >= 0 {
-			add(built.Again[i], p.Again[i].Batches)
+		if i := slices.IndexFunc(p.Again, func(n newSegment) bool { return n.Replaces == s.ID }); i >= 0 {
+			add(built.Segments[i], p.Again[i].Batches)
 		} else if i := slices.IndexFunc(p.Buried, func(b buried) bool { return b.Segment.ID == s.ID }); i >= 0 {
 			s.Dead = &built.Dead[i]
 			next.Segments = append(next.Segments, s)
@@ -330,8 +353,8 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 			}
 		}
 	}
-	if built.Segment.ID != "" {
-		add(built.Segment, p.Batches)
+	for i := len(p.Again); i < len(segments); i++ {
+		add(built.Segments[i], segments[i].Batches)
 	}
 	for _, d := range p.Datasets {
 		next.Datasets = append(next.Datasets, published.Described(d))
@@ -376,7 +399,7 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		}
 	}
-	added := built.segments()
+	added := built.Segments
 	for _, seg := range added {
 		if live[seg.ID] && !replaced[seg.ID] {
 			return errStale
@@ -492,7 +515,7 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 		if plan.Nothing {
 			return Committed{Version: plan.Current, Existed: true, Skipped: plan.Skipped}, nil
 		}
-		done, again, err := buildAndCommit(ctx, store, plan.PlanKey, round, tempDir)
+		done, again, err := buildAndCommit(ctx, store, plan.PlanKey, plan.Builds, round, tempDir)
 		if err != nil || !again {
 			done.Skipped = plan.Skipped
 			return done, err
@@ -502,12 +525,15 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 
 // buildAndCommit does what follows a plan. again tells that another plan is needed.
 func buildAndCommit(
-	ctx context.Context, store blob.Store, planKey string, round int, tempDir string,
+	ctx context.Context, store blob.Store, planKey string, builds, round int, tempDir string,
 ) (done Committed, again bool, err error) {
-	built, err := Build(ctx, store, planKey, tempDir)
-	if err != nil || built.Damaged > 0 {
-		return Committed{}, built.Damaged > 0, err
+	tasks := make([]Built, builds)
+	for i := range tasks {
+		if tasks[i], err = Build(ctx, store, planKey, i, tempDir); err != nil || tasks[i].Damaged > 0 {
+			return Committed{}, err == nil, err
+		}
 	}
+	built := Join(tasks)
 	if err := Verify(ctx, store, built, tempDir, func(error) {}); err != nil {
 		if errors.Is(err, codec.ErrCorrupt) && round < maxVerifications {
 			return Committed{}, true, nil // Build finds the damage and builds the segment again
@@ -520,7 +546,7 @@ func buildAndCommit(
 
 // uniteTasks writes the unions that a plan needs first.
 func uniteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir string) error {
-	for task := range plan.UniteSplits {
+	for task := range plan.UniteTasks {
 		if _, err := Unite(ctx, store, plan.UniteKey, task, tempDir, nil); err != nil {
 			return err
 		}
@@ -532,7 +558,7 @@ func uniteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir st
 func planAndMove(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
 	for {
 		plan, err := Plan(ctx, store, run, round)
-		if err != nil || plan.MoveTasks+len(plan.UniteSplits) == 0 {
+		if err != nil || plan.MoveTasks+plan.UniteTasks == 0 {
 			return plan, err
 		}
 		if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {

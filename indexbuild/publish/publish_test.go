@@ -283,7 +283,7 @@ func begin(t *testing.T, store blob.Store) pending {
 	if err != nil || s.Nothing {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	built, err := publish.Build(t.Context(), store, s.PlanKey, t.TempDir())
+	built, err := publish.Build(t.Context(), store, s.PlanKey, 0, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -388,7 +388,7 @@ func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches [
 		return err
 	}
 	warn := func(err error) { r.addUnmended(err, remedy.Explain(r.store.URL(), err)) }
-	if err := Verify(r.ctx, r.store, Built{Segment: ref}, r.tempDir, warn); err != nil {
+	if err := Verify(r.ctx, r.store, Built{Segments: []segment.Ref{ref}}, r.tempDir, warn); err != nil {
 		return err
 	}
 	made, err := ReplaceSegment(r.ctx, r.store, v.ID, old.ID, ref)

@@ -215,7 +215,7 @@ func (r *rebuilder) replaceUnions(v *manifest.Version, id string, unions map[uni
 	if err != nil {
 		return err
 	}
-	made, _, err := buildAndCommit(r.ctx, r.store, key, maxVerifications, r.tempDir)
+	made, _, err := buildAndCommit(r.ctx, r.store, key, p.builds(), maxVerifications, r.tempDir)
 	if err != nil || made.Version == "" {
 		return r.unmended(err) // or another publish came first
 	}

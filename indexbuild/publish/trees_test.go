@@ -38,7 +38,7 @@ func TestDamageOfTreesIsToldAndHoldsUpNothing(t *testing.T) {
 	}
 	verify := func() (warned []error) {
 		t.Helper()
-		err := publish.Verify(t.Context(), store, publish.Built{Segment: refs[0], Again: refs[1:]}, t.TempDir(), func(err error) {
+		err := publish.Verify(t.Context(), store, publish.Built{Segments: refs}, t.TempDir(), func(err error) {
 			if !errors.Is(err, codec.ErrCorrupt) {
 				t.Errorf("%v is no damage", err)
 			}
@@ -102,4 +102,20 @@ func TestDamageOfTreesIsToldAndHoldsUpNothing(t *testing.T) {
 	if warned = verify(); len(warned) != 0 || states() != 2 {
 		t.Fatalf("%v, %d indexes", warned, states())
 	}
+}
+
+func objectsBelow(t testing.TB, store blob.Store, prefix string) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	for info, err := range store.List(t.Context(), prefix) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := store.Get(t.Context(), info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[info.Key] = data
+	}
+	return all
 }

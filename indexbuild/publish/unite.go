@@ -111,10 +111,10 @@ func readUnitedAt(ctx context.Context, store blob.Store, key string) (*united, e
 	return d, nil
 }
 
-// writeUnitePlan divides unions into tasks and writes the list. It returns Summary.UniteSplits.
+// writeUnitePlan divides unions into tasks and writes the list. It returns the number of tasks.
 func writeUnitePlan(
 	ctx context.Context, store blob.Store, run string, round int, jobs []uniteTask,
-) (key string, splits []int, err error) {
+) (key string, tasks int, err error) {
 	p := unitePlan{Format: uniteFormat, Run: run}
 	all, bytes := int64(0), int64(0)
 	for i := range jobs {
@@ -123,10 +123,7 @@ func writeUnitePlan(
 	mostBytes, mostJobs := max(uniteBytes, all/maxTasks), max(uniteJobs, len(jobs)/maxTasks)
 	for i := range jobs {
 		n := len(p.Tasks)
-		// A union of several splits is a task by itself, which workers may share.
-		large := func(j *uniteTask) bool { return j.Splits() > 1 }
-		if n == 0 || bytes+jobs[i].Bytes() > mostBytes || len(p.Tasks[n-1]) >= mostJobs || large(&jobs[i]) ||
-			large(&p.Tasks[n-1][0]) {
+		if n == 0 || bytes+jobs[i].Bytes() > mostBytes || len(p.Tasks[n-1]) >= mostJobs {
 			p.Tasks, bytes = append(p.Tasks, nil), 0
 			n++
 		}
@@ -135,11 +132,11 @@ func writeUnitePlan(
 	}
 	data, err := codec.Seal(p)
 	if err != nil {
-		return "", nil, err
+		return "", 0, err
 	}
 	key = fmt.Sprintf("%sunite-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
 	if _, err = store.Put(ctx, key, data, blob.Condition{}); err != nil {
-		return "", nil, err
+		return "", 0, err
 	}
 	// From now on a garbage collection leaves the unions and their sources alone. One that has not
 	// seen the list has to end before they are written.
@@ -147,14 +144,7 @@ func writeUnitePlan(
 	if err == nil {
 		err = trash.Await(ctx, store, m.Swept)
 	}
-	for _, jobs := range p.Tasks {
-		if n := jobs[0].Splits(); n > 1 {
-			splits = append(splits, n)
-		} else {
-			splits = append(splits, 0)
-		}
-	}
-	return key, splits, err
+	return key, len(p.Tasks), err
 }
 
 // UniteProgress says how far a Unite is.
@@ -190,60 +180,6 @@ func Unite(
 		return United{}, fmt.Errorf("unite batches: %w", err)
 	}
 	return out, nil
-}
-
-// A large union is a task by itself and may be written by several workers. Summary.UniteSplits says
-// how many splits it has for UniteShuffle, UniteMerges how many tasks of UniteMerge follow. A Unite
-// at last finds what they have staged.
-
-// UniteShuffle shuffles a split of a large union.
-func UniteShuffle(ctx context.Context, store blob.Store, key string, task, split int, opt unite.Options) error {
-	return largeUnion(ctx, store, key, task, func(store blob.Store, run string, j *unite.Job) (err error) {
-		var all bool
-		if opt.Hide, all, err = hiding(ctx, store, j); err != nil {
-			return err
-		}
-		if !all {
-			return fmt.Errorf("%w: a takedown was lifted", ErrDamagedUnion)
-		}
-		return unite.Shuffle(ctx, store, run, j, split, opt)
-	})
-}
-
-// UniteMerges divides the rest of the work on a large union into tasks of UniteMerge, after all
-// tasks of UniteShuffle.
-func UniteMerges(ctx context.Context, store blob.Store, key string, task int) (tasks int, err error) {
-	err = largeUnion(ctx, store, key, task, func(store blob.Store, run string, j *unite.Job) (err error) {
-		tasks, err = unite.PlanMerge(ctx, store, run, j, unite.Options{})
-		return err
-	})
-	return tasks, err
-}
-
-// UniteMerge writes the parts of some partitions of a large union.
-func UniteMerge(ctx context.Context, store blob.Store, key string, task, merge int, opt unite.Options) error {
-	return largeUnion(ctx, store, key, task, func(store blob.Store, run string, j *unite.Job) error {
-		return unite.Merge(ctx, store, run, j, merge, opt)
-	})
-}
-
-// ErrDamagedUnion says that a source of a union is damaged, or that one of its takedowns was
-// lifted. Unite says which.
-var ErrDamagedUnion = errors.New("a source of the union is damaged")
-
-func largeUnion(
-	ctx context.Context, store blob.Store, key string, task int, do func(store blob.Store, run string, j *unite.Job) error,
-) error {
-	run, jobs, err := readUnitePlan(ctx, store, key, task)
-	if err != nil {
-		return fmt.Errorf("unite batches: %w", err)
-	}
-	_, err = codec.Confirm(func() (struct{}, error) { return struct{}{}, do(jobs[0].view(store), run, &jobs[0].Job) })
-	var d *postings.DamageError
-	if errors.As(err, &d) {
-		return fmt.Errorf("%w: %w", ErrDamagedUnion, err)
-	}
-	return err
 }
 
 // readUnitePlan reads the list at key and returns its run and the unions of a task.

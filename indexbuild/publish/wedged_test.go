@@ -30,13 +30,13 @@ func TestDamagedUnpublishedSegmentIsBuiltAgain(t *testing.T) {
 			store := blob.NewMemory()
 			testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 			left := begin(t, store)
-			damage(t, store, segment.Prefix(left.built.Segment.ID)+file, how)
+			damage(t, store, segment.Prefix(left.built.Segments[0].ID)+file, how)
 			done, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
 			if err != nil || len(done.Skipped) > 0 {
 				t.Fatalf("%s %s: %+v, %v", file, how, done, err)
 			}
 			v := expectLive(t, store, map[string]int64{"1/b1": 10})
-			if v.Segments[0].ID != left.built.Segment.ID || v.Segments[0].SegmentXXH64 != left.built.Segment.XXH64 {
+			if v.Segments[0].ID != left.built.Segments[0].ID || v.Segments[0].SegmentXXH64 != left.built.Segments[0].XXH64 {
 				t.Errorf("%s %s: another segment: %+v", file, how, v.Segments[0])
 			}
 		}
@@ -153,15 +153,15 @@ func asBuiltBy(t *testing.T, store blob.Store, other segment.Builder) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built, err := publish.Build(t.Context(), store, s.PlanKey, t.TempDir())
+	built, err := publish.Build(t.Context(), store, s.PlanKey, 0, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := segment.ReadInfo(t.Context(), store, built.Segment)
+	info, err := segment.ReadInfo(t.Context(), store, built.Segments[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if built.Segment, err = indexbuild.BuildSegment(t.Context(), store, covered(t, store, info), indexbuild.Options{Builder: other}); err != nil {
+	if built.Segments[0], err = indexbuild.BuildSegment(t.Context(), store, covered(t, store, info), indexbuild.Options{Builder: other}); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := publish.Commit(t.Context(), store, s.PlanKey, built, t.TempDir()); err != nil || done.Stale {

@@ -100,20 +100,6 @@ func (f *FileWriter) finish(file File) error {
 // Abort drops the file unless it is finished.
 func (f *FileWriter) Abort() { f.out.Abort() }
 
-// Files returns what segment.json says of the files written so far, by name.
-func (w *Writer) Files() []File {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.SortedFunc(slices.Values(w.files), func(a, b File) int { return strings.Compare(a.Name, b.Name) })
-}
-
-// Add adds files of the segment that another Writer has written, as its Files describes them.
-func (w *Writer) Add(files ...File) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.files = append(w.files, files...)
-}
-
 // Finish writes the list of batches and then segment.json, with which the segment exists. It sets
 // the format, id, batches and files of info itself.
 func (w *Writer) Finish(info Info) (Ref, error) {

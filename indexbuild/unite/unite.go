@@ -4,19 +4,18 @@
 // in the column batch, and rows that two batches have in common stay two rows. So all counts are
 // those of the batches, and a batch can still be taken out of a union.
 //
-// A Job names the sources: batches, and unions of which some or all batches are taken. It is done
-// like an ingest whose raw objects are parts. Shuffle reads the parts of a split and writes their
-// rows by partition, PlanMerge divides the partitions into tasks, Merge sorts the rows of a task
-// and writes parts and postings, and Finish writes the record of the union. A job whose rows fit
-// into memory is one step, Whole, without shuffle files.
+// A Job names the sources: batches, and unions of which some or all batches are taken. Do does it
+// like an ingest whose raw objects are parts: it reads the parts of all sources, sorts their rows
+// by partition, some partitions at a time, and writes parts, postings and the record of the union.
+// Rows that do not fit into memory go through shuffle files.
 //
 // Rows that takedowns hide can be dropped on the way: the job names the rules, and how many rows of
 // each source they hide. The union says which rules were ever applied to its rows, and how many
 // rows it lacks of each batch.
 //
 // The same members with the same takedowns have the same bytes, whatever the sources they are taken
-// from, the splits and the workers. Every step may be repeated, run twice at once, and stop
-// anywhere. The caller is package publish.
+// from and the memory. Do may be repeated, run twice at once, and stop anywhere. The caller is
+// package publish.
 package unite
 
 import (
@@ -41,19 +40,12 @@ import (
 )
 
 const (
-	// arena is the memory for rows of one Shuffle or Whole, in bytes.
+	// arena is the memory for rows, in bytes.
 	arena = rowmerge.Arena
 
 	// readRows is how many rows are read at once: four pages.
 	readRows = 4 * part.PageRows
-
-	// stagingFormat is the version of the documents in staging.
-	stagingFormat = 1
 )
-
-// splitBytes is the size of the parts of a split, some seconds of work. A job of one split is done
-// by Whole.
-var splitBytes = int64(128 << 20)
 
 // Job is a union that is to be written.
 type Job struct {
@@ -126,28 +118,12 @@ func (j *Job) Bytes() (n int64) {
 	return n
 }
 
-// Splits is the number of splits of the job. They are numbered from 0.
-func (j *Job) Splits() int { return len(j.splits()) }
-
-// splits groups the sources by size. A source is in one split: its parts are read in order.
-func (j *Job) splits() (groups [][]Source) {
-	size := int64(0)
-	for i, s := range j.Sources {
-		if i == 0 || size+s.Bytes > splitBytes {
-			groups, size = append(groups, nil), 0
-		}
-		groups[len(groups)-1] = append(groups[len(groups)-1], s)
-		size += s.Bytes
-	}
-	return groups
-}
-
-// Options are options of all steps.
+// Options are options of Do.
 type Options struct {
 	// TempDir holds at most two parts at a time, and postings; "" is the system's temporary folder.
 	TempDir string
 	// Progress, if not nil, is called from the caller's goroutine after some rows, with the number
-	// of rows read or written by the step so far.
+	// of rows read and written so far.
 	Progress func(rows int64)
 	// Hide are the rules of the job, nil for none. Rows that they hide are dropped.
 	Hide *takedown.Rules
@@ -179,7 +155,7 @@ type Result struct {
 	Dropped int64         `json:"dropped,omitempty"`
 }
 
-// work is one step of a job.
+// work is one run of a job.
 type work struct {
 	ctx     context.Context
 	store   blob.Store
@@ -191,7 +167,7 @@ type work struct {
 	rows    int64          // so far
 }
 
-// newWork starts a step of a job. run names the staging that its steps share.
+// newWork begins a job, with staging in that of run.
 func newWork(ctx context.Context, store blob.Store, run string, j *Job, opt Options) *work {
 	opt.setDefaults()
 	w := &work{ctx: ctx, store: store, job: j, opt: opt, members: map[string]int{}, taken: map[string]int{}}
@@ -210,40 +186,18 @@ func (w *work) failed(err error) error {
 	return fmt.Errorf("unite %d batches of dataset %d: %w", len(w.job.Members), w.job.DatasetID, err)
 }
 
-// Do does all steps of a job.
+// Do writes the union of a job. Rows that do not fit into memory are in the staging of run, which
+// the caller deletes.
 func Do(ctx context.Context, store blob.Store, run string, j *Job, opt Options) (Result, error) {
-	splits := j.Splits()
-	if splits <= 1 {
-		return Whole(ctx, store, run, j, opt)
-	}
-	for split := range splits {
-		if err := Shuffle(ctx, store, run, j, split, opt); err != nil {
-			return Result{}, err
-		}
-	}
-	tasks, err := PlanMerge(ctx, store, run, j, opt)
-	if err != nil {
-		return Result{}, err
-	}
-	for task := range tasks {
-		if err := Merge(ctx, store, run, j, task, opt); err != nil {
-			return Result{}, err
-		}
-	}
-	return Finish(ctx, store, run, j, opt)
-}
-
-// Whole writes the union of a job of one split.
-func Whole(ctx context.Context, store blob.Store, run string, j *Job, opt Options) (Result, error) {
 	w := newWork(ctx, store, run, j, opt)
-	r, err := w.whole()
+	r, err := w.do()
 	return r, w.failed(err)
 }
 
-func (w *work) whole() (Result, error) {
+func (w *work) do() (Result, error) {
 	buffer := rowsort.NewBuffer(w.opt.Arena)
 	defer buffer.Release()
-	s := shuffler{work: w, name: "whole", buffer: buffer}
+	s := shuffler{work: w, buffer: buffer}
 	if err := w.checkRules(); err != nil {
 		return Result{}, err
 	}
@@ -252,30 +206,26 @@ func (w *work) whole() (Result, error) {
 			return Result{}, err
 		}
 	}
-	var counts [row.Partitions]rowmerge.Partition
-	var tasks []rowmerge.Task
 	var source rowmerge.Source
-	if len(s.out.Shuffled) == 0 { // all rows are in memory
+	if len(s.files) == 0 { // all rows are in memory
 		s.count()
-		_, tasks = rowmerge.Plan(&s.out.Partitions, w.opt.Limits)
 		source = func(_ string, first, last byte, sink row.Sink) error { return buffer.Rows(w.ctx, first, last, sink) }
 	} else {
 		if err := s.flush(); err != nil {
 			return Result{}, err
 		}
 		buffer.Shrink()
-		counts = s.out.Partitions
-		_, tasks = rowmerge.Plan(&counts, w.opt.Limits)
 	}
+	_, tasks := rowmerge.Plan(&s.partitions, w.opt.Limits)
 	var done []merged
 	for i := range tasks {
-		m, err := w.merge(i, &tasks[i], s.out.Shuffled, source)
+		m, err := w.merge(i, &tasks[i], s.files, source)
 		if err != nil {
 			return Result{}, err
 		}
 		done = append(done, m)
 	}
-	return w.finish(done, &s.out.members)
+	return w.finish(done, s.counted, s.dropped)
 }
 
 // checkRules returns an error unless the options have the rules of the job.
@@ -291,64 +241,14 @@ func (w *work) checkRules() error {
 	return fmt.Errorf("the job has %d takedowns, and not the same are given", len(w.job.Rules))
 }
 
-// members counts the rows of the members of a union that has takedowns.
-type members struct {
-	// Members are those of the sources that were read, in any order.
-	Members []lake.Member `json:"members,omitempty"`
-	// Dropped is how many rows were dropped.
-	Dropped int64 `json:"dropped,omitempty"`
-}
-
-func (m *members) add(o *members) {
-	m.Members = append(m.Members, o.Members...)
-	m.Dropped += o.Dropped
-}
-
-// shuffled is shuffle-{split}.json: what a Shuffle has written.
-type shuffled struct {
-	lake.KeyedHeader
-	Rows       int64                              `json:"rows"`
-	Shuffled   []rowsort.ShuffleFile              `json:"shuffled"`
-	Partitions [row.Partitions]rowmerge.Partition `json:"partitions"`
-	members
-}
-
-// Shuffle writes the rows of a split to shuffle files.
-func Shuffle(ctx context.Context, store blob.Store, run string, j *Job, split int, opt Options) error {
-	w := newWork(ctx, store, run, j, opt)
-	return w.failed(w.shuffle(split))
-}
-
-func (w *work) shuffle(split int) error {
-	groups := w.job.splits()
-	if split < 0 || split >= len(groups) {
-		return fmt.Errorf("split %d of %d", split, len(groups))
-	}
-	s := shuffler{work: w, name: fmt.Sprintf("shuffle-%06d", split), buffer: rowsort.NewBuffer(w.opt.Arena)}
-	defer s.buffer.Release()
-	if ok, err := w.load(s.name+".json", &s.out); ok || err != nil {
-		return err
-	}
-	if err := w.checkRules(); err != nil {
-		return err
-	}
-	for _, source := range groups[split] {
-		if err := s.source(source); err != nil {
-			return err
-		}
-	}
-	if err := s.flush(); err != nil {
-		return err
-	}
-	return w.save(s.name+".json", &s.out)
-}
-
 // shuffler reads sources into a buffer.
 type shuffler struct {
 	*work
-	name   string // of its shuffle files
-	buffer *rowsort.Buffer
-	out    shuffled
+	buffer     *rowsort.Buffer
+	files      []rowsort.ShuffleFile
+	partitions [row.Partitions]rowmerge.Partition
+	counted    []lake.Member // members of the sources that were read, in any order, if takedowns apply
+	dropped    int64         // rows
 
 	hidden int64           // rows of the last source
 	scan   map[string]bool // if not nil, rows are only looked at; the domains of hidden ones are added
@@ -383,10 +283,8 @@ func (s *shuffler) count() {
 
 func (s *shuffler) add(rows, keyBytes *[row.Partitions]int64) {
 	for i := range rows {
-		p := &s.out.Partitions[i]
-		p.Rows += rows[i]
-		p.KeyBytes += keyBytes[i]
-		s.out.Rows += rows[i]
+		s.partitions[i].Rows += rows[i]
+		s.partitions[i].KeyBytes += keyBytes[i]
 	}
 }
 
@@ -395,13 +293,13 @@ func (s *shuffler) flush() error {
 	if s.buffer.Len() == 0 {
 		return nil
 	}
-	key := fmt.Sprintf("%s%s/%06d", s.staging, s.name, len(s.out.Shuffled))
+	key := fmt.Sprintf("%sshuffle/%06d", s.staging, len(s.files))
 	var rows, keyBytes [row.Partitions]int64
 	f, err := s.buffer.WriteShuffle(s.ctx, s.store, key, &rows, &keyBytes)
 	if err != nil {
 		return err
 	}
-	s.out.Shuffled = append(s.out.Shuffled, f)
+	s.files = append(s.files, f)
 	s.add(&rows, &keyBytes)
 	return nil
 }
@@ -458,7 +356,7 @@ func (s *shuffler) source(from Source) error {
 		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, hidden))
 	}
 	if len(s.job.Takedowns) > 0 {
-		s.out.add(&members{have, hidden})
+		s.counted, s.dropped = append(s.counted, have...), s.dropped+hidden
 	}
 	return nil
 }
@@ -581,75 +479,19 @@ func (w *work) report(rows int64) error {
 	return w.ctx.Err()
 }
 
-// mergePlan is merge.json.
-type mergePlan struct {
-	lake.KeyedHeader
-	Tasks    []rowmerge.Task       `json:"tasks"`
-	Shuffled []rowsort.ShuffleFile `json:"shuffled"`
-	members
-}
-
-// PlanMerge divides the partitions of a shuffled job into tasks, and returns their number.
-func PlanMerge(ctx context.Context, store blob.Store, run string, j *Job, opt Options) (tasks int, err error) {
-	w := newWork(ctx, store, run, j, opt)
-	p, err := w.planMerge()
-	return len(p.Tasks), w.failed(err)
-}
-
-func (w *work) planMerge() (p mergePlan, err error) {
-	if ok, err := w.load("merge.json", &p); ok || err != nil {
-		return p, err
-	}
-	var counts [row.Partitions]rowmerge.Partition
-	for split := range w.job.splits() {
-		var s shuffled
-		if err := w.require(fmt.Sprintf("shuffle-%06d.json", split), &s); err != nil {
-			return p, err
-		}
-		p.Shuffled = append(p.Shuffled, s.Shuffled...)
-		p.add(&s.members)
-		for i := range counts {
-			counts[i].Rows += s.Partitions[i].Rows
-			counts[i].KeyBytes += s.Partitions[i].KeyBytes
-		}
-	}
-	_, p.Tasks = rowmerge.Plan(&counts, w.opt.Limits)
-	return p, w.save("merge.json", &p)
-}
-
-// merged is merged-{task}.json: what a Merge has written.
+// merged is what a task has written.
 type merged struct {
-	lake.KeyedHeader
-	Rows     int64            `json:"rows"`
-	Parts    []lake.Part      `json:"parts"`
-	Postings lake.FrameObject `json:"postings,omitzero"`
-	Domains  int64            `json:"domains"`
-}
-
-// Merge sorts the rows of a task and writes their parts and postings.
-func Merge(ctx context.Context, store blob.Store, run string, j *Job, task int, opt Options) error {
-	w := newWork(ctx, store, run, j, opt)
-	var p mergePlan
-	err := w.require("merge.json", &p)
-	if err == nil && (task < 0 || task >= len(p.Tasks)) {
-		err = fmt.Errorf("merge task %d of %d", task, len(p.Tasks))
-	}
-	if err == nil {
-		_, err = w.merge(task, &p.Tasks[task], p.Shuffled, nil)
-	}
-	return w.failed(err)
+	rows     int64
+	parts    []lake.Part
+	postings lake.FrameObject
+	domains  int64
 }
 
 // merge does a task with the rows of source, or of the shuffle files if that is nil.
 func (w *work) merge(
 	number int, t *rowmerge.Task, files []rowsort.ShuffleFile, source rowmerge.Source,
 ) (m merged, err error) {
-	name := fmt.Sprintf("merged-%06d.json", number)
-	inMemory := source != nil
-	if !inMemory {
-		if ok, err := w.load(name, &m); ok || err != nil {
-			return m, err
-		}
+	if source == nil {
 		spill := func(prefix string, pass, n int) string {
 			return fmt.Sprintf("%smerging/%06d/%s-%d-%06d", w.staging, number, prefix, pass, n)
 		}
@@ -670,39 +512,15 @@ func (w *work) merge(
 	if out.Rows != t.Rows {
 		return m, fmt.Errorf("merge task %d: %d rows were written, want %d", number, out.Rows, t.Rows)
 	}
-	m.Rows, m.Postings, m.Domains = out.Rows, out.Postings, out.Domains
+	m = merged{rows: out.Rows, postings: out.Postings, domains: out.Domains}
 	for i := range out.Parts {
-		m.Parts = append(m.Parts, out.Parts[i].Part)
+		m.parts = append(m.parts, out.Parts[i].Part)
 	}
-	if inMemory {
-		return m, nil
-	}
-	return m, w.save(name, &m)
-}
-
-// Finish writes the record of the union.
-func Finish(ctx context.Context, store blob.Store, run string, j *Job, opt Options) (Result, error) {
-	w := newWork(ctx, store, run, j, opt)
-	r, err := w.collect()
-	return r, w.failed(err)
-}
-
-func (w *work) collect() (Result, error) {
-	var p mergePlan
-	if err := w.require("merge.json", &p); err != nil {
-		return Result{}, err
-	}
-	done := make([]merged, len(p.Tasks))
-	for i := range done {
-		if err := w.require(fmt.Sprintf("merged-%06d.json", i), &done[i]); err != nil {
-			return Result{}, err
-		}
-	}
-	return w.finish(done, &p.members)
+	return m, nil
 }
 
 // finish writes the record over the parts of all tasks.
-func (w *work) finish(done []merged, counted *members) (Result, error) {
+func (w *work) finish(done []merged, counted []lake.Member, dropped int64) (Result, error) {
 	j := w.job
 	b := lake.Batch{
 		DatasetID: j.DatasetID, Batch: j.Name(), CanonicalForm: j.CanonicalForm, PublicSuffix: j.PublicSuffix,
@@ -710,20 +528,20 @@ func (w *work) finish(done []merged, counted *members) (Result, error) {
 	}
 	out := Result{Name: b.Batch}
 	if len(j.Takedowns) > 0 {
-		if err := count(b.Members, counted.Members); err != nil {
+		if err := count(b.Members, counted); err != nil {
 			return Result{}, err
 		}
-		out.Members, out.Dropped = b.Members, counted.Dropped
+		out.Members, out.Dropped = b.Members, dropped
 	}
 	want := int64(0)
 	for i := range b.Members {
 		want += b.Members[i].Rows
 	}
 	for i := range done {
-		b.Rows += done[i].Rows
-		b.Domains += done[i].Domains
-		b.Parts = append(b.Parts, done[i].Parts...)
-		b.Postings = append(b.Postings, done[i].Postings)
+		b.Rows += done[i].rows
+		b.Domains += done[i].domains
+		b.Parts = append(b.Parts, done[i].parts...)
+		b.Postings = append(b.Postings, done[i].postings)
 	}
 	if b.Rows != want {
 		return Result{}, fmt.Errorf("%d rows were written, the batches have %d", b.Rows, want)
@@ -759,21 +577,4 @@ func count(all, counted []lake.Member) error {
 		all[i].Rows, all[i].Dropped = m.Rows, m.Dropped
 	}
 	return nil
-}
-
-// load reads a document of an earlier attempt. It returns false if there is none.
-func (w *work) load(name string, doc lake.Keyed) (bool, error) {
-	etag, err := lake.LoadKeyed(w.ctx, w.store, w.staging+name, stagingFormat, doc)
-	return etag != "", err
-}
-
-// require reads a document that an earlier step has written.
-func (w *work) require(name string, doc lake.Keyed) error {
-	return lake.RequireKeyed(w.ctx, w.store, w.staging+name, stagingFormat, doc)
-}
-
-// save writes a document.
-func (w *work) save(name string, doc lake.Keyed) error {
-	_, err := lake.SaveKeyed(w.ctx, w.store, w.staging+name, stagingFormat, doc, blob.Condition{})
-	return err
 }

@@ -113,7 +113,7 @@ func TestUnionHasTheRowsOfItsBatches(t *testing.T) {
 	}
 }
 
-// Whatever the sources, the splits, the memory and the steps, the same batches make the same union.
+// Whatever the sources and the memory, the same batches make the same union.
 func TestSameMembersSameBytes(t *testing.T) {
 	l, j := someBatches(t, 6)
 	limits := rowmerge.Limits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10} // two digits, several tasks
@@ -134,16 +134,6 @@ func TestSameMembersSameBytes(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, do("spilled", j, opt(16<<10))); diff != "" {
 		t.Errorf("with little memory:\n%s", diff)
-	}
-	defer func(n int64) { *unite.SplitBytes = n }(*unite.SplitBytes)
-	*unite.SplitBytes = 1
-	if j.Splits() != 6 {
-		t.Fatalf("%d splits", j.Splits())
-	}
-	for _, arena := range []int64{0, 16 << 10} {
-		if diff := cmp.Diff(want, do(fmt.Sprint("steps ", arena), j, opt(arena))); diff != "" {
-			t.Errorf("by steps:\n%s", diff)
-		}
 	}
 	// From a union of three, one of four of which one batch is taken, and two batches.
 	part := func(members ...int) (*unite.Job, unite.Source) {
@@ -237,7 +227,7 @@ func BenchmarkUnite(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(rows), "ns/row")
 }
 
-// Rows that rules hide are dropped, by the same bytes whatever the steps, and step by step as at
+// Rows that rules hide are dropped, by the same bytes whatever the memory, and step by step as at
 // once. The record says how many of which batch. A job that hides another number is refused.
 func TestHiddenRowsAreDropped(t *testing.T) {
 	l, j := someBatches(t, 4)
@@ -292,14 +282,11 @@ func TestHiddenRowsAreDropped(t *testing.T) {
 	if _, err := verify.Segment(t.Context(), l.Store, seg, true, t.TempDir()); err != nil {
 		t.Error(err)
 	}
-	// By steps, with little memory.
-	defer func(n int64) { *unite.SplitBytes = n }(*unite.SplitBytes)
-	*unite.SplitBytes = 1
-	steps := opt
-	steps.Arena = 16 << 10
-	got, err := unite.Do(t.Context(), l.Store, "steps", j, steps)
+	little := opt
+	little.Arena = 16 << 10
+	got, err := unite.Do(t.Context(), l.Store, "spilled", j, little)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("by steps: %v\n%s", err, diff)
+		t.Errorf("with little memory: %v\n%s", err, diff)
 	}
 	// First some batches, then all.
 	some := *j

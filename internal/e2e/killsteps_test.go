@@ -224,7 +224,7 @@ var killScenarios = []killScenario{
 		do:      func(l *killLake) { l.ingest("b1", 40) },
 	},
 	{
-		name: "large list", args: []string{"--range-pairs", "1"},
+		name:    "large list",
 		prepare: func(*killLake) {},
 		do:      func(l *killLake) { l.ingest("large", 240_000) },
 	},

@@ -37,6 +37,7 @@ func (m *machine) begin() {
 	for id := range p.after {
 		m.published[id] = true
 	}
+	builds := 0
 	for {
 		plan, err := p.plan(m)
 		if err != nil {
@@ -49,11 +50,11 @@ func (m *machine) begin() {
 			m.drop(p)
 			return
 		}
-		if len(plan.UniteSplits)+plan.MoveTasks == 0 {
-			p.planKey = plan.PlanKey
+		if plan.UniteTasks+plan.MoveTasks == 0 {
+			p.planKey, builds = plan.PlanKey, plan.Builds
 			break
 		}
-		for task := range plan.UniteSplits {
+		for task := range plan.UniteTasks {
 			if _, err := publish.Unite(m.Context(), m.store, plan.UniteKey, task, m.temp, nil); err != nil {
 				m.Fatalf("unite: %v", err)
 			}
@@ -65,10 +66,14 @@ func (m *machine) begin() {
 			}
 		}
 	}
-	var err error
-	if p.built, err = publish.Build(m.Context(), m.store, p.planKey, m.temp); err != nil || p.built.Damaged > 0 {
-		m.Fatalf("build: %+v, %v", p.built, err)
+	tasks := make([]publish.Built, builds)
+	for i := range tasks {
+		var err error
+		if tasks[i], err = publish.Build(m.Context(), m.store, p.planKey, i, m.temp); err != nil || tasks[i].Damaged > 0 {
+			m.Fatalf("build: %+v, %v", tasks[i], err)
+		}
 	}
+	p.built = publish.Join(tasks)
 	m.pending = append(m.pending, p)
 }
 

@@ -107,7 +107,7 @@ func describe(p *workflows.CompactProgress) (share float64, stage, line string) 
 	case "build":
 		share, line = 0.70+0.20*of, "building a segment"+tasks
 	case "verify":
-		share, line = 0.90, "verifying the segment"
+		share, line = 0.90+0.08*of, "verifying the segment"+tasks
 	case "commit":
 		share, line = 0.98, "committing the version"
 	default:

@@ -46,7 +46,6 @@ type options struct {
 	pools      []string
 	perPool    int
 	memory     int64 // MiB
-	rangePairs int64
 	metrics    string
 	inputs     []string
 	targets    []string
@@ -101,9 +100,6 @@ pools of the process together, as many steps run at once as --memory-limit allow
 		"`FOLDER` for spill files and two Parquet files a write step, about 340 MiB (default: the system's)")
 	f.Int64Var(&o.memory, "memory-limit", 1024,
 		"`MIB` of memory for all steps together; further steps wait; 0 is no limit (GOMEMLIMIT takes precedence)")
-	f.Int64Var(&o.rangePairs, "range-pairs", 0,
-		"merge about `N` pairs of domain and dataset in each of the tasks by which several workers build a large "+
-			"segment (default: 4 Mi; segments of fewer than four times as many are built by one worker)")
 	f.StringVar(&o.metrics, "metrics", "",
 		"`ADDRESS` (host:port) for /metrics, /healthz and /readyz; port 0 picks a free port (default: none)")
 	f.StringSliceVar(&o.inputs, "allow-input", nil,
@@ -168,9 +164,6 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	if o.memory < 0 || o.memory > maxMemory {
 		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
-	}
-	if o.rangePairs < 0 {
-		return cli.Usagef("--range-pairs is %d; use a number of pairs, or 0 for the usual one", o.rangePairs)
 	}
 	allowed, err := allowedInputs(o.inputs, lakeURL)
 	if err != nil {
@@ -244,7 +237,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	defer c.Close()
 	state.connected(c, namespace)
 
-	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory, RangePairs: o.rangePairs}
+	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory}
 	search := activities.NewSearch(c, namespace)
 	stopped := make(chan error, 2*len(o.pools)) // one for each queue
 	host, _ := os.Hostname()                    // only helps people
