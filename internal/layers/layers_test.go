@@ -83,8 +83,7 @@ var allowed = map[string][]string{
 		"lake/registry",
 	},
 	"lake/ingest/many": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/pieces", "lake/registry",
-		"lake/seekable",
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pieces", "lake/registry", "lake/seekable",
 	},
 	"lake/ingest/allow":      {},
 	"lake/ingest/dated":      {},
