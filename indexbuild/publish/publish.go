@@ -33,8 +33,6 @@ type Built struct {
 	Again []segment.Ref `json:"again,omitempty"`
 	// Dead are the overlays that were written for segments that stay, in the order of the plan.
 	Dead []manifest.Dead `json:"dead,omitempty"`
-	// Plan is the key of the plan, "" from an earlier build of urlake, which knows no packs.
-	Plan string `json:"plan,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
@@ -77,11 +75,9 @@ func build(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
-	store = withPacks(store, p.all())
 	built, err := p.build(func(batches []segment.BatchRef) (segment.Ref, error) {
 		return buildOne(ctx, store, batches, opt)
 	})
-	built.Plan = planKey
 	if n, err := note(ctx, store, planKey, p, err); n > 0 || err != nil {
 		return Built{Damaged: n}, err
 	}
@@ -143,10 +139,6 @@ func buildOne(
 // builds the indexes of their path trees, if the lake is to have them; why one is not built is told
 // to warn. Temporary files are in tempDir.
 func Verify(ctx context.Context, store blob.Store, built Built, tempDir string, warn func(error)) error {
-	store, gone, err := withPlanned(ctx, store, built.Plan)
-	if gone || err != nil {
-		return err
-	}
 	for _, ref := range built.segments() {
 		if _, err := verify.Segment(ctx, store, ref, false, tempDir); err != nil {
 			return err
@@ -303,7 +295,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 		next.Batches[seg.ID] = func(yield func(manifest.Batch, error) bool) {
 			for _, b := range batches {
 				live := manifest.Batch{
-					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Pack: b.Pack,
+					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
 					Union: b.Union, UnionDigest: b.UnionDigest,
 				}
 				if !yield(live, nil) {
@@ -311,10 +303,6 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 				}
 			}
 		}
-	}
-	packs, err := p.repackedIn(ctx, parent)
-	if err != nil {
-		return nil, err
 	}
 	for _, s := range parent.Segments {
 		if i := slices.IndexFunc(p.Again, func(r rebuilt) bool { return r.Replaces == s.ID }); i >= 0 {
@@ -325,9 +313,6 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 			next.Died[s.ID] = namesOf(p.Buried[i].Batches)
 		} else if !replaced[s.ID] {
 			next.Segments = append(next.Segments, s)
-			if packs[s.ID] != nil {
-				next.Batches[s.ID] = packs[s.ID]
-			}
 		}
 	}
 	if built.Segment.ID != "" {

@@ -46,7 +46,6 @@ func Split(ctx context.Context, store blob.Store, planKey string, opt indexbuild
 	if err != nil {
 		return Ranges{}, fmt.Errorf("split segment: %w", err)
 	}
-	store = withPacks(store, p.all())
 	var r Ranges
 	add := func(batches []planned) error {
 		if len(batches) == 0 {
@@ -120,7 +119,6 @@ func runRange(
 	if err != nil {
 		return Ranged{}, fmt.Errorf("build segment: %w", err)
 	}
-	store = withPacks(store, p.all())
 	for _, s := range r.Splits {
 		if i >= n(s) {
 			i -= n(s)
@@ -189,11 +187,9 @@ func FinishBuild(ctx context.Context, store blob.Store, planKey string, r Ranges
 	if err != nil {
 		return Built{}, fmt.Errorf("build segment: %w", err)
 	}
-	store = withPacks(store, p.all())
 	built, err := p.build(func(refs []segment.BatchRef) (segment.Ref, error) {
 		return finishOne(ctx, store, r.Splits, refs, opt)
 	})
-	built.Plan = planKey
 	if n, err := note(ctx, store, planKey, p, err); n > 0 || err != nil {
 		return Built{Damaged: n}, err
 	}

@@ -25,7 +25,6 @@ type listBatch struct {
 	Parts     int64  `json:"parts"`
 	Bytes     int64  `json:"bytes"`
 	Segment   string `json:"segment"`
-	Pack      string `json:"pack,omitempty"`
 }
 
 func (b *listBatch) name() BatchName { return BatchName{DatasetID: b.DatasetID, Batch: b.Batch} }
@@ -36,7 +35,6 @@ func (d *document) lists() *lists {
 		b := &d.Batches[i]
 		l.batches = append(l.batches, Batch{
 			BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Segment: b.Segment,
-			Pack: b.Pack,
 		})
 	}
 	return l
@@ -81,9 +79,6 @@ func (d *document) checkLists(key string) error {
 			"ascending datasets and names", fmt.Sprintf("%d/%s", b.DatasetID, b.Batch))
 		c.that(section+".batch", lake.CheckBatchName(b.Batch) == nil, "a batch name", b.Batch)
 		c.hex(section+".digest", b.Digest, 32)
-		if b.Pack != "" {
-			c.hex(section+".pack", b.Pack, 32)
-		}
 		for _, n := range []int64{b.Rows, b.Parts, b.Bytes} {
 			c.that(section, 0 <= n && n < maxCount, "a count", n)
 		}
