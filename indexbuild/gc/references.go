@@ -26,8 +26,8 @@ import (
 )
 
 // references is what must not be deleted: what versions, the registry and plans of publishes refer
-// to, and the batches that are being written. It takes 32 bytes a batch, and some for a segment and a
-// piece.
+// to, and the batches that are being written. It takes 32 bytes a batch, and some for a segment and
+// a piece.
 type references struct {
 	versions map[string]bool // ids
 	segments map[string]bool // ids

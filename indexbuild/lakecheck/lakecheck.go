@@ -453,9 +453,9 @@ func (c *checker) first(key string) bool {
 	return first
 }
 
-// batch checks a batch's record, parts, postings and rejects, and returns the record, or nil if that
-// is damaged. Indexed says that the check of a segment has read the parts. The parts of a batch in a
-// union may be gone.
+// batch checks a batch's record, parts, postings and rejects, and returns the record, or nil if
+// that is damaged. Indexed says that the check of a segment has read the parts. The parts of a
+// batch in a union may be gone.
 func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batch, error) {
 	key := ref.Key()
 	b, err := codec.Confirm(func() (*lake.Batch, error) {

@@ -598,8 +598,8 @@ func Unfinished(ctx context.Context, store blob.Store) ([]IngestID, error) {
 	return all, nil
 }
 
-// CurrentRecordsOf returns the digests of the current records of some batches. One that has none, or is retired,
-// is left out.
+// CurrentRecordsOf returns the digests of the current records of some batches. One that has none,
+// or is retired, is left out.
 func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) (map[BatchID]string, error) {
 	all, err := IngestsOf(ctx, store, batches)
 	if err != nil {

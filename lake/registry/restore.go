@@ -313,8 +313,8 @@ func describeRecords(digests []string) string {
 	return "the records " + strings.Join(digests, ", ")
 }
 
-// batchRecords are the intact records of one batch, by digest. The value is the digest of the record
-// from which one was made that was moved to another public suffix list, and "" for others.
+// batchRecords are the intact records of one batch, by digest. The value is the digest of the
+// record from which one was made that was moved to another public suffix list, "" for others.
 type batchRecords map[string]string
 
 // ingest returns the digest of the record that an ingest wrote, from which the record with that
@@ -346,8 +346,8 @@ func (r batchRecords) newest(known func(digest string) bool) []string {
 	return list
 }
 
-// markedBy returns the digest of the record that was the batch's before it was retired, by the marks
-// of its records. It is "" if that record is lost.
+// markedBy returns the digest of the record that was the batch's before it was retired, by the
+// marks of its records. It is "" if that record is lost.
 func (r batchRecords) markedBy(marks map[string]string) string {
 	for _, digest := range slices.Sorted(maps.Values(marks)) {
 		if _, ok := r[digest]; ok {

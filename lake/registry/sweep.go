@@ -94,8 +94,8 @@ type Order struct {
 	Ingests []Ingest
 }
 
-// Keeps returns the digests of records that must not be deleted, and whether an ingest is under way,
-// which may write any object of the batch.
+// Keeps returns the digests of records that must not be deleted, and whether an ingest is under
+// way, which may write any object of the batch.
 //
 // As long as the current record is not settled, its ingest may be withdrawn, and an earlier one is
 // current again. So the settled record and all later ones are kept then, and all if none is
