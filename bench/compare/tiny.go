@@ -70,7 +70,7 @@ func tinyLists(ctx context.Context, root string, n int64, dir string) error {
 		table("  "+folder, strconv.Itoa(s.files), strconv.FormatInt(s.bytes, 10), "")
 		all.files, all.bytes = all.files+s.files, all.bytes+s.bytes
 	}
-	table("objects, bytes", strconv.Itoa(all.files), strconv.FormatInt(all.bytes, 10), fmt.Sprintf("%.2f objects a list, to be 2", float64(all.files)/float64(n)))
+	table("objects, bytes", strconv.Itoa(all.files), strconv.FormatInt(all.bytes, 10), fmt.Sprintf("%.2f objects a list, to be 5", float64(all.files)/float64(n)))
 	return nil
 }
 

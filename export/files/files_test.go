@@ -100,7 +100,7 @@ func randomRecords(r *rand.Rand, n int) (list []testlake.Record) {
 }
 
 // life makes a lake with everything that decides which rows are there: replaced and retired
-// batches, packs, a union of which a batch was replaced, and takedowns. It calls look after each
+// batches, a union of which a batch was replaced, and takedowns. It calls look after each
 // step.
 func life(t *testing.T, store blob.Store, look func(what string, m model, hidden func(string, urlnorm.URL) bool)) {
 	t.Helper()

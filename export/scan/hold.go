@@ -19,7 +19,7 @@ var ErrDropped = errors.New("the version was dropped from the lake while the exp
 
 // Hold keeps the objects of the slice from being deleted until release is called: Hold below.
 func (s *Slice) Hold(ctx context.Context, program string) (release func(), err error) {
-	return Hold(ctx, s.store.Store, s.Version, program)
+	return Hold(ctx, s.store, s.Version, program)
 }
 
 // Hold keeps the objects of a version from being deleted until release is called, by a lease.

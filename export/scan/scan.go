@@ -23,7 +23,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/takedown"
 )
@@ -77,7 +76,7 @@ type Slice struct {
 	// Tasks are the parts to read.
 	Tasks []Task
 
-	store   *pack.View
+	store   blob.Store
 	cache   *segment.FrameCache
 	version *manifest.Version
 	doc     *takedown.Document
@@ -134,7 +133,7 @@ func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Optio
 	if err != nil {
 		return nil, err
 	}
-	s := &Slice{Version: ref.ID, Epoch: m.TakedownEpoch, store: pack.NewView(store), cache: segment.NewFrameCache(cacheBytes), ids: map[uint32]bool{},
+	s := &Slice{Version: ref.ID, Epoch: m.TakedownEpoch, store: store, cache: segment.NewFrameCache(cacheBytes), ids: map[uint32]bool{},
 		batches: opt.Batches}
 	if s.version, err = manifest.ReadVersion(ctx, store, ref); err != nil {
 		return nil, err
@@ -245,9 +244,6 @@ func (s *Slice) plan(ctx context.Context) error {
 			}
 			found[b.Batch] = true
 			name, digest := b.Stored()
-			if b.Union == "" {
-				s.store.Add(b.DatasetID, b.Batch, b.Pack)
-			}
 			ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: name, Digest: digest}
 			st := byRef[ref]
 			if st == nil {

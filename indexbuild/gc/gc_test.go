@@ -24,7 +24,6 @@ import (
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/trash"
 	"github.com/urlake/urlake/serve/lookup"
@@ -142,14 +141,12 @@ func objects(t testing.TB, store blob.Store, roots ...string) map[string]int64 {
 // content are the roots whose objects are named by content and batches alone.
 var content = []string{"urls/", "batches/", "rejects/", "index/segments/"}
 
-// used is a lake with a history: replaced batches, a failed ingest, one that waits to be published,
-// batches in packs.
+// used is a lake with a history: replaced batches, a failed ingest, one that waits to be published.
 func used(t testing.TB, store blob.Store) (want map[string][][]testlake.Record) {
 	t.Helper()
 	a, b, c := records("a", 40), records("b", 60), records("c", 50)
 	testlake.Ingest(t, store, "alpha", "b1", records("old", 70))
 	testlake.Ingest(t, store, "beta", "b1", b)
-	testlake.Pack(t, store, func(lake.Dataset, string) bool { return true })
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "alpha", "b1", a)
 	testlake.Publish(t, store)
@@ -177,7 +174,7 @@ func used(t testing.TB, store blob.Store) (want map[string][][]testlake.Record) 
 func TestWhatIsLeftIsWhatAFreshLakeHas(t *testing.T) {
 	store := blob.NewMemory()
 	want := used(t, store)
-	// What a dead ingest of a packed batch has left stands beside the pack.
+	// What a dead ingest of a batch has left.
 	orphan := lake.BatchKey(2, "b1", strings.Repeat("0", 32))
 	if _, err := store.Put(t.Context(), orphan, []byte("orphan"), blob.Condition{}); err != nil {
 		t.Fatal(err)
@@ -194,19 +191,8 @@ func TestWhatIsLeftIsWhatAFreshLakeHas(t *testing.T) {
 	testlake.Ingest(t, fresh, "alpha", "b2", want["alpha"][1])
 	testlake.Publish(t, fresh)
 	testlake.Ingest(t, fresh, "gamma", "g", records("waits", 20))
-	// The segments differ, since the fresh lake was published at once. The pack of beta's batch
-	// also has the replaced one.
+	// The segments differ, since the fresh lake was published at once.
 	got, exp := objects(t, store, content[:3]...), objects(t, fresh, content[:3]...)
-	for key := range got {
-		if strings.HasSuffix(key, ".pack") {
-			delete(got, key)
-		}
-	}
-	for key := range exp {
-		if strings.HasPrefix(key, "batches/dataset_id=2/") {
-			delete(exp, key)
-		}
-	}
 	if !maps.Equal(got, exp) {
 		t.Errorf("left:\n%s\nfresh:\n%s", list(got), list(exp))
 	}
@@ -766,7 +752,7 @@ func TestCollectionWithAWrongClock(t *testing.T) {
 }
 
 // A batch that is retired while a collection deletes it leaves a mark without a record, which goes.
-// The mark of a record stays, be it an object, in a pack, or that of a batch that is published.
+// The mark of a record stays.
 func TestMarksWithoutRecords(t *testing.T) {
 	store := blob.NewMemory()
 	want := used(t, store)
@@ -778,19 +764,11 @@ func TestMarksWithoutRecords(t *testing.T) {
 		}
 		return key
 	}
-	var packed []string
-	for o, err := range pack.All(t.Context(), store) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasPrefix(o.Key, "batches/dataset_id=1/b1/") && strings.HasSuffix(o.Key, ".json") {
-			packed = append(packed, o.Key)
-		}
+	records, err := registry.CurrentBatches(t.Context(), store, 1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if len(packed) != 1 {
-		t.Fatalf("records in packs: %v", packed)
-	}
-	stays := []string{mark(packed[0])}
+	stays := []string{mark(lake.BatchKey(1, "b1", records["b1"]))}
 	gone := []string{mark(lake.BatchKey(1, "b1", strings.Repeat("f", 32))), mark(lake.BatchKey(2, "none", strings.Repeat("0", 32)))}
 	clock := time.Now()
 	opt := gc.Options{Keep: 1, Grace: time.Hour, Now: func() time.Time { return clock }}

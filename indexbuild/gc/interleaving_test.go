@@ -14,7 +14,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
@@ -211,8 +210,8 @@ func TestEveryInterleavingOfACompactionAndACollection(t *testing.T) {
 	interleave(t, prepared, somePairs/4, compact, func(string, error) bool { return false })
 }
 
-// A compaction drops rows, and writes a pack again, while a collection deletes. The lake has had
-// all that it writes before, and it is garbage.
+// A compaction drops rows while a collection deletes. The lake has had all that it writes before,
+// and it is garbage.
 func TestEveryInterleavingOfADroppingCompactionAndACollection(t *testing.T) {
 	prepared, temp := blob.NewMemory(), t.TempDir()
 	compact := func(store blob.Store) error {
@@ -222,7 +221,6 @@ func TestEveryInterleavingOfADroppingCompactionAndACollection(t *testing.T) {
 	for _, dataset := range []string{"alpha", "beta"} {
 		testlake.Ingest(t, prepared, dataset, "b1", records("x", 9))
 	}
-	testlake.Pack(t, prepared, func(lake.Dataset, string) bool { return true })
 	testlake.Publish(t, prepared)
 	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "site3.test")
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
@@ -33,7 +32,6 @@ const (
 	Takedowns
 	TakedownPieces
 	Overlays
-	Packs
 	Records
 	Marks
 	Postings
@@ -52,7 +50,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "packs", "batch records", "marks",
+	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "batch records", "marks",
 	"postings", "rejects", "parts", "registry pieces", "pieces of inputs", "pieces of domain64 numbers", "reports", "probes",
 }
 
@@ -116,8 +114,8 @@ func KindOf(key string) (name, whyKept string, ok bool) {
 // object is what the key of an object says.
 type object struct {
 	kind Kind
-	// name is the id of the version or segment, the name of the pack, the run of the report, or the
-	// digest of the record that is withdrawn or retired.
+	// name is the id of the version or segment, the run of the report, or the digest of the record
+	// that is withdrawn or retired.
 	name string
 	// batch is that of a record, mark, part, or of postings or rejects.
 	batch registry.BatchID
@@ -168,9 +166,6 @@ func parse(key string) (o object, ok bool) {
 	case strings.HasPrefix(key, manifest.ProbeRoot):
 		_, ok := blob.ProbeBegan(key[len(manifest.ProbeRoot):])
 		return object{kind: Probes}, ok
-	case strings.HasPrefix(key, pack.Prefix):
-		name, ok := pack.NameOf(key)
-		return object{kind: Packs, name: name}, ok
 	}
 	for _, root := range []string{batchRoot, partRoot, rejectRoot} {
 		rest, found := strings.CutPrefix(key, root)

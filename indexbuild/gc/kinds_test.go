@@ -12,7 +12,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 )
@@ -29,7 +28,6 @@ func planted() map[string][]string {
 		"takedowns":                  {takedown.DocumentRoot + "000000000001-" + digest + ".json"},
 		"takedown pieces":            {takedown.PiecesRoot + piece},
 		"overlays":                   {takedown.OverlayRoot + digest + "-" + digest + ".zst", manifest.DeadKey(digest, digest)},
-		"packs":                      {pack.Prefix + digest + ".pack"},
 		"batch records":              {lake.BatchKey(77, "b", digest)},
 		"marks":                      {lake.WithdrawnKey(77, "b", digest), lake.RetiredKey(77, "b", digest)},
 		"postings":                   {lake.PostingsKey(77, "b", digest)},

@@ -1,9 +1,6 @@
 package gc
 
 import (
-	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,10 +9,8 @@ import (
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
@@ -41,10 +36,8 @@ type lister struct {
 	count map[uint64]counts // by hashOf
 	// records has the hashes of the keys of records that are garbage.
 	records map[uint64]bool
-	// record is the key of the record that was listed last. Orphans are marks of retired records
-	// that were not listed or are garbage, by the keys of these.
-	record  string
-	orphans map[string]garbage
+	// record is the key of the record that was listed last.
+	record string
 
 	found []garbage
 }
@@ -63,7 +56,7 @@ var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 
 func (l *lister) list() error {
 	for _, root := range []string{
-		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, manifest.DeadRoot, registry.PiecesRoot, pack.Prefix,
+		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, manifest.DeadRoot, registry.PiecesRoot,
 		many.TakenRoot, numbers.PiecesRoot, many.ReportRoot, manifest.ProbeRoot,
 	} {
 		if err := l.each(root, true, l.look); err != nil {
@@ -75,32 +68,11 @@ func (l *lister) list() error {
 			return err
 		}
 	}
-	l.records, l.orphans = map[uint64]bool{}, map[string]garbage{}
+	l.records = map[uint64]bool{}
 	for _, root := range batchRoots {
 		if err := l.each(root, false, l.look); err != nil {
 			return err
 		}
-	}
-	return l.adopt()
-}
-
-// adopt finds the marks of retired batches whose records are gone, or are to be deleted. The mark
-// of a record that is in a pack, too, stays: a lost registry would find the record there.
-func (l *lister) adopt() error {
-	if len(l.orphans) == 0 {
-		return nil
-	}
-	for o, err := range pack.All(l.c.ctx, l.c.store) {
-		if errors.Is(err, codec.ErrCorrupt) {
-			return nil // whose records are in there cannot be told
-		}
-		if err != nil {
-			return err
-		}
-		delete(l.orphans, o.Key)
-	}
-	for _, record := range slices.Sorted(maps.Keys(l.orphans)) {
-		l.find(l.orphans[record])
 	}
 	return nil
 }
@@ -159,11 +131,7 @@ func (l *lister) clean(b registry.BatchID) bool {
 	if len(recs) != 1 || recs[0].parts != n.parts {
 		return false
 	}
-	most := int32(1)
-	if recs[0].pack >= 0 {
-		most = 0
-	}
-	return n.records <= most && n.postings <= most && n.rejects <= most
+	return n.records <= 1 && n.postings <= 1 && n.rejects <= 1
 }
 
 // look keeps an object that nothing refers to.
@@ -181,7 +149,7 @@ func (l *lister) look(key string, bytes int64, o object) error {
 		gone := l.records[xxh3.HashString(record)]
 		retired := strings.HasSuffix(key, lake.RetiredSuffix)
 		if retired && (gone || l.record != record) && !l.refs.marked(o) && !l.refs.writing[o.batch] {
-			l.orphans[record] = garbage{trash.Object{Key: key, Bytes: bytes}, o.kind}
+			l.find(garbage{trash.Object{Key: key, Bytes: bytes}, o.kind})
 		}
 		if retired || !gone {
 			return nil

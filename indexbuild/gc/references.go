@@ -20,20 +20,18 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
 // references is what must not be deleted: what versions, the registry and plans of publishes refer
-// to, and the batches that are being written. It takes 32 bytes a batch, and some for a segment, a
-// piece and a pack.
+// to, and the batches that are being written. It takes 32 bytes a batch, and some for a segment and
+// a piece.
 type references struct {
 	versions map[string]bool // ids
 	segments map[string]bool // ids
 	pieces   map[string]bool // keys
-	packs    map[string]bool // names
 	// takedowns are the objects of the manifest's takedowns, and the overlays of dead rows, by key.
 	takedowns map[string]bool
 	// anyTaken tells that it is not known which pieces of inputs are needed.
@@ -43,8 +41,7 @@ type references struct {
 	// writing are batches whose objects are being written.
 	writing map[registry.BatchID]bool
 
-	packNames []string
-	view      *pack.View
+	store blob.Store
 	// exact has the objects of some batches, by key, nil for a batch whose records cannot be read.
 	exact map[registry.BatchID]map[string]bool
 	// unreadable has an error for each batch whose record is damaged.
@@ -57,7 +54,6 @@ type references struct {
 type record struct {
 	batch  uint64 // a hash of dataset and name: two batches with the same are kept together
 	digest [16]byte
-	pack   int32 // index in packNames, -1 for none
 	parts  int32 // -1 if that is not known
 	hold   hold
 }
@@ -89,9 +85,7 @@ type reader struct {
 	store blob.Store
 	refs  *references
 
-	packNames []string
-	packAt    map[string]int32
-	maps      map[string]bool // roots that were read
+	maps map[string]bool // roots that were read
 }
 
 // readReferences reads all references of a lake. Held are versions that the manifest lists no
@@ -122,10 +116,10 @@ func readReferences(
 
 func newReader(ctx context.Context, store blob.Store) *reader {
 	return &reader{
-		ctx: ctx, store: store, packAt: map[string]int32{}, maps: map[string]bool{},
+		ctx: ctx, store: store, maps: map[string]bool{},
 		refs: &references{
 			versions: map[string]bool{}, segments: map[string]bool{}, pieces: map[string]bool{},
-			packs: map[string]bool{}, takedowns: map[string]bool{}, writing: map[registry.BatchID]bool{}, view: pack.NewView(store),
+			takedowns: map[string]bool{}, writing: map[registry.BatchID]bool{}, store: store,
 			exact: map[registry.BatchID]map[string]bool{}, unreadable: map[registry.BatchID]error{},
 		},
 	}
@@ -138,7 +132,7 @@ func (r *reader) done() *references {
 	// A record that is known twice, from a version and the registry, keeps the number of its parts.
 	all := r.refs.records[:0]
 	for _, rec := range r.refs.records {
-		if n := len(all); n > 0 && all[n-1].batch == rec.batch && all[n-1].digest == rec.digest && all[n-1].pack == rec.pack {
+		if n := len(all); n > 0 && all[n-1].batch == rec.batch && all[n-1].digest == rec.digest {
 			all[n-1].parts = max(all[n-1].parts, rec.parts)
 			all[n-1].hold = max(all[n-1].hold, rec.hold)
 			continue
@@ -146,16 +140,6 @@ func (r *reader) done() *references {
 		all = append(all, rec)
 	}
 	r.refs.records = slices.Clip(all)
-	for from := 0; from < len(all); { // of one record, in several packs
-		to, strongest := from, inLedger
-		for ; to < len(all) && all[to].batch == all[from].batch && all[to].digest == all[from].digest; to++ {
-			strongest = max(strongest, all[to].hold)
-		}
-		for ; from < to; from++ {
-			all[from].hold = strongest
-		}
-	}
-	r.refs.packNames = r.packNames
 	return r.refs
 }
 
@@ -259,27 +243,19 @@ func (r *reader) dead(v *manifest.Version, id string) error {
 func (r *reader) batch(b *manifest.Batch) error {
 	id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
 	if b.Union == "" {
-		return r.add(id, b.Digest, b.Pack, b.Parts, itself)
+		return r.add(id, b.Digest, b.Parts, itself)
 	}
-	if err := r.add(id, b.Digest, b.Pack, -1, inUnion); err != nil {
+	if err := r.add(id, b.Digest, -1, inUnion); err != nil {
 		return err
 	}
-	return r.add(registry.BatchID{DatasetID: b.DatasetID, Batch: b.Union}, b.UnionDigest, "", -1, itself)
+	return r.add(registry.BatchID{DatasetID: b.DatasetID, Batch: b.Union}, b.UnionDigest, -1, itself)
 }
 
 // add adds a record. Parts is -1 if their number is not known.
-func (r *reader) add(b registry.BatchID, digest, packName string, parts int64, why hold) error {
-	rec := record{batch: hashOf(b), pack: -1, parts: int32(min(parts, 1<<30)), hold: why}
+func (r *reader) add(b registry.BatchID, digest string, parts int64, why hold) error {
+	rec := record{batch: hashOf(b), parts: int32(min(parts, 1<<30)), hold: why}
 	if n, err := hex.Decode(rec.digest[:], []byte(digest)); err != nil || n != len(rec.digest) {
 		return fmt.Errorf("batch %s of dataset %d: record %q: want 32 hex digits", b.Batch, b.DatasetID, digest)
-	}
-	if packName != "" {
-		at, ok := r.packAt[packName]
-		if !ok {
-			at = int32(len(r.packNames))
-			r.packNames, r.packAt[packName] = append(r.packNames, packName), at
-		}
-		rec.pack, r.refs.packs[packName] = at, true
 	}
 	r.refs.records = append(r.refs.records, rec)
 	return nil
@@ -325,19 +301,19 @@ func (r *reader) registry() error {
 	}
 	waiting := map[uint32]map[lake.Member]bool{} // batches that no version may have, by dataset
 	err = registry.Orders(r.ctx, r.store, func(o *registry.Order) error {
-		records, running := o.Keeps()
+		digests, running := o.Keeps()
 		if running {
 			r.refs.writing[o.BatchID] = true
 		}
-		for _, rec := range records {
-			if err := r.add(o.BatchID, rec.Digest, rec.Pack, -1, inLedger); err != nil {
+		for _, digest := range digests {
+			if err := r.add(o.BatchID, digest, -1, inLedger); err != nil {
 				return err
 			}
-			if rec.Digest != o.Settled {
+			if digest != o.Settled {
 				if waiting[o.DatasetID] == nil {
 					waiting[o.DatasetID] = map[lake.Member]bool{}
 				}
-				waiting[o.DatasetID][lake.Member{Batch: o.Batch, Digest: rec.Digest}] = true
+				waiting[o.DatasetID][lake.Member{Batch: o.Batch, Digest: digest}] = true
 				r.refs.unpublished = append(r.refs.unpublished, o.BatchID)
 			}
 		}
@@ -374,7 +350,7 @@ func (r *reader) unionsOf(dataset uint32, batches map[lake.Member]bool) error {
 			return err
 		}
 		if slices.ContainsFunc(union.Members, func(m lake.Member) bool { return batches[lake.Member{Batch: m.Batch, Digest: m.Digest}] }) {
-			if err := r.add(o.batch, lake.Digest(data), "", -1, itself); err != nil {
+			if err := r.add(o.batch, lake.Digest(data), -1, itself); err != nil {
 				return err
 			}
 		}
@@ -390,7 +366,7 @@ func (r *reader) publishes() error {
 	}
 	for _, b := range work.Batches {
 		id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
-		if err := r.add(id, b.Digest, b.Pack, -1, itself); err != nil {
+		if err := r.add(id, b.Digest, -1, itself); err != nil {
 			return err
 		}
 	}
@@ -449,11 +425,9 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 	case TakenPieces:
 		return r.anyTaken || r.pieces[key], nil
 	case Reports:
-		return many.Running(ctx, r.view.Store, o.name)
+		return many.Running(ctx, r.store, o.name)
 	case Probes:
 		return false, nil
-	case Packs:
-		return r.hasPack(ctx, key, o.name)
 	}
 	if r.writing[o.batch] {
 		return true, nil
@@ -477,7 +451,7 @@ func (r *references) replacedTree(ctx context.Context, key, id string) (bool, er
 	if !pathtree.IsFile(key) {
 		return false, nil
 	}
-	info, err := pathtree.ReadInfo(ctx, r.view.Store, id)
+	info, err := pathtree.ReadInfo(ctx, r.store, id)
 	var later *codec.FormatError
 	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) || errors.As(err, &later) {
 		return false, nil
@@ -496,37 +470,6 @@ func (r *references) marked(o object) bool {
 	return false
 }
 
-// hasPack reports whether a record is in the pack that something refers to, or a batch that is
-// being written.
-func (r *references) hasPack(ctx context.Context, key, name string) (bool, error) {
-	if r.packs[name] {
-		return true, nil
-	}
-	if len(r.writing) == 0 {
-		return false, nil
-	}
-	data, _, err := r.view.Store.Get(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	p, err := pack.Decode(data, key)
-	if errors.Is(err, codec.ErrCorrupt) {
-		return true, nil // of which batches it is cannot be told
-	}
-	if err != nil {
-		return false, err
-	}
-	for _, e := range p.Entries() {
-		if o, ok := parse(e.Key); ok && r.writing[o.batch] {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // objects returns the keys of the objects of a batch's records. They are nil if a record cannot be
 // read, so that it is not known what it refers to.
 func (r *references) objects(ctx context.Context, b registry.BatchID) (map[string]bool, error) {
@@ -537,10 +480,7 @@ func (r *references) objects(ctx context.Context, b registry.BatchID) (map[strin
 	for _, rec := range r.of(b) {
 		digest := hex.EncodeToString(rec.digest[:])
 		key := lake.BatchKey(b.DatasetID, b.Batch, digest)
-		if rec.pack >= 0 {
-			r.view.Add(b.DatasetID, b.Batch, r.packNames[rec.pack])
-		}
-		data, _, err := r.view.Get(ctx, key)
+		data, _, err := r.store.Get(ctx, key)
 		var batch *lake.Batch
 		if err == nil {
 			batch, err = lake.DecodeBatch(data, key)

@@ -21,7 +21,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -166,16 +165,8 @@ func wholesomeLake(t *testing.T) (*blob.Memory, []ingested) {
 		testlake.Ingest(t, store, b.dataset, b.batch, b.records())
 		model = append(model, b)
 	}
-	// Half of the batches are in packs.
-	packAll := func() {
-		t.Helper()
-		if names := testlake.Pack(t, store, func(lake.Dataset, string) bool { return true }); slices.Contains(names, "") {
-			t.Fatalf("packs %q", names)
-		}
-	}
 	add(makeBatch("alpha", "b-1", "one", 9, false))
 	add(makeBatch("beta", "b-1", "two", 7, false))
-	packAll()
 	testlake.Publish(t, store)
 	add(makeBatch("gamma", "b-1", "three", 8, true))
 	testlake.Publish(t, store)
@@ -184,7 +175,6 @@ func wholesomeLake(t *testing.T) (*blob.Memory, []ingested) {
 	add(makeBatch("beta", "b-1", "five", 6, true))
 	testlake.Publish(t, store)
 	add(makeBatch("delta", "b-1", "six", 6, true)) // not published
-	packAll()
 	// A publish of it died before its commit, and left a segment.
 	run := testlake.Run()
 	plan, err := publish.Plan(t.Context(), store, run, 0)
@@ -209,7 +199,6 @@ var kinds = []struct{ name, form, unnamed string }{
 	{"shard of the ledger", `^registry/ledger/`, ""},
 	{"piece of the registry", `^registry/pieces/`, ""},
 	{"public suffix list", `^rules/`, "this program's list is not read from the lake; an ingest writes it"},
-	{"pack", `^batches/packs/`, ""},
 	{"batch record", `^batches/.*\.json$`, ""},
 	{"postings", `^batches/.*/postings-`, ""},
 	{"part", `^urls/`, ""},
@@ -470,21 +459,9 @@ func (c *damageCase) again(store blob.Store, model []ingested) string {
 	for i, name := range []string{"alpha", "beta", "gamma", "delta", "epsilon"} {
 		ids[fmt.Sprintf("dataset_id=%d/", i+1)] = name
 	}
-	lost := []string{c.key}
-	if _, ok := pack.NameOf(c.key); ok {
-		p, err := pack.Decode(c.objects[c.key], c.key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range p.Entries() {
-			lost = append(lost, e.Key)
-		}
-	}
 	for _, b := range model {
 		for id, name := range ids {
-			if b.dataset == name && !b.replaced && slices.ContainsFunc(lost, func(key string) bool {
-				return strings.Contains(key, id) && strings.Contains(key, b.batch)
-			}) {
+			if b.dataset == name && !b.replaced && strings.Contains(c.key, id) && strings.Contains(c.key, b.batch) {
 				testlake.Ingest(t, store, b.dataset, b.batch, b.records())
 			}
 		}

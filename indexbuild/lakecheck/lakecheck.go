@@ -80,14 +80,6 @@ func StoredRef(b manifest.Batch) segment.BatchRef {
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: name, Digest: digest}
 }
 
-// Pack returns the pack with the objects of what StoredRef names, "" if they are in none.
-func Pack(b manifest.Batch) string {
-	if b.Union != "" {
-		return ""
-	}
-	return b.Pack
-}
-
 // StoredIn returns the references of what a segment of a version was built of: what has the rows of
 // its batches, those that are dead too.
 func StoredIn(ctx context.Context, v *manifest.Version, id string) (refs []segment.BatchRef, err error) {
@@ -121,7 +113,6 @@ type checker struct {
 	report *Report
 	seen   map[string]bool // keys of damaged objects
 	done   map[string]bool // ids of the segments and keys of the batch records that were checked
-	packs  *packed
 	// unions has the members of the unions whose records were read, by key and name.
 	unions map[string]map[string]lake.Member
 	// manifest is the one that was read, nil if there is none or it is damaged.
@@ -151,10 +142,6 @@ func (c *checker) run() error {
 	if v != nil {
 		versions = append([]*manifest.Version{v}, others...)
 	}
-	if err := c.findPacks(versions); err != nil {
-		return err
-	}
-	defer c.lostPacks()
 	if v != nil {
 		c.report.Version, c.report.Batches = v.ID, v.Counts.Batches
 		if err := c.version(v, true); err != nil {
@@ -325,10 +312,10 @@ func (c *checker) batches(v *manifest.Version, segment string, counted bool) err
 			return err
 		}
 		key := live.Record()
-		if !c.first(key, live.Pack) {
+		if !c.first(key) {
 			continue
 		}
-		b, err := c.batch(c.packs.view.In(live.Pack), BatchRef(live), true, live.Union != "")
+		b, err := c.batch(BatchRef(live), true, live.Union != "")
 		if err != nil {
 			return err
 		}
@@ -377,10 +364,10 @@ func (c *checker) dead(v *manifest.Version, segment string) error {
 func (c *checker) stored(b manifest.Batch) (*lake.Batch, error) {
 	ref := StoredRef(b)
 	key := ref.Key()
-	if !c.first(key, Pack(b)) {
+	if !c.first(key) {
 		return nil, nil
 	}
-	record, err := c.batch(c.packs.view.In(Pack(b)), ref, true, false)
+	record, err := c.batch(ref, true, false)
 	if err != nil || record == nil {
 		return nil, err
 	}
@@ -459,21 +446,20 @@ func (c *checker) trees(ref segment.Ref) error {
 	return c.add(err)
 }
 
-// first reports whether a record is checked for the first time where a pack, or none, has it.
-func (c *checker) first(key, pack string) bool {
-	key += " in " + pack
+// first reports whether a record is checked for the first time.
+func (c *checker) first(key string) bool {
 	first := !c.done[key]
 	c.done[key] = true
 	return first
 }
 
-// batch checks a batch's record, parts, postings and rejects in the store, and returns the record,
-// or nil if that is damaged. Indexed says that the check of a segment has read the parts. The parts
-// of a batch in a union may be gone.
-func (c *checker) batch(store blob.Store, ref segment.BatchRef, indexed, inUnion bool) (*lake.Batch, error) {
+// batch checks a batch's record, parts, postings and rejects, and returns the record, or nil if
+// that is damaged. Indexed says that the check of a segment has read the parts. The parts of a
+// batch in a union may be gone.
+func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batch, error) {
 	key := ref.Key()
 	b, err := codec.Confirm(func() (*lake.Batch, error) {
-		data, _, err := store.Get(c.ctx, key)
+		data, _, err := c.store.Get(c.ctx, key)
 		if err != nil {
 			return nil, missing(key, err)
 		}
@@ -488,7 +474,7 @@ func (c *checker) batch(store blob.Store, ref segment.BatchRef, indexed, inUnion
 			rows += p.Rows
 			continue
 		}
-		if err := c.add(Object(c.ctx, store, p.Object, c.opt.Deep && !indexed)); err != nil {
+		if err := c.add(Object(c.ctx, c.store, p.Object, c.opt.Deep && !indexed)); err != nil {
 			return nil, err
 		}
 		rows += p.Rows
@@ -499,7 +485,7 @@ func (c *checker) batch(store blob.Store, ref segment.BatchRef, indexed, inUnion
 		}
 	}
 	if b.Rejects != nil {
-		if err := c.add(Object(c.ctx, store, *b.Rejects, c.opt.Deep)); err != nil {
+		if err := c.add(Object(c.ctx, c.store, *b.Rejects, c.opt.Deep)); err != nil {
 			return nil, err
 		}
 	}
@@ -507,14 +493,14 @@ func (c *checker) batch(store blob.Store, ref segment.BatchRef, indexed, inUnion
 		return b, nil
 	}
 	for _, o := range b.Postings {
-		if err := c.add(Object(c.ctx, store, o.Object, c.opt.Deep)); err != nil {
+		if err := c.add(Object(c.ctx, c.store, o.Object, c.opt.Deep)); err != nil {
 			return nil, err
 		}
 		if c.seen[o.Key] {
 			return b, nil
 		}
 	}
-	_, err = indexbuild.CheckBatch(c.ctx, store, ref, c.opt.Deep)
+	_, err = indexbuild.CheckBatch(c.ctx, c.store, ref, c.opt.Deep)
 	return b, c.add(err)
 }
 
@@ -580,9 +566,9 @@ func (c *checker) ledger(v *manifest.Version) error {
 	if err != nil {
 		return err
 	}
-	current := map[manifest.BatchName]registry.Record{} // of the batches that were not met in v
+	current := map[manifest.BatchName]string{} // of the batches that were not met in v
 	for _, b := range finished {
-		current[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}] = registry.Record{Digest: b.Digest, Pack: b.Pack}
+		current[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Digest
 	}
 	for b, err := range v.Batches(c.ctx) {
 		if err != nil {
@@ -592,7 +578,7 @@ func (c *checker) ledger(v *manifest.Version) error {
 			break
 		}
 		shard := registry.ShardOf(b.DatasetID)
-		record, ok := current[b.BatchName]
+		digest, ok := current[b.BatchName]
 		if !ok && !damaged[shard] {
 			err := codec.Corrupt(registry.ShardKey(shard), fmt.Sprintf("batch %s of dataset %d", b.Batch, b.DatasetID), -1,
 				"a finished ingest, as in version "+v.ID, "none")
@@ -600,21 +586,21 @@ func (c *checker) ledger(v *manifest.Version) error {
 				return err
 			}
 		}
-		if record.Digest == b.Digest {
+		if digest == b.Digest {
 			delete(current, b.BatchName)
 		}
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(current), manifest.CompareNames) {
-		record := current[name]
-		if record.Digest == "" {
+		digest := current[name]
+		if digest == "" {
 			continue // retired
 		}
-		ref := segment.BatchRef{DatasetID: name.DatasetID, Batch: name.Batch, Digest: record.Digest}
-		if !c.first(ref.Key(), record.Pack) {
+		ref := segment.BatchRef{DatasetID: name.DatasetID, Batch: name.Batch, Digest: digest}
+		if !c.first(ref.Key()) {
 			continue
 		}
 		c.report.Unpublished++
-		if err := c.waiting(c.packs.view.In(record.Pack), ref); err != nil {
+		if err := c.waiting(ref); err != nil {
 			return err
 		}
 	}
@@ -623,12 +609,12 @@ func (c *checker) ledger(v *manifest.Version) error {
 
 // waiting checks a batch that waits for a publish. A restored batch may have lost its own objects
 // to a garbage collection; what a publish takes from a union is no problem then.
-func (c *checker) waiting(store blob.Store, ref segment.BatchRef) error {
+func (c *checker) waiting(ref segment.BatchRef) error {
 	before := len(c.report.Problems)
-	if _, err := c.batch(store, ref, false, false); err != nil || len(c.report.Problems) == before {
+	if _, err := c.batch(ref, false, false); err != nil || len(c.report.Problems) == before {
 		return err
 	}
-	source, _, err := Source(c.ctx, store, ref)
+	source, _, err := Source(c.ctx, c.store, ref)
 	var d *postings.DamageError
 	if err != nil && !errors.As(err, &d) {
 		return err

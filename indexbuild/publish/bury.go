@@ -54,9 +54,7 @@ func (c *chooser) bury(s manifest.Segment, replaced []planned) (buried, bool) {
 func (p *plan) overlays(ctx context.Context, store blob.Store, planKey string) (dead []manifest.Dead, damaged int, err error) {
 	for i := range p.Buried {
 		b := &p.Buried[i]
-		// The plan may have another ingest of such a batch, so this is a view of its own.
-		view := withPacks(store, b.Batches)
-		d, err := codec.Confirm(func() (manifest.Dead, error) { return deadrows.Write(ctx, view, &b.Segment, dying(b.Batches)) })
+		d, err := codec.Confirm(func() (manifest.Dead, error) { return deadrows.Write(ctx, store, &b.Segment, dying(b.Batches)) })
 		if deadrows.IsDamage(err) {
 			// The other batches of the segment may be sound.
 			return nil, 1, noteUnburied(ctx, store, planKey, b.Segment.ID)

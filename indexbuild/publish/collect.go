@@ -47,7 +47,7 @@ func (p *plan) uncollected(ctx context.Context, store blob.Store, swept uint64, 
 		return err
 	}
 	for i, b := range added {
-		if current[ids[i]].Digest != b.Digest {
+		if current[ids[i]] != b.Digest {
 			return errStale
 		}
 	}
@@ -148,7 +148,7 @@ func (w *Working) add(p *plan) {
 		all := refs(batches)
 		for _, b := range batches {
 			w.Batches = append(w.Batches, registry.Pending{
-				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack,
+				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
 			})
 		}
 		for _, ref := range all {

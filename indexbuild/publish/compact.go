@@ -14,7 +14,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/trash"
 )
@@ -164,7 +163,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	}
 	p := &plan{
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
-		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{}, rid: map[manifest.BatchName]bool{},
+		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
 	}
 	dead := false
 	for _, chosen := range c.choose(base, frozen, drops) {
@@ -198,19 +197,6 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return s, err
 	}
 	if len(p.segments()) >= len(p.Replaces) && applied == 0 && !dead {
-		p.Replaces, p.Batches = []string{}, []planned{} // packs may be left
-	}
-	view := pack.NewView(store)
-	addPlanned(view, p.Batches)
-	if err := p.repack(ctx, view); err != nil {
-		return Summary{}, err
-	}
-	if drops != nil {
-		if err := p.leavePacks(ctx, store, base, c.Full); err != nil {
-			return Summary{}, err
-		}
-	}
-	if len(p.Batches)+len(p.Repacked) == 0 {
 		s.Nothing = true
 		return s, nil
 	}
@@ -319,9 +305,6 @@ func (p *plan) unite(
 			s.Dropped += u.Dropped
 			if len(t.Rules) > 0 {
 				p.Takedowns, p.Drops = drops.Ref, append(p.Drops, t.Rules...)
-				for _, b := range t.batches {
-					p.rid[b.name()] = true
-				}
 			}
 		}
 	}

@@ -163,8 +163,6 @@ func kinds(keys []string) string {
 		switch {
 		case strings.Contains(key, "/postings-"):
 			all["postings"] = true
-		case strings.Contains(key, ".pack"):
-			all["pack"] = true
 		default:
 			a, b, _ := strings.Cut(key, "/")
 			b, _, _ = strings.Cut(b, "/")
@@ -195,11 +193,10 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	testlake.Publish(t, store)
 	compact(t, store, true) // a union, older versions, and the batches' own parts
 	testlake.Ingest(t, store, "alpha", "b3", with("b3", 10))
-	for i := range 4 { // small batches that share a pack, one of which is in another segment and has none of it
+	for i := range 4 { // small batches, one of which has none of it
 		testlake.Ingest(t, store, fmt.Sprintf("list%d", i), "b", with(fmt.Sprint("l", i), 3*i))
 	}
 	testlake.Ingest(t, store, "other", "b", records("o", 9))
-	testlake.Pack(t, store, func(d lake.Dataset, _ string) bool { return d.Name != "alpha" })
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "other", "b2", records("o2", 9))
 	testlake.Publish(t, store)
@@ -207,7 +204,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "alpha", "waits", with("w", 5)) // is not published yet
 	hosts := []string{"site0.test", "site1.test", "kvwsite.test"}
-	if got := kinds(append(testlake.Holders(t, store, "kvwsite"), testlake.Holders(t, store, "qpathz")...)); got != "index/segments pack postings urls" {
+	if got := kinds(append(testlake.Holders(t, store, "kvwsite"), testlake.Holders(t, store, "qpathz")...)); got != "index/segments postings urls" {
 		t.Fatalf("the test sees %q", got)
 	}
 	id := addTakedown(t, store, takedown.Domain, "kvwsite.test", nil)
@@ -286,8 +283,8 @@ func (s *intruder) Delete(ctx context.Context, keys ...string) error {
 	return s.Store.Delete(ctx, keys...)
 }
 
-// lakeWithHidden returns a lake with a union, single batches and a pack, and a takedown that hides
-// rows of all.
+// lakeWithHidden returns a lake with a union and single batches, and a takedown that hides rows of
+// all.
 func lakeWithHidden(t testing.TB) (store blob.Store, id string, hosts []string) {
 	t.Helper()
 	store = blob.NewMemory()
@@ -297,7 +294,6 @@ func lakeWithHidden(t testing.TB) (store blob.Store, id string, hosts []string) 
 		if i == 3 {
 			continue
 		}
-		testlake.Pack(t, store, func(d lake.Dataset, _ string) bool { return d.Name == "gamma" || d.Name == "delta" })
 		testlake.Publish(t, store)
 		if i == 1 {
 			compact(t, store, true)
@@ -638,55 +634,6 @@ func TestDamagedUnionsStayWithoutDroppedRows(t *testing.T) {
 	if union < 3 {
 		t.Errorf("%d objects of a union", union)
 	}
-}
-
-// Postings of a batch that is gone are in a pack that other batches keep. A full compaction writes
-// the pack again, also if there is nothing else to do, and also if the batches are in other
-// segments.
-func TestFullCompactionCleansPacks(t *testing.T) {
-	store := blob.NewMemory()
-	site := []testlake.Record{{URL: "https://a.kvwsite.test/1"}, {URL: "https://other.test/"}}
-	for i := range 3 {
-		testlake.Ingest(t, store, fmt.Sprint("list", i), "b", append(records(fmt.Sprint("l", i), 5), site[min(i, 1)]))
-	}
-	testlake.Pack(t, store, func(lake.Dataset, string) bool { return true })
-	testlake.Publish(t, store)
-	retire(t, store, "1/b")
-	testlake.Publish(t, store)
-	collect(t, store)
-	if left := kinds(testlake.Holders(t, store, "kvwsite")); left != "pack" {
-		t.Fatalf("it is in %q", left)
-	}
-	id := addTakedown(t, store, takedown.Domain, "kvwsite.test", nil)
-	if s := status(t, store, id); len(s.Holdings) != 1 || s.Holdings[0].Kind != "pack" {
-		t.Fatalf("%+v", s)
-	}
-	if done := compact(t, store, false); !done.Existed {
-		t.Fatalf("%+v", done)
-	}
-	before := current(t, store)
-	if done := compact(t, store, true); done.Existed {
-		t.Fatalf("%+v", done)
-	}
-	after := current(t, store)
-	if before.Segments[0].ID != after.Segments[0].ID || before.Counts != after.Counts {
-		t.Errorf("%+v, before %+v", after, before)
-	}
-	collect(t, store)
-	if s := status(t, store, id); !s.Gone {
-		t.Errorf("%+v", s)
-	}
-	expectLive(t, store, map[string]int64{"2/b": 6, "3/b": 6})
-	checkLake(t, store)
-	if done := compact(t, store, true); !done.Existed {
-		t.Errorf("again: %+v", done)
-	}
-	// The batches can still be read by the pack that the ledger names.
-	testlake.Ingest(t, store, "list1", "b2", records("x", 3))
-	testlake.Publish(t, store)
-	compact(t, store, true)
-	expectLive(t, store, map[string]int64{"2/b": 6, "2/b2": 3, "3/b": 6})
-	checkLake(t, store)
 }
 
 // Rows of batches that were retired are dead in a segment that stays. A compaction writes the

@@ -16,7 +16,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 	"github.com/urlake/urlake/lake/trash"
@@ -70,7 +69,6 @@ type toMove struct {
 	segment.BatchRef
 	From string `json:"from"`
 	Rows int64  `json:"rows"`
-	Pack string `json:"pack,omitempty"`
 }
 
 // movedBatches is what Move writes: what became of the batches of a task.
@@ -210,11 +208,6 @@ func moveTask(
 	if err != nil {
 		return out, err
 	}
-	view := pack.NewView(store)
-	for _, b := range p.Tasks[task] {
-		view.Add(b.DatasetID, b.Batch, b.Pack)
-	}
-	store = view
 	for i, b := range p.Tasks[task] {
 		if i >= len(done.Batches) {
 			o, err := moveBatch(ctx, store, p.Run, b, p.To, tempDir, func(current move.Progress) {
@@ -297,7 +290,6 @@ func moveBatch(
 type chooser struct {
 	ctx   context.Context
 	store blob.Store
-	view  *pack.View        // the same store
 	base  *manifest.Version // nil for none
 	// live has the batches of base under the names of the finished ones.
 	live  map[manifest.BatchName]manifest.Batch
@@ -336,13 +328,13 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 			continue
 		}
 		if r := records[b.Digest]; r != nil && r.PublicSuffix != c.rules.PublicSuffix {
-			source, pack := b.ref(), b.Pack
+			source := b.ref()
 			if lake.IsUnionName(b.from.Batch) {
-				source, pack = b.from, ""
+				source = b.from
 			}
 			o, ok := c.moved[source]
 			if !ok && !asked[source] {
-				need = append(need, toMove{source, r.PublicSuffix, r.Rows, pack})
+				need = append(need, toMove{source, r.PublicSuffix, r.Rows})
 				asked[source] = true
 			}
 			if o.Damaged != "" {
@@ -373,8 +365,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest, Pack: live.Pack}
-		c.view.Add(b.DatasetID, b.Batch, b.Pack)
+		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
 		digest, ok := chosen[b.name()]
 		if ok && digest != live.Digest {
 			continue
@@ -383,11 +374,11 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		switch o, known := c.moved[stored]; {
 		case !known && live.Union != "":
 			if !unions[stored] && !asked[stored] {
-				need = append(need, toMove{stored, c.base.PublicSuffix, live.Rows, ""})
+				need = append(need, toMove{stored, c.base.PublicSuffix, live.Rows})
 			}
 			unions[stored] = true
 		case !known:
-			need = append(need, toMove{stored, c.base.PublicSuffix, live.Rows, live.Pack})
+			need = append(need, toMove{stored, c.base.PublicSuffix, live.Rows})
 		case o.Damaged != "":
 			if stopped == nil {
 				stopped = blocked(b, o.Damaged)

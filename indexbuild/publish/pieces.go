@@ -88,7 +88,7 @@ func (r *rebuilder) pieces(v *manifest.Version) (next *manifest.Version, err err
 }
 
 // tellAnew commits a version like v whose lost pieces are told by the registry, which tells other
-// packs or descriptions by now.
+// descriptions by now.
 func (r *rebuilder) tellAnew(
 	v *manifest.Version, like *manifest.Next, lost []string,
 ) (next *manifest.Version, err error) {

@@ -29,7 +29,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/takedown"
@@ -172,10 +171,6 @@ type plan struct {
 	// that had them when the plan was made.
 	Drops     []string      `json:"drops,omitempty"`
 	Takedowns *takedown.Ref `json:"takedowns,omitempty"`
-	// Repacked are batches of other segments of Base that are in another pack now.
-	Repacked []repacked `json:"repacked,omitempty"`
-
-	rid map[manifest.BatchName]bool // batches of which the plan drops rows
 }
 
 // newSegment is a segment that a plan makes. Replaces is the segment whose place it takes, "" for
@@ -199,8 +194,6 @@ type planned struct {
 	Replaces string `json:"replaces,omitempty"`
 	// Moved tells that the batch is the replaced one under another public suffix list.
 	Moved bool `json:"moved,omitempty"`
-	// Pack names the pack that holds what the ingest of the batch finished with, "" for none.
-	Pack string `json:"pack,omitempty"`
 	// Union and UnionDigest are those of manifest.Batch.
 	Union       string `json:"union,omitempty"`
 	UnionDigest string `json:"union_digest,omitempty"`
@@ -304,17 +297,11 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			return Summary{}, err
 		}
 	}
-	view := pack.NewView(store)
-	addPlanned(view, finished)
-	for _, b := range live {
-		view.Add(b.DatasetID, b.Batch, b.Pack)
-	}
-	store = view
 	known, unburied, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
 	}
-	c := chooser{ctx: ctx, store: store, view: view, base: base, live: live, rules: rules, known: known, unburied: unburied, skip: func(b planned, reason string, waits bool) {
+	c := chooser{ctx: ctx, store: store, base: base, live: live, rules: rules, known: known, unburied: unburied, skip: func(b planned, reason string, waits bool) {
 		damaged := b.Digest
 		if waits {
 			damaged = ""
@@ -382,9 +369,6 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return s, published.Settle(ctx, store)
 	}
 	if err := p.describe(ctx, records, base, rules); err != nil {
-		return Summary{}, err
-	}
-	if err := p.repack(ctx, store); err != nil {
 		return Summary{}, err
 	}
 	covered = p.all()
@@ -458,7 +442,7 @@ func finishedBatches(ctx context.Context, store blob.Store, damaged func(err err
 func plannedOf(batches []registry.Pending) []planned {
 	out := make([]planned, len(batches))
 	for i, b := range batches {
-		out[i] = planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Pack: b.Pack, retired: b.Retired, by: b.By}
+		out[i] = planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, retired: b.Retired, by: b.By}
 	}
 	return out
 }
@@ -628,7 +612,7 @@ func carry(ctx context.Context, base *manifest.Version, segment string, replaced
 func liveOf(b *manifest.Batch) planned {
 	return planned{
 		DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
-		Pack: b.Pack, Union: b.Union, UnionDigest: b.UnionDigest,
+		Union: b.Union, UnionDigest: b.UnionDigest,
 	}
 }
 

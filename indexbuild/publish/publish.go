@@ -32,8 +32,6 @@ type Built struct {
 	// Dead are the overlays that the first task has written for segments that stay, in the order of
 	// the plan.
 	Dead []manifest.Dead `json:"dead,omitempty"`
-	// Plan is the key of the plan.
-	Plan string `json:"plan,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
@@ -42,7 +40,6 @@ type Built struct {
 // Join returns the results of all tasks of a plan, in their order, as one, for Commit.
 func Join(tasks []Built) (all Built) {
 	for _, b := range tasks {
-		all.Plan = b.Plan
 		all.Segments = append(all.Segments, b.Segments...)
 		all.Dead = append(all.Dead, b.Dead...)
 	}
@@ -90,8 +87,7 @@ func build(ctx context.Context, store blob.Store, planKey string, task int, opt 
 	if task < 0 || task >= p.builds() {
 		return Built{}, fmt.Errorf("build segment: task %d of a plan with %d", task, p.builds())
 	}
-	store = withPacks(store, p.all())
-	built := Built{Plan: planKey}
+	var built Built
 	if all := p.segments(); task < len(all) {
 		batches := all[task].Batches
 		ref, err := buildOne(ctx, store, refs(batches), opt)
@@ -166,10 +162,6 @@ func buildOne(
 // builds the indexes of their path trees, if the lake is to have them; why one is not built is told
 // to warn. Temporary files are in tempDir.
 func Verify(ctx context.Context, store blob.Store, built Built, tempDir string, warn func(error)) error {
-	store, gone, err := withPlanned(ctx, store, built.Plan)
-	if gone || err != nil {
-		return err
-	}
 	for _, ref := range built.Segments {
 		if _, err := verify.Segment(ctx, store, ref, false, tempDir); err != nil {
 			return err
@@ -326,7 +318,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 		next.Batches[seg.ID] = func(yield func(manifest.Batch, error) bool) {
 			for _, b := range batches {
 				live := manifest.Batch{
-					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes, Pack: b.Pack,
+					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
 					Union: b.Union, UnionDigest: b.UnionDigest,
 				}
 				if !yield(live, nil) {
@@ -334,10 +326,6 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 				}
 			}
 		}
-	}
-	packs, err := p.repackedIn(ctx, parent)
-	if err != nil {
-		return nil, err
 	}
 	for _, s := range parent.Segments {
 		if i := slices.IndexFunc(p.Again, func(n newSegment) bool { return n.Replaces == s.ID }); i >= 0 {
@@ -348,9 +336,6 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 			next.Died[s.ID] = namesOf(p.Buried[i].Batches)
 		} else if !replaced[s.ID] {
 			next.Segments = append(next.Segments, s)
-			if packs[s.ID] != nil {
-				next.Batches[s.ID] = packs[s.ID]
-			}
 		}
 	}
 	for i := len(p.Again); i < len(segments); i++ {

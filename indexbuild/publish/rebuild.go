@@ -22,7 +22,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 )
@@ -106,8 +105,7 @@ func addLines(to *[]string, lines ...string) {
 // The result lists what cannot be mended; an error means that something could not be tried.
 // Temporary files are in tempDir.
 func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
-	view := pack.NewView(store)
-	r := &rebuilder{ctx: ctx, store: view, packs: view, tempDir: tempDir}
+	r := &rebuilder{ctx: ctx, store: store, tempDir: tempDir}
 	if err := r.run(which); err != nil {
 		return r.out, fmt.Errorf("rebuild: %w", err)
 	}
@@ -117,7 +115,6 @@ func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebu
 type rebuilder struct {
 	ctx     context.Context
 	store   blob.Store
-	packs   *pack.View // the same store; packs are added as versions and the registry are read
 	tempDir string
 	out     Rebuilt
 	mended  map[string]bool // roots of the batches of segments that were looked at
@@ -178,16 +175,6 @@ func (r *rebuilder) run(which string) error {
 		if err := r.suffixLists(append([]*manifest.Version{base}, older...)); err != nil {
 			return err
 		}
-	}
-	// What batches can be read from is known by their versions and by the registry. A registry that
-	// cannot be read is listed where it is needed.
-	for _, v := range append([]*manifest.Version{base}, older...) {
-		if err := r.unmended(addLive(r.ctx, r.packs, v)); err != nil {
-			return err
-		}
-	}
-	if finished, err := finishedBatches(r.ctx, r.store, func(error) {}); err == nil {
-		addPlanned(r.packs, finished)
 	}
 	if which == RebuildAll {
 		if base, err = r.unions(base, older); err != nil {
@@ -364,7 +351,7 @@ func (r *rebuilder) overlay(v *manifest.Version, s manifest.Segment) error {
 	}
 	whole := s
 	whole.Dead = nil
-	dead, err := deadrows.Write(r.ctx, withPacks(r.store, batches), &whole, dying(batches))
+	dead, err := deadrows.Write(r.ctx, r.store, &whole, dying(batches))
 	if err != nil {
 		return err
 	}
@@ -450,16 +437,12 @@ func same(parent *manifest.Version) *manifest.Next {
 // batches restores the postings of all batches that a version needs or that wait to be published,
 // and lists those of their other objects that are lost.
 func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) error {
-	type located struct {
-		segment.BatchRef
-		pack string // "" if the objects of the batch are in none
-	}
-	var refs []located
-	known := map[located]bool{}
-	add := func(ref segment.BatchRef, pack string) {
-		if l := (located{ref, pack}); !known[l] {
-			known[l] = true
-			refs = append(refs, l)
+	var all []segment.BatchRef
+	known := map[segment.BatchRef]bool{}
+	add := func(ref segment.BatchRef) {
+		if !known[ref] {
+			known[ref] = true
+			all = append(all, ref)
 		}
 	}
 	finished, err := finishedBatches(r.ctx, r.store, func(err error) {
@@ -488,7 +471,7 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 			}
 		}
 		if !united[ref] {
-			add(ref, finished[i].Pack)
+			add(ref)
 		}
 	}
 	needed := 0
@@ -500,23 +483,22 @@ func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) e
 				}
 				break
 			}
-			add(lakecheck.StoredRef(b), lakecheck.Pack(b))
+			add(lakecheck.StoredRef(b))
 		}
 		if i == 0 {
-			needed = len(refs)
+			needed = len(all)
 		}
 	}
 	defer func() { r.earlier = false }()
-	for i, l := range refs {
+	for i, ref := range all {
 		r.earlier = i >= needed
-		in := r.packs.In(l.pack)
-		n, err := repair.RestorePostings(r.ctx, in, l.BatchRef, r.tempDir)
+		n, err := repair.RestorePostings(r.ctx, r.store, ref, r.tempDir)
 		if r.out.Postings += n; err != nil {
-			if err := r.unmendedBatch(l.BatchRef, err); err != nil {
+			if err := r.unmendedBatch(ref, err); err != nil {
 				return err
 			}
 		}
-		if err := r.unmendedObjects(in, l.BatchRef); err != nil {
+		if err := r.unmendedObjects(ref); err != nil {
 			return err
 		}
 	}
@@ -533,8 +515,8 @@ func (r *rebuilder) unmendedBatch(ref segment.BatchRef, err error) error {
 }
 
 // unmendedObjects lists the lost parts and rejects of a batch.
-func (r *rebuilder) unmendedObjects(in blob.Store, ref segment.BatchRef) error {
-	data, _, err := in.Get(r.ctx, ref.Key())
+func (r *rebuilder) unmendedObjects(ref segment.BatchRef) error {
+	data, _, err := r.store.Get(r.ctx, ref.Key())
 	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) {
 		return nil // RestorePostings has said so
 	}
@@ -556,7 +538,7 @@ func (r *rebuilder) unmendedObjects(in blob.Store, ref segment.BatchRef) error {
 		objects = append(objects, *b.Rejects)
 	}
 	for _, o := range objects {
-		if err := r.unmended(lakecheck.Object(r.ctx, in, o, false)); err != nil {
+		if err := r.unmended(lakecheck.Object(r.ctx, r.store, o, false)); err != nil {
 			return err
 		}
 	}
@@ -618,14 +600,14 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 
 // ledger writes a lost shard of the ledger again.
 func (r *rebuilder) ledger(shard int, base *manifest.Version, replaced map[string]bool) error {
-	live := func() (map[registry.BatchID]registry.Record, error) {
-		all := map[registry.BatchID]registry.Record{}
+	live := func() (map[registry.BatchID]string, error) {
+		all := map[registry.BatchID]string{}
 		for b, err := range base.Batches(r.ctx) {
 			if err != nil {
 				return nil, err
 			}
 			if registry.ShardOf(b.DatasetID) == shard {
-				all[registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}] = registry.Record{Digest: b.Digest, Pack: b.Pack}
+				all[registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Digest
 			}
 		}
 		return all, nil
@@ -673,14 +655,6 @@ func (r *rebuilder) rules(base *manifest.Version) (lake.Rules, error) {
 			return lake.Rules{}, err
 		}
 		if b, err := lake.DecodeBatch(data, info.Key); err == nil {
-			return lake.Rules{CanonicalForm: b.CanonicalForm, PublicSuffix: b.PublicSuffix}, nil
-		}
-	}
-	for o, err := range pack.All(r.ctx, r.store) {
-		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
-			return lake.Rules{}, err
-		}
-		if b, err := lake.DecodeBatch(o.Data, o.Key); err == nil {
 			return lake.Rules{CanonicalForm: b.CanonicalForm, PublicSuffix: b.PublicSuffix}, nil
 		}
 	}

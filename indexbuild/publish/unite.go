@@ -17,7 +17,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
@@ -47,11 +46,10 @@ type unitePlan struct {
 	Tasks  [][]uniteTask `json:"tasks"`
 }
 
-// uniteTask is a union that is to be written. Packs are those that hold the records of its sources.
-// Document names the takedowns among which the rules of the job are.
+// uniteTask is a union that is to be written. Document names the takedowns among which the rules of
+// the job are.
 type uniteTask struct {
 	unite.Job
-	Packs    []string      `json:"packs,omitempty"`
 	Document *takedown.Ref `json:"document,omitempty"`
 }
 
@@ -211,17 +209,6 @@ func readUniteTask(
 	return run, jobs, unitedKey, done, err
 }
 
-// view returns the store in which the sources can be read.
-func (t *uniteTask) view(store blob.Store) blob.Store {
-	view := pack.NewView(store)
-	for i, s := range t.Sources {
-		if t.Packs != nil {
-			view.Add(t.DatasetID, s.Batch, t.Packs[i])
-		}
-	}
-	return view
-}
-
 func uniteAll(
 	ctx context.Context, store blob.Store, key string, task int, tempDir string, progress func(UniteProgress),
 ) (out United, err error) {
@@ -275,7 +262,6 @@ func uniteAll(
 func uniteOne(
 	ctx context.Context, store blob.Store, run string, t *uniteTask, opt unite.Options,
 ) (unionWritten, error) {
-	view := t.view(store)
 	j := &t.Job
 	u := unionWritten{DatasetID: j.DatasetID}
 	hide, all, err := hiding(ctx, store, j)
@@ -287,11 +273,11 @@ func uniteOne(
 		return u, nil
 	}
 	opt.Hide = hide
-	r, err := codec.Confirm(func() (unite.Result, error) { return unite.Do(ctx, view, run, j, opt) })
+	r, err := codec.Confirm(func() (unite.Result, error) { return unite.Do(ctx, store, run, j, opt) })
 	var d *postings.DamageError
 	if errors.As(err, &d) {
-		u.Name, u.Damaged = j.Name(), lakecheck.Reason(ctx, view, d.Batch, err)
-		u.blame(membersOfSource(ctx, view, j, d.Batch))
+		u.Name, u.Damaged = j.Name(), lakecheck.Reason(ctx, store, d.Batch, err)
+		u.blame(membersOfSource(ctx, store, j, d.Batch))
 		return u, nil
 	}
 	u.Result = r
@@ -345,19 +331,11 @@ func newJob(batches []planned, form, suffix string) uniteTask {
 			n = len(t.Sources)
 			at[ref] = n
 			t.Sources = append(t.Sources, unite.Source{Batch: ref.Batch, Digest: ref.Digest})
-			pack := ""
-			if b.Union == "" {
-				pack = b.Pack
-			}
-			t.Packs = append(t.Packs, pack)
 		}
 		t.Sources[n].Bytes += b.Bytes
 		if b.Union != "" {
 			t.Sources[n].Take = append(t.Sources[n].Take, b.Batch)
 		}
-	}
-	if !slices.ContainsFunc(t.Packs, func(pack string) bool { return pack != "" }) {
-		t.Packs = nil
 	}
 	return t
 }
@@ -472,12 +450,8 @@ func (w *Working) unites(ctx context.Context, store blob.Store, key string) erro
 		for i := range task {
 			j := &task[i]
 			w.Moving = append(w.Moving, registry.BatchID{DatasetID: j.DatasetID, Batch: j.Name()})
-			for n, s := range j.Sources {
-				source := registry.Pending{DatasetID: j.DatasetID, Batch: s.Batch, Digest: s.Digest}
-				if j.Packs != nil {
-					source.Pack = j.Packs[n]
-				}
-				w.Batches = append(w.Batches, source)
+			for _, s := range j.Sources {
+				w.Batches = append(w.Batches, registry.Pending{DatasetID: j.DatasetID, Batch: s.Batch, Digest: s.Digest})
 			}
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -85,11 +84,6 @@ func Find(ctx context.Context, store blob.Store, batch segment.BatchRef, seen st
 	if batch.Digest == "" {
 		return out, nil
 	}
-	packs := pack.NewView(store)
-	for _, i := range ingests {
-		packs.Add(batch.DatasetID, batch.Batch, i.Pack)
-	}
-	store = packs
 	_, _, err = lakecheck.Source(ctx, store, batch)
 	var d *postings.DamageError
 	if errors.As(err, &d) {

@@ -45,7 +45,7 @@ func MendBatches(
 }
 
 // CoveredBatches yields the batches that a segment lists, and in the place of a union those of the
-// union, with the packs that the registry names. Those that are dead in v are left out.
+// union. Those that are dead in v are left out.
 func CoveredBatches(
 	ctx context.Context, store blob.Store, v *manifest.Version, s manifest.Segment,
 ) iter.Seq2[manifest.Batch, error] {
@@ -61,18 +61,8 @@ func CoveredBatches(
 		var batches []manifest.Batch // of a dataset
 		flush := func() bool {
 			slices.SortFunc(batches, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })
-			var ingests map[string][]registry.Ingest
-			var err error
-			if len(batches) > 0 {
-				ingests, err = registry.Ingests(ctx, store, batches[0].DatasetID)
-			}
 			for _, live := range batches {
-				for _, i := range ingests[live.Batch] {
-					if i.Digest == live.Digest {
-						live.Pack = i.Pack
-					}
-				}
-				if !yield(live, err) || err != nil {
+				if !yield(live, nil) {
 					return false
 				}
 			}

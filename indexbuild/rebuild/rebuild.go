@@ -38,7 +38,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -140,7 +139,6 @@ func Plan(ctx context.Context, store blob.Store, run string) (Summary, error) {
 // stored is a batch, or a union of batches, whose postings a segment is made of.
 type stored struct {
 	ref         segment.BatchRef
-	pack        string
 	batches     int
 	rows, bytes int64
 }
@@ -165,9 +163,6 @@ func storedIn(ctx context.Context, v *manifest.Version, id string) (all []stored
 			s.batches++
 			s.rows += b.Rows
 			s.bytes += b.Bytes
-			if b.Union == "" {
-				s.pack = b.Pack
-			}
 		}
 	}
 	return all, nil
@@ -206,7 +201,7 @@ func current(ctx context.Context, store blob.Store) (*manifest.Version, manifest
 // work is a step at work on a segment.
 type work struct {
 	ctx     context.Context
-	store   *pack.View
+	store   blob.Store
 	tempDir string
 	version string
 	ref     segment.Ref
@@ -228,13 +223,12 @@ func open(ctx context.Context, store blob.Store, p *plan, n int, tempDir string)
 	if at < 0 {
 		return nil, nil
 	}
-	w := &work{ctx: ctx, store: pack.NewView(store), tempDir: tempDir, version: p.Version.ID, ref: lakecheck.SegmentRef(v.Segments[at])}
+	w := &work{ctx: ctx, store: store, tempDir: tempDir, version: p.Version.ID, ref: lakecheck.SegmentRef(v.Segments[at])}
 	all, err := storedIn(ctx, v, w.ref.ID)
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range all {
-		w.store.Add(b.ref.DatasetID, b.ref.Batch, b.pack)
 		w.batches = append(w.batches, b.ref)
 		w.large = append(w.large, b.bytes >= staged)
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
@@ -37,7 +36,7 @@ func records(seed, n int) (all []testlake.Record) {
 	return all
 }
 
-// newLake makes a lake of several segments: batches of their own, and one in a pack.
+// newLake makes a lake of several segments.
 func newLake(t *testing.T) blob.Store {
 	t.Helper()
 	store := blob.NewMemory()
@@ -46,7 +45,6 @@ func newLake(t *testing.T) blob.Store {
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "a", "2", records(3, 30))
 	testlake.Ingest(t, store, "c", "1", records(5, 3))
-	testlake.Pack(t, store, func(d lake.Dataset, _ string) bool { return d.Name == "c" })
 	testlake.Publish(t, store)
 	return store
 }

@@ -75,7 +75,7 @@ func RestorePostings(
 // Intact reports whether an object exists with its size and hash.
 func Intact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
 	r, err := store.Open(ctx, o.Key, 0, -1)
-	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) { // the latter in a pack
+	if errors.Is(err, blob.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {

@@ -24,7 +24,6 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/seekable"
@@ -38,8 +37,8 @@ const partsAtOnce = 4
 
 // Holding is an object of the lake that still holds something that a rule hides.
 type Holding struct {
-	// Kind is "part", for rows; "index", "postings" or "pack", for the name of a domain; or "trees"
-	// or "page keys", for hosts and paths.
+	// Kind is "part", for rows; "index" or "postings", for the name of a domain; or "trees" or
+	// "page keys", for hosts and paths.
 	Kind   string `json:"kind"`
 	Object string `json:"object"`
 	Bytes  int64  `json:"bytes,omitempty"`
@@ -599,7 +598,7 @@ func (in *inspector) indexes(ctx context.Context) error {
 	return nil
 }
 
-// names looks for the name of a domain in postings and packs.
+// names looks for the name of a domain in postings.
 func (in *inspector) names(ctx context.Context) error {
 	// A batch's postings have the names of its domains in the order of its parts.
 	held := map[string]bool{}
@@ -609,9 +608,6 @@ func (in *inspector) names(ctx context.Context) error {
 				held["batches/dataset_id="+m[1]+"/"+m[2]+"/"] = true
 			}
 		}
-	}
-	if err := in.packs(ctx); err != nil {
-		return err
 	}
 	for prefix := range held {
 		for info, err := range in.store.List(ctx, prefix) {
@@ -624,77 +620,6 @@ func (in *inspector) names(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// packs looks for the name of a domain in the postings of batches that are in packs.
-func (in *inspector) packs(ctx context.Context) error {
-	for info, err := range in.store.List(ctx, pack.Prefix) {
-		if err != nil {
-			return err
-		}
-		name, ok := pack.NameOf(info.Key)
-		if !ok {
-			continue
-		}
-		has, err := in.packHas(ctx, in.store, name)
-		switch {
-		case errors.Is(err, blob.ErrNotExist): // deleted meanwhile
-		case errors.Is(err, codec.ErrCorrupt):
-			in.state.Unknown = append(in.state.Unknown, err.Error())
-		case err != nil:
-			return err
-		case has:
-			in.holding("pack", info.Key).Bytes = info.Size
-		}
-	}
-	return nil
-}
-
-// packHas reports whether postings in a pack have the rule's domain, or a name below it. Postings
-// in a pack without the record of their batch may have it.
-func (in *inspector) packHas(ctx context.Context, store blob.Store, name string) (bool, error) {
-	data, _, err := store.Get(ctx, pack.Key(name))
-	if err != nil {
-		return false, err
-	}
-	p, err := pack.Decode(data, pack.Key(name))
-	if err != nil {
-		return false, err
-	}
-	view := pack.NewView(store)
-	todo := map[string]bool{}
-	for _, e := range p.Entries() {
-		if postingsKey.MatchString(e.Key) {
-			todo[e.Key] = true
-		}
-		if dataset, batch, ok := pack.BatchOf(e.Key); ok {
-			view.Add(dataset, batch, name)
-		}
-	}
-	for _, e := range p.Entries() {
-		if len(todo) == 0 || !strings.HasSuffix(e.Key, ".json") {
-			continue
-		}
-		object, _, err := p.Object(e.Key)
-		if err != nil {
-			return false, err
-		}
-		record, err := lake.DecodeBatch(object, e.Key)
-		if err != nil {
-			return false, err
-		}
-		ref := segment.BatchRef{DatasetID: record.DatasetID, Batch: record.Batch, Digest: lake.Digest(object)}
-		for _, o := range record.Postings {
-			if !todo[o.Key] {
-				continue
-			}
-			delete(todo, o.Key)
-			if has, err := in.postingsHave(ctx, view, ref, o); has || err != nil {
-				return has, err
-			}
-		}
-	}
-	return len(todo) > 0, nil
 }
 
 // postingsHave reports whether a postings object has the rule's domain, or a name below it.
@@ -754,9 +679,6 @@ func (in *inspector) finish(ctx context.Context) error {
 		h := in.found[key]
 		at, isListed := listed[key]
 		switch {
-		case h.Kind == "pack":
-			h.Until = `"starter compact" writes the pack again without the name, with --full if nothing else is to do, ` +
-				`and "starter gc" deletes this one`
 		case slices.Contains(h.Versions, in.manifest.CurrentVersion):
 			h.Until = `"starter compact" makes a version without it, and "starter gc" drops the earlier versions and deletes it`
 		case len(h.Versions) > 0:

@@ -17,7 +17,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
@@ -595,32 +594,26 @@ func TestTakedownsHoldAfterACompaction(t *testing.T) {
 	}
 }
 
-// Status of a domain also names the indexes and the postings, in packs too, that have its name.
+// Status of a domain also names the indexes and the postings that have its name.
 func TestStatusOfADomainNamesIndexes(t *testing.T) {
-	for _, packed := range []bool{false, true} {
-		store := blob.NewMemory()
-		testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
-		testlake.Ingest(t, store, "beta", "b1", []testlake.Record{{URL: "https://elsewhere.test/"}})
-		if packed {
-			testlake.Pack(t, store, func(lake.Dataset, string) bool { return true })
-		}
-		testlake.Publish(t, store)
-		r := rule(t, 1, takedown.Domain, "site1.test")
-		if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		s, err := suppress.Inspect(t.Context(), store, r.ID, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kinds := map[string]int{}
-		for _, h := range s.Holdings {
-			kinds[h.Kind]++
-		}
-		other := map[bool]string{true: "pack", false: "postings"}[packed]
-		if kinds["part"] != 1 || kinds["index"] != 1 || kinds[other] != 1 || len(s.Holdings) != 3 {
-			t.Errorf("packed %v: %+v", packed, s.Holdings)
-		}
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
+	testlake.Ingest(t, store, "beta", "b1", []testlake.Record{{URL: "https://elsewhere.test/"}})
+	testlake.Publish(t, store)
+	r := rule(t, 1, takedown.Domain, "site1.test")
+	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := suppress.Inspect(t.Context(), store, r.ID, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]int{}
+	for _, h := range s.Holdings {
+		kinds[h.Kind]++
+	}
+	if kinds["part"] != 1 || kinds["index"] != 1 || kinds["postings"] != 1 || len(s.Holdings) != 3 {
+		t.Errorf("%+v", s.Holdings)
 	}
 }
 

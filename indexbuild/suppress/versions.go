@@ -23,7 +23,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/takedown"
@@ -85,7 +84,7 @@ func (in *inspector) olderVersions(ctx context.Context) error {
 	l := versionLooker{in: in, store: store, judged: map[string]*judgement{}}
 	roots := []string{"urls/", "staging/", segmentRoot}
 	if in.namesGo() {
-		roots = append(roots, "batches/") // packs are batches too
+		roots = append(roots, "batches/")
 	}
 	for _, root := range roots {
 		if err := l.look(ctx, root); err != nil {
@@ -208,9 +207,6 @@ func (in *inspector) kindOf(key string) (kind string, may bool) {
 	if isStaged(key) {
 		return "staging", true
 	}
-	if _, ok := pack.NameOf(key); ok {
-		return "pack", in.namesGo()
-	}
 	switch {
 	case segmentKey.MatchString(key):
 		return "index", in.namesGo()
@@ -240,9 +236,6 @@ func (in *inspector) versionHolds(
 		holds, err = in.treesHave(ctx, store, info)
 	case "page keys":
 		holds, err = in.pageKeysHave(ctx, store, info)
-	case "pack":
-		name, _ := pack.NameOf(info.Key)
-		holds, err = in.packHas(ctx, store, name)
 	case "postings":
 		holds, err = in.looseHave(ctx, store, info)
 	default:

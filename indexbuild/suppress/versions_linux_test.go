@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowsort"
@@ -95,7 +94,7 @@ func (unreadable) Get(context.Context, string) ([]byte, blob.Info, error) {
 }
 
 // versionedLake is a lake in a bucket with versioning after a takedown, a compaction and a
-// collection. Rows of kvwsite.test were in a batch of its own, in one in a pack, and in staging.
+// collection. Rows of kvwsite.test were in two batches and in staging.
 func versionedLake(t *testing.T, r takedown.Rule) *roled {
 	t.Helper()
 	url := testenv.S3(t)
@@ -121,7 +120,6 @@ func versionedLake(t *testing.T, r takedown.Rule) *roled {
 	}
 	testlake.Ingest(t, inner, "alpha", "b1", list("x", 20))
 	testlake.Ingest(t, inner, "beta", "b1", list("y", 20))
-	testlake.Pack(t, inner, func(d lake.Dataset, _ string) bool { return d.Name == "beta" })
 	testlake.Publish(t, inner)
 	stage(t, inner, "staging/run-x/shuffle/000001/0", "qzxhost.kvwsite.test")
 	stage(t, inner, "staging/run-x/shuffle/000002/0", "www.other1.test")
@@ -242,7 +240,7 @@ func TestPurgeDeletesOlderVersions(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	kinds := kindsOf(s.ObjectVersions.Holdings)
-	for _, kind := range []string{"part", "index", "trees", "postings", "pack", "staging"} {
+	for _, kind := range []string{"part", "index", "trees", "postings", "staging"} {
 		if kinds[kind] == 0 {
 			t.Errorf("no %s among the older versions: %v", kind, kinds)
 		}

@@ -273,7 +273,6 @@ func newerKinds() []newer {
 		document("list of garbage", `^index/trash/lists/`, "gc"),
 		document("sweep", `^index/trash/sweep\.json$`, "ingest", "publish", "gc", "takedown", "retire", "rules"),
 		document("unpublished batch record", unpublished, "publish", "gc", "verify"),
-		binaryFormat("unpublished pack", `^batches/packs/`, "PACK", "gc"),
 		rootOf("datasets of the current version", currentVersion, "dataset_pieces", "serve"),
 		rootOf("batches of the current version", currentVersion, "batch_pieces", "gc", "verify"),
 		rootOf("dead batches of the current version", currentVersion, `dead": \{.*?"batch_pieces`, "gc", "verify"),

@@ -33,7 +33,7 @@ var fixtureHas = []string{
 	`^urls/dataset_id=\d+/domain_prefix=any/`, `^urls/dataset_id=\d+/domain_prefix=any/part-~`,
 	`^batches/dataset_id=\d+/[^/~]+/[0-9a-f]{32}\.json$`, `^batches/dataset_id=\d+/~[0-9a-f]{16}/[0-9a-f]{32}\.json$`,
 	`^batches/dataset_id=\d+/[^/]+/postings-`, `^batches/dataset_id=\d+/[^/]+/[0-9a-f]{32}\.retired$`,
-	`^batches/packs/`, `^rejects/`, `^reports/`,
+	`^rejects/`, `^reports/`,
 	`^index/manifest\.json$`, `^index/versions/`, `^index/pieces/`, `^index/segments/[0-9a-f]{32}/segment\.json$`,
 	`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`, `^index/segments/[0-9a-f]{32}/domains\.starts\.zst$`,
 	`^index/segments/[0-9a-f]{32}/domains\.reversed\.zst$`, `^index/segments/[0-9a-f]{32}/domains\.reversed\.starts\.zst$`,
@@ -172,7 +172,7 @@ func (f *fixtureLake) live() {
 	f.do("ingest", "--dataset", "forum", "--batch", "old", "--max-reject-rate", "0.9", "--wait", "--title", "A forum",
 		f.file("forum/old.txt", forum))
 	f.do("ingest", "--dataset", "forum", "--batch", "new", "--wait", f.file("forum/new.txt", "https://forum.example/t/3\nhttps://once.example/\n"))
-	// Lists that share packs.
+	// Lists that are ingested together.
 	for i := range 9 {
 		text := fmt.Sprintf("https://site-%d.example/list\nhttps://once.example/%d\nhttp:///\n", i%6, i)
 		f.file(fmt.Sprintf("lists/list-%d.txt", i), text)

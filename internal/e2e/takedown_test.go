@@ -12,8 +12,7 @@ import (
 )
 
 // A site is taken down, dropped and deleted by the commands of docs/operation.md, through workers:
-// from large and small lists, some of which share packs, after which no file of the lake has a byte
-// of its name.
+// from large and small lists, after which no file of the lake has a byte of its name.
 func TestTakedownFromRequestToProof(t *testing.T) {
 	t.Parallel()
 	dir, in := t.TempDir(), t.TempDir()
@@ -59,7 +58,7 @@ func TestTakedownFromRequestToProof(t *testing.T) {
 		}
 		return keys
 	}
-	if found := strings.Join(holders(), " "); !strings.Contains(found, ".pack") || !strings.Contains(found, ".parquet") ||
+	if found := strings.Join(holders(), " "); !strings.Contains(found, "postings-") || !strings.Contains(found, ".parquet") ||
 		!strings.Contains(found, "domains.txt") {
 		t.Fatalf("before: %s", found)
 	}

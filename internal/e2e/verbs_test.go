@@ -417,7 +417,7 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("what a dry run says and gc does:\n%s", diff)
 		}
 		gone := int64(0)
-		for _, kind := range []string{"parts", "batch records", "postings", "versions", "segments", "segment files", "marks", "packs"} {
+		for _, kind := range []string{"parts", "batch records", "postings", "versions", "segments", "segment files", "marks"} {
 			gone += did.Deleted[kind].Objects
 		}
 		if n := files(); int64(had-n) != gone || gone == 0 {

@@ -65,7 +65,7 @@ func TestTakedownInABucketThatKeepsVersions(t *testing.T) {
 		t.Errorf("left of current versions: %q", left)
 	}
 	before := strings.Join(holders(testlake.OlderVersions(t, store)), " ")
-	for _, kind := range []string{".parquet", "domains.txt", ".pack", "/null"} {
+	for _, kind := range []string{".parquet", "domains.txt", "postings-", "/null"} {
 		if !strings.Contains(before, kind) {
 			t.Errorf("no older version of %s has it: %s", kind, before)
 		}

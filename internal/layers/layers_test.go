@@ -25,7 +25,6 @@ var allowed = map[string][]string{
 	"lake/blob":          {},
 	"lake/blob/s3blob":   {"lake/blob"},
 	"lake/blob/blobtest": {"lake/blob"},
-	"lake/pack":          {"lake/blob", "lake/codec"},
 	"lake/pieces":        {"lake/blob", "lake/codec"},
 	"lake/urlnorm":       {},
 	"lake/zstdtext":      {"lake/seekable"},
@@ -79,12 +78,11 @@ var allowed = map[string][]string{
 		"lake/rowmerge", "lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {
-		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/part", "lake/partreader",
+		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part", "lake/partreader",
 		"lake/registry",
 	},
 	"lake/ingest/many": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pack", "lake/pieces", "lake/registry",
-		"lake/seekable",
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pieces", "lake/registry", "lake/seekable",
 	},
 	"lake/ingest/allow":      {},
 	"lake/ingest/dated":      {},
@@ -97,7 +95,7 @@ var allowed = map[string][]string{
 	"lake/lease":             {"lake/blob", "lake/codec"},
 	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/registry", "lake/takedown", "lake/trash"},
 	"lake/takedown":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/urlnorm"},
-	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pack", "lake/pieces", "lake/trash", "lake/urlnorm"},
+	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
 	"lake/trash":             {"lake", "lake/blob", "lake/codec"},
 
@@ -144,12 +142,12 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/suppress": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
-		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/seekable",
+		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/seekable",
 		"lake/takedown", "lake/trash", "lake/urlnorm",
 	},
 	"indexbuild/lakecheck": {
 		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
-		"indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest", "lake/pack",
+		"indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
 	},
@@ -158,30 +156,29 @@ var allowed = map[string][]string{
 		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
 		"lake/seekable", "lake/urlnorm",
 	},
-	"indexbuild/repack": {"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry"},
 	"indexbuild/unite": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
 		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/takedown", "lake/urlnorm",
 	},
 	"indexbuild/published": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/pack", "lake/registry",
+		"lake/manifest", "lake/registry",
 	},
 	"indexbuild/publish": {
 		"indexbuild/unite", "indexbuild", "indexbuild/deadrows", "indexbuild/lakecheck", "indexbuild/move",
-		"indexbuild/postings", "indexbuild/published", "indexbuild/repack", "indexbuild/repair", "indexbuild/segment", "indexbuild/segment/overlay",
+		"indexbuild/postings", "indexbuild/published", "indexbuild/repair", "indexbuild/segment", "indexbuild/segment/overlay",
 		"indexbuild/suppress", "indexbuild/treebuild", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "lake/remedy",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/rebuild": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
 		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/pack", "lake/remedy",
+		"lake/codec", "lake/manifest", "lake/remedy",
 	},
 	"indexbuild/gc": {
 		"export/domain64/numbers", "indexbuild/publish", "indexbuild/segment/pathtree", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
-		"lake/manifest", "lake/pack", "lake/registry", "lake/takedown", "lake/trash",
+		"lake/manifest", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -201,7 +198,7 @@ var allowed = map[string][]string{
 	},
 	"export/scan": {
 		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
-		"lake/lease", "lake/manifest", "lake/pack", "lake/part", "lake/partreader", "lake/takedown",
+		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
 	},
 	"export/files": {
 		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "internal/cli", "lake", "lake/blob",
@@ -230,7 +227,7 @@ var allowed = map[string][]string{
 		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/move",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/addresses", "internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pack", "lake/registry",
+		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "serve/shortlived", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
 		"starter/find", "starter/frontier", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/single", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
@@ -255,7 +252,7 @@ var allowed = map[string][]string{
 	"starter/inventory":    {"indexbuild/inventorytree", "indexbuild/prefixtree", "internal/cli"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
-		"internal/cli", "lake/blob", "lake/codec", "lake/manifest", "lake/pack", "lake/registry", "starter/find",
+		"internal/cli", "lake/blob", "lake/manifest", "lake/registry", "starter/find",
 	},
 	"starter/check": {
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
@@ -273,7 +270,7 @@ var allowed = map[string][]string{
 	},
 	"starter/urllist":     {"internal/cli", "lake/blob", "lake/remedy", "lake/urlnorm", "serve/format", "serve/lookup", "serve/shortlived", "starter/lookup"},
 	"starter/versiondiff": {"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup", "serve/shortlived", "starter/lookup"},
-	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/pack", "lake/takedown"},
+	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/takedown"},
 
 	"serve/lookup": {
 		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/flight", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
@@ -366,7 +363,7 @@ var allowed = map[string][]string{
 	"internal/testlake": {
 		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"indexbuild/segment/membership", "lake", "lake/blob", "lake/ingest", "lake/manifest",
-		"lake/pack", "lake/part", "lake/registry", "lake/urlnorm",
+		"lake/part", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":       {"lake/codec"},
 	"internal/flight":       {},

@@ -52,7 +52,6 @@ type machine struct {
 	// published are the batches that any version has had.
 	published map[batchID]bool
 	steps     int
-	packed    bool // tells that packs were written
 	// ahead tells that a publish has moved batches to another list, and none is committed since.
 	ahead bool
 	// done counts what happened in all sequences.
@@ -494,25 +493,6 @@ func (m *machine) withdraw() {
 	})
 }
 
-// pack moves the objects of batches into packs, as if many lists had been ingested together. It
-// takes batches of which nothing else names the objects.
-func (m *machine) pack() {
-	share := 1 + uniform(7).Draw(m.rt, "which")
-	m.count("pack")
-	m.packed = true
-	testlake.Pack(m.tb, m.store, func(d lake.Dataset, batch string) bool {
-		id := batchID{d.Name, batch}
-		ingests := 0
-		for _, e := range m.world.orders[id] {
-			if !e.retired {
-				ingests++
-			}
-		}
-		c, _ := m.world.current(id)
-		return ingests == 1 && !m.published[id] && c != nil && share&(1<<(slices.Index(batches, batch)%3)) != 0
-	})
-}
-
 // publish publishes all finished batches.
 func (m *machine) publish() {
 	m.count("publish")
@@ -777,9 +757,8 @@ func (m *machine) damage() {
 	slices.Sort(keys)
 	objects := 2
 	if kind == piecesOfVersions {
-		// Pieces that only earlier versions have may be lost, and so may those that name a pack
-		// which the ledger does not name any more.
-		if objects = 1; len(m.world.versions) > 1 || m.packed {
+		// Pieces that only earlier versions have may be lost.
+		if objects = 1; len(m.world.versions) > 1 {
 			return
 		}
 	}

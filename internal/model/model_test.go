@@ -75,7 +75,6 @@ func (m *machine) step(*rapid.T) {
 		{"retire", 3, len(w.ids(any)) > 0, m.retire},
 		{"restore", 3, len(w.ids(m.restorable)) > 0, m.restore},
 		{"withdraw", 2, len(w.ids(m.waits)) > 0, m.withdraw},
-		{"pack", 2, true, m.pack},
 		{"compact", 4, published, m.compact},
 		{"build trees", 2, published, m.buildTrees},
 		{"begin", 3, len(m.pending) < 2, m.begin},

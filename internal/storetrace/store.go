@@ -107,7 +107,6 @@ func (s *stream) Close() error {
 // in them, so traces have the kind alone.
 var folders = []struct{ prefix, kind string }{
 	{"urls/", "part"},
-	{"batches/packs/", "pack"},
 	{"batches/", "batch"},
 	{"rejects/", "rejects"},
 	{"registry/", "registry"},

@@ -111,7 +111,6 @@ func TestSpansOfARequestAreBounded(t *testing.T) {
 func TestKinds(t *testing.T) {
 	for key, want := range map[string]string{
 		"urls/dataset_id=1/domain_prefix=any/part-x.parquet": "part",
-		"batches/packs/0.pack":                               "pack",
 		"batches/dataset_id=1/b/0.json":                      "batch",
 		"index/manifest.json":                                "manifest",
 		"index/segments/s1/postings/0.idx":                   "segment.postings",

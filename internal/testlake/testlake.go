@@ -22,8 +22,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -104,108 +102,6 @@ func Spec(tb testing.TB, store blob.Store, dataset, batch string, records []Reco
 		Lake: store.URL(), Dataset: dataset, Batch: batch, Inputs: []string{input(tb, records)},
 		Format: "jsonl", URLColumn: "url", TSColumn: "ts", SizeField: "size", MaxRejectRate: 1,
 	}
-}
-
-// Pack moves the records, postings and lists of rejects of batches into packs that they share, as
-// an ingest of many lists writes them. It takes the finished batches that no version has and that
-// choose accepts, and returns the names of the packs.
-func Pack(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, batch string) bool) []string {
-	tb.Helper()
-	v, err := manifest.Recover(tb.Context(), store)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return PackAgain(tb, store, func(d lake.Dataset, batch string) bool {
-		if v.Current != nil {
-			ingests, err := registry.Ingests(tb.Context(), store, d.ID)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			all := ingests[batch]
-			live, ok, err := v.Current.FindBatch(tb.Context(), d.ID, batch)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			if ok && live.Digest == all[len(all)-1].Digest {
-				return false
-			}
-		}
-		return choose(d, batch)
-	})
-}
-
-// PackAgain is Pack also for batches of the version that were ingested again with the same content.
-// The version still names their earlier packs.
-func PackAgain(tb testing.TB, store blob.Store, choose func(dataset lake.Dataset, batch string) bool) []string {
-	tb.Helper()
-	type packed struct {
-		dataset uint32
-		batch   string
-		run     string
-		record  registry.Record
-	}
-	var batches []packed
-	var objects []*pack.Collector
-	var keys [][]string
-	collect := func(c *pack.Collector, key string) []byte {
-		data, _, err := store.Get(tb.Context(), key)
-		if err == nil {
-			_, err = c.Put(tb.Context(), key, data, blob.Condition{})
-		}
-		if err != nil {
-			tb.Fatal(err)
-		}
-		keys[len(keys)-1] = append(keys[len(keys)-1], key)
-		return data
-	}
-	datasets, err := registry.Datasets(tb.Context(), store)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, d := range datasets {
-		ingests, err := registry.Ingests(tb.Context(), store, d.ID)
-		if err != nil {
-			tb.Fatal(err)
-		}
-		for name, all := range ingests {
-			i := all[len(all)-1]
-			if i.Digest == "" || i.Pack != "" || !choose(d, name) {
-				continue
-			}
-			c := pack.NewCollector(store)
-			keys = append(keys, nil)
-			key := lake.BatchKey(d.ID, name, i.Digest)
-			b, err := lake.DecodeBatch(collect(c, key), key)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			for _, o := range b.Postings {
-				collect(c, o.Key)
-			}
-			if b.Rejects != nil {
-				collect(c, b.Rejects.Key)
-			}
-			objects = append(objects, c)
-			batches = append(batches, packed{d.ID, name, i.Run, registry.Record{Digest: i.Digest}})
-		}
-	}
-	names, err := pack.Write(tb.Context(), store, objects)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for i, b := range batches {
-		if names[i] == "" {
-			continue // too large: its objects stay
-		}
-		if err := store.Delete(tb.Context(), keys[i]...); err != nil {
-			tb.Fatal(err)
-		}
-		b.record.Pack = names[i]
-		if _, err := registry.FinishPacked(tb.Context(), store, b.dataset, b.batch, b.run, b.record); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return names
 }
 
 // IngestSpec ingests the inputs of a spec as one batch, without publishing it.

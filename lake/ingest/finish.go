@@ -265,7 +265,7 @@ func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (
 // hasContent reports whether the batch's current content has this digest.
 func hasContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
 	current, err := registry.CurrentRecord(ctx, store, registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch})
-	return err == nil && current.Digest == digest, err
+	return err == nil && current == digest, err
 }
 
 func readAllMerged(ctx context.Context, store blob.Store, run string, tasks int) ([]mergedRecord, error) {

@@ -1,12 +1,10 @@
 package manifest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -32,9 +30,6 @@ const (
 	findAtOnce = 1 << 14
 )
 
-// noPack stands for no pack in the entry of a batch of a union.
-var noPack [digestBytes]byte
-
 func datasetKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 
 func batchKey(n BatchName) []byte { return append(datasetKey(n.DatasetID), n.Batch...) }
@@ -44,10 +39,6 @@ func batchEntry(b *Batch) (pieces.Entry, error) {
 	digest, err := hex.DecodeString(b.Digest)
 	if err == nil && len(digest) != digestBytes {
 		err = fmt.Errorf("%d bytes", len(digest))
-	}
-	pack, packErr := hex.DecodeString(b.Pack)
-	if packErr != nil || b.Pack != "" && len(pack) != digestBytes {
-		err = errors.Join(err, fmt.Errorf("pack %q", b.Pack))
 	}
 	if err == nil {
 		err = lake.CheckBatchName(b.Batch)
@@ -65,10 +56,7 @@ func batchEntry(b *Batch) (pieces.Entry, error) {
 	for _, n := range []int64{b.Rows, b.Parts, b.Bytes} {
 		value = codec.AppendUvarint(value, uint64(n))
 	}
-	if union != nil && len(pack) == 0 {
-		pack = make([]byte, digestBytes)
-	}
-	return pieces.Entry{Key: batchKey(b.BatchName), Value: append(append(value, pack...), union...)}, nil
+	return pieces.Entry{Key: batchKey(b.BatchName), Value: append(value, union...)}, nil
 }
 
 // unionIDBytes is the size of what tells the name of a union from others.
@@ -93,11 +81,6 @@ func (v *Version) decodeBatch(e pieces.Entry, segment string) (Batch, error) {
 	b := Batch{Segment: segment}
 	b.Digest = hex.EncodeToString(d.Bytes(digestBytes))
 	b.Rows, b.Parts, b.Bytes = int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1))
-	if d.Err() == nil && d.Len() > 0 {
-		if pack := d.Bytes(digestBytes); !bytes.Equal(pack, noPack[:]) || d.Len() == 0 {
-			b.Pack = hex.EncodeToString(pack)
-		}
-	}
 	if d.Err() == nil && d.Len() > 0 {
 		b.Union = "~" + hex.EncodeToString(d.Bytes(unionIDBytes))
 		b.UnionDigest = hex.EncodeToString(d.Bytes(digestBytes))

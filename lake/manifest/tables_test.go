@@ -199,7 +199,7 @@ func TestVersionsHoldWhatWasCommitted(t *testing.T) {
 				}
 				taken[name] = Batch{
 					BatchName: name, Digest: id32(rng.IntN(1 << 30)), Rows: rng.Int64N(1000), Parts: rng.Int64N(5),
-					Bytes: rng.Int64N(1 << 40), Pack: []string{"", id32(7)}[rng.IntN(2)],
+					Bytes: rng.Int64N(1 << 40),
 				}
 			}
 			if len(taken) == 0 {
@@ -248,7 +248,6 @@ func TestWrongCommitsAreRefused(t *testing.T) {
 		"not described":  func(n *Next) { n.Datasets = nil },
 		"name":           func(n *Next) { n.Datasets[0].Name = "a b" },
 		"digest":         func(n *Next) { b := batch; b.Digest = "x"; n.Batches[id32(1)] = sequenceOf([]Batch{b}) },
-		"pack":           func(n *Next) { b := batch; b.Pack = "x"; n.Batches[id32(1)] = sequenceOf([]Batch{b}) },
 		"batch name":     func(n *Next) { b := batch; b.Batch = "../x"; n.Batches[id32(1)] = sequenceOf([]Batch{b}) },
 		"negative count": func(n *Next) { b := batch; b.Parts = -1; n.Batches[id32(1)] = sequenceOf([]Batch{b}) },
 		"batch twice":    func(n *Next) { n.Segments[0].Rows = 10; n.Batches[id32(1)] = sequenceOf([]Batch{batch, batch}) },

@@ -193,9 +193,6 @@ type Batch struct {
 	Parts   int64
 	Bytes   int64  // of its parts
 	Segment string // that indexes it
-	// Pack names the pack that holds what the ingest of the batch finished with (package
-	// lake/pack). It is "" if those are objects of their own.
-	Pack string
 	// Union is the name of the union that has the batch's rows, UnionDigest that of its record.
 	// They are "" if the batch has parts of its own. All batches of a union are in one segment.
 	// Parts and Bytes of a union are those of the first of its batches; the others have none.

@@ -23,12 +23,10 @@ type IngestID struct {
 
 func (i IngestID) id() BatchID { return BatchID{i.DatasetID, i.Batch} }
 
-// Finish is an ingest that has finished with the batch record of that digest, in that pack; Pack is
-// "" if the record is an object of its own.
+// Finish is an ingest that has finished with the batch record of that digest.
 type Finish struct {
 	IngestID
 	Digest string
-	Pack   string
 	// Replace retires all other batches of the dataset whose ingests registered before.
 	Replace bool
 }
@@ -44,9 +42,6 @@ type Outcome struct {
 	Err error
 }
 
-// Record names a batch record, and the pack that holds it, "" if it is an object of its own.
-type Record struct{ Digest, Pack string }
-
 // Pending is the current ingest of a batch.
 type Pending struct {
 	DatasetID uint32
@@ -54,7 +49,6 @@ type Pending struct {
 	Seq       int64
 	Run       string
 	Digest    string
-	Pack      string // of the record, "" for none
 	// Retired tells that the batch is retired: no version is to have it. It has no record then. By
 	// is the batch that took its place: a version has to have what is current of that one. It is ""
 	// for none.
@@ -64,7 +58,7 @@ type Pending struct {
 
 // pendingOf returns the current entry of a batch.
 func pendingOf(id BatchID, in Ingest) Pending {
-	return Pending{id.DatasetID, id.Batch, in.Seq, in.Run, in.Digest, in.Pack, in.Retired, in.By}
+	return Pending{id.DatasetID, id.Batch, in.Seq, in.Run, in.Digest, in.Retired, in.By}
 }
 
 // settled is what Settle keeps of it.
@@ -147,10 +141,9 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 // FinishIngests records the digests of the batch records of runs' ingests. The records must be in
 // the store already. A run that has not registered the batch gets ErrUnknownRun. The mark that an
 // earlier ingest with the same record was withdrawn, or retired, is removed. If the batch was
-// retired since the run registered, the record is marked. If a run is repeated with the same record
-// in another pack, the last pack is kept. One that fails keeps none of the others back. A batch
-// that replaces the others of its dataset is finished in the same update in which those are
-// retired, so that one version has the one and lacks the others.
+// retired since the run registered, the record is marked. One that fails keeps none of the others
+// back. A batch that replaces the others of its dataset is finished in the same update in which
+// those are retired, so that one version has the one and lacks the others.
 func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []Outcome {
 	out := make([]Outcome, len(finished))
 	errs := eachShard(len(finished), func(i int) uint32 { return finished[i].DatasetID }, func(n int, at []int) error {
@@ -186,9 +179,6 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 				if !e.Is(f.Digest) {
 					e.Digest, e.MovedFrom, changed = f.Digest, "", true
 				}
-				if e.Pack != f.Pack {
-					e.Pack, changed = f.Pack, true
-				}
 				current := o.current()
 				out[i] = Outcome{Seq: e.Seq, Current: current == own, Retired: o.Ingests[current].Retired}
 			}
@@ -208,7 +198,7 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 				continue
 			}
 			// The ledger did not have this record when the batch was retired.
-			late := map[BatchID][]Ingest{f.id(): {{Digest: f.Digest, Pack: f.Pack}}}
+			late := map[BatchID][]Ingest{f.id(): {{Digest: f.Digest}}}
 			if err := markRetired(ctx, store, f.Run, late); err != nil {
 				return err
 			}
@@ -224,15 +214,6 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 	return out
 }
 
-// FinishPacked is FinishIngests for one. Current is false if a run that registered later has
-// finished the batch before: that run's record stays current.
-func FinishPacked(
-	ctx context.Context, store blob.Store, dataset uint32, batch, run string, record Record,
-) (current bool, err error) {
-	out := FinishIngests(ctx, store, []Finish{{IngestID: IngestID{dataset, batch, run}, Digest: record.Digest, Pack: record.Pack}})
-	return out[0].Current, out[0].Err
-}
-
 // FinishReplacing is FinishIngest, and retires the other batches of the dataset if replace is set.
 func FinishReplacing(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string, replace bool,
@@ -244,11 +225,13 @@ func FinishReplacing(
 	return out[0].Current, out[0].Err
 }
 
-// FinishIngest is FinishPacked for a record that is an object of its own.
+// FinishIngest is FinishIngests for one. Current is false if a run that registered later has
+// finished the batch before: that run's record stays current.
 func FinishIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (current bool, err error) {
-	return FinishPacked(ctx, store, dataset, batch, run, Record{Digest: digest})
+	out := FinishIngests(ctx, store, []Finish{{IngestID: IngestID{dataset, batch, run}, Digest: digest}})
+	return out[0].Current, out[0].Err
 }
 
 // AbandonIngests removes runs' ingests from the order unless they have finished, so that ingests
@@ -479,14 +462,14 @@ func Ingests(ctx context.Context, store blob.Store, dataset uint32) (map[string]
 	return all, nil
 }
 
-// CurrentRecords returns the current record of each finished batch of a dataset that is not
-// retired, by the name of the batch: that of the finished ingest that registered last.
-func CurrentRecords(ctx context.Context, store blob.Store, dataset uint32) (map[string]Record, error) {
+// CurrentBatches returns the digest of the current record of each finished batch of a dataset that
+// is not retired, by the name of the batch: the record of the finished ingest that registered last.
+func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[string]string, error) {
 	s, err := readShard(ctx, store, ShardOf(dataset))
 	if err != nil {
 		return nil, err
 	}
-	records := map[string]Record{}
+	records := map[string]string{}
 	for o, err := range s.all(ctx, store, dataset) {
 		if err != nil {
 			return nil, err
@@ -496,19 +479,6 @@ func CurrentRecords(ctx context.Context, store blob.Store, dataset uint32) (map[
 		}
 	}
 	return records, nil
-}
-
-// CurrentBatches is CurrentRecords without the packs.
-func CurrentBatches(ctx context.Context, store blob.Store, dataset uint32) (map[string]string, error) {
-	records, err := CurrentRecords(ctx, store, dataset)
-	if err != nil {
-		return nil, err
-	}
-	digests := map[string]string{}
-	for name, r := range records {
-		digests[name] = r.Digest
-	}
-	return digests, nil
 }
 
 // PendingBatches returns the current ingest of each batch that has finished and is not settled, by
@@ -628,14 +598,14 @@ func Unfinished(ctx context.Context, store blob.Store) ([]IngestID, error) {
 	return all, nil
 }
 
-// CurrentRecordsOf returns the current records of some batches. One that has none, or is retired,
-// is left out.
-func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) (map[BatchID]Record, error) {
+// CurrentRecordsOf returns the digests of the current records of some batches. One that has none,
+// or is retired, is left out.
+func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) (map[BatchID]string, error) {
 	all, err := IngestsOf(ctx, store, batches)
 	if err != nil {
 		return nil, err
 	}
-	records := map[BatchID]Record{}
+	records := map[BatchID]string{}
 	for id, ingests := range all {
 		o := order{Ingests: ingests}
 		if r, ok := o.record(); ok {
@@ -645,9 +615,9 @@ func CurrentRecordsOf(ctx context.Context, store blob.Store, batches []BatchID) 
 	return records, nil
 }
 
-// CurrentRecord returns the current record of a batch. It is zero if the batch has none, or is
+// CurrentRecord returns the digest of the current record of a batch, "" if the batch has none or is
 // retired.
-func CurrentRecord(ctx context.Context, store blob.Store, b BatchID) (Record, error) {
+func CurrentRecord(ctx context.Context, store blob.Store, b BatchID) (string, error) {
 	records, err := CurrentRecordsOf(ctx, store, []BatchID{b})
 	return records[b], err
 }

@@ -366,8 +366,8 @@ func compareStates(t *testing.T, store blob.Store, m *modelLedger) {
 		if finished != (at >= 0) || finished && states[at].Retired != m.current(b).Retired {
 			t.Errorf("%v: states %+v, want %+v", b, states, all)
 		}
-		records, err := registry.CurrentRecords(t.Context(), store, b.DatasetID)
-		if err != nil || records[b.Batch].Digest != m.current(b).Digest {
+		records, err := registry.CurrentBatches(t.Context(), store, b.DatasetID)
+		if err != nil || records[b.Batch] != m.current(b).Digest {
 			t.Errorf("%v: record %+v, %v, want %+v", b, records[b.Batch], err, m.current(b))
 		}
 	}

@@ -139,9 +139,9 @@ func replaceRace(t *testing.T, batches [2]string, steps []string) {
 				}
 			}
 		}
-		of := map[string]registry.Record{}
+		of := map[string]string{}
 		for batch, digest := range published {
-			of[batch] = registry.Record{Digest: digest}
+			of[batch] = digest
 		}
 		if _, err := registry.RestoreShard(t.Context(), lost, 1, live(1, of), nil); err != nil {
 			t.Fatal(err)

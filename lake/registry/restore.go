@@ -14,7 +14,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/pieces"
 	"github.com/urlake/urlake/lake/trash"
 )
@@ -162,13 +161,13 @@ type RestoredShard struct {
 }
 
 // RestoreShard writes a shard of the ledger again if it is lost, or pieces of it. What can be read
-// of it stays. For the rest a version is asked first: live returns the records of the batches that
+// of it stays. For the rest a version is asked first: live returns the digests of the batches that
 // it has of the shard's datasets. A batch that the version lacks is restored from its record if it
 // has one only; older has the digests of records that other versions contain, which were replaced.
 // A batch whose records were marked when it was retired is retired again, whether the version has
 // it or not. Runs that the lost shard has registered fail with ErrUnknownRun.
 func RestoreShard(
-	ctx context.Context, store blob.Store, n int, live func() (map[BatchID]Record, error), older map[string]bool,
+	ctx context.Context, store blob.Store, n int, live func() (map[BatchID]string, error), older map[string]bool,
 ) (out RestoredShard, err error) {
 	s, cond, lost, err := readLost[shard](ctx, store, ShardKey(n))
 	if err == nil && s == nil && !lost { // in a lake of lists
@@ -217,7 +216,7 @@ func RestoreShard(
 		record, published := batches[id]
 		retired := marks.retired[id]
 		others := records[id].newest(func(d string) bool {
-			return d == record.Digest || older[d] || retired[d] != ""
+			return d == record || older[d] || retired[d] != ""
 		})
 		others = slices.DeleteFunc(others, func(d string) bool {
 			if withdrawn[lake.WithdrawnKey(id.DatasetID, id.Batch, d)] {
@@ -227,13 +226,13 @@ func RestoreShard(
 			}
 			return false
 		})
-		retire := len(others) == 0 && len(retired) > 0 && (!published || retired[record.Digest] != "")
+		retire := len(others) == 0 && len(retired) > 0 && (!published || retired[record] != "")
 		switch {
 		case retire:
 			if !published {
 				record = records[id].markedBy(retired)
 			}
-			if record.Digest == "" {
+			if record == "" {
 				continue // nothing is left to which the batch could return
 			}
 			out.Retired = append(out.Retired, id)
@@ -248,7 +247,7 @@ func RestoreShard(
 				"ingest the batch again", id.Batch, id.DatasetID, describeRecords(others)))
 			continue
 		default:
-			record = Record{others[0], records[id][records[id].ingest(others[0])].Pack}
+			record = others[0]
 			out.Found = append(out.Found, id)
 		}
 		o := orders[id]
@@ -257,9 +256,9 @@ func RestoreShard(
 			orders[id] = o
 		}
 		if published {
-			o.Settled = record.Digest
+			o.Settled = record
 		}
-		in := Ingest{Run: restoredRun, Digest: record.Digest, Pack: record.Pack}
+		in := Ingest{Run: restoredRun, Digest: record}
 		if first := records[id].ingest(in.Digest); first != in.Digest {
 			in.MovedFrom = first
 		}
@@ -301,7 +300,7 @@ func (s *shard) sound(ctx context.Context, store blob.Store) (orders map[BatchID
 	return orders, lost, nil
 }
 
-func sortedIDs(batches map[BatchID]Record, records map[BatchID]batchRecords) []BatchID {
+func sortedIDs(batches map[BatchID]string, records map[BatchID]batchRecords) []BatchID {
 	ids := slices.AppendSeq(slices.Collect(maps.Keys(batches)), maps.Keys(records))
 	slices.SortFunc(ids, compareIDs)
 	return slices.Compact(ids)
@@ -314,16 +313,15 @@ func describeRecords(digests []string) string {
 	return "the records " + strings.Join(digests, ", ")
 }
 
-// batchRecords are the intact records of one batch, by digest: of each the pack that holds it, and
-// as Digest, for one that was moved to another public suffix list, that of the record from which it
-// was made, else "".
-type batchRecords map[string]Record
+// batchRecords are the intact records of one batch, by digest. The value is the digest of the
+// record from which one was made that was moved to another public suffix list, "" for others.
+type batchRecords map[string]string
 
 // ingest returns the digest of the record that an ingest wrote, from which the record with that
 // digest was moved, or the earliest of them that is there.
 func (r batchRecords) ingest(digest string) string {
-	for r[digest].Digest != "" {
-		digest = r[digest].Digest
+	for r[digest] != "" {
+		digest = r[digest]
 	}
 	return digest
 }
@@ -333,7 +331,7 @@ func (r batchRecords) ingest(digest string) string {
 func (r batchRecords) newest(known func(digest string) bool) []string {
 	moved, done := map[string]bool{}, map[string]bool{}
 	for digest, from := range r {
-		moved[from.Digest] = true
+		moved[from] = true
 		if known(digest) {
 			done[r.ingest(digest)] = true
 		}
@@ -348,15 +346,15 @@ func (r batchRecords) newest(known func(digest string) bool) []string {
 	return list
 }
 
-// markedBy returns the record that was the batch's before it was retired, by the marks of its
-// records. It is zero if that is lost.
-func (r batchRecords) markedBy(marks map[string]string) Record {
+// markedBy returns the digest of the record that was the batch's before it was retired, by the
+// marks of its records. It is "" if that record is lost.
+func (r batchRecords) markedBy(marks map[string]string) string {
 	for _, digest := range slices.Sorted(maps.Values(marks)) {
-		if in, ok := r[digest]; ok {
-			return Record{digest, in.Pack}
+		if _, ok := r[digest]; ok {
+			return digest
 		}
 	}
-	return Record{}
+	return ""
 }
 
 // recordMarks are the marks beside the records of a shard.
@@ -398,29 +396,6 @@ func recordsOf(
 		digest, ok = strings.CutSuffix(folders[3], suffix)
 		return BatchID{dataset, folders[2]}, digest, ok
 	}
-	batchOf := func(key string) (id BatchID, digest string, ok bool) { return named(key, ".json") }
-	add := func(key, pack string, data []byte, err error) error {
-		id, digest, ok := batchOf(key)
-		if key != "" && !ok {
-			return nil // of another kind or shard
-		}
-		var b *lake.Batch
-		if err == nil {
-			b, err = lake.DecodeBatch(data, key)
-		}
-		switch {
-		case errors.Is(err, codec.ErrCorrupt):
-			out.Unclear = append(out.Unclear, err.Error())
-		case err != nil:
-			return err
-		default:
-			if records[id] == nil {
-				records[id] = batchRecords{}
-			}
-			records[id][digest] = Record{b.MovedFrom, pack}
-		}
-		return nil
-	}
 	for info, err := range store.List(ctx, root) {
 		if err == nil && strings.HasSuffix(info.Key, lake.WithdrawnSuffix) {
 			marks.withdrawn[info.Key] = true
@@ -432,17 +407,28 @@ func recordsOf(
 			}
 			continue
 		}
+		id, digest, ok := named(info.Key, ".json")
+		if err == nil && !ok {
+			continue // of another kind or shard
+		}
 		var data []byte
-		if _, _, ok := batchOf(info.Key); err == nil && ok {
+		if err == nil {
 			data, _, err = store.Get(ctx, info.Key)
 		}
-		if err := add(info.Key, "", data, err); err != nil {
-			return nil, marks, err
+		var b *lake.Batch
+		if err == nil {
+			b, err = lake.DecodeBatch(data, info.Key)
 		}
-	}
-	for o, err := range pack.All(ctx, store) {
-		if err := add(o.Key, o.Pack, o.Data, err); err != nil {
+		switch {
+		case errors.Is(err, codec.ErrCorrupt):
+			out.Unclear = append(out.Unclear, err.Error())
+		case err != nil:
 			return nil, marks, err
+		default:
+			if records[id] == nil {
+				records[id] = batchRecords{}
+			}
+			records[id][digest] = b.MovedFrom
 		}
 	}
 	return records, marks, nil

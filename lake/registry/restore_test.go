@@ -52,7 +52,7 @@ func TestShardIsRestoredFromRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		putRecord(t, store, 11, "other-dataset", 1)
-		published := map[string]registry.Record{"live": {Digest: old}, "again": {Digest: again}, "before": {Digest: after}}
+		published := map[string]string{"live": old, "again": again, "before": after}
 		out, err := registry.RestoreShard(t.Context(), store, 1, live(1, published), map[string]bool{before: true})
 		found := []registry.BatchID{{DatasetID: 1, Batch: "waits"}}
 		if err != nil || !slices.Equal(out.Keys, []string{key}) || !slices.Equal(out.Found, found) {
@@ -152,13 +152,13 @@ func TestEveryLostObjectIsRestored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		records := map[registry.BatchID]registry.Record{}
+		records := map[registry.BatchID]string{}
 		var published []registry.Pending
 		for _, d := range datasets[:32] {
 			for n := range 40 {
 				id := registry.BatchID{DatasetID: d.ID, Batch: fmt.Sprintf("b%02d", n)}
 				digest := putRecord(t, original, d.ID, id.Batch, int64(n))
-				records[id] = registry.Record{Digest: digest}
+				records[id] = digest
 				if n < 38 { // the others wait to be published
 					published = append(published, registry.Pending{DatasetID: d.ID, Batch: id.Batch, Digest: digest})
 				}
@@ -168,10 +168,10 @@ func TestEveryLostObjectIsRestored(t *testing.T) {
 		if err := registry.Settle(ctx, original, "v1", published); err != nil {
 			t.Fatal(err)
 		}
-		version := func() (map[registry.BatchID]registry.Record, error) {
-			all := map[registry.BatchID]registry.Record{}
+		version := func() (map[registry.BatchID]string, error) {
+			all := map[registry.BatchID]string{}
 			for _, p := range published {
-				all[registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch}] = registry.Record{Digest: p.Digest}
+				all[registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch}] = p.Digest
 			}
 			return all, nil
 		}
@@ -214,7 +214,7 @@ func TestEveryLostObjectIsRestored(t *testing.T) {
 				t.Errorf("%s: %v", key, err)
 			}
 			for n := range registry.Shards {
-				shard := func() (map[registry.BatchID]registry.Record, error) {
+				shard := func() (map[registry.BatchID]string, error) {
 					all, _ := version()
 					for id := range all {
 						if registry.ShardOf(id.DatasetID) != n {
@@ -251,14 +251,14 @@ func TestEveryLostObjectIsRestored(t *testing.T) {
 }
 
 // finishAll registers and finishes ingests with these records.
-func finishAll(t *testing.T, store blob.Store, records map[registry.BatchID]registry.Record) {
+func finishAll(t *testing.T, store blob.Store, records map[registry.BatchID]string) {
 	t.Helper()
 	var ids []registry.IngestID
 	var done []registry.Finish
-	for id, r := range records {
+	for id, digest := range records {
 		in := registry.IngestID{DatasetID: id.DatasetID, Batch: id.Batch, Run: "run of " + id.Batch}
 		ids = append(ids, in)
-		done = append(done, registry.Finish{IngestID: in, Digest: r.Digest, Pack: r.Pack})
+		done = append(done, registry.Finish{IngestID: in, Digest: digest})
 	}
 	for _, out := range append(registry.RegisterIngests(t.Context(), store, ids), registry.FinishIngests(t.Context(), store, done)...) {
 		if out.Err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/pack"
 )
 
 var (
@@ -401,22 +400,20 @@ func markRetired(ctx context.Context, store blob.Store, run string, batches map[
 		if !ok {
 			continue
 		}
-		data, err := codec.Seal(retiredMark{Format: markFormat, Run: run, Digest: record.Digest})
+		data, err := codec.Seal(retiredMark{Format: markFormat, Run: run, Digest: record})
 		if err != nil {
 			return err
 		}
 		for _, in := range ingests {
 			for _, digest := range in.records() {
 				g.Go(func() error {
-					if in.Pack == "" {
-						// The mark of a record that was collected would stay for good. If that is
-						// not known, the mark is written.
-						_, err := store.Stat(ctx, lake.BatchKey(id.DatasetID, id.Batch, digest))
-						if errors.Is(err, blob.ErrNotExist) {
-							return nil
-						}
+					// The mark of a record that was collected would stay for good. If that is not
+					// known, the mark is written.
+					_, err := store.Stat(ctx, lake.BatchKey(id.DatasetID, id.Batch, digest))
+					if errors.Is(err, blob.ErrNotExist) {
+						return nil
 					}
-					_, err := store.Put(ctx, lake.RetiredKey(id.DatasetID, id.Batch, digest), data, blob.Condition{})
+					_, err = store.Put(ctx, lake.RetiredKey(id.DatasetID, id.Batch, digest), data, blob.Condition{})
 					return err
 				})
 			}
@@ -480,9 +477,6 @@ func lostMarks(ctx context.Context, store blob.Store, do func(lostMark) error) e
 			for _, in := range finished {
 				for _, digest := range in.records() {
 					record := lake.BatchKey(o.DatasetID, o.Batch, digest)
-					if in.Pack != "" && digest == cmp.Or(in.MovedFrom, in.Digest) { // else it was moved out of the pack
-						record = pack.Key(in.Pack)
-					}
 					g.Go(func() error {
 						l := lostMark{key: lake.RetiredKey(o.DatasetID, o.Batch, digest), mark: mark}
 						lost, err := l.look(ctx, store, record)

@@ -3,7 +3,6 @@ package registry_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -83,10 +81,10 @@ func TestLostShardBringsNothingRetiredBack(t *testing.T) {
 		}
 		finishAs(t, store, "replaced", "r1", 1) // no version knows it
 		want := map[string]string{"replaced": finishAs(t, store, "replaced", "r2", 2)}
-		published := map[string]registry.Record{}
+		published := map[string]string{}
 		for i, batch := range []string{"live", "gone", "again", "back"} {
 			want[batch] = finishAs(t, store, batch, "r", int64(i))
-			published[batch] = registry.Record{Digest: want[batch]}
+			published[batch] = want[batch]
 		}
 		delete(published, "gone")
 		ids := func(names ...string) (ids []registry.BatchID) {
@@ -129,45 +127,6 @@ func TestLostShardBringsNothingRetiredBack(t *testing.T) {
 			t.Errorf("%v, %s", err, cmp.Diff(want, got))
 		}
 	})
-}
-
-// A batch in a pack that was moved to another list has its record of today outside the pack. Once
-// that is collected, nothing lacks its mark.
-func TestMarkOfAMovedRecordThatWasCollected(t *testing.T) {
-	ctx, store := t.Context(), blob.NewMemory()
-	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "one"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := registry.RegisterIngest(ctx, store, 1, "b", "run"); err != nil {
-		t.Fatal(err)
-	}
-	from, to, packed := fmt.Sprintf("%032x", 1), fmt.Sprintf("%032x", 2), strings.Repeat("a", 32)
-	for _, key := range []string{pack.Key(packed), lake.BatchKey(1, "b", to)} {
-		if _, err := store.Put(ctx, key, []byte("bytes"), blob.Condition{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := registry.FinishPacked(ctx, store, 1, "b", "run", registry.Record{Digest: from, Pack: packed}); err != nil {
-		t.Fatal(err)
-	}
-	if ok, err := registry.ReplaceRecord(ctx, store, 1, "b", from, to); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
-	if r := registry.RetireBatches(ctx, store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b"}}); r[0].Err != nil {
-		t.Fatal(r[0].Err)
-	}
-	if err := store.Delete(ctx, lake.BatchKey(1, "b", to), lake.RetiredKey(1, "b", to)); err != nil {
-		t.Fatal(err)
-	}
-	if found := damaged(t, store); len(found) > 0 {
-		t.Errorf("damaged: %q", found)
-	}
-	if err := store.Delete(ctx, lake.RetiredKey(1, "b", from)); err != nil {
-		t.Fatal(err)
-	}
-	if found := damaged(t, store); !slices.Equal(found, []string{lake.RetiredKey(1, "b", from)}) {
-		t.Errorf("damaged: %q", found)
-	}
 }
 
 // An ingest with the record of a retired batch deletes the record's mark. If it is withdrawn, the

@@ -108,8 +108,6 @@ type Ingest struct {
 	// MovedFrom is the digest that the ingest finished with, if the batch was moved to another
 	// public suffix list since; else "".
 	MovedFrom string `json:"moved_from,omitempty"`
-	// Pack names the pack that holds what the ingest finished with, "" for none.
-	Pack string `json:"pack,omitempty"`
 	// Retired tells that this is no ingest: it takes the batch out of the lake, in the place that
 	// an ingest of that number would have in the order. Run names who did it. If that was an ingest
 	// of another batch, which is the dataset's only one from its place in the order on, By is that
@@ -263,14 +261,14 @@ func (o *order) current() int {
 	return -1
 }
 
-// record returns the record of the current ingest. Ok is false if none has finished, or if the
-// batch is retired.
-func (o *order) record() (r Record, ok bool) {
+// record returns the digest of the record of the current ingest. Ok is false if none has finished,
+// or if the batch is retired.
+func (o *order) record() (digest string, ok bool) {
 	at := o.current()
 	if at < 0 || o.Ingests[at].Retired {
-		return Record{}, false
+		return "", false
 	}
-	return Record{o.Ingests[at].Digest, o.Ingests[at].Pack}, true
+	return o.Ingests[at].Digest, true
 }
 
 // hasSettledRecord reports whether a version has a record of the batch by what Settle was told.

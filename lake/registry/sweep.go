@@ -89,13 +89,13 @@ type Order struct {
 	Ingests []Ingest
 }
 
-// Keeps returns those records that must not be deleted, and whether an ingest is under way, which
-// may write any object of the batch.
+// Keeps returns the digests of records that must not be deleted, and whether an ingest is under
+// way, which may write any object of the batch.
 //
 // As long as the current record is not settled, its ingest may be withdrawn, and an earlier one is
 // current again. So the settled record and all later ones are kept then, and all if none is
 // settled. Of a batch that is retired, and that a version is known to lack, nothing is kept.
-func (o *Order) Keeps() (records []Record, running bool) {
+func (o *Order) Keeps() (digests []string, running bool) {
 	own := order{Ingests: o.Ingests}
 	current, from := own.current(), 0
 	for i, in := range o.Ingests {
@@ -106,10 +106,10 @@ func (o *Order) Keeps() (records []Record, running bool) {
 	}
 	for i := from; i <= current; i++ {
 		if in := o.Ingests[i]; in.Digest != "" {
-			records = append(records, Record{in.Digest, in.Pack})
+			digests = append(digests, in.Digest)
 		}
 	}
-	return records, running
+	return digests, running
 }
 
 // Orders calls each with what the ledger has of every batch, by shard, dataset and name. Any error,

@@ -43,9 +43,6 @@ func Of(lakeURL, key string) string {
 		}
 	}
 	switch {
-	case strings.HasPrefix(key, "batches/packs/"):
-		return "restore the postings in it with: " + rebuild + ", and ingest its batches again (" + starter() + " ingest --lake " +
-			lakeURL + " --datasets-from … --again, if they were ingested so)"
 	case key == "index/trees.json":
 		return "write it again with: " + starter() + " tree build --lake " + lakeURL + " --always, or --never if publishes are to build no index of trees"
 	case treeForm.MatchString(key):

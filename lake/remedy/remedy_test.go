@@ -31,8 +31,6 @@ func TestRemedies(t *testing.T) {
 		"index/segments/x/a/b":                 rebuild,
 		lake.PostingsKey(3, "b", digest):       rebuild,
 		"urls/dataset_id=3/domain_prefix=any/part-~0123456789abcdef-" + digest + "-0.parquet": "mend it with: starter publish --lake s3://b/l --rebuild",
-		"batches/packs/" + digest + ".pack": "restore the postings in it with: starter publish --lake s3://b/l --rebuild, " +
-			"and ingest its batches again (starter ingest --lake s3://b/l --datasets-from … --again, if they were ingested so)",
 		lake.BatchKey(3, "b-1", digest):                 again(3, "b-1"),
 		lake.PartKey(34, "ab", "2026-11.x", digest, 12): again(34, "2026-11.x"),
 		lake.RejectsKey(3, "b-"+digest, digest):         again(3, "b-"+digest),
@@ -76,7 +74,7 @@ func TestRemediesNameTheProgramThatRuns(t *testing.T) {
 	t.Cleanup(func() { os.Args[0] = name })
 	os.Args[0] = "/usr/local/bin/urlake"
 	for _, key := range []string{
-		"index/manifest.json", "rules/x", "batches/packs/x.pack", lake.RejectsKey(3, "b", strings.Repeat("0123", 8)),
+		"index/manifest.json", "rules/x", lake.RejectsKey(3, "b", strings.Repeat("0123", 8)),
 	} {
 		if got := remedy.Of("s3://b/l", key); strings.Contains(got, "starter") || !strings.Contains(got, "urlake ") {
 			t.Errorf("%s: %q", key, got)

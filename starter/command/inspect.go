@@ -24,7 +24,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/schedule"
@@ -135,9 +134,8 @@ type unpublished struct {
 	Damage string `json:"damage,omitempty"`
 	// Retired tells that the version has the batch, and the next one will not.
 	Retired bool `json:"retired,omitempty"`
-	// pack holds the batch's objects; "" for none.
-	pack string
-	id   uint32 // of the dataset
+
+	id uint32 // of the dataset
 }
 
 func statusCommand(g *global) *cobra.Command {
@@ -373,23 +371,21 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 	if err != nil {
 		return nil, err
 	}
-	packed := pack.NewView(store)
 	for _, b := range waiting {
 		d, named := datasets[b.DatasetID]
 		if !named {
 			continue
 		}
-		u := unpublished{Dataset: d.Name, Batch: b.Batch, Digest: b.Digest, Retired: b.Retired, id: d.ID, pack: b.Pack}
+		u := unpublished{Dataset: d.Name, Batch: b.Batch, Digest: b.Digest, Retired: b.Retired, id: d.ID}
 		if b.Retired {
 			found = append(found, u)
 			continue
 		}
 		var damage *postings.DamageError
 		ref := segment.BatchRef{DatasetID: d.ID, Batch: b.Batch, Digest: b.Digest}
-		packed.Add(d.ID, b.Batch, b.Pack)
-		_, err := lakecheck.Batch(ctx, packed, ref)
+		_, err := lakecheck.Batch(ctx, store, ref)
 		if errors.As(err, &damage) {
-			u.Damage = lakecheck.Reason(ctx, packed, ref, err)
+			u.Damage = lakecheck.Reason(ctx, store, ref, err)
 		} else if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/rejectlist"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/find"
@@ -110,7 +109,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 	if err != nil {
 		return nil, err
 	}
-	current, err := registry.CurrentRecords(ctx, store, d.ID)
+	current, err := registry.CurrentBatches(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -122,11 +121,9 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 		names = []string{batch}
 	}
 	all := []batchRejects{}
-	packed := pack.NewView(store)
 	for _, name := range names {
-		packed.Add(d.ID, name, current[name].Pack)
-		key := lake.BatchKey(d.ID, name, current[name].Digest)
-		data, _, err := packed.Get(ctx, key)
+		key := lake.BatchKey(d.ID, name, current[name])
+		data, _, err := store.Get(ctx, key)
 		if errors.Is(err, blob.ErrNotExist) {
 			err = codec.Corrupt(key, "object", -1, "one that exists", "none")
 		}
@@ -142,7 +139,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 		if b.Rejects != nil {
 			r.Key = b.Rejects.Key
 		}
-		if r.Groups, err = rejectlist.Groups(ctx, packed, b, places); err != nil {
+		if r.Groups, err = rejectlist.Groups(ctx, store, b, places); err != nil {
 			return nil, err
 		}
 		all = append(all, r)

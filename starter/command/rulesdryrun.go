@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -73,7 +72,6 @@ type rulesPlan struct {
 type followed struct {
 	segment.BatchRef
 	list string
-	pack string // "" for none
 }
 
 func rulesDryRun(cmd *cobra.Command, g *global, store blob.Store, to *urlnorm.SuffixList) error {
@@ -126,10 +124,6 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		}
 		changes[b.list] = suffixchange.New(list, to)
 	}
-	packed := pack.NewView(store)
-	for _, b := range batches {
-		packed.Add(b.DatasetID, b.Batch, b.pack)
-	}
 	t := tally{hosts: map[[2]string]*movedHost{}}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(dryRunBatches)
@@ -137,7 +131,7 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		group.Go(func() error {
 			c := changes[b.list]
 			found := false
-			err := move.Hosts(ctx, packed, b.BatchRef,
+			err := move.Hosts(ctx, store, b.BatchRef,
 				&move.Change{To: to.Identity(), Domain: to.Domain, Affected: c.Affects},
 				func(h move.MovedHost) error { found = true; t.add(h, c); return nil })
 			t.Lock()
@@ -174,15 +168,13 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 	if err != nil {
 		return nil, err
 	}
-	packed := pack.NewView(store)
 	for _, u := range waiting {
 		ref := segment.BatchRef{DatasetID: u.id, Batch: u.Batch, Digest: u.Digest}
 		if u.Damage != "" {
 			p.Damaged = append(p.Damaged, fmt.Sprintf("batch %s of dataset %d: %s", u.Batch, ref.DatasetID, u.Damage))
 			continue
 		}
-		packed.Add(ref.DatasetID, ref.Batch, u.pack)
-		data, _, err := packed.Get(ctx, ref.Key())
+		data, _, err := store.Get(ctx, ref.Key())
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +192,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 			}
 		}
 		replaced[manifest.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
-		out = append(out, followed{ref, b.PublicSuffix, u.pack})
+		out = append(out, followed{ref, b.PublicSuffix})
 	}
 	if v == nil {
 		return out, nil
@@ -211,7 +203,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 		}
 		if !replaced[b.BatchName] {
 			out = append(out, followed{
-				segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, v.PublicSuffix, b.Pack})
+				segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}, v.PublicSuffix})
 		}
 	}
 	return out, nil

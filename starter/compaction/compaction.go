@@ -128,10 +128,6 @@ func Print(out io.Writer, res *workflows.CompactResult) {
 		}
 		return
 	}
-	if res.Segments == 0 {
-		cli.Fprintf(out, "Wrote packs of small batches again, without what takedowns hide\nVersion: %s\n", res.Version)
-		return
-	}
 	cli.Fprintf(out, "Merged %s with %s of %s\n", cli.Plural(int64(res.Segments), "segment"),
 		cli.Plural(res.Rows, "row"), cli.Plural(int64(res.Batches), "batch"))
 	if res.Unions > 0 {

@@ -22,9 +22,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/starter/find"
 )
@@ -58,8 +56,6 @@ type Batch struct {
 	Published bool `json:"published"`
 	// Already tells that the batch was retired before.
 	Already bool `json:"already,omitempty"`
-
-	pack string
 }
 
 // Selection are batches of one dataset, and what is done about them. It is what --json prints.
@@ -105,7 +101,7 @@ func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, err
 			continue
 		}
 		s.Batches = append(s.Batches, Batch{
-			Batch: state.Batch, Digest: state.Ingest.Digest, Already: !o.Restore && state.Retired, pack: state.Ingest.Pack,
+			Batch: state.Batch, Digest: state.Ingest.Digest, Already: !o.Restore && state.Retired,
 		})
 	}
 	switch {
@@ -146,10 +142,6 @@ func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 	if err != nil {
 		return err
 	}
-	view := pack.NewView(store)
-	for _, b := range s.Batches {
-		view.Add(s.DatasetID, b.Batch, b.pack)
-	}
 	lost := make([]error, len(s.Batches))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
@@ -162,23 +154,20 @@ func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 		}
 		g.Go(func() error {
 			ref := segment.BatchRef{DatasetID: s.DatasetID, Batch: b.Batch, Digest: b.Digest}
-			_, record, err := lakecheck.Source(ctx, view, ref)
+			_, record, err := lakecheck.Source(ctx, store, ref)
 			var d *postings.DamageError
 			damaged := errors.As(err, &d)
 			if err != nil && !damaged {
 				return err
 			}
-			_, statErr := view.Stat(ctx, ref.Key())
+			_, statErr := store.Stat(ctx, ref.Key())
 			switch {
 			case errors.Is(statErr, blob.ErrNotExist):
 				lost[i] = fmt.Errorf("batch %s of %s was deleted by a garbage collection, or lost; ingest it again",
 					b.Batch, s.Dataset)
 				return nil
 			case damaged:
-				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, view, ref, err))
-				return nil
-			case errors.Is(statErr, codec.ErrCorrupt): // its pack is lost
-				lost[i] = fmt.Errorf("batch %s of %s: %w", b.Batch, s.Dataset, statErr)
+				lost[i] = fmt.Errorf("batch %s of %s: %s", b.Batch, s.Dataset, lakecheck.Reason(ctx, store, ref, err))
 				return nil
 			case statErr != nil:
 				return statErr

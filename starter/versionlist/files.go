@@ -12,7 +12,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 )
 
 // reads is how many batch records are read concurrently.
@@ -40,7 +39,6 @@ func ReadFiles(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
 		root = u.Path
 	}
-	packed := pack.NewView(store)
 	var keys []string                    // of the records
 	live := map[string]map[string]bool{} // batches, by key
 	for b, err := range v.Batches(ctx) {
@@ -48,9 +46,6 @@ func ReadFiles(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 			return nil, err
 		}
 		name, digest := b.Stored()
-		if b.Union == "" {
-			packed.Add(b.DatasetID, b.Batch, b.Pack)
-		}
 		key := lake.BatchKey(b.DatasetID, name, digest)
 		if live[key] == nil {
 			live[key] = map[string]bool{}
@@ -63,7 +58,7 @@ func ReadFiles(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 	group.SetLimit(reads)
 	for i, key := range keys {
 		group.Go(func() error {
-			data, _, err := packed.Get(ctx, key)
+			data, _, err := store.Get(ctx, key)
 			if err == nil {
 				records[i], err = lake.DecodeBatch(data, key)
 			}

@@ -250,7 +250,7 @@ func (l *life) live() {
 func contents(t *testing.T, store blob.Store) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, root := range []string{"urls/", "batches/", "rejects/", "packs/", "index/segments/", "index/pieces/"} {
+	for _, root := range []string{"urls/", "batches/", "rejects/", "index/segments/", "index/pieces/"} {
 		for info, err := range store.List(t.Context(), root) {
 			if err != nil {
 				t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -70,7 +69,7 @@ type Shared struct {
 // Of returns what the ingest of a run did, which has finished with the record at key. It is nil if
 // a later ingest of the batch has finished before.
 func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error) {
-	view := pack.NewView(newSpender(store))
+	spender := newSpender(store)
 	record, err := read(ctx, store, key)
 	if err != nil {
 		return nil, err
@@ -95,8 +94,7 @@ func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error)
 	}
 	e := &Effect{Replaced: before.Digest != "", Returned: before.Retired}
 	if e.Replaced {
-		view.Add(id.DatasetID, id.Batch, before.Pack)
-		earlier, err := read(ctx, view, lake.BatchKey(id.DatasetID, id.Batch, before.Digest))
+		earlier, err := read(ctx, spender, lake.BatchKey(id.DatasetID, id.Batch, before.Digest))
 		switch {
 		case err == nil:
 			e.ReplacedRows = earlier.Rows
@@ -106,11 +104,11 @@ func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error)
 			return nil, err
 		}
 	}
-	others, err := e.others(ctx, store, view, id, run)
+	others, err := e.others(ctx, store, id, run)
 	if err != nil {
 		return nil, err
 	}
-	return e, e.compare(ctx, view, record, others)
+	return e, e.compare(ctx, spender, record, others)
 }
 
 // lost reports whether err means that a record is missing or damaged, or that maxRead is used up.
@@ -133,9 +131,9 @@ type other struct {
 }
 
 // others counts the other batches of the dataset: those of the version, with what is not published
-// yet. It returns the keys of the first ones' records, which can be read through view.
+// yet. It returns the keys of the first ones' records.
 func (e *Effect) others(
-	ctx context.Context, store blob.Store, view *pack.View, own registry.BatchID, run string,
+	ctx context.Context, store blob.Store, own registry.BatchID, run string,
 ) (all []other, err error) {
 	// The ledger is read first: what is published meanwhile is found in both, and counts once.
 	pending, _, err := registry.PendingBatches(ctx, store, func(int, error) {})
@@ -163,7 +161,6 @@ func (e *Effect) others(
 			displaced[p.Batch] = true
 		}
 		if !p.Retired {
-			view.Add(p.DatasetID, p.Batch, p.Pack)
 			all = append(all, other{batch: p.Batch, key: lake.BatchKey(p.DatasetID, p.Batch, p.Digest), counts: true})
 			e.OtherBatches++
 		}
@@ -196,7 +193,6 @@ func (e *Effect) others(
 			break
 		}
 		if !later[b.Batch] {
-			view.Add(b.DatasetID, b.Batch, b.Pack)
 			all = append(all, other{batch: b.Batch, key: b.Record()})
 		}
 	}

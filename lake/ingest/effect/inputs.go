@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/pack"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -29,23 +28,19 @@ func Inputs(ctx context.Context, store blob.Store, dataset, except string) (map[
 	if err != nil || !ok {
 		return nil, err
 	}
-	records, err := registry.CurrentRecords(ctx, store, d.ID)
+	records, err := registry.CurrentBatches(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}
 	delete(records, except)
 	found := map[Input]bool{}
 	var mu sync.Mutex
-	view := pack.NewView(store)
-	for batch, r := range records {
-		view.Add(d.ID, batch, r.Pack)
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
-	for batch, r := range records {
+	for batch, digest := range records {
 		g.Go(func() error {
-			key := lake.BatchKey(d.ID, batch, r.Digest)
-			b, err := read(ctx, view, key)
+			key := lake.BatchKey(d.ID, batch, digest)
+			b, err := read(ctx, store, key)
 			if errors.Is(err, blob.ErrNotExist) {
 				err = codec.Corrupt(key, "object", -1, "one that exists", "none")
 			}

@@ -181,7 +181,7 @@ func finishGroups(ctx context.Context, store blob.Store, run string, spec *Spec,
 		case o.Error != "":
 			failed = append(failed, id)
 		default:
-			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Pack: o.Pack, Replace: spec.Replace}), append(at, i)
+			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Replace: spec.Replace}), append(at, i)
 		}
 	}
 	if err := registry.AbandonIngests(ctx, store, failed); err != nil {

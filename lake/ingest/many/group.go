@@ -15,7 +15,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/pack"
 )
 
 // Outcome is what became of one list.
@@ -30,9 +29,7 @@ type Outcome struct {
 	// Error says why the list was not ingested. It is empty for one that was.
 	Error string `json:"error,omitempty"`
 	// Digest names the batch record. The other fields are those of ingest.FinishResult.
-	Digest string `json:"digest,omitempty"`
-	// Pack names the pack that holds the record, "" if it is an object of its own.
-	Pack       string           `json:"pack,omitempty"`
+	Digest     string           `json:"digest,omitempty"`
 	Objects    int              `json:"objects"`
 	Bytes      int64            `json:"bytes"`
 	Records    int64            `json:"records"`
@@ -110,8 +107,6 @@ const (
 	// saveEvery is how often a group writes down what is done: so much is repeated if its worker
 	// dies.
 	saveEvery = 5 * time.Second
-	// unpackedBytes is how much of the lists that are done is kept for packs before it is written.
-	unpackedBytes = 8 << 20
 	// lastPanic is how often a list may panic. The last time it fails.
 	lastPanic = 3
 	// sameFaults is after how many lists in a row that fail for a reason that may pass a group
@@ -177,14 +172,8 @@ type grouped struct {
 	done    outcomes
 	report  func(Progress)
 
-	mu  sync.Mutex // guards done and what is below
-	tag string     // ETag of done in the store, "" for none
-	// unpacked are the objects of lists that are done since the last save, in the order of packed,
-	// their numbers.
-	unpacked      []*pack.Collector
-	packed        []int
-	unpackedBytes int
-
+	mu      sync.Mutex // guards done and what is below
+	tag     string     // ETag of done in the store, "" for none
 	state   Progress
 	saved   time.Time
 	unsaved bool
@@ -261,8 +250,7 @@ func (g *grouped) goesOn(ctx context.Context) bool {
 
 // one ingests a list and notes its outcome. An error is that of the group.
 func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) error {
-	objects := pack.NewCollector(g.store)
-	out, err := g.outcome(ctx, objects, i, report)
+	out, err := g.outcome(ctx, i, report)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -280,14 +268,10 @@ func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) 
 		return nil // another attempt was faster, see save
 	}
 	g.done.Lists[i] = out
-	if out.Error == "" {
-		g.unpacked, g.packed = append(g.unpacked, objects), append(g.packed, i)
-		g.unpackedBytes += objects.Bytes()
-	}
 	g.unsaved = true
 	g.add(&out)
 	g.report(g.state)
-	if time.Since(g.saved) >= saveEvery || g.unpackedBytes >= unpackedBytes {
+	if time.Since(g.saved) >= saveEvery {
 		return g.save(ctx)
 	}
 	return nil
@@ -308,18 +292,10 @@ func (g *grouped) add(o *Outcome) {
 	}
 }
 
-// save writes the packs of the lists that are done, then the outcomes, which name the packs. An
-// attempt that Temporal has given up may still be at work, so what another attempt has done stays.
+// save writes the outcomes of the lists that are done. An attempt that Temporal has given up may
+// still be at work, so what another attempt has done stays.
 func (g *grouped) save(ctx context.Context) error {
 	g.saved = time.Now()
-	names, err := pack.Write(ctx, g.store, g.unpacked)
-	if err != nil {
-		return err
-	}
-	for i, n := range g.packed {
-		g.done.Lists[n].Pack = names[i]
-	}
-	g.unpacked, g.packed, g.unpackedBytes = nil, nil, 0
 	key := groupKey(g.run, g.group)
 	for {
 		cond := blob.Condition{IfMatch: g.tag}
@@ -347,11 +323,8 @@ func (g *grouped) save(ctx context.Context) error {
 	}
 }
 
-// outcome ingests a list. Small objects of it go to objects, which keeps them for a pack. An error
-// is one that a repetition may not have.
-func (g *grouped) outcome(
-	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
-) (Outcome, error) {
+// outcome ingests a list. An error is one that a repetition may not have.
+func (g *grouped) outcome(ctx context.Context, n int, report func(ingest.Progress)) (Outcome, error) {
 	l := &g.members[n]
 	out := g.Run.outcome(l)
 	if out.Error = l.Refused; out.Error != "" {
@@ -363,7 +336,7 @@ func (g *grouped) outcome(
 		out.Error = g.opt.KillerReason
 		return out, nil
 	}
-	r, err := g.ingest(ctx, objects, n, report)
+	r, err := g.ingest(ctx, n, report)
 	if err == nil {
 		out.Digest, out.RejectsKey = r.Finish.Digest, r.Finish.RejectsKey
 		out.Records, out.Rows, out.Merged = r.Finish.Records, r.Finish.Rows, r.Finish.Merged
@@ -393,10 +366,10 @@ func (e *panicError) Error() string { return e.reason }
 
 // ingest ingests a list, again if that panics.
 func (g *grouped) ingest(
-	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
+	ctx context.Context, n int, report func(ingest.Progress),
 ) (r ingest.SmallResult, err error) {
 	for tries := 1; ; tries++ {
-		r, err = g.try(ctx, objects, n, report)
+		r, err = g.try(ctx, n, report)
 		var p *panicError
 		if tries == lastPanic || !errors.As(err, &p) {
 			return r, err
@@ -405,7 +378,7 @@ func (g *grouped) ingest(
 }
 
 func (g *grouped) try(
-	ctx context.Context, objects blob.Store, n int, report func(ingest.Progress),
+	ctx context.Context, n int, report func(ingest.Progress),
 ) (r ingest.SmallResult, err error) {
 	l := &g.members[n]
 	defer func() {
@@ -420,5 +393,5 @@ func (g *grouped) try(
 		Folder: listFolder(g.run, g.group, n), Spec: g.plan.Spec.Spec, DatasetID: l.DatasetID,
 		Batch: g.plan.Spec.batch(), Current: l.Current, Rules: g.plan.Rules, Objects: l.Objects,
 	}
-	return ingest.IngestWhole(ctx, objects, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
+	return ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
 }
