@@ -10,6 +10,7 @@ import (
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/text"
+	"github.com/urlake/urlake/lake/raw/timestamp"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -112,6 +113,12 @@ func isDOI(v string) bool {
 	return ok && dotted && suffix != "" && len(registrant) >= 4 && strings.Trim(registrant, "0123456789.") == ""
 }
 
+// isNetwork reports whether v is a network of IPv4 addresses: 192.0.2.0/24.
+func isNetwork(v string) bool {
+	ip, bits, ok := strings.Cut(v, "/")
+	return ok && bits != "" && len(bits) < 3 && timestamp.AllDigits([]byte(bits)) && isIP(ip)
+}
+
 // looksMail reports whether v is an e-mail address.
 func looksMail(v string) bool {
 	user, host, ok := strings.Cut(v, "@")
@@ -211,6 +218,10 @@ func (d *detector) checkHosts(values []string, hosts bool) error {
 		return nil
 	}
 	if mostly(values, func(v string) bool { return strings.Contains(v, "://") }) {
+		if d.plan.Format == raw.Spaced && half(values, func(v string) bool { return strings.HasSuffix(v, ">") }) {
+			return d.reject(fmt.Sprintf("its URLs end in brackets that begin elsewhere, as in %q", raw.Shortened(values[0])),
+				`write its URLs as lines: grep -oE 'https?://[^"<> ]+' FILE > urls.txt`)
+		}
 		return nil
 	}
 	if half(values, looksMail) {
@@ -220,6 +231,10 @@ func (d *detector) checkHosts(values []string, hosts bool) error {
 	if half(values, isDOI) {
 		return d.reject(fmt.Sprintf("it holds DOIs such as %q and no URLs", raw.Shortened(values[0])),
 			"make URLs of them: sed -E 's|^(doi:)?|https://doi.org/|' FILE")
+	}
+	if half(values, isNetwork) {
+		return d.reject(fmt.Sprintf("it holds networks such as %q and no URLs", raw.Shortened(values[0])),
+			"leave it out (--exclude)")
 	}
 	names, known, patterns, example := 0, 0, 0, ""
 	for _, v := range values {
