@@ -134,6 +134,9 @@ func TestSeveralURLs(t *testing.T) {
 		{"http://a.com/x see http://b.com/y", []string{"!text_after_url", "http://b.com/y"}},
 		{"<http://a.com/x>; rel=next, <http://b.com/y>", []string{"!several_urls", "http://b.com/y"}},
 		{"http://a.com/xhttp://b.com/y", []string{"http://a.com/x", "http://b.com/y"}},
+		{"[[http://a.com/x][title 1]]", []string{"!text_after_url"}},
+		{"<http://a.com/x|title 1>", []string{"!text_after_url"}},
+		{"http://a.com/?q=a|b c", []string{"http://a.com/?q=a|b c"}},
 		{"http://a.com/f('http://b.com/y')", []string{"!several_urls"}},
 		{"http://a.com/x; n/a", []string{"!several_urls"}},
 		{"http://a.com/x, b.com/y", []string{"!several_urls"}},
@@ -251,6 +254,8 @@ func TestHosts(t *testing.T) {
 		{"user info", "http://user1@site1.org/\nhttp://user2@site2.org/\n", raw.Options{}, []string{"1 http://user1@site1.org/", "2 http://user2@site2.org/"}},
 		{"DOIs", "10.1000/xyz1\n10.1000/xyz2\n", raw.Options{}, []string{"DOIs such as"}},
 		{"DOIs with a scheme", "doi:10.1000/xyz1\nDOI: 10.1000/xyz2\n", raw.Options{}, []string{"DOIs such as"}},
+		{"networks", "192.0.2.0/24\n198.51.100.0/25\n", raw.Options{}, []string{"networks such as"}},
+		{"prefixes of SURT keys", "http://(org,example,\nhttp://(org,example,www,\n", raw.Options{}, []string{"1 http://(org,example,", "2 http://(org,example,www,"}},
 		{"numbers", "1.5\n2.5\n", raw.Options{}, []string{`names such as "1.5"`}},
 		{"a hosts file", "# ads\n0.0.0.0 ads.example.com\n0.0.0.0 track.example.net\n", raw.Options{}, []string{"2 ads.example.com", "3 track.example.net"}},
 	} {

@@ -308,6 +308,7 @@ func textInside(url []byte, alone bool) (reason string) {
 		default:
 			t.dotted = t.dotted || c == '.'
 			t.query = t.query || c == '?' || c == '#'
+			t.ended = t.ended || !t.query && (c == '|' || c == '<' || c == '>' || c == '"' || c == '[' && url[i-1] == ']')
 		}
 	}
 	return reason
@@ -324,6 +325,7 @@ type prefix struct {
 
 	dotted bool // there is a host: a dot, or a slash behind the scheme
 	query  bool // there is ? or #
+	ended  bool // there is what is in no path but ends URLs: | < > " or ][, as in <http://a/|a title>
 	spaced bool // there is a space
 	titled bool // there is a space in the segment
 	alone  bool // no other URL follows
@@ -348,7 +350,7 @@ func (t *prefix) textAt(i, next int) string {
 	continues := t.slash >= 0 && t.slash != i-1 && next <= t.last
 	single := next == i+1 && t.url[i] == ' ' || title && t.titled && string(t.url[i:next]) == "  "
 	switch {
-	case namesScheme(after):
+	case namesScheme(after), t.ended:
 	case single && (t.query || continues || title), t.spaced && continues:
 		return ""
 	}
