@@ -90,6 +90,10 @@ func TestJSONDialects(t *testing.T) {
 		{"dates of MongoDB", `[{"_id":{"$oid":"1"},"url":"http://a/","date":{"$date":"2016-03-04T05:06:07Z"}},{"url":"http://b/","date":{"$date":"2016-03-04T05:06:08Z"}}]`, raw.Options{}, raw.JSON,
 			[]string{"1 http://a/ ts=1457067967000", "1 http://b/ ts=1457067968000"}},
 
+		// Text around a URL.
+		{"HTML", `{"url":"<a href=\"http://a.com/\">a title</a>"}` + "\n" + `{"url":"http://a.com/?q=\"two words\""}`, raw.Options{}, raw.JSONLines,
+			[]string{"1 !several_urls", "1 !text_after_url", "2 http://a.com/?q=\"two words\""}},
+
 		// Numbers that JSON lacks.
 		{"NaN", `{"url":"http://a/","x":NaN,"y":[-Infinity,Infinity]}` + "\n" + `{"url":"http://b/","x":nan}`, all, raw.JSONLines, []string{`1 http://a/ {"x":null,"y":[null,null]}`, "2 !bad_json"}},
 

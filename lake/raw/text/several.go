@@ -62,7 +62,8 @@ func isPlain(field []byte) bool {
 // belongs to the URL if it is one space, in query or fragment, or before what looks like a further
 // part of a path, see continues, or in a title, see isTitle. It also belongs to the URL if the text
 // before it does not look like a URL:
-// then package lake/urlnorm rejects the whole text with a better reason.
+// then package lake/urlnorm rejects the whole text with a better reason. Of two schemes in a row
+// the first is dropped. Text with < > or " before a query is no URL.
 //
 // To cut all URLs of a field takes time linear in its length.
 func CutURL(field []byte) (url, rest []byte, reason string) {
@@ -70,6 +71,9 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		field = TrimSpace(field[:n])
 	}
 	for {
+		if i := bytes.Index(field, []byte("://")); i > 0 && gluedScheme(field[:i]) == 0 && hasScheme(field[i+3:]) {
+			field = field[i+3:] // http://https://a/ has a scheme too many
+		}
 		next, unclear := nextURL(field)
 		if url, rest = field[:next], field[next:]; len(rest) > 0 {
 			url = trimBetween(url)
@@ -90,6 +94,9 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		}
 		if unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces) {
 			return url, rest, raw.SeveralURLs
+		}
+		if i := bytes.IndexAny(url, `<>"?#`); i >= 0 && url[i] != '?' && url[i] != '#' && hasScheme(url) {
+			return url, rest, raw.TextAfterURL // <a href="http://a/">title
 		}
 		return url, rest, textInside(url, rest == nil)
 	}
@@ -308,7 +315,7 @@ func textInside(url []byte, alone bool) (reason string) {
 		default:
 			t.dotted = t.dotted || c == '.'
 			t.query = t.query || c == '?' || c == '#'
-			t.ended = t.ended || !t.query && (c == '|' || c == '<' || c == '>' || c == '"' || c == '[' && url[i-1] == ']')
+			t.ended = t.ended || !t.query && (c == '|' || c == '[' && i > 0 && url[i-1] == ']')
 		}
 	}
 	return reason
@@ -325,7 +332,7 @@ type prefix struct {
 
 	dotted bool // there is a host: a dot, or a slash behind the scheme
 	query  bool // there is ? or #
-	ended  bool // there is what is in no path but ends URLs: | < > " or ][, as in <http://a/|a title>
+	ended  bool // there is | or ][, which a title follows: <http://a/|a title>, [[http://a/][a title]]
 	spaced bool // there is a space
 	titled bool // there is a space in the segment
 	alone  bool // no other URL follows
