@@ -239,7 +239,7 @@ func (d *detector) checkHosts(values []string, hosts bool) error {
 			`write the names behind them: sed 's/\*\.//' FILE`)
 	}
 	if mostly(values, func(v string) bool { return strings.Contains(v, "://") }) {
-		if half(values, endsElsewhere) {
+		if f := d.plan.Format; (f == raw.Lines || f == raw.Spaced) && half(values, endsElsewhere) {
 			return d.reject(fmt.Sprintf("its URLs end in quotes or brackets that begin elsewhere, as in %q", raw.Shortened(values[0])),
 				`write its URLs as lines: grep -oE 'https?://[^]"<>) ]+' FILE > urls.txt`)
 		}
