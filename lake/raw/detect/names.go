@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"strings"
 	"unicode"
 
@@ -36,7 +37,7 @@ var urlNames = map[string]int{
 	"link": classLink, "permalink": classLink, "original": classLink,
 	"website": classSite, "homepage": classSite, "webpage": classSite, "site": classSite,
 	"domain": classHost, "hostname": classHost, "host": classHost, "fqdn": classHost,
-	"addres": classHostWord, // address, without an s like a plural; of a host it is mostly the IP address
+	"address": classHostWord, // of a host it is mostly the IP address
 }
 
 // otherURLs are words that say that a URL belongs to the record, but is not what the record is
@@ -81,7 +82,7 @@ func nameClassOf(name string) int {
 	words := splitWords(name)
 	best := 0
 	for _, w := range words {
-		c := urlNames[strings.TrimSuffix(w, "s")]
+		c := cmp.Or(urlNames[w], urlNames[strings.TrimSuffix(w, "s")])
 		if c > 0 && len(words) > 1 {
 			switch {
 			case w == "u" || w == "original":
