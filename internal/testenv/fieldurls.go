@@ -68,6 +68,8 @@ var otherFields = map[string][]string{
 	// the first.
 	`http://www.independent.co.uk/news/business/news/apple-tax-probe-eu-us-treasury-unpaid-taxes-amazon-starbucks-fiat-a7208681.htmlhttp://www.independent.co.uk/news/business/news/apple-tax-probe-eu-us-treasury-unpaid-taxes-amazon-starbucks-fiat-a7208681.html`: {`http://www.independent.co.uk/news/business/news/apple-tax-probe-eu-us-treasury-unpaid-taxes-amazon-starbucks-fiat-a7208681.html`, `http://www.independent.co.uk/news/business/news/apple-tax-probe-eu-us-treasury-unpaid-taxes-amazon-starbucks-fiat-a7208681.html`},
 	`https://jodal.no/2016/02/18/guide-to-poohttps://jodal.no/2016/02/18/guide-to-poor-api-management/r-api-management/`:                                                                                                                                             {`https://jodal.no/2016/02/18/guide-to-poo`, `https://jodal.no/2016/02/18/guide-to-poor-api-management/r-api-management/`},
+	// the same file: a scheme too many.
+	`http://ftp://ftp.tcl.tk/pub/incoming/p15/RichardHipp/microoptimization/paper.html`: {`ftp://ftp.tcl.tk/pub/incoming/p15/RichardHipp/microoptimization/paper.html`},
 	// wikiteam/mediawikis_2013.txt.gz: nothing stands between the URLs.
 	`http://mediawiki.spsnome.cz/index.phphttps:///`:                             {`http://mediawiki.spsnome.cz/index.php`, `https:///`},
 	`http://wiki.openstreetmap.org/wikihttp:///`:                                 {`http://wiki.openstreetmap.org/wiki`, `http:///`},

@@ -72,7 +72,7 @@ const (
 //  5. several words, one of them from 2 or 3, but not u or original
 //  6. website, homepage, webpage, site
 //  7. domain, hostname, host, fqdn
-//  8. several words, one of them from 6 or 7
+//  8. several words, one of them from 6 or 7; address
 //
 // Case, plural and the separators between words do not matter: sourceUrl, target_url and "Post URL"
 // are names of several words. In JSON, members are looked for in up to four levels of objects, and
@@ -337,7 +337,7 @@ func (d *detector) sniff() (string, error) {
 	switch {
 	case script.Match(start):
 		return "", d.reject("it is JSON in a script (JSONP), which is not read",
-			`write what is inside as JSON: sed -E '1s/^[^[{]*//; $s/[^]}]*$//' FILE > urls.json`)
+			`write what is inside as JSON: sed -E '1s/^([)]]}[^[{]*|[^[{]*)//; $s/[^]}]*$//' FILE > urls.json`)
 	case len(lines) > 0 && turtle.Match(lines[0]):
 		return "", d.reject("it is RDF in Turtle, which is not read",
 			"write it as N-Triples: rapper -i turtle -o ntriples FILE > urls.nt")
@@ -354,9 +354,9 @@ func (d *detector) sniff() (string, error) {
 		return raw.CrawlLog, nil
 	case d.isCDX():
 		return raw.CDX, nil
-	case most(isAccessLogLine):
+	case most(isAccessLogLine), start[0] == '#' && logFields.Match(start[:min(len(start), 4096)]):
 		return "", d.reject("it is a web server's access log, which is not read",
-			"write its URLs as text or JSON Lines first")
+			"write its URLs as lines or JSON Lines first")
 	}
 	if hosts, err := d.sniffHosts(lines); hosts || err != nil {
 		return raw.Spaced, err
@@ -414,8 +414,10 @@ func (d *detector) input(content []byte) *text.Input {
 }
 
 var (
-	// script begins a call or an assignment of JSON.
-	script = regexp.MustCompile(`^(/\*.*?\*/\s*)?((var|let|const)\s+)?[\w$.]+\s*[(=]\s*[\[{]`)
+	// script begins a call or an assignment of JSON, or JSON that no script is to read.
+	script = regexp.MustCompile(`^((/\*.*?\*/\s*)?((var|let|const)\s+)?[\w$.]+\s*[(=]|\)\]\}'?,?)\s*[\[{]`)
+	// logFields begins the line that names the fields of a log (https://www.w3.org/TR/WD-logfile).
+	logFields = regexp.MustCompile(`(?m)^#Fields:.*\s(cs|c|x)[-(]`)
 	// turtle begins a directive (https://www.w3.org/TR/turtle/#sec-iri).
 	turtle = regexp.MustCompile(`(?i)^\s*@?(prefix\s+\S*:|base)\s+<`)
 )

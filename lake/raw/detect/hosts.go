@@ -3,6 +3,7 @@ package detect
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/text"
+	"github.com/urlake/urlake/lake/raw/timestamp"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -112,6 +114,28 @@ func isDOI(v string) bool {
 	return ok && dotted && suffix != "" && len(registrant) >= 4 && strings.Trim(registrant, "0123456789.") == ""
 }
 
+// isPattern reports whether v is a pattern of hosts: *.example.org, with a scheme or without.
+func isPattern(v string) bool {
+	return strings.HasPrefix(v, "*.") || strings.Contains(v, "://*.")
+}
+
+// endsElsewhere reports whether v is a URL that ends in a quote or bracket that begins before it.
+func endsElsewhere(v string) bool {
+	if !looksURL(v) {
+		return false
+	}
+	v = strings.TrimRight(v, ",;")
+	end := v[len(v)-1:]
+	i := strings.Index(`>])}"`, end)
+	return i == 4 && strings.Count(v, end)%2 == 1 || i >= 0 && i < 4 && strings.Count(v, end) > strings.Count(v, "<[({"[i:i+1])
+}
+
+// isNetwork reports whether v is a network of IPv4 addresses: 192.0.2.0/24.
+func isNetwork(v string) bool {
+	ip, bits, ok := strings.Cut(v, "/")
+	return ok && bits != "" && len(bits) < 3 && timestamp.AllDigits([]byte(bits)) && isIP(ip)
+}
+
 // looksMail reports whether v is an e-mail address.
 func looksMail(v string) bool {
 	user, host, ok := strings.Cut(v, "@")
@@ -210,7 +234,15 @@ func (d *detector) checkHosts(values []string, hosts bool) error {
 		d.note("its hosts are reversed, as %q, and are turned round (--format or --url-column takes them as they are)", values[0])
 		return nil
 	}
+	if i := slices.IndexFunc(values, isPattern); i >= 0 && !mostly(values, func(v string) bool { return !isPattern(v) }) {
+		return d.reject(fmt.Sprintf("it holds patterns such as %q, which stand for many hosts", raw.Shortened(values[i])),
+			`write the names behind them: sed 's/\*\.//' FILE`)
+	}
 	if mostly(values, func(v string) bool { return strings.Contains(v, "://") }) {
+		if f := d.plan.Format; (f == raw.Lines || f == raw.Spaced) && half(values, endsElsewhere) {
+			return d.reject(fmt.Sprintf("its URLs end in quotes or brackets that begin elsewhere, as in %q", raw.Shortened(values[0])),
+				`write its URLs as lines: grep -oE 'https?://[^]"<>) ]+' FILE > urls.txt`)
+		}
 		return nil
 	}
 	if half(values, looksMail) {
@@ -221,24 +253,21 @@ func (d *detector) checkHosts(values []string, hosts bool) error {
 		return d.reject(fmt.Sprintf("it holds DOIs such as %q and no URLs", raw.Shortened(values[0])),
 			"make URLs of them: sed -E 's|^(doi:)?|https://doi.org/|' FILE")
 	}
-	names, known, patterns, example := 0, 0, 0, ""
+	if half(values, isNetwork) {
+		return d.reject(fmt.Sprintf("it holds networks such as %q and no URLs", raw.Shortened(values[0])),
+			"leave it out (--exclude)")
+	}
+	names, known, example := 0, 0, ""
 	for _, v := range values {
 		name, ok := cutName(v)
 		if !ok {
 			continue
-		}
-		if strings.HasPrefix(v, "*.") {
-			patterns++
 		}
 		if names++; looksHost(name) && (hosts || !looksFile(v)) {
 			known++
 		} else if example == "" {
 			example = v
 		}
-	}
-	if !few(patterns, len(values)) {
-		return d.reject(fmt.Sprintf("it holds patterns such as %q, which stand for many hosts", raw.Shortened(values[0])),
-			`write the names behind them: sed 's/^\*\.//' FILE`)
 	}
 	if names*2 < len(values) || known*2 >= names {
 		return nil

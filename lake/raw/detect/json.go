@@ -196,7 +196,10 @@ func (d *detector) planJSON() error {
 	}
 	if inside {
 		return d.reject("it is one JSON document with its URLs inside, not a sequence of records",
-			"write its records as lines first (jq -c '.[]', or jq -c '.. | objects | select(.url)')")
+			"write its records as lines first (jq -c '.. | objects | select(.url)'), or its URLs ("+jqURLs+")")
+	}
+	if one && best.class == 0 && len(also) > 1 {
+		return d.reject("it is one JSON object whose members are URLs", "write them as lines first ("+jqURLs+")")
 	}
 	d.plan.URL.Name = jsondoc.JoinPath(best.path)
 	d.noteURL(best, also)
@@ -528,12 +531,21 @@ func (d *detector) chooseTS(leaves []*leaf) {
 	url := jsondoc.SplitPath(d.plan.URL.Path())
 	var candidates []*timeColumn
 	for _, l := range leaves {
-		parents := len(l.path) - 1
+		parents := len(ofMember(l.path)) - 1
 		if parents < len(url) && slices.Equal(l.path[:parents], url[:parents]) && !slices.Equal(l.path, url) {
 			candidates = append(candidates, l.time)
 		}
 	}
 	d.chooseTime(candidates)
+}
+
+// ofMember returns a path without the names of types at its end, which MongoDB's exports have
+// ({"$date": {"$numberLong": "1457067967000"}}): the path of the member of that type.
+func ofMember(path []string) []string {
+	for len(path) > 1 && strings.HasPrefix(path[len(path)-1], "$") {
+		path = path[:len(path)-1]
+	}
+	return path
 }
 
 // noteURL notes which member was chosen for the URL, unless only that one has a name for URLs and
@@ -689,8 +701,8 @@ func (d *detector) collect(leaves []*leaf, doc *jsondoc.Document, node int, path
 	for c := range doc.Children(node) {
 		m := &doc.Nodes[c]
 		name := doc.Name(m)
-		if !utf8.Valid(name) {
-			continue
+		if !utf8.Valid(name) || string(name) == "@context" || string(name) == "$schema" {
+			continue // the URL of a vocabulary or schema is that of no record
 		}
 		path[len(path)-1] = string(name)
 		if m.Kind == '{' && len(path) < sampleDepth {
@@ -714,8 +726,9 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path
 			return leaves
 		}
 		i = len(leaves)
+		member := ofMember(path)
 		leaves = append(leaves, &leaf{path: slices.Clone(path), class: nameClass(path[len(path)-1]),
-			time: d.newTimeColumn(raw.Column{Name: jsondoc.JoinPath(path)}, path[len(path)-1])})
+			time: d.newTimeColumn(raw.Column{Name: jsondoc.JoinPath(path)}, member[len(member)-1])})
 	}
 	v := string(doc.Text(&m))
 	if m.Escaped {

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"strings"
 	"unicode"
 
@@ -36,6 +37,7 @@ var urlNames = map[string]int{
 	"link": classLink, "permalink": classLink, "original": classLink,
 	"website": classSite, "homepage": classSite, "webpage": classSite, "site": classSite,
 	"domain": classHost, "hostname": classHost, "host": classHost, "fqdn": classHost,
+	"address": classHostWord, // of a host it is mostly the IP address
 }
 
 // otherURLs are words that say that a URL belongs to the record, but is not what the record is
@@ -46,6 +48,7 @@ var otherURLs = wordSet("fact check checks factcheck claim review proof citation
 	"author user profile owner account publisher license licence terms privacy contact help about " +
 	"api feed rss atom sitemap robots callback webhook " +
 	"referrer referer ref via parent origin redirect redirected " +
+	"canonical amphtml next prev previous " +
 	"archive archived wayback memento cache cached mirror backup")
 
 // wordSet returns the words between the spaces of s.
@@ -79,7 +82,7 @@ func nameClassOf(name string) int {
 	words := splitWords(name)
 	best := 0
 	for _, w := range words {
-		c := urlNames[strings.TrimSuffix(w, "s")]
+		c := cmp.Or(urlNames[w], urlNames[strings.TrimSuffix(w, "s")])
 		if c > 0 && len(words) > 1 {
 			switch {
 			case w == "u" || w == "original":
@@ -139,14 +142,15 @@ func plausibleTime(ms int64) bool {
 	return from <= ms && ms < to
 }
 
-// looksURL reports whether v begins like an absolute URL with an authority.
+// looksURL reports whether v begins like an absolute URL with an authority, which does not begin
+// with a bracket as those of SURT prefixes do: http://(org,example,
 func looksURL[T string | []byte](v T) bool {
 	for i := 0; i < len(v) && i < 32; i++ {
 		c := v[i]
 		switch {
 		case c|0x20 >= 'a' && c|0x20 <= 'z' || i > 0 && (timestamp.IsDigit(c) || c == '+' || c == '.' || c == '-'):
 		case c == ':':
-			return i > 0 && len(v) > i+3 && v[i+1] == '/' && v[i+2] == '/' && v[i+3] > ' '
+			return i > 0 && len(v) > i+3 && v[i+1] == '/' && v[i+2] == '/' && v[i+3] > ' ' && v[i+3] != '('
 		default:
 			return false
 		}

@@ -43,6 +43,11 @@ func TestFormatsThatAreNotReadAreNamed(t *testing.T) {
 		{"a.asc", "-----BEGIN PGP MESSAGE-----\n\nhQEM", "encrypted", "gpg -d"},
 		{"a.tar", strings.Repeat("\x00", 10240), "zero bytes", "--exclude"},
 		{"a.bin", noise, "binary", "file FILE"},
+		{"a.json", ")]}'\n[{\"url\": \"http://a/\"}]", "JSONP", "sed"},
+		{"u_ex.log", "#Software: IIS\n#Fields: date time c-ip cs-method cs(Referer)\n2016-03-04 05:06:07 192.0.2.1 GET http://a.com/\n", "access log", "lines"},
+		{"a.log", "2016-03-04 05:06:07 [scrapy] DEBUG: Crawled (200) <GET http://a.com/x>\n2016-03-04 05:06:08 [scrapy] DEBUG: Crawled (200) <GET http://b.com/y>\n", "brackets", "grep"},
+		{"a.json", `{"a":"http://a.com/","b":"http://b.com/","c":"http://c.com/"}`, "members are URLs", "jq"},
+		{"a.json", `{"@context":"https://schema.org","itemListElement":[{"item":{"@id":"http://a/"}}]}`, "looks like a URL", "jq"},
 	} {
 		_, err := Detect(tc.name, []byte(tc.head), raw.Options{})
 		var fe *raw.FormatError

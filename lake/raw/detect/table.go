@@ -421,8 +421,20 @@ func (d *detector) planTable(format string) error {
 	if err := d.planColumns(t); err != nil {
 		return err
 	}
-	if t.sep != "" && format != raw.Spaced {
-		d.plan.MaxCells = t.maxCells(len(d.plan.Columns))
+	if t.sep == "" || format == raw.Spaced {
+		return nil
+	}
+	d.plan.MaxCells = t.maxCells(len(d.plan.Columns))
+	if t.sep == "\t" {
+		return nil // no URL has one
+	}
+	if d.plan.URL.Number == len(d.plan.Columns) {
+		d.plan.MaxCells = len(d.plan.Columns)
+	}
+	if t.header > 0 && d.opt.URLColumn == "" && len(t.rows[t.header-1]) == d.plan.URL.Number &&
+		len(t.values(d.plan.URL.Number, t.header))*2 > len(t.rows)-t.header {
+		return d.reject(fmt.Sprintf("its header ends with %q and its rows go on, perhaps with more of the URL, behind the separator %q",
+			d.plan.URL.Name, t.sep), "complete the header, quote the URLs, or name their column (--url-column)")
 	}
 	return nil
 }

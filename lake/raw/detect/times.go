@@ -96,6 +96,7 @@ const maxTimeText = 48
 type timeColumn struct {
 	column raw.Column
 	class  int
+	isDate bool // its name is date
 	// values is how many values were sampled, times how many are times from 1990 to 2100 as they
 	// are, dates how many of these are no mere number, epochs how many are numbers as long as times
 	// since 1970, hours how many are ten digits that are an hour, and as seconds beyond 2032.
@@ -105,7 +106,7 @@ type timeColumn struct {
 }
 
 func (d *detector) newTimeColumn(c raw.Column, name string) *timeColumn {
-	return &timeColumn{column: c, class: timeClass(name)}
+	return &timeColumn{column: c, class: timeClass(name), isDate: strings.EqualFold(name, "date")}
 }
 
 // observe counts a value that is not blank.
@@ -171,10 +172,10 @@ func (c *timeColumn) looksTime() bool {
 }
 
 // unreadable reports whether the column has the name of a time, and values that are neither times
-// nor numbers.
+// nor numbers. A date may be a number of days.
 func (c *timeColumn) unreadable() bool {
 	_, err := strconv.ParseFloat(c.unread, 64)
-	return (c.class == classTS || c.class == classTime) && c.unread != "" && err != nil
+	return (c.class == classTS || c.class == classTime) && c.unread != "" && (err != nil || c.isDate)
 }
 
 // chooseTime chooses the time, if the options name none: the best name among the columns whose

@@ -218,6 +218,8 @@ func TestDialectsOfCDXJ(t *testing.T) {
 		"a TimeMap of MemGator, without keys": {"!context [\"http://tools.ietf.org/html/rfc7089\"]\n!id {\"uri\": \"http://localhost/timemap/cdxj/http://a.com/\"}\n" +
 			`20040511211249 {"uri": "http://web.archive.org/web/20040511211249/http://a.com/", "rel": "memento", "datetime": "Tue, 11 May 2004 21:12:49 GMT"}` + "\n",
 			[]string{"3 http://web.archive.org/web/20040511211249/http://a.com/ ts=1084309969000"}},
+		"headers with an at sign": {"@context [\"http://oduwsdl.github.io/contexts/cdxj\"]\n@id {\"uri\": \"http://x.com/\"}\n" + `com,a)/ 20040511211249 {"url":"http://a.com/"}` + "\n",
+			[]string{"3 http://a.com/ ts=1084309969000"}},
 		"a timestamp in the object": {`com,a)/ {"url":"http://a.com/","timestamp":"20040511211249"}` + "\n", []string{"1 http://a.com/ ts=1084309969000"}},
 		"blocks beside captures": {"!meta 0 {\"format\": \"cdxj-gzip-1.0\", \"filename\": \"index.cdx.gz\"}\n" + `com,a)/ 20040511211249 {"offset":0,"length":397,"digest":"sha256:28"}` + "\n" +
 			`com,a)/ 20040511211249 {"url":"http://a.com/","offset":"7","length":"9"}` + "\n",

@@ -98,6 +98,8 @@ func TestTimes(t *testing.T) {
 		{"hours", "url,time\nhttp://a/,2016030112\nhttp://b/,2016030113\n", "time", raw.Options{}, "by %Y%m%d%H"},
 		{"numbers of years", `{"url":"http://a/","year":2016}` + "\n" + `{"url":"http://b/","year":1999.0}` + "\n", "year", raw.Options{}, `from "year"`},
 		{"most values are times", rows("url,date\n", "http://a/#,2024-05-#\n", 9) + "http://b/,unknown\n", "date", raw.Options{}, `from "date"`},
+		{"numbers of days", rows("url,date\n", "http://a/#,424#\n", 3), "", raw.Options{}, `"date" is a time by its name, and holds "42401"`},
+		{"digits of no date", rows("url,ts\n", "http://a/#,201602#000000\n", 28) + "http://a/,20160230000000\n", "ts", raw.Options{}, ""},
 		{"in words", "url,date\nhttp://a/,in spring\nhttp://b/,in autumn\n", "", raw.Options{}, `"date" is a time by its name, and holds "in spring"`},
 		{"in the object of the URL", `{"a":{"url":"http://a/","seen_at":"2024-05-06"},"b":{"date":"2024-05-06"}}` + "\n" + `{"a":{"url":"http://b/","seen_at":"2024-05-06"},"b":{"date":"2024-05-06"}}` + "\n", "a.seen_at", raw.Options{}, `from "a.seen_at"`},
 	} {
@@ -125,6 +127,9 @@ func TestQualifiedNames(t *testing.T) {
 		"id,author_url,domain":        "domain",
 		"id,image_url,proof_url":      "image_url",
 		"id,archive_url,original_url": "original_url",
+		"id,Canonical Link,Address":   "Address",
+		"id,address,website":          "website",
+		"id,address,hostname":         "hostname",
 	} {
 		_, plan := read(t, "a.csv", header+"\n1,http://a.com/1,http://b.com/1\n2,http://a.com/2,http://b.com/2\n", raw.Options{})
 		if plan.URL.Name != want {

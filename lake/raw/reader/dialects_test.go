@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -82,6 +83,16 @@ func TestJSONDialects(t *testing.T) {
 		{"other members first", "[{\"url\":\"http://a/\"},{\"url\":\"http://b/,\"x\":1},{\"x\":1,\"url\":\"http://c/\"}]", raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
 		{"records inside the broken one are none", `[{"url":"http://a/"},{"url":"http://b/","x": y,"in":[{"url":"http://x/"}]},{"url":"http://c/"}]`, raw.Options{}, raw.JSON, []string{"1 http://a/", "1 !bad_json", "1 http://c/"}},
 		{"too long and broken", "[{\"url\":\"http://a/\"},\n{\"url\":\"http://b/\",\"x\":" + long + ",\"y\":[},\n{\"url\":\"http://c/\"}]", raw.Options{MaxLine: 60}, raw.JSON, []string{"1 http://a/", "2 !too_long_line", "3 http://c/"}},
+
+		// Types of MongoDB are no members.
+		{"types of MongoDB", `{"url":"http://a/","date":{"$date":{"$numberLong":"1457067967000"}}}` + "\n" + `{"url":"http://b/","date":{"$date":{"$numberLong":"1457067968000"}}}`, raw.Options{}, raw.JSONLines,
+			[]string{"1 http://a/ ts=1457067967000", "2 http://b/ ts=1457067968000"}},
+		{"dates of MongoDB", `[{"_id":{"$oid":"1"},"url":"http://a/","date":{"$date":"2016-03-04T05:06:07Z"}},{"url":"http://b/","date":{"$date":"2016-03-04T05:06:08Z"}}]`, raw.Options{}, raw.JSON,
+			[]string{"1 http://a/ ts=1457067967000", "1 http://b/ ts=1457067968000"}},
+
+		// Text around a URL.
+		{"HTML", `{"url":"<a href=\"http://a.com/\">a title</a>"}` + "\n" + `{"url":"http://a.com/?q=\"two words\""}`, raw.Options{}, raw.JSONLines,
+			[]string{"1 !several_urls", "1 !text_after_url", "2 http://a.com/?q=\"two words\""}},
 
 		// Numbers that JSON lacks.
 		{"NaN", `{"url":"http://a/","x":NaN,"y":[-Infinity,Infinity]}` + "\n" + `{"url":"http://b/","x":nan}`, all, raw.JSONLines, []string{`1 http://a/ {"x":null,"y":[null,null]}`, "2 !bad_json"}},
@@ -216,8 +227,10 @@ func TestCSVDialects(t *testing.T) {
 			[]string{"2 !bad_csv", `3 http://b/ {"id":"2","t":"y"}`, `4 http://c/ {"id":"3","t":", z"}`, `5 http://d/ {"id":"4","t":"z"}`}},
 		{"a separator in a URL that is not quoted", "id,url\n1,http://a/x,y.html\n2,http://b/\n3,http://c/,,\n4,\"http://d/x,y\"\n\"5\",http://e/x,y\n6,http://f/\n7,http://g/\n", raw.CSV,
 			[]string{"2 !bad_csv", `3 http://b/ {"id":"2"}`, `4 http://c/ {"id":"3"}`, `5 http://d/x,y {"id":"4"}`, "6 !bad_csv", `7 http://f/ {"id":"6"}`, `8 http://g/ {"id":"7"}`}},
-		{"rows with more fields than the header", "id;url\n1;http://a/;x\n2;http://b/;1;2\n3;http://c/\n4;http://d/\n5;http://e/\n6;http://f/\n", raw.CSV,
+		{"rows with more fields than the header", "url;id\nhttp://a/;1;x\nhttp://b/;2;1;2\nhttp://c/;3\nhttp://d/;4\nhttp://e/;5\nhttp://f/;6\n", raw.CSV,
 			[]string{`2 http://a/ {"id":"1"}`, `3 http://b/ {"id":"2"}`, `4 http://c/ {"id":"3"}`, `5 http://d/ {"id":"4"}`, `6 http://e/ {"id":"5"}`, `7 http://f/ {"id":"6"}`}},
+		{"separators in the URLs of many rows", "id;url\n1;http://a/;x\n2;http://b/;1;2\n3;http://c/\n4;http://d/\n5;http://e/\n6;http://f/\n", raw.CSV,
+			[]string{"2 !bad_csv", "3 !bad_csv", `4 http://c/ {"id":"3"}`, `5 http://d/ {"id":"4"}`, `6 http://e/ {"id":"5"}`, `7 http://f/ {"id":"6"}`}},
 		{"a header and no rows", "id,page,title\r\n", raw.CSV, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -231,6 +244,24 @@ func TestCSVDialects(t *testing.T) {
 			}
 			checkReader(t, name, []byte(tc.text), raw.Options{Extras: []string{"*"}})
 		})
+	}
+}
+
+// TestAHeaderThatEndsWithTheURLIsComplete refuses rows that go on behind the header's last column
+// if that is the URL's, of which they may be a part.
+func TestAHeaderThatEndsWithTheURLIsComplete(t *testing.T) {
+	const text = "id;url\n1;http://a/;jsessionid=1\n2;http://b/;jsessionid=2\n3;http://c/\n"
+	var refused *raw.FormatError
+	if _, err := New(strings.NewReader(text), "a.csv", raw.Options{}); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "its rows go on") {
+		t.Errorf("error %v", err)
+	}
+	if g, _ := read(t, "a.csv", text, raw.Options{URLColumn: "url"}); g.Counts.Records+g.Counts.Rejects != 3 {
+		t.Errorf("with the column's name: %q", g.Rows)
+	}
+	for _, text := range []string{"id;url\n1;http://a/;\n2;http://b/;\n", "id\turl\n1\thttp://a/\tx\n2\thttp://b/\ty\n"} {
+		if g, _ := read(t, "a.csv", text, raw.Options{}); g.Counts.Records != 2 {
+			t.Errorf("%q: %q", text, g.Rows)
+		}
 	}
 }
 

@@ -465,7 +465,7 @@ func isCDXJTime(b []byte) bool {
 }
 
 // indexLine returns a line of an index, nil if it is blank, a comment, or about other lines: the
-// header of CDXJ (!meta), an alias of a URL (@alias, of OutbackCDX and pywb).
+// header of CDXJ (!meta, @meta), an alias of a URL (@alias, of OutbackCDX and pywb).
 func indexLine(line []byte, counts *raw.Counts) []byte {
 	switch {
 	case len(TrimSpace(line)) == 0:
@@ -480,6 +480,5 @@ func indexLine(line []byte, counts *raw.Counts) []byte {
 
 // IsIndexComment reports whether a line of an index is about other lines.
 func IsIndexComment(line []byte) bool {
-	return len(line) > 0 && (line[0] == '!' || line[0] == '#') || bytes.HasPrefix(line, []byte("@alias ")) ||
-		IsCDXLegend(line)
+	return len(line) > 0 && (line[0] == '!' || line[0] == '#' || line[0] == '@') || IsCDXLegend(line)
 }

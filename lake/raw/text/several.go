@@ -61,7 +61,8 @@ func marks(s []byte) (low, schemes int) {
 // belongs to the URL if it is one space, in query or fragment, or before what looks like a further
 // part of a path, see continues, or in a title, see isTitle. It also belongs to the URL if the text
 // before it does not look like a URL:
-// then package lake/urlnorm rejects the whole text with a better reason.
+// then package lake/urlnorm rejects the whole text with a better reason. Of two schemes in a row
+// the first is dropped. Text with < > or " before a query is no URL.
 //
 // To cut all URLs of a field takes time linear in its length.
 func CutURL(field []byte) (url, rest []byte, reason string) {
@@ -69,6 +70,9 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		field = TrimSpace(field[:n])
 	}
 	for {
+		if i := bytes.Index(field, []byte("://")); i > 0 && gluedScheme(field[:i]) == 0 && hasScheme(field[i+3:]) {
+			field = field[i+3:] // http://https://a/ has a scheme too many
+		}
 		next, unclear := nextURL(field)
 		if url, rest = field[:next], field[next:]; len(rest) > 0 {
 			url = trimBetween(url)
@@ -89,6 +93,9 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		}
 		if unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces) {
 			return url, rest, raw.SeveralURLs
+		}
+		if i := bytes.IndexAny(url, `<>"?#`); i >= 0 && url[i] != '?' && url[i] != '#' && hasScheme(url) {
+			return url, rest, raw.TextAfterURL // <a href="http://a/">title
 		}
 		return url, rest, textInside(url, rest == nil)
 	}
@@ -307,6 +314,7 @@ func textInside(url []byte, alone bool) (reason string) {
 		default:
 			t.dotted = t.dotted || c == '.'
 			t.query = t.query || c == '?' || c == '#'
+			t.ended = t.ended || !t.query && (c == '|' || c == '[' && i > 0 && url[i-1] == ']')
 		}
 	}
 	return reason
@@ -323,6 +331,7 @@ type prefix struct {
 
 	dotted bool // there is a host: a dot, or a slash behind the scheme
 	query  bool // there is ? or #
+	ended  bool // there is | or ][, which a title follows: <http://a/|a title>, [[http://a/][a title]]
 	spaced bool // there is a space
 	titled bool // there is a space in the segment
 	alone  bool // no other URL follows
@@ -347,7 +356,7 @@ func (t *prefix) textAt(i, next int) string {
 	continues := t.slash >= 0 && t.slash != i-1 && next <= t.last
 	single := next == i+1 && t.url[i] == ' ' || title && t.titled && string(t.url[i:next]) == "  "
 	switch {
-	case namesScheme(after):
+	case namesScheme(after), t.ended:
 	case single && (t.query || continues || title), t.spaced && continues:
 		return ""
 	}

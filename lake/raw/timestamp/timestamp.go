@@ -35,9 +35,9 @@ const space = " \t\n\v\f\r"
 //     in seconds, and each further unit takes a thousandfold range. Numbers of seconds below 10^8,
 //     up to March 1973, are no time: they are counts, ids, and 0 and -1 for none.
 //
-// A time of less precision is the start of its period. Digits that can be a date are a date: as
-// milliseconds they would be beyond the year 2600 or, of 12 digits, before 1977. Ten digits are
-// seconds.
+// A time of less precision is the start of its period. As many digits as a date has are a date, or
+// no time: as milliseconds they would be beyond the year 2280 or, of 12 digits, before 1977. Ten
+// digits are seconds.
 func Parse(b []byte) (ms int64, ok bool) {
 	b = trimSpace(b)
 	if len(b) == 0 {
@@ -51,8 +51,8 @@ func Parse(b []byte) (ms int64, ok bool) {
 	case digits == 4 && len(b) > 4 && b[4] == '-', digits == 8 && len(b) > 8 && b[8]|0x20 == 't':
 		return parseDate(b, digits)
 	case digits == len(b) || b[digits] == '.' && len(bytes.Trim(b[digits+1:], "0")) == 0:
-		if ms, ok := parseCalendar(b[:digits]); ok {
-			return ms, true
+		if isCalendar(b[:digits]) {
+			return ParseDigits(b[:digits])
 		}
 	}
 	ms, ok = parseUnix(b)
@@ -62,24 +62,19 @@ func Parse(b []byte) (ms int64, ok bool) {
 // minUnix is the least time in milliseconds since the Unix epoch that a number can be.
 const minUnix = 1e11
 
-// parseCalendar parses digits that are a date and not a number since the Unix epoch.
-func parseCalendar(b []byte) (ms int64, ok bool) {
-	if len(b) < 4 {
-		return 0, false
-	}
-	year := atoi(b[:4])
+// isCalendar reports whether digits are no number since the Unix epoch but a date, which may be one
+// that there is not: February 30.
+func isCalendar(b []byte) bool {
 	switch len(b) {
 	case 4, 6, 8:
-		ok = year >= 1000 && year < 3000
+		return b[0] == '1' || b[0] == '2'
 	case 12:
-		ok = year >= 1990 && year < 2100
+		year := atoi(b[:4])
+		return year >= 1990 && year < 2100
 	case 14, 17:
-		ok = true
+		return true
 	}
-	if !ok {
-		return 0, false
-	}
-	return ParseDigits(b)
+	return false
 }
 
 // parseUnix parses a number of units since the Unix epoch. b is not empty.
