@@ -140,7 +140,7 @@ func TestWorkerIsObservable(t *testing.T) {
 		{"urlake_worker_records_total", []string{"outcome", "rejected"}, 1},
 		{"urlake_worker_rows_written_total", nil, 2},
 		{"urlake_worker_input_read_bytes_total", nil, 66},
-		{"urlake_worker_step_duration_seconds", []string{"activity", "IngestSmallAndAsk", "outcome", "completed"}, 1},
+		{"urlake_worker_step_duration_seconds", []string{"activity", "IngestSmall", "outcome", "completed"}, 1},
 		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanIngest", "outcome", "completed"}, 1},
 		{"urlake_worker_step_duration_seconds", []string{"activity", "PlanIngest", "outcome", "failed"}, 1},
 		{"urlake_worker_step_errors_total", []string{"activity", "PlanIngest", "type", "InputError"}, 1},

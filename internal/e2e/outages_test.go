@@ -117,7 +117,7 @@ type runningWorkflows struct {
 // leaves the bytes of an undisturbed one.
 func TestIngestOutlivesTheStoreAndTemporal(t *testing.T) {
 	t.Parallel()
-	path, want := undisturbed(t, 600_000)
+	path, want := undisturbed(t, 1_200_000)
 	server := testenv.NewS3Server(t)
 	root := server.NewBucketURL(t)
 	r := newRelay(t, strings.TrimPrefix(server.Endpoint, "http://"))
@@ -178,7 +178,7 @@ func TestIngestSurvivesADeploy(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-ldflags", "-buildid=other", "-o", other, "../../worker").CombinedOutput(); err != nil {
 		t.Fatalf("build another worker: %v\n%s", err, out)
 	}
-	path, want := undisturbed(t, 600_000)
+	path, want := undisturbed(t, 1_200_000)
 	dir := t.TempDir()
 	u := start(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := func(program string) *exec.Cmd {
