@@ -22,6 +22,7 @@ type edit struct{ in, gate string }
 var table = []row{
 	// Rows: buffers, sorting, shuffle files.
 	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasVectors"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
+	{routines: []string{"rankAVX512"}, off: []edit{{"", "hasAVX512Ranks"}}, instead: "insertion sort", fuzz: "FuzzSortSmall"},
 	{routines: []string{"spreadVectors"}, off: []edit{{"spreadMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzShuffleVectors"},
 	{routines: []string{"scatterVectors"}, off: []edit{{"scatterMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzScatter"},
 	{routines: []string{"nameLines"}, off: []edit{{in: "prefetchNames"}}, instead: "no prefetch", fuzz: "FuzzSort"},
@@ -36,6 +37,8 @@ var table = []row{
 	{routines: []string{"lineEndsVectors"}, off: []edit{{"lineEnds", "hasVectors"}}, instead: "bytes.IndexByte", fuzz: "FuzzLineEnds"},
 
 	// Compressing text.
+	{routines: []string{"encodeAVX512", "splitAVX512"}, off: []edit{{"prepareSplit", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
+	{routines: []string{"orderAVX512"}, off: []edit{{"sort", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
 	{routines: []string{"measureAVX512", "scanChooseAVX512", "emitAVX512"}, off: []edit{{"parseFast", "hasAVX512"}}, instead: "scanAVX2 and chooseAVX2", fuzz: "FuzzMatches"},
 	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
 	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},

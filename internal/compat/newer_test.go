@@ -218,17 +218,6 @@ func segmentFile(name string) newer {
 	}, []string{"serve", "takedown", "verify"}, false}
 }
 
-// binaryFormat is an object whose format is a number behind a magic of four bytes.
-func binaryFormat(name, pattern, magic string, refused ...string) newer {
-	return newer{name, func(t *testing.T, c contents) (string, string) {
-		key := c.find(t, pattern, func(data []byte) bool { return strings.HasPrefix(string(data), magic) })
-		data := bytes.Clone(c[key])
-		known := binary.LittleEndian.Uint32(data[4:])
-		binary.LittleEndian.PutUint32(data[4:], known+1)
-		return c.replace(t, key, data), says(int(known)+1, int(known))
-	}, refused, false}
-}
-
 // rootOf is a piece that a document names as the root of one of its maps: the last document that
 // matches a pattern.
 func rootOf(name, pattern, member string, refused ...string) newer {

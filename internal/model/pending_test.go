@@ -37,7 +37,7 @@ func (m *machine) begin() {
 	for id := range p.after {
 		m.published[id] = true
 	}
-	builds := 0
+	var builds int
 	for {
 		plan, err := p.plan(m)
 		if err != nil {

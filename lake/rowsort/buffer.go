@@ -85,6 +85,7 @@ type Buffer struct {
 	// Scratch space for sorting the rows of one host.
 	refs  []rowRef
 	apart []rowRef
+	ranks [128]uint64
 
 	// The arguments of the next call of Sink.Rows.
 	passHosts    []row.SortedHost

@@ -16,10 +16,17 @@ type huffman struct {
 	codes   [256]uint32
 	lengths [256]uint8
 	order   []uint32 // the symbols by ascending count: count<<8 | symbol
+	orders  [2]symbolOrder
 	nodes   [512]uint32
 	parents [512]uint16
 	fse     fseEncoder
+	// splitCodes has codes in the form that assembly reads, if split is set.
+	splitCodes splitCodes
+	split      bool
 }
+
+// splitCodes has the codes of all symbols by part: their lengths, low bytes and high bytes.
+type splitCodes [3][256]uint8
 
 // count counts literals by stream. It returns the largest symbol, the number of distinct ones, and
 // whether the counts are so even that codes of different lengths would save nothing.
@@ -119,15 +126,19 @@ func (h *huffman) build(last int) (longest int) {
 	return longest
 }
 
-// sort sets h.order.
-func (h *huffman) sort() {
-	h.order = h.order[:0]
+// symbolOrder holds all symbols and the 16 entries that orderAVX512 may write past them.
+type symbolOrder [256 + 16]uint32
+
+// sortGeneric sets h.order. It is the reference of orderAVX512.
+func (h *huffman) sortGeneric() {
+	order := h.orders[0][:0]
 	for s, c := range h.total {
 		if c > 0 {
-			h.order = append(h.order, c<<8|uint32(s))
+			order = append(order, c<<8|uint32(s))
 		}
 	}
-	slices.Sort(h.order)
+	slices.Sort(order)
+	h.order = order
 }
 
 // limitLengths shortens code lengths to maxCodeBits and then shortens others until the code is
@@ -252,7 +263,7 @@ func (h *huffman) size(last int) int {
 // the stream's size.
 func (h *huffman) encode(dst, lits []byte) int {
 	codes := &h.codes
-	at, acc, have := 0, uint64(0), uint(0)
+	lits, at, acc, have := h.encodeFast(dst, lits)
 	for ; len(lits) >= 5; lits = lits[:len(lits)-5] {
 		// At most 7 bits left over and 5*11 new ones.
 		five := lits[len(lits)-5:]
@@ -332,6 +343,7 @@ func (h *huffman) append(dst, lits []byte) []byte {
 	}
 	dst = slices.Grow(dst, size+2*streams+8)
 	part := (n + streams - 1) / streams
+	h.prepareSplit(n)
 	for i := range streams {
 		at := len(dst)
 		dst = dst[:at+h.encode(dst[at:cap(dst)], lits[min(n, i*part):min(n, (i+1)*part)])]

@@ -61,36 +61,6 @@ func TestLineEndsReadsOnlyItsText(t *testing.T) {
 	}
 }
 
-func checkMarks(tb testing.TB, s []byte) {
-	tb.Helper()
-	low, schemes := 0, bytes.Count(s, []byte(":/"))
-	for _, c := range s {
-		if c <= ' ' {
-			low++
-		}
-	}
-	if l, n := marks(s); l != low || n != schemes {
-		tb.Fatalf("%q has %d low bytes and %d schemes, want %d and %d", s, l, n, low, schemes)
-	}
-}
-
-func TestMarks(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	mem := testenv.Guarded(t, 300)
-	for size := range len(mem) + 1 {
-		s := mem[len(mem)-size:]
-		for i := range s {
-			s[i] = "::://// !\x00\x7f\xff\xa1a"[r.IntN(14)]
-		}
-		checkMarks(t, s)
-	}
-}
-
-func FuzzMarks(f *testing.F) {
-	f.Add([]byte("http://a b://\n"))
-	f.Fuzz(func(t *testing.T, s []byte) { checkMarks(t, s) })
-}
-
 func FuzzLineEnds(f *testing.F) {
 	f.Add([]byte("a\nbc\r\n\n\n"), byte('\n'))
 	f.Fuzz(func(t *testing.T, s []byte, lineEnd byte) { checkLineEnds(t, s, lineEnd) })

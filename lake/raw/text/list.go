@@ -56,9 +56,8 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 			break
 		}
 		whole := int(ends[len(ends)-1])
-		low, schemes := marks(window[start : start+whole+1])
-		hosts := low == len(ends) && schemes == 0
-		if low == len(ends) && schemes == len(ends) && whole <= in.max && start+whole <= last &&
+		plain, oneEach := arePlain(window[start:start+whole], len(ends))
+		if oneEach && in.lineEnd == '\n' && whole <= in.max && start+whole <= last &&
 			webURLs(window[start:], ends, urls[n:]) {
 			for i, end := range ends {
 				positions[n+i] = Position{line + int64(i), in.base + int64(at)}
@@ -75,7 +74,7 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 				break
 			}
 			text := window[at:end:end]
-			if !hosts && !IsPlain(trimCR(text)) && p.cut(text) {
+			if !plain && !IsPlain(trimCR(text)) && p.cut(text) {
 				last = -1
 				break
 			}
@@ -95,8 +94,19 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 	return n
 }
 
+// arePlain looks at n lines. It reports whether they have no spaces, tabs and colons, and whether
+// they have no spaces, tabs and carriage returns and as many colons as there are lines. Looking for
+// these in many lines at once is cheap.
+func arePlain(lines []byte, n int) (plain, oneEach bool) {
+	if bytes.IndexByte(lines, ' ') >= 0 || bytes.IndexByte(lines, '\t') >= 0 {
+		return false, false
+	}
+	colons := bytes.Count(lines, []byte{':'})
+	return colons == 0, colons == n && bytes.IndexByte(lines, '\r') < 0
+}
+
 // webURLs sets urls to the lines, whose ends are given. It returns false if one does not begin with
-// http:// or https://.
+// http:// or https://, or ends in a control character.
 func webURLs(lines []byte, ends []int32, urls [][]byte) bool {
 	const (
 		http  = uint64('h') | 't'<<8 | 't'<<16 | 'p'<<24 | ':'<<32 | '/'<<40 | '/'<<48
@@ -105,7 +115,7 @@ func webURLs(lines []byte, ends []int32, urls [][]byte) bool {
 	at := 0
 	for i, end := range ends {
 		line := lines[at:end:end]
-		if len(line) < 8 {
+		if len(line) < 8 || line[len(line)-1] <= ' ' {
 			return false
 		}
 		if v := binary.LittleEndian.Uint64(line); v != https && v<<8 != http<<8 {

@@ -3,7 +3,6 @@ package text
 import (
 	"bytes"
 	"encoding/binary"
-	"math/bits"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,38 +14,40 @@ import (
 // IsPlain reports whether the text of a field is at most one URL and nothing beside it: it has no
 // space, tab or line feed and no second scheme. Other fields are cut by [CutURL].
 func IsPlain(field []byte) bool {
-	if low, schemes := marks(field); low == 0 && schemes <= 1 {
-		return true
+	// Eight bytes at a time, for bytes up to a space and for colons. The scheme's colon is mostly
+	// among the first eight.
+	const (
+		ones   = ^uint64(0) / 255
+		tops   = ones << 7
+		spaces = ones * 0x21
+		colons = ones * ':'
+	)
+	b := field
+	if len(b) < 8 {
+		return isPlain(b)
 	}
-	if bytes.ContainsAny(field, " \t\n") {
-		return false
+	v := binary.LittleEndian.Uint64(b)
+	found := (v - spaces) &^ v
+	for b = b[8:]; len(b) >= 8; b = b[8:] {
+		v = binary.LittleEndian.Uint64(b)
+		c := v ^ colons
+		found |= (v-spaces)&^v | (c-ones)&^c
+	}
+	v = binary.LittleEndian.Uint64(field[len(field)-8:])
+	c := v ^ colons
+	found |= (v-spaces)&^v | (c-ones)&^c
+	return found&tops == 0 || isPlain(field)
+}
+
+// isPlain is IsPlain for a field with a control character or a second colon.
+func isPlain(field []byte) bool {
+	for _, c := range field {
+		if c == ' ' || c == '\t' || c == '\n' {
+			return false
+		}
 	}
 	i := bytes.Index(field, []byte("://"))
 	return i < 0 || !bytes.Contains(field[i+1:], []byte("://"))
-}
-
-// marks counts the bytes of s up to a space, which are in few URLs, and the places of :/, which
-// is in nearly every URL once.
-func marks(s []byte) (low, schemes int) {
-	const (
-		ones = ^uint64(0) / 255
-		tops = ones << 7
-	)
-	for ; len(s) >= 8; s = s[8:] {
-		v := binary.LittleEndian.Uint64(s)
-		low += 8 - bits.OnesCount64((v&^tops+ones*0x5f|v)&tops)
-		if c := v ^ ones*':'; (c-ones)&^c&tops != 0 {
-			schemes += bytes.Count(s[:min(9, len(s))], []byte(":/"))
-		}
-	}
-	for i, c := range s {
-		if c <= ' ' {
-			low++
-		} else if c == ':' && i+1 < len(s) && s[i+1] == '/' {
-			schemes++
-		}
-	}
-	return low, schemes
 }
 
 // CutURL cuts the first URL from the text of a field, which is not empty and has no white space
