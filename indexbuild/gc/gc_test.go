@@ -666,6 +666,26 @@ func TestLeasesHoldVersions(t *testing.T) {
 	if err != nil || page.Len() == 0 || !strings.Contains(string(page.URL(0)), "/x/") {
 		t.Errorf("%v", err)
 	}
+	// Damage to what it holds stops no collection.
+	state, err := manifest.Recover(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heldPieces := objects(t, store, manifest.PiecesRoot)
+	for key, err := range state.Current.PieceNames(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(heldPieces, key)
+	}
+	for key := range heldPieces {
+		if err := store.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if res := collect(t, store, now()); len(heldPieces) == 0 || len(res.Held) != 1 {
+		t.Errorf("%+v", res)
+	}
 	// The server dies: nobody renews its lease.
 	late := now()
 	late.Now = func() time.Time { return time.Now().Add(lease.DefaultTTL + lease.MaxSkew + time.Second) }

@@ -166,7 +166,8 @@ func (r *reader) version(ref manifest.VersionRef) error {
 }
 
 // held adds what versions refer to that servers still read although the manifest lists them no
-// longer.
+// longer. Nothing mends such a version. If it is damaged, what can be read of it names what is kept:
+// it must not stop the collection for as long as a server holds it.
 func (r *reader) held(ids []string) error {
 	for _, id := range ids {
 		if r.refs.versions[id] || !manifest.ValidVersionID(id) {
@@ -180,11 +181,11 @@ func (r *reader) held(ids []string) error {
 			return err
 		}
 		v, err := manifest.DecodeVersion(r.store, data, manifest.VersionKey(id))
-		if err != nil {
-			return fmt.Errorf("version %s, which a server holds: %w", id, err)
+		if err == nil {
+			err = r.contents(v)
 		}
-		if err := r.contents(v); err != nil {
-			return err
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return fmt.Errorf("version %s, which a server holds: %w", id, err)
 		}
 	}
 	return nil
