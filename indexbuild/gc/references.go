@@ -166,8 +166,8 @@ func (r *reader) version(ref manifest.VersionRef) error {
 }
 
 // held adds what versions refer to that servers still read although the manifest lists them no
-// longer. Nothing mends such a version. If it is damaged, what can be read of it names what is kept:
-// it must not stop the collection for as long as a server holds it.
+// longer. Nothing mends such a version. If it is damaged, what can be read of it names what is
+// kept: it must not stop the collection for as long as a server holds it.
 func (r *reader) held(ids []string) error {
 	for _, id := range ids {
 		if r.refs.versions[id] || !manifest.ValidVersionID(id) {
