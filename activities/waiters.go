@@ -29,7 +29,7 @@ type PublishRequest struct {
 	RunID      string `json:"run_id,omitempty"`
 	DatasetID  uint32 `json:"dataset_id,omitempty"`
 	Batch      string `json:"batch,omitempty"`
-	// Digest is that of the batch. It is empty if any later content of the batch will do.
+	// Digest names the content of the batch. It is empty if any later content will do.
 	Digest string `json:"digest,omitempty"`
 	// Report is the prefix of the reports of an ingest of many datasets, which waits for the
 	// version that holds all batches in them. Digest is the key of the last report then, and

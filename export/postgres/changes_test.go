@@ -260,7 +260,7 @@ func isInput(err error) bool {
 	return errors.As(err, &e)
 }
 
-// relations are the tables of the schema and their files, without those of system catalogs.
+// relations are the tables of the schema and their files, without system catalogs.
 func (s *setup) relations(like string) (names []string) {
 	s.tb.Helper()
 	rows, err := s.connect().Query(s.tb.Context(), `SELECT relname || ' ' || relfilenode FROM pg_class

@@ -62,7 +62,7 @@ func (t *tuple) add(c *part.Columns, i int) {
 	}
 }
 
-// batches are the numbers of the batches of a dataset, with that of the last one at hand.
+// batches are the numbers of a dataset's batches. The last number is at hand.
 type batches struct {
 	of      map[batchName]int32
 	dataset uint32

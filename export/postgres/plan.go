@@ -46,7 +46,7 @@ type plan struct {
 	Exported time.Time `json:"exported"`
 
 	Datasets []exported  `json:"datasets"` // all of the slice
-	Batches  []planBatch `json:"batches"`  // those of datasets that changed
+	Batches  []planBatch `json:"batches"`  // the batches of datasets that changed
 	Rules    []rule      `json:"rules,omitempty"`
 	// Tables are those that are loaded.
 	Tables []table `json:"tables"`

@@ -193,7 +193,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	testlake.Publish(t, store)
 	compact(t, store, true) // a union, older versions, and the batches' own parts
 	testlake.Ingest(t, store, "alpha", "b3", with("b3", 10))
-	for i := range 4 { // small batches, one of which has none of it
+	for i := range 4 { // small batches; one lacks it
 		testlake.Ingest(t, store, fmt.Sprintf("list%d", i), "b", with(fmt.Sprint("l", i), 3*i))
 	}
 	testlake.Ingest(t, store, "other", "b", records("o", 9))

@@ -171,7 +171,7 @@ func hasObject(store blob.Store, prefix, part string) func(context.Context) erro
 }
 
 // TestIngestSurvivesADeploy starts an ingest with a worker of another build, kills it, and ends it
-// with one of this build. The bytes are those of an ingest without a deploy.
+// with one of this build. An ingest without a deploy writes the same bytes.
 func TestIngestSurvivesADeploy(t *testing.T) {
 	t.Parallel()
 	other := filepath.Join(t.TempDir(), "worker")

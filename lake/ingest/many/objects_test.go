@@ -43,7 +43,7 @@ func lists(t *testing.T, n int) (folder string, counts map[string]map[string]int
 }
 
 // TestObjectsOfManyLists holds that each list has a part, a record, postings and a list of rejects,
-// and that the answers about the lists are those of a count of them.
+// and that the answers about the lists equal a count of them.
 func TestObjectsOfManyLists(t *testing.T) {
 	const n = 300
 	folder, counts := lists(t, n)
