@@ -683,7 +683,7 @@ func (p *plan) describe(
 	return nil
 }
 
-// segments returns the segments that the plan makes: those of Again, then those of Batches.
+// segments returns the segments that the plan makes: of Again, then of Batches.
 func (p *plan) segments() []newSegment {
 	all := slices.Clone(p.Again)
 	if p.Whole {

@@ -36,7 +36,7 @@ var realDatasets = append(slices.Clip(someDatasets), []dataset{
 	{"kasztp", []string{"ada-url/kasztp.txt.gz"}, nil, lines},
 }...)
 
-// spec returns the spec of a dataset's ingest. Its flags are those of realDatasets or of
+// spec returns the spec of a dataset's ingest. Its flags come from realDatasets or from
 // moreDatasets.
 func (d dataset) spec(lakeURL, batch string, inputs []string) ingest.Spec {
 	s := ingest.Spec{Lake: lakeURL, Dataset: d.name, Batch: batch, Inputs: inputs, MaxRejectRate: 1}

@@ -12,7 +12,7 @@ import (
 )
 
 // Holders returns the objects of a lake whose bytes have a text, also in zstd frames anywhere
-// within them: those of frame files and of pages of Parquet.
+// within them: of frame files and of pages of Parquet.
 func Holders(tb testing.TB, store blob.Store, text string) (keys []string) {
 	tb.Helper()
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<28))

@@ -143,7 +143,7 @@ func plausibleTime(ms int64) bool {
 }
 
 // looksURL reports whether v begins like an absolute URL with an authority, which does not begin
-// with a bracket as those of SURT prefixes do: http://(org,example,
+// with a bracket, as in SURT prefixes: http://(org,example,
 func looksURL[T string | []byte](v T) bool {
 	for i := 0; i < len(v) && i < 32; i++ {
 		c := v[i]
