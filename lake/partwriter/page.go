@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"math"
 	"sync"
@@ -141,6 +142,9 @@ func (w *Writer) measurePage() (int64, error) {
 			plain, nulls = w.texts[col].measure(w.rows)
 			raw += plain
 		default:
+			if low, high := w.numbers[col].bounds(); col == part.ColTS && (low < -part.MaxTS || high > part.MaxTS) {
+				return 0, fmt.Errorf("times of %d to %d ms since 1970: the limits are ±%d", low, high, int64(part.MaxTS))
+			}
 			nulls = w.numbers[col].nulls(w.rows)
 			raw += (w.rows - nulls) * numberWidth(col)
 		}
@@ -212,6 +216,9 @@ func (w *Writer) encodePage(col part.Column) {
 		}
 	default:
 		t := &w.numbers[col]
+		if col == part.ColTS {
+			t.toMicros()
+		}
 		page.nulls = t.nulls(w.rows)
 		if col.Optional() {
 			body = w.appendLevels(body, page.nulls, len(t.runs), func(i int) (int, bool) {

@@ -343,8 +343,8 @@ func TestPartsOfALakeAreReadAsTheirRecords(t *testing.T) {
 		if url += want.PathQuery; string(rec.URL) != url {
 			t.Errorf("row %d: URL %q, want %q", i+1, rec.URL, url)
 		}
-		if rec.HasTS != (want.TS != nil) || rec.HasTS && rec.TS != *want.TS {
-			t.Errorf("row %d: time %d, want %v", i+1, rec.TS, want.TS)
+		if rec.HasTS != (want.TS != nil) || rec.HasTS && 1000*rec.TS != *want.TS {
+			t.Errorf("row %d: time %d ms, want that of %v", i+1, rec.TS, want.TS)
 		}
 		if rec.HasSize != (want.Size != nil) || rec.HasSize && rec.Size != *want.Size {
 			t.Errorf("row %d: size %d, want %v", i+1, rec.Size, want.Size)

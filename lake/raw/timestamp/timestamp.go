@@ -504,7 +504,7 @@ func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
 // instant returns the collected fields as milliseconds since the Unix epoch.
 func (p *strptime) instant() (int64, bool) {
 	if p.hasUnix {
-		if p.unix > math.MaxInt64/1000-1 {
+		if p.unix > 1e14 { // three million years
 			return 0, false
 		}
 		return p.unix*1000 + int64(p.milli), true
