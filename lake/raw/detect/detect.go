@@ -182,7 +182,7 @@ func Records(name, format string, head []byte, opt raw.Options) (raw.Plan, error
 // newDetector returns a detector. Its options have their defaults filled in.
 func newDetector(name string, head []byte, opt raw.Options) (*detector, error) {
 	d := &detector{name: name, ext: Extension(name), opt: opt, whole: len(head) < raw.HeadSize,
-		text: text.TrimBOM(head)}
+		text: text.TrimBOM(head), tables: map[tableCut]*table{}}
 	var err error
 	if d.time, err = timestamp.NewFormat(opt.TSFormat); err != nil {
 		return nil, err
@@ -203,6 +203,7 @@ type detector struct {
 	plan      raw.Plan
 	noTime    bool                                        // the options want no time
 	sample    [][]byte                                    // what lines returns
+	tables    map[tableCut]*table                         // what readTable returned
 	cdx       func() (legend *text.CDXLegend, usual bool) // findCDX
 }
 
