@@ -309,7 +309,7 @@ func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		if len(key) == 0 {
 			key = nil
 		}
-		ok = p.parse(line, object)
+		ok = p.parse(object)
 		switch {
 		case p.lineTS && !p.SetTS(rec, ts):
 			rej.Reason = raw.BadTS
@@ -333,7 +333,7 @@ func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 // parse parses the object of a line and reports whether it is well formed. Another line behind it
 // is read next, even if the object is cut off before its end; the key in which they meet is then
 // left out.
-func (p *cdxjParser) parse(line, object []byte) bool {
+func (p *cdxjParser) parse(object []byte) bool {
 	end, ok := p.doc.ParsePrefix(object)
 	rest := object[1:]
 	if ok {

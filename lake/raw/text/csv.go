@@ -12,7 +12,8 @@ import (
 )
 
 // csvParser reads RFC 4180 records and what is found beyond it: any line end, rows of unequal
-// length, quotes inside unquoted fields (kept), spaces behind a closing quote (dropped).
+// length, quotes inside unquoted fields (kept), spaces before an opening and behind a closing quote
+// (dropped).
 //
 // A quoted field rejects its record if it does not end within the longest record, or at all, or if
 // it goes on after its closing quote. Reading continues at the line after the one where that field
@@ -538,6 +539,8 @@ func (p *csvParser) scanRow() (reason string, bad, end, next int) {
 				return reason, pos, 0, 0
 			}
 			quoted = reason == ""
+		} else if c == ' ' && !p.tsv && !p.single {
+			end, next, quoted = p.quotedBehindBlanks(pos)
 		}
 		if !quoted {
 			var found escapes
@@ -662,6 +665,29 @@ func (p *csvParser) quoted(pos int) (end, next int, reason string) {
 	}
 	p.cells = append(p.cells, cell{pos + 1, end - 1, found, true})
 	return end, next, ""
+}
+
+// quotedBehindBlanks is quoted for a field with blanks before its quote at pos. It reports whether
+// there is one that ends in the same line: any other is as unquoted.
+func (p *csvParser) quotedBehindBlanks(pos int) (end, next int, ok bool) {
+	begin := pos
+	c, ok := p.at(pos)
+	for ok && c == ' ' && pos < p.in.max {
+		pos++
+		c, ok = p.at(pos)
+	}
+	if c != '"' {
+		return 0, 0, false
+	}
+	end, next, reason := p.quoted(pos)
+	if reason != "" {
+		return 0, 0, false
+	}
+	if bytes.IndexByte(p.window[begin:end], p.in.lineEnd) >= 0 {
+		p.cells = p.cells[:len(p.cells)-1]
+		return 0, 0, false
+	}
+	return end, next, true
 }
 
 // Rows reads the rows of a CSV or TSV object without a plan.
