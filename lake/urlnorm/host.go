@@ -39,6 +39,11 @@ const capitalSharpS = "ẞ"
 // dots are the characters that UTS #46 maps to the label separator, apart from the full stop.
 const dots = "。．｡"
 
+// isScheme reports whether a host is one of the schemes that are kept, as in http://http//a/.
+func isScheme[T string | []byte](host T) bool {
+	return string(host) == "http" || string(host) == "https" || string(host) == "ftp"
+}
+
 // appendHost appends the canonical form of an authority's host to n.out. bare says that the input
 // has no scheme; then a word that cannot be a public name is rejected as no host.
 func (n *Normalizer) appendHost(text []byte, bare bool) *RejectError {
@@ -66,6 +71,9 @@ func (n *Normalizer) appendHost(text []byte, bare bool) *RejectError {
 	}
 	if rej != nil {
 		return rej
+	}
+	if isScheme(name) {
+		return reject(RejectNoHost, "%s is a second scheme", quoted(n.host))
 	}
 	if !endsInNumber(name) {
 		n.out = append(n.out, name...)

@@ -182,7 +182,7 @@ func Records(name, format string, head []byte, opt raw.Options) (raw.Plan, error
 // newDetector returns a detector. Its options have their defaults filled in.
 func newDetector(name string, head []byte, opt raw.Options) (*detector, error) {
 	d := &detector{name: name, ext: Extension(name), opt: opt, whole: len(head) < raw.HeadSize,
-		text: text.TrimBOM(head)}
+		text: text.TrimBOM(head), tables: map[tableCut]*table{}}
 	var err error
 	if d.time, err = timestamp.NewFormat(opt.TSFormat); err != nil {
 		return nil, err
@@ -202,7 +202,9 @@ type detector struct {
 	time      timestamp.Format
 	plan      raw.Plan
 	noTime    bool                                        // the options want no time
+	malformed bool                                        // documents has found malformed values only
 	sample    [][]byte                                    // what lines returns
+	tables    map[tableCut]*table                         // what readTable returned
 	cdx       func() (legend *text.CDXLegend, usual bool) // findCDX
 }
 
@@ -275,7 +277,10 @@ func (d *detector) detect() error {
 		}
 		return d.checkHosts(values, false)
 	case raw.JSONLines, raw.JSON:
-		return d.planJSON()
+		if err := d.planJSON(); err != nil {
+			return err
+		}
+		return d.checkJSON()
 	case raw.CDX:
 		return d.planCDX()
 	case raw.CDXJ:
@@ -330,6 +335,9 @@ func (d *detector) sniff() (string, error) {
 	case '"':
 		if d.stringLines(lines) {
 			return raw.JSONLines, nil
+		}
+		if d.firstLines(isMemberLine) {
+			return "", d.rejectJSON()
 		}
 	}
 	content := slices.DeleteFunc(slices.Clone(lines), text.IsIndexComment)

@@ -59,6 +59,42 @@ func isObjectLine(l []byte) bool {
 	return len(l) > 0 && l[0] == '{' && doc.Parse(l)
 }
 
+// checkJSON refuses JSON of which no value is whole: the reader would reject all records, or one
+// for all of them.
+func (d *detector) checkJSON() error {
+	if d.opt.Format == raw.Auto && d.whole && (d.malformed ||
+		d.plan.Format == raw.JSONLines && len(d.lines()) > 0 && !slices.ContainsFunc(d.lines(), isWholeLine)) {
+		return d.rejectJSON()
+	}
+	return nil
+}
+
+// rejectJSON returns the error that rejects JSON of which no record can be read.
+func (d *detector) rejectJSON() error {
+	return d.reject("it is malformed JSON", "see where it is damaged (jq . FILE), and mend it")
+}
+
+// isMemberLine reports whether a line begins with a member of an object.
+func isMemberLine(l []byte) bool {
+	var doc jsondoc.Document
+	l = trimJSONLine(l)
+	n, ok := doc.ParsePrefix(l)
+	return ok && doc.Nodes[0].Kind == '"' && bytes.HasPrefix(text.TrimSpace(l[n:]), []byte{':'})
+}
+
+// isWholeLine reports whether a line begins with a JSON value, behind which it ends or another one
+// begins.
+func isWholeLine(l []byte) bool {
+	var doc jsondoc.Document
+	l = trimJSONLine(l)
+	n, ok := doc.ParsePrefix(l)
+	if !ok {
+		return false
+	}
+	rest := bytes.TrimLeft(l[n:], ", \t")
+	return len(rest) == 0 || strings.IndexByte(`{["`, rest[0]) >= 0
+}
+
 // sniffedLines is how many lines tell JSON from JSON Lines.
 const sniffedLines = 100
 
@@ -687,6 +723,7 @@ func (d *detector) documents(rows bool) []*jsondoc.Document {
 		if (err == nil && reason == "" || errors.Is(err, text.ErrTruncated)) && len(doc.Nodes) > 0 {
 			docs = append(docs, doc)
 		}
+		d.malformed = len(docs) == 0 && (d.malformed || reason != "")
 		if err != nil {
 			break
 		}

@@ -19,11 +19,10 @@ func newSpacedParser(in *Input, plan raw.Plan, f Fields) *spacedParser {
 }
 
 func (p *spacedParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	if len(p.second) > 0 {
-		p.nextSecond(rec, rej)
-		return nil
-	}
 	line, err := p.in.nextLine(rej, func(line []byte) []byte {
+		if p.in.second {
+			return line // a blank at its beginning is behind an empty field
+		}
 		line = TrimSpace(line)
 		switch {
 		case len(line) == 0:
@@ -42,7 +41,7 @@ func (p *spacedParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		return err
 	}
 	p.splitSpaced(line)
-	p.scanned = false
+	p.scanned, p.two = false, false
 	rej.Reason = p.rowRecord(rec)
 	return nil
 }
@@ -154,7 +153,7 @@ func (p *crawlLogParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	p.splitSpaced(line)
 	if p.mayBeTwo() {
 		if at := secondLogLine(line); at > 0 {
-			p.in.unread(line[at:], at)
+			p.in.unread(line[at:])
 			line = TrimSpace(line[:at])
 			p.splitSpaced(line)
 		}
