@@ -76,7 +76,8 @@ func stringColumn(name string, optional bool) columnDef {
 		logical: &format.StringType{}, legacy: deprecated.UTF8}
 }
 
-// MaxTS is the latest time that a part can hold, in milliseconds since 1970; the earliest is -MaxTS.
+// MaxTS is the latest time that a part can hold, in milliseconds since 1970. The earliest is
+// -MaxTS.
 const MaxTS = math.MaxInt64 / 1000
 
 // Type is the physical type of the column's values.

@@ -17,9 +17,9 @@ import (
 
 // recordFormat is a format that TestADamagedRecordCostsOneRecord damages. make makes an object of n
 // records whose URLs are those of damageURL. flips are the bytes that a byte of the object becomes.
-// If the format has an end, an object without its last bytes is refused or has a reject. With cells,
-// a byte that separates moves the cells, so that another text of the record is its URL. At most
-// refused of the damaged objects may be refused.
+// If the format has an end, an object without its last bytes is refused or has a reject. With
+// cells, a byte that separates moves the cells, so that another text of the record is its URL. At
+// most refused of the damaged objects may be refused.
 type recordFormat struct {
 	name    string
 	opt     raw.Options
