@@ -14,29 +14,30 @@ import (
 // IsPlain reports whether the text of a field is at most one URL and nothing beside it: it has no
 // space, tab or line feed and no second scheme. Other fields are cut by [CutURL].
 func IsPlain(field []byte) bool {
-	// Eight bytes at a time, for bytes up to a space and for colons. The scheme's colon is mostly
-	// among the first eight.
-	const (
-		ones   = ^uint64(0) / 255
-		tops   = ones << 7
-		spaces = ones * 0x21
-		colons = ones * ':'
-	)
-	b := field
-	if len(b) < 8 {
-		return isPlain(b)
+	// The scheme's colon is mostly among the first eight bytes.
+	if len(field) < 8 {
+		return isPlain(field)
 	}
+	v := binary.LittleEndian.Uint64(field)
+	found := (v - onesOf*'!') &^ v
+	b := field[8:]
+	for ; len(b) >= 32; b = b[32:] {
+		found |= spaceOrColon(b) | spaceOrColon(b[8:]) | spaceOrColon(b[16:]) | spaceOrColon(b[24:])
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		found |= spaceOrColon(b)
+	}
+	found |= spaceOrColon(field[len(field)-8:])
+	return found&(onesOf<<7) == 0 || isPlain(field)
+}
+
+const onesOf = ^uint64(0) / 255
+
+// spaceOrColon returns a word with the top bit of a byte set if one of the first eight bytes of b is
+// a colon, or a space or less.
+func spaceOrColon(b []byte) uint64 {
 	v := binary.LittleEndian.Uint64(b)
-	found := (v - spaces) &^ v
-	for b = b[8:]; len(b) >= 8; b = b[8:] {
-		v = binary.LittleEndian.Uint64(b)
-		c := v ^ colons
-		found |= (v-spaces)&^v | (c-ones)&^c
-	}
-	v = binary.LittleEndian.Uint64(field[len(field)-8:])
-	c := v ^ colons
-	found |= (v-spaces)&^v | (c-ones)&^c
-	return found&tops == 0 || isPlain(field)
+	return ((v - onesOf*'!') | ((v ^ onesOf*':') - onesOf)) &^ v
 }
 
 // isPlain is IsPlain for a field with a control character or a second colon.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -131,9 +132,14 @@ func (s *Source) Keep(n int) {
 
 // record appends b, which was read from below, to the kept bytes.
 func (s *Source) record(b []byte) {
-	if s.recorded = append(s.recorded, b...); s.keep > 0 && len(s.recorded) > 3*s.keep {
-		s.recorded = append(s.recorded[:0], s.recorded[len(s.recorded)-s.keep:]...)
+	if n := len(s.recorded); s.keep > 0 && n+len(b) > cap(s.recorded) {
+		if n >= 2*s.keep {
+			s.recorded = append(s.recorded[:0], s.recorded[n-s.keep:]...)
+		} else {
+			s.recorded = slices.Grow(s.recorded, 3*s.keep-n)
+		}
 	}
+	s.recorded = append(s.recorded, b...)
 	s.end = s.fetched
 }
 
