@@ -476,6 +476,9 @@ func hasScheme(text []byte) bool {
 	return false
 }
 
+// BeginsWithScheme reports whether text begins with a scheme and ://.
+func BeginsWithScheme(text []byte) bool { return hasScheme(text) }
+
 // AppendReversed appends the URL of a host whose labels are in reverse order: com.example.www and
 // com.example.www. are www.example.com. A scheme may precede the host, a port and a path may follow
 // it.
