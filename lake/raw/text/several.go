@@ -72,7 +72,7 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		field = TrimSpace(field[:n])
 	}
 	for {
-		if i := bytes.Index(field, []byte("://")); i > 0 && gluedScheme(field[:i]) == 0 && hasScheme(field[i+3:]) {
+		if i := bytes.Index(field, []byte("://")); i > 0 && gluedScheme(field[:i]) == 0 && BeginsWithScheme(field[i+3:]) {
 			field = field[i+3:] // http://https://a/ has a scheme too many
 		}
 		next, unclear := nextURL(field)
@@ -96,7 +96,7 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		if unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces) {
 			return url, rest, raw.SeveralURLs
 		}
-		if i := bytes.IndexAny(url, `<>"?#`); i >= 0 && url[i] != '?' && url[i] != '#' && hasScheme(url) {
+		if i := bytes.IndexAny(url, `<>"?#`); i >= 0 && url[i] != '?' && url[i] != '#' && BeginsWithScheme(url) {
 			return url, rest, raw.TextAfterURL // <a href="http://a/">title
 		}
 		return url, rest, textInside(url, rest == nil)
@@ -175,17 +175,17 @@ func nextURL(field []byte) (next int, unclear bool) {
 		case before < utf8.RuneSelf && IsSpace(byte(before)), strings.ContainsRune(breaks+spaces, before),
 			!query && before >= utf8.RuneSelf && before != utf8.RuneError && (unicode.IsPunct(before) || unicode.IsSymbol(before)),
 			!nested && before < utf8.RuneSelf && isSeparator(byte(before)):
-			if hasScheme(field[begin:]) {
+			if BeginsWithScheme(field[begin:]) {
 				return begin, unclear
 			}
 		case before == '{' || before == '}':
-			if hasScheme(field[begin:]) {
+			if BeginsWithScheme(field[begin:]) {
 				return begin, unclear // no URL has braces (RFC 3986)
 			}
 		case query:
 			nested = true
 		case strings.ContainsRune(brackets, before):
-			if !hasScheme(field[begin:]) {
+			if !BeginsWithScheme(field[begin:]) {
 				continue
 			}
 			// A bracket that opens directly behind a part of a URL may be one.
@@ -424,7 +424,7 @@ func HasWords(field []byte) bool {
 		return false
 	}
 	before, after := field[:i], TrimSpace(field[i:])
-	return len(after) > 0 && after[0] != '#' && !hasScheme(after) && bytes.IndexByte(before, '.') > 0 &&
+	return len(after) > 0 && after[0] != '#' && !BeginsWithScheme(after) && bytes.IndexByte(before, '.') > 0 &&
 		!bytes.ContainsAny(before, "?#") && !continues(before, after)
 }
 
@@ -463,21 +463,26 @@ func isSeparator(c byte) bool { return c == ',' || c == ';' || c == '|' }
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// hasScheme reports whether text begins with a scheme and ://.
-func hasScheme(text []byte) bool {
-	for i, c := range text[:min(len(text), 16)] {
-		if c == ':' {
-			return i > 1 && bytes.HasPrefix(text[i:], []byte("://"))
-		}
-		if !isLetter(c) && (i == 0 || !timestamp.IsDigit(c) && c != '+' && c != '.' && c != '-') {
-			return false
+// SchemeLen returns the length of the scheme that v begins with, which a colon follows (RFC 3986,
+// section 3.1); 0 for none, or one of more than 32 bytes.
+func SchemeLen[T string | []byte](v T) int {
+	for i := 0; i < len(v) && i <= 32; i++ {
+		switch c := v[i]; {
+		case isLetter(c), i > 0 && (timestamp.IsDigit(c) || c == '+' || c == '.' || c == '-'):
+		case c == ':':
+			return i
+		default:
+			return 0
 		}
 	}
-	return false
+	return 0
 }
 
 // BeginsWithScheme reports whether text begins with a scheme and ://.
-func BeginsWithScheme(text []byte) bool { return hasScheme(text) }
+func BeginsWithScheme(text []byte) bool {
+	n := SchemeLen(text)
+	return n > 1 && bytes.HasPrefix(text[n:], []byte("://"))
+}
 
 // AppendReversed appends the URL of a host whose labels are in reverse order: com.example.www and
 // com.example.www. are www.example.com. A scheme may precede the host, a port and a path may follow
