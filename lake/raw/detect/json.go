@@ -59,11 +59,18 @@ func isObjectLine(l []byte) bool {
 	return len(l) > 0 && l[0] == '{' && doc.Parse(l)
 }
 
-// checkJSON refuses JSON of which no value is whole: the reader would reject all records, or one
-// for all of them.
+// checkJSON refuses a damaged document, whose records would be lost for a few rejects: its first
+// value or line is malformed, and so are more than few of all.
 func (d *detector) checkJSON() error {
-	if d.opt.Format == raw.Auto && d.whole && (d.malformed ||
-		d.plan.Format == raw.JSONLines && len(d.lines()) > 0 && !slices.ContainsFunc(d.lines(), isWholeLine)) {
+	malformed, all := d.malformed, d.values
+	if lines := d.lines(); d.plan.Format == raw.JSONLines && len(lines) > 0 && !isWholeLine(lines[0]) {
+		for _, l := range lines {
+			if all++; !isWholeLine(l) {
+				malformed++
+			}
+		}
+	}
+	if d.opt.Format == raw.Auto && d.whole && malformed > 0 && !few(malformed, all) {
 		return d.rejectJSON()
 	}
 	return nil
@@ -738,16 +745,23 @@ func (d *detector) documents(rows bool) []*jsondoc.Document {
 	}
 	// A value that is too long for a record may hold records.
 	values := text.NewValues(text.NewBytesInput(d.text, d.eol(), len(d.text)), rows)
+	malformed, first := 0, false
 	for len(docs) < sampleRows {
 		doc := &jsondoc.Document{Deep: true}
 		reason, err := values.Next(doc)
 		if (err == nil && reason == "" || errors.Is(err, text.ErrTruncated)) && len(doc.Nodes) > 0 {
 			docs = append(docs, doc)
 		}
-		d.malformed = len(docs) == 0 && (d.malformed || reason != "")
+		if reason != "" {
+			malformed++
+			first = first || len(docs) == 0 && bytes.HasPrefix(text.TrimSpace(d.text), []byte{'{'})
+		}
 		if err != nil {
 			break
 		}
+	}
+	if d.malformed, d.values = 0, 0; first {
+		d.malformed, d.values = malformed, malformed+len(docs)
 	}
 	return docs
 }

@@ -495,9 +495,9 @@ func (r *Reader) cutURL() {
 	}
 }
 
-// memberIn returns the index in a line of a list at which a gzip member begins with a URL, the length
-// of the line for none. Files whose last lines lack a line feed were joined there. A line of a file
-// that was compressed in pieces goes on.
+// memberIn returns the index in a line of a list at which a gzip member begins with a URL, the
+// length of the line for none. Files whose last lines lack a line feed were joined there. A line of
+// a file that was compressed in pieces goes on.
 func (r *Reader) memberIn(line []byte) int {
 	if _, ok := r.parse.(*text.ListParser); !ok || r.plan.Encoding != "" || r.plan.SURT || r.plan.Reversed {
 		return len(line)

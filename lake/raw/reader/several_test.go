@@ -192,7 +192,8 @@ func TestSeveralURLs(t *testing.T) {
 	}
 }
 
-// TestMembersWithoutALastLineFeed joins compressed lists. A list that is compressed in pieces goes on.
+// TestMembersWithoutALastLineFeed joins compressed lists. A list that is compressed in pieces goes
+// on.
 func TestMembersWithoutALastLineFeed(t *testing.T) {
 	var object []byte
 	for _, member := range []string{"http://a.com/", "http://b.com/\nhttp://c", ".com/x ", "http://d.com/?u=", "e, http://f.com/ http://g.com/",

@@ -179,8 +179,8 @@ func (p *csvParser) tooManyCells() bool {
 }
 
 // cutTwo sets two and leaves the row its own cells if it is two without a line break between them:
-// it has as many cells as two rows, or one less, and a URL where each has it. The second one is read
-// next. The cell in which they meet is then empty in both.
+// it has as many cells as two rows, or one less, and a URL where each has it. The second one is
+// read next. The cell in which they meet is then empty in both.
 func (p *csvParser) cutTwo() {
 	w := p.columns
 	if !p.scanned {

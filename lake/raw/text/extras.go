@@ -54,7 +54,8 @@ func (e *Extras) add(c *extraColumn, v []byte) {
 	e.out = codec.AppendJSONString(append(append(e.out, separator), c.key...), v)
 }
 
-// take returns the extras that were added, nil if there are none. They are valid until the next add.
+// take returns the extras that were added, nil if there are none. They are valid until the next
+// add.
 func (e *Extras) take() []byte {
 	if len(e.out) == 0 {
 		return nil

@@ -233,8 +233,8 @@ func (in *Input) ReadLine() (line []byte, long bool, err error) {
 	return line, len(line) > in.max, nil
 }
 
-// unread makes the next line begin with rest, which is a part of the line or row that was read last:
-// that is two without a line break between them.
+// unread makes the next line begin with rest, which is a part of the line or row that was read
+// last: that is two without a line break between them.
 func (in *Input) unread(rest []byte) {
 	start := int(in.record.Offset - in.base)
 	in.r = cap(in.buf) - cap(rest)

@@ -33,8 +33,8 @@ func IsPlain(field []byte) bool {
 
 const onesOf = ^uint64(0) / 255
 
-// spaceOrColon returns a word with the top bit of a byte set if one of the first eight bytes of b is
-// a colon, or a space or less.
+// spaceOrColon returns a word with the top bit of a byte set if one of the first eight bytes of b
+// is a colon, or a space or less.
 func spaceOrColon(b []byte) uint64 {
 	v := binary.LittleEndian.Uint64(b)
 	return ((v - onesOf*'!') | ((v ^ onesOf*':') - onesOf)) &^ v

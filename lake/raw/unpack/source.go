@@ -345,7 +345,7 @@ type GzipMembers struct {
 // maxStarts is how many starts of members are kept, the last ones: more than a record holds.
 const maxStarts = 64 << 10
 
-// MemberIn returns the offset in (from, to) of the decompressed object at which a gzip member begins
+// MemberIn returns the offset in (from, to) of the decompressed object where a gzip member begins
 // though the one before does not end in a line feed; 0 if there is none or it was forgotten.
 func (s *Source) MemberIn(from, to int64) int64 {
 	if g, ok := s.r.(*GzipMembers); ok {
