@@ -201,11 +201,12 @@ type detector struct {
 	whole     bool   // text is all of the object
 	time      timestamp.Format
 	plan      raw.Plan
-	noTime    bool                                        // the options want no time
-	malformed bool                                        // documents has found malformed values only
-	sample    [][]byte                                    // what lines returns
-	tables    map[tableCut]*table                         // what readTable returned
-	cdx       func() (legend *text.CDXLegend, usual bool) // findCDX
+	noTime    bool // the options want no time
+	// malformed is how many of the sampled values are malformed, if the first is a malformed object.
+	malformed, values int
+	sample            [][]byte                                    // what lines returns
+	tables            map[tableCut]*table                         // what readTable returned
+	cdx               func() (legend *text.CDXLegend, usual bool) // findCDX
 }
 
 // Extension returns the extension of a key or path in lower case. It ignores the extension of a

@@ -2,10 +2,10 @@
 // (RFC 8785).
 //
 // It accepts what RFC 8259 does, up to a bound on nesting, in memory proportional to the text, and
-// as null the values NaN, Infinity, -Infinity and undefined, which Python, Java and JavaScript
-// write though they are no JSON. Strings need not be valid UTF-8 or UTF-16: invalid parts become
-// U+FFFD in the canonical form. Packages lake/raw/text, lake/raw/parquetin and lake/raw/detect find
-// URLs and build extras with it.
+// as null the values NaN, Infinity, -Infinity and undefined, which programs write though they are
+// not JSON. Strings need not be valid UTF-8 or UTF-16: invalid parts become U+FFFD in the canonical
+// form. Packages lake/raw/text, lake/raw/parquetin and lake/raw/detect find URLs and build extras
+// with it.
 package jsondoc
 
 import (

@@ -306,6 +306,19 @@ func TestParquetColumnsAreChosenAndNamed(t *testing.T) {
 	}
 }
 
+func TestReversedHostsOfParquetAreTurnedRound(t *testing.T) {
+	type row struct {
+		Vertex int64  `parquet:"vertex"`
+		Host   string `parquet:"host_rev"`
+	}
+	data := writeParquet(t, []row{{1, "com.example.www"}, {2, "org.wikipedia.en"}, {3, "uk.co.bbc"}})
+	g, plan := read(t, "a.parquet", string(data), raw.Options{})
+	want := []string{"1 www.example.com", "2 en.wikipedia.org", "3 bbc.co.uk"}
+	if diff := cmp.Diff(want, g.Rows); diff != "" || len(plan.Notes) == 0 {
+		t.Errorf("notes %q, records (-want +got):\n%s", plan.Notes, diff)
+	}
+}
+
 // TestPartsOfALakeAreReadAsTheirRecords compares the records with the rows that parquet-go reads.
 func TestPartsOfALakeAreReadAsTheirRecords(t *testing.T) {
 	data, err := os.ReadFile("../../partwriter/testdata/part-v1.parquet")

@@ -238,7 +238,7 @@ func looksHost(text []byte) bool {
 
 // beginsWithURL reports whether text begins with a scheme, without a word before it.
 func beginsWithURL(text []byte) bool {
-	return hasScheme(text) && gluedScheme(text[:bytes.IndexByte(text, ':')]) == 0
+	return BeginsWithScheme(text) && gluedScheme(text[:bytes.IndexByte(text, ':')]) == 0
 }
 
 // blank reports whether all cells of the row are empty.

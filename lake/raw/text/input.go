@@ -105,6 +105,10 @@ func (in *Input) Read(p []byte) (int, error) {
 // Offset returns how many bytes of the object are consumed.
 func (in *Input) Offset() int64 { return in.base + int64(in.r) }
 
+// OffsetOf returns the offset of b, which is a part of what is buffered and goes on to its end as
+// slices of it do.
+func (in *Input) OffsetOf(b []byte) int64 { return in.base + int64(cap(in.buf)-cap(b)) }
+
 // Line returns the line of the next byte: 1 and the number of line ends consumed.
 func (in *Input) Line() int64 { return in.line }
 

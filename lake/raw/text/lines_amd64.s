@@ -1,7 +1,6 @@
 #include "textflag.h"
 
-// func lineEndsVectors(s *byte, n int, lineEnd byte, most int, ends *lineEndOffsets) (found, low,
-// colons int)
+// lineEndsVectors is declared in lines_amd64.go.
 //
 // Lines of URLs are about as long as a vector, so a vector has no, one or two line ends, which no
 // processor predicts. Two offsets are therefore written for every vector without a branch; the

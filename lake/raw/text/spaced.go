@@ -217,7 +217,7 @@ func IsCrawlLogLine(line []byte) bool {
 	}
 	p := csvParser{width: crawlLogFields}
 	p.splitSpaced(line)
-	return len(p.cells) == crawlLogFields && isLogTime(p.cell(0)) && isStatus(p.cell(1)) &&
+	return len(p.cells) == crawlLogFields && isLogTime(p.cell(0)) && isNumber(bytes.TrimPrefix(p.cell(1), []byte{'-'})) &&
 		(isNumber(p.cell(2)) || string(p.cell(2)) == "-") && bytes.IndexByte(p.cell(3), ':') > 0 &&
 		line[p.cells[7].start] == '#'
 }
@@ -229,7 +229,5 @@ func isLogTime(b []byte) bool {
 	}
 	return (len(b) == 14 || len(b) == 17) && isNumber(b)
 }
-
-func isStatus(b []byte) bool { return isNumber(bytes.TrimPrefix(b, []byte{'-'})) && len(b) <= 6 }
 
 func isNumber(b []byte) bool { return len(b) > 0 && timestamp.AllDigits(b) }
