@@ -202,7 +202,8 @@ type detector struct {
 	time      timestamp.Format
 	plan      raw.Plan
 	noTime    bool // the options want no time
-	// malformed is how many of the sampled values are malformed, if the first is a malformed object.
+	// malformed is how many of the sampled values are malformed, if the first is a malformed
+	// object.
 	malformed, values int
 	sample            [][]byte                                    // what lines returns
 	tables            map[tableCut]*table                         // what readTable returned
