@@ -50,7 +50,7 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 // variable set for one verb might make another one delete something else.
 var variables = []string{
 	"allow-input", "allow-target", "auth", "auth-audience", "auth-issuer", "lake", "listen", "redis",
-	"state",
+	"state", "tls-cert", "tls-key",
 }
 
 // EnvName returns the variable that sets a flag: URLAKE_ and the flag's name in upper case, with _

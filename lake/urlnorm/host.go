@@ -39,9 +39,10 @@ const capitalSharpS = "ẞ"
 // dots are the characters that UTS #46 maps to the label separator, apart from the full stop.
 const dots = "。．｡"
 
-// isScheme reports whether a host is one of the schemes that are kept, as in http://http//a/.
+// isScheme reports whether a host is the scheme of a web page, as in http://http//a/. Hosts may be
+// named ftp.
 func isScheme[T string | []byte](host T) bool {
-	return string(host) == "http" || string(host) == "https" || string(host) == "ftp"
+	return string(host) == "http" || string(host) == "https"
 }
 
 // appendHost appends the canonical form of an authority's host to n.out. bare says that the input

@@ -116,7 +116,7 @@ func refHost(text string, bare bool) (string, Reason) {
 	if !ok {
 		return "", RejectHost
 	}
-	if name == "http" || name == "https" || name == "ftp" {
+	if name == "http" || name == "https" {
 		return "", RejectNoHost
 	}
 	labels := strings.Split(name, ".")
