@@ -12,8 +12,7 @@ var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasBMI1 && cpu.X86.HasBMI2 && cp
 
 // lineEndsVectors writes the offsets of lineEnd in the n bytes at s to ends, in ascending order,
 // and returns how many. It looks at 64 bytes at a time and stops after those with the most-th
-// lineEnd, so that it may return up to 63 more than most. It also returns how many of the bytes
-// that it looked at are a space or less, and how many are colons. The Go version is lineEndsGo;
+// lineEnd, so that it may return up to 63 more than most. The Go version is lineEndsGo;
 // FuzzLineEnds compares the two.
 //
 // It reads only s[:n]: the last load is masked, and masked bytes do not fault. It writes only to
@@ -22,27 +21,12 @@ var hasVectors = cpu.X86.HasAVX512BW && cpu.X86.HasBMI1 && cpu.X86.HasBMI2 && cp
 // anything.
 //
 //go:noescape
-func lineEndsVectors(s *byte, n int, lineEnd byte, most int, ends *lineEndOffsets) (found, low, colons int)
+func lineEndsVectors(s *byte, n int, lineEnd byte, most int, ends *lineEndOffsets) int
 
-// lineEnds does what lineEndsGo does. It reports no lines as plain if they have control characters,
-// or if there are fewer than most.
-func lineEnds(s []byte, lineEnd byte, most int, ends *lineEndOffsets) (n int, plain, oneEach bool) {
+// lineEnds does what lineEndsGo does.
+func lineEnds(s []byte, lineEnd byte, most int, ends *lineEndOffsets) int {
 	if !hasVectors {
 		return lineEndsGo(s, lineEnd, most, ends)
 	}
-	n, low, colons := lineEndsVectors(unsafe.SliceData(s), len(s), lineEnd, most, ends)
-	if n < most {
-		return n, false, false
-	}
-	// The last 64 bytes may go on behind the lines.
-	stop := min(len(s), (int(ends[n-1])|63)+1)
-	n = most
-	for _, c := range s[ends[n-1]+1 : stop] {
-		if c <= ' ' {
-			low--
-		} else if c == ':' {
-			colons--
-		}
-	}
-	return n, low == n && colons == 0, low == n && colons == n
+	return min(most, lineEndsVectors(unsafe.SliceData(s), len(s), lineEnd, most, ends))
 }

@@ -1,24 +1,18 @@
 #include "textflag.h"
 
-// lineEndsVectors is declared in lines_amd64.go.
+// func lineEndsVectors(s *byte, n int, lineEnd byte, most int, ends *lineEndOffsets) int
 //
 // Lines of URLs are about as long as a vector, so a vector has no, one or two line ends, which no
 // processor predicts. Two offsets are therefore written for every vector without a branch; the
 // number of line ends says how many of them count.
-TEXT ·lineEndsVectors(SB), NOSPLIT, $0-64
+TEXT ·lineEndsVectors(SB), NOSPLIT, $0-48
 	MOVQ         s+0(FP), SI
 	MOVQ         n+8(FP), DX
 	VPBROADCASTB lineEnd+16(FP), Z1
-	MOVL         $' ', R9
-	VPBROADCASTB R9, Z2
-	MOVL         $':', R9
-	VPBROADCASTB R9, Z3
 	MOVQ         most+24(FP), R8
 	MOVQ         ends+32(FP), DI
 	XORL         AX, AX             // line ends so far
 	XORL         CX, CX             // offset of the vector
-	XORL         R12, R12           // bytes up to a space
-	XORL         R13, R13           // colons
 
 vector:
 	CMPQ       AX, R8
@@ -33,14 +27,6 @@ vector:
 	BZHIQ      BX, R9, R9
 	KMOVQ      R9, K1
 	VMOVDQU8.Z (SI)(CX*1), K1, Z0
-	VPCMPUB    $2, Z2, Z0, K1, K3   // Z0 <= Z2
-	KMOVQ      K3, BX
-	POPCNTQ    BX, BX
-	ADDQ       BX, R12
-	VPCMPEQB   Z0, Z3, K1, K3
-	KMOVQ      K3, BX
-	POPCNTQ    BX, BX
-	ADDQ       BX, R13
 	VPCMPEQB   Z0, Z1, K1, K2
 	KMOVQ      K2, BX
 	POPCNTQ    BX, R10
@@ -73,7 +59,5 @@ each:
 
 done:
 	VZEROUPPER
-	MOVQ AX, found+40(FP)
-	MOVQ R12, low+48(FP)
-	MOVQ R13, colons+56(FP)
+	MOVQ AX, ret+40(FP)
 	RET

@@ -2,6 +2,6 @@
 
 package text
 
-func lineEnds(s []byte, lineEnd byte, most int, ends *lineEndOffsets) (n int, plain, oneEach bool) {
+func lineEnds(s []byte, lineEnd byte, most int, ends *lineEndOffsets) int {
 	return lineEndsGo(s, lineEnd, most, ends)
 }

@@ -13,14 +13,9 @@ func checkLineEnds(tb testing.TB, s []byte, lineEnd byte) {
 	tb.Helper()
 	for _, most := range []int{1, 2, 3, 10, LinesAtOnce} {
 		var got, want lineEndOffsets
-		n, plain, oneEach := lineEnds(s, lineEnd, most, &got)
-		m, wantPlain, wantOneEach := lineEndsGo(s, lineEnd, most, &want)
+		n, m := lineEnds(s, lineEnd, most, &got), lineEndsGo(s, lineEnd, most, &want)
 		if !slices.Equal(got[:n], want[:m]) {
 			tb.Fatalf("line ends %v, want %v", got[:n], want[:m])
-		}
-		unsure := m < most || bytes.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != rune(lineEnd) })
-		if plain && !wantPlain || oneEach && !wantOneEach || !unsure && (plain != wantPlain || oneEach != wantOneEach) {
-			tb.Fatalf("%q: plain is %v and one each %v, want %v and %v", s, plain, oneEach, wantPlain, wantOneEach)
 		}
 		at := 0
 		for _, end := range want[:m] {
@@ -44,7 +39,7 @@ func TestLineEnds(t *testing.T) {
 				for i := range s {
 					s[i] = 'a'
 					if r.IntN(every) == 0 {
-						s[i] = "\n\r::: "[r.IntN(6)]
+						s[i] = "\n\r"[r.IntN(2)]
 					}
 				}
 				from := r.IntN(100)
@@ -67,12 +62,6 @@ func TestLineEndsReadsOnlyItsText(t *testing.T) {
 }
 
 func FuzzLineEnds(f *testing.F) {
-	f.Add([]byte("a\nbc\r\n\n\n"), true)
-	f.Fuzz(func(t *testing.T, s []byte, cr bool) {
-		lineEnd := byte('\n')
-		if cr {
-			lineEnd = '\r'
-		}
-		checkLineEnds(t, s, lineEnd)
-	})
+	f.Add([]byte("a\nbc\r\n\n\n"), byte('\n'))
+	f.Fuzz(func(t *testing.T, s []byte, lineEnd byte) { checkLineEnds(t, s, lineEnd) })
 }

@@ -51,12 +51,12 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 	for n < len(urls) && at <= last && !p.each {
 		start := at
 		most := min(LinesAtOnce, len(urls)-n)
-		found, plain, oneEach := lineEnds(window[start:], in.lineEnd, most, &p.ends)
-		if found == 0 {
+		ends := p.ends[:lineEnds(window[start:], in.lineEnd, most, &p.ends)]
+		if len(ends) == 0 {
 			break
 		}
-		ends := p.ends[:found]
-		whole := int(ends[found-1])
+		whole := int(ends[len(ends)-1])
+		plain, oneEach := arePlain(window[start:start+whole], len(ends))
 		if oneEach && in.lineEnd == '\n' && whole <= in.max && start+whole <= last &&
 			webURLs(window[start:], ends, urls[n:]) {
 			for i, end := range ends {
@@ -94,6 +94,17 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 	return n
 }
 
+// arePlain looks at n lines. It reports whether they have no spaces, tabs and colons, and whether
+// they have no spaces, tabs and carriage returns and as many colons as there are lines. Looking for
+// these in many lines at once is cheap.
+func arePlain(lines []byte, n int) (plain, oneEach bool) {
+	if bytes.IndexByte(lines, ' ') >= 0 || bytes.IndexByte(lines, '\t') >= 0 {
+		return false, false
+	}
+	colons := bytes.Count(lines, []byte{':'})
+	return colons == 0, colons == n && bytes.IndexByte(lines, '\r') < 0
+}
+
 // webURLs sets urls to the lines, whose ends are given. It returns false if one does not begin with
 // http:// or https://, or ends in a control character.
 func webURLs(lines []byte, ends []int32, urls [][]byte) bool {
@@ -123,10 +134,8 @@ func (p *ListParser) cut(line []byte) bool {
 }
 
 // lineEndsGo sets ends to the offsets of the first up to most lineEnd bytes in s, and returns how
-// many there are. most is at most LinesAtOnce. It also reports whether the lines have no spaces,
-// tabs and colons, and whether they have no spaces and tabs and as many colons as there are lines:
-// looking for these in many lines at once is cheap.
-func lineEndsGo(s []byte, lineEnd byte, most int, ends *lineEndOffsets) (n int, plain, oneEach bool) {
+// many there are. most is at most LinesAtOnce.
+func lineEndsGo(s []byte, lineEnd byte, most int, ends *lineEndOffsets) (n int) {
 	for at := 0; n < most; n++ {
 		i := bytes.IndexByte(s[at:], lineEnd)
 		if i < 0 {
@@ -135,11 +144,7 @@ func lineEndsGo(s []byte, lineEnd byte, most int, ends *lineEndOffsets) (n int, 
 		ends[n] = int32(at + i)
 		at += i + 1
 	}
-	if n == 0 || bytes.IndexByte(s[:ends[n-1]], ' ') >= 0 || bytes.IndexByte(s[:ends[n-1]], '\t') >= 0 {
-		return n, false, false
-	}
-	colons := bytes.Count(s[:ends[n-1]], []byte{':'})
-	return n, colons == 0, colons == n
+	return n
 }
 
 // url returns the URL of a line, nil if it has none.
