@@ -76,9 +76,10 @@ func (d *detector) checkJSON() error {
 	return nil
 }
 
-// rejectJSON returns the error that rejects JSON of which no record can be read.
+// rejectJSON returns the error that refuses damaged JSON.
 func (d *detector) rejectJSON() error {
-	return d.reject("it is malformed JSON", "see where it is damaged (jq . FILE), and mend it")
+	return d.reject("it is malformed JSON",
+		"see where it is damaged (jq . FILE) and mend it, or read the records that are whole with --format json")
 }
 
 // isMemberLine reports whether a line begins with a member of an object.
