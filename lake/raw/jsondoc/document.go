@@ -105,32 +105,16 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 		// A container precedes its children.
 		d.Nodes = append(d.Nodes, Node{Kind: kind, start: int32(i)})
 	}
-	switch {
-	case kind == '{', kind == '[':
+	switch kind {
+	case '{', '[':
 		end, ok = d.container(i+1, depth, self, keep, kind)
-	case kind == '"':
+	case '"':
 		end, escaped, ok = d.str(i + 1)
-	case kind == '-' && i+1 < len(src) && src[i+1] == 'I':
-		kind = 'n'
-		end, ok = d.word(i, "-Infinity")
-	case kind == '-' || timestamp.IsDigit(kind):
+	case '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		kind = '0'
 		end, ok = d.number(i)
-	case kind == 't':
-		end, ok = d.word(i, "true")
-	case kind == 'f':
-		end, ok = d.word(i, "false")
-	case kind == 'n':
-		end, ok = d.word(i, "null")
-	case kind == 'N':
-		kind = 'n'
-		end, ok = d.word(i, "NaN")
-	case kind == 'I':
-		kind = 'n'
-		end, ok = d.word(i, "Infinity")
-	case kind == 'u':
-		kind = 'n'
-		end, ok = d.word(i, "undefined")
+	default:
+		kind, end, ok = d.literal(i)
 	}
 	if !keep || !ok {
 		return end, ok
@@ -144,6 +128,36 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 		d.Nodes = append(d.Nodes, Node{Kind: kind, start: int32(start), end: int32(end)})
 	}
 	return end, true
+}
+
+// literal parses a negative number, or a value that is a word. Words that stand for no value are
+// null.
+func (d *Document) literal(i int) (kind byte, end int, ok bool) {
+	word := ""
+	switch kind = d.src[i]; kind {
+	case '-':
+		if i+1 >= len(d.src) || d.src[i+1] != 'I' {
+			end, ok = d.number(i)
+			return '0', end, ok
+		}
+		kind, word = 'n', "-Infinity"
+	case 't':
+		word = "true"
+	case 'f':
+		word = "false"
+	case 'n':
+		word = "null"
+	case 'N':
+		kind, word = 'n', "NaN"
+	case 'I':
+		kind, word = 'n', "Infinity"
+	case 'u':
+		kind, word = 'n', "undefined"
+	default:
+		return kind, i, false
+	}
+	end, ok = d.word(i, word)
+	return kind, end, ok
 }
 
 // container parses the members of an object or the elements of an array, from behind the opening
@@ -384,7 +398,9 @@ func (d *Document) Find(node int, path []string) int {
 		switch n.Kind {
 		case '{':
 			for i, c := int32(0), int32(node+1); i < n.children; i, c = i+1, d.Nodes[c].next {
-				if string(d.Name(&d.Nodes[c])) == want {
+				// Most names have another length, unless escapes hide it.
+				m := &d.Nodes[c]
+				if (m.keyEscaped || int(m.keyEnd-m.keyStart) == len(want)) && string(d.Name(m)) == want {
 					found = int(c)
 				}
 			}
