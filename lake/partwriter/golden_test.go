@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/part/parttest"
@@ -68,27 +67,6 @@ func TestGolden(t *testing.T) {
 
 	dump := dumpPageIndexBlock(blocks[0].Append(nil))
 	compareGolden(t, filepath.Join("testdata", "page-index.txt"), dump)
-
-	// The document shows the same dump.
-	doc := filepath.Join(testenv.Root(t), "docs", "formats", "page-index.md")
-	text, err := os.ReadFile(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const open, shut = "```hexdump\n", "```\n"
-	before, rest, ok := strings.Cut(string(text), open)
-	_, after, ok2 := strings.Cut(rest, shut)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no %q", doc, open)
-	}
-	want := before + open + dump + shut + after
-	if *updateGolden {
-		if err := os.WriteFile(doc, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if want != string(text) {
-		t.Errorf("%s shows another dump than testdata/page-index.txt", doc)
-	}
 }
 
 func compareGolden(t *testing.T, file, got string) {
