@@ -71,8 +71,8 @@ type Options struct {
 	// Residency bounds the resident memory of mapped files; nil sets no bound.
 	Residency *mapped.Residency
 	// PostingsOnly opens the domains, the files, the page index and the postings: no mapped files,
-	// which another store would have to copy as a whole, and neither reversed domains nor page keys.
-	// The methods that need them fail.
+	// which another store would have to copy as a whole, no reversed domains and no page keys. The
+	// methods that need them fail.
 	PostingsOnly bool
 }
 
