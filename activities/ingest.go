@@ -16,8 +16,6 @@ import (
 // Normalize is the pool that reads raw objects.
 type Normalize struct {
 	Lake
-	// Slots is how many groups of lists one IngestGroups works on at once, at least 1.
-	Slots int
 	// Temporal is the client with which IngestSmall asks for a publish.
 	Temporal client.Client
 }
