@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -448,7 +449,7 @@ func (f *ingestFlow) plan(ctx workflow.Context) error {
 		err = f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run)
 	}
 	if err == nil {
-		f.Run, f.Plan, f.Dataset = p.Run, p.Plan, p.Dataset
+		f.Run, f.Plan, f.Dataset = p.Run, p.Plan, cmp.Or(f.Dataset, p.Dataset)
 	}
 	return err
 }
