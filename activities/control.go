@@ -5,7 +5,6 @@ import (
 
 	"go.temporal.io/sdk/client"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
@@ -79,14 +78,12 @@ type Finished struct {
 
 // FinishIngest writes the list of rejects and the batch record. Then it asks for a publish, unless
 // ask is nil.
-func (c *Control) FinishIngest(
-	ctx context.Context, lakeURL, run string, postings []lake.FrameObject, domains int64, ask *PublishRequest,
-) (Finished, error) {
+func (c *Control) FinishIngest(ctx context.Context, lakeURL, run string, ask *PublishRequest) (Finished, error) {
 	if err := c.check(lakeURL); err != nil {
 		return Finished{}, err
 	}
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Finished, error) {
-		r, err := ingest.Finish(ctx, c.Store, run, postings, domains)
+		r, err := ingest.Finish(ctx, c.Store, run)
 		if err != nil {
 			return Finished{}, err
 		}

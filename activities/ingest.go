@@ -21,14 +21,14 @@ type Normalize struct {
 }
 
 // NormalizeSplit reads one split of a plan and writes its rejects, and its rows by partition, to
-// staging. For a batch of one split it writes what MergePartitions would write of the rows.
+// staging.
 func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, split, deaths int) (ingest.SplitResult, error) {
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SplitResult{}, err
 	}
 	s := step{run: run, name: fmt.Sprintf("normalize-%06d", split), deaths: deaths}
 	return withPages(ctx, &n.Lake, s, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SplitResult, error) {
-		return ingest.Normalize(ctx, store, run, split, postings.CollectInMemory, func(p ingest.Progress) { report(p) })
+		return ingest.Normalize(ctx, store, run, split, func(p ingest.Progress) { report(p) })
 	})
 }
 

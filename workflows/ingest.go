@@ -38,9 +38,7 @@ type IngestState struct {
 	Plan     ingest.PlanSummary `json:"plan"`
 	Progress IngestProgress     `json:"progress"`
 	// Merge is nil until all splits are normalized.
-	Merge    *ingest.MergeSummary `json:"merge,omitempty"`
-	Postings []lake.FrameObject   `json:"postings,omitempty"`
-	Domains  int64                `json:"domains,omitempty"`
+	Merge *ingest.MergeSummary `json:"merge,omitempty"`
 	// Result is that of the finished batch. It is nil until the batch is finished.
 	Result *IngestResult `json:"result,omitempty"`
 	// Until is the ingest's deadline.
@@ -398,7 +396,6 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 		}
 		p.enter(ctx, StageWrite)
 		p.Tasks = f.Merge.Tasks
-		f.Postings = make([]lake.FrameObject, p.Tasks)
 	}
 
 	if p.Stage == StageWrite {
@@ -414,7 +411,7 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 
 	var r activities.Finished
 	if err := f.steps.run(
-		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishIngest, f.Lake, f.Run, f.Postings, f.Domains, f.ask(ctx),
+		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishIngest, f.Lake, f.Run, f.ask(ctx),
 	); err != nil {
 		return nil, err
 	}
@@ -463,8 +460,6 @@ func (f *ingestFlow) merge(ctx workflow.Context, task int) error {
 	); err != nil {
 		return err
 	}
-	f.Postings[task] = m.Postings
-	f.Domains += m.Domains
 	p.TasksDone++
 	p.addMerge(m)
 	p.Estimate(workflow.Now(ctx))
@@ -483,7 +478,7 @@ func (f *ingestFlow) small(ctx workflow.Context) (*IngestResult, error) {
 	f.asked = r.Asked
 	p.addSplit(r.Split)
 	p.addMerge(r.Merge)
-	p.Tasks, p.TasksDone, f.Domains = 1, 1, r.Domains
+	p.Tasks, p.TasksDone = 1, 1
 	p.enter(ctx, StageRecord)
 	return f.result(r.Finish), nil
 }
@@ -519,7 +514,7 @@ func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 		Rejected: p.Rejected, RejectsKey: r.RejectsKey, ListedRejects: r.Listed,
 		Examples: r.Examples, WorstFiles: r.Worst, Groups: r.Groups, GroupCount: r.GroupCount,
 		Unread: r.Unread, UnreadCount: r.UnreadCount, Unwrapped: r.Unwrapped, BadTS: r.BadTS, Notes: r.Notes,
-		Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current, Effect: r.Effect,
+		Domains: r.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current, Effect: r.Effect,
 		Known: f.Plan.Known,
 	}
 }

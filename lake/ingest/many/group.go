@@ -288,6 +288,6 @@ func (g *grouped) try(ctx context.Context, n int, report func(ingest.Progress)) 
 		Folder: fmt.Sprintf("%s/lists/%06d-%06d", g.run, g.group, n), Spec: g.plan.Spec.Spec, DatasetID: l.DatasetID,
 		Batch: g.plan.Spec.batch(), Current: l.Current, Rules: g.plan.Rules, Objects: l.Objects,
 	}
-	done, err := ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
-	return done.Finish, "", err
+	r, err = ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
+	return r, "", err
 }
