@@ -162,7 +162,7 @@ func (s *fakes) ingestSmall(deaths int) (ingest.SmallResult, error) {
 }
 
 // isSmall is what plans say of the batch.
-func (s *fakes) isSmall() bool { return s.splits == 1 && s.bytes <= 32<<20 }
+func (s *fakes) isSmall() bool { return s.splits == 1 && s.bytes <= 128<<20 }
 
 func input() IngestInput {
 	return IngestInput{Spec: ingest.Spec{Lake: testLake, Dataset: "d", Inputs: []string{"/raw/list.txt"}}}
@@ -202,7 +202,7 @@ func TestIngestRunsEveryStep(t *testing.T) {
 
 // TestSmallBatchIsOneActivity checks that only a small batch is ingested by IngestSmall.
 func TestSmallBatchIsOneActivity(t *testing.T) {
-	for bytes, small := range map[int64]bool{1000: true, 100 << 20: false} {
+	for bytes, small := range map[int64]bool{1000: true, 200 << 20: false} {
 		s := newFakes(t)
 		s.splits, s.tasks, s.bytes = 1, 1, bytes
 		done := 0
@@ -210,7 +210,7 @@ func TestSmallBatchIsOneActivity(t *testing.T) {
 			done++
 			return ingest.SmallResult{
 				Split: ingest.SplitResult{Records: 10, Kept: 8, Bytes: bytes, Rejected: map[string]int64{"host": 2}},
-				Merge: ingest.MergeResult{Rows: 7, Merged: 1, Parts: 1, Bytes: 100}, Domains: 3, Finish: ingest.FinishResult{Digest: "d", Current: true},
+				Merge: ingest.MergeResult{Rows: 7, Merged: 1, Parts: 1, Bytes: 100}, Finish: ingest.FinishResult{Digest: "d", Current: true, Domains: 3},
 			}, nil
 		}
 		s.env.ExecuteWorkflow(IngestWorkflow, input())

@@ -10,13 +10,13 @@ import (
 
 // ingesting is a run of IngestWorkflow, which repeats only the step that has failed.
 type ingesting struct {
-	run     string
-	spec    ingest.Spec
-	temp    string
-	ended   int // how many steps have
-	plan    ingest.PlanSummary
-	merge   ingest.MergeSummary
-	result  ingest.FinishResult
+	run    string
+	spec   ingest.Spec
+	temp   string
+	ended  int // how many steps have
+	plan   ingest.PlanSummary
+	merge  ingest.MergeSummary
+	result ingest.FinishResult
 }
 
 // steps runs the steps that have not ended yet.
