@@ -138,16 +138,17 @@ type Look struct {
 	Ask bool `json:"ask,omitempty"`
 	// Reason is what went wrong with the last publish, "" if it did not fail.
 	Reason string `json:"reason,omitempty"`
-	// Damaged are the first of DamagedBatches of those in reports that are damaged, with the reason.
-	// No version can hold them.
+	// Damaged are the first of DamagedBatches of those in reports that are damaged, with the
+	// reason. No version can hold them.
 	Damaged        []string `json:"damaged,omitempty"`
 	DamagedBatches int      `json:"damaged_batches,omitempty"`
 }
 
 // FindVersion tells a waiting ingest whether a version holds its batch, or all batches in its
-// reports but those that no version can hold, and what the publisher does. Seen is the version that the last call saw. It costs one small read until there is another
-// version; then, and while the lake has none, it reads the order of ingests and looks at each part
-// of the batch. A lake that cannot be read is a reason, not an error: the batch is sound.
+// reports but those that no version can hold, and what the publisher does. Seen is the version that
+// the last call saw. It costs one small read until there is another version; then, and while the
+// lake has none, it reads the order of ingests and looks at each part of the batch. A lake that
+// cannot be read is a reason, not an error: the batch is sound.
 func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRequest, seen string) (Look, error) {
 	if err := c.check(lakeURL); err != nil {
 		return Look{}, err

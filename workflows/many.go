@@ -105,8 +105,8 @@ type manyFlow struct {
 }
 
 // IngestManyWorkflow ingests many datasets: each file, or each folder, of the inputs. Small lists
-// share activities. Large ones are child workflows, IngestWorkflows. What is done is finished in the
-// registry at the end and, in a long run, after finishAfter, again and again, and a publish is
+// share activities. Large ones are child workflows, IngestWorkflows. What is done is finished in
+// the registry at the end and, in a long run, after finishAfter, again and again, and a publish is
 // requested each time. A list that fails is named in the result and stops no other.
 func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyResult, error) {
 	if in.problem != "" {
@@ -305,8 +305,8 @@ func (f *manyFlow) large(ctx workflow.Context, number int) error {
 }
 
 // finishAfter is how long after its begin a run finishes and publishes what is done, so that the
-// results of a long run become visible before its end. The pauses after that are as long while there
-// is something new, and else double up to finishRarely.
+// results of a long run become visible before its end. The pauses after that are as long while
+// there is something new, and else double up to finishRarely.
 const (
 	finishAfter  = 10 * time.Minute
 	finishRarely = 2 * time.Hour

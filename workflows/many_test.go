@@ -22,7 +22,8 @@ import (
 	"github.com/urlake/urlake/lake/ingest/many"
 )
 
-// manyFakes is an environment for IngestManyWorkflow in which groups are numbers. Each has ten lists.
+// manyFakes is an environment for IngestManyWorkflow in which groups are numbers. Each has ten
+// lists.
 type manyFakes struct {
 	*fakes
 	plan many.Summary
@@ -189,8 +190,8 @@ func TestIngestManyWithNoPublishRequestsNone(t *testing.T) {
 	}
 }
 
-// TestAFailureHarmsNoOther fails a large list by its input, and a group that kills workers without a
-// trace.
+// TestAFailureHarmsNoOther fails a large list by its input, and a group that kills workers without
+// a trace.
 func TestAFailureHarmsNoOther(t *testing.T) {
 	s := newManyFakes(t)
 	s.large = func(n int) error {
@@ -297,7 +298,7 @@ func TestIngestManyContinuesAsNew(t *testing.T) {
 	second.env.SetContinuedExecutionRunID("first")
 	second.env.SetTestTimeout(time.Minute)
 	res := second.run(t, next)
-	if res.Ingested+res.Failed != 50_010 || res.Failed != 10*r.Next/2 || res.Version != "v1" {
+	if res.Ingested+res.Failed != 50_010 || res.Failed != 10*((r.Next+1)/2) || res.Version != "v1" {
 		t.Errorf("%+v after %d", res, r.Next)
 	}
 }

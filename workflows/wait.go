@@ -96,8 +96,8 @@ func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
 	return look.Version, nil
 }
 
-// unpublished returns the error of an ingest that could not wait for its version to the end. Waiting
-// is what went wrong with the last publish.
+// unpublished returns the error of an ingest that could not wait for its version to the end.
+// Waiting is what went wrong with the last publish.
 func unpublished(text, waiting string, err error) error {
 	if temporal.IsCanceledError(err) {
 		return err

@@ -27,7 +27,6 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -54,6 +53,7 @@ type fakes struct {
 	small          func(deaths int) (ingest.SmallResult, error)
 	claims         string   // the run that is claimed, if it is another
 	planned        string   // the run of the plan
+	finished       int      // calls of FinishIngest
 	withdrawn      []string // batches with their digests
 	withdrawnIn    string   // the version that has the batch already
 	looks          []time.Time
@@ -105,6 +105,9 @@ func newFakes(t *testing.T) *fakes {
 		return ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100}, nil
 	}).Maybe()
 	s.env.OnActivity("FinishIngest", a, a, a, a).Return(func(_ context.Context, _, _ string, ask *activities.PublishRequest) (activities.Finished, error) {
+		s.mu.Lock()
+		s.finished++
+		s.mu.Unlock()
 		out := activities.Finished{FinishResult: ingest.FinishResult{Digest: "d", Current: true, Domains: int64(3 * s.tasks)}}
 		if ask != nil && !s.unasked {
 			ask.Digest = "d"
@@ -334,8 +337,8 @@ func TestFailedIngestCleansUpAndPublishesNothing(t *testing.T) {
 	if !errors.As(err, &app) || app.Type() != activities.ErrInput || !strings.Contains(app.Message(), "list.txt line 3") {
 		t.Fatalf("error %v, want the InputError of the split", err)
 	}
-	if len(s.cleaned) != 1 || len(s.requested) != 0 || s.postings != nil {
-		t.Errorf("cleaned %v, requested %v, finished %v", s.cleaned, s.requested, s.postings)
+	if len(s.cleaned) != 1 || len(s.requested) != 0 || s.finished != 0 {
+		t.Errorf("cleaned %v, requested %v, finished %d", s.cleaned, s.requested, s.finished)
 	}
 }
 
@@ -669,7 +672,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 38 {
+	if len(files) < 39 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()

@@ -10,9 +10,9 @@ import (
 )
 
 // ExtractTask writes the postings object of the parts of t, and returns it with the number of its
-// domains. It reads only the pages of domain, ts and size. A temporary file is in tempDir; "" is the
-// system's temporary folder. If accept is not nil, it is called with
-// the object's key first, and an error from it is returned before anything is written.
+// domains. It reads only the pages of domain, ts and size. A temporary file is in tempDir; "" is
+// the system's temporary folder. If accept is not nil, it is called with the object's key first,
+// and an error from it is returned before anything is written.
 func ExtractTask(
 	ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, accept func(key string) error,
 ) (o lake.FrameObject, domains int64, err error) {

@@ -196,8 +196,8 @@ func (r *mergedRecord) result() MergeResult {
 
 // Merge sorts the rows of one task from all splits and writes their parts. At most two parts are in
 // tempDir: one that is being stored and one that is being written. An empty tempDir is the
-// system's. postings starts the postings object of the parts. progress may be nil; it is called from
-// the caller's goroutine.
+// system's. postings starts the postings object of the parts. progress may be nil; it is called
+// from the caller's goroutine.
 func Merge(
 	ctx context.Context, store blob.Store, run string, task int, tempDir string,
 	postings NewPostings, progress func(Progress),

@@ -24,8 +24,8 @@ type smallRecord struct {
 	SmallResult
 }
 
-// isSmall reports whether one step is to ingest a batch. It takes a worker some seconds, or a minute
-// if its inputs are compressed to a hundredth, so it may be repeated as a whole.
+// isSmall reports whether one step is to ingest a batch. It takes a worker some seconds, or a
+// minute if its inputs are compressed to a hundredth, so it may be repeated as a whole.
 func isSmall(splits int, bytes int64, lim limits) bool { return splits == 1 && bytes <= lim.split }
 
 // IngestSmall does all steps from Normalize to Finish for a batch of one split. Results go from

@@ -40,8 +40,8 @@ func stop(all []queue) {
 	wg.Wait()
 }
 
-// startPools starts and returns the queues that open makes, one for each pool and its steps. Steps ask
-// for the limits of other pools, so all limits are set before.
+// startPools starts and returns the queues that open makes, one for each pool and its steps. Steps
+// ask for the limits of other pools, so all limits are set before.
 func startPools(memory *activities.Memory, pools []string, perPool int, open func(pool string, slots int) poller) ([]queue, error) {
 	limits := limit(memory, pools, perPool)
 	var all []queue

@@ -158,8 +158,8 @@ func (r *Run) complete(ctx context.Context, number int, doc *outcomes, reason st
 	return nil
 }
 
-// finish finishes the ingests of lists of groups, and abandons those that failed. An ingest that was
-// withdrawn meanwhile has failed, too. Large lists have finished their ingests themselves.
+// finish finishes the ingests of lists of groups, and abandons those that failed. An ingest that
+// was withdrawn meanwhile has failed, too. Large lists have finished their ingests themselves.
 func (r *Run) finish(ctx context.Context, all []Outcome) error {
 	var done []registry.Finish
 	var at []int

@@ -62,7 +62,8 @@ type Summary struct {
 	// Notes tell the user which of the inputs are not read.
 	Notes []string `json:"notes,omitempty"`
 	// Searchable tells a workflow that it may set search attributes. Window is how many groups it
-	// has in progress at once, and LargeAtOnce how many large lists. Plan leaves them to the caller.
+	// has in progress at once, and LargeAtOnce how many large lists. Plan leaves them to the
+	// caller.
 	Searchable  bool `json:"searchable,omitempty"`
 	Window      int  `json:"window,omitempty"`
 	LargeAtOnce int  `json:"large_at_once,omitempty"`
