@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
@@ -688,7 +690,18 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	r.RegisterWorkflow(VisitedIngestWorkflow)
 	r.RegisterWorkflow(FrontierMigrateWorkflow)
 	for _, f := range files {
-		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {
+		text, err := os.Open(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := client.HistoryFromJSON(text, client.HistoryJSONOptions{})
+		if err = errors.Join(err, text.Close()); err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		// The ids of child workflows begin with that of their parent.
+		begin := h.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes()
+		opt := worker.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{ID: begin.GetWorkflowId(), RunID: begin.GetOriginalExecutionRunId()}}
+		if err := r.ReplayWorkflowHistoryWithOptions(nil, h, opt); err != nil {
 			t.Errorf("%s: %v", f, err)
 		}
 	}
