@@ -138,6 +138,19 @@ func allowedTargets(names []string) (*allow.Targets, error) {
 	return t, nil
 }
 
+// stepContext returns the context of all steps: they reach what these prefixes and hosts allow.
+func stepContext(inputs, targets []string, lakeURL string) (context.Context, error) {
+	in, err := allowedInputs(inputs, lakeURL)
+	if err != nil {
+		return nil, err
+	}
+	to, err := allowedTargets(targets)
+	if err != nil {
+		return nil, err
+	}
+	return allow.WithTargets(allow.With(context.Background(), in), to), nil
+}
+
 // ahead returns how many steps a pool with so many slots takes before they can run. Those of a
 // worker with many slots are few beside the running ones, so that other workers find work, too.
 func ahead(slots int) int { return min(slots, 2) }
@@ -161,11 +174,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if o.memory < 0 || o.memory > maxMemory {
 		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
 	}
-	allowed, err := allowedInputs(o.inputs, lakeURL)
-	if err != nil {
-		return err
-	}
-	targets, err := allowedTargets(o.targets)
+	steps, err := stepContext(o.inputs, o.targets, lakeURL)
 	if err != nil {
 		return err
 	}
@@ -261,7 +270,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			WorkerStopTimeout:            stopTimeout,
 			DisableWorkflowWorker:        pool != activities.PoolControl,
 			// Every step of every pool, so that no step can forget it.
-			BackgroundActivityContext: allow.WithTargets(allow.With(context.Background(), allowed), targets),
+			BackgroundActivityContext: steps,
 			OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
 		})
 		polling[pool] = identity
@@ -302,7 +311,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		cli.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
 	cli.Fprintf(stderr, "worker: lake %s, pools %s, inputs from %s, exports to %s, Temporal at %s\n",
-		lakeURL, strings.Join(o.pools, " "), allowed, targets, address)
+		lakeURL, strings.Join(o.pools, " "), allow.Of(steps), allow.TargetsOf(steps), address)
 
 	select {
 	case <-ctx.Done():
