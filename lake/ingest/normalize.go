@@ -733,8 +733,8 @@ func partitions(rows, keyBytes *[row.Partitions]int64) (out []partition) {
 }
 
 // merge writes the parts of a batch whose rows are all in memory, so that they need not be staged.
-// done is false if a part would have more than one row group,
-// since such a part is written to local disk first.
+// done is false if a part would have more than one row group, since such a part is written to local
+// disk first.
 func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 	m, err := newMergePlan(n.plan, []splitRecord{n.out}, n.lim)
 	var refused *InputError
