@@ -213,13 +213,13 @@ func (f *manyFlow) ingest(ctx workflow.Context) (err error) {
 	larges := workflow.NewSemaphore(ctx, int64(max(f.Plan.LargeAtOnce, 1)))
 	f.Next, err = fanOut(ctx, f.Plan.Window, f.Next, f.Plan.Groups+f.Plan.Large, func(ctx workflow.Context, i int) error {
 		if i < f.Plan.Groups {
-			return f.group(ctx, i)
+			return f.group(at(ctx, i, f.Plan.Groups), i)
 		}
 		if err := larges.Acquire(ctx, 1); err != nil {
 			return err
 		}
 		defer larges.Release(1)
-		return f.large(ctx, i)
+		return f.large(at(ctx, i-f.Plan.Groups, f.Plan.Large), i)
 	})
 	stop()
 	wait, _ := workflow.NewDisconnectedContext(ctx)

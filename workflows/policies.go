@@ -47,6 +47,8 @@ type steps struct {
 	// until is the deadline. If it is zero, each step has the time limit for itself.
 	until time.Time
 	limit time.Duration
+	// details are shared by the copies.
+	details *details
 }
 
 // newSteps returns the steps of a workflow that has a deadline. After a reset each step has that
@@ -56,7 +58,7 @@ func newSteps(ctx workflow.Context, lake, deadline string) (steps, error) {
 	if err != nil {
 		return steps{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrInput, nil)
 	}
-	s := steps{lake: lake, limit: limit}
+	s := steps{lake: lake, limit: limit, details: &details{}}
 	// The test environment of the SDK has no id of the original run.
 	if info := workflow.GetInfo(ctx); cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID) == info.WorkflowExecution.RunID {
 		s.until = info.WorkflowStartTime.Add(limit)
@@ -81,8 +83,9 @@ func (s steps) left(ctx workflow.Context) time.Duration {
 	return s.until.Sub(workflow.Now(ctx))
 }
 
-// attempts is in effect unlimited. The test environment of the SDK takes no limit for ten attempts.
-const attempts = 1 << 30
+// attempts is the limit of attempts; 0 is none. The test environment of the SDK takes that for ten,
+// so the tests have another.
+var attempts int32
 
 // execute runs an activity once and returns its error. With deaths it fails at the first heartbeat
 // timeout.
@@ -98,16 +101,23 @@ func (s steps) execute(ctx workflow.Context, pool string, deaths bool, result, a
 	if deaths {
 		policy.NonRetryableErrorTypes = append(policy.NonRetryableErrorTypes, heartbeatLost)
 	}
+	summary, ended := s.details.begin(ctx, activity)
 	err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              activities.TaskQueue(s.lake, pool),
 		ScheduleToCloseTimeout: left,
 		HeartbeatTimeout:       heartbeatTimeout,
 		WaitForCancellation:    true,
 		RetryPolicy:            policy,
+		Summary:                summary,
 	}), activity, args...).Get(ctx, result)
+	ended(err)
 	var failed *temporal.ActivityError
-	if errors.As(err, &failed) && gaveUp(failed) {
-		return s.missed(failed.ActivityType().GetName()+" succeeded", err)
+	var app *temporal.ApplicationError
+	switch {
+	case errors.As(err, &failed) && gaveUp(failed):
+		return s.missed("it could "+summary, err)
+	case errors.As(err, &app):
+		return app // whose message is the reason, and the first line that Temporal's pages show
 	}
 	return err
 }
@@ -230,7 +240,7 @@ func fanOut(ctx workflow.Context, window, first, n int, step func(ctx workflow.C
 			next++
 			running++
 			workflow.Go(ctx, func(ctx workflow.Context) {
-				err := step(ctx, i)
+				err := step(at(ctx, i, n), i)
 				running--
 				if err != nil && failed == nil {
 					failed = err

@@ -115,7 +115,7 @@ func all(ctx workflow.Context, window, n int, step func(ctx workflow.Context, i 
 			return err
 		}
 		if done == next { // the history is long; the steps that are left are few
-			if err := step(ctx, next); err != nil {
+			if err := step(at(ctx, next, n), next); err != nil {
 				return err
 			}
 			done++

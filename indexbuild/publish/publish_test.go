@@ -530,11 +530,11 @@ func TestVersionNamesTheFilesOfItsSegments(t *testing.T) {
 		}
 		bytes += info.Size
 		name := strings.TrimPrefix(info.Key, segment.Prefix(s.ID))
-		// Optional files are found by segment.json, since not every segment has them.
-		optional := slices.Contains([]string{
-			segment.PageKeysName, segment.DomainStartsName, segment.ReversedName, segment.ReversedStartsName,
+		// The rest is found by segment.json.
+		unnamed := slices.Contains([]string{
+			segment.BatchesName, segment.PageKeysName, segment.DomainStartsName, segment.ReversedName, segment.ReversedStartsName,
 		}, name) || strings.HasPrefix(name, "built-by/")
-		if !optional && name != segment.BatchesName { // which no server needs
+		if !unnamed {
 			want = append(want, info.Key)
 		}
 	}

@@ -26,8 +26,8 @@ type fileFormat struct {
 	// the file too: at its start or, in a frame file, at the start of each frame.
 	magic   string
 	version int
-	// optional files speed up what readers can do without. Readers that do not know the kind or the
-	// version ignore the file.
+	// optional files speed up what readers can do without. Readers that do not know the kind ignore
+	// the file. No kind is optional yet.
 	optional bool
 }
 
@@ -49,13 +49,13 @@ var fileFormats = []fileFormat{
 	{kind: BatchesName, form: frameForm, version: 1},
 	{kind: MembershipName, form: mappedForm, magic: membership.Magic, version: membership.Version},
 	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},
-	{kind: ReversedStartsName, form: frameForm, version: domainlist.Version, optional: true},
-	{kind: ReversedName, form: frameForm, version: reversedVersion, optional: true},
-	{kind: DomainStartsName, form: frameForm, version: domainlist.Version, optional: true},
+	{kind: ReversedStartsName, form: frameForm, version: domainlist.Version},
+	{kind: ReversedName, form: frameForm, version: reversedVersion},
+	{kind: DomainStartsName, form: frameForm, version: domainlist.Version},
 	{kind: DomainsName, form: frameForm, version: 1},
 	{kind: FilesName, form: frameForm, version: filesVersion},
 	{kind: PartsName, form: frameForm, version: partsVersion},
-	{kind: PageKeysName, form: frameForm, version: pageKeysVersion, optional: true},
+	{kind: PageKeysName, form: frameForm, version: pageKeysVersion},
 	{kind: postingsDir + shardElement + payloadsFile, form: frameForm, version: 1},
 	{kind: postingsDir + shardElement + postingsFile, form: frameForm, magic: postingsMagic, version: postingsVersion},
 }

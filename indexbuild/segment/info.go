@@ -228,7 +228,7 @@ func (i *Info) checkFiles(key string, formats []fileFormat) (versions map[string
 				delete(missing, f.Name)
 			}
 			err = f.check(known.form)
-		case f.Optional && (known == nil || known.optional):
+		case f.Optional && known == nil:
 			err = f.checkSum()
 		case known == nil:
 			return nil, &codec.FormatError{Key: key, File: f.Name, Found: f.Format}

@@ -15,7 +15,7 @@ import (
 // bytes, or with these reversed.
 type Names struct {
 	frames  *frames
-	starts  *domainlist.Starts // nil if the segment has none
+	starts  *domainlist.Starts // nil if the segment was opened for its postings only
 	cache   Cache
 	domains int64
 }
@@ -23,16 +23,10 @@ type Names struct {
 // Names returns the domains in the order of their bytes.
 func (s *Segment) Names() *Names { return &s.domains }
 
-// Reversed returns the domains with their bytes reversed, in the order that they have then. It is
-// nil if the segment has no such files.
-func (s *Segment) Reversed() *Names {
-	if s.reversed.starts == nil {
-		return nil
-	}
-	return &s.reversed
-}
+// Reversed returns the domains with their bytes reversed, in the order that they have then.
+func (s *Segment) Reversed() *Names { return &s.reversed }
 
-// Starts returns where the frames begin, nil if the segment has no such file.
+// Starts returns where the frames begin.
 func (n *Names) Starts() *domainlist.Starts { return n.starts }
 
 // Len is the number of frames.

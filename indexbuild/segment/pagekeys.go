@@ -52,17 +52,16 @@ func (s *Segment) decodePageKeys(i int, data []byte) (blocks []PartKeys, memory 
 }
 
 // PageKeys returns the keys of the pages that have the rows [firstRow, firstRow+rows) of a row
-// group of a file, as far as the segment has keys of them: those of pages that begin within a
-// domain, unless an earlier version of urlake wrote the part or the segment. Blocks ascend, and one
-// of them is the block of PageBlocks with the same first row. PageKeys makes at most one read.
+// group of a file, as far as they have keys: those that begin within a domain. Blocks ascend, and
+// one of them is the block of PageBlocks with the same first row. PageKeys makes at most one read.
 func (s *Segment) PageKeys(
 	ctx context.Context, file, rowGroup uint32, firstRow, rows int64,
 ) ([]*part.PageKeyBlock, error) {
 	if firstRow < 0 || rows < 1 || firstRow > math.MaxInt64-rows {
 		return nil, fmt.Errorf("page keys of file %d: %d rows from row %d", file, rows, firstRow)
 	}
-	if s.keys == nil || s.keys.Len() == 0 {
-		return nil, nil
+	if s.keys == nil {
+		return nil, errPostingsOnly
 	}
 	var first, last [partsFence]byte
 	putPartsFence(&first, file, rowGroup, firstRow)
@@ -90,14 +89,12 @@ func (s *Segment) PageKeys(
 	return blocks, nil
 }
 
-// HasPageKeys reports whether the segment has a file of page keys.
-func (s *Segment) HasPageKeys() bool { return s.keys != nil }
-
 // AllPageKeys yields all page key blocks in order. An error is the last thing yielded. AllPageKeys
 // bypasses the cache.
 func (s *Segment) AllPageKeys(ctx context.Context) iter.Seq2[PartKeys, error] {
 	return func(yield func(PartKeys, error) bool) {
 		if s.keys == nil {
+			yield(PartKeys{}, errPostingsOnly)
 			return
 		}
 		for f, err := range s.keys.scan(ctx, 0, s.keys.Len()) {

@@ -70,17 +70,17 @@ type Options struct {
 	WholeFiles bool
 	// Residency bounds the resident memory of mapped files; nil sets no bound.
 	Residency *mapped.Residency
-	// PostingsOnly opens no mapped files, which another store would have to copy as a whole. The
-	// segment then knows no ordinals and no sets of datasets: the methods that need them fail.
+	// PostingsOnly opens the domains, the files, the page index and the postings: no mapped files,
+	// which another store would have to copy as a whole, and neither reversed domains nor page keys.
+	// The methods that need them fail.
 	PostingsOnly bool
 }
 
 // Segment is an open segment. It is safe for concurrent use until Close.
 type Segment struct {
-	info    *Info
-	cache   Cache
-	domains Names
-	// reversed has no frames if the segment has no such files.
+	info     *Info
+	cache    Cache
+	domains  Names
 	reversed Names
 
 	mphf   *mapped.File
@@ -92,7 +92,7 @@ type Segment struct {
 	files  *Files  // nil unless the whole file was read
 	lines  *frames // of files.tsv, nil if the whole file was read
 	parts  *frames
-	keys   *frames // of pages, nil if the segment has none
+	keys   *frames // of pages
 }
 
 // shard is an open shard of postings.
@@ -154,9 +154,9 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	openNames := func(to *Names, name, startsName string) {
 		*to = Names{cache: opt.Cache, domains: info.Domains}
 		openFrames(&to.frames, name, 0)
-		if f := info.File(startsName); f != nil && f.Format == domainlist.Version && !opt.PostingsOnly {
+		if !opt.PostingsOnly {
 			g.Go(func() error {
-				_, texts, err := readWhole(gctx, store, prefix+startsName, f, 0)
+				_, texts, err := readWhole(gctx, store, prefix+startsName, info.File(startsName), 0)
 				if err != nil {
 					return err
 				}
@@ -166,11 +166,9 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 		}
 	}
 	openNames(&s.domains, DomainsName, DomainStartsName)
-	if f := info.File(ReversedName); f != nil && f.Format == reversedVersion && !opt.PostingsOnly {
-		openNames(&s.reversed, ReversedName, ReversedStartsName)
-	}
 	openFrames(&s.parts, PartsName, partsFence)
-	if f := info.File(PageKeysName); f != nil && f.Format == pageKeysVersion && !opt.PostingsOnly {
+	if !opt.PostingsOnly {
+		openNames(&s.reversed, ReversedName, ReversedStartsName)
 		openFrames(&s.keys, PageKeysName, partsFence)
 	}
 	for i := range s.shards {
@@ -188,7 +186,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 	}
 	for _, n := range []*Names{&s.domains, &s.reversed} {
 		if n.frames == nil {
-			continue // optional
+			continue // opt.PostingsOnly
 		}
 		if err := n.check(); err != nil {
 			return s, err

@@ -126,24 +126,22 @@ func (m *model) comparePages(s *Segment, t Tuple) error {
 	if from > t.FirstRow || to < end || last.FirstRow >= end || from+blocks[0].Rows() <= t.FirstRow {
 		return fmt.Errorf("page index of %+v: rows %d to %d", t, from, to)
 	}
-	if s.HasPageKeys() {
-		var want []*part.PageKeyBlock
-		for _, b := range blocks {
-			if k := modelKeys(t.FileID, b); k != nil {
-				want = append(want, k)
-			}
+	var want []*part.PageKeyBlock
+	for _, b := range blocks {
+		if k := modelKeys(t.FileID, b); k != nil {
+			want = append(want, k)
 		}
-		got, err := s.PageKeys(context.Background(), t.FileID, t.RowGroup, t.FirstRow, t.Rows)
-		// A block before the rows does no harm.
-		for len(got) > 0 && got[0].FirstRow < from {
-			got = got[1:]
-		}
-		if err != nil {
-			return err
-		}
-		if len(want)+len(got) > 0 && !reflect.DeepEqual(want, got) { // cmp is slow
-			return fmt.Errorf("page keys of %+v (-want +got):\n%s", t, cmp.Diff(want, got))
-		}
+	}
+	got, err := s.PageKeys(context.Background(), t.FileID, t.RowGroup, t.FirstRow, t.Rows)
+	// A block before the rows does no harm.
+	for len(got) > 0 && got[0].FirstRow < from {
+		got = got[1:]
+	}
+	if err != nil {
+		return err
+	}
+	if len(want)+len(got) > 0 && !reflect.DeepEqual(want, got) { // cmp is slow
+		return fmt.Errorf("page keys of %+v (-want +got):\n%s", t, cmp.Diff(want, got))
 	}
 	f, err := s.File(context.Background(), t.FileID)
 	if err != nil {
@@ -207,19 +205,18 @@ func (m *model) compareScans(t *testing.T, s *Segment) {
 	if d := cmp.Diff(m.names(), names, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("domains: %s", d)
 	}
-	if reversed := s.Reversed(); reversed != nil { // segments of earlier versions have none
-		names = nil
-		for f, err := range reversed.Frames(ctx, 0, s.Info().Domains) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range f.Ends {
-				names = append(names, string(f.Domain(i)))
-			}
+	// segments of earlier versions have none
+	names = nil
+	for f, err := range s.Reversed().Frames(ctx, 0, s.Info().Domains) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		if d := cmp.Diff(m.reversed(), names, cmpopts.EquateEmpty()); d != "" {
-			t.Errorf("reversed domains: %s", d)
+		for i := range f.Ends {
+			names = append(names, string(f.Domain(i)))
 		}
+	}
+	if d := cmp.Diff(m.reversed(), names, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("reversed domains: %s", d)
 	}
 	var all []Posting
 	for shard := range 1 << s.Info().ShardBits {

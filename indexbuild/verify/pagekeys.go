@@ -65,7 +65,7 @@ func (v *verifier) pageKeys(
 		}
 		return data, err
 	}, size, pages, name)
-	if err != nil || !v.seg.HasPageKeys() || !readable {
+	if err != nil || !readable {
 		return keys, err
 	}
 	if len(keys)+len(got) > 0 && !reflect.DeepEqual(keys, got) {

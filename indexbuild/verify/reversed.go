@@ -22,9 +22,6 @@ type reversedRange struct {
 // reversed, and domains.reversed.starts has the beginnings of frames.
 func (v *verifier) reversed() error {
 	names := v.seg.Reversed()
-	if names == nil {
-		return nil
-	}
 	key := v.key(segment.ReversedName)
 	last, sum, partial := "", uint64(0), false
 	jobs := int((v.info.Domains + domainsPerJob - 1) / domainsPerJob)

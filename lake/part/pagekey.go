@@ -210,8 +210,7 @@ func PageKeysMetadata(keys []byte, off int64) (name, value string) {
 }
 
 // ReadPageKeys reads the page keys of a part of size bytes. There are none if no page begins within
-// a domain, or if an earlier version of urlake wrote the part. Pages is about how many pages the
-// part has. Usually one read suffices.
+// a domain. Pages is about how many pages the part has. Usually one read suffices.
 func ReadPageKeys(read func(off, n int64) ([]byte, error), size, pages int64, part string) ([]PageKeyBlock, error) {
 	const trailer = 4 + len(ParquetMagic)
 	bad := func(at int64, want, got any) ([]PageKeyBlock, error) {

@@ -84,7 +84,7 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 		}
 		start = max(start, c.at.name)
 	}
-	few := span.Suffix != "" || span.Reversed && !names.HaveReversed(s.segments)
+	few := span.Suffix != ""
 	if few {
 		if err := s.server.acquireDiff(ctx, until); err != nil {
 			return nil, err
@@ -195,9 +195,8 @@ func (s *Snapshot) walk(ctx context.Context, r names.Range, start string, most i
 }
 
 // DomainsBelow counts the domains of the version that are below a public suffix. The first call
-// reads their names, or those of all domains if a segment lacks the reversed ones. The result is
-// kept for all who may read the same; the error is ErrComputing if that takes longer than the
-// deadline.
+// reads their names. The result is kept for all who may read the same; the error is ErrComputing if
+// that takes longer than the deadline.
 func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, error) {
 	return compute(ctx, s, "below "+suffix+" "+s.audience, true, func(ctx context.Context) (int64, error) {
 		b, err := s.Bulk(ctx, BulkQuery{PresenceOnly: true})
@@ -205,9 +204,6 @@ func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, erro
 			return 0, err
 		}
 		r := names.RangeOf(s.segments, "", "."+suffix)
-		if !names.HaveReversed(s.segments) {
-			r = names.Range{Suffix: "." + suffix}
-		}
 		w, err := s.walk(ctx, r, r.Prefix, bulkTexts, true)
 		if err != nil {
 			return 0, err

@@ -184,7 +184,17 @@ func (s *step) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActiv
 	if outcome, kind = classify(err); err == nil {
 		m.add(result)
 	}
-	return result, err
+	return result, named(err)
+}
+
+// named gives an error that Temporal retries a type for Temporal's pages, which otherwise show the
+// error's type in Go.
+func named(err error) error {
+	var app *temporal.ApplicationError
+	if err == nil || errors.As(err, &app) || temporal.IsCanceledError(err) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return temporal.NewApplicationError(err.Error(), "Retried")
 }
 
 // Outcomes of an attempt of a step.

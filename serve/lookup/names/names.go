@@ -1,70 +1,18 @@
 // Package names lists the domains of segments by name or by reversed name, from any name on. They
 // are in frames of segment.DomainsPerFrame each. What a segment has in memory says where each frame
-// begins. Segments of earlier versions of urlake do not have that, and are searched. Those that
-// lack the reversed names are read as a whole for them.
+// begins.
 package names
 
 import (
 	"bytes"
 	"context"
 	"iter"
-	"math"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/segment"
 )
 
-const (
-	// searchRounds is how many rounds of reads a search takes at most, in a segment of any size.
-	searchRounds = 3
-	// leastProbes is how many frames a round reads at once, if there are as many. It reads more
-	// only where searchRounds would not suffice: 19 of 100,000 frames, 64 in the largest segment.
-	leastProbes = 8
-	// oneRead is how many frames are read rather than searched: some 80 KB.
-	oneRead = 16
-	// readAhead is how many frames a Scan reads at once at most, after the first read.
-	readAhead = 16
-)
-
-// search returns frames [lo, hi), at most oneRead, among which is the last one whose first name is
-// before text, if there is one. Each round reads the first names of some frames at once.
-func search(
-	ctx context.Context, frames int, text string, first func(ctx context.Context, frame int) (string, error),
-) (lo, hi int, err error) {
-	lo, hi = 0, frames
-	for left := searchRounds; hi-lo > oneRead; left-- {
-		between := hi - lo - 1
-		reads := float64(between+1) / oneRead
-		probes := min(between, max(leastProbes, int(math.Ceil(math.Pow(reads, 1/float64(max(left, 1)))))))
-		at := func(i int) int { return lo + 1 + i*between/probes }
-		before := make([]bool, probes)
-		group, groupCtx := errgroup.WithContext(ctx)
-		for i := range probes {
-			group.Go(func() error {
-				name, err := first(groupCtx, at(i))
-				before[i] = err == nil && name < text
-				return err
-			})
-		}
-		if err := group.Wait(); err != nil {
-			return 0, 0, err
-		}
-		n := 0
-		for n < probes && before[n] {
-			n++
-		}
-		from, end := lo, hi
-		if n > 0 {
-			from = at(n - 1)
-		}
-		if n < probes {
-			end = at(n)
-		}
-		lo, hi = from, end
-	}
-	return lo, hi, nil
-}
+// readAhead is how many frames a Scan reads at once at most, after the first read.
+const readAhead = 16
 
 // Query says which domains a Scan is for: those of the range that begin with its prefix. Scan may
 // return others.
@@ -85,7 +33,6 @@ type Query struct {
 type Scan struct {
 	list   *segment.Names
 	q      Query
-	sift   *sift // of a segment without the list that is wanted
 	opened bool
 	next   int // the next frame that is read
 	frames int // where the frames end that may have domains
@@ -106,9 +53,7 @@ type Scan struct {
 func NewScan(ctx context.Context, seg *segment.Segment, q Query) *Scan {
 	s := &Scan{list: seg.Names(), q: q, whole: ctx}
 	if q.Reversed {
-		if s.list = seg.Reversed(); s.list == nil {
-			return &Scan{sift: newSift(seg, q)}
-		}
+		s.list = seg.Reversed()
 	}
 	s.frames = s.list.Len()
 	return s
@@ -123,13 +68,8 @@ func (s *Scan) Close() {
 
 // Next returns the next domain, or nil at the end. It is valid until the next call.
 func (s *Scan) Next(ctx context.Context) (name []byte, err error) {
-	if s.sift != nil {
-		return s.sift.next(ctx)
-	}
 	if !s.opened {
-		if err := s.open(ctx); err != nil {
-			return nil, err
-		}
+		s.open()
 		s.opened = true
 	}
 	for {
@@ -146,40 +86,23 @@ func (s *Scan) Next(ctx context.Context) (name []byte, err error) {
 }
 
 // open finds the frames that are read first.
-func (s *Scan) open(ctx context.Context) (err error) {
+func (s *Scan) open() {
 	lo, hi := 0, min(1, s.frames)
 	has := segment.DomainsPerFrame // domains that the first frame has at least
 	if s.q.Start != "" {
 		has = 1
-		if starts := s.list.Starts(); starts != nil {
-			lo, s.frames = starts.Find(s.q.Start, s.q.Prefix)
-			hi = min(lo+1, s.frames)
-		} else if lo, hi, err = s.search(ctx); err != nil {
-			return err
-		}
+		lo, s.frames = s.list.Starts().Find(s.q.Start, s.q.Prefix)
+		hi = min(lo+1, s.frames)
 	}
 	if s.q.Whole && s.frames-lo <= readAhead {
 		hi = s.frames
 	} else if s.q.Whole {
 		end := int64(s.frames) * segment.DomainsPerFrame
 		s.pull, s.stop = iter.Pull2(s.list.Frames(s.whole, uint32(lo*segment.DomainsPerFrame), end))
-		return nil
+		return
 	}
 	after := (max(s.q.Most-has, 0) + segment.DomainsPerFrame - 1) / segment.DomainsPerFrame
 	s.next, s.ahead = lo, hi-lo+after
-	return nil
-}
-
-// search finds the frames that may have the first domain, where nothing in memory says which.
-func (s *Scan) search(ctx context.Context) (lo, hi int, err error) {
-	return search(ctx, s.frames, s.q.Start, func(ctx context.Context, frame int) (string, error) {
-		texts, err := s.list.Texts(ctx, frame, frame+1)
-		if err != nil {
-			return "", err
-		}
-		name, _, _ := bytes.Cut(texts[0], []byte{'\n'})
-		return string(name), nil
-	})
 }
 
 // read goes on to the next frame, and reports whether there is one.

@@ -25,8 +25,6 @@ func RangeOf(segments []*segment.Segment, prefix, suffix string) Range {
 		return forward
 	case prefix == "":
 		return reversed
-	case !HaveReversed(segments):
-		return forward
 	}
 	more := 0 // frames to be read if reversed
 	for _, seg := range segments {
@@ -38,19 +36,9 @@ func RangeOf(segments []*segment.Segment, prefix, suffix string) Range {
 	return forward
 }
 
-// HaveReversed reports whether all segments list their reversed domains. Those of earlier versions
-// of urlake do not.
-func HaveReversed(segments []*segment.Segment) bool {
-	return !slices.ContainsFunc(segments, func(seg *segment.Segment) bool { return seg.Reversed() == nil })
-}
-
 // frames is the number of frames of a list that may have names with a prefix.
 func frames(list *segment.Names, prefix string) int {
-	starts := list.Starts()
-	if starts == nil {
-		return list.Len()
-	}
-	lo, hi := starts.Find(prefix, prefix)
+	lo, hi := list.Starts().Find(prefix, prefix)
 	return hi - lo
 }
 

@@ -39,14 +39,7 @@ func NewWalk(
 	for i, seg := range segments {
 		w.scans[i] = NewScan(ctx, seg, q)
 	}
-	quick := func(i int) bool { return w.scans[i].sift == nil }
-	err := each(ctx, quick, w.advance)
-	for i := range w.scans {
-		if err == nil && !quick(i) { // it yields, and so not at the same time as others
-			err = w.advance(ctx, i)
-		}
-	}
-	if err != nil {
+	if err := each(ctx, func(int) bool { return true }, w.advance); err != nil {
 		w.Close()
 		return nil, err
 	}

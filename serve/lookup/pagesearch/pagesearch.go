@@ -2,9 +2,8 @@
 // and the page keys of the domain's rows in one row group. It reads nothing itself.
 //
 // The rows of a domain are sorted, and the key of a page separates it from the page before
-// (part.PageKey). So what a search looks for is within one page. Pages without a key, as those of
-// parts that earlier versions wrote, are between two keys that are farther apart, or between the
-// ends of the rows: the answers are right for them, too, and only less narrow.
+// (part.PageKey). So what a search looks for is within one page. A page without a key is between two keys that are farther apart, or between
+// the ends of the rows: the answers are right, and only less narrow.
 package pagesearch
 
 import (
