@@ -52,11 +52,6 @@ var Pools = []string{PoolControl, PoolNormalize, PoolWrite, PoolIndex, PoolPubli
 // so that a worker never gets the work of another lake.
 func TaskQueue(lake, pool string) string { return pool + "@" + lake }
 
-// QueueGroups is the second queue of PoolNormalize. Its activities, IngestGroups, run for as long
-// as there are groups. In a queue of their own they leave the pool's other slots to steps that are
-// shorter; they share its limit of steps that run at once.
-const QueueGroups = "groups"
-
 // Limits of the concurrency within a workflow. The planning activities return them to the workflow,
 // so that a running workflow keeps its order of commands when a later build has other limits.
 const (
@@ -68,10 +63,6 @@ const (
 	// largeAtOnce is how many large lists are in progress at once. Each occupies staging with its
 	// rows, and their steps alone keep many workers busy.
 	largeAtOnce = 4
-	// roundLists is how many large lists may have ended before a round finishes them. Until then
-	// the workflow's payloads hold their outcomes, of up to some kilobytes each, and a payload is
-	// limited to 2 MB.
-	roundLists = 100
 	// visitBatches is how many batches of visits one run ingests, so that its history stays short.
 	// The next run takes the rest.
 	visitBatches = 500

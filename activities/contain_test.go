@@ -372,7 +372,7 @@ func TestThirdPanicIsFinal(t *testing.T) {
 	l, s := testLake(), step{run: "run", name: "normalize-000000"}
 	for i := range 2 * lastPanic { // the second half continues the staging
 		err := runStep(t, l, s, func(ctx context.Context, _ blob.Store) error {
-			_, err := ingest.Normalize(ctx, l.Store, "run", 0, nil, nil)
+			_, err := ingest.Normalize(ctx, l.Store, "run", 0, nil)
 			if err == nil {
 				t.Error("no error without a plan")
 			}

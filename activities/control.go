@@ -5,7 +5,6 @@ import (
 
 	"go.temporal.io/sdk/client"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
@@ -23,8 +22,10 @@ type Control struct {
 // ClaimedPlan is the result of PlanIngest.
 type ClaimedPlan struct {
 	// Run is the run whose staging has the plan.
-	Run  string             `json:"run"`
-	Plan ingest.PlanSummary `json:"plan"`
+	Run string `json:"run"`
+	// Dataset is the name of the dataset.
+	Dataset string             `json:"dataset"`
+	Plan    ingest.PlanSummary `json:"plan"`
 }
 
 // PlanIngest makes the calling workflow the owner of the staging of run, or of an earlier workflow
@@ -34,15 +35,26 @@ func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, 
 	if err := c.check(spec.Lake); err != nil {
 		return ClaimedPlan{}, err
 	}
+	return c.plan(ctx, run, deaths, func(blob.Store) (ingest.Spec, error) { return spec, nil })
+}
+
+// plan makes the plan of a spec.
+func (c *Control) plan(
+	ctx context.Context, run string, deaths int, specOf func(store blob.Store) (ingest.Spec, error),
+) (ClaimedPlan, error) {
 	s := step{run: run, name: "plan", deaths: deaths}
 	return contained(ctx, &c.Lake, s, planMemory, func(ctx context.Context, store blob.Store, _ func(any)) (ClaimedPlan, error) {
+		spec, err := specOf(store)
+		if err != nil {
+			return ClaimedPlan{}, err
+		}
 		run, err := c.claim(ctx, spec, run)
 		if err != nil {
 			return ClaimedPlan{}, err
 		}
 		plan, err := ingest.MakePlan(ctx, store, run, spec)
 		plan.Searchable, plan.Window = c.Search.Allowed(ctx), window
-		return ClaimedPlan{run, plan}, err
+		return ClaimedPlan{run, spec.Dataset, plan}, err
 	})
 }
 
@@ -66,14 +78,12 @@ type Finished struct {
 
 // FinishIngest writes the list of rejects and the batch record. Then it asks for a publish, unless
 // ask is nil.
-func (c *Control) FinishIngest(
-	ctx context.Context, lakeURL, run string, postings []lake.FrameObject, domains int64, ask *PublishRequest,
-) (Finished, error) {
+func (c *Control) FinishIngest(ctx context.Context, lakeURL, run string, ask *PublishRequest) (Finished, error) {
 	if err := c.check(lakeURL); err != nil {
 		return Finished{}, err
 	}
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Finished, error) {
-		r, err := ingest.Finish(ctx, c.Store, run, postings, domains)
+		r, err := ingest.Finish(ctx, c.Store, run)
 		if err != nil {
 			return Finished{}, err
 		}

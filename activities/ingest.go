@@ -16,21 +16,19 @@ import (
 // Normalize is the pool that reads raw objects.
 type Normalize struct {
 	Lake
-	// Slots is how many groups of lists one IngestGroups works on at once, at least 1.
-	Slots int
 	// Temporal is the client with which IngestSmall asks for a publish.
 	Temporal client.Client
 }
 
 // NormalizeSplit reads one split of a plan and writes its rejects, and its rows by partition, to
-// staging. For a batch of one split it writes what MergePartitions would write of the rows.
+// staging.
 func (n *Normalize) NormalizeSplit(ctx context.Context, lakeURL, run string, split, deaths int) (ingest.SplitResult, error) {
 	if err := n.check(lakeURL); err != nil {
 		return ingest.SplitResult{}, err
 	}
 	s := step{run: run, name: fmt.Sprintf("normalize-%06d", split), deaths: deaths}
 	return withPages(ctx, &n.Lake, s, func(ctx context.Context, store blob.Store, report func(any)) (ingest.SplitResult, error) {
-		return ingest.Normalize(ctx, store, run, split, postings.CollectInMemory, func(p ingest.Progress) { report(p) })
+		return ingest.Normalize(ctx, store, run, split, func(p ingest.Progress) { report(p) })
 	})
 }
 

@@ -1,10 +1,8 @@
 package activities
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/mock"
@@ -13,10 +11,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/mocks"
 
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/registry"
@@ -41,17 +36,14 @@ func TestNothingNewIsPublishedIfItWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := many.Open(t.Context(), control.Store, run)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := &Normalize{Lake: control.Lake}
+		n.TempDir = t.TempDir()
 		for group := range plan.Groups {
-			opt := many.GroupOptions{TempDir: t.TempDir(), InMemory: postings.CollectInMemory, Collect: postings.Collect(t.TempDir())}
-			if _, err := r.Group(t.Context(), control.Store, group, opt, func(many.Progress) {}); err != nil {
-				t.Fatal(err)
+			if p, err := do[many.Progress](t, n.IngestGroup, control.URL, run, group, 0); err != nil || p.Done != 1 {
+				t.Fatalf("%+v, %v", p, err)
 			}
 		}
-		out, err := do[many.Finished](t, control.FinishMany, control.URL, run, many.Round{Last: true}, req)
+		out, err := do[many.Finished](t, control.FinishMany, control.URL, run, true, "", req)
 		if err != nil || out.Failed > 0 {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -69,46 +61,6 @@ func TestNothingNewIsPublishedIfItWaits(t *testing.T) {
 	testlake.Publish(t, control.Store)
 	takeUp(req)
 	client.AssertNumberOfCalls(t, "SignalWithStartWorkflow", 1)
-}
-
-// An attempt of a crew that has lost its connection to Temporal claims a group after the next
-// attempt has looked for what it left, and then notices. No group stays behind.
-func TestCrewTakesWhatALateAttemptClaimed(t *testing.T) {
-	control, _ := newControl(nil)
-	dir := t.TempDir()
-	const lists = 3
-	for n := range lists {
-		// Each list is a group by itself.
-		text := strings.Repeat(fmt.Sprintf("https://a%d.test/%s\n", n, strings.Repeat("x", 100)), 300_000)
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.txt", n)), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run := testlake.Run()
-	spec := many.Spec{Spec: ingest.Spec{Lake: control.URL, Inputs: []string{dir}}, DatasetsFrom: many.FromFiles}
-	plan, err := many.Plan(t.Context(), control.Store, run, spec)
-	if err != nil || plan.Groups != lists {
-		t.Fatalf("%+v, %v", plan, err)
-	}
-	store := blobtest.NewFaulty(control.Store)
-	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return strings.Contains(key, "/claims/") }, Nth: 1, Do: func() {
-		late, err := many.Open(t.Context(), control.Store, run)
-		if err == nil {
-			_, _, err = late.Claim(t.Context(), control.Store, 0)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	}})
-	n := &Normalize{Lake: Lake{Store: store, URL: control.URL, TempDir: t.TempDir()}, Slots: 1}
-	crew, err := do[Crew](t, n.IngestGroups, control.URL, run, 0, 0)
-	if err != nil || crew.Progress.Done != lists {
-		t.Errorf("%+v, %v", crew, err)
-	}
-	out, err := do[many.Finished](t, control.FinishMany, control.URL, run, many.Round{Last: true}, (*PublishRequest)(nil))
-	if err != nil || out.Ingested != lists || out.Failed > 0 {
-		t.Errorf("%d ingested, %d failed: %+v, %v", out.Ingested, out.Failed, out.Failures, err)
-	}
 }
 
 // The ingests of a run of many datasets that was terminated, or failed, do not stay registered when

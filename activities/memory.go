@@ -88,24 +88,9 @@ func NewMemory(bytes int64) *Memory {
 	return m
 }
 
-// Limit sets how many steps of a pool run at once, or how many groups of lists wait for a slot or
-// run (QueueGroups). It is called before any pool starts.
+// Limit sets how many steps of a pool run at once. It is called before any pool starts.
 func (m *Memory) Limit(pool string, slots int) {
 	m.slots[pool] = semaphore.NewWeighted(int64(slots))
-}
-
-// acquireGroup waits until a group of lists may wait for a slot of its pool, or ctx ends. No more
-// groups wait at once than the pool has slots, so that other steps of the pool, which are few and
-// on which more depends, need not wait for many groups. The caller has to call release when the
-// group ends.
-func (m *Memory) acquireGroup(ctx context.Context) (release func(), err error) {
-	if m == nil || m.slots[QueueGroups] == nil {
-		return func() {}, nil
-	}
-	if err := m.slots[QueueGroups].Acquire(ctx, 1); err != nil {
-		return nil, err
-	}
-	return func() { m.slots[QueueGroups].Release(1) }, nil
 }
 
 // poolOf returns the pool whose step has the context, "" if none has.
@@ -114,9 +99,6 @@ func poolOf(ctx context.Context) string {
 		return ""
 	}
 	pool, _, _ := strings.Cut(activity.GetInfo(ctx).TaskQueue, "@")
-	if pool == QueueGroups {
-		pool = PoolNormalize
-	}
 	return pool
 }
 

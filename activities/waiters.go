@@ -32,8 +32,8 @@ type PublishRequest struct {
 	// Digest names the content of the batch. It is empty if any later content will do.
 	Digest string `json:"digest,omitempty"`
 	// Report is the prefix of the reports of an ingest of many datasets, which waits for the
-	// version that holds all batches in them. Digest is the key of the last report then, and
-	// DatasetID and Batch are empty.
+	// version that holds all batches in them. Digest is the same then, and DatasetID and Batch are
+	// empty.
 	Report string `json:"report,omitempty"`
 	// Rebuild is publish.RebuildAll or the id of a segment. The publisher checks and repairs these
 	// segments before it publishes.
@@ -138,34 +138,51 @@ type Look struct {
 	Ask bool `json:"ask,omitempty"`
 	// Reason is what went wrong with the last publish, "" if it did not fail.
 	Reason string `json:"reason,omitempty"`
-	// Damaged are the first of DamagedBatches that FindMany has found to be damaged, with the
+	// Damaged are the first of DamagedBatches of those in reports that are damaged, with the
 	// reason. No version can hold them.
 	Damaged        []string `json:"damaged,omitempty"`
 	DamagedBatches int      `json:"damaged_batches,omitempty"`
 }
 
-// FindVersion tells a waiting ingest whether a version holds its batch, and what the publisher
-// does. Seen is the version that the last call saw. It costs one small read until there is another
-// version; then, and while the lake has none, it reads the order of ingests and looks at each part
-// of the batch. A lake that cannot be read is a reason, not an error: the batch is sound.
+// FindVersion tells a waiting ingest whether a version holds its batch, or all batches in its
+// reports but those that no version can hold, and what the publisher does. Seen is the version that
+// the last call saw. It costs one small read until there is another version; then, and while the
+// lake has none, it reads the order of ingests and looks at each part of the batch. A lake that
+// cannot be read is a reason, not an error: the batch is sound.
 func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRequest, seen string) (Look, error) {
 	if err := c.check(lakeURL); err != nil {
 		return Look{}, err
 	}
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Look, error) {
-		found, err := published.Find(ctx, c.Store, req.ref(), seen)
-		out := Look{Seen: found.Current, Error: found.Damage}
+		out, err := find(ctx, c.Store, req, seen)
 		switch {
-		case errors.Is(err, codec.ErrCorrupt), errors.Is(err, blob.ErrNotExist), errors.Is(err, blob.ErrRange):
+		case unreadable(err):
 			out.Reason = err.Error()
 		case err != nil:
 			return Look{}, err
-		case found.Published:
-			out.Version = found.Current
+		case out.Version != "":
 			return out, nil
 		}
 		return c.lookAtPublisher(ctx, lakeURL, out)
 	})
+}
+
+// find looks for the version that a request waits for.
+func find(ctx context.Context, store blob.Store, req PublishRequest, seen string) (Look, error) {
+	if req.Report != "" {
+		return findReported(ctx, store, req.Report, seen)
+	}
+	found, err := published.Find(ctx, store, req.ref(), seen)
+	out := Look{Seen: found.Current, Error: found.Damage}
+	if found.Published {
+		out.Version = found.Current
+	}
+	return out, err
+}
+
+// unreadable reports whether an error says that objects of the lake cannot be read.
+func unreadable(err error) bool {
+	return errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
 }
 
 // lookAtPublisher adds to a look what the publisher does.

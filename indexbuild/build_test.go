@@ -396,55 +396,28 @@ func TestSegmentOfAnIngest(t *testing.T) {
 			}
 		}
 	}
-	// The first run extracts postings from parts, the second collects them in the merge.
-	var plan ingest.PlanSummary
-	var done ingest.FinishResult
-	var extracted []lake.FrameObject
-	for _, run := range []string{"run-1", "run-2"} {
-		var collect, inMemory ingest.NewPostings
-		if run == "run-2" {
-			collect, inMemory = postings.Collect(t.TempDir()), postings.CollectInMemory
-		}
-		var err error
-		spec := ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}}
-		if plan, err = ingest.MakePlan(ctx, store, run, spec); err != nil {
+	const run = "run"
+	plan, err := ingest.MakePlan(ctx, store, run, ingest.Spec{Dataset: "d", Batch: "b", Inputs: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range plan.Splits {
+		if _, err := ingest.Normalize(ctx, store, run, i, nil); err != nil {
 			t.Fatal(err)
 		}
-		for i := range plan.Splits {
-			if _, err := ingest.Normalize(ctx, store, run, i, inMemory, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		merge, err := ingest.PlanMerge(ctx, store, run)
-		if err != nil {
+	}
+	merge, err := ingest.PlanMerge(ctx, store, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range merge.Tasks {
+		if _, err := ingest.Merge(ctx, store, run, i, t.TempDir(), postings.Collect(t.TempDir()), nil); err != nil {
 			t.Fatal(err)
 		}
-		var lists []lake.FrameObject
-		domains := int64(0)
-		for i := range merge.Tasks {
-			m, err := ingest.Merge(ctx, store, run, i, t.TempDir(), collect, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o, n, err := postings.Extract(ctx, store, run, i, t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if collect != nil && (m.Postings != o || m.Domains != n) {
-				t.Errorf("collected %d domains in %+v, extracted %d in %+v", m.Domains, m.Postings, n, o)
-			}
-			lists = append(lists, o)
-			domains += n
-		}
-		if collect != nil {
-			if d := cmp.Diff(extracted, lists); d != "" {
-				t.Errorf("(-extracted +collected):\n%s", d)
-			}
-		}
-		extracted = lists
-		if done, err = ingest.Finish(ctx, store, run, lists, domains); err != nil {
-			t.Fatal(err)
-		}
+	}
+	done, err := ingest.Finish(ctx, store, run)
+	if err != nil {
+		t.Fatal(err)
 	}
 	batch := segment.BatchRef{DatasetID: plan.DatasetID, Batch: plan.Batch, Digest: done.Digest}
 	ref := mustBuild(t, store, []segment.BatchRef{batch}, Options{})

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -13,6 +14,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/effect"
+	"github.com/urlake/urlake/lake/ingest/many"
 )
 
 // IngestInput describes the ingest of one batch of one dataset. People type it as JSON.
@@ -21,8 +23,10 @@ type IngestInput struct {
 	// NoPublish ends the workflow with the batch record. A later publish includes the batch.
 	NoPublish bool `json:"no_publish,omitempty"`
 
-	// Resume is the state with which an earlier run continued as new. People leave it out.
+	// Resume is the state with which an earlier run continued as new, and List the list of the
+	// workflow of which this is a child, with the dataset and the inputs. People leave both out.
 	Resume *IngestState `json:"resume,omitempty"`
+	List   *many.Ref    `json:"list,omitempty"`
 
 	// problem says what is wrong with the JSON that this was decoded from; see UnmarshalJSON.
 	problem string
@@ -34,9 +38,7 @@ type IngestState struct {
 	Plan     ingest.PlanSummary `json:"plan"`
 	Progress IngestProgress     `json:"progress"`
 	// Merge is nil until all splits are normalized.
-	Merge    *ingest.MergeSummary `json:"merge,omitempty"`
-	Postings []lake.FrameObject   `json:"postings,omitempty"`
-	Domains  int64                `json:"domains,omitempty"`
+	Merge *ingest.MergeSummary `json:"merge,omitempty"`
 	// Result is that of the finished batch. It is nil until the batch is finished.
 	Result *IngestResult `json:"result,omitempty"`
 	// Until is the ingest's deadline.
@@ -137,7 +139,9 @@ type IngestResult struct {
 	Dataset   string `json:"dataset"`
 	DatasetID uint32 `json:"dataset_id"`
 	Batch     string `json:"batch"`
-	Digest    string `json:"digest"`
+	// Run is the run that has registered the batch, Digest that of the batch record.
+	Run    string `json:"run,omitempty"`
+	Digest string `json:"digest"`
 	// Objects is the number of objects that were read, Bytes their size as stored, and Records the
 	// number of records in them.
 	Objects  int              `json:"objects"`
@@ -208,7 +212,7 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 	if in.problem != "" {
 		return nil, temporal.NewNonRetryableApplicationError("the input of the ingest: "+in.problem, activities.ErrInput, nil)
 	}
-	if in.Lake == "" || in.Dataset == "" || len(in.Inputs)+len(in.Manifests) == 0 {
+	if in.Lake == "" || in.List == nil && (in.Dataset == "" || len(in.Inputs)+len(in.Manifests) == 0) {
 		return nil, temporal.NewNonRetryableApplicationError("an ingest needs lake, dataset and inputs", activities.ErrInput, nil)
 	}
 	if err := checkQueue(ctx, in.Lake); err != nil {
@@ -224,6 +228,10 @@ func IngestWorkflow(ctx workflow.Context, in IngestInput) (*IngestResult, error)
 		if err := checkResume(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if f.List != nil && workflow.GetInfo(ctx).ParentWorkflowExecution == nil {
+		return nil, temporal.NewNonRetryableApplicationError(
+			"list is what a workflow passes on to a child; leave it out", activities.ErrInput, nil)
 	}
 	switch {
 	case f.IngestState == nil:
@@ -388,7 +396,6 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 		}
 		p.enter(ctx, StageWrite)
 		p.Tasks = f.Merge.Tasks
-		f.Postings = make([]lake.FrameObject, p.Tasks)
 	}
 
 	if p.Stage == StageWrite {
@@ -404,7 +411,7 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 
 	var r activities.Finished
 	if err := f.steps.run(
-		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishIngest, f.Lake, f.Run, f.Postings, f.Domains, f.ask(ctx),
+		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishIngest, f.Lake, f.Run, f.ask(ctx),
 	); err != nil {
 		return nil, err
 	}
@@ -432,9 +439,14 @@ func (f *ingestFlow) ask(ctx workflow.Context) *activities.PublishRequest {
 // continues.
 func (f *ingestFlow) plan(ctx workflow.Context) error {
 	var p activities.ClaimedPlan
-	err := f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run)
+	var err error
+	if f.List != nil {
+		err = f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanLarge, f.Lake, f.List, f.Run)
+	} else {
+		err = f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run)
+	}
 	if err == nil {
-		f.Run, f.Plan = p.Run, p.Plan
+		f.Run, f.Plan, f.Dataset = p.Run, p.Plan, cmp.Or(f.Dataset, p.Dataset)
 	}
 	return err
 }
@@ -448,8 +460,6 @@ func (f *ingestFlow) merge(ctx workflow.Context, task int) error {
 	); err != nil {
 		return err
 	}
-	f.Postings[task] = m.Postings
-	f.Domains += m.Domains
 	p.TasksDone++
 	p.addMerge(m)
 	p.Estimate(workflow.Now(ctx))
@@ -468,7 +478,7 @@ func (f *ingestFlow) small(ctx workflow.Context) (*IngestResult, error) {
 	f.asked = r.Asked
 	p.addSplit(r.Split)
 	p.addMerge(r.Merge)
-	p.Tasks, p.TasksDone, f.Domains = 1, 1, r.Domains
+	p.Tasks, p.TasksDone = 1, 1
 	p.enter(ctx, StageRecord)
 	return f.result(r.Finish), nil
 }
@@ -498,13 +508,13 @@ func (p *IngestProgress) addMerge(m ingest.MergeResult) {
 func (f *ingestFlow) result(r ingest.FinishResult) *IngestResult {
 	p := &f.Progress
 	return &IngestResult{
-		Dataset: f.Dataset, DatasetID: f.Plan.DatasetID, Batch: f.Plan.Batch, Digest: r.Digest,
+		Dataset: f.Dataset, DatasetID: f.Plan.DatasetID, Batch: f.Plan.Batch, Run: f.Run, Digest: r.Digest,
 		Objects: p.Objects, Bytes: p.BytesTotal,
 		Records: p.Records, Rows: p.Rows, Merged: p.Records - p.Rows - sum(p.Rejected),
 		Rejected: p.Rejected, RejectsKey: r.RejectsKey, ListedRejects: r.Listed,
 		Examples: r.Examples, WorstFiles: r.Worst, Groups: r.Groups, GroupCount: r.GroupCount,
 		Unread: r.Unread, UnreadCount: r.UnreadCount, Unwrapped: r.Unwrapped, BadTS: r.BadTS, Notes: r.Notes,
-		Domains: f.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current, Effect: r.Effect,
+		Domains: r.Domains, PartBytes: p.PartBytes, Unchanged: r.Existed, Superseded: !r.Current, Effect: r.Effect,
 		Known: f.Plan.Known,
 	}
 }

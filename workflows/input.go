@@ -31,6 +31,7 @@ func (in *IngestInput) UnmarshalJSON(data []byte) error {
 			ingest.Spec
 			NoPublish json.RawMessage `json:"no_publish"`
 			Resume    json.RawMessage `json:"resume"`
+			List      json.RawMessage `json:"list"`
 		}{}
 		d := json.NewDecoder(bytes.NewReader(data))
 		d.DisallowUnknownFields()

@@ -2,8 +2,8 @@ package workflows
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,30 +29,19 @@ type IngestManyInput struct {
 }
 
 // IngestManyState is what a run of IngestManyWorkflow passes to the next when its history grows
-// long.
+// long. It has no outcomes of lists: these are in the run's staging and reports.
 type IngestManyState struct {
 	Run      string             `json:"run"`
 	Plan     many.Summary       `json:"plan"`
 	Progress IngestManyProgress `json:"progress"`
-	// Next is the first large list that has not begun. Large are those that have begun and not
-	// ended.
-	Next  int         `json:"next"`
-	Large []LargeList `json:"large,omitempty"`
-	// GroupsDone tells that all groups have ended.
-	GroupsDone bool `json:"groups_done,omitempty"`
-	// Round is the next round. It has the large lists that have ended since the last one.
-	Round many.Round `json:"round"`
-	// Finished is the sum of the rounds.
+	// Next is the first group or large list that is not done.
+	Next int `json:"next"`
+	// Reason is why the last group that failed did, "" if none has.
+	Reason string `json:"reason,omitempty"`
+	// Finished are the sums of what has been reported.
 	Finished many.Finished `json:"finished"`
 	// Until is the ingest's deadline.
 	Until time.Time `json:"until,omitzero"`
-}
-
-// LargeList is a large list that has begun.
-type LargeList struct {
-	Number  int          `json:"number"`
-	Outcome many.Outcome `json:"outcome"`
-	State   IngestState  `json:"state"`
 }
 
 // IngestManyProgress answers the "progress" query of IngestManyWorkflow.
@@ -116,9 +105,9 @@ type manyFlow struct {
 }
 
 // IngestManyWorkflow ingests many datasets: each file, or each folder, of the inputs. Small lists
-// share activities. Large ones take the steps of IngestWorkflow within this workflow. What is done
-// is finished in the registry at the end or, in a long run, in rounds of roundInterval, and a
-// publish is requested for each. A list that fails is named in the result and stops no other.
+// share activities. Large ones are child workflows, IngestWorkflows. What is done is finished in
+// the registry at the end and, in a long run, after finishAfter, again and again, and a publish is
+// requested each time. A list that fails is named in the result and stops no other.
 func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyResult, error) {
 	if in.problem != "" {
 		return nil, temporal.NewNonRetryableApplicationError("the input of the ingest: "+in.problem, activities.ErrInput, nil)
@@ -158,7 +147,7 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 	case ctx.Err() != nil:
 		return nil, f.withdraw(ctx)
 	case err != nil:
-		f.cleanUp(ctx)
+		f.steps.cleanUp(ctx, f.Run)
 		return nil, err
 	}
 	f.Progress.enter(ctx, StageDone)
@@ -184,20 +173,23 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 	}
 	if p.Stage == StageIngest {
 		err := f.ingest(ctx)
-		if workflow.IsContinueAsNewError(err) || ctx.Err() != nil {
-			return nil, err
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			f.failed(err)
 		}
-		if err != nil {
-			f.Round.Reason = message(err)
-		}
+		more := err == nil && f.Next < f.Plan.Groups+f.Plan.Large
 		// What is done counts, also if the ingest cannot go on.
-		if finishErr := f.finish(ctx, true); err != nil || finishErr != nil {
+		if finishErr := f.finish(ctx, !more); err != nil || finishErr != nil {
 			return nil, cmp.Or(err, finishErr)
+		}
+		if more {
+			return nil, f.continueAsNew(ctx)
 		}
 		p.enter(ctx, StagePublish)
 	}
 	r := &IngestManyResult{Datasets: f.Plan.Datasets, Unchanged: f.Plan.Unchanged, Finished: f.Finished, LakeURL: f.Lake, Run: f.Run, Notes: f.Plan.Notes}
-	r.Groups = nil // only rounds need them
 	tidied := f.steps.cleanUpBeside(ctx, f.Run)
 	var err error
 	if f.Finished.Ingested > 0 && !f.NoPublish {
@@ -209,386 +201,191 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 	return r, err
 }
 
-// ingest ingests all lists. Large lists and groups are ingested side by side, so that the steps of
-// some fill the pauses of others, and the largest begin first. It returns an error that continues
-// the workflow as new if the history grows long before all have ended.
-func (f *manyFlow) ingest(ctx workflow.Context) error {
-	within, cancel := workflow.WithCancel(ctx)
-	defer cancel()
-	var failed error
-	begin := func(ctx workflow.Context, do func(ctx workflow.Context) error) workflow.WaitGroup {
-		ends := workflow.NewWaitGroup(ctx)
-		ends.Add(1)
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			defer ends.Done()
-			if err := do(ctx); err != nil && failed == nil {
-				failed = err
-				cancel()
-			}
-		})
-		return ends
-	}
-	larges, groups := begin(within, f.larges), begin(within, f.groups)
-	beside, stop := workflow.WithCancel(within)
-	rounds := begin(beside, f.rounds)
-	// A cancelled workflow still waits for the steps that it started.
-	wait, _ := workflow.NewDisconnectedContext(ctx)
-	larges.Wait(wait)
-	groups.Wait(wait)
-	stop()
-	rounds.Wait(wait)
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case failed != nil:
-		return failed
-	case f.Next == f.Plan.Large && len(f.Large) == 0 && (f.GroupsDone || f.Plan.Groups == 0):
-		return nil
-	}
-	next := f.IngestManyInput
-	next.Resume = f.IngestManyState
-	return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
-}
-
-// groups ingests the groups. It stops early when the workflow should continue as new.
-func (f *manyFlow) groups(ctx workflow.Context) error {
-	crews := min(max(f.Plan.Crews, 1), f.Plan.Groups)
-	if f.GroupsDone {
-		return nil
-	}
-	within, cancel := workflow.WithCancel(ctx)
-	defer cancel()
-	stop := make([]workflow.CancelFunc, crews)
-	running := 0
-	var failed error
-	for i := range crews {
-		var crew workflow.Context
-		crew, stop[i] = workflow.WithCancel(within)
-		running++
-		workflow.Go(crew, func(ctx workflow.Context) {
-			var c activities.Crew
-			err := f.steps.move(ctx, activities.QueueGroups, &c, (*activities.Normalize)(nil).IngestGroups, f.Lake, f.Run, i)
-			running--
-			switch {
-			case err == nil:
-				f.count(c.Progress)
-				for n := range stop {
-					if !slices.Contains(c.Begun, n) {
-						stop[n]() // it would find nothing to do
-					}
-				}
-			case temporal.IsCanceledError(err):
-			case stops(err):
-				failed = err
-				cancel()
-			default:
-				f.Round.Reason = message(err)
-			}
-		})
-	}
-	wait, _ := workflow.NewDisconnectedContext(ctx)
-	suspended := false
-	for running > 0 {
-		before := running
-		if err := workflow.Await(wait, func() bool { return running < before }); err != nil {
+// ingest ingests the groups and then the large lists, whose steps keep many workers busy. It stops
+// early when the workflow should continue as new.
+func (f *manyFlow) ingest(ctx workflow.Context) (err error) {
+	beside, stop := workflow.WithCancel(ctx)
+	ended := workflow.NewChannel(ctx)
+	workflow.Go(beside, func(ctx workflow.Context) {
+		f.finishNowAndThen(ctx)
+		ended.Close()
+	})
+	larges := workflow.NewSemaphore(ctx, int64(max(f.Plan.LargeAtOnce, 1)))
+	f.Next, err = fanOut(ctx, f.Plan.Window, f.Next, f.Plan.Groups+f.Plan.Large, func(ctx workflow.Context, i int) error {
+		if i < f.Plan.Groups {
+			return f.group(at(ctx, i, f.Plan.Groups), i)
+		}
+		if err := larges.Acquire(ctx, 1); err != nil {
 			return err
 		}
-		if running > 0 && !suspended && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			// The crews keep their groups and go on with them in the next run.
-			suspended = true
-			cancel()
-		}
-	}
-	f.GroupsDone = failed == nil && !suspended && ctx.Err() == nil
-	return failed
-}
-
-// count adds the progress of a crew that has ended.
-func (f *manyFlow) count(r many.Progress) {
-	p := &f.Progress
-	p.Done += r.Done
-	p.Failed += r.Failed
-	p.BytesDone += r.BytesRead
-	p.Records += r.Records
-	p.Rows += r.Kept
-}
-
-// larges ingests the large lists.
-func (f *manyFlow) larges(ctx workflow.Context) error {
-	begun := f.Large
-	f.Large = nil
-	all := len(begun) + f.Plan.Large - f.Next
-	done, err := fanOut(ctx, f.Plan.LargeAtOnce, 0, all, func(ctx workflow.Context, i int) error {
-		if i < len(begun) {
-			return f.large(ctx, &begun[i])
-		}
-		return f.large(ctx, &LargeList{Number: f.Next + i - len(begun)})
+		defer larges.Release(1)
+		return f.large(at(ctx, i-f.Plan.Groups, f.Plan.Large), i)
 	})
-	f.Large = append(f.Large, begun[min(done, len(begun)):]...)
-	f.Next += max(0, done-len(begun))
+	stop()
+	wait, _ := workflow.NewDisconnectedContext(ctx)
+	ended.Receive(wait, nil)
 	return err
 }
 
 // stops reports whether an error of a list or a group is that of the whole ingest.
 func stops(err error) bool { return isType(err, activities.ErrLake) }
 
-// large ingests a large list.
-func (f *manyFlow) large(ctx workflow.Context, l *LargeList) error {
-	o := &l.Outcome
-	// If rounds take long, lists wait for them.
-	err := workflow.Await(ctx, func() bool { return !f.roundIsFull() })
-	if err == nil {
-		err = f.largeSteps(ctx, l)
-	}
+// group ingests a group.
+func (f *manyFlow) group(ctx workflow.Context, group int) error {
+	var r many.Progress
+	err := f.steps.move(ctx, activities.PoolNormalize, &r, (*activities.Normalize)(nil).IngestGroup, f.Lake, f.Run, group)
 	switch {
-	case workflow.IsContinueAsNewError(err):
-		f.Large = append(f.Large, *l)
-		return nil
 	case ctx.Err() != nil:
-		f.Large = append(f.Large, *l) // to be withdrawn
 		return ctx.Err()
 	case err != nil && stops(err):
 		return err
 	case err != nil:
-		o.Error = cutText(message(err), maxOutcomeError)
-		f.Progress.Failed++
+		f.failed(err)
 	}
-	if l.State.Run != "" && (err == nil || !resumable(err)) {
-		f.steps.cleanUp(ctx, l.State.Run)
-	}
-	f.Progress.Done++
-	f.Progress.BytesDone += o.Bytes
-	f.Progress.Records += o.Records
-	f.Progress.Rows += o.Rows
-	f.Round.Large = append(f.Round.Large, many.LargeOutcome{Number: l.Number, Outcome: *o})
-	f.Progress.Updated = workflow.Now(ctx)
+	f.count(ctx, IngestManyProgress{Done: r.Done, Failed: r.Failed, BytesDone: r.BytesRead, Records: r.Records, Rows: r.Kept})
 	return nil
 }
 
-// largeSteps takes a large list to its record.
-func (f *manyFlow) largeSteps(ctx workflow.Context, l *LargeList) error {
-	if l.State.Run == "" {
-		var plan activities.LargePlan
-		if err := f.steps.move(
-			ctx, activities.PoolControl, &plan, (*activities.Control)(nil).PlanLarge, f.Lake, f.Run, l.Number,
-		); err != nil {
-			return err
-		}
-		l.Outcome = plan.Outcome
-		l.State = IngestState{Run: plan.Run, Plan: plan.Plan}
-		s := &l.State.Progress
-		s.enter(ctx, StageNormalize)
-		s.DatasetID, s.Batch = plan.Plan.DatasetID, plan.Plan.Batch
-		s.Splits, s.Objects, s.BytesTotal = plan.Plan.Splits, plan.Plan.Objects, plan.Plan.Bytes
+// failed notes why lists of groups fail, in at most maxReason bytes.
+func (f *manyFlow) failed(err error) {
+	reason := message(err)
+	f.Reason = strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
+}
+
+// maxReason bounds what payloads say of a failure.
+const maxReason = 4 << 10
+
+// count adds what has ended to the progress.
+func (f *manyFlow) count(ctx workflow.Context, q IngestManyProgress) {
+	p := &f.Progress
+	p.Done += q.Done
+	p.Failed += q.Failed
+	p.BytesDone += q.BytesDone
+	p.Records += q.Records
+	p.Rows += q.Rows
+	p.Updated = workflow.Now(ctx)
+}
+
+// large ingests a large list and records its outcome.
+func (f *manyFlow) large(ctx workflow.Context, number int) error {
+	left := f.steps.left(ctx)
+	if left <= 0 {
+		f.failed(f.steps.missed("a step could begin", nil))
+		return nil
 	}
-	one := &ingestFlow{IngestState: &l.State, steps: f.steps}
-	one.Spec, one.NoPublish = ingest.Spec{Lake: f.Lake, Dataset: l.Outcome.Dataset}, true
-	r, err := one.run(ctx)
-	if err != nil {
+	list := many.Ref{Run: f.Run, Number: number}
+	in := IngestInput{Spec: ingest.Spec{Lake: f.Lake, Deadline: left.String()}, NoPublish: true, List: &list}
+	id := strings.TrimSuffix(workflow.GetInfo(ctx).WorkflowExecution.ID, "@"+f.Lake)
+	child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID: fmt.Sprintf("%s:%06d@%s", id, number, f.Lake), WaitForCancellation: true,
+	}), IngestWorkflow, in)
+	var r IngestResult
+	err := child.Get(ctx, &r)
+	o := many.Outcome{Run: r.Run, Digest: r.Digest, Records: r.Records, Rows: r.Rows, Merged: r.Merged, Rejected: r.Rejected,
+		RejectsKey: r.RejectsKey, Domains: r.Domains, PartBytes: r.PartBytes, Examples: r.Examples, Notes: r.Notes,
+		Worst: r.WorstFiles, Unread: r.Unread, UnreadCount: r.UnreadCount, Unchanged: r.Unchanged, Superseded: r.Superseded}
+	p := IngestManyProgress{Done: 1, BytesDone: r.Bytes, Records: r.Records, Rows: r.Rows}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil && stops(err):
 		return err
+	case err != nil:
+		o, p.Failed = many.Outcome{Error: message(err)}, 1
 	}
-	o := &l.Outcome
-	o.DatasetID, o.Batch, o.Digest = r.DatasetID, r.Batch, r.Digest
-	o.Records, o.Rows, o.Merged, o.Rejected, o.RejectsKey = r.Records, r.Rows, r.Merged, r.Rejected, r.RejectsKey
-	o.Domains, o.PartBytes, o.Examples, o.Notes = r.Domains, r.PartBytes, r.Examples, r.Notes
-	o.Worst, o.Unread, o.UnreadCount = r.WorstFiles, r.Unread, r.UnreadCount
-	o.Unchanged, o.Superseded = r.Unchanged, r.Superseded
-	return nil
-}
-
-// roundInterval is how long after the last round what is done is finished and published, so that
-// the results of a long run become visible before its end. It doubles up to maxRoundInterval while
-// there is nothing new. A round begins sooner when Plan.Round large lists have ended.
-const (
-	roundInterval    = 10 * time.Minute
-	maxRoundInterval = 2 * time.Hour
-)
-
-// maxOutcomeError is the most bytes of an outcome's error. A round passes on many outcomes at once.
-const maxOutcomeError = 4 << 10
-
-// cutText returns a text of at most n bytes: s, or its beginning.
-func cutText(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n-len("…")], "") + "…"
-}
-
-// rounds finishes now and then what is done, until ctx is cancelled.
-func (f *manyFlow) rounds(ctx workflow.Context) error {
-	for pause := roundInterval; ; {
-		if _, err := workflow.AwaitWithTimeout(ctx, pause, f.roundIsFull); err != nil {
-			return nil //nolint:nilerr // the lists have ended
-		}
-		before := f.Finished.Ingested + f.Finished.Failed
-		if err := f.finish(ctx, false); err != nil {
-			return err
-		}
-		if pause = min(2*pause, maxRoundInterval); f.Finished.Ingested+f.Finished.Failed > before {
-			pause = roundInterval
-		}
-	}
-}
-
-// roundIsFull reports whether the next round should begin now, so that payloads get no more
-// outcomes of large lists.
-func (f *manyFlow) roundIsFull() bool {
-	return f.Plan.Round > 0 && len(f.Round.Large) >= f.Plan.Round
-}
-
-// finish finishes what has ended since the last round, and asks for a publish. The workflow waits
-// only for that of the last round.
-func (f *manyFlow) finish(ctx workflow.Context, last bool) error {
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	round := f.Round
-	round.Last, round.Before = last, f.Finished.Groups
-	f.Round.Large = nil
-	var req *activities.PublishRequest
-	if !f.NoPublish {
-		req = &activities.PublishRequest{Digest: f.Finished.Report}
-		if last {
-			info := workflow.GetInfo(ctx).WorkflowExecution
-			req.WorkflowID, req.RunID = info.ID, info.RunID
-		}
-	}
-	var r many.Finished
-	// The deadline may have passed, which is then the reason why groups have failed.
-	if err := f.steps.each(max(tidyLimit, f.steps.left(ctx))).run(
-		ctx, activities.PoolControl, &r, (*activities.Control)(nil).FinishMany, f.Lake, f.Run, round, req,
+	// Also after a cancellation, which withdraws the lists whose outcomes are known.
+	noting, _ := workflow.NewDisconnectedContext(ctx)
+	if err := f.steps.each(max(tidyLimit, left)).run(
+		noting, activities.PoolControl, nil, (*activities.Control)(nil).NoteLarge, f.Lake, list, o,
 	); err != nil {
 		return err
 	}
-	if r.Report != "" {
-		f.Round.Number++
-	}
-	f.add(r)
+	f.count(ctx, p)
 	return nil
 }
 
-// add adds a round to what is finished.
-func (f *manyFlow) add(r many.Finished) {
-	all := &f.Finished
-	all.Groups = append(all.Groups, r.Groups...)
-	all.Ingested += r.Ingested
-	all.Failed += r.Failed
-	all.Objects += r.Objects
-	all.Bytes += r.Bytes
-	all.Records += r.Records
-	all.Rows += r.Rows
-	all.Merged += r.Merged
-	all.Domains += r.Domains
-	all.PartBytes += r.PartBytes
-	if all.Rejected == nil {
-		all.Rejected = map[string]int64{}
+// finishAfter is how long after its begin a run finishes and publishes what is done, so that the
+// results of a long run become visible before its end. The pauses after that are as long while
+// there is something new, and else double up to finishRarely.
+const (
+	finishAfter  = 10 * time.Minute
+	finishRarely = 2 * time.Hour
+)
+
+// finishNowAndThen finishes what is done, again and again until ctx is cancelled.
+func (f *manyFlow) finishNowAndThen(ctx workflow.Context) {
+	for pause := finishAfter; workflow.Sleep(ctx, pause) == nil; {
+		before := f.Finished.Ingested + f.Finished.Failed
+		if err := f.finish(ctx, false); err != nil {
+			workflow.GetLogger(ctx).Warn("what is done is not finished yet", "run", f.Run, "error", err)
+		}
+		if pause = min(2*pause, finishRarely); f.Finished.Ingested+f.Finished.Failed > before {
+			pause = finishAfter
+		}
 	}
-	for _, reason := range workflow.DeterministicKeys(r.Rejected) {
-		all.Rejected[reason] += r.Rejected[reason]
+}
+
+// request returns the request for a publish of everything that the run has reported.
+func (f *manyFlow) request(ctx workflow.Context) activities.PublishRequest {
+	info, reports := workflow.GetInfo(ctx).WorkflowExecution, many.ReportPrefix(f.Run)
+	return activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, Report: reports, Digest: reports}
+}
+
+// finish finishes what is done, with last everything, and asks for a publish. The workflow waits
+// only for the last one.
+func (f *manyFlow) finish(ctx workflow.Context, last bool) error {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	var ask *activities.PublishRequest
+	if !f.NoPublish {
+		ask = new(activities.PublishRequest)
+		if last {
+			*ask = f.request(ctx)
+		}
 	}
-	all.Failures = append(all.Failures, r.Failures[:min(len(r.Failures), many.MaxFailures-len(all.Failures))]...)
-	all.Report = cmp.Or(r.Report, all.Report)
+	// The deadline may have passed, which is then the reason why groups have failed.
+	return f.steps.each(max(tidyLimit, f.steps.left(ctx))).run(
+		ctx, activities.PoolControl, &f.Finished, (*activities.Control)(nil).FinishMany, f.Lake, f.Run, last, f.Reason, ask)
 }
 
 // publish waits for the version that holds all batches but those that are damaged.
 func (f *manyFlow) publish(ctx workflow.Context, r *IngestManyResult) error {
-	if f.steps.until.IsZero() { // the workflow was reset
-		f.steps.until = workflow.Now(ctx).Add(f.steps.limit)
+	req := f.request(ctx)
+	look, err := f.steps.version(ctx, req, req.Digest, true, func(reason string) {
+		f.Progress.Waiting, f.Progress.Updated = reason, workflow.Now(ctx)
+	})
+	switch {
+	case errors.Is(err, errLong):
+		return f.continueAsNew(ctx)
+	case err != nil:
+		return unpublished(fmt.Sprintf("%d datasets are finished but not published; the next publish adds them", f.Finished.Ingested),
+			f.Progress.Waiting, err)
 	}
-	info := workflow.GetInfo(ctx).WorkflowExecution
-	report := f.Finished.Report
-	req := activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, Report: many.ReportPrefix(f.Run), Digest: report}
-	told := workflow.GetSignalChannel(ctx, activities.PublishedSignal)
-	pause, seen := firstLook, ""
-	for {
-		var p activities.Published
-		for {
-			ok, _ := told.ReceiveWithTimeout(ctx, min(pause, f.steps.left(ctx)), &p)
-			if !ok || p.Digest == report {
-				break
-			}
-			p = activities.Published{} // it was for an earlier workflow of this id
-		}
-		switch {
-		case p.Version != "":
-			r.Version = p.Version
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case f.steps.left(ctx) <= 0:
-			return f.unpublished(f.steps.missed("a version held it", nil))
-		}
-		var look activities.Look
-		if err := f.steps.run(ctx, activities.PoolControl, &look, (*activities.Control)(nil).FindMany, f.Lake, req, seen); err != nil {
-			return f.unpublished(err)
-		}
-		seen = look.Seen
-		f.Progress.Waiting, f.Progress.Updated = look.Reason, workflow.Now(ctx)
-		if look.Version != "" {
-			r.Version, r.Damaged, r.DamagedBatches = look.Version, look.Damaged, look.DamagedBatches
-			return nil
-		}
-		if look.Ask {
-			if err := f.steps.run(ctx, activities.PoolControl, nil, (*activities.Control)(nil).RequestPublish, f.Lake, req); err != nil {
-				return f.unpublished(err)
-			}
-		}
-		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-			next := f.IngestManyInput
-			next.Resume = f.IngestManyState
-			return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
-		}
-		pause = min(2*pause, lastLook)
-	}
+	r.Version, r.Damaged, r.DamagedBatches = look.Version, look.Damaged, look.DamagedBatches
+	return nil
 }
 
-// unpublished returns the error of an ingest that could not wait for its version to the end.
-func (f *manyFlow) unpublished(err error) error {
-	if workflow.IsContinueAsNewError(err) || temporal.IsCanceledError(err) {
-		return err
-	}
-	text := fmt.Sprintf("%d datasets are finished but not published; the next publish adds them: %s", f.Finished.Ingested, message(err))
-	if f.Progress.Waiting != "" {
-		text += "; the last publish: " + f.Progress.Waiting
-	}
-	return temporal.NewNonRetryableApplicationError(text, activities.ErrDeadline, nil)
+// continueAsNew returns the error that continues the workflow with an empty history.
+func (f *manyFlow) continueAsNew(ctx workflow.Context) error {
+	next := f.IngestManyInput
+	next.Resume = f.IngestManyState
+	return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
 }
 
 // withdraw ends a cancelled ingest such that nothing of it is published, and returns its error.
 func (f *manyFlow) withdraw(ctx workflow.Context) error {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	var large []activities.LargeRun
-	for _, o := range f.Round.Large {
-		if o.Error == "" {
-			large = append(large, activities.LargeRun{DatasetID: o.DatasetID, Batch: o.Batch, Run: o.Run, Digest: o.Digest})
-		}
-	}
-	for _, l := range f.Large {
-		if l.State.Run != "" {
-			large = append(large, activities.LargeRun{DatasetID: l.Outcome.DatasetID, Batch: l.Outcome.Batch, Run: l.State.Run})
-		}
-	}
 	var w activities.Withdrawn
 	if err := f.steps.each(f.steps.limit).run(
-		ctx, activities.PoolControl, &w, (*activities.Control)(nil).WithdrawMany, f.Lake, f.Run, large,
+		ctx, activities.PoolControl, &w, (*activities.Control)(nil).WithdrawMany, f.Lake, f.Run,
 	); err != nil {
 		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
 			"cancelled, but its datasets may still be published; reset this workflow or start it again and cancel it: %s",
 			message(err)), activities.ErrPublish, nil)
 	}
-	f.cleanUp(ctx)
+	f.steps.cleanUp(ctx, f.Run)
 	if w.Published > 0 {
 		return temporal.NewCanceledError(fmt.Sprintf("the cancellation came too late for %d datasets: version %s has them",
 			w.Published, w.Version))
 	}
 	return temporal.NewCanceledError("nothing of the ingest is published")
-}
-
-// cleanUp removes the staging of the run and of its large lists.
-func (f *manyFlow) cleanUp(ctx workflow.Context) {
-	for _, l := range f.Large {
-		if l.State.Run != "" {
-			f.steps.cleanUp(ctx, l.State.Run)
-		}
-	}
-	f.steps.cleanUp(ctx, f.Run)
 }

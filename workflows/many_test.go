@@ -22,104 +22,102 @@ import (
 	"github.com/urlake/urlake/lake/ingest/many"
 )
 
-// manyFakes is an environment for IngestManyWorkflow in which groups are numbers. A crew takes one
-// after the other, as the real ones do.
+// manyFakes is an environment for IngestManyWorkflow in which groups are numbers. Each has ten
+// lists.
 type manyFakes struct {
 	*fakes
 	plan many.Summary
 
-	mu        sync.Mutex
-	next      int                   // the first group that nobody has
-	begun     map[int]bool          // crews
-	group     func(group int) error // ingests one
-	ended     []int                 // groups, in the order in which they ended
-	rounds    []many.Round
-	reported  []int // groups that rounds took
-	withdrawn []activities.LargeRun
-	found     activities.Look
-	large     func(n int) error // plans a large list
+	mu       sync.Mutex
+	group    func(group int) error // ingests one
+	large    func(n int) error     // plans a large list
+	ended    []int                 // groups, in the order in which they ended
+	noted    map[int]many.Outcome  // large lists
+	peak     int                   // large lists that were ingested at once
+	running  int
+	reported int // lists that were reported
+	finishes []finishCall
+	withdrew int
+}
+
+// finishCall is a call of FinishMany.
+type finishCall struct {
+	last   bool
+	reason string
+	ask    *activities.PublishRequest
 }
 
 func newManyFakes(t *testing.T) *manyFakes {
-	s := &manyFakes{fakes: newFakes(t), begun: map[int]bool{}}
+	s := &manyFakes{fakes: newFakes(t), noted: map[int]many.Outcome{}}
 	s.splits, s.tasks = 3, 2
-	s.plan = many.Summary{Datasets: 1010, Unchanged: 7, Objects: 1003, Bytes: 5000, Groups: 100, Large: 3, Crews: 8, LargeAtOnce: 4, Round: 100}
+	s.plan = many.Summary{Datasets: 1010, Unchanged: 7, Objects: 1003, Bytes: 5000, Groups: 100, Large: 3, Window: 8, LargeAtOnce: 4}
+	s.env.RegisterWorkflow(IngestWorkflow)
 	a := mock.Anything
 	s.env.OnActivity("PlanMany", a, a, a, a).Return(func(context.Context, many.Spec, string, int) (many.Summary, error) {
 		return s.plan, nil
 	}).Maybe()
-	s.env.OnActivity("IngestGroups", a, a, a, a, a).Return(func(_ context.Context, _, _ string, crew, _ int) (c activities.Crew, err error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.begun[crew] = true
-		for s.next < s.plan.Groups {
-			group := s.next
-			s.next++
-			if s.group != nil {
-				if err := s.group(group); err != nil {
-					return c, err
-				}
-			}
+	s.env.OnActivity("IngestGroup", a, a, a, a, a).Return(func(_ context.Context, _, _ string, group, _ int) (p many.Progress, err error) {
+		if s.group != nil {
+			err = s.group(group)
+		}
+		if err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.ended = append(s.ended, group)
-			c.Progress.Done += 10
-			c.Progress.Records += 100
+			p.Done, p.Records = 10, 100
 		}
-		for crew := range s.begun {
-			c.Begun = append(c.Begun, crew)
-		}
-		return c, nil
+		return p, err
 	}).Maybe()
-	s.env.OnActivity("PlanLarge", a, a, a, a, a).Return(func(_ context.Context, _, run string, n, _ int) (activities.LargePlan, error) {
+	s.env.OnActivity("PlanLarge", a, a, a, a, a).Return(func(_ context.Context, _ string, list many.Ref, _ string, _ int) (activities.ClaimedPlan, error) {
+		n := list.Number - s.plan.Groups
 		if s.large != nil {
 			if err := s.large(n); err != nil {
-				return activities.LargePlan{}, err
+				return activities.ClaimedPlan{}, err
 			}
 		}
-		return activities.LargePlan{
-			Run: fmt.Sprint("large-", n), Plan: ingest.PlanSummary{DatasetID: uint32(n + 1), Batch: "current", Splits: s.splits, Bytes: 100, Window: s.window},
-			Outcome: many.Outcome{Dataset: fmt.Sprint("large", n), DatasetID: uint32(n + 1), Batch: "current", Run: fmt.Sprint("large-", n), Bytes: 100},
-		}, nil
-	}).Maybe()
-	s.env.OnActivity("FinishMany", a, a, a, a, a).Return(func(_ context.Context, _, _ string, r many.Round, req *activities.PublishRequest) (many.Finished, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.rounds = append(s.rounds, r)
-		var out many.Finished
-		for _, group := range s.ended {
-			if !slices.Contains(r.Before, group) {
-				out.Groups = append(out.Groups, group)
-				out.Ingested += 10
-			}
+		s.running++
+		s.peak = max(s.peak, s.running)
+		return activities.ClaimedPlan{Run: fmt.Sprint("large-", n), Dataset: fmt.Sprint("large", n), Plan: ingest.PlanSummary{
+			DatasetID: uint32(n + 1), Batch: "current", Splits: s.splits, Bytes: 100, Window: s.window}}, nil
+	}).Maybe()
+	s.env.OnActivity("NoteLarge", a, a, a, a).Return(func(_ context.Context, _ string, list many.Ref, o many.Outcome) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if o.Error == "" {
+			s.running--
 		}
-		if r.Last {
-			out.Failed = (s.plan.Groups - len(s.ended)) * 10
+		s.noted[list.Number-s.plan.Groups] = o
+		return nil
+	}).Maybe()
+	s.env.OnActivity("FinishMany", a, a, a, a, a, a).Return(func(_ context.Context, _, _ string, last bool, reason string, ask *activities.PublishRequest) (out many.Finished, _ error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.finishes = append(s.finishes, finishCall{last, reason, ask})
+		out.Ingested = 10 * len(s.ended)
+		if last {
+			out.Failed = 10 * (s.plan.Groups - len(s.ended))
 		}
-		for _, o := range r.Large {
+		for _, o := range s.noted {
 			if o.Error == "" {
 				out.Ingested++
 			} else {
 				out.Failed++
 			}
 		}
-		s.reported = append(s.reported, out.Groups...)
-		if out.Ingested+out.Failed == 0 {
-			return out, nil
-		}
-		out.Report = fmt.Sprint("report-", r.Number)
-		if req != nil {
-			req.Digest = out.Report
-			s.requested = append(s.requested, *req)
-			if req.WorkflowID != "" && s.publishVersion != "" {
-				s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Digest: req.Digest})
+		more := out.Ingested+out.Failed > s.reported
+		s.reported = out.Ingested + out.Failed
+		if ask != nil && more {
+			s.requested = append(s.requested, *ask)
+			if ask.WorkflowID != "" && s.publishVersion != "" {
+				s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Digest: ask.Digest})
 			}
 		}
 		return out, nil
 	}).Maybe()
-	s.env.OnActivity("FindMany", a, a, a, a).Return(func(_ context.Context, _ string, req activities.PublishRequest, _ string) (activities.Look, error) {
-		return s.found, nil
-	}).Maybe()
-	s.env.OnActivity("WithdrawMany", a, a, a, a).Return(func(_ context.Context, _, _ string, large []activities.LargeRun) (activities.Withdrawn, error) {
-		s.withdrawn = append(s.withdrawn, large...)
+	s.env.OnActivity("WithdrawMany", a, a, a).Return(func(context.Context, string, string) (activities.Withdrawn, error) {
+		s.withdrew++
 		out := activities.Withdrawn{Version: s.withdrawnIn}
 		if s.withdrawnIn != "" {
 			out.Published = 5
@@ -147,22 +145,21 @@ func TestIngestManyTakesEveryList(t *testing.T) {
 	s := newManyFakes(t)
 	res := s.run(t, manyInput())
 	want := IngestManyResult{Datasets: 1010, Unchanged: 7, LakeURL: testLake, Version: "v1"}
-	want.Ingested, want.Report = 1003, "report-0"
+	want.Ingested = 1003
 	if diff := gocmp.Diff(want, res); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
-	if len(s.rounds) != 1 || !s.rounds[0].Last || len(s.rounds[0].Large) != 3 || s.rounds[0].Reason != "" {
-		t.Errorf("rounds %+v", s.rounds)
+	if len(s.finishes) != 1 || !s.finishes[0].last || s.finishes[0].reason != "" {
+		t.Errorf("finished %+v", s.finishes)
 	}
-	slices.SortFunc(s.rounds[0].Large, func(a, b many.LargeOutcome) int { return strings.Compare(a.Dataset, b.Dataset) })
-	if o := s.rounds[0].Large[1]; o.Digest != "d" || o.Records != 30 || o.Rows != 40 || o.Domains != 6 || o.Run != "large-1" {
-		t.Errorf("a large list: %+v", o)
+	if o := s.noted[1]; len(s.noted) != 3 || o.Digest != "d" || o.Records != 30 || o.Rows != 40 || o.Domains != 6 || o.Run != "large-1" {
+		t.Errorf("large lists: %+v", s.noted)
 	}
 	slices.Sort(s.cleaned)
 	if !slices.Equal(s.cleaned, []string{"", "large-0", "large-1", "large-2"}) { // the test environment has no run id
 		t.Errorf("cleaned %q", s.cleaned)
 	}
-	if len(s.requested) != 1 || s.requested[0].WorkflowID == "" {
+	if len(s.requested) != 1 || s.requested[0].WorkflowID == "" || s.requested[0].Report != many.ReportPrefix("") {
 		t.Errorf("requested %+v", s.requested)
 	}
 	var p IngestManyProgress
@@ -179,7 +176,7 @@ func TestIngestManyWithNothingNew(t *testing.T) {
 	s := newManyFakes(t)
 	s.plan = many.Summary{Datasets: 10, Unchanged: 10}
 	res := s.run(t, manyInput())
-	if res.Unchanged != 10 || res.Version != "" || res.Report != "" || len(s.requested) != 0 {
+	if res.Unchanged != 10 || res.Version != "" || len(s.requested) != 0 {
 		t.Errorf("%+v, requested %+v", res, s.requested)
 	}
 }
@@ -193,8 +190,8 @@ func TestIngestManyWithNoPublishRequestsNone(t *testing.T) {
 	}
 }
 
-// TestAFailureHarmsNoOther fails a large list by its input, and a crew whose group kills workers
-// without a trace.
+// TestAFailureHarmsNoOther fails a large list by its input, and a group that kills workers without
+// a trace.
 func TestAFailureHarmsNoOther(t *testing.T) {
 	s := newManyFakes(t)
 	s.large = func(n int) error {
@@ -213,13 +210,12 @@ func TestAFailureHarmsNoOther(t *testing.T) {
 	if res.Ingested != 99*10+2 || res.Failed != 11 || res.Version != "v1" {
 		t.Errorf("%+v", res)
 	}
-	last := s.rounds[len(s.rounds)-1]
-	if last.Reason != "it killed its worker 3 times" {
-		t.Errorf("reason %q", last.Reason)
+	if last := s.finishes[len(s.finishes)-1]; last.reason != "it killed its worker 3 times" {
+		t.Errorf("reason %q", last.reason)
 	}
-	for _, o := range last.Large {
-		if (o.Number == 1) != (o.Error == "large1.txt: it is binary data") {
-			t.Errorf("%+v", o)
+	for n, o := range s.noted {
+		if (n == 1) != (o.Error == "large1.txt: it is binary data") {
+			t.Errorf("%d: %+v", n, o)
 		}
 	}
 }
@@ -234,14 +230,13 @@ func TestWrongRulesEndTheIngest(t *testing.T) {
 		return nil
 	}
 	s.env.ExecuteWorkflow(IngestManyWorkflow, manyInput())
-	if app := s.failure(t); app.Type() != activities.ErrLake || len(s.rounds) != 1 || !s.rounds[0].Last {
-		t.Errorf("%v, rounds %+v", app, s.rounds)
+	if app := s.failure(t); app.Type() != activities.ErrLake || len(s.finishes) != 1 || !s.finishes[0].last {
+		t.Errorf("%v, finished %+v", app, s.finishes)
 	}
 }
 
-// TestLongIngestFinishesInRounds has a large list whose raw data is away for an hour, so that
-// rounds come between.
-func TestLongIngestFinishesInRounds(t *testing.T) {
+// TestLongIngestFinishesNowAndThen has a large list whose raw data is away for an hour.
+func TestLongIngestFinishesNowAndThen(t *testing.T) {
 	s := newManyFakes(t)
 	s.plan.Large, s.plan.Groups = 1, 1
 	start := s.env.Now()
@@ -252,47 +247,63 @@ func TestLongIngestFinishesInRounds(t *testing.T) {
 		return ingest.SplitResult{Records: 10, Kept: 10, Bytes: 5}, nil
 	}
 	res := s.run(t, manyInput())
-	if len(s.rounds) < 2 || !s.rounds[len(s.rounds)-1].Last || s.rounds[0].Last {
-		t.Errorf("rounds %+v", s.rounds)
+	// After 10 minutes, 20, 40, and at the end.
+	if len(s.finishes) != 4 || !s.finishes[3].last || s.finishes[0].last || res.Ingested != 11 {
+		t.Errorf("finished %+v, %+v", s.finishes, res)
 	}
-	if res.Ingested != 11 || !slices.Equal(s.reported, []int{0}) {
-		t.Errorf("%+v, groups %v", res, s.reported)
-	}
-	for i, r := range s.requested {
-		if (r.WorkflowID != "") != (i == len(s.requested)-1) {
-			t.Errorf("request %d: %+v; only the last is to be answered", i, r)
-		}
+	if len(s.requested) != 2 || s.requested[0].WorkflowID != "" || s.requested[1].WorkflowID == "" {
+		t.Errorf("requested %+v; only the last is to be answered", s.requested)
 	}
 }
 
+// TestLargeListsAreBounded has as many large lists at once as the plan says.
+func TestLargeListsAreBounded(t *testing.T) {
+	s := newManyFakes(t)
+	s.plan = many.Summary{Datasets: 20, Large: 20, Window: 8, LargeAtOnce: 3}
+	if res := s.run(t, manyInput()); res.Ingested != 20 || s.peak != 3 {
+		t.Errorf("%d at once: %+v", s.peak, res)
+	}
+}
+
+// TestIngestManyContinuesAsNew checks that what is done is finished before, and that the next run
+// does the rest. Its input does not grow with what was done.
 func TestIngestManyContinuesAsNew(t *testing.T) {
 	s := newManyFakes(t)
-	s.plan.Large = 10
-	s.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
-		if info.ActivityType.Name == "MergePartitions" {
+	s.plan.Large, s.plan.Groups = 10, 5000
+	reason := strings.Repeat("\u00e9", 20_000)
+	s.group = func(group int) error {
+		if group%2 == 0 {
+			return temporal.NewNonRetryableApplicationError(reason, activities.ErrInput, nil)
+		}
+		return nil
+	}
+	s.env.SetOnActivityCompletedListener(func(*activity.Info, converter.EncodedValue, error) {
+		if len(s.ended) > 2000 {
 			s.env.SetContinueAsNewSuggested(true)
 		}
 	})
+	s.env.SetTestTimeout(time.Minute)
 	s.env.ExecuteWorkflow(IngestManyWorkflow, manyInput())
 	next := continued[IngestManyInput](t, s.env.GetWorkflowError())
 	r := next.Resume
-	if r == nil || r.Next+len(r.Large) < 1 || r.Next < len(r.Large) || r.Progress.Stage != StageIngest {
-		t.Fatalf("continued with %+v", r)
+	if r == nil || r.Next < 4000 || r.Next >= 5000 || r.Progress.Stage != StageIngest || len(s.finishes) != 1 || s.finishes[0].last {
+		t.Fatalf("continued with %+v, finished %+v", r, s.finishes)
 	}
-	if data, err := json.Marshal(next); err != nil || len(data) > 100_000 {
+	if data, err := json.Marshal(next); err != nil || len(data) > 10_000 {
 		t.Errorf("the state has %d bytes, %v", len(data), err)
 	}
 
 	second := newManyFakes(t)
-	second.plan, second.next, second.ended = s.plan, s.next, s.ended
+	second.plan, second.ended, second.reported = s.plan, s.ended, s.reported
 	second.env.SetContinuedExecutionRunID("first")
+	second.env.SetTestTimeout(time.Minute)
 	res := second.run(t, next)
-	if res.Ingested != 1010 || res.Failed != 0 || res.Version != "v1" {
-		t.Errorf("%+v", res)
+	if res.Ingested+res.Failed != 50_010 || res.Failed != 10*((r.Next+1)/2) || res.Version != "v1" {
+		t.Errorf("%+v after %d", res, r.Next)
 	}
 }
 
-func TestTypedResumeOfManyIsRejected(t *testing.T) {
+func TestTypedStateIsRejected(t *testing.T) {
 	s := newManyFakes(t)
 	in := manyInput()
 	in.Resume = &IngestManyState{Run: "another"}
@@ -300,14 +311,22 @@ func TestTypedResumeOfManyIsRejected(t *testing.T) {
 	if app := s.failure(t); app.Type() != activities.ErrInput || !strings.Contains(app.Message(), "resume") {
 		t.Errorf("%s: %s", app.Type(), app.Message())
 	}
+	one := newFakes(t)
+	one.env.ExecuteWorkflow(IngestWorkflow, IngestInput{Spec: ingest.Spec{Lake: testLake}, List: &many.Ref{Run: "another"}})
+	if app := one.failure(t); app.Type() != activities.ErrInput || !strings.Contains(app.Message(), "list") {
+		t.Errorf("%s: %s", app.Type(), app.Message())
+	}
 }
 
 func TestCancelledIngestOfManyIsWithdrawn(t *testing.T) {
-	for _, c := range []struct{ name, after, version string }{
-		{"while it reads", "NormalizeSplit", ""},
-		{"as a large list is finished", "FinishIngest", ""},
-		{"while it waits", "FinishMany", ""},
-		{"too late", "FinishMany", "v5"},
+	for _, c := range []struct {
+		name, after, version string
+		noted                bool // a large list that was finished before it could be cancelled
+	}{
+		{"while it reads", "NormalizeSplit", "", false},
+		{"as a large list is cleaned up", "FinishIngest", "", true},
+		{"while it waits", "FinishMany", "", true},
+		{"too late", "FinishMany", "v5", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newManyFakes(t)
@@ -329,13 +348,8 @@ func TestCancelledIngestOfManyIsWithdrawn(t *testing.T) {
 			if errors.As(err, &cancel) && cancel.Details(&detail) != nil || strings.Contains(detail, "too late") != (c.version != "") {
 				t.Errorf("detail %q", detail)
 			}
-			if (c.after == "FinishMany") != (len(s.withdrawn) == 0) {
-				t.Errorf("withdrawn %+v", s.withdrawn)
-			}
-			if c.after == "FinishIngest" && !slices.ContainsFunc(s.withdrawn, func(l activities.LargeRun) bool {
-				return l.Digest == "d" && l.Run != "" && l.DatasetID != 0
-			}) {
-				t.Errorf("withdrawn %+v; want the finished list", s.withdrawn)
+			if s.withdrew != 1 || c.noted != (len(s.noted) > 0) {
+				t.Errorf("withdrew %d times, noted %+v", s.withdrew, s.noted)
 			}
 			if !slices.Contains(s.cleaned, "") {
 				t.Errorf("cleaned %q", s.cleaned)
@@ -348,40 +362,26 @@ func TestCancelledIngestOfManyIsWithdrawn(t *testing.T) {
 func TestIngestManyLooksForItself(t *testing.T) {
 	s := newManyFakes(t)
 	s.publishVersion = ""
-	s.found = activities.Look{Version: "v9", Damaged: []string{"x: postings are missing"}, DamagedBatches: 1}
+	s.look = func(req activities.PublishRequest, _ string) activities.Look {
+		if req.Report == "" {
+			t.Errorf("looked for %+v", req)
+		}
+		return activities.Look{Version: "v9", Damaged: []string{"x: postings are missing"}, DamagedBatches: 1}
+	}
 	if res := s.run(t, manyInput()); res.Version != "v9" || res.DamagedBatches != 1 || len(res.Damaged) != 1 {
 		t.Errorf("%+v", res)
 	}
 	s = newManyFakes(t)
 	s.publishVersion = ""
-	s.found = activities.Look{Reason: "the disk is full"}
+	s.look = func(activities.PublishRequest, string) activities.Look {
+		return activities.Look{Reason: "the disk is full"}
+	}
 	in := manyInput()
 	in.Deadline = "3h"
 	s.env.ExecuteWorkflow(IngestManyWorkflow, in)
 	if app := s.failure(t); app.Type() != activities.ErrDeadline || !strings.Contains(app.Message(), "the disk is full") ||
 		!strings.Contains(app.Message(), "1003 datasets are finished") {
 		t.Errorf("%s: %s", app.Type(), app.Message())
-	}
-}
-
-// The outcomes of thousands of large lists, which all end before the first round is due, would be a
-// payload that Temporal refuses.
-func TestManyLargeListsFitIntoPayloads(t *testing.T) {
-	s := newManyFakes(t)
-	s.plan = many.Summary{Datasets: 600, Large: 600, LargeAtOnce: 4, Round: 100}
-	reason := strings.Repeat("é", 20_000)
-	s.large = func(int) error {
-		return temporal.NewNonRetryableApplicationError(reason, activities.ErrInput, nil)
-	}
-	s.env.SetTestTimeout(time.Minute)
-	if res := s.run(t, manyInput()); res.Failed != 600 {
-		t.Errorf("%+v", res)
-	}
-	for _, r := range s.rounds {
-		data, err := json.Marshal(r)
-		if err != nil || len(data) > 1<<20 || len(r.Large) > 104 {
-			t.Fatalf("a round of %d lists in %d bytes, %v", len(r.Large), len(data), err)
-		}
 	}
 }
 

@@ -325,7 +325,7 @@ func TestWaitingIngestContinuesAsNew(t *testing.T) {
 	if err := s.env.GetWorkflowResult(&res); err != nil || res.Version != "v1" || res.Records != 2000 {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if s.postings != nil || len(s.cleaned) != 0 {
+	if s.planned != "" || len(s.cleaned) != 0 {
 		t.Error("a step was repeated")
 	}
 }

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,81 +19,92 @@ const (
 	lastLook  = 10 * time.Minute
 )
 
-// publish requests a publish from the lake's publisher and waits for the version that holds the
-// batch. A publish that fails is no failure of the ingest: the batch is sound, and is published
-// when the reason is gone. Only a batch that no version can hold is one.
-func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
-	req := f.request(ctx)
-	pause := firstLook
-	if f.steps.until.IsZero() { // the workflow was reset
-		f.steps.until = workflow.Now(ctx).Add(f.steps.limit)
-	}
-	if !f.Result.Superseded { // else any later content of the batch will do
-		req.Digest = f.Result.Digest
+// errLong means that a workflow that waits should continue as new.
+var errLong = errors.New("the history is long")
+
+// version waits for the version that holds what req names, and asks the lake's publisher for it. A
+// publish that fails is no failure of the ingest: its batches are sound, and are published when the
+// reason is gone. With asked, the publisher has the request. Answers have the digest, or none.
+// waiting is called with what went wrong with the last publish. If no version can hold the batch,
+// the result has an Error.
+func (s *steps) version(
+	ctx workflow.Context, req activities.PublishRequest, digest string, asked bool, waiting func(reason string),
+) (activities.Look, error) {
+	if s.until.IsZero() { // the workflow was reset
+		s.until = workflow.Now(ctx).Add(s.limit)
 	}
 	told := workflow.GetSignalChannel(ctx, activities.PublishedSignal)
-	look := activities.Look{Ask: !f.asked}
-	for {
+	look := activities.Look{Ask: !asked}
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		if look.Ask {
-			if err := f.steps.run(
-				ctx, activities.PoolControl, nil, (*activities.Control)(nil).RequestPublish, f.Lake, req,
-			); err != nil {
-				return "", f.unpublished(err)
+			if err := s.run(ctx, activities.PoolControl, nil, (*activities.Control)(nil).RequestPublish, s.lake, req); err != nil {
+				return look, err
 			}
 		}
 		var p activities.Published
 		for {
-			ok, _ := told.ReceiveWithTimeout(ctx, min(pause, f.steps.left(ctx)), &p)
-			if !ok || p.Digest == "" || p.Digest == f.Result.Digest {
+			ok, _ := told.ReceiveWithTimeout(ctx, min(pause, s.left(ctx)), &p)
+			if !ok || p.Digest == "" || p.Digest == digest {
 				break
 			}
 			p = activities.Published{} // it was for an earlier workflow of this id
 		}
 		switch {
-		case p.Error != "":
-			return "", f.never(p.Error)
-		case p.Version != "":
-			return p.Version, nil
+		case p.Error != "" || p.Version != "":
+			return activities.Look{Version: p.Version, Error: p.Error}, nil
 		case ctx.Err() != nil:
-			return "", ctx.Err()
-		case f.steps.left(ctx) <= 0:
-			return "", f.unpublished(f.steps.missed("a version held it", nil))
+			return look, ctx.Err()
+		case s.left(ctx) <= 0:
+			return look, s.missed("a version held it", nil)
 		}
 		seen := look.Seen
 		look = activities.Look{}
-		if err := f.steps.run(
-			ctx, activities.PoolControl, &look, (*activities.Control)(nil).FindVersion, f.Lake, req, seen,
+		if err := s.run(
+			ctx, activities.PoolControl, &look, (*activities.Control)(nil).FindVersion, s.lake, req, seen,
 		); err != nil {
-			return "", f.unpublished(err)
+			return look, err
 		}
-		f.Progress.Waiting = look.Reason
-		f.Progress.Updated = workflow.Now(ctx)
+		waiting(look.Reason)
 		switch {
-		case look.Version != "":
-			return look.Version, nil
-		case look.Error != "":
-			return "", f.never(look.Error)
+		case look.Version != "" || look.Error != "":
+			return look, nil
 		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
-			return "", f.continueAsNew(ctx)
+			return look, errLong
 		}
-		pause = min(2*pause, lastLook)
 	}
 }
 
-// never returns the error of a batch that no version can hold.
-func (f *ingestFlow) never(reason string) error {
-	return temporal.NewNonRetryableApplicationError(
-		fmt.Sprintf("batch %s is finished but not published: %s", f.Result.Batch, reason), activities.ErrPublish, nil)
+// publish waits for the version that holds the batch.
+func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
+	req := f.request(ctx)
+	if !f.Result.Superseded { // else any later content of the batch will do
+		req.Digest = f.Result.Digest
+	}
+	look, err := f.steps.version(ctx, req, f.Result.Digest, f.asked, func(reason string) {
+		f.Progress.Waiting, f.Progress.Updated = reason, workflow.Now(ctx)
+	})
+	switch {
+	case errors.Is(err, errLong):
+		return "", f.continueAsNew(ctx)
+	case err != nil:
+		return "", unpublished(fmt.Sprintf("batch %s is finished but not published; the next publish adds it", f.Result.Batch),
+			f.Progress.Waiting, err)
+	case look.Version == "":
+		return "", temporal.NewNonRetryableApplicationError(
+			fmt.Sprintf("batch %s is finished but not published: %s", f.Result.Batch, look.Error), activities.ErrPublish, nil)
+	}
+	return look.Version, nil
 }
 
 // unpublished returns the error of an ingest that could not wait for its version to the end.
-func (f *ingestFlow) unpublished(err error) error {
-	if workflow.IsContinueAsNewError(err) || temporal.IsCanceledError(err) {
+// Waiting is what went wrong with the last publish.
+func unpublished(text, waiting string, err error) error {
+	if temporal.IsCanceledError(err) {
 		return err
 	}
-	text := fmt.Sprintf("batch %s is finished but not published; the next publish adds it: %s", f.Result.Batch, message(err))
-	if f.Progress.Waiting != "" {
-		text += "; the last publish: " + f.Progress.Waiting
+	text += ": " + message(err)
+	if waiting != "" {
+		text += "; the last publish: " + waiting
 	}
 	return temporal.NewNonRetryableApplicationError(text, activities.ErrDeadline, nil)
 }

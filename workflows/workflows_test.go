@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,10 +25,10 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -44,7 +45,6 @@ type fakes struct {
 	window         int // of plans
 	cleaned        []string
 	requested      []activities.PublishRequest
-	postings       []lake.FrameObject
 	failSplit      int
 	publishVersion string
 	publishError   string
@@ -55,6 +55,7 @@ type fakes struct {
 	small          func(deaths int) (ingest.SmallResult, error)
 	claims         string   // the run that is claimed, if it is another
 	planned        string   // the run of the plan
+	finished       int      // calls of FinishIngest
 	withdrawn      []string // batches with their digests
 	withdrawnIn    string   // the version that has the batch already
 	looks          []time.Time
@@ -102,16 +103,14 @@ func newFakes(t *testing.T) *fakes {
 	s.env.OnActivity("PlanMerge", a, a, a).Return(func(context.Context, string, string) (ingest.MergeSummary, error) {
 		return ingest.MergeSummary{Tasks: s.tasks}, nil
 	}).Maybe()
-	s.env.OnActivity("MergePartitions", a, a, a, a, a).Return(func(_ context.Context, _, _ string, task, _ int) (ingest.MergeResult, error) {
-		return ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100, Postings: lake.FrameObject{
-			Object: lake.Object{Key: fmt.Sprint("postings-", task)},
-		}, Domains: 3}, nil
+	s.env.OnActivity("MergePartitions", a, a, a, a, a).Return(func(context.Context, string, string, int, int) (ingest.MergeResult, error) {
+		return ingest.MergeResult{Rows: 20, Merged: 1, Bytes: 100}, nil
 	}).Maybe()
-	s.env.OnActivity("FinishIngest", a, a, a, a, a, a).Return(func(_ context.Context, _, _ string, p []lake.FrameObject, domains int64, ask *activities.PublishRequest) (activities.Finished, error) {
+	s.env.OnActivity("FinishIngest", a, a, a, a).Return(func(_ context.Context, _, _ string, ask *activities.PublishRequest) (activities.Finished, error) {
 		s.mu.Lock()
-		s.postings = p
+		s.finished++
 		s.mu.Unlock()
-		out := activities.Finished{FinishResult: ingest.FinishResult{Digest: "d", Current: true}}
+		out := activities.Finished{FinishResult: ingest.FinishResult{Digest: "d", Current: true, Domains: int64(3 * s.tasks)}}
 		if ask != nil && !s.unasked {
 			ask.Digest = "d"
 			s.request(*ask)
@@ -168,7 +167,7 @@ func (s *fakes) ingestSmall(deaths int) (ingest.SmallResult, error) {
 }
 
 // isSmall is what plans say of the batch.
-func (s *fakes) isSmall() bool { return s.splits == 1 && s.bytes <= 32<<20 }
+func (s *fakes) isSmall() bool { return s.splits == 1 && s.bytes <= 128<<20 }
 
 func input() IngestInput {
 	return IngestInput{Spec: ingest.Spec{Lake: testLake, Dataset: "d", Inputs: []string{"/raw/list.txt"}}}
@@ -190,14 +189,6 @@ func TestIngestRunsEveryStep(t *testing.T) {
 	if diff := gocmp.Diff(want, res); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
-	if len(s.postings) != 70 {
-		t.Errorf("postings of %d tasks", len(s.postings))
-	}
-	for i, p := range s.postings {
-		if p.Key != fmt.Sprint("postings-", i) {
-			t.Fatalf("postings of task %d are %q; they must be in the order of tasks", i, p.Key)
-		}
-	}
 	if len(s.cleaned) != 1 {
 		t.Errorf("staging was cleaned %d times, want once", len(s.cleaned))
 	}
@@ -216,7 +207,7 @@ func TestIngestRunsEveryStep(t *testing.T) {
 
 // TestSmallBatchIsOneActivity checks that only a small batch is ingested by IngestSmall.
 func TestSmallBatchIsOneActivity(t *testing.T) {
-	for bytes, small := range map[int64]bool{1000: true, 100 << 20: false} {
+	for bytes, small := range map[int64]bool{1000: true, 200 << 20: false} {
 		s := newFakes(t)
 		s.splits, s.tasks, s.bytes = 1, 1, bytes
 		done := 0
@@ -224,7 +215,7 @@ func TestSmallBatchIsOneActivity(t *testing.T) {
 			done++
 			return ingest.SmallResult{
 				Split: ingest.SplitResult{Records: 10, Kept: 8, Bytes: bytes, Rejected: map[string]int64{"host": 2}},
-				Merge: ingest.MergeResult{Rows: 7, Merged: 1, Parts: 1, Bytes: 100}, Domains: 3, Finish: ingest.FinishResult{Digest: "d", Current: true},
+				Merge: ingest.MergeResult{Rows: 7, Merged: 1, Parts: 1, Bytes: 100}, Finish: ingest.FinishResult{Digest: "d", Current: true, Domains: 3},
 			}, nil
 		}
 		s.env.ExecuteWorkflow(IngestWorkflow, input())
@@ -348,8 +339,8 @@ func TestFailedIngestCleansUpAndPublishesNothing(t *testing.T) {
 	if !errors.As(err, &app) || app.Type() != activities.ErrInput || !strings.Contains(app.Message(), "list.txt line 3") {
 		t.Fatalf("error %v, want the InputError of the split", err)
 	}
-	if len(s.cleaned) != 1 || len(s.requested) != 0 || s.postings != nil {
-		t.Errorf("cleaned %v, requested %v, finished %v", s.cleaned, s.requested, s.postings)
+	if len(s.cleaned) != 1 || len(s.requested) != 0 || s.finished != 0 {
+		t.Errorf("cleaned %v, requested %v, finished %d", s.cleaned, s.requested, s.finished)
 	}
 }
 
@@ -683,7 +674,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 38 {
+	if len(files) < 39 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()
@@ -699,7 +690,18 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	r.RegisterWorkflow(VisitedIngestWorkflow)
 	r.RegisterWorkflow(FrontierMigrateWorkflow)
 	for _, f := range files {
-		if err := r.ReplayWorkflowHistoryFromJSONFile(nil, f); err != nil {
+		text, err := os.Open(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := client.HistoryFromJSON(text, client.HistoryJSONOptions{})
+		if err = errors.Join(err, text.Close()); err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		// The ids of child workflows begin with that of their parent.
+		begin := h.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes()
+		opt := worker.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{ID: begin.GetWorkflowId(), RunID: begin.GetOriginalExecutionRunId()}}
+		if err := r.ReplayWorkflowHistoryWithOptions(nil, h, opt); err != nil {
 			t.Errorf("%s: %v", f, err)
 		}
 	}

@@ -59,51 +59,6 @@ func build(ctx context.Context, lists, dir string) (*built, error) {
 	return out, nil
 }
 
-// extraction is what making a list's postings from its finished parts read.
-type extraction struct {
-	Read  int64 // bytes of the lake
-	Parts int64 // all bytes of the parts
-}
-
-// extractAgain ingests a list twice, into two lakes in dir: the first collects postings while it
-// writes parts, the second extracts them from its finished parts. It returns what the extraction
-// read, and an error if the two postings differ.
-func extractAgain(ctx context.Context, list, dir string) (*extraction, error) {
-	var objects [2][]string
-	out := new(extraction)
-	for i, extract := range []bool{false, true} {
-		at := filepath.Join(dir, fmt.Sprint("extract", i))
-		b, err := steps.New(ctx, at)
-		if err != nil {
-			return nil, err
-		}
-		b.Extract = extract
-		if _, err := b.Batch(ctx, "extracted", "bench", list); err != nil {
-			return nil, err
-		}
-		for _, s := range b.TakeStages() {
-			if s.Name == "extract" {
-				out.Read = s.Read
-			}
-		}
-		for info, err := range b.Store.List(ctx, "") {
-			if err != nil {
-				return nil, err
-			}
-			if strings.HasPrefix(path.Base(info.Key), "postings-") {
-				objects[i] = append(objects[i], info.Key)
-			}
-			if extract && strings.HasSuffix(info.Key, ".parquet") {
-				out.Parts += info.Size
-			}
-		}
-	}
-	if len(objects[0]) == 0 || !slices.Equal(objects[0], objects[1]) {
-		return nil, fmt.Errorf("collected postings %q differ from extracted postings %q", objects[0], objects[1])
-	}
-	return out, nil
-}
-
 // copyStatement is what a user of DuckDB would run to get sorted, compressed, partitioned Parquet
 // of the same lists.
 const copyStatement = `SET threads=2; SET preserve_insertion_order=false; COPY (SELECT CAST(regexp_extract(filename,'ds(\d+)',1) AS INT) dataset_id,

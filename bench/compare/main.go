@@ -82,7 +82,6 @@ var roles = map[string]func(ctx context.Context, args []string) (any, error){
 	"duckdb columns": func(ctx context.Context, args []string) (any, error) {
 		return new(copied), duckCopyColumns(ctx, args[0], args[1])
 	},
-	"extraction": func(ctx context.Context, args []string) (any, error) { return extractAgain(ctx, args[0], args[1]) },
 	"hash": func(ctx context.Context, args []string) (any, error) {
 		n, err := strconv.Atoi(args[0])
 		if err != nil {
@@ -371,12 +370,6 @@ func compare(ctx context.Context, root string, rows int64, rounds int, dir strin
 	table("  all", strconv.FormatInt(parquetBytes, 10), fmt.Sprintf("%.3f", perRow(parquetBytes)), "")
 	without := perRow(parquetBytes - columns["url_id"])
 	fmt.Printf("  url_id is %.1f %% of it. Readers do not need this column: without it %.2f bytes a row, %s of DuckDB's\n", 100*float64(columns["url_id"])/float64(parquetBytes), without, ratio(without/duckPerRow))
-	var again extraction
-	if err := child(ctx, &again, "extraction", filepath.Join(lists, "ds1.txt"), dir); err != nil {
-		return err
-	}
-	fmt.Printf("  postings are collected while parts are written; extracted from the parts of list 1 they are the same, and read are %d bytes of domain, ts, size and records, %.1f %% of the parts\n",
-		again.Read, 100*float64(again.Read)/float64(again.Parts))
 	domains, entries := float64(last.Domains), float64(last.Entries)
 	table("index file", "bytes", "a domain", "")
 	for _, name := range descending(index) {

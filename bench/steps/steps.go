@@ -22,7 +22,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/internal/processors"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
@@ -50,9 +49,6 @@ type Stage struct {
 type Builder struct {
 	Store blob.Store
 	Temp  string // folder for temporary files
-	// Extract makes postings from finished parts, as for parts whose postings are lost, instead of
-	// collecting them while the parts are written.
-	Extract bool
 
 	slots  map[string]chan struct{} // by pool
 	memory *semaphore.Weighted      // what steps may use together, as in a worker
@@ -197,14 +193,11 @@ func (b *Builder) Batch(ctx context.Context, dataset, batch string, inputs ...st
 	cleanUp := func() error {
 		return b.do(ctx, "clean up", func(store blob.Store) error { return ingest.Cleanup(ctx, store, run) })
 	}
-	var inMemory, collect ingest.NewPostings
-	if !b.Extract {
-		inMemory, collect = postings.CollectInMemory, postings.Collect(b.Temp)
-	}
-	if plan.Small && !b.Extract {
+	collect := postings.Collect(b.Temp)
+	if plan.Small {
 		var small ingest.SmallResult
 		if err := b.do(ctx, "small batch", func(store blob.Store) (err error) {
-			small, err = ingest.IngestSmall(ctx, store, run, b.Temp, inMemory, collect, nil)
+			small, err = ingest.IngestSmall(ctx, store, run, b.Temp, postings.CollectInMemory, collect, nil)
 			return err
 		}); err != nil {
 			return done, err
@@ -215,7 +208,7 @@ func (b *Builder) Batch(ctx context.Context, dataset, batch string, inputs ...st
 	for split := range plan.Splits {
 		g.Go(func() error {
 			return b.do(gctx, "normalize", func(store blob.Store) error {
-				_, err := ingest.Normalize(gctx, store, run, split, inMemory, nil)
+				_, err := ingest.Normalize(gctx, store, run, split, nil)
 				return err
 			})
 		})
@@ -230,24 +223,11 @@ func (b *Builder) Batch(ctx context.Context, dataset, batch string, inputs ...st
 	}); err != nil {
 		return done, err
 	}
-	lists := make([]lake.FrameObject, merge.Tasks)
-	domains := make([]int64, merge.Tasks)
 	g, gctx = errgroup.WithContext(ctx)
 	for task := range merge.Tasks {
 		g.Go(func() error {
-			var m ingest.MergeResult
-			if err := b.do(gctx, "merge", func(store blob.Store) (err error) {
-				m, err = ingest.Merge(gctx, store, run, task, b.Temp, collect, nil)
-				return err
-			}); err != nil {
-				return err
-			}
-			lists[task], domains[task] = m.Postings, m.Domains
-			if !b.Extract {
-				return nil
-			}
-			return b.do(gctx, "extract", func(store blob.Store) (err error) {
-				lists[task], domains[task], err = postings.Extract(gctx, store, run, task, b.Temp)
+			return b.do(gctx, "merge", func(store blob.Store) error {
+				_, err := ingest.Merge(gctx, store, run, task, b.Temp, collect, nil)
 				return err
 			})
 		})
@@ -255,12 +235,8 @@ func (b *Builder) Batch(ctx context.Context, dataset, batch string, inputs ...st
 	if err := g.Wait(); err != nil {
 		return done, err
 	}
-	total := int64(0)
-	for _, n := range domains {
-		total += n
-	}
 	if err := b.do(ctx, "finish", func(store blob.Store) (err error) {
-		done, err = ingest.Finish(ctx, store, run, lists, total)
+		done, err = ingest.Finish(ctx, store, run)
 		return err
 	}); err != nil {
 		return done, err

@@ -71,8 +71,8 @@ func RandomRows(rng *rand.Rand, o Options) []row.Row {
 // a Collector has made the same while the parts were written.
 func (l *Lake) AddBatch(tb testing.TB, dataset uint32, name string, rows []row.Row, o Options) *lake.Batch {
 	tb.Helper()
-	b := l.WriteBatch(tb, dataset, name, rows, o, func(t *ingest.MergedTask) lake.FrameObject {
-		object, domains, err := postings.ExtractTask(context.Background(), l.Store, t, tb.TempDir(), nil)
+	b := l.WriteBatch(tb, dataset, name, rows, o, func(t *Task) lake.FrameObject {
+		object, domains, err := postings.ExtractTask(context.Background(), l.Store, &t.MergedTask, tb.TempDir(), nil)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -97,12 +97,20 @@ func PutBatch(tb testing.TB, store blob.Store, b *lake.Batch) segment.BatchRef {
 	return ref
 }
 
+// Task is a merge task whose parts are written.
+type Task struct {
+	ingest.MergedTask
+	// Postings and Domains are what a Collector has made of the parts.
+	Postings lake.FrameObject
+	Domains  int64
+}
+
 // WriteBatch writes the parts of a batch, and calls postingsOf to write the postings of each merge
 // task. It returns the batch record, which is not written. The task passed to postingsOf has the
 // postings that a Collector has made; they are not in the store.
 func (l *Lake) WriteBatch(
 	tb testing.TB, dataset uint32, name string, rows []row.Row, o Options,
-	postingsOf func(*ingest.MergedTask) lake.FrameObject,
+	postingsOf func(*Task) lake.FrameObject,
 ) *lake.Batch {
 	tb.Helper()
 	ctx := context.Background()
@@ -121,7 +129,7 @@ func (l *Lake) WriteBatch(
 	prefixes := slices.Sorted(maps.Keys(partitions))
 	tasks := min(max(o.Tasks, 1), len(prefixes))
 	for i := range tasks {
-		task := &ingest.MergedTask{DatasetID: dataset, Batch: name}
+		task := &Task{MergedTask: ingest.MergedTask{DatasetID: dataset, Batch: name}}
 		collector := postings.NewCollector(dataset, name, tb.TempDir())
 		tb.Cleanup(collector.Close)
 		for _, prefix := range prefixes[i*len(prefixes)/tasks : (i+1)*len(prefixes)/tasks] {
@@ -391,7 +399,7 @@ type DomainTotals struct {
 // each of its parts, which have the numbers 0, 1 and so on. The sum of a part's rows must stay the
 // same.
 func WritePostings(
-	tb testing.TB, store blob.Store, task *ingest.MergedTask, change func(part int, domains []DomainTotals),
+	tb testing.TB, store blob.Store, task *Task, change func(part int, domains []DomainTotals),
 ) lake.FrameObject {
 	tb.Helper()
 	var buf bytes.Buffer

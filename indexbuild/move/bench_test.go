@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/row"
 )
 
@@ -37,8 +36,8 @@ func BenchmarkMove(b *testing.B) {
 					Host: host, Domain: bench.from.domain(host), PathQuery: fmt.Sprintf("/%016x%016x", rng.Uint64(), rng.Uint64()), Scheme: "https", Port: -1,
 				})
 			}
-			record := l.WriteBatch(b, 1, "b", in, indextest.Options{Width: 1, Tasks: 4}, func(t *ingest.MergedTask) lake.FrameObject {
-				o, _, err := postings.ExtractTask(context.Background(), l.Store, t, b.TempDir(), nil)
+			record := l.WriteBatch(b, 1, "b", in, indextest.Options{Width: 1, Tasks: 4}, func(t *indextest.Task) lake.FrameObject {
+				o, _, err := postings.ExtractTask(context.Background(), l.Store, &t.MergedTask, b.TempDir(), nil)
 				if err != nil {
 					b.Fatal(err)
 				}

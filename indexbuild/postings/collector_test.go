@@ -12,7 +12,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/part"
 )
 
@@ -22,7 +21,7 @@ func TestCollectorRejectsDomainsOutOfOrder(t *testing.T) {
 	l := &indextest.Lake{Store: blob.NewMemory()}
 	for _, o := range []indextest.Options{{Rows: 200, Domains: 100}, {Rows: 200, Domains: 100, Sizes: true}} {
 		o.Limits = part.Limits{PageRows: 20}
-		l.WriteBatch(t, 1, "b", indextest.RandomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+		l.WriteBatch(t, 1, "b", indextest.RandomRows(rng, o), o, func(task *indextest.Task) lake.FrameObject {
 			pages := indextest.DomainPages(t, l.Store, &task.Parts[0])
 			c := postings.NewCollector(1, "b", "")
 			defer c.Close()
@@ -52,11 +51,11 @@ func TestExtractIsDeterministic(t *testing.T) {
 	ctx := context.Background()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	counted := int64(0)
-	l.WriteBatch(t, 1, "b", indextest.RandomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+	l.WriteBatch(t, 1, "b", indextest.RandomRows(rng, o), o, func(task *indextest.Task) lake.FrameObject {
 		var first lake.FrameObject
 		for i, processors := range []int{1, 3, 7} {
 			runtime.GOMAXPROCS(processors)
-			object, domains, err := postings.ExtractTask(ctx, l.Store, task, t.TempDir(), nil)
+			object, domains, err := postings.ExtractTask(ctx, l.Store, &task.MergedTask, t.TempDir(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,15 +84,15 @@ func BenchmarkExtract(b *testing.B) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	l := &indextest.Lake{Store: blob.NewMemory()}
 	o := indextest.Options{Rows: 1_000_000, Domains: 120_000, Width: 1}
-	var task *ingest.MergedTask
-	l.WriteBatch(b, 1, "b", indextest.RandomRows(rng, o), o, func(t *ingest.MergedTask) lake.FrameObject {
+	var task *indextest.Task
+	l.WriteBatch(b, 1, "b", indextest.RandomRows(rng, o), o, func(t *indextest.Task) lake.FrameObject {
 		task = t
 		return lake.FrameObject{}
 	})
 	l.Rows = nil
 	started := indextest.ProcessorTime(b)
 	for b.Loop() {
-		if _, _, err := postings.ExtractTask(ctx, l.Store, task, b.TempDir(), nil); err != nil {
+		if _, _, err := postings.ExtractTask(ctx, l.Store, &task.MergedTask, b.TempDir(), nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -107,7 +106,7 @@ func BenchmarkCollector(b *testing.B) {
 	l := &indextest.Lake{Store: blob.NewMemory()}
 	o := indextest.Options{Rows: 1_000_000, Domains: 400_000}
 	var written *part.Written
-	l.WriteBatch(b, 1, "b", indextest.RandomRows(rng, o), o, func(t *ingest.MergedTask) lake.FrameObject {
+	l.WriteBatch(b, 1, "b", indextest.RandomRows(rng, o), o, func(t *indextest.Task) lake.FrameObject {
 		written = &t.Parts[0]
 		return lake.FrameObject{}
 	})

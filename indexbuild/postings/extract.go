@@ -9,27 +9,10 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// Extract returns the postings object of the parts that a run's merge task wrote, and the number of
-// its domains. If the merge had a Collector, the object is already there. Otherwise Extract writes
-// it, and reads only the pages of domain, ts and size. A temporary file is in tempDir; "" is the
-// system's temporary folder.
-func Extract(
-	ctx context.Context, store blob.Store, run string, task int, tempDir string,
-) (o lake.FrameObject, domains int64, err error) {
-	t, err := ingest.ReadMerged(ctx, store, run, task)
-	if err == nil && t.Postings.Key != "" {
-		return t.Postings, t.Domains, nil
-	}
-	if err == nil {
-		if o, domains, err = ExtractTask(ctx, store, t, tempDir, nil); err == nil {
-			return o, domains, nil
-		}
-	}
-	return lake.FrameObject{}, 0, fmt.Errorf("extract postings of task %d of run %s: %w", task, run, err)
-}
-
-// ExtractTask writes the postings object of the parts of t. If accept is not nil, it is called with
-// the object's key first, and an error from it is returned before anything is written.
+// ExtractTask writes the postings object of the parts of t, and returns it with the number of its
+// domains. It reads only the pages of domain, ts and size. A temporary file is in tempDir; "" is
+// the system's temporary folder. If accept is not nil, it is called with the object's key first,
+// and an error from it is returned before anything is written.
 func ExtractTask(
 	ctx context.Context, store blob.Store, t *ingest.MergedTask, tempDir string, accept func(key string) error,
 ) (o lake.FrameObject, domains int64, err error) {

@@ -89,8 +89,8 @@ func (b *madeBatch) add(t testing.TB, store blob.Store, list *urlnorm.SuffixList
 		rows[i].Domain = list.Domain(rows[i].Host)
 	}
 	l := &indextest.Lake{Store: store}
-	record := l.WriteBatch(t, d.ID, b.name, rows, b.options, func(task *ingest.MergedTask) lake.FrameObject {
-		o, n, err := postings.ExtractTask(t.Context(), store, task, t.TempDir(), nil)
+	record := l.WriteBatch(t, d.ID, b.name, rows, b.options, func(task *indextest.Task) lake.FrameObject {
+		o, n, err := postings.ExtractTask(t.Context(), store, &task.MergedTask, t.TempDir(), nil)
 		if err != nil || n != task.Domains {
 			t.Fatalf("%d domains, want %d: %v", n, task.Domains, err)
 		}
@@ -466,17 +466,16 @@ func TestIngestInFlightWhileTheListChanges(t *testing.T) {
 	testlake.SetList(t, store, "x y a.x")
 	testlake.Publish(t, store)
 	flipped := current(t, store)
-	if _, err := ingest.Normalize(t.Context(), store, run, 0, postings.CollectInMemory, nil); err != nil {
+	if _, err := ingest.Normalize(t.Context(), store, run, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ingest.PlanMerge(t.Context(), store, run); err != nil {
 		t.Fatal(err)
 	}
-	m, err := ingest.Merge(t.Context(), store, run, 0, t.TempDir(), postings.Collect(t.TempDir()), nil)
-	if err != nil {
+	if _, err := ingest.Merge(t.Context(), store, run, 0, t.TempDir(), postings.Collect(t.TempDir()), nil); err != nil {
 		t.Fatal(err)
 	}
-	late, err := ingest.Finish(t.Context(), store, run, []lake.FrameObject{m.Postings}, m.Domains)
+	late, err := ingest.Finish(t.Context(), store, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -504,7 +503,7 @@ func TestIngestInFlightWhileTheListChanges(t *testing.T) {
 		t.Errorf("found %v, %v", found, err)
 	}
 	// The repetition of a Finish whose reply was lost changes nothing.
-	if _, err := ingest.Finish(t.Context(), store, run, []lake.FrameObject{m.Postings}, m.Domains); err != nil {
+	if _, err := ingest.Finish(t.Context(), store, run); err != nil {
 		t.Fatal(err)
 	}
 	if digests, err := registry.CurrentBatches(t.Context(), store, 1); err != nil || digests["b2"] != b.Digest {

@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/remedy"
 )
 
@@ -104,7 +103,7 @@ func TestDeepReportsEachPartOnce(t *testing.T) {
 	o := indextest.Options{Rows: 60, Domains: 12, Limits: indextest.TinyParts}
 	ctx := context.Background()
 	l.AddBatch(t, 1, "b", indextest.RandomRows(rng, o), o)
-	wrong := l.WriteBatch(t, 2, "b", indextest.RandomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+	wrong := l.WriteBatch(t, 2, "b", indextest.RandomRows(rng, o), o, func(task *indextest.Task) lake.FrameObject {
 		return indextest.WritePostings(t, l.Store, task, func(part int, domains []indextest.DomainTotals) {
 			if part == 0 {
 				domains[0].Totals.Size++
@@ -177,7 +176,7 @@ func TestWrongPostings(t *testing.T) {
 			l := &indextest.Lake{Store: blob.NewMemory()}
 			o := indextest.Options{Rows: 80, Domains: 12, Limits: indextest.TinyParts}
 			changed := false
-			b := l.WriteBatch(t, 1, "b", indextest.RandomRows(rng, o), o, func(task *ingest.MergedTask) lake.FrameObject {
+			b := l.WriteBatch(t, 1, "b", indextest.RandomRows(rng, o), o, func(task *indextest.Task) lake.FrameObject {
 				return indextest.WritePostings(t, l.Store, task, func(part int, domains []indextest.DomainTotals) {
 					for i := range domains[:len(domains)-1] {
 						if part > 0 && !changed && domains[i].Totals.Rows > 1 {

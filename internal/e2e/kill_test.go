@@ -32,7 +32,7 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 		"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json",
 		"batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json",
 	}
-	path, want := undisturbed(t, 600_000)
+	path, want := undisturbed(t, 1_300_000)
 	dir := t.TempDir()
 	u := startAlone(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := func() *exec.Cmd {
@@ -87,7 +87,7 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
 	t.Parallel()
 	root := testenv.NewS3Server(t).NewBucketURL(t)
-	path, want := undisturbed(t, 600_000)
+	path, want := undisturbed(t, 1_300_000)
 	four := start(t, root+"/lake", [][]string{allPools, allPools, allPools, allPools})
 	four.ingestAndPublish(t, path)
 	if diff := gocmp.Diff(want, objects(t, four.lake)); diff != "" {

@@ -317,7 +317,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 		u.run(t, "worker "+pools, filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir(), "--pools", pools)
 	}
 	control := u.run(t, "control", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "control")
-	list := sites(t, 600_000) // several tasks
+	list := sites(t, 1_300_000) // several splits and tasks
 	var started struct {
 		WorkflowID string `json:"workflow_id"`
 	}
@@ -368,7 +368,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 	}
 	c.mu.Unlock()
 	for name, n := range map[string]int{
-		"PlanIngest": 1, "NormalizeSplit": 1, "PlanMerge": 1, "MergePartitions": 0, "FinishIngest": 1, "CleanUp": 1,
+		"PlanIngest": 1, "NormalizeSplit": 2, "PlanMerge": 1, "MergePartitions": 0, "FinishIngest": 1, "CleanUp": 1,
 	} {
 		steps := slices.DeleteFunc(find("RunActivity:"+name), func(s span) bool { // those of the publisher
 			return s.attribute("temporalWorkflowID") != started.WorkflowID
@@ -388,16 +388,16 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 			}
 		}
 	}
-	if split := find("RunActivity:NormalizeSplit")[0].attribute("urlake.split"); split != "0" {
-		t.Errorf("the split is %q, want 0", split)
-	}
-	var tasks []string
-	for _, s := range find("RunActivity:MergePartitions") {
-		tasks = append(tasks, s.attribute("urlake.task"))
-	}
-	slices.Sort(tasks)
-	if !slices.Equal(tasks, []string{"0", "1"}) {
-		t.Errorf("tasks %v, want 0 and 1", tasks)
+	for name, want := range map[string][]string{"NormalizeSplit urlake.split": {"0", "1"}, "MergePartitions urlake.task": {"0", "1", "2"}} {
+		step, attribute, _ := strings.Cut(name, " ")
+		var numbers []string
+		for _, s := range find("RunActivity:" + step) {
+			numbers = append(numbers, s.attribute(attribute))
+		}
+		slices.Sort(numbers)
+		if !slices.Equal(numbers, want) {
+			t.Errorf("%s: %v, want %v", name, numbers, want)
+		}
 	}
 }
 

@@ -220,7 +220,7 @@ var allowed = map[string][]string{
 	"worker/command": {
 		"activities", "export/postgres", "frontier/feed", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob", "lake/ingest",
-		"lake/ingest/allow", "workflows",
+		"lake/ingest/allow", "lake/ingest/many", "workflows",
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {

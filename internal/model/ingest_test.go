@@ -4,22 +4,19 @@ import (
 	"context"
 
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
 // ingesting is a run of IngestWorkflow, which repeats only the step that has failed.
 type ingesting struct {
-	run     string
-	spec    ingest.Spec
-	temp    string
-	ended   int // how many steps have
-	plan    ingest.PlanSummary
-	merge   ingest.MergeSummary
-	tasks   []lake.FrameObject
-	domains int64
-	result  ingest.FinishResult
+	run    string
+	spec   ingest.Spec
+	temp   string
+	ended  int // how many steps have
+	plan   ingest.PlanSummary
+	merge  ingest.MergeSummary
+	result ingest.FinishResult
 }
 
 // steps runs the steps that have not ended yet.
@@ -31,7 +28,7 @@ func (r *ingesting) steps(ctx context.Context, store blob.Store) error {
 		},
 		func() error {
 			for split := range r.plan.Splits {
-				if _, err := ingest.Normalize(ctx, store, r.run, split, postings.CollectInMemory, nil); err != nil {
+				if _, err := ingest.Normalize(ctx, store, r.run, split, nil); err != nil {
 					return err
 				}
 			}
@@ -42,19 +39,15 @@ func (r *ingesting) steps(ctx context.Context, store blob.Store) error {
 			return err
 		},
 		func() error {
-			r.tasks, r.domains = nil, 0
 			for task := range r.merge.Tasks {
-				m, err := ingest.Merge(ctx, store, r.run, task, r.temp, postings.Collect(r.temp), nil)
-				if err != nil {
+				if _, err := ingest.Merge(ctx, store, r.run, task, r.temp, postings.Collect(r.temp), nil); err != nil {
 					return err
 				}
-				r.tasks = append(r.tasks, m.Postings)
-				r.domains += m.Domains
 			}
 			return nil
 		},
 		func() (err error) {
-			r.result, err = ingest.Finish(ctx, store, r.run, r.tasks, r.domains)
+			r.result, err = ingest.Finish(ctx, store, r.run)
 			return err
 		},
 		func() error { return ingest.Cleanup(ctx, store, r.run) },

@@ -123,7 +123,7 @@ func Steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir stri
 		return none, err
 	}
 	for split := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, run, split, postings.CollectInMemory, nil); err != nil {
+		if _, err := ingest.Normalize(ctx, store, run, split, nil); err != nil {
 			return none, err
 		}
 	}
@@ -131,17 +131,12 @@ func Steps(ctx context.Context, store blob.Store, spec ingest.Spec, tempDir stri
 	if err != nil {
 		return none, err
 	}
-	var lists []lake.FrameObject
-	domains := int64(0)
 	for task := range merge.Tasks {
-		m, err := ingest.Merge(ctx, store, run, task, tempDir, postings.Collect(tempDir), nil)
-		if err != nil {
+		if _, err := ingest.Merge(ctx, store, run, task, tempDir, postings.Collect(tempDir), nil); err != nil {
 			return none, err
 		}
-		lists = append(lists, m.Postings)
-		domains += m.Domains
 	}
-	done, err := ingest.Finish(ctx, store, run, lists, domains)
+	done, err := ingest.Finish(ctx, store, run)
 	if err != nil {
 		return none, err
 	}

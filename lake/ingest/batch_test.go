@@ -408,9 +408,12 @@ func BenchmarkSteps(b *testing.B) {
 		return store
 	}
 	plan := func(store blob.Store) error { _, err := ingest.MakePlan(ctx, store, "run", spec); return err }
-	normalize := func(store blob.Store) error { _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); return err }
+	normalize := func(store blob.Store) error { _, err := ingest.Normalize(ctx, store, "run", 0, nil); return err }
 	planMerge := func(store blob.Store) error { _, err := ingest.PlanMerge(ctx, store, "run"); return err }
-	merge := func(store blob.Store) error { _, err := ingest.Merge(ctx, store, "run", 0, "", nil, nil); return err }
+	merge := func(store blob.Store) error {
+		_, err := ingest.Merge(ctx, store, "run", 0, "", countDomains, nil)
+		return err
+	}
 	for _, c := range []struct {
 		name   string
 		before []func(blob.Store) error

@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 )
 
@@ -25,7 +24,7 @@ type Limits struct {
 }
 
 // IsSmall is isSmall.
-func IsSmall(splits int, bytes int64) bool { return isSmall(splits, bytes) }
+func IsSmall(splits int, bytes int64) bool { return isSmall(splits, bytes, defaultLimits) }
 
 func (l Limits) limits() limits {
 	out := defaultLimits
@@ -53,7 +52,7 @@ func MakePlanWithin(ctx context.Context, store blob.Store, run string, spec Spec
 }
 
 func NormalizeWithin(ctx context.Context, store blob.Store, run string, split int, l Limits) (SplitResult, error) {
-	return normalize(ctx, store, run, split, l.Postings, nil, l.limits())
+	return normalize(ctx, store, run, split, nil, l.limits())
 }
 
 func PlanMergeWithin(ctx context.Context, store blob.Store, run string, l Limits) (MergeSummary, error) {
@@ -66,10 +65,8 @@ func MergeWithin(
 	return merge(ctx, store, run, task, tempDir, l.Postings, nil, l.limits())
 }
 
-func FinishWithin(
-	ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64, l Limits,
-) (FinishResult, error) {
-	return finish(ctx, store, run, postings, domains, l.limits().rejects)
+func FinishWithin(ctx context.Context, store blob.Store, run string, l Limits) (FinishResult, error) {
+	return finish(ctx, store, run, l.limits().rejects)
 }
 
 func IngestSmallWithin(ctx context.Context, store blob.Store, run, tempDir string, l Limits) (SmallResult, error) {

@@ -34,7 +34,7 @@ type FinishResult struct {
 	Domains    int64            `json:"domains"`
 	Parts      int              `json:"parts"`
 	PartBytes  int64            `json:"part_bytes"`
-	// Existed reports that the batch had this content before the run finished. Its objects were
+	// Existed reports that the batch had this content when the run was planned. Its objects were
 	// written again.
 	Existed bool `json:"existed,omitempty"`
 	// Current reports that this is the batch's content now. It is false if a run that was
@@ -60,24 +60,12 @@ type FinishResult struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// outcome is finish.json.
-type outcome struct {
-	lake.KeyedHeader
-	Existed bool `json:"existed"`
-}
-
 // Finish writes the list of rejects and the batch record, and finishes the ingest in the registry.
-// postings are the postings objects of the merge tasks, in order. domains is the number of domains
-// in all of them; no two tasks have a domain in common.
-func Finish(
-	ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64,
-) (FinishResult, error) {
-	return finish(ctx, store, run, postings, domains, defaultLimits.rejects)
+func Finish(ctx context.Context, store blob.Store, run string) (FinishResult, error) {
+	return finish(ctx, store, run, defaultLimits.rejects)
 }
 
-func finish(
-	ctx context.Context, store blob.Store, run string, postings []lake.FrameObject, domains int64, lim rejectLimits,
-) (FinishResult, error) {
+func finish(ctx context.Context, store blob.Store, run string, lim rejectLimits) (FinishResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
 		return FinishResult{}, err
@@ -86,54 +74,40 @@ func finish(
 	if err := loadRequired(ctx, store, mergeKey(run), &m); err != nil {
 		return FinishResult{}, err
 	}
-	if len(postings) != len(m.TaskList) {
-		return FinishResult{}, fmt.Errorf("finish run %s: %d postings objects for %d merge tasks", run,
-			len(postings), len(m.TaskList))
-	}
 	splits, err := readSplits(ctx, store, p)
 	if err != nil {
 		return FinishResult{}, err
 	}
-	inputs, err := join(run, splits)
+	merged := make([]mergedRecord, len(m.TaskList))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrentReads)
+	for i := range merged {
+		g.Go(func() error { return loadRequired(gctx, store, mergedKey(run, i), &merged[i]) })
+	}
+	if err := g.Wait(); err != nil {
+		return FinishResult{}, err
+	}
+	out, err := record(ctx, store, p, &m.MergeSummary, splits, merged, lim)
 	if err != nil {
-		return FinishResult{}, err
-	}
-	merged, err := readAllMerged(ctx, store, run, len(m.TaskList))
-	if err != nil {
-		return FinishResult{}, err
-	}
-	for i, t := range merged {
-		// A late repetition of the merge on another worker may have replaced the parts of these
-		// postings.
-		if t.Postings.Key != "" && t.Postings != postings[i] {
-			return FinishResult{}, codec.Corrupt(mergedKey(run, i), "postings", -1, postings[i].Key, t.Postings.Key)
-		}
-	}
-	out, data, err := describe(ctx, store, p, &m.MergeSummary, splits, inputs, merged, postings, domains, lim)
-	if err != nil {
-		return FinishResult{}, err
-	}
-	if out.Existed, err = hadContent(ctx, store, p, out.Digest); err != nil {
-		return FinishResult{}, err
-	}
-	if _, err := store.Put(ctx, out.BatchKey, data, blob.Condition{}); err != nil {
 		return FinishResult{}, err
 	}
 	out.Current, err = registry.FinishReplacing(ctx, store, p.DatasetID, p.Batch, run, out.Digest, p.Spec.Replace)
 	return out, err
 }
 
-// describe makes the batch record from the results of all steps, and writes the list of rejects
-// that the record names. It leaves Existed and Current, which only the registry knows, to the
-// caller.
-func describe(
-	ctx context.Context, store blob.Store, p *plan, m *MergeSummary, splits []splitRecord,
-	inputs []lake.Input, merged []mergedRecord, postings []lake.FrameObject, domains int64, lim rejectLimits,
-) (out FinishResult, record []byte, err error) {
+// record makes and stores the batch record from the results of all steps, and the list of rejects
+// that the record names. It leaves Current, which only the registry knows, to the caller.
+func record(
+	ctx context.Context, store blob.Store, p *plan, m *MergeSummary, splits []splitRecord, merged []mergedRecord, lim rejectLimits,
+) (out FinishResult, err error) {
+	inputs, err := join(p.Run, splits)
+	if err != nil {
+		return out, err
+	}
 	b := &lake.Batch{
 		Format: lake.BatchFormat, DatasetID: p.DatasetID, Batch: p.Batch,
 		CanonicalForm: p.Rules.CanonicalForm, PublicSuffix: p.Rules.PublicSuffix,
-		Inputs: inputs, Records: m.Records, Rejected: m.Rejected, Domains: domains, Postings: postings,
+		Inputs: inputs, Records: m.Records, Rejected: m.Rejected,
 	}
 	found := joined(splits)
 	b.Unread, b.UnreadCount, b.Unwrapped = found.Unread, found.UnreadCount, found.Unwrapped
@@ -141,22 +115,24 @@ func describe(
 		b.Rows += t.Rows
 		b.Merged += t.Merged
 		b.Parts = append(b.Parts, t.Parts...)
+		b.Postings = append(b.Postings, t.Postings)
+		b.Domains += t.Domains // no two tasks have a domain in common
 	}
 	if m.Kept != b.Rows+b.Merged {
-		return out, nil, codec.Corrupt(mergeKey(p.Run), "counts", -1,
+		return out, codec.Corrupt(mergeKey(p.Run), "counts", -1,
 			fmt.Sprintf("%d kept records", m.Kept), fmt.Sprintf("%d rows and %d merged", b.Rows, b.Merged))
 	}
 	if b.Rejects, b.ListedRejects, err = writeRejects(ctx, store, p, splits, lim); err != nil {
-		return out, nil, err
+		return out, err
 	}
-	record, digest, err := b.Encode()
+	data, digest, err := b.Encode()
 	if err != nil {
-		return out, nil, err
+		return out, err
 	}
 	out = FinishResult{
 		BatchKey: lake.BatchKey(p.DatasetID, p.Batch, digest), Digest: digest,
 		Records: b.Records, Rows: b.Rows, Merged: b.Merged, Rejected: b.Rejected,
-		Domains: domains, Parts: len(b.Parts),
+		Domains: b.Domains, Parts: len(b.Parts), Existed: p.Current == digest,
 	}
 	for _, part := range b.Parts {
 		out.PartBytes += part.Bytes
@@ -177,7 +153,8 @@ func describe(
 			}
 		}
 	}
-	return out, record, nil
+	_, err = store.Put(ctx, out.BatchKey, data, blob.Condition{})
+	return out, err
 }
 
 // join makes one input of all ranges of an object. It sets the number of lines before each range,
@@ -245,37 +222,6 @@ func (c *cursor) next() (before int64, ok bool) {
 	}
 	c.used++
 	return c.pieces[0].before, true
-}
-
-// hadContent reports whether the batch had this content before the run finished. The answer is
-// stored, because a repetition would find the run's own content.
-func hadContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
-	var o outcome
-	if ok, err := load(ctx, store, finishKey(p.Run), &o); err != nil || ok {
-		return o.Existed, err
-	}
-	var err error
-	if o.Existed, err = hasContent(ctx, store, p, digest); err != nil {
-		return false, err
-	}
-	err = saveFirst(ctx, store, finishKey(p.Run), &o)
-	return o.Existed, err
-}
-
-// hasContent reports whether the batch's current content has this digest.
-func hasContent(ctx context.Context, store blob.Store, p *plan, digest string) (bool, error) {
-	current, err := registry.CurrentRecord(ctx, store, registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch})
-	return err == nil && current == digest, err
-}
-
-func readAllMerged(ctx context.Context, store blob.Store, run string, tasks int) ([]mergedRecord, error) {
-	merged := make([]mergedRecord, tasks)
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(concurrentReads)
-	for i := range merged {
-		g.Go(func() error { return loadRequired(ctx, store, mergedKey(run, i), &merged[i]) })
-	}
-	return merged, g.Wait()
 }
 
 // reasons formats counts by reason, the largest first.

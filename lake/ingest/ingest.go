@@ -3,18 +3,17 @@
 //
 //	MakePlan     lists the inputs, registers dataset and ingest, cuts large objects into ranges,
 //	             groups objects and ranges into splits
-//	Normalize    reads one split: writes its rows by partition and a list of its rejects; a small
-//	             batch of one split goes straight to what Merge writes
+//	Normalize    reads one split: writes its rows by partition and a list of its rejects
 //	PlanMerge    refuses a bad batch, chooses the partition width, groups partitions into tasks
 //	Merge        does one task: sorts the rows of all splits, writes Parquet parts and, with a
-//	             PostingsWriter of the caller, their postings object; without one, package
-//	             indexbuild extracts the postings afterwards
+//	             PostingsWriter of the caller, their postings object
 //	Finish       writes the list of rejects and the batch record, finishes the ingest in the
 //	             registry
 //	Cleanup      removes the run's staging area
 //	Claim        chooses the run whose staging an ingest continues; Sweep removes the staging of runs
 //	             that nobody will continue
-//	IngestSmall  does all steps between MakePlan and Cleanup for a batch of one split
+//	IngestSmall  does all steps between MakePlan and Cleanup for a batch of one split;
+//	IngestWhole  also MakePlan's, for a caller that has listed the objects
 //
 // Splits may be normalised in any order and concurrently, and so may tasks be merged. PlanMerge
 // needs all splits, Finish all tasks.
@@ -55,9 +54,6 @@
 //	merge.json                   sealed result of PlanMerge
 //	merging/{task}/…             sorted runs (package lake) of a task larger than memory
 //	merged/{task}.json           sealed result of Merge: counts, parts, postings object
-//	merged/{task}.pages          without a postings object, the parts' page indexes: frame file, one
-//	                             frame a part: uvarint n | n × {uvarint length, page index block}
-//	finish.json                  sealed: whether the batch had this content before
 //	small.json                   sealed result of IngestSmall, which stages only rejects and rows
 //	                             that do not fit into memory
 //	suspects/{step}…             written by package activities: the object that a step reads whose
@@ -350,10 +346,9 @@ func checkRun(run string) error {
 
 // Keys in the staging area of a run.
 
-func planKey(run string) string   { return lake.StagingPrefix(run) + "plan.json" }
-func mergeKey(run string) string  { return lake.StagingPrefix(run) + "merge.json" }
-func finishKey(run string) string { return lake.StagingPrefix(run) + "finish.json" }
-func smallKey(run string) string  { return lake.StagingPrefix(run) + "small.json" }
+func planKey(run string) string  { return lake.StagingPrefix(run) + "plan.json" }
+func mergeKey(run string) string { return lake.StagingPrefix(run) + "merge.json" }
+func smallKey(run string) string { return lake.StagingPrefix(run) + "small.json" }
 
 func splitsKey(run, digest string) string {
 	return fmt.Sprintf("%splan-%s.zst", lake.StagingPrefix(run), digest)
@@ -377,10 +372,6 @@ func spillKey(run string, task int, prefix string, pass, n int) string {
 
 func mergedKey(run string, task int) string {
 	return fmt.Sprintf("%smerged/%06d.json", lake.StagingPrefix(run), task)
-}
-
-func pagesKey(run string, task int) string {
-	return fmt.Sprintf("%smerged/%06d.pages", lake.StagingPrefix(run), task)
 }
 
 // load reads a sealed document. ok is false if there is none.

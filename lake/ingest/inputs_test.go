@@ -135,7 +135,7 @@ func TestAllUnreadableFilesAreNamed(t *testing.T) {
 			store := blob.NewMemory()
 			p, err := ingest.MakePlan(ctx, store, "run", spec)
 			if good > 1000 && err == nil {
-				_, err = ingest.Normalize(ctx, store, "run", p.Splits-1, nil, nil)
+				_, err = ingest.Normalize(ctx, store, "run", p.Splits-1, nil)
 			}
 			return store, err
 		}
@@ -229,7 +229,7 @@ func TestObjectChangedSinceThePlanIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var input *ingest.InputError
-	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &input) {
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil); !errors.As(err, &input) {
 		t.Errorf("got %v", err)
 	}
 	// The plan stays the same.
@@ -267,7 +267,7 @@ func TestDeletedObjectIsAnInputError(t *testing.T) {
 	}
 	for _, run := range []string{"file", "key"} {
 		var input *ingest.InputError
-		if _, err := ingest.Normalize(ctx, store, run, 0, nil, nil); !errors.As(err, &input) || input.Object == "" {
+		if _, err := ingest.Normalize(ctx, store, run, 0, nil); !errors.As(err, &input) || input.Object == "" {
 			t.Errorf("%s: %v", run, err)
 		}
 	}
@@ -350,7 +350,7 @@ func TestBucketIsReadAsPlanned(t *testing.T) {
 	}
 	put("in/b.txt", "http://c.example/\n")
 	var input *ingest.InputError
-	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
+	if _, err := ingest.Normalize(ctx, store, "run2", 0, nil); !errors.As(err, &input) || input.Object != "s3://bucket/in/b.txt" {
 		t.Errorf("got %v", err)
 	}
 }

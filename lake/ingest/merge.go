@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowmerge"
 	"github.com/urlake/urlake/lake/rowsort"
-	"github.com/urlake/urlake/lake/seekable"
 )
 
 // MergeSummary is what a scheduler needs of the merge of a run.
@@ -157,10 +155,6 @@ type MergeResult struct {
 	// Parts is the number of parts, Bytes their size.
 	Parts int   `json:"parts"`
 	Bytes int64 `json:"bytes"`
-	// Postings is the postings object of the parts, Domains its number of domains. Postings is zero
-	// if Merge wrote none.
-	Postings lake.FrameObject `json:"postings,omitzero"`
-	Domains  int64            `json:"domains,omitempty"`
 }
 
 // PostingsWriter builds the postings object of the parts that a merge writes.
@@ -179,11 +173,9 @@ type mergedRecord struct {
 	Rows   int64       `json:"rows"`
 	Merged int64       `json:"merged"`
 	Parts  []lake.Part `json:"parts"`
-	// Pages is the frame file with the page index of each part, from which postings are extracted
-	// later. It exists if Postings does not.
-	Pages    lake.FrameObject `json:"pages,omitzero"`
-	Postings lake.FrameObject `json:"postings,omitzero"`
-	Domains  int64            `json:"domains,omitempty"`
+	// Postings is the postings object of the parts, Domains its number of domains.
+	Postings lake.FrameObject `json:"postings"`
+	Domains  int64            `json:"domains"`
 }
 
 // written returns the keys of the objects that the task has written.
@@ -191,16 +183,11 @@ func (r *mergedRecord) written() (keys []string) {
 	for i := range r.Parts {
 		keys = append(keys, r.Parts[i].Key)
 	}
-	for _, o := range []lake.FrameObject{r.Pages, r.Postings} {
-		if o.Key != "" {
-			keys = append(keys, o.Key)
-		}
-	}
-	return keys
+	return append(keys, r.Postings.Key)
 }
 
 func (r *mergedRecord) result() MergeResult {
-	out := MergeResult{Rows: r.Rows, Merged: r.Merged, Parts: len(r.Parts), Postings: r.Postings, Domains: r.Domains}
+	out := MergeResult{Rows: r.Rows, Merged: r.Merged, Parts: len(r.Parts)}
 	for _, p := range r.Parts {
 		out.Bytes += p.Bytes
 	}
@@ -209,8 +196,8 @@ func (r *mergedRecord) result() MergeResult {
 
 // Merge sorts the rows of one task from all splits and writes their parts. At most two parts are in
 // tempDir: one that is being stored and one that is being written. An empty tempDir is the
-// system's. postings may be nil: then the result names no postings object, and postings have to be
-// extracted from the parts. progress may be nil; it is called from the caller's goroutine.
+// system's. postings starts the postings object of the parts. progress may be nil; it is called
+// from the caller's goroutine.
 func Merge(
 	ctx context.Context, store blob.Store, run string, task int, tempDir string,
 	postings NewPostings, progress func(Progress),
@@ -258,12 +245,12 @@ func mergeShuffled(
 		return mergedRecord{}, err
 	}
 	defer release()
-	return mergeTask(ctx, store, p, task, t, source, tempDir, postings, progress)
+	return mergeTask(ctx, store, p, t, source, tempDir, postings, progress)
 }
 
 // mergeTask does one task with the rows of source.
 func mergeTask(
-	ctx context.Context, store blob.Store, p *plan, number int, t rowmerge.Task, source rowmerge.Source,
+	ctx context.Context, store blob.Store, p *plan, t rowmerge.Task, source rowmerge.Source,
 	tempDir string, postings NewPostings, progress func(Progress),
 ) (mergedRecord, error) {
 	report := func(rows int64) error {
@@ -272,14 +259,10 @@ func mergeTask(
 		}
 		return ctx.Err()
 	}
-	var writer rowmerge.Postings
-	if postings != nil {
-		w := postings(p.DatasetID, p.Batch)
-		defer w.Close()
-		writer = w
-	}
+	w := postings(p.DatasetID, p.Batch)
+	defer w.Close()
 	opt := partwriter.Options{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
-	written, err := rowmerge.Write(ctx, store, t.Prefixes, source, opt, writer, report)
+	written, err := rowmerge.Write(ctx, store, t.Prefixes, source, opt, w, report)
 	if err != nil {
 		return mergedRecord{}, err
 	}
@@ -287,108 +270,16 @@ func mergeTask(
 	for _, w := range written.Parts {
 		out.Parts = append(out.Parts, w.Part)
 	}
-	if writer == nil {
-		out.Pages, err = writePages(ctx, store, pagesKey(p.Run, number), written.Parts)
-	}
-	return out, err
+	return out, nil
 }
 
-// writePages writes the page indexes of parts, one frame for each part.
-func writePages(ctx context.Context, store blob.Store, key string, parts []part.Written) (lake.FrameObject, error) {
-	b, err := store.Create(ctx, key)
-	if err != nil {
-		return lake.FrameObject{}, err
-	}
-	defer b.Abort()
-	w := seekable.NewWriter(b, 0)
-	for _, p := range parts {
-		frame := codec.AppendUvarint(nil, uint64(len(p.Blocks)))
-		for i := range p.Blocks {
-			frame = codec.AppendString(frame, string(p.Blocks[i].Append(nil)))
-		}
-		if _, _, err := w.Frame(nil, frame); err != nil {
-			return lake.FrameObject{}, fmt.Errorf("write %s: %w", key, err)
-		}
-	}
-	ff, err := w.Finish()
-	if err != nil {
-		return lake.FrameObject{}, fmt.Errorf("write %s: %w", key, err)
-	}
-	if _, err := b.Finish(); err != nil {
-		return lake.FrameObject{}, err
-	}
-	return lake.NewFrameObject(key, ff), nil
-}
-
-// MergedTask is what one Merge wrote. Postings that Merge did not write are extracted from it.
+// MergedTask is what one Merge wrote, for the extraction of its postings.
 type MergedTask struct {
 	DatasetID uint32
 	Batch     string
-	// Rows is the number of rows in the parts, Merged that of further records equal to one of them.
-	Rows, Merged int64
-	// Parts are in the order of their prefixes and, within one prefix, of their rows. Different
-	// tasks have different prefixes and hence different domains. Parts have page indexes only if
-	// there is no postings object, which contains them.
+	// Rows is the number of rows in the parts.
+	Rows int64
+	// Parts, with their page indexes, are in the order of their prefixes and, within one prefix, of
+	// their rows. Different tasks have different prefixes and hence different domains.
 	Parts []part.Written
-	// Postings is the postings object of the parts, Domains its number of domains. It is zero if
-	// Merge wrote none.
-	Postings lake.FrameObject
-	Domains  int64
-}
-
-// ReadMerged reads what Merge wrote for one task of a run.
-func ReadMerged(ctx context.Context, store blob.Store, run string, task int) (*MergedTask, error) {
-	p, err := readPlan(ctx, store, run)
-	if err != nil {
-		return nil, err
-	}
-	var rec mergedRecord
-	if err := loadRequired(ctx, store, mergedKey(run, task), &rec); err != nil {
-		return nil, err
-	}
-	out := &MergedTask{DatasetID: p.DatasetID, Batch: p.Batch, Rows: rec.Rows, Merged: rec.Merged,
-		Postings: rec.Postings, Domains: rec.Domains}
-	if out.Postings.Key != "" {
-		for _, p := range rec.Parts {
-			out.Parts = append(out.Parts, part.Written{Part: p})
-		}
-		return out, nil
-	}
-	ff, err := rec.Pages.FrameFile()
-	if err != nil {
-		return nil, err
-	}
-	key := rec.Pages.Key
-	read := func(ctx context.Context, off, n int64) ([]byte, error) { return store.ReadRange(ctx, key, off, n) }
-	frames, err := seekable.OpenAt(ctx, read, ff, key, 0)
-	if err != nil {
-		return nil, err
-	}
-	if frames.Len() != len(rec.Parts) {
-		return nil, codec.Corrupt(key, "frames", -1, len(rec.Parts), frames.Len())
-	}
-	for i, p := range rec.Parts {
-		data, err := frames.Read(ctx, read, i, i+1)
-		if err != nil {
-			return nil, err
-		}
-		w := part.Written{Part: p}
-		d := codec.NewDecoder(data[0], key, fmt.Sprintf("frame %d", i))
-		for n := d.Uint(math.MaxInt32); n > 0 && d.Err() == nil; n-- {
-			encoded := d.Bytes(int(d.Uint(uint64(d.Len()))))
-			if d.Err() != nil {
-				break
-			}
-			block, err := part.DecodePageIndexBlock(encoded, key)
-			if err != nil {
-				return nil, err
-			}
-			w.Blocks = append(w.Blocks, *block)
-		}
-		if err := d.Close(); err != nil {
-			return nil, err
-		}
-		out.Parts = append(out.Parts, w)
-	}
-	return out, nil
 }

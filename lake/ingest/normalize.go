@@ -94,18 +94,13 @@ type partition struct {
 const firstRejects = 3
 
 // Normalize reads the objects of one split and writes their rows by partition, and a list of the
-// records that are rejected. postings is as for Merge. progress may be nil; it is called from the
-// caller's goroutine.
-func Normalize(
-	ctx context.Context, store blob.Store, run string, split int, postings NewPostings,
-	progress func(Progress),
-) (SplitResult, error) {
-	return normalize(ctx, store, run, split, postings, progress, defaultLimits)
+// records that are rejected. progress may be nil; it is called from the caller's goroutine.
+func Normalize(ctx context.Context, store blob.Store, run string, split int, progress func(Progress)) (SplitResult, error) {
+	return normalize(ctx, store, run, split, progress, defaultLimits)
 }
 
 func normalize(
-	ctx context.Context, store blob.Store, run string, split int, postings NewPostings,
-	progress func(Progress), lim limits,
+	ctx context.Context, store blob.Store, run string, split int, progress func(Progress), lim limits,
 ) (SplitResult, error) {
 	p, err := readPlan(ctx, store, run)
 	if err != nil {
@@ -115,20 +110,16 @@ func normalize(
 	if ok, err := loadResult(ctx, store, splitKey(run, split), &done, (*splitRecord).written); err != nil || ok {
 		return done.SplitResult, err
 	}
-	out, merged, err := normalizeSplit(ctx, store, p, split, postings, progress, lim)
+	out, _, err := normalizeSplit(ctx, store, p, split, nil, progress, lim)
 	if err != nil {
 		return SplitResult{}, err
-	}
-	for i := range merged {
-		if err := save(ctx, store, mergedKey(run, i), &merged[i]); err != nil {
-			return SplitResult{}, err
-		}
 	}
 	return out.SplitResult, save(ctx, store, splitKey(run, split), out)
 }
 
-// normalizeSplit is Normalize without saving the results. It returns the split's record and, if it
-// has done the merge tasks too, theirs.
+// normalizeSplit is Normalize without saving the results. It returns the split's record. With
+// postings the split is all of the batch: if its rows fit into memory, they are merged, too, and
+// normalizeSplit returns the records of all merge tasks.
 func normalizeSplit(
 	ctx context.Context, store blob.Store, p *plan, split int, postings NewPostings,
 	progress func(Progress), lim limits,
@@ -701,7 +692,7 @@ func (n *normalizer) tooManyRejects(r Reject) error {
 func (n *normalizer) finish() (merged []mergedRecord, err error) {
 	n.out.Records, n.out.Kept = n.progress.Records, n.progress.Kept
 	done := false
-	if n.plan.Count == 1 && len(n.out.Shuffled) == 0 && n.rows.Len() > 0 {
+	if n.postings != nil && len(n.out.Shuffled) == 0 && n.rows.Len() > 0 {
 		n.nameHosts()
 		var rows, keyBytes [row.Partitions]int64
 		n.rows.Count(&rows, &keyBytes)
@@ -741,14 +732,14 @@ func partitions(rows, keyBytes *[row.Partitions]int64) (out []partition) {
 	return out
 }
 
-// merge writes the parts of a batch whose rows are all in memory, so that they need not be staged;
-// Merge then finds its tasks done. done is false if a part would have more than one row group,
-// since such a part is written to local disk first.
+// merge writes the parts of a batch whose rows are all in memory, so that they need not be staged.
+// done is false if a part would have more than one row group, since such a part is written to local
+// disk first.
 func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 	m, err := newMergePlan(n.plan, []splitRecord{n.out}, n.lim)
 	var refused *InputError
 	if errors.As(err, &refused) {
-		return nil, true, nil // PlanMerge returns the error
+		return nil, true, nil // whole returns the error
 	}
 	if err != nil {
 		return nil, false, err
@@ -767,8 +758,8 @@ func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 	rows := func(_ string, first, last byte, sink row.Sink) error {
 		return n.rows.Rows(n.ctx, first, last, sink)
 	}
-	for i, t := range m.TaskList {
-		out, err := mergeTask(n.ctx, n.store, n.plan, i, t, rows, "", n.postings,
+	for _, t := range m.TaskList {
+		out, err := mergeTask(n.ctx, n.store, n.plan, t, rows, "", n.postings,
 			func(Progress) { n.report(n.progress) })
 		if err != nil {
 			return nil, false, err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +27,7 @@ func TestProgressAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all []ingest.Progress
-	split, err := ingest.Normalize(ctx, store, "run", 0, nil, func(p ingest.Progress) { all = append(all, p) })
+	split, err := ingest.Normalize(ctx, store, "run", 0, func(p ingest.Progress) { all = append(all, p) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +48,7 @@ func TestProgressAddsUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var merging ingest.Progress
-	m, err := ingest.Merge(ctx, store, "run", 0, "", nil, func(p ingest.Progress) { merging = p })
+	m, err := ingest.Merge(ctx, store, "run", 0, "", countDomains, func(p ingest.Progress) { merging = p })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,52 +57,9 @@ func TestProgressAddsUp(t *testing.T) {
 	}
 }
 
-// TestNormalizeMergesWhatFitsIntoMemory holds that a batch that fits into memory is not staged, and
-// has the same objects.
-func TestNormalizeMergesWhatFitsIntoMemory(t *testing.T) {
-	ctx := context.Background()
-	dir, _ := madeUp(t, 3000)
-	spec := madeUpSpec(dir)
-	staged := ingest.Limits{Arena: 20_000, Postings: countDomains}
-	objects := map[string][]string{}
-	for name, within := range map[string]ingest.Limits{"at once": {Postings: countDomains}, "staged": staged} {
-		store := blob.NewMemory()
-		if _, err := ingest.MakePlan(ctx, store, "run", spec); err != nil {
-			t.Fatal(err)
-		}
-		split, err := ingest.NormalizeWithin(ctx, store, "run", 0, within)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if atOnce := split.Files == 0; atOnce != (name == "at once") {
-			t.Errorf("%s: %d files", name, split.Files)
-		}
-		if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), countDomains, nil); err != nil {
-			t.Fatal(err)
-		}
-		merged, err := ingest.ReadMerged(ctx, store, "run", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range merged.Parts {
-			objects[name] = append(objects[name], p.Part.Key) // a digest of its content
-		}
-		if merged.Postings.Key == "" || merged.Domains == 0 {
-			t.Errorf("%s: postings %+v of %d domains", name, merged.Postings, merged.Domains)
-		}
-		objects[name] = append(objects[name], merged.Postings.Key)
-	}
-	if len(objects["staged"]) == 0 || !slices.Equal(objects["staged"], objects["at once"]) {
-		t.Errorf("parts %v", objects)
-	}
-}
-
-// TestNormalizeNeedsNoLocalDisk has short rows, which fill several row groups with few key bytes.
-// Such a batch is staged: Normalize writes only parts of one row group, which are built in memory.
-func TestNormalizeNeedsNoLocalDisk(t *testing.T) {
+// TestLargePartsAreStaged has short rows, which fill several row groups with few key bytes. Such a
+// batch is staged: only parts of one row group are built in memory.
+func TestLargePartsAreStaged(t *testing.T) {
 	ctx := context.Background()
 	var text strings.Builder
 	const rows = 1_600_000
@@ -116,19 +72,8 @@ func TestNormalizeNeedsNoLocalDisk(t *testing.T) {
 	if _, err := ingest.MakePlan(ctx, store, "run", spec); err != nil {
 		t.Fatal(err)
 	}
-	temp := t.TempDir()
-	t.Setenv("TMPDIR", filepath.Join(temp, "absent"))
-	if split, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); err != nil || split.Kept != rows {
-		t.Fatalf("%+v, %v", split, err)
-	}
-	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ingest.Merge(ctx, store, "run", 0, temp, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	merged, err := ingest.ReadMerged(ctx, store, "run", 0)
-	if err != nil || merged.Rows != rows || len(merged.Parts) != 1 || merged.Parts[0].Part.RowGroups < 2 {
-		t.Errorf("%+v, %v", merged.Parts[0].Part, err)
+	r, err := ingest.IngestSmall(ctx, store, "run", t.TempDir(), countDomains, countDomains, nil)
+	if err != nil || r.Merge.Rows != rows || r.Merge.Parts != 1 || r.Split.Files == 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -34,6 +34,7 @@ import (
 func steps(
 	ctx context.Context, store blob.Store, run string, spec ingest.Spec, l ingest.Limits,
 ) (ingest.FinishResult, error) {
+	l.Postings = countDomains
 	plan, err := ingest.MakePlanWithin(ctx, store, run, spec, l)
 	if err != nil {
 		return ingest.FinishResult{}, err
@@ -47,49 +48,12 @@ func steps(
 	if err != nil {
 		return ingest.FinishResult{}, err
 	}
-	var postings []lake.FrameObject
-	var domains int64
 	for i := range merge.Tasks {
-		m, err := ingest.MergeWithin(ctx, store, run, i, "", l)
-		if err != nil {
+		if _, err := ingest.MergeWithin(ctx, store, run, i, "", l); err != nil {
 			return ingest.FinishResult{}, err
 		}
-		o, n := m.Postings, m.Domains
-		if l.Postings == nil {
-			if o, n, err = extract(ctx, store, run, i); err != nil {
-				return ingest.FinishResult{}, err
-			}
-		}
-		postings = append(postings, o)
-		domains += n
 	}
-	return ingest.FinishWithin(ctx, store, run, postings, domains, l)
-}
-
-// extract stands in for package indexbuild, which this package cannot import.
-func extract(ctx context.Context, store blob.Store, run string, task int) (lake.FrameObject, int64, error) {
-	m, err := ingest.ReadMerged(ctx, store, run, task)
-	if err != nil {
-		return lake.FrameObject{}, 0, err
-	}
-	domains := map[string]int64{}
-	for _, p := range m.Parts {
-		var rows int64
-		for i := range p.Blocks {
-			rows += p.Blocks[i].Rows()
-		}
-		if rows != p.Part.Rows {
-			return lake.FrameObject{}, 0, fmt.Errorf("page index of %d rows for a part of %d", rows, p.Part.Rows)
-		}
-		got, err := readPart(ctx, store, p.Part)
-		if err != nil {
-			return lake.FrameObject{}, 0, err
-		}
-		for _, r := range got {
-			domains[r.Domain]++
-		}
-	}
-	return putDomains(ctx, store, m.DatasetID, m.Batch, domains)
+	return ingest.FinishWithin(ctx, store, run, l)
 }
 
 // putDomains writes an object with domains and their numbers of rows.
@@ -114,7 +78,8 @@ func putDomains(
 	return lake.NewFrameObject(key, ff), int64(len(domains)), err
 }
 
-// domainCount is extract for parts that are being written.
+// domainCount counts the rows of domains while parts are written. It stands in for package
+// indexbuild, which this package cannot import.
 type domainCount struct {
 	dataset uint32
 	batch   string

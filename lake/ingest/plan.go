@@ -34,8 +34,10 @@ type plan struct {
 	DatasetID uint32     `json:"dataset_id"`
 	Batch     string     `json:"batch"`
 	Rules     lake.Rules `json:"rules"`
-	Objects   int        `json:"objects"`
-	Bytes     int64      `json:"bytes"`
+	// Current is the digest of the record that the batch had, "" if it had none.
+	Current string `json:"current,omitempty"`
+	Objects int    `json:"objects"`
+	Bytes   int64  `json:"bytes"`
 	// Known is how many objects Spec.NewOnly has left out.
 	Known int `json:"known,omitempty"`
 	// Notes tell the user which of the inputs are not read.
@@ -120,7 +122,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	}
 	return PlanSummary{
 		DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects, Known: p.Known,
-		Small: isSmall(p.Count, p.Bytes),
+		Small: isSmall(p.Count, p.Bytes, lim),
 	}, nil
 }
 
@@ -242,12 +244,16 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if _, err := registry.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
 		return plan{}, err
 	}
+	current, err := registry.CurrentRecord(ctx, store, registry.BatchID{DatasetID: dataset.ID, Batch: batch})
+	if err != nil {
+		return plan{}, err
+	}
 	// All steps of the run follow these rules, also if the lake's change meanwhile.
 	rules, _, err := registry.LoadRules(ctx, store)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Rules: rules,
+	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Current: current, Rules: rules,
 		Objects: len(objects), Known: known, Notes: sel.Notes()}
 	if known > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d objects are left out, since other batches of the dataset have read "+

@@ -100,7 +100,7 @@ func TestInputThatVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	vanishing.gone = true
-	_, err := ingest.Normalize(t.Context(), store, "run", 0, nil, nil)
+	_, err := ingest.Normalize(t.Context(), store, "run", 0, nil)
 	var input *ingest.InputError
 	if !errors.As(err, &input) || input.Object != "s3://in/list.txt" {
 		t.Errorf("%v; want an InputError that names the object", err)
@@ -132,36 +132,33 @@ func TestRunCompletesAfterACrashAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := objects(t, alone)
-	for name, postings := range map[string]ingest.NewPostings{"extracted": nil, "collected": countDomains} {
-		l.Postings = postings
-		crashes := 0
-		for n := 0; ; n += testenv.Every(5) {
-			inner := blob.NewMemory()
-			store := blobtest.NewFaulty(inner)
-			store.CrashAfter(n)
-			_, err := steps(ctx, store, "run", spec, l)
-			if !store.Crashed() {
-				if err != nil {
-					t.Fatal(err)
-				}
-				break
-			}
-			crashes++
-			if !errors.Is(err, blobtest.ErrCrashed) {
-				t.Fatalf("postings %s: crash after %d changes: %v", name, n, err)
-			}
-			got, err := steps(ctx, inner, "run", spec, l)
+	crashes := 0
+	for n := 0; ; n += testenv.Every(5) {
+		inner := blob.NewMemory()
+		store := blobtest.NewFaulty(inner)
+		store.CrashAfter(n)
+		_, err := steps(ctx, store, "run", spec, l)
+		if !store.Crashed() {
 			if err != nil {
-				t.Fatalf("postings %s: after a crash after %d changes: %v", name, n, err)
+				t.Fatal(err)
 			}
-			if diff := cmp.Diff(f, got); diff != "" {
-				t.Fatalf("postings %s: after a crash after %d changes the result differs: %s", name, n, diff)
-			}
-			sameObjects(t, want, objects(t, inner))
+			break
 		}
-		if crashes < 30/testenv.Every(5) {
-			t.Errorf("postings %s: only %d crash points", name, crashes)
+		crashes++
+		if !errors.Is(err, blobtest.ErrCrashed) {
+			t.Fatalf("crash after %d changes: %v", n, err)
 		}
+		got, err := steps(ctx, inner, "run", spec, l)
+		if err != nil {
+			t.Fatalf("after a crash after %d changes: %v", n, err)
+		}
+		if diff := cmp.Diff(f, got); diff != "" {
+			t.Fatalf("after a crash after %d changes the result differs: %s", n, diff)
+		}
+		sameObjects(t, want, objects(t, inner))
+	}
+	if crashes < 30/testenv.Every(5) {
+		t.Errorf("only %d crash points", crashes)
 	}
 }
 
@@ -202,7 +199,7 @@ func TestCancelledStepStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	seen := 0
-	_, err := ingest.Normalize(ctx, store, "run", 0, nil, func(ingest.Progress) {
+	_, err := ingest.Normalize(ctx, store, "run", 0, func(ingest.Progress) {
 		seen++
 		cancel()
 	})

@@ -382,12 +382,12 @@ func TestPagesOfParquetNeedTheirMemory(t *testing.T) {
 			if _, err := ingest.MakePlan(t.Context(), store, "run", spec); err != nil {
 				t.Fatal(err)
 			}
-			_, err := ingest.Normalize(ingest.WithPageMemory(t.Context(), 300_000), store, "run", 0, nil, nil)
+			_, err := ingest.Normalize(ingest.WithPageMemory(t.Context(), 300_000), store, "run", 0, nil)
 			var input *ingest.InputError
 			if !errors.Is(err, ingest.ErrPageMemory) || errors.As(err, &input) || !strings.Contains(err.Error(), name) {
 				t.Errorf("error %v, want that pages need more memory", err)
 			}
-			r, err := ingest.Normalize(ingest.WithPageMemory(t.Context(), 8<<20), store, "run", 0, nil, nil)
+			r, err := ingest.Normalize(ingest.WithPageMemory(t.Context(), 8<<20), store, "run", 0, nil)
 			if err != nil || r.Kept != 40_000 {
 				t.Errorf("%d rows, %v", r.Kept, err)
 			}

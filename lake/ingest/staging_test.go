@@ -25,28 +25,24 @@ func TestStepsOutOfOrderAreRefused(t *testing.T) {
 			}
 		}
 	}
-	normalize := func() error { _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); return err }
+	normalize := func() error { _, err := ingest.Normalize(ctx, store, "run", 0, nil); return err }
 	planMerge := func() error { _, err := ingest.PlanMerge(ctx, store, "run"); return err }
-	merge := func() error { _, err := ingest.Merge(ctx, store, "run", 0, "", nil, nil); return err }
-	read := func() error { _, err := ingest.ReadMerged(ctx, store, "run", 0); return err }
-	finish := func() error { _, err := ingest.Finish(ctx, store, "run", make([]lake.FrameObject, 1), 1); return err }
-	try(blob.ErrNotExist, normalize, planMerge, merge, read, finish)
+	merge := func() error { _, err := ingest.Merge(ctx, store, "run", 0, "", countDomains, nil); return err }
+	finish := func() error { _, err := ingest.Finish(ctx, store, "run"); return err }
+	try(blob.ErrNotExist, normalize, planMerge, merge, finish)
 	if _, err := ingest.MakePlan(ctx, store, "run", ingest.Spec{Dataset: "d", Inputs: []string{dir}}); err != nil {
 		t.Fatal(err)
 	}
-	try(blob.ErrNotExist, planMerge, merge, read, finish)
+	try(blob.ErrNotExist, planMerge, merge, finish)
 	try(nil, normalize)
 	try(blob.ErrNotExist, merge, finish)
 	try(nil, planMerge)
-	try(nil, merge, read, finish)
-	if _, err := ingest.Normalize(ctx, store, "run", 1, nil, nil); err == nil {
+	try(nil, merge, finish)
+	if _, err := ingest.Normalize(ctx, store, "run", 1, nil); err == nil {
 		t.Error("a split that is not planned: no error")
 	}
-	if _, err := ingest.Merge(ctx, store, "run", 1, "", nil, nil); err == nil {
+	if _, err := ingest.Merge(ctx, store, "run", 1, "", countDomains, nil); err == nil {
 		t.Error("a task that is not planned: no error")
-	}
-	if _, err := ingest.Finish(ctx, store, "run", nil, 1); err == nil {
-		t.Error("too few postings: no error")
 	}
 }
 
@@ -74,7 +70,7 @@ func TestWorkerOfOtherRulesRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var missing *lake.MissingListError
-	if _, err := ingest.Normalize(ctx, store, "run", 0, nil, nil); !errors.As(err, &missing) || missing.Identity != "of another day" {
+	if _, err := ingest.Normalize(ctx, store, "run", 0, nil); !errors.As(err, &missing) || missing.Identity != "of another day" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -130,36 +126,6 @@ func TestDamagedStagingIsCorrupt(t *testing.T) {
 	}
 }
 
-// TestFinishRefusesPostingsOfOtherParts passes postings of other parts than those in the merge's
-// record.
-func TestFinishRefusesPostingsOfOtherParts(t *testing.T) {
-	ctx := context.Background()
-	dir, _ := madeUp(t, 300)
-	store := blob.NewMemory()
-	if _, err := ingest.MakePlan(ctx, store, "run", madeUpSpec(dir)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ingest.Normalize(ctx, store, "run", 0, countDomains, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ingest.PlanMerge(ctx, store, "run"); err != nil {
-		t.Fatal(err)
-	}
-	m, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), countDomains, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other := m.Postings
-	other.XXH64 = "0000000000000000"
-	if _, err := ingest.Finish(ctx, store, "run", []lake.FrameObject{other}, m.Domains); !errors.Is(err,
-		codec.ErrCorrupt) {
-		t.Errorf("postings of other parts: %v", err)
-	}
-	if _, err := ingest.Finish(ctx, store, "run", []lake.FrameObject{m.Postings}, m.Domains); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestExchangedSplitsAreCorrupt stores the document of one split under the key of another. If it
 // was accepted, the rows of the one would be there twice and those of the other not at all.
 func TestExchangedSplitsAreCorrupt(t *testing.T) {
@@ -171,7 +137,7 @@ func TestExchangedSplitsAreCorrupt(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	for i := range plan.Splits {
-		if _, err := ingest.Normalize(ctx, store, "run", i, nil, nil); err != nil {
+		if _, err := ingest.Normalize(ctx, store, "run", i, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +182,7 @@ func TestShortShuffleFileIsCorrupt(t *testing.T) {
 		}
 		break
 	}
-	if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), nil, nil); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := ingest.Merge(ctx, store, "run", 0, t.TempDir(), countDomains, nil); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("got %v", err)
 	}
 }

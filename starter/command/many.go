@@ -134,16 +134,18 @@ func manyProgress(ctx context.Context, c client.Client, run client.WorkflowRun) 
 		return p, true
 	}
 	for _, a := range d.PendingActivities {
-		var part activities.CrewProgress
-		details := a.GetHeartbeatDetails()
-		if details == nil || converter.GetDefaultDataConverter().FromPayloads(details, &part) != nil {
-			continue
-		}
-		switch a.GetActivityType().GetName() {
-		case "IngestGroups", "NormalizeSplit":
+		var part many.Progress
+		if details := a.GetHeartbeatDetails(); details != nil && a.GetActivityType().GetName() == "IngestGroup" &&
+			converter.GetDefaultDataConverter().FromPayloads(details, &part) == nil {
 			p.Done += part.Done
 			p.Failed += part.Failed
 			p.BytesDone += part.BytesRead
+			p.Records += part.Records
+		}
+	}
+	for _, child := range d.PendingChildren { // large lists
+		if part, ok := progress(ctx, c, c.GetWorkflow(ctx, child.GetWorkflowId(), "")); ok {
+			p.BytesDone += part.BytesDone
 			p.Records += part.Records
 		}
 	}

@@ -171,7 +171,14 @@ func (l *waitLog) update(ctx context.Context, publisher string) {
 		l.print("Temporal", now, "waiting for Temporal: "+err.Error())
 		return
 	}
-	found := waits(d.GetPendingActivities(), now)
+	pending := d.GetPendingActivities()
+	for _, child := range d.GetPendingChildren() { // a few: large lists
+		of, err := l.c.DescribeWorkflowExecution(ctx, child.GetWorkflowId(), child.GetRunId())
+		if err == nil {
+			pending = append(pending, of.GetPendingActivities()...)
+		}
+	}
+	found := waits(pending, now)
 	if _, lakeURL, ok := strings.Cut(d.GetExecutionConfig().GetTaskQueue().GetName(), "@"); ok && untaken(d, now, startGrace) {
 		idle, err := idlePools(ctx, l.c, lakeURL)
 		if err == nil && len(idle) > 0 {

@@ -151,10 +151,6 @@ func stepContext(inputs, targets []string, lakeURL string) (context.Context, err
 	return allow.WithTargets(allow.With(context.Background(), in), to), nil
 }
 
-// groupsAtOnce is how many ingests of many datasets a worker works on at once. They share the slots
-// of the normalize pool.
-const groupsAtOnce = 8
-
 // ahead returns how many steps a pool with so many slots takes before they can run. Those of a
 // worker with many slots are few beside the running ones, so that other workers find work, too.
 func ahead(slots int) int { return min(slots, 2) }
@@ -248,32 +244,13 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 
 	base := activities.Lake{Store: store, URL: lakeURL, TempDir: temp, Memory: memory}
 	search := activities.NewSearch(c, namespace)
-	stopped := make(chan error, 2*len(o.pools)) // one for each queue
-	host, _ := os.Hostname()                    // only helps people
+	stopped := make(chan error, len(o.pools))
+	host, _ := os.Hostname() // only helps people
 	polling := map[string]string{}
-	open := func(pool string, slots int) []queue {
+	open := func(pool string, slots int) poller {
 		if slots < o.perPool {
 			cli.Fprintf(stderr, "worker: pool %s runs %d steps at once instead of %d, as the memory limit allows\n",
 				pool, slots, o.perPool)
-		}
-		counted := measured.pool(pool, slots)
-		// poll returns a worker that takes up to n steps at once from a queue.
-		poll := func(queue string, n int) (w worker.Worker, identity string) {
-			queue = activities.TaskQueue(lakeURL, queue)
-			identity = fmt.Sprintf("%d@%s@%s", os.Getpid(), host, queue) // as the SDK's default
-			return worker.New(c, queue, worker.Options{
-				Identity:                           identity,
-				Interceptors:                       []interceptor.WorkerInterceptor{counted},
-				MaxConcurrentActivityExecutionSize: n,
-				// Progress of an ingest comes from the heartbeats of its steps, so they are not
-				// delayed. The steps choose the interval.
-				MaxHeartbeatThrottleInterval: time.Second,
-				WorkerStopTimeout:            stopTimeout,
-				DisableWorkflowWorker:        queue != activities.TaskQueue(lakeURL, activities.PoolControl),
-				// Every step of every pool, so that no step can forget it.
-				BackgroundActivityContext: steps,
-				OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
-			}), identity
 		}
 		taken := slots
 		if pool == activities.PoolNormalize || pool == activities.PoolWrite {
@@ -281,9 +258,22 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			// and, of a long queue, up to a second.
 			taken = slots + ahead(slots)
 		}
-		w, identity := poll(pool, taken)
+		queue := activities.TaskQueue(lakeURL, pool)
+		identity := fmt.Sprintf("%d@%s@%s", os.Getpid(), host, queue) // as the SDK's default
+		w := worker.New(c, queue, worker.Options{
+			Identity:                           identity,
+			Interceptors:                       []interceptor.WorkerInterceptor{measured.pool(pool, slots)},
+			MaxConcurrentActivityExecutionSize: taken,
+			// Progress of an ingest comes from the heartbeats of its steps, so they are not
+			// delayed. The steps choose the interval.
+			MaxHeartbeatThrottleInterval: time.Second,
+			WorkerStopTimeout:            stopTimeout,
+			DisableWorkflowWorker:        pool != activities.PoolControl,
+			// Every step of every pool, so that no step can forget it.
+			BackgroundActivityContext: steps,
+			OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
+		})
 		polling[pool] = identity
-		queues := []queue{{pool, w}}
 		switch pool {
 		case activities.PoolControl:
 			w.RegisterWorkflow(workflows.IngestWorkflow)
@@ -302,11 +292,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 			}
 			w.RegisterActivity(&activities.Control{Lake: base, Temporal: c, Search: search})
 		case activities.PoolNormalize:
-			groups, _ := poll(activities.QueueGroups, groupsAtOnce)
-			queues = append(queues, queue{pool, groups})
-			for _, w := range []worker.Worker{w, groups} {
-				w.RegisterActivity(&activities.Normalize{Lake: base, Slots: slots, Temporal: c})
-			}
+			w.RegisterActivity(&activities.Normalize{Lake: base, Temporal: c})
 		case activities.PoolWrite:
 			w.RegisterActivity(&activities.Write{Lake: base})
 		case activities.PoolIndex:
@@ -314,7 +300,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		case activities.PoolPublish:
 			w.RegisterActivity(&activities.Publish{Lake: base, Search: search, Temporal: c})
 		}
-		return queues
+		return w
 	}
 	queues, err := startPools(memory, o.pools, o.perPool, open)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/ingest/many"
 )
 
 // stepBuckets are upper bounds in seconds. Steps of a small batch take milliseconds, a segment of
@@ -253,9 +254,8 @@ func (m *metrics) add(result any) {
 		if !r.Again {
 			m.frontier.WithLabelValues("visits").Add(float64(r.Visits))
 		}
-	case activities.Crew:
-		p := r.Progress
-		m.add(ingest.SplitResult{Bytes: p.BytesRead, Records: p.Records, Kept: p.Records - p.Rejected})
-		m.add(ingest.MergeResult{Rows: p.Kept, Bytes: p.PartBytes})
+	case many.Progress:
+		m.add(ingest.SplitResult{Bytes: r.BytesRead, Records: r.Records, Kept: r.Records - r.Rejected})
+		m.add(ingest.MergeResult{Rows: r.Kept, Bytes: r.PartBytes})
 	}
 }

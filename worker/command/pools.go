@@ -40,13 +40,13 @@ func stop(all []queue) {
 	wg.Wait()
 }
 
-// startPools starts and returns the queues that open makes for each pool and its steps. Steps ask
-// for the limits of other pools, so all limits are set before.
-func startPools(memory *activities.Memory, pools []string, perPool int, open func(pool string, slots int) []queue) ([]queue, error) {
+// startPools starts and returns the queues that open makes, one for each pool and its steps. Steps
+// ask for the limits of other pools, so all limits are set before.
+func startPools(memory *activities.Memory, pools []string, perPool int, open func(pool string, slots int) poller) ([]queue, error) {
 	limits := limit(memory, pools, perPool)
 	var all []queue
 	for _, pool := range pools {
-		all = append(all, open(pool, limits[pool])...)
+		all = append(all, queue{pool, open(pool, limits[pool])})
 	}
 	return all, start(all)
 }
@@ -57,11 +57,7 @@ func limit(memory *activities.Memory, pools []string, perPool int) map[string]in
 	for _, pool := range pools {
 		n := memory.Slots(pool, perPool)
 		slots[pool] = n
-		switch pool {
-		case activities.PoolNormalize:
-			memory.Limit(pool, n)
-			memory.Limit(activities.QueueGroups, n)
-		case activities.PoolWrite:
+		if pool == activities.PoolNormalize || pool == activities.PoolWrite {
 			memory.Limit(pool, n)
 		}
 	}

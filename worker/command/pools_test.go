@@ -86,11 +86,11 @@ func TestLimitsAreSetBeforeAPoolStarts(t *testing.T) {
 		}
 	}
 	var running atomic.Int32
-	all, err := startPools(memory, activities.Pools, 8, func(pool string, slots int) []queue {
+	all, err := startPools(memory, activities.Pools, 8, func(pool string, slots int) poller {
 		if slots < 1 || slots > 8 {
 			t.Errorf("pool %s has %d slots", pool, slots)
 		}
-		return []queue{{pool, &fakePoller{running: &running, started: func() { steps.Go(step) }}}}
+		return &fakePoller{running: &running, started: func() { steps.Go(step) }}
 	})
 	if err != nil || len(all) != len(activities.Pools) || int(running.Load()) != len(all) {
 		t.Fatalf("%d queues of %d run: %v", running.Load(), len(all), err)

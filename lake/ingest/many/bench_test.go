@@ -46,12 +46,12 @@ func BenchmarkGroups(b *testing.B) {
 	opt := many.GroupOptions{TempDir: dir, InMemory: postings.CollectInMemory, Collect: postings.Collect(dir)}
 	b.ResetTimer()
 	for group := range plan.Groups {
-		if _, err := r.Group(ctx, store, group, opt, func(many.Progress) {}); err != nil {
+		if _, err := r.Group(ctx, group, opt, func(many.Progress) {}); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.StopTimer()
-	if done, err := many.Finish(ctx, store, "run", many.Round{Last: true}); err != nil || done.Ingested != b.N {
+	if done, _, err := many.Finish(ctx, store, "run", true, ""); err != nil || done.Ingested != b.N {
 		b.Fatalf("finished %+v, %v; want %d lists", done, err, b.N)
 	}
 }

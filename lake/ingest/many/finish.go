@@ -19,30 +19,9 @@ import (
 	"github.com/urlake/urlake/lake/registry"
 )
 
-// Round is a part of a run that is finished at once, so that it can be published.
-type Round struct {
-	// Number counts the rounds of a run from 0.
-	Number int `json:"number"`
-	// Before are the groups that earlier rounds have finished.
-	Before []int `json:"before,omitempty"`
-	// Large are large lists that have ended. Their ingests are finished already.
-	Large []LargeOutcome `json:"large,omitempty"`
-	// Last tells that no group is being worked on any more: lists that are not done have failed,
-	// for the given reason.
-	Last   bool   `json:"last,omitempty"`
-	Reason string `json:"reason,omitempty"`
-}
-
-// LargeOutcome is the outcome of a large list. One that could not be planned has only an error.
-type LargeOutcome struct {
-	Number int `json:"number"`
-	Outcome
-}
-
-// Finished is the result of Finish. Its sums are those of the lists that were ingested.
+// Finished are the sums of the outcomes that a run has reported. All but Ingested and Failed are
+// those of the lists that were ingested.
 type Finished struct {
-	// Groups are the groups that the rounds have finished.
-	Groups    []int            `json:"groups,omitempty"`
 	Ingested  int              `json:"ingested"`
 	Failed    int              `json:"failed"`
 	Objects   int              `json:"objects"`
@@ -53,54 +32,60 @@ type Finished struct {
 	Rejected  map[string]int64 `json:"rejected,omitempty"`
 	Domains   int64            `json:"domains"` // domains of a list, added up
 	PartBytes int64            `json:"part_bytes"`
-	// Report is the key of the report, "" for a round without lists.
-	Report string `json:"report,omitempty"`
 	// Failures are the first outcomes with errors.
 	Failures []Outcome `json:"failures,omitempty"`
 }
 
-// MaxFailures is how many failures a result names. The report has all.
-const MaxFailures = 20
+const (
+	// maxFailures is how many failures a result names, and maxError how many bytes of the error of
+	// each. The report has all.
+	maxFailures = 20
+	maxError    = 4 << 10
+)
 
-// Finish finishes the ingests of a round in the registry, so that a publish takes them up, abandons
-// those of lists that failed, remembers what was read, and writes the round's report. It takes the
-// groups that are complete and, in the last round, all others. A repetition may find more of them
-// complete, and replaces the report.
-func Finish(ctx context.Context, store blob.Store, run string, round Round) (Finished, error) {
+// Finish finishes the ingests of groups that are complete and in no report yet, so that a publish
+// takes them up, abandons those of lists that failed, remembers what was read, and writes a report.
+// With last it does so for all groups: lists that are not done have failed, for the given reason.
+// The result has the sums of all reports of the run, and more tells whether Finish has added to
+// them.
+func Finish(ctx context.Context, store blob.Store, run string, last bool, reason string) (sum Finished, more bool, err error) {
 	r, err := Open(ctx, store, run)
 	if err != nil {
-		return Finished{}, err
+		return Finished{}, false, err
 	}
-	p := r.plan
-	groups, all, err := r.ended(ctx, store, round)
+	before, reports, err := readReports(ctx, store, ReportPrefix(run))
 	if err != nil {
-		return Finished{}, err
+		return Finished{}, false, err
 	}
-	if err := finishGroups(ctx, store, run, &p.Spec, all); err != nil {
-		return Finished{}, err
+	found, err := r.unreported(ctx, before, last, reason)
+	if err != nil {
+		return Finished{}, false, err
 	}
-	for _, o := range round.Large {
-		if o.Dataset == "" {
-			planned, err := r.large(ctx, store, o.Number)
-			if err != nil {
-				return Finished{}, err
-			}
-			planned.Error = o.Error
-			o.Outcome = planned
+	if len(found) > 0 {
+		slices.SortFunc(found, byDataset)
+		if err := r.finish(ctx, found); err != nil {
+			return Finished{}, false, err
 		}
-		all = append(all, o.Outcome)
+		if err := rememberAll(ctx, store, found); err != nil {
+			return Finished{}, false, err
+		}
+		// If another attempt has written this report, a repetition reads it.
+		if err := writeReport(ctx, store, reportKey(run, reports), found); err != nil {
+			return Finished{}, false, err
+		}
 	}
-	if len(all) == 0 {
-		return Finished{}, nil
-	}
-	slices.SortFunc(all, func(a, b Outcome) int { return strings.Compare(a.Dataset, b.Dataset) })
-	if err := rememberAll(ctx, store, all); err != nil {
-		return Finished{}, err
-	}
-	out := Finished{Groups: groups, Rejected: map[string]int64{}, Report: reportKey(run, round.Number)}
+	return sumOf(append(before, found...)), len(found) > 0, nil
+}
+
+func byDataset(a, b Outcome) int { return strings.Compare(a.Dataset, b.Dataset) }
+
+// sumOf adds up outcomes.
+func sumOf(all []Outcome) Finished {
+	out := Finished{Rejected: map[string]int64{}}
 	for _, o := range all {
 		if o.Error != "" {
-			if out.Failed++; len(out.Failures) < MaxFailures {
+			if out.Failed++; len(out.Failures) < maxFailures {
+				o.Error = strings.ToValidUTF8(o.Error[:min(len(o.Error), maxError)], "")
 				out.Failures = append(out.Failures, o)
 			}
 			continue
@@ -117,85 +102,90 @@ func Finish(ctx context.Context, store blob.Store, run string, round Round) (Fin
 			out.Rejected[reason] += n
 		}
 	}
-	return out, writeReport(ctx, store, out.Report, all)
+	return out
 }
 
-// ended returns the groups of a round and the outcomes of their lists.
-func (r *Run) ended(ctx context.Context, store blob.Store, round Round) (groups []int, all []Outcome, err error) {
-	before := map[int]bool{}
-	for _, g := range round.Before {
-		before[g] = true
+// unreported returns the outcomes of the groups that are complete, or of all groups, and that have
+// no outcome among those reported.
+func (r *Run) unreported(ctx context.Context, reported []Outcome, all bool, reason string) (found []Outcome, err error) {
+	done := map[string]bool{}
+	for _, o := range reported {
+		done[o.Dataset] = true
 	}
-	docs := make([]outcomes, r.plan.Groups)
+	docs := make([]outcomes, r.plan.Groups+r.plan.Large)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
 	for i := range docs {
-		if !before[i] {
-			g.Go(func() error {
-				_, err := load(gctx, store, groupKey(r.run, i), &docs[i])
-				return err
-			})
-		}
+		g.Go(func() error {
+			_, err := load(gctx, r.store, groupKey(r.run, i), &docs[i])
+			return err
+		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for i := range docs {
-		if before[i] || !docs[i].complete() && !round.Last {
-			continue
-		}
-		groups = append(groups, i)
-		if docs[i].complete() {
-			all = append(all, docs[i].Lists...)
-			continue
-		}
-		lists, err := r.lists(ctx, store, i)
-		if err != nil {
-			return nil, nil, err
-		}
-		for n := range lists {
-			l, o := &lists[n], Outcome{}
-			if n < len(docs[i].Lists) {
-				o = docs[i].Lists[n]
+		if !docs[i].complete() {
+			if !all {
+				continue
 			}
-			if o.Dataset == "" {
-				o = r.outcome(l)
-				o.Error = cmp.Or(round.Reason, "it was not begun")
+			if err := r.complete(ctx, i, &docs[i], reason); err != nil {
+				return nil, err
 			}
-			all = append(all, o)
+		}
+		if !done[docs[i].Lists[0].Dataset] {
+			found = append(found, docs[i].Lists...)
 		}
 	}
-	return groups, all, nil
+	return found, nil
 }
 
-// finishGroups finishes the ingests of the lists of groups, and abandons those that failed. An
-// ingest that was withdrawn meanwhile has failed, too.
-func finishGroups(ctx context.Context, store blob.Store, run string, spec *Spec, all []Outcome) error {
+// complete fails the lists of a group that are not done.
+func (r *Run) complete(ctx context.Context, number int, doc *outcomes, reason string) error {
+	lists, err := r.lists(ctx, number)
+	if err != nil {
+		return err
+	}
+	if len(doc.Lists) != len(lists) {
+		doc.Lists = make([]Outcome, len(lists))
+	}
+	for n := range lists {
+		if doc.Lists[n].Dataset == "" {
+			doc.Lists[n] = r.outcome(&lists[n])
+			doc.Lists[n].Error = cmp.Or(lists[n].Refused, reason, "it was not begun")
+		}
+	}
+	return nil
+}
+
+// finish finishes the ingests of lists of groups, and abandons those that failed. An ingest that
+// was withdrawn meanwhile has failed, too. Large lists have finished their ingests themselves.
+func (r *Run) finish(ctx context.Context, all []Outcome) error {
 	var done []registry.Finish
 	var at []int
 	var failed []registry.IngestID
 	for i, o := range all {
-		id := registry.IngestID{DatasetID: o.DatasetID, Batch: spec.batch(), Run: run}
+		id := registry.IngestID{DatasetID: o.DatasetID, Batch: o.Batch, Run: r.run}
 		switch {
-		case o.DatasetID == 0: // refused
+		case o.DatasetID == 0 || o.Run != "": // refused or large
 		case o.Error != "":
 			failed = append(failed, id)
 		default:
-			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Replace: spec.Replace}), append(at, i)
+			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Replace: r.plan.Spec.Replace}), append(at, i)
 		}
 	}
-	if err := registry.AbandonIngests(ctx, store, failed); err != nil {
+	if err := registry.AbandonIngests(ctx, r.store, failed); err != nil {
 		return err
 	}
-	for i, r := range registry.FinishIngests(ctx, store, done) {
+	for i, f := range registry.FinishIngests(ctx, r.store, done) {
 		o := &all[at[i]]
 		switch {
-		case errors.Is(r.Err, registry.ErrUnknownRun):
-			o.Error = r.Err.Error() + "; the registry was restored, or the ingest withdrawn, since it began"
-		case r.Err != nil:
-			return r.Err
+		case errors.Is(f.Err, registry.ErrUnknownRun):
+			o.Error = f.Err.Error() + "; the registry was restored, or the ingest withdrawn, since it began"
+		case f.Err != nil:
+			return f.Err
 		}
-		o.Superseded = !r.Current
+		o.Superseded = !f.Current
 	}
 	return nil
 }
@@ -211,7 +201,7 @@ func rememberAll(ctx context.Context, store blob.Store, all []Outcome) error {
 	return remember(ctx, store, more)
 }
 
-// writeReport writes outcomes, one line each.
+// writeReport writes outcomes, one line each, unless the report exists.
 func writeReport(ctx context.Context, store blob.Store, key string, all []Outcome) error {
 	var buf bytes.Buffer
 	w, err := zstd.NewWriter(&buf, zstd.WithEncoderConcurrency(1))
@@ -227,7 +217,7 @@ func writeReport(ctx context.Context, store blob.Store, key string, all []Outcom
 	if err := w.Close(); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	_, err = store.Put(ctx, key, buf.Bytes(), blob.Condition{})
+	_, err = store.Put(ctx, key, buf.Bytes(), blob.Condition{IfAbsent: true})
 	return err
 }
 
@@ -255,76 +245,70 @@ func readReport(ctx context.Context, store blob.Store, key string) ([]Outcome, e
 	return all, nil
 }
 
-// ReadReports reads the outcomes of all rounds of a run, sorted by dataset. Prefix is the run's
+// ReadReports reads all outcomes that a run has reported, sorted by dataset. Prefix is the run's
 // ReportPrefix.
 func ReadReports(ctx context.Context, store blob.Store, prefix string) ([]Outcome, error) {
-	var all []Outcome
+	all, _, err := readReports(ctx, store, prefix)
+	return all, err
+}
+
+// readReports is ReadReports, and counts the reports.
+func readReports(ctx context.Context, store blob.Store, prefix string) (all []Outcome, reports int, err error) {
 	for info, err := range store.List(ctx, prefix) {
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		some, err := readReport(ctx, store, info.Key)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		all = append(all, some...)
+		reports++
 	}
-	slices.SortStableFunc(all, func(a, b Outcome) int { return strings.Compare(a.Dataset, b.Dataset) })
-	return all, nil
+	slices.SortStableFunc(all, byDataset)
+	return all, reports, nil
 }
 
-// Abandon abandons the ingests of a run that have not finished.
-func Abandon(ctx context.Context, store blob.Store, run string) error {
-	var p plan
-	ok, err := load(ctx, store, planKey(run), &p)
-	if err != nil || !ok {
-		return err
+// Abandon abandons the ingests of a run's groups that are not finished, and returns the outcomes of
+// the lists whose ingests are: those that were reported, and large ones.
+func Abandon(ctx context.Context, store blob.Store, run string) (finished []Outcome, err error) {
+	r, err := abandon(ctx, store, run)
+	if err != nil || r == nil {
+		return nil, err
 	}
-	r := &Run{run: run, plan: &p}
-	all, err := r.ingests(ctx, store)
+	reported, err := ReadReports(ctx, store, ReportPrefix(run))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for n := range p.Large {
-		l, err := r.largeList(ctx, store, n)
-		if err != nil {
-			return err
-		}
-		all = append(all, registry.IngestID{DatasetID: l.DatasetID, Batch: p.Spec.batch(), Run: r.largeRun(n)})
+	others, err := r.unreported(ctx, reported, false, "")
+	others = slices.DeleteFunc(others, func(o Outcome) bool { return o.Run == "" })
+	return slices.DeleteFunc(append(reported, others...), func(o Outcome) bool { return o.Error != "" }), err
+}
+
+// abandon abandons the ingests of a run's groups that are not finished. The result is nil if there
+// is no plan.
+func abandon(ctx context.Context, store blob.Store, run string) (*Run, error) {
+	if ok, err := Running(ctx, store, run); err != nil || !ok {
+		return nil, err
 	}
-	return registry.AbandonIngests(ctx, store, all)
+	r, err := Open(ctx, store, run)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.ingests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r, registry.AbandonIngests(ctx, store, all)
 }
 
 // Cleanup is ingest.Cleanup, also for the runs of this package: it abandons ingests of groups that
 // have not finished. Those of large lists belong to the staging of their own runs.
 func Cleanup(ctx context.Context, store blob.Store, run string) error {
-	var p plan
-	ok, err := load(ctx, store, planKey(run), &p)
-	if err == nil && ok {
-		var all []registry.IngestID
-		if all, err = (&Run{run: run, plan: &p}).ingests(ctx, store); err == nil {
-			err = registry.AbandonIngests(ctx, store, all)
-		}
-	}
+	_, err := abandon(ctx, store, run)
 	// Damage does not keep staging from being removed, nor does a clean-up that died.
 	if err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
 		return err
 	}
 	return ingest.Cleanup(ctx, store, run)
-}
-
-// ingests returns the ingests of the lists that groups do.
-func (r *Run) ingests(ctx context.Context, store blob.Store) (all []registry.IngestID, err error) {
-	for group := range r.plan.Groups {
-		lists, err := r.lists(ctx, store, group)
-		if err != nil {
-			return nil, err
-		}
-		for i := range lists {
-			if lists[i].Refused == "" {
-				all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: r.plan.Spec.batch(), Run: r.run})
-			}
-		}
-	}
-	return all, nil
 }

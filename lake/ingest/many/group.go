@@ -1,8 +1,8 @@
 package many
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake"
-	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -52,12 +51,7 @@ type Outcome struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// complete reports whether all lists of a group are done.
-func (o *outcomes) complete() bool {
-	return len(o.Lists) > 0 && !slices.ContainsFunc(o.Lists, func(o Outcome) bool { return o.Dataset == "" })
-}
-
-// outcomes is groups/{group}.json.
+// outcomes is groups/{number}.json.
 type outcomes struct {
 	lake.KeyedHeader
 	// Lists are the outcomes of lists by their index in the group. Those that are not done have no
@@ -65,16 +59,20 @@ type outcomes struct {
 	Lists []Outcome `json:"lists"`
 }
 
-// Add adds the progress of another group.
-func (p *Progress) Add(q Progress) {
-	p.Done += q.Done
-	p.Failed += q.Failed
-	p.Records += q.Records
-	p.Kept += q.Kept
-	p.Rejected += q.Rejected
-	p.BytesRead += q.BytesRead
-	p.BytesTotal += q.BytesTotal
-	p.PartBytes += q.PartBytes
+// complete reports whether all lists of a group are done.
+func (o *outcomes) complete() bool {
+	return len(o.Lists) > 0 && !slices.ContainsFunc(o.Lists, func(o Outcome) bool { return o.Dataset == "" })
+}
+
+// outcomes reads the outcomes of a group of n lists, and their ETag, "" for none yet.
+func (r *Run) outcomes(ctx context.Context, number, n int) (done outcomes, etag string, err error) {
+	if etag, err = lake.LoadKeyed(ctx, r.store, groupKey(r.run, number), documentFormat, &done); err != nil {
+		return done, "", err
+	}
+	if len(done.Lists) != n {
+		done.Lists = make([]Outcome, n)
+	}
+	return done, etag, nil
 }
 
 // Progress says how far a group is.
@@ -104,32 +102,34 @@ type GroupOptions struct {
 }
 
 const (
-	// saveEvery is how often a group writes down what is done: so much is repeated if its worker
-	// dies.
-	saveEvery = 5 * time.Second
 	// lastPanic is how often a list may panic. The last time it fails.
 	lastPanic = 3
 	// sameFaults is after how many lists in a row that fail for a reason that may pass a group
 	// ends: the reason is not in the lists.
 	sameFaults = 3
+	// smallList is the size up to which listsAtOnce lists are ingested at once: they wait for the
+	// store for longer than they work.
+	smallList   = 1 << 20
+	listsAtOnce = 8
+	// saveTime is how long the outcomes of a group may take to be saved after its context ended.
+	saveTime = time.Minute
 )
 
 // Group ingests the lists of one group that are not done yet. The lists that are at fault
 // themselves are recorded as failed. If others fail, Group goes on with the next, and returns the
 // first error at the end: a repetition does what is left. The progress is that of all lists of the
 // group.
-func (r *Run) Group(
-	ctx context.Context, store blob.Store, group int, opt GroupOptions, report func(Progress),
-) (Progress, error) {
+func (r *Run) Group(ctx context.Context, group int, opt GroupOptions, report func(Progress)) (Progress, error) {
 	if group >= r.plan.Groups {
 		return Progress{}, inputError("group %d of %d", group, r.plan.Groups)
 	}
-	lists, err := r.lists(ctx, store, group)
+	lists, err := r.lists(ctx, group)
 	if err != nil {
 		return Progress{}, err
 	}
-	g := grouped{Run: r, store: store, group: group, opt: opt, members: lists, report: report, saved: time.Now()}
-	if g.done, g.tag, err = readOutcomes(ctx, store, r.run, group, len(lists)); err != nil {
+	g := grouped{Run: r, group: group, opt: opt, members: lists, report: report}
+	var etag string
+	if g.done, etag, err = r.outcomes(ctx, group, len(lists)); err != nil {
 		return Progress{}, err
 	}
 	for i := range lists {
@@ -138,143 +138,85 @@ func (r *Run) Group(
 			g.add(o)
 		}
 	}
+	before := g.state.Done
 	err = g.work(ctx)
-	// What is done is kept, also if the context has ended.
-	keep, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer stop()
-	if g.unsaved {
-		if saveErr := g.save(keep); err == nil {
-			err = saveErr
-		}
+	if g.state.Done > before {
+		// What is done counts, also if the context has ended. If another attempt at the group has
+		// recorded outcomes meanwhile, a repetition begins with those.
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), saveTime)
+		defer stop()
+		err = cmp.Or(err, save(ctx, r.store, groupKey(r.run, group), &g.done, etag))
 	}
 	return g.state, err
-}
-
-// readOutcomes reads the outcomes of a group of n lists, none if the group has not begun, and their
-// ETag.
-func readOutcomes(ctx context.Context, store blob.Store, run string, group, n int) (done outcomes, tag string, err error) {
-	if tag, err = lake.LoadKeyed(ctx, store, groupKey(run, group), documentFormat, &done); err != nil {
-		return done, "", err
-	}
-	if len(done.Lists) != n {
-		done.Lists = make([]Outcome, n)
-	}
-	return done, tag, nil
 }
 
 // grouped is a group at work.
 type grouped struct {
 	*Run
-	store   blob.Store
 	group   int
 	opt     GroupOptions
 	members []list
-	done    outcomes
 	report  func(Progress)
 
-	mu      sync.Mutex // guards done and what is below
-	tag     string     // ETag of done in the store, "" for none
-	state   Progress
-	saved   time.Time
-	unsaved bool
+	mu    sync.Mutex // guards what is below
+	done  outcomes
+	state Progress
 	// fault is the first error of a list that a repetition may not have, faults the number of such
 	// errors in a row.
 	fault  error
 	faults int
 }
 
-// smallList is the size up to which several lists are ingested at once: they wait for the store for
-// longer than they work.
-const (
-	smallList   = 1 << 20
-	listsAtOnce = 8
-)
-
 func (g *grouped) work(ctx context.Context) error {
-	atOnce := listsAtOnce
+	var running errgroup.Group
+	running.SetLimit(listsAtOnce)
 	if ingest.OpeningOf(ctx).Single {
-		atOnce = 1
+		running.SetLimit(1)
 	}
-	var lists errgroup.Group
-	lists.SetLimit(atOnce)
-	for i := range g.members {
-		if g.members[i].bytes() > smallList || g.ended(i) {
-			continue
-		}
-		if !g.goesOn(ctx) {
-			break
-		}
-		lists.Go(func() error { return g.one(ctx, i, func(ingest.Progress) {}) })
-	}
-	if err := lists.Wait(); err != nil {
-		return err
-	}
-	for i := range g.members {
-		if g.members[i].bytes() <= smallList || g.ended(i) {
-			continue
-		}
-		if !g.goesOn(ctx) {
-			break
-		}
-		before := g.state
-		if err := g.one(ctx, i, func(p ingest.Progress) {
-			now := before
-			now.BytesRead += p.BytesRead
-			now.Records += p.Records
-			now.Kept += p.Kept
-			now.Rejected += p.Rejected
-			g.report(now)
-		}); err != nil {
-			return err
+	for i := range g.members { // the largest first
+		g.mu.Lock()
+		ended, goesOn := g.done.Lists[i].Dataset != "", ctx.Err() == nil && g.faults < sameFaults
+		g.mu.Unlock()
+		switch {
+		case ended:
+		case !goesOn:
+		case g.members[i].bytes() > smallList:
+			g.one(ctx, i, g.within)
+		default:
+			running.Go(func() error { g.one(ctx, i, func(ingest.Progress) {}); return nil })
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return g.fault
+	_ = running.Wait() // one notes errors
+	return cmp.Or(ctx.Err(), g.fault)
 }
 
-// ended reports whether a list is done.
-func (g *grouped) ended(i int) bool {
+// within reports the progress of a list beside that of the lists that are done.
+func (g *grouped) within(p ingest.Progress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.done.Lists[i].Dataset != ""
+	now := g.state
+	now.BytesRead += p.BytesRead
+	now.Records += p.Records
+	now.Kept += p.Kept
+	now.Rejected += p.Rejected
+	g.report(now)
 }
 
-// goesOn reports whether another list may begin.
-func (g *grouped) goesOn(ctx context.Context) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return ctx.Err() == nil && g.faults < sameFaults
-}
-
-// one ingests a list and notes its outcome. An error is that of the group.
-func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) error {
-	out, err := g.outcome(ctx, i, report)
+// one ingests a list and notes its outcome, or its error if a repetition may not have that.
+func (g *grouped) one(ctx context.Context, i int, report func(ingest.Progress)) {
+	out, err := g.ingest(ctx, i, report)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case ctx.Err() != nil && err != nil:
-		return nil
-	case err != nil:
+	case err == nil:
+		g.faults = 0
+		g.done.Lists[i] = out
+		g.add(&out)
+		g.report(g.state)
+	case ctx.Err() == nil:
 		g.faults++
-		if g.fault == nil {
-			g.fault = err
-		}
-		return nil
+		g.fault = cmp.Or(g.fault, err)
 	}
-	g.faults = 0
-	if g.done.Lists[i].Dataset != "" {
-		return nil // another attempt was faster, see save
-	}
-	g.done.Lists[i] = out
-	g.unsaved = true
-	g.add(&out)
-	g.report(g.state)
-	if time.Since(g.saved) >= saveEvery {
-		return g.save(ctx)
-	}
-	return nil
 }
 
 // add adds a list that is done to the progress.
@@ -292,106 +234,60 @@ func (g *grouped) add(o *Outcome) {
 	}
 }
 
-// save writes the outcomes of the lists that are done. An attempt that Temporal has given up may
-// still be at work, so what another attempt has done stays.
-func (g *grouped) save(ctx context.Context) error {
-	g.saved = time.Now()
-	key := groupKey(g.run, g.group)
-	for {
-		cond := blob.Condition{IfMatch: g.tag}
-		if g.tag == "" {
-			cond = blob.Condition{IfAbsent: true}
-		}
-		tag, err := lake.SaveKeyed(ctx, g.store, key, documentFormat, &g.done, cond)
-		if err == nil {
-			g.tag = tag
-		}
-		g.unsaved = err != nil
-		if !errors.Is(err, blob.ErrPrecondition) {
-			return err
-		}
-		var other outcomes
-		if other, g.tag, err = readOutcomes(ctx, g.store, g.run, g.group, len(g.members)); err != nil {
-			return err
-		}
-		for i := range other.Lists {
-			if g.done.Lists[i].Dataset == "" && other.Lists[i].Dataset != "" {
-				g.done.Lists[i] = other.Lists[i]
-				g.add(&other.Lists[i])
-			}
-		}
-	}
-}
-
-// outcome ingests a list. An error is one that a repetition may not have.
-func (g *grouped) outcome(ctx context.Context, n int, report func(ingest.Progress)) (Outcome, error) {
+// ingest ingests a list, again if that panics. An error is one that a repetition may not have.
+func (g *grouped) ingest(ctx context.Context, n int, report func(ingest.Progress)) (Outcome, error) {
 	l := &g.members[n]
-	out := g.Run.outcome(l)
-	if out.Error = l.Refused; out.Error != "" {
-		return out, nil
-	}
-	if g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
+	out := g.outcome(l)
+	switch {
+	case l.Refused != "":
+		out.Error = l.Refused
+	case g.opt.Killer != "" && slices.ContainsFunc(l.Objects, func(o ingest.Object) bool {
 		return o.Name == g.opt.Killer || strings.HasPrefix(g.opt.Killer, o.Name+"/")
-	}) {
+	}):
 		out.Error = g.opt.KillerReason
+	}
+	if out.Error != "" {
 		return out, nil
 	}
-	r, err := g.ingest(ctx, n, report)
-	if err == nil {
-		out.Digest, out.RejectsKey = r.Finish.Digest, r.Finish.RejectsKey
-		out.Records, out.Rows, out.Merged = r.Finish.Records, r.Finish.Rows, r.Finish.Merged
-		out.Rejected, out.Domains, out.PartBytes = r.Finish.Rejected, r.Finish.Domains, r.Finish.PartBytes
-		out.Worst, out.Unread, out.UnreadCount = r.Finish.Worst, r.Finish.Unread, r.Finish.UnreadCount
-		out.Examples, out.Notes, out.Unchanged = r.Finish.Examples, r.Finish.Notes, r.Finish.Existed
-		return out, nil
+	r, fault, err := g.try(ctx, n, report)
+	for tries := 1; fault != "" && tries < lastPanic; tries++ {
+		r, fault, err = g.try(ctx, n, report)
 	}
-	var p *panicError
-	if errors.As(err, &p) {
-		out.Error = p.Error()
-		return out, nil
-	}
-	if ctx.Err() == nil {
+	switch {
+	case fault != "":
+		out.Error = fmt.Sprintf("%s: it made urlake panic %d times (%s); leave it out (--exclude) or convert it, "+
+			"and report this as a defect", l.From, lastPanic, fault)
+	case err != nil && ctx.Err() == nil:
 		out.Error = g.opt.Fault(err)
 	}
-	if out.Error == "" {
+	if out.Error != "" {
+		return out, nil
+	}
+	if err != nil {
 		return out, fmt.Errorf("dataset %s: %w", l.Dataset, err)
 	}
+	out.Digest, out.RejectsKey = r.Digest, r.RejectsKey
+	out.Records, out.Rows, out.Merged = r.Records, r.Rows, r.Merged
+	out.Rejected, out.Domains, out.PartBytes = r.Rejected, r.Domains, r.PartBytes
+	out.Worst, out.Unread, out.UnreadCount = r.Worst, r.Unread, r.UnreadCount
+	out.Examples, out.Notes, out.Unchanged = r.Examples, r.Notes, r.Existed
 	return out, nil
 }
 
-// panicError is a list that panics.
-type panicError struct{ reason string }
-
-func (e *panicError) Error() string { return e.reason }
-
-// ingest ingests a list, again if that panics.
-func (g *grouped) ingest(
-	ctx context.Context, n int, report func(ingest.Progress),
-) (r ingest.SmallResult, err error) {
-	for tries := 1; ; tries++ {
-		r, err = g.try(ctx, n, report)
-		var p *panicError
-		if tries == lastPanic || !errors.As(err, &p) {
-			return r, err
-		}
-	}
-}
-
-func (g *grouped) try(
-	ctx context.Context, n int, report func(ingest.Progress),
-) (r ingest.SmallResult, err error) {
+// try ingests a list. fault is the beginning of what it panicked with, "" if it did not.
+func (g *grouped) try(ctx context.Context, n int, report func(ingest.Progress)) (r ingest.FinishResult, fault string, err error) {
 	l := &g.members[n]
 	defer func() {
-		if fault := recover(); fault != nil {
-			g.opt.Panicked(l.Dataset, fault, debug.Stack())
-			text, _, _ := strings.Cut(fmt.Sprint(fault), "\n")
-			err = &panicError{fmt.Sprintf("%s: it made urlake panic %d times (%s); leave it out (--exclude) or convert it, "+
-				"and report this as a defect", l.From, lastPanic, text[:min(len(text), 500)])}
+		if p := recover(); p != nil {
+			g.opt.Panicked(l.Dataset, p, debug.Stack())
+			fault, _, _ = strings.Cut(fmt.Sprint(p), "\n")
+			fault = cmp.Or(fault[:min(len(fault), 500)], "panic")
 		}
 	}()
 	w := ingest.Whole{
-		Folder: listFolder(g.run, g.group, n), Spec: g.plan.Spec.Spec, DatasetID: l.DatasetID,
+		Folder: fmt.Sprintf("%s/lists/%06d-%06d", g.run, g.group, n), Spec: g.plan.Spec.Spec, DatasetID: l.DatasetID,
 		Batch: g.plan.Spec.batch(), Current: l.Current, Rules: g.plan.Rules, Objects: l.Objects,
 	}
-	return ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
+	r, err = ingest.IngestWhole(ctx, g.store, &w, g.opt.TempDir, g.opt.InMemory, g.opt.Collect, report)
+	return r, "", err
 }

@@ -2,67 +2,62 @@ package many
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
-// LargeList is a list that the steps of package ingest do.
-type LargeList struct {
-	// Run is the run of its steps.
-	Run  string
-	Spec ingest.Spec
-	// Outcome has what is known of the list's outcome before it is ingested.
-	Outcome Outcome
+// Ref names a large list of a run.
+type Ref struct {
+	Run    string `json:"run"`
+	Number int    `json:"number"`
 }
 
-// Large returns a large list of a run.
-func Large(ctx context.Context, store blob.Store, run string, n int) (LargeList, error) {
-	r, err := Open(ctx, store, run)
+// Large returns what package ingest is to ingest for a large list.
+func Large(ctx context.Context, store blob.Store, ref Ref) (ingest.Spec, error) {
+	r, l, err := large(ctx, store, ref)
 	if err != nil {
-		return LargeList{}, err
+		return ingest.Spec{}, err
 	}
-	l, err := r.largeList(ctx, store, n)
-	if err != nil {
-		return LargeList{}, err
-	}
-	out := LargeList{Run: r.largeRun(n), Spec: r.plan.Spec.Spec, Outcome: r.outcome(l)}
-	out.Spec.Dataset, out.Spec.Batch = l.Dataset, r.plan.Spec.batch()
-	// Selected already: the objects are named one by one.
-	out.Spec.Inputs, out.Spec.Manifests, out.Spec.Include, out.Spec.Exclude = nil, nil, nil, nil
+	spec := r.plan.Spec.Spec
+	spec.Dataset, spec.Batch = l.Dataset, r.plan.Spec.batch()
+	// The objects are selected already, so they are named one by one.
+	spec.Inputs, spec.Manifests, spec.Include, spec.Exclude = nil, nil, nil, nil
 	for _, o := range l.Objects {
-		out.Spec.Inputs = append(out.Spec.Inputs, o.Name)
+		spec.Inputs = append(spec.Inputs, o.Name)
 	}
-	return out, nil
+	return spec, nil
 }
 
-// largeRun is the run of the steps of a large list.
-func (r *Run) largeRun(n int) string { return fmt.Sprintf("%s.%06d", r.run, n) }
-
-// largeList reads a large list.
-func (r *Run) largeList(ctx context.Context, store blob.Store, n int) (*list, error) {
-	if n < 0 || n >= r.plan.Large {
-		return nil, inputError("large list %d of %d", n, r.plan.Large)
-	}
-	lists, err := r.lists(ctx, store, r.plan.Groups+n)
+// Note records the outcome of a large list. The first one that is recorded stays. What the plan
+// knows of the outcome is set by Note.
+func Note(ctx context.Context, store blob.Store, ref Ref, o Outcome) error {
+	r, l, err := large(ctx, store, ref)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &lists[0], nil
+	known := r.outcome(l)
+	o.Dataset, o.From, o.DatasetID, o.Batch = known.Dataset, known.From, known.DatasetID, known.Batch
+	o.Objects, o.Bytes, o.Fingerprint = known.Objects, known.Bytes, known.Fingerprint
+	err = save(ctx, store, groupKey(ref.Run, ref.Number), &outcomes{Lists: []Outcome{o}}, "")
+	if errors.Is(err, blob.ErrPrecondition) {
+		return nil
+	}
+	return err
 }
 
-// large returns what is known of the outcome of a large list before it is ingested.
-func (r *Run) large(ctx context.Context, store blob.Store, n int) (Outcome, error) {
-	l, err := r.largeList(ctx, store, n)
+func large(ctx context.Context, store blob.Store, ref Ref) (*Run, *list, error) {
+	r, err := Open(ctx, store, ref.Run)
 	if err != nil {
-		return Outcome{}, err
+		return nil, nil, err
 	}
-	return r.outcome(l), nil
-}
-
-// outcome returns what is known of the outcome of a list before it is ingested.
-func (r *Run) outcome(l *list) Outcome {
-	return Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: r.plan.Spec.batch(),
-		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
+	lists, err := r.lists(ctx, ref.Number)
+	if err == nil && ref.Number < r.plan.Groups {
+		err = inputError("list %d is in a group", ref.Number)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, &lists[0], nil
 }

@@ -46,8 +46,8 @@ func TestTooManyDatasetsAreRefused(t *testing.T) {
 	}
 }
 
-// An attempt of a group that was given up writes what it has done after another attempt has done
-// all. What that has done stays.
+// An attempt of a group that was given up records what it has done after another attempt has done
+// all. What that has done stays, and the late attempt fails.
 func TestLateAttemptForgetsNothing(t *testing.T) {
 	files := map[string]string{}
 	const lists = 6
@@ -66,7 +66,7 @@ func TestLateAttemptForgetsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.Group(ctx, store, 0, options(t), report)
+		_, err = r.Group(ctx, 0, options(t), report)
 		return err
 	}
 	store := blobtest.NewFaulty(inner)
@@ -91,6 +91,40 @@ func TestLateAttemptForgetsNothing(t *testing.T) {
 	}
 }
 
+// Of two attempts to finish a run, one writes the report. The other one fails, and its repetition
+// returns the same sums.
+func TestFinishTwiceAtOnce(t *testing.T) {
+	inner := blob.NewMemory()
+	run := testlake.Run()
+	dir := writeLists(t, map[string]string{"a.txt": "https://a.test/\n", "b.txt": "https://b.test/\n"})
+	if _, err := many.Plan(t.Context(), inner, run, specOf(inner, many.FromFiles, dir)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := many.Open(t.Context(), inner, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Group(t.Context(), 0, options(t), func(many.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	finish := func(store blob.Store) (many.Finished, error) {
+		sum, _, err := many.Finish(t.Context(), store, run, true, "")
+		return sum, err
+	}
+	store := blobtest.NewFaulty(inner)
+	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return strings.HasPrefix(key, many.ReportRoot) }, Nth: 1, Do: func() {
+		if sum, err := finish(inner); err != nil || sum.Ingested != 2 {
+			t.Errorf("%+v, %v", sum, err)
+		}
+	}})
+	if _, err := finish(store); !errors.Is(err, blob.ErrPrecondition) {
+		t.Errorf("the second: %v", err)
+	}
+	if sum, err := finish(store); err != nil || sum.Ingested != 2 || sum.Failed != 0 {
+		t.Errorf("again: %+v, %v", sum, err)
+	}
+}
+
 // An ingest that is cancelled, wherever its planning has died, leaves no ingest that seems to run.
 func TestCancelledPlanLeavesNothingRunning(t *testing.T) {
 	dir := writeLists(t, map[string]string{
@@ -100,27 +134,15 @@ func TestCancelledPlanLeavesNothingRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	died := errors.New("the worker dies")
-	for _, at := range []string{"many.json", "/many-", "large"} {
+	for _, at := range []string{"many.json", "/many-"} {
 		inner := blob.NewMemory()
 		store := blobtest.NewFaulty(inner)
 		store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return strings.Contains(key, at) }, Err: died})
 		run := testlake.Run()
-		plan, err := many.Plan(t.Context(), store, run, specOf(inner, many.FromFiles, dir))
-		if at == "large" {
-			if err != nil || plan.Large != 1 {
-				t.Fatalf("%+v, %v", plan, err)
-			}
-			large, err := many.Large(t.Context(), inner, run, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ingest.MakePlan(t.Context(), inner, large.Run, large.Spec); err != nil {
-				t.Fatal(err)
-			}
-		} else if !errors.Is(err, died) {
+		if _, err := many.Plan(t.Context(), store, run, specOf(inner, many.FromFiles, dir)); !errors.Is(err, died) {
 			t.Fatal(err)
 		}
-		if err := many.Abandon(t.Context(), inner, run); err != nil {
+		if _, err := many.Abandon(t.Context(), inner, run); err != nil {
 			t.Fatal(err)
 		}
 		if running, err := registry.Running(t.Context(), inner); err != nil || len(running) > 0 {

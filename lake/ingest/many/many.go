@@ -2,18 +2,18 @@
 // named after it. As package ingest does, it has plain functions that a scheduler orders:
 //
 //	Plan    lists the inputs, names the datasets, leaves out those that have not changed, registers
-//	        the others, and groups them
-//	Group   ingests the lists of one group, one after the other; a list that fails is recorded and
-//	        harms no other
-//	Large   plans a list that is too large for a group; the steps of package ingest do it
-//	Finish  records in the registry what is done, remembers what was read, and writes the report
+//	        the others, and divides them into groups of small lists, and large lists
+//	Group   ingests the lists of one group; a list that fails is recorded and harms no other
+//	Large   returns the ingest of a list that is too large for a group; Note records its outcome
+//	Finish  records in the registry what is done, remembers what was read, and writes a report
 //
 // Small lists share groups, so that ordering them costs little. A list of up to one split is a
 // group by itself or with a few others. Groups are numbered from the largest lists to the smallest:
-// what is left at the end is short.
+// what is left at the end is short. The large lists have the numbers after those of the groups.
 //
-// Every step may be repeated, run twice concurrently, and die at any point. Group writes what is
-// done now and then, and a repetition goes on from there.
+// Every step may be repeated, run twice concurrently, and die at any point. A repetition of Group
+// ingests the lists whose outcome is not recorded, one of Finish finishes the groups that no report
+// has.
 //
 // # What has changed
 //
@@ -24,10 +24,10 @@
 // # Objects
 //
 //	staging/{run}/many.json             sealed plan
-//	staging/{run}/many-{digest}.zst     frame file, one frame a group: JSON array of lists
-//	staging/{run}/groups/{group}.json   sealed: the outcomes of a group so far
+//	staging/{run}/many-{digest}.zst     frame file, one frame a group or large list: JSON array of lists
+//	staging/{run}/groups/{number}.json  sealed: the outcomes of a group, or of a large list
 //	staging/{run}/lists/{group}-{n}/…   rejects and rows of a list, between its steps
-//	reports/{run}/{round}.ndjson.zst    one line a list: its Outcome
+//	reports/{run}/{n}.ndjson.zst        one line a list: its Outcome
 //	registry/taken.json                 sealed: what Finish remembers, in pieces (package pieces)
 //	registry/taken/…                    the pieces
 package many
@@ -101,10 +101,18 @@ func load(ctx context.Context, store blob.Store, key string, doc lake.Keyed) (ok
 	return etag != "", err
 }
 
-// save writes a sealed document.
-func save(ctx context.Context, store blob.Store, key string, doc lake.Keyed, cond blob.Condition) error {
-	_, err := lake.SaveKeyed(ctx, store, key, documentFormat, doc, cond)
+// save writes a sealed document in the place of the one with that ETag, "" for none.
+func save(ctx context.Context, store blob.Store, key string, doc lake.Keyed, etag string) error {
+	_, err := lake.SaveKeyed(ctx, store, key, documentFormat, doc, replacing(etag))
 	return err
+}
+
+// replacing is the condition that an object still has an ETag, "" for none.
+func replacing(etag string) blob.Condition {
+	if etag == "" {
+		return blob.Condition{IfAbsent: true}
+	}
+	return blob.Condition{IfMatch: etag}
 }
 
 func planKey(run string) string { return lake.StagingPrefix(run) + "many.json" }
@@ -113,18 +121,13 @@ func listsKey(run, digest string) string {
 	return fmt.Sprintf("%smany-%s.zst", lake.StagingPrefix(run), digest)
 }
 
-func groupKey(run string, group int) string {
-	return fmt.Sprintf("%sgroups/%06d.json", lake.StagingPrefix(run), group)
-}
-
-// listFolder is the folder below staging that one list of a group uses.
-func listFolder(run string, group, n int) string {
-	return fmt.Sprintf("%s/lists/%06d-%06d", run, group, n)
+func groupKey(run string, number int) string {
+	return fmt.Sprintf("%sgroups/%06d.json", lake.StagingPrefix(run), number)
 }
 
 // ReportPrefix is the folder of the reports of a run.
 func ReportPrefix(run string) string { return ReportRoot + run + "/" }
 
-func reportKey(run string, round int) string {
-	return fmt.Sprintf("%s%06d.ndjson.zst", ReportPrefix(run), round)
+func reportKey(run string, n int) string {
+	return fmt.Sprintf("%s%06d.ndjson.zst", ReportPrefix(run), n)
 }

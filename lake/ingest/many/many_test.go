@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -77,15 +76,8 @@ func takeUp(t *testing.T, store blob.Store, spec many.Spec) (many.Summary, []man
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
-		group, ok, err := r.Claim(ctx, store, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !ok {
-			break
-		}
-		if _, err := r.Group(ctx, store, group, options(t), func(many.Progress) {}); err != nil {
+	for group := range plan.Groups {
+		if _, err := r.Group(ctx, group, options(t), func(many.Progress) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,7 +86,7 @@ func takeUp(t *testing.T, store blob.Store, spec many.Spec) (many.Summary, []man
 
 func finish(t *testing.T, store blob.Store, run string) []many.Outcome {
 	t.Helper()
-	if _, err := many.Finish(t.Context(), store, run, many.Round{Last: true}); err != nil {
+	if _, _, err := many.Finish(t.Context(), store, run, true, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := lake.DeleteStaging(t.Context(), store, run); err != nil {
@@ -307,7 +299,7 @@ func TestAGroupGoesOnAfterFaultsOfTheStore(t *testing.T) {
 			t.Fatal("no progress")
 		}
 		store.CrashAfter(5 + attempts)
-		p, err := r.Group(ctx, store, 0, options(t), func(many.Progress) {})
+		p, err := r.Group(ctx, 0, options(t), func(many.Progress) {})
 		store.Heal()
 		done = err == nil
 		if done && (p.Done != n || p.Failed != 0 || p.Kept != n) {
@@ -326,116 +318,41 @@ func TestAGroupGoesOnAfterFaultsOfTheStore(t *testing.T) {
 	}
 }
 
-func TestListsAreDoneOnce(t *testing.T) {
-	ctx, run := t.Context(), testlake.Run()
-	store := blob.NewMemory()
-	dir := writeLists(t, small(1000))
-	plan, err := many.Plan(ctx, store, run, specOf(store, many.FromFiles, dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if plan.Groups < 3 {
-		t.Fatalf("%+v", plan)
-	}
-	const crews = 8
-	var mu sync.Mutex
-	var claimed []int
-	var all sync.WaitGroup
-	for crew := range crews {
-		all.Go(func() {
-			r, err := many.Open(ctx, store, run)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for {
-				group, ok, err := r.Claim(ctx, store, crew)
-				if err != nil {
-					t.Error(err)
-				}
-				if !ok || err != nil {
-					return
-				}
-				mu.Lock()
-				claimed = append(claimed, group)
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	slices.Sort(claimed)
-	if len(claimed) != plan.Groups || len(slices.Compact(claimed)) != plan.Groups {
-		t.Errorf("%d groups were claimed as %v", plan.Groups, claimed)
-	}
-	// A crew that is started again finds the groups that it has not ended.
-	var left []int
-	for crew := range crews {
-		r, err := many.Open(ctx, store, run)
-		if err != nil {
-			t.Fatal(err)
-		}
-		own, err := r.Claimed(ctx, store, crew)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, group := range own {
-			left = append(left, group)
-			if _, err := r.Group(ctx, store, group, options(t), func(many.Progress) {}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if own, err = r.Claimed(ctx, store, crew); len(own) > 0 || err != nil {
-			t.Errorf("%v are not ended, %v", own, err)
-		}
-	}
-	slices.Sort(left)
-	if !slices.Equal(left, claimed) {
-		t.Errorf("%v were claimed, %v were left", claimed, left)
-	}
-}
-
-func TestRoundsTakeWhatIsComplete(t *testing.T) {
+// What is complete is finished and reported once, also if that is repeated. The rest fails at the
+// end.
+func TestFinishTakesWhatIsComplete(t *testing.T) {
 	ctx, run := t.Context(), testlake.Run()
 	store := blob.NewMemory()
 	dir := writeLists(t, small(600))
 	plan, err := many.Plan(ctx, store, run, specOf(store, many.FromFiles, dir))
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || plan.Groups < 3 {
+		t.Fatalf("%+v, %v", plan, err)
 	}
 	r, err := many.Open(ctx, store, run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var sum many.Finished
-	round := func(last bool) many.Finished {
+	finish := func(last, wantMore bool) {
 		t.Helper()
-		done, err := many.Finish(ctx, store, run, many.Round{
-			Number: len(sum.Groups), Before: sum.Groups, Last: last, Reason: "the deadline passed",
-		})
-		if err != nil {
-			t.Fatal(err)
+		var more bool
+		if sum, more, err = many.Finish(ctx, store, run, last, "the deadline passed"); err != nil || more != wantMore {
+			t.Fatalf("%+v, %v, %v", sum, more, err)
 		}
-		sum.Groups = append(sum.Groups, done.Groups...)
-		sum.Ingested += done.Ingested
-		sum.Failed += done.Failed
-		return done
 	}
-	if done := round(false); done.Ingested != 0 || done.Report != "" {
-		t.Errorf("before the first: %+v", done)
-	}
+	finish(false, false)
 	for group := range plan.Groups - 1 {
-		if _, err := r.Group(ctx, store, group, options(t), func(many.Progress) {}); err != nil {
+		before := sum
+		if _, err := r.Group(ctx, group, options(t), func(many.Progress) {}); err != nil {
 			t.Fatal(err)
 		}
-		if done := round(false); len(done.Groups) != 1 || done.Ingested == 0 || done.Failed != 0 {
-			t.Errorf("group %d: %+v", group, done)
+		finish(false, true)
+		if finish(false, false); sum.Ingested <= before.Ingested || sum.Rows != int64(sum.Ingested) || sum.Failed > 0 {
+			t.Errorf("group %d: %+v", group, sum)
 		}
 	}
-	done := round(true)
-	if done.Failed == 0 || done.Ingested != 0 || done.Failures[0].Error != "the deadline passed" {
-		t.Errorf("the last: %+v", done)
-	}
-	if sum.Ingested+sum.Failed != 600 || len(sum.Groups) != plan.Groups {
+	finish(true, true)
+	if finish(true, false); sum.Ingested+sum.Failed != 600 || sum.Failed == 0 || sum.Failures[0].Error != "the deadline passed" {
 		t.Errorf("%+v", sum)
 	}
 	out, err := many.ReadReports(ctx, store, many.ReportPrefix(run))
@@ -466,17 +383,31 @@ func TestALargeListKeepsItsOptions(t *testing.T) {
 	if err != nil || plan.Large != 1 || plan.Groups != 1 || plan.Objects != 2 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	got, err := many.Large(ctx, store, run, 0)
+	ref := many.Ref{Run: run, Number: 1}
+	got, err := many.Large(ctx, store, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := spec.Spec
 	want.Dataset, want.Batch, want.Inputs, want.Exclude = "large", many.DefaultBatch, []string{"file://" + filepath.Join(dir, "large.txt")}, nil
-	if diff := cmp.Diff(want, got.Spec); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if got.Run == run || !strings.HasPrefix(got.Run, run) || got.Outcome.Bytes != 200<<20 {
-		t.Errorf("%+v", got)
+	if _, err := many.Large(ctx, store, many.Ref{Run: run}); err == nil {
+		t.Error("a group is a large list")
+	}
+	// The first outcome that is recorded stays. It is completed by what the plan knows.
+	for _, rows := range []int64{3, 4} {
+		if err := many.Note(ctx, store, ref, many.Outcome{Run: "child", Digest: "d", Rows: rows}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if done, err := many.Abandon(ctx, store, run); err != nil || len(done) != 1 || done[0].Run != "child" || done[0].Dataset != "large" {
+		t.Errorf("to withdraw: %+v, %v", done, err)
+	}
+	sum, _, err := many.Finish(ctx, store, run, true, "not read")
+	if err != nil || sum.Ingested != 1 || sum.Failed != 1 || sum.Rows != 3 || sum.Bytes != 200<<20 {
+		t.Errorf("%+v, %v", sum, err)
 	}
 }
 
@@ -548,7 +479,7 @@ func TestAnEndedContextEndsAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	p, err := r.Group(ctx, store, 0, options(t), func(p many.Progress) {
+	p, err := r.Group(ctx, 0, options(t), func(p many.Progress) {
 		if p.Done == 50 {
 			stop()
 		}
@@ -558,7 +489,7 @@ func TestAnEndedContextEndsAGroup(t *testing.T) {
 	}
 	// What was done is kept.
 	var first many.Progress
-	if _, err := r.Group(t.Context(), store, 0, options(t), func(now many.Progress) {
+	if _, err := r.Group(t.Context(), 0, options(t), func(now many.Progress) {
 		if first.Done == 0 {
 			first = now
 		}

@@ -55,20 +55,18 @@ type Summary struct {
 	// Objects and Bytes are those of the lists to ingest.
 	Objects int   `json:"objects"`
 	Bytes   int64 `json:"bytes"`
-	// Groups is the number of groups, Large the number of lists that are too large for one. Both
-	// are numbered from 0, the largest first.
+	// Groups is the number of groups, Large the number of lists that are too large for one. The
+	// groups are numbered from 0, the large lists from Groups, and the largest are the first.
 	Groups int `json:"groups"`
 	Large  int `json:"large"`
 	// Notes tell the user which of the inputs are not read.
 	Notes []string `json:"notes,omitempty"`
-	// Searchable tells a workflow that it may set search attributes. Crews is how many activities
-	// share the groups. Plan leaves both to the caller.
-	Searchable bool `json:"searchable,omitempty"`
-	Crews      int  `json:"crews,omitempty"`
-	// LargeAtOnce is how many large lists are in progress at once, Round how many of them may have
-	// ended before they are finished in a round. Plan leaves both to the caller.
-	LargeAtOnce int `json:"large_at_once,omitempty"`
-	Round       int `json:"round,omitempty"`
+	// Searchable tells a workflow that it may set search attributes. Window is how many groups it
+	// has in progress at once, and LargeAtOnce how many large lists. Plan leaves them to the
+	// caller.
+	Searchable  bool `json:"searchable,omitempty"`
+	Window      int  `json:"window,omitempty"`
+	LargeAtOnce int  `json:"large_at_once,omitempty"`
 	// Batch is the batch of every dataset, if a date names it.
 	Batch string `json:"batch,omitempty"`
 }
@@ -106,7 +104,7 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 			return Summary{}, err
 		}
 	}
-	err = save(ctx, store, planKey(run), &p, blob.Condition{IfAbsent: true})
+	err = save(ctx, store, planKey(run), &p, "")
 	if err != nil {
 		// The stored plan counts, also if the put failed because its reply was lost.
 		var have plan
@@ -311,7 +309,7 @@ func (p *plan) registerDatasets(ctx context.Context, store blob.Store, lists []l
 // registerIngests registers the ingests of all lists that groups do. The plan is stored before, so
 // that Abandon finds them. Large lists are registered when they are planned.
 func (p *plan) registerIngests(ctx context.Context, store blob.Store, run string) error {
-	small, err := (&Run{run: run, plan: p}).ingests(ctx, store)
+	small, err := (&Run{run: run, store: store, plan: p}).ingests(ctx)
 	if err != nil {
 		return err
 	}
@@ -369,8 +367,16 @@ func (p *plan) group(ctx context.Context, store blob.Store, run string, lists []
 	return lake.NewFrameObject(key, ff), nil
 }
 
-// readPlan reads the plan of a run.
-func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) {
+// Run is a run whose plan is made. It is not safe for concurrent use.
+type Run struct {
+	run    string
+	store  blob.Store
+	plan   *plan
+	frames *seekable.Frames // nil until the first frame is read
+}
+
+// Open opens a run.
+func Open(ctx context.Context, store blob.Store, run string) (*Run, error) {
 	var p plan
 	ok, err := load(ctx, store, planKey(run), &p)
 	if err == nil && !ok {
@@ -379,33 +385,17 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &p, nil
+	return &Run{run: run, store: store, plan: &p}, nil
 }
 
-// Run is a run whose plan is made. It is not safe for concurrent use.
-type Run struct {
-	run    string
-	plan   *plan
-	frames *seekable.Frames // nil until the first frame is read
-}
-
-// Open opens a run.
-func Open(ctx context.Context, store blob.Store, run string) (*Run, error) {
-	p, err := readPlan(ctx, store, run)
-	if err != nil {
-		return nil, err
-	}
-	return &Run{run: run, plan: p}, nil
-}
-
-// lists reads one frame of the lists.
-func (r *Run) lists(ctx context.Context, store blob.Store, frame int) ([]list, error) {
+// lists reads the lists of a group, or a large list.
+func (r *Run) lists(ctx context.Context, number int) ([]list, error) {
 	p := r.plan
-	if frame < 0 || frame >= p.Groups+p.Large {
-		return nil, inputError("group %d of %d", frame, p.Groups+p.Large)
+	if number < 0 || number >= p.Groups+p.Large {
+		return nil, inputError("group %d of %d", number, p.Groups+p.Large)
 	}
 	read := func(ctx context.Context, off, n int64) ([]byte, error) {
-		return store.ReadRange(ctx, p.Lists.Key, off, n)
+		return r.store.ReadRange(ctx, p.Lists.Key, off, n)
 	}
 	if r.frames == nil {
 		ff, err := p.Lists.FrameFile()
@@ -421,13 +411,35 @@ func (r *Run) lists(ctx context.Context, store blob.Store, frame int) ([]list, e
 		}
 		r.frames = frames
 	}
-	data, err := r.frames.Read(ctx, read, frame, frame+1)
+	data, err := r.frames.Read(ctx, read, number, number+1)
 	if err != nil {
 		return nil, err
 	}
 	var out []list
 	if err := json.Unmarshal(data[0], &out); err != nil || len(out) == 0 {
-		return nil, codec.Corrupt(p.Lists.Key, fmt.Sprintf("frame %d", frame), -1, "a list of datasets", err)
+		return nil, codec.Corrupt(p.Lists.Key, fmt.Sprintf("frame %d", number), -1, "a list of datasets", err)
 	}
 	return out, nil
+}
+
+// ingests returns the ingests of the lists of all groups.
+func (r *Run) ingests(ctx context.Context) (all []registry.IngestID, err error) {
+	for group := range r.plan.Groups {
+		lists, err := r.lists(ctx, group)
+		if err != nil {
+			return nil, err
+		}
+		for i := range lists {
+			if lists[i].Refused == "" {
+				all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: r.plan.Spec.batch(), Run: r.run})
+			}
+		}
+	}
+	return all, nil
+}
+
+// outcome returns what is known of the outcome of a list before it is ingested.
+func (r *Run) outcome(l *list) Outcome {
+	return Outcome{Dataset: l.Dataset, From: l.From, DatasetID: l.DatasetID, Batch: r.plan.Spec.batch(),
+		Objects: len(l.Objects), Bytes: l.bytes(), Fingerprint: l.Fingerprint}
 }

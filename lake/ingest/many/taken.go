@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -29,8 +27,6 @@ type taken struct {
 	lake.KeyedHeader
 	// Pieces has the JSON of a takenBatch for each takenEntry.
 	Pieces pieces.Ref `json:"taken_pieces"`
-	// Batches is what builds before pieces have written, by "dataset id/batch".
-	Batches map[string]takenBatch `json:"batches,omitempty"`
 }
 
 // takenBatch is what an ingest has taken up.
@@ -63,25 +59,13 @@ func loadTakenStrict(ctx context.Context, store blob.Store, t *taken) (etag stri
 	return etag, err
 }
 
-// earlier returns what a build before pieces has remembered.
-func (t *taken) earlier() map[registry.BatchID]takenBatch {
-	all := map[registry.BatchID]takenBatch{}
-	for name, b := range t.Batches {
-		id, batch, _ := strings.Cut(name, "/")
-		if n, err := strconv.ParseUint(id, 10, 32); err == nil {
-			all[registry.BatchID{DatasetID: uint32(n), Batch: batch}] = b
-		}
-	}
-	return all
-}
-
 // readTaken returns what was taken up of some batches. What is damaged is as good as none.
 func readTaken(ctx context.Context, store blob.Store, ids []registry.BatchID) (map[registry.BatchID]takenBatch, error) {
 	t, _, err := loadTaken(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	found := t.earlier()
+	found := map[registry.BatchID]takenBatch{}
 	keys := make([][]byte, len(ids))
 	for i, id := range ids {
 		keys[i] = takenEntry(id)
@@ -110,7 +94,7 @@ func remember(ctx context.Context, store blob.Store, more map[registry.BatchID]t
 		if err != nil {
 			return err
 		}
-		edits, err := takenEdits(t.earlier(), more)
+		edits, err := takenEdits(more)
 		if err != nil {
 			return err
 		}
@@ -121,30 +105,24 @@ func remember(ctx context.Context, store blob.Store, more map[registry.BatchID]t
 		if err != nil {
 			return err
 		}
-		if next.Ref() == t.Pieces && len(t.Batches) == 0 {
+		if next.Ref() == t.Pieces {
 			return nil
 		}
-		cond := blob.Condition{IfMatch: etag}
-		if etag == "" {
-			cond = blob.Condition{IfAbsent: true}
-		}
-		if err = save(ctx, store, TakenKey, &taken{Pieces: next.Ref()}, cond); !errors.Is(err, blob.ErrPrecondition) {
+		if err = save(ctx, store, TakenKey, &taken{Pieces: next.Ref()}, etag); !errors.Is(err, blob.ErrPrecondition) {
 			return err
 		}
 	}
 	return fmt.Errorf("%s kept changing", TakenKey)
 }
 
-// takenEdits returns the edits that add some batches, the later ones over the earlier ones.
-func takenEdits(all ...map[registry.BatchID]takenBatch) (edits []pieces.Edit, err error) {
-	for _, some := range all {
-		for id, b := range some {
-			value, err := json.Marshal(b)
-			if err != nil {
-				return nil, err
-			}
-			edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: takenEntry(id), Value: value}})
+// takenEdits returns the edits that add some batches.
+func takenEdits(more map[registry.BatchID]takenBatch) (edits []pieces.Edit, err error) {
+	for id, b := range more {
+		value, err := json.Marshal(b)
+		if err != nil {
+			return nil, err
 		}
+		edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: takenEntry(id), Value: value}})
 	}
 	return edits, nil
 }
