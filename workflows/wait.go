@@ -43,8 +43,11 @@ func (s *steps) version(
 		}
 		var p activities.Published
 		for {
-			ok, _ := told.ReceiveWithTimeout(ctx, min(pause, s.left(ctx)), &p)
-			if !ok || p.Digest == "" || p.Digest == digest {
+			ok, _ := workflow.AwaitWithOptions(ctx, workflow.AwaitOptions{
+				Timeout:      min(pause, s.left(ctx)),
+				TimerOptions: workflow.TimerOptions{Summary: "wait for a version with the batch"},
+			}, func() bool { return told.Len() > 0 })
+			if !ok || !told.ReceiveAsync(&p) || p.Digest == "" || p.Digest == digest {
 				break
 			}
 			p = activities.Published{} // it was for an earlier workflow of this id
