@@ -155,22 +155,6 @@ func PostingsKey(dataset uint32, batch, digest string) string {
 	return BatchPrefix(dataset, batch) + "postings-" + digest + ".zst"
 }
 
-// WithdrawnKey is the key of the mark that the ingest with that record was withdrawn. A registry
-// that is restored from records leaves such records out.
-func WithdrawnKey(dataset uint32, batch, digest string) string {
-	return BatchPrefix(dataset, batch) + digest + WithdrawnSuffix
-}
-
-const WithdrawnSuffix = ".withdrawn"
-
-// RetiredKey is the key of the mark that the batch was retired when the ingest with that record was
-// one of those it could return to. A registry that is restored from records retires it again.
-func RetiredKey(dataset uint32, batch, digest string) string {
-	return BatchPrefix(dataset, batch) + digest + RetiredSuffix
-}
-
-const RetiredSuffix = ".retired"
-
 // RejectsKey is the key of the list of a batch's rejected records.
 func RejectsKey(dataset uint32, batch, digest string) string {
 	return fmt.Sprintf("rejects/dataset_id=%d/%s-%s.ndjson.zst", dataset, batch, digest)

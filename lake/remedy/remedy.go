@@ -29,7 +29,7 @@ func Of(lakeURL, key string) string {
 	if lakeURL == "" {
 		lakeURL = "LAKE"
 	}
-	rebuild := starter() + " publish --lake " + lakeURL + " --rebuild"
+	rebuild := starter() + " rebuild --lake " + lakeURL
 	again := func(dataset, batch string) string {
 		return fmt.Sprintf("ingest batch %s of dataset %s again: %s ingest --lake %s --dataset NAME --batch %s …",
 			batch, dataset, starter(), lakeURL, batch)

@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
@@ -230,9 +229,9 @@ func (m *metrics) add(result any) {
 		m.add(r.Merge)
 	case activities.Verified:
 		m.damaged.Add(float64(r.Found))
-	case rebuild.Rebuilt:
-		m.damaged.Add(float64(len(r.Unmended)))
-		m.restored.Add(float64(len(r.Files) + len(r.RestoredPostings)))
+	case publish.Inspected:
+		m.damaged.Add(float64(r.Lost))
+		m.restored.Add(float64(r.Restored))
 	case postgres.Loaded:
 		m.exported.Add(float64(r.URLs))
 	case activities.Seeded:

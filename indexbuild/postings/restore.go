@@ -1,4 +1,4 @@
-package repair
+package postings
 
 import (
 	"cmp"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -21,33 +20,33 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// RestorePostings writes the damaged and missing postings objects of a batch again, from its parts,
+// Restore writes the damaged and missing postings objects of a batch again, from its parts,
 // and returns their number. It needs the batch record and the parts. It checks the parts against
 // the record, and what it makes of them against the names of the objects. Temporary files are in
 // tempDir; "" is the system's temporary folder.
-func RestorePostings(
+func Restore(
 	ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string,
 ) (restored int, err error) {
 	data, _, err := store.Get(ctx, ref.Key())
 	if err != nil {
-		return 0, postings.Damaged(ref, err)
+		return 0, Damaged(ref, err)
 	}
 	record, err := lake.DecodeBatch(data, ref.Key())
 	if err != nil {
-		return 0, postings.Damaged(ref, err)
+		return 0, Damaged(ref, err)
 	}
 	var lost []lake.FrameObject
 	covered := map[string]bool{}
 	for _, o := range record.Postings {
-		intact, err := Intact(ctx, store, o.Object)
+		whole, err := intact(ctx, store, o.Object)
 		if err != nil {
 			return 0, err
 		}
-		if !intact {
+		if !whole {
 			lost = append(lost, o)
 			continue
 		}
-		r, err := postings.Open(ctx, store, ref, o)
+		r, err := Open(ctx, store, ref, o)
 		if err != nil {
 			return 0, err
 		}
@@ -72,8 +71,8 @@ func RestorePostings(
 	return restored, nil
 }
 
-// Intact reports whether an object exists with its size and hash.
-func Intact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
+// intact reports whether an object exists with its size and hash.
+func intact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
 	r, err := store.Open(ctx, o.Key, 0, -1)
 	if errors.Is(err, blob.ErrNotExist) {
 		return false, nil
@@ -120,7 +119,7 @@ func restore(
 		for i := range task.Parts {
 			task.Rows += task.Parts[i].Part.Rows
 		}
-		made, _, err := postings.ExtractTask(ctx, store, task, tempDir, func(key string) error {
+		made, _, err := ExtractTask(ctx, store, task, tempDir, func(key string) error {
 			if key != o.Key {
 				return errOtherKey
 			}
