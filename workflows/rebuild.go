@@ -119,6 +119,12 @@ func (f *publishFlow) rebuild(ctx workflow.Context) (out publish.Rebuilt, err er
 		); err != nil || plan.Nothing {
 			return plan.Rebuilt, err
 		}
+		if plan.UniteTasks > 0 {
+			if err := f.unite(ctx, &plan.Summary, &publish.United{}); err != nil {
+				return out, err
+			}
+			continue
+		}
 		committed, err := f.buildAndCommit(ctx, &plan.Summary)
 		if err != nil {
 			return out, err

@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -470,8 +471,8 @@ func (c *damageCase) answers(store blob.Store, model []ingested, fresh ingested)
 	return right
 }
 
-// again does what the report says about a lost object that only an ingest can write: it ingests the
-// batch again. Then everything is right.
+// again does what the report says: it ingests lost batches again, and restores a batch that waited.
+// Then everything is right.
 func (c *damageCase) again(store blob.Store, model []ingested) string {
 	t := c.T
 	ids := map[string]string{}
@@ -483,6 +484,12 @@ func (c *damageCase) again(store blob.Store, model []ingested) string {
 			if b.dataset == name && !b.replaced && strings.Contains(c.key, id) && strings.Contains(c.key, b.batch) {
 				testlake.Ingest(t, store, b.dataset, b.batch, b.records())
 			}
+		}
+	}
+	// A batch that waited is retired in a ledger that was made again.
+	for _, r := range registry.RestoreBatches(t.Context(), store, []registry.BatchID{{DatasetID: 4, Batch: "b-1"}}) {
+		if r.Err != nil && !errors.Is(r.Err, registry.ErrNotRetired) {
+			t.Errorf("%s: %v", c.what, r.Err)
 		}
 	}
 	if _, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir()); err != nil {

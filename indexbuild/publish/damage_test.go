@@ -237,7 +237,7 @@ func TestRebuild(t *testing.T) {
 	damage(t, store, segment.Prefix(v.Segments[0].ID)+segment.InfoName, "missing")
 	damage(t, store, segment.Prefix(v.Segments[1].ID)+segment.PartsName, "truncated")
 	damage(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "missing")
-	damage(t, store, record(t, store, 3, "b1", c.Digest).Postings[0].Key, "truncated")
+	damage(t, store, record(t, store, 4, "b1", c.Digest).Postings[0].Key, "truncated")
 	got := rebuild()
 	want := publish.Rebuilt{
 		Version: current(t, store).ID, Checked: 2, Segments: []string{v.Segments[0].ID, v.Segments[1].ID}, Postings: 2,

@@ -707,6 +707,12 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 		s.Nothing = true
 		return s, out, nil
 	}
+	if need, err := p.whole(ctx, store, base, run); err != nil || len(need) > 0 {
+		if err == nil {
+			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+		}
+		return s, out, err
+	}
 	sortPlanned(p.Lost)
 	slices.Sort(p.Replaces)
 	all := p.all()
@@ -788,6 +794,20 @@ func (p *plan) rebuild(
 	return len(batches), damaged, nil
 }
 
+// whole gives the live batches of unions that have dead ones unions of their own: segments that are
+// built again have no dead rows. It returns the unions that have to be written before.
+func (p *plan) whole(ctx context.Context, store blob.Store, base *manifest.Version, run string) ([]uniteTask, error) {
+	partial, err := p.partialUnions(ctx, store, base)
+	if err != nil || len(partial) == 0 {
+		return nil, err
+	}
+	written, err := readUnited(ctx, store, run)
+	if err != nil {
+		return nil, err
+	}
+	return p.trim(ctx, store, partial, nil, lake.Rules{CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix}, written)
+}
+
 // commitOf returns the id of the commit of the plan at a key.
 func commitOf(planKey string) string {
 	name := strings.TrimSuffix(path.Base(planKey), ".json")
@@ -809,6 +829,11 @@ func Rebuild(ctx context.Context, store blob.Store, run, tempDir string) (Rebuil
 	}
 	for round := 0; ; round++ {
 		plan, out, err := PlanRebuild(ctx, store, run, round)
+		if err == nil && plan.UniteTasks > 0 {
+			if err = uniteTasks(ctx, store, &plan, tempDir); err == nil {
+				continue
+			}
+		}
 		if err != nil || plan.Nothing {
 			return out, err
 		}

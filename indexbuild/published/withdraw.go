@@ -2,7 +2,9 @@ package published
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
@@ -11,7 +13,7 @@ import (
 // Withdraw makes sure that what a run has ingested is never published, and returns the version that
 // has it if it was published already. Digest is that of the batch if the caller knows it. Objects
 // that the run wrote stay: they are named by their content, which a version may have from another
-// ingest.
+// ingest. A document in the run's staging keeps the ingest's place in the order for a repetition.
 //
 // A commit looks into the registry before it replaces the manifest. Withdraw first changes the
 // registry and then touches the manifest, so a commit that looked too early has to look again. Only
@@ -21,8 +23,19 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 	if err != nil {
 		return "", err
 	}
-	if !registered { // perhaps an attempt before has removed it, and its place in the order is lost
-		own = registry.Ingest{Run: run, Digest: digest}
+	key := fmt.Sprintf("%swithdrawn-%d-%s.json", lake.StagingPrefix(run), dataset, batch)
+	doc := withdrawal{Ingest: own}
+	if !registered { // perhaps an attempt before has removed it
+		doc.Ingest = registry.Ingest{Run: run, Digest: digest}
+		if _, err := lake.LoadKeyed(ctx, store, key, withdrawalFormat, &doc); err != nil {
+			return "", err
+		}
+		own = doc.Ingest
+	}
+	save := func(in registry.Ingest) error {
+		own, doc.Ingest = in, in
+		_, err := lake.SaveKeyed(ctx, store, key, withdrawalFormat, &doc, blob.Condition{})
+		return err
 	}
 	// A version may have the record that the ingest finished with, although the registry names the
 	// one to which it is being moved.
@@ -44,20 +57,38 @@ func Withdraw(ctx context.Context, store blob.Store, dataset uint32, batch, run,
 		return version, err
 	}
 	if version == "" {
+		if registered {
+			if err := save(own); err != nil {
+				return "", err
+			}
+		}
 		in, removed, err := registry.WithdrawIngest(ctx, store, dataset, batch, run, digest)
-		if err != nil || removed && in.Digest == "" {
-			return "", err // nothing was finished, so no commit can have it
+		if err == nil && removed && in != own { // it has finished, or was moved, meanwhile
+			err = save(in)
 		}
-		if removed {
-			own = in
+		// If nothing was finished, no commit can have it.
+		if err == nil && (!removed || in.Digest != "") {
+			if err = manifest.Touch(ctx, store); err == nil {
+				version, err = holds()
+			}
 		}
-		if err := manifest.Touch(ctx, store); err != nil {
-			return "", err
-		}
-		if version, err = holds(); err != nil || version == "" {
+		if err != nil {
 			return "", err
 		}
 	}
-	// A commit came first. The registry has to agree with the version.
-	return version, registry.ReturnIngest(ctx, store, dataset, batch, own)
+	// If a commit came first, the registry has to agree with the version.
+	if version != "" && own.Seq > 0 {
+		if err := registry.ReturnIngest(ctx, store, dataset, batch, own); err != nil {
+			return "", err
+		}
+	}
+	return version, store.Delete(ctx, key)
 }
+
+// withdrawal is the document of an ingest that is being withdrawn.
+type withdrawal struct {
+	lake.KeyedHeader
+	Ingest registry.Ingest `json:"ingest"`
+}
+
+const withdrawalFormat = 1
