@@ -113,8 +113,7 @@ func TestRebuild(t *testing.T) {
 	if err := p.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)
 	}
-	if plans != 2 || res.LostRows != 7 || res.Published == nil || res.Published.Batches == 0 || len(p.cleaned) == 0 ||
-		res.Version != res.Published.Version {
+	if plans != 2 || p.plans != 1 || res.Version == "" || res.LostRows != 7 || len(p.cleaned) == 0 {
 		t.Errorf("%d plans, cleaned %q: %+v", plans, p.cleaned, res)
 	}
 	if err := res.Err(); err == nil || err.Error() != "1 batches with 7 rows are lost" {

@@ -307,8 +307,8 @@ func stateOf(t *testing.T, store blob.Store, token string) string {
 	return fmt.Sprintf("batches %v, takedowns %d, readers %s, token %v", batches, m.TakedownEpoch, readers, tokenErr == nil)
 }
 
-// The mark that keeps a lake from being opened is named when it is lost or cut, and the command that
-// the check names writes it again.
+// The mark that keeps a lake from being opened is named when it is lost or cut, and the command
+// that the check names writes it again.
 func TestLostMark(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		store := blob.NewMemory()

@@ -444,14 +444,6 @@ func waitingBatches(
 	return plannedOf(w.Batches), w.All, nil
 }
 
-// finishedBatches returns all finished batches that are not retired. It calls damaged with the
-// damage of the registry that hides others.
-func finishedBatches(ctx context.Context, store blob.Store, damaged func(err error)) ([]planned, error) {
-	all, err := registry.AllBatches(ctx, store, func(_ int, err error) { damaged(err) })
-	all = slices.DeleteFunc(all, func(b registry.Pending) bool { return b.Retired })
-	return plannedOf(all), err
-}
-
 func plannedOf(batches []registry.Pending) []planned {
 	out := make([]planned, len(batches))
 	for i, b := range batches {

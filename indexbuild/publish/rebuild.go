@@ -308,7 +308,10 @@ func (r *restorer) ledger(shard int, base *manifest.Version, replaced []string) 
 			"tells; retire again what was retired", registry.ShardKey(shard), n))
 	}
 	addLines(&r.work.Out.Lost, restored.Unclear...)
-	return r.lost(cmp.Or(err, namesErr))
+	if err := r.lost(cmp.Or(err, namesErr)); err != nil || len(restored.Keys) == 0 {
+		return err
+	}
+	return r.save()
 }
 
 // rules returns the rules of a lake: those of its version, or else of one of its batch records.
@@ -414,7 +417,7 @@ func Inspect(ctx context.Context, store blob.Store, run string, task int, tempDi
 		return Inspected{}, err
 	}
 	i := &inspector{ctx: ctx, store: store, tempDir: tempDir}
-	err := error(nil)
+	var err error
 	if task < len(w.Segments) {
 		err = i.segment(w.Segments[task])
 	} else {
@@ -475,7 +478,7 @@ func (i *inspector) segment(id string) error {
 		return nil // another version has replaced it
 	}
 	s := v.Segments[n]
-	// The record of what has the rows of batches, nil if that is damaged, and why.
+	// Of what has the rows of batches, whether it is whole, and why not.
 	whole, reasons := map[segment.BatchRef]bool{}, map[segment.BatchRef]error{}
 	check := func(ref segment.BatchRef) (bool, error) {
 		if sound, ok := whole[ref]; ok {

@@ -364,9 +364,9 @@ func TestRestoredFromAUnionOfAnotherList(t *testing.T) {
 	}
 }
 
-// Whatever is lost or changed of a union, a rebuild takes the batches from their own parts. If those
-// were collected, it names the batches, and they return when they are ingested again. Lost postings
-// are extracted.
+// Whatever is lost or changed of a union, a rebuild takes the batches from their own parts. If
+// those were collected, it names the batches, and they return when they are ingested again. Lost
+// postings are extracted.
 func TestDamagedUnions(t *testing.T) {
 	prepared := blob.NewMemory()
 	for i, batch := range []string{"b1", "b2", "b3"} {

@@ -140,8 +140,8 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 
 // FinishIngests records the digests of the batch records of runs' ingests. The records must be in
 // the store already. A run that has not registered the batch gets ErrUnknownRun. One that fails
-// keeps none of the others back. A batch that replaces the others of its dataset is finished in the same update in which
-// those are retired, so that one version has the one and lacks the others.
+// keeps none of the others back. A batch that replaces the others of its dataset is finished in the
+// same update in which those are retired, so that one version has the one and lacks the others.
 func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []Outcome {
 	out := make([]Outcome, len(finished))
 	errs := eachShard(len(finished), func(i int) uint32 { return finished[i].DatasetID }, func(n int, at []int) error {

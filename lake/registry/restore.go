@@ -166,8 +166,8 @@ type RestoredShard struct {
 // that can be read says what of it is in the lake: live returns the digests of the batches that it
 // has of the shard's datasets, nil if there is no version. Batches that the version lacks are
 // retired then; without a version all batches wait to be published. older has the digests of the
-// records that other versions have, newest first, which were replaced or retired. Runs that the lost shard has
-// registered fail with ErrUnknownRun.
+// records that other versions have, newest first, which were replaced or retired. Runs that the
+// lost shard has registered fail with ErrUnknownRun.
 func RestoreShard(
 	ctx context.Context, store blob.Store, n int, live func() (map[BatchID]string, error), older []string,
 ) (out RestoredShard, err error) {
