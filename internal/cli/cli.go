@@ -48,7 +48,10 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 // variables are the flags that a URLAKE_… variable sets, too: settings of a whole program, which
 // mean the same wherever a flag has the name. Only the command line says what a verb does: a
 // variable set for one verb might make another one delete something else.
-var variables = []string{"allow-input", "allow-target", "lake", "listen", "redis", "state"}
+var variables = []string{
+	"allow-input", "allow-target", "auth", "auth-audience", "auth-issuer", "lake", "listen", "redis",
+	"state", "tls-cert", "tls-key",
+}
 
 // EnvName returns the variable that sets a flag: URLAKE_ and the flag's name in upper case, with _
 // for -.
@@ -63,11 +66,10 @@ var zeroValues = map[string]string{
 }
 
 // BindEnv makes the flags of cmd and its subcommands that are settings of the whole program read
-// their URLAKE_… variable when they are not on the command line. The variable of another flag is a
-// usage error: a server must not start without what its operator has set. BindEnv also adds the
-// variable, and the default of every flag in a uniform form, to the help texts. Call it after all
-// flags are defined; commands that were bound alone may become subcommands of another, which is
-// then bound.
+// their URLAKE_… variable when they are not on the command line. The variable of another flag sets
+// nothing, and a note on standard error says so. BindEnv also adds the variable, and the default of
+// every flag in a uniform form, to the help texts. Call it after all flags are defined; commands
+// that were bound alone may become subcommands of another, which is then bound.
 func BindEnv(cmd *cobra.Command) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -105,8 +107,8 @@ func BindEnv(cmd *cobra.Command) {
 				}
 			case f.Name == "dsn": // URLAKE_DSN is a DSN that the flag may name
 			case value != "" && f.Annotations[cobra.FlagSetByCobraAnnotation] == nil:
-				err = Usagef("the variable %s does not set --%s; unset it, and give %s the flag --%[2]s if you want it",
-					name, f.Name, c.CommandPath())
+				fmt.Fprintf(c.ErrOrStderr(), "%s: the variable %s does not set --%s: give the flag if you want it\n",
+					c.Root().Name(), name, f.Name)
 			}
 		})
 		if err == nil && previous != nil {

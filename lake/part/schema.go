@@ -2,6 +2,7 @@ package part
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/parquet-go/parquet-go/deprecated"
@@ -21,7 +22,7 @@ const (
 	ColDomainID                // INT64, two's complement of urlnorm.DomainID
 	ColDomain                  // STRING
 	ColHost                    // STRING
-	ColTS                      // TIMESTAMP(ms, UTC), null: no timestamp
+	ColTS                      // TIMESTAMP(µs, UTC) of whole milliseconds, null: no timestamp
 	ColSize                    // INT64, null: no size
 	ColPathQuery               // STRING
 	ColURLID                   // INT64, two's complement of urlnorm.URLID
@@ -56,8 +57,8 @@ var columnDefs = [NumColumns]columnDef{
 	ColDomainID:  numberColumn("domain_id", format.Int64, false),
 	ColDomain:    stringColumn("domain", false),
 	ColHost:      stringColumn("host", false),
-	ColTS: {name: "ts", kind: format.Int64, codec: format.Zstd, optional: true, legacy: deprecated.TimestampMillis,
-		logical: &format.TimestampType{IsAdjustedToUTC: true, Unit: format.TimeUnit{Value: &format.MilliSeconds{}}}},
+	ColTS: {name: "ts", kind: format.Int64, codec: format.Zstd, optional: true, legacy: deprecated.TimestampMicros,
+		logical: &format.TimestampType{IsAdjustedToUTC: true, Unit: format.TimeUnit{Value: &format.MicroSeconds{}}}},
 	ColSize:      numberColumn("size", format.Int64, true),
 	ColPathQuery: stringColumn("path_query", false),
 	ColURLID:     {name: "url_id", kind: format.Int64, codec: format.Uncompressed, legacy: noLegacy}, // random bits
@@ -74,6 +75,10 @@ func stringColumn(name string, optional bool) columnDef {
 	return columnDef{name: name, kind: format.ByteArray, codec: format.Zstd, optional: optional,
 		logical: &format.StringType{}, legacy: deprecated.UTF8}
 }
+
+// MaxTS is the latest time that a part can hold, in milliseconds since 1970. The earliest is
+// -MaxTS.
+const MaxTS = math.MaxInt64 / 1000
 
 // Type is the physical type of the column's values.
 func (c Column) Type() format.Type { return columnDefs[c].kind }
@@ -104,18 +109,20 @@ func (c Column) String() string {
 	return columnDefs[c].name
 }
 
-// SchemaElements is the schema in a part's footer.
+// SchemaElements is the schema in a part's footer. The columns have field ids from 1 on, by which
+// Iceberg knows a column.
 func SchemaElements() thrift.Slice[format.SchemaElement] {
 	out := thrift.Slice[format.SchemaElement]{{
 		Name:           "urlake",
 		RepetitionType: thrift.New(format.Required),
 		NumChildren:    thrift.New(int32(NumColumns)),
 	}}
-	for _, d := range columnDefs {
+	for i, d := range columnDefs {
 		e := format.SchemaElement{
 			Name:           d.name,
 			Type:           thrift.New(d.kind),
 			RepetitionType: thrift.New(format.Required),
+			FieldID:        int32(i + 1),
 			LogicalType:    format.LogicalType{Value: d.logical},
 		}
 		if d.optional {

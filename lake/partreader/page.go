@@ -143,7 +143,14 @@ func (d *pageDecoder) appendColumn(dst *part.Columns, p *encodedPage, lo, hi int
 			dst.Port = append(dst.Port, port)
 		}
 	case part.ColTS:
+		first := len(dst.TS)
 		dst.TS, dst.HasTS = appendInt64s(dst.TS, values, defined, lo, hi), append(dst.HasTS, defined[lo:hi]...)
+		for i, micros := range dst.TS[first:] {
+			if micros%1000 != 0 {
+				return p.corrupt("a time in whole milliseconds", fmt.Sprintf("%d µs", micros))
+			}
+			dst.TS[first+i] = micros / 1000
+		}
 	case part.ColSize:
 		dst.Size, dst.HasSize = appendInt64s(dst.Size, values, defined, lo, hi), append(dst.HasSize, defined[lo:hi]...)
 	}

@@ -177,6 +177,12 @@ func TestPagesThatDisagreeWithTheirHeaderAreRejected(t *testing.T) {
 		"a port too high": {part.ColPort, 1, page(
 			part.PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(1<<16)...),
 		), false},
+		"a time in whole milliseconds": {part.ColTS, 1, page(
+			part.PageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2000, 0)...),
+		), true},
+		"a part of a millisecond": {part.ColTS, 1, page(
+			part.PageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2001, 0)...),
+		), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan, err := NewPlan(onePage(tc.col, tc.rows, tc.raw), 0, int64(tc.rows), tc.col)

@@ -60,7 +60,14 @@ func (c *numberRuns) nulls(rows int) (n int) {
 	return n
 }
 
-// bounds returns the smallest and the largest value. There has to be one.
+// toMicros turns milliseconds into microseconds.
+func (c *numberRuns) toMicros() {
+	for i := range c.runs {
+		c.runs[i].value *= 1000
+	}
+}
+
+// bounds returns the smallest and the largest value, 0 if there is none.
 func (c *numberRuns) bounds() (low, high int64) {
 	first := true
 	for _, r := range c.runs {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"math"
 	"sync"
@@ -82,6 +83,7 @@ func (w *Writer) endPage() error {
 		}
 		w.domains.Reset()
 	}
+	w.numbers[part.ColTS].toMicros()
 	w.pageKeys = append(w.pageKeys, w.pageKey())
 	w.enc = pageEncoders.Get().(*zstdtext.Encoder)
 	for i := range part.Column(part.NumColumns) {
@@ -125,9 +127,12 @@ func (w *Writer) pageKey() (k part.PageKey) {
 }
 
 // measurePage returns the size of the open page before compression, in all columns and without
-// headers, and checks its text but for paths.
+// headers, and checks its times and its text but for paths.
 func (w *Writer) measurePage() (int64, error) {
 	raw := 4*w.rows + w.path.plain + len(w.ids)
+	if low, high := w.numbers[part.ColTS].bounds(); low < -part.MaxTS || high > part.MaxTS {
+		return 0, fmt.Errorf("times of %d to %d ms since 1970: the limits are ±%d", low, high, int64(part.MaxTS))
+	}
 	for col := range part.Column(part.NumColumns) {
 		var nulls int
 		switch {

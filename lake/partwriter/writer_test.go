@@ -139,7 +139,7 @@ func readArrow(tb testing.TB, data []byte) []parttest.FileRow {
 					o.Host = str()
 				case part.ColTS:
 					if o.HasTS = !null; !null {
-						o.TS = num()
+						o.TS = num() / 1000
 					}
 				case part.ColSize:
 					if o.HasSize = !null; !null {
@@ -328,7 +328,10 @@ func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, e := range f.Metadata().Schema[1:] {
+	for i, e := range f.Metadata().Schema[1:] {
+		if int(e.FieldID) != i+1 {
+			t.Errorf("%s has field id %d", e.Name, e.FieldID)
+		}
 		s := fmt.Sprintf("%s %s", e.Name, e.Type.V)
 		if e.RepetitionType.V == format.Optional {
 			s += " optional"
@@ -341,7 +344,7 @@ func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
 	want := []string{
 		"dataset_id INT32", "batch BYTE_ARRAY STRING", "scheme BYTE_ARRAY STRING", "port INT32 optional",
 		"domain_id INT64", "domain BYTE_ARRAY STRING", "host BYTE_ARRAY STRING",
-		"ts INT64 optional TIMESTAMP(isAdjustedToUTC=true,unit=MILLIS)", "size INT64 optional",
+		"ts INT64 optional TIMESTAMP(isAdjustedToUTC=true,unit=MICROS)", "size INT64 optional",
 		"path_query BYTE_ARRAY STRING", "url_id INT64",
 		"raw_url BYTE_ARRAY optional STRING", "extras BYTE_ARRAY optional JSON",
 	}
@@ -468,6 +471,7 @@ func TestInvalidRowsAreRejected(t *testing.T) {
 		"a smaller port":     change(func(r *row.Row) { r.Port = 79 }),
 		"no port":            change(func(r *row.Row) { r.Port = -1 }),
 		"a smaller ts":       change(func(r *row.Row) { r.TS = -6 }),
+		"a ts out of range":  change(func(r *row.Row) { r.TS = part.MaxTS + 1 }),
 		"no ts":              change(func(r *row.Row) { r.TS, r.HasTS = 0, false }),
 		"a smaller size":     change(func(r *row.Row) { r.Size = 4 }),
 		"no size":            change(func(r *row.Row) { r.Size, r.HasSize = 0, false }),
@@ -1093,7 +1097,7 @@ func writeParquetGo(tb testing.TB, out io.Writer, rows []row.Row) {
 			number(part.ColDomainID, parquet.Int64Value(int64(urlnorm.DomainID(r.Domain))))
 			text(part.ColDomain, r.Domain, 0)
 			text(part.ColHost, r.Host, 0)
-			optional(part.ColTS, r.HasTS, parquet.Int64Value(r.TS))
+			optional(part.ColTS, r.HasTS, parquet.Int64Value(r.TS*1000))
 			optional(part.ColSize, r.HasSize, parquet.Int64Value(r.Size))
 			text(part.ColPathQuery, r.PathQuery, 0)
 			url := urlnorm.URLID([]byte(r.Scheme + "://" + r.Host + r.PathQuery))

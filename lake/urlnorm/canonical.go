@@ -267,8 +267,8 @@ func (n *Normalizer) plainHost(s []byte, start int) (end, domain int, ok bool) {
 		}
 		domain, ok = n.plainDomain(s[start:end])
 		return end, start + domain, ok
-	case labels&(dots|1<<length) != 0:
-		return 0, 0, false // an empty label
+	case labels&(dots|1<<length) != 0, isScheme(s[start:end]):
+		return 0, 0, false // an empty label, or no host
 	case start == 0:
 		return end, end - len(n.suffixes.Domain(view(s[:end]))), true
 	}

@@ -39,6 +39,12 @@ const capitalSharpS = "ẞ"
 // dots are the characters that UTS #46 maps to the label separator, apart from the full stop.
 const dots = "。．｡"
 
+// isScheme reports whether a host is the scheme of a web page, as in http://http//a/. Hosts may be
+// named ftp.
+func isScheme[T string | []byte](host T) bool {
+	return string(host) == "http" || string(host) == "https"
+}
+
 // appendHost appends the canonical form of an authority's host to n.out. bare says that the input
 // has no scheme; then a word that cannot be a public name is rejected as no host.
 func (n *Normalizer) appendHost(text []byte, bare bool) *RejectError {
@@ -66,6 +72,9 @@ func (n *Normalizer) appendHost(text []byte, bare bool) *RejectError {
 	}
 	if rej != nil {
 		return rej
+	}
+	if isScheme(name) {
+		return reject(RejectNoHost, "%s is a second scheme", quoted(n.host))
 	}
 	if !endsInNumber(name) {
 		n.out = append(n.out, name...)

@@ -116,6 +116,9 @@ func refHost(text string, bare bool) (string, Reason) {
 	if !ok {
 		return "", RejectHost
 	}
+	if name == "http" || name == "https" {
+		return "", RejectNoHost
+	}
 	labels := strings.Split(name, ".")
 	if refNumber.MatchString(labels[len(labels)-1]) {
 		return refIPv4(labels)

@@ -91,7 +91,7 @@ type Reason string
 const (
 	// RejectScheme: the input names a scheme other than http, https and ftp.
 	RejectScheme Reason = "scheme"
-	// RejectNoHost: there is no host, or there is a word without a dot in its place.
+	// RejectNoHost: there is no host, or in its place a word without a dot or a second scheme.
 	RejectNoHost Reason = "no_host"
 	// RejectHost: the host is no valid name, IPv4 or IPv6 address.
 	RejectHost Reason = "host"

@@ -138,6 +138,19 @@ func allowedTargets(names []string) (*allow.Targets, error) {
 	return t, nil
 }
 
+// stepContext returns the context of all steps: they reach what these prefixes and hosts allow.
+func stepContext(inputs, targets []string, lakeURL string) (context.Context, error) {
+	in, err := allowedInputs(inputs, lakeURL)
+	if err != nil {
+		return nil, err
+	}
+	to, err := allowedTargets(targets)
+	if err != nil {
+		return nil, err
+	}
+	return allow.WithTargets(allow.With(context.Background(), in), to), nil
+}
+
 // groupsAtOnce is how many ingests of many datasets a worker works on at once. They share the slots
 // of the normalize pool.
 const groupsAtOnce = 8
@@ -165,11 +178,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 	if o.memory < 0 || o.memory > maxMemory {
 		return cli.Usagef("--memory-limit is %d; use a number of MiB, or 0 for no limit", o.memory)
 	}
-	allowed, err := allowedInputs(o.inputs, lakeURL)
-	if err != nil {
-		return err
-	}
-	targets, err := allowedTargets(o.targets)
+	steps, err := stepContext(o.inputs, o.targets, lakeURL)
 	if err != nil {
 		return err
 	}
@@ -262,7 +271,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 				WorkerStopTimeout:            stopTimeout,
 				DisableWorkflowWorker:        queue != activities.TaskQueue(lakeURL, activities.PoolControl),
 				// Every step of every pool, so that no step can forget it.
-				BackgroundActivityContext: allow.WithTargets(allow.With(context.Background(), allowed), targets),
+				BackgroundActivityContext: steps,
 				OnFatalError:              func(err error) { stopped <- fmt.Errorf("pool %s: %w", pool, err) },
 			}), identity
 		}
@@ -316,7 +325,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		cli.Fprintf(stderr, "worker: no lake at %s yet; the first ingest makes it\n", lakeURL)
 	}
 	cli.Fprintf(stderr, "worker: lake %s, pools %s, inputs from %s, exports to %s, Temporal at %s\n",
-		lakeURL, strings.Join(o.pools, " "), allowed, targets, address)
+		lakeURL, strings.Join(o.pools, " "), allow.Of(steps), allow.TargetsOf(steps), address)
 
 	select {
 	case <-ctx.Done():

@@ -24,7 +24,38 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/ingest/allow"
 )
+
+// TestStepsReachWhatIsAllowed looks at the context that every step of every pool has.
+func TestStepsReachWhatIsAllowed(t *testing.T) {
+	for _, tc := range []struct {
+		targets []string
+		host    string
+		ok      bool
+	}{
+		{nil, "127.0.0.1", true},
+		{nil, "db.example", false},
+		{[]string{"db.example:5432"}, "db.example", true},
+		{[]string{"db.example:5433"}, "db.example", false},
+		{[]string{"db.example"}, "127.0.0.1", false},
+		{[]string{"*"}, "db.example", true},
+	} {
+		ctx, err := stepContext(nil, tc.targets, "s3://bucket/lake")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := allow.TargetsOf(ctx).Check(tc.host, 5432); (err == nil) != tc.ok {
+			t.Errorf("--allow-target %q: %s: %v", tc.targets, tc.host, err)
+		}
+		if allow.Of(ctx) == nil {
+			t.Error("every input is allowed beside a lake in a bucket")
+		}
+	}
+	if _, err := stepContext(nil, []string{"a.example:0"}, "s3://bucket/lake"); err == nil {
+		t.Error("a target that is no host is accepted")
+	}
+}
 
 func TestSDKMetricsFollowPrometheusConventions(t *testing.T) {
 	m := newSDKMetrics()

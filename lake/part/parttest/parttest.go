@@ -124,7 +124,7 @@ type ParquetGoRow struct {
 	DomainID  int64   `parquet:"domain_id"`
 	Domain    string  `parquet:"domain"`
 	Host      string  `parquet:"host"`
-	TS        *int64  `parquet:"ts,optional,timestamp(millisecond)"`
+	TS        *int64  `parquet:"ts,optional,timestamp(microsecond)"`
 	Size      *int64  `parquet:"size,optional"`
 	PathQuery string  `parquet:"path_query"`
 	URLID     int64   `parquet:"url_id"`
@@ -157,7 +157,7 @@ func ReadParquetGo(tb testing.TB, data []byte) []FileRow {
 			o.Port = *p.Port
 		}
 		if o.HasTS = p.TS != nil; o.HasTS {
-			o.TS = *p.TS
+			o.TS = *p.TS / 1000
 		}
 		if o.HasSize = p.Size != nil; o.HasSize {
 			o.Size = *p.Size

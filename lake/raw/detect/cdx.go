@@ -208,7 +208,7 @@ func cdxKinds(values []string) string {
 	}{
 		{"b", func(v string) bool { return text.IsIndexTime([]byte(v)) }},
 		{shortTime, isShortTime},
-		{"a", text.HasScheme},
+		{"a", text.HasScheme[string]},
 		{"m", isMIME},
 		{"s", isStatus},
 		{"kc", isDigest},
@@ -296,9 +296,7 @@ func isMIME(v string) bool {
 	return ok && a != "" && b != "" && !strings.ContainsAny(v, ":?&=)") && strings.Count(v, "/") == 1
 }
 
-func isStatus(v string) bool {
-	return len(v) == 3 && v[0] >= '0' && v[0] <= '9' && timestamp.AllDigits([]byte(v))
-}
+func isStatus(v string) bool { return len(v) == 3 && timestamp.AllDigits([]byte(v)) }
 
 // isDigest reports whether v is a digest: SHA-1 in base 32 or hexadecimal digits, or with a prefix.
 func isDigest(v string) bool {

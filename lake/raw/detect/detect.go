@@ -182,7 +182,7 @@ func Records(name, format string, head []byte, opt raw.Options) (raw.Plan, error
 // newDetector returns a detector. Its options have their defaults filled in.
 func newDetector(name string, head []byte, opt raw.Options) (*detector, error) {
 	d := &detector{name: name, ext: Extension(name), opt: opt, whole: len(head) < raw.HeadSize,
-		text: text.TrimBOM(head)}
+		text: text.TrimBOM(head), tables: map[tableCut]*table{}}
 	var err error
 	if d.time, err = timestamp.NewFormat(opt.TSFormat); err != nil {
 		return nil, err
@@ -201,9 +201,13 @@ type detector struct {
 	whole     bool   // text is all of the object
 	time      timestamp.Format
 	plan      raw.Plan
-	noTime    bool                                        // the options want no time
-	sample    [][]byte                                    // what lines returns
-	cdx       func() (legend *text.CDXLegend, usual bool) // findCDX
+	noTime    bool // the options want no time
+	// malformed is how many of the sampled values are malformed, if the first is a malformed
+	// object.
+	malformed, values int
+	sample            [][]byte                                    // what lines returns
+	tables            map[tableCut]*table                         // what readTable returned
+	cdx               func() (legend *text.CDXLegend, usual bool) // findCDX
 }
 
 // Extension returns the extension of a key or path in lower case. It ignores the extension of a
@@ -275,7 +279,10 @@ func (d *detector) detect() error {
 		}
 		return d.checkHosts(values, false)
 	case raw.JSONLines, raw.JSON:
-		return d.planJSON()
+		if err := d.planJSON(); err != nil {
+			return err
+		}
+		return d.checkJSON()
 	case raw.CDX:
 		return d.planCDX()
 	case raw.CDXJ:
@@ -330,6 +337,9 @@ func (d *detector) sniff() (string, error) {
 	case '"':
 		if d.stringLines(lines) {
 			return raw.JSONLines, nil
+		}
+		if d.firstLines(isMemberLine) {
+			return "", d.rejectJSON()
 		}
 	}
 	content := slices.DeleteFunc(slices.Clone(lines), text.IsIndexComment)

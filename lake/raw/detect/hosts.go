@@ -225,13 +225,18 @@ func (d *detector) sniffHosts(lines [][]byte) (bool, error) {
 	return true, nil
 }
 
+// reverse plans to turn reversed hosts round, of which v is one.
+func (d *detector) reverse(v string) {
+	d.plan.Reversed = true
+	d.note("its hosts are reversed, as %q, and are turned round (--format or --url-column takes them as they are)", v)
+}
+
 // checkHosts refuses URLs that are mostly names without a scheme, if most of these are no hosts,
 // and plans to turn reversed hosts round. hosts is set if the name of their column is a name for
 // hosts, which a column of files does not have. Options that say what the URLs are override it.
 func (d *detector) checkHosts(values []string, hosts bool) error {
 	if areReversed(values) {
-		d.plan.Reversed = true
-		d.note("its hosts are reversed, as %q, and are turned round (--format or --url-column takes them as they are)", values[0])
+		d.reverse(values[0])
 		return nil
 	}
 	if i := slices.IndexFunc(values, isPattern); i >= 0 && !mostly(values, func(v string) bool { return !isPattern(v) }) {

@@ -59,6 +59,50 @@ func isObjectLine(l []byte) bool {
 	return len(l) > 0 && l[0] == '{' && doc.Parse(l)
 }
 
+// checkJSON refuses a damaged document, whose records would be lost for a few rejects: its first
+// value or line is malformed, and so are more than few of all.
+func (d *detector) checkJSON() error {
+	malformed, all := d.malformed, d.values
+	if lines := d.lines(); d.plan.Format == raw.JSONLines && len(lines) > 0 && !isWholeLine(lines[0]) {
+		for _, l := range lines {
+			if all++; !isWholeLine(l) {
+				malformed++
+			}
+		}
+	}
+	if d.opt.Format == raw.Auto && d.whole && malformed > 0 && !few(malformed, all) {
+		return d.rejectJSON()
+	}
+	return nil
+}
+
+// rejectJSON returns the error that refuses damaged JSON.
+func (d *detector) rejectJSON() error {
+	return d.reject("it is malformed JSON",
+		"see where it is damaged (jq . FILE) and mend it, or read the records that are whole with --format json")
+}
+
+// isMemberLine reports whether a line begins with a member of an object.
+func isMemberLine(l []byte) bool {
+	var doc jsondoc.Document
+	l = trimJSONLine(l)
+	n, ok := doc.ParsePrefix(l)
+	return ok && doc.Nodes[0].Kind == '"' && bytes.HasPrefix(text.TrimSpace(l[n:]), []byte{':'})
+}
+
+// isWholeLine reports whether a line begins with a JSON value, behind which it ends or another one
+// begins.
+func isWholeLine(l []byte) bool {
+	var doc jsondoc.Document
+	l = trimJSONLine(l)
+	n, ok := doc.ParsePrefix(l)
+	if !ok {
+		return false
+	}
+	rest := bytes.TrimLeft(l[n:], ", \t")
+	return len(rest) == 0 || strings.IndexByte(`{["`, rest[0]) >= 0
+}
+
 // sniffedLines is how many lines tell JSON from JSON Lines.
 const sniffedLines = 100
 
@@ -87,9 +131,27 @@ func jsonColumn(path string) (raw.Column, error) { return raw.Column{Name: path}
 type leaf struct {
 	path                []string
 	class               int
-	values, urls, hosts int // numbers of values that are not blank
+	values, urls, hosts int      // numbers of values that are not blank
+	names               []string // the first values of text that are no URLs
 	time                *timeColumn
 }
+
+// observeText counts a value of text that is not blank.
+func (l *leaf) observeText(v string) {
+	switch {
+	case looksURL(v):
+		l.urls++
+		return
+	case looksHost(v):
+		l.hosts++
+	}
+	if len(l.names) < sampleRows && len(v) < 256 {
+		l.names = append(l.names, v)
+	}
+}
+
+// isReversed reports whether the values are hosts with the last label first.
+func (l *leaf) isReversed() bool { return len(l.names)*2 > l.values && areReversed(l.names) }
 
 // noteAbsent notes the members that the options name and no sampled record has. They may come
 // later, so that they are no error, but more often the name is wrong.
@@ -554,6 +616,9 @@ func (d *detector) noteURL(best *leaf, also []string) {
 	if best.class == 0 || len(also) > 0 || len(best.path) > 1 {
 		d.note("the URL is read from %q%s (--url-column chooses)", d.plan.URL.Name, couldBe(also))
 	}
+	if best.isReversed() {
+		d.reverse(best.names[0])
+	}
 }
 
 // couldBe returns the part of a note that names the columns as good as the chosen one.
@@ -681,15 +746,23 @@ func (d *detector) documents(rows bool) []*jsondoc.Document {
 	}
 	// A value that is too long for a record may hold records.
 	values := text.NewValues(text.NewBytesInput(d.text, d.eol(), len(d.text)), rows)
+	malformed, first := 0, false
 	for len(docs) < sampleRows {
 		doc := &jsondoc.Document{Deep: true}
 		reason, err := values.Next(doc)
 		if (err == nil && reason == "" || errors.Is(err, text.ErrTruncated)) && len(doc.Nodes) > 0 {
 			docs = append(docs, doc)
 		}
+		if reason != "" {
+			malformed++
+			first = first || len(docs) == 0 && bytes.HasPrefix(text.TrimSpace(d.text), []byte{'{'})
+		}
 		if err != nil {
 			break
 		}
+	}
+	if d.malformed, d.values = 0, 0; first {
+		d.malformed, d.values = malformed, malformed+len(docs)
 	}
 	return docs
 }
@@ -740,10 +813,8 @@ func (d *detector) observe(leaves []*leaf, doc *jsondoc.Document, node int, path
 	l := leaves[i]
 	l.values++
 	l.time.observe(d, v)
-	if m.Kind == '"' && looksURL(v) {
-		l.urls++
-	} else if m.Kind == '"' && looksHost(v) {
-		l.hosts++
+	if m.Kind == '"' {
+		l.observeText(v)
 	}
 	return leaves
 }
@@ -773,7 +844,7 @@ func chooseLeaf(leaves []*leaf, docs int) (best *leaf, also []string) {
 		}
 		return best != nil
 	}
-	_ = choose(func(l *leaf) bool { return l.class > 0 && (l.urls+l.hosts)*2 >= l.values }) ||
+	_ = choose(func(l *leaf) bool { return l.class > 0 && ((l.urls+l.hosts)*2 >= l.values || l.isReversed()) }) ||
 		choose(func(l *leaf) bool { return l.urls*2 >= l.values && l.urls*2 >= docs }) ||
 		// Only a name says that this is the URL. The reader rejects the values that are none.
 		choose(func(l *leaf) bool { return l.class > 0 && l.class <= classLink && len(l.path) == 1 })

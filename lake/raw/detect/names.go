@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/raw/timestamp"
 )
 
@@ -145,17 +146,8 @@ func plausibleTime(ms int64) bool {
 // looksURL reports whether v begins like an absolute URL with an authority, which does not begin
 // with a bracket, as in SURT prefixes: http://(org,example,
 func looksURL[T string | []byte](v T) bool {
-	for i := 0; i < len(v) && i < 32; i++ {
-		c := v[i]
-		switch {
-		case c|0x20 >= 'a' && c|0x20 <= 'z' || i > 0 && (timestamp.IsDigit(c) || c == '+' || c == '.' || c == '-'):
-		case c == ':':
-			return i > 0 && len(v) > i+3 && v[i+1] == '/' && v[i+2] == '/' && v[i+3] > ' ' && v[i+3] != '('
-		default:
-			return false
-		}
-	}
-	return false
+	n := text.SchemeLen(v)
+	return n > 0 && len(v) > n+3 && v[n+1] == '/' && v[n+2] == '/' && v[n+3] > ' ' && v[n+3] != '('
 }
 
 // isHostName reports whether v is an IPv4 address, or has the form of a host name with a dot, as

@@ -106,7 +106,7 @@ func (d *detector) chooseParquetURL(o *parquetin.Object) error {
 		return err
 	}
 	best, also := chooseLeaf(leaves, sampleRows)
-	if best == nil || best.urls+best.hosts == 0 {
+	if best == nil || best.urls+best.hosts == 0 && !best.isReversed() {
 		if err := sample(false); err != nil {
 			return err
 		}
@@ -169,10 +169,6 @@ func (d *detector) sampleParquet(o *parquetin.Object, f *parquetin.Field, l *lea
 		} else if l.time != nil {
 			l.time.observe(d, string(v.Text))
 		}
-		if looksURL(v.Text) {
-			l.urls++
-		} else if looksHost(string(v.Text)) {
-			l.hosts++
-		}
+		l.observeText(string(v.Text))
 	})
 }

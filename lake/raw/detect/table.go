@@ -31,12 +31,27 @@ var separators = []string{"\t", ",", ";", "|"}
 // escape if fewer rows are malformed then or have another width than most, or if no more are and a
 // field is \N.
 func (d *detector) readTable(sep, format string, rows int) *table {
-	t := d.cutTable(sep, format, rows, false)
+	cut := tableCut{sep, format, rows}
+	if d.tables[cut] == nil {
+		d.tables[cut] = d.findTable(cut)
+	}
+	return d.tables[cut]
+}
+
+// tableCut is how the sample is cut into a table.
+type tableCut struct {
+	sep, format string
+	rows        int
+}
+
+// findTable is readTable for a table that was not read before.
+func (d *detector) findTable(cut tableCut) *table {
+	t, sep := d.cutTable(cut, false), cut.sep
 	escapes := func(s string) bool { return bytes.Contains(d.text, []byte(`\`+s)) }
-	if format == raw.Spaced || !escapes("") || !slices.ContainsFunc([]string{`"`, sep, "\n", "\r", "N"}, escapes) {
+	if cut.format == raw.Spaced || !escapes("") || !slices.ContainsFunc([]string{`"`, sep, "\n", "\r", "N"}, escapes) {
 		return t
 	}
-	e := d.cutTable(sep, format, rows, true)
+	e := d.cutTable(cut, true)
 	null := slices.ContainsFunc(t.rows, func(row []string) bool { return slices.Contains(row, `\N`) })
 	if e.odd() < t.odd() || null && e.odd() == t.odd() {
 		return e
@@ -58,7 +73,7 @@ func (t *table) odd() int {
 }
 
 // cutTable is readTable with or without backslashes that escape.
-func (d *detector) cutTable(sep, format string, rows int, backslash bool) *table {
+func (d *detector) cutTable(cut tableCut, backslash bool) *table {
 	content := d.text
 	if !d.whole {
 		// The last row may continue past the head.
@@ -68,20 +83,21 @@ func (d *detector) cutTable(sep, format string, rows int, backslash bool) *table
 	}
 	var r interface {
 		Next() (cells [][]byte, reason string, err error)
-	} = text.NewRows(d.input(content), format, sep, backslash)
-	if format == raw.Spaced {
+	} = text.NewRows(d.input(content), cut.format, cut.sep, backslash)
+	if cut.format == raw.Spaced {
 		r = text.NewSpacedRows(d.input(content))
 	}
-	t := &table{sep: sep, backslash: backslash}
-	for len(t.rows) < rows {
+	t := &table{sep: cut.sep, backslash: backslash}
+	for len(t.rows) < cut.rows {
 		cells, reason, err := r.Next()
 		if err != nil {
 			break
 		}
 		var row []string
 		if reason == "" {
-			for _, cell := range cells {
-				row = append(row, string(text.TrimSpace(cell)))
+			row = make([]string, len(cells))
+			for i, cell := range cells {
+				row[i] = string(text.TrimSpace(cell))
 			}
 		}
 		// A row that cannot be read counts, because the reader counts it for Plan.HeaderRow.
@@ -224,7 +240,7 @@ func (d *detector) sniffTable() string {
 		return raw.TSV
 	}
 	if d.hasExt(".csv") || d.opt.URLColumn != "" {
-		t := d.bestTable(separators, true)
+		t := d.bestTable(true)
 		switch {
 		case t != nil && t.sep == "\t" && !d.hasExt(".csv"):
 			return raw.TSV
@@ -233,7 +249,7 @@ func (d *detector) sniffTable() string {
 		}
 		return raw.CSV
 	}
-	if t := d.bestTable(separators, false); t != nil {
+	if t := d.bestTable(false); t != nil {
 		if t.sep == "\t" {
 			return raw.TSV
 		}
@@ -344,9 +360,9 @@ func looksTyped(v string) bool {
 
 // bestTable cuts the sample at the separator that makes the best table of it. It returns nil if no
 // separator makes one. sure means that the object is known to be a table.
-func (d *detector) bestTable(seps []string, sure bool) *table {
+func (d *detector) bestTable(sure bool) *table {
 	var best *table
-	for _, sep := range seps {
+	for _, sep := range separators {
 		if !bytes.Contains(d.text, []byte(sep)) {
 			continue
 		}
@@ -410,7 +426,7 @@ func (d *detector) planTable(format string) error {
 		t = d.readTable("\t", raw.TSV, sampleRows)
 	} else if format == raw.Spaced {
 		t = d.readTable(" ", raw.Spaced, sampleRows)
-	} else if t = d.bestTable(separators, true); t == nil {
+	} else if t = d.bestTable(true); t == nil {
 		t = d.readTable("", raw.CSV, sampleRows)
 		t.width = 1
 	} else if t.sep == "\t" {

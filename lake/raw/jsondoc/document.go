@@ -2,8 +2,8 @@
 // (RFC 8785).
 //
 // It accepts what RFC 8259 does, up to a bound on nesting, in memory proportional to the text, and
-// as null the values NaN, Infinity and -Infinity, which Python and Java write though they are no
-// JSON. Strings need not be valid UTF-8 or UTF-16: invalid parts become U+FFFD in the canonical
+// as null the values NaN, Infinity, -Infinity and undefined, which programs write though they are
+// not JSON. Strings need not be valid UTF-8 or UTF-16: invalid parts become U+FFFD in the canonical
 // form. Packages lake/raw/text, lake/raw/parquetin and lake/raw/detect find URLs and build extras
 // with it.
 package jsondoc
@@ -50,8 +50,8 @@ type Document struct {
 
 // Node is a value of a Document.
 type Node struct {
-	// Kind is the value's first byte: one of { [ " t f n, and 0 for every number. NaN and the
-	// infinities are n.
+	// Kind is the value's first byte: one of { [ " t f n, and 0 for every number. NaN, the
+	// infinities and undefined are n.
 	Kind byte
 	// Escaped is set if Text of a string has escapes, which [AppendUnescaped] decodes.
 	Escaped bool
@@ -128,6 +128,9 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 	case kind == 'I':
 		kind = 'n'
 		end, ok = d.word(i, "Infinity")
+	case kind == 'u':
+		kind = 'n'
+		end, ok = d.word(i, "undefined")
 	}
 	if !keep || !ok {
 		return end, ok

@@ -179,7 +179,7 @@ func checkJSON(t *testing.T, text []byte) {
 		t.Fatalf("%q: flat and deep parser disagree", text)
 	}
 	if valid := json.Valid(text); ok != valid {
-		if ok && (bytes.Contains(text, []byte("NaN")) || bytes.Contains(text, []byte("Infinity"))) {
+		if ok && (bytes.Contains(text, []byte("NaN")) || bytes.Contains(text, []byte("Infinity")) || bytes.Contains(text, []byte("undefined"))) {
 			return
 		}
 		if valid && bytes.Count(text, []byte{'['})+bytes.Count(text, []byte{'{'}) > maxDepth {
@@ -255,8 +255,9 @@ func TestParserAgreesWithEncodingJSON(t *testing.T) {
 func TestNumbersThatJSONLacksAreNull(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"a":NaN,"b":[Infinity,-Infinity],"c":"NaN"}`: `{"a":null,"b":[null,null],"c":"NaN"}`,
-		"NaN":     "null",
-		"-Infini": "", "nan": "", "+Infinity": "", "-NaN": "", "inf": "", "{NaN:1}": "",
+		"NaN":                     "null",
+		`[undefined,"undefined"]`: `[null,"undefined"]`,
+		"-Infini":                 "", "nan": "", "+Infinity": "", "-NaN": "", "inf": "", "{NaN:1}": "",
 	} {
 		if got := canonical([]byte(in)); got != want {
 			t.Errorf("%s becomes %q, want %q", in, got, want)

@@ -231,6 +231,8 @@ func TestCSVDialects(t *testing.T) {
 			[]string{`2 http://a/ {"id":"1"}`, `3 http://b/ {"id":"2"}`, `4 http://c/ {"id":"3"}`, `5 http://d/ {"id":"4"}`, `6 http://e/ {"id":"5"}`, `7 http://f/ {"id":"6"}`}},
 		{"separators in the URLs of many rows", "id;url\n1;http://a/;x\n2;http://b/;1;2\n3;http://c/\n4;http://d/\n5;http://e/\n6;http://f/\n", raw.CSV,
 			[]string{"2 !bad_csv", "3 !bad_csv", `4 http://c/ {"id":"3"}`, `5 http://d/ {"id":"4"}`, `6 http://e/ {"id":"5"}`, `7 http://f/ {"id":"6"}`}},
+		{"blanks before quotes", "id, \"URL\", t\n1, \"http://a/x,y\", \"b \"\"c\"\"\" \n2,  \"http://b/\", \"d\n3, \"http://c/\", e \"f\"\n", raw.CSV,
+			[]string{`2 http://a/x,y {"id":"1","t":"b \"c\""}`, `3 http://b/ {"id":"2","t":" \"d"}`, `4 http://c/ {"id":"3","t":" e \"f\""}`}},
 		{"a header and no rows", "id,page,title\r\n", raw.CSV, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -306,6 +306,19 @@ func TestParquetColumnsAreChosenAndNamed(t *testing.T) {
 	}
 }
 
+func TestReversedHostsOfParquetAreTurnedRound(t *testing.T) {
+	type row struct {
+		Vertex int64  `parquet:"vertex"`
+		Host   string `parquet:"host_rev"`
+	}
+	data := writeParquet(t, []row{{1, "com.example.www"}, {2, "org.wikipedia.en"}, {3, "uk.co.bbc"}})
+	g, plan := read(t, "a.parquet", string(data), raw.Options{})
+	want := []string{"1 www.example.com", "2 en.wikipedia.org", "3 bbc.co.uk"}
+	if diff := cmp.Diff(want, g.Rows); diff != "" || len(plan.Notes) == 0 {
+		t.Errorf("notes %q, records (-want +got):\n%s", plan.Notes, diff)
+	}
+}
+
 // TestPartsOfALakeAreReadAsTheirRecords compares the records with the rows that parquet-go reads.
 func TestPartsOfALakeAreReadAsTheirRecords(t *testing.T) {
 	data, err := os.ReadFile("../../partwriter/testdata/part-v1.parquet")
@@ -343,8 +356,8 @@ func TestPartsOfALakeAreReadAsTheirRecords(t *testing.T) {
 		if url += want.PathQuery; string(rec.URL) != url {
 			t.Errorf("row %d: URL %q, want %q", i+1, rec.URL, url)
 		}
-		if rec.HasTS != (want.TS != nil) || rec.HasTS && rec.TS != *want.TS {
-			t.Errorf("row %d: time %d, want %v", i+1, rec.TS, want.TS)
+		if rec.HasTS != (want.TS != nil) || rec.HasTS && 1000*rec.TS != *want.TS {
+			t.Errorf("row %d: time %d ms, want that of %v", i+1, rec.TS, want.TS)
 		}
 		if rec.HasSize != (want.Size != nil) || rec.HasSize && rec.Size != *want.Size {
 			t.Errorf("row %d: size %d, want %v", i+1, rec.Size, want.Size)

@@ -482,10 +482,34 @@ func (r *Reader) Next() (*raw.Record, *raw.Reject, error) {
 // cutURL leaves the first URL of its field to the record, and the others to rest. A field without a
 // URL is the parser's to reject.
 func (r *Reader) cutURL() {
-	r.rec.URL, r.rest, r.rej.Reason = text.CutURL(r.rec.URL)
+	field := r.rec.URL
+	end := r.memberIn(field)
+	r.rec.URL, r.rest, r.rej.Reason = text.CutURL(text.TrimSpace(field[:end]))
+	if end < len(field) && r.rest == nil {
+		r.rest = field[end:]
+	} else if end < len(field) {
+		r.rest = field[cap(field)-cap(r.rest):]
+	}
 	if r.rej.Reason == "" && bytes.IndexByte(r.rec.URL, ' ') >= 0 {
 		r.counts.Spaced++
 	}
+}
+
+// memberIn returns the index in a line of a list at which a gzip member begins with a URL, the
+// length of the line for none. Files whose last lines lack a line feed were joined there. A line of
+// a file that was compressed in pieces goes on.
+func (r *Reader) memberIn(line []byte) int {
+	if _, ok := r.parse.(*text.ListParser); !ok || r.plan.Encoding != "" || r.plan.SURT || r.plan.Reversed {
+		return len(line)
+	}
+	begin := r.in.OffsetOf(line)
+	end := begin + int64(len(line))
+	for at := r.src.MemberIn(begin, end); at > 0; at = r.src.MemberIn(at, end) {
+		if i := int(at - begin); text.BeginsWithScheme(line[i:]) {
+			return i
+		}
+	}
+	return len(line)
 }
 
 // BadTS returns the unreadable time of the first row that was counted in Counts.BadTS, cut as in

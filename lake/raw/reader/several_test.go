@@ -192,6 +192,23 @@ func TestSeveralURLs(t *testing.T) {
 	}
 }
 
+// TestMembersWithoutALastLineFeed joins compressed lists. A list that is compressed in pieces goes
+// on.
+func TestMembersWithoutALastLineFeed(t *testing.T) {
+	var object []byte
+	for _, member := range []string{"http://a.com/", "http://b.com/\nhttp://c", ".com/x ", "http://d.com/?u=", "e, http://f.com/ http://g.com/",
+		"HTTPS://h.com/", "\nhttp://i.com/"} {
+		object = append(object, compressed(t, "gzip", []byte(member))...)
+	}
+	g, _ := read(t, "a.txt.gz", string(object), raw.Options{})
+	want := []string{"1 http://a.com/", "1 http://b.com/", "2 http://c.com/x", "2 http://d.com/?u=e", "2 http://f.com/", "2 http://g.com/",
+		"2 HTTPS://h.com/", "3 http://i.com/"}
+	if diff := cmp.Diff(want, g.Rows); diff != "" {
+		t.Errorf("records (-want +got):\n%s", diff)
+	}
+	checkReader(t, "a.txt.gz", object, raw.Options{})
+}
+
 // TestSeveralURLsAlike holds that the URLs of a field have the rest of its record in common.
 func TestSeveralURLsAlike(t *testing.T) {
 	text := "url,date,note\n\"http://a.com/\nhttp://b.com/\",2024-05-06,x\nhttp://c.com/,2024-05-07,y\n"
@@ -242,6 +259,10 @@ func TestHosts(t *testing.T) {
 		{"reversed, by flag", "com.example.www\norg.wikipedia.en\n", raw.Options{Format: raw.Lines}, []string{"1 com.example.www", "2 org.wikipedia.en"}},
 		{"vertices", "0\tcom.example.www\n1\torg.wikipedia.en\n", raw.Options{}, []string{"1 www.example.com", "2 en.wikipedia.org"}},
 		{"vertices between blanks", "0 com.example.www\n1 org.wikipedia.en\n", raw.Options{}, []string{"1 www.example.com", "2 en.wikipedia.org"}},
+		{"reversed in JSON", `{"host_rev":"com.example.www","n":"x"}` + "\n" + `{"host_rev":"org.wikipedia.en","n":"y"}` + "\n", raw.Options{},
+			[]string{"1 www.example.com", "2 en.wikipedia.org"}},
+		{"reversed beside hosts", `{"host_rev":"com.example.www","host":"www.example.com"}` + "\n" + `{"host_rev":"org.wikipedia.en","host":"en.wikipedia.org"}` + "\n",
+			raw.Options{}, []string{"1 www.example.com", "2 en.wikipedia.org"}},
 		{"ranks", "1,google.com\n2,kb.dk\n", raw.Options{}, []string{"1 google.com", "2 kb.dk"}},
 		{"ranks behind", "google.com;1\nkb.dk;2\n", raw.Options{}, []string{"1 google.com", "2 kb.dk"}},
 		{"ranks between blanks", "  1 google.com\n 20 kb.dk\n", raw.Options{}, []string{"1 google.com", "2 kb.dk"}},

@@ -58,14 +58,13 @@ type cdxParser struct {
 	layouts []*cdxLayout // by the legends of the file, the last first
 	usual   []*cdxLayout // by UsualLegends, made for the first line that needs one
 	err     error        // of a legend
-	two     []byte       // copies of two lines without a line break between them
+	two     []byte       // copy of a line that meets another one
 }
 
 // cdxLayout reads lines by one legend.
 type cdxLayout struct {
 	csvParser
 	legend CDXLegend
-	count  int  // of fields
 	shared bool // another layout of the file has as many
 }
 
@@ -99,6 +98,7 @@ func (p *cdxParser) newLayout(legend CDXLegend) *cdxLayout {
 		return &placed
 	}
 	plan := p.plan
+	plan.Columns = columns
 	plan.Separator = string(legend.Separator)
 	plan.URL, plan.TS, plan.Size = *place(&plan.URL), place(plan.TS), place(plan.Size)
 	if plan.URL.Number == 0 && slices.Contains(CDXURLColumns, plan.URL.Name) {
@@ -109,20 +109,11 @@ func (p *cdxParser) newLayout(legend CDXLegend) *cdxLayout {
 			}
 		}
 	}
-	if plan.AllExtras {
-		plan.AllExtras, plan.Extras = false, nil
-		for i, name := range columns {
-			used := func(c *raw.Column) bool { return c != nil && c.Number == i+1 }
-			if !used(&plan.URL) && !used(plan.TS) && !used(plan.Size) {
-				plan.Extras = append(plan.Extras, raw.Column{Name: name, Capture: slices.Contains(raw.CaptureFields, name)})
-			}
-		}
-	}
 	plan.Extras = slices.Clone(plan.Extras)
 	for i := range plan.Extras {
 		plan.Extras[i] = *place(&plan.Extras[i])
 	}
-	l := &cdxLayout{*newCSVParser(p.in, plan, p.fields), legend, len(columns), false}
+	l := &cdxLayout{*newCSVParser(p.in, plan, p.fields), legend, false}
 	l.dash = true
 	return l
 }
@@ -132,13 +123,13 @@ func (p *cdxParser) use(l *cdxLayout) {
 	p.layouts = slices.DeleteFunc(p.layouts, func(o *cdxLayout) bool { return o.legend == l.legend })
 	p.layouts = slices.Insert(p.layouts, 0, l)
 	for _, a := range p.layouts {
-		a.shared = slices.ContainsFunc(p.layouts, func(b *cdxLayout) bool { return a != b && a.cutsLike(b.legend, b.count) })
+		a.shared = slices.ContainsFunc(p.layouts, func(b *cdxLayout) bool { return a != b && a.cutsLike(b) })
 	}
 }
 
-// cutsLike reports whether lines of a legend with count fields can be mistaken for lines of l.
-func (l *cdxLayout) cutsLike(legend CDXLegend, count int) bool {
-	return l.legend.Separator == legend.Separator && l.count == count
+// cutsLike reports whether lines of o can be mistaken for lines of l.
+func (l *cdxLayout) cutsLike(o *cdxLayout) bool {
+	return l.legend.Separator == o.legend.Separator && l.columns == o.columns
 }
 
 func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
@@ -149,8 +140,12 @@ func (p *cdxParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	if line == nil {
 		return err
 	}
+	if p.in.second && isBlank(line[0]) {
+		p.two = append(append(p.two[:0], '-'), line...)
+		line = p.two
+	}
 	l := p.layoutOf(line)
-	if l == nil {
+	if l == nil && !p.in.second {
 		if first := p.cutTwo(line); first != nil {
 			line, l = first, p.layoutOf(first)
 		}
@@ -189,7 +184,7 @@ var errLegend = errors.New("the legend here gives the lines below it other field
 func (p *cdxParser) meet(legend CDXLegend) error {
 	l := p.newLayout(legend)
 	for _, known := range p.layouts {
-		if known.cutsLike(legend, l.count) {
+		if known.cutsLike(l) {
 			if known.legend == legend {
 				return nil
 			}
@@ -213,7 +208,7 @@ func (p *cdxParser) meet(legend CDXLegend) error {
 // layoutOf returns the layout to read a line by, nil if there is none.
 func (p *cdxParser) layoutOf(line []byte) *cdxLayout {
 	for _, l := range p.layouts {
-		if l.legend.fields(line) == l.count && (!l.shared || l.legend.Fits(line, false)) {
+		if l.legend.fields(line) == l.columns && (!l.shared || l.legend.Fits(line, false)) {
 			return l
 		}
 	}
@@ -225,7 +220,7 @@ func (p *cdxParser) layoutOf(line []byte) *cdxLayout {
 		}
 	}
 	for _, l := range p.usual {
-		if l.legend.fields(line) == l.count && l.legend.Fits(line, false) {
+		if l.legend.fields(line) == l.columns && l.legend.Fits(line, false) {
 			return l
 		}
 	}
@@ -243,26 +238,26 @@ func (p *cdxParser) cutTwo(line []byte) []byte {
 		sep := l.legend.Separator
 		row := l.legend.trim(line)
 		at := len(row)
-		for n := l.count; n > 0 && at > 0; n-- {
+		for n := l.columns; n > 0 && at > 0; n-- {
 			at = bytes.LastIndexByte(row[:at], sep)
 		}
 		if at <= 0 {
 			continue
 		}
-		first, second := row[:at], row[at+1:]
-		p.two = append(p.two[:0], first...)
-		if l.legend.fields(first) != l.count {
-			// They meet in the first field of the second.
-			p.two = append(p.two, sep, '-', '-')
+		first, second, whole := row[:at], row[at+1:], row[at+1:]
+		meet := l.legend.fields(first) != l.columns
+		if meet { // in the first field of the second
 			second = second[max(0, bytes.IndexByte(second, sep)):]
-			first = p.two[:len(p.two)-1]
+			p.two = append(append(p.two[:0], '-'), second...)
+			whole = p.two
 		}
-		begin := len(first)
-		p.two = append(p.two, second...)
-		second = p.two[begin:]
-		if l.legend.Fits(second, false) && slices.ContainsFunc(bytes.Split(first, []byte{sep}), IsIndexTime) {
-			p.in.unread(second, cap(line)-cap(row)+at+1) // row is a part of line
-			return p.two[:begin]
+		if l.legend.Fits(whole, false) && slices.ContainsFunc(bytes.Split(first, []byte{sep}), IsIndexTime) {
+			p.in.unread(second)
+			if meet {
+				first = append(append(p.two[:0], first...), sep, '-')
+				p.two = first
+			}
+			return first
 		}
 	}
 	return nil
@@ -314,7 +309,7 @@ func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		if len(key) == 0 {
 			key = nil
 		}
-		ok = p.parse(line, object)
+		ok = p.parse(object)
 		switch {
 		case p.lineTS && !p.SetTS(rec, ts):
 			rej.Reason = raw.BadTS
@@ -338,7 +333,7 @@ func (p *cdxjParser) Next(rec *raw.Record, rej *raw.Reject) error {
 // parse parses the object of a line and reports whether it is well formed. Another line behind it
 // is read next, even if the object is cut off before its end; the key in which they meet is then
 // left out.
-func (p *cdxjParser) parse(line, object []byte) bool {
+func (p *cdxjParser) parse(object []byte) bool {
 	end, ok := p.doc.ParsePrefix(object)
 	rest := object[1:]
 	if ok {
@@ -356,7 +351,7 @@ func (p *cdxjParser) parse(line, object []byte) bool {
 		}
 		rest = rest[cap(rest)-cap(ts):] // ts is a part of rest
 	}
-	p.in.unread(rest, cap(line)-cap(rest))
+	p.in.unread(rest)
 	return ok
 }
 

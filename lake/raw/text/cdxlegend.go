@@ -163,7 +163,7 @@ func (l CDXLegend) Fits(line []byte, short bool) bool {
 			}
 		case empty:
 		case letter == "a":
-			if url = HasScheme(string(f)); !url {
+			if url = HasScheme(f); !url {
 				return false
 			}
 		case letter == "A":
@@ -200,16 +200,7 @@ func isIndexDate(b []byte) bool {
 }
 
 // HasScheme reports whether v begins with a scheme and something behind it: http://a, dns:a.
-func HasScheme(v string) bool {
-	scheme, rest, ok := strings.Cut(v, ":")
-	if !ok || rest == "" || len(scheme) < 2 || len(scheme) > 32 || timestamp.IsDigit(scheme[0]) {
-		return false
-	}
-	for i := range len(scheme) {
-		c := scheme[i]
-		if !(c|0x20 >= 'a' && c|0x20 <= 'z' || timestamp.IsDigit(c) || c == '+' || c == '-') {
-			return false
-		}
-	}
-	return !timestamp.AllDigits([]byte(rest)) // a host and a port
+func HasScheme[T string | []byte](v T) bool {
+	n := SchemeLen(v)
+	return n > 1 && n+1 < len(v) && !timestamp.AllDigits([]byte(v[n+1:])) // a host and a port
 }

@@ -4,15 +4,16 @@ import (
 	"bytes"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"unicode"
 
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/raw"
 )
 
 // csvParser reads RFC 4180 records and what is found beyond it: any line end, rows of unequal
-// length, quotes inside unquoted fields (kept), spaces behind a closing quote (dropped).
+// length, quotes inside unquoted fields (kept), spaces before an opening and behind a closing quote
+// (dropped).
 //
 // A quoted field rejects its record if it does not end within the longest record, or at all, or if
 // it goes on after its closing quote. Reading continues at the line after the one where that field
@@ -45,16 +46,13 @@ type csvParser struct {
 
 	// Columns from 0; -1: none. Fields of a row beyond width are not cut.
 	url, ts, size, width int
-	extras               []extraColumn
+	extras               Extras
 	columns              int  // of the table, 0 if unknown
 	longRow              int  // see raw.Plan.LongRow
 	maxCells             int  // see raw.Plan.MaxCells
 	blanks               bool // runs of blanks separate the fields
 	scanned              bool // all cells of the row are cut
-
-	// The second of two rows without a line break between them, and its position.
-	second   []cell
-	secondAt Position
+	two                  bool // the row is the first of two without a line break between them
 
 	unquotedTo int64 // between the row and this offset of the object is no quote
 
@@ -62,21 +60,14 @@ type csvParser struct {
 	joined bool  // the row has such a line break
 	alone  int64 // before this offset of the object none does
 
-	limit int  // scanRow looks at no offset from here on; -1: no limit
-	ended bool // scanRow reached the end of the input
+	window []byte // what is buffered of the row, and behind it unless limit is set
+	limit  bool   // scanRow looks at no byte behind the window
+	ended  bool   // scanRow reached the end of the input
 
 	row     []byte // the record, valid until the next fill
 	cells   []cell
 	scratch []byte // unescaped cells
 	urlBuf  []byte // the URL of a SURT key
-	out     []byte // extras
-}
-
-// extraColumn is a column with its name ready as a member of a JSON object.
-type extraColumn struct {
-	index   int
-	key     []byte // `"name":`
-	capture captureField
 }
 
 // cell is the range of a field in the row, without its quotes.
@@ -117,28 +108,20 @@ func newCSVParser(in *Input, plan raw.Plan, f Fields) *csvParser {
 		extras = nil
 		for i, name := range plan.Columns {
 			if i != p.url && i != p.ts && i != p.size {
-				extras = append(extras, raw.Column{Name: name, Number: i + 1})
+				extras = append(extras, raw.Column{Name: name, Number: i + 1,
+					Capture: plan.Format == raw.CDX && slices.Contains(raw.CaptureFields, name)})
 			}
 		}
 	}
-	for _, c := range SortColumns(extras) {
-		key := append(codec.AppendJSONString(nil, c.Name), ':')
-		x := extraColumn{index: c.Number - 1, key: key}
-		if c.Capture {
-			x.capture = captureFieldOf(c.Name)
-		}
-		p.extras = append(p.extras, x)
-		p.width = max(p.width, c.Number)
+	p.extras = NewExtras(extras)
+	for _, x := range p.extras.columns {
+		p.width = max(p.width, x.index+1)
 	}
 	return p
 }
 
 func (p *csvParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	for {
-		if len(p.second) > 0 {
-			p.nextSecond(rec, rej)
-			return nil
-		}
 		reason, err := p.read()
 		if err != nil {
 			return err
@@ -148,7 +131,6 @@ func (p *csvParser) Next(rec *raw.Record, rej *raw.Reject) error {
 			p.fields.Counts.Blank++
 		case p.skip > 0:
 			p.skip--
-			p.second = p.second[:0]
 		case reason == "" && p.single && p.row[0] == '#':
 			p.fields.Counts.Comments++
 		case reason == "":
@@ -163,15 +145,15 @@ func (p *csvParser) Next(rec *raw.Record, rej *raw.Reject) error {
 
 // rowRecord is record for a row that may be two.
 func (p *csvParser) rowRecord(rec *raw.Record) string {
-	if len(p.row) > p.longRow && p.columns > 1 && len(p.second) == 0 {
+	if len(p.row) > p.longRow && p.columns > 1 && !p.two {
 		p.cutTwo()
 	}
-	if p.maxCells > 0 && len(p.second) == 0 && p.tooManyCells() {
+	if p.maxCells > 0 && p.tooManyCells() {
 		return raw.BadCSV
 	}
 	reason := p.record(rec)
-	if reason == raw.NoURL && len(p.second) > 0 {
-		reason = raw.BadCSV
+	if reason == raw.NoURL && (p.two || p.in.second) {
+		reason = raw.BadCSV // the URL is where the rows meet
 	}
 	return reason
 }
@@ -196,19 +178,10 @@ func (p *csvParser) tooManyCells() bool {
 	return n > p.maxCells
 }
 
-// nextSecond makes a record of the second of two rows.
-func (p *csvParser) nextSecond(rec *raw.Record, rej *raw.Reject) {
-	p.in.record = p.secondAt
-	p.cells = append(p.cells[:0], p.second...)
-	p.second = p.second[:0]
-	if rej.Reason = p.record(rec); rej.Reason == raw.NoURL {
-		rej.Reason = raw.BadCSV
-	}
-}
-
-// cutTwo cuts the row into two if it is two without a line break between them: it has as many cells
-// as two rows, or one less, and a URL where each has it. It reports whether it is.
-func (p *csvParser) cutTwo() bool {
+// cutTwo sets two and leaves the row its own cells if it is two without a line break between them:
+// it has as many cells as two rows, or one less, and a URL where each has it. The second one is
+// read next. The cell in which they meet is then empty in both.
+func (p *csvParser) cutTwo() {
 	w := p.columns
 	if !p.scanned {
 		width, row := p.width, p.row
@@ -222,27 +195,27 @@ func (p *csvParser) cutTwo() bool {
 	}
 	n := len(p.cells)
 	if n != 2*w && n != 2*w-1 || p.url < 0 {
-		return false
+		return
 	}
 	p.scratch = p.scratch[:0]
 	url, second := p.cell(p.url), p.cell(n-w+p.url)
 	if !alike(url, second) {
-		return false
+		return
 	}
-	if meeting := p.cells[w-1]; n < 2*w &&
-		(meeting.quoted && meeting.escapes == noEscapes || p.url == 0 && beginsWithURL(second)) {
-		return false // the cell has nothing of another row
+	meeting := p.cells[w-1]
+	if n < 2*w && (meeting.quoted && meeting.escapes == noEscapes || p.url == 0 && beginsWithURL(second)) {
+		return // the cell has nothing of another row
 	}
-	p.second = append(p.second[:0], p.cells[n-w:]...)
-	p.cells = p.cells[:w]
-	start := p.second[0].start
+	rest := p.cells[w].start
+	if p.cells[w].quoted {
+		rest--
+	}
 	if n < 2*w {
-		p.cells[w-1].end = p.cells[w-1].start
-		p.second[0].end = start
+		p.cells[w-1].end = meeting.start
+		rest-- // the separator behind the cell
 	}
-	p.secondAt = Position{p.in.record.Line + int64(bytes.Count(p.row[:start], []byte{p.in.lineEnd})),
-		p.in.record.Offset + int64(start)}
-	return true
+	p.two, p.cells = true, p.cells[:w]
+	p.in.unread(p.row[rest:])
 }
 
 // alike reports whether both are URLs with a scheme, or both look like hosts.
@@ -265,7 +238,7 @@ func looksHost(text []byte) bool {
 
 // beginsWithURL reports whether text begins with a scheme, without a word before it.
 func beginsWithURL(text []byte) bool {
-	return hasScheme(text) && gluedScheme(text[:bytes.IndexByte(text, ':')]) == 0
+	return BeginsWithScheme(text) && gluedScheme(text[:bytes.IndexByte(text, ':')]) == 0
 }
 
 // blank reports whether all cells of the row are empty.
@@ -295,28 +268,10 @@ func (p *csvParser) record(rec *raw.Record) string {
 	if p.size >= 0 && !SetSize(rec, p.cell(p.size)) {
 		return raw.BadSize
 	}
-	if len(p.extras) == 0 {
-		return ""
+	for i := range p.extras.columns {
+		p.extras.add(&p.extras.columns[i], p.cell(p.extras.columns[i].index))
 	}
-	p.out = append(p.out[:0], '{')
-	for _, x := range p.extras {
-		v := p.cell(x.index)
-		if x.capture != noCapture {
-			v = x.capture.value(v)
-		}
-		if len(v) == 0 {
-			continue
-		}
-		if len(p.out) > 1 {
-			p.out = append(p.out, ',')
-		}
-		p.out = append(p.out, x.key...)
-		p.out = codec.AppendJSONString(p.out, v)
-	}
-	if len(p.out) > 1 {
-		p.out = append(p.out, '}')
-		rec.Extras = p.out
-	}
+	rec.Extras = p.extras.take()
 	return ""
 }
 
@@ -384,7 +339,7 @@ func (p *csvParser) read() (reason string, err error) {
 		return "", err
 	}
 	in.record = in.Position()
-	p.cells, p.scanned = p.cells[:0], false
+	p.cells, p.scanned, p.two = p.cells[:0], false, false
 	if long {
 		in.skipLine()
 		return raw.TooLong, nil
@@ -488,10 +443,10 @@ func (p *csvParser) readQuoted(n int) (reason string, err error) {
 
 // scanLines is scanRow for a row whose first line has n bytes.
 func (p *csvParser) scanLines(n int) (reason string, bad, end, next int) {
-	p.limit, p.ended, p.joined = -1, false, false
+	p.ended, p.joined, p.limit, p.window = false, false, false, p.in.Buffered()
 	if p.tsv {
-		p.limit = p.continued(n)
-		p.joined = p.limit > n
+		end := p.continued(n)
+		p.window, p.limit, p.joined = p.window[:end], true, end > n
 	}
 	return p.scanRow()
 }
@@ -500,9 +455,8 @@ func (p *csvParser) scanLines(n int) (reason string, bad, end, next int) {
 // line break.
 func (p *csvParser) continued(n int) int {
 	in := p.in
-	p.limit = -1
 	for p.escape && p.joins && n <= in.max {
-		line := in.buf[in.r : in.r+n]
+		line := p.window[:n]
 		if (len(line)-len(bytes.TrimRight(line, `\`)))%2 == 0 {
 			break
 		}
@@ -513,7 +467,7 @@ func (p *csvParser) continued(n int) int {
 				break
 			}
 		}
-		n = min(n, in.w-in.r)
+		n = min(n, len(p.window))
 		if !ok {
 			break
 		}
@@ -528,15 +482,12 @@ func (p *csvParser) scanTwo(n int) bool {
 		return false
 	}
 	tsv := p.tsv
-	p.tsv, p.limit, p.cells = true, n, p.cells[:0]
+	p.tsv, p.cells, p.limit, p.window = true, p.cells[:0], true, in.Buffered()[:n]
 	_, _, end, _ := p.scanRow()
 	p.tsv = tsv
 	p.row = in.buf[in.r : in.r+end]
-	if !p.cutTwo() {
-		return false
-	}
-	in.consumeLine(n)
-	return true
+	p.cutTwo()
+	return p.two
 }
 
 // swallows returns the offset of a quoted field of the row [0, end) that only seems to end, 0 if
@@ -588,6 +539,8 @@ func (p *csvParser) scanRow() (reason string, bad, end, next int) {
 				return reason, pos, 0, 0
 			}
 			quoted = reason == ""
+		} else if c == ' ' && !p.tsv && !p.single {
+			end, next, quoted = p.quotedBehindBlanks(pos)
 		}
 		if !quoted {
 			var found escapes
@@ -603,7 +556,7 @@ func (p *csvParser) scanRow() (reason string, bad, end, next int) {
 		}
 		// The CR of the line end is not part of the last cell.
 		last := &p.cells[len(p.cells)-1]
-		if !quoted && last.end > last.start && p.in.buf[p.in.r+last.end-1] == '\r' {
+		if !quoted && last.end > last.start && p.window[last.end-1] == '\r' {
 			last.end--
 			end--
 		}
@@ -612,18 +565,26 @@ func (p *csvParser) scanRow() (reason string, bad, end, next int) {
 }
 
 // at returns the byte at pos, false at the limit or the end of the input.
-func (p *csvParser) at(pos int) (byte, bool) {
-	in := p.in
-	if p.limit >= 0 && pos >= p.limit {
-		return 0, false
+func (p *csvParser) at(pos int) (c byte, ok bool) {
+	if pos < len(p.window) || p.fillTo(pos) {
+		c, ok = p.window[pos], true
 	}
-	for pos >= in.w-in.r {
-		if !in.fill() {
-			p.ended = true
-			return 0, false
+	return c, ok
+}
+
+// fillTo adds the byte at pos to the window, and reports whether there is one.
+func (p *csvParser) fillTo(pos int) bool {
+	for pos >= len(p.window) {
+		if p.limit {
+			return false
 		}
+		if !p.in.fill() {
+			p.ended = true
+			return false
+		}
+		p.window = p.in.Buffered()
 	}
-	return in.buf[in.r+pos], true
+	return true
 }
 
 // unquoted returns the end of the field that begins at pos, or an offset above in.max+1.
@@ -652,12 +613,8 @@ func (p *csvParser) quoted(pos int) (end, next int, reason string) {
 	found := noEscapes
 	i := pos + 1
 	for {
-		stop := in.w - in.r
-		if p.limit >= 0 {
-			stop = p.limit
-		}
-		if i < stop {
-			window := in.buf[in.r+i : in.r+stop]
+		if i < len(p.window) {
+			window := p.window[i:]
 			j := bytes.IndexByte(window, '"')
 			if p.escape {
 				if j >= 0 {
@@ -681,7 +638,7 @@ func (p *csvParser) quoted(pos int) (end, next int, reason string) {
 				}
 				break
 			}
-			i = stop
+			i = len(p.window)
 		}
 		if i > in.max {
 			return 0, 0, raw.TooLong
@@ -708,6 +665,29 @@ func (p *csvParser) quoted(pos int) (end, next int, reason string) {
 	}
 	p.cells = append(p.cells, cell{pos + 1, end - 1, found, true})
 	return end, next, ""
+}
+
+// quotedBehindBlanks is quoted for a field with blanks before its quote at pos. It reports whether
+// there is one that ends in the same line: any other is as unquoted.
+func (p *csvParser) quotedBehindBlanks(pos int) (end, next int, ok bool) {
+	begin := pos
+	c, ok := p.at(pos)
+	for ok && c == ' ' && pos < p.in.max {
+		pos++
+		c, ok = p.at(pos)
+	}
+	if c != '"' {
+		return 0, 0, false
+	}
+	end, next, reason := p.quoted(pos)
+	if reason != "" {
+		return 0, 0, false
+	}
+	if bytes.IndexByte(p.window[begin:end], p.in.lineEnd) >= 0 {
+		p.cells = p.cells[:len(p.cells)-1]
+		return 0, 0, false
+	}
+	return end, next, true
 }
 
 // Rows reads the rows of a CSV or TSV object without a plan.

@@ -28,8 +28,9 @@ type Input struct {
 	record  Position // of the record or reject returned last
 	err     error    // why no more bytes follow buf[:w]
 
-	second   []byte // what nextLine returns next, nil for a line of buf
-	secondAt Position
+	// See unread: whether the next line begins inside the line before it, and whether the line read
+	// last does.
+	again, second bool
 }
 
 // NewInput returns an Input of the object that src yields. Lines end in a line feed. A record may
@@ -104,6 +105,10 @@ func (in *Input) Read(p []byte) (int, error) {
 // Offset returns how many bytes of the object are consumed.
 func (in *Input) Offset() int64 { return in.base + int64(in.r) }
 
+// OffsetOf returns the offset of b, which is a part of what is buffered and goes on to its end as
+// slices of it do.
+func (in *Input) OffsetOf(b []byte) int64 { return in.base + int64(cap(in.buf)-cap(b)) }
+
 // Line returns the line of the next byte: 1 and the number of line ends consumed.
 func (in *Input) Line() int64 { return in.line }
 
@@ -165,7 +170,7 @@ func (in *Input) fill() bool {
 // because it may be incomplete. A line longer than max by more than the CR of its end is not
 // buffered: then long is true and n is invalid.
 func (in *Input) peekLine() (n int, long bool, err error) {
-	if in.stop != 0 && in.base+int64(in.r) > in.stop {
+	if in.second, in.again = in.again, false; in.stop != 0 && !in.second && in.base+int64(in.r) > in.stop {
 		return 0, false, io.EOF
 	}
 	searched := 0
@@ -228,29 +233,26 @@ func (in *Input) ReadLine() (line []byte, long bool, err error) {
 	return line, len(line) > in.max, nil
 }
 
-// unread makes nextLine return second next. It is the end of the line that was returned last, which
-// is two lines without a line break between them, and begins at the offset n of that line.
-func (in *Input) unread(second []byte, n int) {
-	in.second, in.secondAt = second, Position{in.record.Line, in.record.Offset + int64(n)}
+// unread makes the next line begin with rest, which is a part of the line or row that was read
+// last: that is two without a line break between them.
+func (in *Input) unread(rest []byte) {
+	start := int(in.record.Offset - in.base)
+	in.r = cap(in.buf) - cap(rest)
+	in.line = in.record.Line + int64(bytes.Count(in.buf[start:in.r], []byte{in.lineEnd}))
+	in.again = true
 }
 
 // nextLine consumes lines until content returns something other than nil for one, and returns that.
 // A line longer than the limit is a reject.
 func (in *Input) nextLine(rej *raw.Reject, content func(line []byte) []byte) ([]byte, error) {
 	for {
-		line := in.second
-		if line != nil {
-			in.second, in.record = nil, in.secondAt
-		} else {
-			var long bool
-			var err error
-			if line, long, err = in.ReadLine(); err != nil {
-				return nil, err
-			}
-			if long {
-				rej.Reason = raw.TooLong
-				return nil, nil
-			}
+		line, long, err := in.ReadLine()
+		if err != nil {
+			return nil, err
+		}
+		if long {
+			rej.Reason = raw.TooLong
+			return nil, nil
 		}
 		if line = content(line); line != nil {
 			return line, nil

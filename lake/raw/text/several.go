@@ -14,29 +14,30 @@ import (
 // IsPlain reports whether the text of a field is at most one URL and nothing beside it: it has no
 // space, tab or line feed and no second scheme. Other fields are cut by [CutURL].
 func IsPlain(field []byte) bool {
-	// Eight bytes at a time, for bytes up to a space and for colons. The scheme's colon is mostly
-	// among the first eight.
-	const (
-		ones   = ^uint64(0) / 255
-		tops   = ones << 7
-		spaces = ones * 0x21
-		colons = ones * ':'
-	)
-	b := field
-	if len(b) < 8 {
-		return isPlain(b)
+	// The scheme's colon is mostly among the first eight bytes.
+	if len(field) < 8 {
+		return isPlain(field)
 	}
+	v := binary.LittleEndian.Uint64(field)
+	found := (v - onesOf*'!') &^ v
+	b := field[8:]
+	for ; len(b) >= 32; b = b[32:] {
+		found |= spaceOrColon(b) | spaceOrColon(b[8:]) | spaceOrColon(b[16:]) | spaceOrColon(b[24:])
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		found |= spaceOrColon(b)
+	}
+	found |= spaceOrColon(field[len(field)-8:])
+	return found&(onesOf<<7) == 0 || isPlain(field)
+}
+
+const onesOf = ^uint64(0) / 255
+
+// spaceOrColon returns a word with the top bit of a byte set if one of the first eight bytes of b
+// is a colon, or a space or less.
+func spaceOrColon(b []byte) uint64 {
 	v := binary.LittleEndian.Uint64(b)
-	found := (v - spaces) &^ v
-	for b = b[8:]; len(b) >= 8; b = b[8:] {
-		v = binary.LittleEndian.Uint64(b)
-		c := v ^ colons
-		found |= (v-spaces)&^v | (c-ones)&^c
-	}
-	v = binary.LittleEndian.Uint64(field[len(field)-8:])
-	c := v ^ colons
-	found |= (v-spaces)&^v | (c-ones)&^c
-	return found&tops == 0 || isPlain(field)
+	return ((v - onesOf*'!') | ((v ^ onesOf*':') - onesOf)) &^ v
 }
 
 // isPlain is IsPlain for a field with a control character or a second colon.
@@ -71,7 +72,7 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		field = TrimSpace(field[:n])
 	}
 	for {
-		if i := bytes.Index(field, []byte("://")); i > 0 && gluedScheme(field[:i]) == 0 && hasScheme(field[i+3:]) {
+		if i := bytes.Index(field, []byte("://")); i > 0 && gluedScheme(field[:i]) == 0 && BeginsWithScheme(field[i+3:]) {
 			field = field[i+3:] // http://https://a/ has a scheme too many
 		}
 		next, unclear := nextURL(field)
@@ -95,7 +96,7 @@ func CutURL(field []byte) (url, rest []byte, reason string) {
 		if unclear || rest != nil && bytes.ContainsAny(url, `<>"`+spaces) {
 			return url, rest, raw.SeveralURLs
 		}
-		if i := bytes.IndexAny(url, `<>"?#`); i >= 0 && url[i] != '?' && url[i] != '#' && hasScheme(url) {
+		if i := bytes.IndexAny(url, `<>"?#`); i >= 0 && url[i] != '?' && url[i] != '#' && BeginsWithScheme(url) {
 			return url, rest, raw.TextAfterURL // <a href="http://a/">title
 		}
 		return url, rest, textInside(url, rest == nil)
@@ -174,17 +175,17 @@ func nextURL(field []byte) (next int, unclear bool) {
 		case before < utf8.RuneSelf && IsSpace(byte(before)), strings.ContainsRune(breaks+spaces, before),
 			!query && before >= utf8.RuneSelf && before != utf8.RuneError && (unicode.IsPunct(before) || unicode.IsSymbol(before)),
 			!nested && before < utf8.RuneSelf && isSeparator(byte(before)):
-			if hasScheme(field[begin:]) {
+			if BeginsWithScheme(field[begin:]) {
 				return begin, unclear
 			}
 		case before == '{' || before == '}':
-			if hasScheme(field[begin:]) {
+			if BeginsWithScheme(field[begin:]) {
 				return begin, unclear // no URL has braces (RFC 3986)
 			}
 		case query:
 			nested = true
 		case strings.ContainsRune(brackets, before):
-			if !hasScheme(field[begin:]) {
+			if !BeginsWithScheme(field[begin:]) {
 				continue
 			}
 			// A bracket that opens directly behind a part of a URL may be one.
@@ -423,7 +424,7 @@ func HasWords(field []byte) bool {
 		return false
 	}
 	before, after := field[:i], TrimSpace(field[i:])
-	return len(after) > 0 && after[0] != '#' && !hasScheme(after) && bytes.IndexByte(before, '.') > 0 &&
+	return len(after) > 0 && after[0] != '#' && !BeginsWithScheme(after) && bytes.IndexByte(before, '.') > 0 &&
 		!bytes.ContainsAny(before, "?#") && !continues(before, after)
 }
 
@@ -462,17 +463,25 @@ func isSeparator(c byte) bool { return c == ',' || c == ';' || c == '|' }
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// hasScheme reports whether text begins with a scheme and ://.
-func hasScheme(text []byte) bool {
-	for i, c := range text[:min(len(text), 16)] {
-		if c == ':' {
-			return i > 1 && bytes.HasPrefix(text[i:], []byte("://"))
-		}
-		if !isLetter(c) && (i == 0 || !timestamp.IsDigit(c) && c != '+' && c != '.' && c != '-') {
-			return false
+// SchemeLen returns the length of the scheme that v begins with, which a colon follows (RFC 3986,
+// section 3.1); 0 for none, or one of more than 32 bytes.
+func SchemeLen[T string | []byte](v T) int {
+	for i := 0; i < len(v) && i <= 32; i++ {
+		switch c := v[i]; {
+		case isLetter(c), i > 0 && (timestamp.IsDigit(c) || c == '+' || c == '.' || c == '-'):
+		case c == ':':
+			return i
+		default:
+			return 0
 		}
 	}
-	return false
+	return 0
+}
+
+// BeginsWithScheme reports whether text begins with a scheme and ://.
+func BeginsWithScheme(text []byte) bool {
+	n := SchemeLen(text)
+	return n > 1 && bytes.HasPrefix(text[n:], []byte("://"))
 }
 
 // AppendReversed appends the URL of a host whose labels are in reverse order: com.example.www and

@@ -19,11 +19,10 @@ func newSpacedParser(in *Input, plan raw.Plan, f Fields) *spacedParser {
 }
 
 func (p *spacedParser) Next(rec *raw.Record, rej *raw.Reject) error {
-	if len(p.second) > 0 {
-		p.nextSecond(rec, rej)
-		return nil
-	}
 	line, err := p.in.nextLine(rej, func(line []byte) []byte {
+		if p.in.second {
+			return line // a blank at its beginning is behind an empty field
+		}
 		line = TrimSpace(line)
 		switch {
 		case len(line) == 0:
@@ -42,7 +41,7 @@ func (p *spacedParser) Next(rec *raw.Record, rej *raw.Reject) error {
 		return err
 	}
 	p.splitSpaced(line)
-	p.scanned = false
+	p.scanned, p.two = false, false
 	rej.Reason = p.rowRecord(rec)
 	return nil
 }
@@ -154,7 +153,7 @@ func (p *crawlLogParser) Next(rec *raw.Record, rej *raw.Reject) error {
 	p.splitSpaced(line)
 	if p.mayBeTwo() {
 		if at := secondLogLine(line); at > 0 {
-			p.in.unread(line[at:], at)
+			p.in.unread(line[at:])
 			line = TrimSpace(line[:at])
 			p.splitSpaced(line)
 		}
@@ -218,7 +217,7 @@ func IsCrawlLogLine(line []byte) bool {
 	}
 	p := csvParser{width: crawlLogFields}
 	p.splitSpaced(line)
-	return len(p.cells) == crawlLogFields && isLogTime(p.cell(0)) && isStatus(p.cell(1)) &&
+	return len(p.cells) == crawlLogFields && isLogTime(p.cell(0)) && isNumber(bytes.TrimPrefix(p.cell(1), []byte{'-'})) &&
 		(isNumber(p.cell(2)) || string(p.cell(2)) == "-") && bytes.IndexByte(p.cell(3), ':') > 0 &&
 		line[p.cells[7].start] == '#'
 }
@@ -230,7 +229,5 @@ func isLogTime(b []byte) bool {
 	}
 	return (len(b) == 14 || len(b) == 17) && isNumber(b)
 }
-
-func isStatus(b []byte) bool { return isNumber(bytes.TrimPrefix(b, []byte{'-'})) && len(b) <= 6 }
 
 func isNumber(b []byte) bool { return len(b) > 0 && timestamp.AllDigits(b) }

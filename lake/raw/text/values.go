@@ -222,7 +222,7 @@ func (v *Values) matching() int {
 				c, ok = v.at(i)
 			}
 			return i
-		case !isJSONSpace(c) && bytes.IndexByte([]byte(",:0123456789+-.EtrueflasnNIity"), c) < 0:
+		case !isJSONSpace(c) && bytes.IndexByte([]byte(",:0123456789+-.EtrueflasnNIityd"), c) < 0:
 			return 0
 		}
 		if len(open) == 0 {

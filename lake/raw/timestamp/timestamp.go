@@ -166,8 +166,7 @@ func ParseDigits(b []byte) (int64, bool) {
 
 // parseDate parses the forms that begin with YYYY-, or with YYYYMMDDT; digits is 4 or 8.
 func parseDate(b []byte, digits int) (int64, bool) {
-	if isWhole(b) {
-		f := [6]int{atoi(b[:4]), atoi(b[5:7]), atoi(b[8:10]), atoi(b[11:13]), atoi(b[14:16]), atoi(b[17:19])}
+	if f, ok := parseWhole(b); ok {
 		if b = b[19:]; len(b) == 0 || len(b) == 1 && b[0] == 'Z' {
 			return civil(f, 0, 0)
 		}
@@ -217,10 +216,26 @@ func parseDate(b []byte, digits int) (int64, bool) {
 	return civil(f, 0, zone)
 }
 
-// isWhole reports whether b begins with YYYY-MM-DDThh:mm:ss, perhaps with a space for the T.
-func isWhole(b []byte) bool {
-	return len(b) >= 19 && b[4] == '-' && b[7] == '-' && (b[10] == 'T' || b[10] == ' ') && b[13] == ':' && b[16] == ':' &&
-		AllDigits(b[5:7]) && AllDigits(b[8:10]) && AllDigits(b[11:13]) && AllDigits(b[14:16]) && AllDigits(b[17:19])
+// parseWhole parses YYYY-MM-DDThh:mm:ss at the beginning of b, perhaps with a space for the T. The
+// caller has found the digits of the year.
+func parseWhole(b []byte) (f [6]int, ok bool) {
+	if len(b) < 19 || b[4] != '-' || b[7] != '-' || b[10] != 'T' && b[10] != ' ' || b[13] != ':' || b[16] != ':' {
+		return f, false
+	}
+	f = [6]int{pair(b[0], b[1])*100 + pair(b[2], b[3]), pair(b[5], b[6]), pair(b[8], b[9]),
+		pair(b[11], b[12]), pair(b[14], b[15]), pair(b[17], b[18])}
+	return f, f[1]|f[2]|f[3]|f[4]|f[5] >= 0
+}
+
+// pair returns the value of two digits, a negative number if they are none.
+func pair(tens, ones byte) int {
+	if tens -= '0'; tens > 9 {
+		return -1
+	}
+	if ones -= '0'; ones > 9 {
+		return -1
+	}
+	return int(tens)*10 + int(ones)
 }
 
 // parseRest parses what follows the seconds: a fraction and a zone, or either, or nothing.
@@ -504,7 +519,7 @@ func (p *strptime) parse(pattern string, b []byte) ([]byte, bool) {
 // instant returns the collected fields as milliseconds since the Unix epoch.
 func (p *strptime) instant() (int64, bool) {
 	if p.hasUnix {
-		if p.unix > math.MaxInt64/1000-1 {
+		if p.unix > 1e14 { // three million years
 			return 0, false
 		}
 		return p.unix*1000 + int64(p.milli), true

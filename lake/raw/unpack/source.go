@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
@@ -131,9 +132,14 @@ func (s *Source) Keep(n int) {
 
 // record appends b, which was read from below, to the kept bytes.
 func (s *Source) record(b []byte) {
-	if s.recorded = append(s.recorded, b...); s.keep > 0 && len(s.recorded) > 3*s.keep {
-		s.recorded = append(s.recorded[:0], s.recorded[len(s.recorded)-s.keep:]...)
+	if n := len(s.recorded); s.keep > 0 && n+len(b) > cap(s.recorded) {
+		if n >= 2*s.keep {
+			s.recorded = append(s.recorded[:0], s.recorded[n-s.keep:]...)
+		} else {
+			s.recorded = slices.Grow(s.recorded, 3*s.keep-n)
+		}
 	}
+	s.recorded = append(s.recorded, b...)
 	s.end = s.fetched
 }
 
@@ -330,6 +336,24 @@ type GzipMembers struct {
 	stored *bufio.Reader
 	zr     *gzip.Reader
 	open   bool
+
+	made   int64   // bytes that Read returned
+	last   byte    // the last of them
+	starts []int64 // see Source.MemberIn
+}
+
+// maxStarts is how many starts of members are kept, the last ones: more than a record holds.
+const maxStarts = 64 << 10
+
+// MemberIn returns the offset in (from, to) of the decompressed object where a gzip member begins
+// though the one before does not end in a line feed; 0 if there is none or it was forgotten.
+func (s *Source) MemberIn(from, to int64) int64 {
+	if g, ok := s.r.(*GzipMembers); ok {
+		if i, _ := slices.BinarySearch(g.starts, from+1); i < len(g.starts) && g.starts[i] < to {
+			return g.starts[i]
+		}
+	}
+	return 0
 }
 
 // GzipMembers returns a reader of the members from the first stored byte on that is not used yet.
@@ -345,8 +369,17 @@ func (g *GzipMembers) Read(p []byte) (int, error) {
 			if err := g.Begin(); err != nil {
 				return 0, err
 			}
+			if g.made > 0 && g.last != '\n' {
+				if len(g.starts) == maxStarts {
+					g.starts = append(g.starts[:0], g.starts[maxStarts/2:]...)
+				}
+				g.starts = append(g.starts, g.made)
+			}
 		}
 		n, err := g.ReadMember(p)
+		if n > 0 {
+			g.made, g.last = g.made+int64(n), p[n-1]
+		}
 		if err == io.EOF {
 			err = nil
 		}

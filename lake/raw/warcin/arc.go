@@ -70,19 +70,13 @@ func isAddress(b []byte) bool {
 // hasScheme reports whether b begins with a scheme and //, or with a scheme without // that
 // crawlers store. The end of http: or https: is no scheme: a wrong length may lead there.
 func hasScheme(b []byte) bool {
-	scheme, rest, ok := bytes.Cut(b[:min(len(b), 18)], []byte{':'})
-	whole := string(bytes.ToLower(scheme))
-	switch whole {
+	n := text.SchemeLen(b)
+	scheme := string(bytes.ToLower(b[:n]))
+	switch scheme {
 	case "http", "https", "filedesc", "dns", "whois", "nntp", "news", "mailto", "urn":
-		return ok
+		return true
 	}
-	for _, c := range scheme {
-		if (c|0x20 < 'a' || c|0x20 > 'z') && !timestamp.IsDigit(c) && c != '+' && c != '-' && c != '.' {
-			return false
-		}
-	}
-	return len(scheme) > 1 && bytes.HasPrefix(rest, []byte("//")) &&
-		!strings.HasSuffix("http", whole) && !strings.HasSuffix("https", whole)
+	return text.BeginsWithScheme(b) && !strings.HasSuffix("http", scheme) && !strings.HasSuffix("https", scheme)
 }
 
 // isBrokenARC reports whether b begins with a line that resembles a record's header.

@@ -712,7 +712,6 @@ func (p *Parser) record(rec *raw.Record) string {
 	if len(p.values[columnOffset]) == 0 {
 		p.tally.Unaddressed++
 	}
-	p.values[columnDigest] = text.CaptureValue(raw.Digest, p.values[columnDigest])
 	rec.Extras = p.extras.Of(p.values[:])
 	return ""
 }
