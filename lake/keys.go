@@ -18,8 +18,6 @@
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
 //	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   list of rejected records
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
-//	batches/dataset_id={id}/{batch}/{digest}.withdrawn    mark of a record that was withdrawn
-//	batches/dataset_id={id}/{batch}/{digest}.retired      mark of a record whose batch is retired
 //	reports/{run}/{round}.ndjson.zst                      outcomes of an ingest of many datasets
 //	staging/{run}/…                                       between the steps of a run; then removed
 //	frontier/visits/{dataset}/…                           visits of a crawl, to be ingested (package feed)

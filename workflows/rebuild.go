@@ -30,17 +30,6 @@ type RebuildResult struct {
 	Published *PublishResult `json:"published,omitempty"`
 }
 
-// Err returns an error if anything was lost.
-func (r *RebuildResult) Err() error {
-	switch n := len(r.Lost); {
-	case r.LostBatches > 0:
-		return fmt.Errorf("%d batches with %d rows are lost", r.LostBatches, r.LostRows)
-	case n > 0:
-		return errors.New("not everything could be made again")
-	}
-	return nil
-}
-
 // RebuildProgress answers the "progress" query.
 type RebuildProgress struct {
 	Stage string `json:"stage"` // restore, inspect, plan, build, verify, commit, publish, done

@@ -332,6 +332,9 @@ func TestAnyDamage(t *testing.T) {
 	t.Logf("%d places of %d objects", places, len(objects))
 }
 
+// needed are the keys of objects that belong to versions or batches.
+var needed = regexp.MustCompile(`^(urls|batches|rejects|index/(segments|pieces|dead))/`)
+
 // damageCase is one damage to one object.
 type damageCase struct {
 	*testing.T
@@ -357,6 +360,9 @@ func (c *damageCase) run(h harm, unnamed string) (outcome string) {
 	for _, p := range before.Problems {
 		if !strings.Contains(p, "starter ") {
 			t.Errorf("%s: no command: %s", c.what, p)
+		}
+		if key, _, _ := strings.Cut(p, ": "); needed.MatchString(key) && !strings.Contains(p, "; needed by ") {
+			t.Errorf("%s: nothing that depends on it: %s", c.what, p)
 		}
 	}
 	c.plain(storeOf(t, objectsOf(t, store)), before.Problems)

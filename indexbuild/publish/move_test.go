@@ -603,7 +603,7 @@ func TestMoveWithoutTheOrderOfIngests(t *testing.T) {
 	}
 }
 
-// A moved lake is repaired like any other: its segments, postings and registries.
+// A moved lake is rebuilt like any other: its segments, postings and registries.
 func TestMovedLakeIsRebuilt(t *testing.T) {
 	store := blob.NewMemory()
 	_, to, batches := movableLake(t, store)

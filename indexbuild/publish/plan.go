@@ -1,7 +1,7 @@
 // Package publish makes the next version of a lake in four steps. Plan compares the finished
 // batches with the current version, Build makes a segment of the new ones, Verify reads that
 // segment back, and Commit replaces the manifest. The activities run the steps as workers; All runs
-// them in one process. Rebuild restores damaged files of the current version.
+// them in one process. A rebuild (rebuild.go) is a publish of what is whole in a damaged lake.
 //
 // One worker builds a segment, in minutes: a segment has at most MaxSegmentRows rows, unless a
 // single batch has more. A plan with more rows than that makes several segments, which several

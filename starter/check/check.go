@@ -4,6 +4,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -108,6 +109,17 @@ func PrintRebuilt(w io.Writer, r *workflows.RebuildResult) {
 		return
 	}
 	cli.Fprintf(w, "The current version is %s\n", r.Version)
+}
+
+// Lost is the error of a rebuild that has lost something.
+func Lost(r *workflows.RebuildResult) error {
+	switch {
+	case r.LostBatches > 0:
+		return fmt.Errorf("lost %s with %s", cli.Plural(int64(r.LostBatches), "batch"), cli.Plural(r.LostRows, "row"))
+	case len(r.Lost) > 0:
+		return errors.New("not everything could be made again")
+	}
+	return nil
 }
 
 // PrintVerified prints the result of a check for people.

@@ -168,7 +168,7 @@ func TestRetriesAndPublishResultsAreEscaped(t *testing.T) {
 	if n := strings.Count(errs.String(), escaped); n != 1 || strings.Count(errs.String(), "\n") != 1 {
 		t.Errorf("the retry is printed as %q", &errs)
 	}
-	if n := strings.Count(out.String(), escaped); n != 3 || strings.Count(out.String(), "\n") != 5 {
+	if n := strings.Count(out.String(), escaped); n != 4 || strings.Count(out.String(), "\n") != 7 {
 		t.Errorf("the result is printed as %q", &out)
 	}
 }

@@ -115,7 +115,7 @@ func watchMaintenance[R any](
 	}
 	var lost error
 	if r, ok := any(&res).(*workflows.RebuildResult); ok {
-		lost = r.Err()
+		lost = check.Lost(r)
 	}
 	if g.json {
 		return errors.Join(printJSON(cmd.OutOrStdout(), res), lost)
