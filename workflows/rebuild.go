@@ -3,8 +3,6 @@ package workflows
 import (
 	"cmp"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -148,20 +146,4 @@ func all(ctx workflow.Context, window, n int, step func(ctx workflow.Context, i 
 		next = done
 	}
 	return nil
-}
-
-// maxTold is how many problems the error of a workflow names.
-const maxTold = 5
-
-// damaged returns the error of a workflow that found damage. Each line says how to mend something.
-func damaged(lines []string, found int, details any) error {
-	told := lines[:min(maxTold, len(lines))]
-	text := fmt.Sprintf("%d objects are damaged: %s", found, strings.Join(told, "; "))
-	if found == 1 {
-		text = "damaged: " + told[0]
-	}
-	if more := found - len(told); more > 0 {
-		text += fmt.Sprintf("; and %d more, which \"starter verify\" lists", more)
-	}
-	return temporal.NewNonRetryableApplicationError(text, activities.ErrCorrupt, nil, details)
 }

@@ -84,27 +84,6 @@ func StoredRef(b manifest.Batch) segment.BatchRef {
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: name, Digest: digest}
 }
 
-// StoredIn returns the references of what a segment of a version was built of: what has the rows of
-// its batches, those that are dead too.
-func StoredIn(ctx context.Context, v *manifest.Version, id string) (refs []segment.BatchRef, err error) {
-	unions := map[segment.BatchRef]bool{}
-	for _, batches := range []iter.Seq2[manifest.Batch, error]{v.BatchesIn(ctx, id), v.DeadIn(ctx, id)} {
-		for b, err := range batches {
-			if err != nil {
-				return nil, err
-			}
-			ref := StoredRef(b)
-			if b.Union == "" || !unions[ref] {
-				refs = append(refs, ref)
-			}
-			if b.Union != "" {
-				unions[ref] = true
-			}
-		}
-	}
-	return refs, nil
-}
-
 // BatchRef returns the reference of a version's batch.
 func BatchRef(b manifest.Batch) segment.BatchRef {
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}

@@ -20,27 +20,27 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// Restore writes the damaged and missing postings objects of a batch again, from its parts,
-// and returns their number. It needs the batch record and the parts. It checks the parts against
-// the record, and what it makes of them against the names of the objects. Temporary files are in
-// tempDir; "" is the system's temporary folder.
+// Restore writes the damaged and missing postings objects of a batch again, from its parts. It
+// calls writing with the key of each before it writes the object. It needs the batch record and the
+// parts. It checks the parts against the record, and what it makes of them against the names of the
+// objects. Temporary files are in tempDir; "" is the system's temporary folder.
 func Restore(
-	ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string,
-) (restored int, err error) {
+	ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string, writing func(key string) error,
+) error {
 	data, _, err := store.Get(ctx, ref.Key())
 	if err != nil {
-		return 0, Damaged(ref, err)
+		return Damaged(ref, err)
 	}
 	record, err := lake.DecodeBatch(data, ref.Key())
 	if err != nil {
-		return 0, Damaged(ref, err)
+		return Damaged(ref, err)
 	}
 	var lost []lake.FrameObject
 	covered := map[string]bool{}
 	for _, o := range record.Postings {
 		whole, err := intact(ctx, store, o.Object)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if !whole {
 			lost = append(lost, o)
@@ -48,7 +48,7 @@ func Restore(
 		}
 		r, err := Open(ctx, store, ref, o)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		for _, p := range r.Parts() {
 			covered[p.Key] = true
@@ -61,14 +61,13 @@ func Restore(
 			bytes += rest.Bytes
 		}
 		share := float64(o.Bytes) / float64(max(1, bytes))
-		n, err := restore(ctx, store, record, o, parts, i == len(lost)-1, share, tempDir)
+		n, err := restore(ctx, store, record, o, parts, i == len(lost)-1, share, tempDir, writing)
 		if err != nil {
-			return restored, fmt.Errorf("restore %s: %w", o.Key, err)
+			return fmt.Errorf("restore %s: %w", o.Key, err)
 		}
 		parts = parts[n:]
-		restored++
 	}
-	return restored, nil
+	return nil
 }
 
 // intact reports whether an object exists with its size and hash.
@@ -101,7 +100,7 @@ var errOtherKey = errors.New("another object")
 // comes closest to it. The last lost object covers all parts that are left.
 func restore(
 	ctx context.Context, store blob.Store, record *lake.Batch, o lake.FrameObject, parts []lake.Part, last bool,
-	share float64, tempDir string,
+	share float64, tempDir string, writing func(key string) error,
 ) (int, error) {
 	var written []part.Written
 	var unread error // what a part before which all are read has
@@ -123,7 +122,7 @@ func restore(
 			if key != o.Key {
 				return errOtherKey
 			}
-			return nil
+			return writing(key)
 		})
 		if errors.Is(err, errOtherKey) {
 			continue

@@ -108,7 +108,8 @@ func TestRestorePostings(t *testing.T) {
 				indextest.Put(t, l.Store, key, want[key][1:])
 			}
 		}
-		n, err := postings.Restore(ctx, l.Store, ref, t.TempDir())
+		n := 0
+		err := postings.Restore(ctx, l.Store, ref, t.TempDir(), func(string) error { n++; return nil })
 		if err != nil || n != len(lost) {
 			t.Fatalf("lost %v: %d, %v", lost, n, err)
 		}
@@ -124,7 +125,7 @@ func TestRestorePostings(t *testing.T) {
 	if err := l.Store.Delete(ctx, key, b.Parts[0].Key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := postings.Restore(ctx, l.Store, ref, t.TempDir()); !errors.Is(err, blob.ErrNotExist) {
+	if err := postings.Restore(ctx, l.Store, ref, t.TempDir(), func(string) error { return nil }); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("without a part: %v", err)
 	}
 	if _, err := l.Store.Stat(ctx, key); !errors.Is(err, blob.ErrNotExist) {

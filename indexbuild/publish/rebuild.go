@@ -37,6 +37,7 @@ import (
 //
 //	staging/{run}/rebuild.json         rebuildWork
 //	staging/{run}/inspected/{n}.json   inspection
+//	staging/{run}/extracted/{name}     names an extracted postings object
 
 const (
 	rebuildFormat = 1
@@ -97,8 +98,7 @@ type rebuildPlan struct {
 type inspection struct {
 	lake.KeyedHeader
 	// Damaged tells that the segment has to be built again.
-	Damaged  bool `json:"damaged,omitempty"`
-	Postings int  `json:"postings,omitempty"`
+	Damaged bool `json:"damaged,omitempty"`
 	// Lost are batches of the segment that are not whole. Moved are batches of a damaged union that
 	// have parts of their own.
 	Lost  []lostBatch `json:"lost,omitempty"`
@@ -114,6 +114,8 @@ type lostBatch struct {
 }
 
 func rebuildKey(run string) string { return lake.StagingPrefix(run) + "rebuild.json" }
+
+func extractedPrefix(run string) string { return lake.StagingPrefix(run) + "extracted/" }
 
 func inspectedKey(run string, task int) string {
 	return fmt.Sprintf("%sinspected/%06d.json", lake.StagingPrefix(run), task)
@@ -403,7 +405,8 @@ func (r *restorer) divide() error {
 
 // Inspected is the result of Inspect.
 type Inspected struct {
-	// Lost is the number of lost batches, Restored that of postings objects that were extracted.
+	// Lost is the number of lost batches, Restored that of the postings objects that this attempt
+	// has extracted.
 	Lost     int `json:"lost"`
 	Restored int `json:"restored"`
 }
@@ -416,7 +419,7 @@ func Inspect(ctx context.Context, store blob.Store, run string, task int, tempDi
 	if err := lake.RequireKeyed(ctx, store, rebuildKey(run), rebuildFormat, w); err != nil {
 		return Inspected{}, err
 	}
-	i := &inspector{ctx: ctx, store: store, tempDir: tempDir}
+	i := &inspector{ctx: ctx, store: store, run: run, tempDir: tempDir}
 	var err error
 	if task < len(w.Segments) {
 		err = i.segment(w.Segments[task])
@@ -432,14 +435,17 @@ func Inspect(ctx context.Context, store blob.Store, run string, task int, tempDi
 	if err != nil {
 		return Inspected{}, fmt.Errorf("inspect task %d of a rebuild: %w", task, err)
 	}
-	return Inspected{len(i.found.Lost), i.found.Postings}, nil
+	return Inspected{len(i.found.Lost), i.restored}, nil
 }
 
 type inspector struct {
 	ctx     context.Context
 	store   blob.Store
+	run     string
 	tempDir string
 	found   inspection
+	// restored is the number of postings objects that this attempt has extracted.
+	restored int
 }
 
 // waiting inspects batches that no version needs. A restored batch may be left in a union only.
@@ -574,8 +580,7 @@ func (i *inspector) whole(ref segment.BatchRef) (*lake.Batch, error) {
 			return nil, err
 		}
 	}
-	n, err := postings.Restore(i.ctx, i.store, ref, i.tempDir)
-	if i.found.Postings += n; err != nil {
+	if err := postings.Restore(i.ctx, i.store, ref, i.tempDir, i.extracting); err != nil {
 		return nil, err
 	}
 	if _, err := lakecheck.Batch(i.ctx, i.store, ref); err != nil {
@@ -591,6 +596,14 @@ func (i *inspector) whole(ref segment.BatchRef) (*lake.Batch, error) {
 		}
 	}
 	return record, nil
+}
+
+// extracting keeps the key of a postings object that is about to be written, also for a task whose
+// worker dies.
+func (i *inspector) extracting(key string) error {
+	i.restored++
+	_, err := i.store.Put(i.ctx, extractedPrefix(i.run)+path.Base(key), nil, blob.Condition{})
+	return err
 }
 
 // files reads the files of a segment.
@@ -677,6 +690,12 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
 		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
 	}
+	for _, err := range store.List(ctx, extractedPrefix(run)) {
+		if err != nil {
+			return s, out, err
+		}
+		out.Postings++
+	}
 	var next rebuildPlan
 	covered := 0
 	for task := range len(w.Segments) + len(w.Waiting) {
@@ -684,7 +703,6 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 		if err := lake.RequireKeyed(ctx, store, inspectedKey(run, task), rebuildFormat, found); err != nil {
 			return s, out, err
 		}
-		out.Postings += found.Postings
 		addLines(&out.Lost, found.Other...)
 		if err := out.addLost(ctx, store, found.Lost); err != nil {
 			return s, out, err
