@@ -236,10 +236,10 @@ func TestMovedBatchIsOneOfTheNewList(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			n := 0
-			err := postings.Restore(ctx, l.Store, ref, t.TempDir(), func(string) error { n++; return nil })
-			if err != nil || n != len(b.Postings) {
-				t.Fatalf("seed %d: %d of %d postings restored: %v", seed, n, len(b.Postings), err)
+			restored := 0
+			err = postings.Restore(ctx, l.Store, ref, t.TempDir(), func(string) error { restored++; return nil })
+			if err != nil || restored != len(b.Postings) {
+				t.Fatalf("seed %d: %d of %d postings restored: %v", seed, restored, len(b.Postings), err)
 			}
 		}
 		after := objects(t, l.Store)
