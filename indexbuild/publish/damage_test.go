@@ -298,8 +298,8 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := cmp.Diff([]string{lake.RegistryKey, registry.ShardKey(registry.ShardOf(2))}, got.Restored)
-		if d != "" || len(got.Lost) != 2 || !strings.Contains(got.Lost[0], "starter rules update") ||
-			!strings.Contains(got.Lost[1], "dataset 3") {
+		if d != "" || len(got.Lost) != 3 || !strings.Contains(got.Lost[0], "starter rules update") ||
+			!strings.Contains(got.Lost[1], "dataset 3") || !strings.Contains(got.Lost[2], "retire them again") {
 			t.Errorf("%s: %+v", how, got)
 		}
 		got, err = publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())

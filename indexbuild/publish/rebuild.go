@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
@@ -21,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -123,13 +125,14 @@ func inspectedKey(run string, task int) string {
 
 // StartRebuild makes what is lost of the registry and of the manifest again, as far as other
 // documents tell it, and returns the number of tasks of Inspect.
-func StartRebuild(ctx context.Context, store blob.Store, run string) (tasks int, err error) {
+// Temporary files are in tempDir.
+func StartRebuild(ctx context.Context, store blob.Store, run, tempDir string) (tasks int, err error) {
 	w := &rebuildWork{}
 	if _, err := lake.LoadKeyed(ctx, store, rebuildKey(run), rebuildFormat, w); err != nil {
 		return 0, err
 	}
 	if !w.Ready {
-		r := &restorer{ctx: ctx, store: store, run: run, work: w}
+		r := &restorer{ctx: ctx, store: store, run: run, tempDir: tempDir, work: w}
 		if err := r.restore(); err != nil {
 			return 0, fmt.Errorf("start rebuild: %w", err)
 		}
@@ -139,10 +142,11 @@ func StartRebuild(ctx context.Context, store blob.Store, run string) (tasks int,
 
 // restorer makes the documents of a lake again.
 type restorer struct {
-	ctx   context.Context
-	store blob.Store
-	run   string
-	work  *rebuildWork
+	ctx     context.Context
+	store   blob.Store
+	run     string
+	tempDir string
+	work    *rebuildWork
 }
 
 // save writes down what was found, so that a repeated step does not forget it.
@@ -179,6 +183,9 @@ func (r *restorer) restore() error {
 		told, err = retell(r.ctx, r.store)
 		addLines(&r.work.Out.Restored, told...)
 		err = r.lost(err)
+	}
+	if err == nil && base.ID != "" {
+		err = r.takedowns()
 	}
 	if err == nil {
 		err = r.divide()
@@ -303,7 +310,11 @@ func (r *restorer) ledger(shard int, base *manifest.Version, replaced []string) 
 	names, namesErr := registry.FindDatasets(r.ctx, r.store, ids)
 	for _, b := range restored.Retired {
 		addLines(&r.work.Out.Lost, fmt.Sprintf("batch %s of %s: it waited to be published, or was retired; \"starter restore\" publishes it",
-			b.Batch, names[b.DatasetID].Name))
+			b.Batch, nameIn(names, b.DatasetID)))
+	}
+	if slices.Contains(restored.Keys, registry.ShardKey(shard)) && base.ID != "" {
+		addLines(&r.work.Out.Lost, fmt.Sprintf("%s: which batches were retired since version %s is lost; retire them again",
+			registry.ShardKey(shard), base.ID))
 	}
 	if n := len(restored.Found); n > 0 {
 		addLines(&r.work.Out.Lost, fmt.Sprintf("%s: which batches were retired is lost; %d batches will be published, since no version "+
@@ -363,6 +374,22 @@ func (r *restorer) suffixLists(versions []*manifest.Version) error {
 		}
 	}
 	return nil
+}
+
+// takedowns applies the takedowns again, and writes their lost overlays.
+func (r *restorer) takedowns() error {
+	damaged, err := suppress.Reapply(r.ctx, r.store, r.tempDir)
+	for _, d := range damaged {
+		what := "versions that need it are not shown"
+		if c := (*codec.CorruptError)(nil); errors.As(d, &c) && strings.HasPrefix(c.File, takedown.Root) {
+			what = "all takedowns that were found are in force again"
+		}
+		addLines(&r.work.Out.Lost, fmt.Sprintf("%v; %s", d, what))
+	}
+	if err != nil || len(damaged) == 0 {
+		return r.lost(err)
+	}
+	return r.save()
 }
 
 // divide sets the tasks of Inspect.
@@ -462,8 +489,12 @@ func (i *inspector) waiting(batches []segment.BatchRef) error {
 			if !isDamage(err) {
 				return err
 			}
-			addLines(&i.found.Other, fmt.Sprintf("batch %s of dataset %d, which is not published: %s", ref.Batch, ref.DatasetID,
-				lakecheck.Reason(i.ctx, i.store, ref, err)))
+			names, namesErr := registry.FindDatasets(i.ctx, i.store, []uint32{ref.DatasetID})
+			if namesErr != nil && !isDamage(namesErr) {
+				return namesErr
+			}
+			addLines(&i.found.Other, fmt.Sprintf("batch %s of %s, which is not published: %s", ref.Batch,
+				nameIn(names, ref.DatasetID), lakecheck.Reason(i.ctx, i.store, ref, err)))
 		}
 	}
 	return nil
@@ -768,10 +799,14 @@ func (r *Rebuilt) addLost(ctx context.Context, store blob.Store, lost []lostBatc
 		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			return err
 		}
-		name := cmp.Or(names[b.DatasetID].Name, fmt.Sprintf("dataset %d", b.DatasetID))
-		addLines(&r.Lost, fmt.Sprintf("batch %s of %s, %d rows: %s", b.Batch, name, b.Rows, b.Reason))
+		addLines(&r.Lost, fmt.Sprintf("batch %s of %s, %d rows: %s", b.Batch, nameIn(names, b.DatasetID), b.Rows, b.Reason))
 	}
 	return nil
+}
+
+// nameIn returns the name of a dataset, or its number if the name is lost.
+func nameIn(names map[uint32]lake.Dataset, id uint32) string {
+	return cmp.Or(names[id].Name, fmt.Sprintf("dataset %d", id))
 }
 
 // rebuild adds a damaged segment of base to the plan, without its lost batches. It returns the
@@ -839,7 +874,7 @@ func commitOf(planKey string) string {
 // names its staging, which Rebuild removes.
 func Rebuild(ctx context.Context, store blob.Store, run, tempDir string) (Rebuilt, error) {
 	defer func() { _ = lake.DeleteStaging(ctx, store, run) }()
-	tasks, err := StartRebuild(ctx, store, run)
+	tasks, err := StartRebuild(ctx, store, run, tempDir)
 	if err != nil {
 		return Rebuilt{}, err
 	}

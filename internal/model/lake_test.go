@@ -780,11 +780,6 @@ func (m *machine) damage() {
 		}
 	}
 	m.count("damage and rebuild")
-	if kind == takedown.OverlayRoot {
-		if _, err := suppress.Repair(m.Context(), m.store, suppress.Options{TempDir: m.temp}); err != nil {
-			m.Fatalf("repair of takedowns: %v", err)
-		}
-	}
 	if err := m.rebuilt(m.store); err != nil {
 		m.Fatalf("rebuild after damage of %s: %v", kind, err)
 	}

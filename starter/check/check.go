@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -28,8 +30,9 @@ func RebuildCommand() (*cobra.Command, *workflows.RebuildInput) {
 		Long: `Rebuild reads every byte of the current version, and makes a version of the batches whose
 records and Parquet are whole. Lost postings are extracted from Parquet, and damaged
 segments are built again. One that has lost no batch gets its bytes and its name back, so
-earlier versions can be read again, too. Lost documents of the registry and the manifest
-are made of what versions and batch records tell. Then the batches that wait are published.
+earlier versions can be read again, too. Lost documents of the registry, the manifest and
+the takedowns are made of what versions, batch records and pieces tell. Then the batches
+that wait are published.
 
 What is lost is named, with the number of batches and rows. Ingest lost batches again. The
 exit code is 1 then. In an intact lake nothing is written.
@@ -98,7 +101,9 @@ func PrintRebuilt(w io.Writer, r *workflows.RebuildResult) {
 	}
 	if p := r.Published; p != nil {
 		for _, s := range p.Skipped {
-			cli.Fprintf(w, "Left out: %s\n", s)
+			if !slices.ContainsFunc(r.Lost, func(line string) bool { return strings.HasSuffix(line, s.Reason) }) {
+				cli.Fprintf(w, "Left out: %s\n", s)
+			}
 		}
 		if p.Batches > 0 {
 			cli.Fprintf(w, "Published %s that waited\n", cli.Plural(int64(p.Batches), "batch"))

@@ -43,7 +43,8 @@ type metrics struct {
 	records   *prometheus.CounterVec
 	// readBytes counts input as stored, rows and partBytes what was written of it.
 	readBytes, rows, partBytes prometheus.Counter
-	// damaged counts what checks and rebuilds found damaged, restored what rebuilds wrote again.
+	// damaged counts objects that checks named and batches that rebuilds lost, restored the postings
+	// objects that rebuilds extracted.
 	damaged, restored prometheus.Counter
 	// exported counts the rows that were copied into PostgreSQL.
 	exported prometheus.Counter
@@ -87,8 +88,8 @@ func newMetrics(lakeURL string, store *blob.Counting, memory *activities.Memory)
 		readBytes: one("input_read_bytes_total", "Bytes of input, as stored, that completed steps read."),
 		rows:      one("rows_written_total", "Rows that completed steps wrote to Parquet."),
 		partBytes: one("parquet_written_bytes_total", "Bytes of Parquet that completed steps wrote."),
-		damaged:   one("damaged_objects_total", "Damaged objects of the lake that checks named, and that rebuilds could not make again."),
-		restored:  one("restored_objects_total", "Objects of the index that rebuilds wrote again."),
+		damaged:   one("damaged_objects_total", "Damaged objects that checks named, and batches that rebuilds found lost."),
+		restored:  one("restored_objects_total", "Lost postings objects that rebuilds extracted from Parquet."),
 		exported:  one("exported_urls_total", "URLs that exports copied into PostgreSQL."),
 		frontier: vec("frontier_lines_total",
 			"What completed steps exchanged with crawl frontiers, by kind: seeded URLs, migrated rows, and visits.", "kind"),
