@@ -425,8 +425,8 @@ func TestLostManifestKeepsTakedowns(t *testing.T) {
 	sound(t, store, "lost manifest")
 }
 
-// Damage to any object of the takedowns is found by verify, which names a rebuild. That makes all of
-// them again, and rows stay hidden, unless the text of a rule is lost: then nothing is changed.
+// Damage to any object of the takedowns is found by verify, which names a rebuild. That makes all
+// of them again, and rows stay hidden, unless the text of a rule is lost: then nothing is changed.
 func TestRebuildMendsTakedowns(t *testing.T) {
 	prepared := blob.NewMemory()
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))

@@ -293,8 +293,8 @@ func (m *Map) sound(ctx context.Context, at child, damaged func(key string), yie
 	return true
 }
 
-// Leaves yields the entries of all intact leaves below a folder, leaf by leaf, also of those that no
-// map names. It is for what is left of a lost map.
+// Leaves yields the entries of all intact leaves below a folder, leaf by leaf, also of those that
+// no map names. It is for what is left of a lost map.
 func Leaves(ctx context.Context, store blob.Store, folder string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for info, err := range store.List(ctx, folder) {
