@@ -129,12 +129,13 @@ func (c *checker) note(key string) {
 	}
 }
 
-// within begins the check of what a scope needs. Leave ends it.
-func (c *checker) within(s scope) (leave func()) {
-	outer := c.scope
-	c.scope = s
-	return func() { c.scope = outer }
+// enter begins the check of what a scope needs. Leave ends it, with the scope that enter returned.
+func (c *checker) enter(s scope) (outer scope) {
+	outer, c.scope = c.scope, s
+	return outer
 }
+
+func (c *checker) leave(outer scope) { c.scope = outer }
 
 func (c *checker) run() error {
 	v, others, err := c.readVersions()
@@ -244,7 +245,7 @@ func (c *checker) readVersions() (v *manifest.Version, others []*manifest.Versio
 // version checks the segments and batches of a version that were not checked before. Counted says
 // that the report counts them.
 func (c *checker) version(v *manifest.Version, counted bool) error {
-	defer c.within(scope{version: v.ID})()
+	defer c.leave(c.enter(scope{version: v.ID}))
 	if err := c.suffixList(v.PublicSuffix); err != nil {
 		return err
 	}
@@ -406,7 +407,7 @@ func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) 
 }
 
 func (c *checker) segment(ref segment.Ref) error {
-	defer c.within(scope{segment: ref.ID})()
+	defer c.leave(c.enter(scope{segment: ref.ID}))
 	report, err := verify.Segment(c.ctx, c.store, ref, c.opt.Deep, c.opt.TempDir)
 	if len(report.Problems) > 0 || errors.Is(err, codec.ErrCorrupt) {
 		// What is damaged in the store is so the second time.
@@ -436,7 +437,7 @@ func (c *checker) segment(ref segment.Ref) error {
 
 // trees checks the index of path trees of a segment, if it has one.
 func (c *checker) trees(ref segment.Ref) error {
-	defer c.within(scope{segment: ref.ID})()
+	defer c.leave(c.enter(scope{segment: ref.ID}))
 	_, err := codec.Confirm(func() (struct{}, error) {
 		return struct{}{}, verify.Trees(c.ctx, c.store, ref, c.opt.Deep)
 	})
@@ -463,7 +464,7 @@ func (c *checker) first(key string) bool {
 // batch in a union may be gone.
 func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batch, error) {
 	key := ref.Key()
-	defer c.within(scope{record: key})()
+	defer c.leave(c.enter(scope{record: key}))
 	b, err := codec.Confirm(func() (*lake.Batch, error) {
 		data, _, err := c.store.Get(c.ctx, key)
 		if err != nil {
