@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -325,8 +326,9 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 			return nil, 0, err
 		}
 		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
+		segments := segmentsOf(versions)
 		var mu sync.Mutex
-		done, err := a.apply(ctx, segmentsOf(versions), none, work{rules: rules, spare: func(s *manifest.Segment, err error) (takedown.Segment, bool) {
+		done, err := a.apply(ctx, segments, none, work{rules: rules, spare: func(s *manifest.Segment, err error) (takedown.Segment, bool) {
 			have, ok := doc.Find(s.View())
 			if ok && have.Overlay != nil {
 				_, damage := overlay.Open(ctx, store, OverlayRef(have.Overlay), nil)
@@ -343,11 +345,17 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 		if err != nil {
 			return nil, 0, err
 		}
-		ref, epoch, err := finish(ctx, store, doc, done)
-		if err == nil && *ref == *m.Takedowns {
-			return nil, 0, nil // all objects have been written again
+		covered := map[string]takedown.Segment{}
+		for i := range done {
+			covered[done[i].ID] = done[i].Segment
 		}
-		return ref, epoch, err
+		if doc.Epoch == m.TakedownEpoch && !slices.ContainsFunc(segments, func(s manifest.Segment) bool {
+			have, _ := doc.Find(s.View())
+			return !reflect.DeepEqual(have, covered[s.View()])
+		}) {
+			return nil, 0, nil // all overlays have been written again
+		}
+		return finish(ctx, store, doc, done)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("apply the takedowns again: %w", err)

@@ -43,8 +43,8 @@ type metrics struct {
 	records   *prometheus.CounterVec
 	// readBytes counts input as stored, rows and partBytes what was written of it.
 	readBytes, rows, partBytes prometheus.Counter
-	// damaged counts objects that checks named and batches that rebuilds lost, restored the postings
-	// objects that rebuilds extracted.
+	// damaged counts objects that checks named and batches that rebuilds lost, restored the
+	// postings objects that rebuilds extracted.
 	damaged, restored prometheus.Counter
 	// exported counts the rows that were copied into PostgreSQL.
 	exported prometheus.Counter
