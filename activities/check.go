@@ -5,51 +5,55 @@ import (
 	"fmt"
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/rebuild"
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
 )
 
-// RebuildPlan is the result of PlanRebuild.
-type RebuildPlan struct {
-	rebuild.Summary
-	// Searchable tells the workflow that it may set search attributes.
-	Searchable bool `json:"searchable,omitempty"`
+// RebuildTasks is the result of StartRebuild.
+type RebuildTasks struct {
+	// Tasks is the number of tasks of InspectForRebuild.
+	Tasks int `json:"tasks"`
 	// Window is how many steps the workflow may have in flight.
 	Window int `json:"window"`
 }
 
-// PlanRebuild pins the current version, whose index is made again, and divides the work.
-func (p *Publish) PlanRebuild(ctx context.Context, lakeURL, run string) (RebuildPlan, error) {
+// StartRebuild makes lost documents of a lake again, and divides the work of a rebuild.
+func (p *Publish) StartRebuild(ctx context.Context, lakeURL, run string) (RebuildTasks, error) {
+	if err := p.check(lakeURL); err != nil {
+		return RebuildTasks{}, err
+	}
+	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (RebuildTasks, error) {
+		tasks, err := publish.StartRebuild(ctx, p.Store, run, p.TempDir)
+		return RebuildTasks{tasks, window}, err
+	})
+}
+
+// InspectForRebuild looks for damage in a segment and its batches, and extracts lost postings.
+func (x *Index) InspectForRebuild(ctx context.Context, lakeURL, run string, task, deaths int) (publish.Inspected, error) {
+	if err := x.check(lakeURL); err != nil {
+		return publish.Inspected{}, err
+	}
+	s := step{run: run, name: fmt.Sprintf("inspect-%06d", task), deaths: deaths, ofLake: true}
+	return contained(ctx, &x.Lake, s, extractMemory, func(ctx context.Context, store blob.Store, _ func(any)) (publish.Inspected, error) {
+		return publish.Inspect(ctx, store, run, task, x.TempDir)
+	})
+}
+
+// RebuildPlan is the result of PlanRebuild.
+type RebuildPlan struct {
+	publish.Summary
+	Rebuilt publish.Rebuilt `json:"rebuilt"`
+}
+
+// PlanRebuild plans the version in which damaged segments are built again.
+func (p *Publish) PlanRebuild(ctx context.Context, lakeURL, run string, round int) (RebuildPlan, error) {
 	if err := p.check(lakeURL); err != nil {
 		return RebuildPlan{}, err
 	}
 	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (RebuildPlan, error) {
-		s, err := rebuild.Plan(ctx, p.Store, run)
-		return RebuildPlan{s, p.Search.Allowed(ctx), window}, err
-	})
-}
-
-// RebuildPostings makes the postings of a task's batches from their Parquet.
-func (x *Index) RebuildPostings(ctx context.Context, lakeURL, run string, task, deaths int) error {
-	if err := x.check(lakeURL); err != nil {
-		return err
-	}
-	s := step{run: run, name: fmt.Sprintf("rebuild-postings-%06d", task), deaths: deaths, ofLake: true}
-	_, err := contained(ctx, &x.Lake, s, extractMemory, func(ctx context.Context, store blob.Store, _ func(any)) (struct{}, error) {
-		return struct{}{}, rebuild.Extract(ctx, store, run, task, x.TempDir)
-	})
-	return err
-}
-
-// RebuildSegment builds a segment of these postings, compares it with the published one, and mends
-// what is damaged.
-func (x *Index) RebuildSegment(ctx context.Context, lakeURL, run string, number, deaths int) (rebuild.Rebuilt, error) {
-	if err := x.check(lakeURL); err != nil {
-		return rebuild.Rebuilt{}, err
-	}
-	s := step{run: run, name: fmt.Sprintf("rebuild-segment-%06d", number), deaths: deaths, ofLake: true}
-	return contained(ctx, &x.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (rebuild.Rebuilt, error) {
-		return rebuild.Segment(ctx, store, run, number, x.TempDir)
+		s, out, err := publish.PlanRebuild(ctx, p.Store, run, round)
+		s.Searchable, s.Window = p.Search.Allowed(ctx), window
+		return RebuildPlan{s, out}, err
 	})
 }
 

@@ -71,15 +71,3 @@ func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task, 
 		return publish.Moved{}, retrySoon("a batch that crashes is not moved", "Noted")
 	})
 }
-
-// RebuildSegments repairs damaged segments of the current version: the one with the id which, or
-// all if which is publish.RebuildAll.
-func (x *Index) RebuildSegments(ctx context.Context, lakeURL, which string, deaths int) (publish.Rebuilt, error) {
-	if err := x.check(lakeURL); err != nil {
-		return publish.Rebuilt{}, err
-	}
-	s := publishStep(ctx, "rebuild", deaths)
-	return contained(ctx, &x.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (publish.Rebuilt, error) {
-		return publish.Rebuild(ctx, store, which, x.TempDir)
-	})
-}

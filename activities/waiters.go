@@ -35,9 +35,6 @@ type PublishRequest struct {
 	// version that holds all batches in them. Digest is the same then, and DatasetID and Batch are
 	// empty.
 	Report string `json:"report,omitempty"`
-	// Rebuild is publish.RebuildAll or the id of a segment. The publisher checks and repairs these
-	// segments before it publishes.
-	Rebuild string `json:"rebuild,omitempty"`
 	// Deadline is how long the publish may take, as in ingest.Spec.
 	Deadline string `json:"deadline,omitempty"`
 }

@@ -26,8 +26,7 @@
 // processors, the order of the batches, and crashes. A build may therefore be retried, or run twice
 // at once. Another build of urlake, which may write other bytes, has other keys (segment.Builder).
 //
-// Callers are package publish, package repair, which rebuilds damaged segments, and the command
-// line, which checks batches.
+// Callers are package publish, and package lakecheck, which checks the batches of a lake.
 package indexbuild
 
 import (

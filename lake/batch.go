@@ -80,8 +80,8 @@ type Unread struct {
 	Reason string `json:"reason"`
 }
 
-// Batch is the record of one finished ingest. Publishing and repairing an index start from it. It
-// contains no clock and no run, so the same content has the same record and the same key.
+// Batch is the record of one finished ingest. A publish and a rebuild start from it. It contains no
+// clock and no run, so the same content has the same record and the same key.
 type Batch struct {
 	Format        int    `json:"format"`
 	DatasetID     uint32 `json:"dataset_id"`

@@ -18,8 +18,6 @@
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
 //	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   list of rejected records
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
-//	batches/dataset_id={id}/{batch}/{digest}.withdrawn    mark of a record that was withdrawn
-//	batches/dataset_id={id}/{batch}/{digest}.retired      mark of a record whose batch is retired
 //	reports/{run}/{round}.ndjson.zst                      outcomes of an ingest of many datasets
 //	staging/{run}/…                                       between the steps of a run; then removed
 //	frontier/visits/{dataset}/…                           visits of a crawl, to be ingested (package feed)
@@ -154,22 +152,6 @@ func BatchKey(dataset uint32, batch, digest string) string {
 func PostingsKey(dataset uint32, batch, digest string) string {
 	return BatchPrefix(dataset, batch) + "postings-" + digest + ".zst"
 }
-
-// WithdrawnKey is the key of the mark that the ingest with that record was withdrawn. A registry
-// that is restored from records leaves such records out.
-func WithdrawnKey(dataset uint32, batch, digest string) string {
-	return BatchPrefix(dataset, batch) + digest + WithdrawnSuffix
-}
-
-const WithdrawnSuffix = ".withdrawn"
-
-// RetiredKey is the key of the mark that the batch was retired when the ingest with that record was
-// one of those it could return to. A registry that is restored from records retires it again.
-func RetiredKey(dataset uint32, batch, digest string) string {
-	return BatchPrefix(dataset, batch) + digest + RetiredSuffix
-}
-
-const RetiredSuffix = ".retired"
 
 // RejectsKey is the key of the list of a batch's rejected records.
 func RejectsKey(dataset uint32, batch, digest string) string {

@@ -17,9 +17,6 @@ import (
 // PublishInput names the lake whose finished batches are to be published.
 type PublishInput struct {
 	Lake string `json:"lake"`
-	// Rebuild is "all" or the id of a segment of the current version. These segments are checked
-	// first, and their damaged or missing files are built again.
-	Rebuild string `json:"rebuild,omitempty"`
 	// Waiting are the requests that an earlier run of this workflow received and did not answer
 	// before it continued as new. People leave it out.
 	Waiting []activities.PublishRequest `json:"waiting,omitempty"`
@@ -52,13 +49,11 @@ type PublishResult struct {
 	// Lost says what of the manifest and of the current version was lost when a round began, and
 	// what took its place.
 	Lost []string `json:"lost,omitempty"`
-	// Rebuilt says what was done about damaged segments. It is nil if no rebuild was requested.
-	Rebuilt *publish.Rebuilt `json:"rebuilt,omitempty"`
 }
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // rebuild, plan, move, unite, build, verify, commit
+	Stage   string `json:"stage"` // plan, move, unite, build, verify, commit
 	Batches int    `json:"batches"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
@@ -122,9 +117,6 @@ func PublishWorkflow(ctx workflow.Context, in PublishInput) (*PublishResult, err
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (PublishProgress, error) { return f.progress, nil }); err != nil {
 		return nil, err
 	}
-	if in.Rebuild != "" {
-		f.waiting = append(f.waiting, activities.PublishRequest{Rebuild: in.Rebuild})
-	}
 	return f.serve(ctx)
 }
 
@@ -152,10 +144,7 @@ func (f *publishFlow) serve(ctx workflow.Context) (*PublishResult, error) {
 		f.progress.Waiting = len(f.answering)
 		f.steps = f.steps.each(f.limit())
 		f.steps.until = workflow.Now(ctx).Add(f.steps.limit)
-		err := f.rebuild(ctx)
-		if err == nil {
-			err = f.round(ctx)
-		}
+		err := f.round(ctx)
 		if errors.Is(err, errLongHistory) {
 			if err = f.continueRound(ctx); workflow.IsContinueAsNewError(err) {
 				return nil, err
@@ -263,14 +252,13 @@ func (f *publishFlow) tidy(ctx workflow.Context) {
 // have. The ingests of the others look for their version, and ask again.
 const maxWaiting = 1 << 20
 
-// continueAsNew returns the error that continues the workflow with an empty history. It passes on
-// all rebuilds: nobody asks for them again.
+// continueAsNew returns the error that continues the workflow with an empty history.
 func (f *publishFlow) continueAsNew(ctx workflow.Context, staging string) error {
 	next := PublishInput{Lake: f.Lake, Deadline: f.Deadline, Staging: staging, Result: f.result}
 	bytes := 0
 	for _, req := range slices.Concat(f.answering, f.waiting) {
-		if bytes += requestBytes(req); bytes > maxWaiting && req.Rebuild == "" {
-			continue
+		if bytes += requestBytes(req); bytes > maxWaiting {
+			break
 		}
 		next.Waiting = append(next.Waiting, req)
 	}
@@ -279,34 +267,7 @@ func (f *publishFlow) continueAsNew(ctx workflow.Context, staging string) error 
 
 // requestBytes is the size of a request in a payload, at most.
 func requestBytes(r activities.PublishRequest) int {
-	return 160 + 2*(len(r.WorkflowID)+len(r.RunID)+len(r.Batch)+len(r.Digest)+len(r.Rebuild)+len(r.Deadline))
-}
-
-// rebuild repairs the segments that the requests name, each once.
-func (f *publishFlow) rebuild(ctx workflow.Context) error {
-	var done []string
-	for i := range f.answering {
-		which := f.answering[i].Rebuild
-		if which == "" || slices.Contains(done, which) {
-			continue
-		}
-		done = append(done, which)
-		f.progress.Stage = "rebuild"
-		var rebuilt publish.Rebuilt
-		if err := f.steps.move(
-			ctx, activities.PoolIndex, &rebuilt, (*activities.Index)(nil).RebuildSegments, f.Lake, which,
-		); err != nil {
-			return err
-		}
-		if f.result.Rebuilt == nil {
-			f.result.Rebuilt = &publish.Rebuilt{}
-		}
-		f.result.Rebuilt.Add(rebuilt)
-	}
-	for i := range f.answering {
-		f.answering[i].Rebuild = "" // done, also for a run that continues this one
-	}
-	return nil
+	return 160 + 2*(len(r.WorkflowID)+len(r.RunID)+len(r.Batch)+len(r.Digest)+len(r.Deadline))
 }
 
 // errLongHistory says that the round has to go on with an empty history.

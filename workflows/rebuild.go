@@ -1,17 +1,18 @@
 package workflows
 
 import (
-	"fmt"
-	"strings"
+	"cmp"
+	"errors"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/rebuild"
+	"github.com/urlake/urlake/indexbuild/publish"
 )
 
-// RebuildInput names the lake whose index is made again.
+// RebuildInput names the lake that is rebuilt.
 type RebuildInput struct {
 	Lake string `json:"lake"`
 	// Deadline is how long the rebuild may take, as in ingest.Spec.
@@ -22,25 +23,23 @@ type RebuildInput struct {
 
 // RebuildResult is the result of a rebuild.
 type RebuildResult struct {
-	rebuild.Summary
-	rebuild.Rebuilt
+	publish.Rebuilt
+	// Published is what the rebuild published afterwards: batches that waited.
+	Published *PublishResult `json:"published,omitempty"`
 }
 
 // RebuildProgress answers the "progress" query.
 type RebuildProgress struct {
-	// Stage is plan, postings, segments or done. Tasks and Segments are how many there are of each,
-	// TasksDone and SegmentsDone how many are done.
-	Stage        string `json:"stage"`
-	Tasks        int    `json:"tasks"`
-	TasksDone    int    `json:"tasks_done"`
-	Segments     int    `json:"segments"`
-	SegmentsDone int    `json:"segments_done"`
+	Stage string `json:"stage"` // restore, inspect, plan, build, verify, commit, publish, done
+	// Done of Tasks tasks of the stage are done. Both are 0 in stages that are one step.
+	Tasks int `json:"tasks,omitempty"`
+	Done  int `json:"done,omitempty"`
 }
 
-// RebuildWorkflow makes the index of the current version again from the Parquet alone, compares it
-// with what is published, and mends what is damaged. If this build of urlake makes other bytes, a
-// new version has them, which gives the same answers. It fails if something cannot be made again;
-// what can be is made nevertheless.
+// RebuildWorkflow makes a version of the batches of a lake whose records and parts are whole. Lost
+// postings are extracted from parts, damaged segments are built again, and lost documents of the
+// registry and the manifest are made of what other documents tell. The result names what is lost.
+// Then it publishes the batches that wait.
 //
 // Its staging is removed when it ends. After a failure of the deadline it begins anew.
 func RebuildWorkflow(ctx workflow.Context, in RebuildInput) (*RebuildResult, error) {
@@ -57,54 +56,78 @@ func RebuildWorkflow(ctx workflow.Context, in RebuildInput) (*RebuildResult, err
 	if err != nil {
 		return nil, err
 	}
-	p := RebuildProgress{Stage: "plan"}
-	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (RebuildProgress, error) { return p, nil }); err != nil {
+	info := workflow.GetInfo(ctx)
+	f := &publishFlow{PublishInput: PublishInput{Lake: in.Lake}, steps: s, result: &PublishResult{}}
+	f.own = cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID)
+	f.Staging = f.own
+	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (RebuildProgress, error) {
+		return RebuildProgress{f.progress.Stage, f.progress.Tasks, f.progress.Done}, nil
+	}); err != nil {
 		return nil, err
 	}
-	run := workflow.GetInfo(ctx).OriginalRunID
-	out, err := s.rebuild(ctx, run, &p)
-	s.cleanUp(ctx, run)
-	if err != nil {
+	defer f.cleanUp(ctx)
+	out := &RebuildResult{}
+	if out.Rebuilt, err = f.rebuild(ctx); err != nil {
 		return nil, err
 	}
-	p.Stage = StageDone
-	if n := len(out.Unmended); n > 0 {
-		return nil, damaged(out.Unmended, n, out)
+	// A publish that follows goes on with what a long history leaves.
+	if err := f.round(ctx); err != nil && !errors.Is(err, errLongHistory) {
+		return nil, err
 	}
+	out.Version = cmp.Or(f.result.Version, out.Version)
+	if f.result.Rounds > 0 || f.result.SkippedBatches > 0 {
+		out.Published = f.result
+	}
+	f.progress.Stage = StageDone
 	return out, nil
 }
 
-func (s steps) rebuild(ctx workflow.Context, run string, p *RebuildProgress) (*RebuildResult, error) {
-	var plan activities.RebuildPlan
-	err := s.run(ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanRebuild, s.lake, run)
-	out := &RebuildResult{Summary: plan.Summary}
-	if err != nil || out.Version == "" {
+// rebuild makes the version of what is whole.
+func (f *publishFlow) rebuild(ctx workflow.Context) (out publish.Rebuilt, err error) {
+	f.progress.Stage = "restore"
+	var tasks activities.RebuildTasks
+	if err := f.steps.run(ctx, activities.PoolPublish, &tasks, (*activities.Publish)(nil).StartRebuild, f.Lake, f.Staging); err != nil {
 		return out, err
 	}
-	if err := setAttributes(ctx, plan.Searchable, activities.AttributeLake, s.lake, activities.AttributeVersion, out.Version); err != nil {
-		return nil, err
-	}
-	p.Stage, p.Tasks, p.Segments = "postings", out.Tasks, out.Segments
-	if err := all(ctx, plan.Window, p.Tasks, func(ctx workflow.Context, i int) error {
-		err := s.move(ctx, activities.PoolIndex, nil, (*activities.Index)(nil).RebuildPostings, s.lake, run, i)
-		p.TasksDone++
+	f.progress.Stage, f.progress.Tasks = "inspect", tasks.Tasks
+	if err := all(ctx, tasks.Window, tasks.Tasks, func(ctx workflow.Context, i int) error {
+		err := f.steps.move(ctx, activities.PoolIndex, nil, (*activities.Index)(nil).InspectForRebuild, f.Lake, f.Staging, i)
+		f.progress.Done++
 		return err
 	}); err != nil {
-		return nil, err
+		return out, err
 	}
-	p.Stage = "segments"
-	results := make([]rebuild.Rebuilt, p.Segments)
-	if err := all(ctx, plan.Window, p.Segments, func(ctx workflow.Context, i int) error {
-		err := s.move(ctx, activities.PoolIndex, &results[i], (*activities.Index)(nil).RebuildSegment, s.lake, run, i)
-		p.SegmentsDone++
-		return err
-	}); err != nil {
-		return nil, err
+	f.progress.Tasks, f.progress.Done = 0, 0
+	for round, pause := 0, time.Duration(0); ; round++ {
+		f.progress.Stage = "plan"
+		var plan activities.RebuildPlan
+		if err := f.steps.run(
+			ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanRebuild, f.Lake, f.Staging, round,
+		); err != nil || plan.Nothing {
+			return plan.Rebuilt, err
+		}
+		if plan.UniteTasks > 0 {
+			if err := f.unite(ctx, &plan.Summary, &publish.United{}); err != nil {
+				return out, err
+			}
+			continue
+		}
+		committed, err := f.buildAndCommit(ctx, &plan.Summary)
+		if err != nil {
+			return out, err
+		}
+		if committed.Version == "" { // stale, or with damage that the next plan leaves out
+			if pause > 0 {
+				if err := workflow.Sleep(ctx, pause); err != nil {
+					return out, err
+				}
+			}
+			pause = min(maxPause, max(2*pause, time.Second))
+			continue
+		}
+		pause = 0
+		f.compactAfter(ctx, &committed.Committed)
 	}
-	for _, r := range results {
-		out.Add(r)
-	}
-	return out, nil
 }
 
 // all runs step for every index below n. Plans bound n, so that no history is too long.
@@ -123,20 +146,4 @@ func all(ctx workflow.Context, window, n int, step func(ctx workflow.Context, i 
 		next = done
 	}
 	return nil
-}
-
-// maxTold is how many problems the error of a workflow names.
-const maxTold = 5
-
-// damaged returns the error of a workflow that found damage. Each line says how to mend something.
-func damaged(lines []string, found int, details any) error {
-	told := lines[:min(maxTold, len(lines))]
-	text := fmt.Sprintf("%d objects are damaged: %s", found, strings.Join(told, "; "))
-	if found == 1 {
-		text = "damaged: " + told[0]
-	}
-	if more := found - len(told); more > 0 {
-		text += fmt.Sprintf("; and %d more, which \"starter verify\" lists", more)
-	}
-	return temporal.NewNonRetryableApplicationError(text, activities.ErrCorrupt, nil, details)
 }

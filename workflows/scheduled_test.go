@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/mock"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -17,7 +16,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/rebuild"
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 )
@@ -85,79 +84,43 @@ func TestTheDateOfASchedule(t *testing.T) {
 	}
 }
 
-// rebuilding is an environment of a rebuild of three tasks and two segments.
-func rebuilding(segment func(n, deaths int) (rebuild.Rebuilt, error)) (env *testsuite.TestWorkflowEnvironment, tasks *int, cleaned *bool) {
-	env = environment("rebuild@" + testLake)
-	tasks, cleaned = new(int), new(bool)
-	var mu sync.Mutex // of what activities count
+// A rebuild inspects all tasks, plans until there is nothing left, and publishes what waits.
+func TestRebuild(t *testing.T) {
+	p := newPublisher(t)
 	a := mock.Anything
-	env.OnActivity("PlanRebuild", a, a, a).Return(activities.RebuildPlan{
-		Summary: rebuild.Summary{Version: "v1", Tasks: 3, Segments: 2, Batches: 5, Rows: 70}, Window: 64,
-	}, nil)
-	env.OnActivity("RebuildPostings", a, a, a, a, a).Return(func(context.Context, string, string, int, int) error {
+	var mu sync.Mutex // of what activities count
+	inspected, plans := 0, 0
+	p.env.OnActivity("StartRebuild", a, a, a).Return(activities.RebuildTasks{Tasks: 3, Window: 64}, nil)
+	p.env.OnActivity("InspectForRebuild", a, a, a, a, a).Return(func(_ context.Context, _, _ string, n, deaths int) (publish.Inspected, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		*tasks++
-		return nil
-	})
-	env.OnActivity("RebuildSegment", a, a, a, a, a).Return(func(_ context.Context, _, _ string, n, deaths int) (rebuild.Rebuilt, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if *tasks != 3 {
-			return rebuild.Rebuilt{}, errors.New("not all postings are there")
-		}
-		return segment(n, deaths)
-	})
-	env.OnActivity("CleanUp", a, a, a).Return(func(context.Context, string, string) error {
-		*cleaned = true
-		return nil
-	})
-	return env, tasks, cleaned
-}
-
-func TestRebuildAddsUpItsSegments(t *testing.T) {
-	env, _, cleaned := rebuilding(func(n, deaths int) (rebuild.Rebuilt, error) {
 		if n == 1 && deaths < 2 { // its worker dies twice
-			return rebuild.Rebuilt{}, temporal.NewNonRetryableApplicationError("lost", "", temporal.NewHeartbeatTimeoutError())
+			return publish.Inspected{}, temporal.NewNonRetryableApplicationError("lost", "", temporal.NewHeartbeatTimeoutError())
 		}
-		return rebuild.Rebuilt{Equal: 1, Again: int64(30 + 10*n), Files: []string{"a"}}, nil
+		inspected++
+		return publish.Inspected{}, nil
 	})
-	env.ExecuteWorkflow(RebuildWorkflow, RebuildInput{Lake: testLake})
+	p.env.OnActivity("PlanRebuild", a, a, a, a).Return(func(_ context.Context, _, _ string, round int) (activities.RebuildPlan, error) {
+		if inspected != 3 || round != plans || p.plans > 0 {
+			t.Errorf("plan %d in round %d after %d tasks", plans, round, inspected)
+		}
+		plans++
+		s := publish.Summary{PlanKey: "plan", Builds: 1, Window: 64, Nothing: plans == 2}
+		return activities.RebuildPlan{Summary: s, Rebuilt: publish.Rebuilt{Version: "v1", Lost: []string{"a part"}, LostBatches: 1, LostRows: 7}}, nil
+	})
+	p.env.ExecuteWorkflow(RebuildWorkflow, RebuildInput{Lake: testLake})
 	var res RebuildResult
-	if err := env.GetWorkflowResult(&res); err != nil {
+	if err := p.env.GetWorkflowResult(&res); err != nil {
 		t.Fatal(err)
 	}
-	want := RebuildResult{
-		Summary: rebuild.Summary{Version: "v1", Tasks: 3, Segments: 2, Batches: 5, Rows: 70},
-		Rebuilt: rebuild.Rebuilt{Equal: 2, Again: 70, Files: []string{"a", "a"}},
-	}
-	if diff := gocmp.Diff(want, res); diff != "" || !*cleaned {
-		t.Errorf("cleaned %v (-want +got):\n%s", *cleaned, diff)
+	if plans != 2 || p.plans != 1 || res.Version == "" || res.LostRows != 7 || len(p.cleaned) == 0 {
+		t.Errorf("%d plans, cleaned %q: %+v", plans, p.cleaned, res)
 	}
 }
 
-// A rebuild that finds what it cannot mend does the other segments, and fails with the remedy.
-func TestRebuildAndVerifyFailWithTheRemedy(t *testing.T) {
-	done := 0
-	env, _, cleaned := rebuilding(func(n, _ int) (rebuild.Rebuilt, error) {
-		done++
-		if n == 0 {
-			return rebuild.Rebuilt{Unmended: []string{"urls/x: corrupt; ingest batch b again"}}, nil
-		}
-		return rebuild.Rebuilt{Equal: 1}, nil
-	})
-	env.ExecuteWorkflow(RebuildWorkflow, RebuildInput{Lake: testLake})
+func TestVerifyFailsWithTheRemedy(t *testing.T) {
 	var app *temporal.ApplicationError
-	if err := env.GetWorkflowError(); !errors.As(err, &app) || app.Type() != activities.ErrCorrupt || done != 2 || !*cleaned ||
-		app.Message() != "damaged: urls/x: corrupt; ingest batch b again" {
-		t.Errorf("%d segments, cleaned %v: %v", done, *cleaned, err)
-	}
-	var details RebuildResult
-	if err := app.Details(&details); err != nil || details.Equal != 1 || details.Version != "v1" {
-		t.Errorf("%+v, %v", details, err)
-	}
-
-	env = environment("verify@" + testLake)
+	env := environment("verify@" + testLake)
 	problems := []string{"p1", "p2", "p3", "p4", "p5", "p6"}
 	env.OnActivity("VerifyLake", mock.Anything, mock.Anything, mock.Anything).Return(activities.Verified{Problems: problems, Found: 9}, nil)
 	env.ExecuteWorkflow(VerifyWorkflow, VerifyInput{VerifySpec: activities.VerifySpec{Lake: testLake}})

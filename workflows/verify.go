@@ -1,6 +1,9 @@
 package workflows
 
 import (
+	"fmt"
+	"strings"
+
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -40,4 +43,20 @@ func VerifyWorkflow(ctx workflow.Context, in VerifyInput) (*activities.Verified,
 		return nil, damaged(out.Problems, out.Found, out)
 	}
 	return &out, nil
+}
+
+// maxTold is how many problems the error of a workflow names.
+const maxTold = 5
+
+// damaged returns the error of a workflow that found damage. Each line says how to mend something.
+func damaged(lines []string, found int, details any) error {
+	told := lines[:min(maxTold, len(lines))]
+	text := fmt.Sprintf("%d objects are damaged: %s", found, strings.Join(told, "; "))
+	if found == 1 {
+		text = "damaged: " + told[0]
+	}
+	if more := found - len(told); more > 0 {
+		text += fmt.Sprintf("; and %d more, which \"starter verify\" lists", more)
+	}
+	return temporal.NewNonRetryableApplicationError(text, activities.ErrCorrupt, nil, details)
 }

@@ -575,7 +575,7 @@ func TestCommitAnswersItsRequests(t *testing.T) {
 	for _, untold := range []bool{false, true} {
 		p := newPublisher(t)
 		p.untold = untold
-		p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}, {Rebuild: ""}}})
+		p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}, {}}})
 		if err := p.env.GetWorkflowError(); err != nil {
 			t.Fatal(err)
 		}
@@ -674,7 +674,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 39 {
+	if len(files) < 38 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()
@@ -733,34 +733,6 @@ func TestPublishLeavesOutDamagedBatches(t *testing.T) {
 	}
 	if diff := gocmp.Diff(want, p.sortedAnswers()); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
-	}
-}
-
-// TestPublishRebuildsFirst checks that segments are rebuilt before the plan and each once, whether
-// the input or a signal names them.
-func TestPublishRebuildsFirst(t *testing.T) {
-	p := newPublisher(t)
-	p.pending = 0
-	var rebuilt []string
-	p.env.OnActivity("RebuildSegments", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(func(_ context.Context, _, which string, _ int) (publish.Rebuilt, error) {
-		if p.plans > 0 {
-			t.Error("the plan was made before the rebuild")
-		}
-		rebuilt = append(rebuilt, which)
-		return publish.Rebuilt{Checked: 1, Segments: []string{which}, Files: 2}, nil
-	})
-	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{
-		Lake: testLake, Rebuild: "all", Waiting: []activities.PublishRequest{{Rebuild: "s1"}, {Rebuild: "all"}},
-	})
-	var res PublishResult
-	if err := p.env.GetWorkflowResult(&res); err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff([]string{"s1", "all"}, rebuilt); diff != "" {
-		t.Error(diff)
-	}
-	if diff := gocmp.Diff(&publish.Rebuilt{Checked: 2, Segments: []string{"s1", "all"}, Files: 4}, res.Rebuilt); diff != "" {
-		t.Error(diff)
 	}
 }
 

@@ -33,7 +33,6 @@ const (
 	TakedownPieces
 	Overlays
 	Records
-	Marks
 	Postings
 	Rejects
 	Parts
@@ -50,7 +49,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "batch records", "marks",
+	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "batch records",
 	"postings", "rejects", "parts", "registry pieces", "pieces of inputs", "pieces of domain64 numbers", "reports", "probes",
 }
 
@@ -114,16 +113,14 @@ func KindOf(key string) (name, whyKept string, ok bool) {
 // object is what the key of an object says.
 type object struct {
 	kind Kind
-	// name is the id of the version or segment, the run of the report, or the digest of the record
-	// that is withdrawn or retired.
+	// name is the id of the version or segment, or the run of the report.
 	name string
-	// batch is that of a record, mark, part, or of postings or rejects.
+	// batch is that of a record, part, or of postings or rejects.
 	batch registry.BatchID
 }
 
 var (
 	recordForm   = regexp.MustCompile(`^[0-9a-f]{32}\.json$`)
-	markForm     = regexp.MustCompile(`^([0-9a-f]{32})(` + regexp.QuoteMeta(lake.WithdrawnSuffix) + `|` + regexp.QuoteMeta(lake.RetiredSuffix) + `)$`)
 	postingsForm = regexp.MustCompile(`^postings-[0-9a-f]{32}\.zst$`)
 	rejectsForm  = regexp.MustCompile(`^(.+)-[0-9a-f]{32}\.ndjson\.zst$`)
 	partForm     = regexp.MustCompile(`^domain_prefix=[^/]+/part-(.+)-[0-9a-f]{32}-[0-9]+\.parquet$`)
@@ -192,14 +189,11 @@ func parse(key string) (o object, ok bool) {
 		default:
 			batch, file, _ := strings.Cut(rest, "/")
 			o.batch.Batch = batch
-			mark := markForm.FindStringSubmatch(file)
 			switch {
 			case recordForm.MatchString(file):
 				o.kind = Records
 			case postingsForm.MatchString(file):
 				o.kind = Postings
-			case mark != nil:
-				o.kind, o.name = Marks, mark[1]
 			default:
 				return o, false
 			}

@@ -29,7 +29,6 @@ func planted() map[string][]string {
 		"takedown pieces":            {takedown.PiecesRoot + piece},
 		"overlays":                   {takedown.OverlayRoot + digest + "-" + digest + ".zst", manifest.DeadKey(digest, digest)},
 		"batch records":              {lake.BatchKey(77, "b", digest)},
-		"marks":                      {lake.WithdrawnKey(77, "b", digest), lake.RetiredKey(77, "b", digest)},
 		"postings":                   {lake.PostingsKey(77, "b", digest)},
 		"rejects":                    {lake.RejectsKey(77, "b", digest)},
 		"parts":                      {lake.PartKey(77, "ab", "b", digest, 0)},

@@ -1,13 +1,11 @@
 package gc
 
 import (
-	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/export/domain64/numbers"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
@@ -34,10 +32,6 @@ type lister struct {
 	refs  *references
 	known map[uint64]bool   // hashes of keys that are written down already
 	count map[uint64]counts // by hashOf
-	// records has the hashes of the keys of records that are garbage.
-	records map[uint64]bool
-	// record is the key of the record that was listed last.
-	record string
 
 	found []garbage
 }
@@ -51,7 +45,7 @@ func probeBegan(key string) time.Time {
 	return began
 }
 
-// batchRoots are the folders of the objects of batches. The one with the records is the first.
+// batchRoots are the folders of the objects of batches.
 var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 
 func (l *lister) list() error {
@@ -68,7 +62,6 @@ func (l *lister) list() error {
 			return err
 		}
 	}
-	l.records = map[uint64]bool{}
 	for _, root := range batchRoots {
 		if err := l.each(root, false, l.look); err != nil {
 			return err
@@ -136,22 +129,9 @@ func (l *lister) clean(b registry.BatchID) bool {
 
 // look keeps an object that nothing refers to.
 func (l *lister) look(key string, bytes int64, o object) error {
-	if o.kind == Records {
-		l.record = key
-	}
 	switch o.kind {
 	case Records, Postings, Rejects, Parts:
 		if l.clean(o.batch) {
-			return nil
-		}
-	case Marks:
-		record := lake.BatchKey(o.batch.DatasetID, o.batch.Batch, o.name)
-		gone := l.records[xxh3.HashString(record)]
-		retired := strings.HasSuffix(key, lake.RetiredSuffix)
-		if retired && (gone || l.record != record) && !l.refs.marked(o) && !l.refs.writing[o.batch] {
-			l.find(garbage{trash.Object{Key: key, Bytes: bytes}, o.kind})
-		}
-		if retired || !gone {
 			return nil
 		}
 	}
@@ -161,9 +141,6 @@ func (l *lister) look(key string, bytes int64, o object) error {
 	has, err := l.refs.has(l.c.ctx, key, o)
 	if has || err != nil {
 		return err
-	}
-	if o.kind == Records {
-		l.records[xxh3.HashString(key)] = true
 	}
 	l.find(garbage{trash.Object{Key: key, Bytes: bytes}, o.kind})
 	return nil

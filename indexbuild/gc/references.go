@@ -436,9 +436,6 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 	if len(r.of(o.batch)) == 0 {
 		return false, nil
 	}
-	if o.kind == Marks {
-		return r.marked(o), nil
-	}
 	objects, err := r.objects(ctx, o.batch)
 	if err != nil {
 		return false, err
@@ -458,17 +455,6 @@ func (r *references) replacedTree(ctx context.Context, key, id string) (bool, er
 		return false, nil
 	}
 	return err == nil && info.Object() != key, err
-}
-
-// marked reports whether the mark of a withdrawn record has to stay: that of a kept record.
-func (r *references) marked(o object) bool {
-	digest, _ := hex.DecodeString(o.name)
-	for _, rec := range r.of(o.batch) {
-		if bytes.Equal(rec.digest[:], digest) {
-			return true
-		}
-	}
-	return false
 }
 
 // objects returns the keys of the objects of a batch's records. They are nil if a record cannot be

@@ -1,5 +1,5 @@
-// Package indextest makes finished batches for the tests and benchmarks of building, verifying and
-// repairing segments: small ones with rows and parts (Lake), and large ones of postings alone
+// Package indextest makes finished batches for the tests and benchmarks of building and verifying
+// segments: small ones with rows and parts (Lake), and large ones of postings alone
 // (SyntheticLake). A Lake keeps its rows in memory, so that a scan over them can tell what a
 // segment must answer.
 package indextest

@@ -54,8 +54,8 @@ type Report struct {
 	// Unpublished is the number of finished batches that were checked although no version has them.
 	Unpublished int             `json:"unpublished"`
 	Segments    []verify.Report `json:"segments"`
-	// Problems are lines that begin with the key of the damaged object and end with the command
-	// that mends it. An object has one line, except for files of segments.
+	// Problems are lines that begin with the key of the damaged object, say what depends on it, and
+	// end with the command that mends it. An object has one line, except for files of segments.
 	Problems []string `json:"problems"`
 }
 
@@ -64,9 +64,13 @@ type Report struct {
 func Lake(ctx context.Context, store blob.Store, opt Options) (*Report, error) {
 	c := &checker{
 		ctx: ctx, store: store, opt: opt, report: &Report{Segments: []verify.Report{}, Problems: []string{}},
-		seen: map[string]bool{}, done: map[string]bool{}, unions: map[string]map[string]lake.Member{},
+		scopes: map[string]scope{}, seen: map[string]bool{}, done: map[string]bool{}, unions: map[string]map[string]lake.Member{},
 	}
-	return c.report, c.run()
+	err := c.run()
+	if err == nil {
+		err = c.needs()
+	}
+	return c.report, err
 }
 
 // SegmentRef returns the reference by which a version vouches for a segment.
@@ -80,27 +84,6 @@ func StoredRef(b manifest.Batch) segment.BatchRef {
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: name, Digest: digest}
 }
 
-// StoredIn returns the references of what a segment of a version was built of: what has the rows of
-// its batches, those that are dead too.
-func StoredIn(ctx context.Context, v *manifest.Version, id string) (refs []segment.BatchRef, err error) {
-	unions := map[segment.BatchRef]bool{}
-	for _, batches := range []iter.Seq2[manifest.Batch, error]{v.BatchesIn(ctx, id), v.DeadIn(ctx, id)} {
-		for b, err := range batches {
-			if err != nil {
-				return nil, err
-			}
-			ref := StoredRef(b)
-			if b.Union == "" || !unions[ref] {
-				refs = append(refs, ref)
-			}
-			if b.Union != "" {
-				unions[ref] = true
-			}
-		}
-	}
-	return refs, nil
-}
-
 // BatchRef returns the reference of a version's batch.
 func BatchRef(b manifest.Batch) segment.BatchRef {
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
@@ -111,6 +94,11 @@ type checker struct {
 	store  blob.Store
 	opt    Options
 	report *Report
+	// versions are those that are checked.
+	versions []*manifest.Version
+	// scope is what is being checked, scopes has what needs the damaged objects, by key.
+	scope  scope
+	scopes map[string]scope
 	seen   map[string]bool // keys of damaged objects
 	done   map[string]bool // ids of the segments and keys of the batch records that were checked
 	// unions has the members of the unions whose records were read, by key and name.
@@ -127,20 +115,35 @@ func (c *checker) add(err error) error {
 		return err
 	}
 	if !c.seen[corrupt.File] {
-		c.seen[corrupt.File] = true
+		c.note(corrupt.File)
 		c.report.Problems = append(c.report.Problems, remedy.Explain(c.store.URL(), corrupt))
 	}
 	return nil
 }
 
+// note keeps that an object is damaged, and what needs it.
+func (c *checker) note(key string) {
+	c.seen[key] = true
+	if c.scope != (scope{}) {
+		c.scopes[key] = c.scope
+	}
+}
+
+// enter begins the check of what a scope needs. Leave ends it, with the scope that enter returned.
+func (c *checker) enter(s scope) (outer scope) {
+	outer, c.scope = c.scope, s
+	return outer
+}
+
+func (c *checker) leave(outer scope) { c.scope = outer }
+
 func (c *checker) run() error {
-	v, others, err := c.versions()
+	v, others, err := c.readVersions()
 	if err != nil {
 		return err
 	}
-	versions := others
-	if v != nil {
-		versions = append([]*manifest.Version{v}, others...)
+	if c.versions = others; v != nil {
+		c.versions = append([]*manifest.Version{v}, others...)
 	}
 	if v != nil {
 		c.report.Version, c.report.Batches = v.ID, v.Counts.Batches
@@ -153,7 +156,7 @@ func (c *checker) run() error {
 			return err
 		}
 	}
-	if err := c.takedowns(c.manifest, versions); err != nil {
+	if err := c.takedowns(c.manifest, c.versions); err != nil {
 		return err
 	}
 	for _, err := range access.Check(c.ctx, c.store) {
@@ -186,10 +189,10 @@ func (c *checker) suffixList(identity string) error {
 	return c.add(lake.CheckSuffixList(c.ctx, c.store, identity))
 }
 
-// versions reads the manifest and its versions. It returns the version to check and, for
+// readVersions reads the manifest and its versions. It returns the version to check and, for
 // AllVersions, the others. If the manifest or the current version is lost, it goes on with what the
 // next publish would follow.
-func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, err error) {
+func (c *checker) readVersions() (v *manifest.Version, others []*manifest.Version, err error) {
 	m, _, err := manifest.Read(c.ctx, c.store)
 	if errors.Is(err, manifest.ErrNoVersion) {
 		if c.opt.Version != "" {
@@ -242,6 +245,7 @@ func (c *checker) versions() (v *manifest.Version, others []*manifest.Version, e
 // version checks the segments and batches of a version that were not checked before. Counted says
 // that the report counts them.
 func (c *checker) version(v *manifest.Version, counted bool) error {
+	defer c.leave(c.enter(scope{version: v.ID}))
 	if err := c.suffixList(v.PublicSuffix); err != nil {
 		return err
 	}
@@ -403,6 +407,7 @@ func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) 
 }
 
 func (c *checker) segment(ref segment.Ref) error {
+	defer c.leave(c.enter(scope{segment: ref.ID}))
 	report, err := verify.Segment(c.ctx, c.store, ref, c.opt.Deep, c.opt.TempDir)
 	if len(report.Problems) > 0 || errors.Is(err, codec.ErrCorrupt) {
 		// What is damaged in the store is so the second time.
@@ -420,7 +425,7 @@ func (c *checker) segment(ref segment.Ref) error {
 	seen := maps.Clone(c.seen) // one report may have several problems of an object
 	for _, p := range report.Problems {
 		if !seen[p.Object] {
-			c.seen[p.Object] = true
+			c.note(p.Object)
 			c.report.Problems = append(c.report.Problems, p.Text)
 		}
 	}
@@ -432,6 +437,7 @@ func (c *checker) segment(ref segment.Ref) error {
 
 // trees checks the index of path trees of a segment, if it has one.
 func (c *checker) trees(ref segment.Ref) error {
+	defer c.leave(c.enter(scope{segment: ref.ID}))
 	_, err := codec.Confirm(func() (struct{}, error) {
 		return struct{}{}, verify.Trees(c.ctx, c.store, ref, c.opt.Deep)
 	})
@@ -458,6 +464,7 @@ func (c *checker) first(key string) bool {
 // batch in a union may be gone.
 func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batch, error) {
 	key := ref.Key()
+	defer c.leave(c.enter(scope{record: key}))
 	b, err := codec.Confirm(func() (*lake.Batch, error) {
 		data, _, err := c.store.Get(c.ctx, key)
 		if err != nil {
@@ -473,6 +480,9 @@ func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batc
 		if inUnion {
 			rows += p.Rows
 			continue
+		}
+		if c.seen[p.Key] { // the check of a segment has read it
+			c.note(p.Key)
 		}
 		if err := c.add(Object(c.ctx, c.store, p.Object, c.opt.Deep && !indexed)); err != nil {
 			return nil, err

@@ -141,10 +141,7 @@ var putBacks = map[string]struct {
 }
 
 func rebuild(ctx context.Context, store blob.Store) error {
-	done, err := publish.Rebuild(ctx, store, publish.RebuildAll, "")
-	if err == nil && len(done.Unmended) > 0 {
-		err = fmt.Errorf("not mended: %q", done.Unmended)
-	}
+	_, err := publish.Rebuild(ctx, store, testlake.Run(), "")
 	return err
 }
 
@@ -310,55 +307,34 @@ func stateOf(t *testing.T, store blob.Store, token string) string {
 	return fmt.Sprintf("batches %v, takedowns %d, readers %s, token %v", batches, m.TakedownEpoch, readers, tokenErr == nil)
 }
 
-// The marks that keep a lake from being opened, or a retirement from being undone, are named when
-// they are lost or cut, and the command that the check names writes them again.
-func TestLostMarks(t *testing.T) {
+// The mark that keeps a lake from being opened is named when it is lost or cut, and the command
+// that the check names writes it again.
+func TestLostMark(t *testing.T) {
 	for _, cut := range []bool{false, true} {
-		for _, which := range []string{access.MarkKey, "retired"} {
-			t.Run(fmt.Sprintf("%s,cut=%v", which, cut), func(t *testing.T) {
-				store := blob.NewMemory()
-				for _, do := range []change{
-					ingestMore("alpha", "b1"), ingestMore("beta", "b1"), setReaders("ada"), publishAll, retireAlpha,
-				} {
-					perform(t, store, do)
-				}
-				testlake.Publish(t, store)
-				sound(t, store)
-				key := which
-				for info, err := range store.List(t.Context(), "batches/") {
-					if err != nil {
-						t.Fatal(err)
-					}
-					if which == "retired" && strings.HasSuffix(info.Key, lake.RetiredSuffix) {
-						key = info.Key
-					}
-				}
-				data, _, err := store.Get(t.Context(), key)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := store.Delete(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
-				if cut {
-					if _, err := store.Put(t.Context(), key, data[:len(data)/2], blob.Condition{}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				r, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{})
-				if err != nil || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0], key) {
-					t.Fatalf("problems %q, %v", r.Problems, err)
-				}
-				if which == access.MarkKey {
-					_, _, err = access.Repair(t.Context(), store)
-				} else {
-					err = rebuild(t.Context(), store)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				sound(t, store)
-			})
+		store := blob.NewMemory()
+		for _, do := range []change{ingestMore("alpha", "b1"), setReaders("ada"), publishAll} {
+			perform(t, store, do)
 		}
+		sound(t, store)
+		data, _, err := store.Get(t.Context(), access.MarkKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Delete(t.Context(), access.MarkKey); err != nil {
+			t.Fatal(err)
+		}
+		if cut {
+			if _, err := store.Put(t.Context(), access.MarkKey, data[:len(data)/2], blob.Condition{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{})
+		if err != nil || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0], access.MarkKey) {
+			t.Fatalf("problems %q, %v", r.Problems, err)
+		}
+		if _, _, err := access.Repair(t.Context(), store); err != nil {
+			t.Fatal(err)
+		}
+		sound(t, store)
 	}
 }

@@ -10,7 +10,7 @@
 // wrong with a batch's objects is a *DamageError that names the batch.
 //
 // The ingest collects postings, the activities extract them, package indexbuild builds segments
-// from them, and package repair restores them. Package verify counts the rows of parts again with a
+// from them, and a rebuild restores lost ones. Package verify counts the rows of parts again with a
 // PartScanner and a DomainCounter.
 package postings
 

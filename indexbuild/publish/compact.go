@@ -100,7 +100,7 @@ func PlanCompaction(ctx context.Context, store blob.Store, run string, round int
 	for {
 		var s Summary
 		before, _, _ := manifest.Read(ctx, store)
-		err := withPieces(ctx, store, func() (err error) {
+		err := withPieces(ctx, store, func([]string) (err error) {
 			s, err = planCompaction(ctx, store, run, round, c)
 			return err
 		})

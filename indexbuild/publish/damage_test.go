@@ -3,12 +3,10 @@ package publish_test
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
@@ -209,61 +207,72 @@ func TestFailingStoreSkipsNothing(t *testing.T) {
 	expectLive(t, store, map[string]int64{"1/b1": 10})
 }
 
-// Rebuild restores segments and postings as far as their sources are intact, and names the rest.
-func TestRebuildRepairsTheCurrentVersion(t *testing.T) {
+// A rebuild extracts lost postings and builds damaged segments again, under their names. Batches
+// that have lost a part leave the version, and are named.
+func TestRebuild(t *testing.T) {
 	store := blob.NewMemory()
 	a := testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Ingest(t, store, "delta", "b1", records("d", 40))
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 	testlake.Publish(t, store)
 	v := current(t, store)
 	c := testlake.Ingest(t, store, "gamma", "b1", records("c", 30))
-	rebuild := func(which string) publish.Rebuilt {
+	rebuild := func() publish.Rebuilt {
 		t.Helper()
-		out, err := publish.Rebuild(t.Context(), store, which, t.TempDir())
+		out, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
-	if d := cmp.Diff(publish.Rebuilt{Checked: 2}, rebuild(publish.RebuildAll)); d != "" {
+	whole := objectsBelow(t, store, "")
+	if d := cmp.Diff(publish.Rebuilt{Version: v.ID, Checked: 2}, rebuild()); d != "" {
 		t.Error(d)
 	}
-	damageSegments := func() {
-		damage(t, store, segment.Prefix(v.Segments[0].ID)+segment.MPHFName, "flipped")
-		damage(t, store, segment.Prefix(v.Segments[0].ID)+segment.InfoName, "missing")
-		damage(t, store, segment.Prefix(v.Segments[1].ID)+segment.PartsName, "truncated")
+	if d := cmp.Diff(whole, objectsBelow(t, store, "")); d != "" {
+		t.Errorf("an intact lake has changed: %s", d)
 	}
-	damageSegments()
+	damage(t, store, segment.Prefix(v.Segments[0].ID)+segment.MPHFName, "flipped")
+	damage(t, store, segment.Prefix(v.Segments[0].ID)+segment.InfoName, "missing")
+	damage(t, store, segment.Prefix(v.Segments[1].ID)+segment.PartsName, "truncated")
 	damage(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "missing")
-	damage(t, store, record(t, store, 3, "b1", c.Digest).Postings[0].Key, "truncated")
-	got := rebuild(publish.RebuildAll)
-	want := publish.Rebuilt{Checked: 2, Segments: []string{v.Segments[0].ID, v.Segments[1].ID}, Files: 3, Postings: 2}
-	if d := cmp.Diff(want, got); d != "" {
+	damage(t, store, record(t, store, 4, "b1", c.Digest).Postings[0].Key, "truncated")
+	got := rebuild()
+	want := publish.Rebuilt{
+		Version: current(t, store).ID, Checked: 2, Segments: []string{v.Segments[0].ID, v.Segments[1].ID}, Postings: 2,
+	}
+	if d := cmp.Diff(want, got); d != "" || got.Version <= v.ID {
 		t.Error(d)
 	}
-	if d := cmp.Diff(v, current(t, store), cmpopts.IgnoreUnexported(manifest.Version{})); d != "" {
-		t.Error(d)
+	after := objectsBelow(t, store, "")
+	for key, data := range whole {
+		if !bytes.Equal(after[key], data) && !strings.HasPrefix(key, "registry/") && key != manifest.Key {
+			t.Errorf("%s has not got its bytes back", key)
+		}
 	}
 	testlake.Publish(t, store)
-	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30})
+	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 40, "3/b1": 20, "4/b1": 30})
 
-	damageSegments()
-	want = publish.Rebuilt{Checked: 1, Segments: []string{v.Segments[1].ID}, Files: 1}
-	if d := cmp.Diff(want, rebuild(v.Segments[1].ID)); d != "" {
-		t.Error(d)
-	}
-	// The postings of a batch that lost a part cannot be restored; everything else is checked.
-	damage(t, store, record(t, store, 1, "b1", a.Digest).Postings[0].Key, "flipped")
-	damage(t, store, record(t, store, 1, "b1", a.Digest).Parts[0].Key, "missing")
-	got = rebuild(publish.RebuildAll)
-	named := func(s string) bool { return strings.Contains(s, v.Segments[0].ID) }
-	if got.Checked != 3 || len(got.Segments) != 0 || !slices.ContainsFunc(got.Unmended, named) {
+	part := record(t, store, 1, "b1", a.Digest).Parts[0].Key
+	restore := damage(t, store, part, "missing")
+	got = rebuild()
+	if got.LostBatches != 1 || got.LostRows != 10 || len(got.Lost) != 1 ||
+		!strings.HasPrefix(got.Lost[0], "batch b1 of alpha, 10 rows: "+part) || !strings.Contains(got.Lost[0], "starter ingest") {
 		t.Errorf("%+v", got)
 	}
-	if got := rebuild("0123"); len(got.Unmended) != 1 {
-		t.Errorf("no such segment: %+v", got)
+	expectLive(t, store, map[string]int64{"2/b1": 40, "3/b1": 20, "4/b1": 30})
+	for range 2 { // the batch is named again, and others are published
+		if d := cmp.Diff([]string{"alpha/b1"}, skipped(testlake.Publish(t, store))); d != "" {
+			t.Error(d)
+		}
 	}
+	if got := rebuild(); got.LostBatches != 0 || len(got.Lost) != 1 || len(got.Segments) > 0 {
+		t.Errorf("%+v", got)
+	}
+	restore()
+	testlake.Publish(t, store)
+	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 40, "3/b1": 20, "4/b1": 30})
 }
 
 // Lost registries stop publishes until Rebuild restores them from the version. Ingests and
@@ -284,19 +293,17 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		if _, err := publish.Plan(t.Context(), store, testlake.Run(), 0); !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%s: %v", how, err)
 		}
-		got, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
+		got, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := cmp.Diff([]string{lake.RegistryKey, registry.ShardKey(registry.ShardOf(2))}, got.Registries)
-		if d != "" || len(got.Unmended) != 1 || !strings.Contains(got.Unmended[0], "dataset 3") {
+		d := cmp.Diff([]string{lake.RegistryKey, registry.ShardKey(registry.ShardOf(2))}, got.Restored)
+		if d != "" || len(got.Lost) != 3 || !strings.Contains(got.Lost[0], "starter rules update") ||
+			!strings.Contains(got.Lost[1], "dataset 3") || !strings.Contains(got.Lost[2], "retire them again") {
 			t.Errorf("%s: %+v", how, got)
 		}
-		if len(got.Lost) != 1 || !strings.Contains(got.Lost[0], "starter rules update") {
-			t.Errorf("%s: lost %q; want that an update of the rules may be lost", how, got.Lost)
-		}
-		got, err = publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-		if err != nil || len(got.Registries) > 0 || len(got.Unmended) > 0 || len(got.Lost) > 0 {
+		got, err = publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+		if err != nil || len(got.Restored) > 0 || len(got.Lost) > 0 {
 			t.Errorf("%s, again: %+v, %v", how, got, err)
 		}
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30))

@@ -159,8 +159,8 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 		if err := store.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 			t.Fatal(err)
 		}
-		r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-		if err != nil || len(r.Found) > 0 || len(r.Unmended) != 1 || !strings.Contains(r.Unmended[0], "withdrawn") {
+		r, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+		if err != nil || len(r.Lost) != 2 || !strings.Contains(r.Lost[0], "b2") {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if s, err := publish.Plan(t.Context(), store, testlake.Run(), 0); err != nil || !s.Nothing {
@@ -182,8 +182,8 @@ func TestWithdrawnBatchIsNotPublished(t *testing.T) {
 			if err := store.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 				t.Fatal(err)
 			}
-			r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-			if err != nil || len(r.Found) != 2 || len(r.Unmended) > 0 {
+			r, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+			if err != nil || len(r.Lost) != 1 || !strings.Contains(r.Lost[0], "2 batches will be published") {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
@@ -325,8 +325,8 @@ func TestWithdrawalAfterARestoredRegistry(t *testing.T) {
 	if err := store.Delete(t.Context(), registry.ShardKey(registry.ShardOf(1))); err != nil {
 		t.Fatal(err)
 	}
-	r, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-	if err != nil || len(r.Found) != 1 {
+	r, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+	if err != nil || len(r.Lost) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if version, err := published.Withdraw(t.Context(), store, 1, "b1", run, digest); err != nil || version != "" {

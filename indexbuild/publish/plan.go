@@ -1,7 +1,7 @@
 // Package publish makes the next version of a lake in four steps. Plan compares the finished
 // batches with the current version, Build makes a segment of the new ones, Verify reads that
 // segment back, and Commit replaces the manifest. The activities run the steps as workers; All runs
-// them in one process. Rebuild restores damaged files of the current version.
+// them in one process. A rebuild (rebuild.go) is a publish of what is whole in a damaged lake.
 //
 // One worker builds a segment, in minutes: a segment has at most MaxSegmentRows rows, unless a
 // single batch has more. A plan with more rows than that makes several segments, which several
@@ -121,6 +121,14 @@ type Skipped struct {
 	Digest string `json:"digest,omitempty"`
 }
 
+// String names the batch and the reason.
+func (s Skipped) String() string {
+	if s.Batch == "" {
+		return fmt.Sprintf("new batches of %s: %s", s.Dataset, s.Reason)
+	}
+	return fmt.Sprintf("batch %s of %s: %s", s.Batch, s.Dataset, s.Reason)
+}
+
 // Covers reports whether s says why a batch is not published.
 func (s Skipped) Covers(dataset uint32, batch string) bool {
 	return s.DatasetID == dataset && (s.Batch == batch || s.Batch == "")
@@ -167,6 +175,8 @@ type plan struct {
 	// Removes lists the batches of Base that were retired, by dataset and name. Replaces is what
 	// Base has of each.
 	Removes []planned `json:"removes,omitempty"`
+	// Lost lists the batches of Base that a rebuild leaves out since they are damaged.
+	Lost []planned `json:"lost,omitempty"`
 	// Drops are the ids of the takedowns whose rows the new segments lack, Takedowns the document
 	// that had them when the plan was made.
 	Drops     []string      `json:"drops,omitempty"`
@@ -220,8 +230,11 @@ func (e *RulesError) Error() string {
 // times; round numbers these publishes and is part of the plan's key.
 func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
 	var s Summary
-	err := withPieces(ctx, store, func() (err error) {
+	err := withPieces(ctx, store, func(lost []string) (err error) {
 		s, err = makePlan(ctx, store, run, round)
+		for _, key := range lost {
+			addLines(&s.Lost, key+": segments and the registry take its place")
+		}
 		return err
 	})
 	if err != nil {
@@ -429,14 +442,6 @@ func waitingBatches(
 		}
 	}
 	return plannedOf(w.Batches), w.All, nil
-}
-
-// finishedBatches returns all finished batches that are not retired. It calls damaged with the
-// damage of the registry that hides others.
-func finishedBatches(ctx context.Context, store blob.Store, damaged func(err error)) ([]planned, error) {
-	all, err := registry.AllBatches(ctx, store, func(_ int, err error) { damaged(err) })
-	all = slices.DeleteFunc(all, func(b registry.Pending) bool { return b.Retired })
-	return plannedOf(all), err
 }
 
 func plannedOf(batches []registry.Pending) []planned {

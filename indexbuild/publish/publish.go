@@ -236,7 +236,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	}
 	out := Committed{Stale: true}
 	var done manifest.Committed
-	err = withPieces(ctx, store, func() (err error) {
+	err = withPieces(ctx, store, func([]string) (err error) {
 		done, err = c.Apply(ctx, store)
 		return err
 	})
@@ -269,6 +269,9 @@ func (p *plan) settle(ctx context.Context, store blob.Store, version string) err
 	for _, b := range p.Removes {
 		published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Retired: true})
 	}
+	for _, b := range p.Lost { // the version lacks them, and each publish looks whether they are whole
+		published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch})
+	}
 	err := registry.Settle(ctx, store, version, published)
 	if errors.Is(err, codec.ErrCorrupt) {
 		return nil
@@ -286,8 +289,7 @@ func committed(ctx context.Context, store blob.Store, planKey string) (Committed
 	if err != nil {
 		return Committed{}, err
 	}
-	name := strings.TrimSuffix(path.Base(planKey), ".json")
-	if ref, ok := m.FindCommit(name[strings.LastIndexByte(name, '-')+1:]); ok {
+	if ref, ok := m.FindCommit(commitOf(planKey)); ok {
 		return Committed{Version: ref.ID, Generation: m.Generation, Existed: true}, nil
 	}
 	return Committed{Stale: true}, nil
@@ -342,7 +344,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 		add(built.Segments[i], segments[i].Batches)
 	}
 	for _, d := range p.Datasets {
-		next.Datasets = append(next.Datasets, published.Described(d))
+		next.Datasets = append(next.Datasets, described(d))
 	}
 	return next, nil
 }
@@ -428,6 +430,17 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 		case p.buriedIn(have.Segment) == nil:
 			return errStale
 		}
+	}
+	lost, err := parent.FindBatches(ctx, namesOf(p.Lost))
+	if err != nil {
+		return err
+	}
+	for _, b := range p.Lost {
+		have, ok := lost[b.name()]
+		if !ok || have.Digest != b.Digest || !replaced[have.Segment] {
+			return errStale
+		}
+		known++
 	}
 	for id := range replaced {
 		known -= parent.CountIn(id)

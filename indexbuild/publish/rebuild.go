@@ -5,78 +5,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"path"
 	"slices"
 	"strings"
 
-	"github.com/urlake/urlake/indexbuild"
-	"github.com/urlake/urlake/indexbuild/deadrows"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/indexbuild/repair"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
+	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/trash"
 )
 
-// RebuildAll makes Rebuild check the whole lake.
-const RebuildAll = "all"
+// A rebuild makes a version of what is whole: the batches of the current version whose records and
+// parts are intact. Its steps are those of a publish, but for the first ones:
+//
+//	StartRebuild  makes lost documents of the registry and the manifest again, and divides the work
+//	Inspect       reads every byte of a segment and of its batches, and extracts lost postings
+//	PlanRebuild   plans a version in which damaged segments are built again without lost batches
+//
+// Then come Build, Verify and Commit, and PlanRebuild again, until it has nothing to plan. A
+// segment is named by what it covers, so one that has lost no batch is written under its own name,
+// which earlier versions refer to as well.
+//
+//	staging/{run}/rebuild.json         rebuildWork
+//	staging/{run}/inspected/{n}.json   inspection
+//	staging/{run}/extracted/{name}     names an extracted postings object
 
-// Rebuilt is the result of Rebuild. Each list has at most maxSkipped lines.
+const (
+	rebuildFormat = 1
+
+	// inspectBatches is the number of unpublished batches that one task inspects.
+	inspectBatches = 256
+)
+
+// Rebuilt is the result of a rebuild. Each list has at most maxSkipped lines.
 type Rebuilt struct {
-	// Checked is the number of segments that were read. Segments lists those with rewritten files.
+	// Version is the current version, "" if there is none.
+	Version string `json:"version,omitempty"`
+	// Checked is the number of segments that were read. Segments lists those that were built again.
 	Checked  int      `json:"checked"`
 	Segments []string `json:"segments,omitempty"`
-	// Files is the number of rewritten files, Postings the number of postings objects restored from
-	// Parquet.
-	Files    int `json:"files"`
-	Postings int `json:"postings"`
-	// Replaced lists the segments that could not get their bytes back, since another build of
-	// urlake made them. A new version has new segments over the same batches instead.
-	Replaced []string `json:"replaced,omitempty"`
-	// Unions lists the keys of the records of unions that were written again from their batches.
-	Unions []string `json:"unions,omitempty"`
-	// Registries lists the keys of the registry documents that were restored. Found lists the
-	// batches that only their records still knew, which wait to be published, and those that are
-	// retired.
-	Registries []string `json:"registries,omitempty"`
-	Found      []string `json:"found,omitempty"`
-	// Pieces lists the keys of the pieces of versions that were restored.
-	Pieces []string `json:"pieces,omitempty"`
-	// Lost says which versions, whether the manifest, and which rules of the registry may be lost,
-	// and what takes their place.
-	Lost []string `json:"lost,omitempty"`
-	// Unmended lists what cannot be repaired, such as damaged parts and batch records, with the
-	// command that mends it.
-	Unmended []string `json:"unmended,omitempty"`
-	// Earlier lists what cannot be repaired and only versions before the current one need. No
-	// command mends it.
-	Earlier []string `json:"lost_to_earlier_versions,omitempty"`
-}
-
-// Add adds the result of another Rebuild.
-func (r *Rebuilt) Add(o Rebuilt) {
-	r.Checked += o.Checked
-	r.Files += o.Files
-	r.Postings += o.Postings
-	for _, l := range []struct {
-		to   *[]string
-		from []string
-	}{
-		{&r.Pieces, o.Pieces}, {&r.Unions, o.Unions},
-		{&r.Segments, o.Segments}, {&r.Replaced, o.Replaced}, {&r.Registries, o.Registries},
-		{&r.Found, o.Found}, {&r.Lost, o.Lost}, {&r.Unmended, o.Unmended},
-		{&r.Earlier, o.Earlier},
-	} {
-		addLines(l.to, l.from...)
-	}
+	// Postings is the number of postings objects that were extracted from parts.
+	Postings int `json:"postings,omitempty"`
+	// Restored lists the keys of lost documents that were made again.
+	Restored []string `json:"restored,omitempty"`
+	// LostBatches is the number of batches that the version no longer has, LostRows that of their
+	// rows. Lost names them, and all else that could not be made again.
+	LostBatches int      `json:"lost_batches,omitempty"`
+	LostRows    int64    `json:"lost_rows,omitempty"`
+	Lost        []string `json:"lost,omitempty"`
 }
 
 // addLines adds lines that a list lacks, up to maxSkipped.
@@ -88,504 +75,205 @@ func addLines(to *[]string, lines ...string) {
 	}
 }
 
-// Rebuild checks the segment with the id which, or with RebuildAll the whole lake, and mends what
-// can be made again from what is left:
-//
-//   - damaged and missing files of segments, of all versions that the manifest lists, and damaged
-//     indexes of their path trees
-//   - damaged and missing postings, from parts
-//   - damaged and missing parts and records of unions, from the parts of their batches
-//   - the registry's datasets, from its copy and the version; the ledger, from the version and the
-//     batch records
-//   - the manifest, from the versions; pieces of versions, from segments and the registry.
-//
-// Files get their earlier bytes and names back. A segment of the current version for which this
-// build of urlake cannot do that is replaced by a new one, in a new version.
-//
-// The result lists what cannot be mended; an error means that something could not be tried.
-// Temporary files are in tempDir.
-func Rebuild(ctx context.Context, store blob.Store, which, tempDir string) (Rebuilt, error) {
-	r := &rebuilder{ctx: ctx, store: store, tempDir: tempDir}
-	if err := r.run(which); err != nil {
-		return r.out, fmt.Errorf("rebuild: %w", err)
-	}
-	return r.out, nil
+// rebuildWork is the document of a rebuild.
+type rebuildWork struct {
+	lake.KeyedHeader
+	// Ready tells that StartRebuild has finished.
+	Ready bool `json:"ready"`
+	// Segments are those of the current version, by id. Waiting are groups of finished batches that
+	// the version lacks. Each segment and each group is a task of Inspect.
+	Segments []string             `json:"segments"`
+	Waiting  [][]segment.BatchRef `json:"waiting,omitempty"`
+	Plans    []rebuildPlan        `json:"plans,omitempty"`
+	Out      Rebuilt              `json:"out"`
 }
 
-type rebuilder struct {
+// rebuildPlan names the commit of a plan and the segments that it builds again.
+type rebuildPlan struct {
+	Commit   string   `json:"commit"`
+	Segments []string `json:"segments"`
+	// Lost are batches that were found damaged only when they were built.
+	Lost []lostBatch `json:"lost,omitempty"`
+}
+
+// inspection is what Inspect has found.
+type inspection struct {
+	lake.KeyedHeader
+	// Damaged tells that the segment has to be built again.
+	Damaged bool `json:"damaged,omitempty"`
+	// Lost are batches of the segment that are not whole. Moved are batches of a damaged union that
+	// have parts of their own.
+	Lost  []lostBatch `json:"lost,omitempty"`
+	Moved []planned   `json:"moved,omitempty"`
+	// Other names what is lost and no version needs.
+	Other []string `json:"other,omitempty"`
+}
+
+// lostBatch is a batch as a version has it, and why it is lost.
+type lostBatch struct {
+	planned
+	Reason string `json:"reason"`
+}
+
+func rebuildKey(run string) string { return lake.StagingPrefix(run) + "rebuild.json" }
+
+func extractedPrefix(run string) string { return lake.StagingPrefix(run) + "extracted/" }
+
+func inspectedKey(run string, task int) string {
+	return fmt.Sprintf("%sinspected/%06d.json", lake.StagingPrefix(run), task)
+}
+
+// StartRebuild makes what is lost of the registry and of the manifest again, as far as other
+// documents tell it, and returns the number of tasks of Inspect.
+// Temporary files are in tempDir.
+func StartRebuild(ctx context.Context, store blob.Store, run, tempDir string) (tasks int, err error) {
+	w := &rebuildWork{}
+	if _, err := lake.LoadKeyed(ctx, store, rebuildKey(run), rebuildFormat, w); err != nil {
+		return 0, err
+	}
+	if !w.Ready {
+		r := &restorer{ctx: ctx, store: store, run: run, tempDir: tempDir, work: w}
+		if err := r.restore(); err != nil {
+			return 0, fmt.Errorf("start rebuild: %w", err)
+		}
+	}
+	return len(w.Segments) + len(w.Waiting), nil
+}
+
+// restorer makes the documents of a lake again.
+type restorer struct {
 	ctx     context.Context
 	store   blob.Store
+	run     string
 	tempDir string
-	out     Rebuilt
-	mended  map[string]bool // roots of the batches of segments that were looked at
-	// earlier tells that only versions before the current one need what is mended now.
-	earlier bool
+	work    *rebuildWork
 }
 
-// addUnmended lists an error about an object that cannot be mended.
-func (r *rebuilder) addUnmended(err error, explained string) {
-	if r.earlier {
-		addLines(&r.out.Earlier, err.Error())
-	} else {
-		addLines(&r.out.Unmended, explained)
-	}
-}
-
-// unmended lists an error that no retry repairs, and returns any other.
-func (r *rebuilder) unmended(err error) error {
-	var format *codec.FormatError
-	var collision *indexbuild.CollisionError
-	final := errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) ||
-		errors.Is(err, repair.ErrOtherBytes) || errors.As(err, &format) || errors.As(err, &collision)
-	if err == nil || r.ctx.Err() != nil || !final {
-		return err
-	}
-	r.addUnmended(err, remedy.Explain(r.store.URL(), err))
-	return nil
-}
-
-func (r *rebuilder) run(which string) error {
-	published, err := manifest.Recover(r.ctx, r.store)
-	if err != nil {
-		return r.unmended(err)
-	}
-	addLines(&r.out.Lost, published.Lost...)
-	base, older := published.Current, []*manifest.Version(nil)
-	if base == nil {
-		base = &manifest.Version{}
-	}
-	if which == RebuildAll {
-		if older, err = r.olderVersions(published); err != nil {
-			return err
-		}
-		for i, v := range append([]*manifest.Version{base}, older...) {
-			r.earlier = i > 0
-			next, err := r.pieces(v)
-			if err != nil {
-				return err
-			}
-			if next != nil {
-				base = next
-			}
-		}
-		r.earlier = false
-		if err := r.registries(base, older); err != nil {
-			return err
-		}
-		if err := r.suffixLists(append([]*manifest.Version{base}, older...)); err != nil {
-			return err
-		}
-	}
-	if which == RebuildAll {
-		if base, err = r.unions(base, older); err != nil {
-			return err
-		}
-	}
-	done := map[string]bool{}     // segments
-	overlaid := map[string]bool{} // what versions have of segments: each may have dead rows of its own
-	for i, v := range append([]*manifest.Version{base}, older...) {
-		for _, s := range v.Segments {
-			if overlaid[s.View()] || which != RebuildAll && which != s.ID {
-				continue
-			}
-			overlaid[s.View()] = true
-			r.earlier = i > 0
-			if !done[s.ID] {
-				done[s.ID] = true
-				err = r.segment(v, s, i == 0)
-			} else {
-				err = r.overlay(v, s)
-			}
-			if err := r.unmended(err); err != nil {
-				return err
-			}
-		}
-	}
-	r.earlier = false
-	if which == RebuildAll {
-		return r.batches(base, older)
-	}
-	if r.out.Checked == 0 {
-		addLines(&r.out.Unmended, fmt.Sprintf("segment %q: not in the current version %s", which, base.ID))
-	}
-	return nil
-}
-
-// olderVersions drops lost versions from the manifest and returns those that are left, newest
-// first, without the current one.
-func (r *rebuilder) olderVersions(published *manifest.State) (older []*manifest.Version, err error) {
-	if published.Manifest == nil {
-		return nil, nil
-	}
-	if len(published.Lost) == 0 {
-		dropped, err := manifest.DropLost(r.ctx, r.store)
-		if err != nil {
-			return nil, err
-		}
-		for _, key := range dropped {
-			addLines(&r.out.Lost, key+": it is missing or damaged; the manifest no longer lists the version")
-		}
-		addLines(&r.out.Lost, published.Manifest.LostTags(dropped)...)
-	}
-	for _, ref := range slices.Backward(published.Manifest.Versions) {
-		if ref.ID == published.Current.ID {
-			continue
-		}
-		v, err := manifest.ReadVersion(r.ctx, r.store, ref)
-		if err != nil {
-			if err := r.unmended(err); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		older = append(older, v)
-	}
-	return older, nil
-}
-
-// suffixLists writes lost public suffix lists of versions and of new batches again, as far as they
-// are this program's.
-func (r *rebuilder) suffixLists(versions []*manifest.Version) error {
-	var identities []string
-	if rules, err := registry.ReadRules(r.ctx, r.store); err == nil { // else the registry is unmended
-		identities = append(identities, rules.PublicSuffix)
-	}
-	for _, v := range versions {
-		identities = append(identities, v.PublicSuffix)
-	}
-	slices.Sort(identities)
-	for _, identity := range slices.Compact(identities) {
-		if identity == "" {
-			continue
-		}
-		restored, err := lake.RestoreSuffixList(r.ctx, r.store, identity)
-		if restored {
-			addLines(&r.out.Registries, lake.SuffixListKey(identity))
-		}
-		if err := r.unmended(err); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// segment mends a segment of a version.
-func (r *rebuilder) segment(v *manifest.Version, s manifest.Segment, current bool) error {
-	r.out.Checked++
-	batches, err := lakecheck.StoredIn(r.ctx, v, s.ID)
-	if err != nil {
-		return err
-	}
-	done, err := repair.RebuildSegment(r.ctx, r.store, lakecheck.SegmentRef(s), batches, r.tempDir)
-	if r.out.Postings += done.Postings; len(done.Files) > 0 {
-		addLines(&r.out.Segments, s.ID)
-		r.out.Files += len(done.Files)
-	}
-	switch {
-	case err == nil:
-		return errors.Join(r.overlay(v, s), r.trees(s))
-	case !current || !errors.Is(err, repair.ErrOtherBytes):
-		return err
-	case s.Dead != nil:
-		// Another segment over the same batches would number its rows anew.
-		return fmt.Errorf("%w; it has dead rows: compact the lake in full, which writes its other batches to another segment", err)
-	}
-	return r.replace(v, s, batches)
-}
-
-// trees makes the index of a segment's path trees again if it is damaged, or if it is missing and
-// the lake is to have it.
-func (r *rebuilder) trees(s manifest.Segment) error {
-	type inspected struct {
-		state treebuild.State
-		why   error
-	}
-	found, err := codec.Confirm(func() (inspected, error) {
-		state, _, why, err := treebuild.Inspect(r.ctx, r.store, s.ID)
-		return inspected{state, why}, cmp.Or(err, why)
-	})
-	if err != nil && found.state != treebuild.Damaged {
-		return err
-	}
-	wanted := found.state == treebuild.Damaged
-	if found.state == treebuild.Missing {
-		// A damaged setting is listed, and says nothing about the segment.
-		if wanted, err = treebuild.Always(r.ctx, r.store); err != nil {
-			return r.unmended(err)
-		}
-	}
-	if !wanted {
-		return nil
-	}
-	_, err = treebuild.Build(r.ctx, r.store, lakecheck.SegmentRef(s), treebuild.Options{TempDir: r.tempDir, MemoryBytes: treeMemory})
-	if err == nil {
-		addLines(&r.out.Segments, s.ID)
-		r.out.Files++
-	}
+// save writes down what was found, so that a repeated step does not forget it.
+func (r *restorer) save() error {
+	_, err := lake.SaveKeyed(r.ctx, r.store, rebuildKey(r.run), rebuildFormat, r.work, blob.Condition{})
 	return err
 }
 
-// overlay writes the overlay of a segment's dead rows again if it is lost. It follows from the dead
-// batches.
-func (r *rebuilder) overlay(v *manifest.Version, s manifest.Segment) error {
-	if s.Dead == nil {
-		return nil
+// lost adds an error about damage to what is lost, and returns any other.
+func (r *restorer) lost(err error) error {
+	if err == nil || r.ctx.Err() != nil || !isDamage(err) && !codec.IsFormat(err) {
+		return err
 	}
-	o, err := overlay.Open(r.ctx, r.store, overlay.Ref(s.Dead.Overlay), nil)
+	addLines(&r.work.Out.Lost, remedy.Explain(r.store.URL(), err))
+	return nil
+}
+
+// isDamage reports whether an error says that an object is damaged, cut or missing.
+func isDamage(err error) bool {
+	return errors.As(err, new(*postings.DamageError)) || errors.Is(err, codec.ErrCorrupt) ||
+		errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
+}
+
+func (r *restorer) restore() error {
+	base, older, err := r.versions()
 	if err == nil {
-		for _, err = range o.All(r.ctx) {
-			if err != nil {
-				break
-			}
-		}
+		err = r.registries(base, older)
 	}
-	if err == nil || !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
+	if err == nil {
+		err = r.suffixLists(append([]*manifest.Version{base}, older...))
+	}
+	if err == nil && base.ID != "" {
+		var told []string
+		told, err = retell(r.ctx, r.store)
+		addLines(&r.work.Out.Restored, told...)
+		err = r.lost(err)
+	}
+	if err == nil && base.ID != "" {
+		err = r.takedowns()
+	}
+	if err == nil {
+		err = r.divide()
+	}
+	if err != nil {
 		return err
 	}
-	var batches []planned
-	for b, err := range v.DeadIn(r.ctx, s.ID) {
+	r.work.Ready = true
+	return r.save()
+}
+
+// versions returns the current version, empty if there is none, and the others that can be read,
+// newest first. It drops lost versions from the manifest.
+func (r *restorer) versions() (base *manifest.Version, older []*manifest.Version, err error) {
+	found, err := manifest.Look(r.ctx, r.store)
+	if err == nil {
+		addLines(&r.work.Out.Lost, found.Lost...)
+		if err = r.save(); err == nil {
+			found, err = manifest.Recover(r.ctx, r.store)
+		}
+	}
+	base = &manifest.Version{}
+	if err != nil || found.Current == nil {
+		return base, nil, r.lost(err)
+	}
+	if len(found.Lost) == 0 {
+		dropped, err := manifest.DropLost(r.ctx, r.store)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		batches = append(batches, liveOf(&b))
-	}
-	whole := s
-	whole.Dead = nil
-	dead, err := deadrows.Write(r.ctx, r.store, &whole, dying(batches))
-	if err != nil {
-		return err
-	}
-	if dead.Overlay != s.Dead.Overlay {
-		return codec.Corrupt(s.Dead.Overlay.Object, "file", -1, "what the dead batches give", dead.Overlay.Object)
-	}
-	addLines(&r.out.Segments, s.ID)
-	r.out.Files++
-	return nil
-}
-
-// replace builds a segment anew and commits a version that has it instead of the old one.
-func (r *rebuilder) replace(v *manifest.Version, old manifest.Segment, batches []segment.BatchRef) error {
-	n, err := repair.RestoreDamaged(r.ctx, r.store, batches, r.tempDir)
-	if r.out.Postings += n; err != nil {
-		return err
-	}
-	opt := indexbuild.Options{TempDir: r.tempDir}
-	ref, err := buildOne(r.ctx, r.store, batches, opt)
-	if err != nil {
-		return err
-	}
-	warn := func(err error) { r.addUnmended(err, remedy.Explain(r.store.URL(), err)) }
-	if err := Verify(r.ctx, r.store, Built{Segments: []segment.Ref{ref}}, r.tempDir, warn); err != nil {
-		return err
-	}
-	made, err := ReplaceSegment(r.ctx, r.store, v.ID, old.ID, ref)
-	if err != nil || made == "" { // another publish has replaced the segment
-		return err
-	}
-	addLines(&r.out.Replaced, fmt.Sprintf("segment %s: %s takes its place in version %s", old.ID, ref.ID, made))
-	return nil
-}
-
-// ReplaceSegment commits a version that has a segment in the place of another one over the same
-// batches, and returns its id. It is "" if the current version does not have the old one. Version
-// is the version in which it was found.
-func ReplaceSegment(ctx context.Context, store blob.Store, version, old string, ref segment.Ref) (string, error) {
-	c := manifest.Commit{
-		ID:      lake.Digest(fmt.Appendf(nil, "replace segment %s of version %s by %s %s", old, version, ref.ID, ref.XXH64)),
-		BuiltBy: builder(),
-		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
-			return withSegment(ctx, parent, old, ref)
-		},
-		Check: func(ctx context.Context, _ uint64) error { return complete(ctx, store, ref) },
-		Cover: suppress.Covering(store, ""),
-	}
-	made, err := c.Apply(ctx, store)
-	if errors.Is(err, errStale) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	return made.Version.ID, nil
-}
-
-// withSegment returns what a version holds that is like parent, with another segment over the
-// batches of the segment old.
-func withSegment(
-	ctx context.Context, parent *manifest.Version, old string, ref segment.Ref,
-) (*manifest.Next, error) {
-	if parent == nil || !slices.ContainsFunc(parent.Segments, func(s manifest.Segment) bool { return s.ID == old }) {
-		return nil, errStale
-	}
-	next := same(parent)
-	next.Batches = map[string]iter.Seq2[manifest.Batch, error]{ref.ID: parent.BatchesIn(ctx, old)}
-	for i, s := range next.Segments {
-		if s.ID == old {
-			next.Segments[i] = manifest.NewSegment(ref.ID, ref.XXH64, ref.Bytes, ref.Domains, ref.Rows)
+		for _, key := range dropped {
+			addLines(&r.work.Out.Lost, key+": it is missing or damaged; the manifest no longer lists the version")
 		}
+		addLines(&r.work.Out.Lost, found.Manifest.LostTags(dropped)...)
 	}
-	return next, nil
-}
-
-// same returns what a version holds that is like parent.
-func same(parent *manifest.Version) *manifest.Next {
-	return &manifest.Next{
-		CanonicalForm: parent.CanonicalForm, PublicSuffix: parent.PublicSuffix, Segments: slices.Clone(parent.Segments),
-	}
-}
-
-// batches restores the postings of all batches that a version needs or that wait to be published,
-// and lists those of their other objects that are lost.
-func (r *rebuilder) batches(base *manifest.Version, older []*manifest.Version) error {
-	var all []segment.BatchRef
-	known := map[segment.BatchRef]bool{}
-	add := func(ref segment.BatchRef) {
-		if !known[ref] {
-			known[ref] = true
-			all = append(all, ref)
+	for _, ref := range slices.Backward(found.Manifest.Versions) {
+		if ref.ID == found.Current.ID {
+			continue
 		}
-	}
-	finished, err := finishedBatches(r.ctx, r.store, func(err error) {
-		addLines(&r.out.Unmended, remedy.Explain(r.store.URL(), err))
-	})
-	if err := r.unmended(err); err != nil {
-		return err
-	}
-	united := map[segment.BatchRef]bool{} // batches that need no parts of their own
-	live := map[segment.BatchRef]bool{}
-	for b, err := range base.Batches(r.ctx) {
-		if err != nil {
-			break // listed below
-		}
-		live[lakecheck.BatchRef(b)] = true
-		if b.Union != "" {
-			united[lakecheck.BatchRef(b)] = true
-		}
-	}
-	for i := range finished {
-		ref := finished[i].ref()
-		if !live[ref] {
-			// A restored batch may be left in a union only, from which the next publish takes it.
-			if ref, _, err = lakecheck.Source(r.ctx, r.store, ref); err != nil && !errors.As(err, new(*postings.DamageError)) {
-				return err
+		v, err := manifest.ReadVersion(r.ctx, r.store, ref)
+		if err == nil {
+			older = append(older, v)
+		} else if !isDamage(err) {
+			if err := r.lost(err); err != nil {
+				return nil, nil, err
 			}
 		}
-		if !united[ref] {
-			add(ref)
-		}
 	}
-	needed := 0
-	for i, v := range append([]*manifest.Version{base}, older...) {
-		for b, err := range v.Needed(r.ctx) {
-			if err != nil {
-				if err := r.unmended(err); err != nil {
-					return err
-				}
-				break
-			}
-			add(lakecheck.StoredRef(b))
-		}
-		if i == 0 {
-			needed = len(all)
-		}
-	}
-	defer func() { r.earlier = false }()
-	for i, ref := range all {
-		r.earlier = i >= needed
-		n, err := repair.RestorePostings(r.ctx, r.store, ref, r.tempDir)
-		if r.out.Postings += n; err != nil {
-			if err := r.unmendedBatch(ref, err); err != nil {
-				return err
-			}
-		}
-		if err := r.unmendedObjects(ref); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// unmendedBatch is unmended for an error about a batch's objects.
-func (r *rebuilder) unmendedBatch(ref segment.BatchRef, err error) error {
-	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) || errors.Is(err, codec.ErrCorrupt) {
-		r.addUnmended(err, lakecheck.Reason(r.ctx, r.store, ref, err))
-		return nil
-	}
-	return r.unmended(err)
-}
-
-// unmendedObjects lists the lost parts and rejects of a batch.
-func (r *rebuilder) unmendedObjects(ref segment.BatchRef) error {
-	data, _, err := r.store.Get(r.ctx, ref.Key())
-	if errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) {
-		return nil // RestorePostings has said so
-	}
-	if err != nil {
-		return err
-	}
-	b, err := lake.DecodeBatch(data, ref.Key())
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var objects []lake.Object
-	for _, p := range b.Parts {
-		objects = append(objects, p.Object)
-	}
-	if b.Rejects != nil {
-		objects = append(objects, *b.Rejects)
-	}
-	for _, o := range objects {
-		if err := r.unmended(lakecheck.Object(r.ctx, r.store, o, false)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return found.Current, older, nil
 }
 
 // registries writes lost registry documents again.
-func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version) error {
+func (r *restorer) registries(base *manifest.Version, older []*manifest.Version) error {
 	datasets := make([]lake.Dataset, 0, base.Counts.Datasets)
 	for d, err := range base.Datasets(r.ctx, 0) {
 		if err != nil {
-			if err := r.unmended(err); err != nil {
-				return err
-			}
-			break
+			break // the version tells them again by what is restored without them
 		}
-		datasets = append(datasets, lake.Dataset{
-			ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence,
-		})
+		datasets = append(datasets, lake.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence})
 	}
 	rules, err := r.rules(base)
 	if err != nil {
 		return err
 	}
 	restored, err := registry.RestoreRegistry(r.ctx, r.store, rules, datasets)
-	addLines(&r.out.Registries, append(restored.Keys, restored.Lost...)...)
+	addLines(&r.work.Out.Restored, append(restored.Keys, restored.Lost...)...)
 	if restored.Anew {
-		addLines(&r.out.Lost, fmt.Sprintf("%s: the lake has the public suffix list %s again, that of its version or batches; "+
+		addLines(&r.work.Out.Lost, fmt.Sprintf("%s: the lake has the public suffix list %s again, that of its version or batches; "+
 			"if \"starter rules update\" set another one that no version has yet, run it again", lake.RegistryKey, rules.PublicSuffix))
 	}
 	for _, id := range restored.Nameless {
-		addLines(&r.out.Unmended, fmt.Sprintf("dataset %d: its name is lost with the registry, "+
+		addLines(&r.work.Out.Lost, fmt.Sprintf("dataset %d: its name is lost with the registry, "+
 			"since nothing of it is published; ingest it again as a new dataset", id))
 	}
 	if err != nil {
-		return r.unmended(err)
+		return r.lost(err)
 	}
-	replaced := map[string]bool{}
+	var replaced []string // digests, newest first
+	known := map[string]bool{}
 	for _, v := range older {
 		for b, err := range v.Batches(r.ctx) {
 			if err != nil {
-				if err := r.unmended(err); err != nil {
-					return err
-				}
 				break
 			}
-			replaced[b.Digest] = true
+			if !known[b.Digest] {
+				known[b.Digest] = true
+				replaced = append(replaced, b.Digest)
+			}
 		}
 	}
 	for shard := range registry.Shards {
@@ -593,14 +281,15 @@ func (r *rebuilder) registries(base *manifest.Version, older []*manifest.Version
 			return err
 		}
 	}
-	marks, err := registry.RestoreMarks(r.ctx, r.store)
-	addLines(&r.out.Registries, marks...)
-	return r.unmended(err)
+	return nil
 }
 
 // ledger writes a lost shard of the ledger again.
-func (r *rebuilder) ledger(shard int, base *manifest.Version, replaced map[string]bool) error {
+func (r *restorer) ledger(shard int, base *manifest.Version, replaced []string) error {
 	live := func() (map[registry.BatchID]string, error) {
+		if base.ID == "" {
+			return nil, nil
+		}
 		all := map[registry.BatchID]string{}
 		for b, err := range base.Batches(r.ctx) {
 			if err != nil {
@@ -613,33 +302,33 @@ func (r *rebuilder) ledger(shard int, base *manifest.Version, replaced map[strin
 		return all, nil
 	}
 	restored, err := registry.RestoreShard(r.ctx, r.store, shard, live, replaced)
-	addLines(&r.out.Registries, restored.Keys...)
-	names, namesErr := registry.FindDatasets(r.ctx, r.store, datasetsIn(slices.Concat(restored.Found, restored.Retired)))
-	if err := r.unmended(namesErr); err != nil {
+	addLines(&r.work.Out.Restored, restored.Keys...)
+	var ids []uint32
+	for _, b := range restored.Retired {
+		ids = append(ids, b.DatasetID)
+	}
+	names, namesErr := registry.FindDatasets(r.ctx, r.store, ids)
+	for _, b := range restored.Retired {
+		addLines(&r.work.Out.Lost, fmt.Sprintf("batch %s of %s: it waited to be published, or was retired; \"starter restore\" publishes it",
+			b.Batch, nameIn(names, b.DatasetID)))
+	}
+	if slices.Contains(restored.Keys, registry.ShardKey(shard)) && base.ID != "" {
+		addLines(&r.work.Out.Lost, fmt.Sprintf("%s: which batches were retired since version %s is lost; retire them again",
+			registry.ShardKey(shard), base.ID))
+	}
+	if n := len(restored.Found); n > 0 {
+		addLines(&r.work.Out.Lost, fmt.Sprintf("%s: which batches were retired is lost; %d batches will be published, since no version "+
+			"tells; retire again what was retired", registry.ShardKey(shard), n))
+	}
+	addLines(&r.work.Out.Lost, restored.Unclear...)
+	if err := r.lost(cmp.Or(err, namesErr)); err != nil || len(restored.Keys) == 0 {
 		return err
 	}
-	for _, b := range restored.Found {
-		addLines(&r.out.Found, fmt.Sprintf("batch %s of %s: it was finished and waits to be published",
-			b.Batch, names[b.DatasetID].Name))
-	}
-	for _, b := range restored.Retired {
-		addLines(&r.out.Found, fmt.Sprintf(`batch %s of %s: it is retired; "starter restore" brings it back`,
-			b.Batch, names[b.DatasetID].Name))
-	}
-	addLines(&r.out.Unmended, restored.Unclear...)
-	return r.unmended(err)
-}
-
-func datasetsIn(batches []registry.BatchID) []uint32 {
-	ids := make([]uint32, len(batches))
-	for i := range batches {
-		ids[i] = batches[i].DatasetID
-	}
-	return ids
+	return r.save()
 }
 
 // rules returns the rules of a lake: those of its version, or else of one of its batch records.
-func (r *rebuilder) rules(base *manifest.Version) (lake.Rules, error) {
+func (r *restorer) rules(base *manifest.Version) (lake.Rules, error) {
 	if base.CanonicalForm != "" {
 		return lake.Rules{CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix}, nil
 	}
@@ -659,4 +348,553 @@ func (r *rebuilder) rules(base *manifest.Version) (lake.Rules, error) {
 		}
 	}
 	return lake.CurrentRules(), nil
+}
+
+// suffixLists writes lost public suffix lists of versions and of new batches again, as far as they
+// are this program's.
+func (r *restorer) suffixLists(versions []*manifest.Version) error {
+	var identities []string
+	if rules, err := registry.ReadRules(r.ctx, r.store); err == nil { // else the registry is lost
+		identities = append(identities, rules.PublicSuffix)
+	}
+	for _, v := range versions {
+		identities = append(identities, v.PublicSuffix)
+	}
+	slices.Sort(identities)
+	for _, identity := range slices.Compact(identities) {
+		if identity == "" {
+			continue
+		}
+		restored, err := lake.RestoreSuffixList(r.ctx, r.store, identity)
+		if restored {
+			addLines(&r.work.Out.Restored, lake.SuffixListKey(identity))
+		}
+		if err := r.lost(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takedowns applies the takedowns again, and writes their lost overlays.
+func (r *restorer) takedowns() error {
+	damaged, err := suppress.Reapply(r.ctx, r.store, r.tempDir)
+	for _, d := range damaged {
+		what := "versions that need it are not shown"
+		if c := (*codec.CorruptError)(nil); errors.As(d, &c) && strings.HasPrefix(c.File, takedown.Root) {
+			what = "all takedowns that were found are in force again"
+		}
+		addLines(&r.work.Out.Lost, fmt.Sprintf("%v; %s", d, what))
+	}
+	if err != nil || len(damaged) == 0 {
+		return r.lost(err)
+	}
+	return r.save()
+}
+
+// divide sets the tasks of Inspect.
+func (r *restorer) divide() error {
+	found, err := manifest.Look(r.ctx, r.store)
+	if err != nil {
+		return r.lost(err)
+	}
+	r.work.Segments, r.work.Waiting = nil, nil
+	if found.Current != nil {
+		for _, s := range found.Current.Segments {
+			r.work.Segments = append(r.work.Segments, s.ID)
+		}
+	}
+	all, err := registry.AllBatches(r.ctx, r.store, func(_ int, err error) {
+		addLines(&r.work.Out.Lost, remedy.Explain(r.store.URL(), err))
+	})
+	if err != nil {
+		return r.lost(err)
+	}
+	var names []manifest.BatchName
+	for _, b := range all {
+		names = append(names, manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch})
+	}
+	live, err := found.Current.FindBatches(r.ctx, names)
+	if err != nil {
+		return r.lost(err)
+	}
+	var waiting []segment.BatchRef
+	for i, b := range all {
+		if !b.Retired && live[names[i]].Digest != b.Digest {
+			waiting = append(waiting, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+		}
+	}
+	for some := range slices.Chunk(waiting, inspectBatches) {
+		r.work.Waiting = append(r.work.Waiting, some)
+	}
+	return nil
+}
+
+// Inspected is the result of Inspect.
+type Inspected struct {
+	// Lost is the number of lost batches, Restored that of the postings objects that this attempt
+	// has extracted.
+	Lost     int `json:"lost"`
+	Restored int `json:"restored"`
+}
+
+// Inspect reads every byte of a segment and of the batches that it covers, or of a group of batches
+// that wait to be published, and writes down what is damaged. It extracts lost postings from parts.
+// Temporary files are in tempDir.
+func Inspect(ctx context.Context, store blob.Store, run string, task int, tempDir string) (Inspected, error) {
+	w := &rebuildWork{}
+	if err := lake.RequireKeyed(ctx, store, rebuildKey(run), rebuildFormat, w); err != nil {
+		return Inspected{}, err
+	}
+	i := &inspector{ctx: ctx, store: store, run: run, tempDir: tempDir}
+	var err error
+	if task < len(w.Segments) {
+		err = i.segment(w.Segments[task])
+	} else {
+		err = i.waiting(w.Waiting[task-len(w.Segments)])
+	}
+	if codec.IsFormat(err) { // what a newer urlake wrote stays as it is
+		i.found, err = inspection{Other: []string{err.Error()}}, nil
+	}
+	if err == nil {
+		_, err = lake.SaveKeyed(ctx, store, inspectedKey(run, task), rebuildFormat, &i.found, blob.Condition{})
+	}
+	if err != nil {
+		return Inspected{}, fmt.Errorf("inspect task %d of a rebuild: %w", task, err)
+	}
+	return Inspected{len(i.found.Lost), i.restored}, nil
+}
+
+type inspector struct {
+	ctx     context.Context
+	store   blob.Store
+	run     string
+	tempDir string
+	found   inspection
+	// restored is the number of postings objects that this attempt has extracted.
+	restored int
+}
+
+// waiting inspects batches that no version needs. A restored batch may be left in a union only.
+func (i *inspector) waiting(batches []segment.BatchRef) error {
+	for _, ref := range batches {
+		source, _, err := lakecheck.Source(i.ctx, i.store, ref)
+		if err != nil && !isDamage(err) {
+			return err
+		}
+		if source != ref {
+			continue
+		}
+		if _, err := i.whole(ref); err != nil {
+			if !isDamage(err) {
+				return err
+			}
+			names, namesErr := registry.FindDatasets(i.ctx, i.store, []uint32{ref.DatasetID})
+			if namesErr != nil && !isDamage(namesErr) {
+				return namesErr
+			}
+			addLines(&i.found.Other, fmt.Sprintf("batch %s of %s, which is not published: %s", ref.Batch,
+				nameIn(names, ref.DatasetID), lakecheck.Reason(i.ctx, i.store, ref, err)))
+		}
+	}
+	return nil
+}
+
+// segment inspects a segment of the current version.
+func (i *inspector) segment(id string) error {
+	found, err := manifest.Look(i.ctx, i.store)
+	if err != nil {
+		return err
+	}
+	v := found.Current
+	if v == nil {
+		return nil
+	}
+	n := slices.IndexFunc(v.Segments, func(s manifest.Segment) bool { return s.ID == id })
+	if n < 0 {
+		return nil // another version has replaced it
+	}
+	s := v.Segments[n]
+	// Of what has the rows of batches, whether it is whole, and why not.
+	whole, reasons := map[segment.BatchRef]bool{}, map[segment.BatchRef]error{}
+	check := func(ref segment.BatchRef) (bool, error) {
+		if sound, ok := whole[ref]; ok {
+			return sound, nil
+		}
+		_, err := i.whole(ref)
+		if err != nil && !isDamage(err) {
+			return false, err
+		}
+		whole[ref], reasons[ref] = err == nil, err
+		return err == nil, nil
+	}
+	for b, err := range v.BatchesIn(i.ctx, id) {
+		if errors.Is(err, codec.ErrCorrupt) { // StartRebuild has named it
+			i.found = inspection{}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		ref := lakecheck.StoredRef(b)
+		sound, err := check(ref)
+		if err != nil {
+			return err
+		}
+		if sound {
+			continue
+		}
+		i.found.Damaged = true
+		own := lakecheck.BatchRef(b)
+		if b.Union != "" {
+			record, err := i.whole(own)
+			if err == nil {
+				i.found.Moved = append(i.found.Moved, ofRecord(own, record))
+				continue
+			}
+			if !isDamage(err) {
+				return err
+			}
+		}
+		i.found.Lost = append(i.found.Lost, lostBatch{liveOf(&b), lakecheck.Reason(i.ctx, i.store, ref, reasons[ref])})
+	}
+	for b, err := range v.DeadIn(i.ctx, id) {
+		if err == nil {
+			_, err = i.whole(lakecheck.StoredRef(b))
+		}
+		if err != nil && !isDamage(err) {
+			return err
+		}
+		if err != nil { // without it, the segment could not be built as it is
+			i.found.Damaged = true
+			break
+		}
+	}
+	if i.found.Damaged {
+		return nil
+	}
+	for _, intact := range []func(manifest.Segment) error{i.files, i.dead, i.trees} {
+		switch err := intact(s); {
+		case codec.IsFormat(err):
+			addLines(&i.found.Other, err.Error())
+		case err != nil && isDamage(err):
+			i.found.Damaged = true
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// ofRecord returns a batch of the current version that is built from its own parts.
+func ofRecord(ref segment.BatchRef, record *lake.Batch) planned {
+	b := planned{DatasetID: ref.DatasetID, Batch: ref.Batch, Digest: ref.Digest, Rows: record.Rows, Parts: int64(len(record.Parts))}
+	for _, p := range record.Parts {
+		b.Bytes += p.Bytes
+	}
+	return b
+}
+
+// whole reads a batch's record, its postings and its parts, every byte of them, and returns the
+// record. It extracts lost postings from the parts first.
+func (i *inspector) whole(ref segment.BatchRef) (*lake.Batch, error) {
+	data, _, err := i.store.Get(i.ctx, ref.Key())
+	if err != nil {
+		return nil, err
+	}
+	record, err := lake.DecodeBatch(data, ref.Key())
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range record.Parts {
+		if err := lakecheck.Object(i.ctx, i.store, p.Object, true); err != nil {
+			return nil, err
+		}
+	}
+	if err := postings.Restore(i.ctx, i.store, ref, i.tempDir, i.extracting); err != nil {
+		return nil, err
+	}
+	if _, err := lakecheck.Batch(i.ctx, i.store, ref); err != nil {
+		return nil, err
+	}
+	if record.Rejects != nil {
+		err := lakecheck.Object(i.ctx, i.store, *record.Rejects, false)
+		if err != nil && !isDamage(err) {
+			return nil, err
+		}
+		if err != nil {
+			addLines(&i.found.Other, remedy.Explain(i.store.URL(), err))
+		}
+	}
+	return record, nil
+}
+
+// extracting keeps the key of a postings object that is about to be written, also for a task whose
+// worker dies.
+func (i *inspector) extracting(key string) error {
+	i.restored++
+	_, err := i.store.Put(i.ctx, extractedPrefix(i.run)+path.Base(key), nil, blob.Condition{})
+	return err
+}
+
+// files reads the files of a segment.
+func (i *inspector) files(s manifest.Segment) error {
+	_, err := verify.Segment(i.ctx, i.store, lakecheck.SegmentRef(s), false, i.tempDir)
+	return err
+}
+
+// dead reads the overlay of a segment's dead rows.
+func (i *inspector) dead(s manifest.Segment) error {
+	if s.Dead == nil {
+		return nil
+	}
+	o, err := overlay.Open(i.ctx, i.store, overlay.Ref(s.Dead.Overlay), nil)
+	if err != nil {
+		return err
+	}
+	for _, err := range o.All(i.ctx) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trees reads the index of a segment's path trees, if it has one.
+func (i *inspector) trees(s manifest.Segment) error {
+	_, _, why, err := treebuild.Inspect(i.ctx, i.store, s.ID)
+	return cmp.Or(why, err)
+}
+
+// PlanRebuild plans the version in which the damaged segments of the current one are built again,
+// without the batches that are lost. Nothing to plan ends the rebuild. The result is what the
+// rebuild has done so far.
+func PlanRebuild(ctx context.Context, store blob.Store, run string, round int) (s Summary, out Rebuilt, err error) {
+	err = withPieces(ctx, store, func(told []string) (err error) {
+		s, out, err = planRebuild(ctx, store, run, round)
+		addLines(&out.Restored, told...)
+		return err
+	})
+	if err != nil {
+		return Summary{}, Rebuilt{}, fmt.Errorf("plan rebuild: %w", err)
+	}
+	return s, out, nil
+}
+
+func planRebuild(ctx context.Context, store blob.Store, run string, round int) (s Summary, out Rebuilt, err error) {
+	w := &rebuildWork{}
+	if err := lake.RequireKeyed(ctx, store, rebuildKey(run), rebuildFormat, w); err != nil {
+		return s, out, err
+	}
+	out = w.Out
+	published, err := manifest.Recover(ctx, store)
+	if err != nil {
+		if isDamage(err) || codec.IsFormat(err) { // as StartRebuild has said
+			return Summary{Nothing: true}, out, nil
+		}
+		return s, out, err
+	}
+	m, base := published.Manifest, published.Current
+	if base == nil {
+		base, m = &manifest.Version{}, &manifest.Manifest{}
+	}
+	if err := trash.Await(ctx, store, m.Swept); err != nil {
+		return s, out, err
+	}
+	done := map[string]bool{}
+	for _, p := range w.Plans {
+		if _, ok := m.FindCommit(p.Commit); ok {
+			addLines(&out.Segments, p.Segments...)
+			if err := out.addLost(ctx, store, p.Lost); err != nil {
+				return s, out, err
+			}
+			for _, id := range p.Segments {
+				done[id] = true
+			}
+		}
+	}
+	known, _, err := readDamage(ctx, store, run)
+	if err != nil {
+		return s, out, err
+	}
+	p := &plan{
+		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
+		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
+	}
+	for _, err := range store.List(ctx, extractedPrefix(run)) {
+		if err != nil {
+			return s, out, err
+		}
+		out.Postings++
+	}
+	var next rebuildPlan
+	covered := 0
+	for task := range len(w.Segments) + len(w.Waiting) {
+		found := &inspection{}
+		if err := lake.RequireKeyed(ctx, store, inspectedKey(run, task), rebuildFormat, found); err != nil {
+			return s, out, err
+		}
+		addLines(&out.Lost, found.Other...)
+		if err := out.addLost(ctx, store, found.Lost); err != nil {
+			return s, out, err
+		}
+		if task >= len(w.Segments) {
+			continue
+		}
+		out.Checked++
+		id := w.Segments[task]
+		has := slices.ContainsFunc(base.Segments, func(s manifest.Segment) bool { return s.ID == id })
+		if !has || done[id] || !found.Damaged || covered > 0 && int64(covered)+base.CountIn(id) > maxPlanned {
+			continue
+		}
+		n, damaged, err := p.rebuild(ctx, base, id, found, known)
+		if err != nil {
+			return s, out, err
+		}
+		covered += n
+		next.Segments, next.Lost = append(next.Segments, id), append(next.Lost, damaged...)
+	}
+	s.Current, out.Version = base.ID, base.ID
+	if len(next.Segments) == 0 {
+		s.Nothing = true
+		return s, out, nil
+	}
+	if need, err := p.whole(ctx, store, base, run); err != nil || len(need) > 0 {
+		if err == nil {
+			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+		}
+		return s, out, err
+	}
+	sortPlanned(p.Lost)
+	slices.Sort(p.Replaces)
+	all := p.all()
+	datasets, err := registry.FindDatasets(ctx, store, idsOf(all))
+	if err != nil {
+		return s, out, err
+	}
+	p.Datasets = datasetsOf(all, datasets)
+	for i := range all {
+		s.Rows += all[i].Rows
+	}
+	s.Covered, s.Segments, s.Builds = len(all), len(next.Segments), p.builds()
+	if s.PlanKey, err = p.write(ctx, store, run, round); err != nil {
+		return s, out, err
+	}
+	next.Commit = commitOf(s.PlanKey)
+	w.Plans = append(w.Plans, next)
+	_, err = lake.SaveKeyed(ctx, store, rebuildKey(run), rebuildFormat, w, blob.Condition{})
+	return s, out, err
+}
+
+// addLost adds lost batches.
+func (r *Rebuilt) addLost(ctx context.Context, store blob.Store, lost []lostBatch) error {
+	for i := range lost {
+		b := &lost[i]
+		r.LostBatches++
+		r.LostRows += b.Rows
+		if len(r.Lost) >= maxSkipped {
+			continue
+		}
+		names, err := registry.FindDatasets(ctx, store, []uint32{b.DatasetID})
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return err
+		}
+		addLines(&r.Lost, fmt.Sprintf("batch %s of %s, %d rows: %s", b.Batch, nameIn(names, b.DatasetID), b.Rows, b.Reason))
+	}
+	return nil
+}
+
+// nameIn returns the name of a dataset, or its number if the name is lost.
+func nameIn(names map[uint32]lake.Dataset, id uint32) string {
+	return cmp.Or(names[id].Name, fmt.Sprintf("dataset %d", id))
+}
+
+// rebuild adds a damaged segment of base to the plan, without its lost batches. It returns the
+// number of batches that are left and those that only builds of this run found damaged, which known
+// has.
+func (p *plan) rebuild(
+	ctx context.Context, base *manifest.Version, id string, found *inspection, known map[segment.BatchRef]string,
+) (covered int, damaged []lostBatch, err error) {
+	moved := map[segment.BatchRef]planned{}
+	for _, b := range found.Moved {
+		moved[b.ref()] = b
+	}
+	lost := map[segment.BatchRef]bool{}
+	for i := range found.Lost {
+		lost[found.Lost[i].ref()] = true
+	}
+	var batches []planned
+	for live, err := range base.BatchesIn(ctx, id) {
+		if err != nil {
+			return 0, nil, err
+		}
+		b := liveOf(&live)
+		if other, ok := moved[b.ref()]; ok {
+			b = other
+		}
+		reason, bad := known[b.ref()]
+		if bad && !lost[b.ref()] {
+			damaged = append(damaged, lostBatch{b, reason})
+		}
+		if bad || lost[b.ref()] {
+			p.Lost = append(p.Lost, b)
+		} else {
+			batches = append(batches, b)
+		}
+	}
+	if len(batches) == 0 {
+		p.Replaces = append(p.Replaces, id)
+	} else {
+		p.Again = append(p.Again, newSegment{Replaces: id, Batches: sortPlanned(batches)})
+	}
+	return len(batches), damaged, nil
+}
+
+// whole gives the live batches of unions that have dead ones unions of their own: segments that are
+// built again have no dead rows. It returns the unions that have to be written before.
+func (p *plan) whole(ctx context.Context, store blob.Store, base *manifest.Version, run string) ([]uniteTask, error) {
+	partial, err := p.partialUnions(ctx, store, base)
+	if err != nil || len(partial) == 0 {
+		return nil, err
+	}
+	written, err := readUnited(ctx, store, run)
+	if err != nil {
+		return nil, err
+	}
+	return p.trim(ctx, store, partial, nil, lake.Rules{CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix}, written)
+}
+
+// commitOf returns the id of the commit of the plan at a key.
+func commitOf(planKey string) string {
+	name := strings.TrimSuffix(path.Base(planKey), ".json")
+	return name[strings.LastIndexByte(name, '-')+1:]
+}
+
+// Rebuild rebuilds a lake in this process, with the steps that RebuildWorkflow runs on workers. run
+// names its staging, which Rebuild removes.
+func Rebuild(ctx context.Context, store blob.Store, run, tempDir string) (Rebuilt, error) {
+	defer func() { _ = lake.DeleteStaging(ctx, store, run) }()
+	tasks, err := StartRebuild(ctx, store, run, tempDir)
+	if err != nil {
+		return Rebuilt{}, err
+	}
+	for task := range tasks {
+		if _, err := Inspect(ctx, store, run, task, tempDir); err != nil {
+			return Rebuilt{}, err
+		}
+	}
+	for round := 0; ; round++ {
+		plan, out, err := PlanRebuild(ctx, store, run, round)
+		if err == nil && plan.UniteTasks > 0 {
+			if err = uniteTasks(ctx, store, &plan, tempDir); err == nil {
+				continue
+			}
+		}
+		if err != nil || plan.Nothing {
+			return out, err
+		}
+		if _, _, err := buildAndCommit(ctx, store, plan.PlanKey, plan.Builds, round, tempDir); err != nil {
+			return out, err
+		}
+	}
 }

@@ -68,8 +68,6 @@ type unionWritten struct {
 	Lifted bool `json:"lifted,omitempty"`
 	// Found are the batches that the next plan leaves as they are, because of that.
 	Found []damagedBatch `json:"found,omitempty"`
-
-	rules []string // that a rebuild has applied
 }
 
 // unionName names a union of a dataset.

@@ -94,17 +94,18 @@ func TestDamagedDatasetStopsNoOther(t *testing.T) {
 		for range 2 {
 			done := testlake.Publish(t, store)
 			if len(done.Skipped) != 1 || done.Skipped[0].Dataset != "alpha" || !done.Skipped[0].Covers(1, "b2") ||
-				done.Skipped[0].Covers(2, "b1") || !strings.HasSuffix(done.Skipped[0].Reason, "--rebuild") {
+				done.Skipped[0].Covers(2, "b1") || !strings.Contains(done.Skipped[0].Reason, "starter rebuild") {
 				t.Fatalf("%s: %+v", how, done.Skipped)
 			}
 			expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
 		}
-		// A rebuild finds the batch that only its record knows.
-		out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-		if err != nil || !slices.Equal(out.Registries, []string{registry.ShardKey(registry.ShardOf(1))}) || len(out.Found) != 1 ||
-			!strings.Contains(out.Found[0], "b2") || len(out.Unmended) > 0 {
+		// A rebuild names the batch that only its record knows.
+		out, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+		if err != nil || !slices.Equal(out.Restored, []string{registry.ShardKey(registry.ShardOf(1))}) || len(out.Lost) != 2 ||
+			!strings.Contains(out.Lost[0], "batch b2 of alpha") {
 			t.Fatalf("%s: %+v, %v", how, out, err)
 		}
+		restore(t, store, "1/b2")
 		testlake.Publish(t, store)
 		expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 11, "2/b1": 20})
 	}
@@ -124,8 +125,8 @@ func TestLostPartsAreNotPublished(t *testing.T) {
 			t.Fatalf("%s: %+v", how, done.Skipped)
 		}
 		expectLive(t, store, map[string]int64{"1/b1": 10})
-		out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-		if err != nil || len(out.Unmended) != 1 || !strings.Contains(out.Unmended[0], part) {
+		out, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+		if err != nil || len(out.Lost) != 1 || !strings.Contains(out.Lost[0], part) || out.LostBatches > 0 {
 			t.Errorf("%s: %+v, %v", how, out, err)
 		}
 		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
@@ -169,42 +170,25 @@ func asBuiltBy(t *testing.T, store blob.Store, other segment.Builder) {
 	}
 }
 
-// The files of a segment of another build get their bytes back if this build writes the same. If it
-// does not, a new segment takes the place of the old one in a new version.
+// A damaged segment of another build is replaced by one of this build.
 func TestDamagedSegmentOfAnotherBuild(t *testing.T) {
-	const other = segment.Builder("0123456789abcdef")
-	for _, c := range []struct {
-		name     string
-		builder  segment.Builder
-		lose     []string // files of the segment
-		replaced bool
-	}{
-		{"an earlier build without a name", segment.Unnamed, []string{segment.DomainsName}, false},
-		{"a build with a name", other, []string{segment.DomainsName, segment.InfoName}, false},
-		{"a build whose name is lost", other, []string{"built-by/" + string(other), segment.MPHFName}, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			store := blob.NewMemory()
-			testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
-			testlake.Ingest(t, store, "beta", "b1", records("b", 20))
-			asBuiltBy(t, store, c.builder)
-			before := current(t, store)
-			for _, name := range c.lose {
-				damage(t, store, segment.Prefix(before.Segments[0].ID)+name, "missing")
-			}
-			out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-			if err != nil || len(out.Unmended) > 0 || len(out.Replaced) > 0 != c.replaced {
-				t.Fatalf("%+v, %v", out, err)
-			}
-			v := expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
-			if same := v.Segments[0] == before.Segments[0]; same == c.replaced {
-				t.Errorf("segment %s, before %s", v.Segments[0].ID, before.Segments[0].ID)
-			}
-			testlake.Ingest(t, store, "alpha", "b1", records("a2", 7)) // needs the segment's other batch
-			testlake.Publish(t, store)
-			expectLive(t, store, map[string]int64{"1/b1": 7, "2/b1": 20})
-		})
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+	asBuiltBy(t, store, "0123456789abcdef")
+	before := current(t, store)
+	damage(t, store, segment.Prefix(before.Segments[0].ID)+segment.DomainsName, "missing")
+	out, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+	if err != nil || len(out.Lost) > 0 || !slices.Equal(out.Segments, []string{before.Segments[0].ID}) {
+		t.Fatalf("%+v, %v", out, err)
 	}
+	v := expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
+	if v.Segments[0].ID == before.Segments[0].ID {
+		t.Errorf("segment %s again", v.Segments[0].ID)
+	}
+	testlake.Ingest(t, store, "alpha", "b1", records("a2", 7)) // needs the segment's other batch
+	testlake.Publish(t, store)
+	expectLive(t, store, map[string]int64{"1/b1": 7, "2/b1": 20})
 }
 
 // A worker of another build that comes late does not touch what is published.
@@ -273,17 +257,18 @@ func TestRegistryAndManifestLostTogether(t *testing.T) {
 		for _, key := range []string{manifest.Key, lake.RegistryKey, registry.ShardKey(registry.ShardOf(1)), registry.ShardKey(registry.ShardOf(3))} {
 			damage(t, store, key, how)
 		}
-		out, err := publish.Rebuild(t.Context(), store, publish.RebuildAll, t.TempDir())
-		if err != nil || len(out.Unmended) > 0 {
+		out, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+		if err != nil {
 			t.Fatalf("%s: %+v, %v", how, out, err)
 		}
 		want := []string{lake.RegistryKey, registry.ShardKey(registry.ShardOf(1)), registry.ShardKey(registry.ShardOf(3))}
-		if d := cmp.Diff(want, out.Registries); d != "" || len(out.Lost) != 1 || len(out.Found) != 1 {
+		if d := cmp.Diff(want, out.Restored); d != "" || len(out.Lost) != 4 || !strings.Contains(out.Lost[2], "batch b1 of gamma") {
 			t.Errorf("%s: %+v: %s", how, out, d)
 		}
 		if d := cmp.Diff(before, current(t, store), cmpopts.IgnoreUnexported(manifest.Version{})); d != "" {
 			t.Errorf("%s: %s", how, d)
 		}
+		restore(t, store, "3/b1")
 		testlake.Publish(t, store)
 		expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20, "3/b1": 30})
 	}

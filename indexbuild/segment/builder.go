@@ -83,25 +83,3 @@ func (b Builder) write(ctx context.Context, store blob.Store, id string) (File, 
 		Bytes: int64(len(data)), XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data)),
 	}, err
 }
-
-// FindBuilder returns the build that wrote a segment over batches, which must be sorted. It needs
-// no intact file: the build is this one, Unnamed, or one whose file is in the store. If none of
-// them gives the segment's id, the segment has other formats, and ok is false.
-func FindBuilder(ctx context.Context, store blob.Store, id string, batches []BatchRef) (b Builder, ok bool, err error) {
-	candidates := []Builder{thisBuilder(), Unnamed}
-	for info, err := range store.List(ctx, Prefix(id)+builderRoot) {
-		if err != nil {
-			return "", false, err
-		}
-		name := strings.TrimPrefix(info.Key, Prefix(id)+builderRoot)
-		if isHex(name, builderDigits) {
-			candidates = append(candidates, Builder(name))
-		}
-	}
-	for _, b := range candidates {
-		if ID(batches, b) == id {
-			return b, true, nil
-		}
-	}
-	return "", false, nil
-}

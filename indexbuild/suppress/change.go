@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
 )
@@ -131,7 +135,7 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 			return nil, 0, err
 		}
 		probe, undated := probes(&r)
-		w := work{rules: rules.With(r), changed: probe, probe: probe, undated: undated}
+		w := work{rules: rules.With(r), changed: probe, probe: probe, undated: undated, spare: earlierOnly(m, versions)}
 		target := store
 		if dryRun {
 			a.store = noPuts{store}
@@ -266,7 +270,7 @@ func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Opti
 		probe, undated := probes(&r)
 		segments := segmentsOf(versions)
 		done, err := a.apply(ctx, segments, doc.Find,
-			work{rules: rules.Without(id), changed: probe, probe: probe, undated: undated})
+			work{rules: rules.Without(id), changed: probe, probe: probe, undated: undated, spare: earlierOnly(m, versions)})
 		if err != nil {
 			return nil, 0, err
 		}
@@ -288,21 +292,32 @@ func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Opti
 	return res, nil
 }
 
-// Repair makes all overlays of a lake again, from the rules and the segments. If the document that
-// the manifest names is lost, the newest one that is left takes its place. It returns how many
-// segments have hidden rows. A lake without takedowns needs none.
-func Repair(ctx context.Context, store blob.Store, opt Options) (overlays int, err error) {
-	a := newApplier(store, opt.TempDir)
+// Reapply applies all rules again to all segments of all kept versions. If the document that the
+// manifest names is lost, or a piece of it, all rules that can be found in the store are in force.
+// Lost says what could not be read: objects of the takedowns, and segments of earlier versions,
+// which nobody can read any more. A lake whose takedowns are intact is not changed.
+func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []error, err error) {
+	a := newApplier(store, tempDir)
 	err = manifest.SetTakedowns(ctx, store, func(ctx context.Context, m *manifest.Manifest) (*takedown.Ref, uint64, error) {
-		overlays = 0
+		lost = nil
 		if m.Takedowns == nil {
 			return nil, 0, nil
 		}
-		doc, err := a.document(ctx, m)
-		if err != nil {
-			return nil, 0, err
+		doc, rules, err := read(ctx, store, m.Takedowns)
+		if isDamage(err) { // bytes can be damaged on their way
+			doc, rules, err = read(ctx, store, m.Takedowns)
 		}
-		rules, err := doc.Rules(ctx, store)
+		if isDamage(err) {
+			lost = append(lost, err)
+			if doc, err = takedown.Restore(ctx, store, m.TakedownEpoch+1); err == nil {
+				rules, err = doc.Rules(ctx, store)
+			}
+			// A rule less would show what was taken down.
+			if named, readErr := takedown.Read(ctx, store, m.Takedowns); err == nil && readErr == nil &&
+				named.RulePieces.Entries > doc.RulePieces.Entries {
+				err = lost[0]
+			}
+		}
 		if err != nil {
 			return nil, 0, err
 		}
@@ -311,44 +326,80 @@ func Repair(ctx context.Context, store blob.Store, opt Options) (overlays int, e
 			return nil, 0, err
 		}
 		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
-		done, err := a.apply(ctx, segmentsOf(versions), none, work{rules: rules})
+		segments := segmentsOf(versions)
+		var mu sync.Mutex
+		done, err := a.apply(ctx, segments, none, work{rules: rules, spare: func(s *manifest.Segment, err error) (takedown.Segment, bool) {
+			have, ok := doc.Find(s.View())
+			if ok && have.Overlay != nil {
+				_, damage := overlay.Open(ctx, store, OverlayRef(have.Overlay), nil)
+				ok = damage == nil
+			}
+			if ok { // the rules are as they were
+				return have, true
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			lost = append(lost, err)
+			return takedown.Segment{}, true
+		}})
 		if err != nil {
 			return nil, 0, err
 		}
+		covered := map[string]takedown.Segment{}
 		for i := range done {
-			if done[i].Overlay != nil {
-				overlays++
-			}
+			covered[done[i].ID] = done[i].Segment
 		}
-		ref, epoch, err := finish(ctx, store, doc, done)
-		if err == nil && *ref == *m.Takedowns {
-			return nil, 0, nil // all objects have been written again
+		if doc.Epoch == m.TakedownEpoch && !slices.ContainsFunc(segments, func(s manifest.Segment) bool {
+			have, _ := doc.Find(s.View())
+			return !reflect.DeepEqual(have, covered[s.View()])
+		}) {
+			return nil, 0, nil // all overlays have been written again
 		}
-		return ref, epoch, err
+		return finish(ctx, store, doc, done)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("repair takedowns: %w", err)
+		return nil, fmt.Errorf("apply the takedowns again: %w", err)
 	}
-	return overlays, nil
+	return lost, nil
 }
 
-// document returns the document of the manifest, or the newest one that is left, with an epoch that
-// is not lower than that of the manifest.
-func (a *applier) document(ctx context.Context, m *manifest.Manifest) (*takedown.Document, error) {
-	doc, err := takedown.Read(ctx, a.store, m.Takedowns)
-	if err == nil {
-		return doc, nil
+// read reads a document with its rules and all its records.
+func read(ctx context.Context, store blob.Store, ref *takedown.Ref) (*takedown.Document, *takedown.Rules, error) {
+	doc, err := takedown.Read(ctx, store, ref)
+	if err != nil {
+		return nil, nil, err
 	}
-	ref, _, newestErr := takedown.Newest(ctx, a.store)
-	if newestErr != nil || ref == nil {
-		return nil, err
+	rules, err := doc.Rules(ctx, store)
+	if err != nil {
+		return nil, nil, err
 	}
-	doc, newestErr = takedown.Read(ctx, a.store, ref)
-	if newestErr != nil {
-		return nil, err
+	for _, err := range doc.Records(ctx, store) {
+		if err != nil {
+			return nil, nil, err
+		}
 	}
-	doc.Epoch = max(doc.Epoch, m.TakedownEpoch)
-	return doc, nil
+	return doc, rules, nil
+}
+
+// isDamage reports whether an error says that an object is damaged, cut or missing.
+func isDamage(err error) bool {
+	return errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
+}
+
+// earlierOnly leaves damaged segments out that the current version lacks: readers answer from no
+// segment that the takedowns do not cover.
+func earlierOnly(m *manifest.Manifest, versions []*manifest.Version) func(*manifest.Segment, error) (takedown.Segment, bool) {
+	current := map[string]bool{}
+	for _, v := range versions {
+		for i := range v.Segments {
+			if v.ID == m.CurrentVersion {
+				current[v.Segments[i].View()] = true
+			}
+		}
+	}
+	return func(s *manifest.Segment, _ error) (takedown.Segment, bool) {
+		return takedown.Segment{}, !current[s.View()]
+	}
 }
 
 // Covering returns what applies the takedowns to the segments that a commit adds: the Cover of a

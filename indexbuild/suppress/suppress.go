@@ -188,9 +188,13 @@ type work struct {
 	// probe are rules of which the matches are counted, undated the same without their times; both
 	// may be nil.
 	probe, undated *takedown.Rules
+	// spare says what covers a segment that cannot be read, and whether it may be left at that.
+	// Nothing covers it if the result has no id. It may be nil.
+	spare func(s *manifest.Segment, err error) (takedown.Segment, bool)
 }
 
-// apply applies the rules to segments. Old are those that are covered already, by id.
+// apply applies the rules to segments, and returns those that are covered then. Old are those that
+// are covered already, by id.
 func (a *applier) apply(
 	ctx context.Context, segments []manifest.Segment, old func(id string) (takedown.Segment, bool), w work,
 ) ([]applied, error) {
@@ -204,11 +208,17 @@ func (a *applier) apply(
 			if !covered {
 				todo.changed = nil
 			}
-			out[i], err = a.applyTo(ctx, &segments[i], have, todo)
+			out[i], err = codec.Confirm(func() (applied, error) { return a.applyTo(ctx, &segments[i], have, todo) })
+			if w.spare != nil && isDamage(err) {
+				if kept, ok := w.spare(&segments[i], err); ok {
+					out[i], err = applied{Segment: kept}, nil
+				}
+			}
 			return err
 		})
 	}
-	return out, group.Wait()
+	err := group.Wait()
+	return slices.DeleteFunc(out, func(done applied) bool { return done.ID == "" }), err
 }
 
 // applyTo applies the rules to one segment. Have is what the rules before have made of it.

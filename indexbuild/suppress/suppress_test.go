@@ -14,6 +14,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
@@ -424,62 +425,122 @@ func TestLostManifestKeepsTakedowns(t *testing.T) {
 	sound(t, store, "lost manifest")
 }
 
-// Damage to any object of the takedowns is found by verify, which names a command; that mends all
-// but the lists of rules and records.
-func TestRepairMendsOverlaysAndDocument(t *testing.T) {
-	store := blob.NewMemory()
-	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
-	testlake.Publish(t, store)
-	if _, err := suppress.Add(t.Context(), store, rule(t, 1, takedown.Host, "h2.site0.test"), suppress.Options{}); err != nil {
+// Damage to any object of the takedowns is found by verify, which names a rebuild. That makes all
+// of them again, and rows stay hidden, unless the text of a rule is lost: then nothing is changed.
+func TestRebuildMendsTakedowns(t *testing.T) {
+	prepared := blob.NewMemory()
+	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
+	testlake.Publish(t, prepared)
+	for i, host := range []string{"h1.site1.test", "h2.site0.test"} {
+		if _, err := suppress.Add(t.Context(), prepared, rule(t, i+1, takedown.Host, host), suppress.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testlake.DropOldPieces(t, prepared)
+	m := current(t, prepared)
+	doc, err := takedown.Read(t.Context(), prepared, m.Takedowns)
+	if err != nil {
 		t.Fatal(err)
 	}
-	want := blobtest.Contents(t, store)
-	damaged := 0
-	for _, root := range []string{takedown.OverlayRoot, takedown.PiecesRoot} {
-		for info, err := range store.List(t.Context(), root) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			good, _, err := store.Get(t.Context(), info.Key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			bad := slices.Clone(good)
-			bad[len(bad)/2] ^= 1
-			if _, err := store.Put(t.Context(), info.Key, bad, blob.Condition{}); err != nil {
-				t.Fatal(err)
-			}
-			damaged++
-			report, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{TempDir: t.TempDir()})
-			if err != nil || len(report.Problems) != 1 || !strings.HasPrefix(report.Problems[0], info.Key) ||
-				!strings.Contains(report.Problems[0], "takedown repair") {
-				t.Fatalf("%s: %v, %q", info.Key, err, report.Problems)
-			}
-			_, err = suppress.Repair(t.Context(), store, suppress.Options{})
-			if root == takedown.OverlayRoot && err != nil {
-				t.Fatal(err)
-			}
-			if root == takedown.PiecesRoot { // which Repair may not even read
-				if _, err := store.Put(t.Context(), info.Key, good, blob.Condition{}); err != nil {
+	want, _ := shown(t, prepared, "")
+	objects := []string{m.Takedowns.Object}
+	for key, err := range doc.Objects(t.Context(), prepared) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, key)
+	}
+	kept := 0
+	for _, key := range objects {
+		for _, missing := range []bool{false, true} {
+			store := blob.NewMemory()
+			blobtest.Copy(t, prepared, store)
+			// What only earlier documents have would make it easy.
+			for info, err := range store.List(t.Context(), takedown.Root) {
+				if err != nil {
 					t.Fatal(err)
 				}
+				if !slices.Contains(objects, info.Key) {
+					if err := store.Delete(t.Context(), info.Key); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			good, _, err := store.Get(t.Context(), key)
+			if err == nil {
+				err = store.Delete(t.Context(), key)
+			}
+			if err == nil && !missing {
+				bad := slices.Clone(good)
+				bad[len(bad)/2] ^= 1
+				_, err = store.Put(t.Context(), key, bad, blob.Condition{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := lakecheck.Lake(t.Context(), store, lakecheck.Options{TempDir: t.TempDir()})
+			if err != nil || len(report.Problems) != 1 || !strings.HasPrefix(report.Problems[0], key) ||
+				!strings.Contains(report.Problems[0], "starter rebuild") {
+				t.Fatalf("%s: %v, %q", key, err, report.Problems)
+			}
+			done, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+			overlay := strings.HasPrefix(key, takedown.OverlayRoot)
+			if err != nil || len(done.Lost) > 0 == overlay {
+				t.Fatalf("%s: %+v, %v", key, done, err)
+			}
+			if now := current(t, store); strings.HasSuffix(key, doc.RulePieces.Root) {
+				if kept++; *now.Takedowns != *m.Takedowns || now.TakedownEpoch != m.TakedownEpoch {
+					t.Errorf("%s: %+v took the place of the takedowns", key, now.Takedowns)
+				}
+				continue
+			}
+			sound(t, store, key)
+			if got, _ := shown(t, store, ""); !slices.Equal(got, want) {
+				t.Errorf("%s: %d rows are shown, want %d", key, len(got), len(want))
 			}
 		}
 	}
-	if got := blobtest.Contents(t, store); got != want && root(got) != root(want) || damaged < 3 {
-		t.Fatalf("%d objects were damaged, and repairing changed others", damaged)
+	if len(objects) < 4 || kept != 2 {
+		t.Errorf("%d objects, %d of them with rules", len(objects), kept)
 	}
 }
 
-// root leaves the sweep's and the manifest's lines out of a listing.
-func root(contents string) string {
-	var kept []string
-	for line := range strings.Lines(contents) {
-		if strings.HasPrefix(line, takedown.OverlayRoot) {
-			kept = append(kept, line)
-		}
+// Damage to a segment that only an earlier version has keeps no takedown from being added. The
+// version is shown no longer.
+func TestTakedownBesideADamagedEarlierVersion(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
+	testlake.Publish(t, store)
+	if _, err := suppress.Add(t.Context(), store, rule(t, 1, takedown.Host, "h1.site1.test"), suppress.Options{}); err != nil {
+		t.Fatal(err)
 	}
-	return strings.Join(kept, "")
+	v, err := manifest.ReadVersion(t.Context(), store, current(t, store).Versions[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	testlake.Ingest(t, store, "alpha", "b1", records("x", 15))
+	testlake.Publish(t, store)
+	if err := store.Delete(t.Context(), segment.Prefix(v.Segments[0].ID)+segment.InfoName); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := suppress.Add(t.Context(), store, rule(t, 2, takedown.Host, "h2.site0.test"), suppress.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	urls, epoch := shown(t, store, "")
+	if epoch != 2 || slices.ContainsFunc(urls, func(u string) bool { return strings.Contains(u, "h1.site1") || strings.Contains(u, "h2.site0") }) {
+		t.Errorf("epoch %d: %q", epoch, urls)
+	}
+	doc, err := takedown.Read(t.Context(), store, current(t, store).Takedowns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := doc.Find(v.Segments[0].View()); ok {
+		t.Error("the takedowns cover the damaged segment")
+	}
+	done, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
+	if err != nil || len(done.Lost) != 1 || !strings.Contains(done.Lost[0], v.Segments[0].ID) {
+		t.Errorf("%+v, %v", done, err)
+	}
 }
 
 // Status finds rows in the parts of kept versions and in parts that no version has, and ends when

@@ -8,8 +8,8 @@
 // The package knows the files of a segment through their readers only. It does not import package
 // indexbuild, nor does indexbuild import it, so that it is independent of what builds segments.
 //
-// Callers are package publish, which verifies each new segment before its version is committed,
-// package repair, and the command line.
+// Callers are package publish, which verifies each new segment before its version is committed and
+// looks for damaged ones in a rebuild, and package lakecheck.
 package verify
 
 import (

@@ -250,7 +250,7 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		}
 		check("a second compaction and collection", hidden)
 		verifyDeep(t, store)
-		if _, err := publish.Rebuild(ctx, store, publish.RebuildAll, t.TempDir()); err != nil {
+		if _, err := publish.Rebuild(ctx, store, testlake.Run(), t.TempDir()); err != nil {
 			t.Fatal(err)
 		}
 		check("a rebuild", hidden)

@@ -32,7 +32,7 @@ var fixtureHas = []string{
 	`^rules/public-suffix-[0-9a-f]{32}\.txt$`,
 	`^urls/dataset_id=\d+/domain_prefix=any/`, `^urls/dataset_id=\d+/domain_prefix=any/part-~`,
 	`^batches/dataset_id=\d+/[^/~]+/[0-9a-f]{32}\.json$`, `^batches/dataset_id=\d+/~[0-9a-f]{16}/[0-9a-f]{32}\.json$`,
-	`^batches/dataset_id=\d+/[^/]+/postings-`, `^batches/dataset_id=\d+/[^/]+/[0-9a-f]{32}\.retired$`,
+	`^batches/dataset_id=\d+/[^/]+/postings-`,
 	`^rejects/`, `^reports/`,
 	`^index/manifest\.json$`, `^index/versions/`, `^index/pieces/`, `^index/segments/[0-9a-f]{32}/segment\.json$`,
 	`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`, `^index/segments/[0-9a-f]{32}/domains\.starts\.zst$`,

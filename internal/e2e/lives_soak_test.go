@@ -665,16 +665,16 @@ func (l *life) heal() string {
 			return strings.Join(did, ", ")
 		}
 		named := 0
-		if strings.Contains(out+errs, "--rebuild") {
+		if strings.Contains(out+errs, "starter rebuild") {
 			named++
-			printed := l.publish("--rebuild")
+			printed, _, _ := l.starter(l.t, "rebuild", "--lake", l.lake)
 			out += printed
 			did = append(did, "rebuilt")
 			for _, ln := range strings.Split(strings.TrimSpace(printed), "\n") {
-				l.say("      publish: %s", ln)
+				l.say("      rebuild: %s", ln)
 			}
 		}
-		if strings.Contains(out, "Not repaired: rules/") && l.list != "" { // a list that the programs lack
+		if strings.Contains(out, "Lost: rules/") && l.list != "" { // a list that the programs lack
 			file := write(l.t, l.t.TempDir(), "list.dat", l.list)
 			printed, errs, _ := l.starter(l.t, "rules", "update", "--lake", l.lake, "--psl", file)
 			did = append(did, "wrote the list again")

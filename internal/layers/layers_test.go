@@ -127,10 +127,6 @@ var allowed = map[string][]string{
 		"indexbuild/segment/membership", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec", "lake/part",
 		"lake/partreader", "lake/remedy",
 	},
-	"indexbuild/repair": {
-		"indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/ingest", "lake/part",
-	},
 	"indexbuild/segment/pathtree": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/treebuild": {
 		"indexbuild/keysort", "indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
@@ -166,15 +162,10 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/publish": {
 		"indexbuild/unite", "indexbuild", "indexbuild/deadrows", "indexbuild/lakecheck", "indexbuild/move",
-		"indexbuild/postings", "indexbuild/published", "indexbuild/repair", "indexbuild/segment", "indexbuild/segment/overlay",
+		"indexbuild/postings", "indexbuild/published", "indexbuild/segment", "indexbuild/segment/overlay",
 		"indexbuild/suppress", "indexbuild/treebuild", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown", "lake/trash",
-	},
-	"indexbuild/rebuild": {
-		"indexbuild", "indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish",
-		"indexbuild/repair", "indexbuild/segment", "indexbuild/verify", "lake", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/remedy",
 	},
 	"indexbuild/gc": {
 		"export/domain64/numbers", "indexbuild/publish", "indexbuild/segment/pathtree", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
@@ -207,18 +198,18 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
-		"indexbuild/publish", "indexbuild/published", "indexbuild/rebuild", "indexbuild/segment", "indexbuild/unite",
+		"indexbuild/publish", "indexbuild/published", "indexbuild/segment", "indexbuild/unite",
 		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
 	},
 	"workflows": {
-		"activities", "export/postgres", "frontier/feed", "frontier/migrate", "indexbuild/publish", "indexbuild/rebuild", "lake", "lake/ingest", "lake/ingest/dated",
+		"activities", "export/postgres", "frontier/feed", "frontier/migrate", "indexbuild/publish", "lake", "lake/ingest", "lake/ingest/dated",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
-		"activities", "export/postgres", "frontier/feed", "indexbuild/publish", "indexbuild/rebuild", "internal/cli", "internal/dial", "internal/processors",
+		"activities", "export/postgres", "frontier/feed", "indexbuild/publish", "internal/cli", "internal/dial", "internal/processors",
 		"internal/storemetrics", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob", "lake/ingest",
 		"lake/ingest/allow", "lake/ingest/many", "workflows",
 	},

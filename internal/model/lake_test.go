@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/published"
-	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
@@ -756,11 +755,11 @@ func (m *machine) damage() {
 	}
 	slices.Sort(keys)
 	objects := 2
+	if kind != "/postings-" && kind != "registry/datasets.json" && kind != takedown.OverlayRoot && len(m.world.versions) > 1 {
+		return // what only earlier versions have is not made again
+	}
 	if kind == piecesOfVersions {
-		// Pieces that only earlier versions have may be lost.
-		if objects = 1; len(m.world.versions) > 1 {
-			return
-		}
+		objects = 1
 	}
 	for range 1 + uniform(objects).Draw(m.rt, "objects") {
 		// Digests are not the same in each run, but the order of most objects is.
@@ -781,16 +780,11 @@ func (m *machine) damage() {
 		}
 	}
 	m.count("damage and rebuild")
-	if kind == takedown.OverlayRoot {
-		if _, err := suppress.Repair(m.Context(), m.store, suppress.Options{TempDir: m.temp}); err != nil {
-			m.Fatalf("repair of takedowns: %v", err)
-		}
-	}
-	r, err := publish.Rebuild(m.Context(), m.store, publish.RebuildAll, m.temp)
-	if err != nil || len(r.Unmended)+len(r.Earlier)+len(r.Replaced) > 0 {
-		m.Fatalf("rebuild after damage of %s: %+v, %v", kind, r, err)
+	if err := m.rebuilt(m.store); err != nil {
+		m.Fatalf("rebuild after damage of %s: %v", kind, err)
 	}
 	m.restart()
+	m.maybeAnother()
 }
 
 // mended reports whether a rebuild looks at an object: it passes over postings that only a retired
@@ -813,26 +807,20 @@ func (m *machine) mended(key string) bool {
 	return true
 }
 
-// rebuildIndex makes the index again from the Parquet alone.
-func (m *machine) rebuildIndex() {
-	m.count("rebuild of the index")
-	run := testlake.Run()
-	m.attempt("rebuild of the index", func(*world) {}, func(store blob.Store) error {
-		s, err := rebuild.Plan(m.Context(), store, run)
-		for n := 0; n < s.Tasks && err == nil; n++ {
-			err = rebuild.Extract(m.Context(), store, run, n, m.temp)
-		}
-		var out rebuild.Rebuilt
-		for n := 0; n < s.Segments && err == nil; n++ {
-			var r rebuild.Rebuilt
-			r, err = rebuild.Segment(m.Context(), store, run, n, m.temp)
-			out.Add(r)
-		}
-		if err == nil && (out.Equal != s.Segments || len(out.Unmended) > 0) {
-			err = fmt.Errorf("%w: %+v of %+v", errBusy, out, s)
-		}
-		return errors.Join(err, lake.DeleteStaging(context.WithoutCancel(m.Context()), m.store, run))
-	})
+// rebuild rebuilds a lake in which nothing is damaged.
+func (m *machine) rebuild() {
+	m.count("rebuild")
+	m.attempt("rebuild", func(*world) {}, m.rebuilt)
+	m.maybeAnother()
+}
+
+// rebuilt rebuilds a lake that has lost nothing that cannot be made again.
+func (m *machine) rebuilt(store blob.Store) error {
+	r, err := publish.Rebuild(m.Context(), store, testlake.Run(), m.temp)
+	if err == nil && len(r.Lost) > 0 {
+		err = fmt.Errorf("lost: %q", r.Lost)
+	}
+	return err
 }
 
 // restartServer replaces the server.

@@ -85,7 +85,7 @@ func (m *machine) step(*rapid.T) {
 		{"tag", 1, published, m.tag},
 		{"collect", 3, true, m.collect},
 		{"damage", 2, published && len(m.pending) == 0, m.damage},
-		{"rebuild", 1, published, m.rebuildIndex},
+		{"rebuild", 1, published, m.rebuild},
 		{"restart", 1, true, m.restartServer},
 	} {
 		for range a.weight {

@@ -293,6 +293,35 @@ func (m *Map) sound(ctx context.Context, at child, damaged func(key string), yie
 	return true
 }
 
+// Leaves yields the entries of all intact leaves below a folder, leaf by leaf, also of those that
+// no map names. It is for what is left of a lost map.
+func Leaves(ctx context.Context, store blob.Store, folder string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for info, err := range store.List(ctx, folder) {
+			var data []byte
+			if err == nil {
+				data, _, err = store.Get(ctx, info.Key)
+			}
+			if errors.Is(err, blob.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			p, err := decode(data, info.Key, 0)
+			if err != nil || Key(folder, digest(data)) != info.Key {
+				continue
+			}
+			for _, e := range p.entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // level yields the pieces of a level in order, from the first whose last key is not before from.
 func (m *Map) level(ctx context.Context, level int, from []byte) iter.Seq2[*piece, error] {
 	return func(yield func(*piece, error) bool) {

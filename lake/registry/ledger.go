@@ -139,11 +139,9 @@ func RegisterIngest(ctx context.Context, store blob.Store, dataset uint32, batch
 }
 
 // FinishIngests records the digests of the batch records of runs' ingests. The records must be in
-// the store already. A run that has not registered the batch gets ErrUnknownRun. The mark that an
-// earlier ingest with the same record was withdrawn, or retired, is removed. If the batch was
-// retired since the run registered, the record is marked. One that fails keeps none of the others
-// back. A batch that replaces the others of its dataset is finished in the same update in which
-// those are retired, so that one version has the one and lacks the others.
+// the store already. A run that has not registered the batch gets ErrUnknownRun. One that fails
+// keeps none of the others back. A batch that replaces the others of its dataset is finished in the
+// same update in which those are retired, so that one version has the one and lacks the others.
 func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []Outcome {
 	out := make([]Outcome, len(finished))
 	errs := eachShard(len(finished), func(i int) uint32 { return finished[i].DatasetID }, func(n int, at []int) error {
@@ -160,10 +158,7 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 			}
 			return datasets
 		}
-		if err := markReplaced(ctx, store, finished, at); err != nil {
-			return err
-		}
-		if err := editAll(ctx, store, n, ids, replacing, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
+		return editAll(ctx, store, n, ids, replacing, func(_ *shard, orders map[BatchID]*order) (changed bool, err error) {
 			for _, i := range at {
 				f, o := finished[i], orders[finished[i].id()]
 				own := slices.IndexFunc(o.Ingests, func(e Ingest) bool { return e.Run == f.Run && !e.Retired })
@@ -183,27 +178,7 @@ func FinishIngests(ctx context.Context, store blob.Store, finished []Finish) []O
 				out[i] = Outcome{Seq: e.Seq, Current: current == own, Retired: o.Ingests[current].Retired}
 			}
 			return changed, nil
-		}); err != nil {
-			return err
-		}
-		var marks []string
-		for _, i := range at {
-			f := finished[i]
-			if out[i].Err != nil {
-				continue
-			}
-			marks = append(marks, lake.WithdrawnKey(f.DatasetID, f.Batch, f.Digest))
-			if !out[i].Retired {
-				marks = append(marks, lake.RetiredKey(f.DatasetID, f.Batch, f.Digest))
-				continue
-			}
-			// The ledger did not have this record when the batch was retired.
-			late := map[BatchID][]Ingest{f.id(): {{Digest: f.Digest}}}
-			if err := markRetired(ctx, store, f.Run, late); err != nil {
-				return err
-			}
-		}
-		return store.Delete(ctx, marks...)
+		})
 	})
 	for i, err := range errs {
 		if err := cmp.Or(out[i].Err, err); err != nil {
@@ -285,11 +260,6 @@ func WithdrawIngest(
 	ctx context.Context, store blob.Store, dataset uint32, batch, run, digest string,
 ) (in Ingest, registered bool, err error) {
 	id := BatchID{dataset, batch}
-	if err := unmarkReplaced(ctx, store, id, run, digest); err != nil {
-		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
-	}
-	var kept, own map[BatchID][]Ingest
-	var retiredBy string
 	err = editAll(ctx, store, ShardOf(dataset), []BatchID{id}, func(orders map[BatchID]*order) []uint32 {
 		if o := orders[id]; o.find(run, digest) < 0 || !o.Ingests[o.find(run, digest)].Replaces {
 			return nil
@@ -298,31 +268,19 @@ func WithdrawIngest(
 	}, func(_ *shard, orders map[BatchID]*order) (bool, error) {
 		o := orders[id]
 		at := o.find(run, digest)
-		own = nil
-		if at >= 0 {
-			in, registered = o.Ingests[at], true
-			o.Ingests = slices.Delete(o.Ingests, at, at+1)
-		}
-		if current := o.current(); current >= 0 && o.Ingests[current].Retired {
-			own, retiredBy = map[BatchID][]Ingest{id: finishedOf(o.Ingests)}, o.Ingests[current].Run
-		}
 		if at < 0 {
 			return false, nil
 		}
+		in, registered = o.Ingests[at], true
+		o.Ingests = slices.Delete(o.Ingests, at, at+1)
 		if in.Digest == o.Settled {
 			o.Settled = "" // if it returns, the next publish looks for it
 		}
 		if in.Replaces {
-			kept = returnOthers(orders, id, in)
+			returnOthers(orders, id, in)
 		}
 		return true, nil
 	})
-	if err == nil {
-		err = markRetired(ctx, store, in.Run, kept) // what was retired again after unmarkReplaced
-	}
-	if err == nil {
-		err = markRetired(ctx, store, retiredBy, own) // the ingest has deleted the mark of a record that it shares
-	}
 	if err != nil {
 		return Ingest{}, false, fmt.Errorf("withdraw ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}
@@ -333,7 +291,6 @@ func WithdrawIngest(
 // there. Ingests that registered after it still win.
 func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch string, in Ingest) error {
 	id := BatchID{dataset, batch}
-	live := false
 	err := editAll(ctx, store, ShardOf(dataset), []BatchID{id}, func(map[BatchID]*order) []uint32 {
 		if in.Replaces {
 			return []uint32{dataset}
@@ -341,7 +298,6 @@ func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch s
 		return nil
 	}, func(s *shard, orders map[BatchID]*order) (bool, error) {
 		o := orders[id]
-		defer func() { live = o.current() >= 0 && !o.Ingests[o.current()].Retired }()
 		if o.find(in.Run, in.Digest) >= 0 {
 			return false, nil
 		}
@@ -357,12 +313,6 @@ func ReturnIngest(ctx context.Context, store blob.Store, dataset uint32, batch s
 		}
 		return true, nil
 	})
-	if err == nil && live {
-		err = store.Delete(ctx, markKeys(id, []Ingest{in})...)
-	}
-	if err == nil && in.Replaces {
-		err = remark(ctx, store, id, in)
-	}
 	if err != nil {
 		return fmt.Errorf("return ingest of batch %q of dataset %d: %w", batch, dataset, err)
 	}

@@ -14,7 +14,7 @@ import (
 // replaced has a generation, and another document vouches for it: its copy for the registry's
 // document, and the registry's document for the shards of the ledger and for the manifest. A
 // document with a lower generation than vouched for is damaged, like one with a broken seal:
-// readers and writers refuse it, and "publish --rebuild" makes it again.
+// readers and writers refuse it, and a rebuild makes it again.
 
 // older returns the error of a document that was put back.
 func older(key string, least, got uint64) error {

@@ -151,9 +151,10 @@ const restoredRun = "restored"
 type RestoredShard struct {
 	// Keys are the objects that were lost: the shard, or pieces of it, which are written again.
 	Keys []string
-	// Found are the batches that only their records still knew: finished, but in no version.
+	// Found are the batches that only their records still knew, in a lake without a version.
 	Found []BatchID
-	// Retired are batches that are retired again.
+	// Retired are batches with a record that the version lacks. They waited to be published, or
+	// were retired; that is lost. The restored ledger has them as retired.
 	Retired []BatchID
 	// Unclear says for which batches it is not known which ingest is the newest, and which records
 	// cannot be read: one line each.
@@ -161,13 +162,14 @@ type RestoredShard struct {
 }
 
 // RestoreShard writes a shard of the ledger again if it is lost, or pieces of it. What can be read
-// of it stays. For the rest a version is asked first: live returns the digests of the batches that
-// it has of the shard's datasets. A batch that the version lacks is restored from its record if it
-// has one only; older has the digests of records that other versions contain, which were replaced.
-// A batch whose records were marked when it was retired is retired again, whether the version has
-// it or not. Runs that the lost shard has registered fail with ErrUnknownRun.
+// of it stays. For the rest the records of batches say what was ingested, and the newest version
+// that can be read says what of it is in the lake: live returns the digests of the batches that it
+// has of the shard's datasets, nil if there is no version. Batches that the version lacks are
+// retired then; without a version all batches wait to be published. older has the digests of the
+// records that other versions have, newest first, which were replaced or retired. Runs that the
+// lost shard has registered fail with ErrUnknownRun.
 func RestoreShard(
-	ctx context.Context, store blob.Store, n int, live func() (map[BatchID]string, error), older map[string]bool,
+	ctx context.Context, store blob.Store, n int, live func() (map[BatchID]string, error), older []string,
 ) (out RestoredShard, err error) {
 	s, cond, lost, err := readLost[shard](ctx, store, ShardKey(n))
 	if err == nil && s == nil && !lost { // in a lake of lists
@@ -204,66 +206,56 @@ func RestoreShard(
 	if err != nil {
 		return out, err
 	}
-	records, marks, err := recordsOf(ctx, store, n, &out)
+	records, err := recordsOf(ctx, store, n, &out)
 	if err != nil {
 		return out, err
 	}
-	withdrawn := marks.withdrawn
+	replaced := map[string]bool{}
+	for _, d := range older {
+		replaced[d] = true
+	}
 	for _, id := range sortedIDs(batches, records) {
 		if o := orders[id]; o != nil && o.current() >= 0 {
 			continue
 		}
 		record, published := batches[id]
-		retired := marks.retired[id]
-		others := records[id].newest(func(d string) bool {
-			return d == record || older[d] || retired[d] != ""
-		})
-		others = slices.DeleteFunc(others, func(d string) bool {
-			if withdrawn[lake.WithdrawnKey(id.DatasetID, id.Batch, d)] {
-				out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: the ingest with the record %s was "+
-					"withdrawn; if it was started again since, ingest the batch again", id.Batch, id.DatasetID, d))
-				return true
-			}
-			return false
-		})
-		retire := len(others) == 0 && len(retired) > 0 && (!published || retired[record] != "")
+		others := records[id].newest(func(d string) bool { return d == record || replaced[d] })
 		switch {
-		case retire:
-			if !published {
-				record = records[id].markedBy(retired)
-			}
-			if record == "" {
-				continue // nothing is left to which the batch could return
-			}
-			out.Retired = append(out.Retired, id)
-		case len(others) == 0 && !published:
-			continue
-		case len(others) == 0:
-		case published:
+		case published && len(others) > 0:
 			out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: the version's ingest stays; "+
 				"%s may be of a newer one: if so, ingest the batch again", id.Batch, id.DatasetID, describeRecords(others)))
+		case published:
+		case len(others) == 0: // only an earlier version has it
+			at := slices.IndexFunc(older, func(d string) bool { _, ok := records[id][d]; return ok })
+			if at < 0 {
+				continue
+			}
+			others = older[at : at+1]
 		case len(others) > 1:
 			out.Unclear = append(out.Unclear, fmt.Sprintf("batch %s of dataset %d: which of %s is the newest is lost; "+
 				"ingest the batch again", id.Batch, id.DatasetID, describeRecords(others)))
 			continue
-		default:
+		}
+		if !published {
 			record = others[0]
-			out.Found = append(out.Found, id)
 		}
 		o := orders[id]
 		if o == nil {
 			o = &order{BatchID: id}
 			orders[id] = o
 		}
-		if published {
-			o.Settled = record
-		}
 		in := Ingest{Run: restoredRun, Digest: record}
 		if first := records[id].ingest(in.Digest); first != in.Digest {
 			in.MovedFrom = first
 		}
 		o.insert(in)
-		if retire {
+		switch {
+		case published:
+			o.Settled = record
+		case batches == nil:
+			out.Found = append(out.Found, id)
+		default:
+			out.Retired = append(out.Retired, id)
 			o.insert(Ingest{Seq: next.NextSeq, Run: restoredRun, Retired: true})
 			next.NextSeq++
 		}
@@ -346,84 +338,33 @@ func (r batchRecords) newest(known func(digest string) bool) []string {
 	return list
 }
 
-// markedBy returns the digest of the record that was the batch's before it was retired, by the
-// marks of its records. It is "" if that record is lost.
-func (r batchRecords) markedBy(marks map[string]string) string {
-	for _, digest := range slices.Sorted(maps.Values(marks)) {
-		if _, ok := r[digest]; ok {
-			return digest
-		}
-	}
-	return ""
-}
-
-// recordMarks are the marks beside the records of a shard.
-type recordMarks struct {
-	withdrawn map[string]bool // by key
-	// retired has for each record of a retired batch the digest of the one that was current.
-	retired map[BatchID]map[string]string
-}
-
-// add reads a mark of a retired batch. One that cannot be read stands for its own record.
-func (m *recordMarks) add(ctx context.Context, store blob.Store, key string, id BatchID, digest string) error {
-	mark, _, err := read[retiredMark](ctx, store, key)
-	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
-		return err
-	}
-	if mark.Cancelled {
-		return nil
-	}
-	if m.retired[id] == nil {
-		m.retired[id] = map[string]string{}
-	}
-	m.retired[id][digest] = cmp.Or(mark.Digest, digest)
-	return nil
-}
-
-// recordsOf returns the intact records of the datasets of a shard, and the marks beside them.
-func recordsOf(
-	ctx context.Context, store blob.Store, n int, out *RestoredShard,
-) (records map[BatchID]batchRecords, marks recordMarks, err error) {
+// recordsOf returns the intact records of the datasets of a shard.
+func recordsOf(ctx context.Context, store blob.Store, n int, out *RestoredShard) (map[BatchID]batchRecords, error) {
 	const root = "batches/"
-	records, marks = map[BatchID]batchRecords{}, recordMarks{map[string]bool{}, map[BatchID]map[string]string{}}
-	// named returns the batch and the digest in the key of a record of the shard, or of its mark.
-	named := func(key, suffix string) (id BatchID, digest string, ok bool) {
-		dataset, ok := datasetOf(key, root)
-		folders := strings.Split(key, "/")
-		if !ok || ShardOf(dataset) != n || len(folders) != 4 || lake.IsUnionName(folders[2]) {
-			return id, "", false
-		}
-		digest, ok = strings.CutSuffix(folders[3], suffix)
-		return BatchID{dataset, folders[2]}, digest, ok
-	}
+	records := map[BatchID]batchRecords{}
 	for info, err := range store.List(ctx, root) {
-		if err == nil && strings.HasSuffix(info.Key, lake.WithdrawnSuffix) {
-			marks.withdrawn[info.Key] = true
+		if err != nil {
+			return nil, err
+		}
+		dataset, ok := datasetOf(info.Key, root)
+		folders := strings.Split(info.Key, "/")
+		if !ok || ShardOf(dataset) != n || len(folders) != 4 || lake.IsUnionName(folders[2]) {
 			continue
 		}
-		if id, digest, ok := named(info.Key, lake.RetiredSuffix); err == nil && ok {
-			if err := marks.add(ctx, store, info.Key, id, digest); err != nil {
-				return nil, marks, err
-			}
+		digest, ok := strings.CutSuffix(folders[3], ".json")
+		if !ok {
 			continue
 		}
-		id, digest, ok := named(info.Key, ".json")
-		if err == nil && !ok {
-			continue // of another kind or shard
-		}
-		var data []byte
-		if err == nil {
-			data, _, err = store.Get(ctx, info.Key)
-		}
+		data, _, err := store.Get(ctx, info.Key)
 		var b *lake.Batch
 		if err == nil {
 			b, err = lake.DecodeBatch(data, info.Key)
 		}
-		switch {
+		switch id := (BatchID{dataset, folders[2]}); {
 		case errors.Is(err, codec.ErrCorrupt):
 			out.Unclear = append(out.Unclear, err.Error())
 		case err != nil:
-			return nil, marks, err
+			return nil, err
 		default:
 			if records[id] == nil {
 				records[id] = batchRecords{}
@@ -431,7 +372,7 @@ func recordsOf(
 			records[id][digest] = b.MovedFrom
 		}
 	}
-	return records, marks, nil
+	return records, nil
 }
 
 // readLost reads a registry document to see whether it has to be restored, and the condition under
@@ -510,8 +451,7 @@ func (h *head) soundDatasets(ctx context.Context, store blob.Store, byID map[uin
 }
 
 // Check calls damaged with the error of every lost object of the registry that others can be read
-// without: the copy of the document, pieces, shards, and marks of retired batches. It returns other
-// errors.
+// without: the copy of the document, pieces, and shards. It returns other errors.
 func Check(ctx context.Context, store blob.Store, damaged func(err error) error) error {
 	note := func(err error) error {
 		if errors.Is(err, codec.ErrCorrupt) {
@@ -552,5 +492,5 @@ func Check(ctx context.Context, store blob.Store, damaged func(err error) error)
 			return err
 		}
 	}
-	return checkMarks(ctx, store, damaged)
+	return nil
 }

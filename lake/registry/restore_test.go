@@ -53,13 +53,13 @@ func TestShardIsRestoredFromRecords(t *testing.T) {
 		}
 		putRecord(t, store, 11, "other-dataset", 1)
 		published := map[string]string{"live": old, "again": again, "before": after}
-		out, err := registry.RestoreShard(t.Context(), store, 1, live(1, published), map[string]bool{before: true})
-		found := []registry.BatchID{{DatasetID: 1, Batch: "waits"}}
-		if err != nil || !slices.Equal(out.Keys, []string{key}) || !slices.Equal(out.Found, found) {
+		out, err := registry.RestoreShard(t.Context(), store, 1, live(1, published), []string{before})
+		missing := []registry.BatchID{{DatasetID: 1, Batch: "waits"}}
+		if err != nil || !slices.Equal(out.Keys, []string{key}) || !slices.Equal(out.Retired, missing) || len(out.Found) > 0 {
 			t.Fatalf("%+v, %v", out, err)
 		}
 		got, err := registry.CurrentBatches(t.Context(), store, 1)
-		want := map[string]string{"live": old, "again": again, "before": after, "waits": waits}
+		want := map[string]string{"live": old, "again": again, "before": after}
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%v, %s", err, d)
 		}
@@ -73,8 +73,11 @@ func TestShardIsRestoredFromRecords(t *testing.T) {
 			t.Errorf("%q", out.Unclear)
 		}
 		pending, settled, err := registry.PendingBatches(t.Context(), store, func(_ int, err error) { t.Error(err) })
-		if err != nil || settled != 3 || len(pending) != 1 || pending[0].Digest != waits {
+		if err != nil || settled != 3 || len(pending) != 1 || !pending[0].Retired || pending[0].Batch != "waits" {
 			t.Errorf("%+v wait, %d do not, %v", pending, settled, err)
+		}
+		if r := registry.RestoreBatches(t.Context(), store, missing)[0]; r.Err != nil || r.Ingest.Digest != waits {
+			t.Errorf("restored: %+v", r)
 		}
 		if out, err := registry.RestoreShard(t.Context(), store, 1, live(1, nil), nil); err != nil || len(out.Keys) > 0 {
 			t.Errorf("an intact one: %+v, %v", out, err)

@@ -29,7 +29,7 @@ func Of(lakeURL, key string) string {
 	if lakeURL == "" {
 		lakeURL = "LAKE"
 	}
-	rebuild := starter() + " publish --lake " + lakeURL + " --rebuild"
+	rebuild := starter() + " rebuild --lake " + lakeURL
 	again := func(dataset, batch string) string {
 		return fmt.Sprintf("ingest batch %s of dataset %s again: %s ingest --lake %s --dataset NAME --batch %s …",
 			batch, dataset, starter(), lakeURL, batch)
@@ -53,8 +53,6 @@ func Of(lakeURL, key string) string {
 		return "delete it when the server that wrote it has ended"
 	case strings.HasPrefix(key, "index/trash/"):
 		return "mend it with: " + starter() + " gc --lake " + lakeURL
-	case strings.HasPrefix(key, "index/overlays/"), strings.HasPrefix(key, "index/takedowns/"):
-		return "mend it with: " + starter() + " takedown repair --lake " + lakeURL
 	case strings.HasPrefix(key, "access/tokens."):
 		return "make new tokens after: " + starter() + " token revoke --lake " + lakeURL + " --all"
 	case strings.HasPrefix(key, "access/"), key == "registry/readers.json":

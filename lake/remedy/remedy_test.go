@@ -17,7 +17,7 @@ import (
 // Every kind of object has a command that mends it.
 func TestRemedies(t *testing.T) {
 	digest := strings.Repeat("0123", 8)
-	const rebuild = "mend it with: starter publish --lake s3://b/l --rebuild"
+	const rebuild = "mend it with: starter rebuild --lake s3://b/l"
 	again := func(dataset uint32, batch string) string {
 		const format = "ingest batch %s of dataset %d again: starter ingest --lake s3://b/l --dataset NAME --batch %s …"
 		return fmt.Sprintf(format, batch, dataset, batch)
@@ -30,7 +30,7 @@ func TestRemedies(t *testing.T) {
 		"index/versions/x.json":                rebuild,
 		"index/segments/x/a/b":                 rebuild,
 		lake.PostingsKey(3, "b", digest):       rebuild,
-		"urls/dataset_id=3/domain_prefix=any/part-~0123456789abcdef-" + digest + "-0.parquet": "mend it with: starter publish --lake s3://b/l --rebuild",
+		"urls/dataset_id=3/domain_prefix=any/part-~0123456789abcdef-" + digest + "-0.parquet": "mend it with: starter rebuild --lake s3://b/l",
 		lake.BatchKey(3, "b-1", digest):                 again(3, "b-1"),
 		lake.PartKey(34, "ab", "2026-11.x", digest, 12): again(34, "2026-11.x"),
 		lake.RejectsKey(3, "b-"+digest, digest):         again(3, "b-"+digest),

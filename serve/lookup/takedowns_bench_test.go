@@ -49,7 +49,7 @@ func BenchmarkTakedowns(b *testing.B) {
 		b.Fatal(err)
 	}
 	started := time.Now()
-	if _, err := suppress.Repair(b.Context(), store, suppress.Options{TempDir: b.TempDir()}); err != nil {
+	if _, err := suppress.Reapply(b.Context(), store, b.TempDir()); err != nil {
 		b.Fatal(err)
 	}
 	b.Logf("all rules were applied to all segments in %v", time.Since(started))

@@ -4,8 +4,10 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,20 +26,19 @@ func RebuildCommand() (*cobra.Command, *workflows.RebuildInput) {
 	in := &workflows.RebuildInput{}
 	cmd := &cobra.Command{
 		Use:   "rebuild --lake URL",
-		Short: "Make the index again from the Parquet alone, and compare it with the published one",
-		Long: `Rebuild reads all Parquet of the current version, makes the postings and the segments
-again without reading the published ones, and compares every byte. It proves that the
-index says what the Parquet has, and that the index could be lost. Nothing is written if
-all is equal.
+		Short: "Publish a version of everything in a damaged lake that is whole, and name what is lost",
+		Long: `Rebuild reads every byte of the current version, and makes a version of the batches whose
+records and Parquet are whole. Lost postings are extracted from Parquet, and damaged
+segments are built again. One that has lost no batch gets its bytes and its name back, so
+earlier versions can be read again, too. Lost documents of the registry, the manifest and
+the takedowns are made of what versions, batch records and pieces tell. Then the batches
+that wait are published.
 
-What is damaged or missing of the index gets its bytes back. A segment that another build
-of urlake made, and that comes out with other bytes, is replaced in a new version with
-the same answers, after it was counted against the Parquet. What cannot be made again,
-such as Parquet itself, is named with the command that mends it; the exit code is 1.
+What is lost is named, with the number of batches and rows. Ingest lost batches again. The
+exit code is 1 then. In an intact lake nothing is written.
 
 It may run beside ingests, publishes and servers, and goes on by itself when workers die.
-It takes the work of an index over the whole lake; "starter publish --rebuild" reads less,
-and mends manifest and registries, too.`,
+"starter verify" names damage and changes nothing.`,
 		Example: `  starter rebuild --lake s3://b/lake`,
 		Args:    cli.Args(cobra.NoArgs),
 	}
@@ -75,11 +76,8 @@ func Teller(c client.Client, run client.WorkflowRun) Tell {
 			return // no worker runs yet, for example
 		}
 		now := p.Stage
-		switch {
-		case p.Stage == "postings":
-			now = fmt.Sprintf("postings  %d of %s", p.TasksDone, cli.Plural(int64(p.Tasks), "task"))
-		case p.Stage == "segments":
-			now = fmt.Sprintf("segments  %d of %d", p.SegmentsDone, p.Segments)
+		if p.Tasks > 0 {
+			now = fmt.Sprintf("%-8s %d of %s", p.Stage, p.Done, cli.Plural(int64(p.Tasks), "task"))
 		}
 		if now != last {
 			last = now
@@ -90,55 +88,43 @@ func Teller(c client.Client, run client.WorkflowRun) Tell {
 
 // PrintRebuilt prints the result of a rebuild for people.
 func PrintRebuilt(w io.Writer, r *workflows.RebuildResult) {
+	cli.Fprintf(w, "Checked %s: built %s again, extracted %s\n", cli.Plural(int64(r.Checked), "segment"),
+		cli.Count(int64(len(r.Segments))), cli.Plural(int64(r.Postings), "postings object"))
+	for _, key := range r.Restored {
+		cli.Fprintf(w, "Restored: %s\n", key)
+	}
+	for _, line := range r.Lost {
+		cli.Fprintf(w, "Lost: %s\n", line)
+	}
+	if r.LostBatches > 0 {
+		cli.Fprintf(w, "Lost: %s of %s in all\n", cli.Plural(r.LostRows, "row"), cli.Plural(int64(r.LostBatches), "batch"))
+	}
+	if p := r.Published; p != nil {
+		for _, s := range p.Skipped {
+			if !slices.ContainsFunc(r.Lost, func(line string) bool { return strings.HasSuffix(line, s.Reason) }) {
+				cli.Fprintf(w, "Left out: %s\n", s)
+			}
+		}
+		if p.Batches > 0 {
+			cli.Fprintf(w, "Published %s that waited\n", cli.Plural(int64(p.Batches), "batch"))
+		}
+	}
 	if r.Version == "" {
-		cli.Fprintf(w, "Nothing was ever published in this lake, so there is no index to rebuild\n")
+		cli.Fprintf(w, "Nothing is published\n")
 		return
 	}
-	cli.Fprintf(w, "Rebuilt the index of version %s from %s of Parquet: %s of %s\n", r.Version, cli.Size(r.Bytes),
-		cli.Plural(r.Again, "row"), cli.Plural(int64(r.Batches), "batch"))
-	cli.Fprintf(w, "  equal        %s of %s\n", cli.Count(int64(r.Equal)), cli.Plural(int64(r.Segments), "segment"))
-	for _, l := range bySegment(r.Files) {
-		cli.Fprintf(w, "  restored     %s\n", l)
-	}
-	for _, l := range []struct {
-		what  string
-		lines []string
-	}{
-		{"restored", r.RestoredPostings}, {"replaced", r.Replaced}, {"other bytes", r.Otherwise}, {"damaged", r.Unmended},
-	} {
-		for _, line := range l.lines {
-			cli.Fprintf(w, "  %-12s %s\n", l.what, line)
-		}
-	}
-	if r.More > 0 {
-		cli.Fprintf(w, "  and %s\n", cli.Plural(int64(r.More), "further line"))
-	}
-	if r.Superseded > 0 {
-		cli.Fprintf(w, "  superseded   %s, by a publish meanwhile\n", cli.Plural(int64(r.Superseded), "segment"))
-	}
-	if len(r.Otherwise) > 0 {
-		cli.Fprintf(w, "Another build of urlake made the postings of these batches; they were counted against the Parquet.\n")
-	}
-	if r.NewVersion != "" {
-		cli.Fprintf(w, "In version %s, with the same answers\n", r.NewVersion)
-	}
+	cli.Fprintf(w, "The current version is %s\n", r.Version)
 }
 
-// bySegment joins the files of a segment in one line.
-func bySegment(files []string) (lines []string) {
-	for len(files) > 0 {
-		segment := strings.Join(strings.SplitN(files[0], "/", 4)[:min(3, strings.Count(files[0], "/")+1)], "/") + "/"
-		n := 0
-		for n < len(files) && strings.HasPrefix(files[n], segment) {
-			n++
-		}
-		if n < 2 {
-			lines, files = append(lines, files[0]), files[1:]
-			continue
-		}
-		lines, files = append(lines, fmt.Sprintf("%s of %s", cli.Plural(int64(n), "file"), segment)), files[n:]
+// Lost is the error of a rebuild that has lost something.
+func Lost(r *workflows.RebuildResult) error {
+	switch {
+	case r.LostBatches > 0:
+		return fmt.Errorf("lost %s with %s", cli.Plural(int64(r.LostBatches), "batch"), cli.Plural(r.LostRows, "row"))
+	case len(r.Lost) > 0:
+		return errors.New("not everything could be made again")
 	}
-	return lines
+	return nil
 }
 
 // PrintVerified prints the result of a check for people.
@@ -162,9 +148,9 @@ func PrintVerified(w io.Writer, v *activities.Verified) {
 func Kinds() []schedule.Kind {
 	return []schedule.Kind{
 		{
-			Use: "rebuild --lake URL --cron '0 1 * * *' [flags]", Short: "Make the index again from the Parquet regularly",
-			Long: `Each run does what "starter rebuild" does: it makes the index again from the Parquet
-alone, compares it with the published one, and mends what is damaged.`,
+			Use: "rebuild --lake URL --cron '0 1 * * *' [flags]", Short: "Rebuild what is damaged regularly",
+			Long: `Each run does what "starter rebuild" does: it reads every byte of the lake, makes a
+version of what is whole if anything is damaged, and names what is lost.`,
 			Example: `  starter schedule create rebuild --lake s3://b/lake --cron '0 1 * * 0'`,
 			New: func(cmd *cobra.Command) func(string, []string) (*schedule.Work, error) {
 				in := &workflows.RebuildInput{}

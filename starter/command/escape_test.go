@@ -25,6 +25,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
@@ -144,7 +145,7 @@ func TestRetriesAndPublishResultsAreEscaped(t *testing.T) {
 	run.On("Get", mock.Anything, mock.Anything).Return(func(_ context.Context, result any) error {
 		*result.(*workflows.PublishResult) = workflows.PublishResult{
 			Version: "v", SkippedBatches: 1, Skipped: []publish.Skipped{{Dataset: "d", Batch: "b", Reason: hostile}},
-			Rebuilt: &publish.Rebuilt{Unmended: []string{hostile}, Registries: []string{hostile}},
+			Lost: []string{hostile},
 		}
 		return nil
 	})
@@ -158,15 +159,16 @@ func TestRetriesAndPublishResultsAreEscaped(t *testing.T) {
 	cmd.SetErr(&errs)
 	cmd.SetContext(t.Context())
 	newWaitLog(&errs, nil, c, run).update(t.Context(), "")
-	if err := watchPublish(cmd, &global{}, c, run); err == nil {
-		t.Error("no error about what could not be repaired")
+	if err := watchPublish(cmd, &global{}, c, run); err != nil {
+		t.Error(err)
 	}
+	check.PrintRebuilt(&out, &workflows.RebuildResult{Rebuilt: publish.Rebuilt{Lost: []string{hostile}, Restored: []string{hostile}}})
 	checkPrintable(t, "the retry", errs.String())
 	checkPrintable(t, "the result", out.String())
 	if n := strings.Count(errs.String(), escaped); n != 1 || strings.Count(errs.String(), "\n") != 1 {
 		t.Errorf("the retry is printed as %q", &errs)
 	}
-	if n := strings.Count(out.String(), escaped); n != 3 || strings.Count(out.String(), "\n") != 5 {
+	if n := strings.Count(out.String(), escaped); n != 4 || strings.Count(out.String(), "\n") != 7 {
 		t.Errorf("the result is printed as %q", &out)
 	}
 }

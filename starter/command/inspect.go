@@ -493,7 +493,7 @@ is one of
   waiting     it has finished batches, which the next publish includes
   running     its first ingest runs
   retired     "starter retire" took all its batches out of the lake
-  damaged     the order of its ingests is damaged; "starter publish --rebuild" restores it
+  damaged     the order of its ingests is damaged; "starter rebuild" restores it
 
 A dataset whose first ingest has failed is not listed. The read server lists published
 datasets only.`

@@ -3,6 +3,7 @@ package command
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/compaction"
 	"github.com/urlake/urlake/starter/garbage"
+	"github.com/urlake/urlake/workflows"
 )
 
 // Verbs that start a workflow of the lake, wait for it and print its result.
@@ -111,10 +113,14 @@ func watchMaintenance[R any](
 	if err != nil {
 		return err
 	}
+	var lost error
+	if r, ok := any(&res).(*workflows.RebuildResult); ok {
+		lost = check.Lost(r)
+	}
 	if g.json {
-		return printJSON(cmd.OutOrStdout(), res)
+		return errors.Join(printJSON(cmd.OutOrStdout(), res), lost)
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	print(out, &res)
-	return out.Flush()
+	return errors.Join(out.Flush(), lost)
 }

@@ -2,23 +2,19 @@ package command
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
 	limits "github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/workflows"
 )
 
 func publishCommand(g *global) *cobra.Command {
-	var rebuild, deadline string
+	var deadline string
 	cmd := &cobra.Command{
 		Use:   "publish --lake URL",
 		Short: "Publish every finished batch that is in no version yet",
@@ -28,18 +24,9 @@ its end too, unless --no-publish is given.
 
 A finished batch whose record or postings are damaged is left out and named. If the
 current version holds an earlier ingest of that batch, the new version keeps it.
-
-With --rebuild the lake is checked first. Damaged or missing files of segments are
-built again from the postings of batches, postings from Parquet, lost registries from
-their copies, the version and the batch records, and a lost manifest from the versions.
-Intact files are left alone; a rebuilt file is written only if its hash matches the
-version. A segment that another build of urlake made, and that this one cannot give its
-bytes back, is replaced in a new version. What cannot be mended, such as Parquet, is
-named with the command that does, and the exit code is 1.`,
-		Example: `  starter publish --lake s3://b/lake
-  starter publish --lake s3://b/lake --rebuild
-  starter publish --lake s3://b/lake --rebuild=0332092f8e9d03535bf33a9358df167a`,
-		Args: cli.Args(cobra.NoArgs),
+"starter rebuild" mends what can be mended.`,
+		Example: `  starter publish --lake s3://b/lake`,
+		Args:    cli.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			url, err := cli.LakeURL(g.lake)
 			if err != nil {
@@ -54,18 +41,15 @@ named with the command that does, and the exit code is 1.`,
 			}
 			defer c.Close()
 			run, err := activities.SignalPublisher(cmd.Context(), c, url,
-				activities.PublishRequest{Rebuild: rebuild, Deadline: deadline})
+				activities.PublishRequest{Deadline: deadline})
 			if err != nil {
 				return err
 			}
 			return watchPublish(cmd, g, c, run)
 		},
 	}
-	cmd.Flags().StringVar(&rebuild, "rebuild", "",
-		"repair damaged segments before publishing: all of them, or with --rebuild=`SEGMENT` that one")
 	cmd.Flags().StringVar(&deadline, "deadline", "",
 		"give up after this `DURATION`, e.g. 36h or 3d; until then whatever may pass is retried (default: 7d)")
-	cmd.Flags().Lookup("rebuild").NoOptDefVal = publish.RebuildAll
 	g.lakeFlag(cmd)
 	return cmd
 }
@@ -77,10 +61,10 @@ func watchPublish(cmd *cobra.Command, g *global, c client.Client, run client.Wor
 		return err
 	}
 	if g.json {
-		return errors.Join(printJSON(cmd.OutOrStdout(), res), unrepairedError(&res))
+		return printJSON(cmd.OutOrStdout(), res)
 	}
 	printPublish(cmd.OutOrStdout(), &res)
-	return unrepairedError(&res)
+	return nil
 }
 
 // awaitPublish waits until a publisher ends.
@@ -89,43 +73,9 @@ func awaitPublish(cmd *cobra.Command, c client.Client, run client.WorkflowRun, r
 	return await(cmd, run, res, false, c, nil, func(ctx context.Context) { waits.update(ctx, "") })
 }
 
-// unrepairedError is the error of a publish that has left damage.
-func unrepairedError(res *workflows.PublishResult) error {
-	if r := res.Rebuilt; r != nil && len(r.Unmended) > 0 {
-		return fmt.Errorf("%s could not be repaired", plural(int64(len(r.Unmended)), "object"))
-	}
-	return nil
-}
-
 // printPublish prints the result of a publish for people.
 func printPublish(out io.Writer, res *workflows.PublishResult) {
-	if r := res.Rebuilt; r != nil {
-		cli.Fprintf(out, "Checked %s: rewrote %s in %s, restored %s\n", plural(int64(r.Checked), "segment"),
-			plural(int64(r.Files), "file"), plural(int64(len(r.Segments)), "segment"),
-			plural(int64(r.Postings), "postings object"))
-		for _, key := range slices.Concat(r.Registries, r.Pieces, r.Unions) {
-			cli.Fprintf(out, "Restored: %s\n", key)
-		}
-		for _, line := range r.Replaced {
-			cli.Fprintf(out, "Replaced: %s\n", line)
-		}
-		for _, line := range r.Found {
-			cli.Fprintf(out, "Found: %s\n", line)
-		}
-		for _, line := range r.Earlier {
-			cli.Fprintf(out, "Lost to earlier versions: %s\n", line)
-		}
-		for _, line := range r.Lost {
-			cli.Fprintf(out, "Lost: %s\n", line)
-		}
-		for _, line := range r.Unmended {
-			cli.Fprintf(out, "Not repaired: %s\n", line)
-		}
-	}
 	for _, line := range res.Lost {
-		if res.Rebuilt != nil && slices.Contains(res.Rebuilt.Lost, line) {
-			continue
-		}
 		cli.Fprintf(out, "Lost: %s\n", line)
 	}
 	if m := res.Moved; m != nil {
@@ -136,11 +86,7 @@ func printPublish(out io.Writer, res *workflows.PublishResult) {
 		}
 	}
 	for _, s := range res.Skipped {
-		if s.Batch == "" {
-			cli.Fprintf(out, "Left out: new batches of %s: %s\n", s.Dataset, s.Reason)
-			continue
-		}
-		cli.Fprintf(out, "Left out: batch %s of %s: %s\n", s.Batch, s.Dataset, s.Reason)
+		cli.Fprintf(out, "Left out: %s\n", s)
 	}
 	if more := res.SkippedBatches - len(res.Skipped); more > 0 {
 		cli.Fprintf(out, "Left out: %d more damaged batches\n", more)

@@ -320,12 +320,11 @@ func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to
 	if err := awaitPublish(cmd, c, run, res.Publish); err != nil {
 		return err
 	}
-	unrepaired := unrepairedError(res.Publish)
 	if g.json {
-		return errors.Join(printJSON(cmd.OutOrStdout(), res), unrepaired)
+		return printJSON(cmd.OutOrStdout(), res)
 	}
 	printPublish(cmd.OutOrStdout(), res.Publish)
-	return unrepaired
+	return nil
 }
 
 // finishUpdate prints the result of an update that publishes nothing.

@@ -26,8 +26,7 @@ version that is the current one. Without arguments tag lists the names.
 
 A name has up to 64 letters, digits and . _ - and begins with a letter. A name of
 another version is only moved with --move. Servers know a new name within seconds. If a
-version or the manifest is lost, its names are lost too; "starter publish --rebuild",
-which mends the lake, says so.`,
+version or the manifest is lost, its names are lost too, and "starter rebuild" says so.`,
 		Example: `  starter tag current release-2026-11 --lake s3://b/lake
   starter tag current production --move --lake s3://b/lake
   starter tag --remove release-2026-10 --lake s3://b/lake

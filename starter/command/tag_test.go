@@ -15,7 +15,7 @@ func TestTagOfALostManifest(t *testing.T) {
 	}
 	for _, args := range []string{"tag", "tag --json", "tag current x", "tag --remove x", "diff " + v[0] + " " + v[1], "versions"} {
 		stdout, stderr, code := starter(t, append(strings.Fields(args), "--lake", url)...)
-		if code != 1 || !strings.Contains(stderr, "index/manifest.json") || !strings.Contains(stderr, "publish") {
+		if code != 1 || !strings.Contains(stderr, "index/manifest.json") || !strings.Contains(stderr, "starter rebuild") {
 			t.Errorf("%s: exit %d\n%s%s", args, code, stdout, stderr)
 		}
 	}

@@ -96,7 +96,6 @@ func testTakedown(t *testing.T, url string) {
 		{"takedown purge ID", "in no bucket with versioning", 0, 2, 4, 1},
 		{"takedown status 20200101-0123456789", "no takedown in force with that id", 1, 2, 4, 1},
 		{"takedown add --domain example.com --reason x", "hides 6 rows", 0, 0, 0, 2},
-		{"takedown repair", "2 segments with hidden rows", 0, 0, 0, 2},
 		{"verify --deep --all-versions", "No problems found", 0, 0, 0, 2},
 		{"takedown lift ID --reason z", "is lifted, in epoch 3", 0, 0, 0, 3},
 		{"takedown lift ID", "no takedown in force with that id", 1, 0, 0, 3},

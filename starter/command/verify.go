@@ -62,7 +62,8 @@ of rejects. It checks every checksum, order, posting and total. With --deep it a
 reads all postings and all Parquet pages and recounts everything. With --all-versions
 it also checks the segments and batches that only earlier versions need.
 
-It prints each problem with the file, the position in it and the command that mends it.
+It prints each problem with the file, the position in it, the batches, rows and versions
+that need it, and the command that mends it.
 The exit code is 1 if there is a problem.`
 	cmd.Example = `  starter verify --lake s3://b/lake --deep`
 	cmd.Flags().BoolVar(&opt.Deep, "deep", false, "also read all postings and Parquet, and recount everything")

@@ -152,7 +152,7 @@ func TestLostVersionIsNamed(t *testing.T) {
 	}
 	for _, form := range []string{"--json=false", "--json"} {
 		out, errs, code := starter(t, "versions", "--lake", dir, form)
-		if code != cli.ExitFailed || out != "" || !strings.Contains(errs, lost.Object) || !strings.Contains(errs, "--rebuild") {
+		if code != cli.ExitFailed || out != "" || !strings.Contains(errs, lost.Object) || !strings.Contains(errs, "starter rebuild") {
 			t.Errorf("%s: exit %d, %s%s", form, code, out, errs)
 		}
 	}

@@ -42,10 +42,10 @@ holds the rows.`,
 			if err := cmd.Help(); err != nil {
 				return err
 			}
-			return cli.Usagef("no verb given; choose add, list, status, purge, lift or repair")
+			return cli.Usagef("no verb given; choose add, list, status, purge or lift")
 		},
 	}
-	cmd.AddCommand(p.add(), p.list(), p.status(), p.purge(), p.lift(), p.repair())
+	cmd.AddCommand(p.add(), p.list(), p.status(), p.purge(), p.lift())
 	return cmd
 }
 
@@ -186,19 +186,5 @@ nothing of a takedown that is lifted. The record of the takedown stays.`,
 	f.StringVar(&o.by, "by", userName(), "who asked for it, for the record (`NAME`)")
 	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, args []string, out io.Writer) error {
 		return o.lift(ctx, store, args[0], out)
-	})
-}
-
-func (p Program) repair() *cobra.Command {
-	o := &options{}
-	cmd := &cobra.Command{
-		Use:   "repair --lake URL",
-		Short: "Make damaged overlays of takedowns again",
-		Long: `Repair applies all takedowns again, to all segments of all kept versions, and writes what
-is missing or damaged. It needs the list of the takedowns and the segments.`,
-		Args: cli.Args(cobra.NoArgs),
-	}
-	return p.verb(cmd, o, func(ctx context.Context, store blob.Store, _ []string, out io.Writer) error {
-		return o.repair(ctx, store, out)
 	})
 }

@@ -311,20 +311,6 @@ func (o *options) lift(ctx context.Context, store blob.Store, id string, out io.
 	return nil
 }
 
-func (o *options) repair(ctx context.Context, store blob.Store, out io.Writer) error {
-	n, err := suppress.Repair(ctx, store, suppress.Options{})
-	if err != nil {
-		return err
-	}
-	if o.json {
-		return cli.WriteJSON(out, struct {
-			Overlays int `json:"overlays"`
-		}{n}, true)
-	}
-	cli.Fprintf(out, "The takedowns are applied again: %s with hidden rows.\n", cli.Plural(int64(n), "segment"))
-	return nil
-}
-
 func (o *options) status(ctx context.Context, store blob.Store, id string, w io.Writer) error {
 	s, err := suppress.Inspect(ctx, store, id, o.deep)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/rebuild"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
@@ -45,7 +44,8 @@ type metrics struct {
 	records   *prometheus.CounterVec
 	// readBytes counts input as stored, rows and partBytes what was written of it.
 	readBytes, rows, partBytes prometheus.Counter
-	// damaged counts what checks and rebuilds found damaged, restored what rebuilds wrote again.
+	// damaged counts objects that checks named and batches that rebuilds lost, restored the
+	// postings objects that rebuilds extracted.
 	damaged, restored prometheus.Counter
 	// exported counts the rows that were copied into PostgreSQL.
 	exported prometheus.Counter
@@ -89,8 +89,8 @@ func newMetrics(lakeURL string, store *blob.Counting, memory *activities.Memory)
 		readBytes: one("input_read_bytes_total", "Bytes of input, as stored, that completed steps read."),
 		rows:      one("rows_written_total", "Rows that completed steps wrote to Parquet."),
 		partBytes: one("parquet_written_bytes_total", "Bytes of Parquet that completed steps wrote."),
-		damaged:   one("damaged_objects_total", "Damaged objects of the lake that checks named, and that rebuilds could not make again."),
-		restored:  one("restored_objects_total", "Objects of the index that rebuilds wrote again."),
+		damaged:   one("damaged_objects_total", "Damaged objects that checks named, and batches that rebuilds found lost."),
+		restored:  one("restored_objects_total", "Lost postings objects that rebuilds extracted from Parquet."),
 		exported:  one("exported_urls_total", "URLs that exports copied into PostgreSQL."),
 		frontier: vec("frontier_lines_total",
 			"What completed steps exchanged with crawl frontiers, by kind: seeded URLs, migrated rows, and visits.", "kind"),
@@ -241,9 +241,9 @@ func (m *metrics) add(result any) {
 		m.add(r.Merge)
 	case activities.Verified:
 		m.damaged.Add(float64(r.Found))
-	case rebuild.Rebuilt:
-		m.damaged.Add(float64(len(r.Unmended)))
-		m.restored.Add(float64(len(r.Files) + len(r.RestoredPostings)))
+	case publish.Inspected:
+		m.damaged.Add(float64(r.Lost))
+		m.restored.Add(float64(r.Restored))
 	case postgres.Loaded:
 		m.exported.Add(float64(r.URLs))
 	case activities.Seeded:

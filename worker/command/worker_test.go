@@ -21,7 +21,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/rebuild"
+	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest/allow"
@@ -241,7 +241,7 @@ func TestWorkflowCacheHasMemoryOfItsOwn(t *testing.T) {
 func TestWhatChecksAndRebuildsFoundIsCounted(t *testing.T) {
 	m := newMetrics("mem://lake", blob.NewCounting(blob.NewMemory()), nil)
 	m.add(activities.Verified{Found: 3, Problems: []string{"a"}})
-	m.add(rebuild.Rebuilt{Unmended: []string{"b"}, Files: []string{"c", "d"}, RestoredPostings: []string{"e"}})
+	m.add(publish.Inspected{Lost: 1, Restored: 3})
 	if damaged, restored := testutil.ToFloat64(m.damaged), testutil.ToFloat64(m.restored); damaged != 4 || restored != 3 {
 		t.Errorf("%v damaged, %v restored", damaged, restored)
 	}

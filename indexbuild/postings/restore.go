@@ -1,4 +1,4 @@
-package repair
+package postings
 
 import (
 	"cmp"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -21,35 +20,35 @@ import (
 	"github.com/urlake/urlake/lake/part"
 )
 
-// RestorePostings writes the damaged and missing postings objects of a batch again, from its parts,
-// and returns their number. It needs the batch record and the parts. It checks the parts against
-// the record, and what it makes of them against the names of the objects. Temporary files are in
-// tempDir; "" is the system's temporary folder.
-func RestorePostings(
-	ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string,
-) (restored int, err error) {
+// Restore writes the damaged and missing postings objects of a batch again, from its parts. It
+// calls writing with the key of each before it writes the object. It needs the batch record and the
+// parts. It checks the parts against the record, and what it makes of them against the names of the
+// objects. Temporary files are in tempDir; "" is the system's temporary folder.
+func Restore(
+	ctx context.Context, store blob.Store, ref segment.BatchRef, tempDir string, writing func(key string) error,
+) error {
 	data, _, err := store.Get(ctx, ref.Key())
 	if err != nil {
-		return 0, postings.Damaged(ref, err)
+		return Damaged(ref, err)
 	}
 	record, err := lake.DecodeBatch(data, ref.Key())
 	if err != nil {
-		return 0, postings.Damaged(ref, err)
+		return Damaged(ref, err)
 	}
 	var lost []lake.FrameObject
 	covered := map[string]bool{}
 	for _, o := range record.Postings {
-		intact, err := Intact(ctx, store, o.Object)
+		whole, err := intact(ctx, store, o.Object)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		if !intact {
+		if !whole {
 			lost = append(lost, o)
 			continue
 		}
-		r, err := postings.Open(ctx, store, ref, o)
+		r, err := Open(ctx, store, ref, o)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		for _, p := range r.Parts() {
 			covered[p.Key] = true
@@ -62,18 +61,17 @@ func RestorePostings(
 			bytes += rest.Bytes
 		}
 		share := float64(o.Bytes) / float64(max(1, bytes))
-		n, err := restore(ctx, store, record, o, parts, i == len(lost)-1, share, tempDir)
+		n, err := restore(ctx, store, record, o, parts, i == len(lost)-1, share, tempDir, writing)
 		if err != nil {
-			return restored, fmt.Errorf("restore %s: %w", o.Key, err)
+			return fmt.Errorf("restore %s: %w", o.Key, err)
 		}
 		parts = parts[n:]
-		restored++
 	}
-	return restored, nil
+	return nil
 }
 
-// Intact reports whether an object exists with its size and hash.
-func Intact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
+// intact reports whether an object exists with its size and hash.
+func intact(ctx context.Context, store blob.Store, o lake.Object) (bool, error) {
 	r, err := store.Open(ctx, o.Key, 0, -1)
 	if errors.Is(err, blob.ErrNotExist) {
 		return false, nil
@@ -102,7 +100,7 @@ var errOtherKey = errors.New("another object")
 // comes closest to it. The last lost object covers all parts that are left.
 func restore(
 	ctx context.Context, store blob.Store, record *lake.Batch, o lake.FrameObject, parts []lake.Part, last bool,
-	share float64, tempDir string,
+	share float64, tempDir string, writing func(key string) error,
 ) (int, error) {
 	var written []part.Written
 	var unread error // what a part before which all are read has
@@ -120,11 +118,11 @@ func restore(
 		for i := range task.Parts {
 			task.Rows += task.Parts[i].Part.Rows
 		}
-		made, _, err := postings.ExtractTask(ctx, store, task, tempDir, func(key string) error {
+		made, _, err := ExtractTask(ctx, store, task, tempDir, func(key string) error {
 			if key != o.Key {
 				return errOtherKey
 			}
-			return nil
+			return writing(key)
 		})
 		if errors.Is(err, errOtherKey) {
 			continue

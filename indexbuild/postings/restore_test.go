@@ -1,4 +1,4 @@
-package repair
+package postings_test
 
 import (
 	"bytes"
@@ -7,20 +7,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/codec"
 )
 
 // An error about a batch's objects names the batch. A failure of the store is not damage.
@@ -113,7 +108,8 @@ func TestRestorePostings(t *testing.T) {
 				indextest.Put(t, l.Store, key, want[key][1:])
 			}
 		}
-		n, err := RestorePostings(ctx, l.Store, ref, t.TempDir())
+		n := 0
+		err := postings.Restore(ctx, l.Store, ref, t.TempDir(), func(string) error { n++; return nil })
 		if err != nil || n != len(lost) {
 			t.Fatalf("lost %v: %d, %v", lost, n, err)
 		}
@@ -129,110 +125,12 @@ func TestRestorePostings(t *testing.T) {
 	if err := l.Store.Delete(ctx, key, b.Parts[0].Key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := RestorePostings(ctx, l.Store, ref, t.TempDir()); !errors.Is(err, blob.ErrNotExist) {
+	if err := postings.Restore(ctx, l.Store, ref, t.TempDir(), func(string) error { return nil }); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("without a part: %v", err)
 	}
 	if _, err := l.Store.Stat(ctx, key); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("without a part: %v", err)
 	}
-}
-
-// Only the damaged files of a segment are written, with the bytes that they had.
-func TestRebuildSegment(t *testing.T) {
-	ctx := context.Background()
-	for name, store := range map[string]blob.Store{"memory": blob.NewMemory(), "files": localStore(t)} {
-		t.Run(name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(23, 23))
-			l := &indextest.Lake{Store: store}
-			var batches []*lake.Batch
-			for dataset := uint32(1); dataset <= 2; dataset++ {
-				o := indextest.Options{Rows: 200, Domains: 60, Times: true, Limits: indextest.TinyParts}
-				batches = append(batches, l.AddBatch(t, dataset, "b", indextest.RandomRows(rng, o), o))
-			}
-			ref := mustBuild(t, store, l.Batches, indexbuild.Options{})
-			want := indextest.SegmentObjects(t, store, ref.ID)
-			rebuild := func(what string, files ...string) {
-				t.Helper()
-				counting := blob.NewCounting(store)
-				out, err := RebuildSegment(ctx, counting, ref, l.Batches, t.TempDir())
-				if err != nil {
-					t.Fatalf("%s: %v", what, err)
-				}
-				slices.Sort(out.Files)
-				if d := cmp.Diff(files, out.Files); d != "" {
-					t.Errorf("%s: files written: %s", what, d)
-				}
-				size := int64(0)
-				for _, f := range files {
-					size += int64(len(want[segment.Prefix(ref.ID)+f]))
-				}
-				if got := counting.Writes().Bytes; out.Postings == 0 && got != size {
-					t.Errorf("%s: %d bytes written, want %d", what, got, size)
-				}
-				if d := cmp.Diff(want, indextest.SegmentObjects(t, store, ref.ID)); d != "" {
-					t.Errorf("%s: %s", what, d)
-				}
-			}
-			rebuild("intact")
-			for key, good := range want {
-				file := key[len(segment.Prefix(ref.ID)):]
-				bad := bytes.Clone(good)
-				bad[len(bad)/2] ^= 1
-				indextest.Put(t, store, key, bad)
-				rebuild(key+" damaged", file)
-				indextest.Put(t, store, key, good[:len(good)-1])
-				rebuild(key+" truncated", file)
-				if err := store.Delete(ctx, key); err != nil {
-					t.Fatal(err)
-				}
-				rebuild(key+" missing", file)
-			}
-			// Several damaged files are each reported.
-			mphf, idx := segment.Prefix(ref.ID)+segment.MPHFName, segment.Prefix(ref.ID)+segment.PartsName
-			bad := bytes.Clone(want[mphf])
-			copy(bad[70:], "xxxx")
-			indextest.Put(t, store, mphf, bad)
-			if err := store.Delete(ctx, idx); err != nil {
-				t.Fatal(err)
-			}
-			report, err := verify.Segment(ctx, store, ref, false, t.TempDir())
-			var reported []string
-			for _, p := range report.Problems {
-				reported = append(reported, p.Object)
-			}
-			slices.Sort(reported)
-			if d := cmp.Diff([]string{mphf, idx}, reported); d != "" || !errors.Is(err, codec.ErrCorrupt) {
-				t.Errorf("two files: %v, %s", err, d)
-			}
-			rebuild("two files", segment.MPHFName, segment.PartsName)
-			// Postings are lost too.
-			if err := store.Delete(ctx, batches[0].Postings[0].Key, mphf); err != nil {
-				t.Fatal(err)
-			}
-			rebuild("postings are missing too", segment.MPHFName)
-			l.CompareSegment(t, ref)
-
-			// A segment that comes out with another hash is not written.
-			indextest.Put(t, store, mphf, []byte("damaged"))
-			other := ref
-			other.XXH64 = "0123456789abcdef"
-			if _, err := RebuildSegment(ctx, store, other, l.Batches, t.TempDir()); err == nil {
-				t.Error("another segment: no error")
-			}
-			if got := indextest.SegmentObjects(t, store, ref.ID)[mphf]; string(got) != "damaged" {
-				t.Error("another segment was written")
-			}
-		})
-	}
-}
-
-func localStore(tb testing.TB) blob.Store {
-	tb.Helper()
-	s, err := blob.NewLocal(tb.TempDir())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
 }
 
 func mustBuild(tb testing.TB, store blob.Store, batches []segment.BatchRef, opt indexbuild.Options) segment.Ref {

@@ -1,4 +1,4 @@
-package repair
+package verify
 
 import (
 	"context"
@@ -10,12 +10,9 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -59,8 +56,7 @@ func newerSegment(t *testing.T, store blob.Store, ref segment.Ref) segment.Ref {
 	}
 }
 
-// An optional file that this build does not know is verified like the others. A segment that has
-// one is not rebuilt, since this build would write another segment.
+// An optional file that this build does not know is verified like the others.
 func TestSegmentOfANewerBuild(t *testing.T) {
 	rng := rand.New(rand.NewPCG(33, 33))
 	l := &indextest.Lake{Store: blob.NewMemory()}
@@ -68,38 +64,15 @@ func TestSegmentOfANewerBuild(t *testing.T) {
 	l.AddBatch(t, 1, "b", indextest.RandomRows(rng, o), o)
 	ctx := context.Background()
 	ref := newerSegment(t, l.Store, mustBuild(t, l.Store, l.Batches, indexbuild.Options{TempDir: t.TempDir()}))
-	report, err := verify.Segment(ctx, l.Store, ref, true, t.TempDir())
+	report, err := Segment(ctx, l.Store, ref, true, t.TempDir())
 	if err != nil || report.Files != 15 {
 		t.Errorf("verify: %v, %+v", err, report)
 	}
 	l.CompareSegment(t, ref)
-	if _, err := RebuildSegment(ctx, l.Store, ref, l.Batches, t.TempDir()); err != nil {
-		t.Errorf("rebuild of an intact segment: %v", err)
-	}
 	key := segment.Prefix(ref.ID) + hintsFile
 	indextest.Put(t, l.Store, key, []byte("other"))
-	report, err = verify.Segment(ctx, l.Store, ref, false, t.TempDir())
+	report, err = Segment(ctx, l.Store, ref, false, t.TempDir())
 	if !errors.Is(err, codec.ErrCorrupt) || len(report.Problems) != 1 || report.Problems[0].Object != key {
 		t.Errorf("verify with damage to %s: %v, %+v", key, err, report)
 	}
-	before := allKeys(t, l.Store)
-	_, err = RebuildSegment(ctx, l.Store, ref, l.Batches, t.TempDir())
-	if !errors.Is(err, ErrOtherBytes) || errors.Is(err, codec.ErrCorrupt) {
-		t.Errorf("rebuild: %v", err)
-	}
-	if d := cmp.Diff(before, allKeys(t, l.Store)); d != "" {
-		t.Errorf("a rebuild that failed wrote objects: %s", d)
-	}
-}
-
-func allKeys(t *testing.T, store blob.Store) []string {
-	t.Helper()
-	var keys []string
-	for info, err := range store.List(t.Context(), "") {
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, info.Key)
-	}
-	return keys
 }
