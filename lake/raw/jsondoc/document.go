@@ -100,7 +100,9 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 		return i, false
 	}
 	self := len(d.Nodes)
-	start, end, kind, escaped, ok := i, i, src[i], false, false
+	start, kind := i, src[i]
+	var end int
+	var escaped, ok bool
 	if keep && (kind == '{' || kind == '[') {
 		// A container precedes its children.
 		d.Nodes = append(d.Nodes, Node{Kind: kind, start: int32(i)})
@@ -133,7 +135,7 @@ func (d *Document) value(i, depth int, keep bool) (int, bool) {
 // literal parses a negative number, or a value that is a word. Words that stand for no value are
 // null.
 func (d *Document) literal(i int) (kind byte, end int, ok bool) {
-	word := ""
+	var word string
 	switch kind = d.src[i]; kind {
 	case '-':
 		if i+1 >= len(d.src) || d.src[i+1] != 'I' {
