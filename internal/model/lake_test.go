@@ -88,7 +88,6 @@ func (t tb) Fatal(args ...any)                 { t.Fatalf("%s", fmt.Sprint(args.
 func (t tb) Error(args ...any)                 { t.Fatal(args...) }
 func (t tb) Errorf(format string, args ...any) { t.Fatalf(format, args...) }
 
-
 func newMachine(t *testing.T, rt *rapid.T, done map[string]int) *machine {
 	temp, err := os.MkdirTemp(t.TempDir(), "") //nolint:usetesting // removed when the sequence ends
 	if err != nil {
