@@ -245,10 +245,15 @@ func TestPurgeDeletesOlderVersions(t *testing.T) {
 			t.Errorf("no %s among the older versions: %v", kind, kinds)
 		}
 	}
-	staged := ""
+	staged, shuffled := "", 0 // of the run x, and of the ingests, whose staging was removed
 	for _, v := range s.ObjectVersions.Holdings {
-		if v.Kind == "staging" {
+		switch {
+		case strings.HasPrefix(v.Object, "staging/run-x/"):
 			staged += v.Object + " "
+		case strings.HasPrefix(v.Object, "staging/") && strings.Contains(v.Object, "/shuffle/"):
+			shuffled++
+		case v.Kind == "staging":
+			t.Errorf("%s holds the site", v.Object)
 		}
 		if v.ID == "" || v.Bytes == 0 || v.Modified.IsZero() || v.Kind == "part" && v.Rows != 20 {
 			t.Errorf("%+v", v)
@@ -257,8 +262,8 @@ func TestPurgeDeletesOlderVersions(t *testing.T) {
 			t.Errorf("%s has nothing of the site", v.Object)
 		}
 	}
-	if want := "staging/run-x/merging/000001/0 staging/run-x/shuffle/000001/0 staging/run-x/split.json "; staged != want {
-		t.Errorf("in staging: %s", staged)
+	if want := "staging/run-x/merging/000001/0 staging/run-x/shuffle/000001/0 staging/run-x/split.json "; staged != want || shuffled != 2 {
+		t.Errorf("in staging: %s, and %d shuffle files", staged, shuffled)
 	}
 	before := older(t, store)
 	dry := purge(t, store, r.ID, true)
@@ -360,7 +365,7 @@ func TestOlderVersionsOfAURL(t *testing.T) {
 	store := versionedLake(t, r)
 	s := inspect(t, store, r.ID)
 	kinds := kindsOf(s.ObjectVersions.Holdings)
-	if s.Gone || kinds["part"] != 1 || kinds["trees"] != 1 || kinds["staging"] != 3 || len(kinds) != 3 {
+	if s.Gone || kinds["part"] != 1 || kinds["trees"] != 1 || kinds["staging"] != 5 || len(kinds) != 3 {
 		t.Errorf("%+v", s.ObjectVersions.Holdings)
 	}
 	named := holdersOf(t, store)
@@ -369,7 +374,7 @@ func TestOlderVersionsOfAURL(t *testing.T) {
 			t.Errorf("%s has no name of the site", v.Object)
 		}
 	}
-	if p := purge(t, store, r.ID, false); !p.Complete() || p.Objects != 5 {
+	if p := purge(t, store, r.ID, false); !p.Complete() || p.Objects != 7 {
 		t.Errorf("%+v", p)
 	}
 	if s = inspect(t, store, r.ID); !s.Gone {
