@@ -23,8 +23,8 @@ type IngestInput struct {
 	// NoPublish ends the workflow with the batch record. A later publish includes the batch.
 	NoPublish bool `json:"no_publish,omitempty"`
 
-	// Resume is the state with which an earlier run continued as new, and List the list of the
-	// workflow of which this is a child, with the dataset and the inputs. People leave both out.
+	// Resume is the state with which an earlier run continued as new, and List names the list
+	// of the parent workflow, with the dataset and the inputs. People leave both out.
 	Resume *IngestState `json:"resume,omitempty"`
 	List   *many.Ref    `json:"list,omitempty"`
 
@@ -139,7 +139,7 @@ type IngestResult struct {
 	Dataset   string `json:"dataset"`
 	DatasetID uint32 `json:"dataset_id"`
 	Batch     string `json:"batch"`
-	// Run is the run that has registered the batch, Digest that of the batch record.
+	// Run is the run that has registered the batch, and Digest the digest of the batch record.
 	Run    string `json:"run,omitempty"`
 	Digest string `json:"digest"`
 	// Objects is the number of objects that were read, Bytes their size as stored, and Records the

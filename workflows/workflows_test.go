@@ -698,7 +698,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 		if err = errors.Join(err, text.Close()); err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
-		// The ids of child workflows begin with that of their parent.
+		// The id of a child workflow begins with the id of its parent.
 		begin := h.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes()
 		opt := worker.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{ID: begin.GetWorkflowId(), RunID: begin.GetOriginalExecutionRunId()}}
 		if err := r.ReplayWorkflowHistoryWithOptions(nil, h, opt); err != nil {

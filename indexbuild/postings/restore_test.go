@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"github.com/urlake/urlake/indexbuild"
@@ -68,7 +67,9 @@ func TestDamagedBatches(t *testing.T) {
 		try(key+" missing", false)
 		indextest.Put(t, l.Store, key, good)
 	}
-	mustBuild(t, l.Store, l.Batches, indexbuild.Options{})
+	if _, err := indexbuild.BuildSegment(ctx, l.Store, l.Batches, indexbuild.Options{TempDir: t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
 
 	faulty := blobtest.NewFaulty(l.Store)
 	faulty.CrashAfter(0)
@@ -131,23 +132,4 @@ func TestRestorePostings(t *testing.T) {
 	if _, err := l.Store.Stat(ctx, key); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("without a part: %v", err)
 	}
-}
-
-func mustBuild(tb testing.TB, store blob.Store, batches []segment.BatchRef, opt indexbuild.Options) segment.Ref {
-	tb.Helper()
-	if opt.TempDir == "" {
-		opt.TempDir = tb.TempDir()
-	}
-	ref, err := indexbuild.BuildSegment(context.Background(), store, batches, opt)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	left, err := os.ReadDir(opt.TempDir)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if len(left) > 0 {
-		tb.Errorf("temporary files left: %v", left)
-	}
-	return ref
 }

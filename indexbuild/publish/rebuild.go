@@ -59,8 +59,8 @@ type Rebuilt struct {
 	Postings int `json:"postings,omitempty"`
 	// Restored lists the keys of lost documents that were made again.
 	Restored []string `json:"restored,omitempty"`
-	// LostBatches is the number of batches that the version no longer has, LostRows that of their
-	// rows. Lost names them, and all else that could not be made again.
+	// LostBatches is the number of batches that the version no longer has, and LostRows the number
+	// of their rows. Lost names them, and all else that could not be made again.
 	LostBatches int      `json:"lost_batches,omitempty"`
 	LostRows    int64    `json:"lost_rows,omitempty"`
 	Lost        []string `json:"lost,omitempty"`
@@ -432,8 +432,8 @@ func (r *restorer) divide() error {
 
 // Inspected is the result of Inspect.
 type Inspected struct {
-	// Lost is the number of lost batches, Restored that of the postings objects that this attempt
-	// has extracted.
+	// Lost is the number of lost batches, and Restored the number of postings objects that this
+	// attempt has extracted.
 	Lost     int `json:"lost"`
 	Restored int `json:"restored"`
 }

@@ -42,8 +42,9 @@ func largeLists(t testing.TB) (store blob.Store, beta uint32, names []string) {
 	return store, beta, names
 }
 
-// What is read of a segment follows from the suffix. With a prefix, too, it is the list of which
-// fewer frames are to be read. Domains below a public suffix are counted by what is below it.
+// A query with a suffix reads few frames of the reversed list. One with a prefix, too, reads the
+// list that has fewer frames to be read. Domains below a public suffix are counted by reading what
+// is below it.
 func TestSuffixReadsFewFrames(t *testing.T) {
 	store, _, _ := largeLists(t)
 	snap := acquire(t, serve(t, blob.NewCounting(store), Options{}), "")

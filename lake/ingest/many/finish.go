@@ -46,8 +46,7 @@ const (
 // Finish finishes the ingests of groups that are complete and in no report yet, so that a publish
 // takes them up, abandons those of lists that failed, remembers what was read, and writes a report.
 // With last it does so for all groups: lists that are not done have failed, for the given reason.
-// The result has the sums of all reports of the run, and more tells whether Finish has added to
-// them.
+// The result has the sums of all reports of the run; more is true if Finish has added to them.
 func Finish(ctx context.Context, store blob.Store, run string, last bool, reason string) (sum Finished, more bool, err error) {
 	r, err := Open(ctx, store, run)
 	if err != nil {

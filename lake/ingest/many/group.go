@@ -190,7 +190,7 @@ func (g *grouped) work(ctx context.Context) error {
 	return cmp.Or(ctx.Err(), g.fault)
 }
 
-// within reports the progress of a list beside that of the lists that are done.
+// within reports the progress within a list, and the lists that are done.
 func (g *grouped) within(p ingest.Progress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
