@@ -241,6 +241,9 @@ func (r *restorer) versions() (base *manifest.Version, older []*manifest.Version
 func (r *restorer) registries(base *manifest.Version, older []*manifest.Version) error {
 	datasets := make([]lake.Dataset, 0, base.Counts.Datasets)
 	for d, err := range base.Datasets(r.ctx, 0) {
+		if err != nil && !isDamage(err) {
+			return err
+		}
 		if err != nil {
 			break // the version tells them again by what is restored without them
 		}
@@ -267,8 +270,11 @@ func (r *restorer) registries(base *manifest.Version, older []*manifest.Version)
 	known := map[string]bool{}
 	for _, v := range older {
 		for b, err := range v.Batches(r.ctx) {
+			if err != nil && !isDamage(err) {
+				return err
+			}
 			if err != nil {
-				break
+				break // older versions only tell which of several records is the newest
 			}
 			if !known[b.Digest] {
 				known[b.Digest] = true
