@@ -281,3 +281,9 @@ func frozen(
 	}
 	return out, err
 }
+
+// isDamage reports whether an error says that an object is damaged, cut or missing.
+func isDamage(err error) bool {
+	return errors.As(err, new(*postings.DamageError)) || errors.Is(err, codec.ErrCorrupt) ||
+		errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
+}

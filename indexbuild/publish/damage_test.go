@@ -10,6 +10,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -284,7 +285,7 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 		testlake.Publish(t, store)
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
-		// A lake of an earlier build has no copy of the registry.
+		// The copy of the registry is lost, too.
 		if err := store.Delete(t.Context(), registry.CopyKey); err != nil {
 			t.Fatal(err)
 		}
@@ -310,6 +311,44 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		testlake.Ingest(t, store, "beta", "b1", records("new", 21))
 		testlake.Publish(t, store)
 		expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 21, "4/b1": 30})
+	}
+}
+
+// A store that fails while a rebuild reads names and batches makes none of them count as lost,
+// whichever call it is that fails.
+func TestFailingStoreLosesNothingInARebuild(t *testing.T) {
+	lost := func(nth int) (out publish.Rebuilt, fired bool, err error) {
+		store := blob.NewMemory()
+		testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+		testlake.Publish(t, store)
+		testlake.Ingest(t, store, "alpha", "b1", records("new", 11))
+		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
+		testlake.Publish(t, store)
+		if err := store.Delete(t.Context(), registry.CopyKey, lake.RegistryKey, registry.ShardKey(registry.ShardOf(1))); err != nil {
+			t.Fatal(err)
+		}
+		faulty := blobtest.NewFaulty(store)
+		faulty.Inject(blobtest.Fault{Nth: nth})
+		out, err = publish.Rebuild(t.Context(), faulty, testlake.Run(), t.TempDir())
+		return out, faulty.Fired() > 0, err
+	}
+	want, _, err := lost(1 << 30)
+	if err != nil || len(want.Restored) != 2 {
+		t.Fatalf("%+v, %v", want, err)
+	}
+	for nth := 1; ; nth += testenv.Every(3) {
+		got, fired, err := lost(nth)
+		switch {
+		case !fired:
+			if nth < 50 {
+				t.Errorf("a rebuild makes %d calls", nth)
+			}
+			return
+		case err != nil && !errors.Is(err, blobtest.ErrInjected):
+			t.Errorf("call %d fails: %v", nth, err)
+		case err == nil && (len(got.Lost) != len(want.Lost) || got.LostBatches != 0):
+			t.Errorf("call %d fails: lost %q, want %q", nth, got.Lost, want.Lost)
+		}
 	}
 }
 

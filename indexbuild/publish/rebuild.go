@@ -164,12 +164,6 @@ func (r *restorer) lost(err error) error {
 	return nil
 }
 
-// isDamage reports whether an error says that an object is damaged, cut or missing.
-func isDamage(err error) bool {
-	return errors.As(err, new(*postings.DamageError)) || errors.Is(err, codec.ErrCorrupt) ||
-		errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
-}
-
 func (r *restorer) restore() error {
 	base, older, err := r.versions()
 	if err == nil {
@@ -241,11 +235,11 @@ func (r *restorer) versions() (base *manifest.Version, older []*manifest.Version
 func (r *restorer) registries(base *manifest.Version, older []*manifest.Version) error {
 	datasets := make([]lake.Dataset, 0, base.Counts.Datasets)
 	for d, err := range base.Datasets(r.ctx, 0) {
-		if err != nil && !isDamage(err) {
-			return err
+		if isDamage(err) || codec.IsFormat(err) {
+			break // the version tells them again by what is restored without them
 		}
 		if err != nil {
-			break // the version tells them again by what is restored without them
+			return err
 		}
 		datasets = append(datasets, lake.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence})
 	}
@@ -270,11 +264,11 @@ func (r *restorer) registries(base *manifest.Version, older []*manifest.Version)
 	known := map[string]bool{}
 	for _, v := range older {
 		for b, err := range v.Batches(r.ctx) {
-			if err != nil && !isDamage(err) {
-				return err
+			if isDamage(err) || codec.IsFormat(err) {
+				break // older versions only tell which of several records is the newest
 			}
 			if err != nil {
-				break // older versions only tell which of several records is the newest
+				return err
 			}
 			if !known[b.Digest] {
 				known[b.Digest] = true
