@@ -17,8 +17,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 )
 
@@ -153,7 +153,7 @@ func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRe
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Look, error) {
 		out, err := find(ctx, c.Store, req, seen)
 		switch {
-		case unreadable(err):
+		case lake.IsDamage(err):
 			out.Reason = err.Error()
 		case err != nil:
 			return Look{}, err
@@ -175,11 +175,6 @@ func find(ctx context.Context, store blob.Store, req PublishRequest, seen string
 		out.Version = found.Current
 	}
 	return out, err
-}
-
-// unreadable reports whether an error says that objects of the lake cannot be read.
-func unreadable(err error) bool {
-	return errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
 }
 
 // lookAtPublisher adds to a look what the publisher does.
@@ -245,7 +240,7 @@ func tell(ctx context.Context, store blob.Store, c client.Client, a Answers) err
 		answer := Published{Version: found[i], Digest: req.Digest}
 		if req.Report != "" {
 			look, err := findReported(ctx, store, req.Report, "")
-			if err != nil && !unreadable(err) {
+			if err != nil && !lake.IsDamage(err) {
 				return err
 			}
 			if look.DamagedBatches == 0 { // otherwise it looks for itself

@@ -83,3 +83,8 @@ func SaveKeyed(
 	info, err := store.Put(ctx, key, data, cond)
 	return info.ETag, err
 }
+
+// IsDamage reports whether an error says that an object of a lake is damaged, cut or missing.
+func IsDamage(err error) bool {
+	return errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
+}

@@ -5,8 +5,7 @@ import (
 	"fmt"
 
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake"
 )
 
 // DamageError says that a finished batch cannot be indexed: its record or its postings are missing,
@@ -30,7 +29,7 @@ func Damaged(batch segment.BatchRef, err error) error {
 	if err == nil || errors.As(err, &already) {
 		return err
 	}
-	if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange) {
+	if lake.IsDamage(err) {
 		return &DamageError{batch, err}
 	}
 	return err

@@ -282,8 +282,8 @@ func frozen(
 	return out, err
 }
 
-// isDamage reports whether an error says that an object is damaged, cut or missing.
+// isDamage reports whether an error says that an object is damaged, cut or missing, or that a batch
+// cannot be indexed.
 func isDamage(err error) bool {
-	return errors.As(err, new(*postings.DamageError)) || errors.Is(err, codec.ErrCorrupt) ||
-		errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
+	return errors.As(err, new(*postings.DamageError)) || lake.IsDamage(err)
 }

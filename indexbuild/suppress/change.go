@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
 )
@@ -304,10 +304,10 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 			return nil, 0, nil
 		}
 		doc, rules, err := read(ctx, store, m.Takedowns)
-		if isDamage(err) { // bytes can be damaged on their way
+		if lake.IsDamage(err) { // bytes can be damaged on their way
 			doc, rules, err = read(ctx, store, m.Takedowns)
 		}
-		if isDamage(err) {
+		if lake.IsDamage(err) {
 			lost = append(lost, err)
 			if doc, err = takedown.Restore(ctx, store, m.TakedownEpoch+1); err == nil {
 				rules, err = doc.Rules(ctx, store)
@@ -379,11 +379,6 @@ func read(ctx context.Context, store blob.Store, ref *takedown.Ref) (*takedown.D
 		}
 	}
 	return doc, rules, nil
-}
-
-// isDamage reports whether an error says that an object is damaged, cut or missing.
-func isDamage(err error) bool {
-	return errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) || errors.Is(err, blob.ErrRange)
 }
 
 // earlierOnly leaves damaged segments out that the current version lacks: readers answer from no

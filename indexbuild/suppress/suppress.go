@@ -209,7 +209,7 @@ func (a *applier) apply(
 				todo.changed = nil
 			}
 			out[i], err = codec.Confirm(func() (applied, error) { return a.applyTo(ctx, &segments[i], have, todo) })
-			if w.spare != nil && isDamage(err) {
+			if w.spare != nil && lake.IsDamage(err) {
 				if kept, ok := w.spare(&segments[i], err); ok {
 					out[i], err = applied{Segment: kept}, nil
 				}
