@@ -132,7 +132,11 @@ func TestOutcomesOfSteps(t *testing.T) {
 			env := suite.NewTestActivityEnvironment()
 			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{p}})
 			env.RegisterActivity(c.step)
-			_, _ = env.ExecuteActivity(c.step)
+			_, err := env.ExecuteActivity(c.step)
+			var app *temporal.ApplicationError
+			if errors.As(err, &app); name == "has any error" && (app == nil || app.Type() != "Retried") {
+				t.Errorf("Temporal's pages show another type than Retried: %#v", err)
+			}
 			if n := testutil.CollectAndCount(m.durations); n != 1 {
 				t.Fatalf("%d series of durations", n)
 			}
