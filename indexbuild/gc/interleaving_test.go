@@ -278,7 +278,7 @@ func TestEveryInterleavingOfARestorationAndACollection(t *testing.T) {
 	}
 }
 
-// A takedown is added whose overlays are garbage, since it was lifted before, while a collection
+// A takedown is added whose deletion tables are garbage, since it was lifted before, while a collection
 // deletes them.
 func TestEveryInterleavingOfATakedownAndACollection(t *testing.T) {
 	prepared := blob.NewMemory()

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/deadrows"
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
@@ -17,13 +17,13 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// A batch that is retired or replaced is taken out of its segment by an overlay (package deadrows),
+// A batch that is retired or replaced is taken out of its segment by a deletion table,
 // so that it costs what the batch costs. The segment stays, and so do the batch's own objects,
 // until a compaction has written the segment's other batches to another one. A segment of which
 // little would be left is built again at once.
 
 // LeastBuried is the least number of rows that have to be left of a segment whose rows are taken
-// out by an overlay. To build a smaller one again takes milliseconds, and frees the rows at once.
+// out by a deletion table. To build a smaller one again takes milliseconds, and frees the rows at once.
 // It is a variable for tests.
 var LeastBuried int64 = 4 << 10
 
@@ -50,12 +50,12 @@ func (c *chooser) bury(s manifest.Segment, replaced []planned) (buried, bool) {
 	return b, ok
 }
 
-// overlays writes the overlays of the plan, as Built.Dead has them.
-func (p *plan) overlays(ctx context.Context, store blob.Store, planKey string) (dead []manifest.Dead, damaged int, err error) {
+// tables writes the deletion tables of the plan, as Built.Dead has them.
+func (p *plan) tables(ctx context.Context, store blob.Store, planKey string) (dead []manifest.Dead, damaged int, err error) {
 	for i := range p.Buried {
 		b := &p.Buried[i]
-		d, err := codec.Confirm(func() (manifest.Dead, error) { return deadrows.Write(ctx, store, &b.Segment, dying(b.Batches)) })
-		if deadrows.IsDamage(err) {
+		d, err := codec.Confirm(func() (manifest.Dead, error) { return deletion.OfBatches(ctx, store, &b.Segment, dying(b.Batches)) })
+		if deletion.IsDamage(err) {
 			// The other batches of the segment may be sound.
 			return nil, 1, noteUnburied(ctx, store, planKey, b.Segment.ID)
 		}
@@ -67,12 +67,12 @@ func (p *plan) overlays(ctx context.Context, store blob.Store, planKey string) (
 	return dead, 0, nil
 }
 
-// dying returns batches as deadrows names them.
-func dying(batches []planned) []deadrows.Batch {
-	out := make([]deadrows.Batch, len(batches))
+// dying returns batches as package deletion names them.
+func dying(batches []planned) []deletion.Batch {
+	out := make([]deletion.Batch, len(batches))
 	for i := range batches {
 		b := &batches[i]
-		if out[i] = (deadrows.Batch{Stored: b.stored(), Rows: b.Rows}); b.Union != "" {
+		if out[i] = (deletion.Batch{Stored: b.stored(), Rows: b.Rows}); b.Union != "" {
 			out[i].Member = b.Batch
 		}
 	}
@@ -100,11 +100,10 @@ func (p *plan) buriedIn(id string) *buried {
 	return nil
 }
 
-// buriedThere returns errStale unless the overlays that were built are there.
+// buriedThere returns errStale unless the deletion tables that were built are there.
 func buriedThere(ctx context.Context, store blob.Store, dead []manifest.Dead) error {
 	for i := range dead {
-		o := &dead[i].Overlay
-		err := lakecheck.Object(ctx, store, lake.Object{Key: o.Object, Bytes: o.Bytes, XXH64: o.XXH64}, false)
+		err := lakecheck.Object(ctx, store, dead[i].Table.Object, false)
 		if errors.Is(err, codec.ErrCorrupt) {
 			return errStale
 		}

@@ -32,7 +32,7 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-// burying sets from how many rows on batches are taken out of a segment by an overlay. The result
+// burying sets from how many rows on batches are taken out of a segment by a deletion table. The result
 // sets what was.
 func burying(rows int64) func() {
 	was := publish.LeastBuried
@@ -105,7 +105,7 @@ func diffs(t testing.TB, store blob.Store, before, after string) (all []string) 
 	}
 }
 
-// A lake whose retired and replaced batches are taken out of segments by overlays answers like one
+// A lake whose retired and replaced batches are taken out of segments by deletion tables answers like one
 // whose segments are built again: each version, each difference between two versions, with
 // takedowns, compactions, collections and other public suffix lists in between.
 func TestBuriedBatchesAnswerAlike(t *testing.T) {
@@ -221,7 +221,7 @@ func collect(t testing.TB, store blob.Store) {
 }
 
 // buriable makes a lake of two segments: a union of five batches of dataset 1, and three batches of
-// dataset 2. From now on, batches are taken out of them by overlays.
+// dataset 2. From now on, batches are taken out of them by deletion tables.
 func buriable(t testing.TB) (store blob.Store, hosts []string) {
 	t.Helper()
 	t.Cleanup(burying(0))
@@ -376,7 +376,7 @@ func TestBuryingOutOfADamagedSegment(t *testing.T) {
 	}
 }
 
-// A lost overlay of dead rows is found and written again, and so are the lists of batches of a
+// A lost deletion table is found and written again, and so are the lists of batches of a
 // segment with dead rows.
 func TestLostDeadRowsAreRestored(t *testing.T) {
 	store, hosts := buriable(t)
@@ -392,7 +392,7 @@ func TestLostDeadRowsAreRestored(t *testing.T) {
 			t.Fatalf("segment %s has no dead rows", s.ID)
 		}
 		objects := []string{
-			s.Dead.Overlay.Object, pieces.Key(manifest.PiecesRoot, s.BatchPieces.Root), pieces.Key(manifest.PiecesRoot, s.Dead.BatchPieces.Root),
+			s.Dead.Table.Key, pieces.Key(manifest.PiecesRoot, s.BatchPieces.Root), pieces.Key(manifest.PiecesRoot, s.Dead.BatchPieces.Root),
 		}
 		for k, object := range objects {
 			for n := (i + k) % testenv.Every(3); n < len(hows); n += testenv.Every(3) {
@@ -465,7 +465,7 @@ func TestBuryingBesideACompaction(t *testing.T) {
 }
 
 // BenchmarkRetire measures a publish that takes one batch of 20,000 rows out of a segment of a
-// million: by an overlay, and by building the segment again; as a batch of its own, and as one of a
+// million: by a deletion table, and by building the segment again; as a batch of its own, and as one of a
 // union of all.
 func BenchmarkRetire(b *testing.B) {
 	const batches, rows = 50, 20_000

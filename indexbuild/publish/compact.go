@@ -154,7 +154,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		if _, ok := frozen[seg.ID]; ok {
 			continue
 		}
-		err := drops.Add(ctx, store, seg)
+		err := drops.Add(ctx, seg)
 		if errors.Is(err, codec.ErrCorrupt) {
 			frozen[seg.ID] = err.Error() // its rows stay hidden
 		} else if err != nil {
@@ -304,7 +304,7 @@ func (p *plan) unite(
 			applied++
 			s.Dropped += u.Dropped
 			if len(t.Rules) > 0 {
-				p.Takedowns, p.Drops = drops.Ref, append(p.Drops, t.Rules...)
+				p.Drops = append(p.Drops, t.Rules...)
 			}
 		}
 	}
@@ -339,7 +339,7 @@ func together(batches []planned, drops *suppress.Dropping, partial map[unionName
 			at, rows = open, rows+s.rows
 		case small:
 			at, open, rows = len(groups), len(groups), s.rows
-		case drops.In(suppress.Stored{DatasetID: ref.DatasetID, Name: ref.Batch}) != nil || partial[unionName{ref.DatasetID, ref.Batch}]:
+		case drops.In(ref.DatasetID, ref.Batch) != nil || partial[unionName{ref.DatasetID, ref.Batch}]:
 			at = len(groups)
 		default:
 			continue

@@ -20,10 +20,9 @@ import (
 func (t *uniteTask) drop(d *suppress.Dropping) {
 	for i := range t.Sources {
 		s := &t.Sources[i]
-		if h := d.In(suppress.Stored{DatasetID: t.DatasetID, Name: s.Batch}); h != nil {
+		if h := d.In(t.DatasetID, s.Batch); h != nil {
 			s.Hidden = h.Rows
 			t.Rules = append(t.Rules, h.Rules...)
-			t.Document = d.Ref
 		}
 	}
 	slices.Sort(t.Rules)

@@ -177,10 +177,8 @@ type plan struct {
 	Removes []planned `json:"removes,omitempty"`
 	// Lost lists the batches of Base that a rebuild leaves out since they are damaged.
 	Lost []planned `json:"lost,omitempty"`
-	// Drops are the ids of the takedowns whose rows the new segments lack, Takedowns the document
-	// that had them when the plan was made.
-	Drops     []string      `json:"drops,omitempty"`
-	Takedowns *takedown.Ref `json:"takedowns,omitempty"`
+	// Drops are the ids of the takedowns whose rows the new segments lack.
+	Drops []string `json:"drops,omitempty"`
 }
 
 // newSegment is a segment that a plan makes. Replaces is the segment whose place it takes, "" for
@@ -700,7 +698,7 @@ func (p *plan) segments() []newSegment {
 	return all
 }
 
-// builds is the number of tasks of Build. A plan without segments has overlays to write.
+// builds is the number of tasks of Build. A plan without segments has deletion tables to write.
 func (p *plan) builds() int { return max(len(p.segments()), 1) }
 
 // MaxSegmentRows is the number of rows from which on a segment is not made larger. There are at

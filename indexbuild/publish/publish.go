@@ -29,7 +29,7 @@ import (
 type Built struct {
 	// Segments has the segment of the task, or none if the plan makes none.
 	Segments []segment.Ref `json:"segments,omitempty"`
-	// Dead are the overlays that the first task has written for segments that stay, in the order of
+	// Dead are the deletion tables that the first task has written for segments that stay, in the order of
 	// the plan.
 	Dead []manifest.Dead `json:"dead,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
@@ -72,7 +72,7 @@ const maxVerifications = 3
 var errStale = errors.New("plan is stale")
 
 // Build runs one of the Summary.Builds tasks of a plan, which are numbered from 0: it makes a
-// segment, with spill files in tempDir. The first task also writes the plan's overlays. A segment
+// segment, with spill files in tempDir. The first task also writes the plan's deletion tables. A segment
 // that an earlier build left and that is intact is not built again. Batches that are damaged, or
 // that cannot be in one segment, are no error: Build lists them for the next plan of the same run.
 func Build(ctx context.Context, store blob.Store, planKey string, task int, tempDir string) (Built, error) {
@@ -99,7 +99,7 @@ func build(ctx context.Context, store blob.Store, planKey string, task int, opt 
 	if task > 0 {
 		return built, nil
 	}
-	dead, damaged, err := p.overlays(ctx, store, planKey)
+	dead, damaged, err := p.tables(ctx, store, planKey)
 	if err != nil || damaged > 0 {
 		return Built{Damaged: damaged}, err
 	}

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/indexbuild/verify"
@@ -376,7 +376,7 @@ func (r *restorer) suffixLists(versions []*manifest.Version) error {
 	return nil
 }
 
-// takedowns applies the takedowns again, and writes their lost overlays.
+// takedowns applies the takedowns again, and writes their lost deletion tables.
 func (r *restorer) takedowns() error {
 	damaged, err := suppress.Reapply(r.ctx, r.store, r.tempDir)
 	for _, d := range damaged {
@@ -643,16 +643,13 @@ func (i *inspector) files(s manifest.Segment) error {
 	return err
 }
 
-// dead reads the overlay of a segment's dead rows.
+// dead reads the deletion table that the version names of a segment.
 func (i *inspector) dead(s manifest.Segment) error {
-	if s.Dead == nil {
-		return nil
-	}
-	o, err := overlay.Open(i.ctx, i.store, overlay.Ref(s.Dead.Overlay), nil)
-	if err != nil {
+	table, err := deletion.OpenOwn(i.ctx, i.store, &s, nil)
+	if err != nil || table == nil {
 		return err
 	}
-	for _, err := range o.All(i.ctx) {
+	for _, err := range table.All(i.ctx) {
 		if err != nil {
 			return err
 		}

@@ -46,12 +46,8 @@ type unitePlan struct {
 	Tasks  [][]uniteTask `json:"tasks"`
 }
 
-// uniteTask is a union that is to be written. Document names the takedowns among which the rules of
-// the job are.
-type uniteTask struct {
-	unite.Job
-	Document *takedown.Ref `json:"document,omitempty"`
-}
+// uniteTask is a union that is to be written.
+type uniteTask struct{ unite.Job }
 
 // united is what Unite writes: the unions of a task, as far as they are written.
 type united struct {

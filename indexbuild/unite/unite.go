@@ -352,7 +352,7 @@ func (s *shuffler) source(from Source) error {
 		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, got))
 	}
 	if s.hidden = hidden; hidden != from.Hidden && s.scan == nil {
-		want := fmt.Sprintf("%d that takedowns hide, as the overlays say", from.Hidden)
+		want := fmt.Sprintf("%d that takedowns hide, as the deletion tables say", from.Hidden)
 		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, hidden))
 	}
 	if len(s.job.Takedowns) > 0 {

@@ -131,18 +131,17 @@ var allowed = map[string][]string{
 	"indexbuild/treebuild": {
 		"indexbuild/keysort", "indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
 	},
-	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
-	"indexbuild/deadrows": {
-		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
+	"indexbuild/deletion": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part",
+		"lake/partreader", "lake/seekable", "lake/takedown", "lake/urlnorm",
 	},
 	"indexbuild/suppress": {
-		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/deletion", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/seekable",
 		"lake/takedown", "lake/trash", "lake/urlnorm",
 	},
 	"indexbuild/lakecheck": {
-		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
+		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/deletion",
 		"indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
@@ -161,8 +160,8 @@ var allowed = map[string][]string{
 		"lake/manifest", "lake/registry",
 	},
 	"indexbuild/publish": {
-		"indexbuild/unite", "indexbuild", "indexbuild/deadrows", "indexbuild/lakecheck", "indexbuild/move",
-		"indexbuild/postings", "indexbuild/published", "indexbuild/segment", "indexbuild/segment/overlay",
+		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move",
+		"indexbuild/postings", "indexbuild/published", "indexbuild/segment", "indexbuild/deletion",
 		"indexbuild/suppress", "indexbuild/treebuild", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown", "lake/trash",
@@ -188,7 +187,7 @@ var allowed = map[string][]string{
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/manifest", "lake/part", "lake/takedown", "lake/urlnorm",
 	},
 	"export/scan": {
-		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/deletion", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
 	},
 	"export/files": {
@@ -229,7 +228,7 @@ var allowed = map[string][]string{
 		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",
 	},
 	"starter/takedown": {
-		"indexbuild/segment/overlay", "indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"indexbuild/deletion", "indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/takedown", "lake/urlnorm", "starter/find",
 	},
 	"starter/lookup": {
@@ -264,7 +263,7 @@ var allowed = map[string][]string{
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/takedown"},
 
 	"serve/lookup": {
-		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/flight", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
+		"indexbuild/mph", "indexbuild/segment", "indexbuild/deletion", "internal/flight", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 		"serve/hot", "serve/lookup/filter", "serve/lookup/names", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
 	},
