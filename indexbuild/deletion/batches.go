@@ -35,8 +35,8 @@ type Batch struct {
 	Rows int64
 }
 
-// OfBatches writes the table that takes batches out of a segment of a version, beside those that are
-// dead already, and returns what the next version is to say of the segment, all but the list of
+// OfBatches writes the table that takes batches out of a segment of a version, beside those that
+// are dead already, and returns what the next version is to say of the segment, all but the list of
 // batches. A damaged file is a *codec.CorruptError, one of a batch a *postings.DamageError.
 //
 // That costs what the batches cost. Their own postings say where their rows are; the rows of a
@@ -344,8 +344,8 @@ func difference(all, dead []segment.Tuple) (left []segment.Tuple, taken int64) {
 	return left, taken
 }
 
-// IsDamage reports whether OfBatches has failed because something in the lake is damaged or missing. A
-// segment can be built again instead, from the batches that are left.
+// IsDamage reports whether OfBatches has failed because something in the lake is damaged or
+// missing. A segment can be built again instead, from the batches that are left.
 func IsDamage(err error) bool {
 	var d *postings.DamageError
 	return errors.As(err, &d) || errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist)

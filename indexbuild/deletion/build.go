@@ -23,8 +23,8 @@ type builder struct {
 	own   *Table // the version's table, nil for none
 
 	out Builder
-	// before has the next entry of the table that is changed. Those for which again is true are made
-	// anew, and not taken from there.
+	// before has the next entry of the table that is changed. Those for which again is true are
+	// made anew, and not taken from there.
 	before func() (Entry, error, bool)
 	head   Entry // Dead is 0 for none
 	again  func(e *Entry) bool

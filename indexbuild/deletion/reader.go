@@ -32,8 +32,8 @@ type Table struct {
 	sums    []Sums
 }
 
-// Open opens a deletion table. A small file is read as a whole, of others the footer, the sums and the
-// filter. Cache keeps decoded blocks; nil keeps none.
+// Open opens a deletion table. A small file is read as a whole, of others the footer, the sums and
+// the filter. Cache keeps decoded blocks; nil keeps none.
 func Open(ctx context.Context, store blob.Store, ref lake.FrameObject, cache segment.Cache) (*Table, error) {
 	t, err := openTable(ctx, store, ref, cache)
 	if err != nil {

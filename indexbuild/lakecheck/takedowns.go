@@ -23,8 +23,8 @@ import (
 )
 
 // takedowns checks the takedowns of a lake: the document, its pieces, that it covers all segments
-// of the versions, and the deletion tables. Deep also reads all rows of these segments, and works out
-// by the texts of the rules alone what the tables have to say.
+// of the versions, and the deletion tables. Deep also reads all rows of these segments, and works
+// out by the texts of the rules alone what the tables have to say.
 func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) error {
 	if m == nil || m.Takedowns == nil {
 		return nil
@@ -85,8 +85,8 @@ func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) 
 	return nil
 }
 
-// table checks the deletion table of what a version has of a segment under takedowns, or the version's
-// own if covered is zero and rules are nil.
+// table checks the deletion table of what a version has of a segment under takedowns, or the
+// version's own if covered is zero and rules are nil.
 func (c *checker) table(v *manifest.Version, s *manifest.Segment, covered takedown.Segment, rules *naive) error {
 	ref := covered.Table
 	if ref == nil && s.Dead != nil {

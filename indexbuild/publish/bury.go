@@ -6,11 +6,8 @@ import (
 	"path"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -23,8 +20,8 @@ import (
 // little would be left is built again at once.
 
 // LeastBuried is the least number of rows that have to be left of a segment whose rows are taken
-// out by a deletion table. To build a smaller one again takes milliseconds, and frees the rows at once.
-// It is a variable for tests.
+// out by a deletion table. To build a smaller one again takes milliseconds, and frees the rows at
+// once. It is a variable for tests.
 var LeastBuried int64 = 4 << 10
 
 // buried is a segment of the base version that stays, and out of which batches are taken.
@@ -114,46 +111,18 @@ func buriedThere(ctx context.Context, store blob.Store, dead []manifest.Dead) er
 	return nil
 }
 
-// partialUnions returns the unions of the plan, of segments of base with dead rows, of which not
-// all batches are in the plan: the others are dead.
-func (p *plan) partialUnions(ctx context.Context, store blob.Store, base *manifest.Version) (map[unionName]bool, error) {
+// partialUnions returns the unions of the segments of base that the plan replaces of which batches
+// are dead.
+func (p *plan) partialUnions(ctx context.Context, base *manifest.Version) (map[unionName]bool, error) {
 	partial := map[unionName]bool{}
-	replaced := p.replaced()
-	if base == nil || !slices.ContainsFunc(base.Segments, func(s manifest.Segment) bool { return s.Dead != nil && replaced[s.ID] }) {
-		return partial, nil
-	}
-	count := map[unionName]int{}
-	var unions []segment.BatchRef
-	eachPlanned(p, func(b *planned) {
-		if name := (unionName{b.DatasetID, b.Union}); b.Union != "" {
-			if count[name]++; count[name] == 1 {
-				unions = append(unions, b.stored())
-			}
-		}
-	})
-	members := make([]int, len(unions))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(reads)
-	for i, ref := range unions {
-		g.Go(func() error {
-			data, _, err := store.Get(gctx, ref.Key())
+	for id := range p.replaced() {
+		for b, err := range base.DeadIn(ctx, id) {
 			if err != nil {
-				return err
+				return nil, err
 			}
-			record, err := lake.DecodeBatch(data, ref.Key())
-			if err == nil {
-				members[i] = len(record.Members)
+			if b.Union != "" {
+				partial[unionName{b.DatasetID, b.Union}] = true
 			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	for i, ref := range unions {
-		name := unionName{ref.DatasetID, ref.Batch}
-		if members[i] != count[name] {
-			partial[name] = true
 		}
 	}
 	return partial, nil

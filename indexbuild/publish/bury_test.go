@@ -32,8 +32,8 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-// burying sets from how many rows on batches are taken out of a segment by a deletion table. The result
-// sets what was.
+// burying sets from how many rows on batches are taken out of a segment by a deletion table. The
+// result sets what was.
 func burying(rows int64) func() {
 	was := publish.LeastBuried
 	publish.LeastBuried = rows
@@ -105,8 +105,8 @@ func diffs(t testing.TB, store blob.Store, before, after string) (all []string) 
 	}
 }
 
-// A lake whose retired and replaced batches are taken out of segments by deletion tables answers like one
-// whose segments are built again: each version, each difference between two versions, with
+// A lake whose retired and replaced batches are taken out of segments by deletion tables answers
+// like one whose segments are built again: each version, each difference between two versions, with
 // takedowns, compactions, collections and other public suffix lists in between.
 func TestBuriedBatchesAnswerAlike(t *testing.T) {
 	defer burying(publish.LeastBuried)()
@@ -432,8 +432,8 @@ func TestBuryingBesideACompaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for task := range plan.UniteTasks {
-			if _, err := publish.Unite(t.Context(), store, plan.UniteKey, task, t.TempDir(), nil); err != nil {
+		for task := range plan.RewriteTasks {
+			if _, err := publish.Rewrite(t.Context(), store, plan.RewriteKey, task, t.TempDir(), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -465,8 +465,8 @@ func TestBuryingBesideACompaction(t *testing.T) {
 }
 
 // BenchmarkRetire measures a publish that takes one batch of 20,000 rows out of a segment of a
-// million: by a deletion table, and by building the segment again; as a batch of its own, and as one of a
-// union of all.
+// million: by a deletion table, and by building the segment again; as a batch of its own, and as
+// one of a union of all.
 func BenchmarkRetire(b *testing.B) {
 	const batches, rows = 50, 20_000
 	for _, union := range []bool{false, true} {

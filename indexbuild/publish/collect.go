@@ -110,23 +110,9 @@ func UnderWay(ctx context.Context, store blob.Store) (*Working, error) {
 				return nil, err
 			}
 			w.add(p)
-		case strings.HasPrefix(name, "unite-") && strings.HasSuffix(name, ".json"):
-			if err := w.unites(ctx, store, info.Key); err != nil {
+		case strings.HasPrefix(name, "rewrite-") && strings.HasSuffix(name, ".json"):
+			if err := w.rewrites(ctx, store, info.Key); err != nil {
 				return nil, err
-			}
-		case strings.HasPrefix(name, "move-") && strings.HasSuffix(name, ".json"):
-			var m movePlan
-			err := lake.ReadSealed(ctx, store, info.Key, moveFormat, &m)
-			if gone(err) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			for _, task := range m.Tasks {
-				for _, b := range task {
-					w.Moving = append(w.Moving, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
-				}
 			}
 		}
 	}

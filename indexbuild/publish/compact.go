@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/urlake/urlake/indexbuild/published"
+	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake"
@@ -92,7 +93,7 @@ func bySize(rows []int64) []int {
 }
 
 // PlanCompaction plans a version with the same batches in fewer segments and fewer parts, and
-// writes the plan to the staging of run. The next steps are those of a publish: Unite, if the
+// writes the plan to the staging of run. The next steps are those of a publish: Rewrite, if the
 // summary has tasks for it, and then PlanCompaction again; Build, Verify and Commit. A publish may
 // come first at any time. If it has changed what the plan replaces, Commit says that the plan is
 // stale.
@@ -180,11 +181,11 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if _, err := base.FindDatasets(ctx, idsOf(p.Batches)); err != nil { // the commit reads these, too
 		return Summary{}, err
 	}
-	written, err := readUnited(ctx, store, run)
+	written, _, err := readRewritten(ctx, store, run, round, "")
 	if err != nil {
 		return Summary{}, err
 	}
-	partial, err := p.partialUnions(ctx, store, base)
+	partial, err := p.partialUnions(ctx, base)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -193,8 +194,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return Summary{}, err
 	}
 	if len(need) > 0 {
-		s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
-		return s, err
+		return s, s.order(ctx, store, run, round, "", unionOrders(need))
 	}
 	if len(p.segments()) >= len(p.Replaces) && applied == 0 && !dead {
 		s.Nothing = true
@@ -253,7 +253,7 @@ func (c *Compaction) choose(
 
 // toUnite is a union that a plan asks for, and the batches that are to be in it.
 type toUnite struct {
-	uniteTask
+	*rewrite.Job
 	batches []*planned
 }
 
@@ -272,9 +272,9 @@ func newUnion(batches []*planned, form, suffix string) *toUnite {
 func (p *plan) unite(
 	ctx context.Context, store blob.Store, written map[unionName]unionWritten, drops *suppress.Dropping,
 	partial map[unionName]bool, s *Summary,
-) (need []uniteTask, applied int, err error) {
+) (need []*rewrite.Job, applied int, err error) {
 	var unions []*toUnite
-	var tasks []*uniteTask
+	var jobs []*rewrite.Job
 	for from := 0; from < len(p.Batches); {
 		to := from
 		for to < len(p.Batches) && p.Batches[to].DatasetID == p.Batches[from].DatasetID {
@@ -282,15 +282,15 @@ func (p *plan) unite(
 		}
 		for _, batches := range together(p.Batches[from:to], drops, partial) {
 			u := newUnion(batches, p.CanonicalForm, p.PublicSuffix)
-			u.drop(drops)
+			dropHidden(u.Job, drops)
 			if len(u.Sources) > 1 || len(u.Rules) > 0 || partial[unionName{u.DatasetID, u.Sources[0].Batch}] {
-				unions, tasks = append(unions, u), append(tasks, &u.uniteTask)
+				unions, jobs = append(unions, u), append(jobs, u.Job)
 			}
 		}
 		from = to
 	}
 	if drops != nil {
-		if err := nameTakedowns(ctx, store, tasks); err != nil {
+		if err := nameTakedowns(ctx, store, jobs); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -298,7 +298,7 @@ func (p *plan) unite(
 		u, ok := written[unionName{t.DatasetID, t.Name()}]
 		switch {
 		case !ok || u.Lifted:
-			need = append(need, t.uniteTask)
+			need = append(need, t.Job)
 		case u.Damaged == "":
 			u.apply(t.batches)
 			applied++
@@ -364,8 +364,8 @@ func CompactAll(ctx context.Context, store blob.Store, run string, c Compaction,
 		if plan.Nothing {
 			return Committed{Version: plan.Current, Existed: true}, nil
 		}
-		if plan.UniteTasks > 0 {
-			if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {
+		if plan.RewriteTasks > 0 {
+			if err := rewriteTasks(ctx, store, &plan, tempDir); err != nil {
 				return Committed{}, err
 			}
 			continue

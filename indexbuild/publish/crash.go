@@ -44,31 +44,22 @@ func NoteCrash(ctx context.Context, store blob.Store, planKey, object, reason st
 	return n, nil
 }
 
-// NoteUniteCrash notes the batches of the next union of a task of a list as damaged, after writing
-// it killed workers or panicked. Unite then goes on behind it. It returns false if all unions of
-// the task are done.
-func NoteUniteCrash(ctx context.Context, store blob.Store, key string, task int, reason string) (bool, error) {
-	_, jobs, unitedKey, done, err := readUniteTask(ctx, store, key, task)
-	if err != nil || len(done.Unions) >= len(jobs) {
+// NoteRewriteCrash notes the next union or batch of a task of a list as damaged, after writing it
+// killed workers or panicked. Rewrite then goes on behind it. It returns false if all of the task
+// is done.
+func NoteRewriteCrash(ctx context.Context, store blob.Store, key string, task int, reason string) (bool, error) {
+	t, err := readRewriteTask(ctx, store, key, task)
+	if err != nil || t.next() == nil {
 		return false, err
 	}
-	j := &jobs[len(done.Unions)]
-	u := unionWritten{DatasetID: j.DatasetID, Damaged: reason}
-	u.Name = j.Name()
-	u.blame(j.Members)
-	done.Unions = append(done.Unions, u)
-	return true, lake.WriteSealed(ctx, store, unitedKey, done)
-}
-
-// NoteMoveCrash notes the next batch of a task of a move plan as damaged, after moves of it killed
-// their workers or panicked. Move then goes on behind it. It returns false if all batches of the
-// task are done.
-func NoteMoveCrash(ctx context.Context, store blob.Store, key string, task int, reason string) (bool, error) {
-	p, movedKey, done, err := readTask(ctx, store, key, task)
-	if err != nil || len(done.Batches) >= len(p.Tasks[task]) {
-		return false, err
+	var r rewritten
+	if o := t.next(); o.Union != nil {
+		r.Union = &unionWritten{DatasetID: o.Union.DatasetID, Damaged: reason}
+		r.Union.Name = o.Union.Name()
+		r.Union.blame(o.Union.Members)
+	} else {
+		r.Move = &outcome{BatchRef: o.Move.BatchRef, Damaged: reason}
 	}
-	crashed := p.Tasks[task][len(done.Batches)].BatchRef
-	done.Batches = append(done.Batches, outcome{BatchRef: crashed, Damaged: reason})
-	return true, lake.WriteSealed(ctx, store, movedKey, done)
+	t.done.Done = append(t.done.Done, r)
+	return true, lake.WriteSealed(ctx, store, t.doneKey, t.done)
 }

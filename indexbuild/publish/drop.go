@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -16,21 +17,21 @@ import (
 // rows back. A takedown that is added meanwhile hides its rows in the new segment, as in any other
 // one, and the next compaction drops them.
 
-// drop makes a job drop what is hidden of its sources.
-func (t *uniteTask) drop(d *suppress.Dropping) {
-	for i := range t.Sources {
-		s := &t.Sources[i]
-		if h := d.In(t.DatasetID, s.Batch); h != nil {
+// dropHidden makes a job drop what is hidden of its sources.
+func dropHidden(j *rewrite.Job, d *suppress.Dropping) {
+	for i := range j.Sources {
+		s := &j.Sources[i]
+		if h := d.In(j.DatasetID, s.Batch); h != nil {
 			s.Hidden = h.Rows
-			t.Rules = append(t.Rules, h.Rules...)
+			j.Rules = append(j.Rules, h.Rules...)
 		}
 	}
-	slices.Sort(t.Rules)
-	t.Rules = slices.Compact(t.Rules)
+	slices.Sort(j.Rules)
+	j.Rules = slices.Compact(j.Rules)
 }
 
 // nameTakedowns names the takedowns of the unions that jobs are to write.
-func nameTakedowns(ctx context.Context, store blob.Store, jobs []*uniteTask) error {
+func nameTakedowns(ctx context.Context, store blob.Store, jobs []*rewrite.Job) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
 	for _, j := range jobs {

@@ -60,14 +60,10 @@ type Summary struct {
 	Nothing bool `json:"nothing"`
 	// PlanKey is the key of the plan.
 	PlanKey string `json:"plan_key"`
-	// MoveTasks is the number of tasks of the move plan at MoveKey, which are to be run with Move
-	// before the next Plan of the same round. Then there is no other plan yet.
-	MoveTasks int    `json:"move_tasks,omitempty"`
-	MoveKey   string `json:"move_key,omitempty"`
-	// UniteTasks is the number of tasks of the list of unions at UniteKey, which are to be run with
-	// Unite before the next Plan of the same round. Then there is no other plan yet.
-	UniteTasks int    `json:"unite_tasks,omitempty"`
-	UniteKey   string `json:"unite_key,omitempty"`
+	// RewriteTasks is the number of tasks of the list at RewriteKey, which are to be run with
+	// Rewrite before the next Plan of the same round. Then there is no other plan yet.
+	RewriteTasks int    `json:"rewrite_tasks,omitempty"`
+	RewriteKey   string `json:"rewrite_key,omitempty"`
 	// Batches is the number of batches that the current version lacks, Replaced the number of those
 	// that take the place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
@@ -319,7 +315,8 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		}
 		skip(datasets[b.DatasetID], b.Batch, reason, damaged)
 	}}
-	if c.moved, err = readMoved(ctx, store, run, round, rules.PublicSuffix); err != nil {
+	var written map[unionName]unionWritten
+	if written, c.moved, err = readRewritten(ctx, store, run, round, rules.PublicSuffix); err != nil {
 		return Summary{}, err
 	}
 	good, records, toMove, err := c.choose(finished)
@@ -327,8 +324,11 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return Summary{}, err
 	}
 	if len(toMove) > 0 {
-		s.MoveKey, s.MoveTasks, err = writeMovePlan(ctx, store, run, round, rules.PublicSuffix, toMove)
-		return s, err
+		orders := make([]rewriteOrder, len(toMove))
+		for i := range toMove {
+			orders[i].Move = &toMove[i]
+		}
+		return s, s.order(ctx, store, run, round, rules.PublicSuffix, orders)
 	}
 	p, err := c.compare(good)
 	if err != nil {
@@ -341,23 +341,18 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	broken, err := p.partialUnions(ctx, store, base)
+	broken, err := p.partialUnions(ctx, base)
 	if err != nil {
 		return Summary{}, err
 	}
 	maps.Copy(broken, p.brokenUnions(&c))
 	if single := p.inUnions(); len(broken)+len(single) > 0 {
-		written, err := readUnited(ctx, store, run)
-		if err != nil {
-			return Summary{}, err
-		}
 		need, err := p.trim(ctx, store, broken, single, rules, written)
 		if err != nil {
 			return Summary{}, err
 		}
 		if len(need) > 0 {
-			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
-			return s, err
+			return s, s.order(ctx, store, run, round, "", unionOrders(need))
 		}
 	}
 	p.Swept = swept

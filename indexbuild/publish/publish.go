@@ -29,8 +29,8 @@ import (
 type Built struct {
 	// Segments has the segment of the task, or none if the plan makes none.
 	Segments []segment.Ref `json:"segments,omitempty"`
-	// Dead are the deletion tables that the first task has written for segments that stay, in the order of
-	// the plan.
+	// Dead are the deletion tables that the first task has written for segments that stay, in the
+	// order of the plan.
 	Dead []manifest.Dead `json:"dead,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
@@ -72,9 +72,10 @@ const maxVerifications = 3
 var errStale = errors.New("plan is stale")
 
 // Build runs one of the Summary.Builds tasks of a plan, which are numbered from 0: it makes a
-// segment, with spill files in tempDir. The first task also writes the plan's deletion tables. A segment
-// that an earlier build left and that is intact is not built again. Batches that are damaged, or
-// that cannot be in one segment, are no error: Build lists them for the next plan of the same run.
+// segment, with spill files in tempDir. The first task also writes the plan's deletion tables. A
+// segment that an earlier build left and that is intact is not built again. Batches that are
+// damaged, or that cannot be in one segment, are no error: Build lists them for the next plan of
+// the same run.
 func Build(ctx context.Context, store blob.Store, planKey string, task int, tempDir string) (Built, error) {
 	return build(ctx, store, planKey, task, indexbuild.Options{TempDir: tempDir})
 }
@@ -506,7 +507,7 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 	// Commit removes its own plan; other plans and the list of damaged batches remain.
 	defer func() { _ = lake.DeleteStaging(ctx, store, run) }()
 	for round := 0; ; round++ {
-		plan, err := planAndMove(ctx, store, run, round, tempDir)
+		plan, err := planAndRewrite(ctx, store, run, round, tempDir)
 		if err != nil {
 			return Committed{}, err
 		}
@@ -542,30 +543,25 @@ func buildAndCommit(
 	return done, err == nil && done.Stale, err
 }
 
-// uniteTasks writes the unions that a plan needs first.
-func uniteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir string) error {
-	for task := range plan.UniteTasks {
-		if _, err := Unite(ctx, store, plan.UniteKey, task, tempDir, nil); err != nil {
+// rewriteTasks writes the parts that a plan needs first.
+func rewriteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir string) error {
+	for task := range plan.RewriteTasks {
+		if _, err := Rewrite(ctx, store, plan.RewriteKey, task, tempDir, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// planAndMove plans a round and runs all moves that the plan needs first.
-func planAndMove(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
+// planAndRewrite plans a round and writes the parts that the plan needs first.
+func planAndRewrite(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
 	for {
 		plan, err := Plan(ctx, store, run, round)
-		if err != nil || plan.MoveTasks+plan.UniteTasks == 0 {
+		if err != nil || plan.RewriteTasks == 0 {
 			return plan, err
 		}
-		if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {
+		if err := rewriteTasks(ctx, store, &plan, tempDir); err != nil {
 			return Summary{}, err
-		}
-		for task := range plan.MoveTasks {
-			if _, err := Move(ctx, store, plan.MoveKey, task, tempDir, nil); err != nil {
-				return Summary{}, err
-			}
 		}
 	}
 }

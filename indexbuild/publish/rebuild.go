@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
@@ -758,7 +759,7 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	}
 	if need, err := p.whole(ctx, store, base, run); err != nil || len(need) > 0 {
 		if err == nil {
-			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+			err = s.order(ctx, store, run, round, "", unionOrders(need))
 		}
 		return s, out, err
 	}
@@ -849,12 +850,12 @@ func (p *plan) rebuild(
 
 // whole gives the live batches of unions that have dead ones unions of their own: segments that are
 // built again have no dead rows. It returns the unions that have to be written before.
-func (p *plan) whole(ctx context.Context, store blob.Store, base *manifest.Version, run string) ([]uniteTask, error) {
-	partial, err := p.partialUnions(ctx, store, base)
+func (p *plan) whole(ctx context.Context, store blob.Store, base *manifest.Version, run string) ([]*rewrite.Job, error) {
+	partial, err := p.partialUnions(ctx, base)
 	if err != nil || len(partial) == 0 {
 		return nil, err
 	}
-	written, err := readUnited(ctx, store, run)
+	written, _, err := readRewritten(ctx, store, run, 0, "")
 	if err != nil {
 		return nil, err
 	}
@@ -882,8 +883,8 @@ func Rebuild(ctx context.Context, store blob.Store, run, tempDir string) (Rebuil
 	}
 	for round := 0; ; round++ {
 		plan, out, err := PlanRebuild(ctx, store, run, round)
-		if err == nil && plan.UniteTasks > 0 {
-			if err = uniteTasks(ctx, store, &plan, tempDir); err == nil {
+		if err == nil && plan.RewriteTasks > 0 {
+			if err = rewriteTasks(ctx, store, &plan, tempDir); err == nil {
 				continue
 			}
 		}

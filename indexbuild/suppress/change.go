@@ -51,8 +51,8 @@ type Result struct {
 	// Versions and Datasets are what the rule matches, see takedown.Record.
 	Versions []takedown.Matched `json:"versions"`
 	Datasets []takedown.Matched `json:"datasets"`
-	// Segments is the number of segments that the versions have, Tables of how many of them rows are
-	// hidden, by any rule.
+	// Segments is the number of segments that the versions have, Tables of how many of them rows
+	// are hidden, by any rule.
 	Segments int `json:"segments"`
 	Tables   int `json:"tables"`
 	// DryRun tells that nothing was changed.

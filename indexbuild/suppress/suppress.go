@@ -146,8 +146,8 @@ type work struct {
 	spare func(s *manifest.Segment, err error) (takedown.Segment, bool)
 }
 
-// apply applies the rules to what versions have of segments, and returns those that are covered then. Old are those that
-// are covered already, by id.
+// apply applies the rules to what versions have of segments, and returns those that are covered
+// then. Old are those that are covered already, by id.
 func (a *applier) apply(
 	ctx context.Context, views []view, old func(id string) (takedown.Segment, bool), w work,
 ) ([]applied, error) {

@@ -146,13 +146,8 @@ var allowed = map[string][]string{
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
 	},
-	"indexbuild/move": {
-		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
-		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
-		"lake/seekable", "lake/urlnorm",
-	},
-	"indexbuild/unite": {
-		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
+	"indexbuild/rewrite": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
 		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/takedown", "lake/urlnorm",
 	},
 	"indexbuild/published": {
@@ -160,7 +155,7 @@ var allowed = map[string][]string{
 		"lake/manifest", "lake/registry",
 	},
 	"indexbuild/publish": {
-		"indexbuild/unite", "indexbuild", "indexbuild/lakecheck", "indexbuild/move",
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/rewrite",
 		"indexbuild/postings", "indexbuild/published", "indexbuild/segment", "indexbuild/deletion",
 		"indexbuild/suppress", "indexbuild/treebuild", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/registry", "lake/remedy",
@@ -197,7 +192,7 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
-		"indexbuild/publish", "indexbuild/published", "indexbuild/segment", "indexbuild/unite",
+		"indexbuild/publish", "indexbuild/published", "indexbuild/segment",
 		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
@@ -214,7 +209,7 @@ var allowed = map[string][]string{
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
-		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/move",
+		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/rewrite",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/addresses", "internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/registry",

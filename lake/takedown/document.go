@@ -400,8 +400,8 @@ func (d *Document) Edit(ctx context.Context, store blob.Store, add, remove *Rule
 	return next, nil
 }
 
-// Objects yields the keys of all objects that the document refers to: pieces and deletion tables. An error
-// is the last thing that it yields.
+// Objects yields the keys of all objects that the document refers to: pieces and deletion tables.
+// An error is the last thing that it yields.
 func (d *Document) Objects(ctx context.Context, store blob.Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, ref := range []pieces.Ref{d.RulePieces, d.RecordPieces} {

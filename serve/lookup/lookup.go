@@ -675,8 +675,8 @@ type Status struct {
 	Generation    uint64
 	TakedownEpoch uint64
 	// Takedowns is how many takedowns are in force. TakedownRefresh is how long it took to read
-	// them when they last changed. DeletionBytes is the memory of deletion tables: theirs, and those
-	// of the current version.
+	// them when they last changed. DeletionBytes is the memory of deletion tables: theirs, and
+	// those of the current version.
 	Takedowns       int64
 	TakedownRefresh time.Duration
 	DeletionBytes   int64
