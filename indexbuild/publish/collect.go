@@ -29,7 +29,7 @@ func (p *plan) uncollected(ctx context.Context, store blob.Store, swept uint64, 
 			return err
 		}
 	}
-	if err := buriedThere(ctx, store, built.Dead); err != nil {
+	if err := tablesThere(ctx, store, built.Dead); err != nil {
 		return err
 	}
 	// The parent of the version has the other batches. Of these the registry refers to current
@@ -126,13 +126,9 @@ func gone(err error) bool {
 }
 
 func (w *Working) add(p *plan) {
-	sets := [][]planned{p.Batches}
-	for i := range p.Again {
-		sets = append(sets, p.Again[i].Batches)
-	}
-	for _, batches := range sets {
-		all := refs(batches)
-		for _, b := range batches {
+	for i := range p.Segments {
+		all := refs(p.Segments[i].Batches)
+		for _, b := range p.Segments[i].Batches {
 			w.Batches = append(w.Batches, registry.Pending{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
 			})

@@ -164,7 +164,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	}
 	p := &plan{
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
-		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
+		Datasets: []lake.Dataset{},
 	}
 	dead := false
 	for _, chosen := range c.choose(base, frozen, drops) {
@@ -173,12 +173,11 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		if err != nil {
 			return Summary{}, err
 		}
-		p.Replaces = append(p.Replaces, chosen.ID)
-		p.Batches = append(p.Batches, batches...)
+		p.Drops = append(p.Drops, chosen.ID)
+		p.loose = append(p.loose, batches...)
 	}
-	slices.Sort(p.Replaces)
-	sortPlanned(p.Batches)
-	if _, err := base.FindDatasets(ctx, idsOf(p.Batches)); err != nil { // the commit reads these, too
+	sortPlanned(p.loose)
+	if _, err := base.FindDatasets(ctx, idsOf(p.loose)); err != nil { // the commit reads these, too
 		return Summary{}, err
 	}
 	written, _, err := readRewritten(ctx, store, run, round, "")
@@ -194,18 +193,18 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return Summary{}, err
 	}
 	if len(need) > 0 {
-		return s, s.order(ctx, store, run, round, "", unionOrders(need))
+		err = s.order(ctx, store, run, round, "", unionOrders(need))
+		return s, err
 	}
-	if len(p.segments()) >= len(p.Replaces) && applied == 0 && !dead {
+	if len(p.segments()) >= len(p.Drops) && applied == 0 && !dead {
 		s.Nothing = true
 		return s, nil
 	}
-	for i := range p.Batches {
-		s.Rows += p.Batches[i].Rows
+	for i := range p.loose {
+		s.Rows += p.loose[i].Rows
 	}
-	s.Covered, s.Segments, s.Unions = len(p.Batches), len(p.Replaces), applied
-	s.Builds = p.builds()
-	s.PlanKey, err = p.write(ctx, store, run, round)
+	s.Covered, s.Segments, s.Unions = len(p.loose), len(p.Drops), applied
+	err = p.write(ctx, store, run, round, &s)
 	return s, err
 }
 
@@ -275,12 +274,12 @@ func (p *plan) unite(
 ) (need []*rewrite.Job, applied int, err error) {
 	var unions []*toUnite
 	var jobs []*rewrite.Job
-	for from := 0; from < len(p.Batches); {
+	for from := 0; from < len(p.loose); {
 		to := from
-		for to < len(p.Batches) && p.Batches[to].DatasetID == p.Batches[from].DatasetID {
+		for to < len(p.loose) && p.loose[to].DatasetID == p.loose[from].DatasetID {
 			to++
 		}
-		for _, batches := range together(p.Batches[from:to], drops, partial) {
+		for _, batches := range together(p.loose[from:to], drops, partial) {
 			u := newUnion(batches, p.CanonicalForm, p.PublicSuffix)
 			dropHidden(u.Job, drops)
 			if len(u.Sources) > 1 || len(u.Rules) > 0 || partial[unionName{u.DatasetID, u.Sources[0].Batch}] {
@@ -304,12 +303,12 @@ func (p *plan) unite(
 			applied++
 			s.Dropped += u.Dropped
 			if len(t.Rules) > 0 {
-				p.Drops = append(p.Drops, t.Rules...)
+				p.Rules = append(p.Rules, t.Rules...)
 			}
 		}
 	}
-	slices.Sort(p.Drops)
-	p.Drops = slices.Compact(p.Drops)
+	slices.Sort(p.Rules)
+	p.Rules = slices.Compact(p.Rules)
 	return need, applied, nil
 }
 

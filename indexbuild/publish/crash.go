@@ -24,19 +24,19 @@ func NoteCrash(ctx context.Context, store blob.Store, planKey, object, reason st
 			found = append(found, damagedBatch{b.ref(), reason})
 		}
 	}
-	if n, err := addDamage(ctx, store, planKey, found); n > 0 || err != nil || len(p.Buried) == 0 {
+	if n, err := addDamage(ctx, store, planKey, found); n > 0 || err != nil || len(p.Tables) == 0 {
 		return n, err
 	}
 	// It may have been read to take batches out of a segment.
-	_, unburied, err := readDamage(ctx, store, path.Base(path.Dir(planKey)))
+	_, tableless, err := readDamage(ctx, store, path.Base(path.Dir(planKey)))
 	if err != nil {
 		return 0, err
 	}
 	n := 0
-	for i := range p.Buried {
-		if id := p.Buried[i].Segment.ID; !unburied[id] {
+	for i := range p.Tables {
+		if id := p.Tables[i].Segment.ID; !tableless[id] {
 			n++
-			if err := noteUnburied(ctx, store, planKey, id); err != nil {
+			if err := noteTableless(ctx, store, planKey, id); err != nil {
 				return 0, err
 			}
 		}

@@ -42,9 +42,9 @@ func nameTakedowns(ctx context.Context, store blob.Store, jobs []*rewrite.Job) e
 
 // lifted reports whether a takedown that the plan applies is not in force any more.
 func (p *plan) lifted(ctx context.Context, store blob.Store) (bool, error) {
-	if len(p.Drops) == 0 {
+	if len(p.Rules) == 0 {
 		return false, nil
 	}
-	_, all, err := suppress.InForce(ctx, store, p.Drops)
+	_, all, err := suppress.InForce(ctx, store, p.Rules)
 	return !all, err
 }

@@ -115,10 +115,10 @@ type chooser struct {
 	live  map[manifest.BatchName]manifest.Batch
 	rules lake.Rules // of the next version
 	known map[segment.BatchRef]string
-	// unburied are segments out of which no batches can be taken.
-	unburied map[string]bool
-	moved    map[segment.BatchRef]outcome
-	skip     func(b planned, reason string, waits bool)
+	// tableless are segments of which no deletion table can be written, since something is damaged.
+	tableless map[string]bool
+	moved     map[segment.BatchRef]outcome
+	skip      func(b planned, reason string, waits bool)
 }
 
 // flips reports whether base has batches and another public suffix list than the next version.

@@ -89,8 +89,8 @@ func build(ctx context.Context, store blob.Store, planKey string, task int, opt 
 		return Built{}, fmt.Errorf("build segment: task %d of a plan with %d", task, p.builds())
 	}
 	var built Built
-	if all := p.segments(); task < len(all) {
-		batches := all[task].Batches
+	if task < len(p.Segments) {
+		batches := p.Segments[task].Batches
 		ref, err := buildOne(ctx, store, refs(batches), opt)
 		if n, err := note(ctx, store, planKey, batches, err); n > 0 || err != nil {
 			return Built{Damaged: n}, err
@@ -301,8 +301,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
-	segments := p.segments()
-	if len(built.Segments) != len(segments) || len(built.Dead) != len(p.Buried) {
+	if len(built.Segments) != len(p.Segments) || len(built.Dead) != len(p.Tables) {
 		return nil, errors.New("commit version: another worker has built other segments than the plan has")
 	}
 	if err := p.fits(ctx, parent, built); err != nil {
@@ -331,18 +330,20 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 		}
 	}
 	for _, s := range parent.Segments {
-		if i := slices.IndexFunc(p.Again, func(n newSegment) bool { return n.Replaces == s.ID }); i >= 0 {
-			add(built.Segments[i], p.Again[i].Batches)
-		} else if i := slices.IndexFunc(p.Buried, func(b buried) bool { return b.Segment.ID == s.ID }); i >= 0 {
+		if i := slices.IndexFunc(p.Segments, func(n newSegment) bool { return n.Replaces == s.ID }); i >= 0 {
+			add(built.Segments[i], p.Segments[i].Batches)
+		} else if i := slices.IndexFunc(p.Tables, func(b tabled) bool { return b.Segment.ID == s.ID }); i >= 0 {
 			s.Dead = &built.Dead[i]
 			next.Segments = append(next.Segments, s)
-			next.Died[s.ID] = namesOf(p.Buried[i].Batches)
+			next.Died[s.ID] = namesOf(p.Tables[i].Batches)
 		} else if !replaced[s.ID] {
 			next.Segments = append(next.Segments, s)
 		}
 	}
-	for i := len(p.Again); i < len(segments); i++ {
-		add(built.Segments[i], segments[i].Batches)
+	for i := range p.Segments {
+		if p.Segments[i].Replaces == "" {
+			add(built.Segments[i], p.Segments[i].Batches)
+		}
 	}
 	for _, d := range p.Datasets {
 		next.Datasets = append(next.Datasets, described(d))
@@ -353,11 +354,13 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 // replaced returns the segments that the plan replaces.
 func (p *plan) replaced() map[string]bool {
 	all := map[string]bool{}
-	for _, id := range p.Replaces {
+	for _, id := range p.Drops {
 		all[id] = true
 	}
-	for i := range p.Again {
-		all[p.Again[i].Replaces] = true
+	for i := range p.Segments {
+		if id := p.Segments[i].Replaces; id != "" {
+			all[id] = true
+		}
 	}
 	return all
 }
@@ -382,8 +385,8 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		}
 	}
-	for i := range p.Buried {
-		if !views[p.Buried[i].Segment.View()] {
+	for i := range p.Tables {
+		if !views[p.Tables[i].Segment.View()] {
 			return errStale
 		}
 	}
@@ -413,7 +416,7 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		case replaced[have.Segment]:
 			known++
-		case p.buriedIn(have.Segment) == nil:
+		case p.tableOf(have.Segment) == nil:
 			return errStale
 		}
 	}
@@ -428,7 +431,7 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		case replaced[have.Segment]:
 			known++
-		case p.buriedIn(have.Segment) == nil:
+		case p.tableOf(have.Segment) == nil:
 			return errStale
 		}
 	}

@@ -717,7 +717,7 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	}
 	p := &plan{
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
-		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
+		Datasets: []lake.Dataset{},
 	}
 	for _, err := range store.List(ctx, extractedPrefix(run)) {
 		if err != nil {
@@ -764,7 +764,6 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 		return s, out, err
 	}
 	sortPlanned(p.Lost)
-	slices.Sort(p.Replaces)
 	all := p.all()
 	datasets, err := registry.FindDatasets(ctx, store, idsOf(all))
 	if err != nil {
@@ -774,8 +773,8 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	for i := range all {
 		s.Rows += all[i].Rows
 	}
-	s.Covered, s.Segments, s.Builds = len(all), len(next.Segments), p.builds()
-	if s.PlanKey, err = p.write(ctx, store, run, round); err != nil {
+	s.Covered, s.Segments = len(all), len(next.Segments)
+	if err := p.write(ctx, store, run, round, &s); err != nil {
 		return s, out, err
 	}
 	next.Commit = commitOf(s.PlanKey)
@@ -841,9 +840,9 @@ func (p *plan) rebuild(
 		}
 	}
 	if len(batches) == 0 {
-		p.Replaces = append(p.Replaces, id)
+		p.Drops = append(p.Drops, id)
 	} else {
-		p.Again = append(p.Again, newSegment{Replaces: id, Batches: sortPlanned(batches)})
+		p.Segments = append(p.Segments, newSegment{Replaces: id, Batches: sortPlanned(batches)})
 	}
 	return len(batches), damaged, nil
 }

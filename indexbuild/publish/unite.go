@@ -134,12 +134,12 @@ func compareJobs(a, b *rewrite.Job) int {
 
 // eachPlanned calls do with each batch of the new segments.
 func eachPlanned(p *plan, do func(b *planned)) {
-	for i := range p.Batches {
-		do(&p.Batches[i])
+	for i := range p.loose {
+		do(&p.loose[i])
 	}
-	for i := range p.Again {
-		for j := range p.Again[i].Batches {
-			do(&p.Again[i].Batches[j])
+	for i := range p.Segments {
+		for j := range p.Segments[i].Batches {
+			do(&p.Segments[i].Batches[j])
 		}
 	}
 }

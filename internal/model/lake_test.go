@@ -100,7 +100,7 @@ func newMachine(t *testing.T, rt *rapid.T, done map[string]int) *machine {
 		}
 	}
 	// In most sequences every batch that can be is taken out of its segment by a deletion table.
-	publish.LeastBuried = []int64{0, 0, 0, 4 << 10}[uniform(4).Draw(rt, "least rows of a segment that stays")]
+	publish.LeastLeft = []int64{0, 0, 0, 4 << 10}[uniform(4).Draw(rt, "least rows of a segment that stays")]
 	// In half of the sequences a segment has so few rows that plans make several.
 	publish.MaxSegmentRows = []int64{1 << 31, 8, 40, 1 << 31}[uniform(4).Draw(rt, "most rows of a segment")]
 	for _, list := range suffixLists {
