@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"lake/rowmerge": {
 		"lake", "lake/blob", "lake/part", "lake/partwriter", "lake/row", "lake/rowsort",
 	},
-	"lake/part": {"internal/thrift", "lake", "lake/codec"},
+	"lake/part": {"internal/thrift", "lake", "lake/codec", "lake/row"},
 	"lake/part/parttest": {
 		"internal/testenv", "lake/blob", "lake/part", "lake/row", "lake/urlnorm",
 	},
@@ -99,12 +99,9 @@ var allowed = map[string][]string{
 	"lake/remedy":            {"lake/codec"},
 	"lake/trash":             {"lake", "lake/blob", "lake/codec"},
 
-	"indexbuild/mph":    {"lake/codec"},
-	"indexbuild/bbhash": {"lake/codec"},
-	"indexbuild/prefixtree": {
-		"indexbuild/bbhash", "indexbuild/keysort", "internal/mapped", "lake/blob", "lake/codec",
-	},
-	"indexbuild/inventorytree":      {"indexbuild/prefixtree", "lake/blob", "lake/ingest/inventory"},
+	"indexbuild/mph":                {"lake/codec"},
+	"indexbuild/bbhash":             {"lake/codec"},
+	"indexbuild/prefixtree":         {"indexbuild/bbhash", "internal/mapped", "lake/blob", "lake/codec"},
 	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
 	"indexbuild/segment/domainlist": {"lake/codec", "lake/seekable"},
 	"indexbuild/segment": {
@@ -129,7 +126,8 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/segment/pathtree": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/treebuild": {
-		"indexbuild/keysort", "indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
+		"indexbuild/keysort", "indexbuild/prefixtree", "indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec",
+		"lake/ingest/inventory", "lake/part", "lake/partreader",
 	},
 	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/deadrows": {
@@ -240,7 +238,7 @@ var allowed = map[string][]string{
 	},
 	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
 	"starter/ingestreport": {"internal/cli", "workflows"},
-	"starter/inventory":    {"indexbuild/inventorytree", "indexbuild/prefixtree", "internal/cli"},
+	"starter/inventory":    {"indexbuild/prefixtree", "indexbuild/treebuild", "internal/cli"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"internal/cli", "lake/blob", "lake/manifest", "lake/registry", "starter/find",
@@ -287,7 +285,7 @@ var allowed = map[string][]string{
 	"serve/shortlived":      {"lake/blob", "serve/lookup"},
 	"serve/api/openapi":     {"lake/codec", "serve/ui"},
 	"serve/auth":            {"lake/access", "serve/lru"},
-	"serve/format":          {"internal/cli", "lake/codec", "serve/lookup"},
+	"serve/format":          {"internal/cli", "lake/codec", "lake/part", "serve/lookup"},
 	"serve/ui":              {},
 	"serve/command":         {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup", "serve/shortlived"},
 	"serve":                 {"internal/cli", "lake/blob/s3blob", "serve/command"},

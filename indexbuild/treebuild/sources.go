@@ -1,6 +1,7 @@
-package inventorytree
+package treebuild
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -21,21 +21,10 @@ import (
 // maxManifest is the largest manifest.json in bytes. One of S3 has some 200 bytes for each file.
 const maxManifest = 64 << 20
 
-// maxReaders is how many files are read at once: two for each processor, since those of a bucket
-// have to be waited for.
-func maxReaders(parallelism int) int {
-	if parallelism <= 0 {
-		parallelism = runtime.GOMAXPROCS(0)
-	}
-	return 2 * parallelism
-}
-
-// sources opens inputs. It is not for concurrent use until tasks has returned.
+// sources finds inputs.
 type sources struct {
 	buckets map[string]blob.Store
 }
-
-func (in *sources) close() { in.buckets = nil }
 
 // object is a file, or an object in a bucket.
 type object struct {
@@ -86,25 +75,15 @@ type opened struct {
 func (o *opened) Size() int64 { return o.size }
 
 // ranges reads ranges of an object in a store.
-type ranges struct {
-	ctx context.Context
-	object
-	size int64
-}
+type ranges func(off, n int64) ([]byte, error)
 
 func (r ranges) ReadAt(p []byte, off int64) (int, error) {
-	n := min(int64(len(p)), r.size-off)
-	if n <= 0 {
-		return 0, io.EOF
+	data, err := r(off, int64(len(p)))
+	n := copy(p, data)
+	if err == nil && n < len(p) {
+		err = io.EOF
 	}
-	b, err := r.store.ReadRange(r.ctx, r.key, off, n)
-	if err != nil {
-		return 0, err
-	}
-	if copy(p, b) < len(p) {
-		return int(n), io.EOF
-	}
-	return int(n), nil
+	return n, err
 }
 
 // open opens an object, which stays the same while it is read in order.
@@ -132,7 +111,13 @@ func (o object) open(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &opened{r, ranges{ctx, o, info.Size}, info.Size}, nil
+	at := func(off, n int64) ([]byte, error) {
+		if off >= info.Size {
+			return nil, io.EOF
+		}
+		return o.store.ReadRange(ctx, o.key, off, min(n, info.Size-off))
+	}
+	return &opened{r, ranges(at), info.Size}, nil
 }
 
 // plain removes the path from an error of a file, which the caller names.
@@ -142,6 +127,12 @@ func plain(err error) error {
 		return p.Err
 	}
 	return err
+}
+
+// task is a file that is read.
+type task struct {
+	object
+	read func(yield func(inventory.Object) error) error
 }
 
 // tasks returns the files that an input stands for, and when its report was begun.
@@ -154,30 +145,18 @@ func (in *sources) tasks(ctx context.Context, name string, csv inventory.CSV) ([
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	head := make([]byte, 512)
-	n, err := io.ReadFull(r, head)
-	if head = head[:n]; err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, time.Time{}, errors.Join(err, r.Close())
+	defer r.Close()
+	whole := bufio.NewReader(r)
+	head, err := whole.Peek(512)
+	if err != nil && err != io.EOF {
+		return nil, time.Time{}, err
 	}
-	whole := struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(head), r), r}
+	parquet := bytes.HasPrefix(head, []byte("PAR1"))
 	switch {
 	case inventory.Is(head):
 		return in.report(ctx, o, whole)
-	case bytes.HasPrefix(head, []byte("PAR1")):
-		read := func(yield func(inventory.Object) error) error {
-			r, err := o.open(ctx)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			return inventory.Parquet(r, o.name, yield)
-		}
-		return []task{{o, read}}, time.Time{}, r.Close()
 	case bytes.HasPrefix(head, []byte("ORC")):
-		return nil, time.Time{}, errors.Join(errORC, r.Close())
+		return nil, time.Time{}, errORC
 	}
 	read := func(yield func(inventory.Object) error) error {
 		r, err := o.open(ctx)
@@ -185,17 +164,20 @@ func (in *sources) tasks(ctx context.Context, name string, csv inventory.CSV) ([
 			return err
 		}
 		defer r.Close()
+		if parquet {
+			return inventory.Parquet(r, o.name, yield)
+		}
 		return csv.Read(r, yield)
 	}
-	return []task{{o, read}}, time.Time{}, r.Close()
+	return []task{{o, read}}, time.Time{}, nil
 }
 
 var errORC = errors.New("it is ORC, which is not read; have the inventory written as CSV or Parquet")
 
 // report returns the files of a report.
-func (in *sources) report(ctx context.Context, o object, r io.ReadCloser) ([]task, time.Time, error) {
+func (in *sources) report(ctx context.Context, o object, r io.Reader) ([]task, time.Time, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
-	if err = errors.Join(err, r.Close()); err != nil {
+	if err != nil {
 		return nil, time.Time{}, err
 	}
 	if len(data) > maxManifest {

@@ -1,4 +1,4 @@
-package inventorytree
+package treebuild
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	pq "github.com/parquet-go/parquet-go"
 
@@ -36,19 +38,16 @@ type listed struct {
 	IsLatest       *bool   `parquet:"is_latest,optional"`
 	IsDeleteMarker *bool   `parquet:"is_delete_marker,optional"`
 	Size           *int64  `parquet:"size,optional"`
-	StorageClass   *string `parquet:"storage_class,optional"`
-	AccessTier     *string `parquet:"intelligent_tiering_access_tier,optional"`
+	StorageClass   *string `parquet:"storage_class,optional"` // which is not read
 }
 
-const schema = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, StorageClass, IntelligentTieringAccessTier"
+const schema = "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, StorageClass"
 
 // report returns the rows of a report.
 func report(n int) (rows []listed) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	names := []string{"a", "b+c", "d e", "ü", "", "100%", `q"t`, "x,y", "日本"}
-	classes := [][2]string{
-		{"STANDARD", ""}, {"GLACIER", ""}, {"INTELLIGENT_TIERING", "ARCHIVE_ACCESS"}, {"INTELLIGENT_TIERING", ""}, {"OUTPOSTS", ""},
-	}
+	class := "GLACIER"
 	for i := range n {
 		var key strings.Builder
 		for range rng.IntN(5) {
@@ -56,13 +55,12 @@ func report(n int) (rows []listed) {
 		}
 		fmt.Fprintf(&key, "file %d", i)
 		latest, deleted, size := rng.IntN(5) > 0, rng.IntN(10) == 0, rng.Int64N(1<<45)
-		class := classes[rng.IntN(len(classes))]
 		row := listed{
 			Bucket: "bucket", Key: key.String(), IsLatest: &latest, IsDeleteMarker: &deleted, Size: &size,
-			StorageClass: &class[0], AccessTier: &class[1],
+			StorageClass: &class,
 		}
 		if deleted {
-			row.Size, row.StorageClass, row.AccessTier = nil, nil, nil
+			row.Size, row.StorageClass = nil, nil
 		} else if i%50 == 0 {
 			row.Size = nil
 		}
@@ -92,7 +90,7 @@ func csvOf(t *testing.T, rows []listed, header bool, escape func(string) string)
 		}
 		_ = w.Write([]string{
 			r.Bucket, escape(r.Key), text(r.VersionID), fmt.Sprint(*r.IsLatest), fmt.Sprint(*r.IsDeleteMarker), size,
-			text(r.StorageClass), text(r.AccessTier),
+			text(r.StorageClass),
 		})
 	}
 	if w.Flush(); w.Error() != nil {
@@ -179,6 +177,106 @@ func content(t *testing.T, dir string) map[string]string {
 	return all
 }
 
+// plainIndex writes the index of objects, whose nodes are found by looking at all of them, and
+// returns its folder.
+func plainIndex(t *testing.T, format prefixtree.Format, rows []listed) string {
+	t.Helper()
+	nodes := map[string]*prefixtree.Node{"": {}}
+	for _, r := range rows {
+		folder := r.Key[:strings.LastIndexByte(r.Key, '/')+1]
+		for n := 0; n <= len(folder); n++ {
+			prefix := folder[:n]
+			if n > 0 && folder[n-1] != '/' {
+				continue
+			}
+			if nodes[prefix] == nil {
+				nodes[prefix] = &prefixtree.Node{Depth: uint32(strings.Count(prefix, "/"))}
+			}
+			node := nodes[prefix]
+			node.MaxDepth = max(node.MaxDepth, uint32(strings.Count(folder, "/")))
+			if node.Objects++; r.Size != nil {
+				node.Bytes += uint64(*r.Size)
+			}
+		}
+	}
+	prefixes := slices.Sorted(maps.Keys(nodes))
+	out := filepath.Join(t.TempDir(), "index")
+	w, err := prefixtree.Create(out, format)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	for i, p := range prefixes {
+		node := nodes[p]
+		node.Position = uint64(i)
+		for at := p; ; {
+			nodes[at].End = uint64(i)
+			if at == "" {
+				break
+			}
+			at = at[:strings.LastIndexByte(at[:len(at)-1], '/')+1]
+		}
+		if err := w.Open([]byte(p), int(node.Depth)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, node := range nodes {
+		if err := w.Close(*node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(t.Context(), 1<<20, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// The same objects give the same bytes in whatever order they are listed, however many files list
+// them, and however little memory there is.
+func TestBytesFollowFromTheObjects(t *testing.T) {
+	rows := report(4000)
+	for i := range rows {
+		yes, no := true, false
+		if rows[i].IsLatest, rows[i].IsDeleteMarker = &yes, &no; i%9 == 0 {
+			rows[i].Key = []string{"/", "//", "no slash", "a//b", "folder/", "a/\x00/b", "a/\x00\x00\x00\x00\x00\x00/b", "\x01/b"}[i/9%8] + fmt.Sprint(i)
+		}
+	}
+	for _, format := range prefixtree.Formats() {
+		want := content(t, plainIndex(t, format, rows))
+		rand.New(rand.NewPCG(4, 4)).Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+		for _, files := range []int{1, 7} {
+			for _, memory := range []int64{1, 0} {
+				var inputs []string
+				for part := range slices.Chunk(rows, len(rows)/files+1) {
+					dir := folderOf(t, map[string][]byte{"x.csv": csvOf(t, part, true, url.QueryEscape)})
+					inputs = append(inputs, filepath.Join(dir, "x.csv"))
+				}
+				out := filepath.Join(t.TempDir(), "index")
+				if _, err := Inventory(t.Context(), out, inputs, InventoryOptions{Format: format, MemoryBytes: memory}); err != nil {
+					t.Fatal(err)
+				}
+				if got := content(t, out); !maps.Equal(got, want) {
+					t.Errorf("%s, %d files, %d bytes of memory: other files", format, files, memory)
+				}
+			}
+		}
+	}
+}
+
+// A report without objects has an index with the root alone.
+func TestReportWithoutObjects(t *testing.T) {
+	dir := folderOf(t, map[string][]byte{"x.csv": []byte("Key\n")})
+	for _, format := range prefixtree.Formats() {
+		out := filepath.Join(t.TempDir(), "index")
+		if _, err := Inventory(t.Context(), out, []string{filepath.Join(dir, "x.csv")}, InventoryOptions{Format: format}); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(content(t, out), content(t, plainIndex(t, format, nil))) {
+			t.Errorf("%s: other files", format)
+		}
+	}
+}
+
 func plainKey(key string) string { return key }
 
 // However a report is stored, its index is that of the objects that it lists.
@@ -186,40 +284,20 @@ func TestEveryFormOfAReportGivesTheSameIndex(t *testing.T) {
 	ctx := context.Background()
 	rows := report(3000)
 	half := len(rows) / 2
-	b, err := prefixtree.NewBuilder(prefixtree.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	c, err := b.Collector()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var old, unsized uint64
+	var old, unsized, objects uint64
+	var left []listed
 	for _, r := range rows {
 		if !*r.IsLatest || *r.IsDeleteMarker {
 			old++
 			continue
 		}
-		size := uint64(0)
 		if r.Size == nil {
 			unsized++
-		} else {
-			size = uint64(*r.Size)
 		}
-		tier := map[string]prefixtree.Tier{
-			"STANDARD": prefixtree.Standard, "GLACIER": prefixtree.Glacier, "OUTPOSTS": prefixtree.Other,
-			"INTELLIGENT_TIERINGARCHIVE_ACCESS": prefixtree.IntelligentArchive, "INTELLIGENT_TIERING": prefixtree.IntelligentFrequent,
-		}[*r.StorageClass+*r.AccessTier]
-		if err := c.Add([]byte(r.Key), size, tier); err != nil {
-			t.Fatal(err)
-		}
+		objects++
+		left = append(left, r)
 	}
-	direct := filepath.Join(t.TempDir(), "index")
-	if _, err := b.Finish(ctx, direct); err != nil {
-		t.Fatal(err)
-	}
-	want := content(t, direct)
+	want := content(t, plainIndex(t, prefixtree.Seed, left))
 
 	first, second := csvOf(t, rows[:half], false, url.QueryEscape), csvOf(t, rows[half:], false, url.QueryEscape)
 	dir := folderOf(t, map[string][]byte{
@@ -269,12 +347,12 @@ func TestEveryFormOfAReportGivesTheSameIndex(t *testing.T) {
 		{"Parquet in a bucket", []string{"s3://" + bucket + "/" + key("1.parquet")}, inventory.CSV{}},
 	} {
 		out := filepath.Join(t.TempDir(), "index")
-		var last Progress
-		r, err := Build(ctx, out, c.inputs, Options{CSV: c.csv, Progress: func(p Progress) { last = p }})
+		var last InventoryProgress
+		r, err := Inventory(ctx, out, c.inputs, InventoryOptions{CSV: c.csv, Progress: func(p InventoryProgress) { last = p }})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if r.Old != old || r.Unsized != unsized || r.Bucket != "bucket" || r.Total.Objects != uint64(len(rows))-old {
+		if r.Old != old || r.Unsized != unsized || r.Bucket != "bucket" || r.Root.Objects != objects {
 			t.Errorf("%s: %+v", c.name, r)
 		}
 		if last.Files != r.Files || last.Objects != uint64(len(rows)) {
@@ -378,7 +456,7 @@ func TestBadInputs(t *testing.T) {
 			inputs = append(inputs, name)
 		}
 		parent := t.TempDir()
-		_, err := Build(context.Background(), filepath.Join(parent, "index"), inputs, Options{CSV: c.csv})
+		_, err := Inventory(context.Background(), filepath.Join(parent, "index"), inputs, InventoryOptions{CSV: c.csv})
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %q", c.inputs, err, want)
@@ -390,15 +468,15 @@ func TestBadInputs(t *testing.T) {
 		}
 	}
 	out := t.TempDir()
-	if _, err := Build(context.Background(), out, []string{filepath.Join(dir, "named.csv")}, Options{}); err == nil || !strings.Contains(err.Error(), "exists") {
+	if _, err := Inventory(context.Background(), out, []string{filepath.Join(dir, "named.csv")}, InventoryOptions{}); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("built in a folder that exists: %v", err)
 	}
-	if _, err := Build(context.Background(), filepath.Join(out, "a", "b"), []string{filepath.Join(dir, "named.csv")}, Options{}); err == nil {
+	if _, err := Inventory(context.Background(), filepath.Join(out, "a", "b"), []string{filepath.Join(dir, "named.csv")}, InventoryOptions{}); err == nil {
 		t.Error("built in a folder whose parent does not exist")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Build(ctx, filepath.Join(out, "x"), []string{filepath.Join(dir, "named.csv")}, Options{}); err == nil {
+	if _, err := Inventory(ctx, filepath.Join(out, "x"), []string{filepath.Join(dir, "named.csv")}, InventoryOptions{}); err == nil {
 		t.Error("built although the context has ended")
 	}
 }
