@@ -28,8 +28,6 @@ const (
 	// segmentMemory holds the buffer of a sort (128 MiB), and about 380 MiB of other buffers, merge
 	// sources and the perfect hash (indexbuild.Options).
 	segmentMemory = 512 << 20
-	// moveMemory holds what mergeMemory does: a move merges rows, too.
-	moveMemory = mergeMemory
 	// planMemory holds the decompressors of several objects, one of which may need much memory
 	// (zstd --long).
 	planMemory = ingest.PlanMemory

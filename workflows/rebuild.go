@@ -106,8 +106,8 @@ func (f *publishFlow) rebuild(ctx workflow.Context) (out publish.Rebuilt, err er
 		); err != nil || plan.Nothing {
 			return plan.Rebuilt, err
 		}
-		if plan.UniteTasks > 0 {
-			if err := f.unite(ctx, &plan.Summary, &publish.United{}); err != nil {
+		if plan.RewriteTasks > 0 {
+			if err := f.rewrite(ctx, &plan.Summary, &publish.Rewritten{}); err != nil {
 				return out, err
 			}
 			continue
