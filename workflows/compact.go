@@ -70,6 +70,7 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	// Building is what a publish does, without requests.
 	f := &publishFlow{PublishInput: PublishInput{Lake: in.Lake}, steps: s, own: workflow.GetInfo(ctx).WorkflowExecution.RunID}
 	f.Staging = cmp.Or(in.Staging, f.own)

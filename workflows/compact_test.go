@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -66,6 +67,12 @@ func TestCompactionFollowsTakedowns(t *testing.T) {
 	env.RegisterActivity(&activities.Write{Lake: of})
 	env.RegisterActivity(&activities.Index{Lake: of})
 	env.RegisterActivity(&activities.Publish{Lake: of})
+	env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		pool, _, _ := strings.Cut(info.TaskQueue, "@")
+		if pool != activities.PoolBackground && pool != activities.PoolControl {
+			t.Errorf("%s runs in the pool %s, where ingests would wait for it", info.ActivityType.Name, pool)
+		}
+	})
 	commits := 0
 	env.OnActivity("CommitVersion", mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything).
 		Return(func(_ context.Context, _, planKey string, built publish.Built, _ activities.Answers) (activities.Committed, error) {

@@ -56,6 +56,7 @@ func RebuildWorkflow(ctx workflow.Context, in RebuildInput) (*RebuildResult, err
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	info := workflow.GetInfo(ctx)
 	f := &publishFlow{PublishInput: PublishInput{Lake: in.Lake}, steps: s, result: &PublishResult{}}
 	f.own = cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID)
