@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"lake/rowmerge": {
 		"lake", "lake/blob", "lake/part", "lake/partwriter", "lake/row", "lake/rowsort",
 	},
-	"lake/part": {"internal/thrift", "lake", "lake/codec"},
+	"lake/part": {"internal/thrift", "lake", "lake/codec", "lake/row"},
 	"lake/part/parttest": {
 		"internal/testenv", "lake/blob", "lake/part", "lake/row", "lake/urlnorm",
 	},
@@ -285,7 +285,7 @@ var allowed = map[string][]string{
 	"serve/shortlived":      {"lake/blob", "serve/lookup"},
 	"serve/api/openapi":     {"lake/codec", "serve/ui"},
 	"serve/auth":            {"lake/access", "serve/lru"},
-	"serve/format":          {"internal/cli", "lake/codec", "serve/lookup"},
+	"serve/format":          {"internal/cli", "lake/codec", "lake/part", "serve/lookup"},
 	"serve/ui":              {},
 	"serve/command":         {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup", "serve/shortlived"},
 	"serve":                 {"internal/cli", "lake/blob/s3blob", "serve/command"},

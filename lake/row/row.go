@@ -108,6 +108,12 @@ func (s *Suffix) Kind() int {
 	return OwnSuffix
 }
 
+// HasZeroByte reports whether a string of the record has a zero byte, so that its key would be
+// ambiguous.
+func (s *Suffix) HasZeroByte() bool {
+	return strings.IndexByte(s.Scheme, 0) >= 0 || strings.IndexByte(s.Extras, 0) >= 0
+}
+
 // AppendKey appends the part of a row's key after the path_query; see Row.AppendKey.
 func (s *Suffix) AppendKey(dst []byte) []byte {
 	dst = append(append(dst, s.Scheme...), 0)

@@ -26,6 +26,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -54,7 +55,7 @@ func rowsOf(t testing.TB, snap *lookup.Snapshot, tg lookup.Target) (rows []row) 
 		t.Fatal(err)
 	}
 	for _, d := range page.Datasets {
-		list, err := snap.List(t.Context(), lookup.URLsQuery{Target: tg, Dataset: d.ID, Columns: lookup.ColumnSize})
+		list, err := snap.List(t.Context(), lookup.URLsQuery{Target: tg, Dataset: d.ID, Columns: lookup.With(part.ColSize)})
 		if err != nil {
 			t.Fatal(err)
 		}
