@@ -38,7 +38,8 @@ type Result struct {
 // indexMemory is what PostgreSQL may use to build an index.
 const indexMemory = "256MB"
 
-// index gives a table of the load its keys, and separates what collides in it, unless that was done.
+// index gives a table of the load its keys, and separates what collides in it, unless that was
+// done.
 func (f *finisher) index(number int) error {
 	err := f.within("SHARE", func() error {
 		f.table = f.plan.leaves(f.load)[number]
@@ -95,8 +96,8 @@ func (f *finisher) resolve(having, by string) error {
 	)
 }
 
-// Finish gives the loaded tables their keys, one after the other, and then puts them in the place of
-// those that are read, in one transaction. It fails, and nothing changes, if a dataset then has
+// Finish gives the loaded tables their keys, one after the other, and then puts them in the place
+// of those that are read, in one transaction. It fails, and nothing changes, if a dataset then has
 // other rows than the lake shows of it.
 func Finish(ctx context.Context, store blob.Store, run string, opt Options) (Result, error) {
 	s, err := openStep(ctx, store, run, opt)

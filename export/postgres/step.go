@@ -100,8 +100,8 @@ func (s *step) execAll(statements ...string) error {
 	return nil
 }
 
-// hold keeps a garbage collector from deleting what the plan's version refers to, until the returned
-// function is called.
+// hold keeps a garbage collector from deleting what the plan's version refers to, until the
+// returned function is called.
 func (s *step) hold() (release func(), err error) {
 	release, err = scan.Hold(s.ctx, s.store, s.plan.Version, "urlake export postgres")
 	if errors.Is(err, scan.ErrDropped) {
