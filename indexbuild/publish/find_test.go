@@ -295,10 +295,10 @@ func TestWithdrawalWhileABatchMoves(t *testing.T) {
 	testlake.Publish(t, store)
 	testlake.SetList(t, store, "x y a.x")
 	plan, err := publish.Plan(t.Context(), store, testlake.Run(), 0)
-	if err != nil || plan.MoveTasks != 1 {
+	if err != nil || plan.RewriteTasks != 1 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	if _, err := publish.Move(t.Context(), store, plan.MoveKey, 0, t.TempDir(), nil); err != nil {
+	if _, err := publish.Rewrite(t.Context(), store, plan.RewriteKey, 0, t.TempDir(), nil); err != nil {
 		t.Fatal(err)
 	}
 	before := ingests(t, store)

@@ -418,9 +418,9 @@ func testLife(t *testing.T, each func(what string, store blob.Store)) {
 // A dataset of which all rows of a domain are hidden, by a takedown or because its batch is
 // retired, does not count, neither in the numbers of children nor elsewhere.
 func TestHiddenDatasetsDoNotCount(t *testing.T) {
-	least := publish.LeastBuried
-	t.Cleanup(func() { publish.LeastBuried = least })
-	publish.LeastBuried = 1 // so that the segment stays
+	least := publish.LeastLeft
+	t.Cleanup(func() { publish.LeastLeft = least })
+	publish.LeastLeft = 1 // so that the segment stays
 	for _, what := range []string{"takedown", "retire"} {
 		store := blob.NewMemory()
 		for _, d := range []string{"alpha", "beta", "gamma"} {

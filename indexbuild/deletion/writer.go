@@ -1,4 +1,4 @@
-package overlay
+package deletion
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 	"github.com/urlake/urlake/lake/seekable"
 )
 
-// Builder makes the bytes of an overlay, which depend on the entries alone.
+// Builder makes the bytes of a table, which depend on the entries alone.
 type Builder struct {
 	entries int64
 	blocks  []block
@@ -37,7 +37,7 @@ func (b *Builder) Add(e Entry, tuples []segment.Tuple) error {
 		return nil
 	}
 	fail := func(err error) error {
-		return fmt.Errorf("overlay of domain %016x/%08x in dataset %d: %w", e.ID, e.Check, e.Dataset, err)
+		return fmt.Errorf("deletion table: domain %016x/%08x in dataset %d: %w", e.ID, e.Check, e.Dataset, err)
 	}
 	if err := e.validate(); err != nil {
 		return fail(err)
@@ -69,10 +69,10 @@ func (b *Builder) Add(e Entry, tuples []segment.Tuple) error {
 	return b.add(&e, packed)
 }
 
-// Keep adds an entry of another overlay as it is.
+// Keep adds an entry of another table as it is.
 func (b *Builder) Keep(e Entry) error {
 	if b.entries > 0 && Compare(&b.last, &e) >= 0 {
-		return fmt.Errorf("overlay of domain %016x: entries do not ascend", e.ID)
+		return fmt.Errorf("deletion table: domain %016x: entries do not ascend", e.ID)
 	}
 	return b.add(&e, e.tuples)
 }
@@ -155,11 +155,11 @@ func (b *Builder) Dead() (rows int64) {
 	return rows
 }
 
-// Finish returns the bytes of the file. An overlay has at least one entry.
+// Finish returns the bytes of the file. A table has at least one entry.
 func (b *Builder) Finish() ([]byte, seekable.File, error) {
 	b.flush()
 	if b.entries == 0 {
-		return nil, seekable.File{}, fmt.Errorf("overlay without entries")
+		return nil, seekable.File{}, fmt.Errorf("deletion table without entries")
 	}
 	f := newFilter(int64(len(b.keys)))
 	for _, k := range b.keys {

@@ -32,12 +32,12 @@ import (
 	"github.com/urlake/urlake/serve/lookup"
 )
 
-// burying sets from how many rows on batches are taken out of a segment by an overlay. The result
-// sets what was.
-func burying(rows int64) func() {
-	was := publish.LeastBuried
-	publish.LeastBuried = rows
-	return func() { publish.LeastBuried = was }
+// tablesFrom sets from how many rows on batches are taken out of a segment by a deletion table. The
+// result sets what was.
+func tablesFrom(rows int64) func() {
+	was := publish.LeastLeft
+	publish.LeastLeft = rows
+	return func() { publish.LeastLeft = was }
 }
 
 // datedBatches are randomBatches with times and sizes, of which few differ.
@@ -105,21 +105,21 @@ func diffs(t testing.TB, store blob.Store, before, after string) (all []string) 
 	}
 }
 
-// A lake whose retired and replaced batches are taken out of segments by overlays answers like one
-// whose segments are built again: each version, each difference between two versions, with
+// A lake whose retired and replaced batches are taken out of segments by deletion tables answers
+// like one whose segments are built again: each version, each difference between two versions, with
 // takedowns, compactions, collections and other public suffix lists in between.
-func TestBuriedBatchesAnswerAlike(t *testing.T) {
-	defer burying(publish.LeastBuried)()
-	buried := 0
+func TestDeletedBatchesAnswerAlike(t *testing.T) {
+	defer tablesFrom(publish.LeastLeft)()
+	deleted := 0
 	seeds := 4 / testenv.Every(4)
 	for seed := range uint64(seeds) {
 		rng := rand.New(rand.NewPCG(seed, 41))
 		plain, tabled := blob.NewMemory(), blob.NewMemory()
 		var list *urlnorm.SuffixList
 		both := func(do func(s blob.Store)) {
-			burying(math.MaxInt64)
+			tablesFrom(math.MaxInt64)
 			do(plain)
-			burying(0)
+			tablesFrom(0)
 			do(tabled)
 		}
 		suffixes := randomSuffixes(rng)
@@ -176,7 +176,7 @@ func TestBuriedBatchesAnswerAlike(t *testing.T) {
 				compact(t, tabled, rng.IntN(2) == 0)
 			}
 			if deadIn(t, tabled) > 0 {
-				buried++
+				deleted++
 			}
 			if rng.IntN(3) == 0 {
 				collect(t, tabled)
@@ -200,8 +200,8 @@ func TestBuriedBatchesAnswerAlike(t *testing.T) {
 			t.Errorf("seed %d: %d dead rows after a compaction", seed, dead)
 		}
 	}
-	if buried < 2*seeds {
-		t.Errorf("%d versions with dead rows", buried)
+	if deleted < 2*seeds {
+		t.Errorf("%d versions with dead rows", deleted)
 	}
 }
 
@@ -220,11 +220,11 @@ func collect(t testing.TB, store blob.Store) {
 	}
 }
 
-// buriable makes a lake of two segments: a union of five batches of dataset 1, and three batches of
-// dataset 2. From now on, batches are taken out of them by overlays.
-func buriable(t testing.TB) (store blob.Store, hosts []string) {
+// tabledLake makes a lake of two segments: a union of five batches of dataset 1, and three batches of
+// dataset 2. From now on, batches are taken out of them by deletion tables.
+func tabledLake(t testing.TB) (store blob.Store, hosts []string) {
 	t.Helper()
-	t.Cleanup(burying(0))
+	t.Cleanup(tablesFrom(0))
 	rng := rand.New(rand.NewPCG(5, 5))
 	store = blob.NewMemory()
 	list := testlake.SetList(t, store, "x y a.x b.y")
@@ -248,7 +248,7 @@ func buriable(t testing.TB) (store blob.Store, hosts []string) {
 // Nothing is wrong with an earlier version whose batches are all dead in the current one, and lack
 // the rows that a takedown hid when they were united.
 func TestCheckOfAnEarlierVersionOfADeadUnion(t *testing.T) {
-	store, hosts := buriable(t)
+	store, hosts := tabledLake(t)
 	for _, host := range hosts[:3] {
 		takeDown(t, store, takedown.Target{Kind: takedown.Host, Host: host})
 	}
@@ -283,8 +283,8 @@ func TestCheckOfAnEarlierVersionOfADeadUnion(t *testing.T) {
 // A publish that takes batches out of segments, and stops at any of its operations, leaves the lake
 // as it was, and the next one makes what an undisturbed one makes. A collection leaves nothing
 // behind.
-func TestBuryingStopsAnywhere(t *testing.T) {
-	source, hosts := buriable(t)
+func TestTablesStopAnywhere(t *testing.T) {
+	source, hosts := tabledLake(t)
 	do := func(store blob.Store) error {
 		for _, r := range registry.RetireBatches(t.Context(), store, testlake.Run(), batchIDs([]string{"1/b1", "2/b6"})) {
 			if r.Err != nil {
@@ -349,8 +349,8 @@ func TestBuryingStopsAnywhere(t *testing.T) {
 
 // A segment out of which no batch can be taken, because something of it is damaged, is built again
 // from the batches that are left.
-func TestBuryingOutOfADamagedSegment(t *testing.T) {
-	source, hosts := buriable(t)
+func TestTableOfADamagedSegment(t *testing.T) {
+	source, hosts := tabledLake(t)
 	v := current(t, source)
 	for _, name := range []string{segment.PostingsName(0), segment.PartsName, segment.FilesName} {
 		store := blob.NewMemory()
@@ -376,10 +376,10 @@ func TestBuryingOutOfADamagedSegment(t *testing.T) {
 	}
 }
 
-// A lost overlay of dead rows is found and written again, and so are the lists of batches of a
+// A lost deletion table is found and written again, and so are the lists of batches of a
 // segment with dead rows.
 func TestLostDeadRowsAreRestored(t *testing.T) {
-	store, hosts := buriable(t)
+	store, hosts := tabledLake(t)
 	retire(t, store, "1/b0", "2/b7")
 	testlake.Publish(t, store)
 	retire(t, store, "1/b2")
@@ -392,7 +392,7 @@ func TestLostDeadRowsAreRestored(t *testing.T) {
 			t.Fatalf("segment %s has no dead rows", s.ID)
 		}
 		objects := []string{
-			s.Dead.Overlay.Object, pieces.Key(manifest.PiecesRoot, s.BatchPieces.Root), pieces.Key(manifest.PiecesRoot, s.Dead.BatchPieces.Root),
+			s.Dead.Table.Key, pieces.Key(manifest.PiecesRoot, s.BatchPieces.Root), pieces.Key(manifest.PiecesRoot, s.Dead.BatchPieces.Root),
 		}
 		for k, object := range objects {
 			for n := (i + k) % testenv.Every(3); n < len(hows); n += testenv.Every(3) {
@@ -422,9 +422,9 @@ func TestLostDeadRowsAreRestored(t *testing.T) {
 
 // A commit that takes batches out of a segment is stale if a compaction has replaced the segment,
 // and a compaction is stale if batches were taken out of one of its segments.
-func TestBuryingBesideACompaction(t *testing.T) {
+func TestTablesBesideACompaction(t *testing.T) {
 	for _, first := range []string{"publish", "compaction"} {
-		store, _ := buriable(t)
+		store, _ := tabledLake(t)
 		retire(t, store, "1/b1", "2/b6")
 		taken := begin(t, store)
 		run := testlake.Run()
@@ -432,8 +432,8 @@ func TestBuryingBesideACompaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for task := range plan.UniteTasks {
-			if _, err := publish.Unite(t.Context(), store, plan.UniteKey, task, t.TempDir(), nil); err != nil {
+		for task := range plan.RewriteTasks {
+			if _, err := publish.Rewrite(t.Context(), store, plan.RewriteKey, task, t.TempDir(), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -465,8 +465,8 @@ func TestBuryingBesideACompaction(t *testing.T) {
 }
 
 // BenchmarkRetire measures a publish that takes one batch of 20,000 rows out of a segment of a
-// million: by an overlay, and by building the segment again; as a batch of its own, and as one of a
-// union of all.
+// million: by a deletion table, and by building the segment again; as a batch of its own, and as
+// one of a union of all.
 func BenchmarkRetire(b *testing.B) {
 	const batches, rows = 50, 20_000
 	for _, union := range []bool{false, true} {
@@ -490,7 +490,7 @@ func BenchmarkRetire(b *testing.B) {
 		}{{"taken out", 0}, {"built again", math.MaxInt64}} {
 			for _, batch := range []string{"day-007", "day-049"} { // the second one has the last times
 				b.Run(fmt.Sprintf("union=%v/%s/%s", union, batch, how.name), func(b *testing.B) {
-					defer burying(how.least)()
+					defer tablesFrom(how.least)()
 					for range b.N {
 						b.StopTimer()
 						store := blob.NewMemory()

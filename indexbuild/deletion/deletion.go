@@ -1,16 +1,19 @@
-// Package overlay is the file that says which rows of a segment are left: an immutable, sorted
-// table over the entries of the segment's postings that have lost rows. A reader looks into the
-// overlay of a segment first; an entry there takes the place of the segment's own. Its totals and
-// tuples are those of the rows that are left, and an entry of which nothing is left has none.
+// Package deletion takes rows out of segments, which never change. A deletion table is an
+// immutable, sorted file beside a segment that says which rows are left: it has those entries of
+// the segment's postings that have lost rows. An entry of the table takes the place of the
+// segment's own. Its totals and tuples are those of the rows that are left; an entry without rows
+// left has none.
 //
-// A segment is never changed, so rows that are to vanish at once, such as those of a takedown, are
-// taken out this way. An overlay knows nothing of why rows are dead.
+// What a version has of a segment has at most one table. The version names the table of the batches
+// that were retired or replaced (OfBatches). If takedowns hide rows, too, the takedowns name a
+// table that takes the place of the version's (OfRules). So a reader applies one table, which does
+// not say why rows are dead.
 //
-// A lookup of a domain that the overlay does not have costs a look into a filter in memory. What is
+// A lookup of a domain that the table does not have costs a look into a filter in memory. What is
 // read of the file is checked before it is used; damage is a *codec.CorruptError.
 //
-// docs/formats/overlay.md describes every byte.
-package overlay
+// docs/formats/deletion.md describes every byte.
+package deletion
 
 import (
 	"cmp"
@@ -52,7 +55,7 @@ type Entry struct {
 	tuples        []byte
 }
 
-// Sums are what an overlay takes away from a dataset.
+// Sums are what a table takes away from a dataset.
 type Sums struct {
 	Dataset uint32
 	// Rows and Size are those of all dead rows. Domains counts the domains of which the segment has

@@ -1,4 +1,4 @@
-package overlay_test
+package deletion_test
 
 import (
 	"cmp"
@@ -10,15 +10,16 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
 
 // made is an entry as a test knows it.
 type made struct {
-	overlay.Entry
+	deletion.Entry
 	tuples []segment.Tuple
 }
 
@@ -27,7 +28,7 @@ func random(rng *rand.Rand, domains int) []made {
 	var list []made
 	for i := range domains {
 		for d := range 1 + rng.IntN(3)*rng.IntN(2) {
-			m := made{Entry: overlay.Entry{Key: segment.KeyOf(fmt.Sprintf("site%d.test", i)), Dataset: uint32(1 + d*(1+rng.IntN(3)))}}
+			m := made{Entry: deletion.Entry{Key: segment.KeyOf(fmt.Sprintf("site%d.test", i)), Dataset: uint32(1 + d*(1+rng.IntN(3)))}}
 			if n := len(list); n > 0 && list[n-1].Key == m.Key && list[n-1].Dataset >= m.Dataset {
 				continue
 			}
@@ -56,10 +57,10 @@ func random(rng *rand.Rand, domains int) []made {
 	return list
 }
 
-// write stores the overlay of entries.
-func write(t testing.TB, store blob.Store, list []made) (overlay.Ref, []byte) {
+// write stores the table of entries.
+func write(t testing.TB, store blob.Store, list []made) (lake.FrameObject, []byte) {
 	t.Helper()
-	var b overlay.Builder
+	var b deletion.Builder
 	for _, m := range list {
 		if err := b.Add(m.Entry, m.tuples); err != nil {
 			t.Fatal(err)
@@ -72,10 +73,10 @@ func write(t testing.TB, store blob.Store, list []made) (overlay.Ref, []byte) {
 	if _, err := store.Put(t.Context(), "o", data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	return overlay.NewRef("o", file), data
+	return lake.NewFrameObject("o", file), data
 }
 
-func same(t testing.TB, want made, got overlay.Entry) {
+func same(t testing.TB, want made, got deletion.Entry) {
 	t.Helper()
 	tuples, err := got.Tuples()
 	if err != nil || got.Key != want.Key || got.Dataset != want.Dataset || got.Totals != want.Totals ||
@@ -90,12 +91,12 @@ func TestRoundTrip(t *testing.T) {
 		store := blob.NewMemory()
 		list := random(rng, domains)
 		ref, _ := write(t, store, list)
-		o, err := overlay.Open(t.Context(), store, ref, nil)
+		o, err := deletion.Open(t.Context(), store, ref, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		i := 0
-		sums := map[uint32]overlay.Sums{}
+		sums := map[uint32]deletion.Sums{}
 		for e, err := range o.All(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
@@ -112,7 +113,7 @@ func TestRoundTrip(t *testing.T) {
 		if i != len(list) {
 			t.Fatalf("%d entries of %d", i, len(list))
 		}
-		got := map[uint32]overlay.Sums{}
+		got := map[uint32]deletion.Sums{}
 		for _, s := range o.Sums() {
 			got[s.Dataset] = s
 		}
@@ -152,7 +153,7 @@ func TestDamage(t *testing.T) {
 		if _, err := bad.Put(t.Context(), "o", data, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
-		o, err := overlay.Open(t.Context(), bad, ref, nil)
+		o, err := deletion.Open(t.Context(), bad, ref, nil)
 		if err != nil {
 			return err
 		}
@@ -187,39 +188,39 @@ func TestBuilderRefusesWhatCannotBe(t *testing.T) {
 	k := segment.KeyOf("site.test")
 	one := []segment.Tuple{{FirstRow: 3, Rows: 2}}
 	left := segment.Totals{Rows: 2}
-	for name, add := range map[string]func(b *overlay.Builder) error{
-		"tuples of other rows": func(b *overlay.Builder) error {
-			return b.Add(overlay.Entry{Key: k, Dataset: 1, Dead: 1, Totals: segment.Totals{Rows: 3}}, one)
+	for name, add := range map[string]func(b *deletion.Builder) error{
+		"tuples of other rows": func(b *deletion.Builder) error {
+			return b.Add(deletion.Entry{Key: k, Dataset: 1, Dead: 1, Totals: segment.Totals{Rows: 3}}, one)
 		},
-		"tuples of no rows": func(b *overlay.Builder) error {
-			return b.Add(overlay.Entry{Key: k, Dataset: 1, Dead: 1}, one)
+		"tuples of no rows": func(b *deletion.Builder) error {
+			return b.Add(deletion.Entry{Key: k, Dataset: 1, Dead: 1}, one)
 		},
-		"order": func(b *overlay.Builder) error {
-			err := b.Add(overlay.Entry{Key: k, Dataset: 2, Dead: 1, Totals: left}, one)
+		"order": func(b *deletion.Builder) error {
+			err := b.Add(deletion.Entry{Key: k, Dataset: 2, Dead: 1, Totals: left}, one)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return b.Add(overlay.Entry{Key: k, Dataset: 1, Dead: 1, Totals: left}, one)
+			return b.Add(deletion.Entry{Key: k, Dataset: 1, Dead: 1, Totals: left}, one)
 		},
-		"no entries": func(b *overlay.Builder) error {
-			if err := b.Add(overlay.Entry{Key: k, Dataset: 1, Totals: left}, one); err != nil { // no dead rows
+		"no entries": func(b *deletion.Builder) error {
+			if err := b.Add(deletion.Entry{Key: k, Dataset: 1, Totals: left}, one); err != nil { // no dead rows
 				t.Fatal(err)
 			}
 			_, _, err := b.Finish()
 			return err
 		},
 	} {
-		if err := add(&overlay.Builder{}); err == nil {
+		if err := add(&deletion.Builder{}); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 }
 
-// BenchmarkMay looks up a domain that an overlay of ten thousand others does not have.
+// BenchmarkMay looks up a domain that a table of ten thousand others does not have.
 func BenchmarkMay(b *testing.B) {
 	store := blob.NewMemory()
 	ref, _ := write(b, store, random(rand.New(rand.NewPCG(5, 6)), 10_000))
-	o, err := overlay.Open(b.Context(), store, ref, nil)
+	o, err := deletion.Open(b.Context(), store, ref, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

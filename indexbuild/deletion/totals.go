@@ -1,4 +1,4 @@
-package deadrows
+package deletion
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type run struct {
 }
 
 // readTotals reads the totals that subtract has left open. Neighbours are read together.
-func (w *writer) readTotals(left []remains) error {
+func (u *batchBuilder) readTotals(left []remains) error {
 	var rows []wanted
 	for i := range left {
 		if left[i].times || left[i].sizes {
@@ -64,11 +64,11 @@ func (w *writer) readTotals(left []remains) error {
 	}
 	for some := range slices.Chunk(runs, 16*readsAtOnce) {
 		sums := make([][]segment.Totals, len(some))
-		group, ctx := errgroup.WithContext(w.ctx)
+		group, ctx := errgroup.WithContext(u.ctx)
 		group.SetLimit(readsAtOnce)
 		for i := range some {
 			group.Go(func() (err error) {
-				sums[i], err = w.readRun(ctx, &some[i])
+				sums[i], err = u.readRun(ctx, &some[i])
 				return err
 			})
 		}
@@ -97,13 +97,13 @@ func (r *remains) include(sum segment.Totals) {
 }
 
 // readRun returns the totals of each of the rows of a run, as far as they are open.
-func (w *writer) readRun(ctx context.Context, r *run) ([]segment.Totals, error) {
+func (u *batchBuilder) readRun(ctx context.Context, r *run) ([]segment.Totals, error) {
 	first := r.rows[0]
-	f, err := w.seg.File(ctx, first.FileID)
+	f, err := u.seg.File(ctx, first.FileID)
 	if err != nil {
 		return nil, err
 	}
-	blocks, err := w.seg.PageBlocks(ctx, first.FileID, first.RowGroup, first.FirstRow, r.end-first.FirstRow)
+	blocks, err := u.seg.PageBlocks(ctx, first.FileID, first.RowGroup, first.FirstRow, r.end-first.FirstRow)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (w *writer) readRun(ctx context.Context, r *run) ([]segment.Totals, error) 
 	at := 0
 	for _, b := range blocks {
 		from, to := max(first.FirstRow, b.FirstRow), min(r.end, b.FirstRow+b.Rows())
-		c, err := partreader.ReadColumns(ctx, w.store, f.Path, b, from, to-from, columns...)
+		c, err := partreader.ReadColumns(ctx, u.store, f.Path, b, from, to-from, columns...)
 		if err != nil {
 			return nil, err
 		}

@@ -1,22 +1,27 @@
-// Package unite writes the rows of several batches of one dataset to common parts. Many small
-// batches, one a day for example, have many small parts; a union of them has as few as one batch
-// with all rows would, and the rows of a domain are together. Each row keeps the name of its batch,
-// in the column batch, and rows that two batches have in common stay two rows. So all counts are
-// those of the batches, and a batch can still be taken out of a union.
+// Package rewrite reads rows of parts and writes them to other parts. A compaction writes the rows
+// of several batches of a dataset to the common parts of a union, drops rows that takedowns hide,
+// and takes batches out of a union. After a change of the public suffix list, a batch with rows
+// that get another domain is written again under its own name.
+//
+// Many small batches, one a day for example, have many small parts; a union of them has as few as
+// one batch with all rows would, and the rows of a domain are together. Each row of a union keeps
+// the name of its batch, in the column batch, and rows that two batches have in common stay two
+// rows. So all counts are those of the batches, and a batch can still be taken out of a union.
 //
 // A Job names the sources: batches, and unions of which some or all batches are taken. Do does it
 // like an ingest whose raw objects are parts: it reads the parts of all sources, sorts their rows
-// by partition, some partitions at a time, and writes parts, postings and the record of the union.
-// Rows that do not fit into memory go through shuffle files.
+// by partition, some partitions at a time, and writes parts, postings and a record. Rows that do
+// not fit into memory go through shuffle files. So a batch that follows another list has the parts
+// that an ingest by this list would have.
 //
 // Rows that takedowns hide can be dropped on the way: the job names the rules, and how many rows of
 // each source they hide. The union says which rules were ever applied to its rows, and how many
 // rows it lacks of each batch.
 //
-// The same members with the same takedowns have the same bytes, whatever the sources they are taken
-// from and the memory. Do may be repeated, run twice at once, and stop anywhere. The caller is
-// package publish.
-package unite
+// The same members with the same takedowns and the same list have the same bytes, whatever the
+// sources they are taken from and the memory. Do may be repeated, run twice at once, and stop
+// anywhere. The caller is package publish.
+package rewrite
 
 import (
 	"context"
@@ -47,15 +52,15 @@ const (
 	readRows = 4 * part.PageRows
 )
 
-// Job is a union that is to be written.
+// Job is a union that is to be written, or a batch that is to be written again.
 type Job struct {
 	DatasetID uint32 `json:"dataset_id"`
-	// CanonicalForm and PublicSuffix are the rules that the rows of all sources follow.
+	// CanonicalForm and PublicSuffix are the rules that the written rows follow.
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
 	// Members are the batches of the union, by name. If the job has Takedowns, the union counts
-	// their rows.
-	Members []lake.Member `json:"members"`
+	// their rows. Without members, the only source is a batch that is written again.
+	Members []lake.Member `json:"members,omitempty"`
 	// Takedowns are those of the union's record: those of all sources, and Rules.
 	Takedowns []string `json:"takedowns,omitempty"`
 	// Rules are the ids of the takedowns that are applied to the rows, ascending. Options has the
@@ -77,10 +82,26 @@ type Source struct {
 	Hidden int64 `json:"hidden,omitempty"`
 }
 
-// Name is the name of the union.
-func (j *Job) Name() string { return lake.UnionName(j.digest()) }
+// Name is the name of the union or the batch.
+func (j *Job) Name() string {
+	if len(j.Members) == 0 {
+		return j.Sources[0].Batch
+	}
+	return lake.UnionName(lake.UnionDigest(j.Members, j.Takedowns))
+}
 
-func (j *Job) digest() string { return lake.UnionDigest(j.Members, j.Takedowns) }
+// Again returns the job that writes a batch or a union again by another public suffix list. Record
+// is the one that ref names.
+func Again(ref segment.BatchRef, record *lake.Batch, list string) *Job {
+	j := &Job{
+		DatasetID: ref.DatasetID, CanonicalForm: record.CanonicalForm, PublicSuffix: list, Members: record.Members,
+		Takedowns: record.Takedowns, Sources: []Source{{Batch: ref.Batch, Digest: ref.Digest}},
+	}
+	for _, m := range record.Members {
+		j.Sources[0].Take = append(j.Sources[0].Take, m.Batch)
+	}
+	return j
+}
 
 // NameTakedowns sets the takedowns of the job: its rules, and those that were applied to the unions
 // among its sources. A union whose record is damaged has none; whoever writes the new union finds
@@ -127,6 +148,9 @@ type Options struct {
 	Progress func(rows int64)
 	// Hide are the rules of the job, nil for none. Rows that they hide are dropped.
 	Hide *takedown.Rules
+	// Domain returns the domain of a canonical host by the job's public suffix list. Nil says that
+	// the rows of the sources follow this list.
+	Domain func(host string) string
 	// Limits divide the work; only tests set them.
 	Limits rowmerge.Limits
 	Arena  int64
@@ -141,7 +165,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Result describes a union that is written.
+// Result describes a union or a batch that is written.
 type Result struct {
 	// Name and Digest are those of its record: lake.BatchKey.
 	Name   string `json:"name"`
@@ -153,6 +177,8 @@ type Result struct {
 	// has dropped.
 	Members []lake.Member `json:"members,omitempty"`
 	Dropped int64         `json:"dropped,omitempty"`
+	// Moved is the number of rows that have another domain than in their source.
+	Moved int64 `json:"moved,omitempty"`
 }
 
 // work is one run of a job.
@@ -165,13 +191,15 @@ type work struct {
 	members map[string]int // indices in job.Members, by batch
 	taken   map[string]int // those that are taken from the union in work
 	rows    int64          // so far
+	moved   int64          // rows with another domain
 }
 
 // newWork begins a job, with staging in that of run.
 func newWork(ctx context.Context, store blob.Store, run string, j *Job, opt Options) *work {
 	opt.setDefaults()
 	w := &work{ctx: ctx, store: store, job: j, opt: opt, members: map[string]int{}, taken: map[string]int{}}
-	w.staging = fmt.Sprintf("%sunite/%d-%s/", lake.StagingPrefix(run), j.DatasetID, j.digest())
+	w.staging = fmt.Sprintf("%srewrite/%d-%s/", lake.StagingPrefix(run), j.DatasetID,
+		lake.Digest(fmt.Appendf(nil, "%s\t%+v\t%s", j.Name(), j.Sources, j.PublicSuffix)))
 	for i := range j.Members {
 		w.members[j.Members[i].Batch] = i
 	}
@@ -183,11 +211,14 @@ func (w *work) failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	if len(w.job.Members) == 0 {
+		return fmt.Errorf("write batch %s of dataset %d again: %w", w.job.Name(), w.job.DatasetID, err)
+	}
 	return fmt.Errorf("unite %d batches of dataset %d: %w", len(w.job.Members), w.job.DatasetID, err)
 }
 
-// Do writes the union of a job. Rows that do not fit into memory are in the staging of run, which
-// the caller deletes.
+// Do does a job. A damaged or missing object of a source is a *postings.DamageError. Rows that do
+// not fit into memory are in the staging of run, which the caller deletes.
 func Do(ctx context.Context, store blob.Store, run string, j *Job, opt Options) (Result, error) {
 	w := newWork(ctx, store, run, j, opt)
 	r, err := w.do()
@@ -225,7 +256,7 @@ func (w *work) do() (Result, error) {
 		}
 		done = append(done, m)
 	}
-	return w.finish(done, s.counted, s.dropped)
+	return w.finish(done, s.record, s.counted, s.dropped)
 }
 
 // checkRules returns an error unless the options have the rules of the job.
@@ -249,29 +280,7 @@ type shuffler struct {
 	partitions [row.Partitions]rowmerge.Partition
 	counted    []lake.Member // members of the sources that were read, in any order, if takedowns apply
 	dropped    int64         // rows
-
-	hidden int64           // rows of the last source
-	scan   map[string]bool // if not nil, rows are only looked at; the domains of hidden ones are added
-}
-
-// Hides sets how many rows of each source of a job the rules hide, and the ids of those about the
-// domains of these rows. It reads all sources. The caller sets the job's takedowns.
-func (j *Job) Hides(ctx context.Context, store blob.Store, rules *takedown.Rules) error {
-	w := newWork(ctx, store, "", j, Options{Hide: rules})
-	s := shuffler{work: w, scan: map[string]bool{}}
-	for i := range j.Sources {
-		if err := s.source(j.Sources[i]); err != nil {
-			return w.failed(err)
-		}
-		j.Sources[i].Hidden = s.hidden
-	}
-	j.Rules = nil
-	for domain := range s.scan {
-		j.Rules = append(j.Rules, rules.IDs(domain, j.DatasetID)...)
-	}
-	slices.Sort(j.Rules)
-	j.Rules = slices.Compact(j.Rules)
-	return nil
+	record     *lake.Batch   // of the last source
 }
 
 // count adds the rows in the buffer to the result.
@@ -329,7 +338,8 @@ func (s *shuffler) source(from Source) error {
 	if len(record.Members) > 0 {
 		read = append(slices.Clone(columns), part.ColBatch)
 	}
-	got, dropped := int64(0), make([]int64, len(s.job.Members))
+	s.record = record
+	got, dropped := int64(0), make([]int64, max(len(s.job.Members), 1))
 	for _, o := range record.Postings {
 		object, err := postings.Open(s.ctx, s.store, ref, o)
 		for n := 0; err == nil && n < len(object.Parts()); n++ {
@@ -351,8 +361,8 @@ func (s *shuffler) source(from Source) error {
 	if got != want {
 		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, got))
 	}
-	if s.hidden = hidden; hidden != from.Hidden && s.scan == nil {
-		want := fmt.Sprintf("%d that takedowns hide, as the overlays say", from.Hidden)
+	if hidden != from.Hidden {
+		want := fmt.Sprintf("%d that takedowns hide, as the deletion tables say", from.Hidden)
 		return postings.Damaged(ref, codec.Corrupt(ref.Key(), "rows", -1, want, hidden))
 	}
 	if len(s.job.Takedowns) > 0 {
@@ -366,13 +376,13 @@ func (s *shuffler) source(from Source) error {
 func (s *shuffler) membersOf(record *lake.Batch, take []string) (have []lake.Member, err error) {
 	clear(s.taken)
 	if len(record.Members) == 0 {
-		if _, ok := s.members[record.Batch]; !ok {
+		if _, ok := s.members[record.Batch]; !ok && len(s.job.Members) > 0 {
 			return nil, fmt.Errorf("batch %s is not to be in the union", record.Batch)
 		}
 		return []lake.Member{{Batch: record.Batch, Rows: record.Rows}}, nil
 	}
 	for _, id := range record.Takedowns {
-		if s.scan == nil && !slices.Contains(s.job.Takedowns, id) {
+		if !slices.Contains(s.job.Takedowns, id) {
 			return nil, fmt.Errorf("takedown %s was applied to union %s, and is not one of the new union", id, record.Batch)
 		}
 	}
@@ -403,11 +413,14 @@ func (s *shuffler) part(
 	scan := postings.PartScanner{Key: key, Read: func(ctx context.Context, off, n int64) ([]byte, error) {
 		return s.store.ReadRange(ctx, key, off, n)
 	}}
-	var domain, host string
+	var domain, host, own string // own is the domain of the host in the new part
 	var number uint32
 	hasNumber := false
 	var hides *takedown.Matcher // nil for a domain of which nothing is hidden
-	suffix := row.Suffix{Batch: batch}
+	suffix := row.Suffix{}
+	if len(s.job.Members) > 0 {
+		suffix.Batch = batch
+	}
 	member := s.members[batch]
 	for r, err := range scan.Scan(s.ctx, pages, readRows, read) {
 		if err != nil {
@@ -428,6 +441,9 @@ func (s *shuffler) part(
 					}
 				}
 				domain, host, hasNumber = strings.Clone(r.Domain[i]), strings.Clone(r.Host[i]), false
+				if own = domain; s.opt.Domain != nil {
+					own = strings.Clone(s.opt.Domain(host))
+				}
 			}
 			if hides != nil && hides.Hides(&takedown.Row{
 				Dataset: s.job.DatasetID, Scheme: r.Scheme[i], Host: host, Path: r.PathQuery[i], Port: r.Port[i],
@@ -435,17 +451,10 @@ func (s *shuffler) part(
 			}) {
 				dropped[member]++
 				rows++
-				if s.scan != nil {
-					s.scan[domain] = true
-				}
-				continue
-			}
-			if s.scan != nil {
-				rows++
 				continue
 			}
 			if !hasNumber {
-				if number, err = s.buffer.Host(domain, host, urlnorm.DomainID(domain)); err != nil {
+				if number, err = s.buffer.Host(own, host, urlnorm.DomainID(own)); err != nil {
 					return 0, err
 				}
 				hasNumber = true
@@ -455,6 +464,9 @@ func (s *shuffler) part(
 			suffix.Extras, suffix.RawURL = r.Extras[i], r.RawURL[i]
 			if err := s.buffer.Add(number, []byte(r.PathQuery[i]), &suffix); err != nil {
 				return 0, err
+			}
+			if own != domain {
+				s.moved++
 			}
 			if rows++; s.buffer.Full() {
 				if err := s.flush(); err != nil {
@@ -519,21 +531,27 @@ func (w *work) merge(
 	return m, nil
 }
 
-// finish writes the record over the parts of all tasks.
-func (w *work) finish(done []merged, counted []lake.Member, dropped int64) (Result, error) {
+// finish writes the record over the parts of all tasks. Old is the record of the last source.
+func (w *work) finish(done []merged, old *lake.Batch, counted []lake.Member, dropped int64) (Result, error) {
 	j := w.job
 	b := lake.Batch{
-		DatasetID: j.DatasetID, Batch: j.Name(), CanonicalForm: j.CanonicalForm, PublicSuffix: j.PublicSuffix,
-		Members: slices.Clone(j.Members), Takedowns: j.Takedowns, Inputs: []lake.Input{}, Rejected: map[string]int64{}, Parts: []lake.Part{}, Postings: []lake.FrameObject{},
+		DatasetID: j.DatasetID, Batch: j.Name(), Members: slices.Clone(j.Members), Takedowns: j.Takedowns,
+		Inputs: []lake.Input{}, Rejected: map[string]int64{},
 	}
-	out := Result{Name: b.Batch}
+	want := int64(0)
+	if len(j.Members) == 0 {
+		b, want = *old, old.Rows
+		b.MovedFrom = j.Sources[0].Digest
+	}
+	b.CanonicalForm, b.PublicSuffix = j.CanonicalForm, j.PublicSuffix
+	b.Rows, b.Domains, b.Parts, b.Postings = 0, 0, []lake.Part{}, []lake.FrameObject{}
+	out := Result{Name: b.Batch, Moved: w.moved}
 	if len(j.Takedowns) > 0 {
 		if err := count(b.Members, counted); err != nil {
 			return Result{}, err
 		}
 		out.Members, out.Dropped = b.Members, dropped
 	}
-	want := int64(0)
 	for i := range b.Members {
 		want += b.Members[i].Rows
 	}
@@ -546,7 +564,9 @@ func (w *work) finish(done []merged, counted []lake.Member, dropped int64) (Resu
 	if b.Rows != want {
 		return Result{}, fmt.Errorf("%d rows were written, the batches have %d", b.Rows, want)
 	}
-	b.Records = b.Rows
+	if len(j.Members) > 0 {
+		b.Records = b.Rows
+	}
 	for i := range b.Parts {
 		out.Bytes += b.Parts[i].Bytes
 	}

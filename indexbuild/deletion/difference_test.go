@@ -1,4 +1,4 @@
-package deadrows
+package deletion
 
 import (
 	"slices"

@@ -1,13 +1,4 @@
-// Package deadrows takes batches out of a segment without building it again. It writes the overlay
-// (package overlay) of the rows that are left when batches of a segment are retired or replaced.
-// The version names the overlay beside the segment (manifest.Dead).
-//
-// That costs what the batches cost. Their own postings say where their rows are; the rows of a
-// batch of a union are found in one pass over the parts of the union, which reads four columns. The
-// totals of a domain follow from those of the segment and those of the dead rows, all but one: if a
-// dead row has the first or the last time of all, or if no size is left, the rows that are left are
-// read, of the columns of times or sizes alone.
-package deadrows
+package deletion
 
 import (
 	"cmp"
@@ -19,13 +10,11 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 const (
@@ -34,8 +23,6 @@ const (
 	domainsAtOnce = 2 << 20
 	// scanRows is how many rows of the part of a union are read at once.
 	scanRows = 64 << 10
-	// cacheBytes is what is kept of the segment's frames.
-	cacheBytes = 64 << 20
 )
 
 // Batch is a batch whose rows die.
@@ -48,45 +35,41 @@ type Batch struct {
 	Rows int64
 }
 
-// Write writes the overlay that takes batches out of a segment of a version, beside those that are
-// dead already, and returns what the next version is to say of the segment, all but the list of
+// OfBatches writes the table that takes batches out of a segment of a version, beside those that
+// are dead already, and returns what the next version is to say of the segment, all but the list of
 // batches. A damaged file is a *codec.CorruptError, one of a batch a *postings.DamageError.
-func Write(ctx context.Context, store blob.Store, s *manifest.Segment, batches []Batch) (manifest.Dead, error) {
-	dead, err := write(ctx, store, s, batches, domainsAtOnce)
+//
+// That costs what the batches cost. Their own postings say where their rows are; the rows of a
+// batch of a union are found in one pass over the parts of the union, which reads four columns. The
+// totals of a domain follow from those of the segment and those of the dead rows, all but one: if a
+// dead row has the first or the last time of all, or if no size is left, the rows that are left are
+// read, of the columns of times or sizes alone.
+func OfBatches(ctx context.Context, store blob.Store, s *manifest.Segment, batches []Batch) (manifest.Dead, error) {
+	dead, err := ofBatches(ctx, store, s, batches, domainsAtOnce)
 	if err != nil {
 		return manifest.Dead{}, fmt.Errorf("take batches out of segment %s: %w", s.ID, err)
 	}
 	return dead, nil
 }
 
-func write(
+func ofBatches(
 	ctx context.Context, store blob.Store, s *manifest.Segment, batches []Batch, domains int64,
 ) (manifest.Dead, error) {
-	ref := segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
-	seg, err := segment.Open(ctx, store, ref, segment.Options{
-		Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: true, WholeFiles: true,
-	})
+	b, err := newBuilder(ctx, store, s, segment.Options{PostingsOnly: true, WholeFiles: true})
 	if err != nil {
 		return manifest.Dead{}, err
 	}
-	defer seg.Close()
-	w := &writer{ctx: ctx, store: store, seg: seg, files: map[string]uint32{}}
-	for id := range seg.Files().Len() {
-		w.files[seg.Files().Info(uint32(id)).Path] = uint32(id)
+	defer b.seg.Close()
+	u := batchBuilder{builder: b, files: map[string]uint32{}}
+	for id := range b.seg.Files().Len() {
+		u.files[b.seg.Files().Info(uint32(id)).Path] = uint32(id)
 	}
-	want := int64(0)
-	for _, b := range batches {
-		want += b.Rows
+	want := s.Rows - s.Live()
+	for i := range batches {
+		want += batches[i].Rows
 	}
-	merged := overlay.Merger{}
-	if s.Dead != nil {
-		if w.before, err = overlay.Open(ctx, store, overlay.Ref(s.Dead.Overlay), segment.NewFrameCache(cacheBytes)); err != nil {
-			return manifest.Dead{}, err
-		}
-		end := merged.Merge(w.before.All(ctx), func(e *overlay.Entry) bool { return w.replaced[owner{e.Key, e.Dataset}] })
-		defer end()
-		want += s.Dead.Rows
-	}
+	stop := b.change(b.own, func(e *Entry) bool { return u.dying[owner{e.Key, e.Dataset}] })
+	defer stop()
 	// A row has one domain, so there are at most as many domains as rows.
 	passes := 1 + uint64(want/domains)
 	width := math.MaxUint64 / passes
@@ -95,31 +78,24 @@ func write(
 		if pass == passes-1 {
 			last = math.MaxUint64
 		}
-		left, err := w.left(batches, first, last)
+		left, err := u.left(batches, first, last)
 		if err != nil {
 			return manifest.Dead{}, err
 		}
 		for i := range left {
-			if err := merged.Add(left[i].Entry, left[i].tuples); err != nil {
+			if err := b.add(&left[i]); err != nil {
 				return manifest.Dead{}, err
 			}
 		}
 	}
-	if err := merged.Drain(); err != nil {
+	if err := b.advance(nil); err != nil {
 		return manifest.Dead{}, err
 	}
-	if got := merged.Dead(); got != want {
+	if got := b.out.Dead(); got != want {
 		return manifest.Dead{}, codec.Corrupt(segment.Prefix(s.ID), "dead rows", -1, fmt.Sprintf("%d of the batches", want), got)
 	}
-	data, file, err := merged.Finish()
-	if err != nil {
-		return manifest.Dead{}, err
-	}
-	key := manifest.DeadKey(s.ID, lake.Digest(data))
-	if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
-		return manifest.Dead{}, err
-	}
-	return manifest.Dead{Overlay: takedown.Overlay(overlay.NewRef(key, file)), Rows: want}, nil
+	table, err := b.finish(s.ID)
+	return manifest.Dead{Table: table, Rows: want}, err
 }
 
 // owner is a domain in a dataset.
@@ -138,30 +114,19 @@ type died struct {
 	tuples []segment.Tuple
 }
 
-// remains is what is left of an entry.
-type remains struct {
-	overlay.Entry
-	tuples []segment.Tuple
-	// times and sizes tell that these totals have to be read from the rows.
-	times, sizes bool
-}
-
-type writer struct {
-	ctx    context.Context
-	store  blob.Store
-	seg    *segment.Segment
-	before *overlay.Overlay  // of batches that died before, may be nil
-	files  map[string]uint32 // of the segment, by object
-	// replaced are the entries that are made anew.
-	replaced map[owner]bool
+// batchBuilder finds the rows of batches.
+type batchBuilder struct {
+	*builder
+	files map[string]uint32 // of the segment, by object
+	dying map[owner]bool    // the entries that lose rows
 }
 
 // left returns what is left of each entry with rows of the batches, of the domains from first to
 // last.
-func (w *writer) left(batches []Batch, first, last uint64) ([]remains, error) {
+func (u *batchBuilder) left(batches []Batch, first, last uint64) ([]remains, error) {
 	all := map[owner]*died{}
 	for _, b := range batches {
-		if err := w.find(&b, func(k segment.Key, t *segment.Totals, tuples []segment.Tuple) {
+		if err := u.find(&b, func(k segment.Key, t *segment.Totals, tuples []segment.Tuple) {
 			if k.ID < first || k.ID > last {
 				return
 			}
@@ -178,27 +143,27 @@ func (w *writer) left(batches []Batch, first, last uint64) ([]remains, error) {
 		}
 	}
 	owners := make([]owner, 0, len(all))
-	w.replaced = make(map[owner]bool, len(all))
+	u.dying = make(map[owner]bool, len(all))
 	for o := range all {
 		owners = append(owners, o)
-		w.replaced[o] = true
+		u.dying[o] = true
 	}
 	slices.SortFunc(owners, compareOwners)
 	out := make([]remains, len(owners))
 	for i, o := range owners {
 		var err error
-		if out[i], err = w.subtract(o, all[o]); err != nil {
+		if out[i], err = u.subtract(o, all[o]); err != nil {
 			return nil, err
 		}
 		delete(all, o)
 	}
-	return out, w.readTotals(out)
+	return out, u.readTotals(out)
 }
 
 // find calls each with the rows of a batch: those of a domain in one part, or some of them. The
 // tuples belong to find.
-func (w *writer) find(b *Batch, each func(segment.Key, *segment.Totals, []segment.Tuple)) error {
-	data, _, err := w.store.Get(w.ctx, b.Stored.Key())
+func (u *batchBuilder) find(b *Batch, each func(segment.Key, *segment.Totals, []segment.Tuple)) error {
+	data, _, err := u.store.Get(u.ctx, b.Stored.Key())
 	var record *lake.Batch
 	if err == nil {
 		record, err = lake.DecodeBatch(data, b.Stored.Key())
@@ -207,19 +172,19 @@ func (w *writer) find(b *Batch, each func(segment.Key, *segment.Totals, []segmen
 		return postings.Damaged(b.Stored, err)
 	}
 	for _, o := range record.Postings {
-		r, err := postings.Open(w.ctx, w.store, b.Stored, o)
+		r, err := postings.Open(u.ctx, u.store, b.Stored, o)
 		if err != nil {
 			return err
 		}
 		for n, p := range r.Parts() {
-			file, ok := w.files[p.Key]
+			file, ok := u.files[p.Key]
 			if !ok {
-				return codec.Corrupt(segment.Prefix(w.seg.Info().Segment)+segment.FilesName, "files", -1, p.Key, "none")
+				return codec.Corrupt(segment.Prefix(u.seg.Info().Segment)+segment.FilesName, "files", -1, p.Key, "none")
 			}
 			if b.Member == "" {
-				err = w.whole(r, n, file, each)
+				err = u.whole(r, n, file, each)
 			} else {
-				err = postings.Damaged(b.Stored, w.member(r, n, file, b.Member, each))
+				err = postings.Damaged(b.Stored, u.member(r, n, file, b.Member, each))
 			}
 			if err != nil {
 				return err
@@ -230,10 +195,10 @@ func (w *writer) find(b *Batch, each func(segment.Key, *segment.Totals, []segmen
 }
 
 // whole finds all rows of a part, by its postings.
-func (w *writer) whole(
+func (u *batchBuilder) whole(
 	r *postings.Reader, n int, file uint32, each func(segment.Key, *segment.Totals, []segment.Tuple),
 ) error {
-	for d, err := range r.PartDomains(w.ctx, n) {
+	for d, err := range r.PartDomains(u.ctx, n) {
 		if err != nil {
 			return err
 		}
@@ -246,19 +211,19 @@ func (w *writer) whole(
 }
 
 // member finds the rows of a batch in a part of a union.
-func (w *writer) member(
+func (u *batchBuilder) member(
 	r *postings.Reader, n int, file uint32, batch string, each func(segment.Key, *segment.Totals, []segment.Tuple),
 ) error {
-	blocks, err := r.Pages(w.ctx, n)
+	blocks, err := r.Pages(u.ctx, n)
 	if err != nil {
 		return err
 	}
 	key := r.Parts()[n].Key
 	scan := postings.PartScanner{Key: key, Read: func(ctx context.Context, off, n int64) ([]byte, error) {
-		return w.store.ReadRange(ctx, key, off, n)
+		return u.store.ReadRange(ctx, key, off, n)
 	}}
 	columns := []part.Column{part.ColBatch, part.ColDomain, part.ColTS, part.ColSize}
-	for rows, err := range scan.Scan(w.ctx, blocks, scanRows, columns) {
+	for rows, err := range scan.Scan(u.ctx, blocks, scanRows, columns) {
 		if err != nil {
 			return err
 		}
@@ -299,34 +264,22 @@ func addRow(t *segment.Totals, c *part.Columns, i int) {
 }
 
 // subtract takes dead rows out of an entry, as far as that follows without reading rows.
-func (w *writer) subtract(o owner, d *died) (remains, error) {
-	entry, ok, err := w.seg.Entry(w.ctx, o.Key, o.dataset)
+func (u *batchBuilder) subtract(o owner, d *died) (remains, error) {
+	corrupt := func(want, got any) (remains, error) {
+		return remains{}, u.corrupt(fmt.Sprintf("domain %016x in dataset %d", o.ID, o.dataset), want, got)
+	}
+	entry, ok, err := u.seg.Entry(u.ctx, o.Key, o.dataset)
 	if err != nil {
 		return remains{}, err
-	}
-	corrupt := func(want, got any) (remains, error) {
-		return remains{}, codec.Corrupt(segment.Prefix(w.seg.Info().Segment)+segment.PostingsName(0),
-			fmt.Sprintf("domain %016x in dataset %d", o.ID, o.dataset), -1, want, got)
 	}
 	if !ok {
 		return corrupt(fmt.Sprintf("%d rows or more", d.totals.Rows), "none")
 	}
-	had := overlay.Entry{Key: o.Key, Dataset: o.dataset, Totals: entry.Totals}
-	var tuples []segment.Tuple
-	earlier := false
-	if w.before.May(o.Key) {
-		var e overlay.Entry
-		if e, earlier, err = w.before.Entry(w.ctx, o.Key, o.dataset); err != nil {
-			return remains{}, err
-		}
-		if earlier {
-			had = e
-			tuples, err = e.Tuples()
-		}
+	had, err := u.live(entry)
+	if err != nil {
+		return remains{}, err
 	}
-	if !earlier {
-		tuples, err = w.seg.Tuples(w.ctx, entry)
-	}
+	tuples, err := u.tuples(&had)
 	if err != nil {
 		return remains{}, err
 	}
@@ -335,8 +288,8 @@ func (w *writer) subtract(o owner, d *died) (remains, error) {
 	if taken != d.totals.Rows || taken > had.Rows {
 		return corrupt(fmt.Sprintf("%d rows, of which %d die", had.Rows, d.totals.Rows), taken)
 	}
-	out := remains{tuples: left, Entry: overlay.Entry{Key: o.Key, Dataset: o.dataset,
-		Dead: had.Dead + taken, DeadSize: overlay.AddSize(had.DeadSize, d.totals.Size)}}
+	out := remains{tuples: left, Entry: Entry{Key: o.Key, Dataset: o.dataset,
+		Dead: had.own.Dead + taken, DeadSize: AddSize(had.own.DeadSize, d.totals.Size)}}
 	out.Rows = had.Rows - taken
 	switch {
 	case out.Rows == 0:
@@ -360,7 +313,7 @@ func (w *writer) subtract(o owner, d *died) (remains, error) {
 	return out, nil
 }
 
-// compareTuples orders tuples by file, row group and row.
+// compareTuples orders tuples by file, row group and rou.
 func compareTuples(a, b segment.Tuple) int {
 	return cmp.Or(segment.CompareTuples(a, b), cmp.Compare(a.FirstRow, b.FirstRow))
 }
@@ -391,8 +344,8 @@ func difference(all, dead []segment.Tuple) (left []segment.Tuple, taken int64) {
 	return left, taken
 }
 
-// IsDamage reports whether Write has failed because something in the lake is damaged or missing. A
-// segment can be built again instead, from the batches that are left.
+// IsDamage reports whether OfBatches has failed because something in the lake is damaged or
+// missing. A segment can be built again instead, from the batches that are left.
 func IsDamage(err error) bool {
 	var d *postings.DamageError
 	return errors.As(err, &d) || errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist)

@@ -1,4 +1,4 @@
-package deadrows_test
+package deletion_test
 
 import (
 	"fmt"
@@ -6,16 +6,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/indexbuild/deadrows"
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 )
 
-// The overlay has the same bytes in however many passes it is made, and whether batches die
+// The table has the same bytes in however many passes it is made, and whether batches die
 // together or one after the other.
-func TestSameOverlayInPasses(t *testing.T) {
+func TestSameTableInPasses(t *testing.T) {
 	store := blob.NewMemory()
 	for i := range 4 {
 		var records []testlake.Record
@@ -34,32 +34,32 @@ func TestSameOverlayInPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := v.Segments[0]
-	var dying []deadrows.Batch
+	var dying []deletion.Batch
 	for b, err := range v.BatchesIn(t.Context(), s.ID) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dying = append(dying, deadrows.Batch{Stored: lakecheck.StoredRef(b), Rows: b.Rows})
+		dying = append(dying, deletion.Batch{Stored: lakecheck.StoredRef(b), Rows: b.Rows})
 	}
-	want, err := deadrows.Write(t.Context(), store, &s, dying[1:3])
+	want, err := deletion.OfBatches(t.Context(), store, &s, dying[1:3])
 	if err != nil || want.Rows != 600 {
 		t.Fatalf("%+v, %v", want, err)
 	}
 	for _, domains := range []int64{1, 7, 100, 599, 600} {
-		got, err := deadrows.WriteIn(t.Context(), store, &s, dying[1:3], domains)
+		got, err := deletion.OfBatchesIn(t.Context(), store, &s, dying[1:3], domains)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%d domains at once: %s", domains, diff)
 		}
-		one, err := deadrows.WriteIn(t.Context(), store, &s, dying[2:3], domains)
+		one, err := deletion.OfBatchesIn(t.Context(), store, &s, dying[2:3], domains)
 		if err != nil {
 			t.Fatal(err)
 		}
 		again := s
 		again.Dead = &one
-		if got, err = deadrows.WriteIn(t.Context(), store, &again, dying[1:2], domains); err != nil {
+		if got, err = deletion.OfBatchesIn(t.Context(), store, &again, dying[1:2], domains); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -69,7 +69,7 @@ func TestSameOverlayInPasses(t *testing.T) {
 	// A batch that is dead cannot die again.
 	again := s
 	again.Dead = &want
-	if got, err := deadrows.Write(t.Context(), store, &again, dying[1:2]); err == nil {
+	if got, err := deletion.OfBatches(t.Context(), store, &again, dying[1:2]); err == nil {
 		t.Errorf("a batch died twice: %+v", got)
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/urlake/urlake/indexbuild/publish"
 )
 
-// mover counts the move tasks that a publisher runs.
+// mover counts the tasks that a publisher runs.
 type mover struct {
 	mu                sync.Mutex
 	tasks             map[string][]int
 	running, together int
 }
 
-// moveWith makes MoveBatches a fake that returns what do does.
-func (p *publisher) moveWith(do func(ctx context.Context, task int) (publish.Moved, error)) *mover {
+// moveWith makes RewriteParts a fake that returns what do does.
+func (p *publisher) moveWith(do func(ctx context.Context, task int) (publish.Rewritten, error)) *mover {
 	m := &mover{tasks: map[string][]int{}}
 	a := mock.Anything
-	p.env.OnActivity("MoveBatches", a, a, a, a, a).Return(func(ctx context.Context, _, key string, task, _ int) (publish.Moved, error) {
+	p.env.OnActivity("RewriteParts", a, a, a, a, a).Return(func(ctx context.Context, _, key string, task, _ int) (publish.Rewritten, error) {
 		m.mu.Lock()
 		m.tasks[key] = append(m.tasks[key], task)
 		m.running++
@@ -42,16 +42,16 @@ func (p *publisher) moveWith(do func(ctx context.Context, task int) (publish.Mov
 	return m
 }
 
-// A publisher runs every task of a move plan, some of them at a time, and plans again until nothing
-// is left to move. Then it builds.
+// A publisher runs every task of a list of batches to move, some of them at a time, and plans again
+// until nothing is left to move. Then it builds.
 func TestPublishMovesFirst(t *testing.T) {
 	p := newPublisher(t)
 	p.moves = []int{150, 1}
-	m := p.moveWith(func(_ context.Context, task int) (publish.Moved, error) {
+	m := p.moveWith(func(_ context.Context, task int) (publish.Rewritten, error) {
 		if p.builds > 0 {
 			t.Error("a segment was built before everything was moved")
 		}
-		return publish.Moved{Batches: 2, Rewritten: task % 2, Damaged: task / 149, Rows: 10, Bytes: 100}, nil
+		return publish.Rewritten{Batches: 2, Again: task % 2, Damaged: task / 149, Moved: 10, Bytes: 100}, nil
 	})
 	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
 	var res PublishResult
@@ -69,7 +69,7 @@ func TestPublishMovesFirst(t *testing.T) {
 	if m.together > p.window {
 		t.Errorf("%d tasks at once, allowed are %d", m.together, p.window)
 	}
-	want := &MoveProgress{Tasks: 151, Done: 151, Batches: 302, Rewritten: 75, Damaged: 1, Rows: 1510, Bytes: 15100}
+	want := &publish.Rewritten{Batches: 302, Again: 75, Damaged: 1, Moved: 1510, Bytes: 15100}
 	if diff := cmp.Diff(want, res.Moved); diff != "" || p.plans != 3 || res.Rounds != 1 || res.Version != "v1" {
 		t.Errorf("%d plans, %+v: %s", p.plans, res, diff)
 	}
@@ -82,11 +82,11 @@ func TestPublishMovesFirst(t *testing.T) {
 func TestFailedMoveEndsTheRound(t *testing.T) {
 	p := newPublisher(t)
 	p.moves = []int{500}
-	m := p.moveWith(func(_ context.Context, task int) (publish.Moved, error) {
+	m := p.moveWith(func(_ context.Context, task int) (publish.Rewritten, error) {
 		if task == 3 {
-			return publish.Moved{}, temporal.NewNonRetryableApplicationError("no public suffix list", activities.ErrLake, nil)
+			return publish.Rewritten{}, temporal.NewNonRetryableApplicationError("no public suffix list", activities.ErrLake, nil)
 		}
-		return publish.Moved{Batches: 1}, nil
+		return publish.Rewritten{Batches: 1}, nil
 	})
 	p.env.ExecuteWorkflow(PublishWorkflow, PublishInput{Lake: testLake, Waiting: []activities.PublishRequest{{WorkflowID: "w"}}})
 	if err := p.env.GetWorkflowError(); err == nil || !strings.Contains(err.Error(), "no public suffix list") {

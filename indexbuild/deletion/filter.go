@@ -1,4 +1,4 @@
-package overlay
+package deletion
 
 import (
 	"encoding/binary"
