@@ -43,8 +43,8 @@ const (
 	PoolIndex = "index"
 	// PoolPublish verifies segments and commits versions.
 	PoolPublish = "publish"
-	// PoolBackground runs what no ingest waits for: compactions, rebuilds, checks, exports and feeds
-	// of the frontier. Its steps may take long, and would keep those of an ingest waiting.
+	// PoolBackground runs what no ingest waits for: compactions, rebuilds, checks, exports and
+	// feeds of the frontier. Its steps may take long, and would keep those of an ingest waiting.
 	PoolBackground = "background"
 )
 

@@ -16,8 +16,8 @@ import (
 
 // A batch that is retired or replaced is taken out of its segment by a deletion table, so that it
 // costs what the batch costs. The segment stays, and so do the batch's own objects, until a
-// compaction has written the segment's other batches to another one. A segment of which little would
-// be left is built again at once.
+// compaction has written the segment's other batches to another one. A segment of which little
+// would be left is built again at once.
 
 // LeastLeft is the least number of rows that have to be left of a segment whose rows are taken
 // out by a deletion table. To build a smaller one again takes milliseconds, and frees the rows at
@@ -52,7 +52,7 @@ func (p *plan) tables(ctx context.Context, store blob.Store, planKey string) (ta
 	for i := range p.Tables {
 		b := &p.Tables[i]
 		d, err := codec.Confirm(func() (manifest.Dead, error) { return deletion.OfBatches(ctx, store, &b.Segment, dead(b.Batches)) })
-		if deletion.IsDamage(err) {
+		if err != nil && isDamage(err) {
 			// The other batches of the segment may be sound.
 			return nil, 1, noteTableless(ctx, store, planKey, b.Segment.ID)
 		}
