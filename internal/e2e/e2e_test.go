@@ -268,7 +268,7 @@ func TestRealDatasetsEqualBruteForceOverS3WithEveryPoolAProcess(t *testing.T) {
 			}
 		}
 	}
-	u := start(t, root+"/lake", [][]string{{"control"}, {"normalize"}, {"write"}, {"index"}, {"publish"}})
+	u := start(t, root+"/lake", [][]string{{"control"}, {"normalize"}, {"write"}, {"index"}, {"publish"}, {"background"}})
 	for _, d := range someDatasets {
 		args := append([]string{"ingest", "--lake", u.lake, "--dataset", d.name, "--batch", "b1", "--json", "--wait",
 			"--max-reject-rate", "0.9"}, d.flags...)

@@ -60,7 +60,7 @@ func TestFixture(t *testing.T) {
 		t.Cleanup(func() { os.RemoveAll(in) })
 	}
 	dir := filepath.Join(t.TempDir(), "lake")
-	u := startAlone(t, "file://"+filepath.ToSlash(dir), [][]string{{"control", "normalize", "write", "index", "publish"}})
+	u := startAlone(t, "file://"+filepath.ToSlash(dir), [][]string{allPools})
 	f := &fixtureLake{t: t, urlake: u, in: in}
 	f.live()
 

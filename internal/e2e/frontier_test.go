@@ -177,11 +177,11 @@ INSERT INTO domain_metadata VALUES ('out.test', NULL, NULL, 1, NULL), ('www0.old
 func TestCrawlOfALake(t *testing.T) {
 	t.Parallel()
 	dir, in := t.TempDir(), t.TempDir()
-	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "publish"}})
+	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "index", "publish"}})
 	worker := func() *exec.Cmd {
-		return u.run(t, "worker index", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "index", "--temp-dir", t.TempDir())
+		return u.run(t, "worker background", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "background", "--temp-dir", t.TempDir())
 	}
-	index := worker()
+	background := worker()
 	site := startFrontier(t, u)
 	run := func(want int, args ...string) string {
 		t.Helper()
@@ -292,7 +292,7 @@ func TestCrawlOfALake(t *testing.T) {
 	run(0, "frontier", "ingest", "--frontier", site.proxy, "--dataset", "visits")
 	<-sends.held
 	<-lists.held
-	kill(t, index)
+	kill(t, background)
 	site.let()
 	older.let()
 	worker()

@@ -14,6 +14,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -95,7 +96,7 @@ func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
 	}
 }
 
-var allPools = []string{"control", "normalize", "write", "index", "publish"}
+var allPools = activities.Pools
 
 // list is a list of URLs and the objects that its ingest and publish leave in a folder, by one
 // worker and with nothing in its way.

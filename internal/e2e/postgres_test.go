@@ -25,11 +25,11 @@ func TestExportToPostgres(t *testing.T) {
 	server := testenv.NewPostgres(t)
 	dsn := server.NewDatabase(t)
 	dir, in := t.TempDir(), t.TempDir()
-	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "publish"}})
+	u := startAlone(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "index", "publish"}})
 	worker := func() *exec.Cmd {
-		return u.run(t, "worker index", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "index", "--temp-dir", t.TempDir())
+		return u.run(t, "worker background", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "background", "--temp-dir", t.TempDir())
 	}
-	index := worker()
+	background := worker()
 	run := func(want int, args ...string) string {
 		t.Helper()
 		out, errs, code := u.starter(t, append(args, "--lake", u.lake)...)
@@ -76,7 +76,7 @@ func TestExportToPostgres(t *testing.T) {
 	// A worker dies within a load: in its COPY, which waits for a lock, when it has noted the chunk
 	// and nothing is committed. It is started when the table exists and is locked.
 	run(0, "ingest", "--dataset", "days", "--batch", "3", "--wait", list(3))
-	if err := index.Process.Signal(syscall.SIGKILL); err != nil {
+	if err := background.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	run(0, "export", "postgres", "--dsn", dsn)

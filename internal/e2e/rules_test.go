@@ -18,7 +18,7 @@ func TestRulesUpdate(t *testing.T) {
 	psl := write(t, in, "list.dat", "com\nuk\nio\nexample.com\n")
 	urls := []string{"http://a.b.co.uk/1", "http://c.co.uk/2", "http://x.github.io/3", "http://www.a.example.com/4", "http://same.com/5"}
 	list := write(t, in, "list.txt", strings.Join(urls, "\n"))
-	u := start(t, lake, [][]string{{"control", "normalize", "write", "index", "publish"}})
+	u := start(t, lake, [][]string{allPools})
 	if out, errs, code := u.starter(t, "rules", "update", "--lake", lake, "--psl", psl); code != 0 {
 		t.Fatalf("exit %d: %s%s", code, out, errs)
 	}

@@ -122,7 +122,7 @@ func (u *urlake) servedRows(t *testing.T) map[string]int {
 func TestSchedulesIngestTheDatesAtWhichTheyAreDue(t *testing.T) {
 	t.Parallel()
 	dir, in := t.TempDir(), t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "index", "publish"}})
+	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{allPools})
 	for n, date := range []string{"2026-11-01", "2026-11-02", "2026-11-03"} {
 		day(t, in, date, n+1)
 	}

@@ -16,7 +16,7 @@ import (
 func TestTakedownFromRequestToProof(t *testing.T) {
 	t.Parallel()
 	dir, in := t.TempDir(), t.TempDir()
-	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{{"control", "normalize", "write", "index", "publish"}})
+	u := start(t, "file://"+filepath.ToSlash(dir)+"/lake", [][]string{allPools})
 	lists := func(n int) string {
 		var text strings.Builder
 		for i := range 40 {

@@ -67,7 +67,7 @@ func TestVerbs(t *testing.T) {
 	in := t.TempDir()
 	list := write(t, in, "list.txt", "http://example.com/a\nhttps://EXAMPLE.com:443/b?z=1&y=2#x\nhttp://example.com/a\n"+
 		"example.org\nmailto:someone@example.com\n")
-	u := start(t, lake, [][]string{{"control", "normalize", "write", "index", "publish"}})
+	u := start(t, lake, [][]string{allPools})
 
 	var first, again ingestAnswer
 	var versions struct {

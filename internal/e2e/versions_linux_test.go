@@ -19,7 +19,7 @@ func TestTakedownInABucketThatKeepsVersions(t *testing.T) {
 	s3 := testenv.NewS3Server(t)
 	url := s3.NewBucketURL(t)
 	in := t.TempDir()
-	u := start(t, url, [][]string{{"control", "normalize", "write", "index", "publish"}})
+	u := start(t, url, [][]string{allPools})
 	run := func(want int, args ...string) string {
 		t.Helper()
 		out, errs, code := u.starter(t, append(args, "--lake", u.lake)...)
