@@ -27,7 +27,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // The pools of workers. Each has its own task queue, so that it can be scaled alone.
@@ -162,11 +161,6 @@ func finalError(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
-	case errors.Is(err, registry.ErrUnknownRun):
-		// The type makes the workflow remove the staging: its run is not registered, so that no
-		// ingest could finish with it.
-		return temporal.NewNonRetryableApplicationError(err.Error()+"; the registry of the dataset was restored, "+
-			"or the ingest withdrawn, since the ingest began: start the ingest again", ErrInput, nil)
 	case errors.As(err, &form), errors.As(err, &list), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
 	case errors.As(err, &stays):

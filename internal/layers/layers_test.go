@@ -73,16 +73,17 @@ var allowed = map[string][]string{
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/dated", "lake/ingest/deadline",
 		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
-		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
+		"lake/ingest/unwrap", "lake/manifest", "lake/part", "lake/partwriter", "lake/pending", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
 		"lake/rowmerge", "lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {
 		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part", "lake/partreader",
-		"lake/registry",
+		"lake/pending", "lake/registry",
 	},
 	"lake/ingest/many": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pieces", "lake/registry", "lake/seekable",
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/pending", "lake/pieces", "lake/registry",
+		"lake/seekable",
 	},
 	"lake/ingest/allow":      {},
 	"lake/ingest/dated":      {},
@@ -94,6 +95,7 @@ var allowed = map[string][]string{
 	"lake/access":            {"lake", "lake/blob", "lake/codec"},
 	"lake/lease":             {"lake/blob", "lake/codec"},
 	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/registry", "lake/takedown", "lake/trash"},
+	"lake/pending":           {"lake", "lake/blob", "lake/codec", "lake/manifest"},
 	"lake/takedown":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/urlnorm"},
 	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
