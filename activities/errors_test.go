@@ -20,7 +20,7 @@ import (
 // TestDamageThatARebuildMends checks after which damage an ingest can continue.
 func TestDamageThatARebuildMends(t *testing.T) {
 	for key, want := range map[string]bool{
-		lake.RegistryKey: true, registry.ShardKey(registry.ShardOf(3)): true, lake.SuffixListKey("x"): true,
+		lake.RegistryKey: true, "pending/3/1796032800123456789-run.json": true, lake.SuffixListKey("x"): true,
 		lake.StagingPrefix("r") + "plan.json": false, "urls/dataset_id=1/domain_prefix=any/part-b.parquet": false,
 	} {
 		var app *temporal.ApplicationError
@@ -36,7 +36,7 @@ func TestDamageThatARebuildMends(t *testing.T) {
 // the input, so that the staging stays.
 func TestIngestGoesOnWhenWhatIsMissingIsBack(t *testing.T) {
 	for key, advice := range map[string]string{
-		registry.ShardKey(registry.ShardOf(3)): "put it back", lake.SuffixListKey("x"): "put it back",
+		"pending/3/1796032800123456789-run.json": "put it back", lake.SuffixListKey("x"): "put it back",
 		"urls/dataset_id=1/domain_prefix=any/part-b.parquet": "put it back", "urls/staging/x": "put it back",
 		lake.StagingPrefix("r") + "splits/000000.json": "start the same ingest again",
 	} {

@@ -146,7 +146,7 @@ func TestTakedownsRetirementsAndCompactions(t *testing.T) {
 	check("after a compaction", 0, w)
 
 	// A batch of a union goes.
-	registry.RetireBatches(t.Context(), s.store, "retire", []registry.BatchID{{DatasetID: ids["a"].ID, Batch: "2"}})
+	testlake.Retire(t, s.store, manifest.BatchName{DatasetID: ids["a"].ID, Batch: "2"})
 	testlake.Publish(t, s.store)
 	w = base()
 	w.want(t, "a", left("a")...)

@@ -492,12 +492,6 @@ func (c *damageCase) again(store blob.Store, model []ingested) string {
 			}
 		}
 	}
-	// A batch that waited is retired in a ledger that was made again.
-	for _, r := range registry.RestoreBatches(t.Context(), store, []registry.BatchID{{DatasetID: 4, Batch: "b-1"}}) {
-		if r.Err != nil && !errors.Is(r.Err, registry.ErrNotRetired) {
-			t.Errorf("%s: %v", c.what, r.Err)
-		}
-	}
 	if _, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir()); err != nil {
 		t.Errorf("%s: publish of the batch that was ingested again: %v", c.what, err)
 	}

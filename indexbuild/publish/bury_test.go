@@ -286,10 +286,8 @@ func TestCheckOfAnEarlierVersionOfADeadUnion(t *testing.T) {
 func TestBuryingStopsAnywhere(t *testing.T) {
 	source, hosts := buriable(t)
 	do := func(store blob.Store) error {
-		for _, r := range registry.RetireBatches(t.Context(), store, testlake.Run(), batchIDs([]string{"1/b1", "2/b6"})) {
-			if r.Err != nil {
-				return r.Err
-			}
+		if err := testlake.TryRetire(t.Context(), store, batchIDs([]string{"1/b1", "2/b6"})...); err != nil {
+			return err
 		}
 		_, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
 		return err

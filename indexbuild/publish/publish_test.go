@@ -331,9 +331,9 @@ func TestCommitIsRebasedOrStale(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		batches := map[registry.BatchID]string{{DatasetID: 1, Batch: "b1"}: live.Digest}
+		batches := map[manifest.BatchName]string{{DatasetID: 1, Batch: "b1"}: live.Digest}
 		out, err := registry.RestoreShard(t.Context(), other, 1,
-			func() (map[registry.BatchID]string, error) { return batches, nil }, nil)
+			func() (map[manifest.BatchName]string, error) { return batches, nil }, nil)
 		if err != nil || len(out.Keys) != 1 {
 			t.Fatal(out, err)
 		}

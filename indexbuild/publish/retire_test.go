@@ -27,12 +27,12 @@ import (
 )
 
 // batchID is a batch named as live names it.
-func batchID(name string) (id registry.BatchID) {
+func batchID(name string) (id manifest.BatchName) {
 	fmt.Sscanf(strings.Replace(name, "/", " ", 1), "%d %s", &id.DatasetID, &id.Batch)
 	return id
 }
 
-func batchIDs(names []string) (ids []registry.BatchID) {
+func batchIDs(names []string) (ids []manifest.BatchName) {
 	for _, name := range names {
 		ids = append(ids, batchID(name))
 	}
@@ -365,14 +365,14 @@ func TestRetirementEndsAnywhere(t *testing.T) {
 		store := start(t)
 		store.CrashAfter(n)
 		do := func() error {
-			r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
+			r := registry.RetireBatches(t.Context(), store, "retire", []manifest.BatchName{{DatasetID: 1, Batch: "b1"}})
 			if r[0].Err != nil {
 				return r[0].Err
 			}
 			if _, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir()); err != nil {
 				return err
 			}
-			if r := registry.RestoreBatches(t.Context(), store, []registry.BatchID{{DatasetID: 1, Batch: "b1"}}); r[0].Err != nil {
+			if r := registry.RestoreBatches(t.Context(), store, []manifest.BatchName{{DatasetID: 1, Batch: "b1"}}); r[0].Err != nil {
 				return r[0].Err
 			}
 			if err := manifest.Touch(t.Context(), store); err != nil {
@@ -395,7 +395,7 @@ func TestRetirementEndsAnywhere(t *testing.T) {
 		}
 		points++
 		// Whatever was done, all of it is done by doing it again.
-		r := registry.RetireBatches(t.Context(), store, "retire-again", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
+		r := registry.RetireBatches(t.Context(), store, "retire-again", []manifest.BatchName{{DatasetID: 1, Batch: "b1"}})
 		if r[0].Err != nil {
 			t.Fatalf("after %d changes: %+v", n, r)
 		}

@@ -354,9 +354,9 @@ var allowed = map[string][]string{
 	"internal/supervise":    {},
 	"internal/testenv":      {"internal/addresses"},
 	"internal/testlake": {
-		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
+		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/published", "indexbuild/segment",
 		"indexbuild/segment/membership", "lake", "lake/blob", "lake/ingest", "lake/manifest",
-		"lake/part", "lake/registry", "lake/urlnorm",
+		"lake/part", "lake/pending", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":       {"lake/codec"},
 	"internal/flight":       {},

@@ -473,8 +473,8 @@ func (m *machine) waits(id batchID, _ *content, retired bool) bool {
 func (m *machine) withdraw() {
 	ids := m.world.ids(m.waits)
 	id := one(ids).Draw(m.rt, "batch")
-	b := registry.BatchID{DatasetID: m.idOf(id.dataset), Batch: id.batch}
-	all, err := registry.IngestsOf(m.Context(), m.store, []registry.BatchID{b})
+	b := manifest.BatchName{DatasetID: m.idOf(id.dataset), Batch: id.batch}
+	all, err := registry.IngestsOf(m.Context(), m.store, []manifest.BatchName{b})
 	if err != nil {
 		m.Fatal(err)
 	}

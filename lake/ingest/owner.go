@@ -172,7 +172,7 @@ func take(
 	if errors.Is(err, codec.ErrCorrupt) {
 		return false, nil // it is not known whose the run is, as with a damaged plan
 	}
-	if err != nil || !ok {
+	if err != nil || !ok || doc.Owner == (Owner{}) { // a sweep began to remove it
 		return false, err
 	}
 	if doc.Owner != owner {

@@ -59,11 +59,25 @@ func Look(ctx context.Context, store blob.Store, datasets ...uint32) (*State, er
 
 // ReadWaiting is Look without the version, for a caller who sets it.
 func ReadWaiting(ctx context.Context, store blob.Store, datasets ...uint32) (*State, error) {
-	s := &State{latest: map[manifest.BatchName]change{}, replaced: map[uint32]change{}}
+	s := &State{}
 	var err error
 	if s.docs, s.Damaged, err = read(ctx, store, datasets); err != nil {
 		return nil, err
 	}
+	s.index()
+	return s, nil
+}
+
+// Without returns the state without the changes that began at start.
+func (s *State) Without(start int64) *State {
+	left := *s
+	left.docs = slices.DeleteFunc(slices.Clone(s.docs), func(d *document) bool { return d.Start == start })
+	left.index()
+	return &left
+}
+
+func (s *State) index() {
+	s.latest, s.replaced = map[manifest.BatchName]change{}, map[uint32]change{}
 	for _, d := range s.docs {
 		for _, c := range d.Changes {
 			s.latest[c.name()] = change{c, d.Start}
@@ -72,7 +86,6 @@ func ReadWaiting(ctx context.Context, store blob.Store, datasets ...uint32) (*St
 			}
 		}
 	}
-	return s, nil
 }
 
 // Names returns the batches of a dataset with changes that wait, or all for 0.
@@ -84,6 +97,13 @@ func (s *State) Names(dataset uint32) (names []manifest.BatchName) {
 	}
 	slices.SortFunc(names, manifest.CompareNames)
 	return names
+}
+
+// Replaced returns the start before which every other batch of a dataset is retired, since a batch
+// that waits replaces the dataset, and that batch. It is 0 if none does.
+func (s *State) Replaced(dataset uint32) (start int64, by string) {
+	r := s.replaced[dataset]
+	return r.start, r.Batch
 }
 
 // known is what the version knows of some batches.
@@ -115,7 +135,8 @@ func (k *known) has(n manifest.BatchName, start int64) bool {
 }
 
 // cut is the last start of a batch that replaced the dataset.
-func (k *known) cut(dataset uint32) int64 { return k.gone[manifest.BatchName{DatasetID: dataset}].Start
+func (k *known) cut(dataset uint32) int64 {
+	return k.gone[manifest.BatchName{DatasetID: dataset}].Start
 }
 
 // of returns a batch. ok is false if there is none of that name.

@@ -7,6 +7,7 @@ package effect
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -67,8 +68,8 @@ type Shared struct {
 }
 
 // Of returns what an ingest does that began at start and has the record at key, if it finishes now;
-// with replace it is to be the only batch of its dataset. The effect is nil if it has finished
-// before. Current is false if an ingest of the batch that began later has finished, or if the batch
+// with replace it is to be the only batch of its dataset. The effect is nil if a version has the batch
+// already. Current is false if an ingest of the batch that began later has finished, or if the batch
 // was retired since.
 func Of(ctx context.Context, store blob.Store, key string, start int64, replace bool) (e *Effect, current bool, err error) {
 	spender := newSpender(store)
@@ -80,6 +81,7 @@ func Of(ctx context.Context, store blob.Store, key string, start int64, replace 
 	if err != nil {
 		return nil, false, err
 	}
+	s = s.Without(start)
 	id := manifest.BatchName{DatasetID: record.DatasetID, Batch: record.Batch}
 	waiting, err := s.Find(ctx, append(s.Names(id.DatasetID), id)...)
 	if err != nil {
@@ -87,6 +89,7 @@ func Of(ctx context.Context, store blob.Store, key string, start int64, replace 
 	}
 	before, known := waiting[id]
 	delete(waiting, id)
+	maps.DeleteFunc(waiting, func(_ manifest.BatchName, b pending.Batch) bool { return b.Published && !b.Retired })
 	switch {
 	case known && before.Start == start:
 		return nil, true, nil
@@ -110,7 +113,7 @@ func Of(ctx context.Context, store blob.Store, key string, start int64, replace 
 	if !replace {
 		start = 0
 	}
-	others, err := e.others(ctx, s.Version, before.Live, id, waiting, start)
+	others, err := e.others(ctx, s, before.Live, id, waiting, start)
 	if err != nil {
 		return nil, true, err
 	}
@@ -139,9 +142,11 @@ type other struct {
 // others counts the other batches of the dataset: those of the version, with what is not published
 // yet. Those that began before start are displaced. It returns the keys of the first ones' records.
 func (e *Effect) others(
-	ctx context.Context, v *manifest.Version, own *manifest.Batch, id manifest.BatchName,
+	ctx context.Context, s *pending.State, own *manifest.Batch, id manifest.BatchName,
 	waiting map[manifest.BatchName]pending.Batch, start int64,
 ) (all []other, err error) {
+	v := s.Version
+	cut, by := s.Replaced(id.DatasetID)
 	datasets, err := v.FindDatasets(ctx, []uint32{id.DatasetID})
 	if err != nil {
 		return nil, err
@@ -183,11 +188,15 @@ func (e *Effect) others(
 		if _, ok := waiting[b.BatchName]; ok || b.BatchName == id {
 			continue
 		}
+		if b.Start < cut && b.Batch != by {
+			drop(&b)
+			continue
+		}
 		if b.Start < start {
 			displace(&b)
 			continue
 		}
-		if len(all) == maxBatches && start == 0 {
+		if len(all) == maxBatches && start == 0 && cut == 0 {
 			break
 		}
 		if len(all) < maxBatches {

@@ -300,6 +300,18 @@ func (p *plan) crowded(ctx context.Context, s *pending.State, ids []manifest.Bat
 		}
 	}
 	for id, n := range batches {
+		if start, _ := s.Replaced(id); start > 0 { // which retires some of those that the version has
+			all, err := s.Batches(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+			n = 0
+			for _, b := range all {
+				if !b.Retired && b.Batch != p.Spec.batch() {
+					n++
+				}
+			}
+		}
 		crowded[id] = n > 0
 	}
 	return crowded, nil
