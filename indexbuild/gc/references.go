@@ -106,7 +106,7 @@ func readReferences(
 	if err := r.takedowns(m); err != nil {
 		return nil, err
 	}
-	if err := r.registry(); err != nil {
+	if err := r.registry(m); err != nil {
 		return nil, err
 	}
 	if err := r.publishes(); err != nil {
@@ -283,7 +283,7 @@ func (r *reader) takedowns(m *manifest.Manifest) error {
 }
 
 // registry adds what the registry refers to, what waits to be published, and what is being written.
-func (r *reader) registry() error {
+func (r *reader) registry(m *manifest.Manifest) error {
 	if err := registry.Pieces(r.ctx, r.store, func(key string) { r.refs.pieces[key] = true }); err != nil {
 		return err
 	}
@@ -301,24 +301,37 @@ func (r *reader) registry() error {
 		}
 		r.refs.pieces[key] = true
 	}
-	changes, err := pending.Records(r.ctx, r.store)
+	state, err := pending.ReadWaiting(r.ctx, r.store)
+	if err != nil {
+		return err
+	}
+	for _, d := range state.Damaged { // it is not known what it names
+		return d.Err
+	}
+	ref, err := m.Version("")
+	if err != nil {
+		return err
+	}
+	if state.Version, err = manifest.ReadVersion(r.ctx, r.store, ref); err != nil {
+		return fmt.Errorf("version %s: %w", ref.ID, err)
+	}
+	changes, err := state.Changes(r.ctx)
 	if err != nil {
 		return err
 	}
 	waiting := map[uint32]map[lake.Member]bool{} // batches that no version may have, by dataset
-	for _, c := range changes {
-		if c.Retired {
+	for _, b := range changes.Batches {
+		if b.Retired || b.Published {
 			continue
 		}
-		id := manifest.BatchName{DatasetID: c.DatasetID, Batch: c.Batch}
-		if err := r.add(id, c.Digest, -1, waits); err != nil {
+		if err := r.add(b.BatchName, b.Digest, -1, waits); err != nil {
 			return err
 		}
-		if waiting[c.DatasetID] == nil {
-			waiting[c.DatasetID] = map[lake.Member]bool{}
+		if waiting[b.DatasetID] == nil {
+			waiting[b.DatasetID] = map[lake.Member]bool{}
 		}
-		waiting[c.DatasetID][lake.Member{Batch: c.Batch, Digest: c.Digest}] = true
-		r.refs.unpublished = append(r.refs.unpublished, id)
+		waiting[b.DatasetID][lake.Member{Batch: b.Batch, Digest: b.Digest}] = true
+		r.refs.unpublished = append(r.refs.unpublished, b.BatchName)
 	}
 	for dataset, batches := range waiting {
 		if err := r.unionsOf(dataset, batches); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 )
 
 // Built is the result of Build.
@@ -229,6 +230,13 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 		},
 		Check: func(ctx context.Context, swept uint64) error { return p.uncollected(ctx, store, swept, &built) },
 		Cover: suppress.Covering(store, tempDir),
+	}
+	// Each publish looks whether a batch that is left out is whole again.
+	for i, b := range p.Lost {
+		change := pending.Change{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		if err := pending.Put(ctx, store, fmt.Sprintf("%s-%d", id, i), max(b.Start, 1), []pending.Change{change}); err != nil {
+			return Committed{}, fmt.Errorf("commit version: %w", err)
+		}
 	}
 	out := Committed{Stale: true}
 	var done manifest.Committed

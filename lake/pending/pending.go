@@ -146,19 +146,3 @@ func read(ctx context.Context, store blob.Store, datasets []uint32) (docs []*doc
 	})
 	return all, damaged, nil
 }
-
-// Records returns every change that waits, with the records that must not be deleted. Damage is an
-// error.
-func Records(ctx context.Context, store blob.Store) (all []Change, err error) {
-	docs, damaged, err := read(ctx, store, nil)
-	if err != nil {
-		return nil, err
-	}
-	if len(damaged) > 0 {
-		return nil, damaged[0].Err
-	}
-	for _, d := range docs {
-		all = append(all, d.Changes...)
-	}
-	return all, nil
-}

@@ -216,7 +216,5 @@ func TestDamagedDocument(t *testing.T) {
 	if names := s.Names(0); len(names) != 1 || names[0].DatasetID != 2 {
 		t.Errorf("%v", names)
 	}
-	if _, err := pending.Records(t.Context(), store); !errors.Is(err, codec.ErrCorrupt) {
-		t.Error(err)
-	}
+}
 }

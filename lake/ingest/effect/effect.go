@@ -7,7 +7,6 @@ package effect
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -89,7 +88,6 @@ func Of(ctx context.Context, store blob.Store, key string, start int64, replace 
 	}
 	before, known := waiting[id]
 	delete(waiting, id)
-	maps.DeleteFunc(waiting, func(_ manifest.BatchName, b pending.Batch) bool { return b.Published && !b.Retired })
 	switch {
 	case known && before.Start == start:
 		return nil, true, nil
@@ -169,6 +167,7 @@ func (e *Effect) others(
 		switch {
 		case b.Retired:
 			drop(b.Live)
+		case b.Published: // it is among the version's below
 		case b.Start < start:
 			displace(b.Live)
 		default:
@@ -185,9 +184,11 @@ func (e *Effect) others(
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := waiting[b.BatchName]; ok || b.BatchName == id {
+		now, ok := waiting[b.BatchName]
+		if ok && (now.Retired || !now.Published) || b.BatchName == id {
 			continue
 		}
+		b.Start = max(b.Start, now.Start)
 		if b.Start < cut && b.Batch != by {
 			drop(&b)
 			continue
