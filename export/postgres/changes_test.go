@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"

@@ -219,6 +219,8 @@ type planned struct {
 	// the same name, "" for none.
 	New      bool   `json:"new,omitempty"`
 	Replaces string `json:"replaces,omitempty"`
+	// Had is the record that a retired batch had last, whether Base has it or an earlier one.
+	Had string `json:"had,omitempty"`
 	// Moved tells that the batch is the replaced one under another public suffix list.
 	Moved bool `json:"moved,omitempty"`
 	// Union and UnionDigest are those of manifest.Batch.
@@ -465,7 +467,7 @@ func waitingBatches(w *pending.Changes) (finished []planned, live map[manifest.B
 		case !b.Published:
 			p := planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Start: b.Start, retired: b.Retired, by: b.By}
 			if p.retired {
-				p.Digest = ""
+				p.Digest, p.Had = "", b.Digest
 			}
 			finished = append(finished, p)
 		case b.Retired:

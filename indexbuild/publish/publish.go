@@ -298,7 +298,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 		Gone: slices.Clone(p.Gone), Starts: map[manifest.BatchName]int64{},
 	}
 	for _, b := range p.Removes {
-		next.Gone = append(next.Gone, manifest.Gone{BatchName: b.name(), Start: b.Start, Digest: b.Replaces})
+		next.Gone = append(next.Gone, manifest.Gone{BatchName: b.name(), Start: b.Start, Digest: b.Had})
 	}
 	for _, b := range p.Starts {
 		next.Starts[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Start

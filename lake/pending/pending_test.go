@@ -217,4 +217,3 @@ func TestDamagedDocument(t *testing.T) {
 		t.Errorf("%v", names)
 	}
 }
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )

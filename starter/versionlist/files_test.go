@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/starter/versionlist"
 )
 
