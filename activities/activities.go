@@ -122,15 +122,15 @@ type Damage struct {
 	Mendable bool `json:"mendable,omitempty"`
 }
 
-// damageOf returns the detail of an error about damage. Registries, rules and the index can be
-// mended by a rebuild; raw objects and parts cannot. A missing object may have been deleted by
+// damageOf returns the detail of an error about damage. The registry, rules, the index and what waits
+// can be mended by a rebuild; raw objects and parts cannot. A missing object may have been deleted by
 // mistake, and can be put back.
 func damageOf(err error) Damage {
 	if errors.Is(err, blob.ErrNotExist) {
 		return Damage{Mendable: true}
 	}
 	var c *codec.CorruptError
-	mendable := errors.As(err, &c) && slices.ContainsFunc([]string{"registry/", "rules/", "index/"},
+	mendable := errors.As(err, &c) && slices.ContainsFunc([]string{"registry/", "rules/", "index/", "pending/"},
 		func(prefix string) bool { return strings.HasPrefix(c.File, prefix) })
 	return Damage{Mendable: mendable}
 }

@@ -111,8 +111,12 @@ func (c *Control) FinishMany(
 		}
 		if out.Ingested == 0 {
 			// An earlier ingest may have asked for no publish, or its publish may have failed.
-			waiting, err := pending.Look(ctx, c.Store)
-			if err != nil || len(waiting.Names(0)) == 0 {
+			state, err := pending.Look(ctx, c.Store)
+			if err != nil {
+				return out, err
+			}
+			waiting, err := state.Unpublished(ctx)
+			if err != nil || len(waiting) == 0 {
 				return out, err
 			}
 			ask = &PublishRequest{}

@@ -204,6 +204,7 @@ func TestLostVersionIsNoFaultOfTheBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := PublishRequest{DatasetID: 1, Batch: "b", Digest: digest(t, control.Store, "b")}
+	req.Start = testlake.Finished(t, control.Store, 1, "b").Start
 	got, err := do[Look](t, control.FindVersion, control.URL, req, "")
 	if err != nil || got.Error != "" || !got.Ask || !strings.Contains(got.Reason, key) {
 		t.Errorf("%+v, %v", got, err)
@@ -236,7 +237,7 @@ func TestFullPublisherGetsNoRequest(t *testing.T) {
 func (c *Control) staged(t *testing.T, run, workflow string, in ingest.Owner) {
 	t.Helper()
 	in.WorkflowID = workflow
-	if _, err := ingest.Claim(t.Context(), c.Store, run, ingest.Spec{Dataset: "d", Inputs: []string{"/in"}}, in, nil); err != nil {
+	if err := ingest.Own(t.Context(), c.Store, run, in); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -315,13 +315,13 @@ func (r *reader) registry(m *manifest.Manifest) error {
 	if state.Version, err = manifest.ReadVersion(r.ctx, r.store, ref); err != nil {
 		return fmt.Errorf("version %s: %w", ref.ID, err)
 	}
-	changes, err := state.Changes(r.ctx)
+	unpublished, err := state.Unpublished(r.ctx)
 	if err != nil {
 		return err
 	}
 	waiting := map[uint32]map[lake.Member]bool{} // batches that no version may have, by dataset
-	for _, b := range changes.Batches {
-		if b.Retired || b.Published {
+	for _, b := range unpublished {
+		if b.Retired {
 			continue
 		}
 		if err := r.add(b.BatchName, b.Digest, -1, waits); err != nil {

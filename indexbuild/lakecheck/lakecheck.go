@@ -579,13 +579,13 @@ func (c *checker) pending(v *manifest.Version) error {
 		}
 	}
 	state.Version = v
-	changes, err := state.Changes(c.ctx)
+	waiting, err := state.Unpublished(c.ctx)
 	if err != nil {
 		return c.add(err)
 	}
-	for _, b := range changes.Batches {
+	for _, b := range waiting {
 		ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
-		if b.Retired || b.Published || !c.first(ref.Key()) {
+		if b.Retired || !c.first(ref.Key()) {
 			continue
 		}
 		c.report.Unpublished++

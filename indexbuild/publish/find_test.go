@@ -107,3 +107,16 @@ func TestFindIsCheapUntilThereIsAnotherVersion(t *testing.T) {
 		t.Errorf("%+v, %v, want %+v", found, err, want)
 	}
 }
+
+// An ingest that waits is told if nothing names its batch any more.
+func TestLostDocumentIsTold(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
+	in := finished(t, store)
+	if err := store.Delete(t.Context(), documents(t, store)...); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := published.Find(t.Context(), store, in, ""); err != nil || found.Published || !strings.Contains(found.Damage, "ingest it again") {
+		t.Errorf("%+v, %v", found, err)
+	}
+}

@@ -355,13 +355,13 @@ func (r *restorer) divide() error {
 		}
 	}
 	state.Version = found.Current
-	changes, err := state.Changes(r.ctx)
+	unpublished, err := state.Unpublished(r.ctx)
 	if err != nil {
 		return r.lost(err)
 	}
 	var waiting []segment.BatchRef
-	for _, b := range changes.Batches {
-		if !b.Retired && !b.Published {
+	for _, b := range unpublished {
+		if !b.Retired {
 			waiting = append(waiting, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
 		}
 	}

@@ -45,19 +45,27 @@ type Found struct {
 // not to have the batch, "" for none. While it is the current one, Find reads nothing but the
 // manifest, and finds no damage.
 func Find(ctx context.Context, store blob.Store, in Ingest, seen string) (out Found, err error) {
-	m, _, err := manifest.ReadUnchecked(ctx, store)
-	if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
-		return Found{}, err
+	m, err := current(ctx, store)
+	if err != nil || m != nil && m.CurrentVersion == seen {
+		return Found{Current: seen}, err
 	}
-	if m != nil && m.CurrentVersion == seen {
-		return Found{Current: seen}, nil
-	}
-	s, err := pending.Look(ctx, store, in.DatasetID)
+	s, err := pending.ReadWaiting(ctx, store, in.DatasetID)
 	if err != nil {
 		return Found{}, err
 	}
-	if s.Version != nil {
-		out.Current = s.Version.ID
+	// What is published meanwhile waits no longer.
+	if m, err = current(ctx, store); err != nil {
+		return Found{}, err
+	}
+	if m != nil {
+		ref, err := m.Version("")
+		if err != nil {
+			return Found{}, err
+		}
+		if s.Version, err = manifest.ReadVersion(ctx, store, ref); err != nil {
+			return Found{}, err
+		}
+		out.Current = m.CurrentVersion
 	}
 	found, err := s.Find(ctx, in.name())
 	if err != nil {
@@ -87,6 +95,15 @@ func Find(ctx context.Context, store blob.Store, in Ingest, seen string) (out Fo
 		}
 	}
 	return out, err
+}
+
+// current reads the manifest, nil if there is none.
+func current(ctx context.Context, store blob.Store) (*manifest.Manifest, error) {
+	m, _, err := manifest.ReadUnchecked(ctx, store)
+	if errors.Is(err, manifest.ErrNoVersion) {
+		return nil, nil
+	}
+	return m, err
 }
 
 // FindAll returns for each of the ingests the id of the current version if that has its batch, by

@@ -241,6 +241,16 @@ type Changes struct {
 	Settled, Superseded []string
 }
 
+// Unpublished returns the batches that the version lacks, or has although they are retired, by dataset
+// and name.
+func (s *State) Unpublished(ctx context.Context) ([]Batch, error) {
+	c, err := s.Changes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(c.Batches, func(b Batch) bool { return b.Published }), nil
+}
+
 // Changes compares what waits with the version.
 func (s *State) Changes(ctx context.Context) (*Changes, error) {
 	names := s.Names(0)

@@ -320,18 +320,14 @@ func (s *lakeStatus) printWaiting(out io.Writer) {
 }
 
 // findWaiting returns what waits and a version, which may be nil, lacks.
-func findWaiting(ctx context.Context, store blob.Store, v *manifest.Version) (*pending.Changes, []pending.Damaged, error) {
+func findWaiting(ctx context.Context, store blob.Store, v *manifest.Version) ([]pending.Batch, []pending.Damaged, error) {
 	state, err := pending.ReadWaiting(ctx, store)
 	if err != nil {
 		return nil, nil, err
 	}
 	state.Version = v
-	changes, err := state.Changes(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	changes.Batches = slices.DeleteFunc(changes.Batches, func(b pending.Batch) bool { return b.Published })
-	return changes, state.Damaged, nil
+	waiting, err := state.Unpublished(ctx)
+	return waiting, state.Damaged, err
 }
 
 // findUnpublished returns the finished batches that a version, which may be nil, lacks, and those
@@ -345,7 +341,7 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 	for _, d := range damaged {
 		ids = append(ids, d.DatasetID)
 	}
-	for _, b := range waiting.Batches {
+	for _, b := range waiting {
 		ids = append(ids, b.DatasetID)
 	}
 	datasets, err := registry.FindDatasets(ctx, store, ids)
@@ -358,7 +354,7 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 			Dataset: cmp.Or(datasets[d.DatasetID].Name, "several datasets"), id: d.DatasetID, Damage: remedy.Explain(store.URL(), d.Err),
 		})
 	}
-	for _, b := range waiting.Batches {
+	for _, b := range waiting {
 		d, named := datasets[b.DatasetID]
 		if !named {
 			continue
@@ -489,12 +485,12 @@ func unpublishedStates(ctx context.Context, store blob.Store, v *manifest.Versio
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range waiting.Batches {
+	for _, b := range waiting {
 		if b.Retired {
 			states[b.DatasetID] = cmp.Or(states[b.DatasetID], stateRetired)
 		}
 	}
-	for _, b := range waiting.Batches {
+	for _, b := range waiting {
 		if !b.Retired {
 			states[b.DatasetID] = stateWaiting
 		}

@@ -350,5 +350,5 @@ func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, foll
 	if err == nil && len(damaged) > 0 {
 		err = damaged[0].Err
 	}
-	return err == nil && len(waiting.Batches) > 0, err
+	return err == nil && len(waiting) > 0, err
 }
