@@ -42,10 +42,13 @@ const (
 	PoolIndex = "index"
 	// PoolPublish verifies segments and commits versions.
 	PoolPublish = "publish"
+	// PoolBackground runs what no ingest waits for: compactions, rebuilds, checks, exports and feeds
+	// of the frontier. Its steps may take long, and would keep those of an ingest waiting.
+	PoolBackground = "background"
 )
 
 // Pools lists all pools, in the order in which a batch passes through them.
-var Pools = []string{PoolControl, PoolNormalize, PoolWrite, PoolIndex, PoolPublish}
+var Pools = []string{PoolControl, PoolNormalize, PoolWrite, PoolIndex, PoolPublish, PoolBackground}
 
 // TaskQueue returns the name of the task queue of one pool of one lake. The name contains the lake,
 // so that a worker never gets the work of another lake.

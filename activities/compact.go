@@ -25,26 +25,26 @@ func (p *Publish) PlanCompaction(
 	})
 }
 
-// UniteBatches writes the unions of a task of a list of unions. If it crashes again and again at
-// one union, it notes that union's batches as damaged and goes on when it is retried.
-func (w *Write) UniteBatches(ctx context.Context, lakeURL, uniteKey string, task, deaths int) (publish.United, error) {
+// RewriteParts does a task of a list of parts to write. If it crashes again and again at one union
+// or batch, it notes that as damaged and goes on when it is retried.
+func (w *Write) RewriteParts(ctx context.Context, lakeURL, key string, task, deaths int) (publish.Rewritten, error) {
 	if err := w.check(lakeURL); err != nil {
-		return publish.United{}, err
+		return publish.Rewritten{}, err
 	}
-	s := publishStep(ctx, fmt.Sprintf("%s-%06d", documentName(uniteKey), task), deaths)
-	united, err := contained(ctx, &w.Lake, s, mergeMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.United, error) {
-		return publish.Unite(ctx, store, uniteKey, task, w.TempDir, func(p publish.UniteProgress) { report(p) })
+	s := publishStep(ctx, fmt.Sprintf("%s-%06d", documentName(key), task), deaths)
+	done, err := contained(ctx, &w.Lake, s, mergeMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.Rewritten, error) {
+		return publish.Rewrite(ctx, store, key, task, w.TempDir, func(p publish.RewriteProgress) { report(p) })
 	})
 	_, reason, ok := crashOf(err)
 	if !ok {
-		return united, err
+		return done, err
 	}
-	return withHeartbeat(ctx, w.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.United, error) {
-		if noted, noteErr := publish.NoteUniteCrash(ctx, w.Store, uniteKey, task, reason); noteErr != nil {
-			return publish.United{}, noteErr
+	return withHeartbeat(ctx, w.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Rewritten, error) {
+		if noted, noteErr := publish.NoteRewriteCrash(ctx, w.Store, key, task, reason); noteErr != nil {
+			return publish.Rewritten{}, noteErr
 		} else if !noted {
-			return publish.United{}, err
+			return publish.Rewritten{}, err
 		}
-		return publish.United{}, retrySoon("a union that crashes is not written", "Noted")
+		return publish.Rewritten{}, retrySoon("what crashes is not written", "Noted")
 	})
 }

@@ -65,26 +65,26 @@ func TestCrashesOfOneBatchDoNotStopTheMove(t *testing.T) {
 	const run = "default-test-run-id" // of the SDK's test environment
 	l := testLake()
 	l.URL, l.TempDir = l.Store.URL(), t.TempDir()
-	index := &Index{*l}
+	write := &Write{*l}
 	testlake.SetList(t, l.Store, "example")
 	for _, b := range []string{"a-poison", "b-good"} {
 		testlake.Ingest(t, l.Store, "d", b, []testlake.Record{{URL: "http://www.a.example/" + b}})
 	}
 	testlake.SetList(t, l.Store, "example a.example")
 	plan, err := publish.Plan(t.Context(), l.Store, run, 0)
-	if err != nil || plan.MoveTasks != 1 {
+	if err != nil || plan.RewriteTasks != 1 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	s := step{run: run, name: documentName(plan.MoveKey) + "-000000"}
+	s := step{run: run, name: documentName(plan.RewriteKey) + "-000000"}
 	if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: "urls/x", Deaths: 1}); err != nil {
 		t.Fatal(err)
 	}
 	var app *temporal.ApplicationError
-	if _, err = do[publish.Moved](t, index.MoveBatches, l.URL, plan.MoveKey, 0, lastDeath); !errors.As(err, &app) || app.NonRetryable() {
+	if _, err = do[publish.Rewritten](t, write.RewriteParts, l.URL, plan.RewriteKey, 0, lastDeath); !errors.As(err, &app) || app.NonRetryable() {
 		t.Fatalf("%v, want a retry", err)
 	}
-	moved, err := do[publish.Moved](t, index.MoveBatches, l.URL, plan.MoveKey, 0, lastDeath)
-	if err != nil || moved.Batches != 2 || moved.Damaged != 1 || moved.Rewritten != 1 {
+	moved, err := do[publish.Rewritten](t, write.RewriteParts, l.URL, plan.RewriteKey, 0, lastDeath)
+	if err != nil || moved.Batches != 2 || moved.Damaged != 1 || moved.Again != 1 {
 		t.Fatalf("%+v, %v", moved, err)
 	}
 	plan, err = publish.Plan(t.Context(), l.Store, run, 0)
@@ -108,18 +108,18 @@ func TestCrashesOfOneUnionDoNotStopTheCompaction(t *testing.T) {
 		}
 	}
 	plan, err := publish.PlanCompaction(t.Context(), l.Store, run, 0, full)
-	if err != nil || plan.UniteTasks != 1 {
+	if err != nil || plan.RewriteTasks != 1 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
-	s := step{run: run, name: documentName(plan.UniteKey) + "-000000"}
+	s := step{run: run, name: documentName(plan.RewriteKey) + "-000000"}
 	if err := writeDocument(t.Context(), l.Store, s.key(""), &marker{Format: suspectFormat, Object: "urls/x", Deaths: 1}); err != nil {
 		t.Fatal(err)
 	}
 	var app *temporal.ApplicationError
-	if _, err = do[publish.United](t, write.UniteBatches, l.URL, plan.UniteKey, 0, lastDeath); !errors.As(err, &app) || app.NonRetryable() {
+	if _, err = do[publish.Rewritten](t, write.RewriteParts, l.URL, plan.RewriteKey, 0, lastDeath); !errors.As(err, &app) || app.NonRetryable() {
 		t.Fatalf("%v, want a retry", err)
 	}
-	united, err := do[publish.United](t, write.UniteBatches, l.URL, plan.UniteKey, 0, lastDeath)
+	united, err := do[publish.Rewritten](t, write.RewriteParts, l.URL, plan.RewriteKey, 0, lastDeath)
 	if err != nil || united.Unions != 2 || united.Damaged != 1 || united.Parts != 1 {
 		t.Fatalf("%+v, %v", united, err)
 	}

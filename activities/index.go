@@ -46,28 +46,3 @@ func crashOf(err error) (object, reason string, ok bool) {
 	}
 	return object, app.Message(), true
 }
-
-// MoveBatches moves the batches of a task of a move plan to the lake's public suffix list. If it
-// crashes again and again at one batch, it notes that batch as damaged and goes on when it is
-// retried.
-func (x *Index) MoveBatches(ctx context.Context, lakeURL, moveKey string, task, deaths int) (publish.Moved, error) {
-	if err := x.check(lakeURL); err != nil {
-		return publish.Moved{}, err
-	}
-	s := publishStep(ctx, fmt.Sprintf("%s-%06d", documentName(moveKey), task), deaths)
-	moved, err := contained(ctx, &x.Lake, s, moveMemory, func(ctx context.Context, store blob.Store, report func(any)) (publish.Moved, error) {
-		return publish.Move(ctx, store, moveKey, task, x.TempDir, func(p publish.MoveProgress) { report(p) })
-	})
-	_, reason, ok := crashOf(err)
-	if !ok {
-		return moved, err
-	}
-	return withHeartbeat(ctx, x.Memory, smallMemory, func(ctx context.Context, _ func(any)) (publish.Moved, error) {
-		if noted, noteErr := publish.NoteMoveCrash(ctx, x.Store, moveKey, task, reason); noteErr != nil {
-			return publish.Moved{}, noteErr
-		} else if !noted {
-			return publish.Moved{}, err
-		}
-		return publish.Moved{}, retrySoon("a batch that crashes is not moved", "Noted")
-	})
-}

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -28,8 +29,6 @@ const (
 	// segmentMemory holds the buffer of a sort (128 MiB), and about 380 MiB of other buffers, merge
 	// sources and the perfect hash (indexbuild.Options).
 	segmentMemory = 512 << 20
-	// moveMemory holds what mergeMemory does: a move merges rows, too.
-	moveMemory = mergeMemory
 	// planMemory holds the decompressors of several objects, one of which may need much memory
 	// (zstd --long).
 	planMemory = ingest.PlanMemory
@@ -42,6 +41,7 @@ const (
 // steps. In the control pool only PlanIngest is large; it does not limit the slots of the others.
 var poolMemory = map[string]int64{
 	PoolNormalize: normalizeMemory, PoolWrite: mergeMemory, PoolIndex: segmentMemory, PoolPublish: segmentMemory,
+	PoolBackground: segmentMemory,
 }
 
 // Memory limits how many steps of a process run at once: in a pool to its slots, in all pools to
@@ -52,6 +52,9 @@ var poolMemory = map[string]int64{
 type Memory struct {
 	total int64 // 0 for no limit
 	free  *semaphore.Weighted
+	// background is what steps of the background pool hold of free together. It leaves room for the
+	// largest step of another pool, if there is room for two.
+	background *semaphore.Weighted
 	// steps is one for each step that counts, and all of maxSteps for one that runs alone. It is
 	// served in order: steps that come later wait for the one that waits to be alone.
 	steps *semaphore.Weighted
@@ -80,12 +83,21 @@ const maxSteps = 1 << 30
 func NewMemory(bytes int64) *Memory {
 	m := &Memory{
 		total: bytes, free: semaphore.NewWeighted(bytes), steps: semaphore.NewWeighted(maxSteps),
+		background: semaphore.NewWeighted(backgroundMemory(bytes)),
 		slots: map[string]*semaphore.Weighted{}, waiting: map[string]*atomic.Int64{},
 	}
 	for _, pool := range Pools {
 		m.waiting[pool] = new(atomic.Int64)
 	}
 	return m
+}
+
+// backgroundMemory returns how much of a total steps of the background pool hold together.
+func backgroundMemory(total int64) int64 {
+	if total < segmentMemory+normalizeMemory {
+		return total
+	}
+	return total - normalizeMemory
 }
 
 // Limit sets how many steps of a pool run at once. It is called before any pool starts.
@@ -139,28 +151,41 @@ func (m *Memory) Slots(pool string, n int) int {
 // bytes fits, or until ctx ends. A step of smallMemory does not wait. The caller has to call
 // release when the step ends.
 func (m *Memory) acquire(ctx context.Context, need int64) (release func(), err error) {
+	return m.acquireIn(ctx, poolOf(ctx), need)
+}
+
+// acquireIn is acquire for a step of a pool.
+func (m *Memory) acquireIn(ctx context.Context, pool string, need int64) (release func(), err error) {
 	if m == nil || need == smallMemory {
 		return func() {}, nil
 	}
-	slot := func() {}
-	if slots := m.slots[poolOf(ctx)]; slots != nil {
-		if err := m.await(ctx, slots, 1); err != nil {
+	need = min(need, m.total)
+	type share struct {
+		of *semaphore.Weighted
+		n  int64
+	}
+	var shares []share // in the order in which they are taken
+	if slots := m.slots[pool]; slots != nil {
+		shares = append(shares, share{slots, 1})
+	}
+	shares = append(shares, share{m.steps, 1})
+	if pool == PoolBackground {
+		shares = append(shares, share{m.background, min(need, backgroundMemory(m.total))})
+	}
+	shares = append(shares, share{m.free, need})
+	giveBack := func(taken []share) {
+		for _, t := range slices.Backward(taken) {
+			t.of.Release(t.n)
+		}
+	}
+	for i, t := range shares {
+		if err := m.await(ctx, t.of, t.n); err != nil {
+			giveBack(shares[:i])
 			return nil, err
 		}
-		slot = func() { slots.Release(1) }
-	}
-	if err := m.await(ctx, m.steps, 1); err != nil {
-		slot()
-		return nil, err
-	}
-	need = min(need, m.total)
-	if err := m.await(ctx, m.free, need); err != nil {
-		m.steps.Release(1)
-		slot()
-		return nil, err
 	}
 	m.reserved.Add(need)
-	return func() { m.reserved.Add(-need); m.free.Release(need); m.steps.Release(1); slot() }, nil
+	return func() { m.reserved.Add(-need); giveBack(shares) }, nil
 }
 
 // acquireAll is acquire for a step that runs alone: it waits until no other step of any pool runs,

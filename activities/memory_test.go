@@ -57,6 +57,35 @@ func TestWaitingForMemoryCanBeCancelled(t *testing.T) {
 	}
 }
 
+// TestBackgroundLeavesMemory holds that steps of the background pool leave memory for the largest
+// step of an ingest, where there is room for both.
+func TestBackgroundLeavesMemory(t *testing.T) {
+	for _, total := range []int64{segmentMemory + normalizeMemory, 4 << 30} {
+		m := NewMemory(total)
+		var held int64
+		for held+segmentMemory <= backgroundMemory(total) {
+			if _, err := m.acquireIn(t.Context(), PoolBackground, segmentMemory); err != nil {
+				t.Fatal(err)
+			}
+			held += segmentMemory
+		}
+		ended, stop := context.WithCancel(t.Context())
+		stop() // waiting fails
+		if _, err := m.acquireIn(ended, PoolBackground, segmentMemory); !errors.Is(err, context.Canceled) {
+			t.Errorf("%d MiB: one more step of the background: error %v, want that it waits", total>>20, err)
+		}
+		if _, err := m.acquireIn(ended, PoolNormalize, normalizeMemory); err != nil {
+			t.Errorf("%d MiB, %d held by the background: a step of an ingest waits", total>>20, held>>20)
+		}
+	}
+	// Less memory is for one step at a time, of any pool.
+	release, err := NewMemory(segmentMemory).acquireIn(t.Context(), PoolBackground, segmentMemory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+}
+
 // TestSmallStepsDoNotWaitForOneThatRunsAlone holds that claims, looks and plans go on beside a
 // suspect, and beside one that waits to be alone.
 func TestSmallStepsDoNotWaitForOneThatRunsAlone(t *testing.T) {
@@ -89,7 +118,7 @@ func TestSlotsOfMemory(t *testing.T) {
 		n, want int
 	}{
 		{1024, PoolNormalize, 16, 2}, {1024, PoolNormalize, 1, 1}, {100, PoolNormalize, 16, 1}, {8192, PoolNormalize, 16, 16},
-		{1024, PoolWrite, 16, 3}, {1024, PoolIndex, 16, 2}, {1024, PoolPublish, 16, 2}, {1, PoolControl, 16, 16},
+		{1024, PoolWrite, 16, 3}, {1024, PoolIndex, 16, 2}, {1024, PoolPublish, 16, 2}, {1024, PoolBackground, 16, 2}, {1, PoolControl, 16, 16},
 	} {
 		if got := NewMemory(c.mib<<20).Slots(c.pool, c.n); got != c.want {
 			t.Errorf("%d MiB, pool %s, at most %d: got %d slots, want %d", c.mib, c.pool, c.n, got, c.want)

@@ -47,7 +47,7 @@ type CompactResult struct {
 
 // CompactProgress answers the "progress" query.
 type CompactProgress struct {
-	Stage string `json:"stage"` // plan, unite, build, verify, commit
+	Stage string `json:"stage"` // plan, rewrite, build, verify, commit
 	// Done of Tasks tasks of the stage are done. Both are 0 in stages that are one step.
 	Tasks int `json:"tasks,omitempty"`
 	Done  int `json:"done,omitempty"`
@@ -70,11 +70,12 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	// Building is what a publish does, without requests.
 	f := &publishFlow{PublishInput: PublishInput{Lake: in.Lake}, steps: s, own: workflow.GetInfo(ctx).WorkflowExecution.RunID}
 	f.Staging = cmp.Or(in.Staging, f.own)
 	out := cmp.Or(in.Result, &CompactResult{})
-	var unions publish.United
+	var unions publish.Rewritten
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (CompactProgress, error) {
 		return CompactProgress{f.progress.Stage, f.progress.Tasks, f.progress.Done, *out}, nil
 	}); err != nil {
@@ -101,8 +102,8 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 		if plan.Nothing {
 			return out, nil
 		}
-		if plan.UniteTasks > 0 {
-			if err := f.unite(ctx, &plan, &unions); err != nil {
+		if plan.RewriteTasks > 0 {
+			if err := f.rewrite(ctx, &plan, &unions); err != nil {
 				return nil, err
 			}
 			continue
@@ -129,7 +130,7 @@ func CompactWorkflow(ctx workflow.Context, in CompactInput) (*CompactResult, err
 		out.Unions += plan.Unions
 		out.Dropped += plan.Dropped
 		out.Parts, out.Bytes, out.From = out.Parts+unions.Parts, out.Bytes+unions.Bytes, out.From+unions.From
-		unions = publish.United{}
+		unions = publish.Rewritten{}
 		if in.Full {
 			return out, nil
 		}
@@ -150,20 +151,20 @@ func (f *publishFlow) buildAndCommit(ctx workflow.Context, plan *publish.Summary
 	return committed, err
 }
 
-// unite runs all tasks of a list of unions. If the history becomes long, it may leave some; the
-// next plan asks for them again.
-func (f *publishFlow) unite(ctx workflow.Context, plan *publish.Summary, sum *publish.United) error {
-	f.progress.Stage, f.progress.Tasks, f.progress.Done = "unite", plan.UniteTasks, 0
+// rewrite runs all tasks of a list of parts to write. If the history becomes long, it may leave
+// some; the next plan asks for them again.
+func (f *publishFlow) rewrite(ctx workflow.Context, plan *publish.Summary, sum *publish.Rewritten) error {
+	f.progress.Stage, f.progress.Tasks, f.progress.Done = "rewrite", plan.RewriteTasks, 0
 	defer func() { f.progress.Tasks, f.progress.Done = 0, 0 }()
-	_, err := fanOut(ctx, plan.Window, 0, plan.UniteTasks, func(ctx workflow.Context, task int) error {
-		var u publish.United
+	_, err := fanOut(ctx, plan.Window, 0, plan.RewriteTasks, func(ctx workflow.Context, task int) error {
+		var r publish.Rewritten
 		if err := f.steps.move(
-			ctx, activities.PoolWrite, &u, (*activities.Write)(nil).UniteBatches, f.Lake, plan.UniteKey, task,
+			ctx, activities.PoolWrite, &r, (*activities.Write)(nil).RewriteParts, f.Lake, plan.RewriteKey, task,
 		); err != nil {
 			return err
 		}
 		f.progress.Done++
-		sum.Parts, sum.Bytes, sum.From = sum.Parts+u.Parts, sum.Bytes+u.Bytes, sum.From+u.From
+		sum.Add(&r)
 		return nil
 	})
 	return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -66,6 +67,12 @@ func TestCompactionFollowsTakedowns(t *testing.T) {
 	env.RegisterActivity(&activities.Write{Lake: of})
 	env.RegisterActivity(&activities.Index{Lake: of})
 	env.RegisterActivity(&activities.Publish{Lake: of})
+	env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		pool, _, _ := strings.Cut(info.TaskQueue, "@")
+		if pool != activities.PoolBackground && pool != activities.PoolControl {
+			t.Errorf("%s runs in the pool %s, where ingests would wait for it", info.ActivityType.Name, pool)
+		}
+	})
 	commits := 0
 	env.OnActivity("CommitVersion", mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything).
 		Return(func(_ context.Context, _, planKey string, built publish.Built, _ activities.Answers) (activities.Committed, error) {
@@ -115,15 +122,15 @@ func TestUnionsAreBounded(t *testing.T) {
 	a := mock.Anything
 	s.env.OnActivity("PlanCompaction", a, a, a, a, a).Return(func(context.Context, string, string, int, publish.Compaction) (publish.Summary, error) {
 		plans++
-		return publish.Summary{Nothing: plans > 1, UniteKey: "k", Window: window, UniteTasks: tasks}, nil
+		return publish.Summary{Nothing: plans > 1, RewriteKey: "k", Window: window, RewriteTasks: tasks}, nil
 	})
 	inFlight := watchActivities(s.env)
-	s.env.OnActivity("UniteBatches", a, a, a, a, a).Return(publish.United{Parts: 1}, nil).After(time.Second)
+	s.env.OnActivity("RewriteParts", a, a, a, a, a).Return(publish.Rewritten{Parts: 1}, nil).After(time.Second)
 	s.env.ExecuteWorkflow(CompactWorkflow, CompactInput{Lake: testLake})
 	if err := s.env.GetWorkflowError(); err != nil {
 		t.Fatal(err)
 	}
-	if peak, done := inFlight(); peak > window || done["UniteBatches"] != tasks {
+	if peak, done := inFlight(); peak > window || done["RewriteParts"] != tasks {
 		t.Errorf("%d steps were in flight, want at most %d; done %v", peak, window, done)
 	}
 }

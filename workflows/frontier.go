@@ -71,6 +71,7 @@ func CrawlSeedWorkflow(ctx workflow.Context, in CrawlSeedInput) (*CrawlSeedResul
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	p := CrawlSeedProgress{Stage: StagePlan}
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (CrawlSeedProgress, error) { return p, nil }); err != nil {
 		return nil, err
@@ -164,6 +165,7 @@ func VisitedIngestWorkflow(ctx workflow.Context, in VisitedIngestInput) (*Visite
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	p := VisitedIngestProgress{Stage: StageCollect}
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (VisitedIngestProgress, error) { return p, nil }); err != nil {
 		return nil, err

@@ -91,8 +91,8 @@ type IngestProgress struct {
 	Waiting string `json:"waiting,omitempty"`
 }
 
-// For estimates: the time of writing and of publishing as multiples of the time of reading. They
-// follow from the steps in docs/performance.md.
+// For estimates: the time of writing and of publishing as multiples of the time of reading, as the
+// table of steps of bench/compare has them.
 const (
 	WriteShare   = 0.75
 	PublishShare = 0.35

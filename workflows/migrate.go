@@ -69,6 +69,7 @@ func FrontierMigrateWorkflow(ctx workflow.Context, in FrontierMigrateInput) (*Fr
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	p := FrontierMigrateProgress{Stage: StagePlan}
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (FrontierMigrateProgress, error) { return p, nil }); err != nil {
 		return nil, err

@@ -47,6 +47,9 @@ type steps struct {
 	// until is the deadline. If it is zero, each step has the time limit for itself.
 	until time.Time
 	limit time.Duration
+	// background tells that no ingest waits for the steps, which then run in activities.PoolBackground
+	// unless they are of activities.PoolControl.
+	background bool
 	// details are shared by the copies.
 	details *details
 }
@@ -64,6 +67,12 @@ func newSteps(ctx workflow.Context, lake, deadline string) (steps, error) {
 		s.until = info.WorkflowStartTime.Add(limit)
 	}
 	return s, nil
+}
+
+// inBackground returns steps for which no ingest waits.
+func (s steps) inBackground() steps {
+	s.background = true
+	return s
 }
 
 // tidyLimit is how long steps are retried that only tidy up.
@@ -100,6 +109,9 @@ func (s steps) execute(ctx workflow.Context, pool string, deaths bool, result, a
 	}
 	if deaths {
 		policy.NonRetryableErrorTypes = append(policy.NonRetryableErrorTypes, heartbeatLost)
+	}
+	if s.background && pool != activities.PoolControl {
+		pool = activities.PoolBackground
 	}
 	summary, ended := s.details.begin(ctx, activity)
 	err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{

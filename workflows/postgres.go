@@ -54,6 +54,7 @@ func PostgresExportWorkflow(ctx workflow.Context, in PostgresExportInput) (*post
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	p := PostgresExportProgress{Stage: "plan"}
 	if err := workflow.SetQueryHandler(ctx, ProgressQuery, func() (PostgresExportProgress, error) { return p, nil }); err != nil {
 		return nil, err

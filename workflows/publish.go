@@ -45,7 +45,7 @@ type PublishResult struct {
 	SkippedBatches int               `json:"skipped_batches,omitempty"`
 	// Moved says what a change of the lake's public suffix list has moved. It is nil if there was
 	// none.
-	Moved *MoveProgress `json:"moved,omitempty"`
+	Moved *publish.Rewritten `json:"moved,omitempty"`
 	// Lost says what of the manifest and of the current version was lost when a round began, and
 	// what took its place.
 	Lost []string `json:"lost,omitempty"`
@@ -53,7 +53,7 @@ type PublishResult struct {
 
 // PublishProgress answers the "progress" query.
 type PublishProgress struct {
-	Stage   string `json:"stage"` // plan, move, unite, build, verify, commit
+	Stage   string `json:"stage"` // plan, rewrite, build, verify, commit
 	Batches int    `json:"batches"`
 	Waiting int    `json:"waiting"`
 	Rounds  int    `json:"rounds"`
@@ -61,8 +61,6 @@ type PublishProgress struct {
 	// done. Both are 0 in stages that are one step.
 	Tasks int `json:"tasks,omitempty"`
 	Done  int `json:"done,omitempty"`
-	// Move is nil if no batch had to be moved to another public suffix list.
-	Move *MoveProgress `json:"move,omitempty"`
 }
 
 // publishFlow is one run of PublishWorkflow.
@@ -297,6 +295,31 @@ func (f *publishFlow) round(ctx workflow.Context) error {
 	}
 }
 
+// planRound plans a round. If the plan needs parts that are not there, such as batches by another
+// public suffix list, it has them written first and then plans again.
+func (f *publishFlow) planRound(ctx workflow.Context, run string) (publish.Summary, error) {
+	for {
+		f.progress.Stage = "plan"
+		var plan publish.Summary
+		if err := f.steps.run(
+			ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanPublish, f.Lake, run, f.progress.Rounds,
+		); err != nil || plan.RewriteTasks == 0 {
+			return plan, err
+		}
+		var done publish.Rewritten
+		if err := f.rewrite(ctx, &plan, &done); err != nil {
+			return publish.Summary{}, err
+		}
+		if done.Batches > 0 {
+			done.Add(cmp.Or(f.result.Moved, &publish.Rewritten{}))
+			f.result.Moved = &done
+		}
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+			return publish.Summary{}, errLongHistory // some may be left
+		}
+	}
+}
+
 // version plans, builds, verifies and commits one version, if there is something new. It reports
 // whether to plan again.
 func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
@@ -306,7 +329,6 @@ func (f *publishFlow) version(ctx workflow.Context) (again bool, err error) {
 	}
 	f.tell = plan.Tell
 	f.result.Version, f.result.Skipped, f.result.SkippedBatches = plan.Current, plan.Skipped, plan.SkippedBatches
-	f.result.Moved = f.progress.Move
 	if len(plan.Lost) > 0 {
 		f.result.Lost = plan.Lost
 	}

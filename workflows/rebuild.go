@@ -56,6 +56,7 @@ func RebuildWorkflow(ctx workflow.Context, in RebuildInput) (*RebuildResult, err
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	info := workflow.GetInfo(ctx)
 	f := &publishFlow{PublishInput: PublishInput{Lake: in.Lake}, steps: s, result: &PublishResult{}}
 	f.own = cmp.Or(info.OriginalRunID, info.WorkflowExecution.RunID)
@@ -106,8 +107,8 @@ func (f *publishFlow) rebuild(ctx workflow.Context) (out publish.Rebuilt, err er
 		); err != nil || plan.Nothing {
 			return plan.Rebuilt, err
 		}
-		if plan.UniteTasks > 0 {
-			if err := f.unite(ctx, &plan.Summary, &publish.United{}); err != nil {
+		if plan.RewriteTasks > 0 {
+			if err := f.rewrite(ctx, &plan.Summary, &publish.Rewritten{}); err != nil {
 				return out, err
 			}
 			continue

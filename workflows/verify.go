@@ -35,6 +35,7 @@ func VerifyWorkflow(ctx workflow.Context, in VerifyInput) (*activities.Verified,
 	if err != nil {
 		return nil, err
 	}
+	s = s.inBackground()
 	var out activities.Verified
 	if err := s.move(ctx, activities.PoolIndex, &out, (*activities.Index)(nil).VerifyLake, in.VerifySpec); err != nil {
 		return nil, err

@@ -485,7 +485,7 @@ func newPublisher(t *testing.T) *publisher {
 		if len(p.moves) > 0 {
 			n := p.moves[0]
 			p.moves = p.moves[1:]
-			return publish.Summary{Current: "v0", MoveTasks: n, MoveKey: fmt.Sprint("moves-", n), Window: p.window}, nil
+			return publish.Summary{Current: "v0", RewriteTasks: n, RewriteKey: fmt.Sprint("moves-", n), Window: p.window}, nil
 		}
 		return publish.Summary{
 			Current: fmt.Sprint("v", p.builds), Nothing: p.pending == 0, PlanKey: fmt.Sprint("plan-", round), Batches: p.pending,

@@ -15,8 +15,8 @@ import (
 
 	_ "github.com/duckdb/duckdb-go/v2"
 
-	"github.com/urlake/urlake/indexbuild/inventorytree"
 	"github.com/urlake/urlake/indexbuild/prefixtree"
+	"github.com/urlake/urlake/indexbuild/treebuild"
 )
 
 // folders sums up the keys of a file by all their folders, the root among them.
@@ -87,9 +87,9 @@ func run(keys int) error {
 	text.Reset()
 
 	index := filepath.Join(dir, "index")
-	var built inventorytree.Result
+	var built treebuild.InventoryResult
 	err = measured("index from CSV", func() (err error) {
-		built, err = inventorytree.Build(ctx, index, []string{input}, inventorytree.Options{})
+		built, err = treebuild.Inventory(ctx, index, []string{input}, treebuild.InventoryOptions{})
 		return err
 	})
 	if err != nil {
@@ -158,7 +158,7 @@ func run(keys int) error {
 		for i := range lookups {
 			pos, _, err := x.Lookup([]byte(at(i)))
 			if err == nil {
-				_, err = x.Sums(pos)
+				_, err = x.Node(pos)
 			}
 			if err != nil {
 				return err

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
@@ -28,12 +28,14 @@ func Count(
 	}
 	for i := range v.Segments {
 		at := &v.Segments[i]
-		hidden, err := openHidden(ctx, store, doc, at, cache)
+		covered, err := coveredBy(doc, at)
 		if err == nil && len(domains) > 0 {
-			err = countDomains(ctx, store, at, hidden, domains, shown, cache)
-		} else if err == nil && hidden != nil {
-			for _, sum := range hidden.Sums() {
-				shown[sum.Dataset] -= sum.Rows
+			err = countDomains(ctx, store, at, covered, domains, shown, cache)
+		} else if err == nil {
+			var hidden map[uint32]int64
+			hidden, err = deletion.Hidden(ctx, store, at, covered)
+			for dataset, rows := range hidden {
+				shown[dataset] -= rows
 			}
 		}
 		if err != nil {
@@ -43,47 +45,37 @@ func Count(
 	return shown, nil
 }
 
-// openHidden opens what says which rows of a segment takedowns hide, nil for none.
-func openHidden(
-	ctx context.Context, store blob.Store, doc *takedown.Document, at *manifest.Segment, cache *segment.FrameCache,
-) (*overlay.Overlay, error) {
+// coveredBy returns what takedowns say of a segment.
+func coveredBy(doc *takedown.Document, at *manifest.Segment) (takedown.Segment, error) {
 	if doc == nil {
-		return nil, nil
+		return takedown.Segment{}, nil
 	}
 	covered, ok := doc.Find(at.View())
-	switch {
-	case !ok && len(doc.Segments) > 0:
-		return nil, errors.New("the takedowns were not applied to it yet; export again")
-	case covered.Overlay == nil:
-		return nil, nil
+	if !ok && len(doc.Segments) > 0 {
+		return covered, errors.New("the takedowns were not applied to it yet; export again")
 	}
-	return overlay.Open(ctx, store, overlay.Ref(*covered.Overlay), cache)
+	return covered, nil
 }
 
 // OpenSegment opens the postings of a segment.
 func OpenSegment(ctx context.Context, store blob.Store, at *manifest.Segment, cache *segment.FrameCache) (*segment.Segment, error) {
-	ref := segment.Ref{ID: at.ID, XXH64: at.SegmentXXH64, Bytes: at.Bytes, Domains: at.Domains, Rows: at.Rows}
-	return segment.Open(ctx, store, ref, segment.Options{Cache: cache, PostingsOnly: true, WholeFiles: true})
+	return segment.Open(ctx, store, deletion.SegmentRef(at), segment.Options{Cache: cache, PostingsOnly: true, WholeFiles: true})
 }
 
 // countDomains adds the rows that a segment shows of some domains.
 func countDomains(
-	ctx context.Context, store blob.Store, at *manifest.Segment, hidden *overlay.Overlay, domains []string, shown map[uint32]int64,
+	ctx context.Context, store blob.Store, at *manifest.Segment, covered takedown.Segment, domains []string, shown map[uint32]int64,
 	cache *segment.FrameCache,
 ) error {
-	var dead *overlay.Overlay
-	var err error
-	if at.Dead != nil {
-		if dead, err = overlay.Open(ctx, store, overlay.Ref(at.Dead.Overlay), cache); err != nil {
-			return err
-		}
+	table, err := deletion.OpenView(ctx, store, at, covered, cache)
+	if err != nil {
+		return err
 	}
 	seg, err := OpenSegment(ctx, store, at, cache)
 	if err != nil {
 		return err
 	}
 	defer seg.Close()
-	stack := overlay.NewStack(dead, hidden)
 	for _, domain := range domains {
 		key := segment.KeyOf(domain)
 		entries, err := seg.Entries(ctx, key, 0, 0)
@@ -91,7 +83,7 @@ func countDomains(
 			return err
 		}
 		for _, e := range entries {
-			left, ok, err := stack.Entry(ctx, key, e.Dataset)
+			left, ok, err := table.Entry(ctx, key, e.Dataset)
 			if err != nil {
 				return err
 			}

@@ -71,59 +71,32 @@ type Part struct {
 
 // level is a bit vector: the set bits are those of the keys that the level places.
 type level struct {
-	words []byte  // of 8 bytes each, as the file has them
-	lines []line  // the same with ranks, for lookups
-	bits  divisor // the number of bits
+	words []byte // of 8 bytes each, as the file has them
+	bits  uint64
+	// ranks has for each rankWords words the number of ones before them in the hash.
+	ranks []uint32
 }
 
-func newLevel(words []byte) level {
-	return level{words: words, bits: newDivisor(8 * uint64(len(words)))}
-}
+// rankWords is how many words have a rank: a cache line.
+const rankWords = 8
 
-// line is a cache line: seven words of a level after the number of ones before them, so that a
-// lookup that found its bit needs no other memory for the slot. The lower half of the first element
-// is the number of ones in earlier lines of the hash. The upper half has 10 bits each for the ones
-// of this line before its words 2, 4 and 6.
-type line [1 + lineWords]uint64
+func newLevel(words []byte) level { return level{words: words, bits: 8 * uint64(len(words))} }
 
-const lineWords = 7
+func (l *level) word(i uint64) uint64 { return binary.LittleEndian.Uint64(l.words[8*i:]) }
 
-// newLine returns the line of at most lineWords words, after that many ones in earlier lines, and
-// the number of ones including its own.
-func newLine(words []byte, before uint64) (l line, ones uint64) {
-	l[0], ones = before, before
-	for i := 0; len(words) > 0; i, words = i+1, words[8:] {
-		if i > 0 && i%2 == 0 {
-			l[0] |= (ones - before) << (32 + 5*(i-2))
-		}
-		l[1+i] = binary.LittleEndian.Uint64(words)
-		ones += uint64(bits.OnesCount64(l[1+i]))
+// slot returns the number of ones before the bit of a key, if that bit is set.
+func (l *level) slot(hash uint64) (slot uint64, ok bool) {
+	at := hash % l.bits
+	i := at / 64
+	own := l.word(i)
+	if own>>(at%64)&1 == 0 {
+		return 0, false
 	}
-	return l, ones
-}
-
-// place is the place of a key in a level.
-type place struct {
-	line      *line
-	word, bit uint8
-}
-
-func (l *level) place(hash uint64) place {
-	at := l.bits.mod(hash)
-	return place{&l.lines[at/64/lineWords], uint8(at / 64 % lineWords), uint8(at % 64)}
-}
-
-// get returns the bit, as 0 or 1.
-func (p *place) get() uint64 { return p.line[1+p.word] >> (p.bit % 64) & 1 }
-
-// slot returns the number of ones before the bit.
-func (p *place) slot() uint64 {
-	pair := p.word &^ 1
-	// The first word of a pair is before the second. A branch would be mispredicted often.
-	first := p.line[1+pair] & -uint64(p.word&1)
-	own := p.line[1+p.word] & (1<<(p.bit%64) - 1)
-	within := p.line[0] >> 32 << 10 >> (5 * pair) & (1<<10 - 1)
-	return p.line[0]&math.MaxUint32 + within + uint64(bits.OnesCount64(first)+bits.OnesCount64(own))
+	slot = uint64(l.ranks[i/rankWords])
+	for j := i - i%rankWords; j < i; j++ {
+		slot += uint64(bits.OnesCount64(l.word(j)))
+	}
+	return slot + uint64(bits.OnesCount64(own&(1<<(at%64)-1))), true
 }
 
 // Keys is the number of distinct keys, and so of slots.
@@ -173,39 +146,27 @@ func Build(keys []uint64) (*Part, error) {
 		p.levels = append(p.levels, newLevel(words))
 		keys = left
 	}
-	_, err := p.rank(make([]line, p.lineCount()), 0)
-	return p, err
+	return p, p.rank(0)
 }
 
-// lineCount is the number of lines of all levels.
-func (p *Part) lineCount() (n int) {
-	for _, l := range p.levels {
-		n += l.lineCount()
-	}
-	return n
-}
-
-func (l *level) lineCount() int { return (len(l.words) + 8*lineWords - 1) / (8 * lineWords) }
-
-// rank fills the lines of all levels from the first ones of lines, and returns the others. Before
-// is the number of slots of earlier parts.
-func (p *Part) rank(lines []line, before uint64) ([]line, error) {
+// rank counts the ones of all levels. Before is the number of slots of earlier parts.
+func (p *Part) rank(before uint64) error {
 	sum := before
-	for i := range p.levels {
-		l := &p.levels[i]
-		n := l.lineCount()
-		l.lines, lines = lines[:n:n], lines[n:]
-		words := l.words
-		for i := range l.lines {
-			n := min(len(words), 8*lineWords)
-			l.lines[i], sum = newLine(words[:n], sum)
-			if words = words[n:]; sum > MaxKeys {
-				return nil, errTooMany
+	for n := range p.levels {
+		l := &p.levels[n]
+		count := uint64(len(l.words) / 8)
+		l.ranks = make([]uint32, 0, (count+rankWords-1)/rankWords)
+		for i := range count {
+			if i%rankWords == 0 {
+				l.ranks = append(l.ranks, uint32(sum))
+			}
+			if sum += uint64(bits.OnesCount64(l.word(i))); sum > MaxKeys {
+				return errTooMany
 			}
 		}
 	}
 	p.keys = sum - before
-	return lines, nil
+	return nil
 }
 
 var errTooMany = fmt.Errorf("perfect hash: more than %d keys", uint64(MaxKeys))
@@ -214,35 +175,12 @@ var errTooMany = fmt.Errorf("perfect hash: more than %d keys", uint64(MaxKeys))
 // not have gets any slot or none.
 func (p *Part) Slot(key uint64) (slot uint64, ok bool) {
 	mixed := mix(key)
-	// The first two levels place five keys in six, so the memory of both is fetched at once.
-	for i := 0; i < len(p.levels); i += 2 {
-		j := min(i+1, len(p.levels)-1)
-		at, next := p.levels[i].place(hash(i, mixed)), p.levels[j].place(hash(j, mixed))
-		bit, nextBit := at.get(), next.get()
-		if bit == 0 {
-			at = next
-		}
-		if bit|nextBit != 0 {
-			return at.slot(), true
+	for i := range p.levels {
+		if slot, ok = p.levels[i].slot(hash(i, mixed)); ok {
+			return slot, true
 		}
 	}
 	return 0, false
-}
-
-// divisor divides by a number without the instruction for it, which takes tens of cycles on some
-// processors.
-type divisor struct{ d, inverse uint64 }
-
-func newDivisor(d uint64) divisor { return divisor{d, math.MaxUint64 / d} }
-
-// mod returns the remainder of h. The quotient by the inverse is at most one too small.
-func (v divisor) mod(h uint64) uint64 {
-	q, _ := bits.Mul64(h, v.inverse)
-	r := h - q*v.d
-	if r >= v.d {
-		r -= v.d
-	}
-	return r
 }
 
 // Writer writes a hash part by part.
@@ -304,13 +242,11 @@ func (w *Writer) Finish() error {
 // on.
 type Hash struct {
 	parts []Part // whose slots are those of the whole hash
-	count divisor
 	keys  uint64
 }
 
-// Open decodes a hash. It counts the ones of all levels, about half a byte a key, and keeps them in
-// memory with their ranks, which takes an eighth more. Errors are *codec.CorruptErrors that have
-// the name.
+// Open decodes a hash. It counts the ones of all levels, which have about half a byte a key. Errors
+// are *codec.CorruptErrors that have the name.
 func Open(data []byte, name string) (*Hash, error) {
 	d := codec.NewDecoder(data, name, "perfect hash")
 	h := &Hash{parts: make([]Part, d.U8())}
@@ -318,8 +254,6 @@ func Open(data []byte, name string) (*Hash, error) {
 		d.Fail("1 to 255 parts", 0)
 		return nil, d.Err()
 	}
-	h.count = newDivisor(uint64(len(h.parts)))
-	total := 0
 	for i := range h.parts {
 		p := &h.parts[i]
 		p.levels = make([]level, d.U8()) // none if the part has no keys
@@ -333,9 +267,7 @@ func Open(data []byte, name string) (*Hash, error) {
 			}
 			p.levels[n] = newLevel(d.Bytes(int(8 * count)))
 		}
-		total += p.lineCount()
 	}
-	lines := make([]line, total)
 	for i := range h.parts {
 		if i > 0 {
 			if got := uint64(d.U32()); d.Err() == nil && got != h.keys {
@@ -343,8 +275,7 @@ func Open(data []byte, name string) (*Hash, error) {
 			}
 		}
 		p := &h.parts[i]
-		var err error
-		if lines, err = p.rank(lines, h.keys); err != nil {
+		if err := p.rank(h.keys); err != nil {
 			d.Fail("fewer keys", err)
 			break
 		}
@@ -359,51 +290,5 @@ func (h *Hash) Keys() uint64 { return h.keys }
 // Slot returns a number below Keys, another one for each key of the hash. A key that the hash does
 // not have gets any slot or none.
 func (h *Hash) Slot(key uint64) (slot uint64, ok bool) {
-	return h.parts[h.count.mod(key)].Slot(key)
-}
-
-// NoSlot is the slot of a key that has none.
-const NoSlot = math.MaxUint64
-
-// Together is the most keys of a call of Slots.
-const Together = 256
-
-// Slots sets slots[i] to what Slot returns for keys[i], or to NoSlot. The keys are at most
-// Together. The memory that a key needs at a level is known before any of it is read, so the
-// processor fetches that of many keys at once.
-func (h *Hash) Slots(keys, slots []uint64) {
-	var (
-		left   [Together]uint8 // keys that no level so far has placed
-		mixed  [Together]uint64
-		parts  [Together]*Part
-		places [Together]place // in the last level that was looked at
-	)
-	for i, key := range keys {
-		left[i], mixed[i], slots[i] = uint8(i), mix(key), 0
-		parts[i] = &h.parts[h.count.mod(key)]
-	}
-	n := len(keys)
-	for depth := 0; n > 0; depth++ {
-		looked := 0
-		for _, i := range left[:n] {
-			levels := parts[i].levels
-			if depth == len(levels) {
-				slots[i] = NoSlot
-				continue
-			}
-			places[i] = levels[depth].place(hash(depth, mixed[i]))
-			left[looked] = i
-			looked++
-		}
-		n = 0
-		for _, i := range left[:looked] {
-			left[n] = i
-			n += int(1 - places[i].get()) // a branch would be mispredicted often
-		}
-	}
-	for i := range keys {
-		if slots[i] != NoSlot {
-			slots[i] = places[i].slot()
-		}
-	}
+	return h.parts[PartOf(key, len(h.parts))].Slot(key)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -81,47 +80,10 @@ func TestSlotsAreDistinct(t *testing.T) {
 				}
 				taken[slot] = true
 			}
-			var absents []uint64
 			for range 1000 {
-				absent := rng.Uint64()
-				if slot, ok := h.Slot(absent); ok && slot >= uint64(n) {
+				if slot, ok := h.Slot(rng.Uint64()); ok && slot >= uint64(n) {
 					t.Fatalf("an absent key has slot %d of %d", slot, n)
 				}
-				absents = append(absents, absent)
-			}
-			checkSlots(t, h, slices.Concat(keys, absents))
-		}
-	}
-}
-
-// checkSlots compares Slots, of calls with all numbers of keys, with Slot.
-func checkSlots(t *testing.T, h *Hash, keys []uint64) {
-	t.Helper()
-	slots := make([]uint64, Together)
-	for n := 0; len(keys) > 0; n = (n + 1) % (Together + 1) {
-		n := min(n, len(keys))
-		h.Slots(keys[:n], slots)
-		for i, k := range keys[:n] {
-			want, ok := h.Slot(k)
-			if !ok {
-				want = NoSlot
-			}
-			if slots[i] != want {
-				t.Fatalf("key %x, number %d of %d, has slot %d, want %d", k, i, n, slots[i], want)
-			}
-		}
-		keys = keys[n:]
-	}
-}
-
-func TestDivisor(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for range 200_000 {
-		d := rng.Uint64()>>rng.IntN(64) | 1<<rng.IntN(64)
-		h := rng.Uint64()
-		for _, h := range []uint64{h, h - h%d, h - h%d - 1, 0, d - 1, d, math.MaxUint64} {
-			if got := newDivisor(d).mod(h); got != h%d {
-				t.Fatalf("%d mod %d is %d, want %d", h, d, got, h%d)
 			}
 		}
 	}
@@ -218,15 +180,6 @@ func BenchmarkSlot(b *testing.B) {
 					b.Fatal("a key has no slot")
 				}
 			}
-		})
-		b.Run(fmt.Sprintf("%d/many", n), func(b *testing.B) {
-			slots := make([]uint64, Together)
-			for i := 0; b.Loop(); i = (i + Together) % (n - Together) {
-				if h.Slots(keys[i:i+Together], slots); slots[0] == NoSlot {
-					b.Fatal("a key has no slot")
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*Together), "ns/key")
 		})
 	}
 }

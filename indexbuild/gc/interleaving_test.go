@@ -273,8 +273,8 @@ func TestEveryInterleavingOfARestorationAndACollection(t *testing.T) {
 	}
 }
 
-// A takedown is added whose overlays are garbage, since it was lifted before, while a collection
-// deletes them.
+// A takedown is added whose deletion tables are garbage, since it was lifted before, while a
+// collection deletes them.
 func TestEveryInterleavingOfATakedownAndACollection(t *testing.T) {
 	prepared := blob.NewMemory()
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))

@@ -32,7 +32,7 @@ const (
 	VersionPieces
 	Takedowns
 	TakedownPieces
-	Overlays
+	Deletions
 	Records
 	Postings
 	Rejects
@@ -50,7 +50,7 @@ const (
 )
 
 var kindNames = [kinds]string{
-	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "overlays", "batch records",
+	"versions", "segments", "segment files", "version pieces", "takedowns", "takedown pieces", "deletion tables", "batch records",
 	"postings", "rejects", "parts", "registry pieces", "pieces of inputs", "pieces of domain64 numbers", "reports", "probes",
 }
 
@@ -158,10 +158,8 @@ func parse(key string) (o object, ok bool) {
 		return object{kind: Takedowns}, takedown.IsDocument(key)
 	case strings.HasPrefix(key, takedown.PiecesRoot):
 		return object{kind: TakedownPieces}, pieceForm.MatchString(key[len(takedown.PiecesRoot):])
-	case strings.HasPrefix(key, takedown.OverlayRoot):
-		return object{kind: Overlays}, takedown.IsOverlay(key)
-	case strings.HasPrefix(key, manifest.DeadRoot):
-		return object{kind: Overlays}, manifest.IsDead(key)
+	case strings.HasPrefix(key, lake.DeletionRoot):
+		return object{kind: Deletions}, lake.IsDeletion(key)
 	case strings.HasPrefix(key, manifest.ProbeRoot):
 		_, ok := blob.ProbeBegan(key[len(manifest.ProbeRoot):])
 		return object{kind: Probes}, ok

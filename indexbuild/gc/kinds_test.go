@@ -27,7 +27,7 @@ func planted() map[string][]string {
 		"version pieces":             {manifest.PiecesRoot + piece},
 		"takedowns":                  {takedown.DocumentRoot + "000000000001-" + digest + ".json"},
 		"takedown pieces":            {takedown.PiecesRoot + piece},
-		"overlays":                   {takedown.OverlayRoot + digest + "-" + digest + ".zst", manifest.DeadKey(digest, digest)},
+		"deletion tables":            {lake.DeletionKey(digest, digest)},
 		"batch records":              {lake.BatchKey(77, "b", digest)},
 		"postings":                   {lake.PostingsKey(77, "b", digest)},
 		"rejects":                    {lake.RejectsKey(77, "b", digest)},

@@ -6,6 +6,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/export/domain64/numbers"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
@@ -50,7 +51,7 @@ var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 
 func (l *lister) list() error {
 	for _, root := range []string{
-		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, takedown.OverlayRoot, manifest.DeadRoot, registry.PiecesRoot,
+		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, lake.DeletionRoot, registry.PiecesRoot,
 		many.TakenRoot, numbers.PiecesRoot, many.ReportRoot, manifest.ProbeRoot,
 	} {
 		if err := l.each(root, true, l.look); err != nil {

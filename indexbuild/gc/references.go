@@ -33,7 +33,7 @@ type references struct {
 	versions map[string]bool // ids
 	segments map[string]bool // ids
 	pieces   map[string]bool // keys
-	// takedowns are the objects of the manifest's takedowns, and the overlays of dead rows, by key.
+	// takedowns are the objects of the manifest's takedowns, and the deletion tables, by key.
 	takedowns map[string]bool
 	// anyTaken tells that it is not known which pieces of inputs are needed.
 	anyTaken bool
@@ -203,7 +203,7 @@ func (r *reader) contents(v *manifest.Version) error {
 	for _, s := range v.Segments {
 		r.refs.segments[s.ID] = true
 		if s.Dead != nil {
-			r.refs.takedowns[s.Dead.Overlay.Object] = true
+			r.refs.takedowns[s.Dead.Table.Key] = true
 			if err := r.dead(v, s.ID); err != nil {
 				return err
 			}
@@ -439,7 +439,7 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 		return !replaced, err
 	case VersionPieces, RegistryPieces, NumberPieces:
 		return r.pieces[key], nil
-	case Takedowns, TakedownPieces, Overlays:
+	case Takedowns, TakedownPieces, Deletions:
 		return r.takedowns[key], nil
 	case TakenPieces:
 		return r.anyTaken || r.pieces[key], nil

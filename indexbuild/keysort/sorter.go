@@ -9,7 +9,7 @@
 //
 // Package indexbuild sorts the domains of a segment and their records with it, package verify the
 // rows that it counts again. Package indexbuild also keeps the intermediate lists of its merge in a
-// Spool. Packages treebuild and prefixtree sort folders with Runs.
+// Spool. Package treebuild sorts directories with Runs.
 package keysort
 
 import (

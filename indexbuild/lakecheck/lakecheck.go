@@ -27,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
 
@@ -266,7 +267,7 @@ func (c *checker) version(v *manifest.Version, counted bool) error {
 			continue
 		}
 		c.done[s.View()] = true
-		if err := c.add(c.deadRows(v, &s)); err != nil {
+		if err := c.add(c.table(v, &s, takedown.Segment{}, nil)); err != nil {
 			return err
 		}
 	}

@@ -10,8 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
@@ -22,8 +23,8 @@ import (
 )
 
 // takedowns checks the takedowns of a lake: the document, its pieces, that it covers all segments
-// of the versions, and the overlays. Deep also reads all rows of these segments, and works out by
-// the texts of the rules alone what the overlays have to say.
+// of the versions, and the deletion tables. Deep also reads all rows of these segments, and works
+// out by the texts of the rules alone what the tables have to say.
 func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) error {
 	if m == nil || m.Takedowns == nil {
 		return nil
@@ -76,7 +77,7 @@ func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) 
 				}
 				continue
 			}
-			if err := c.add(c.overlay(v, &s, covered, naive)); err != nil {
+			if err := c.add(c.table(v, &s, covered, naive)); err != nil {
 				return err
 			}
 		}
@@ -84,67 +85,65 @@ func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) 
 	return nil
 }
 
-// overlay checks what the takedowns say of a segment.
-func (c *checker) overlay(v *manifest.Version, s *manifest.Segment, covered takedown.Segment, rules *naive) error {
-	object := "" // for errors about a segment that has no overlay and should have one
-	have := map[owner]overlay.Entry{}
-	hidden := int64(0)
-	if o := covered.Overlay; o != nil {
-		object = o.Object
-		opened, err := overlay.Open(c.ctx, c.store, overlay.Ref(*o), nil)
+// table checks the deletion table of what a version has of a segment under takedowns, or the
+// version's own if covered is zero and rules are nil.
+func (c *checker) table(v *manifest.Version, s *manifest.Segment, covered takedown.Segment, rules *naive) error {
+	ref := covered.Table
+	if ref == nil && s.Dead != nil {
+		ref = &s.Dead.Table
+	}
+	if s.Rows == 0 || ref == nil && (rules == nil || !c.opt.Deep) {
+		return nil
+	}
+	batches := map[manifest.BatchName]bool{} // that are dead
+	rows := map[uint32]int64{}               // of these, by dataset
+	for b, err := range v.DeadIn(c.ctx, s.ID) {
+		if err != nil {
+			return c.reported(rules != nil, err)
+		}
+		batches[b.BatchName] = true
+		rows[b.DatasetID] += b.Rows
+	}
+	object := lake.DeletionRoot + s.View() // for errors about a segment that should have a table
+	var table *deletion.Table
+	if ref != nil {
+		object = ref.Key
+		var err error
+		table, err = deletion.Open(c.ctx, c.store, *ref, segment.NewFrameCache(tableCache))
 		if errors.Is(err, blob.ErrNotExist) {
-			return codec.Corrupt(object, "object", -1, "one that exists, since the takedowns name it", "none")
+			err = codec.Corrupt(object, "object", -1, "one that exists, since it is named for version "+v.ID, "none")
 		}
 		if err != nil {
+			return c.reported(rules != nil && covered.Table == nil, err)
+		}
+		if err := sums(object, table.Sums(), rows, covered.Hidden); err != nil {
 			return err
 		}
-		for e, err := range opened.All(c.ctx) {
+	}
+	seg, err := segment.Open(c.ctx, c.store, SegmentRef(*s), segment.Options{
+		Cache: segment.NewFrameCache(tableCache), PostingsOnly: true, WholeFiles: true,
+	})
+	if err != nil {
+		return c.reported(true, err)
+	}
+	defer seg.Close()
+	have := map[owner]deletion.Entry{}
+	if table != nil {
+		for e, err := range table.All(c.ctx) {
 			if err != nil {
 				return err
 			}
-			have[owner{e.Key, e.Dataset}] = e
-			hidden += e.Dead
-		}
-	}
-	if hidden != covered.Hidden {
-		return codec.Corrupt(object, "sums", -1, fmt.Sprintf("%d hidden rows", covered.Hidden), hidden)
-	}
-	if len(have) == 0 && !c.opt.Deep || s.Rows == 0 {
-		return nil
-	}
-	seg, err := segment.Open(c.ctx, c.store, SegmentRef(*s), segment.Options{PostingsOnly: true, WholeFiles: true})
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil // the check of the segment has reported it
-	}
-	if err != nil {
-		return err
-	}
-	defer seg.Close()
-	dead, err := c.openDead(v, s)
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil // reported too
-	}
-	if err != nil {
-		return err
-	}
-	for o, e := range have {
-		entry, ok, err := seg.Entry(c.ctx, o.Key, o.dataset)
-		if err == nil && ok {
-			var left overlay.Entry
-			var some bool
-			if left, some, err = dead.Entry(c.ctx, o.Key, o.dataset); some {
-				entry.Totals = left.Totals
+			entry, ok, err := seg.Entry(c.ctx, e.Key, e.Dataset)
+			if err != nil {
+				return c.reported(true, err)
 			}
-		}
-		if errors.Is(err, codec.ErrCorrupt) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if !ok || entry.Rows != e.Rows+e.Dead {
-			return codec.Corrupt(object, fmt.Sprintf("domain %016x in dataset %d", o.ID, o.dataset), -1,
-				fmt.Sprintf("%d rows as in the segment", entry.Rows), e.Rows+e.Dead)
+			if !ok || entry.Rows != e.Rows+e.Dead {
+				return codec.Corrupt(object, fmt.Sprintf("domain %016x in dataset %d", e.ID, e.Dataset), -1,
+					fmt.Sprintf("%d rows as in the segment", entry.Rows), e.Rows+e.Dead)
+			}
+			if c.opt.Deep {
+				have[owner{e.Key, e.Dataset}] = e
+			}
 		}
 	}
 	if !c.opt.Deep {
@@ -152,27 +151,53 @@ func (c *checker) overlay(v *manifest.Version, s *manifest.Segment, covered take
 	}
 	want, err := recount(c.ctx, c.store, seg, func(dataset uint32, r *part.Columns, i int) fate {
 		switch {
-		case !rules.near(r.Domain[i]) || dead.batches[manifest.BatchName{DatasetID: dataset, Batch: r.Batch[i]}]:
-			return other
-		case rules.hides(dataset, r, i):
+		case batches[manifest.BatchName{DatasetID: dataset, Batch: r.Batch[i]}], rules.hides(dataset, r, i):
 			return goes
+		case rules.near(r.Domain[i]), table.May(segment.KeyOf(r.Domain[i])):
+			return stays
 		}
-		return stays
+		return other
 	})
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil
-	}
 	if err != nil {
-		return err
-	}
-	if object == "" && len(want) > 0 {
-		return codec.Corrupt(takedown.OverlayRoot+s.View(), "object", -1, "an overlay, since rules hide rows of the segment", "none")
+		return c.reported(true, err)
 	}
 	return compare(object, want, have)
 }
 
-// compare compares what was counted with the entries of an overlay.
-func compare(object string, want map[owner]*counted, have map[owner]overlay.Entry) error {
+// reported returns err, unless another check reports it, which known says of damage.
+func (c *checker) reported(known bool, err error) error {
+	if known && errors.Is(err, codec.ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
+// sums checks what a table takes away from each dataset: the rows of dead batches, and hidden ones.
+func sums(object string, sums []deletion.Sums, dead map[uint32]int64, hidden int64) error {
+	left := maps.Clone(dead)
+	got := int64(0)
+	for _, sum := range sums {
+		got += sum.Rows - left[sum.Dataset]
+		if sum.Rows >= left[sum.Dataset] {
+			delete(left, sum.Dataset)
+		}
+	}
+	for dataset, rows := range left {
+		if rows > 0 {
+			return codec.Corrupt(object, "sums", -1, fmt.Sprintf("%d dead rows of dataset %d or more", rows, dataset), "fewer")
+		}
+	}
+	if got != hidden {
+		return codec.Corrupt(object, "sums", -1, fmt.Sprintf("%d hidden rows", hidden), got)
+	}
+	return nil
+}
+
+// tableCache is how many bytes of a deletion table, or a segment, are kept.
+const tableCache = 16 << 20
+
+// compare compares what was counted with the entries of a deletion table.
+func compare(object string, want map[owner]*counted, have map[owner]deletion.Entry) error {
 	for o, w := range want {
 		e := have[o]
 		tuples, err := e.Tuples()
@@ -189,106 +214,6 @@ func compare(object string, want map[owner]*counted, have map[owner]overlay.Entr
 		return codec.Corrupt(object, "entries", -1, fmt.Sprintf("%d, counted in the parts", len(want)), len(have))
 	}
 	return nil
-}
-
-// openDead opens the dead rows of a segment, which may have none.
-func (c *checker) openDead(v *manifest.Version, s *manifest.Segment) (*dead, error) {
-	d := &dead{batches: map[manifest.BatchName]bool{}, rows: map[uint32]int64{}}
-	if s.Dead == nil {
-		return d, nil
-	}
-	for b, err := range v.DeadIn(c.ctx, s.ID) {
-		if err != nil {
-			return nil, err
-		}
-		d.batches[b.BatchName] = true
-		d.rows[b.DatasetID] += b.Rows
-	}
-	var err error
-	d.Overlay, err = overlay.Open(c.ctx, c.store, overlay.Ref(s.Dead.Overlay), segment.NewFrameCache(deadCache))
-	if errors.Is(err, blob.ErrNotExist) {
-		return nil, codec.Corrupt(s.Dead.Overlay.Object, "object", -1, "one that exists, since version "+v.ID+" names it", "none")
-	}
-	return d, err
-}
-
-// deadCache is how many bytes of an overlay of dead rows are kept.
-const deadCache = 16 << 20
-
-// dead are the dead rows of a segment. The overlay may be nil.
-type dead struct {
-	*overlay.Overlay
-	batches map[manifest.BatchName]bool
-	rows    map[uint32]int64 // of the batches, by dataset
-}
-
-// deadRows checks the overlay of the dead rows of a segment.
-func (c *checker) deadRows(v *manifest.Version, s *manifest.Segment) error {
-	d, err := c.openDead(v, s)
-	if err != nil || d.Overlay == nil {
-		return err
-	}
-	object := s.Dead.Overlay.Object
-	seg, err := segment.Open(c.ctx, c.store, SegmentRef(*s), segment.Options{
-		Cache: segment.NewFrameCache(deadCache), PostingsOnly: true, WholeFiles: true,
-	})
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil // the check of the segment has reported it
-	}
-	if err != nil {
-		return err
-	}
-	defer seg.Close()
-	have := map[owner]overlay.Entry{}
-	for e, err := range d.All(c.ctx) {
-		if err != nil {
-			return err
-		}
-		entry, ok, err := seg.Entry(c.ctx, e.Key, e.Dataset)
-		if errors.Is(err, codec.ErrCorrupt) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if !ok || entry.Rows != e.Rows+e.Dead {
-			return codec.Corrupt(object, fmt.Sprintf("domain %016x in dataset %d", e.ID, e.Dataset), -1,
-				fmt.Sprintf("%d rows as in the segment", entry.Rows), e.Rows+e.Dead)
-		}
-		if c.opt.Deep {
-			have[owner{e.Key, e.Dataset}] = e
-		}
-	}
-	for _, sum := range d.Sums() {
-		if d.rows[sum.Dataset] != sum.Rows {
-			return codec.Corrupt(object, "sums", -1, fmt.Sprintf("%d dead rows of dataset %d", d.rows[sum.Dataset], sum.Dataset), sum.Rows)
-		}
-		delete(d.rows, sum.Dataset)
-	}
-	for dataset, rows := range d.rows {
-		if rows > 0 {
-			return codec.Corrupt(object, "sums", -1, fmt.Sprintf("%d dead rows of dataset %d", rows, dataset), 0)
-		}
-	}
-	if !c.opt.Deep {
-		return nil
-	}
-	want, err := recount(c.ctx, c.store, seg, func(dataset uint32, r *part.Columns, i int) fate {
-		switch {
-		case d.batches[manifest.BatchName{DatasetID: dataset, Batch: r.Batch[i]}]:
-			return goes
-		case d.May(segment.KeyOf(r.Domain[i])):
-			return stays
-		}
-		return other
-	})
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return compare(object, want, have)
 }
 
 // owner is a domain in a dataset.
@@ -408,8 +333,11 @@ func names(host string) func(yield func(string) bool) {
 	}
 }
 
-// near reports whether rules may hide rows of a domain.
+// near reports whether rules may hide rows of a domain. Nil rules hide none.
 func (n *naive) near(domain string) bool {
+	if n == nil {
+		return false
+	}
 	if n.above[domain] {
 		return true
 	}
@@ -422,6 +350,9 @@ func (n *naive) near(domain string) bool {
 }
 
 func (n *naive) hides(dataset uint32, c *part.Columns, i int) bool {
+	if n == nil {
+		return false
+	}
 	for name := range names(c.Host[i]) {
 		for _, r := range n.at[name] {
 			if name != c.Host[i] && r.Kind != takedown.Domain || r.DatasetID != 0 && r.DatasetID != dataset {

@@ -72,12 +72,7 @@ func (p PartScanner) readColumns(
 	if err != nil {
 		return err
 	}
-	*c = part.Columns{
-		DatasetID: c.DatasetID[:0], Batch: c.Batch[:0], Scheme: c.Scheme[:0], Port: c.Port[:0],
-		DomainID: c.DomainID[:0], Domain: c.Domain[:0], Host: c.Host[:0], TS: c.TS[:0], HasTS: c.HasTS[:0],
-		Size: c.Size[:0], HasSize: c.HasSize[:0], PathQuery: c.PathQuery[:0], URLID: c.URLID[:0],
-		RawURL: c.RawURL[:0], Extras: c.Extras[:0],
-	}
+	c.Reset()
 	return plan.AppendTo(c, p.Key, data)
 }
 

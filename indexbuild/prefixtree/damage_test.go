@@ -29,7 +29,7 @@ func (m memory) open(name string, want mapped.Sums) (*mapped.File, error) {
 	if !ok || want.Bytes != int64(len(data)) {
 		return nil, codec.Corrupt(name, "file", -1, fmt.Sprintf("%d bytes", want.Bytes), len(data))
 	}
-	if m.unchecked && name != blocksName {
+	if m.unchecked {
 		h := mapped.NewHash()
 		_, _ = h.Write(data)
 		want = h.Sums()
@@ -37,12 +37,7 @@ func (m memory) open(name string, want mapped.Sums) (*mapped.File, error) {
 	return mapped.New(name, data, want), nil
 }
 
-func (m memory) size(name string) (int64, bool, error) {
-	data, ok := m.files[name]
-	return int64(len(data)), ok, nil
-}
-
-func (m memory) index() (*Index, error) { return openIndex("memory", m.files[manifestName], m) }
+func (m memory) index() (*Index, error) { return openIndex(m.files[manifestName], m.open) }
 
 // with returns a copy in which one file has other bytes.
 func (m memory) with(name string, data []byte) memory {
@@ -53,7 +48,7 @@ func (m memory) with(name string, data []byte) memory {
 
 // damageObjects are few, so that every bit of their index can be flipped.
 var damageObjects = []object{
-	{"a/x", 1, Standard}, {"a/b/x", 2, Glacier}, {"a/b/c/x", 3, Standard}, {"b/x", 4, Standard}, {"b//x", 5, Glacier}, {"top", 6, Standard},
+	{"a/x", 1}, {"a/b/x", 2}, {"a/b/c/x", 3}, {"b/x", 4}, {"b//x", 5}, {"top", 6},
 }
 
 // readAll asks an index everything and returns the answers as text.
@@ -75,11 +70,7 @@ func readAll(x *Index, prefixes []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		tiers, err := x.Tiers(pos)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&s, "%+v %q %v\n", n, prefix, tiers)
+		fmt.Fprintf(&s, "%+v %q\n", n, prefix)
 		if err := x.EachChild(pos, func(n Node) bool { fmt.Fprint(&s, n.Position, " "); return true }); err != nil {
 			return "", err
 		}
@@ -102,7 +93,7 @@ func readAll(x *Index, prefixes []string) (string, error) {
 // right.
 func TestFlippedBits(t *testing.T) {
 	for _, format := range Formats() {
-		dir, _ := build(t, Options{Format: format}, damageObjects)
+		dir, _ := build(t, format, damageObjects)
 		whole := memory{files: readFolder(t, dir)}
 		x, err := whole.index()
 		if err != nil {
@@ -124,7 +115,7 @@ func TestFlippedBits(t *testing.T) {
 					if got, err = readAll(x, prefixes); err == nil && got != want {
 						t.Fatalf("%s: bit %d of %s flipped: other answers", format, i, name)
 					}
-					verr := x.Verify(context.Background(), nil)
+					verr := x.Verify(context.Background(), func(uint64) {})
 					if !errors.Is(verr, codec.ErrCorrupt) {
 						t.Fatalf("%s: bit %d of %s flipped: verify says %v", format, i, name, verr)
 					}
@@ -141,7 +132,7 @@ func TestFlippedBits(t *testing.T) {
 // A file that is cut anywhere, or absent, is damage.
 func TestTruncatedFiles(t *testing.T) {
 	for _, format := range Formats() {
-		dir, _ := build(t, Options{Format: format}, damageObjects)
+		dir, _ := build(t, format, damageObjects)
 		whole := memory{files: readFolder(t, dir)}
 		for name, data := range whole.files {
 			if name == manifestName {
@@ -150,7 +141,7 @@ func TestTruncatedFiles(t *testing.T) {
 			for _, n := range testenv.Places(0, len(data), 9) {
 				x, err := whole.with(name, data[:n]).index()
 				if err == nil {
-					err = x.Verify(context.Background(), nil)
+					err = x.Verify(context.Background(), func(uint64) {})
 				}
 				if !errors.Is(err, codec.ErrCorrupt) {
 					t.Fatalf("%s: %d bytes of %s: %v", format, n, name, err)
@@ -161,7 +152,7 @@ func TestTruncatedFiles(t *testing.T) {
 			}
 			x, err := Open(dir)
 			if err == nil {
-				err = errors.Join(x.Verify(context.Background(), nil), x.Close())
+				err = errors.Join(x.Verify(context.Background(), func(uint64) {}), x.Close())
 			}
 			var c *codec.CorruptError
 			if !errors.As(err, &c) || c.File != name || !strings.Contains(err.Error(), "no file") {
@@ -177,9 +168,9 @@ func TestTruncatedFiles(t *testing.T) {
 // A file that is cut while it is mapped is damage, and does not end the process.
 func TestFileCutWhileOpen(t *testing.T) {
 	for _, format := range Formats() {
-		dir, _ := build(t, Options{Format: format}, damageObjects)
+		dir, _ := build(t, format, damageObjects)
 		for name := range readFolder(t, dir) {
-			if name == manifestName || name == blocksName || name == tiersName {
+			if name == manifestName {
 				continue // read once
 			}
 			x, err := Open(dir)
@@ -211,28 +202,24 @@ func TestFileCutWhileOpen(t *testing.T) {
 func TestPrefixesWithEqualHashes(t *testing.T) {
 	equal := []string{"!0IC=VloaY/", "77kepQFQ8Kl/", "QvXtM>@Fp%/"}
 	for _, p := range equal[1:] {
-		if fnv1a(fnvOffset, []byte(p)) != fnv1a(fnvOffset, []byte(equal[0])) {
+		if fnv1a([]byte(p)) != fnv1a([]byte(equal[0])) {
 			t.Fatalf("%q has another hash than %q", p, equal[0])
 		}
 	}
 	var objects []object
 	for i, p := range equal {
-		objects = append(objects, object{p + "x", uint64(i + 1), NoTier}, object{p + "y/x", uint64(i + 10), NoTier}, object{"a/" + p, 1, NoTier})
+		objects = append(objects, object{p + "x", uint64(i + 1)}, object{p + "y/x", uint64(i + 10)}, object{"a/" + p, 1})
 	}
 	for _, format := range Formats() {
-		dir, stats := build(t, Options{Format: format}, objects)
+		dir, stats := build(t, format, objects)
 		if stats.Collisions != 4 {
 			t.Errorf("%d collisions, want 4: of the prefixes and of those below", stats.Collisions)
 		}
 		x := open(t, dir)
-		if err := x.Verify(context.Background(), nil); err != nil {
+		if err := x.Verify(context.Background(), func(uint64) {}); err != nil {
 			t.Error(err)
 		}
-		want := bruteForce(objects)
-		for _, e := range want {
-			delete(e.Tiers, NoTier)
-		}
-		checkTree(t, x, want)
+		checkTree(t, x, bruteForce(objects))
 	}
 }
 
@@ -241,7 +228,7 @@ func TestPrefixesWithEqualHashes(t *testing.T) {
 func FuzzIndex(f *testing.F) {
 	var all []memory
 	for _, format := range Formats() {
-		dir, _ := build(f, Options{Format: format}, damageObjects)
+		dir, _ := build(f, format, damageObjects)
 		all = append(all, memory{files: readFolder(f, dir), unchecked: true})
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -252,7 +239,7 @@ func FuzzIndex(f *testing.F) {
 		m := all[int(format)%len(all)]
 		names := slices.Sorted(maps.Keys(m.files))
 		name := names[int(file)%len(names)]
-		if name == manifestName || name == blocksName || len(m.files[name]) == 0 {
+		if name == manifestName || len(m.files[name]) == 0 {
 			return
 		}
 		bad := bytes.Clone(m.files[name])
@@ -264,7 +251,7 @@ func FuzzIndex(f *testing.F) {
 		x, err := m.with(name, bad).index()
 		if err == nil {
 			_, err = readAll(x, []string{"", "a/", "a/b/", "b/"})
-			if verr := x.Verify(context.Background(), nil); verr != nil && !errors.Is(verr, codec.ErrCorrupt) {
+			if verr := x.Verify(context.Background(), func(uint64) {}); verr != nil && !errors.Is(verr, codec.ErrCorrupt) {
 				t.Fatal(verr)
 			}
 		}

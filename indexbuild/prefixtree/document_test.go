@@ -16,13 +16,13 @@ import (
 func TestDocumentedIndex(t *testing.T) {
 	const golden = "testdata/index.txt"
 	var s strings.Builder
-	s.WriteString("# The index of these objects, in both formats: key, size and storage class.\n")
+	s.WriteString("# The index of these objects, in both formats: key and size.\n")
 	for _, o := range damageObjects {
-		fmt.Fprintf(&s, "#   %-8s %d %s\n", o.key, o.size, o.tier)
+		fmt.Fprintf(&s, "#   %-8s %d\n", o.key, o.size)
 	}
 	s.WriteString("# Positions: 0 the root, 1 a/, 2 a/b/, 3 a/b/c/, 4 b/, 5 b//.\n")
 	for _, format := range Formats() {
-		dir, _ := build(t, Options{Format: format}, damageObjects)
+		dir, _ := build(t, format, damageObjects)
 		files := readFolder(t, dir)
 		for _, name := range slices.Sorted(maps.Keys(files)) {
 			fmt.Fprintf(&s, "\n%s %s: %d bytes\n", format, name, len(files[name]))
@@ -31,7 +31,7 @@ func TestDocumentedIndex(t *testing.T) {
 				continue
 			}
 			data := files[name]
-			if l := layouts[format]; l.header && strings.Contains(name, ".u") {
+			if l := layouts[format]; l.header > 0 && strings.Contains(name, ".u") {
 				fmt.Fprintf(&s, "  %x header\n", data[:headerSize])
 				data = data[headerSize:]
 			}

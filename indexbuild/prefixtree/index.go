@@ -11,12 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
-	"sync/atomic"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/urlake/urlake/indexbuild/bbhash"
 	"github.com/urlake/urlake/internal/mapped"
@@ -29,78 +25,49 @@ import (
 // blocks, so only Verify finds its damage. Errors about bytes are *codec.CorruptErrors.
 type Index struct {
 	format Format
-	layout *layout
-	doc    manifest
-	blocks map[string][]uint64 // nil if the index has none
-	tiers  []tierEntry
+	*layout
+	doc   manifest
+	open  openFile
+	files []*mapped.File
 
-	source source
-	files  []*mapped.File // all but those of depths
+	end, depth, objectCount, totalBytes, maxDepth array
 
-	end, depth, objects, bytes, maxDepth array
-	offsets                              array
-	slots                                array   // positions of slots, or packed
-	packed                               bool    // with offsets
-	positionBits                         int     // of an element of slots, if packed
-	tierObjects, tierBytes               []array // by the index in tiers
-	blob                                 mappedFile
-	hashFile                             mappedFile
-	prints                               array // of S3Inv
-	depthOffsets, depthPositions         array // of S3Inv
-
-	mu     sync.Mutex
-	hash   atomic.Pointer[bbhash.Hash] // nil before the first lookup
-	levels []atomic.Pointer[array]     // by depth, nil before their first use; of Seed
+	prefixOffsets array
+	prefixBlob    mappedFile
+	slots         array                                 // the position of each slot of the hash
+	hash          func() (*bbhash.Hash, error)          // decodes it once
+	level         func(depth uint32) (positions, error) // of all nodes of a depth
 }
 
-// source has the files of an index.
-type source interface {
-	// open opens a file of the given size. An absent file is a *codec.CorruptError.
-	open(name string, want mapped.Sums) (*mapped.File, error)
-	// size returns the size of a file that the manifest does not name, or false if there is none.
-	size(name string) (int64, bool, error)
-}
+// openFile opens a file of an index. An absent file is a *codec.CorruptError.
+type openFile func(name string, want mapped.Sums) (*mapped.File, error)
 
-// folder is the source of an index in a folder.
-type folder struct {
-	dir   string
-	store *blob.Local
-}
-
-func (d folder) open(name string, want mapped.Sums) (*mapped.File, error) {
-	if want.Bytes == 0 { // nothing to map
-		return mapped.New(name, nil, want), nil
-	}
-	f, err := mapped.Open(context.Background(), d.store, name, want, mapped.Options{})
-	if errors.Is(err, blob.ErrNotExist) {
-		err = codec.Corrupt(name, "file", -1, fmt.Sprintf("%d bytes", want.Bytes), "no file")
-	}
-	return f, err
-}
-
-func (d folder) size(name string) (int64, bool, error) {
-	st, err := os.Stat(filepath.Join(d.dir, name))
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, false, nil
-	}
-	if err != nil {
-		return 0, false, err
-	}
-	return st.Size(), true, nil
+// inFolder opens the files of an index in a folder.
+func inFolder(dir string) (openFile, error) {
+	store, err := blob.NewLocal(dir)
+	return func(name string, want mapped.Sums) (*mapped.File, error) {
+		if want.Bytes == 0 { // nothing to map
+			return mapped.New(name, nil, want), nil
+		}
+		f, err := mapped.Open(context.Background(), store, name, want, mapped.Options{})
+		if errors.Is(err, blob.ErrNotExist) {
+			err = codec.Corrupt(name, "file", -1, fmt.Sprintf("%d bytes", want.Bytes), "no file")
+		}
+		return f, err
+	}, err
 }
 
 // ErrNoIndex means that a folder has no manifest.json of an index.
 var ErrNoIndex = errors.New("no path-tree index")
 
-// Open opens the index in a folder. It reads the manifest and the hashes of blocks, and checks the
-// sizes of all files but those of the depth index, which are opened when they are needed.
+// Open opens the index in a folder. It reads the manifest, and checks the sizes of all files that
+// queries need.
 func Open(dir string) (*Index, error) {
-	store, err := blob.NewLocal(dir)
+	files, err := inFolder(dir)
 	if err != nil {
 		return nil, err
 	}
-	name := filepath.Join(dir, manifestName)
-	f, err := os.Open(name)
+	f, err := os.Open(filepath.Join(dir, manifestName))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w: there is no %s", dir, ErrNoIndex, manifestName)
 	}
@@ -112,161 +79,77 @@ func Open(dir string) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openIndex(dir, doc, folder{dir, store})
-}
-
-func openIndex(dir string, doc []byte, from source) (_ *Index, err error) {
-	x := &Index{source: from}
-	defer func() {
-		if err != nil {
-			x.Close()
-			err = fmt.Errorf("open index %s: %w", dir, err)
-		}
-	}()
-	if err := x.readManifest(doc); err != nil {
-		return nil, err
-	}
-	if err := x.readBlocks(); err != nil {
-		return nil, err
-	}
-	if err := x.openArrays(); err != nil {
-		return nil, err
-	}
-	if err := x.openDepths(); err != nil {
-		return nil, err
-	}
-	return x, x.openTiers()
-}
-
-// readManifest decodes the manifest and recognises the format.
-func (x *Index) readManifest(data []byte) error {
-	if len(data) > maxManifest {
-		return codec.Corrupt(manifestName, "file", -1, fmt.Sprintf("at most %d bytes", maxManifest), len(data))
-	}
-	if err := decodeSealed(data, manifestName, &x.doc); err != nil {
-		return err
-	}
-	bad := func(want string, got any) error { return codec.Corrupt(manifestName, "document", -1, want, got) }
-	for _, f := range Formats() {
-		if _, ok := x.doc.Files[layouts[f].blob]; ok {
-			x.format, x.layout = f, layouts[f]
-		}
-	}
-	switch {
-	case x.layout == nil:
-		return fmt.Errorf("%w: %s is that of something else", ErrNoIndex, manifestName)
-	case x.doc.Version > x.layout.newest():
-		return &codec.FormatError{Key: manifestName, Found: x.doc.Version, Known: x.layout.newest()}
-	case x.doc.Version < manifestVersion:
-		return bad(fmt.Sprintf("version %d or newer", manifestVersion), x.doc.Version)
-	case x.doc.NodeCount < 1 || x.doc.NodeCount > MaxNodes:
-		return bad(fmt.Sprintf("1 to %d nodes", uint64(MaxNodes)), x.doc.NodeCount)
-	case x.doc.MaxDepth > MaxKey:
-		return bad(fmt.Sprintf("a depth of at most %d", MaxKey), x.doc.MaxDepth)
-	}
-	for name, f := range x.doc.Files {
-		if f.Size < 0 {
-			return bad("the size of "+name, f.Size)
-		}
-	}
-	return nil
-}
-
-// sumsOf returns what the manifest says of a file, without its blocks.
-func (x *Index) sumsOf(name string) (s mapped.Sums, err error) {
-	f, ok := x.doc.Files[name]
-	if !ok {
-		return s, codec.Corrupt(manifestName, "document", -1, "the file "+name, "none")
-	}
-	s.Bytes = f.Size
-	if !x.layout.sha256 {
-		if s.XXH64, err = strconv.ParseUint(f.XXHash64, 16, 64); err != nil {
-			err = codec.Corrupt(manifestName, "document", -1, "the xxh64 of "+name, strconv.Quote(f.XXHash64))
-		}
-	}
-	return s, err
-}
-
-// readBlocks reads the hashes of blocks, if the index has them.
-func (x *Index) readBlocks() (err error) {
-	if _, ok := x.doc.Files[blocksName]; !ok {
-		return nil
-	}
-	want, err := x.sumsOf(blocksName)
+	x, err := openIndex(doc, files)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("open index %s: %w", dir, err)
 	}
-	f, err := x.source.open(blocksName, want)
-	if err != nil {
-		return err
-	}
-	x.files = append(x.files, f)
-	defer mapped.Guard(debug.SetPanicOnFault(true), &err, f)
-	data := f.Data()
-	if err := x.checkFile(blocksName, data); err != nil {
-		return err
-	}
-	x.blocks = map[string][]uint64{}
-	for _, name := range x.fileNames() {
-		n := (x.doc.Files[name].Size + mapped.BlockSize - 1) / mapped.BlockSize
-		if name == blocksName {
-			continue
-		}
-		if n > int64(len(data)/8) {
-			return codec.Corrupt(blocksName, "file", f.Size(), fmt.Sprintf("%d blocks of %s", n, name), len(data)/8)
-		}
-		sums := make([]uint64, n)
-		for i := range sums {
-			sums[i], data = binary.LittleEndian.Uint64(data), data[8:]
-		}
-		x.blocks[name] = sums
-	}
-	if len(data) > 0 {
-		return codec.Corrupt(blocksName, "file", f.Size()-int64(len(data)), "the end", fmt.Sprintf("%d bytes", len(data)))
-	}
-	return nil
+	return x, nil
 }
 
-// file opens a file. Those of tiers need not be in the manifest of another program.
+func openIndex(doc []byte, files openFile) (*Index, error) {
+	m, f, err := decodeManifest(doc)
+	if err != nil {
+		return nil, err
+	}
+	x := &Index{format: f, layout: layouts[f], doc: m, open: files}
+	err = x.openNodes()
+	if err == nil {
+		err = x.openHash()
+	}
+	if err == nil {
+		err = x.openDepths()
+	}
+	if err != nil {
+		return nil, errors.Join(err, x.Close())
+	}
+	return x, nil
+}
+
+// file opens a file of the manifest.
 func (x *Index) file(name string) (mappedFile, error) {
-	want, err := x.sumsOf(name)
-	if err != nil && x.blocks == nil && x.format == S3Inv && strings.HasPrefix(name, tierFolder) {
-		want.Bytes, err = x.layout.headerBytes()+int64(x.doc.NodeCount)*8, nil
-	}
+	want, err := x.doc.sums(name)
 	if err != nil {
 		return mappedFile{}, err
 	}
-	want.Blocks = x.blocks[name]
-	f, err := x.source.open(name, want)
-	return mappedFile{f, x.blocks != nil}, err
+	f, err := x.open(name, want)
+	if err == nil {
+		x.files = append(x.files, f)
+	}
+	return mappedFile{f, want.Blocks != nil}, err
 }
 
-// array opens the array of count elements of a file. Any count is right if it is unknownCount.
-func (x *Index) array(name string, width, count uint64) (array, error) {
-	f, err := x.file(name)
-	if err != nil {
-		return array{}, err
-	}
-	x.files = append(x.files, f.File)
-	a, err := openArray(f, x.layout, width)
-	if err == nil && count != unknownCount && a.count != count {
-		err = codec.Corrupt(name, "file", -1, fmt.Sprintf("%d elements", count), a.count)
-	}
-	return a, err
-}
-
+// unknownCount stands for any number of elements.
 const unknownCount = ^uint64(0)
 
-func (x *Index) openArrays() (err error) {
+// array opens the array of count elements of a file.
+func (x *Index) array(name string, width, count uint64) (a array, err error) {
+	if a.mappedFile, err = x.file(name); err != nil {
+		return a, err
+	}
+	a.width, a.base = width, x.header
+	rest := a.Size() - a.base
+	if a.count = uint64(rest) / width; rest < 0 || uint64(rest)%width != 0 || count != unknownCount && a.count != count {
+		return a, codec.Corrupt(name, "file", -1, fmt.Sprintf("elements of %d bytes as the manifest counts them", width), fmt.Sprintf("%d bytes", a.Size()))
+	}
+	a.data = a.Data()[a.base:]
+	// Nothing of a header is used. If the file has hashes, Verify compares it by them; reading all
+	// headers would take most of the time of Open.
+	if x.header == 0 || a.lazy {
+		return a, nil
+	}
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, a.File)
+	if want := x.appendHeader(nil, a.count, int(width)); !bytes.Equal(a.Data()[:x.header], want) {
+		return a, codec.Corrupt(name, "header", 0, fmt.Sprintf("%x", want), fmt.Sprintf("%x", a.Data()[:x.header]))
+	}
+	return a, nil
+}
+
+// openNodes opens what is in pre-order.
+func (x *Index) openNodes() (err error) {
 	n := x.doc.NodeCount
 	offsets := n
-	if !x.layout.lengths {
+	if !x.lengths {
 		offsets++
-	}
-	slots := x.layout.positions
-	if _, ok := x.doc.Files[x.layout.slots]; ok && x.layout.slots != "" {
-		slots, x.packed = x.layout.slots, true
-		x.positionBits, _ = positionBits(n, 0)
 	}
 	for _, a := range []struct {
 		to           *array
@@ -275,93 +158,80 @@ func (x *Index) openArrays() (err error) {
 	}{
 		{&x.end, endName, 8, n},
 		{&x.depth, depthName, 4, n},
-		{&x.objects, objectsName, 8, n},
-		{&x.bytes, bytesName, 8, n},
+		{&x.objectCount, objectsName, 8, n},
+		{&x.totalBytes, bytesName, 8, n},
 		{&x.maxDepth, maxDepthName, 4, n},
-		{&x.offsets, x.layout.offsets, 8, offsets},
-		{&x.slots, slots, 8, unknownCount},
-		{&x.prints, x.layout.prints, 8, unknownCount},
+		{&x.prefixOffsets, x.offsets, 8, offsets},
 	} {
-		if a.name == "" {
-			continue
-		}
 		if *a.to, err = x.array(a.name, a.width, a.count); err != nil {
 			return err
 		}
 	}
-	if x.slots.count > n || x.layout.prints != "" && x.prints.count != x.slots.count {
-		return codec.Corrupt(x.slots.Name(), "file", -1, fmt.Sprintf("at most %d slots", n), x.slots.count)
-	}
-	for _, f := range []struct {
-		to   *mappedFile
-		name string
-	}{{&x.blob, x.layout.blob}, {&x.hashFile, x.layout.hash}} {
-		if *f.to, err = x.file(f.name); err != nil {
-			return err
-		}
-		x.files = append(x.files, f.to.File)
-	}
-	return nil
-}
-
-func (x *Index) openDepths() (err error) {
-	if x.layout.depthPositions == "" {
-		x.levels = make([]atomic.Pointer[array], x.doc.MaxDepth+1)
-		return nil
-	}
-	if x.depthOffsets, err = x.array(x.layout.depthOffsets, 8, uint64(x.doc.MaxDepth)+2); err != nil {
-		return err
-	}
-	x.depthPositions, err = x.array(x.layout.depthPositions, 8, x.doc.NodeCount)
+	x.prefixBlob, err = x.file(x.blob)
 	return err
 }
 
-// openTiers opens the sums by tier.
-func (x *Index) openTiers() error {
-	x.tiers = x.doc.Tiers
-	if x.format == S3Inv {
-		doc, err := x.tierDoc()
-		if err != nil {
-			return err
-		}
-		x.tiers = doc.Tiers
+func (x *Index) openHash() (err error) {
+	if x.slots, err = x.array(x.positions, 8, unknownCount); err != nil {
+		return err
 	}
-	for i, t := range x.tiers {
-		if int(t.ID) >= tiers || tierNames[t.ID] != [2]string{t.Name, t.File} || i > 0 && x.tiers[i-1].ID >= t.ID && x.blocks != nil {
-			return codec.Corrupt(manifestName, "tiers", -1, "known tiers", fmt.Sprintf("%d %q", t.ID, t.Name))
+	if x.slots.count > x.doc.NodeCount {
+		return codec.Corrupt(x.slots.Name(), "file", -1, fmt.Sprintf("at most %d slots", x.doc.NodeCount), x.slots.count)
+	}
+	f, err := x.file(x.layout.hash)
+	x.hash = sync.OnceValues(func() (h *bbhash.Hash, err error) {
+		defer mapped.Guard(debug.SetPanicOnFault(true), &err, f.File)
+		data, err := f.slice(0, uint64(f.Size()))
+		if err != nil {
+			return nil, err
 		}
-		if x.format == Seed && len(x.tiers) == 1 {
-			x.tierObjects, x.tierBytes = []array{x.objects}, []array{x.bytes}
-			break
+		if h, err = bbhash.Open(data, f.Name()); err == nil && h.Keys() != x.slots.count {
+			err = codec.Corrupt(f.Name(), "perfect hash", -1, fmt.Sprintf("%d slots", x.slots.count), h.Keys())
 		}
-		objects, bytes := tierFiles(t.ID)
-		for _, a := range []struct {
-			to   *[]array
-			name string
-		}{{&x.tierObjects, objects}, {&x.tierBytes, bytes}} {
-			one, err := x.array(a.name, 8, x.doc.NodeCount)
+		return h, err
+	})
+	return err
+}
+
+// positions are those of some nodes, in order: the elements from, to of an array.
+type positions struct {
+	array
+	from, to uint64
+}
+
+func (x *Index) openDepths() error {
+	if x.depthPositions == "" {
+		levels := make([]positions, x.doc.MaxDepth+1)
+		for d := 1; d < len(levels); d++ {
+			f, err := x.file(depthFile(uint32(d)))
 			if err != nil {
 				return err
 			}
-			*a.to = append(*a.to, one)
+			count := uint64(f.Size()-countBytes) / 8
+			if f.Size() < 2*countBytes || f.Size()%8 != 0 {
+				return codec.Corrupt(f.Name(), "file", -1, "a count and positions", fmt.Sprintf("%d bytes", f.Size()))
+			}
+			levels[d] = positions{array{mappedFile: f, data: f.Data()[countBytes:], base: countBytes, width: 8, count: count}, 0, count}
 		}
+		x.level = func(depth uint32) (positions, error) { return levels[depth], nil }
+		return nil
 	}
-	return nil
-}
-
-// checkFile compares a whole file with the manifest.
-func (x *Index) checkFile(name string, data []byte) error {
-	if x.layout.sha256 {
-		return checkSHA256(name, data, x.doc.Files[name].Checksum)
-	}
-	want, err := x.sumsOf(name)
+	offsets, err := x.array(x.depthOffsets, 8, uint64(x.doc.MaxDepth)+2)
 	if err != nil {
 		return err
 	}
-	if got := xxhash.Sum64(data); got != want.XXH64 {
-		return codec.Corrupt(name, "file", -1, fmt.Sprintf("xxh64 %016x", want.XXH64), fmt.Sprintf("%016x", got))
+	all, err := x.array(x.depthPositions, 8, x.doc.NodeCount)
+	x.level = func(depth uint32) (p positions, err error) {
+		p.array = all
+		if p.from, err = offsets.at(uint64(depth)); err != nil {
+			return p, err
+		}
+		if p.to, err = offsets.at(uint64(depth) + 1); err == nil && (p.from > p.to || p.to > all.count) {
+			err = offsets.bad(uint64(depth), fmt.Sprintf("%d to %d", p.from, all.count), p.to)
+		}
+		return p, err
 	}
-	return nil
+	return err
 }
 
 // Close unmaps all files. No other call may be in flight.
@@ -370,47 +240,103 @@ func (x *Index) Close() error {
 	for _, f := range x.files {
 		all = errors.Join(all, f.Close())
 	}
-	for i := range x.levels {
-		if a := x.levels[i].Load(); a != nil {
-			all = errors.Join(all, a.Close())
-		}
-	}
-	x.files, x.levels = nil, nil
+	x.files = nil
 	return all
 }
-
-// Format is the encoding.
-func (x *Index) Format() Format { return x.format }
 
 // Len is the number of nodes.
 func (x *Index) Len() uint64 { return x.doc.NodeCount }
 
-// MaxDepth is the largest depth of a node.
-func (x *Index) MaxDepth() uint32 { return x.doc.MaxDepth }
+// mappedFile is a file of an open index. Its bytes are hashed before they are read, block by block,
+// unless the index has no hashes of blocks.
+type mappedFile struct {
+	*mapped.File
+	lazy bool // blocks are hashed
+}
 
-// perfect returns the perfect hash, which it decodes once.
-func (x *Index) perfect() (*bbhash.Hash, error) {
-	if h := x.hash.Load(); h != nil {
-		return h, nil
+// slice returns n bytes at off.
+func (f mappedFile) slice(off, n uint64) ([]byte, error) {
+	size := uint64(f.Size())
+	if off > size || n > size-off {
+		return nil, codec.Corrupt(f.Name(), "file", int64(min(off, size)), fmt.Sprintf("%d bytes", n), fmt.Sprintf("the end at %d", size))
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if h := x.hash.Load(); h != nil {
-		return h, nil
+	if f.lazy && n > 0 {
+		if err := f.Check(int64(off), int64(n)); err != nil {
+			return nil, err
+		}
 	}
-	data, err := x.hashFile.slice(0, uint64(x.hashFile.Size()))
-	if err != nil {
-		return nil, err
+	return f.Data()[off : off+n : off+n], nil
+}
+
+// array is an array of an open index.
+type array struct {
+	mappedFile
+	data  []byte // the elements
+	base  int64  // their offset in the file
+	width uint64
+	count uint64
+}
+
+// at returns an element.
+func (a *array) at(i uint64) (uint64, error) {
+	if i >= a.count {
+		return 0, codec.Corrupt(a.Name(), "array", -1, fmt.Sprintf("element %d", i), fmt.Sprintf("%d elements", a.count))
 	}
-	h, err := bbhash.Open(data, x.hashFile.Name())
-	if err != nil {
-		return nil, err
+	off := i * a.width
+	if a.lazy {
+		if err := a.Check(a.base+int64(off), int64(a.width)); err != nil {
+			return 0, err
+		}
 	}
-	if h.Keys() != x.slots.count {
-		return nil, codec.Corrupt(x.hashFile.Name(), "perfect hash", -1, fmt.Sprintf("%d slots", x.slots.count), h.Keys())
+	if a.width == 4 {
+		return uint64(binary.LittleEndian.Uint32(a.data[off:])), nil
 	}
-	x.hash.Store(h)
-	return h, nil
+	return binary.LittleEndian.Uint64(a.data[off:]), nil
+}
+
+// bad says that an element is not what the other files require.
+func (a *array) bad(i uint64, want string, got uint64) error {
+	return codec.Corrupt(a.Name(), "array", a.base+int64(i*a.width), want, got)
+}
+
+// search returns the first index in [from, to) whose element is at least v, or to.
+func (a *array) search(from, to, v uint64) (uint64, error) {
+	for from < to {
+		mid := from + (to-from)/2
+		got, err := a.at(mid)
+		if err != nil {
+			return 0, err
+		}
+		if got < v {
+			from = mid + 1
+		} else {
+			to = mid
+		}
+	}
+	return from, nil
+}
+
+const (
+	fnvOffset = 0xcbf29ce484222325
+	fnvPrime  = 0x100000001b3
+)
+
+// fnv1a returns the 64-bit FNV-1a hash of b, which is the key of a prefix.
+func fnv1a(b []byte) uint64 {
+	h := uint64(fnvOffset)
+	for _, c := range b {
+		h = (h ^ uint64(c)) * fnvPrime
+	}
+	return h
+}
+
+// fnv1 returns the 64-bit FNV-1 hash of b, which is the fingerprint of a prefix.
+func fnv1(b []byte) uint64 {
+	h := uint64(fnvOffset)
+	for _, c := range b {
+		h = h*fnvPrime ^ uint64(c)
+	}
+	return h
 }
 
 // Lookup returns the position of the node of a prefix, which is empty or ends in a slash. The first
@@ -420,19 +346,22 @@ func (x *Index) Lookup(prefix []byte) (pos uint64, ok bool, err error) {
 	if len(prefix) == 0 {
 		// Every index has the root, at position 0.
 		if p, err := x.prefix(0); err != nil || len(p) > 0 {
-			return 0, false, cmp.Or(err, codec.Corrupt(x.blob.Name(), "prefixes", 0, "the empty prefix first", fmt.Sprintf("%.40q", p)))
+			return 0, false, cmp.Or(err, codec.Corrupt(x.prefixBlob.Name(), "prefixes", 0, "the empty prefix first", fmt.Sprintf("%.40q", p)))
 		}
 		return 0, true, nil
 	}
-	h := x.hash.Load()
-	if h == nil {
-		if h, err = x.perfect(); err != nil {
+	h, err := x.hash()
+	if err != nil {
+		return 0, false, err
+	}
+	if slot, found := h.Slot(fnv1a(prefix)); found {
+		if pos, err = x.slots.at(slot); err != nil {
 			return 0, false, err
 		}
-	}
-	if slot, found := h.Slot(fnv1a(fnvOffset, prefix)); found {
-		pos, p, err := x.atSlot(slot)
-		if err != nil || bytes.Equal(p, prefix) {
+		if pos >= x.doc.NodeCount {
+			return 0, false, x.slots.bad(slot, fmt.Sprintf("a position below %d", x.doc.NodeCount), pos)
+		}
+		if p, err := x.prefix(pos); err != nil || bytes.Equal(p, prefix) {
 			return pos, err == nil, err
 		}
 	}
@@ -440,42 +369,6 @@ func (x *Index) Lookup(prefix []byte) (pos uint64, ok bool, err error) {
 		return 0, false, nil
 	}
 	// Some prefixes have the same key as another and no slot.
-	return x.search(prefix)
-}
-
-// atSlot returns the position and the prefix of a slot.
-func (x *Index) atSlot(slot uint64) (pos uint64, prefix []byte, err error) {
-	value, err := x.slots.at(slot)
-	if err != nil {
-		return 0, nil, err
-	}
-	pos, off, err := x.split(slot, value)
-	if err != nil {
-		return 0, nil, err
-	}
-	if x.packed {
-		prefix, err = x.prefixAt(off)
-	} else {
-		prefix, err = x.prefix(pos)
-	}
-	return pos, prefix, err
-}
-
-// split returns the position of a slot that has that value and, if the index is packed, the offset
-// of the prefix.
-func (x *Index) split(slot, value uint64) (pos, off uint64, err error) {
-	pos = value
-	if x.packed {
-		pos, off = pos&(1<<x.positionBits-1), pos>>x.positionBits
-	}
-	if pos >= x.doc.NodeCount {
-		return 0, 0, x.slots.bad(slot, fmt.Sprintf("a position below %d", x.doc.NodeCount), pos)
-	}
-	return pos, off, nil
-}
-
-// search finds a prefix without the perfect hash.
-func (x *Index) search(prefix []byte) (pos uint64, ok bool, err error) {
 	from, to := uint64(0), x.doc.NodeCount
 	for from < to {
 		mid := from + (to-from)/2
@@ -497,31 +390,176 @@ func (x *Index) search(prefix []byte) (pos uint64, ok bool, err error) {
 
 // prefix returns the mapped bytes of a prefix.
 func (x *Index) prefix(pos uint64) ([]byte, error) {
-	off, end, err := x.bounds(pos)
+	off, err := x.prefixOffsets.at(pos)
 	if err != nil {
 		return nil, err
 	}
-	if x.layout.lengths {
-		return x.prefixAt(off)
+	if x.lengths {
+		head, err := x.prefixBlob.slice(off, lengthBytes)
+		if err != nil {
+			return nil, err
+		}
+		return x.prefixBlob.slice(off+lengthBytes, uint64(binary.LittleEndian.Uint32(head)))
 	}
-	return x.blob.slice(off, end-off)
-}
-
-// prefixAt returns the prefix that follows the length at off.
-func (x *Index) prefixAt(off uint64) ([]byte, error) {
-	head, err := x.blob.slice(off, lengthBytes)
+	end, err := x.prefixOffsets.at(pos + 1)
 	if err != nil {
 		return nil, err
 	}
-	return x.blob.slice(off+lengthBytes, uint64(binary.LittleEndian.Uint32(head)))
+	if end < off {
+		return nil, x.prefixOffsets.bad(pos+1, fmt.Sprintf("an offset from %d", off), end)
+	}
+	return x.prefixBlob.slice(off, end-off)
 }
 
 // AppendPrefix appends the prefix of a node to buf.
 func (x *Index) AppendPrefix(buf []byte, pos uint64) (_ []byte, err error) {
 	defer mapped.Guard(debug.SetPanicOnFault(true), &err, x.files...)
 	p, err := x.prefix(pos)
-	if err != nil {
-		return nil, err
+	return append(buf, p...), err
+}
+
+// Node returns a node. A position that the index does not have is an error.
+func (x *Index) Node(pos uint64) (n Node, err error) {
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, x.files...)
+	return x.node(pos)
+}
+
+func (x *Index) node(pos uint64) (n Node, err error) {
+	n.Position = pos
+	var depth, deepest uint64
+	for _, a := range [...]struct {
+		of *array
+		to *uint64
+	}{{&x.end, &n.End}, {&x.objectCount, &n.Objects}, {&x.totalBytes, &n.Bytes}, {&x.depth, &depth}, {&x.maxDepth, &deepest}} {
+		if *a.to, err = a.of.at(pos); err != nil {
+			return n, err
+		}
 	}
-	return append(buf, p...), nil
+	if n.End < pos || n.End >= x.doc.NodeCount {
+		return n, x.end.bad(pos, fmt.Sprintf("%d to %d", pos, x.doc.NodeCount-1), n.End)
+	}
+	if depth > deepest || deepest > uint64(x.doc.MaxDepth) {
+		return n, x.maxDepth.bad(pos, fmt.Sprintf("%d to %d", depth, x.doc.MaxDepth), deepest)
+	}
+	n.Depth, n.MaxDepth = uint32(depth), uint32(deepest)
+	return n, nil
+}
+
+// EachChild calls yield with the nodes directly below a node, in the order of their names, until it
+// returns false. It costs one step a child, however many nodes are below the child.
+func (x *Index) EachChild(pos uint64, yield func(Node) bool) error {
+	n, err := x.Node(pos)
+	if err != nil {
+		return err
+	}
+	for at := pos + 1; at <= n.End; {
+		child, err := x.Node(at)
+		if err != nil {
+			return err
+		}
+		if child.End > n.End || child.Depth != n.Depth+1 {
+			return x.end.bad(at, fmt.Sprintf("a child of node %d", pos), child.End)
+		}
+		if !yield(child) {
+			return nil
+		}
+		at = child.End + 1
+	}
+	return nil
+}
+
+// Level is the list of the descendants of a node at one depth below it, in the order of their
+// prefixes.
+type Level struct {
+	x    *Index
+	list positions
+	node Node
+}
+
+// Descendants returns the descendants of a node that are depth levels below it; 1 means its
+// children. It costs two binary searches.
+func (x *Index) Descendants(pos uint64, depth uint32) (l Level, err error) {
+	n, err := x.Node(pos)
+	if l = (Level{x: x, node: n}); err != nil || depth == 0 || uint64(n.Depth)+uint64(depth) > uint64(n.MaxDepth) {
+		return l, err
+	}
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, x.files...)
+	if l.list, err = x.level(n.Depth + depth); err != nil {
+		return l, err
+	}
+	if l.list.from, err = l.list.search(l.list.from, l.list.to, pos+1); err == nil {
+		l.list.to, err = l.list.search(l.list.from, l.list.to, n.End+1)
+	}
+	return l, err
+}
+
+// Len is the number of nodes.
+func (l Level) Len() uint64 { return l.list.to - l.list.from }
+
+// At returns a node of the list.
+func (l Level) At(i uint64) (n Node, err error) {
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, l.x.files...)
+	pos, err := l.list.at(l.list.from + i)
+	if err == nil && (pos <= l.node.Position || pos > l.node.End) {
+		err = l.list.bad(l.list.from+i, fmt.Sprintf("%d to %d", l.node.Position+1, l.node.End), pos)
+	}
+	if err != nil {
+		return n, err
+	}
+	return l.x.node(pos)
+}
+
+// Order is an order of nodes, the largest first; of equal ones the first in the index.
+type Order int
+
+// The orders compare one sum, and if that is equal the other.
+const (
+	ByBytes Order = iota
+	ByObjects
+)
+
+// compare is negative if a is the larger one.
+func (o Order) compare(a, b Node) int {
+	byBytes, byObjects := cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Objects, a.Objects)
+	if o == ByObjects {
+		byBytes, byObjects = byObjects, byBytes
+	}
+	return cmp.Or(byBytes, byObjects, cmp.Compare(a.Position, b.Position))
+}
+
+// Filter selects nodes.
+type Filter struct{ MinObjects, MinBytes uint64 }
+
+// Match tells whether a node has at least as many objects and bytes as the filter wants.
+func (f Filter) Match(n *Node) bool { return n.Objects >= f.MinObjects && n.Bytes >= f.MinBytes }
+
+// ctxNodes is the number of nodes between two looks at the context.
+const ctxNodes = 1 << 16
+
+// Top returns the count largest nodes of the list that match, largest first. It reads the sums of
+// all nodes of the list, and holds twice as many as count of them, and some more.
+func (l Level) Top(ctx context.Context, count int, order Order, filter Filter) ([]Node, error) {
+	const more = 1000
+	var top []Node
+	shorten := func() {
+		slices.SortFunc(top, order.compare)
+		top = top[:min(count, len(top))]
+	}
+	for i := range l.Len() {
+		if i%ctxNodes == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		n, err := l.At(i)
+		if err != nil {
+			return nil, err
+		}
+		if filter.Match(&n) {
+			top = append(top, n)
+		}
+		if (len(top)-more)/2 > count {
+			shorten()
+		}
+	}
+	shorten()
+	return top, nil
 }

@@ -1,37 +1,34 @@
 package prefixtree
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // object is an object of a test.
 type object struct {
 	key  string
 	size uint64
-	tier Tier
 }
 
 // expected is what a node of the tree of some objects must be, found by looking at every object.
 type expected struct {
 	Prefix          string
 	Depth, MaxDepth uint32
-	Sum
-	Tiers map[Tier]Sum
+	Objects, Bytes  uint64
 }
 
 // bruteForce returns the nodes of the tree of objects by prefix.
 func bruteForce(objects []object) map[string]*expected {
-	all := map[string]*expected{"": {Tiers: map[Tier]Sum{}}}
+	all := map[string]*expected{"": {}}
 	for _, o := range objects {
 		folder := o.key[:strings.LastIndexByte(o.key, '/')+1]
 		for n := 0; n <= len(folder); n++ {
@@ -42,46 +39,61 @@ func bruteForce(objects []object) map[string]*expected {
 			e := all[prefix]
 			if e == nil {
 				depth := uint32(strings.Count(prefix, "/"))
-				e = &expected{Prefix: prefix, Depth: depth, MaxDepth: depth, Tiers: map[Tier]Sum{}}
+				e = &expected{Prefix: prefix, Depth: depth, MaxDepth: depth}
 				all[prefix] = e
 			}
 			e.MaxDepth = max(e.MaxDepth, uint32(strings.Count(folder, "/")))
 			e.Objects++
 			e.Bytes += o.size
-			t := e.Tiers[o.tier]
-			e.Tiers[o.tier] = Sum{t.Objects + 1, t.Bytes + o.size}
 		}
 	}
 	return all
 }
 
-// build writes the index of objects, which go to the collectors in turn, and returns its folder.
-func build(tb testing.TB, opt Options, objects []object) (string, Stats) {
+// write writes nodes in pre-order, of which the ends are not set, and returns the index's folder.
+func write(tb testing.TB, format Format, nodes []expected) (string, Stats) {
 	tb.Helper()
-	b, err := NewBuilder(opt)
+	dir := filepath.Join(tb.TempDir(), "index")
+	w, err := Create(dir, format)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer b.Close()
-	var collectors []*Collector
-	for range max(1, opt.Collectors) {
-		c, err := b.Collector()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		collectors = append(collectors, c)
-	}
-	for i, o := range objects {
-		if err := collectors[i%len(collectors)].Add([]byte(o.key), o.size, o.tier); err != nil {
-			tb.Fatal(err)
+	defer w.Abort()
+	var above []Node
+	closeTo := func(depth, next int) {
+		for len(above) > depth {
+			n := above[len(above)-1]
+			above = above[:len(above)-1]
+			n.End = uint64(next) - 1
+			if err := w.Close(n); err != nil {
+				tb.Fatal(err)
+			}
 		}
 	}
-	dir := filepath.Join(tb.TempDir(), "index")
-	stats, err := b.Finish(context.Background(), dir)
+	for pos, e := range nodes {
+		closeTo(int(e.Depth), pos)
+		if err := w.Open([]byte(e.Prefix), int(e.Depth)); err != nil {
+			tb.Fatal(err)
+		}
+		above = append(above, Node{Position: uint64(pos), Depth: e.Depth, MaxDepth: e.MaxDepth, Objects: e.Objects, Bytes: e.Bytes})
+	}
+	closeTo(0, len(nodes))
+	stats, err := w.Finish(tb.Context(), 1<<20, time.Time{})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return dir, stats
+}
+
+// build writes the index of objects and returns its folder.
+func build(tb testing.TB, format Format, objects []object) (string, Stats) {
+	tb.Helper()
+	all := bruteForce(objects)
+	var nodes []expected
+	for _, p := range slices.Sorted(maps.Keys(all)) {
+		nodes = append(nodes, *all[p])
+	}
+	return write(tb, format, nodes)
 }
 
 func open(tb testing.TB, dir string) *Index {
@@ -103,9 +115,9 @@ func randomObjects(seed uint64, n int) []object {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	names := []string{"a", "b", "c", "data", "2024", "01", "", "ä", "日本", "a!", "a0", "\x01", "\xff\xfe", "x y", "a+b", "%2F", "~"}
 	objects := []object{
-		{"/", 3, Standard}, {"//", 4, Glacier}, {"no-slash", 5, Standard}, {"a//b", 6, Standard}, {"folder/", 0, Standard},
-		{strings.Repeat("long/", 100) + "end", 7, DeepArchive},
-		{strings.Repeat("n", 1020) + "/k", 8, Standard},
+		{"/", 3}, {"//", 4}, {"no-slash", 5}, {"a//b", 6}, {"folder/", 0},
+		{strings.Repeat("long/", 100) + "end", 7},
+		{strings.Repeat("n", 1020) + "/k", 8},
 	}
 	for len(objects) < n {
 		var key strings.Builder
@@ -122,7 +134,7 @@ func randomObjects(seed uint64, n int) []object {
 		if key.Len() == 0 {
 			continue
 		}
-		o := object{key.String(), rng.Uint64N(1 << 40), Tier(rng.IntN(3) * 4)}
+		o := object{key.String(), rng.Uint64N(1 << 40)}
 		objects = append(objects, o)
 		if rng.IntN(10) == 0 {
 			objects = append(objects, o)
@@ -156,7 +168,6 @@ func checkTree(t *testing.T, x *Index, want map[string]*expected) {
 			below[above][rel] = append(below[above][rel], uint64(pos))
 		}
 	}
-	checkLookups(t, x, want)
 	for pos, p := range prefixes {
 		at, ok, err := x.Lookup([]byte(p))
 		if err != nil || !ok || at != uint64(pos) {
@@ -169,18 +180,7 @@ func checkTree(t *testing.T, x *Index, want map[string]*expected) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s, err := x.Sums(at); err != nil || s != n.Sum {
-			t.Fatalf("node %d has %+v, %v; want %+v", at, s, err, n.Sum)
-		}
-		got := expected{Prefix: p, Depth: n.Depth, MaxDepth: n.MaxDepth, Sum: n.Sum, Tiers: map[Tier]Sum{}}
-		all, err := x.Tiers(at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range all {
-			got.Tiers[s.Tier] = s.Sum
-		}
-		if !reflect.DeepEqual(*want[p], got) {
+		if got := (expected{p, n.Depth, n.MaxDepth, n.Objects, n.Bytes}); *want[p] != got {
 			t.Fatalf("%q is %+v, want %+v", p, got, *want[p])
 		}
 		for rel := uint32(0); rel <= n.MaxDepth-n.Depth+1; rel++ {
@@ -260,38 +260,19 @@ func checkTop(t *testing.T, ctx context.Context, x *Index, l Level, list []uint6
 	}
 }
 
-// checkLookups looks up all prefixes at once, with some that there are not in between.
-func checkLookups(t *testing.T, x *Index, want map[string]*expected) {
-	t.Helper()
-	var prefixes [][]byte
-	for p := range want {
-		prefixes = append(prefixes, []byte(p), []byte(p+"none/"))
-	}
-	positions := make([]uint64, len(prefixes))
-	if err := x.Lookups(prefixes, positions); err != nil {
-		t.Fatal(err)
-	}
-	for i, p := range prefixes {
-		pos, ok, err := x.Lookup(p)
-		if err != nil || ok != (want[string(p)] != nil) || ok && positions[i] != pos || !ok && positions[i] != NotFound {
-			t.Fatalf("%q is at %d; alone %d %v %v", p, positions[i], pos, ok, err)
-		}
-	}
-}
-
 func TestTreeEqualsBruteForce(t *testing.T) {
 	for _, format := range Formats() {
 		for _, n := range []int{7, 60, 1500} {
 			t.Run(fmt.Sprint(format, n), func(t *testing.T) {
 				objects := randomObjects(uint64(n), n)
-				dir, stats := build(t, Options{Format: format}, objects)
+				dir, stats := build(t, format, objects)
 				x := open(t, dir)
-				if err := x.Verify(context.Background(), nil); err != nil {
+				if err := x.Verify(context.Background(), func(uint64) {}); err != nil {
 					t.Fatal(err)
 				}
 				want := bruteForce(objects)
 				checkTree(t, x, want)
-				if stats.Nodes != x.Len() || stats.Total != want[""].Sum || stats.MaxDepth != x.MaxDepth() || stats.Bytes != folderSize(t, dir) {
+				if stats.Nodes != x.Len() || stats.Root.Objects != uint64(len(objects)) || stats.Root.MaxDepth != x.doc.MaxDepth || stats.Bytes != folderSize(t, dir) {
 					t.Errorf("stats %+v", stats)
 				}
 			})
@@ -331,39 +312,11 @@ func readFolder(tb testing.TB, dir string) map[string][]byte {
 
 func TestEmptyIndex(t *testing.T) {
 	for _, format := range Formats() {
-		dir, _ := build(t, Options{Format: format}, nil)
+		dir, _ := build(t, format, nil)
 		x := open(t, dir)
-		if err := x.Verify(context.Background(), nil); err != nil {
+		if err := x.Verify(context.Background(), func(uint64) {}); err != nil {
 			t.Error(err)
 		}
 		checkTree(t, x, bruteForce(nil))
-	}
-}
-
-// The same objects give the same bytes, in whatever order they come, however many collectors take
-// them, and however little memory there is.
-func TestBytesFollowFromTheObjects(t *testing.T) {
-	objects := randomObjects(3, 3000)
-	for _, format := range Formats() {
-		dir, _ := build(t, Options{Format: format}, objects)
-		want := readFolder(t, dir)
-		shuffled := slices.Clone(objects)
-		slices.SortFunc(shuffled, func(a, b object) int { return strings.Compare(b.key, a.key) })
-		for _, opt := range []Options{
-			{Format: format, Collectors: 3, Parallelism: 1},
-			{Format: format, Memory: 1, Parallelism: 3},
-			{Format: format, Memory: 1, Collectors: 5, Dir: t.TempDir()},
-		} {
-			b, _ := build(t, opt, shuffled)
-			got := readFolder(t, b)
-			for name, data := range want {
-				if !bytes.Equal(got[name], data) {
-					t.Errorf("%s, %+v: %s differs", format, opt, name)
-				}
-			}
-			if len(got) != len(want) {
-				t.Errorf("%d files, want %d", len(got), len(want))
-			}
-		}
 	}
 }

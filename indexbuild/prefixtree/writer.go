@@ -4,125 +4,67 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/keysort"
+	"github.com/urlake/urlake/indexbuild/bbhash"
+	"github.com/urlake/urlake/internal/mapped"
+	"github.com/urlake/urlake/lake/codec"
 )
 
-// keysFile is a temporary file: the hash of each prefix in pre-order, and its fingerprint if the
-// format has them.
-const keysFile = "keys.tmp"
-
-// writer writes the files of an index to a folder.
-type writer struct {
-	ctx    context.Context
-	b      *Builder
-	dir    string
-	layout *layout
-
-	present uint32 // a bit for each tier that is stored
-	// lump is the tier to which objects without tier are counted.
-	lump Tier
-
-	columns                              []*column
-	end, depth, objects, bytes, maxDepth *column
-	offsets                              *column
-	tierObjects, tierBytes               [tiers]*column
-	blob                                 *stream
-	blobSize                             uint64
-	keys                                 *stream
-	levels                               []uint64 // nodes of each depth
-	root                                 Folder
-	files                                []string // that the manifest names
-	nodes, done, rows, collisions        uint64
+// Stats describes an index.
+type Stats struct {
+	Format Format
+	// Root is the node of all objects, Nodes the number of nodes.
+	Root  Node
+	Nodes uint64
+	// Bytes is the size of all files.
+	Bytes int64
+	// Collisions is the number of prefixes whose FNV-1a is that of another. They are not in the
+	// perfect hash; lookups find them by a binary search.
+	Collisions uint64
 }
 
-// write writes all files.
-func (w *writer) write() (Stats, error) {
-	sources, rows, err := w.b.sources(w.ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	w.rows = rows
-	w.chooseTiers()
-	if err := w.tree(sources); err != nil {
-		return Stats{}, err
-	}
-	w.b.release()
-	if err := w.depthIndex(); err != nil {
-		return Stats{}, err
-	}
-	if err := w.perfectHash(); err != nil {
-		return Stats{}, err
-	}
-	if err := os.Remove(filepath.Join(w.dir, keysFile)); err != nil {
-		return Stats{}, err
-	}
-	stats := Stats{
-		Format: w.b.opt.Format, Nodes: w.nodes, MaxDepth: w.root.MaxDepth, Total: w.root.Sum,
-		Collisions: w.collisions,
-	}
-	for t := range Tier(tiers) {
-		if w.present>>t&1 != 0 {
-			stats.Tiers = append(stats.Tiers, TierSum{t, w.root.Tiers[t]})
-		}
-	}
-	stats.Bytes, err = w.manifest(&stats)
-	return stats, err
+// Writer writes an index: all nodes, then Finish. Abort frees everything in any case. The files
+// depend on the nodes alone.
+type Writer struct {
+	out, dir string
+	layout   *layout
+	stats    Stats
+
+	end, depth, objects, bytes, maxDepth, offsets *column
+
+	blob     *stream
+	blobSize uint64
+	files    []string // that the manifest names
+	open     []*os.File
 }
 
-// chooseTiers decides which tiers are stored.
-func (w *writer) chooseTiers() {
-	set := w.b.present
-	for _, c := range w.b.collectors {
-		set |= c.tiers()
+// Create returns a Writer of an index that Finish puts into the folder out, which must not exist.
+func Create(out string, format Format) (*Writer, error) {
+	w := &Writer{out: filepath.Clean(out), layout: layouts[format], stats: Stats{Format: format}}
+	if w.layout == nil {
+		return nil, fmt.Errorf("no format %q; there are %q", format, Formats())
 	}
-	w.lump = NoTier
-	if none := uint32(1 << NoTier); set&none != 0 && set != none {
-		w.lump = Other
-		set |= 1 << Other
+	if _, err := os.Lstat(out); err == nil {
+		return nil, fmt.Errorf("%s exists; an index is written to a new folder", out)
 	}
-	w.present = set &^ (1 << NoTier)
-}
-
-// stored tells whether arrays of a tier are stored. If all objects are in one tier, the arrays of
-// all objects have its sums; S3Inv wants them nevertheless.
-func (w *writer) stored(t Tier) bool {
-	return w.present>>t&1 != 0 && (w.b.opt.Format == S3Inv || w.present&(w.present-1) != 0)
-}
-
-// column creates an array.
-func (w *writer) column(name string, width int) (*column, error) {
-	c, err := newColumn(w.dir, name, w.layout, width)
-	if err != nil {
+	var err error
+	if w.dir, err = os.MkdirTemp(filepath.Dir(w.out), "."+filepath.Base(w.out)+"-*.tmp"); err != nil {
 		return nil, err
 	}
-	w.columns = append(w.columns, c)
-	w.files = append(w.files, name)
-	return c, nil
-}
-
-// tree writes everything that the nodes have in pre-order.
-func (w *writer) tree(sources []keysort.Source) (err error) {
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, c := range w.columns {
-			c.f.Close()
-		}
-		for _, s := range []*stream{w.blob, w.keys} {
-			if s != nil {
-				s.f.Close()
-			}
-		}
-	}()
 	for _, a := range []struct {
 		to    **column
 		name  string
@@ -135,309 +77,466 @@ func (w *writer) tree(sources []keysort.Source) (err error) {
 		{&w.maxDepth, maxDepthName, 4},
 		{&w.offsets, w.layout.offsets, 8},
 	} {
-		if *a.to, err = w.column(a.name, a.width); err != nil {
-			return err
-		}
+		*a.to, err = w.column(a.name, a.width, err)
 	}
-	for t := range Tier(tiers) {
-		if !w.stored(t) {
-			continue
-		}
-		objects, bytes := tierFiles(t)
-		if w.tierObjects[t], err = w.column(objects, 8); err != nil {
-			return err
-		}
-		if w.tierBytes[t], err = w.column(bytes, 8); err != nil {
-			return err
-		}
-	}
-	if w.blob, err = newStream(w.dir, w.layout.blob); err != nil {
-		return err
-	}
-	w.files = append(w.files, w.layout.blob)
-	if w.keys, err = newStream(w.dir, keysFile); err != nil {
-		return err
-	}
-
-	p := &Preorder{Opened: w.opened, Closed: w.closed}
-	err = w.b.runs.Merge(w.ctx, sources, func(folder, value []byte) error {
-		if w.done%ctxNodes == 0 {
-			w.b.progress(StageTree, w.done, w.rows)
-		}
-		w.done++
-		tier, sum, err := rowOf(value)
-		if err != nil {
-			return err
-		}
-		if tier == NoTier {
-			tier = w.lump
-		}
-		return p.Add(folder, tier, sum)
-	})
+	w.blob, err = w.create(w.layout.blob, err)
 	if err != nil {
-		return err
+		w.Abort()
+		return nil, err
 	}
-	if err := p.Finish(); err != nil {
-		return err
-	}
-	w.nodes = p.Count()
-	if !w.layout.lengths {
-		if err := w.offsets.append(w.blobSize); err != nil {
-			return err
-		}
-	}
-	// All are closed, so that an error leaves nothing open.
-	for _, c := range w.columns {
-		if cerr := c.close(); err == nil {
-			err = cerr
-		}
-	}
-	for _, s := range []*stream{w.blob, w.keys} {
-		if cerr := s.close(); err == nil {
-			err = cerr
-		}
-	}
-	w.columns, w.blob, w.keys = nil, nil, nil
-	return err
+	return w, nil
 }
 
-func (w *writer) opened(prefix []byte, n *Folder) error {
-	if int(n.Depth) == len(w.levels) {
-		w.levels = append(w.levels, 0)
+// Abort closes and removes all files of an index that is not finished.
+func (w *Writer) Abort() {
+	for _, f := range w.open {
+		f.Close()
 	}
-	w.levels[n.Depth]++
-	for _, a := range [...]*column{w.end, w.objects, w.bytes, w.maxDepth} {
-		if err := a.append(0); err != nil {
-			return err
-		}
+	_ = os.RemoveAll(w.dir)
+}
+
+// Open adds the next node in pre-order, of which the prefix and the depth are known.
+func (w *Writer) Open(prefix []byte, depth int) error {
+	if w.stats.Nodes == MaxNodes {
+		return fmt.Errorf("more than %d folders", uint64(MaxNodes))
 	}
-	for t := range w.tierObjects {
-		if w.tierObjects[t] == nil {
-			continue
-		}
-		if err := cmp.Or(w.tierObjects[t].append(0), w.tierBytes[t].append(0)); err != nil {
-			return err
-		}
-	}
-	if err := cmp.Or(w.depth.append(uint64(n.Depth)), w.offsets.append(w.blobSize)); err != nil {
-		return err
-	}
-	if w.layout.lengths {
+	w.stats.Nodes++
+	err := cmp.Or(w.end.append(0), w.objects.append(0), w.bytes.append(0), w.maxDepth.append(0),
+		w.depth.append(uint64(depth)), w.offsets.append(w.blobSize))
+	if err == nil && w.layout.lengths {
 		w.blobSize += lengthBytes
-		if _, err := w.blob.Write(binary.LittleEndian.AppendUint32(w.blob.AvailableBuffer(), uint32(len(prefix)))); err != nil {
-			return err
-		}
+		_, err = w.blob.Write(codec.AppendU32(w.blob.AvailableBuffer(), uint32(len(prefix))))
 	}
-	w.blobSize += uint64(len(prefix))
-	if _, err := w.blob.Write(prefix); err != nil {
-		return err
+	if err == nil {
+		w.blobSize += uint64(len(prefix))
+		_, err = w.blob.Write(prefix)
 	}
-	key := binary.LittleEndian.AppendUint64(w.keys.AvailableBuffer(), n.hash)
-	if w.layout.prints != "" {
-		key = binary.LittleEndian.AppendUint64(key, n.print)
-	}
-	_, err := w.keys.Write(key)
 	return err
 }
 
-func (w *writer) closed(_ []byte, n *Folder) error {
+// Close completes a node that was opened, after all nodes below it.
+func (w *Writer) Close(n Node) error {
 	if n.Position == 0 {
-		w.root = *n
+		w.stats.Root = n
 	}
-	for t := range w.tierObjects {
-		if w.tierObjects[t] == nil || n.Tiers[t] == (Sum{}) {
-			continue
-		}
-		err := cmp.Or(w.tierObjects[t].set(n.Position, n.Tiers[t].Objects), w.tierBytes[t].set(n.Position, n.Tiers[t].Bytes))
-		if err != nil {
-			return err
-		}
-	}
-	return cmp.Or(
-		w.end.set(n.Position, n.End), w.objects.set(n.Position, n.Objects), w.bytes.set(n.Position, n.Bytes),
+	return cmp.Or(w.end.set(n.Position, n.End), w.objects.set(n.Position, n.Objects), w.bytes.set(n.Position, n.Bytes),
 		w.maxDepth.set(n.Position, uint64(n.MaxDepth)))
 }
 
-// depthIndex writes the positions of each depth, from the array of depths.
-func (w *writer) depthIndex() (err error) {
-	in, err := os.Open(filepath.Join(w.dir, depthName))
+// Finish writes the index. Its folder appears whole and durable, or not at all. Memory bounds the
+// parts of the perfect hash that are built at once; of more than a billion folders one alone can
+// take more. Created is the time in the manifest of S3Inv, where the zero time stands for 1970.
+func (w *Writer) Finish(ctx context.Context, memory int64, created time.Time) (Stats, error) {
+	if !w.layout.lengths {
+		if err := w.offsets.append(w.blobSize); err != nil {
+			return Stats{}, err
+		}
+	}
+	err := w.blob.close()
+	for _, c := range []*column{w.end, w.depth, w.objects, w.bytes, w.maxDepth, w.offsets} {
+		err = cmp.Or(err, c.close())
+	}
+	if err != nil {
+		return Stats{}, err
+	}
+	if err := w.index(ctx, memory); err != nil {
+		return Stats{}, err
+	}
+	if err := w.manifest(ctx, created); err != nil {
+		return Stats{}, err
+	}
+	if err := os.Chmod(w.dir, 0o755); err != nil {
+		return Stats{}, err
+	}
+	if err := syncAll(ctx, w.dir); err != nil {
+		return Stats{}, err
+	}
+	// A rename would replace an empty folder that somebody has made meanwhile, and nothing else.
+	if err := os.Rename(w.dir, w.out); err != nil {
+		return Stats{}, err
+	}
+	return w.stats, syncFolder(filepath.Dir(w.out))
+}
+
+// index writes what follows from the nodes: the depth index and the perfect hash.
+func (w *Writer) index(ctx context.Context, memory int64) (err error) {
+	files, err := inFolder(w.dir)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	if _, err := in.Seek(w.layout.headerBytes(), io.SeekStart); err != nil {
+	x := &Index{layout: w.layout, open: files, doc: manifest{NodeCount: w.stats.Nodes, MaxDepth: w.stats.Root.MaxDepth, Files: map[string]file{}}}
+	for _, name := range w.files {
+		st, err := os.Stat(filepath.Join(w.dir, name))
+		if err != nil {
+			return err
+		}
+		x.doc.Files[name] = file{Size: st.Size()}
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	if err := x.openNodes(); err != nil {
 		return err
 	}
-	levels, err := w.newLevels()
+	if err := w.depths(ctx, x); err != nil {
+		return err
+	}
+	return w.perfectHash(ctx, x, memory)
+}
+
+// depths writes the depth index: for each depth, the positions of its nodes.
+func (w *Writer) depths(ctx context.Context, x *Index) (err error) {
+	var offsets, all *column
+	if w.layout.depthPositions != "" {
+		offsets, err = w.column(w.layout.depthOffsets, 8, nil)
+		all, err = w.column(w.layout.depthPositions, 8, err)
+	}
+	for d := range x.doc.MaxDepth + 1 {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return err
+		}
+		into := all
+		switch {
+		case all != nil:
+			err = offsets.append(all.count)
+		case d == 0:
+			continue // the root
+		default:
+			if into, err = w.column(depthFile(d), 8, nil); err == nil {
+				into.header = countBytes
+			}
+		}
+		if err == nil {
+			err = eachOfDepth(x, uint64(d), into.append)
+		}
+		if err == nil && all == nil {
+			_, err = into.f.WriteAt(codec.AppendU64(nil, into.count), 0)
+			err = cmp.Or(err, into.flush(), into.f.Close())
+		}
+	}
+	if err == nil && all != nil {
+		err = cmp.Or(offsets.append(all.count), offsets.close(), all.close())
+	}
+	return err
+}
+
+// eachOfDepth calls yield with the positions of a depth, in order. It passes over nodes that have
+// none below them.
+func eachOfDepth(x *Index, depth uint64, yield func(pos uint64) error) error {
+	for pos := uint64(0); pos < x.doc.NodeCount; {
+		own, err := x.depth.at(pos)
+		deepest, err2 := x.maxDepth.at(pos)
+		end, err3 := x.end.at(pos)
+		if err = cmp.Or(err, err2, err3); err != nil {
+			return err
+		}
+		if own == depth {
+			err = yield(pos)
+		}
+		if own == depth || deepest < depth {
+			pos = end
+		}
+		if pos++; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keyMemory is about what a key of the perfect hash takes while its part is built: itself and its
+// position, both again in their order, and the levels of the hash.
+const keyMemory = 16 + 16 + 8 + 4
+
+// perfectHash writes the perfect hash of all prefixes, and the position and the fingerprint of each
+// slot. Of prefixes that have the same key the first in pre-order gets the slot. It makes as many
+// parts at once as there is memory for, and reads all prefixes for these.
+func (w *Writer) perfectHash(ctx context.Context, x *Index, memory int64) error {
+	out, err := w.create(w.layout.hash, nil)
+	slots, err := w.column(w.layout.positions, 8, err)
+	var prints *column
+	if w.layout.prints != "" {
+		prints, err = w.column(w.layout.prints, 8, err)
+	}
 	if err != nil {
 		return err
 	}
-	depths := bufio.NewReaderSize(in, columnBuffer)
-	var b [4]byte
-	for pos := range w.nodes {
-		if pos%ctxNodes == 0 {
-			if err := w.ctx.Err(); err != nil {
+	parts := bbhash.Parts(w.stats.Nodes)
+	hash, err := bbhash.NewWriter(out, parts)
+	if err != nil {
+		return err
+	}
+	together := int(max(1, min(memory/(keyMemory*int64(w.stats.Nodes)/int64(parts)+1), int64(parts))))
+	for first := 0; first < parts; first += together {
+		all := make([]hashPart, min(together, parts-first))
+		for pos := range w.stats.Nodes {
+			if pos%ctxNodes == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			p, err := x.prefix(pos)
+			if err != nil {
+				return err
+			}
+			key := fnv1a(p)
+			if i := bbhash.PartOf(key, parts) - first; 0 <= i && i < len(all) {
+				all[i].keys, all[i].at = append(all[i].keys, key), append(all[i].at, pos)
+			}
+		}
+		var g errgroup.Group
+		g.SetLimit(runtime.GOMAXPROCS(0))
+		for i := range all {
+			g.Go(all[i].build)
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		for i := range all {
+			if err := w.hashPart(x, &all[i], hash, slots, prints); err != nil {
 				return err
 			}
 		}
-		if _, err := io.ReadFull(depths, b[:]); err != nil {
-			return err
-		}
-		if err := levels.add(binary.LittleEndian.Uint32(b[:]), pos); err != nil {
-			return err
-		}
 	}
-	return levels.finish()
+	err = cmp.Or(hash.Finish(), out.close(), slots.close())
+	if prints != nil {
+		err = cmp.Or(err, prints.close())
+	}
+	return err
 }
 
-const (
-	// levelBuffer is the size of the buffer of a depth in bytes. There may be MaxKey depths.
-	levelBuffer = 16 << 10
-	// countBytes is the size of the count at the beginning of a depth's file.
-	countBytes = 8
-)
-
-// depthLevels writes the depth index. Each depth is written at an offset of its own, which is
-// known, from a buffer of its own.
-type depthLevels struct {
-	w      *writer
-	whole  *os.File // the file of all depths, nil if each depth has one
-	bufs   [][]byte
-	offset []int64 // where buf goes
+// hashPart is a part of the perfect hash, with its keys and their positions.
+type hashPart struct {
+	keys, at []uint64
+	*bbhash.Part
 }
 
-func (w *writer) newLevels() (*depthLevels, error) {
-	l := &depthLevels{w: w, bufs: make([][]byte, len(w.levels)), offset: make([]int64, len(w.levels))}
-	if w.layout.depthPositions == "" {
-		for d := range w.levels {
-			if d > 0 {
-				l.bufs[d] = binary.LittleEndian.AppendUint64(nil, w.levels[d])
-				w.files = append(w.files, depthFile(uint32(d)))
-			}
-		}
-		return l, nil
-	}
-	offsets, err := newColumn(w.dir, w.layout.depthOffsets, w.layout, 8)
-	if err != nil {
-		return nil, err
-	}
-	at := uint64(0)
-	for d, n := range w.levels {
-		l.offset[d] = w.layout.headerBytes() + int64(at)*8
-		err = cmp.Or(err, offsets.append(at))
-		at += n
-	}
-	err = cmp.Or(err, offsets.append(at))
-	if cerr := offsets.close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return nil, err
-	}
-	w.files = append(w.files, w.layout.depthOffsets, w.layout.depthPositions)
-	if l.whole, err = create(w.dir, w.layout.depthPositions); err != nil {
-		return nil, err
-	}
-	_, err = l.whole.WriteAt(w.layout.appendHeader(nil, at, 8), 0)
-	return l, err
+func (p *hashPart) build() (err error) {
+	p.Part, err = bbhash.Build(slices.Clone(p.keys)) // which it reorders
+	return err
 }
 
-func (l *depthLevels) add(depth uint32, pos uint64) error {
-	if depth == 0 && l.whole == nil {
-		return nil // the root
+func (w *Writer) hashPart(x *Index, p *hashPart, hash *bbhash.Writer, slots, prints *column) error {
+	if _, err := hash.Add(p.Part); err != nil {
+		return err
 	}
-	l.bufs[depth] = binary.LittleEndian.AppendUint64(l.bufs[depth], pos)
-	if len(l.bufs[depth]) < levelBuffer {
-		return nil
-	}
-	return l.flush(depth, false)
-}
-
-// flush writes the buffer of a depth. Last tells that nothing follows.
-func (l *depthLevels) flush(depth uint32, last bool) error {
-	buf := l.bufs[depth]
-	f := l.whole
-	if f == nil {
-		name := depthFile(depth)
-		var err error
-		if l.offset[depth] == 0 {
-			f, err = create(l.w.dir, name)
+	const unset = MaxNodes
+	at := slices.Repeat([]uint64{unset}, int(p.Keys()))
+	for i, key := range p.keys {
+		if slot, _ := p.Slot(key); at[slot] == unset {
+			at[slot] = p.at[i]
 		} else {
-			f, err = os.OpenFile(filepath.Join(l.w.dir, filepath.FromSlash(name)), os.O_RDWR, 0)
+			w.stats.Collisions++
+		}
+	}
+	for _, pos := range at {
+		err := slots.append(pos)
+		if err == nil && prints != nil {
+			var prefix []byte
+			if prefix, err = x.prefix(pos); err == nil {
+				err = prints.append(fnv1(prefix))
+			}
 		}
 		if err != nil {
 			return err
 		}
 	}
-	_, err := f.WriteAt(buf, l.offset[depth])
-	l.offset[depth] += int64(len(buf))
-	l.bufs[depth] = buf[:0]
-	if l.whole != nil {
-		return err
-	}
-	if !last {
-		return cmp.Or(err, f.Close())
-	}
-	return closeFile(f, err)
+	return nil
 }
 
-func (l *depthLevels) finish() (err error) {
-	for d := range l.bufs {
-		if d > 0 || l.whole != nil {
-			err = cmp.Or(err, l.flush(uint32(d), true))
+// manifest hashes all files and writes the manifest.
+func (w *Writer) manifest(ctx context.Context, created time.Time) error {
+	m := manifest{Version: version, NodeCount: w.stats.Nodes, MaxDepth: w.stats.Root.MaxDepth, Files: map[string]file{}}
+	if w.stats.Format == S3Inv {
+		if created.IsZero() {
+			created = time.Unix(0, 0)
 		}
+		created = created.UTC()
+		m.CreatedAt = &created
 	}
-	if l.whole != nil {
-		err = closeFile(l.whole, err)
-	}
-	return err
-}
-
-// manifest hashes all files, writes the manifest, and returns the size of the index.
-func (w *writer) manifest(stats *Stats) (int64, error) {
-	if err := w.tierList(stats); err != nil {
-		return 0, err
-	}
-	slices.Sort(w.files)
-	all := make([]sums, len(w.files)+1) // the last one is of blocksName
-	g, ctx := errgroup.WithContext(w.ctx)
-	g.SetLimit(w.b.opt.Parallelism)
+	all := make([]file, len(w.files))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, name := range w.files {
-		w.b.progress(StageCheck, uint64(i), uint64(len(w.files)))
 		g.Go(func() (err error) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			all[i], err = sumFile(w.dir, name, w.layout.sha256)
+			all[i], err = sumFile(filepath.Join(w.dir, name), w.layout.sha256)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return 0, err
+		return err
 	}
-	var blocks []byte
-	for _, s := range all {
-		for _, sum := range s.Blocks {
-			blocks = binary.LittleEndian.AppendUint64(blocks, sum)
+	for i, name := range w.files {
+		m.Files[name] = all[i]
+		w.stats.Bytes += all[i].Size
+	}
+	doc, err := codec.Seal(m)
+	if err != nil {
+		return err
+	}
+	w.stats.Bytes += int64(len(doc))
+	return os.WriteFile(filepath.Join(w.dir, manifestName), doc, 0o644)
+}
+
+// sumFile returns what the manifest says of a file.
+func sumFile(path string, withSHA256 bool) (file, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return file{}, err
+	}
+	defer f.Close()
+	h, sha := mapped.NewHash(), sha256.New()
+	into := io.Writer(h)
+	if withSHA256 {
+		into = io.MultiWriter(h, sha)
+	}
+	if _, err := io.CopyBuffer(into, struct{ io.Reader }{f}, make([]byte, mapped.BlockSize)); err != nil {
+		return file{}, err
+	}
+	s := h.Sums()
+	if withSHA256 {
+		return file{Size: s.Bytes, Checksum: hex.EncodeToString(sha.Sum(nil)), Blocks: hex64(s.Blocks...)}, nil
+	}
+	return file{Size: s.Bytes, XXHash64: hex64(s.XXH64), Blocks: hex64(s.Blocks...)}, nil
+}
+
+// columnBuffer is the size of a file's buffer in bytes.
+const columnBuffer = 256 << 10
+
+// stream is a file that is written from its beginning to its end.
+type stream struct {
+	f *os.File
+	*bufio.Writer
+}
+
+// create creates a file of the index, unless there is an error already.
+func (w *Writer) create(name string, err error) (*stream, error) {
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(w.dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	w.files, w.open = append(w.files, name), append(w.open, f)
+	return &stream{f, bufio.NewWriterSize(f, columnBuffer)}, nil
+}
+
+func (s *stream) close() error { return cmp.Or(s.Flush(), s.f.Close()) }
+
+// column is an array that is being written. Elements are appended, and may be set again later.
+type column struct {
+	f       *os.File
+	layout  *layout
+	header  int64
+	width   int
+	count   uint64
+	base    uint64 // elements before buf, which are in the file
+	buf     []byte
+	scratch [8]byte
+}
+
+// column creates an array, unless there is an error already.
+func (w *Writer) column(name string, width int, err error) (*column, error) {
+	s, err := w.create(name, err)
+	if err != nil {
+		return nil, err
+	}
+	return &column{f: s.f, layout: w.layout, header: w.layout.header, width: width, buf: make([]byte, 0, columnBuffer)}, nil
+}
+
+func (c *column) put(p []byte, v uint64) {
+	if c.width == 4 {
+		binary.LittleEndian.PutUint32(p, uint32(v))
+	} else {
+		binary.LittleEndian.PutUint64(p, v)
+	}
+}
+
+func (c *column) append(v uint64) error {
+	if len(c.buf) == cap(c.buf) {
+		if err := c.flush(); err != nil {
+			return err
 		}
 	}
-	if err := writeFile(w.dir, blocksName, blocks); err != nil {
-		return 0, err
-	}
-	s, err := sumFile(w.dir, blocksName, w.layout.sha256)
-	if err != nil {
-		return 0, err
-	}
-	all[len(w.files)] = s
-	w.files = append(w.files, blocksName)
+	at := len(c.buf)
+	c.buf = c.buf[:at+c.width]
+	c.put(c.buf[at:], v)
+	c.count++
+	return nil
+}
 
-	doc, err := encodeManifest(w.layout, w.b.opt.Created, stats, w.files, all)
+// set replaces an element. Few elements are set after they were flushed: those of the nodes that
+// are open then.
+func (c *column) set(i, v uint64) error {
+	if i >= c.base {
+		c.put(c.buf[int(i-c.base)*c.width:], v)
+		return nil
+	}
+	c.put(c.scratch[:], v)
+	_, err := c.f.WriteAt(c.scratch[:c.width], c.header+int64(i)*int64(c.width))
+	return err
+}
+
+func (c *column) flush() error {
+	_, err := c.f.WriteAt(c.buf, c.header+int64(c.base)*int64(c.width))
+	c.base, c.buf = c.count, c.buf[:0]
+	return err
+}
+
+// close writes the rest and the header, and closes the file.
+func (c *column) close() error {
+	err := c.flush()
+	if err == nil && c.header > 0 {
+		_, err = c.f.WriteAt(c.layout.appendHeader(nil, c.count, c.width), 0)
+	}
+	return cmp.Or(err, c.f.Close())
+}
+
+// syncAll makes a folder durable, with all files and folders in it. File systems do so for several
+// in hardly more time than for one.
+func syncAll(ctx context.Context, dir string) error {
+	const atOnce = 32
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	var folders []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			folders = append(folders, path)
+			return ctx.Err()
+		}
+		g.Go(func() error {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			return cmp.Or(f.Sync(), f.Close())
+		})
+		return ctx.Err()
+	})
+	if err := errors.Join(err, g.Wait()); err != nil {
+		return err
+	}
+	for _, path := range folders {
+		if err := syncFolder(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // folders cannot be flushed there
+	}
+	f, err := os.Open(dir)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	size := int64(len(doc))
-	for _, s := range all {
-		size += s.Bytes
-	}
-	return size, writeFile(w.dir, manifestName, doc)
+	return cmp.Or(f.Sync(), f.Close())
 }

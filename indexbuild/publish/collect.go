@@ -29,7 +29,7 @@ func (p *plan) uncollected(ctx context.Context, store blob.Store, swept uint64, 
 			return err
 		}
 	}
-	if err := buriedThere(ctx, store, built.Dead); err != nil {
+	if err := tablesThere(ctx, store, built.Dead); err != nil {
 		return err
 	}
 	// Batches are there: what waits is deleted only after a version has it, and what moves is named by
@@ -93,23 +93,9 @@ func UnderWay(ctx context.Context, store blob.Store) (*Working, error) {
 				return nil, err
 			}
 			w.add(p)
-		case strings.HasPrefix(name, "unite-") && strings.HasSuffix(name, ".json"):
-			if err := w.unites(ctx, store, info.Key); err != nil {
+		case strings.HasPrefix(name, "rewrite-") && strings.HasSuffix(name, ".json"):
+			if err := w.rewrites(ctx, store, info.Key); err != nil {
 				return nil, err
-			}
-		case strings.HasPrefix(name, "move-") && strings.HasSuffix(name, ".json"):
-			var m movePlan
-			err := lake.ReadSealed(ctx, store, info.Key, moveFormat, &m)
-			if gone(err) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			for _, task := range m.Tasks {
-				for _, b := range task {
-					w.Moving = append(w.Moving, manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch})
-				}
 			}
 		}
 	}
@@ -123,13 +109,9 @@ func gone(err error) bool {
 }
 
 func (w *Working) add(p *plan) {
-	sets := [][]planned{p.Batches}
-	for i := range p.Again {
-		sets = append(sets, p.Again[i].Batches)
-	}
-	for _, batches := range sets {
-		all := refs(batches)
-		for _, b := range batches {
+	for i := range p.Segments {
+		all := refs(p.Segments[i].Batches)
+		for _, b := range p.Segments[i].Batches {
 			w.Batches = append(w.Batches, segment.BatchRef{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
 			})

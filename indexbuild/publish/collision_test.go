@@ -109,10 +109,10 @@ func TestCollisionAfterAChangeOfTheListStopsIt(t *testing.T) {
 	before := current(t, store).ID
 	testlake.SetList(t, store, "test")
 	moves, err := publish.Plan(t.Context(), store, run, 0)
-	if err != nil || moves.MoveTasks != 1 {
+	if err != nil || moves.RewriteTasks != 1 {
 		t.Fatal(moves, err)
 	}
-	if _, err := publish.Move(t.Context(), store, moves.MoveKey, 0, t.TempDir(), nil); err != nil {
+	if _, err := publish.Rewrite(t.Context(), store, moves.RewriteKey, 0, t.TempDir(), nil); err != nil {
 		t.Fatal(err)
 	}
 	plan, err := publish.Plan(t.Context(), store, run, 0)

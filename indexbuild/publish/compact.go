@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake"
@@ -91,7 +92,7 @@ func bySize(rows []int64) []int {
 }
 
 // PlanCompaction plans a version with the same batches in fewer segments and fewer parts, and
-// writes the plan to the staging of run. The next steps are those of a publish: Unite, if the
+// writes the plan to the staging of run. The next steps are those of a publish: Rewrite, if the
 // summary has tasks for it, and then PlanCompaction again; Build, Verify and Commit. A publish may
 // come first at any time. If it has changed what the plan replaces, Commit says that the plan is
 // stale.
@@ -157,7 +158,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		if _, ok := frozen[seg.ID]; ok {
 			continue
 		}
-		err := drops.Add(ctx, store, seg)
+		err := drops.Add(ctx, seg)
 		if errors.Is(err, codec.ErrCorrupt) {
 			frozen[seg.ID] = err.Error() // its rows stay hidden
 		} else if err != nil {
@@ -166,7 +167,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	}
 	p := &plan{
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
-		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
+		Datasets: []lake.Dataset{},
 	}
 	dead := false
 	for _, chosen := range c.choose(base, frozen, drops) {
@@ -175,19 +176,18 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		if err != nil {
 			return Summary{}, err
 		}
-		p.Replaces = append(p.Replaces, chosen.ID)
-		p.Batches = append(p.Batches, batches...)
+		p.Drops = append(p.Drops, chosen.ID)
+		p.loose = append(p.loose, batches...)
 	}
-	slices.Sort(p.Replaces)
-	sortPlanned(p.Batches)
-	if _, err := base.FindDatasets(ctx, idsOf(p.Batches)); err != nil { // the commit reads these, too
+	sortPlanned(p.loose)
+	if _, err := base.FindDatasets(ctx, idsOf(p.loose)); err != nil { // the commit reads these, too
 		return Summary{}, err
 	}
-	written, err := readUnited(ctx, store, run)
+	written, _, err := readRewritten(ctx, store, run, round, "")
 	if err != nil {
 		return Summary{}, err
 	}
-	partial, err := p.partialUnions(ctx, store, base)
+	partial, err := p.partialUnions(ctx, base)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -196,19 +196,18 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return Summary{}, err
 	}
 	if len(need) > 0 {
-		s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+		err = s.order(ctx, store, run, round, "", unionOrders(need))
 		return s, err
 	}
-	if len(p.segments()) >= len(p.Replaces) && applied == 0 && !dead {
+	if len(p.segments()) >= len(p.Drops) && applied == 0 && !dead {
 		s.Nothing = true
 		return s, nil
 	}
-	for i := range p.Batches {
-		s.Rows += p.Batches[i].Rows
+	for i := range p.loose {
+		s.Rows += p.loose[i].Rows
 	}
-	s.Covered, s.Segments, s.Unions = len(p.Batches), len(p.Replaces), applied
-	s.Builds = p.builds()
-	s.PlanKey, err = p.write(ctx, store, run, round)
+	s.Covered, s.Segments, s.Unions = len(p.loose), len(p.Drops), applied
+	err = p.write(ctx, store, run, round, &s)
 	return s, err
 }
 
@@ -256,7 +255,7 @@ func (c *Compaction) choose(
 
 // toUnite is a union that a plan asks for, and the batches that are to be in it.
 type toUnite struct {
-	uniteTask
+	*rewrite.Job
 	batches []*planned
 }
 
@@ -275,25 +274,25 @@ func newUnion(batches []*planned, form, suffix string) *toUnite {
 func (p *plan) unite(
 	ctx context.Context, store blob.Store, written map[unionName]unionWritten, drops *suppress.Dropping,
 	partial map[unionName]bool, s *Summary,
-) (need []uniteTask, applied int, err error) {
+) (need []*rewrite.Job, applied int, err error) {
 	var unions []*toUnite
-	var tasks []*uniteTask
-	for from := 0; from < len(p.Batches); {
+	var jobs []*rewrite.Job
+	for from := 0; from < len(p.loose); {
 		to := from
-		for to < len(p.Batches) && p.Batches[to].DatasetID == p.Batches[from].DatasetID {
+		for to < len(p.loose) && p.loose[to].DatasetID == p.loose[from].DatasetID {
 			to++
 		}
-		for _, batches := range together(p.Batches[from:to], drops, partial) {
+		for _, batches := range together(p.loose[from:to], drops, partial) {
 			u := newUnion(batches, p.CanonicalForm, p.PublicSuffix)
-			u.drop(drops)
+			dropHidden(u.Job, drops)
 			if len(u.Sources) > 1 || len(u.Rules) > 0 || partial[unionName{u.DatasetID, u.Sources[0].Batch}] {
-				unions, tasks = append(unions, u), append(tasks, &u.uniteTask)
+				unions, jobs = append(unions, u), append(jobs, u.Job)
 			}
 		}
 		from = to
 	}
 	if drops != nil {
-		if err := nameTakedowns(ctx, store, tasks); err != nil {
+		if err := nameTakedowns(ctx, store, jobs); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -301,18 +300,18 @@ func (p *plan) unite(
 		u, ok := written[unionName{t.DatasetID, t.Name()}]
 		switch {
 		case !ok || u.Lifted:
-			need = append(need, t.uniteTask)
+			need = append(need, t.Job)
 		case u.Damaged == "":
 			u.apply(t.batches)
 			applied++
 			s.Dropped += u.Dropped
 			if len(t.Rules) > 0 {
-				p.Takedowns, p.Drops = drops.Ref, append(p.Drops, t.Rules...)
+				p.Rules = append(p.Rules, t.Rules...)
 			}
 		}
 	}
-	slices.Sort(p.Drops)
-	p.Drops = slices.Compact(p.Drops)
+	slices.Sort(p.Rules)
+	p.Rules = slices.Compact(p.Rules)
 	return need, applied, nil
 }
 
@@ -342,7 +341,7 @@ func together(batches []planned, drops *suppress.Dropping, partial map[unionName
 			at, rows = open, rows+s.rows
 		case small:
 			at, open, rows = len(groups), len(groups), s.rows
-		case drops.In(suppress.Stored{DatasetID: ref.DatasetID, Name: ref.Batch}) != nil || partial[unionName{ref.DatasetID, ref.Batch}]:
+		case drops.In(ref.DatasetID, ref.Batch) != nil || partial[unionName{ref.DatasetID, ref.Batch}]:
 			at = len(groups)
 		default:
 			continue
@@ -367,8 +366,8 @@ func CompactAll(ctx context.Context, store blob.Store, run string, c Compaction,
 		if plan.Nothing {
 			return Committed{Version: plan.Current, Existed: true}, nil
 		}
-		if plan.UniteTasks > 0 {
-			if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {
+		if plan.RewriteTasks > 0 {
+			if err := rewriteTasks(ctx, store, &plan, tempDir); err != nil {
 				return Committed{}, err
 			}
 			continue

@@ -79,7 +79,7 @@ func TestPublishesMakeRoom(t *testing.T) {
 	for publishes := 1; publishes < 3*manifest.MaxSegments; publishes++ {
 		id := lake.Digest(fmt.Append(nil, publishes))
 		commit := manifest.Commit{ID: id, Build: func(ctx context.Context, base *manifest.Version) (*manifest.Next, error) {
-			p := &plan{CanonicalForm: "form", PublicSuffix: "list", Replaces: []string{}, Batches: []planned{
+			p := &plan{CanonicalForm: "form", PublicSuffix: "list", loose: []planned{
 				{DatasetID: 1, Batch: fmt.Sprintf("b%05d", publishes), Digest: id, Rows: 10, New: true},
 			}, Datasets: []lake.Dataset{{ID: 1, Name: "d"}}}
 			if base != nil {
@@ -89,9 +89,10 @@ func TestPublishesMakeRoom(t *testing.T) {
 				return nil, err
 			}
 			built := int64(0)
-			for _, b := range p.Batches {
+			for _, b := range p.loose {
 				built += b.Rows
 			}
+			p.Segments, p.loose = p.segments(), nil
 			return p.after(ctx, base, &Built{Segments: []segment.Ref{{ID: id, XXH64: id[:16], Rows: built}}})
 		}}
 		if _, err := commit.Apply(t.Context(), store); err != nil {

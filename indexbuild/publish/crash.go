@@ -24,19 +24,19 @@ func NoteCrash(ctx context.Context, store blob.Store, planKey, object, reason st
 			found = append(found, damagedBatch{b.ref(), reason})
 		}
 	}
-	if n, err := addDamage(ctx, store, planKey, found); n > 0 || err != nil || len(p.Buried) == 0 {
+	if n, err := addDamage(ctx, store, planKey, found); n > 0 || err != nil || len(p.Tables) == 0 {
 		return n, err
 	}
 	// It may have been read to take batches out of a segment.
-	_, unburied, err := readDamage(ctx, store, path.Base(path.Dir(planKey)))
+	_, tableless, err := readDamage(ctx, store, path.Base(path.Dir(planKey)))
 	if err != nil {
 		return 0, err
 	}
 	n := 0
-	for i := range p.Buried {
-		if id := p.Buried[i].Segment.ID; !unburied[id] {
+	for i := range p.Tables {
+		if id := p.Tables[i].Segment.ID; !tableless[id] {
 			n++
-			if err := noteUnburied(ctx, store, planKey, id); err != nil {
+			if err := noteTableless(ctx, store, planKey, id); err != nil {
 				return 0, err
 			}
 		}
@@ -44,31 +44,22 @@ func NoteCrash(ctx context.Context, store blob.Store, planKey, object, reason st
 	return n, nil
 }
 
-// NoteUniteCrash notes the batches of the next union of a task of a list as damaged, after writing
-// it killed workers or panicked. Unite then goes on behind it. It returns false if all unions of
-// the task are done.
-func NoteUniteCrash(ctx context.Context, store blob.Store, key string, task int, reason string) (bool, error) {
-	_, jobs, unitedKey, done, err := readUniteTask(ctx, store, key, task)
-	if err != nil || len(done.Unions) >= len(jobs) {
+// NoteRewriteCrash notes the next union or batch of a task of a list as damaged, after writing it
+// killed workers or panicked. Rewrite then goes on behind it. It returns false if all of the task
+// is done.
+func NoteRewriteCrash(ctx context.Context, store blob.Store, key string, task int, reason string) (bool, error) {
+	t, err := readRewriteTask(ctx, store, key, task)
+	if err != nil || t.next() == nil {
 		return false, err
 	}
-	j := &jobs[len(done.Unions)]
-	u := unionWritten{DatasetID: j.DatasetID, Damaged: reason}
-	u.Name = j.Name()
-	u.blame(j.Members)
-	done.Unions = append(done.Unions, u)
-	return true, lake.WriteSealed(ctx, store, unitedKey, done)
-}
-
-// NoteMoveCrash notes the next batch of a task of a move plan as damaged, after moves of it killed
-// their workers or panicked. Move then goes on behind it. It returns false if all batches of the
-// task are done.
-func NoteMoveCrash(ctx context.Context, store blob.Store, key string, task int, reason string) (bool, error) {
-	p, movedKey, done, err := readTask(ctx, store, key, task)
-	if err != nil || len(done.Batches) >= len(p.Tasks[task]) {
-		return false, err
+	var r rewritten
+	if o := t.next(); o.Union != nil {
+		r.Union = &unionWritten{DatasetID: o.Union.DatasetID, Damaged: reason}
+		r.Union.Name = o.Union.Name()
+		r.Union.blame(o.Union.Members)
+	} else {
+		r.Move = &outcome{BatchRef: o.Move.BatchRef, Damaged: reason}
 	}
-	crashed := p.Tasks[task][len(done.Batches)].BatchRef
-	done.Batches = append(done.Batches, outcome{BatchRef: crashed, Damaged: reason})
-	return true, lake.WriteSealed(ctx, store, movedKey, done)
+	t.done.Done = append(t.done.Done, r)
+	return true, lake.WriteSealed(ctx, store, t.doneKey, t.done)
 }

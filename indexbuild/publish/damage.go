@@ -29,9 +29,9 @@ const damageFormat = 1
 type damage struct {
 	Format  int            `json:"format"`
 	Batches []damagedBatch `json:"batches"`
-	// Unburied are segments out of which no batches could be taken, since something is damaged. The
+	// Tableless are segments out of which no batches could be taken, since something is damaged. The
 	// next plan builds them again.
-	Unburied []string `json:"unburied,omitempty"`
+	Tableless []string `json:"tableless,omitempty"`
 }
 
 type damagedBatch struct {
@@ -45,19 +45,19 @@ func damageKey(staging string) string { return staging + "publish-damaged.json" 
 // the list that the builds of a run have written.
 func readDamage(
 	ctx context.Context, store blob.Store, run string,
-) (known map[segment.BatchRef]string, unburied map[string]bool, err error) {
+) (known map[segment.BatchRef]string, tableless map[string]bool, err error) {
 	d, err := readDamageAt(ctx, store, damageKey(lake.StagingPrefix(run)))
 	if err != nil {
 		return nil, nil, err
 	}
-	known, unburied = map[segment.BatchRef]string{}, map[string]bool{}
+	known, tableless = map[segment.BatchRef]string{}, map[string]bool{}
 	for _, b := range d.Batches {
 		known[b.BatchRef] = b.Reason
 	}
-	for _, id := range d.Unburied {
-		unburied[id] = true
+	for _, id := range d.Tableless {
+		tableless[id] = true
 	}
-	return known, unburied, nil
+	return known, tableless, nil
 }
 
 func readDamageAt(ctx context.Context, store blob.Store, key string) (*damage, error) {

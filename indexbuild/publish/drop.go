@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -16,22 +17,21 @@ import (
 // rows back. A takedown that is added meanwhile hides its rows in the new segment, as in any other
 // one, and the next compaction drops them.
 
-// drop makes a job drop what is hidden of its sources.
-func (t *uniteTask) drop(d *suppress.Dropping) {
-	for i := range t.Sources {
-		s := &t.Sources[i]
-		if h := d.In(suppress.Stored{DatasetID: t.DatasetID, Name: s.Batch}); h != nil {
+// dropHidden makes a job drop what is hidden of its sources.
+func dropHidden(j *rewrite.Job, d *suppress.Dropping) {
+	for i := range j.Sources {
+		s := &j.Sources[i]
+		if h := d.In(j.DatasetID, s.Batch); h != nil {
 			s.Hidden = h.Rows
-			t.Rules = append(t.Rules, h.Rules...)
-			t.Document = d.Ref
+			j.Rules = append(j.Rules, h.Rules...)
 		}
 	}
-	slices.Sort(t.Rules)
-	t.Rules = slices.Compact(t.Rules)
+	slices.Sort(j.Rules)
+	j.Rules = slices.Compact(j.Rules)
 }
 
 // nameTakedowns names the takedowns of the unions that jobs are to write.
-func nameTakedowns(ctx context.Context, store blob.Store, jobs []*uniteTask) error {
+func nameTakedowns(ctx context.Context, store blob.Store, jobs []*rewrite.Job) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(reads)
 	for _, j := range jobs {
@@ -42,9 +42,9 @@ func nameTakedowns(ctx context.Context, store blob.Store, jobs []*uniteTask) err
 
 // lifted reports whether a takedown that the plan applies is not in force any more.
 func (p *plan) lifted(ctx context.Context, store blob.Store) (bool, error) {
-	if len(p.Drops) == 0 {
+	if len(p.Rules) == 0 {
 		return false, nil
 	}
-	_, all, err := suppress.InForce(ctx, store, p.Drops)
+	_, all, err := suppress.InForce(ctx, store, p.Rules)
 	return !all, err
 }

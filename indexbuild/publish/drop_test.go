@@ -641,7 +641,7 @@ func TestDamagedUnionsStayWithoutDroppedRows(t *testing.T) {
 // segment again if a takedown may match them, also if it hides nothing else; and what it drops of a
 // union whose other batches are dead is what the version shows of it.
 func TestDeadRowsOfATakedown(t *testing.T) {
-	defer burying(0)()
+	defer tablesFrom(0)()
 	for _, liveToo := range []bool{false, true} {
 		store := blob.NewMemory()
 		site := func(n int) (all []testlake.Record) {

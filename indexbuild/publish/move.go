@@ -4,40 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/move"
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/suffixchange"
-	"github.com/urlake/urlake/lake/trash"
 )
 
 // A batch follows the public suffix list that its record names, or that of the current version if
 // the version has the batch. When the registry names another list, each batch of the version and
 // each finished batch has to be moved to it before the next version, which names that list. Plan
-// then writes a list of these batches instead of a plan, Move moves them, and the next Plan of the
-// round finds in staging what became of them.
-
-const (
-	// moveFormat is the format version of move plans and of what Move writes, which live as long as
-	// one publish.
-	moveFormat = 1
-
-	// A task of a move plan ends at taskRows rows or taskBatches batches; a large batch is a task
-	// by itself. Tasks are larger if there would be more than about twice maxTasks, so that all of
-	// them fit into the history of one workflow.
-	taskRows    = 16 << 20
-	taskBatches = 64
-	maxTasks    = 1000
-)
+// then writes a list of these batches instead of a plan (rewrite.go). A batch with rows that get
+// another domain is written again; others keep their records.
 
 // MoveError says that a batch of the current version cannot be moved to the public suffix list that
 // the registry names. The lake stays at the current version, which answers as before.
@@ -54,15 +38,6 @@ func (e *MoveError) Error() string {
 		e.Version, e.Batch, e.DatasetID, e.List, e.Reason)
 }
 
-// movePlan is the document at Summary.MoveKey.
-type movePlan struct {
-	Format int        `json:"format"`
-	Run    string     `json:"run"`
-	Round  int        `json:"round"`
-	To     string     `json:"to"`
-	Tasks  [][]toMove `json:"tasks"`
-}
-
 // toMove is a batch that may have to be moved. From is the list that it follows.
 type toMove struct {
 	segment.BatchRef
@@ -70,210 +45,55 @@ type toMove struct {
 	Rows int64  `json:"rows"`
 }
 
-// movedBatches is what Move writes: what became of the batches of a task.
-type movedBatches struct {
-	Format  int       `json:"format"`
-	Round   int       `json:"round"`
-	To      string    `json:"to"`
-	Batches []outcome `json:"batches"`
-}
-
 // outcome is what became of a batch: the digest of its record under the new list, or why it cannot
 // be moved.
 type outcome struct {
 	segment.BatchRef
-	To      string      `json:"to_digest,omitempty"`
-	Damaged string      `json:"damaged,omitempty"`
-	Result  move.Result `json:"result"`
+	To      string         `json:"to_digest,omitempty"`
+	Damaged string         `json:"damaged,omitempty"`
+	Result  rewrite.Result `json:"result"`
 }
 
-func movedPrefix(run string) string { return lake.StagingPrefix(run) + "moved/" }
-
-// readMoved reads what the moves of a run to the list to have found. Batches that were damaged in
-// an earlier round are left out, since they may have been mended.
-func readMoved(ctx context.Context, store blob.Store, run string, round int, to string) (map[segment.BatchRef]outcome, error) {
-	all := map[segment.BatchRef]outcome{}
-	for info, err := range store.List(ctx, movedPrefix(run)) {
-		if err != nil {
-			return nil, err
-		}
-		d, err := readMovedAt(ctx, store, info.Key)
-		if err != nil {
-			return nil, err
-		}
-		if d.To != to {
-			continue
-		}
-		for _, o := range d.Batches {
-			if o.Damaged == "" || d.Round == round && all[o.BatchRef].To == "" {
-				all[o.BatchRef] = o
-			}
-		}
-	}
-	return all, nil
-}
-
-func readMovedAt(ctx context.Context, store blob.Store, key string) (*movedBatches, error) {
-	d := &movedBatches{Format: moveFormat}
-	if err := lake.ReadSealed(ctx, store, key, moveFormat, d); err != nil {
-		return nil, err
-	}
-	if d.Format != moveFormat {
-		return nil, codec.Corrupt(key, "format", -1, moveFormat, d.Format)
-	}
-	return d, nil
-}
-
-// writeMovePlan divides batches into tasks and writes the move plan.
-func writeMovePlan(
-	ctx context.Context, store blob.Store, run string, round int, to string, batches []toMove,
-) (key string, tasks int, err error) {
-	p := movePlan{Format: moveFormat, Run: run, Round: round, To: to}
-	all, rows := int64(0), int64(0)
-	for _, b := range batches {
-		all += b.Rows
-	}
-	mostRows, mostBatches := max(taskRows, all/maxTasks), max(taskBatches, len(batches)/maxTasks)
-	for _, b := range batches {
-		n := len(p.Tasks)
-		if n == 0 || rows+b.Rows > mostRows || len(p.Tasks[n-1]) >= mostBatches {
-			p.Tasks, rows = append(p.Tasks, nil), 0
-			n++
-		}
-		rows += b.Rows
-		p.Tasks[n-1] = append(p.Tasks[n-1], b)
-	}
-	data, err := codec.Seal(p)
-	if err != nil {
-		return "", 0, err
-	}
-	key = fmt.Sprintf("%smove-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
-	if _, err = store.Put(ctx, key, data, blob.Condition{}); err != nil {
-		return "", 0, err
-	}
-	// From now on a garbage collection leaves the objects of these batches alone. One that has not
-	// seen the plan has to end before they are written.
-	m, _, err := manifest.Read(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
-		return key, len(p.Tasks), nil
-	}
-	if err != nil {
-		return "", 0, err
-	}
-	return key, len(p.Tasks), trash.Await(ctx, store, m.Swept)
-}
-
-// MoveProgress says how far a Move is.
-type MoveProgress struct {
-	// Done of Batches batches are moved. Current is the progress of the next one.
-	Done    int           `json:"done"`
-	Batches int           `json:"batches"`
-	Current move.Progress `json:"current"`
-}
-
-// Moved is the result of Move.
-type Moved struct {
-	// Batches is the number of batches that were looked at, Rewritten that of those with another
-	// record, Damaged that of those that cannot be moved.
-	Batches   int `json:"batches"`
-	Rewritten int `json:"rewritten"`
-	Damaged   int `json:"damaged,omitempty"`
-	// Rows is the number of rows that have another domain, Bytes the size of the new parts and
-	// postings.
-	Rows  int64 `json:"rows"`
-	Bytes int64 `json:"bytes"`
-}
-
-// Move moves the batches of a task of a move plan to the public suffix list of the plan: it writes
-// what changes of them under new names (package move). The current version still has the old
-// records. Damaged batches are no error; the next Plan says what they stop.
-//
-// Move may be repeated and go on anywhere. Progress may be nil.
-func Move(
-	ctx context.Context, store blob.Store, key string, task int, tempDir string, progress func(MoveProgress),
-) (Moved, error) {
-	out, err := moveTask(ctx, store, key, task, tempDir, progress)
-	if err != nil {
-		return Moved{}, fmt.Errorf("move batches: %w", err)
-	}
-	return out, nil
-}
-
-func moveTask(
-	ctx context.Context, store blob.Store, key string, task int, tempDir string, progress func(MoveProgress),
-) (out Moved, err error) {
-	p, movedKey, done, err := readTask(ctx, store, key, task)
-	if err != nil {
-		return out, err
-	}
-	for i, b := range p.Tasks[task] {
-		if i >= len(done.Batches) {
-			o, err := moveBatch(ctx, store, p.Run, b, p.To, tempDir, func(current move.Progress) {
-				if progress != nil {
-					progress(MoveProgress{Done: i, Batches: len(p.Tasks[task]), Current: current})
-				}
-			})
-			if err != nil {
-				return out, err
-			}
-			done.Batches = append(done.Batches, o)
-			if err := lake.WriteSealed(ctx, store, movedKey, done); err != nil {
-				return out, err
-			}
-		}
-		o := &done.Batches[i]
-		out.Batches++
-		switch {
-		case o.Damaged != "":
-			out.Damaged++
-		case o.To != o.Digest:
-			out.Rewritten++
-			out.Rows += o.Result.Moved
-			out.Bytes += o.Result.Bytes
-		}
-	}
-	return out, nil
-}
-
-// readTask reads a move plan, and what became of the first batches of a task, at movedKey.
-func readTask(ctx context.Context, store blob.Store, key string, task int) (p *movePlan, movedKey string, done *movedBatches, err error) {
-	p = new(movePlan)
-	if err := lake.ReadSealed(ctx, store, key, moveFormat, p); err != nil {
-		return nil, "", nil, err
-	}
-	if p.Format != moveFormat || task < 0 || task >= len(p.Tasks) {
-		return nil, "", nil, codec.Corrupt(key, "tasks", -1, fmt.Sprintf("task %d in format %d", task, moveFormat),
-			fmt.Sprintf("%d tasks in format %d", len(p.Tasks), p.Format))
-	}
-	movedKey = fmt.Sprintf("%s%s-%06d.json", movedPrefix(p.Run), strings.TrimSuffix(path.Base(key), ".json"), task)
-	done, err = readMovedAt(ctx, store, movedKey)
-	if errors.Is(err, blob.ErrNotExist) {
-		done, err = &movedBatches{Format: moveFormat, Round: p.Round, To: p.To}, nil
-	}
-	return p, movedKey, done, err
-}
-
-// moveBatch moves a batch.
+// moveBatch writes a batch or a union again by the list to, if any of its rows get another domain.
+// Damage is in the result.
 func moveBatch(
-	ctx context.Context, store blob.Store, run string, b toMove, to, tempDir string, progress func(move.Progress),
-) (outcome, error) {
-	o := outcome{BatchRef: b.BatchRef}
+	ctx context.Context, store blob.Store, run string, b toMove, to string, opt rewrite.Options,
+) (*outcome, error) {
+	o := &outcome{BatchRef: b.BatchRef, To: b.Digest}
 	c, err := changeOf(ctx, store, b.From, to)
-	if err != nil {
+	if err != nil || c == nil {
 		return o, err
 	}
-	if c == nil {
-		o.To = b.Digest
-		return o, nil
-	}
-	o.Result, err = move.Batch(ctx, store, run, b.BatchRef, c, move.Options{TempDir: tempDir, Progress: progress})
+	err = func() error {
+		moves, err := rewrite.Moves(ctx, store, b.BatchRef, c)
+		if err != nil || !moves {
+			return err
+		}
+		record, err := readRecord(ctx, store, b.BatchRef)
+		if err != nil {
+			return err
+		}
+		opt.Domain = c.Domain
+		o.Result, err = rewrite.Do(ctx, store, run, rewrite.Again(b.BatchRef, record, to), opt)
+		o.To = o.Result.Digest
+		return err
+	}()
 	var d *postings.DamageError
 	if errors.As(err, &d) {
-		o.Damaged = lakecheck.Reason(ctx, store, b.BatchRef, err)
+		o.To, o.Damaged = "", lakecheck.Reason(ctx, store, b.BatchRef, err)
 		return o, nil
 	}
-	o.To = o.Result.Digest
 	return o, err
+}
+
+// readRecord reads the record of a batch or a union. A damaged one is a *postings.DamageError.
+func readRecord(ctx context.Context, store blob.Store, ref segment.BatchRef) (*lake.Batch, error) {
+	data, _, err := store.Get(ctx, ref.Key())
+	if err != nil {
+		return nil, postings.Damaged(ref, err)
+	}
+	record, err := lake.DecodeBatch(data, ref.Key())
+	return record, postings.Damaged(ref, err)
 }
 
 // chooser chooses the batches of the next version.
@@ -285,10 +105,10 @@ type chooser struct {
 	live  map[manifest.BatchName]manifest.Batch
 	rules lake.Rules // of the next version
 	known map[segment.BatchRef]string
-	// unburied are segments out of which no batches can be taken.
-	unburied map[string]bool
-	moved    map[segment.BatchRef]outcome
-	skip     func(b planned, reason string, waits bool)
+	// tableless are segments of which no deletion table can be written, since something is damaged.
+	tableless map[string]bool
+	moved     map[segment.BatchRef]outcome
+	skip      func(b planned, reason string, waits bool)
 }
 
 // flips reports whether base has batches and another public suffix list than the next version.
@@ -409,11 +229,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 
 // partsOf returns the number and the size of the parts that a record names.
 func partsOf(ctx context.Context, store blob.Store, ref segment.BatchRef) (parts, bytes int64, err error) {
-	data, _, err := store.Get(ctx, ref.Key())
-	if err != nil {
-		return 0, 0, err
-	}
-	record, err := lake.DecodeBatch(data, ref.Key())
+	record, err := readRecord(ctx, store, ref)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -477,12 +293,12 @@ func (c *chooser) withMoved(finished []planned) []planned {
 // changeOf returns what changes for batches that follow the list from and are to follow the list
 // to. It is nil if the lists have the same rules. If the lake has lost the list from, all domains
 // are looked at.
-func changeOf(ctx context.Context, store blob.Store, from, to string) (*move.Change, error) {
+func changeOf(ctx context.Context, store blob.Store, from, to string) (*rewrite.Change, error) {
 	list, err := lake.LoadSuffixList(ctx, store, to)
 	if err != nil {
 		return nil, err
 	}
-	c := &move.Change{To: to, Domain: list.Domain}
+	c := &rewrite.Change{To: to, Domain: list.Domain}
 	old, err := lake.LoadSuffixList(ctx, store, from)
 	var missing *lake.MissingListError
 	switch {

@@ -64,14 +64,10 @@ type Summary struct {
 	Nothing bool `json:"nothing"`
 	// PlanKey is the key of the plan.
 	PlanKey string `json:"plan_key"`
-	// MoveTasks is the number of tasks of the move plan at MoveKey, which are to be run with Move
-	// before the next Plan of the same round. Then there is no other plan yet.
-	MoveTasks int    `json:"move_tasks,omitempty"`
-	MoveKey   string `json:"move_key,omitempty"`
-	// UniteTasks is the number of tasks of the list of unions at UniteKey, which are to be run with
-	// Unite before the next Plan of the same round. Then there is no other plan yet.
-	UniteTasks int    `json:"unite_tasks,omitempty"`
-	UniteKey   string `json:"unite_key,omitempty"`
+	// RewriteTasks is the number of tasks of the list at RewriteKey, which are to be run with
+	// Rewrite before the next Plan of the same round. Then there is no other plan yet.
+	RewriteTasks int    `json:"rewrite_tasks,omitempty"`
+	RewriteKey   string `json:"rewrite_key,omitempty"`
 	// Batches is the number of batches that the current version lacks, Replaced the number of those
 	// that take the place of an earlier ingest of the same batch.
 	Batches  int `json:"batches"`
@@ -83,11 +79,11 @@ type Summary struct {
 	// since they were retired.
 	Removed int `json:"removed,omitempty"`
 	// Covered is the number of batches that the new segments cover, Segments the number of older
-	// segments that they replace. Buried is the number of older segments that stay without some of
+	// segments that they replace. Tables is the number of older segments that stay without some of
 	// their batches.
 	Covered  int `json:"covered"`
 	Segments int `json:"segments"`
-	Buried   int `json:"buried,omitempty"`
+	Tables   int `json:"tables,omitempty"`
 	// Builds is the number of tasks of Build: one for each new segment, and at least one.
 	Builds int `json:"builds,omitempty"`
 	// Rows is the number of rows that the new segments cover.
@@ -157,25 +153,19 @@ type plan struct {
 	Base string `json:"base"`
 	// Swept is the number of the last sweep of a garbage collection before the plan was made.
 	Swept uint64 `json:"swept,omitempty"`
-	// Replaces lists the segments of Base that the segments of Batches replace.
-	Replaces []string `json:"replaces"`
 	// CanonicalForm and PublicSuffix are the rules of the new version.
 	CanonicalForm string `json:"canonical_form"`
 	PublicSuffix  string `json:"public_suffix_list"`
 	// Datasets describes the datasets of the plan's batches.
 	Datasets []lake.Dataset `json:"datasets"`
-	// Batches lists the batches that the new segments cover, by dataset and name. There may be none
-	// in a plan that changes the public suffix list.
-	Batches []planned `json:"batches"`
-	// Whole asks for one segment over Batches, whatever their rows: with more, the version would
-	// have too many.
-	Whole bool `json:"whole,omitempty"`
-	// Again lists segments of Base that are built again because batches of them were moved to
-	// another public suffix list, in the order of Base. The new segments take their places, so that
-	// the rows of a domain stay in the order that they had.
-	Again []newSegment `json:"again,omitempty"`
-	// Buried lists the segments of Base that stay without some of their batches.
-	Buried []buried `json:"buried,omitempty"`
+	// Segments are those that are built, first those that take the place of one, in the order of
+	// Base. There may be none.
+	Segments []newSegment `json:"segments,omitempty"`
+	// Tables lists the segments of Base that stay, with a deletion table that takes out some of
+	// their batches.
+	Tables []tabled `json:"tables,omitempty"`
+	// Drops lists the other segments of Base that the new ones replace.
+	Drops []string `json:"drops,omitempty"`
 	// Removes lists the batches of Base that were retired, by dataset and name. Replaces is what
 	// Base has of each.
 	Removes []planned `json:"removes,omitempty"`
@@ -186,10 +176,13 @@ type plan struct {
 	Gone    []manifest.Gone `json:"gone,omitempty"`
 	Starts  []started       `json:"starts,omitempty"`
 	Settled []string        `json:"settled,omitempty"`
-	// Drops are the ids of the takedowns whose rows the new segments lack, Takedowns the document
-	// that had them when the plan was made.
-	Drops     []string      `json:"drops,omitempty"`
-	Takedowns *takedown.Ref `json:"takedowns,omitempty"`
+	// Rules are the ids of the takedowns whose rows the new segments lack.
+	Rules []string `json:"rules,omitempty"`
+
+	// loose are batches that are not in Segments yet, by dataset and name: write divides them among
+	// segments, or makes one of them if one is set, since the version would have too many.
+	loose []planned
+	one   bool
 }
 
 // started is a batch of which the version has the record of an earlier ingest, which is the same.
@@ -199,10 +192,11 @@ type started struct {
 	Start     int64  `json:"start"`
 }
 
-// newSegment is a segment that a plan makes. Replaces is the segment whose place it takes, "" for
-// none. One that replaces another covers the same batches, some of which have other records.
+// newSegment is a segment that a plan makes. Replaces is the segment of Base whose place it takes,
+// so that the rows of a domain stay in the order that they had, "" for none. Batches are by dataset
+// and name.
 type newSegment struct {
-	Replaces string    `json:"replaces"`
+	Replaces string    `json:"replaces,omitempty"`
 	Batches  []planned `json:"batches"`
 }
 
@@ -323,18 +317,19 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			return Summary{}, err
 		}
 	}
-	known, unburied, err := readDamage(ctx, store, run)
+	known, tableless, err := readDamage(ctx, store, run)
 	if err != nil {
 		return Summary{}, err
 	}
-	c := chooser{ctx: ctx, store: store, base: base, live: live, rules: rules, known: known, unburied: unburied, skip: func(b planned, reason string, waits bool) {
+	c := chooser{ctx: ctx, store: store, base: base, live: live, rules: rules, known: known, tableless: tableless, skip: func(b planned, reason string, waits bool) {
 		damaged := b.Digest
 		if waits {
 			damaged = ""
 		}
 		skip(datasets[b.DatasetID], b.Batch, reason, damaged)
 	}}
-	if c.moved, err = readMoved(ctx, store, run, round, rules.PublicSuffix); err != nil {
+	var written map[unionName]unionWritten
+	if written, c.moved, err = readRewritten(ctx, store, run, round, rules.PublicSuffix); err != nil {
 		return Summary{}, err
 	}
 	good, records, toMove, err := c.choose(finished)
@@ -342,7 +337,11 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return Summary{}, err
 	}
 	if len(toMove) > 0 {
-		s.MoveKey, s.MoveTasks, err = writeMovePlan(ctx, store, run, round, rules.PublicSuffix, toMove)
+		orders := make([]rewriteOrder, len(toMove))
+		for i := range toMove {
+			orders[i].Move = &toMove[i]
+		}
+		err = s.order(ctx, store, run, round, rules.PublicSuffix, orders)
 		return s, err
 	}
 	p, err := c.compare(good)
@@ -356,22 +355,18 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if err != nil {
 		return Summary{}, err
 	}
-	broken, err := p.partialUnions(ctx, store, base)
+	broken, err := p.partialUnions(ctx, base)
 	if err != nil {
 		return Summary{}, err
 	}
 	maps.Copy(broken, p.brokenUnions(&c))
 	if single := p.inUnions(); len(broken)+len(single) > 0 {
-		written, err := readUnited(ctx, store, run)
-		if err != nil {
-			return Summary{}, err
-		}
 		need, err := p.trim(ctx, store, broken, single, rules, written)
 		if err != nil {
 			return Summary{}, err
 		}
 		if len(need) > 0 {
-			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+			err = s.order(ctx, store, run, round, "", unionOrders(need))
 			return s, err
 		}
 	}
@@ -407,22 +402,24 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		s.Rows += b.Rows
 	}
 	p.Datasets = datasetsOf(covered, datasets)
-	s.Covered, s.Segments, s.Buried = len(covered), len(p.Replaces)+len(p.Again), len(p.Buried)
-	s.Builds = p.builds()
-	s.PlanKey, err = p.write(ctx, store, run, round)
+	s.Covered, s.Segments, s.Tables = len(covered), len(p.replaced()), len(p.Tables)
+	err = p.write(ctx, store, run, round, &s)
 	return s, err
 }
 
-// write writes the plan and returns its key.
-func (p *plan) write(ctx context.Context, store blob.Store, run string, round int) (key string, err error) {
+// write writes the plan, which the summary then names.
+func (p *plan) write(ctx context.Context, store blob.Store, run string, round int, s *Summary) error {
+	slices.Sort(p.Drops)
+	p.Segments, p.loose = p.segments(), nil
 	data, err := codec.Seal(p)
 	if err != nil {
-		return "", err
+		return err
 	}
 	// Two attempts may see different batches. The digest gives each plan its own key.
-	key = fmt.Sprintf("%spublish-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
-	_, err = store.Put(ctx, key, data, blob.Condition{})
-	return key, err
+	s.PlanKey = fmt.Sprintf("%spublish-%d-%s.json", lake.StagingPrefix(run), round, lake.Digest(data))
+	s.Builds = p.builds()
+	_, err = store.Put(ctx, s.PlanKey, data, blob.Condition{})
+	return err
 }
 
 // waitingChanges returns what waits and the version lacks. It calls skip for documents that are
@@ -557,7 +554,7 @@ func sameNames(ctx context.Context, v *manifest.Version, registered []lake.Datas
 // replaced or retired one, unless that one is taken out of its segment. If the version flips to
 // another public suffix list, each segment with a replaced batch is built again by itself.
 func (c *chooser) compare(good []planned) (*plan, error) {
-	p := &plan{Format: planFormat, Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{}}
+	p := &plan{Format: planFormat, Datasets: []lake.Dataset{}}
 	base := c.base
 	if base == nil {
 		base = &manifest.Version{}
@@ -574,7 +571,7 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 			b.Replaces = live.Digest
 			replaced[live.Segment] = append(replaced[live.Segment], b)
 		} else {
-			p.Batches = append(p.Batches, b)
+			p.loose = append(p.loose, b)
 		}
 	}
 	for _, batches := range replaced {
@@ -589,11 +586,11 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 		if replaced[s.ID] == nil {
 			continue
 		}
-		if b, ok := c.bury(s, replaced[s.ID]); ok {
-			p.Buried = append(p.Buried, b)
+		if b, ok := c.table(s, replaced[s.ID]); ok {
+			p.Tables = append(p.Tables, b)
 			for _, b := range replaced[s.ID] {
 				if !b.retired {
-					p.Batches = append(p.Batches, b)
+					p.loose = append(p.loose, b)
 				}
 			}
 			continue
@@ -603,10 +600,10 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 			return nil, err
 		}
 		if c.flips() && len(again) > 0 {
-			p.Again = append(p.Again, newSegment{Replaces: s.ID, Batches: sortPlanned(again)})
+			p.Segments = append(p.Segments, newSegment{Replaces: s.ID, Batches: sortPlanned(again)})
 		} else {
-			p.Replaces = append(p.Replaces, s.ID)
-			p.Batches = append(p.Batches, again...)
+			p.Drops = append(p.Drops, s.ID)
+			p.loose = append(p.loose, again...)
 		}
 	}
 	return p, nil
@@ -648,9 +645,9 @@ func sortPlanned(batches []planned) []planned {
 
 // all returns the batches of all new segments, by dataset and name.
 func (p *plan) all() []planned {
-	all := slices.Clone(p.Batches)
-	for i := range p.Again {
-		all = append(all, p.Again[i].Batches...)
+	all := slices.Clone(p.loose)
+	for i := range p.Segments {
+		all = append(all, p.Segments[i].Batches...)
 	}
 	return sortPlanned(all)
 }
@@ -686,11 +683,11 @@ func (p *plan) describe(
 		}
 		return nil
 	}
-	if err := describe(p.Batches); err != nil {
+	if err := describe(p.loose); err != nil {
 		return err
 	}
-	for i := range p.Again {
-		if err := describe(p.Again[i].Batches); err != nil {
+	for i := range p.Segments {
+		if err := describe(p.Segments[i].Batches); err != nil {
 			return err
 		}
 	}
@@ -705,19 +702,19 @@ func (p *plan) describe(
 	return nil
 }
 
-// segments returns the segments that the plan makes: of Again, then of Batches.
+// segments returns the segments that the plan makes, also of the loose batches.
 func (p *plan) segments() []newSegment {
-	all := slices.Clone(p.Again)
-	if p.Whole {
-		return append(all, newSegment{Batches: p.Batches})
+	all := slices.Clone(p.Segments)
+	if p.one {
+		return append(all, newSegment{Batches: p.loose})
 	}
-	for _, batches := range divide(p.Batches) {
+	for _, batches := range divide(p.loose) {
 		all = append(all, newSegment{Batches: batches})
 	}
 	return all
 }
 
-// builds is the number of tasks of Build. A plan without segments has overlays to write.
+// builds is the number of tasks of Build. A plan without segments has deletion tables to write.
 func (p *plan) builds() int { return max(len(p.segments()), 1) }
 
 // MaxSegmentRows is the number of rows from which on a segment is not made larger. There are at
@@ -753,35 +750,33 @@ func divide(batches []planned) (segments [][]planned) {
 // it, if the version would have more than manifest.MaxSegments otherwise. That happens only if no
 // compaction runs. Segments in frozen cannot be built again and stay.
 func (p *plan) makeRoom(ctx context.Context, base *manifest.Version, frozen map[string]string) error {
-	if base != nil && len(p.Batches) > 0 {
-		again := func(id string) bool {
-			return slices.ContainsFunc(p.Again, func(s newSegment) bool { return s.Replaces == id })
-		}
+	sortPlanned(p.loose)
+	if base != nil && len(p.loose) > 0 {
+		replaced := p.replaced()
 		var rest []manifest.Segment
 		for _, s := range base.Segments {
-			if _, ok := frozen[s.ID]; !ok && !slices.Contains(p.Replaces, s.ID) && !again(s.ID) && p.buriedIn(s.ID) == nil {
+			if _, ok := frozen[s.ID]; !ok && !replaced[s.ID] && p.tableOf(s.ID) == nil {
 				rest = append(rest, s)
 			}
 		}
 		slices.SortStableFunc(rest, func(a, b manifest.Segment) int { return cmp.Compare(a.Live(), b.Live()) })
-		left := len(base.Segments) - len(p.Replaces)
-		p.Whole = left+len(divide(sortPlanned(p.Batches))) > manifest.MaxSegments
+		left := len(base.Segments) - len(p.Drops)
+		p.one = left+len(divide(p.loose)) > manifest.MaxSegments
 		left++
-		for i := 0; p.Whole && left > manifest.MaxSegments && i < len(rest); i++ {
-			if int64(len(p.Batches))+base.CountIn(rest[i].ID) > maxPlanned {
+		for i := 0; p.one && left > manifest.MaxSegments && i < len(rest); i++ {
+			if int64(len(p.loose))+base.CountIn(rest[i].ID) > maxPlanned {
 				break
 			}
-			p.Replaces = append(p.Replaces, rest[i].ID)
+			p.Drops = append(p.Drops, rest[i].ID)
 			merged, err := carry(ctx, base, rest[i].ID, nil)
 			if err != nil {
 				return err
 			}
-			p.Batches = append(p.Batches, merged...)
+			p.loose = append(p.loose, merged...)
 			left--
 		}
 	}
-	slices.Sort(p.Replaces)
-	sortPlanned(p.Batches)
+	sortPlanned(p.loose)
 	return nil
 }
 

@@ -29,8 +29,8 @@ import (
 type Built struct {
 	// Segments has the segment of the task, or none if the plan makes none.
 	Segments []segment.Ref `json:"segments,omitempty"`
-	// Dead are the overlays that the first task has written for segments that stay, in the order of
-	// the plan.
+	// Dead are the deletion tables that the first task has written for segments that stay, in the
+	// order of the plan.
 	Dead []manifest.Dead `json:"dead,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
@@ -72,9 +72,10 @@ const maxVerifications = 3
 var errStale = errors.New("plan is stale")
 
 // Build runs one of the Summary.Builds tasks of a plan, which are numbered from 0: it makes a
-// segment, with spill files in tempDir. The first task also writes the plan's overlays. A segment
-// that an earlier build left and that is intact is not built again. Batches that are damaged, or
-// that cannot be in one segment, are no error: Build lists them for the next plan of the same run.
+// segment, with spill files in tempDir. The first task also writes the plan's deletion tables. A
+// segment that an earlier build left and that is intact is not built again. Batches that are
+// damaged, or that cannot be in one segment, are no error: Build lists them for the next plan of
+// the same run.
 func Build(ctx context.Context, store blob.Store, planKey string, task int, tempDir string) (Built, error) {
 	return build(ctx, store, planKey, task, indexbuild.Options{TempDir: tempDir})
 }
@@ -88,8 +89,8 @@ func build(ctx context.Context, store blob.Store, planKey string, task int, opt 
 		return Built{}, fmt.Errorf("build segment: task %d of a plan with %d", task, p.builds())
 	}
 	var built Built
-	if all := p.segments(); task < len(all) {
-		batches := all[task].Batches
+	if task < len(p.Segments) {
+		batches := p.Segments[task].Batches
 		ref, err := buildOne(ctx, store, refs(batches), opt)
 		if n, err := note(ctx, store, planKey, batches, err); n > 0 || err != nil {
 			return Built{Damaged: n}, err
@@ -99,7 +100,7 @@ func build(ctx context.Context, store blob.Store, planKey string, task int, opt 
 	if task > 0 {
 		return built, nil
 	}
-	dead, damaged, err := p.overlays(ctx, store, planKey)
+	dead, damaged, err := p.tables(ctx, store, planKey)
 	if err != nil || damaged > 0 {
 		return Built{Damaged: damaged}, err
 	}
@@ -282,8 +283,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	if parent == nil {
 		parent = &manifest.Version{}
 	}
-	segments := p.segments()
-	if len(built.Segments) != len(segments) || len(built.Dead) != len(p.Buried) {
+	if len(built.Segments) != len(p.Segments) || len(built.Dead) != len(p.Tables) {
 		return nil, errors.New("commit version: another worker has built other segments than the plan has")
 	}
 	if err := p.fits(ctx, parent, built); err != nil {
@@ -320,18 +320,20 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 		}
 	}
 	for _, s := range parent.Segments {
-		if i := slices.IndexFunc(p.Again, func(n newSegment) bool { return n.Replaces == s.ID }); i >= 0 {
-			add(built.Segments[i], p.Again[i].Batches)
-		} else if i := slices.IndexFunc(p.Buried, func(b buried) bool { return b.Segment.ID == s.ID }); i >= 0 {
+		if i := slices.IndexFunc(p.Segments, func(n newSegment) bool { return n.Replaces == s.ID }); i >= 0 {
+			add(built.Segments[i], p.Segments[i].Batches)
+		} else if i := slices.IndexFunc(p.Tables, func(b tabled) bool { return b.Segment.ID == s.ID }); i >= 0 {
 			s.Dead = &built.Dead[i]
 			next.Segments = append(next.Segments, s)
-			next.Died[s.ID] = namesOf(p.Buried[i].Batches)
+			next.Died[s.ID] = namesOf(p.Tables[i].Batches)
 		} else if !replaced[s.ID] {
 			next.Segments = append(next.Segments, s)
 		}
 	}
-	for i := len(p.Again); i < len(segments); i++ {
-		add(built.Segments[i], segments[i].Batches)
+	for i := range p.Segments {
+		if p.Segments[i].Replaces == "" {
+			add(built.Segments[i], p.Segments[i].Batches)
+		}
 	}
 	for _, b := range p.all() {
 		if b.New {
@@ -347,11 +349,13 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 // replaced returns the segments that the plan replaces.
 func (p *plan) replaced() map[string]bool {
 	all := map[string]bool{}
-	for _, id := range p.Replaces {
+	for _, id := range p.Drops {
 		all[id] = true
 	}
-	for i := range p.Again {
-		all[p.Again[i].Replaces] = true
+	for i := range p.Segments {
+		if id := p.Segments[i].Replaces; id != "" {
+			all[id] = true
+		}
 	}
 	return all
 }
@@ -376,8 +380,8 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		}
 	}
-	for i := range p.Buried {
-		if !views[p.Buried[i].Segment.View()] {
+	for i := range p.Tables {
+		if !views[p.Tables[i].Segment.View()] {
 			return errStale
 		}
 	}
@@ -407,7 +411,7 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		case replaced[have.Segment]:
 			known++
-		case p.buriedIn(have.Segment) == nil:
+		case p.tableOf(have.Segment) == nil:
 			return errStale
 		}
 	}
@@ -426,7 +430,7 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		case replaced[have.Segment]:
 			known++
-		case p.buriedIn(have.Segment) == nil:
+		case p.tableOf(have.Segment) == nil:
 			return errStale
 		}
 	}
@@ -493,7 +497,7 @@ func All(ctx context.Context, store blob.Store, run, tempDir string) (Committed,
 	// Commit removes its own plan; other plans and the list of damaged batches remain.
 	defer func() { _ = lake.DeleteStaging(ctx, store, run) }()
 	for round := 0; ; round++ {
-		plan, err := planAndMove(ctx, store, run, round, tempDir)
+		plan, err := planAndRewrite(ctx, store, run, round, tempDir)
 		if err != nil {
 			return Committed{}, err
 		}
@@ -529,30 +533,25 @@ func buildAndCommit(
 	return done, err == nil && done.Stale, err
 }
 
-// uniteTasks writes the unions that a plan needs first.
-func uniteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir string) error {
-	for task := range plan.UniteTasks {
-		if _, err := Unite(ctx, store, plan.UniteKey, task, tempDir, nil); err != nil {
+// rewriteTasks writes the parts that a plan needs first.
+func rewriteTasks(ctx context.Context, store blob.Store, plan *Summary, tempDir string) error {
+	for task := range plan.RewriteTasks {
+		if _, err := Rewrite(ctx, store, plan.RewriteKey, task, tempDir, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// planAndMove plans a round and runs all moves that the plan needs first.
-func planAndMove(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
+// planAndRewrite plans a round and writes the parts that the plan needs first.
+func planAndRewrite(ctx context.Context, store blob.Store, run string, round int, tempDir string) (Summary, error) {
 	for {
 		plan, err := Plan(ctx, store, run, round)
-		if err != nil || plan.MoveTasks+plan.UniteTasks == 0 {
+		if err != nil || plan.RewriteTasks == 0 {
 			return plan, err
 		}
-		if err := uniteTasks(ctx, store, &plan, tempDir); err != nil {
+		if err := rewriteTasks(ctx, store, &plan, tempDir); err != nil {
 			return Summary{}, err
-		}
-		for task := range plan.MoveTasks {
-			if _, err := Move(ctx, store, plan.MoveKey, task, tempDir, nil); err != nil {
-				return Summary{}, err
-			}
 		}
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/indexbuild/verify"
@@ -313,7 +314,7 @@ func (r *restorer) suffixLists(versions []*manifest.Version) error {
 	return nil
 }
 
-// takedowns applies the takedowns again, and writes their lost overlays.
+// takedowns applies the takedowns again, and writes their lost deletion tables.
 func (r *restorer) takedowns() error {
 	damaged, err := suppress.Reapply(r.ctx, r.store, r.tempDir)
 	for _, d := range damaged {
@@ -584,16 +585,13 @@ func (i *inspector) files(s manifest.Segment) error {
 	return err
 }
 
-// dead reads the overlay of a segment's dead rows.
+// dead reads the deletion table that the version names of a segment.
 func (i *inspector) dead(s manifest.Segment) error {
-	if s.Dead == nil {
-		return nil
-	}
-	o, err := overlay.Open(i.ctx, i.store, overlay.Ref(s.Dead.Overlay), nil)
-	if err != nil {
+	table, err := deletion.OpenOwn(i.ctx, i.store, &s, nil)
+	if err != nil || table == nil {
 		return err
 	}
-	for _, err := range o.All(i.ctx) {
+	for _, err := range table.All(i.ctx) {
 		if err != nil {
 			return err
 		}
@@ -660,7 +658,7 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	}
 	p := &plan{
 		Format: planFormat, Base: base.ID, Swept: m.Swept, CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix,
-		Replaces: []string{}, Datasets: []lake.Dataset{}, Batches: []planned{},
+		Datasets: []lake.Dataset{},
 	}
 	for _, err := range store.List(ctx, extractedPrefix(run)) {
 		if err != nil {
@@ -702,12 +700,11 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	}
 	if need, err := p.whole(ctx, store, base, run); err != nil || len(need) > 0 {
 		if err == nil {
-			s.UniteKey, s.UniteTasks, err = writeUnitePlan(ctx, store, run, round, need)
+			err = s.order(ctx, store, run, round, "", unionOrders(need))
 		}
 		return s, out, err
 	}
 	sortPlanned(p.Lost)
-	slices.Sort(p.Replaces)
 	all := p.all()
 	datasets, err := registry.FindDatasets(ctx, store, idsOf(all))
 	if err != nil {
@@ -717,8 +714,8 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	for i := range all {
 		s.Rows += all[i].Rows
 	}
-	s.Covered, s.Segments, s.Builds = len(all), len(next.Segments), p.builds()
-	if s.PlanKey, err = p.write(ctx, store, run, round); err != nil {
+	s.Covered, s.Segments = len(all), len(next.Segments)
+	if err := p.write(ctx, store, run, round, &s); err != nil {
 		return s, out, err
 	}
 	next.Commit = commitOf(s.PlanKey)
@@ -784,21 +781,21 @@ func (p *plan) rebuild(
 		}
 	}
 	if len(batches) == 0 {
-		p.Replaces = append(p.Replaces, id)
+		p.Drops = append(p.Drops, id)
 	} else {
-		p.Again = append(p.Again, newSegment{Replaces: id, Batches: sortPlanned(batches)})
+		p.Segments = append(p.Segments, newSegment{Replaces: id, Batches: sortPlanned(batches)})
 	}
 	return len(batches), damaged, nil
 }
 
 // whole gives the live batches of unions that have dead ones unions of their own: segments that are
 // built again have no dead rows. It returns the unions that have to be written before.
-func (p *plan) whole(ctx context.Context, store blob.Store, base *manifest.Version, run string) ([]uniteTask, error) {
-	partial, err := p.partialUnions(ctx, store, base)
+func (p *plan) whole(ctx context.Context, store blob.Store, base *manifest.Version, run string) ([]*rewrite.Job, error) {
+	partial, err := p.partialUnions(ctx, base)
 	if err != nil || len(partial) == 0 {
 		return nil, err
 	}
-	written, err := readUnited(ctx, store, run)
+	written, _, err := readRewritten(ctx, store, run, 0, "")
 	if err != nil {
 		return nil, err
 	}
@@ -826,8 +823,8 @@ func Rebuild(ctx context.Context, store blob.Store, run, tempDir string) (Rebuil
 	}
 	for round := 0; ; round++ {
 		plan, out, err := PlanRebuild(ctx, store, run, round)
-		if err == nil && plan.UniteTasks > 0 {
-			if err = uniteTasks(ctx, store, &plan, tempDir); err == nil {
+		if err == nil && plan.RewriteTasks > 0 {
+			if err = rewriteTasks(ctx, store, &plan, tempDir); err == nil {
 				continue
 			}
 		}

@@ -184,6 +184,7 @@ func pageBlocks(tb testing.TB, groups []int64, pages int64) [][]byte {
 			for i := range n {
 				b = codec.AppendUvarint(b, uint64(min(pageRows, left-i*pageRows)))
 			}
+			b = codec.AppendUvarint(b, uint64(part.NumColumns))
 			for range part.NumColumns {
 				b = codec.AppendUvarint(b, off)
 				for range n {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
@@ -51,10 +51,10 @@ type Result struct {
 	// Versions and Datasets are what the rule matches, see takedown.Record.
 	Versions []takedown.Matched `json:"versions"`
 	Datasets []takedown.Matched `json:"datasets"`
-	// Segments is the number of segments that the versions have, Overlays of how many of them rows
+	// Segments is the number of segments that the versions have, Tables of how many of them rows
 	// are hidden, by any rule.
 	Segments int `json:"segments"`
-	Overlays int `json:"overlays"`
+	Tables   int `json:"tables"`
 	// DryRun tells that nothing was changed.
 	DryRun bool `json:"dry_run,omitempty"`
 	// Existed tells that an equal rule was in force already, whose id this is.
@@ -130,29 +130,15 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 		if rules.Len() == takedown.MaxRules {
 			return nil, 0, fmt.Errorf("the lake has %d takedowns, which is the most", rules.Len())
 		}
-		versions, err := a.readVersions(ctx, m)
-		if err != nil {
-			return nil, 0, err
-		}
-		probe, undated := probes(&r)
-		w := work{rules: rules.With(r), changed: probe, probe: probe, undated: undated, spare: earlierOnly(m, versions)}
-		target := store
 		if dryRun {
 			a.store = noPuts{store}
 		}
-		segments := segmentsOf(versions)
-		done, err := a.apply(ctx, segments, doc.Find, w)
-		a.store = target
-		if err != nil {
-			return nil, 0, err
-		}
-		res = &Result{ID: r.ID, Rule: r, Version: m.CurrentVersion, Segments: len(segments), DryRun: dryRun}
-		res.count(versions, done)
-		if err := res.name(ctx, versions); err != nil {
+		var done []applied
+		if res, done, err = a.change(ctx, m, doc, rules.With(r), &r); err != nil {
 			return nil, 0, err
 		}
 		if dryRun {
-			res.ID, res.Rule.ID, res.Epoch = "", "", m.TakedownEpoch
+			res.ID, res.Rule.ID, res.Epoch, res.DryRun = "", "", m.TakedownEpoch, true
 			return nil, 0, nil
 		}
 		next, err := doc.Edit(ctx, store, &r, nil, takedown.NewRecord(&r, doc.Epoch+1, res.Versions, res.Datasets))
@@ -175,6 +161,28 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 	return res, nil
 }
 
+// change applies rules that differ from those before in r to all versions, and counts what r
+// matches.
+func (a *applier) change(
+	ctx context.Context, m *manifest.Manifest, doc *takedown.Document, rules *takedown.Rules, r *takedown.Rule,
+) (*Result, []applied, error) {
+	versions, err := a.readVersions(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	probe, undated := probes(r)
+	views := viewsOf(versions...)
+	done, err := a.apply(ctx, views, doc.Find, work{
+		Rules: deletion.Rules{InForce: rules, Changed: probe, Probe: probe, Undated: undated}, spare: earlierOnly(m, versions),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	res := &Result{ID: r.ID, Rule: *r, Version: m.CurrentVersion, Segments: len(views)}
+	res.count(versions, done)
+	return res, done, res.name(ctx, versions)
+}
+
 // finish writes a document that covers the segments of done.
 func finish(
 	ctx context.Context, store blob.Store, doc *takedown.Document, done []applied,
@@ -189,11 +197,11 @@ func finish(
 
 // count sets what was matched.
 func (r *Result) count(versions []*manifest.Version, done []applied) {
-	bySegment := map[string]map[uint32]*match{}
+	bySegment := map[string]map[uint32]*deletion.Match{}
 	for i := range done {
 		bySegment[done[i].ID] = done[i].matched
-		if done[i].Overlay != nil {
-			r.Overlays++
+		if done[i].Table != nil {
+			r.Tables++
 		}
 	}
 	r.Versions, r.Datasets = matches(versions, bySegment)
@@ -263,20 +271,8 @@ func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Opti
 				rec.Lifted.Format(time.RFC3339))
 		}
 		rec.Lifted, rec.LiftedBy, rec.LiftReason = &now, by, reason
-		versions, err := a.readVersions(ctx, m)
-		if err != nil {
-			return nil, 0, err
-		}
-		probe, undated := probes(&r)
-		segments := segmentsOf(versions)
-		done, err := a.apply(ctx, segments, doc.Find,
-			work{rules: rules.Without(id), changed: probe, probe: probe, undated: undated, spare: earlierOnly(m, versions)})
-		if err != nil {
-			return nil, 0, err
-		}
-		res = &Result{ID: id, Rule: r, Version: m.CurrentVersion, Segments: len(segments)}
-		res.count(versions, done)
-		if err := res.name(ctx, versions); err != nil {
+		var done []applied
+		if res, done, err = a.change(ctx, m, doc, rules.Without(id), &r); err != nil {
 			return nil, 0, err
 		}
 		next, err := doc.Edit(ctx, store, nil, &r, rec)
@@ -326,12 +322,12 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 			return nil, 0, err
 		}
 		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
-		segments := segmentsOf(versions)
+		views := viewsOf(versions...)
 		var mu sync.Mutex
-		done, err := a.apply(ctx, segments, none, work{rules: rules, spare: func(s *manifest.Segment, err error) (takedown.Segment, bool) {
+		done, err := a.apply(ctx, views, none, work{Rules: deletion.Rules{InForce: rules}, spare: func(s *manifest.Segment, err error) (takedown.Segment, bool) {
 			have, ok := doc.Find(s.View())
-			if ok && have.Overlay != nil {
-				_, damage := overlay.Open(ctx, store, OverlayRef(have.Overlay), nil)
+			if ok && have.Table != nil {
+				_, damage := deletion.Open(ctx, store, *have.Table, nil)
 				ok = damage == nil
 			}
 			if ok { // the rules are as they were
@@ -349,11 +345,11 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 		for i := range done {
 			covered[done[i].ID] = done[i].Segment
 		}
-		if doc.Epoch == m.TakedownEpoch && !slices.ContainsFunc(segments, func(s manifest.Segment) bool {
+		if doc.Epoch == m.TakedownEpoch && !slices.ContainsFunc(views, func(s view) bool {
 			have, _ := doc.Find(s.View())
 			return !reflect.DeepEqual(have, covered[s.View()])
 		}) {
-			return nil, 0, nil // all overlays have been written again
+			return nil, 0, nil // all tables have been written again
 		}
 		return finish(ctx, store, doc, done)
 	})
@@ -413,12 +409,11 @@ func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.
 			clear(made)
 			rulesOf, swept = doc.RulePieces.Root, m.Swept
 		}
-		var missing []manifest.Segment
-		for _, s := range v.Segments {
-			if _, ok := doc.Find(s.View()); !ok {
-				missing = append(missing, s)
-			}
-		}
+		missing := viewsOf(v)
+		missing = slices.DeleteFunc(missing, func(s view) bool {
+			_, ok := doc.Find(s.View())
+			return ok
+		})
 		if len(missing) == 0 {
 			return m.Takedowns, nil
 		}
@@ -426,15 +421,12 @@ func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.
 		if err != nil {
 			return nil, err
 		}
-		var todo []manifest.Segment
-		for _, s := range missing {
-			if _, ok := made[s.View()]; !ok {
-				todo = append(todo, s)
-			}
-		}
-		a.follow(v)
+		todo := slices.DeleteFunc(slices.Clone(missing), func(s view) bool {
+			_, ok := made[s.View()]
+			return ok
+		})
 		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
-		done, err := a.apply(ctx, todo, none, work{rules: rules})
+		done, err := a.apply(ctx, todo, none, work{Rules: deletion.Rules{InForce: rules}})
 		if err != nil {
 			return nil, err
 		}
@@ -464,7 +456,7 @@ func (a *applier) kept(ctx context.Context, m *manifest.Manifest, doc *takedown.
 		return nil, err
 	}
 	var kept []takedown.Segment
-	for _, s := range segmentsOf(versions) {
+	for _, s := range viewsOf(versions...) {
 		if have, ok := doc.Find(s.View()); ok {
 			kept = append(kept, have)
 		}

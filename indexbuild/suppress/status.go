@@ -16,9 +16,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -32,8 +32,12 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// partsAtOnce is how many parts Inspect reads at the same time.
-const partsAtOnce = 4
+const (
+	// partsAtOnce is how many parts Inspect reads at the same time, pagesAtOnce how many pages of a
+	// part are decoded together.
+	partsAtOnce = 4
+	pagesAtOnce = 8
+)
 
 // Holding is an object of the lake that still holds something that a rule hides.
 type Holding struct {
@@ -229,12 +233,12 @@ func (in *inspector) kept(ctx context.Context, m *manifest.Manifest, doc *takedo
 		return err
 	}
 	bySegment := map[string]*matchesIn{}
-	for _, s := range segmentsOf(versions) {
+	for _, s := range viewsOf(versions...) {
 		covered, ok := doc.Find(s.View())
 		if !ok {
 			return codec.Corrupt(m.Takedowns.Object, "segments", -1, "segment "+s.ID+", which a version has", "none")
 		}
-		if bySegment[s.View()], err = in.segment(ctx, &s, covered.Overlay); err != nil {
+		if bySegment[s.View()], err = in.segment(ctx, &s, covered); err != nil {
 			return err
 		}
 	}
@@ -264,14 +268,14 @@ func (in *inspector) note(got *matchesIn, each func(*Holding)) {
 	}
 }
 
-// segment looks into a segment.
-func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *takedown.Overlay) (*matchesIn, error) {
+// segment looks into what versions have of a segment.
+func (in *inspector) segment(ctx context.Context, s *view, covered takedown.Segment) (*matchesIn, error) {
 	out := &matchesIn{parts: map[string]int64{}, datasets: map[string]uint32{}}
 	in.counted[s.ID] = true
 	if s.Rows == 0 {
 		return out, nil
 	}
-	seg, err := segment.Open(ctx, in.store, SegmentRef(s), segment.Options{
+	seg, err := segment.Open(ctx, in.store, deletion.SegmentRef(&s.Segment), segment.Options{
 		Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: true, WholeFiles: true,
 	})
 	if err != nil {
@@ -281,32 +285,24 @@ func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *
 	for id := range seg.Files().Len() {
 		out.files = append(out.files, seg.Files().Info(uint32(id)).Path)
 	}
-	dead, err := openDead(ctx, in.store, s.Dead)
+	table, err := deletion.OpenView(ctx, in.store, &s.Segment, covered, nil)
 	if err != nil {
 		return nil, err
 	}
-	var rules *overlay.Overlay
-	if covered != nil {
-		if rules, err = overlay.Open(ctx, in.store, OverlayRef(covered), nil); err != nil {
-			return nil, err
-		}
-	}
-	hidden := overlay.NewStack(dead, rules)
-	names, err := in.namesIn(ctx, seg, s.ID)
+	list, err := in.suffixList(ctx, s.list)
 	if err != nil {
 		return nil, err
 	}
-	domains, err := find(seg, names, true)
+	domains, err := deletion.Domains(ctx, seg, in.probe, list)
 	if err != nil {
 		return nil, err
 	}
-	r := rowReader{store: in.store, seg: seg}
 	for _, d := range domains {
-		entries, err := seg.Entries(ctx, d.key, 0, 0)
+		entries, err := seg.Entries(ctx, d.Key, 0, 0)
 		if err != nil {
 			return nil, err
 		}
-		m := in.probe.For(d.name)
+		m := in.probe.For(d.Name)
 		for _, e := range entries {
 			if !m.May(e.Dataset) {
 				continue
@@ -315,46 +311,30 @@ func (in *inspector) segment(ctx context.Context, s *manifest.Segment, covered *
 			if err != nil {
 				return nil, err
 			}
-			left, runs, err := r.read(ctx, d.name, e.Dataset, tuples, m, nil, nil)
+			matching, err := deletion.Count(ctx, in.store, seg, d.Name, e.Dataset, tuples, m)
 			if err != nil {
 				return nil, err
 			}
-			dead := int64(0)
-			for i := range left {
-				dead += left[i].Dead
-				if left[i].Dead > 0 {
-					out.parts[runs[i].part] += left[i].Dead
-					out.datasets[runs[i].part] = e.Dataset
+			for part, rows := range matching {
+				out.rows += rows
+				out.parts[part] += rows
+				out.datasets[part] = e.Dataset
+			}
+			left, ok, err := table.Entry(ctx, e.Key, e.Dataset)
+			if err == nil && ok {
+				if tuples, err = left.Tuples(); err == nil {
+					matching, err = deletion.Count(ctx, in.store, seg, d.Name, e.Dataset, tuples, m)
 				}
 			}
-			out.rows += dead
-			shown := tuples
-			if hidden != nil {
-				o, ok, err := hidden.Entry(ctx, e.Key, e.Dataset)
-				if err != nil {
-					return nil, err
-				}
-				if ok {
-					if shown, err = o.Tuples(); err != nil {
-						return nil, err
-					}
-				}
-			}
-			left, _, err = r.read(ctx, d.name, e.Dataset, shown, m, nil, nil)
 			if err != nil {
 				return nil, err
 			}
-			for i := range left {
-				out.shown += left[i].Dead
+			for _, rows := range matching {
+				out.shown += rows
 			}
 		}
 	}
 	return out, nil
-}
-
-func (in *inspector) namesIn(ctx context.Context, seg *segment.Segment, id string) ([]string, error) {
-	below, err := in.namesBelow(ctx, seg, id, in.probe.Domains())
-	return append(in.rule.Names(), below...), err
 }
 
 // leased looks into the versions that servers hold although the manifest lists them no longer.
@@ -392,9 +372,8 @@ func (in *inspector) leased(ctx context.Context, m *manifest.Manifest) error {
 			in.state.Unknown = append(in.state.Unknown, err.Error())
 			continue
 		}
-		in.follow(v)
-		for i := range v.Segments {
-			got, err := in.segment(ctx, &v.Segments[i], nil)
+		for _, s := range viewsOf(v) {
+			got, err := in.segment(ctx, &s, takedown.Segment{})
 			if err != nil {
 				return err
 			}

@@ -1,5 +1,5 @@
 // Package suppress makes takedowns hold: it finds the rows that the rules of package takedown hide,
-// and writes the overlays of the segments that have them (package overlay).
+// and has deletion tables written of the segments that have them (package deletion).
 //
 // Add and Lift change the rules of a lake. They apply the new rules to all segments of all
 // versions that the manifest lists, and then replace the manifest once. So the rows vanish from
@@ -7,8 +7,9 @@
 // in the put that publishes them. Rows that are ingested after a takedown are hidden from the
 // beginning.
 //
-// An overlay is always made of its segment and the rules alone. What one of two changes that come
-// at the same time has made is thrown away, and made again on what the other has left.
+// A table is always made of its segment, the version's own table and the rules alone. What one of
+// two changes that come at the same time has made is thrown away, and made again on what the other
+// has left.
 //
 // # Older versions of objects
 //
@@ -32,15 +33,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -50,21 +49,16 @@ import (
 )
 
 const (
-	// segmentsAtOnce is how many segments are worked on at a time, readsAtOnce how many runs of
-	// pages of one of them are read, and versionsAtOnce how many versions.
+	// segmentsAtOnce is how many segments are worked on at a time, versionsAtOnce how many versions
+	// are read.
 	segmentsAtOnce = 4
-	readsAtOnce    = 8
 	versionsAtOnce = 8
-
-	// fewNames is up to how many domains are looked up in the postings alone. For more the perfect
-	// hash is opened, which a store other than a folder has to copy as a whole.
-	fewNames = 256
 
 	// looseSegments is how many segments a document may cover beyond those of the version that is
 	// published before those of versions that are no longer kept are left out.
 	looseSegments = 256
 
-	// cacheBytes is what is kept of the frames of a segment while rules are applied to it.
+	// cacheBytes is what is kept of the frames of a segment.
 	cacheBytes = 64 << 20
 )
 
@@ -76,22 +70,13 @@ type applier struct {
 	mu       sync.Mutex
 	versions map[manifest.VersionRef]*manifest.Version
 	suffixes map[string]*urlnorm.SuffixList // nil for one that the lake lacks
-	// follows has, by segment, the list that a version with the segment follows. A segment names
-	// that of its first batch, and a batch of which a change of the list moves nothing keeps the
-	// name of the older one.
-	follows map[string]string
 }
 
 func newApplier(store blob.Store, tempDir string) *applier {
 	return &applier{
 		store: store, tempDir: tempDir, versions: map[manifest.VersionRef]*manifest.Version{},
-		suffixes: map[string]*urlnorm.SuffixList{}, follows: map[string]string{},
+		suffixes: map[string]*urlnorm.SuffixList{},
 	}
-}
-
-// SegmentRef returns the reference of a segment of a version.
-func SegmentRef(s *manifest.Segment) segment.Ref {
-	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
 }
 
 // readVersions returns all versions of a manifest.
@@ -120,97 +105,65 @@ func (a *applier) readVersions(ctx context.Context, m *manifest.Manifest) ([]*ma
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	for _, v := range list {
-		a.follow(v)
-	}
 	return list, nil
 }
 
-// follow notes which list the segments of a version follow.
-func (a *applier) follow(v *manifest.Version) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i := range v.Segments {
-		a.follows[v.Segments[i].ID] = v.PublicSuffix
-	}
+// view is what versions have of a segment, and the public suffix list that they follow. A segment
+// names the list of its first batch, and a batch of which a change of the list moves nothing keeps
+// the name of the older one.
+type view struct {
+	manifest.Segment
+	list string
 }
 
-// segmentsOf returns what versions have of segments, each view once, in the order of the views.
-func segmentsOf(versions []*manifest.Version) []manifest.Segment {
-	all := map[string]manifest.Segment{}
+// viewsOf returns what versions have of segments, each view once, in their order.
+func viewsOf(versions ...*manifest.Version) []view {
+	all := map[string]view{}
 	for _, v := range versions {
 		for _, s := range v.Segments {
-			all[s.View()] = s
+			all[s.View()] = view{s, v.PublicSuffix}
 		}
 	}
-	list := make([]manifest.Segment, 0, len(all))
-	for _, s := range all {
-		list = append(list, s)
+	list := make([]view, 0, len(all))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, all[id])
 	}
-	slices.SortFunc(list, func(a, b manifest.Segment) int { return strings.Compare(a.View(), b.View()) })
 	return list
 }
 
-// applied is the result of applying rules to a segment.
+// applied is the result of applying rules to a segment: what covers it, and what the probe matches,
+// by dataset.
 type applied struct {
 	takedown.Segment
-	// matched is what the probe matches, by dataset.
-	matched map[uint32]*match
+	matched map[uint32]*deletion.Match
 }
 
-// match is what a probe matches in a dataset of a segment.
-type match struct {
-	rows, undated int64
-	domains       map[segment.Key]bool
-}
-
-func (m *match) add(o *match) {
-	m.rows += o.rows
-	m.undated += o.undated
-	if m.domains == nil {
-		m.domains = map[segment.Key]bool{}
-	}
-	for k := range o.domains {
-		m.domains[k] = true
-	}
-}
-
-func (m *match) matched() takedown.Matched {
-	return takedown.Matched{Rows: m.rows, Domains: int64(len(m.domains)), Undated: m.undated}
-}
-
-// work says how rules are applied to a segment.
+// work says how rules are applied to segments. Suffixes and TempDir of Rules are not looked at.
 type work struct {
-	rules *takedown.Rules
-	// changed are the rules of whose domains the overlay is made anew; others are as they were. Nil
-	// stands for all rules.
-	changed *takedown.Rules
-	// probe are rules of which the matches are counted, undated the same without their times; both
-	// may be nil.
-	probe, undated *takedown.Rules
+	deletion.Rules
 	// spare says what covers a segment that cannot be read, and whether it may be left at that.
 	// Nothing covers it if the result has no id. It may be nil.
 	spare func(s *manifest.Segment, err error) (takedown.Segment, bool)
 }
 
-// apply applies the rules to segments, and returns those that are covered then. Old are those that
-// are covered already, by id.
+// apply applies the rules to what versions have of segments, and returns those that are covered
+// then. Old are those that are covered already, by id.
 func (a *applier) apply(
-	ctx context.Context, segments []manifest.Segment, old func(id string) (takedown.Segment, bool), w work,
+	ctx context.Context, views []view, old func(id string) (takedown.Segment, bool), w work,
 ) ([]applied, error) {
-	out := make([]applied, len(segments))
+	out := make([]applied, len(views))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(segmentsAtOnce)
-	for i := range segments {
+	for i := range views {
 		group.Go(func() (err error) {
-			have, covered := old(segments[i].View())
-			todo := w
+			have, covered := old(views[i].View())
+			todo := w.Rules
 			if !covered {
-				todo.changed = nil
+				todo.Changed = nil
 			}
-			out[i], err = codec.Confirm(func() (applied, error) { return a.applyTo(ctx, &segments[i], have, todo) })
+			out[i], err = codec.Confirm(func() (applied, error) { return a.applyTo(ctx, &views[i], have, todo) })
 			if w.spare != nil && lake.IsDamage(err) {
-				if kept, ok := w.spare(&segments[i], err); ok {
+				if kept, ok := w.spare(&views[i].Segment, err); ok {
 					out[i], err = applied{Segment: kept}, nil
 				}
 			}
@@ -222,202 +175,15 @@ func (a *applier) apply(
 }
 
 // applyTo applies the rules to one segment. Have is what the rules before have made of it.
-func (a *applier) applyTo(ctx context.Context, s *manifest.Segment, have takedown.Segment, w work) (applied, error) {
-	old := have.Overlay
-	out := applied{Segment: takedown.Segment{ID: s.View(), Overlay: old, Hidden: have.Hidden}, matched: map[uint32]*match{}}
-	names := w.rules.Names()
-	rules := w.rules
-	if w.changed != nil {
-		names, rules = w.changed.Names(), w.changed
-	} else {
-		old, out.Overlay, out.Hidden = nil, nil, 0
+func (a *applier) applyTo(
+	ctx context.Context, v *view, have takedown.Segment, r deletion.Rules,
+) (out applied, err error) {
+	r.TempDir = a.tempDir
+	if r.Suffixes, err = a.suffixList(ctx, v.list); err != nil {
+		return out, err
 	}
-	if s.Rows == 0 || len(names) == 0 {
-		return out, nil
-	}
-	fail := func(err error) (applied, error) { return applied{}, fmt.Errorf("segment %s: %w", s.ID, err) }
-	opt := segment.Options{Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: len(names) <= fewNames}
-	if !opt.PostingsOnly {
-		dir, err := os.MkdirTemp(a.tempDir, "urlake-takedowns-")
-		if err != nil {
-			return applied{}, err
-		}
-		defer os.RemoveAll(dir)
-		opt.CacheDir = dir
-	}
-	seg, err := segment.Open(ctx, a.store, SegmentRef(s), opt)
-	if err != nil {
-		return applied{}, err
-	}
-	defer seg.Close()
-	below, err := a.namesBelow(ctx, seg, s.ID, rules.Domains())
-	if err != nil {
-		return fail(err)
-	}
-	domains, err := find(seg, append(names, below...), opt.PostingsOnly)
-	if err != nil {
-		return fail(err)
-	}
-	var b overlay.Merger
-	again := map[segment.Key]bool{}
-	for _, d := range domains {
-		again[d.key] = true
-	}
-	if old != nil {
-		before, err := overlay.Open(ctx, a.store, OverlayRef(old), nil)
-		if err != nil {
-			return fail(err)
-		}
-		end := b.Merge(before.All(ctx), func(e *overlay.Entry) bool { return again[e.Key] })
-		defer end()
-	}
-	touched := w.changed == nil
-	r, err := newRowReader(ctx, a.store, seg, s.Dead)
-	if err != nil {
-		return fail(err)
-	}
-	for _, d := range domains {
-		entries, err := r.entries(ctx, d.key)
-		if err != nil {
-			return fail(err)
-		}
-		touched = touched || len(entries) > 0
-		m, probe, undated := w.rules.For(d.name), w.probe.For(d.name), w.undated.For(d.name)
-		for _, e := range entries {
-			left, err := r.left(ctx, d.name, e, m, probe, undated)
-			if err != nil {
-				return fail(err)
-			}
-			if left.probed > 0 || left.undated > 0 {
-				got := &match{rows: left.probed, undated: left.undated}
-				if left.probed > 0 {
-					got.domains = map[segment.Key]bool{d.key: true}
-				}
-				if out.matched[e.Dataset] == nil {
-					out.matched[e.Dataset] = &match{}
-				}
-				out.matched[e.Dataset].add(got)
-			}
-			if left.Dead > 0 {
-				if err := b.Add(left.Entry, left.tuples); err != nil {
-					return fail(err)
-				}
-			}
-		}
-	}
-	if !touched {
-		return out, nil
-	}
-	if err := b.Drain(); err != nil {
-		return fail(err)
-	}
-	out.Hidden = b.Dead()
-	out.Overlay, err = a.write(ctx, s.View(), &b.Builder)
+	out.Segment, out.matched, err = deletion.OfRules(ctx, a.store, &v.Segment, have, r)
 	return out, err
-}
-
-// OverlayRef returns the reference of an overlay.
-func OverlayRef(o *takedown.Overlay) overlay.Ref { return overlay.Ref(*o) }
-
-// write stores an overlay. It returns nil for one without entries.
-func (a *applier) write(ctx context.Context, segment string, b *overlay.Builder) (*takedown.Overlay, error) {
-	if b.Len() == 0 {
-		return nil, nil
-	}
-	data, file, err := b.Finish()
-	if err != nil {
-		return nil, err
-	}
-	key := takedown.OverlayKey(segment, lake.Digest(data))
-	if _, err := a.store.Put(ctx, key, data, blob.Condition{}); err != nil {
-		return nil, err
-	}
-	o := takedown.Overlay(overlay.NewRef(key, file))
-	return &o, nil
-}
-
-// found is a domain of a segment.
-type found struct {
-	name string
-	key  segment.Key
-}
-
-// find returns those of the names that a segment may have as domains, by key.
-func find(seg *segment.Segment, names []string, all bool) ([]found, error) {
-	list := make([]found, 0, len(names))
-	seen := make(map[string]bool, len(names))
-	for _, name := range names {
-		if !seen[name] {
-			seen[name] = true
-			list = append(list, found{name, segment.KeyOf(name)})
-		}
-	}
-	slices.SortFunc(list, func(a, b found) int { return segment.CompareKeys(a.key, b.key) })
-	if all {
-		return list, nil
-	}
-	keys := make([]segment.Key, len(list))
-	for i := range list {
-		keys[i] = list[i].key
-	}
-	ordinals := make([]uint32, len(keys))
-	if err := seg.Ordinals(keys, ordinals); err != nil {
-		return nil, err
-	}
-	have := list[:0]
-	for i, o := range ordinals {
-		if int64(o) < seg.Info().Domains {
-			have = append(have, list[i])
-		}
-	}
-	return have, nil
-}
-
-// namesBelow returns the domains of a segment that are below one of the given domains, which the
-// public suffix list of its versions has as public suffixes. Rules are made by the list that a lake
-// follows; a kept version can follow another one. If no version with the segment was read, all
-// domains that are below one of the given ones are returned, which may be more.
-func (a *applier) namesBelow(
-	ctx context.Context, seg *segment.Segment, id string, domains []string,
-) (names []string, err error) {
-	if len(domains) == 0 {
-		return nil, nil
-	}
-	a.mu.Lock()
-	identity, known := a.follows[id]
-	a.mu.Unlock()
-	var list *urlnorm.SuffixList
-	if known {
-		if list, err = a.suffixList(ctx, identity); err != nil {
-			return nil, err
-		}
-	}
-	parents := map[string]bool{}
-	for _, d := range domains {
-		if list == nil || list.Domain("a."+d) == "a."+d {
-			parents[d] = true
-		}
-	}
-	if len(parents) == 0 {
-		return nil, nil
-	}
-	for domain, err := range seg.Domains(ctx, 0) {
-		if err != nil {
-			return nil, err
-		}
-		for name := domain; ; {
-			_, above, ok := strings.Cut(name, ".")
-			if !ok {
-				break
-			}
-			if parents[above] {
-				names = append(names, strings.Clone(domain))
-				break
-			}
-			name = above
-		}
-	}
-	return names, nil
 }
 
 // suffixList returns a public suffix list, nil if the lake lacks it.
@@ -444,35 +210,35 @@ func (a *applier) suffixList(ctx context.Context, identity string) (*urlnorm.Suf
 
 // matches sums up what was matched: for each version, newest first, and for each dataset, as in the
 // newest version with matching rows of it.
-func matches(versions []*manifest.Version, bySegment map[string]map[uint32]*match) (
+func matches(versions []*manifest.Version, bySegment map[string]map[uint32]*deletion.Match) (
 	byVersion, byDataset []takedown.Matched,
 ) {
 	seen := map[uint32]bool{}
 	for i := len(versions) - 1; i >= 0; i-- {
 		v := versions[i]
-		datasets := map[uint32]*match{}
-		var total match
+		datasets := map[uint32]*deletion.Match{}
+		var total deletion.Match
 		for _, s := range v.Segments {
 			for id, got := range bySegment[s.View()] {
 				if datasets[id] == nil {
-					datasets[id] = &match{}
+					datasets[id] = &deletion.Match{}
 				}
-				datasets[id].add(got)
-				total.add(got)
+				datasets[id].Add(got)
+				total.Add(got)
 			}
 		}
 		if len(datasets) == 0 {
 			continue
 		}
-		sum := total.matched()
+		sum := matched(&total)
 		sum.Version = v.ID
 		for id, got := range datasets {
-			if got.rows > 0 {
+			if got.Rows > 0 {
 				sum.Datasets++
 			}
 			if !seen[id] {
 				seen[id] = true
-				one := got.matched()
+				one := matched(got)
 				one.DatasetID = id
 				byDataset = append(byDataset, one)
 			}
@@ -481,4 +247,8 @@ func matches(versions []*manifest.Version, bySegment map[string]map[uint32]*matc
 	}
 	slices.SortFunc(byDataset, func(a, b takedown.Matched) int { return cmp.Compare(a.DatasetID, b.DatasetID) })
 	return byVersion, byDataset
+}
+
+func matched(m *deletion.Match) takedown.Matched {
+	return takedown.Matched{Rows: m.Rows, Domains: int64(len(m.Domains)), Undated: m.Undated}
 }

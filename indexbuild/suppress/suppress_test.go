@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
@@ -484,8 +485,8 @@ func TestRebuildMendsTakedowns(t *testing.T) {
 				t.Fatalf("%s: %v, %q", key, err, report.Problems)
 			}
 			done, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
-			overlay := strings.HasPrefix(key, takedown.OverlayRoot)
-			if err != nil || len(done.Lost) > 0 == overlay {
+			table := strings.HasPrefix(key, lake.DeletionRoot)
+			if err != nil || len(done.Lost) > 0 == table {
 				t.Fatalf("%s: %+v, %v", key, done, err)
 			}
 			if now := current(t, store); strings.HasSuffix(key, doc.RulePieces.Root) {

@@ -479,7 +479,7 @@ func TestUnknownObjectsStay(t *testing.T) {
 			"colours/1.json", "index/colours/1.json", "index/manifest.colours.json", "registry/colours.json", "registry/pieces/colours.json",
 			"batches/colours/1.json", "batches/dataset_id=1/2024-03-01/colours-1.zst", "urls/dataset_id=1/domain_prefix=any/colours-1.parquet",
 			"urls/colours.bin", "index/segments/" + strings.Repeat("0", 32) + ".colours", "index/versions/colours.json", "index/trash/colours.json",
-			"index/overlays/colours.zst", "index/dead/colours.zst", "index/takedowns/colours.json", "index/pieces/colours", "rejects/colours.zst", "reports/colours.zst",
+			"index/deletions/colours.zst", "index/takedowns/colours.json", "index/pieces/colours", "rejects/colours.zst", "reports/colours.zst",
 			"frontier/colours.json", "frontier/visits/visits/colours.json", "rules/colours.txt", "index/leases.colours.json", "README.txt",
 		}
 		for _, key := range unknown {

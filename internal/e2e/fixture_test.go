@@ -37,7 +37,7 @@ var fixtureHas = []string{
 	`^index/manifest\.json$`, `^index/versions/`, `^index/pieces/`, `^index/segments/[0-9a-f]{32}/segment\.json$`,
 	`^index/segments/[0-9a-f]{32}/parts\.keys\.zst$`, `^index/segments/[0-9a-f]{32}/domains\.starts\.zst$`,
 	`^index/segments/[0-9a-f]{32}/domains\.reversed\.zst$`, `^index/segments/[0-9a-f]{32}/domains\.reversed\.starts\.zst$`,
-	`^index/takedowns/documents/`, `^index/takedowns/pieces/`, `^index/overlays/`, `^index/dead/`,
+	`^index/takedowns/documents/`, `^index/takedowns/pieces/`, `^index/deletions/`,
 	`^index/trash/lists/`, `^index/trash/sweep\.json$`,
 	`^frontier/visits/[^/]+/cursor\.json$`,
 }

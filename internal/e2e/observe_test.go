@@ -341,7 +341,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 	control.Process.Signal(syscall.SIGKILL)
 	control.Wait()
 	run("control")
-	run("normalize,write,index,publish")
+	run("normalize,write,index,publish,background")
 	var res ingestAnswer
 	u.starterJSON(t, &res, "watch", "--json", started.WorkflowID)
 	until(t, "the spans of the workflow arrive", func(context.Context) error {

@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"lake/rowmerge": {
 		"lake", "lake/blob", "lake/part", "lake/partwriter", "lake/row", "lake/rowsort",
 	},
-	"lake/part": {"internal/thrift", "lake", "lake/codec"},
+	"lake/part": {"internal/thrift", "lake", "lake/codec", "lake/row"},
 	"lake/part/parttest": {
 		"internal/testenv", "lake/blob", "lake/part", "lake/row", "lake/urlnorm",
 	},
@@ -101,12 +101,9 @@ var allowed = map[string][]string{
 	"lake/remedy":            {"lake/codec"},
 	"lake/trash":             {"lake", "lake/blob", "lake/codec"},
 
-	"indexbuild/mph":    {"lake/codec"},
-	"indexbuild/bbhash": {"lake/codec"},
-	"indexbuild/prefixtree": {
-		"indexbuild/bbhash", "indexbuild/keysort", "internal/mapped", "lake/blob", "lake/codec",
-	},
-	"indexbuild/inventorytree":      {"indexbuild/prefixtree", "lake/blob", "lake/ingest/inventory"},
+	"indexbuild/mph":                {"lake/codec"},
+	"indexbuild/bbhash":             {"lake/codec"},
+	"indexbuild/prefixtree":         {"indexbuild/bbhash", "internal/mapped", "lake/blob", "lake/codec"},
 	"indexbuild/segment/membership": {"internal/mapped", "lake/codec"},
 	"indexbuild/segment/domainlist": {"lake/codec", "lake/seekable"},
 	"indexbuild/segment": {
@@ -131,31 +128,26 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/segment/pathtree": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/treebuild": {
-		"indexbuild/keysort", "indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
+		"indexbuild/keysort", "indexbuild/prefixtree", "indexbuild/segment", "indexbuild/segment/pathtree", "lake/blob", "lake/codec",
+		"lake/ingest/inventory", "lake/part", "lake/partreader",
 	},
-	"indexbuild/segment/overlay": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
-	"indexbuild/deadrows": {
-		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
+	"indexbuild/deletion": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part",
+		"lake/partreader", "lake/seekable", "lake/takedown", "lake/urlnorm",
 	},
 	"indexbuild/suppress": {
-		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/deletion", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/seekable",
 		"lake/takedown", "lake/trash", "lake/urlnorm",
 	},
 	"indexbuild/lakecheck": {
-		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay",
+		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/deletion",
 		"indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
 	},
-	"indexbuild/move": {
-		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
-		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowsort",
-		"lake/seekable", "lake/urlnorm",
-	},
-	"indexbuild/unite": {
-		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
+	"indexbuild/rewrite": {
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part", "lake/partreader",
 		"lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/takedown", "lake/urlnorm",
 	},
 	"indexbuild/published": {
@@ -163,8 +155,8 @@ var allowed = map[string][]string{
 		"lake/manifest", "lake/registry",
 	},
 	"indexbuild/publish": {
-		"indexbuild/unite", "indexbuild", "indexbuild/deadrows", "indexbuild/lakecheck", "indexbuild/move",
-		"indexbuild/postings", "indexbuild/published", "indexbuild/segment", "indexbuild/segment/overlay",
+		"indexbuild", "indexbuild/lakecheck", "indexbuild/rewrite",
+		"indexbuild/postings", "indexbuild/published", "indexbuild/segment", "indexbuild/deletion",
 		"indexbuild/suppress", "indexbuild/treebuild", "indexbuild/verify", "lake",
 		"lake/blob", "lake/codec", "lake/manifest", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown", "lake/trash",
@@ -190,7 +182,7 @@ var allowed = map[string][]string{
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/manifest", "lake/part", "lake/takedown", "lake/urlnorm",
 	},
 	"export/scan": {
-		"indexbuild/postings", "indexbuild/segment", "indexbuild/segment/overlay", "lake", "lake/blob", "lake/codec",
+		"indexbuild/postings", "indexbuild/segment", "indexbuild/deletion", "lake", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/takedown",
 	},
 	"export/files": {
@@ -200,7 +192,7 @@ var allowed = map[string][]string{
 
 	"activities": {
 		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
-		"indexbuild/publish", "indexbuild/published", "indexbuild/segment", "indexbuild/unite",
+		"indexbuild/publish", "indexbuild/published", "indexbuild/segment",
 		"lake", "lake/blob", "lake/codec", "lake/ingest",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
 		"lake/remedy",
@@ -217,7 +209,7 @@ var allowed = map[string][]string{
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
-		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/move",
+		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/rewrite",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/addresses", "internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
 		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/registry",
@@ -231,7 +223,7 @@ var allowed = map[string][]string{
 		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",
 	},
 	"starter/takedown": {
-		"indexbuild/segment/overlay", "indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
+		"indexbuild/deletion", "indexbuild/suppress", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest",
 		"lake/remedy", "lake/takedown", "lake/urlnorm", "starter/find",
 	},
 	"starter/lookup": {
@@ -242,7 +234,7 @@ var allowed = map[string][]string{
 	},
 	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
 	"starter/ingestreport": {"internal/cli", "workflows"},
-	"starter/inventory":    {"indexbuild/inventorytree", "indexbuild/prefixtree", "internal/cli"},
+	"starter/inventory":    {"indexbuild/prefixtree", "indexbuild/treebuild", "internal/cli"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
 		"internal/cli", "lake/blob", "lake/manifest", "lake/registry", "starter/find",
@@ -266,7 +258,7 @@ var allowed = map[string][]string{
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/takedown"},
 
 	"serve/lookup": {
-		"indexbuild/mph", "indexbuild/segment", "indexbuild/segment/overlay", "internal/flight", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
+		"indexbuild/mph", "indexbuild/segment", "indexbuild/deletion", "internal/flight", "internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/codec",
 		"lake/lease", "lake/manifest", "lake/part", "lake/partreader", "lake/remedy", "lake/takedown", "lake/urlnorm",
 		"serve/hot", "serve/lookup/filter", "serve/lookup/names", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
 	},
@@ -289,7 +281,7 @@ var allowed = map[string][]string{
 	"serve/shortlived":      {"lake/blob", "serve/lookup"},
 	"serve/api/openapi":     {"lake/codec", "serve/ui"},
 	"serve/auth":            {"lake/access", "serve/lru"},
-	"serve/format":          {"internal/cli", "lake/codec", "serve/lookup"},
+	"serve/format":          {"internal/cli", "lake/codec", "lake/part", "serve/lookup"},
 	"serve/ui":              {},
 	"serve/command":         {"internal/cli", "internal/storetrace", "internal/tracing/otlp", "lake/access", "lake/blob", "lake/lease", "serve/api", "serve/auth", "serve/lookup", "serve/shortlived"},
 	"serve":                 {"internal/cli", "lake/blob/s3blob", "serve/command"},

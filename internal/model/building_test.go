@@ -50,20 +50,16 @@ func (m *machine) begin() {
 			m.drop(p)
 			return
 		}
-		if plan.UniteTasks+plan.MoveTasks == 0 {
+		if plan.RewriteTasks == 0 {
 			p.planKey, builds = plan.PlanKey, plan.Builds
 			break
 		}
-		for task := range plan.UniteTasks {
-			if _, err := publish.Unite(m.Context(), m.store, plan.UniteKey, task, m.temp, nil); err != nil {
-				m.Fatalf("unite: %v", err)
+		for task := range plan.RewriteTasks {
+			done, err := publish.Rewrite(m.Context(), m.store, plan.RewriteKey, task, m.temp, nil)
+			if err != nil {
+				m.Fatalf("rewrite: %v", err)
 			}
-		}
-		for task := range plan.MoveTasks {
-			m.ahead = true
-			if _, err := publish.Move(m.Context(), m.store, plan.MoveKey, task, m.temp, nil); err != nil {
-				m.Fatalf("move: %v", err)
-			}
+			m.ahead = m.ahead || done.Batches > 0
 		}
 	}
 	tasks := make([]publish.Built, builds)

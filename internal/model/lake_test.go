@@ -97,8 +97,8 @@ func newMachine(t *testing.T, rt *rapid.T, done map[string]int) *machine {
 			t.Fatal(err)
 		}
 	}
-	// In most sequences every batch that can be is taken out of its segment by an overlay.
-	publish.LeastBuried = []int64{0, 0, 0, 4 << 10}[uniform(4).Draw(rt, "least rows of a segment that stays")]
+	// In most sequences every batch that can be is taken out of its segment by a deletion table.
+	publish.LeastLeft = []int64{0, 0, 0, 4 << 10}[uniform(4).Draw(rt, "least rows of a segment that stays")]
 	// In half of the sequences a segment has so few rows that plans make several.
 	publish.MaxSegmentRows = []int64{1 << 31, 8, 40, 1 << 31}[uniform(4).Draw(rt, "most rows of a segment")]
 	for _, list := range suffixLists {
@@ -699,18 +699,22 @@ const piecesOfVersions = "index/pieces/"
 
 // derived are the objects that can be made again from others without any loss. The ledger is none
 // of them: what waits for a publish, and what a retired batch returns to, may be lost with it.
-var derived = []string{"index/segments/", takedown.OverlayRoot, manifest.DeadRoot, piecesOfVersions, "/postings-", "registry/datasets.json"}
+var derived = []string{"index/segments/", lake.DeletionRoot, piecesOfVersions, "/postings-", "registry/datasets.json"}
 
 // damage damages some objects of the index, and has them mended.
 func (m *machine) damage() {
 	m.sweep()
 	kind := one(derived).Draw(m.rt, "kind")
 	var keys []string
+	named := map[string]bool{} // by earlier versions, for which nothing is made again
+	if len(m.world.versions) > 1 {
+		named = m.tables()
+	}
 	for info, err := range m.store.List(m.Context(), "") {
 		if err != nil {
 			m.Fatal(err)
 		}
-		if strings.Contains(info.Key, kind) && info.Size > 0 && m.mended(info.Key) {
+		if strings.Contains(info.Key, kind) && info.Size > 0 && m.mended(info.Key) && !named[info.Key] {
 			keys = append(keys, info.Key)
 		}
 	}
@@ -719,7 +723,7 @@ func (m *machine) damage() {
 	}
 	slices.Sort(keys)
 	objects := 2
-	if kind != "/postings-" && kind != "registry/datasets.json" && kind != takedown.OverlayRoot && len(m.world.versions) > 1 {
+	if kind != "/postings-" && kind != "registry/datasets.json" && kind != lake.DeletionRoot && len(m.world.versions) > 1 {
 		return // what only earlier versions have is not made again
 	}
 	if kind == piecesOfVersions {
@@ -749,6 +753,27 @@ func (m *machine) damage() {
 	}
 	m.restart()
 	m.maybeAnother()
+}
+
+// tables returns the deletion tables that versions name.
+func (m *machine) tables() map[string]bool {
+	named := map[string]bool{}
+	mf, _, err := manifest.Read(m.Context(), m.store)
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, ref := range mf.Versions {
+		v, err := manifest.ReadVersion(m.Context(), m.store, ref)
+		if err != nil {
+			m.Fatal(err)
+		}
+		for _, s := range v.Segments {
+			if s.Dead != nil {
+				named[s.Dead.Table.Key] = true
+			}
+		}
+	}
+	return named
 }
 
 // mended reports whether a rebuild looks at an object: it passes over postings that only a retired

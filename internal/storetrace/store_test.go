@@ -117,7 +117,7 @@ func TestKinds(t *testing.T) {
 		"index/segments/s1/parts.idx.zst":                    "segment.parts",
 		"index/segments/s1/segment.json":                     "segment",
 		"index/segments/parts":                               "segment",
-		"index/overlays/parts":                               "overlay",
+		"index/deletions/parts":                              "deletion table",
 		"":                                                   "other",
 		"common.com":                                         "other",
 	} {

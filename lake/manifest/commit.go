@@ -48,7 +48,7 @@ type Commit struct {
 	// fail.
 	Check func(ctx context.Context, swept uint64) error
 	// Cover is called in each attempt if the lake has takedowns, with the manifest that the commit
-	// replaces and the version that it adds. It returns the takedowns with the overlays of the
+	// replaces and the version that it adds. It returns the takedowns with the tables of the
 	// version's segments, so that both are published by one put. A later change of the takedowns
 	// makes the attempt fail. Without Cover the version may only have segments that its parent has.
 	Cover func(ctx context.Context, m *Manifest, v *Version) (*takedown.Ref, error)

@@ -276,7 +276,7 @@ func (v *Version) bury(
 		return err
 	}
 	ref := v.dead[s.ID].Ref()
-	s.Dead = &Dead{Overlay: s.Dead.Overlay, Rows: s.Dead.Rows, BatchPieces: ref}
+	s.Dead = &Dead{Table: s.Dead.Table, Rows: s.Dead.Rows, BatchPieces: ref}
 	return nil
 }
 

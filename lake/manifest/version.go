@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/pieces"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 const (
@@ -22,9 +21,6 @@ const (
 
 	// PiecesRoot is the folder of the pieces (package pieces) that versions name.
 	PiecesRoot = "index/pieces/"
-
-	// DeadRoot is the folder of the overlays of dead rows (Dead).
-	DeadRoot = "index/dead/"
 
 	// MaxSegments is the most segments that a version may have: a lookup reads each of them.
 	MaxSegments = 32
@@ -122,21 +118,13 @@ type Segment struct {
 // retired or replaced. Their objects stay until a later version has another segment in this one's
 // place: the segment can be checked, and built again, as it is.
 type Dead struct {
-	// Overlay is the file that says which rows are left (package indexbuild/segment/overlay).
-	Overlay takedown.Overlay `json:"overlay"`
+	// Table is the deletion table that says which rows are left (package indexbuild/deletion).
+	Table lake.FrameObject `json:"table"`
 	// Rows is the number of rows that are not left.
 	Rows int64 `json:"rows"`
 	// BatchPieces has the batches.
 	BatchPieces pieces.Ref `json:"batch_pieces"`
 }
-
-var deadKey = regexp.MustCompile(`^` + DeadRoot + `[0-9a-f]{32}-[0-9a-f]{32}\.zst$`)
-
-// DeadKey is the key of the overlay of dead rows of a segment with that digest.
-func DeadKey(segment, digest string) string { return DeadRoot + segment + "-" + digest + ".zst" }
-
-// IsDead reports whether a key is that of an overlay of dead rows.
-func IsDead(key string) bool { return deadKey.MatchString(key) }
 
 // Live is the number of rows of the segment that the version has.
 func (s *Segment) Live() int64 {
@@ -147,12 +135,12 @@ func (s *Segment) Live() int64 {
 }
 
 // View names what the version has of the segment: the id of the segment, or if rows are dead, a
-// digest of that and of the overlay. So versions with the same view have the same rows of it.
+// digest of that and of the table. So versions with the same view have the same rows of it.
 func (s *Segment) View() string {
 	if s.Dead == nil {
 		return s.ID
 	}
-	return lake.Digest([]byte("what " + s.Dead.Overlay.Object + " leaves of segment " + s.ID))
+	return lake.Digest([]byte("what " + s.Dead.Table.Key + " leaves of segment " + s.ID))
 }
 
 // bytes is the size of the files.
@@ -160,7 +148,7 @@ func (s *Segment) bytes() int64 {
 	if s.Dead == nil {
 		return s.Bytes
 	}
-	return s.Bytes + s.Dead.Overlay.Bytes
+	return s.Bytes + s.Dead.Table.Bytes
 }
 
 // NewSegment returns the description of a segment, with the keys of its files.
@@ -349,7 +337,7 @@ func (d *document) check(key string) error {
 			c.that(section+".dead", 0 < s.Dead.Rows && s.Dead.Rows < s.Rows &&
 				s.Dead.BatchPieces.Entries > 0 && s.BatchPieces.Entries > 0, "dead rows of a segment with others", s.Dead.Rows)
 			if c.err == nil {
-				c.err = cmp.Or(s.Dead.Overlay.Check(key, section+".dead", DeadRoot, s.ID), s.Dead.BatchPieces.Check(key))
+				c.err = cmp.Or(s.Dead.Table.CheckDeletion(key, section+".dead", s.ID), s.Dead.BatchPieces.Check(key))
 			}
 		}
 		c.that(section+".id", !seen[s.ID], "an id of its own", s.ID)

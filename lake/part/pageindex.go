@@ -126,6 +126,7 @@ func (b *PageIndexBlock) Append(dst []byte) []byte {
 	for i := range n {
 		dst = codec.AppendUvarint(dst, uint64(b.starts[i+1]-b.starts[i]))
 	}
+	dst = codec.AppendUvarint(dst, uint64(NumColumns))
 	for c := range b.cols {
 		run := &b.cols[c]
 		dst = codec.AppendUvarint(dst, uint64(run.offsets[0]))
@@ -159,6 +160,9 @@ func DecodePageIndexBlock(data []byte, file string) (*PageIndexBlock, error) {
 			d.Fail("a page with rows", 0)
 		}
 		b.starts[i+1] = b.starts[i] + rows
+	}
+	if columns := d.Uint(math.MaxUint16); d.Err() == nil && columns != uint64(NumColumns) {
+		d.Fail(fmt.Sprintf("%d columns", NumColumns), columns)
 	}
 	end := int64(len(ParquetMagic))
 	for c := range b.cols {

@@ -55,7 +55,7 @@ func (p *Plan) DomainRuns(dst *part.DomainRuns, file string, data [][]byte) erro
 		if pc.col == part.ColDomain {
 			continue
 		}
-		growColumn(m, pc.col, int(p.rows))
+		m.Grow(pc.col, int(p.rows))
 		for i := p.from; i < p.to; i++ {
 			pg := p.page(pc, i, file, data)
 			if err := dec.appendColumn(m, &pg, 0, pg.rows); err != nil {

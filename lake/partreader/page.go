@@ -116,7 +116,7 @@ func (d *pageDecoder) appendColumn(dst *part.Columns, p *encodedPage, lo, hi int
 			return p.corrupt(fmt.Sprintf("%d values of 8 bytes", n), len(values))
 		}
 	default:
-		if !d.appendStrings(columnStrings(dst, p.col), values, defined, n, lo, hi) {
+		if !d.appendStrings(dst.Text(p.col), values, defined, n, lo, hi) {
 			return p.corrupt(fmt.Sprintf("%d strings", n), fmt.Sprintf("other in %d bytes", len(values)))
 		}
 		return nil

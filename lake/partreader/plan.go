@@ -3,7 +3,6 @@ package partreader
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sort"
 
 	"golang.org/x/sync/errgroup"
@@ -95,7 +94,7 @@ func (p *Plan) AppendTo(dst *part.Columns, file string, data [][]byte) error {
 	dec := pageDecoders.Get().(*pageDecoder)
 	defer pageDecoders.Put(dec)
 	for _, pc := range p.planned[:p.nplanned] {
-		growColumn(dst, pc.col, int(p.rows))
+		dst.Grow(pc.col, int(p.rows))
 		lo := p.skip
 		left := p.rows
 		for i := p.from; i < p.to; i++ {
@@ -167,46 +166,4 @@ func (p *Plan) Read(ctx context.Context, store blob.Store, file string) ([][]byt
 		return nil, fmt.Errorf("read pages of %s: %w", file, err)
 	}
 	return data, nil
-}
-
-// growColumn allocates capacity for n more rows of a column.
-func growColumn(c *part.Columns, col part.Column, n int) {
-	switch col {
-	case part.ColDatasetID:
-		c.DatasetID = slices.Grow(c.DatasetID, n)
-	case part.ColPort:
-		c.Port = slices.Grow(c.Port, n)
-	case part.ColDomainID:
-		c.DomainID = slices.Grow(c.DomainID, n)
-	case part.ColTS:
-		c.TS, c.HasTS = slices.Grow(c.TS, n), slices.Grow(c.HasTS, n)
-	case part.ColSize:
-		c.Size, c.HasSize = slices.Grow(c.Size, n), slices.Grow(c.HasSize, n)
-	case part.ColURLID:
-		c.URLID = slices.Grow(c.URLID, n)
-	default:
-		s := columnStrings(c, col)
-		*s = slices.Grow(*s, n)
-	}
-}
-
-// columnStrings is the field of a column of strings.
-func columnStrings(c *part.Columns, col part.Column) *[]string {
-	switch col {
-	case part.ColBatch:
-		return &c.Batch
-	case part.ColScheme:
-		return &c.Scheme
-	case part.ColDomain:
-		return &c.Domain
-	case part.ColHost:
-		return &c.Host
-	case part.ColPathQuery:
-		return &c.PathQuery
-	case part.ColRawURL:
-		return &c.RawURL
-	case part.ColExtras:
-		return &c.Extras
-	}
-	panic(col.String() + " holds no strings")
 }

@@ -105,6 +105,7 @@ func dumpPageIndexBlock(data []byte) string {
 	for p := range pages {
 		num(fmt.Sprintf("page %d: %%d rows", p))
 	}
+	num("%d columns")
 	for c := range part.Column(part.NumColumns) {
 		num(c.String() + ": first page at byte %d")
 		for p := range pages {

@@ -2,7 +2,6 @@ package row
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/urlake/urlake/lake/codec"
@@ -29,24 +28,14 @@ const MaxKey = 8 << 20
 // maxBatch is the most that a batch adds to a key.
 const maxBatch = 1 + 64
 
-// The fields of a key in their order. The raw URL follows the last one.
+// The fields of a key in their order. The last has everything from the scheme to the batch.
 const (
 	keyDomain = iota
 	keyHost
 	keyPath
-	keyScheme
-	keyPort
-	keyTS
-	keySize
-	keyExtras
+	keySuffix
 	keyFields
 )
-
-// keyFieldNames are the names of the fields in errors.
-var keyFieldNames = [keyFields]string{"domain", "host", "path_query", "scheme", "port", "ts", "size", "extras"}
-
-// keyFieldWidth is the size of a field that is a number, 0 for a string.
-var keyFieldWidth = [keyFields]int{keyPort: 2, keyTS: 8, keySize: 8}
 
 // Key parses ascending keys one after the other. Neighbours share long prefixes, so each step
 // parses only what differs. The zero value is before the first key.
@@ -88,39 +77,29 @@ func (k *Key) Follow(key []byte, shared int) error {
 		return nil
 	}
 	k.rows++
-	at := k.start(f)
-	for ; f < keyFields; f++ {
-		var end int
-		switch width := keyFieldWidth[f]; {
-		case width == 0:
-			// Up to shared the field is the same as in the previous key, where it did not end.
-			from := max(at, shared)
-			n := bytes.IndexByte(k.key[from:], 0)
-			if n < 0 {
-				return k.corrupt(f, at, "a zero byte after it", "none")
-			}
-			end = from + n + 1
-		case at == len(k.key):
-			return k.corrupt(f, at, "a byte", "the end")
-		case k.key[at] == 0:
-			end = at + 1
-		case k.key[at] != 1:
-			return k.corrupt(f, at, "0 or 1", k.key[at])
-		case len(k.key)-at-1 < width:
-			return k.corrupt(f, at, fmt.Sprintf("%d bytes", width), len(k.key)-at-1)
-		default:
-			end = at + 1 + width
+	for at := k.start(f); f < keySuffix; f++ {
+		// Up to shared the field is the same as in the previous key, where it did not end.
+		from := max(at, shared)
+		n := bytes.IndexByte(k.key[from:], 0)
+		if n < 0 {
+			name := [...]string{"domain", "host", "path_query"}[f]
+			return k.corrupt(codec.Corrupt("row key", name, int64(at), "a zero byte after it", "none"))
 		}
-		k.ends[f] = end
-		at = end
+		at = from + n + 1
+		k.ends[f] = at
 	}
+	s := &k.suffixes[k.rows&1]
+	if err := s.parse(k.key, k.ends[keyPath]); err != nil {
+		return k.corrupt(err)
+	}
+	k.ends[keySuffix] = len(k.key) - len(s.RawURL)
 	return nil
 }
 
 // corrupt resets k to before the first key.
-func (k *Key) corrupt(field, at int, want, got any) error {
+func (k *Key) corrupt(err error) error {
 	*k = Key{key: k.key[:0]}
-	return codec.Corrupt("row key", keyFieldNames[field], int64(at), want, got)
+	return err
 }
 
 // SameRecord reports whether the row differs from the previous one at most in its raw URL.
@@ -137,27 +116,6 @@ func (k *Key) start(field int) int {
 // text returns the value of a string field.
 func (k *Key) text(field int) []byte { return k.key[k.start(field) : k.ends[field]-1] }
 
-// rawURL returns the raw URL, which follows the record.
-func (k *Key) rawURL() []byte { return k.key[k.ends[keyFields-1]:] }
-
-// port returns the port, -1 for none.
-func (k *Key) port() int32 {
-	at := k.start(keyPort)
-	if k.key[at] == 0 {
-		return -1
-	}
-	return int32(binary.BigEndian.Uint16(k.key[at+1:]))
-}
-
-// number returns the value of ts or size.
-func (k *Key) number(field int) (v int64, ok bool) {
-	at := k.start(field)
-	if k.key[at] == 0 {
-		return 0, false
-	}
-	return int64(binary.BigEndian.Uint64(k.key[at+1:]) ^ keySign), true
-}
-
 // Pass passes the row to sink. The sink may keep nothing of it after the call.
 func (k *Key) Pass(sink Sink) error {
 	domain := View(k.text(keyDomain))
@@ -165,12 +123,7 @@ func (k *Key) Pass(sink Sink) error {
 		k.domainID = urlnorm.DomainID(domain)
 	}
 	s := &k.suffixes[k.rows&1]
-	*s = Suffix{
-		Scheme: View(k.text(keyScheme)), Port: k.port(), RawURL: View(k.rawURL()),
-	}
-	s.Extras, s.Batch = splitExtras(View(k.text(keyExtras)))
-	s.TS, s.HasTS = k.number(keyTS)
-	s.Size, s.HasSize = k.number(keySize)
+	s.RawURL = View(k.key[k.ends[keySuffix]:])
 	k.host[0] = SortedHost{Domain: domain, Host: View(k.text(keyHost)), DomainID: k.domainID, Rows: 1}
 	k.row[0] = SortedRow{Path: k.text(keyPath), Suffix: s}
 	_, err := sink.Rows(k.host[:], k.row[:])

@@ -214,7 +214,7 @@ func (b *Buffer) Add(host uint32, path []byte, suffix *row.Suffix) error {
 	if kind == row.OwnSuffix {
 		rest = suffix.KeySize()
 		size += 4 + rest
-		if strings.IndexByte(suffix.Scheme, 0) >= 0 || strings.IndexByte(suffix.Extras, 0) >= 0 {
+		if suffix.HasZeroByte() {
 			return row.ErrZeroByte
 		}
 	}

@@ -22,13 +22,11 @@ import (
 )
 
 const (
-	// Root is the folder of all objects about takedowns but overlays.
+	// Root is the folder of all objects about takedowns but deletion tables.
 	Root = "index/takedowns/"
 	// DocumentRoot and PiecesRoot are the folders of documents and of the pieces of their maps.
 	DocumentRoot = Root + "documents/"
 	PiecesRoot   = Root + "pieces/"
-	// OverlayRoot is the folder of overlays.
-	OverlayRoot = "index/overlays/"
 
 	// format is the format version of documents.
 	// 1: first.
@@ -45,34 +43,14 @@ type Ref struct {
 	XXH64  string `json:"xxh64"` // 16 hex digits
 }
 
-// Overlay names the overlay of a segment (package overlay) and vouches for its bytes.
-type Overlay struct {
-	Object      string `json:"object"`
-	Bytes       int64  `json:"bytes"`
-	XXH64       string `json:"xxh64"`
-	FooterBytes int64  `json:"footer_bytes"`
-	FooterXXH64 string `json:"footer_xxh64"`
-}
-
-// Check returns a *codec.CorruptError, which names file, if o cannot name an overlay of a segment
-// below root.
-func (o *Overlay) Check(file, section, root, segment string) error {
-	rest, ok := strings.CutPrefix(o.Object, root+segment+"-")
-	if !ok || !overlayName.MatchString(rest) || !hex16.MatchString(o.XXH64) || !hex16.MatchString(o.FooterXXH64) ||
-		o.FooterBytes < 1 || o.Bytes <= o.FooterBytes {
-		return codec.Corrupt(file, section, -1, "an overlay of the segment", fmt.Sprintf("%+v", *o))
-	}
-	return nil
-}
-
 // Segment is a segment that the rules were applied to.
 type Segment struct {
 	// ID is that of the segment, or names what versions leave of it (manifest.Segment.View).
 	ID string `json:"id"`
-	// Overlay is nil if the rules hide nothing of the segment, and Hidden the number of rows that
-	// they hide.
-	Overlay *Overlay `json:"overlay,omitempty"`
-	Hidden  int64    `json:"hidden,omitempty"`
+	// Hidden is the number of rows that the rules hide. Table names the deletion table that also
+	// lacks these, in the place of the one that the version names. It is nil if there are none.
+	Hidden int64             `json:"hidden,omitempty"`
+	Table  *lake.FrameObject `json:"table,omitempty"`
 }
 
 // Document is the state of a lake's takedowns.
@@ -145,18 +123,10 @@ var (
 	hex16       = regexp.MustCompile(`^[0-9a-f]{16}$`)
 	segmentID   = regexp.MustCompile(`^[0-9a-f]{32}$`)
 	documentKey = regexp.MustCompile(`^` + DocumentRoot + `([0-9]{12})-[0-9a-f]{32}\.json$`)
-	overlayName = regexp.MustCompile(`^[0-9a-f]{32}\.zst$`)
-	overlayKey  = regexp.MustCompile(`^` + OverlayRoot + `([0-9a-f]{32})-[0-9a-f]{32}\.zst$`)
 )
 
-// OverlayKey is the key of a segment's overlay with that digest.
-func OverlayKey(segment, digest string) string { return OverlayRoot + segment + "-" + digest + ".zst" }
-
-// IsDocument and IsOverlay report whether a key is that of a document or an overlay.
+// IsDocument reports whether a key is that of a document.
 func IsDocument(key string) bool { return documentKey.MatchString(key) }
-
-// IsOverlay reports whether a key is that of an overlay.
-func IsOverlay(key string) bool { return overlayKey.MatchString(key) }
 
 // Check returns a *codec.CorruptError, which names file, if the reference cannot name a document of
 // an epoch.
@@ -189,11 +159,11 @@ func (d *Document) check(key string) error {
 		if !segmentID.MatchString(s.ID) || i > 0 && d.Segments[i-1].ID >= s.ID {
 			return bad(section, "ascending ids", s.ID)
 		}
-		if (s.Overlay != nil) != (s.Hidden > 0) {
-			return bad(section, "hidden rows with an overlay", s.Hidden)
+		if (s.Table != nil) != (s.Hidden > 0) {
+			return bad(section, "hidden rows with a deletion table", s.Hidden)
 		}
-		if o := s.Overlay; o != nil {
-			if err := o.Check(key, section, OverlayRoot, s.ID); err != nil {
+		if s.Table != nil {
+			if err := s.Table.CheckDeletion(key, section, s.ID); err != nil {
 				return err
 			}
 		}
@@ -430,8 +400,8 @@ func (d *Document) Edit(ctx context.Context, store blob.Store, add, remove *Rule
 	return next, nil
 }
 
-// Objects yields the keys of all objects that the document refers to: pieces and overlays. An error
-// is the last thing that it yields.
+// Objects yields the keys of all objects that the document refers to: pieces and deletion tables.
+// An error is the last thing that it yields.
 func (d *Document) Objects(ctx context.Context, store blob.Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, ref := range []pieces.Ref{d.RulePieces, d.RecordPieces} {
@@ -442,7 +412,7 @@ func (d *Document) Objects(ctx context.Context, store blob.Store) iter.Seq2[stri
 			}
 		}
 		for _, s := range d.Segments {
-			if s.Overlay != nil && !yield(s.Overlay.Object, nil) {
+			if s.Table != nil && !yield(s.Table.Key, nil) {
 				return
 			}
 		}

@@ -145,7 +145,7 @@ var (
 	takedownEpoch = desc("takedown_epoch", "Grows by one whenever a takedown is added or lifted, as far as this server has seen.")
 	takedownRules = desc("takedowns", "Takedowns in force.")
 	takedownRead  = desc("takedown_refresh_seconds", "How long it took to read the takedowns when they last changed.")
-	overlayBytes  = desc("overlay_bytes", "Memory of the overlays that say which rows are hidden or dead.")
+	deletionBytes = desc("deletion_bytes", "Memory of the deletion tables, which say which rows are hidden or dead.")
 
 	gateInFlight = desc("http_in_flight", "Requests that passed the gate and whose answers are not sent yet.", "gate")
 	gateWorking  = desc("http_working", "Answers that are being made.", "gate")
@@ -243,7 +243,7 @@ func (s *state) Collect(ch chan<- prometheus.Metric) {
 	gauge(takedownEpoch, float64(st.TakedownEpoch))
 	gauge(takedownRules, float64(st.Takedowns))
 	gauge(takedownRead, st.TakedownRefresh.Seconds())
-	gauge(overlayBytes, float64(st.OverlayBytes))
+	gauge(deletionBytes, float64(st.DeletionBytes))
 	gauge(mappedBytes, float64(st.MappedBytes))
 	for _, g := range s.gates {
 		st := g.stats()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -116,20 +117,19 @@ const (
 	port
 	path
 	size
-	extras
-	rawURL
-	batch
+	text // of a column of parts
 )
 
 // field is a column of the output.
 type field struct {
-	name    string
-	kind    kind
-	columns lookup.Columns // that it needs
+	name   string
+	kind   kind
+	column part.Column // of size and text
 	// rows and unique tell in which lists it is.
 	rows, unique bool
-	// quoted tells that its JSON is a string without characters that have to be escaped.
-	quoted bool
+	// quoted tells that its JSON is a string without characters that have to be escaped; json that
+	// its text is JSON.
+	quoted, json bool
 }
 
 var fields = []field{
@@ -144,10 +144,10 @@ var fields = []field{
 	{name: "host", kind: host, rows: true, unique: true},
 	{name: "port", kind: port, rows: true, unique: true},
 	{name: "path", kind: path, rows: true, unique: true},
-	{name: "size", kind: size, rows: true, columns: lookup.ColumnSize},
-	{name: "extras", kind: extras, rows: true, columns: lookup.ColumnExtras},
-	{name: "raw_url", kind: rawURL, rows: true, columns: lookup.ColumnRawURL},
-	{name: "batch", kind: batch, rows: true, columns: lookup.ColumnBatch, quoted: true},
+	{name: "size", kind: size, rows: true, column: part.ColSize},
+	{name: "extras", kind: text, rows: true, column: part.ColExtras, json: true},
+	{name: "raw_url", kind: text, rows: true, column: part.ColRawURL},
+	{name: "batch", kind: text, rows: true, column: part.ColBatch, quoted: true},
 }
 
 // Fields are the columns that are written, in their order.
@@ -203,7 +203,9 @@ func Names(unique bool) (names []string) {
 // Columns are the columns of lookup that the fields need.
 func (f Fields) Columns() (c lookup.Columns) {
 	for i := range f {
-		c |= f[i].columns
+		if k := f[i].kind; k == size || k == text {
+			c |= lookup.With(f[i].column)
+		}
 	}
 	return c
 }
@@ -303,17 +305,16 @@ func (f *field) appendJSON(dst []byte, page *lookup.URLsPage, i int) []byte {
 	switch f.kind {
 	case theURL:
 		return codec.AppendJSONString(dst, page.URL(i))
-	case rawURL: // it may have any bytes
-		if raw := page.RawURL(i); raw != "" {
-			return codec.AppendJSONString(dst, raw)
+	case text:
+		if v := page.Text(f.column, i); v != "" && !f.json && !f.quoted {
+			return codec.AppendJSONString(dst, v)
 		}
-		return append(dst, "null"...)
 	case path:
-		_, _, _, text := parts(page.URL(i))
-		return codec.AppendJSONString(dst, text)
+		_, _, _, v := parts(page.URL(i))
+		return codec.AppendJSONString(dst, v)
 	case host:
-		_, text, _, _ := parts(page.URL(i))
-		return codec.AppendJSONString(dst, text)
+		_, v, _, _ := parts(page.URL(i))
+		return codec.AppendJSONString(dst, v)
 	case domain:
 		return codec.AppendJSONString(dst, page.Domain)
 	}
@@ -356,12 +357,9 @@ func (f *field) append(dst []byte, page *lookup.URLsPage, i int) ([]byte, bool) 
 			return dst, false
 		}
 		return strconv.AppendInt(dst, n, 10), true
-	case extras:
-		return append(dst, page.Extras(i)...), page.Extras(i) != ""
-	case rawURL:
-		return append(dst, page.RawURL(i)...), page.RawURL(i) != ""
-	case batch:
-		return append(dst, page.Batch(i)...), true
+	case text:
+		v := page.Text(f.column, i)
+		return append(dst, v...), v != ""
 	}
 	theScheme, theHost, thePort, thePath := parts(page.URL(i))
 	switch f.kind {

@@ -47,6 +47,9 @@ func newParquet(list Fields) *parquetFile {
 
 // node is the type of the field's column. Ids are two's complement, as in parts.
 func (f *field) node() parquet.Node {
+	if f.json {
+		return parquet.JSON()
+	}
 	switch f.kind {
 	case urlID, rows, size:
 		return parquet.Int(64)
@@ -54,8 +57,6 @@ func (f *field) node() parquet.Node {
 		return parquet.Int(32)
 	case ts, firstTS, lastTS:
 		return parquet.Timestamp(parquet.Millisecond)
-	case extras:
-		return parquet.JSON()
 	}
 	return parquet.String()
 }
@@ -108,12 +109,12 @@ func (p *parquetFile) value(f *field, page *lookup.URLsPage, i int) parquet.Valu
 	case size:
 		return number(page.Size(i))
 	case port:
-		_, _, text, _ := parts(page.URL(i))
+		_, _, digits, _ := parts(page.URL(i))
 		n := int32(0)
-		for _, digit := range text {
+		for _, digit := range digits {
 			n = 10*n + int32(digit-'0')
 		}
-		if len(text) == 0 {
+		if len(digits) == 0 {
 			return parquet.NullValue()
 		}
 		return parquet.Int32Value(n)

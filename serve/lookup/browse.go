@@ -330,7 +330,7 @@ func (s *Snapshot) topOf(ctx context.Context, dataset uint32) (*Top, error) {
 			if heads[i] == nil || heads[i].Key != r.Key {
 				continue
 			}
-			left, err := leftOf(ctx, v.overlays[i], heads[i])
+			left, err := leftOf(ctx, v.tables[i], heads[i])
 			if err != nil {
 				return nil, err
 			}

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/turns"
@@ -30,8 +30,8 @@ const (
 type BulkQuery struct {
 	// Datasets are the only datasets that count, ascending. Nil stands for all.
 	Datasets []uint32
-	// PresenceOnly leaves out the totals. Then nothing is read but mapped files, and the overlay of
-	// a domain of which takedowns or retired batches may have taken something away.
+	// PresenceOnly leaves out the totals. Then nothing is read but mapped files, and the deletion
+	// table of a domain of which takedowns or retired batches may have taken something away.
 	PresenceOnly bool
 }
 
@@ -104,7 +104,7 @@ type bulkSet struct{ segment, from, to int32 } // in set
 type bulkFind struct {
 	loaded int32    // index in loaded
 	set    []uint32 // that the entries have to be of
-	left   []overlay.Entry
+	left   []deletion.Entry
 }
 
 // BulkAnswer is what a version has of one text's domain.
@@ -350,10 +350,10 @@ func (b *Bulk) gatherDomain(ctx context.Context, at int, l *bulkLoaded) error {
 	sources := 0
 	for _, set := range b.sets[l.sets:l.setEnd] {
 		i, full := set.segment, b.set[set.from:set.to:set.to]
-		var left []overlay.Entry
-		if b.v.overlays[i].May(l.Key) {
+		var left []deletion.Entry
+		if b.v.tables[i].May(l.Key) {
 			var err error
-			if left, err = b.v.overlays[i].Entries(ctx, l.Key, 0, 1<<32-1); err != nil {
+			if left, err = b.v.tables[i].Entries(ctx, l.Key, 0, 1<<32-1); err != nil {
 				return err
 			}
 		}
@@ -402,7 +402,7 @@ func (b *Bulk) asked(full []uint32) []uint32 {
 
 // appendVisible appends those datasets of full that were asked for, may be read, and of which
 // something is left. All ascend.
-func (b *Bulk) appendVisible(out, full []uint32, left []overlay.Entry) []uint32 {
+func (b *Bulk) appendVisible(out, full []uint32, left []deletion.Entry) []uint32 {
 	if b.q.Datasets == nil && len(left) == 0 && b.s.readable == nil {
 		return append(out, full...)
 	}

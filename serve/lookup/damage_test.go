@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -115,7 +116,7 @@ func readAll(t *testing.T, store blob.Store, cacheDir string, domains []string) 
 					if sel.All() && !unique {
 						continue // below
 					}
-					q := URLsQuery{Target: tg, Dataset: d.ID, Selection: sel, Unique: unique, Columns: ColumnSize | ColumnExtras}
+					q := URLsQuery{Target: tg, Dataset: d.ID, Selection: sel, Unique: unique, Columns: With(part.ColSize, part.ColExtras)}
 					err := pages(t.Context(), snap, q, false, func() int { return 7 }, func(p *URLsPage) error {
 						answers = append(answers, fmt.Sprintf("%d %s %d %v", p.Total, p.text, p.Rows.ts, p.count))
 						return nil

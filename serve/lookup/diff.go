@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/turns"
@@ -163,16 +163,16 @@ type differ struct {
 	sources []changeSource
 }
 
-// overlaid is a segment with its overlays.
-type overlaid struct {
+// tabled is a segment with its deletion table.
+type tabled struct {
 	*segment.Segment
-	overlays overlay.Stack
+	table *deletion.Table
 }
 
-// shared is a segment that both versions have, with the overlays of each.
+// shared is a segment that both versions have, with the deletion table of each.
 type shared struct {
 	*segment.Segment
-	before, after overlay.Stack
+	before, after *deletion.Table
 }
 
 // entries are entries of a segment, ascending. Next returns nil after the last.
@@ -189,7 +189,7 @@ type changeSource struct {
 // diffScan reads a segment that only one of the versions has, or those entries of a segment of
 // both of which one version lacks rows that the other may have.
 type diffScan struct {
-	seg   overlaid
+	seg   tabled
 	scan  entries
 	both  bool           // the segment is one of both versions
 	later bool           // the segment is one of the later version
@@ -206,37 +206,37 @@ func (d *differ) name() string {
 
 func (d *differ) open(from pair) {
 	for i, seg := range d.before.segments {
-		of := overlaid{seg, d.views[0].overlays[i]}
+		of := tabled{seg, d.views[0].tables[i]}
 		at := slices.Index(d.after.segments, seg)
 		switch {
 		case at < 0:
 			d.scans = append(d.scans, &diffScan{seg: of, scan: seg.ScanEntries(from.Key, from.dataset)})
 		case d.before.version.Segments[i].View() == d.after.version.Segments[at].View():
-			d.both = append(d.both, shared{seg, of.overlays, of.overlays})
+			d.both = append(d.both, shared{seg, of.table, of.table})
 		default:
-			d.both = append(d.both, shared{seg, of.overlays, d.views[1].overlays[at]})
-			dead := []*overlay.Overlay{d.before.dead[i], d.after.dead[at]}
+			d.both = append(d.both, shared{seg, of.table, d.views[1].tables[at]})
+			dead := []*deletion.Table{d.before.dead[i], d.after.dead[at]}
 			d.scans = append(d.scans, &diffScan{seg: of, scan: newDeadScan(seg, from, dead), both: true})
 		}
 	}
 	for i, seg := range d.after.segments {
 		if !slices.Contains(d.before.segments, seg) {
 			d.scans = append(d.scans, &diffScan{
-				seg: overlaid{seg, d.views[1].overlays[i]}, scan: seg.ScanEntries(from.Key, from.dataset), later: true,
+				seg: tabled{seg, d.views[1].tables[i]}, scan: seg.ScanEntries(from.Key, from.dataset), later: true,
 			})
 		}
 	}
 }
 
-// deadScan reads those entries of a segment that one of some overlays has.
+// deadScan reads those entries of a segment that one of some deletion tables has.
 type deadScan struct {
 	seg   *segment.Segment
-	scans []*overlay.Scan
+	scans []*deletion.Scan
 }
 
-func newDeadScan(seg *segment.Segment, from pair, overlays []*overlay.Overlay) *deadScan {
+func newDeadScan(seg *segment.Segment, from pair, tables []*deletion.Table) *deadScan {
 	s := &deadScan{seg: seg}
-	for _, o := range overlays {
+	for _, o := range tables {
 		if o != nil {
 			s.scans = append(s.scans, o.Scan(from.Key, from.dataset))
 		}
@@ -246,13 +246,13 @@ func newDeadScan(seg *segment.Segment, from pair, overlays []*overlay.Overlay) *
 
 // Next implements entries.
 func (s *deadScan) Next(ctx context.Context) (*segment.Entry, error) {
-	var first *overlay.Entry
+	var first *deletion.Entry
 	for _, scan := range s.scans {
 		e, err := scan.Peek(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if e != nil && (first == nil || overlay.Compare(e, first) < 0) {
+		if e != nil && (first == nil || deletion.Compare(e, first) < 0) {
 			first = e
 		}
 	}
@@ -265,7 +265,7 @@ func (s *deadScan) Next(ctx context.Context) (*segment.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e != nil && overlay.Compare(e, &at) == 0 {
+		if e != nil && deletion.Compare(e, &at) == 0 {
 			scan.Skip()
 		}
 	}
@@ -372,7 +372,7 @@ func (d *differ) compare(ctx context.Context, at pair) (err error) {
 			continue
 		}
 		source = sc.seg.Segment
-		left, err := leftOf(ctx, sc.seg.overlays, sc.next)
+		left, err := leftOf(ctx, sc.seg.table, sc.next)
 		if err != nil {
 			return err
 		}
@@ -403,10 +403,10 @@ func (d *differ) compare(ctx context.Context, at pair) (err error) {
 		}
 		if ok {
 			for _, of := range []struct {
-				overlays overlay.Stack
-				sum      *segment.Totals
+				table *deletion.Table
+				sum   *segment.Totals
 			}{{seg.before, &c.Before}, {seg.after, &c.After}} {
-				left, err := leftOf(ctx, of.overlays, &e)
+				left, err := leftOf(ctx, of.table, &e)
 				if err != nil {
 					return err
 				}

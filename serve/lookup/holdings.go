@@ -9,8 +9,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
@@ -30,7 +30,7 @@ type Holding struct {
 	Hidden int64
 
 	entry    segment.Entry
-	left     overlay.Entry
+	left     deletion.Entry
 	overlaid bool
 }
 
@@ -94,9 +94,9 @@ func (s *Snapshot) Holdings(ctx context.Context, t Target, only []uint32) (*Hold
 		if uint64(len(entries)) != full[i].GetCardinality() || slices.ContainsFunc(entries, stray) {
 			return s.disagree(i, r.key.ID)
 		}
-		var left []overlay.Entry
-		if v.overlays[i].May(r.key) {
-			if left, err = v.overlays[i].Entries(ctx, r.key, 0, math.MaxUint32); err != nil {
+		var left []deletion.Entry
+		if v.tables[i].May(r.key) {
+			if left, err = v.tables[i].Entries(ctx, r.key, 0, math.MaxUint32); err != nil {
 				return err
 			}
 		}
@@ -149,7 +149,7 @@ func (h *Holdings) tuples(ctx context.Context, one *Holding, hidden bool) ([]seg
 	if err != nil {
 		return nil, err
 	}
-	return overlay.Without(whole, left), nil
+	return deletion.Without(whole, left), nil
 }
 
 // TooManyRowsError means that an answer takes more rows than it may read. Rows are those at least

@@ -31,8 +31,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/internal/flight"
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake"
@@ -495,7 +495,7 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*openVersio
 		return nil, err
 	}
 	snap := &openVersion{server: s, ref: ref, version: v, segments: make([]*segment.Segment, len(v.Segments))}
-	snap.dead = make([]*overlay.Overlay, len(v.Segments))
+	snap.dead = make([]*deletion.Table, len(v.Segments))
 	if snap.suffixes, err = s.loadSuffixes(ctx, v); err != nil {
 		return nil, fmt.Errorf("open version %s: %w", ref.ID, err)
 	}
@@ -610,16 +610,16 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 	}
 }
 
-// openDead opens the overlay of dead rows of a segment, or shares that of the current version.
-func (s *Server) openDead(ctx context.Context, d *manifest.Dead) (*overlay.Overlay, error) {
+// openDead opens the deletion table that a version names, or shares that of the current version.
+func (s *Server) openDead(ctx context.Context, d *manifest.Dead) (*deletion.Table, error) {
 	if cur := s.current.Load(); cur != nil {
 		for _, o := range cur.dead {
-			if o != nil && o.Ref() == overlay.Ref(d.Overlay) {
+			if o != nil && o.Ref() == d.Table {
 				return o, nil
 			}
 		}
 	}
-	return overlay.Open(ctx, s.store, overlay.Ref(d.Overlay), s.frames)
+	return deletion.Open(ctx, s.store, d.Table, s.frames)
 }
 
 // closeSegment ends one use of a segment. The last call closes it.
@@ -675,11 +675,11 @@ type Status struct {
 	Generation    uint64
 	TakedownEpoch uint64
 	// Takedowns is how many takedowns are in force. TakedownRefresh is how long it took to read
-	// them when they last changed. OverlayBytes is the memory of overlays: theirs, and those of the
-	// current version's dead rows.
+	// them when they last changed. DeletionBytes is the memory of deletion tables: theirs, and
+	// those of the current version.
 	Takedowns       int64
 	TakedownRefresh time.Duration
-	OverlayBytes    int64
+	DeletionBytes   int64
 	// Counts are those of the version without what takedowns hide.
 	Counts manifest.Counts
 	// DeadRows are rows of the version's segments that the version does not have.
@@ -725,7 +725,7 @@ func (s *Server) Status() Status {
 	}
 	if t := s.takedowns.Load(); t != nil {
 		st.TakedownEpoch, st.Takedowns, st.TakedownRefresh = t.epoch, t.rules, t.took
-		st.OverlayBytes = t.memoryBytes()
+		st.DeletionBytes = t.memoryBytes()
 	}
 	if cur := s.current.Load(); cur != nil {
 		v := cur.version
@@ -736,7 +736,7 @@ func (s *Server) Status() Status {
 		st.DeadRows, _ = v.DeadRows()
 		for _, o := range cur.dead {
 			if o != nil {
-				st.OverlayBytes += o.MemoryBytes()
+				st.DeletionBytes += o.MemoryBytes()
 			}
 		}
 		st.Published, _ = time.Parse(time.RFC3339, v.Created) // checked when the version was read
@@ -751,7 +751,7 @@ type openVersion struct {
 	ref      manifest.VersionRef
 	version  *manifest.Version
 	segments []*segment.Segment // as in version
-	dead     []*overlay.Overlay // of the segments; nil for those without dead rows
+	dead     []*deletion.Table  // of the segments; nil for those without dead rows
 	every    []manifest.Dataset // of the version, by id, for whoever may read them
 	named    map[string]int     // their names, to their indexes
 	// suffixes is the public suffix list that the version follows, nil if the lake lacks it.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -91,7 +91,7 @@ func (s *Snapshot) contains(ctx context.Context, v *view, k segment.Key) (bool, 
 		if err != nil {
 			return false, err
 		}
-		if ok && (s.readable != nil || v.overlays[i].May(k)) {
+		if ok && (s.readable != nil || v.tables[i].May(k)) {
 			set, err := s.members(i, k)
 			if err != nil {
 				return false, err
@@ -199,12 +199,12 @@ func (s *Snapshot) domainPage(ctx context.Context, v *view, r resolved, from uin
 	page = &DomainPage{Answer: s.answer(v, r)}
 	full := make([]*roaring.Bitmap, len(s.segments)) // of the segments
 	sets := full                                     // of what is left of them and may be read
-	var left [][]overlay.Entry
+	var left [][]deletion.Entry
 	if v.any || s.readable != nil {
 		sets = make([]*roaring.Bitmap, len(s.segments))
 	}
 	if v.any {
-		left = make([][]overlay.Entry, len(s.segments))
+		left = make([][]deletion.Entry, len(s.segments))
 	}
 	var all *roaring.Bitmap
 	shared := false // all is one of sets
@@ -383,7 +383,7 @@ type planned struct {
 	has   bool
 	// overlaid tells that rows are hidden. Left are those that are not.
 	overlaid bool
-	left     overlay.Entry
+	left     deletion.Entry
 	rows     int64 // that are left
 	tuples   []segment.Tuple
 }
@@ -419,10 +419,10 @@ func (s *Snapshot) planned(ctx context.Context, v *view, k segment.Key, dataset 
 			return s.disagree(i, k.ID)
 		}
 		p.rows = p.entry.Rows
-		if !v.overlays[i].May(k) {
+		if !v.tables[i].May(k) {
 			return nil
 		}
-		if p.left, p.overlaid, err = v.overlays[i].Entry(ctx, k, dataset); err != nil || !p.overlaid {
+		if p.left, p.overlaid, err = v.tables[i].Entry(ctx, k, dataset); err != nil || !p.overlaid {
 			return err
 		}
 		p.rows = p.left.Rows

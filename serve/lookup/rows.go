@@ -28,9 +28,9 @@ type Rows struct {
 	ts    []int64
 	hasTS []bool
 
-	size                  []int64 // these five with ColumnSize, ColumnExtras, …
-	hasSize               []bool
-	extras, rawURL, batch []string
+	size    []int64 // if it was asked for
+	hasSize []bool
+	texts   texts
 
 	count, last []int64 // of distinct URLs: rows, and last time, if hasTS
 }
@@ -41,7 +41,7 @@ func (r *Rows) Len() int { return len(r.ends) }
 // Bytes is the memory that the rows take.
 func (r *Rows) Bytes() int64 {
 	n := cap(r.text) + 8*(cap(r.ends)+cap(r.ts)+cap(r.size)+cap(r.count)+cap(r.last)) + cap(r.hasTS) + cap(r.hasSize)
-	for _, column := range [][]string{r.extras, r.rawURL, r.batch} {
+	for _, column := range r.texts {
 		n += 16 * cap(column)
 		for _, v := range column {
 			n += len(v)
@@ -49,6 +49,9 @@ func (r *Rows) Bytes() int64 {
 	}
 	return int64(n)
 }
+
+// texts are the values of columns of strings, nil for columns that were not asked for.
+type texts [part.NumColumns][]string
 
 // URL is the canonical URL of row i. The caller must not change it.
 func (r *Rows) URL(i int) []byte {
@@ -65,33 +68,29 @@ func (r *Rows) ID(i int) uint64 { return urlnorm.URLID(r.URL(i)) }
 // TS is the time of row i in milliseconds since the epoch, if it has one.
 func (r *Rows) TS(i int) (ms int64, ok bool) { return r.ts[i], r.hasTS[i] }
 
-// Size is the size of row i, if it has one. The query asked for ColumnSize.
+// Size is the size of row i, if it has one. The query asked for part.ColSize.
 func (r *Rows) Size(i int) (size int64, ok bool) { return r.size[i], r.hasSize[i] }
 
-// Extras is the JSON text of the extras of row i, "" if it has none. The query asked for
-// ColumnExtras.
-func (r *Rows) Extras(i int) string { return r.extras[i] }
-
-// RawURL is the URL of row i as it was in the input, "" if it was not kept. The query asked for
-// ColumnRawURL.
-func (r *Rows) RawURL(i int) string { return r.rawURL[i] }
-
-// Batch is the batch of row i. The query asked for ColumnBatch.
-func (r *Rows) Batch(i int) string { return r.batch[i] }
+// Text is the text of row i in a column that the query asked for, "" if it has none.
+func (r *Rows) Text(col part.Column, i int) string { return r.texts[col][i] }
 
 // Count is the number of rows of distinct URL i. TS is the first of their times, and last the last.
 func (r *Rows) Count(i int) (rows, last int64) { return r.count[i], r.last[i] }
 
-// Columns are columns that Rows have besides the URL and the time.
-type Columns uint8
+// Columns is a set of columns of a part that Rows have besides the URL and the time: of strings,
+// and the size.
+type Columns uint16
 
-// The columns that a query may ask for.
-const (
-	ColumnSize Columns = 1 << iota
-	ColumnExtras
-	ColumnRawURL
-	ColumnBatch
-)
+// With returns the set of the columns.
+func With(cols ...part.Column) (c Columns) {
+	for _, col := range cols {
+		c |= 1 << col
+	}
+	return c
+}
+
+// has reports whether a column is in the set.
+func (c Columns) has(col part.Column) bool { return c>>col&1 != 0 }
 
 // list are the columns of a part to read.
 func (c Columns) list() []part.Column {
@@ -99,8 +98,8 @@ func (c Columns) list() []part.Column {
 		return columns
 	}
 	list := slices.Clone(columns)
-	for i, col := range []part.Column{part.ColSize, part.ColExtras, part.ColRawURL, part.ColBatch} {
-		if c>>i&1 != 0 {
+	for col := range part.Column(part.NumColumns) {
+		if c.has(col) {
 			list = append(list, col)
 		}
 	}
@@ -110,7 +109,7 @@ func (c Columns) list() []part.Column {
 // cost is how many times the memory of a page without these columns one with them may take. Extras
 // and raw URLs take up to part.PageColumnBytes each.
 func (c Columns) cost() int64 {
-	if c&(ColumnExtras|ColumnRawURL) != 0 {
+	if c.has(part.ColExtras) || c.has(part.ColRawURL) {
 		return 8
 	}
 	return 1
@@ -145,13 +144,14 @@ type rowPage struct {
 	ts       []int64 // nil if no row has one
 	hasTS    []bool
 
-	size                  []int64 // these five as far as they were asked for
-	hasSize               []bool
-	extras, rawURL, batch []string
+	size    []int64 // if it was asked for
+	hasSize []bool
+	texts   texts
 }
 
-// newRowPage packs rows [lo, hi) of c. The name of the part is for errors.
-func newRowPage(c *part.Columns, lo, hi int, part string) (*rowPage, error) {
+// newRowPage packs rows [lo, hi) of c, which has the wide columns, too. The name of the part is for
+// errors.
+func newRowPage(c *part.Columns, lo, hi int, wide Columns, name string) (*rowPage, error) {
 	p := &rowPage{pathEnds: make([]uint32, 0, hi-lo)}
 	size := 0
 	for _, path := range c.PathQuery[lo:hi] {
@@ -167,7 +167,7 @@ func newRowPage(c *part.Columns, lo, hi int, part string) (*rowPage, error) {
 		p.paths = append(p.paths, c.PathQuery[i]...)
 		p.pathEnds = append(p.pathEnds, uint32(len(p.paths)))
 		if !p.addScheme(c.Scheme[i], i-lo, hi-lo) {
-			return nil, codec.Corrupt(part, "column scheme", -1, "at most 256 different names", "more")
+			return nil, codec.Corrupt(name, "column scheme", -1, "at most 256 different names", "more")
 		}
 		if c.Port[i] >= 0 && p.port == nil {
 			p.port = make([]int32, 0, hi-lo)
@@ -185,19 +185,16 @@ func newRowPage(c *part.Columns, lo, hi int, part string) (*rowPage, error) {
 			p.ts[i-lo], p.hasTS[i-lo] = c.TS[i], c.HasTS[i]
 		}
 	}
-	if c.Size != nil {
-		p.size, p.hasSize = slices.Clone(c.Size[lo:hi]), slices.Clone(c.HasSize[lo:hi])
+	for col := range part.Column(part.NumColumns) {
+		switch {
+		case !wide.has(col):
+		case col == part.ColSize:
+			p.size, p.hasSize = slices.Clone(c.Size[lo:hi]), slices.Clone(c.HasSize[lo:hi])
+		default:
+			p.texts[col] = slices.Clone((*c.Text(col))[lo:hi])
+		}
 	}
-	p.extras, p.rawURL, p.batch = cut(c.Extras, lo, hi), cut(c.RawURL, lo, hi), cut(c.Batch, lo, hi)
 	return p, nil
-}
-
-// cut copies values [lo, hi) of a column, which is nil if it was not read.
-func cut(column []string, lo, hi int) []string {
-	if column == nil {
-		return nil
-	}
-	return slices.Clone(column[lo:hi])
 }
 
 // addScheme stores the scheme of a row of a page with the given number of rows. It reports false if
@@ -225,12 +222,12 @@ func (p *rowPage) addScheme(name string, row, rows int) bool {
 
 // memoryBytes is the memory that the page takes, in bytes.
 func (p *rowPage) memoryBytes() int64 {
-	n := 256 + cap(p.paths) + 4*cap(p.pathEnds) + len(p.scheme) + 4*cap(p.port) + 9*len(p.ts) + 20*cap(p.hosts)
+	n := 512 + cap(p.paths) + 4*cap(p.pathEnds) + len(p.scheme) + 4*cap(p.port) + 9*len(p.ts) + 20*cap(p.hosts)
 	for _, h := range p.hosts {
 		n += len(h)
 	}
 	n += 9 * len(p.size)
-	for _, column := range [][]string{p.extras, p.rawURL, p.batch} {
+	for _, column := range p.texts {
 		n += 16 * len(column)
 		for i, v := range column {
 			if i == 0 || v != column[i-1] { // equal neighbours share their bytes
@@ -314,14 +311,10 @@ func (r *Rows) add(p *rowPage, lo, hi int, domain, part string) error {
 	if p.size != nil {
 		r.size, r.hasSize = append(r.size, p.size[lo:hi]...), append(r.hasSize, p.hasSize[lo:hi]...)
 	}
-	if p.extras != nil {
-		r.extras = append(r.extras, p.extras[lo:hi]...)
-	}
-	if p.rawURL != nil {
-		r.rawURL = append(r.rawURL, p.rawURL[lo:hi]...)
-	}
-	if p.batch != nil {
-		r.batch = append(r.batch, p.batch[lo:hi]...)
+	for col, column := range p.texts {
+		if column != nil {
+			r.texts[col] = append(r.texts[col], column[lo:hi]...)
+		}
 	}
 	return nil
 }
@@ -605,7 +598,7 @@ func (s *Snapshot) fetch(ctx context.Context, r *run, first, last int) ([]*rowPa
 		if err := turn.Yield(ctx); err != nil {
 			return nil, err
 		}
-		p, err := newRowPage(c, int(r.starts[i]-from), int(r.starts[i+1]-from), r.part)
+		p, err := newRowPage(c, int(r.starts[i]-from), int(r.starts[i+1]-from), r.wide, r.part)
 		if err != nil {
 			return nil, err
 		}

@@ -39,7 +39,7 @@ type Selection struct {
 	// From and To are the first millisecond since the epoch that is in the selection, and the first
 	// one after it. If one is set, rows without a time are left out.
 	From, To *int64
-	// Filters are conditions that all have to hold. They need ColumnExtras, which they add.
+	// Filters are conditions that all have to hold. They need part.ColExtras, which they add.
 	Filters filter.Set
 }
 
@@ -124,7 +124,7 @@ func (s *Selection) All() bool {
 // columns are those that the selection needs.
 func (s *Selection) columns() Columns {
 	if s.Filters.Len() > 0 {
-		return ColumnExtras
+		return With(part.ColExtras)
 	}
 	return 0
 }
@@ -219,7 +219,7 @@ func (s *Selection) has(ctx context.Context, p *rowPage, i int) (bool, error) {
 			return false, err
 		}
 	}
-	return s.Filters.Passes(p.extras[i])
+	return s.Filters.Passes(p.texts[part.ColExtras][i])
 }
 
 // end is the row behind the last one of the piece.

@@ -360,7 +360,7 @@ func TestScansEndAtTheirCaps(t *testing.T) {
 	}{
 		{"example.com", URLsQuery{Selection: Selection{From: &from}}, 10},
 		{"example.com", URLsQuery{Selection: Selection{From: &from}, Unique: true}, 10},
-		{"example.com", URLsQuery{Columns: ColumnExtras}, 1700},
+		{"example.com", URLsQuery{Columns: With(part.ColExtras)}, 1700},
 		{"many.test", URLsQuery{Selection: Selection{Prefix: "/same"}}, MaxMerged + 1},
 		{"many.test", URLsQuery{Selection: Selection{Host: "many.test"}}, 2 * (MaxMerged + 1)},
 	} {

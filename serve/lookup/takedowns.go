@@ -11,15 +11,15 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
 )
 
-// overlaysAtOnce is how many overlays are opened at the same time.
-const overlaysAtOnce = 8
+// tablesAtOnce is how many deletion tables are opened at the same time.
+const tablesAtOnce = 8
 
 // takedowns are those of one manifest. A request uses the ones that it began with.
 type takedowns struct {
@@ -32,12 +32,12 @@ type takedowns struct {
 	// took is how long it took to read them.
 	took time.Duration
 
-	mu       sync.Mutex
-	overlays map[string]*overlay.Overlay // those that are open, by object
+	mu     sync.Mutex
+	tables map[string]*deletion.Table // those that are open, by object
 }
 
-// loadTakedowns reads the takedowns of a manifest, unless they are known, and opens the overlays of
-// all open segments before any request uses them. Overlays that did not change stay open. The
+// loadTakedowns reads the takedowns of a manifest, unless they are known, and opens the tables of
+// all open segments before any request uses them. Tables that did not change stay open. The
 // caller holds s.loading.
 func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error {
 	before := s.takedowns.Load()
@@ -55,7 +55,7 @@ func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error 
 	}
 	t := &takedowns{
 		epoch: m.TakedownEpoch, object: object, rules: doc.RulePieces.Entries,
-		segments: make(map[string]takedown.Segment, len(doc.Segments)), overlays: map[string]*overlay.Overlay{},
+		segments: make(map[string]takedown.Segment, len(doc.Segments)), tables: map[string]*deletion.Table{},
 	}
 	for _, seg := range doc.Segments {
 		t.segments[seg.ID] = seg
@@ -80,20 +80,20 @@ func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error 
 			}
 		}
 		for _, seg := range t.segments {
-			if seg.Overlay != nil && before.overlays[seg.Overlay.Object] != nil {
-				t.overlays[seg.Overlay.Object] = before.overlays[seg.Overlay.Object]
+			if seg.Table != nil && before.tables[seg.Table.Key] != nil {
+				t.tables[seg.Table.Key] = before.tables[seg.Table.Key]
 			}
 		}
 		before.mu.Unlock()
 	}
 	group, groupCtx := newGroup(ctx)
-	group.SetLimit(overlaysAtOnce)
+	group.SetLimit(tablesAtOnce)
 	for _, id := range open {
 		group.Go(func() error {
 			if _, covered := t.segments[id]; !covered {
 				return nil // a version that is no longer kept has it
 			}
-			_, err := s.overlay(groupCtx, t, id)
+			_, err := s.table(groupCtx, t, id)
 			return err
 		})
 	}
@@ -109,30 +109,31 @@ func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error 
 	return nil
 }
 
-// overlay returns the overlay of what a version has of a segment, nil if it has none. The error is
+// table returns the table of the takedowns for what a version has of a segment, nil if they hide
+// nothing of it, so that the version's own table stands. The error is
 // ErrGone for one that the rules were not applied to: no version that is kept has it.
-func (s *Server) overlay(ctx context.Context, t *takedowns, id string) (*overlay.Overlay, error) {
+func (s *Server) table(ctx context.Context, t *takedowns, id string) (*deletion.Table, error) {
 	seg, ok := t.segments[id]
 	if !ok && t.rules > 0 {
 		return nil, fmt.Errorf("%w: takedowns have changed since", ErrGone)
 	}
-	if seg.Overlay == nil {
+	if seg.Table == nil {
 		return nil, nil
 	}
 	t.mu.Lock()
-	o := t.overlays[seg.Overlay.Object]
+	table := t.tables[seg.Table.Key]
 	t.mu.Unlock()
-	if o != nil {
-		return o, nil
+	if table != nil {
+		return table, nil
 	}
-	o, err := overlay.Open(ctx, s.store, overlay.Ref(*seg.Overlay), s.frames)
+	table, err := deletion.Open(ctx, s.store, *seg.Table, s.frames)
 	if err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
-	t.overlays[seg.Overlay.Object] = o
+	t.tables[seg.Table.Key] = table
 	t.mu.Unlock()
-	return o, nil
+	return table, nil
 }
 
 // hidden is the number of rows that are hidden in what a version has of segments. Those that the
@@ -147,8 +148,8 @@ func (t *takedowns) hidden(views []string) (rows int64) {
 func (t *takedowns) memoryBytes() (n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, o := range t.overlays {
-		n += o.MemoryBytes()
+	for _, table := range t.tables {
+		n += table.MemoryBytes()
 	}
 	return n
 }
@@ -156,8 +157,8 @@ func (t *takedowns) memoryBytes() (n int64) {
 // view is a version as its dead rows and the takedowns leave it. It is immutable.
 type view struct {
 	takedowns *takedowns
-	overlays  []overlay.Stack    // of the snapshot's segments; nil where all rows are left
-	any       bool               // a stack is not nil
+	tables    []*deletion.Table  // of the snapshot's segments; nil where all rows are left
+	any       bool               // a table is not nil
 	datasets  []manifest.Dataset // with the rows that are left
 	rows      int64              // that are left
 	// whole is the version for whoever may read all of it.
@@ -176,29 +177,30 @@ func (s *openVersion) view(ctx context.Context) (*view, error) {
 // viewBy is view for certain takedowns.
 func (s *openVersion) viewBy(ctx context.Context, t *takedowns) (*view, error) {
 	v := &view{
-		takedowns: t, overlays: make([]overlay.Stack, len(s.segments)), datasets: s.every, rows: s.version.Counts.Rows,
+		takedowns: t, tables: make([]*deletion.Table, len(s.segments)), datasets: s.every, rows: s.version.Counts.Rows,
 	}
 	gone := map[uint32]int64{}
 	for i := range s.version.Segments {
-		o, err := s.server.overlay(ctx, t, s.version.Segments[i].View())
+		table, err := s.server.table(ctx, t, s.version.Segments[i].View())
 		if err != nil {
 			return nil, fmt.Errorf("version %s: %w", s.version.ID, err)
 		}
-		v.overlays[i] = overlay.NewStack(s.dead[i], o)
-		v.any = v.any || v.overlays[i] != nil
-		if o == nil { // the version counts no dead rows
-			continue
+		if table == nil { // the version counts no dead rows
+			v.tables[i] = s.dead[i]
+		} else {
+			v.tables[i] = table
+			for dataset, rows := range table.Beyond(s.dead[i]) {
+				gone[dataset] += rows
+				v.rows -= rows
+			}
 		}
-		for _, sum := range o.Sums() {
-			gone[sum.Dataset] += sum.Rows
-			v.rows -= sum.Rows
-		}
+		v.any = v.any || v.tables[i] != nil
 	}
 	if len(gone) > 0 {
 		v.datasets = slices.Clone(s.every)
 		for id, rows := range gone {
 			at, ok := slices.BinarySearchFunc(v.datasets, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
-			if !ok || v.datasets[at].Rows < rows {
+			if !ok || rows < 0 || v.datasets[at].Rows < rows {
 				return nil, codec.Corrupt(t.object, "sums", -1, fmt.Sprintf("rows of datasets of version %s", s.version.ID),
 					fmt.Sprintf("%d rows of dataset %d", rows, id))
 			}
@@ -211,12 +213,12 @@ func (s *openVersion) viewBy(ctx context.Context, t *takedowns) (*view, error) {
 }
 
 // left returns what is left of a domain in segment i: the set of datasets, nil if it is empty, and
-// the entries of the overlay. Set is what the segment has, and is not changed.
-func (v *view) left(ctx context.Context, i int, k segment.Key, set *roaring.Bitmap) (*roaring.Bitmap, []overlay.Entry, error) {
-	if set == nil || !v.overlays[i].May(k) {
+// the entries of the table. Set is what the segment has, and is not changed.
+func (v *view) left(ctx context.Context, i int, k segment.Key, set *roaring.Bitmap) (*roaring.Bitmap, []deletion.Entry, error) {
+	if set == nil || !v.tables[i].May(k) {
 		return set, nil, nil
 	}
-	entries, err := v.overlays[i].Entries(ctx, k, 0, 1<<32-1)
+	entries, err := v.tables[i].Entries(ctx, k, 0, 1<<32-1)
 	if err != nil || len(entries) == 0 {
 		return set, nil, err
 	}
@@ -233,7 +235,7 @@ func (v *view) left(ctx context.Context, i int, k segment.Key, set *roaring.Bitm
 }
 
 // apply puts what is left in the place of the entries of a segment. Both ascend by dataset.
-func (v *view) apply(i int, entries []segment.Entry, left []overlay.Entry) ([]segment.Entry, error) {
+func (v *view) apply(i int, entries []segment.Entry, left []deletion.Entry) ([]segment.Entry, error) {
 	out := entries[:0]
 	for _, e := range entries {
 		for len(left) > 0 && left[0].Dataset < e.Dataset {
@@ -252,22 +254,22 @@ func (v *view) apply(i int, entries []segment.Entry, left []overlay.Entry) ([]se
 	return out, nil
 }
 
-// fits checks that an entry of an overlay is about the rows that the segment has.
-func (v *view) fits(i int, e *segment.Entry, left *overlay.Entry) error {
+// fits checks that an entry of a deletion table is about the rows that the segment has.
+func (v *view) fits(i int, e *segment.Entry, left *deletion.Entry) error {
 	if left.Rows+left.Dead != e.Rows {
-		return codec.Corrupt(v.overlays[i].Object(), "entries", -1,
+		return codec.Corrupt(v.tables[i].Ref().Key, "entries", -1,
 			fmt.Sprintf("%d rows of domain %016x in dataset %d", e.Rows, e.ID, e.Dataset), left.Rows+left.Dead)
 	}
 	return nil
 }
 
-// leftOf returns what is left of an entry of a segment, as its overlays o say. It is zero if
+// leftOf returns what is left of an entry of a segment, as its deletion table says. It is zero if
 // nothing is left.
-func leftOf(ctx context.Context, o overlay.Stack, e *segment.Entry) (segment.Totals, error) {
-	if !o.May(e.Key) {
+func leftOf(ctx context.Context, table *deletion.Table, e *segment.Entry) (segment.Totals, error) {
+	if !table.May(e.Key) {
 		return e.Totals, nil
 	}
-	left, ok, err := o.Entry(ctx, e.Key, e.Dataset)
+	left, ok, err := table.Entry(ctx, e.Key, e.Dataset)
 	if err != nil || !ok {
 		return e.Totals, err
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -54,7 +55,7 @@ func rowsOf(t testing.TB, snap *lookup.Snapshot, tg lookup.Target) (rows []row) 
 		t.Fatal(err)
 	}
 	for _, d := range page.Datasets {
-		list, err := snap.List(t.Context(), lookup.URLsQuery{Target: tg, Dataset: d.ID, Columns: lookup.ColumnSize})
+		list, err := snap.List(t.Context(), lookup.URLsQuery{Target: tg, Dataset: d.ID, Columns: lookup.With(part.ColSize)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,9 +414,9 @@ func testLife(t *testing.T, each func(what string, store blob.Store)) {
 // A dataset of which all rows of a domain are hidden, by a takedown or because its batch is
 // retired, does not count, neither in the numbers of children nor elsewhere.
 func TestHiddenDatasetsDoNotCount(t *testing.T) {
-	least := publish.LeastBuried
-	t.Cleanup(func() { publish.LeastBuried = least })
-	publish.LeastBuried = 1 // so that the segment stays
+	least := publish.LeastLeft
+	t.Cleanup(func() { publish.LeastLeft = least })
+	publish.LeastLeft = 1 // so that the segment stays
 	for _, what := range []string{"takedown", "retire"} {
 		store := blob.NewMemory()
 		for _, d := range []string{"alpha", "beta", "gamma"} {
@@ -586,7 +587,7 @@ func TestRefusedMemoryEndsAnAnswer(t *testing.T) {
 	if _, err := e.Answer(t.Context(), snap, q); !errors.Is(err, refused) {
 		t.Error(err)
 	}
-	if store.reads != 1 { // of the footer
+	if store.reads != 2 { // of the footer and the directory
 		t.Errorf("%d reads", store.reads)
 	}
 }

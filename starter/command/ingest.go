@@ -73,7 +73,7 @@ func (f *ingestFlags) register(g *global, cmd *cobra.Command) {
 	fs.BoolVar(&f.spec.KeepRaw, "keep-raw", false, "keep the raw URL in column raw_url where it differs from the canonical URL")
 	fs.IntVar(&f.spec.MaxLine, "max-line", 0, "longest record in `BYTES`; longer ones are rejected (default: 1 MiB)")
 	fs.Float64Var(&f.spec.MaxRejectRate, "max-reject-rate", ingest.DefaultMaxRejectRate,
-		"fail the batch if more than this `SHARE` of its records is rejected, from 0 to 1; at once if a million are")
+		"fail the batch if more than this `SHARE` of its records is rejected, from 0 to 1")
 	fs.StringSliceVar(&f.spec.StripParams, "strip-params", nil, "query `PARAMETERS` to strip: names or globs, e.g. 'utm_*,gclid'")
 	fs.StringVar(&f.spec.Deadline, "deadline", "",
 		"give up after this `DURATION`, e.g. 36h or 3d; until then whatever may pass is retried (default: 7d)")

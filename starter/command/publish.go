@@ -79,8 +79,8 @@ func printPublish(out io.Writer, res *workflows.PublishResult) {
 		cli.Fprintf(out, "Lost: %s\n", line)
 	}
 	if m := res.Moved; m != nil {
-		cli.Fprintf(out, "Moved %s to other domains: rewrote %s of %s, %s\n", plural(m.Rows, "row"),
-			count(int64(m.Rewritten)), plural(int64(m.Batches), "batch"), size(m.Bytes))
+		cli.Fprintf(out, "Moved %s to other domains: rewrote %s of %s, %s\n", plural(m.Moved, "row"),
+			count(int64(m.Again)), plural(int64(m.Batches), "batch"), size(m.Bytes))
 		if m.Damaged > 0 {
 			cli.Fprintf(out, "Not moved: %s\n", plural(int64(m.Damaged), "damaged batch"))
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/move"
 	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
@@ -131,9 +131,9 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		group.Go(func() error {
 			c := changes[b.list]
 			found := false
-			err := move.Hosts(ctx, store, b.BatchRef,
-				&move.Change{To: to.Identity(), Domain: to.Domain, Affected: c.Affects},
-				func(h move.MovedHost) error { found = true; t.add(h, c); return nil })
+			err := rewrite.Hosts(ctx, store, b.BatchRef,
+				&rewrite.Change{To: to.Identity(), Domain: to.Domain, Affected: c.Affects},
+				func(h rewrite.MovedHost) error { found = true; t.add(h, c); return nil })
 			t.Lock()
 			defer t.Unlock()
 			var damage *postings.DamageError
@@ -218,7 +218,7 @@ type tally struct {
 	hosts map[[2]string]*movedHost
 }
 
-func (t *tally) add(h move.MovedHost, c *suffixchange.Change) {
+func (t *tally) add(h rewrite.MovedHost, c *suffixchange.Change) {
 	t.Lock()
 	defer t.Unlock()
 	key := [2]string{h.Host, h.From}

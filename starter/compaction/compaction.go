@@ -102,7 +102,7 @@ func describe(p *workflows.CompactProgress) (share float64, stage, line string) 
 		tasks = fmt.Sprintf(", %s of %s done", cli.Count(int64(p.Done)), cli.Plural(int64(p.Tasks), "task"))
 	}
 	switch p.Stage {
-	case "unite":
+	case "rewrite":
 		share, line = 0.01+0.69*of, "uniting small parts"+tasks
 	case "build":
 		share, line = 0.70+0.20*of, "building a segment"+tasks

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/urlake/urlake/indexbuild/inventorytree"
 	"github.com/urlake/urlake/indexbuild/prefixtree"
+	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/cli"
 )
 
@@ -55,7 +55,7 @@ neither a lake nor Temporal.`,
 func buildCommand(p Program) *cobra.Command {
 	var out, format string
 	var memory int64
-	var opt inventorytree.Options
+	var opt treebuild.InventoryOptions
 	cmd := &cobra.Command{
 		Use:   "build --out DIR INPUT…",
 		Short: "Build the index of a report",
@@ -66,8 +66,7 @@ An input is the manifest.json of a report, or a file of one: CSV, compressed wit
 or not, or Parquet; a path, or a URL of file or s3. Only a manifest.json has its files
 compared with their sizes and MD5 checksums. Files of CSV without a manifest need a
 first line with the names of the columns, or --schema. The columns read are Bucket, Key,
-Size, IsLatest, IsDeleteMarker, StorageClass and IntelligentTieringAccessTier; Key is
-needed. ORC is not read.
+Size, IsLatest and IsDeleteMarker; Key is needed. ORC is not read.
 
 Older versions and delete markers are left out. Objects without a size count as 0 bytes.
 An object that is listed twice counts twice. All objects must be in one bucket.
@@ -81,14 +80,14 @@ read. Both give the same answers; docs/formats/prefixtree.md describes them.`,
 			if out == "" {
 				return cli.Usagef("--out is missing: the folder of the index")
 			}
-			opt.Tree.Format = prefixtree.Format(format)
-			if !slices.Contains(prefixtree.Formats(), opt.Tree.Format) {
+			opt.Format = prefixtree.Format(format)
+			if !slices.Contains(prefixtree.Formats(), opt.Format) {
 				return cli.Usagef("--format %q; choose one of %q", format, prefixtree.Formats())
 			}
 			if memory < 1 {
 				return cli.Usagef("--memory %d; want 1 or more MiB", memory)
 			}
-			opt.Tree.Memory = memory << 20
+			opt.MemoryBytes = memory << 20
 			return build(cmd, p, out, args, opt)
 		},
 	}
@@ -113,43 +112,40 @@ type built struct {
 	Bytes        uint64  `json:"bytes"`
 	Old          uint64  `json:"old"`
 	Unsized      uint64  `json:"unsized"`
-	Tiers        []tier  `json:"tiers,omitempty"`
 	IndexBytes   int64   `json:"index_bytes"`
 	DurationSecs float64 `json:"duration_s"`
 }
 
-// tier is the sum of the objects of one tier.
-type tier struct {
-	Tier    string `json:"tier"`
-	Objects uint64 `json:"objects"`
-	Bytes   uint64 `json:"bytes"`
-}
-
-func tiersOf(all []prefixtree.TierSum) (list []tier) {
-	for _, t := range all {
-		list = append(list, tier{t.Tier.String(), t.Objects, t.Bytes})
-	}
-	return list
-}
-
-func build(cmd *cobra.Command, p Program, out string, inputs []string, opt inventorytree.Options) error {
+func build(cmd *cobra.Command, p Program, out string, inputs []string, opt treebuild.InventoryOptions) error {
 	show, finish := p.Bar(cmd.ErrOrStderr())
-	opt.Progress = func(p inventorytree.Progress) { showBuild(show, p) }
+	opt.Progress = func(p treebuild.InventoryProgress) {
+		// Writing takes about as long as reading.
+		part, stage := float64(p.Files)/float64(2*max(1, p.TotalFiles)), "read"
+		if p.Folders > 0 {
+			stage = "write"
+		}
+		show(part, stage, func(number func(int64) string) string {
+			if p.Folders > 0 {
+				return fmt.Sprintf("writing: %s folders", number(int64(p.Folders)))
+			}
+			return fmt.Sprintf("reading: %s of %s files, %s objects", number(int64(p.Files)), number(int64(p.TotalFiles)), number(int64(p.Objects)))
+		})
+	}
 	started := time.Now()
-	r, err := inventorytree.Build(cmd.Context(), out, inputs, opt)
+	r, err := treebuild.Inventory(cmd.Context(), out, inputs, opt)
 	finish(err)
 	if err != nil {
 		return err
 	}
 	if *p.JSON {
 		return cli.WriteJSON(cmd.OutOrStdout(), built{
-			Dir: out, Format: string(r.Format), Bucket: r.Bucket, Files: r.Files, Folders: r.Nodes, MaxDepth: r.MaxDepth,
-			Objects: r.Total.Objects, Bytes: r.Total.Bytes, Old: r.Old, Unsized: r.Unsized,
-			Tiers: tiersOf(r.Tiers), IndexBytes: r.Stats.Bytes, DurationSecs: time.Since(started).Seconds(),
+			Dir: out, Format: string(r.Format), Bucket: r.Bucket, Files: r.Files, Folders: r.Nodes, MaxDepth: r.Root.MaxDepth,
+			Objects: r.Root.Objects, Bytes: r.Root.Bytes, Old: r.Old, Unsized: r.Unsized,
+			IndexBytes: r.Stats.Bytes, DurationSecs: time.Since(started).Seconds(),
 		}, true)
 	}
 	w := cmd.OutOrStdout()
-	cli.Fprintf(w, "%s: %s, %s in %s", out, plural(r.Total.Objects, "object"), size(r.Total.Bytes), plural(r.Nodes, "folder"))
+	cli.Fprintf(w, "%s: %s, %s in %s", out, plural(r.Root.Objects, "object"), size(r.Root.Bytes), plural(r.Nodes, "folder"))
 	cli.Fprintf(w, "; the index has %s\n", cli.Size(r.Stats.Bytes))
 	if r.Old > 0 {
 		cli.Fprintf(w, "left out: %s that are older versions or delete markers\n", plural(r.Old, "object"))
@@ -158,35 +154,6 @@ func build(cmd *cobra.Command, p Program, out string, inputs []string, opt inven
 		cli.Fprintf(w, "without size, counted as 0 bytes: %s\n", plural(r.Unsized, "object"))
 	}
 	return nil
-}
-
-// The shares of a build's time that its stages take, about.
-const (
-	readShare = 0.6
-	treeShare = 0.2
-	hashShare = 0.1
-)
-
-func showBuild(show Show, p inventorytree.Progress) {
-	part := func() float64 { return float64(p.Tree.Done) / float64(max(1, p.Tree.Total)) }
-	switch p.Tree.Stage {
-	case "":
-		show(readShare*float64(p.Files)/float64(max(1, p.TotalFiles)), "read", func(number func(int64) string) string {
-			return fmt.Sprintf("reading: %s of %s files, %s objects", number(int64(p.Files)), number(int64(p.TotalFiles)), number(int64(p.Objects)))
-		})
-	case prefixtree.StageTree:
-		show(readShare+treeShare*part(), "tree", func(number func(int64) string) string {
-			return fmt.Sprintf("writing folders: %s of %s", number(int64(p.Tree.Done)), number(int64(p.Tree.Total)))
-		})
-	case prefixtree.StageHash:
-		show(readShare+treeShare+hashShare*part(), "hash", func(number func(int64) string) string {
-			return fmt.Sprintf("hashing folders: %s of %s", number(int64(p.Tree.Done)), number(int64(p.Tree.Total)))
-		})
-	case prefixtree.StageCheck:
-		show(readShare+treeShare+hashShare+(1-readShare-treeShare-hashShare)*part(), "check", func(func(int64) string) string {
-			return "computing checksums"
-		})
-	}
 }
 
 func verifyCommand(p Program) *cobra.Command {
@@ -208,13 +175,10 @@ another program has checksums of whole files only.`,
 			}
 			defer x.Close()
 			show, finish := p.Bar(cmd.ErrOrStderr())
-			err = x.Verify(cmd.Context(), func(p prefixtree.Progress) {
-				part := float64(p.Done) / float64(max(1, p.Total))
-				show(map[prefixtree.Stage]float64{prefixtree.StageTree: 0.2 + 0.8*part, prefixtree.StageCheck: 0.2 * part}[p.Stage],
-					string(p.Stage), func(number func(int64) string) string {
-						what := map[prefixtree.Stage]string{prefixtree.StageTree: "folders", prefixtree.StageCheck: "files"}[p.Stage]
-						return fmt.Sprintf("checking: %s of %s %s", number(int64(p.Done)), number(int64(p.Total)), what)
-					})
+			err = x.Verify(cmd.Context(), func(nodes uint64) {
+				show(float64(nodes)/float64(x.Len()), "check", func(number func(int64) string) string {
+					return fmt.Sprintf("checking: %s of %s folders", number(int64(nodes)), number(int64(x.Len())))
+				})
 			})
 			finish(err)
 			if err != nil {

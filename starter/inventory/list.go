@@ -2,26 +2,23 @@ package inventory
 
 import (
 	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/urlake/urlake/indexbuild/prefixtree"
 	"github.com/urlake/urlake/internal/cli"
 )
 
-const (
-	// listBatch is how many lines of a list are looked up together.
-	listBatch = 4096
-	// maxLine bounds a line of a list, in bytes. A key of S3 has at most 1,024, each of which may
-	// be encoded with three.
-	maxLine = 1 << 20
-)
+// maxLine bounds a line of a list, in bytes. A key of S3 has at most 1,024, each of which may be
+// encoded with three.
+const maxLine = 1 << 20
 
 // row is what query --prefixes --json says of a folder.
 type row struct {
@@ -40,53 +37,34 @@ func (q *query) list(ctx context.Context, in io.Reader, encoded, asJSON bool) er
 	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxLine)
-	var prefixes [][]byte
-	positions := make([]uint64, listBatch)
-	answer := func() error {
-		if err := q.x.Lookups(prefixes, positions[:len(prefixes)]); err != nil {
-			return err
-		}
-		for i, p := range prefixes {
-			if err := q.row(p, positions[i], asJSON); err != nil {
-				return err
-			}
-		}
-		prefixes = prefixes[:0]
-		return ctx.Err()
-	}
 	number := 0
 	for lines.Scan() {
 		number++
-		p := bytes.Clone(bytes.TrimSuffix(lines.Bytes(), []byte("\r")))
+		prefix := strings.TrimSuffix(lines.Text(), "\r")
 		if encoded {
-			plain, err := url.QueryUnescape(string(p))
-			if err != nil {
+			var err error
+			if prefix, err = url.QueryUnescape(prefix); err != nil {
 				return fmt.Errorf("line %d is not URL-encoded: %w", number, err)
 			}
-			p = []byte(plain)
 		}
-		if len(p) > 0 && p[len(p)-1] != '/' {
-			p = append(p, '/')
-		}
-		if prefixes = append(prefixes, p); len(prefixes) == listBatch {
-			if err := answer(); err != nil {
-				return err
-			}
+		if err := cmp.Or(q.row(folderOf(prefix), asJSON), ctx.Err()); err != nil {
+			return err
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return fmt.Errorf("line %d is longer than %s", number+1, cli.Size(maxLine))
-	} else if err != nil {
-		return err
 	}
-	return answer()
+	return lines.Err()
 }
 
 // row prints the line of a folder.
-func (q *query) row(prefix []byte, pos uint64, asJSON bool) error {
+func (q *query) row(prefix string, asJSON bool) error {
+	pos, found, err := q.x.Lookup([]byte(prefix))
+	if err != nil {
+		return err
+	}
 	var n prefixtree.Node
-	var err error
-	r := row{Prefix: string(prefix), Found: pos != prefixtree.NotFound}
+	r := row{Prefix: prefix, Found: found}
 	if r.Found {
 		if n, err = q.x.Node(pos); err != nil {
 			return err

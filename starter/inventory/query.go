@@ -28,7 +28,7 @@ type query struct {
 
 // answer prints the answer about a folder of the index in dir.
 func (q *query) answer(ctx context.Context, dir, prefix string, asJSON bool) error {
-	pos, ok, err := q.x.Find(prefix)
+	pos, ok, err := q.x.Lookup([]byte(folderOf(prefix)))
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
@@ -46,6 +46,14 @@ func (q *query) answer(ctx context.Context, dir, prefix string, asJSON bool) err
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	return nil
+}
+
+// folderOf returns the folder that a person means: prefix as it is, or with a slash at its end.
+func folderOf(prefix string) string {
+	if prefix == "" || strings.HasSuffix(prefix, "/") {
+		return prefix
+	}
+	return prefix + "/"
 }
 
 // notFound names the nearest folder above one that is not there. The root always is, or its lookup
@@ -123,18 +131,7 @@ func (q *query) text(ctx context.Context, n prefixtree.Node) error {
 	if err := q.line(n, 0, prefix); err != nil {
 		return err
 	}
-	if err := q.lines(ctx, n, 1); err != nil {
-		return err
-	}
-	all, err := q.x.Tiers(n.Position)
-	if err != nil || len(all) == 0 {
-		return err
-	}
-	fmt.Fprintf(q.w, "\n%15s %10s %12s  %s\n", "OBJECTS", "SIZE", "", "STORAGE")
-	for _, t := range all {
-		fmt.Fprintf(q.w, "%15s %10s %12s  %s\n", cli.Count(int64(t.Objects)), size(t.Bytes), "", t.Tier)
-	}
-	return nil
+	return q.lines(ctx, n, 1)
 }
 
 // lines prints the folders in a node.
@@ -176,7 +173,6 @@ type folder struct {
 	Bytes     uint64  `json:"bytes"`
 	Levels    uint32  `json:"levels"` // of folders below it
 	Folders   uint64  `json:"folders"`
-	Tiers     []tier  `json:"tiers,omitempty"`
 }
 
 // json prints a node and those below it, without a line end.
@@ -193,11 +189,6 @@ func (q *query) json(ctx context.Context, n prefixtree.Node, depth uint32, inden
 	if f.Folders, err = q.children(n); err != nil {
 		return err
 	}
-	all, err := q.x.Tiers(n.Position)
-	if err != nil {
-		return err
-	}
-	f.Tiers = tiersOf(all)
 	doc, err := json.Marshal(f)
 	if err != nil {
 		return err

@@ -3,8 +3,7 @@ package takedown
 import (
 	"context"
 
-	"github.com/urlake/urlake/indexbuild/segment/overlay"
-	"github.com/urlake/urlake/indexbuild/suppress"
+	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	rules "github.com/urlake/urlake/lake/takedown"
@@ -22,15 +21,12 @@ func Hidden(ctx context.Context, store blob.Store, m *manifest.Manifest, v *mani
 	hidden := map[uint32]int64{}
 	for i := range v.Segments {
 		s, _ := doc.Find(v.Segments[i].View())
-		if s.Overlay == nil {
-			continue
-		}
-		o, err := overlay.Open(ctx, store, suppress.OverlayRef(s.Overlay), nil)
+		rows, err := deletion.Hidden(ctx, store, &v.Segments[i], s)
 		if err != nil {
 			return nil, err
 		}
-		for _, sum := range o.Sums() {
-			hidden[sum.Dataset] += sum.Rows
+		for dataset, n := range rows {
+			hidden[dataset] += n
 		}
 	}
 	return hidden, nil

@@ -19,8 +19,8 @@ import (
 // The files of a version hold its rows, also those in unions; of those that it does not have they
 // say which.
 func TestFilesHoldTheRowsOfTheVersion(t *testing.T) {
-	defer func(rows int64) { publish.LeastBuried = rows }(publish.LeastBuried)
-	publish.LeastBuried = 0
+	defer func(rows int64) { publish.LeastLeft = rows }(publish.LeastLeft)
+	publish.LeastLeft = 0
 	dir := t.TempDir()
 	store, err := blob.Open(t.Context(), "file://"+dir)
 	if err != nil {

@@ -59,11 +59,12 @@ func New() *cobra.Command {
 		Short: "Run worker pools of one lake",
 		Long: `Worker runs the steps of one lake that Temporal orders: any subset of its pools in one process.
 
-  control    plans batches, writes their records, runs the workflows
-  normalize  reads raw objects, makes URLs canonical, groups rows by partition
-  write      merges partitions into Parquet
-  index      builds segments, extracts lost postings
-  publish    verifies segments, commits versions
+  control     plans batches, writes their records, runs the workflows
+  normalize   reads raw objects, makes URLs canonical, groups rows by partition
+  write       merges partitions into Parquet
+  index       builds segments, extracts lost postings
+  publish     verifies segments, commits versions
+  background  compacts, rebuilds, checks, exports: what no ingest waits for
 
 A lake needs at least one worker in each pool; start more in any pool to go faster. Workers share
 only the lake's store and Temporal. A worker waits until Temporal answers at TEMPORAL_ADDRESS
@@ -298,6 +299,10 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		case activities.PoolIndex:
 			w.RegisterActivity(&activities.Index{Lake: base})
 		case activities.PoolPublish:
+			w.RegisterActivity(&activities.Publish{Lake: base, Search: search, Temporal: c})
+		case activities.PoolBackground:
+			w.RegisterActivity(&activities.Write{Lake: base})
+			w.RegisterActivity(&activities.Index{Lake: base})
 			w.RegisterActivity(&activities.Publish{Lake: base, Search: search, Temporal: c})
 		}
 		return w

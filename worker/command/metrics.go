@@ -233,7 +233,7 @@ func (m *metrics) add(result any) {
 	case ingest.MergeResult:
 		m.rows.Add(float64(r.Rows))
 		m.partBytes.Add(float64(r.Bytes))
-	case publish.United:
+	case publish.Rewritten:
 		m.rows.Add(float64(r.Rows))
 		m.partBytes.Add(float64(r.Bytes))
 	case activities.FinishedSmall:

@@ -3,10 +3,9 @@
 // of their sizes, and the number of its children. It stands beside the files of a segment and is
 // not one of them: a segment is whole without it, and it can be made, or made again, at any time.
 //
-// The nodes of a domain are in the order of level and path. So the node that is asked for, its
-// children and theirs are one run each, and a query knows all of them before it reads any. A domain
-// that fits into a frame is in one frame. A larger one has frames of its own, and a directory of
-// them at their end. So a query reads one frame, or a directory and then one run for each level.
+// Nodes are sorted by domain, level and path. So the node that is asked for, its children and
+// theirs are one run each, and a query knows all of them before it reads any: an open index answers
+// in one round of reads, however large the domain.
 //
 // What is read is checked before it is used; damage is a *codec.CorruptError.
 //
@@ -16,6 +15,7 @@ package pathtree
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/bits"
@@ -30,20 +30,15 @@ const (
 	// 1: first.
 	Format = 1
 
-	// fenceBytes is the size of a fence: domain_id and check bits, and the number of the frame
-	// among those that begin with the same domain.
-	fenceBytes = 16
+	// keyBytes is the size of what the key of a node has before the path: domain_id, check bits and
+	// level.
+	keyBytes = 14
+	// domainBytes is the size of domain_id and check bits.
+	domainBytes = 12
 	// frameBytes is how many bytes of nodes a frame has at most, unless a single node has more.
 	frameBytes = 32 << 10
 	// maxPath is the longest path of a node, in bytes: a host, and a path of a canonical URL.
 	maxPath = 17 << 10
-)
-
-// The kinds of frames, which are their first byte.
-const (
-	kindDomains   = 0 // whole domains
-	kindNodes     = 1 // some nodes of a domain
-	kindDirectory = 2 // the first nodes of the frames of a domain
 )
 
 // Sum is a sum of sizes that cannot overflow: each is below 2^63.
@@ -131,102 +126,33 @@ func DirEnd(path string) int {
 	return strings.LastIndexByte(path, '/') + 1
 }
 
-// What an entry has besides rows, as bits.
-const (
-	hasChildren = 1 << iota // it has children; else all its rows are direct
-	hasDirect               // with children: it has direct rows
-	allSized                // all rows have a size
-	someSized               // some have
-	wideSize                // the sum of sizes takes more than 64 bits
-	entryFlags  = 1<<iota - 1
-)
-
-// appendEntry encodes an entry behind one of another dataset, or of dataset 0.
-func appendEntry(out []byte, before uint32, e *Entry) []byte {
-	flags := byte(0)
-	if e.Children > 0 {
-		flags |= hasChildren
-		if e.Direct > 0 {
-			flags |= hasDirect
-		}
-	}
-	switch {
-	case e.Sized == e.Rows:
-		flags |= allSized
-	case e.Sized > 0:
-		flags |= someSized
-	}
-	if e.Size.Hi > 0 {
-		flags |= wideSize
-	}
-	out = append(out, flags)
-	out = codec.AppendUvarint(out, uint64(e.Dataset-before))
-	out = codec.AppendUvarint(out, uint64(e.Rows))
-	if flags&hasChildren != 0 {
-		out = codec.AppendUvarint(out, uint64(e.Children))
-	}
-	if flags&hasDirect != 0 {
-		out = codec.AppendUvarint(out, uint64(e.Direct))
-	}
-	if flags&someSized != 0 {
-		out = codec.AppendUvarint(out, uint64(e.Sized))
-	}
-	if flags&(allSized|someSized) != 0 {
-		out = codec.AppendUvarint(out, e.Size.Lo)
-	}
-	if flags&wideSize != 0 {
-		out = codec.AppendUvarint(out, e.Size.Hi)
-	}
-	return out
+// appendKey appends the key of a node, or the first bytes of the keys of all nodes of a level whose
+// paths begin so. Keys sort by their bytes.
+func appendKey(out []byte, k segment.Key, level int, path []byte) []byte {
+	out = binary.BigEndian.AppendUint64(out, k.ID)
+	out = binary.BigEndian.AppendUint32(out, k.Check)
+	out = binary.BigEndian.AppendUint16(out, uint16(level))
+	return append(out, path...)
 }
 
-// readEntry decodes what appendEntry wrote. It has rows and is Valid, or d fails.
-func readEntry(d *codec.Decoder, before uint32, first bool) (e Entry) {
-	flags := d.U8()
-	step := d.Uint(uint64(math.MaxUint32 - before))
-	if d.Err() == nil && (flags > entryFlags || flags&(allSized|someSized) == allSized|someSized || step == 0 && !first) {
-		d.Fail("an entry of a dataset after the one before", fmt.Sprintf("flags %#x, %d further", flags, step))
-	}
-	e.Dataset = before + uint32(step)
-	e.Rows = int64(d.Uint(math.MaxInt64))
-	e.Direct = e.Rows
-	if flags&hasChildren != 0 {
-		e.Children, e.Direct = int64(d.Uint(math.MaxInt64)), 0
-	}
-	if flags&hasDirect != 0 {
-		e.Direct = int64(d.Uint(math.MaxInt64))
-	}
-	switch {
-	case flags&allSized != 0:
-		e.Sized = e.Rows
-	case flags&someSized != 0:
-		e.Sized = int64(d.Uint(math.MaxInt64))
-	}
-	if flags&(allSized|someSized) != 0 {
-		e.Size.Lo = d.Uvarint()
-	}
-	if flags&wideSize != 0 {
-		e.Size.Hi = d.Uvarint()
-	}
-	if d.Err() == nil {
-		ok := e.Rows > 0 && e.Valid() && (flags&hasChildren != 0) == (e.Children > 0) &&
-			(flags&hasDirect == 0 || flags&hasChildren != 0 && e.Direct > 0) &&
-			(flags&someSized == 0 || 0 < e.Sized && e.Sized < e.Rows) && (flags&wideSize != 0) == (e.Size.Hi > 0) &&
-			e.Children <= e.Rows-e.Direct
-		if !ok {
-			d.Fail("counts of rows", fmt.Sprintf("flags %#x, %+v", flags, e))
-		}
-	}
-	return e
-}
-
-// appendNode encodes a node behind one with the path before.
-func appendNode(out, before []byte, n *Node) []byte {
-	shared := codec.CommonPrefix(before, n.Path)
+// appendShared appends a string of bytes behind another one: how many bytes they share, and the
+// rest.
+func appendShared(out, before, text []byte) []byte {
+	shared := codec.CommonPrefix(before, text)
 	out = codec.AppendUvarint(out, uint64(shared))
-	out = codec.AppendUvarint(out, uint64(len(n.Path)-shared))
-	out = append(out, n.Path[shared:]...)
-	return AppendEntries(out, n)
+	out = codec.AppendUvarint(out, uint64(len(text)-shared))
+	return append(out, text[shared:]...)
+}
+
+// readShared decodes what appendShared wrote, into the memory of the string before, which sorts
+// before it.
+func readShared(d *codec.Decoder, before []byte) []byte {
+	shared := int(d.Uint(uint64(len(before))))
+	rest := d.Bytes(int(d.Uint(keyBytes + maxPath)))
+	if d.Err() == nil && bytes.Compare(before[shared:], rest) >= 0 {
+		d.Fail("ascending keys", "others")
+	}
+	return append(before[:shared], rest...)
 }
 
 // AppendEntries encodes a node without its path.
@@ -235,40 +161,20 @@ func AppendEntries(out []byte, n *Node) []byte {
 	if len(n.Entries) > 1 {
 		out = codec.AppendUvarint(out, uint64(n.Children))
 	}
-	dataset := uint32(0)
+	before := uint32(0)
 	for i := range n.Entries {
-		out = appendEntry(out, dataset, &n.Entries[i])
-		dataset = n.Entries[i].Dataset
+		e := &n.Entries[i]
+		out = codec.AppendUvarint(out, uint64(e.Dataset-before))
+		out = codec.AppendUvarint(out, uint64(e.Rows))
+		if out = codec.AppendUvarint(out, uint64(e.Rows-e.Direct)); e.Rows > e.Direct {
+			out = codec.AppendUvarint(out, uint64(e.Children))
+		}
+		if out = codec.AppendUvarint(out, uint64(e.Sized)); e.Sized > 0 {
+			out = codec.AppendUvarint(codec.AppendUvarint(out, e.Size.Lo), e.Size.Hi)
+		}
+		before = e.Dataset
 	}
 	return out
-}
-
-// minEntry and minNode are the least bytes of an entry and of a node.
-const (
-	minEntry = 3
-	minNode  = 5
-)
-
-// readNode decodes the next node into n, whose path is that of the node before, or empty. Spare is
-// memory for its path, and gets that of the path before.
-func readNode(d *codec.Decoder, n *Node, spare *[]byte, first bool) {
-	shared := int(d.Uint(uint64(len(n.Path))))
-	suffix := d.Bytes(int(d.Uint(maxPath)))
-	if d.Err() != nil {
-		return
-	}
-	if k := codec.CommonPrefix(n.Path[shared:], suffix); k > 0 {
-		d.Fail("the longest shared prefix", shared)
-		return
-	}
-	before := n.Path
-	n.Path = append(append((*spare)[:0], before[:shared]...), suffix...)
-	*spare = before
-	if !ValidPath(n.Path) || !first && Compare(before, n.Path) >= 0 {
-		d.Fail("a path after the one before", "another")
-		return
-	}
-	readEntries(d, n)
 }
 
 // DecodeEntries decodes what AppendEntries wrote into n. File names the source in errors.
@@ -278,6 +184,10 @@ func DecodeEntries(data []byte, file string, n *Node) error {
 	return d.Close()
 }
 
+// minEntry is the least bytes of an entry.
+const minEntry = 4
+
+// readEntries decodes entries that have rows and are Valid, or d fails.
 func readEntries(d *codec.Decoder, n *Node) {
 	count := 1 + int(d.Uint(uint64(d.Len()/minEntry)))
 	n.Children = 0
@@ -285,15 +195,26 @@ func readEntries(d *codec.Decoder, n *Node) {
 		n.Children = int64(d.Uint(math.MaxInt64))
 	}
 	n.Entries = n.Entries[:0]
-	dataset := uint32(0)
-	most, sum := int64(0), int64(0)
+	dataset, most, sum := uint32(0), int64(0), int64(0)
 	for i := range count {
-		e := readEntry(d, dataset, i == 0)
+		step := uint32(d.Uint(uint64(math.MaxUint32 - dataset)))
+		dataset += step
+		e := Entry{Dataset: dataset}
+		e.Rows = int64(d.Uint(math.MaxInt64))
+		below := int64(d.Uint(uint64(e.Rows)))
+		if e.Direct = e.Rows - below; below > 0 {
+			e.Children = int64(d.Uint(uint64(below)))
+		}
+		if e.Sized = int64(d.Uint(uint64(e.Rows))); e.Sized > 0 {
+			e.Size.Lo, e.Size.Hi = d.Uvarint(), d.Uvarint()
+		}
+		if d.Err() == nil && (step == 0 && i > 0 || e.Rows == 0 || !e.Valid() || (e.Children > 0) != (below > 0)) {
+			d.Fail("counts of rows of a dataset after the one before", fmt.Sprintf("%d further, %+v", step, e))
+		}
 		if d.Err() != nil {
 			return
 		}
 		n.Entries = append(n.Entries, e)
-		dataset = e.Dataset
 		most, sum = max(most, e.Children), sum+e.Children
 	}
 	if count == 1 {
@@ -301,27 +222,4 @@ func readEntries(d *codec.Decoder, n *Node) {
 	} else if n.Children < most || n.Children > sum {
 		d.Fail(fmt.Sprintf("%d to %d children", most, sum), n.Children)
 	}
-}
-
-// appendKey encodes a domain.
-func appendKey(out []byte, k segment.Key) []byte {
-	return codec.AppendU32(codec.AppendU64(out, k.ID), k.Check)
-}
-
-func readKey(d *codec.Decoder) (k segment.Key) {
-	k.ID = d.U64()
-	k.Check = d.U32()
-	return k
-}
-
-// putFence encodes the fence of a frame, whose bytes sort like domains and numbers.
-func putFence(f *[fenceBytes]byte, k segment.Key, n uint32) {
-	be := func(out []byte, v uint64, width int) {
-		for i := range width {
-			out[i] = byte(v >> (8 * (width - 1 - i)))
-		}
-	}
-	be(f[:8], k.ID, 8)
-	be(f[8:12], uint64(k.Check), 4)
-	be(f[12:], uint64(n), 4)
 }

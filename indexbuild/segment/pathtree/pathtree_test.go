@@ -185,8 +185,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// However large a domain is, a lookup takes a round for a directory and one for the frames.
-func TestLookupTakesTwoRounds(t *testing.T) {
+// However large a domain is, a lookup takes one round of reads.
+func TestLookupTakesOneRound(t *testing.T) {
 	store := blob.NewMemory()
 	list := random(rand.New(rand.NewPCG(3, 4)), 200, 2)
 	write(t, store, list)
@@ -198,7 +198,7 @@ func TestLookupTakesTwoRounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := counting.Reads().Requests - before; n > 3 {
+		if n := counting.Reads().Requests - before; n > 2 {
 			t.Fatalf("%s: %d requests", m.Path, n)
 		}
 	}
@@ -338,7 +338,7 @@ func TestIndexWithoutNodes(t *testing.T) {
 	}
 }
 
-// small is an index with a frame of whole domains, and a domain with frames of its own.
+// small is an index of two domains.
 func small(t testing.TB) (*Info, *blob.Memory) {
 	store := blob.NewMemory()
 	node := func(path string, children int64, entries ...Entry) Node {
@@ -371,8 +371,8 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&out, "\n# %s, frame %d, decompressed; fence %x\n\n", info.File, i, x.frames.Fence(i))
-		comment(&out, data[0])
+		fmt.Fprintf(&out, "\n# %s, frame %d, decompressed\n\n", info.File, i)
+		comment(&out, data[0], i == len(x.fences))
 	}
 	name := filepath.Join("testdata", "tree.txt")
 	if *update {
@@ -389,86 +389,71 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// comment dumps a frame of whole domains, and says what each field is.
-func comment(out *strings.Builder, data []byte) {
-	d := codec.NewDecoder(data[:len(data)-4], "frame", "dump")
+// comment dumps a frame of nodes, or the directory, and says what each field is.
+func comment(out *strings.Builder, data []byte, directory bool) {
+	d := codec.NewDecoder(data, "frame", "dump")
 	at := 0
 	say := func(format string, args ...any) {
-		fmt.Fprintf(out, "%4d  %-26s %s\n", at, hex.EncodeToString(data[at:d.Offset()]), fmt.Sprintf(format, args...))
+		fmt.Fprintf(out, "%4d  %-44s %s\n", at, hex.EncodeToString(data[at:d.Offset()]), fmt.Sprintf(format, args...))
 		at = d.Offset()
 	}
-	say("kind %d: whole domains", d.U8())
+	if directory {
+		say("%d frames of nodes", d.Uvarint())
+	}
 	for d.Len() > 0 {
-		say("domain_id %016x", d.U64())
-		say("check bits %08x", d.U32())
-		nodes := d.Uvarint()
-		say("%d nodes", nodes)
-		for range nodes {
-			say("shared with the path before: %d", d.Uvarint())
-			n := d.Uvarint()
-			say("length of the rest")
-			say("%q", d.Bytes(int(n)))
-			entries := d.Uvarint() + 1
-			say("%d entries", entries)
-			if entries > 1 {
-				say("children of the node: %d", d.Uvarint())
+		say("shared with the key before: %d", d.Uvarint())
+		n := d.Uvarint()
+		say("length of the rest")
+		say("%q", d.Bytes(int(n)))
+		if directory {
+			continue
+		}
+		entries := d.Uvarint() + 1
+		say("%d entries", entries)
+		if entries > 1 {
+			say("children of the node: %d", d.Uvarint())
+		}
+		for range entries {
+			say("dataset, less the one before: %d", d.Uvarint())
+			say("rows: %d", d.Uvarint())
+			below := d.Uvarint()
+			if say("of them below: %d", below); below > 0 {
+				say("children: %d", d.Uvarint())
 			}
-			for range entries {
-				flags := d.U8()
-				say("flags %05b", flags)
-				say("dataset, less the one before: %d", d.Uvarint())
-				say("rows: %d", d.Uvarint())
-				for _, f := range []struct {
-					flag byte
-					name string
-				}{
-					{hasChildren, "children"}, {hasDirect, "direct rows"}, {someSized, "rows with a size"},
-					{allSized | someSized, "sum of sizes"}, {wideSize, "sum of sizes, upper 64 bits"},
-				} {
-					if flags&f.flag != 0 {
-						say("%s: %d", f.name, d.Uvarint())
-					}
-				}
+			sized := d.Uvarint()
+			if say("rows with a size: %d", sized); sized > 0 {
+				say("sum of sizes: %d", d.Uvarint())
+				say("sum of sizes, upper 64 bits: %d", d.Uvarint())
 			}
 		}
 	}
-	fmt.Fprintf(out, "%4d  %-26s CRC-32C\n", at, hex.EncodeToString(data[at:]))
 }
 
 // Any bytes are an error or nodes in order, and never a panic.
 func FuzzFrames(f *testing.F) {
 	_, store := small(f)
 	x := open(f, store, nil)
-	data, err := x.frames.Read(f.Context(), x.read, 0, 1)
-	if err != nil {
-		f.Fatal(err)
+	for i := range 2 {
+		data, err := x.frames.Read(f.Context(), x.read, i, i+1)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data[0])
 	}
-	f.Add(data[0][:len(data[0])-4])
-	k := segment.KeyOf("example.com")
-	dir := codec.AppendUvarint(appendKey([]byte{kindDirectory}, k), 1)
-	f.Add(append(dir, 1, 2, 'a', '/', 1))
-	f.Add(append(codec.AppendUvarint(appendKey([]byte{kindNodes}, k), 1), appendNode(nil, nil, &Node{
-		Path: []byte("a/"), Entries: []Entry{{Dataset: 1, Counts: Counts{Rows: 1, Direct: 1}}},
-	})...))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var last []byte
-		var key segment.Key
-		_ = x.decodeDomains(0, body, func(k segment.Key, n *Node) error {
-			if k != key {
-				key, last = k, nil
-			}
-			if !ValidPath(n.Path) || len(n.Entries) == 0 || last != nil && Compare(last, n.Path) >= 0 {
-				t.Fatalf("node %q after %q", n.Path, last)
+		_ = x.decode(0, body, func(key []byte, n *Node) error {
+			if !ValidPath(n.Path) || len(n.Entries) == 0 || bytes.Compare(last, key) >= 0 {
+				t.Fatalf("node %q after %q", key, last)
 			}
 			for i := range n.Entries {
 				if !n.Entries[i].Valid() || n.Entries[i].Rows < 1 {
 					t.Fatalf("%+v", n.Entries[i])
 				}
 			}
-			last = bytes.Clone(n.Path)
+			last = bytes.Clone(key)
 			return nil
 		})
-		_ = x.decodeNodes(0, body, k, &directoryEntry{1, []byte("a"), 1}, func(*Node) error { return nil })
-		_, _ = x.decodeDirectory(0, body, k, 1)
+		_ = new(Index).decodeDirectory(body, 1)
 	})
 }

@@ -33,161 +33,62 @@ type Writer struct {
 	frames *seekable.Writer
 	totals Totals
 
-	key     segment.Key
-	started bool // a domain is open
-	path    []byte
-	nodes   int64  // of the open frame or, as long as it has none of its own, of the open domain
-	data    []byte // those nodes
-	first   []byte // path of the first of them
-	large   bool   // the open domain has frames of its own
-	parts   []directoryEntry
-
-	shared      []byte // whole domains
-	sharedFirst segment.Key
-}
-
-// directoryEntry describes a frame of a large domain.
-type directoryEntry struct {
-	// level and first are behind the last node of the frame before, and not behind the first node
-	// of this one. First is its path, or the beginning of that.
-	level int
-	first []byte
-	nodes int64
+	data      []byte // of the open frame
+	key       []byte // of the last node
+	scratch   []byte
+	directory []byte // the fences of all frames
+	fence     []byte // the last of them
+	fences    uint64
 }
 
 // NewWriter returns a Writer to w.
-func NewWriter(w io.Writer) *Writer {
-	return &Writer{frames: seekable.NewWriter(w, fenceBytes)}
-}
+func NewWriter(w io.Writer) *Writer { return &Writer{frames: seekable.NewWriter(w, 0)} }
 
 // Add adds a node, which is not kept.
 func (w *Writer) Add(k segment.Key, n *Node) error {
+	level := Level(n.Path)
 	if !ValidPath(n.Path) || len(n.Entries) == 0 {
 		return fmt.Errorf("tree of domain %016x: node %q with %d entries", k.ID, n.Path, len(n.Entries))
 	}
-	switch c := segment.CompareKeys(w.key, k); {
-	case !w.started || c < 0:
-		if err := w.end(); err != nil {
-			return err
-		}
-		w.key, w.started = k, true
-		w.totals.Domains++
-	case c > 0 || Compare(w.path, n.Path) >= 0:
+	key := appendKey(w.scratch[:0], k, level, n.Path)
+	if bytes.Compare(w.key, key) >= 0 {
 		return fmt.Errorf("tree of domain %016x: nodes do not ascend", k.ID)
 	}
-	before := w.path
-	if w.nodes == 0 {
+	before := w.key
+	if len(w.data) == 0 {
 		before = nil
 	}
-	data := appendNode(nil, before, n)
-	if w.nodes > 0 && len(w.data)+len(data) > frameBytes {
-		if err := w.flushNodes(n.Path); err != nil {
+	at := len(w.data)
+	w.data = AppendEntries(appendShared(w.data, before, key), n)
+	if at > 0 && len(w.data) > frameBytes {
+		if err := w.flush(w.data[:at]); err != nil {
 			return err
 		}
-		data = appendNode(nil, nil, n)
+		at, w.data = 0, AppendEntries(appendShared(w.data, nil, key), n)
 	}
-	if w.nodes == 0 {
-		w.first = append(w.first[:0], n.Path...)
+	if at == 0 {
+		fence := key[:codec.CommonPrefix(w.key, key)+1]
+		w.directory = appendShared(w.directory, w.fence, fence)
+		w.fence = append(w.fence[:0], fence...)
+		w.fences++
 	}
-	w.data = append(w.data, data...)
-	w.nodes++
-	w.path = append(w.path[:0], n.Path...)
-	w.totals.Nodes++
+	if w.totals.Nodes++; codec.CommonPrefix(w.key, key) < domainBytes {
+		w.totals.Domains++
+	}
 	w.totals.Entries += int64(len(n.Entries))
-	if Level(n.Path) == 1 {
+	if level == 1 {
 		for i := range n.Entries {
 			w.totals.Rows += n.Entries[i].Rows
 		}
 	}
+	w.key, w.scratch = key, w.key
 	return nil
 }
 
-// flushNodes writes the open nodes as a frame of their domain. Next is the path that follows, nil
-// at the end of the domain.
-func (w *Writer) flushNodes(next []byte) error {
-	if !w.large {
-		if err := w.flushShared(); err != nil {
-			return err
-		}
-		w.large = true
-		w.parts = append(w.parts[:0], directoryEntry{Level(w.first), bytes.Clone(w.first), w.nodes})
-	} else {
-		w.parts[len(w.parts)-1].nodes = w.nodes
-	}
-	body := codec.AppendUvarint(appendKey([]byte{kindNodes}, w.key), uint64(w.nodes))
-	if err := w.frame(uint32(len(w.parts)-1), append(body, w.data...)); err != nil {
-		return err
-	}
-	if next != nil {
-		w.parts = append(w.parts, directoryEntry{Level(next), separator(w.path, next), 0})
-	}
-	w.data, w.nodes = w.data[:0], 0
-	return nil
-}
-
-// separator returns the shortest beginning of next that sorts behind before. Of two paths of
-// different levels all of next is taken.
-func separator(before, next []byte) []byte {
-	if Level(before) != Level(next) {
-		return bytes.Clone(next)
-	}
-	return bytes.Clone(next[:codec.CommonPrefix(before, next)+1])
-}
-
-// end ends the open domain.
-func (w *Writer) end() error {
-	if !w.started {
-		return nil
-	}
-	if w.large {
-		if err := w.flushNodes(nil); err != nil {
-			return err
-		}
-		body := codec.AppendUvarint(appendKey([]byte{kindDirectory}, w.key), uint64(len(w.parts)))
-		for i := range w.parts {
-			p := &w.parts[i]
-			body = codec.AppendUvarint(body, uint64(p.level))
-			body = codec.AppendUvarint(body, uint64(len(p.first)))
-			body = append(body, p.first...)
-			body = codec.AppendUvarint(body, uint64(p.nodes))
-		}
-		if err := w.frame(uint32(len(w.parts)), body); err != nil {
-			return err
-		}
-		w.large = false
-		return nil
-	}
-	domain := codec.AppendUvarint(appendKey(nil, w.key), uint64(w.nodes))
-	if len(w.shared)+len(domain)+len(w.data) > frameBytes {
-		if err := w.flushShared(); err != nil {
-			return err
-		}
-	}
-	if len(w.shared) == 0 {
-		w.shared, w.sharedFirst = append(w.shared, kindDomains), w.key
-	}
-	w.shared = append(append(w.shared, domain...), w.data...)
-	w.data, w.nodes = w.data[:0], 0
-	return nil
-}
-
-// flushShared writes the open frame of whole domains.
-func (w *Writer) flushShared() error {
-	if len(w.shared) == 0 {
-		return nil
-	}
-	var fence [fenceBytes]byte
-	putFence(&fence, w.sharedFirst, 0)
-	_, _, err := w.frames.Frame(fence[:], codec.AppendCRC32C(w.shared))
-	w.shared = w.shared[:0]
-	return err
-}
-
-// frame writes frame n of the open domain.
-func (w *Writer) frame(n uint32, body []byte) error {
-	var fence [fenceBytes]byte
-	putFence(&fence, w.key, n)
-	_, _, err := w.frames.Frame(fence[:], codec.AppendCRC32C(body))
+// flush writes a frame of nodes.
+func (w *Writer) flush(nodes []byte) error {
+	_, _, err := w.frames.Frame(nil, nodes)
+	w.data = w.data[:0]
 	return err
 }
 
@@ -197,12 +98,15 @@ type Written struct {
 	File seekable.File
 }
 
-// Finish writes the footer and returns what the index has: no nodes if the segment has no rows.
+// Finish writes the directory and the footer, and returns what the index has: no nodes if the
+// segment has no rows.
 func (w *Writer) Finish() (Written, error) {
-	if err := w.end(); err != nil {
-		return Written{}, err
+	if len(w.data) > 0 {
+		if err := w.flush(w.data); err != nil {
+			return Written{}, err
+		}
 	}
-	if err := w.flushShared(); err != nil {
+	if _, _, err := w.frames.Frame(nil, append(codec.AppendUvarint(nil, w.fences), w.directory...)); err != nil {
 		return Written{}, err
 	}
 	file, err := w.frames.Finish()

@@ -19,9 +19,6 @@ type Object struct {
 	// Size is -1 and ETag is empty if the report does not have them. ETag has no quotes.
 	Size int64
 	ETag string
-	// StorageClass and AccessTier are the columns StorageClass and IntelligentTieringAccessTier,
-	// empty if the report does not have them.
-	StorageClass, AccessTier string
 	// Old means that the object is a delete marker or has a newer version.
 	Old bool
 }

@@ -28,15 +28,13 @@ const (
 	etagColumn
 	latestColumn
 	deletedColumn
-	classColumn
-	accessColumn
 	columnCount
 )
 
 // columnNames are the names of the columns in the form that CSV and Parquet share: IsLatest and
 // is_latest are islatest.
 var columnNames = [columnCount]string{
-	"bucket", "key", "size", "etag", "islatest", "isdeletemarker", "storageclass", "intelligenttieringaccesstier",
+	"bucket", "key", "size", "etag", "islatest", "isdeletemarker",
 }
 
 // columns has for each column its index in a row of CSV, -1 if the rows do not have it.
@@ -81,7 +79,6 @@ func columnsOf(names []string) (c columns, err error) {
 func (r *row) object() (Object, error) {
 	o := Object{
 		Bucket: r[bucketColumn], Key: r[keyColumn], Size: -1, ETag: strings.Trim(r[etagColumn], `"`),
-		StorageClass: r[classColumn], AccessTier: r[accessColumn],
 	}
 	if o.Key == "" {
 		return o, errors.New("a row has no key")

@@ -52,7 +52,7 @@ func benchObjects(n int) (objects map[string][]byte) {
 }
 
 func BenchmarkReader(b *testing.B) {
-	const records = 50_000
+	const records = 500_000
 	objects := benchObjects(records)
 	for _, bm := range []struct {
 		name string

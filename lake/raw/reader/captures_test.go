@@ -699,9 +699,10 @@ func BenchmarkWARC(b *testing.B) {
 	for i := range 3000 {
 		fmt.Fprintf(&words, "<p>word %d and another %x</p>", i, i*2654435761)
 	}
-	for i := range 300 {
+	text := words.String()
+	for i := range 3000 {
 		captures = append(captures, capture{kind: "response", url: fmt.Sprintf("http://h%d.example.com/%d", i%7, i), at: time.Unix(1_700_000_000+int64(i), 0),
-			status: "200", mime: "text/html", digest: strings.Repeat("A", 32), body: words.String()[i*100 : i*100+20_000]})
+			status: "200", mime: "text/html", digest: strings.Repeat("A", 32), body: text[i%300*100:][:20_000]})
 	}
 	plain := len(writeWARC(b, "plain", captures))
 	for _, how := range []string{"plain", "gzip", "zstd"} {

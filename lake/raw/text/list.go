@@ -95,14 +95,14 @@ func (p *ListParser) Batch(urls [][]byte, positions []Position) (n int) {
 }
 
 // arePlain looks at n lines. It reports whether they have no spaces, tabs and colons, and whether
-// they have no spaces, tabs and carriage returns and as many colons as there are lines. Looking for
-// these in many lines at once is cheap.
+// they have no spaces and tabs and as many colons as there are lines. Looking for these in many
+// lines at once is cheap.
 func arePlain(lines []byte, n int) (plain, oneEach bool) {
 	if bytes.IndexByte(lines, ' ') >= 0 || bytes.IndexByte(lines, '\t') >= 0 {
 		return false, false
 	}
 	colons := bytes.Count(lines, []byte{':'})
-	return colons == 0, colons == n && bytes.IndexByte(lines, '\r') < 0
+	return colons == 0, colons == n
 }
 
 // webURLs sets urls to the lines, whose ends are given. It returns false if one does not begin with

@@ -132,12 +132,8 @@ func (s *Source) Keep(n int) {
 
 // record appends b, which was read from below, to the kept bytes.
 func (s *Source) record(b []byte) {
-	if n := len(s.recorded); s.keep > 0 && n+len(b) > cap(s.recorded) {
-		if n >= 2*s.keep {
-			s.recorded = append(s.recorded[:0], s.recorded[n-s.keep:]...)
-		} else {
-			s.recorded = slices.Grow(s.recorded, 3*s.keep-n)
-		}
+	if n := len(s.recorded); s.keep > 0 && n >= 2*s.keep {
+		s.recorded = append(s.recorded[:0], s.recorded[n-s.keep:]...)
 	}
 	s.recorded = append(s.recorded, b...)
 	s.end = s.fetched

@@ -350,6 +350,7 @@ func (p *Parser) header() (length int64, reason string, err error) {
 	}
 	length = -1
 	var blockDigest []byte
+	var lowered [maxName]byte
 	for {
 		before := p.stream.offset()
 		line, long, err := p.headerLine()
@@ -369,7 +370,7 @@ func (p *Parser) header() (length int64, reason string, err error) {
 			continue
 		}
 		var to *[]byte
-		switch value = text.TrimSpace(value); string(bytes.ToLower(text.TrimSpace(name[:min(len(name), 32)]))) {
+		switch value = text.TrimSpace(value); string(lower(&lowered, text.TrimSpace(name))) {
 		case "content-length":
 			n, err := strconv.ParseUint(string(value[:min(len(value), 32)]), 10, 62)
 			if err != nil || length >= 0 && int64(n) != length {
@@ -440,6 +441,20 @@ func (p *Parser) headerLine() (line []byte, long bool, err error) {
 		p.folded = append(p.folded, next...)
 	}
 	return p.folded, long, err
+}
+
+// maxName is how many bytes of a name are compared. Those that mean something are shorter.
+const maxName = 32
+
+// lower returns the first bytes of name in lower case, in buf.
+func lower(buf *[maxName]byte, name []byte) []byte {
+	n := copy(buf[:], name)
+	for i, c := range buf[:n] {
+		if 'A' <= c && c <= 'Z' {
+			buf[i] = c + 'a' - 'A'
+		}
+	}
+	return buf[:n]
 }
 
 // maxValue is the longest digest in bytes.
@@ -521,7 +536,8 @@ func (p *Parser) block(left int64) (rest int64, err error) {
 		return p.arcBlock(left)
 	}
 	mime := &p.values[columnMIME]
-	http := bytes.HasPrefix(bytes.ToLower(p.contentType[:min(len(p.contentType), 32)]), []byte("application/http"))
+	const ofHTTP = "application/http"
+	http := len(p.contentType) >= len(ofHTTP) && bytes.EqualFold(p.contentType[:len(ofHTTP)], []byte(ofHTTP))
 	if !http || string(p.values[columnType]) == typeResource {
 		*mime = append(*mime, text.CaptureValue(raw.MIME, p.contentType)...)
 	} else if left, err = p.httpHeader(left); err != nil {

@@ -1,4 +1,0 @@
-package deadrows
-
-// WriteIn is Write with a bound on the domains in memory.
-var WriteIn = write

@@ -1,0 +1,352 @@
+package deletion
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/urlake/urlake/indexbuild/postings"
+	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/part"
+)
+
+const (
+	// domainsAtOnce is about how many domains with dead rows are kept in memory. Of more the
+	// batches are read several times, each time for a range of domains.
+	domainsAtOnce = 2 << 20
+	// scanRows is how many rows of the part of a union are read at once.
+	scanRows = 64 << 10
+)
+
+// Batch is a batch whose rows die.
+type Batch struct {
+	// Stored is what has its rows: the batch itself, or a union.
+	Stored segment.BatchRef
+	// Member is the name of the batch in a union, "" if all rows of Stored die.
+	Member string
+	// Rows is the number of its rows.
+	Rows int64
+}
+
+// OfBatches writes the table that takes batches out of a segment of a version, beside those that
+// are dead already, and returns what the next version is to say of the segment, all but the list of
+// batches. A damaged file is a *codec.CorruptError, one of a batch a *postings.DamageError.
+//
+// That costs what the batches cost. Their own postings say where their rows are; the rows of a
+// batch of a union are found in one pass over the parts of the union, which reads four columns. The
+// totals of a domain follow from those of the segment and those of the dead rows, all but one: if a
+// dead row has the first or the last time of all, or if no size is left, the rows that are left are
+// read, of the columns of times or sizes alone.
+func OfBatches(ctx context.Context, store blob.Store, s *manifest.Segment, batches []Batch) (manifest.Dead, error) {
+	dead, err := ofBatches(ctx, store, s, batches, domainsAtOnce)
+	if err != nil {
+		return manifest.Dead{}, fmt.Errorf("take batches out of segment %s: %w", s.ID, err)
+	}
+	return dead, nil
+}
+
+func ofBatches(
+	ctx context.Context, store blob.Store, s *manifest.Segment, batches []Batch, domains int64,
+) (manifest.Dead, error) {
+	b, err := newBuilder(ctx, store, s, segment.Options{PostingsOnly: true, WholeFiles: true})
+	if err != nil {
+		return manifest.Dead{}, err
+	}
+	defer b.seg.Close()
+	u := batchBuilder{builder: b, files: map[string]uint32{}}
+	for id := range b.seg.Files().Len() {
+		u.files[b.seg.Files().Info(uint32(id)).Path] = uint32(id)
+	}
+	want := s.Rows - s.Live()
+	for i := range batches {
+		want += batches[i].Rows
+	}
+	stop := b.change(b.own, func(e *Entry) bool { return u.dying[owner{e.Key, e.Dataset}] })
+	defer stop()
+	// A row has one domain, so there are at most as many domains as rows.
+	passes := 1 + uint64(want/domains)
+	width := math.MaxUint64 / passes
+	for pass := range passes {
+		first, last := pass*width, (pass+1)*width-1
+		if pass == passes-1 {
+			last = math.MaxUint64
+		}
+		left, err := u.left(batches, first, last)
+		if err != nil {
+			return manifest.Dead{}, err
+		}
+		for i := range left {
+			if err := b.add(&left[i]); err != nil {
+				return manifest.Dead{}, err
+			}
+		}
+	}
+	if err := b.advance(nil); err != nil {
+		return manifest.Dead{}, err
+	}
+	if got := b.out.Dead(); got != want {
+		return manifest.Dead{}, codec.Corrupt(segment.Prefix(s.ID), "dead rows", -1, fmt.Sprintf("%d of the batches", want), got)
+	}
+	table, err := b.finish(s.ID)
+	return manifest.Dead{Table: table, Rows: want}, err
+}
+
+// owner is a domain in a dataset.
+type owner struct {
+	segment.Key
+	dataset uint32
+}
+
+func compareOwners(a, b owner) int {
+	return cmp.Or(segment.CompareKeys(a.Key, b.Key), cmp.Compare(a.dataset, b.dataset))
+}
+
+// died are dead rows of a domain in a dataset.
+type died struct {
+	totals segment.Totals
+	tuples []segment.Tuple
+}
+
+// batchBuilder finds the rows of batches.
+type batchBuilder struct {
+	*builder
+	files map[string]uint32 // of the segment, by object
+	dying map[owner]bool    // the entries that lose rows
+}
+
+// left returns what is left of each entry with rows of the batches, of the domains from first to
+// last.
+func (u *batchBuilder) left(batches []Batch, first, last uint64) ([]remains, error) {
+	all := map[owner]*died{}
+	for _, b := range batches {
+		if err := u.find(&b, func(k segment.Key, t *segment.Totals, tuples []segment.Tuple) {
+			if k.ID < first || k.ID > last {
+				return
+			}
+			o := owner{k, b.Stored.DatasetID}
+			d := all[o]
+			if d == nil {
+				d = &died{}
+				all[o] = d
+			}
+			d.totals.Add(*t)
+			d.tuples = append(d.tuples, tuples...)
+		}); err != nil {
+			return nil, err
+		}
+	}
+	owners := make([]owner, 0, len(all))
+	u.dying = make(map[owner]bool, len(all))
+	for o := range all {
+		owners = append(owners, o)
+		u.dying[o] = true
+	}
+	slices.SortFunc(owners, compareOwners)
+	out := make([]remains, len(owners))
+	for i, o := range owners {
+		var err error
+		if out[i], err = u.subtract(o, all[o]); err != nil {
+			return nil, err
+		}
+		delete(all, o)
+	}
+	return out, u.readTotals(out)
+}
+
+// find calls each with the rows of a batch: those of a domain in one part, or some of them. The
+// tuples belong to find.
+func (u *batchBuilder) find(b *Batch, each func(segment.Key, *segment.Totals, []segment.Tuple)) error {
+	data, _, err := u.store.Get(u.ctx, b.Stored.Key())
+	var record *lake.Batch
+	if err == nil {
+		record, err = lake.DecodeBatch(data, b.Stored.Key())
+	}
+	if err != nil {
+		return postings.Damaged(b.Stored, err)
+	}
+	for _, o := range record.Postings {
+		r, err := postings.Open(u.ctx, u.store, b.Stored, o)
+		if err != nil {
+			return err
+		}
+		for n, p := range r.Parts() {
+			file, ok := u.files[p.Key]
+			if !ok {
+				return codec.Corrupt(segment.Prefix(u.seg.Info().Segment)+segment.FilesName, "files", -1, p.Key, "none")
+			}
+			if b.Member == "" {
+				err = u.whole(r, n, file, each)
+			} else {
+				err = postings.Damaged(b.Stored, u.member(r, n, file, b.Member, each))
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// whole finds all rows of a part, by its postings.
+func (u *batchBuilder) whole(
+	r *postings.Reader, n int, file uint32, each func(segment.Key, *segment.Totals, []segment.Tuple),
+) error {
+	for d, err := range r.PartDomains(u.ctx, n) {
+		if err != nil {
+			return err
+		}
+		for i := range d.Tuples {
+			d.Tuples[i].FileID = file
+		}
+		each(postings.DomainKey(d.Name), &d.Totals, d.Tuples)
+	}
+	return nil
+}
+
+// member finds the rows of a batch in a part of a union.
+func (u *batchBuilder) member(
+	r *postings.Reader, n int, file uint32, batch string, each func(segment.Key, *segment.Totals, []segment.Tuple),
+) error {
+	blocks, err := r.Pages(u.ctx, n)
+	if err != nil {
+		return err
+	}
+	key := r.Parts()[n].Key
+	scan := postings.PartScanner{Key: key, Read: func(ctx context.Context, off, n int64) ([]byte, error) {
+		return u.store.ReadRange(ctx, key, off, n)
+	}}
+	columns := []part.Column{part.ColBatch, part.ColDomain, part.ColTS, part.ColSize}
+	for rows, err := range scan.Scan(u.ctx, blocks, scanRows, columns) {
+		if err != nil {
+			return err
+		}
+		for i := 0; i < rows.Rows; {
+			domain := rows.Domain[i]
+			var t segment.Totals
+			var tuples []segment.Tuple
+			for ; i < rows.Rows && rows.Domain[i] == domain; i++ {
+				if rows.Batch[i] != batch {
+					continue
+				}
+				addRow(&t, rows.Columns, i)
+				at := segment.Tuple{FileID: file, RowGroup: rows.Group, FirstRow: rows.FirstRow + int64(i), Rows: 1}
+				if k := len(tuples) - 1; k >= 0 && tuples[k].FirstRow+tuples[k].Rows == at.FirstRow {
+					tuples[k].Rows++
+				} else {
+					tuples = append(tuples, at)
+				}
+			}
+			if t.Rows > 0 {
+				each(segment.KeyOf(domain), &t, tuples)
+			}
+		}
+	}
+	return nil
+}
+
+// addRow adds a row to totals.
+func addRow(t *segment.Totals, c *part.Columns, i int) {
+	one := segment.Totals{Rows: 1, HasSize: c.HasSize[i], HasTS: c.HasTS[i]}
+	if one.HasSize {
+		one.Size = c.Size[i]
+	}
+	if one.HasTS {
+		one.FirstTS, one.LastTS = c.TS[i], c.TS[i]
+	}
+	t.Add(one)
+}
+
+// subtract takes dead rows out of an entry, as far as that follows without reading rows.
+func (u *batchBuilder) subtract(o owner, d *died) (remains, error) {
+	corrupt := func(want, got any) (remains, error) {
+		return remains{}, u.corrupt(fmt.Sprintf("domain %016x in dataset %d", o.ID, o.dataset), want, got)
+	}
+	entry, ok, err := u.seg.Entry(u.ctx, o.Key, o.dataset)
+	if err != nil {
+		return remains{}, err
+	}
+	if !ok {
+		return corrupt(fmt.Sprintf("%d rows or more", d.totals.Rows), "none")
+	}
+	had, err := u.live(entry)
+	if err != nil {
+		return remains{}, err
+	}
+	tuples, err := u.tuples(&had)
+	if err != nil {
+		return remains{}, err
+	}
+	slices.SortFunc(d.tuples, compareTuples)
+	left, taken := difference(tuples, d.tuples)
+	if taken != d.totals.Rows || taken > had.Rows {
+		return corrupt(fmt.Sprintf("%d rows, of which %d die", had.Rows, d.totals.Rows), taken)
+	}
+	out := remains{tuples: left, Entry: Entry{Key: o.Key, Dataset: o.dataset,
+		Dead: had.own.Dead + taken, DeadSize: AddSize(had.own.DeadSize, d.totals.Size)}}
+	out.Rows = had.Rows - taken
+	switch {
+	case out.Rows == 0:
+		return out, nil
+	case !had.HasSize:
+	case had.Size == math.MaxInt64 || had.Size == d.totals.Size:
+		out.sizes = true
+	default:
+		out.HasSize, out.Size = true, had.Size-d.totals.Size
+	}
+	switch {
+	case !had.HasTS:
+	case d.totals.HasTS && (d.totals.FirstTS == had.FirstTS || d.totals.LastTS == had.LastTS):
+		out.times = true
+	default:
+		out.HasTS, out.FirstTS, out.LastTS = true, had.FirstTS, had.LastTS
+	}
+	if out.Size < 0 {
+		return corrupt(fmt.Sprintf("a size of at least %d", d.totals.Size), had.Size)
+	}
+	return out, nil
+}
+
+// compareTuples orders tuples by file, row group and rou.
+func compareTuples(a, b segment.Tuple) int {
+	return cmp.Or(segment.CompareTuples(a, b), cmp.Compare(a.FirstRow, b.FirstRow))
+}
+
+// difference returns the rows of all that are not in dead, and the number of those that are. Both
+// are in order, and no row is in two tuples of either.
+func difference(all, dead []segment.Tuple) (left []segment.Tuple, taken int64) {
+	for _, t := range all {
+		for t.Rows > 0 {
+			for len(dead) > 0 && (segment.CompareTuples(dead[0], t) < 0 ||
+				segment.CompareTuples(dead[0], t) == 0 && dead[0].FirstRow+dead[0].Rows <= t.FirstRow) {
+				dead = dead[1:]
+			}
+			if len(dead) == 0 || segment.CompareTuples(dead[0], t) > 0 || dead[0].FirstRow >= t.FirstRow+t.Rows {
+				left = append(left, t)
+				break
+			}
+			if before := dead[0].FirstRow - t.FirstRow; before > 0 {
+				keep := t
+				keep.Rows = before
+				left = append(left, keep)
+			}
+			from, end := max(t.FirstRow, dead[0].FirstRow), min(t.FirstRow+t.Rows, dead[0].FirstRow+dead[0].Rows)
+			taken += end - from
+			t.FirstRow, t.Rows = end, t.FirstRow+t.Rows-end
+		}
+	}
+	return left, taken
+}
+
+// IsDamage reports whether OfBatches has failed because something in the lake is damaged or
+// missing. A segment can be built again instead, from the batches that are left.
+func IsDamage(err error) bool {
+	var d *postings.DamageError
+	return errors.As(err, &d) || errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist)
+}

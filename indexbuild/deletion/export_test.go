@@ -1,0 +1,4 @@
+package deletion
+
+// OfBatchesIn is OfBatches with a bound on the domains in memory.
+var OfBatchesIn = ofBatches
