@@ -42,8 +42,8 @@ const (
 	PoolIndex = "index"
 	// PoolPublish verifies segments and commits versions.
 	PoolPublish = "publish"
-	// PoolBackground runs what no ingest waits for: compactions, rebuilds, checks, exports and feeds
-	// of the frontier. Its steps may take long, and would keep those of an ingest waiting.
+	// PoolBackground runs what no ingest waits for: compactions, rebuilds, checks, exports and
+	// feeds of the frontier. Its steps may take long, and would keep those of an ingest waiting.
 	PoolBackground = "background"
 )
 
@@ -125,9 +125,9 @@ type Damage struct {
 	Mendable bool `json:"mendable,omitempty"`
 }
 
-// damageOf returns the detail of an error about damage. The registry, rules, the index and what waits
-// can be mended by a rebuild; raw objects and parts cannot. A missing object may have been deleted by
-// mistake, and can be put back.
+// damageOf returns the detail of an error about damage. The registry, rules, the index and what
+// waits can be mended by a rebuild; raw objects and parts cannot. A missing object may have been
+// deleted by mistake, and can be put back.
 func damageOf(err error) Damage {
 	if errors.Is(err, blob.ErrNotExist) {
 		return Damage{Mendable: true}

@@ -146,8 +146,8 @@ type Look struct {
 // FindVersion tells a waiting ingest whether a version holds its batch, or all batches in its
 // reports but those that no version can hold, and what the publisher does. Seen is the version that
 // the last call saw. It costs one small read until there is another version; then, and while the
-// lake has none, it reads what waits of the dataset and looks at each part of the batch. A lake that
-// cannot be read is a reason, not an error: the batch is sound.
+// lake has none, it reads what waits of the dataset and looks at each part of the batch. A lake
+// that cannot be read is a reason, not an error: the batch is sound.
 func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRequest, seen string) (Look, error) {
 	if err := c.check(lakeURL); err != nil {
 		return Look{}, err

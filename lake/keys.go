@@ -29,9 +29,9 @@
 // # Writers and their order
 //
 // An ingest (package lake/ingest) registers its dataset, writes parts, postings and the list of
-// rejects, then the batch record, and then a document that names it (package lake/pending). A publish
-// (package indexbuild/publish) starts from these documents. So an object exists before anything
-// names it.
+// rejects, then the batch record, and then a document that names it (package lake/pending). A
+// publish (package indexbuild/publish) starts from these documents. So an object exists before
+// anything names it.
 //
 // The registry's document is replaced by conditional put. All other objects are immutable and named
 // by a digest: public suffix lists by that of their identity, the others by that of their

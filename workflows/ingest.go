@@ -176,8 +176,8 @@ type IngestResult struct {
 	// Unchanged means that the batch had the same content before. Its objects were written again,
 	// which repairs damaged ones.
 	Unchanged bool `json:"unchanged,omitempty"`
-	// Superseded means that an ingest of the same batch that began later finished first, or that the
-	// batch was retired since. The batch keeps that ingest's content.
+	// Superseded means that an ingest of the same batch that began later finished first, or that
+	// the batch was retired since. The batch keeps that ingest's content.
 	Superseded bool `json:"superseded,omitempty"`
 	// Effect says whether the batch is new in the dataset or took the place of an earlier ingest,
 	// and what the dataset has besides. It is nil if that could not be read.
@@ -315,8 +315,8 @@ func resumable(err error) bool {
 // began is when the workflow began, by Temporal's clock. It orders the ingests of a batch.
 func began(ctx workflow.Context) int64 { return workflow.GetInfo(ctx).WorkflowStartTime.UnixNano() }
 
-// abandon ends a cancelled ingest. Of one that has not finished nothing is left. What has finished is
-// published nevertheless, and the result says so.
+// abandon ends a cancelled ingest. Of one that has not finished nothing is left. What has finished
+// is published nevertheless, and the result says so.
 func (f *ingestFlow) abandon(ctx workflow.Context) (*IngestResult, error) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	f.steps.cleanUp(ctx, f.Run)

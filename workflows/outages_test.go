@@ -167,8 +167,8 @@ func TestRejectsAfterARunWithout(t *testing.T) {
 	}
 }
 
-// TestCancelledIngest cancels an ingest while it reads, as its batch is finished, and while it waits
-// for the publisher.
+// TestCancelledIngest cancels an ingest while it reads, as its batch is finished, and while it
+// waits for the publisher.
 func TestCancelledIngest(t *testing.T) {
 	for _, c := range []struct {
 		name, after    string

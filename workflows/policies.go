@@ -47,8 +47,8 @@ type steps struct {
 	// until is the deadline. If it is zero, each step has the time limit for itself.
 	until time.Time
 	limit time.Duration
-	// background tells that no ingest waits for the steps, which then run in activities.PoolBackground
-	// unless they are of activities.PoolControl.
+	// background tells that no ingest waits for the steps, which then run in
+	// activities.PoolBackground unless they are of activities.PoolControl.
 	background bool
 	// details are shared by the copies.
 	details *details

@@ -63,8 +63,8 @@ type record struct {
 type hold int8
 
 const (
-	// waits: it waits to be published. All its objects are kept, unless a version has the batch in a
-	// union.
+	// waits: it waits to be published. All its objects are kept, unless a version has the batch in
+	// a union.
 	waits hold = iota
 	// inUnion: a version has the batch in a union. Parts and postings are those of the union.
 	inUnion

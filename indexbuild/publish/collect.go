@@ -32,8 +32,8 @@ func (p *plan) uncollected(ctx context.Context, store blob.Store, swept uint64, 
 	if err := tablesThere(ctx, store, built.Dead); err != nil {
 		return err
 	}
-	// Batches are there: what waits is deleted only after a version has it, and what moves is named by
-	// the list of moves in staging.
+	// Batches are there: what waits is deleted only after a version has it, and what moves is named
+	// by the list of moves in staging.
 	return nil
 }
 

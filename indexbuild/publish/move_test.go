@@ -622,9 +622,9 @@ func TestPlanWithoutAChangeIsCheap(t *testing.T) {
 	if err != nil || !s.Nothing {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	// The manifest, the version, the registry three times with its copy, what waits, with the pieces of
-	// the version that know it, the contents of the staging, and three requests that find out whether
-	// the manifest was put back.
+	// The manifest, the version, the registry three times with its copy, what waits, with the
+	// pieces of the version that know it, the contents of the staging, and three requests that find
+	// out whether the manifest was put back.
 	if n := counting.Reads().Requests; n > 22 {
 		t.Errorf("%d reads", n)
 	}

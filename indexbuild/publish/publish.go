@@ -205,9 +205,9 @@ func trees(ctx context.Context, store blob.Store, segments []segment.Ref, tempDi
 // Commit makes the version in which the plan's segments take the places of those that they replace,
 // and removes the plan, and the documents of what waited that the parent has. If another version
 // came first, the plan is applied to that one, provided
-// that its inputs are still live there; else the result is Stale. So is that of a plan that drops the
-// rows of a takedown which was lifted since. Rows that takedowns hide are hidden in the new segments
-// from the beginning; temporary files are in tempDir.
+// that its inputs are still live there; else the result is Stale. So is that of a plan that drops
+// the rows of a takedown which was lifted since. Rows that takedowns hide are hidden in the new
+// segments from the beginning; temporary files are in tempDir.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built, tempDir string) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {

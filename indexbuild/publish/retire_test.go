@@ -553,8 +553,8 @@ func TestReplacementWaitsAsAWhole(t *testing.T) {
 	})
 }
 
-// An ingest that began after the replacing one stays, whichever finishes first. One that began before
-// is retired.
+// An ingest that began after the replacing one stays, whichever finishes first. One that began
+// before is retired.
 func TestReplacementInTheOrderOfIngests(t *testing.T) {
 	store := blob.NewMemory()
 	replaceable(t, store)

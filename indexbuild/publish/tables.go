@@ -16,8 +16,8 @@ import (
 
 // A batch that is retired or replaced is taken out of its segment by a deletion table, so that it
 // costs what the batch costs. The segment stays, and so do the batch's own objects, until a
-// compaction has written the segment's other batches to another one. A segment of which little would
-// be left is built again at once.
+// compaction has written the segment's other batches to another one. A segment of which little
+// would be left is built again at once.
 
 // LeastLeft is the least number of rows that have to be left of a segment whose rows are taken
 // out by a deletion table. To build a smaller one again takes milliseconds, and frees the rows at

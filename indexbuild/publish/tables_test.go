@@ -219,8 +219,8 @@ func collect(t testing.TB, store blob.Store) {
 	}
 }
 
-// tabledLake makes a lake of two segments: a union of five batches of dataset 1, and three batches of
-// dataset 2. From now on, batches are taken out of them by deletion tables.
+// tabledLake makes a lake of two segments: a union of five batches of dataset 1, and three batches
+// of dataset 2. From now on, batches are taken out of them by deletion tables.
 func tabledLake(t testing.TB) (store blob.Store, hosts []string) {
 	t.Helper()
 	t.Cleanup(tablesFrom(0))

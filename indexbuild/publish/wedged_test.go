@@ -80,8 +80,8 @@ func TestSegmentThatFailsItsVerificationIsBuiltAgain(t *testing.T) {
 	expectLive(t, store, map[string]int64{"1/b1": 10})
 }
 
-// A damaged document of what waits is named, and a rebuild says what is lost. Published batches stay,
-// and the batches of others are published.
+// A damaged document of what waits is named, and a rebuild says what is lost. Published batches
+// stay, and the batches of others are published.
 func TestDamagedDocumentStopsNoOther(t *testing.T) {
 	for _, how := range []string{"truncated", "flipped"} {
 		store := blob.NewMemory()

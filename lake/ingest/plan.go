@@ -87,8 +87,8 @@ type PlanSummary struct {
 }
 
 // MakePlan lists the objects to read, registers the dataset, and stores the plan of the run. If the
-// run has a plan already, MakePlan keeps it, even if the inputs have changed since; only its start is
-// that of the ingest that began last.
+// run has a plan already, MakePlan keeps it, even if the inputs have changed since; only its start
+// is that of the ingest that began last.
 func MakePlan(ctx context.Context, store blob.Store, run string, spec Spec) (PlanSummary, error) {
 	return makePlan(ctx, store, run, spec, defaultLimits)
 }

@@ -63,8 +63,8 @@ func ingestSmall(
 	return done.SmallResult, p.finish(ctx, store, &done.Finish)
 }
 
-// Whole is a batch that one call of IngestWhole takes from its objects to its record. The caller has
-// registered the dataset, and leaves the batch to the next publish.
+// Whole is a batch that one call of IngestWhole takes from its objects to its record. The caller
+// has registered the dataset, and leaves the batch to the next publish.
 type Whole struct {
 	// Folder is the folder below staging in which the list of rejects, and rows that do not fit
 	// into memory, are kept between the parts of the work. It begins with the name of a run.

@@ -39,8 +39,8 @@ type Next struct {
 	Gone     []Gone
 	Back     []BatchName
 	GoneAnew bool
-	// Starts are later starts of batches that the parent has too: an ingest has made the same record
-	// again.
+	// Starts are later starts of batches that the parent has too: an ingest has made the same
+	// record again.
 	Starts map[BatchName]int64
 }
 

@@ -184,8 +184,8 @@ type Batch struct {
 	Parts   int64
 	Bytes   int64  // of its parts
 	Segment string // that indexes it
-	// Start is when the ingest of the batch began: nanoseconds since 1970 by Temporal's clock. Of two
-	// ingests of a batch the one that began later wins. It is 0 if that is lost.
+	// Start is when the ingest of the batch began: nanoseconds since 1970 by Temporal's clock. Of
+	// two ingests of a batch the one that began later wins. It is 0 if that is lost.
 	Start int64
 	// Union is the name of the union that has the batch's rows, UnionDigest that of its record.
 	// They are "" if the batch has parts of its own. All batches of a union are in one segment.
@@ -193,9 +193,9 @@ type Batch struct {
 	Union, UnionDigest string
 }
 
-// Gone is what a version no longer has: a batch that was retired or, if the name of the batch is "",
-// all batches of a dataset that another one replaced. An ingest that began before Start does not
-// bring the batch back.
+// Gone is what a version no longer has: a batch that was retired or, if the name of the batch is
+// "", all batches of a dataset that another one replaced. An ingest that began before Start does
+// not bring the batch back.
 type Gone struct {
 	BatchName
 	Start int64

@@ -1,16 +1,16 @@
 // Package pending keeps what waits for a publish: ingests that have finished, and retirements.
 //
 // Whoever finishes something writes one document below Root, after the batch records that it names.
-// Its key has the time at which the ingest began and the run, so writers never meet: nothing is read
-// or replaced. A publish reads all documents. Of two changes of a batch the one that began later
-// wins, whichever finished first, also if a version has it already: a version keeps the starts of
-// its batches, and of what was retired.
+// Its key has the time at which the ingest began and the run, so writers never meet: nothing is
+// read or replaced. A publish reads all documents. Of two changes of a batch the one that began
+// later wins, whichever finished first, also if a version has it already: a version keeps the
+// starts of its batches, and of what was retired.
 //
 //	pending/{dataset}/{start}-{run}.json   changes of one dataset
 //	pending/many/{start}-{run}.json        changes of several datasets
 //
-// A commit deletes the documents that its parent has in full. So what the newest version has is still
-// named here, and is published again if that version is lost.
+// A commit deletes the documents that its parent has in full. So what the newest version has is
+// still named here, and is published again if that version is lost.
 package pending
 
 import (
@@ -87,8 +87,8 @@ type Damaged struct {
 	Err       error // a *codec.CorruptError
 }
 
-// read returns the documents of some datasets, or of all, by start. Those that are deleted meanwhile
-// are left out: a version has what they name.
+// read returns the documents of some datasets, or of all, by start. Those that are deleted
+// meanwhile are left out: a version has what they name.
 func read(ctx context.Context, store blob.Store, datasets []uint32) (docs []*document, damaged []Damaged, err error) {
 	folders := []string{Root}
 	if len(datasets) > 0 {

@@ -241,8 +241,8 @@ type Changes struct {
 	Settled, Superseded []string
 }
 
-// Unpublished returns the batches that the version lacks, or has although they are retired, by dataset
-// and name.
+// Unpublished returns the batches that the version lacks, or has although they are retired, by
+// dataset and name.
 func (s *State) Unpublished(ctx context.Context) ([]Batch, error) {
 	c, err := s.Changes(ctx)
 	if err != nil {

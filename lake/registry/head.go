@@ -45,8 +45,8 @@ type head struct {
 	// Version is the newest published version, and Takedowns the newest epoch of the takedowns.
 	Version   string `json:"version,omitempty"`
 	Takedowns uint64 `json:"takedowns,omitempty"`
-	// ByID has the datasets by idKey, ByName the idKey of each by its name. A piece of one that is lost
-	// is made again of the other.
+	// ByID has the datasets by idKey, ByName the idKey of each by its name. A piece of one that is
+	// lost is made again of the other.
 	ByID   pieces.Ref `json:"dataset_pieces"`
 	ByName pieces.Ref `json:"name_pieces"`
 }
@@ -318,8 +318,9 @@ func Pieces(ctx context.Context, store blob.Store, each func(key string)) error 
 }
 
 // CheckFormats returns a *codec.FormatError if a newer urlake has written one of the documents that
-// changes of the registry read: its datasets, their copy, and the last sweep. What begins with other
-// writes calls it first, so that it changes nothing of such a lake. Damage is left to the change.
+// changes of the registry read: its datasets, their copy, and the last sweep. What begins with
+// other writes calls it first, so that it changes nothing of such a lake. Damage is left to the
+// change.
 func CheckFormats(ctx context.Context, store blob.Store) error {
 	for _, key := range []string{lake.RegistryKey, CopyKey} {
 		if _, _, err := readKey(ctx, store, key); codec.IsFormat(err) {

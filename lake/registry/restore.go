@@ -134,9 +134,9 @@ func restoredHead(
 	return h, h.set(ctx, store, all)
 }
 
-// readLost reads the registry's document, or its copy, to see whether it has to be restored, and the
-// condition under which it may be replaced. The document is nil if it cannot be read. One of another
-// format belongs to another program's version and is not lost.
+// readLost reads the registry's document, or its copy, to see whether it has to be restored, and
+// the condition under which it may be replaced. The document is nil if it cannot be read. One of
+// another format belongs to another program's version and is not lost.
 func readLost(ctx context.Context, store blob.Store, key string) (h *head, cond blob.Condition, lost bool, err error) {
 	etag := ""
 	h, err = codec.Confirm(func() (h *head, err error) {

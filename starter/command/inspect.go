@@ -125,8 +125,8 @@ type lakeStatus struct {
 	Schedules *schedule.Overview `json:"schedules,omitempty"`
 }
 
-// unpublished is a finished batch that the current version lacks, or a retired one that it has. If a
-// document of what waits is damaged, it is not known which batches it names, and Batch is "".
+// unpublished is a finished batch that the current version lacks, or a retired one that it has. If
+// a document of what waits is damaged, it is not known which batches it names, and Batch is "".
 type unpublished struct {
 	Dataset string `json:"dataset"`
 	Batch   string `json:"batch"`
@@ -387,8 +387,8 @@ const (
 	stateRunning = "running"
 	// stateRetired is a dataset whose batches are all retired.
 	stateRetired = "retired"
-	// stateDamaged is a dataset of which nothing is published, and of which a document of what waits
-	// is damaged.
+	// stateDamaged is a dataset of which nothing is published, and of which a document of what
+	// waits is damaged.
 	stateDamaged = "damaged"
 )
 

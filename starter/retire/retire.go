@@ -1,6 +1,6 @@
 // Package retire takes batches out of a lake, and brings them back: what "starter retire" and
-// "starter restore" leave to the next publish (package pending), and what they print. That publish is
-// the caller's.
+// "starter restore" leave to the next publish (package pending), and what they print. That publish
+// is the caller's.
 package retire
 
 import (

@@ -67,9 +67,9 @@ type Shared struct {
 }
 
 // Of returns what an ingest does that began at start and has the record at key, if it finishes now;
-// with replace it is to be the only batch of its dataset. The effect is nil if a version has the batch
-// already. Current is false if an ingest of the batch that began later has finished, or if the batch
-// was retired since.
+// with replace it is to be the only batch of its dataset. The effect is nil if a version has the
+// batch already. Current is false if an ingest of the batch that began later has finished, or if
+// the batch was retired since.
 func Of(ctx context.Context, store blob.Store, key string, start int64, replace bool) (e *Effect, current bool, err error) {
 	spender := newSpender(store)
 	record, err := read(ctx, store, key)

@@ -36,8 +36,9 @@ func HasPlan(ctx context.Context, store blob.Store, run string) (bool, error) {
 	return err == nil, err
 }
 
-// Running returns the batches of all ingests that have a plan in staging, of many datasets or of one:
-// the ingest is under way, or the same ingest may continue it. It may have finished some of them.
+// Running returns the batches of all ingests that have a plan in staging, of many datasets or of
+// one: the ingest is under way, or the same ingest may continue it. It may have finished some of
+// them.
 func Running(ctx context.Context, store blob.Store) (all []manifest.BatchName, err error) {
 	const root = "staging/"
 	for info, err := range store.List(ctx, root) {

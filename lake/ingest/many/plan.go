@@ -115,8 +115,8 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 		}
 		p = have
 	}
-	// From now on a garbage collection leaves the objects of the batches alone. One that has not seen
-	// the plan has to end before they are written.
+	// From now on a garbage collection leaves the objects of the batches alone. One that has not
+	// seen the plan has to end before they are written.
 	return p.Summary, registry.AwaitSweep(ctx, store)
 }
 
