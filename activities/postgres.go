@@ -33,35 +33,19 @@ func (p *Publish) PlanPostgres(ctx context.Context, spec postgres.Spec, run stri
 	})
 }
 
-// PostgresLoading is the progress of LoadPostgres.
-type PostgresLoading struct {
-	// Rows is how many rows of the chunk were read.
-	Rows int64 `json:"rows"`
-}
-
 // LoadPostgres copies a chunk of the rows into tables that nobody reads yet.
 func (x *Index) LoadPostgres(ctx context.Context, lakeURL, run string, chunk, deaths int) (postgres.Loaded, error) {
 	if err := x.check(lakeURL); err != nil {
 		return postgres.Loaded{}, err
 	}
 	s := step{run: run, name: fmt.Sprintf("load-postgres-%06d", chunk), deaths: deaths, ofLake: true}
-	return contained(ctx, &x.Lake, s, exportMemory, func(ctx context.Context, store blob.Store, report func(any)) (postgres.Loaded, error) {
-		return postgres.Load(ctx, store, run, chunk, postgres.Options{Report: func(rows int64) { report(PostgresLoading{rows}) }})
+	return contained(ctx, &x.Lake, s, exportMemory, func(ctx context.Context, store blob.Store, _ func(any)) (postgres.Loaded, error) {
+		return postgres.Load(ctx, store, run, chunk, postgres.Options{})
 	})
 }
 
-// IndexPostgres gives a table of loaded rows its keys.
-func (x *Index) IndexPostgres(ctx context.Context, lakeURL, run string, table int) error {
-	if err := x.check(lakeURL); err != nil {
-		return err
-	}
-	_, err := withHeartbeat(ctx, x.Memory, smallMemory, func(ctx context.Context, _ func(any)) (struct{}, error) {
-		return struct{}{}, postgres.Index(ctx, x.Store, run, table, postgres.Options{})
-	})
-	return err
-}
-
-// FinishPostgres puts the loaded tables in the place of those that are read, in one transaction.
+// FinishPostgres gives the loaded tables their keys, and puts them in the place of those that are
+// read, in one transaction.
 func (p *Publish) FinishPostgres(ctx context.Context, lakeURL, run string) (postgres.Result, error) {
 	if err := p.check(lakeURL); err != nil {
 		return postgres.Result{}, err

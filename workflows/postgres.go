@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"cmp"
+
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -19,17 +21,15 @@ type PostgresExportInput struct {
 
 // PostgresExportProgress answers the "progress" query.
 type PostgresExportProgress struct {
-	// Stage is plan, load, index, finish or done.
+	// Stage is plan, load, finish or done.
 	Stage   string `json:"stage"`
 	Version string `json:"version,omitempty"`
-	// Rows is about how many rows are loaded, RowsDone how many of them are. Chunks and Tables are
-	// how many steps load and index them.
+	// Rows is about how many rows are loaded, RowsDone how many of them are. Chunks is how many
+	// steps load them.
 	Rows       int64 `json:"rows"`
 	RowsDone   int64 `json:"rows_done"`
 	Chunks     int   `json:"chunks"`
 	ChunksDone int   `json:"chunks_done"`
-	Tables     int   `json:"tables"`
-	TablesDone int   `json:"tables_done"`
 }
 
 // PostgresExportWorkflow brings a schema of a PostgreSQL database to a version of a lake (package
@@ -38,14 +38,11 @@ type PostgresExportProgress struct {
 //
 // The input has no password: workers have it.
 func PostgresExportWorkflow(ctx workflow.Context, in PostgresExportInput) (*postgres.Result, error) {
-	invalid := func(problem string) error {
-		return temporal.NewNonRetryableApplicationError("export to PostgreSQL: "+problem, activities.ErrInput, nil)
+	if in.Lake == "" {
+		in.problem = cmp.Or(in.problem, "lake: it is missing")
 	}
 	if in.problem != "" {
-		return nil, invalid(in.problem)
-	}
-	if in.Lake == "" {
-		return nil, invalid("lake: it is missing")
+		return nil, temporal.NewNonRetryableApplicationError("export to PostgreSQL: "+in.problem, activities.ErrInput, nil)
 	}
 	if err := checkQueue(ctx, in.Lake); err != nil {
 		return nil, err
@@ -76,26 +73,18 @@ func (s steps) exportPostgres(
 	if err := s.run(ctx, activities.PoolPublish, &plan, (*activities.Publish)(nil).PlanPostgres, spec, run); err != nil {
 		return nil, err
 	}
-	if plan.Current {
-		return &plan.Have, nil
+	if plan.Have != nil {
+		return plan.Have, nil
 	}
 	if err := setAttributes(ctx, plan.Searchable, activities.AttributeLake, s.lake, activities.AttributeVersion, plan.Version); err != nil {
 		return nil, err
 	}
-	p.Stage, p.Version, p.Rows, p.Chunks, p.Tables = "load", plan.Version, plan.Rows, plan.Chunks, plan.Tables
+	p.Stage, p.Version, p.Rows, p.Chunks = "load", plan.Version, plan.Rows, plan.Chunks
 	if err := all(ctx, plan.Window, p.Chunks, func(ctx workflow.Context, i int) error {
 		var loaded postgres.Loaded
 		err := s.move(ctx, activities.PoolIndex, &loaded, (*activities.Index)(nil).LoadPostgres, s.lake, run, i)
 		p.ChunksDone++
 		p.RowsDone += loaded.Rows
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	p.Stage = "index"
-	if err := all(ctx, plan.Window, p.Tables, func(ctx workflow.Context, i int) error {
-		err := s.run(ctx, activities.PoolIndex, nil, (*activities.Index)(nil).IndexPostgres, s.lake, run, i)
-		p.TablesDone++
 		return err
 	}); err != nil {
 		return nil, err

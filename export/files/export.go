@@ -183,7 +183,7 @@ func (j *job) manifest() *Manifest {
 		m.Layout = j.opt.Layout.String()
 	}
 	for _, d := range j.slice.Datasets {
-		m.Datasets = append(m.Datasets, Dataset(d))
+		m.Datasets = append(m.Datasets, Dataset{d.ID, d.Name, d.Rows})
 	}
 	return m
 }

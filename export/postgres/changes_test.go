@@ -237,10 +237,6 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 	if err != nil || again.Rows != int64(2*len(b)) {
 		t.Errorf("the chunk that was loaded: %+v, %v", again, err)
 	}
-	if err := Index(t.Context(), s.store, run, 0, s.opt); err != nil {
-		t.Fatal(err)
-	}
-	s.server.Crash(t)
 	if _, err := Finish(t.Context(), s.store, run, s.opt); err != nil {
 		t.Fatal(err)
 	}
@@ -502,7 +498,7 @@ func TestReaderHoldsALock(t *testing.T) {
 	}
 	// Partitions that take the place of others have to wait.
 	s.publish("a", "2", urlsOf("example.net", 1, 4)...)
-	s.opt.LockTimeout, s.opt.LockAttempts = 20*time.Millisecond, 2
+	s.opt.lockTimeout, s.opt.lockAttempts = 20*time.Millisecond, 2
 	run := s.run()
 	if _, err = s.steps(run); err == nil || isInput(err) || !strings.Contains(err.Error(), "holds a lock since") {
 		t.Errorf("error %v", err)

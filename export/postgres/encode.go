@@ -5,11 +5,12 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/export/scan"
+	"github.com/urlake/urlake/export/urlkey"
 	"github.com/urlake/urlake/lake/part"
+	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // The columns of COPY, in the order of tuple's fields.
@@ -24,10 +25,6 @@ const (
 	// minTS and maxTS bound what a timestamptz holds: from 4714 BC to 294276 AD.
 	minTS = -210866803200_000
 	maxTS = 9224318016_000_000 - 1
-
-	offset64 = 14695981039346656037
-	prime64  = 1099511628211
-	low56    = 1<<56 - 1
 )
 
 // copyHeader begins a binary COPY, copyTrailer ends it.
@@ -62,27 +59,12 @@ func (t *tuple) add(c *part.Columns, i int) {
 	}
 }
 
-// batches are the numbers of a dataset's batches. The last number is at hand.
-type batches struct {
-	of      map[batchName]int32
-	dataset uint32
-	batch   string
-	last    int32
-}
-
-func (b *batches) id(batch string) int32 {
-	if batch != b.batch {
-		b.batch, b.last = batch, b.of[batchName{b.dataset, batch}]
-	}
-	return b.last
-}
-
 // encoder turns sorted rows of one dataset into tuples of a binary COPY. Rows of one URL are
 // neighbours; each batch among them becomes a tuple. It takes no memory for a row.
 type encoder struct {
 	w       io.Writer
 	dataset uint32
-	batches batches
+	batches map[string]int32
 	// number returns the number of the next host.
 	number func() domain64.Code
 	// weaken makes keys collide in tests.
@@ -92,16 +74,12 @@ type encoder struct {
 	err        error // of w
 	rows, urls int64
 
-	// The open URL, whose tuples are open. Hash is the state of the hash behind origin, which is
-	// its scheme, host and port; sum is the sum of the bytes of the host.
-	open         bool
-	origin       []byte
-	scheme, host string
-	port         int32
-	hash, sum    uint64
-	code         domain64.Code
-	path         string
-	tuples       []tuple
+	// The open URL, whose tuples are open.
+	open   bool
+	row    urlnorm.URL
+	url    []byte // its text
+	code   domain64.Code
+	tuples []tuple
 }
 
 // add encodes rows. The last URL stays open: its rows may go on.
@@ -109,17 +87,15 @@ func (e *encoder) add(rows scan.Rows) error {
 	c := rows.Columns
 	for n := range rows.Len() {
 		i := rows.At(n)
-		id := e.batches.id(rows.BatchAt(i))
-		if !e.open || c.PathQuery[i] != e.path || c.Host[i] != e.host || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
+		id := e.batches[rows.BatchAt(i)]
+		if u := &e.row; !e.open || c.PathQuery[i] != u.PathQuery || c.Host[i] != u.Host || c.Scheme[i] != u.Scheme || c.Port[i] != u.Port {
 			e.begin(c, i)
 		}
 		e.rows++
-		at := len(e.tuples) - 1
-		if at < 0 || e.tuples[at].batch != id {
-			if at = slices.IndexFunc(e.tuples, func(t tuple) bool { return t.batch == id }); at < 0 {
-				at = len(e.tuples)
-				e.tuples = append(e.tuples, tuple{batch: id})
-			}
+		at := slices.IndexFunc(e.tuples, func(t tuple) bool { return t.batch == id })
+		if at < 0 {
+			at = len(e.tuples)
+			e.tuples = append(e.tuples, tuple{batch: id})
 		}
 		e.tuples[at].add(c, i)
 	}
@@ -129,33 +105,11 @@ func (e *encoder) add(rows scan.Rows) error {
 // begin ends the open URL and begins that of row i.
 func (e *encoder) begin(c *part.Columns, i int) {
 	e.end()
-	if other := c.Host[i] != e.host || !e.open; other || c.Scheme[i] != e.scheme || c.Port[i] != e.port {
-		if other {
-			e.code = e.number()
-		}
-		e.scheme, e.host, e.port = c.Scheme[i], c.Host[i], c.Port[i]
-		e.origin = append(append(append(e.origin[:0], e.scheme...), "://"...), e.host...)
-		name := e.host
-		if len(name) > 1 && name[0] == '[' {
-			name = name[1 : len(name)-1]
-		}
-		e.sum = 0
-		for j := range len(name) {
-			e.sum += uint64(name[j])
-		}
-		if e.port >= 0 {
-			e.origin = strconv.AppendInt(append(e.origin, ':'), int64(e.port), 10)
-		}
-		e.hash = fnv(offset64, e.origin)
+	if c.Host[i] != e.row.Host || !e.open {
+		e.code = e.number()
 	}
-	e.path, e.open = c.PathQuery[i], true
-}
-
-func fnv[T string | []byte](h uint64, s T) uint64 {
-	for i := range len(s) {
-		h = (h ^ uint64(s[i])) * prime64
-	}
-	return h
+	e.open, e.row = true, urlnorm.URL{Scheme: c.Scheme[i], Host: c.Host[i], Port: c.Port[i], PathQuery: c.PathQuery[i]}
+	e.url = e.row.AppendTo(e.url[:0])
 }
 
 // end writes the tuples of the open URL.
@@ -163,12 +117,10 @@ func (e *encoder) end() {
 	if len(e.tuples) == 0 {
 		return
 	}
-	h := fnv(e.hash, e.path)
-	key := e.sum&0x7f<<56 | h&low56 ^ h>>56
+	key := urlkey.Key(e.url)
 	if e.weaken != nil {
 		key = e.weaken(key)
 	}
-	size := len(e.origin) + len(e.path)
 	for i := range e.tuples {
 		t := &e.tuples[i]
 		e.urls++
@@ -190,9 +142,8 @@ func (e *encoder) end() {
 		out = append64(out, uint64(t.rows))
 		out = append32(out, uint32(t.batch))
 		out = append32(out, e.dataset)
-		out = binary.BigEndian.AppendUint32(out, uint32(size))
-		out = append(out, e.origin...)
-		e.out = append(out, e.path...)
+		out = binary.BigEndian.AppendUint32(out, uint32(len(e.url)))
+		e.out = append(out, e.url...)
 	}
 	e.tuples = e.tuples[:0]
 	if len(e.out) >= bufferBytes {

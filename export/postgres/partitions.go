@@ -16,13 +16,6 @@ const (
 	urlsTable = "urls"
 )
 
-// table is a table of a load: the rows of urls of a dataset.
-type table struct {
-	Dataset uint32 `json:"dataset"`
-	// Parts are the partitions that it is divided into, none for a table with rows of its own.
-	Parts []partition `json:"parts,omitempty"`
-}
-
 // partition is a partition by domain64.
 type partition struct {
 	// From and To are the first and the last number, as PostgreSQL compares them.
@@ -57,12 +50,12 @@ func (p *partition) values() string {
 
 // leaves are the names in a load of the tables that rows are in.
 func (p *plan) leaves(load int64) (names []string) {
-	for i := range p.Tables {
-		name := tableName(p.Tables[i].Dataset, load)
-		for _, part := range p.Tables[i].Parts {
+	for _, dataset := range p.loaded() {
+		name := tableName(dataset, load)
+		for _, part := range p.Partitions {
 			names = append(names, name+part.suffix())
 		}
-		if len(p.Tables[i].Parts) == 0 {
+		if len(p.Partitions) == 0 {
 			names = append(names, name)
 		}
 	}

@@ -227,7 +227,7 @@ func TestSubdomainsOfADomainAreBounded(t *testing.T) {
 
 func TestFullDisk(t *testing.T) {
 	s := newSetup(t)
-	dir := smallDisk(t, 12<<20)
+	dir := smallDisk(t, 4<<20)
 	if err := s.server.Own(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	big := urlsOf("example.org", 100, 1500)
+	big := urlsOf("example.org", 100, 400)
 	s.publish("b", "1", big...)
 	run := s.run()
 	if _, err := s.steps(run); err == nil || isInput(err) || !strings.Contains(err.Error(), "make room") {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/export/domain64"
@@ -48,9 +47,9 @@ type plan struct {
 	Datasets []exported  `json:"datasets"` // all of the slice
 	Batches  []planBatch `json:"batches"`  // the batches of datasets that changed
 	Rules    []rule      `json:"rules,omitempty"`
-	// Tables are those that are loaded.
-	Tables []table `json:"tables"`
-	Chunks []chunk `json:"chunks"`
+	// Partitions are those of each table that is loaded, none for tables with rows of their own.
+	Partitions []partition `json:"partitions,omitempty"`
+	Chunks     []chunk     `json:"chunks"`
 }
 
 // exported is a dataset of the slice, and how many rows the lake shows of it.
@@ -64,22 +63,34 @@ type exported struct {
 	Changed bool `json:"changed,omitempty"`
 	// Canonical is the field of the extras that has canonical URLs, "" for none.
 	Canonical string `json:"canonical,omitempty"`
+
+	urls int64 // of its table, while a Finish runs
 }
 
-// loaded reports whether the dataset has tables of the load.
-func (d *exported) loaded() bool { return d.Changed && d.Shown > 0 }
+// stays has the datasets that do not change.
+func (p *plan) stays() map[uint32]bool {
+	all := map[uint32]bool{}
+	for i := range p.Datasets {
+		all[p.Datasets[i].ID] = !p.Datasets[i].Changed
+	}
+	return all
+}
+
+// loaded are the datasets that have a table of the load.
+func (p *plan) loaded() (ids []uint32) {
+	for i := range p.Datasets {
+		if d := &p.Datasets[i]; d.Changed && d.Shown > 0 {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
+}
 
 type planBatch struct {
 	ID      int32  `json:"id"`
 	Dataset uint32 `json:"dataset"`
 	Name    string `json:"name"`
 	Digest  string `json:"digest"`
-}
-
-// batchName names a batch as the database does.
-type batchName struct {
-	dataset uint32
-	name    string
 }
 
 // rule is a takedown in force, and the host that it names.
@@ -99,17 +110,12 @@ type chunk struct {
 
 // Planned is the result of Plan.
 type Planned struct {
-	Version       string `json:"version"`
-	TakedownEpoch uint64 `json:"takedown_epoch"`
-	// Current tells that the database has the version already, so that there is nothing to do.
-	Current bool `json:"current,omitempty"`
-	// Rows are about how many rows will be read, in so many chunks. Tables are those that get their
-	// indexes in steps of their own.
+	Version string `json:"version"`
+	// Rows are about how many rows will be read, in so many chunks.
 	Rows   int64 `json:"rows"`
 	Chunks int   `json:"chunks"`
-	Tables int   `json:"tables"`
-	// Have is what the database has already, if Current.
-	Have Result `json:"have,omitzero"`
+	// Have is what the database has, if that is the version already and there is nothing to do.
+	Have *Result `json:"have,omitempty"`
 }
 
 func planKey(run string) string { return "staging/" + run + "/postgres-export.json" }
@@ -130,42 +136,9 @@ func readPlan(ctx context.Context, store blob.Store, run string) (*plan, error) 
 	return &p, codec.Unseal(data, key, planFormat, &p)
 }
 
-// Options are what all steps need besides the lake.
-type Options struct {
-	// Report, which may be nil, is called with how many rows a step has done.
-	Report func(rows int64)
-	// LockTimeout is how long a statement waits for a lock of a reader before it is tried again,
-	// LockAttempts how often it is tried. Zero stands for the defaults.
-	LockTimeout  time.Duration
-	LockAttempts int
-
-	// Of tests.
-	weaken func(uint64) uint64
-	failed func(at string) error
-	wait   time.Duration // instead of stepWait
-}
-
-func (o *Options) report(rows int64) {
-	if o.Report != nil {
-		o.Report(rows)
-	}
-}
-
-// fail is where tests make a step fail.
-func (o *Options) fail(at string) error {
-	if o.failed == nil {
-		return nil
-	}
-	return o.failed(at)
-}
-
 // planner makes a plan.
 type planner struct {
-	ctx   context.Context
-	store blob.Store
-	opt   Options
-	plan  *plan
-	c     *pgx.Conn
+	*step
 	slice *scan.Slice // without parts
 }
 
@@ -176,27 +149,28 @@ func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Opti
 	if err := spec.Check(); err != nil {
 		return Planned{}, err
 	}
-	c, err := connect(ctx, spec.target())
+	c, err := connect(ctx, &spec)
 	if err != nil {
 		return Planned{}, err
 	}
-	defer disconnect(ctx, c)
-	p, err := readPlan(ctx, store, run)
-	if errors.Is(err, blob.ErrNotExist) {
-		m := &planner{ctx: ctx, store: store, opt: opt, c: c, plan: &plan{Format: planFormat, Spec: spec, Run: run}}
+	s := &step{ctx: ctx, store: store, opt: &opt, c: c}
+	defer s.close()
+	if s.plan, err = readPlan(ctx, store, run); errors.Is(err, blob.ErrNotExist) {
+		s.plan = &plan{Format: planFormat, Spec: spec, Run: run}
+		m := &planner{step: s}
 		var have *Result
 		if have, err = m.make(); have != nil {
-			return Planned{Version: have.Version, TakedownEpoch: have.TakedownEpoch, Current: true, Have: *have}, nil
+			return Planned{Version: have.Version, Have: have}, nil
 		}
 		if err == nil {
-			p, err = m.leave()
+			err = m.leave()
 		}
 	}
 	if err == nil {
 		err = opt.fail("before the load begins")
 	}
 	if err == nil {
-		err = begin(ctx, c, p)
+		err = s.begin()
 	}
 	if errors.Is(err, errOutdated) {
 		err = errors.Join(err, store.Delete(ctx, planKey(run)))
@@ -204,24 +178,24 @@ func Plan(ctx context.Context, store blob.Store, spec Spec, run string, opt Opti
 	if err != nil {
 		return Planned{}, err
 	}
-	out := Planned{Version: p.Version, TakedownEpoch: p.TakedownEpoch, Chunks: len(p.Chunks), Tables: len(p.leaves(0))}
-	for i := range p.Chunks {
-		out.Rows += p.Chunks[i].Rows
+	out := Planned{Version: s.plan.Version, Chunks: len(s.plan.Chunks)}
+	for i := range s.plan.Chunks {
+		out.Rows += s.plan.Chunks[i].Rows
 	}
 	return out, nil
 }
 
-// leave writes the plan, and returns that of another attempt if there is one.
-func (p *planner) leave() (*plan, error) {
+// leave writes the plan, and takes that of another attempt if there is one.
+func (p *planner) leave() error {
 	data, err := codec.Seal(p.plan)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	_, err = p.store.Put(p.ctx, planKey(p.plan.Run), data, blob.Condition{IfAbsent: true})
 	if errors.Is(err, blob.ErrPrecondition) {
-		return readPlan(p.ctx, p.store, p.plan.Run)
+		p.plan, err = readPlan(p.ctx, p.store, p.plan.Run)
 	}
-	return p.plan, err
+	return err
 }
 
 // make makes the plan. It returns what the database has if that is the version.
@@ -232,7 +206,7 @@ func (p *planner) make() (*Result, error) {
 	if err := p.open(); err != nil {
 		return nil, err
 	}
-	release, err := hold(p.ctx, p.store, p.plan.Version)
+	release, err := p.hold()
 	if err != nil {
 		return nil, err
 	}
@@ -243,9 +217,9 @@ func (p *planner) make() (*Result, error) {
 	if have, err := p.state(); err != nil || have != nil {
 		return have, err
 	}
-	for _, step := range []func() error{p.compare, p.batches, p.tables, p.divide} {
+	for _, step := range []func() error{p.compare, p.batches, p.partitions, p.divide} {
 		if err := step(); err != nil {
-			return nil, p.plan.collected(p.ctx, p.store, err)
+			return nil, p.collected(err)
 		}
 	}
 	return nil, nil
@@ -274,28 +248,28 @@ func (p *planner) open() error {
 }
 
 // slice opens the parts of some datasets as they were when the plan was made, by dataset.
-func (p *plan) slice(ctx context.Context, store blob.Store, datasets []uint32) (*scan.Slice, error) {
-	opt := scan.Options{Version: p.Version, Hosts: p.Spec.Domains, Pinned: true, Takedowns: p.Takedowns}
+func (s *step) slice(datasets []uint32) (*scan.Slice, error) {
+	opt := scan.Options{Version: s.plan.Version, Hosts: s.plan.Spec.Domains, Pinned: true, Takedowns: s.plan.Takedowns}
 	for _, id := range datasets {
 		opt.Datasets = append(opt.Datasets, fmt.Sprint(id))
 	}
-	s, err := scan.Open(ctx, store, opt)
+	slice, err := scan.Open(s.ctx, s.store, opt)
 	if err != nil {
-		return nil, p.collected(ctx, store, err)
+		return nil, s.collected(err)
 	}
-	slices.SortStableFunc(s.Tasks, func(a, b scan.Task) int { return cmp.Compare(a.Dataset, b.Dataset) })
-	return s, nil
+	slices.SortStableFunc(slice.Tasks, func(a, b scan.Task) int { return cmp.Compare(a.Dataset, b.Dataset) })
+	return slice, nil
 }
 
 // collected returns the error of reading takedowns, or of objects that they refer to. It is not
 // damage if they were collected: a lease names a version, and takedowns that have changed are
 // garbage.
-func (p *plan) collected(ctx context.Context, store blob.Store, err error) error {
+func (s *step) collected(err error) error {
 	if !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
 		return err
 	}
-	m, _, readErr := manifest.Read(ctx, store)
-	if readErr == nil && p.Takedowns != nil && (m.Takedowns == nil || *m.Takedowns != *p.Takedowns) {
+	m, _, readErr := manifest.Read(s.ctx, s.store)
+	if was := s.plan.Takedowns; readErr == nil && was != nil && (m.Takedowns == nil || *m.Takedowns != *was) {
 		return inputf("the takedowns have changed since the export began; start it again")
 	}
 	return err
@@ -308,20 +282,11 @@ func (p *planner) choose() error {
 		name, field, _ := strings.Cut(m, "=")
 		fields[name] = field
 	}
-	shown := map[uint32]int64{}
 	var ids []uint32
 	for _, d := range p.slice.Datasets {
-		shown[d.ID] = d.Rows
+		p.plan.Datasets = append(p.plan.Datasets, exported{Dataset: d, Shown: d.Rows, Canonical: fields[d.Name]})
+		delete(fields, d.Name)
 		ids = append(ids, d.ID)
-	}
-	for d, err := range p.slice.Manifest().Datasets(p.ctx, 0) {
-		if err != nil {
-			return err
-		}
-		if rows, ok := shown[d.ID]; ok {
-			p.plan.Datasets = append(p.plan.Datasets, exported{Dataset: d, Shown: rows, Canonical: fields[d.Name]})
-			delete(fields, d.Name)
-		}
 	}
 	for name := range fields {
 		return inputf("id_map: version %s has no dataset %q in the slice", p.plan.Version, name)
@@ -338,14 +303,16 @@ func (p *planner) choose() error {
 // state checks that the schema is for this export, and returns what it has if that is the version.
 func (p *planner) state() (*Result, error) {
 	spec := &p.plan.Spec
-	s, err := readState(p.ctx, p.c)
+	s, err := readState(p.ctx, p.c, "")
 	if err == nil && s == nil {
 		// Of several first exports at once, one decides what the schema has.
 		if err = p.opt.fail("before the state is created"); err == nil {
-			err = createState(p.ctx, p.c, p.plan)
+			_, err = p.c.Exec(p.ctx, "INSERT INTO state (format, lake, slice, layout) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+				schemaFormat, spec.Lake, p.plan.Slice, spec.Layout)
+			err = explain("write the table state", err)
 		}
 		if err == nil {
-			s, err = readState(p.ctx, p.c)
+			s, err = readState(p.ctx, p.c, "")
 		}
 	}
 	if err != nil {
@@ -377,9 +344,18 @@ func (p *planner) compare() error {
 	if err := p.digests(); err != nil {
 		return err
 	}
-	known, err := readDatasets(p.ctx, p.c)
+	type dataset struct {
+		ID     uint32
+		Digest string
+		Rows   int64
+	}
+	all, err := readTable[dataset](p.ctx, p.c, "datasets", "dataset_id, digest, rows")
 	if err != nil {
 		return err
+	}
+	known := map[uint32]dataset{}
+	for _, d := range all {
+		known[d.ID] = d
 	}
 	attached, err := partitionsOf(p.ctx, p.c)
 	if err != nil {
@@ -388,13 +364,13 @@ func (p *planner) compare() error {
 	for i := range p.plan.Datasets {
 		d := &p.plan.Datasets[i]
 		have, ok := known[d.ID]
-		d.Changed = p.plan.Spec.Rebuild || !ok || have.digest != d.Digest || have.rows != d.Shown || touched(d.ID) ||
-			attached[d.ID] == "" && have.rows > 0 // detached by hand
+		d.Changed = p.plan.Spec.Rebuild || !ok || have.Digest != d.Digest || have.Rows != d.Shown || touched(d.ID) ||
+			attached[d.ID] == "" && have.Rows > 0 // detached by hand
 	}
 	return nil
 }
 
-// digests sets the digests of the datasets.
+// digests sets the digests of the datasets, and lists their batches.
 func (p *planner) digests() error {
 	rules := fmt.Sprint(p.plan.Rules)
 	for i := range p.plan.Datasets {
@@ -410,6 +386,7 @@ func (p *planner) digests() error {
 				return err
 			}
 			d.Batches++
+			p.plan.Batches = append(p.plan.Batches, planBatch{Dataset: d.ID, Name: b.Batch, Digest: b.Digest})
 			fmt.Fprintf(h, "%q %s\n", b.Batch, b.Digest)
 		}
 		d.Digest = fmt.Sprintf("%x", h.Sum128().Bytes())
@@ -422,27 +399,24 @@ func (p *planner) digests() error {
 // did. If there are both, it may stay the same, and a dataset is touched if it has rows of a domain
 // that one of these rules names.
 func (p *planner) compareRules() (touched func(dataset uint32) bool, err error) {
-	known, err := readRules(p.ctx, p.c)
+	known, err := readTable[rule](p.ctx, p.c, "takedowns", "rule, host")
 	if err != nil {
 		return nil, err
 	}
-	var changed []rule
 	if rules := p.slice.Rules(); rules != nil {
 		for _, r := range rules.All() {
 			p.plan.Rules = append(p.plan.Rules, rule{r.ID, r.Host})
-			if _, ok := known[r.ID]; !ok {
-				changed = append(changed, rule{r.ID, r.Host})
-			}
-			delete(known, r.ID)
 		}
 	}
 	slices.SortFunc(p.plan.Rules, func(a, b rule) int { return strings.Compare(a.ID, b.ID) })
-	if len(changed) == 0 || len(known) == 0 {
+	without := func(some, others []rule) []rule {
+		return slices.DeleteFunc(slices.Clone(some), func(r rule) bool { return slices.Contains(others, r) })
+	}
+	added, lifted := without(p.plan.Rules, known), without(known, p.plan.Rules)
+	if len(added) == 0 || len(lifted) == 0 {
 		return func(uint32) bool { return false }, nil
 	}
-	for id, host := range known {
-		changed = append(changed, rule{id, host})
-	}
+	changed := append(added, lifted...)
 	list, err := lake.LoadSuffixList(p.ctx, p.store, p.slice.Manifest().PublicSuffix)
 	if err != nil {
 		return nil, err
@@ -461,36 +435,29 @@ func (p *planner) compareRules() (touched func(dataset uint32) bool, err error) 
 // batches gives numbers to the batches of datasets that changed. A batch that the database has
 // keeps its number.
 func (p *planner) batches() error {
-	known, err := readBatches(p.ctx, p.c)
-	if err != nil {
-		return err
-	}
+	all, err := readTable[planBatch](p.ctx, p.c, "batches", "batch_id, dataset_id, name, digest")
+	known := map[planBatch]planBatch{}
 	next := int32(1)
-	for _, b := range known {
+	for _, b := range all {
+		known[planBatch{Dataset: b.Dataset, Name: b.Name}] = b
 		next = max(next, b.ID+1)
 	}
-	for i := range p.plan.Datasets {
-		d := &p.plan.Datasets[i]
-		if !d.Changed {
-			continue
-		}
-		for b, err := range p.slice.Manifest().BatchesOf(p.ctx, d.ID) {
-			if err != nil {
-				return err
-			}
-			pb := known[batchName{d.ID, b.Batch}]
-			if pb.Digest != b.Digest {
-				pb = planBatch{ID: next, Dataset: d.ID, Name: b.Batch, Digest: b.Digest}
-				next++
-			}
-			p.plan.Batches = append(p.plan.Batches, pb)
+	stays := p.plan.stays()
+	p.plan.Batches = slices.DeleteFunc(p.plan.Batches, func(b planBatch) bool { return stays[b.Dataset] })
+	for i := range p.plan.Batches {
+		b := &p.plan.Batches[i]
+		if was := known[planBatch{Dataset: b.Dataset, Name: b.Name}]; was.Digest == b.Digest {
+			b.ID = was.ID
+		} else {
+			b.ID = next
+			next++
 		}
 	}
-	return nil
+	return err
 }
 
-// tables chooses the tables of the datasets that changed.
-func (p *planner) tables() error {
+// partitions divides the tables of the load.
+func (p *planner) partitions() error {
 	registry, err := p.plan.registry(p.store)
 	if err != nil {
 		return err
@@ -507,30 +474,23 @@ func (p *planner) tables() error {
 		}
 		names = append(names, name)
 	}
-	codes, err := assign(p.ctx, registry, names)
-	if err != nil {
-		return err
+	if len(names) == 0 {
+		return nil
 	}
-	for i := range p.plan.Datasets {
-		if d := &p.plan.Datasets[i]; d.loaded() {
-			p.plan.Tables = append(p.plan.Tables, table{d.ID, divide(registry.Layout(), codes, names)})
-		}
+	codes, err := registry.Assign(p.ctx, names)
+	if err == nil {
+		p.plan.Partitions = divide(registry.Layout(), codes, names)
 	}
-	return nil
+	return explain("number the partitions", err)
 }
 
 // divide groups the parts of datasets that changed into chunks.
 func (p *planner) divide() error {
-	var changed []uint32
-	for i := range p.plan.Datasets {
-		if d := &p.plan.Datasets[i]; d.loaded() {
-			changed = append(changed, d.ID)
-		}
-	}
+	changed := p.plan.loaded()
 	if len(changed) == 0 {
 		return nil
 	}
-	s, err := p.plan.slice(p.ctx, p.store, changed)
+	s, err := p.step.slice(changed)
 	if err != nil {
 		return err
 	}

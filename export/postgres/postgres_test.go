@@ -47,16 +47,14 @@ func newSetup(tb testing.TB) *setup {
 func (s *setup) steps(run string) (Result, error) {
 	ctx := s.tb.Context()
 	planned, err := Plan(ctx, s.store, s.spec, run, s.opt)
-	if err != nil || planned.Current {
-		return planned.Have, err
+	if err != nil {
+		return Result{}, err
+	}
+	if planned.Have != nil {
+		return *planned.Have, nil
 	}
 	for i := range planned.Chunks {
 		if _, err := Load(ctx, s.store, run, i, s.opt); err != nil {
-			return Result{}, err
-		}
-	}
-	for i := range planned.Tables {
-		if err := Index(ctx, s.store, run, i, s.opt); err != nil {
 			return Result{}, err
 		}
 	}
@@ -79,7 +77,7 @@ func (s *setup) export() Result {
 
 func (s *setup) connect() *pgx.Conn {
 	s.tb.Helper()
-	c, err := connect(s.tb.Context(), Target{s.dsn, cmp.Or(s.spec.Schema, DefaultSchema)})
+	c, err := connect(s.tb.Context(), &Spec{DSN: s.dsn, Schema: cmp.Or(s.spec.Schema, DefaultSchema)})
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // Spec says what is exported, and where to.
 type Spec struct {
 	Lake string `json:"lake"`
-	// DSN and Schema are those of Target. Schema "" stands for DefaultSchema.
+	// DSN says how workers connect; see CheckDSN. Schema "" stands for DefaultSchema.
 	DSN    string `json:"dsn"`
 	Schema string `json:"schema,omitempty"`
 	// Version is a version id or a tag, "" for the current version.
@@ -50,8 +50,8 @@ func (s *Spec) Check() error {
 	if err := CheckDSN(s.DSN); err != nil {
 		return inputf("dsn: %v", err)
 	}
-	if err := CheckSchema(s.Schema); err != nil {
-		return inputf("schema: %v", err)
+	if !schemaName.MatchString(s.Schema) || strings.HasPrefix(s.Schema, "pg_") || s.Schema == "public" || s.Schema == "information_schema" {
+		return inputf("schema: %q is no name for a schema of its own; use lower-case letters, digits and _, as in %s", s.Schema, DefaultSchema)
 	}
 	if _, err := domain64.ParseLayout(s.Layout); err != nil {
 		return inputf("layout: %v", err)
@@ -62,17 +62,14 @@ func (s *Spec) Check() error {
 	if len(s.Domains) > MaxDomains {
 		return inputf("domains: %d are too many, at most %d; leave them out to export all", len(s.Domains), MaxDomains)
 	}
-	for _, list := range [][]string{s.Datasets, s.Domains, s.Partitions} {
-		if slices.Contains(list, "") {
-			return inputf("an empty name of a dataset, a domain or a partition")
+	if slices.Contains(s.Datasets, "") {
+		return inputf("an empty name of a dataset")
+	}
+	for _, hosts := range []*[]string{&s.Domains, &s.Partitions} {
+		var err error
+		if *hosts, err = canonical(*hosts); err != nil {
+			return err
 		}
-	}
-	var err error
-	if s.Domains, err = canonical(s.Domains); err != nil {
-		return err
-	}
-	if s.Partitions, err = canonical(s.Partitions); err != nil {
-		return err
 	}
 	for _, m := range s.IDMap {
 		if name, field, ok := strings.Cut(m, "="); !ok || name == "" || field == "" {
@@ -81,8 +78,6 @@ func (s *Spec) Check() error {
 	}
 	return nil
 }
-
-func (s *Spec) target() Target { return Target{DSN: s.DSN, Schema: s.Schema} }
 
 // canonical returns hosts in canonical form, sorted.
 func canonical(hosts []string) ([]string, error) {
@@ -100,18 +95,14 @@ func canonical(hosts []string) ([]string, error) {
 
 // sliceName names what is exported, so that two exports of one schema can be compared.
 func sliceName(datasets []uint32, domains, idMap []string) string {
-	if len(datasets)+len(domains)+len(idMap) == 0 {
-		return "everything"
+	parts := []string{}
+	add := func(kind string, list any) {
+		if names := strings.Trim(fmt.Sprint(list), "[]"); names != "" {
+			parts = append(parts, kind+" "+names)
+		}
 	}
-	var parts []string
-	if len(datasets) > 0 {
-		parts = append(parts, fmt.Sprintf("datasets %s", strings.Trim(fmt.Sprint(datasets), "[]")))
-	}
-	if len(domains) > 0 {
-		parts = append(parts, "domains "+strings.Join(domains, " "))
-	}
-	if len(idMap) > 0 {
-		parts = append(parts, "id_map "+strings.Join(idMap, " "))
-	}
-	return strings.Join(parts, ", ")
+	add("datasets", datasets)
+	add("domains", domains)
+	add("id_map", idMap)
+	return cmp.Or(strings.Join(parts, ", "), "everything")
 }

@@ -3,17 +3,18 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake/ingest/allow"
 )
 
@@ -27,20 +28,6 @@ const (
 	envPrefix      = "env:"
 	variablePrefix = "URLAKE_DSN"
 )
-
-// minServer is the oldest PostgreSQL that an export writes to, as server_version_num.
-const minServer = 140000
-
-// Target is a schema of a database.
-type Target struct {
-	// DSN says how workers connect. It is a URL or keywords and values, as libpq takes them, with
-	// the settings of typedSettings alone; or "env:NAME" for the DSN in the worker's environment
-	// variable NAME. Only a variable may hold a password, name a file, or lead to a host that the
-	// worker's --allow-target does not name: anyone who may start a workflow can type the other
-	// forms.
-	DSN    string
-	Schema string
-}
 
 // typedSettings are the settings that a DSN outside of a variable may have. None of them names a
 // file or holds a secret.
@@ -62,54 +49,51 @@ var (
 	refusedKey   = regexp.MustCompile(`connection string key "(\w+)" is not in ConnStringAllowedKeys`)
 )
 
-// CheckDSN returns an error for a DSN that is malformed, or that has a setting which only a
-// variable of the workers may have. A password would be kept in the history of the workflow and
-// shown by Temporal.
+// CheckDSN returns an error for a DSN that says in no valid way how workers connect: by a URL or
+// keywords and values, as libpq takes them, with the settings of typedSettings alone, or "env:NAME"
+// for the DSN in the worker's environment variable NAME. Only a variable may hold a password, name
+// a file, or lead to a host that the worker's --allow-target does not name: anyone who may start a
+// workflow can type the other forms, and its history keeps and shows them.
 func CheckDSN(dsn string) error {
-	if name, ok := strings.CutPrefix(dsn, envPrefix); ok {
-		if !variableName.MatchString(name) {
-			return fmt.Errorf("%q names no variable that a DSN may be in: its name begins with %s", name, variablePrefix)
-		}
-		return nil
-	}
-	_, err := parseTyped(dsn)
+	_, _, err := parse(dsn)
 	return err
 }
 
-// parseTyped parses a DSN that is not the worker's own. Its errors show no values, which may be
-// secrets.
-func parseTyped(dsn string) (*pgx.ConnConfig, error) {
+// parse returns the variable that a DSN names, or the configuration of a typed one. Its errors show
+// no values, which may be secrets.
+func parse(dsn string) (typed *pgx.ConnConfig, variable string, err error) {
+	if name, ok := strings.CutPrefix(dsn, envPrefix); ok {
+		if !variableName.MatchString(name) {
+			err = fmt.Errorf("%q names no variable that a DSN may be in: its name begins with %s", name, variablePrefix)
+		}
+		return nil, name, err
+	}
 	const instead = "give --dsn env:" + variablePrefix + "… with a variable of the workers that holds the whole DSN"
 	if strings.TrimSpace(dsn) == "" {
-		return nil, errors.New("it is empty; use e.g. postgres://user@host/database")
+		return nil, "", errors.New("it is empty; use e.g. postgres://user@host/database")
 	}
 	// The keys are checked by the parser itself, before it opens a file.
 	options := pgconn.ParseConfigOptions{ConnStringAllowedKeys: typedSettings}
-	cfg, err := pgx.ParseConfigWithOptions(dsn, pgx.ParseConfigOptions{ParseConfigOptions: options})
+	typed, err = pgx.ParseConfigWithOptions(dsn, pgx.ParseConfigOptions{ParseConfigOptions: options})
 	if err == nil {
-		return cfg, nil
+		return typed, "", nil
 	}
 	key := refusedKey.FindStringSubmatch(err.Error())
 	switch {
 	case key == nil:
-		return nil, errors.New("it is malformed; use e.g. postgres://user@host/database, or keywords with values")
+		err = errors.New("it is malformed; use e.g. postgres://user@host/database, or keywords with values")
 	case strings.Contains(key[1], "password"):
-		return nil, errors.New("it has a password, which the history of a workflow would keep; " + instead)
+		err = errors.New("it has a password, which the history of a workflow would keep; " + instead)
+	default:
+		err = fmt.Errorf("it has the setting %q; only %s may be given here: %s", key[1], strings.Join(typedSettings, ", "), instead)
 	}
-	return nil, fmt.Errorf("it has the setting %q; only %s may be given here: %s", key[1], strings.Join(typedSettings, ", "), instead)
+	return nil, "", err
 }
 
-// CheckSchema returns an error for a name that is none of a schema.
-func CheckSchema(name string) error {
-	if !schemaName.MatchString(name) || strings.HasPrefix(name, "pg_") || name == "public" || name == "information_schema" {
-		return fmt.Errorf("%q is no name for a schema of its own; use lower-case letters, digits and _, as in %s", name, DefaultSchema)
-	}
-	return nil
-}
-
-// keepalive makes the server notice within a minute that a worker is gone, so that the
-// transaction of a dead worker does not keep another from taking over.
-var keepalive = map[string]string{
+// settings are those of a session that its DSN does not set. They make the server notice within a
+// minute that a worker is gone, so that the transaction of a dead worker does not keep another from
+// taking over.
+var settings = map[string]string{
 	"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "4",
 	"tcp_user_timeout": "30000", "idle_in_transaction_session_timeout": "60000",
 }
@@ -117,64 +101,48 @@ var keepalive = map[string]string{
 // configOf returns how to connect. A typed DSN leads only to hosts that workers may connect to, and
 // is used without the passwords and certificates in the worker's environment.
 func configOf(ctx context.Context, dsn string) (*pgx.ConnConfig, error) {
-	if err := CheckDSN(dsn); err != nil {
+	cfg, variable, err := parse(dsn)
+	if err != nil {
 		return nil, inputf("DSN: %v", err)
 	}
-	if name, ok := strings.CutPrefix(dsn, envPrefix); ok {
-		own := os.Getenv(name)
+	if variable != "" {
+		own := os.Getenv(variable)
 		if own == "" {
-			return nil, inputf("the environment of this worker has no variable %s, which the DSN names", name)
+			return nil, inputf("the environment of this worker has no variable %s, which the DSN names", variable)
 		}
-		cfg, err := pgx.ParseConfig(own)
-		if err != nil {
+		if cfg, err = pgx.ParseConfig(own); err != nil {
 			return nil, inputf("the variable of the DSN %s is malformed", dsn)
 		}
 		return cfg, nil
 	}
-	cfg, err := parseTyped(dsn)
-	if err != nil {
-		return nil, inputf("DSN: %v", err)
-	}
 	// Nothing that the worker's environment or home has for others goes there.
 	cfg.Password = ""
 	cfg.RuntimeParams = map[string]string{"application_name": cfg.RuntimeParams["application_name"]}
-	withoutCertificate(cfg.TLSConfig)
-	for _, other := range cfg.Fallbacks {
-		withoutCertificate(other.TLSConfig)
-	}
 	targets := allow.TargetsOf(ctx)
-	err = targets.Check(cfg.Host, cfg.Port)
-	for _, other := range cfg.Fallbacks {
-		err = cmp.Or(err, targets.Check(other.Host, other.Port))
-	}
-	if err != nil {
-		return nil, inputf("DSN: %v; a DSN in a variable of theirs, --dsn env:%s…, leads anywhere", err, variablePrefix)
+	for _, at := range slices.Concat([]*pgconn.FallbackConfig{{Host: cfg.Host, Port: cfg.Port, TLSConfig: cfg.TLSConfig}}, cfg.Fallbacks) {
+		if at.TLSConfig != nil {
+			at.TLSConfig.Certificates, at.TLSConfig.GetClientCertificate = nil, nil
+		}
+		if err := targets.Check(at.Host, at.Port); err != nil {
+			return nil, inputf("DSN: %v; a DSN in a variable of theirs, --dsn env:%s…, leads anywhere", err, variablePrefix)
+		}
 	}
 	return cfg, nil
 }
 
-// withoutCertificate makes a client show no certificate.
-func withoutCertificate(c *tls.Config) {
-	if c != nil {
-		c.Certificates, c.GetClientCertificate = nil, nil
-	}
-}
-
-// Connect connects to the target for program. Unqualified names are those of its schema. The error
+// Connect connects to a database for program. Unqualified names are those of the schema. The error
 // names neither a password nor the DSN of a variable; one that no retry mends is an *InputError.
-func Connect(ctx context.Context, t Target, program string) (*pgx.Conn, error) {
-	cfg, err := configOf(ctx, t.DSN)
+func Connect(ctx context.Context, dsn, schema, program string) (*pgx.Conn, error) {
+	cfg, err := configOf(ctx, dsn)
 	if err != nil {
 		return nil, err
 	}
 	cfg.RuntimeParams["application_name"] = cmp.Or(cfg.RuntimeParams["application_name"], program)
-	cfg.RuntimeParams["search_path"] = t.Schema
+	cfg.RuntimeParams["search_path"] = schema
 	cfg.RuntimeParams["timezone"] = "UTC"
 	cfg.RuntimeParams["statement_timeout"] = "0" // a step may take hours
-	for k, v := range keepalive {
-		if cfg.RuntimeParams[k] == "" {
-			cfg.RuntimeParams[k] = v
-		}
+	for k, v := range settings {
+		cfg.RuntimeParams[k] = cmp.Or(cfg.RuntimeParams[k], v)
 	}
 	cfg.ConnectTimeout = cmp.Or(cfg.ConnectTimeout, 30*time.Second)
 	cfg.AfterConnect = func(ctx context.Context, c *pgconn.PgConn) error {
@@ -197,8 +165,8 @@ func Connect(ctx context.Context, t Target, program string) (*pgx.Conn, error) {
 }
 
 // connect is Connect for an export.
-func connect(ctx context.Context, t Target) (*pgx.Conn, error) {
-	return Connect(ctx, t, "urlake export")
+func connect(ctx context.Context, s *Spec) (*pgx.Conn, error) {
+	return Connect(ctx, s.DSN, s.Schema, "urlake export")
 }
 
 // closing bounds how long a connection that is no longer needed is waited for.
@@ -212,28 +180,31 @@ func disconnect(ctx context.Context, c *pgx.Conn) {
 
 // Codes of PostgreSQL's errors.
 const (
-	codeForeign     = "23503"
 	codeUnique      = "23505"
-	codeCheck       = "23514"
-	codeDependent   = "2BP01"
 	codeLockTimeout = "55P03"
-	codeDiskFull    = "53100"
-	codeMemory      = "53200"
-	codeRight       = "42501"
-	codeExists      = "42P07"
 )
 
-// final are the codes, or classes of codes, that a retry does not mend.
-var final = []string{
-	"28",          // the user is refused
-	"3D",          // no such database
-	"42",          // a table, a column or a right that is missing: the schema was changed by hand
-	"3F000",       // no such schema
-	codeForeign,   // a table of the user refers to rows that go
-	codeCheck,     // a constraint that was added by hand
-	codeDependent, // a view, say, of a partition
-	"22021",       // text that the database's encoding lacks
-	"22P05",
+// hints say, for codes or classes of codes of PostgreSQL's errors, what to do, and whether a retry
+// cannot mend them. The first that fits counts.
+var hints = []struct {
+	code  string
+	final bool
+	text  string
+}{
+	{"28", true, ""},    // the user is refused
+	{"3D", true, ""},    // no such database
+	{"22021", true, ""}, // text that the database's encoding lacks
+	{"22P05", true, ""},
+	{"53100", false, "; nothing of this step is visible; make room and the export goes on"},
+	{"53200", false, "; a table of the export takes a lock: raise max_locks_per_transaction if there are thousands of datasets"},
+	{codeLockTimeout, false, "; another session holds a lock, and the export tries again"},
+	{"42501", true, "; give the user the rights that docs/postgres.md names"},
+	{"42P07", true, "; rename the table or index of that name, or move it to another schema, and export again"},
+	{"23514", true, "; was a constraint added by hand? take the constraint away, and export again"},
+	{"23503", true, "; a table of yours refers to rows that the export removes: drop its foreign key, and export again"},
+	{"2BP01", true, "; an export replaces partitions: drop what depends on one, let it depend on the table " + urlsTable + ", and export again"},
+	{"42", true, "; the schema was changed by hand: undo that, or export into another schema"},
+	{"3F000", true, "; the schema was changed by hand: undo that, or export into another schema"},
 }
 
 // explain names the operation, and says what to do about the usual errors of a server.
@@ -244,6 +215,10 @@ func explain(what string, err error) error {
 	var e *pgconn.PgError
 	var input *InputError
 	var told *serverError
+	var full *numbers.FullError
+	if errors.As(err, &full) {
+		return &InputError{full.Error()}
+	}
 	if errors.As(err, &input) || errors.As(err, &told) || !errors.As(err, &e) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -254,31 +229,14 @@ func explain(what string, err error) error {
 	if e.Detail != "" && !strings.HasPrefix(e.Code, "23") { // details of violated constraints have values of rows
 		text += ": " + e.Detail
 	}
-	switch {
-	case e.Code == codeDiskFull:
-		text += "; nothing of this step is visible; make room and the export goes on"
-	case e.Code == codeMemory:
-		text += "; a table of the export takes a lock: raise max_locks_per_transaction if there are thousands of datasets"
-	case strings.HasPrefix(e.Code, "28"), strings.HasPrefix(e.Code, "3D"):
-	case e.Code == codeRight:
-		text += "; give the user the rights that docs/postgres.md names"
-	case e.Code == codeExists:
-		text += "; rename the table or index of that name, or move it to another schema, and export again"
-	case e.Code == codeCheck:
-		text += "; was a constraint added by hand? take the constraint away, and export again"
-	case e.Code == codeLockTimeout:
-		text += "; another session holds a lock, and the export tries again"
-	case e.Code == codeForeign:
-		text += "; a table of yours refers to rows that the export removes: drop its foreign key, and export again"
-	case e.Code == codeDependent:
-		text += "; an export replaces partitions: drop what depends on one, let it depend on the table " + urlsTable + ", and export again"
-	case strings.HasPrefix(e.Code, "42"), e.Code == "3F000":
-		text += "; the schema was changed by hand: undo that, or export into another schema"
-	}
-	for _, f := range final {
-		if strings.HasPrefix(e.Code, f) {
+	for _, h := range hints {
+		if !strings.HasPrefix(e.Code, h.code) {
+			continue
+		}
+		if text += h.text; h.final {
 			return &InputError{text}
 		}
+		break
 	}
 	return &serverError{text, err}
 }

@@ -64,7 +64,7 @@ func TestTypedDSNGetsNoSecret(t *testing.T) {
 		"postgres://u@" + address + "/db?sslmode=disable": "",
 		"env:URLAKE_DSN_OWN":                              "secret of the worker",
 	} {
-		if _, err := Connect(ctx, Target{DSN: dsn, Schema: "s"}, "test"); err == nil {
+		if _, err := Connect(ctx, dsn, "s", "test"); err == nil {
 			t.Errorf("%s: connected", dsn)
 			continue
 		}
@@ -75,7 +75,7 @@ func TestTypedDSNGetsNoSecret(t *testing.T) {
 	for _, dsn := range []string{
 		"postgres://u@192.0.2.1:5432/db", "host=127.0.0.1,192.0.2.1 port=5432", "host=db.example user=u",
 	} {
-		if _, err := Connect(ctx, Target{DSN: dsn, Schema: "s"}, "test"); !isInput(err) || !strings.Contains(err.Error(), "--allow-target") {
+		if _, err := Connect(ctx, dsn, "s", "test"); !isInput(err) || !strings.Contains(err.Error(), "--allow-target") {
 			t.Errorf("%s: %v", dsn, err)
 		}
 	}

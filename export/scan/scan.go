@@ -70,7 +70,7 @@ type Slice struct {
 	Takedowns *takedown.Ref
 	// Datasets are those of the slice, by id, with the rows that they have in it. These are from
 	// the totals of the index, which know nothing of what Read does.
-	Datasets []Dataset
+	Datasets []manifest.Dataset
 	// Domains are those that Options.Hosts belong to, ascending.
 	Domains []string
 	// Tasks are the parts to read.
@@ -84,14 +84,6 @@ type Slice struct {
 	domains map[string]bool
 	ids     map[uint32]bool
 	batches []string // nil for all
-}
-
-// Dataset is a dataset of a slice.
-type Dataset struct {
-	ID   uint32
-	Name string
-	// Rows are those of the dataset in the slice.
-	Rows int64
 }
 
 // Task is a part of the lake.
@@ -196,7 +188,7 @@ func (s *Slice) pick(ctx context.Context, wanted []string) error {
 			}
 		}
 		if take {
-			s.Datasets = append(s.Datasets, Dataset{d.ID, d.Name, d.Rows})
+			s.Datasets = append(s.Datasets, d)
 			s.ids[d.ID] = true
 		}
 	}

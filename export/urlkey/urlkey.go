@@ -25,7 +25,7 @@ const (
 // bytes of its host name (HostName). Bit 63 is zero, so that the key fits a signed BIGINT.
 //
 // So all URLs of a host are in one of 128 ranges, which it shares with other hosts.
-func Key(url string) uint64 {
+func Key[T ~string | ~[]byte](url T) uint64 {
 	h := uint64(offset64)
 	for i := range len(url) {
 		h = (h ^ uint64(url[i])) * prime64
@@ -40,7 +40,7 @@ func Key(url string) uint64 {
 
 // HostName returns the host name in a URL, as it is written there, without user info, port, and the
 // brackets of an IPv6 address. It is "" if the URL has no authority, as in mailto:a@example.com.
-func HostName(url string) string {
+func HostName[T ~string | ~[]byte](url T) T {
 	s := afterSlashes(url)
 	end := 0
 	for end < len(s) && s[end] != '/' && s[end] != '?' && s[end] != '#' {
@@ -73,19 +73,19 @@ func HostName(url string) string {
 
 // afterSlashes returns what follows "//" behind the scheme, if there is one, and "" without
 // slashes.
-func afterSlashes(url string) string {
+func afterSlashes[T ~string | ~[]byte](url T) T {
 	i := 0
 	for i < len(url) && schemeByte(url[i], i) {
 		i++
 	}
 	if i > 0 {
 		if i == len(url) || url[i] != ':' {
-			return ""
+			return url[:0]
 		}
 		i++
 	}
 	if len(url)-i < 2 || url[i] != '/' || url[i+1] != '/' {
-		return ""
+		return url[:0]
 	}
 	return url[i+2:]
 }

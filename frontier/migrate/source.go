@@ -115,7 +115,7 @@ func (t *table) only(fields ...int) *table {
 
 // open connects to a database and looks at the tables. Tables that are not there are left out.
 func open(ctx context.Context, spec *Spec) (*source, error) {
-	c, err := postgres.Connect(ctx, postgres.Target{DSN: spec.DSN, Schema: spec.Schema}, "urlake migration")
+	c, err := postgres.Connect(ctx, spec.DSN, spec.Schema, "urlake migration")
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package deletion
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -284,7 +283,7 @@ func (u *batchBuilder) subtract(o owner, d *died) (remains, error) {
 		return remains{}, err
 	}
 	slices.SortFunc(d.tuples, compareTuples)
-	left, taken := difference(tuples, d.tuples)
+	left, taken := Difference(tuples, d.tuples)
 	if taken != d.totals.Rows || taken > had.Rows {
 		return corrupt(fmt.Sprintf("%d rows, of which %d die", had.Rows, d.totals.Rows), taken)
 	}
@@ -311,42 +310,4 @@ func (u *batchBuilder) subtract(o owner, d *died) (remains, error) {
 		return corrupt(fmt.Sprintf("a size of at least %d", d.totals.Size), had.Size)
 	}
 	return out, nil
-}
-
-// compareTuples orders tuples by file, row group and rou.
-func compareTuples(a, b segment.Tuple) int {
-	return cmp.Or(segment.CompareTuples(a, b), cmp.Compare(a.FirstRow, b.FirstRow))
-}
-
-// difference returns the rows of all that are not in dead, and the number of those that are. Both
-// are in order, and no row is in two tuples of either.
-func difference(all, dead []segment.Tuple) (left []segment.Tuple, taken int64) {
-	for _, t := range all {
-		for t.Rows > 0 {
-			for len(dead) > 0 && (segment.CompareTuples(dead[0], t) < 0 ||
-				segment.CompareTuples(dead[0], t) == 0 && dead[0].FirstRow+dead[0].Rows <= t.FirstRow) {
-				dead = dead[1:]
-			}
-			if len(dead) == 0 || segment.CompareTuples(dead[0], t) > 0 || dead[0].FirstRow >= t.FirstRow+t.Rows {
-				left = append(left, t)
-				break
-			}
-			if before := dead[0].FirstRow - t.FirstRow; before > 0 {
-				keep := t
-				keep.Rows = before
-				left = append(left, keep)
-			}
-			from, end := max(t.FirstRow, dead[0].FirstRow), min(t.FirstRow+t.Rows, dead[0].FirstRow+dead[0].Rows)
-			taken += end - from
-			t.FirstRow, t.Rows = end, t.FirstRow+t.Rows-end
-		}
-	}
-	return left, taken
-}
-
-// IsDamage reports whether OfBatches has failed because something in the lake is damaged or
-// missing. A segment can be built again instead, from the batches that are left.
-func IsDamage(err error) bool {
-	var d *postings.DamageError
-	return errors.As(err, &d) || errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist)
 }

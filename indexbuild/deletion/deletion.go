@@ -259,22 +259,33 @@ func AddSize(a, b int64) int64 {
 	return a + b
 }
 
-// Without returns the rows of an entry's tuples that are not left. Both ascend, and left, which is
-// what Tuples returns, has rows of the entry alone.
-func Without(tuples, left []segment.Tuple) (dead []segment.Tuple) {
-	for _, t := range tuples {
-		end := t.FirstRow + t.Rows
-		for len(left) > 0 && segment.CompareTuples(left[0], t) == 0 && left[0].FirstRow < end {
-			if before := left[0].FirstRow - t.FirstRow; before > 0 {
-				dead = append(dead, t)
-				dead[len(dead)-1].Rows = before
+// compareTuples orders tuples by file, row group and row.
+func compareTuples(a, b segment.Tuple) int {
+	return cmp.Or(segment.CompareTuples(a, b), cmp.Compare(a.FirstRow, b.FirstRow))
+}
+
+// Difference returns the rows of all that are not in some, and the number of those that are. Both
+// are in order, and no row is in two tuples of either.
+func Difference(all, some []segment.Tuple) (rest []segment.Tuple, common int64) {
+	for _, t := range all {
+		for t.Rows > 0 {
+			for len(some) > 0 && (segment.CompareTuples(some[0], t) < 0 ||
+				segment.CompareTuples(some[0], t) == 0 && some[0].FirstRow+some[0].Rows <= t.FirstRow) {
+				some = some[1:]
 			}
-			t.FirstRow = left[0].FirstRow + left[0].Rows
-			left = left[1:]
-		}
-		if t.Rows = end - t.FirstRow; t.Rows > 0 {
-			dead = append(dead, t)
+			if len(some) == 0 || segment.CompareTuples(some[0], t) > 0 || some[0].FirstRow >= t.FirstRow+t.Rows {
+				rest = append(rest, t)
+				break
+			}
+			if before := some[0].FirstRow - t.FirstRow; before > 0 {
+				keep := t
+				keep.Rows = before
+				rest = append(rest, keep)
+			}
+			from, end := max(t.FirstRow, some[0].FirstRow), min(t.FirstRow+t.Rows, some[0].FirstRow+some[0].Rows)
+			common += end - from
+			t.FirstRow, t.Rows = end, t.FirstRow+t.Rows-end
 		}
 	}
-	return dead
+	return rest, common
 }

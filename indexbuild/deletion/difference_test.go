@@ -35,7 +35,7 @@ func TestDifference(t *testing.T) {
 	}
 	for all := range 1 << (rows - 1) {
 		for dead := range 1 << (rows - 1) {
-			left, taken := difference(list(all), list(dead))
+			left, taken := Difference(list(all), list(dead))
 			if want := list(all &^ dead); !slices.Equal(left, want) || taken != count(list(all&dead)) {
 				t.Fatalf("%b without %b: %v, %d taken, want %v", all, dead, left, taken, want)
 			}

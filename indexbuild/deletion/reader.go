@@ -142,9 +142,6 @@ func (t *Table) readHeader(ctx context.Context) error {
 // Ref returns what names the deletion.
 func (t *Table) Ref() lake.FrameObject { return t.ref }
 
-// Len is the number of entries.
-func (t *Table) Len() int64 { return t.entries }
-
 // Sums are what the table takes away from each dataset, ascending by dataset. They must not be
 // changed.
 func (t *Table) Sums() []Sums { return t.sums }

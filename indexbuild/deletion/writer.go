@@ -144,9 +144,6 @@ func (b *Builder) flush() {
 	b.open, b.count = b.open[:0], 0
 }
 
-// Len is the number of entries.
-func (b *Builder) Len() int64 { return b.entries }
-
 // Dead is the number of dead rows.
 func (b *Builder) Dead() (rows int64) {
 	for _, s := range b.sums {

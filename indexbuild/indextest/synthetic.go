@@ -124,6 +124,7 @@ func syntheticPages(rows int64) ([][]byte, int64) {
 			for i := range n {
 				b = codec.AppendUvarint(b, uint64(min(2048, left-first-i*2048)))
 			}
+			b = codec.AppendUvarint(b, uint64(part.NumColumns))
 			for range part.NumColumns {
 				b = codec.AppendUvarint(b, off)
 				for range n {

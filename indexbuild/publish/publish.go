@@ -175,9 +175,10 @@ func Verify(ctx context.Context, store blob.Store, built Built, tempDir string, 
 // worker reserves for work on a segment.
 const treeMemory = 64 << 20
 
-// trees builds the indexes of path trees of segments, if the lake is to have them. Damage is told
-// to warn, and other segments are built: a segment is whole without this index, and a damaged
-// setting or part, which alone it reads in a publish, must not hold up other batches.
+// trees builds the indexes of path trees of segments, if the lake is to have them, and otherwise
+// those again that are damaged. Damage is told to warn, and other segments are built: a segment is
+// whole without this index, and a damaged setting or part, which alone it reads in a publish, must
+// not hold up other batches.
 func trees(ctx context.Context, store blob.Store, segments []segment.Ref, tempDir string, warn func(error)) error {
 	damaged := func(err error) bool {
 		if errors.Is(err, codec.ErrCorrupt) {
@@ -187,13 +188,22 @@ func trees(ctx context.Context, store blob.Store, segments []segment.Ref, tempDi
 		return false
 	}
 	always, err := treebuild.Always(ctx, store)
-	if damaged(err) || err == nil && !always {
+	if damaged(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	for _, ref := range segments {
+		if !always {
+			state, _, _, err := treebuild.Inspect(ctx, store, ref.ID)
+			if err != nil && !codec.IsFormat(err) {
+				return err
+			}
+			if state != treebuild.Damaged {
+				continue
+			}
+		}
 		_, _, err := treebuild.Ensure(ctx, store, ref, treebuild.Options{TempDir: tempDir, MemoryBytes: treeMemory})
 		if err != nil && !damaged(err) {
 			return err

@@ -280,7 +280,11 @@ func rewriteAll(
 			if err != nil {
 				return out, err
 			}
-			t.done.Done = append(t.done.Done[:i:i], append([]rewritten{r}, t.done.Done[min(i+1, len(t.done.Done)):]...)...)
+			if i == len(t.done.Done) {
+				t.done.Done = append(t.done.Done, r)
+			} else {
+				t.done.Done[i] = r
+			}
 			if err := lake.WriteSealed(ctx, store, t.doneKey, t.done); err != nil {
 				return out, err
 			}
@@ -299,7 +303,8 @@ func rewriteAll(
 
 // add adds what became of an order.
 func (r *Rewritten) add(o *rewriteOrder, done *rewritten) {
-	result, damaged := &rewrite.Result{}, ""
+	result := &rewrite.Result{}
+	var damaged string
 	if u := done.Union; u != nil {
 		r.Unions++
 		if damaged = u.Damaged; damaged == "" && !u.Lifted {

@@ -52,7 +52,7 @@ func (p *plan) tables(ctx context.Context, store blob.Store, planKey string) (ta
 	for i := range p.Tables {
 		b := &p.Tables[i]
 		d, err := codec.Confirm(func() (manifest.Dead, error) { return deletion.OfBatches(ctx, store, &b.Segment, dead(b.Batches)) })
-		if deletion.IsDamage(err) {
+		if err != nil && isDamage(err) {
 			// The other batches of the segment may be sound.
 			return nil, 1, noteTableless(ctx, store, planKey, b.Segment.ID)
 		}

@@ -119,3 +119,24 @@ func objectsBelow(t testing.TB, store blob.Store, prefix string) map[string][]by
 	}
 	return all
 }
+
+// A rebuild builds a damaged index of path trees again, also in a lake whose publishes build none.
+func TestRebuildOfADamagedTree(t *testing.T) {
+	store := blob.NewMemory()
+	testlake.Ingest(t, store, "d", "b", []testlake.Record{{URL: "http://www.a.example/1"}, {URL: "http://b.example/1"}})
+	testlake.Publish(t, store)
+	if err := treebuild.SetAlways(t.Context(), store, false); err != nil {
+		t.Fatal(err)
+	}
+	ref := lakecheck.SegmentRef(current(t, store).Segments[0])
+	if _, _, err := treebuild.Ensure(t.Context(), store, ref, treebuild.Options{TempDir: t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
+	damage(t, store, "index/segments/"+ref.ID+"/tree.json", "flipped")
+	if _, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	if state, _, why, err := treebuild.Inspect(t.Context(), store, ref.ID); err != nil || state != treebuild.Sound {
+		t.Errorf("state %d, %v, %v", state, why, err)
+	}
+}

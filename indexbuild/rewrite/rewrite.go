@@ -314,10 +314,7 @@ func (s *shuffler) flush() error {
 }
 
 // columns are the columns from which a row can be written again; a union's rows have a batch too.
-var columns = []part.Column{
-	part.ColScheme, part.ColPort, part.ColDomain, part.ColHost, part.ColTS, part.ColSize, part.ColPathQuery,
-	part.ColRawURL, part.ColExtras,
-}
+var columns = append([]part.Column{part.ColDomain, part.ColHost, part.ColPathQuery}, part.SuffixColumns...)
 
 // source adds the rows of a source that belong to members to the buffer.
 func (s *shuffler) source(from Source) error {
@@ -417,9 +414,9 @@ func (s *shuffler) part(
 	var number uint32
 	hasNumber := false
 	var hides *takedown.Matcher // nil for a domain of which nothing is hidden
-	suffix := row.Suffix{}
+	inBatch := "" // the batch of a union's row
 	if len(s.job.Members) > 0 {
-		suffix.Batch = batch
+		inBatch = batch
 	}
 	member := s.members[batch]
 	for r, err := range scan.Scan(s.ctx, pages, readRows, read) {
@@ -429,8 +426,8 @@ func (s *shuffler) part(
 		for i := range r.Rows {
 			if len(r.Batch) > 0 {
 				var ok bool
-				suffix.Batch = r.Batch[i]
-				if member, ok = s.taken[suffix.Batch]; !ok {
+				inBatch = r.Batch[i]
+				if member, ok = s.taken[inBatch]; !ok {
 					continue
 				}
 			}
@@ -459,9 +456,8 @@ func (s *shuffler) part(
 				}
 				hasNumber = true
 			}
-			suffix.Scheme, suffix.Port = r.Scheme[i], r.Port[i]
-			suffix.TS, suffix.HasTS, suffix.Size, suffix.HasSize = r.TS[i], r.HasTS[i], r.Size[i], r.HasSize[i]
-			suffix.Extras, suffix.RawURL = r.Extras[i], r.RawURL[i]
+			suffix := r.Suffix(i)
+			suffix.Batch = inBatch
 			if err := s.buffer.Add(number, []byte(r.PathQuery[i]), &suffix); err != nil {
 				return 0, err
 			}

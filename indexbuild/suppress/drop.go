@@ -195,20 +195,16 @@ func hiddenRows(ctx context.Context, seg *segment.Segment, before, after *deleti
 	if err != nil {
 		return nil, err
 	}
+	dead, kept := deletion.Difference(tuples, left)
+	if kept != after.Rows {
+		return nil, bad(fmt.Sprintf("%d rows that are left", after.Rows), kept)
+	}
 	hidden := map[uint32]int64{}
-	for _, t := range tuples {
-		hidden[t.FileID] += t.Rows
-	}
-	for _, t := range left {
-		hidden[t.FileID] -= t.Rows
-	}
-	for id, rows := range hidden {
-		switch {
-		case rows < 0 || int(id) >= seg.Files().Len():
-			return nil, bad("rows that the segment has", fmt.Sprintf("%d fewer in part %d", rows, id))
-		case rows == 0:
-			delete(hidden, id)
+	for _, t := range dead {
+		if int(t.FileID) >= seg.Files().Len() {
+			return nil, bad("a file_id of a part", t.FileID)
 		}
+		hidden[t.FileID] += t.Rows
 	}
 	return hidden, nil
 }

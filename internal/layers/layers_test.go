@@ -248,7 +248,7 @@ var allowed = map[string][]string{
 	"starter/garbage":  {"activities", "indexbuild/gc", "internal/cli", "starter/schedule", "starter/single", "workflows"},
 	"starter/pgexport": {"export/postgres", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows"},
 	"starter/schedule": {"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline"},
-	"starter/single":   {"activities", "internal/cli"},
+	"starter/single":   {"activities", "internal/cli", "workflows"},
 	"starter/tree": {
 		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
 		"lake/urlnorm", "serve/lookup", "serve/shortlived", "serve/tree", "starter/lookup",

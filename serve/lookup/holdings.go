@@ -149,7 +149,8 @@ func (h *Holdings) tuples(ctx context.Context, one *Holding, hidden bool) ([]seg
 	if err != nil {
 		return nil, err
 	}
-	return deletion.Without(whole, left), nil
+	dead, _ := deletion.Difference(whole, left)
+	return dead, nil
 }
 
 // TooManyRowsError means that an answer takes more rows than it may read. Rows are those at least

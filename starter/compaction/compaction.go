@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
@@ -80,11 +79,8 @@ func Start(ctx context.Context, c client.Client, in *workflows.CompactInput) (cl
 // Progress asks a compaction how far it is: the share that is done, its stage and a line that
 // describes it. ok is false if it does not answer, for example since no worker runs.
 func Progress(ctx context.Context, c client.Client, run client.WorkflowRun) (share float64, stage, line string, ok bool) {
-	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
-	defer stop()
 	var p workflows.CompactProgress
-	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
-	if err != nil || v.Get(&p) != nil {
+	if !single.Query(ctx, c, run, &p) {
 		return 0, "", "", false
 	}
 	share, stage, line = describe(&p)

@@ -15,7 +15,6 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/starter/single"
-	"github.com/urlake/urlake/workflows"
 )
 
 // NewCommand returns the verb frontier with its own verbs.
@@ -68,15 +67,6 @@ func frontierFlag(cmd *cobra.Command, to *string) {
 // idOf makes an id of a workflow of which a lake and a frontier have one at a time.
 func idOf(verb, frontier, lake string) string {
 	return fmt.Sprintf("%s:%08x@%s", verb, uint32(xxh3.HashString(frontier)), lake)
-}
-
-// query asks a workflow for its progress. It is false if it does not answer, for example since no
-// worker runs.
-func query(ctx context.Context, c client.Client, run client.WorkflowRun, p any) bool {
-	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
-	defer stop()
-	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
-	return err == nil && v.Get(p) == nil
 }
 
 // heartbeat sets p to what an activity that runs has said last. It is false if it has said nothing.

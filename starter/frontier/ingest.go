@@ -66,7 +66,7 @@ func startIngest(ctx context.Context, c client.Client, in *workflows.VisitedInge
 // IngestProgress asks an ingest of visits how far it is: see compaction.Progress.
 func IngestProgress(ctx context.Context, c client.Client, run client.WorkflowRun) (share float64, stage, line string, ok bool) {
 	var p workflows.VisitedIngestProgress
-	if !query(ctx, c, run, &p) {
+	if !single.Query(ctx, c, run, &p) {
 		return 0, "", "", false
 	}
 	switch p.Stage {

@@ -82,7 +82,7 @@ func startMigrate(ctx context.Context, c client.Client, in *workflows.FrontierMi
 // MigrateProgress asks a migration how far it is: see compaction.Progress.
 func MigrateProgress(ctx context.Context, c client.Client, run client.WorkflowRun) (share float64, stage, line string, ok bool) {
 	var p workflows.FrontierMigrateProgress
-	if !query(ctx, c, run, &p) {
+	if !single.Query(ctx, c, run, &p) {
 		return 0, "", "", false
 	}
 	all := int64(0)

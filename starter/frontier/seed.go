@@ -101,7 +101,7 @@ func startSeed(ctx context.Context, c client.Client, in *workflows.CrawlSeedInpu
 // SeedProgress asks a seed how far it is: see compaction.Progress.
 func SeedProgress(ctx context.Context, c client.Client, run client.WorkflowRun) (share float64, stage, line string, ok bool) {
 	var p workflows.CrawlSeedProgress
-	if !query(ctx, c, run, &p) {
+	if !single.Query(ctx, c, run, &p) {
 		return 0, "", "", false
 	}
 	if p.Stage != workflows.StageSeed {

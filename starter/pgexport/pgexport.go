@@ -3,10 +3,10 @@
 package pgexport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/zeebo/xxh3"
@@ -38,9 +38,6 @@ Workers connect to the database, to hosts that their --allow-target names (defau
 own machine), and without a password. A DSN with a password, a service, a file or another
 host is in a variable of their environment, which --dsn env:URLAKE_DSN_… names.
 
---partition gives a TLD, a site or a host a partition of its own in each dataset that is
-loaded.
-
 docs/postgres.md describes the tables, and how to ask them.`,
 		Example: `  starter export postgres --lake s3://b/lake --dsn postgres://urlake@db/urls --wait
   starter export postgres --lake s3://b/lake --dsn env:URLAKE_DSN_CRAWL --dataset crawl --schema crawl
@@ -67,55 +64,36 @@ func Check(in *workflows.PostgresExportInput) error {
 	if in.DSN == "" {
 		return cli.Usagef("--dsn is missing; use e.g. postgres://user@host/database")
 	}
-	if err := postgres.CheckDSN(in.DSN); err != nil {
-		return cli.Usagef("--dsn: %w", err)
-	}
-	if err := in.Spec.Check(); err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	if _, err := deadline.Parse(in.Deadline); err != nil {
+	_, err := deadline.Parse(in.Deadline)
+	if err = cmp.Or(in.Spec.Check(), err); err != nil {
 		return &cli.UsageError{Err: err}
 	}
 	return nil
 }
 
-// ID is the id of the workflow that exports a lake to a schema: two at once would get in each
-// other's way.
-func ID(in *workflows.PostgresExportInput) string {
-	return fmt.Sprintf("export-postgres:%s:%08x@%s", in.Schema, uint32(xxh3.HashString(in.DSN)), in.Lake)
-}
-
-// Start starts the workflow, unless one for the same schema is running.
+// Start starts the workflow, unless one for the same schema is running: two at once would get in
+// each other's way.
 func Start(ctx context.Context, c client.Client, in *workflows.PostgresExportInput) (client.WorkflowRun, error) {
-	return single.Start(ctx, c, ID(in), "run of this export", in.Lake, workflows.PostgresExportWorkflow, *in)
+	id := fmt.Sprintf("export-postgres:%s:%08x@%s", in.Schema, uint32(xxh3.HashString(in.DSN)), in.Lake)
+	return single.Start(ctx, c, id, "run of this export", in.Lake, workflows.PostgresExportWorkflow, *in)
 }
 
 // Progress asks an export how far it is: the share that is done, its stage and a line that
 // describes it. ok is false if it does not answer, for example since no worker runs.
 func Progress(ctx context.Context, c client.Client, run client.WorkflowRun) (share float64, stage, line string, ok bool) {
-	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
-	defer stop()
 	var p workflows.PostgresExportProgress
-	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
-	if err != nil || v.Get(&p) != nil {
+	if !single.Query(ctx, c, run, &p) {
 		return 0, "", "", false
 	}
-	share, line = describe(&p)
-	return share, p.Stage, line, true
-}
-
-// describe returns what Progress does. Loading takes most of the time, then the keys.
-func describe(p *workflows.PostgresExportProgress) (share float64, line string) {
-	of := func(done, all int) float64 { return float64(done) / float64(max(1, all)) }
+	share, line = 0, "planning"
 	switch p.Stage {
-	case "load":
-		return 0.02 + 0.58*of(p.ChunksDone, p.Chunks), fmt.Sprintf("loading, %s of about %s done", cli.Count(p.RowsDone), cli.Plural(p.Rows, "row"))
-	case "index":
-		return 0.60 + 0.30*of(p.TablesDone, p.Tables), fmt.Sprintf("indexing, %d of %s done", p.TablesDone, cli.Plural(int64(p.Tables), "table"))
+	case "load": // which takes most of the time
+		share = 0.02 + 0.58*float64(p.ChunksDone)/float64(max(1, p.Chunks))
+		line = fmt.Sprintf("loading, %s of about %s done", cli.Count(p.RowsDone), cli.Plural(p.Rows, "row"))
 	case "finish":
-		return 0.90, "counting, and making the rows visible"
+		share, line = 0.60, "indexing, counting, and making the rows visible"
 	}
-	return 0, "planning"
+	return share, p.Stage, line, true
 }
 
 // Print prints the result of an export for people.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/workflows"
 )
 
 // Start starts a workflow of a lake under id with the input in. If one with that id is running, the
@@ -31,4 +33,13 @@ func Start(
 		return nil, fmt.Errorf("a %s of this lake is under way; to watch it: %s '%s'", what, cli.Typed("starter watch"), id)
 	}
 	return run, err
+}
+
+// Query asks a workflow for its progress. It is false if it does not answer, for example since no
+// worker runs.
+func Query(ctx context.Context, c client.Client, run client.WorkflowRun, p any) bool {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	v, err := c.QueryWorkflow(ctx, run.GetID(), "", workflows.ProgressQuery)
+	return err == nil && v.Get(p) == nil
 }

@@ -14,7 +14,6 @@ package pathtree
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -107,11 +106,6 @@ type Node struct {
 // Level is the level of the node with a path: 1 for hosts, 2 for their directories, 0 for the
 // domain, whose path is "".
 func Level(path []byte) int { return bytes.Count(path, []byte{'/'}) }
-
-// Compare orders nodes of a domain: by level and path.
-func Compare(a, b []byte) int {
-	return cmp.Or(cmp.Compare(Level(a), Level(b)), bytes.Compare(a, b))
-}
 
 // ValidPath reports whether path can be that of a node.
 func ValidPath(path []byte) bool {

@@ -72,8 +72,13 @@ func random(rng *rand.Rand, domains, large int) (list []made) {
 			list = append(list, m)
 		}
 	}
-	slices.SortFunc(list, func(a, b made) int { return cmp.Or(segment.CompareKeys(a.key, b.key), Compare(a.Path, b.Path)) })
+	slices.SortFunc(list, func(a, b made) int { return cmp.Or(segment.CompareKeys(a.key, b.key), comparePaths(a.Path, b.Path)) })
 	return list
+}
+
+// comparePaths orders nodes of a domain: by level and path.
+func comparePaths(a, b []byte) int {
+	return cmp.Or(cmp.Compare(Level(a), Level(b)), bytes.Compare(a, b))
 }
 
 // write stores an index.
@@ -209,7 +214,7 @@ func TestDamageIsFound(t *testing.T) {
 	store := blob.NewMemory()
 	list := random(rand.New(rand.NewPCG(5, 6)), 30, 0)
 	list = append(list, random(rand.New(rand.NewPCG(5, 7)), 1, 1)...)
-	slices.SortFunc(list, func(a, b made) int { return cmp.Or(segment.CompareKeys(a.key, b.key), Compare(a.Path, b.Path)) })
+	slices.SortFunc(list, func(a, b made) int { return cmp.Or(segment.CompareKeys(a.key, b.key), comparePaths(a.Path, b.Path)) })
 	list = slices.CompactFunc(list, func(a, b made) bool { return a.key == b.key && bytes.Equal(a.Path, b.Path) })
 	info := write(t, store, list)
 	var whole [2][]byte
