@@ -396,12 +396,7 @@ func operations() map[string]func(ctx context.Context, t *testing.T, store blob.
 			return err
 		},
 		"retire": func(ctx context.Context, _ *testing.T, store blob.Store) error {
-			for _, r := range registry.RetireBatches(ctx, store, testlake.Run(), []registry.BatchID{{DatasetID: 1, Batch: "2024-03-08"}}) {
-				if r.Err != nil {
-					return r.Err
-				}
-			}
-			return nil
+			return testlake.TryRetire(ctx, store, manifest.BatchName{DatasetID: 1, Batch: "2024-03-08"})
 		},
 		"rebuild": func(ctx context.Context, t *testing.T, store blob.Store) error {
 			done, err := publish.Rebuild(ctx, store, testlake.Run(), t.TempDir())

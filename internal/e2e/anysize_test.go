@@ -135,10 +135,7 @@ func batchRecords(t *testing.T, lakeURL string, dataset uint32) []*lake.Batch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	current, err := registry.CurrentBatches(t.Context(), store, dataset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	current := testlake.Batches(t, store, dataset)
 	var records []*lake.Batch
 	for name, digest := range current {
 		key := lake.BatchKey(dataset, name, digest)
