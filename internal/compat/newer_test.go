@@ -258,7 +258,7 @@ func newerKinds() []newer {
 		document("takedowns", `index/takedowns/documents/`, "serve", "publish", "compact", "gc", "takedown", "verify"),
 		document("registry", `^registry/datasets\.json$`, "ingest", "publish", "compact", "gc", "retire", "rebuild", "verify", "rules"),
 		document("copy of the registry", `^registry/datasets\.copy\.json$`, "compact", "gc", "retire", "rebuild", "rules"),
-		document("ledger", `^registry/ledger/01\.json$`, "ingest", "publish", "gc", "retire", "rebuild", "verify"),
+		document("what waits to be published", `^pending/`, "publish", "gc", "retire", "rebuild", "verify"),
 		document("list of garbage", `^index/trash/lists/`, "gc"),
 		document("sweep", `^index/trash/sweep\.json$`, "ingest", "publish", "gc", "takedown", "retire", "rules"),
 		document("unpublished batch record", unpublished, "publish", "gc", "verify"),
@@ -267,7 +267,6 @@ func newerKinds() []newer {
 		rootOf("dead batches of the current version", currentVersion, `dead": \{.*?"batch_pieces`, "gc", "verify"),
 		rootOf("datasets of the registry", `^registry/datasets\.json$`, "dataset_pieces", "ingest", "verify", "rebuild"),
 		rootOf("names of the registry", `^registry/datasets\.json$`, "name_pieces", "ingest", "verify", "rebuild"),
-		rootOf("orders of the ledger", `^registry/ledger/01\.json$`, "batch_pieces", "gc", "verify", "rebuild", "retire"),
 		rootOf("rules of takedowns", takedownDocument, "rule_pieces", "takedown", "verify"),
 		rootOf("records of takedowns", takedownDocument, "record_pieces", "takedown", "verify"),
 		{"segment.json", func(t *testing.T, c contents) (string, string) {
