@@ -410,7 +410,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 // write writes the plan, which the summary then names.
 func (p *plan) write(ctx context.Context, store blob.Store, run string, round int, s *Summary) error {
 	slices.Sort(p.Drops)
-	p.Segments, p.loose = p.segments(), nil
+	p.Segments, p.loose, p.one = p.segments(), nil, false
 	data, err := codec.Seal(p)
 	if err != nil {
 		return err
