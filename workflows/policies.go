@@ -47,8 +47,8 @@ type steps struct {
 	// until is the deadline. If it is zero, each step has the time limit for itself.
 	until time.Time
 	limit time.Duration
-	// background tells that no ingest waits for the steps, which then run in
-	// activities.PoolBackground unless they are of activities.PoolControl.
+	// background tells that no ingest waits for the steps. Those that may take long then run in
+	// activities.PoolBackground, and only small ones in the pools control and publish.
 	background bool
 	// details are shared by the copies.
 	details *details
@@ -110,7 +110,7 @@ func (s steps) execute(ctx workflow.Context, pool string, deaths bool, result, a
 	if deaths {
 		policy.NonRetryableErrorTypes = append(policy.NonRetryableErrorTypes, heartbeatLost)
 	}
-	if s.background && pool != activities.PoolControl {
+	if s.background && (pool == activities.PoolWrite || pool == activities.PoolIndex) {
 		pool = activities.PoolBackground
 	}
 	summary, ended := s.details.begin(ctx, activity)
@@ -198,6 +198,9 @@ const countedDeaths = 10
 // and, as its last argument, how many workers died while they ran it: the number of heartbeat
 // timeouts. After a timeout it is scheduled again.
 func (s steps) move(ctx workflow.Context, pool string, result, activity any, args ...any) error {
+	if s.background {
+		pool = activities.PoolBackground
+	}
 	for deaths := 0; ; deaths++ {
 		counted := deaths < countedDeaths
 		err := s.execute(ctx, pool, counted, result, activity, append(slices.Clip(args), deaths)...)

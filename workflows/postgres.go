@@ -91,7 +91,7 @@ func (s steps) exportPostgres(
 	}
 	p.Stage = "finish"
 	var out postgres.Result
-	if err := s.run(ctx, activities.PoolPublish, &out, (*activities.Publish)(nil).FinishPostgres, s.lake, run); err != nil {
+	if err := s.run(ctx, activities.PoolBackground, &out, (*activities.Publish)(nil).FinishPostgres, s.lake, run); err != nil {
 		return nil, err
 	}
 	return &out, nil

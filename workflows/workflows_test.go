@@ -672,7 +672,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 38 {
+	if len(files) < 37 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()

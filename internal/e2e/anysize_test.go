@@ -18,9 +18,9 @@ import (
 
 	"github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // The tests named TestAnySize ingest something that is large in one way or another, through the

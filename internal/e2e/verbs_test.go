@@ -450,13 +450,13 @@ func TestIngestWarnsOfPoolsWithoutWorkers(t *testing.T) {
 	list := write(t, dir, "list.txt", "http://example.com/\n")
 	out, errs, code := u.starter(t, "ingest", "--lake", u.lake, "--dataset", "d", list)
 	if code != 0 || !strings.Contains(out, "Started ingest:d:") ||
-		!strings.Contains(errs, "No worker polls control, normalize, write, index, publish") {
+		!strings.Contains(errs, "No worker polls control, normalize, write, index, publish, background") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errs)
 	}
 	until(t, "status counts the ingest that waits", func(context.Context) error {
 		out, errs, code := u.starter(t, "status", "--lake", u.lake)
 		if code != 0 || !strings.Contains(out, "Running     1 workflow, of which 1 waits\n") ||
-			!strings.Contains(out, "Workers     none for control, normalize, write, index, publish; to start one: worker --lake file://") {
+			!strings.Contains(out, "Workers     none for control, normalize, write, index, publish, background; to start one: worker --lake file://") {
 			return fmt.Errorf("exit %d\n%s%s", code, out, errs)
 		}
 		return nil
