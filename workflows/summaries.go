@@ -49,7 +49,8 @@ var summaries = map[string]string{
 	"VerifyLake":        "verify the lake",
 	"VerifyMigration":   "compare the frontier with its source",
 	"VerifySegment":     "verify a segment",
-	"HasFinished":       "look whether the ingest has finished",
+	"Withdraw":          "withdraw the ingest",
+	"WithdrawMany":      "withdraw the ingests",
 }
 
 // nameOf returns the name of an activity, which is a method.

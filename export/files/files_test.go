@@ -26,7 +26,6 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -151,8 +150,12 @@ func life(t *testing.T, store blob.Store, look func(what string, m model, hidden
 	}
 	look("takedowns", m, hidden)
 	m.ingest(t, store, "gamma", "b3", randomRecords(r, 100))
-	retired := []manifest.BatchName{{DatasetID: ids["beta"].ID, Batch: "b0"}}
-	testlake.Retire(t, store, retired...)
+	retired := []registry.BatchID{{DatasetID: ids["beta"].ID, Batch: "b0"}}
+	for _, done := range registry.RetireBatches(t.Context(), store, testlake.Run(), retired) {
+		if done.Err != nil {
+			t.Fatal(done.Err)
+		}
+	}
 	delete(m["beta"], "b0")
 	testlake.Publish(t, store)
 	look("a publish with a retired batch after takedowns", m, hidden)

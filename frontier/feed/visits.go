@@ -15,7 +15,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -262,11 +261,7 @@ func readCursor(ctx context.Context, store blob.Store, spec *VisitsSpec) (c *cur
 		return nil, "", err
 	}
 	if d, ok := all[spec.Dataset]; ok {
-		state, err := pending.Look(ctx, store, d.ID)
-		if err != nil {
-			return nil, "", err
-		}
-		states, err := state.Batches(ctx, d.ID)
+		states, err := registry.BatchStates(ctx, store, d.ID)
 		if err != nil {
 			return nil, "", err
 		}

@@ -22,7 +22,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
@@ -363,7 +362,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// An ingest that has a plan keeps everything that can be its own.
+// An ingest that has registered keeps everything that can be its own, and so does one that waits.
 func TestRunningIngestsKeepTheirObjects(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("x", 30))
@@ -371,8 +370,7 @@ func TestRunningIngestsKeepTheirObjects(t *testing.T) {
 	had := objects(t, store, "urls/", "batches/")
 	testlake.Ingest(t, store, "alpha", "b1", records("y", 30))
 	testlake.Publish(t, store)
-	run := testlake.Run()
-	if _, err := ingest.MakePlan(t.Context(), store, run, testlake.Spec(t, store, "alpha", "b1", records("z", 3))); err != nil {
+	if _, err := registry.RegisterIngest(t.Context(), store, 1, "b1", "running"); err != nil {
 		t.Fatal(err)
 	}
 	collect(t, store, now())
@@ -382,7 +380,7 @@ func TestRunningIngestsKeepTheirObjects(t *testing.T) {
 			t.Errorf("%s is gone, although an ingest of its batch is under way", key)
 		}
 	}
-	if err := ingest.Cleanup(t.Context(), store, run); err != nil {
+	if err := registry.AbandonIngest(t.Context(), store, 1, "b1", "running"); err != nil {
 		t.Fatal(err)
 	}
 	collect(t, store, now())

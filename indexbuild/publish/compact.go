@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
@@ -132,11 +133,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err := errors.Join(registry.CheckFormats(ctx, store), checkTakedowns(ctx, store, m)); err != nil {
 		return Summary{}, err
 	}
-	ref, err := m.Version("")
-	if err != nil {
-		return Summary{}, err
-	}
-	base, err := manifest.ReadVersion(ctx, store, ref)
+	base, err := published.Version(ctx, store, m)
 	if err != nil {
 		return Summary{}, err
 	}

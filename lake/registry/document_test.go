@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testenv"
@@ -21,7 +22,18 @@ func TestRegistryIsAsItsPageShows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for info, key := range map[string]string{"json datasets": lake.RegistryKey} {
+	for i, finish := range []bool{true, true, false} {
+		run := fmt.Sprintf("run-%d", i+1)
+		if _, err := registry.RegisterIngest(ctx, store, 1, "2024-11", run); err != nil {
+			t.Fatal(err)
+		}
+		if finish {
+			if _, err := registry.FinishIngest(ctx, store, 1, "2024-11", run, lake.Digest([]byte(run))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for info, key := range map[string]string{"json datasets": lake.RegistryKey, "json ingests": registry.ShardKey(registry.ShardOf(1))} {
 		data, _, err := store.Get(ctx, key)
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -29,11 +28,7 @@ func Inputs(ctx context.Context, store blob.Store, dataset, except string) (map[
 	if err != nil || !ok {
 		return nil, err
 	}
-	s, err := pending.Look(ctx, store, d.ID)
-	if err != nil {
-		return nil, err
-	}
-	records, err := s.Current(ctx, d.ID)
+	records, err := registry.CurrentBatches(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}
