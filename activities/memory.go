@@ -84,7 +84,7 @@ func NewMemory(bytes int64) *Memory {
 	m := &Memory{
 		total: bytes, free: semaphore.NewWeighted(bytes), steps: semaphore.NewWeighted(maxSteps),
 		background: semaphore.NewWeighted(backgroundMemory(bytes)),
-		slots: map[string]*semaphore.Weighted{}, waiting: map[string]*atomic.Int64{},
+		slots:      map[string]*semaphore.Weighted{}, waiting: map[string]*atomic.Int64{},
 	}
 	for _, pool := range Pools {
 		m.waiting[pool] = new(atomic.Int64)

@@ -414,7 +414,7 @@ func (s *shuffler) part(
 	var number uint32
 	hasNumber := false
 	var hides *takedown.Matcher // nil for a domain of which nothing is hidden
-	inBatch := "" // the batch of a union's row
+	inBatch := ""               // the batch of a union's row
 	if len(s.job.Members) > 0 {
 		inBatch = batch
 	}
