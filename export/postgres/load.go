@@ -160,7 +160,7 @@ func (s *source) copyInto(into string, fill func(io.Writer) error) error {
 	defer func() {
 		if !ended { // fill panics, which is the caller's: nobody else uses the connection then
 			w.CloseWithError(errStopped)
-			<-copied
+			<-copied //nolint:errcheck // the panic goes on
 		}
 	}()
 	failed := fill(w)
