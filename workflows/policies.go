@@ -47,7 +47,7 @@ type steps struct {
 	// until is the deadline. If it is zero, each step has the time limit for itself.
 	until time.Time
 	limit time.Duration
-	// background tells that no ingest waits for the steps. Those that may take long then run in
+	// background is set if no ingest waits for the steps. Long steps then run in
 	// activities.PoolBackground, and only small ones in the pools control and publish.
 	background bool
 	// details are shared by the copies.

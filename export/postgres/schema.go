@@ -140,7 +140,7 @@ func partitionsOf(ctx context.Context, q querier) (map[uint32]string, error) {
 	return out, err
 }
 
-// errOutdated tells that a plan was compared with what the database no longer has.
+// errOutdated is the error of a plan that was made before another export changed the database.
 var errOutdated = errors.New("another export into the schema has ended meanwhile; the plan is made again")
 
 // begin creates the tables that rows are copied into, unless an earlier attempt has, and drops

@@ -130,7 +130,7 @@ func configOf(ctx context.Context, dsn string) (*pgx.ConnConfig, error) {
 	return cfg, nil
 }
 
-// Connect connects to a database for program. Unqualified names are those of the schema. The error
+// Connect connects to a database for program. Unqualified names belong to the schema. The error
 // names neither a password nor the DSN of a variable; one that no retry mends is an *InputError.
 func Connect(ctx context.Context, dsn, schema, program string) (*pgx.Conn, error) {
 	cfg, err := configOf(ctx, dsn)

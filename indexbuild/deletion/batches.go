@@ -40,9 +40,9 @@ type Batch struct {
 //
 // That costs what the batches cost. Their own postings say where their rows are; the rows of a
 // batch of a union are found in one pass over the parts of the union, which reads four columns. The
-// totals of a domain follow from those of the segment and those of the dead rows, all but one: if a
-// dead row has the first or the last time of all, or if no size is left, the rows that are left are
-// read, of the columns of times or sizes alone.
+// totals of a domain are the segment's less the totals of the dead rows. Only if a dead row has the
+// domain's first or last time, or if no size may be left, are the remaining rows read, and of them
+// the columns of times or sizes alone.
 func OfBatches(ctx context.Context, store blob.Store, s *manifest.Segment, batches []Batch) (manifest.Dead, error) {
 	dead, err := ofBatches(ctx, store, s, batches, domainsAtOnce)
 	if err != nil {

@@ -115,7 +115,7 @@ func (b *builder) finish(of string) (lake.FrameObject, error) {
 type remains struct {
 	Entry
 	tuples []segment.Tuple
-	// times and sizes tell that these totals have to be read from the rows.
+	// times and sizes are set if these totals have to be read from the rows.
 	times, sizes bool
 }
 

@@ -1,8 +1,7 @@
 // Package deletion takes rows out of segments, which never change. A deletion table is an
 // immutable, sorted file beside a segment that says which rows are left: it has those entries of
 // the segment's postings that have lost rows. An entry of the table takes the place of the
-// segment's own. Its totals and tuples are those of the rows that are left; an entry without rows
-// left has none.
+// segment's own. Its totals and tuples count the rows that are left; without any, it has none.
 //
 // What a version has of a segment has at most one table. The version names the table of the batches
 // that were retired or replaced (OfBatches). If takedowns hide rows, too, the takedowns name a

@@ -29,10 +29,10 @@ const (
 
 // Rules say which rows of a segment takedowns hide.
 type Rules struct {
-	// InForce are all rules. Changed are those of whose domains the entries are made anew; others
-	// are as the takedowns had them. Nil stands for all.
+	// InForce are all rules. The entries of domains that Changed names are made anew; the others
+	// stay as they are in the takedowns' table. A nil Changed makes all anew.
 	InForce, Changed *takedown.Rules
-	// Probe are rules of which the matches are counted, Undated the same without their times; both
+	// Probe are rules whose matches are counted, Undated the same rules without their times. Both
 	// may be nil.
 	Probe, Undated *takedown.Rules
 	// Suffixes is the public suffix list of the versions with the segment, nil if it is not known.
@@ -157,13 +157,13 @@ func ofRules(
 	return covered, matched, nil
 }
 
-// Domain is a domain of which rules may hide rows.
+// Domain is a domain in which rules may hide rows.
 type Domain struct {
 	Name string
 	segment.Key
 }
 
-// Domains returns the domains of which rules may hide rows in a segment, by key. The segment need
+// Domains returns the domains in which rules may hide rows of a segment, by key. The segment need
 // not have all of them. List is the one of the versions with the segment: rules are made by the
 // list that a lake follows, and a domain that a rule names can be a public suffix of another one.
 // If the list is nil, all domains below are returned, which may be more.
@@ -205,7 +205,7 @@ func Domains(
 	return domains, nil
 }
 
-// present returns those of the domains that the perfect hash of a segment may have.
+// present returns the domains that the perfect hash of a segment may have.
 func present(seg *segment.Segment, domains []Domain) ([]Domain, error) {
 	keys := make([]segment.Key, len(domains))
 	for i := range domains {

@@ -17,8 +17,9 @@ func OpenOwn(ctx context.Context, store blob.Store, s *manifest.Segment, cache s
 	return Open(ctx, store, s.Dead.Table, cache)
 }
 
-// OpenView opens the table of what a version has of a segment under takedowns, nil if there is
-// none: that of the takedowns, or the version's own. Covered is what the takedowns say of it.
+// OpenView opens the one table of a version's segment under takedowns: the takedowns' table or, if
+// they have none, the version's own. It is nil if neither has one. Covered is the entry of the
+// takedowns for the segment.
 func OpenView(
 	ctx context.Context, store blob.Store, s *manifest.Segment, covered takedown.Segment, cache segment.Cache,
 ) (*Table, error) {

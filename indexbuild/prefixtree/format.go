@@ -67,15 +67,15 @@ const (
 type layout struct {
 	// header is the size of the header of arrays.
 	header int64
-	// lengths tells whether each prefix follows its length, as u32. Otherwise there is one more
-	// offset, the blob's size.
+	// lengths is set if each prefix follows its length, as u32. Otherwise there is one more offset,
+	// the blob's size.
 	lengths bool
 	// blob has the prefixes and offsets their offsets, hash the perfect hash of the prefixes,
 	// positions the position of each slot, and prints its fingerprint, "" if there is none.
 	blob, offsets, hash, positions, prints string
 	// depthOffsets and depthPositions are the depth index, "" if each depth has a file.
 	depthOffsets, depthPositions string
-	// sha256 tells whether the manifest has SHA-256 of files instead of xxh64.
+	// sha256 is set if the manifest has the SHA-256 of files instead of their xxh64.
 	sha256 bool
 }
 
@@ -97,7 +97,7 @@ func depthFile(depth uint32) string { return fmt.Sprintf("depth_index/depth_%d.b
 
 const (
 	headerSize    = 20
-	headerMagic   = 0x53334944 // "S3ID", of which the file has the last letter first
+	headerMagic   = 0x53334944 // "S3ID"; the file has the last letter first
 	headerVersion = 1
 
 	// lengthBytes is the size of the length of a prefix in a layout with lengths.

@@ -530,7 +530,7 @@ func (o Order) compare(a, b Node) int {
 // Filter selects nodes.
 type Filter struct{ MinObjects, MinBytes uint64 }
 
-// Match tells whether a node has at least as many objects and bytes as the filter wants.
+// Match reports whether a node has at least as many objects and bytes as the filter wants.
 func (f Filter) Match(n *Node) bool { return n.Objects >= f.MinObjects && n.Bytes >= f.MinBytes }
 
 // ctxNodes is the number of nodes between two looks at the context.

@@ -50,7 +50,7 @@ func bruteForce(objects []object) map[string]*expected {
 	return all
 }
 
-// write writes nodes in pre-order, of which the ends are not set, and returns the index's folder.
+// write writes nodes in pre-order, whose ends are not set, and returns the index's folder.
 func write(tb testing.TB, format Format, nodes []expected) (string, Stats) {
 	tb.Helper()
 	dir := filepath.Join(tb.TempDir(), "index")

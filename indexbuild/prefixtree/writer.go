@@ -95,7 +95,7 @@ func (w *Writer) Abort() {
 	_ = os.RemoveAll(w.dir)
 }
 
-// Open adds the next node in pre-order, of which the prefix and the depth are known.
+// Open adds the next node in pre-order.
 func (w *Writer) Open(prefix []byte, depth int) error {
 	if w.stats.Nodes == MaxNodes {
 		return fmt.Errorf("more than %d folders", uint64(MaxNodes))
@@ -468,8 +468,7 @@ func (c *column) append(v uint64) error {
 	return nil
 }
 
-// set replaces an element. Few elements are set after they were flushed: those of the nodes that
-// are open then.
+// set replaces an element. It has been flushed already if its node was open at the time; few are.
 func (c *column) set(i, v uint64) error {
 	if i >= c.base {
 		c.put(c.buf[int(i-c.base)*c.width:], v)

@@ -29,7 +29,7 @@ const damageFormat = 1
 type damage struct {
 	Format  int            `json:"format"`
 	Batches []damagedBatch `json:"batches"`
-	// Tableless are segments out of which no batches could be taken, since something is damaged.
+	// Tableless are segments that could get no deletion table, since something is damaged.
 	// The next plan builds them again.
 	Tableless []string `json:"tableless,omitempty"`
 }

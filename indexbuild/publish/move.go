@@ -115,7 +115,7 @@ type chooser struct {
 	live  map[manifest.BatchName]manifest.Batch
 	rules lake.Rules // of the next version
 	known map[segment.BatchRef]string
-	// tableless are segments of which no deletion table can be written, since something is damaged.
+	// tableless are segments that can have no deletion table, since something is damaged.
 	tableless map[string]bool
 	moved     map[segment.BatchRef]outcome
 	skip      func(b planned, reason string, waits bool)

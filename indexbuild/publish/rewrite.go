@@ -177,8 +177,8 @@ type RewriteProgress struct {
 
 // Rewritten is the result of Rewrite.
 type Rewritten struct {
-	// Unions is the number of unions, Batches that of the batches and unions that were to follow
-	// another public suffix list, Again that of those with rows that have another domain.
+	// Unions is the number of unions. Batches is the number of batches and unions that were to
+	// follow another public suffix list, and Again how many of these had rows with another domain.
 	Unions  int `json:"unions,omitempty"`
 	Batches int `json:"batches,omitempty"`
 	Again   int `json:"again,omitempty"`
@@ -187,8 +187,7 @@ type Rewritten struct {
 	Damaged int `json:"damaged,omitempty"`
 	// Moved is the number of rows that have another domain.
 	Moved int64 `json:"moved,omitempty"`
-	// Rows, Parts and Bytes count what was written. From is the size of the parts of which the
-	// unions were made.
+	// Rows, Parts and Bytes count what was written. From is the size of the unions' source parts.
 	Rows  int64 `json:"rows"`
 	Parts int64 `json:"parts"`
 	Bytes int64 `json:"bytes"`
@@ -333,7 +332,7 @@ type unionWritten struct {
 	DatasetID uint32 `json:"dataset_id"`
 	rewrite.Result
 	Damaged string `json:"damaged,omitempty"`
-	// Lifted tells that it was not written because a takedown of the job is not in force any more.
+	// Lifted is set if it was not written because a takedown of the job was lifted.
 	Lifted bool `json:"lifted,omitempty"`
 	// Found are the batches that the next plan leaves as they are, because of that.
 	Found []damagedBatch `json:"found,omitempty"`

@@ -16,15 +16,15 @@ import (
 
 // A batch that is retired or replaced is taken out of its segment by a deletion table, so that it
 // costs what the batch costs. The segment stays, and so do the batch's own objects, until a
-// compaction has written the segment's other batches to another one. A segment of which little
-// would be left is built again at once.
+// compaction has written the segment's other batches to another one. A segment that would keep few
+// rows is built again at once.
 
 // LeastLeft is the least number of rows that have to be left of a segment whose rows are taken
 // out by a deletion table. To build a smaller one again takes milliseconds, and frees the rows at
 // once. It is a variable for tests.
 var LeastLeft int64 = 4 << 10
 
-// tabled is a segment of the base version that stays, and out of which batches are taken.
+// tabled is a segment of the base version that stays and gets a deletion table.
 type tabled struct {
 	Segment manifest.Segment `json:"segment"`
 	Batches []planned        `json:"batches"` // as base has them, by dataset and name
@@ -111,8 +111,8 @@ func tablesThere(ctx context.Context, store blob.Store, dead []manifest.Dead) er
 	return nil
 }
 
-// partialUnions returns the unions of the segments of base that the plan replaces of which batches
-// are dead. If the list of dead batches is damaged, it may be any union of the plan.
+// partialUnions returns the unions that have dead batches, in the segments of base that the plan
+// replaces. If the list of dead batches is damaged, it may be any union of the plan.
 func (p *plan) partialUnions(ctx context.Context, base *manifest.Version) (map[unionName]bool, error) {
 	partial := map[unionName]bool{}
 	for id := range p.replaced() {

@@ -6,7 +6,7 @@
 // Many small batches, one a day for example, have many small parts; a union of them has as few as
 // one batch with all rows would, and the rows of a domain are together. Each row of a union keeps
 // the name of its batch, in the column batch, and rows that two batches have in common stay two
-// rows. So all counts are those of the batches, and a batch can still be taken out of a union.
+// rows. So counts do not change, and a batch can still be taken out of a union.
 //
 // A Job names the sources: batches, and unions of which some or all batches are taken. Do does it
 // like an ingest whose raw objects are parts: it reads the parts of all sources, sorts their rows

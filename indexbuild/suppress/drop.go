@@ -30,8 +30,7 @@ type Dropping struct {
 	rules  *takedown.Rules
 	list   string                         // the public suffix list of the version
 	hidden map[manifest.BatchName]*Hidden // by what holds the rows: a batch, or a union
-	// dead are the views of segments of which the version lacks rows that the takedowns may match:
-	// those of batches that were retired or replaced.
+	// dead are the segments' views that have dead batches, whose rows the takedowns may match, too.
 	dead map[string]bool
 }
 

@@ -108,9 +108,9 @@ func (a *applier) readVersions(ctx context.Context, m *manifest.Manifest) ([]*ma
 	return list, nil
 }
 
-// view is what versions have of a segment, and the public suffix list that they follow. A segment
-// names the list of its first batch, and a batch of which a change of the list moves nothing keeps
-// the name of the older one.
+// view is what versions have of a segment, and the public suffix list that they follow. The list
+// that a segment names may be an older one: a batch keeps its list's name if a change of the list
+// moves none of its rows.
 type view struct {
 	manifest.Segment
 	list string

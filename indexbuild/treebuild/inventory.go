@@ -23,7 +23,7 @@ import (
 
 // InventoryOptions are options of Inventory. A field that is zero has its default.
 type InventoryOptions struct {
-	// Format is that of the index, by default prefixtree.Seed.
+	// Format is the index's format, by default prefixtree.Seed.
 	Format prefixtree.Format
 	// TempDir is where temporary files are written, by default the folder in which the index is.
 	TempDir string

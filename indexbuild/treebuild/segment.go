@@ -252,7 +252,7 @@ type nodeWriter struct {
 
 func (b *nodeWriter) add(n *node) error {
 	if n.depth == 0 {
-		return nil // the domain, of which its hosts have everything
+		return nil // the domain; its hosts count all rows
 	}
 	b.name = append(binary.BigEndian.AppendUint16(b.name[:0], uint16(n.depth)), n.Path...)
 	b.value = pathtree.AppendEntries(b.value[:0], &n.Node)

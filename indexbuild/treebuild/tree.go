@@ -61,7 +61,7 @@ func (c *collector) open(k segment.Key, host, dir string, dataset uint32) error 
 	return nil
 }
 
-// path is that of the open directory.
+// path is the path of the open directory.
 func (c *collector) path() []byte { return c.key[domainBytes : len(c.key)-keyEnd] }
 
 // count counts a row. A size below zero stands for none.
@@ -89,8 +89,8 @@ func (c *collector) close() error {
 // node is a node of a tree, with all nodes below it.
 type node struct {
 	pathtree.Node
-	// position is the node's number in pre-order among the nodes of its domain, and end that of the
-	// last node below it. maxDepth is the largest depth of the node and of those below it.
+	// position is the node's number in pre-order among the nodes of its domain, and end the number
+	// of the last node below it. maxDepth is the largest depth in the node's subtree.
 	position, end   uint64
 	depth, maxDepth int
 
@@ -180,7 +180,7 @@ func (t *tree) push(path []byte) error {
 	return t.opened(path)
 }
 
-// pop closes the last node and adds its rows to those of the one above.
+// pop closes the last node and adds its rows to its parent's.
 func (t *tree) pop() error {
 	n := t.top()
 	if len(t.stack) > 1 {

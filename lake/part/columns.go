@@ -225,7 +225,7 @@ func (c *Columns) Reset() {
 	}
 }
 
-// SuffixColumns are the columns of which Suffix makes the fields of a row after its path.
+// SuffixColumns are the columns that Suffix reads.
 var SuffixColumns = []Column{ColScheme, ColPort, ColTS, ColSize, ColRawURL, ColExtras}
 
 // Suffix returns the fields of row i after its path, without the batch. SuffixColumns have been

@@ -164,7 +164,7 @@ func splitExtras(text string) (extras, batch string) {
 	return extras, batch
 }
 
-// Parse sets s to the suffix of which AppendKey makes key. The strings of s are views into key.
+// Parse is the inverse of AppendKey. The strings of s are views into key.
 // Other bytes are a *codec.CorruptError.
 func (s *Suffix) Parse(key []byte) error { return s.parse(key, 0) }
 

@@ -125,10 +125,10 @@ type field struct {
 	name   string
 	kind   kind
 	column part.Column // of size and text
-	// rows and unique tell in which lists it is.
+	// rows and unique are set if lists of rows, or of distinct URLs, may have it.
 	rows, unique bool
-	// quoted tells that its JSON is a string without characters that have to be escaped; json that
-	// its text is JSON.
+	// quoted is set if its JSON is a string without characters that have to be escaped, json if its
+	// text is JSON.
 	quoted, json bool
 }
 

@@ -30,8 +30,8 @@ const (
 type BulkQuery struct {
 	// Datasets are the only datasets that count, ascending. Nil stands for all.
 	Datasets []uint32
-	// PresenceOnly leaves out the totals. Then nothing is read but mapped files, and the deletion
-	// table of a domain of which takedowns or retired batches may have taken something away.
+	// PresenceOnly leaves out the totals. Then nothing is read but mapped files, and the entries
+	// of deletion tables.
 	PresenceOnly bool
 }
 

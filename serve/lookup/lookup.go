@@ -610,7 +610,8 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 	}
 }
 
-// openDead opens the deletion table that a version names, or shares that of the current version.
+// openDead opens the deletion table that a version names. If the current version has it open, it is
+// shared.
 func (s *Server) openDead(ctx context.Context, d *manifest.Dead) (*deletion.Table, error) {
 	if cur := s.current.Load(); cur != nil {
 		for _, o := range cur.dead {
@@ -675,8 +676,8 @@ type Status struct {
 	Generation    uint64
 	TakedownEpoch uint64
 	// Takedowns is how many takedowns are in force. TakedownRefresh is how long it took to read
-	// them when they last changed. DeletionBytes is the memory of deletion tables: theirs, and
-	// those of the current version.
+	// them when they last changed. DeletionBytes is the memory of the deletion tables of
+	// the takedowns and the current version.
 	Takedowns       int64
 	TakedownRefresh time.Duration
 	DeletionBytes   int64

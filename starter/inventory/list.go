@@ -16,8 +16,8 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 )
 
-// maxLine bounds a line of a list, in bytes. A key of S3 has at most 1,024, each of which may be
-// encoded with three.
+// maxLine bounds a line of a list, in bytes. A key of S3 has at most 1,024, and URL encoding
+// makes three of one.
 const maxLine = 1 << 20
 
 // row is what query --prefixes --json says of a folder.
