@@ -180,7 +180,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if _, err := base.FindDatasets(ctx, idsOf(p.loose)); err != nil { // the commit reads these, too
 		return Summary{}, err
 	}
-	written, _, err := readRewritten(ctx, store, run, round, "")
+	written, _, err := readRewritten(ctx, store, run, round, p.PublicSuffix)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -193,7 +193,7 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 		return Summary{}, err
 	}
 	if len(need) > 0 {
-		err = s.order(ctx, store, run, round, "", unionOrders(need))
+		err = s.order(ctx, store, run, round, p.PublicSuffix, unionOrders(need))
 		return s, err
 	}
 	if len(p.segments()) >= len(p.Drops) && applied == 0 && !dead {
@@ -296,7 +296,7 @@ func (p *plan) unite(
 	for _, t := range unions {
 		u, ok := written[unionName{t.DatasetID, t.Name()}]
 		switch {
-		case !ok || u.Lifted:
+		case !ok:
 			need = append(need, t.Job)
 		case u.Damaged == "":
 			u.apply(t.batches)

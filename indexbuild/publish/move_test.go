@@ -352,6 +352,67 @@ func TestMoveKeepsSegmentsInTheirPlaces(t *testing.T) {
 	}
 }
 
+// A compaction writes a union, and before it plans again, a publish gives the lake another list. The
+// union has the name of the one that the list asks for: its members are a union, which was written
+// again, and a batch of which nothing moves. It is written again, too.
+func TestCompactionOvertakenByAnotherList(t *testing.T) {
+	store := blob.NewMemory()
+	rows := func(n int, hosts ...string) (rows []row.Row) {
+		for i := range n {
+			for _, h := range hosts {
+				rows = append(rows, row.Row{Host: h, PathQuery: fmt.Sprint("/", i), Scheme: "https", Port: -1})
+			}
+		}
+		return rows
+	}
+	list := testlake.SetList(t, store, "x y")
+	publishBatch := func(name string, rows []row.Row) {
+		b := madeBatch{dataset: "alpha", name: name, rows: rows}
+		b.add(t, store, list)
+		testlake.Publish(t, store)
+	}
+	publishBatch("b1", rows(5, "s.a.x", "d.y"))
+	publishBatch("b2", rows(4, "t.a.x", "d.y"))
+	compact := publish.Compaction{Full: true}
+	if _, err := publish.CompactAll(t.Context(), store, testlake.Run(), compact, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	publishBatch("b3", rows(3, "b.x"))
+
+	run := testlake.Run()
+	written := func(round int) bool {
+		plan, err := publish.PlanCompaction(t.Context(), store, run, round, compact)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for task := range plan.RewriteTasks {
+			if _, err := publish.Rewrite(t.Context(), store, plan.RewriteKey, task, t.TempDir(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return plan.RewriteTasks > 0
+	}
+	if !written(0) {
+		t.Fatal("the compaction writes no union")
+	}
+	testlake.SetList(t, store, "x y a.x")
+	testlake.Publish(t, store)
+	if !written(1) {
+		t.Fatal("the compaction takes the union of the list before")
+	}
+	if _, err := publish.CompactAll(t.Context(), store, run, compact, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	if v := current(t, store); len(v.Segments) != 1 {
+		t.Fatalf("%d segments, want 1", len(v.Segments))
+	}
+	verifyAll(t, store)
+	got := answers(t, store, []string{"s.a.x", "t.a.x", "b.x", "d.y"}, "")
+	if urls := got["s.a.x"]; len(urls) == 0 || strings.Contains(strings.Join(urls, "\n"), "t.a.x") {
+		t.Errorf("the domain s.a.x has %q", urls)
+	}
+}
+
 // A publish that moves a lake and stops at any change of the store leaves the old version or the
 // new one, and the next publish ends with the same answers, in one flip.
 func TestMoveStopsAnywhere(t *testing.T) {

@@ -353,7 +353,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			return Summary{}, err
 		}
 		if len(need) > 0 {
-			err = s.order(ctx, store, run, round, "", unionOrders(need))
+			err = s.order(ctx, store, run, round, rules.PublicSuffix, unionOrders(need))
 			return s, err
 		}
 	}

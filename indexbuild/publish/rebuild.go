@@ -759,7 +759,7 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	}
 	if need, err := p.whole(ctx, store, base, run); err != nil || len(need) > 0 {
 		if err == nil {
-			err = s.order(ctx, store, run, round, "", unionOrders(need))
+			err = s.order(ctx, store, run, round, p.PublicSuffix, unionOrders(need))
 		}
 		return s, out, err
 	}
@@ -854,7 +854,7 @@ func (p *plan) whole(ctx context.Context, store blob.Store, base *manifest.Versi
 	if err != nil || len(partial) == 0 {
 		return nil, err
 	}
-	written, _, err := readRewritten(ctx, store, run, 0, "")
+	written, _, err := readRewritten(ctx, store, run, 0, p.PublicSuffix)
 	if err != nil {
 		return nil, err
 	}

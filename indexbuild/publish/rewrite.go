@@ -43,13 +43,13 @@ const (
 	rowBytes = 16
 )
 
-// rewriteList is the document at Summary.RewriteKey. To is the public suffix list that batches are
-// to follow.
+// rewriteList is the document at Summary.RewriteKey. To is the public suffix list that what is
+// written follows.
 type rewriteList struct {
 	Format int              `json:"format"`
 	Run    string           `json:"run"`
 	Round  int              `json:"round"`
-	To     string           `json:"to,omitempty"`
+	To     string           `json:"to"`
 	Tasks  [][]rewriteOrder `json:"tasks"`
 }
 
@@ -70,7 +70,7 @@ func (o *rewriteOrder) bytes() int64 {
 type rewrittenList struct {
 	Format int         `json:"format"`
 	Round  int         `json:"round"`
-	To     string      `json:"to,omitempty"`
+	To     string      `json:"to"`
 	Done   []rewritten `json:"done"`
 }
 
@@ -82,9 +82,9 @@ type rewritten struct {
 
 func rewrittenPrefix(run string) string { return lake.StagingPrefix(run) + "rewritten/" }
 
-// readRewritten reads the unions that a run has written, and what its moves to the list to have
-// found. Batches that were damaged in an earlier round are left out, since they may have been
-// mended.
+// readRewritten reads the unions that a run has written, and what its moves have found, both by the
+// public suffix list to: a union has the same name by any list. Batches that were damaged in an
+// earlier round are left out, since they may have been mended.
 func readRewritten(ctx context.Context, store blob.Store, run string, round int, to string) (
 	unions map[unionName]unionWritten, moved map[segment.BatchRef]outcome, err error,
 ) {
@@ -97,10 +97,13 @@ func readRewritten(ctx context.Context, store blob.Store, run string, round int,
 		if err != nil {
 			return nil, nil, err
 		}
+		if d.To != to {
+			continue // of a plan that a change of the list has overtaken
+		}
 		for _, r := range d.Done {
-			if u := r.Union; u != nil {
+			if u, o := r.Union, r.Move; u != nil && !u.Lifted {
 				unions[unionName{u.DatasetID, u.Name}] = *u
-			} else if o := r.Move; d.To == to && (o.Damaged == "" || d.Round == round && moved[o.BatchRef].To == "") {
+			} else if o != nil && (o.Damaged == "" || d.Round == round && moved[o.BatchRef].To == "") {
 				moved[o.BatchRef] = *o
 			}
 		}
@@ -270,7 +273,7 @@ func rewriteAll(
 				progress(RewriteProgress{Done: i, All: len(t.orders), Rows: rows})
 			}
 		}}
-		if i == len(t.done.Done) || o.Union != nil && t.done.Done[i].Union.Lifted {
+		if i == len(t.done.Done) {
 			var r rewritten
 			if o.Union != nil {
 				r.Union, err = writeUnion(ctx, store, t.run, o.Union, opt)
@@ -280,11 +283,7 @@ func rewriteAll(
 			if err != nil {
 				return out, err
 			}
-			if i == len(t.done.Done) {
-				t.done.Done = append(t.done.Done, r)
-			} else {
-				t.done.Done[i] = r
-			}
+			t.done.Done = append(t.done.Done, r)
 			if err := lake.WriteSealed(ctx, store, t.doneKey, t.done); err != nil {
 				return out, err
 			}
