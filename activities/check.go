@@ -22,7 +22,7 @@ func (p *Publish) StartRebuild(ctx context.Context, lakeURL, run string) (Rebuil
 	if err := p.check(lakeURL); err != nil {
 		return RebuildTasks{}, err
 	}
-	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (RebuildTasks, error) {
+	return withHeartbeat(ctx, p.Memory, segmentMemory, func(ctx context.Context, _ func(any)) (RebuildTasks, error) {
 		tasks, err := publish.StartRebuild(ctx, p.Store, run, p.TempDir)
 		return RebuildTasks{tasks, window}, err
 	})

@@ -52,8 +52,8 @@ var poolMemory = map[string]int64{
 type Memory struct {
 	total int64 // 0 for no limit
 	free  *semaphore.Weighted
-	// background is what steps of the background pool hold of free together. It leaves room for the
-	// largest step of another pool, if there is room for two.
+	// background is what steps of the background pool hold of free together. If they fit, it leaves
+	// room for a split, which is the largest step of an ingest, even with large pages of Parquet.
 	background *semaphore.Weighted
 	// steps is one for each step that counts, and all of maxSteps for one that runs alone. It is
 	// served in order: steps that come later wait for the one that waits to be alone.
@@ -94,10 +94,12 @@ func NewMemory(bytes int64) *Memory {
 
 // backgroundMemory returns how much of a total steps of the background pool hold together.
 func backgroundMemory(total int64) int64 {
-	if total < segmentMemory+normalizeMemory {
-		return total
+	for _, room := range []int64{pageMemory, normalizeMemory} {
+		if total >= segmentMemory+room {
+			return total - room
+		}
 	}
-	return total - normalizeMemory
+	return total
 }
 
 // Limit sets how many steps of a pool run at once. It is called before any pool starts.
@@ -126,12 +128,12 @@ func (m *Memory) Usage() Usage {
 	return u
 }
 
-// await acquires n of a semaphore. It counts the step as waiting meanwhile.
-func (m *Memory) await(ctx context.Context, s *semaphore.Weighted, n int64) error {
+// await acquires n of a semaphore. It counts the pool's step as waiting meanwhile.
+func (m *Memory) await(ctx context.Context, pool string, s *semaphore.Weighted, n int64) error {
 	if s.TryAcquire(n) {
 		return nil
 	}
-	if waiting := m.waiting[poolOf(ctx)]; waiting != nil {
+	if waiting := m.waiting[pool]; waiting != nil {
 		waiting.Add(1)
 		defer waiting.Add(-1)
 	}
@@ -144,7 +146,11 @@ func (m *Memory) Slots(pool string, n int) int {
 	if m == nil || m.total == 0 || poolMemory[pool] == 0 {
 		return n
 	}
-	return int(max(1, min(int64(n), m.total/poolMemory[pool])))
+	total := m.total
+	if pool == PoolBackground {
+		total = backgroundMemory(total)
+	}
+	return int(max(1, min(int64(n), total/poolMemory[pool])))
 }
 
 // acquire waits until the pool has a slot, no step runs alone, and a step that needs that many
@@ -168,18 +174,17 @@ func (m *Memory) acquireIn(ctx context.Context, pool string, need int64) (releas
 	if slots := m.slots[pool]; slots != nil {
 		shares = append(shares, share{slots, 1})
 	}
-	shares = append(shares, share{m.steps, 1})
-	if pool == PoolBackground {
+	if pool == PoolBackground { // before steps: nobody waits for a step that has not begun
 		shares = append(shares, share{m.background, min(need, backgroundMemory(m.total))})
 	}
-	shares = append(shares, share{m.free, need})
+	shares = append(shares, share{m.steps, 1}, share{m.free, need})
 	giveBack := func(taken []share) {
 		for _, t := range slices.Backward(taken) {
 			t.of.Release(t.n)
 		}
 	}
 	for i, t := range shares {
-		if err := m.await(ctx, t.of, t.n); err != nil {
+		if err := m.await(ctx, pool, t.of, t.n); err != nil {
 			giveBack(shares[:i])
 			return nil, err
 		}
@@ -194,7 +199,7 @@ func (m *Memory) acquireAll(ctx context.Context) (release func(), err error) {
 	if m == nil {
 		return func() {}, nil
 	}
-	if err := m.await(ctx, m.steps, maxSteps); err != nil {
+	if err := m.await(ctx, poolOf(ctx), m.steps, maxSteps); err != nil {
 		return nil, err
 	}
 	m.reserved.Add(m.total)

@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,7 +61,7 @@ func TestWaitingForMemoryCanBeCancelled(t *testing.T) {
 // TestBackgroundLeavesMemory holds that steps of the background pool leave memory for the largest
 // step of an ingest, where there is room for both.
 func TestBackgroundLeavesMemory(t *testing.T) {
-	for _, total := range []int64{segmentMemory + normalizeMemory, 4 << 30} {
+	for total, room := range map[int64]int64{segmentMemory + normalizeMemory: normalizeMemory, segmentMemory + pageMemory: pageMemory, 4 << 30: pageMemory} {
 		m := NewMemory(total)
 		var held int64
 		for held+segmentMemory <= backgroundMemory(total) {
@@ -74,9 +75,34 @@ func TestBackgroundLeavesMemory(t *testing.T) {
 		if _, err := m.acquireIn(ended, PoolBackground, segmentMemory); !errors.Is(err, context.Canceled) {
 			t.Errorf("%d MiB: one more step of the background: error %v, want that it waits", total>>20, err)
 		}
-		if _, err := m.acquireIn(ended, PoolNormalize, normalizeMemory); err != nil {
+		if _, err := m.acquireIn(ended, PoolNormalize, room); err != nil {
 			t.Errorf("%d MiB, %d held by the background: a step of an ingest waits", total>>20, held>>20)
 		}
+		if n := m.Slots(PoolBackground, 100); int64(n) != held/segmentMemory {
+			t.Errorf("%d MiB: %d slots, but %d steps fit", total>>20, n, held/segmentMemory)
+		}
+	}
+	// A step that waits for memory of the background has no share of steps, for which one that runs
+	// alone would wait.
+	m := NewMemory(segmentMemory + normalizeMemory)
+	ctx, stop := context.WithCancel(t.Context())
+	if _, err := m.acquireIn(ctx, PoolBackground, segmentMemory); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := m.acquireIn(ctx, PoolBackground, segmentMemory)
+		ended <- err
+	}()
+	for m.Usage().Waiting[PoolBackground] == 0 {
+		runtime.Gosched()
+	}
+	if !m.steps.TryAcquire(maxSteps - 1) {
+		t.Error("a step that waits for memory counts as running")
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that the step waited", err)
 	}
 	// Less memory is for one step at a time, of any pool.
 	release, err := NewMemory(segmentMemory).acquireIn(t.Context(), PoolBackground, segmentMemory)
@@ -118,7 +144,7 @@ func TestSlotsOfMemory(t *testing.T) {
 		n, want int
 	}{
 		{1024, PoolNormalize, 16, 2}, {1024, PoolNormalize, 1, 1}, {100, PoolNormalize, 16, 1}, {8192, PoolNormalize, 16, 16},
-		{1024, PoolWrite, 16, 3}, {1024, PoolIndex, 16, 2}, {1024, PoolPublish, 16, 2}, {1024, PoolBackground, 16, 2}, {1, PoolControl, 16, 16},
+		{1024, PoolWrite, 16, 3}, {1024, PoolIndex, 16, 2}, {1024, PoolPublish, 16, 2}, {1024, PoolBackground, 16, 1}, {4096, PoolBackground, 16, 6}, {1, PoolControl, 16, 16},
 	} {
 		if got := NewMemory(c.mib<<20).Slots(c.pool, c.n); got != c.want {
 			t.Errorf("%d MiB, pool %s, at most %d: got %d slots, want %d", c.mib, c.pool, c.n, got, c.want)

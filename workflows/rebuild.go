@@ -87,7 +87,7 @@ func RebuildWorkflow(ctx workflow.Context, in RebuildInput) (*RebuildResult, err
 func (f *publishFlow) rebuild(ctx workflow.Context) (out publish.Rebuilt, err error) {
 	f.progress.Stage = "restore"
 	var tasks activities.RebuildTasks
-	if err := f.steps.run(ctx, activities.PoolPublish, &tasks, (*activities.Publish)(nil).StartRebuild, f.Lake, f.Staging); err != nil {
+	if err := f.steps.run(ctx, activities.PoolBackground, &tasks, (*activities.Publish)(nil).StartRebuild, f.Lake, f.Staging); err != nil {
 		return out, err
 	}
 	f.progress.Stage, f.progress.Tasks = "inspect", tasks.Tasks
