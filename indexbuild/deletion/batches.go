@@ -63,21 +63,23 @@ func ofBatches(
 	for id := range b.seg.Files().Len() {
 		u.files[b.seg.Files().Info(uint32(id)).Path] = uint32(id)
 	}
-	want := s.Rows - s.Live()
+	dying := int64(0)
 	for i := range batches {
-		want += batches[i].Rows
+		dying += batches[i].Rows
 	}
+	want := s.Rows - s.Live() + dying
 	stop := b.change(b.own, func(e *Entry) bool { return u.dying[owner{e.Key, e.Dataset}] })
 	defer stop()
-	// A row has one domain, so there are at most as many domains as rows.
-	passes := 1 + uint64(want/domains)
+	// A row is of one entry, so no more entries lose rows than rows die.
+	passes := 1 + uint64(min(dying, b.seg.Info().Entries)/domains)
+	sources := sourcesOf(batches)
 	width := math.MaxUint64 / passes
 	for pass := range passes {
 		first, last := pass*width, (pass+1)*width-1
 		if pass == passes-1 {
 			last = math.MaxUint64
 		}
-		left, err := u.left(batches, first, last)
+		left, err := u.left(sources, first, last)
 		if err != nil {
 			return manifest.Dead{}, err
 		}
@@ -95,6 +97,33 @@ func ofBatches(
 	}
 	table, err := b.finish(s.ID)
 	return manifest.Dead{Table: table, Rows: want}, err
+}
+
+// source is what has rows of batches that die: a batch, or a union and its members that die.
+type source struct {
+	segment.BatchRef
+	members map[string]bool // nil for a batch
+}
+
+// sourcesOf returns the sources of batches, each once.
+func sourcesOf(batches []Batch) (all []source) {
+	at := map[segment.BatchRef]int{}
+	for i := range batches {
+		b := &batches[i]
+		n, ok := at[b.Stored]
+		if !ok {
+			n = len(all)
+			at[b.Stored] = n
+			all = append(all, source{BatchRef: b.Stored})
+		}
+		if b.Member != "" {
+			if all[n].members == nil {
+				all[n].members = map[string]bool{}
+			}
+			all[n].members[b.Member] = true
+		}
+	}
+	return all
 }
 
 // owner is a domain in a dataset.
@@ -120,16 +149,17 @@ type batchBuilder struct {
 	dying map[owner]bool    // the entries that lose rows
 }
 
-// left returns what is left of each entry with rows of the batches, of the domains from first to
+// left returns what is left of each entry with rows of the sources, of the domains from first to
 // last.
-func (u *batchBuilder) left(batches []Batch, first, last uint64) ([]remains, error) {
+func (u *batchBuilder) left(sources []source, first, last uint64) ([]remains, error) {
 	all := map[owner]*died{}
-	for _, b := range batches {
-		if err := u.find(&b, func(k segment.Key, t *segment.Totals, tuples []segment.Tuple) {
+	for i := range sources {
+		s := &sources[i]
+		if err := u.find(s, func(k segment.Key, t *segment.Totals, tuples []segment.Tuple) {
 			if k.ID < first || k.ID > last {
 				return
 			}
-			o := owner{k, b.Stored.DatasetID}
+			o := owner{k, s.DatasetID}
 			d := all[o]
 			if d == nil {
 				d = &died{}
@@ -159,19 +189,19 @@ func (u *batchBuilder) left(batches []Batch, first, last uint64) ([]remains, err
 	return out, u.readTotals(out)
 }
 
-// find calls each with the rows of a batch: those of a domain in one part, or some of them. The
-// tuples belong to find.
-func (u *batchBuilder) find(b *Batch, each func(segment.Key, *segment.Totals, []segment.Tuple)) error {
-	data, _, err := u.store.Get(u.ctx, b.Stored.Key())
+// find calls each with the dying rows of a source: the rows of a domain in one part, or some of
+// them. The tuples belong to find.
+func (u *batchBuilder) find(s *source, each func(segment.Key, *segment.Totals, []segment.Tuple)) error {
+	data, _, err := u.store.Get(u.ctx, s.Key())
 	var record *lake.Batch
 	if err == nil {
-		record, err = lake.DecodeBatch(data, b.Stored.Key())
+		record, err = lake.DecodeBatch(data, s.Key())
 	}
 	if err != nil {
-		return postings.Damaged(b.Stored, err)
+		return postings.Damaged(s.BatchRef, err)
 	}
 	for _, o := range record.Postings {
-		r, err := postings.Open(u.ctx, u.store, b.Stored, o)
+		r, err := postings.Open(u.ctx, u.store, s.BatchRef, o)
 		if err != nil {
 			return err
 		}
@@ -180,10 +210,10 @@ func (u *batchBuilder) find(b *Batch, each func(segment.Key, *segment.Totals, []
 			if !ok {
 				return codec.Corrupt(segment.Prefix(u.seg.Info().Segment)+segment.FilesName, "files", -1, p.Key, "none")
 			}
-			if b.Member == "" {
+			if s.members == nil {
 				err = u.whole(r, n, file, each)
 			} else {
-				err = postings.Damaged(b.Stored, u.member(r, n, file, b.Member, each))
+				err = postings.Damaged(s.BatchRef, u.ofMembers(r, n, file, s.members, each))
 			}
 			if err != nil {
 				return err
@@ -209,9 +239,9 @@ func (u *batchBuilder) whole(
 	return nil
 }
 
-// member finds the rows of a batch in a part of a union.
-func (u *batchBuilder) member(
-	r *postings.Reader, n int, file uint32, batch string, each func(segment.Key, *segment.Totals, []segment.Tuple),
+// ofMembers finds the rows of batches in a part of a union.
+func (u *batchBuilder) ofMembers(
+	r *postings.Reader, n int, file uint32, batches map[string]bool, each func(segment.Key, *segment.Totals, []segment.Tuple),
 ) error {
 	blocks, err := r.Pages(u.ctx, n)
 	if err != nil {
@@ -231,7 +261,7 @@ func (u *batchBuilder) member(
 			var t segment.Totals
 			var tuples []segment.Tuple
 			for ; i < rows.Rows && rows.Domain[i] == domain; i++ {
-				if rows.Batch[i] != batch {
+				if !batches[rows.Batch[i]] {
 					continue
 				}
 				addRow(&t, rows.Columns, i)

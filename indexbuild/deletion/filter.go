@@ -23,10 +23,13 @@ var salts = [8]uint32{
 	0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 }
 
-// newFilter returns an empty filter for a number of domains.
-func newFilter(domains int64) filter {
-	return make(filter, (domains*bitsPerDomain/8+filterBlock)/filterBlock*filterBlock)
+// filterBytes returns the size of the filter for a number of domains.
+func filterBytes(domains int64) int64 {
+	return (domains*bitsPerDomain/8 + filterBlock) / filterBlock * filterBlock
 }
+
+// newFilter returns an empty filter for a number of domains.
+func newFilter(domains int64) filter { return make(filter, filterBytes(domains)) }
 
 // block returns the block of a domain and what its bits are made of. Ids are spread evenly, unless
 // somebody chose them, which only costs reads.

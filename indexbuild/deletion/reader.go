@@ -98,7 +98,7 @@ func (t *Table) readHeader(ctx context.Context) error {
 	chunks := int(d.Uint(uint64(t.frames.Len() - 2)))
 	size := int64(d.Uint(math.MaxInt32))
 	t.entries = int64(d.Uint(math.MaxInt64))
-	t.domains = int64(d.Uint(uint64(max(t.entries, 0))))
+	t.domains = int64(d.Uint(uint64(min(max(t.entries, 0), math.MaxInt32))))
 	n := int(d.Uint(uint64(d.Len() / 4)))
 	t.sums = make([]Sums, 0, n)
 	id := uint32(0)
@@ -117,7 +117,7 @@ func (t *Table) readHeader(ctx context.Context) error {
 		}
 		t.sums = append(t.sums, s)
 	}
-	if d.Err() == nil && (chunks < 1 || n < 1 || size != int64(len(newFilter(t.domains)))) {
+	if d.Err() == nil && (chunks < 1 || n < 1 || size != filterBytes(t.domains)) {
 		d.Fail(fmt.Sprintf("a filter of %d domains", t.domains), fmt.Sprintf("%d frames of %d bytes", chunks, size))
 	}
 	if err := d.Close(); err != nil {

@@ -116,7 +116,9 @@ func ofRules(
 	}
 	stop := b.change(before, func(e *Entry) bool { return again[e.Key] })
 	defer stop()
-	touched := r.Changed == nil
+	// Without a table before, none is begun until a row is hidden: in most segments none is.
+	begun, touched := r.Changed != nil, false
+	var unhidden []remains
 	matched = map[uint32]*Match{}
 	for _, d := range domains {
 		entries, err := b.seg.Entries(ctx, d.Key, 0, 0)
@@ -131,16 +133,26 @@ func ofRules(
 				return covered, nil, err
 			}
 			left, err := b.leave(d.Name, &had, m)
-			if err == nil {
-				err = b.add(&left.remains)
-			}
 			if err != nil {
 				return covered, nil, err
 			}
 			left.count(matched)
+			if left.Dead == 0 {
+				continue
+			}
+			unhidden = append(unhidden, left.remains)
+			if begun = begun || left.Dead > had.own.Dead; !begun {
+				continue
+			}
+			for i := range unhidden {
+				if err := b.add(&unhidden[i]); err != nil {
+					return covered, nil, err
+				}
+			}
+			unhidden = unhidden[:0]
 		}
 	}
-	if !touched {
+	if !begun || !touched {
 		return covered, matched, nil
 	}
 	if err := b.advance(nil); err != nil {
