@@ -78,8 +78,8 @@ func TestSameTableInPasses(t *testing.T) {
 	}
 }
 
-// TestTotalsOfWhatIsLeft compares the table of batches of a union that die with sums of the records,
-// in one pass and in many.
+// TestTotalsOfWhatIsLeft compares the table of batches of a union that die with sums of the
+// records, in one pass and in many.
 func TestTotalsOfWhatIsLeft(t *testing.T) {
 	store := blob.NewMemory()
 	rng := rand.New(rand.NewPCG(8, 8))

@@ -352,9 +352,9 @@ func TestMoveKeepsSegmentsInTheirPlaces(t *testing.T) {
 	}
 }
 
-// A compaction writes a union, and before it plans again, a publish gives the lake another list. The
-// union has the name of the one that the list asks for: its members are a union, which was written
-// again, and a batch of which nothing moves. It is written again, too.
+// A compaction writes a union, and before it plans again, a publish gives the lake another list.
+// The union has the name of the one that the list asks for: its members are a union, which was
+// written again, and a batch of which nothing moves. It is written again, too.
 func TestCompactionOvertakenByAnotherList(t *testing.T) {
 	store := blob.NewMemory()
 	rows := func(n int, hosts ...string) (rows []row.Row) {
