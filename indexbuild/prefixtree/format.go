@@ -4,8 +4,9 @@
 // the same arrays, Seed and S3Inv; docs/formats/prefixtree.md describes both. Package treebuild
 // makes the nodes that a Writer writes.
 //
-// Open takes about a millisecond. Lookups read a handful of places; children are listed in the
-// order of their names, and descendants of one depth are found by two binary searches.
+// Open takes about a millisecond; ten with a thousand depths, for their manifest. Lookups read a
+// handful of places; children are listed in the order of their names, and descendants of one depth
+// are found by two binary searches.
 package prefixtree
 
 import (

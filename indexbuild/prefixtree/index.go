@@ -35,8 +35,12 @@ type Index struct {
 	prefixOffsets array
 	prefixBlob    mappedFile
 	slots         array                                 // the position of each slot of the hash
+	fingerprints  array                                 // of the slots, if the format has them
 	hash          func() (*bbhash.Hash, error)          // decodes it once
 	level         func(depth uint32) (positions, error) // of all nodes of a depth
+
+	mu     sync.Mutex
+	levels []*mapped.File // the depths' files that are open
 }
 
 // openFile opens a file of an index. An absent file is a *codec.CorruptError.
@@ -60,8 +64,8 @@ func inFolder(dir string) (openFile, error) {
 // ErrNoIndex means that a folder has no manifest.json of an index.
 var ErrNoIndex = errors.New("no path-tree index")
 
-// Open opens the index in a folder. It reads the manifest, and checks the sizes of all files that
-// queries need.
+// Open opens the index in a folder. It reads the manifest, and checks the sizes of all files, but
+// for those of the depths of Seed, each of which is opened by the first query that needs it.
 func Open(dir string) (*Index, error) {
 	files, err := inFolder(dir)
 	if err != nil {
@@ -105,16 +109,22 @@ func openIndex(doc []byte, files openFile) (*Index, error) {
 	return x, nil
 }
 
-// file opens a file of the manifest.
+// file opens a file of the manifest, until Close.
 func (x *Index) file(name string) (mappedFile, error) {
+	f, err := x.mapFile(name)
+	if err == nil {
+		x.files = append(x.files, f.File)
+	}
+	return f, err
+}
+
+// mapFile opens a file of the manifest, which the caller closes.
+func (x *Index) mapFile(name string) (mappedFile, error) {
 	want, err := x.doc.sums(name)
 	if err != nil {
 		return mappedFile{}, err
 	}
 	f, err := x.open(name, want)
-	if err == nil {
-		x.files = append(x.files, f)
-	}
 	return mappedFile{f, want.Blocks != nil}, err
 }
 
@@ -178,6 +188,11 @@ func (x *Index) openHash() (err error) {
 	if x.slots.count > x.doc.NodeCount {
 		return codec.Corrupt(x.slots.Name(), "file", -1, fmt.Sprintf("at most %d slots", x.doc.NodeCount), x.slots.count)
 	}
+	if x.prints != "" {
+		if x.fingerprints, err = x.array(x.prints, 8, x.slots.count); err != nil {
+			return err
+		}
+	}
 	f, err := x.file(x.layout.hash)
 	x.hash = sync.OnceValues(func() (h *bbhash.Hash, err error) {
 		defer mapped.Guard(debug.SetPanicOnFault(true), &err, f.File)
@@ -202,18 +217,16 @@ type positions struct {
 func (x *Index) openDepths() error {
 	if x.depthPositions == "" {
 		levels := make([]positions, x.doc.MaxDepth+1)
-		for d := 1; d < len(levels); d++ {
-			f, err := x.file(depthFile(uint32(d)))
-			if err != nil {
-				return err
+		x.level = func(depth uint32) (_ positions, err error) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			if l := &levels[depth]; l.File == nil {
+				if *l, err = x.openLevel(depth); err == nil {
+					x.levels = append(x.levels, l.File)
+				}
 			}
-			count := uint64(f.Size()-countBytes) / 8
-			if f.Size() < 2*countBytes || f.Size()%8 != 0 {
-				return codec.Corrupt(f.Name(), "file", -1, "a count and positions", fmt.Sprintf("%d bytes", f.Size()))
-			}
-			levels[d] = positions{array{mappedFile: f, data: f.Data()[countBytes:], base: countBytes, width: 8, count: count}, 0, count}
+			return levels[depth], err
 		}
-		x.level = func(depth uint32) (positions, error) { return levels[depth], nil }
 		return nil
 	}
 	offsets, err := x.array(x.depthOffsets, 8, uint64(x.doc.MaxDepth)+2)
@@ -234,13 +247,39 @@ func (x *Index) openDepths() error {
 	return err
 }
 
+// openLevel opens the file of a depth, from 1.
+func (x *Index) openLevel(depth uint32) (_ positions, err error) {
+	f, err := x.mapFile(depthFile(depth))
+	if err != nil {
+		return positions{}, err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+		}
+	}()
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, f.File)
+	if f.Size() < 2*countBytes || f.Size()%8 != 0 {
+		return positions{}, codec.Corrupt(f.Name(), "file", -1, "a count and positions", fmt.Sprintf("%d bytes", f.Size()))
+	}
+	head, err := f.slice(0, countBytes)
+	if err != nil {
+		return positions{}, err
+	}
+	count := uint64(f.Size()-countBytes) / 8
+	if got := binary.LittleEndian.Uint64(head); got != count {
+		return positions{}, codec.Corrupt(f.Name(), "count", 0, fmt.Sprint(count), got)
+	}
+	return positions{array{mappedFile: f, data: f.Data()[countBytes:], base: countBytes, width: 8, count: count}, 0, count}, nil
+}
+
 // Close unmaps all files. No other call may be in flight.
 func (x *Index) Close() error {
 	var all error
-	for _, f := range x.files {
+	for _, f := range slices.Concat(x.files, x.levels) {
 		all = errors.Join(all, f.Close())
 	}
-	x.files = nil
+	x.files, x.levels = nil, nil
 	return all
 }
 
@@ -350,23 +389,8 @@ func (x *Index) Lookup(prefix []byte) (pos uint64, ok bool, err error) {
 		}
 		return 0, true, nil
 	}
-	h, err := x.hash()
-	if err != nil {
-		return 0, false, err
-	}
-	if slot, found := h.Slot(fnv1a(prefix)); found {
-		if pos, err = x.slots.at(slot); err != nil {
-			return 0, false, err
-		}
-		if pos >= x.doc.NodeCount {
-			return 0, false, x.slots.bad(slot, fmt.Sprintf("a position below %d", x.doc.NodeCount), pos)
-		}
-		if p, err := x.prefix(pos); err != nil || bytes.Equal(p, prefix) {
-			return pos, err == nil, err
-		}
-	}
-	if h.Keys() == x.doc.NodeCount {
-		return 0, false, nil
+	if _, pos, ok, err = x.bySlot(prefix); err != nil || ok || x.slots.count == x.doc.NodeCount {
+		return pos, ok, err
 	}
 	// Some prefixes have the same key as another and no slot.
 	from, to := uint64(0), x.doc.NodeCount
@@ -388,11 +412,36 @@ func (x *Index) Lookup(prefix []byte) (pos uint64, ok bool, err error) {
 	return 0, false, nil
 }
 
+// bySlot returns the slot of a prefix, and the position there. It is not ok if there is no slot, or
+// the position is that of another prefix.
+func (x *Index) bySlot(prefix []byte) (slot, pos uint64, ok bool, err error) {
+	h, err := x.hash()
+	if err != nil {
+		return 0, 0, false, err
+	}
+	if slot, ok = h.Slot(fnv1a(prefix)); !ok {
+		return 0, 0, false, nil
+	}
+	if pos, err = x.slots.at(slot); err != nil {
+		return 0, 0, false, err
+	}
+	if pos >= x.doc.NodeCount {
+		return 0, 0, false, x.slots.bad(slot, fmt.Sprintf("a position below %d", x.doc.NodeCount), pos)
+	}
+	if p, err := x.prefix(pos); err != nil || !bytes.Equal(p, prefix) {
+		return 0, 0, false, err
+	}
+	return slot, pos, true, nil
+}
+
 // prefix returns the mapped bytes of a prefix.
 func (x *Index) prefix(pos uint64) ([]byte, error) {
 	off, err := x.prefixOffsets.at(pos)
 	if err != nil {
 		return nil, err
+	}
+	if size := uint64(x.prefixBlob.Size()); off > size {
+		return nil, x.prefixOffsets.bad(pos, fmt.Sprintf("an offset up to %d", size), off)
 	}
 	if x.lengths {
 		head, err := x.prefixBlob.slice(off, lengthBytes)
@@ -487,26 +536,36 @@ func (x *Index) Descendants(pos uint64, depth uint32) (l Level, err error) {
 	if l.list, err = x.level(n.Depth + depth); err != nil {
 		return l, err
 	}
-	if l.list.from, err = l.list.search(l.list.from, l.list.to, pos+1); err == nil {
-		l.list.to, err = l.list.search(l.list.from, l.list.to, n.End+1)
+	return l, l.list.narrow(pos+1, n.End+1)
+}
+
+// narrow leaves the positions that are at least from and below to.
+func (p *positions) narrow(from, to uint64) (err error) {
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, p.File)
+	if p.from, err = p.search(p.from, p.to, from); err == nil {
+		p.to, err = p.search(p.from, p.to, to)
 	}
-	return l, err
+	return err
 }
 
 // Len is the number of nodes.
 func (l Level) Len() uint64 { return l.list.to - l.list.from }
 
 // At returns a node of the list.
-func (l Level) At(i uint64) (n Node, err error) {
-	defer mapped.Guard(debug.SetPanicOnFault(true), &err, l.x.files...)
-	pos, err := l.list.at(l.list.from + i)
-	if err == nil && (pos <= l.node.Position || pos > l.node.End) {
+func (l Level) At(i uint64) (Node, error) {
+	pos, err := l.position(i)
+	if err != nil {
+		return Node{}, err
+	}
+	return l.x.Node(pos)
+}
+
+func (l *Level) position(i uint64) (pos uint64, err error) {
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, l.list.File)
+	if pos, err = l.list.at(l.list.from + i); err == nil && (pos <= l.node.Position || pos > l.node.End) {
 		err = l.list.bad(l.list.from+i, fmt.Sprintf("%d to %d", l.node.Position+1, l.node.End), pos)
 	}
-	if err != nil {
-		return n, err
-	}
-	return l.x.node(pos)
+	return pos, err
 }
 
 // Order is an order of nodes, the largest first; of equal ones the first in the index.

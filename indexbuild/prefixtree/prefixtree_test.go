@@ -320,3 +320,22 @@ func TestEmptyIndex(t *testing.T) {
 		checkTree(t, x, bruteForce(nil))
 	}
 }
+
+// Of thousands of depths one has so many nodes that their positions are written in several pieces.
+// The time does not depend on the product of folders and depths.
+func TestThousandsOfDepths(t *testing.T) {
+	const depths, flat = 4000, 3000
+	nodes := []expected{{MaxDepth: depths, Objects: flat + 1}}
+	for d := uint32(1); d <= depths; d++ {
+		nodes = append(nodes, expected{Prefix: strings.Repeat("/", int(d)), Depth: d, MaxDepth: depths, Objects: 1})
+	}
+	for i := range flat {
+		nodes = append(nodes, expected{Prefix: fmt.Sprintf("%04d/", i), Depth: 1, MaxDepth: 1, Objects: 1})
+	}
+	for _, format := range Formats() {
+		dir, _ := write(t, format, nodes)
+		if err := open(t, dir).Verify(context.Background(), func(uint64) {}); err != nil {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+}

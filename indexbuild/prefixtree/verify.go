@@ -30,7 +30,15 @@ func (x *Index) Verify(ctx context.Context, progress func(nodes uint64)) (err er
 			return err
 		}
 	}
-	defer mapped.Guard(debug.SetPanicOnFault(true), &err, x.files...)
+	files := slices.Clone(x.files)
+	for depth := x.firstLevel(); depth <= x.doc.MaxDepth; depth++ {
+		l, err := x.level(depth)
+		if err != nil {
+			return err
+		}
+		files = append(files, l.File)
+	}
+	defer mapped.Guard(debug.SetPanicOnFault(true), &err, files...)
 	c := checker{x: x, levels: make([]uint64, x.doc.MaxDepth+1)}
 	for pos := range x.doc.NodeCount {
 		if pos%ctxNodes == 0 {
@@ -49,12 +57,23 @@ func (x *Index) Verify(ctx context.Context, progress func(nodes uint64)) (err er
 	if err := c.close(x.doc.NodeCount); err != nil {
 		return err
 	}
-	for depth := uint32(1); depth <= x.doc.MaxDepth; depth++ {
+	if c.slots != x.slots.count {
+		return codec.Corrupt(x.slots.Name(), "array", -1, fmt.Sprintf("a prefix of its own for each of %d slots", x.slots.count), c.slots)
+	}
+	for depth := x.firstLevel(); depth <= x.doc.MaxDepth; depth++ {
 		if l, err := x.level(depth); err != nil || l.to-l.from != c.levels[depth] {
 			return orCorrupt(err, l.Name(), fmt.Sprintf("%d nodes of depth %d", c.levels[depth], depth), l.to-l.from)
 		}
 	}
 	return nil
+}
+
+// firstLevel is the first depth that the depth index has.
+func (x *Index) firstLevel() uint32 {
+	if x.depthPositions == "" {
+		return 1
+	}
+	return 0
 }
 
 // orCorrupt returns err, or else that an array is not as it has to be.
@@ -93,6 +112,7 @@ type checker struct {
 	open   []openNode // the node and those above it
 	path   []byte     // its prefix
 	levels []uint64   // nodes of each depth so far
+	slots  uint64     // prefixes that have a slot, so far
 }
 
 // openNode is a node of which not all nodes below it were seen.
@@ -143,12 +163,22 @@ func (c *checker) node(pos uint64) error {
 			fmt.Sprintf("%.80q with one element more, after %.80q", before, c.path), fmt.Sprintf("%.80q", p))
 	}
 	c.path = append(c.path[:0], p...)
-	if at, ok, err := x.Lookup(p); err != nil || !ok || at != pos {
+	slot, at, ok, err := x.bySlot(p)
+	switch {
+	case err == nil && !ok: // perhaps another prefix with the same key has it
+		at, ok, err = x.Lookup(p)
+	case err == nil:
+		c.slots++
+		if err := c.fingerprint(slot, p); err != nil {
+			return err
+		}
+	}
+	if err != nil || !ok || at != pos {
 		return orCorrupt(err, x.slots.Name(), fmt.Sprintf("position %d for %.80q", pos, p), fmt.Sprint(at, ok))
 	}
-	if n.Depth > 0 {
+	if n.Depth >= x.firstLevel() {
 		l, err := x.level(n.Depth)
-		at := uint64(0)
+		at := x.doc.NodeCount
 		if i := l.from + c.levels[n.Depth]; err == nil && i < l.to {
 			at, err = l.at(i)
 		}
@@ -159,6 +189,18 @@ func (c *checker) node(pos uint64) error {
 	c.levels[n.Depth]++
 	c.open = append(c.open, openNode{n, len(p), n.Depth, n.Objects, n.Bytes})
 	return nil
+}
+
+// fingerprint compares the fingerprint of a slot with that of its prefix.
+func (c *checker) fingerprint(slot uint64, prefix []byte) error {
+	if c.x.prints == "" {
+		return nil
+	}
+	got, err := c.x.fingerprints.at(slot)
+	if want := fnv1(prefix); err == nil && got != want {
+		err = c.x.fingerprints.bad(slot, fmt.Sprintf("the FNV-1 %d of %.80q", want, prefix), got)
+	}
+	return err
 }
 
 // close ends the nodes that have none below them from pos on.

@@ -46,6 +46,7 @@ type Writer struct {
 
 	end, depth, objects, bytes, maxDepth, offsets *column
 
+	counts   []uint64 // nodes of each depth
 	blob     *stream
 	blobSize uint64
 	files    []string // that the manifest names
@@ -101,6 +102,10 @@ func (w *Writer) Open(prefix []byte, depth int) error {
 		return fmt.Errorf("more than %d folders", uint64(MaxNodes))
 	}
 	w.stats.Nodes++
+	for len(w.counts) <= depth {
+		w.counts = append(w.counts, 0)
+	}
+	w.counts[depth]++
 	err := cmp.Or(w.end.append(0), w.objects.append(0), w.bytes.append(0), w.maxDepth.append(0),
 		w.depth.append(uint64(depth)), w.offsets.append(w.blobSize))
 	if err == nil && w.layout.lengths {
@@ -182,63 +187,97 @@ func (w *Writer) index(ctx context.Context, memory int64) (err error) {
 	return w.perfectHash(ctx, x, memory)
 }
 
-// depths writes the depth index: for each depth, the positions of its nodes.
-func (w *Writer) depths(ctx context.Context, x *Index) (err error) {
-	var offsets, all *column
-	if w.layout.depthPositions != "" {
-		offsets, err = w.column(w.layout.depthOffsets, 8, nil)
-		all, err = w.column(w.layout.depthPositions, 8, err)
-	}
-	for d := range x.doc.MaxDepth + 1 {
-		if err = cmp.Or(err, ctx.Err()); err != nil {
-			return err
-		}
-		into := all
-		switch {
-		case all != nil:
-			err = offsets.append(all.count)
-		case d == 0:
-			continue // the root
-		default:
-			if into, err = w.column(depthFile(d), 8, nil); err == nil {
-				into.header = countBytes
-			}
-		}
-		if err == nil {
-			err = eachOfDepth(x, uint64(d), into.append)
-		}
-		if err == nil && all == nil {
-			_, err = into.f.WriteAt(codec.AppendU64(nil, into.count), 0)
-			err = cmp.Or(err, into.flush(), into.f.Close())
-		}
-	}
-	if err == nil && all != nil {
-		err = cmp.Or(offsets.append(all.count), offsets.close(), all.close())
-	}
-	return err
+// depthMemory is the memory for positions of all depths that are not written yet.
+const depthMemory = 8 << 20
+
+// level is the list of the positions of a depth while it is written, to a file of its own or to the
+// depth's place in the file of all.
+type level struct {
+	name string // "" if there is no list
+	at   int64  // where buf is to be in the file
+	buf  []byte
 }
 
-// eachOfDepth calls yield with the positions of a depth, in order. It passes over nodes that have
-// none below them.
-func eachOfDepth(x *Index, depth uint64, yield func(pos uint64) error) error {
-	for pos := uint64(0); pos < x.doc.NodeCount; {
-		own, err := x.depth.at(pos)
-		deepest, err2 := x.maxDepth.at(pos)
-		end, err3 := x.end.at(pos)
-		if err = cmp.Or(err, err2, err3); err != nil {
+// depths writes the depth index: for each depth, the positions of its nodes. It passes once over all
+// nodes, and opens a file for each piece that it writes, since there can be thousands of depths.
+func (w *Writer) depths(ctx context.Context, x *Index) error {
+	levels, err := w.createLevels()
+	if err != nil {
+		return err
+	}
+	room := min(depthMemory/len(levels), columnBuffer)
+	for pos := range x.doc.NodeCount {
+		if pos%ctxNodes == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		depth, err := x.depth.at(pos)
+		if err != nil {
 			return err
 		}
-		if own == depth {
-			err = yield(pos)
+		l := &levels[depth]
+		if len(l.buf)+8 > room {
+			if err := w.flushLevel(l); err != nil {
+				return err
+			}
 		}
-		if own == depth || deepest < depth {
-			pos = end
-		}
-		if pos++; err != nil {
+		l.buf = codec.AppendU64(l.buf, pos)
+	}
+	for i := range levels {
+		if err := w.flushLevel(&levels[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// createLevels creates the files of the depth index, with all but the positions.
+func (w *Writer) createLevels() ([]level, error) {
+	levels := make([]level, len(w.counts))
+	create := func(name string, head []byte) error {
+		f, err := w.createFile(name)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(head)
+		return cmp.Or(err, f.Close())
+	}
+	if w.layout.depthPositions == "" {
+		for d := 1; d < len(levels); d++ { // the root has no file
+			name := depthFile(uint32(d))
+			if err := create(name, codec.AppendU64(nil, w.counts[d])); err != nil {
+				return nil, err
+			}
+			levels[d] = level{name: name, at: countBytes}
+		}
+		return levels, nil
+	}
+	offsets, err := w.column(w.layout.depthOffsets, 8, nil)
+	if err != nil {
+		return nil, err
+	}
+	total := uint64(0)
+	for d, count := range w.counts {
+		levels[d] = level{name: w.layout.depthPositions, at: w.layout.header + 8*int64(total)}
+		err = cmp.Or(err, offsets.append(total))
+		total += count
+	}
+	head := w.layout.appendHeader(nil, total, 8)
+	return levels, cmp.Or(err, offsets.append(total), offsets.close(), create(w.layout.depthPositions, head))
+}
+
+// flushLevel writes the positions that are not written yet.
+func (w *Writer) flushLevel(l *level) error {
+	if l.name == "" {
+		l.buf = l.buf[:0]
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(w.dir, filepath.FromSlash(l.name)), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(l.buf, l.at)
+	l.at, l.buf = l.at+int64(len(l.buf)), l.buf[:0]
+	return cmp.Or(err, f.Close())
 }
 
 // keyMemory is about what a key of the perfect hash takes while its part is built: itself and its
@@ -412,6 +451,14 @@ func (w *Writer) create(name string, err error) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	f, err := w.createFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{f, bufio.NewWriterSize(f, columnBuffer)}, nil
+}
+
+func (w *Writer) createFile(name string) (*os.File, error) {
 	path := filepath.Join(w.dir, filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -421,7 +468,7 @@ func (w *Writer) create(name string, err error) (*stream, error) {
 		return nil, err
 	}
 	w.files, w.open = append(w.files, name), append(w.open, f)
-	return &stream{f, bufio.NewWriterSize(f, columnBuffer)}, nil
+	return f, nil
 }
 
 func (s *stream) close() error { return cmp.Or(s.Flush(), s.f.Close()) }
