@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -388,7 +389,9 @@ func TestURLsAddUp(t *testing.T) {
 		{URL: url, TS: 500, HasTS: true},
 		{URL: url, TS: 1_700_000_000_123, HasTS: true, Size: 7, HasSize: true},
 		{URL: "https://www.example.com/"},
+		{URL: "https://www.example.com/huge", Size: 1, HasSize: true},
 	})
+	testlake.Ingest(t, s.store, "a", "2", []testlake.Record{{URL: "https://www.example.com/huge", Size: 1, HasSize: true}})
 	testlake.Publish(t, s.store)
 	s.export()
 	c := s.connect()
@@ -400,9 +403,17 @@ func TestURLsAddUp(t *testing.T) {
 	if first.UnixMilli() != 500 || last.UnixMilli() != 1_700_000_000_123 || size != 12 || rows != 3 {
 		t.Errorf("from %v to %v, size %d, %d rows", first, last, size, rows)
 	}
-	var none bool
-	if err := c.QueryRow(t.Context(), "SELECT first_ts IS NULL AND last_ts IS NULL AND size IS NULL FROM urls WHERE url = 'https://www.example.com/'").Scan(&none); err != nil || !none {
-		t.Errorf("a URL without a time and a size has some: %v", err)
+	if _, err := c.Exec(t.Context(), "UPDATE urls SET size = 9223372036854775807 WHERE url = 'https://www.example.com/huge' AND batch_id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.QueryRow(t.Context(), "SELECT size FROM lookup('https://www.example.com/huge')").Scan(&size); err != nil || size != math.MaxInt64 {
+		t.Errorf("the sum of huge sizes is %d: %v", size, err)
+	}
+	for _, from := range []string{"urls WHERE url = 'https://www.example.com/'", "lookup('https://www.example.com/')"} {
+		var none bool
+		if err := c.QueryRow(t.Context(), "SELECT first_ts IS NULL AND last_ts IS NULL AND size IS NULL FROM "+from).Scan(&none); err != nil || !none {
+			t.Errorf("%s: a URL without a time and a size has some: %v", from, err)
+		}
 	}
 	if got := lookupURL(t, c, "https://www.example.com/none"); got != "" {
 		t.Errorf("an unknown URL: %s", got)
@@ -433,7 +444,8 @@ func TestSchemaChangedByHand(t *testing.T) {
 		{"ALTER TABLE urls RENAME COLUMN rows TO n", "ALTER TABLE urls RENAME COLUMN n TO rows", `column "rows" does not exist`},
 		{"ALTER TABLE batches RENAME TO other", "ALTER TABLE other RENAME TO batches", `"batches" does not exist`},
 		{"UPDATE state SET lake = 'file:///other'", "UPDATE state SET lake = 'file:///lake'", "the lake file:///other"},
-		{"UPDATE state SET format = 9", "UPDATE state SET format = 1", "format 9"},
+		{"UPDATE state SET format = 9", "UPDATE state SET format = 2", "format 9"},
+		{"UPDATE state SET format = 1", "UPDATE state SET format = 2", "format 1"},
 	} {
 		if _, err := c.Exec(t.Context(), change.do, simple); err != nil {
 			t.Fatal(err)
