@@ -360,6 +360,11 @@ func TestCollisionsAreKeptBeside(t *testing.T) {
 	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT 1 FROM urls GROUP BY dataset_id, domain64, key HAVING count(DISTINCT url) > 1) t").Scan(&wrong); err != nil || wrong > 0 {
 		t.Errorf("%d keys of a dataset have several URLs: %v", wrong, err)
 	}
+	// No URL gets a size that no row has.
+	if err := c.QueryRow(t.Context(), `SELECT count(size) FROM
+		(SELECT size FROM urls UNION ALL SELECT size FROM collisions) t`).Scan(&wrong); err != nil || wrong > 0 {
+		t.Errorf("%d URLs without a size have one: %v", wrong, err)
+	}
 	// The lookup function finds them by their URL.
 	if _, err := c.Exec(t.Context(), `CREATE FUNCTION true_key(url text) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT url_key(url)';
 		ALTER FUNCTION url_key(text) RENAME TO strong_key;

@@ -87,7 +87,8 @@ func (f *finisher) resolve(having, by string) error {
 		WITH gone AS (DELETE FROM `+f.table+` t USING (SELECT DISTINCT domain64, key FROM resolved) r
 			WHERE t.domain64 = r.domain64 AND t.key = r.key RETURNING t.*)
 		SELECT domain64, key, min(first_ts) AS first_ts, max(last_ts) AS last_ts,
-			least(sum(size), 9223372036854775807)::bigint AS size, sum(rows)::bigint AS rows, batch_id, dataset_id, url,
+			CASE WHEN sum(size) > 9223372036854775807 THEN 9223372036854775807 ELSE sum(size) END::bigint AS size,
+			sum(rows)::bigint AS rows, batch_id, dataset_id, url,
 			min(url COLLATE "C") OVER (PARTITION BY domain64, key) AS stays
 		FROM gone GROUP BY domain64, key, batch_id, dataset_id, url`,
 		"INSERT INTO "+f.table+" ("+copyColumns+") SELECT "+copyColumns+" FROM merged WHERE url = stays",
