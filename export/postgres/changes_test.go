@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,7 +173,10 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 	want := counts{}
 	want.want(t, "a", a...)
 	failed := map[string]bool{}
+	var mu sync.Mutex // tables are indexed at the same time
 	s.opt.failed = func(at string) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if !failed[at] {
 			failed[at] = true
 			return fmt.Errorf("fails %s", at)
@@ -237,10 +241,10 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 	if err != nil || again.Rows != int64(2*len(b)) {
 		t.Errorf("the chunk that was loaded: %+v, %v", again, err)
 	}
-	if _, err := Finish(t.Context(), s.store, run, s.opt); err != nil {
+	if _, err := Finish(t.Context(), s.store, run, s.progress, s.opt); err != nil {
 		t.Fatal(err)
 	}
-	first, err := Finish(t.Context(), s.store, run, s.opt)
+	first, err := Finish(t.Context(), s.store, run, s.progress, s.opt)
 	if err != nil || first.Rows == 0 {
 		t.Errorf("a Finish whose answer was lost: %+v, %v", first, err)
 	}
@@ -286,7 +290,7 @@ func TestLoadThatDidNotEndIsDropped(t *testing.T) {
 	if r := s.export(); r.Rows != 57 {
 		t.Errorf("%+v", r)
 	}
-	if _, err := Finish(t.Context(), s.store, "first", s.opt); !isInput(err) {
+	if _, err := Finish(t.Context(), s.store, "first", s.progress, s.opt); !isInput(err) {
 		t.Errorf("the end of the export that was replaced: %v", err)
 	}
 	if left := s.relations("^(load|urls_1_1$)"); len(left) > 0 {
@@ -422,6 +426,45 @@ func TestURLsAddUp(t *testing.T) {
 	}
 	if got := lookupURL(t, c, "https://www.example.com/none"); got != "" {
 		t.Errorf("an unknown URL: %s", got)
+	}
+}
+
+// TestTablesAreIndexedAtOnce lets the first table that is indexed wait for the second.
+func TestTablesAreIndexedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	s.publish("a", "1", urlsOf("example.com", 2, 5)...)
+	s.publish("b", "1", urlsOf("example.org", 2, 5)...)
+	s.publish("c", "1", urlsOf("example.net", 2, 5)...)
+	var mu sync.Mutex
+	n, second := 0, make(chan struct{})
+	s.opt.failed = func(at string) error {
+		if !strings.HasSuffix(at, " is indexed") {
+			return nil
+		}
+		mu.Lock()
+		if n++; n == 2 {
+			close(second)
+		}
+		mu.Unlock()
+		select {
+		case <-second:
+			return nil
+		case <-time.After(20 * time.Second):
+			return errors.New("no other table is indexed")
+		}
+	}
+	last := Finishing{}
+	s.progress = func(p Finishing) {
+		mu.Lock()
+		defer mu.Unlock()
+		last = Finishing{max(last.Indexed, p.Indexed), p.Tables}
+	}
+	if r := s.export(); r.Rows != 30 {
+		t.Errorf("%+v", r)
+	}
+	if want := (Finishing{3, 3}); last != want {
+		t.Errorf("progress %+v, want %+v", last, want)
 	}
 }
 
