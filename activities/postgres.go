@@ -50,7 +50,7 @@ func (p *Publish) FinishPostgres(ctx context.Context, lakeURL, run string) (post
 	if err := p.check(lakeURL); err != nil {
 		return postgres.Result{}, err
 	}
-	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, _ func(any)) (postgres.Result, error) {
-		return postgres.Finish(ctx, p.Store, run, postgres.Options{})
+	return withHeartbeat(ctx, p.Memory, smallMemory, func(ctx context.Context, report func(any)) (postgres.Result, error) {
+		return postgres.Finish(ctx, p.Store, run, func(done postgres.Finishing) { report(done) }, postgres.Options{})
 	})
 }

@@ -388,7 +388,7 @@ func TestStepsWaitForLocksBriefly(t *testing.T) {
 	s.opt.wait = 20 * time.Millisecond
 	for name, step := range map[string]func() error{
 		"load":   func() error { _, err := Load(t.Context(), s.store, run, 0, s.opt); return err },
-		"finish": func() error { _, err := Finish(t.Context(), s.store, run, s.opt); return err },
+		"finish": func() error { _, err := Finish(t.Context(), s.store, run, s.progress, s.opt); return err },
 	} {
 		if err := step(); err == nil || isInput(err) || !strings.Contains(err.Error(), codeLockTimeout) {
 			t.Errorf("%s: %v", name, err)

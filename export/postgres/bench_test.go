@@ -69,7 +69,7 @@ func BenchmarkExport(b *testing.B) {
 		loaded, urls := time.Since(started), copied.Load()
 		reference := copyPrepared(b, s, run, urls)
 		started = time.Now()
-		if _, err := Finish(b.Context(), s.store, run, s.opt); err != nil {
+		if _, err := Finish(b.Context(), s.store, run, s.progress, s.opt); err != nil {
 			b.Fatal(err)
 		}
 		rate := func(d time.Duration) float64 { return float64(urls) / d.Seconds() }

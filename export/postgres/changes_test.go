@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -171,7 +173,10 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 	want := counts{}
 	want.want(t, "a", a...)
 	failed := map[string]bool{}
+	var mu sync.Mutex // tables are indexed at the same time
 	s.opt.failed = func(at string) error {
+		mu.Lock()
+		defer mu.Unlock()
 		if !failed[at] {
 			failed[at] = true
 			return fmt.Errorf("fails %s", at)
@@ -236,10 +241,10 @@ func TestKilledAnywhereGoesOn(t *testing.T) {
 	if err != nil || again.Rows != int64(2*len(b)) {
 		t.Errorf("the chunk that was loaded: %+v, %v", again, err)
 	}
-	if _, err := Finish(t.Context(), s.store, run, s.opt); err != nil {
+	if _, err := Finish(t.Context(), s.store, run, s.progress, s.opt); err != nil {
 		t.Fatal(err)
 	}
-	first, err := Finish(t.Context(), s.store, run, s.opt)
+	first, err := Finish(t.Context(), s.store, run, s.progress, s.opt)
 	if err != nil || first.Rows == 0 {
 		t.Errorf("a Finish whose answer was lost: %+v, %v", first, err)
 	}
@@ -285,7 +290,7 @@ func TestLoadThatDidNotEndIsDropped(t *testing.T) {
 	if r := s.export(); r.Rows != 57 {
 		t.Errorf("%+v", r)
 	}
-	if _, err := Finish(t.Context(), s.store, "first", s.opt); !isInput(err) {
+	if _, err := Finish(t.Context(), s.store, "first", s.progress, s.opt); !isInput(err) {
 		t.Errorf("the end of the export that was replaced: %v", err)
 	}
 	if left := s.relations("^(load|urls_1_1$)"); len(left) > 0 {
@@ -359,6 +364,11 @@ func TestCollisionsAreKeptBeside(t *testing.T) {
 	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT 1 FROM urls GROUP BY dataset_id, domain64, key HAVING count(DISTINCT url) > 1) t").Scan(&wrong); err != nil || wrong > 0 {
 		t.Errorf("%d keys of a dataset have several URLs: %v", wrong, err)
 	}
+	// No URL gets a size that no row has.
+	if err := c.QueryRow(t.Context(), `SELECT count(size) FROM
+		(SELECT size FROM urls UNION ALL SELECT size FROM collisions) t`).Scan(&wrong); err != nil || wrong > 0 {
+		t.Errorf("%d URLs without a size have one: %v", wrong, err)
+	}
 	// The lookup function finds them by their URL.
 	if _, err := c.Exec(t.Context(), `CREATE FUNCTION true_key(url text) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT url_key(url)';
 		ALTER FUNCTION url_key(text) RENAME TO strong_key;
@@ -388,7 +398,9 @@ func TestURLsAddUp(t *testing.T) {
 		{URL: url, TS: 500, HasTS: true},
 		{URL: url, TS: 1_700_000_000_123, HasTS: true, Size: 7, HasSize: true},
 		{URL: "https://www.example.com/"},
+		{URL: "https://www.example.com/huge", Size: 1, HasSize: true},
 	})
+	testlake.Ingest(t, s.store, "a", "2", []testlake.Record{{URL: "https://www.example.com/huge", Size: 1, HasSize: true}})
 	testlake.Publish(t, s.store)
 	s.export()
 	c := s.connect()
@@ -400,12 +412,59 @@ func TestURLsAddUp(t *testing.T) {
 	if first.UnixMilli() != 500 || last.UnixMilli() != 1_700_000_000_123 || size != 12 || rows != 3 {
 		t.Errorf("from %v to %v, size %d, %d rows", first, last, size, rows)
 	}
-	var none bool
-	if err := c.QueryRow(t.Context(), "SELECT first_ts IS NULL AND last_ts IS NULL AND size IS NULL FROM urls WHERE url = 'https://www.example.com/'").Scan(&none); err != nil || !none {
-		t.Errorf("a URL without a time and a size has some: %v", err)
+	if _, err := c.Exec(t.Context(), "UPDATE urls SET size = 9223372036854775807 WHERE url = 'https://www.example.com/huge' AND batch_id = 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.QueryRow(t.Context(), "SELECT size FROM lookup('https://www.example.com/huge')").Scan(&size); err != nil || size != math.MaxInt64 {
+		t.Errorf("the sum of huge sizes is %d: %v", size, err)
+	}
+	for _, from := range []string{"urls WHERE url = 'https://www.example.com/'", "lookup('https://www.example.com/')"} {
+		var none bool
+		if err := c.QueryRow(t.Context(), "SELECT first_ts IS NULL AND last_ts IS NULL AND size IS NULL FROM "+from).Scan(&none); err != nil || !none {
+			t.Errorf("%s: a URL without a time and a size has some: %v", from, err)
+		}
 	}
 	if got := lookupURL(t, c, "https://www.example.com/none"); got != "" {
 		t.Errorf("an unknown URL: %s", got)
+	}
+}
+
+// TestTablesAreIndexedAtOnce lets the first table that is indexed wait for the second.
+func TestTablesAreIndexedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	s.publish("a", "1", urlsOf("example.com", 2, 5)...)
+	s.publish("b", "1", urlsOf("example.org", 2, 5)...)
+	s.publish("c", "1", urlsOf("example.net", 2, 5)...)
+	var mu sync.Mutex
+	n, second := 0, make(chan struct{})
+	s.opt.failed = func(at string) error {
+		if !strings.HasSuffix(at, " is indexed") {
+			return nil
+		}
+		mu.Lock()
+		if n++; n == 2 {
+			close(second)
+		}
+		mu.Unlock()
+		select {
+		case <-second:
+			return nil
+		case <-time.After(20 * time.Second):
+			return errors.New("no other table is indexed")
+		}
+	}
+	last := Finishing{}
+	s.progress = func(p Finishing) {
+		mu.Lock()
+		defer mu.Unlock()
+		last = Finishing{max(last.Indexed, p.Indexed), p.Tables}
+	}
+	if r := s.export(); r.Rows != 30 {
+		t.Errorf("%+v", r)
+	}
+	if want := (Finishing{3, 3}); last != want {
+		t.Errorf("progress %+v, want %+v", last, want)
 	}
 }
 
@@ -433,7 +492,8 @@ func TestSchemaChangedByHand(t *testing.T) {
 		{"ALTER TABLE urls RENAME COLUMN rows TO n", "ALTER TABLE urls RENAME COLUMN n TO rows", `column "rows" does not exist`},
 		{"ALTER TABLE batches RENAME TO other", "ALTER TABLE other RENAME TO batches", `"batches" does not exist`},
 		{"UPDATE state SET lake = 'file:///other'", "UPDATE state SET lake = 'file:///lake'", "the lake file:///other"},
-		{"UPDATE state SET format = 9", "UPDATE state SET format = 1", "format 9"},
+		{"UPDATE state SET format = 9", "UPDATE state SET format = 2", "format 9"},
+		{"UPDATE state SET format = 1", "UPDATE state SET format = 2", "format 1"},
 	} {
 		if _, err := c.Exec(t.Context(), change.do, simple); err != nil {
 			t.Fatal(err)

@@ -8,9 +8,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/export/domain64"
 	"github.com/urlake/urlake/lake/blob"
@@ -35,78 +37,116 @@ type Result struct {
 	Removed int64 `json:"removed"`
 }
 
-// indexMemory is what PostgreSQL may use to build an index.
-const indexMemory = "256MB"
+const (
+	// indexers is how many tables of a load are indexed at once, each by a connection.
+	indexers = 4
+	// indexMemory is what PostgreSQL may use to build an index.
+	indexMemory = "128MB"
+)
+
+// Finishing is how many tables of a load have their keys, and how many there are.
+type Finishing struct {
+	Indexed int64 `json:"indexed"`
+	Tables  int   `json:"tables"`
+}
 
 // index gives a table of the load its keys, and separates what collides in it, unless that was
 // done.
-func (f *finisher) index(number int) error {
-	err := f.within("SHARE", func() error {
-		f.table = f.plan.leaves(f.load)[number]
+func (s *step) index(number int) error {
+	var table string
+	err := s.within("SHARE", func() error {
+		table = s.plan.leaves(s.load)[number]
 		var done bool
-		if err := f.tx.QueryRow(f.ctx, "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::text::regclass)", f.table).
+		if err := s.tx.QueryRow(s.ctx, "SELECT EXISTS (SELECT 1 FROM pg_index WHERE indrelid = $1::text::regclass)", table).
 			Scan(&done); err != nil || done {
 			return err
 		}
-		if err := f.execAll("SET LOCAL maintenance_work_mem = '"+indexMemory+"'", "SET LOCAL work_mem = '"+indexMemory+"'"); err != nil {
+		if err := s.execAll("SET LOCAL maintenance_work_mem = '"+indexMemory+"'", "SET LOCAL work_mem = '"+indexMemory+"'"); err != nil {
 			return err
 		}
-		sql := "ALTER TABLE " + f.table + " ADD PRIMARY KEY (domain64, key, batch_id, dataset_id)"
-		err := pgx.BeginFunc(f.ctx, f.tx, func(sub pgx.Tx) error {
-			_, err := sub.Exec(f.ctx, sql)
+		sql := "ALTER TABLE " + table + " ADD PRIMARY KEY (domain64, key, batch_id, dataset_id)"
+		err := pgx.BeginFunc(s.ctx, s.tx, func(sub pgx.Tx) error {
+			_, err := sub.Exec(s.ctx, sql)
 			return err
 		})
 		if hasCode(err, codeUnique) {
 			// Two URLs of a batch have one key, or a URL is in two parts of it.
-			if err = f.resolve("HAVING count(*) > 1", ", batch_id"); err == nil {
-				err = f.exec(sql)
+			if err = s.resolve(table, "HAVING count(*) > 1", ", batch_id"); err == nil {
+				err = s.exec(sql)
 			}
 		}
 		if err == nil {
 			// Two URLs of different batches have one key. Other hashes tell them apart.
-			err = f.resolve("HAVING min(hashtextextended(url, 0)) <> max(hashtextextended(url, 0))", "")
+			err = s.resolve(table, "HAVING min(hashtextextended(url, 0)) <> max(hashtextextended(url, 0))", "")
 		}
 		if err == nil {
-			err = f.exec("ANALYZE " + f.table)
+			err = s.exec("ANALYZE " + table)
 		}
 		if err == nil {
-			err = f.opt.fail("before " + f.plan.leaves(0)[number] + " is indexed")
+			err = s.opt.fail("before " + s.plan.leaves(0)[number] + " is indexed")
 		}
 		return err
 	})
-	return explain("index "+f.table, err)
+	return explain("index "+table, err)
+}
+
+// indexAll indexes all tables of the load, some at once.
+func (s *step) indexAll(progress func(Finishing)) error {
+	tables := len(s.plan.leaves(0))
+	var next, done atomic.Int64
+	g, ctx := errgroup.WithContext(s.ctx)
+	for range min(indexers, tables) {
+		g.Go(func() error {
+			own := *s
+			own.ctx = ctx
+			var err error
+			if own.c, err = connect(ctx, &s.plan.Spec); err != nil {
+				return err
+			}
+			defer own.close()
+			for i := int(next.Add(1)) - 1; i < tables; i = int(next.Add(1)) - 1 {
+				if err := own.index(i); err != nil {
+					return err
+				}
+				progress(Finishing{done.Add(1), tables})
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // resolve takes the rows of keys out of a table, adds up those of one URL and batch, and puts those
 // of the smallest URL of each key back. The others go to load_collisions. Which is the smallest
 // does not depend on the order in which rows were loaded.
-func (f *finisher) resolve(having, by string) error {
-	return f.execAll(
-		"CREATE TEMPORARY TABLE resolved ON COMMIT DROP AS SELECT domain64, key FROM "+f.table+" GROUP BY domain64, key"+by+" "+having,
+func (s *step) resolve(table, having, by string) error {
+	return s.execAll(
+		"CREATE TEMPORARY TABLE resolved ON COMMIT DROP AS SELECT domain64, key FROM "+table+" GROUP BY domain64, key"+by+" "+having,
 		`CREATE TEMPORARY TABLE merged ON COMMIT DROP AS
-		WITH gone AS (DELETE FROM `+f.table+` t USING (SELECT DISTINCT domain64, key FROM resolved) r
+		WITH gone AS (DELETE FROM `+table+` t USING (SELECT DISTINCT domain64, key FROM resolved) r
 			WHERE t.domain64 = r.domain64 AND t.key = r.key RETURNING t.*)
 		SELECT domain64, key, min(first_ts) AS first_ts, max(last_ts) AS last_ts,
-			least(sum(size), 9223372036854775807)::bigint AS size, sum(rows)::bigint AS rows, batch_id, dataset_id, url,
+			CASE WHEN sum(size) > 9223372036854775807 THEN 9223372036854775807 ELSE sum(size) END::bigint AS size,
+			sum(rows)::bigint AS rows, batch_id, dataset_id, url,
 			min(url COLLATE "C") OVER (PARTITION BY domain64, key) AS stays
 		FROM gone GROUP BY domain64, key, batch_id, dataset_id, url`,
-		"INSERT INTO "+f.table+" ("+copyColumns+") SELECT "+copyColumns+" FROM merged WHERE url = stays",
+		"INSERT INTO "+table+" ("+copyColumns+") SELECT "+copyColumns+" FROM merged WHERE url = stays",
 		"INSERT INTO load_collisions ("+copyColumns+") SELECT "+copyColumns+" FROM merged WHERE url <> stays",
 		"DROP TABLE resolved, merged",
 	)
 }
 
-// Finish gives the loaded tables their keys, one after the other, and then puts them in the place
-// of those that are read, in one transaction. It fails, and nothing changes, if a dataset then has
-// other rows than the lake shows of it.
-func Finish(ctx context.Context, store blob.Store, run string, opt Options) (Result, error) {
+// Finish gives the loaded tables their keys, a few at once, and then puts them in the place of
+// those that are read, in one transaction. It fails, and nothing changes, if a dataset then has
+// other rows than the lake shows of it. Goroutines call progress whenever a table has its key.
+func Finish(ctx context.Context, store blob.Store, run string, progress func(Finishing), opt Options) (Result, error) {
 	s, err := openStep(ctx, store, run, opt)
 	if err != nil {
 		return Result{}, err
 	}
 	defer s.close()
 	f := finisher{step: s, out: Result{Version: s.plan.Version, TakedownEpoch: s.plan.TakedownEpoch}}
-	if err := f.finish(); err != nil {
+	if err := f.finish(progress); err != nil {
 		return Result{}, explain("finish the export of version "+s.plan.Version, err)
 	}
 	return f.out, nil
@@ -115,8 +155,7 @@ func Finish(ctx context.Context, store blob.Store, run string, opt Options) (Res
 // finisher ends a load.
 type finisher struct {
 	*step
-	out   Result
-	table string // that is indexed
+	out Result
 
 	// old are the partitions that go, by dataset.
 	old map[uint32]string
@@ -124,7 +163,7 @@ type finisher struct {
 	replaced []int32
 }
 
-func (f *finisher) finish() error {
+func (f *finisher) finish(progress func(Finishing)) error {
 	s, err := readState(f.ctx, f.c, "")
 	if err != nil {
 		return err
@@ -136,10 +175,8 @@ func (f *finisher) finish() error {
 		}
 		return f.out.totals(f.ctx, f.c)
 	}
-	for i := range f.plan.leaves(0) {
-		if err := f.index(i); err != nil {
-			return err
-		}
+	if err := f.indexAll(progress); err != nil {
+		return err
 	}
 	return f.within("UPDATE", func() error {
 		var chunks int

@@ -66,7 +66,8 @@ BEGIN
     numbers := ARRAY(SELECT d.number FROM domain64 d WHERE d.host = url_host(wanted));
     RETURN QUERY
     SELECT f.dataset_id, d.name, wanted, mapped IS NOT NULL, sum(f.rows)::bigint, min(f.first_ts), max(f.last_ts),
-           least(sum(f.size), 9223372036854775807)::bigint
+           -- Not LEAST, which ignores NULL: a URL without a size has none.
+           CASE WHEN sum(f.size) > 9223372036854775807 THEN 9223372036854775807 ELSE sum(f.size) END::bigint
     FROM (
         SELECT u.dataset_id, u.rows, u.first_ts, u.last_ts, u.size FROM urls u
         WHERE u.domain64 = ANY (numbers) AND u.key = k AND u.url = wanted

@@ -34,10 +34,12 @@ type setup struct {
 	opt    Options
 	spec   Spec
 	runs   int
+	// progress is called by Finish.
+	progress func(Finishing)
 }
 
 func newSetup(tb testing.TB) *setup {
-	s := &setup{tb: tb, server: testenv.NewPostgres(tb), store: blob.NewMemory()}
+	s := &setup{tb: tb, server: testenv.NewPostgres(tb), store: blob.NewMemory(), progress: func(Finishing) {}}
 	s.dsn = s.server.NewDatabase(tb)
 	s.spec = Spec{Lake: "file:///lake", DSN: s.dsn, Layout: domain64.Document.String()}
 	return s
@@ -58,7 +60,7 @@ func (s *setup) steps(run string) (Result, error) {
 			return Result{}, err
 		}
 	}
-	return Finish(ctx, s.store, run, s.opt)
+	return Finish(ctx, s.store, run, s.progress, s.opt)
 }
 
 func (s *setup) run() string {

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// schemaFormat is the version of the schema.
-const schemaFormat = 1
+// schemaFormat is the version of the schema, with what its functions and rows mean.
+const schemaFormat = 2
 
 var (
 	//go:embed schema.sql
@@ -99,7 +99,7 @@ func readState(ctx context.Context, q querier, lock string) (*state, error) {
 	case err != nil:
 		return nil, explain("read the table state", err)
 	case format != schemaFormat:
-		return nil, inputf("the schema has format %d, and this build of urlake knows %d; use the newer one", format, schemaFormat)
+		return nil, inputf("the schema has format %d, and this build of urlake knows %d; use a build that knows it, or drop the schema and export again", format, schemaFormat)
 	}
 	return &s, nil
 }
