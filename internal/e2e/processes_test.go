@@ -34,8 +34,8 @@ import (
 // common is the folder of what all tests share. It is removed after the last of them.
 var common = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "urlake-e2e-") })
 
-// programs builds all programs once for all tests and returns their folder. What make build has
-// built is copied. Temporal's server must not be next to the copies, where urlake would find it.
+// programs builds all programs once for all tests and returns their folder, which has links to what
+// make build has built, or copies. Temporal's server must not be there, where urlake would find it.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := common()
 	if err != nil {
@@ -50,9 +50,13 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for _, name := range []string{"urlake", "worker", "starter", "serve", "frontierd"} {
-		data, err := os.ReadFile("../../bin/" + name)
+		from, to := "../../bin/"+name, filepath.Join(dir, name)
+		if os.Link(from, to) == nil {
+			continue
+		}
+		data, err := os.ReadFile(from)
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), data, 0o777)
+			err = os.WriteFile(to, data, 0o777)
 		}
 		if err != nil {
 			return "", err

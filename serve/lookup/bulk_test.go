@@ -11,6 +11,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -302,7 +303,7 @@ func TestBulkOfDamagedLakes(t *testing.T) {
 	}
 	found := 0
 	for _, name := range names {
-		for range 20 {
+		for range 20 / testenv.Every(2) {
 			copied := copied(t, store)
 			data, _, err := copied.Get(t.Context(), name)
 			if err != nil {

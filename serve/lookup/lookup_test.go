@@ -24,6 +24,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
@@ -344,9 +345,30 @@ type history struct {
 	oracles  []oracle
 }
 
-// build makes a lake of several versions. Versions add and replace batches, some of them several at
-// once, and some of the same dataset.
+// built is the lake that build copies, made by the first test that needs it.
+var built struct {
+	store blob.Store
+	history
+}
+
+// build fills a store with a lake of several versions.
 func build(t testing.TB, store blob.Store) *history {
+	t.Helper()
+	if built.store == nil {
+		made := blob.NewMemory()
+		built.history, built.store = *makeHistory(t, made), made
+	}
+	blobtest.Copy(t, built.store, store)
+	h := &history{versions: slices.Clone(built.versions)}
+	for _, o := range built.oracles {
+		h.oracles = append(h.oracles, o.clone())
+	}
+	return h
+}
+
+// makeHistory makes a lake of several versions. Versions add and replace batches, some of them
+// several at once, and some of the same dataset.
+func makeHistory(t testing.TB, store blob.Store) *history {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
 	h := &history{}
@@ -383,7 +405,6 @@ func TestEveryVersionEqualsBruteForce(t *testing.T) {
 			t.Fatalf("current is %s", cur.Version().ID)
 		}
 	}
-	t.Run("memory", func(t *testing.T) { check(t, blob.NewMemory()) })
 	t.Run("file", func(t *testing.T) { check(t, open(t, "file://"+t.TempDir())) })
 	t.Run("s3", func(t *testing.T) { check(t, open(t, testenv.S3(t))) })
 }

@@ -88,7 +88,7 @@ func TestReadersEqualBruteForce(t *testing.T) {
 	}
 	setReaders(t, store, readers)
 	s := serve(t, store, Options{Access: access.NewFollower(store)})
-	for set := range 16 {
+	for set := 0; set < 16; set += testenv.Every(3) {
 		name := fmt.Sprintf("p%d", set) // no dataset names p0
 		may := func(dataset string) bool { return set>>slices.Index(all, dataset)&1 == 1 }
 		domains := append(h.oracles[len(h.oracles)-1].domains(), "site999.test")
