@@ -381,6 +381,7 @@ func TestAddNamesDatasetsAndReplacesInputs(t *testing.T) {
 	d.writeList(t, "in/Seeds 2024.csv", "url", "http://a.example/1", "http://a.example/2")
 	d.writeList(t, "in/crawl.cdx.txt", "http://a.example/3")
 	d.writeList(t, "other/seeds-2024.txt", "http://a.example/4")
+	d.up(t, "lake") // so that each add needs no Temporal of its own
 	out := d.must(t, "add", "lake", "in/Seeds 2024.csv", "in/crawl.cdx.txt")
 	for _, want := range []string{"Dataset Seeds-2024 (id 1)", "Dataset crawl.cdx (id 2)"} {
 		if !strings.Contains(out, want) {

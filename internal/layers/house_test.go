@@ -241,20 +241,37 @@ const (
 	s3blob = "lake/blob/s3blob"
 )
 
+// storePrograms open lakes at s3:// URLs, unless they are built with the tag nos3.
+var storePrograms = []string{".", "serve", "worker", "starter", "frontier/frontierd"}
+
 // TestOnlyProgramsLinkTheAWSSDK holds that a library that reads or builds a lake does not need the
 // SDK: its size, its start-up time and its advisories are the programs' choice.
 func TestOnlyProgramsLinkTheAWSSDK(t *testing.T) {
 	var found []string
 	isAWS := func(path string) bool { return strings.HasPrefix(path, aws) }
 	for _, p := range list(t) {
-		name := strings.TrimPrefix(p.ImportPath, module)
+		name := folder(p)
 		switch {
+		case slices.Contains(storePrograms, name) && !slices.ContainsFunc(p.Deps, isAWS):
+			found = append(found, name+" does not depend on the AWS SDK: it cannot open s3:// URLs")
 		case name == s3blob:
 		case slices.ContainsFunc(p.Imports, isAWS):
 			found = append(found, name+" imports the AWS SDK")
 		case p.Name != "main" && slices.ContainsFunc(p.Deps, isAWS):
 			found = append(found, fmt.Sprintf("%s depends on the AWS SDK; only programs may import %s", name, s3blob))
 		}
+	}
+	cmd := exec.Command("go", "list", "-deps", "-tags", "nos3")
+	for _, name := range storePrograms {
+		cmd.Args = append(cmd.Args, "./"+name)
+	}
+	cmd.Dir = testenv.Root(t)
+	deps, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -deps: %v", err)
+	}
+	if slices.ContainsFunc(strings.Fields(string(deps)), isAWS) {
+		found = append(found, "a program depends on the AWS SDK although it is built with the tag nos3")
 	}
 	complain(t, enforceNoAWS, found)
 }

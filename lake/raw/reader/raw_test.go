@@ -386,7 +386,7 @@ func TestRecordsDoNotDependOnReads(t *testing.T) {
 		raw.CDX:       {"a 20240506070809 http://a/", " CDX N b a", " ", "-", "\n", "\n", "2024", "!"},
 		raw.CDXJ:      {"a 20240506070809 {\"url\":\"http://a/\"}", " ", "{", "}", "\n", "\n", "2024", "!"},
 	} {
-		for i := range 600 / testenv.Every(4) {
+		for i := range 600 / testenv.Every(8) {
 			text := randomText(r, alphabet, r.IntN(40))
 			opt := raw.Options{Format: format, MaxLine: 1 + r.IntN(60), Extras: []string{"*"}}
 			if format == raw.JSON || format == raw.JSONLines {
