@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
@@ -26,7 +25,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
@@ -46,7 +44,7 @@ type machine struct {
 	server  *lookup.Server
 	trees   *tree.Engine
 	files   []*file
-	pending []*pending
+	pending []*building
 	lists   []*urlnorm.SuffixList
 	// published are the batches that any version has had.
 	published map[batchID]bool
@@ -357,11 +355,6 @@ func (m *machine) ingestAs(id batchID, c *content, spec ingest.Spec) {
 	}
 	if run == first {
 		m.checkEffect(before, id, run)
-	} else {
-		// The first run may have finished, too: cancelling the second would not bring back what was
-		// before.
-		o := m.world.orders[id]
-		o[len(o)-1].published = true
 	}
 }
 
@@ -384,9 +377,9 @@ func (m *machine) unread(id batchID, c *content) *content {
 
 // checkEffect compares what the ingest of a batch says about its dataset.
 func (m *machine) checkEffect(before *world, id batchID, run *ingesting) {
-	e, err := effect.Of(m.Context(), m.store, run.run, run.result.BatchKey)
-	if err != nil || e == nil {
-		m.Fatalf("effect of the ingest of %v: %+v, %v", id, e, err)
+	e := run.result.Effect
+	if e == nil {
+		m.Fatalf("no effect of the ingest of %v", id)
 	}
 	c, retired := before.current(id)
 	rows, others, fewer := int64(0), int64(0), false
@@ -401,7 +394,7 @@ func (m *machine) checkEffect(before *world, id batchID, run *ingesting) {
 	}
 	own, _ := m.world.current(id)
 	if have := before.published()[id]; retired && have != nil && (have.name == c.name || have.name == own.name) {
-		retired = e.Returned // if the content is that of the version, the ledger forgets that it was retired
+		retired = e.Returned
 	}
 	if e.OtherRows != rows || e.OtherBatches != others || e.Replaced != (c != nil && !retired) || e.Returned != (c != nil && retired) {
 		m.Fatalf("effect of the ingest of %v: %+v, want %d rows in %d other batches; before: %v, retired %v", id, e, rows, others, c, retired)
@@ -458,32 +451,6 @@ func (m *machine) restore() {
 		err := m.apply(store, opt)
 		if err != nil && strings.Contains(err.Error(), "is not retired") {
 			return nil // a first attempt, whose reply was lost
-		}
-		return err
-	})
-}
-
-// waits reports whether the last ingest of a batch waits for a publish.
-func (m *machine) waits(id batchID, _ *content, retired bool) bool {
-	o := m.world.orders[id]
-	return !m.world.moved && !retired && !o[len(o)-1].published
-}
-
-// withdraw cancels the last ingest of a batch, if that waits for a publish.
-func (m *machine) withdraw() {
-	ids := m.world.ids(m.waits)
-	id := one(ids).Draw(m.rt, "batch")
-	b := registry.BatchID{DatasetID: m.idOf(id.dataset), Batch: id.batch}
-	all, err := registry.IngestsOf(m.Context(), m.store, []registry.BatchID{b})
-	if err != nil {
-		m.Fatal(err)
-	}
-	last := all[b][len(all[b])-1]
-	m.count("withdraw")
-	m.attempt("withdraw", func(w *world) { w.withdraw(id) }, func(store blob.Store) error {
-		version, err := published.Withdraw(m.Context(), store, b.DatasetID, b.Batch, last.Run, last.Digest)
-		if err == nil && version != "" {
-			m.Fatalf("withdraw %v: it is published in %s", id, version)
 		}
 		return err
 	})
@@ -719,7 +686,7 @@ func (m *machine) sweep() {
 		m.Fatal(err)
 	}
 	for _, r := range runs {
-		if slices.ContainsFunc(m.pending, func(p *pending) bool { return p.run == r.Run }) {
+		if slices.ContainsFunc(m.pending, func(p *building) bool { return p.run == r.Run }) {
 			continue
 		}
 		if err := ingest.Cleanup(m.Context(), m.store, r.Run); err != nil {
