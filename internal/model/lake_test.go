@@ -18,6 +18,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
@@ -26,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
@@ -697,8 +699,7 @@ func (m *machine) sweep() {
 
 const piecesOfVersions = "index/pieces/"
 
-// derived are the objects that can be made again from others without any loss. The ledger is none
-// of them: what waits for a publish, and what a retired batch returns to, may be lost with it.
+// derived are the objects that can be made again from others without any loss.
 var derived = []string{"index/segments/", lake.DeletionRoot, piecesOfVersions, "/postings-", "registry/datasets.json"}
 
 // damage damages some objects of the index, and has them mended.
@@ -706,6 +707,7 @@ func (m *machine) damage() {
 	m.sweep()
 	kind := one(derived).Draw(m.rt, "kind")
 	var keys []string
+	postings := m.postings()
 	named := map[string]bool{} // by earlier versions, for which nothing is made again
 	if len(m.world.versions) > 1 {
 		named = m.tables()
@@ -714,7 +716,8 @@ func (m *machine) damage() {
 		if err != nil {
 			m.Fatal(err)
 		}
-		if strings.Contains(info.Key, kind) && info.Size > 0 && m.mended(info.Key) && !named[info.Key] {
+		made := kind != "/postings-" || postings[info.Key]
+		if strings.Contains(info.Key, kind) && info.Size > 0 && made && !named[info.Key] {
 			keys = append(keys, info.Key)
 		}
 	}
@@ -776,24 +779,47 @@ func (m *machine) tables() map[string]bool {
 	return named
 }
 
-// mended reports whether a rebuild looks at an object: it passes over postings that only a retired
-// batch, or an earlier ingest, would need.
-func (m *machine) mended(key string) bool {
-	for id, o := range m.world.orders {
-		names := map[string]bool{}
-		for _, e := range o {
-			if !e.retired {
-				names[e.name] = true
-			}
+// postings returns the postings that a rebuild looks at: those of the newest version and of what
+// waits. Others only earlier versions, or retired batches, need.
+func (m *machine) postings() map[string]bool {
+	state, err := pending.Look(m.Context(), m.store)
+	if err != nil {
+		m.Fatal(err)
+	}
+	keys := map[string]bool{}
+	add := func(ref segment.BatchRef) {
+		data, _, err := m.store.Get(m.Context(), ref.Key())
+		if err != nil {
+			m.Fatal(err)
 		}
-		_, retired := m.world.current(id)
-		prefix := fmt.Sprintf("batches/dataset_id=%d/", m.idOf(id.dataset))
-		own, union := strings.HasPrefix(key, prefix+id.batch+"/"), strings.HasPrefix(key, prefix+"~")
-		if (own || union) && (retired || len(names) > 1) {
-			return false
+		record, err := lake.DecodeBatch(data, ref.Key())
+		if err != nil {
+			m.Fatal(err)
+		}
+		for _, o := range record.Postings {
+			keys[o.Key] = true
 		}
 	}
-	return true
+	for b, err := range state.Version.Batches(m.Context()) {
+		switch {
+		case err != nil:
+			m.Fatal(err)
+		case b.Union != "":
+			add(segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Union, Digest: b.UnionDigest})
+		default:
+			add(segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+		}
+	}
+	waiting, err := state.Unpublished(m.Context())
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, b := range waiting {
+		if !b.Retired {
+			add(segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+		}
+	}
+	return keys
 }
 
 // rebuild rebuilds a lake in which nothing is damaged.
