@@ -730,6 +730,9 @@ func (m *machine) damage() {
 		return // what only earlier versions have is not made again
 	}
 	if kind == piecesOfVersions {
+		if v := m.world.newest(); len(v.tags) > 0 {
+			return // the version stays as it is
+		}
 		objects = 1
 	}
 	for range 1 + uniform(objects).Draw(m.rt, "objects") {
@@ -754,8 +757,16 @@ func (m *machine) damage() {
 	if err := m.rebuilt(m.store); err != nil {
 		m.Fatalf("rebuild after damage of %s: %v", kind, err)
 	}
-	m.restart()
 	m.maybeAnother()
+	if kind == piecesOfVersions {
+		// Other objects do not tell when the batches began. So the pieces are others, and those of
+		// the version before stay damaged.
+		m.world.collect(1)
+		if _, err := gc.Collect(m.Context(), m.store, gc.Options{Keep: 1}); err != nil {
+			m.Fatal(err)
+		}
+	}
+	m.restart()
 }
 
 // tables returns the deletion tables that versions name.
