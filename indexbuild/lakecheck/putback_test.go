@@ -48,10 +48,6 @@ func publishAll(ctx context.Context, store blob.Store, dir string) error {
 	return err
 }
 
-func retireAlpha(ctx context.Context, store blob.Store, _ string) error {
-	return testlake.TryRetire(ctx, store, manifest.BatchName{DatasetID: 1, Batch: "b1"})
-}
-
 func takeDown(ctx context.Context, store blob.Store, dir string) error {
 	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "alpha.test")
 	if err != nil {

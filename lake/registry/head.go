@@ -27,7 +27,7 @@ const (
 	CopyKey = "registry/datasets.copy.json"
 )
 
-// ErrBusy: other writers replaced the registry's document before each of many attempts to do so.
+// ErrBusy means that other writers replaced the registry's document before each of many attempts.
 var ErrBusy = errors.New("registry kept changing")
 
 // head is the document at lake.RegistryKey.
