@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/urlake/urlake/frontier/numbers"
+	"github.com/urlake/urlake/internal/testenv"
 )
 
 // A table is as a map is, while it grows and shrinks.
@@ -81,7 +82,7 @@ func TestAllWhileOthersChange(t *testing.T) {
 // as many at any time.
 func TestPartsGrowOneByOne(t *testing.T) {
 	const size, some = 400_000, 1000
-	for range 10 {
+	for range 10 / testenv.Every(5) {
 		table, before := numbers.New[int](), 0
 		step := func(number uint64) {
 			if number%some != 0 {

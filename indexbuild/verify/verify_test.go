@@ -37,7 +37,7 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	for key, good := range indextest.SegmentObjects(t, l.Store, ref.ID) {
-		for i := 0; i < len(good); i += 1 + len(good)*testenv.Every(5)/120 {
+		for i := 0; i < len(good); i += 1 + len(good)*testenv.Every(10)/120 {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << (i % 8)
 			indextest.Put(t, l.Store, key, bad)
