@@ -448,7 +448,7 @@ func (r *remains) look(t *testing.T, lakeURL string) {
 
 // ofItsOwn matches the keys of objects that have clocks, runs or ids of takedowns in them, which
 // differ from one run to the next: their kind.
-var ofItsOwn = regexp.MustCompile(`^(registry/|index/versions/|index/manifest\.json|index/takedowns/|index/trash/sweep\.json|reports/|staging/sweep\.json)`)
+var ofItsOwn = regexp.MustCompile(`^(registry/|pending/|index/versions/|index/pieces/|index/manifest\.json|index/takedowns/|index/trash/sweep\.json|reports/|staging/sweep\.json)`)
 
 // stepsOf counts the activities of all workflows by type.
 func stepsOf(t *testing.T, c client.Client) map[string]int {

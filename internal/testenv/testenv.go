@@ -19,7 +19,8 @@ import (
 )
 
 // Every returns n, or 1 with the build tag soak. A test that goes through all places of a crash or
-// of damage looks at one of Every(n) places: all kinds of work, and with `make places` all places.
+// of damage, or through very many questions, looks at one of Every(n): all kinds of work, and with
+// `make places` all of them.
 func Every(n int) int {
 	if soak {
 		return 1
